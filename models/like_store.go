@@ -1,0 +1,172 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// likeTable names the two tables and the column that a kind of target uses.
+type likeTable struct {
+	targets, likes, column string
+}
+
+var likeTables = map[TargetKind]likeTable{
+	KindPost:    {"posts", "post_likes", "post_id"},
+	KindComment: {"comments", "comment_likes", "comment_id"},
+}
+
+func notFound(kind TargetKind) *Error {
+	return Errorf(CodeNotFound, "There is no such %s.", kind)
+}
+
+// SetLike is direct mode: one transaction that writes the row and, if a row really changed, the count. Setting what
+// is already set changes nothing. A target that is deleted or was never there gives CodeNotFound.
+func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked bool) (LikeState, error) {
+	t := likeTables[target.Kind]
+	state := LikeState{Liked: liked}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		var change *gorm.DB
+		delta := 1
+		if liked {
+			// The no-op update takes an exclusive lock on a row that is there already. A plain INSERT takes a shared
+			// one, and two of those waiting to become exclusive are the classic deadlock.
+			change = tx.Exec("INSERT INTO "+t.likes+" ("+t.column+", user_id, created_at) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE id=id",
+				target.ID, userID, second(s.now()))
+		} else {
+			delta = -1
+			change = tx.Exec("DELETE FROM "+t.likes+" WHERE "+t.column+"=? AND user_id=?", target.ID, userID)
+		}
+		if change.Error != nil {
+			return change.Error
+		}
+		if change.RowsAffected > 0 {
+			count := tx.Exec("UPDATE "+t.targets+" SET likes_count=likes_count+?, updated_at=updated_at WHERE id=? AND status=?",
+				delta, target.ID, StatusNormal)
+			if count.Error != nil {
+				return count.Error
+			}
+			if count.RowsAffected == 0 {
+				return notFound(target.Kind)
+			}
+		}
+		read := tx.Raw("SELECT likes_count FROM "+t.targets+" WHERE id=? AND status=?", target.ID, StatusNormal).Scan(&state.Count)
+		if read.Error == nil && read.RowsAffected == 0 {
+			return notFound(target.Kind)
+		}
+		return read.Error
+	})
+	if err != nil {
+		return LikeState{}, fmt.Errorf("set like of %s: %w", target, err)
+	}
+	return state, nil
+}
+
+// LikeStates gives what viewer (0 for the anonymous) sees of rows, in their order: the counts as they came, and the
+// viewer's own likes in at most one query.
+func (s *Store) LikeStates(ctx context.Context, viewer int64, rows []TargetCount) ([]LikeState, error) {
+	targets := make([]Target, len(rows))
+	for i, r := range rows {
+		targets[i] = r.Target
+	}
+	liked, err := s.LikedBy(ctx, viewer, targets)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]LikeState, len(rows))
+	for i, r := range rows {
+		states[i] = LikeState{Liked: liked[r.Target], Count: r.Count}
+	}
+	return states, nil
+}
+
+// LikedBy tells which of targets the user likes, in one query; in none for user 0.
+func (s *Store) LikedBy(ctx context.Context, userID int64, targets []Target) (map[Target]bool, error) {
+	if userID == 0 || len(targets) == 0 {
+		return nil, nil
+	}
+	ids := map[TargetKind][]int64{}
+	for _, t := range targets {
+		ids[t.Kind] = append(ids[t.Kind], t.ID)
+	}
+	var parts []string
+	var args []any
+	for kind, list := range ids {
+		t := likeTables[kind]
+		parts = append(parts, "SELECT '"+string(kind)+"' AS kind, "+t.column+" AS id FROM "+t.likes+
+			" WHERE user_id=? AND "+t.column+" IN ("+joinIDs(list)+")")
+		args = append(args, userID)
+	}
+	var found []Target
+	if err := s.db.WithContext(ctx).Raw(strings.Join(parts, " UNION ALL "), args...).Scan(&found).Error; err != nil {
+		return nil, fmt.Errorf("read likes of user %d: %w", userID, err)
+	}
+	liked := make(map[Target]bool, len(found))
+	for _, t := range found {
+		liked[t] = true
+	}
+	return liked, nil
+}
+
+// Liker is a user who likes a target, and since when.
+type Liker struct {
+	RowID     int64 // grows with the time the like was written; the list's order
+	UserID    int64
+	Username  string
+	CreatedAt time.Time
+}
+
+// Likers lists who likes a target, latest first: at most limit rows older than row before (0 for the first page).
+func (s *Store) Likers(ctx context.Context, target Target, before int64, limit int) ([]Liker, error) {
+	t := likeTables[target.Kind]
+	where, args := "", []any{target.ID}
+	if before > 0 {
+		where, args = " AND l.id < ?", append(args, before)
+	}
+	var list []Liker
+	// The join holds the target to "not deleted" without a query of its own.
+	err := s.db.WithContext(ctx).Raw("SELECT l.id AS row_id, l.user_id, u.username, l.created_at FROM "+t.likes+" l"+
+		" JOIN "+t.targets+" t ON t.id=l."+t.column+" AND t.status=1 JOIN users u ON u.id=l.user_id"+
+		" WHERE l."+t.column+"=?"+where+" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	if err != nil {
+		return nil, fmt.Errorf("list likers of %s: %w", target, err)
+	}
+	if len(list) == 0 {
+		open, err := s.TargetOpen(ctx, target)
+		if err != nil {
+			return nil, err
+		}
+		if !open {
+			return nil, notFound(target.Kind)
+		}
+	}
+	return list, nil
+}
+
+// TargetOpen reports whether the target exists and is not deleted. A comment under a deleted post is closed too.
+func (s *Store) TargetOpen(ctx context.Context, target Target) (bool, error) {
+	query := "SELECT COUNT(*) FROM posts WHERE id=? AND status=1"
+	if target.Kind == KindComment {
+		query = "SELECT COUNT(*) FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND c.status=1"
+	}
+	var n int
+	if err := s.db.WithContext(ctx).Raw(query, target.ID).Scan(&n).Error; err != nil {
+		return false, fmt.Errorf("read %s: %w", target, err)
+	}
+	return n > 0, nil
+}
+
+// LikerIDs gives the users who like a target in ascending order, at most limit of them with ids above after.
+func (s *Store) LikerIDs(ctx context.Context, target Target, after int64, limit int) ([]int64, error) {
+	t := likeTables[target.Kind]
+	var ids []int64
+	err := s.db.WithContext(ctx).Raw("SELECT user_id FROM "+t.likes+" WHERE "+t.column+"=? AND user_id>? ORDER BY user_id LIMIT ?",
+		target.ID, after, limit).Scan(&ids).Error
+	if err != nil {
+		return nil, fmt.Errorf("read likers of %s: %w", target, err)
+	}
+	return ids, nil
+}

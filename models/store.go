@@ -1,0 +1,227 @@
+// Package models holds the domain: users, posts, comments and likes, the rules they keep, and the Store that keeps
+// them in MySQL.
+//
+// MySQL is the record of truth. An exported Store method is one transaction (or one statement); a deadlock or a lock
+// wait that ran out is retried here, around the whole transaction, and nowhere else. Statements that follow a user's
+// input use placeholders; statements that are built hold numbers only.
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	gormmysql "gorm.io/driver/mysql"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+// Store keeps the domain in MySQL, MariaDB or TiDB. It is safe for concurrent use.
+type Store struct {
+	db        *gorm.DB
+	pool      *sql.DB
+	now       func() time.Time
+	shards    int
+	cursorKey []byte
+	// retried counts transactions that were run again, for the metrics.
+	retried func()
+}
+
+// Options are what a Store can be told. The zero value is what production uses.
+type Options struct {
+	MaxConns int              // open connections at most; 0 means 32
+	Now      func() time.Time // the clock; nil means time.Now
+	Retried  func()           // called each time a transaction is run again
+}
+
+// ErrNotMigrated means that the schema is missing or older than this binary needs.
+var ErrNotMigrated = errors.New("the database is not migrated: run `likewise migrate up`")
+
+// DSN checks a go-sql-driver DSN and sets what the product relies on: UTC, times as time.Time, parameters sent with
+// the statement, strict SQL, one statement a call, and limits on how long a silent server is waited for.
+func DSN(dsn string) (string, error) {
+	c, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return "", fmt.Errorf("mysql dsn: %w", err)
+	}
+	if c.DBName == "" {
+		return "", errors.New("mysql dsn: names no database, such as user:password@tcp(host:3306)/likewise")
+	}
+	c.ParseTime, c.Loc, c.InterpolateParams = true, time.UTC, true
+	c.MultiStatements, c.ClientFoundRows = false, false
+	if c.Timeout == 0 {
+		c.Timeout = 2 * time.Second
+	}
+	if c.ReadTimeout == 0 {
+		c.ReadTimeout = 15 * time.Second
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 15 * time.Second
+	}
+	if c.Params == nil {
+		c.Params = map[string]string{}
+	}
+	c.Params["time_zone"] = "'+00:00'"
+	c.Params["sql_mode"] = "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'"
+	if err := c.Apply(mysql.Charset("utf8mb4", "utf8mb4_unicode_ci")); err != nil {
+		return "", fmt.Errorf("mysql dsn: %w", err)
+	}
+	return c.FormatDSN(), nil
+}
+
+// Open connects to the database that dsn names and reads what was fixed at install. An unreachable server or a
+// missing schema (ErrNotMigrated) is an error.
+func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
+	dsn, err := DSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open mysql: %w", err)
+	}
+	if opts.MaxConns == 0 {
+		opts.MaxConns = 32
+	}
+	pool.SetMaxOpenConns(opts.MaxConns)
+	pool.SetMaxIdleConns(opts.MaxConns)
+	pool.SetConnMaxLifetime(3 * time.Minute)
+	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), &gorm.Config{
+		Logger:                 logger.Discard,
+		SkipDefaultTransaction: true,
+		DisableAutomaticPing:   true,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open gorm: %w", err), pool.Close())
+	}
+	s := &Store{db: db, pool: pool, now: opts.Now, retried: opts.Retried}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.retried == nil {
+		s.retried = func() {}
+	}
+	if err := s.readInstall(ctx); err != nil {
+		return nil, errors.Join(err, pool.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) readInstall(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := s.pool.QueryRowContext(ctx, "SELECT COUNT(*) FROM like_shards").Scan(&s.shards)
+	if err == nil {
+		err = s.pool.QueryRowContext(ctx, "SELECT value FROM settings WHERE name='cursor_key'").Scan(&s.cursorKey)
+	}
+	if mysqlCode(err) == errNoSuchTable || errors.Is(err, sql.ErrNoRows) || err == nil && s.shards == 0 {
+		return ErrNotMigrated
+	}
+	if err != nil {
+		return fmt.Errorf("mysql: %w", err)
+	}
+	return nil
+}
+
+// Close closes the connections.
+func (s *Store) Close() error { return s.pool.Close() }
+
+// Ping reports whether MySQL answers.
+func (s *Store) Ping(ctx context.Context) error { return s.pool.PingContext(ctx) }
+
+// Pool gives the connection pool, for its statistics.
+func (s *Store) Pool() *sql.DB { return s.pool }
+
+// Shards is the number of shards fixed at install.
+func (s *Store) Shards() int { return s.shards }
+
+// CursorKey is the key that signs list cursors, the same in every process of an installation.
+func (s *Store) CursorKey() []byte { return s.cursorKey }
+
+// MySQL error numbers that the code acts on.
+const (
+	errDuplicateKey   = 1062
+	errLockWait       = 1205
+	errDeadlock       = 1213
+	errNoSuchTable    = 1146
+	errDataOutOfRange = 1264
+	errBadDateTime    = 1292
+	errBadValue       = 1366
+	errDataTooLong    = 1406
+	errSignal         = 1644
+	errCheckMySQL     = 3819
+	errCheckMariaDB   = 4025
+)
+
+// mysqlCode gives the server's error number, 0 for any other error.
+func mysqlCode(err error) uint16 {
+	var e *mysql.MySQLError
+	if errors.As(err, &e) {
+		return e.Number
+	}
+	return 0
+}
+
+// IsBadData reports whether the server refused the data itself, so that trying again cannot help. Every other error
+// says something about the server or the connection.
+func IsBadData(err error) bool {
+	switch mysqlCode(err) {
+	case errDataOutOfRange, errBadDateTime, errBadValue, errDataTooLong, errSignal, errCheckMySQL, errCheckMariaDB:
+		return true
+	}
+	return false
+}
+
+// errChangedMeanwhile makes transact run the transaction again: a row it had read was changed before it wrote.
+var errChangedMeanwhile = errors.New("a row changed between reading and writing it")
+
+// maxAttempts bounds the runs of one transaction. Fifty writers of one row deadlock a few times at most; whoever
+// loses this often is better told to come back.
+const maxAttempts = 20
+
+// transact runs fn in a READ COMMITTED transaction: no gap locks, and every statement sees what is committed. It
+// retries deadlocks, lock waits and errChangedMeanwhile; when those do not end it gives CodeUnavailable. An error at
+// COMMIT is returned as it is: the outcome is unknown then.
+func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error {
+	for attempt := 1; ; attempt++ {
+		err := s.db.WithContext(ctx).Transaction(fn, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		code := mysqlCode(err)
+		if code != errDeadlock && code != errLockWait && !errors.Is(err, errChangedMeanwhile) {
+			return err
+		}
+		if attempt == maxAttempts {
+			return Unavailable("The database is too busy; try again.", err)
+		}
+		s.retried()
+		slog.DebugContext(ctx, "transaction runs again", "attempt", attempt, "error", err)
+		pause := time.NewTimer(time.Duration(rand.Int64N(int64(attempt) * int64(2*time.Millisecond))))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// joinIDs writes ids for an IN list. Only numbers get in, so nothing needs quoting.
+func joinIDs(ids []int64) string {
+	var b strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(id, 10))
+	}
+	return b.String()
+}
+
+// second gives the time as a TIMESTAMP column keeps it: whole seconds, UTC.
+func second(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
