@@ -1,0 +1,209 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// These make this program an embedded broker; see Main.
+const (
+	envBrokerData = "LIKEWISE_EMBEDDED_BROKER_DATA"
+	envBrokerPort = "LIKEWISE_EMBEDDED_BROKER_PORT"
+)
+
+// Kafka is a private broker that creates no topic by itself.
+type Kafka struct{ *Server }
+
+// StartKafka starts the broker in dir, which is made when it does not exist. The embedded broker is this program again,
+// in a process of its own: main must call Main first. It syncs every batch to disk before it acknowledges it.
+func StartKafka(ctx context.Context, dir string) (*Kafka, error) {
+	p := program{
+		name:    "embedded kafka",
+		ports:   1,
+		prepare: func(_ context.Context, s *Server) error { return os.MkdirAll(s.file("data"), 0o700) },
+		command: embeddedCommand,
+		probe:   probeKafka,
+	}
+	if choice := os.Getenv("LIKEWISE_SERVERS_KAFKA"); choice != "" {
+		jars, ok := strings.CutPrefix(choice, "apache:")
+		if !ok {
+			return nil, fmt.Errorf("LIKEWISE_SERVERS_KAFKA is %q, not apache:DIR", choice)
+		}
+		p = apache(jars)
+	}
+	s, err := start(ctx, p, dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Kafka{s}, nil
+}
+
+// Brokers is where clients begin.
+func (k *Kafka) Brokers() []string { return []string{k.Addr()} }
+
+func probeKafka(_ context.Context, s *Server) error {
+	cfg := sarama.NewConfig()
+	cfg.Net.DialTimeout = time.Second
+	cfg.Net.ReadTimeout = time.Second
+	broker := sarama.NewBroker(s.Addr())
+	if err := broker.Open(cfg); err != nil {
+		return fmt.Errorf("connect to kafka: %w", err)
+	}
+	defer broker.Close()
+	metadata, err := broker.GetMetadata(sarama.NewMetadataRequest(cfg.Version, nil))
+	if err != nil {
+		return fmt.Errorf("ask kafka: %w", err)
+	}
+	if len(metadata.Brokers) == 0 {
+		return errors.New("kafka has no broker yet")
+	}
+	return nil
+}
+
+// Main must be the first call in main and in TestMain of every program that starts an embedded broker. In the process
+// that was started to be the broker it serves until SIGTERM and does not return; in any other it returns at once.
+func Main() {
+	data := os.Getenv(envBrokerData)
+	if data == "" {
+		return
+	}
+	if err := serveBroker(data, os.Getenv(envBrokerPort)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serveBroker(data, port string) error {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return fmt.Errorf("port of the embedded broker: %w", err)
+	}
+	cluster, err := kfake.NewCluster(
+		kfake.Ports(number),
+		kfake.DataDir(data),
+		kfake.SyncWrites(),
+		kfake.WithLogger(kfake.BasicLogger(os.Stderr, kfake.LogLevelWarn)),
+	)
+	if err != nil {
+		return fmt.Errorf("embedded broker: %w", err)
+	}
+	<-stop
+	cluster.Close() // writes what lets the next start skip reading all segments again
+	return nil
+}
+
+func embeddedCommand(s *Server) (*exec.Cmd, error) {
+	// Not the path of the program: it may have been rebuilt since it started.
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args[0] = "likewise-embedded-kafka"
+	cmd.Env = append(environment(), envBrokerData+"="+s.file("data"), envBrokerPort+"="+strconv.Itoa(s.ports[0]))
+	return cmd, nil
+}
+
+// apache is a single node of Apache Kafka that is its own controller, from a folder of jars.
+func apache(jars string) program {
+	return program{
+		name:    "apache kafka",
+		ports:   2, // clients, controller
+		prepare: func(ctx context.Context, s *Server) error { return prepareApache(ctx, s, jars) },
+		command: func(s *Server) (*exec.Cmd, error) {
+			config := filepath.Join(s.dir, "server.properties")
+			if err := os.WriteFile(config, []byte(apacheConfig(s.file("data"), s.ports[0], s.ports[1])), 0o600); err != nil {
+				return nil, fmt.Errorf("write settings: %w", err)
+			}
+			return javaCommand(s.dir, jars, "kafka.Kafka", config)
+		},
+		probe: probeKafka,
+	}
+}
+
+func apacheConfig(data string, port, controllerPort int) string {
+	return fmt.Sprintf(`process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:%[3]d
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:%[2]d,CONTROLLER://127.0.0.1:%[3]d
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs=%[1]s
+auto.create.topics.enable=false
+# one node has nobody to copy to
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+# small and quick
+offsets.topic.num.partitions=4
+transaction.state.log.num.partitions=4
+group.initial.rebalance.delay.ms=0
+log.cleaner.dedupe.buffer.size=4194304
+num.network.threads=2
+num.io.threads=4
+background.threads=2
+`, data, port, controllerPort)
+}
+
+func prepareApache(ctx context.Context, s *Server, jars string) error {
+	if _, err := os.Stat(s.file("data")); err == nil {
+		return nil
+	}
+	fresh := s.file("data.new")
+	if err := os.RemoveAll(fresh); err != nil {
+		return fmt.Errorf("remove half-made data: %w", err)
+	}
+	config := s.file("format.properties")
+	// Ports are not part of what is stored; they are only asked for.
+	if err := os.WriteFile(config, []byte(apacheConfig(fresh, 1, 2)), 0o600); err != nil {
+		return fmt.Errorf("write settings: %w", err)
+	}
+	defer os.Remove(config)
+	cmd, err := javaCommand(s.dir, jars, "kafka.tools.StorageTool", "format", "--cluster-id", "likewiseprivateserver0", "--config", config)
+	if err != nil {
+		return err
+	}
+	if err := runToEnd(ctx, cmd); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, s.file("data")); err != nil {
+		return fmt.Errorf("put data in place: %w", err)
+	}
+	return nil
+}
+
+func javaCommand(dir, jars, class string, args ...string) (*exec.Cmd, error) {
+	java, err := find("java", "apt-get install openjdk-17-jre-headless")
+	if err != nil {
+		return nil, err
+	}
+	jars, err = filepath.Abs(jars)
+	if err != nil {
+		return nil, fmt.Errorf("folder of jars: %w", err)
+	}
+	if found, _ := filepath.Glob(filepath.Join(jars, "kafka_2.13-*.jar")); found == nil {
+		return nil, fmt.Errorf("no Apache Kafka in %s: run %q", jars, "scripts/install-kafka.sh "+jars)
+	}
+	cmd := exec.Command(java, append([]string{
+		"-Xmx384m",
+		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", // a quick start is worth more than speed here
+		"-cp", filepath.Join(jars, "*"),
+		class,
+	}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = environment()
+	return cmd, nil
+}

@@ -1,0 +1,464 @@
+package servers
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	_ "github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// envParent makes the test program start the servers in the folder that it names and wait to be killed;
+// envOrphans makes it do so without tying them to its life.
+const (
+	envParent  = "LIKEWISE_TEST_PARENT"
+	envOrphans = "LIKEWISE_TEST_ORPHANS"
+)
+
+func TestMain(m *testing.M) {
+	Main()
+	if dir := os.Getenv(envParent); dir != "" {
+		beParent(dir)
+	}
+	os.Exit(m.Run())
+}
+
+// kind is what the tests do the same with each of the three.
+type kind struct {
+	name  string
+	start func(ctx context.Context, dir string) (*Server, error)
+	// write stores a value and returns once it is acknowledged; read returns all values stored, in order.
+	write func(t *testing.T, s *Server, value string)
+	read  func(t *testing.T, s *Server) []string
+}
+
+var kinds = []kind{
+	{
+		name: "mysql",
+		start: func(ctx context.Context, dir string) (*Server, error) {
+			m, err := StartMySQL(ctx, dir)
+			if err != nil {
+				return nil, err
+			}
+			return m.Server, nil
+		},
+		write: func(t *testing.T, s *Server, value string) {
+			db := openMySQL(t, s)
+			exec := func(query string, args ...any) {
+				_, err := db.ExecContext(t.Context(), query, args...)
+				require.NoError(t, err)
+			}
+			exec("CREATE DATABASE IF NOT EXISTS kept")
+			exec("CREATE TABLE IF NOT EXISTS kept.list (id INT AUTO_INCREMENT PRIMARY KEY, value TEXT)")
+			exec("INSERT INTO kept.list (value) VALUES (?)", value)
+		},
+		read: func(t *testing.T, s *Server) []string {
+			rows, err := openMySQL(t, s).QueryContext(t.Context(), "SELECT value FROM kept.list ORDER BY id")
+			require.NoError(t, err)
+			defer rows.Close()
+			var values []string
+			for rows.Next() {
+				var value string
+				require.NoError(t, rows.Scan(&value))
+				values = append(values, value)
+			}
+			require.NoError(t, rows.Err())
+			return values
+		},
+	},
+	{
+		name: "redis",
+		start: func(ctx context.Context, dir string) (*Server, error) {
+			r, err := StartRedis(ctx, dir)
+			if err != nil {
+				return nil, err
+			}
+			return r.Server, nil
+		},
+		write: func(t *testing.T, s *Server, value string) {
+			require.NoError(t, openRedis(t, s).RPush(t.Context(), "list", value).Err())
+		},
+		read: func(t *testing.T, s *Server) []string {
+			values, err := openRedis(t, s).LRange(t.Context(), "list", 0, -1).Result()
+			require.NoError(t, err)
+			return values
+		},
+	},
+	{
+		name: "kafka",
+		start: func(ctx context.Context, dir string) (*Server, error) {
+			k, err := StartKafka(ctx, dir)
+			if err != nil {
+				return nil, err
+			}
+			return k.Server, nil
+		},
+		write: func(t *testing.T, s *Server, value string) {
+			createTopic(t, s, "list")
+			producer, err := sarama.NewSyncProducer([]string{s.Addr()}, kafkaConfig())
+			require.NoError(t, err)
+			defer producer.Close()
+			_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: "list", Value: sarama.StringEncoder(value)})
+			require.NoError(t, err)
+		},
+		read: func(t *testing.T, s *Server) []string { return consumeAll(t, s, "list") },
+	},
+}
+
+func openMySQL(t *testing.T, s *Server) *sql.DB {
+	db, err := sql.Open("mysql", (&MySQL{s}).DSN(""))
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func openRedis(t *testing.T, s *Server) *redis.Client {
+	opts, err := redis.ParseURL((&Redis{s}).URL())
+	require.NoError(t, err)
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func kafkaConfig() *sarama.Config {
+	cfg := sarama.NewConfig()
+	cfg.Version = sarama.V3_6_0_0
+	cfg.Producer.RequiredAcks = sarama.WaitForAll
+	cfg.Producer.Idempotent = true
+	cfg.Producer.Return.Successes = true
+	cfg.Net.MaxOpenRequests = 1
+	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+	cfg.Consumer.Offsets.AutoCommit.Enable = false
+	return cfg
+}
+
+func createTopic(t *testing.T, s *Server, topic string) {
+	admin, err := sarama.NewClusterAdmin([]string{s.Addr()}, kafkaConfig())
+	require.NoError(t, err)
+	defer admin.Close()
+	err = admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false)
+	if err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		require.NoError(t, err)
+	}
+}
+
+func consumeAll(t *testing.T, s *Server, topic string) []string {
+	client, err := sarama.NewClient([]string{s.Addr()}, kafkaConfig())
+	require.NoError(t, err)
+	defer client.Close()
+	end, err := client.GetOffset(topic, 0, sarama.OffsetNewest)
+	require.NoError(t, err)
+	consumer, err := sarama.NewConsumerFromClient(client)
+	require.NoError(t, err)
+	partition, err := consumer.ConsumePartition(topic, 0, sarama.OffsetOldest)
+	require.NoError(t, err)
+	defer partition.Close()
+	var values []string
+	for next := int64(0); next < end; {
+		select {
+		case m := <-partition.Messages():
+			values = append(values, string(m.Value))
+			next = m.Offset + 1
+		case <-time.After(20 * time.Second):
+			t.Fatalf("only %d of %d messages came", next, end)
+		}
+	}
+	return values
+}
+
+func startKind(t *testing.T, k kind, dir string) *Server {
+	t.Helper()
+	begin := time.Now()
+	s, err := k.start(t.Context(), dir)
+	require.NoError(t, err)
+	t.Logf("%s started in %v", s.program.name, time.Since(begin).Round(time.Millisecond))
+	t.Cleanup(func() { require.NoError(t, s.Stop(context.Background())) })
+	return s
+}
+
+func TestServer_keepsDataAndAddressAcrossStops(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := startKind(t, k, dir)
+			addr := s.Addr()
+			k.write(t, s, "one")
+
+			require.NoError(t, s.Stop(t.Context()))
+			<-s.Exited()
+			require.NoError(t, s.Start(t.Context()))
+			require.Equal(t, addr, s.Addr())
+			k.write(t, s, "two")
+			require.NoError(t, s.Stop(t.Context()))
+
+			again := startKind(t, k, dir)
+			require.Equal(t, addr, again.Addr())
+			require.Equal(t, []string{"one", "two"}, k.read(t, again))
+		})
+	}
+}
+
+func TestServer_keepsWhatItAcknowledgedWhenKilled(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			s := startKind(t, k, t.TempDir())
+			var want []string
+			for i := range 3 {
+				value := fmt.Sprint("round ", i)
+				k.write(t, s, value)
+				want = append(want, value)
+				exited := s.Exited()
+				require.NoError(t, s.Kill())
+				<-exited
+				begin := time.Now()
+				require.NoError(t, s.Start(t.Context()))
+				t.Logf("back after %v", time.Since(begin).Round(time.Millisecond))
+				require.Equal(t, want, k.read(t, s))
+			}
+		})
+	}
+}
+
+func TestKafka_keepsGroupOffsetsWhenKilled(t *testing.T) {
+	k := kinds[2]
+	s := startKind(t, k, t.TempDir())
+	for i := range 10 {
+		k.write(t, s, fmt.Sprint(i))
+	}
+
+	commit := func(count int) (values []string) {
+		group, err := sarama.NewConsumerGroup([]string{s.Addr()}, "readers", kafkaConfig())
+		require.NoError(t, err)
+		defer group.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		err = group.Consume(ctx, []string{"list"}, &readSome{count: count, values: &values})
+		require.NoError(t, err)
+		return values
+	}
+	require.Equal(t, []string{"0", "1", "2", "3"}, commit(4))
+	require.NoError(t, s.Kill())
+	require.NoError(t, s.Start(t.Context()))
+	require.Equal(t, []string{"4", "5"}, commit(2))
+}
+
+// readSome is a consumer that takes some messages, commits and leaves.
+type readSome struct {
+	count  int
+	values *[]string
+}
+
+func (*readSome) Setup(sarama.ConsumerGroupSession) error   { return nil }
+func (*readSome) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+func (r *readSome) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for {
+		select {
+		case m := <-claim.Messages():
+			*r.values = append(*r.values, string(m.Value))
+			session.MarkMessage(m, "")
+			if len(*r.values) == r.count {
+				session.Commit()
+				return nil
+			}
+		case <-session.Context().Done():
+			return nil
+		}
+	}
+}
+
+func TestServer_pausedAnswersNobodyUntilResumed(t *testing.T) {
+	s := startKind(t, kinds[1], t.TempDir())
+	client := redis.NewClient(&redis.Options{
+		Addr: s.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond,
+	})
+	defer client.Close()
+	require.NoError(t, client.Ping(t.Context()).Err())
+
+	require.NoError(t, s.Pause())
+	require.Error(t, client.Ping(t.Context()).Err())
+	require.NoError(t, s.Resume())
+	require.Eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil }, 5*time.Second, 10*time.Millisecond)
+
+	require.NoError(t, s.Pause())
+	require.NoError(t, s.Stop(t.Context()), "a paused server can be stopped")
+}
+
+func TestServer_refusesSecondOwner(t *testing.T) {
+	dir := t.TempDir()
+	s := startKind(t, kinds[1], dir)
+	_, err := kinds[1].start(t.Context(), dir)
+	require.ErrorContains(t, err, dir+" is in use by another process")
+	require.ErrorContains(t, s.Start(t.Context()), "already running")
+
+	require.NoError(t, s.Stop(t.Context()))
+	startKind(t, kinds[1], dir)
+}
+
+func TestServer_takesAnotherPortWhenItsOwnIsTaken(t *testing.T) {
+	dir := t.TempDir()
+	s := startKind(t, kinds[1], dir)
+	kinds[1].write(t, s, "kept")
+	require.NoError(t, s.Stop(t.Context()))
+	require.NoError(t, os.Remove(filepath.Join(dir, "port")))
+	intruder := startKind(t, kinds[1], t.TempDir())
+	intruderPort, err := os.ReadFile(intruder.file("port"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "port"), intruderPort, 0o600))
+
+	again := startKind(t, kinds[1], dir)
+	require.NotEqual(t, intruder.Addr(), again.Addr())
+	require.Equal(t, []string{"kept"}, kinds[1].read(t, again))
+}
+
+func TestStart_failureShowsWhatTheServerSaid(t *testing.T) {
+	_, err := StartRedis(t.Context(), t.TempDir(), "--no-such-setting", "1")
+	require.ErrorContains(t, err, "ended before it was ready")
+	require.ErrorContains(t, err, "no-such-setting")
+}
+
+func TestStart_saysWhatToInstall(t *testing.T) {
+	_, err := find("no-such-server", "apt-get install no-such-package")
+	require.EqualError(t, err, `no-such-server not found: run "apt-get install no-such-package"`)
+
+	t.Setenv("LIKEWISE_SERVERS_MYSQL", "chroot:/nowhere")
+	_, err = StartMySQL(t.Context(), t.TempDir())
+	require.ErrorContains(t, err, `no mysqld in /nowhere: run "scripts/install-mysql.sh /nowhere"`)
+
+	t.Setenv("LIKEWISE_SERVERS_KAFKA", "apache:/nowhere")
+	_, err = StartKafka(t.Context(), t.TempDir())
+	require.ErrorContains(t, err, `no Apache Kafka in /nowhere: run "scripts/install-kafka.sh /nowhere"`)
+
+	t.Setenv("LIKEWISE_SERVERS_KAFKA", "/nowhere")
+	_, err = StartKafka(t.Context(), t.TempDir())
+	require.ErrorContains(t, err, `LIKEWISE_SERVERS_KAFKA is "/nowhere", not apache:DIR`)
+}
+
+// started is what the parent reports about the servers that it started.
+type started struct {
+	Pids  []int
+	Addrs []string
+}
+
+// beParent runs in a process of its own: it starts the servers, says so and waits for its end.
+func beParent(dir string) {
+	if os.Getenv(envOrphans) != "" {
+		deathSignal = 0
+	}
+	all, err := StartAll(context.Background(), dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	var report started
+	for _, s := range []*Server{all.MySQL.Server, all.Redis.Server, all.Kafka.Server} {
+		report.Pids = append(report.Pids, s.Pid())
+		report.Addrs = append(report.Addrs, s.Addr())
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(report)
+	select {}
+}
+
+// startParent returns what the parent reported and a function that kills it with SIGKILL.
+func startParent(t *testing.T, dir string, env ...string) (started, func()) {
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(append(os.Environ(), envParent+"="+dir), env...)
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	begin := time.Now()
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	require.NoError(t, err)
+	t.Logf("all three started in %v", time.Since(begin).Round(time.Millisecond))
+	var report started
+	require.NoError(t, json.Unmarshal(line, &report))
+	return report, func() {
+		require.NoError(t, cmd.Process.Kill())
+		require.Error(t, cmd.Wait())
+	}
+}
+
+func startAgain(t *testing.T, dir string) *All {
+	begin := time.Now()
+	all, err := StartAll(t.Context(), dir)
+	require.NoError(t, err)
+	t.Logf("all three started again in %v", time.Since(begin).Round(time.Millisecond))
+	t.Cleanup(func() {
+		begin := time.Now()
+		require.NoError(t, all.Stop(context.Background()))
+		t.Logf("all three stopped in %v", time.Since(begin).Round(time.Millisecond))
+	})
+	return all
+}
+
+func addresses(all *All) []string {
+	return []string{all.MySQL.Addr(), all.Redis.Addr(), all.Kafka.Addr()}
+}
+
+func TestStartAll_childrenDieWithTheirParent(t *testing.T) {
+	dir := t.TempDir()
+	first, kill := startParent(t, dir)
+	for i, k := range kinds {
+		k.write(t, serverAt(dir, i, first), "before")
+	}
+	kill()
+	for _, pid := range first.Pids {
+		require.Eventually(t, func() bool { return identity(pid) == "" }, 5*time.Second, 10*time.Millisecond,
+			"process %d outlives its parent", pid)
+	}
+
+	all := startAgain(t, dir)
+	require.Equal(t, first.Addrs, addresses(all))
+	for i, s := range []*Server{all.MySQL.Server, all.Redis.Server, all.Kafka.Server} {
+		require.Equal(t, []string{"before"}, kinds[i].read(t, s))
+	}
+}
+
+func TestStartAll_stopsWhatAnEarlierRunLeft(t *testing.T) {
+	dir := t.TempDir()
+	first, kill := startParent(t, dir, envOrphans+"=1")
+	for i, k := range kinds {
+		k.write(t, serverAt(dir, i, first), "before")
+	}
+	kill()
+	for _, pid := range first.Pids {
+		require.NotEmpty(t, identity(pid), "the test needs process %d to live on", pid)
+		t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	}
+
+	all := startAgain(t, dir)
+	for _, pid := range first.Pids {
+		require.Empty(t, identity(pid))
+	}
+	require.Equal(t, first.Addrs, addresses(all))
+	for i, s := range []*Server{all.MySQL.Server, all.Redis.Server, all.Kafka.Server} {
+		require.Equal(t, []string{"before"}, kinds[i].read(t, s))
+	}
+}
+
+// serverAt is a server that another process runs, to talk to.
+func serverAt(dir string, i int, of started) *Server {
+	var port int
+	_, _ = fmt.Sscanf(of.Addrs[i][strings.LastIndexByte(of.Addrs[i], ':'):], ":%d", &port)
+	return &Server{dir: filepath.Join(dir, kinds[i].name), ports: []int{port}}
+}
+
+func TestStopLeftover_sparesAnotherProcessWithTheSameId(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	boot := strings.Fields(identity(os.Getpid()))[2]
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "%d 1 %s", os.Getpid(), boot), 0o600))
+	require.NoError(t, stopLeftover(t.Context(), path))
+}
