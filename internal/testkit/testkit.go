@@ -1,0 +1,180 @@
+// Package testkit gives tests real servers: an empty migrated database, a logical Redis database and a Kafka topic of
+// their own, on servers that are started when the first test of the package asks and shared until its last has ended.
+//
+// Every package that uses it has
+//
+//	func TestMain(m *testing.M) { testkit.Main(m) }
+package testkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"likewise/internal/servers"
+)
+
+// Main runs the package's tests and ends the process. It fails when tests pass but leave processes behind.
+func Main(m *testing.M) {
+	servers.Main()
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "testkit:", err)
+		code = 1
+	}
+	if left := children(); len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "testkit: the tests left processes running:", strings.Join(left, ", "))
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// Servers starts a set of servers for one test alone, which may kill, pause and restart them.
+func Servers(t testing.TB) *servers.All {
+	t.Helper()
+	dir, err := shared.folder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err = os.MkdirTemp(dir, "private-")
+	if err != nil {
+		t.Fatalf("make folder for servers: %v", err)
+	}
+	all, err := servers.StartAll(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := all.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("end of the MySQL log:\n%s\nend of the Redis log:\n%s\nend of the Kafka log:\n%s",
+				all.MySQL.LogTail(), all.Redis.LogTail(), all.Kafka.LogTail())
+		}
+		os.RemoveAll(dir)
+	})
+	return all
+}
+
+// Eventually waits until the condition holds and asks for it every few milliseconds. When the time is over the test
+// fails with the last reason that the condition gave.
+func Eventually(t testing.TB, timeout time.Duration, condition func() (ok bool, why string)) {
+	t.Helper()
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		ok, why := condition()
+		if ok {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", timeout, why)
+		case <-poll.C:
+		}
+	}
+}
+
+// shared is what all tests of the process use together.
+var shared = &state{}
+
+type state struct {
+	mu    sync.Mutex // held while a server starts
+	dir   string
+	lock  *os.File
+	mysql *servers.MySQL
+	redis *servers.Redis
+	kafka *servers.Kafka
+}
+
+const folderPattern = "likewise-test-"
+
+// folder is where the servers of this process live. It is locked, so that others know that its owner lives.
+func (s *state) folder() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir != "" {
+		return s.dir, nil
+	}
+	removeAbandoned()
+	dir, err := os.MkdirTemp("", folderPattern)
+	if err != nil {
+		return "", fmt.Errorf("make folder for servers: %w", err)
+	}
+	lock, err := lockOwner(dir)
+	if err != nil {
+		return "", err
+	}
+	s.dir, s.lock = dir, lock
+	return dir, nil
+}
+
+func lockOwner(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "owner"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open owner lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock folder of servers: %w", err)
+	}
+	return f, nil
+}
+
+// removeAbandoned removes the folders of test processes that were killed. One younger than a minute may not have
+// locked its folder yet.
+func removeAbandoned() {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPattern+"*"))
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		if lock, err := lockOwner(dir); err == nil {
+			os.RemoveAll(dir)
+			lock.Close()
+		}
+	}
+}
+
+// stop ends the shared servers and removes what they stored.
+func (s *state) stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := servers.All{MySQL: s.mysql, Redis: s.redis, Kafka: s.kafka}
+	err := all.Stop(context.Background())
+	if s.dir != "" {
+		err = errors.Join(err, os.RemoveAll(s.dir))
+		s.lock.Close()
+	}
+	return err
+}
+
+// children lists the processes that this one started and that still run, as "id (name)".
+func children() []string {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	var list []string
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // ended since
+		}
+		end := strings.LastIndexByte(string(text), ')')
+		fields := strings.Fields(string(text[end+1:]))
+		if end > 0 && len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+			list = append(list, string(text[:end+1]))
+		}
+	}
+	return list
+}
