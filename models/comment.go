@@ -187,7 +187,7 @@ func (s *Store) UpdateComment(ctx context.Context, id, version int64, text Comme
 		return nil, err
 	}
 	if update.RowsAffected == 0 {
-		return nil, versionMismatch(c.Version)
+		return nil, VersionMismatch(c.Version)
 	}
 	return c, nil
 }

@@ -1,8 +1,12 @@
 package models
 
 import (
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // Code says what kind of error it is; handlers map it to an HTTP status and nothing else decides the status.
@@ -35,6 +39,7 @@ type Error struct {
 	Code    Code
 	Message string
 	Fields  []FieldError
+	Version *int64 // with CodePrecondition: the version that is there now
 	Err     error
 }
 
@@ -66,11 +71,20 @@ func Unavailable(message string, err error) *Error {
 	return &Error{Code: CodeUnavailable, Message: message, Err: err}
 }
 
-// ErrorCode gives the code of err, CodeInternal for an error that carries none.
+// ErrorCode gives the code of err. An error that carries none is CodeUnavailable when a server could not be reached or
+// did not answer in time, else CodeInternal.
 func ErrorCode(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Code
+	}
+	var network net.Error // a deadline that passed is one too
+	if errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) {
+		return CodeUnavailable
+	}
+	switch mysqlCode(err) {
+	case errTooManyConns, errShutdown:
+		return CodeUnavailable
 	}
 	return CodeInternal
 }

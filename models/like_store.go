@@ -9,14 +9,15 @@ import (
 	"gorm.io/gorm"
 )
 
-// likeTable names the two tables and the column that a kind of target uses.
+// likeTable names the two tables and the column that a kind of target uses. open is what a query reads the target t
+// from, so that t.status=1 is all that is left to ask: a comment is closed under a deleted post.
 type likeTable struct {
-	targets, likes, column string
+	targets, likes, column, open string
 }
 
 var likeTables = map[TargetKind]likeTable{
-	KindPost:    {"posts", "post_likes", "post_id"},
-	KindComment: {"comments", "comment_likes", "comment_id"},
+	KindPost:    {"posts", "post_likes", "post_id", "posts t"},
+	KindComment: {"comments", "comment_likes", "comment_id", "comments t JOIN posts p ON p.id=t.post_id AND p.status=1"},
 }
 
 func notFound(kind TargetKind) *Error {
@@ -53,7 +54,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 				return notFound(target.Kind)
 			}
 		}
-		read := tx.Raw("SELECT likes_count FROM "+t.targets+" WHERE id=? AND status=?", target.ID, StatusNormal).Scan(&state.Count)
+		read := tx.Raw("SELECT t.likes_count FROM "+t.open+" WHERE t.id=? AND t.status=1", target.ID).Scan(&state.Count)
 		if read.Error == nil && read.RowsAffected == 0 {
 			return notFound(target.Kind)
 		}
@@ -127,10 +128,10 @@ func (s *Store) Likers(ctx context.Context, target Target, before int64, limit i
 		where, args = " AND l.id < ?", append(args, before)
 	}
 	var list []Liker
-	// The join holds the target to "not deleted" without a query of its own.
-	err := s.db.WithContext(ctx).Raw("SELECT l.id AS row_id, l.user_id, u.username, l.created_at FROM "+t.likes+" l"+
-		" JOIN "+t.targets+" t ON t.id=l."+t.column+" AND t.status=1 JOIN users u ON u.id=l.user_id"+
-		" WHERE l."+t.column+"=?"+where+" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	// Reading the likes through the target holds it to "not deleted" without a query of its own.
+	err := s.db.WithContext(ctx).Raw("SELECT l.id AS row_id, l.user_id, u.username, l.created_at FROM "+t.open+
+		" JOIN "+t.likes+" l ON l."+t.column+"=t.id JOIN users u ON u.id=l.user_id"+
+		" WHERE t.id=? AND t.status=1"+where+" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list likers of %s: %w", target, err)
 	}
@@ -148,11 +149,8 @@ func (s *Store) Likers(ctx context.Context, target Target, before int64, limit i
 
 // TargetOpen reports whether the target exists and is not deleted. A comment under a deleted post is closed too.
 func (s *Store) TargetOpen(ctx context.Context, target Target) (bool, error) {
-	query := "SELECT COUNT(*) FROM posts WHERE id=? AND status=1"
-	if target.Kind == KindComment {
-		query = "SELECT COUNT(*) FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND c.status=1"
-	}
 	var n int
+	query := "SELECT COUNT(*) FROM " + likeTables[target.Kind].open + " WHERE t.id=? AND t.status=1"
 	if err := s.db.WithContext(ctx).Raw(query, target.ID).Scan(&n).Error; err != nil {
 		return false, fmt.Errorf("read %s: %w", target, err)
 	}

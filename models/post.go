@@ -186,13 +186,14 @@ func (s *Store) UpdatePost(ctx context.Context, id, version int64, text PostText
 		return nil, err
 	}
 	if update.RowsAffected == 0 {
-		return nil, versionMismatch(p.Version)
+		return nil, VersionMismatch(p.Version)
 	}
 	return p, nil
 }
 
-func versionMismatch(version int64) *Error {
-	return Errorf(CodePrecondition, "It was edited meanwhile and has version %d now.", version)
+// VersionMismatch makes the error of an edit that was made from another version than the one that is there now.
+func VersionMismatch(now int64) *Error {
+	return &Error{Code: CodePrecondition, Message: fmt.Sprintf("It was edited meanwhile and has version %d now.", now), Version: &now}
 }
 
 // DeletePost hides a post. CodeNotFound when it is gone already.

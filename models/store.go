@@ -147,6 +147,8 @@ func (s *Store) CursorKey() []byte { return s.cursorKey }
 
 // MySQL error numbers that the code acts on.
 const (
+	errTooManyConns   = 1040
+	errShutdown       = 1053
 	errDuplicateKey   = 1062
 	errLockWait       = 1205
 	errDeadlock       = 1213
