@@ -1,0 +1,294 @@
+package counters
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/singleflight"
+
+	"likewise/models"
+)
+
+// Outcome is what the gate said, for the metrics.
+type Outcome string
+
+// The outcomes of a call of the gate.
+const (
+	Changed   Outcome = "changed"   // accepted, and an event written
+	Unchanged Outcome = "unchanged" // it was so already
+	Closed    Outcome = "closed"    // refused: the shard is closed
+	Cold      Outcome = "cold"      // the target was warmed, and the call made again
+	Gone      Outcome = "gone"      // refused: deleted or never there
+	Full      Outcome = "full"      // refused: the outbox is at its limit
+	Failed    Outcome = "failed"    // Redis did not answer
+)
+
+var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full}
+
+// Outcomes lists every outcome.
+func Outcomes() []Outcome { return append([]Outcome{Changed, Failed}, outcomes...) }
+
+// Likes sets and reads likes through the gate. It is safe for concurrent use.
+type Likes struct {
+	redis   *Redis
+	store   *models.Store
+	limit   int
+	now     func() time.Time
+	count   func(Outcome)
+	warming singleflight.Group
+}
+
+// LikesOptions are what Likes can be told; the zero value gives the defaults.
+type LikesOptions struct {
+	OutboxLimit int              // events that one shard's outbox may hold before the gate refuses; 0 means DefaultOutboxLimit
+	Now         func() time.Time // the clock; nil means time.Now
+	Count       func(Outcome)    // hears of every outcome
+}
+
+// DefaultOutboxLimit is about 15 MB of Redis memory a shard.
+const DefaultOutboxLimit = 100_000
+
+// NewLikes puts the gate in front of store.
+func NewLikes(r *Redis, store *models.Store, o LikesOptions) *Likes {
+	l := &Likes{redis: r, store: store, limit: o.OutboxLimit, now: o.Now, count: o.Count}
+	if l.limit == 0 {
+		l.limit = DefaultOutboxLimit
+	}
+	if l.now == nil {
+		l.now = time.Now
+	}
+	if l.count == nil {
+		l.count = func(Outcome) {}
+	}
+	return l
+}
+
+const busy = "Likes are not being taken at the moment; try again."
+
+// SetLike makes the user's like of the target as asked and tells what is: repeating it changes nothing. One round trip
+// to Redis for a warm target. CodeNotFound: the target is deleted or was never there. CodeUnavailable: nothing is known
+// to have changed, and it is safe to try again.
+func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
+	want := "0"
+	if liked {
+		want = "1"
+	}
+	now := l.now()
+	event, err := json.Marshal(models.LikeEvent(target, userID, liked, now))
+	if err != nil {
+		return models.LikeState{}, fmt.Errorf("encode event: %w", err)
+	}
+	k := l.redis.keys(target)
+	// Twice is the rule for a cold target; more only if the shard is opened or the target cooled in between.
+	for range 4 {
+		reply, err := l.redis.run(ctx, "like", []string{k.shard, k.likes, k.users, k.outbox},
+			want, userID, event, l.limit, now.UnixMilli()).Int64Slice()
+		if err != nil || len(reply) == 0 {
+			l.count(Failed)
+			return models.LikeState{}, models.Unavailable(busy, fmt.Errorf("gate of %s: %w", target, err))
+		}
+		outcome := outcomes[reply[0]]
+		if outcome == Unchanged && reply[2] == 1 {
+			outcome = Changed
+		}
+		l.count(outcome)
+		switch outcome {
+		case Changed, Unchanged:
+			return models.LikeState{Liked: liked, Count: reply[1]}, nil
+		case Gone:
+			return models.LikeState{}, models.Errorf(models.CodeNotFound, "There is no such %s.", target.Kind)
+		case Closed:
+			return models.LikeState{}, models.Unavailable(busy, errors.New("the shard is closed until its worker opens it"))
+		case Full:
+			return models.LikeState{}, models.Unavailable(busy, errors.New("the outbox is full: is Kafka away?"))
+		}
+		if err := l.warm(ctx, target); err != nil {
+			return models.LikeState{}, err
+		}
+	}
+	return models.LikeState{}, models.Unavailable(busy, fmt.Errorf("%s does not stay warm", target))
+}
+
+const (
+	warmLock  = 10 * time.Second // a loader that is silent this long has lost the target
+	warmLimit = 30 * time.Second // for the whole of a load: about ten million likers
+	warmChunk = 10_000           // users a round trip
+)
+
+// warm loads a cold target from MySQL. One caller in this process and, by a lock, one of all processes does it; the
+// others wait for it.
+func (l *Likes) warm(ctx context.Context, target models.Target) error {
+	result := l.warming.DoChan(target.String(), func() (any, error) {
+		// The load serves every waiter, so it must outlive the one who happened to come first.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), warmLimit)
+		defer cancel()
+		return nil, l.load(ctx, target)
+	})
+	select {
+	case r := <-result:
+		if r.Err != nil && models.ErrorCode(r.Err) == models.CodeInternal {
+			return models.Unavailable(busy, fmt.Errorf("warm %s: %w", target, r.Err))
+		}
+		return r.Err
+	case <-ctx.Done():
+		return models.Unavailable(busy, fmt.Errorf("warm %s: %w", target, ctx.Err()))
+	}
+}
+
+func (l *Likes) load(ctx context.Context, target models.Target) error {
+	k, r := l.redis.keys(target), l.redis
+	// Asked first, because an id that was never there must leave no key behind, and cost no more than this query.
+	open, err := l.store.TargetOpen(ctx, target)
+	if err != nil {
+		return err
+	}
+	if !open {
+		return models.Errorf(models.CodeNotFound, "There is no such %s.", target.Kind)
+	}
+	lock, err := r.locks.Obtain(ctx, k.warming, warmLock, &redislock.Options{
+		RetryStrategy: redislock.ExponentialBackoff(4*time.Millisecond, 200*time.Millisecond)})
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	defer func() {
+		// The lock expires by itself; giving it up early only saves the next one a wait.
+		if err := lock.Release(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
+			slog.WarnContext(ctx, "warming lock not released", "target", target.String(), "error", err)
+		}
+	}()
+	state, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HGet(ctx, k.shard, "epoch")
+		p.Exists(ctx, k.likes)
+		return nil
+	})
+	if errors.Is(err, redis.Nil) {
+		return nil // closed: the gate will say so
+	}
+	if err != nil {
+		return fmt.Errorf("read shard: %w", err)
+	}
+	epoch := state[0].(*redis.StringCmd).Val()
+	if state[1].(*redis.IntCmd).Val() == 1 {
+		return nil // the holder before us did it
+	}
+	// Once more under the lock: a deletion since then found no lock to take away.
+	if open, err = l.store.TargetOpen(ctx, target); err != nil {
+		return err
+	} else if !open {
+		return models.Errorf(models.CodeNotFound, "There is no such %s.", target.Kind)
+	}
+
+	loading := k.likes[:len(k.likes)-len("likes")] + "loading:" + lock.Token()
+	for after := int64(0); ; {
+		ids, err := l.store.LikerIDs(ctx, target, after, warmChunk)
+		if err != nil {
+			return err
+		}
+		if len(ids) > 0 {
+			after = ids[len(ids)-1]
+			members := make([]any, len(ids))
+			for i, id := range ids {
+				members[i] = id
+			}
+			if _, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+				p.SAdd(ctx, loading, members...)
+				p.Expire(ctx, loading, time.Minute)
+				return nil
+			}); err != nil {
+				return fmt.Errorf("load users: %w", err)
+			}
+		}
+		if len(ids) < warmChunk {
+			break
+		}
+		if err := lock.Refresh(ctx, warmLock, nil); err != nil {
+			return fmt.Errorf("keep lock: %w", err)
+		}
+	}
+	warm, err := r.run(ctx, "warm", []string{k.shard, k.likes, k.users, loading, k.warming}, lock.Token(), epoch, l.now().UnixMilli()).Int()
+	if err != nil {
+		return fmt.Errorf("finish: %w", err)
+	}
+	if warm == 0 {
+		slog.InfoContext(ctx, "target was closed or its lock lost while it was loaded", "target", target.String())
+	}
+	return nil
+}
+
+// OpenTarget warms a target that was just created. A failure leaves it cold, which is no harm.
+func (l *Likes) OpenTarget(ctx context.Context, target models.Target, createdAt time.Time) error {
+	k := l.redis.keys(target)
+	if err := l.redis.run(ctx, "open", []string{k.shard, k.likes, k.users}, createdAt.Unix(), l.now().UnixMilli()).Err(); err != nil {
+		return fmt.Errorf("open %s: %w", target, err)
+	}
+	return nil
+}
+
+// CloseTargets makes the gate refuse likes of targets whose deletion is committed.
+func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error {
+	for _, t := range targets {
+		k := l.redis.keys(t)
+		if err := l.redis.run(ctx, "close", []string{k.likes, k.warming}).Err(); err != nil {
+			return fmt.Errorf("close %s: %w", t, err)
+		}
+	}
+	return nil
+}
+
+// LikeStates gives what viewer (0 for the anonymous) sees of rows, in their order, in one round trip to Redis. What is
+// cold, or in a closed shard, or all of it when Redis is away, is taken from rows and, for the viewer's own likes, from
+// one query to MySQL.
+func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
+	states := make([]models.LikeState, len(rows))
+	if len(rows) == 0 {
+		return states, nil
+	}
+	type reply struct {
+		epoch, count *redis.StringCmd
+		liked        *redis.BoolCmd
+	}
+	replies := make([]reply, len(rows))
+	epochs := map[string]*redis.StringCmd{}
+	_, err := l.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, row := range rows {
+			k := l.redis.keys(row.Target)
+			if epochs[k.shard] == nil {
+				epochs[k.shard] = p.HGet(ctx, k.shard, "epoch")
+			}
+			replies[i] = reply{epoch: epochs[k.shard], count: p.HGet(ctx, k.likes, "count")}
+			if viewer != 0 {
+				replies[i].liked = p.SIsMember(ctx, k.users, viewer)
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		slog.WarnContext(ctx, "likes are read from MySQL alone", "error", err)
+	}
+	var cold []models.Target
+	for i, row := range rows {
+		r := replies[i]
+		count, err := strconv.ParseInt(r.count.Val(), 10, 64)
+		if r.epoch.Err() != nil || r.count.Err() != nil || err != nil || r.liked != nil && r.liked.Err() != nil {
+			states[i].Count = row.Count
+			cold = append(cold, row.Target)
+			continue
+		}
+		states[i] = models.LikeState{Count: count, Liked: r.liked != nil && r.liked.Val()}
+	}
+	liked, err := l.store.LikedBy(ctx, viewer, cold)
+	if err != nil {
+		return nil, err
+	}
+	for i, row := range rows {
+		states[i].Liked = states[i].Liked || liked[row.Target]
+	}
+	return states, nil
+}

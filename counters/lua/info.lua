@@ -1,0 +1,15 @@
+-- Tells how a shard stands.
+--
+-- KEYS  1 shard hash, 2 outbox, 3 relay lock
+-- reply {open, held, depth, last position, first event}: open and held are 0 or 1, depth counts the outbox's events
+local depth, last, first = 0, '0-0', ''
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  depth = redis.call('XLEN', KEYS[2])
+  local info = redis.call('XINFO', 'STREAM', KEYS[2])
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then last = info[i + 1] end
+  end
+  local head = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)
+  if head[1] then first = head[1][2][2] end
+end
+return {redis.call('HEXISTS', KEYS[1], 'epoch'), redis.call('EXISTS', KEYS[3]), depth, last, first}

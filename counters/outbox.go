@@ -1,0 +1,208 @@
+package counters
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/redis/go-redis/v9"
+
+	"likewise/models"
+)
+
+// ErrLockLost means that the relay lock of a shard belongs to somebody else by now.
+var ErrLockLost = errors.New("the relay lock is lost")
+
+// Outbox is one shard's outbox in the hands of the relay that holds the shard's lock. The lock keeps two relays from
+// doing the same work; nothing is lost or doubled if they do, because the like writer goes by the events' positions.
+type Outbox struct {
+	redis *Redis
+	shard int
+	lock  *redislock.Lock
+}
+
+// HoldOutbox takes the relay lock of a shard for ttl. ErrLockLost when another holds it.
+func (r *Redis) HoldOutbox(ctx context.Context, shard int, ttl time.Duration) (*Outbox, error) {
+	lock, err := r.locks.Obtain(ctx, relayKey(shard), ttl, nil)
+	if errors.Is(err, redislock.ErrNotObtained) {
+		return nil, ErrLockLost
+	}
+	if err != nil {
+		return nil, fmt.Errorf("relay lock of shard %d: %w", shard, err)
+	}
+	return &Outbox{redis: r, shard: shard, lock: lock}, nil
+}
+
+// Renew holds the lock for another ttl; ErrLockLost when it ran out.
+func (o *Outbox) Renew(ctx context.Context, ttl time.Duration) error {
+	if err := o.lock.Refresh(ctx, ttl, nil); errors.Is(err, redislock.ErrNotObtained) {
+		return ErrLockLost
+	} else if err != nil {
+		return fmt.Errorf("renew relay lock: %w", err)
+	}
+	return nil
+}
+
+// Release gives the lock up; it is no error if it was lost already.
+func (o *Outbox) Release(ctx context.Context) error {
+	if err := o.lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
+		return fmt.Errorf("release relay lock: %w", err)
+	}
+	return nil
+}
+
+// Read gives the oldest events of the outbox, at most limit, and waits for one up to wait. None is no error.
+func (o *Outbox) Read(ctx context.Context, limit int64, wait time.Duration) ([]models.Enveloped, error) {
+	streams, err := o.redis.blocking.XRead(ctx, &redis.XReadArgs{
+		Streams: []string{outboxKey(o.shard), "0-0"}, Count: limit, Block: wait,
+	}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read outbox %d: %w", o.shard, err)
+	}
+	var events []models.Enveloped
+	for _, entry := range streams[0].Messages {
+		pos, err := models.ParsePosition(entry.ID)
+		if err != nil {
+			return nil, fmt.Errorf("outbox %d: %w", o.shard, err)
+		}
+		payload, _ := entry.Values["e"].(string)
+		events = append(events, models.Enveloped{Pos: pos, Event: rawJSON(payload)})
+	}
+	return events, nil
+}
+
+// rawJSON passes a payload on as it is. One that is not JSON travels as a JSON string, so that it reaches the dead
+// letters under its own position and takes none of its neighbours with it.
+func rawJSON(payload string) json.RawMessage {
+	if json.Valid([]byte(payload)) {
+		return json.RawMessage(payload)
+	}
+	quoted, err := json.Marshal(payload)
+	if err != nil {
+		return json.RawMessage(`"unreadable"`) // Marshal of a string does not fail: it replaces bytes that are no UTF-8
+	}
+	return quoted
+}
+
+// Trim drops the events up to and including last, which Kafka has acknowledged. ErrLockLost when the lock is not ours.
+func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
+	keep := models.Position{Epoch: last.Epoch, Seq: last.Seq + 1}
+	n, err := o.redis.run(ctx, "trim", []string{relayKey(o.shard), outboxKey(o.shard)}, o.lock.Token(), keep.String()).Int()
+	if err != nil {
+		return fmt.Errorf("trim outbox %d: %w", o.shard, err)
+	}
+	if n < 0 {
+		return ErrLockLost
+	}
+	return nil
+}
+
+// Open reports whether the shard takes likes.
+func (o *Outbox) Open(ctx context.Context) (bool, error) {
+	open, err := o.redis.client.HExists(ctx, shardKey(o.shard), "epoch").Result()
+	if err != nil {
+		return false, fmt.Errorf("read shard %d: %w", o.shard, err)
+	}
+	return open, nil
+}
+
+// Seal begins to open the shard under a new epoch, which must be higher than LastPosition's: it puts ShardOpened into
+// the outbox and gives the last position that this Redis knew when it was closed.
+func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error) {
+	event, err := json.Marshal(models.Event{Type: models.ShardOpened})
+	if err != nil {
+		return models.Position{}, fmt.Errorf("encode event: %w", err)
+	}
+	reply, err := o.redis.run(ctx, "seal", []string{shardKey(o.shard), outboxKey(o.shard), relayKey(o.shard)},
+		o.lock.Token(), epoch, event).Slice()
+	if err != nil {
+		return models.Position{}, fmt.Errorf("seal shard %d: %w", o.shard, err)
+	}
+	if len(reply) < 2 {
+		return models.Position{}, ErrLockLost
+	}
+	restored, _ := reply[1].(string)
+	return models.ParsePosition(restored)
+}
+
+// Opened ends the opening: the shard takes likes. ErrLockLost when the lock went, or Redis was restarted meanwhile.
+func (o *Outbox) Opened(ctx context.Context, epoch int64) error {
+	ok, err := o.redis.run(ctx, "opened", []string{shardKey(o.shard), relayKey(o.shard)}, o.lock.Token(), epoch).Int()
+	if err != nil {
+		return fmt.Errorf("open shard %d: %w", o.shard, err)
+	}
+	if ok == 0 {
+		return ErrLockLost
+	}
+	return nil
+}
+
+// ForgetTargets makes every target of the shard cold, for a shard that is closed.
+func (o *Outbox) ForgetTargets(ctx context.Context) error {
+	client, err := o.redis.node(ctx, o.shard)
+	if err != nil {
+		return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
+	}
+	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
+		scan := client.Scan(ctx, 0, shardTag(o.shard)+":"+string(kind)+":*", 1000).Iterator()
+		for scan.Next(ctx) {
+			if err := client.Unlink(ctx, scan.Val()).Err(); err != nil {
+				return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
+			}
+		}
+		if err := scan.Err(); err != nil {
+			return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
+		}
+	}
+	return nil
+}
+
+// ShardInfo is what Redis knows of a shard.
+type ShardInfo struct {
+	Shard  int
+	Open   bool            // it takes likes
+	Held   bool            // a relay holds its lock
+	Depth  int64           // events in the outbox
+	Last   models.Position // of the last event ever put into the outbox
+	Oldest time.Time       // when the first event of the outbox was accepted; zero when there is none or it tells no time
+}
+
+// ShardInfos reads every shard, in order, in one round trip.
+func (r *Redis) ShardInfos(ctx context.Context) ([]ShardInfo, error) {
+	replies := make([]*redis.Cmd, r.shards)
+	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for shard := range replies {
+			// Not EVALSHA: in a pipeline nothing would load the script after a restart.
+			replies[shard] = p.Eval(ctx, r.source["info"], []string{shardKey(shard), outboxKey(shard), relayKey(shard)})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read shards: %w", err)
+	}
+	infos := make([]ShardInfo, r.shards)
+	for shard, reply := range replies {
+		values, err := reply.Slice()
+		if err != nil || len(values) != 5 {
+			return nil, fmt.Errorf("read shard %d: %w", shard, err)
+		}
+		last, _ := values[3].(string)
+		info := ShardInfo{Shard: shard, Open: values[0] == int64(1), Held: values[1] == int64(1)}
+		info.Depth, _ = values[2].(int64)
+		if info.Last, err = models.ParsePosition(last); err != nil {
+			return nil, fmt.Errorf("read shard %d: %w", shard, err)
+		}
+		var first models.Event
+		if payload, _ := values[4].(string); json.Unmarshal([]byte(payload), &first) == nil && first.At > 0 {
+			info.Oldest = time.UnixMilli(first.At)
+		}
+		infos[shard] = info
+	}
+	return infos, nil
+}

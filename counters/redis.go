@@ -1,0 +1,171 @@
+// Package counters is the gate in front of MySQL: who likes what, and how many, in Redis.
+//
+// What is truth: of a warm target (its likes hash exists) in an open shard, Redis holds the latest acknowledged state,
+// and the outbox holds every change that Kafka does not have yet. Of everything else MySQL is the truth. Nothing here
+// expires by itself: Redis must run with maxmemory-policy noeviction.
+//
+// How it is rebuilt: a cold target is warmed from MySQL on its first like. A shard whose server was restarted,
+// replaced or emptied is closed (Fence) until everything that reached Kafka is in MySQL; then its relay opens it under
+// a new epoch, and forgets its warm targets if MySQL turned out to know more than Redis did.
+//
+// What is refused: a like in a closed shard, or with a full outbox, gets models.CodeUnavailable and leaves no trace.
+// What is retried: go-redis may run a script twice after a lost connection; every script tells what is, so the second
+// answer is as good as the first.
+package counters
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// Redis is the connection to the gate's server, Sentinel group or cluster. It is safe for concurrent use.
+type Redis struct {
+	client   redis.UniversalClient
+	blocking redis.UniversalClient // for reads that wait, which would starve the others of connections
+	locks    *redislock.Client
+	shards   int
+	source   map[string]string // of the scripts, by file name without ".lua"
+	script   map[string]*redis.Script
+}
+
+// Open makes a client for url, which is
+//
+//	redis://[user:password@]host:port[/db]                              one server
+//	redis://host:port?master_name=NAME&addr=host2:port2                 Sentinel
+//	redis+cluster://host:port?addr=host2:port2                          Cluster
+//
+// (rediss for TLS). It does not connect: a Redis that is away is reported by each call. Shards is the number fixed at
+// install (models.Store.Shards).
+func Open(url string, shards int) (*Redis, error) {
+	r := &Redis{shards: shards, source: map[string]string{}, script: map[string]*redis.Script{}}
+	files, err := luaFiles.ReadDir("lua")
+	if err != nil {
+		return nil, fmt.Errorf("read scripts: %w", err)
+	}
+	for _, f := range files {
+		source, err := luaFiles.ReadFile("lua/" + f.Name())
+		if err != nil {
+			return nil, fmt.Errorf("read scripts: %w", err)
+		}
+		name := strings.TrimSuffix(f.Name(), ".lua")
+		r.source[name], r.script[name] = string(source), redis.NewScript(string(source))
+	}
+	if r.client, err = r.connect(url, 16*runtime.GOMAXPROCS(0)); err != nil {
+		return nil, err
+	}
+	if r.blocking, err = r.connect(url, shards+2); err != nil {
+		return nil, errors.Join(err, r.client.Close())
+	}
+	r.locks = redislock.New(r.client)
+	return r, nil
+}
+
+const (
+	dialTimeout = time.Second
+	ioTimeout   = 2 * time.Second
+)
+
+func (r *Redis) connect(url string, connections int) (redis.UniversalClient, error) {
+	noMaint := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	switch {
+	case strings.HasPrefix(url, "redis+cluster://"), strings.HasPrefix(url, "rediss+cluster://"):
+		o, err := redis.ParseClusterURL(strings.Replace(url, "+cluster", "", 1))
+		if err != nil {
+			return nil, fmt.Errorf("redis url: %w", err)
+		}
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
+		o.MaxRetries, o.PoolSize, o.OnConnect = 1, connections, r.fence
+		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
+		return redis.NewClusterClient(o), nil
+	case strings.Contains(url, "master_name="):
+		o, err := redis.ParseFailoverURL(url)
+		if err != nil {
+			return nil, fmt.Errorf("redis url: %w", err)
+		}
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
+		o.MaxRetries, o.PoolSize, o.OnConnect = 1, connections, r.fence
+		o.DisableIdentity = true
+		return redis.NewFailoverClient(o), nil
+	default:
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, fmt.Errorf("redis url: %w", err)
+		}
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
+		o.MaxRetries, o.PoolSize, o.OnConnect = 1, connections, r.fence
+		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
+		return redis.NewClient(o), nil
+	}
+}
+
+// fence closes the shards whose server is another than the one that they were opened on. It runs on every connection
+// before its first command, so no command reaches a restarted server past an open gate.
+func (r *Redis) fence(ctx context.Context, conn *redis.Conn) error {
+	// Sentinels get this hook too; they hold no data and know no scripts.
+	if info, err := conn.Info(ctx, "server").Result(); err != nil {
+		return fmt.Errorf("fence: %w", err)
+	} else if strings.Contains(info, "redis_mode:sentinel") {
+		return nil
+	}
+	cmds, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for shard := range r.shards {
+			p.Eval(ctx, r.source["fence"], []string{shardKey(shard)})
+		}
+		return nil
+	})
+	if err == nil {
+		return nil
+	}
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			if _, elsewhere := redis.IsMovedError(err); elsewhere {
+				continue // a cluster keeps this shard on another node, whose connections see to it
+			}
+			return fmt.Errorf("fence: %w", err)
+		}
+	}
+	return nil
+}
+
+// Ping reports whether Redis answers.
+func (r *Redis) Ping(ctx context.Context) error { return r.client.Ping(ctx).Err() }
+
+// CheckPolicy is an error if the server may evict keys: a like that is evicted before it is in MySQL is lost.
+func (r *Redis) CheckPolicy(ctx context.Context) error {
+	info, err := r.client.InfoMap(ctx, "memory").Result()
+	if err != nil {
+		return fmt.Errorf("read maxmemory-policy: %w", err)
+	}
+	if policy := info["Memory"]["maxmemory_policy"]; policy != "" && policy != "noeviction" {
+		return fmt.Errorf("redis has maxmemory-policy %s: set noeviction, or likes are lost when memory is short", policy)
+	}
+	return nil
+}
+
+// Close closes the connections.
+func (r *Redis) Close() error { return errors.Join(r.client.Close(), r.blocking.Close()) }
+
+// run executes a script by its file name.
+func (r *Redis) run(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
+	return r.script[name].Run(ctx, r.client, keys, args...)
+}
+
+// node is the server that holds a shard's keys, for commands that go over all keys of a server.
+func (r *Redis) node(ctx context.Context, shard int) (redis.Cmdable, error) {
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, shardKey(shard))
+	}
+	return r.client, nil
+}
