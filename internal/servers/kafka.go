@@ -151,6 +151,9 @@ share.coordinator.state.topic.min.isr=1
 offsets.topic.num.partitions=4
 transaction.state.log.num.partitions=4
 group.initial.rebalance.delay.ms=0
+# how long a killed node waits before it may register again
+broker.session.timeout.ms=1500
+broker.heartbeat.interval.ms=300
 log.cleaner.dedupe.buffer.size=4194304
 num.network.threads=2
 num.io.threads=4
@@ -186,7 +189,7 @@ func prepareApache(ctx context.Context, s *Server, jars string) error {
 }
 
 func javaCommand(dir, jars, class string, args ...string) (*exec.Cmd, error) {
-	java, err := find("java", "apt-get install openjdk-17-jre-headless")
+	java, err := find("java", "apt-get install default-jre-headless")
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +203,7 @@ func javaCommand(dir, jars, class string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(java, append([]string{
 		"-Xmx384m",
 		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", // a quick start is worth more than speed here
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", filepath.Join(jars, "*"),
 		class,
 	}, args...)...)

@@ -228,6 +228,13 @@ func (o oracle) commandOn(dir, data string, flags ...string) (*exec.Cmd, error) 
 	if err := os.MkdirAll(filepath.Join(o.root, "var/lib/mysql-files"), 0o700); err != nil {
 		return nil, fmt.Errorf("prepare %s: %w", o.root, err)
 	}
+	// A killed server leaves its socket, and the next one takes the process that is named in it for alive while it only
+	// waits to be collected.
+	for _, name := range []string{"socket", "socket.lock"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("remove old socket: %w", err)
+		}
+	}
 	const enter = `mount --bind "$1" "$2$3" && exec chroot "$2" /usr/sbin/mysqld "${@:4}"`
 	args := append([]string{"-c", enter, "mysqld", dir, o.root, chrootMount,
 		"--no-defaults",

@@ -107,10 +107,14 @@ func identity(pid int) string {
 	if err != nil {
 		return ""
 	}
-	// The second field is the program's name in parentheses and may hold anything; the third is the state and the
-	// twenty-second the start time.
+	// The second field is the program's name in parentheses and may hold anything. After it come the state (third field),
+	// the number of threads (20th) and the start time (22nd).
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+	if len(fields) < 20 || fields[0] == "X" {
+		return ""
+	}
+	// While other threads of a killed process are still ending, its files and ports are still open.
+	if fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return ""
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

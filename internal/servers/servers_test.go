@@ -197,7 +197,9 @@ func TestServer_keepsDataAndAddressAcrossStops(t *testing.T) {
 			addr := s.Addr()
 			k.write(t, s, "one")
 
+			begin := time.Now()
 			require.NoError(t, s.Stop(t.Context()))
+			t.Logf("stopped in %v", time.Since(begin).Round(time.Millisecond))
 			<-s.Exited()
 			require.NoError(t, s.Start(t.Context()))
 			require.Equal(t, addr, s.Addr())
