@@ -112,7 +112,13 @@ func (o *Outbox) Open(ctx context.Context) (bool, error) {
 	return open, nil
 }
 
-// Seal begins to open the shard under a new epoch, which must be higher than LastPosition's: it puts ShardOpened into
+// Last gives the last position that was ever put into the outbox; zero if there was none.
+func (o *Outbox) Last(ctx context.Context) (models.Position, error) {
+	info, err := o.redis.shardInfo(ctx, o.shard)
+	return info.Last, err
+}
+
+// Seal begins to open the shard under a new epoch, which must be higher than Last's: it puts ShardOpened into
 // the outbox and gives the last position that this Redis knew when it was closed.
 func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error) {
 	event, err := json.Marshal(models.Event{Type: models.ShardOpened})
@@ -179,7 +185,7 @@ func (r *Redis) ShardInfos(ctx context.Context) ([]ShardInfo, error) {
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := range replies {
 			// Not EVALSHA: in a pipeline nothing would load the script after a restart.
-			replies[shard] = p.Eval(ctx, r.source["info"], []string{shardKey(shard), outboxKey(shard), relayKey(shard)})
+			replies[shard] = p.Eval(ctx, r.source["info"], infoKeys(shard))
 		}
 		return nil
 	})
@@ -188,21 +194,35 @@ func (r *Redis) ShardInfos(ctx context.Context) ([]ShardInfo, error) {
 	}
 	infos := make([]ShardInfo, r.shards)
 	for shard, reply := range replies {
-		values, err := reply.Slice()
-		if err != nil || len(values) != 5 {
-			return nil, fmt.Errorf("read shard %d: %w", shard, err)
+		if infos[shard], err = parseShardInfo(shard, reply); err != nil {
+			return nil, err
 		}
-		last, _ := values[3].(string)
-		info := ShardInfo{Shard: shard, Open: values[0] == int64(1), Held: values[1] == int64(1)}
-		info.Depth, _ = values[2].(int64)
-		if info.Last, err = models.ParsePosition(last); err != nil {
-			return nil, fmt.Errorf("read shard %d: %w", shard, err)
-		}
-		var first models.Event
-		if payload, _ := values[4].(string); json.Unmarshal([]byte(payload), &first) == nil && first.At > 0 {
-			info.Oldest = time.UnixMilli(first.At)
-		}
-		infos[shard] = info
 	}
 	return infos, nil
+}
+
+func (r *Redis) shardInfo(ctx context.Context, shard int) (ShardInfo, error) {
+	return parseShardInfo(shard, r.run(ctx, "info", infoKeys(shard)))
+}
+
+func infoKeys(shard int) []string {
+	return []string{shardKey(shard), outboxKey(shard), relayKey(shard)}
+}
+
+func parseShardInfo(shard int, reply *redis.Cmd) (ShardInfo, error) {
+	values, err := reply.Slice()
+	if err != nil {
+		return ShardInfo{}, fmt.Errorf("read shard %d: %w", shard, err)
+	}
+	info := ShardInfo{Shard: shard, Open: values[0] == int64(1), Held: values[1] == int64(1)}
+	info.Depth, _ = values[2].(int64)
+	last, _ := values[3].(string)
+	if info.Last, err = models.ParsePosition(last); err != nil {
+		return ShardInfo{}, fmt.Errorf("read shard %d: %w", shard, err)
+	}
+	var first models.Event
+	if payload, _ := values[4].(string); json.Unmarshal([]byte(payload), &first) == nil && first.At > 0 {
+		info.Oldest = time.UnixMilli(first.At)
+	}
+	return info, nil
 }

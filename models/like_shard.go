@@ -321,22 +321,38 @@ type ShardState struct {
 
 // ShardStates reads every shard in order, with the gaps as of the same instant.
 func (s *Store) ShardStates(ctx context.Context) ([]ShardState, error) {
+	return s.shardStates(ctx, "")
+}
+
+// ShardState reads one shard.
+func (s *Store) ShardState(ctx context.Context, shard int) (ShardState, error) {
+	states, err := s.shardStates(ctx, " WHERE s.shard="+strconv.Itoa(shard))
+	if err == nil && len(states) == 0 {
+		err = fmt.Errorf("shard %d is not installed", shard)
+	}
+	if err != nil {
+		return ShardState{}, err
+	}
+	return states[0], nil
+}
+
+func (s *Store) shardStates(ctx context.Context, where string) ([]ShardState, error) {
 	var rows []struct {
-		shardMark
+		Mark      shardMark `gorm:"embedded"`
 		Epoch     int64
 		AppliedAt time.Time
 		OpenGaps  int
 	}
 	err := s.db.WithContext(ctx).Raw("SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq," +
 		" (SELECT COUNT(*) FROM like_gaps g WHERE g.shard=s.shard AND g.reconciled_at IS NULL) AS open_gaps" +
-		" FROM like_shards s ORDER BY s.shard").Scan(&rows).Error
+		" FROM like_shards s" + where + " ORDER BY s.shard").Scan(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("read shards: %w", err)
 	}
 	states := make([]ShardState, len(rows))
 	for i, r := range rows {
-		states[i] = ShardState{Shard: r.Shard, Epoch: r.Epoch, Applied: r.pos(), AppliedAt: r.AppliedAt,
-			Sealed: Position{r.SealedEpoch, r.SealedSeq}, OpenGaps: r.OpenGaps}
+		states[i] = ShardState{Shard: r.Mark.Shard, Epoch: r.Epoch, Applied: r.Mark.pos(), AppliedAt: r.AppliedAt,
+			Sealed: Position{r.Mark.SealedEpoch, r.Mark.SealedSeq}, OpenGaps: r.OpenGaps}
 	}
 	return states, nil
 }

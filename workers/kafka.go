@@ -1,0 +1,110 @@
+// Package workers holds what runs beside the API: the relay from Redis to Kafka, the like writer from Kafka to MySQL,
+// and the cron jobs that cool, mend and verify.
+//
+// Who owns what: a shard's outbox belongs to the relay that holds its lock; a Kafka partition to the like writer that
+// the consumer group gave it to; neither belief has to be true for the counts to be right, because the writer's
+// transaction goes by the positions of events alone. What is retried: everything that a server refuses or a
+// connection loses, with a growing pause, for as long as the process lives. What is dropped: nothing but events that
+// MySQL has already; an event that can never be applied is kept as a dead letter. Every Run returns when its context
+// ends, and by itself never.
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// Kafka says where the log is.
+type Kafka struct {
+	Brokers []string
+	Topic   string // holds as many partitions as there are shards; shard n is partition n
+	// Replicas of each partition when the topic is created; 0 leaves it to the broker's default.
+	Replicas int16
+	// Group is the consumer group of the like writers.
+	Group string
+}
+
+// config gives sarama's settings, many of which default to losing data.
+func (k Kafka) config() *sarama.Config {
+	c := sarama.NewConfig()
+	c.ClientID = "likewise"
+	c.Version = sarama.V3_6_0_0
+	c.Net.DialTimeout, c.Net.ReadTimeout, c.Net.WriteTimeout = 3*time.Second, 10*time.Second, 10*time.Second
+	c.Metadata.Retry.Max, c.Metadata.Retry.Backoff = 3, 200*time.Millisecond
+	c.Metadata.Full = false
+	c.Metadata.AllowAutoTopicCreation = false
+
+	c.Producer.RequiredAcks = sarama.WaitForAll
+	c.Producer.Idempotent = true
+	c.Net.MaxOpenRequests = 1
+	c.Producer.Timeout = 10 * time.Second
+	c.Producer.Retry.Max, c.Producer.Retry.Backoff = 5, 100*time.Millisecond
+	c.Producer.Return.Successes, c.Producer.Return.Errors = true, true
+	c.Producer.Partitioner = sarama.NewManualPartitioner
+	c.Producer.Compression = sarama.CompressionLZ4
+
+	c.Consumer.Offsets.Initial = sarama.OffsetOldest
+	// Offsets are advice: reading from the oldest again costs time and nothing else, since the watermark drops what is
+	// applied. So a group whose offset is no longer in the log goes back to the oldest rather than stopping.
+	c.Consumer.Group.ResetInvalidOffsets = true
+	c.Consumer.Offsets.AutoCommit.Enable = true // only marked offsets, and those are marked after the transaction
+	c.Consumer.Offsets.AutoCommit.Interval = time.Second
+	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 10*time.Second, 2*time.Second
+	c.Consumer.MaxWaitTime = 250 * time.Millisecond
+	c.Consumer.Return.Errors = true
+	return c
+}
+
+// ErrPartitions means that the topic does not have one partition for each shard.
+var ErrPartitions = errors.New("the topic does not have one partition for each shard")
+
+// EnsureTopic creates the topic if it is missing and makes sure that it has one partition a shard. An unreachable
+// Kafka is an error; so is ErrPartitions, which no retry can mend.
+func (k Kafka) EnsureTopic(shards int) error {
+	admin, err := sarama.NewClusterAdmin(k.Brokers, k.config())
+	if err != nil {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	defer admin.Close()
+	replicas := k.Replicas
+	if replicas == 0 {
+		replicas = -1 // the broker's default.replication.factor
+	}
+	err = admin.CreateTopic(k.Topic, &sarama.TopicDetail{NumPartitions: int32(shards), ReplicationFactor: replicas}, false)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		return fmt.Errorf("create topic %s: %w", k.Topic, err)
+	}
+	topics, err := admin.DescribeTopics([]string{k.Topic})
+	if err != nil {
+		return fmt.Errorf("describe topic %s: %w", k.Topic, err)
+	}
+	if n := len(topics[0].Partitions); n != shards {
+		return fmt.Errorf("%w: topic %s has %d, and there are %d shards", ErrPartitions, k.Topic, n, shards)
+	}
+	return nil
+}
+
+// pause waits for about d; it reports false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// backoff doubles from 50 ms to at most 5 s.
+func backoff(attempt int) time.Duration {
+	return min(5*time.Second, 50*time.Millisecond<<min(attempt, 10))
+}

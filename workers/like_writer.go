@@ -1,0 +1,241 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"likewise/models"
+)
+
+// LikeWriter reads events from Kafka and applies them to MySQL, one transaction a batch over all the partitions that
+// its process owns. It marks offsets after the commit only; a batch that is read twice is dropped the second time by
+// its positions. See models.Store.ApplyLikes for what the transaction does.
+type LikeWriter struct {
+	store   *models.Store
+	kafka   Kafka
+	metrics *Metrics
+}
+
+// NewLikeWriter makes a writer; Run starts it.
+func NewLikeWriter(store *models.Store, kafka Kafka, m *Metrics) *LikeWriter {
+	return &LikeWriter{store: store, kafka: kafka, metrics: m}
+}
+
+const (
+	batchEvents = 2000                  // events after which a batch is written
+	batchDelay  = 20 * time.Millisecond // after its first record, a batch is written with what it has
+	batchLimit  = 30 * time.Second      // for one attempt at writing a batch
+	queued      = 64                    // records that wait for the batch before; sarama holds back the rest
+)
+
+// Run writes until ctx ends.
+func (w *LikeWriter) Run(ctx context.Context) {
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		err := w.consume(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		slog.WarnContext(ctx, "like writer joins again", "error", err)
+		pause(ctx, backoff(attempt))
+	}
+}
+
+// consume takes part in the consumer group until it fails or ctx ends.
+func (w *LikeWriter) consume(ctx context.Context) error {
+	if err := w.kafka.EnsureTopic(w.store.Shards()); err != nil {
+		return err
+	}
+	group, err := sarama.NewConsumerGroup(w.kafka.Brokers, w.kafka.Group, w.kafka.config())
+	if err != nil {
+		return fmt.Errorf("join group: %w", err)
+	}
+	drained := make(chan struct{})
+	go func() { // ends when the group is closed
+		defer close(drained)
+		for err := range group.Errors() {
+			w.metrics.writerErrors.Inc()
+			slog.WarnContext(ctx, "like writer", "error", err)
+		}
+	}()
+	defer func() {
+		if err := group.Close(); err != nil {
+			slog.WarnContext(ctx, "leave group", "error", err)
+		}
+		<-drained
+	}()
+	for ctx.Err() == nil {
+		// Consume returns at every rebalance; the next call joins again.
+		if err := group.Consume(ctx, []string{w.kafka.Topic}, &batcher{writer: w}); err != nil {
+			return fmt.Errorf("consume: %w", err)
+		}
+	}
+	return nil
+}
+
+// batcher gathers the records of all partitions of one group session into batches. It owns the goroutine that writes.
+type batcher struct {
+	writer  *LikeWriter
+	records chan *sarama.ConsumerMessage
+	stopped chan struct{}
+}
+
+// Setup starts writing.
+func (b *batcher) Setup(session sarama.ConsumerGroupSession) error {
+	b.records, b.stopped = make(chan *sarama.ConsumerMessage, queued), make(chan struct{})
+	owned := 0
+	for _, partitions := range session.Claims() {
+		owned += len(partitions)
+	}
+	b.writer.metrics.writerPartitions.Set(float64(owned))
+	slog.InfoContext(session.Context(), "like writer owns partitions", "partitions", owned)
+	go func() {
+		defer close(b.stopped)
+		b.write(session)
+	}()
+	return nil
+}
+
+// Cleanup waits for the writing to stop. What was read and not written is read again by the next owner.
+func (b *batcher) Cleanup(sarama.ConsumerGroupSession) error {
+	<-b.stopped
+	b.writer.metrics.writerPartitions.Set(0)
+	return nil
+}
+
+// ConsumeClaim hands on one partition's records.
+func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for {
+		select {
+		case record, ok := <-claim.Messages():
+			if !ok {
+				return nil
+			}
+			select {
+			case b.records <- record:
+			case <-session.Context().Done():
+				return nil
+			}
+		case <-session.Context().Done():
+			return nil
+		}
+	}
+}
+
+// write gathers batches and writes them until the session ends.
+func (b *batcher) write(session sarama.ConsumerGroupSession) {
+	ctx := session.Context()
+	timer := time.NewTimer(batchDelay)
+	timer.Stop()
+	for {
+		var events []models.LikeRecord
+		last := map[int32]*sarama.ConsumerMessage{}
+		add := func(record *sarama.ConsumerMessage) {
+			events = append(events, decode(record, b.writer.store.Shards())...)
+			last[record.Partition] = record
+		}
+		select {
+		case record := <-b.records:
+			add(record)
+		case <-ctx.Done():
+			return
+		}
+		timer.Reset(batchDelay)
+		for full := false; !full && len(events) < batchEvents; {
+			select {
+			case record := <-b.records:
+				add(record)
+			case <-timer.C:
+				full = true
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
+		}
+		timer.Stop()
+		if !b.writer.apply(ctx, events) {
+			return
+		}
+		for _, record := range last {
+			session.MarkMessage(record, "")
+		}
+	}
+}
+
+// decode takes a record apart. What cannot be read becomes a record with a Problem and no position.
+func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
+	base := models.LikeRecord{Shard: int(record.Partition), Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}
+	var envelope models.Envelope
+	err := json.Unmarshal(record.Value, &envelope)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("record is not readable: %w", err)
+	case envelope.V != models.EnvelopeVersion:
+		err = fmt.Errorf("record has version %d, and this writer knows %d", envelope.V, models.EnvelopeVersion)
+	case envelope.Shard != base.Shard:
+		err = fmt.Errorf("record of shard %d is in partition %d", envelope.Shard, base.Shard)
+	}
+	if err != nil {
+		base.Payload, base.Problem = record.Value, err.Error()
+		return []models.LikeRecord{base}
+	}
+	events := make([]models.LikeRecord, len(envelope.Events))
+	for i, e := range envelope.Events {
+		events[i] = base
+		events[i].Pos, events[i].Payload = e.Pos, e.Event
+		if events[i].Event, err = models.DecodeEvent(e.Event, base.Shard, shards); err != nil {
+			events[i].Problem = err.Error()
+		}
+	}
+	return events
+}
+
+// apply writes events, however often it takes; it reports false when ctx ended first. The transaction itself is not
+// cut short by ctx: a query that is cancelled goes on in the server and holds its locks there.
+func (w *LikeWriter) apply(ctx context.Context, events []models.LikeRecord) bool {
+	if len(events) == 0 {
+		return true
+	}
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		began := time.Now()
+		attemptCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchLimit)
+		done, err := w.store.ApplyLikes(attemptCtx, events)
+		cancel()
+		if err == nil {
+			w.metrics.applied(events, done, time.Since(began))
+			if done.Gaps > 0 {
+				slog.ErrorContext(ctx, "events are missing from the log: the shard will be reconciled with Redis", "gaps", done.Gaps)
+			}
+			return true
+		}
+		if models.IsBadData(err) {
+			return w.isolate(ctx, events, err)
+		}
+		w.metrics.writerErrors.Inc()
+		slog.WarnContext(ctx, "batch is tried again", "events", len(events), "attempt", attempt+1, "error", err)
+		pause(ctx, backoff(attempt))
+	}
+	return false
+}
+
+// isolate halves a batch in which something cannot be stored, in order, until the culprit stands alone and becomes a
+// dead letter.
+func (w *LikeWriter) isolate(ctx context.Context, events []models.LikeRecord, cause error) bool {
+	if len(events) > 1 {
+		half := len(events) / 2
+		return w.apply(ctx, events[:half]) && w.apply(ctx, events[half:])
+	}
+	if events[0].Problem != "" {
+		// The letter itself is refused: nothing in it is ours to drop, so it waits for a person, and says so.
+		cause = errors.Join(errors.New("a dead letter cannot be stored"), cause)
+		slog.ErrorContext(ctx, "like writer is stuck", "shard", events[0].Shard, "position", events[0].Pos.String(), "error", cause)
+		return pause(ctx, 5*time.Second) && w.apply(ctx, events)
+	}
+	events[0].Problem = cause.Error()
+	return w.apply(ctx, events)
+}

@@ -1,0 +1,169 @@
+package workers
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"likewise/counters"
+	"likewise/models"
+)
+
+// Metrics are what the workers tell Prometheus.
+type Metrics struct {
+	relayed          prometheus.Counter
+	relayErrors      prometheus.Counter
+	relayShards      prometheus.Gauge
+	opened           prometheus.Counter
+	writerErrors     prometheus.Counter
+	writerPartitions prometheus.Gauge
+	events           *prometheus.CounterVec
+	gaps             prometheus.Counter
+	batchSize        prometheus.Histogram
+	batchSeconds     prometheus.Histogram
+	delay            prometheus.Histogram
+	warm             prometheus.Gauge
+	cooled           prometheus.Counter
+
+	depth      *prometheus.GaugeVec
+	oldest     *prometheus.GaugeVec
+	lag        *prometheus.GaugeVec
+	open       *prometheus.GaugeVec
+	openGaps   prometheus.Gauge
+	letters    prometheus.Gauge
+	monitoring *prometheus.CounterVec
+}
+
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	byShard := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"shard"})
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	}
+	m := &Metrics{
+		relayed:          counter("likewise_relay_events_total", "Events moved from the outboxes to Kafka."),
+		relayErrors:      counter("likewise_relay_errors_total", "Times a relay had to start over."),
+		relayShards:      gauge("likewise_relay_shards", "Shards whose relay lock this process holds."),
+		opened:           counter("likewise_shards_opened_total", "Times a closed shard was opened."),
+		writerErrors:     counter("likewise_writer_errors_total", "Batches that had to be tried again, and errors of the consumer group."),
+		writerPartitions: gauge("likewise_writer_partitions", "Partitions that this process writes."),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_writer_events_total",
+			Help: "Events read from Kafka, by what became of them."}, []string{"result"}),
+		gaps:         counter("likewise_gaps_total", "Holes found in the numbers of events. Should stay 0 for ever."),
+		batchSize:    histogram("likewise_writer_batch_events", "Events in one transaction.", prometheus.ExponentialBuckets(1, 4, 7)),
+		batchSeconds: histogram("likewise_writer_batch_seconds", "Duration of one transaction.", prometheus.ExponentialBuckets(0.001, 2.5, 10)),
+		delay:        histogram("likewise_like_delay_seconds", "From the acceptance of the latest like in a batch to its commit.", prometheus.ExponentialBuckets(0.005, 2.5, 12)),
+		warm:         gauge("likewise_warm_targets", "Posts and comments held in Redis, at the janitor's last round."),
+		cooled:       counter("likewise_cooled_targets_total", "Targets that the janitor dropped from Redis."),
+
+		depth:    byShard("likewise_outbox_events", "Events that wait for Kafka."),
+		oldest:   byShard("likewise_outbox_oldest_seconds", "Age of the oldest event that waits for Kafka."),
+		lag:      byShard("likewise_writer_lag_events", "Events accepted by the gate and not yet in MySQL."),
+		open:     byShard("likewise_shard_open", "1 if the shard takes likes."),
+		openGaps: gauge("likewise_gaps_open", "Holes whose shard is not reconciled yet."),
+		letters:  gauge("likewise_dead_letters", "Events that could not be applied and wait for somebody to look at them."),
+		monitoring: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_monitor_errors_total",
+			Help: "Times the pipeline's state could not be read; its gauges are old then."}, []string{"source"}),
+	}
+	reg.MustRegister(m.relayed, m.relayErrors, m.relayShards, m.opened, m.writerErrors, m.writerPartitions, m.events, m.gaps,
+		m.batchSize, m.batchSeconds, m.delay, m.warm, m.cooled, m.depth, m.oldest, m.lag, m.open, m.openGaps, m.letters, m.monitoring)
+	return m
+}
+
+func (m *Metrics) applied(events []models.LikeRecord, done models.LikesApplied, took time.Duration) {
+	m.batchSize.Observe(float64(len(events)))
+	m.batchSeconds.Observe(took.Seconds())
+	m.gaps.Add(float64(done.Gaps))
+	m.events.WithLabelValues("duplicate").Add(float64(done.Duplicates))
+	m.events.WithLabelValues("vanished").Add(float64(done.Vanished))
+	m.events.WithLabelValues("dead_letter").Add(float64(done.DeadLetters))
+	m.events.WithLabelValues("accepted").Add(float64(len(events) - done.Duplicates - done.Vanished - done.DeadLetters))
+	if at := events[len(events)-1].Event.At; at > 0 {
+		m.delay.Observe(max(0, time.Since(time.UnixMilli(at)).Seconds()))
+	}
+}
+
+// monitorEvery is how old the pipeline's gauges can be.
+const monitorEvery = 5 * time.Second
+
+// Monitor reads the pipeline's state into the gauges until ctx ends.
+func (m *Metrics) Monitor(ctx context.Context, r *counters.Redis, store *models.Store) {
+	for {
+		m.observe(ctx, r, store)
+		if !pause(ctx, monitorEvery) {
+			return
+		}
+	}
+}
+
+func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.Store) {
+	ctx, cancel := context.WithTimeout(ctx, monitorEvery)
+	defer cancel()
+	infos, err := r.ShardInfos(ctx)
+	if err != nil {
+		m.monitorFailed(ctx, "redis", err)
+		return
+	}
+	for _, info := range infos {
+		shard := strconv.Itoa(info.Shard)
+		m.depth.WithLabelValues(shard).Set(float64(info.Depth))
+		age := 0.0
+		if !info.Oldest.IsZero() {
+			age = max(0, time.Since(info.Oldest).Seconds())
+		}
+		m.oldest.WithLabelValues(shard).Set(age)
+		open := 0.0
+		if info.Open {
+			open = 1
+		}
+		m.open.WithLabelValues(shard).Set(open)
+	}
+	states, err := store.ShardStates(ctx)
+	if err != nil {
+		m.monitorFailed(ctx, "mysql", err)
+		return
+	}
+	gaps := 0
+	for i, state := range states {
+		gaps += state.OpenGaps
+		m.lag.WithLabelValues(strconv.Itoa(state.Shard)).Set(float64(lag(infos[i].Last, state.Applied)))
+	}
+	m.openGaps.Set(float64(gaps))
+	letters, err := store.DeadLetters(ctx)
+	if err != nil {
+		m.monitorFailed(ctx, "mysql", err)
+		return
+	}
+	m.letters.Set(float64(letters))
+}
+
+func (m *Metrics) monitorFailed(ctx context.Context, source string, err error) {
+	if ctx.Err() == context.Canceled {
+		return
+	}
+	m.monitoring.WithLabelValues(source).Inc()
+	slog.WarnContext(ctx, "the pipeline's state cannot be read", "source", source, "error", err)
+}
+
+// lag counts the events after applied up to last. Across epochs it is known only from the beginning of the new one.
+func lag(last, applied models.Position) int64 {
+	switch {
+	case !last.After(applied):
+		return 0
+	case last.Epoch == applied.Epoch:
+		return last.Seq - applied.Seq
+	default:
+		return last.Seq + 1
+	}
+}

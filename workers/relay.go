@@ -1,0 +1,242 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"likewise/counters"
+	"likewise/models"
+)
+
+// Relay moves events from the outboxes in Redis to Kafka, and opens shards that are closed.
+//
+// For each shard it reads the head of the outbox, sends it as one record, and drops it from the outbox when Kafka has
+// acknowledged it. It keeps no place of its own: after any failure or unknown outcome it reads the head again and
+// sends it again, and the writer drops what it knows. A record holds consecutive events and is written whole or not
+// at all, so whatever is resent, by this relay or by one that has lost its lock, no hole can come about.
+type Relay struct {
+	redis   *counters.Redis
+	store   *models.Store
+	kafka   Kafka
+	metrics *Metrics
+}
+
+// NewRelay makes a relay; Run starts it.
+func NewRelay(r *counters.Redis, store *models.Store, kafka Kafka, m *Metrics) *Relay {
+	return &Relay{redis: r, store: store, kafka: kafka, metrics: m}
+}
+
+const (
+	relayLock    = 5 * time.Second // how long after its relay was killed a shard waits for the next one
+	relayRenew   = relayLock / 3
+	relayBatch   = 1000                   // events in one record at most: about 100 kB
+	relayWait    = 500 * time.Millisecond // for an event, before looking after the shard again
+	openingWait  = 20 * time.Millisecond  // the same while the shard is being opened
+	openingLimit = 30 * time.Second       // after which the first event of an epoch is taken for lost
+)
+
+// Run relays until ctx ends. It contends for every shard; the relays of other processes hold those that it does not.
+func (r *Relay) Run(ctx context.Context) {
+	var producer sarama.SyncProducer
+	for attempt := 0; ; attempt++ {
+		err := r.kafka.EnsureTopic(r.store.Shards())
+		if err == nil {
+			producer, err = sarama.NewSyncProducer(r.kafka.Brokers, r.kafka.config())
+		}
+		if err == nil {
+			break
+		}
+		slog.WarnContext(ctx, "relay waits for kafka", "error", err)
+		if !pause(ctx, backoff(attempt)) {
+			return
+		}
+	}
+	var shards sync.WaitGroup
+	for shard := range r.store.Shards() {
+		shards.Go(func() { r.serve(ctx, producer, shard) })
+	}
+	shards.Wait()
+	if err := producer.Close(); err != nil {
+		slog.WarnContext(ctx, "close kafka producer", "error", err)
+	}
+}
+
+// serve contends for a shard's lock and relays while it is held.
+func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard int) {
+	for failures := 0; ctx.Err() == nil; {
+		outbox, err := r.redis.HoldOutbox(ctx, shard, relayLock)
+		if err == nil {
+			err = r.hold(ctx, producer, shard, outbox)
+		}
+		switch {
+		case errors.Is(err, counters.ErrLockLost):
+			failures = 0
+		case err != nil && ctx.Err() == nil:
+			r.metrics.relayErrors.Inc()
+			slog.WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
+			failures++
+		}
+		pause(ctx, min(2*time.Second, 400*time.Millisecond<<min(failures, 3)))
+	}
+}
+
+// hold relays until the lock is lost, something fails or ctx ends, and gives the lock up.
+func (r *Relay) hold(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
+	r.metrics.relayShards.Inc()
+	defer r.metrics.relayShards.Dec()
+	held, lost := context.WithCancelCause(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() { r.renew(held, lost, outbox) })
+	err := r.relay(held, producer, shard, outbox)
+	if cause := context.Cause(held); cause != nil && ctx.Err() == nil {
+		err = cause
+	}
+	lost(nil)
+	renewing.Wait()
+
+	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if released := outbox.Release(releasing); released != nil && err == nil {
+		err = released
+	}
+	return err
+}
+
+// renew keeps the lock. It ends the relay's context when the lock is lost, or may be.
+func (r *Relay) renew(ctx context.Context, lost context.CancelCauseFunc, outbox *counters.Outbox) {
+	ticker := time.NewTicker(relayRenew)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		renewing, cancel := context.WithTimeout(ctx, relayRenew)
+		err := outbox.Renew(renewing, relayLock)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			lost(err)
+			return
+		}
+	}
+}
+
+func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
+	var opening *opening
+	for ctx.Err() == nil {
+		open, err := outbox.Open(ctx)
+		if err != nil {
+			return err
+		}
+		wait := relayWait
+		switch {
+		case open:
+			opening = nil
+		case opening == nil || time.Since(opening.since) > openingLimit:
+			if opening, err = r.beginOpening(ctx, shard, outbox); err != nil {
+				return err
+			}
+			wait = openingWait
+		default:
+			done, err := r.finishOpening(ctx, shard, outbox, opening)
+			if err != nil {
+				return err
+			}
+			if !done {
+				wait = openingWait
+			}
+		}
+		events, err := outbox.Read(ctx, relayBatch, wait)
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			continue
+		}
+		if err := r.send(producer, shard, events); err != nil {
+			return err
+		}
+		if err := outbox.Trim(ctx, events[len(events)-1].Pos); err != nil {
+			return err
+		}
+		r.metrics.relayed.Add(float64(len(events)))
+	}
+	return nil
+}
+
+// send gives events to Kafka as one record and returns when every in-sync replica has it.
+func (r *Relay) send(producer sarama.SyncProducer, shard int, events []models.Enveloped) error {
+	value, err := json.Marshal(models.Envelope{V: models.EnvelopeVersion, Shard: shard, Events: events})
+	if err != nil {
+		return fmt.Errorf("encode record: %w", err)
+	}
+	_, _, err = producer.SendMessage(&sarama.ProducerMessage{
+		Topic: r.kafka.Topic, Partition: int32(shard), Key: sarama.StringEncoder(strconv.Itoa(shard)), Value: sarama.ByteEncoder(value),
+	})
+	if err != nil {
+		return fmt.Errorf("send to kafka: %w", err)
+	}
+	return nil
+}
+
+// opening is a shard on its way from closed to open.
+type opening struct {
+	epoch    int64
+	restored models.Position // the last position that this Redis knew when the shard was closed
+	since    time.Time
+}
+
+// beginOpening puts the first event of a new epoch behind whatever is left in the outbox.
+func (r *Relay) beginOpening(ctx context.Context, shard int, outbox *counters.Outbox) (*opening, error) {
+	last, err := outbox.Last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	epoch, err := r.store.NextEpoch(ctx, shard, last.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	restored, err := outbox.Seal(ctx, epoch)
+	if err != nil {
+		return nil, err
+	}
+	slog.InfoContext(ctx, "shard is being opened", "shard", shard, "epoch", epoch, "restored", restored.String())
+	return &opening{epoch: epoch, restored: restored, since: time.Now()}, nil
+}
+
+// finishOpening opens the shard once MySQL has everything that was in the log before the epoch's first event. If
+// MySQL then knows of events that Redis does not, Redis has lost the last of what it acknowledged: its warm targets
+// are forgotten, and warmed from MySQL again.
+func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.Outbox, o *opening) (bool, error) {
+	state, err := r.store.ShardState(ctx, shard)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case state.Applied.Epoch < o.epoch:
+		return false, nil
+	case state.Applied.Epoch > o.epoch:
+		return false, counters.ErrLockLost // another relay has opened it since
+	}
+	forgotten := state.Sealed.After(o.restored)
+	if forgotten {
+		if err := outbox.ForgetTargets(ctx); err != nil {
+			return false, err
+		}
+	}
+	if err := outbox.Opened(ctx, o.epoch); err != nil {
+		return false, err
+	}
+	r.metrics.opened.Inc()
+	slog.InfoContext(ctx, "shard is open", "shard", shard, "epoch", o.epoch, "forgotten", forgotten, "took", time.Since(o.since))
+	return true, nil
+}
