@@ -464,3 +464,62 @@ func TestStopLeftover_sparesAnotherProcessWithTheSameId(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "%d 1 %s", os.Getpid(), boot), 0o600))
 	require.NoError(t, stopLeftover(t.Context(), path))
 }
+
+// The producer lives through the crashes. What it was told is stored must be there, in order; what it got an error for
+// may be there too.
+func TestKafka_losesNothingAcknowledgedWhenKilledUnderLoad(t *testing.T) {
+	s := startKind(t, kinds[2], t.TempDir())
+	createTopic(t, s, "load")
+	cfg := kafkaConfig()
+	cfg.Producer.Retry.Max = 100
+	cfg.Producer.Retry.Backoff = 50 * time.Millisecond
+	producer, err := sarama.NewSyncProducer([]string{s.Addr()}, cfg)
+	require.NoError(t, err)
+	defer producer.Close()
+
+	acknowledged := make(chan string, 1<<20)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			value := fmt.Sprint(i)
+			if _, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: "load", Value: sarama.StringEncoder(value)}); err == nil {
+				acknowledged <- value
+			}
+		}
+	}()
+	var want []string
+	more := func(n int) {
+		for range n {
+			select {
+			case value := <-acknowledged:
+				want = append(want, value)
+			case <-time.After(30 * time.Second):
+				t.Fatalf("nothing acknowledged after %d messages", len(want))
+			}
+		}
+	}
+	for range 5 {
+		more(len(acknowledged) + 100)
+		require.NoError(t, s.Kill())
+		require.NoError(t, s.Start(t.Context()))
+	}
+	more(len(acknowledged) + 100)
+	close(stop)
+	<-done
+	more(len(acknowledged))
+
+	stored := consumeAll(t, s, "load")
+	t.Logf("%d acknowledged, %d stored", len(want), len(stored))
+	for _, value := range stored {
+		if len(want) > 0 && want[0] == value {
+			want = want[1:]
+		}
+	}
+	require.Empty(t, want, "missing or out of order")
+}
