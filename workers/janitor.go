@@ -1,0 +1,55 @@
+package workers
+
+import (
+	"context"
+	"time"
+
+	"likewise/counters"
+	"likewise/models"
+)
+
+// Janitor drops idle targets from Redis. It drops none that MySQL does not have all of, and none of a shard with an
+// open gap: there Redis alone knows what is missing.
+type Janitor struct {
+	redis   *counters.Redis
+	store   *models.Store
+	metrics *Metrics
+	idle    time.Duration
+	now     func() time.Time
+}
+
+// MinCoolAfter is the shortest time for which a target must have been idle: a target is opened at its creation, and
+// one that was cooled before that call arrived would be opened with no likes.
+const MinCoolAfter = 5 * time.Minute
+
+// NewJanitor makes a janitor for targets that were not liked for idle, at least MinCoolAfter.
+func NewJanitor(r *counters.Redis, store *models.Store, m *Metrics, idle time.Duration, now func() time.Time) *Janitor {
+	return &Janitor{redis: r, store: store, metrics: m, idle: max(idle, MinCoolAfter), now: now}
+}
+
+// Cool goes over all warm targets once and gives the number of those it dropped and of those that stay.
+func (j *Janitor) Cool(ctx context.Context) (cooled, warm int, err error) {
+	// Before anything else: a watermark, and the absence of gaps, hold for every event up to it and no further.
+	states, err := j.store.ShardStates(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	watermarks := map[int]models.Position{}
+	for _, s := range states {
+		if s.OpenGaps == 0 {
+			watermarks[s.Shard] = s.Applied
+		}
+	}
+	idle := j.now().Add(-j.idle)
+	err = j.redis.EachWarm(ctx, func(targets []models.Target) error {
+		n, err := j.redis.Cool(ctx, targets, idle, watermarks)
+		cooled += n
+		warm += len(targets) - n
+		return err
+	})
+	j.metrics.cooled.Add(float64(cooled))
+	if err == nil {
+		j.metrics.warm.Set(float64(warm))
+	}
+	return cooled, warm, err
+}

@@ -1,0 +1,277 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"likewise/counters"
+	"likewise/models"
+)
+
+// Difference is something that does not agree with something else.
+type Difference struct {
+	Target   models.Target
+	Problem  string
+	Repaired bool
+}
+
+func (d Difference) String() string {
+	s := d.Target.String() + ": " + d.Problem
+	if d.Repaired {
+		s += " (repaired)"
+	}
+	return s
+}
+
+// Verification is the outcome of a Verifier's round.
+type Verification struct {
+	Posts, Comments int // compared
+	Likes           int64
+	Warm            int // targets compared with Redis too
+	Differences     int
+	Repaired        int
+}
+
+// Verifier compares rows, counts and Redis for every post and comment, while the site is live.
+//
+// Counts and rows of one target are read in one statement, so any difference between those is real. Redis is ahead of
+// MySQL by what is in the pipeline; so a warm target is compared when its last change has been applied and none came
+// while it was being read. A target that never holds still is reported as a difference: nothing can be said of it.
+type Verifier struct {
+	store  *models.Store
+	redis  *counters.Redis // nil in direct mode
+	likes  *counters.Likes // nil in direct mode
+	repair bool
+	report func(Difference)
+}
+
+// NewVerifier makes a verifier that calls report for each difference. With repair it sets counts to what the rows
+// say, deletes likes of nothing, and sends the likes that Redis holds and MySQL does not (or the other way round)
+// through the pipeline again.
+func NewVerifier(store *models.Store, r *counters.Redis, likes *counters.Likes, repair bool, report func(Difference)) *Verifier {
+	return &Verifier{store: store, redis: r, likes: likes, repair: repair, report: report}
+}
+
+const (
+	verifyPage  = 500              // targets a query
+	verifyWait  = 10 * time.Second // for a change to get from the gate to MySQL
+	verifyTries = 20               // to catch a busy target between two likes
+)
+
+// Verify goes over everything once.
+func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
+	var sum Verification
+	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
+		n, err := v.verifyKind(ctx, kind, &sum)
+		if err != nil {
+			return sum, err
+		}
+		if kind == models.KindPost {
+			sum.Posts = n
+		} else {
+			sum.Comments = n
+		}
+		if err := v.verifyOrphans(ctx, kind, &sum); err != nil {
+			return sum, err
+		}
+	}
+	if v.redis == nil {
+		return sum, nil
+	}
+	return sum, v.verifyStrays(ctx, &sum)
+}
+
+func (v *Verifier) verifyKind(ctx context.Context, kind models.TargetKind, sum *Verification) (compared int, err error) {
+	for after := int64(0); ; {
+		list, err := v.store.Tally(ctx, kind, after, verifyPage)
+		if err != nil || len(list) == 0 {
+			return compared, err
+		}
+		after = list[len(list)-1].ID
+		compared += len(list)
+		targets := make([]models.Target, len(list))
+		for i, t := range list {
+			targets[i] = models.Target{Kind: kind, ID: t.ID}
+			sum.Likes += t.LikeRows
+			if err := v.verifyCounts(ctx, targets[i], t, sum); err != nil {
+				return compared, err
+			}
+		}
+		if v.redis == nil {
+			continue
+		}
+		states, err := v.redis.TargetStates(ctx, targets)
+		if err != nil {
+			return compared, err
+		}
+		for i, state := range states {
+			if !state.Warm {
+				continue
+			}
+			sum.Warm++
+			if err := v.verifyWarm(ctx, targets[i], sum); err != nil {
+				return compared, err
+			}
+		}
+	}
+}
+
+func (v *Verifier) verifyCounts(ctx context.Context, target models.Target, t models.TargetTally, sum *Verification) error {
+	children := "comments_count"
+	if target.Kind == models.KindComment {
+		children = "replies_count"
+	}
+	var problem string
+	switch {
+	case t.Likes != t.LikeRows:
+		problem = fmt.Sprintf("likes_count is %d and there are %d rows", t.Likes, t.LikeRows)
+	case t.Children != t.ChildRows:
+		problem = fmt.Sprintf("%s is %d and there are %d rows", children, t.Children, t.ChildRows)
+	default:
+		return nil
+	}
+	return v.found(sum, target, problem, func() error { return v.store.Recount(ctx, target) })
+}
+
+// verifyWarm compares a warm target's set and counter with the rows.
+func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Verification) error {
+	var problem string
+	var differ []int64
+	for range verifyTries {
+		before, err := v.state(ctx, target)
+		if err != nil || !before.Warm {
+			return err // cooled since: then MySQL has all of it
+		}
+		if arrived, err := v.awaitApplied(ctx, target, before.Last); err != nil {
+			return err
+		} else if !arrived {
+			return v.found(sum, target, fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, verifyWait), nil)
+		}
+		if differ, err = differing(ctx, v.redis, v.store, target); err != nil {
+			return err
+		}
+		tally, exists, err := v.store.TallyOf(ctx, target)
+		if err != nil {
+			return err
+		}
+		after, err := v.state(ctx, target)
+		if err != nil {
+			return err
+		}
+		switch {
+		case after != before:
+			problem = "it changes too fast to be compared"
+			continue
+		case !exists:
+			return nil // it has no row any more: verifyStrays reports it
+		case before.Count != before.Users:
+			problem = fmt.Sprintf("the counter in Redis is %d and its set has %d users", before.Count, before.Users)
+		case len(differ) > 0:
+			problem = fmt.Sprintf("Redis has %d users and MySQL %d; they differ in %d, such as user %d", before.Users, tally.LikeRows, len(differ), differ[0])
+		case before.Closed && tally.Status == models.StatusNormal:
+			problem = "it refuses likes in Redis but is not deleted in MySQL"
+		default:
+			return nil
+		}
+		return v.found(sum, target, problem, func() error { return v.mendWarm(ctx, target, before, differ) })
+	}
+	return v.found(sum, target, problem, nil)
+}
+
+// mendWarm brings Redis and MySQL together. A set that its own counter contradicts, or a gate that is closed by
+// mistake, is worth nothing: the target is forgotten and warmed from MySQL on its next like.
+func (v *Verifier) mendWarm(ctx context.Context, target models.Target, state counters.TargetState, differ []int64) error {
+	if state.Count == state.Users && len(differ) > 0 {
+		return v.likes.Reassert(ctx, target, differ)
+	}
+	forgotten, err := v.redis.Forget(ctx, target, state.Last)
+	if err == nil && !forgotten {
+		err = fmt.Errorf("%s was liked meanwhile; run it again", target)
+	}
+	return err
+}
+
+func (v *Verifier) state(ctx context.Context, target models.Target) (counters.TargetState, error) {
+	states, err := v.redis.TargetStates(ctx, []models.Target{target})
+	if err != nil {
+		return counters.TargetState{}, err
+	}
+	return states[0], nil
+}
+
+// awaitApplied waits until MySQL has everything of the target's shard up to pos.
+func (v *Verifier) awaitApplied(ctx context.Context, target models.Target, pos models.Position) (bool, error) {
+	for deadline := time.Now().Add(verifyWait); ; {
+		state, err := v.store.ShardState(ctx, target.Shard(v.store.Shards()))
+		if err != nil {
+			return false, err
+		}
+		if !pos.After(state.Applied) {
+			return true, nil
+		}
+		if time.Now().After(deadline) || !pause(ctx, 50*time.Millisecond) {
+			return false, ctx.Err()
+		}
+	}
+}
+
+// verifyOrphans looks for likes of posts or comments that have no row.
+func (v *Verifier) verifyOrphans(ctx context.Context, kind models.TargetKind, sum *Verification) error {
+	orphans, err := v.store.OrphanLikes(ctx, kind, verifyPage)
+	if err != nil {
+		return err
+	}
+	for _, o := range orphans {
+		err := v.found(sum, o.Target, fmt.Sprintf("it has %d likes and does not exist", o.Count),
+			func() error { return v.store.DeleteOrphanLikes(ctx, o.Target) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyStrays looks for targets in Redis that have no row in MySQL.
+func (v *Verifier) verifyStrays(ctx context.Context, sum *Verification) error {
+	return v.redis.EachWarm(ctx, func(targets []models.Target) error {
+		for _, target := range targets {
+			_, exists, err := v.store.TallyOf(ctx, target)
+			if err != nil {
+				return err
+			}
+			if exists {
+				continue
+			}
+			state, err := v.state(ctx, target)
+			if err != nil {
+				return err
+			}
+			err = v.found(sum, target, "it is in Redis and does not exist in MySQL", func() error {
+				_, err := v.redis.Forget(ctx, target, state.Last)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// found reports a difference, after mending it if that was asked for and mend is known.
+func (v *Verifier) found(sum *Verification, target models.Target, problem string, mend func() error) error {
+	d := Difference{Target: target, Problem: problem}
+	sum.Differences++
+	if v.repair && mend != nil {
+		if err := mend(); err != nil {
+			return fmt.Errorf("repair %s: %w", target, err)
+		}
+		d.Repaired = true
+		sum.Repaired++
+		slog.Warn("difference repaired", "target", target.String(), "problem", problem)
+	}
+	v.report(d)
+	return nil
+}
