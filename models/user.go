@@ -202,8 +202,9 @@ func HashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
 func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
 	token, hash := NewToken()
 	now := second(s.now())
-	err := s.db.WithContext(ctx).Exec("INSERT INTO sessions (token_hash, user_id, created_at, expires_at) VALUES (?,?,?,?)",
-		hash[:], userID, now, now.Add(SessionLife)).Error
+	// The hash is not the first value: GORM spreads a slice that follows a parenthesis over as many placeholders.
+	err := s.db.WithContext(ctx).Exec("INSERT INTO sessions (user_id, token_hash, created_at, expires_at) VALUES (?,?,?,?)",
+		userID, hash[:], now, now.Add(SessionLife)).Error
 	if err != nil {
 		return "", fmt.Errorf("create session: %w", err)
 	}
