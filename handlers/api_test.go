@@ -1,0 +1,375 @@
+package handlers_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// mode is a way of keeping likes. The suite promises the same of each.
+type mode struct {
+	name string
+	// likes makes what the API needs. settle returns when every like that was answered is in MySQL.
+	likes func(t *testing.T, store *models.Store) (likes handlers.Likes, gate handlers.TargetGate, settle func())
+}
+
+var modes = []mode{
+	{"direct", func(_ *testing.T, store *models.Store) (handlers.Likes, handlers.TargetGate, func()) {
+		return store, nil, func() {}
+	}},
+}
+
+// eachMode runs the test once a mode, on a database of its own.
+func eachMode(t *testing.T, test func(t *testing.T, a *api)) {
+	t.Helper()
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) { test(t, newAPI(t, m)) })
+	}
+}
+
+// api is a served API with its store, and a client of it.
+type api struct {
+	*handlers.Server
+	store  *models.Store
+	url    string
+	client *http.Client
+	settle func()
+	log    *logBuffer
+}
+
+// newAPI serves an API with an empty database until the test ends. Changes come after the defaults.
+func newAPI(t *testing.T, m mode, changes ...func(*handlers.Config)) *api {
+	t.Helper()
+	store := openStore(t, testkit.Database(t))
+	likes, gate, settle := m.likes(t, store)
+	a := serve(t, store, append([]func(*handlers.Config){func(c *handlers.Config) { c.Likes, c.Gate = likes, gate }}, changes...)...)
+	a.settle = settle
+	return a
+}
+
+func openStore(t *testing.T, dsn string) *models.Store {
+	t.Helper()
+	store, err := models.Open(t.Context(), dsn, models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// serve serves an API, in direct mode unless changed, until the test ends.
+func serve(t *testing.T, store *models.Store, changes ...func(*handlers.Config)) *api {
+	t.Helper()
+	log := &logBuffer{}
+	config := handlers.Config{
+		Store: store, Likes: store, Registry: prometheus.NewRegistry(),
+		Logger: slog.New(slog.NewJSONHandler(log, nil)),
+	}
+	for _, change := range changes {
+		change(&config)
+	}
+	server, err := handlers.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			t.Errorf("shut down: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log of the API:\n%s", log.tail())
+		}
+	})
+	return &api{
+		Server: server, store: store, url: "http://" + ln.Addr().String(), settle: func() {}, log: log,
+		client: &http.Client{Transport: transport, Timeout: 20 * time.Second},
+	}
+}
+
+// logBuffer is a log that can be read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logBuffer) tail() string {
+	lines := strings.Split(l.String(), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
+
+// account is a user with a token; the zero account is the anonymous.
+type account struct {
+	ID    int64
+	Name  string
+	Token string
+}
+
+var accounts atomic.Int64
+
+func (a *api) account(t *testing.T) account {
+	t.Helper()
+	name := "user" + strconv.FormatInt(accounts.Add(1), 10)
+	user := &models.User{Username: name, Email: name + models.NoEmailDomain}
+	if err := a.store.CreateUser(t.Context(), user); err != nil {
+		t.Fatal(err)
+	}
+	token, err := a.store.CreateSession(t.Context(), user.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return account{user.ID, name, token}
+}
+
+func (a *api) accounts(t *testing.T, n int) []account {
+	t.Helper()
+	list := make([]account, n)
+	for i := range list {
+		list[i] = a.account(t)
+	}
+	return list
+}
+
+type obj = map[string]any
+
+// reply is an answer that was read to its end.
+type reply struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+func (r reply) String() string { return fmt.Sprintf("%d %s", r.Status, r.Body) }
+
+func (r reply) into(t testing.TB, v any) {
+	t.Helper()
+	if err := json.Unmarshal(r.Body, v); err != nil {
+		t.Fatalf("%v in %s", err, r)
+	}
+}
+
+// header changes a request.
+type header struct{ name, value string }
+
+// send sends a request: body nil is none, a string is sent as it is, anything else as JSON.
+func (a *api) send(t testing.TB, as account, method, path string, body any, headers ...header) reply {
+	t.Helper()
+	r, err := a.try(as, method, path, body, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (a *api) try(as account, method, path string, body any, headers ...header) (reply, error) {
+	var content io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		content = strings.NewReader(b)
+	default:
+		raw, err := json.Marshal(b)
+		if err != nil {
+			return reply{}, err
+		}
+		content = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequest(method, a.url+path, content)
+	if err != nil {
+		return reply{}, err
+	}
+	if content != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if as.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+as.Token)
+	}
+	for _, h := range headers {
+		req.Header.Set(h.name, h.value)
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{resp.StatusCode, resp.Header, raw}, nil
+}
+
+// must sends a request that has to be answered with the status.
+func (a *api) must(t testing.TB, status int, as account, method, path string, body any, headers ...header) reply {
+	t.Helper()
+	r := a.send(t, as, method, path, body, headers...)
+	if r.Status != status {
+		t.Fatalf("%s %s: got %s, want %d", method, path, r, status)
+	}
+	return r
+}
+
+// problem is an error as a client reads it.
+type problem struct {
+	Type, Title, Detail, Code string
+	Status                    int
+	RequestID                 string `json:"request_id"`
+	Errors                    []struct{ Field, Message string }
+	Version                   *int64
+}
+
+// refused sends a request that has to be answered with a complete problem of this status and code, and gives it.
+func (a *api) refused(t testing.TB, status int, code string, as account, method, path string, body any, headers ...header) (problem, reply) {
+	t.Helper()
+	r := a.must(t, status, as, method, path, body, headers...)
+	var p problem
+	r.into(t, &p)
+	if got := r.Header.Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("%s %s: the problem has the type %q", method, path, got)
+	}
+	if p.Status != status || p.Code != code || p.Type == "" || p.Title == "" || p.Detail == "" || p.RequestID == "" {
+		t.Errorf("%s %s: %s, want code %s and every member", method, path, r, code)
+	}
+	if p.RequestID != r.Header.Get("X-Request-Id") {
+		t.Errorf("%s %s: request_id %q, but the header has %q", method, path, p.RequestID, r.Header.Get("X-Request-Id"))
+	}
+	return p, r
+}
+
+// refusedField is refused, and the field has to be the one named.
+func (a *api) refusedField(t testing.TB, status int, code, field string, as account, method, path string, body any, headers ...header) {
+	t.Helper()
+	p, r := a.refused(t, status, code, as, method, path, body, headers...)
+	if len(p.Errors) != 1 || p.Errors[0].Field != field || p.Errors[0].Message == "" {
+		t.Errorf("%s %s: %s, want the field %s named", method, path, r, field)
+	}
+}
+
+// post and comment are content as a client reads it.
+type post struct {
+	ID            int64
+	Author        struct{ ID, Username any }
+	Title         string
+	Content       string
+	ContentHTML   string `json:"content_html"`
+	LikesCount    int64  `json:"likes_count"`
+	CommentsCount int64  `json:"comments_count"`
+	Liked         bool
+	Status        string
+	Version       int64
+	CreatedAt     time.Time `json:"created_at"`
+	UpdatedAt     time.Time `json:"updated_at"`
+}
+
+type comment struct {
+	ID           int64
+	PostID       int64  `json:"post_id"`
+	ParentID     *int64 `json:"parent_id"`
+	Author       *struct{ Username string }
+	Content      string
+	ContentHTML  string `json:"content_html"`
+	LikesCount   int64  `json:"likes_count"`
+	RepliesCount int64  `json:"replies_count"`
+	Liked        bool
+	Status       string
+	Version      int64
+}
+
+type like struct {
+	Liked      bool
+	LikesCount int64 `json:"likes_count"`
+}
+
+type page[T any] struct {
+	Items      []T
+	NextCursor *string `json:"next_cursor"`
+}
+
+func read[T any](t testing.TB, r reply) T {
+	t.Helper()
+	var v T
+	r.into(t, &v)
+	return v
+}
+
+func (a *api) newPost(t testing.TB, as account) post {
+	t.Helper()
+	return read[post](t, a.must(t, 201, as, "POST", "/v1/posts", obj{"title": "A title", "content": "Some *content*."}))
+}
+
+func (a *api) newComment(t testing.TB, as account, postID int64) comment {
+	t.Helper()
+	return read[comment](t, a.must(t, 201, as, "POST", fmt.Sprintf("/v1/posts/%d/comments", postID), obj{"content": "A comment."}))
+}
+
+func (a *api) newReply(t testing.TB, as account, parentID int64) comment {
+	t.Helper()
+	return read[comment](t, a.must(t, 201, as, "POST", fmt.Sprintf("/v1/comments/%d/replies", parentID), obj{"content": "A reply."}))
+}
+
+// number asks MySQL for a number.
+func (a *api) number(t testing.TB, query string, args ...any) int64 {
+	t.Helper()
+	var n int64
+	if err := a.store.Pool().QueryRowContext(context.Background(), query, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// together calls f(0) to f(n-1) at the same time and waits for all.
+func together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+}

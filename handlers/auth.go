@@ -1,0 +1,154 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/maypok86/otter/v2"
+	"golang.org/x/sync/singleflight"
+
+	"likewise/models"
+)
+
+// sessions looks tokens up, through a cache.
+//
+// What MySQL said is believed for sessionFresh, so a revoked token works for that long at most, and so long is an
+// unknown one not asked for again. While MySQL cannot be asked, what it said within sessionStale still holds: nobody
+// can revoke anything meanwhile, and likes go on without MySQL.
+type sessions struct {
+	store  *models.Store
+	now    func() time.Time
+	cache  *otter.Cache[[32]byte, sessionEntry]
+	flight singleflight.Group
+}
+
+const (
+	sessionFresh   = 5 * time.Second
+	sessionStale   = 10 * time.Minute
+	sessionRetry   = time.Second // how long a failure to ask holds
+	sessionTimeout = 2 * time.Second
+	maxSessions    = 100_000 // about 30 MB
+)
+
+// sessionEntry is what MySQL said about a token.
+type sessionEntry struct {
+	session *models.Session // nil: there is no such token
+	asked   time.Time
+	next    time.Time // when to ask again
+}
+
+func newSessions(store *models.Store, now func() time.Time) (*sessions, error) {
+	cache, err := otter.New(&otter.Options[[32]byte, sessionEntry]{MaximumSize: maxSessions})
+	if err != nil {
+		return nil, fmt.Errorf("session cache: %w", err)
+	}
+	return &sessions{store: store, now: now, cache: cache}, nil
+}
+
+// lookup gives CodeUnauthorized for a token that is not valid, CodeUnavailable when that cannot be known.
+func (s *sessions) lookup(ctx context.Context, token string) (*models.Session, error) {
+	hash := models.HashToken(token)
+	entry, ok := s.cache.GetIfPresent(hash)
+	if !ok || !s.now().Before(entry.next) {
+		var err error
+		if entry, err = s.ask(ctx, hash); err != nil {
+			return nil, err
+		}
+	}
+	if entry.session == nil || !s.now().Before(entry.session.ExpiresAt) {
+		return nil, models.Errorf(models.CodeUnauthorized, "The token is not valid.")
+	}
+	return entry.session, nil
+}
+
+// ask asks MySQL, once for all who ask at the same time.
+func (s *sessions) ask(ctx context.Context, hash [32]byte) (sessionEntry, error) {
+	answer, err, _ := s.flight.Do(string(hash[:]), func() (any, error) {
+		// The answer is for everybody who waits, so the deadline is not that of the one who came first.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionTimeout)
+		defer cancel()
+		entry := sessionEntry{asked: s.now()} // before the query: the token may be revoked while it runs
+		entry.next = entry.asked.Add(sessionFresh)
+		session, err := s.store.SessionByHash(ctx, hash)
+		switch code := models.ErrorCode(err); {
+		case err == nil:
+			entry.session = session
+		case code == models.CodeUnavailable:
+			known, ok := s.cache.GetIfPresent(hash)
+			if !ok || s.now().Sub(known.asked) >= sessionStale {
+				return nil, models.Unavailable("The token cannot be checked at the moment; try again.", err)
+			}
+			known.next = s.now().Add(sessionRetry)
+			entry = known
+		case code != models.CodeUnauthorized:
+			return nil, err
+		}
+		s.cache.Set(hash, entry)
+		return entry, nil
+	})
+	if err != nil {
+		return sessionEntry{}, err
+	}
+	return answer.(sessionEntry), nil
+}
+
+// forget makes this process refuse a token at once that was just ended.
+func (s *sessions) forget(token string) {
+	now := s.now()
+	s.cache.Set(models.HashToken(token), sessionEntry{asked: now, next: now.Add(sessionFresh)})
+}
+
+// anyone lets a request through with the session of its token, if it has one. A token that is not valid is refused
+// rather than ignored: its owner believes to be signed in.
+func (s *Server) anyone(c *fiber.Ctx) error {
+	if c.Get(fiber.HeaderAuthorization) == "" {
+		return c.Next()
+	}
+	return s.user(c)
+}
+
+// user lets a request through only with a valid token.
+func (s *Server) user(c *fiber.Ctx) error {
+	token, err := bearer(c)
+	if err != nil {
+		return err
+	}
+	session, err := s.sessions.lookup(c.UserContext(), token)
+	if err != nil {
+		return err
+	}
+	c.Locals(viewerKey, session)
+	return c.Next()
+}
+
+// bearer gives the request's token, in Fiber's memory.
+func bearer(c *fiber.Ctx) (string, error) {
+	scheme, token, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", models.Errorf(models.CodeUnauthorized, "This needs a token: Authorization: Bearer TOKEN.")
+	}
+	return token, nil
+}
+
+// viewer is who makes the request; nil for the anonymous.
+func viewer(c *fiber.Ctx) *models.Session {
+	session, _ := c.Locals(viewerKey).(*models.Session)
+	return session
+}
+
+// viewerID is 0 for the anonymous.
+func viewerID(c *fiber.Ctx) int64 {
+	if session := viewer(c); session != nil {
+		return session.UserID
+	}
+	return 0
+}
+
+// viewerAuthor is the viewer as the author of something; only behind user.
+func viewerAuthor(c *fiber.Ctx) models.Author {
+	session := viewer(c)
+	return models.Author{ID: session.UserID, Username: session.Username}
+}

@@ -1,0 +1,115 @@
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// statuses is the only map from error codes to statuses.
+var statuses = map[models.Code]int{
+	models.CodeMalformed:    http.StatusBadRequest,
+	models.CodeUnauthorized: http.StatusUnauthorized,
+	models.CodeForbidden:    http.StatusForbidden,
+	models.CodeNotFound:     http.StatusNotFound,
+	models.CodeConflict:     http.StatusConflict,
+	models.CodePrecondition: http.StatusPreconditionFailed,
+	models.CodeTooLarge:     http.StatusRequestEntityTooLarge,
+	models.CodeInvalid:      http.StatusUnprocessableEntity,
+	models.CodeIfMatch:      http.StatusPreconditionRequired,
+	models.CodeUnavailable:  http.StatusServiceUnavailable,
+	models.CodeInternal:     http.StatusInternalServerError,
+}
+
+// transport describes what HTTP itself refuses, by status: the domain knows nothing of it.
+var transport = map[int]struct {
+	code   models.Code
+	detail string
+}{
+	http.StatusNotFound:                    {models.CodeNotFound, "There is nothing at this path."},
+	http.StatusMethodNotAllowed:            {"method_not_allowed", "The path does not take this method; Allow lists those it takes."},
+	http.StatusRequestTimeout:              {"request_timeout", "The request did not arrive in time."},
+	http.StatusRequestEntityTooLarge:       {models.CodeTooLarge, "The body is larger than 64 KiB."},
+	http.StatusUnsupportedMediaType:        {"unsupported_media_type", "The body must be JSON, sent as application/json."},
+	http.StatusRequestHeaderFieldsTooLarge: {"header_too_large", "The header is larger than 8 KiB."},
+	http.StatusNotImplemented:              {"method_not_implemented", "There is no such method."},
+}
+
+// problem is an answer of RFC 9457. Its type is always "about:blank", which says that the title is the status in
+// words; what tells problems apart is the code.
+type problem struct {
+	Type      string              `json:"type"`
+	Title     string              `json:"title"`
+	Status    int                 `json:"status"`
+	Detail    string              `json:"detail"`
+	Code      models.Code         `json:"code"`
+	RequestID string              `json:"request_id"`
+	Errors    []models.FieldError `json:"errors,omitempty"`
+	Version   *int64              `json:"version,omitempty"` // with 412: what is there now
+}
+
+const (
+	unavailableDetail = "The server cannot do this at the moment; try again."
+	internalDetail    = "The server failed. The request id finds the reason in its log."
+)
+
+// problemOf describes err. Only what was written for the client gets into it.
+func problemOf(err error) problem {
+	var refused *fiber.Error
+	if errors.As(err, &refused) {
+		status := refused.Code
+		known, ok := transport[status]
+		if !ok && status < 500 {
+			status, known.code, known.detail = http.StatusBadRequest, models.CodeMalformed, "The request is not readable as HTTP."
+		} else if !ok {
+			status, known.code, known.detail = http.StatusInternalServerError, models.CodeInternal, internalDetail
+		}
+		return problem{Status: status, Code: known.code, Detail: known.detail}
+	}
+	code := models.ErrorCode(err)
+	status, ok := statuses[code]
+	if !ok {
+		status, code = http.StatusInternalServerError, models.CodeInternal
+	}
+	p := problem{Status: status, Code: code}
+	var e *models.Error
+	switch {
+	case code == models.CodeInternal:
+		p.Detail = internalDetail
+	case errors.As(err, &e):
+		p.Detail, p.Errors, p.Version = e.Message, e.Fields, e.Version
+	default:
+		p.Detail = unavailableDetail
+	}
+	return p
+}
+
+func writeProblem(c *fiber.Ctx, err error) {
+	p := problemOf(err)
+	p.Type, p.Title, p.RequestID = "about:blank", http.StatusText(p.Status), requestID(c)
+	switch p.Status {
+	case http.StatusUnauthorized:
+		c.Set(fiber.HeaderWWWAuthenticate, "Bearer")
+	case http.StatusServiceUnavailable:
+		c.Set(fiber.HeaderRetryAfter, "1")
+	}
+	if p.Version != nil {
+		c.Set(fiber.HeaderETag, etag(*p.Version))
+	}
+	body, err := json.Marshal(p)
+	if err != nil { // numbers and strings only: it cannot be
+		body = nil
+	}
+	c.Response().ResetBody()
+	c.Status(p.Status).Set(fiber.HeaderContentType, "application/problem+json")
+	c.Response().SetBodyRaw(body)
+}
+
+// malformed is the 400 of input that cannot be read; fields names where, if that is known.
+func malformed(message string, fields ...models.FieldError) error {
+	return &models.Error{Code: models.CodeMalformed, Message: message, Fields: fields}
+}

@@ -1,0 +1,63 @@
+package handlers
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newMetrics(registry *prometheus.Registry) (metrics, error) {
+	m := metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "likewise_http_requests_total",
+			Help: "Requests answered, by method, route pattern and status.",
+		}, []string{"method", "route", "status"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "likewise_http_request_duration_seconds",
+			Help:    "Time from the request's arrival to its answer, by method and route pattern.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"method", "route"}),
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.duration} {
+		if err := registry.Register(c); err != nil {
+			return metrics{}, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m metrics) observe(method, route string, status int, took time.Duration) {
+	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
+	m.duration.WithLabelValues(method, route).Observe(took.Seconds())
+}
+
+// noRoute labels the requests that match no route, so that what clients make up never becomes a label.
+const noRoute = "none"
+
+// routeOf names a request in metrics and logs. Both names come from the routing table and not from the request, whose
+// memory is used again.
+func routeOf(c *fiber.Ctx) (method, route string) {
+	r := c.Route()
+	if len(r.Handlers) == 0 || r.Path == "/" { // Fiber's placeholder; our own middleware, which is under "/"
+		return knownMethodName(c.Method()), noRoute
+	}
+	return r.Method, r.Path
+}
+
+func knownMethodName(method string) string {
+	for _, m := range fiber.DefaultMethods {
+		if strings.EqualFold(m, method) {
+			return m
+		}
+	}
+	return "other"
+}

@@ -1,0 +1,70 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/alexedwards/argon2id"
+
+	"likewise/models"
+)
+
+// passwordCost is OWASP's minimum for argon2id: 19 MiB and some 20 ms of one core.
+var passwordCost = argon2id.Params{Memory: 19456, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
+
+// noPassword is a hash that no password has: checking against it costs what a real check costs.
+var noPassword = fmt.Sprintf("$argon2id$v=19$m=%d,t=%d,p=%d$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+	passwordCost.Memory, passwordCost.Iterations, passwordCost.Parallelism)
+
+// HashPassword gives the form in which a password is stored. It keeps one core busy for some 20 ms.
+func HashPassword(password string) (string, error) {
+	hash, err := argon2id.CreateHash(password, &passwordCost)
+	if err != nil {
+		return "", fmt.Errorf("hash password: %w", err)
+	}
+	return hash, nil
+}
+
+// passwords hashes as many passwords at once as there are cores, so that a wave of logins neither takes the memory nor
+// starves the likes.
+type passwords struct{ slots chan struct{} }
+
+func newPasswords() passwords { return passwords{make(chan struct{}, runtime.GOMAXPROCS(0))} }
+
+func (p passwords) enter(ctx context.Context) error {
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return models.Unavailable("Too many are signing in at the moment; try again.", ctx.Err())
+	}
+}
+
+func (p passwords) leave() { <-p.slots }
+
+// hash is HashPassword in turn. CodeUnavailable when the turn does not come before the deadline.
+func (p passwords) hash(ctx context.Context, password string) (string, error) {
+	if err := p.enter(ctx); err != nil {
+		return "", err
+	}
+	defer p.leave()
+	return HashPassword(password)
+}
+
+// match reports whether the password has this hash. An empty hash is that of an account without a password: nothing
+// matches it, and finding out takes as long. CodeUnavailable as for hash.
+func (p passwords) match(ctx context.Context, password, hash string) (bool, error) {
+	if err := p.enter(ctx); err != nil {
+		return false, err
+	}
+	defer p.leave()
+	if hash == "" {
+		hash = noPassword
+	}
+	ok, err := argon2id.ComparePasswordAndHash(password, hash)
+	if err != nil {
+		return false, fmt.Errorf("compare password: %w", err)
+	}
+	return ok, nil
+}
