@@ -142,14 +142,17 @@ func (r *Redis) fence(ctx context.Context, conn *redis.Conn) error {
 // Ping reports whether Redis answers.
 func (r *Redis) Ping(ctx context.Context) error { return r.client.Ping(ctx).Err() }
 
-// CheckPolicy is an error if the server may evict keys: a like that is evicted before it is in MySQL is lost.
+// ErrEvicts means that Redis may throw keys away when its memory is short.
+var ErrEvicts = errors.New("redis may evict keys")
+
+// CheckPolicy gives ErrEvicts if the server may evict keys: a like that is evicted before it is in MySQL is lost.
 func (r *Redis) CheckPolicy(ctx context.Context) error {
 	info, err := r.client.InfoMap(ctx, "memory").Result()
 	if err != nil {
 		return fmt.Errorf("read maxmemory-policy: %w", err)
 	}
 	if policy := info["Memory"]["maxmemory_policy"]; policy != "" && policy != "noeviction" {
-		return fmt.Errorf("redis has maxmemory-policy %s: set noeviction, or likes are lost when memory is short", policy)
+		return fmt.Errorf("%w: its maxmemory-policy is %s; set noeviction, or likes are lost when memory is short", ErrEvicts, policy)
 	}
 	return nil
 }

@@ -36,7 +36,6 @@ func (k Kafka) config() *sarama.Config {
 	c.Version = sarama.V3_6_0_0
 	c.Net.DialTimeout, c.Net.ReadTimeout, c.Net.WriteTimeout = 3*time.Second, 10*time.Second, 10*time.Second
 	c.Metadata.Retry.Max, c.Metadata.Retry.Backoff = 3, 200*time.Millisecond
-	c.Metadata.Full = false
 	c.Metadata.AllowAutoTopicCreation = false
 
 	c.Producer.RequiredAcks = sarama.WaitForAll

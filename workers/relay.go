@@ -209,7 +209,7 @@ func (r *Relay) beginOpening(ctx context.Context, shard int, outbox *counters.Ou
 	if err != nil {
 		return nil, err
 	}
-	slog.InfoContext(ctx, "shard is being opened", "shard", shard, "epoch", epoch, "restored", restored.String())
+	slog.DebugContext(ctx, "shard is being opened", "shard", shard, "epoch", epoch, "restored", restored.String())
 	return &opening{epoch: epoch, restored: restored, since: time.Now()}, nil
 }
 

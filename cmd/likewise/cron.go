@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"likewise/workers"
+)
+
+type cronCmd struct {
+	Serve cronServeCmd `cmd:"" default:"withargs" help:"Run the jobs on schedule until told to stop. Any number of copies may run."`
+	Run   cronRunCmd   `cmd:"" help:"Run one job once: for any other scheduler."`
+}
+
+// cronFlags configure the jobs.
+type cronFlags struct {
+	mysqlFlags
+	kafkaFlags
+	likesFlags
+	CoolAfter time.Duration `env:"LIKEWISE_COOL_AFTER" default:"1h" help:"Drop a post or comment from Redis when it was not liked for so long; at least ${min_cool}."`
+}
+
+type cronServeCmd struct {
+	cronFlags
+	Listen string `env:"LIKEWISE_CRON_LISTEN" default:":8082" placeholder:"ADDR" help:"Address of /healthz and /metrics."`
+}
+
+// Run runs the jobs until ctx ends.
+func (s *cronServeCmd) Run(ctx context.Context) error {
+	c, jobs, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.serveMetrics(ctx, s.Listen, func() { runJobs(ctx, jobs) }), c.close())
+}
+
+type cronRunCmd struct {
+	cronFlags
+	Job     string        `arg:"" enum:"flush,cool,reconcile,purge" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. purge: delete expired sessions."`
+	Timeout time.Duration `default:"1m" help:"Give up after so long."`
+}
+
+// Run runs one job and fails if the job does.
+func (r *cronRunCmd) Run(ctx context.Context, out output) error {
+	c, jobs, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	for _, job := range jobs {
+		if job.name == r.Job {
+			result, err := job.run(ctx)
+			if err == nil {
+				fmt.Fprintln(out.stdout, result)
+			}
+			return err
+		}
+	}
+	return fmt.Errorf("there is no %s job with --likes=direct: every like is in MySQL already", r.Job)
+}
+
+func (f *cronFlags) open(ctx context.Context) (*core, []job, error) {
+	if f.CoolAfter < workers.MinCoolAfter {
+		return nil, nil, fmt.Errorf("--cool-after must be at least %s", workers.MinCoolAfter)
+	}
+	var kafka workers.Kafka
+	if f.gated() {
+		var err error
+		if kafka, err = f.config(); err != nil {
+			return nil, nil, err
+		}
+	}
+	c, err := openCore(ctx, f.mysqlFlags, f.likesFlags)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, c.jobs(kafka, f.CoolAfter), nil
+}
+
+// job is something that is done every so often. Jobs may run in several processes at once.
+type job struct {
+	name  string
+	every time.Duration
+	run   func(ctx context.Context) (result string, err error)
+}
+
+// jobs are those that apply: without a gate there is nothing to flush, cool or reconcile.
+func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) []job {
+	jobs := []job{{"purge", time.Hour, c.purge}}
+	if c.redis == nil {
+		return jobs
+	}
+	janitor := workers.NewJanitor(c.redis, c.store, c.metrics, coolAfter, time.Now)
+	reconciler := workers.NewReconciler(c.redis, c.store, c.likes)
+	return append(jobs,
+		job{"flush", time.Minute, func(ctx context.Context) (string, error) { return c.flush(ctx, kafka) }},
+		job{"cool", 10 * time.Minute, func(ctx context.Context) (string, error) {
+			cooled, warm, err := janitor.Cool(ctx)
+			return fmt.Sprintf("cooled %d targets, %d stay warm", cooled, warm), err
+		}},
+		job{"reconcile", 30 * time.Second, func(ctx context.Context) (string, error) {
+			resent, err := reconciler.Reconcile(ctx)
+			return fmt.Sprintf("sent %d likes again", resent), err
+		}},
+	)
+}
+
+// runJobs runs each job on its own schedule, the first time at once, until ctx ends and none is running.
+func runJobs(ctx context.Context, jobs []job) {
+	var running sync.WaitGroup
+	for _, j := range jobs {
+		running.Go(func() {
+			for {
+				limited, cancel := context.WithTimeout(ctx, max(j.every, time.Minute))
+				result, err := j.run(limited)
+				cancel()
+				switch {
+				case err != nil && ctx.Err() == nil:
+					slog.ErrorContext(ctx, "cron job failed", "job", j.name, "error", err)
+				case err == nil:
+					slog.DebugContext(ctx, "cron job done", "job", j.name, "result", result)
+				}
+				select {
+				// A little off the beat, so that copies that were started together do not stay together.
+				case <-time.After(j.every - j.every/10 + rand.N(j.every/5)):
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
+// flushGrace is how long running workers are given before flush does their work too.
+const flushGrace = 2 * time.Second
+
+// flush returns when every like that was accepted before the call is in MySQL. Mostly the workers are that far within
+// milliseconds; if they are not, or none is running, this process relays and writes as well until it is done.
+func (c *core) flush(ctx context.Context, kafka workers.Kafka) (string, error) {
+	const done = "every like accepted so far is in MySQL"
+	grace, cancel := context.WithTimeout(ctx, flushGrace)
+	defer cancel()
+	err := workers.Flush(grace, c.redis, c.store)
+	var behind *workers.FlushError
+	if err == nil || !errors.As(err, &behind) || ctx.Err() != nil {
+		return done, err
+	}
+	slog.InfoContext(ctx, "the workers have not caught up: flush takes part", "behind", behind.Error())
+	helping, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { workers.NewRelay(c.redis, c.store, kafka, c.metrics).Run(helping) })
+	work.Go(func() { workers.NewLikeWriter(c.store, kafka, c.metrics).Run(helping) })
+	err = workers.Flush(ctx, c.redis, c.store)
+	stop()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		work.Wait()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(drainLimit):
+	}
+	return done, err
+}
+
+const purgeBatch = 1000
+
+// purge deletes expired sessions, a batch at a time so that no statement holds its locks for long.
+func (c *core) purge(ctx context.Context) (string, error) {
+	for purged := int64(0); ; {
+		n, err := c.store.PurgeSessions(ctx, purgeBatch)
+		purged += n
+		if err != nil || n < purgeBatch {
+			return fmt.Sprintf("deleted %d expired sessions", purged), err
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"likewise/internal/servers"
+	"likewise/migrations"
+	"likewise/models"
+	"likewise/workers"
+)
+
+type devCmd struct {
+	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" placeholder:"DIR" help:"Where the servers keep their data."`
+	Listen string `env:"LIKEWISE_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address of the API."`
+}
+
+const devDatabase = "likewise"
+
+// Run runs the servers and every role until ctx ends.
+func (d *devCmd) Run(ctx context.Context, out output) error {
+	listener, err := net.Listen("tcp", d.Listen) // first: whoever runs it twice should not wait for three servers
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer listener.Close()
+	all, err := servers.StartAll(ctx, d.Data)
+	if err != nil {
+		return err
+	}
+	err = d.serve(ctx, out, all, listener)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	return errors.Join(err, all.Stop(stopping))
+}
+
+func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listener net.Listener) error {
+	if err := createDatabase(ctx, all.MySQL.DSN("")); err != nil {
+		return err
+	}
+	dsn, err := models.DSN(all.MySQL.DSN(devDatabase))
+	if err != nil {
+		return err
+	}
+	if err := migrations.Up(ctx, dsn, 0); err != nil {
+		return err
+	}
+	kafka := workers.Kafka{Brokers: all.Kafka.Brokers(), Topic: "likewise.likes", Group: "likewise"}
+	c, err := openCore(ctx, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, gateAt(all.Redis.URL()))
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	env, err := d.writeEnv(dsn, all)
+	if err != nil {
+		return err
+	}
+
+	// The roles stop in the order of a like's way, so that each can hand on what it has to the next.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var roles sync.WaitGroup
+	roles.Go(func() { c.work(background, kafka) })
+	roles.Go(func() { runJobs(background, c.jobs(kafka, time.Hour)) })
+	defer roles.Wait()
+	defer stop()
+
+	if err := c.awaitOpen(ctx); err != nil {
+		return err
+	}
+	if err := d.greet(ctx, out, c, listener, env); err != nil {
+		return err
+	}
+	return c.serveAPI(ctx, listener)
+}
+
+func createDatabase(ctx context.Context, dsn string) error {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return fmt.Errorf("open mysql: %w", err)
+	}
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS "+devDatabase+" CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
+	if err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	return nil
+}
+
+// awaitOpen waits until every shard takes likes, so that the first request after the greeting does not meet a 503.
+func (c *core) awaitOpen(ctx context.Context) error {
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		infos, err := c.redis.ShardInfos(ctx)
+		closed := 0
+		for _, info := range infos {
+			if !info.Open {
+				closed++
+			}
+		}
+		if err == nil && closed == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			slog.WarnContext(ctx, "likes are not taken yet", "shards_closed", closed, "error", err)
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// writeEnv writes the settings of the running servers for the shell, readable by the owner alone.
+func (d *devCmd) writeEnv(dsn string, all *servers.All) (path string, err error) {
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+	text := "# Settings of the running development servers: set -a; . " + quote(filepath.Join(d.Data, "dev.env")) + "; set +a\n" +
+		"LIKEWISE_MYSQL_DSN=" + quote(dsn) + "\n" +
+		"LIKEWISE_REDIS=" + quote(all.Redis.URL()) + "\n" +
+		"LIKEWISE_KAFKA=" + quote(strings.Join(all.Kafka.Brokers(), ",")) + "\n"
+	path = filepath.Join(d.Data, "dev.env")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return "", fmt.Errorf("write settings: %w", err)
+	}
+	return path, nil
+}
+
+// greet creates the administrator on the first start and says where everything is.
+func (d *devCmd) greet(ctx context.Context, out output, c *core, listener net.Listener, env string) error {
+	url := "http://" + listener.Addr().String()
+	admin, err := c.firstAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out.stdout, "\nLikewise runs.\n\n  API        %s/v1/posts\n  readiness  %s/readyz\n  metrics    %s/metrics\n  data       %s\n  settings   set -a; . %s; set +a\n",
+		url, url, url, d.Data, env)
+	if admin != "" {
+		fmt.Fprintf(out.stdout, "  login      admin, password %s (shown this once)\n", admin)
+	}
+	fmt.Fprintf(out.stdout, "\nStop it with Ctrl-C.\n\n")
+	return nil
+}
+
+// firstAdmin creates the account "admin" if there is no account at all, and gives its password.
+func (c *core) firstAdmin(ctx context.Context) (password string, err error) {
+	ids, err := c.store.UserIDs(ctx, 1)
+	if err != nil || len(ids) > 0 {
+		return "", err
+	}
+	password, _ = models.NewToken()
+	_, err = createUser(ctx, c.store, models.Registration{Username: "admin", Email: "admin@likewise.example", Password: password}, "admin")
+	return password, err
+}

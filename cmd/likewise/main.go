@@ -1,0 +1,90 @@
+// Command likewise is the whole product in one binary: the API, the workers, the cron jobs, the tools, and a server
+// for development that runs all of it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"likewise/internal/servers"
+)
+
+// cli is the command line. Every flag that configures something can be set by an environment variable instead; nothing
+// but this struct reads the environment.
+type cli struct {
+	LogFormat string `enum:"text,json" default:"text" env:"LIKEWISE_LOG_FORMAT" help:"Form of the log on standard error: ${enum}."`
+	LogLevel  string `enum:"debug,info,warn,error" default:"info" env:"LIKEWISE_LOG_LEVEL" help:"Least level that is logged: ${enum}."`
+
+	Dev     devCmd     `cmd:"" help:"Run everything in one process, with private MariaDB, Redis and Kafka servers."`
+	API     apiCmd     `cmd:"" name:"api" help:"Serve the JSON API."`
+	Worker  workerCmd  `cmd:"" help:"Move likes from Redis through Kafka to MySQL."`
+	Cron    cronCmd    `cmd:"" help:"Run the background jobs on schedule, or one of them once."`
+	Migrate migrateCmd `cmd:"" help:"Create the schema or bring it up to date."`
+	User    userCmd    `cmd:"" help:"Create and promote accounts, make tokens."`
+	Verify  verifyCmd  `cmd:"" help:"Compare rows, counts and Redis for every post and comment."`
+}
+
+// io is where a command writes what it was asked for; the log goes elsewhere.
+type output struct {
+	stdout io.Writer
+	stdin  io.Reader
+}
+
+func main() {
+	servers.Main()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], output{stdout: os.Stdout, stdin: os.Stdin}, os.Stderr))
+}
+
+// errDiffers makes the exit status 1 after a command has said all there is to say.
+var errDiffers = errors.New("differences were found")
+
+// run parses args and runs the command until it is done or ctx ends; it gives the exit status.
+func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
+	var c cli
+	exit := -1
+	parser, err := kong.New(&c, kong.Name("likewise"), kong.UsageOnError(),
+		kong.Description("The backend of a forum: posts, comments, and likes that are never lost and never counted twice."),
+		kong.Writers(out.stdout, stderr), kong.Exit(func(code int) { exit = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}), commandVars())
+	if err != nil {
+		fmt.Fprintln(stderr, "likewise:", err)
+		return 2
+	}
+	command, err := parser.Parse(args)
+	if exit >= 0 {
+		return exit // --help
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "likewise: %v\n", err)
+		return 2
+	}
+	slog.SetDefault(slog.New(c.logHandler(stderr)))
+	command.BindTo(ctx, (*context.Context)(nil))
+	if err := command.Run(out); err != nil {
+		if !errors.Is(err, errDiffers) {
+			fmt.Fprintf(stderr, "likewise %s: %v\n", command.Command(), err)
+		}
+		return 1
+	}
+	return 0
+}
+
+func (c *cli) logHandler(w io.Writer) slog.Handler {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked it against the enum
+	options := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.NewJSONHandler(w, options)
+	}
+	return slog.NewTextHandler(w, options)
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"likewise/counters"
+	"likewise/handlers"
+	"likewise/workers"
+)
+
+// drainLimit bounds how long requests and batches under way may take after the process was told to stop. Whatever is
+// not done by then is safe: it is in Redis or Kafka, or its client never got an answer.
+const drainLimit = 9 * time.Second
+
+type apiCmd struct {
+	mysqlFlags
+	likesFlags
+	Listen string `env:"LIKEWISE_LISTEN" default:":8080" placeholder:"ADDR" help:"Address to serve on."`
+}
+
+// Run serves the API until ctx ends.
+func (a *apiCmd) Run(ctx context.Context) error {
+	c, err := openCore(ctx, a.mysqlFlags, a.likesFlags)
+	if err != nil {
+		return err
+	}
+	if a.gated() {
+		if err := c.checkPolicy(ctx); err != nil {
+			return errors.Join(err, c.close())
+		}
+	}
+	listener, err := net.Listen("tcp", a.Listen)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listen: %w", err), c.close())
+	}
+	slog.InfoContext(ctx, "api serves", "address", listener.Addr().String(), "likes", a.Likes)
+	return errors.Join(c.serveAPI(ctx, listener), c.close())
+}
+
+// serveAPI answers requests on listener until ctx ends and those under way are answered.
+func (c *core) serveAPI(ctx context.Context, listener net.Listener) error {
+	config := handlers.Config{Store: c.store, Likes: c.store, Registry: c.registry}
+	if c.likes != nil {
+		config.Likes, config.Gate = c.likes, c.likes
+		config.Ready = map[string]func(context.Context) error{"redis": c.redis.Ping}
+	}
+	api, err := handlers.New(config)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- api.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	slog.InfoContext(ctx, "api stops: answering what is under way")
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
+	defer cancel()
+	if err := api.Shutdown(draining); err != nil {
+		return err
+	}
+	return <-failed
+}
+
+type workerCmd struct {
+	mysqlFlags
+	kafkaFlags
+	Redis  string `env:"LIKEWISE_REDIS" required:"" placeholder:"redis://HOST:6379/0" help:"As for the api."`
+	Listen string `env:"LIKEWISE_WORKER_LISTEN" default:":8081" placeholder:"ADDR" help:"Address of /healthz and /metrics."`
+}
+
+// Run relays and writes until ctx ends.
+func (w *workerCmd) Run(ctx context.Context) error {
+	kafka, err := w.config()
+	if err != nil {
+		return err
+	}
+	c, err := openCore(ctx, w.mysqlFlags, gateAt(w.Redis))
+	if err != nil {
+		return err
+	}
+	if err := c.checkPolicy(ctx); err != nil {
+		return errors.Join(err, c.close())
+	}
+	return errors.Join(c.serveMetrics(ctx, w.Listen, func() { c.work(ctx, kafka) }), c.close())
+}
+
+// gateAt are the likes flags of a role that only needs to know where Redis is.
+func gateAt(redis string) likesFlags {
+	return likesFlags{Likes: "gated", Redis: redis, OutboxLimit: counters.DefaultOutboxLimit}
+}
+
+// work runs the relay, the like writer and the monitor until ctx ends and they have stopped, or drainLimit has passed.
+func (c *core) work(ctx context.Context, kafka workers.Kafka) {
+	var running sync.WaitGroup
+	running.Go(func() { workers.NewRelay(c.redis, c.store, kafka, c.metrics).Run(ctx) })
+	running.Go(func() { workers.NewLikeWriter(c.store, kafka, c.metrics).Run(ctx) })
+	running.Go(func() { c.metrics.Monitor(ctx, c.redis, c.store) })
+	slog.InfoContext(ctx, "worker runs", "shards", c.store.Shards(), "topic", kafka.Topic)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		running.Wait()
+	}()
+	<-ctx.Done()
+	slog.InfoContext(ctx, "worker stops: finishing what is under way")
+	select {
+	case <-stopped:
+	case <-time.After(drainLimit):
+		slog.WarnContext(ctx, "worker leaves a batch to the next one")
+	}
+}
+
+// serveMetrics serves /healthz and /metrics on address while body runs.
+func (c *core) serveMetrics(ctx context.Context, address string, body func()) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"status":"ok"}`)) // a client that went away is no concern of ours
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	slog.InfoContext(ctx, "metrics are served", "address", listener.Addr().String())
+	body()
+	if err := server.Close(); err != nil {
+		return fmt.Errorf("stop metrics: %w", err)
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}

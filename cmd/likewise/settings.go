@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"likewise/counters"
+	"likewise/migrations"
+	"likewise/models"
+	"likewise/workers"
+)
+
+// commandVars are the figures that help texts and defaults take from the code.
+func commandVars() kong.Vars {
+	return kong.Vars{
+		"shards":       strconv.Itoa(migrations.DefaultShards),
+		"outbox_limit": strconv.Itoa(counters.DefaultOutboxLimit),
+		"min_cool":     workers.MinCoolAfter.String(),
+	}
+}
+
+// mysqlFlags say where the record of truth is.
+type mysqlFlags struct {
+	MySQLDSN   string `name:"mysql-dsn" env:"LIKEWISE_MYSQL_DSN" required:"" placeholder:"USER:PASSWORD@tcp(HOST:3306)/DATABASE" help:"MySQL, MariaDB or TiDB database."`
+	MySQLConns int    `name:"mysql-conns" env:"LIKEWISE_MYSQL_CONNS" default:"32" help:"Connections to MySQL at most."`
+}
+
+func (f mysqlFlags) open(ctx context.Context, retried prometheus.Counter) (*models.Store, error) {
+	if f.MySQLConns < 1 {
+		return nil, errors.New("--mysql-conns must be at least 1")
+	}
+	options := models.Options{MaxConns: f.MySQLConns}
+	if retried != nil {
+		options.Retried = retried.Inc
+	}
+	return models.Open(ctx, f.MySQLDSN, options)
+}
+
+// likesFlags choose how likes are taken, and where the gate is.
+type likesFlags struct {
+	Likes       string `enum:"gated,direct" default:"gated" env:"LIKEWISE_LIKES" help:"gated: through Redis and Kafka. direct: one MySQL transaction a like, for small sites without Redis and Kafka."`
+	Redis       string `env:"LIKEWISE_REDIS" placeholder:"redis://HOST:6379/0" help:"Redis 7.0 or later, or Valkey. With ?master_name=NAME&addr=HOST:PORT Sentinel; as redis+cluster://HOST:PORT?addr=HOST:PORT a cluster."`
+	OutboxLimit int    `env:"LIKEWISE_OUTBOX_LIMIT" default:"${outbox_limit}" help:"Likes that may wait for Kafka in each shard before more are refused."`
+}
+
+func (f likesFlags) gated() bool { return f.Likes == "gated" }
+
+// kafkaFlags say where the event log is.
+type kafkaFlags struct {
+	Kafka    []string `env:"LIKEWISE_KAFKA" placeholder:"HOST:9092,…" help:"Kafka brokers to start from."`
+	Topic    string   `env:"LIKEWISE_TOPIC" default:"likewise.likes" help:"Topic of the like events; created when it is missing."`
+	Replicas int16    `env:"LIKEWISE_REPLICAS" default:"0" help:"Replicas of the topic when it is created; 0: the broker's default."`
+	Group    string   `env:"LIKEWISE_GROUP" default:"likewise" help:"Consumer group of the like writers."`
+}
+
+func (f kafkaFlags) config() (workers.Kafka, error) {
+	if len(f.Kafka) == 0 {
+		return workers.Kafka{}, errors.New("missing flags: --kafka=HOST:9092 (or $LIKEWISE_KAFKA)")
+	}
+	return workers.Kafka{Brokers: f.Kafka, Topic: f.Topic, Replicas: f.Replicas, Group: f.Group}, nil
+}
+
+// core is what every role of the product is made of.
+type core struct {
+	registry *prometheus.Registry
+	store    *models.Store
+	redis    *counters.Redis // nil in direct mode
+	likes    *counters.Likes // nil in direct mode
+	metrics  *workers.Metrics
+}
+
+// openCore connects to MySQL and, in gated mode, prepares the gate. The caller closes it.
+func openCore(ctx context.Context, m mysqlFlags, l likesFlags) (*core, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	retried := prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_transaction_retries_total",
+		Help: "Transactions that were run again after a deadlock or a lock wait."})
+	registry.MustRegister(retried)
+	store, err := m.open(ctx, retried)
+	if err != nil {
+		return nil, err
+	}
+	registry.MustRegister(collectors.NewDBStatsCollector(store.Pool(), "likewise"))
+	c := &core{registry: registry, store: store, metrics: workers.NewMetrics(registry)}
+	if !l.gated() {
+		return c, nil
+	}
+	if err := c.openGate(l); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+func (c *core) openGate(l likesFlags) error {
+	if l.Redis == "" {
+		return errors.New("missing flags: --redis=redis://HOST:6379/0 (or $LIKEWISE_REDIS), unless --likes=direct")
+	}
+	if l.OutboxLimit < 1 {
+		return errors.New("--outbox-limit must be at least 1")
+	}
+	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_gate_total",
+		Help: "Calls of the gate, by outcome."}, []string{"outcome"})
+	c.registry.MustRegister(outcomes)
+	for _, o := range counters.Outcomes() {
+		outcomes.WithLabelValues(string(o)) // so that a rate has a beginning
+	}
+	var err error
+	if c.redis, err = counters.Open(l.Redis, c.store.Shards()); err != nil {
+		return err
+	}
+	c.likes = counters.NewLikes(c.redis, c.store, counters.LikesOptions{OutboxLimit: l.OutboxLimit,
+		Count: func(o counters.Outcome) { outcomes.WithLabelValues(string(o)).Inc() }})
+	return nil
+}
+
+// checkPolicy refuses to go on with a Redis that throws likes away when memory is short. A Redis that is away is no
+// reason to stop: it is checked again when the process is started the next time.
+func (c *core) checkPolicy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	err := c.redis.CheckPolicy(ctx)
+	if errors.Is(err, counters.ErrEvicts) {
+		return err
+	}
+	return nil
+}
+
+func (c *core) close() error {
+	var err error
+	if c.redis != nil {
+		err = c.redis.Close()
+	}
+	if err = errors.Join(err, c.store.Close()); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"likewise/workers"
+)
+
+type verifyCmd struct {
+	mysqlFlags
+	likesFlags
+	Repair bool `help:"Mend what differs: counts are set to what the rows say, and likes that only Redis or only MySQL has are sent through the pipeline again as Redis has them."`
+}
+
+// Run verifies; errDiffers when something differs and is not repaired.
+func (v *verifyCmd) Run(ctx context.Context, out output) error {
+	c, err := openCore(ctx, v.mysqlFlags, v.likesFlags)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	sum, err := workers.NewVerifier(c.store, c.redis, c.likes, v.Repair, func(d workers.Difference) {
+		fmt.Fprintln(out.stdout, d)
+	}).Verify(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out.stdout, "compared %d posts and %d comments with %d likes, %d of them with Redis: %d differences, %d repaired\n",
+		sum.Posts, sum.Comments, sum.Likes, sum.Warm, sum.Differences, sum.Repaired)
+	if sum.Differences > sum.Repaired {
+		return errDiffers
+	}
+	return nil
+}
