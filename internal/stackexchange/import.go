@@ -1,0 +1,327 @@
+// Package stackexchange loads a dump of a Stack Exchange site, in the public format of one <row/> per record, into the
+// forum.
+//
+// Users become accounts that nobody can log in to; questions become posts, and their HTML Markdown; answers and the
+// comments on questions become comments, and the comments on answers replies. An up-vote, and a point of a comment's
+// score, becomes a like of somebody: the dump does not say whose, so the voters are chosen, the same ones at every run.
+// What has no author goes to a placeholder account. Tag wikis, other votes and what hangs on nothing is left out, and
+// counted.
+//
+// All files are checked before the first row is written. Whatever is written is recorded in the same transaction, so
+// an import that was stopped anywhere goes on where it was, and one that was completed does nothing. Likes go through
+// the same gate as anybody's; a target's likes are recorded when the last of them was accepted, and never sent again.
+//
+// Rows stay in their files; memory holds 100 to 200 bytes for each.
+package stackexchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"likewise/models"
+)
+
+// Likes is where likes are sent: the gate, or MySQL in direct mode.
+type Likes interface {
+	SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
+}
+
+// Options say what to import and where to.
+type Options struct {
+	Dir   string // the folder with Users.xml, Posts.xml, Comments.xml and Votes.xml
+	Site  string // under which name the import is remembered; "" means the name of Dir
+	Store *models.Store
+	Likes Likes
+
+	// Progress, if set, hears how far a stage is: often, in order, and from one goroutine at a time. The stage
+	// StageRead counts bytes, the others rows or likes.
+	Progress func(stage Stage, done, total int64)
+}
+
+// Stage is a part of an import.
+type Stage string
+
+// The stages, in their order.
+const (
+	StageRead         Stage = "reading the dump"
+	StageUsers        Stage = "users"
+	StagePosts        Stage = "posts"
+	StageAnswers      Stage = "answers"
+	StageComments     Stage = "comments"
+	StagePostLikes    Stage = "post likes"
+	StageCommentLikes Stage = "comment likes"
+)
+
+// Kinds in the imports table. Answers and comments have ids of their own each in a dump, and so have their likes.
+const (
+	kindUser         = "user"
+	kindPost         = "post"
+	kindAnswer       = "answer"
+	kindComment      = "comment"
+	kindPostLikes    = "post_likes"
+	kindAnswerLikes  = "answer_likes"
+	kindCommentLikes = "comment_likes"
+)
+
+// The placeholder belongs to no dump: one serves all of them.
+const (
+	placeholderSource = "stackexchange"
+	kindPlaceholder   = "placeholder"
+)
+
+// batch is how many rows are written in one transaction: few enough that nobody waits long for a lock.
+const batch = 200
+
+// importer is one run.
+type importer struct {
+	Options
+	source  string
+	dump    *dump
+	html    *htmlConverter
+	summary *Summary
+
+	users     map[int64]int64 // ids here, by ids in the dump
+	questions map[int64]int64
+	answers   map[int64]int64
+	comments  map[int64]int64
+	question  map[int64]int64 // the ids in the dump of answers and of what they answer
+	deleted   int64           // the placeholder account; 0 until somebody needs it
+}
+
+// Import loads a dump. The summary tells what was done, also with an error; after any error the same call goes on
+// where this one ended. A dump that is not well-formed gives an error that names file and row, and nothing is written
+// then. Likes that are refused with CodeUnavailable are sent again for a minute each.
+func Import(ctx context.Context, o Options) (Summary, error) {
+	if o.Progress == nil {
+		o.Progress = func(Stage, int64, int64) {}
+	}
+	im := &importer{Options: o, summary: &Summary{}}
+	err := im.run(ctx)
+	return *im.summary, err
+}
+
+func (im *importer) run(ctx context.Context) (err error) {
+	site, err := siteName(im.Site, im.Dir)
+	if err != nil {
+		return err
+	}
+	im.Site, im.source, im.html = site, "stackexchange:"+site, newHTMLConverter(site)
+	im.summary.Source = im.source
+	im.dump, err = openDump(ctx, im.Dir, func(done, total int64) { im.Progress(StageRead, done, total) })
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, im.dump.Close()) }()
+	im.summary.count(im.dump)
+
+	im.users, err = load(ctx, im, StageUsers, kindUser, im.dump.users, &im.summary.Users, im.user, im.Store.ImportUsers)
+	if err != nil {
+		return err
+	}
+	im.questions, err = load(ctx, im, StagePosts, kindPost, im.dump.questions, &im.summary.Posts, im.post, im.Store.ImportPosts)
+	if err != nil {
+		return err
+	}
+	im.question = make(map[int64]int64, len(im.dump.answers.rows))
+	for _, e := range im.dump.answers.rows {
+		im.question[e.id] = e.parent
+	}
+	im.answers, err = load(ctx, im, StageAnswers, kindAnswer, im.dump.answers, &im.summary.Comments, im.answer, im.Store.ImportComments)
+	if err != nil {
+		return err
+	}
+	im.comments, err = load(ctx, im, StageComments, kindComment, im.dump.comments, &im.summary.Comments, im.comment, im.Store.ImportComments)
+	if err != nil {
+		return err
+	}
+	return im.likes(ctx)
+}
+
+var notInSite = regexp.MustCompile(`[^a-z0-9.-]+`)
+
+// siteName gives the name that an import is remembered under. It is part of a host name in the accounts' addresses, so
+// it is made of what those are made of.
+func siteName(name, dir string) (string, error) {
+	if name == "" {
+		path, err := filepath.Abs(dir)
+		if err != nil {
+			return "", fmt.Errorf("find dump: %w", err)
+		}
+		name = filepath.Base(path)
+	}
+	site := strings.Trim(truncate(notInSite.ReplaceAllString(strings.ToLower(name), "-"), 60), ".-")
+	if site == "" {
+		return "", fmt.Errorf("%q cannot be used as the name of a site: it needs letters or digits", name)
+	}
+	return site, nil
+}
+
+// load writes the rows of t that are not written yet, in batches, oldest first. It gives the ids here of all of them.
+// decode turns a row into what write takes, or tells why it cannot be.
+func load[T any](ctx context.Context, im *importer, stage Stage, kind string, t table, tally *Tally,
+	decode func(context.Context, *row) (T, Reason, error),
+	write func(context.Context, string, string, []T) ([]int64, error),
+) (map[int64]int64, error) {
+	ids, err := im.Store.Imported(ctx, im.source, kind)
+	if err != nil {
+		return nil, err
+	}
+	var items []T
+	var externals []int64
+	flush := func(done int) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		written, err := write(ctx, im.source, kind, items)
+		if err != nil {
+			return err
+		}
+		for i, id := range written {
+			if id == 0 {
+				tally.skip(DeletedHere, 1)
+				continue
+			}
+			ids[externals[i]] = id
+			tally.Created++
+		}
+		items, externals = items[:0], externals[:0]
+		im.Progress(stage, int64(done), int64(len(t.rows)))
+		return nil
+	}
+	for i, e := range t.rows {
+		if _, there := ids[e.id]; there {
+			tally.Present++
+			continue
+		}
+		r, err := t.read(e)
+		if err != nil {
+			return nil, err
+		}
+		item, why, err := decode(ctx, r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: row with Id %d: %w", t.name, e.id, err)
+		}
+		if why != "" {
+			tally.skip(why, 1)
+			continue
+		}
+		items, externals = append(items, item), append(externals, e.id)
+		if len(items) == batch {
+			if err := flush(i + 1); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return ids, flush(len(t.rows))
+}
+
+func (im *importer) user(_ context.Context, r *row) (models.ImportedUser, Reason, error) {
+	u, err := decodeUser(r)
+	return models.ImportedUser{
+		ExternalID: u.id,
+		Usernames:  usernames(u.displayName, u.id),
+		Email:      fmt.Sprintf("user-%d@%s%s", u.id, im.Site, models.NoEmailDomain),
+		CreatedAt:  u.created,
+	}, "", err
+}
+
+func (im *importer) post(ctx context.Context, r *row) (post models.ImportedPost, _ Reason, err error) {
+	p, err := decodePost(r)
+	if err != nil {
+		return post, "", err
+	}
+	markdown, err := im.html.markdown(p.body)
+	if err != nil {
+		return post, "", err
+	}
+	post = models.ImportedPost{ExternalID: p.id, CreatedAt: p.created, UpdatedAt: p.edited}
+	post.Text = models.PostText{Title: title(p.title), Content: im.content(markdown)}
+	if err := post.Text.Validate(); err != nil {
+		return post, "", err
+	}
+	post.AuthorID, err = im.author(ctx, p.owner)
+	return post, "", err
+}
+
+func (im *importer) answer(ctx context.Context, r *row) (c models.ImportedComment, _ Reason, err error) {
+	p, err := decodePost(r)
+	if err != nil {
+		return c, "", err
+	}
+	c = models.ImportedComment{ExternalID: p.id, PostID: im.questions[p.parent], CreatedAt: p.created, UpdatedAt: p.edited}
+	if c.PostID == 0 {
+		return c, NoPost, nil
+	}
+	markdown, err := im.html.markdown(p.body)
+	if err != nil {
+		return c, "", err
+	}
+	return c, "", im.fill(ctx, &c, markdown, p.owner)
+}
+
+func (im *importer) comment(ctx context.Context, r *row) (c models.ImportedComment, _ Reason, err error) {
+	row, err := decodeComment(r)
+	if err != nil {
+		return c, "", err
+	}
+	c = models.ImportedComment{ExternalID: row.id, PostID: im.questions[row.post], CreatedAt: row.created, UpdatedAt: row.created}
+	if c.PostID == 0 {
+		c.ParentID, c.PostID = im.answers[row.post], im.questions[im.question[row.post]]
+		if c.ParentID == 0 || c.PostID == 0 {
+			return c, NoPost, nil
+		}
+	}
+	return c, "", im.fill(ctx, &c, row.text, row.owner)
+}
+
+func (im *importer) fill(ctx context.Context, c *models.ImportedComment, markdown string, owner int64) (err error) {
+	c.Text = models.CommentText{Content: im.content(markdown)}
+	if err := c.Text.Validate(); err != nil {
+		return err
+	}
+	c.AuthorID, err = im.author(ctx, owner)
+	return err
+}
+
+func (im *importer) content(markdown string) string {
+	text, tooLong := content(markdown)
+	if tooLong {
+		im.summary.Cut++
+	}
+	if text == noText {
+		im.summary.Blank++
+	}
+	return text
+}
+
+// author gives the account of a user of the dump, or the placeholder.
+func (im *importer) author(ctx context.Context, owner int64) (int64, error) {
+	if id := im.users[owner]; id != 0 {
+		return id, nil
+	}
+	im.summary.NoAuthor++
+	if im.deleted != 0 {
+		return im.deleted, nil
+	}
+	there, err := im.Store.Imported(ctx, placeholderSource, kindPlaceholder)
+	if err != nil {
+		return 0, err
+	}
+	if im.deleted = there[0]; im.deleted != 0 {
+		return im.deleted, nil
+	}
+	ids, err := im.Store.ImportUsers(ctx, placeholderSource, kindPlaceholder, []models.ImportedUser{{
+		Usernames: []string{"deleted", "deleted-user", "deleted-user-2", "deleted-user-3"},
+		Email:     "deleted@stackexchange" + models.NoEmailDomain,
+		CreatedAt: time.Now(),
+	}})
+	if err != nil {
+		return 0, err
+	}
+	im.deleted, im.summary.Placeholder = ids[0], true
+	return im.deleted, nil
+}

@@ -1,0 +1,177 @@
+package stackexchange
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// The kinds of posts and votes that an import knows; the dump has more.
+const (
+	typeQuestion = 1
+	typeAnswer   = 2
+	voteUp       = 2
+)
+
+type userRow struct {
+	id          int64
+	created     time.Time
+	displayName string
+}
+
+type postRow struct {
+	id      int64
+	kind    int64
+	parent  int64 // of an answer
+	owner   int64 // 0 when the account is gone
+	created time.Time
+	edited  time.Time // created when it never was
+	title   string    // of a question
+	body    string    // HTML
+}
+
+type commentRow struct {
+	id      int64
+	post    int64 // a question or an answer
+	owner   int64 // 0 when the account is gone
+	score   int64
+	created time.Time
+	text    string // Markdown
+}
+
+type voteRow struct {
+	post int64
+	kind int64
+}
+
+func decodeUser(r *row) (userRow, error) {
+	u := userRow{id: r.id("Id"), created: r.time("CreationDate"), displayName: r.optional("DisplayName")}
+	return u, r.err
+}
+
+func decodePost(r *row) (postRow, error) {
+	p := postRow{id: r.positive("Id"), kind: r.positive("PostTypeId")}
+	if p.kind != typeQuestion && p.kind != typeAnswer {
+		return p, r.err
+	}
+	p.created, p.body = r.time("CreationDate"), r.text("Body")
+	p.edited = p.created
+	if r.has("LastEditDate") {
+		if edited := r.time("LastEditDate"); edited.After(p.created) {
+			p.edited = edited
+		}
+	}
+	if r.has("OwnerUserId") {
+		p.owner = r.id("OwnerUserId")
+	}
+	if p.kind == typeQuestion {
+		p.title = r.text("Title")
+	} else {
+		p.parent = r.positive("ParentId")
+	}
+	return p, r.err
+}
+
+func decodeComment(r *row) (commentRow, error) {
+	c := commentRow{id: r.positive("Id"), post: r.positive("PostId"), created: r.time("CreationDate"), text: r.text("Text")}
+	if r.has("Score") {
+		c.score = r.number("Score", 0, math.MaxInt32)
+	}
+	if r.has("UserId") {
+		c.owner = r.id("UserId")
+	}
+	return c, r.err
+}
+
+func decodeVote(r *row) (voteRow, error) {
+	v := voteRow{post: r.positive("PostId"), kind: r.positive("VoteTypeId")}
+	return v, r.err
+}
+
+// row reads the attributes of one <row/> and keeps the first error.
+type row struct {
+	attrs []xml.Attr
+	err   error
+}
+
+func (r *row) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (r *row) has(name string) bool {
+	for _, a := range r.attrs {
+		if a.Name.Local == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *row) optional(name string) string {
+	for _, a := range r.attrs {
+		if a.Name.Local == name {
+			return a.Value
+		}
+	}
+	return ""
+}
+
+func (r *row) text(name string) string {
+	if !r.has(name) {
+		r.fail("it has no %s", name)
+	}
+	return r.optional(name)
+}
+
+func (r *row) number(name string, low, high int64) int64 {
+	value := r.text(name)
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < low || n > high {
+		r.fail("%s=%q is not a whole number from %d to %d", name, shorten(value), low, high)
+		return 0
+	}
+	return n
+}
+
+// id reads the id of a user: the site itself is user -1, and 0 is nobody.
+func (r *row) id(name string) int64 {
+	n := r.number(name, math.MinInt32, math.MaxInt64)
+	if n == 0 {
+		r.fail("%s=\"0\" is no user", name)
+	}
+	return n
+}
+
+func (r *row) positive(name string) int64 { return r.number(name, 1, math.MaxInt64) }
+
+// Times that a TIMESTAMP column can hold.
+var (
+	earliest = time.Date(1970, 1, 2, 0, 0, 0, 0, time.UTC)
+	latest   = time.Date(2038, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// time reads a time such as 2018-03-12T17:14:46.030, which is UTC.
+func (r *row) time(name string) time.Time {
+	value := r.text(name)
+	t, err := time.Parse("2006-01-02T15:04:05", value) // takes a fraction too
+	if err != nil || t.Before(earliest) || t.After(latest) {
+		r.fail("%s=%q is not a time from 1970 to 2037, such as 2018-03-12T17:14:46.030", name, shorten(value))
+		return earliest
+	}
+	return t
+}
+
+// shorten keeps a message readable whatever stands in the dump.
+func shorten(s string) string {
+	if len(s) > 40 {
+		return cut(s, 40) + "…"
+	}
+	return s
+}
+
+var errNotRow = errors.New("there is something else than a <row/>")

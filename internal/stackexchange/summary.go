@@ -1,0 +1,116 @@
+package stackexchange
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+)
+
+// Reason says why something of a dump was left out.
+type Reason string
+
+// The reasons.
+const (
+	TagWiki     Reason = "tag wikis"
+	OtherPost   Reason = "posts that are neither question nor answer"
+	NoPost      Reason = "of a post that is not in the dump"
+	LeftOut     Reason = "of something that was left out"
+	DeletedHere Reason = "of something that was deleted here"
+	TooFewUsers Reason = "more likes than there are users"
+)
+
+// Tally counts what became of one kind of thing. Read = Created + Present + all that was skipped.
+type Tally struct {
+	Read    int64
+	Created int64
+	Present int64 // there already, from an earlier run
+	Skipped map[Reason]int64
+}
+
+func (t *Tally) skip(why Reason, n int64) {
+	if n == 0 {
+		return
+	}
+	if t.Skipped == nil {
+		t.Skipped = map[Reason]int64{}
+	}
+	t.Skipped[why] += n
+}
+
+// Summary tells what a run did.
+type Summary struct {
+	Source string // in the imports table
+
+	Users        Tally
+	Posts        Tally
+	Comments     Tally // answers, and comments on questions and answers
+	PostLikes    Tally // with the up-votes whose post is not in the dump, because what it was is not known
+	CommentLikes Tally // up-votes of answers, and the scores of comments
+
+	Placeholder bool  // the account for what has no author was made by this run; Users does not count it
+	NoAuthor    int64 // posts and comments that were given to it
+	Cut         int64 // texts that were too long
+	Blank       int64 // texts that were empty and became "(no text)"
+	OtherVotes  int64 // rows of Votes.xml that are not up-votes
+}
+
+// count enters what is known before anything is written.
+func (s *Summary) count(d *dump) {
+	s.Users.Read = int64(len(d.users.rows))
+	s.Posts.Read = int64(len(d.questions.rows) + d.tagWikis + d.otherPosts)
+	s.Posts.skip(TagWiki, int64(d.tagWikis))
+	s.Posts.skip(OtherPost, int64(d.otherPosts))
+	s.Comments.Read = int64(len(d.answers.rows) + len(d.comments.rows))
+	s.OtherVotes = int64(d.otherVotes)
+}
+
+// Print writes the summary as a table, and below it why things were left out.
+func (s Summary) Print(w io.Writer) error {
+	tallies := []struct {
+		name string
+		Tally
+	}{{"users", s.Users}, {"posts", s.Posts}, {"comments", s.Comments}, {"post likes", s.PostLikes}, {"comment likes", s.CommentLikes}}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\tread\tcreated\talready there\tskipped\t")
+	var notes []string
+	for _, t := range tallies {
+		var skipped int64
+		for _, why := range slices.Sorted(maps.Keys(t.Skipped)) {
+			skipped += t.Skipped[why]
+			notes = append(notes, fmt.Sprintf("%s skipped: %s %s", t.name, thousands(t.Skipped[why]), why))
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t\n", t.name, thousands(t.Read), thousands(t.Created), thousands(t.Present), thousands(skipped))
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("print summary: %w", err)
+	}
+	note := func(n int64, format string) {
+		if n > 0 {
+			notes = append(notes, fmt.Sprintf(format, thousands(n)))
+		}
+	}
+	note(s.OtherVotes, "%s votes are not up-votes and were left out")
+	note(s.NoAuthor, "%s posts and comments have no author and were given to a placeholder account")
+	if s.Placeholder {
+		notes = append(notes, "the placeholder account was made, beside the users above")
+	}
+	note(s.Cut, "%s texts were too long and were cut")
+	note(s.Blank, "%s texts were empty and became \""+noText+"\"")
+	for _, n := range notes {
+		if _, err := fmt.Fprintln(w, n); err != nil {
+			return fmt.Errorf("print summary: %w", err)
+		}
+	}
+	return nil
+}
+
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
