@@ -1,0 +1,395 @@
+package models_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+)
+
+// shardLog makes the records of one target's shard.
+type shardLog struct {
+	t      *testing.T
+	store  *models.Store
+	target models.Target
+}
+
+func (l shardLog) at(epoch, seq, user int64, liked bool) models.LikeRecord {
+	return l.of(l.target, epoch, seq, user, liked)
+}
+
+func (l shardLog) of(target models.Target, epoch, seq, user int64, liked bool) models.LikeRecord {
+	event := models.LikeEvent(target, user, liked, past)
+	payload, err := json.Marshal(event)
+	require.NoError(l.t, err)
+	return models.LikeRecord{Shard: target.Shard(l.store.Shards()), Pos: models.Position{Epoch: epoch, Seq: seq},
+		Event: event, Payload: payload, Topic: "likes", Offset: seq}
+}
+
+func (l shardLog) opened(epoch int64) models.LikeRecord {
+	return models.LikeRecord{Shard: l.target.Shard(l.store.Shards()), Pos: models.Position{Epoch: epoch},
+		Event: models.Event{Type: models.ShardOpened}}
+}
+
+func (l shardLog) apply(records ...models.LikeRecord) models.LikesApplied {
+	l.t.Helper()
+	done, err := l.store.ApplyLikes(context.Background(), records)
+	require.NoError(l.t, err)
+	l.check(l.target)
+	return done
+}
+
+// check holds the count to the rows.
+func (l shardLog) check(target models.Target) {
+	l.t.Helper()
+	tally, ok, err := l.store.TallyOf(context.Background(), target)
+	require.NoError(l.t, err)
+	require.True(l.t, ok)
+	require.Equal(l.t, tally.LikeRows, tally.Likes, "likes_count of %s and its rows", target)
+}
+
+func (l shardLog) likers() []int64 {
+	l.t.Helper()
+	ids, err := l.store.LikerIDs(context.Background(), l.target, 0, 1000)
+	require.NoError(l.t, err)
+	return ids
+}
+
+func (l shardLog) state() models.ShardState {
+	l.t.Helper()
+	state, err := l.store.ShardState(context.Background(), l.target.Shard(l.store.Shards()))
+	require.NoError(l.t, err)
+	return state
+}
+
+// newLog makes a post whose shard has been opened with epoch 1.
+func newLog(t *testing.T) shardLog {
+	t.Helper()
+	store := openStore(t)
+	post := newPost(t, store, newUser(t, store, "ada"))
+	l := shardLog{t, store, models.Target{Kind: models.KindPost, ID: post.ID}}
+	l.apply(l.opened(1))
+	return l
+}
+
+func TestApplyLikes_writesRowsCountAndWatermark(t *testing.T) {
+	l := newLog(t)
+	done := l.apply(l.at(1, 1, 7, true), l.at(1, 2, 8, true))
+	assert.Equal(t, 2, done.Inserted)
+	assert.Equal(t, []int64{7, 8}, l.likers())
+	assert.Equal(t, models.Position{Epoch: 1, Seq: 2}, l.state().Applied)
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM post_likes WHERE user_id=7 AND created_at=?", past), "the like has the time of its acceptance")
+	assert.Equal(t, 2, count(t, l.store, "SELECT likes_count FROM posts WHERE id=?", l.target.ID))
+
+	done = l.apply(l.at(1, 3, 7, false))
+	assert.Equal(t, 1, done.Deleted)
+	assert.Equal(t, []int64{8}, l.likers())
+}
+
+func TestApplyLikes_dropsDuplicates(t *testing.T) {
+	l := newLog(t)
+	l.apply(l.at(1, 1, 7, true), l.at(1, 2, 7, false))
+	done := l.apply(l.at(1, 1, 7, true))
+	assert.Equal(t, 1, done.Duplicates)
+	assert.Empty(t, l.likers(), "the like was taken back; its duplicate must not bring it back")
+	done = l.apply(l.at(1, 1, 7, true), l.at(1, 2, 7, false), l.at(1, 3, 8, true))
+	assert.Equal(t, 2, done.Duplicates)
+	assert.Equal(t, []int64{8}, l.likers())
+	assert.Zero(t, done.Gaps)
+}
+
+func TestApplyLikes_recordsAJumpAndAppliesOverIt(t *testing.T) {
+	l := newLog(t)
+	l.apply(l.at(1, 1, 7, true))
+	done := l.apply(l.at(1, 4, 8, true))
+	assert.Equal(t, 1, done.Gaps)
+	assert.Equal(t, []int64{7, 8}, l.likers(), "a shard does not wait for ever")
+	assert.Equal(t, models.Position{Epoch: 1, Seq: 4}, l.state().Applied)
+	assert.Equal(t, 1, l.state().OpenGaps)
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM like_gaps WHERE after_epoch=1 AND after_seq=1 AND before_epoch=1 AND before_seq=4"))
+
+	ids, err := l.store.OpenGaps(t.Context(), l.state().Shard)
+	require.NoError(t, err)
+	require.NoError(t, l.store.CloseGaps(t.Context(), ids))
+	assert.Zero(t, l.state().OpenGaps)
+}
+
+func TestApplyLikes_recordsAnEpochThatBeginsInTheMiddle(t *testing.T) {
+	l := newLog(t)
+	assert.Equal(t, 1, l.apply(l.at(2, 1, 7, true)).Gaps)
+	assert.Equal(t, []int64{7}, l.likers())
+}
+
+func TestApplyLikes_dropsAnOldEpoch(t *testing.T) {
+	l := newLog(t)
+	l.apply(l.at(1, 1, 7, true), l.opened(2), l.at(2, 1, 7, false))
+	done := l.apply(l.at(1, 2, 7, true), l.at(1, 99, 8, true))
+	assert.Equal(t, 2, done.Duplicates)
+	assert.Empty(t, l.likers())
+	assert.Zero(t, done.Gaps)
+	assert.Equal(t, models.Position{Epoch: 2, Seq: 1}, l.state().Applied)
+}
+
+func TestApplyLikes_acceptsAHigherEpochFromItsFirstNumber(t *testing.T) {
+	l := newLog(t)
+	l.apply(l.at(1, 1, 7, true), l.at(1, 2, 8, true))
+	done := l.apply(l.opened(5), l.at(5, 1, 9, true))
+	assert.Zero(t, done.Gaps, "epochs in which nothing was opened leave no gap")
+	assert.Equal(t, []int64{7, 8, 9}, l.likers())
+	assert.Equal(t, models.Position{Epoch: 1, Seq: 2}, l.state().Sealed, "where the epoch before ended")
+}
+
+func TestApplyLikes_foldsABatchToTheLastEventOfEachUser(t *testing.T) {
+	l := newLog(t)
+	done := l.apply(l.at(1, 1, 7, true), l.at(1, 2, 7, false), l.at(1, 3, 7, true), l.at(1, 4, 8, true), l.at(1, 5, 8, false))
+	assert.Equal(t, 1, done.Inserted)
+	assert.Zero(t, done.Deleted)
+	assert.Equal(t, []int64{7}, l.likers())
+}
+
+func TestApplyLikes_countsOnlyRowsThatChange(t *testing.T) {
+	l := newLog(t)
+	l.apply(l.at(1, 1, 7, true))
+	done := l.apply(l.at(1, 2, 7, true), l.at(1, 3, 8, false))
+	assert.Zero(t, done.Inserted+done.Deleted, "a like that is there and an unlike of none change nothing")
+	assert.Equal(t, 1, count(t, l.store, "SELECT likes_count FROM posts WHERE id=?", l.target.ID))
+}
+
+func TestApplyLikes_passesOverAVanishedTarget(t *testing.T) {
+	l := newLog(t)
+	ghost := models.Target{Kind: models.KindPost, ID: l.target.ID + 16} // in the same shard
+	done := l.apply(l.of(ghost, 1, 1, 7, true), l.at(1, 2, 8, true))
+	assert.Equal(t, 1, done.Vanished)
+	assert.Equal(t, []int64{8}, l.likers())
+	assert.Zero(t, count(t, l.store, "SELECT COUNT(*) FROM post_likes WHERE post_id=?", ghost.ID), "no like of nothing")
+}
+
+func TestApplyLikes_appliesLikesOfADeletedPost(t *testing.T) {
+	l := newLog(t)
+	require.NoError(t, l.store.DeletePost(t.Context(), l.target.ID))
+	l.apply(l.at(1, 1, 7, true))
+	assert.Equal(t, []int64{7}, l.likers(), "it was acknowledged before the deletion, and a restored post shows it")
+}
+
+func TestApplyLikes_keepsPoisonAsDeadLetter(t *testing.T) {
+	l := newLog(t)
+	poison := l.at(1, 2, 9, true)
+	poison.Problem, poison.Payload = "makes no sense", []byte("\xff\x00{")
+	done := l.apply(l.at(1, 1, 7, true), poison, l.at(1, 3, 8, true))
+	assert.Equal(t, 1, done.DeadLetters)
+	assert.Zero(t, done.Gaps, "a letter has its number")
+	assert.Equal(t, []int64{7, 8}, l.likers(), "the rest of the batch proceeds")
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM dead_letters WHERE seq=2 AND error='makes no sense' AND payload=?", poison.Payload))
+	l.apply(poison)
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM dead_letters"))
+}
+
+func TestApplyLikes_keepsAnUnreadableRecordOnce(t *testing.T) {
+	l := newLog(t)
+	garbage := models.LikeRecord{Shard: l.state().Shard, Payload: []byte("garbage"), Problem: "unreadable", Topic: "likes", Offset: 3}
+	l.apply(garbage)
+	l.apply(garbage)
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM dead_letters"))
+	other := garbage
+	other.Offset = 4
+	l.apply(other)
+	assert.Equal(t, 2, count(t, l.store, "SELECT COUNT(*) FROM dead_letters"))
+	assert.Equal(t, models.Position{Epoch: 1}, l.state().Applied, "garbage has no number")
+}
+
+func TestApplyLikes_refusesAShardThatIsNotInstalled(t *testing.T) {
+	l := newLog(t)
+	stray := l.at(1, 1, 7, true)
+	stray.Shard = 99
+	assert.Equal(t, 1, l.apply(stray).DeadLetters)
+}
+
+func TestApplyLikes_tellsBadDataFromTrouble(t *testing.T) {
+	l := newLog(t)
+	_, err := l.store.Pool().ExecContext(t.Context(),
+		"CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW BEGIN IF NEW.user_id=666 THEN SIGNAL SQLSTATE '45000'; END IF; END")
+	require.NoError(t, err)
+	_, err = l.store.ApplyLikes(t.Context(), []models.LikeRecord{l.at(1, 1, 7, true), l.at(1, 2, 666, true)})
+	require.Error(t, err)
+	assert.True(t, models.IsBadData(err))
+	assert.Empty(t, l.likers(), "all or nothing")
+	assert.Equal(t, models.Position{Epoch: 1}, l.state().Applied)
+
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = l.store.ApplyLikes(cancelled, []models.LikeRecord{l.at(1, 1, 7, true)})
+	require.Error(t, err)
+	assert.False(t, models.IsBadData(err))
+}
+
+func TestApplyLikes_movesNeitherVersionNorUpdatedAt(t *testing.T) {
+	l := newLog(t)
+	post, err := l.store.PostByID(t.Context(), l.target.ID)
+	require.NoError(t, err)
+	comment := newComment(t, l.store, post.Author, post, nil)
+	_, err = l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET updated_at=?", past)
+	require.NoError(t, err)
+	_, err = l.store.Pool().ExecContext(t.Context(), "UPDATE comments SET updated_at=?", past)
+	require.NoError(t, err)
+
+	c := shardLog{t, l.store, models.Target{Kind: models.KindComment, ID: comment.ID}}
+	l.apply(l.at(1, 1, 7, true), c.of(c.target, 1, 2, 7, true))
+	l.apply(l.at(1, 3, 7, false), c.of(c.target, 1, 4, 8, true))
+	c.check(c.target)
+	assert.Equal(t, []int64{7, 8}, c.likers())
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM posts WHERE version=0 AND updated_at=?", past))
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM comments WHERE version=0 AND updated_at=?", past))
+}
+
+// Writers that each believe to own the shard apply overlapping stretches of the log, in pieces and more than once.
+func TestApplyLikes_writersThatBothOwnAShardTakeTurns(t *testing.T) {
+	l := newLog(t)
+	var log []models.LikeRecord
+	want := map[int64]bool{}
+	for seq := int64(1); seq <= 300; seq++ {
+		user, liked := rand.Int64N(20)+1, rand.IntN(2) == 0
+		log = append(log, l.at(1, seq, user, liked))
+		want[user] = liked
+	}
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for start := 0; start < len(log); {
+				end := min(start+1+rand.IntN(25), len(log))
+				if _, err := l.store.ApplyLikes(context.Background(), log[start:end]); err != nil {
+					t.Error(err)
+					return
+				}
+				start = max(start+1, end-rand.IntN(10)) // goes back a little, as after a rebalance
+			}
+		})
+	}
+	writers.Wait()
+	l.check(l.target)
+	for user, liked := range want {
+		assert.Equal(t, liked, containsID(l.likers(), user), "user %d", user)
+	}
+	assert.Zero(t, l.state().OpenGaps)
+}
+
+// The direct mode may still be serving while the pipeline writes, as when one is rolled out after the other.
+func TestApplyLikes_agreesWithDirectWrites(t *testing.T) {
+	l := newLog(t)
+	var direct sync.WaitGroup
+	for range 4 {
+		direct.Go(func() {
+			for range 60 {
+				if _, err := l.store.SetLike(context.Background(), l.target, rand.Int64N(10)+1, rand.IntN(2) == 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for seq := int64(1); seq <= 60; seq++ {
+		_, err := l.store.ApplyLikes(context.Background(), []models.LikeRecord{l.at(1, seq, rand.Int64N(10)+1, seq%2 == 0)})
+		require.NoError(t, err)
+	}
+	direct.Wait()
+	l.check(l.target)
+}
+
+func containsID(ids []int64, id int64) bool {
+	for _, i := range ids {
+		if i == id {
+			return true
+		}
+	}
+	return false
+}
+
+func TestNextEpoch_isHigherThanEverythingBefore(t *testing.T) {
+	l := newLog(t)
+	shard := l.state().Shard
+	first, err := l.store.NextEpoch(t.Context(), shard, 0)
+	require.NoError(t, err)
+	assert.Equal(t, int64(2), first, "epoch 1 is applied already")
+	second, err := l.store.NextEpoch(t.Context(), shard, 40)
+	require.NoError(t, err)
+	assert.Equal(t, int64(41), second)
+	_, err = l.store.NextEpoch(t.Context(), 99, 0)
+	assert.Error(t, err)
+
+	seen := map[int64]bool{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			epoch, err := l.store.NextEpoch(context.Background(), shard, 0)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil || seen[epoch] {
+				t.Errorf("epoch %d twice, or %v", epoch, err)
+			}
+			seen[epoch] = true
+		})
+	}
+	all.Wait()
+}
+
+func TestPosition_order(t *testing.T) {
+	p := func(e, s int64) models.Position { return models.Position{Epoch: e, Seq: s} }
+	for _, c := range []struct {
+		a, b           models.Position
+		after, follows bool
+	}{
+		{p(1, 0), p(0, 0), true, true},
+		{p(1, 1), p(1, 0), true, true},
+		{p(1, 2), p(1, 0), true, false},
+		{p(2, 0), p(1, 9), true, true},
+		{p(2, 1), p(1, 9), true, false},
+		{p(1, 9), p(2, 0), false, false},
+		{p(1, 1), p(1, 1), false, false},
+		{p(5, 0), p(1, 1), true, true},
+	} {
+		assert.Equal(t, c.after, c.a.After(c.b), "%s after %s", c.a, c.b)
+		assert.Equal(t, c.follows, c.a.Follows(c.b), "%s follows %s", c.a, c.b)
+	}
+}
+
+func FuzzParsePosition(f *testing.F) {
+	for _, s := range []string{"0-0", "3-17", "-1-2", "3", "9223372036854775808-0", "1-2-3", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := models.ParsePosition(s)
+		if err != nil {
+			return
+		}
+		again, err := models.ParsePosition(p.String())
+		if err != nil || again != p || p.Epoch < 0 || p.Seq < 0 {
+			t.Fatalf("%q became %v, then %v, %v", s, p, again, err)
+		}
+	})
+}
+
+func FuzzDecodeEvent(f *testing.F) {
+	good, err := json.Marshal(models.LikeEvent(models.Target{Kind: models.KindPost, ID: 3}, 7, true, past))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`"not json"`))
+	f.Add([]byte(`{"type":"post.liked","id":3,"user_id":-1,"at":1}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		e, err := models.DecodeEvent(payload, 3, 16)
+		if err != nil || e.Type == models.ShardOpened {
+			return
+		}
+		if e.ID <= 0 || e.UserID <= 0 || e.Target().Shard(16) != 3 || time.UnixMilli(e.At).Year() > 2038 || e.At <= 0 {
+			t.Fatalf("accepted %s", fmt.Sprintf("%+v", e))
+		}
+	})
+}
