@@ -23,13 +23,14 @@ type cli struct {
 	LogFormat string `enum:"text,json" default:"text" env:"LIKEWISE_LOG_FORMAT" help:"Form of the log on standard error: ${enum}."`
 	LogLevel  string `enum:"debug,info,warn,error" default:"info" env:"LIKEWISE_LOG_LEVEL" help:"Least level that is logged: ${enum}."`
 
-	Dev     devCmd     `cmd:"" help:"Run everything in one process, with private MariaDB, Redis and Kafka servers."`
-	API     apiCmd     `cmd:"" name:"api" help:"Serve the JSON API."`
-	Worker  workerCmd  `cmd:"" help:"Move likes from Redis through Kafka to MySQL."`
-	Cron    cronCmd    `cmd:"" help:"Run the background jobs on schedule, or one of them once."`
-	Migrate migrateCmd `cmd:"" help:"Create the schema or bring it up to date."`
-	User    userCmd    `cmd:"" help:"Create and promote accounts, make tokens."`
-	Verify  verifyCmd  `cmd:"" help:"Compare rows, counts and Redis for every post and comment."`
+	Dev         devCmd         `cmd:"" help:"Run everything in one process, with private MariaDB, Redis and Kafka servers."`
+	API         apiCmd         `cmd:"" name:"api" help:"Serve the JSON API."`
+	Worker      workerCmd      `cmd:"" help:"Move likes from Redis through Kafka to MySQL."`
+	Cron        cronCmd        `cmd:"" help:"Run the background jobs on schedule, or one of them once."`
+	Migrate     migrateCmd     `cmd:"" help:"Create the schema or bring it up to date."`
+	User        userCmd        `cmd:"" help:"Create and promote accounts, make tokens."`
+	Verify      verifyCmd      `cmd:"" help:"Compare rows, counts and Redis for every post and comment."`
+	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running process whether it is alive: for containers."`
 }
 
 // io is where a command writes what it was asked for; the log goes elsewhere.
