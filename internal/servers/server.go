@@ -233,6 +233,9 @@ func (s *Server) signal(sig syscall.Signal) error {
 	return nil
 }
 
+// Dir is the folder that holds everything the server has; its data is in the folder "data" there.
+func (s *Server) Dir() string { return s.dir }
+
 // Addr is where the server listens, as host:port. It stays the same for the life of the Server.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports[0])) }
 

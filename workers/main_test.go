@@ -1,0 +1,227 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"likewise/counters"
+	"likewise/internal/servers"
+	"likewise/internal/testkit"
+	"likewise/migrations"
+	"likewise/models"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// patience bounds every wait for something that must happen; a busy machine is slow.
+const patience = 60 * time.Second
+
+// pipeline is a whole like's way on real servers, for one test.
+type pipeline struct {
+	t       *testing.T
+	dsn     string
+	url     string
+	store   *models.Store
+	redis   *counters.Redis
+	likes   *counters.Likes
+	kafka   Kafka
+	metrics *Metrics
+	raw     *redis.Client // for looking at and spoiling keys
+	author  models.Author
+}
+
+// setup makes a pipeline on the shared servers. No worker runs yet.
+func setup(t *testing.T) *pipeline {
+	t.Helper()
+	brokers, topic := testkit.Topic(t)
+	r := testkit.Redis(t)
+	return newPipeline(t, testkit.Database(t), fmt.Sprintf("redis://%s/%d", r.Addr, r.DB), brokers, topic)
+}
+
+// setupOwn makes a pipeline on servers that the test may kill.
+func setupOwn(t *testing.T) (*pipeline, *servers.All) {
+	t.Helper()
+	all := testkit.Servers(t)
+	require.NoError(t, createDatabase(t.Context(), all.MySQL.DSN("")))
+	require.NoError(t, migrations.Up(t.Context(), all.MySQL.DSN("likewise"), 0))
+	return newPipeline(t, all.MySQL.DSN("likewise"), all.Redis.URL(), all.Kafka.Brokers(), "likes"), all
+}
+
+func newPipeline(t *testing.T, dsn, url string, brokers []string, topic string) *pipeline {
+	t.Helper()
+	p := &pipeline{t: t, dsn: dsn, url: url, kafka: Kafka{Brokers: brokers, Topic: topic, Group: topic},
+		metrics: NewMetrics(prometheus.NewRegistry())}
+	var err error
+	p.store, err = models.Open(t.Context(), dsn, models.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.store.Close()) })
+	p.redis, p.likes = p.gate()
+	options, err := redis.ParseURL(url)
+	require.NoError(t, err)
+	p.raw = redis.NewClient(options)
+	t.Cleanup(func() { require.NoError(t, p.raw.Close()) })
+	u := &models.User{Username: "ada", Email: "ada@example.org"}
+	require.NoError(t, p.store.CreateUser(t.Context(), u))
+	p.author = models.Author{ID: u.ID, Username: u.Username}
+	return p
+}
+
+// gate makes what one more process has.
+func (p *pipeline) gate() (*counters.Redis, *counters.Likes) {
+	p.t.Helper()
+	r, err := counters.Open(p.url, p.store.Shards())
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { require.NoError(p.t, r.Close()) })
+	return r, counters.NewLikes(r, p.store, counters.LikesOptions{})
+}
+
+// work runs one process's relay and writer until stop is called or the test ends.
+func (p *pipeline) work() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { NewRelay(p.redis, p.store, p.kafka, p.metrics).Run(ctx) })
+	running.Go(func() { NewLikeWriter(p.store, p.kafka, p.metrics).Run(ctx) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	p.t.Cleanup(stop)
+	return stop
+}
+
+// awaitOpen waits until every shard takes likes.
+func (p *pipeline) awaitOpen() {
+	p.t.Helper()
+	testkit.Eventually(p.t, patience, func() (bool, string) {
+		infos, err := p.redis.ShardInfos(context.Background())
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, info := range infos {
+			if !info.Open {
+				return false, fmt.Sprintf("shard %d is closed", info.Shard)
+			}
+		}
+		return true, ""
+	})
+}
+
+// start is work and awaitOpen.
+func (p *pipeline) start() (stop func()) {
+	p.t.Helper()
+	stop = p.work()
+	p.awaitOpen()
+	return stop
+}
+
+func (p *pipeline) post() models.Target {
+	p.t.Helper()
+	post, err := p.store.CreatePost(context.Background(), p.author, models.PostText{Title: "A post", Content: "with text"})
+	require.NoError(p.t, err)
+	return models.Target{Kind: models.KindPost, ID: post.ID}
+}
+
+// postIn makes a post that belongs to the shard.
+func (p *pipeline) postIn(shard int) models.Target {
+	p.t.Helper()
+	for {
+		if target := p.post(); target.Shard(p.store.Shards()) == shard {
+			return target
+		}
+	}
+}
+
+func (p *pipeline) set(target models.Target, user int64, liked bool) models.LikeState {
+	p.t.Helper()
+	state, err := p.likes.SetLike(context.Background(), target, user, liked)
+	require.NoError(p.t, err)
+	require.Equal(p.t, liked, state.Liked)
+	return state
+}
+
+// flush waits until everything accepted is in MySQL.
+func (p *pipeline) flush() {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	require.NoError(p.t, Flush(ctx, p.redis, p.store))
+}
+
+// likers are those that MySQL has, after holding count and rows together.
+func (p *pipeline) likers(target models.Target) []int64 {
+	p.t.Helper()
+	tally, ok, err := p.store.TallyOf(context.Background(), target)
+	require.NoError(p.t, err)
+	require.True(p.t, ok)
+	require.Equal(p.t, tally.LikeRows, tally.Likes, "likes_count of %s and its rows", target)
+	ids, err := p.store.LikerIDs(context.Background(), target, 0, 10_000)
+	require.NoError(p.t, err)
+	return ids
+}
+
+// verify gives what the verifier finds.
+func (p *pipeline) verify(repair bool) []string {
+	p.t.Helper()
+	var found []string
+	sum, err := NewVerifier(p.store, p.redis, p.likes, repair, func(d Difference) { found = append(found, d.String()) }).Verify(context.Background())
+	require.NoError(p.t, err)
+	require.Equal(p.t, len(found), sum.Differences)
+	slices.Sort(found)
+	return found
+}
+
+func (p *pipeline) exec(query string, args ...any) {
+	p.t.Helper()
+	_, err := p.store.Pool().ExecContext(context.Background(), query, args...)
+	require.NoError(p.t, err)
+}
+
+func (p *pipeline) count(query string, args ...any) int {
+	p.t.Helper()
+	var n int
+	require.NoError(p.t, p.store.Pool().QueryRowContext(context.Background(), query, args...).Scan(&n))
+	return n
+}
+
+// produce puts a value into the topic past the relay.
+func (p *pipeline) produce(shard int, value string) {
+	p.t.Helper()
+	require.NoError(p.t, p.kafka.EnsureTopic(p.store.Shards()))
+	producer, err := sarama.NewSyncProducer(p.kafka.Brokers, p.kafka.config())
+	require.NoError(p.t, err)
+	defer producer.Close()
+	_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: p.kafka.Topic, Partition: int32(shard), Value: sarama.StringEncoder(value)})
+	require.NoError(p.t, err)
+}
+
+func createDatabase(ctx context.Context, dsn string) error {
+	db, err := sqlOpen(dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "CREATE DATABASE likewise CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
+	return err
+}
+
+// copyFolder copies the files of a folder without subfolders of subfolders, as Redis keeps its append-only file.
+func copyFolder(t *testing.T, from, to string) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(to))
+	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+}
+
+func containsText(list []string, text string) bool {
+	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, text) })
+}

@@ -1,0 +1,450 @@
+package workers
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+func sqlOpen(dsn string) (*sql.DB, error) { return sql.Open("mysql", dsn) }
+
+func TestPipeline_bringsLikesOfPostsAndCommentsToMySQL(t *testing.T) {
+	p := setup(t)
+	p.start()
+	target := p.post()
+	comment, err := p.store.CreateComment(t.Context(), p.author, target.ID, nil, models.CommentText{Content: "a comment"})
+	require.NoError(t, err)
+	under := models.Target{Kind: models.KindComment, ID: comment.ID}
+	for user := int64(1); user <= 30; user++ {
+		require.Equal(t, user, p.set(target, user, true).Count)
+		p.set(under, user, true)
+	}
+	for user := int64(1); user <= 10; user++ {
+		p.set(target, user, false)
+	}
+	p.flush()
+	assert.Len(t, p.likers(target), 20)
+	assert.Len(t, p.likers(under), 30)
+	assert.Empty(t, p.verify(false))
+	infos, err := p.redis.ShardInfos(t.Context())
+	require.NoError(t, err)
+	for _, info := range infos {
+		assert.Zero(t, info.Depth, "Kafka has it, so the outbox of shard %d has dropped it", info.Shard)
+	}
+}
+
+func TestPipeline_keepsGarbageAsDeadLettersAndGoesOn(t *testing.T) {
+	p := setup(t)
+	p.start()
+	target := p.post()
+	shard := target.Shard(p.store.Shards())
+	outbox := fmt.Sprintf("{s%02d}:outbox", shard)
+	p.set(target, 7, true)
+	require.NoError(t, p.raw.Do(t.Context(), "XADD", outbox, "1-*", "e", "no json at all\n").Err())
+	require.NoError(t, p.raw.Do(t.Context(), "XADD", outbox, "1-*", "e", `{"type":"post.liked","id":-4,"user_id":1,"at":1}`).Err())
+	p.set(target, 8, true)
+	p.produce(shard, "not an envelope")
+	p.produce(shard, fmt.Sprintf(`{"v":2,"shard":%d,"events":[]}`, shard))
+	p.produce(shard, fmt.Sprintf(`{"v":1,"shard":%d,"events":[]}`, shard+1))
+	p.set(target, 9, true)
+	p.flush()
+	assert.Equal(t, []int64{7, 8, 9}, p.likers(target))
+	testkit.Eventually(t, patience, func() (bool, string) {
+		n := p.count("SELECT COUNT(*) FROM dead_letters")
+		return n == 5, fmt.Sprintf("%d dead letters", n)
+	})
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM like_gaps"))
+}
+
+func TestLikeWriter_isolatesWhatMySQLRefuses(t *testing.T) {
+	p := setup(t)
+	p.exec("CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW BEGIN IF NEW.user_id=666 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT='no devils'; END IF; END")
+	stop := p.start()
+	target := p.post()
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	for user := int64(660); user < 670; user++ { // one batch, because nobody writes yet
+		p.set(target, user, true)
+	}
+	p.work()
+	p.flush()
+	assert.Len(t, p.likers(target), 10, "nine of the ten, and the first")
+	assert.Equal(t, 1, p.count("SELECT COUNT(*) FROM dead_letters WHERE error LIKE '%no devils%' AND payload LIKE '%666%'"))
+}
+
+func TestLikeWriter_dropsWhatIsSentTwice(t *testing.T) {
+	p := setup(t)
+	p.start()
+	target := p.postIn(3)
+	p.set(target, 7, true)
+	p.flush()
+	p.set(target, 7, false)
+	p.flush()
+	p.produce(3, fmt.Sprintf(`{"v":1,"shard":3,"events":[{"pos":"1-1","event":{"type":"post.liked","id":%d,"user_id":7,"at":1700000000000}}]}`, target.ID))
+	p.set(target, 8, true)
+	p.flush()
+	assert.Equal(t, []int64{8}, p.likers(target), "the zombie's like stays dropped")
+}
+
+// Two processes relay and write, and are stopped and started, while users like and unlike; several gates serve them.
+func TestPipeline_keepsTheLastStateOfEachUserWhileWorkersRestart(t *testing.T) {
+	p := setup(t)
+	stops := []func(){p.start(), p.work()}
+	targets := []models.Target{p.post(), p.post(), p.post()}
+	_, second := p.gate()
+	gates := []interface {
+		SetLike(context.Context, models.Target, int64, bool) (models.LikeState, error)
+	}{p.likes, second}
+
+	const users = 60
+	type key struct {
+		target models.Target
+		user   int64
+	}
+	last := map[key]bool{}
+	var mu sync.Mutex
+	done := make(chan struct{})
+	var clients sync.WaitGroup
+	for user := int64(1); user <= users; user++ {
+		clients.Go(func() {
+			for range 40 {
+				target, liked := targets[rand.IntN(len(targets))], rand.IntN(2) == 0
+				state, err := gates[rand.IntN(2)].SetLike(context.Background(), target, user, liked)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if state.Count < 0 || state.Count > users {
+					t.Errorf("count %d", state.Count)
+				}
+				mu.Lock()
+				last[key{target, user}] = liked
+				mu.Unlock()
+			}
+		})
+	}
+	go func() {
+		defer close(done)
+		clients.Wait()
+	}()
+	for restarts := 0; ; restarts++ {
+		stops[restarts%2]()
+		stops[restarts%2] = p.work()
+		select {
+		case <-done:
+		default:
+			continue
+		}
+		if restarts >= 3 {
+			break
+		}
+	}
+	p.flush()
+	for k, liked := range last {
+		ids := p.likers(k.target)
+		found := false
+		for _, id := range ids {
+			found = found || id == k.user
+		}
+		assert.Equal(t, liked, found, "%v", k)
+	}
+	assert.Empty(t, p.verify(false))
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM like_gaps"))
+}
+
+func TestPipeline_acceptsLikesWhileKafkaIsDown(t *testing.T) {
+	p, all := setupOwn(t)
+	p.start()
+	warm, cold := p.post(), p.post()
+	p.set(warm, 1, true)
+	p.flush()
+	require.NoError(t, all.Kafka.Kill())
+	for user := int64(2); user <= 40; user++ {
+		p.set(warm, user, true)
+		p.set(cold, user, true)
+	}
+	assert.Len(t, p.likers(warm), 1, "nothing can have arrived")
+	require.NoError(t, all.Kafka.Start(t.Context()))
+	p.flush()
+	assert.Len(t, p.likers(warm), 40)
+	assert.Len(t, p.likers(cold), 39)
+	assert.Empty(t, p.verify(false))
+}
+
+func TestPipeline_acceptsWarmLikesWhileMySQLIsDown(t *testing.T) {
+	p, all := setupOwn(t)
+	p.start()
+	warm, cold := p.post(), p.post()
+	p.set(warm, 1, true)
+	p.flush()
+	require.NoError(t, all.MySQL.Kill())
+	for user := int64(2); user <= 40; user++ {
+		p.set(warm, user, true)
+	}
+	_, err := p.likes.SetLike(t.Context(), cold, 1, true)
+	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
+	require.NoError(t, all.MySQL.Start(t.Context()))
+	p.flush()
+	assert.Len(t, p.likers(warm), 40)
+	p.set(cold, 1, true)
+	p.flush()
+	assert.Empty(t, p.verify(false))
+}
+
+func TestPipeline_refusesLikesAndReadsOnWhileRedisIsDown(t *testing.T) {
+	p, all := setupOwn(t)
+	p.start()
+	target := p.post()
+	p.set(target, 1, true)
+	p.set(target, 2, true)
+	p.flush()
+	require.NoError(t, all.Redis.Kill())
+	_, err := p.likes.SetLike(t.Context(), target, 3, true)
+	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
+	states, err := p.likes.LikeStates(t.Context(), 2, []models.TargetCount{{Target: target, Count: 2}})
+	require.NoError(t, err)
+	assert.Equal(t, []models.LikeState{{Liked: true, Count: 2}}, states)
+
+	require.NoError(t, all.Redis.Start(t.Context()))
+	p.awaitOpen()
+	assert.Equal(t, int64(3), p.set(target, 3, true).Count)
+	p.flush()
+	assert.Equal(t, []int64{1, 2, 3}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
+// A restart alone loses nothing, so what is warm stays warm, and what waited in the outbox arrives.
+func TestRelay_keepsTargetsWarmWhenRedisRestartsWithItsData(t *testing.T) {
+	p, all := setupOwn(t)
+	stop := p.start()
+	target := p.post()
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	p.set(target, 2, true)
+	require.NoError(t, all.Redis.Kill())
+	require.NoError(t, all.Redis.Start(t.Context()))
+	_, err := p.likes.SetLike(t.Context(), target, 3, true)
+	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "closed until a worker opens it: %v", err)
+	p.start()
+	states, err := p.redis.TargetStates(t.Context(), []models.Target{target})
+	require.NoError(t, err)
+	assert.True(t, states[0].Warm)
+	p.flush()
+	assert.Equal(t, []int64{1, 2}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
+// Redis comes back with an older file: MySQL knows likes that Redis does not, and wins.
+func TestRelay_forgetsTargetsWhenRedisHasLostItsLastEvents(t *testing.T) {
+	p, all := setupOwn(t)
+	p.start()
+	target := p.post()
+	p.set(target, 1, true)
+	p.set(target, 2, true)
+	p.flush()
+	data := filepath.Join(all.Redis.Dir(), "data")
+	older := filepath.Join(t.TempDir(), "older")
+	require.NoError(t, all.Redis.Stop(t.Context()))
+	copyFolder(t, data, older)
+	require.NoError(t, all.Redis.Start(t.Context()))
+	p.awaitOpen()
+	p.set(target, 1, false)
+	p.set(target, 3, true)
+	p.flush()
+
+	require.NoError(t, all.Redis.Kill())
+	copyFolder(t, older, data)
+	require.NoError(t, all.Redis.Start(t.Context()))
+	p.awaitOpen()
+	assert.Equal(t, []int64{2, 3}, p.likers(target))
+	assert.Equal(t, int64(3), p.set(target, 4, true).Count, "counted from MySQL, not from the old file")
+	p.flush()
+	assert.Equal(t, []int64{2, 3, 4}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
+func TestRelay_opensShardsAgainWhenRedisIsEmptied(t *testing.T) {
+	p := setup(t)
+	p.start()
+	target := p.post()
+	p.set(target, 1, true)
+	p.set(target, 2, true)
+	p.flush()
+	require.NoError(t, p.raw.FlushDB(t.Context()).Err())
+	p.awaitOpen()
+	assert.Equal(t, int64(2), p.set(target, 1, true).Count, "warmed from MySQL: there already")
+	p.set(target, 3, true)
+	p.flush()
+	assert.Equal(t, []int64{1, 2, 3}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
+// The first event of an epoch is lost in Kafka: the shard must not stay closed for ever, nor open too early.
+func TestReconciler_mendsWhatTheLogHasLost(t *testing.T) {
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(5)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	p.set(target, 2, true)
+	p.set(target, 1, false)
+	p.set(target, 3, true)
+	// The log loses events 2 and 3 of the shard.
+	require.NoError(t, p.raw.Do(t.Context(), "XDEL", "{s05}:outbox", "1-2", "1-3").Err())
+	p.work()
+	p.flush()
+	assert.Equal(t, []int64{1, 3}, p.likers(target), "applied over the hole")
+	assert.NotEmpty(t, p.verify(false))
+
+	cooled, _, err := NewJanitor(p.redis, p.store, p.metrics, MinCoolAfter, func() time.Time { return time.Now().Add(time.Hour) }).Cool(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, cooled, "Redis alone knows what is missing")
+
+	resent, err := NewReconciler(p.redis, p.store, p.likes).Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 2, resent)
+	p.flush()
+	assert.Equal(t, []int64{2, 3}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+	resent, err = NewReconciler(p.redis, p.store, p.likes).Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, resent, "reconciled once")
+}
+
+func TestJanitor_coolsWhatIsIdleAndClean(t *testing.T) {
+	p := setup(t)
+	stop := p.start()
+	clean, dirty := p.postIn(1), p.postIn(2)
+	p.set(clean, 1, true)
+	p.set(dirty, 1, true)
+	p.flush()
+	stop()
+	p.set(dirty, 2, true)
+
+	later := time.Now()
+	janitor := NewJanitor(p.redis, p.store, p.metrics, time.Hour, func() time.Time { return later })
+	cooled, warm, err := janitor.Cool(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 0, cooled, "nothing is idle yet")
+	assert.Equal(t, 2, warm)
+	later = later.Add(2 * time.Hour)
+	cooled, warm, err = janitor.Cool(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, cooled)
+	assert.Equal(t, 1, warm, "what MySQL does not have stays")
+
+	p.work()
+	assert.Equal(t, int64(2), p.set(clean, 2, true).Count, "warmed again on its next like")
+	p.flush()
+	assert.Equal(t, []int64{1, 2}, p.likers(clean))
+	assert.Equal(t, []int64{1, 2}, p.likers(dirty))
+	assert.Empty(t, p.verify(false))
+}
+
+func TestFlush_saysWhatIsMissing(t *testing.T) {
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(9)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	p.set(target, 2, true)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := Flush(ctx, p.redis, p.store)
+	var behind *FlushError
+	require.ErrorAs(t, err, &behind)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Len(t, behind.Behind, 1)
+	assert.Equal(t, 9, behind.Behind[0].Shard)
+	assert.Equal(t, int64(1), behind.Behind[0].Depth)
+	assert.Contains(t, err.Error(), "shard 9: accepted up to 1-2, MySQL has up to 1-1, 1 events in the outbox")
+}
+
+func TestVerify_findsAndRepairsEachDifference(t *testing.T) {
+	p := setup(t)
+	p.start()
+	count, lost, extra, counter, comments, orphan := p.post(), p.post(), p.post(), p.post(), p.post(), p.post()
+	for _, target := range []models.Target{count, lost, extra, counter, orphan} {
+		p.set(target, 1, true)
+		p.set(target, 2, true)
+	}
+	p.flush()
+	require.Empty(t, p.verify(false))
+
+	p.exec("UPDATE posts SET likes_count=9, updated_at=updated_at WHERE id=?", count.ID)
+	p.exec("UPDATE posts SET comments_count=9, updated_at=updated_at WHERE id=?", comments.ID)
+	p.exec("DELETE FROM post_likes WHERE post_id=? AND user_id=2", lost.ID)
+	p.exec("UPDATE posts SET likes_count=1 WHERE id=?", lost.ID)
+	p.exec("INSERT INTO post_likes (post_id, user_id) VALUES (?, 5)", extra.ID)
+	p.exec("UPDATE posts SET likes_count=3 WHERE id=?", extra.ID)
+	key := fmt.Sprintf("{s%02d}:%s:likes", counter.Shard(p.store.Shards()), counter)
+	require.NoError(t, p.raw.HIncrBy(t.Context(), key, "count", 1).Err())
+	p.exec("DELETE FROM posts WHERE id=?", orphan.ID)
+
+	found := p.verify(false)
+	assert.True(t, containsText(found, count.String()+": likes_count is 9 and there are 2 rows"), "%q", found)
+	assert.True(t, containsText(found, comments.String()+": comments_count is 9 and there are 0 rows"), "%q", found)
+	assert.True(t, containsText(found, lost.String()+": Redis has 2 users and MySQL 1"), "%q", found)
+	assert.True(t, containsText(found, extra.String()+": Redis has 2 users and MySQL 3"), "%q", found)
+	assert.True(t, containsText(found, counter.String()+": the counter in Redis is 3 and its set has 2 users"), "%q", found)
+	assert.True(t, containsText(found, orphan.String()+": it has 2 likes and does not exist"), "%q", found)
+	assert.True(t, containsText(found, orphan.String()+": it is in Redis and does not exist in MySQL"), "%q", found)
+	assert.Len(t, found, 7)
+	assert.Equal(t, found, p.verify(false), "looking changes nothing")
+
+	assert.Len(t, p.verify(true), 7)
+	p.flush()
+	assert.Empty(t, p.verify(false))
+	assert.Equal(t, []int64{1, 2}, p.likers(lost), "an acknowledged like is brought back")
+}
+
+func TestVerify_looksPastWhatIsOnItsWay(t *testing.T) {
+	p := setup(t)
+	p.start()
+	target := p.post()
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	for user := range int64(4) {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := p.likes.SetLike(context.WithoutCancel(ctx), target, user+1, rand.IntN(2) == 0); err != nil {
+					t.Error(err)
+				}
+				pause(ctx, 20*time.Millisecond)
+			}
+		})
+	}
+	for range 5 {
+		for _, found := range p.verify(false) {
+			assert.Contains(t, found, "changes too fast", "the only thing that may be said of a target under fire")
+		}
+	}
+	stop()
+	clients.Wait()
+	p.flush()
+	assert.Empty(t, p.verify(false))
+}
+
+func TestKafka_refusesATopicWithOtherPartitions(t *testing.T) {
+	p := setup(t)
+	require.NoError(t, p.kafka.EnsureTopic(16))
+	require.NoError(t, p.kafka.EnsureTopic(16))
+	err := p.kafka.EnsureTopic(4)
+	assert.True(t, errors.Is(err, ErrPartitions), "%v", err)
+}
