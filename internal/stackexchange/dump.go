@@ -203,14 +203,14 @@ func (t *table) read(e entry) (*row, error) {
 func scan(ctx context.Context, file io.Reader, root string, each func(entry, *row) error) error {
 	limited := &rowReader{r: bufio.NewReaderSize(file, 1<<16), left: maxRow}
 	in := xml.NewDecoder(limited)
-	depth, rows := 0, 0
+	depth, rows, found := 0, 0, false
 	for {
 		limited.left = maxRow
 		begin := in.InputOffset()
 		token, err := in.Token()
 		switch {
-		case err == io.EOF && rows+depth == 0:
-			return errors.New("it is empty")
+		case err == io.EOF && !found:
+			return fmt.Errorf("it holds no <%s>", root)
 		case err == io.EOF:
 			return nil
 		case errors.Is(err, errRowTooLong):
@@ -226,6 +226,7 @@ func scan(ctx context.Context, file io.Reader, root string, each func(entry, *ro
 			case depth == 1 && token.Name.Local != root:
 				return fmt.Errorf("it holds <%s>, not <%s>", shorten(token.Name.Local), root)
 			case depth == 1:
+				found = true
 				continue
 			case depth > 2 || token.Name.Local != "row":
 				return fmt.Errorf("row %d: %w but <%s>", rows+1, errNotRow, shorten(token.Name.Local))

@@ -41,6 +41,8 @@ type Options struct {
 	// Progress, if set, hears how far a stage is: often, in order, and from one goroutine at a time. The stage
 	// StageRead counts bytes, the others rows or likes.
 	Progress func(stage Stage, done, total int64)
+
+	batch int // rows written in one transaction; 0 means defaultBatch
 }
 
 // Stage is a part of an import.
@@ -74,8 +76,8 @@ const (
 	kindPlaceholder   = "placeholder"
 )
 
-// batch is how many rows are written in one transaction: few enough that nobody waits long for a lock.
-const batch = 200
+// defaultBatch is small enough that nobody waits long for the locks of a transaction.
+const defaultBatch = 200
 
 // importer is one run.
 type importer struct {
@@ -99,6 +101,9 @@ type importer struct {
 func Import(ctx context.Context, o Options) (Summary, error) {
 	if o.Progress == nil {
 		o.Progress = func(Stage, int64, int64) {}
+	}
+	if o.batch == 0 {
+		o.batch = defaultBatch
 	}
 	im := &importer{Options: o, summary: &Summary{}}
 	err := im.run(ctx)
@@ -210,7 +215,7 @@ func load[T any](ctx context.Context, im *importer, stage Stage, kind string, t 
 			continue
 		}
 		items, externals = append(items, item), append(externals, e.id)
-		if len(items) == batch {
+		if len(items) == im.batch {
 			if err := flush(i + 1); err != nil {
 				return nil, err
 			}
@@ -322,6 +327,6 @@ func (im *importer) author(ctx context.Context, owner int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	im.deleted, im.summary.Placeholder = ids[0], true
+	im.deleted, im.summary.Placeholders = ids[0], 1
 	return im.deleted, nil
 }

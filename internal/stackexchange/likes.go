@@ -121,6 +121,7 @@ func (s *likeStage) add(ctx context.Context, kind string, rows []entry, target m
 }
 
 func (s *likeStage) send(ctx context.Context) error {
+	s.im.Progress(s.stage, 0, s.total)
 	group, sending := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
 	for _, j := range s.jobs {
@@ -132,11 +133,7 @@ func (s *likeStage) send(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err // between two targets
-	}
-	s.im.Progress(s.stage, s.total, s.total)
-	return nil
+	return ctx.Err() // it may have ended between two targets
 }
 
 // sendTarget sends the likes of one target and marks them as done after the last. Before that, a new run sends all of

@@ -16,9 +16,9 @@ type Reason string
 const (
 	TagWiki     Reason = "tag wikis"
 	OtherPost   Reason = "posts that are neither question nor answer"
-	NoPost      Reason = "of a post that is not in the dump"
-	LeftOut     Reason = "of something that was left out"
-	DeletedHere Reason = "of something that was deleted here"
+	NoPost      Reason = "their post is not in the dump"
+	LeftOut     Reason = "what they are of was left out"
+	DeletedHere Reason = "what they are of was deleted here"
 	TooFewUsers Reason = "more likes than there are users"
 )
 
@@ -50,11 +50,11 @@ type Summary struct {
 	PostLikes    Tally // with the up-votes whose post is not in the dump, because what it was is not known
 	CommentLikes Tally // up-votes of answers, and the scores of comments
 
-	Placeholder bool  // the account for what has no author was made by this run; Users does not count it
-	NoAuthor    int64 // posts and comments that were given to it
-	Cut         int64 // texts that were too long
-	Blank       int64 // texts that were empty and became "(no text)"
-	OtherVotes  int64 // rows of Votes.xml that are not up-votes
+	Placeholders int64 // 1 if this run made the account for what has no author; Users does not count it
+	NoAuthor     int64 // posts and comments that were given to it
+	Cut          int64 // texts that were too long
+	Blank        int64 // texts that were empty and became "(no text)"
+	OtherVotes   int64 // rows of Votes.xml that are not up-votes
 }
 
 // count enters what is known before anything is written.
@@ -80,25 +80,27 @@ func (s Summary) Print(w io.Writer) error {
 		var skipped int64
 		for _, why := range slices.Sorted(maps.Keys(t.Skipped)) {
 			skipped += t.Skipped[why]
-			notes = append(notes, fmt.Sprintf("%s skipped: %s %s", t.name, thousands(t.Skipped[why]), why))
+			notes = append(notes, fmt.Sprintf("%s skipped, %s: %s", t.name, why, thousands(t.Skipped[why])))
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t\n", t.name, thousands(t.Read), thousands(t.Created), thousands(t.Present), thousands(skipped))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print summary: %w", err)
 	}
-	note := func(n int64, format string) {
-		if n > 0 {
-			notes = append(notes, fmt.Sprintf(format, thousands(n)))
+	for _, note := range []struct {
+		what string
+		n    int64
+	}{
+		{"votes left out that are not up-votes", s.OtherVotes},
+		{"posts and comments without an author, given to a placeholder account", s.NoAuthor},
+		{"placeholder accounts made, beside the users above", s.Placeholders},
+		{"texts cut because they were too long", s.Cut},
+		{"empty texts that became \"" + noText + "\"", s.Blank},
+	} {
+		if note.n > 0 {
+			notes = append(notes, note.what+": "+thousands(note.n))
 		}
 	}
-	note(s.OtherVotes, "%s votes are not up-votes and were left out")
-	note(s.NoAuthor, "%s posts and comments have no author and were given to a placeholder account")
-	if s.Placeholder {
-		notes = append(notes, "the placeholder account was made, beside the users above")
-	}
-	note(s.Cut, "%s texts were too long and were cut")
-	note(s.Blank, "%s texts were empty and became \""+noText+"\"")
 	for _, n := range notes {
 		if _, err := fmt.Fprintln(w, n); err != nil {
 			return fmt.Errorf("print summary: %w", err)

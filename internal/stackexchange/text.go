@@ -94,7 +94,7 @@ func cut(s string, n int) string {
 // htmlConverter turns the HTML of a post into Markdown. Links without a host mean the site that the dump is of.
 type htmlConverter struct {
 	conv *converter.Converter
-	site string
+	site string // its address
 }
 
 func newHTMLConverter(site string) *htmlConverter {
@@ -104,7 +104,7 @@ func newHTMLConverter(site string) *htmlConverter {
 	if strings.HasSuffix(site, ".stackexchange") {
 		site += ".com" // folders of dumps are often named without it
 	}
-	return &htmlConverter{conv, site}
+	return &htmlConverter{conv, "https://" + site}
 }
 
 // renderSuperscript keeps 2<sup>10</sup> apart from 210: Markdown has no superscript. Longer texts are set that way only

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"likewise/internal/stackexchange"
+	"likewise/models"
+)
+
+type importCmd struct {
+	StackExchange importStackExchangeCmd `cmd:"" name:"stackexchange" help:"Load a dump of a Stack Exchange site. It can be stopped and run again without doubling anything."`
+}
+
+type importStackExchangeCmd struct {
+	mysqlFlags
+	likesFlags
+	Dir  string `arg:"" type:"existingdir" help:"Folder with Users.xml, Posts.xml, Comments.xml and Votes.xml."`
+	Site string `placeholder:"NAME" help:"Name under which the import is remembered, such as quantumcomputing.stackexchange; another name imports everything once more. Default: the name of the folder."`
+}
+
+// Run imports the dump and prints what became of it.
+func (i *importStackExchangeCmd) Run(ctx context.Context, out output) error {
+	c, err := openCore(ctx, i.mysqlFlags, i.likesFlags)
+	if err != nil {
+		return err
+	}
+	var likes stackexchange.Likes = c.store
+	if c.likes != nil {
+		likes = c.likes
+	}
+	return errors.Join(importStackExchange(ctx, c.store, likes, i.Dir, i.Site, out.stdout, os.Stderr), c.close())
+}
+
+func importStackExchange(ctx context.Context, store *models.Store, likes stackexchange.Likes, dir, site string, stdout io.Writer, stderr *os.File) error {
+	show := progressLines(stderr, time.Now)
+	if term.IsTerminal(int(stderr.Fd())) {
+		show = progressBars(stderr)
+	}
+	summary, err := stackexchange.Import(ctx, stackexchange.Options{Dir: dir, Site: site, Store: store, Likes: likes, Progress: show})
+	if summary.Users.Read > 0 {
+		err = errors.Join(err, summary.Print(stdout))
+	}
+	if err != nil && summary.Users.Read > 0 {
+		return fmt.Errorf("%w\nWhat is written stays: the same command goes on where this one ended", err)
+	}
+	return err
+}
+
+// progressBars shows one bar a stage.
+func progressBars(w io.Writer) func(stackexchange.Stage, int64, int64) {
+	var bar *progressbar.ProgressBar
+	var shown stackexchange.Stage
+	return func(stage stackexchange.Stage, done, total int64) {
+		if stage != shown {
+			shown = stage
+			bar = progressbar.NewOptions64(total,
+				progressbar.OptionSetWriter(w),
+				progressbar.OptionSetDescription(fmt.Sprintf("%-16s", stage)),
+				progressbar.OptionSetWidth(30),
+				progressbar.OptionShowCount(),
+				progressbar.OptionShowBytes(stage == stackexchange.StageRead),
+				progressbar.OptionThrottle(100*time.Millisecond),
+				progressbar.OptionOnCompletion(func() { fmt.Fprintln(w) }))
+		}
+		_ = bar.Set64(done) // a bar that cannot be drawn must not end an import
+	}
+}
+
+// lineEvery is how often a stage says how far it is where there is no terminal.
+const lineEvery = 5 * time.Second
+
+func progressLines(w io.Writer, now func() time.Time) func(stackexchange.Stage, int64, int64) {
+	last, printed := now(), ""
+	return func(stage stackexchange.Stage, done, total int64) {
+		t := now()
+		if done < total && t.Sub(last) < lineEvery {
+			return
+		}
+		if line := fmt.Sprintf("%s: %d of %d\n", stage, done, total); line != printed {
+			last, printed = t, line
+			_, _ = io.WriteString(w, line) // what cannot be shown must not end an import
+		}
+	}
+}

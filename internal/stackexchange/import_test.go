@@ -1,0 +1,367 @@
+package stackexchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// extract holds real rows: seven questions with what belongs to them, users of the same name, posts and a comment
+// without a user, tag wikis, comments and up-votes whose post is missing.
+const extract = "testdata/quantumcomputing.stackexchange"
+
+func openStore(t *testing.T) *models.Store {
+	t.Helper()
+	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
+func importInto(t *testing.T, store *models.Store, dir string) Summary {
+	t.Helper()
+	s, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})
+	require.NoError(t, err)
+	return s
+}
+
+// strs gives the first column of all rows.
+func strs(t *testing.T, store *models.Store, query string, args ...any) []string {
+	t.Helper()
+	rows, err := store.Pool().QueryContext(t.Context(), query, args...)
+	require.NoError(t, err)
+	defer rows.Close()
+	var list []string
+	for rows.Next() {
+		var s string
+		require.NoError(t, rows.Scan(&s))
+		list = append(list, s)
+	}
+	require.NoError(t, rows.Err())
+	return list
+}
+
+// contentOf lists all there is, without the ids that the server gave.
+func contentOf(t *testing.T, store *models.Store) []string {
+	t.Helper()
+	var all []string
+	for _, query := range []string{
+		// The placeholder is as old as the import.
+		`SELECT CONCAT_WS('|', 'user', username, email, IF(username='deleted', '', created_at), password_hash) AS line FROM users ORDER BY line`,
+		`SELECT CONCAT_WS('|', 'post', title, username, likes_count, comments_count, p.created_at, p.updated_at, version, content) AS line
+		 FROM posts p JOIN users u ON u.id=p.user_id ORDER BY line`,
+		`SELECT CONCAT_WS('|', 'comment', p.title, u.username, c.likes_count, c.replies_count, c.created_at, c.updated_at, c.content, parent.content) AS line
+		 FROM comments c JOIN users u ON u.id=c.user_id JOIN posts p ON p.id=c.post_id LEFT JOIN comments parent ON parent.id=c.parent_id ORDER BY line`,
+		`SELECT CONCAT_WS('|', 'post like', title, username) AS line FROM post_likes l JOIN posts p ON p.id=l.post_id JOIN users u ON u.id=l.user_id ORDER BY line`,
+		`SELECT CONCAT_WS('|', 'comment like', content, username) AS line FROM comment_likes l JOIN comments c ON c.id=l.comment_id JOIN users u ON u.id=l.user_id ORDER BY line`,
+		`SELECT CONCAT_WS('|', 'import', source, kind, external_id) AS line FROM imports ORDER BY line`,
+	} {
+		all = append(all, strs(t, store, query)...)
+	}
+	return all
+}
+
+// requireExact holds every count against the rows that it counts.
+func requireExact(t *testing.T, store *models.Store) {
+	t.Helper()
+	for _, query := range []string{
+		`SELECT CONCAT('likes of post ', id) FROM posts p WHERE likes_count <> (SELECT COUNT(*) FROM post_likes l WHERE l.post_id=p.id)`,
+		`SELECT CONCAT('likes of comment ', id) FROM comments c WHERE likes_count <> (SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)`,
+		`SELECT CONCAT('comments of post ', id) FROM posts p WHERE comments_count <> (SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)`,
+		`SELECT CONCAT('replies to ', id) FROM comments p WHERE replies_count <> (SELECT COUNT(*) FROM comments c WHERE c.parent_id=p.id AND c.status=1)`,
+	} {
+		require.Empty(t, strs(t, store, query))
+	}
+}
+
+func TestImport_mapsTheDump(t *testing.T) {
+	store := openStore(t)
+	s := importInto(t, store, extract)
+	require.Equal(t, Summary{
+		Source:       "stackexchange:quantumcomputing.stackexchange",
+		Users:        Tally{Read: 41, Created: 41},
+		Posts:        Tally{Read: 11, Created: 7, Skipped: map[Reason]int64{TagWiki: 4}},
+		Comments:     Tally{Read: 42, Created: 40, Skipped: map[Reason]int64{NoPost: 2}},
+		PostLikes:    Tally{Read: 72, Created: 69, Skipped: map[Reason]int64{NoPost: 3}},
+		CommentLikes: Tally{Read: 73, Created: 69, Skipped: map[Reason]int64{LeftOut: 4}},
+		Placeholders: 1,
+		NoAuthor:     3,
+		OtherVotes:   31,
+	}, s)
+	requireExact(t, store)
+	require.Equal(t, []string{"42 7 40 12 69 69"}, strs(t, store, `SELECT CONCAT_WS(' ',
+		(SELECT COUNT(*) FROM users), (SELECT COUNT(*) FROM posts), (SELECT COUNT(*) FROM comments),
+		(SELECT COUNT(*) FROM comments WHERE parent_id IS NOT NULL),
+		(SELECT COUNT(*) FROM post_likes), (SELECT COUNT(*) FROM comment_likes))`))
+	require.Equal(t, []string{"22 2018-03-12 18:12:22 2018-03-12 18:12:22"}, strs(t, store,
+		`SELECT CONCAT_WS(' ', likes_count, created_at, updated_at) FROM posts WHERE title='Can a quantum computer simulate a normal computer?'`))
+
+	// What the site calls nobody's is the placeholder's, which nobody can log in to either.
+	require.Equal(t, []string{"1 post, 2 comments"}, strs(t, store, `SELECT CONCAT((SELECT COUNT(*) FROM posts WHERE user_id=u.id), ' post, ',
+		(SELECT COUNT(*) FROM comments WHERE user_id=u.id), ' comments') FROM users u WHERE username='deleted' AND password_hash=''`))
+	// One name, six people.
+	require.Equal(t, []string{"Martin", "Martin-625", "Martin-905", "Martin-1854", "martin-2102", "Martin-2245"},
+		strs(t, store, `SELECT username FROM users WHERE username LIKE 'martin%' ORDER BY id`))
+	// Older rows have lower ids, wherever they stand in the file: question 1808 is dated before it was moved here.
+	for _, kind := range []string{"user", "post", "answer", "comment"} {
+		table := map[string]string{"user": "users", "post": "posts"}[kind]
+		if table == "" {
+			table = "comments"
+		}
+		ids := strs(t, store, "SELECT local_id FROM imports JOIN "+table+" t ON t.id=local_id WHERE kind=? ORDER BY t.created_at, t.id", kind)
+		byID := strs(t, store, "SELECT local_id FROM imports WHERE kind=? ORDER BY local_id", kind)
+		require.Equal(t, byID, ids, kind)
+	}
+}
+
+func TestImport_secondTimeChangesNothing(t *testing.T) {
+	store := openStore(t)
+	importInto(t, store, extract)
+	// What happened here since then stays: a like that was taken back, one that was given, an edit.
+	post := models.Target{Kind: models.KindPost, ID: 1}
+	likers, err := store.LikerIDs(t.Context(), post, 0, 100)
+	require.NoError(t, err)
+	_, err = store.SetLike(t.Context(), post, likers[0], false)
+	require.NoError(t, err)
+	_, err = store.UpdatePost(t.Context(), 2, 0, models.PostText{Title: "Edited", Content: "here"})
+	require.NoError(t, err)
+	before := contentOf(t, store)
+
+	s := importInto(t, store, extract)
+	require.Equal(t, before, contentOf(t, store))
+	require.Equal(t, Tally{Read: 41, Present: 41}, s.Users)
+	require.Equal(t, Tally{Read: 42, Present: 40, Skipped: map[Reason]int64{NoPost: 2}}, s.Comments)
+	require.Equal(t, Tally{Read: 72, Present: 69, Skipped: map[Reason]int64{NoPost: 3}}, s.PostLikes)
+	require.Zero(t, s.Placeholders)
+}
+
+func TestImport_goesOnWhereItWasStopped(t *testing.T) {
+	whole := openStore(t)
+	importInto(t, whole, extract)
+	want := contentOf(t, whole)
+
+	// stopAfter ends an import at its n-th step; a step is a batch that was written or a like that was accepted.
+	stopAfter := func(t *testing.T, store *models.Store, n int64) error {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var steps atomic.Int64
+		_, err := Import(ctx, Options{Dir: extract, Store: store, Likes: store, batch: 5, Progress: func(stage Stage, _, _ int64) {
+			if stage != StageRead && steps.Add(1) >= n {
+				stop()
+			}
+		}})
+		return err
+	}
+	for _, n := range []int64{1, 9, 10, 14, 22, 40, 90, 150} {
+		t.Run(fmt.Sprintf("after %d", n), func(t *testing.T) {
+			store := openStore(t)
+			require.ErrorIs(t, stopAfter(t, store, n), context.Canceled)
+			requireExact(t, store)
+			importInto(t, store, extract)
+			require.Equal(t, want, contentOf(t, store))
+			requireExact(t, store)
+		})
+	}
+	t.Run("again and again", func(t *testing.T) {
+		store := openStore(t)
+		runs := int64(1)
+		for stopAfter(t, store, runs) != nil {
+			runs++
+		}
+		require.Greater(t, runs, int64(5))
+		require.Equal(t, want, contentOf(t, store))
+		requireExact(t, store)
+	})
+}
+
+// failing gives an error for each like after the first n.
+type failing struct {
+	Likes
+	left atomic.Int64
+	err  error
+}
+
+func (f *failing) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
+	if f.left.Add(-1) < 0 {
+		return models.LikeState{}, f.err
+	}
+	return f.Likes.SetLike(ctx, target, userID, liked)
+}
+
+func TestImport_goesOnWhereLikesFailed(t *testing.T) {
+	whole := openStore(t)
+	importInto(t, whole, extract)
+	store, broken := openStore(t), errors.New("broken")
+	for _, n := range []int64{0, 1, 20, 40, 40} {
+		likes := &failing{Likes: store, err: broken}
+		likes.left.Store(n)
+		_, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: likes})
+		require.ErrorIs(t, err, broken)
+		requireExact(t, store)
+	}
+	importInto(t, store, extract)
+	require.Equal(t, contentOf(t, whole), contentOf(t, store))
+}
+
+func TestImport_twiceAtOnceDoublesNothing(t *testing.T) {
+	whole := openStore(t)
+	importInto(t, whole, extract)
+	store := openStore(t)
+	var runs sync.WaitGroup
+	for range 2 {
+		runs.Go(func() {
+			_, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: store, batch: 3})
+			if err != nil && models.ErrorCode(err) != models.CodeConflict {
+				t.Errorf("neither done nor told of the other: %v", err)
+			}
+		})
+	}
+	runs.Wait()
+	importInto(t, store, extract)
+	requireExact(t, store)
+	// Which of two people gets a name is the order in which they come, which two at once do not keep.
+	for _, table := range []string{"users", "posts", "comments", "post_likes", "comment_likes", "imports"} {
+		query := "SELECT COUNT(*) FROM " + table
+		require.Equal(t, strs(t, whole, query), strs(t, store, query), table)
+	}
+}
+
+func TestImport_leavesTakenNamesAlone(t *testing.T) {
+	store := openStore(t)
+	for _, name := range []string{"MARTIN", "community", "martin-625", "Deleted"} {
+		require.NoError(t, store.CreateUser(t.Context(), &models.User{Username: name, Email: name + "@example.org"}))
+	}
+	importInto(t, store, extract)
+	require.Equal(t, []string{"Community--1"}, strs(t, store, "SELECT username FROM users JOIN imports ON local_id=id WHERE kind='user' AND external_id=-1"))
+	require.Equal(t, []string{"Martin-395", "user-625"}, strs(t, store, "SELECT username FROM users JOIN imports ON local_id=id WHERE kind='user' AND external_id IN (395, 625) ORDER BY id"))
+	require.Equal(t, []string{"deleted-user"}, strs(t, store, "SELECT username FROM users JOIN imports ON local_id=id WHERE kind='placeholder'"))
+}
+
+func TestImport_leavesOutWhatHangsOnSomethingDeletedHere(t *testing.T) {
+	store := openStore(t)
+	ctx, stop := context.WithCancel(t.Context())
+	_, err := Import(ctx, Options{Dir: extract, Store: store, Likes: store, Progress: func(stage Stage, _, _ int64) {
+		if stage == StageAnswers {
+			stop()
+		}
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	// Question 23 has one answer; question 26 has one answer with comments.
+	post := strs(t, store, "SELECT local_id FROM imports WHERE kind='post' AND external_id=23")
+	answer := strs(t, store, "SELECT local_id FROM imports WHERE kind='answer' AND external_id=29")
+	_, err = store.Pool().Exec("UPDATE posts SET status=2 WHERE id=?", post[0])
+	require.NoError(t, err)
+	_, err = store.Pool().Exec("UPDATE comments SET status=2 WHERE id=?", answer[0])
+	require.NoError(t, err)
+
+	s := importInto(t, store, extract)
+	require.Equal(t, int64(2), s.Comments.Skipped[DeletedHere], "the replies to the answer")
+	require.Equal(t, int64(22), s.PostLikes.Skipped[DeletedHere])
+	require.Equal(t, int64(18+3), s.CommentLikes.Skipped[DeletedHere])
+	require.Equal(t, []string{"0"}, strs(t, store, "SELECT replies_count FROM comments WHERE id=?", answer[0]))
+	require.Equal(t, []string{"0"}, strs(t, store, "SELECT COUNT(*) FROM post_likes WHERE post_id=?", post[0]))
+}
+
+// writeDump writes a dump of the given rows, which go by the name of their file.
+func writeDump(t *testing.T, rows map[string]string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "tiny.example")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	for _, name := range []string{"Users", "Posts", "Comments", "Votes"} {
+		root := strings.ToLower(name)
+		text := "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<" + root + ">\n" + rows[name] + "\n</" + root + ">\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".xml"), []byte(text), 0o644))
+	}
+	return dir
+}
+
+const (
+	twoUsers = `<row Id="1" CreationDate="2020-01-01T00:00:00.000" DisplayName="Ada"/>
+<row Id="2" CreationDate="2020-01-01T00:00:00.000" DisplayName="ADA"/>`
+	oneQuestion = `<row Id="10" PostTypeId="1" CreationDate="2020-01-02T00:00:00.000" OwnerUserId="1" Title="T" Body="&lt;p&gt;Q&lt;/p&gt;"/>`
+)
+
+func TestImport_givesEachUserOneLikeAtMost(t *testing.T) {
+	store := openStore(t)
+	dir := writeDump(t, map[string]string{
+		"Users": twoUsers, "Posts": oneQuestion,
+		"Comments": `<row Id="1" PostId="10" Score="2147483647" Text="all like it" CreationDate="2020-01-03T00:00:00.000" UserId="404"/>`,
+		"Votes":    strings.Repeat(`<row Id="1" PostId="10" VoteTypeId="2" CreationDate="2020-01-02T00:00:00.000"/>`, 5),
+	})
+	s := importInto(t, store, dir)
+	require.Equal(t, Tally{Read: 5, Created: 2, Skipped: map[Reason]int64{TooFewUsers: 3}}, s.PostLikes)
+	require.Equal(t, int64(2), s.CommentLikes.Created)
+	require.Equal(t, int64(1), s.NoAuthor, "user 404 is not in the dump")
+	require.Equal(t, []string{"Ada", "ADA-2", "deleted"}, strs(t, store, "SELECT username FROM users ORDER BY id"))
+	requireExact(t, store)
+}
+
+func TestImport_fitsTextsToTheForum(t *testing.T) {
+	store := openStore(t)
+	dir := writeDump(t, map[string]string{
+		"Users": twoUsers,
+		"Posts": `<row Id="10" PostTypeId="1" CreationDate="2020-01-02T00:00:00.000" LastEditDate="2020-02-02T00:00:00.000" OwnerUserId="1" Title="` +
+			strings.Repeat("é", 300) + `" Body="` + strings.Repeat("&lt;p&gt;long line&lt;/p&gt;", 8000) + `"/>
+<row Id="11" PostTypeId="2" ParentId="10" CreationDate="2020-01-03T00:00:00.000" OwnerUserId="2" Body="&lt;p&gt; &lt;/p&gt;"/>
+<row Id="12" PostTypeId="2" ParentId="99" CreationDate="2020-01-03T00:00:00.000" OwnerUserId="2" Body="hangs on nothing"/>
+<row Id="13" PostTypeId="6" CreationDate="2020-01-03T00:00:00.000" Body="a nomination"/>`,
+	})
+	s := importInto(t, store, dir)
+	require.Equal(t, Tally{Read: 2, Created: 1, Skipped: map[Reason]int64{OtherPost: 1}}, s.Posts)
+	require.Equal(t, Tally{Read: 2, Created: 1, Skipped: map[Reason]int64{NoPost: 1}}, s.Comments)
+	require.Equal(t, [2]int64{1, 1}, [2]int64{s.Cut, s.Blank})
+	post, err := store.PostByID(t.Context(), 1)
+	require.NoError(t, err)
+	require.NoError(t, models.PostText{Title: post.Title, Content: post.Content}.Validate())
+	require.True(t, strings.HasSuffix(post.Content, "\n\nlong line"+wasCut), "cut between lines")
+	require.Equal(t, time.Date(2020, 2, 2, 0, 0, 0, 0, time.UTC), post.UpdatedAt)
+}
+
+func TestImport_writesNothingOfABrokenDump(t *testing.T) {
+	store := openStore(t)
+	dir := writeDump(t, map[string]string{"Users": twoUsers, "Posts": oneQuestion, "Votes": `<row Id="1" PostId="x" VoteTypeId="2"/>`})
+	_, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})
+	require.ErrorContains(t, err, `Votes.xml: row 1 (line 3): PostId="x" is not a whole number`)
+	require.Equal(t, []string{"0"}, strs(t, store, "SELECT COUNT(*) FROM users"))
+	require.NoError(t, os.Remove(filepath.Join(dir, "Votes.xml")))
+	_, err = Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})
+	require.ErrorContains(t, err, "Votes.xml is missing: a dump is a folder with")
+}
+
+// refusing refuses likes until a time.
+type refusing struct{ until time.Time }
+
+func (r refusing) SetLike(context.Context, models.Target, int64, bool) (models.LikeState, error) {
+	if time.Now().Before(r.until) {
+		return models.LikeState{}, models.Unavailable("closed", nil)
+	}
+	return models.LikeState{}, nil
+}
+
+func TestSetLike_waitsAMinuteForTheGate(t *testing.T) {
+	target := models.Target{Kind: models.KindPost, ID: 1}
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, setLike(t.Context(), refusing{time.Now().Add(50 * time.Second)}, target, 1))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		err := setLike(t.Context(), refusing{time.Now().Add(time.Hour)}, target, 1)
+		require.ErrorContains(t, err, "likes were not taken for 1m0s: unavailable: closed")
+		require.WithinDuration(t, begin.Add(time.Minute), time.Now(), 6*time.Second)
+	})
+}
