@@ -24,9 +24,11 @@ type Outbox struct {
 	lock  *redislock.Lock
 }
 
-// HoldOutbox takes the relay lock of a shard for ttl. ErrLockLost when another holds it.
-func (r *Redis) HoldOutbox(ctx context.Context, shard int, ttl time.Duration) (*Outbox, error) {
-	lock, err := r.locks.Obtain(ctx, relayKey(shard), ttl, nil)
+// HoldOutbox takes the relay lock of a shard for ttl in the name of token. Whoever has left a lock behind under the same
+// token, because Redis was away when it should have been released, has it again at once. ErrLockLost when another holds
+// it.
+func (r *Redis) HoldOutbox(ctx context.Context, shard int, token string, ttl time.Duration) (*Outbox, error) {
+	lock, err := r.locks.Obtain(ctx, relayKey(shard), ttl, &redislock.Options{Token: token})
 	if errors.Is(err, redislock.ErrNotObtained) {
 		return nil, ErrLockLost
 	}

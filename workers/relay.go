@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ func NewRelay(r *counters.Redis, store *models.Store, kafka Kafka, m *Metrics) *
 const (
 	relayLock    = 5 * time.Second // how long after its relay was killed a shard waits for the next one
 	relayRenew   = relayLock / 3
+	relayContend = 500 * time.Millisecond // between two attempts at a lock that another holds
 	relayBatch   = 1000                   // events in one record at most: about 100 kB
 	relayWait    = 500 * time.Millisecond // for an event, before looking after the shard again
 	openingWait  = 20 * time.Millisecond  // the same while the shard is being opened
@@ -71,20 +73,23 @@ func (r *Relay) Run(ctx context.Context) {
 
 // serve contends for a shard's lock and relays while it is held.
 func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard int) {
+	token := rand.Text()
 	for failures := 0; ctx.Err() == nil; {
-		outbox, err := r.redis.HoldOutbox(ctx, shard, relayLock)
+		outbox, err := r.redis.HoldOutbox(ctx, shard, token, relayLock)
 		if err == nil {
 			err = r.hold(ctx, producer, shard, outbox)
 		}
+		wait := relayContend
 		switch {
 		case errors.Is(err, counters.ErrLockLost):
 			failures = 0
 		case err != nil && ctx.Err() == nil:
 			r.metrics.relayErrors.Inc()
 			slog.WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
+			wait = min(2*time.Second, 100*time.Millisecond<<min(failures, 10))
 			failures++
 		}
-		pause(ctx, min(2*time.Second, 400*time.Millisecond<<min(failures, 3)))
+		pause(ctx, wait)
 	}
 }
 
