@@ -2,6 +2,7 @@ package counters
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -73,7 +74,7 @@ func privateRedis(t testing.TB, flags ...string) *servers.Redis {
 // openShard opens a closed shard as its relay does.
 func openShard(t testing.TB, r *Redis, shard int, epoch int64) {
 	t.Helper()
-	outbox, err := r.HoldOutbox(t.Context(), shard, time.Minute)
+	outbox, err := r.HoldOutbox(t.Context(), shard, rand.Text(), time.Minute)
 	require.NoError(t, err)
 	_, err = outbox.Seal(t.Context(), epoch)
 	require.NoError(t, err)
@@ -326,7 +327,17 @@ func fold(t require.TestingT, ctx context.Context, plain *redis.Client, shard in
 	return likes
 }
 
-// roundTrips counts what a client sends to Redis: single commands and pipelines.
+// countTrips counts what is sent to Redis from now on: single commands and pipelines.
+func countTrips(t testing.TB, r *Redis) *atomic.Int64 {
+	t.Helper()
+	// The first pipeline makes a connection of its own, which says hello and asks the fence.
+	_, err := r.client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
+	require.NoError(t, err)
+	trips := &roundTrips{}
+	r.client.AddHook(trips)
+	return &trips.n
+}
+
 type roundTrips struct{ n atomic.Int64 }
 
 func (c *roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
