@@ -18,6 +18,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"time"
@@ -49,6 +50,7 @@ type Redis struct {
 // (rediss for TLS). It does not connect: a Redis that is away is reported by each call. Shards is the number fixed at
 // install (models.Store.Shards).
 func Open(url string, shards int) (*Redis, error) {
+	redis.SetLogger(poolLog{}) // one for the whole process
 	r := &Redis{shards: shards, source: map[string]string{}, script: map[string]*redis.Script{}}
 	files, err := luaFiles.ReadDir("lua")
 	if err != nil {
@@ -72,6 +74,14 @@ func Open(url string, shards int) (*Redis, error) {
 	return r, nil
 }
 
+// poolLog is where go-redis tells of connections that it could not make. Every call that was not served for it returns
+// an error of its own, so this is for the curious.
+type poolLog struct{}
+
+func (poolLog) Printf(ctx context.Context, format string, v ...any) {
+	slog.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
+}
+
 const (
 	dialTimeout = time.Second
 	ioTimeout   = 2 * time.Second
@@ -86,7 +96,7 @@ func (r *Redis) connect(url string, connections int) (redis.UniversalClient, err
 			return nil, fmt.Errorf("redis url: %w", err)
 		}
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
-		o.MaxRetries, o.PoolSize, o.OnConnect = 1, connections, r.fence
+		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, connections, r.fence
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
 		return redis.NewClusterClient(o), nil
 	case strings.Contains(url, "master_name="):
@@ -95,7 +105,7 @@ func (r *Redis) connect(url string, connections int) (redis.UniversalClient, err
 			return nil, fmt.Errorf("redis url: %w", err)
 		}
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
-		o.MaxRetries, o.PoolSize, o.OnConnect = 1, connections, r.fence
+		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, connections, r.fence
 		o.DisableIdentity = true
 		return redis.NewFailoverClient(o), nil
 	default:
@@ -104,7 +114,7 @@ func (r *Redis) connect(url string, connections int) (redis.UniversalClient, err
 			return nil, fmt.Errorf("redis url: %w", err)
 		}
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
-		o.MaxRetries, o.PoolSize, o.OnConnect = 1, connections, r.fence
+		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, connections, r.fence
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
 		return redis.NewClient(o), nil
 	}

@@ -58,9 +58,13 @@ func (w *LikeWriter) consume(ctx context.Context) error {
 	drained := make(chan struct{})
 	go func() { // ends when the group is closed
 		defer close(drained)
+		var logged time.Time
 		for err := range group.Errors() {
 			w.metrics.writerErrors.Inc()
-			slog.WarnContext(ctx, "like writer", "error", err)
+			if time.Since(logged) > time.Second { // a broker that goes away gives one for each partition, again and again
+				logged = time.Now()
+				slog.WarnContext(ctx, "like writer", "error", err)
+			}
 		}
 	}()
 	defer func() {
