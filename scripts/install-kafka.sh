@@ -14,10 +14,7 @@ for jar in "$dir"/kafka_2.13-4.*.jar; do
 done
 
 if ! command -v mvn >/dev/null || ! command -v java >/dev/null; then
-	sudo=
-	[ "$(id -u)" = 0 ] || sudo=sudo
-	$sudo apt-get update -qq
-	$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends maven default-jre-headless >/dev/null
+	"$(dirname "$0")/install-packages.sh" maven default-jre-headless
 fi
 
 work=$(mktemp -d)

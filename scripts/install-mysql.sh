@@ -12,10 +12,7 @@ dir=$1
 [ -x "$dir/usr/sbin/mysqld" ] && exit 0
 [ "$(id -u)" = 0 ] || exec sudo sh "$0" "$dir"
 
-if ! command -v debootstrap >/dev/null; then
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
-fi
+command -v debootstrap >/dev/null || "$(dirname "$0")/install-packages.sh" debootstrap
 
 # Under another name until it is whole: an interrupted run must not look like an installed server.
 rm -rf "$dir.part"

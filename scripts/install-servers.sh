@@ -24,11 +24,8 @@ if [ ! -e "$policy" ]; then
 	chmod +x "$policy"
 fi
 
-export DEBIAN_FRONTEND=noninteractive
-echo "Installing$packages" >&2
-apt-get update -qq
 # shellcheck disable=SC2086 # a list of words
-apt-get install -y -qq --no-install-recommends $packages >/dev/null
+"$(dirname "$0")/install-packages.sh" $packages
 case $packages in
 *redis-server*) update-rc.d redis-server disable >/dev/null 2>&1 || true ;; # fails where nothing starts services
 esac

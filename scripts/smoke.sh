@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# Uses `make run` as a newcomer would, in a data folder of its own: it must be ready within ten seconds, take a like, stop
+# on one SIGTERM with no process left, find its data again, get over kill -9, import a dump twice without doubling
+# anything, and verify clean. The dump is LIKEWISE_DUMP if set, else the whole site beside the checkout, else the extract
+# that the tests use.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scratch=$(mktemp -d)
+run=
+finish() {
+	status=$?
+	trap - EXIT
+	if [ -n "$run" ] && kill -TERM "$run" 2>/dev/null; then
+		wait "$run" || true
+	fi
+	if [ "$status" != 0 ] && [ -e "$scratch/log" ]; then
+		echo "smoke: failed; what make run said:" >&2
+		cat "$scratch/log" >&2
+	fi
+	rm -rf "$scratch"
+	exit "$status"
+}
+trap finish EXIT
+trap 'exit 1' HUP INT TERM
+
+say() { echo "smoke: $*"; }
+fail() {
+	echo "smoke: $*" >&2
+	exit 1
+}
+
+command -v curl >/dev/null || scripts/install-packages.sh curl
+
+export LIKEWISE_DATA=$scratch/data
+export LIKEWISE_LISTEN=127.0.0.1:0 # a free port, which the greeting tells
+
+now() { date +%s%3N; } # milliseconds
+
+# start runs `make run` and waits until it is ready: $url is where.
+start() {
+	: >"$scratch/log"
+	make run >"$scratch/log" 2>&1 &
+	run=$!
+	local begin waited
+	begin=$(now)
+	url=
+	while :; do
+		waited=$(($(now) - begin))
+		[ -n "$url" ] || url=$(sed -n 's|^  readiness  \(http://.*\)/readyz$|\1|p' "$scratch/log")
+		if [ -n "$url" ] && curl -fsS -m 2 "$url/readyz" 2>/dev/null | grep -q '"status":"ok"'; then
+			break
+		fi
+		kill -0 "$run" 2>/dev/null || fail "make run ended before it was ready"
+		[ "$waited" -lt 10000 ] || fail "make run is not ready after 10 s"
+		sleep 0.05
+	done
+	say "ready after $waited ms"
+	[ "$(servers | wc -l)" = 3 ] || fail "not three servers run"
+}
+
+# servers prints the ids of the private servers that still run.
+servers() {
+	local file pid
+	for file in "$LIKEWISE_DATA"/*/pid; do
+		read -r pid _ <"$file" || [ -n "$pid" ] || continue # the line has no end
+		[ ! -d "/proc/$pid" ] || echo "$pid"
+	done
+}
+
+# stop sends one SIGTERM to make, as an init system would, and waits until all is gone.
+stop() {
+	local begin
+	begin=$(now)
+	kill -TERM "$run"
+	wait "$run" || true # make tells that it was told to end
+	run=
+	[ -z "$(servers)" ] || fail "left running: $(servers | xargs ps -o pid,args -p)"
+	say "stopped after $(($(now) - begin)) ms"
+}
+
+# call METHOD PATH STATUS [JSON] prints the answer, which must have the status.
+call() {
+	local answer
+	answer=$(curl -sS -m 15 -X "$1" "$url$2" -w '\n%{http_code}' ${token:+-H "Authorization: Bearer $token"} \
+		${4:+-H 'Content-Type: application/json' --data "$4"})
+	[ "${answer##*$'\n'}" = "$3" ] || fail "$1 $2 answered ${answer##*$'\n'}, not $3: ${answer%$'\n'*}"
+	printf '%s' "${answer%$'\n'*}"
+}
+
+# field NAME [json] picks a string or number out of JSON on standard input, the first of that name.
+field() { grep -o "\"$1\":\(\"[^\"]*\"\|[0-9]*\)" | sed -n "1s/^\"$1\":\"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p"; }
+
+likewise() {
+	# shellcheck disable=SC1091 # written by the running server
+	(set -a && . "$LIKEWISE_DATA/dev.env" && exec bin/likewise "$@")
+}
+
+verify() {
+	likewise cron run flush
+	likewise verify | tee "$scratch/verify"
+	grep -q ': 0 differences' "$scratch/verify" || fail "verify found differences"
+}
+
+start
+grep -q '^  login      admin, password ' "$scratch/log" || fail "the first start shows no password"
+token=
+token=$(call POST /v1/auth/register 201 '{"username":"smoke","email":"smoke@likewise.example","password":"a smoke test only"}' | field token)
+[ -n "$token" ] || fail "registering gives no token"
+post=$(call POST /v1/posts 201 '{"title":"Does it work?","content":"It *should*."}' | field id)
+for _ in first again; do
+	answer=$(call PUT "/v1/posts/$post/like" 200)
+	[ "$answer" = '{"liked":true,"likes_count":1}' ] || fail "a like answers $answer"
+done
+say "liked post $post"
+stop
+
+start
+! grep -q 'password' "$scratch/log" || fail "the second start shows a password again"
+[ "$(call GET "/v1/posts/$post" 200 | field likes_count)" = 1 ] || fail "the like is not there on the second start"
+[ "$(call GET /v1/me 200 | field username)" = smoke ] || fail "the token is not good on the second start"
+call DELETE "/v1/posts/$post/like" 200 >/dev/null
+call PUT "/v1/posts/$post/like" 200 >/dev/null
+main=$(pgrep -P "$run" -x likewise)
+kill -KILL "$main"
+wait "$run" || true
+run=
+say "killed"
+
+start
+[ "$(call GET "/v1/posts/$post" 200 | field likes_count)" = 1 ] || fail "the like is not there after kill -9"
+verify
+
+whole=../shared/data/quantumcomputing.stackexchange
+extract=internal/stackexchange/testdata/quantumcomputing.stackexchange
+if [ -n "${LIKEWISE_DUMP:-}" ]; then
+	dump=$LIKEWISE_DUMP
+elif [ -e "$whole/Posts.xml" ]; then
+	dump=$whole
+else
+	dump=$extract
+fi
+say "importing $dump ($(du -sh "$dump" | cut -f1))"
+for round in first second; do
+	begin=$(now)
+	likewise import stackexchange "$dump" | tee "$scratch/import"
+	say "$round import took $(($(now) - begin)) ms"
+	verify
+	[ "$round" = first ] || continue
+	top=$(call GET '/v1/posts?sort=top&limit=1' 200 | field likes_count)
+	[ "$top" -gt 1 ] || fail "the top post has $top likes after the import"
+	[ "$dump" != "$whole" ] || [ "$top" = 119 ] || fail "the top post has $top likes, not 119"
+done
+# Columns: name (one or two words), read, created, there already, skipped.
+awk '/^ *(users|posts|comments|post likes|comment likes) / { rows++; if ($(NF-2) != 0) bad = bad "\n" $0 }
+	END { if (rows != 5 || bad) { print "smoke: the second import created something, or tells nothing:" bad; exit 1 } }' \
+	"$scratch/import" >&2
+[ "$(call GET '/v1/posts?sort=top&limit=1' 200 | field likes_count)" = "$top" ] || fail "the second import changed the top post"
+stop
+say "passed"
