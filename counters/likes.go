@@ -27,10 +27,11 @@ const (
 	Cold      Outcome = "cold"      // the target was warmed, and the call made again
 	Gone      Outcome = "gone"      // refused: deleted or never there
 	Full      Outcome = "full"      // refused: the outbox is at its limit
+	Damaged   Outcome = "damaged"   // the target's keys contradict each other; it was forgotten if MySQL has all of it
 	Failed    Outcome = "failed"    // Redis did not answer
 )
 
-var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full}
+var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged}
 
 // Outcomes lists every outcome.
 func Outcomes() []Outcome { return append([]Outcome{Changed, Failed}, outcomes...) }
@@ -108,12 +109,34 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 			return models.LikeState{}, models.Unavailable(busy, errors.New("the shard is closed until its worker opens it"))
 		case Full:
 			return models.LikeState{}, models.Unavailable(busy, errors.New("the outbox is full: is Kafka away?"))
+		case Damaged:
+			if err := l.forgetDamaged(ctx, target); err != nil {
+				return models.LikeState{}, models.Unavailable(busy, err)
+			}
 		}
 		if err := l.warm(ctx, target); err != nil {
 			return models.LikeState{}, err
 		}
 	}
 	return models.LikeState{}, models.Unavailable(busy, fmt.Errorf("%s does not stay warm", target))
+}
+
+// forgetDamaged makes a target cold whose keys contradict each other, once MySQL has every change that was accepted
+// while they were whole.
+func (l *Likes) forgetDamaged(ctx context.Context, target models.Target) error {
+	state, err := l.store.ShardState(ctx, target.Shard(l.redis.shards))
+	if err != nil {
+		return err
+	}
+	forgotten, err := l.redis.Forget(ctx, target, state.Applied)
+	if err == nil && !forgotten {
+		err = errors.New("its last change is not in MySQL yet")
+	}
+	if err != nil {
+		return fmt.Errorf("%s is damaged in redis: %w", target, err)
+	}
+	slog.ErrorContext(ctx, "the keys of a target contradicted each other; it is warmed from MySQL again", "target", target.String())
+	return nil
 }
 
 const (
@@ -242,9 +265,15 @@ func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error
 	return nil
 }
 
+// stateWait leaves a reader whose Redis is silent the time to ask MySQL.
+const stateWait = 500 * time.Millisecond
+
+// readLimit is how long a list waits for Redis before it is answered from MySQL alone.
+const readLimit = 500 * time.Millisecond
+
 // LikeStates gives what viewer (0 for the anonymous) sees of rows, in their order, in one round trip to Redis. What is
-// cold, or in a closed shard, or all of it when Redis is away, is taken from rows and, for the viewer's own likes, from
-// one query to MySQL.
+// cold, or in a closed shard, or all of it when Redis does not answer within half a second, is taken from rows and, for
+// the viewer's own likes, from one query to MySQL.
 func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
 	states := make([]models.LikeState, len(rows))
 	if len(rows) == 0 {
@@ -256,15 +285,17 @@ func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.Targ
 	}
 	replies := make([]reply, len(rows))
 	epochs := map[string]*redis.StringCmd{}
-	_, err := l.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	asking, cancel := context.WithTimeout(ctx, stateWait)
+	defer cancel()
+	_, err := l.redis.client.Pipelined(asking, func(p redis.Pipeliner) error {
 		for i, row := range rows {
 			k := l.redis.keys(row.Target)
 			if epochs[k.shard] == nil {
-				epochs[k.shard] = p.HGet(ctx, k.shard, "epoch")
+				epochs[k.shard] = p.HGet(asking, k.shard, "epoch")
 			}
-			replies[i] = reply{epoch: epochs[k.shard], count: p.HGet(ctx, k.likes, "count")}
+			replies[i] = reply{epoch: epochs[k.shard], count: p.HGet(asking, k.likes, "count")}
 			if viewer != 0 {
-				replies[i].liked = p.SIsMember(ctx, k.users, viewer)
+				replies[i].liked = p.SIsMember(asking, k.users, viewer)
 			}
 		}
 		return nil

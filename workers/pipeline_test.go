@@ -356,6 +356,37 @@ func TestJanitor_coolsWhatIsIdleAndClean(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
+// Somebody deletes the set of a warm target: neither a like nor the verifier may take that for a mass unlike.
+func TestPipeline_takesALostSetFromMySQLAgain(t *testing.T) {
+	p := setup(t)
+	stop := p.start()
+	target, other := p.postIn(4), p.postIn(4)
+	for user := int64(1); user <= 3; user++ {
+		p.set(target, user, true)
+		p.set(other, user, true)
+	}
+	p.flush()
+	users := func(t models.Target) string { return fmt.Sprintf("{s04}:%s:likes_users", t) }
+	require.NoError(t, p.raw.Del(t.Context(), users(target), users(other)).Err())
+	assert.Equal(t, int64(4), p.set(target, 4, true).Count)
+	require.Len(t, p.verify(true), 1)
+	p.flush()
+	assert.Equal(t, []int64{1, 2, 3, 4}, p.likers(target))
+	assert.Equal(t, []int64{1, 2, 3}, p.likers(other))
+	assert.Empty(t, p.verify(false))
+
+	stop()
+	p.set(target, 5, true)
+	require.NoError(t, p.raw.Del(t.Context(), users(target)).Err())
+	_, err := p.likes.SetLike(t.Context(), target, 6, true)
+	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "what was accepted must reach MySQL first: %v", err)
+	p.work()
+	p.flush()
+	assert.Equal(t, int64(6), p.set(target, 6, true).Count)
+	p.flush()
+	assert.Empty(t, p.verify(false))
+}
+
 func TestFlush_saysWhatIsMissing(t *testing.T) {
 	p := setup(t)
 	stop := p.start()

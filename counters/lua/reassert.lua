@@ -2,12 +2,12 @@
 --
 -- KEYS  1 shard hash, 2 likes hash of the target, 3 set of its users, 4 outbox of the shard
 -- ARGV  1 most entries the outbox may hold; then three for each user: user id, event if liked, event if not
--- reply the number of events written; -1 the shard is closed, -2 the target is cold, -4 the outbox has no room
+-- reply the number of events written; -1 the shard is closed, -2 the target is cold or its set damaged, -4 the outbox has no room
 --
 -- Events are absolute, so one too many does no harm, and neither does a replay.
-if not redis.call('HGET', KEYS[1], 'epoch') then return -1 end
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
-if redis.call('HEXISTS', KEYS[2], 'count') == 0 then return -2 end
+if not epoch then return -1 end
+if tonumber(redis.call('HGET', KEYS[2], 'count')) ~= redis.call('SCARD', KEYS[3]) then return -2 end
 local users = (#ARGV - 1) / 3
 if redis.call('XLEN', KEYS[4]) + users > tonumber(ARGV[1]) then return -4 end
 local id
