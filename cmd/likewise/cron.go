@@ -27,7 +27,7 @@ type cronFlags struct {
 
 type cronServeCmd struct {
 	cronFlags
-	Listen string `env:"LIKEWISE_CRON_LISTEN" default:":8082" placeholder:"ADDR" help:"Address of /healthz and /metrics."`
+	Listen string `env:"LIKEWISE_CRON_LISTEN" default:":8082" help:"Address of /healthz and /metrics."`
 }
 
 // Run runs the jobs until ctx ends.

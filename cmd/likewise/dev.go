@@ -20,8 +20,8 @@ import (
 )
 
 type devCmd struct {
-	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" placeholder:"DIR" help:"Where the servers keep their data."`
-	Listen string `env:"LIKEWISE_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address of the API."`
+	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" help:"Where the servers keep their data."`
+	Listen string `env:"LIKEWISE_LISTEN" default:"127.0.0.1:8080" help:"Address of the API."`
 }
 
 const devDatabase = "likewise"

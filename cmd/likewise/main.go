@@ -28,6 +28,7 @@ type cli struct {
 	Worker      workerCmd      `cmd:"" help:"Move likes from Redis through Kafka to MySQL."`
 	Cron        cronCmd        `cmd:"" help:"Run the background jobs on schedule, or one of them once."`
 	Migrate     migrateCmd     `cmd:"" help:"Create the schema or bring it up to date."`
+	Import      importCmd      `cmd:"" help:"Load content from elsewhere."`
 	User        userCmd        `cmd:"" help:"Create and promote accounts, make tokens."`
 	Verify      verifyCmd      `cmd:"" help:"Compare rows, counts and Redis for every post and comment."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running process whether it is alive: for containers."`

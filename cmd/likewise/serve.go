@@ -24,7 +24,7 @@ const drainLimit = 9 * time.Second
 type apiCmd struct {
 	mysqlFlags
 	likesFlags
-	Listen string `env:"LIKEWISE_LISTEN" default:":8080" placeholder:"ADDR" help:"Address to serve on."`
+	Listen string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
 }
 
 // Run serves the API until ctx ends.
@@ -77,7 +77,7 @@ type workerCmd struct {
 	mysqlFlags
 	kafkaFlags
 	Redis  string `env:"LIKEWISE_REDIS" required:"" placeholder:"redis://HOST:6379/0" help:"As for the api."`
-	Listen string `env:"LIKEWISE_WORKER_LISTEN" default:":8081" placeholder:"ADDR" help:"Address of /healthz and /metrics."`
+	Listen string `env:"LIKEWISE_WORKER_LISTEN" default:":8081" help:"Address of /healthz and /metrics."`
 }
 
 // Run relays and writes until ctx ends.

@@ -54,7 +54,7 @@ func (f likesFlags) gated() bool { return f.Likes == "gated" }
 
 // kafkaFlags say where the event log is.
 type kafkaFlags struct {
-	Kafka    []string `env:"LIKEWISE_KAFKA" placeholder:"HOST:9092,…" help:"Kafka brokers to start from."`
+	Kafka    []string `env:"LIKEWISE_KAFKA" placeholder:"HOST:9092" help:"Kafka brokers to start from."`
 	Topic    string   `env:"LIKEWISE_TOPIC" default:"likewise.likes" help:"Topic of the like events; created when it is missing."`
 	Replicas int16    `env:"LIKEWISE_REPLICAS" default:"0" help:"Replicas of the topic when it is created; 0: the broker's default."`
 	Group    string   `env:"LIKEWISE_GROUP" default:"likewise" help:"Consumer group of the like writers."`
