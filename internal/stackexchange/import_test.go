@@ -218,6 +218,53 @@ func TestImport_goesOnWhereLikesFailed(t *testing.T) {
 	require.Equal(t, contentOf(t, whole), contentOf(t, store))
 }
 
+func TestImport_goesOnWhenConnectionsAreCut(t *testing.T) {
+	whole := openStore(t)
+	importInto(t, whole, extract)
+	store, killer := openStore(t), openStore(t)
+	done, killed := make(chan struct{}), make(chan int)
+	database := strs(t, store, "SELECT DATABASE()")[0]
+	go func() {
+		n := 0
+		defer func() { killed <- n }()
+		for pause := time.NewTicker(2 * time.Millisecond); ; {
+			select {
+			case <-done:
+				return
+			case <-pause.C:
+			}
+			rows, err := killer.Pool().Query("SELECT CONCAT('KILL ', id) FROM information_schema.processlist WHERE db=?", database)
+			if err != nil {
+				t.Errorf("list connections: %v", err)
+				return
+			}
+			var kills []string
+			for rows.Next() {
+				var kill string
+				if rows.Scan(&kill) == nil {
+					kills = append(kills, kill)
+				}
+			}
+			rows.Close()
+			for _, kill := range kills {
+				if _, err := killer.Pool().Exec(kill); err == nil { // else it has ended by itself
+					n++
+				}
+			}
+		}
+	}()
+	for runs := 0; runs < 60; runs++ {
+		if _, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: store, batch: 1}); err == nil {
+			break
+		}
+	}
+	close(done)
+	require.Greater(t, <-killed, 5)
+	importInto(t, store, extract)
+	require.Equal(t, contentOf(t, whole), contentOf(t, store))
+	requireExact(t, store)
+}
+
 func TestImport_twiceAtOnceDoublesNothing(t *testing.T) {
 	whole := openStore(t)
 	importInto(t, whole, extract)
@@ -261,8 +308,8 @@ func TestImport_leavesOutWhatHangsOnSomethingDeletedHere(t *testing.T) {
 		}
 	}})
 	require.ErrorIs(t, err, context.Canceled)
-	// Question 23 has one answer; question 26 has one answer with comments.
-	post := strs(t, store, "SELECT local_id FROM imports WHERE kind='post' AND external_id=23")
+	// Question 1478 has three comments and an answer with one; answer 29 has two.
+	post := strs(t, store, "SELECT local_id FROM imports WHERE kind='post' AND external_id=1478")
 	answer := strs(t, store, "SELECT local_id FROM imports WHERE kind='answer' AND external_id=29")
 	_, err = store.Pool().Exec("UPDATE posts SET status=2 WHERE id=?", post[0])
 	require.NoError(t, err)
@@ -270,9 +317,10 @@ func TestImport_leavesOutWhatHangsOnSomethingDeletedHere(t *testing.T) {
 	require.NoError(t, err)
 
 	s := importInto(t, store, extract)
-	require.Equal(t, int64(2), s.Comments.Skipped[DeletedHere], "the replies to the answer")
-	require.Equal(t, int64(22), s.PostLikes.Skipped[DeletedHere])
-	require.Equal(t, int64(18+3), s.CommentLikes.Skipped[DeletedHere])
+	require.Equal(t, int64(3+1+2), s.Comments.Skipped[DeletedHere])
+	require.Equal(t, int64(10), s.PostLikes.Skipped[DeletedHere])
+	require.Equal(t, int64(9+3), s.CommentLikes.Skipped[DeletedHere])
+	require.Equal(t, []string{"1"}, strs(t, store, "SELECT comments_count FROM posts WHERE id=?", post[0]), "its answer, which was there before")
 	require.Equal(t, []string{"0"}, strs(t, store, "SELECT replies_count FROM comments WHERE id=?", answer[0]))
 	require.Equal(t, []string{"0"}, strs(t, store, "SELECT COUNT(*) FROM post_likes WHERE post_id=?", post[0]))
 }
