@@ -268,9 +268,6 @@ func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error
 // stateWait leaves a reader whose Redis is silent the time to ask MySQL.
 const stateWait = 500 * time.Millisecond
 
-// readLimit is how long a list waits for Redis before it is answered from MySQL alone.
-const readLimit = 500 * time.Millisecond
-
 // LikeStates gives what viewer (0 for the anonymous) sees of rows, in their order, in one round trip to Redis. What is
 // cold, or in a closed shard, or all of it when Redis does not answer within half a second, is taken from rows and, for
 // the viewer's own likes, from one query to MySQL.

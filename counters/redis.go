@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -50,7 +51,7 @@ type Redis struct {
 // (rediss for TLS). It does not connect: a Redis that is away is reported by each call. Shards is the number fixed at
 // install (models.Store.Shards).
 func Open(url string, shards int) (*Redis, error) {
-	redis.SetLogger(poolLog{}) // one for the whole process
+	setPoolLog()
 	r := &Redis{shards: shards, source: map[string]string{}, script: map[string]*redis.Script{}}
 	files, err := luaFiles.ReadDir("lua")
 	if err != nil {
@@ -77,6 +78,9 @@ func Open(url string, shards int) (*Redis, error) {
 // poolLog is where go-redis tells of connections that it could not make. Every call that was not served for it returns
 // an error of its own, so this is for the curious.
 type poolLog struct{}
+
+// setPoolLog acts once, for the whole process: go-redis does not guard its logger against clients that are in use.
+var setPoolLog = sync.OnceFunc(func() { redis.SetLogger(poolLog{}) })
 
 func (poolLog) Printf(ctx context.Context, format string, v ...any) {
 	slog.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
