@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -164,7 +165,7 @@ func TestFence_holdsOverABusyPool(t *testing.T) {
 	}
 	wait := func(n *atomic.Int64, more int64, what string) {
 		from := n.Load()
-		require.Eventually(t, func() bool { return n.Load() >= from+more }, 20*time.Second, time.Millisecond, what)
+		testkit.Eventually(t, 20*time.Second, func() (bool, string) { return n.Load() >= from+more, what })
 	}
 	wait(&accepted, 500, "likes before the crash")
 	require.NoError(t, server.Kill())

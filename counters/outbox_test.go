@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -64,9 +65,9 @@ func TestOutbox_lockThatRanOutIsLost(t *testing.T) {
 	r, _ := newRedis(t)
 	outbox, err := r.HoldOutbox(t.Context(), 1, rand.Text(), time.Millisecond)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		return errors.Is(outbox.Renew(t.Context(), time.Millisecond), ErrLockLost)
-	}, 5*time.Second, 5*time.Millisecond)
+	testkit.Eventually(t, 5*time.Second, func() (bool, string) {
+		return errors.Is(outbox.Renew(t.Context(), time.Millisecond), ErrLockLost), "the lock is still held"
+	})
 	hold(t, r, 1)
 }
 
@@ -154,9 +155,9 @@ func TestOutbox_readWaitsForAnEvent(t *testing.T) {
 		events, err := outbox.Read(t.Context(), 10, time.Minute)
 		read <- result{events, err}
 	}()
-	require.Eventually(t, func() bool {
-		return plain.InfoMap(t.Context(), "clients").Item("Clients", "blocked_clients") == "1"
-	}, 5*time.Second, time.Millisecond)
+	testkit.Eventually(t, 5*time.Second, func() (bool, string) {
+		return plain.InfoMap(t.Context(), "clients").Item("Clients", "blocked_clients") == "1", "nobody waits"
+	})
 	like(t, r, post(1), 7)
 	got := <-read
 	require.NoError(t, got.err)

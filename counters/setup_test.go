@@ -93,6 +93,7 @@ type forum struct {
 	*Likes
 	plain   *redis.Client
 	queries *queries
+	dsn     string // of the same database, unwatched
 	author  models.Author
 	epochs  []int64 // by shard
 
@@ -117,13 +118,14 @@ func newForum(t testing.TB) *forum {
 // newForumOn is newForum on a Redis whose shards are as they are.
 func newForumOn(t testing.TB, r *Redis) *forum {
 	t.Helper()
-	dsn, queries := watch(t, testkit.Database(t))
-	store, err := models.Open(t.Context(), dsn, models.Options{})
+	dsn := testkit.Database(t)
+	seen, queries := watch(t, dsn)
+	store, err := models.Open(t.Context(), seen, models.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
 	require.NoError(t, store.CreateUser(t.Context(), author))
-	f := &forum{queries: queries, author: models.Author{ID: author.ID}, outcomes: map[Outcome]int{}}
+	f := &forum{queries: queries, dsn: dsn, author: models.Author{ID: author.ID}, outcomes: map[Outcome]int{}}
 	f.Likes = NewLikes(r, store, LikesOptions{Now: func() time.Time { return start }, Count: func(o Outcome) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -161,7 +163,7 @@ func (f *forum) like(t testing.TB, target models.Target, user int64) {
 	require.NoError(t, err)
 }
 
-// count gives how often an outcome was counted.
+// counted gives how often an outcome was counted.
 func (f *forum) counted(o Outcome) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

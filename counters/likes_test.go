@@ -1,0 +1,541 @@
+package counters
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+func requireCode(t testing.TB, code models.Code, err error) {
+	t.Helper()
+	require.Error(t, err)
+	require.Equal(t, code, models.ErrorCode(err), "%v", err)
+}
+
+// atOnce calls fn n times at the same time.
+func atOnce(n int, fn func(i int)) {
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range n {
+		all.Go(func() {
+			<-begin
+			fn(i)
+		})
+	}
+	close(begin)
+	all.Wait()
+}
+
+func TestSetLike_writesTheEventThatWasAccepted(t *testing.T) {
+	f := newForum(t)
+	target := f.comment(t, f.post(t))
+	require.NoError(t, f.OpenTarget(t.Context(), target, time.Now()))
+	for _, liked := range []bool{true, true, false, false} {
+		state, err := f.SetLike(t.Context(), target, 7, liked)
+		require.NoError(t, err)
+		require.Equal(t, liked, state.Liked)
+		require.Equal(t, map[bool]int64{true: 1, false: 0}[liked], state.Count)
+	}
+	require.Equal(t, []string{
+		"1-0" + opened,
+		`1-1 {"type":"comment.liked","id":1,"user_id":7,"at":1700000000000}`,
+		`1-2 {"type":"comment.unliked","id":1,"user_id":7,"at":1700000000000}`,
+	}, entries(t, f.plain, "{s01}:outbox"))
+	require.Equal(t, map[Outcome]int{Changed: 2, Unchanged: 2}, f.outcomes)
+}
+
+func TestSetLike_ofAWarmTargetIsOneRoundTrip(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.like(t, target, 7)
+	trips := countTrips(t, f.redis)
+	f.queries.reset()
+	f.like(t, target, 8)
+	require.EqualValues(t, 1, trips.Load())
+	require.Zero(t, f.queries.selects(""))
+}
+
+func TestSetLike_warmsAColdTargetFromMySQL(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.inMySQL(t, target, 7, 8)
+	state, err := f.SetLike(t.Context(), target, 9, true)
+	require.NoError(t, err)
+	require.Equal(t, models.LikeState{Liked: true, Count: 3}, state)
+	require.Equal(t, stored{
+		"{s01}:post:1:likes":       hash{"count": "3", "last": "1-1", "at": at(start.UnixMilli())},
+		"{s01}:post:1:likes_users": []string{"7", "8", "9"},
+	}, dump(t, f.plain).only("post"))
+	require.Equal(t, map[Outcome]int{Cold: 1, Changed: 1}, f.outcomes)
+	require.Equal(t, 1, f.queries.selects(loads))
+}
+
+func TestSetLike_repeatOnAColdTargetWritesNothing(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	state, err := f.SetLike(t.Context(), target, 7, true)
+	require.NoError(t, err)
+	require.Equal(t, models.LikeState{Liked: true, Count: 1}, state)
+	state, err = f.SetLike(t.Context(), target, 8, false)
+	require.NoError(t, err)
+	require.Equal(t, models.LikeState{Liked: false, Count: 1}, state)
+	require.Equal(t, []string{"1-0" + opened}, entries(t, f.plain, "{s01}:outbox"))
+}
+
+func TestSetLike_manyCallersLoadATargetOnce(t *testing.T) {
+	const callers = 100
+	f := newForum(t)
+	target := f.post(t)
+	f.inMySQL(t, target, 1000)
+	// The load waits until every caller has found the target cold.
+	var cold sync.WaitGroup
+	cold.Add(callers)
+	likes := NewLikes(f.redis, f.store, LikesOptions{Count: func(o Outcome) {
+		if o == Cold {
+			cold.Done()
+		}
+	}})
+	f.queries.hold(func(query string) {
+		if strings.Contains(query, loads) {
+			cold.Wait()
+		}
+	})
+	atOnce(callers, func(i int) {
+		if _, err := likes.SetLike(t.Context(), target, int64(i+1), true); err != nil {
+			t.Error(err)
+		}
+	})
+	require.Equal(t, 1, f.queries.selects(loads))
+	require.EqualValues(t, callers+1, f.plain.SCard(t.Context(), "{s01}:post:1:likes_users").Val())
+}
+
+func TestSetLike_twoProcessesLoadATargetOnce(t *testing.T) {
+	f := newForum(t)
+	second, _ := openRedis(t, urlOf(f.plain))
+	other := NewLikes(second, f.store, LikesOptions{})
+	for round := range 20 {
+		target := f.post(t)
+		f.inMySQL(t, target, 1000)
+		f.queries.reset()
+		atOnce(8, func(i int) {
+			likes := []*Likes{f.Likes, other}[i%2]
+			if _, err := likes.SetLike(t.Context(), target, int64(i+1), true); err != nil {
+				t.Error(err)
+			}
+		})
+		require.Equal(t, 1, f.queries.selects(loads), "round %d", round)
+		states, err := f.redis.TargetStates(t.Context(), []models.Target{target})
+		require.NoError(t, err)
+		require.EqualValues(t, 9, states[0].Count)
+		require.EqualValues(t, 9, states[0].Users)
+	}
+}
+
+func TestSetLike_ofWhatIsNotThereLeavesNoKey(t *testing.T) {
+	f := newForum(t)
+	hidden := f.post(t)
+	under := f.comment(t, hidden)
+	require.NoError(t, f.store.DeletePost(t.Context(), hidden.ID))
+	before := dump(t, f.plain)
+	for _, target := range []models.Target{hidden, under, post(999), comment(999)} {
+		for _, liked := range []bool{true, false} {
+			_, err := f.SetLike(t.Context(), target, 7, liked)
+			requireCode(t, models.CodeNotFound, err)
+		}
+	}
+	require.Equal(t, before, dump(t, f.plain))
+}
+
+func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.like(t, target, 7)
+	require.NoError(t, f.store.DeletePost(t.Context(), target.ID))
+	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target, post(999)}))
+	before := dump(t, f.plain)
+	_, err := f.SetLike(t.Context(), target, 8, true)
+	requireCode(t, models.CodeNotFound, err)
+	require.Equal(t, 1, f.counted(Gone))
+	require.Equal(t, before, dump(t, f.plain))
+	require.Empty(t, before.only("999"))
+}
+
+// A deletion that comes while its target is loaded, at whatever step, must leave nobody able to like it.
+func TestSetLike_deletionDuringALoadWins(t *testing.T) {
+	for name, step := range map[string]struct {
+		query string
+		nth   int
+	}{
+		"before the lock":       {"FROM posts t WHERE", 1},
+		"under the lock":        {"FROM posts t WHERE", 2},
+		"before the users come": {loads, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newForum(t)
+			target := f.post(t)
+			f.inMySQL(t, target, 7)
+			// Another connection than the store's, whose queries wait.
+			deleter, err := models.Open(t.Context(), f.dsn, models.Options{})
+			require.NoError(t, err)
+			defer deleter.Close()
+			before := dump(t, f.plain)
+			n := 0
+			f.queries.hold(func(query string) {
+				if !strings.Contains(query, step.query) {
+					return
+				}
+				if n++; n == step.nth {
+					assert.NoError(t, deleter.DeletePost(t.Context(), target.ID))
+					assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
+				}
+			})
+			_, err = f.SetLike(t.Context(), target, 8, true)
+			requireCode(t, models.CodeNotFound, err)
+			after := dump(t, f.plain)
+			for key := range after.only(":loading:") {
+				ttl := f.plain.TTL(t.Context(), key).Val()
+				require.Positive(t, ttl, "%s expires", key)
+				delete(after, key)
+			}
+			require.Equal(t, before, after)
+		})
+	}
+}
+
+// The last query has been answered with "open" when the deletion comes, so that only the lock can tell.
+func TestSetLike_deletionAfterTheLastQueryOfALoadWins(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	before := dump(t, f.plain)
+	f.redis.client.AddHook(beforeScript{f.redis.script["warm"].Hash(), sync.OnceFunc(func() {
+		assert.NoError(t, f.store.DeletePost(t.Context(), target.ID))
+		assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
+	})})
+	_, err := f.SetLike(t.Context(), target, 8, true)
+	requireCode(t, models.CodeNotFound, err)
+	require.Equal(t, before, dump(t, f.plain))
+	require.Equal(t, 2, f.counted(Cold))
+}
+
+// beforeScript calls fn before the script of a hash is run.
+type beforeScript struct {
+	hash string
+	fn   func()
+}
+
+func (h beforeScript) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h beforeScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (h beforeScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); args[0] == "evalsha" && args[1] == h.hash {
+			h.fn()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestSetLike_shardClosedDuringALoadRefuses(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	f.redis.client.AddHook(beforeScript{f.redis.script["warm"].Hash(), sync.OnceFunc(func() {
+		assert.NoError(t, f.plain.HDel(t.Context(), shardKey(1), "epoch").Err())
+	})})
+	_, err := f.SetLike(t.Context(), target, 8, true)
+	requireCode(t, models.CodeUnavailable, err)
+	require.Equal(t, map[Outcome]int{Cold: 1, Closed: 1}, f.outcomes)
+	require.Empty(t, dump(t, f.plain).only("post"))
+}
+
+func TestSetLike_loaderThatLostItsLockDoesNotFinish(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	f.redis.client.AddHook(beforeScript{f.redis.script["warm"].Hash(), sync.OnceFunc(func() {
+		// Paused for longer than the lock lives: another has loaded the target, and it was liked and cooled since.
+		assert.NoError(t, f.plain.Del(t.Context(), f.redis.keys(target).warming).Err())
+		f.inMySQL(t, target, 9)
+	})})
+	state, err := f.SetLike(t.Context(), target, 8, true)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, state.Count, "9 was not there when the first load read MySQL")
+	require.Equal(t, 2, f.queries.selects(loads))
+}
+
+func TestSetLike_waiterMayLeaveAndTheLoadGoesOn(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	ctx, leave := context.WithCancel(t.Context())
+	let := make(chan struct{})
+	f.queries.hold(func(query string) {
+		if strings.Contains(query, loads) {
+			leave()
+			<-let
+		}
+	})
+	_, err := f.SetLike(ctx, target, 8, true)
+	requireCode(t, models.CodeUnavailable, err)
+	close(let)
+	testkit.Eventually(t, 5*time.Second, func() (bool, string) {
+		states, err := f.redis.TargetStates(t.Context(), []models.Target{target})
+		require.NoError(t, err)
+		return states[0].Warm, "the target is still cold"
+	})
+}
+
+func TestSetLike_loadsASetOfManyLikers(t *testing.T) {
+	const likers = 25_000 // in three rounds; the last one is not full
+	f := newForum(t)
+	target := f.post(t)
+	var rows strings.Builder
+	for user := 1; user <= likers; user++ {
+		fmt.Fprintf(&rows, ",(%d,%d)", target.ID, user)
+	}
+	_, err := f.store.Pool().ExecContext(t.Context(), "INSERT INTO post_likes (post_id, user_id) VALUES "+rows.String()[1:])
+	require.NoError(t, err)
+	state, err := f.SetLike(t.Context(), target, likers+1, true)
+	require.NoError(t, err)
+	require.Equal(t, models.LikeState{Liked: true, Count: likers + 1}, state)
+	require.EqualValues(t, likers+1, f.plain.SCard(t.Context(), "{s01}:post:1:likes_users").Val())
+	require.Equal(t, 3, f.queries.selects(loads))
+	require.Len(t, dump(t, f.plain).only("post"), 2, "neither the lock nor the loading set is left")
+}
+
+func TestSetLike_fullOutboxIsUnavailable(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	small := NewLikes(f.redis, f.store, LikesOptions{OutboxLimit: 3})
+	for user := int64(1); user <= 2; user++ {
+		_, err := small.SetLike(t.Context(), target, user, true)
+		require.NoError(t, err)
+	}
+	before := dump(t, f.plain)
+	_, err := small.SetLike(t.Context(), target, 3, true)
+	requireCode(t, models.CodeUnavailable, err)
+	require.Equal(t, before, dump(t, f.plain))
+}
+
+func TestSetLike_closedShardIsUnavailable(t *testing.T) {
+	f := newForum(t)
+	warm := f.post(t)
+	f.like(t, warm, 7)
+	closeShard(t, f.plain, 1)
+	before := dump(t, f.plain)
+	f.queries.reset()
+	for _, target := range []models.Target{warm, post(17)} {
+		_, err := f.SetLike(t.Context(), target, 8, true)
+		requireCode(t, models.CodeUnavailable, err)
+	}
+	require.Equal(t, before, dump(t, f.plain))
+	require.Zero(t, f.queries.selects(""), "a closed shard costs MySQL nothing")
+}
+
+func TestSetLike_damagedTargetIsWarmedAgainOnceMySQLHasAllOfIt(t *testing.T) {
+	f := newForum(t)
+	clean, dirty := f.post(t), f.post(t)
+	f.inMySQL(t, clean, 7, 8)
+	f.like(t, clean, 7) // it was so: MySQL has all of it
+	f.like(t, dirty, 7)
+	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(clean).users, f.redis.keys(dirty).users).Err())
+
+	state, err := f.SetLike(t.Context(), clean, 9, true)
+	require.NoError(t, err)
+	require.Equal(t, models.LikeState{Liked: true, Count: 3}, state)
+	require.Equal(t, []string{"7", "8", "9"}, dump(t, f.plain)["{s01}:post:1:likes_users"])
+
+	before := dump(t, f.plain)
+	_, err = f.SetLike(t.Context(), dirty, 9, true)
+	requireCode(t, models.CodeUnavailable, err)
+	require.Equal(t, before, dump(t, f.plain))
+	require.Equal(t, 2, f.counted(Damaged))
+}
+
+func TestSetLike_withMySQLAway(t *testing.T) {
+	f := newForum(t)
+	warm, cold := f.post(t), f.post(t)
+	f.like(t, warm, 7)
+	require.NoError(t, f.store.Close())
+	f.like(t, warm, 8)
+	_, err := f.SetLike(t.Context(), cold, 8, true)
+	requireCode(t, models.CodeUnavailable, err)
+}
+
+func TestLikes_withRedisAway(t *testing.T) {
+	server := privateRedis(t)
+	r, _ := openRedis(t, server.URL())
+	f := newForumOn(t, r)
+	openShard(t, r, 1, 1)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	f.like(t, target, 8)
+	require.NoError(t, server.Kill())
+
+	begin := time.Now()
+	_, err := f.SetLike(t.Context(), target, 9, true)
+	requireCode(t, models.CodeUnavailable, err)
+	require.Less(t, time.Since(begin), time.Second)
+	require.Equal(t, 1, f.counted(Failed))
+
+	states, err := f.LikeStates(t.Context(), 7, rowsOf(1, target))
+	require.NoError(t, err)
+	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
+}
+
+// A host that is gone does not even refuse connections.
+func TestLikeStates_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
+	server := privateRedis(t)
+	r, _ := openRedis(t, server.URL())
+	f := newForumOn(t, r)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	require.NoError(t, r.Ping(t.Context()))
+	require.NoError(t, server.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	states, err := f.LikeStates(ctx, 7, rowsOf(1, target))
+	require.NoError(t, server.Resume())
+	require.NoError(t, err)
+	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
+}
+
+func TestSetLike_retryAfterALostAnswerIsHarmless(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.like(t, target, 7)
+	// The script runs, its answer is lost, and the client library sends it again.
+	f.redis.client.AddHook(twice{f.redis.script["like"].Hash()})
+	for user, liked := range map[int64]bool{8: true, 7: false} {
+		_, err := f.SetLike(t.Context(), target, user, liked)
+		require.NoError(t, err)
+	}
+	state, err := f.SetLike(t.Context(), target, 8, true)
+	require.NoError(t, err)
+	require.Equal(t, models.LikeState{Liked: true, Count: 1}, state)
+	require.EqualValues(t, 4, f.plain.XLen(t.Context(), "{s01}:outbox").Val())
+}
+
+// twice runs a script a second time and gives the second answer.
+type twice struct{ hash string }
+
+func (h twice) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (h twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); args[0] == "evalsha" && args[1] == h.hash {
+			_ = next(ctx, cmd)
+			cmd.SetErr(nil)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func rowsOf(count int64, targets ...models.Target) []models.TargetCount {
+	var rows []models.TargetCount
+	for _, target := range targets {
+		rows = append(rows, models.TargetCount{Target: target, Count: count})
+	}
+	return rows
+}
+
+func TestLikeStates_warmColdAndClosed(t *testing.T) {
+	f := newForum(t)
+	warm, cold, closed := f.post(t), f.post(t), f.post(t)
+	under := f.comment(t, warm)
+	for _, target := range []models.Target{warm, cold, closed, under} {
+		f.inMySQL(t, target, 7)
+	}
+	f.like(t, warm, 8)
+	f.like(t, closed, 8) // after the closing it is MySQL that knows
+	closeShard(t, f.plain, closed.Shard(shards))
+	_, err := f.SetLike(t.Context(), under, 7, false)
+	require.NoError(t, err)
+
+	rows := []models.TargetCount{{Target: cold, Count: 5}, {Target: warm, Count: 5}, {Target: under, Count: 5}, {Target: closed, Count: 5}, {Target: warm, Count: 5}}
+	for viewer, want := range map[int64][]models.LikeState{
+		7: {{Liked: true, Count: 5}, {Liked: true, Count: 2}, {Count: 0}, {Liked: true, Count: 5}, {Liked: true, Count: 2}},
+		8: {{Count: 5}, {Liked: true, Count: 2}, {Count: 0}, {Count: 5}, {Liked: true, Count: 2}},
+		9: {{Count: 5}, {Count: 2}, {Count: 0}, {Count: 5}, {Count: 2}},
+		0: {{Count: 5}, {Count: 2}, {Count: 0}, {Count: 5}, {Count: 2}},
+	} {
+		trips := countTrips(t, f.redis)
+		f.queries.reset()
+		got, err := f.LikeStates(t.Context(), viewer, rows)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "viewer %d", viewer)
+		require.EqualValues(t, 1, trips.Load())
+		queries := 1
+		if viewer == 0 {
+			queries = 0
+		}
+		require.Equal(t, queries, f.queries.selects(""))
+	}
+}
+
+func TestLikeStates_ofAHundredRowsCostTheSame(t *testing.T) {
+	f := newForum(t)
+	var rows []models.TargetCount
+	var want []models.LikeState
+	for i := range int64(100) {
+		target := []models.Target{post(i + 1), comment(i + 1)}[i%2]
+		rows = append(rows, models.TargetCount{Target: target, Count: 3})
+		want = append(want, models.LikeState{Count: 3})
+		if i%3 == 0 {
+			openNew(t, f.redis, target)
+			like(t, f.redis, target, 7)
+			want[i] = models.LikeState{Liked: true, Count: 1}
+		}
+	}
+	trips := countTrips(t, f.redis)
+	f.queries.reset()
+	got, err := f.LikeStates(t.Context(), 7, rows)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.EqualValues(t, 1, trips.Load())
+	require.Equal(t, 1, f.queries.selects(""))
+
+	// All warm: MySQL is not asked.
+	var warm []models.TargetCount
+	for i := 0; i < 100; i += 3 {
+		warm = append(warm, rows[i])
+	}
+	f.queries.reset()
+	_, err = f.LikeStates(t.Context(), 7, warm)
+	require.NoError(t, err)
+	require.Zero(t, f.queries.selects(""))
+
+	trips.Store(0)
+	got, err = f.LikeStates(t.Context(), 7, nil)
+	require.NoError(t, err)
+	require.Empty(t, got)
+	require.Zero(t, trips.Load())
+}
+
+func TestLikeStates_keyOfAWrongTypeIsReadFromMySQL(t *testing.T) {
+	f := newForum(t)
+	broken, fine := f.post(t), f.post(t)
+	f.inMySQL(t, broken, 7)
+	f.like(t, broken, 8)
+	f.like(t, fine, 7)
+	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(broken).users).Err())
+	require.NoError(t, f.plain.Set(t.Context(), f.redis.keys(broken).users, "x", 0).Err())
+	states, err := f.LikeStates(t.Context(), 7, rowsOf(1, broken, fine))
+	require.NoError(t, err)
+	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}, {Liked: true, Count: 1}}, states)
+}
