@@ -127,11 +127,13 @@ func New(c Config) (*Server, error) {
 		StrictRouting:         true, // one URL for one thing
 		CaseSensitive:         true,
 		BodyLimit:             maxBody,
-		ReadBufferSize:        maxHeader,
-		ReadTimeout:           readTimeout,
-		WriteTimeout:          writeTimeout,
-		IdleTimeout:           idleTimeout,
-		ErrorHandler:          s.unread,
+		// A form would be read before a handler could say that it wants JSON.
+		DisablePreParseMultipartForm: true,
+		ReadBufferSize:               maxHeader,
+		ReadTimeout:                  readTimeout,
+		WriteTimeout:                 writeTimeout,
+		IdleTimeout:                  idleTimeout,
+		ErrorHandler:                 s.unread,
 	})
 	s.routes(c.Registry)
 	// Fiber answers an unknown method itself, in plain text, before any handler; so it never gets to see one.

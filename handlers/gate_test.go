@@ -1,0 +1,108 @@
+package handlers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// gate remembers what it is told.
+type gate struct {
+	opened, closed []models.Target
+	onOpen         func(models.Target)
+	err            error
+}
+
+func (g *gate) OpenTarget(_ context.Context, target models.Target, createdAt time.Time) error {
+	if time.Since(createdAt).Abs() > time.Minute {
+		return fmt.Errorf("created at %v", createdAt)
+	}
+	g.opened = append(g.opened, target)
+	if g.onOpen != nil {
+		g.onOpen(target)
+	}
+	return g.err
+}
+
+func (g *gate) CloseTargets(_ context.Context, targets []models.Target) error {
+	g.closed = append(g.closed, targets...)
+	return g.err
+}
+
+func newGated(t *testing.T, g *gate) *api {
+	t.Helper()
+	return serve(t, openStore(t, testkit.Database(t)), func(c *handlers.Config) { c.Gate = g })
+}
+
+func targetOf(content any) models.Target {
+	switch c := content.(type) {
+	case post:
+		return models.Target{Kind: models.KindPost, ID: c.ID}
+	case comment:
+		return models.Target{Kind: models.KindComment, ID: c.ID}
+	}
+	panic("neither a post nor a comment")
+}
+
+func TestGate_hearsOfTargetsThatComeAndGo(t *testing.T) {
+	g := &gate{}
+	a := newGated(t, g)
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	c := a.newComment(t, ada, p.ID)
+	r := a.newReply(t, ada, c.ID)
+	if want := []models.Target{targetOf(p), targetOf(c), targetOf(r)}; !slices.Equal(g.opened, want) {
+		t.Errorf("opened %v, want %v", g.opened, want)
+	}
+	if len(g.closed) != 0 {
+		t.Errorf("closed %v", g.closed)
+	}
+	a.must(t, 204, ada, "DELETE", pathOf(c), nil)
+	if want := []models.Target{targetOf(c)}; !slices.Equal(g.closed, want) {
+		t.Errorf("closed %v, want %v", g.closed, want)
+	}
+	a.fill(t, 1100, ada, p.ID, 0) // more than go to the gate at a time
+	g.closed = nil
+	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
+	if len(g.closed) != 1+1+1100 || g.closed[0] != targetOf(p) || g.closed[1] != targetOf(r) {
+		t.Errorf("closed %d targets, %v first", len(g.closed), g.closed[:min(3, len(g.closed))])
+	}
+	slices.SortFunc(g.closed, func(a, b models.Target) int { return int(a.ID - b.ID) })
+	if once := slices.Compact(slices.Clone(g.closed)); len(once) != len(g.closed) {
+		t.Errorf("%d of %d targets were closed twice", len(g.closed)-len(once), len(g.closed))
+	}
+}
+
+func TestGate_thatFailsSpoilsNothing(t *testing.T) {
+	g := &gate{err: errors.New("redis is away")}
+	a := newGated(t, g)
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	c := a.newComment(t, ada, p.ID)
+	a.must(t, 204, ada, "DELETE", pathOf(c), nil)
+	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
+}
+
+func TestGate_closesWhatWasDeletedBeforeItOpened(t *testing.T) {
+	g := &gate{}
+	a := newGated(t, g)
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	// The post goes away between the comment's commit and its opening.
+	g.onOpen = func(models.Target) {
+		if err := a.store.DeletePost(context.Background(), p.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	c := a.newComment(t, ada, p.ID)
+	if !slices.Contains(g.closed, targetOf(c)) {
+		t.Errorf("%v stays open: closed are %v", targetOf(c), g.closed)
+	}
+}

@@ -1,0 +1,140 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"likewise/models"
+)
+
+func FuzzCursor(f *testing.F) {
+	k := cursors{[]byte("a key of thirty-two bytes, nearly")}
+	f.Add("posts:new", int64(1_767_225_600), int64(42), "")
+	f.Add("likers:post=1", int64(0), int64(1), "AAAA")
+	f.Add("posts:top:author=7", int64(-1), int64(-1), k.encode("posts:new", models.ListKey{Value: 5, ID: 9}))
+	f.Fuzz(func(t *testing.T, list string, value, id int64, other string) {
+		key := models.ListKey{Value: value, ID: id}
+		cursor := k.encode(list, key)
+		if got, err := k.decode(list, cursor); err != nil || got != key {
+			t.Errorf("%v comes back as %v, %v", key, got, err)
+		}
+		if _, err := k.decode(list+"x", cursor); models.ErrorCode(err) != models.CodeMalformed {
+			t.Errorf("a cursor of %q is good for another list: %v", list, err)
+		}
+		if other != cursor {
+			if got, err := k.decode(list, other); err == nil && k.encode(list, got) != other || err != nil && models.ErrorCode(err) != models.CodeMalformed {
+				t.Errorf("%q is read as %v, %v", other, got, err)
+			}
+		}
+	})
+}
+
+func FuzzIfMatch(f *testing.F) {
+	for _, s := range []string{`"v0"`, `W/"v0"`, `"a","b"`, `"a" , W/"b",`, `"`, `W/`, `,,`, `"a""b"`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		tags, ok := parseTags(s)
+		for _, tag := range tags {
+			if len(tag) < 2 || tag[0] != '"' || tag[len(tag)-1] != '"' || strings.Count(tag, `"`) != 2 || !strings.Contains(s, tag) {
+				t.Errorf("%q has the tag %q", s, tag)
+			}
+		}
+		if again, okAgain := parseTags(strings.Join(tags, ",")); ok && (!okAgain || len(again) != len(tags)) {
+			t.Errorf("%q gives %q, and that gives %q", s, tags, again)
+		}
+	})
+}
+
+// What a password costs must not tell whether there is one, so the hash that stands for none has to be a real one.
+func TestPasswords_anAccountWithoutOneMatchesNothing(t *testing.T) {
+	p := newPasswords()
+	for _, password := range []string{"", "AAAA"} {
+		if ok, err := p.match(t.Context(), password, ""); ok || err != nil {
+			t.Errorf("%q: %v, %v", password, ok, err)
+		}
+	}
+	hash, err := HashPassword("difference engine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cost := func(hash string) string { return hash[:strings.LastIndex(hash[:strings.LastIndex(hash, "$")], "$")] }
+	if cost(hash) != cost(noPassword) || len(hash) != len(noPassword) {
+		t.Errorf("%s and %s do not cost the same", hash, noPassword)
+	}
+	if ok, err := p.match(t.Context(), "difference engine", hash); !ok || err != nil {
+		t.Errorf("the right password: %v, %v", ok, err)
+	}
+}
+
+func TestPasswords_waitForATurnUntilTheDeadline(t *testing.T) {
+	p := passwords{make(chan struct{}, 1)}
+	if err := p.enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := p.hash(ctx, "x"); models.ErrorCode(err) != models.CodeUnavailable {
+		t.Errorf("hash: %v", err)
+	}
+	if _, err := p.match(ctx, "x", ""); models.ErrorCode(err) != models.CodeUnavailable {
+		t.Errorf("match: %v", err)
+	}
+	p.leave()
+	if _, err := p.match(t.Context(), "x", ""); err != nil {
+		t.Errorf("after its turn came: %v", err)
+	}
+}
+
+// Content is the one place where a client decides how much work a request is.
+func TestMarkdown_rendersTheWorstWithinASecond(t *testing.T) {
+	m, err := newMarkdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, unit := range []string{">", "> ", "[", "![", "*", "**a", "_", "`", "``x", "<", "(", "[a](", "- ", "1. ", "&", "a\n", "|", "|a", "~", "~~a", "\\", "<a ", "[]", "[x]: ", "www.", "a@b.c ", "http://a.b/(", "*a_ ", "\t- "} {
+		content := strings.Repeat(unit, models.MaxContent/len(unit))
+		start := time.Now()
+		if _, err := m.html(postTarget(int64(i+1)), 0, content); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%q over and over takes %v", unit, took)
+		}
+	}
+}
+
+func TestMarkdown_cachesByVersion(t *testing.T) {
+	m, err := newMarkdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	render := func(target models.Target, version int64, content string) string {
+		html, err := m.html(target, version, content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(html)
+	}
+	for _, step := range []struct {
+		target  models.Target
+		version int64
+		content string
+		want    string
+	}{
+		{postTarget(1), 0, "one", "<p>one</p>"},
+		{postTarget(1), 0, "not looked at", "<p>one</p>"},
+		{postTarget(1), 1, "two", "<p>two</p>"},
+		{commentTarget(1), 0, "three", "<p>three</p>"},
+	} {
+		if got := render(step.target, step.version, step.content); got != step.want {
+			t.Errorf("%s version %d: %s, want %s", step.target, step.version, got, step.want)
+		}
+	}
+	if n := fmt.Sprint(m.cache.EstimatedSize()); n != "3" {
+		t.Errorf("%s entries, want 3", n)
+	}
+}

@@ -1,0 +1,308 @@
+package handlers_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// fill writes n posts by one author, or n comments on a post, whose times and counts are shared by several each.
+func (a *api) fill(t *testing.T, n int, as account, postID, parentID int64) {
+	t.Helper()
+	for i := range n {
+		query, args := "INSERT INTO posts (title, content, user_id, created_at, likes_count) VALUES ('T','C',?,?,?)", []any{as.ID}
+		if postID != 0 {
+			query, args = "INSERT INTO comments (content, user_id, post_id, parent_id, created_at, likes_count) VALUES ('C',?,?,NULLIF(?,0),?,?)", []any{as.ID, postID, parentID}
+		}
+		args = append(args, fmt.Sprintf("2026-01-0%d 00:00:00", 1+i*7%4), i*5%3)
+		if _, err := a.store.Pool().Exec(query, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// walk reads a list to its end and calls between after each page. It gives how often each id came, and the items.
+func (a *api) walk(t *testing.T, path string, limit int, id func(obj) float64, between func()) (map[float64]int, []obj) {
+	t.Helper()
+	seen := map[float64]int{}
+	var all []obj
+	cursor := ""
+	for range 1000 {
+		p := read[page[obj]](t, a.must(t, 200, account{}, "GET", fmt.Sprintf("%s%slimit=%d%s", path, separator(path), limit, cursor), nil))
+		for _, item := range p.Items {
+			seen[id(item)]++
+		}
+		all = append(all, p.Items...)
+		if p.NextCursor == nil {
+			return seen, all
+		}
+		if len(p.Items) != limit {
+			t.Fatalf("a page that is not the last has %d items, want %d", len(p.Items), limit)
+		}
+		cursor = "&cursor=" + url.QueryEscape(*p.NextCursor)
+		between()
+	}
+	t.Fatal("the list does not end")
+	return nil, nil
+}
+
+func separator(path string) string {
+	if strings.Contains(path, "?") {
+		return "&"
+	}
+	return "?"
+}
+
+func itemID(item obj) float64 { return item["id"].(float64) }
+
+func checkOnce(t *testing.T, what string, seen map[float64]int, want []int64) {
+	t.Helper()
+	for _, id := range want {
+		if seen[float64(id)] != 1 {
+			t.Errorf("%s: item %d came %d times", what, id, seen[float64(id)])
+		}
+	}
+}
+
+func (a *api) ids(t *testing.T, query string) []int64 {
+	t.Helper()
+	rows, err := a.store.Pool().QueryContext(context.Background(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var list []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, id)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestLists_giveEachItemOnce(t *testing.T) {
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob := a.account(t), a.account(t)
+		a.fill(t, 57, ada, 0, 0)
+		posts := a.ids(t, "SELECT id FROM posts")
+		a.fill(t, 57, ada, posts[0], 0)
+		comments := a.ids(t, "SELECT id FROM comments")
+		a.fill(t, 57, ada, posts[0], comments[0])
+		replies := a.ids(t, "SELECT id FROM comments WHERE parent_id IS NOT NULL")
+		for _, list := range []struct {
+			path   string
+			want   []int64
+			arrive func(as account) // makes something new in the list
+		}{
+			{"/v1/posts?sort=new", posts, func(as account) { a.newPost(t, as) }},
+			{"/v1/posts?sort=top", posts, func(as account) { a.newPost(t, as) }},
+			{fmt.Sprintf("/v1/posts?sort=new&author=%d", ada.ID), posts, func(as account) { a.newPost(t, as) }},
+			{fmt.Sprintf("/v1/posts?sort=top&author=%d", ada.ID), posts, func(as account) { a.newPost(t, as) }},
+			{fmt.Sprintf("/v1/posts/%d/comments?sort=old", posts[0]), comments, func(as account) { a.newComment(t, as, posts[0]) }},
+			{fmt.Sprintf("/v1/posts/%d/comments?sort=new", posts[0]), comments, func(as account) { a.newComment(t, as, posts[0]) }},
+			{fmt.Sprintf("/v1/posts/%d/comments?sort=top", posts[0]), comments, func(as account) { a.newComment(t, as, posts[0]) }},
+			{fmt.Sprintf("/v1/comments/%d/replies?sort=old", comments[0]), replies, func(as account) { a.newReply(t, as, comments[0]) }},
+			{fmt.Sprintf("/v1/comments/%d/replies?sort=new", comments[0]), replies, func(as account) { a.newReply(t, as, comments[0]) }},
+			{fmt.Sprintf("/v1/comments/%d/replies?sort=top", comments[0]), replies, func(as account) { a.newReply(t, as, comments[0]) }},
+		} {
+			for _, limit := range []int{1, 5, 19, 57, 100} {
+				seen, items := a.walk(t, list.path, limit, itemID, func() {})
+				checkOnce(t, list.path, seen, list.want)
+				if len(items) < 57 {
+					t.Errorf("%s: %d items", list.path, len(items))
+				}
+				checkSorted(t, list.path, items)
+			}
+			new := 0
+			seen, _ := a.walk(t, list.path, 5, itemID, func() {
+				if new++; new <= 10 {
+					list.arrive(ada)
+				}
+			})
+			checkOnce(t, list.path+" while new ones arrive", seen, list.want)
+			for id, n := range seen {
+				if n != 1 {
+					t.Errorf("%s: item %v came %d times", list.path, id, n)
+				}
+			}
+		}
+		if p := read[page[obj]](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/posts?author=%d", bob.ID), nil)); p.Items == nil || len(p.Items) != 0 || p.NextCursor != nil {
+			t.Errorf("an empty list is %+v", p)
+		}
+	})
+}
+
+// checkSorted holds a list to the order that its path asks for.
+func checkSorted(t *testing.T, path string, items []obj) {
+	t.Helper()
+	for i := 1; i < len(items); i++ {
+		key := func(item obj) string {
+			if strings.Contains(path, "sort=top") {
+				return fmt.Sprintf("%09.0f %09.0f", item["likes_count"], item["id"])
+			}
+			return fmt.Sprintf("%s %09.0f", item["created_at"], item["id"])
+		}
+		before, after := key(items[i-1]), key(items[i])
+		if strings.Contains(path, "sort=old") {
+			before, after = after, before
+		}
+		if before <= after {
+			t.Fatalf("%s: %v comes before %v", path, items[i-1], items[i])
+		}
+	}
+}
+
+func TestLikers_giveEachUserOnce(t *testing.T) {
+	eachMode(t, func(t *testing.T, a *api) {
+		users := a.accounts(t, 23)
+		for _, target := range a.targets(t, users[0]) {
+			var want []int64
+			for _, u := range users {
+				a.must(t, 200, u, "PUT", pathOf(target)+"/like", nil)
+				want = append(want, u.ID)
+			}
+			a.settle()
+			userID := func(item obj) float64 { return item["user"].(obj)["id"].(float64) }
+			for _, limit := range []int{1, 5, 23, 100} {
+				seen, items := a.walk(t, pathOf(target)+"/likes", limit, userID, func() {})
+				checkOnce(t, pathOf(target), seen, want)
+				if len(items) != len(users) || items[0]["created_at"] == nil || items[0]["user"].(obj)["username"] == "" {
+					t.Errorf("%d likers, the first one is %v", len(items), items[0])
+				}
+			}
+		}
+	})
+}
+
+func TestLists_badQuery(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	c := a.newComment(t, ada, p.ID)
+	for _, path := range []string{"/v1/posts", pathOf(p) + "/comments", pathOf(c) + "/replies", pathOf(p) + "/likes", pathOf(c) + "/likes"} {
+		for _, limit := range []string{"0", "101", "-1", "x", "", "1e1", "99999999999999999999", "%00"} {
+			a.refusedField(t, 422, "invalid", "limit", account{}, "GET", path+"?limit="+limit, nil)
+		}
+		for _, limit := range []string{"1", "100"} {
+			a.must(t, 200, account{}, "GET", path+"?limit="+limit+"&whatever=1", nil)
+		}
+		for _, cursor := range []string{"", "x", "%00", "AAAA", strings.Repeat("A", 43), strings.Repeat("A", 3000), "%0a" + strings.Repeat("A", 42)} {
+			a.refusedField(t, 400, "malformed", "cursor", account{}, "GET", path+"?cursor="+cursor, nil)
+		}
+		if strings.HasSuffix(path, "likes") {
+			continue
+		}
+		for _, sort := range []string{"", "hot", "NEW", "new,top", "%ff"} {
+			a.refusedField(t, 422, "invalid", "sort", account{}, "GET", path+"?sort="+sort, nil)
+		}
+	}
+	a.refusedField(t, 422, "invalid", "sort", account{}, "GET", "/v1/posts?sort=old", nil)
+	for _, author := range []string{"", "0", "-1", "ada", "1.0"} {
+		a.refusedField(t, 422, "invalid", "author", account{}, "GET", "/v1/posts?author="+author, nil)
+	}
+}
+
+func TestCursor_thatWasTamperedWithIsRefused(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	a.fill(t, 3, ada, 0, 0)
+	next := func(path string) string {
+		p := read[page[obj]](t, a.must(t, 200, account{}, "GET", path+separator(path)+"limit=1", nil))
+		return *p.NextCursor
+	}
+	cursor := next("/v1/posts")
+	a.must(t, 200, account{}, "GET", "/v1/posts?cursor="+cursor, nil)
+	refuse := func(path, cursor string) {
+		a.refusedField(t, 400, "malformed", "cursor", account{}, "GET", path+separator(path)+"cursor="+url.QueryEscape(cursor), nil)
+	}
+	for i := range len(cursor) {
+		for _, c := range []byte{cursor[i] ^ 1, cursor[i] ^ 0x80, 'A', '_', '=', 0} {
+			if c != cursor[i] {
+				refuse("/v1/posts", cursor[:i]+string(c)+cursor[i+1:])
+			}
+		}
+		refuse("/v1/posts", cursor[:i])
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bit := range len(raw) * 8 {
+		raw[bit/8] ^= 1 << (bit % 8)
+		refuse("/v1/posts", base64.RawURLEncoding.EncodeToString(raw))
+		raw[bit/8] ^= 1 << (bit % 8)
+	}
+	refuse("/v1/posts", cursor+"A")
+	refuse("/v1/posts", cursor+"\n")
+	// A cursor of another list is as foreign as a made-up one.
+	post := a.ids(t, "SELECT MIN(id) FROM posts")[0]
+	a.fill(t, 3, ada, post, 0)
+	comments := fmt.Sprintf("/v1/posts/%d/comments", post)
+	lists := []string{"/v1/posts", "/v1/posts?sort=top", fmt.Sprintf("/v1/posts?author=%d", ada.ID), comments, comments + "?sort=new", comments + "?sort=top"}
+	for i, from := range lists {
+		for j, to := range lists {
+			if i != j {
+				refuse(to, next(from))
+			}
+		}
+	}
+}
+
+// TestLists_costTheSameWhateverTheirLength counts the statements that MySQL received.
+func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
+	eachMode(t, func(t *testing.T, a *api) {
+		ada := a.account(t)
+		a.fill(t, 110, ada, 0, 0)
+		p := post{ID: a.ids(t, "SELECT MIN(id) FROM posts")[0]}
+		a.fill(t, 110, ada, p.ID, 0)
+		c := comment{ID: a.ids(t, "SELECT MIN(id) FROM comments")[0]}
+		a.fill(t, 110, ada, p.ID, c.ID)
+		for _, u := range a.accounts(t, 3) {
+			a.must(t, 200, u, "PUT", pathOf(p)+"/like", nil)
+		}
+		a.must(t, 200, ada, "GET", "/v1/posts", nil) // signs in, and opens the connection that is used from here on
+		questions := func() int64 {
+			var name string
+			var n int64
+			if err := a.store.Pool().QueryRow("SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		for _, list := range []struct {
+			path string
+			most int64
+		}{
+			{"/v1/posts?sort=new", 2}, {"/v1/posts?sort=top", 2}, {fmt.Sprintf("/v1/posts?author=%d", ada.ID), 2},
+			{pathOf(p) + "/comments?sort=old", 2}, {pathOf(p) + "/comments?sort=new", 2}, {pathOf(p) + "/comments?sort=top", 2},
+			{pathOf(c) + "/replies", 2}, {pathOf(p) + "/likes", 1},
+		} {
+			for _, as := range []account{ada, {}} {
+				var first int64
+				for i, limit := range []int{1, 20, 100} {
+					a.settle()
+					before := questions()
+					r := a.must(t, 200, as, "GET", fmt.Sprintf("%s%slimit=%d", list.path, separator(list.path), limit), nil)
+					sent := questions() - before - 1 // the question itself
+					if got := len(read[page[obj]](t, r).Items); got != limit && !strings.HasSuffix(list.path, "likes") {
+						t.Fatalf("%s: %d items, want %d", list.path, got, limit)
+					}
+					if i == 0 {
+						first = sent
+					}
+					if sent != first || sent < 1 || sent > list.most {
+						t.Errorf("%s of %d for %q: %d statements, want at most %d and as many as for 1 (%d)", list.path, limit, as.Name, sent, list.most, first)
+					}
+				}
+			}
+		}
+	})
+}
