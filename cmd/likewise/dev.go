@@ -44,17 +44,11 @@ func (d *devCmd) Run(ctx context.Context, out output) error {
 }
 
 func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listener net.Listener) error {
-	if err := createDatabase(ctx, all.MySQL.DSN("")); err != nil {
-		return err
-	}
-	dsn, err := models.DSN(all.MySQL.DSN(devDatabase))
+	dsn, err := prepareDatabase(ctx, all.MySQL)
 	if err != nil {
 		return err
 	}
-	if err := migrations.Up(ctx, dsn, 0); err != nil {
-		return err
-	}
-	kafka := workers.Kafka{Brokers: all.Kafka.Brokers(), Topic: "likewise.likes", Group: "likewise"}
+	kafka := devKafka(all)
 	c, err := openCore(ctx, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, gateAt(all.Redis.URL()))
 	if err != nil {
 		return err
@@ -82,17 +76,26 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	return c.serveAPI(ctx, listener)
 }
 
-func createDatabase(ctx context.Context, dsn string) error {
-	db, err := sql.Open("mysql", dsn)
+// devKafka is the log of a set of private servers.
+func devKafka(all *servers.All) workers.Kafka {
+	return workers.Kafka{Brokers: all.Kafka.Brokers(), Topic: "likewise.likes", Group: "likewise"}
+}
+
+// prepareDatabase makes the database on a private server, if it is not there, and brings its schema up to date.
+func prepareDatabase(ctx context.Context, server *servers.MySQL) (dsn string, err error) {
+	db, err := sql.Open("mysql", server.DSN(""))
 	if err != nil {
-		return fmt.Errorf("open mysql: %w", err)
+		return "", fmt.Errorf("open mysql: %w", err)
 	}
 	defer db.Close()
 	_, err = db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS "+devDatabase+" CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
 	if err != nil {
-		return fmt.Errorf("create database: %w", err)
+		return "", fmt.Errorf("create database: %w", err)
 	}
-	return nil
+	if dsn, err = models.DSN(server.DSN(devDatabase)); err != nil {
+		return "", err
+	}
+	return dsn, migrations.Up(ctx, dsn, 0)
 }
 
 // awaitOpen waits until every shard takes likes, so that the first request after the greeting does not meet a 503.

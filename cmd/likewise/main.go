@@ -31,6 +31,7 @@ type cli struct {
 	Import      importCmd      `cmd:"" help:"Load content from elsewhere."`
 	User        userCmd        `cmd:"" help:"Create and promote accounts, make tokens."`
 	Verify      verifyCmd      `cmd:"" help:"Compare rows, counts and Redis for every post and comment."`
+	Bench       benchCmd       `cmd:"" help:"Measure likes side by side on private servers, and print ratios."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running process whether it is alive: for containers."`
 }
 

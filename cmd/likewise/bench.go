@@ -1,0 +1,380 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/valyala/fasthttp"
+
+	"likewise/internal/servers"
+	"likewise/models"
+	"likewise/workers"
+)
+
+// benchCmd measures on private servers of its own, never on those of a site.
+type benchCmd struct {
+	Clients int           `default:"32" help:"Connections that like at once, one user each."`
+	Rounds  int           `default:"5" help:"Rounds; in each, every contender runs once, and the median round counts."`
+	Length  time.Duration `default:"1s" help:"How long a contender runs in a round."`
+	Likes   int           `default:"100000" help:"Likes that are drained to MySQL, and held in Redis, for the figures on the writer and on memory."`
+	JSON    bool          `name:"json" help:"Print JSON."`
+}
+
+// measurement is one line of the report. Ratios mean something; figures belong to the machine.
+type measurement struct {
+	Name     string  `json:"name"`
+	Value    float64 `json:"value"`
+	Unit     string  `json:"unit"`
+	P50      float64 `json:"p50_ms,omitempty"`
+	P99      float64 `json:"p99_ms,omitempty"`
+	Ratio    float64 `json:"ratio,omitempty"`
+	Baseline string  `json:"baseline,omitempty"`
+}
+
+// Run measures and prints.
+func (b *benchCmd) Run(ctx context.Context, out output) error {
+	if b.Clients < 1 || b.Rounds < 1 || b.Length < 10*time.Millisecond || b.Likes < 1000 {
+		return errors.New("--clients and --rounds must be at least 1, --length 10ms and --likes 1000")
+	}
+	dir, err := os.MkdirTemp("", "likewise-bench-")
+	if err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	all, err := servers.StartAll(ctx, dir)
+	if err != nil {
+		return err
+	}
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // a line a request would be part of what is measured
+	report, err := b.measure(ctx, all)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	if err = errors.Join(err, all.Stop(stopping)); err != nil {
+		return err
+	}
+	if b.JSON {
+		encoder := json.NewEncoder(out.stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(report)
+	}
+	w := tabwriter.NewWriter(out.stdout, 0, 0, 2, ' ', 0)
+	for _, m := range report {
+		latency, ratio := "", ""
+		if m.P50 > 0 {
+			latency = fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", m.P50, m.P99)
+		}
+		if m.Baseline != "" {
+			ratio = fmt.Sprintf("%.2f × %s", m.Ratio, m.Baseline)
+		}
+		fmt.Fprintf(w, "%s\t%.0f %s\t%s\t%s\n", m.Name, m.Value, m.Unit, latency, ratio)
+	}
+	return w.Flush()
+}
+
+// bench is what the measurements share.
+type bench struct {
+	*benchCmd
+	gated, direct *core
+	users         []string // tokens, one a client
+	author        models.Author
+	redis         *redis.Client
+	all           *servers.All
+}
+
+func (b *benchCmd) measure(ctx context.Context, all *servers.All) ([]measurement, error) {
+	dsn, err := prepareDatabase(ctx, all.MySQL)
+	if err != nil {
+		return nil, err
+	}
+	database := mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}
+	gated, err := openCore(ctx, database, gateAt(all.Redis.URL()))
+	if err != nil {
+		return nil, err
+	}
+	defer gated.close()
+	direct, err := openCore(ctx, database, likesFlags{Likes: "direct"})
+	if err != nil {
+		return nil, err
+	}
+	defer direct.close()
+	options, err := redis.ParseURL(all.Redis.URL())
+	if err != nil {
+		return nil, fmt.Errorf("redis url: %w", err)
+	}
+	m := &bench{benchCmd: b, gated: gated, direct: direct, redis: redis.NewClient(options), all: all}
+	defer m.redis.Close()
+
+	working, stop := context.WithCancel(ctx)
+	var roles sync.WaitGroup
+	roles.Go(func() { gated.work(working, devKafka(all)) })
+	defer roles.Wait()
+	defer stop()
+	if err := gated.awaitOpen(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.createUsers(ctx); err != nil {
+		return nil, err
+	}
+	report, err := m.likesOverHTTP(ctx)
+	if err != nil {
+		return nil, err
+	}
+	drain, err := m.drain(ctx)
+	return append(report, drain...), err
+}
+
+func (b *bench) createUsers(ctx context.Context) error {
+	for i := range b.Clients {
+		name := "bench-" + strconv.Itoa(i)
+		user := &models.User{Username: name, Email: name + "@bench" + models.NoEmailDomain}
+		if err := b.gated.store.CreateUser(ctx, user); err != nil {
+			return err
+		}
+		token, err := b.gated.store.CreateSession(ctx, user.ID)
+		if err != nil {
+			return err
+		}
+		b.users = append(b.users, token)
+		b.author = models.Author{ID: user.ID, Username: name}
+	}
+	return nil
+}
+
+func (b *bench) createPost(ctx context.Context) (models.Target, error) {
+	post, err := b.gated.store.CreatePost(ctx, b.author, models.PostText{Title: "A hot post", Content: "with text"})
+	if err != nil {
+		return models.Target{}, err
+	}
+	return models.Target{Kind: models.KindPost, ID: post.ID}, nil
+}
+
+// contender is one way to answer a request.
+type contender struct {
+	name, baseline string
+	request        func(client, n int, r *fasthttp.Request)
+	rates          []float64
+	latencies      []time.Duration
+}
+
+// likesOverHTTP has every client like and unlike the same post, through the gate and directly, beside a route that
+// does nothing.
+func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
+	serving, stop := context.WithCancel(ctx)
+	var apis sync.WaitGroup
+	defer apis.Wait()
+	defer stop()
+	serve := func(c *core) (string, error) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", fmt.Errorf("listen: %w", err)
+		}
+		apis.Go(func() {
+			if err := c.serveAPI(serving, listener); err != nil {
+				fmt.Fprintln(os.Stderr, "likewise bench:", err)
+			}
+		})
+		return "http://" + listener.Addr().String(), nil
+	}
+	gated, err := serve(b.gated)
+	if err != nil {
+		return nil, err
+	}
+	direct, err := serve(b.direct)
+	if err != nil {
+		return nil, err
+	}
+	like := func(base string) func(int, int, *fasthttp.Request) {
+		target, errPost := b.createPost(ctx)
+		err = errors.Join(err, errPost)
+		url := base + "/v1/posts/" + strconv.FormatInt(target.ID, 10) + "/like"
+		return func(client, n int, r *fasthttp.Request) {
+			r.Header.SetMethod([]string{fasthttp.MethodPut, fasthttp.MethodDelete}[n%2])
+			r.Header.Set("Authorization", "Bearer "+b.users[client])
+			r.SetRequestURI(url)
+		}
+	}
+	contenders := []*contender{
+		{name: "bare route", request: func(_, _ int, r *fasthttp.Request) { r.SetRequestURI(gated + "/healthz") }},
+		{name: "like, direct", baseline: "bare route", request: like(direct)},
+		{name: "like, gated", baseline: "like, direct", request: like(gated)},
+	}
+	if err != nil {
+		return nil, err
+	}
+	for range b.Rounds {
+		for _, c := range contenders {
+			if err := b.race(ctx, c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var report []measurement
+	rates := map[string]float64{}
+	for _, c := range contenders {
+		slices.Sort(c.rates)
+		slices.Sort(c.latencies)
+		m := measurement{Name: c.name, Unit: "requests/s", Value: c.rates[len(c.rates)/2],
+			P50: ms(c.latencies[len(c.latencies)/2]), P99: ms(c.latencies[len(c.latencies)*99/100])}
+		rates[c.name] = m.Value
+		if c.baseline != "" {
+			m.Baseline, m.Ratio = c.baseline, m.Value/rates[c.baseline]
+		}
+		report = append(report, m)
+	}
+	report = append(report, measurement{Name: "like, gated", Unit: "requests/s", Value: rates["like, gated"],
+		Baseline: "bare route", Ratio: rates["like, gated"] / rates["bare route"]})
+	return report, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// race runs one contender with every client for one round.
+func (b *bench) race(ctx context.Context, c *contender) error {
+	client := &fasthttp.Client{MaxConnsPerHost: b.Clients, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	var mu sync.Mutex
+	var failed error
+	done := 0
+	deadline := time.Now().Add(b.Length)
+	var running sync.WaitGroup
+	for i := range b.Clients {
+		running.Go(func() {
+			var request fasthttp.Request
+			var response fasthttp.Response
+			var took []time.Duration
+			var err error
+			for n := 0; err == nil && time.Now().Before(deadline) && ctx.Err() == nil; n++ {
+				c.request(i, n, &request)
+				began := time.Now()
+				if err = client.Do(&request, &response); err == nil && response.StatusCode() != fasthttp.StatusOK {
+					err = fmt.Errorf("%s: %d %s", c.name, response.StatusCode(), response.Body())
+				}
+				took = append(took, time.Since(began))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done += len(took)
+			c.latencies = append(c.latencies, took...)
+			failed = errors.Join(failed, err)
+		})
+	}
+	began := time.Now()
+	running.Wait()
+	c.rates = append(c.rates, float64(done)/time.Since(began).Seconds())
+	return errors.Join(failed, ctx.Err())
+}
+
+// drain fills the outbox while no worker runs, as after an outage of Kafka, and measures how fast it empties, beside
+// the same rows inserted in plain batches; and what the likes cost in Redis, beside a plain set.
+func (b *bench) drain(ctx context.Context) ([]measurement, error) {
+	target, err := b.createPost(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := b.redisMemory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := b.likeAll(ctx, target); err != nil {
+		return nil, err
+	}
+	if err := workers.Flush(ctx, b.gated.redis, b.gated.store); err != nil {
+		return nil, err
+	}
+	through := float64(b.Likes) / time.Since(began).Seconds()
+	after, err := b.redisMemory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pipe := b.redis.Pipeline()
+	for i := range b.Likes {
+		pipe.SAdd(ctx, "bench:plain", i+1_000_000)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("fill plain set: %w", err)
+	}
+	plain, err := b.redisMemory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inserted, err := b.insertPlainly(ctx)
+	if err != nil {
+		return nil, err
+	}
+	perLike, perMember := float64(after-before)/float64(b.Likes), float64(plain-after)/float64(b.Likes)
+	return []measurement{
+		{Name: "plain batches of INSERT", Unit: "rows/s", Value: inserted},
+		{Name: "gate to MySQL, end to end", Unit: "likes/s", Value: through, Baseline: "plain batches of INSERT", Ratio: through / inserted},
+		{Name: "memory of a plain set", Unit: "bytes/member", Value: perMember},
+		{Name: "memory of a warm post", Unit: "bytes/like", Value: perLike, Baseline: "plain set", Ratio: perLike / perMember},
+	}, nil
+}
+
+// likeAll has b.Likes users like the target through the gate.
+func (b *bench) likeAll(ctx context.Context, target models.Target) error {
+	var mu sync.Mutex
+	var failed error
+	var running sync.WaitGroup
+	lanes := 16 * runtime.GOMAXPROCS(0)
+	for lane := range lanes {
+		running.Go(func() {
+			for i := lane; i < b.Likes; i += lanes {
+				if _, err := b.gated.likes.SetLike(ctx, target, int64(i)+1_000_000, true); err != nil {
+					mu.Lock()
+					failed = errors.Join(failed, err)
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	return failed
+}
+
+// insertPlainly writes as many rows as drain does into a table like post_likes, 2,000 a statement and transaction: the
+// least that any batching writer has to do.
+func (b *bench) insertPlainly(ctx context.Context) (rowsPerSecond float64, err error) {
+	const batch = 2000
+	pool := b.gated.store.Pool()
+	if _, err := pool.ExecContext(ctx, "CREATE TABLE bench_likes LIKE post_likes"); err != nil {
+		return 0, fmt.Errorf("create table: %w", err)
+	}
+	began := time.Now()
+	for start := 0; start < b.Likes; start += batch {
+		var rows []string
+		for i := start; i < min(start+batch, b.Likes); i++ {
+			rows = append(rows, "(1,"+strconv.Itoa(i)+")")
+		}
+		if _, err := pool.ExecContext(ctx, "INSERT INTO bench_likes (post_id, user_id) VALUES "+strings.Join(rows, ",")); err != nil {
+			return 0, fmt.Errorf("insert: %w", err)
+		}
+	}
+	return float64(b.Likes) / time.Since(began).Seconds(), nil
+}
+
+func (b *bench) redisMemory(ctx context.Context) (int64, error) {
+	info, err := b.redis.InfoMap(ctx, "memory").Result()
+	if err != nil {
+		return 0, fmt.Errorf("read memory: %w", err)
+	}
+	n, err := strconv.ParseInt(info["Memory"]["used_memory_dataset"], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read memory: %w", err)
+	}
+	return n, nil
+}
