@@ -1,0 +1,144 @@
+package counters
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"likewise/models"
+)
+
+// Whatever users and the janitor do in whatever order, the gate's answers, its sets and its counts are those of a map,
+// and so is what the outbox adds to the likes that Kafka has.
+func TestGate_agreesWithAModel(t *testing.T) {
+	f := newForum(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		ctx := t.Context()
+		// Two targets in each of two shards, new for every run. Posts and comments are numbered in step.
+		first, second := f.post(t), f.post(t)
+		targets := []models.Target{first, f.comment(t, first), second, f.comment(t, first)}
+		require.Equal(t, targets[0].ID, targets[1].ID)
+		m := model{f: f, likes: map[models.Target]map[int64]bool{}, applied: map[models.Target]map[int64]bool{}}
+		for _, target := range targets {
+			m.likes[target], m.applied[target] = map[int64]bool{}, map[int64]bool{}
+		}
+		target := rapid.SampledFrom(targets)
+		user := rapid.Int64Range(1, 3)
+		set := func(rt *rapid.T, liked bool) {
+			target, user := target.Draw(rt, "target"), user.Draw(rt, "user")
+			state, err := f.SetLike(ctx, target, user, liked)
+			require.NoError(rt, err)
+			m.set(m.likes, target, user, liked)
+			require.Equal(rt, models.LikeState{Liked: liked, Count: int64(len(m.likes[target]))}, state)
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"like":   func(rt *rapid.T) { set(rt, true) },
+			"unlike": func(rt *rapid.T) { set(rt, false) },
+			"apply":  func(rt *rapid.T) { m.apply(rt, ctx, target.Draw(rt, "of shard").Shard(shards)) },
+			"cool": func(rt *rapid.T) {
+				target := target.Draw(rt, "target")
+				state, err := f.store.ShardState(ctx, target.Shard(shards))
+				require.NoError(rt, err)
+				_, err = f.redis.Forget(ctx, target, state.Applied)
+				require.NoError(rt, err)
+			},
+			"warm":      func(rt *rapid.T) { require.NoError(rt, f.warm(ctx, target.Draw(rt, "target"))) },
+			"open late": func(rt *rapid.T) { require.NoError(rt, f.OpenTarget(ctx, target.Draw(rt, "target"), start)) },
+			"new epoch": func(rt *rapid.T) { m.reopen(rt, ctx, target.Draw(rt, "of shard").Shard(shards)) },
+			"":          func(rt *rapid.T) { m.check(rt, ctx, targets) },
+		})
+		for _, target := range targets {
+			m.apply(rt, ctx, target.Shard(shards))
+			users, err := f.store.LikerIDs(ctx, target, 0, 100)
+			require.NoError(rt, err)
+			require.Equal(rt, slices.Sorted(maps.Keys(m.likes[target])), users)
+		}
+	})
+}
+
+// model is what the gate should hold: who likes what, and the part of it that is in MySQL.
+type model struct {
+	f              *forum
+	likes, applied map[models.Target]map[int64]bool
+}
+
+func (m model) set(likes map[models.Target]map[int64]bool, target models.Target, user int64, liked bool) {
+	if liked {
+		likes[target][user] = true
+	} else {
+		delete(likes[target], user)
+	}
+}
+
+// apply moves everything from a shard's outbox to MySQL as relay and writer do.
+func (m model) apply(rt *rapid.T, ctx context.Context, shard int) {
+	outbox, err := m.f.redis.HoldOutbox(ctx, shard, "model", time.Minute)
+	require.NoError(rt, err)
+	events, err := outbox.Read(ctx, 1000, -1)
+	require.NoError(rt, err)
+	if len(events) == 0 {
+		return
+	}
+	var records []models.LikeRecord
+	for _, e := range events {
+		event, err := models.DecodeEvent(e.Event, shard, shards)
+		require.NoError(rt, err)
+		records = append(records, models.LikeRecord{Shard: shard, Pos: e.Pos, Event: event})
+		if likes := m.applied[event.Target()]; event.Type != models.ShardOpened && likes != nil {
+			m.set(m.applied, event.Target(), event.UserID, event.Liked())
+		}
+	}
+	applied, err := m.f.store.ApplyLikes(ctx, records)
+	require.NoError(rt, err)
+	require.Zero(rt, applied.Gaps)
+	require.NoError(rt, outbox.Trim(ctx, events[len(events)-1].Pos))
+}
+
+// reopen closes a shard and opens it under a new epoch.
+func (m model) reopen(rt *rapid.T, ctx context.Context, shard int) {
+	require.NoError(rt, m.f.plain.HDel(ctx, shardKey(shard), "epoch").Err())
+	outbox, err := m.f.redis.HoldOutbox(ctx, shard, "model", time.Minute)
+	require.NoError(rt, err)
+	epoch, err := m.f.store.NextEpoch(ctx, shard, 0)
+	require.NoError(rt, err)
+	_, err = outbox.Seal(ctx, epoch)
+	require.NoError(rt, err)
+	m.apply(rt, ctx, shard)
+	require.NoError(rt, outbox.Opened(ctx, epoch))
+}
+
+func (m model) check(rt *rapid.T, ctx context.Context, targets []models.Target) {
+	states, err := m.f.redis.TargetStates(ctx, targets)
+	require.NoError(rt, err)
+	outboxes := map[int]map[models.Target]map[int64]bool{}
+	for _, target := range targets {
+		if shard := target.Shard(shards); outboxes[shard] == nil {
+			outboxes[shard] = fold(rt, ctx, m.f.plain, shard)
+		}
+	}
+	for i, target := range targets {
+		want := int64(len(m.likes[target]))
+		inOutbox := outboxes[target.Shard(shards)][target]
+		if states[i].Warm {
+			require.Equal(rt, want, states[i].Count)
+			require.Equal(rt, want, states[i].Users)
+		} else {
+			require.Empty(rt, inOutbox, "a cold target is in MySQL")
+		}
+		end := map[int64]bool{}
+		for user := range m.applied[target] {
+			end[user] = true
+		}
+		for user, liked := range inOutbox {
+			if delete(end, user); liked {
+				end[user] = true
+			}
+		}
+		require.Equal(rt, m.likes[target], end)
+	}
+}
