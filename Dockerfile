@@ -1,0 +1,21 @@
+# syntax=docker/dockerfile:1
+FROM golang:1.26-bookworm AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+# Static: the image below has no C library.
+RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /likewise ./cmd/likewise
+
+FROM scratch
+# For MySQL, Redis and Kafka over TLS.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /likewise /likewise
+# A number, so that Kubernetes can see that it is not root's.
+USER 65532:65532
+# api, worker and cron
+EXPOSE 8080 8081 8082
+# For the api. A worker or cron is asked at its own port: see compose.yaml.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/likewise", "healthcheck"]
+ENTRYPOINT ["/likewise"]
+CMD ["api"]
