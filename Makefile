@@ -58,8 +58,9 @@ smoke: servers build ## use `make run` as a newcomer would: start, like, stop, k
 	scripts/smoke.sh
 
 .PHONY: bench
-bench: servers build ## measure
+bench: servers build ## measure: benchmarks of packages, then likes side by side
 	go test -run '^$$' -bench . -benchmem ./...
+	bin/likewise bench
 
 .PHONY: fuzz
 fuzz: ## fuzz everything that decodes input, FUZZTIME each
