@@ -64,6 +64,31 @@ func (s *Store) OrphanLikes(ctx context.Context, kind TargetKind, limit int) ([]
 	return orphans, nil
 }
 
+// Missing gives those of targets that have no row, in at most two queries.
+func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error) {
+	ids := map[TargetKind][]int64{}
+	for _, t := range targets {
+		ids[t.Kind] = append(ids[t.Kind], t.ID)
+	}
+	present := map[Target]bool{}
+	for kind, list := range ids {
+		var found []int64
+		if err := s.db.WithContext(ctx).Raw("SELECT id FROM " + likeTables[kind].targets + " WHERE id IN (" + joinIDs(list) + ")").Scan(&found).Error; err != nil {
+			return nil, fmt.Errorf("read %s: %w", likeTables[kind].targets, err)
+		}
+		for _, id := range found {
+			present[Target{kind, id}] = true
+		}
+	}
+	var missing []Target
+	for _, t := range targets {
+		if !present[t] {
+			missing = append(missing, t)
+		}
+	}
+	return missing, nil
+}
+
 // Recount sets a target's stored counts to what its rows say.
 func (s *Store) Recount(ctx context.Context, target Target) error {
 	t := likeTables[target.Kind]

@@ -31,6 +31,7 @@ type Metrics struct {
 	depth      *prometheus.GaugeVec
 	oldest     *prometheus.GaugeVec
 	lag        *prometheus.GaugeVec
+	lagSeconds *prometheus.GaugeVec
 	open       *prometheus.GaugeVec
 	openGaps   prometheus.Gauge
 	letters    prometheus.Gauge
@@ -67,17 +68,18 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		warm:         gauge("likewise_warm_targets", "Posts and comments held in Redis, at the janitor's last round."),
 		cooled:       counter("likewise_cooled_targets_total", "Targets that the janitor dropped from Redis."),
 
-		depth:    byShard("likewise_outbox_events", "Events that wait for Kafka."),
-		oldest:   byShard("likewise_outbox_oldest_seconds", "Age of the oldest event that waits for Kafka."),
-		lag:      byShard("likewise_writer_lag_events", "Events accepted by the gate and not yet in MySQL."),
-		open:     byShard("likewise_shard_open", "1 if the shard takes likes."),
-		openGaps: gauge("likewise_gaps_open", "Holes whose shard is not reconciled yet."),
-		letters:  gauge("likewise_dead_letters", "Events that could not be applied and wait for somebody to look at them."),
+		depth:      byShard("likewise_outbox_events", "Events that wait for Kafka."),
+		oldest:     byShard("likewise_outbox_oldest_seconds", "Age of the oldest event that waits for Kafka."),
+		lag:        byShard("likewise_writer_lag_events", "Events accepted by the gate and not yet in MySQL."),
+		lagSeconds: byShard("likewise_writer_lag_seconds", "How long the watermark has stood still while events wait; 0 if none does."),
+		open:       byShard("likewise_shard_open", "1 if the shard takes likes."),
+		openGaps:   gauge("likewise_gaps_open", "Holes whose shard is not reconciled yet."),
+		letters:    gauge("likewise_dead_letters", "Events that could not be applied and wait for somebody to look at them."),
 		monitoring: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_monitor_errors_total",
 			Help: "Times the pipeline's state could not be read; its gauges are old then."}, []string{"source"}),
 	}
 	reg.MustRegister(m.relayed, m.relayErrors, m.relayShards, m.opened, m.writerErrors, m.writerPartitions, m.events, m.gaps,
-		m.batchSize, m.batchSeconds, m.delay, m.warm, m.cooled, m.depth, m.oldest, m.lag, m.open, m.openGaps, m.letters, m.monitoring)
+		m.batchSize, m.batchSeconds, m.delay, m.warm, m.cooled, m.depth, m.oldest, m.lag, m.lagSeconds, m.open, m.openGaps, m.letters, m.monitoring)
 	return m
 }
 
@@ -137,7 +139,12 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 	gaps := 0
 	for i, state := range states {
 		gaps += state.OpenGaps
-		m.lag.WithLabelValues(strconv.Itoa(state.Shard)).Set(float64(lag(infos[i].Last, state.Applied)))
+		shard, waiting, stood := strconv.Itoa(state.Shard), lag(infos[i].Last, state.Applied), 0.0
+		if waiting > 0 {
+			stood = max(0, time.Since(state.AppliedAt).Seconds())
+		}
+		m.lag.WithLabelValues(shard).Set(float64(waiting))
+		m.lagSeconds.WithLabelValues(shard).Set(stood)
 	}
 	m.openGaps.Set(float64(gaps))
 	letters, err := store.DeadLetters(ctx)

@@ -236,14 +236,11 @@ func (v *Verifier) verifyOrphans(ctx context.Context, kind models.TargetKind, su
 // verifyStrays looks for targets in Redis that have no row in MySQL.
 func (v *Verifier) verifyStrays(ctx context.Context, sum *Verification) error {
 	return v.redis.EachWarm(ctx, func(targets []models.Target) error {
-		for _, target := range targets {
-			_, exists, err := v.store.TallyOf(ctx, target)
-			if err != nil {
-				return err
-			}
-			if exists {
-				continue
-			}
+		strays, err := v.store.Missing(ctx, targets)
+		if err != nil {
+			return err
+		}
+		for _, target := range strays {
 			state, err := v.state(ctx, target)
 			if err != nil {
 				return err

@@ -1,0 +1,116 @@
+package workers
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/servers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// startCluster starts a Redis Cluster of two nodes, each with half of the slots.
+func startCluster(t *testing.T) (url string, nodes []*servers.Redis) {
+	t.Helper()
+	var bus string
+	for i, slots := range [][2]int{{0, 8191}, {8192, 16383}} {
+		port := freePort(t)
+		node, err := servers.StartRedis(t.Context(), filepath.Join(t.TempDir(), "node"), "--databases", "1",
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", port)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, node.Stop(context.Background())) })
+		client := redis.NewClient(&redis.Options{Addr: node.Addr()})
+		defer client.Close()
+		require.NoError(t, client.ClusterAddSlotsRange(t.Context(), slots[0], slots[1]).Err())
+		if i == 0 {
+			bus = port
+		} else {
+			host, port, err := net.SplitHostPort(nodes[0].Addr())
+			require.NoError(t, err)
+			require.NoError(t, client.Do(t.Context(), "CLUSTER", "MEET", host, port, bus).Err())
+		}
+		nodes = append(nodes, node)
+	}
+	for _, node := range nodes {
+		client := redis.NewClient(&redis.Options{Addr: node.Addr()})
+		defer client.Close()
+		testkit.Eventually(t, patience, func() (bool, string) {
+			info, err := client.ClusterInfo(context.Background()).Result()
+			if err != nil {
+				return false, err.Error()
+			}
+			return containsText([]string{info}, "cluster_state:ok") && containsText([]string{info}, "cluster_known_nodes:2"), info
+		})
+	}
+	return "redis+cluster://" + nodes[0].Addr() + "?addr=" + nodes[1].Addr(), nodes
+}
+
+// freePort gives a port that nobody listens on. The default, 10,000 above the client port, may be some client's.
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+func TestPipeline_runsOnARedisCluster(t *testing.T) {
+	url, nodes := startCluster(t)
+	brokers, topic := testkit.Topic(t)
+	p := newPipeline(t, testkit.Database(t), url, brokers, topic)
+	p.start()
+	var targets []models.Target
+	for range 40 {
+		targets = append(targets, p.post())
+	}
+	like := func(user int64) {
+		for _, target := range targets {
+			p.set(target, user, true)
+		}
+	}
+	like(1)
+	like(2)
+	rows := make([]models.TargetCount, len(targets))
+	for i, target := range targets {
+		rows[i].Target = target
+	}
+	states, err := p.likes.LikeStates(t.Context(), 2, rows)
+	require.NoError(t, err)
+	for i, state := range states {
+		assert.Equal(t, models.LikeState{Liked: true, Count: 2}, state, "%s", targets[i])
+	}
+	p.flush()
+	assert.Empty(t, p.verify(false))
+
+	// One node is killed: its shards are closed and opened again, the other's stay open.
+	require.NoError(t, nodes[1].Kill())
+	require.NoError(t, nodes[1].Start(t.Context()))
+	testkit.Eventually(t, patience, func() (bool, string) {
+		for _, target := range targets {
+			if _, err := p.likes.SetLike(context.Background(), target, 3, true); err != nil {
+				return false, err.Error()
+			}
+		}
+		return true, ""
+	})
+	p.flush()
+	for _, target := range targets {
+		assert.Equal(t, []int64{1, 2, 3}, p.likers(target))
+	}
+	assert.Empty(t, p.verify(false))
+	epochs := map[int64]int{}
+	shards, err := p.store.ShardStates(t.Context())
+	require.NoError(t, err)
+	for _, s := range shards {
+		epochs[s.Applied.Epoch]++
+	}
+	assert.Len(t, epochs, 2, "shards of one node in their first epoch, of the other in a later one: %v", epochs)
+}
