@@ -25,6 +25,14 @@ type cronFlags struct {
 	CoolAfter time.Duration `env:"LIKEWISE_COOL_AFTER" default:"1h" help:"Drop a post or comment from Redis when it was not liked for so long; at least ${min_cool}."`
 }
 
+// Validate asks for what is missing.
+func (f *cronFlags) Validate() error {
+	if !f.gated() {
+		return required(f.mysqlFlags.setting())
+	}
+	return required(f.mysqlFlags.setting(), f.likesFlags.setting(), f.kafkaFlags.setting())
+}
+
 type cronServeCmd struct {
 	cronFlags
 	Listen string `env:"LIKEWISE_CRON_LISTEN" default:":8082" help:"Address of /healthz and /metrics."`
@@ -70,18 +78,11 @@ func (f *cronFlags) open(ctx context.Context) (*core, []job, error) {
 	if f.CoolAfter < workers.MinCoolAfter {
 		return nil, nil, fmt.Errorf("--cool-after must be at least %s", workers.MinCoolAfter)
 	}
-	var kafka workers.Kafka
-	if f.gated() {
-		var err error
-		if kafka, err = f.config(); err != nil {
-			return nil, nil, err
-		}
-	}
 	c, err := openCore(ctx, f.mysqlFlags, f.likesFlags)
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, c.jobs(kafka, f.CoolAfter), nil
+	return c, c.jobs(f.config(), f.CoolAfter), nil
 }
 
 // job is something that is done every so often. Jobs may run in several processes at once.

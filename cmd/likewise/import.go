@@ -26,6 +26,11 @@ type importStackExchangeCmd struct {
 	Site string `placeholder:"NAME" help:"Name under which the import is remembered, such as quantumcomputing.stackexchange; another name imports everything once more. Default: the name of the folder."`
 }
 
+// Validate asks for what is missing.
+func (i *importStackExchangeCmd) Validate() error {
+	return required(i.mysqlFlags.setting(), i.likesFlags.setting())
+}
+
 // Run imports the dump and prints what became of it.
 func (i *importStackExchangeCmd) Run(ctx context.Context, out output) error {
 	c, err := openCore(ctx, i.mysqlFlags, i.likesFlags)

@@ -20,6 +20,9 @@ type migrateFlags struct {
 	MySQLDSN string `name:"mysql-dsn" env:"LIKEWISE_MYSQL_DSN" required:"" placeholder:"USER:PASSWORD@tcp(HOST:3306)/DATABASE" help:"MySQL, MariaDB or TiDB database."`
 }
 
+// Validate asks for what is missing.
+func (f migrateFlags) Validate() error { return required(mysqlSetting(f.MySQLDSN)) }
+
 type migrateUpCmd struct {
 	migrateFlags
 	Shards int `env:"LIKEWISE_SHARDS" default:"0" help:"Shards that likes are spread over, fixed by the first run; 0: ${shards}, or what is installed."`

@@ -27,6 +27,9 @@ type apiCmd struct {
 	Listen string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
 }
 
+// Validate asks for what is missing.
+func (a *apiCmd) Validate() error { return required(a.mysqlFlags.setting(), a.likesFlags.setting()) }
+
 // Run serves the API until ctx ends.
 func (a *apiCmd) Run(ctx context.Context) error {
 	c, err := openCore(ctx, a.mysqlFlags, a.likesFlags)
@@ -80,12 +83,14 @@ type workerCmd struct {
 	Listen string `env:"LIKEWISE_WORKER_LISTEN" default:":8081" help:"Address of /healthz and /metrics."`
 }
 
+// Validate asks for what is missing.
+func (w *workerCmd) Validate() error {
+	return required(w.mysqlFlags.setting(), redisSetting(w.Redis), w.kafkaFlags.setting())
+}
+
 // Run relays and writes until ctx ends.
 func (w *workerCmd) Run(ctx context.Context) error {
-	kafka, err := w.config()
-	if err != nil {
-		return err
-	}
+	kafka := w.config()
 	c, err := openCore(ctx, w.mysqlFlags, gateAt(w.Redis))
 	if err != nil {
 		return err

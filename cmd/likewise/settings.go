@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -43,6 +44,47 @@ func (f mysqlFlags) open(ctx context.Context, retried prometheus.Counter) (*mode
 	return models.Open(ctx, f.MySQLDSN, options)
 }
 
+// setting is something that a command may not be able to do without.
+type setting struct {
+	flag, env, value string
+	unless           string // what makes it needless, if anything does
+	form             string // what the value should look like, if it does not
+}
+
+// required names every setting that is not there, as a flag and as a variable, or one that cannot be read. It is asked
+// before kong's own check, which names the flags alone and knows nothing of what --likes changes. Values hold
+// passwords: neither they nor what a parser says of them is shown.
+func required(settings ...setting) error {
+	var missing []string
+	for _, s := range settings {
+		if s.value == "" {
+			missing = append(missing, fmt.Sprintf("--%s (or $%s)%s", s.flag, s.env, s.unless))
+		}
+	}
+	if len(missing) > 0 {
+		return errors.New("missing: " + strings.Join(missing, ", "))
+	}
+	for _, s := range settings {
+		if s.form != "" {
+			return fmt.Errorf("--%s (or $%s) is not of the form %s", s.flag, s.env, s.form)
+		}
+	}
+	return nil
+}
+
+// Validate asks for what is missing; a command that needs more than MySQL has its own.
+func (f mysqlFlags) Validate() error { return required(f.setting()) }
+
+func (f mysqlFlags) setting() setting { return mysqlSetting(f.MySQLDSN) }
+
+func mysqlSetting(dsn string) setting {
+	s := setting{flag: "mysql-dsn", env: "LIKEWISE_MYSQL_DSN", value: dsn}
+	if _, err := models.DSN(dsn); err != nil {
+		s.form = "USER:PASSWORD@tcp(HOST:3306)/DATABASE"
+	}
+	return s
+}
+
 // likesFlags choose how likes are taken, and where the gate is.
 type likesFlags struct {
 	Likes       string `enum:"gated,direct" default:"gated" env:"LIKEWISE_LIKES" help:"gated: through Redis and Kafka. direct: one MySQL transaction a like, for small sites without Redis and Kafka."`
@@ -52,6 +94,27 @@ type likesFlags struct {
 
 func (f likesFlags) gated() bool { return f.Likes == "gated" }
 
+func (f likesFlags) setting() setting {
+	if !f.gated() {
+		return setting{value: "needless"}
+	}
+	s := redisSetting(f.Redis)
+	s.unless = " unless --likes=direct"
+	return s
+}
+
+func redisSetting(url string) setting {
+	s := setting{flag: "redis", env: "LIKEWISE_REDIS", value: url}
+	// Opening connects to nothing, and knows best what it can read.
+	r, err := counters.Open(url, 1)
+	if err != nil {
+		s.form = "redis://HOST:6379/0"
+		return s
+	}
+	_ = r.Close() // there is nothing to close
+	return s
+}
+
 // kafkaFlags say where the event log is.
 type kafkaFlags struct {
 	Kafka    []string `env:"LIKEWISE_KAFKA" placeholder:"HOST:9092" help:"Kafka brokers to start from."`
@@ -60,11 +123,12 @@ type kafkaFlags struct {
 	Group    string   `env:"LIKEWISE_GROUP" default:"likewise" help:"Consumer group of the like writers."`
 }
 
-func (f kafkaFlags) config() (workers.Kafka, error) {
-	if len(f.Kafka) == 0 {
-		return workers.Kafka{}, errors.New("missing flags: --kafka=HOST:9092 (or $LIKEWISE_KAFKA)")
-	}
-	return workers.Kafka{Brokers: f.Kafka, Topic: f.Topic, Replicas: f.Replicas, Group: f.Group}, nil
+func (f kafkaFlags) config() workers.Kafka {
+	return workers.Kafka{Brokers: f.Kafka, Topic: f.Topic, Replicas: f.Replicas, Group: f.Group}
+}
+
+func (f kafkaFlags) setting() setting {
+	return setting{flag: "kafka", env: "LIKEWISE_KAFKA", value: strings.Join(f.Kafka, ",")}
 }
 
 // core is what every role of the product is made of.
@@ -99,9 +163,6 @@ func openCore(ctx context.Context, m mysqlFlags, l likesFlags) (*core, error) {
 }
 
 func (c *core) openGate(l likesFlags) error {
-	if l.Redis == "" {
-		return errors.New("missing flags: --redis=redis://HOST:6379/0 (or $LIKEWISE_REDIS), unless --likes=direct")
-	}
 	if l.OutboxLimit < 1 {
 		return errors.New("--outbox-limit must be at least 1")
 	}

@@ -13,6 +13,9 @@ type verifyCmd struct {
 	Repair bool `help:"Mend what differs: counts are set to what the rows say, and likes that only Redis or only MySQL has are sent through the pipeline again as Redis has them."`
 }
 
+// Validate asks for what is missing.
+func (v *verifyCmd) Validate() error { return required(v.mysqlFlags.setting(), v.likesFlags.setting()) }
+
 // Run verifies; errDiffers when something differs and is not repaired.
 func (v *verifyCmd) Run(ctx context.Context, out output) error {
 	c, err := openCore(ctx, v.mysqlFlags, v.likesFlags)

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"likewise/counters"
+	"likewise/internal/servers"
+	"likewise/internal/testkit"
+	"likewise/migrations"
+)
+
+// envRun makes the test binary be the product, so that what the tests start has the race detector when they have.
+const envRun = "LIKEWISE_TEST_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envRun) != "" {
+		main()
+		return
+	}
+	testkit.Main(m)
+}
+
+// patience bounds every wait for something that must happen; a busy machine is slow.
+const patience = 60 * time.Second
+
+// process is the product as a process of its own. It is dead at the end of the test.
+type process struct {
+	t              *testing.T
+	name           string
+	pid            int
+	stdout, stderr *printed
+	exited         chan struct{} // closed when the process has ended
+	status         int           // of the exit, once exited is closed; -1 if a signal ended it
+}
+
+// printed is what a process has printed so far.
+type printed struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.b.Write(b)
+}
+
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.b.String()
+}
+
+// start runs `likewise args` with nothing of our environment but what chooses servers, and env. Listeners get free
+// ports unless env says otherwise.
+func start(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	return startCommand(t, env, exec.Command(testBinary(), args...))
+}
+
+func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: "likewise " + strings.Join(cmd.Args[1:], " "), stdout: &printed{}, stderr: &printed{}, exited: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
+	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_WORKER_LISTEN=127.0.0.1:0", "LIKEWISE_CRON_LISTEN=127.0.0.1:0"}
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "LIKEWISE_") || strings.HasPrefix(v, "LIKEWISE_SERVERS_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		// The kernel watches the thread that started the child, not the process: keep it until the child has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		_ = cmd.Wait() // the state tells
+		p.status = cmd.ProcessState.ExitCode()
+		close(p.exited)
+	}()
+	require.NoError(t, <-started)
+	p.pid = cmd.Process.Pid
+	t.Cleanup(func() {
+		p.kill()
+		p.inspect(cmd.Env)
+		if t.Failed() {
+			t.Logf("%s (status %d) printed\n%s%s", p.name, p.status, tail(p.stdout.String()), tail(p.stderr.String()))
+		}
+	})
+	return p
+}
+
+func tail(s string) string {
+	const lines = 40
+	if list := strings.SplitAfter(s, "\n"); len(list) > lines {
+		return "…\n" + strings.Join(list[len(list)-lines:], "")
+	}
+	return s
+}
+
+// inspect holds what the process printed against what no process may print: passwords that it was given, races, panics.
+func (p *process) inspect(env []string) {
+	p.t.Helper()
+	all := p.stdout.String() + p.stderr.String()
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		if name != "LIKEWISE_MYSQL_DSN" {
+			continue
+		}
+		if c, err := mysql.ParseDSN(value); err == nil && c.Passwd != "" && strings.Contains(all, c.Passwd) {
+			p.t.Errorf("%s printed its database password", p.name)
+		}
+	}
+	for _, bad := range []string{"WARNING: DATA RACE", "panic:", "fatal error:", "msg=panic"} {
+		if i := strings.Index(all, bad); i >= 0 {
+			p.t.Errorf("%s printed %s", p.name, all[i:min(len(all), i+4000)])
+		}
+	}
+}
+
+// await waits for the exit and gives its status.
+func (p *process) await() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.t.Fatalf("%s does not end", p.name)
+	}
+	return p.status
+}
+
+// kill ends the process with SIGKILL, as a crash would, if it still runs.
+func (p *process) kill() {
+	_ = syscall.Kill(p.pid, syscall.SIGKILL) // our child until it was waited for
+	<-p.exited
+}
+
+// term sends SIGTERM.
+func (p *process) term() {
+	p.t.Helper()
+	require.NoError(p.t, syscall.Kill(p.pid, syscall.SIGTERM))
+}
+
+// stop sends SIGTERM and holds the process to ending well.
+func (p *process) stop() {
+	p.t.Helper()
+	p.term()
+	require.Zero(p.t, p.await(), "exit status of %s", p.name)
+}
+
+// awaitPrint waits until the process printed something that fits, and gives the first group of the pattern.
+func (p *process) awaitPrint(pattern *regexp.Regexp) string {
+	p.t.Helper()
+	var found string
+	testkit.Eventually(p.t, patience, func() (bool, string) {
+		select {
+		case <-p.exited:
+			p.t.Fatalf("%s ended with status %d", p.name, p.status)
+		default:
+		}
+		match := pattern.FindStringSubmatch(p.stdout.String() + p.stderr.String())
+		if match == nil {
+			return false, p.name + " has not printed " + pattern.String()
+		}
+		found = match[len(match)-1]
+		return true, ""
+	})
+	return found
+}
+
+var (
+	apiAddress     = regexp.MustCompile(`"?api serves"? .*address=(\S+)`)
+	metricsAddress = regexp.MustCompile(`"?metrics are served"? .*address=(\S+)`)
+)
+
+// result is what a command that has ended left.
+type result struct {
+	status         int
+	stdout, stderr string
+}
+
+// finish runs `likewise args` to its end.
+func finish(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	p := start(t, env, args...)
+	status := p.await()
+	return result{status, p.stdout.String(), p.stderr.String()}
+}
+
+// succeed runs `likewise args` and gives what it printed on standard output.
+func succeed(t *testing.T, env []string, args ...string) string {
+	t.Helper()
+	r := finish(t, env, args...)
+	require.Zero(t, r.status, "exit status of likewise %v: %s", args, r.stderr)
+	return r.stdout
+}
+
+// fail runs `likewise args`, holds it to the exit status, and gives what it printed on standard error.
+func fail(t *testing.T, status int, env []string, args ...string) string {
+	t.Helper()
+	r := finish(t, env, args...)
+	require.Equal(t, status, r.status, "exit status of likewise %v: %s%s", args, r.stdout, r.stderr)
+	return r.stderr
+}
+
+// site is an installation of the product: its settings, and a look behind it.
+type site struct {
+	t   *testing.T
+	env []string
+	db  *sql.DB
+	url string // of Redis
+}
+
+// newSite is a site with an empty database on the shared servers.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	r := testkit.Redis(t)
+	brokers, topic := testkit.Topic(t)
+	return makeSite(t, testkit.Database(t), fmt.Sprintf("redis://%s/%d", r.Addr, r.DB), brokers, topic)
+}
+
+// ownSite is a site on servers that the test may kill.
+func ownSite(t *testing.T) (*site, *servers.All) {
+	t.Helper()
+	all := testkit.Servers(t)
+	dsn, err := prepareDatabase(t.Context(), all.MySQL)
+	require.NoError(t, err)
+	return makeSite(t, dsn, all.Redis.URL(), all.Kafka.Brokers(), "likes"), all
+}
+
+func makeSite(t *testing.T, dsn, url string, brokers []string, topic string) *site {
+	t.Helper()
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return &site{t: t, db: db, url: url, env: []string{
+		"LIKEWISE_MYSQL_DSN=" + dsn, "LIKEWISE_REDIS=" + url, "LIKEWISE_KAFKA=" + strings.Join(brokers, ","),
+		"LIKEWISE_TOPIC=" + topic, "LIKEWISE_GROUP=" + topic,
+	}}
+}
+
+func (s *site) start(args ...string) *process {
+	s.t.Helper()
+	return start(s.t, s.env, args...)
+}
+
+func (s *site) succeed(args ...string) string {
+	s.t.Helper()
+	return succeed(s.t, s.env, args...)
+}
+
+// api starts one copy and gives it with its URL.
+func (s *site) api(args ...string) (*process, string) {
+	s.t.Helper()
+	p := s.start(append([]string{"api"}, args...)...)
+	return p, "http://" + p.awaitPrint(apiAddress)
+}
+
+// awaitOpen waits until every shard takes likes; a worker must be running.
+func (s *site) awaitOpen() {
+	s.t.Helper()
+	r, err := counters.Open(s.url, migrations.DefaultShards)
+	require.NoError(s.t, err)
+	defer r.Close()
+	testkit.Eventually(s.t, patience, func() (bool, string) {
+		infos, err := r.ShardInfos(context.Background())
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, info := range infos {
+			if !info.Open {
+				return false, fmt.Sprintf("shard %d is closed", info.Shard)
+			}
+		}
+		return true, ""
+	})
+}
+
+func (s *site) exec(query string, args ...any) {
+	s.t.Helper()
+	_, err := s.db.ExecContext(context.Background(), query, args...)
+	require.NoError(s.t, err)
+}
+
+func (s *site) count(query string, args ...any) int {
+	s.t.Helper()
+	var n int
+	require.NoError(s.t, s.db.QueryRowContext(context.Background(), query, args...).Scan(&n))
+	return n
+}
+
+// verify flushes and holds the site to having no difference.
+func (s *site) verify() {
+	s.t.Helper()
+	s.succeed("cron", "run", "flush")
+	require.Contains(s.t, s.succeed("verify"), " 0 differences,")
+}
+
+// accounts makes n users with tokens.
+func (s *site) accounts(n int) []account {
+	s.t.Helper()
+	return readTokens(s.t, s.succeed("user", "token", "--count", fmt.Sprint(n)), n)
+}
+
+// testBinary is this program, by a path that is good in any folder.
+func testBinary() string {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err) // there is always one on Linux
+	}
+	return path
+}
