@@ -36,6 +36,7 @@ var modes = []mode{
 	{"direct", func(_ *testing.T, store *models.Store) (handlers.Likes, handlers.TargetGate, func()) {
 		return store, nil, func() {}
 	}},
+	{"gated", gated},
 }
 
 // eachMode runs the test once a mode, on a database of its own.
@@ -53,6 +54,7 @@ type api struct {
 	url    string
 	client *http.Client
 	settle func()
+	mode   string
 	log    *logBuffer
 }
 
@@ -62,7 +64,7 @@ func newAPI(t *testing.T, m mode, changes ...func(*handlers.Config)) *api {
 	store := openStore(t, testkit.Database(t))
 	likes, gate, settle := m.likes(t, store)
 	a := serve(t, store, append([]func(*handlers.Config){func(c *handlers.Config) { c.Likes, c.Gate = likes, gate }}, changes...)...)
-	a.settle = settle
+	a.settle, a.mode = settle, m.name
 	return a
 }
 

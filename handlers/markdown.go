@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 
 	"github.com/maypok86/otter/v2"
@@ -44,17 +45,15 @@ func newMarkdown() (*markdown, error) {
 	}, nil
 }
 
-// html gives the HTML of a target's content in this version.
+// html gives the HTML of a target's content in this version. Whoever asks for it while it is made waits for it: the
+// worst content of models.MaxContent bytes (thousands of nested quotes) takes most of a second.
 func (m *markdown) html(target models.Target, version int64, content string) (string, error) {
-	key := markdownKey{target, version}
-	if html, ok := m.cache.GetIfPresent(key); ok {
-		return html, nil
-	}
-	var raw bytes.Buffer
-	if err := m.parser.Convert([]byte(content), &raw); err != nil {
-		return "", fmt.Errorf("render %s: %w", target, err)
-	}
-	html := m.policy.SanitizeReader(&raw).String()
-	m.cache.Set(key, html)
-	return html, nil
+	return m.cache.Get(context.Background(), markdownKey{target, version}, otter.LoaderFunc[markdownKey, string](
+		func(context.Context, markdownKey) (string, error) {
+			var raw bytes.Buffer
+			if err := m.parser.Convert([]byte(content), &raw); err != nil {
+				return "", fmt.Errorf("render %s: %w", target, err)
+			}
+			return m.policy.SanitizeReader(&raw).String(), nil
+		}))
 }

@@ -204,7 +204,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 	s.listener = ln
 	s.mu.Unlock()
-	if err := s.app.Listener(ln); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := s.app.Listener(lingeringListener{ln}); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
@@ -244,10 +244,15 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	return nil
 }
 
-// unread answers what never reached a handler: a body over the limit, a header that cannot be read.
+// unread answers what never reached a handler: a body over the limit, a header that cannot be read. What else the
+// client sent on the connection cannot be trusted to be a request, so the connection ends.
 func (s *Server) unread(c *fiber.Ctx, err error) error {
 	nameRequest(c)
 	writeProblem(c, err)
+	c.Context().SetConnectionClose()
+	if conn, ok := c.Context().Conn().(*lingeringConn); ok {
+		conn.linger.Store(true)
+	}
 	s.finish(c, time.Now(), err)
 	return nil
 }

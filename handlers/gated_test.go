@@ -1,0 +1,60 @@
+package handlers_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"likewise/counters"
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+	"likewise/workers"
+)
+
+// gated keeps likes behind the Redis gate, with a relay and a writer that bring them to MySQL.
+func gated(t *testing.T, store *models.Store) (handlers.Likes, handlers.TargetGate, func()) {
+	t.Helper()
+	options := testkit.Redis(t)
+	r, err := counters.Open(fmt.Sprintf("redis://%s/%d", options.Addr, options.DB), store.Shards())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	brokers, topic := testkit.Topic(t)
+	kafka := workers.Kafka{Brokers: brokers, Topic: topic, Group: topic}
+	metrics := workers.NewMetrics(prometheus.NewRegistry())
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { workers.NewRelay(r, store, kafka, metrics).Run(ctx) })
+	running.Go(func() { workers.NewLikeWriter(store, kafka, metrics).Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	testkit.Eventually(t, time.Minute, func() (bool, string) {
+		infos, err := r.ShardInfos(context.Background())
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, info := range infos {
+			if !info.Open {
+				return false, fmt.Sprintf("shard %d is closed", info.Shard)
+			}
+		}
+		return true, ""
+	})
+	likes := counters.NewLikes(r, store, counters.LikesOptions{})
+	return likes, likes, func() {
+		t.Helper()
+		flushing, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := workers.Flush(flushing, r, store); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
