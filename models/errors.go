@@ -74,8 +74,7 @@ func Unavailable(message string, err error) *Error {
 // ErrorCode gives the code of err. An error that carries none is CodeUnavailable when a server could not be reached or
 // did not answer in time, else CodeInternal.
 func ErrorCode(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	var network net.Error // a deadline that passed is one too

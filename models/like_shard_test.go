@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -275,7 +276,7 @@ func TestApplyLikes_writersThatBothOwnAShardTakeTurns(t *testing.T) {
 	writers.Wait()
 	l.check(l.target)
 	for user, liked := range want {
-		assert.Equal(t, liked, containsID(l.likers(), user), "user %d", user)
+		assert.Equal(t, liked, slices.Contains(l.likers(), user), "user %d", user)
 	}
 	assert.Zero(t, l.state().OpenGaps)
 }
@@ -299,15 +300,6 @@ func TestApplyLikes_agreesWithDirectWrites(t *testing.T) {
 	}
 	direct.Wait()
 	l.check(l.target)
-}
-
-func containsID(ids []int64, id int64) bool {
-	for _, i := range ids {
-		if i == id {
-			return true
-		}
-	}
-	return false
 }
 
 func TestNextEpoch_isHigherThanEverythingBefore(t *testing.T) {

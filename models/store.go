@@ -164,8 +164,7 @@ const (
 
 // mysqlCode gives the server's error number, 0 for any other error.
 func mysqlCode(err error) uint16 {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number
 	}
 	return 0

@@ -202,9 +202,9 @@ func (m mariadb) initialize(ctx context.Context, dir, account string) error {
 
 // readShared reads one of the scripts that come with MariaDB. Newer versions changed the folder and the prefix.
 func readShared(prefix, name string) ([]byte, error) {
-	for _, make := range []string{"mariadb", "mysql"} {
+	for _, brand := range []string{"mariadb", "mysql"} {
 		for _, folder := range []string{"mariadb", "mysql"} {
-			text, err := os.ReadFile(filepath.Join(prefix, "share", folder, make+"_"+name))
+			text, err := os.ReadFile(filepath.Join(prefix, "share", folder, brand+"_"+name))
 			if err == nil || !errors.Is(err, os.ErrNotExist) {
 				return text, err
 			}

@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,7 @@ func identity(pid int) string {
 	}
 	// The second field is the program's name in parentheses and may hold anything. After it come the state (third field),
 	// the number of threads (20th) and the start time (22nd).
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "X" {
 		return ""
 	}
@@ -187,16 +188,16 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-func tail(path string, bytes int64) string {
+func tail(path string, length int64) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	if size, err := f.Seek(0, io.SeekEnd); err == nil {
-		f.Seek(max(0, size-bytes), io.SeekStart)
+	if info, err := f.Stat(); err == nil {
+		_, _ = f.Seek(max(0, info.Size()-length), io.SeekStart) // what cannot be sought is shown from its begin
 	}
-	text, _ := io.ReadAll(io.LimitReader(f, bytes))
+	text, _ := io.ReadAll(io.LimitReader(f, length))
 	return strings.TrimSpace(string(text))
 }
 

@@ -7,6 +7,7 @@
 package testkit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -170,7 +171,7 @@ func children() []string {
 		if err != nil {
 			continue // ended since
 		}
-		end := strings.LastIndexByte(string(text), ')')
+		end := bytes.LastIndexByte(text, ')')
 		fields := strings.Fields(string(text[end+1:]))
 		if end > 0 && len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
 			list = append(list, string(text[:end+1]))
