@@ -124,14 +124,19 @@ func (r *Redis) connect(url string, connections int) (redis.UniversalClient, err
 	}
 }
 
+// errReplica refuses a connection to a replica: once that is promoted, the connection would lead past the fence.
+var errReplica = errors.New("the redis server is a replica")
+
 // fence closes the shards whose server is another than the one that they were opened on. It runs on every connection
-// before its first command, so no command reaches a restarted server past an open gate.
+// before its first command, so no command reaches a restarted or promoted server past an open gate.
 func (r *Redis) fence(ctx context.Context, conn *redis.Conn) error {
 	// Sentinels get this hook too; they hold no data and know no scripts.
-	if info, err := conn.Info(ctx, "server").Result(); err != nil {
+	if info, err := conn.Info(ctx, "server", "replication").Result(); err != nil {
 		return fmt.Errorf("fence: %w", err)
 	} else if strings.Contains(info, "redis_mode:sentinel") {
 		return nil
+	} else if strings.Contains(info, "role:slave") {
+		return fmt.Errorf("fence: %w", errReplica)
 	}
 	cmds, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := range r.shards {

@@ -1,0 +1,154 @@
+package counters
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// startCluster starts two masters with half of the slots each, and a replica of the first, and gives plain clients.
+func startCluster(t *testing.T) (url string, masters []*redis.Client, replica *redis.Client) {
+	t.Helper()
+	ctx := t.Context()
+	var nodes []*redis.Client
+	var buses []string
+	for range 3 {
+		// A replica with an append-only file cannot be stopped while it writes its first one.
+		bus := freePort(t)
+		server := privateRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--appendonly", "no",
+			"--cluster-port", bus)
+		buses = append(buses, bus)
+		node := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+		t.Cleanup(func() { node.Close() })
+		nodes = append(nodes, node)
+	}
+	masters, replica = nodes[:2], nodes[2]
+	require.NoError(t, masters[0].ClusterAddSlotsRange(ctx, 0, 8191).Err())
+	require.NoError(t, masters[1].ClusterAddSlotsRange(ctx, 8192, 16383).Err())
+	host, port, err := net.SplitHostPort(masters[0].Options().Addr)
+	require.NoError(t, err)
+	for i, node := range nodes[1:] {
+		require.NoError(t, node.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+		require.NoError(t, node.Do(ctx, "CLUSTER", "MEET", host, port, buses[0]).Err())
+	}
+	id := masters[0].ClusterMyID(ctx).Val()
+	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+		err := replica.ClusterReplicate(ctx, id).Err()
+		return err == nil, fmt.Sprint(err)
+	})
+	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+		all := replica.Info(ctx, "replication").Val()
+		for _, node := range nodes {
+			all += node.ClusterInfo(ctx).Val() + node.ClusterNodes(ctx).Val()
+		}
+		return strings.Contains(all, "master_link_status:up") && strings.Count(all, "cluster_state:ok") == len(nodes) &&
+			strings.Count(all, "slave "+id) == len(nodes) && !strings.Contains(all, "handshake"), all
+	})
+	return "redis+cluster://" + masters[1].Options().Addr + "?addr=" + replica.Options().Addr, masters, replica
+}
+
+// freePort finds a port for a cluster's bus below those that the kernel hands to clients, and apart from those that
+// package servers takes.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for {
+		port := strconv.Itoa(10_000 + rand.IntN(10_000))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	url, masters, replica := startCluster(t)
+	r, err := Open(url, shards)
+	require.NoError(t, err)
+	defer r.Close()
+	var targets []models.Target
+	for shard := range shards {
+		openShard(t, r, shard, 1)
+		targets = append(targets, post(int64(100*shards+shard)))
+		openNew(t, r, targets[shard])
+		require.Equal(t, done(1), like(t, r, targets[shard], 7))
+	}
+
+	t.Run("serves the shards of every master", func(t *testing.T) {
+		for _, master := range masters {
+			require.NotEmpty(t, dump(t, master), "a master has no shard to serve")
+		}
+		infos, err := r.ShardInfos(t.Context())
+		require.NoError(t, err)
+		for shard, info := range infos {
+			require.Equal(t, ShardInfo{Shard: shard, Open: true, Depth: 2, Last: pos(1, 1)}, info)
+		}
+		var warm []models.Target
+		require.NoError(t, r.EachWarm(t.Context(), func(targets []models.Target) error {
+			warm = append(warm, targets...)
+			return nil
+		}))
+		require.ElementsMatch(t, targets, warm)
+		states, err := NewLikes(r, nil, LikesOptions{}).LikeStates(t.Context(), 0, rowsOf(9, targets...))
+		require.NoError(t, err)
+		for _, state := range states {
+			require.EqualValues(t, 1, state.Count)
+		}
+		events, err := hold(t, r, 3).Read(t.Context(), 10, time.Second)
+		require.NoError(t, err)
+		require.Len(t, events, 2)
+		n, err := r.Cool(t.Context(), targets, time.UnixMilli(1000), map[int]models.Position{4: pos(1, 1), 5: pos(1, 1), 6: pos(1, 0)})
+		require.NoError(t, err)
+		require.Equal(t, 2, n)
+		require.NoError(t, (&Outbox{redis: r, shard: 7}).ForgetTargets(t.Context()))
+		now, err := r.TargetStates(t.Context(), targets[4:9])
+		require.NoError(t, err)
+		require.Equal(t, []bool{false, false, true, false, true}, []bool{now[0].Warm, now[1].Warm, now[2].Warm, now[3].Warm, now[4].Warm})
+	})
+
+	t.Run("a promoted replica takes no like until its shards are opened", func(t *testing.T) {
+		shard := 8
+		for ; ; shard++ { // one that the first master has
+			if n, err := masters[0].Exists(t.Context(), shardKey(shard)).Result(); err == nil && n == 1 {
+				break
+			}
+		}
+		before := dump(t, masters[0])
+		// A connection to the replica that was made before and used after its promotion would not have asked the fence.
+		// The client would make such connections, to ask for the layout of the cluster.
+		early := redis.NewClient(&redis.Options{Addr: replica.Options().Addr, OnConnect: r.fence})
+		defer early.Close()
+		require.ErrorIs(t, early.Ping(t.Context()).Err(), errReplica)
+
+		testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+			if strings.Contains(replica.Info(t.Context(), "replication").Val(), "role:master") {
+				return true, ""
+			}
+			err := replica.ClusterFailover(t.Context()).Err()
+			return false, fmt.Sprint(err)
+		})
+		target := targets[shard]
+		testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+			// Until the new master is known, the old one sends the client on to it.
+			reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"e"`, 100, 1000).Int64Slice()
+			require.False(t, err == nil && reply[0] == 0, "a like was accepted: %v", reply)
+			return err == nil && reply[0] == isClosed[0], fmt.Sprint(reply, err)
+		})
+		after := dump(t, replica)
+		require.NotContains(t, after, shardKey(shard))
+		for _, key := range []string{outboxKey(shard), r.keys(target).likes, r.keys(target).users} {
+			require.Equal(t, before[key], after[key])
+		}
+		openShard(t, r, shard, 2)
+		require.Equal(t, done(2), like(t, r, target, 8))
+	})
+}
