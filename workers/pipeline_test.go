@@ -445,6 +445,34 @@ func TestVerify_findsAndRepairsEachDifference(t *testing.T) {
 	assert.Equal(t, []int64{1, 2}, p.likers(lost), "an acknowledged like is brought back")
 }
 
+func TestVerify_holdsTheGateToWhatIsDeleted(t *testing.T) {
+	p := setup(t)
+	p.start()
+	deleted, under, normal := p.post(), p.post(), p.post()
+	comment, err := p.store.CreateComment(t.Context(), p.author, under.ID, nil, models.CommentText{Content: "a comment"})
+	require.NoError(t, err)
+	reply := models.Target{Kind: models.KindComment, ID: comment.ID}
+	for _, target := range []models.Target{deleted, under, normal, reply} {
+		p.set(target, 1, true)
+	}
+	p.flush()
+	require.NoError(t, p.store.DeletePost(t.Context(), under.ID))
+	require.NoError(t, p.likes.CloseTargets(t.Context(), []models.Target{under, reply}))
+	assert.Empty(t, p.verify(false), "a comment under a deleted post is closed rightly")
+
+	require.NoError(t, p.store.DeletePost(t.Context(), deleted.ID)) // and Redis is not told
+	require.NoError(t, p.likes.CloseTargets(t.Context(), []models.Target{normal}))
+	assert.Equal(t, []string{
+		deleted.String() + ": it takes likes in Redis but is deleted in MySQL",
+		normal.String() + ": it refuses likes in Redis but is not deleted in MySQL",
+	}, p.verify(false))
+	assert.Len(t, p.verify(true), 2)
+	assert.Empty(t, p.verify(false))
+	_, err = p.likes.SetLike(t.Context(), deleted, 2, true)
+	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
+	assert.Equal(t, int64(2), p.set(normal, 2, true).Count)
+}
+
 func TestVerify_looksPastWhatIsOnItsWay(t *testing.T) {
 	p := setup(t)
 	p.start()

@@ -156,6 +156,10 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		if err != nil {
 			return err
 		}
+		open, err := v.store.TargetOpen(ctx, target)
+		if err != nil {
+			return err
+		}
 		after, err := v.state(ctx, target)
 		if err != nil {
 			return err
@@ -170,8 +174,11 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 			problem = fmt.Sprintf("the counter in Redis is %d and its set has %d users", before.Count, before.Users)
 		case len(differ) > 0:
 			problem = fmt.Sprintf("Redis has %d users and MySQL %d; they differ in %d, such as user %d", before.Users, tally.LikeRows, len(differ), differ[0])
-		case before.Closed && tally.Status == models.StatusNormal:
+		case before.Closed && open:
 			problem = "it refuses likes in Redis but is not deleted in MySQL"
+		case !before.Closed && !open:
+			return v.found(sum, target, "it takes likes in Redis but is deleted in MySQL",
+				func() error { return v.likes.CloseTargets(ctx, []models.Target{target}) })
 		default:
 			return nil
 		}
