@@ -71,6 +71,7 @@ func freePort(t *testing.T) string {
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	url, masters, replica := startCluster(t)
 	r, err := Open(url, shards)
 	require.NoError(t, err)

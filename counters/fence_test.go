@@ -122,6 +122,7 @@ func TestFence_restartBetweenSealAndOpenedStartsTheOpeningOver(t *testing.T) {
 }
 
 func TestFence_holdsOverABusyPool(t *testing.T) {
+	t.Parallel()
 	const callers = 20
 	server := privateRedis(t, "--appendfsync", "always")
 	r, plain := openRedis(t, server.URL())

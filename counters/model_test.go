@@ -16,6 +16,7 @@ import (
 // Whatever users and the janitor do in whatever order, the gate's answers, its sets and its counts are those of a map,
 // and so is what the outbox adds to the likes that Kafka has.
 func TestGate_agreesWithAModel(t *testing.T) {
+	t.Parallel()
 	f := newForum(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
