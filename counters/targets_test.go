@@ -108,6 +108,21 @@ func TestCool_goesByTheWatermarkOfEachShard(t *testing.T) {
 	require.Zero(t, n)
 }
 
+func TestCool_isNotStoppedByADamagedTarget(t *testing.T) {
+	r, plain := newGate(t)
+	targets := []models.Target{post(17), post(33), post(49), post(1)}
+	damaged := []map[string]any{{"count": 0, "last": "0-0"}, {"count": 0, "at": 1}, {"count": 0, "last": "never", "at": "soon"}}
+	for i, fields := range damaged {
+		require.NoError(t, plain.HSet(t.Context(), r.keys(targets[i]).likes, fields).Err())
+	}
+	want := dump(t, plain)
+	n, err := r.Cool(t.Context(), targets, time.UnixMilli(1000), map[int]models.Position{1: pos(1, 1)})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	delete(want, r.keys(post(1)).likes)
+	require.Equal(t, want, dump(t, plain))
+}
+
 func TestForget_coolsWhatWasLikedJustNow(t *testing.T) {
 	r, plain := newGate(t)
 	_, err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 7, `"e"`, 100, time.Now().UnixMilli()).Result()

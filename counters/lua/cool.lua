@@ -5,9 +5,11 @@
 -- reply 1 cooled, 0 still in use or not yet written to MySQL
 --
 -- The watermark only moves forward, so an old one is merely cautious. A replay finds nothing.
+-- A hash that lost a field is left alone: it must not keep the janitor from the others.
 local target = redis.call('HMGET', KEYS[1], 'last', 'at')
-if not target[1] or tonumber(target[2]) > tonumber(ARGV[3]) then return 0 end
-local epoch, seq = string.match(target[1], '^(%d+)-(%d+)$')
+local epoch, seq = string.match(target[1] or '', '^(%d+)-(%d+)$')
+local at = tonumber(target[2])
+if not epoch or not at or at > tonumber(ARGV[3]) then return 0 end
 epoch, seq = tonumber(epoch), tonumber(seq)
 local applied_epoch, applied_seq = tonumber(ARGV[1]), tonumber(ARGV[2])
 if epoch > applied_epoch or (epoch == applied_epoch and seq > applied_seq) then return 0 end
