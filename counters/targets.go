@@ -159,6 +159,26 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 	}
 }
 
+// Likers tells which of users like a warm target, in one round trip.
+func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
+	if len(users) == 0 {
+		return nil, nil
+	}
+	members := make([]any, len(users))
+	for i, id := range users {
+		members[i] = id
+	}
+	in, err := r.client.SMIsMember(ctx, r.keys(target).users, members...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read users of %s: %w", target, err)
+	}
+	liked := make(map[int64]bool, len(users))
+	for i, id := range users {
+		liked[id] = in[i]
+	}
+	return liked, nil
+}
+
 // ErrNotWarm means that a target is cold or its shard closed.
 var ErrNotWarm = errors.New("the target is not warm")
 

@@ -168,3 +168,21 @@ func (s *Store) LikerIDs(ctx context.Context, target Target, after int64, limit 
 	}
 	return ids, nil
 }
+
+// LikedAmong tells which of users like a target, in one query.
+func (s *Store) LikedAmong(ctx context.Context, target Target, users []int64) (map[int64]bool, error) {
+	if len(users) == 0 {
+		return nil, nil
+	}
+	t := likeTables[target.Kind]
+	var ids []int64
+	err := s.db.WithContext(ctx).Raw("SELECT user_id FROM "+t.likes+" WHERE "+t.column+"=? AND user_id IN ("+joinIDs(users)+")", target.ID).Scan(&ids).Error
+	if err != nil {
+		return nil, fmt.Errorf("read likers of %s: %w", target, err)
+	}
+	liked := make(map[int64]bool, len(ids))
+	for _, id := range ids {
+		liked[id] = true
+	}
+	return liked, nil
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 
 	"likewise/counters"
 	"likewise/models"
@@ -68,52 +69,58 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 
 // resend sends again what MySQL and the gate disagree on about a target. Likes on their way count as disagreement;
 // sending those again does no harm.
-func (r *Reconciler) resend(ctx context.Context, target models.Target) (int, error) {
-	users, err := differing(ctx, r.redis, r.store, target)
-	if err != nil || len(users) == 0 {
-		return 0, err
+func (r *Reconciler) resend(ctx context.Context, target models.Target) (resent int, err error) {
+	err = eachDiffering(ctx, r.redis, r.store, target, func(users []int64) error {
+		resent += len(users)
+		return r.likes.Reassert(ctx, target, users)
+	})
+	if errors.Is(err, counters.ErrNotWarm) {
+		return resent, nil // cooled or forgotten since: then MySQL has all of it, or the shard is being opened
 	}
-	if err := r.likes.Reassert(ctx, target, users); errors.Is(err, counters.ErrNotWarm) {
-		return 0, nil // cooled or forgotten since: then MySQL has all of it, or the shard is being opened
-	} else if err != nil {
-		return 0, err
-	}
-	return len(users), nil
+	return resent, err
 }
 
-// differing gives the users whose like of a warm target is in one of Redis and MySQL only.
-func differing(ctx context.Context, redis *counters.Redis, store *models.Store, target models.Target) ([]int64, error) {
-	gate := map[int64]bool{}
-	if err := redis.EachUser(ctx, target, func(ids []int64) error {
-		for _, id := range ids {
-			gate[id] = true
-		}
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-	var users []int64
+// comparePage is how many likers are compared at a time: all that a comparison holds in memory.
+const comparePage = 5000
+
+// eachDiffering calls fn with the users whose like of a warm target is in one of Redis and MySQL only, some thousands
+// at a time, and possibly twice.
+func eachDiffering(ctx context.Context, redis *counters.Redis, store *models.Store, target models.Target, fn func([]int64) error) error {
+	both := int64(0)
 	for after := int64(0); ; {
-		ids, err := store.LikerIDs(ctx, target, after, likerPage)
+		ids, err := store.LikerIDs(ctx, target, after, comparePage)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for _, id := range ids {
-			if !gate[id] {
-				users = append(users, id)
+		in, err := redis.Likers(ctx, target, ids)
+		if err != nil {
+			return err
+		}
+		differ := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return in[id] })
+		both += int64(len(ids) - len(differ))
+		if len(differ) > 0 {
+			if err := fn(differ); err != nil {
+				return err
 			}
-			delete(gate, id)
 		}
-		if len(ids) < likerPage {
+		if len(ids) < comparePage {
 			break
 		}
 		after = ids[len(ids)-1]
 	}
-	for id := range gate {
-		users = append(users, id)
+	states, err := redis.TargetStates(ctx, []models.Target{target})
+	if err != nil || states[0].Users == both {
+		return err // Redis has no more than those
 	}
-	return users, nil
+	return redis.EachUser(ctx, target, func(ids []int64) error {
+		in, err := store.LikedAmong(ctx, target, ids)
+		if err != nil {
+			return err
+		}
+		differ := slices.DeleteFunc(ids, func(id int64) bool { return in[id] })
+		if len(differ) == 0 {
+			return nil
+		}
+		return fn(differ)
+	})
 }
-
-// likerPage is how many likers are read from MySQL at a time.
-const likerPage = 10_000

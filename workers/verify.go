@@ -138,7 +138,6 @@ func (v *Verifier) verifyCounts(ctx context.Context, target models.Target, t mod
 // verifyWarm compares a warm target's set and counter with the rows.
 func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Verification) error {
 	var problem string
-	var differ []int64
 	for range verifyTries {
 		before, err := v.state(ctx, target)
 		if err != nil || !before.Warm {
@@ -149,7 +148,11 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		} else if !arrived {
 			return v.found(sum, target, fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, verifyWait), nil)
 		}
-		if differ, err = differing(ctx, v.redis, v.store, target); err != nil {
+		differ, example := 0, int64(0)
+		if err := eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error {
+			differ, example = differ+len(users), users[0]
+			return nil
+		}); err != nil {
 			return err
 		}
 		tally, exists, err := v.store.TallyOf(ctx, target)
@@ -172,8 +175,9 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 			return nil // it has no row any more: verifyStrays reports it
 		case before.Count != before.Users:
 			problem = fmt.Sprintf("the counter in Redis is %d and its set has %d users", before.Count, before.Users)
-		case len(differ) > 0:
-			problem = fmt.Sprintf("Redis has %d users and MySQL %d; they differ in %d, such as user %d", before.Users, tally.LikeRows, len(differ), differ[0])
+		case differ > 0:
+			return v.found(sum, target, fmt.Sprintf("Redis has %d users and MySQL %d; they differ in %d, such as user %d", before.Users, tally.LikeRows, differ, example),
+				func() error { return v.resend(ctx, target) })
 		case before.Closed && open:
 			problem = "it refuses likes in Redis but is not deleted in MySQL"
 		case !before.Closed && !open:
@@ -182,18 +186,20 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		default:
 			return nil
 		}
-		return v.found(sum, target, problem, func() error { return v.mendWarm(ctx, target, before, differ) })
+		return v.found(sum, target, problem, func() error { return v.forget(ctx, target, before.Last) })
 	}
 	return v.found(sum, target, problem, nil)
 }
 
-// mendWarm brings Redis and MySQL together. A set that its own counter contradicts, or a gate that is closed by
-// mistake, is worth nothing: the target is forgotten and warmed from MySQL on its next like.
-func (v *Verifier) mendWarm(ctx context.Context, target models.Target, state counters.TargetState, differ []int64) error {
-	if state.Count == state.Users && len(differ) > 0 {
-		return v.likes.Reassert(ctx, target, differ)
-	}
-	forgotten, err := v.redis.Forget(ctx, target, state.Last)
+// resend sends the gate's state of every like that MySQL sees otherwise through the pipeline.
+func (v *Verifier) resend(ctx context.Context, target models.Target) error {
+	return eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error { return v.likes.Reassert(ctx, target, users) })
+}
+
+// forget makes a target cold whose set its own counter contradicts, or whose gate is closed by mistake: what Redis has
+// of it is worth nothing, and its next like warms it from MySQL.
+func (v *Verifier) forget(ctx context.Context, target models.Target, last models.Position) error {
+	forgotten, err := v.redis.Forget(ctx, target, last)
 	if err == nil && !forgotten {
 		err = fmt.Errorf("%s was liked meanwhile; run it again", target)
 	}
