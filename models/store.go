@@ -93,7 +93,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	pool.SetMaxOpenConns(opts.MaxConns)
 	pool.SetMaxIdleConns(opts.MaxConns)
 	pool.SetConnMaxLifetime(3 * time.Minute)
-	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), &gorm.Config{
+	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: newGuardedPool(pool), SkipInitializeWithVersion: true}), &gorm.Config{
 		Logger:                 logger.Discard,
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,

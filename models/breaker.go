@@ -1,0 +1,64 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// guardedPool refuses work at once while MySQL is known not to answer. Without it every request would wait for a dial
+// or a read to time out, hold its connection meanwhile, and take the requests that need no MySQL down with it.
+//
+// Only what says that the server is away counts as a failure; a statement that it refused is an answer. One call is let
+// through every breakerPause to find out whether it is back. Statements of a transaction that has begun are not held
+// back: they end by themselves, with their connection.
+type guardedPool struct {
+	*sql.DB
+	breaker *gobreaker.TwoStepCircuitBreaker[any]
+}
+
+const (
+	breakerFailures = 5           // in a row, until MySQL is taken for away
+	breakerPause    = time.Second // until it is tried again
+)
+
+func newGuardedPool(pool *sql.DB) *guardedPool {
+	return &guardedPool{pool, gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
+		Name:        "mysql",
+		Timeout:     breakerPause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
+		IsSuccessful: func(err error) bool {
+			return err == nil || errors.Is(err, context.Canceled) || ErrorCode(err) != CodeUnavailable
+		},
+	})}
+}
+
+// guard runs one call of the pool.
+func guard[T any](g *guardedPool, call func() (T, error)) (T, error) {
+	done, err := g.breaker.Allow()
+	if err != nil {
+		var none T
+		return none, Unavailable("The database is not available at the moment; try again.", err)
+	}
+	result, err := call()
+	done(err)
+	return result, err
+}
+
+// ExecContext runs a statement.
+func (g *guardedPool) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return guard(g, func() (sql.Result, error) { return g.DB.ExecContext(ctx, query, args...) })
+}
+
+// QueryContext runs a query.
+func (g *guardedPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return guard(g, func() (*sql.Rows, error) { return g.DB.QueryContext(ctx, query, args...) })
+}
+
+// BeginTx begins a transaction.
+func (g *guardedPool) BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
+	return guard(g, func() (*sql.Tx, error) { return g.DB.BeginTx(ctx, opts) })
+}
