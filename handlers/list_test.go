@@ -224,7 +224,7 @@ func TestCursor_thatWasTamperedWithIsRefused(t *testing.T) {
 		a.refusedField(t, 400, "malformed", "cursor", account{}, "GET", path+separator(path)+"cursor="+url.QueryEscape(cursor), nil)
 	}
 	for i := range len(cursor) {
-		for _, c := range []byte{cursor[i] ^ 1, cursor[i] ^ 0x80, 'A', '_', '=', 0} {
+		for _, c := range []byte{cursor[i] ^ 1, cursor[i] ^ 0x80, cursor[i] + 1, 'A', '_', '=', 0} {
 			if c != cursor[i] {
 				refuse("/v1/posts", cursor[:i]+string(c)+cursor[i+1:])
 			}
