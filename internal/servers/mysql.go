@@ -149,6 +149,16 @@ func prepareMySQL(ctx context.Context, s *Server, m mysqld) error {
 	return nil
 }
 
+// temporaryFolder makes a server's own folder for temporary tables. In a shared one, a server that starts removes those
+// of all others: it takes them for what an earlier run left.
+func temporaryFolder(dir string) (string, error) {
+	path := filepath.Join(dir, "tmp")
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return "", fmt.Errorf("make folder for temporary tables: %w", err)
+	}
+	return path, nil
+}
+
 // mariadb is MariaDB as Debian installs it.
 type mariadb struct{}
 
@@ -157,15 +167,19 @@ func (mariadb) path() (string, error) {
 }
 
 func (m mariadb) command(dir string, flags ...string) (*exec.Cmd, error) {
-	return m.commandOn(filepath.Join(dir, "data"), flags...)
+	return m.commandOn(dir, "data", flags...)
 }
 
-func (m mariadb) commandOn(data string, flags ...string) (*exec.Cmd, error) {
+func (m mariadb) commandOn(dir, data string, flags ...string) (*exec.Cmd, error) {
 	path, err := m.path()
 	if err != nil {
 		return nil, err
 	}
-	flags = append([]string{"--no-defaults", "--datadir=" + data, "--socket="}, flags...)
+	temporary, err := temporaryFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	flags = append([]string{"--no-defaults", "--datadir=" + filepath.Join(dir, data), "--tmpdir=" + temporary, "--socket="}, flags...)
 	if os.Geteuid() == 0 {
 		flags = append(flags, "--user=root") // a change of user would untie the child from our life
 	}
@@ -191,7 +205,7 @@ func (m mariadb) initialize(ctx context.Context, dir, account string) error {
 	}
 	// The scripts make password-less administrators; without FLUSH the bootstrap knows no accounts at all.
 	script.WriteString("DELETE FROM global_priv WHERE User = 'root';\nDELETE FROM proxies_priv;\nFLUSH PRIVILEGES;\n" + account)
-	cmd, err := m.commandOn(filepath.Join(dir, "data.new"), "--bootstrap", "--log-warnings=0",
+	cmd, err := m.commandOn(dir, "data.new", "--bootstrap", "--log-warnings=0",
 		"--enforce-storage-engine=", "--max-allowed-packet=8M")
 	if err != nil {
 		return err
@@ -235,11 +249,15 @@ func (o oracle) commandOn(dir, data string, flags ...string) (*exec.Cmd, error) 
 			return nil, fmt.Errorf("remove old socket: %w", err)
 		}
 	}
+	if _, err := temporaryFolder(dir); err != nil {
+		return nil, err
+	}
 	const enter = `mount --bind "$1" "$2$3" && exec chroot "$2" /usr/sbin/mysqld "${@:4}"`
 	args := append([]string{"-c", enter, "mysqld", dir, o.root, chrootMount,
 		"--no-defaults",
 		"--user=root", // a change of user would untie the child from our life
 		"--datadir=" + filepath.Join(chrootMount, data),
+		"--tmpdir=" + filepath.Join(chrootMount, "tmp"),
 		"--socket=" + filepath.Join(chrootMount, "socket"),
 		"--pid-file=" + filepath.Join(chrootMount, "mysqld.pid"),
 		"--secure-file-priv=",

@@ -309,6 +309,20 @@ func TestServer_refusesSecondOwner(t *testing.T) {
 	startKind(t, kinds[1], dir)
 }
 
+func TestMySQL_startSparesTemporaryTablesOfOthers(t *testing.T) {
+	conn, err := openMySQL(t, startKind(t, kinds[0], t.TempDir())).Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	exec := func(query string) error {
+		_, err := conn.ExecContext(t.Context(), query)
+		return err
+	}
+	require.NoError(t, exec("CREATE DATABASE own"))
+	require.NoError(t, exec("CREATE TEMPORARY TABLE own.list (id INT) ENGINE=MyISAM"))
+	startKind(t, kinds[0], t.TempDir())
+	require.NoError(t, exec("DROP TEMPORARY TABLE own.list"))
+}
+
 func TestServer_takesAnotherPortWhenItsOwnIsTaken(t *testing.T) {
 	dir := t.TempDir()
 	s := startKind(t, kinds[1], dir)
