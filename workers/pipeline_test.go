@@ -395,7 +395,7 @@ func TestFlush_saysWhatIsMissing(t *testing.T) {
 	p.flush()
 	stop()
 	p.set(target, 2, true)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	err := Flush(ctx, p.redis, p.store)
 	var behind *FlushError
