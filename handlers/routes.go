@@ -271,7 +271,9 @@ func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 	level := slog.LevelInfo
 	if status >= 500 {
 		level = slog.LevelError
-		attrs = append(attrs, slog.Any("error", err))
+		if err != nil { // /readyz says 503 without one
+			attrs = append(attrs, slog.Any("error", err))
+		}
 	}
 	s.log.LogAttrs(context.Background(), level, "request", attrs...)
 }
