@@ -150,11 +150,10 @@ func (c *core) flush(ctx context.Context, kafka workers.Kafka) (string, error) {
 	grace, cancel := context.WithTimeout(ctx, flushGrace)
 	defer cancel()
 	err := workers.Flush(grace, c.redis, c.store)
-	var behind *workers.FlushError
-	if err == nil || !errors.As(err, &behind) || ctx.Err() != nil {
+	if err == nil || grace.Err() == nil || ctx.Err() != nil {
 		return done, err
 	}
-	slog.InfoContext(ctx, "the workers have not caught up: flush takes part", "behind", behind.Error())
+	slog.InfoContext(ctx, "the workers have not caught up: flush takes part", "behind", err)
 	helping, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { workers.NewRelay(c.redis, c.store, kafka, c.metrics).Run(helping) })
