@@ -53,7 +53,11 @@ func TestSession_outlivesMySQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { mysql.Stop(context.Background()) })
+	t.Cleanup(func() {
+		if err := mysql.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	dsn := mysql.DSN("likewise")
 	if err := makeDatabase(mysql); err != nil {
 		t.Fatal(err)

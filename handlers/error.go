@@ -59,8 +59,7 @@ const (
 
 // problemOf describes err. Only what was written for the client gets into it.
 func problemOf(err error) problem {
-	var refused *fiber.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*fiber.Error](err); ok {
 		status := refused.Code
 		known, ok := transport[status]
 		if !ok && status < 500 {

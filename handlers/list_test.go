@@ -121,9 +121,9 @@ func TestLists_giveEachItemOnce(t *testing.T) {
 				}
 				checkSorted(t, list.path, items)
 			}
-			new := 0
+			arrived := 0
 			seen, _ := a.walk(t, list.path, 5, itemID, func() {
-				if new++; new <= 10 {
+				if arrived++; arrived <= 10 {
 					list.arrive(ada)
 				}
 			})

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,7 +140,7 @@ func New(c Config) (*Server, error) {
 	// Fiber answers an unknown method itself, in plain text, before any handler; so it never gets to see one.
 	serve := s.app.Handler()
 	s.app.Server().Handler = func(r *fasthttp.RequestCtx) {
-		if knownMethod(r.Method()) {
+		if slices.Contains(fiber.DefaultMethods, string(r.Method())) {
 			serve(r)
 			return
 		}
@@ -148,15 +149,6 @@ func New(c Config) (*Server, error) {
 		_ = s.unread(c, fiber.ErrNotImplemented) // it answers, and has no error to give
 	}
 	return s, nil
-}
-
-func knownMethod(method []byte) bool {
-	for _, m := range fiber.DefaultMethods {
-		if m == string(method) {
-			return true
-		}
-	}
-	return false
 }
 
 // routes is every route there is. anyone may call with or without a token, user only with one.
