@@ -130,15 +130,23 @@ func TestFence_holdsOverABusyPool(t *testing.T) {
 	other, _ := openRedis(t, server.URL())
 	f := newForumOn(t, r)
 	openShard(t, r, 1, 1)
-	for f.post(t) != post(1) {
+	if f.post(t) != post(1) {
 		t.Fatal("the first post is not post 1")
 	}
-	likes := []*Likes{f.Likes, NewLikes(other, f.store, LikesOptions{})}
+	var refused [2]atomic.Int64 // by process: likes that reached Redis and found the shard closed
+	var likes []*Likes
+	for i, r := range []*Redis{r, other} {
+		likes = append(likes, NewLikes(r, f.store, LikesOptions{Count: func(o Outcome) {
+			if o == Closed {
+				refused[i].Add(1)
+			}
+		}}))
+	}
 	for _, l := range likes {
 		require.NoError(t, l.OpenTarget(t.Context(), post(1), time.Now()))
 	}
 
-	var user, accepted, failed atomic.Int64
+	var user, accepted atomic.Int64
 	var mayAccept atomic.Bool
 	var early atomic.Int64 // accepted though the call began after the restart and ended before the opening
 	var restarted atomic.Bool
@@ -152,7 +160,6 @@ func TestFence_holdsOverABusyPool(t *testing.T) {
 				_, err := likes[i%2].SetLike(ctx, post(1), user.Add(1), true)
 				switch {
 				case err != nil:
-					failed.Add(1)
 					if ctx.Err() == nil && models.ErrorCode(err) != models.CodeUnavailable {
 						t.Errorf("a like failed with %v", err)
 					}
@@ -173,10 +180,14 @@ func TestFence_holdsOverABusyPool(t *testing.T) {
 	mayAccept.Store(false)
 	restarted.Store(true) // from here on nothing may be accepted: there is no server, then a closed one
 	require.NoError(t, server.Start(t.Context()))
-	wait(&failed, 500, "refusals after the restart")
+	for i := range refused {
+		wait(&refused[i], 200, "refusals after the restart")
+	}
 	depth, err := plain.XLen(t.Context(), "{s01}:outbox").Result()
 	require.NoError(t, err)
-	wait(&failed, 500, "more refusals")
+	for i := range refused {
+		wait(&refused[i], 200, "more refusals")
+	}
 	require.Equal(t, depth, plain.XLen(t.Context(), "{s01}:outbox").Val(), "nothing was written to a closed shard")
 	require.Zero(t, early.Load())
 
