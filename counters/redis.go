@@ -68,6 +68,9 @@ func Open(url string, shards int) (*Redis, error) {
 	if r.client, err = r.connect(url, 16*runtime.GOMAXPROCS(0)); err != nil {
 		return nil, err
 	}
+	if one, ok := r.client.(*redis.Client); ok {
+		one.AddHook(newBreaker())
+	}
 	if r.blocking, err = r.connect(url, shards+2); err != nil {
 		return nil, errors.Join(err, r.client.Close())
 	}
@@ -88,7 +91,7 @@ func (poolLog) Printf(ctx context.Context, format string, v ...any) {
 
 const (
 	dialTimeout = time.Second
-	ioTimeout   = 2 * time.Second
+	ioTimeout   = time.Second
 )
 
 func (r *Redis) connect(url string, connections int) (redis.UniversalClient, error) {
@@ -102,6 +105,12 @@ func (r *Redis) connect(url string, connections int) (redis.UniversalClient, err
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
 		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, connections, r.fence
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
+		// A breaker for each node: those that answer are no reason to refuse for one that does not.
+		o.NewClient = func(node *redis.Options) *redis.Client {
+			client := redis.NewClient(node)
+			client.AddHook(newBreaker())
+			return client
+		}
 		return redis.NewClusterClient(o), nil
 	case strings.Contains(url, "master_name="):
 		o, err := redis.ParseFailoverURL(url)

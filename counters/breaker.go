@@ -1,0 +1,75 @@
+package counters
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+)
+
+// breaker refuses commands at once while a server is known not to answer, so that a like is refused and a list is read
+// from MySQL without waiting for a time-out each. What the server answers, an error too, is an answer. One call is let
+// through every breakerPause to find out whether it is back.
+type breaker struct {
+	*gobreaker.TwoStepCircuitBreaker[any]
+}
+
+const (
+	breakerFailures = 5           // in a row, until the server is taken for away
+	breakerPause    = time.Second // until it is tried again
+)
+
+func newBreaker() breaker {
+	return breaker{gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
+		Name:        "redis",
+		Timeout:     breakerPause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
+		IsSuccessful: func(err error) bool {
+			var answer redis.Error // Nil is one
+			return err == nil || errors.As(err, &answer) || errors.Is(err, context.Canceled)
+		},
+	})}
+}
+
+// guarded marks the context of a call that a breaker has let through. A call may have to make a connection first, and
+// what is said on that to begin with, the fence included, is a part of the call.
+type guarded struct{}
+
+// call guards one call; refuse tells its commands that they were not sent.
+func (b breaker) call(ctx context.Context, refuse func(error), next func(context.Context) error) error {
+	if ctx.Value(guarded{}) != nil {
+		return next(ctx)
+	}
+	done, err := b.Allow()
+	if err != nil {
+		refuse(err)
+		return err
+	}
+	err = next(context.WithValue(ctx, guarded{}, true))
+	done(err)
+	return err
+}
+
+// DialHook leaves dialing alone: commands are what waits.
+func (b breaker) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook guards a command.
+func (b breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return b.call(ctx, cmd.SetErr, func(ctx context.Context) error { return next(ctx, cmd) })
+	}
+}
+
+// ProcessPipelineHook guards a pipeline.
+func (b breaker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		refuse := func(err error) {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		}
+		return b.call(ctx, refuse, func(ctx context.Context) error { return next(ctx, cmds) })
+	}
+}
