@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -181,7 +182,9 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 	api.awaitPrint(regexp.MustCompile("api stops"))
 	_, err = conn.ExecContext(context.Background(), "UNLOCK TABLES")
 	require.NoError(t, err)
+	unlocked := time.Now()
 	assert.Zero(t, api.await(), "exit status")
+	assert.Less(t, time.Since(unlocked), 10*time.Second)
 	for range cap(posted) {
 		assert.Equal(t, http.StatusCreated, (<-posted).status)
 	}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+)
+
+var (
+	devURL   = regexp.MustCompile(`API +(http://\S+)/v1/posts\n`)
+	devStop  = regexp.MustCompile(`Stop it with Ctrl-C`)
+	devLogin = regexp.MustCompile(`login +admin, password (\S+) `)
+)
+
+// startDev starts `likewise dev` on dir and gives its URL once it has said all.
+func startDev(t *testing.T, dir string) (*process, string) {
+	t.Helper()
+	p := start(t, nil, "dev", "--data", dir)
+	p.awaitPrint(devStop)
+	return p, p.awaitPrint(devURL)
+}
+
+// devEnv reads dev.env as a shell does.
+func devEnv(t *testing.T, dir string) []string {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", `set -a; . "$1"; env`, "sh", filepath.Join(dir, "dev.env")).Output()
+	require.NoError(t, err)
+	var env []string
+	for _, line := range strings.Split(string(out), "\n") {
+		if strings.HasPrefix(line, "LIKEWISE_") && !strings.HasPrefix(line, "LIKEWISE_SERVERS_") {
+			env = append(env, line)
+		}
+	}
+	require.Len(t, env, 3)
+	return env
+}
+
+// awaitNobody waits until no process has dir in its arguments or environment.
+func awaitNobody(t *testing.T, dir string) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() (bool, string) {
+		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		require.NoError(t, err)
+		for _, cmdline := range files {
+			args, _ := os.ReadFile(cmdline) // it may have ended since
+			environ, _ := os.ReadFile(filepath.Join(filepath.Dir(cmdline), "environ"))
+			if strings.Contains(string(args)+string(environ), dir) {
+				return false, "still running: " + strings.ReplaceAll(string(args), "\x00", " ")
+			}
+		}
+		return true, ""
+	})
+}
+
+func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a folder's name") // that a shell must be told carefully
+	dev, url := startDev(t, dir)
+	password := devLogin.FindStringSubmatch(dev.stdout.String())
+	require.NotNil(t, password, "the first start shows the password")
+	var session struct {
+		User struct {
+			ID   int64
+			Role string
+		}
+		Token string
+	}
+	call(t, url, account{}, "POST", "/v1/auth/login", obj{"login": "admin", "password": password[1]}, http.StatusOK, &session)
+	assert.Equal(t, "admin", session.User.Role)
+	admin := account{session.User.ID, session.Token}
+	post := newPost(t, url, admin)
+	comment := newComment(t, url, admin, post)
+	assert.Equal(t, likeJSON{true, 1}, like(t, url, admin, post.path(), true))
+	assert.Equal(t, likeJSON{true, 1}, like(t, url, admin, likedComment(comment).path, true))
+
+	env := devEnv(t, dir)
+	info, err := os.Stat(filepath.Join(dir, "dev.env"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it holds a password")
+	users := readTokens(t, succeed(t, env, "user", "token", "--count=20"), 20)
+	readTokens(t, succeed(t, env, "user", "token", "admin"), 1)
+	succeed(t, env, "cron", "run", "flush")
+	assert.Contains(t, succeed(t, env, "verify"), "compared 1 posts and 1 comments with 2 likes, 2 of them with Redis: 0 differences")
+
+	// A second one on the same folder or the same address says so, and does no harm.
+	assert.Contains(t, fail(t, 1, nil, "dev", "--data", dir), "is in use by another process")
+	assert.Contains(t, fail(t, 1, nil, "dev", "--data", t.TempDir(), "--listen", strings.TrimPrefix(url, "http://")), "address already in use")
+	assert.Equal(t, likeJSON{true, 2}, like(t, url, users[1], post.path(), true))
+	assert.Equal(t, env, devEnv(t, dir))
+
+	dev.stop()
+	awaitNobody(t, dir)
+
+	dev, url = startDev(t, dir)
+	assert.NotContains(t, dev.stdout.String(), "password")
+	var seen contentJSON
+	call(t, url, users[1], "GET", post.path(), nil, http.StatusOK, &seen)
+	assert.Equal(t, int64(2), seen.LikesCount)
+	assert.Equal(t, int64(1), seen.CommentsCount)
+	assert.True(t, seen.Liked)
+
+	// Killed while users like, each one post after the other.
+	posts := []contentJSON{newPost(t, url, admin), newPost(t, url, admin), newPost(t, url, admin)}
+	type key struct {
+		post int64
+		user int64
+	}
+	acknowledged, mayBe := map[key]bool{}, map[key]bool{}
+	var mu sync.Mutex
+	var answered atomic.Int64
+	var clients sync.WaitGroup
+	for _, as := range users {
+		clients.Go(func() {
+			for {
+				p, set := posts[rand.IntN(len(posts))], rand.IntN(2) == 0
+				r, err := send(t, url, as, likeMethod(set), p.path()+"/like", nil)
+				mu.Lock()
+				k := key{p.ID, as.id}
+				if err != nil {
+					mayBe[k] = set
+					mu.Unlock()
+					return
+				}
+				acknowledged[k] = set
+				mu.Unlock()
+				assert.Equal(t, http.StatusOK, r.status, "%s", r)
+				answered.Add(1)
+			}
+		})
+	}
+	testkit.Eventually(t, patience, func() (bool, string) {
+		return answered.Load() >= 500, fmt.Sprintf("%d likes are answered", answered.Load())
+	})
+	dev.kill()
+	clients.Wait()
+	awaitNobody(t, dir)
+
+	dev, url = startDev(t, dir)
+	env = devEnv(t, dir)
+	succeed(t, env, "cron", "run", "flush")
+	assert.Contains(t, succeed(t, env, "verify"), " 0 differences,")
+	for _, p := range posts {
+		var liking int64
+		for _, as := range users {
+			call(t, url, as, "GET", p.path(), nil, http.StatusOK, &seen)
+			if seen.Liked {
+				liking++
+			}
+			k := key{p.ID, as.id}
+			if maybe, unknown := mayBe[k]; unknown && maybe == seen.Liked {
+				continue
+			}
+			assert.Equal(t, acknowledged[k], seen.Liked, "post %d, user %d", p.ID, as.id)
+		}
+		assert.Equal(t, liking, seen.LikesCount)
+	}
+	dev.stop()
+	awaitNobody(t, dir)
+}
+
+func TestDev_isStoppedWhileItStarts(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	dev := start(t, nil, "dev", "--data", dir)
+	testkit.Eventually(t, patience, func() (bool, string) {
+		_, err := os.Stat(filepath.Join(dir, "redis", "pid"))
+		return err == nil, "no server has been started"
+	})
+	dev.term()
+	dev.await()
+	awaitNobody(t, dir)
+}
