@@ -310,7 +310,7 @@ func TestOpenScript_leavesTheRest(t *testing.T) {
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
 	assert.Equal(t, 1, open(t, r, post(1), 0), "already warm")
-	assert.Equal(t, 0, open(t, r, post(17), 62*time.Second), "late")
+	assert.Equal(t, 0, open(t, r, post(17), 12*time.Second), "late")
 	assert.Equal(t, 0, open(t, r, post(2), 0), "closed shard")
 	require.Equal(t, before, dump(t, plain))
 
@@ -318,7 +318,7 @@ func TestOpenScript_leavesTheRest(t *testing.T) {
 	assert.Equal(t, 1, open(t, r, post(1), 0))
 	assert.Equal(t, isDeleted, like(t, r, post(1), 8), "what is deleted is not opened again")
 
-	assert.Equal(t, 1, open(t, r, post(17), 50*time.Second), "in time")
+	assert.Equal(t, 1, open(t, r, post(17), 5*time.Second), "in time")
 }
 
 func TestCloseScript_warm(t *testing.T) {

@@ -105,6 +105,15 @@ func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
 	return nil
 }
 
+// Fence closes the shard if the server is another than the one that it was opened on. Every new connection does that
+// too; this is for connections that outlived a change of roles, as in a cluster that failed over and back.
+func (o *Outbox) Fence(ctx context.Context) error {
+	if err := o.redis.run(ctx, "fence", []string{shardKey(o.shard)}).Err(); err != nil {
+		return fmt.Errorf("fence shard %d: %w", o.shard, err)
+	}
+	return nil
+}
+
 // Open reports whether the shard takes likes.
 func (o *Outbox) Open(ctx context.Context) (bool, error) {
 	open, err := o.redis.client.HExists(ctx, shardKey(o.shard), "epoch").Result()

@@ -40,10 +40,10 @@ var modes = []mode{
 }
 
 // eachMode runs the test once a mode, on a database of its own.
-func eachMode(t *testing.T, test func(t *testing.T, a *api)) {
+func eachMode(t *testing.T, test func(t *testing.T, a *api), changes ...func(*handlers.Config)) {
 	t.Helper()
 	for _, m := range modes {
-		t.Run(m.name, func(t *testing.T) { test(t, newAPI(t, m)) })
+		t.Run(m.name, func(t *testing.T) { test(t, newAPI(t, m, changes...)) })
 	}
 }
 

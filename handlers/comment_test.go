@@ -77,6 +77,27 @@ func TestDeletedComment_keepsItsPlaceForItsReplies(t *testing.T) {
 	})
 }
 
+// TestComment_deletedOnTheWayKeepsWhatIsBelowInReach deletes a comment and the only reply to it, which was replied to.
+func TestComment_deletedOnTheWayKeepsWhatIsBelowInReach(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	p := read[post](t, a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "A post", "content": "text"}))
+	top := read[comment](t, a.must(t, 201, ada, "POST", pathOf(p)+"/comments", obj{"content": "top"}))
+	middle := read[comment](t, a.must(t, 201, ada, "POST", pathOf(top)+"/replies", obj{"content": "middle"}))
+	below := read[comment](t, a.must(t, 201, ada, "POST", pathOf(middle)+"/replies", obj{"content": "below"}))
+	a.must(t, 204, ada, "DELETE", pathOf(top), nil)
+	a.must(t, 204, ada, "DELETE", pathOf(middle), nil)
+	for _, step := range []struct {
+		path string
+		id   int64
+	}{{pathOf(p) + "/comments", top.ID}, {pathOf(top) + "/replies", middle.ID}, {pathOf(middle) + "/replies", below.ID}} {
+		list := read[page[comment]](t, a.must(t, 200, account{}, "GET", step.path, nil))
+		if len(list.Items) != 1 || list.Items[0].ID != step.id {
+			t.Errorf("%s gives %+v, want comment %d", step.path, list.Items, step.id)
+		}
+	}
+}
+
 // checkGone holds a deleted post or comment to answer 404 to everything.
 func (a *api) checkGone(t *testing.T, author account, path string) {
 	t.Helper()

@@ -125,9 +125,13 @@ func (c *Comment) Key(sort CommentSort) ListKey {
 	return ListKey{c.CreatedAt.Unix(), c.ID}
 }
 
+// commentShown holds for a comment that a list shows: replies to a deleted one must stay within reach, and so must the
+// replies to those, deleted or not.
+const commentShown = "(c.status=1 OR EXISTS (SELECT 1 FROM comments r WHERE r.parent_id=c.id))"
+
 // ListComments lists one level of comments in one query, two when there is nothing to list. A deleted comment that
-// still has replies stays in the list, with status deleted: its content and author are the caller's to hide. A post or
-// parent that is gone gives CodeNotFound; a deleted parent with replies is not gone.
+// was replied to stays in the list, with status deleted: its content and author are the caller's to hide. A post or
+// parent that is gone gives CodeNotFound; a deleted parent that was replied to is not gone.
 func (s *Store) ListComments(ctx context.Context, q CommentQuery) ([]Comment, error) {
 	column, value, less, order := "c.created_at", "FROM_UNIXTIME(?)", "<", " DESC"
 	switch q.Sort {
@@ -140,7 +144,7 @@ func (s *Store) ListComments(ctx context.Context, q CommentQuery) ([]Comment, er
 	if q.ParentID != 0 {
 		where, args = "c.post_id=(SELECT post_id FROM comments WHERE id=?) AND c.parent_id=?", []any{q.ParentID, q.ParentID}
 	}
-	where += " AND (c.status=1 OR c.replies_count>0)"
+	where += " AND " + commentShown
 	if q.After != nil {
 		where += " AND " + column + less + "=" + value + " AND (" + column + less + value + " OR c.id" + less + "?)"
 		args = append(args, q.After.Value, q.After.Value, q.After.ID)
@@ -163,7 +167,7 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 	kind, query, id := KindPost, "SELECT COUNT(*) FROM posts WHERE id=? AND status=1", q.PostID
 	if q.ParentID != 0 {
 		kind, id = KindComment, q.ParentID
-		query = "SELECT COUNT(*) FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND (c.status=1 OR c.replies_count>0)"
+		query = "SELECT COUNT(*) FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND " + commentShown
 	}
 	var n int
 	if err := s.db.WithContext(ctx).Raw(query, id).Scan(&n).Error; err != nil {

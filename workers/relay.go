@@ -39,6 +39,7 @@ const (
 	relayLock    = 5 * time.Second // how long after its relay was killed a shard waits for the next one
 	relayRenew   = relayLock / 3
 	relayContend = 500 * time.Millisecond // between two attempts at a lock that another holds
+	relayFence   = 500 * time.Millisecond // between two looks at whether the server is still the same
 	relayBatch   = 1000                   // events in one record at most: about 100 kB
 	relayWait    = 500 * time.Millisecond // for an event, before looking after the shard again
 	openingWait  = 20 * time.Millisecond  // the same while the shard is being opened
@@ -137,7 +138,14 @@ func (r *Relay) renew(ctx context.Context, lost context.CancelCauseFunc, outbox 
 
 func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
 	var opening *opening
+	var fenced time.Time
 	for ctx.Err() == nil {
+		if time.Since(fenced) > relayFence {
+			if err := outbox.Fence(ctx); err != nil {
+				return err
+			}
+			fenced = time.Now()
+		}
 		open, err := outbox.Open(ctx)
 		if err != nil {
 			return err
