@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -231,8 +232,8 @@ func TestRedis_thatMayEvictIsRefused(t *testing.T) {
 	s := newSite(t)
 	evicting, err := servers.StartRedis(t.Context(), t.TempDir(), "--maxmemory-policy", "allkeys-lru")
 	require.NoError(t, err)
-	defer evicting.Stop(t.Context())
-	env := append(s.env, "LIKEWISE_REDIS="+evicting.URL())
+	defer func() { require.NoError(t, evicting.Stop(t.Context())) }()
+	env := slices.Concat(s.env, []string{"LIKEWISE_REDIS=" + evicting.URL()})
 	for _, role := range []string{"api", "worker"} {
 		assert.Contains(t, fail(t, 1, env, role), "maxmemory-policy is allkeys-lru; set noeviction")
 	}

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -138,7 +138,7 @@ func TestLikes_ofOneUserRaced(t *testing.T) {
 // Both workers are killed and started again in turn while 200 users like and unlike.
 func TestLikes_endInTheirLastAcknowledgedStateWhileWorkersAreKilled(t *testing.T) {
 	t.Parallel()
-	const users, commenters, rounds = 200, 40, 12
+	const users, commenters, kills, phase = 200, 40, 4, 3
 	c := newCluster(t, users)
 	post := newPost(t, c.url(), c.users[0])
 	targets := []liked{likedPost(post), likedComment(newComment(t, c.url(), c.users[0], post))}
@@ -149,12 +149,19 @@ func TestLikes_endInTheirLastAcknowledgedStateWhileWorkersAreKilled(t *testing.T
 	// What each user's like may be: more than one thing after an answer that did not say.
 	may := make([][2]map[bool]bool, users)
 	var unknown, answered atomic.Int64
+	var restarted [kills]chan struct{}
+	for n := range restarted {
+		restarted[n] = make(chan struct{})
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		atOnce(users, func(i int) {
 			may[i] = [2]map[bool]bool{{false: true}, {false: true}}
-			for range rounds {
+			for round := range phase * (kills + 1) {
+				if n := round / phase; n > 0 {
+					<-restarted[n-1] // or nobody would be liking at the last kills
+				}
 				kind, set := 0, rand.IntN(2) == 0
 				if i < commenters {
 					kind = rand.IntN(2)
@@ -170,18 +177,18 @@ func TestLikes_endInTheirLastAcknowledgedStateWhileWorkersAreKilled(t *testing.T
 				default:
 					t.Errorf("a like is answered %s", r)
 				}
-				<-time.After(rand.N(400 * time.Millisecond)) // people take their time
 			}
 		})
 	}()
-	const kills = 4
 	for n := range kills {
 		testkit.Eventually(t, patience, func() (bool, string) {
 			got := answered.Load() + unknown.Load()
-			return got >= users*rounds*int64(n+1)/(kills+1), fmt.Sprintf("%d likes are answered", got)
+			return got >= int64(users*(phase*n+1)), fmt.Sprintf("%d likes are answered", got)
 		})
 		c.workers[n%2].kill()
 		c.workers[n%2] = c.start("worker")
+		c.workers[n%2].awaitPrint(regexp.MustCompile(`"worker runs"`))
+		close(restarted[n])
 	}
 	<-done
 	t.Logf("%d likes answered, %d unknown", answered.Load(), unknown.Load())
