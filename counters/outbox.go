@@ -180,6 +180,18 @@ func (o *Outbox) ForgetTargets(ctx context.Context) error {
 	return nil
 }
 
+// Probe sends an event that changes nothing through the pipeline of an open shard; on a closed one it does nothing.
+func (r *Redis) Probe(ctx context.Context, shard int) error {
+	event, err := json.Marshal(models.Event{Type: models.ShardProbed})
+	if err != nil {
+		return fmt.Errorf("encode event: %w", err)
+	}
+	if err := r.run(ctx, "probe", []string{shardKey(shard), outboxKey(shard)}, event).Err(); err != nil {
+		return fmt.Errorf("probe shard %d: %w", shard, err)
+	}
+	return nil
+}
+
 // ShardInfo is what Redis knows of a shard.
 type ShardInfo struct {
 	Shard  int

@@ -110,6 +110,8 @@ const (
 	// ShardOpened is the first event of every epoch. Once it is applied, everything that was in the log before it is
 	// applied too, and whatever turns up of an older epoch is dropped.
 	ShardOpened EventType = "shard.opened"
+	// ShardProbed changes nothing. It has a number, so applying it shows whether the ones before it have arrived.
+	ShardProbed EventType = "shard.probed"
 )
 
 // Event is one change that the gate accepted. Events are absolute: the last one of a (target, user) is its state.
@@ -136,7 +138,7 @@ func LikeEvent(t Target, userID int64, liked bool, at time.Time) Event {
 	return e
 }
 
-// Target and Liked undo LikeEvent; they have no meaning for ShardOpened.
+// Target and Liked undo LikeEvent; they have no meaning for the events of a shard itself.
 func (e Event) Target() Target {
 	if e.Type == PostLiked || e.Type == PostUnliked {
 		return Target{KindPost, e.ID}
@@ -157,7 +159,7 @@ func DecodeEvent(payload []byte, shard, shards int) (Event, error) {
 		return Event{}, fmt.Errorf("event is not readable: %w", err)
 	}
 	switch e.Type {
-	case ShardOpened:
+	case ShardOpened, ShardProbed:
 		return e, nil
 	case PostLiked, PostUnliked, CommentLiked, CommentUnliked:
 	default:

@@ -105,7 +105,7 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 		switch {
 		case r.Problem != "":
 			dead = append(dead, r)
-		case r.Event.Type != ShardOpened:
+		case r.Event.Type != ShardOpened && r.Event.Type != ShardProbed:
 			last[likeKey{r.Event.Target(), r.Event.UserID}] = r.Event
 		}
 	}

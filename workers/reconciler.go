@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"time"
 
 	"likewise/counters"
 	"likewise/models"
@@ -22,6 +23,32 @@ type Reconciler struct {
 // NewReconciler makes a reconciler.
 func NewReconciler(r *counters.Redis, store *models.Store, likes *counters.Likes) *Reconciler {
 	return &Reconciler{redis: r, store: store, likes: likes}
+}
+
+// Probe looks for shards whose outbox is empty although MySQL does not have their last events, and has had nothing new
+// for stalled. Either the log still has those events, or it has lost them and no event came after that would show the
+// gap; so one is sent that does. It gives the number of shards probed.
+func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed int, err error) {
+	states, err := r.store.ShardStates(ctx)
+	if err != nil {
+		return 0, err
+	}
+	infos, err := r.redis.ShardInfos(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for i, state := range states {
+		if infos[i].Depth > 0 || !infos[i].Open || !infos[i].Last.After(state.Applied) || time.Since(state.AppliedAt) < stalled {
+			continue
+		}
+		slog.WarnContext(ctx, "events that kafka took have not arrived: probing", "shard", state.Shard,
+			"accepted", infos[i].Last.String(), "applied", state.Applied.String())
+		if err := r.redis.Probe(ctx, state.Shard); err != nil {
+			return probed, err
+		}
+		probed++
+	}
+	return probed, nil
 }
 
 // Reconcile mends every shard that has an open gap and gives the number of likes that were sent again.

@@ -87,6 +87,10 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 		case err != nil && ctx.Err() == nil:
 			r.metrics.relayErrors.Inc()
 			slog.WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
+			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) { // somebody deleted it
+				err = r.kafka.EnsureTopic(r.store.Shards())
+				slog.WarnContext(ctx, "topic is created again", "topic", r.kafka.Topic, "error", err)
+			}
 			wait = min(2*time.Second, 100*time.Millisecond<<min(failures, 10))
 			failures++
 		}

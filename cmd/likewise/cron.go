@@ -107,8 +107,12 @@ func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) []job {
 			return fmt.Sprintf("cooled %d targets, %d stay warm", cooled, warm), err
 		}},
 		job{"reconcile", 30 * time.Second, func(ctx context.Context) (string, error) {
+			probed, err := reconciler.Probe(ctx, probeAfter)
+			if err != nil {
+				return "", err
+			}
 			resent, err := reconciler.Reconcile(ctx)
-			return fmt.Sprintf("sent %d likes again", resent), err
+			return fmt.Sprintf("sent %d likes again, probed %d shards", resent, probed), err
 		}},
 	)
 }
@@ -139,6 +143,9 @@ func runJobs(ctx context.Context, jobs []job) {
 	}
 	running.Wait()
 }
+
+// probeAfter is how long events may take from Kafka to MySQL before it is asked whether they are lost.
+const probeAfter = time.Minute
 
 // flushGrace is how long running workers are given before flush does their work too.
 const flushGrace = 2 * time.Second
