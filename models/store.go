@@ -83,10 +83,16 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool, err := sql.Open("mysql", dsn)
+	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("open mysql: %w", err)
+		return nil, fmt.Errorf("mysql dsn: %w", err)
 	}
+	config.Logger = driverLog{}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, fmt.Errorf("mysql dsn: %w", err)
+	}
+	pool := sql.OpenDB(connector)
 	if opts.MaxConns == 0 {
 		opts.MaxConns = 32
 	}
@@ -113,6 +119,11 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	return s, nil
 }
+
+// driverLog is where the driver tells of connections that broke. The calls that they broke return errors of their own.
+type driverLog struct{}
+
+func (driverLog) Print(v ...any) { slog.Debug("mysql driver", "message", fmt.Sprint(v...)) }
 
 func (s *Store) readInstall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

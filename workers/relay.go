@@ -86,7 +86,9 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 			failures = 0
 		case err != nil && ctx.Err() == nil:
 			r.metrics.relayErrors.Inc()
-			slog.WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
+			if failures%10 == 0 { // the first of a row, and then one every twenty seconds or so
+				slog.WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
+			}
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) { // somebody deleted it
 				err = r.kafka.EnsureTopic(r.store.Shards())
 				slog.WarnContext(ctx, "topic is created again", "topic", r.kafka.Topic, "error", err)
