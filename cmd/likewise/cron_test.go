@@ -41,7 +41,7 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	s.succeed("cron", "run", "flush")
 
 	assert.Equal(t, "cooled 0 targets, 1 stay warm\n", s.succeed("cron", "run", "cool"))
-	assert.Equal(t, "sent 0 likes again\n", s.succeed("cron", "run", "reconcile"))
+	assert.Equal(t, "sent 0 likes again, probed 0 shards\n", s.succeed("cron", "run", "reconcile"))
 	s.exec("UPDATE sessions SET expires_at='2020-02-02 02:02:02' WHERE user_id=?", users[2].id)
 	assert.Equal(t, "deleted 1 expired sessions\n", s.succeed("cron", "run", "purge"))
 	assert.Contains(t, fail(t, 2, s.env, "cron", "run", "dance"), "must be one of")
