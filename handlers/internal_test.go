@@ -71,7 +71,7 @@ func TestPasswords_anAccountWithoutOneMatchesNothing(t *testing.T) {
 }
 
 func TestPasswords_waitForATurnUntilTheDeadline(t *testing.T) {
-	p := passwords{make(chan struct{}, 1)}
+	p := passwords{slots: make(chan struct{}, 1)}
 	if err := p.enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}

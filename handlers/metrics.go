@@ -47,7 +47,7 @@ const noRoute = "none"
 // memory is used again.
 func routeOf(c *fiber.Ctx) (method, route string) {
 	r := c.Route()
-	if len(r.Handlers) == 0 || r.Path == "/" { // Fiber's placeholder; our own middleware, which is under "/"
+	if len(r.Handlers) == 0 || r.Path == "/" || r.Path == "/v1" { // Fiber's placeholder; our own middleware
 		return knownMethodName(c.Method()), noRoute
 	}
 	return r.Method, r.Path

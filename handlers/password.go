@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/alexedwards/argon2id"
 
@@ -28,11 +29,21 @@ func HashPassword(password string) (string, error) {
 
 // passwords hashes as many passwords at once as there are cores, so that a wave of logins neither takes the memory nor
 // starves the likes.
-type passwords struct{ slots chan struct{} }
+type passwords struct {
+	slots   chan struct{}
+	waiting atomic.Int64
+}
 
-func newPasswords() passwords { return passwords{make(chan struct{}, runtime.GOMAXPROCS(0))} }
+// maxWaiting bounds the wave: some seconds of hashing on one core, and a part of the requests that may be in flight.
+const maxWaiting = 128
 
-func (p passwords) enter(ctx context.Context) error {
+func newPasswords() *passwords { return &passwords{slots: make(chan struct{}, runtime.GOMAXPROCS(0))} }
+
+func (p *passwords) enter(ctx context.Context) error {
+	defer p.waiting.Add(-1)
+	if p.waiting.Add(1) > maxWaiting {
+		return models.Errorf(models.CodeUnavailable, "Too many are signing in at the moment; try again.")
+	}
 	select {
 	case p.slots <- struct{}{}:
 		return nil
@@ -41,10 +52,10 @@ func (p passwords) enter(ctx context.Context) error {
 	}
 }
 
-func (p passwords) leave() { <-p.slots }
+func (p *passwords) leave() { <-p.slots }
 
 // hash is HashPassword in turn. CodeUnavailable when the turn does not come before the deadline.
-func (p passwords) hash(ctx context.Context, password string) (string, error) {
+func (p *passwords) hash(ctx context.Context, password string) (string, error) {
 	if err := p.enter(ctx); err != nil {
 		return "", err
 	}
@@ -54,7 +65,7 @@ func (p passwords) hash(ctx context.Context, password string) (string, error) {
 
 // match reports whether the password has this hash. An empty hash is that of an account without a password: nothing
 // matches it, and finding out takes as long. CodeUnavailable as for hash.
-func (p passwords) match(ctx context.Context, password, hash string) (bool, error) {
+func (p *passwords) match(ctx context.Context, password, hash string) (bool, error) {
 	if err := p.enter(ctx); err != nil {
 		return false, err
 	}

@@ -15,6 +15,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -54,9 +55,12 @@ type Config struct {
 	// Ready asks what the API needs besides MySQL, by name, such as "redis". /readyz shows the names to everybody.
 	Ready map[string]func(ctx context.Context) error
 
-	Logger  *slog.Logger     // nil means slog.Default()
-	Timeout time.Duration    // for a whole request; 0 means 10 s
-	Now     func() time.Time // the clock that ages cached sessions; nil means time.Now
+	Logger *slog.Logger // nil means slog.Default()
+	// MaxInFlight is how many requests of /v1 are answered at once; 0 means 512. More are refused at once, so that those
+	// that are taken stay quick.
+	MaxInFlight int
+	Timeout     time.Duration    // for a whole request; 0 means 10 s
+	Now         func() time.Time // the clock that ages cached sessions; nil means time.Now
 }
 
 // Limits on what a client sends and how long it may take to.
@@ -64,6 +68,7 @@ const (
 	maxBody        = 64 << 10 // bytes; more is 413
 	maxHeader      = 8 << 10  // bytes; more is 431
 	requestTimeout = 10 * time.Second
+	maxInFlight    = 512
 	readTimeout    = 15 * time.Second
 	writeTimeout   = 15 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -80,13 +85,17 @@ type Server struct {
 	timeout   time.Duration
 	metrics   metrics
 	sessions  *sessions
-	passwords passwords
+	passwords *passwords
+	inFlight  atomic.Int64
+	most      int64 // of inFlight
 	cursors   cursors
 	markdown  *markdown
 
 	mu       sync.Mutex
 	listener net.Listener
 	stopped  bool
+
+	leaving atomic.Bool // every answer closes its connection from now on
 }
 
 // New makes the API. An incomplete Config, or a Registry that has an API already, is an error.
@@ -94,8 +103,11 @@ func New(c Config) (*Server, error) {
 	if c.Store == nil || c.Likes == nil || c.Registry == nil {
 		return nil, errors.New("handlers: Config needs Store, Likes and Registry")
 	}
-	if c.Timeout < 0 {
-		return nil, fmt.Errorf("handlers: Config.Timeout is negative: %v", c.Timeout)
+	if c.Timeout < 0 || c.MaxInFlight < 0 {
+		return nil, fmt.Errorf("handlers: Config.Timeout (%v) or Config.MaxInFlight (%d) is negative", c.Timeout, c.MaxInFlight)
+	}
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = maxInFlight
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -119,6 +131,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
+		most:  int64(c.MaxInFlight),
 		store: c.Store, likes: c.Likes, gate: c.Gate, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
 	}
@@ -161,6 +174,7 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Get("/readyz", s.readiness)
 	r.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
 
+	r.Use("/v1", s.shed)
 	r.Post("/v1/auth/register", s.register)
 	r.Post("/v1/auth/login", s.login)
 	r.Post("/v1/auth/logout", user, s.logout)
@@ -203,9 +217,10 @@ func (s *Server) Serve(ln net.Listener) error {
 }
 
 // Shutdown takes no more connections and waits until the requests under way are answered, or until ctx ends; then its
-// error is returned and the connections are left to the end of the process. Keep-alive connections without a request
-// are closed.
+// error is returned and the connections are left to the end of the process. A connection that is kept alive is told to
+// close with its next answer; one on which there is no request for closeIdleAfter is just closed.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.leaving.Store(true)
 	s.mu.Lock()
 	s.stopped = true
 	if s.listener != nil {
@@ -213,10 +228,30 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		_ = s.listener.Close()
 	}
 	s.mu.Unlock()
+	s.awaitClosed(ctx)
 	if err := s.app.ShutdownWithContext(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("shut down: %w", err)
 	}
 	return nil
+}
+
+// closeIdleAfter is how long a client has to hear that its connection ends. A connection that is closed between two
+// requests costs a client that sends at this moment its request, and it cannot know what became of it.
+const closeIdleAfter = time.Second
+
+// awaitClosed waits until every connection is closed, but no longer than closeIdleAfter.
+func (s *Server) awaitClosed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, closeIdleAfter)
+	defer cancel()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for s.app.Server().GetOpenConnectionsCount() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		}
+	}
 }
 
 // observe wraps every request: it gives it an id and a deadline, answers its error, and counts and logs it, once.
@@ -236,6 +271,16 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	return nil
 }
 
+// shed refuses a request at once when the server has enough to do. One that waits for its turn instead would take as
+// long as all those before it, and most clients would have given up by then.
+func (s *Server) shed(c *fiber.Ctx) error {
+	defer s.inFlight.Add(-1)
+	if s.inFlight.Add(1) > s.most {
+		return models.Errorf(models.CodeUnavailable, "The server is busy; try again.")
+	}
+	return c.Next()
+}
+
 // unread answers what never reached a handler: a body over the limit, a header that cannot be read. What else the
 // client sent on the connection cannot be trusted to be a request, so the connection ends.
 func (s *Server) unread(c *fiber.Ctx, err error) error {
@@ -252,6 +297,9 @@ func (s *Server) unread(c *fiber.Ctx, err error) error {
 func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 	took, status := time.Since(start), c.Response().StatusCode()
 	method, route := routeOf(c)
+	if s.leaving.Load() {
+		c.Context().SetConnectionClose()
+	}
 	s.metrics.observe(method, route, status, took)
 	attrs := []slog.Attr{
 		slog.String("method", method), slog.String("route", route), slog.Int("status", status),

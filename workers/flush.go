@@ -41,10 +41,13 @@ func Flush(ctx context.Context, r *counters.Redis, store *models.Store) error {
 	if err != nil {
 		return err
 	}
+	var behind []Behind // as of the last time that could be seen: ctx may end while it is being read
 	for {
-		behind, err := unflushed(ctx, r, store, infos)
-		if err == nil && len(behind) == 0 {
-			return nil
+		now, err := unflushed(ctx, r, store, infos)
+		if err == nil {
+			if behind = now; len(behind) == 0 {
+				return nil
+			}
 		}
 		if !pause(ctx, 20*time.Millisecond) {
 			if len(behind) > 0 {

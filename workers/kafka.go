@@ -53,9 +53,20 @@ func (k Kafka) config() *sarama.Config {
 	c.Consumer.Group.ResetInvalidOffsets = true
 	c.Consumer.Offsets.AutoCommit.Enable = true // only marked offsets, and those are marked after the transaction
 	c.Consumer.Offsets.AutoCommit.Interval = time.Second
-	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 10*time.Second, 2*time.Second
+	// A writer that was killed keeps its partitions for a session: as short as brokers allow by default.
+	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 6*time.Second, 2*time.Second
+	c.Consumer.Group.Rebalance.Timeout = 5 * time.Second
 	c.Consumer.MaxWaitTime = 250 * time.Millisecond
 	c.Consumer.Return.Errors = true
+	return c
+}
+
+// groupConfig gives the settings of a member of the consumer group. Joining is answered only when the other members have
+// joined too or were given up, which takes a session and a rebalance, twice when the leader is among the dead. Whoever
+// hangs up before that leaves a dead member behind for its own next attempt to wait for, and so on for ever.
+func (k Kafka) groupConfig() *sarama.Config {
+	c := k.config()
+	c.Net.ReadTimeout = 15 * time.Second
 	return c
 }
 

@@ -182,7 +182,7 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 			return "", fmt.Errorf("listen: %w", err)
 		}
 		apis.Go(func() {
-			if err := c.serveAPI(serving, listener); err != nil {
+			if err := c.serveAPI(serving, listener, 0); err != nil {
 				fmt.Fprintln(os.Stderr, "likewise bench:", err)
 			}
 		})

@@ -73,7 +73,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err := d.greet(ctx, out, c, listener, env); err != nil {
 		return err
 	}
-	return c.serveAPI(ctx, listener)
+	return c.serveAPI(ctx, listener, 0)
 }
 
 // devKafka is the log of a set of private servers.

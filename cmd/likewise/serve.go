@@ -24,7 +24,8 @@ const drainLimit = 9 * time.Second
 type apiCmd struct {
 	mysqlFlags
 	likesFlags
-	Listen string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
+	Listen      string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
+	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"Requests that are answered at once; more are refused with 503."`
 }
 
 // Validate asks for what is missing.
@@ -46,12 +47,13 @@ func (a *apiCmd) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("listen: %w", err), c.close())
 	}
 	slog.InfoContext(ctx, "api serves", "address", listener.Addr().String(), "likes", a.Likes)
-	return errors.Join(c.serveAPI(ctx, listener), c.close())
+	return errors.Join(c.serveAPI(ctx, listener, a.MaxInFlight), c.close())
 }
 
-// serveAPI answers requests on listener until ctx ends and those under way are answered.
-func (c *core) serveAPI(ctx context.Context, listener net.Listener) error {
-	config := handlers.Config{Store: c.store, Likes: c.store, Registry: c.registry}
+// serveAPI answers requests on listener, so many at once (0: the default), until ctx ends and those under way are
+// answered.
+func (c *core) serveAPI(ctx context.Context, listener net.Listener, maxInFlight int) error {
+	config := handlers.Config{Store: c.store, Likes: c.store, Registry: c.registry, MaxInFlight: maxInFlight}
 	if c.likes != nil {
 		config.Likes, config.Gate = c.likes, c.likes
 		config.Ready = map[string]func(context.Context) error{"redis": c.redis.Ping}
