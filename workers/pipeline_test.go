@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -506,4 +507,43 @@ func TestKafka_refusesATopicWithOtherPartitions(t *testing.T) {
 	require.NoError(t, p.kafka.EnsureTopic(16))
 	err := p.kafka.EnsureTopic(4)
 	assert.True(t, errors.Is(err, ErrPartitions), "%v", err)
+}
+
+func TestDriftWatch_goesRoundAndCounts(t *testing.T) {
+	p := setup(t)
+	stop := p.start()
+	target := p.post()
+	p.set(target, 1, true)
+	p.flush()
+	registry := prometheus.NewRegistry()
+	watch := NewDriftWatch(p.store, p.redis, p.likes, registry, func(Difference) {})
+	round := func() int {
+		t.Helper()
+		n, err := watch.Watch(t.Context())
+		require.NoError(t, err)
+		return n
+	}
+	assert.Zero(t, round())
+	p.exec("UPDATE posts SET likes_count=7, updated_at=updated_at WHERE id=?", target.ID)
+	assert.Zero(t, round(), "it is at the end")
+	assert.Equal(t, 1, round(), "and begins again")
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	values := map[string]float64{}
+	for _, f := range families {
+		values[f.GetName()] = f.GetMetric()[0].GetCounter().GetValue()
+	}
+	assert.Equal(t, map[string]float64{"likewise_drift_total": 1, "likewise_drift_compared_total": 2}, values)
+	p.exec("UPDATE posts SET likes_count=1, updated_at=updated_at WHERE id=?", target.ID)
+
+	stop()
+	p.set(target, 2, true)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	n, err := watch.Watch(ctx)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	n, err = watch.Watch(ctx)
+	require.NoError(t, err)
+	assert.Zero(t, n, "what is on its way is no drift")
 }

@@ -15,6 +15,8 @@ type Difference struct {
 	Target   models.Target
 	Problem  string
 	Repaired bool
+	// Undecided means that nothing can be said: the target's last change is still on its way, or the next one always is.
+	Undecided bool
 }
 
 func (d Difference) String() string {
@@ -27,11 +29,12 @@ func (d Difference) String() string {
 
 // Verification is the outcome of a Verifier's round.
 type Verification struct {
-	Posts, Comments int // compared
-	Likes           int64
-	Warm            int // targets compared with Redis too
+	Posts, Comments int   // compared
+	Likes           int64 // rows of likes that these have
+	Warm            int   // of the compared, those that Redis holds too
 	Differences     int
 	Repaired        int
+	Undecided       int // targets that did not hold still; not among the differences
 }
 
 // Verifier compares rows, counts and Redis for every post and comment, while the site is live.
@@ -64,14 +67,8 @@ const (
 func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 	var sum Verification
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
-		n, err := v.verifyKind(ctx, kind, &sum)
-		if err != nil {
+		if err := v.verifyKind(ctx, kind, &sum); err != nil {
 			return sum, err
-		}
-		if kind == models.KindPost {
-			sum.Posts = n
-		} else {
-			sum.Comments = n
 		}
 		if err := v.verifyOrphans(ctx, kind, &sum); err != nil {
 			return sum, err
@@ -83,39 +80,61 @@ func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 	return sum, v.verifyStrays(ctx, &sum)
 }
 
-func (v *Verifier) verifyKind(ctx context.Context, kind models.TargetKind, sum *Verification) (compared int, err error) {
+// Sample compares at most limit targets of a kind with ids above after, and gives the id to go on with; 0 at the end.
+func (v *Verifier) Sample(ctx context.Context, kind models.TargetKind, after int64, limit int) (Verification, int64, error) {
+	var sum Verification
+	list, err := v.store.Tally(ctx, kind, after, limit)
+	if err != nil || len(list) == 0 {
+		return sum, 0, err
+	}
+	err = v.verifyPage(ctx, kind, list, &sum)
+	return sum, list[len(list)-1].ID, err
+}
+
+func (v *Verifier) verifyKind(ctx context.Context, kind models.TargetKind, sum *Verification) error {
 	for after := int64(0); ; {
 		list, err := v.store.Tally(ctx, kind, after, verifyPage)
 		if err != nil || len(list) == 0 {
-			return compared, err
+			return err
 		}
 		after = list[len(list)-1].ID
-		compared += len(list)
-		targets := make([]models.Target, len(list))
-		for i, t := range list {
-			targets[i] = models.Target{Kind: kind, ID: t.ID}
-			sum.Likes += t.LikeRows
-			if err := v.verifyCounts(ctx, targets[i], t, sum); err != nil {
-				return compared, err
-			}
-		}
-		if v.redis == nil {
-			continue
-		}
-		states, err := v.redis.TargetStates(ctx, targets)
-		if err != nil {
-			return compared, err
-		}
-		for i, state := range states {
-			if !state.Warm {
-				continue
-			}
-			sum.Warm++
-			if err := v.verifyWarm(ctx, targets[i], sum); err != nil {
-				return compared, err
-			}
+		if err := v.verifyPage(ctx, kind, list, sum); err != nil {
+			return err
 		}
 	}
+}
+
+func (v *Verifier) verifyPage(ctx context.Context, kind models.TargetKind, list []models.TargetTally, sum *Verification) error {
+	if kind == models.KindPost {
+		sum.Posts += len(list)
+	} else {
+		sum.Comments += len(list)
+	}
+	targets := make([]models.Target, len(list))
+	for i, t := range list {
+		targets[i] = models.Target{Kind: kind, ID: t.ID}
+		sum.Likes += t.LikeRows
+		if err := v.verifyCounts(ctx, targets[i], t, sum); err != nil {
+			return err
+		}
+	}
+	if v.redis == nil {
+		return nil
+	}
+	states, err := v.redis.TargetStates(ctx, targets)
+	if err != nil {
+		return err
+	}
+	for i, state := range states {
+		if !state.Warm {
+			continue
+		}
+		sum.Warm++
+		if err := v.verifyWarm(ctx, targets[i], sum); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (v *Verifier) verifyCounts(ctx context.Context, target models.Target, t models.TargetTally, sum *Verification) error {
@@ -137,7 +156,6 @@ func (v *Verifier) verifyCounts(ctx context.Context, target models.Target, t mod
 
 // verifyWarm compares a warm target's set and counter with the rows.
 func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Verification) error {
-	var problem string
 	for range verifyTries {
 		before, err := v.state(ctx, target)
 		if err != nil || !before.Warm {
@@ -146,7 +164,8 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		if arrived, err := v.awaitApplied(ctx, target, before.Last); err != nil {
 			return err
 		} else if !arrived {
-			return v.found(sum, target, fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, verifyWait), nil)
+			v.undecided(sum, target, fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, verifyWait))
+			return nil
 		}
 		differ, example := 0, int64(0)
 		if err := eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error {
@@ -167,9 +186,9 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		if err != nil {
 			return err
 		}
+		var problem string
 		switch {
 		case after != before:
-			problem = "it changes too fast to be compared"
 			continue
 		case !exists:
 			return nil // it has no row any more: verifyStrays reports it
@@ -188,7 +207,8 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		}
 		return v.found(sum, target, problem, func() error { return v.forget(ctx, target, before.Last) })
 	}
-	return v.found(sum, target, problem, nil)
+	v.undecided(sum, target, "it changes too fast to be compared")
+	return nil
 }
 
 // resend sends the gate's state of every like that MySQL sees otherwise through the pipeline.
@@ -270,11 +290,17 @@ func (v *Verifier) verifyStrays(ctx context.Context, sum *Verification) error {
 	})
 }
 
-// found reports a difference, after mending it if that was asked for and mend is known.
+// undecided reports a target of which nothing can be said.
+func (v *Verifier) undecided(sum *Verification, target models.Target, why string) {
+	sum.Undecided++
+	v.report(Difference{Target: target, Problem: why, Undecided: true})
+}
+
+// found reports a difference, after mending it if that was asked for.
 func (v *Verifier) found(sum *Verification, target models.Target, problem string, mend func() error) error {
 	d := Difference{Target: target, Problem: problem}
 	sum.Differences++
-	if v.repair && mend != nil {
+	if v.repair {
 		if err := mend(); err != nil {
 			return fmt.Errorf("repair %s: %w", target, err)
 		}

@@ -49,7 +49,7 @@ func (s *cronServeCmd) Run(ctx context.Context) error {
 
 type cronRunCmd struct {
 	cronFlags
-	Job     string        `arg:"" enum:"flush,cool,reconcile,purge" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. purge: delete expired sessions."`
+	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,purge" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. purge: delete expired sessions."`
 	Timeout time.Duration `default:"1m" help:"Give up after so long."`
 }
 
@@ -94,7 +94,18 @@ type job struct {
 
 // jobs are those that apply: without a gate there is nothing to flush, cool or reconcile.
 func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) []job {
-	jobs := []job{{"purge", time.Hour, c.purge}}
+	watch := workers.NewDriftWatch(c.store, c.redis, c.likes, c.registry, func(d workers.Difference) {
+		if !d.Undecided {
+			slog.Error("drift: likewise verify --repair mends it", "target", d.Target.String(), "problem", d.Problem)
+		}
+	})
+	jobs := []job{
+		{"purge", time.Hour, c.purge},
+		{"drift", time.Minute, func(ctx context.Context) (string, error) {
+			n, err := watch.Watch(ctx)
+			return fmt.Sprintf("found %d differences", n), err
+		}},
+	}
 	if c.redis == nil {
 		return jobs
 	}

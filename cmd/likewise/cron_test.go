@@ -80,7 +80,7 @@ func TestVerify_findsAndRepairsASpoiledCount(t *testing.T) {
 		assert.Equal(t, 1, r.status)
 		assert.Contains(t, r.stdout, fmt.Sprintf("post:%d: likes_count is 7 and there are 2 rows\n", post.id))
 		assert.Contains(t, r.stdout, fmt.Sprintf("comment:%d: Redis has 2 users and MySQL 1; they differ in 1, such as user %d\n", comment.id, users[0].id))
-		assert.Contains(t, r.stdout, "compared 1 posts and 1 comments with 3 likes, 2 of them with Redis: 2 differences, 0 repaired\n")
+		assert.Contains(t, r.stdout, "compared 1 posts and 1 comments with 3 likes, 2 of them with Redis: 2 differences, 0 repaired, 0 undecided\n")
 	}
 	assert.Contains(t, s.succeed("verify", "--repair"), "2 differences, 2 repaired")
 	s.verify()

@@ -16,7 +16,7 @@ type verifyCmd struct {
 // Validate asks for what is missing.
 func (v *verifyCmd) Validate() error { return required(v.mysqlFlags.setting(), v.likesFlags.setting()) }
 
-// Run verifies; errDiffers when something differs and is not repaired.
+// Run verifies; errDiffers when something differs and is not repaired, or does not hold still to be compared.
 func (v *verifyCmd) Run(ctx context.Context, out output) error {
 	c, err := openCore(ctx, v.mysqlFlags, v.likesFlags)
 	if err != nil {
@@ -29,9 +29,9 @@ func (v *verifyCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out.stdout, "compared %d posts and %d comments with %d likes, %d of them with Redis: %d differences, %d repaired\n",
-		sum.Posts, sum.Comments, sum.Likes, sum.Warm, sum.Differences, sum.Repaired)
-	if sum.Differences > sum.Repaired {
+	fmt.Fprintf(out.stdout, "compared %d posts and %d comments with %d likes, %d of them with Redis: %d differences, %d repaired, %d undecided\n",
+		sum.Posts, sum.Comments, sum.Likes, sum.Warm, sum.Differences, sum.Repaired, sum.Undecided)
+	if sum.Differences > sum.Repaired || sum.Undecided > 0 {
 		return errDiffers
 	}
 	return nil

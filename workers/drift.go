@@ -1,0 +1,51 @@
+package workers
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"likewise/counters"
+	"likewise/models"
+)
+
+// DriftWatch compares a stretch of posts and comments at a time, round and round, so that a difference shows in a
+// metric before anybody asks. It mends nothing: a difference is a bug or a hand on the data, and wants a look.
+type DriftWatch struct {
+	verifier *Verifier
+	after    map[models.TargetKind]int64
+	drift    prometheus.Counter
+	compared prometheus.Counter
+}
+
+// driftPage is how many posts, and how many comments, a round compares.
+const driftPage = 500
+
+// NewDriftWatch makes a watch that calls report for each difference. In direct mode r and likes are nil.
+func NewDriftWatch(store *models.Store, r *counters.Redis, likes *counters.Likes, reg prometheus.Registerer, report func(Difference)) *DriftWatch {
+	w := &DriftWatch{
+		verifier: NewVerifier(store, r, likes, false, report),
+		after:    map[models.TargetKind]int64{},
+		drift: prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_drift_total",
+			Help: "Differences found between counts, rows and Redis. Should stay 0 for ever."}),
+		compared: prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_drift_compared_total",
+			Help: "Posts and comments that the watch for drift has compared."}),
+	}
+	reg.MustRegister(w.drift, w.compared)
+	return w
+}
+
+// Watch does one round and gives the number of differences.
+func (w *DriftWatch) Watch(ctx context.Context) (differences int, err error) {
+	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
+		sum, next, err := w.verifier.Sample(ctx, kind, w.after[kind], driftPage)
+		if err != nil {
+			return differences, err
+		}
+		w.after[kind] = next
+		differences += sum.Differences
+		w.drift.Add(float64(sum.Differences))
+		w.compared.Add(float64(sum.Posts + sum.Comments - sum.Undecided))
+	}
+	return differences, nil
+}
