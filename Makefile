@@ -11,6 +11,7 @@ KAFKA := $(LIKEWISE_CACHE)/kafka
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 HADOLINT_VERSION := 2.15.1
 HADOLINT_DIR := $(LIKEWISE_CACHE)/hadolint-$(HADOLINT_VERSION)
+PROMTOOL := $(LIKEWISE_CACHE)/promtool
 HADOLINT := $(HADOLINT_DIR)/bin/hadolint
 COMPOSE_VERSION := v2.40.3
 COMPOSE := $(LIKEWISE_CACHE)/docker-compose-$(COMPOSE_VERSION)
@@ -19,6 +20,11 @@ COMPOSE := $(LIKEWISE_CACHE)/docker-compose-$(COMPOSE_VERSION)
 KAFKA_PACKAGES := ./internal/servers ./internal/testkit ./workers ./cmd/likewise
 
 FUZZTIME ?= 20s
+
+# How long to hurt a site, and how: another way each time unless a seed is given.
+FAULTS_FOR ?= 10m
+FAULTS_SEED ?= 0
+FAULTS_FLAGS ?=
 
 .PHONY: help
 help: ## list the targets
@@ -62,6 +68,12 @@ bench: servers build ## measure: benchmarks of packages, then likes side by side
 	go test -run '^$$' -bench . -benchmem ./...
 	bin/likewise bench
 
+.PHONY: faults
+faults: servers ## try to break the promise for FAULTS_FOR; FAULTS_SEED=N replays a schedule; root can fill disks, too
+	@mkdir -p bin
+	go build -o bin/faults ./internal/faults
+	bin/faults --for $(FAULTS_FOR) --seed $(FAULTS_SEED) $(FAULTS_FLAGS)
+
 .PHONY: fuzz
 fuzz: ## fuzz everything that decodes input, FUZZTIME each
 	@set -e; for package in $$(go list ./...); do \
@@ -90,6 +102,18 @@ $(HADOLINT):
 # Its go.mod has exclude directives, which `go run` and `go install` refuse in a program from elsewhere.
 $(COMPOSE):
 	go build -C "$$(go mod download -json github.com/docker/compose/v2@$(COMPOSE_VERSION) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')" -o $@ ./cmd
+
+.PHONY: lint-alerts
+lint-alerts: $(PROMTOOL)/usr/bin/promtool ## check and test the alert rules
+	$(PROMTOOL)/usr/bin/promtool check rules docs/alerts/likewise.rules.yml
+	$(PROMTOOL)/usr/bin/promtool test rules docs/alerts/likewise.test.yml
+
+# Unpacked, not installed: the package would start a Prometheus.
+$(PROMTOOL)/usr/bin/promtool:
+	mkdir -p $(PROMTOOL)
+	cd $(PROMTOOL) && { apt-get download -qq prometheus 2>/dev/null || { apt-get update -qq && apt-get download -qq prometheus; }; }
+	dpkg-deb -x $(PROMTOOL)/prometheus_*.deb $(PROMTOOL)
+	rm $(PROMTOOL)/prometheus_*.deb
 
 .PHONY: fmt
 fmt: ## format the Go code

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +22,7 @@ import (
 const (
 	envBrokerData = "LIKEWISE_EMBEDDED_BROKER_DATA"
 	envBrokerPort = "LIKEWISE_EMBEDDED_BROKER_PORT"
+	envBrokerName = "LIKEWISE_EMBEDDED_BROKER_NAME"
 )
 
 // Kafka is a private broker that creates no topic by itself.
@@ -29,11 +31,17 @@ type Kafka struct{ *Server }
 // StartKafka starts the broker in dir, which is made when it does not exist. The embedded broker is this program again,
 // in a process of its own: main must call Main first. It syncs every batch to disk before it acknowledges it.
 func StartKafka(ctx context.Context, dir string) (*Kafka, error) {
+	return StartKafkaBehind(ctx, dir, "")
+}
+
+// StartKafkaBehind is StartKafka with a proxy in front: the broker sends its clients to advertised, a host:port, which
+// must lead to Addr. Empty: to Addr itself.
+func StartKafkaBehind(ctx context.Context, dir, advertised string) (*Kafka, error) {
 	p := program{
 		name:    "embedded kafka",
 		ports:   1,
 		prepare: func(_ context.Context, s *Server) error { return os.MkdirAll(s.file("data"), 0o700) },
-		command: embeddedCommand,
+		command: func(s *Server) (*exec.Cmd, error) { return embeddedCommand(s, advertised) },
 		probe:   probeKafka,
 	}
 	if choice := os.Getenv("LIKEWISE_SERVERS_KAFKA"); choice != "" {
@@ -41,7 +49,7 @@ func StartKafka(ctx context.Context, dir string) (*Kafka, error) {
 		if !ok {
 			return nil, fmt.Errorf("LIKEWISE_SERVERS_KAFKA is %q, not apache:DIR", choice)
 		}
-		p = apache(jars)
+		p = apache(jars, advertised)
 	}
 	s, err := start(ctx, p, dir)
 	if err != nil {
@@ -79,14 +87,14 @@ func Main() {
 	if data == "" {
 		return
 	}
-	if err := serveBroker(data, os.Getenv(envBrokerPort)); err != nil {
+	if err := serveBroker(data, os.Getenv(envBrokerPort), os.Getenv(envBrokerName)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func serveBroker(data, port string) error {
+func serveBroker(data, port, advertised string) error {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
 	number, err := strconv.Atoi(port)
@@ -95,6 +103,13 @@ func serveBroker(data, port string) error {
 	}
 	cluster, err := kfake.NewCluster(
 		kfake.Ports(number),
+		kfake.ListenFn(func(network, address string) (net.Listener, error) {
+			l, err := net.Listen(network, address)
+			if err != nil || advertised == "" {
+				return l, err
+			}
+			return behind{l, advertised}, nil
+		}),
 		kfake.DataDir(data),
 		kfake.SyncWrites(),
 		kfake.WithLogger(kfake.BasicLogger(os.Stderr, kfake.LogLevelWarn)),
@@ -107,23 +122,38 @@ func serveBroker(data, port string) error {
 	return nil
 }
 
-func embeddedCommand(s *Server) (*exec.Cmd, error) {
+// behind is a listener that says it has another address: the broker sends its clients to what its listener says.
+type behind struct {
+	net.Listener
+
+	advertised string
+}
+
+func (b behind) Addr() net.Addr { return advertisedAddr(b.advertised) }
+
+type advertisedAddr string
+
+func (advertisedAddr) Network() string  { return "tcp" }
+func (a advertisedAddr) String() string { return string(a) }
+
+func embeddedCommand(s *Server, advertised string) (*exec.Cmd, error) {
 	// Not the path of the program: it may have been rebuilt since it started.
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args[0] = "likewise-embedded-kafka"
-	cmd.Env = append(environment(), envBrokerData+"="+s.file("data"), envBrokerPort+"="+strconv.Itoa(s.ports[0]))
+	cmd.Env = append(environment(), envBrokerData+"="+s.file("data"), envBrokerPort+"="+strconv.Itoa(s.ports[0]),
+		envBrokerName+"="+advertised)
 	return cmd, nil
 }
 
 // apache is a single node of Apache Kafka that is its own controller, from a folder of jars.
-func apache(jars string) program {
+func apache(jars, advertised string) program {
 	return program{
 		name:    "apache kafka",
 		ports:   2, // clients, controller
 		prepare: func(ctx context.Context, s *Server) error { return prepareApache(ctx, s, jars) },
 		command: func(s *Server) (*exec.Cmd, error) {
 			config := filepath.Join(s.dir, "server.properties")
-			if err := os.WriteFile(config, []byte(apacheConfig(s.file("data"), s.ports[0], s.ports[1])), 0o600); err != nil {
+			if err := os.WriteFile(config, []byte(apacheConfig(s.file("data"), s.ports[0], s.ports[1], advertised)), 0o600); err != nil {
 				return nil, fmt.Errorf("write settings: %w", err)
 			}
 			return javaCommand(s.dir, jars, "kafka.Kafka", config)
@@ -132,12 +162,16 @@ func apache(jars string) program {
 	}
 }
 
-func apacheConfig(data string, port, controllerPort int) string {
+func apacheConfig(data string, port, controllerPort int, advertised string) string {
+	if advertised == "" {
+		advertised = fmt.Sprintf("127.0.0.1:%d", port)
+	}
 	return fmt.Sprintf(`process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:%[3]d
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:%[2]d,CONTROLLER://127.0.0.1:%[3]d
+advertised.listeners=PLAINTEXT://%[4]s
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs=%[1]s
 auto.create.topics.enable=false
@@ -158,7 +192,7 @@ log.cleaner.dedupe.buffer.size=4194304
 num.network.threads=2
 num.io.threads=4
 background.threads=2
-`, data, port, controllerPort)
+`, data, port, controllerPort, advertised)
 }
 
 func prepareApache(ctx context.Context, s *Server, jars string) error {
@@ -171,7 +205,7 @@ func prepareApache(ctx context.Context, s *Server, jars string) error {
 	}
 	config := s.file("format.properties")
 	// Ports are not part of what is stored; they are only asked for.
-	if err := os.WriteFile(config, []byte(apacheConfig(fresh, 1, 2)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(apacheConfig(fresh, 1, 2, "")), 0o600); err != nil {
 		return fmt.Errorf("write settings: %w", err)
 	}
 	defer os.Remove(config)

@@ -1,0 +1,530 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fault is one way to hurt the site. do injects it, holds it and heals it; its error is one of the harness, not of the
+// product.
+type fault struct {
+	kind string
+	do   func(ctx context.Context, x *injection) error
+	disk bool // needs a disk that can be filled
+	// rest stops the clients, and drains the pipeline, for as long as the fault is there.
+	rest bool
+}
+
+// injection is a fault at work. Everything that chance decides comes from rng, which the seed and the number of the
+// fault in the schedule determine: neither how long earlier faults took nor what clients do changes it.
+type injection struct {
+	*site
+
+	st    *storm
+	rng   *rand.Rand
+	notes []string
+}
+
+func newInjection(st *storm, seed uint64, number int) *injection {
+	return &injection{site: st.site, st: st, rng: rand.New(rand.NewPCG(seed, uint64(number)+1<<32))} //nolint:gosec // must be repeatable
+}
+
+func (x *injection) note(format string, args ...any) {
+	x.notes = append(x.notes, fmt.Sprintf(format, args...))
+}
+
+// hold waits for a random while.
+func (x *injection) hold(ctx context.Context, least, most time.Duration) error {
+	d := (least + time.Duration(x.rng.Int64N(int64(most-least)+1))).Round(10 * time.Millisecond)
+	x.note("%v", d)
+	return wait(ctx, d)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// one of the processes.
+func (x *injection) one(of []*process) []*process {
+	i := x.rng.IntN(len(of))
+	x.note("%s", of[i].name)
+	return of[i : i+1]
+}
+
+// during holds between a beginning and an end that comes in any case.
+func (x *injection) during(ctx context.Context, least, most time.Duration, end func() error) error {
+	err := x.hold(ctx, least, most)
+	return errors.Join(err, end())
+}
+
+const (
+	ms = time.Millisecond
+	s1 = time.Second
+)
+
+// faults are all that there is.
+func faults() []fault {
+	apis := func(x *injection) []*process { return x.apis }
+	workers := func(x *injection) []*process { return x.workers }
+	crons := func(x *injection) []*process { return x.crons }
+	product := func(x *injection) []*process { return x.product() }
+	one := func(of func(*injection) []*process) func(*injection) []*process {
+		return func(x *injection) []*process { return x.one(of(x)) }
+	}
+	mysql := func(x *injection) server { return x.mysql }
+	redis := func(x *injection) server { return x.redis }
+	kafka := func(x *injection) server { return x.kafka }
+	list := []fault{
+		{kind: "api killed", do: killed(one(apis), 200*ms, 2*s1)},
+		{kind: "both apis killed", do: killed(apis, 200*ms, 1*s1)},
+		{kind: "worker killed", do: killed(one(workers), 200*ms, 4*s1)},
+		{kind: "both workers killed", do: killed(workers, 200*ms, 3*s1)},
+		{kind: "crons killed", do: killed(crons, 200*ms, 2*s1)},
+		{kind: "all product processes killed", do: killed(product, 200*ms, 2*s1)},
+		{kind: "worker killed again and again", do: again(4, 300*ms, 1500*ms, killed(one(workers), 0, 300*ms))},
+		{kind: "api paused", do: paused(one(apis), 500*ms, 3*s1)},
+		{kind: "api paused for long", do: paused(one(apis), 11*s1, 13*s1)},
+		{kind: "worker paused", do: paused(one(workers), 500*ms, 4*s1)},
+		{kind: "worker paused past lock and session", do: paused(one(workers), 11*s1, 15*s1)},
+		{kind: "both workers paused past the lock", do: paused(workers, 6*s1, 8*s1)},
+		{kind: "workers paused in turn", do: inTurnPaused},
+		{kind: "crons paused", do: paused(crons, 2*s1, 6*s1)},
+		{kind: "all product processes paused", do: paused(product, 1*s1, 6*s1)},
+		{kind: "apis restarted in turn", do: restarted(apis)},
+		{kind: "workers restarted in turn", do: restarted(workers)},
+		{kind: "everything of the product restarted in turn", do: restarted(product)},
+		{kind: "third worker comes and is killed", do: thirdWorker},
+	}
+	for _, v := range []struct {
+		name string
+		of   func(*injection) server
+		link func(*injection) *proxy
+	}{
+		{"mysql", mysql, func(x *injection) *proxy { return x.toMySQL }},
+		{"redis", redis, func(x *injection) *proxy { return x.toRedis }},
+		{"kafka", kafka, func(x *injection) *proxy { return x.toKafka }},
+	} {
+		list = append(list,
+			fault{kind: v.name + " killed", do: serversKilled(100*ms, 4*s1, v.of)},
+			fault{kind: v.name + " restarted", do: serverRestarted(v.of)},
+			fault{kind: v.name + " paused", do: serverPaused(500*ms, 3*s1, v.of)},
+			fault{kind: v.name + " paused for long", do: serverPaused(6*s1, 8*s1, v.of)},
+			fault{kind: v.name + " cut off", do: linked(v.link, 1*s1, 5*s1, func(*injection) condition { return condition{flow: cut} })},
+			fault{kind: v.name + " connections reset", do: again(5, 100*ms, 800*ms, resetting(v.link))},
+			fault{kind: v.name + " slow to answer", do: linked(v.link, 3*s1, 6*s1, func(x *injection) condition {
+				d := time.Duration(50+x.rng.IntN(200)) * ms
+				x.note("%v each way", d)
+				return condition{delay: d}
+			})},
+			fault{kind: v.name + " behind a thin line", do: linked(v.link, 3*s1, 6*s1, func(*injection) condition { return condition{rate: 64 << 10} })},
+			fault{kind: v.name + " route broken, bytes late", do: linked(v.link, 2*s1, 8*s1, func(*injection) condition { return condition{flow: stalled} })},
+			fault{kind: v.name + " route broken, bytes lost", do: linked(v.link, 2*s1, 8*s1, func(*injection) condition { return condition{flow: lost} })},
+			fault{kind: v.name + " replies lost", do: linked(v.link, 500*ms, 4*s1, func(*injection) condition { return condition{flow: deaf} })},
+			fault{kind: v.name + " clients gone unnoticed", do: orphaned(v.link)},
+			fault{kind: v.name + " disk full", do: full(v.of), disk: true},
+		)
+	}
+	return append(list,
+		fault{kind: "mysql read-only", do: statements("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0")},
+		fault{kind: "mysql tables locked", do: tablesLocked},
+		fault{kind: "mysql connections killed", do: again(5, 100*ms, 800*ms, mysqlKills)},
+		fault{kind: "mysql takes few connections", do: fewConnections},
+		fault{kind: "redis connections killed", do: again(5, 100*ms, 800*ms, redisDo("client", "kill", "type", "normal", "skipme", "yes"))},
+		fault{kind: "redis holds back writes", do: redisDo("client", "pause", "3000", "write")},
+		fault{kind: "redis holds back all", do: redisDo("client", "pause", "3000", "all")},
+		fault{kind: "redis forgets scripts", do: again(10, 50*ms, 300*ms, redisDo("script", "flush"))},
+		fault{kind: "redis busy", do: again(3, 200*ms, 500*ms, redisDo("debug", "sleep", "1.2"))},
+		fault{kind: "redis out of memory", do: redisConfigured([]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"})},
+		fault{kind: "redis demoted to replica", do: redisConfigured([]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"})},
+		fault{kind: "redis killed while it rewrites its log", do: killedInRewrite},
+		fault{kind: "redis emptied after a flush", do: redisEmptied, rest: true},
+		fault{kind: "mysql and redis killed", do: serversKilled(100*ms, 2*s1, mysql, redis)},
+		fault{kind: "redis and kafka killed", do: serversKilled(100*ms, 2*s1, redis, kafka)},
+		fault{kind: "mysql and kafka killed", do: serversKilled(100*ms, 2*s1, mysql, kafka)},
+		fault{kind: "all servers killed", do: serversKilled(100*ms, 2*s1, mysql, redis, kafka)},
+		fault{kind: "all servers paused", do: serverPaused(1*s1, 6*s1, mysql, redis, kafka)},
+		fault{kind: "everything killed at once", do: everythingKilled},
+		fault{kind: "everything paused at once", do: everythingPaused},
+		fault{kind: "redis killed, workers with it", do: withWorkers(redis)},
+		fault{kind: "mysql killed, workers with it", do: withWorkers(mysql)},
+		fault{kind: "kafka killed, workers with it", do: withWorkers(kafka)},
+	)
+}
+
+// killed ends processes with SIGKILL, at one instant, and starts them again.
+func killed(of func(*injection) []*process, least, most time.Duration) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		list := of(x)
+		killAll(list)
+		return x.during(ctx, least, most, func() error { return startAll(list) })
+	}
+}
+
+func killAll(list []*process) {
+	var all sync.WaitGroup
+	for _, p := range list {
+		all.Go(p.kill)
+	}
+	all.Wait()
+}
+
+func startAll(list []*process) error {
+	var err error
+	for _, p := range list {
+		err = errors.Join(err, p.start())
+	}
+	return err
+}
+
+// paused freezes processes: to the rest of the world they are slow, to themselves no time passes.
+func paused(of func(*injection) []*process, least, most time.Duration) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		list := of(x)
+		for _, p := range list {
+			p.signal(syscall.SIGSTOP)
+		}
+		return x.during(ctx, least, most, func() error {
+			for _, p := range list {
+				p.signal(syscall.SIGCONT)
+			}
+			return nil
+		})
+	}
+}
+
+// inTurnPaused freezes one worker past every lock, wakes it while it freezes the other: both believe to be in charge.
+func inTurnPaused(ctx context.Context, x *injection) error {
+	a, b := x.workers[0], x.workers[1]
+	a.signal(syscall.SIGSTOP)
+	err := x.hold(ctx, 6*s1, 7*s1)
+	b.signal(syscall.SIGSTOP)
+	a.signal(syscall.SIGCONT)
+	err = errors.Join(err, x.hold(ctx, 6*s1, 7*s1))
+	b.signal(syscall.SIGCONT)
+	return err
+}
+
+// termLimit is the time that a process has for ending well; on a busy machine some more than the ten seconds promised.
+const termLimit = 15 * time.Second
+
+// restarted ends processes one after the other with SIGTERM, as a deployment does, each back before the next goes.
+func restarted(of func(*injection) []*process) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		for _, p := range of(x) {
+			if err := p.term(termLimit); err != nil {
+				x.slowStops.Add(1)
+				x.st.violations.add("a bad end", x.since(), "%v", err)
+			}
+			if err := p.start(); err != nil {
+				return err
+			}
+			if err := wait(ctx, 700*ms); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// thirdWorker makes the group share its partitions out again and again.
+func thirdWorker(ctx context.Context, x *injection) error {
+	p := x.process(fmt.Sprintf("extra%d", x.extraCount.Add(1)), nil, "worker")
+	defer p.kill()
+	for range 3 {
+		if err := p.start(); err != nil {
+			return err
+		}
+		if err := x.hold(ctx, 1*s1, 3*s1); err != nil {
+			return err
+		}
+		p.kill()
+	}
+	return nil
+}
+
+// again does a fault several times, with a while between.
+func again(times int, least, most time.Duration, do func(context.Context, *injection) error) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		for range times {
+			if err := do(ctx, x); err != nil {
+				return err
+			}
+			if err := x.hold(ctx, least, most); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func serversKilled(least, most time.Duration, of ...func(*injection) server) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		err := killServers(x, of...)
+		return errors.Join(err, x.during(ctx, least, most, func() error { return x.startServersAgain(ctx, of...) }))
+	}
+}
+
+func killServers(x *injection, of ...func(*injection) server) error {
+	errs := make([]error, len(of))
+	var all sync.WaitGroup
+	for i, v := range of {
+		all.Go(func() { errs[i] = v(x).Kill() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (x *injection) startServersAgain(ctx context.Context, of ...func(*injection) server) error {
+	errs := make([]error, len(of))
+	var all sync.WaitGroup
+	for i, v := range of {
+		all.Go(func() { errs[i] = v(x).Start(ctx) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func serverRestarted(of func(*injection) server) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		err := of(x).Stop(ctx)
+		return errors.Join(err, x.during(ctx, 0, 2*s1, func() error { return of(x).Start(ctx) }))
+	}
+}
+
+func serverPaused(least, most time.Duration, of ...func(*injection) server) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		var err error
+		for _, v := range of {
+			err = errors.Join(err, v(x).Pause())
+		}
+		return errors.Join(err, x.during(ctx, least, most, func() error {
+			var err error
+			for _, v := range of {
+				err = errors.Join(err, v(x).Resume())
+			}
+			return err
+		}))
+	}
+}
+
+func linked(link func(*injection) *proxy, least, most time.Duration, c func(*injection) condition) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		link(x).set(c(x))
+		return x.during(ctx, least, most, func() error {
+			link(x).set(condition{})
+			return nil
+		})
+	}
+}
+
+func resetting(link func(*injection) *proxy) func(context.Context, *injection) error {
+	return func(_ context.Context, x *injection) error {
+		link(x).reset()
+		return nil
+	}
+}
+
+func orphaned(link func(*injection) *proxy) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		link(x).orphan()
+		return x.during(ctx, 2*s1, 6*s1, func() error {
+			link(x).bury()
+			return nil
+		})
+	}
+}
+
+// full fills the disk of a server to the last byte.
+func full(of func(*injection) server) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		path := filepath.Join(of(x).Dir(), "filler")
+		if err := fill(path); err != nil {
+			return err
+		}
+		return x.during(ctx, 2*s1, 5*s1, func() error { return os.Remove(path) })
+	}
+}
+
+func fill(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("fill disk: %w", err)
+	}
+	defer f.Close()
+	var size int64
+	for step := int64(64 << 20); step >= 4096; {
+		switch err := unix.Fallocate(int(f.Fd()), 0, size, step); {
+		case err == nil:
+			size += step
+		case errors.Is(err, unix.ENOSPC):
+			step /= 2
+		case errors.Is(err, unix.EINTR):
+		default:
+			return fmt.Errorf("fill disk: %w", err)
+		}
+	}
+	return nil
+}
+
+func (x *injection) exec(ctx context.Context, statement string) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if _, err := x.db.ExecContext(ctx, statement); err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
+}
+
+func statements(begin, end string) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		err := x.exec(ctx, begin)
+		return errors.Join(err, x.during(ctx, 2*s1, 5*s1, func() error { return x.exec(ctx, end) }))
+	}
+}
+
+// tablesLocked is what a backup tool does to a server: nothing commits.
+func tablesLocked(ctx context.Context, x *injection) error {
+	conn, err := x.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "FLUSH TABLES WITH READ LOCK"); err != nil {
+		return fmt.Errorf("lock tables: %w", err)
+	}
+	return x.during(ctx, 2*s1, 5*s1, func() error {
+		_, err := conn.ExecContext(ctx, "UNLOCK TABLES")
+		return err
+	})
+}
+
+func (x *injection) productConnections(ctx context.Context) ([]int64, error) {
+	rows, err := x.db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE user = ?", productUser)
+	if err != nil {
+		return nil, fmt.Errorf("list connections: %w", err)
+	}
+	defer rows.Close()
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, fmt.Errorf("list connections: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+func mysqlKills(ctx context.Context, x *injection) error {
+	ids, err := x.productConnections(ctx)
+	for _, id := range ids {
+		_, _ = x.db.ExecContext(ctx, fmt.Sprintf("KILL %d", id)) // it may have ended by itself
+	}
+	return err
+}
+
+// fewConnections leaves the product less than one of its processes would like to have.
+func fewConnections(ctx context.Context, x *injection) error {
+	err := x.exec(ctx, "SET GLOBAL max_connections = 10")
+	err = errors.Join(err, mysqlKills(ctx, x))
+	return errors.Join(err, x.during(ctx, 3*s1, 6*s1, func() error { return x.exec(ctx, "SET GLOBAL max_connections = 500") }))
+}
+
+func redisDo(args ...string) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		list := make([]any, len(args))
+		for i, a := range args {
+			list[i] = a
+		}
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if err := x.rdb.Do(ctx, list...).Err(); err != nil {
+			return fmt.Errorf("redis %s: %w", strings.Join(args, " "), err)
+		}
+		return nil
+	}
+}
+
+func redisConfigured(begin, end []any) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		err := x.rdb.Do(ctx, begin...).Err()
+		return errors.Join(err, x.during(ctx, 2*s1, 5*s1, func() error { return x.rdb.Do(ctx, end...).Err() }))
+	}
+}
+
+func killedInRewrite(ctx context.Context, x *injection) error {
+	if err := x.rdb.Do(ctx, "bgrewriteaof").Err(); err != nil {
+		return fmt.Errorf("rewrite log: %w", err)
+	}
+	if err := x.hold(ctx, 0, 60*ms); err != nil {
+		return err
+	}
+	err := x.redis.Kill()
+	return errors.Join(err, x.redis.Start(ctx))
+}
+
+// redisEmptied runs while nobody likes anything and everything is in MySQL: then Redis holds nothing that is not there
+// as well, and may lose all.
+func redisEmptied(ctx context.Context, x *injection) error {
+	err := x.redis.Kill()
+	data := filepath.Join(x.redis.Dir(), "data")
+	err = errors.Join(err, os.RemoveAll(data), os.Mkdir(data, 0o700))
+	return errors.Join(err, x.redis.Start(ctx))
+}
+
+func everythingKilled(ctx context.Context, x *injection) error {
+	var err error
+	var both sync.WaitGroup
+	all := []func(*injection) server{
+		func(x *injection) server { return x.mysql },
+		func(x *injection) server { return x.redis },
+		func(x *injection) server { return x.kafka },
+	}
+	both.Go(func() { err = killServers(x, all...) })
+	both.Go(func() { killAll(x.product()) })
+	both.Wait()
+	return errors.Join(err, x.during(ctx, 0, 1*s1, func() error {
+		return errors.Join(x.startServersAgain(ctx, all...), startAll(x.product()))
+	}))
+}
+
+func everythingPaused(ctx context.Context, x *injection) error {
+	for _, p := range x.product() {
+		p.signal(syscall.SIGSTOP)
+	}
+	err := serverPaused(2*s1, 8*s1, func(x *injection) server { return x.mysql },
+		func(x *injection) server { return x.redis }, func(x *injection) server { return x.kafka })(ctx, x)
+	for _, p := range x.product() {
+		p.signal(syscall.SIGCONT)
+	}
+	return err
+}
+
+// withWorkers kills a server and the workers at one instant: nobody is left who knows what was under way.
+func withWorkers(of func(*injection) server) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		var err error
+		var both sync.WaitGroup
+		both.Go(func() { err = of(x).Kill() })
+		both.Go(func() { killAll(x.workers) })
+		both.Wait()
+		return errors.Join(err, x.during(ctx, 100*ms, 2*s1, func() error {
+			return errors.Join(of(x).Start(ctx), startAll(x.workers))
+		}))
+	}
+}

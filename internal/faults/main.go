@@ -1,0 +1,431 @@
+// Command faults tries to break the promise of the README. It runs a whole site, two processes of each role and real
+// servers behind proxies, lets a storm of clients use it over HTTP, and hurts it by a schedule that a seed determines:
+// processes killed and paused, links cut, disks full. In the end an oracle holds MySQL and the API to what each client
+// was told.
+//
+// The oracle knows the promise and the API, and nothing of how the product is made.
+//
+//	go run ./internal/faults --for 10m --seed 7
+//
+// Progress goes to standard error, the report to standard output. The exit status is 1 when the promise was broken, 2
+// when the harness itself failed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"likewise/internal/servers"
+)
+
+type options struct {
+	length  time.Duration
+	seed    uint64
+	clients int
+	rate    int
+	fsync   string
+	disk    string
+	binary  string
+	race    bool
+	json    bool
+	only    string
+	dir     string
+	list    bool
+}
+
+func main() {
+	servers.Main()
+	var o options
+	flag.DurationVar(&o.length, "for", 10*time.Minute, "how long to go on; what is under way then is finished and judged")
+	flag.Uint64Var(&o.seed, "seed", 0, "what chance decides; 0: another each time")
+	flag.IntVar(&o.clients, "clients", 48, "concurrent clients, with ten users each")
+	flag.IntVar(&o.rate, "rate", 800, "requests a second at most, all clients together")
+	flag.StringVar(&o.fsync, "appendfsync", "always", "Redis: always or everysec")
+	flag.StringVar(&o.disk, "disk", "tmpfs", "tmpfs: the servers' data are in memory, and can run full; real: on disk")
+	flag.StringVar(&o.binary, "binary", "", "the product; empty: it is built")
+	flag.BoolVar(&o.race, "race", false, "build the product with the race detector")
+	flag.BoolVar(&o.json, "json", false, "report for machines")
+	flag.StringVar(&o.only, "only", "", "faults to inject, by parts of their names, separated by commas; empty: all")
+	flag.StringVar(&o.dir, "dir", "", "folder for logs and data, kept; empty: a temporary one, kept when something is wrong")
+	flag.BoolVar(&o.list, "list", false, "list the faults and end")
+	flag.Parse()
+	if flag.NArg() > 0 || o.fsync != "always" && o.fsync != "everysec" || o.disk != "tmpfs" && o.disk != "real" || o.clients < 1 || o.rate < 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if o.list {
+		for _, f := range faults() {
+			fmt.Println(f.kind)
+		}
+		return
+	}
+	if o.disk == "tmpfs" && os.Getenv(envInside) == "" {
+		os.Exit(inside())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	violated, err := run(ctx, o)
+	stop()
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(2)
+	case violated:
+		os.Exit(1)
+	}
+}
+
+// envInside marks the process that has a mount namespace of its own, or cannot have one.
+const envInside = "LIKEWISE_FAULTS_INSIDE"
+
+// inside runs this program again where its mounts are its own: they end with it, however it ends.
+func inside() int {
+	signal.Ignore(syscall.SIGINT) // Ctrl-C reaches the child too, which stops everything in order
+	try := func(private bool) (int, error) {
+		cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.Env = append(os.Environ(), envInside+"=shared")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+		if private {
+			cmd.Env = append(os.Environ(), envInside+"=private")
+			cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+		}
+		if err := cmd.Start(); err != nil {
+			return 2, err
+		}
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, syscall.SIGTERM)
+		go func() {
+			for range stop {
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+			}
+		}()
+		err := cmd.Wait()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return exit.ExitCode(), nil
+		}
+		return 0, err
+	}
+	code, err := try(true)
+	if err != nil {
+		code, err = try(false)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+	}
+	return code
+}
+
+// run is one whole run.
+func run(ctx context.Context, o options) (violated bool, err error) {
+	for o.seed == 0 {
+		o.seed = uint64(rand.Uint32()) //nolint:gosec // to be typed by people
+	}
+	s := &site{dir: o.dir, binary: o.binary, began: time.Now()}
+	if s.dir == "" {
+		if s.dir, err = os.MkdirTemp("", "likewise-faults-"); err != nil {
+			return false, fmt.Errorf("make folder: %w", err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(s.dir, "logs"), 0o700); err != nil {
+		return false, fmt.Errorf("make folder: %w", err)
+	}
+	say := func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%8.3f s  %s\n", s.since().Seconds(), fmt.Sprintf(format, args...))
+	}
+	say("seed %d; logs in %s", o.seed, s.dir)
+	keep := o.dir != ""
+	defer func() {
+		if violated || err != nil || keep {
+			say("logs and data are in %s", s.dir)
+			return
+		}
+		os.RemoveAll(s.dir)
+	}()
+	if s.binary == "" {
+		s.binary = filepath.Join(s.dir, "likewise")
+		if err := build(ctx, s.binary, o.race); err != nil {
+			return false, err
+		}
+	}
+	disk, err := s.mount(o.disk)
+	if err != nil {
+		return false, err
+	}
+	if s.noFull != "" {
+		say("disks are not filled: %s", s.noFull)
+	}
+	defer func() {
+		err = errors.Join(err, s.stop())
+		if violated || err != nil || keep {
+			err = errors.Join(err, s.save(disk))
+		}
+	}()
+	if err := s.startServers(ctx, disk, o.fsync); err != nil {
+		return false, err
+	}
+	if err := s.startProduct(ctx); err != nil {
+		return false, err
+	}
+	r := &report{Seed: o.seed, Setup: map[string]string{"appendfsync": o.fsync, "disk": o.disk, "clients": fmt.Sprint(o.clients), "requests a second at most": fmt.Sprint(o.rate)}}
+	st := newStorm(s)
+	rec, err := st.rage(ctx, o, r, say)
+	if err != nil {
+		return st.violations.total() > 0, err
+	}
+	say("judging %d likes and %d creations", len(rec.registers), len(rec.creations))
+	if err := st.judge(ctx, rec); err != nil {
+		return st.violations.total() > 0, err
+	}
+	if err := st.judgeLogs(); err != nil {
+		return st.violations.total() > 0, err
+	}
+	r.fill(st, rec)
+	if o.json {
+		err = r.writeJSON(os.Stdout)
+	} else {
+		r.write(os.Stdout)
+	}
+	return r.Violations > 0, err
+}
+
+func build(ctx context.Context, path string, race bool) error {
+	args := []string{"build", "-o", path}
+	if race {
+		args = append(args, "-race")
+	}
+	out, err := exec.CommandContext(ctx, "go", append(args, "likewise/cmd/likewise")...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the product: %w: %s", err, out)
+	}
+	return nil
+}
+
+// sizes of the small disks, in MiB: what each server needs, and room for the longest run.
+var sizes = map[string]int{"mysql": 768, "redis": 384, "kafka": 512}
+
+// mount gives the folder that holds the servers' folders. Where it can it makes each a small disk of its own.
+func (s *site) mount(kind string) (disk string, err error) {
+	disk = filepath.Join(s.dir, "data")
+	for name := range sizes {
+		if err := os.MkdirAll(filepath.Join(disk, name), 0o700); err != nil {
+			return "", fmt.Errorf("make folder: %w", err)
+		}
+	}
+	switch {
+	case kind != "tmpfs":
+		s.noFull = "the data are on a real disk, as --disk=" + kind + " asks"
+		return disk, nil
+	case os.Getenv(envInside) != "private":
+		s.noFull = "mounting needs root and a mount namespace; the data are on a real disk"
+		return disk, nil
+	}
+	for name, size := range sizes {
+		if err := syscall.Mount("tmpfs", filepath.Join(disk, name), "tmpfs", 0, fmt.Sprintf("size=%dm,mode=700", size)); err != nil {
+			s.noFull = fmt.Sprintf("cannot mount a tmpfs: %v; the data are on a real disk", err)
+			return disk, nil
+		}
+	}
+	return disk, nil
+}
+
+// save copies what is in memory alone to where it stays.
+func (s *site) save(disk string) error {
+	if s.noFull != "" {
+		return nil
+	}
+	out, err := exec.Command("cp", "-a", disk, filepath.Join(s.dir, "saved")).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("save data: %w: %s", err, out)
+	}
+	return nil
+}
+
+const (
+	usersOfClient = 10
+	hotPosts      = 4
+	coldPosts     = 300
+	discussions   = 16
+	earlyComments = 100
+)
+
+// rage is the storm: it makes users and first posts, runs clients and faults, and gives what the clients were told.
+func (st *storm) rage(ctx context.Context, o options, r *report, say func(string, ...any)) (*record, error) {
+	s := st.site
+	extra := len(s.urls) + 1 // of the prober
+	out, err := s.command(ctx, "user", "token", "--count", fmt.Sprint(o.clients*usersOfClient+extra))
+	if err != nil {
+		return nil, fmt.Errorf("make users: %w: %s", err, out)
+	}
+	users, err := readTokens(out)
+	if err != nil {
+		return nil, err
+	}
+	clients := make([]*client, o.clients)
+	for i := range clients {
+		clients[i] = newClient(st, i, o.seed, users[extra+i*usersOfClient:][:usersOfClient])
+	}
+	first := newClient(st, o.clients, o.seed, users[:extra])
+	if err := st.sow(ctx, first); err != nil {
+		return nil, err
+	}
+	probes := newProber(st, users[:extra], st.targets.hot[0], st.targets.cold[:16])
+	begun, err := probes.measure(ctx, "the start")
+	if err != nil {
+		return nil, err
+	}
+	s.calm.Add(1)
+	say("the site is up: likes after %v, flush after %v", begun.likes.Round(time.Millisecond), begun.flush.Round(time.Millisecond))
+
+	storming, calm := context.WithCancel(ctx)
+	var raging sync.WaitGroup
+	for _, c := range clients {
+		raging.Go(func() { c.run(storming, time.Duration(o.clients)*time.Second/time.Duration(o.rate)) })
+	}
+	raging.Go(func() { st.watch(storming) })
+	err = st.hurt(ctx, o, r, probes, say)
+	calm()
+	raging.Wait()
+
+	rec := &record{creations: first.made}
+	rec.registers = append(append(rec.registers, probes.hot...), probes.spread...)
+	for _, c := range clients {
+		rec.registers = append(rec.registers, c.order...)
+		rec.creations = append(rec.creations, c.made...)
+	}
+	return rec, err
+}
+
+// sow makes what the clients begin with.
+func (st *storm) sow(ctx context.Context, c *client) error {
+	make1 := func(made *creation) (*target, error) {
+		for {
+			if m := c.create(ctx, made); m.outcome == ok {
+				return st.know(m.kind, m.id), nil
+			}
+			if st.site.since() > 2*patience {
+				return nil, fmt.Errorf("the site does not come up: %s", made.story())
+			}
+			if err := wait(ctx, 100*time.Millisecond); err != nil {
+				return nil, err
+			}
+			c.api = 1 - c.api
+			made = &creation{kind: made.kind, parent: made.parent}
+		}
+	}
+	for i := range hotPosts + coldPosts {
+		t, err := make1(&creation{kind: "posts"})
+		if err != nil {
+			return err
+		}
+		if i < hotPosts {
+			st.targets.hot = append(st.targets.hot, t)
+		} else {
+			st.targets.add(t)
+		}
+	}
+	st.targets.discussed = append(append(st.targets.discussed, st.targets.hot...), st.targets.cold[:discussions-hotPosts]...)
+	for i := range earlyComments {
+		t, err := make1(&creation{kind: "comments", parent: st.targets.discussed[i%discussions].id})
+		if err != nil {
+			return err
+		}
+		st.targets.add(t)
+	}
+	return nil
+}
+
+// hurt injects faults until the time is over.
+func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober, say func(string, ...any)) error {
+	s := st.site
+	deck, skipped := st.deck(o.only)
+	r.Skipped = skipped
+	if len(deck) == 0 {
+		return errors.New("no such fault")
+	}
+	shuffle := rand.New(rand.NewPCG(o.seed, 0)) //nolint:gosec // must be repeatable
+	end := time.Now().Add(o.length)
+	var order []int
+	for number := 1; time.Now().Before(end); number++ {
+		if len(order) == 0 {
+			order = shuffle.Perm(len(deck)) // every fault once before any comes again
+		}
+		f := deck[order[0]]
+		order = order[1:]
+		x := newInjection(st, o.seed, number)
+		if err := wait(ctx, time.Duration(500+x.rng.IntN(1500))*time.Millisecond); err != nil {
+			return err
+		}
+		at := s.since()
+		say("fault %d: %s", number, f.kind)
+		healed, err := st.inject(ctx, f, x)
+		if err != nil {
+			return fmt.Errorf("fault %d, %s: %w", number, f.kind, err)
+		}
+		held := s.since() - at
+		rec, err := probes.measure(ctx, f.kind)
+		if err != nil {
+			st.violations.add("no recovery", s.since(), "%v", err)
+			r.fill(st, &record{})
+			r.write(os.Stderr)
+			return err
+		}
+		s.calm.Add(1)
+		r.Faults = append(r.Faults, injected{number, f.kind, strings.Join(x.notes, ", "), at, held, rec.likes, rec.rows, rec.flush})
+		say("          %s%s; well again after %.2f s (likes), %.2f s (rows), %.2f s (flush); %d writes acknowledged, %d unknown, %d violations",
+			strings.Join(x.notes, ", "), healed, rec.likes.Seconds(), rec.rows.Seconds(), rec.flush.Seconds(),
+			st.tally.writes[ok].Load(), st.tally.writes[unknown].Load(), st.violations.total())
+	}
+	return nil
+}
+
+// inject does one fault, and mends what the fault ended for good.
+func (st *storm) inject(ctx context.Context, f fault, x *injection) (note string, err error) {
+	if f.rest {
+		st.quiet.Lock()
+		defer st.quiet.Unlock()
+		if out, err := x.command(ctx, "cron", "run", "flush", "--timeout=60s"); err != nil {
+			return "", fmt.Errorf("flush before it: %w: %s", err, out)
+		}
+	}
+	before := x.serverDeaths.Load()
+	err = f.do(ctx, x)
+	err = errors.Join(err, x.revive(ctx))
+	if x.serverDeaths.Load() > before {
+		note = " (the server ended by itself and was started again)"
+	}
+	return note, err
+}
+
+// deck is what can be injected here.
+func (st *storm) deck(only string) (deck []fault, skipped []string) {
+	for _, f := range faults() {
+		wanted := only == ""
+		for part := range strings.SplitSeq(only, ",") {
+			wanted = wanted || part != "" && strings.Contains(f.kind, part)
+		}
+		switch {
+		case !wanted:
+		case f.disk && st.site.noFull != "":
+			skipped = append(skipped, f.kind+": "+st.site.noFull)
+		default:
+			deck = append(deck, f)
+		}
+	}
+	return deck, skipped
+}
+
+func mapKeys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }

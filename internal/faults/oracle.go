@@ -1,0 +1,331 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// record is everything that the clients did, brought together when they have stopped.
+type record struct {
+	registers []*register
+	creations []*creation
+}
+
+// content is a post or comment as MySQL has it.
+type content struct {
+	id, parent       int64
+	marker           string
+	likes, comments  int64
+	rows, commentsIn int64
+}
+
+// judge compares what the clients were told with what is. Nobody uses the site any more.
+func (st *storm) judge(ctx context.Context, rec *record) error {
+	at := st.site.since()
+	if out, err := st.site.command(ctx, "cron", "run", "flush", "--timeout=60s"); err != nil {
+		st.violations.add("flush fails", at, "at the end: %v: %s", err, out)
+	}
+	if out, err := st.site.command(ctx, "verify"); err != nil || !strings.Contains(out, " 0 differences,") {
+		st.violations.add("verify differs", at, "at the end: %v: %s", err, tail(out, 2000))
+	}
+	inMySQL := map[registerKey]bool{}
+	for _, kind := range []string{"posts", "comments"} {
+		contents, err := st.contents(ctx, kind)
+		if err != nil {
+			return err
+		}
+		st.judgeCreations(kind, contents, rec.creations)
+		likes, err := st.likes(ctx, kind)
+		if err != nil {
+			return err
+		}
+		for key := range likes {
+			inMySQL[key] = true
+		}
+	}
+	st.judgeLikes(rec.registers, inMySQL)
+	return st.judgeAPI(ctx, rec, inMySQL)
+}
+
+// judgeLikes holds every like in MySQL to what its user was told.
+func (st *storm) judgeLikes(registers []*register, there map[registerKey]bool) {
+	at := st.site.since()
+	asked := make(map[registerKey]bool, len(registers))
+	for _, r := range registers {
+		key := registerKey{r.target, r.user.id}
+		asked[key] = true
+		liked, notLiked := r.possible()
+		if is := there[key]; is && !liked {
+			st.violations.add("liked after an acknowledged unlike", at, "the like is in MySQL: %s", r.story())
+		} else if !is && !notLiked {
+			st.violations.add("an acknowledged like is lost", at, "the like is not in MySQL: %s", r.story())
+		}
+	}
+	for key := range there {
+		if !asked[key] {
+			st.violations.add("a like that nobody made", at, "%s, user %d", key.target.name(), key.user)
+		}
+	}
+}
+
+// contents reads all posts or comments with their counts and what those should be.
+func (st *storm) contents(ctx context.Context, kind string) ([]content, error) {
+	query := `SELECT p.id, 0, p.title, p.likes_count, p.comments_count,
+		(SELECT COUNT(*) FROM post_likes l WHERE l.post_id = p.id),
+		(SELECT COUNT(*) FROM comments c WHERE c.post_id = p.id) FROM posts p`
+	if kind == "comments" {
+		query = `SELECT c.id, c.post_id, c.content, c.likes_count, 0, (SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id = c.id), 0 FROM comments c`
+	}
+	conn, err := st.site.db.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "USE "+database); err != nil {
+		return nil, fmt.Errorf("read %s: %w", kind, err)
+	}
+	rows, err := conn.QueryContext(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", kind, err)
+	}
+	defer rows.Close()
+	at := st.site.since()
+	var list []content
+	for rows.Next() {
+		var c content
+		if err := rows.Scan(&c.id, &c.parent, &c.marker, &c.likes, &c.comments, &c.rows, &c.commentsIn); err != nil {
+			return nil, fmt.Errorf("read %s: %w", kind, err)
+		}
+		list = append(list, c)
+		if c.likes != c.rows {
+			st.violations.add("likes_count is not its rows", at, "%s %d: likes_count %d, rows %d", kind, c.id, c.likes, c.rows)
+		}
+		if c.comments != c.commentsIn {
+			st.violations.add("comments_count is not its comments", at, "post %d: comments_count %d, comments %d", c.id, c.comments, c.commentsIn)
+		}
+	}
+	return list, rows.Err()
+}
+
+// judgeCreations holds posts or comments to: acknowledged means exactly once, unknown at most once, refused never.
+func (st *storm) judgeCreations(kind string, contents []content, creations []*creation) {
+	at := st.site.since()
+	found := map[string][]content{}
+	for _, c := range contents {
+		found[c.marker] = append(found[c.marker], c)
+	}
+	for _, made := range creations {
+		if made.kind != kind {
+			continue
+		}
+		there := found[made.marker]
+		delete(found, made.marker)
+		switch {
+		case len(there) > 1:
+			st.violations.add("made twice", at, "%s is there %d times", made.story(), len(there))
+		case made.outcome == ok && len(there) == 0:
+			st.violations.add("an acknowledged creation is lost", at, "%s", made.story())
+		case made.outcome == ok && there[0].id != made.id:
+			st.violations.add("a wrong answer", at, "%s has the id %d", made.story(), there[0].id)
+		case made.outcome == failed && len(there) > 0:
+			st.violations.add("made though refused", at, "%s has the id %d", made.story(), there[0].id)
+		case len(there) == 1 && there[0].parent != made.parent:
+			st.violations.add("a wrong answer", at, "%s is below post %d", made.story(), there[0].parent)
+		}
+	}
+	for marker := range found {
+		st.violations.add("a creation that nobody made", at, "%s %q", kind, marker)
+	}
+}
+
+func (st *storm) likes(ctx context.Context, kind string) (map[registerKey]bool, error) {
+	one := strings.TrimSuffix(kind, "s")
+	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf("SELECT %[1]s_id, user_id FROM %[2]s.%[1]s_likes", one, database))
+	if err != nil {
+		return nil, fmt.Errorf("read likes: %w", err)
+	}
+	defer rows.Close()
+	there := map[registerKey]bool{}
+	for rows.Next() {
+		var id, user int64
+		if err := rows.Scan(&id, &user); err != nil {
+			return nil, fmt.Errorf("read likes: %w", err)
+		}
+		key := registerKey{st.know(kind, id), user}
+		if there[key] {
+			st.violations.add("liked twice", st.site.since(), "%s, user %d", key.target.name(), user)
+		}
+		there[key] = true
+	}
+	return there, rows.Err()
+}
+
+// judgeAPI holds what the API says, to everybody, to what MySQL has. It reads through both copies in turn.
+func (st *storm) judgeAPI(ctx context.Context, rec *record, there map[registerKey]bool) error {
+	counts := map[*target]int64{}
+	for key := range there {
+		counts[key.target]++
+	}
+	users := map[int64]*account{}
+	asked := map[registerKey]bool{}
+	for _, r := range rec.registers {
+		users[r.user.id] = r.user
+		asked[registerKey{r.target, r.user.id}] = true
+	}
+	lists := []struct{ kind, path string }{{"posts", "/v1/posts?limit=100"}}
+	for _, t := range st.targets.discussed {
+		lists = append(lists, struct{ kind, path string }{"comments", t.path() + "/comments?limit=100"})
+	}
+	todo := make(chan func() error)
+	errs := make(chan error, 8)
+	var readers sync.WaitGroup
+	for range cap(errs) {
+		readers.Go(func() {
+			for do := range todo {
+				if err := do(); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	api := 0
+	var failure error
+queue:
+	for _, u := range users {
+		for _, l := range lists {
+			api = 1 - api
+			from := api
+			select {
+			case todo <- func() error { return st.judgeList(ctx, from, u, l.kind, l.path, counts, there) }:
+			case failure = <-errs:
+				break queue
+			}
+		}
+	}
+	close(todo)
+	readers.Wait()
+	if failure != nil {
+		return failure
+	}
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}
+
+// judgeList reads a list to its end as the user sees it.
+func (st *storm) judgeList(ctx context.Context, api int, u *account, kind, path string, counts map[*target]int64, there map[registerKey]bool) error {
+	met := 0
+	for cursor := ""; ; {
+		var page struct {
+			Items      []seen  `json:"items"`
+			NextCursor *string `json:"next_cursor"`
+		}
+		if err := st.mustRead(ctx, api, u, path+cursor, &page); err != nil {
+			return err
+		}
+		for _, item := range page.Items {
+			met++
+			t := st.known(kind, item.ID)
+			if t == nil {
+				t = st.know(kind, item.ID) // of an unknown creation: nobody can have liked it
+			}
+			at := st.site.since()
+			if item.LikesCount != counts[t] {
+				st.violations.add("the API counts otherwise than MySQL", at, "%s: api%d says likes_count %d, MySQL has %d likes", t.name(), api+1, item.LikesCount, counts[t])
+			}
+			if is := there[registerKey{t, u.id}]; item.Liked != is {
+				st.violations.add("the API sees likes otherwise than MySQL", at, "%s, user %d: api%d says liked %v, in MySQL it is %v", t.name(), u.id, api+1, item.Liked, is)
+			}
+		}
+		if page.NextCursor == nil {
+			break
+		}
+		cursor = "&cursor=" + *page.NextCursor
+	}
+	if met == 0 {
+		st.violations.add("an empty list", st.site.since(), "GET %s", path)
+	}
+	return nil
+}
+
+// mustRead reads from a site on which there is nothing wrong any more.
+func (st *storm) mustRead(ctx context.Context, api int, u *account, path string, out any) error {
+	var a answer
+	for range 5 {
+		if a = st.send(ctx, api, u, http.MethodGet, path, nil); a.outcome == ok {
+			return json.Unmarshal(a.body, out)
+		}
+		if err := wait(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("GET %s answers %d %s", path, a.status, a.body)
+}
+
+// watch looks at MySQL all the time: each count equals its rows at every commit. A server that is away is no matter.
+func (st *storm) watch(ctx context.Context) {
+	for wait(ctx, 2*time.Second) == nil {
+		for _, one := range []string{"post", "comment"} {
+			st.watchCounts(ctx, one)
+		}
+	}
+}
+
+func (st *storm) watchCounts(ctx context.Context, one string) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	// One statement sees one state.
+	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf(`SELECT t.id, t.likes_count, COUNT(l.id) AS n FROM %[2]s.%[1]ss t
+		LEFT JOIN %[2]s.%[1]s_likes l ON l.%[1]s_id = t.id GROUP BY t.id, t.likes_count HAVING n <> t.likes_count`, one, database))
+	if err != nil {
+		return
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, count, n int64
+		if rows.Scan(&id, &count, &n) == nil {
+			st.violations.add("likes_count is not its rows", st.site.since(), "during the storm: %s %d: likes_count %d, rows %d", one, id, count, n)
+		}
+	}
+	_ = rows.Err() // the server went away in the middle: the next look will tell
+}
+
+// collapse is what no process may print.
+var collapse = regexp.MustCompile(`WARNING: DATA RACE|panic:|fatal error:|msg=panic`)
+
+// judgeLogs looks for crashes of the product.
+func (st *storm) judgeLogs() error {
+	logs, err := filepath.Glob(filepath.Join(st.site.dir, "logs", "*.log"))
+	if err != nil {
+		return fmt.Errorf("list logs: %w", err)
+	}
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		if i := collapse.FindIndex(text); i != nil {
+			st.violations.add("a crash", st.site.since(), "%s: %s", filepath.Base(path), text[i[0]:min(len(text), i[0]+3000)])
+		}
+	}
+	return nil
+}
+
+func tail(s string, most int) string {
+	if len(s) > most {
+		return "…" + s[len(s)-most:]
+	}
+	return s
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// patience is how long the site may take to be well again after a fault has healed. The README says seconds; a small
+// and busy machine is slow.
+const patience = 60 * time.Second
+
+// recovery is how long after healing something worked again.
+type recovery struct {
+	likes time.Duration // a like of a hot post was acknowledged by each API
+	rows  time.Duration // fresh likes on probes of many shards stood in MySQL, through the workers alone
+	flush time.Duration // `likewise cron run flush` succeeded
+}
+
+// prober measures recovery. It has its own users: one for each API, and one for the rows.
+type prober struct {
+	st     *storm
+	hot    []*register // one for each API
+	spread []*register // of one user, on many posts
+	want   bool
+}
+
+func newProber(st *storm, users []*account, hot *target, spread []*target) *prober {
+	p := &prober{st: st}
+	for i := range st.site.urls {
+		p.hot = append(p.hot, &register{target: hot, user: users[i]})
+	}
+	for _, t := range spread {
+		p.spread = append(p.spread, &register{target: t, user: users[len(st.site.urls)]})
+	}
+	return p
+}
+
+// measure waits until the site is well. What takes longer than patience is a violation, and is waited for as long
+// again; then the run is over.
+func (p *prober) measure(ctx context.Context, after string) (recovery, error) {
+	var r recovery
+	begin := time.Now()
+	p.want = !p.want
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	var both sync.WaitGroup
+	for i, reg := range p.hot {
+		both.Go(func() { p.until(ctx, i, reg) })
+	}
+	both.Wait()
+	r.likes = time.Since(begin)
+	for i, reg := range p.spread {
+		both.Go(func() { p.until(ctx, i%len(p.hot), reg) })
+	}
+	both.Wait()
+	var missing string
+	for ctx.Err() == nil {
+		if missing = p.missing(ctx); missing == "" {
+			break
+		}
+		_ = wait(ctx, 20*time.Millisecond)
+	}
+	r.rows = time.Since(begin)
+	if ctx.Err() != nil {
+		return r, fmt.Errorf("after %q the site is not well within %v: %s", after, 2*patience, missing)
+	}
+	out, err := p.st.site.command(ctx, "cron", "run", "flush", "--timeout=60s")
+	r.flush = time.Since(begin)
+	if err != nil {
+		p.st.violations.add("flush fails", p.st.site.since(), "after %q: %v: %s", after, err, out)
+	}
+	if r.flush > patience {
+		p.st.violations.add("slow recovery", p.st.site.since(), "after %q: likes after %v, rows after %v, flush after %v", after, r.likes, r.rows, r.flush)
+	}
+	return r, nil
+}
+
+// until repeats an operation until it is acknowledged.
+func (p *prober) until(ctx context.Context, api int, r *register) {
+	for ctx.Err() == nil {
+		if p.st.set(context.WithoutCancel(ctx), api, r, p.want) == ok {
+			return
+		}
+		_ = wait(ctx, 20*time.Millisecond)
+	}
+}
+
+// missing says what of the probes is not in MySQL yet.
+func (p *prober) missing(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	rows, err := p.st.site.db.QueryContext(ctx, "SELECT post_id FROM "+database+".post_likes WHERE user_id = ?", p.spread[0].user.id)
+	if err != nil {
+		return err.Error()
+	}
+	defer rows.Close()
+	there := map[int64]bool{}
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return err.Error()
+		}
+		there[id] = true
+	}
+	if err := rows.Err(); err != nil {
+		return err.Error()
+	}
+	var late []string
+	for _, r := range p.spread {
+		if there[r.target.id] != p.want {
+			late = append(late, r.target.name())
+		}
+	}
+	if len(late) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("rows of user %d are not as acknowledged (liked: %v) for %s", p.spread[0].user.id, p.want, strings.Join(late, ", "))
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// injected is one fault that was.
+type injected struct {
+	Number int           `json:"number"`
+	Kind   string        `json:"kind"`
+	Notes  string        `json:"notes"`
+	At     time.Duration `json:"at_ns"`
+	Held   time.Duration `json:"held_ns"`
+	Likes  time.Duration `json:"likes_ns"`
+	Rows   time.Duration `json:"rows_ns"`
+	Flush  time.Duration `json:"flush_ns"`
+}
+
+// report is the outcome of a run.
+type report struct {
+	Seed       uint64            `json:"seed"`
+	Took       time.Duration     `json:"took_ns"`
+	Setup      map[string]string `json:"setup"`
+	Faults     []injected        `json:"faults"`
+	Skipped    []string          `json:"skipped"`
+	Writes     map[string]int64  `json:"writes"`
+	Reads      map[string]int64  `json:"reads"`
+	Likes      int64             `json:"acknowledged_likes"`
+	Posts      int64             `json:"acknowledged_posts"`
+	Comments   int64             `json:"acknowledged_comments"`
+	Registers  int               `json:"registers"`
+	PutOff     int64             `json:"put_off"`
+	Deaths     int               `json:"product_exits_by_itself"`
+	Servers    int64             `json:"server_exits_by_itself"`
+	Violations int               `json:"violations"`
+	BySort     map[string]int    `json:"violations_by_sort"`
+	Told       []violation       `json:"violations_told"`
+}
+
+func (r *report) fill(st *storm, rec *record) {
+	r.Took = st.site.since()
+	r.Writes, r.Reads = outcomes(&st.tally, false), outcomes(&st.tally, true)
+	r.Likes, r.Posts, r.Comments = st.tally.likes.Load(), st.tally.posts.Load(), st.tally.comments.Load()
+	r.Registers, r.PutOff, r.Servers = len(rec.registers), st.tally.held.Load(), st.site.serverDeaths.Load()
+	for _, p := range st.site.product() {
+		r.Deaths += p.deaths()
+	}
+	r.Violations = st.violations.total()
+	r.BySort, r.Told = st.violations.count, st.violations.list
+}
+
+func outcomes(t *tally, reads bool) map[string]int64 {
+	m := map[string]int64{}
+	for o := ok; o <= unknown; o++ {
+		if reads {
+			m[o.String()] = t.reads[o].Load()
+		} else {
+			m[o.String()] = t.writes[o].Load()
+		}
+	}
+	return m
+}
+
+func (r *report) writeJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// kindFigures are the recoveries of one kind of fault.
+type kindFigures struct {
+	kind               string
+	likes, rows, flush []time.Duration
+}
+
+func (r *report) byKind() []kindFigures {
+	var list []kindFigures
+	for _, f := range r.Faults {
+		i := slices.IndexFunc(list, func(k kindFigures) bool { return k.kind == f.Kind })
+		if i < 0 {
+			i = len(list)
+			list = append(list, kindFigures{kind: f.Kind})
+		}
+		list[i].likes = append(list[i].likes, f.Likes)
+		list[i].rows = append(list[i].rows, f.Rows)
+		list[i].flush = append(list[i].flush, f.Flush)
+	}
+	slices.SortFunc(list, func(a, b kindFigures) int { return strings.Compare(a.kind, b.kind) })
+	return list
+}
+
+func median(list []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[len(sorted)/2]
+}
+
+func figure(list []time.Duration) string {
+	return fmt.Sprintf("%.2f | %.2f", median(list).Seconds(), slices.Max(list).Seconds())
+}
+
+// write tells people. The table is Markdown, so that it can stand in a document as it is.
+func (r *report) write(w io.Writer) {
+	fmt.Fprintf(w, "\nSeed %d, %.0f s.", r.Seed, r.Took.Seconds())
+	for _, k := range slices.Sorted(mapKeys(r.Setup)) {
+		fmt.Fprintf(w, " %s: %s.", k, r.Setup[k])
+	}
+	fmt.Fprintln(w)
+	kinds := r.byKind()
+	fmt.Fprintf(w, "\n%d faults of %d kinds. Seconds from healing until a like was acknowledged by each API, until fresh likes stood in\n"+
+		"MySQL, and until a flush had succeeded:\n\n", len(r.Faults), len(kinds))
+	fmt.Fprintln(w, "| fault | times | likes, median | worst | rows, median | worst | flush, median | worst |")
+	fmt.Fprintln(w, "|---|--:|--:|--:|--:|--:|--:|--:|")
+	all := kindFigures{kind: "all"}
+	for _, k := range kinds {
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %s |\n", k.kind, len(k.likes), figure(k.likes), figure(k.rows), figure(k.flush))
+		all.likes = append(all.likes, k.likes...)
+		all.rows = append(all.rows, k.rows...)
+		all.flush = append(all.flush, k.flush...)
+	}
+	if len(all.likes) > 0 {
+		fmt.Fprintf(w, "| **all** | %d | %s | %s | %s |\n", len(all.likes), figure(all.likes), figure(all.rows), figure(all.flush))
+	}
+	for _, s := range r.Skipped {
+		fmt.Fprintf(w, "\nskipped: %s", s)
+	}
+	fmt.Fprintf(w, "\nwrites: %d acknowledged (%d likes and unlikes, %d posts, %d comments), %d refused or not sent, %d unknown\n",
+		r.Writes["ok"], r.Likes, r.Posts, r.Comments, r.Writes["failed"], r.Writes["unknown"])
+	fmt.Fprintf(w, "reads: %d answered, %d refused or not sent, %d unknown\n", r.Reads["ok"], r.Reads["failed"], r.Reads["unknown"])
+	fmt.Fprintf(w, "judged: %d likes of one user on one target each; operations put off behind one without an answer: %d\n", r.Registers, r.PutOff)
+	fmt.Fprintf(w, "ended by itself and started again: product %d times, servers %d times\n", r.Deaths, r.Servers)
+	if r.Violations == 0 {
+		fmt.Fprintf(w, "violations: none\n")
+		return
+	}
+	fmt.Fprintf(w, "VIOLATIONS: %d\n", r.Violations)
+	for _, sort := range slices.Sorted(mapKeys(r.BySort)) {
+		fmt.Fprintf(w, "  %s: %d\n", sort, r.BySort[sort])
+	}
+	for _, v := range r.Told {
+		fmt.Fprintf(w, "\n%s, at %.3f s: %s\n", v.Sort, v.At.Seconds(), v.Text)
+	}
+}

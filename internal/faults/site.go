@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"likewise/internal/servers"
+)
+
+// site is a whole installation: servers, proxies in front of them, and the product's processes, which know the proxies
+// alone. The harness itself goes to the servers directly, so that it can see and mend them while a link is cut.
+type site struct {
+	dir    string // logs and, unless there is a tmpfs, the servers' folders
+	binary string
+	began  time.Time
+
+	mysql  *servers.MySQL
+	redis  *servers.Redis
+	kafka  *servers.Kafka
+	noFull string // why disks cannot be filled; empty when they can
+
+	toMySQL, toRedis, toKafka *proxy
+	db                        *sql.DB
+	rdb                       *redis.Client
+
+	env                   []string
+	apis, workers, crons  []*process
+	urls                  []string // of the APIs
+	calm                  atomic.Int64
+	serverDeaths          atomic.Int64 // servers that ended without being told to
+	slowStops, extraCount atomic.Int64
+}
+
+const (
+	database        = "likewise"
+	productUser     = "product"
+	productPassword = "correct-horse-battery-staple"
+)
+
+func (s *site) since() time.Duration { return time.Since(s.began) }
+
+// product are the processes that must go on whatever happens.
+func (s *site) product() []*process {
+	var all []*process
+	all = append(all, s.apis...)
+	all = append(all, s.workers...)
+	return append(all, s.crons...)
+}
+
+// startServers starts the three, each on its own folder of disk, and the proxies.
+func (s *site) startServers(ctx context.Context, disk, fsync string) error {
+	var err error
+	for _, p := range []**proxy{&s.toMySQL, &s.toRedis, &s.toKafka} {
+		if *p, err = newProxy(); err != nil {
+			return err
+		}
+	}
+	if s.mysql, err = servers.StartMySQL(ctx, filepath.Join(disk, "mysql")); err != nil {
+		return err
+	}
+	// Debugging commands are for one of the faults.
+	if s.redis, err = servers.StartRedis(ctx, filepath.Join(disk, "redis"), "--appendfsync", fsync, "--enable-debug-command", "local"); err != nil {
+		return err
+	}
+	if s.kafka, err = servers.StartKafkaBehind(ctx, filepath.Join(disk, "kafka"), s.toKafka.addr()); err != nil {
+		return err
+	}
+	s.toMySQL.lead(s.mysql.Addr())
+	s.toRedis.lead(s.redis.Addr())
+	s.toKafka.lead(s.kafka.Addr())
+	if s.db, err = sql.Open("mysql", s.mysql.DSN("")+"&timeout=2s&readTimeout=20s&writeTimeout=20s"); err != nil {
+		return fmt.Errorf("open mysql: %w", err)
+	}
+	s.db.SetMaxIdleConns(1)
+	s.rdb = redis.NewClient(&redis.Options{Addr: s.redis.Addr(), MaxRetries: -1, DisableIdentity: true})
+	// An ordinary account: an administrator would be let through when the server is read-only.
+	for _, statement := range []string{
+		"CREATE DATABASE " + database + " CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci",
+		fmt.Sprintf("CREATE USER '%s'@'127.0.0.1' IDENTIFIED BY '%s'", productUser, productPassword),
+		fmt.Sprintf("GRANT ALL ON %s.* TO '%s'@'127.0.0.1'", database, productUser),
+	} {
+		if _, err := s.db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("prepare mysql: %w", err)
+		}
+	}
+	return nil
+}
+
+// startProduct installs the schema and starts two processes of each role.
+func (s *site) startProduct(ctx context.Context) error {
+	dsn, err := mysql.ParseDSN(s.mysql.DSN(database))
+	if err != nil {
+		return fmt.Errorf("read dsn: %w", err)
+	}
+	dsn.Addr, dsn.User, dsn.Passwd = s.toMySQL.addr(), productUser, productPassword
+	s.env = []string{
+		"PATH=" + os.Getenv("PATH"), "TZ=UTC",
+		"LIKEWISE_MYSQL_DSN=" + dsn.FormatDSN(),
+		"LIKEWISE_REDIS=redis://" + s.toRedis.addr() + "/0",
+		"LIKEWISE_KAFKA=" + s.toKafka.addr(),
+		"LIKEWISE_COOL_AFTER=5m", // the least there is
+		"LIKEWISE_WORKER_LISTEN=127.0.0.1:0", "LIKEWISE_CRON_LISTEN=127.0.0.1:0",
+	}
+	if out, err := s.command(ctx, "migrate", "up"); err != nil {
+		return fmt.Errorf("migrate: %w: %s", err, out)
+	}
+	for i := range 2 {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		s.urls = append(s.urls, "http://"+address)
+		s.apis = append(s.apis, s.process(fmt.Sprintf("api%d", i+1), []string{"LIKEWISE_LISTEN=" + address}, "api"))
+		s.workers = append(s.workers, s.process(fmt.Sprintf("worker%d", i+1), nil, "worker"))
+		s.crons = append(s.crons, s.process(fmt.Sprintf("cron%d", i+1), nil, "cron"))
+	}
+	for _, p := range s.product() {
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *site) process(name string, env []string, args ...string) *process {
+	return &process{name: name, binary: s.binary, args: args, env: append(env, s.env...), log: filepath.Join(s.dir, "logs", name+".log")}
+}
+
+func freePort() (int, error) {
+	l, err := listenLow()
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// command runs `likewise args` to its end and gives all that it printed.
+func (s *site) command(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, s.binary, args...)
+	cmd.Env = s.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only us
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// server is what the three have in common.
+type server interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+	Kill() error
+	Pause() error
+	Resume() error
+	Exited() <-chan struct{}
+	Dir() string
+}
+
+func (s *site) servers() []server { return []server{s.mysql, s.redis, s.kafka} }
+
+// revive starts every server that ended by itself, as a supervisor would: Redis, for one, ends when its disk is full.
+func (s *site) revive(ctx context.Context) error {
+	var err error
+	for _, v := range s.servers() {
+		select {
+		case <-v.Exited():
+			s.serverDeaths.Add(1)
+			err = errors.Join(err, v.Start(ctx))
+		default:
+		}
+	}
+	return err
+}
+
+// stop ends everything, as well as it goes.
+func (s *site) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, p := range s.product() {
+		p.kill()
+	}
+	if s.db != nil {
+		s.db.Close()
+	}
+	if s.rdb != nil {
+		s.rdb.Close()
+	}
+	all := &servers.All{MySQL: s.mysql, Redis: s.redis, Kafka: s.kafka}
+	return all.Stop(ctx)
+}
