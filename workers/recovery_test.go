@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -432,4 +433,56 @@ func TestRecovery_everyServerKilledAtOnce(t *testing.T) {
 	assert.Zero(t, lost, "of %d acknowledged likes", len(acked))
 	assert.Zero(t, invented)
 	assert.Empty(t, p.verify(false))
+}
+
+// MySQL is restored from a backup and Redis starts empty: likes made since the backup come back from Kafka.
+func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
+	p, all := setupOwn(t)
+	stop := p.start()
+	target, other := p.post(), p.post()
+	p.set(target, 1, true)
+	p.set(target, 2, true)
+	p.flush()
+	data, backup := filepath.Join(all.MySQL.Dir(), "data"), filepath.Join(t.TempDir(), "backup")
+	require.NoError(t, all.MySQL.Stop(t.Context()))
+	copyFolder(t, data, backup)
+	require.NoError(t, all.MySQL.Start(t.Context()))
+	p.awaitMySQL()
+	// After the backup: likes, a Redis that restarts and so begins another epoch, and likes in that.
+	p.set(target, 1, false)
+	p.flush()
+	require.NoError(t, all.Redis.Kill())
+	require.NoError(t, all.Redis.Start(t.Context()))
+	p.awaitOpen()
+	p.set(target, 3, true)
+	p.set(other, 3, true)
+	p.flush()
+	stop()
+
+	require.NoError(t, all.MySQL.Kill())
+	copyFolder(t, backup, data)
+	require.NoError(t, p.raw.FlushAll(t.Context()).Err())
+	require.NoError(t, all.MySQL.Start(t.Context()))
+	p.awaitMySQL()
+	require.Equal(t, []int64{1, 2}, p.likers(target))
+	began := time.Now()
+	p.exec("UPDATE like_shards SET epoch=UNIX_TIMESTAMP()")
+	p.kafka.Group = "after-the-restore"
+	p.work()
+	p.recovered(began)
+	assert.Equal(t, []int64{2, 3}, p.likers(target))
+	assert.Equal(t, []int64{3}, p.likers(other))
+	assert.Equal(t, int64(3), p.set(target, 4, true).Count)
+	p.flush()
+	assert.Empty(t, p.verify(false))
+	assert.Equal(t, 0, p.count("SELECT COUNT(*) FROM like_gaps"))
+}
+
+// awaitMySQL waits until the store is served again.
+func (p *pipeline) awaitMySQL() {
+	p.t.Helper()
+	testkit.Eventually(p.t, patience, func() (bool, string) {
+		_, err := p.store.ShardStates(context.Background())
+		return err == nil, fmt.Sprint(err)
+	})
 }
