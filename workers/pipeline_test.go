@@ -3,7 +3,6 @@ package workers
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -107,7 +106,7 @@ func TestPipeline_keepsTheLastStateOfEachUserWhileWorkersRestart(t *testing.T) {
 	targets := []models.Target{p.post(), p.post(), p.post()}
 	_, second := p.gate()
 	gates := []interface {
-		SetLike(context.Context, models.Target, int64, bool) (models.LikeState, error)
+		SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
 	}{p.likes, second}
 
 	const users = 60
@@ -506,7 +505,7 @@ func TestKafka_refusesATopicWithOtherPartitions(t *testing.T) {
 	require.NoError(t, p.kafka.EnsureTopic(16))
 	require.NoError(t, p.kafka.EnsureTopic(16))
 	err := p.kafka.EnsureTopic(4)
-	assert.True(t, errors.Is(err, ErrPartitions), "%v", err)
+	assert.ErrorIs(t, err, ErrPartitions)
 }
 
 func TestDriftWatch_goesRoundAndCounts(t *testing.T) {

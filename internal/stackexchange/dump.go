@@ -209,9 +209,9 @@ func scan(ctx context.Context, file io.Reader, root string, each func(entry, *ro
 		begin := in.InputOffset()
 		token, err := in.Token()
 		switch {
-		case err == io.EOF && !found:
+		case errors.Is(err, io.EOF) && !found:
 			return fmt.Errorf("it holds no <%s>", root)
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		case errors.Is(err, errRowTooLong):
 			return fmt.Errorf("row %d: %w", rows+1, err)

@@ -97,7 +97,7 @@ type row struct {
 	err   error
 }
 
-func (r *row) fail(format string, args ...any) {
+func (r *row) failf(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf(format, args...)
 	}
@@ -123,7 +123,7 @@ func (r *row) optional(name string) string {
 
 func (r *row) text(name string) string {
 	if !r.has(name) {
-		r.fail("it has no %s", name)
+		r.failf("it has no %s", name)
 	}
 	return r.optional(name)
 }
@@ -132,7 +132,7 @@ func (r *row) number(name string, low, high int64) int64 {
 	value := r.text(name)
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < low || n > high {
-		r.fail("%s=%q is not a whole number from %d to %d", name, shorten(value), low, high)
+		r.failf("%s=%q is not a whole number from %d to %d", name, shorten(value), low, high)
 		return 0
 	}
 	return n
@@ -142,7 +142,7 @@ func (r *row) number(name string, low, high int64) int64 {
 func (r *row) id(name string) int64 {
 	n := r.number(name, math.MinInt32, math.MaxInt64)
 	if n == 0 {
-		r.fail("%s=\"0\" is no user", name)
+		r.failf("%s=\"0\" is no user", name)
 	}
 	return n
 }
@@ -160,7 +160,7 @@ func (r *row) time(name string) time.Time {
 	value := r.text(name)
 	t, err := time.Parse("2006-01-02T15:04:05", value) // takes a fraction too
 	if err != nil || t.Before(earliest) || t.After(latest) {
-		r.fail("%s=%q is not a time from 1970 to 2037, such as 2018-03-12T17:14:46.030", name, shorten(value))
+		r.failf("%s=%q is not a time from 1970 to 2037, such as 2018-03-12T17:14:46.030", name, shorten(value))
 		return earliest
 	}
 	return t

@@ -111,7 +111,7 @@ func newHTMLConverter(site string) *htmlConverter {
 // to be small.
 func renderSuperscript(ctx converter.Context, w converter.Writer, n *html.Node) converter.RenderStatus {
 	if !strings.ContainsAny(nodeText(n), " \n") {
-		w.WriteString("^")
+		_, _ = w.WriteString("^") // it writes to memory
 	}
 	ctx.RenderChildNodes(ctx, w, n)
 	return converter.RenderSuccess
