@@ -253,7 +253,7 @@ func TestImport_goesOnWhenConnectionsAreCut(t *testing.T) {
 			}
 		}
 	}()
-	for runs := range 60 {
+	for range 60 {
 		if _, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: store, batch: 1}); err == nil {
 			break
 		}
