@@ -31,7 +31,7 @@ func newGuardedPool(pool *sql.DB) *guardedPool {
 		Timeout:     breakerPause,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
 		IsSuccessful: func(err error) bool {
-			return err == nil || errors.Is(err, context.Canceled) || ErrorCode(err) != CodeUnavailable
+			return err == nil || errors.Is(err, context.Canceled) || cannotWrite(err) || ErrorCode(err) != CodeUnavailable
 		},
 	})}
 }

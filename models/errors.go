@@ -71,8 +71,8 @@ func Unavailable(message string, err error) *Error {
 	return &Error{Code: CodeUnavailable, Message: message, Err: err}
 }
 
-// ErrorCode gives the code of err. An error that carries none is CodeUnavailable when a server could not be reached or
-// did not answer in time, else CodeInternal.
+// ErrorCode gives the code of err. An error that carries none is CodeUnavailable when a server could not be reached,
+// did not answer in time or takes no writes, else CodeInternal.
 func ErrorCode(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -83,6 +83,9 @@ func ErrorCode(err error) Code {
 	}
 	switch mysqlCode(err) {
 	case errTooManyConns, errShutdown:
+		return CodeUnavailable
+	}
+	if cannotWrite(err) {
 		return CodeUnavailable
 	}
 	return CodeInternal

@@ -141,8 +141,13 @@ func (s *Store) readInstall(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the connections.
-func (s *Store) Close() error { return s.pool.Close() }
+// Close closes the connections; its error is always nil. What the pool has to report is that it could not take leave on
+// a connection that had broken before, in an error that cannot be told from others: the connection is closed all the
+// same, and nobody can act on it.
+func (s *Store) Close() error {
+	_ = s.pool.Close()
+	return nil
+}
 
 // Ping reports whether MySQL answers.
 func (s *Store) Ping(ctx context.Context) error { return s.pool.PingContext(ctx) }
@@ -158,17 +163,22 @@ func (s *Store) CursorKey() []byte { return s.cursorKey }
 
 // MySQL error numbers that the code acts on.
 const (
+	errWriteFile      = 3 // the next two as well: no room on a disk
+	errDiskFull       = 1021
 	errTooManyConns   = 1040
 	errShutdown       = 1053
 	errDuplicateKey   = 1062
+	errTableFull      = 1114
 	errLockWait       = 1205
 	errDeadlock       = 1213
 	errNoSuchTable    = 1146
 	errDataOutOfRange = 1264
+	errReadOnly       = 1290 // with --read-only; the next below with super_read_only and others
 	errBadDateTime    = 1292
 	errBadValue       = 1366
 	errDataTooLong    = 1406
 	errSignal         = 1644
+	errReadOnlyMode   = 1836
 	errCheckMySQL     = 3819
 	errCheckMariaDB   = 4025
 )
@@ -179,6 +189,15 @@ func mysqlCode(err error) uint16 {
 		return e.Number
 	}
 	return 0
+}
+
+// cannotWrite reports whether the server is there but takes no writes: its disk is full, or somebody made it read-only.
+func cannotWrite(err error) bool {
+	switch mysqlCode(err) {
+	case errWriteFile, errDiskFull, errTableFull, errReadOnly, errReadOnlyMode:
+		return true
+	}
+	return false
 }
 
 // IsBadData reports whether the server refused the data itself, so that trying again cannot help. Every other error
