@@ -36,17 +36,17 @@ type injection struct {
 }
 
 func newInjection(st *storm, seed uint64, number int) *injection {
-	return &injection{site: st.site, st: st, rng: rand.New(rand.NewPCG(seed, uint64(number)+1<<32))} //nolint:gosec // must be repeatable
+	return &injection{site: st.site, st: st, rng: rand.New(rand.NewPCG(seed, uint64(number)+1<<32))}
 }
 
-func (x *injection) note(format string, args ...any) {
+func (x *injection) notef(format string, args ...any) {
 	x.notes = append(x.notes, fmt.Sprintf(format, args...))
 }
 
 // hold waits for a random while.
 func (x *injection) hold(ctx context.Context, least, most time.Duration) error {
 	d := (least + time.Duration(x.rng.Int64N(int64(most-least)+1))).Round(10 * time.Millisecond)
-	x.note("%v", d)
+	x.notef("%v", d)
 	return wait(ctx, d)
 }
 
@@ -62,7 +62,7 @@ func wait(ctx context.Context, d time.Duration) error {
 // one of the processes.
 func (x *injection) one(of []*process) []*process {
 	i := x.rng.IntN(len(of))
-	x.note("%s", of[i].name)
+	x.notef("%s", of[i].name)
 	return of[i : i+1]
 }
 
@@ -120,7 +120,7 @@ func faults() []fault {
 		{"kafka", kafka, func(x *injection) *proxy { return x.toKafka }},
 	} {
 		list = append(list,
-			fault{kind: v.name + " killed", do: serversKilled(100*ms, 4*s1, v.of)},
+			fault{kind: v.name + " killed", do: serversKilled(4*s1, v.of)},
 			fault{kind: v.name + " restarted", do: serverRestarted(v.of)},
 			fault{kind: v.name + " paused", do: serverPaused(500*ms, 3*s1, v.of)},
 			fault{kind: v.name + " paused for long", do: serverPaused(6*s1, 8*s1, v.of)},
@@ -128,7 +128,7 @@ func faults() []fault {
 			fault{kind: v.name + " connections reset", do: again(5, 100*ms, 800*ms, resetting(v.link))},
 			fault{kind: v.name + " slow to answer", do: linked(v.link, 3*s1, 6*s1, func(x *injection) condition {
 				d := time.Duration(50+x.rng.IntN(200)) * ms
-				x.note("%v each way", d)
+				x.notef("%v each way", d)
 				return condition{delay: d}
 			})},
 			fault{kind: v.name + " behind a thin line", do: linked(v.link, 3*s1, 6*s1, func(*injection) condition { return condition{rate: 64 << 10} })},
@@ -151,12 +151,14 @@ func faults() []fault {
 		fault{kind: "redis busy", do: again(3, 200*ms, 500*ms, redisDo("debug", "sleep", "1.2"))},
 		fault{kind: "redis out of memory", do: redisConfigured([]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"})},
 		fault{kind: "redis demoted to replica", do: redisConfigured([]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"})},
+		fault{kind: "redis clock steps forward", do: again(3, 200*ms, 2*s1, redisExpiries(0))},
+		fault{kind: "redis clock steps back", do: again(3, 200*ms, 2*s1, redisExpiries(5*s1))},
 		fault{kind: "redis killed while it rewrites its log", do: killedInRewrite},
 		fault{kind: "redis emptied after a flush", do: redisEmptied, rest: true},
-		fault{kind: "mysql and redis killed", do: serversKilled(100*ms, 2*s1, mysql, redis)},
-		fault{kind: "redis and kafka killed", do: serversKilled(100*ms, 2*s1, redis, kafka)},
-		fault{kind: "mysql and kafka killed", do: serversKilled(100*ms, 2*s1, mysql, kafka)},
-		fault{kind: "all servers killed", do: serversKilled(100*ms, 2*s1, mysql, redis, kafka)},
+		fault{kind: "mysql and redis killed", do: serversKilled(2*s1, mysql, redis)},
+		fault{kind: "redis and kafka killed", do: serversKilled(2*s1, redis, kafka)},
+		fault{kind: "mysql and kafka killed", do: serversKilled(2*s1, mysql, kafka)},
+		fault{kind: "all servers killed", do: serversKilled(2*s1, mysql, redis, kafka)},
 		fault{kind: "all servers paused", do: serverPaused(1*s1, 6*s1, mysql, redis, kafka)},
 		fault{kind: "everything killed at once", do: everythingKilled},
 		fault{kind: "everything paused at once", do: everythingPaused},
@@ -228,7 +230,7 @@ func restarted(of func(*injection) []*process) func(context.Context, *injection)
 		for _, p := range of(x) {
 			if err := p.term(termLimit); err != nil {
 				x.slowStops.Add(1)
-				x.st.violations.add("a bad end", x.since(), "%v", err)
+				x.st.violations.addf("a bad end", x.since(), "%v", err)
 			}
 			if err := p.start(); err != nil {
 				return err
@@ -272,10 +274,10 @@ func again(times int, least, most time.Duration, do func(context.Context, *injec
 	}
 }
 
-func serversKilled(least, most time.Duration, of ...func(*injection) server) func(context.Context, *injection) error {
+func serversKilled(most time.Duration, of ...func(*injection) server) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		err := killServers(x, of...)
-		return errors.Join(err, x.during(ctx, least, most, func() error { return x.startServersAgain(ctx, of...) }))
+		return errors.Join(err, x.during(ctx, 100*ms, most, func() error { return x.startServersAgain(ctx, of...) }))
 	}
 }
 
@@ -464,6 +466,37 @@ func redisConfigured(begin, end []any) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		err := x.rdb.Do(ctx, begin...).Err()
 		return errors.Join(err, x.during(ctx, 2*s1, 5*s1, func() error { return x.rdb.Do(ctx, end...).Err() }))
+	}
+}
+
+// redisExpiries does to Redis what a step of its clock does: all that lives for a time is gone at once, or lives longer.
+// The clock itself is the machine's, and stays.
+func redisExpiries(more time.Duration) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		keys := x.rdb.Scan(ctx, 0, "*", 10000).Iterator()
+		stepped := 0
+		for keys.Next(ctx) {
+			left, err := x.rdb.PTTL(ctx, keys.Val()).Result()
+			if err != nil {
+				return fmt.Errorf("redis pttl: %w", err)
+			}
+			if left <= 0 {
+				continue // lives for ever, or is gone
+			}
+			stepped++
+			if more > 0 {
+				err = x.rdb.PExpire(ctx, keys.Val(), left+more).Err()
+			} else {
+				err = x.rdb.Del(ctx, keys.Val()).Err()
+			}
+			if err != nil {
+				return fmt.Errorf("redis expiry: %w", err)
+			}
+		}
+		x.notef("%d keys", stepped)
+		return keys.Err()
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,8 +36,26 @@ type op struct {
 type target struct {
 	kind string // as in paths: posts or comments
 	id   int64
-	// likers are the users that ever liked it or might have: no honest count can be above.
+	// likers are the users that ever liked it or might have: no count, however old, can be above.
 	likers atomic.Int64
+	// The likes that might be there now and those that are there for sure, and how many of the first came and of the
+	// second went since the beginning. What a like is answered must lie between them.
+	maybe, came, sure, went atomic.Int64
+}
+
+// bounds are what a target was like when an operation began.
+type bounds struct{ maybe, came, sure, went int64 }
+
+// bounds reads what counts changes first: a change in between is then counted twice, which only widens the bounds.
+func (t *target) bounds() bounds {
+	b := bounds{came: t.came.Load(), went: t.went.Load()}
+	b.maybe, b.sure = t.maybe.Load(), t.sure.Load()
+	return b
+}
+
+// since gives the least and the most that an honest count can have been at any instant from b until now.
+func (t *target) since(b bounds) (least, most int64) {
+	return b.sure - (t.went.Load() - b.went), b.maybe + (t.came.Load() - b.came)
 }
 
 func (t *target) path() string { return fmt.Sprintf("/v1/%s/%d", t.kind, t.id) }
@@ -55,12 +72,46 @@ type register struct {
 	user   *account
 	ops    []op
 	ever   bool // an operation that sets it was begun
+	maybe  bool // it may be set now
+	sure   bool // it is set now, unless the promise is broken
 
 	// An operation without an answer may still be on its way, and may be applied after later ones: HTTP has no order
 	// across connections. Nothing is done to the register until it must have arrived or perished. An operation that
 	// was answered 5xx holds nothing up: the product has said that it is done with it.
 	heldCalm  int64         // not before the site's calm is above this
 	heldUntil time.Duration // and not before this instant of the run
+}
+
+// begin notes that an operation is about to leave; the note is to be given to finish.
+func (r *register) begin(want bool) (came, went bool) {
+	if want && !r.ever {
+		r.ever = true
+		r.target.likers.Add(1)
+	}
+	came, went = want && !r.maybe, !want && r.sure
+	if came {
+		r.maybe = true
+		r.target.maybe.Add(1)
+		r.target.came.Add(1)
+	}
+	if went {
+		r.sure = false
+		r.target.sure.Add(-1)
+		r.target.went.Add(1)
+	}
+	return came, went
+}
+
+func (r *register) finish(o op, came, went bool) {
+	r.ops = append(r.ops, o)
+	switch {
+	case o.outcome == ok && o.want && !r.sure, o.outcome == failed && went:
+		r.sure = true
+		r.target.sure.Add(1)
+	case o.outcome == ok && !o.want && r.maybe, o.outcome == failed && came:
+		r.maybe = false
+		r.target.maybe.Add(-1)
+	}
 }
 
 // possible are the states that the promise allows at the end: that of the last acknowledged operation, or of a later
@@ -137,17 +188,12 @@ func (t *targets) add(x *target) {
 	t.cold = append(t.cold, x)
 }
 
-func (t *targets) all() []*target {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return slices.Concat(t.hot, t.cold)
-}
-
 // violations are the broken promises. Of each sort some are kept in words, all are counted.
 type violations struct {
 	mu    sync.Mutex
 	count map[string]int
 	list  []violation
+	tell  func(violation) // of each that is kept; may be nil
 }
 
 type violation struct {
@@ -159,7 +205,7 @@ type violation struct {
 // keptOfSort bounds what is told of each sort: one defect can break thousands of likes.
 const keptOfSort = 5
 
-func (v *violations) add(sort string, at time.Duration, format string, args ...any) {
+func (v *violations) addf(sort string, at time.Duration, format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.count == nil {
@@ -167,7 +213,11 @@ func (v *violations) add(sort string, at time.Duration, format string, args ...a
 	}
 	v.count[sort]++
 	if v.count[sort] <= keptOfSort {
-		v.list = append(v.list, violation{sort, at, fmt.Sprintf(format, args...)})
+		told := violation{sort, at, fmt.Sprintf(format, args...)}
+		v.list = append(v.list, told)
+		if v.tell != nil {
+			v.tell(told)
+		}
 	}
 }
 

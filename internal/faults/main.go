@@ -68,7 +68,7 @@ func main() {
 	}
 	if o.list {
 		for _, f := range faults() {
-			fmt.Println(f.kind)
+			fmt.Fprintln(os.Stdout, f.kind)
 		}
 		return
 	}
@@ -113,8 +113,7 @@ func inside() int {
 			}
 		}()
 		err := cmd.Wait()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return exit.ExitCode(), nil
 		}
 		return 0, err
@@ -132,7 +131,7 @@ func inside() int {
 // run is one whole run.
 func run(ctx context.Context, o options) (violated bool, err error) {
 	for o.seed == 0 {
-		o.seed = uint64(rand.Uint32()) //nolint:gosec // to be typed by people
+		o.seed = uint64(rand.Uint32())
 	}
 	s := &site{dir: o.dir, binary: o.binary, began: time.Now()}
 	if s.dir == "" {
@@ -169,7 +168,7 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 		say("disks are not filled: %s", s.noFull)
 	}
 	defer func() {
-		err = errors.Join(err, s.stop())
+		err = errors.Join(err, s.stop(context.WithoutCancel(ctx)))
 		if violated || err != nil || keep {
 			err = errors.Join(err, s.save(disk))
 		}
@@ -182,6 +181,7 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 	}
 	r := &report{Seed: o.seed, Setup: map[string]string{"appendfsync": o.fsync, "disk": o.disk, "clients": fmt.Sprint(o.clients), "requests a second at most": fmt.Sprint(o.rate)}}
 	st := newStorm(s)
+	st.violations.tell = func(v violation) { say("VIOLATION, %s: %s", v.Sort, v.Text) }
 	rec, err := st.rage(ctx, o, r, say)
 	if err != nil {
 		return st.violations.total() > 0, err
@@ -356,7 +356,7 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 	if len(deck) == 0 {
 		return errors.New("no such fault")
 	}
-	shuffle := rand.New(rand.NewPCG(o.seed, 0)) //nolint:gosec // must be repeatable
+	shuffle := rand.New(rand.NewPCG(o.seed, 0))
 	end := time.Now().Add(o.length)
 	var order []int
 	for number := 1; time.Now().Before(end); number++ {
@@ -378,7 +378,7 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 		held := s.since() - at
 		rec, err := probes.measure(ctx, f.kind)
 		if err != nil {
-			st.violations.add("no recovery", s.since(), "%v", err)
+			st.violations.addf("no recovery", s.since(), "%v", err)
 			r.fill(st, &record{})
 			r.write(os.Stderr)
 			return err

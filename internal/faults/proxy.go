@@ -63,7 +63,7 @@ func listenLow() (net.Listener, error) {
 	var err error
 	for range 50 {
 		var l net.Listener
-		l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(10000)))) //nolint:gosec // any free port will do
+		l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(10000))))
 		if err == nil {
 			return l, nil
 		}

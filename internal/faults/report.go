@@ -96,7 +96,7 @@ func (r *report) byKind() []kindFigures {
 
 func median(list []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(list))
-	return sorted[len(sorted)/2]
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
 func figure(list []time.Duration) string {

@@ -187,8 +187,8 @@ func (s *site) revive(ctx context.Context) error {
 }
 
 // stop ends everything, as well as it goes.
-func (s *site) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+func (s *site) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, p := range s.product() {
 		p.kill()

@@ -127,7 +127,7 @@ func (st *storm) send(ctx context.Context, api int, as *account, method, path st
 		a.outcome = failed
 		if a.status != http.StatusTooManyRequests {
 			// Every request of the storm is right: whatever is the matter, it is not the client.
-			st.violations.add("blamed the client", st.site.since(), "api%d: %s answers %d %s", api+1, what, a.status, text)
+			st.violations.addf("blamed the client", st.site.since(), "api%d: %s answers %d %s", api+1, what, a.status, text)
 		}
 	default:
 		a.outcome = unknown
@@ -148,7 +148,7 @@ func (st *storm) holdProblem(api int, what string, a answer, header http.Header)
 		RequestID string `json:"request_id"`
 	}
 	bad := func(sort string) {
-		st.violations.add(sort, st.site.since(), "api%d: %s answers %d %s", api+1, what, a.status, a.body)
+		st.violations.addf(sort, st.site.since(), "api%d: %s answers %d %s", api+1, what, a.status, a.body)
 	}
 	if header.Get("Content-Type") != "application/problem+json" || json.Unmarshal(a.body, &p) != nil || p.Code == "" {
 		bad("an error that is no problem+json")
@@ -178,35 +178,37 @@ func (st *storm) holdCount(t *target, count int64, where string) {
 		return // made by somebody whose own answer is still on its way
 	}
 	if count < 0 {
-		st.violations.add("a negative count", st.site.since(), "%s: %s says %d", t.name(), where, count)
+		st.violations.addf("a negative count", st.site.since(), "%s: %s says %d", t.name(), where, count)
 	}
 	if most := t.likers.Load(); count > most {
-		st.violations.add("a count above its likers", st.site.since(), "%s: %s says %d, but at most %d users ever liked it", t.name(), where, count, most)
+		st.violations.addf("a count above its likers", st.site.since(), "%s: %s says %d, but at most %d users ever liked it", t.name(), where, count, most)
 	}
 }
 
 // set makes one operation on a register, through the api.
 func (st *storm) set(ctx context.Context, api int, r *register, want bool) outcome {
-	if want && !r.ever {
-		r.ever = true
-		r.target.likers.Add(1) // before the request leaves
-	}
+	came, went := r.begin(want)
+	before := r.target.bounds()
 	method := http.MethodDelete
 	if want {
 		method = http.MethodPut
 	}
-	o := op{want: want, api: uint8(api), start: st.site.since()} //nolint:gosec // there are two
+	o := op{want: want, api: uint8(api), start: st.site.since()}
 	a := st.send(ctx, api, r.user, method, r.target.path()+"/like", nil)
-	o.end, o.outcome, o.status = st.site.since(), a.outcome, uint16(a.status) //nolint:gosec // three digits
+	o.end, o.outcome, o.status = st.site.since(), a.outcome, uint16(a.status)
 	if a.outcome == ok {
 		var said struct {
 			Liked      *bool  `json:"liked"`
 			LikesCount *int64 `json:"likes_count"`
 		}
 		if err := json.Unmarshal(a.body, &said); err != nil || said.Liked == nil || said.LikesCount == nil || *said.Liked != want {
-			st.violations.add("a wrong answer", o.end, "%s %s/like answers %s", method, r.target.path(), a.body)
+			st.violations.addf("a wrong answer", o.end, "%s %s/like answers %s", method, r.target.path(), a.body)
 		} else {
 			st.holdCount(r.target, *said.LikesCount, "the answer to a like")
+			if least, most := r.target.since(before); *said.LikesCount < least || *said.LikesCount > most {
+				st.violations.addf("a count that cannot be", o.end, "%s %s/like by user %d answers %s, but there were %d to %d likes",
+					method, r.target.path(), r.user.id, a.body, least, most)
+			}
 		}
 		st.tally.likes.Add(1)
 	}
@@ -214,7 +216,7 @@ func (st *storm) set(ctx context.Context, api int, r *register, want bool) outco
 		r.heldCalm, r.heldUntil = st.site.calm.Load(), o.end+lateAfter
 	}
 	st.tally.writes[a.outcome].Add(1)
-	r.ops = append(r.ops, o)
+	r.finish(o, came, went)
 	return a.outcome
 }
 
@@ -241,7 +243,7 @@ type registerKey struct {
 }
 
 func newClient(st *storm, n int, seed uint64, users []*account) *client {
-	return &client{st: st, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), users: users, api: n % 2, //nolint:gosec // must be repeatable
+	return &client{st: st, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), users: users, api: n % 2,
 		registers: map[registerKey]*register{}}
 }
 
@@ -271,9 +273,9 @@ func (c *client) act(ctx context.Context) {
 	switch p := c.rng.Float64(); {
 	case p < 0.76:
 		c.like(ctx)
-	case p < 0.765:
+	case p < 0.762:
 		c.post(ctx)
-	case p < 0.78:
+	case p < 0.768:
 		c.comment(ctx)
 	case p < 0.93:
 		c.readOne(ctx)
@@ -370,14 +372,14 @@ func (c *client) create(ctx context.Context, made *creation) *creation {
 	}
 	a := c.st.send(ctx, c.api, user, http.MethodPost, path, body)
 	c.retire(a.outcome, a.status)
-	made.outcome, made.status = a.outcome, uint16(a.status) //nolint:gosec // three digits
+	made.outcome, made.status = a.outcome, uint16(a.status)
 	c.st.tally.writes[a.outcome].Add(1)
 	if a.outcome != ok {
 		return made
 	}
 	var said seen
 	if err := json.Unmarshal(a.body, &said); err != nil || said.ID == 0 || !strings.Contains(said.Title+said.Content, made.marker) || said.LikesCount != 0 {
-		c.st.violations.add("a wrong answer", c.st.site.since(), "POST %s answers %s", path, a.body)
+		c.st.violations.addf("a wrong answer", c.st.site.since(), "POST %s answers %s", path, a.body)
 	}
 	made.id = said.ID
 	if made.kind == "posts" {
@@ -407,7 +409,7 @@ func (c *client) readOne(ctx context.Context) {
 	if body := c.read(ctx, t.path()); body != nil {
 		var said seen
 		if err := json.Unmarshal(body, &said); err != nil || said.ID != t.id {
-			c.st.violations.add("a wrong answer", c.st.site.since(), "GET %s answers %s", t.path(), body)
+			c.st.violations.addf("a wrong answer", c.st.site.since(), "GET %s answers %s", t.path(), body)
 			return
 		}
 		c.st.holdCount(t, said.LikesCount, "GET "+t.path())
@@ -425,7 +427,7 @@ func (c *client) readList(ctx context.Context) {
 	if body := c.read(ctx, path); body != nil {
 		var said struct{ Items []seen }
 		if err := json.Unmarshal(body, &said); err != nil || said.Items == nil {
-			c.st.violations.add("a wrong answer", c.st.site.since(), "GET %s answers %s", path, body)
+			c.st.violations.addf("a wrong answer", c.st.site.since(), "GET %s answers %s", path, body)
 			return
 		}
 		for _, item := range said.Items {

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// history makes a register of operations in words: + likes, - unlikes; then o for ok, ? for unknown, x for failed.
+func history(t *testing.T, words ...string) *register {
+	t.Helper()
+	r := &register{target: &target{kind: "posts", id: 1}, user: &account{id: 7}}
+	for i, w := range words {
+		o := op{want: w[0] == '+', outcome: map[byte]outcome{'o': ok, '?': unknown, 'x': failed}[w[1]], start: time.Duration(i)}
+		came, went := r.begin(o.want)
+		r.finish(o, came, went)
+	}
+	return r
+}
+
+func TestRegister_endsAsLastAcknowledgedOrLaterUnknown(t *testing.T) {
+	cases := []struct {
+		words    []string
+		liked    bool
+		notLiked bool
+	}{
+		{nil, false, true},
+		{[]string{"+o"}, true, false},
+		{[]string{"+o", "-o"}, false, true},
+		{[]string{"+o", "-?"}, true, true},
+		{[]string{"-o", "+?"}, true, true},
+		{[]string{"+?", "-o"}, false, true}, // the unknown one is earlier
+		{[]string{"+?", "-?", "+o"}, true, false},
+		{[]string{"+o", "+?"}, true, false},
+		{[]string{"+o", "-x"}, true, false},
+		{[]string{"+x"}, false, true},
+		{[]string{"+?"}, true, true},
+	}
+	for _, c := range cases {
+		liked, notLiked := history(t, c.words...).possible()
+		assert.Equal(t, c.liked, liked, "liked after %v", c.words)
+		assert.Equal(t, c.notLiked, notLiked, "not liked after %v", c.words)
+	}
+}
+
+func TestTarget_boundsHoldWhatMayBe(t *testing.T) {
+	for _, c := range []struct {
+		words       []string
+		least, most int64
+	}{
+		{[]string{"+o"}, 1, 1},
+		{[]string{"+o", "-o"}, 0, 0},
+		{[]string{"+?"}, 0, 1},
+		{[]string{"+?", "-?"}, 0, 1},
+		{[]string{"+o", "-?"}, 0, 1},
+		{[]string{"+o", "-?", "+o"}, 1, 1},
+		{[]string{"+o", "-x"}, 1, 1},
+		{[]string{"+x"}, 0, 0},
+		{[]string{"+?", "-o", "+x"}, 0, 0},
+	} {
+		r := history(t, c.words...)
+		least, most := r.target.since(r.target.bounds())
+		assert.Equal(t, c.least, least, "least after %v", c.words)
+		assert.Equal(t, c.most, most, "most after %v", c.words)
+	}
+
+	r := history(t, "+o")
+	before := r.target.bounds()
+	came, went := r.begin(false)
+	r.finish(op{want: false, outcome: ok}, came, went)
+	least, most := r.target.since(before)
+	assert.Equal(t, []int64{0, 1}, []int64{least, most}, "while it is unliked both are honest")
+}
+
+func sorts(st *storm) []string {
+	var list []string
+	for _, v := range st.violations.list {
+		list = append(list, v.Sort)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func newOracle() *storm { return newStorm(&site{began: time.Now()}) }
+
+func TestOracle_findsLikesThatAreNotAsAcknowledged(t *testing.T) {
+	lost, kept, back, either := history(t, "+o"), history(t, "-?", "+o"), history(t, "+o", "-o"), history(t, "+?")
+	key := func(r *register) registerKey { return registerKey{r.target, r.user.id} }
+	nobodys := registerKey{&target{kind: "comments", id: 3}, 7}
+	st := newOracle()
+	st.judgeLikes([]*register{lost, kept, back, either}, map[registerKey]bool{key(kept): true, key(back): true, key(either): true, nobodys: true})
+	assert.Equal(t, []string{"a like that nobody made", "an acknowledged like is lost", "liked after an acknowledged unlike"}, sorts(st))
+
+	st = newOracle()
+	st.judgeLikes([]*register{kept, either}, map[registerKey]bool{key(kept): true})
+	assert.Empty(t, sorts(st))
+}
+
+func TestOracle_findsCreationsThatAreNotAsAcknowledged(t *testing.T) {
+	made := []*creation{
+		{kind: "posts", marker: "lost", outcome: ok, id: 1},
+		{kind: "posts", marker: "twice", outcome: unknown},
+		{kind: "posts", marker: "refused", outcome: failed},
+		{kind: "posts", marker: "well", outcome: ok, id: 5},
+		{kind: "posts", marker: "perhaps", outcome: unknown},
+		{kind: "posts", marker: "perhaps not", outcome: unknown},
+		{kind: "comments", marker: "of another kind", outcome: ok, id: 9},
+	}
+	there := []content{
+		{id: 2, marker: "twice"},
+		{id: 3, marker: "twice"},
+		{id: 4, marker: "refused"},
+		{id: 5, marker: "well"},
+		{id: 6, marker: "perhaps"},
+		{id: 7, marker: "out of nowhere"},
+	}
+	st := newOracle()
+	st.judgeCreations("posts", there, made)
+	assert.Equal(t, []string{"a creation that nobody made", "an acknowledged creation is lost", "made though refused", "made twice"}, sorts(st))
+}
+
+func TestViolations_keepsSomeAndCountsAll(t *testing.T) {
+	var v violations
+	for range 100 {
+		v.addf("a sort", 0, "text")
+	}
+	assert.Equal(t, 100, v.total())
+	assert.Len(t, v.list, keptOfSort)
+}
+
+// The same seed gives the same fault at the same place, whatever came before.
+func TestInjection_followsFromSeedAndNumber(t *testing.T) {
+	draw := func(seed uint64, number int) uint64 { return newInjection(newOracle(), seed, number).rng.Uint64() }
+	first := draw(1, 2)
+	assert.Equal(t, first, draw(1, 2))
+	assert.NotEqual(t, draw(1, 2), draw(1, 3))
+	assert.NotEqual(t, draw(1, 2), draw(2, 2))
+}
+
+func TestFaults_areManyAndDifferent(t *testing.T) {
+	kinds := map[string]bool{}
+	for _, f := range faults() {
+		assert.False(t, kinds[f.kind], "%s is there twice", f.kind)
+		kinds[f.kind] = true
+	}
+	assert.GreaterOrEqual(t, len(kinds), 60)
+}
+
+func TestInternals_areRecognised(t *testing.T) {
+	for _, text := range []string{
+		"dial tcp 10.0.0.1:6379: connection refused", "Error 1213: Deadlock found", "READONLY redis replica", "goroutine 1 [running]",
+		"open /tmp/x", "unexpected EOF", "context deadline exceeded", "kafka: client has run out of brokers",
+	} {
+		assert.Regexp(t, internals, text)
+	}
+	assert.NotRegexp(t, internals, `{"type":"about:blank","title":"Service Unavailable","detail":"The server cannot do this at the moment; try again.","code":"unavailable"}`)
+}
