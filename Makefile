@@ -68,6 +68,10 @@ bench: servers build ## measure: benchmarks of packages, then likes side by side
 	go test -run '^$$' -bench . -benchmem ./...
 	bin/likewise bench
 
+.PHONY: model
+model: ## go through every state of the protocol's model within wide bounds: minutes, and about 2 GB of memory
+	go test ./internal/model -count=1 -run TestModel -v -timeout 30m -args -large
+
 .PHONY: faults
 faults: servers ## try to break the promise for FAULTS_FOR; FAULTS_SEED=N replays a schedule; root can fill disks, too
 	@mkdir -p bin

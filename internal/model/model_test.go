@@ -1,0 +1,178 @@
+package model
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var large = flag.Bool("large", false, "search the wide bounds of `make model`")
+
+// scenario is a part of the protocol and what may go wrong in it. The narrow one is for every test run, the wide one
+// for `make model`. All at once would be too much for either: what is searched together is what acts on each other.
+type scenario struct {
+	name         string
+	narrow, wide Model
+}
+
+var scenarios = []scenario{
+	{
+		"relays hand over",
+		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, Expiries: 1, Delays: 1}},
+		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, Expiries: 1, Delays: 1, RelayKills: 1}},
+	},
+	{
+		"writers hand over",
+		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, Reasserts: 1, WriterPauses: 1}},
+		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, Reasserts: 1, Delays: 1, WriterPauses: 1}},
+	},
+	{
+		"two targets, two users",
+		Model{Targets: 2, Users: 2, Budget: Budget{Ops: 2, WriterPauses: 1}},
+		Model{Targets: 2, Users: 2, Budget: Budget{Ops: 3, Delays: 1, WriterPauses: 1}},
+	},
+	{
+		"Redis crashes twice",
+		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 2}},
+		Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 2}},
+	},
+	{
+		"Redis crashes, a record comes late",
+		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Delays: 1}},
+		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Delays: 1}},
+	},
+	{
+		"Redis crashes, relays hand over",
+		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Expiries: 1}},
+		Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Expiries: 1}},
+	},
+	{
+		"Redis crashes, writers hand over",
+		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, WriterPauses: 1}},
+		Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, WriterPauses: 1}},
+	},
+	{
+		"warming and cooling",
+		Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 3, LockLosses: 1}},
+		Model{Targets: 1, Users: 2, Loaders: 2, Janitor: true, Budget: Budget{Ops: 4, LockLosses: 2, WriterPauses: 1}},
+	},
+	{
+		"warming while Redis crashes",
+		Model{Targets: 1, Users: 1, Loaders: 1, Janitor: true, Budget: Budget{Ops: 1, RedisCrashes: 1}},
+		Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 2, RedisCrashes: 1, LockLosses: 1}},
+	},
+	{
+		"a new target while Redis crashes",
+		Model{Targets: 1, Users: 1, Loaders: 1, NewTarget: true, Budget: Budget{Ops: 1, RedisCrashes: 1}},
+		Model{Targets: 1, Users: 1, Loaders: 2, NewTarget: true, Janitor: true, Budget: Budget{Ops: 2, RedisCrashes: 1}},
+	},
+}
+
+// stateLimit is about one gigabyte.
+const stateLimit = 8_000_000
+
+// Whatever crashes, is late or comes twice: the promise holds in every state within the bounds, and from every state
+// the shard comes to rest, open, with all that was acknowledged in MySQL.
+func TestModel(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			m := s.narrow
+			if *large {
+				m = s.wide
+			}
+			m.Rules = AllRules()
+			r := Search(m, stateLimit)
+			t.Logf("%d states, %d steps, %d deep, %v; %+v", r.States, r.Steps, r.Depth, r.Took.Round(1e6), m.Budget)
+			require.Empty(t, r.Violation, strings.Join(r.Trace, "\n"))
+			require.True(t, r.Complete, "there are more than %d states", stateLimit)
+		})
+	}
+}
+
+// mutant is the protocol without one of its rules.
+type mutant struct {
+	rule string
+	off  func(*Rules)
+	in   Model
+	// wide mutants need more states than every test run can have.
+	wide bool
+	// spare is a rule without which the model finds nothing wrong; docs/model.md says why it is there.
+	spare bool
+}
+
+var (
+	handover = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, Expiries: 1, Delays: 1}}
+	killed   = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, Reasserts: 1, WriterKills: 1}}
+	paused   = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, WriterPauses: 1}}
+	lost     = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, RelayKills: 1}}
+	emptied  = Model{Targets: 1, Users: 1, Budget: Budget{RedisCrashes: 1}}
+	twice    = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 2}}
+	warming  = Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 2, LockLosses: 1}}
+	created  = Model{Targets: 1, Users: 1, Loaders: 1, NewTarget: true, Budget: Budget{Ops: 1, RedisCrashes: 1}}
+	reopened = Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Expiries: 1}}
+)
+
+var mutants = []mutant{
+	{rule: "no epoch", off: func(r *Rules) { r.Epoch = false }, in: lost},
+	{rule: "no sequence check", off: func(r *Rules) { r.SequenceCheck = false }, in: handover},
+	{rule: "offset before commit", off: func(r *Rules) { r.OffsetAfterCommit = false }, in: killed},
+	{rule: "trim before ack", off: func(r *Rules) { r.TrimAfterAck = false }, in: lost},
+	{rule: "unlike without row check", off: func(r *Rules) { r.RowCheck = false }, in: killed},
+	{rule: "count by events", off: func(r *Rules) { r.CountByRows = false }, in: killed},
+	{rule: "no fold order", off: func(r *Rules) { r.FoldOrder = false }, in: handover},
+	{rule: "watermark in a transaction of its own", off: func(r *Rules) { r.WatermarkWithRows = false }, in: paused},
+	{rule: "shard rows not locked", off: func(r *Rules) { r.ShardsLocked = false }, in: paused},
+	{rule: "no fence", off: func(r *Rules) { r.Fence = false }, in: lost},
+	{rule: "warm from MySQL without the barrier", off: func(r *Rules) { r.Barrier = false }, in: lost},
+	{rule: "targets not forgotten after a loss", off: func(r *Rules) { r.ForgetTargets = false }, in: lost},
+	{rule: "targets forgotten without the lock", off: func(r *Rules) { r.ForgetUnderLock = false }, in: reopened, wide: true},
+	{rule: "restored not kept", off: func(r *Rules) { r.RestoredKept = false }, in: lost},
+	{rule: "opened without its opening", off: func(r *Rules) { r.OpenedChecks = false }, in: twice},
+	{rule: "cooled without the clean check", off: func(r *Rules) { r.CleanCheck = false }, in: warming},
+	{rule: "warmed without the lock", off: func(r *Rules) { r.WarmLock = false }, in: warming},
+	{rule: "OpenTarget without its epoch", off: func(r *Rules) { r.OpenTargetEpoch = false }, in: created},
+	{rule: "warmed without the epoch", off: func(r *Rules) { r.WarmEpoch = false }, in: created, spare: true},
+	{rule: "warmed without epoch and lock", off: func(r *Rules) { r.WarmEpoch, r.WarmLock = false, false }, in: created},
+	{rule: "trim without the lock", off: func(r *Rules) { r.TrimLocked = false }, in: handover, spare: true},
+	{rule: "opened without the lock", off: func(r *Rules) { r.OpenedLocked = false }, in: reopened, wide: true, spare: true},
+	{rule: "sealed without the lock", off: func(r *Rules) { r.SealLocked = false }, in: emptied, wide: true},
+}
+
+// The model would see it if a rule were broken: without each of them it finds a way to a violation. In the wide search
+// also one that a user can see.
+func TestModel_everyRuleIsNeeded(t *testing.T) {
+	for _, mutant := range mutants {
+		if mutant.wide && !*large {
+			continue
+		}
+		t.Run(mutant.rule, func(t *testing.T) {
+			m := mutant.in
+			m.Rules = AllRules()
+			mutant.off(&m.Rules)
+			r := Search(m, stateLimit)
+			t.Logf("%s\nafter %d steps; %d states, %v\n%s", r.Violation, len(r.Trace), r.States, r.Took.Round(1e6), strings.Join(r.Trace, "\n"))
+			if mutant.spare {
+				require.Empty(t, r.Violation)
+				require.True(t, r.Complete)
+				return
+			}
+			require.NotEmpty(t, r.Violation, "nothing found in %d states", r.States)
+			if *large {
+				m.PromiseOnly = true
+				r = Search(m, stateLimit)
+				t.Logf("seen by users: %s\nafter %d steps; %d states", r.Violation, len(r.Trace), r.States)
+				require.NotEmpty(t, r.Violation, "nothing seen in %d states", r.States)
+			}
+		})
+	}
+}
+
+// A former master that comes back with what it had, and was not restarted, is open by the run id. The model shows what
+// the fence cannot see.
+func TestModel_runIDDoesNotShowAFailback(t *testing.T) {
+	r := Search(Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}}, stateLimit)
+	t.Logf("%s\nafter %d steps\n%s", r.Violation, len(r.Trace), strings.Join(r.Trace, "\n"))
+	require.NotEmpty(t, r.Violation)
+}

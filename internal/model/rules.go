@@ -1,0 +1,153 @@
+package model
+
+import "fmt"
+
+// Rules are what the protocol consists of. With all of them it is what runs; each can be switched off to see what it is
+// there for.
+type Rules struct {
+	Epoch             bool // opening a shard takes a new epoch
+	SequenceCheck     bool // the writer drops what is at or before the watermark
+	OffsetAfterCommit bool // offsets are marked after the commit
+	TrimAfterAck      bool // the outbox is trimmed after Kafka's acknowledgement
+	RowCheck          bool // an unlike takes from the count only if there is a row
+	CountByRows       bool // counts change by rows, not by events
+	FoldOrder         bool // of each (target, user) the last event of a batch counts
+	WatermarkWithRows bool // in the same transaction
+	ShardsLocked      bool // ApplyLikes locks the like_shards row before it reads it
+	Fence             bool // the first connection after a crash closes the shard
+	Barrier           bool // a shard is opened when the watermark has reached the epoch's first event
+	ForgetTargets     bool // after Redis lost what MySQL has
+	ForgetUnderLock   bool // ForgetTargets demands the relay lock and the opening
+	RestoredKept      bool // a second attempt at opening keeps the first one's restored position
+	OpenedChecks      bool // Opened demands the opening to be its own
+	OpenedLocked      bool // Opened demands the relay lock
+	SealLocked        bool // Seal demands the relay lock
+	TrimLocked        bool // Trim demands the relay lock
+	CleanCheck        bool // a target is cooled only when its last change is at or before the watermark
+	WarmLock          bool // the end of warming demands the warming lock
+	WarmEpoch         bool // the end of warming demands the epoch in which it began
+	OpenTargetEpoch   bool // OpenTarget demands the epoch in which the target was created
+}
+
+// AllRules is the protocol.
+func AllRules() Rules {
+	return Rules{
+		Epoch: true, SequenceCheck: true, OffsetAfterCommit: true, TrimAfterAck: true, RowCheck: true, CountByRows: true,
+		FoldOrder: true, WatermarkWithRows: true, ShardsLocked: true, Fence: true, Barrier: true, ForgetTargets: true,
+		ForgetUnderLock: true, RestoredKept: true, OpenedChecks: true, OpenedLocked: true, SealLocked: true, TrimLocked: true,
+		CleanCheck: true, WarmLock: true, WarmEpoch: true, OpenTargetEpoch: true,
+	}
+}
+
+// Model is a protocol and how far to follow it.
+type Model struct {
+	Rules   Rules
+	Targets int // 1 to 2
+	Users   int // 1 to 2
+	Loaders int // 0 to 2
+	Janitor bool
+	// NewTarget starts with target 0 just created, cold, and its OpenTarget on the way. Otherwise every target is warm.
+	NewTarget bool
+	// PromiseOnly checks what users see, and nothing of how it is kept.
+	PromiseOnly bool
+	Budget      Budget
+}
+
+// start is an open shard in which nothing has happened yet.
+func (m *Model) start() State {
+	s := State{Left: m.Budget}
+	s.MySQL.Epoch, s.Redis.Epoch = 1, 1
+	s.add(pos{1, 0}, 0)
+	s.Redis.Outbox = 0
+	s.MySQL.Applied, s.MySQL.Taken = pos{1, 0}, 1
+	s.Redis.Lock, s.Relays[0].PC = 1, relayReady
+	for t := range m.Targets {
+		s.Redis.Targets[t].Warm = true
+	}
+	if m.NewTarget {
+		s.Redis.Targets[0].Warm = false
+		s.OpenCalls = 1
+	}
+	return s
+}
+
+// check looks for what must never be, in a state and in the step that led to it.
+func (m *Model) check(before, s *State) string {
+	r, db := &s.Redis, &s.MySQL
+	for t := range m.Targets {
+		if int(db.Count[t]) != db.Rows[t].size() {
+			return fmt.Sprintf("likes_count of target %d is %d and there are %d rows", t, db.Count[t], db.Rows[t].size())
+		}
+		if int(r.Targets[t].Count) != r.Targets[t].Users.size() {
+			return fmt.Sprintf("the gate counts %d for target %d and its set has %d users", r.Targets[t].Count, t, r.Targets[t].Users.size())
+		}
+	}
+	if s.Endless {
+		return "stuck: there is no end to resending or reopening"
+	}
+	truth := s.fold(r.Known | db.Taken)
+	for t, liked := range truth {
+		if r.Epoch != 0 && r.Targets[t].Warm && r.Targets[t].Users != liked {
+			return fmt.Sprintf("the gate answers that target %d is liked by %s and it is by %s", t, r.Targets[t].Users, liked)
+		}
+	}
+	if m.PromiseOnly {
+		return ""
+	}
+	if before.MySQL.Applied.after(db.Applied) {
+		return fmt.Sprintf("the watermark went back from %s to %s", before.MySQL.Applied, db.Applied)
+	}
+	if db.Gaps != 0 {
+		return "a gap is recorded though Kafka lost nothing"
+	}
+	if applied := s.fold(db.Taken); applied != db.Rows {
+		return fmt.Sprintf("the rows are %v and what was applied makes %v", db.Rows, applied)
+	}
+	for id := range int(s.Events) {
+		e := s.History[id]
+		if e.Op == 0 || !r.Known.has(id) || db.Taken.has(id) {
+			continue
+		}
+		if !e.Pos.after(db.Applied) {
+			return fmt.Sprintf("event %s was accepted, is not in MySQL, and is not after the watermark %s", e.Pos, db.Applied)
+		}
+		if r.Epoch != 0 && !r.Targets[e.target()].Warm {
+			return fmt.Sprintf("target %d is cold and its event %s is not in MySQL", e.target(), e.Pos)
+		}
+	}
+	for t, liked := range truth {
+		if r.Epoch != 0 && !r.Targets[t].Warm && db.Rows[t] != liked {
+			return fmt.Sprintf("target %d is cold; MySQL has likes by %s and the truth is %s", t, db.Rows[t], liked)
+		}
+	}
+	return ""
+}
+
+// checkRest looks at a state in which nobody has anything left to do.
+func (m *Model) checkRest(s *State) string {
+	r, db := &s.Redis, &s.MySQL
+	if r.Epoch == 0 || r.Last.Epoch > r.Epoch {
+		return "stuck: the shard takes no likes and nobody will change that"
+	}
+	for t, liked := range s.fold(r.Known | db.Taken) {
+		if db.Rows[t] != liked {
+			return fmt.Sprintf("at rest MySQL has likes of target %d by %s, and what was acknowledged is %s", t, db.Rows[t], liked)
+		}
+	}
+	if !m.PromiseOnly && (r.Outbox != 0 || r.Last != db.Applied) {
+		return fmt.Sprintf("at rest the watermark is %s and the last event %s", db.Applied, r.Last)
+	}
+	return ""
+}
+
+func (u users) String() string {
+	switch u {
+	case 0:
+		return "nobody"
+	case 1:
+		return "ann"
+	case 2:
+		return "bob"
+	}
+	return "ann and bob"
+}

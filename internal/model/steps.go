@@ -1,0 +1,603 @@
+package model
+
+import (
+	"strconv"
+	"strings"
+)
+
+// step is one thing that somebody does. Who and what mean what describe says.
+type step struct {
+	do        func(m *Model, s *State, who, what int) bool // false: it cannot be done in s
+	who, what int
+	// owed steps are what everybody goes on doing when nothing goes wrong and no user comes. From every state those
+	// alone must lead to rest.
+	owed bool
+	say  string // how describe tells it
+}
+
+// steps lists everything that can be done in the model, what is owed first.
+func (m *Model) steps() []step {
+	var all []step
+	owed := func(who int, say string, do func(*Model, *State, int, int) bool) {
+		all = append(all, step{do: do, who: who, owed: true, say: say})
+	}
+	may := func(who, what int, say string, do func(*Model, *State, int, int) bool) {
+		all = append(all, step{do: do, who: who, what: what, say: say})
+	}
+	for i := range 2 {
+		owed(i, "relay {who} notices that its lock is gone", relayNotice)
+		owed(i, "relay {who} takes the lock", relayHold)
+		owed(i, "relay {who} sees that the shard is open", relaySeesOpen)
+		owed(i, "relay {who} takes a new epoch from MySQL (NextEpoch)", relayNextEpoch)
+		owed(i, "relay {who}: Seal", relayDoSeal)
+		owed(i, "relay {who} looks at the watermark (finishOpening)", relayFinish)
+		owed(i, "relay {who}: ForgetTargets", relayDoForget)
+		owed(i, "relay {who}: Opened", relayDoOpened)
+		owed(i, "relay {who} reads the outbox", relayRead)
+		owed(i, "relay {who} sends; Kafka has it", relayDoSend)
+		owed(i, "relay {who}: Trim", relayDoTrim)
+	}
+	owed(0, "the delayed record reaches Kafka", arrive)
+	for i := range 2 {
+		owed(i, "writer {who} takes all that is in the log", writerTake)
+		owed(i, "writer {who} reads the watermark without a lock", writerReadMark)
+		owed(i, "writer {who}: ApplyLikes commits", writerDoApply)
+		owed(i, "writer {who} moves the watermark", writerDoMove)
+		owed(i, "writer {who} marks the offset", writerDoMark)
+	}
+	for i := range m.Loaders {
+		owed(i, "loader {who} reads the likers from MySQL", loaderDoRead)
+		owed(i, "loader {who} ends the warming (warm.lua)", loaderDoFinish)
+	}
+	owed(0, "OpenTarget arrives (open.lua)", openTarget)
+
+	for t := range m.Targets {
+		for u := range m.Users {
+			may(t, u, "{user} changes the like of target {who}", like)
+			may(t, u, "{user}'s like of target {who} is reasserted", reassert)
+		}
+		if m.Janitor {
+			may(t, 0, "the janitor cools target {who}", cool)
+		}
+		for i := range m.Loaders {
+			may(i, t, "loader {who} takes the warming lock of target {what}", loaderBegin)
+		}
+		may(t, 0, "FAULT: the warming lock of target {who} is gone", loseWarmLock)
+	}
+	for i := range 2 {
+		may(i, 0, "FAULT: relay {who} is killed or starts over", relayRestart)
+		may(i, 0, "FAULT: relay {who} gives up a record that is still on its way, and starts over", relayGiveUp)
+		may(i, 0, "FAULT: relay {who}'s record reaches Kafka, and a copy of it is delayed", relayDouble)
+		may(i, 0, "FAULT: writer {who} is killed", writerKill)
+	}
+	may(0, 0, "FAULT: the relay lock expires", expire)
+	may(0, 1, "writer 0 takes the first record only", writerTake)
+	may(0, 0, "FAULT: writer 0 is paused, and another takes over as writer 0; it is writer 1 now", writerPause)
+	may(0, 0, "FAULT: writer 0's transaction commits, and it does not learn of it", writerUnknown)
+	may(0, 0, "what Redis holds now is what the next loss leaves", remember)
+	may(0, 0, "FAULT: Redis restarts and has lost nothing", crash)
+	may(0, 1, "FAULT: Redis restarts as it once was", crash)
+	may(0, 2, "FAULT: Redis restarts empty", crash)
+	may(0, 0, "FAULT: a former Redis master is master again, as it once was", failBack)
+	return all
+}
+
+var names = [...]string{"ann", "bob"}
+
+// describe tells a step and what it changed.
+func (st step) describe(before, after *State) string {
+	r := strings.NewReplacer("{who}", strconv.Itoa(st.who), "{what}", strconv.Itoa(st.what), "{user}", names[st.what%2])
+	return r.Replace(st.say) + changes(before, after)
+}
+
+// A fault costs one of its budget.
+func pay(left *uint8) bool {
+	if *left == 0 {
+		return false
+	}
+	*left--
+	return true
+}
+
+// like is counters/lua/like.lua for an answer that changes something: the others change nothing, and check says
+// whether they would be right.
+func like(_ *Model, s *State, t, u int) bool {
+	r, target := &s.Redis, &s.Redis.Targets[t]
+	if r.Epoch == 0 || !target.Warm || !pay(&s.Left.Ops) {
+		return false
+	}
+	liked := !target.Users.has(u)
+	if !s.add(r.next(r.Epoch), likeOp(t, u, liked)) {
+		return false
+	}
+	target.Users = target.Users.with(u, liked)
+	if liked {
+		target.Count++
+	} else {
+		target.Count--
+	}
+	target.Last = r.Last
+	return true
+}
+
+// reassert is counters/lua/reassert.lua, as the reconciler and verify --repair may call it at any time.
+func reassert(_ *Model, s *State, t, u int) bool {
+	r, target := &s.Redis, &s.Redis.Targets[t]
+	if r.Epoch == 0 || !target.Warm || !pay(&s.Left.Reasserts) {
+		return false
+	}
+	if !s.add(r.next(r.Epoch), likeOp(t, u, target.Users.has(u))) {
+		return false
+	}
+	target.Last = r.Last
+	return true
+}
+
+// openTarget is counters/lua/open.lua, late. Its ten seconds are in cool: no target is cooled while the call may come.
+func openTarget(m *Model, s *State, _, _ int) bool {
+	if s.OpenCalls == 0 {
+		return false
+	}
+	s.OpenCalls = 0
+	r, target := &s.Redis, &s.Redis.Targets[0]
+	if r.Epoch == 0 || target.Warm || m.Rules.OpenTargetEpoch && r.Epoch != 1 {
+		return true
+	}
+	target.Warm, target.Users, target.Count, target.Last = true, 0, 0, pos{}
+	return true
+}
+
+// cool is Janitor.Cool. An earlier watermark would allow less, so reading it and using it are one step. Time has a part:
+// in the MinCoolAfter for which a target was idle, its OpenTarget is over (ten seconds) and so is a warming lock that was
+// taken before the target was warm (warmLock, warmLimit).
+func cool(m *Model, s *State, t, _ int) bool {
+	target := &s.Redis.Targets[t]
+	if !target.Warm || target.Lock != 0 || s.OpenCalls>>t&1 == 1 || s.MySQL.Gaps != 0 || m.Rules.CleanCheck && target.Last.after(s.MySQL.Applied) {
+		return false
+	}
+	target.forget()
+	return true
+}
+
+func (t *target) forget() { t.Warm, t.Users, t.Count, t.Last = false, 0, 0, pos{} }
+
+// loaderBegin is the start of Likes.load, whose readings of the lock, the epoch and the target can be one step: the
+// lock is first and is checked again at the end.
+func loaderBegin(_ *Model, s *State, i, t int) bool {
+	l, target := &s.Loaders[i], &s.Redis.Targets[t]
+	if l.PC != loaderIdle || s.Redis.Epoch == 0 || target.Warm || target.Lock != 0 {
+		return false
+	}
+	*l = loader{PC: loaderRead, Target: uint8(t), Epoch: s.Redis.Epoch}
+	target.Lock = uint8(i + 1)
+	return true
+}
+
+func loaderDoRead(_ *Model, s *State, i, _ int) bool {
+	l := &s.Loaders[i]
+	if l.PC != loaderRead {
+		return false
+	}
+	l.Users, l.PC = s.MySQL.Rows[l.Target], loaderFinish
+	return true
+}
+
+// loaderDoFinish is counters/lua/warm.lua and the release of the lock.
+func loaderDoFinish(m *Model, s *State, i, _ int) bool {
+	l := &s.Loaders[i]
+	if l.PC != loaderFinish {
+		return false
+	}
+	target := &s.Redis.Targets[l.Target]
+	locked := int(target.Lock) == i+1
+	if (locked || !m.Rules.WarmLock) && (s.Redis.Epoch == l.Epoch || !m.Rules.WarmEpoch) && !target.Warm {
+		target.Warm, target.Users, target.Count, target.Last = true, l.Users, uint8(l.Users.size()), pos{}
+	}
+	if locked {
+		target.Lock = 0
+	}
+	*l = loader{}
+	return true
+}
+
+func loseWarmLock(_ *Model, s *State, t, _ int) bool {
+	if s.Redis.Targets[t].Lock == 0 || !pay(&s.Left.LockLosses) {
+		return false
+	}
+	s.Redis.Targets[t].Lock = 0
+	return true
+}
+
+func (s *State) holds(i int) bool { return int(s.Redis.Lock) == i+1 }
+
+// idle ends a relay's hold and gives up the lock, if it has it.
+func (s *State) idle(i int) bool {
+	if s.holds(i) {
+		s.Redis.Lock = 0
+	}
+	s.Relays[i] = relay{}
+	return true
+}
+
+func relayNotice(_ *Model, s *State, i, _ int) bool {
+	return s.Relays[i].PC == relayReady && !s.holds(i) && s.idle(i)
+}
+
+func relayHold(_ *Model, s *State, i, _ int) bool {
+	if s.Relays[i].PC != relayIdle || s.Redis.Lock != 0 && !s.holds(i) {
+		return false
+	}
+	s.Redis.Lock, s.Relays[i].PC = uint8(i+1), relayReady
+	return true
+}
+
+func relaySeesOpen(_ *Model, s *State, i, _ int) bool {
+	r := &s.Relays[i]
+	if r.PC != relayReady || s.Redis.Epoch == 0 || r.Opening == 0 {
+		return false
+	}
+	r.Opening, r.Restored = 0, pos{}
+	return true
+}
+
+// relayNextEpoch is the first half of beginOpening. openingLimit passes when the first event of the epoch was lost.
+func relayNextEpoch(m *Model, s *State, i, _ int) bool {
+	r := &s.Relays[i]
+	if r.PC != relayReady || s.Redis.Epoch != 0 || r.Opening != 0 && r.Opening == s.Redis.Opening {
+		return false
+	}
+	epoch := max(s.MySQL.Epoch, s.MySQL.Applied.Epoch, s.Redis.Last.Epoch)
+	if m.Rules.Epoch {
+		epoch++
+	}
+	s.MySQL.Epoch, r.Opening, r.PC = epoch, epoch, relaySeal
+	return true
+}
+
+// relayDoSeal is counters/lua/seal.lua.
+func relayDoSeal(m *Model, s *State, i, _ int) bool {
+	r, redis := &s.Relays[i], &s.Redis
+	if r.PC != relaySeal {
+		return false
+	}
+	if !s.holds(i) && m.Rules.SealLocked || redis.Epoch != 0 {
+		return s.idle(i)
+	}
+	last, first := redis.Last, pos{r.Opening, 0}
+	if !m.Rules.Epoch {
+		first = redis.next(r.Opening)
+	}
+	if !s.add(first, 0) {
+		return s.idle(i)
+	}
+	if !redis.HasRestored || !m.Rules.RestoredKept {
+		redis.HasRestored, redis.Restored = true, last
+	}
+	redis.Opening = r.Opening
+	r.Restored, r.PC = redis.Restored, relayReady
+	return true
+}
+
+// relayFinish is what finishOpening reads in MySQL and makes of it.
+func relayFinish(m *Model, s *State, i, _ int) bool {
+	r, db := &s.Relays[i], &s.MySQL
+	if r.PC != relayReady || s.Redis.Epoch != 0 || r.Opening == 0 {
+		return false
+	}
+	applied := db.Applied.Epoch
+	switch {
+	case applied < r.Opening && m.Rules.Barrier:
+		return false
+	case applied > r.Opening:
+		return s.idle(i)
+	}
+	known := db.Sealed
+	if applied < r.Opening {
+		known = db.Applied
+	}
+	r.PC = relayOpened
+	if known.after(r.Restored) && m.Rules.ForgetTargets {
+		r.PC = relayForget
+	}
+	return true
+}
+
+func relayDoForget(m *Model, s *State, i, _ int) bool {
+	r := &s.Relays[i]
+	if r.PC != relayForget {
+		return false
+	}
+	if m.Rules.ForgetUnderLock && (!s.holds(i) || s.Redis.Opening != r.Opening) {
+		return s.idle(i)
+	}
+	for t := range s.Redis.Targets {
+		s.Redis.Targets[t] = target{}
+	}
+	r.PC = relayOpened
+	return true
+}
+
+// relayDoOpened is counters/lua/opened.lua.
+func relayDoOpened(m *Model, s *State, i, _ int) bool {
+	r, redis := &s.Relays[i], &s.Redis
+	if r.PC != relayOpened {
+		return false
+	}
+	if !s.holds(i) && m.Rules.OpenedLocked || redis.Opening != r.Opening && m.Rules.OpenedChecks {
+		return s.idle(i)
+	}
+	redis.Epoch, redis.Opening, redis.HasRestored, redis.Restored = r.Opening, 0, false, pos{}
+	r.PC = relayReady
+	return true
+}
+
+func relayRead(m *Model, s *State, i, _ int) bool {
+	r := &s.Relays[i]
+	if r.PC != relayReady || s.Redis.Outbox == 0 {
+		return false
+	}
+	r.Batch, r.PC = s.Redis.Outbox, relaySend
+	if !m.Rules.TrimAfterAck {
+		r.PC = relayTrim
+	}
+	return true
+}
+
+func relayDoSend(m *Model, s *State, i, _ int) bool {
+	r := &s.Relays[i]
+	if r.PC != relaySend {
+		return false
+	}
+	s.send(r.Batch)
+	r.PC = relayTrim
+	if !m.Rules.TrimAfterAck {
+		r.Batch, r.PC = 0, relayReady
+	}
+	return true
+}
+
+// relayDoTrim is counters/lua/trim.lua.
+func relayDoTrim(m *Model, s *State, i, _ int) bool {
+	r := &s.Relays[i]
+	if r.PC != relayTrim {
+		return false
+	}
+	if !s.holds(i) && m.Rules.TrimLocked {
+		return s.idle(i)
+	}
+	last := s.last(r.Batch)
+	for id := range int(s.Events) {
+		if s.Redis.Outbox.has(id) && !s.History[id].Pos.after(last) {
+			s.Redis.Outbox &^= 1 << id
+		}
+	}
+	if !m.Rules.TrimAfterAck {
+		r.PC = relaySend
+		return true
+	}
+	r.Batch, r.PC = 0, relayReady
+	return true
+}
+
+func relayRestart(_ *Model, s *State, i, _ int) bool {
+	return s.Relays[i].PC != relayIdle && pay(&s.Left.RelayKills) && s.idle(i)
+}
+
+func relayGiveUp(_ *Model, s *State, i, _ int) bool {
+	if s.Relays[i].PC != relaySend || s.InFlight != 0 || !pay(&s.Left.Delays) {
+		return false
+	}
+	s.InFlight = s.Relays[i].Batch
+	return s.idle(i)
+}
+
+func relayDouble(m *Model, s *State, i, _ int) bool {
+	if s.Relays[i].PC != relaySend || s.InFlight != 0 || !pay(&s.Left.Delays) {
+		return false
+	}
+	s.InFlight = s.Relays[i].Batch
+	return relayDoSend(m, s, i, 0)
+}
+
+func arrive(_ *Model, s *State, _, _ int) bool {
+	if s.InFlight == 0 {
+		return false
+	}
+	s.send(s.InFlight)
+	s.InFlight = 0
+	return true
+}
+
+func expire(_ *Model, s *State, _, _ int) bool {
+	if s.Redis.Lock == 0 || !pay(&s.Left.Expiries) {
+		return false
+	}
+	s.Redis.Lock = 0
+	return true
+}
+
+// writerTake reads on from the first record that is not marked. A writer that read its own last records again in the
+// same batch would have the same effect, so how far it is by itself is not kept.
+func writerTake(m *Model, s *State, i, what int) bool {
+	w := &s.Writers[i]
+	if w.PC != writerIdle || i != 0 || s.Offset == s.Len || what == 1 && s.Len < s.Offset+2 {
+		return false
+	}
+	*w = writer{PC: writerApply, From: s.Offset, To: s.Len}
+	if what == 1 {
+		w.To = s.Offset + 1
+	}
+	if !m.Rules.OffsetAfterCommit {
+		s.Offset = w.To
+	}
+	return true
+}
+
+func writerReadMark(m *Model, s *State, i, _ int) bool {
+	w := &s.Writers[i]
+	if m.Rules.ShardsLocked || w.PC != writerApply {
+		return false
+	}
+	w.PC, w.Mark, w.Sealed = writerWrite, s.MySQL.Applied, s.MySQL.Sealed
+	return true
+}
+
+// writerDoApply is ApplyLikes: one step, as its transaction holds the shard's row from before its first look.
+func writerDoApply(m *Model, s *State, i, _ int) bool {
+	w := &s.Writers[i]
+	switch {
+	case m.Rules.ShardsLocked && w.PC == writerApply:
+		w.Mark, w.Sealed = s.MySQL.Applied, s.MySQL.Sealed
+	case !m.Rules.ShardsLocked && w.PC == writerWrite:
+	default:
+		return false
+	}
+	m.applyLikes(s, w)
+	w.PC = writerMove
+	if m.Rules.WatermarkWithRows {
+		return writerDoMove(m, s, i, 0)
+	}
+	return true
+}
+
+func writerDoMove(_ *Model, s *State, i, _ int) bool {
+	w := &s.Writers[i]
+	if w.PC != writerMove {
+		return false
+	}
+	s.MySQL.Applied, s.MySQL.Sealed = w.Mark, w.Sealed
+	w.PC, w.Mark, w.Sealed = writerMark, pos{}, pos{}
+	return true
+}
+
+// writerDoMark marks the offset; Kafka refuses that of a writer whose session is over.
+func writerDoMark(m *Model, s *State, i, _ int) bool {
+	w := &s.Writers[i]
+	if w.PC != writerMark {
+		return false
+	}
+	if i == 0 && m.Rules.OffsetAfterCommit {
+		s.Offset = w.To
+	}
+	*w = writer{}
+	return true
+}
+
+func writerKill(_ *Model, s *State, i, _ int) bool {
+	if s.Writers[i].PC == writerIdle || !pay(&s.Left.WriterKills) {
+		return false
+	}
+	s.Writers[i] = writer{}
+	return true
+}
+
+func writerPause(_ *Model, s *State, _, _ int) bool {
+	if s.Writers[0].PC == writerIdle || s.Writers[1].PC != writerIdle || !pay(&s.Left.WriterPauses) {
+		return false
+	}
+	s.Writers[1], s.Writers[0] = s.Writers[0], writer{}
+	return true
+}
+
+func writerUnknown(m *Model, s *State, _, _ int) bool {
+	before := s.Writers[0]
+	if !pay(&s.Left.WriterKills) || !writerDoApply(m, s, 0, 0) {
+		return false
+	}
+	s.Writers[0] = writer{PC: writerApply, From: before.From, To: before.To}
+	return true
+}
+
+// applyLikes is Store.applyLikes: w.Mark and w.Sealed are what was read, and become what is to be written.
+func (m *Model) applyLikes(s *State, w *writer) {
+	db := &s.MySQL
+	last := map[[2]int]bool{}
+	for _, record := range s.Log[w.From:w.To] {
+		for id := range int(s.Events) {
+			if !record.has(id) {
+				continue
+			}
+			e := s.History[id]
+			if e.Pos.after(w.Mark) {
+				if !e.Pos.follows(w.Mark) {
+					db.Gaps = 1
+				}
+				if e.Pos.Epoch > w.Mark.Epoch {
+					w.Sealed = w.Mark
+				}
+				w.Mark = e.Pos
+			} else if m.Rules.SequenceCheck {
+				continue
+			}
+			db.Taken |= 1 << id
+			if e.Op == 0 {
+				continue
+			}
+			key := [2]int{e.target(), e.user()}
+			if _, there := last[key]; !there || m.Rules.FoldOrder {
+				last[key] = e.liked()
+			}
+			if !m.Rules.CountByRows {
+				db.Count[key[0]] += map[bool]int8{true: 1, false: -1}[e.liked()]
+			}
+		}
+	}
+	for t := range m.Targets {
+		for u := range m.Users {
+			liked, changed := last[[2]int{t, u}]
+			there := db.Rows[t].has(u)
+			db.Rows[t] = db.Rows[t].with(u, liked || !changed && there)
+			switch {
+			case !changed || !m.Rules.CountByRows:
+			case liked && !there:
+				db.Count[t]++
+			case !liked && (there || !m.Rules.RowCheck):
+				db.Count[t]--
+			}
+		}
+	}
+}
+
+// remember chooses what a later crash leaves: a prefix of what Redis was told, as an append-only file or a replica has.
+func remember(_ *Model, s *State, _, _ int) bool {
+	if s.Left.RedisCrashes+s.Left.Failbacks == 0 || s.Remembered {
+		return false
+	}
+	s.Saved, s.Remembered = s.Redis, true
+	return true
+}
+
+// crash restarts Redis; the first connection after it closes the shard (counters/lua/fence.lua).
+func crash(m *Model, s *State, _, what int) bool {
+	if what == 1 && s.Saved == (redis{}) || !pay(&s.Left.RedisCrashes) {
+		return false
+	}
+	switch what {
+	case 1:
+		s.Redis = s.Saved
+	case 2:
+		s.Redis, s.Saved = redis{}, redis{}
+	}
+	if m.Rules.Fence {
+		s.Redis.Epoch, s.Redis.Opening = 0, 0
+	}
+	s.crashed()
+	return true
+}
+
+// failBack is a change of masters that the run id does not show: another server was master since Saved, and is gone.
+func failBack(m *Model, s *State, _, _ int) bool {
+	if s.Saved == (redis{}) || s.Remembered || s.Left.RedisCrashes == m.Budget.RedisCrashes || !pay(&s.Left.Failbacks) {
+		return false
+	}
+	s.Redis = s.Saved
+	s.crashed()
+	return true
+}
+
+func (s *State) crashed() {
+	s.Remembered = false
+	if s.Left.RedisCrashes+s.Left.Failbacks == 0 {
+		s.Saved = redis{}
+	}
+}
