@@ -486,3 +486,39 @@ func (p *pipeline) awaitMySQL() {
 		return err == nil, fmt.Sprint(err)
 	})
 }
+
+// While one version replaces another, writers read what relays of the other version send: fields that they do not know
+// are passed over, and a record in a form that they do not know is kept as a dead letter and its likes are sent again.
+func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(6)
+	p.flush()
+	stop()
+	p.set(target, 1, true)
+	envelope := p.head(6)
+	next := envelope.Events[0].Pos
+	p.produce(6, fmt.Sprintf(`{"v":1,"shard":6,"zone":"a","events":[{"pos":%q,"sent":7,"event":{"type":"post.liked","id":%d,"user_id":1,"at":1700000000000,"from":"app"}}]}`,
+		next, target.ID))
+	require.NoError(t, p.raw.Do(t.Context(), "XTRIM", "{s06}:outbox", "MAXLEN", "0").Err())
+	stop = p.work()
+	p.flush()
+	assert.Equal(t, []int64{1}, p.likers(target))
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM dead_letters"))
+	stop()
+
+	p.set(target, 2, true)
+	p.produce(6, fmt.Sprintf(`{"v":2,"shard":6,"liked":[[%d,2]]}`, target.ID)) // the other version's relay sends this, and trims
+	require.NoError(t, p.raw.Do(t.Context(), "XTRIM", "{s06}:outbox", "MAXLEN", "0").Err())
+	p.set(target, 3, true)
+	began := time.Now()
+	p.work()
+	p.flush()
+	assert.Equal(t, 1, p.count("SELECT COUNT(*) FROM dead_letters WHERE error LIKE '%version 2%'"))
+	resent, err := NewReconciler(p.redis, p.store, p.likes).Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, resent)
+	p.recovered(began)
+	assert.Equal(t, []int64{1, 2, 3}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
