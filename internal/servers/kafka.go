@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -101,14 +102,12 @@ func serveBroker(data, port, advertised string) error {
 	if err != nil {
 		return fmt.Errorf("port of the embedded broker: %w", err)
 	}
+	stopping := make(chan struct{})
 	cluster, err := kfake.NewCluster(
 		kfake.Ports(number),
 		kfake.ListenFn(func(network, address string) (net.Listener, error) {
 			l, err := net.Listen(network, address)
-			if err != nil || advertised == "" {
-				return l, err
-			}
-			return behind{l, advertised}, nil
+			return brokerListener{l, advertised, stopping}, err
 		}),
 		kfake.DataDir(data),
 		kfake.SyncWrites(),
@@ -118,23 +117,73 @@ func serveBroker(data, port, advertised string) error {
 		return fmt.Errorf("embedded broker: %w", err)
 	}
 	<-stop
+	close(stopping)
 	cluster.Close() // writes what lets the next start skip reading all segments again
 	return nil
 }
 
-// behind is a listener that says it has another address: the broker sends its clients to what its listener says.
-type behind struct {
+// brokerListener may say that it has another address, for the broker sends its clients to what its listener says, and
+// its connections hide for a while that a client is gone.
+type brokerListener struct {
 	net.Listener
 
-	advertised string
+	advertised string          // empty: its own
+	stopping   <-chan struct{} // closed when the broker ends, which waits for all connections
 }
 
-func (b behind) Addr() net.Addr { return advertisedAddr(b.advertised) }
+func (l brokerListener) Addr() net.Addr {
+	if l.advertised == "" {
+		return l.Listener.Addr()
+	}
+	return advertisedAddr(l.advertised)
+}
+
+func (l brokerListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &lingeringConn{Conn: c, stopping: l.stopping, closed: make(chan struct{})}, nil
+}
 
 type advertisedAddr string
 
 func (advertisedAddr) Network() string  { return "tcp" }
 func (a advertisedAddr) String() string { return string(a) }
+
+// lingeringConn tells of its client's end only after lingerTime. The broker gives a member of a group its session when
+// it answers the member's request to join, and only if the client is still there: one that was killed while it waited
+// would never be expired, and keep its partitions for ever. Kafka starts the session in any case.
+type lingeringConn struct {
+	net.Conn
+
+	stopping <-chan struct{}
+	close    sync.Once
+	closed   chan struct{}
+}
+
+// lingerTime is longer than any request to join waits: some rebalances, each with a timeout of its own.
+const lingerTime = 30 * time.Second
+
+func (c *lingeringConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil {
+		return n, nil
+	}
+	linger := time.NewTimer(lingerTime)
+	defer linger.Stop()
+	select {
+	case <-linger.C:
+	case <-c.closed:
+	case <-c.stopping:
+	}
+	return n, err
+}
+
+func (c *lingeringConn) Close() error {
+	c.close.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
 
 func embeddedCommand(s *Server, advertised string) (*exec.Cmd, error) {
 	// Not the path of the program: it may have been rebuilt since it started.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -255,6 +256,107 @@ func TestKafka_keepsGroupOffsetsWhenKilled(t *testing.T) {
 	require.NoError(t, s.Kill())
 	require.NoError(t, s.Start(t.Context()))
 	require.Equal(t, []string{"4", "5"}, commit(2))
+}
+
+// A member that dies while it waits to be let in gets partitions all the same. Its session must end, or nobody would read
+// them any more. In several groups, because without help the broker expires it in half of all cases.
+func TestKafka_expiresMemberThatDiedWhileJoining(t *testing.T) {
+	k := kinds[2]
+	s := startKind(t, k, t.TempDir())
+	createTopic(t, s, "list")
+	admin, err := sarama.NewClusterAdmin([]string{s.Addr()}, kafkaConfig())
+	require.NoError(t, err)
+	defer admin.Close()
+	require.NoError(t, admin.CreatePartitions("list", 2, nil, false))
+	t.Run("groups", func(t *testing.T) {
+		for i := range 6 {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				expireDeadMember(t, s, admin, fmt.Sprint("readers", i))
+			})
+		}
+	})
+}
+
+func expireDeadMember(t *testing.T, s *Server, admin sarama.ClusterAdmin, group string) {
+	cfg := kafkaConfig()
+	cfg.Consumer.Group.Session.Timeout, cfg.Consumer.Group.Heartbeat.Interval = 6*time.Second, 2*time.Second
+	cfg.Consumer.Group.Rebalance.Timeout = 5 * time.Second
+	living, err := sarama.NewConsumerGroup([]string{s.Addr()}, group, cfg)
+	require.NoError(t, err)
+	defer living.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	member := countClaims{make(chan int, 100)}
+	go func() {
+		for ctx.Err() == nil {
+			_ = living.Consume(ctx, []string{"list"}, member) // a rebalance ends it, too
+		}
+	}()
+	await := func(partitions int, why string) {
+		t.Helper()
+		for {
+			select {
+			case n := <-member.claims:
+				if n == partitions {
+					return
+				}
+			case <-ctx.Done():
+				t.Fatal(why)
+			}
+		}
+	}
+	await(2, "the group does not start")
+
+	var line lastDialed
+	dying := kafkaConfig()
+	dying.Net.Proxy.Enable, dying.Net.Proxy.Dialer = true, &line
+	broker := sarama.NewBroker(s.Addr())
+	require.NoError(t, broker.Open(dying))
+	defer broker.Close()
+	join := &sarama.JoinGroupRequest{Version: 4, GroupId: group, ProtocolType: "consumer", SessionTimeout: 6000, RebalanceTimeout: 5000}
+	require.NoError(t, join.AddGroupProtocolMetadata("range", &sarama.ConsumerGroupMemberMetadata{Topics: []string{"list"}}))
+	reply, err := broker.JoinGroup(join)
+	require.NoError(t, err)
+	require.Equal(t, sarama.ErrMemberIdRequired, reply.Err)
+	join.MemberId = reply.MemberId
+	go func() { _, _ = broker.JoinGroup(join) }() // is not answered before the living one has joined again
+	for members := 0; members != 2; {
+		groups, err := admin.DescribeConsumerGroups([]string{group})
+		require.NoError(t, err)
+		require.NoError(t, ctx.Err())
+		members = len(groups[0].Members)
+	}
+	require.NoError(t, line.Close())
+	await(1, "the dead one is not let in")
+	await(2, "a partition stays with the dead")
+}
+
+// lastDialed holds the connection that was dialed through it.
+type lastDialed struct{ net.Conn }
+
+func (l *lastDialed) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	l.Conn = c
+	return c, err
+}
+
+// countClaims tells how many partitions it has got, each time, and 0 when it has to give them back.
+type countClaims struct{ claims chan int }
+
+func (c countClaims) Setup(session sarama.ConsumerGroupSession) error {
+	c.claims <- len(session.Claims()["list"])
+	return nil
+}
+
+func (c countClaims) Cleanup(sarama.ConsumerGroupSession) error {
+	c.claims <- 0
+	return nil
+}
+
+func (countClaims) ConsumeClaim(session sarama.ConsumerGroupSession, _ sarama.ConsumerGroupClaim) error {
+	<-session.Context().Done()
+	return nil
 }
 
 // readSome is a consumer that takes some messages, commits and leaves.
