@@ -27,6 +27,7 @@ import (
 type Store struct {
 	db        *gorm.DB
 	pool      *sql.DB
+	guarded   *guardedPool // of pool
 	now       func() time.Time
 	shards    int
 	cursorKey []byte
@@ -99,7 +100,8 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	pool.SetMaxOpenConns(opts.MaxConns)
 	pool.SetMaxIdleConns(opts.MaxConns)
 	pool.SetConnMaxLifetime(3 * time.Minute)
-	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: newGuardedPool(pool), SkipInitializeWithVersion: true}), &gorm.Config{
+	guarded := newGuardedPool(pool)
+	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: guarded, SkipInitializeWithVersion: true}), &gorm.Config{
 		Logger:                 logger.Discard,
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
@@ -107,7 +109,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open gorm: %w", err), pool.Close())
 	}
-	s := &Store{db: db, pool: pool, now: opts.Now, retried: opts.Retried}
+	s := &Store{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -149,8 +151,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ping reports whether MySQL answers.
-func (s *Store) Ping(ctx context.Context) error { return s.pool.PingContext(ctx) }
+// Ping reports whether MySQL answers, and whether it is asked at all: see guardedPool.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := guard(s.guarded, func() (any, error) { return nil, s.pool.PingContext(ctx) })
+	return err
+}
 
 // Pool gives the connection pool, for its statistics.
 func (s *Store) Pool() *sql.DB { return s.pool }
