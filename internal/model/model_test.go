@@ -14,69 +14,82 @@ var large = flag.Bool("large", false, "search the wide bounds of `make model`")
 // for `make model`. All at once would be too much for either: what is searched together is what acts on each other.
 type scenario struct {
 	name         string
-	narrow, wide Model
+	narrow, wide Model // narrow without targets: wide only
+	partly       bool  // wide has more states than stateLimit; those nearest to the start are searched
 }
 
 var scenarios = []scenario{
 	{
-		"relays hand over",
-		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, Expiries: 1, Delays: 1}},
-		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, Expiries: 1, Delays: 1, RelayKills: 1}},
+		name:   "relays hand over",
+		narrow: Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, Expiries: 1, Delays: 1}},
+		wide:   Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, Expiries: 1, Delays: 1, RelayKills: 1}},
 	},
 	{
-		"writers hand over",
-		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, Reasserts: 1, WriterPauses: 1}},
-		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, Reasserts: 1, Delays: 1, WriterPauses: 1}},
+		name:   "writers hand over",
+		narrow: Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, Reasserts: 1, WriterPauses: 1}},
+		wide:   Model{Targets: 1, Users: 1, Budget: Budget{Ops: 3, Reasserts: 1, Delays: 1, WriterPauses: 1}},
 	},
 	{
-		"two targets, two users",
-		Model{Targets: 2, Users: 2, Budget: Budget{Ops: 2, WriterPauses: 1}},
-		Model{Targets: 2, Users: 2, Budget: Budget{Ops: 3, Delays: 1, WriterPauses: 1}},
+		name:   "two targets, two users",
+		narrow: Model{Targets: 2, Users: 2, Budget: Budget{Ops: 2, WriterPauses: 1}},
+		wide:   Model{Targets: 2, Users: 2, Budget: Budget{Ops: 3, Delays: 1, WriterPauses: 1}},
 	},
 	{
-		"Redis crashes twice",
-		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 2}},
-		Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 2}},
+		name:   "Redis crashes twice",
+		narrow: Model{Targets: 1, Users: 1, Budget: Budget{RedisCrashes: 2}},
+		wide:   Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 2}},
 	},
 	{
-		"Redis crashes, a record comes late",
-		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Delays: 1}},
-		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Delays: 1}},
+		name:   "Redis crashes, a record comes late",
+		narrow: Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Delays: 1}},
+		wide:   Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Delays: 1}},
 	},
 	{
-		"Redis crashes, relays hand over",
-		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Expiries: 1}},
-		Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Expiries: 1}},
+		name:   "Redis crashes, relays hand over",
+		narrow: Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Expiries: 1}},
+		wide:   Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Expiries: 1}},
 	},
 	{
-		"Redis crashes, writers hand over",
-		Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, WriterPauses: 1}},
-		Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, WriterPauses: 1}},
+		name:   "Redis crashes, writers hand over",
+		narrow: Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, WriterPauses: 1}},
+		wide:   Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, WriterPauses: 1}},
 	},
 	{
-		"warming and cooling",
-		Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 3, LockLosses: 1}},
-		Model{Targets: 1, Users: 2, Loaders: 2, Janitor: true, Budget: Budget{Ops: 4, LockLosses: 2, WriterPauses: 1}},
+		name: "Redis crashes, a record comes late, writers hand over",
+		wide: Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Delays: 1, WriterPauses: 1}},
 	},
 	{
-		"warming while Redis crashes",
-		Model{Targets: 1, Users: 1, Loaders: 1, Janitor: true, Budget: Budget{Ops: 1, RedisCrashes: 1}},
-		Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 2, RedisCrashes: 1, LockLosses: 1}},
+		name:   "Redis crashes twice, relays hand over",
+		wide:   Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 2, Expiries: 1}},
+		partly: true,
 	},
 	{
-		"a new target while Redis crashes",
-		Model{Targets: 1, Users: 1, Loaders: 1, NewTarget: true, Budget: Budget{Ops: 1, RedisCrashes: 1}},
-		Model{Targets: 1, Users: 1, Loaders: 2, NewTarget: true, Janitor: true, Budget: Budget{Ops: 2, RedisCrashes: 1}},
+		name:   "warming and cooling",
+		narrow: Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 3, LockLosses: 1}},
+		wide:   Model{Targets: 1, Users: 2, Loaders: 2, Janitor: true, Budget: Budget{Ops: 4, LockLosses: 2, WriterPauses: 1}},
+	},
+	{
+		name:   "warming while Redis crashes",
+		narrow: Model{Targets: 1, Users: 1, Loaders: 1, Janitor: true, Budget: Budget{Ops: 1, RedisCrashes: 1}},
+		wide:   Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 2, RedisCrashes: 1, LockLosses: 1}},
+	},
+	{
+		name:   "a new target while Redis crashes",
+		narrow: Model{Targets: 1, Users: 1, Loaders: 1, NewTarget: true, Budget: Budget{Ops: 1, RedisCrashes: 1}},
+		wide:   Model{Targets: 1, Users: 1, Loaders: 2, NewTarget: true, Janitor: true, Budget: Budget{Ops: 2, RedisCrashes: 1}},
 	},
 }
 
-// stateLimit is about one gigabyte.
+// stateLimit is about two gigabytes.
 const stateLimit = 8_000_000
 
 // Whatever crashes, is late or comes twice: the promise holds in every state within the bounds, and from every state
 // the shard comes to rest, open, with all that was acknowledged in MySQL.
 func TestModel(t *testing.T) {
 	for _, s := range scenarios {
+		if s.narrow.Targets == 0 && !*large {
+			continue
+		}
 		t.Run(s.name, func(t *testing.T) {
 			m := s.narrow
 			if *large {
@@ -86,7 +99,7 @@ func TestModel(t *testing.T) {
 			r := Search(m, stateLimit)
 			t.Logf("%d states, %d steps, %d deep, %v; %+v", r.States, r.Steps, r.Depth, r.Took.Round(1e6), m.Budget)
 			require.Empty(t, r.Violation, strings.Join(r.Trace, "\n"))
-			require.True(t, r.Complete, "there are more than %d states", stateLimit)
+			require.True(t, r.Complete || s.partly, "there are more than %d states", stateLimit)
 		})
 	}
 }
@@ -111,6 +124,7 @@ var (
 	twice    = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 2}}
 	warming  = Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 2, LockLosses: 1}}
 	created  = Model{Targets: 1, Users: 1, Loaders: 1, NewTarget: true, Budget: Budget{Ops: 1, RedisCrashes: 1}}
+	again    = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 2, Expiries: 1}}
 	reopened = Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Expiries: 1}}
 )
 
@@ -129,6 +143,7 @@ var mutants = []mutant{
 	{rule: "targets not forgotten after a loss", off: func(r *Rules) { r.ForgetTargets = false }, in: lost},
 	{rule: "targets forgotten without the lock", off: func(r *Rules) { r.ForgetUnderLock = false }, in: reopened, wide: true},
 	{rule: "restored not kept", off: func(r *Rules) { r.RestoredKept = false }, in: lost},
+	{rule: "opened under an epoch that is not the last", off: func(r *Rules) { r.HighestEpoch = false }, in: again, wide: true},
 	{rule: "opened without its opening", off: func(r *Rules) { r.OpenedChecks = false }, in: twice},
 	{rule: "cooled without the clean check", off: func(r *Rules) { r.CleanCheck = false }, in: warming},
 	{rule: "warmed without the lock", off: func(r *Rules) { r.WarmLock = false }, in: warming},

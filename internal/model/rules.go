@@ -19,6 +19,7 @@ type Rules struct {
 	ForgetTargets     bool // after Redis lost what MySQL has
 	ForgetUnderLock   bool // ForgetTargets demands the relay lock and the opening
 	RestoredKept      bool // a second attempt at opening keeps the first one's restored position
+	HighestEpoch      bool // finishOpening demands its epoch to be the last that MySQL has handed out
 	OpenedChecks      bool // Opened demands the opening to be its own
 	OpenedLocked      bool // Opened demands the relay lock
 	SealLocked        bool // Seal demands the relay lock
@@ -34,7 +35,7 @@ func AllRules() Rules {
 	return Rules{
 		Epoch: true, SequenceCheck: true, OffsetAfterCommit: true, TrimAfterAck: true, RowCheck: true, CountByRows: true,
 		FoldOrder: true, WatermarkWithRows: true, ShardsLocked: true, Fence: true, Barrier: true, ForgetTargets: true,
-		ForgetUnderLock: true, RestoredKept: true, OpenedChecks: true, OpenedLocked: true, SealLocked: true, TrimLocked: true,
+		ForgetUnderLock: true, RestoredKept: true, HighestEpoch: true, OpenedChecks: true, OpenedLocked: true, SealLocked: true, TrimLocked: true,
 		CleanCheck: true, WarmLock: true, WarmEpoch: true, OpenTargetEpoch: true,
 	}
 }

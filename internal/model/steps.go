@@ -286,6 +286,8 @@ func relayFinish(m *Model, s *State, i, _ int) bool {
 	}
 	applied := db.Applied.Epoch
 	switch {
+	case db.Epoch > r.Opening && m.Rules.HighestEpoch:
+		return s.idle(i)
 	case applied < r.Opening && m.Rules.Barrier:
 		return false
 	case applied > r.Opening:
