@@ -110,7 +110,7 @@ func TestCluster(t *testing.T) {
 		n, err := r.Cool(t.Context(), targets, time.UnixMilli(1000), map[int]models.Position{4: pos(1, 1), 5: pos(1, 1), 6: pos(1, 0)})
 		require.NoError(t, err)
 		require.Equal(t, 2, n)
-		require.NoError(t, (&Outbox{redis: r, shard: 7}).ForgetTargets(t.Context()))
+		forgetTargets(t, r, 7)
 		now, err := r.TargetStates(t.Context(), targets[4:9])
 		require.NoError(t, err)
 		require.Equal(t, []bool{false, false, true, false, true}, []bool{now[0].Warm, now[1].Warm, now[2].Warm, now[3].Warm, now[4].Warm})

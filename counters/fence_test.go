@@ -25,7 +25,9 @@ func runID(t testing.TB, plain *redis.Client) string {
 	t.Helper()
 	id := plain.InfoMap(t.Context(), "server").Item("Server", "run_id")
 	require.Len(t, id, 40)
-	return id
+	history := plain.InfoMap(t.Context(), "replication").Item("Replication", "master_replid")
+	require.Len(t, history, 40)
+	return id + ":" + history
 }
 
 func shardHash(t testing.TB, plain *redis.Client, shard int) hash {
@@ -55,6 +57,20 @@ func TestFence_sameServerLeavesTheShard(t *testing.T) {
 	require.Equal(t, done(2), like(t, other, post(1), 8))
 }
 
+// A primary that is promoted again without a restart has the same run id and another history.
+func TestFence_promotionClosesTheShard(t *testing.T) {
+	server := privateRedis(t)
+	r, plain := openRedis(t, "redis://"+server.Addr()+"/0")
+	openShard(t, r, 1, 1)
+	require.NoError(t, plain.SlaveOf(t.Context(), "127.0.0.1", "1").Err())
+	require.NoError(t, plain.SlaveOf(t.Context(), "NO", "ONE").Err())
+	require.NoError(t, hold(t, r, 1).Fence(t.Context()))
+	open, err := hold(t, r, 2).Open(t.Context())
+	require.NoError(t, err)
+	require.False(t, open)
+	require.NotContains(t, shardHash(t, plain, 1), "epoch")
+}
+
 func TestFence_anotherServerClosesTheShardAndKeepsItsData(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
@@ -70,7 +86,7 @@ func TestFence_anotherServerClosesTheShardAndKeepsItsData(t *testing.T) {
 	other, _ := openRedis(t, urlOf(plain))
 	require.Equal(t, isClosed, like(t, other, post(1), 8), "the first command of the first connection")
 	require.Equal(t, want, dump(t, plain))
-	require.Equal(t, hash{"run": runID(t, plain)}, shardHash(t, plain, 1))
+	require.Equal(t, hash{"run": runID(t, plain), "opened": "1"}, shardHash(t, plain, 1))
 }
 
 func TestFence_failureRefusesTheConnection(t *testing.T) {

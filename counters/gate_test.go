@@ -318,6 +318,9 @@ func TestOpenScript_leavesTheRest(t *testing.T) {
 	assert.Equal(t, 1, open(t, r, post(1), 0))
 	assert.Equal(t, isDeleted, like(t, r, post(1), 8), "what is deleted is not opened again")
 
+	require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "opened", time.Now().Add(-12*time.Second).Unix()).Err())
+	assert.Equal(t, 0, open(t, r, post(17), 5*time.Second), "the shard was opened so short a time before that it may have been after")
+	require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "opened", time.Now().Add(-20*time.Second).Unix()).Err())
 	assert.Equal(t, 1, open(t, r, post(17), 5*time.Second), "in time")
 }
 

@@ -9,7 +9,7 @@ import (
 
 // Every key of a shard carries the same hash tag, so that a script's keys are on one node of a cluster:
 //
-//	{s07}:shard                    hash    epoch (absent: closed), run (the server it was opened on), opening, restored
+//	{s07}:shard                    hash    epoch (absent: closed), opened (when, s), run (the server), opening, restored
 //	{s07}:outbox                   stream  events that Kafka does not have yet; the id is the event's Position
 //	{s07}:relay                    string  lock of the shard's relay
 //	{s07}:post:42:likes            hash    count, last (Position of the last change), at (its time, ms), closed

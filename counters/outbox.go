@@ -160,25 +160,45 @@ func (o *Outbox) Opened(ctx context.Context, epoch int64) error {
 	return nil
 }
 
-// ForgetTargets makes every target of the shard cold, for a shard that is closed.
-func (o *Outbox) ForgetTargets(ctx context.Context) error {
+// ForgetTargets makes every target of the shard cold, while it is being opened under epoch. ErrLockLost when the lock
+// went, or the opening is over.
+func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 	client, err := o.redis.node(ctx, o.shard)
 	if err != nil {
 		return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
 	}
+	forget := func(found []string) error {
+		keys := append([]string{shardKey(o.shard), relayKey(o.shard)}, found...)
+		ok, err := o.redis.run(ctx, "forget", keys, o.lock.Token(), epoch).Int()
+		if err == nil && ok == 0 {
+			return ErrLockLost
+		}
+		return err
+	}
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
+		var found []string
 		scan := client.Scan(ctx, 0, shardTag(o.shard)+":"+string(kind)+":*", 1000).Iterator()
 		for scan.Next(ctx) {
-			if err := client.Unlink(ctx, scan.Val()).Err(); err != nil {
+			if found = append(found, scan.Val()); len(found) < forgetBatch {
+				continue
+			}
+			if err := forget(found); err != nil {
 				return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
 			}
+			found = found[:0]
 		}
 		if err := scan.Err(); err != nil {
+			return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
+		}
+		if err := forget(found); err != nil {
 			return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
 		}
 	}
 	return nil
 }
+
+// forgetBatch is how many keys are forgotten in one script, which nothing else of Redis can run beside.
+const forgetBatch = 200
 
 // Probe sends an event that changes nothing through the pipeline of an open shard; on a closed one it does nothing.
 func (r *Redis) Probe(ctx context.Context, shard int) error {

@@ -298,7 +298,7 @@ func TestOutbox_forgetTargets(t *testing.T) {
 			delete(want, key)
 		}
 	}
-	require.NoError(t, (&Outbox{redis: r, shard: 1}).ForgetTargets(t.Context()))
+	forgetTargets(t, r, 1)
 	require.Equal(t, want, dump(t, plain))
 	require.Contains(t, want, "{s00}:post:16:likes")
 }

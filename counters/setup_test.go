@@ -80,6 +80,22 @@ func openShard(t testing.TB, r *Redis, shard int, epoch int64) {
 	require.NoError(t, err)
 	require.NoError(t, outbox.Opened(t.Context(), epoch))
 	require.NoError(t, outbox.Release(t.Context()))
+	// Long ago, so that what the test creates is younger than that.
+	require.NoError(t, r.client.HSet(t.Context(), shardKey(shard), "opened", 1).Err())
+}
+
+// forgetTargets makes the targets of a shard cold, as its relay does while it opens the shard.
+func forgetTargets(t testing.TB, r *Redis, shard int) {
+	t.Helper()
+	outbox, err := r.HoldOutbox(t.Context(), shard, rand.Text(), time.Minute)
+	require.NoError(t, err)
+	require.ErrorIs(t, outbox.ForgetTargets(t.Context(), 9), ErrLockLost, "no opening")
+	require.NoError(t, r.client.HSet(t.Context(), shardKey(shard), "opening", 9).Err())
+	require.ErrorIs(t, outbox.ForgetTargets(t.Context(), 8), ErrLockLost, "another opening")
+	require.NoError(t, outbox.ForgetTargets(t.Context(), 9))
+	require.NoError(t, r.client.Del(t.Context(), relayKey(shard)).Err())
+	require.ErrorIs(t, outbox.ForgetTargets(t.Context(), 9), ErrLockLost, "no lock")
+	require.NoError(t, r.client.HDel(t.Context(), shardKey(shard), "opening").Err())
 }
 
 // closeShard closes a shard as the fence does when it finds another server.
@@ -265,6 +281,7 @@ func dump(t testing.TB, plain *redis.Client) stored {
 			fields, err := plain.HGetAll(ctx, key).Result()
 			require.NoError(t, err)
 			delete(fields, "run")
+			delete(fields, "opened")
 			if len(fields) > 0 {
 				all[key] = fields
 			}

@@ -18,8 +18,9 @@ type Janitor struct {
 	now     func() time.Time
 }
 
-// MinCoolAfter is the shortest time for which a target must have been idle: a target is opened at its creation, and
-// one that was cooled before that call arrived would be opened with no likes.
+// MinCoolAfter is the shortest time for which a target must have been idle. It outlasts by far the call that opens a new
+// target, which would open one that was cooled before it arrived with no likes, and the lock of a load that began before
+// the target was warm.
 const MinCoolAfter = 5 * time.Minute
 
 // NewJanitor makes a janitor for targets that were not liked for idle, at least MinCoolAfter.

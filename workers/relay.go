@@ -241,14 +241,16 @@ func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.O
 		return false, err
 	}
 	switch {
+	case state.Epoch > o.epoch || state.Applied.Epoch > o.epoch:
+		// Another relay has begun to open it since, and its event may be on the way: under an older epoch than that every
+		// like would be dropped.
+		return false, counters.ErrLockLost
 	case state.Applied.Epoch < o.epoch:
 		return false, nil
-	case state.Applied.Epoch > o.epoch:
-		return false, counters.ErrLockLost // another relay has opened it since
 	}
 	forgotten := state.Sealed.After(o.restored)
 	if forgotten {
-		if err := outbox.ForgetTargets(ctx); err != nil {
+		if err := outbox.ForgetTargets(ctx, o.epoch); err != nil {
 			return false, err
 		}
 	}

@@ -4,7 +4,10 @@
 --
 -- KEYS  1 shard hash
 -- reply 1 the shard is closed by this call, 0 it is as it was
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+-- The run id changes with a restart, the replication id with a promotion: a primary that was cut off and is promoted
+-- again has the run id that its own shards name.
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
+  string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 if redis.call('HGET', KEYS[1], 'run') == run then return 0 end
 redis.call('HDEL', KEYS[1], 'epoch', 'opening')
 redis.call('HSET', KEYS[1], 'run', run)
