@@ -64,7 +64,7 @@ func BenchmarkGate(b *testing.B) {
 		require.NoError(b, plain.Del(b.Context(), keys[2]).Err())
 		require.NoError(b, plain.HSet(b.Context(), keys[1], "count", 0).Err())
 		call, server := measure(b, "evalsha", func(p redis.Pipeliner, user int) {
-			p.EvalSha(b.Context(), hash, keys, 1, user, event, 1<<40, 1000)
+			p.EvalSha(b.Context(), hash, keys, 1, user, event, 1<<40, 1000, never)
 		})
 		if perCall > 0 {
 			b.ReportMetric(call/perCall, "times-SADD")
@@ -74,7 +74,7 @@ func BenchmarkGate(b *testing.B) {
 	b.Run("repeat", func(b *testing.B) {
 		like(b, r, post(1), 1)
 		call, _ := measure(b, "evalsha", func(p redis.Pipeliner, _ int) {
-			p.EvalSha(b.Context(), hash, keys, 1, 1, event, 1<<40, 1000)
+			p.EvalSha(b.Context(), hash, keys, 1, 1, event, 1<<40, 1000, never)
 		})
 		if perCall > 0 {
 			b.ReportMetric(call/perCall, "times-SADD")

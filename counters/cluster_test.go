@@ -140,7 +140,7 @@ func TestCluster(t *testing.T) {
 		target := targets[shard]
 		testkit.Eventually(t, 20*time.Second, func() (bool, string) {
 			// Until the new master is known, the old one sends the client on to it.
-			reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"e"`, 100, 1000).Int64Slice()
+			reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"e"`, 100, 1000, never).Int64Slice()
 			require.False(t, err == nil && reply[0] == 0, "a like was accepted: %v", reply)
 			return err == nil && reply[0] == isClosed[0], fmt.Sprint(reply, err)
 		})

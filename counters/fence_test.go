@@ -104,7 +104,7 @@ func TestFence_killedServerTakesNoLikeUntilItsShardsAreOpened(t *testing.T) {
 	before := dump(t, plain)
 
 	require.NoError(t, server.Kill())
-	require.Error(t, r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 8, `"e"`, 100, 1000).Err())
+	require.Error(t, r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 8, `"e"`, 100, 1000, never).Err())
 	require.NoError(t, server.Start(t.Context()))
 
 	require.Equal(t, isClosed, like(t, r, post(1), 8))

@@ -30,10 +30,18 @@ func gateKeys(k targetKeys) []string { return []string{k.shard, k.likes, k.users
 // gate calls like.lua at the time 1000 ms with room for limit events.
 func gate(t testing.TB, r *Redis, target models.Target, want int, user int64, event string, limit int) []int64 {
 	t.Helper()
-	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), want, user, event, limit, 1000).Int64Slice()
+	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), want, user, event, limit, 1000, never).Int64Slice()
 	require.NoError(t, err)
+	if reply[0] == 0 {
+		require.Len(t, reply, 4)
+		require.InDelta(t, time.Now().UnixMilli(), reply[3], 60_000)
+		reply = reply[:3]
+	}
 	return reply
 }
+
+// never is a deadline that does not pass.
+const never = 1 << 52
 
 func like(t testing.TB, r *Redis, target models.Target, user int64) []int64 {
 	t.Helper()
@@ -69,6 +77,18 @@ func newGate(t testing.TB) (*Redis, *redis.Client) {
 	openShard(t, r, 1, 1)
 	openNew(t, r, post(1))
 	return r, plain
+}
+
+func TestGate_refusesWhatIsLate(t *testing.T) {
+	r, plain := newGate(t)
+	like(t, r, post(1), 7)
+	before := dump(t, plain)
+	past := time.Now().Add(-10 * time.Second).UnixMilli()
+	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 0, 7, `"off"`, 100, 1000, past).Int64Slice()
+	require.NoError(t, err)
+	require.EqualValues(t, 6, reply[0])
+	require.Greater(t, reply[1], past)
+	require.Equal(t, before, dump(t, plain))
 }
 
 const opened = ` {"type":"shard.opened"}`
@@ -181,7 +201,7 @@ func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
 					require.NoError(t, plain.Set(ctx, key, "x", 0).Err())
 				}
 				before := dump(t, plain)
-				err := r.run(ctx, "like", gateKeys(r.keys(post(1))), want, user, `"e"`, 100, 1000).Err()
+				err := r.run(ctx, "like", gateKeys(r.keys(post(1))), want, user, `"e"`, 100, 1000, never).Err()
 				require.ErrorContains(t, err, "WRONGTYPE")
 				require.Equal(t, before, dump(t, plain))
 			})
@@ -249,7 +269,7 @@ func TestGate_memoryLimitRefusesWhole(t *testing.T) {
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
 	require.NoError(t, plain.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 8, `"e"`, 100, 1000).Err()
+	err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 8, `"e"`, 100, 1000, never).Err()
 	require.ErrorContains(t, err, "OOM")
 	require.Equal(t, before, dump(t, plain))
 }

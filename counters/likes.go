@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -28,10 +29,11 @@ const (
 	Gone      Outcome = "gone"      // refused: deleted or never there
 	Full      Outcome = "full"      // refused: the outbox is at its limit
 	Damaged   Outcome = "damaged"   // the target's keys contradict each other; it was forgotten if MySQL has all of it
+	Late      Outcome = "late"      // the call took too long to reach Redis, or our idea of its clock was off; made again
 	Failed    Outcome = "failed"    // Redis did not answer
 )
 
-var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged}
+var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged, Late}
 
 // Outcomes lists every outcome.
 func Outcomes() []Outcome { return append([]Outcome{Changed, Failed}, outcomes...) }
@@ -44,6 +46,27 @@ type Likes struct {
 	now     func() time.Time
 	count   func(Outcome)
 	warming singleflight.Group
+	clocks  []atomic.Pointer[serverClock] // by shard
+}
+
+// serverClock is what a shard's server last said of the time, and when it was heard, which is a little later.
+type serverClock struct {
+	ms    int64
+	heard time.Time
+}
+
+// callLimit is how long a call of the gate may take to reach Redis. It is no longer than the client waits for the
+// answer, so a copy of the call that turns up after that is refused.
+const callLimit = ioTimeout
+
+// deadline gives the end of callLimit on the clock of the shard's server; 0, which is always over, until that is known.
+// The clocks of two machines may differ, and ours may be set; so it counts from the server's own word.
+func (l *Likes) deadline(shard int) int64 {
+	clock := l.clocks[shard].Load()
+	if clock == nil {
+		return 0
+	}
+	return clock.ms + (time.Since(clock.heard) + callLimit).Milliseconds()
 }
 
 // LikesOptions are what Likes can be told; the zero value gives the defaults.
@@ -58,7 +81,8 @@ const DefaultOutboxLimit = 100_000
 
 // NewLikes puts the gate in front of store.
 func NewLikes(r *Redis, store *models.Store, o LikesOptions) *Likes {
-	l := &Likes{redis: r, store: store, limit: o.OutboxLimit, now: o.Now, count: o.Count}
+	l := &Likes{redis: r, store: store, limit: o.OutboxLimit, now: o.Now, count: o.Count,
+		clocks: make([]atomic.Pointer[serverClock], r.shards)}
 	if l.limit == 0 {
 		l.limit = DefaultOutboxLimit
 	}
@@ -87,10 +111,12 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 		return models.LikeState{}, fmt.Errorf("encode event: %w", err)
 	}
 	k := l.redis.keys(target)
-	// Twice is the rule for a cold target; more only if the shard is opened or the target cooled in between.
-	for range 4 {
+	shard := target.Shard(l.redis.shards)
+	// Twice is the rule for a cold target, and for the first call of a shard, which asks for the time; more only if the
+	// shard is opened or the target cooled in between.
+	for range 5 {
 		reply, err := l.redis.run(ctx, "like", []string{k.shard, k.likes, k.users, k.outbox},
-			want, userID, event, l.limit, now.UnixMilli()).Int64Slice()
+			want, userID, event, l.limit, now.UnixMilli(), l.deadline(shard)).Int64Slice()
 		if err != nil || len(reply) == 0 {
 			l.count(Failed)
 			return models.LikeState{}, models.Unavailable(busy, fmt.Errorf("gate of %s: %w", target, err))
@@ -99,9 +125,12 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 		if outcome == Unchanged && reply[2] == 1 {
 			outcome = Changed
 		}
-		l.count(outcome)
+		if outcome != Late || l.clocks[shard].Load() != nil { // the first call only asks for the time
+			l.count(outcome)
+		}
 		switch outcome {
 		case Changed, Unchanged:
+			l.clocks[shard].Store(&serverClock{reply[3], time.Now()})
 			return models.LikeState{Liked: liked, Count: reply[1]}, nil
 		case Gone:
 			return models.LikeState{}, models.Errorf(models.CodeNotFound, "There is no such %s.", target.Kind)
@@ -109,6 +138,9 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 			return models.LikeState{}, models.Unavailable(busy, errors.New("the shard is closed until its worker opens it"))
 		case Full:
 			return models.LikeState{}, models.Unavailable(busy, errors.New("the outbox is full: is Kafka away?"))
+		case Late:
+			l.clocks[shard].Store(&serverClock{reply[1], time.Now()})
+			continue
 		case Damaged:
 			if err := l.forgetDamaged(ctx, target); err != nil {
 				return models.LikeState{}, models.Unavailable(busy, err)

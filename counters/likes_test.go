@@ -413,6 +413,20 @@ func TestLikeStates_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
 }
 
+// The server's clock was set, or the call was on its way for long: either way it is made again, against the right time.
+func TestSetLike_learnsTheServersClock(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.like(t, target, 7)
+	f.clocks[target.Shard(shards)].Store(&serverClock{ms: 1000, heard: time.Now()})
+	state, err := f.SetLike(t.Context(), target, 8, true)
+	require.NoError(t, err)
+	require.Equal(t, models.LikeState{Liked: true, Count: 2}, state)
+	require.Equal(t, 1, f.counted(Late))
+	f.like(t, target, 9)
+	require.Equal(t, 1, f.counted(Late))
+}
+
 func TestSetLike_retryAfterALostAnswerIsHarmless(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)

@@ -125,7 +125,7 @@ func TestCool_isNotStoppedByADamagedTarget(t *testing.T) {
 
 func TestForget_coolsWhatWasLikedJustNow(t *testing.T) {
 	r, plain := newGate(t)
-	_, err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 7, `"e"`, 100, time.Now().UnixMilli()).Result()
+	_, err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 7, `"e"`, 100, time.Now().UnixMilli(), never).Result()
 	require.NoError(t, err)
 	forgotten, err := r.Forget(t.Context(), post(1), pos(1, 0))
 	require.NoError(t, err)
