@@ -52,7 +52,25 @@ func (st *storm) judge(ctx context.Context, rec *record) error {
 		}
 	}
 	st.judgeLikes(rec.registers, inMySQL)
+	if err := st.judgeLosses(ctx); err != nil {
+		return err
+	}
 	return st.judgeAPI(ctx, rec, inMySQL)
+}
+
+// judgeLosses looks at what the product wrote down of events that it could not find or not apply. It mends those from
+// Redis, so that no client notices; but under these faults none may go missing.
+func (st *storm) judgeLosses(ctx context.Context) error {
+	for _, table := range []string{"like_gaps", "dead_letters"} {
+		var n int
+		if err := st.site.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+database+"."+table).Scan(&n); err != nil {
+			return fmt.Errorf("read %s: %w", table, err)
+		}
+		if n > 0 {
+			st.violations.addf("an event went missing and was mended", st.site.since(), "%s has %d rows", table, n)
+		}
+	}
+	return nil
 }
 
 // judgeLikes holds every like in MySQL to what its user was told.
