@@ -135,6 +135,7 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 	users := s.accounts(20)
 	api, url := s.api()
 	post := newPost(t, url, users[0])
+	like(t, url, users[5], post.path(), true) // warm, so that likes need no MySQL from here on
 
 	// A lock in MySQL holds some requests; they are under way when their statements wait for it.
 	conn, err := s.db.Conn(t.Context())
