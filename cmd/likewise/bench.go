@@ -16,6 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 
@@ -164,9 +165,11 @@ func (b *bench) createPost(ctx context.Context) (models.Target, error) {
 // contender is one way to answer a request.
 type contender struct {
 	name, baseline string
+	clients        int  // 0: as many as --clients
+	mayRefuse      bool // 503 is an answer, though not one that counts
 	request        func(client, n int, r *fasthttp.Request)
 	rates          []float64
-	latencies      []time.Duration
+	latencies      []time.Duration // of the answers that count
 }
 
 // likesOverHTTP has every client like and unlike the same post, through the gate and directly, beside a route that
@@ -176,25 +179,34 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 	var apis sync.WaitGroup
 	defer apis.Wait()
 	defer stop()
-	serve := func(c *core) (string, error) {
+	serve := func(c *core, maxInFlight int) (string, error) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return "", fmt.Errorf("listen: %w", err)
 		}
 		apis.Go(func() {
-			if err := c.serveAPI(serving, listener, 0); err != nil {
+			if err := c.serveAPI(serving, listener, maxInFlight); err != nil {
 				fmt.Fprintln(os.Stderr, "likewise bench:", err)
 			}
 		})
 		return "http://" + listener.Addr().String(), nil
 	}
-	gated, err := serve(b.gated)
+	gated, err := serve(b.gated, 0)
 	if err != nil {
 		return nil, err
 	}
-	direct, err := serve(b.direct)
+	direct, err := serve(b.direct, 0)
 	if err != nil {
 		return nil, err
+	}
+	// Two more with a registry of their own each, for what happens when there is far too much to do.
+	var crowded [2]string
+	for i, maxInFlight := range []int{b.Clients, crowd * b.Clients} {
+		c := *b.direct
+		c.registry = prometheus.NewRegistry()
+		if crowded[i], err = serve(&c, maxInFlight); err != nil {
+			return nil, err
+		}
 	}
 	like := func(base string) func(int, int, *fasthttp.Request) {
 		target, errPost := b.createPost(ctx)
@@ -202,7 +214,7 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 		url := base + "/v1/posts/" + strconv.FormatInt(target.ID, 10) + "/like"
 		return func(client, n int, r *fasthttp.Request) {
 			r.Header.SetMethod([]string{fasthttp.MethodPut, fasthttp.MethodDelete}[n%2])
-			r.Header.Set("Authorization", "Bearer "+b.users[client])
+			r.Header.Set("Authorization", "Bearer "+b.users[client%len(b.users)])
 			r.SetRequestURI(url)
 		}
 	}
@@ -210,6 +222,8 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 		{name: "bare route", request: func(_, _ int, r *fasthttp.Request) { r.SetRequestURI(gated + "/healthz") }},
 		{name: "like, direct", baseline: "bare route", request: like(direct)},
 		{name: "like, gated", baseline: "like, direct", request: like(gated)},
+		{name: "like, direct, 16 × the clients, all let in", baseline: "like, direct", clients: crowd * b.Clients, request: like(crowded[1])},
+		{name: "like, direct, 16 × the clients, most refused", baseline: "like, direct", clients: crowd * b.Clients, mayRefuse: true, request: like(crowded[0])},
 	}
 	if err != nil {
 		return nil, err
@@ -239,18 +253,25 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 	return report, nil
 }
 
+// crowd is how many times the clients come when a server has far too much to do.
+const crowd = 16
+
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // race runs one contender with every client for one round.
 func (b *bench) race(ctx context.Context, c *contender) error {
-	client := &fasthttp.Client{MaxConnsPerHost: b.Clients, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	clients := b.Clients
+	if c.clients > 0 {
+		clients = c.clients
+	}
+	client := &fasthttp.Client{MaxConnsPerHost: clients, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
 	var mu sync.Mutex
 	var failed error
 	done := 0
 	deadline := time.Now().Add(b.Length)
 	var running sync.WaitGroup
-	for i := range b.Clients {
+	for i := range clients {
 		running.Go(func() {
 			var request fasthttp.Request
 			var response fasthttp.Response
@@ -259,10 +280,16 @@ func (b *bench) race(ctx context.Context, c *contender) error {
 			for n := 0; err == nil && time.Now().Before(deadline) && ctx.Err() == nil; n++ {
 				c.request(i, n, &request)
 				began := time.Now()
-				if err = client.Do(&request, &response); err == nil && response.StatusCode() != fasthttp.StatusOK {
+				err = client.Do(&request, &response)
+				switch {
+				case err != nil:
+				case response.StatusCode() == fasthttp.StatusOK:
+					took = append(took, time.Since(began))
+				case !c.mayRefuse || response.StatusCode() != fasthttp.StatusServiceUnavailable:
 					err = fmt.Errorf("%s: %d %s", c.name, response.StatusCode(), response.Body())
+				default: // it comes back, as clients do, a little later
+					pauseRefused(ctx)
 				}
-				took = append(took, time.Since(began))
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -275,6 +302,14 @@ func (b *bench) race(ctx context.Context, c *contender) error {
 	running.Wait()
 	c.rates = append(c.rates, float64(done)/time.Since(began).Seconds())
 	return errors.Join(failed, ctx.Err())
+}
+
+// pauseRefused is what a refused client does before it tries again.
+func pauseRefused(ctx context.Context) {
+	select {
+	case <-time.After(50 * time.Millisecond):
+	case <-ctx.Done():
+	}
 }
 
 // drain fills the outbox while no worker runs, as after an outage of Kafka, and measures how fast it empties, beside
