@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -521,4 +522,37 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	p.recovered(began)
 	assert.Equal(t, []int64{1, 2, 3}, p.likers(target))
 	assert.Empty(t, p.verify(false))
+}
+
+// A relay that slept while another took a later epoch must not open the shard under its own: the other's first event is on
+// its way, and once it is applied every like of the older epoch would be dropped.
+func TestRelay_leavesAnOpeningThatAnotherHasOvertaken(t *testing.T) {
+	p := setup(t)
+	relay := NewRelay(p.redis, p.store, p.kafka, p.metrics)
+	outbox, err := p.redis.HoldOutbox(t.Context(), 3, "token", time.Minute)
+	require.NoError(t, err)
+	mine, err := relay.beginOpening(t.Context(), 3, outbox)
+	require.NoError(t, err)
+	_, err = p.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: 3, Pos: models.Position{Epoch: mine.epoch},
+		Event: models.Event{Type: models.ShardOpened}}})
+	require.NoError(t, err)
+	_, err = p.store.NextEpoch(t.Context(), 3, 0) // the other relay
+	require.NoError(t, err)
+	_, err = relay.finishOpening(t.Context(), 3, outbox, mine)
+	require.ErrorIs(t, err, counters.ErrLockLost)
+	open, err := outbox.Open(t.Context())
+	require.NoError(t, err)
+	assert.False(t, open)
+
+	again, err := relay.beginOpening(t.Context(), 3, outbox)
+	require.NoError(t, err)
+	done, err := relay.finishOpening(t.Context(), 3, outbox, again)
+	require.NoError(t, err)
+	assert.False(t, done, "its first event is not applied yet")
+	_, err = p.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: 3, Pos: models.Position{Epoch: again.epoch},
+		Event: models.Event{Type: models.ShardOpened}}})
+	require.NoError(t, err)
+	done, err = relay.finishOpening(t.Context(), 3, outbox, again)
+	require.NoError(t, err)
+	assert.True(t, done)
 }
