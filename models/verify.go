@@ -48,6 +48,15 @@ func (s *Store) tally(ctx context.Context, kind TargetKind, where string, args .
 	return list, nil
 }
 
+// LastID gives the highest id of a kind; 0 when there is none.
+func (s *Store) LastID(ctx context.Context, kind TargetKind) (int64, error) {
+	var id int64
+	if err := s.db.WithContext(ctx).Raw("SELECT COALESCE(MAX(id),0) FROM " + likeTables[kind].targets).Scan(&id).Error; err != nil {
+		return 0, fmt.Errorf("last id of %s: %w", likeTables[kind].targets, err)
+	}
+	return id, nil
+}
+
 // OrphanLikes gives at most limit targets of a kind that have likes and no row of their own.
 func (s *Store) OrphanLikes(ctx context.Context, kind TargetKind, limit int) ([]TargetCount, error) {
 	t := likeTables[kind]

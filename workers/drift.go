@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"math/rand/v2"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -10,7 +11,8 @@ import (
 )
 
 // DriftWatch compares a stretch of posts and comments at a time, round and round, so that a difference shows in a
-// metric before anybody asks. It mends nothing: a difference is a bug or a hand on the data, and wants a look.
+// metric before anybody asks. It begins anywhere, so that one that runs a single round, for another scheduler, gets
+// everywhere too in the course of time. It mends nothing: a difference is a bug or a hand on the data, and wants a look.
 type DriftWatch struct {
 	verifier *Verifier
 	after    map[models.TargetKind]int64
@@ -38,7 +40,15 @@ func NewDriftWatch(store *models.Store, r *counters.Redis, likes *counters.Likes
 // Watch does one round and gives the number of differences.
 func (w *DriftWatch) Watch(ctx context.Context) (differences int, err error) {
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
-		sum, next, err := w.verifier.Sample(ctx, kind, w.after[kind], driftPage)
+		after, begun := w.after[kind]
+		if !begun {
+			last, err := w.verifier.store.LastID(ctx, kind)
+			if err != nil {
+				return differences, err
+			}
+			after = rand.Int64N(max(1, last))
+		}
+		sum, next, err := w.verifier.Sample(ctx, kind, after, driftPage)
 		if err != nil {
 			return differences, err
 		}

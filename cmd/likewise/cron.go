@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	"likewise/models"
 	"likewise/workers"
 )
 
@@ -158,36 +160,64 @@ func runJobs(ctx context.Context, jobs []job) {
 // probeAfter is how long events may take from Kafka to MySQL before it is asked whether they are lost.
 const probeAfter = time.Minute
 
-// flushGrace is how long running workers are given before flush does their work too.
+// flushGrace is how long the watermarks may stand still before flush does the workers' job too.
 const flushGrace = 2 * time.Second
 
 // flush returns when every like that was accepted before the call is in MySQL. Mostly the workers are that far within
-// milliseconds; if they are not, or none is running, this process relays and writes as well until it is done.
+// milliseconds. If nothing gets there at all, as when none is running, this process relays and writes as well until it is
+// done; workers that are merely behind are left alone, since one more in their group would stop them all for a moment.
 func (c *core) flush(ctx context.Context, kafka workers.Kafka) (string, error) {
-	const done = "every like accepted so far is in MySQL"
-	grace, cancel := context.WithTimeout(ctx, flushGrace)
-	defer cancel()
-	err := workers.Flush(grace, c.redis, c.store)
-	if err == nil || grace.Err() == nil || ctx.Err() != nil {
-		return done, err
+	ctx, stop := context.WithCancel(ctx)
+	var helping sync.WaitGroup
+	defer func() {
+		stop()
+		awaitFor(&helping, drainLimit)
+	}()
+	flushed := make(chan error, 1)
+	go func() { flushed <- workers.Flush(ctx, c.redis, c.store) }() // it ends with ctx
+	before, _ := c.watermarks(ctx)                                  // unknown is like none: then the first look is the beginning
+	for help := false; ; {
+		select {
+		case err := <-flushed:
+			return "every like accepted so far is in MySQL", err
+		case <-time.After(flushGrace):
+		}
+		now, err := c.watermarks(ctx)
+		if help || err != nil {
+			continue // there is nothing more to be done, or nothing that can be
+		}
+		if help = slices.Equal(now, before); help {
+			slog.InfoContext(ctx, "nothing gets to MySQL: flush takes part")
+			helping.Go(func() { workers.NewRelay(c.redis, c.store, kafka, c.metrics).Run(ctx) })
+			helping.Go(func() { workers.NewLikeWriter(c.store, kafka, c.metrics).Run(ctx) })
+		}
+		before = now
 	}
-	slog.InfoContext(ctx, "the workers have not caught up: flush takes part", "behind", err)
-	helping, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() { workers.NewRelay(c.redis, c.store, kafka, c.metrics).Run(helping) })
-	work.Go(func() { workers.NewLikeWriter(c.store, kafka, c.metrics).Run(helping) })
-	err = workers.Flush(ctx, c.redis, c.store)
-	stop()
-	stopped := make(chan struct{})
+}
+
+// watermarks gives how far each shard is in MySQL.
+func (c *core) watermarks(ctx context.Context) ([]models.Position, error) {
+	states, err := c.store.ShardStates(ctx)
+	positions := make([]models.Position, len(states))
+	for i, s := range states {
+		positions[i] = s.Applied
+	}
+	return positions, err
+}
+
+// awaitFor waits for group, but no longer than limit.
+func awaitFor(group *sync.WaitGroup, limit time.Duration) (ended bool) {
+	done := make(chan struct{})
 	go func() {
-		defer close(stopped)
-		work.Wait()
+		defer close(done)
+		group.Wait()
 	}()
 	select {
-	case <-stopped:
-	case <-time.After(drainLimit):
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
 	}
-	return done, err
 }
 
 const purgeBatch = 1000

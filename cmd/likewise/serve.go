@@ -115,16 +115,9 @@ func (c *core) work(ctx context.Context, kafka workers.Kafka) {
 	running.Go(func() { workers.NewLikeWriter(c.store, kafka, c.metrics).Run(ctx) })
 	running.Go(func() { c.metrics.Monitor(ctx, c.redis, c.store) })
 	slog.InfoContext(ctx, "worker runs", "shards", c.store.Shards(), "topic", kafka.Topic)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		running.Wait()
-	}()
 	<-ctx.Done()
 	slog.InfoContext(ctx, "worker stops: finishing what is under way")
-	select {
-	case <-stopped:
-	case <-time.After(drainLimit):
+	if !awaitFor(&running, drainLimit) {
 		slog.WarnContext(ctx, "worker leaves a batch to the next one")
 	}
 }
