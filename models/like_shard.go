@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -299,10 +300,9 @@ func insertDeadLetters(tx *gorm.DB, dead []LikeRecord, now time.Time) error {
 			reason = reason[:maxLetterError]
 		}
 		digest := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %s %s", r.Topic, r.Partition, r.Offset, r.Pos, r.Payload))
-		// The digest is not the first value: GORM spreads a slice that follows a parenthesis over as many placeholders.
 		err := tx.Exec("INSERT INTO dead_letters (shard, digest, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)"+
-			" VALUES (?,?,?,?,?,?,?,?,?,?) ON DUPLICATE KEY UPDATE id=id", r.Shard, digest[:], r.Pos.Epoch, r.Pos.Seq,
-			r.Topic, r.Partition, r.Offset, r.Payload, string(reason), now).Error
+			" VALUES (?,UNHEX(?),?,?,?,?,?,UNHEX(?),?,?) ON DUPLICATE KEY UPDATE id=id", r.Shard, hexOf(digest), r.Pos.Epoch, r.Pos.Seq,
+			r.Topic, r.Partition, r.Offset, hex.EncodeToString(r.Payload), string(reason), now).Error
 		if err != nil {
 			return fmt.Errorf("write dead letter: %w", err)
 		}

@@ -202,9 +202,8 @@ func HashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
 func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
 	token, hash := NewToken()
 	now := second(s.now())
-	// The hash is not the first value: GORM spreads a slice that follows a parenthesis over as many placeholders.
-	err := s.db.WithContext(ctx).Exec("INSERT INTO sessions (user_id, token_hash, created_at, expires_at) VALUES (?,?,?,?)",
-		userID, hash[:], now, now.Add(SessionLife)).Error
+	err := s.db.WithContext(ctx).Exec("INSERT INTO sessions (user_id, token_hash, created_at, expires_at) VALUES (?,UNHEX(?),?,?)",
+		userID, hexOf(hash), now, now.Add(SessionLife)).Error
 	if err != nil {
 		return "", fmt.Errorf("create session: %w", err)
 	}
@@ -215,7 +214,7 @@ func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error)
 func (s *Store) SessionByHash(ctx context.Context, hash [32]byte) (*Session, error) {
 	var session Session
 	read := s.db.WithContext(ctx).Raw("SELECT s.user_id, u.username, u.role, s.expires_at FROM sessions s JOIN users u ON u.id=s.user_id"+
-		" WHERE s.token_hash=? AND s.expires_at>?", hash[:], s.now().UTC()).Scan(&session)
+		" WHERE s.token_hash=UNHEX(?) AND s.expires_at>?", hexOf(hash), s.now().UTC()).Scan(&session)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read session: %w", read.Error)
 	}
@@ -227,7 +226,7 @@ func (s *Store) SessionByHash(ctx context.Context, hash [32]byte) (*Session, err
 
 // DeleteSession ends one session; ending what is not there is no error.
 func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
-	if err := s.db.WithContext(ctx).Exec("DELETE FROM sessions WHERE token_hash=?", hash[:]).Error; err != nil {
+	if err := s.db.WithContext(ctx).Exec("DELETE FROM sessions WHERE token_hash=UNHEX(?)", hexOf(hash)).Error; err != nil {
 		return fmt.Errorf("delete session: %w", err)
 	}
 	return nil
