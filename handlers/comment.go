@@ -76,7 +76,7 @@ func (s *Server) listComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.pageOfComments(c, "comments:post="+strconv.FormatInt(id, 10), models.CommentQuery{PostID: id})
+	return s.pageOfComments(c, "comments:post="+strconv.FormatInt(id, 10), models.CommentQuery{ViewerID: viewerID(c), PostID: id})
 }
 
 func (s *Server) listReplies(c *fiber.Ctx) error {
@@ -84,7 +84,7 @@ func (s *Server) listReplies(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.pageOfComments(c, "comments:parent="+strconv.FormatInt(id, 10), models.CommentQuery{ParentID: id})
+	return s.pageOfComments(c, "comments:parent="+strconv.FormatInt(id, 10), models.CommentQuery{ViewerID: viewerID(c), ParentID: id})
 }
 
 func (s *Server) pageOfComments(c *fiber.Ctx, name string, q models.CommentQuery) error {

@@ -24,6 +24,7 @@ type postJSON struct {
 	LikesCount    int64      `json:"likes_count"`
 	CommentsCount int64      `json:"comments_count"`
 	Liked         bool       `json:"liked"`
+	Bookmarked    bool       `json:"bookmarked"`
 	Status        string     `json:"status"`
 	Version       int64      `json:"version"`
 	CreatedAt     time.Time  `json:"created_at"`
@@ -50,7 +51,7 @@ func (s *Server) postsJSON(c *fiber.Ctx, posts []models.Post) ([]postJSON, error
 		}
 		out[i] = postJSON{
 			ID: p.ID, Author: authorJSON(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html,
-			LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked, Status: p.Status.String(),
+			LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
 			Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 		}
 	}
@@ -67,7 +68,7 @@ func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post) error {
 }
 
 func (s *Server) listPosts(c *fiber.Ctx) error {
-	q := models.PostQuery{}
+	q := models.PostQuery{ViewerID: viewerID(c)}
 	var err error
 	if q.Sort, err = sortOf(c, models.PostsNew, models.PostsTop); err != nil {
 		return err
@@ -122,7 +123,7 @@ func (s *Server) readPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	post, err := s.store.PostByID(c.UserContext(), id)
+	post, err := s.store.PostByID(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func (s *Server) ownPost(c *fiber.Ctx) (*models.Post, error) {
 	if err != nil {
 		return nil, err
 	}
-	post, err := s.store.PostByID(c.UserContext(), id)
+	post, err := s.store.PostByID(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +172,7 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if err := text.Validate(); err != nil {
 		return err
 	}
-	post, err = s.store.UpdatePost(c.UserContext(), post.ID, post.Version, text)
+	post, err = s.store.UpdatePost(c.UserContext(), viewerID(c), post.ID, post.Version, text)
 	if err != nil {
 		return err
 	}

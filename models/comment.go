@@ -46,7 +46,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 	now := second(s.now())
 	c := &Comment{PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal, CreatedAt: now, UpdatedAt: now}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		count := tx.Exec("UPDATE posts SET comments_count=comments_count+1, updated_at=updated_at WHERE id=? AND status=1", postID)
+		count := tx.Exec("UPDATE posts SET comments_count=comments_count+1, active_at=GREATEST(active_at,?), updated_at=updated_at WHERE id=? AND status=1", now, postID)
 		if count.Error != nil {
 			return count.Error
 		}
@@ -110,6 +110,7 @@ const (
 
 // CommentQuery says which comments to list: the top level of a post, or the replies to a comment.
 type CommentQuery struct {
+	ViewerID int64 // 0 for the anonymous
 	PostID   int64 // of the top level; ignored with ParentID
 	ParentID int64 // of the replies; 0 for the top level
 	Sort     CommentSort

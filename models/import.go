@@ -107,8 +107,8 @@ func (s *Store) importUser(tx *gorm.DB, u ImportedUser) (int64, error) {
 func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []ImportedPost) ([]int64, error) {
 	return s.importBatch(ctx, source, kind, len(posts), func(tx *gorm.DB, record func(externalID, id int64)) error {
 		for _, p := range posts {
-			id, err := s.insert(tx, "INSERT INTO posts (user_id, title, content, created_at, updated_at) VALUES (?,?,?,?,?)",
-				p.AuthorID, p.Text.Title, p.Text.Content, second(p.CreatedAt), second(p.UpdatedAt))
+			id, err := s.insert(tx, "INSERT INTO posts (user_id, title, content, created_at, updated_at, hot_score, active_at) VALUES (?,?,?,?,?,?,?)",
+				p.AuthorID, p.Text.Title, p.Text.Content, second(p.CreatedAt), second(p.UpdatedAt), HotScore(p.CreatedAt, 0), second(p.CreatedAt))
 			if err != nil {
 				return err
 			}

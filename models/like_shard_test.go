@@ -233,7 +233,7 @@ func TestApplyLikes_tellsBadDataFromTrouble(t *testing.T) {
 
 func TestApplyLikes_movesNeitherVersionNorUpdatedAt(t *testing.T) {
 	l := newLog(t)
-	post, err := l.store.PostByID(t.Context(), l.target.ID)
+	post, err := l.store.PostByID(t.Context(), 0, l.target.ID)
 	require.NoError(t, err)
 	comment := newComment(t, l.store, post.Author, post, nil)
 	_, err = l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET updated_at=?", past)

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -44,6 +45,19 @@ type Post struct {
 	Version       int64 // grows with each edit
 	CreatedAt     time.Time
 	UpdatedAt     time.Time
+	HotScore      int64     // see HotScore
+	ActiveAt      time.Time // of the latest comment; CreatedAt while there is none
+	Bookmarked    bool      // by the viewer
+}
+
+// hotDecade is what ten times as many likes are worth to a post in the order PostsHot, in seconds of youth.
+const hotDecade = 45_000
+
+// HotScore is a post's place in the order PostsHot: when it was created, in seconds since 1970, plus 45,000 seconds
+// (12.5 hours) for each factor of ten in its likes. It changes only with likes, never with the clock, so an index keeps
+// the order.
+func HotScore(createdAt time.Time, likes int64) int64 {
+	return createdAt.Unix() + int64(math.Floor(hotDecade*math.Log10(float64(max(likes, 1)))))
 }
 
 // Limits on content. A title is counted in characters; content in bytes, as TEXT is.
@@ -79,15 +93,18 @@ func isControl(r rune) bool { return r < 0x20 || r == 0x7f || r == utf8.RuneErro
 // CanEdit reports whether the user may change or delete what author wrote.
 func CanEdit(userID int64, author Author) bool { return userID != 0 && userID == author.ID }
 
+// postColumns has one placeholder: the viewer's id.
 const postColumns = "p.id, p.user_id AS author_id, u.username AS author_username, p.title, p.content, p.likes_count," +
-	" p.comments_count, p.status, p.version, p.created_at, p.updated_at"
+	" p.comments_count, p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at," +
+	" EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked"
 
 // CreatePost writes a post and gives it back as it will be read.
 func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*Post, error) {
 	now := second(s.now())
-	p := &Post{Author: author, Title: text.Title, Content: text.Content, Status: StatusNormal, CreatedAt: now, UpdatedAt: now}
-	id, err := s.insert(s.db.WithContext(ctx), "INSERT INTO posts (user_id, title, content, created_at, updated_at) VALUES (?,?,?,?,?)",
-		author.ID, text.Title, text.Content, now, now)
+	p := &Post{Author: author, Title: text.Title, Content: text.Content, Status: StatusNormal, CreatedAt: now, UpdatedAt: now,
+		HotScore: HotScore(now, 0), ActiveAt: now}
+	id, err := s.insert(s.db.WithContext(ctx), "INSERT INTO posts (user_id, title, content, created_at, updated_at, hot_score, active_at) VALUES (?,?,?,?,?,?,?)",
+		author.ID, text.Title, text.Content, now, now, p.HotScore, now)
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
@@ -104,10 +121,10 @@ func (s *Store) insert(tx *gorm.DB, query string, args ...any) (int64, error) {
 	return result.LastInsertId()
 }
 
-// PostByID gives CodeNotFound for a post that is deleted or was never there.
-func (s *Store) PostByID(ctx context.Context, id int64) (*Post, error) {
+// PostByID reads a post as viewer (0 for the anonymous) sees it. CodeNotFound: it is deleted or was never there.
+func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*Post, error) {
 	var p Post
-	read := s.db.WithContext(ctx).Raw("SELECT "+postColumns+" FROM posts p JOIN users u ON u.id=p.user_id WHERE p.id=? AND p.status=1", id).Scan(&p)
+	read := s.db.WithContext(ctx).Raw("SELECT "+postColumns+" FROM posts p JOIN users u ON u.id=p.user_id WHERE p.id=? AND p.status=1", viewer, id).Scan(&p)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read post %d: %w", id, read.Error)
 	}
@@ -135,6 +152,7 @@ type ListKey struct {
 
 // PostQuery says which posts to list.
 type PostQuery struct {
+	ViewerID int64 // 0 for the anonymous
 	Sort     PostSort
 	AuthorID int64    // 0 for all
 	After    *ListKey // nil for the first page
@@ -155,7 +173,7 @@ func (s *Store) ListPosts(ctx context.Context, q PostQuery) ([]Post, error) {
 	if q.Sort == PostsTop {
 		column, value = "p.likes_count", "?"
 	}
-	where, args := "p.status=1", []any{}
+	where, args := "p.status=1 AND "+notBlocked("p.user_id"), []any{q.ViewerID, q.ViewerID}
 	if q.AuthorID != 0 {
 		where, args = where+" AND p.user_id=?", append(args, q.AuthorID)
 	}
@@ -175,13 +193,13 @@ func (s *Store) ListPosts(ctx context.Context, q PostQuery) ([]Post, error) {
 
 // UpdatePost replaces the text if the post still has the version that the editor saw. CodePrecondition says that
 // somebody was faster; CodeNotFound that the post is gone.
-func (s *Store) UpdatePost(ctx context.Context, id, version int64, text PostText) (*Post, error) {
+func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text PostText) (*Post, error) {
 	update := s.db.WithContext(ctx).Exec("UPDATE posts SET title=?, content=?, version=version+1, updated_at=? WHERE id=? AND version=? AND status=1",
 		text.Title, text.Content, second(s.now()), id, version)
 	if update.Error != nil {
 		return nil, fmt.Errorf("update post %d: %w", id, update.Error)
 	}
-	p, err := s.PostByID(ctx, id)
+	p, err := s.PostByID(ctx, editor, id)
 	if err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ func TestImport_secondTimeChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, err = store.SetLike(t.Context(), post, likers[0], false)
 	require.NoError(t, err)
-	_, err = store.UpdatePost(t.Context(), 2, 0, models.PostText{Title: "Edited", Content: "here"})
+	_, err = store.UpdatePost(t.Context(), 0, 2, 0, models.PostText{Title: "Edited", Content: "here"})
 	require.NoError(t, err)
 	before := contentOf(t, store)
 
@@ -373,7 +373,7 @@ func TestImport_fitsTextsToTheForum(t *testing.T) {
 	require.Equal(t, Tally{Read: 2, Created: 1, Skipped: map[Reason]int64{OtherPost: 1}}, s.Posts)
 	require.Equal(t, Tally{Read: 2, Created: 1, Skipped: map[Reason]int64{NoPost: 1}}, s.Comments)
 	require.Equal(t, [2]int64{1, 1}, [2]int64{s.Cut, s.Blank})
-	post, err := store.PostByID(t.Context(), 1)
+	post, err := store.PostByID(t.Context(), 0, 1)
 	require.NoError(t, err)
 	require.NoError(t, models.PostText{Title: post.Title, Content: post.Content}.Validate())
 	require.True(t, strings.HasSuffix(post.Content, "\n\nlong line"+wasCut), "cut between lines")
