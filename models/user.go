@@ -2,13 +2,12 @@ package models
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/mail"
+	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -42,14 +41,30 @@ func ParseRole(name string) (Role, error) {
 
 // User is an account. An account without a password hash cannot log in.
 type User struct {
-	ID           int64
-	Username     string // unique without regard to case or accents
-	Email        string // unique; ends in NoEmailDomain where there is none
-	PasswordHash string
-	Role         Role
-	CreatedAt    time.Time
-	UpdatedAt    time.Time
+	ID             int64
+	Username       string // unique without regard to case or accents
+	Email          string // unique; ends in NoEmailDomain where there is none
+	PasswordHash   string
+	Role           Role
+	DisplayName    *string // nil: shows the username
+	Bio            string
+	AvatarURL      *string // nil: none
+	FollowersCount int64
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
 }
+
+// Author is the user who wrote something, or another user that a list shows. Of a deleted account nothing is left but
+// the id, a username that begins with "deleted~", and the display name "[deleted]".
+type Author struct {
+	ID          int64
+	Username    string
+	DisplayName *string // nil: shows the username
+	AvatarURL   *string // nil: none
+}
+
+// authorColumns reads the user u as an Author that is embedded with the prefix author_.
+const authorColumns = "u.id AS author_id, u.username AS author_username, u.display_name AS author_display_name, u.avatar_url AS author_avatar_url"
 
 // NoEmailDomain ends the address of an account that has none: the column is unique and not null, and no mail can
 // ever go to the reserved name "invalid" (RFC 2606).
@@ -57,11 +72,14 @@ const NoEmailDomain = ".invalid"
 
 // Limits on what a user gives, in characters.
 const (
-	MinUsername = 3
-	MaxUsername = 50
-	MaxEmail    = 100
-	MinPassword = 8
-	MaxPassword = 128
+	MinUsername    = 3
+	MaxUsername    = 50
+	MaxEmail       = 100
+	MinPassword    = 8
+	MaxPassword    = 128
+	MaxDisplayName = 50
+	MaxBio         = 500
+	MaxAvatarURL   = 500
 )
 
 // usernames are plain ASCII so that no two look alike and a mention in a text has a clear end.
@@ -81,7 +99,16 @@ func (r Registration) Validate() error {
 	f.check(n >= MinUsername && n <= MaxUsername && usernamePattern.MatchString(r.Username), "username",
 		fmt.Sprintf("must be %d to %d letters (a-z), digits, '_', '.' or '-', beginning with a letter or digit and ending with one or '_'", MinUsername, MaxUsername))
 	f.check(validEmail(r.Email), "email", fmt.Sprintf("must be an e-mail address of at most %d characters", MaxEmail))
-	f.check(validPassword(r.Password), "password", fmt.Sprintf("must have %d to %d characters", MinPassword, MaxPassword))
+	f.check(validPassword(r.Password), "password", passwordRule)
+	return f.err()
+}
+
+var passwordRule = fmt.Sprintf("must have %d to %d characters", MinPassword, MaxPassword)
+
+// ValidatePassword holds a new password in field to the rule (CodeInvalid).
+func ValidatePassword(field, password string) error {
+	var f fieldErrors
+	f.check(validPassword(password), field, passwordRule)
 	return f.err()
 }
 
@@ -99,9 +126,49 @@ func validEmail(s string) bool {
 	return strings.Contains(domain, ".") && !strings.HasSuffix(s, NoEmailDomain) && !strings.ContainsAny(s, " \"")
 }
 
+// Profile is what users say about themselves. Empty is nothing.
+type Profile struct {
+	DisplayName string
+	Bio         string // plain text
+	AvatarURL   string
+}
+
+// Validate names every field that breaks a rule (CodeInvalid).
+func (p Profile) Validate() error {
+	var f fieldErrors
+	f.check(utf8.RuneCountInString(p.DisplayName) <= MaxDisplayName, "display_name", fmt.Sprintf("must have at most %d characters", MaxDisplayName))
+	f.check(!strings.ContainsFunc(p.DisplayName, isUnseen) && p.DisplayName == strings.TrimSpace(p.DisplayName), "display_name",
+		"must not begin or end with space, and be a single line without control characters")
+	f.check(utf8.RuneCountInString(p.Bio) <= MaxBio, "bio", fmt.Sprintf("must have at most %d characters", MaxBio))
+	f.check(!strings.ContainsFunc(p.Bio, func(r rune) bool { return isUnseen(r) && !strings.ContainsRune("\n\r\t", r) }), "bio",
+		"must have no control characters but line ends and tabs")
+	f.check(p.AvatarURL == "" || validAvatarURL(p.AvatarURL), "avatar_url",
+		fmt.Sprintf("must be an https URL of at most %d characters, without a user name", MaxAvatarURL))
+	return f.err()
+}
+
+// isUnseen holds for what no name needs and could be used to make it look like another: control characters, line and
+// paragraph separators, and marks that turn the direction of writing.
+func isUnseen(r rune) bool {
+	return isControl(r) || r >= 0x80 && r < 0xa0 || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// validAvatarURL takes only what every client reads the same way: the characters of RFC 3986, and a host.
+func validAvatarURL(s string) bool {
+	if len(s) > MaxAvatarURL || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}", r) }) {
+		return false
+	}
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && !strings.Contains(u.Host, "%")
+}
+
 // CreateUser writes a new account and fills in its id and times. A taken name or address gives CodeConflict with the
 // field named.
 func (s *Store) CreateUser(ctx context.Context, u *User) error {
+	return s.createdUser(ctx, u, s.createUser(s.db.WithContext(ctx), u))
+}
+
+func (s *Store) createUser(tx *gorm.DB, u *User) error {
 	if u.Role == 0 {
 		u.Role = RoleUser
 	}
@@ -110,7 +177,11 @@ func (s *Store) CreateUser(ctx context.Context, u *User) error {
 	}
 	u.CreatedAt = second(u.CreatedAt)
 	u.UpdatedAt = u.CreatedAt
-	err := s.db.WithContext(ctx).Create(u).Error
+	return tx.Create(u).Error
+}
+
+// createdUser makes the error of an account that could not be created one to act on.
+func (s *Store) createdUser(ctx context.Context, u *User, err error) error {
 	if mysqlCode(err) == errDuplicateKey {
 		return s.takenField(ctx, u)
 	}
@@ -133,7 +204,9 @@ func (s *Store) takenField(ctx context.Context, u *User) error {
 	return &Error{Code: CodeConflict, Message: "An account with this " + field.Field + " exists.", Fields: []FieldError{field}}
 }
 
-// UserByID gives CodeNotFound when there is none.
+func errNoUser() *Error { return Errorf(CodeNotFound, "There is no such user.") }
+
+// UserByID gives CodeNotFound when there is none, or it was deleted.
 func (s *Store) UserByID(ctx context.Context, id int64) (*User, error) {
 	return s.userWhere(ctx, "id=?", id)
 }
@@ -148,14 +221,79 @@ func (s *Store) UserByLogin(ctx context.Context, login string) (*User, error) {
 
 func (s *Store) userWhere(ctx context.Context, where string, arg any) (*User, error) {
 	var u User
-	err := s.db.WithContext(ctx).Where(where, arg).Take(&u).Error
+	err := s.db.WithContext(ctx).Where(where+" AND deleted_at IS NULL", arg).Take(&u).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, Errorf(CodeNotFound, "There is no such user.")
+		return nil, errNoUser()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read user: %w", err)
 	}
 	return &u, nil
+}
+
+// PublicUser is an account as everybody may see it.
+type PublicUser struct {
+	Author         Author `gorm:"embedded;embeddedPrefix:author_"`
+	Bio            string
+	CreatedAt      time.Time
+	PostsCount     int64 // not deleted
+	CommentsCount  int64 // not deleted, be they on a post that was
+	FollowersCount int64
+	FollowingCount int64
+	Followed       bool // by the viewer
+	Blocked        bool // by the viewer
+}
+
+// PublicUserByID reads a user as viewer (0 for the anonymous) sees it, in one query. Followers are a column; the other
+// counts read as much of one index as they count, some 0.1 ms a thousand, and FollowingCount is at most MaxFollows.
+// CodeNotFound when there is none, or it was deleted.
+func (s *Store) PublicUserByID(ctx context.Context, viewer, id int64) (*PublicUser, error) {
+	return s.publicUser(ctx, viewer, "u.id=?", id)
+}
+
+// PublicUserByName is PublicUserByID for a username, without regard to case.
+func (s *Store) PublicUserByName(ctx context.Context, viewer int64, name string) (*PublicUser, error) {
+	return s.publicUser(ctx, viewer, "u.username=?", name)
+}
+
+func (s *Store) publicUser(ctx context.Context, viewer int64, where string, arg any) (*PublicUser, error) {
+	var u PublicUser
+	read := s.db.WithContext(ctx).Raw("SELECT "+authorColumns+", u.bio, u.created_at, u.followers_count,"+
+		" (SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=1) AS posts_count,"+
+		" (SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=1) AS comments_count,"+
+		" (SELECT COUNT(*) FROM follows f WHERE f.user_id=u.id) AS following_count,"+
+		" EXISTS (SELECT 1 FROM follows f WHERE f.user_id=? AND f.followed_id=u.id) AS followed,"+
+		" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=u.id) AS blocked"+
+		" FROM users u WHERE "+where+" AND u.deleted_at IS NULL", viewer, viewer, arg).Scan(&u)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read user: %w", read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, errNoUser()
+	}
+	return &u, nil
+}
+
+// UserExists gives CodeNotFound when there is no such user, or it was deleted.
+func (s *Store) UserExists(ctx context.Context, id int64) error {
+	var n int
+	if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM users WHERE id=? AND deleted_at IS NULL", id).Scan(&n).Error; err != nil {
+		return fmt.Errorf("read user %d: %w", id, err)
+	}
+	if n == 0 {
+		return errNoUser()
+	}
+	return nil
+}
+
+// UpdateProfile replaces what the user says about themselves; of two updates at once the later one stays.
+func (s *Store) UpdateProfile(ctx context.Context, userID int64, p Profile) error {
+	err := s.db.WithContext(ctx).Exec("UPDATE users SET display_name=NULLIF(?,''), bio=?, avatar_url=NULLIF(?,'') WHERE id=? AND deleted_at IS NULL",
+		p.DisplayName, p.Bio, p.AvatarURL, userID).Error
+	if err != nil {
+		return fmt.Errorf("update profile of user %d: %w", userID, err)
+	}
+	return nil
 }
 
 // SetRole changes what a user may do. CodeNotFound when there is no such user.
@@ -167,76 +305,40 @@ func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
 	return nil
 }
 
-// UserIDs gives the first limit user ids in ascending order.
+// UserIDs gives the first limit ids of users that were not deleted, in ascending order.
 func (s *Store) UserIDs(ctx context.Context, limit int) ([]int64, error) {
 	var ids []int64
-	if err := s.db.WithContext(ctx).Raw("SELECT id FROM users ORDER BY id LIMIT ?", limit).Scan(&ids).Error; err != nil {
+	if err := s.db.WithContext(ctx).Raw("SELECT id FROM users WHERE deleted_at IS NULL ORDER BY id LIMIT ?", limit).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read user ids: %w", err)
 	}
 	return ids, nil
 }
 
-// SessionLife is how long a token is good for.
-const SessionLife = 90 * 24 * time.Hour
-
-// Session is who a token stands for.
-type Session struct {
-	UserID    int64
-	Username  string
-	Role      Role
-	ExpiresAt time.Time
-}
-
-// NewToken makes a bearer token, 256 random bits in 43 characters of URL-safe base64, and the hash it is stored as.
-func NewToken() (token string, hash [32]byte) {
-	var secret [32]byte
-	rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
-	token = base64.RawURLEncoding.EncodeToString(secret[:])
-	return token, HashToken(token)
-}
-
-// HashToken gives the form in which a token is stored and looked up. The token is random, so a plain hash will do.
-func HashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
-
-// CreateSession opens a session of SessionLife and gives its token, which is stored nowhere.
-func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
-	token, hash := NewToken()
-	now := second(s.now())
-	err := s.db.WithContext(ctx).Exec("INSERT INTO sessions (user_id, token_hash, created_at, expires_at) VALUES (?,UNHEX(?),?,?)",
-		userID, hexOf(hash), now, now.Add(SessionLife)).Error
+// DeleteUser makes an account a placeholder for the author of its content, in one transaction: name, address and
+// password are freed, the profile is emptied, all sessions end, and it is put on record that likes have to go (see
+// LikeVoid), and with them everything else that hangs on the account (see PurgeUser). It gives the hashes of the ended
+// sessions. passwordHash is what was checked: CodeForbidden when the password was changed since.
+func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		now := s.now().UTC()
+		id := strconv.FormatInt(userID, 10)
+		// "~" is in no username, and the address ends in NoEmailDomain: neither can be anybody else's.
+		update := tx.Exec("UPDATE users SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL, deleted_at=?"+
+			" WHERE id=? AND password_hash=? AND deleted_at IS NULL",
+			"deleted~"+id, id+"@deleted"+NoEmailDomain, RoleUser, now, userID, passwordHash)
+		if update.Error != nil {
+			return update.Error
+		}
+		if update.RowsAffected == 0 {
+			return Errorf(CodeForbidden, "The password was changed meanwhile.")
+		}
+		if ended, err = endSessions(tx, userID, ""); err != nil {
+			return err
+		}
+		return tx.Exec("INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,?,?)", userID, userID, now).Error
+	})
 	if err != nil {
-		return "", fmt.Errorf("create session: %w", err)
+		return nil, fmt.Errorf("delete user %d: %w", userID, err)
 	}
-	return token, nil
-}
-
-// SessionByHash gives the session of a token's hash; CodeUnauthorized when it is unknown, ended or expired.
-func (s *Store) SessionByHash(ctx context.Context, hash [32]byte) (*Session, error) {
-	var session Session
-	read := s.db.WithContext(ctx).Raw("SELECT s.user_id, u.username, u.role, s.expires_at FROM sessions s JOIN users u ON u.id=s.user_id"+
-		" WHERE s.token_hash=UNHEX(?) AND s.expires_at>?", hexOf(hash), s.now().UTC()).Scan(&session)
-	if read.Error != nil {
-		return nil, fmt.Errorf("read session: %w", read.Error)
-	}
-	if read.RowsAffected == 0 {
-		return nil, Errorf(CodeUnauthorized, "The token is not valid.")
-	}
-	return &session, nil
-}
-
-// DeleteSession ends one session; ending what is not there is no error.
-func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
-	if err := s.db.WithContext(ctx).Exec("DELETE FROM sessions WHERE token_hash=UNHEX(?)", hexOf(hash)).Error; err != nil {
-		return fmt.Errorf("delete session: %w", err)
-	}
-	return nil
-}
-
-// PurgeSessions deletes at most limit expired sessions and says how many it deleted.
-func (s *Store) PurgeSessions(ctx context.Context, limit int) (int64, error) {
-	purge := s.db.WithContext(ctx).Exec("DELETE FROM sessions WHERE expires_at<=? ORDER BY expires_at LIMIT ?", s.now().UTC(), limit)
-	if purge.Error != nil {
-		return 0, fmt.Errorf("purge sessions: %w", purge.Error)
-	}
-	return purge.RowsAffected, nil
+	return ended, nil
 }
