@@ -76,20 +76,21 @@ const (
 
 // Server is the API. It is safe for concurrent use.
 type Server struct {
-	app       *fiber.App
-	store     *models.Store
-	likes     Likes
-	gate      TargetGate
-	ready     map[string]func(context.Context) error
-	log       *slog.Logger
-	timeout   time.Duration
-	metrics   metrics
-	sessions  *sessions
-	passwords *passwords
-	inFlight  atomic.Int64
-	most      int64 // of inFlight
-	cursors   cursors
-	markdown  *markdown
+	app         *fiber.App
+	store       *models.Store
+	likes       Likes
+	gate        TargetGate
+	ready       map[string]func(context.Context) error
+	log         *slog.Logger
+	timeout     time.Duration
+	metrics     metrics
+	sessions    *sessions
+	passwords   *passwords
+	idempotency idempotency
+	inFlight    atomic.Int64
+	most        int64 // of inFlight
+	cursors     cursors
+	markdown    *markdown
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -130,8 +131,12 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	idempotency, err := newIdempotency(c.Store.CursorKey())
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
-		most:  int64(c.MaxInFlight),
+		most: int64(c.MaxInFlight), idempotency: idempotency,
 		store: c.Store, likes: c.Likes, gate: c.Gate, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
 	}
@@ -168,6 +173,10 @@ func New(c Config) (*Server, error) {
 func (s *Server) routes(registry *prometheus.Registry) {
 	anyone, user := s.anyone, s.user
 	r := s.app
+	// A POST can be sent with an Idempotency-Key; what looks at it comes right before the handler.
+	post := func(path string, handlers ...fiber.Handler) {
+		r.Post(path, slices.Insert(handlers, len(handlers)-1, s.once)...)
+	}
 	r.Use(s.observe, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 
 	r.Get("/healthz", s.alive)
@@ -175,18 +184,18 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
 
 	r.Use("/v1", s.shed)
-	r.Post("/v1/auth/register", s.register)
-	r.Post("/v1/auth/login", s.login)
-	r.Post("/v1/auth/logout", user, s.logout)
+	post("/v1/auth/register", s.register)
+	post("/v1/auth/login", s.login)
+	post("/v1/auth/logout", user, s.logout)
 	r.Get("/v1/me", user, s.me)
 
 	r.Get("/v1/posts", anyone, s.listPosts)
-	r.Post("/v1/posts", user, s.createPost)
+	post("/v1/posts", user, s.createPost)
 	r.Get("/v1/posts/:id", anyone, s.readPost)
 	r.Patch("/v1/posts/:id", user, s.editPost)
 	r.Delete("/v1/posts/:id", user, s.deletePost)
 	r.Get("/v1/posts/:id/comments", anyone, s.listComments)
-	r.Post("/v1/posts/:id/comments", user, s.createComment)
+	post("/v1/posts/:id/comments", user, s.createComment)
 	r.Put("/v1/posts/:id/like", user, s.setLike(models.KindPost, true))
 	r.Delete("/v1/posts/:id/like", user, s.setLike(models.KindPost, false))
 	r.Get("/v1/posts/:id/likes", anyone, s.listLikers(models.KindPost))
@@ -195,7 +204,7 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Patch("/v1/comments/:id", user, s.editComment)
 	r.Delete("/v1/comments/:id", user, s.deleteComment)
 	r.Get("/v1/comments/:id/replies", anyone, s.listReplies)
-	r.Post("/v1/comments/:id/replies", user, s.createReply)
+	post("/v1/comments/:id/replies", user, s.createReply)
 	r.Put("/v1/comments/:id/like", user, s.setLike(models.KindComment, true))
 	r.Delete("/v1/comments/:id/like", user, s.setLike(models.KindComment, false))
 	r.Get("/v1/comments/:id/likes", anyone, s.listLikers(models.KindComment))
