@@ -51,7 +51,7 @@ func (s *cronServeCmd) Run(ctx context.Context) error {
 
 type cronRunCmd struct {
 	cronFlags
-	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,purge" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. purge: delete expired sessions."`
+	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,purge" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. purge: delete expired sessions and idempotency keys."`
 	Timeout time.Duration `default:"1m" help:"Give up after so long."`
 }
 
@@ -222,13 +222,23 @@ func awaitFor(group *sync.WaitGroup, limit time.Duration) (ended bool) {
 
 const purgeBatch = 1000
 
-// purge deletes expired sessions, a batch at a time so that no statement holds its locks for long.
+// purge deletes expired sessions and idempotency keys, a batch at a time so that no statement holds its locks for long.
 func (c *core) purge(ctx context.Context) (string, error) {
-	for purged := int64(0); ; {
-		n, err := c.store.PurgeSessions(ctx, purgeBatch)
+	sessions, err := inBatches(ctx, c.store.PurgeSessions)
+	if err != nil {
+		return "", err
+	}
+	keys, err := inBatches(ctx, c.store.PurgeIdempotencyKeys)
+	return fmt.Sprintf("deleted %d expired sessions and %d idempotency keys", sessions, keys), err
+}
+
+// inBatches calls purge until there is nothing left, and says how many rows it deleted.
+func inBatches(ctx context.Context, purge func(ctx context.Context, limit int) (int64, error)) (purged int64, err error) {
+	for {
+		n, err := purge(ctx, purgeBatch)
 		purged += n
 		if err != nil || n < purgeBatch {
-			return fmt.Sprintf("deleted %d expired sessions", purged), err
+			return purged, err
 		}
 	}
 }
