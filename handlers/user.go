@@ -47,8 +47,7 @@ func (s *Server) register(c *fiber.Ctx) error {
 	if err := s.store.CreateUser(c.UserContext(), user); err != nil {
 		return err
 	}
-	c.Set(fiber.HeaderLocation, "/v1/me")
-	return s.openSession(c, http.StatusCreated, user)
+	return s.replyCreatedUser(c, user)
 }
 
 func (s *Server) openSession(c *fiber.Ctx, status int, user *models.User) error {
