@@ -11,8 +11,10 @@ import (
 )
 
 type authorJSON struct {
-	ID       int64  `json:"id"`
-	Username string `json:"username"`
+	ID          int64   `json:"id"`
+	Username    string  `json:"username"`
+	DisplayName *string `json:"display_name"` // null: shows the username
+	AvatarURL   *string `json:"avatar_url"`
 }
 
 type postJSON struct {

@@ -35,7 +35,7 @@ func (t CommentText) Validate() error {
 	return f.err()
 }
 
-const commentColumns = "c.id, c.post_id, c.parent_id, c.user_id AS author_id, u.username AS author_username, c.content, c.likes_count," +
+const commentColumns = "c.id, c.post_id, c.parent_id, " + authorColumns + ", c.content, c.likes_count," +
 	" c.replies_count, c.status, c.version, c.created_at, c.updated_at"
 
 // CreateComment writes a comment on a post (parentID nil) or a reply, and counts it, in one transaction. A post or

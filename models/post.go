@@ -27,12 +27,6 @@ func (s Status) String() string {
 	return "normal"
 }
 
-// Author is the user who wrote something.
-type Author struct {
-	ID       int64
-	Username string
-}
-
 // Post is a post as it is read: with its author's name.
 type Post struct {
 	ID            int64
@@ -94,7 +88,7 @@ func isControl(r rune) bool { return r < 0x20 || r == 0x7f || r == utf8.RuneErro
 func CanEdit(userID int64, author Author) bool { return userID != 0 && userID == author.ID }
 
 // postColumns has one placeholder: the viewer's id.
-const postColumns = "p.id, p.user_id AS author_id, u.username AS author_username, p.title, p.content, p.likes_count," +
+const postColumns = "p.id, " + authorColumns + ", p.title, p.content, p.likes_count," +
 	" p.comments_count, p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at," +
 	" EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked"
 

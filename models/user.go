@@ -165,10 +165,11 @@ func validAvatarURL(s string) bool {
 // CreateUser writes a new account and fills in its id and times. A taken name or address gives CodeConflict with the
 // field named.
 func (s *Store) CreateUser(ctx context.Context, u *User) error {
-	return s.createdUser(ctx, u, s.createUser(s.db.WithContext(ctx), u))
+	return s.createdUser(ctx, u, s.transact(ctx, func(tx *gorm.DB) error { return s.createUser(tx, u) }))
 }
 
 func (s *Store) createUser(tx *gorm.DB, u *User) error {
+	u.ID = 0 // the transaction may run again
 	if u.Role == 0 {
 		u.Role = RoleUser
 	}
@@ -177,7 +178,10 @@ func (s *Store) createUser(tx *gorm.DB, u *User) error {
 	}
 	u.CreatedAt = second(u.CreatedAt)
 	u.UpdatedAt = u.CreatedAt
-	return tx.Create(u).Error
+	if err := tx.Create(u).Error; err != nil {
+		return err
+	}
+	return recordOnce(tx, ResourceUser, u.ID)
 }
 
 // createdUser makes the error of an account that could not be created one to act on.

@@ -1,0 +1,259 @@
+package models
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"gorm.io/gorm"
+)
+
+// SessionLife is how long a token is good for.
+const SessionLife = 90 * 24 * time.Hour
+
+// Session is who a token stands for.
+type Session struct {
+	UserID      int64
+	Username    string
+	DisplayName *string
+	AvatarURL   *string
+	Role        Role
+	ExpiresAt   time.Time
+	// Blocked reports whether anybody at all has blocked the user; who has not been blocked need not be asked for.
+	Blocked bool
+}
+
+// Author is the user as the author of something.
+func (s *Session) Author() Author { return Author{s.UserID, s.Username, s.DisplayName, s.AvatarURL} }
+
+// NewToken makes a bearer token, 256 random bits in 43 characters of URL-safe base64, and the hash it is stored as.
+func NewToken() (token string, hash [32]byte) {
+	var secret [32]byte
+	rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
+	token = base64.RawURLEncoding.EncodeToString(secret[:])
+	return token, HashToken(token)
+}
+
+// HashToken gives the form in which a token is stored and looked up. The token is random, so a plain hash will do.
+func HashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
+
+// CreateSession opens a session of SessionLife and gives its token, which is stored nowhere.
+func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
+	token, err := s.createSession(s.db.WithContext(ctx), userID, "")
+	if err != nil {
+		return "", fmt.Errorf("create session: %w", err)
+	}
+	return token, nil
+}
+
+func (s *Store) createSession(tx *gorm.DB, userID int64, userAgent string) (string, error) {
+	token, hash := NewToken()
+	now := second(s.now())
+	return token, tx.Exec("INSERT INTO sessions (user_id, token_hash, created_at, expires_at, user_agent) VALUES (?,UNHEX(?),?,?,?)",
+		userID, hexOf(hash), now, now.Add(SessionLife), cleanAgent(userAgent)).Error
+}
+
+// maxAgent is the width of sessions.user_agent, in characters.
+const maxAgent = 200
+
+// cleanAgent makes what a client calls itself fit for a list that a person reads.
+func cleanAgent(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s)
+	if runes := []rune(s); len(runes) > maxAgent {
+		return string(runes[:maxAgent])
+	}
+	return s
+}
+
+// Register creates an account, as CreateUser does, and its first session, in one transaction.
+func (s *Store) Register(ctx context.Context, u *User, userAgent string) (token string, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.createUser(tx, u); err != nil {
+			return err
+		}
+		token, err = s.createSession(tx, u.ID, userAgent)
+		return err
+	})
+	return token, s.createdUser(ctx, u, err)
+}
+
+// Login opens a session of a user whose password was found to have the hash that u was read with. CodeUnauthorized
+// when it has another one by now: whoever changes a password, or deletes the account, ends the sessions there are, and
+// none must come after them.
+func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token string, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		var now string
+		read := tx.Raw("SELECT password_hash FROM users WHERE id=? AND deleted_at IS NULL FOR UPDATE", u.ID).Scan(&now)
+		if read.Error != nil {
+			return read.Error
+		}
+		if read.RowsAffected == 0 || now != u.PasswordHash {
+			return Errorf(CodeUnauthorized, "The login or the password is wrong.")
+		}
+		token, err = s.createSession(tx, u.ID, userAgent)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("log in: %w", err)
+	}
+	return token, nil
+}
+
+// SessionByHash gives the session of a token's hash; CodeUnauthorized when it is unknown, ended or expired, or the
+// account was deleted.
+func (s *Store) SessionByHash(ctx context.Context, hash [32]byte) (*Session, error) {
+	var session Session
+	read := s.db.WithContext(ctx).Raw("SELECT s.user_id, u.username, u.display_name, u.avatar_url, u.role, s.expires_at,"+
+		" EXISTS (SELECT 1 FROM blocks b WHERE b.blocked_id=s.user_id) AS blocked"+
+		" FROM sessions s JOIN users u ON u.id=s.user_id AND u.deleted_at IS NULL"+
+		" WHERE s.token_hash=UNHEX(?) AND s.expires_at>?", hexOf(hash), s.now().UTC()).Scan(&session)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read session: %w", read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, Errorf(CodeUnauthorized, "The token is not valid.")
+	}
+	return &session, nil
+}
+
+// SessionInfo is a session as its user sees it in a list.
+type SessionInfo struct {
+	TokenHash []byte
+	CreatedAt time.Time
+	ExpiresAt time.Time
+	UserAgent string
+}
+
+// SessionID is what a session is called where its token must not be shown: the first 64 bits of the token's hash.
+func SessionID(hash [32]byte) string { return hex.EncodeToString(hash[:sessionIDBytes]) }
+
+const sessionIDBytes = 8
+
+// Hash is that of the session's token.
+func (i *SessionInfo) Hash() [32]byte { return [32]byte(i.TokenHash) }
+
+// Key gives the place of the session in the list.
+func (i *SessionInfo) Key() ListKey {
+	return ListKey{i.CreatedAt.Unix(), int64(binary.BigEndian.Uint64(i.TokenHash))}
+}
+
+// Sessions lists the sessions of a user that have not expired, latest first: at most limit after the key (nil for the
+// first page).
+func (s *Store) Sessions(ctx context.Context, userID int64, after *ListKey, limit int) ([]SessionInfo, error) {
+	where, args := "user_id=? AND expires_at>?", []any{userID, s.now().UTC()}
+	if after != nil {
+		where += " AND created_at<=FROM_UNIXTIME(?) AND (created_at<FROM_UNIXTIME(?) OR token_hash<UNHEX(?))"
+		args = append(args, after.Value, after.Value, fmt.Sprintf("%016x%048d", uint64(after.ID), 0))
+	}
+	var list []SessionInfo
+	err := s.db.WithContext(ctx).Raw("SELECT token_hash, created_at, expires_at, user_agent FROM sessions WHERE "+where+
+		" ORDER BY created_at DESC, token_hash DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	if err != nil {
+		return nil, fmt.Errorf("list sessions of user %d: %w", userID, err)
+	}
+	return list, nil
+}
+
+// EndSession ends one of the user's sessions by its SessionID and gives its hash; CodeNotFound when there is none.
+func (s *Store) EndSession(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
+	if b, err := hex.DecodeString(id); err != nil || len(b) != sessionIDBytes {
+		return nil, errNoSession()
+	}
+	rest := 64 - 2*sessionIDBytes
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		ended, err = endSessions(tx, userID, " AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", id+strings.Repeat("0", rest), id+strings.Repeat("f", rest))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("end session of user %d: %w", userID, err)
+	}
+	if len(ended) == 0 {
+		return nil, errNoSession()
+	}
+	return ended, nil
+}
+
+func errNoSession() *Error { return Errorf(CodeNotFound, "There is no such session.") }
+
+// EndOtherSessions ends all of the user's sessions but one and gives their hashes.
+func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		ended, err = endOtherSessions(tx, userID, keep)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("end sessions of user %d: %w", userID, err)
+	}
+	return ended, nil
+}
+
+// ChangePassword sets the hash of a new password and ends all sessions but one, in one transaction; it gives the hashes
+// of those. CodeForbidden when the password is no longer the one with the hash old.
+func (s *Store) ChangePassword(ctx context.Context, userID int64, old, hash string, keep [32]byte) (ended [][32]byte, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		update := tx.Exec("UPDATE users SET password_hash=? WHERE id=? AND password_hash=? AND deleted_at IS NULL", hash, userID, old)
+		if update.Error != nil {
+			return update.Error
+		}
+		if update.RowsAffected == 0 {
+			return Errorf(CodeForbidden, "The password was changed meanwhile.")
+		}
+		ended, err = endOtherSessions(tx, userID, keep)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("change password of user %d: %w", userID, err)
+	}
+	return ended, nil
+}
+
+func endOtherSessions(tx *gorm.DB, userID int64, keep [32]byte) ([][32]byte, error) {
+	return endSessions(tx, userID, " AND token_hash<>UNHEX(?)", hexOf(keep))
+}
+
+// endSessions deletes the sessions of a user that the further condition holds for, and gives their hashes.
+func endSessions(tx *gorm.DB, userID int64, where string, args ...any) ([][32]byte, error) {
+	args = append([]any{userID}, args...)
+	var found []struct{ TokenHash []byte }
+	if err := tx.Raw("SELECT token_hash FROM sessions WHERE user_id=?"+where+" FOR UPDATE", args...).Scan(&found).Error; err != nil {
+		return nil, err
+	}
+	if err := tx.Exec("DELETE FROM sessions WHERE user_id=?"+where, args...).Error; err != nil {
+		return nil, err
+	}
+	ended := make([][32]byte, len(found))
+	for i, f := range found {
+		ended[i] = [32]byte(f.TokenHash)
+	}
+	return ended, nil
+}
+
+// DeleteSession ends one session; ending what is not there is no error.
+func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
+	if err := s.db.WithContext(ctx).Exec("DELETE FROM sessions WHERE token_hash=UNHEX(?)", hexOf(hash)).Error; err != nil {
+		return fmt.Errorf("delete session: %w", err)
+	}
+	return nil
+}
+
+// PurgeSessions deletes at most limit expired sessions and says how many it deleted.
+func (s *Store) PurgeSessions(ctx context.Context, limit int) (int64, error) {
+	purge := s.db.WithContext(ctx).Exec("DELETE FROM sessions WHERE expires_at<=? ORDER BY expires_at LIMIT ?", s.now().UTC(), limit)
+	if purge.Error != nil {
+		return 0, fmt.Errorf("purge sessions: %w", purge.Error)
+	}
+	return purge.RowsAffected, nil
+}
