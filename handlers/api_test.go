@@ -206,18 +206,22 @@ func (a *api) send(t testing.TB, as account, method, path string, body any, head
 	return r
 }
 
+// try is send without a test to fail. An exchange that breaks openapi.yaml is an error.
 func (a *api) try(as account, method, path string, body any, headers ...header) (reply, error) {
-	var content io.Reader
+	var sent []byte
 	switch b := body.(type) {
 	case nil:
 	case string:
-		content = strings.NewReader(b)
+		sent = []byte(b)
 	default:
-		raw, err := json.Marshal(b)
-		if err != nil {
+		var err error
+		if sent, err = json.Marshal(b); err != nil {
 			return reply{}, err
 		}
-		content = bytes.NewReader(raw)
+	}
+	var content io.Reader
+	if body != nil {
+		content = bytes.NewReader(sent)
 	}
 	req, err := http.NewRequest(method, a.url+path, content)
 	if err != nil {
@@ -241,7 +245,15 @@ func (a *api) try(as account, method, path string, body any, headers ...header) 
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{resp.StatusCode, resp.Header, raw}, nil
+	r := reply{resp.StatusCode, resp.Header, raw}
+	contract, err := spec()
+	if err != nil {
+		return reply{}, err
+	}
+	if err := contract.check(req, sent, r); err != nil {
+		return reply{}, fmt.Errorf("%s %s, answered with %s, breaks the contract: %w", method, path, r, err)
+	}
+	return r, nil
 }
 
 // must sends a request that has to be answered with the status.

@@ -1,0 +1,424 @@
+package handlers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+)
+
+// contract is openapi.yaml as a judge of requests and answers. A schema of OpenAPI 3.1 is one of JSON Schema 2020-12
+// and is referred to by its place in the document, so the validator of JSON Schema does the work; what is left to do
+// here is to find the place. It is stricter than the validators of OpenAPI that there are: a status, a header, a query
+// parameter or a body that is not written down is an error as well.
+type contract struct {
+	doc obj
+
+	mu       sync.Mutex
+	compiler *jsonschema.Compiler
+	schemas  map[string]*jsonschema.Schema // by JSON pointer
+}
+
+const contractURL = "https://likewise.example/openapi.json" // never fetched
+
+// spec is read once for the whole suite.
+var spec = sync.OnceValues(func() (*contract, error) {
+	raw, err := os.ReadFile("openapi.yaml")
+	if err != nil {
+		return nil, err
+	}
+	return newContract(raw)
+})
+
+func newContract(raw []byte) (*contract, error) {
+	var parsed any
+	if err := yaml.Unmarshal(raw, &parsed); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(parsed) // fails on a key that is not a string
+	if err != nil {
+		return nil, err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	compiler.AssertFormat()
+	if err := compiler.AddResource(contractURL, doc); err != nil {
+		return nil, err
+	}
+	return &contract{doc: doc.(obj), compiler: compiler, schemas: map[string]*jsonschema.Schema{}}, nil
+}
+
+// node is a place in the document.
+type node struct {
+	pointer string
+	value   obj
+}
+
+func (n node) in(keys ...string) (child node, ok bool) {
+	for _, key := range keys {
+		value, ok := n.value[key].(obj)
+		if !ok {
+			return node{}, false
+		}
+		n = node{n.pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key), value}
+	}
+	return n, true
+}
+
+// at gives what stands at the keys, and follows references on the way.
+func (k *contract) at(n node, keys ...string) (node, bool) {
+	for _, key := range keys {
+		child, ok := n.in(key)
+		if !ok {
+			return node{}, false
+		}
+		n = k.follow(child)
+	}
+	return n, true
+}
+
+func (k *contract) follow(n node) node {
+	for {
+		ref, ok := n.value["$ref"].(string)
+		if !ok {
+			return n
+		}
+		n, _ = node{"", k.doc}.in(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
+}
+
+// valid holds a value as json.Number decoding gives it to the schema there.
+func (k *contract) valid(schema node, value any) error {
+	k.mu.Lock()
+	compiled, ok := k.schemas[schema.pointer]
+	if !ok {
+		var err error
+		// In the fragment of a URL.
+		if compiled, err = k.compiler.Compile(contractURL + "#" + (&url.URL{Path: schema.pointer}).EscapedPath()); err != nil {
+			k.mu.Unlock()
+			return fmt.Errorf("schema %s: %w", schema.pointer, err)
+		}
+		k.schemas[schema.pointer] = compiled
+	}
+	k.mu.Unlock()
+	return compiled.Validate(value)
+}
+
+// operation finds the operation of a request and the parameters in its path. A path without parameters goes first.
+func (k *contract) operation(method, path string) (op, item node, params map[string]string, found bool) {
+	paths, _ := node{"", k.doc}.in("paths")
+	for _, template := range slices.Backward(slices.Sorted(maps.Keys(paths.value))) { // "{" sorts after letters
+		p, ok := match(template, path)
+		if !ok || found && len(p) >= len(params) {
+			continue
+		}
+		item, _ = paths.in(template)
+		params, found = p, true
+	}
+	op, _ = item.in(strings.ToLower(method))
+	return op, item, params, found
+}
+
+func match(template, path string) (map[string]string, bool) {
+	want, got := strings.Split(template, "/"), strings.Split(path, "/")
+	if len(want) != len(got) {
+		return nil, false
+	}
+	params := map[string]string{}
+	for i, w := range want {
+		switch name, isParam := strings.CutPrefix(w, "{"); {
+		case isParam:
+			value, err := url.PathUnescape(got[i])
+			if err != nil || value == "" {
+				return nil, false
+			}
+			params[strings.TrimSuffix(name, "}")] = value
+		case w != got[i]:
+			return nil, false
+		}
+	}
+	return params, true
+}
+
+// check holds an exchange to the contract: the answer always, the request if it was accepted.
+func (k *contract) check(req *http.Request, sent []byte, r reply) error {
+	method := req.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	op, item, params, found := k.operation(method, req.URL.EscapedPath())
+	var response node
+	switch {
+	case slices.Contains([]int{408, 413, 431, 501}, r.Status), !found && slices.Contains([]int{400, 404}, r.Status), op.value == nil && r.Status == 405:
+		// HTTP itself refused it, on whatever path.
+		return k.refusal(r)
+	case op.value == nil:
+		return errors.New("there is no such operation")
+	default:
+		var ok bool
+		if response, ok = k.at(op, "responses", strconv.Itoa(r.Status)); !ok {
+			return fmt.Errorf("the status %d is not one of %v", r.Status, op.value["operationId"])
+		}
+	}
+	if err := k.headers(response, r.Header); err != nil {
+		return err
+	}
+	if req.Method != http.MethodHead && r.Status != http.StatusNotModified {
+		if err := k.body(response, r.Header, r.Body); err != nil {
+			return fmt.Errorf("answer: %w", err)
+		}
+	}
+	if r.Status >= 400 {
+		return nil
+	}
+	if err := k.parameters(op, item, params, req); err != nil {
+		return fmt.Errorf("request was accepted: %w", err)
+	}
+	if request, ok := k.at(op, "requestBody"); ok && (len(sent) > 0 || request.value["required"] == true) {
+		if err := k.body(request, req.Header, sent); err != nil {
+			return fmt.Errorf("request was accepted: %w", err)
+		}
+	}
+	return nil
+}
+
+// refusal holds an answer that belongs to no operation to the form of a problem.
+func (k *contract) refusal(r reply) error {
+	schema, _ := node{"", k.doc}.in("components", "schemas", "Problem")
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(r.Body))
+	if err != nil {
+		return err
+	}
+	if kind := r.Header.Get("Content-Type"); kind != "application/problem+json" {
+		return fmt.Errorf("the problem has the type %q", kind)
+	}
+	return k.valid(schema, value)
+}
+
+// plumbing is the headers that say nothing of one operation.
+var plumbing = []string{
+	"Access-Control-Allow-Credentials", "Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin",
+	"Access-Control-Expose-Headers", "Access-Control-Max-Age", "Cache-Control", "Connection", "Content-Encoding", "Content-Length",
+	"Content-Type", "Date", "Transfer-Encoding", "Vary", "X-Content-Type-Options",
+}
+
+func (k *contract) headers(response node, header http.Header) error {
+	documented, _ := response.value["headers"].(obj)
+	for name := range documented {
+		h, _ := k.at(response, "headers", name)
+		values := header.Values(name)
+		if len(values) == 0 {
+			if h.value["required"] == true {
+				return fmt.Errorf("the header %s is missing", name)
+			}
+			continue
+		}
+		if err := k.text(h, strings.Join(values, ", ")); err != nil {
+			return fmt.Errorf("header %s: %w", name, err)
+		}
+	}
+	for name := range header {
+		if !slices.Contains(plumbing, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(d string) bool { return strings.EqualFold(d, name) }) {
+			return fmt.Errorf("the header %s is not documented", name)
+		}
+	}
+	return nil
+}
+
+// text holds what stands in a path, a query or a header to the schema of the parameter or header.
+func (k *contract) text(n node, s string) error {
+	schema, ok := n.in("schema")
+	if !ok {
+		return nil
+	}
+	var value any = s
+	switch k.follow(schema).value["type"] {
+	case "integer", "number":
+		value = json.Number(s)
+		if _, err := strconv.ParseFloat(s, 64); err != nil {
+			value = s
+		}
+	case "boolean":
+		if b, err := strconv.ParseBool(s); err == nil {
+			value = b
+		}
+	case "array":
+		items := []any{}
+		for part := range strings.SplitSeq(s, ",") {
+			items = append(items, part)
+		}
+		value = items
+	}
+	return k.valid(schema, value)
+}
+
+// unknownParameter is what tests call a parameter that no operation has. The API does not look at such.
+const unknownParameter = "whatever"
+
+func (k *contract) parameters(op, item node, path map[string]string, req *http.Request) error {
+	query := req.URL.Query()
+	for _, n := range []node{item, op} {
+		list, _ := n.value["parameters"].([]any)
+		for i, p := range list {
+			param := k.follow(node{n.pointer + "/parameters/" + strconv.Itoa(i), p.(obj)})
+			name := param.value["name"].(string)
+			var values []string
+			switch param.value["in"] {
+			case "path":
+				values = []string{path[name]}
+			case "query":
+				values = query[name]
+				query.Del(name)
+			case "header":
+				values = req.Header.Values(name)
+			}
+			if len(values) == 0 && param.value["required"] == true {
+				return fmt.Errorf("the parameter %s is missing", name)
+			}
+			for _, value := range values {
+				if err := k.text(param, value); err != nil {
+					return fmt.Errorf("parameter %s: %w", name, err)
+				}
+			}
+		}
+	}
+	delete(query, unknownParameter)
+	for name := range query {
+		return fmt.Errorf("the parameter %s is not documented", name)
+	}
+	return nil
+}
+
+// body holds a body to what n, a response or a request body, says of its type.
+func (k *contract) body(n node, header http.Header, body []byte) error {
+	content, ok := n.in("content")
+	if !ok {
+		if len(body) > 0 {
+			return fmt.Errorf("a body where none is documented: %.100q", body)
+		}
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
+	if err != nil {
+		return err
+	}
+	schema, ok := content.in(kind, "schema")
+	if !ok {
+		return fmt.Errorf("the type %s is not documented", kind)
+	}
+	var value any = string(body)
+	if kind == "application/json" || strings.HasSuffix(kind, "+json") {
+		if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(body)); err != nil {
+			return err
+		}
+	}
+	return k.valid(schema, value)
+}
+
+func mustSpec(t testing.TB) *contract {
+	t.Helper()
+	k, err := spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+var methods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+
+// operations calls f with every operation of the contract.
+func (k *contract) operations(f func(method, path string, op node)) {
+	paths, _ := node{"", k.doc}.in("paths")
+	for path := range paths.value {
+		for _, method := range methods {
+			if op, ok := paths.in(path, method); ok {
+				f(strings.ToUpper(method), path, op)
+			}
+		}
+	}
+}
+
+func TestContract_hasEveryRouteAndNoOther(t *testing.T) {
+	a := newAPI(t, modes[0])
+	served := map[string]bool{}
+	for _, route := range a.Routes() {
+		if route.Method == http.MethodHead { // Fiber adds it to each GET
+			continue
+		}
+		parts := strings.Split(route.Path, "/")
+		for i, part := range parts {
+			if name, ok := strings.CutPrefix(part, ":"); ok {
+				parts[i] = "{" + name + "}"
+			}
+		}
+		served[route.Method+" "+strings.Join(parts, "/")] = true
+	}
+	documented := map[string]bool{}
+	mustSpec(t).operations(func(method, path string, _ node) { documented[method+" "+path] = true })
+	for route := range served {
+		if !documented[route] {
+			t.Errorf("%s is served but not documented", route)
+		}
+	}
+	for route := range documented {
+		if !served[route] {
+			t.Errorf("%s is documented but not served", route)
+		}
+	}
+}
+
+// TestContract_saysWhatEveryOperationCanAnswer holds operations to list what any of their kind can be answered with,
+// which no test provokes from each.
+func TestContract_saysWhatEveryOperationCanAnswer(t *testing.T) {
+	k := mustSpec(t)
+	ids := map[any]string{}
+	k.operations(func(method, path string, op node) {
+		name := method + " " + path
+		if id := op.value["operationId"]; id == nil || ids[id] != "" {
+			t.Errorf("%s: the operationId %v is missing or that of %q, too", name, id, ids[id])
+		} else {
+			ids[id] = name
+		}
+		want := []string{"431"}
+		if strings.HasPrefix(path, "/v1/") {
+			want = append(want, "500", "503")
+			if security, ok := op.value["security"].([]any); !ok {
+				t.Errorf("%s: security is missing", name)
+			} else if len(security) > 0 {
+				want = append(want, "401")
+			}
+		}
+		if op.value["requestBody"] != nil {
+			want = append(want, "400", "408", "413", "415", "422")
+		}
+		responses, _ := op.value["responses"].(obj)
+		for _, status := range want {
+			if responses[status] == nil {
+				t.Errorf("%s: the answer %s is missing", name, status)
+			}
+		}
+		for status := range responses {
+			response, _ := k.at(op, "responses", status)
+			if _, ok := response.in("headers", "X-Request-Id"); !ok {
+				t.Errorf("%s: the answer %s has no header X-Request-Id", name, status)
+			}
+		}
+	})
+}
