@@ -10,12 +10,13 @@ import (
 	"likewise/models"
 )
 
-// commentJSON shows a comment. A deleted comment, which only a list shows and only for the sake of its replies, has no
-// author and no content.
+// commentJSON shows a comment. One that is deleted, or whose author the viewer has blocked, is in a list only for the
+// sake of its replies and has no author and no content.
 type commentJSON struct {
 	ID           int64       `json:"id"`
 	PostID       int64       `json:"post_id"`
 	ParentID     *int64      `json:"parent_id"` // null at the top level
+	Depth        int         `json:"depth"`     // 1 at the top level
 	Author       *authorJSON `json:"author"`
 	Content      string      `json:"content"`
 	ContentHTML  string      `json:"content_html"`
@@ -26,31 +27,55 @@ type commentJSON struct {
 	Version      int64       `json:"version"`
 	CreatedAt    time.Time   `json:"created_at"`
 	UpdatedAt    time.Time   `json:"updated_at"`
+	// Replies holds those that came along. What its cursor stands for is read at /v1/comments/{id}/replies.
+	Replies list[commentJSON] `json:"replies"`
 }
+
+// firstReplies is how many replies come along with each comment of a list.
+const firstReplies = 3
 
 func commentTarget(id int64) models.Target { return models.Target{Kind: models.KindComment, ID: id} }
 
-// commentsJSON shows comments to the viewer. Their likes cost one call, however many comments there are.
+// commentsJSON shows comments to the viewer, with the replies that were read with them, earliest first. Their likes cost
+// one call, however many comments there are.
 func (s *Server) commentsJSON(c *fiber.Ctx, comments []models.Comment) ([]commentJSON, error) {
-	out := make([]commentJSON, len(comments))
+	return s.treeJSON(c, comments, models.CommentsOld)
+}
+
+// treeJSON is commentsJSON of replies in any order.
+func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.CommentSort) ([]commentJSON, error) {
 	var counts []models.TargetCount
 	var shown []*commentJSON // those that counts speaks of
-	for i, m := range comments {
-		out[i] = commentJSON{
-			ID: m.ID, PostID: m.PostID, ParentID: m.ParentID, LikesCount: m.LikesCount, RepliesCount: m.RepliesCount,
-			Status: m.Status.String(), Version: m.Version, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+	var show func(comments []models.Comment) ([]commentJSON, error)
+	show = func(comments []models.Comment) ([]commentJSON, error) {
+		out := make([]commentJSON, len(comments))
+		for i, m := range comments {
+			out[i] = commentJSON{
+				ID: m.ID, PostID: m.PostID, ParentID: m.ParentID, Depth: m.Depth, LikesCount: m.LikesCount, RepliesCount: m.RepliesCount,
+				Status: commentStatus(&m), Version: m.Version, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+			}
+			replies, err := show(m.Replies)
+			if err != nil {
+				return nil, err
+			}
+			out[i].Replies = list[commentJSON]{replies, s.moreReplies(&m, sort)}
+			if m.Hidden() {
+				continue
+			}
+			html, err := s.markdown.html(commentTarget(m.ID), m.Version, m.Content)
+			if err != nil {
+				return nil, err
+			}
+			author := authorJSON(m.Author)
+			out[i].Author, out[i].Content, out[i].ContentHTML = &author, m.Content, html
+			counts = append(counts, models.TargetCount{Target: commentTarget(m.ID), Count: m.LikesCount})
+			shown = append(shown, &out[i])
 		}
-		if m.Status == models.StatusDeleted {
-			continue
-		}
-		html, err := s.markdown.html(commentTarget(m.ID), m.Version, m.Content)
-		if err != nil {
-			return nil, err
-		}
-		author := authorJSON(m.Author)
-		out[i].Author, out[i].Content, out[i].ContentHTML = &author, m.Content, html
-		counts = append(counts, models.TargetCount{Target: commentTarget(m.ID), Count: m.LikesCount})
-		shown = append(shown, &out[i])
+		return out, nil
+	}
+	out, err := show(comments)
+	if err != nil {
+		return nil, err
 	}
 	likes, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
 	if err != nil {
@@ -60,6 +85,57 @@ func (s *Server) commentsJSON(c *fiber.Ctx, comments []models.Comment) ([]commen
 		comment.LikesCount, comment.Liked = likes[i].Count, likes[i].Liked
 	}
 	return out, nil
+}
+
+func commentStatus(m *models.Comment) string {
+	if m.Blocked && m.Status == models.StatusNormal {
+		return "blocked"
+	}
+	return m.Status.String()
+}
+
+// moreReplies gives the cursor to the replies that did not come along; nil when there are none.
+func (s *Server) moreReplies(m *models.Comment, sort models.CommentSort) *string {
+	if !m.More {
+		return nil
+	}
+	var key models.ListKey // of the beginning
+	if n := len(m.Replies); n > 0 {
+		key = m.Replies[n-1].Key(sort)
+	}
+	next := s.cursors.encode(repliesList(m.ID)+string(sort), key)
+	return &next
+}
+
+// Names of the lists for cursors, without the order.
+func repliesList(commentID int64) string {
+	return "comments:parent=" + strconv.FormatInt(commentID, 10) + ":"
+}
+func topLevelList(postID int64) string { return "comments:post=" + strconv.FormatInt(postID, 10) + ":" }
+
+// commentsPlace reads ?sort= and ?cursor= of a list of comments. A cursor knows its order, so that sort can be left out
+// with one; nil stands for the beginning of the list.
+func (s *Server) commentsPlace(c *fiber.Ctx, name string) (models.CommentSort, *models.ListKey, error) {
+	orders := []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop}
+	sort, err := sortOf(c, orders...)
+	if err != nil {
+		return "", nil, err
+	}
+	after, err := s.cursors.after(c, name+string(sort))
+	if err != nil && !c.Context().QueryArgs().Has("sort") {
+		for _, sort = range orders[1:] {
+			if after, err = s.cursors.after(c, name+string(sort)); err == nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if after != nil && *after == (models.ListKey{}) {
+		after = nil
+	}
+	return sort, after, nil
 }
 
 func (s *Server) replyComment(c *fiber.Ctx, status int, m *models.Comment) error {
@@ -76,7 +152,7 @@ func (s *Server) listComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.pageOfComments(c, "comments:post="+strconv.FormatInt(id, 10), models.CommentQuery{ViewerID: viewerID(c), PostID: id})
+	return s.pageOfComments(c, topLevelList(id), models.CommentQuery{ViewerID: viewerID(c), PostID: id})
 }
 
 func (s *Server) listReplies(c *fiber.Ctx) error {
@@ -84,20 +160,15 @@ func (s *Server) listReplies(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.pageOfComments(c, "comments:parent="+strconv.FormatInt(id, 10), models.CommentQuery{ViewerID: viewerID(c), ParentID: id})
+	return s.pageOfComments(c, repliesList(id), models.CommentQuery{ViewerID: viewerID(c), ParentID: id})
 }
 
 func (s *Server) pageOfComments(c *fiber.Ctx, name string, q models.CommentQuery) error {
-	var err error
-	if q.Sort, err = sortOf(c, models.CommentsOld, models.CommentsNew, models.CommentsTop); err != nil {
-		return err
-	}
 	n, err := limit(c)
 	if err != nil {
 		return err
 	}
-	name += ":" + string(q.Sort)
-	if q.After, err = s.cursors.after(c, name); err != nil {
+	if q.Sort, q.After, err = s.commentsPlace(c, name); err != nil {
 		return err
 	}
 	q.Limit = n + 1
@@ -105,7 +176,10 @@ func (s *Server) pageOfComments(c *fiber.Ctx, name string, q models.CommentQuery
 	if err != nil {
 		return err
 	}
-	comments, next := page(s.cursors, name, comments, n, func(m *models.Comment) models.ListKey { return m.Key(q.Sort) })
+	comments, next := page(s.cursors, name+string(q.Sort), comments, n, func(m *models.Comment) models.ListKey { return m.Key(q.Sort) })
+	if err := s.store.FirstReplies(c.UserContext(), q.ViewerID, comments, firstReplies); err != nil {
+		return err
+	}
 	items, err := s.commentsJSON(c, comments)
 	if err != nil {
 		return err
@@ -135,7 +209,7 @@ func (s *Server) createReply(c *fiber.Ctx) error {
 	if err := decode(c, fields{"content": &text.Content}); err != nil {
 		return err
 	}
-	parent, err := s.store.CommentByID(c.UserContext(), parentID)
+	parent, err := s.store.CommentByID(c.UserContext(), viewerID(c), parentID)
 	if err != nil {
 		return err
 	}
@@ -151,8 +225,7 @@ func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text 
 		return err
 	}
 	s.openTarget(c, commentTarget(comment.ID), comment.CreatedAt)
-	c.Set(fiber.HeaderLocation, "/v1/comments/"+strconv.FormatInt(comment.ID, 10))
-	return s.replyComment(c, http.StatusCreated, comment)
+	return s.replyCreatedComment(c, comment)
 }
 
 func (s *Server) readComment(c *fiber.Ctx) error {
@@ -160,7 +233,7 @@ func (s *Server) readComment(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	comment, err := s.store.CommentByID(c.UserContext(), id)
+	comment, err := s.store.CommentByID(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return err
 	}
@@ -173,7 +246,7 @@ func (s *Server) ownComment(c *fiber.Ctx) (*models.Comment, error) {
 	if err != nil {
 		return nil, err
 	}
-	comment, err := s.store.CommentByID(c.UserContext(), id)
+	comment, err := s.store.CommentByID(c.UserContext(), viewerID(c), id)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +279,7 @@ func (s *Server) editComment(c *fiber.Ctx) error {
 	if err := text.Validate(); err != nil {
 		return err
 	}
-	comment, err = s.store.UpdateComment(c.UserContext(), comment.ID, comment.Version, text)
+	comment, err = s.store.UpdateComment(c.UserContext(), viewerID(c), comment.ID, comment.Version, text)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -14,6 +16,7 @@ type Comment struct {
 	PostID       int64
 	ParentID     *int64 // nil at the top level
 	Author       Author `gorm:"embedded;embeddedPrefix:author_"`
+	Depth        int    // 1 at the top level, one more than the parent's below
 	Content      string // Markdown
 	LikesCount   int64
 	RepliesCount int64 // direct replies that are not deleted
@@ -21,7 +24,19 @@ type Comment struct {
 	Version      int64 // grows with each edit
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
+	Blocked      bool // the viewer has blocked the author
+
+	Replies []Comment `gorm:"-"` // those that were read with it, in the order of the read
+	// More reports whether the list of replies goes on after Replies. What is left may all have been deleted.
+	More bool
 }
+
+// MaxDepth is how deep replies nest.
+const MaxDepth = 64
+
+// Hidden reports whether the viewer may see no more of the comment than that there was one, for the sake of what is
+// below it.
+func (c *Comment) Hidden() bool { return c.Status != StatusNormal || c.Blocked }
 
 // CommentText is what an author writes.
 type CommentText struct {
@@ -35,13 +50,24 @@ func (t CommentText) Validate() error {
 	return f.err()
 }
 
-const commentColumns = "c.id, c.post_id, c.parent_id, " + authorColumns + ", c.content, c.likes_count," +
-	" c.replies_count, c.status, c.version, c.created_at, c.updated_at"
+// commentColumns has one placeholder: the viewer's id.
+const commentColumns = "c.id, c.post_id, c.parent_id, " + authorColumns + ", c.depth, c.content, c.likes_count," +
+	" c.replies_count, c.status, c.version, c.created_at, c.updated_at, " + commentReplied + " AS more," +
+	" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=c.user_id) AS blocked"
+
+// commentReplied holds for a comment that was ever replied to: replies to a deleted one must stay within reach, and so
+// must the replies to those, deleted or not.
+const commentReplied = "EXISTS (SELECT 1 FROM comments r WHERE r.parent_id=c.id)"
+
+// commentShown is the condition that a list shows a comment. It has one placeholder: the viewer's id.
+var commentShown = "(c.status=1 AND " + notBlocked("c.user_id") + " OR " + commentReplied + ")"
 
 // CreateComment writes a comment on a post (parentID nil) or a reply, and counts it, in one transaction. A post or
-// parent that is gone gives CodeNotFound; a parent of another post gives CodeInvalid on parent_id.
+// parent that is gone gives CodeNotFound; a parent of another post, or one at MaxDepth, gives CodeInvalid on parent_id;
+// CodeForbidden says that the post's or the parent's author has blocked this one.
 //
-// Rows are locked in the order posts, comments, as the like writer does, so the two do not deadlock.
+// Rows are locked in the order posts, comments, as the like writer does, so the two do not deadlock. The post's row is
+// held until the commit, so comments come to a post and leave it one after the other.
 func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, parentID *int64, text CommentText) (*Comment, error) {
 	now := second(s.now())
 	c := &Comment{PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal, CreatedAt: now, UpdatedAt: now}
@@ -53,15 +79,17 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		if count.RowsAffected == 0 {
 			return notFound(KindPost)
 		}
-		if parentID != nil {
-			if err := addReply(tx, *parentID, postID); err != nil {
-				return err
-			}
+		place, err := placeFor(tx, author.ID, postID, parentID)
+		if err != nil {
+			return err
 		}
-		id, err := s.insert(tx, "INSERT INTO comments (post_id, user_id, parent_id, content, created_at, updated_at) VALUES (?,?,?,?,?,?)",
-			postID, author.ID, parentID, text.Content, now, now)
-		c.ID = id
-		return err
+		c.Depth = place.depth()
+		c.ID, err = s.insert(tx, "INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at) VALUES (?,?,?,?,?,?,?)",
+			postID, author.ID, parentID, c.Depth, text.Content, now, now)
+		if err != nil {
+			return err
+		}
+		return recordOnce(tx, ResourceComment, c.ID)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create comment: %w", err)
@@ -69,26 +97,56 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 	return c, nil
 }
 
-func addReply(tx *gorm.DB, parentID, postID int64) error {
-	count := tx.Exec("UPDATE comments SET replies_count=replies_count+1, updated_at=updated_at WHERE id=? AND post_id=? AND status=1", parentID, postID)
-	if count.Error != nil || count.RowsAffected > 0 {
-		return count.Error
-	}
-	var elsewhere int
-	if err := tx.Raw("SELECT COUNT(*) FROM comments WHERE id=? AND post_id<>?", parentID, postID).Scan(&elsewhere).Error; err != nil {
-		return err
-	}
-	if elsewhere > 0 {
-		return Invalid("parent_id", "is a comment of another post")
-	}
-	return notFound(KindComment)
+// commentPlace is where a comment is about to be written: under a post, and under a parent if it is a reply.
+type commentPlace struct {
+	PostAuthorID    int64
+	ParentAuthorID  int64 // 0 at the top level, as are the next two
+	ParentPostID    int64
+	ParentDepth     int
+	ParentStatus    Status
+	BlockedByPost   bool // the post's author has blocked the writer
+	BlockedByParent bool
 }
 
-// CommentByID gives CodeNotFound for a comment that is deleted, was never there, or stands under a deleted post.
-func (s *Store) CommentByID(ctx context.Context, id int64) (*Comment, error) {
+func (p *commentPlace) depth() int { return p.ParentDepth + 1 }
+
+// placeFor counts the reply on its parent and gives the place, if the writer may write there. The post's row is locked.
+func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace, error) {
+	var p commentPlace
+	err := tx.Raw("SELECT p.user_id AS post_author_id, COALESCE(c.user_id,0) AS parent_author_id, COALESCE(c.post_id,0) AS parent_post_id,"+
+		" COALESCE(c.depth,0) AS parent_depth, COALESCE(c.status,0) AS parent_status,"+
+		" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=p.user_id AND b.blocked_id=?) AS blocked_by_post,"+
+		" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=c.user_id AND b.blocked_id=?) AS blocked_by_parent"+
+		" FROM posts p LEFT JOIN comments c ON c.id=? WHERE p.id=?", writer, writer, parentID, postID).Scan(&p).Error
+	switch {
+	case err != nil:
+		return nil, err
+	case parentID != nil && p.ParentPostID != 0 && p.ParentPostID != postID:
+		return nil, Invalid("parent_id", "is a comment of another post")
+	case parentID != nil && p.ParentStatus != StatusNormal:
+		return nil, notFound(KindComment)
+	case p.depth() > MaxDepth:
+		return nil, Invalid("parent_id", fmt.Sprintf("is %d levels deep, and replies go no deeper", MaxDepth))
+	case p.BlockedByPost:
+		return nil, Errorf(CodeForbidden, "The author of this post has blocked you.")
+	case p.BlockedByParent:
+		return nil, Errorf(CodeForbidden, "The author of the comment that you reply to has blocked you.")
+	case parentID == nil:
+		return &p, nil
+	}
+	count := tx.Exec("UPDATE comments SET replies_count=replies_count+1, updated_at=updated_at WHERE id=? AND status=1", *parentID)
+	if count.Error == nil && count.RowsAffected == 0 {
+		return nil, notFound(KindComment)
+	}
+	return &p, count.Error
+}
+
+// CommentByID reads a comment as viewer (0 for the anonymous) sees it, without its replies. CodeNotFound: it is
+// deleted, was never there, or stands under a deleted post.
+func (s *Store) CommentByID(ctx context.Context, viewer, id int64) (*Comment, error) {
 	var c Comment
 	read := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+" FROM comments c JOIN users u ON u.id=c.user_id"+
-		" JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND c.status=1", id).Scan(&c)
+		" JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND c.status=1", viewer, id).Scan(&c)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read comment %d: %w", id, read.Error)
 	}
@@ -108,6 +166,34 @@ const (
 	CommentsTop CommentSort = "top" // most likes first
 )
 
+// column gives the column that the order goes by, the placeholder for a ListKey's value in it, the comparison that
+// says "later in the list", and the direction.
+func (o CommentSort) column() (column, value, later, direction string) {
+	switch o {
+	case CommentsTop:
+		return "c.likes_count", "?", "<", " DESC"
+	case CommentsNew:
+		return "c.created_at", "FROM_UNIXTIME(?)", "<", " DESC"
+	default:
+		return "c.created_at", "FROM_UNIXTIME(?)", ">", " ASC"
+	}
+}
+
+// orderBy is the ORDER BY clause, which an index of the comments of one parent serves.
+func (o CommentSort) orderBy() string {
+	column, _, _, direction := o.column()
+	return " ORDER BY " + column + direction + ", c.id" + direction
+}
+
+// compare gives a negative number when a comes before b.
+func (o CommentSort) compare(a, b *Comment) int {
+	x, y := a.Key(o), b.Key(o)
+	if o != CommentsOld {
+		x, y = y, x
+	}
+	return cmp.Or(cmp.Compare(x.Value, y.Value), cmp.Compare(x.ID, y.ID))
+}
+
 // CommentQuery says which comments to list: the top level of a post, or the replies to a comment.
 type CommentQuery struct {
 	ViewerID int64 // 0 for the anonymous
@@ -126,34 +212,15 @@ func (c *Comment) Key(sort CommentSort) ListKey {
 	return ListKey{c.CreatedAt.Unix(), c.ID}
 }
 
-// commentShown holds for a comment that a list shows: replies to a deleted one must stay within reach, and so must the
-// replies to those, deleted or not.
-const commentShown = "(c.status=1 OR EXISTS (SELECT 1 FROM comments r WHERE r.parent_id=c.id))"
-
-// ListComments lists one level of comments in one query, two when there is nothing to list. A deleted comment that
-// was replied to stays in the list, with status deleted: its content and author are the caller's to hide. A post or
-// parent that is gone gives CodeNotFound; a deleted parent that was replied to is not gone.
+// ListComments lists one level of comments in one query, two when there is nothing to list. A comment that is Hidden
+// from the viewer stays in the list if it was ever replied to: its content and author are the caller's to hide. A post
+// or parent that is gone gives CodeNotFound; a deleted parent that was replied to is not gone.
 func (s *Store) ListComments(ctx context.Context, q CommentQuery) ([]Comment, error) {
-	column, value, less, order := "c.created_at", "FROM_UNIXTIME(?)", "<", " DESC"
-	switch q.Sort {
-	case CommentsTop:
-		column, value = "c.likes_count", "?"
-	case CommentsOld:
-		less, order = ">", " ASC"
-	}
-	where, args := "c.post_id=? AND c.parent_id IS NULL", []any{q.PostID}
-	if q.ParentID != 0 {
-		where, args = "c.post_id=(SELECT post_id FROM comments WHERE id=?) AND c.parent_id=?", []any{q.ParentID, q.ParentID}
-	}
-	where += " AND " + commentShown
-	if q.After != nil {
-		where += " AND " + column + less + "=" + value + " AND (" + column + less + value + " OR c.id" + less + "?)"
-		args = append(args, q.After.Value, q.After.Value, q.After.ID)
-	}
+	where, args := q.where()
 	var comments []Comment
 	err := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+" FROM comments c JOIN users u ON u.id=c.user_id"+
-		" JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE "+where+
-		" ORDER BY "+column+order+", c.id"+order+" LIMIT ?", append(args, q.Limit)...).Scan(&comments).Error
+		" JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE "+where+q.Sort.orderBy()+" LIMIT ?",
+		slices.Concat([]any{q.ViewerID}, args, []any{q.Limit})...).Scan(&comments).Error
 	if err != nil {
 		return nil, fmt.Errorf("list comments: %w", err)
 	}
@@ -163,15 +230,30 @@ func (s *Store) ListComments(ctx context.Context, q CommentQuery) ([]Comment, er
 	return nil, s.commentListOpen(ctx, q)
 }
 
+// where is the condition that comment c belongs on the page, with its arguments.
+func (q *CommentQuery) where() (string, []any) {
+	where, args := "c.post_id=? AND c.parent_id IS NULL", []any{q.PostID}
+	if q.ParentID != 0 {
+		where, args = "c.post_id=(SELECT post_id FROM comments WHERE id=?) AND c.parent_id=?", []any{q.ParentID, q.ParentID}
+	}
+	where, args = where+" AND "+commentShown, append(args, q.ViewerID)
+	if q.After != nil {
+		column, value, later, _ := q.Sort.column()
+		where += " AND " + column + later + "=" + value + " AND (" + column + later + value + " OR c.id" + later + "?)"
+		args = append(args, q.After.Value, q.After.Value, q.After.ID)
+	}
+	return where, args
+}
+
 // commentListOpen tells an empty list from one that is not there.
 func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
-	kind, query, id := KindPost, "SELECT COUNT(*) FROM posts WHERE id=? AND status=1", q.PostID
+	kind, query, args := KindPost, "SELECT COUNT(*) FROM posts WHERE id=? AND status=1", []any{q.PostID}
 	if q.ParentID != 0 {
-		kind, id = KindComment, q.ParentID
-		query = "SELECT COUNT(*) FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND " + commentShown
+		kind, args = KindComment, []any{q.ParentID}
+		query = "SELECT COUNT(*) FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND (c.status=1 OR " + commentReplied + ")"
 	}
 	var n int
-	if err := s.db.WithContext(ctx).Raw(query, id).Scan(&n).Error; err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&n).Error; err != nil {
 		return fmt.Errorf("list comments: %w", err)
 	}
 	if n == 0 {
@@ -181,13 +263,13 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 }
 
 // UpdateComment replaces the text if the comment still has the version that the editor saw; errors as UpdatePost.
-func (s *Store) UpdateComment(ctx context.Context, id, version int64, text CommentText) (*Comment, error) {
+func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText) (*Comment, error) {
 	update := s.db.WithContext(ctx).Exec("UPDATE comments SET content=?, version=version+1, updated_at=? WHERE id=? AND version=? AND status=1",
 		text.Content, second(s.now()), id, version)
 	if update.Error != nil {
 		return nil, fmt.Errorf("update comment %d: %w", id, update.Error)
 	}
-	c, err := s.CommentByID(ctx, id)
+	c, err := s.CommentByID(ctx, editor, id)
 	if err != nil {
 		return nil, err
 	}

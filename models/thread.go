@@ -1,0 +1,192 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxTreeContent bounds the Markdown that comments below the first level, or a whole thread, bring into one answer, in
+// bytes. The tree is cut there as it is where the number of comments runs out.
+const maxTreeContent = 1 << 20
+
+// FirstReplies reads the first replies to each of comments, earliest first and at most each of them, in one query.
+func (s *Store) FirstReplies(ctx context.Context, viewer int64, comments []Comment, each int) error {
+	parents := make([]*Comment, len(comments))
+	for i := range comments {
+		parents[i] = &comments[i]
+	}
+	if err := s.attachReplies(ctx, viewer, CommentsOld, parents, each, maxTreeContent); err != nil {
+		return fmt.Errorf("read first replies: %w", err)
+	}
+	return nil
+}
+
+// ThreadQuery says which part of a post's comments to read as a tree.
+type ThreadQuery struct {
+	ViewerID int64 // 0 for the anonymous
+	PostID   int64
+	Sort     CommentSort // of every level
+	After    *ListKey    // of the top level; nil for its beginning
+	Depth    int         // levels at most, from 1
+	Limit    int         // comments at most, from 1
+}
+
+// Thread reads a post's comments level by level, in one query a level, and reports whether the top level goes on. A
+// level gets half of what is left of the limit, rounded up, and the last one all of it; within a level each parent gets
+// the same share, the first parents alone when there is not enough for all. Content is shared out the same way: a
+// level ends where its half of 1 MiB is used up. So there is always a first comment, if the post has any at the place.
+// CodeNotFound: the post is gone.
+func (s *Store) Thread(ctx context.Context, q ThreadQuery) (top []Comment, more bool, err error) {
+	left, room := q.Limit, maxTreeContent
+	share := func(level, of int) int {
+		if level == q.Depth {
+			return of
+		}
+		return (of + 1) / 2
+	}
+	take := func(c *Comment) {
+		left--
+		room -= len(c.Content)
+	}
+	var root Comment
+	if err := s.readTop(ctx, q, &root, share(1, left), share(1, room)); err != nil {
+		return nil, false, err
+	}
+	level := make([]*Comment, len(root.Replies))
+	for i := range root.Replies {
+		level[i] = &root.Replies[i]
+		take(level[i])
+	}
+	for n := 2; n <= q.Depth && left > 0; n++ {
+		parents := slices.DeleteFunc(level, func(c *Comment) bool { return !c.More })
+		if len(parents) == 0 {
+			break
+		}
+		size := share(n, left)
+		parents = parents[:min(len(parents), size)]
+		if err := s.attachReplies(ctx, q.ViewerID, q.Sort, parents, size/len(parents), share(n, room)); err != nil {
+			return nil, false, fmt.Errorf("read level %d of the thread of post %d: %w", n, q.PostID, err)
+		}
+		level = nil
+		for _, p := range parents {
+			for i := range p.Replies {
+				level = append(level, &p.Replies[i])
+				take(&p.Replies[i])
+			}
+		}
+	}
+	return root.Replies, root.More, nil
+}
+
+// readTop reads a piece of the top level of a thread as the replies of root.
+func (s *Store) readTop(ctx context.Context, q ThreadQuery, root *Comment, size, room int) error {
+	list := CommentQuery{ViewerID: q.ViewerID, PostID: q.PostID, Sort: q.Sort, After: q.After}
+	where, args := list.where()
+	part := branch{from: "JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE " + where, args: args}
+	found, err := s.readBranches(ctx, q.ViewerID, q.Sort, []branch{part}, size+1, room)
+	if err != nil {
+		return fmt.Errorf("read the thread of post %d: %w", q.PostID, err)
+	}
+	if len(found) == 0 {
+		return s.commentListOpen(ctx, list)
+	}
+	root.attach(found, size)
+	return nil
+}
+
+// attachReplies reads the first replies to each of parents in one query: at most each of them, and at most room bytes
+// of content in all.
+func (s *Store) attachReplies(ctx context.Context, viewer int64, sort CommentSort, parents []*Comment, each, room int) error {
+	var parts []branch
+	for _, p := range parents {
+		if p.More {
+			parts = append(parts, branch{
+				from: "WHERE c.post_id=? AND c.parent_id=? AND " + commentShown,
+				args: []any{p.PostID, p.ID, viewer},
+			})
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	found, err := s.readBranches(ctx, viewer, sort, parts, each+1, room)
+	if err != nil {
+		return err
+	}
+	byParent := map[int64][]foundComment{}
+	for _, f := range found {
+		byParent[*f.ParentID] = append(byParent[*f.ParentID], f)
+	}
+	for _, p := range parents {
+		if p.More {
+			p.attach(byParent[p.ID], each)
+		}
+	}
+	return nil
+}
+
+// attach makes the first of found the replies of c, up to size of them or to the first one that did not fit.
+func (c *Comment) attach(found []foundComment, size int) {
+	for i, f := range found {
+		if c.More = i == size || f.Cut; c.More {
+			return
+		}
+		c.Replies = append(c.Replies, f.Comment)
+	}
+	c.More = false
+}
+
+// branch is the condition that comment c belongs to one list.
+type branch struct {
+	from string
+	args []any
+}
+
+// foundComment is a comment, or no more than the fact that there is one, where it did not fit.
+type foundComment struct {
+	Comment `gorm:"embedded"`
+	Cut     bool
+}
+
+// readBranches reads the first comments of several lists, at most each of a list, one list after the other. It reads
+// no more rows than that, however long the lists are: a limited SELECT along the index for each, in one statement. The
+// content of those past room bytes is not read.
+func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort, branches []branch, each, room int) ([]foundComment, error) {
+	column, _, _, direction := sort.column()
+	parts := make([]string, len(branches))
+	args := []any{viewer}
+	for i, b := range branches {
+		parts[i] = "(SELECT c.id, " + strconv.Itoa(i) + " AS branch, " + column + " AS place, IF(c.status=1, LENGTH(c.content), 0) AS size" +
+			" FROM comments c " + b.from + sort.orderBy() + " LIMIT " + strconv.Itoa(each) + ")"
+		args = append(args, b.args...)
+	}
+	order := " ORDER BY y.branch, y.place" + direction + ", y.id" + direction
+	fits := "x.total<=" + strconv.Itoa(room)
+	columns := strings.Replace(commentColumns, "c.content", "IF(c.status=1 AND "+fits+", c.content, '') AS content", 1)
+	var found []foundComment
+	err := s.db.WithContext(ctx).Raw("SELECT "+columns+", NOT "+fits+" AS cut FROM (SELECT y.*, SUM(y.size) OVER ("+order+
+		" ROWS UNBOUNDED PRECEDING) AS total FROM ("+strings.Join(parts, " UNION ALL ")+") y) x"+
+		" JOIN comments c ON c.id=x.id JOIN users u ON u.id=c.user_id"+strings.ReplaceAll(order, "y.", "x."), args...).Scan(&found).Error
+	return found, err
+}
+
+// Ancestors reads what a comment replies to, what that replies to, and so on, from the top level down, in one query;
+// nothing for a comment of the top level. CodeNotFound as CommentByID.
+func (s *Store) Ancestors(ctx context.Context, viewer, id int64) ([]Comment, error) {
+	var path []Comment
+	err := s.db.WithContext(ctx).Raw("WITH RECURSIVE up (id, parent_id) AS (SELECT id, parent_id FROM comments WHERE id=?"+
+		" UNION SELECT a.id, a.parent_id FROM up JOIN comments a ON a.id=up.parent_id)"+
+		" SELECT "+commentColumns+" FROM up JOIN comments c ON c.id=up.id JOIN users u ON u.id=c.user_id"+
+		" JOIN posts p ON p.id=c.post_id AND p.status=1 ORDER BY c.depth", id, viewer).Scan(&path).Error
+	if err != nil {
+		return nil, fmt.Errorf("read ancestors of comment %d: %w", id, err)
+	}
+	self := len(path) - 1
+	if self < 0 || path[self].Status != StatusNormal {
+		return nil, notFound(KindComment)
+	}
+	return path[:self], nil
+}
