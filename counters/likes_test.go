@@ -146,7 +146,7 @@ func TestSetLike_ofWhatIsNotThereLeavesNoKey(t *testing.T) {
 	f := newForum(t)
 	hidden := f.post(t)
 	under := f.comment(t, hidden)
-	require.NoError(t, f.store.DeletePost(t.Context(), hidden.ID))
+	require.NoError(t, f.store.DeletePost(t.Context(), 0, hidden.ID))
 	before := dump(t, f.plain)
 	for _, target := range []models.Target{hidden, under, post(999), comment(999)} {
 		for _, liked := range []bool{true, false} {
@@ -161,7 +161,7 @@ func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
-	require.NoError(t, f.store.DeletePost(t.Context(), target.ID))
+	require.NoError(t, f.store.DeletePost(t.Context(), 0, target.ID))
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target, post(999)}))
 	before := dump(t, f.plain)
 	_, err := f.SetLike(t.Context(), target, 8, true)
@@ -196,7 +196,7 @@ func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 					return
 				}
 				if n++; n == step.nth {
-					assert.NoError(t, deleter.DeletePost(t.Context(), target.ID))
+					assert.NoError(t, deleter.DeletePost(t.Context(), 0, target.ID))
 					assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
 				}
 			})
@@ -220,7 +220,7 @@ func TestSetLike_deletionAfterTheLastQueryOfALoadWins(t *testing.T) {
 	f.inMySQL(t, target, 7)
 	before := dump(t, f.plain)
 	f.redis.client.AddHook(beforeScript{f.redis.script["warm"].Hash(), sync.OnceFunc(func() {
-		assert.NoError(t, f.store.DeletePost(t.Context(), target.ID))
+		assert.NoError(t, f.store.DeletePost(t.Context(), 0, target.ID))
 		assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
 	})})
 	_, err := f.SetLike(t.Context(), target, 8, true)

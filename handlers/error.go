@@ -17,6 +17,7 @@ var statuses = map[models.Code]int{
 	models.CodeForbidden:    http.StatusForbidden,
 	models.CodeNotFound:     http.StatusNotFound,
 	models.CodeConflict:     http.StatusConflict,
+	models.CodeTooLate:      http.StatusConflict,
 	models.CodePrecondition: http.StatusPreconditionFailed,
 	models.CodeTooLarge:     http.StatusRequestEntityTooLarge,
 	models.CodeInvalid:      http.StatusUnprocessableEntity,

@@ -97,7 +97,7 @@ func TestGate_closesWhatWasDeletedBeforeItOpened(t *testing.T) {
 	p := a.newPost(t, ada)
 	// The post goes away between the comment's commit and its opening.
 	g.onOpen = func(models.Target) {
-		if err := a.store.DeletePost(context.Background(), p.ID); err != nil {
+		if err := a.store.DeletePost(context.Background(), 0, p.ID); err != nil {
 			t.Error(err)
 		}
 	}

@@ -116,8 +116,7 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 		return err
 	}
 	s.openTarget(c, postTarget(post.ID), post.CreatedAt)
-	c.Set(fiber.HeaderLocation, "/v1/posts/"+strconv.FormatInt(post.ID, 10))
-	return s.replyPost(c, http.StatusCreated, post)
+	return s.replyCreatedPost(c, post)
 }
 
 func (s *Server) readPost(c *fiber.Ctx) error {
@@ -186,7 +185,7 @@ func (s *Server) deletePost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.store.DeletePost(c.UserContext(), post.ID); err != nil {
+	if err := s.store.DeletePost(c.UserContext(), viewerID(c), post.ID); err != nil {
 		return err
 	}
 	s.closePost(c, post.ID)

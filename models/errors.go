@@ -19,6 +19,7 @@ const (
 	CodeForbidden    Code = "forbidden"           // 403: the caller may not do this
 	CodeNotFound     Code = "not_found"           // 404: deleted or never there
 	CodeConflict     Code = "conflict"            // 409: somebody else has it
+	CodeTooLate      Code = "too_late"            // 409: the time for it is over
 	CodePrecondition Code = "precondition_failed" // 412: If-Match does not hold
 	CodeTooLarge     Code = "too_large"           // 413
 	CodeInvalid      Code = "invalid"             // 422: a field breaks a rule

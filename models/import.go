@@ -105,22 +105,37 @@ func (s *Store) importUser(tx *gorm.DB, u ImportedUser) (int64, error) {
 // ImportPosts writes posts in their order and gives their ids. CodeConflict: one of them was imported meanwhile;
 // nothing is written then.
 func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []ImportedPost) ([]int64, error) {
+	var names Tags
+	for _, p := range posts {
+		for _, name := range p.Text.Tags {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	tags, err := s.tagIDs(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("import %s: %w", kind, err)
+	}
 	return s.importBatch(ctx, source, kind, len(posts), func(tx *gorm.DB, record func(externalID, id int64)) error {
+		delta := map[int64]int{}
 		for _, p := range posts {
-			id, err := s.insert(tx, "INSERT INTO posts (user_id, title, content, created_at, updated_at, hot_score, active_at) VALUES (?,?,?,?,?,?,?)",
-				p.AuthorID, p.Text.Title, p.Text.Content, second(p.CreatedAt), second(p.UpdatedAt), HotScore(p.CreatedAt, 0), second(p.CreatedAt))
+			id, err := s.insertPost(tx, p.AuthorID, p.Text, second(p.CreatedAt), second(p.UpdatedAt), tags, termWeights(p.Text))
 			if err != nil {
 				return err
 			}
+			for _, name := range p.Text.Tags {
+				delta[tags[name]]++
+			}
 			record(p.ExternalID, id)
 		}
-		return nil
+		return countTags(tx, delta)
 	})
 }
 
 // ImportComments writes comments in their order, counts them on their posts and parents, and gives their ids: 0 for
-// one whose post or parent is deleted, which is not written. CodeConflict: one of them was imported meanwhile; nothing
-// is written then.
+// one whose post or parent is deleted, which is not written. A reply to a comment at MaxDepth is written beside that
+// comment. CodeConflict: one of them was imported meanwhile; nothing is written then.
 //
 // Rows are locked in the order posts, comments, each by ascending id, as everywhere.
 func (s *Store) ImportComments(ctx context.Context, source, kind string, comments []ImportedComment) ([]int64, error) {
@@ -136,31 +151,48 @@ func (s *Store) ImportComments(ctx context.Context, source, kind string, comment
 		if err != nil {
 			return err
 		}
+		places, err := importPlaces(tx, parentIDs)
+		if err != nil {
+			return err
+		}
+		parentIDs = parentIDs[:0]
+		for _, place := range places {
+			parentIDs = append(parentIDs, place.ParentID)
+		}
 		parents, err := lockOpen(tx, "comments", parentIDs)
 		if err != nil {
 			return err
 		}
-		added, replies := map[int64]int{}, map[int64]int{}
+		latest, added, replies := map[int64]time.Time{}, map[int64]int{}, map[int64]int{}
 		for _, c := range comments {
-			if !posts[c.PostID] || c.ParentID != 0 && !parents[c.ParentID] {
+			place := importPlace{Depth: 1}
+			if c.ParentID != 0 {
+				place = places[c.ParentID]
+			}
+			if !posts[c.PostID] || c.ParentID != 0 && !parents[place.ParentID] {
 				record(c.ExternalID, 0)
 				continue
 			}
 			var parent *int64
 			if c.ParentID != 0 {
-				parent = &c.ParentID
-				replies[c.ParentID]++
+				parent = &place.ParentID
+				replies[place.ParentID]++
 			}
 			added[c.PostID]++
-			id, err := s.insert(tx, "INSERT INTO comments (post_id, user_id, parent_id, content, created_at, updated_at) VALUES (?,?,?,?,?,?)",
-				c.PostID, c.AuthorID, parent, c.Text.Content, second(c.CreatedAt), second(c.UpdatedAt))
+			at := second(c.CreatedAt)
+			if at.After(latest[c.PostID]) {
+				latest[c.PostID] = at
+			}
+			id, err := s.insert(tx, "INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at) VALUES (?,?,?,?,?,?,?)",
+				c.PostID, c.AuthorID, parent, place.Depth, c.Text.Content, at, second(c.UpdatedAt))
 			if err != nil {
 				return err
 			}
 			record(c.ExternalID, id)
 		}
 		for id, n := range added {
-			if err := tx.Exec("UPDATE posts SET comments_count=comments_count+?, updated_at=updated_at WHERE id=?", n, id).Error; err != nil {
+			if err := tx.Exec("UPDATE posts SET comments_count=comments_count+?, active_at=GREATEST(active_at,?), updated_at=updated_at WHERE id=?",
+				n, latest[id], id).Error; err != nil {
 				return err
 			}
 		}
@@ -171,6 +203,36 @@ func (s *Store) ImportComments(ctx context.Context, source, kind string, comment
 		}
 		return nil
 	})
+}
+
+// importPlace is where a reply is written, and how deep that is.
+type importPlace struct {
+	ParentID int64
+	Depth    int
+}
+
+// importPlaces gives the places of replies to each of parents. Neither a comment's parent nor its depth ever changes,
+// so nothing needs a lock.
+func importPlaces(tx *gorm.DB, parents []int64) (map[int64]importPlace, error) {
+	if len(parents) == 0 {
+		return nil, nil
+	}
+	var found []struct {
+		ID, ParentID int64
+		Depth        int
+	}
+	err := tx.Raw("SELECT id, COALESCE(parent_id,0) AS parent_id, depth FROM comments WHERE id IN (" + joinIDs(parents) + ")").Scan(&found).Error
+	if err != nil {
+		return nil, err
+	}
+	places := make(map[int64]importPlace, len(found))
+	for _, c := range found {
+		places[c.ID] = importPlace{c.ID, c.Depth + 1}
+		if c.Depth >= MaxDepth {
+			places[c.ID] = importPlace{c.ParentID, c.Depth}
+		}
+	}
+	return places, nil
 }
 
 // lockOpen locks the rows of table among ids that are not deleted, and tells which those are.

@@ -175,7 +175,7 @@ func TestApplyLikes_passesOverAVanishedTarget(t *testing.T) {
 
 func TestApplyLikes_appliesLikesOfADeletedPost(t *testing.T) {
 	l := newLog(t)
-	require.NoError(t, l.store.DeletePost(t.Context(), l.target.ID))
+	require.NoError(t, l.store.DeletePost(t.Context(), 0, l.target.ID))
 	l.apply(l.at(1, 1, 7, true))
 	assert.Equal(t, []int64{7}, l.likers(), "it was acknowledged before the deletion, and a restored post shows it")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -33,6 +34,7 @@ type Post struct {
 	Author        Author `gorm:"embedded;embeddedPrefix:author_"`
 	Title         string
 	Content       string // Markdown
+	Tags          Tags
 	LikesCount    int64
 	CommentsCount int64
 	Status        Status
@@ -42,16 +44,23 @@ type Post struct {
 	HotScore      int64     // see HotScore
 	ActiveAt      time.Time // of the latest comment; CreatedAt while there is none
 	Bookmarked    bool      // by the viewer
+	Relevance     int64     // to the terms of the list it was read from; 0 without
 }
 
 // hotDecade is what ten times as many likes are worth to a post in the order PostsHot, in seconds of youth.
 const hotDecade = 45_000
 
 // HotScore is a post's place in the order PostsHot: when it was created, in seconds since 1970, plus 45,000 seconds
-// (12.5 hours) for each factor of ten in its likes. It changes only with likes, never with the clock, so an index keeps
-// the order.
+// (12.5 hours) for each factor of ten in its likes, rounded to the second. It changes only with likes, never with the
+// clock, so an index keeps the order.
 func HotScore(createdAt time.Time, likes int64) int64 {
-	return createdAt.Unix() + int64(math.Floor(hotDecade*math.Log10(float64(max(likes, 1)))))
+	return createdAt.Unix() + int64(math.Round(hotDecade*math.Log10(float64(max(likes, 1)))))
+}
+
+// hotScoreSQL is HotScore of a row of posts with this many likes. It is rounded, and not cut off, because logarithms
+// differ in the last bit between Go and the databases, and at powers of ten that would be a second.
+func hotScoreSQL(likes string) string {
+	return "UNIX_TIMESTAMP(created_at)+CAST(ROUND(" + strconv.Itoa(hotDecade) + "*LOG10(GREATEST(" + likes + ",1))) AS SIGNED)"
 }
 
 // Limits on content. A title is counted in characters; content in bytes, as TEXT is.
@@ -64,6 +73,7 @@ const (
 type PostText struct {
 	Title   string
 	Content string
+	Tags    Tags // see NormalTags
 }
 
 // Validate names every field that breaks a rule (CodeInvalid).
@@ -73,6 +83,7 @@ func (t PostText) Validate() error {
 	f.check(utf8.RuneCountInString(t.Title) <= MaxTitle, "title", fmt.Sprintf("must have at most %d characters", MaxTitle))
 	f.check(!strings.ContainsFunc(t.Title, isControl), "title", "must be a single line without control characters")
 	checkContent(&f, t.Content)
+	checkTags(&f, t.Tags)
 	return f.err()
 }
 
@@ -88,22 +99,47 @@ func isControl(r rune) bool { return r < 0x20 || r == 0x7f || r == utf8.RuneErro
 func CanEdit(userID int64, author Author) bool { return userID != 0 && userID == author.ID }
 
 // postColumns has one placeholder: the viewer's id.
-const postColumns = "p.id, " + authorColumns + ", p.title, p.content, p.likes_count," +
+const postColumns = "p.id, " + authorColumns + ", p.title, p.content, " + tagNames + " AS tags, p.likes_count," +
 	" p.comments_count, p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at," +
 	" EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked"
 
 // CreatePost writes a post and gives it back as it will be read.
 func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*Post, error) {
 	now := second(s.now())
-	p := &Post{Author: author, Title: text.Title, Content: text.Content, Status: StatusNormal, CreatedAt: now, UpdatedAt: now,
+	p := &Post{Author: author, Title: text.Title, Content: text.Content, Tags: text.Tags, Status: StatusNormal, CreatedAt: now, UpdatedAt: now,
 		HotScore: HotScore(now, 0), ActiveAt: now}
-	id, err := s.insert(s.db.WithContext(ctx), "INSERT INTO posts (user_id, title, content, created_at, updated_at, hot_score, active_at) VALUES (?,?,?,?,?,?,?)",
-		author.ID, text.Title, text.Content, now, now, p.HotScore, now)
+	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
-	p.ID = id
+	weights := termWeights(text)
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		p.ID, err = s.insertPost(tx, author.ID, text, now, now, tags, weights)
+		if err != nil {
+			return err
+		}
+		if err := recordOnce(tx, ResourcePost, p.ID); err != nil {
+			return err
+		}
+		return countTags(tx, eachOnce(text.Tags, tags))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create post: %w", err)
+	}
 	return p, nil
+}
+
+// insertPost writes a post with its tags, which the caller counts, and its terms.
+func (s *Store) insertPost(tx *gorm.DB, authorID int64, text PostText, createdAt, updatedAt time.Time, tags map[string]int64, weights map[string]int) (int64, error) {
+	id, err := s.insert(tx, "INSERT INTO posts (user_id, title, content, created_at, updated_at, hot_score, active_at, terms_version) VALUES (?,?,?,?,?,?,?,?)",
+		authorID, text.Title, text.Content, createdAt, updatedAt, HotScore(createdAt, 0), createdAt, termsVersion)
+	if err != nil {
+		return 0, err
+	}
+	if err := insertTags(tx, id, createdAt, text.Tags, tags); err != nil {
+		return 0, err
+	}
+	return id, writeTerms(tx, id, weights)
 }
 
 // insert runs an INSERT of one row and gives the row's id.
@@ -128,79 +164,62 @@ func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*Post, error) {
 	return &p, nil
 }
 
-// PostSort is the order of a list of posts.
-type PostSort string
-
-// The orders. Ties are broken by id, latest first.
-const (
-	PostsNew PostSort = "new" // latest first
-	PostsTop PostSort = "top" // most likes first
-)
-
-// ListKey is where a list of posts or comments goes on: the sort column's value and the id of the last item seen. A
-// time is in seconds since 1970 UTC.
-type ListKey struct {
-	Value int64
-	ID    int64
-}
-
-// PostQuery says which posts to list.
-type PostQuery struct {
-	ViewerID int64 // 0 for the anonymous
-	Sort     PostSort
-	AuthorID int64    // 0 for all
-	After    *ListKey // nil for the first page
-	Limit    int
-}
-
-// Key gives the place of p in a list sorted by sort.
-func (p *Post) Key(sort PostSort) ListKey {
-	if sort == PostsTop {
-		return ListKey{p.LikesCount, p.ID}
-	}
-	return ListKey{p.CreatedAt.Unix(), p.ID}
-}
-
-// ListPosts lists posts that are not deleted, in one query that reads no more rows than it gives.
-func (s *Store) ListPosts(ctx context.Context, q PostQuery) ([]Post, error) {
-	column, value := "p.created_at", "FROM_UNIXTIME(?)"
-	if q.Sort == PostsTop {
-		column, value = "p.likes_count", "?"
-	}
-	where, args := "p.status=1 AND "+notBlocked("p.user_id"), []any{q.ViewerID, q.ViewerID}
-	if q.AuthorID != 0 {
-		where, args = where+" AND p.user_id=?", append(args, q.AuthorID)
-	}
-	if q.After != nil {
-		// "At or before, and not one of those seen" keeps a single range on the index, which a plain OR would not.
-		where += " AND " + column + "<=" + value + " AND (" + column + "<" + value + " OR p.id<?)"
-		args = append(args, q.After.Value, q.After.Value, q.After.ID)
-	}
-	var posts []Post
-	err := s.db.WithContext(ctx).Raw("SELECT "+postColumns+" FROM posts p JOIN users u ON u.id=p.user_id WHERE "+where+
-		" ORDER BY "+column+" DESC, p.id DESC LIMIT ?", append(args, q.Limit)...).Scan(&posts).Error
-	if err != nil {
-		return nil, fmt.Errorf("list posts: %w", err)
-	}
-	return posts, nil
-}
-
-// UpdatePost replaces the text if the post still has the version that the editor saw. CodePrecondition says that
-// somebody was faster; CodeNotFound that the post is gone.
+// UpdatePost replaces text and tags if the post still has the version that the editor saw, and keeps what they replace
+// as a Revision. CodePrecondition says that somebody was faster; CodeNotFound that the post is gone.
 func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text PostText) (*Post, error) {
-	update := s.db.WithContext(ctx).Exec("UPDATE posts SET title=?, content=?, version=version+1, updated_at=? WHERE id=? AND version=? AND status=1",
-		text.Title, text.Content, second(s.now()), id, version)
-	if update.Error != nil {
-		return nil, fmt.Errorf("update post %d: %w", id, update.Error)
-	}
-	p, err := s.PostByID(ctx, editor, id)
+	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
-	if update.RowsAffected == 0 {
-		return nil, VersionMismatch(p.Version)
+	weights := termWeights(text)
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		var p struct {
+			Version, UserID int64
+			CreatedAt       time.Time
+		}
+		read := tx.Raw("SELECT version, user_id, created_at FROM posts WHERE id=? AND status=1 FOR UPDATE", id).Scan(&p)
+		switch {
+		case read.Error != nil:
+			return read.Error
+		case read.RowsAffected == 0:
+			return notFound(KindPost)
+		case p.Version != version:
+			return VersionMismatch(p.Version)
+		}
+		if err := keepRevision(tx, id); err != nil {
+			return err
+		}
+		err := tx.Exec("UPDATE posts SET title=?, content=?, version=version+1, updated_at=?, edited_by=NULLIF(?,user_id), terms_version=? WHERE id=?",
+			text.Title, text.Content, second(s.now()), editor, termsVersion, id).Error
+		if err != nil {
+			return err
+		}
+		if err := deleteTerms(tx, id); err != nil {
+			return err
+		}
+		if err := writeTerms(tx, id, weights); err != nil {
+			return err
+		}
+		delta := eachOnce(text.Tags, tags)
+		var before []int64
+		if err := tx.Raw("SELECT tag_id FROM post_tags WHERE post_id=?", id).Scan(&before).Error; err != nil {
+			return err
+		}
+		for _, tag := range before {
+			delta[tag]--
+		}
+		if err := tx.Exec("DELETE FROM post_tags WHERE post_id=?", id).Error; err != nil {
+			return err
+		}
+		if err := insertTags(tx, id, p.CreatedAt, text.Tags, tags); err != nil {
+			return err
+		}
+		return countTags(tx, delta)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
-	return p, nil
+	return s.PostByID(ctx, editor, id)
 }
 
 // VersionMismatch makes the error of an edit that was made from another version than the one that is there now.
@@ -208,14 +227,75 @@ func VersionMismatch(now int64) *Error {
 	return &Error{Code: CodePrecondition, Message: fmt.Sprintf("It was edited meanwhile and has version %d now.", now), Version: &now}
 }
 
-// DeletePost hides a post. CodeNotFound when it is gone already.
-func (s *Store) DeletePost(ctx context.Context, id int64) error {
-	update := s.db.WithContext(ctx).Exec("UPDATE posts SET status=2, updated_at=updated_at WHERE id=? AND status=1", id)
-	if update.Error != nil {
-		return fmt.Errorf("delete post %d: %w", id, update.Error)
-	}
-	if update.RowsAffected == 0 {
-		return notFound(KindPost)
+// RestoreWithin is how long an author can take back the deletion of a post.
+const RestoreWithin = 24 * time.Hour
+
+// DeletePost hides a post and remembers who did it, 0 for nobody. CodeNotFound when it is gone already.
+func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		update := tx.Exec("UPDATE posts SET status=2, deleted_at=?, deleted_by=NULLIF(?,0), terms_version=0, updated_at=updated_at WHERE id=? AND status=1",
+			second(s.now()), by, id)
+		if update.Error != nil {
+			return update.Error
+		}
+		if update.RowsAffected == 0 {
+			return notFound(KindPost)
+		}
+		if err := deleteTerms(tx, id); err != nil {
+			return err
+		}
+		delta, err := setTagsStatus(tx, id, StatusDeleted)
+		if err != nil {
+			return err
+		}
+		return countTags(tx, delta)
+	})
+	if err != nil {
+		return fmt.Errorf("delete post %d: %w", id, err)
 	}
 	return nil
+}
+
+// RestorePost shows a post again that its author deleted at most RestoreWithin ago, and gives it as it is read. One that
+// is not deleted is given as it is. CodeNotFound for anybody but the author; CodeForbidden when somebody else deleted
+// it; CodeTooLate after RestoreWithin.
+func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error) {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		var p struct {
+			Title, Content string
+			Status         Status
+			DeletedAt      *time.Time
+			DeletedBy      int64
+		}
+		read := tx.Raw("SELECT title, content, status, deleted_at, COALESCE(deleted_by,0) AS deleted_by FROM posts WHERE id=? AND user_id=? FOR UPDATE",
+			id, author).Scan(&p)
+		switch {
+		case read.Error != nil:
+			return read.Error
+		case read.RowsAffected == 0:
+			return notFound(KindPost)
+		case p.Status == StatusNormal:
+			return nil
+		case p.DeletedBy != author && p.DeletedBy != 0:
+			return Errorf(CodeForbidden, "Somebody else deleted the post, and only a moderator can restore it.")
+		case p.DeletedBy == 0 || p.DeletedAt == nil || s.now().Sub(*p.DeletedAt) > RestoreWithin:
+			return Errorf(CodeTooLate, "A post can be restored within 24 hours; a moderator can restore it later.")
+		}
+		err := tx.Exec("UPDATE posts SET status=1, deleted_at=NULL, deleted_by=NULL, terms_version=?, updated_at=updated_at WHERE id=?", termsVersion, id).Error
+		if err != nil {
+			return err
+		}
+		if err := writeTerms(tx, id, termWeights(PostText{Title: p.Title, Content: p.Content})); err != nil {
+			return err
+		}
+		delta, err := setTagsStatus(tx, id, StatusNormal)
+		if err != nil {
+			return err
+		}
+		return countTags(tx, delta)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("restore post %d: %w", id, err)
+	}
+	return s.PostByID(ctx, author, id)
 }

@@ -456,11 +456,11 @@ func TestVerify_holdsTheGateToWhatIsDeleted(t *testing.T) {
 		p.set(target, 1, true)
 	}
 	p.flush()
-	require.NoError(t, p.store.DeletePost(t.Context(), under.ID))
+	require.NoError(t, p.store.DeletePost(t.Context(), 0, under.ID))
 	require.NoError(t, p.likes.CloseTargets(t.Context(), []models.Target{under, reply}))
 	assert.Empty(t, p.verify(false), "a comment under a deleted post is closed rightly")
 
-	require.NoError(t, p.store.DeletePost(t.Context(), deleted.ID)) // and Redis is not told
+	require.NoError(t, p.store.DeletePost(t.Context(), 0, deleted.ID)) // and Redis is not told
 	require.NoError(t, p.likes.CloseTargets(t.Context(), []models.Target{normal}))
 	assert.Equal(t, []string{
 		deleted.String() + ": it takes likes in Redis but is deleted in MySQL",

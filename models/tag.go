@@ -1,0 +1,259 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+	"gorm.io/gorm"
+)
+
+// Limits on tags. The length is counted in characters.
+const (
+	MaxTags = 5 // of a post
+	MaxTag  = 30
+)
+
+// Tags are the names of a post's tags, in the author's order.
+type Tags []string
+
+// tagPattern lets a tag begin and end with something to read: "node.js", ".net", "c++" and "c#", but not "-" or "a.".
+var tagPattern = regexp.MustCompile(`^\.?[\p{L}\p{N}]([\p{L}\p{M}\p{N}+#.-]*[\p{L}\p{M}\p{N}+#])?$`)
+
+// NormalTag gives the one spelling of a tag: lower case, NFC, no spaces around it. It may still break a rule.
+func NormalTag(name string) string {
+	return norm.NFC.String(strings.ToLower(norm.NFC.String(strings.TrimSpace(name))))
+}
+
+// ValidTag reports whether a tag that was made normal follows the rules: 1 to MaxTag letters and digits of any script,
+// and "+", "#", "." and "-" among them.
+func ValidTag(name string) bool {
+	return utf8.RuneCountInString(name) <= MaxTag && tagPattern.MatchString(name)
+}
+
+// NormalTags gives the one spelling of each tag, and each once.
+func NormalTags(names []string) Tags {
+	var tags Tags
+	for _, name := range names {
+		if name = NormalTag(name); !slices.Contains(tags, name) {
+			tags = append(tags, name)
+		}
+	}
+	return tags
+}
+
+func checkTags(f *fieldErrors, tags Tags) {
+	f.check(len(tags) <= MaxTags, "tags", fmt.Sprintf("must be at most %d", MaxTags))
+	f.check(!slices.ContainsFunc(tags, func(name string) bool { return !ValidTag(name) }), "tags",
+		fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, MaxTag))
+}
+
+// tagNames is the tags of the post p as Tags scans them.
+const tagNames = "(SELECT GROUP_CONCAT(t.name ORDER BY g.position SEPARATOR ' ') FROM post_tags g JOIN tags t ON t.id=g.tag_id WHERE g.post_id=p.id)"
+
+// Scan reads names with spaces between them; NULL is none.
+func (t *Tags) Scan(value any) error {
+	switch v := value.(type) {
+	case nil:
+		*t = nil
+	case []byte:
+		*t = strings.Fields(string(v))
+	case string:
+		*t = strings.Fields(v)
+	default:
+		return fmt.Errorf("scan tags: %T is not text", value)
+	}
+	return nil
+}
+
+// String is what Scan reads.
+func (t Tags) String() string { return strings.Join(t, " ") }
+
+// MarshalJSON writes an array, also when there is none.
+func (t Tags) MarshalJSON() ([]byte, error) {
+	if t == nil {
+		return []byte("[]"), nil
+	}
+	return json.Marshal([]string(t))
+}
+
+// tagIDs gives the ids of tags and creates those that are new. It runs before the transaction that uses the ids, each
+// statement by itself, so that nobody waits for a post to be written because it uses the same new tag. What is left over
+// when that transaction fails is a tag without posts, which no list shows.
+func (s *Store) tagIDs(ctx context.Context, names Tags) (map[string]int64, error) {
+	ids := make(map[string]int64, len(names))
+	if len(names) == 0 {
+		return ids, nil
+	}
+	read := func() error {
+		var rows []struct {
+			ID   int64
+			Name string
+		}
+		err := s.db.WithContext(ctx).Raw("SELECT id, name FROM tags WHERE name IN ?", []string(names)).Scan(&rows).Error
+		if err != nil {
+			return fmt.Errorf("read tags: %w", err)
+		}
+		for _, r := range rows {
+			ids[r.Name] = r.ID
+		}
+		return nil
+	}
+	if err := read(); err != nil || len(ids) == len(names) {
+		return ids, err
+	}
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if _, there := ids[name]; there {
+			continue
+		}
+		err := s.transact(ctx, func(tx *gorm.DB) error {
+			return tx.Exec("INSERT INTO tags (name, created_at) VALUES (?,?) ON DUPLICATE KEY UPDATE id=id", name, second(s.now())).Error
+		})
+		if err != nil {
+			return nil, fmt.Errorf("create tag: %w", err)
+		}
+	}
+	if err := read(); err != nil {
+		return nil, err
+	}
+	if len(ids) != len(names) {
+		return nil, fmt.Errorf("%d of %d tags are not there although they were created", len(names)-len(ids), len(names))
+	}
+	return ids, nil
+}
+
+// insertTags gives tags to a post that has none, without counting them.
+func insertTags(tx *gorm.DB, postID int64, createdAt time.Time, tags Tags, ids map[string]int64) error {
+	if len(tags) == 0 {
+		return nil
+	}
+	var values []string
+	var args []any
+	for i, name := range tags {
+		values = append(values, fmt.Sprintf("(%d,%d,%d,?)", postID, ids[name], i))
+		args = append(args, createdAt)
+	}
+	if err := tx.Exec("INSERT INTO post_tags (post_id, tag_id, position, created_at) VALUES "+strings.Join(values, ","), args...).Error; err != nil {
+		return fmt.Errorf("tag post %d: %w", postID, err)
+	}
+	return nil
+}
+
+// eachOnce counts each of the tags once, by id.
+func eachOnce(tags Tags, ids map[string]int64) map[int64]int {
+	delta := make(map[int64]int, len(tags))
+	for _, name := range tags {
+		delta[ids[name]]++
+	}
+	return delta
+}
+
+// countTags adds to the counts of tags. It is the last statement of every transaction that needs it, since everybody who
+// uses a popular tag waits for its row; and it locks the rows in the order of their ids.
+func countTags(tx *gorm.DB, delta map[int64]int) error {
+	maps.DeleteFunc(delta, func(_ int64, d int) bool { return d == 0 })
+	if len(delta) == 0 {
+		return nil
+	}
+	ids := slices.Sorted(maps.Keys(delta))
+	by := ""
+	for _, id := range ids {
+		by += " WHEN " + strconv.FormatInt(id, 10) + " THEN " + strconv.Itoa(delta[id])
+	}
+	if err := tx.Exec("UPDATE tags SET posts_count=posts_count+CASE id" + by + " END WHERE id IN (" + joinIDs(ids) + ")").Error; err != nil {
+		return fmt.Errorf("count tags: %w", err)
+	}
+	return nil
+}
+
+// setTagsStatus hides or shows a post's tags with it.
+func setTagsStatus(tx *gorm.DB, postID int64, status Status) (delta map[int64]int, err error) {
+	var ids []int64
+	if err := tx.Raw("SELECT tag_id FROM post_tags WHERE post_id=?", postID).Scan(&ids).Error; err != nil {
+		return nil, fmt.Errorf("read tags of post %d: %w", postID, err)
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if err := tx.Exec("UPDATE post_tags SET status=? WHERE post_id=?", status, postID).Error; err != nil {
+		return nil, fmt.Errorf("update tags of post %d: %w", postID, err)
+	}
+	by := 1
+	if status != StatusNormal {
+		by = -1
+	}
+	delta = map[int64]int{}
+	for _, id := range ids {
+		delta[id] = by
+	}
+	return delta, nil
+}
+
+// TagSort is the order of a list of tags.
+type TagSort string
+
+// The orders.
+const (
+	TagsPopular TagSort = "popular" // most posts first; of as many, the latest tag
+	TagsName    TagSort = "name"    // by code points
+)
+
+// Tag is a tag and how many posts have it that are not deleted.
+type Tag struct {
+	ID         int64
+	Name       string
+	PostsCount int64
+}
+
+// Key gives the place of the tag in a list sorted by sort.
+func (t *Tag) Key(sort TagSort) ListKey {
+	if sort == TagsName {
+		return ListKey{ID: t.ID}
+	}
+	return ListKey{Value: t.PostsCount, ID: t.ID}
+}
+
+// TagQuery says which tags to list.
+type TagQuery struct {
+	Sort   TagSort
+	Prefix string // of the names, normal and valid; "" for all
+	After  *ListKey
+	Limit  int
+}
+
+// ListTags lists tags that some post has, in one query.
+func (s *Store) ListTags(ctx context.Context, q TagQuery) ([]Tag, error) {
+	index, order := "idx_posts_count", "t.posts_count DESC, t.id DESC"
+	where, args := "t.posts_count>0", []any{}
+	if q.Sort == TagsName || q.Prefix != "" {
+		index = "idx_name"
+	}
+	if q.Prefix != "" {
+		where, args = where+" AND t.name LIKE ?", append(args, q.Prefix+"%") // a valid tag has no wildcard in it
+	}
+	switch {
+	case q.Sort == TagsName:
+		order = "t.name"
+		if q.After != nil {
+			where, args = where+" AND t.name>(SELECT a.name FROM tags a WHERE a.id=?)", append(args, q.After.ID)
+		}
+	case q.After != nil:
+		where += " AND t.posts_count<=? AND (t.posts_count<? OR t.id<?)"
+		args = append(args, q.After.Value, q.After.Value, q.After.ID)
+	}
+	var tags []Tag
+	err := s.db.WithContext(ctx).Raw("SELECT t.id, t.name, t.posts_count FROM tags t FORCE INDEX ("+index+") WHERE "+where+
+		" ORDER BY "+order+" LIMIT ?", append(args, q.Limit)...).Scan(&tags).Error
+	if err != nil {
+		return nil, fmt.Errorf("list tags: %w", err)
+	}
+	return tags, nil
+}
