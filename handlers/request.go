@@ -121,29 +121,37 @@ const (
 
 // limit reads ?limit=; CodeInvalid when it is not a number from 1 to 100.
 func limit(c *fiber.Ctx) (int, error) {
-	if !c.Context().QueryArgs().Has("limit") {
-		return defaultLimit, nil
+	return numberOf(c, "limit", defaultLimit, maxLimit)
+}
+
+// numberOf reads a number of the query; CodeInvalid when it is not one from 1 to most.
+func numberOf(c *fiber.Ctx, name string, byDefault, most int) (int, error) {
+	if !c.Context().QueryArgs().Has(name) {
+		return byDefault, nil
 	}
-	n, err := strconv.Atoi(c.Query("limit"))
-	if err != nil || n < 1 || n > maxLimit {
-		return 0, models.Invalid("limit", "must be a number from 1 to "+strconv.Itoa(maxLimit))
+	n, err := strconv.Atoi(c.Query(name))
+	if err != nil || n < 1 || n > most {
+		return 0, models.Invalid(name, "must be a number from 1 to "+strconv.Itoa(most))
 	}
 	return n, nil
 }
 
 // sortOf reads ?sort=, whose default is the first of the orders; CodeInvalid for an unknown one.
-func sortOf[S ~string](c *fiber.Ctx, orders ...S) (S, error) {
-	if !c.Context().QueryArgs().Has("sort") {
-		return orders[0], nil
+func sortOf[S ~string](c *fiber.Ctx, orders ...S) (S, error) { return oneOf(c, "sort", orders...) }
+
+// oneOf reads a parameter that is one of some words, and by default the first; CodeInvalid for any other.
+func oneOf[S ~string](c *fiber.Ctx, parameter string, words ...S) (S, error) {
+	if !c.Context().QueryArgs().Has(parameter) {
+		return words[0], nil
 	}
-	asked, names := c.Query("sort"), make([]string, len(orders))
-	for i, order := range orders {
-		if string(order) == asked {
-			return order, nil
+	asked, names := c.Query(parameter), make([]string, len(words))
+	for i, word := range words {
+		if string(word) == asked {
+			return word, nil
 		}
-		names[i] = string(order)
+		names[i] = string(word)
 	}
-	return "", models.Invalid("sort", "must be one of "+strings.Join(names, ", "))
+	return "", models.Invalid(parameter, "must be one of "+strings.Join(names, ", "))
 }
 
 // list is a page of a list.
@@ -152,6 +160,7 @@ type list[T any] struct {
 	NextCursor *string `json:"next_cursor"`
 }
 
+// etag is the part of an entity tag that an edit is held to.
 func etag(version int64) string { return `"v` + strconv.FormatInt(version, 10) + `"` }
 
 // ifMatch holds the edit of something that has this version to what the client saw. CodeIfMatch when it does not say,
@@ -165,24 +174,25 @@ func ifMatch(c *fiber.Ctx) (func(version int64) error, error) {
 	if string(header) == "*" {
 		return func(int64) error { return nil }, nil
 	}
-	tags, ok := parseTags(string(header))
+	tags, ok := parseTags(string(header), false)
 	if !ok {
 		return nil, malformed(`If-Match is not "*" or a list of entity tags such as "v3".`)
 	}
 	return func(version int64) error {
-		if slices.Contains(tags, etag(version)) {
+		if slices.ContainsFunc(tags, func(tag string) bool { return versionOf(tag) == etag(version) }) {
 			return nil
 		}
 		return models.VersionMismatch(version)
 	}, nil
 }
 
-// parseTags reads a list of entity tags (RFC 9110, 8.8.3) and keeps the strong ones, quotes included.
-func parseTags(s string) (strong []string, ok bool) {
+// parseTags reads a list of entity tags (RFC 9110, 8.8.3) and keeps the strong ones, and the weak ones if asked to,
+// quotes included.
+func parseTags(s string, weakToo bool) (tags []string, ok bool) {
 	for {
 		s = strings.TrimLeft(s, " \t,")
 		if s == "" {
-			return strong, true
+			return tags, true
 		}
 		tag, weak := strings.CutPrefix(s, "W/")
 		if tag == "" || tag[0] != '"' {
@@ -192,8 +202,8 @@ func parseTags(s string) (strong []string, ok bool) {
 		if end < 0 {
 			return nil, false
 		}
-		if !weak {
-			strong = append(strong, tag[:end+2])
+		if !weak || weakToo {
+			tags = append(tags, tag[:end+2])
 		}
 		s = strings.TrimLeft(tag[end+2:], " \t")
 		if s != "" && s[0] != ',' {

@@ -59,8 +59,10 @@ type Config struct {
 	// MaxInFlight is how many requests of /v1 are answered at once; 0 means 512. More are refused at once, so that those
 	// that are taken stay quick.
 	MaxInFlight int
-	Timeout     time.Duration    // for a whole request; 0 means 10 s
-	Now         func() time.Time // the clock that ages cached sessions; nil means time.Now
+	// Origins are those whose pages may use the API, exactly as browsers write them; "*" alone means all, none is none.
+	Origins []string
+	Timeout time.Duration    // for a whole request; 0 means 10 s
+	Now     func() time.Time // the clock that ages cached sessions; nil means time.Now
 }
 
 // Limits on what a client sends and how long it may take to.
@@ -87,6 +89,7 @@ type Server struct {
 	sessions    *sessions
 	passwords   *passwords
 	idempotency idempotency
+	cors        cors
 	inFlight    atomic.Int64
 	most        int64 // of inFlight
 	cursors     cursors
@@ -106,6 +109,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.Timeout < 0 || c.MaxInFlight < 0 {
 		return nil, fmt.Errorf("handlers: Config.Timeout (%v) or Config.MaxInFlight (%d) is negative", c.Timeout, c.MaxInFlight)
+	}
+	if err := CheckOrigins(c.Origins); err != nil {
+		return nil, fmt.Errorf("handlers: Config.Origins: %w", err)
 	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = maxInFlight
@@ -136,7 +142,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		most: int64(c.MaxInFlight), idempotency: idempotency,
+		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins},
 		store: c.Store, likes: c.Likes, gate: c.Gate, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
 	}
@@ -177,13 +183,13 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	post := func(path string, handlers ...fiber.Handler) {
 		r.Post(path, slices.Insert(handlers, len(handlers)-1, s.once)...)
 	}
-	r.Use(s.observe, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
+	r.Use(s.observe, s.cors.handle, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 
 	r.Get("/healthz", s.alive)
 	r.Get("/readyz", s.readiness)
 	r.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
 
-	r.Use("/v1", s.shed)
+	r.Use("/v1", s.shed, s.represent)
 	post("/v1/auth/register", s.register)
 	post("/v1/auth/login", s.login)
 	post("/v1/auth/logout", user, s.logout)
@@ -196,6 +202,7 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Delete("/v1/posts/:id", user, s.deletePost)
 	r.Get("/v1/posts/:id/comments", anyone, s.listComments)
 	post("/v1/posts/:id/comments", user, s.createComment)
+	r.Get("/v1/posts/:id/thread", anyone, s.readThread)
 	r.Put("/v1/posts/:id/like", user, s.setLike(models.KindPost, true))
 	r.Delete("/v1/posts/:id/like", user, s.setLike(models.KindPost, false))
 	r.Get("/v1/posts/:id/likes", anyone, s.listLikers(models.KindPost))
@@ -203,6 +210,7 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Get("/v1/comments/:id", anyone, s.readComment)
 	r.Patch("/v1/comments/:id", user, s.editComment)
 	r.Delete("/v1/comments/:id", user, s.deleteComment)
+	r.Get("/v1/comments/:id/ancestors", anyone, s.readAncestors)
 	r.Get("/v1/comments/:id/replies", anyone, s.listReplies)
 	post("/v1/comments/:id/replies", user, s.createReply)
 	r.Put("/v1/comments/:id/like", user, s.setLike(models.KindComment, true))
@@ -294,6 +302,7 @@ func (s *Server) shed(c *fiber.Ctx) error {
 // client sent on the connection cannot be trusted to be a request, so the connection ends.
 func (s *Server) unread(c *fiber.Ctx, err error) error {
 	nameRequest(c)
+	s.cors.allow(c)
 	writeProblem(c, err)
 	c.Context().SetConnectionClose()
 	if conn, ok := c.Context().Conn().(*lingeringConn); ok {

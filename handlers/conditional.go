@@ -1,0 +1,100 @@
+package handlers
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+)
+
+// An entity tag names an answer byte by byte: "v3-HASH" where what is shown has a version, else "HASH", with "-br" or
+// "-gzip" at the end when it is compressed, because a strong tag may not stand for two codings (RFC 9110, 8.8.3.3).
+// The hash is there for If-None-Match: likes and comments change an answer without changing the version. If-Match looks
+// at the version alone, since an edit is of the content; "v3" will do.
+
+// hashedTag completes the tag that the handler gave the answer, if any, with the hash of the body.
+func hashedTag(given, body []byte) string {
+	sum := sha256.Sum256(body)
+	hash := base64.RawURLEncoding.EncodeToString(sum[:12])
+	if version, ok := strings.CutSuffix(string(given), `"`); ok {
+		return version + "-" + hash + `"`
+	}
+	return `"` + hash + `"`
+}
+
+// versionOf gives the tag of the version in an entity tag: "v3" of "v3-HASH-br".
+func versionOf(tag string) string {
+	if version, _, ok := strings.Cut(tag, "-"); ok {
+		return version + `"`
+	}
+	return tag
+}
+
+// withCoding gives the tag of the compressed form.
+func withCoding(tag, coding string) string { return strings.TrimSuffix(tag, `"`) + "-" + coding + `"` }
+
+// Compression. A body shorter than compressFrom fits in one or two packets anyway.
+const (
+	compressFrom = 1 << 10 // bytes
+	brotliLevel  = 4
+	gzipLevel    = 5
+)
+
+var compress = fasthttp.CompressHandlerBrotliLevel(func(*fasthttp.RequestCtx) {}, brotliLevel, gzipLevel)
+
+// represent gives successful answers their entity tag, answers 304 to who has the answer already, and compresses what is
+// read. Answers to anything but GET are not compressed: some of them show a secret beside what the client sent, and the
+// length of a compressed answer would tell one from the other (BREACH).
+func (s *Server) represent(c *fiber.Ctx) error {
+	if err := c.Next(); err != nil {
+		return err
+	}
+	status, reads := c.Response().StatusCode(), c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
+	given := c.Response().Header.Peek(fiber.HeaderETag)
+	if status < 200 || status >= 300 || !reads && len(given) == 0 || c.Context().Hijacked() {
+		return nil
+	}
+	tag := hashedTag(given, c.Response().Body())
+	c.Set(fiber.HeaderETag, tag)
+	if !reads {
+		return nil
+	}
+	c.Set(fiber.HeaderCacheControl, "private, no-cache") // it may be kept, and is to be asked for again each time
+	c.Vary(fiber.HeaderAuthorization, fiber.HeaderAcceptEncoding)
+	if header := c.Get(fiber.HeaderIfNoneMatch); header != "" && status == http.StatusOK {
+		if known := ifNoneMatch(header, tag); known != "" {
+			c.Set(fiber.HeaderETag, known)
+			c.Response().ResetBody()
+			c.Status(http.StatusNotModified)
+			return nil
+		}
+	}
+	if len(c.Response().Body()) >= compressFrom {
+		compress(c.Context())
+		if coding := c.Response().Header.ContentEncoding(); len(coding) > 0 {
+			c.Set(fiber.HeaderETag, withCoding(tag, string(coding)))
+		}
+	}
+	return nil
+}
+
+// ifNoneMatch gives the tag of the client's copy if that is the answer with this tag; "" if the client has none or the
+// header cannot be read. Weak tags count: a proxy that compresses makes weak ones of ours.
+func ifNoneMatch(header, tag string) string {
+	if strings.TrimSpace(header) == "*" {
+		return tag
+	}
+	tags, ok := parseTags(header, true)
+	if !ok {
+		return ""
+	}
+	for _, known := range tags { // in whatever coding
+		if known == tag || strings.HasPrefix(known, strings.TrimSuffix(tag, `"`)+"-") {
+			return known
+		}
+	}
+	return ""
+}

@@ -1,0 +1,86 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// cors tells browsers which other origins may call the API (Fetch standard). Credentials are never allowed: the API
+// takes tokens, which a page has to have, and no cookies, which a browser would add by itself.
+//
+// Fiber's middleware is not used because it cannot be asked for the headers of an answer that no handler gives, such as
+// 413: a page of an allowed origin would see a failed connection in its place.
+type cors struct {
+	origins []string // exact; "*" alone means every origin
+}
+
+// What browsers may send, may read, and for how long they may remember it: two hours is all that Chromium takes.
+const (
+	corsMethods = "GET, HEAD, POST, PUT, PATCH, DELETE"
+	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Request-Id"
+	corsExposed = "ETag, Idempotency-Replayed, Location, RateLimit, RateLimit-Limit, RateLimit-Policy, RateLimit-Remaining, RateLimit-Reset, Retry-After, X-Request-Id"
+	corsMaxAge  = "7200" // seconds
+)
+
+// CheckOrigins refuses what is neither "*" alone nor a list of origins as browsers write them, such as
+// https://forum.example or http://localhost:3000.
+func CheckOrigins(origins []string) error {
+	for _, origin := range origins {
+		if origin == "*" {
+			if len(origins) > 1 {
+				return fmt.Errorf(`origin "*" means every origin: it stands alone`)
+			}
+			continue
+		}
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.ContainsAny(u.Host, "*,") ||
+			u.Scheme+"://"+strings.ToLower(u.Host) != origin || isDefaultPort(u) {
+			return fmt.Errorf("origin %q is not of the form https://HOST or https://HOST:PORT, in lower case, without a path and without the port that is the default", origin)
+		}
+	}
+	return nil
+}
+
+func isDefaultPort(u *url.URL) bool {
+	return u.Scheme == "http" && u.Port() == "80" || u.Scheme == "https" && u.Port() == "443" || strings.HasSuffix(u.Host, ":")
+}
+
+// allow marks the answer as one that the origin of the request may read, if it may.
+func (k cors) allow(c *fiber.Ctx) (allowed bool) {
+	if len(k.origins) == 0 {
+		return false
+	}
+	origin := c.Get(fiber.HeaderOrigin)
+	if k.origins[0] == "*" {
+		c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
+	} else {
+		c.Vary(fiber.HeaderOrigin)
+		if !slices.Contains(k.origins, origin) {
+			return false
+		}
+		c.Set(fiber.HeaderAccessControlAllowOrigin, origin)
+	}
+	c.Set(fiber.HeaderAccessControlExposeHeaders, corsExposed)
+	return true
+}
+
+// handle answers what a browser asks before it sends a request, and lets all else through.
+func (k cors) handle(c *fiber.Ctx) error {
+	allowed := k.allow(c)
+	asks := c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderOrigin) != "" && c.Get(fiber.HeaderAccessControlRequestMethod) != ""
+	if !asks || len(k.origins) == 0 {
+		return c.Next()
+	}
+	c.Response().Header.Del(fiber.HeaderAccessControlExposeHeaders)
+	if allowed {
+		c.Set(fiber.HeaderAccessControlAllowMethods, corsMethods)
+		c.Set(fiber.HeaderAccessControlAllowHeaders, corsHeaders)
+		c.Set(fiber.HeaderAccessControlMaxAge, corsMaxAge)
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
