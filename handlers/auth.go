@@ -95,11 +95,16 @@ func (s *sessions) ask(ctx context.Context, hash [32]byte) (sessionEntry, error)
 	return answer.(sessionEntry), nil
 }
 
-// forget makes this process refuse a token at once that was just ended.
-func (s *sessions) forget(token string) {
+// forget makes this process refuse tokens at once that were just ended.
+func (s *sessions) forget(hashes ...[32]byte) {
 	now := s.now()
-	s.cache.Set(models.HashToken(token), sessionEntry{asked: now, next: now.Add(sessionFresh)})
+	for _, hash := range hashes {
+		s.cache.Set(hash, sessionEntry{asked: now, next: now.Add(sessionFresh)})
+	}
 }
+
+// refresh makes this process ask again about a token whose user has changed.
+func (s *sessions) refresh(hash [32]byte) { s.cache.Invalidate(hash) }
 
 // anyone lets a request through with the session of its token, if it has one. A token that is not valid is refused
 // rather than ignored: its owner believes to be signed in.
@@ -149,6 +154,5 @@ func viewerID(c *fiber.Ctx) int64 {
 
 // viewerAuthor is the viewer as the author of something; only behind user.
 func viewerAuthor(c *fiber.Ctx) models.Author {
-	session := viewer(c)
-	return models.Author{ID: session.UserID, Username: session.Username}
+	return viewer(c).Author()
 }

@@ -218,6 +218,9 @@ func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment) erro
 }
 
 func (s *Server) replyCreatedUser(c *fiber.Ctx, user *models.User) error {
-	c.Set(fiber.HeaderLocation, "/v1/me")
-	return s.openSession(c, http.StatusCreated, user)
+	token, err := s.store.Login(c.UserContext(), user, userAgent(c))
+	if err != nil {
+		return err
+	}
+	return replyRegistered(c, user, token)
 }

@@ -22,7 +22,13 @@ func (s *Server) setLike(kind models.TargetKind, liked bool) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		state, err := s.likes.SetLike(c.UserContext(), models.Target{Kind: kind, ID: id}, viewerID(c), liked)
+		target := models.Target{Kind: kind, ID: id}
+		if liked {
+			if err := s.mayLike(c, target); err != nil {
+				return err
+			}
+		}
+		state, err := s.likes.SetLike(c.UserContext(), target, viewerID(c), liked)
 		if err != nil {
 			return err
 		}
@@ -62,7 +68,7 @@ func (s *Server) listLikers(kind models.TargetKind) fiber.Handler {
 		likers, next := page(s.cursors, name, likers, n, func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} })
 		items := make([]likerJSON, len(likers))
 		for i, l := range likers {
-			items[i] = likerJSON{authorJSON{l.UserID, l.Username}, l.CreatedAt}
+			items[i] = likerJSON{authorJSON(l.Author), l.CreatedAt}
 		}
 		return c.JSON(list[likerJSON]{items, next})
 	}

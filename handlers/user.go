@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,16 +11,20 @@ import (
 	"likewise/models"
 )
 
+// userJSON is an account as its own user sees it.
 type userJSON struct {
-	ID        int64     `json:"id"`
-	Username  string    `json:"username"`
-	Email     *string   `json:"email"` // null: the account has none
-	Role      string    `json:"role"`
-	CreatedAt time.Time `json:"created_at"`
+	ID          int64     `json:"id"`
+	Username    string    `json:"username"`
+	Email       *string   `json:"email"` // null: the account has none
+	Role        string    `json:"role"`
+	DisplayName *string   `json:"display_name"` // null: shows the username
+	Bio         string    `json:"bio"`
+	AvatarURL   *string   `json:"avatar_url"`
+	CreatedAt   time.Time `json:"created_at"`
 }
 
 func newUserJSON(u *models.User) userJSON {
-	out := userJSON{ID: u.ID, Username: u.Username, Role: u.Role.String(), CreatedAt: u.CreatedAt}
+	out := userJSON{ID: u.ID, Username: u.Username, Role: u.Role.String(), DisplayName: u.DisplayName, Bio: u.Bio, AvatarURL: u.AvatarURL, CreatedAt: u.CreatedAt}
 	if !strings.HasSuffix(u.Email, models.NoEmailDomain) {
 		out.Email = &u.Email
 	}
@@ -44,19 +49,20 @@ func (s *Server) register(c *fiber.Ctx) error {
 		return err
 	}
 	user := &models.User{Username: in.Username, Email: in.Email, PasswordHash: hash}
-	if err := s.store.CreateUser(c.UserContext(), user); err != nil {
-		return err
-	}
-	return s.replyCreatedUser(c, user)
-}
-
-func (s *Server) openSession(c *fiber.Ctx, status int, user *models.User) error {
-	token, err := s.store.CreateSession(c.UserContext(), user.ID)
+	token, err := s.store.Register(c.UserContext(), user, userAgent(c))
 	if err != nil {
 		return err
 	}
-	return c.Status(status).JSON(sessionJSON{newUserJSON(user), token})
+	return replyRegistered(c, user, token)
 }
+
+func replyRegistered(c *fiber.Ctx, user *models.User, token string) error {
+	c.Set(fiber.HeaderLocation, "/v1/me")
+	return c.Status(http.StatusCreated).JSON(sessionJSON{newUserJSON(user), token})
+}
+
+// userAgent is what the client calls itself, in Fiber's memory.
+func userAgent(c *fiber.Ctx) string { return c.Get(fiber.HeaderUserAgent) }
 
 func (s *Server) login(c *fiber.Ctx) error {
 	var name, password string
@@ -77,19 +83,11 @@ func (s *Server) login(c *fiber.Ctx) error {
 	if !ok {
 		return models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
 	}
-	return s.openSession(c, http.StatusOK, user)
-}
-
-func (s *Server) logout(c *fiber.Ctx) error {
-	token, err := bearer(c)
+	token, err := s.store.Login(c.UserContext(), user, userAgent(c))
 	if err != nil {
 		return err
 	}
-	if err := s.store.DeleteSession(c.UserContext(), models.HashToken(token)); err != nil {
-		return err
-	}
-	s.sessions.forget(token)
-	return c.SendStatus(http.StatusNoContent)
+	return c.JSON(sessionJSON{newUserJSON(user), token})
 }
 
 func (s *Server) me(c *fiber.Ctx) error {
@@ -98,4 +96,179 @@ func (s *Server) me(c *fiber.Ctx) error {
 		return err
 	}
 	return c.JSON(newUserJSON(user))
+}
+
+// editMe changes the profile. There is no version to hold it to: nobody but the user edits it, and what was saved last
+// stays.
+func (s *Server) editMe(c *fiber.Ctx) error {
+	var displayName, bio, avatarURL *string
+	if err := decode(c, fields{"display_name": &displayName, "bio": &bio, "avatar_url": &avatarURL}); err != nil {
+		return err
+	}
+	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
+	if err != nil {
+		return err
+	}
+	profile := models.Profile{DisplayName: valueOf(user.DisplayName), Bio: user.Bio, AvatarURL: valueOf(user.AvatarURL)}
+	for changed, to := range map[*string]*string{&profile.DisplayName: displayName, &profile.Bio: bio, &profile.AvatarURL: avatarURL} {
+		if to != nil {
+			*changed = *to
+		}
+	}
+	if err := profile.Validate(); err != nil {
+		return err
+	}
+	if err := s.store.UpdateProfile(c.UserContext(), user.ID, profile); err != nil {
+		return err
+	}
+	s.sessions.refresh(sessionHash(c)) // it shows the name in what is written from now on
+	return s.me(c)
+}
+
+// valueOf gives what p points to, "" for nil.
+func valueOf(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
+// provePassword holds the viewer to their password, which came in field, and gives the account.
+func (s *Server) provePassword(c *fiber.Ctx, field, password string) (*models.User, error) {
+	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
+	if err != nil {
+		return nil, err
+	}
+	ok, err := s.passwords.match(c.UserContext(), password, user.PasswordHash)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, &models.Error{Code: models.CodeForbidden, Message: "The password is wrong.",
+			Fields: []models.FieldError{{Field: field, Message: "is not the password of this account"}}}
+	}
+	return user, nil
+}
+
+// changePassword ends all other sessions, so that whoever knew the old password is out.
+func (s *Server) changePassword(c *fiber.Ctx) error {
+	var current, password string
+	if err := decode(c, fields{"current_password": &current, "new_password": &password}); err != nil {
+		return err
+	}
+	if err := models.ValidatePassword("new_password", password); err != nil {
+		return err
+	}
+	user, err := s.provePassword(c, "current_password", current)
+	if err != nil {
+		return err
+	}
+	hash, err := s.passwords.hash(c.UserContext(), password)
+	if err != nil {
+		return err
+	}
+	ended, err := s.store.ChangePassword(c.UserContext(), user.ID, user.PasswordHash, hash, sessionHash(c))
+	if err != nil {
+		return err
+	}
+	s.sessions.forget(ended...)
+	return c.SendStatus(http.StatusNoContent)
+}
+
+// deleteMe makes the account a placeholder. What the user liked is taken back by the cron job that voids likes.
+func (s *Server) deleteMe(c *fiber.Ctx) error {
+	var password string
+	if err := decode(c, fields{"password": &password}); err != nil {
+		return err
+	}
+	user, err := s.provePassword(c, "password", password)
+	if err != nil {
+		return err
+	}
+	ended, err := s.store.DeleteUser(c.UserContext(), user.ID, user.PasswordHash)
+	if err != nil {
+		return err
+	}
+	s.sessions.forget(ended...)
+	return c.SendStatus(http.StatusNoContent)
+}
+
+// publicUserJSON is a user as everybody sees them.
+type publicUserJSON struct {
+	ID             int64     `json:"id"`
+	Username       string    `json:"username"`
+	DisplayName    *string   `json:"display_name"` // null: shows the username
+	Bio            string    `json:"bio"`
+	AvatarURL      *string   `json:"avatar_url"`
+	PostsCount     int64     `json:"posts_count"`
+	CommentsCount  int64     `json:"comments_count"`
+	FollowersCount int64     `json:"followers_count"`
+	FollowingCount int64     `json:"following_count"`
+	Followed       bool      `json:"followed"` // by the viewer
+	Blocked        bool      `json:"blocked"`  // by the viewer
+	CreatedAt      time.Time `json:"created_at"`
+}
+
+func newPublicUserJSON(u *models.PublicUser) publicUserJSON {
+	return publicUserJSON{
+		ID: u.Author.ID, Username: u.Author.Username, DisplayName: u.Author.DisplayName, Bio: u.Bio, AvatarURL: u.Author.AvatarURL,
+		PostsCount: u.PostsCount, CommentsCount: u.CommentsCount, FollowersCount: u.FollowersCount, FollowingCount: u.FollowingCount,
+		Followed: u.Followed, Blocked: u.Blocked, CreatedAt: u.CreatedAt,
+	}
+}
+
+// pathUser reads the user's id in the path. What is not an id is the id of nobody: CodeNotFound.
+func pathUser(c *fiber.Ctx) (int64, error) {
+	if id, ok := parseID(c.Params("id")); ok {
+		return id, nil
+	}
+	return 0, models.Errorf(models.CodeNotFound, "There is no such user.")
+}
+
+// someUser is pathUser of a user that is there.
+func (s *Server) someUser(c *fiber.Ctx) (int64, error) {
+	id, err := pathUser(c)
+	if err != nil {
+		return 0, err
+	}
+	return id, s.store.UserExists(c.UserContext(), id)
+}
+
+func (s *Server) readUser(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	user, err := s.store.PublicUserByID(c.UserContext(), viewerID(c), id)
+	if err != nil {
+		return err
+	}
+	return c.JSON(newPublicUserJSON(user))
+}
+
+// findUsers gives the user of a name, as a list of one or none: what a text mentions need not be anybody.
+func (s *Server) findUsers(c *fiber.Ctx) error {
+	name := c.Query("username")
+	if name == "" {
+		return models.Invalid("username", "must be the name of a user")
+	}
+	out := list[publicUserJSON]{Items: []publicUserJSON{}}
+	user, err := s.store.PublicUserByName(c.UserContext(), viewerID(c), name)
+	switch {
+	case err == nil:
+		out.Items = append(out.Items, newPublicUserJSON(user))
+	case models.ErrorCode(err) != models.CodeNotFound:
+		return err
+	}
+	return c.JSON(out)
+}
+
+// listUserPosts is the list of posts with the author from the path.
+func (s *Server) listUserPosts(c *fiber.Ctx) error {
+	id, err := s.someUser(c)
+	if err != nil {
+		return err
+	}
+	c.Context().QueryArgs().Set("author", strconv.FormatInt(id, 10))
+	return s.listPosts(c)
 }

@@ -114,9 +114,8 @@ func (s *Store) LikedBy(ctx context.Context, userID int64, targets []Target) (ma
 
 // Liker is a user who likes a target, and since when.
 type Liker struct {
-	RowID     int64 // grows with the time the like was written; the list's order
-	UserID    int64
-	Username  string
+	Author    Author `gorm:"embedded;embeddedPrefix:author_"`
+	RowID     int64  // grows with the time the like was written; the list's order
 	CreatedAt time.Time
 }
 
@@ -129,7 +128,7 @@ func (s *Store) Likers(ctx context.Context, target Target, before int64, limit i
 	}
 	var list []Liker
 	// Reading the likes through the target holds it to "not deleted" without a query of its own.
-	err := s.db.WithContext(ctx).Raw("SELECT l.id AS row_id, l.user_id, u.username, l.created_at FROM "+t.open+
+	err := s.db.WithContext(ctx).Raw("SELECT "+authorColumns+", l.id AS row_id, l.created_at FROM "+t.open+
 		" JOIN "+t.likes+" l ON l."+t.column+"=t.id JOIN users u ON u.id=l.user_id"+
 		" WHERE t.id=? AND t.status=1"+where+" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
 	if err != nil {

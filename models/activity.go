@@ -1,0 +1,80 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// UserComment is a comment in the list of what a user wrote, with the title of its post.
+type UserComment struct {
+	Comment   Comment `gorm:"embedded"`
+	PostTitle string
+}
+
+// CommentsByUser lists what a user wrote on posts that are not deleted, latest first, as viewer (0 for the anonymous)
+// sees it: at most limit comments after the key (nil for the first page).
+func (s *Store) CommentsByUser(ctx context.Context, viewer, userID int64, after *ListKey, limit int) ([]UserComment, error) {
+	where, args := "c.user_id=? AND c.status=1 AND "+notBlocked("c.user_id")+" AND "+notBlocked("p.user_id"), []any{viewer, userID, viewer, viewer}
+	if after != nil {
+		where += " AND c.created_at<=FROM_UNIXTIME(?) AND (c.created_at<FROM_UNIXTIME(?) OR c.id<?)"
+		args = append(args, after.Value, after.Value, after.ID)
+	}
+	var list []UserComment
+	err := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+", p.title AS post_title FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1"+
+		" JOIN users u ON u.id=c.user_id WHERE "+where+" ORDER BY c.created_at DESC, c.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	if err != nil {
+		return nil, fmt.Errorf("list comments of user %d: %w", userID, err)
+	}
+	return list, nil
+}
+
+// LikedPost is a post in the list of what a user likes.
+type LikedPost struct {
+	Post    Post `gorm:"embedded"`
+	RowID   int64
+	LikedAt time.Time
+}
+
+// LikedPosts lists the posts that a user likes, the latest like first, as viewer sees them: at most limit likes older
+// than row before (0 for the first page). Likes of what was deleted are passed over.
+func (s *Store) LikedPosts(ctx context.Context, viewer, userID, before int64, limit int) ([]LikedPost, error) {
+	where, args := likedBefore(before, "p.user_id", viewer, userID)
+	var list []LikedPost
+	err := s.db.WithContext(ctx).Raw("SELECT "+postColumns+", l.id AS row_id, l.created_at AS liked_at FROM post_likes l"+
+		" JOIN posts p ON p.id=l.post_id AND p.status=1 JOIN users u ON u.id=p.user_id WHERE "+where+
+		" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	if err != nil {
+		return nil, fmt.Errorf("list liked posts of user %d: %w", userID, err)
+	}
+	return list, nil
+}
+
+// LikedComment is a comment in the list of what a user likes.
+type LikedComment struct {
+	Comment Comment `gorm:"embedded"`
+	RowID   int64
+	LikedAt time.Time
+}
+
+// LikedComments lists the comments that a user likes, as LikedPosts does.
+func (s *Store) LikedComments(ctx context.Context, viewer, userID, before int64, limit int) ([]LikedComment, error) {
+	where, args := likedBefore(before, "c.user_id", viewer, userID)
+	var list []LikedComment
+	err := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+", l.id AS row_id, l.created_at AS liked_at FROM comment_likes l"+
+		" JOIN comments c ON c.id=l.comment_id AND c.status=1 JOIN posts p ON p.id=c.post_id AND p.status=1 JOIN users u ON u.id=c.user_id WHERE "+where+
+		" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	if err != nil {
+		return nil, fmt.Errorf("list liked comments of user %d: %w", userID, err)
+	}
+	return list, nil
+}
+
+// likedBefore is the condition of a list of likes l, with its arguments after the viewer of the columns.
+func likedBefore(before int64, author string, viewer, userID int64) (where string, args []any) {
+	where, args = "l.user_id=? AND "+notBlocked(author), []any{viewer, userID, viewer}
+	if before > 0 {
+		where, args = where+" AND l.id<?", append(args, before)
+	}
+	return where, args
+}
