@@ -188,6 +188,9 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Get("/healthz", s.alive)
 	r.Get("/readyz", s.readiness)
 	r.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	r.Get("/openapi.yaml", readContract)
+	r.Get("/docs", readDocs)
+	r.Get("/docs/:file", readDocsFile)
 
 	r.Use("/v1", s.shed, s.represent)
 	post("/v1/auth/register", s.register)
@@ -221,12 +224,16 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Get("/v1/posts/:id", anyone, s.readPost)
 	r.Patch("/v1/posts/:id", user, s.editPost)
 	r.Delete("/v1/posts/:id", user, s.deletePost)
+	post("/v1/posts/:id/restore", user, s.restorePost)
+	r.Get("/v1/posts/:id/revisions", anyone, s.listRevisions)
 	r.Get("/v1/posts/:id/comments", anyone, s.listComments)
 	post("/v1/posts/:id/comments", user, s.createComment)
 	r.Get("/v1/posts/:id/thread", anyone, s.readThread)
 	r.Put("/v1/posts/:id/like", user, s.setLike(models.KindPost, true))
 	r.Delete("/v1/posts/:id/like", user, s.setLike(models.KindPost, false))
 	r.Get("/v1/posts/:id/likes", anyone, s.listLikers(models.KindPost))
+
+	r.Get("/v1/tags", anyone, s.listTags)
 
 	r.Get("/v1/comments/:id", anyone, s.readComment)
 	r.Patch("/v1/comments/:id", user, s.editComment)

@@ -1,0 +1,119 @@
+package handlers_test
+
+import (
+	"bytes"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+)
+
+func TestContract_isServed(t *testing.T) {
+	a := newAPI(t, modes[0])
+	want, err := os.ReadFile("openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := a.must(t, 200, account{}, "GET", "/openapi.yaml", nil); !bytes.Equal(r.Body, want) || r.Header.Get("Content-Type") != "application/yaml" {
+		t.Errorf("%d bytes of %q, want the %d of openapi.yaml", len(r.Body), r.Header.Get("Content-Type"), len(want))
+	}
+}
+
+var (
+	styleURL  = regexp.MustCompile(`url\(\s*['"]?([^'")]*)`)
+	scriptURL = regexp.MustCompile(`https?://|//[a-z0-9-]+\.`)
+)
+
+// TestDocs_needNoOtherHost follows what the page refers to. What Swagger UI's own script may call is for the page's
+// policy to say, which a browser keeps to.
+func TestDocs_needNoOtherHost(t *testing.T) {
+	a := newAPI(t, modes[0])
+	page := a.must(t, 200, account{}, "GET", "/docs", nil)
+	for directive := range strings.SplitSeq(page.Header.Get("Content-Security-Policy"), ";") {
+		for _, source := range strings.Fields(directive)[1:] {
+			if source != "'self'" && source != "'none'" && source != "data:" && (source != "'unsafe-inline'" || !strings.Contains(directive, "style-src")) {
+				t.Errorf("the policy allows %s", directive)
+			}
+		}
+	}
+	if !strings.Contains(page.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("the policy %q does not begin with nothing", page.Header.Get("Content-Security-Policy"))
+	}
+	doc, err := html.Parse(bytes.NewReader(page.Body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := url.Parse("/docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files int
+	for n := range doc.Descendants() {
+		if n.Type != html.ElementNode {
+			continue
+		}
+		if (n.Data == "script" || n.Data == "style") && n.FirstChild != nil {
+			t.Errorf("the page has a <%s> of its own", n.Data)
+		}
+		for _, attr := range n.Attr {
+			if attr.Key != "src" && attr.Key != "href" {
+				continue
+			}
+			ref, err := url.Parse(attr.Val)
+			if err != nil || ref.IsAbs() || ref.Host != "" {
+				t.Errorf("the page refers to %q", attr.Val)
+				continue
+			}
+			files++
+			a.checkDocsFile(t, base.ResolveReference(ref).Path)
+		}
+	}
+	if files < 4 {
+		t.Errorf("the page refers to %d files", files)
+	}
+	a.refused(t, 404, "not_found", account{}, "GET", "/docs/swagger-ui.js", nil)
+	a.refused(t, 404, "not_found", account{}, "GET", "/docs/..%2fopenapi.yaml", nil)
+}
+
+func (a *api) checkDocsFile(t *testing.T, name string) {
+	t.Helper()
+	file := a.must(t, 200, account{}, "GET", name, nil)
+	want, _, _ := mime.ParseMediaType(map[string]string{
+		".css": "text/css", ".js": "application/javascript", ".png": "image/png", ".yaml": "application/yaml",
+	}[path.Ext(name)])
+	if kind, _, _ := mime.ParseMediaType(file.Header.Get("Content-Type")); kind != want && !(kind == "text/javascript" && path.Ext(name) == ".js") {
+		t.Errorf("%s has the type %q", name, kind)
+	}
+	for _, m := range styleURL.FindAllSubmatch(file.Body, -1) {
+		if path.Ext(name) == ".css" && !bytes.HasPrefix(m[1], []byte("data:")) {
+			t.Errorf("%s refers to %s", name, m[1])
+		}
+	}
+	if path.Base(name) == "docs.js" && scriptURL.Match(file.Body) {
+		t.Errorf("%s names a host", name)
+	}
+	// The client of the suite asks for gzip and unpacks it by itself; one that does not gets the same bytes.
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := a.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var plain bytes.Buffer
+	if _, err := plain.ReadFrom(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	if resp.Header.Get("Content-Encoding") != "" || !bytes.Equal(plain.Bytes(), file.Body) {
+		t.Errorf("%s without gzip: %d bytes, coding %q; with it: %d bytes", name, plain.Len(), resp.Header.Get("Content-Encoding"), len(file.Body))
+	}
+}
