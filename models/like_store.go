@@ -20,6 +20,16 @@ var likeTables = map[TargetKind]likeTable{
 	KindComment: {"comments", "comment_likes", "comment_id", "comments t JOIN posts p ON p.id=t.post_id AND p.status=1"},
 }
 
+// adding is the SET clause that adds delta, an expression, to the count, and keeps what depends on it. The score comes
+// first and says what the count will be: MySQL assigns from left to right, TiDB and the standard all at once.
+func (t likeTable) adding(delta string) string {
+	set := "likes_count=likes_count+(" + delta + "), updated_at=updated_at"
+	if t.targets == "posts" {
+		set = "hot_score=" + hotScoreSQL("likes_count+("+delta+")") + ", " + set
+	}
+	return set
+}
+
 func notFound(kind TargetKind) *Error {
 	return Errorf(CodeNotFound, "There is no such %s.", kind)
 }
@@ -31,22 +41,21 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 	state := LikeState{Liked: liked}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		var change *gorm.DB
-		delta := 1
+		delta := "1"
 		if liked {
 			// The no-op update takes an exclusive lock on a row that is there already. A plain INSERT takes a shared
 			// one, and two of those waiting to become exclusive are the classic deadlock.
 			change = tx.Exec("INSERT INTO "+t.likes+" ("+t.column+", user_id, created_at) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE id=id",
 				target.ID, userID, second(s.now()))
 		} else {
-			delta = -1
+			delta = "-1"
 			change = tx.Exec("DELETE FROM "+t.likes+" WHERE "+t.column+"=? AND user_id=?", target.ID, userID)
 		}
 		if change.Error != nil {
 			return change.Error
 		}
 		if change.RowsAffected > 0 {
-			count := tx.Exec("UPDATE "+t.targets+" SET likes_count=likes_count+?, updated_at=updated_at WHERE id=? AND status=?",
-				delta, target.ID, StatusNormal)
+			count := tx.Exec("UPDATE "+t.targets+" SET "+t.adding(delta)+" WHERE id=? AND status=?", target.ID, StatusNormal)
 			if count.Error != nil {
 				return count.Error
 			}

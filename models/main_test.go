@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 // openStore gives a store on a database of the test's own.
-func openStore(t *testing.T) *models.Store {
+func openStore(t testing.TB) *models.Store {
 	t.Helper()
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{})
 	require.NoError(t, err)
@@ -22,21 +22,21 @@ func openStore(t *testing.T) *models.Store {
 	return store
 }
 
-func newUser(t *testing.T, store *models.Store, name string) models.Author {
+func newUser(t testing.TB, store *models.Store, name string) models.Author {
 	t.Helper()
 	u := &models.User{Username: name, Email: name + "@example.org"}
 	require.NoError(t, store.CreateUser(t.Context(), u))
 	return models.Author{ID: u.ID, Username: name}
 }
 
-func newPost(t *testing.T, store *models.Store, author models.Author) *models.Post {
+func newPost(t testing.TB, store *models.Store, author models.Author) *models.Post {
 	t.Helper()
 	p, err := store.CreatePost(t.Context(), author, models.PostText{Title: "A post", Content: "with text"})
 	require.NoError(t, err)
 	return p
 }
 
-func newComment(t *testing.T, store *models.Store, author models.Author, post *models.Post, parent *models.Comment) *models.Comment {
+func newComment(t testing.TB, store *models.Store, author models.Author, post *models.Post, parent *models.Comment) *models.Comment {
 	t.Helper()
 	var parentID *int64
 	if parent != nil {
@@ -47,7 +47,7 @@ func newComment(t *testing.T, store *models.Store, author models.Author, post *m
 	return c
 }
 
-func count(t *testing.T, store *models.Store, query string, args ...any) int {
+func count(t testing.TB, store *models.Store, query string, args ...any) int {
 	t.Helper()
 	var n int
 	require.NoError(t, store.Pool().QueryRowContext(context.Background(), query, args...).Scan(&n))

@@ -15,6 +15,8 @@ type TargetTally struct {
 	LikeRows  int64
 	Children  int64 // comments_count or replies_count
 	ChildRows int64
+	HotScore  int64 // hot_score; 0 for comments, which have none
+	HotWant   int64 // what it has to be with this likes_count
 }
 
 // Tally counts the rows of at most limit targets of a kind with ids above after, in the order of id. It is one
@@ -35,13 +37,15 @@ func (s *Store) TallyOf(ctx context.Context, target Target) (TargetTally, bool, 
 func (s *Store) tally(ctx context.Context, kind TargetKind, where string, args ...any) ([]TargetTally, error) {
 	t := likeTables[kind]
 	children, rows := "t.comments_count", "(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=1)"
+	hot := "t.hot_score, " + hotScoreSQL("t.likes_count") + " AS hot_want"
 	if kind == KindComment {
 		children, rows = "t.replies_count", "(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=1)"
+		hot = "0 AS hot_score, 0 AS hot_want"
 	}
 	var list []TargetTally
 	err := s.db.WithContext(ctx).Raw("SELECT t.id, t.status, t.likes_count AS likes,"+
 		" (SELECT COUNT(*) FROM "+t.likes+" l WHERE l."+t.column+"=t.id) AS like_rows, "+
-		children+" AS children, "+rows+" AS child_rows FROM "+t.targets+" t WHERE "+where, args...).Scan(&list).Error
+		children+" AS children, "+rows+" AS child_rows, "+hot+" FROM "+t.targets+" t WHERE "+where, args...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("tally %s: %w", t.targets, err)
 	}
@@ -98,7 +102,7 @@ func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error)
 	return missing, nil
 }
 
-// Recount sets a target's stored counts to what its rows say.
+// Recount sets a target's stored counts, and the score of a post, to what its rows say.
 func (s *Store) Recount(ctx context.Context, target Target) error {
 	t := likeTables[target.Kind]
 	children, rows := "comments_count", "c.post_id=? AND c.status=1"
@@ -118,7 +122,12 @@ func (s *Store) Recount(ctx context.Context, target Target) error {
 		if err := tx.Raw("SELECT COUNT(*) FROM comments c WHERE "+rows, target.ID).Scan(&childRows).Error; err != nil {
 			return err
 		}
-		return tx.Exec("UPDATE "+t.targets+" SET likes_count=?, "+children+"=?, updated_at=updated_at WHERE id=?", likes, childRows, target.ID).Error
+		set := children + "=?, updated_at=updated_at, likes_count=?"
+		args := []any{childRows, likes}
+		if target.Kind == KindPost {
+			set, args = set+", hot_score="+hotScoreSQL("?"), append(args, likes)
+		}
+		return tx.Exec("UPDATE "+t.targets+" SET "+set+" WHERE id=?", append(args, target.ID)...).Error
 	})
 	if err != nil {
 		return fmt.Errorf("recount %s: %w", target, err)

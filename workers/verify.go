@@ -148,6 +148,8 @@ func (v *Verifier) verifyCounts(ctx context.Context, target models.Target, t mod
 		problem = fmt.Sprintf("likes_count is %d and there are %d rows", t.Likes, t.LikeRows)
 	case t.Children != t.ChildRows:
 		problem = fmt.Sprintf("%s is %d and there are %d rows", children, t.Children, t.ChildRows)
+	case t.HotScore != t.HotWant:
+		problem = fmt.Sprintf("hot_score is %d and %d likes make it %d", t.HotScore, t.Likes, t.HotWant)
 	default:
 		return nil
 	}
@@ -197,8 +199,6 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		case differ > 0:
 			return v.found(sum, target, fmt.Sprintf("Redis has %d users and MySQL %d; they differ in %d, such as user %d", before.Users, tally.LikeRows, differ, example),
 				func() error { return v.resend(ctx, target) })
-		case before.Closed && open:
-			problem = "it refuses likes in Redis but is not deleted in MySQL"
 		case !before.Closed && !open:
 			return v.found(sum, target, "it takes likes in Redis but is deleted in MySQL",
 				func() error { return v.likes.CloseTargets(ctx, []models.Target{target}) })

@@ -1,0 +1,47 @@
+package models_test
+
+import (
+	"testing"
+
+	"likewise/models"
+)
+
+// BenchmarkApplyLikes writes full batches: all likes of one post; one like of each of many posts that had some before;
+// and the first like of each, which is told to their author.
+func BenchmarkApplyLikes(b *testing.B) {
+	const batch = 2000
+	for _, c := range []struct {
+		name    string
+		targets int
+		before  int64 // likes that each has
+	}{{"hot", 1, 100}, {"wide", batch, 2}, {"first", batch, 0}} {
+		b.Run(c.name, func(b *testing.B) {
+			store := openStore(b)
+			author := newUser(b, store, "ada")
+			next := map[int]int64{} // by shard
+			for b.Loop() {
+				b.StopTimer()
+				ids := make([]int64, c.targets)
+				for i := range ids {
+					ids[i] = newPost(b, store, author).ID
+				}
+				if _, err := store.Pool().ExecContext(b.Context(), "UPDATE posts SET likes_count=?", c.before); err != nil {
+					b.Fatal(err)
+				}
+				records := make([]models.LikeRecord, batch)
+				for i := range records {
+					event := models.LikeEvent(models.Target{Kind: models.KindPost, ID: ids[i%len(ids)]}, int64(i+1), true, past)
+					shard := event.Target().Shard(store.Shards())
+					records[i] = models.LikeRecord{Shard: shard, Pos: models.Position{Epoch: 1, Seq: next[shard]}, Event: event}
+					next[shard]++
+				}
+				b.StartTimer()
+				done, err := store.ApplyLikes(b.Context(), records)
+				if err != nil || done.Inserted != batch || done.Gaps != 0 {
+					b.Fatalf("%+v, %v", done, err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/batch, "µs/like")
+		})
+	}
+}
