@@ -37,6 +37,11 @@ func gate(t testing.TB, r *Redis, target models.Target, want int, user int64, ev
 		require.InDelta(t, time.Now().UnixMilli(), reply[3], 60_000)
 		reply = reply[:3]
 	}
+	if reply[0] == isDeleted[0] {
+		require.Len(t, reply, 2)
+		require.InDelta(t, time.Now().UnixMicro(), reply[1], 60_000_000, "when it was closed")
+		reply = reply[:1]
+	}
 	return reply
 }
 
@@ -348,11 +353,47 @@ func TestCloseScript_warm(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	want := maps.Clone(dump(t, plain))
-	want["{s01}:post:1:likes"] = hash{"count": "1", "last": "1-1", "at": "1000", "closed": "1"}
-	require.Equal(t, 1, closeTarget(t, r, post(1)))
-	require.Equal(t, want, dump(t, plain))
-	require.Equal(t, 1, closeTarget(t, r, post(1)), "again")
-	require.Equal(t, want, dump(t, plain))
+	for range 2 {
+		require.Equal(t, 1, closeTarget(t, r, post(1)))
+		want["{s01}:post:1:likes"] = hash{"count": "1", "last": "1-1", "at": "1000", "closed": closedMark(t, r, post(1))}
+		require.Equal(t, want, dump(t, plain))
+	}
+}
+
+// closedMark is what the gate tells who likes a target that was closed.
+func closedMark(t testing.TB, r *Redis, target models.Target) string {
+	t.Helper()
+	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"on"`, 100, 1000, never).Int64Slice()
+	require.NoError(t, err)
+	require.Equal(t, isDeleted[0], reply[0])
+	return strconv.FormatInt(reply[1], 10)
+}
+
+func reopen(t testing.TB, r *Redis, target models.Target, mark string) int {
+	t.Helper()
+	n, err := r.run(t.Context(), "reopen", []string{r.keys(target).likes}, mark).Int()
+	require.NoError(t, err)
+	return n
+}
+
+func TestReopenScript_takesAwayTheMarkOfThatDeletion(t *testing.T) {
+	r, plain := newGate(t)
+	like(t, r, post(1), 7)
+	before := dump(t, plain)
+	require.Equal(t, 0, reopen(t, r, post(1), "1"), "it is open")
+	require.Equal(t, 0, reopen(t, r, post(17), "1"), "it is cold")
+	require.Equal(t, before, dump(t, plain))
+
+	closeTarget(t, r, post(1))
+	first := closedMark(t, r, post(1))
+	require.Equal(t, 1, reopen(t, r, post(1), first))
+	require.Equal(t, before, dump(t, plain), "as it was before the deletion")
+	require.Equal(t, done(2), like(t, r, post(1), 8))
+
+	closeTarget(t, r, post(1))
+	closed := dump(t, plain)
+	require.Equal(t, 0, reopen(t, r, post(1), first), "a replay after another deletion")
+	require.Equal(t, closed, dump(t, plain))
 }
 
 func TestCloseScript_coldTakesTheLoadersLockAway(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 //	{s07}:shard                    hash    epoch (absent: closed), opened (when, s), run (the server), opening, restored
 //	{s07}:outbox                   stream  events that Kafka does not have yet; the id is the event's Position
 //	{s07}:relay                    string  lock of the shard's relay
-//	{s07}:post:42:likes            hash    count, last (Position of the last change), at (its time, ms), closed
+//	{s07}:post:42:likes            hash    count, last (Position of the last change), at (its time, ms), closed (when, µs)
 //	{s07}:post:42:likes_users      set     users who like the target
 //	{s07}:post:42:warming          string  lock of whoever loads the target
 //	{s07}:post:42:loading:TOKEN    set     the users while they are loaded; expires

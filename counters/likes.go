@@ -133,7 +133,10 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 			l.clocks[shard].Store(&serverClock{reply[3], time.Now()})
 			return models.LikeState{Liked: liked, Count: reply[1]}, nil
 		case Gone:
-			return models.LikeState{}, models.Errorf(models.CodeNotFound, "There is no such %s.", target.Kind)
+			if err := l.reopen(ctx, target, reply[1]); err != nil {
+				return models.LikeState{}, err
+			}
+			continue
 		case Closed:
 			return models.LikeState{}, models.Unavailable(busy, errors.New("the shard is closed until its worker opens it"))
 		case Full:
@@ -293,6 +296,24 @@ func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error
 		if err := l.redis.run(ctx, "close", []string{k.likes, k.warming}).Err(); err != nil {
 			return fmt.Errorf("close %s: %w", t, err)
 		}
+	}
+	return nil
+}
+
+// reopen makes the gate take likes again of a target that it has for deleted, if the deletion was taken back; else it gives
+// CodeNotFound. So nobody has to tell the gate of every comment under a post that is restored, and a gate that was closed
+// late, by a process that slept through the restoration, puts itself right. It costs one query of one row. Callers do not
+// share it: an answer from before the restoration must not reach a call that came after.
+func (l *Likes) reopen(ctx context.Context, target models.Target, mark int64) error {
+	open, err := l.store.TargetOpen(ctx, target)
+	if err != nil {
+		return err
+	}
+	if !open {
+		return models.Errorf(models.CodeNotFound, "There is no such %s.", target.Kind)
+	}
+	if err := l.redis.run(ctx, "reopen", []string{l.redis.keys(target).likes}, mark).Err(); err != nil {
+		return models.Unavailable(busy, fmt.Errorf("reopen %s: %w", target, err))
 	}
 	return nil
 }

@@ -171,6 +171,74 @@ func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
 	require.Empty(t, before.only("999"))
 }
 
+// restore takes a deletion back in MySQL, of which nobody tells the gate.
+func (f *forum) restore(t testing.TB, target models.Target) {
+	t.Helper()
+	_, err := f.store.RestorePost(t.Context(), f.author.ID, target.ID)
+	require.NoError(t, err)
+}
+
+func TestSetLike_ofWhatWasRestoredGoesOnFromWhereItWas(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	under := f.comment(t, target)
+	for _, liked := range []models.Target{target, under} {
+		f.like(t, liked, 7)
+		f.like(t, liked, 8)
+	}
+	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
+	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target, under}))
+	for _, liked := range []models.Target{target, under} {
+		_, err := f.SetLike(t.Context(), liked, 9, true)
+		requireCode(t, models.CodeNotFound, err)
+	}
+	f.restore(t, target)
+	f.queries.reset()
+	for _, liked := range []models.Target{target, under} {
+		state, err := f.SetLike(t.Context(), liked, 7, false)
+		require.NoError(t, err)
+		require.Equal(t, models.LikeState{Count: 1}, state, "MySQL has none of these likes yet, and is not asked for them")
+		state, err = f.SetLike(t.Context(), liked, 9, true)
+		require.NoError(t, err)
+		require.Equal(t, models.LikeState{Liked: true, Count: 2}, state)
+		require.Equal(t, map[int64]bool{7: false, 8: true, 9: true}, fold(t, t.Context(), f.plain, liked.Shard(shards))[liked])
+	}
+	require.Zero(t, f.queries.selects(loads))
+	require.Equal(t, 2, f.queries.selects(""), "one for each target")
+}
+
+// Whoever has asked MySQL and found the post restored must not open it when it is deleted again meanwhile.
+func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.like(t, target, 7)
+	remove := func() {
+		assert.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
+		assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
+	}
+	remove()
+	f.restore(t, target)
+	f.redis.client.AddHook(beforeScript{f.redis.script["reopen"].Hash(), sync.OnceFunc(remove)})
+	_, err := f.SetLike(t.Context(), target, 8, true)
+	requireCode(t, models.CodeNotFound, err)
+	_, err = f.SetLike(t.Context(), target, 8, true)
+	requireCode(t, models.CodeNotFound, err)
+	f.restore(t, target)
+	f.like(t, target, 8)
+}
+
+// A deletion is committed, and its process sleeps before it tells the gate, until the post is restored.
+func TestSetLike_closingThatComesTooLateIsUndone(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.like(t, target, 7)
+	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
+	f.restore(t, target)
+	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
+	f.like(t, target, 8)
+	require.Equal(t, 1, f.counted(Gone))
+}
+
 // A deletion that comes while its target is loaded, at whatever step, must leave nobody able to like it.
 func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 	for name, step := range map[string]struct {

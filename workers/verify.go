@@ -216,8 +216,8 @@ func (v *Verifier) resend(ctx context.Context, target models.Target) error {
 	return eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error { return v.likes.Reassert(ctx, target, users) })
 }
 
-// forget makes a target cold whose set its own counter contradicts, or whose gate is closed by mistake: what Redis has
-// of it is worth nothing, and its next like warms it from MySQL.
+// forget makes a target cold whose set its own counter contradicts: what Redis has of it is worth nothing, and its next
+// like warms it from MySQL.
 func (v *Verifier) forget(ctx context.Context, target models.Target, last models.Position) error {
 	forgotten, err := v.redis.Forget(ctx, target, last)
 	if err == nil && !forgotten {

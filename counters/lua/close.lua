@@ -4,7 +4,9 @@
 -- reply 1 the target was warm and is closed, 0 it was cold
 --
 -- The warming lock goes too: whoever is loading the target read MySQL before the deletion and must not finish.
+-- The mark is this moment in microseconds, so that reopening it takes away the mark of this deletion and of no later one.
 redis.call('DEL', KEYS[2])
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-redis.call('HSET', KEYS[1], 'closed', 1)
+local time = redis.call('TIME')
+redis.call('HSET', KEYS[1], 'closed', string.format('%d%06d', time[1], time[2]))
 return 1

@@ -5,7 +5,8 @@
 --       6 until when the caller waits, in ms on this server's clock
 -- reply {0, count, changed, clock} done: the user's like is as asked, count is the number of likes, changed is 0 or 1,
 --       clock is this server's in ms
---       {1} the shard is closed   {2} the target is cold   {3} the target is deleted   {4} the outbox is full
+--       {1} the shard is closed   {2} the target is cold   {4} the outbox is full
+--       {3, mark} the target was deleted: see close.lua
 --       {5} the counter and the set disagree: one of the keys was lost or tampered with, and neither can be trusted
 --       {6, clock} too late: nobody waits for this call any more
 --
@@ -20,7 +21,7 @@ local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if not epoch then return {1} end
 local target = redis.call('HMGET', KEYS[2], 'count', 'closed')
 if not target[1] then return {2} end
-if target[2] then return {3} end
+if target[2] then return {3, tonumber(target[2])} end
 local size = redis.call('SCARD', KEYS[3])
 if tonumber(target[1]) ~= size then return {5} end
 local want = tonumber(ARGV[1])
