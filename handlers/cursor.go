@@ -12,11 +12,12 @@ import (
 )
 
 // cursors makes and reads the cursors of lists. A cursor says where its list goes on and is signed together with the
-// name of the list, so that neither a made-up cursor nor one of another list is ever taken for a place.
+// name of the list, so that neither a made-up cursor nor one of another list is ever taken for a place. The cursor of a
+// list that goes back to a certain time holds that too: if the time moved on with the clock, so would the end of the list.
 type cursors struct{ key []byte }
 
 const (
-	cursorPayload = 16 // two big-endian numbers: the sort column's value and the id
+	cursorPayload = 24 // three big-endian numbers: the sort column's value, the id, and when the list begins, in seconds or 0
 	cursorMAC     = 16 // bytes kept of the HMAC-SHA256
 )
 
@@ -25,10 +26,13 @@ var cursorEncoding = base64.RawURLEncoding.Strict()
 
 var cursorLength = cursorEncoding.EncodedLen(cursorPayload + cursorMAC)
 
-func (k cursors) encode(list string, key models.ListKey) string {
+func (k cursors) encode(list string, key models.ListKey) string { return k.encodeSince(list, key, 0) }
+
+func (k cursors) encodeSince(list string, key models.ListKey, since int64) string {
 	b := make([]byte, 0, cursorPayload+cursorMAC)
 	b = binary.BigEndian.AppendUint64(b, uint64(key.Value))
 	b = binary.BigEndian.AppendUint64(b, uint64(key.ID))
+	b = binary.BigEndian.AppendUint64(b, uint64(since))
 	return cursorEncoding.EncodeToString(append(b, k.mac(list, b)...))
 }
 
@@ -41,34 +45,51 @@ func (k cursors) mac(list string, payload []byte) []byte {
 
 // decode gives CodeMalformed for everything that encode did not make for this list.
 func (k cursors) decode(list, cursor string) (models.ListKey, error) {
+	key, _, err := k.decodeSince(list, cursor)
+	return key, err
+}
+
+func (k cursors) decodeSince(list, cursor string) (key models.ListKey, since int64, err error) {
 	b, err := cursorEncoding.DecodeString(cursor)
 	if err != nil || len(cursor) != cursorLength || len(b) != cursorPayload+cursorMAC || !hmac.Equal(k.mac(list, b[:cursorPayload]), b[cursorPayload:]) {
-		return models.ListKey{}, malformed("The cursor is not one of this list.",
+		return key, 0, malformed("The cursor is not one of this list.",
 			models.FieldError{Field: "cursor", Message: "is not a next_cursor of this list"})
 	}
-	return models.ListKey{
+	key = models.ListKey{
 		Value: int64(binary.BigEndian.Uint64(b)),
 		ID:    int64(binary.BigEndian.Uint64(b[8:])),
-	}, nil
+	}
+	return key, int64(binary.BigEndian.Uint64(b[16:])), nil
 }
 
 // after reads ?cursor= of a list; nil means the first page.
 func (k cursors) after(c *fiber.Ctx, list string) (*models.ListKey, error) {
+	key, _, err := k.afterSince(c, list)
+	return key, err
+}
+
+// afterSince is after for a list that goes back to a certain time, which it gives too unless it is the first page.
+func (k cursors) afterSince(c *fiber.Ctx, list string) (*models.ListKey, int64, error) {
 	if !c.Context().QueryArgs().Has("cursor") {
-		return nil, nil
+		return nil, 0, nil
 	}
-	key, err := k.decode(list, c.Query("cursor"))
+	key, since, err := k.decodeSince(list, c.Query("cursor"))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return &key, nil
+	return &key, since, nil
 }
 
 // page cuts what was read with one row more than limit down to limit, and gives the cursor to the rest, if there is any.
 func page[T any](k cursors, list string, rows []T, limit int, key func(*T) models.ListKey) ([]T, *string) {
+	return pageSince(k, list, 0, rows, limit, key)
+}
+
+// pageSince is page for a list that goes back to a certain time.
+func pageSince[T any](k cursors, list string, since int64, rows []T, limit int, key func(*T) models.ListKey) ([]T, *string) {
 	if len(rows) <= limit {
 		return rows, nil
 	}
-	next := k.encode(list, key(&rows[limit-1]))
+	next := k.encodeSince(list, key(&rows[limit-1]), since)
 	return rows[:limit], &next
 }

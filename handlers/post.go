@@ -1,9 +1,12 @@
 package handlers
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -18,19 +21,20 @@ type authorJSON struct {
 }
 
 type postJSON struct {
-	ID            int64      `json:"id"`
-	Author        authorJSON `json:"author"`
-	Title         string     `json:"title"`
-	Content       string     `json:"content"`
-	ContentHTML   string     `json:"content_html"`
-	LikesCount    int64      `json:"likes_count"`
-	CommentsCount int64      `json:"comments_count"`
-	Liked         bool       `json:"liked"`
-	Bookmarked    bool       `json:"bookmarked"`
-	Status        string     `json:"status"`
-	Version       int64      `json:"version"`
-	CreatedAt     time.Time  `json:"created_at"`
-	UpdatedAt     time.Time  `json:"updated_at"`
+	ID            int64       `json:"id"`
+	Author        authorJSON  `json:"author"`
+	Title         string      `json:"title"`
+	Content       string      `json:"content"`
+	ContentHTML   string      `json:"content_html"`
+	Tags          models.Tags `json:"tags"`
+	LikesCount    int64       `json:"likes_count"`
+	CommentsCount int64       `json:"comments_count"`
+	Liked         bool        `json:"liked"`
+	Bookmarked    bool        `json:"bookmarked"`
+	Status        string      `json:"status"`
+	Version       int64       `json:"version"`
+	CreatedAt     time.Time   `json:"created_at"`
+	UpdatedAt     time.Time   `json:"updated_at"`
 }
 
 func postTarget(id int64) models.Target { return models.Target{Kind: models.KindPost, ID: id} }
@@ -52,7 +56,7 @@ func (s *Server) postsJSON(c *fiber.Ctx, posts []models.Post) ([]postJSON, error
 			return nil, err
 		}
 		out[i] = postJSON{
-			ID: p.ID, Author: authorJSON(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html,
+			ID: p.ID, Author: authorJSON(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html, Tags: p.Tags,
 			LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
 			Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 		}
@@ -69,33 +73,69 @@ func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post) error {
 	return c.Status(status).JSON(out[0])
 }
 
+// postQuery reads what a list of posts is asked for, and names the list. A search is sorted by relevance unless the caller
+// wants something else.
+func postQuery(c *fiber.Ctx) (q models.PostQuery, window models.Window, name string, err error) {
+	args := c.Context().QueryArgs()
+	orders := []models.PostSort{models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive}
+	if args.Has("q") {
+		text := c.Query("q")
+		if !utf8.ValidString(text) || utf8.RuneCountInString(text) > models.MaxSearch {
+			return q, "", "", models.Invalid("q", "must have at most "+strconv.Itoa(models.MaxSearch)+" characters")
+		}
+		if q.Terms = models.SearchTerms(text); len(q.Terms) == 0 {
+			return q, "", "", models.Invalid("q", "must have a word to look for")
+		}
+		orders = append([]models.PostSort{models.PostsRelevance}, orders...)
+	}
+	if q.Sort, err = sortOf(c, orders...); err != nil {
+		return q, "", "", err
+	}
+	window, err = oneOf(c, "window", models.WindowAll, models.WindowDay, models.WindowWeek, models.WindowMonth, models.WindowYear)
+	if err != nil {
+		return q, "", "", err
+	}
+	if args.Has("author") {
+		var ok bool
+		if q.AuthorID, ok = parseID(c.Query("author")); !ok {
+			return q, "", "", models.Invalid("author", "must be the id of a user")
+		}
+	}
+	if args.Has("tag") {
+		if q.Tag = models.NormalTag(c.Query("tag")); !models.ValidTag(q.Tag) {
+			return q, "", "", models.Invalid("tag", "must be a tag")
+		}
+	}
+	// Neither a tag nor a term has a space in it, so no two lists have the same name.
+	name = fmt.Sprintf("posts:%s:%s:%d tag=%s q=%s", q.Sort, window, q.AuthorID, q.Tag, strings.Join(q.Terms, " "))
+	return q, window, name, nil
+}
+
 func (s *Server) listPosts(c *fiber.Ctx) error {
-	q := models.PostQuery{ViewerID: viewerID(c)}
-	var err error
-	if q.Sort, err = sortOf(c, models.PostsNew, models.PostsTop); err != nil {
+	q, window, name, err := postQuery(c)
+	if err != nil {
 		return err
 	}
+	q.ViewerID = viewerID(c)
 	n, err := limit(c)
 	if err != nil {
 		return err
 	}
-	name := "posts:" + string(q.Sort)
-	if c.Context().QueryArgs().Has("author") {
-		var ok bool
-		if q.AuthorID, ok = parseID(c.Query("author")); !ok {
-			return models.Invalid("author", "must be the id of a user")
-		}
-		name += ":author=" + strconv.FormatInt(q.AuthorID, 10)
-	}
-	if q.After, err = s.cursors.after(c, name); err != nil {
+	var since int64
+	if q.After, since, err = s.cursors.afterSince(c, name); err != nil {
 		return err
+	}
+	if q.After != nil && since != 0 {
+		q.Since = time.Unix(since, 0)
+	} else if q.Since = window.Since(time.Now()); !q.Since.IsZero() {
+		since = q.Since.Unix()
 	}
 	q.Limit = n + 1
 	posts, err := s.store.ListPosts(c.UserContext(), q)
 	if err != nil {
 		return err
 	}
-	posts, next := page(s.cursors, name, posts, n, func(p *models.Post) models.ListKey { return p.Key(q.Sort) })
+	posts, next := pageSince(s.cursors, name, since, posts, n, func(p *models.Post) models.ListKey { return p.Key(q.Sort) })
 	items, err := s.postsJSON(c, posts)
 	if err != nil {
 		return err
@@ -105,9 +145,10 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 
 func (s *Server) createPost(c *fiber.Ctx) error {
 	var text models.PostText
-	if err := decode(c, fields{"title": &text.Title, "content": &text.Content}); err != nil {
+	if err := decode(c, fields{"title": &text.Title, "content": &text.Content, "tags": (*[]string)(&text.Tags)}); err != nil {
 		return err
 	}
+	text.Tags = models.NormalTags(text.Tags)
 	if err := text.Validate(); err != nil {
 		return err
 	}
@@ -153,7 +194,8 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 		return err
 	}
 	var title, content *string
-	if err := decode(c, fields{"title": &title, "content": &content}); err != nil {
+	var tags *[]string
+	if err := decode(c, fields{"title": &title, "content": &content, "tags": &tags}); err != nil {
 		return err
 	}
 	post, err := s.ownPost(c)
@@ -163,12 +205,15 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if err := matches(post.Version); err != nil {
 		return err
 	}
-	text := models.PostText{Title: post.Title, Content: post.Content}
+	text := models.PostText{Title: post.Title, Content: post.Content, Tags: post.Tags}
 	if title != nil {
 		text.Title = *title
 	}
 	if content != nil {
 		text.Content = *content
+	}
+	if tags != nil {
+		text.Tags = models.NormalTags(*tags)
 	}
 	if err := text.Validate(); err != nil {
 		return err
@@ -190,4 +235,17 @@ func (s *Server) deletePost(c *fiber.Ctx) error {
 	}
 	s.closePost(c, post.ID)
 	return c.SendStatus(http.StatusNoContent)
+}
+
+// restorePost needs nothing from the gate: it finds out by itself that what it refuses is there again.
+func (s *Server) restorePost(c *fiber.Ctx) error {
+	id, err := pathID(c, models.KindPost)
+	if err != nil {
+		return err
+	}
+	post, err := s.store.RestorePost(c.UserContext(), viewerID(c), id)
+	if err != nil {
+		return err
+	}
+	return s.replyPost(c, http.StatusOK, post)
 }

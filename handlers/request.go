@@ -102,8 +102,11 @@ func jsonType(target any) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() == reflect.Int64 {
+	switch t.Kind() {
+	case reflect.Int64:
 		return "an integer"
+	case reflect.Slice:
+		return "a list of strings"
 	}
 	return "a string"
 }

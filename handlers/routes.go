@@ -59,6 +59,7 @@ type Config struct {
 	// MaxInFlight is how many requests of /v1 are answered at once; 0 means 512. More are refused at once, so that those
 	// that are taken stay quick.
 	MaxInFlight int
+	MaxStreams  int // streams that are open at once, which do not count as in flight; 0 means 10,000
 	// Origins are those whose pages may use the API, exactly as browsers write them; "*" alone means all, none is none.
 	Origins []string
 	Timeout time.Duration    // for a whole request; 0 means 10 s
@@ -90,6 +91,8 @@ type Server struct {
 	passwords   *passwords
 	idempotency idempotency
 	cors        cors
+	hub         *hub
+	maxStreams  int
 	inFlight    atomic.Int64
 	most        int64 // of inFlight
 	cursors     cursors
@@ -107,11 +110,14 @@ func New(c Config) (*Server, error) {
 	if c.Store == nil || c.Likes == nil || c.Registry == nil {
 		return nil, errors.New("handlers: Config needs Store, Likes and Registry")
 	}
-	if c.Timeout < 0 || c.MaxInFlight < 0 {
-		return nil, fmt.Errorf("handlers: Config.Timeout (%v) or Config.MaxInFlight (%d) is negative", c.Timeout, c.MaxInFlight)
+	if c.Timeout < 0 || c.MaxInFlight < 0 || c.MaxStreams < 0 {
+		return nil, fmt.Errorf("handlers: Config.Timeout (%v), Config.MaxInFlight (%d) or Config.MaxStreams (%d) is negative", c.Timeout, c.MaxInFlight, c.MaxStreams)
 	}
 	if err := CheckOrigins(c.Origins); err != nil {
 		return nil, fmt.Errorf("handlers: Config.Origins: %w", err)
+	}
+	if c.MaxStreams == 0 {
+		c.MaxStreams = maxStreams
 	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = maxInFlight
@@ -142,9 +148,12 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins},
+		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins}, maxStreams: c.MaxStreams,
 		store: c.Store, likes: c.Likes, gate: c.Gate, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
+	}
+	if s.hub, err = newHub(c.Registry, c.Logger, s.activities); err != nil {
+		return nil, err
 	}
 	s.app = fiber.New(fiber.Config{
 		AppName:               "likewise",
@@ -160,6 +169,7 @@ func New(c Config) (*Server, error) {
 		IdleTimeout:                  idleTimeout,
 		ErrorHandler:                 s.unread,
 	})
+	s.app.Server().KeepHijackedConns = true // a stream closes its own
 	s.routes(c.Registry)
 	// Fiber answers an unknown method itself, in plain text, before any handler; so it never gets to see one.
 	serve := s.app.Handler()
@@ -193,6 +203,8 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Get("/docs/:file", readDocsFile)
 
 	r.Use("/v1", s.shed, s.represent)
+	r.Get("/v1/stream", anyone, s.openStream)
+
 	post("/v1/auth/register", s.register)
 	post("/v1/auth/login", s.login)
 	post("/v1/auth/logout", user, s.logout)
@@ -263,7 +275,8 @@ func (s *Server) Serve(ln net.Listener) error {
 
 // Shutdown takes no more connections and waits until the requests under way are answered, or until ctx ends; then its
 // error is returned and the connections are left to the end of the process. A connection that is kept alive is told to
-// close with its next answer; one on which there is no request for closeIdleAfter is just closed.
+// close with its next answer; one on which there is no request for closeIdleAfter is just closed. Streams end at once:
+// their clients connect again, to another server.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.leaving.Store(true)
 	s.mu.Lock()
@@ -273,11 +286,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		_ = s.listener.Close()
 	}
 	s.mu.Unlock()
+	streams := s.hub.shutdown(ctx)
 	s.awaitClosed(ctx)
 	if err := s.app.ShutdownWithContext(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("shut down: %w", err)
 	}
-	return nil
+	return streams
 }
 
 // closeIdleAfter is how long a client has to hear that its connection ends. A connection that is closed between two

@@ -39,6 +39,14 @@ func ValidTag(name string) bool {
 	return utf8.RuneCountInString(name) <= MaxTag && tagPattern.MatchString(name)
 }
 
+// prefixPattern is what tagPattern lets a tag begin with.
+var prefixPattern = regexp.MustCompile(`^\.?([\p{L}\p{N}][\p{L}\p{M}\p{N}+#.-]*)?$`)
+
+// ValidTagPrefix reports whether a tag may begin with this, which was made normal.
+func ValidTagPrefix(prefix string) bool {
+	return prefix != "" && utf8.RuneCountInString(prefix) <= MaxTag && prefixPattern.MatchString(prefix)
+}
+
 // NormalTags gives the one spelling of each tag, and each once.
 func NormalTags(names []string) Tags {
 	var tags Tags
