@@ -11,8 +11,8 @@ import (
 
 // userCommentJSON is a comment in the list of what a user wrote, where its post is not shown beside it.
 type userCommentJSON struct {
-	commentJSON
-	PostTitle string `json:"post_title"`
+	PostTitle string      `json:"post_title"`
+	Comment   commentJSON `json:"comment"`
 }
 
 func (s *Server) listUserComments(c *fiber.Ctx) error {
@@ -44,7 +44,7 @@ func (s *Server) listUserComments(c *fiber.Ctx) error {
 	}
 	items := make([]userCommentJSON, len(shown))
 	for i := range shown {
-		items[i] = userCommentJSON{shown[i], written[i].PostTitle}
+		items[i] = userCommentJSON{written[i].PostTitle, shown[i]}
 	}
 	return c.JSON(list[userCommentJSON]{items, next})
 }
