@@ -46,7 +46,7 @@ const (
 var compress = fasthttp.CompressHandlerBrotliLevel(func(*fasthttp.RequestCtx) {}, brotliLevel, gzipLevel)
 
 // represent gives successful answers their entity tag, answers 304 to who has the answer already, and compresses what is
-// read. Answers to anything but GET are not compressed: some of them show a secret beside what the client sent, and the
+// read. Streams pass as they are. Answers to anything but GET are not compressed: some of them show a secret beside what the client sent, and the
 // length of a compressed answer would tell one from the other (BREACH).
 func (s *Server) represent(c *fiber.Ctx) error {
 	if err := c.Next(); err != nil {
@@ -54,7 +54,8 @@ func (s *Server) represent(c *fiber.Ctx) error {
 	}
 	status, reads := c.Response().StatusCode(), c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
 	given := c.Response().Header.Peek(fiber.HeaderETag)
-	if status < 200 || status >= 300 || !reads && len(given) == 0 || c.Context().Hijacked() {
+	streams := string(c.Response().Header.ContentType()) == mimeEventStream
+	if status < 200 || status >= 300 || streams || !reads && len(given) == 0 {
 		return nil
 	}
 	tag := hashedTag(given, c.Response().Body())
