@@ -13,6 +13,9 @@ HADOLINT_VERSION := 2.15.1
 HADOLINT_DIR := $(LIKEWISE_CACHE)/hadolint-$(HADOLINT_VERSION)
 PROMTOOL := $(LIKEWISE_CACHE)/promtool
 HADOLINT := $(HADOLINT_DIR)/bin/hadolint
+REDOCLY_VERSION := 1.34.5 # the last that runs on Debian's Node 18
+REDOCLY_DIR := $(LIKEWISE_CACHE)/redocly-$(strip $(REDOCLY_VERSION))
+REDOCLY := $(REDOCLY_DIR)/node_modules/.bin/redocly
 COMPOSE_VERSION := v2.40.3
 COMPOSE := $(LIKEWISE_CACHE)/docker-compose-$(COMPOSE_VERSION)
 
@@ -106,6 +109,14 @@ $(HADOLINT):
 # Its go.mod has exclude directives, which `go run` and `go install` refuse in a program from elsewhere.
 $(COMPOSE):
 	go build -C "$$(go mod download -json github.com/docker/compose/v2@$(COMPOSE_VERSION) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')" -o $@ ./cmd
+
+.PHONY: lint-api
+lint-api: $(REDOCLY) ## check the contract, handlers/openapi.yaml; every warning is an error
+	REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true $(REDOCLY) lint --config handlers/redocly.yaml --max-problems 100 handlers/openapi.yaml
+
+$(REDOCLY):
+	@command -v npm >/dev/null || scripts/install-packages.sh nodejs npm
+	npm install --prefix $(REDOCLY_DIR) --ignore-scripts --no-audit --no-fund --no-package-lock @redocly/cli@$(REDOCLY_VERSION)
 
 .PHONY: lint-alerts
 lint-alerts: $(PROMTOOL)/usr/bin/promtool ## check and test the alert rules
