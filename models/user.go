@@ -85,6 +85,10 @@ const (
 // usernames are plain ASCII so that no two look alike and a mention in a text has a clear end.
 var usernamePattern = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])$`)
 
+func validUsername(name string) bool {
+	return len(name) >= MinUsername && len(name) <= MaxUsername && usernamePattern.MatchString(name)
+}
+
 // Registration is what a person gives to open an account.
 type Registration struct {
 	Username string
@@ -95,8 +99,7 @@ type Registration struct {
 // Validate names every field that breaks a rule (CodeInvalid).
 func (r Registration) Validate() error {
 	var f fieldErrors
-	n := utf8.RuneCountInString(r.Username)
-	f.check(n >= MinUsername && n <= MaxUsername && usernamePattern.MatchString(r.Username), "username",
+	f.check(validUsername(r.Username), "username",
 		fmt.Sprintf("must be %d to %d letters (a-z), digits, '_', '.' or '-', beginning with a letter or digit and ending with one or '_'", MinUsername, MaxUsername))
 	f.check(validEmail(r.Email), "email", fmt.Sprintf("must be an e-mail address of at most %d characters", MaxEmail))
 	f.check(validPassword(r.Password), "password", passwordRule)

@@ -1,0 +1,85 @@
+package models
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMentions(t *testing.T) {
+	for _, c := range []struct {
+		content string
+		want    string // the names, with spaces between
+	}{
+		{"@ada", "ada"},
+		{"Hello @Ada, @bob.", "ada bob"},
+		{"@ada @ADA @Ada", "ada"},
+		{"(@ada) \"@bob\" [@cyd] **@dan** _@eve_ ~~@fay~~ > @gus", "ada bob cyd dan eve fay gus"},
+		{"# @ada\n\n- @bob\n\n> @cyd\n\n| a |\n|---|\n| @dan |\n", "ada bob cyd dan"},
+		{"你好@ada你好", "ada"},
+		{"@user_name_x and @a.b-c_", "user_name_x a.b-c_"},
+		{"@ada... @bob-- @cyd-.", "ada bob cyd"},
+		{"*foo*@ada, `x`@bob", "ada bob"},
+		{"@ab @a @ @-ada @.ada", ""},
+		{"@" + strings.Repeat("a", 50) + " @" + strings.Repeat("b", 51), strings.Repeat("a", 50)},
+		{"ada@example.org, mail:ada@bob x.ada@bob me+ada@bob", ""},
+		{"<ada@example.org> @ada@example.org @@ada", ""},
+		{`\@ada and \\@bob`, ""},
+		{"`@ada` ``x @bob`` and\n\n    @cyd\n\n```\n@dan\n```\n\n~~~@eve\n~~~", ""},
+		{"[@ada](https://example.org) ![@bob](x) [@cyd][1] https://example.org/@dan www.example.org/@eve\n\n[1]: https://x/@fay", ""},
+		{"<div>\n@ada\n</div>\n\n<a title=\"@bob\">x</a> <!-- @cyd -->", ""},
+		{"`unclosed @ada", "ada"},
+		{"@ada\n@bob\\\n@cyd  \n@dan", "ada bob cyd dan"},
+		{"@media @import @n01 @n02 @n03 @n04 @n05 @n06 @n07 @n08 @n09", "media import n01 n02 n03 n04 n05 n06 n07 n08"},
+		{"", ""},
+	} {
+		if got := strings.Join(mentions(c.content), " "); got != c.want {
+			t.Errorf("%q mentions %q, want %q", c.content, got, c.want)
+		}
+	}
+}
+
+// FuzzMentions holds whatever is found to the rules that make a name, and to its place in the text.
+func FuzzMentions(f *testing.F) {
+	f.Add("Hello @ada, `@bob` and x@y.zz \\@cyd [@dan](x) _@eve_\n\n    @fay")
+	f.Add("> > @ada\n- *@bob_c*\n<b>@dan</b>&amp;@eve")
+	f.Fuzz(func(t *testing.T, content string) {
+		names := mentions(content)
+		if len(names) > MaxMentions {
+			t.Fatalf("%d names", len(names))
+		}
+		for i, name := range names {
+			if !validUsername(name) || strings.ToLower(name) != name || slices.Contains(names[:i], name) {
+				t.Fatalf("%q mentions %q", content, names)
+			}
+			if !strings.Contains(strings.ToLower(content), "@"+name) {
+				t.Fatalf("%q is not in %q", name, content)
+			}
+		}
+	})
+}
+
+// BenchmarkMentions reads the longest texts: one without a mention, an ordinary one, and one made to be slow.
+func BenchmarkMentions(b *testing.B) {
+	for name, unit := range map[string]string{"none": "Some *words* of a text. ", "some": "Some *words* of a text, @ada.\n\n", "quotes": ">", "links": "[@ada", "at": "@"} {
+		content := strings.Repeat(unit, MaxContent/len(unit)-1) + " @ada"
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				mentions(content)
+			}
+		})
+	}
+}
+
+// TestMentions_endInTime keeps the worst texts within what a request can wait for.
+func TestMentions_endInTime(t *testing.T) {
+	for _, unit := range []string{">", "[@a", "@", "*@a ", "_@a_", "`@", "<@a", "@a@", "- @", "|@"} {
+		content := strings.Repeat(unit, MaxContent/len(unit)-1) + "@ada"
+		began := time.Now()
+		mentions(content)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%q repeated takes %s", unit, took)
+		}
+	}
+}
