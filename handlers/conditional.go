@@ -36,6 +36,9 @@ func versionOf(tag string) string {
 // withCoding gives the tag of the compressed form.
 func withCoding(tag, coding string) string { return strings.TrimSuffix(tag, `"`) + "-" + coding + `"` }
 
+// uncached is the Cache-Control of what nobody said anything else about.
+const uncached = "no-store"
+
 // Compression. A body shorter than compressFrom fits in one or two packets anyway.
 const (
 	compressFrom = 1 << 10 // bytes
@@ -63,8 +66,11 @@ func (s *Server) represent(c *fiber.Ctx) error {
 	if !reads {
 		return nil
 	}
-	c.Set(fiber.HeaderCacheControl, "private, no-cache") // it may be kept, and is to be asked for again each time
-	c.Vary(fiber.HeaderAuthorization, fiber.HeaderAcceptEncoding)
+	if string(c.Response().Header.Peek(fiber.HeaderCacheControl)) == uncached {
+		c.Set(fiber.HeaderCacheControl, "private, no-cache") // it may be kept, and is to be asked for again each time
+		c.Vary(fiber.HeaderAuthorization)
+	}
+	c.Vary(fiber.HeaderAcceptEncoding)
 	if header := c.Get(fiber.HeaderIfNoneMatch); header != "" && status == http.StatusOK {
 		if known := ifNoneMatch(header, tag); known != "" {
 			c.Set(fiber.HeaderETag, known)

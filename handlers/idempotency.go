@@ -217,7 +217,18 @@ func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment) erro
 	return s.replyComment(c, http.StatusCreated, comment)
 }
 
+// replyCreatedUser opens another session, because the token of the first went with the answer. The password may have
+// been changed since.
 func (s *Server) replyCreatedUser(c *fiber.Ctx, user *models.User) error {
+	var in models.Registration
+	if err := decode(c, fields{"username": &in.Username, "email": &in.Email, "password": &in.Password}); err != nil {
+		return err
+	}
+	if ok, err := s.passwords.match(c.UserContext(), in.Password, user.PasswordHash); err != nil {
+		return err
+	} else if !ok {
+		return models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
+	}
 	token, err := s.store.Login(c.UserContext(), user, userAgent(c))
 	if err != nil {
 		return err

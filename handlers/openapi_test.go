@@ -405,6 +405,16 @@ func TestContract_saysWhatEveryOperationCanAnswer(t *testing.T) {
 				want = append(want, "401")
 			}
 		}
+		var parameter string
+		switch {
+		case method == http.MethodPost:
+			want, parameter = append(want, "400", "409", "422"), "IdempotencyKey"
+		case method == http.MethodGet && strings.HasPrefix(path, "/v1/") && path != "/v1/stream":
+			want, parameter = append(want, "304"), "IfNoneMatch"
+		}
+		if list := fmt.Sprint(op.value["parameters"]); !strings.Contains(list, parameter) {
+			t.Errorf("%s: the parameter %s is missing in %s", name, parameter, list)
+		}
 		if op.value["requestBody"] != nil {
 			want = append(want, "400", "408", "413", "415", "422")
 		}

@@ -198,9 +198,9 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Get("/healthz", s.alive)
 	r.Get("/readyz", s.readiness)
 	r.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
-	r.Get("/openapi.yaml", readContract)
-	r.Get("/docs", readDocs)
-	r.Get("/docs/:file", readDocsFile)
+	r.Get("/openapi.yaml", s.represent, readContract)
+	r.Get("/docs", s.represent, readDocs)
+	r.Get("/docs/:file", s.represent, readDocsFile)
 
 	r.Use("/v1", s.shed, s.represent)
 	r.Get("/v1/stream", anyone, s.openStream)
@@ -321,7 +321,7 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	c.SetUserContext(ctx)
 	nameRequest(c)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	c.Set(fiber.HeaderCacheControl, "no-store") // what a viewer likes is in nearly every answer
+	c.Set(fiber.HeaderCacheControl, uncached) // what a viewer likes is in nearly every answer
 	err := c.Next()
 	if err != nil {
 		writeProblem(c, err)
