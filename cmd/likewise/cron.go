@@ -51,7 +51,7 @@ func (s *cronServeCmd) Run(ctx context.Context) error {
 
 type cronRunCmd struct {
 	cronFlags
-	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,purge" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. purge: delete expired sessions and idempotency keys."`
+	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys. void: take back the likes of deleted accounts."`
 	Timeout time.Duration `default:"1m" help:"Give up after so long."`
 }
 
@@ -103,10 +103,12 @@ func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) []job {
 	})
 	jobs := []job{
 		{"purge", time.Hour, c.purge},
+		{"index", time.Minute, c.index},
 		{"drift", time.Minute, func(ctx context.Context) (string, error) {
 			n, err := watch.Watch(ctx)
 			return fmt.Sprintf("found %d differences", n), err
 		}},
+		{"void", 5 * time.Second, c.void},
 	}
 	if c.redis == nil {
 		return jobs
@@ -241,4 +243,34 @@ func inBatches(ctx context.Context, purge func(ctx context.Context, limit int) (
 			return purged, err
 		}
 	}
+}
+
+const (
+	indexBatch  = 100
+	indexMargin = 5 * time.Second // of a run, to end in
+)
+
+// index puts posts into the search index for as long as it may run. Usually there is nothing to do: whoever writes a post
+// indexes it.
+func (c *core) index(ctx context.Context) (string, error) {
+	for indexed := 0; ; {
+		n, err := c.store.IndexPosts(ctx, indexBatch)
+		indexed += n
+		if err != nil || n < indexBatch {
+			return fmt.Sprintf("indexed %d posts", indexed), err
+		}
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < indexMargin {
+			return fmt.Sprintf("indexed %d posts, and there are more: run it again", indexed), nil
+		}
+	}
+}
+
+// void takes back the likes of deleted accounts.
+func (c *core) void(ctx context.Context) (string, error) {
+	voider := workers.NewVoider(c.store, nil, c.store, time.Now)
+	if c.redis != nil {
+		voider = workers.NewVoider(c.store, c.redis, c.likes, time.Now)
+	}
+	likes, done, err := voider.Void(ctx)
+	return fmt.Sprintf("took back %d likes, %d requests are done", likes, done), err
 }

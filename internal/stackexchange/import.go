@@ -1,11 +1,11 @@
 // Package stackexchange loads a dump of a Stack Exchange site, in the public format of one <row/> per record, into the
 // forum.
 //
-// Users become accounts that nobody can log in to; questions become posts, and their HTML Markdown; answers and the
-// comments on questions become comments, and the comments on answers replies. An up-vote, and a point of a comment's
-// score, becomes a like of somebody: the dump does not say whose, so the voters are chosen, the same ones at every run.
-// What has no author goes to a placeholder account. Tag wikis, other votes and what hangs on nothing is left out, and
-// counted.
+// Users become accounts that nobody can log in to; questions become posts with their tags, five at most, and their HTML
+// Markdown; answers and the comments on questions become comments, and the comments on answers replies. An up-vote, and a
+// point of a comment's score, becomes a like of somebody: the dump does not say whose, so the voters are chosen, the same
+// ones at every run. What has no author goes to a placeholder account. Tag wikis, other votes and what hangs on nothing is
+// left out, and counted.
 //
 // All files are checked before the first row is written. Whatever is written is recorded in the same transaction, so
 // an import that was stopped anywhere goes on where it was, and one that was completed does nothing. Likes go through
@@ -244,7 +244,7 @@ func (im *importer) post(ctx context.Context, r *row) (post models.ImportedPost,
 		return post, "", err
 	}
 	post = models.ImportedPost{ExternalID: p.id, CreatedAt: p.created, UpdatedAt: p.edited}
-	post.Text = models.PostText{Title: title(p.title), Content: im.content(markdown)}
+	post.Text = models.PostText{Title: title(p.title), Content: im.content(markdown), Tags: tags(p.tags)}
 	if err := post.Text.Validate(); err != nil {
 		return post, "", err
 	}

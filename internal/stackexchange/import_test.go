@@ -63,7 +63,8 @@ func contentOf(t *testing.T, store *models.Store) []string {
 	for _, query := range []string{
 		// The placeholder is as old as the import.
 		`SELECT CONCAT_WS('|', 'user', username, email, IF(username='deleted', '', created_at), password_hash) AS line FROM users ORDER BY line`,
-		`SELECT CONCAT_WS('|', 'post', title, username, likes_count, comments_count, p.created_at, p.updated_at, version, content) AS line
+		`SELECT CONCAT_WS('|', 'post', title, username, likes_count, comments_count, p.created_at, p.updated_at, version, content,
+		 (SELECT GROUP_CONCAT(t.name ORDER BY g.position) FROM post_tags g JOIN tags t ON t.id=g.tag_id WHERE g.post_id=p.id)) AS line
 		 FROM posts p JOIN users u ON u.id=p.user_id ORDER BY line`,
 		`SELECT CONCAT_WS('|', 'comment', p.title, u.username, c.likes_count, c.replies_count, c.created_at, c.updated_at, c.content, parent.content) AS line
 		 FROM comments c JOIN users u ON u.id=c.user_id JOIN posts p ON p.id=c.post_id LEFT JOIN comments parent ON parent.id=c.parent_id ORDER BY line`,
@@ -83,6 +84,8 @@ func requireExact(t *testing.T, store *models.Store) {
 		`SELECT CONCAT('likes of post ', id) FROM posts p WHERE likes_count <> (SELECT COUNT(*) FROM post_likes l WHERE l.post_id=p.id)`,
 		`SELECT CONCAT('likes of comment ', id) FROM comments c WHERE likes_count <> (SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)`,
 		`SELECT CONCAT('comments of post ', id) FROM posts p WHERE comments_count <> (SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)`,
+		`SELECT CONCAT('posts with tag ', name) FROM tags t WHERE posts_count <> (SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id)`,
+		`SELECT CONCAT('post ', id, ' cannot be found') FROM posts p WHERE NOT EXISTS (SELECT 1 FROM post_terms t WHERE t.post_id=p.id)`,
 		`SELECT CONCAT('replies to ', id) FROM comments p WHERE replies_count <> (SELECT COUNT(*) FROM comments c WHERE c.parent_id=p.id AND c.status=1)`,
 	} {
 		require.Empty(t, strs(t, store, query))
@@ -104,6 +107,8 @@ func TestImport_mapsTheDump(t *testing.T) {
 		OtherVotes:   31,
 	}, s)
 	requireExact(t, store)
+	require.Equal(t, []string{"quantum-algorithms,performance,classical-computing"}, strs(t, store, `SELECT GROUP_CONCAT(t.name ORDER BY g.position)
+		FROM post_tags g JOIN tags t ON t.id=g.tag_id JOIN posts p ON p.id=g.post_id WHERE p.title LIKE '%ignoring constants%'`))
 	require.Equal(t, []string{"42 7 40 12 69 69"}, strs(t, store, `SELECT CONCAT_WS(' ',
 		(SELECT COUNT(*) FROM users), (SELECT COUNT(*) FROM posts), (SELECT COUNT(*) FROM comments),
 		(SELECT COUNT(*) FROM comments WHERE parent_id IS NOT NULL),

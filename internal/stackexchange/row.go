@@ -31,6 +31,7 @@ type postRow struct {
 	edited  time.Time // created when it never was
 	title   string    // of a question
 	body    string    // HTML
+	tags    string    // of a question, such as <qubit><quantum-gate>, or |qubit|quantum-gate|
 }
 
 type commentRow struct {
@@ -68,7 +69,7 @@ func decodePost(r *row) (postRow, error) {
 		p.owner = r.id("OwnerUserId")
 	}
 	if p.kind == typeQuestion {
-		p.title = r.text("Title")
+		p.title, p.tags = r.text("Title"), r.optional("Tags")
 	} else {
 		p.parent = r.positive("ParentId")
 	}

@@ -3,6 +3,7 @@ package stackexchange
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -62,6 +63,14 @@ func title(s string) string {
 		s = string([]rune(s)[:models.MaxTitle-1]) + "…"
 	}
 	return s
+}
+
+// tags reads the names between angle brackets, or between bars in newer dumps. Those that are no tags here are left out,
+// and all beyond the number that a post may have.
+func tags(s string) models.Tags {
+	names := models.NormalTags(strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune("<>|", r) }))
+	names = slices.DeleteFunc(names, func(name string) bool { return !models.ValidTag(name) })
+	return names[:min(len(names), models.MaxTags)]
 }
 
 const wasCut = "\n\n… (cut at import)"

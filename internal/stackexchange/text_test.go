@@ -9,6 +9,8 @@ import (
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/extension"
 	"golang.org/x/net/html"
+
+	"likewise/models"
 )
 
 func TestUsernames(t *testing.T) {
@@ -38,6 +40,19 @@ func TestTitle(t *testing.T) {
 	require.Equal(t, noText, title(" \n"))
 	require.Equal(t, strings.Repeat("é", 199)+"…", title(strings.Repeat("é", 201)))
 	require.Equal(t, "What does &amp; mean?", title("What does &amp; mean?"), "a title is text, not HTML")
+}
+
+func TestTags(t *testing.T) {
+	for s, want := range map[string]models.Tags{
+		"":                            {},
+		"<qubit><quantum-gate>":       {"qubit", "quantum-gate"},
+		"|qubit|quantum-gate|":        {"qubit", "quantum-gate"},
+		"<c++><.net><C#><c#>":         {"c++", ".net", "c#"},
+		"<a><b><-><a b><c><d><e><f>":  {"a", "b", "c", "d", "e"},
+		"<" + strings.Repeat("x", 31): {},
+	} {
+		require.ElementsMatch(t, want, tags(s), s)
+	}
 }
 
 func TestMarkdown(t *testing.T) {
