@@ -27,7 +27,7 @@ type sessions struct {
 
 const (
 	sessionFresh   = 5 * time.Second
-	sessionStale   = 10 * time.Minute
+	sessionStale   = models.SessionStale
 	sessionRetry   = time.Second // how long a failure to ask holds
 	sessionTimeout = 2 * time.Second
 	maxSessions    = 100_000 // about 30 MB

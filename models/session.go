@@ -19,6 +19,9 @@ import (
 // SessionLife is how long a token is good for.
 const SessionLife = 90 * 24 * time.Hour
 
+// SessionStale is how long a process may go on to believe what it read of a session while it cannot ask again.
+const SessionStale = 10 * time.Minute
+
 // Session is who a token stands for.
 type Session struct {
 	UserID      int64

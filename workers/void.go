@@ -1,0 +1,157 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"likewise/counters"
+	"likewise/models"
+)
+
+// Voider takes likes back: those of deleted accounts, and whatever else like_voids asks for.
+//
+// A like is taken back as its user would do it, so that the gate, the rows and the counts stay one. What MySQL has is
+// only what has come through; so a request is done when, after the last moment at which a like could still be accepted
+// for the user, everything accepted has been applied and no row is left. Until then each run goes over it again. A
+// Voider that is killed leaves nothing but a shorter list; two at once do the same work twice.
+//
+// The gate takes no unlike of what is deleted. Such a like is withdrawn in MySQL, after the gate has forgotten the
+// target: it would keep the like and, if the deletion is taken back, count it again.
+type Voider struct {
+	store *models.Store
+	redis *counters.Redis // nil in direct mode
+	likes likeSetter
+	now   func() time.Time
+}
+
+// likeSetter is *models.Store in direct mode, *counters.Likes behind the gate.
+type likeSetter interface {
+	SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
+}
+
+// NewVoider makes a voider. In direct mode r is nil and likes the store.
+func NewVoider(store *models.Store, r *counters.Redis, likes likeSetter, now func() time.Time) *Voider {
+	return &Voider{store: store, redis: r, likes: likes, now: now}
+}
+
+const (
+	voidRequests = 100 // that a run works on
+	voidPage     = 500 // likes a query
+	voidAtOnce   = 8   // likes in flight; the site's own come first
+	voidRounds   = 3   // of a run, for likes that were on their way when it began
+)
+
+// Void works on all open requests and gives the likes taken back and the requests done.
+func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
+	open, err := v.store.OpenLikeVoids(ctx, voidRequests)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, request := range open {
+		n, finished, failed := v.void(ctx, request)
+		likes += n
+		if finished {
+			done++
+		}
+		if failed != nil { // the next one may fare better
+			err = errors.Join(err, fmt.Errorf("void likes of user %d: %w", request.UserID, failed))
+		}
+	}
+	return likes, done, err
+}
+
+func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, done bool, err error) {
+	if err := v.store.PurgeUser(ctx, request.UserID); err != nil {
+		return 0, false, err
+	}
+	for round := range voidRounds {
+		last := v.now().After(request.LastLike())
+		// The first round goes by what is there, and does not wait for a pipeline that may stand still.
+		if round > 0 && v.redis != nil {
+			if err := Flush(ctx, v.redis, v.store); err != nil {
+				return likes, false, err
+			}
+		}
+		found, withdrawn, err := v.sweep(ctx, request)
+		likes += withdrawn
+		switch {
+		case err != nil:
+			return likes, false, err
+		case found == 0 && !last:
+			return likes, false, nil
+		case found == 0 && (round > 0 || v.redis == nil):
+			slog.InfoContext(ctx, "likes are voided", "user_id", request.UserID, "requested_by", request.RequestedBy)
+			return likes, true, v.store.CloseLikeVoid(ctx, request.ID)
+		}
+	}
+	return likes, false, nil
+}
+
+// sweep takes back every like of the request that MySQL has. It gives the rows found and the likes taken back, which
+// may be fewer: what cannot be taken back now is left to the next run.
+func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, withdrawn int, err error) {
+	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
+		for after := int64(0); ; {
+			rows, err := v.store.VoidedLikes(ctx, request, kind, after, voidPage)
+			if err != nil {
+				return found, withdrawn, err
+			}
+			if len(rows) == 0 {
+				break
+			}
+			found, after = found+len(rows), rows[len(rows)-1].RowID
+			var gone atomic.Int64
+			group, together := errgroup.WithContext(ctx)
+			group.SetLimit(voidAtOnce)
+			for _, row := range rows {
+				group.Go(func() error {
+					ok, err := v.unlike(together, models.Target{Kind: kind, ID: row.TargetID}, request.UserID)
+					if ok {
+						gone.Add(1)
+					}
+					return err
+				})
+			}
+			err = group.Wait()
+			withdrawn += int(gone.Load())
+			if err != nil {
+				return found, withdrawn, err
+			}
+		}
+	}
+	return found, withdrawn, nil
+}
+
+// unlike takes one like back; it reports false when that has to wait.
+func (v *Voider) unlike(ctx context.Context, target models.Target, userID int64) (bool, error) {
+	_, err := v.likes.SetLike(ctx, target, userID, false)
+	if models.ErrorCode(err) != models.CodeNotFound {
+		return err == nil, err
+	}
+	if v.redis != nil {
+		if cold, err := v.forget(ctx, target); err != nil || !cold {
+			return false, err
+		}
+	}
+	return v.store.WithdrawLike(ctx, target, userID)
+}
+
+// forget makes the gate forget a deleted target, and reports whether it holds nothing of it; the target stays cold,
+// because what is deleted is not warmed.
+func (v *Voider) forget(ctx context.Context, target models.Target) (bool, error) {
+	shard, err := v.store.ShardState(ctx, target.Shard(v.store.Shards()))
+	if err != nil {
+		return false, err
+	}
+	if _, err := v.redis.Forget(ctx, target, shard.Applied); err != nil {
+		return false, err
+	}
+	states, err := v.redis.TargetStates(ctx, []models.Target{target})
+	return err == nil && !states[0].Warm, err
+}
