@@ -89,26 +89,6 @@ func TestPasswords_waitForATurnUntilTheDeadline(t *testing.T) {
 	}
 }
 
-// Content is the one place where a client decides how much work a request is.
-// The renderer is quadratic in the depth of nesting; anything worse than that would be seen here, however slow the
-// machine.
-func TestMarkdown_hasNoExponentialCase(t *testing.T) {
-	m, err := newMarkdown()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, unit := range []string{">", "> ", "[", "![", "*", "**a", "_", "`", "``x", "<", "(", "[a](", "- ", "1. ", "&", "a\n", "|", "|a", "~", "~~a", "\\", "<a ", "[]", "[x]: ", "www.", "a@b.c ", "http://a.b/(", "*a_ ", "\t- "} {
-		content := strings.Repeat(unit, models.MaxContent/4/len(unit))
-		start := time.Now()
-		if _, err := m.html(postTarget(int64(i+1)), 0, content); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("%q over and over takes %v", unit, took)
-		}
-	}
-}
-
 func TestMarkdown_cachesByVersion(t *testing.T) {
 	m, err := newMarkdown()
 	if err != nil {
