@@ -71,6 +71,7 @@ var commentShown = "(c.status=1 AND " + notBlocked("c.user_id") + " OR " + comme
 func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, parentID *int64, text CommentText) (*Comment, error) {
 	now := second(s.now())
 	c := &Comment{PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal, CreatedAt: now, UpdatedAt: now}
+	names := mentions(text.Content) // before anything is locked: it takes its time
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		count := tx.Exec("UPDATE posts SET comments_count=comments_count+1, active_at=GREATEST(active_at,?), updated_at=updated_at WHERE id=? AND status=1", now, postID)
 		if count.Error != nil {
@@ -87,6 +88,13 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		c.ID, err = s.insert(tx, "INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at) VALUES (?,?,?,?,?,?,?)",
 			postID, author.ID, parentID, c.Depth, text.Content, now, now)
 		if err != nil {
+			return err
+		}
+		repliesTo := place.PostAuthorID
+		if parentID != nil {
+			repliesTo = place.ParentAuthorID
+		}
+		if err := notifyComment(tx, c, repliesTo, names); err != nil {
 			return err
 		}
 		return recordOnce(tx, ResourceComment, c.ID)

@@ -63,16 +63,33 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 				return notFound(target.Kind)
 			}
 		}
-		read := tx.Raw("SELECT t.likes_count FROM "+t.open+" WHERE t.id=? AND t.status=1", target.ID).Scan(&state.Count)
+		var now likedRow
+		read := tx.Raw("SELECT t.likes_count, t.milestone FROM "+t.open+" WHERE t.id=? AND t.status=1", target.ID).Scan(&now)
 		if read.Error == nil && read.RowsAffected == 0 {
 			return notFound(target.Kind)
 		}
-		return read.Error
+		if state.Count = now.LikesCount; read.Error != nil || !liked || change.RowsAffected == 0 {
+			return read.Error
+		}
+		return s.reachMilestone(tx, target, now)
 	})
 	if err != nil {
 		return LikeState{}, fmt.Errorf("set like of %s: %w", target, err)
 	}
 	return state, nil
+}
+
+// reachMilestone tells the author if the like that was just counted took the count to a power of ten for the first time.
+func (s *Store) reachMilestone(tx *gorm.DB, target Target, now likedRow) error {
+	reached := milestones(max(now.LikesCount-1, now.Milestone), now.LikesCount)
+	if len(reached) == 0 {
+		return nil
+	}
+	err := tx.Exec("UPDATE "+likeTables[target.Kind].targets+" SET milestone=?, updated_at=updated_at WHERE id=?", reached[0], target.ID).Error
+	if err != nil {
+		return err
+	}
+	return notifyMilestone(tx, target.Kind, reached[0], []int64{target.ID}, s.now())
 }
 
 // LikeStates gives what viewer (0 for the anonymous) sees of rows, in their order: the counts as they came, and the

@@ -112,10 +112,13 @@ func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
-	weights := termWeights(text)
+	weights, names := termWeights(text), mentions(text.Content)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		p.ID, err = s.insertPost(tx, author.ID, text, now, now, tags, weights)
 		if err != nil {
+			return err
+		}
+		if err := notifyMentions(tx, author.ID, p.ID, 0, now, names, 0); err != nil {
 			return err
 		}
 		if err := recordOnce(tx, ResourcePost, p.ID); err != nil {

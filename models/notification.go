@@ -1,0 +1,209 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// NotificationKind is what a notification tells.
+type NotificationKind int8
+
+// The kinds.
+const (
+	NotifyReply     NotificationKind = 1 // somebody commented on the user's post, or replied to their comment
+	NotifyMention   NotificationKind = 2 // somebody wrote @name
+	NotifyMilestone NotificationKind = 3 // the likes of the user's post or comment reached a power of ten
+)
+
+func (k NotificationKind) String() string {
+	switch k {
+	case NotifyReply:
+		return "reply"
+	case NotifyMention:
+		return "mention"
+	}
+	return "milestone"
+}
+
+// Notification tells a user of something that others did. It is written in the transaction that does it, and a unique
+// key keeps it from being written twice. Nobody is told of what they did themselves, nor by somebody whom they block;
+// authors' own likes count towards their milestones like any other.
+//
+// The author of a post is told of comments at its top level, the author of a comment of direct replies. Whoever is told
+// of a comment as a reply is not told of it as a mention too. Edits tell nobody.
+type Notification struct {
+	ID        int64
+	Kind      NotificationKind
+	Actor     Author `gorm:"embedded;embeddedPrefix:author_"` // who replied or mentioned; the zero Author for a milestone
+	PostID    int64
+	PostTitle string
+	CommentID int64 // 0: it is about the post
+	Milestone int64 // the number of likes that was reached; 0 for the other kinds
+	CreatedAt time.Time
+	Read      bool
+}
+
+// Key gives the place of n in the list.
+func (n *Notification) Key() ListKey { return ListKey{ID: n.ID} }
+
+// once ends an INSERT of notifications: one that is there stays as it is.
+const once = " ON DUPLICATE KEY UPDATE notifications.id=notifications.id"
+
+// notifyComment tells those whom a new comment concerns: repliesTo, the author of its post or parent, and the users
+// with these names (see mentions).
+func notifyComment(tx *gorm.DB, c *Comment, repliesTo int64, names []string) error {
+	if repliesTo != c.Author.ID {
+		err := tell(tx, NotifyReply, c.Author.ID, c.PostID, c.ID, c.CreatedAt, "u.id=?", repliesTo)
+		if err != nil {
+			return err
+		}
+	}
+	return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.CreatedAt, names, repliesTo)
+}
+
+// notifyMentions tells the users with these names, but not the one who was told of it as a reply (0 for none).
+func notifyMentions(tx *gorm.DB, actor, postID, commentID int64, at time.Time, names []string, told int64) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return tell(tx, NotifyMention, actor, postID, commentID, at, "u.username IN ? AND u.id NOT IN ?", names, []int64{actor, told})
+}
+
+// tell writes a notification for each user u of whom the condition holds, who is not deleted and does not block the actor.
+func tell(tx *gorm.DB, kind NotificationKind, actor, postID, commentID int64, at time.Time, where string, args ...any) error {
+	args = append([]any{kind, actor, postID, commentID, at}, append(args, actor)...)
+	err := tx.Exec("INSERT INTO notifications (user_id, kind, actor_id, post_id, comment_id, created_at) SELECT u.id,?,?,?,?,? FROM users u WHERE "+where+
+		" AND u.deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)"+once, args...).Error
+	if err != nil {
+		return fmt.Errorf("write %s notifications: %w", kind, err)
+	}
+	return nil
+}
+
+// milestones gives the powers of ten in (above, upTo].
+func milestones(above, upTo int64) []int64 {
+	var list []int64
+	for m := int64(1); m <= upTo; m *= 10 {
+		if m > above {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// notifyMilestone tells the authors of targets of one kind that these many likes were reached. Deleted targets, and
+// comments under deleted posts, have nobody to tell.
+func notifyMilestone(tx *gorm.DB, kind TargetKind, milestone int64, ids []int64, at time.Time) error {
+	about := "t.id,0"
+	if kind == KindComment {
+		about = "t.post_id,t.id"
+	}
+	err := tx.Exec("INSERT INTO notifications (user_id, kind, post_id, comment_id, milestone, created_at) SELECT t.user_id,?,"+about+",?,? FROM "+
+		likeTables[kind].open+" JOIN users u ON u.id=t.user_id AND u.deleted_at IS NULL WHERE t.id IN ("+joinIDs(ids)+") AND t.status=1"+once,
+		NotifyMilestone, milestone, second(at)).Error
+	if err != nil {
+		return fmt.Errorf("write milestones of %ss: %w", kind, err)
+	}
+	return nil
+}
+
+// shownNotifications is where lists and counts of a user's notifications are read from, with the arguments of its
+// placeholders: what was deleted, and what comes from somebody blocked since, is not shown.
+const shownNotifications = " FROM notifications n JOIN posts p ON p.id=n.post_id AND p.status=1 LEFT JOIN comments c ON c.id=n.comment_id" +
+	" LEFT JOIN users u ON u.id=n.actor_id WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1) AND "
+
+// Notifications lists what the user was told, latest first: at most limit notifications before the id (0 for the first
+// page), and with unread only those that were not read. One query.
+func (s *Store) Notifications(ctx context.Context, userID int64, unread bool, before int64, limit int) ([]Notification, error) {
+	where, args := notBlocked("n.actor_id"), []any{userID, userID}
+	if unread {
+		where += " AND n.read_at IS NULL"
+	}
+	if before > 0 {
+		where, args = where+" AND n.id<?", append(args, before)
+	}
+	var list []Notification
+	err := s.db.WithContext(ctx).Raw("SELECT n.id, n.kind, "+authorColumns+", n.post_id, p.title AS post_title, n.comment_id, n.milestone,"+
+		" n.created_at, n.read_at IS NOT NULL AS `read`"+shownNotifications+where+" ORDER BY n.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	if err != nil {
+		return nil, fmt.Errorf("list notifications of user %d: %w", userID, err)
+	}
+	return list, nil
+}
+
+// MaxUnread is how far unread notifications are counted: so many stand for more.
+const MaxUnread = 100
+
+// UnreadCount counts the notifications that Notifications lists as unread, up to MaxUnread. One query.
+func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
+	var n int64
+	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM (SELECT n.id"+shownNotifications+notBlocked("n.actor_id")+
+		" AND n.read_at IS NULL LIMIT ?) unread", userID, userID, MaxUnread).Scan(&n).Error
+	if err != nil {
+		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
+	}
+	return n, nil
+}
+
+// readBatch is how many notifications one statement marks as read.
+const readBatch = 1000
+
+// ReadNotifications marks the user's notifications with these ids as read. What is not theirs or not there is passed over.
+func (s *Store) ReadNotifications(ctx context.Context, userID int64, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := s.markRead(ctx, userID, "id IN ("+joinIDs(ids)+")")
+	return err
+}
+
+// ReadNotificationsUpTo marks the user's notifications up to this id as read, a batch a transaction. What arrives
+// meanwhile stays unread.
+func (s *Store) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error {
+	for {
+		n, err := s.markRead(ctx, userID, "id<=?", id)
+		if err != nil || n < readBatch {
+			return err
+		}
+	}
+}
+
+func (s *Store) markRead(ctx context.Context, userID int64, which string, args ...any) (int64, error) {
+	var marked int64
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		update := tx.Exec("UPDATE notifications SET read_at=? WHERE user_id=? AND read_at IS NULL AND "+which+" ORDER BY id LIMIT ?",
+			append(append([]any{second(s.now()), userID}, args...), readBatch)...)
+		marked = update.RowsAffected
+		return update.Error
+	})
+	if err != nil {
+		return 0, fmt.Errorf("mark notifications of user %d as read: %w", userID, err)
+	}
+	return marked, nil
+}
+
+// Notifications are kept for so long after they were read, and for so long when they never are.
+const (
+	keepRead   = 90 * 24 * time.Hour
+	keepUnread = 365 * 24 * time.Hour
+)
+
+// PurgeNotifications deletes at most limit notifications that are kept no longer and says how many it deleted. A
+// milestone that was told of is remembered in the target's row, so it is not told of again.
+func (s *Store) PurgeNotifications(ctx context.Context, limit int) (int64, error) {
+	now, purged := s.now().UTC(), int64(0)
+	for where, before := range map[string]time.Time{
+		"read_at<=?":                        now.Add(-keepRead),
+		"read_at IS NULL AND created_at<=?": now.Add(-keepUnread),
+	} {
+		purge := s.db.WithContext(ctx).Exec("DELETE FROM notifications WHERE "+where+" LIMIT ?", before, int64(limit)-purged)
+		if purge.Error != nil {
+			return purged, fmt.Errorf("purge notifications: %w", purge.Error)
+		}
+		purged += purge.RowsAffected
+	}
+	return purged, nil
+}

@@ -1,0 +1,373 @@
+package models_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// told gives what a user's notifications tell, earliest first: "reply", "mention" and the numbers of milestones.
+func told(t testing.TB, store *models.Store, user models.Author) string {
+	t.Helper()
+	list, err := store.Notifications(context.Background(), user.ID, false, 0, 1000)
+	require.NoError(t, err)
+	words := make([]string, 0, len(list))
+	for _, n := range slices.Backward(list) {
+		word := n.Kind.String()
+		if n.Kind == models.NotifyMilestone {
+			word = fmt.Sprint(n.Milestone)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+func write(t testing.TB, store *models.Store, author models.Author, post *models.Post, parent *models.Comment, content string) *models.Comment {
+	t.Helper()
+	var parentID *int64
+	if parent != nil {
+		parentID = &parent.ID
+	}
+	c, err := store.CreateComment(t.Context(), author, post.ID, parentID, models.CommentText{Content: content})
+	require.NoError(t, err)
+	return c
+}
+
+func TestNotifications_tellWhomItConcerns(t *testing.T) {
+	store := openStore(t)
+	var users []models.Author
+	for _, name := range []string{"ada", "bob", "cyd", "Dan"} {
+		users = append(users, newUser(t, store, name))
+	}
+	ada, bob, cyd, dan := users[0], users[1], users[2], users[3]
+	everybody := func() string {
+		var all []string
+		for _, u := range users {
+			all = append(all, u.Username+": "+told(t, store, u))
+		}
+		_, err := store.Pool().ExecContext(t.Context(), "DELETE FROM notifications")
+		require.NoError(t, err)
+		return strings.ReplaceAll(strings.Join(all, ", ")+",", ": ,", ",")
+	}
+	post, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "@bob", Content: "For @dan, @ada and @nobody, not `@cyd`."})
+	require.NoError(t, err)
+	assert.Equal(t, "ada, bob, cyd, Dan: mention,", everybody(), "a post")
+	write(t, store, ada, post, nil, "of my own")
+	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "one's own post")
+	comment := write(t, store, bob, post, nil, "@ada @cyd @CYD @bob!")
+	assert.Equal(t, "ada: reply, bob, cyd: mention, Dan,", everybody(), "a comment")
+	reply := write(t, store, cyd, post, comment, "an answer")
+	assert.Equal(t, "ada, bob: reply, cyd, Dan,", everybody(), "a reply is its parent's author's alone")
+	write(t, store, cyd, post, reply, "to myself, and @ada @bob")
+	assert.Equal(t, "ada: mention, bob: mention, cyd, Dan,", everybody(), "a reply to oneself")
+
+	require.NoError(t, store.Block(t.Context(), dan.ID, cyd.ID))
+	write(t, store, cyd, post, nil, "@dan @bob")
+	assert.Equal(t, "ada: reply, bob: mention, cyd, Dan,", everybody(), "one who blocks the writer")
+	write(t, store, dan, post, nil, "@cyd")
+	assert.Equal(t, "ada: reply, bob, cyd: mention, Dan,", everybody(), "one whom the writer blocks")
+
+	_, err = store.DeleteUser(t.Context(), ada.ID, "")
+	require.NoError(t, err)
+	write(t, store, bob, post, nil, "hello, @ada")
+	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "a deleted user")
+	_, err = store.UpdateComment(t.Context(), bob.ID, comment.ID, 0, models.CommentText{Content: "@dan @cyd"})
+	require.NoError(t, err)
+	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "an edit")
+}
+
+func TestNotifications_areListedAndRead(t *testing.T) {
+	store := openStore(t)
+	ada, bob, cyd := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cyd")
+	post := newPost(t, store, ada)
+	first := write(t, store, bob, post, nil, "one")
+	second := write(t, store, cyd, post, nil, "two")
+	third := write(t, store, bob, post, nil, "three")
+	list := func(unread bool, before int64) (ids []int64) {
+		rows, err := store.Notifications(t.Context(), ada.ID, unread, before, 10)
+		require.NoError(t, err)
+		for _, n := range rows {
+			assert.Equal(t, "A post", n.PostTitle)
+			assert.Equal(t, post.ID, n.PostID)
+			assert.NotEmpty(t, n.Actor.Username)
+			ids = append(ids, n.CommentID)
+		}
+		return ids
+	}
+	unread := func() int64 {
+		n, err := store.UnreadCount(t.Context(), ada.ID)
+		require.NoError(t, err)
+		return n
+	}
+	assert.Equal(t, []int64{third.ID, second.ID, first.ID}, list(false, 0), "latest first")
+	assert.Equal(t, int64(3), unread())
+	rows, err := store.Notifications(t.Context(), ada.ID, false, 0, 10)
+	require.NoError(t, err)
+	assert.Equal(t, []int64{second.ID, first.ID}, list(false, rows[0].ID))
+
+	require.NoError(t, store.ReadNotifications(t.Context(), bob.ID, []int64{rows[1].ID}))
+	assert.Equal(t, int64(3), unread(), "of another user")
+	require.NoError(t, store.ReadNotifications(t.Context(), ada.ID, []int64{rows[1].ID, rows[1].ID, 99999}))
+	assert.Equal(t, []int64{third.ID, first.ID}, list(true, 0))
+	require.NoError(t, store.ReadNotificationsUpTo(t.Context(), ada.ID, rows[1].ID))
+	assert.Equal(t, []int64{third.ID}, list(true, 0), "what came later stays unread")
+	assert.Equal(t, []int64{third.ID, second.ID, first.ID}, list(false, 0))
+
+	require.NoError(t, store.Block(t.Context(), ada.ID, bob.ID))
+	assert.Equal(t, []int64{second.ID}, list(false, 0), "of somebody blocked since")
+	assert.Zero(t, unread())
+	require.NoError(t, store.Unblock(t.Context(), ada.ID, bob.ID))
+	require.NoError(t, store.DeleteComment(t.Context(), third))
+	assert.Equal(t, []int64{second.ID, first.ID}, list(false, 0), "of a deleted comment")
+	assert.Zero(t, unread())
+	_, err = store.Pool().ExecContext(t.Context(), "UPDATE posts SET status=2")
+	require.NoError(t, err)
+	assert.Empty(t, list(false, 0), "of a deleted post")
+}
+
+func TestNotifications_manyAreReadAndCounted(t *testing.T) {
+	store := openStore(t)
+	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
+	post := newPost(t, store, ada)
+	rows := make([]string, 2500)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("(%d,3,%d,%d)", ada.ID, post.ID, i+1)
+	}
+	_, err := store.Pool().ExecContext(t.Context(), "INSERT INTO notifications (user_id, kind, post_id, milestone) VALUES "+strings.Join(rows, ","))
+	require.NoError(t, err)
+	write(t, store, bob, post, nil, "one more")
+	n, err := store.UnreadCount(t.Context(), ada.ID)
+	require.NoError(t, err)
+	assert.Equal(t, int64(models.MaxUnread), n)
+	last := count(t, store, "SELECT MAX(id) FROM notifications")
+	require.NoError(t, store.ReadNotificationsUpTo(t.Context(), ada.ID, int64(last)-1))
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM notifications WHERE read_at IS NULL"))
+}
+
+func TestPurgeNotifications(t *testing.T) {
+	store := openStore(t)
+	ada := newUser(t, store, "ada")
+	post := newPost(t, store, ada)
+	for i, days := range [][2]int{{0, -1}, {91, -1}, {364, -1}, {366, -1}, {400, 91}, {92, 91}, {92, 89}, {400, 1}} {
+		_, err := store.Pool().ExecContext(t.Context(), "INSERT INTO notifications (user_id, kind, post_id, milestone, created_at, read_at) VALUES (?,3,?,?,"+
+			"NOW()-INTERVAL ? DAY, IF(?<0,NULL,NOW()-INTERVAL ? DAY))", ada.ID, post.ID, i+1, days[0], days[1], days[1])
+		require.NoError(t, err)
+	}
+	n, err := store.PurgeNotifications(t.Context(), 2)
+	require.NoError(t, err)
+	assert.Equal(t, int64(2), n, "no more than asked for")
+	n, err = store.PurgeNotifications(t.Context(), 100)
+	require.NoError(t, err)
+	assert.Equal(t, int64(1), n)
+	assert.Equal(t, "1 2 3 7 8", told(t, store, ada))
+}
+
+// TestCreateComment_tellsOnceThoughItRanTwice makes the transaction the victim of a deadlock.
+func TestCreateComment_tellsOnceThoughItRanTwice(t *testing.T) {
+	var retried atomic.Int64
+	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Retried: func() { retried.Add(1) }})
+	require.NoError(t, err)
+	defer store.Close()
+	ada, bob, cyd := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cyd")
+	post := newPost(t, store, ada)
+	parent := write(t, store, ada, post, nil, "a comment")
+	for i := range 200 {
+		newUser(t, store, fmt.Sprintf("user%d", i))
+	}
+
+	other, err := store.Pool().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback() }()
+	// The database ends the transaction that has changed less.
+	_, err = other.ExecContext(t.Context(), "UPDATE users SET bio='changed' WHERE username LIKE 'user%'")
+	require.NoError(t, err)
+	_, err = other.ExecContext(t.Context(), "UPDATE comments SET content='locked' WHERE id=?", parent.ID)
+	require.NoError(t, err)
+	var created sync.WaitGroup
+	created.Go(func() {
+		_, err := store.CreateComment(context.Background(), bob, post.ID, &parent.ID, models.CommentText{Content: "Like @cyd"})
+		assert.NoError(t, err)
+	})
+	awaitStatement(t, store, "UPDATE comments SET replies_count%")
+	_, err = other.ExecContext(t.Context(), "UPDATE posts SET title='locked' WHERE id=?", post.ID)
+	require.NoError(t, err)
+	require.NoError(t, other.Commit())
+	created.Wait()
+	assert.Equal(t, int64(1), retried.Load(), "no deadlock, no test")
+	assert.Equal(t, "reply", told(t, store, ada))
+	assert.Equal(t, "mention", told(t, store, cyd))
+	assert.Equal(t, 2, count(t, store, "SELECT COUNT(*) FROM comments"))
+}
+
+// awaitStatement waits until a connection is in a statement like this and gives its id.
+func awaitStatement(t *testing.T, store *models.Store, like string) (connection int) {
+	t.Helper()
+	testkit.Eventually(t, 10*time.Second, func() (bool, string) {
+		connection = count(t, store, "SELECT COALESCE(MAX(id),0) FROM information_schema.processlist WHERE info LIKE ?", like)
+		return connection != 0, "no statement like " + like
+	})
+	return connection
+}
+
+func TestCreateComment_thatIsKilledTellsNobody(t *testing.T) {
+	store := openStore(t)
+	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
+	post := newPost(t, store, ada)
+	// Whoever tells somebody something waits for the one who holds this lock.
+	other, err := store.Pool().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback() }()
+	var next int64
+	require.NoError(t, store.Pool().QueryRowContext(t.Context(), "SELECT COALESCE(MAX(id),0)+1 FROM comments").Scan(&next))
+	_, err = other.ExecContext(t.Context(), "INSERT INTO notifications (user_id, kind, post_id, comment_id) VALUES (?,1,?,?)", ada.ID, post.ID, next)
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := store.CreateComment(context.Background(), bob, post.ID, nil, models.CommentText{Content: "hello"})
+		failed <- err
+	}()
+	id := awaitStatement(t, store, "INSERT INTO notifications%")
+	_, err = store.Pool().ExecContext(t.Context(), fmt.Sprintf("KILL %d", id))
+	require.NoError(t, err)
+	require.Error(t, <-failed)
+	require.NoError(t, other.Rollback())
+	assert.Empty(t, told(t, store, ada))
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments"))
+	assert.Zero(t, count(t, store, "SELECT comments_count FROM posts"))
+	write(t, store, bob, post, nil, "hello")
+	assert.Equal(t, "reply", told(t, store, ada))
+}
+
+// milestonesOf makes the log of a post by ada and a function that gives what she was told of it.
+func milestonesOf(t *testing.T) (shardLog, func() string) {
+	t.Helper()
+	l := newLog(t)
+	ada := models.Author{ID: int64(count(t, l.store, "SELECT user_id FROM posts"))}
+	return l, func() string { return told(t, l.store, ada) }
+}
+
+// likesOf makes the records of users (first, first+1, …, last) who like or no longer like the target, from seq on.
+func (l shardLog) likesOf(seq, first, last int64, liked bool) []models.LikeRecord {
+	var log []models.LikeRecord
+	for user := first; user <= last; user++ {
+		log = append(log, l.at(1, seq+user-first, user, liked))
+	}
+	return log
+}
+
+func TestMilestones_areToldOncePerTargetForEver(t *testing.T) {
+	l, told := milestonesOf(t)
+	l.apply(l.likesOf(1, 1, 9, true)...)
+	assert.Equal(t, "1", told())
+	log := l.at(1, 10, 10, true)
+	l.apply(log)
+	assert.Equal(t, "1 10", told())
+	l.apply(log)
+	assert.Equal(t, "1 10", told(), "a replay")
+	for seq := int64(11); seq < 31; seq++ {
+		l.apply(l.at(1, seq, 10, seq%2 == 0))
+	}
+	assert.Equal(t, "1 10", told(), "going to and fro")
+	_, err := l.store.Pool().ExecContext(t.Context(), "DELETE FROM notifications")
+	require.NoError(t, err)
+	l.apply(l.likesOf(31, 1, 10, false)...)
+	l.apply(l.likesOf(41, 1, 10, true)...)
+	assert.Empty(t, told(), "what was purged is not told again")
+	l.apply(l.likesOf(51, 11, 1234, true)...)
+	assert.Equal(t, "100 1000", told(), "all that one batch passes")
+	l.check(l.target)
+}
+
+func TestMilestones_ofComments(t *testing.T) {
+	l, told := milestonesOf(t)
+	post, err := l.store.PostByID(t.Context(), 0, l.target.ID)
+	require.NoError(t, err)
+	comment := newComment(t, l.store, post.Author, post, nil)
+	target := models.Target{Kind: models.KindComment, ID: comment.ID}
+	l.apply(l.of(target, 1, 1, 7, true), l.at(1, 2, 7, true))
+	assert.Equal(t, "1 1", told(), "one's own likes count too")
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM notifications WHERE comment_id=? AND post_id=? AND kind=3 AND actor_id=0", comment.ID, post.ID))
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM notifications WHERE comment_id=0 AND post_id=?", post.ID))
+}
+
+func TestMilestones_ofWhatIsGoneAreNotTold(t *testing.T) {
+	l, told := milestonesOf(t)
+	ada := int64(count(t, l.store, "SELECT user_id FROM posts"))
+	_, err := l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET status=2")
+	require.NoError(t, err)
+	l.apply(l.at(1, 1, 7, true))
+	_, err = l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET status=1")
+	require.NoError(t, err)
+	assert.Empty(t, told(), "of a deleted post")
+	_, err = l.store.DeleteUser(t.Context(), ada, "")
+	require.NoError(t, err)
+	l.apply(l.likesOf(2, 8, 20, true)...)
+	assert.Empty(t, told(), "to a deleted author")
+	l.check(l.target)
+}
+
+// Writers that each believe to own the shard bring a count over two milestones, while it goes up and down in direct mode
+// as well.
+func TestMilestones_areToldOnceByWhoeverGetsThere(t *testing.T) {
+	l, told := milestonesOf(t)
+	var log []models.LikeRecord
+	for seq := int64(1); seq <= 200; seq++ {
+		log = append(log, l.at(1, seq, 1+seq%15, seq%30 < 15))
+	}
+	var writers sync.WaitGroup
+	for range 3 {
+		writers.Go(func() {
+			for start := 0; start < len(log); start += 5 {
+				if _, err := l.store.ApplyLikes(context.Background(), log[max(0, start-5):min(start+5, len(log))]); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for user := int64(101); user <= 104; user++ {
+		writers.Go(func() {
+			for round := range 30 {
+				if _, err := l.store.SetLike(context.Background(), l.target, user, round%2 == 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	l.check(l.target)
+	l.hotScores()
+	assert.Equal(t, "1 10", told())
+	assert.Equal(t, 10, count(t, l.store, "SELECT milestone FROM posts"))
+}
+
+func TestMilestones_inDirectMode(t *testing.T) {
+	l, told := milestonesOf(t)
+	set := func(user int64, liked bool) {
+		_, err := l.store.SetLike(t.Context(), l.target, user, liked)
+		require.NoError(t, err)
+	}
+	for user := int64(1); user <= 11; user++ {
+		set(user, true)
+		set(user, true)
+	}
+	assert.Equal(t, "1 10", told())
+	for range 3 {
+		set(10, false)
+		set(11, false)
+		set(10, true)
+		set(11, true)
+	}
+	assert.Equal(t, "1 10", told())
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM posts WHERE updated_at=created_at AND version=0"))
+}
