@@ -1,0 +1,210 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+)
+
+// deletable makes an account that can be deleted, and gives its id.
+func (p *pipeline) deletable(name string) int64 {
+	p.t.Helper()
+	u := &models.User{Username: name, Email: name + "@example.org", PasswordHash: "of " + name}
+	require.NoError(p.t, p.store.CreateUser(context.Background(), u))
+	return u.ID
+}
+
+func (p *pipeline) deleteUser(id int64, name string) {
+	p.t.Helper()
+	_, err := p.store.DeleteUser(context.Background(), id, "of "+name)
+	require.NoError(p.t, err)
+}
+
+func (p *pipeline) comment(post models.Target) models.Target {
+	p.t.Helper()
+	c, err := p.store.CreateComment(context.Background(), p.author, post.ID, nil, models.CommentText{Content: "a comment"})
+	require.NoError(p.t, err)
+	return models.Target{Kind: models.KindComment, ID: c.ID}
+}
+
+// deletePost deletes as a handler does: in MySQL, and then in the gate.
+func (p *pipeline) deletePost(post models.Target, comments ...models.Target) {
+	p.t.Helper()
+	p.exec("UPDATE posts SET status=2, updated_at=updated_at WHERE id=?", post.ID)
+	require.NoError(p.t, p.likes.CloseTargets(context.Background(), append(comments, post)))
+}
+
+// void runs a Voider whose clock is ahead by so much.
+func (p *pipeline) void(ahead time.Duration) (likes, done int) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	likes, done, err := NewVoider(p.store, p.redis, p.likes, func() time.Time { return time.Now().Add(ahead) }).Void(ctx)
+	require.NoError(p.t, err)
+	return likes, done
+}
+
+// afterAll is later than any like of a deleted account can be accepted.
+const afterAll = models.SessionStale + 2*time.Minute
+
+// TestVoider_leavesNoLike has likes of every sort: of what is warm, cold, deleted and warm, deleted and cold, under a
+// deleted post, gone; one on its way, and one that comes after the account is deleted.
+func TestVoider_leavesNoLike(t *testing.T) {
+	p := setup(t)
+	stop := p.start()
+	bob, carol := p.deletable("bob"), p.deletable("carol")
+	var all []models.Target
+	for range 8 {
+		post := p.post()
+		all = append(all, post, p.comment(post))
+	}
+	for _, target := range all {
+		p.set(target, bob, true)
+		p.set(target, carol, true)
+	}
+	p.flush()
+	cold, closed, closedCold, gone := all[2:4], all[4:6], all[6:8], all[8:10] // the others are warm
+	p.deletePost(closed[0], closed[1])
+	p.deletePost(closedCold[0], closedCold[1])
+	states, err := p.store.ShardStates(t.Context())
+	require.NoError(t, err)
+	for _, target := range slices.Concat(cold, closedCold, gone) {
+		ok, err := p.redis.Forget(t.Context(), target, states[target.Shard(p.store.Shards())].Applied)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	p.exec("DELETE FROM posts WHERE id=?", gone[0].ID)
+	p.exec("DELETE FROM comments WHERE id=?", gone[1].ID)
+
+	stop() // from here nothing gets to MySQL
+	late := []models.Target{p.post(), p.post()}
+	p.set(late[0], bob, true) // is on its way when the account is deleted
+	p.deleteUser(bob, "bob")
+	p.set(late[1], bob, true) // by a process that still believes the session
+	p.work()
+	p.void(0)
+	p.flush()
+	assert.Equal(t, 1, p.count("SELECT COUNT(*) FROM like_voids WHERE done_at IS NULL"), "nothing is done while a like could still come")
+	p.set(late[0], bob, true)
+	_, done := p.void(afterAll)
+	assert.Equal(t, 1, done)
+	_, done = p.void(afterAll)
+	assert.Zero(t, done)
+	p.flush()
+	for table, want := range map[string]int{"post_likes": 8, "comment_likes": 8} {
+		assert.Zero(t, p.count("SELECT COUNT(*) FROM "+table+" WHERE user_id=?", bob), table)
+		assert.Equal(t, want, p.count("SELECT COUNT(*) FROM "+table+" WHERE user_id=?", carol), table)
+	}
+	// Restored, it has the likes that the others gave it, at the gate as in MySQL.
+	p.exec("UPDATE posts SET status=1, updated_at=updated_at WHERE status=2")
+	for _, target := range slices.Concat(closed, closedCold) {
+		assert.Equal(t, int64(2), p.set(target, p.author.ID, true).Count, "%s", target)
+	}
+	p.flush()
+	for _, target := range all {
+		if !slices.Contains(gone, target) {
+			assert.NotContains(t, p.likers(target), bob, "%s", target)
+		}
+	}
+	p.exec("DELETE FROM post_likes WHERE post_id=?", gone[0].ID)
+	p.exec("DELETE FROM comment_likes WHERE comment_id=?", gone[1].ID)
+	assert.Empty(t, p.verify(false))
+}
+
+// dying fails after so many likes, as a process that is killed.
+type dying struct {
+	likeSetter
+	left atomic.Int64
+}
+
+var errKilled = errors.New("killed")
+
+func (d *dying) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
+	if d.left.Add(-1) < 0 {
+		return models.LikeState{}, errKilled
+	}
+	return d.likeSetter.SetLike(ctx, target, userID, liked)
+}
+
+func TestVoider_goesOnAfterItWasKilled(t *testing.T) {
+	p := setup(t)
+	p.start()
+	bob := p.deletable("bob")
+	const targets = 60
+	for range targets {
+		p.set(p.post(), bob, true)
+	}
+	p.flush()
+	p.deleteUser(bob, "bob")
+	for killed := 0; ; killed++ {
+		require.Less(t, killed, targets)
+		d := &dying{likeSetter: p.likes}
+		d.left.Store(7)
+		_, done, err := NewVoider(p.store, p.redis, d, func() time.Time { return time.Now().Add(afterAll) }).Void(t.Context())
+		if err == nil {
+			assert.Equal(t, 1, done)
+			assert.GreaterOrEqual(t, killed, targets/7)
+			break
+		}
+		require.ErrorIs(t, err, errKilled)
+		require.Zero(t, done)
+		p.flush()
+	}
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM post_likes"))
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM like_voids WHERE done_at IS NULL"))
+	assert.Empty(t, p.verify(false))
+}
+
+func TestVoider_keepsToTheTimeAskedFor(t *testing.T) {
+	p := setup(t)
+	p.start()
+	bob := p.deletable("bob")
+	old, new, never := p.post(), p.post(), p.post()
+	for _, target := range []models.Target{old, new, never} {
+		p.set(target, bob, true)
+	}
+	p.flush()
+	p.exec("UPDATE post_likes SET created_at='2026-01-01 10:00:00' WHERE post_id=?", old.ID)
+	p.exec("UPDATE post_likes SET created_at='2026-01-02 10:00:00' WHERE post_id=?", new.ID)
+	p.exec("INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until) VALUES (?,1,NOW(3),'2026-01-02','2026-01-03')", bob)
+	_, done := p.void(0)
+	assert.Equal(t, 1, done, "no like of January can come any more")
+	assert.Equal(t, []int64{bob}, p.likers(old))
+	assert.Empty(t, p.likers(new))
+	assert.Equal(t, []int64{bob}, p.likers(never))
+	assert.Empty(t, p.verify(false))
+}
+
+func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
+	p := setup(t)
+	ctx := t.Context()
+	bob := p.deletable("bob")
+	const others = 1200 // more than a batch
+	for i := range others {
+		p.exec("INSERT INTO users (username, email, password_hash, followers_count) VALUES (?,?,'',1)", fmt.Sprint("u", i), fmt.Sprint("u", i, "@x.invalid"))
+	}
+	p.exec("INSERT INTO follows (user_id, followed_id) SELECT ?, id FROM users WHERE username LIKE 'u%'", bob)
+	p.exec("INSERT INTO follows (user_id, followed_id) SELECT id, ? FROM users WHERE username LIKE 'u%'", bob)
+	_, err := p.store.Follow(ctx, p.author.ID, bob)
+	require.NoError(t, err)
+	require.NoError(t, p.store.Block(ctx, bob, p.author.ID))
+	post := p.post()
+	p.exec("INSERT INTO bookmarks (user_id, post_id) VALUES (?,?)", bob, post.ID)
+	require.NoError(t, p.store.PurgeUser(ctx, bob)) // is not deleted: nothing to do
+	assert.Equal(t, others, p.count("SELECT COUNT(*) FROM follows WHERE user_id=?", bob))
+	p.deleteUser(bob, "bob")
+	require.NoError(t, p.store.PurgeUser(ctx, bob))
+	for _, where := range []string{"follows WHERE user_id=? OR followed_id=?", "blocks WHERE user_id=? OR blocked_id=?", "bookmarks WHERE user_id=? OR user_id=?"} {
+		assert.Zero(t, p.count("SELECT COUNT(*) FROM "+where, bob, bob), where)
+	}
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM users WHERE followers_count<>0 AND deleted_at IS NULL"))
+}
