@@ -203,7 +203,7 @@ func TestLists_badQuery(t *testing.T) {
 		if strings.HasSuffix(path, "likes") {
 			continue
 		}
-		for _, sort := range []string{"", "hot", "NEW", "new,top", "%ff"} {
+		for _, sort := range []string{"", "best", "NEW", "new,top", "%ff"} {
 			a.refusedField(t, 422, "invalid", "sort", account{}, "GET", path+"?sort="+sort, nil)
 		}
 	}

@@ -125,7 +125,12 @@ func TestPost_badInput(t *testing.T) {
 		{"content", obj{"title": "T", "content": "nul\x00"}},
 		{"content", obj{"title": "T", "content": strings.Repeat("x", 60_001)}},
 		{"content", obj{"title": "T"}},
-		{"tags", obj{"title": "T", "content": "C", "tags": []string{"x"}}},
+		{"tags", obj{"title": "T", "content": "C", "tags": []string{"a b"}}},
+		{"tags", obj{"title": "T", "content": "C", "tags": []string{"a", ""}}},
+		{"tags", obj{"title": "T", "content": "C", "tags": []string{"-"}}},
+		{"tags", obj{"title": "T", "content": "C", "tags": []string{"a", "b", "c", "d", "e", "f"}}},
+		{"tags", obj{"title": "T", "content": "C", "tags": []string{strings.Repeat("ü", 31)}}},
+		{"state", obj{"title": "T", "content": "C", "state": "draft"}},
 		{"Title", obj{"Title": "T", "title": "T", "content": "C"}},
 	} {
 		a.refusedField(t, 422, "invalid", text.field, ada, "POST", "/v1/posts", text.body)

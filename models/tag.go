@@ -82,6 +82,9 @@ func (t *Tags) Scan(value any) error {
 	return nil
 }
 
+// GormDataType keeps GORM from taking the list for an association.
+func (Tags) GormDataType() string { return "text" }
+
 // String is what Scan reads.
 func (t Tags) String() string { return strings.Join(t, " ") }
 
