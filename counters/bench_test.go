@@ -97,7 +97,7 @@ func BenchmarkConnect(b *testing.B) {
 	})
 	b.Run("fenced", func(b *testing.B) {
 		for b.Loop() {
-			client, err := r.connect(server.URL(), 1)
+			client, err := connect(server.URL(), connection{1, ioTimeout, r.fence})
 			require.NoError(b, err)
 			require.NoError(b, client.Ping(b.Context()).Err())
 			require.NoError(b, client.Close())

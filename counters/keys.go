@@ -16,6 +16,10 @@ import (
 //	{s07}:post:42:likes_users      set     users who like the target
 //	{s07}:post:42:warming          string  lock of whoever loads the target
 //	{s07}:post:42:loading:TOKEN    set     the users while they are loaded; expires
+//
+// Keys of no shard, each alone in its script:
+//
+//	rate:KEY                       string  when a Limiter's key has its whole burst again; expires then
 
 func shardTag(shard int) string { return fmt.Sprintf("{s%02d}", shard) }
 

@@ -65,13 +65,13 @@ func Open(url string, shards int) (*Redis, error) {
 		name := strings.TrimSuffix(f.Name(), ".lua")
 		r.source[name], r.script[name] = string(source), redis.NewScript(string(source))
 	}
-	if r.client, err = r.connect(url, 16*runtime.GOMAXPROCS(0)); err != nil {
+	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, r.fence}); err != nil {
 		return nil, err
 	}
 	if one, ok := r.client.(*redis.Client); ok {
 		one.AddHook(newBreaker())
 	}
-	if r.blocking, err = r.connect(url, shards+2); err != nil {
+	if r.blocking, err = connect(url, connection{shards + 2, ioTimeout, r.fence}); err != nil {
 		return nil, errors.Join(err, r.client.Close())
 	}
 	r.locks = redislock.New(r.client)
@@ -89,12 +89,16 @@ func (poolLog) Printf(ctx context.Context, format string, v ...any) {
 	slog.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
 }
 
-const (
-	dialTimeout = time.Second
-	ioTimeout   = time.Second
-)
+const ioTimeout = time.Second
 
-func (r *Redis) connect(url string, connections int) (redis.UniversalClient, error) {
+// connection says how a client connects.
+type connection struct {
+	pool    int           // connections at most
+	timeout time.Duration // for connecting, for an answer
+	first   func(ctx context.Context, conn *redis.Conn) error
+}
+
+func connect(url string, how connection) (redis.UniversalClient, error) {
 	noMaint := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch {
 	case strings.HasPrefix(url, "redis+cluster://"), strings.HasPrefix(url, "rediss+cluster://"):
@@ -102,8 +106,8 @@ func (r *Redis) connect(url string, connections int) (redis.UniversalClient, err
 		if err != nil {
 			return nil, fmt.Errorf("redis url: %w", err)
 		}
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
-		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, connections, r.fence
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = how.timeout, how.timeout, how.timeout, true
+		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
 		// A breaker for each node: those that answer are no reason to refuse for one that does not.
 		o.NewClient = func(node *redis.Options) *redis.Client {
@@ -117,8 +121,8 @@ func (r *Redis) connect(url string, connections int) (redis.UniversalClient, err
 		if err != nil {
 			return nil, fmt.Errorf("redis url: %w", err)
 		}
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
-		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, connections, r.fence
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = how.timeout, how.timeout, how.timeout, true
+		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity = true
 		return redis.NewFailoverClient(o), nil
 	default:
@@ -126,8 +130,8 @@ func (r *Redis) connect(url string, connections int) (redis.UniversalClient, err
 		if err != nil {
 			return nil, fmt.Errorf("redis url: %w", err)
 		}
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = dialTimeout, ioTimeout, ioTimeout, true
-		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, connections, r.fence
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = how.timeout, how.timeout, how.timeout, true
+		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
 		return redis.NewClient(o), nil
 	}

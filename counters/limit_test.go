@@ -1,0 +1,167 @@
+package counters
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+)
+
+func openLimiter(t testing.TB, url string) (*Limiter, *atomic.Int64) {
+	t.Helper()
+	var alone atomic.Int64
+	l, err := OpenLimiter(url, func() { alone.Add(1) })
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+	return l, &alone
+}
+
+func limitersURL(t testing.TB) string {
+	t.Helper()
+	o := testkit.Redis(t)
+	return fmt.Sprintf("redis://%s/%d", o.Addr, o.DB)
+}
+
+func TestLimiter_letsABurstPassAndThenOneEach(t *testing.T) {
+	rate := Rate{Burst: 3, Every: time.Hour}
+	for name, url := range map[string]string{"redis": limitersURL(t), "alone": ""} {
+		t.Run(name, func(t *testing.T) {
+			l, alone := openLimiter(t, url)
+			for left := 2; left >= 0; left-- {
+				taken := l.Take(t.Context(), "a", rate, 1)
+				require.True(t, taken.OK)
+				assert.Equal(t, left, taken.Remaining)
+				assert.Zero(t, taken.RetryAfter)
+				assert.InDelta(t, time.Duration(3-left)*time.Hour, taken.ResetAfter, float64(time.Minute))
+			}
+			for range 2 { // what is refused costs nothing
+				taken := l.Take(t.Context(), "a", rate, 1)
+				assert.False(t, taken.OK)
+				assert.InDelta(t, time.Hour, taken.RetryAfter, float64(time.Minute))
+				assert.InDelta(t, 3*time.Hour, taken.ResetAfter, float64(time.Minute))
+			}
+			assert.True(t, l.Take(t.Context(), "b", rate, 3).OK, "another key")
+			assert.False(t, l.Take(t.Context(), "c", rate, 4).OK, "more than a burst")
+			assert.Equal(t, 3, l.Take(t.Context(), "c", rate, 0).Remaining, "refused and looked at, but not counted")
+			assert.Equal(t, 0, l.Take(t.Context(), "a", rate, 0).Remaining)
+			l.Forget(t.Context(), "a")
+			assert.Equal(t, 3, l.Take(t.Context(), "a", rate, 0).Remaining)
+			assert.False(t, l.Take(t.Context(), "d", Rate{}, 1).OK)
+			assert.Zero(t, alone.Load())
+		})
+	}
+}
+
+func TestLimiter_givesBackOneAfterTheOther(t *testing.T) {
+	l, _ := openLimiter(t, "")
+	now := time.Unix(1_700_000_000, 0)
+	l.now = func() time.Time { return now }
+	rate := Rate{Burst: 5, Every: time.Minute}
+	require.True(t, l.Take(t.Context(), "a", rate, 5).OK)
+	for range 100 {
+		now = now.Add(rate.Every - time.Nanosecond)
+		require.False(t, l.Take(t.Context(), "a", rate, 1).OK)
+		now = now.Add(time.Nanosecond)
+		require.True(t, l.Take(t.Context(), "a", rate, 1).OK)
+	}
+	now = now.Add(24 * time.Hour)
+	assert.True(t, l.Take(t.Context(), "a", rate, 5).OK)
+	assert.False(t, l.Take(t.Context(), "a", rate, 1).OK, "no more than a burst is saved up")
+}
+
+func TestLimiter_ofManyProcessesCountsTogether(t *testing.T) {
+	url := limitersURL(t)
+	var passed atomic.Int64
+	var running sync.WaitGroup
+	for range 4 {
+		l, alone := openLimiter(t, url)
+		for range 8 {
+			running.Go(func() {
+				for range 25 {
+					if l.Take(context.Background(), "a", Rate{Burst: 100, Every: time.Hour}, 1).OK {
+						passed.Add(1)
+					}
+				}
+			})
+		}
+		t.Cleanup(func() { assert.Zero(t, alone.Load()) })
+	}
+	running.Wait()
+	assert.EqualValues(t, 100, passed.Load())
+}
+
+// While Redis is away every process keeps the limits by itself, and waits for Redis hardly at all.
+func TestLimiter_outlivesRedis(t *testing.T) {
+	server := privateRedis(t)
+	l, alone := openLimiter(t, server.URL())
+	rate := Rate{Burst: 10, Every: time.Hour}
+	require.True(t, l.Take(t.Context(), "a", rate, 10).OK)
+	require.False(t, l.Take(t.Context(), "a", rate, 1).OK)
+	require.NoError(t, server.Pause()) // takes commands and never answers
+	start := time.Now()
+	passed := 0
+	for range 1000 {
+		if l.Take(t.Context(), "a", rate, 1).OK {
+			passed++
+		}
+	}
+	assert.Less(t, time.Since(start), 5*time.Second, "a thousand requests while Redis is silent")
+	assert.Equal(t, 10, passed)
+	assert.EqualValues(t, 1000, alone.Load())
+	require.NoError(t, server.Resume())
+	testkit.Eventually(t, 10*time.Second, func() (bool, string) { // the breaker tries it again once a second
+		before := alone.Load()
+		return !l.Take(t.Context(), "a", rate, 1).OK && alone.Load() == before, "Redis does not count again"
+	})
+}
+
+// Each key is alone in its script, so a cluster takes them all.
+func TestLimiter_worksOnCluster(t *testing.T) {
+	url, _, _ := startCluster(t)
+	l, alone := openLimiter(t, url)
+	for i := range 50 {
+		key := fmt.Sprint("key ", i)
+		assert.True(t, l.Take(t.Context(), key, Rate{Burst: 2, Every: time.Hour}, 2).OK)
+		assert.False(t, l.Take(t.Context(), key, Rate{Burst: 2, Every: time.Hour}, 1).OK)
+	}
+	assert.Zero(t, alone.Load())
+}
+
+func TestLimiter_leavesNothingBehind(t *testing.T) {
+	o := testkit.Redis(t)
+	l, _ := openLimiter(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
+	_, plain := openRedis(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
+	require.True(t, l.Take(t.Context(), "a", Rate{Burst: 2, Every: 30 * time.Second}, 1).OK)
+	ttl, err := plain.TTL(t.Context(), "rate:a").Result()
+	require.NoError(t, err)
+	assert.InDelta(t, 30*time.Second, ttl, float64(2*time.Second))
+}
+
+func TestRate_scales(t *testing.T) {
+	rate := Rate{Burst: 10, Every: time.Minute}
+	assert.Equal(t, Rate{Burst: 25, Every: 24 * time.Second}, rate.Scale(2.5))
+	assert.Equal(t, Rate{Burst: 1, Every: 100 * time.Minute}, rate.Scale(0.01))
+	assert.Equal(t, Rate{}, Rate{}.Scale(2))
+	assert.Equal(t, 10*time.Minute, rate.Window())
+}
+
+func BenchmarkLimiter(b *testing.B) {
+	rate := Rate{Burst: 1 << 30, Every: time.Nanosecond}
+	for name, url := range map[string]string{"redis": limitersURL(b), "alone": ""} {
+		b.Run(name, func(b *testing.B) {
+			l, _ := openLimiter(b, url)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					l.Take(b.Context(), "a", rate, 1)
+				}
+			})
+		})
+	}
+}
