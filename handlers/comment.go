@@ -220,6 +220,7 @@ func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text 
 	if err := text.Validate(); err != nil {
 		return err
 	}
+	text.Mentions = s.markdown.mentions(text.Content)
 	comment, err := s.store.CreateComment(c.UserContext(), viewerAuthor(c), postID, parentID, text)
 	if err != nil {
 		return err
@@ -240,7 +241,7 @@ func (s *Server) readComment(c *fiber.Ctx) error {
 	return s.replyComment(c, http.StatusOK, comment)
 }
 
-// ownComment reads the comment in the path and holds the viewer to be its author.
+// ownComment reads the comment in the path and holds the viewer to the permission to change it.
 func (s *Server) ownComment(c *fiber.Ctx) (*models.Comment, error) {
 	id, err := pathID(c, models.KindComment)
 	if err != nil {
@@ -250,8 +251,8 @@ func (s *Server) ownComment(c *fiber.Ctx) (*models.Comment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !models.CanEdit(viewerID(c), comment.Author) {
-		return nil, models.Errorf(models.CodeForbidden, "Only its author may change a comment.")
+	if err := mayChange(c, comment.Author.ID); err != nil {
+		return nil, err
 	}
 	return comment, nil
 }

@@ -64,14 +64,21 @@ func (m *markdown) html(target models.Target, version int64, content string) (st
 }
 
 func (m *markdown) render(content string) (string, error) {
-	if strings.Count(content, "\n") > maxLines {
-		content = blankLines.ReplaceAllString(content, "\n\n\n")
-	}
+	source, doc := m.parse(content)
 	var raw bytes.Buffer
-	if err := m.converter.Convert([]byte(content), &raw); err != nil {
+	if err := m.converter.Renderer().Render(&raw, source, doc); err != nil {
 		return "", err
 	}
 	return m.policy.SanitizeReader(&raw).String(), nil
+}
+
+// parse gives the tree of content, and the source that its nodes refer to.
+func (m *markdown) parse(content string) ([]byte, ast.Node) {
+	if strings.Count(content, "\n") > maxLines {
+		content = blankLines.ReplaceAllString(content, "\n\n\n")
+	}
+	source := []byte(content)
+	return source, m.converter.Parser().Parse(text.NewReader(source))
 }
 
 // linkRel tells browsers and search engines that a link is a visitor's.

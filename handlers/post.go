@@ -152,6 +152,7 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 	if err := text.Validate(); err != nil {
 		return err
 	}
+	text.Mentions = s.markdown.mentions(text.Content)
 	post, err := s.store.CreatePost(c.UserContext(), viewerAuthor(c), text)
 	if err != nil {
 		return err
@@ -172,7 +173,7 @@ func (s *Server) readPost(c *fiber.Ctx) error {
 	return s.replyPost(c, http.StatusOK, post)
 }
 
-// ownPost reads the post in the path and holds the viewer to be its author.
+// ownPost reads the post in the path and holds the viewer to the permission to change it.
 func (s *Server) ownPost(c *fiber.Ctx) (*models.Post, error) {
 	id, err := pathID(c, models.KindPost)
 	if err != nil {
@@ -182,8 +183,8 @@ func (s *Server) ownPost(c *fiber.Ctx) (*models.Post, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !models.CanEdit(viewerID(c), post.Author) {
-		return nil, models.Errorf(models.CodeForbidden, "Only its author may change a post.")
+	if err := mayChange(c, post.Author.ID); err != nil {
+		return nil, err
 	}
 	return post, nil
 }

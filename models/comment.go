@@ -1,10 +1,8 @@
 package models
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -40,7 +38,8 @@ func (c *Comment) Hidden() bool { return c.Status != StatusNormal || c.Blocked }
 
 // CommentText is what an author writes.
 type CommentText struct {
-	Content string
+	Content  string
+	Mentions []string // names of users who are told, when it is new; at most MaxMentions
 }
 
 // Validate names every field that breaks a rule (CodeInvalid).
@@ -52,12 +51,14 @@ func (t CommentText) Validate() error {
 
 // commentColumns has one placeholder: the viewer's id.
 const commentColumns = "c.id, c.post_id, c.parent_id, " + authorColumns + ", c.depth, c.content, c.likes_count," +
-	" c.replies_count, c.status, c.version, c.created_at, c.updated_at, " + commentReplied + " AS more," +
+	" c.replies_count, c.status, c.version, c.created_at, c.updated_at, (" + commentReplied + ") AS more," +
 	" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=c.user_id) AS blocked"
 
 // commentReplied holds for a comment that was ever replied to: replies to a deleted one must stay within reach, and so
 // must the replies to those, deleted or not.
-const commentReplied = "EXISTS (SELECT 1 FROM comments r WHERE r.parent_id=c.id)"
+//
+// As a plain EXISTS, MariaDB would read the parents of all comments there are and look c up among them.
+const commentReplied = "(SELECT 1 FROM comments r WHERE r.parent_id=c.id LIMIT 1) IS NOT NULL"
 
 // commentShown is the condition that a list shows a comment. It has one placeholder: the viewer's id.
 var commentShown = "(c.status=1 AND " + notBlocked("c.user_id") + " OR " + commentReplied + ")"
@@ -71,7 +72,6 @@ var commentShown = "(c.status=1 AND " + notBlocked("c.user_id") + " OR " + comme
 func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, parentID *int64, text CommentText) (*Comment, error) {
 	now := second(s.now())
 	c := &Comment{PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal, CreatedAt: now, UpdatedAt: now}
-	names := mentions(text.Content) // before anything is locked: it takes its time
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		count := tx.Exec("UPDATE posts SET comments_count=comments_count+1, active_at=GREATEST(active_at,?), updated_at=updated_at WHERE id=? AND status=1", now, postID)
 		if count.Error != nil {
@@ -94,7 +94,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		if parentID != nil {
 			repliesTo = place.ParentAuthorID
 		}
-		if err := notifyComment(tx, c, repliesTo, names); err != nil {
+		if err := notifyComment(tx, c, repliesTo, text.Mentions); err != nil {
 			return err
 		}
 		return recordOnce(tx, ResourceComment, c.ID)
@@ -174,32 +174,26 @@ const (
 	CommentsTop CommentSort = "top" // most likes first
 )
 
-// column gives the column that the order goes by, the placeholder for a ListKey's value in it, the comparison that
-// says "later in the list", and the direction.
-func (o CommentSort) column() (column, value, later, direction string) {
+// order is how a sort reads one level of comments: along an index of theirs, by a column and then by id.
+type order struct {
+	column    string
+	value     string // the placeholder for a ListKey's value in the column
+	later     string // the comparison that says "further down the list"
+	direction string
+	// index is (post_id, parent_id, column, id). It has to be forced: for a page in the middle of a long list the servers
+	// like to read all that is before it.
+	index string
+}
+
+func (o CommentSort) order() order {
 	switch o {
 	case CommentsTop:
-		return "c.likes_count", "?", "<", " DESC"
+		return order{"c.likes_count", "?", "<", " DESC", "idx_post_parent_likes"}
 	case CommentsNew:
-		return "c.created_at", "FROM_UNIXTIME(?)", "<", " DESC"
+		return order{"c.created_at", "FROM_UNIXTIME(?)", "<", " DESC", "idx_post_parent_created"}
 	default:
-		return "c.created_at", "FROM_UNIXTIME(?)", ">", " ASC"
+		return order{"c.created_at", "FROM_UNIXTIME(?)", ">", " ASC", "idx_post_parent_created"}
 	}
-}
-
-// orderBy is the ORDER BY clause, which an index of the comments of one parent serves.
-func (o CommentSort) orderBy() string {
-	column, _, _, direction := o.column()
-	return " ORDER BY " + column + direction + ", c.id" + direction
-}
-
-// compare gives a negative number when a comes before b.
-func (o CommentSort) compare(a, b *Comment) int {
-	x, y := a.Key(o), b.Key(o)
-	if o != CommentsOld {
-		x, y = y, x
-	}
-	return cmp.Or(cmp.Compare(x.Value, y.Value), cmp.Compare(x.ID, y.ID))
 }
 
 // CommentQuery says which comments to list: the top level of a post, or the replies to a comment.
@@ -224,33 +218,18 @@ func (c *Comment) Key(sort CommentSort) ListKey {
 // from the viewer stays in the list if it was ever replied to: its content and author are the caller's to hide. A post
 // or parent that is gone gives CodeNotFound; a deleted parent that was replied to is not gone.
 func (s *Store) ListComments(ctx context.Context, q CommentQuery) ([]Comment, error) {
-	where, args := q.where()
-	var comments []Comment
-	err := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+" FROM comments c JOIN users u ON u.id=c.user_id"+
-		" JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE "+where+q.Sort.orderBy()+" LIMIT ?",
-		slices.Concat([]any{q.ViewerID}, args, []any{q.Limit})...).Scan(&comments).Error
+	found, err := s.readBranches(ctx, q.ViewerID, q.Sort, []branch{q.branch()}, q.Limit, q.Limit*MaxContent)
 	if err != nil {
 		return nil, fmt.Errorf("list comments: %w", err)
 	}
-	if len(comments) > 0 {
-		return comments, nil
+	if len(found) == 0 {
+		return nil, s.commentListOpen(ctx, q)
 	}
-	return nil, s.commentListOpen(ctx, q)
-}
-
-// where is the condition that comment c belongs on the page, with its arguments.
-func (q *CommentQuery) where() (string, []any) {
-	where, args := "c.post_id=? AND c.parent_id IS NULL", []any{q.PostID}
-	if q.ParentID != 0 {
-		where, args = "c.post_id=(SELECT post_id FROM comments WHERE id=?) AND c.parent_id=?", []any{q.ParentID, q.ParentID}
+	comments := make([]Comment, len(found))
+	for i, f := range found {
+		comments[i] = f.Comment
 	}
-	where, args = where+" AND "+commentShown, append(args, q.ViewerID)
-	if q.After != nil {
-		column, value, later, _ := q.Sort.column()
-		where += " AND " + column + later + "=" + value + " AND (" + column + later + value + " OR c.id" + later + "?)"
-		args = append(args, q.After.Value, q.After.Value, q.After.ID)
-	}
-	return where, args
+	return comments, nil
 }
 
 // commentListOpen tells an empty list from one that is not there.

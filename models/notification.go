@@ -46,6 +46,9 @@ type Notification struct {
 	Read      bool
 }
 
+// MaxMentions is how many names in one text are told that they were mentioned; those after them are not.
+const MaxMentions = 10
+
 // Key gives the place of n in the list.
 func (n *Notification) Key() ListKey { return ListKey{ID: n.ID} }
 
@@ -53,7 +56,7 @@ func (n *Notification) Key() ListKey { return ListKey{ID: n.ID} }
 const once = " ON DUPLICATE KEY UPDATE notifications.id=notifications.id"
 
 // notifyComment tells those whom a new comment concerns: repliesTo, the author of its post or parent, and the users
-// with these names (see mentions).
+// with these names.
 func notifyComment(tx *gorm.DB, c *Comment, repliesTo int64, names []string) error {
 	if repliesTo != c.Author.ID {
 		err := tell(tx, NotifyReply, c.Author.ID, c.PostID, c.ID, c.CreatedAt, "u.id=?", repliesTo)
@@ -69,6 +72,7 @@ func notifyMentions(tx *gorm.DB, actor, postID, commentID int64, at time.Time, n
 	if len(names) == 0 {
 		return nil
 	}
+	names = names[:min(len(names), MaxMentions)]
 	return tell(tx, NotifyMention, actor, postID, commentID, at, "u.username IN ? AND u.id NOT IN ?", names, []int64{actor, told})
 }
 

@@ -74,6 +74,8 @@ type PostText struct {
 	Title   string
 	Content string
 	Tags    Tags // see NormalTags
+
+	Mentions []string // names of users who are told, when it is new; at most MaxMentions
 }
 
 // Validate names every field that breaks a rule (CodeInvalid).
@@ -95,9 +97,6 @@ func checkContent(f *fieldErrors, content string) {
 
 func isControl(r rune) bool { return r < 0x20 || r == 0x7f || r == utf8.RuneError }
 
-// CanEdit reports whether the user may change or delete what author wrote.
-func CanEdit(userID int64, author Author) bool { return userID != 0 && userID == author.ID }
-
 // postColumns has one placeholder: the viewer's id.
 const postColumns = "p.id, " + authorColumns + ", p.title, p.content, " + tagNames + " AS tags, p.likes_count," +
 	" p.comments_count, p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at," +
@@ -112,13 +111,13 @@ func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
-	weights, names := termWeights(text), mentions(text.Content)
+	weights := termWeights(text)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		p.ID, err = s.insertPost(tx, author.ID, text, now, now, tags, weights)
 		if err != nil {
 			return err
 		}
-		if err := notifyMentions(tx, author.ID, p.ID, 0, now, names, 0); err != nil {
+		if err := notifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
 		if err := recordOnce(tx, ResourcePost, p.ID); err != nil {

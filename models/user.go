@@ -18,8 +18,9 @@ import (
 // Role is what a user may do beyond their own content.
 type Role int8
 
-// The roles, each with the rights of those before it.
+// The roles, each with the rights of those before it. No user has RoleAnonymous: it is what everybody may do.
 const (
+	RoleAnonymous Role = 0
 	RoleUser      Role = 1
 	RoleModerator Role = 2
 	RoleAdmin     Role = 3
@@ -85,7 +86,8 @@ const (
 // usernames are plain ASCII so that no two look alike and a mention in a text has a clear end.
 var usernamePattern = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])$`)
 
-func validUsername(name string) bool {
+// ValidUsername reports whether an account can have the name.
+func ValidUsername(name string) bool {
 	return len(name) >= MinUsername && len(name) <= MaxUsername && usernamePattern.MatchString(name)
 }
 
@@ -99,7 +101,7 @@ type Registration struct {
 // Validate names every field that breaks a rule (CodeInvalid).
 func (r Registration) Validate() error {
 	var f fieldErrors
-	f.check(validUsername(r.Username), "username",
+	f.check(ValidUsername(r.Username), "username",
 		fmt.Sprintf("must be %d to %d letters (a-z), digits, '_', '.' or '-', beginning with a letter or digit and ending with one or '_'", MinUsername, MaxUsername))
 	f.check(validEmail(r.Email), "email", fmt.Sprintf("must be an e-mail address of at most %d characters", MaxEmail))
 	f.check(validPassword(r.Password), "password", passwordRule)

@@ -1,13 +1,25 @@
-package models
+package handlers
 
 import (
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"likewise/models"
 )
 
+func markdownOf(t testing.TB) *markdown {
+	t.Helper()
+	m, err := newMarkdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 func TestMentions(t *testing.T) {
+	m := markdownOf(t)
 	for _, c := range []struct {
 		content string
 		want    string // the names, with spaces between
@@ -34,7 +46,7 @@ func TestMentions(t *testing.T) {
 		{"@media @import @n01 @n02 @n03 @n04 @n05 @n06 @n07 @n08 @n09", "media import n01 n02 n03 n04 n05 n06 n07 n08"},
 		{"", ""},
 	} {
-		if got := strings.Join(mentions(c.content), " "); got != c.want {
+		if got := strings.Join(m.mentions(c.content), " "); got != c.want {
 			t.Errorf("%q mentions %q, want %q", c.content, got, c.want)
 		}
 	}
@@ -44,13 +56,14 @@ func TestMentions(t *testing.T) {
 func FuzzMentions(f *testing.F) {
 	f.Add("Hello @ada, `@bob` and x@y.zz \\@cyd [@dan](x) _@eve_\n\n    @fay")
 	f.Add("> > @ada\n- *@bob_c*\n<b>@dan</b>&amp;@eve")
+	m := markdownOf(f)
 	f.Fuzz(func(t *testing.T, content string) {
-		names := mentions(content)
-		if len(names) > MaxMentions {
+		names := m.mentions(content)
+		if len(names) > models.MaxMentions {
 			t.Fatalf("%d names", len(names))
 		}
 		for i, name := range names {
-			if !validUsername(name) || strings.ToLower(name) != name || slices.Contains(names[:i], name) {
+			if !models.ValidUsername(name) || strings.ToLower(name) != name || slices.Contains(names[:i], name) {
 				t.Fatalf("%q mentions %q", content, names)
 			}
 			if !strings.Contains(strings.ToLower(content), "@"+name) {
@@ -62,11 +75,12 @@ func FuzzMentions(f *testing.F) {
 
 // BenchmarkMentions reads the longest texts: one without a mention, an ordinary one, and one made to be slow.
 func BenchmarkMentions(b *testing.B) {
+	m := markdownOf(b)
 	for name, unit := range map[string]string{"none": "Some *words* of a text. ", "some": "Some *words* of a text, @ada.\n\n", "quotes": ">", "links": "[@ada", "at": "@"} {
-		content := strings.Repeat(unit, MaxContent/len(unit)-1) + " @ada"
+		content := strings.Repeat(unit, models.MaxContent/len(unit)-1) + " @ada"
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				mentions(content)
+				m.mentions(content)
 			}
 		})
 	}
@@ -74,10 +88,11 @@ func BenchmarkMentions(b *testing.B) {
 
 // TestMentions_endInTime keeps the worst texts within what a request can wait for.
 func TestMentions_endInTime(t *testing.T) {
+	m := markdownOf(t)
 	for _, unit := range []string{">", "[@a", "@", "*@a ", "_@a_", "`@", "<@a", "@a@", "- @", "|@"} {
-		content := strings.Repeat(unit, MaxContent/len(unit)-1) + "@ada"
+		content := strings.Repeat(unit, models.MaxContent/len(unit)-1) + "@ada"
 		began := time.Now()
-		mentions(content)
+		m.mentions(content)
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("%q repeated takes %s", unit, took)
 		}
