@@ -13,8 +13,9 @@ HADOLINT_VERSION := 2.15.1
 HADOLINT_DIR := $(LIKEWISE_CACHE)/hadolint-$(HADOLINT_VERSION)
 PROMTOOL := $(LIKEWISE_CACHE)/promtool
 HADOLINT := $(HADOLINT_DIR)/bin/hadolint
-REDOCLY_VERSION := 1.34.5 # the last that runs on Debian's Node 18
-REDOCLY_DIR := $(LIKEWISE_CACHE)/redocly-$(strip $(REDOCLY_VERSION))
+# The last that runs on Debian's Node 18.
+REDOCLY_VERSION := 1.34.5
+REDOCLY_DIR := $(LIKEWISE_CACHE)/redocly-$(REDOCLY_VERSION)
 REDOCLY := $(REDOCLY_DIR)/node_modules/.bin/redocly
 COMPOSE_VERSION := v2.40.3
 COMPOSE := $(LIKEWISE_CACHE)/docker-compose-$(COMPOSE_VERSION)
@@ -65,6 +66,12 @@ test-kafka: servers ## run the tests that use Kafka on Apache Kafka
 .PHONY: smoke
 smoke: servers build ## use `make run` as a newcomer would: start, like, stop, kill, start again, import
 	scripts/smoke.sh
+
+.PHONY: test-client
+test-client: servers build ## build the TypeScript client from the contract and browse an imported forum with it
+	@command -v npm >/dev/null || scripts/install-packages.sh nodejs npm
+	npm --prefix clients/typescript ci --no-audit --no-fund
+	npm --prefix clients/typescript test
 
 .PHONY: bench
 bench: servers build ## measure: benchmarks of packages, then likes side by side
