@@ -85,9 +85,6 @@ func (t *Tags) Scan(value any) error {
 // GormDataType keeps GORM from taking the list for an association.
 func (Tags) GormDataType() string { return "text" }
 
-// String is what Scan reads.
-func (t Tags) String() string { return strings.Join(t, " ") }
-
 // MarshalJSON writes an array, also when there is none.
 func (t Tags) MarshalJSON() ([]byte, error) {
 	if t == nil {
