@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -138,4 +139,124 @@ func TestSession_expires(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.refused(t, http.StatusUnauthorized, string(models.CodeUnauthorized), ada, "GET", "/v1/me", nil)
+}
+
+func TestProfile_isChangedAndShown(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.person(t, "ada")
+	before := a.newPost(t, ada)
+	profile := obj{"display_name": "Ada 🦜 Lovelace", "bio": "Counts.\nWith engines.", "avatar_url": "https://example.org/a%20b.png?x=1"}
+	r := a.must(t, 200, ada, "PATCH", "/v1/me", profile)
+	for _, r := range []reply{r, a.must(t, 200, ada, "GET", "/v1/me", nil), a.must(t, 200, account{}, "GET", userPath(ada), nil)} {
+		got := read[obj](t, r)
+		for field, want := range profile {
+			if got[field] != want {
+				t.Errorf("%s is %v, want %v", field, got[field], want)
+			}
+		}
+	}
+	c := a.newComment(t, ada, before.ID) // the session knows the new name at once
+	a.must(t, 200, ada, "PUT", pathOf(c)+"/like", nil)
+	for _, path := range []string{pathOf(before), pathOf(c)} {
+		author := read[struct {
+			Author struct {
+				DisplayName string `json:"display_name"`
+				AvatarURL   string `json:"avatar_url"`
+			}
+		}](t, a.must(t, 200, account{}, "GET", path, nil)).Author
+		if author.DisplayName != profile["display_name"] || author.AvatarURL != profile["avatar_url"] {
+			t.Errorf("%s is by %+v", path, author)
+		}
+	}
+	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"bio": nil, "display_name": ""})
+	u := a.user(t, account{}, ada)
+	if u.DisplayName != nil || u.Bio != profile["bio"] || u.AvatarURL == nil || u.PostsCount != 1 || u.CommentsCount != 1 {
+		t.Errorf("after clearing the name: %+v", u)
+	}
+	for field, values := range map[string][]string{
+		"display_name": {strings.Repeat("é", 51), "a\nb", " a", "a ", "a\u202eb", "\x00"},
+		"bio":          {strings.Repeat("é", 501), "a\x00", "\u2066"},
+		"avatar_url": {"http://example.org/a.png", "javascript:alert(1)", "https:", "https://", "//example.org/a", "https://user@example.org/a", "https://u:p@example.org/",
+			"https://example.org/\"onerror", "https://exämple.org/", "https://example.org/a b", "HTTPS:example.org", "https://example.org/" + strings.Repeat("a", 500), "data:image/png,x"},
+	} {
+		for _, value := range values {
+			a.refusedField(t, 422, "invalid", field, ada, "PATCH", "/v1/me", obj{field: value})
+		}
+	}
+	a.refusedField(t, 422, "invalid", "username", ada, "PATCH", "/v1/me", obj{"username": "eve"})
+	a.refused(t, 401, "unauthorized", account{}, "PATCH", "/v1/me", profile)
+}
+
+func TestUser_isFoundByName(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.person(t, "ada")
+	for name, want := range map[string]int{"ada": 1, "ADA": 1, "ad": 0, "ada%25": 0, "nobody": 0} {
+		if p := read[page[publicUser]](t, a.must(t, 200, account{}, "GET", "/v1/users?username="+name, nil)); len(p.Items) != want || want > 0 && p.Items[0].ID != ada.ID {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	a.refusedField(t, 422, "invalid", "username", account{}, "GET", "/v1/users", nil)
+	if r := a.must(t, 200, account{}, "GET", userPath(ada), nil); strings.Contains(string(r.Body), "example.org") || strings.Contains(string(r.Body), "role") {
+		t.Errorf("everybody sees %s", r)
+	}
+	for _, path := range []string{"/v1/users/424242", "/v1/users/x", "/v1/users/0"} {
+		for _, list := range []string{"", "/posts", "/comments", "/likes", "/followers", "/following"} {
+			a.refused(t, 404, "not_found", account{}, "GET", path+list, nil)
+		}
+	}
+}
+
+func TestDeletion_leavesAPlaceholder(t *testing.T) {
+	var ahead clock
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob := a.person(t, "ada"), a.account(t)
+		p := a.newPost(t, ada)
+		c := a.newComment(t, ada, p.ID)
+		phone := a.login(t, "ada", password)
+		a.must(t, 200, phone, "PATCH", "/v1/me", obj{"display_name": "Ada", "bio": "Counts."})
+		a.must(t, 200, ada, "PUT", pathOf(p)+"/like", nil)
+		a.must(t, 200, bob, "PUT", pathOf(p)+"/like", nil)
+		a.must(t, 200, bob, "PUT", userPath(ada)+"/follow", nil)
+		a.refusedField(t, 403, "forbidden", "password", ada, "DELETE", "/v1/me", obj{"password": "wrong"})
+		a.refusedField(t, 403, "forbidden", "password", ada, "DELETE", "/v1/me", obj{})
+		a.must(t, 204, ada, "DELETE", "/v1/me", obj{"password": password})
+
+		for _, as := range []account{ada, phone} {
+			a.refused(t, 401, "unauthorized", as, "GET", "/v1/me", nil)
+		}
+		name := fmt.Sprintf("deleted~%d", ada.ID)
+		for _, login := range []string{"ada", "ada@example.org", name} {
+			for _, pass := range []string{password, ""} {
+				a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": login, "password": pass})
+			}
+		}
+		for _, path := range []string{"", "/posts", "/comments", "/likes", "/followers", "/following"} {
+			a.refused(t, 404, "not_found", bob, "GET", userPath(ada)+path, nil)
+		}
+		for _, path := range []string{"/follow", "/block"} {
+			a.refused(t, 404, "not_found", bob, "PUT", userPath(ada)+path, nil)
+		}
+		if following := a.listed(t, bob, userPath(bob)+"/following"); len(following) != 0 {
+			t.Errorf("bob follows %v", following)
+		}
+		if found := read[page[publicUser]](t, a.must(t, 200, bob, "GET", "/v1/users?username="+name, nil)); len(found.Items) != 0 {
+			t.Errorf("found as %+v", found)
+		}
+		for _, r := range []reply{a.must(t, 200, bob, "GET", pathOf(p), nil), a.must(t, 200, bob, "GET", pathOf(c), nil), a.must(t, 200, bob, "GET", "/v1/posts", nil)} {
+			want := fmt.Sprintf(`{"id":%d,"username":"%s","display_name":"[deleted]","avatar_url":null}`, ada.ID, name)
+			if !strings.Contains(string(r.Body), want) || strings.Contains(string(r.Body), "Ada") {
+				t.Errorf("its author is not %s in %s", want, r)
+			}
+		}
+		if strings.Contains(fmt.Sprint(a.number(t, "SELECT COUNT(*) FROM users WHERE email LIKE 'ada%' OR password_hash LIKE '$argon2%'")), "1") {
+			t.Error("the account is still there")
+		}
+		again := a.person(t, "ada") // the name and the address are free
+		a.must(t, 200, again, "GET", "/v1/me", nil)
+		a.refusedField(t, 422, "invalid", "username", account{}, "POST", "/v1/auth/register", obj{"username": name, "email": "x@example.org", "password": password})
+		a.settle()
+		if n := a.number(t, "SELECT COUNT(*) FROM like_voids WHERE user_id=? AND done_at IS NULL", ada.ID); n != 1 {
+			t.Errorf("%d requests to take the likes back", n)
+		}
+	}, withClock(&ahead))
 }
