@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -326,24 +327,76 @@ const stateWait = 500 * time.Millisecond
 // the viewer's own likes, from one query to MySQL.
 func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
 	states := make([]models.LikeState, len(rows))
-	if len(rows) == 0 {
-		return states, nil
+	targets := make([]models.Target, len(rows))
+	for i, row := range rows {
+		targets[i] = row.Target
+	}
+	var cold []models.Target
+	for i, held := range l.held(ctx, viewer, targets) {
+		if !held.known {
+			states[i].Count = rows[i].Count
+			cold = append(cold, targets[i])
+			continue
+		}
+		states[i] = held.LikeState
+	}
+	liked, err := l.store.LikedBy(ctx, viewer, cold)
+	if err != nil {
+		return nil, err
+	}
+	for i, target := range targets {
+		states[i].Liked = states[i].Liked || liked[target]
+	}
+	return states, nil
+}
+
+// StatesOf gives what viewer (0 for the anonymous) sees of the likes of targets: in one round trip to Redis and, for
+// those that are cold or in a closed shard, or for all when Redis does not answer within half a second, one query to
+// MySQL. What is deleted or was never there has no state.
+func (l *Likes) StatesOf(ctx context.Context, viewer int64, targets []models.Target) (map[models.Target]models.LikeState, error) {
+	states := make(map[models.Target]models.LikeState, len(targets))
+	var cold []models.Target
+	for i, held := range l.held(ctx, viewer, targets) {
+		switch {
+		case !held.known:
+			cold = append(cold, targets[i])
+		case !held.gone:
+			states[targets[i]] = held.LikeState
+		}
+	}
+	stored, err := l.store.StatesOf(ctx, viewer, cold)
+	maps.Copy(states, stored)
+	return states, err
+}
+
+// heldState is what Redis says of a target's likes.
+type heldState struct {
+	models.LikeState
+	known bool // the target is warm and its shard open
+	gone  bool // it was deleted
+}
+
+// held asks Redis for the likes of targets, in one round trip. When it does not answer in time, nothing is known.
+func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target) []heldState {
+	if len(targets) == 0 {
+		return nil
 	}
 	type reply struct {
-		epoch, count *redis.StringCmd
-		liked        *redis.BoolCmd
+		epoch *redis.StringCmd
+		likes *redis.SliceCmd
+		liked *redis.BoolCmd
 	}
-	replies := make([]reply, len(rows))
+	replies := make([]reply, len(targets))
 	epochs := map[string]*redis.StringCmd{}
 	asking, cancel := context.WithTimeout(ctx, stateWait)
 	defer cancel()
 	_, err := l.redis.client.Pipelined(asking, func(p redis.Pipeliner) error {
-		for i, row := range rows {
-			k := l.redis.keys(row.Target)
+		for i, target := range targets {
+			k := l.redis.keys(target)
 			if epochs[k.shard] == nil {
 				epochs[k.shard] = p.HGet(asking, k.shard, "epoch")
 			}
-			replies[i] = reply{epoch: epochs[k.shard], count: p.HGet(asking, k.likes, "count")}
+			replies[i] = reply{epoch: epochs[k.shard], likes: p.HMGet(asking, k.likes, "count", "closed")}
 			if viewer != 0 {
 				replies[i].liked = p.SIsMember(asking, k.users, viewer)
 			}
@@ -353,23 +406,21 @@ func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.Targ
 	if err != nil && !errors.Is(err, redis.Nil) {
 		slog.WarnContext(ctx, "likes are read from MySQL alone", "error", err)
 	}
-	var cold []models.Target
-	for i, row := range rows {
-		r := replies[i]
-		count, err := strconv.ParseInt(r.count.Val(), 10, 64)
-		if r.epoch.Err() != nil || r.count.Err() != nil || err != nil || r.liked != nil && r.liked.Err() != nil {
-			states[i].Count = row.Count
-			cold = append(cold, row.Target)
+	states := make([]heldState, len(targets))
+	for i, r := range replies {
+		if r.epoch.Err() != nil || r.likes.Err() != nil || r.liked != nil && r.liked.Err() != nil {
 			continue
 		}
-		states[i] = models.LikeState{Count: count, Liked: r.liked != nil && r.liked.Val()}
+		values := r.likes.Val()
+		text, _ := values[0].(string) // nil when the target is cold
+		count, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			continue
+		}
+		states[i] = heldState{
+			LikeState: models.LikeState{Count: count, Liked: r.liked != nil && r.liked.Val()},
+			known:     true, gone: values[1] != nil,
+		}
 	}
-	liked, err := l.store.LikedBy(ctx, viewer, cold)
-	if err != nil {
-		return nil, err
-	}
-	for i, row := range rows {
-		states[i].Liked = states[i].Liked || liked[row.Target]
-	}
-	return states, nil
+	return states
 }

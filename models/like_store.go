@@ -110,6 +110,38 @@ func (s *Store) LikeStates(ctx context.Context, viewer int64, rows []TargetCount
 	return states, nil
 }
 
+// StatesOf gives what viewer (0 for the anonymous) sees of the likes of targets, in one query. What is deleted or was
+// never there has no state.
+func (s *Store) StatesOf(ctx context.Context, viewer int64, targets []Target) (map[Target]LikeState, error) {
+	if len(targets) == 0 {
+		return nil, nil
+	}
+	ids := map[TargetKind][]int64{}
+	for _, t := range targets {
+		ids[t.Kind] = append(ids[t.Kind], t.ID)
+	}
+	var parts []string
+	var args []any
+	for kind, list := range ids {
+		t := likeTables[kind]
+		parts = append(parts, "SELECT '"+string(kind)+"' AS kind, t.id, t.likes_count AS count, EXISTS (SELECT 1 FROM "+t.likes+
+			" l WHERE l."+t.column+"=t.id AND l.user_id=?) AS liked FROM "+t.open+" WHERE t.id IN ("+joinIDs(list)+") AND t.status=1")
+		args = append(args, viewer)
+	}
+	var found []struct {
+		Target Target    `gorm:"embedded"`
+		State  LikeState `gorm:"embedded"`
+	}
+	if err := s.db.WithContext(ctx).Raw(strings.Join(parts, " UNION ALL "), args...).Scan(&found).Error; err != nil {
+		return nil, fmt.Errorf("read likes of %d targets: %w", len(targets), err)
+	}
+	states := make(map[Target]LikeState, len(found))
+	for _, f := range found {
+		states[f.Target] = f.State
+	}
+	return states, nil
+}
+
 // LikedBy tells which of targets the user likes, in one query; in none for user 0.
 func (s *Store) LikedBy(ctx context.Context, userID int64, targets []Target) (map[Target]bool, error) {
 	if userID == 0 || len(targets) == 0 {
