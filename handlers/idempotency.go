@@ -161,11 +161,16 @@ func (s *Server) keepAnswer(ctx context.Context, c *fiber.Ctx, request *sealedRe
 // replay answers with what became of the request when it was sent before.
 func (s *Server) replay(c *fiber.Ctx, request *sealedRequest, outcome *models.Outcome) error {
 	if outcome.Answer == nil {
-		if err := s.replyCreated(c, outcome.Resource, outcome.ResourceID); err != nil {
-			return err
+		err := s.replyCreated(c, outcome.Resource, outcome.ResourceID)
+		switch models.ErrorCode(err) {
+		case models.CodeNotFound, models.CodeUnauthorized: // deleted since; the password is another by now
+			return &models.Error{Code: models.CodeConflict, Err: err,
+				Message: "The request was carried out, but its answer was lost, and what it created cannot be shown any more."}
 		}
-		c.Set(headerIdempotencyReplayed, "true")
-		return nil
+		if err == nil {
+			c.Set(headerIdempotencyReplayed, "true")
+		}
+		return err
 	}
 	plain, err := request.answers.Open(nil, nil, outcome.Answer, request.Key[:])
 	if err != nil {
@@ -208,13 +213,19 @@ func (s *Server) replyCreated(c *fiber.Ctx, kind models.ResourceKind, id int64) 
 }
 
 func (s *Server) replyCreatedPost(c *fiber.Ctx, post *models.Post) error {
+	if err := s.replyPost(c, http.StatusCreated, post); err != nil {
+		return err
+	}
 	c.Set(fiber.HeaderLocation, "/v1/posts/"+strconv.FormatInt(post.ID, 10))
-	return s.replyPost(c, http.StatusCreated, post)
+	return nil
 }
 
 func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment) error {
+	if err := s.replyComment(c, http.StatusCreated, comment); err != nil {
+		return err
+	}
 	c.Set(fiber.HeaderLocation, "/v1/comments/"+strconv.FormatInt(comment.ID, 10))
-	return s.replyComment(c, http.StatusCreated, comment)
+	return nil
 }
 
 // replyCreatedUser opens another session, because the token of the first went with the answer. The password may have

@@ -1,0 +1,308 @@
+package handlers_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+func key(k string) header { return header{"Idempotency-Key", k} }
+
+func replayed(r reply) bool { return r.Header.Get("Idempotency-Replayed") == "true" }
+
+// sameAnswer holds an answer to being the one that was given before.
+func sameAnswer(t *testing.T, first, again reply) {
+	t.Helper()
+	if replayed(first) || !replayed(again) {
+		t.Errorf("Idempotency-Replayed is %q, then %q", first.Header.Get("Idempotency-Replayed"), again.Header.Get("Idempotency-Replayed"))
+	}
+	if again.Status != first.Status || !bytes.Equal(again.Body, first.Body) {
+		t.Errorf("answered with %s, then with %s", first, again)
+	}
+	for _, name := range []string{"Location", "ETag", "Content-Type", "Cache-Control"} {
+		if first.Header.Get(name) != again.Header.Get(name) {
+			t.Errorf("%s: %q, then %q", name, first.Header.Get(name), again.Header.Get(name))
+		}
+	}
+}
+
+var text = obj{"title": "A title", "content": "Some *content*."}
+
+func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
+	first := a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("a"))
+	sameAnswer(t, first, a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("a")))
+	a.refused(t, 409, "conflict", account{}, "POST", "/v1/auth/register", in)
+	in = obj{"login": "grace", "password": "nanoseconds"}
+	login := a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("b"))
+	sameAnswer(t, login, a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("b")))
+	if n := a.number(t, "SELECT COUNT(*) FROM sessions s JOIN users u ON u.id=s.user_id AND u.username='grace'"); n != 2 {
+		t.Errorf("%d sessions, want 2", n)
+	}
+	grace := account{Token: read[session](t, login).Token}
+	a.must(t, 204, grace, "POST", "/v1/auth/logout", nil, key("c"))
+	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil, key("c")) // there is nobody any more whose key it could be
+
+	created := a.must(t, 201, ada, "POST", "/v1/posts", text, key("d"))
+	sameAnswer(t, created, a.must(t, 201, ada, "POST", "/v1/posts", text, key("d")))
+	p := read[post](t, created)
+	comment1 := a.must(t, 201, ada, "POST", pathOf(p)+"/comments", obj{"content": "C"}, key("e"))
+	sameAnswer(t, comment1, a.must(t, 201, ada, "POST", pathOf(p)+"/comments", obj{"content": "C"}, key("e")))
+	path := fmt.Sprintf("/v1/comments/%d/replies", read[comment](t, comment1).ID)
+	reply1 := a.must(t, 201, ada, "POST", path, obj{"content": "R"}, key("f"))
+	sameAnswer(t, reply1, a.must(t, 201, ada, "POST", path, obj{"content": "R"}, key("f")))
+	if n := a.number(t, "SELECT comments_count FROM posts"); n != 2 {
+		t.Errorf("%d comments, want 2", n)
+	}
+	// What became of it since is of no concern.
+	a.must(t, 200, ada, "PATCH", pathOf(p), obj{"title": "Another"}, header{"If-Match", "*"})
+	sameAnswer(t, created, a.must(t, 201, ada, "POST", "/v1/posts", text, key("d")))
+	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
+	sameAnswer(t, created, a.must(t, 201, ada, "POST", "/v1/posts", text, key("d")))
+	a.must(t, 201, ada, "POST", "/v1/posts", text)
+	if n := a.number(t, "SELECT COUNT(*) FROM posts"); n != 2 {
+		t.Errorf("%d posts, want 2", n)
+	}
+}
+
+func TestIdempotency_belongsToOneRequestOfOneUser(t *testing.T) {
+	a := newAPI(t, modes[0])
+	users := a.accounts(t, 2)
+	first := a.must(t, 201, users[0], "POST", "/v1/posts", text, key("k"))
+	other := a.must(t, 201, users[1], "POST", "/v1/posts", text, key("k"))
+	if replayed(other) || bytes.Equal(first.Body, other.Body) {
+		t.Errorf("another user's key got %s", other)
+	}
+	for _, in := range []any{obj{"title": "A title", "content": "Other."}, `{"title":"A title" ,"content":"Some *content*."}`} {
+		a.refusedField(t, 422, "invalid", "Idempotency-Key", users[0], "POST", "/v1/posts", in, key("k"))
+	}
+	a.refusedField(t, 422, "invalid", "Idempotency-Key", users[0], "POST", pathOf(read[post](t, first))+"/comments", text, key("k"))
+	// Another session of the user is the same user.
+	token, err := a.store.CreateSession(t.Context(), users[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameAnswer(t, first, a.must(t, 201, account{Token: token}, "POST", "/v1/posts", text, key("k")))
+	if n := a.number(t, "SELECT COUNT(*) FROM posts"); n != 2 {
+		t.Errorf("%d posts, want 2", n)
+	}
+}
+
+// What was refused had no effect, so the key is as good as new.
+func TestIdempotency_forgetsWhatWasRefused(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	a.refused(t, 422, "invalid", ada, "POST", "/v1/posts", obj{"title": "", "content": "C"}, key("k"))
+	a.refused(t, 400, "malformed", ada, "POST", "/v1/posts", "{", key("k"))
+	a.refused(t, 404, "not_found", ada, "POST", "/v1/posts/7/comments", obj{"content": "C"}, key("k"))
+	if r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("k")); replayed(r) {
+		t.Error("the first success is said to be a repetition")
+	}
+	if n := a.number(t, "SELECT COUNT(*) FROM idempotency_keys"); n != 1 {
+		t.Errorf("%d keys, want 1", n)
+	}
+}
+
+func TestIdempotency_refusesUnreadableKeysOnEveryPOST(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	for _, k := range []string{"", strings.Repeat("x", 256), "caf\xc3\xa9", "a\tb"} {
+		a.refusedField(t, 400, "malformed", "Idempotency-Key", ada, "POST", "/v1/posts", text, key(k))
+	}
+	posts := 0
+	for _, route := range a.Routes() {
+		if route.Method != http.MethodPost {
+			continue
+		}
+		posts++
+		path := strings.ReplaceAll(route.Path, ":id", "1")
+		a.refusedField(t, 400, "malformed", "Idempotency-Key", ada, "POST", path, obj{}, key(""))
+	}
+	if posts < 6 {
+		t.Errorf("%d routes take POST", posts)
+	}
+	for _, k := range []string{"x", " ", strings.Repeat("~", 255), `"quoted"`} {
+		if k == " " { // a client's library takes blanks at the ends away
+			k = "a b"
+		}
+		sameAnswer(t, a.must(t, 201, ada, "POST", "/v1/posts", text, key(k)), a.must(t, 201, ada, "POST", "/v1/posts", text, key(k)))
+	}
+}
+
+func TestIdempotency_onePostOfManyAtOnce(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	const keys, tries = 5, 20
+	var created, again, refused atomic.Int64
+	together(keys*tries, func(i int) {
+		r, err := a.try(ada, "POST", "/v1/posts", text, key(fmt.Sprint(i%keys)))
+		switch {
+		case err != nil:
+			t.Error(err)
+		case r.Status == 201 && replayed(r):
+			again.Add(1)
+		case r.Status == 201:
+			created.Add(1)
+		case r.Status == 409 && r.Header.Get("Retry-After") == "1":
+			refused.Add(1)
+		default:
+			t.Errorf("%s", r)
+		}
+	})
+	t.Logf("%d created, %d answered again, %d refused", created.Load(), again.Load(), refused.Load())
+	if n := a.number(t, "SELECT COUNT(*) FROM posts"); n != keys || created.Load() != keys {
+		t.Errorf("%d posts, %d said to be created, want %d", n, created.Load(), keys)
+	}
+}
+
+// heldGate holds back what comes after the COMMIT of a creation, as long as the test wants.
+type heldGate struct{ entered, release chan struct{} }
+
+func (g heldGate) OpenTarget(context.Context, models.Target, time.Time) error {
+	g.entered <- struct{}{}
+	<-g.release
+	return nil
+}
+
+func (heldGate) CloseTargets(context.Context, []models.Target) error { return nil }
+
+// Between the COMMIT and the storing of the answer a process can stand still or die. The next one finds what was
+// created.
+func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	gate := heldGate{make(chan struct{}), make(chan struct{})}
+	stuck := serve(t, store, func(c *handlers.Config) { c.Gate = gate })
+	a := serve(t, store)
+	ada := a.account(t)
+	answered := make(chan reply, 2)
+	send := func(path string, body any, k string) {
+		go func() {
+			r, err := stuck.try(ada, "POST", path, body, key(k))
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- r
+		}()
+		<-gate.entered
+	}
+	send("/v1/posts", text, "post")
+	r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("post"))
+	p := read[post](t, r)
+	if !replayed(r) || r.Header.Get("Location") != pathOf(p) || p.Title != "A title" {
+		t.Errorf("answered with %v %s", r.Header, r)
+	}
+	send(pathOf(p)+"/comments", obj{"content": "C"}, "comment")
+	r = a.must(t, 201, ada, "POST", pathOf(p)+"/comments", obj{"content": "C"}, key("comment"))
+	if c := read[comment](t, r); !replayed(r) || c.Content != "C" || r.Header.Get("Location") != fmt.Sprintf("/v1/comments/%d", c.ID) {
+		t.Errorf("answered with %v %s", r.Header, r)
+	}
+	if posts, comments := a.number(t, "SELECT COUNT(*) FROM posts"), a.number(t, "SELECT COUNT(*) FROM comments"); posts != 1 || comments != 1 {
+		t.Errorf("%d posts and %d comments, want one of each", posts, comments)
+	}
+	// Once it was edited there is no telling what the answer would have been, and once it was deleted there is none.
+	a.must(t, 200, ada, "PATCH", pathOf(p), obj{"title": "Another"}, header{"If-Match", "*"})
+	if r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("post")); read[post](t, r).Title != "Another" {
+		t.Errorf("answered with %s", r)
+	}
+	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
+	a.refused(t, 409, "conflict", ada, "POST", "/v1/posts", text, key("post"))
+	close(gate.release)
+	for range 2 {
+		if r := <-answered; r.Status != 201 || replayed(r) {
+			t.Errorf("the one that was held got %s", r)
+		}
+	}
+	if r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("post")); !replayed(r) || read[post](t, r).Title != "A title" {
+		t.Errorf("answered with %s", r)
+	}
+}
+
+// A registration whose answer was lost is answered with another session, but only to who knows the password by now.
+func TestIdempotency_lostRegistrationNeedsThePassword(t *testing.T) {
+	a := newAPI(t, modes[0])
+	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
+	first := read[session](t, a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("k")))
+	if _, err := a.store.Pool().ExecContext(t.Context(), "UPDATE idempotency_keys SET answer=NULL"); err != nil {
+		t.Fatal(err)
+	}
+	r := a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("k"))
+	again := read[session](t, r)
+	if !replayed(r) || again.User.ID != first.User.ID || again.Token == first.Token {
+		t.Errorf("answered with %s", r)
+	}
+	a.must(t, 200, account{Token: again.Token}, "GET", "/v1/me", nil)
+	hash, err := handlers.HashPassword("picoseconds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.store.Pool().ExecContext(t.Context(), "UPDATE users SET password_hash=? WHERE id=?", hash, first.User.ID); err != nil {
+		t.Fatal(err)
+	}
+	a.refused(t, 409, "conflict", account{}, "POST", "/v1/auth/register", in, key("k"))
+}
+
+// An error after the COMMIT, or of the COMMIT itself, is none to a client that sent a key.
+func TestIdempotency_answersThoughTheAnswerFailed(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	broken := brokenLikes{store, &atomic.Bool{}}
+	a := serve(t, store, func(c *handlers.Config) { c.Likes = broken })
+	ada := a.account(t)
+	broken.fail.Store(true)
+	a.refused(t, 500, "internal", ada, "POST", "/v1/posts", text, key("k"))
+	broken.fail.Store(false)
+	r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("k"))
+	if !replayed(r) || a.number(t, "SELECT COUNT(*) FROM posts") != 1 {
+		t.Errorf("answered with %s, and there are %d posts", r, a.number(t, "SELECT COUNT(*) FROM posts"))
+	}
+}
+
+// brokenLikes cannot read likes, and so no post can be shown, while it is told to fail.
+type brokenLikes struct {
+	*models.Store
+	fail *atomic.Bool
+}
+
+func (b brokenLikes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
+	if b.fail.Load() {
+		return nil, errors.New("broken")
+	}
+	return b.Store.LikeStates(ctx, viewer, rows)
+}
+
+// The table alone gives neither tokens nor passwords away, nor a quick way to try passwords.
+func TestIdempotency_keepsSecrets(t *testing.T) {
+	a := newAPI(t, modes[0])
+	const body = `{"username":"grace","email":"grace@example.org","password":"nanoseconds"}`
+	r := a.must(t, 201, account{}, "POST", "/v1/auth/register", body, key("the-key-itself"))
+	var row struct{ key, request, answer []byte }
+	err := a.store.Pool().QueryRowContext(t.Context(), "SELECT key_hash, request_hash, answer FROM idempotency_keys").Scan(&row.key, &row.request, &row.answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"grace", "nanoseconds", read[session](t, r).Token, "the-key-itself"} {
+		if bytes.Contains(bytes.Join([][]byte{row.key, row.request, row.answer}, nil), []byte(secret)) {
+			t.Errorf("%q is in the table", secret)
+		}
+	}
+	if plain := sha256.Sum256([]byte("the-key-itself")); bytes.Equal(row.key, plain[:]) {
+		t.Error("the key's hash is that of the key alone")
+	}
+	for _, guess := range []string{body, "POST /v1/auth/register\n" + body} {
+		if plain := sha256.Sum256([]byte(guess)); bytes.Equal(row.request, plain[:]) {
+			t.Error("the request's hash is that of the request alone")
+		}
+	}
+}
