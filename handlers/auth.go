@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,27 +107,50 @@ func (s *sessions) forget(hashes ...[32]byte) {
 // refresh makes this process ask again about a token whose user has changed.
 func (s *sessions) refresh(hash [32]byte) { s.cache.Invalidate(hash) }
 
-// anyone lets a request through with the session of its token, if it has one. A token that is not valid is refused
-// rather than ignored: its owner believes to be signed in.
-func (s *Server) anyone(c *fiber.Ctx) error {
-	if c.Get(fiber.HeaderAuthorization) == "" {
-		return c.Next()
+// route gives what registers routes of a method, each with the permission that it takes.
+func (s *Server) route(add func(path string, handlers ...fiber.Handler) fiber.Router, method string) func(string, models.Permission, ...fiber.Handler) {
+	return func(path string, p models.Permission, handlers ...fiber.Handler) {
+		s.permissions[method+" "+path] = p
+		add(path, slices.Insert(handlers, 0, s.allow(p))...)
 	}
-	return s.user(c)
 }
 
-// user lets a request through only with a valid token.
-func (s *Server) user(c *fiber.Ctx) error {
-	token, err := bearer(c)
-	if err != nil {
-		return err
+// allow lets a request through whose token, or the lack of one, has the permission. A token that is not valid is refused
+// even where none is needed: its owner believes to be signed in.
+func (s *Server) allow(p models.Permission) fiber.Handler {
+	rule, _ := p.Rule()
+	return func(c *fiber.Ctx) error {
+		if rule.On != models.All {
+			c.Locals(ruleKey, rule)
+		}
+		if rule.Scope == models.NoToken {
+			return s.spend(c)
+		}
+		var session *models.Session
+		if c.Get(fiber.HeaderAuthorization) != "" {
+			token, err := bearer(c)
+			if err != nil {
+				return err
+			}
+			if session, err = s.sessions.lookup(c.UserContext(), token); err != nil {
+				return err
+			}
+			c.Locals(viewerKey, session)
+		}
+		if err := rule.Admit(session); err != nil {
+			return err
+		}
+		return s.spend(c)
 	}
-	session, err := s.sessions.lookup(c.UserContext(), token)
-	if err != nil {
-		return err
+}
+
+// mayChange holds the viewer to the route's permission for an object of this owner.
+func mayChange(c *fiber.Ctx, owner int64) error {
+	rule, ok := c.Locals(ruleKey).(models.Rule)
+	if !ok {
+		return fmt.Errorf("the permission of %s is not for one's own objects", c.Route().Path)
 	}
-	c.Locals(viewerKey, session)
-	return c.Next()
+	return rule.AdmitOn(viewer(c), owner)
 }
 
 // bearer gives the request's token, in Fiber's memory.
@@ -152,7 +176,7 @@ func viewerID(c *fiber.Ctx) int64 {
 	return 0
 }
 
-// viewerAuthor is the viewer as the author of something; only behind user.
+// viewerAuthor is the viewer as the author of something; only where the permission takes a user.
 func viewerAuthor(c *fiber.Ctx) models.Author {
 	return viewer(c).Author()
 }

@@ -21,6 +21,7 @@ type localKey int
 const (
 	requestIDKey localKey = iota
 	viewerKey
+	ruleKey // of the route's permission
 )
 
 const maxRequestID = 64
@@ -106,6 +107,9 @@ func jsonType(target any) string {
 	case reflect.Int64:
 		return "an integer"
 	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Int64 {
+			return "a list of integers"
+		}
 		return "a list of strings"
 	}
 	return "a string"

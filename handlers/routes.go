@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -25,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/valyala/fasthttp"
 
+	"likewise/counters"
 	"likewise/models"
 )
 
@@ -62,8 +65,14 @@ type Config struct {
 	MaxStreams  int // streams that are open at once, which do not count as in flight; 0 means 10,000
 	// Origins are those whose pages may use the API, exactly as browsers write them; "*" alone means all, none is none.
 	Origins []string
-	Timeout time.Duration    // for a whole request; 0 means 10 s
-	Now     func() time.Time // the clock that ages cached sessions; nil means time.Now
+	// Limiter counts what clients do; nil means that nobody is limited. The limits in limit.go are multiplied by
+	// LimitFactor; 0 means 1.
+	Limiter     *counters.Limiter
+	LimitFactor float64
+	// TrustedProxies are believed when they say in X-Forwarded-For where a request came from.
+	TrustedProxies []netip.Prefix
+	Timeout        time.Duration    // for a whole request; 0 means 10 s
+	Now            func() time.Time // the clock that ages cached sessions; nil means time.Now
 }
 
 // Limits on what a client sends and how long it may take to.
@@ -97,6 +106,10 @@ type Server struct {
 	most        int64 // of inFlight
 	cursors     cursors
 	markdown    *markdown
+	limits      limits
+	proxies     []netip.Prefix
+	untold      sync.Once                    // that somebody else says so
+	permissions map[string]models.Permission // of each route, by method and path
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -115,6 +128,12 @@ func New(c Config) (*Server, error) {
 	}
 	if err := CheckOrigins(c.Origins); err != nil {
 		return nil, fmt.Errorf("handlers: Config.Origins: %w", err)
+	}
+	if c.LimitFactor < 0 || math.IsNaN(c.LimitFactor) || math.IsInf(c.LimitFactor, 0) {
+		return nil, fmt.Errorf("handlers: Config.LimitFactor is %v", c.LimitFactor)
+	}
+	if c.LimitFactor == 0 {
+		c.LimitFactor = 1
 	}
 	if c.MaxStreams == 0 {
 		c.MaxStreams = maxStreams
@@ -151,7 +170,9 @@ func New(c Config) (*Server, error) {
 		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins}, maxStreams: c.MaxStreams,
 		store: c.Store, likes: c.Likes, gate: c.Gate, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
+		permissions: map[string]models.Permission{},
 	}
+	s.limits, s.proxies = limits{c.Limiter, c.LimitFactor, c.Now}, c.TrustedProxies
 	if s.hub, err = newHub(c.Registry, c.Logger, s.activities); err != nil {
 		return nil, err
 	}
@@ -171,6 +192,11 @@ func New(c Config) (*Server, error) {
 	})
 	s.app.Server().KeepHijackedConns = true // a stream closes its own
 	s.routes(c.Registry)
+	for route, p := range s.permissions {
+		if _, ok := p.Rule(); !ok {
+			return nil, fmt.Errorf("handlers: %s: there is no permission %q", route, p)
+		}
+	}
 	// Fiber answers an unknown method itself, in plain text, before any handler; so it never gets to see one.
 	serve := s.app.Handler()
 	s.app.Server().Handler = func(r *fasthttp.RequestCtx) {
@@ -185,77 +211,81 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// routes is every route there is. anyone may call with or without a token, user only with one.
+// routes is every route there is, each with the permission that it takes. To add one: name its permission here, give it a
+// line in models/permission.go unless it has one, and say the same in the contract as x-permission, with the security
+// that goes with it. A handler whose permission is for one's own objects calls mayChange with the owner of what it
+// found. Tests hold the three against each other, and every operation to the rule.
 func (s *Server) routes(registry *prometheus.Registry) {
-	anyone, user := s.anyone, s.user
 	r := s.app
+	get, put, patch, remove := s.route(r.Get, "GET"), s.route(r.Put, "PUT"), s.route(r.Patch, "PATCH"), s.route(r.Delete, "DELETE")
 	// A POST can be sent with an Idempotency-Key; what looks at it comes right before the handler.
-	post := func(path string, handlers ...fiber.Handler) {
-		r.Post(path, slices.Insert(handlers, len(handlers)-1, s.once)...)
+	postOnce := s.route(r.Post, "POST")
+	post := func(path string, p models.Permission, handlers ...fiber.Handler) {
+		postOnce(path, p, slices.Insert(handlers, len(handlers)-1, s.once)...)
 	}
 	r.Use(s.observe, s.cors.handle, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 
-	r.Get("/healthz", s.alive)
-	r.Get("/readyz", s.readiness)
-	r.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
-	r.Get("/openapi.yaml", s.represent, readContract)
-	r.Get("/docs", s.represent, readDocs)
-	r.Get("/docs/:file", s.represent, readDocsFile)
+	get("/healthz", "system.read", s.alive)
+	get("/readyz", "system.read", s.readiness)
+	get("/metrics", "system.read", adaptor.HTTPHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	get("/openapi.yaml", "system.read", s.represent, readContract)
+	get("/docs", "system.read", s.represent, readDocs)
+	get("/docs/:file", "system.read", s.represent, readDocsFile)
 
-	r.Use("/v1", s.shed, s.represent)
-	r.Get("/v1/stream", anyone, s.openStream)
+	r.Use("/v1", s.requests, s.shed, s.represent)
+	get("/v1/stream", "stream.read", s.openStream)
 
-	post("/v1/auth/register", s.register)
-	post("/v1/auth/login", s.login)
-	post("/v1/auth/logout", user, s.logout)
-	r.Get("/v1/me", user, s.me)
-	r.Patch("/v1/me", user, s.editMe)
-	r.Delete("/v1/me", user, s.deleteMe)
-	r.Put("/v1/me/password", user, s.changePassword)
-	r.Get("/v1/me/sessions", user, s.listSessions)
-	r.Delete("/v1/me/sessions", user, s.endOtherSessions)
-	r.Delete("/v1/me/sessions/:id", user, s.endSession)
-	r.Get("/v1/me/blocks", user, s.listBlocks)
-	r.Get("/v1/me/likes", user, s.listMyLikes)
-	r.Get("/v1/feed", user, s.readFeed)
+	post("/v1/auth/register", "account.create", s.register)
+	post("/v1/auth/login", "session.create", s.login)
+	post("/v1/auth/logout", "session.end", s.logout)
+	get("/v1/me", "account.read", s.me)
+	patch("/v1/me", "account.edit", s.editMe)
+	remove("/v1/me", "account.delete", s.deleteMe)
+	put("/v1/me/password", "account.password", s.changePassword)
+	get("/v1/me/sessions", "session.list", s.listSessions)
+	remove("/v1/me/sessions", "session.end", s.endOtherSessions)
+	remove("/v1/me/sessions/:id", "session.end", s.endSession)
+	get("/v1/me/blocks", "block.list", s.listBlocks)
+	get("/v1/me/likes", "like.list", s.listMyLikes)
+	get("/v1/feed", "feed.read", s.readFeed)
 
-	r.Get("/v1/users", anyone, s.findUsers)
-	r.Get("/v1/users/:id", anyone, s.readUser)
-	r.Get("/v1/users/:id/posts", anyone, s.listUserPosts)
-	r.Get("/v1/users/:id/comments", anyone, s.listUserComments)
-	r.Get("/v1/users/:id/likes", anyone, s.listUserLikes)
-	r.Get("/v1/users/:id/followers", anyone, s.listFollowers)
-	r.Get("/v1/users/:id/following", anyone, s.listFollowing)
-	r.Put("/v1/users/:id/follow", user, s.setFollow(true))
-	r.Delete("/v1/users/:id/follow", user, s.setFollow(false))
-	r.Put("/v1/users/:id/block", user, s.setBlock(true))
-	r.Delete("/v1/users/:id/block", user, s.setBlock(false))
+	get("/v1/users", "user.read", s.findUsers)
+	get("/v1/users/:id", "user.read", s.readUser)
+	get("/v1/users/:id/posts", "post.read", s.listUserPosts)
+	get("/v1/users/:id/comments", "comment.read", s.listUserComments)
+	get("/v1/users/:id/likes", "like.read", s.listUserLikes)
+	get("/v1/users/:id/followers", "user.read", s.listFollowers)
+	get("/v1/users/:id/following", "user.read", s.listFollowing)
+	put("/v1/users/:id/follow", "follow.set", s.setFollow(true))
+	remove("/v1/users/:id/follow", "follow.set", s.setFollow(false))
+	put("/v1/users/:id/block", "block.set", s.setBlock(true))
+	remove("/v1/users/:id/block", "block.set", s.setBlock(false))
 
-	r.Get("/v1/posts", anyone, s.listPosts)
-	post("/v1/posts", user, s.createPost)
-	r.Get("/v1/posts/:id", anyone, s.readPost)
-	r.Patch("/v1/posts/:id", user, s.editPost)
-	r.Delete("/v1/posts/:id", user, s.deletePost)
-	post("/v1/posts/:id/restore", user, s.restorePost)
-	r.Get("/v1/posts/:id/revisions", anyone, s.listRevisions)
-	r.Get("/v1/posts/:id/comments", anyone, s.listComments)
-	post("/v1/posts/:id/comments", user, s.createComment)
-	r.Get("/v1/posts/:id/thread", anyone, s.readThread)
-	r.Put("/v1/posts/:id/like", user, s.setLike(models.KindPost, true))
-	r.Delete("/v1/posts/:id/like", user, s.setLike(models.KindPost, false))
-	r.Get("/v1/posts/:id/likes", anyone, s.listLikers(models.KindPost))
+	get("/v1/posts", "post.read", s.listPosts)
+	post("/v1/posts", "post.create", s.createPost)
+	get("/v1/posts/:id", "post.read", s.readPost)
+	patch("/v1/posts/:id", "post.edit", s.editPost)
+	remove("/v1/posts/:id", "post.delete", s.deletePost)
+	post("/v1/posts/:id/restore", "post.restore", s.restorePost)
+	get("/v1/posts/:id/revisions", "post.read", s.listRevisions)
+	get("/v1/posts/:id/comments", "comment.read", s.listComments)
+	post("/v1/posts/:id/comments", "comment.create", s.createComment)
+	get("/v1/posts/:id/thread", "comment.read", s.readThread)
+	put("/v1/posts/:id/like", "like.set", s.setLike(models.KindPost, true))
+	remove("/v1/posts/:id/like", "like.set", s.setLike(models.KindPost, false))
+	get("/v1/posts/:id/likes", "like.read", s.listLikers(models.KindPost))
 
-	r.Get("/v1/tags", anyone, s.listTags)
+	get("/v1/tags", "post.read", s.listTags)
 
-	r.Get("/v1/comments/:id", anyone, s.readComment)
-	r.Patch("/v1/comments/:id", user, s.editComment)
-	r.Delete("/v1/comments/:id", user, s.deleteComment)
-	r.Get("/v1/comments/:id/ancestors", anyone, s.readAncestors)
-	r.Get("/v1/comments/:id/replies", anyone, s.listReplies)
-	post("/v1/comments/:id/replies", user, s.createReply)
-	r.Put("/v1/comments/:id/like", user, s.setLike(models.KindComment, true))
-	r.Delete("/v1/comments/:id/like", user, s.setLike(models.KindComment, false))
-	r.Get("/v1/comments/:id/likes", anyone, s.listLikers(models.KindComment))
+	get("/v1/comments/:id", "comment.read", s.readComment)
+	patch("/v1/comments/:id", "comment.edit", s.editComment)
+	remove("/v1/comments/:id", "comment.delete", s.deleteComment)
+	get("/v1/comments/:id/ancestors", "comment.read", s.readAncestors)
+	get("/v1/comments/:id/replies", "comment.read", s.listReplies)
+	post("/v1/comments/:id/replies", "comment.create", s.createReply)
+	put("/v1/comments/:id/like", "like.set", s.setLike(models.KindComment, true))
+	remove("/v1/comments/:id/like", "like.set", s.setLike(models.KindComment, false))
+	get("/v1/comments/:id/likes", "like.read", s.listLikers(models.KindComment))
 }
 
 // Serve answers requests on ln until Shutdown, and then returns nil. It closes ln.
@@ -320,7 +350,7 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	defer cancel()
 	c.SetUserContext(ctx)
 	nameRequest(c)
-	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	s.secure(c)
 	c.Set(fiber.HeaderCacheControl, uncached) // what a viewer likes is in nearly every answer
 	err := c.Next()
 	if err != nil {
@@ -344,6 +374,7 @@ func (s *Server) shed(c *fiber.Ctx) error {
 // client sent on the connection cannot be trusted to be a request, so the connection ends.
 func (s *Server) unread(c *fiber.Ctx, err error) error {
 	nameRequest(c)
+	s.secure(c)
 	s.cors.allow(c)
 	writeProblem(c, err)
 	c.Context().SetConnectionClose()

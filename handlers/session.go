@@ -19,10 +19,10 @@ type sessionInfoJSON struct {
 	Current   bool      `json:"current"`
 }
 
-// sessionHash is the hash of the token that the request came with; only behind user.
+// sessionHash is the hash of the token that the request came with; only where there is a viewer.
 func sessionHash(c *fiber.Ctx) [32]byte {
 	token, err := bearer(c)
-	if err != nil { // user has read it before
+	if err != nil { // allow has read it before
 		return [32]byte{}
 	}
 	return models.HashToken(token)

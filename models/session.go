@@ -29,6 +29,9 @@ type Session struct {
 	DisplayName *string
 	AvatarURL   *string
 	Role        Role
+	Since       time.Time // when the account was made
+	IsToken     bool      // an API token, good for Scopes and no more
+	Scopes      Scope     // of an API token
 	ExpiresAt   time.Time
 	// Blocked reports whether anybody at all has blocked the user; who has not been blocked need not be asked for.
 	Blocked bool

@@ -1,0 +1,180 @@
+package models
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+// Permission names what a route of the API lets its caller do, such as "post.edit".
+type Permission string
+
+// Rule says who has a permission.
+type Rule struct {
+	Least Role  // the role that it takes at least
+	On    Reach // whose objects it is for
+	Scope Scope // what an API token needs; a session may do all that its user may
+}
+
+// Reach says whose objects a permission is for.
+type Reach int8
+
+// The reaches.
+const (
+	All    Reach = iota // everybody's, or there is no object
+	Own                 // one's own; another's is refused with CodeForbidden
+	Hidden              // one's own; another's is CodeNotFound, as if it was not there
+	Lower               // users of a lower role, never oneself; for admins all users but themselves (see Outranks)
+)
+
+// Scope is what an API token is good for: none, one or several of the constants.
+type Scope uint8
+
+// The scopes. None of them includes another.
+const (
+	ScopeRead     Scope = 1 << iota // to read
+	ScopeWrite                      // to create, edit, delete and like
+	ScopeModerate                   // to moderate, for who is a moderator
+	// NoToken is for what is open to everybody: a token that comes along is not even looked at.
+	NoToken
+	// SessionOnly is for what gives, takes or guards access to the account: no API token is good for it.
+	SessionOnly Scope = 0
+)
+
+// rules is who may do what: routes.go declares a permission for every route, the contract names it as x-permission, and
+// a generated test holds each operation to it, for every role and scope, on one's own and on others' objects.
+var rules = map[Permission]Rule{
+	// Health, metrics, the contract and its page.
+	"system.read": {RoleAnonymous, All, NoToken},
+
+	// Open an account.
+	"account.create": {RoleAnonymous, All, NoToken},
+	// Read and edit one's own account.
+	"account.read": {RoleUser, All, ScopeRead},
+	"account.edit": {RoleUser, All, ScopeWrite},
+	// Change the password, delete the account.
+	"account.password": {RoleUser, All, SessionOnly},
+	"account.delete":   {RoleUser, All, SessionOnly},
+
+	// Sign in, list one's sessions, end them.
+	"session.create": {RoleAnonymous, All, NoToken},
+	"session.list":   {RoleUser, All, SessionOnly},
+	"session.end":    {RoleUser, Hidden, SessionOnly},
+
+	// Read profiles, and what users wrote and like.
+	"user.read": {RoleAnonymous, All, ScopeRead},
+	// Follow users, and read what those write whom one follows.
+	"follow.set": {RoleUser, All, ScopeWrite},
+	"feed.read":  {RoleUser, All, ScopeRead},
+	// Block users, and list whom one blocks.
+	"block.set":  {RoleUser, All, ScopeWrite},
+	"block.list": {RoleUser, All, ScopeRead},
+
+	// Read posts, their lists, tags and revisions.
+	"post.read":    {RoleAnonymous, All, ScopeRead},
+	"post.create":  {RoleUser, All, ScopeWrite},
+	"post.edit":    {RoleUser, Own, ScopeWrite},
+	"post.delete":  {RoleUser, Own, ScopeWrite},
+	"post.restore": {RoleUser, Hidden, ScopeWrite},
+
+	// Read comments, their lists and threads.
+	"comment.read":   {RoleAnonymous, All, ScopeRead},
+	"comment.create": {RoleUser, All, ScopeWrite},
+	"comment.edit":   {RoleUser, Own, ScopeWrite},
+	"comment.delete": {RoleUser, Own, ScopeWrite},
+
+	// Like and unlike; see who likes what, and what one likes oneself.
+	"like.set":  {RoleUser, All, ScopeWrite},
+	"like.read": {RoleAnonymous, All, ScopeRead},
+	"like.list": {RoleUser, All, ScopeRead},
+
+	// Follow counts as they change.
+	"stream.read": {RoleAnonymous, All, ScopeRead},
+}
+
+// Rule gives the rule of a permission; ok is false when there is no such permission.
+func (p Permission) Rule() (rule Rule, ok bool) {
+	rule, ok = rules[p]
+	return rule, ok
+}
+
+// Permissions gives every permission with its rule. The map must not be changed.
+func Permissions() map[Permission]Rule { return rules }
+
+// Admit holds a caller, nil for the anonymous, to the rule, as far as that can be told without an object.
+// CodeUnauthorized: it takes a token. CodeForbidden: the user may not do this, or not with this token.
+func (r Rule) Admit(caller *Session) error {
+	if caller == nil {
+		if r.Least > RoleAnonymous {
+			return Errorf(CodeUnauthorized, "This needs a token: Authorization: Bearer TOKEN.")
+		}
+		return nil
+	}
+	if caller.Role < r.Least {
+		return Errorf(CodeForbidden, "Only a user with the role %s may do this.", r.Least)
+	}
+	if !caller.IsToken || r.Scope == NoToken || caller.Scopes&r.Scope != 0 {
+		return nil
+	}
+	if r.Scope == SessionOnly {
+		return Errorf(CodeForbidden, "No API token is good for this: log in.")
+	}
+	return Errorf(CodeForbidden, "The token has not got the scope %s.", r.Scope)
+}
+
+// AdmitOn holds a caller that was admitted to the rule for an object of this owner: CodeForbidden or, where others'
+// objects are hidden, CodeNotFound.
+func (r Rule) AdmitOn(caller *Session, owner int64) error {
+	if r.On != Own && r.On != Hidden || caller != nil && caller.UserID == owner {
+		return nil
+	}
+	if r.On == Hidden {
+		return Errorf(CodeNotFound, "There is no such thing.")
+	}
+	return Errorf(CodeForbidden, "Only who wrote it may do this.")
+}
+
+// Outranks holds who acts on another user to Lower: CodeForbidden.
+func Outranks(actor int64, role Role, other int64, otherRole Role) error {
+	switch {
+	case actor == other:
+		return Errorf(CodeForbidden, "You cannot do this to yourself.")
+	case role < RoleModerator || role < RoleAdmin && otherRole >= role:
+		return Errorf(CodeForbidden, "The user's role is not below yours.")
+	}
+	return nil
+}
+
+var scopeNames = map[Scope]string{ScopeRead: "read", ScopeWrite: "write", ScopeModerate: "moderate"}
+
+// allScopes is what a token can have.
+const allScopes = ScopeRead | ScopeWrite | ScopeModerate
+
+// Names gives the scopes one by one, in the order of the constants; never nil.
+func (s Scope) Names() []string {
+	names := make([]string, 0, bits.OnesCount8(uint8(s)))
+	for scope := ScopeRead; scope <= ScopeModerate; scope <<= 1 {
+		if s&scope != 0 {
+			names = append(names, scopeNames[scope])
+		}
+	}
+	return names
+}
+
+func (s Scope) String() string { return strings.Join(s.Names(), " ") }
+
+// ParseScopes reads names as Names gives them, in any order.
+func ParseScopes(names []string) (Scope, error) {
+	var scopes Scope
+next:
+	for _, name := range names {
+		for scope, n := range scopeNames {
+			if n == name {
+				scopes |= scope
+				continue next
+			}
+		}
+		return 0, fmt.Errorf("scope %q is none of %s", name, allScopes)
+	}
+	return scopes, nil
+}
