@@ -84,9 +84,7 @@ func (s *Store) Thread(ctx context.Context, q ThreadQuery) (top []Comment, more 
 // readTop reads a piece of the top level of a thread as the replies of root.
 func (s *Store) readTop(ctx context.Context, q ThreadQuery, root *Comment, size, room int) error {
 	list := CommentQuery{ViewerID: q.ViewerID, PostID: q.PostID, Sort: q.Sort, After: q.After}
-	where, args := list.where()
-	part := branch{from: "JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE " + where, args: args}
-	found, err := s.readBranches(ctx, q.ViewerID, q.Sort, []branch{part}, size+1, room)
+	found, err := s.readBranches(ctx, q.ViewerID, q.Sort, []branch{list.branch()}, size+1, room)
 	if err != nil {
 		return fmt.Errorf("read the thread of post %d: %w", q.PostID, err)
 	}
@@ -100,19 +98,16 @@ func (s *Store) readTop(ctx context.Context, q ThreadQuery, root *Comment, size,
 // attachReplies reads the first replies to each of parents in one query: at most each of them, and at most room bytes
 // of content in all.
 func (s *Store) attachReplies(ctx context.Context, viewer int64, sort CommentSort, parents []*Comment, each, room int) error {
-	var parts []branch
+	var branches []branch
 	for _, p := range parents {
 		if p.More {
-			parts = append(parts, branch{
-				from: "WHERE c.post_id=? AND c.parent_id=? AND " + commentShown,
-				args: []any{p.PostID, p.ID, viewer},
-			})
+			branches = append(branches, branch{from: "%s", where: "c.post_id=? AND c.parent_id=?", args: []any{p.PostID, p.ID}})
 		}
 	}
-	if len(parts) == 0 {
+	if len(branches) == 0 {
 		return nil
 	}
-	found, err := s.readBranches(ctx, viewer, sort, parts, each+1, room)
+	found, err := s.readBranches(ctx, viewer, sort, branches, each+1, room)
 	if err != nil {
 		return err
 	}
@@ -139,10 +134,27 @@ func (c *Comment) attach(found []foundComment, size int) {
 	c.More = false
 }
 
-// branch is the condition that comment c belongs to one list.
+// branch is one list of comments c.
 type branch struct {
-	from string
-	args []any
+	from  string // the tables, with %s for comments c
+	where string
+	args  []any
+	after *ListKey // nil for the beginning
+}
+
+// branch is the list that q asks for. It reads the comment or the post that the list is about first: what is read from
+// one row by its id is a constant to the servers, with which they find their place in the index.
+func (q *CommentQuery) branch() branch {
+	if q.ParentID != 0 {
+		return branch{
+			from:  "comments o JOIN posts p ON p.id=o.post_id AND p.status=1 JOIN %s ON c.post_id=o.post_id AND c.parent_id=o.id",
+			where: "o.id=?", args: []any{q.ParentID}, after: q.After,
+		}
+	}
+	return branch{
+		from:  "posts p JOIN %s ON c.post_id=p.id AND c.parent_id IS NULL",
+		where: "p.id=? AND p.status=1", args: []any{q.PostID}, after: q.After,
+	}
 }
 
 // foundComment is a comment, or no more than the fact that there is one, where it did not fit.
@@ -151,19 +163,26 @@ type foundComment struct {
 	Cut     bool
 }
 
-// readBranches reads the first comments of several lists, at most each of a list, one list after the other. It reads
-// no more rows than that, however long the lists are: a limited SELECT along the index for each, in one statement. The
-// content of those past room bytes is not read.
+// readBranches reads the first comments of several lists that the viewer sees, at most each of a list, one list after
+// the other. It reads no more rows than that, however long the lists are: a limited SELECT along the index for each, in
+// one statement. The content of those past room bytes is not read.
 func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort, branches []branch, each, room int) ([]foundComment, error) {
-	column, _, _, direction := sort.column()
+	o := sort.order()
 	parts := make([]string, len(branches))
 	args := []any{viewer}
 	for i, b := range branches {
-		parts[i] = "(SELECT c.id, " + strconv.Itoa(i) + " AS branch, " + column + " AS place, IF(c.status=1, LENGTH(c.content), 0) AS size" +
-			" FROM comments c " + b.from + sort.orderBy() + " LIMIT " + strconv.Itoa(each) + ")"
-		args = append(args, b.args...)
+		where := b.where + " AND " + commentShown
+		args = append(append(args, b.args...), viewer)
+		if b.after != nil {
+			// Two ranges on the index, so that not even those of the same value are read that were seen already.
+			where += " AND (" + o.column + o.later + o.value + " OR " + o.column + "=" + o.value + " AND c.id" + o.later + "?)"
+			args = append(args, b.after.Value, b.after.Value, b.after.ID)
+		}
+		parts[i] = "(SELECT c.id, " + strconv.Itoa(i) + " AS branch, " + o.column + " AS place, IF(c.status=1, LENGTH(c.content), 0) AS size FROM " +
+			fmt.Sprintf(b.from, "comments c FORCE INDEX ("+o.index+")") + " WHERE " + where +
+			" ORDER BY " + o.column + o.direction + ", c.id" + o.direction + " LIMIT " + strconv.Itoa(each) + ")"
 	}
-	order := " ORDER BY y.branch, y.place" + direction + ", y.id" + direction
+	order := " ORDER BY y.branch, y.place" + o.direction + ", y.id" + o.direction
 	fits := "x.total<=" + strconv.Itoa(room)
 	columns := strings.Replace(commentColumns, "c.content", "IF(c.status=1 AND "+fits+", c.content, '') AS content", 1)
 	var found []foundComment

@@ -1,0 +1,598 @@
+package handlers_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"likewise/models"
+)
+
+// tree is a comment with the replies that came along.
+type tree struct {
+	comment
+	Depth     int
+	CreatedAt time.Time `json:"created_at"`
+	Replies   page[tree]
+}
+
+// seed is a comment of a thread that is written at once: id 1 is the first of the thread's, and parent 0 is the top.
+type seed struct{ parent, depth int }
+
+// plant writes a thread past the API, with its counts, and gives the id of the comment before the first. Times and likes
+// are shared by many comments each.
+func (a *api) plant(t testing.TB, as account, postID int64, seeds []seed) (base int64) {
+	t.Helper()
+	exec := func(query string, args ...any) {
+		t.Helper()
+		if _, err := a.store.Pool().Exec(query, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base = a.number(t, "SELECT COALESCE(MAX(id),0) FROM comments")
+	var rows []string
+	for i, s := range seeds {
+		parent := "NULL"
+		if s.parent != 0 {
+			parent = fmt.Sprint(base + int64(s.parent))
+		}
+		rows = append(rows, fmt.Sprintf("(%d,%d,%d,%s,%d,'C',FROM_UNIXTIME(%d),%d)", base+int64(i)+1, postID, as.ID, parent, s.depth, 1_700_000_000+i*7%900, i*5%7))
+	}
+	for some := range slices.Chunk(rows, 2000) {
+		exec("INSERT INTO comments (id, post_id, user_id, parent_id, depth, content, created_at, likes_count) VALUES " + strings.Join(some, ","))
+	}
+	exec("UPDATE posts SET comments_count=(SELECT COUNT(*) FROM comments WHERE post_id=posts.id AND status=1), updated_at=updated_at WHERE id=?", postID)
+	exec("UPDATE comments c JOIN (SELECT parent_id, COUNT(*) AS n FROM comments WHERE status=1 AND post_id=? GROUP BY parent_id) r ON r.parent_id=c.id"+
+		" SET c.replies_count=r.n, c.updated_at=c.updated_at", postID)
+	return base
+}
+
+// deepThread is n comments down to 64 levels: chains of replies, and below one comment a level each with many siblings.
+func deepThread(n int) []seed {
+	var seeds []seed
+	add := func(parent, depth int) int {
+		seeds = append(seeds, seed{parent, depth})
+		return len(seeds)
+	}
+	for range 3 {
+		for parent, depth := 0, 1; depth <= models.MaxDepth; depth++ {
+			parent = add(parent, depth)
+		}
+	}
+	siblings := (n - len(seeds)) / models.MaxDepth
+	for parent, depth := 0, 1; depth <= models.MaxDepth; depth++ {
+		spine := 0
+		for i := range siblings {
+			if c := add(parent, depth); i == depth*29%siblings {
+				spine = c
+			}
+		}
+		parent = spine
+	}
+	for len(seeds) < n {
+		add(0, 1)
+	}
+	return seeds
+}
+
+// wideThread is n comments on two levels: one comment has thousands of siblings and another thousands of replies.
+func wideThread(n int) []seed {
+	var seeds []seed
+	for range n / 2 {
+		seeds = append(seeds, seed{0, 1})
+	}
+	for i := range n - n/2 {
+		parent := n / 4
+		if i%5 >= 3 {
+			parent = 1 + i%100*20
+		}
+		seeds = append(seeds, seed{parent, 2})
+	}
+	return seeds
+}
+
+// follow reads a tree to its end, from the answer at path on through every cursor, and gives how often each comment
+// came. It does not hold the answers to the contract, which would take most of its time.
+func (a *api) follow(t *testing.T, path string, between func()) map[int64]int {
+	t.Helper()
+	seen := map[int64]int{}
+	queue := []string{path}
+	for requests := 0; len(queue) > 0; requests++ {
+		if requests > 20_000 {
+			t.Error("the tree does not end")
+			return seen
+		}
+		next := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		var answer page[tree]
+		resp, err := a.client.Get(a.url + next)
+		if err == nil {
+			err = json.NewDecoder(resp.Body).Decode(&answer)
+			resp.Body.Close()
+		}
+		if err != nil || resp.StatusCode != 200 {
+			t.Errorf("GET %s: %v %v", next, resp, err)
+			return seen
+		}
+		own, _, _ := strings.Cut(next, "&cursor=")
+		var visit func(list page[tree], at string)
+		visit = func(list page[tree], at string) {
+			for _, c := range list.Items {
+				seen[c.ID]++
+				visit(c.Replies, pathOf(c.comment)+"/replies?limit=100")
+			}
+			if list.NextCursor != nil {
+				queue = append(queue, at+"&cursor="+url.QueryEscape(*list.NextCursor))
+			}
+		}
+		visit(answer, own)
+		between()
+	}
+	return seen
+}
+
+// churn writes new comments into a thread and deletes some of its own and some of the others, one at each call of step.
+type churn struct {
+	a      *api
+	as     account
+	postID int64
+	doomed []int64 // to be deleted, in this order
+
+	steps   chan struct{}
+	workers sync.WaitGroup
+	added   atomic.Int64
+	deleted atomic.Int64
+}
+
+func (c *churn) start(t *testing.T, base int64, size int) {
+	c.steps = make(chan struct{}, 2)
+	var next atomic.Int64
+	for i := range 2 {
+		c.workers.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 7))
+			var own []int64
+			for range c.steps {
+				switch random.IntN(4) {
+				case 0:
+					if len(own) > 0 {
+						if r, err := c.a.try(c.as, "DELETE", fmt.Sprintf("/v1/comments/%d", own[0]), nil); err != nil || r.Status != 204 {
+							t.Errorf("delete: %s %v", r, err)
+						}
+						own = own[1:]
+						continue
+					}
+				case 1:
+					if n := int(next.Add(1)) - 1; n < len(c.doomed) {
+						if r, err := c.a.try(c.as, "DELETE", fmt.Sprintf("/v1/comments/%d", c.doomed[n]), nil); err != nil || r.Status != 204 {
+							t.Errorf("delete: %s %v", r, err)
+						}
+						c.deleted.Add(1)
+						continue
+					}
+				}
+				body := obj{"content": "New."}
+				if random.IntN(5) > 0 {
+					body["parent_id"] = base + 1 + random.Int64N(int64(size))
+				}
+				r, err := c.a.try(c.as, "POST", fmt.Sprintf("/v1/posts/%d/comments", c.postID), body)
+				if err != nil || r.Status != 201 && r.Status != 404 && r.Status != 422 { // the parent is deleted, or too deep
+					t.Errorf("reply: %s %v", r, err)
+				}
+				if r.Status == 201 {
+					own = append(own, read[comment](t, r).ID)
+					c.added.Add(1)
+				}
+			}
+		})
+	}
+}
+
+func (c *churn) step() {
+	select {
+	case c.steps <- struct{}{}:
+	default: // both are at it
+	}
+}
+
+func (c *churn) end() {
+	close(c.steps)
+	c.workers.Wait()
+}
+
+// TestThreads_giveEachOfTenThousandCommentsOnce follows every cursor of a deep and of a wide thread, in every order, both
+// through lists and through the tree, while comments come and go.
+func TestThreads_giveEachOfTenThousandCommentsOnce(t *testing.T) {
+	const size = 10_000
+	for name, seeds := range map[string][]seed{"deep": deepThread(size), "wide": wideThread(size)} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, modes[0])
+			ada := a.account(t)
+			p := a.newPost(t, ada)
+			base := a.plant(t, ada, p.ID, seeds)
+			if n := a.number(t, "SELECT COUNT(*) FROM comments WHERE depth=?", models.MaxDepth); (n > 0) != (name == "deep") {
+				t.Fatalf("%d comments are at the greatest depth", n)
+			}
+			replied := map[int]bool{}
+			for _, s := range seeds {
+				replied[s.parent] = true
+			}
+			change := &churn{a: a, as: ada, postID: p.ID}
+			doomedLeaf := map[int64]bool{}
+			for i := 13; i < size; i += 17 {
+				id := base + int64(i)
+				change.doomed = append(change.doomed, id)
+				doomedLeaf[id] = !replied[i]
+			}
+			change.start(t, base, size)
+			var walks sync.WaitGroup
+			for _, sort := range []string{"old", "new", "top"} {
+				walks.Go(func() {
+					for _, path := range []string{"/comments?limit=100", "/thread?limit=500&depth=10"} {
+						requests := 0
+						seen := a.follow(t, pathOf(p)+path+"&sort="+sort, func() {
+							if requests++; requests%4 == 0 {
+								change.step()
+							}
+						})
+						missed, twice := 0, 0
+						for i := range size {
+							if id := base + int64(i) + 1; seen[id] == 0 && !doomedLeaf[id] {
+								missed++
+							}
+						}
+						for _, n := range seen {
+							if n > 1 {
+								twice++
+							}
+						}
+						if missed > 0 || twice > 0 {
+							t.Errorf("%s by %s: %d comments were missed and %d came twice", path, sort, missed, twice)
+						}
+						t.Logf("%s by %s: %d requests", path, sort, requests)
+					}
+				})
+			}
+			walks.Wait()
+			change.end()
+			if added, deleted := change.added.Load(), change.deleted.Load(); added < 20 || deleted < 10 {
+				t.Errorf("%d comments were added and %d deleted meanwhile: too few to tell", added, deleted)
+			}
+			counted, rows := a.number(t, "SELECT comments_count FROM posts"), a.number(t, "SELECT COUNT(*) FROM comments WHERE status=1")
+			if counted != rows {
+				t.Errorf("%d comments are counted, %d are there", counted, rows)
+			}
+		})
+	}
+}
+
+// shape writes a tree down: the places of the comments, "+" where the list goes on.
+func shape(list page[tree], base int64) string {
+	var b strings.Builder
+	for i, c := range list.Items {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprint(&b, c.ID-base)
+		if len(c.Replies.Items) > 0 || c.Replies.NextCursor != nil {
+			b.WriteString("(" + shape(c.Replies, base) + ")")
+		}
+	}
+	if list.NextCursor != nil {
+		b.WriteString("+")
+	}
+	return b.String()
+}
+
+// TestComments_comeWithTheirReplies holds lists and threads of a small tree to what they show, and every comment to its
+// place in the tree.
+func TestComments_comeWithTheirReplies(t *testing.T) {
+	eachMode(t, func(t *testing.T, a *api) {
+		ada := a.account(t)
+		p := a.newPost(t, ada)
+		// 1 has the replies 5 to 9, 2 has 10, and 10 has 11, which has 12.
+		base := a.plant(t, ada, p.ID, []seed{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {2, 2}, {10, 3}, {11, 4}})
+		replies := func(n int64) string { return fmt.Sprintf("/v1/comments/%d/replies", base+n) }
+		for _, c := range []struct{ path, want string }{
+			{pathOf(p) + "/comments", "1(5 6 7+) 2(10(+)) 3 4"},
+			{pathOf(p) + "/comments?sort=new", "4 3 2(10(+)) 1(5 6 7+)"},
+			{pathOf(p) + "/comments?limit=1", "1(5 6 7+)+"},
+			{replies(1), "5 6 7 8 9"},
+			{replies(1) + "?sort=new&limit=2", "9 8+"},
+			{replies(2), "10(11(+))"},
+			{replies(10), "11(12)"},
+			{replies(3), ""},
+			{pathOf(p) + "/thread", "1(5 6 7 8 9) 2(10(11(+))) 3 4"},
+			{pathOf(p) + "/thread?depth=1", "1(+) 2(+) 3 4"},
+			{pathOf(p) + "/thread?depth=4", "1(5 6 7 8 9) 2(10(11(12))) 3 4"},
+			{pathOf(p) + "/thread?depth=10&sort=new", "4 3 2(10(11(12))) 1(9 8 7 6 5)"},
+			{pathOf(p) + "/thread?limit=1", "1(+)+"},
+			{pathOf(p) + "/thread?limit=1&depth=1", "1(+)+"},
+			{pathOf(p) + "/thread?limit=2", "1(5+)+"},
+			{pathOf(p) + "/thread?limit=8&depth=2", "1(5 6+) 2(10(+)) 3 4"},
+			{pathOf(p) + "/thread?limit=4&depth=3", "1(5+) 2(+)+"},
+		} {
+			list := read[page[tree]](t, a.must(t, 200, ada, "GET", c.path, nil))
+			if got := shape(list, base); got != c.want {
+				t.Errorf("%s: %s, want %s", c.path, got, c.want)
+			}
+			var check func(list page[tree])
+			check = func(list page[tree]) {
+				if list.Items == nil {
+					t.Errorf("%s: items is null", c.path)
+				}
+				for _, r := range list.Items {
+					if n := len(r.Replies.Items); int64(n) > r.RepliesCount || r.Replies.NextCursor == nil && int64(n) < r.RepliesCount {
+						t.Errorf("%s: %d comes with %d of %d replies and the cursor %v", c.path, r.ID-base, n, r.RepliesCount, r.Replies.NextCursor)
+					}
+					for _, below := range r.Replies.Items {
+						if *below.ParentID != r.ID || below.Depth != r.Depth+1 {
+							t.Errorf("%s: %d, at depth %d, is below %d at depth %d", c.path, below.ID, below.Depth, r.ID, r.Depth)
+						}
+					}
+					check(r.Replies)
+				}
+			}
+			check(list)
+		}
+		// Each cursor goes on where its list was cut, with or without its order said.
+		top := read[page[tree]](t, a.must(t, 200, ada, "GET", pathOf(p)+"/thread?sort=new&limit=10&depth=2", nil))
+		if got := shape(top, base); got != "4 3 2(10(+)) 1(9 8 7+)" {
+			t.Fatalf("the thread is %s", got)
+		}
+		for _, c := range []struct {
+			path   string
+			cursor *string
+			want   string
+		}{
+			{replies(1), top.Items[3].Replies.NextCursor, "6 5"},
+			{replies(10), top.Items[2].Replies.Items[0].Replies.NextCursor, "11(12)"},
+			{pathOf(p) + "/thread", read[page[tree]](t, a.must(t, 200, ada, "GET", pathOf(p)+"/thread?limit=4&sort=new", nil)).NextCursor, "2(10(11(+))) 1(9 8 7 6 5)"},
+			{pathOf(p) + "/comments", read[page[tree]](t, a.must(t, 200, ada, "GET", pathOf(p)+"/thread?limit=4&sort=top", nil)).NextCursor, "4 1(5 6 7+)"},
+		} {
+			for _, order := range []string{"", "&sort=new", "&sort=old", "&sort=top"} {
+				r := a.send(t, ada, "GET", c.path+"?cursor="+url.QueryEscape(*c.cursor)+order, nil)
+				switch {
+				case r.Status == 400 && order != "": // another order than the cursor's
+				case r.Status != 200:
+					t.Errorf("%s%s: %s", c.path, order, r)
+				default:
+					if got := shape(read[page[tree]](t, r), base); got != c.want {
+						t.Errorf("%s%s: %s, want %s", c.path, order, got, c.want)
+					}
+				}
+			}
+		}
+		one := read[tree](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/comments/%d", base+11), nil))
+		if got := shape(page[tree]{Items: []tree{one}}, base); got != "11(+)" || one.Depth != 3 {
+			t.Errorf("a comment by itself is %s at depth %d", got, one.Depth)
+		}
+		if got := shape(read[page[tree]](t, a.must(t, 200, ada, "GET", replies(11)+"?cursor="+*one.Replies.NextCursor, nil)), base); got != "12" {
+			t.Errorf("its replies are %s", got)
+		}
+		if got := shape(read[page[tree]](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/comments/%d/ancestors", base+12), nil)), base); got != "2(+) 10(+) 11(+)" {
+			t.Errorf("the ancestors of 12 are %s", got)
+		}
+		a.refused(t, 404, "not_found", ada, "GET", "/v1/comments/999999/ancestors", nil)
+		a.refused(t, 404, "not_found", ada, "GET", "/v1/posts/999999/thread", nil)
+		empty := a.newPost(t, ada)
+		if got := read[page[tree]](t, a.must(t, 200, ada, "GET", pathOf(empty)+"/thread", nil)); got.Items == nil || len(got.Items) != 0 || got.NextCursor != nil {
+			t.Errorf("the thread of a post without comments is %+v", got)
+		}
+		a.must(t, 204, ada, "DELETE", pathOf(p), nil)
+		a.refused(t, 404, "not_found", ada, "GET", pathOf(p)+"/thread", nil)
+	})
+}
+
+func TestThread_badQuery(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	for name, values := range map[string][]string{
+		"depth": {"0", "11", "-1", "x", ""}, "limit": {"0", "501", "-1", "x", ""}, "sort": {"", "hot", "OLD"},
+	} {
+		for _, value := range values {
+			a.refusedField(t, 422, "invalid", name, account{}, "GET", pathOf(p)+"/thread?"+name+"="+value, nil)
+		}
+	}
+	a.refusedField(t, 400, "malformed", "cursor", account{}, "GET", pathOf(p)+"/thread?cursor=AAAA", nil)
+	a.must(t, 200, account{}, "GET", pathOf(p)+"/thread?depth=10&limit=500&sort=top", nil)
+}
+
+func TestReply_goesNoDeeperThan64Levels(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	var seeds []seed
+	for depth := 1; depth < models.MaxDepth; depth++ {
+		seeds = append(seeds, seed{depth - 1, depth})
+	}
+	base := a.plant(t, ada, p.ID, seeds)
+	deepest := read[tree](t, a.must(t, 201, ada, "POST", fmt.Sprintf("/v1/comments/%d/replies", base+int64(len(seeds))), obj{"content": "C"}))
+	if deepest.Depth != models.MaxDepth {
+		t.Errorf("the depth is %d", deepest.Depth)
+	}
+	a.refusedField(t, 422, "invalid", "parent_id", ada, "POST", pathOf(deepest.comment)+"/replies", obj{"content": "C"})
+	a.refusedField(t, 422, "invalid", "parent_id", ada, "POST", pathOf(p)+"/comments", obj{"content": "C", "parent_id": deepest.ID})
+	if n := a.number(t, "SELECT comments_count FROM posts"); n != models.MaxDepth {
+		t.Errorf("%d comments are counted", n)
+	}
+}
+
+// TestTrees_areBoundedInBytes reads comments of great length: an answer ends before it becomes too long, and nothing is
+// lost.
+func TestTrees_areBoundedInBytes(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	var seeds []seed
+	for range 20 {
+		seeds = append(seeds, seed{0, 1})
+	}
+	for i := range 60 {
+		seeds = append(seeds, seed{1 + i%20, 2})
+	}
+	base := a.plant(t, ada, p.ID, seeds)
+	if _, err := a.store.Pool().Exec("UPDATE comments SET content=REPEAT('word ', 11000), updated_at=updated_at"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path string
+		most int
+	}{
+		{pathOf(p) + "/thread?limit=500&depth=1", 1 << 20},
+		{pathOf(p) + "/thread?limit=500&depth=2", 1 << 20},
+		{pathOf(p) + "/thread?limit=500&depth=10", 1 << 20},
+		{pathOf(p) + "/comments?limit=100", 20*55_000 + 1<<20},
+	} {
+		content := 0
+		var add func(list page[tree])
+		add = func(list page[tree]) {
+			for _, r := range list.Items {
+				if len(r.Content) != 55_000 {
+					t.Errorf("%s: comment %d has %d bytes", c.path, r.ID-base, len(r.Content))
+				}
+				content += len(r.Content)
+				add(r.Replies)
+			}
+		}
+		add(read[page[tree]](t, a.must(t, 200, account{}, "GET", c.path, nil)))
+		if content > c.most || content < c.most/2 {
+			t.Errorf("%s brings %d bytes, want at most %d", c.path, content, c.most)
+		}
+		seen := a.follow(t, c.path, func() {})
+		for i := range seeds {
+			if n := seen[base+int64(i)+1]; n != 1 {
+				t.Errorf("%s: comment %d came %d times", c.path, i+1, n)
+			}
+		}
+	}
+}
+
+// TestBlockedAuthors_leaveNoMoreThanAPlace reads a thread as somebody who has blocked one of its authors.
+func TestBlockedAuthors_leaveNoMoreThanAPlace(t *testing.T) {
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob, eve := a.account(t), a.account(t), a.account(t)
+		p := a.newPost(t, eve)
+		top := a.newComment(t, eve, p.ID)
+		alone := a.newComment(t, eve, p.ID)
+		other := a.newComment(t, bob, p.ID)
+		hidden, answered := a.newReply(t, eve, other.ID), a.newReply(t, eve, other.ID)
+		below, under := a.newReply(t, bob, top.ID), a.newReply(t, bob, answered.ID)
+		a.must(t, 200, ada, "PUT", pathOf(top)+"/like", nil)
+		a.settle()
+		a.must(t, 200, ada, "PUT", fmt.Sprintf("/v1/users/%d/block", eve.ID), nil)
+		shapes := func(as account, path string) string {
+			t.Helper()
+			r := a.must(t, 200, as, "GET", path, nil)
+			list := read[page[tree]](t, r)
+			var check func(list page[tree])
+			check = func(list page[tree]) {
+				for _, c := range list.Items {
+					mine := c.Author != nil && c.Content != "" && c.ContentHTML != "" && c.Status == "normal"
+					gone := c.Author == nil && c.Content == "" && c.ContentHTML == "" && !c.Liked && c.Status == "blocked"
+					if fromEve := c.ID == top.ID || c.ID == answered.ID || c.ID == alone.ID || c.ID == hidden.ID; as.ID == ada.ID && fromEve && !gone || (as.ID != ada.ID || !fromEve) && !mine {
+						t.Errorf("%s shows %s comment %+v", path, as.Name, c)
+					}
+					check(c.Replies)
+				}
+			}
+			check(list)
+			return shape(list, 0)
+		}
+		withAll := fmt.Sprintf("%d(%d) %d %d(%d %d(+))", top.ID, below.ID, alone.ID, other.ID, hidden.ID, answered.ID)
+		withoutEve := fmt.Sprintf("%d(%d) %d(%d(+))", top.ID, below.ID, other.ID, answered.ID)
+		for as, want := range map[account]string{ada: withoutEve, bob: withAll, {}: withAll} {
+			if got := shapes(as, pathOf(p)+"/comments"); got != want {
+				t.Errorf("the list for %q is %s, want %s", as.Name, got, want)
+			}
+			if got := shapes(as, pathOf(p)+"/thread?depth=2"); got != want {
+				t.Errorf("the thread for %q is %s, want %s", as.Name, got, want)
+			}
+		}
+		if got := shapes(ada, pathOf(other)+"/replies"); got != fmt.Sprintf("%d(%d)", answered.ID, under.ID) {
+			t.Errorf("the replies are %s", got)
+		}
+		if got := shapes(ada, pathOf(answered)+"/replies"); got != fmt.Sprint(under.ID) {
+			t.Errorf("the replies below a place are %s", got)
+		}
+		// Eve is told that she may not answer.
+		mine := a.newComment(t, ada, p.ID)
+		fine := a.newPost(t, ada)
+		a.refused(t, 403, "forbidden", eve, "POST", pathOf(mine)+"/replies", obj{"content": "C"})
+		a.refused(t, 403, "forbidden", eve, "POST", pathOf(fine)+"/comments", obj{"content": "C"})
+		a.must(t, 201, eve, "POST", pathOf(p)+"/comments", obj{"content": "C"})
+		a.must(t, 200, ada, "DELETE", fmt.Sprintf("/v1/users/%d/block", eve.ID), nil)
+		a.must(t, 201, eve, "POST", pathOf(mine)+"/replies", obj{"content": "C"})
+	})
+}
+
+// TestThreads_costTheSameOnEveryPage holds the first and the last page of 10,000 siblings, and of 10,000 replies, to the
+// rows that MySQL reads for them.
+func TestThreads_costTheSameOnEveryPage(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	var seeds []seed
+	for i := range 20_000 {
+		seeds = append(seeds, seed{i / 10_000, 1 + i/10_000})
+	}
+	base := a.plant(t, ada, p.ID, seeds)
+	if _, err := a.store.Pool().Exec("ANALYZE TABLE comments"); err != nil {
+		t.Fatal(err)
+	}
+	overhead := -a.rowsRead(t) + a.rowsRead(t)
+	for _, list := range []string{pathOf(p) + "/comments?", fmt.Sprintf("/v1/comments/%d/replies?", base+1), pathOf(p) + "/thread?depth=3&"} {
+		for _, sort := range []string{"old", "new", "top"} {
+			path := list + "limit=100&sort=" + sort
+			cursor := ""
+			cost := func() int64 {
+				before := a.rowsRead(t)
+				list := read[page[tree]](t, a.must(t, 200, account{}, "GET", path+cursor, nil))
+				spent := a.rowsRead(t) - before - overhead
+				if list.NextCursor != nil {
+					cursor = "&cursor=" + url.QueryEscape(*list.NextCursor)
+				}
+				return spent
+			}
+			first := cost()
+			for range 60 {
+				r := read[page[tree]](t, a.must(t, 200, account{}, "GET", path+cursor, nil))
+				cursor = "&cursor=" + url.QueryEscape(*r.NextCursor)
+			}
+			if last := cost(); first > 3000 || last > first+first/2+50 {
+				t.Errorf("%s: MySQL reads %d rows for the first page and %d for one far behind", path, first, last)
+			}
+		}
+	}
+}
+
+// rowsRead tells how many rows and index entries MySQL has read since it was started.
+func (a *api) rowsRead(t testing.TB) int64 {
+	t.Helper()
+	rows, err := a.store.Pool().QueryContext(context.Background(), "SHOW GLOBAL STATUS LIKE 'Handler_read%'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var sum int64
+	for rows.Next() {
+		var name string
+		var n int64
+		if err := rows.Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
