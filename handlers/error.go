@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -22,6 +23,7 @@ var statuses = map[models.Code]int{
 	models.CodeTooLarge:     http.StatusRequestEntityTooLarge,
 	models.CodeInvalid:      http.StatusUnprocessableEntity,
 	models.CodeIfMatch:      http.StatusPreconditionRequired,
+	models.CodeRateLimited:  http.StatusTooManyRequests,
 	models.CodeUnavailable:  http.StatusServiceUnavailable,
 	models.CodeInternal:     http.StatusInternalServerError,
 }
@@ -96,6 +98,9 @@ func writeProblem(c *fiber.Ctx, err error) {
 		c.Set(fiber.HeaderWWWAuthenticate, "Bearer")
 	case http.StatusServiceUnavailable:
 		c.Set(fiber.HeaderRetryAfter, "1")
+	}
+	if e, ok := errors.AsType[*models.Error](err); ok && e.RetryAfter > 0 {
+		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(seconds(e.RetryAfter), 10))
 	}
 	if p.Version != nil {
 		c.Set(fiber.HeaderETag, etag(*p.Version))

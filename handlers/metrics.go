@@ -13,6 +13,7 @@ import (
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	limited  *prometheus.CounterVec
 }
 
 func newMetrics(registry *prometheus.Registry) (metrics, error) {
@@ -27,7 +28,11 @@ func newMetrics(registry *prometheus.Registry) (metrics, error) {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"method", "route"}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration} {
+	m.limited = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "likewise_rate_limited_total",
+		Help: "Requests refused because of a limit, by limit.",
+	}, []string{"limit"})
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.limited} {
 		if err := registry.Register(c); err != nil {
 			return metrics{}, fmt.Errorf("register metrics: %w", err)
 		}

@@ -38,6 +38,8 @@ type Likes interface {
 	SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
 	// LikeStates gives what viewer (0 for the anonymous) sees of rows, in their order.
 	LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error)
+	// StatesOf gives what viewer sees of targets; what is deleted or was never there has no state.
+	StatesOf(ctx context.Context, viewer int64, targets []models.Target) (map[models.Target]models.LikeState, error)
 }
 
 // TargetGate hears of targets that come and go, so that the gate can open and close them.
@@ -247,6 +249,7 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	remove("/v1/me/sessions/:id", "session.end", s.endSession)
 	get("/v1/me/blocks", "block.list", s.listBlocks)
 	get("/v1/me/likes", "like.list", s.listMyLikes)
+	get("/v1/me/bookmarks", "bookmark.list", s.listBookmarks)
 	get("/v1/feed", "feed.read", s.readFeed)
 
 	get("/v1/users", "user.read", s.findUsers)
@@ -274,8 +277,16 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	put("/v1/posts/:id/like", "like.set", s.setLike(models.KindPost, true))
 	remove("/v1/posts/:id/like", "like.set", s.setLike(models.KindPost, false))
 	get("/v1/posts/:id/likes", "like.read", s.listLikers(models.KindPost))
+	put("/v1/posts/:id/bookmark", "bookmark.set", s.setBookmark(true))
+	remove("/v1/posts/:id/bookmark", "bookmark.set", s.setBookmark(false))
 
 	get("/v1/tags", "post.read", s.listTags)
+
+	get("/v1/likes", "like.read", s.readLikes)
+
+	get("/v1/notifications", "notification.list", s.listNotifications)
+	get("/v1/notifications/unread-count", "notification.list", s.countUnread)
+	post("/v1/notifications/read", "notification.read", s.readNotifications)
 
 	get("/v1/comments/:id", "comment.read", s.readComment)
 	patch("/v1/comments/:id", "comment.edit", s.editComment)

@@ -76,6 +76,10 @@ func (s *Server) login(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	try, err := s.tryLogin(c, user, name)
+	if err != nil {
+		return err
+	}
 	ok, err := s.passwords.match(c.UserContext(), password, user.PasswordHash)
 	if err != nil {
 		return err
@@ -83,6 +87,7 @@ func (s *Server) login(c *fiber.Ctx) error {
 	if !ok {
 		return models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
 	}
+	s.loggedIn(c.UserContext(), try)
 	token, err := s.store.Login(c.UserContext(), user, userAgent(c))
 	if err != nil {
 		return err

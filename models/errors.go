@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -24,6 +25,7 @@ const (
 	CodeTooLarge     Code = "too_large"           // 413
 	CodeInvalid      Code = "invalid"             // 422: a field breaks a rule
 	CodeIfMatch      Code = "if_match_required"   // 428
+	CodeRateLimited  Code = "rate_limited"        // 429: too much in too short a time
 	CodeUnavailable  Code = "unavailable"         // 503: a dependency is away or a limit is reached; try again
 	CodeInternal     Code = "internal"            // 500
 )
@@ -41,7 +43,9 @@ type Error struct {
 	Message string
 	Fields  []FieldError
 	Version *int64 // with CodePrecondition: the version that is there now
-	Err     error
+	// RetryAfter, with CodeRateLimited, is when to come back; it is told in whole seconds, rounded up.
+	RetryAfter time.Duration
+	Err        error
 }
 
 func (e *Error) Error() string {

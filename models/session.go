@@ -122,7 +122,7 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 // account was deleted.
 func (s *Store) SessionByHash(ctx context.Context, hash [32]byte) (*Session, error) {
 	var session Session
-	read := s.db.WithContext(ctx).Raw("SELECT s.user_id, u.username, u.display_name, u.avatar_url, u.role, s.expires_at,"+
+	read := s.db.WithContext(ctx).Raw("SELECT s.user_id, u.username, u.display_name, u.avatar_url, u.role, u.created_at AS since, s.expires_at,"+
 		" EXISTS (SELECT 1 FROM blocks b WHERE b.blocked_id=s.user_id) AS blocked"+
 		" FROM sessions s JOIN users u ON u.id=s.user_id AND u.deleted_at IS NULL"+
 		" WHERE s.token_hash=UNHEX(?) AND s.expires_at>?", hexOf(hash), s.now().UTC()).Scan(&session)

@@ -1,0 +1,98 @@
+package handlers
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// clientAddress is where the request came from. X-Forwarded-For is believed only of the proxies that the configuration
+// names, and read from its end: each hop appends where it was asked from, and what is further left than the first hop
+// that is no proxy of ours was written by somebody else. (Fiber would take the leftmost, which anybody can make up.)
+func (s *Server) clientAddress(c *fiber.Ctx) netip.Addr {
+	remote := addressOf(c.Context().RemoteAddr())
+	sent := c.Request().Header.PeekAll(fiber.HeaderXForwardedFor)
+	if len(sent) == 0 {
+		return remote
+	}
+	if !s.trusted(remote) {
+		s.untold.Do(func() {
+			s.log.Warn("X-Forwarded-For is not believed: every client behind this address shares its limits; if it is your proxy, name it in --trusted-proxies",
+				"address", remote.String())
+		})
+		return remote
+	}
+	hops := bytes.Split(bytes.Join(sent, []byte(",")), []byte(","))
+	client := remote
+	for i := len(hops) - 1; i >= 0; i-- {
+		hop, ok := parseHop(string(bytes.TrimSpace(hops[i])))
+		if !ok {
+			break // it says that it does not know, or lies; the hop that wrote it is as far as we know
+		}
+		client = hop
+		if !s.trusted(hop) {
+			break
+		}
+	}
+	return client
+}
+
+// overTLS reports whether a trusted proxy says that the client speaks TLS with it.
+func (s *Server) overTLS(c *fiber.Ctx) bool {
+	return len(s.proxies) > 0 && c.Get(fiber.HeaderXForwardedProto) == "https" && s.trusted(addressOf(c.Context().RemoteAddr()))
+}
+
+func (s *Server) trusted(a netip.Addr) bool {
+	for _, proxy := range s.proxies {
+		if proxy.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func addressOf(a net.Addr) netip.Addr {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap().WithZone("")
+	}
+	return netip.Addr{}
+}
+
+// parseHop reads an address as proxies write it: some add the port, and some put IPv6 into brackets.
+func parseHop(s string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		port, portErr := netip.ParseAddrPort(s)
+		if a = port.Addr(); portErr != nil {
+			if len(s) < 2 || s[0] != '[' || s[len(s)-1] != ']' {
+				return netip.Addr{}, false
+			}
+			if a, err = netip.ParseAddr(s[1 : len(s)-1]); err != nil {
+				return netip.Addr{}, false
+			}
+		}
+	}
+	return a.Unmap().WithZone(""), true
+}
+
+// networkOf is what an address is counted as: an IPv4 address alone, of IPv6 the /64 that one customer has at least.
+func networkOf(a netip.Addr) string {
+	if a.Is6() {
+		network, _ := a.Prefix(64) // it has that many bits
+		return network.String()
+	}
+	return a.String()
+}
+
+// secure sets what tells browsers to do nothing with an answer but read it. The page at /docs has a policy of its own.
+func (s *Server) secure(c *fiber.Ctx) {
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	c.Set(fiber.HeaderContentSecurityPolicy, "default-src 'none'; frame-ancestors 'none'")
+	c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
+	c.Set("Cross-Origin-Resource-Policy", "same-origin") // CORS is not affected: this is for <img>, <script> and the like
+	if s.overTLS(c) {
+		c.Set(fiber.HeaderStrictTransportSecurity, "max-age=31536000")
+	}
+}

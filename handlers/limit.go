@@ -1,0 +1,202 @@
+package handlers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/mozillazg/go-unidecode"
+
+	"likewise/counters"
+	"likewise/models"
+)
+
+// quota bounds one kind of action. What has no rate is not bounded.
+type quota struct {
+	name    string        // in RateLimit headers, metrics and keys
+	user    counters.Rate // of an account
+	fresh   counters.Rate // of an account younger than freshFor, in place of user
+	address counters.Rate // of an address: all its accounts, and whoever has none
+}
+
+// The limits. An account's own come first; an address has room for many people, because schools and offices have but
+// one. Moderators have moderatorFactor times as much as others and no limit by address.
+var (
+	// Every request of /v1, in each process for itself: what is read from memory should not ask Redis first.
+	requestLimit = quota{name: "requests", address: counters.Rate{Burst: 1000, Every: 20 * time.Millisecond}} // 50 a second
+
+	searchLimit   = quota{name: "search", user: counters.Rate{Burst: 30, Every: 2 * time.Second}, address: counters.Rate{Burst: 100, Every: time.Second / 2}}
+	postLimit     = quota{name: "posts", user: counters.Rate{Burst: 10, Every: 2 * time.Minute}, fresh: counters.Rate{Burst: 3, Every: 10 * time.Minute}, address: counters.Rate{Burst: 100, Every: 12 * time.Second}}
+	commentLimit  = quota{name: "comments", user: counters.Rate{Burst: 30, Every: 20 * time.Second}, fresh: counters.Rate{Burst: 10, Every: time.Minute}, address: counters.Rate{Burst: 300, Every: 2 * time.Second}}
+	reportLimit   = quota{name: "reports", user: counters.Rate{Burst: 10, Every: 2 * time.Minute}, fresh: counters.Rate{Burst: 5, Every: 10 * time.Minute}, address: counters.Rate{Burst: 100, Every: 12 * time.Second}}
+	passwordLimit = quota{name: "passwords", user: counters.Rate{Burst: 10, Every: 90 * time.Second}, address: counters.Rate{Burst: 100, Every: 9 * time.Second}}
+	writeLimit    = quota{name: "writes", user: counters.Rate{Burst: 120, Every: 5 * time.Second}, fresh: counters.Rate{Burst: 40, Every: 15 * time.Second}, address: counters.Rate{Burst: 1200, Every: time.Second / 2}}
+
+	registerLimit = quota{name: "accounts", address: counters.Rate{Burst: 10, Every: 6 * time.Minute}}
+	loginLimit    = quota{name: "logins", address: counters.Rate{Burst: 100, Every: 9 * time.Second}}
+)
+
+const (
+	freshFor        = 24 * time.Hour // an account is young
+	moderatorFactor = 10
+)
+
+// Tries of one password. An account has more tries than an address has with it, so nobody alone can use them up; and who
+// has logged in from an address before goes on doing so when many together did.
+var (
+	pairRate    = counters.Rate{Burst: 10, Every: 90 * time.Second} // an account from an address
+	accountRate = counters.Rate{Burst: 100, Every: 36 * time.Second}
+	knownRate   = counters.Rate{Burst: 1, Every: 30 * 24 * time.Hour} // spent: the account has logged in from there
+)
+
+// limitOf names the limit of the routes that have one of their own. Of the others, what writes has writeLimit, and what
+// reads has requestLimit alone, as every request.
+var limitOf = map[string]*quota{
+	"POST /v1/auth/register":        &registerLimit,
+	"POST /v1/auth/login":           &loginLimit,
+	"PUT /v1/me/password":           &passwordLimit,
+	"DELETE /v1/me":                 &passwordLimit,
+	"POST /v1/posts":                &postLimit,
+	"POST /v1/posts/:id/comments":   &commentLimit,
+	"POST /v1/comments/:id/replies": &commentLimit,
+	"POST /v1/reports":              &reportLimit,
+	// Likes have a limit that costs no round trip.
+	"PUT /v1/posts/:id/like":       nil,
+	"DELETE /v1/posts/:id/like":    nil,
+	"PUT /v1/comments/:id/like":    nil,
+	"DELETE /v1/comments/:id/like": nil,
+	"PUT /v1/likes":                nil,
+}
+
+// limits is the door's memory of who did what.
+type limits struct {
+	*counters.Limiter // nil: no limits
+	factor            float64
+	now               func() time.Time
+}
+
+// requests counts every request, before anything is done for it.
+func (s *Server) requests(c *fiber.Ctx) error {
+	if s.limits.Limiter != nil {
+		rate := requestLimit.address.Scale(s.limits.factor)
+		if taken := s.limits.TakeHere("requests:"+networkOf(s.clientAddress(c)), rate, 1); !taken.OK {
+			return s.limited(c, requestLimit.name, rate, taken)
+		}
+	}
+	return c.Next()
+}
+
+// spend counts a request against the limit of its route; it runs when it is known whose request it is.
+func (s *Server) spend(c *fiber.Ctx) error {
+	route := c.Route()
+	l, named := limitOf[route.Method+" "+route.Path]
+	switch {
+	case route.Path == "/v1/posts" && route.Method == fiber.MethodGet && c.Context().QueryArgs().Has("q"):
+		l = &searchLimit
+	case !named && route.Method != fiber.MethodGet && route.Method != fiber.MethodHead:
+		l = &writeLimit
+	}
+	if l != nil {
+		if err := s.take(c, *l); err != nil {
+			return err
+		}
+	}
+	return c.Next()
+}
+
+// take counts one action of the viewer, by address first: who has used that up shall not use up what is another's.
+func (s *Server) take(c *fiber.Ctx, l quota) error {
+	if s.limits.Limiter == nil {
+		return nil
+	}
+	session, factor := viewer(c), s.limits.factor
+	rate := l.user
+	switch {
+	case session == nil:
+		rate = counters.Rate{}
+	case session.Role >= models.RoleModerator:
+		factor *= moderatorFactor
+		l.address = counters.Rate{}
+	case l.fresh.Burst > 0 && s.limits.now().Sub(session.Since) < freshFor:
+		rate = l.fresh
+	}
+	if l.address.Burst > 0 {
+		if err := s.takeOne(c, l.name+"-by-address", networkOf(s.clientAddress(c)), l.address.Scale(factor)); err != nil {
+			return err
+		}
+	}
+	if rate.Burst > 0 {
+		return s.takeOne(c, l.name, strconv.FormatInt(session.UserID, 10), rate.Scale(factor))
+	}
+	return nil
+}
+
+// takeOne counts one action and tells the client what is left.
+func (s *Server) takeOne(c *fiber.Ctx, policy, key string, rate counters.Rate) error {
+	taken := s.limits.Take(c.UserContext(), policy+":"+key, rate, 1)
+	if !taken.OK {
+		return s.limited(c, policy, rate, taken)
+	}
+	tellLimit(c, policy, rate, taken)
+	return nil
+}
+
+// limited is the answer to too much.
+func (s *Server) limited(c *fiber.Ctx, policy string, rate counters.Rate, taken counters.Taken) error {
+	s.metrics.limited.WithLabelValues(policy).Inc()
+	tellLimit(c, policy, rate, taken)
+	return &models.Error{Code: models.CodeRateLimited, Message: "This was too much in too short a time; try again later.", RetryAfter: taken.RetryAfter}
+}
+
+// tellLimit writes the fields of draft-ietf-httpapi-ratelimit-headers-10: a policy has a quota of q in w seconds, of
+// which r is left, and all of it again after t seconds.
+func tellLimit(c *fiber.Ctx, policy string, rate counters.Rate, taken counters.Taken) {
+	c.Set("RateLimit-Policy", fmt.Sprintf(`"%s";q=%d;w=%d`, policy, rate.Burst, seconds(rate.Window())))
+	c.Set("RateLimit", fmt.Sprintf(`"%s";r=%d;t=%d`, policy, taken.Remaining, seconds(taken.ResetAfter)))
+}
+
+// seconds rounds up, so that nobody comes too early.
+func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
+
+// loginTry is a try of a password.
+type loginTry struct{ account, pair, known string }
+
+// tryLogin counts a try of the password of user, whom name was found to be (id 0: nobody). What it refuses, and what it
+// counts, is the same for an account that is not there.
+func (s *Server) tryLogin(c *fiber.Ctx, user *models.User, name string) (loginTry, error) {
+	if s.limits.Limiter == nil {
+		return loginTry{}, nil
+	}
+	account := strconv.FormatInt(user.ID, 10)
+	if user.ID == 0 {
+		// Names that MySQL takes for the same are the same here.
+		sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(unidecode.Unidecode(name)))))
+		account = hex.EncodeToString(sum[:16])
+	}
+	from := networkOf(s.clientAddress(c))
+	t := loginTry{account: "login:" + account, pair: "login:" + account + ":" + from, known: "known:" + account + ":" + from}
+	ctx := c.UserContext()
+	rate := pairRate.Scale(s.limits.factor)
+	if taken := s.limits.Take(ctx, t.pair, rate, 1); !taken.OK {
+		return t, s.limited(c, "logins-of-account-by-address", rate, taken)
+	}
+	rate = accountRate.Scale(s.limits.factor)
+	if taken := s.limits.Take(ctx, t.account, rate, 1); !taken.OK && s.limits.Take(ctx, t.known, knownRate, 0).Remaining > 0 {
+		return t, s.limited(c, "logins-of-account", rate, taken)
+	}
+	return t, nil
+}
+
+// loggedIn ends a try that was right.
+func (s *Server) loggedIn(ctx context.Context, t loginTry) {
+	if s.limits.Limiter != nil {
+		s.limits.Forget(ctx, t.pair)
+		s.limits.Take(ctx, t.known, knownRate, 1)
+	}
+}
