@@ -1,7 +1,9 @@
 package handlers
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -34,6 +36,64 @@ func (s *Server) setLike(kind models.TargetKind, liked bool) fiber.Handler {
 		}
 		return c.JSON(likeJSON{state.Liked, state.Count})
 	}
+}
+
+// targetLikesJSON is the likes of one target among several.
+type targetLikesJSON struct {
+	Type       models.TargetKind `json:"type"`
+	ID         int64             `json:"id"`
+	LikesCount int64             `json:"likes_count"`
+	Liked      bool              `json:"liked"`
+}
+
+type targetsLikesJSON struct {
+	Items []targetLikesJSON `json:"items"`
+}
+
+// maxTargets is how many targets ?targets= may name.
+const maxTargets = 100
+
+// readLikes shows the likes of the posts and comments that the query names, in its order. What it names twice is shown
+// once, and what is deleted or was never there is left out.
+func (s *Server) readLikes(c *fiber.Ctx) error {
+	targets, err := targetsOf(c)
+	if err != nil {
+		return err
+	}
+	states, err := s.likes.StatesOf(c.UserContext(), viewerID(c), targets)
+	if err != nil {
+		return err
+	}
+	items := make([]targetLikesJSON, 0, len(targets))
+	for _, t := range targets {
+		if state, there := states[t]; there {
+			items = append(items, targetLikesJSON{t.Kind, t.ID, state.Count, state.Liked})
+		}
+	}
+	return c.JSON(targetsLikesJSON{items})
+}
+
+// targetsOf reads ?targets=post:1,comment:9, each target once; CodeInvalid names the first that is none.
+func targetsOf(c *fiber.Ctx) ([]models.Target, error) {
+	words := strings.Split(c.Query("targets"), ",")
+	if len(words) > maxTargets || len(words) == 1 && words[0] == "" {
+		return nil, models.Invalid("targets", "must be 1 to "+strconv.Itoa(maxTargets)+" of post:ID and comment:ID, with commas between them")
+	}
+	targets := make([]models.Target, 0, len(words))
+	seen := map[models.Target]bool{}
+	for _, word := range words {
+		kind, id, _ := strings.Cut(word, ":")
+		target := models.Target{Kind: models.TargetKind(strings.Clone(kind))}
+		var ok bool
+		if target.ID, ok = parseID(id); !ok || target.Kind != models.KindPost && target.Kind != models.KindComment {
+			return nil, models.Invalid("targets", fmt.Sprintf("%.60q is neither post:ID nor comment:ID", word))
+		}
+		if !seen[target] {
+			seen[target] = true
+			targets = append(targets, target)
+		}
+	}
+	return targets, nil
 }
 
 type likerJSON struct {

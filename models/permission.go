@@ -88,6 +88,14 @@ var rules = map[Permission]Rule{
 	"like.read": {RoleAnonymous, All, ScopeRead},
 	"like.list": {RoleUser, All, ScopeRead},
 
+	// Bookmark posts, and list one's bookmarks.
+	"bookmark.set":  {RoleUser, All, ScopeWrite},
+	"bookmark.list": {RoleUser, All, ScopeRead},
+
+	// Read what one was told, and mark it as read.
+	"notification.list": {RoleUser, All, ScopeRead},
+	"notification.read": {RoleUser, All, ScopeWrite},
+
 	// Follow counts as they change.
 	"stream.read": {RoleAnonymous, All, ScopeRead},
 }

@@ -1,0 +1,119 @@
+package handlers
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// notificationJSON tells the viewer of a reply, a mention or a milestone.
+type notificationJSON struct {
+	ID        int64       `json:"id"`
+	Kind      string      `json:"kind"`
+	Actor     *authorJSON `json:"actor"` // who replied or mentioned; null for a milestone
+	Post      titleJSON   `json:"post"`
+	CommentID *int64      `json:"comment_id"` // null: it is about the post
+	Milestone *int64      `json:"milestone"`  // the number of likes that was reached; null for the other kinds
+	CreatedAt time.Time   `json:"created_at"`
+	Read      bool        `json:"read"`
+}
+
+// titleJSON names a post.
+type titleJSON struct {
+	ID    int64  `json:"id"`
+	Title string `json:"title"`
+}
+
+func newNotificationJSON(n *models.Notification) notificationJSON {
+	out := notificationJSON{ID: n.ID, Kind: n.Kind.String(), Post: titleJSON{n.PostID, n.PostTitle}, CreatedAt: n.CreatedAt, Read: n.Read}
+	if n.Actor.ID != 0 {
+		actor := authorJSON(n.Actor)
+		out.Actor = &actor
+	}
+	if n.CommentID != 0 {
+		out.CommentID = &n.CommentID
+	}
+	if n.Milestone != 0 {
+		out.Milestone = &n.Milestone
+	}
+	return out
+}
+
+// listNotifications shows what the viewer was told, latest first.
+func (s *Server) listNotifications(c *fiber.Ctx) error {
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	unread, err := oneOf(c, "unread", "false", "true")
+	if err != nil {
+		return err
+	}
+	name := "notifications:unread=" + unread + ":user=" + strconv.FormatInt(viewerID(c), 10)
+	after, err := s.cursors.after(c, name)
+	if err != nil {
+		return err
+	}
+	var before int64
+	if after != nil {
+		before = after.ID
+	}
+	notifications, err := s.store.Notifications(c.UserContext(), viewerID(c), unread == "true", before, n+1)
+	if err != nil {
+		return err
+	}
+	notifications, next := page(s.cursors, name, notifications, n, (*models.Notification).Key)
+	items := make([]notificationJSON, len(notifications))
+	for i := range notifications {
+		items[i] = newNotificationJSON(&notifications[i])
+	}
+	return c.JSON(list[notificationJSON]{items, next})
+}
+
+type unreadJSON struct {
+	UnreadCount int64 `json:"unread_count"` // models.MaxUnread stands for that many and more
+}
+
+func (s *Server) countUnread(c *fiber.Ctx) error {
+	n, err := s.store.UnreadCount(c.UserContext(), viewerID(c))
+	if err != nil {
+		return err
+	}
+	return c.JSON(unreadJSON{n})
+}
+
+// maxRead is how many notifications can be named in one request.
+const maxRead = 100
+
+// readNotifications marks notifications as read: those in ids, or all up to the one in up_to. It answers what is left
+// unread.
+func (s *Server) readNotifications(c *fiber.Ctx) error {
+	var ids []int64
+	var upTo *int64
+	if err := decode(c, fields{"ids": &ids, "up_to": &upTo}); err != nil {
+		return err
+	}
+	bad := func(id int64) bool { return id < 1 }
+	switch {
+	case (ids == nil) == (upTo == nil):
+		return models.Invalid("ids", "must be given, or up_to, and not both")
+	case upTo != nil && bad(*upTo):
+		return models.Invalid("up_to", "must be the id of a notification")
+	case upTo == nil && (len(ids) == 0 || len(ids) > maxRead || slices.ContainsFunc(ids, bad)):
+		return models.Invalid("ids", "must be 1 to "+strconv.Itoa(maxRead)+" ids of notifications")
+	}
+	var err error
+	if upTo != nil {
+		err = s.store.ReadNotificationsUpTo(c.UserContext(), viewerID(c), *upTo)
+	} else {
+		err = s.store.ReadNotifications(c.UserContext(), viewerID(c), ids)
+	}
+	if err != nil {
+		return err
+	}
+	return s.countUnread(c)
+}
