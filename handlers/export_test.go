@@ -11,8 +11,3 @@ func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
 
 // Permissions gives the permission of each route, by method and path.
 func (s *Server) Permissions() map[string]models.Permission { return s.permissions }
-
-// SetStreamPace makes streams quicker than clients need them. It is called before the first stream is opened.
-func (s *Server) SetStreamPace(round, heartbeat, write time.Duration) {
-	s.hub.pace = streamPace{round, heartbeat, write}
-}
