@@ -51,7 +51,7 @@ func (s *cronServeCmd) Run(ctx context.Context) error {
 
 type cronRunCmd struct {
 	cronFlags
-	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys. void: take back the likes of deleted accounts."`
+	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys, and old notifications. void: take back the likes of deleted accounts."`
 	Timeout time.Duration `default:"1m" help:"Give up after so long."`
 }
 
@@ -224,14 +224,19 @@ func awaitFor(group *sync.WaitGroup, limit time.Duration) (ended bool) {
 
 const purgeBatch = 1000
 
-// purge deletes expired sessions and idempotency keys, a batch at a time so that no statement holds its locks for long.
+// purge deletes expired sessions and idempotency keys and old notifications, a batch at a time so that no statement holds
+// its locks for long.
 func (c *core) purge(ctx context.Context) (string, error) {
 	sessions, err := inBatches(ctx, c.store.PurgeSessions)
 	if err != nil {
 		return "", err
 	}
 	keys, err := inBatches(ctx, c.store.PurgeIdempotencyKeys)
-	return fmt.Sprintf("deleted %d expired sessions and %d idempotency keys", sessions, keys), err
+	if err != nil {
+		return "", err
+	}
+	notifications, err := inBatches(ctx, c.store.PurgeNotifications)
+	return fmt.Sprintf("deleted %d expired sessions, %d idempotency keys and %d old notifications", sessions, keys, notifications), err
 }
 
 // inBatches calls purge until there is nothing left, and says how many rows it deleted.
