@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 
+	"likewise/handlers"
 	"likewise/internal/servers"
 	"likewise/models"
 	"likewise/workers"
@@ -185,7 +186,7 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 			return "", fmt.Errorf("listen: %w", err)
 		}
 		apis.Go(func() {
-			if err := c.serveAPI(serving, listener, maxInFlight); err != nil {
+			if err := c.serveAPI(serving, listener, handlers.Config{MaxInFlight: maxInFlight}); err != nil {
 				fmt.Fprintln(os.Stderr, "likewise bench:", err)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"likewise/handlers"
 	"likewise/internal/servers"
 	"likewise/migrations"
 	"likewise/models"
@@ -20,9 +21,13 @@ import (
 )
 
 type devCmd struct {
+	originFlags
 	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" help:"Where the servers keep their data."`
 	Listen string `env:"LIKEWISE_LISTEN" default:"127.0.0.1:8080" help:"Address of the API."`
 }
+
+// Validate refuses origins that are none.
+func (d *devCmd) Validate() error { return d.originFlags.check() }
 
 const devDatabase = "likewise"
 
@@ -73,7 +78,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err := d.greet(ctx, out, c, listener, env); err != nil {
 		return err
 	}
-	return c.serveAPI(ctx, listener, 0)
+	return c.serveAPI(ctx, listener, handlers.Config{Origins: d.CORSOrigins})
 }
 
 // devKafka is the log of a set of private servers.

@@ -24,12 +24,16 @@ const drainLimit = 9 * time.Second
 type apiCmd struct {
 	mysqlFlags
 	likesFlags
+	originFlags
 	Listen      string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
 	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"Requests that are answered at once; more are refused with 503."`
+	MaxStreams  int    `env:"LIKEWISE_MAX_STREAMS" default:"10000" help:"Streams of counts that are open at once, which are no requests in this sense; more are refused with 503. Each needs a file descriptor."`
 }
 
 // Validate asks for what is missing.
-func (a *apiCmd) Validate() error { return required(a.mysqlFlags.setting(), a.likesFlags.setting()) }
+func (a *apiCmd) Validate() error {
+	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check())
+}
 
 // Run serves the API until ctx ends.
 func (a *apiCmd) Run(ctx context.Context) error {
@@ -47,13 +51,13 @@ func (a *apiCmd) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("listen: %w", err), c.close())
 	}
 	slog.InfoContext(ctx, "api serves", "address", listener.Addr().String(), "likes", a.Likes)
-	return errors.Join(c.serveAPI(ctx, listener, a.MaxInFlight), c.close())
+	config := handlers.Config{MaxInFlight: a.MaxInFlight, MaxStreams: a.MaxStreams, Origins: a.CORSOrigins}
+	return errors.Join(c.serveAPI(ctx, listener, config), c.close())
 }
 
-// serveAPI answers requests on listener, so many at once (0: the default), until ctx ends and those under way are
-// answered.
-func (c *core) serveAPI(ctx context.Context, listener net.Listener, maxInFlight int) error {
-	config := handlers.Config{Store: c.store, Likes: c.store, Registry: c.registry, MaxInFlight: maxInFlight}
+// serveAPI answers requests on listener, within the limits of config, until ctx ends and those under way are answered.
+func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handlers.Config) error {
+	config.Store, config.Likes, config.Registry = c.store, c.store, c.registry
 	if c.likes != nil {
 		config.Likes, config.Gate = c.likes, c.likes
 		config.Ready = map[string]func(context.Context) error{"redis": c.redis.Ping}

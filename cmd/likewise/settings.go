@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"likewise/counters"
+	"likewise/handlers"
 	"likewise/migrations"
 	"likewise/models"
 	"likewise/workers"
@@ -129,6 +130,18 @@ func (f kafkaFlags) config() workers.Kafka {
 
 func (f kafkaFlags) setting() setting {
 	return setting{flag: "kafka", env: "LIKEWISE_KAFKA", value: strings.Join(f.Kafka, ",")}
+}
+
+// originFlags say whose pages may use the API.
+type originFlags struct {
+	CORSOrigins []string `name:"cors-origins" env:"LIKEWISE_CORS_ORIGINS" placeholder:"https://forum.example" help:"Origins whose pages may use the API from a browser, separated by commas; * alone means all, and none is none."`
+}
+
+func (f originFlags) check() error {
+	if err := handlers.CheckOrigins(f.CORSOrigins); err != nil {
+		return fmt.Errorf("--cors-origins (or $LIKEWISE_CORS_ORIGINS): %w", err)
+	}
+	return nil
 }
 
 // core is what every role of the product is made of.
