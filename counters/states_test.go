@@ -1,0 +1,83 @@
+package counters
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+)
+
+func TestStatesOf_warmColdClosedAndGone(t *testing.T) {
+	f := newForum(t)
+	warm, cold, closed, deleted, buried := f.post(t), f.post(t), f.post(t), f.post(t), f.post(t)
+	under, below := f.comment(t, warm), f.comment(t, buried)
+	targets := []models.Target{warm, cold, closed, deleted, under, below}
+	for _, target := range targets {
+		f.inMySQL(t, target, 7)
+	}
+	for _, target := range []models.Target{warm, closed, deleted} {
+		f.like(t, target, 8) // what is not in MySQL yet
+	}
+	// Of one that was deleted the gate knows, of the other only MySQL.
+	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, deleted.ID))
+	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{deleted}))
+	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, buried.ID))
+	closeShard(t, f.plain, closed.Shard(shards))
+	targets = append(targets, post(99999), comment(99999))
+
+	for viewer, want := range map[int64]map[models.Target]models.LikeState{
+		7: {warm: {Liked: true, Count: 2}, cold: {Liked: true, Count: 1}, closed: {Liked: true, Count: 1}, under: {Liked: true, Count: 1}},
+		8: {warm: {Liked: true, Count: 2}, cold: {Count: 1}, closed: {Count: 1}, under: {Count: 1}},
+		0: {warm: {Count: 2}, cold: {Count: 1}, closed: {Count: 1}, under: {Count: 1}},
+	} {
+		trips := countTrips(t, f.redis)
+		f.queries.reset()
+		got, err := f.StatesOf(t.Context(), viewer, targets)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "viewer %d", viewer)
+		require.EqualValues(t, 1, trips.Load())
+		require.Equal(t, 1, f.queries.selects(""), "one query for both kinds")
+	}
+	got, err := f.StatesOf(t.Context(), 7, nil)
+	require.NoError(t, err)
+	require.Empty(t, got)
+}
+
+func TestStatesOf_aHundredWarmTargetsCostNoQuery(t *testing.T) {
+	f := newForum(t)
+	var targets []models.Target
+	want := map[models.Target]models.LikeState{}
+	for i := range int64(100) {
+		target := []models.Target{post(i + 1), comment(i + 1)}[i%2]
+		openNew(t, f.redis, target)
+		like(t, f.redis, target, 7+i%2)
+		targets = append(targets, target)
+		want[target] = models.LikeState{Liked: i%2 == 0, Count: 1}
+	}
+	trips := countTrips(t, f.redis)
+	f.queries.reset()
+	got, err := f.StatesOf(t.Context(), 7, targets)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.EqualValues(t, 1, trips.Load())
+	require.Zero(t, f.queries.selects(""))
+}
+
+func TestStatesOf_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
+	server := privateRedis(t)
+	r, _ := openRedis(t, server.URL())
+	f := newForumOn(t, r)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	require.NoError(t, r.Ping(t.Context()))
+	require.NoError(t, server.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	states, err := f.StatesOf(ctx, 7, []models.Target{target})
+	require.NoError(t, server.Resume())
+	require.NoError(t, err)
+	require.Equal(t, map[models.Target]models.LikeState{target: {Liked: true, Count: 1}}, states)
+}
