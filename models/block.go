@@ -118,7 +118,7 @@ func (s *Store) BlockedUsers(ctx context.Context, userID int64, after *ListKey, 
 		args = append(args, after.Value, after.Value, after.ID)
 	}
 	var list []ListedUser
-	err := s.db.WithContext(ctx).Raw("SELECT "+authorColumns+", b.created_at AS since, b.blocked_id AS list_order FROM blocks b"+
+	err := s.db.WithContext(ctx).Raw("SELECT "+authorColumns+", b.created_at AS since, b.blocked_id AS list_order FROM blocks b FORCE INDEX (idx_user_created)"+
 		" JOIN users u ON u.id=b.blocked_id AND u.deleted_at IS NULL WHERE "+where+
 		" ORDER BY b.created_at DESC, b.blocked_id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
 	if err != nil {

@@ -127,7 +127,7 @@ func lockTarget(tx *gorm.DB, target Target) (open bool, err error) {
 const purgeBatch = 500
 
 // PurgeUser deletes what hangs on an account that was deleted, besides content and likes: sessions, follows and blocks in
-// both directions, bookmarks. An account that was not deleted is left alone. It can be run again at any time.
+// both directions, bookmarks, notifications. An account that was not deleted is left alone. It can be run again at any time.
 func (s *Store) PurgeUser(ctx context.Context, userID int64) error {
 	var deleted int
 	if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM users WHERE id=? AND deleted_at IS NOT NULL", userID).Scan(&deleted).Error; err != nil {
@@ -137,7 +137,7 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) error {
 		return nil
 	}
 	for _, where := range []string{"sessions WHERE user_id=?", "blocks WHERE user_id=?", "blocks WHERE blocked_id=?", "bookmarks WHERE user_id=?",
-		"follows WHERE followed_id=?"} { // nobody sees or counts the followers of a deleted account
+		"notifications WHERE user_id=?", "follows WHERE followed_id=?"} { // nobody sees or counts the followers of a deleted account
 		for more := true; more; {
 			remove := s.db.WithContext(ctx).Exec("DELETE FROM "+where+" LIMIT "+strconv.Itoa(purgeBatch), userID)
 			if remove.Error != nil {

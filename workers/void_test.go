@@ -199,11 +199,12 @@ func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
 	require.NoError(t, p.store.Block(ctx, bob, p.author.ID))
 	post := p.post()
 	p.exec("INSERT INTO bookmarks (user_id, post_id) VALUES (?,?)", bob, post.ID)
+	p.exec("INSERT INTO notifications (user_id, kind, post_id) VALUES (?,3,?)", bob, post.ID)
 	require.NoError(t, p.store.PurgeUser(ctx, bob)) // is not deleted: nothing to do
 	assert.Equal(t, others, p.count("SELECT COUNT(*) FROM follows WHERE user_id=?", bob))
 	p.deleteUser(bob, "bob")
 	require.NoError(t, p.store.PurgeUser(ctx, bob))
-	for _, where := range []string{"follows WHERE user_id=? OR followed_id=?", "blocks WHERE user_id=? OR blocked_id=?", "bookmarks WHERE user_id=? OR user_id=?"} {
+	for _, where := range []string{"follows WHERE user_id=? OR followed_id=?", "blocks WHERE user_id=? OR blocked_id=?", "bookmarks WHERE user_id=? OR user_id=?", "notifications WHERE user_id=? OR user_id=?"} {
 		assert.Zero(t, p.count("SELECT COUNT(*) FROM "+where, bob, bob), where)
 	}
 	assert.Zero(t, p.count("SELECT COUNT(*) FROM users WHERE followers_count<>0 AND deleted_at IS NULL"))
