@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"likewise/handlers"
 	"likewise/models"
 )
 
@@ -389,6 +390,25 @@ func TestComments_comeWithTheirReplies(t *testing.T) {
 		a.must(t, 204, ada, "DELETE", pathOf(p), nil)
 		a.refused(t, 404, "not_found", ada, "GET", pathOf(p)+"/thread", nil)
 	})
+}
+
+func TestThread_costsAQueryALevel(t *testing.T) {
+	now := time.Now()
+	a := newAPI(t, modes[0], func(c *handlers.Config) { c.Now = func() time.Time { return now } }) // no session is looked up again
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	a.plant(t, ada, p.ID, deepThread(5000))
+	for _, as := range []account{ada, {}} {
+		for _, depth := range []int64{1, 2, 10} {
+			for _, limit := range []int{1, 100, 500} {
+				before := a.questions(t)
+				a.must(t, 200, as, "GET", fmt.Sprintf("%s/thread?depth=%d&limit=%d", pathOf(p), depth, limit), nil)
+				if sent := a.questions(t) - before - 1; sent > depth+1 { // and one for the likes
+					t.Errorf("%d levels of %d comments for %q: %d statements", depth, limit, as.Name, sent)
+				}
+			}
+		}
+	}
 }
 
 func TestThread_badQuery(t *testing.T) {
