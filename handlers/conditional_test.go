@@ -202,8 +202,8 @@ func TestCompression_ofWhatIsReadAndWorthIt(t *testing.T) {
 	a.must(t, 201, ada, "POST", "/v1/posts", long, header{"Accept-Encoding", "gzip"}) // it is read as it is
 }
 
-// from is where a browser says a request comes from.
-func from(origin string) header { return header{"Origin", origin} }
+// origin is where a browser says a request comes from.
+func origin(value string) header { return header{"Origin", value} }
 
 func TestCORS_letsInWhoIsConfigured(t *testing.T) {
 	const forum, other = "https://forum.example", "https://forum.example.evil.example"
@@ -211,7 +211,7 @@ func TestCORS_letsInWhoIsConfigured(t *testing.T) {
 		c.Origins, c.MaxInFlight = []string{"http://localhost:3000", forum}, 1
 	})
 	ada := a.account(t)
-	asks := []header{from(forum), {"Access-Control-Request-Method", "PATCH"}, {"Access-Control-Request-Headers", "authorization,if-match"}}
+	asks := []header{origin(forum), {"Access-Control-Request-Method", "PATCH"}, {"Access-Control-Request-Headers", "authorization,if-match"}}
 	r := a.preflight(t, "/v1/posts/1", asks...)
 	for name, want := range map[string]string{
 		"Access-Control-Allow-Origin":  forum,
@@ -226,33 +226,33 @@ func TestCORS_letsInWhoIsConfigured(t *testing.T) {
 			t.Errorf("%s may not be sent", name)
 		}
 	}
-	if r := a.preflight(t, "/v1/posts", append(asks, from(other))...); r.Header.Get("Access-Control-Allow-Origin") != "" {
+	if r := a.preflight(t, "/v1/posts", append(asks, origin(other))...); r.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("%s is let in", other)
 	}
 
 	big := strings.Repeat("x", 70_000)
 	answers := map[string]reply{
-		"200": a.must(t, 200, ada, "GET", "/v1/posts", nil, from(forum)),
-		"201": a.must(t, 201, ada, "POST", "/v1/posts", text, from(forum)),
-		"304": a.must(t, 304, ada, "GET", "/v1/posts", nil, from(forum), header{"If-None-Match", "*"}),
-		"400": a.must(t, 400, ada, "POST", "/v1/posts", "{", from(forum)),
-		"401": a.must(t, 401, account{}, "POST", "/v1/posts", text, from(forum)),
-		"404": a.must(t, 404, account{}, "GET", "/v1/nothing", nil, from(forum)),
-		"405": a.must(t, 405, account{}, "PUT", "/v1/posts", nil, from(forum)),
-		"413": a.must(t, 413, ada, "POST", "/v1/posts", big, from(forum)),
+		"200": a.must(t, 200, ada, "GET", "/v1/posts", nil, origin(forum)),
+		"201": a.must(t, 201, ada, "POST", "/v1/posts", text, origin(forum)),
+		"304": a.must(t, 304, ada, "GET", "/v1/posts", nil, origin(forum), header{"If-None-Match", "*"}),
+		"400": a.must(t, 400, ada, "POST", "/v1/posts", "{", origin(forum)),
+		"401": a.must(t, 401, account{}, "POST", "/v1/posts", text, origin(forum)),
+		"404": a.must(t, 404, account{}, "GET", "/v1/nothing", nil, origin(forum)),
+		"405": a.must(t, 405, account{}, "PUT", "/v1/posts", nil, origin(forum)),
+		"413": a.must(t, 413, ada, "POST", "/v1/posts", big, origin(forum)),
 	}
 	for name, r := range answers {
 		if r.Header.Get("Access-Control-Allow-Origin") != forum || !strings.Contains(r.Header.Get("Access-Control-Expose-Headers"), "Idempotency-Replayed") {
 			t.Errorf("%s: %v", name, r.Header)
 		}
 	}
-	for _, h := range [][]header{{from(other)}, {from("null")}, {from("HTTPS://FORUM.EXAMPLE")}, {from("http://forum.example")}, nil} {
+	for _, h := range [][]header{{origin(other)}, {origin("null")}, {origin("HTTPS://FORUM.EXAMPLE")}, {origin("http://forum.example")}, nil} {
 		r := a.must(t, 200, ada, "GET", "/v1/posts", nil, h...)
 		if r.Header.Get("Access-Control-Allow-Origin") != "" || !strings.Contains(strings.Join(r.Header.Values("Vary"), ","), "Origin") {
 			t.Errorf("%v: %v", h, r.Header)
 		}
 	}
-	a.must(t, 405, account{}, "OPTIONS", "/v1/posts", nil, from(forum)) // asks nothing
+	a.must(t, 405, account{}, "OPTIONS", "/v1/posts", nil, origin(forum)) // asks nothing
 }
 
 // preflight is what a browser sends before a request; the contract does not speak of it.
@@ -281,7 +281,7 @@ func TestCORS_shedsSoThatPagesSee(t *testing.T) {
 		}
 	}()
 	<-held.taken
-	r := a.must(t, 503, account{}, "GET", "/v1/posts", nil, from("https://any.example"))
+	r := a.must(t, 503, account{}, "GET", "/v1/posts", nil, origin("https://any.example"))
 	close(held.release)
 	<-answered
 	if r.Header.Get("Access-Control-Allow-Origin") != "*" || !regexp.MustCompile(`\bRetry-After\b`).MatchString(r.Header.Get("Access-Control-Expose-Headers")) {
@@ -291,13 +291,13 @@ func TestCORS_shedsSoThatPagesSee(t *testing.T) {
 
 func TestCORS_isOffByDefault(t *testing.T) {
 	a := newAPI(t, modes[0])
-	r := a.must(t, 200, account{}, "GET", "/v1/posts", nil, from("https://forum.example"))
+	r := a.must(t, 200, account{}, "GET", "/v1/posts", nil, origin("https://forum.example"))
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Access-Control-") || strings.Contains(strings.Join(r.Header.Values("Vary"), ","), "Origin") {
 			t.Errorf("%s: %v", name, r.Header)
 		}
 	}
-	a.must(t, 405, account{}, "OPTIONS", "/v1/posts", nil, from("https://forum.example"), header{"Access-Control-Request-Method", "POST"})
+	a.must(t, 405, account{}, "OPTIONS", "/v1/posts", nil, origin("https://forum.example"), header{"Access-Control-Request-Method", "POST"})
 }
 
 func TestCheckOrigins(t *testing.T) {
