@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"net/netip"
 
@@ -37,6 +38,28 @@ func (s *Server) clientAddress(c *fiber.Ctx) netip.Addr {
 		}
 	}
 	return client
+}
+
+// ParseProxies reads addresses and networks such as 10.0.0.0/8. It refuses a network whose address has bits beyond the
+// mask, which is a slip, and the network of everybody, which would let every client choose its address.
+func ParseProxies(list []string) ([]netip.Prefix, error) {
+	var proxies []netip.Prefix
+	for _, s := range list {
+		network, err := netip.ParsePrefix(s)
+		if address, addressErr := netip.ParseAddr(s); addressErr == nil {
+			network, err = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()), nil
+		}
+		switch {
+		case err != nil || network.Addr().Zone() != "" || network.Addr().Is4In6():
+			return nil, fmt.Errorf("%q is no address and no network such as 10.0.0.0/8", s)
+		case network != network.Masked():
+			return nil, fmt.Errorf("%q has bits beyond its mask: %s is meant?", s, network.Masked())
+		case network.Bits() == 0:
+			return nil, fmt.Errorf("%q is everybody: any client could choose its address", s)
+		}
+		proxies = append(proxies, network)
+	}
+	return proxies, nil
 }
 
 // overTLS reports whether a trusted proxy says that the client speaks TLS with it.

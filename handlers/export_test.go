@@ -9,5 +9,11 @@ import (
 // Routes gives what Fiber serves, without middleware.
 func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
 
+// LimitOf names the limit of the routes that have one of their own.
+var LimitOf = limitOf
+
+// Hashes says how often a password was hashed.
+func (s *Server) Hashes() int64 { return s.passwords.hashed.Load() }
+
 // Permissions gives the permission of each route, by method and path.
 func (s *Server) Permissions() map[string]models.Permission { return s.permissions }

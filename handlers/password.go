@@ -32,6 +32,7 @@ func HashPassword(password string) (string, error) {
 type passwords struct {
 	slots   chan struct{}
 	waiting atomic.Int64
+	hashed  atomic.Int64 // how often
 }
 
 // maxWaiting bounds the wave: some seconds of hashing on one core, and a part of the requests that may be in flight.
@@ -60,6 +61,7 @@ func (p *passwords) hash(ctx context.Context, password string) (string, error) {
 		return "", err
 	}
 	defer p.leave()
+	p.hashed.Add(1)
 	return HashPassword(password)
 }
 
@@ -70,6 +72,7 @@ func (p *passwords) match(ctx context.Context, password, hash string) (bool, err
 		return false, err
 	}
 	defer p.leave()
+	p.hashed.Add(1)
 	if hash == "" {
 		hash = noPassword
 	}

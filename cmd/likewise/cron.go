@@ -24,15 +24,17 @@ type cronFlags struct {
 	mysqlFlags
 	kafkaFlags
 	likesFlags
+	secretFlags
 	CoolAfter time.Duration `env:"LIKEWISE_COOL_AFTER" default:"1h" help:"Drop a post or comment from Redis when it was not liked for so long; at least ${min_cool}."`
 }
 
 // Validate asks for what is missing.
 func (f *cronFlags) Validate() error {
+	weak := f.secretFlags.check(f.MySQLDSN, f.gateURL())
 	if !f.gated() {
-		return required(f.mysqlFlags.setting())
+		return errors.Join(required(f.mysqlFlags.setting()), weak)
 	}
-	return required(f.mysqlFlags.setting(), f.likesFlags.setting(), f.kafkaFlags.setting())
+	return errors.Join(required(f.mysqlFlags.setting(), f.likesFlags.setting(), f.kafkaFlags.setting()), weak)
 }
 
 type cronServeCmd struct {

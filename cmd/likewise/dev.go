@@ -24,10 +24,14 @@ type devCmd struct {
 	originFlags
 	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" help:"Where the servers keep their data."`
 	Listen string `env:"LIKEWISE_LISTEN" default:"127.0.0.1:8080" help:"Address of the API."`
+	// Nobody but the developer is here, whose scripts may be in a hurry.
+	Limits float64 `env:"LIKEWISE_LIMITS" default:"0" help:"Factor of all limits on what clients may do: 1 is as in production, 0 is no limits."`
 }
 
-// Validate refuses origins that are none.
-func (d *devCmd) Validate() error { return d.originFlags.check() }
+// Validate refuses what cannot be meant.
+func (d *devCmd) Validate() error {
+	return errors.Join(d.originFlags.check(), doorFlags{Limits: d.Limits}.check())
+}
 
 const devDatabase = "likewise"
 
@@ -78,7 +82,12 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err := d.greet(ctx, out, c, listener, env); err != nil {
 		return err
 	}
-	return c.serveAPI(ctx, listener, handlers.Config{Origins: d.CORSOrigins})
+	config := handlers.Config{Origins: d.CORSOrigins}
+	if err := (doorFlags{Limits: d.Limits}).open(&config, all.Redis.URL(), c.registry); err != nil {
+		return err
+	}
+	defer closeLimiter(config.Limiter)
+	return c.serveAPI(ctx, listener, config)
 }
 
 // devKafka is the log of a set of private servers.

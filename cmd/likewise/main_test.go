@@ -78,7 +78,8 @@ func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, name: "likewise " + strings.Join(cmd.Args[1:], " "), stdout: &printed{}, stderr: &printed{}, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
-	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_WORKER_LISTEN=127.0.0.1:0", "LIKEWISE_CRON_LISTEN=127.0.0.1:0"}
+	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_WORKER_LISTEN=127.0.0.1:0", "LIKEWISE_CRON_LISTEN=127.0.0.1:0",
+		"LIKEWISE_LIMITS=0"} // all clients have one address
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "LIKEWISE_") || strings.HasPrefix(v, "LIKEWISE_SERVERS_") {
 			cmd.Env = append(cmd.Env, v)

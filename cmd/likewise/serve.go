@@ -25,6 +25,8 @@ type apiCmd struct {
 	mysqlFlags
 	likesFlags
 	originFlags
+	doorFlags
+	secretFlags
 	Listen      string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
 	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"Requests that are answered at once; more are refused with 503."`
 	MaxStreams  int    `env:"LIKEWISE_MAX_STREAMS" default:"10000" help:"Streams of counts that are open at once, which are no requests in this sense; more are refused with 503. Each needs a file descriptor."`
@@ -32,7 +34,8 @@ type apiCmd struct {
 
 // Validate asks for what is missing.
 func (a *apiCmd) Validate() error {
-	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check())
+	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check(), a.doorFlags.check(),
+		a.secretFlags.check(a.MySQLDSN, a.gateURL()))
 }
 
 // Run serves the API until ctx ends.
@@ -50,8 +53,12 @@ func (a *apiCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen: %w", err), c.close())
 	}
-	slog.InfoContext(ctx, "api serves", "address", listener.Addr().String(), "likes", a.Likes)
 	config := handlers.Config{MaxInFlight: a.MaxInFlight, MaxStreams: a.MaxStreams, Origins: a.CORSOrigins}
+	if err := a.doorFlags.open(&config, a.gateURL(), c.registry); err != nil {
+		return errors.Join(err, listener.Close(), c.close())
+	}
+	defer closeLimiter(config.Limiter)
+	slog.InfoContext(ctx, "api serves", "address", listener.Addr().String(), "likes", a.Likes)
 	return errors.Join(c.serveAPI(ctx, listener, config), c.close())
 }
 
@@ -85,13 +92,14 @@ func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handl
 type workerCmd struct {
 	mysqlFlags
 	kafkaFlags
+	secretFlags
 	Redis  string `env:"LIKEWISE_REDIS" required:"" placeholder:"redis://HOST:6379/0" help:"As for the api."`
 	Listen string `env:"LIKEWISE_WORKER_LISTEN" default:":8081" help:"Address of /healthz and /metrics."`
 }
 
 // Validate asks for what is missing.
 func (w *workerCmd) Validate() error {
-	return required(w.mysqlFlags.setting(), redisSetting(w.Redis), w.kafkaFlags.setting())
+	return errors.Join(required(w.mysqlFlags.setting(), redisSetting(w.Redis), w.kafkaFlags.setting()), w.secretFlags.check(w.MySQLDSN, w.Redis))
 }
 
 // Run relays and writes until ctx ends.

@@ -95,6 +95,14 @@ type likesFlags struct {
 
 func (f likesFlags) gated() bool { return f.Likes == "gated" }
 
+// gateURL is where Redis is, "" in direct mode.
+func (f likesFlags) gateURL() string {
+	if !f.gated() {
+		return ""
+	}
+	return f.Redis
+}
+
 func (f likesFlags) setting() setting {
 	if !f.gated() {
 		return setting{value: "needless"}

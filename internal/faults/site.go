@@ -113,6 +113,7 @@ func (s *site) startProduct(ctx context.Context) error {
 		"LIKEWISE_REDIS=redis://" + s.toRedis.addr() + "/0",
 		"LIKEWISE_KAFKA=" + s.toKafka.addr(),
 		"LIKEWISE_COOL_AFTER=5m", // the least there is
+		"LIKEWISE_LIMITS=0",      // all clients have one address
 		"LIKEWISE_WORKER_LISTEN=127.0.0.1:0", "LIKEWISE_CRON_LISTEN=127.0.0.1:0",
 	}
 	if out, err := s.command(ctx, "migrate", "up"); err != nil {
