@@ -39,7 +39,6 @@ var transport = map[int]struct {
 	http.StatusRequestEntityTooLarge:       {models.CodeTooLarge, "The body is larger than 64 KiB."},
 	http.StatusUnsupportedMediaType:        {"unsupported_media_type", "The body must be JSON, sent as application/json."},
 	http.StatusRequestHeaderFieldsTooLarge: {"header_too_large", "The header is larger than 8 KiB."},
-	http.StatusNotImplemented:              {"method_not_implemented", "There is no such method."},
 }
 
 // problem is an answer of RFC 9457. Its type is always "about:blank", which says that the title is the status in

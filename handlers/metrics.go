@@ -58,11 +58,14 @@ func routeOf(c *fiber.Ctx) (method, route string) {
 	return r.Method, r.Path
 }
 
+// unknownMethod names what is not a method of HTTP, in the routing table and in metrics.
+const unknownMethod = "other"
+
 func knownMethodName(method string) string {
 	for _, m := range fiber.DefaultMethods {
 		if strings.EqualFold(m, method) {
 			return m
 		}
 	}
-	return "other"
+	return unknownMethod
 }

@@ -166,8 +166,11 @@ func (k *contract) check(req *http.Request, sent []byte, r reply) error {
 	op, item, params, found := k.operation(method, req.URL.EscapedPath())
 	var response node
 	switch {
-	case slices.Contains([]int{408, 413, 431, 501}, r.Status), !found && slices.Contains([]int{400, 404}, r.Status), op.value == nil && r.Status == 405:
+	case slices.Contains([]int{408, 413, 431}, r.Status), !found && slices.Contains([]int{400, 404}, r.Status), op.value == nil && r.Status == 405:
 		// HTTP itself refused it, on whatever path.
+		if r.Status == 405 && r.Header.Get("Allow") == "" {
+			return errors.New("the header Allow is missing")
+		}
 		return k.refusal(r)
 	case op.value == nil:
 		return errors.New("there is no such operation")
@@ -216,7 +219,8 @@ func (k *contract) refusal(r reply) error {
 var plumbing = []string{
 	"Access-Control-Allow-Credentials", "Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin",
 	"Access-Control-Expose-Headers", "Access-Control-Max-Age", "Cache-Control", "Connection", "Content-Encoding", "Content-Length",
-	"Content-Type", "Date", "Transfer-Encoding", "Vary", "X-Content-Type-Options",
+	"Content-Security-Policy", "Content-Type", "Cross-Origin-Resource-Policy", "Date", "Referrer-Policy", "Transfer-Encoding", "Vary",
+	"X-Content-Type-Options",
 }
 
 func (k *contract) headers(response node, header http.Header) error {
@@ -324,10 +328,14 @@ func (k *contract) body(n node, header http.Header, body []byte) error {
 		return fmt.Errorf("the type %s is not documented", kind)
 	}
 	var value any = string(body)
-	if kind == "application/json" || strings.HasSuffix(kind, "+json") {
-		if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(body)); err != nil {
-			return err
-		}
+	switch {
+	case kind == "application/json", strings.HasSuffix(kind, "+json"):
+		value, err = jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	case kind == "application/yaml":
+		err = yaml.Unmarshal(body, &value)
+	}
+	if err != nil {
+		return err
 	}
 	return k.valid(schema, value)
 }

@@ -181,6 +181,7 @@ func New(c Config) (*Server, error) {
 	s.app = fiber.New(fiber.Config{
 		AppName:               "likewise",
 		DisableStartupMessage: true,
+		RequestMethods:        append(slices.Clone(fiber.DefaultMethods), unknownMethod),
 		StrictRouting:         true, // one URL for one thing
 		CaseSensitive:         true,
 		BodyLimit:             maxBody,
@@ -199,16 +200,14 @@ func New(c Config) (*Server, error) {
 			return nil, fmt.Errorf("handlers: %s: there is no permission %q", route, p)
 		}
 	}
-	// Fiber answers an unknown method itself, in plain text, before any handler; so it never gets to see one.
+	// Fiber answers a method that it does not know itself, in plain text, before any handler. So it knows one name for all
+	// of those, which no route takes.
 	serve := s.app.Handler()
 	s.app.Server().Handler = func(r *fasthttp.RequestCtx) {
-		if slices.Contains(fiber.DefaultMethods, string(r.Method())) {
-			serve(r)
-			return
+		if !slices.Contains(fiber.DefaultMethods, string(r.Method())) {
+			r.Request.Header.SetMethod(unknownMethod)
 		}
-		c := s.app.AcquireCtx(r)
-		defer s.app.ReleaseCtx(c)
-		_ = s.unread(c, fiber.ErrNotImplemented) // it answers, and has no error to give
+		serve(r)
 	}
 	return s, nil
 }
