@@ -165,7 +165,7 @@ func (s *Store) Sessions(ctx context.Context, userID int64, after *ListKey, limi
 		args = append(args, after.Value, after.Value, fmt.Sprintf("%016x%048d", uint64(after.ID), 0))
 	}
 	var list []SessionInfo
-	err := s.db.WithContext(ctx).Raw("SELECT token_hash, created_at, expires_at, user_agent FROM sessions WHERE "+where+
+	err := s.db.WithContext(ctx).Raw("SELECT token_hash, created_at, expires_at, user_agent FROM sessions FORCE INDEX (idx_user_created) WHERE "+where+
 		" ORDER BY created_at DESC, token_hash DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list sessions of user %d: %w", userID, err)
