@@ -163,3 +163,43 @@ func TestLike_ofNothingLeavesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestLikes_ofSeveralTargetsAtOnce(t *testing.T) {
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob := a.account(t), a.account(t)
+		p, other, gone := a.newPost(t, ada), a.newPost(t, ada), a.newPost(t, ada)
+		c := a.newComment(t, bob, p.ID)
+		under := a.newComment(t, bob, gone.ID)
+		for _, target := range []any{p, c, gone, under} {
+			a.must(t, 200, bob, "PUT", pathOf(target)+"/like", nil)
+		}
+		a.must(t, 200, ada, "PUT", pathOf(p)+"/like", nil)
+		a.must(t, 204, ada, "DELETE", pathOf(gone), nil)
+		query := fmt.Sprintf("/v1/likes?targets=comment:%d,post:%d,post:%d,post:%d,comment:%d,post:99999,post:%d", c.ID, gone.ID, other.ID, p.ID, under.ID, p.ID)
+		item := func(kind string, id int64, likes int, liked bool) string {
+			return fmt.Sprintf(`{"type":%q,"id":%d,"likes_count":%d,"liked":%v}`, kind, id, likes, liked)
+		}
+		for as, liked := range map[account][2]bool{ada: {false, true}, bob: {true, true}, {}: {false, false}} {
+			want := `200 {"items":[` + item("comment", c.ID, 1, liked[0]) + "," + item("post", other.ID, 0, false) + "," + item("post", p.ID, 2, liked[1]) + `]}`
+			if r := a.must(t, 200, as, "GET", query, nil); r.String() != want {
+				t.Errorf("seen by %q: %s, want %s", as.Name, r, want)
+			}
+		}
+		if r := a.must(t, 200, account{}, "GET", "/v1/likes?targets=post:99999", nil); r.String() != `200 {"items":[]}` {
+			t.Errorf("of nothing: %s", r)
+		}
+	})
+}
+
+func TestLikes_ofBadTargets(t *testing.T) {
+	a := newAPI(t, modes[0])
+	many := strings.Repeat("post:1,", 100)
+	for _, query := range []string{"", "?targets=", "?targets=,", "?targets=post:1,", "?targets=post", "?targets=1", "?targets=user:1", "?targets=post:0",
+		"?targets=post:01", "?targets=POST:1", "?targets=post:1%20", "?targets=post:1;comment:2", "?targets=post:9223372036854775808", "?targets=%ff:1", "?targets=" + many + "post:1"} {
+		a.refusedField(t, 422, "invalid", "targets", account{}, "GET", "/v1/likes"+query, nil)
+	}
+	a.must(t, 200, account{}, "GET", "/v1/likes?targets="+many[:len(many)-1], nil)
+	if p, r := a.refused(t, 422, "invalid", account{}, "GET", "/v1/likes?targets=post:1,comment:x,user:2", nil); !strings.Contains(p.Errors[0].Message, "comment:x") {
+		t.Errorf("%s does not name the bad one", r)
+	}
+}
