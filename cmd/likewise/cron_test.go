@@ -43,6 +43,7 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	assert.Equal(t, "cooled 0 targets, 1 stay warm\n", s.succeed("cron", "run", "cool"))
 	assert.Equal(t, "sent 0 likes again, probed 0 shards\n", s.succeed("cron", "run", "reconcile"))
 	s.exec("UPDATE sessions SET expires_at='2020-02-02 02:02:02' WHERE user_id=?", users[2].id)
+	assert.Equal(t, "took back 0 likes, 0 requests are done\n", s.succeed("cron", "run", "void"))
 	assert.Equal(t, "deleted 1 expired sessions, 0 idempotency keys and 0 old notifications\n", s.succeed("cron", "run", "purge"))
 	assert.Contains(t, fail(t, 2, s.env, "cron", "run", "dance"), "must be one of")
 	assert.Contains(t, fail(t, 1, s.env, "cron", "run", "cool", "--cool-after=1s"), "--cool-after must be at least 5m0s")
