@@ -168,3 +168,17 @@ func BenchmarkFeed(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPublicUser measures a profile of a user with 20,000 comments, and of one with 1,000 followers.
+func BenchmarkPublicUser(b *testing.B) {
+	c := newCrowd(b)
+	for name, user := range map[string]models.Author{"20,000 comments": c.writer, "1,000 followers and followed": c.reader} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := c.store.PublicUserByID(context.Background(), 0, user.ID); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
