@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -110,6 +111,21 @@ func notifyMilestone(tx *gorm.DB, kind TargetKind, milestone int64, ids []int64,
 		NotifyMilestone, milestone, second(at)).Error
 	if err != nil {
 		return fmt.Errorf("write milestones of %ss: %w", kind, err)
+	}
+	return nil
+}
+
+// PassMilestones keeps the author from being told of milestones up to this number of likes, which come from elsewhere and
+// are no news.
+func (s *Store) PassMilestones(ctx context.Context, target Target, likes int64) error {
+	reached := milestones(0, likes)
+	if len(reached) == 0 {
+		return nil
+	}
+	err := s.db.WithContext(ctx).Exec("UPDATE "+likeTables[target.Kind].targets+" SET milestone=GREATEST(milestone,?), updated_at=updated_at WHERE id=?",
+		slices.Max(reached), target.ID).Error
+	if err != nil {
+		return fmt.Errorf("pass milestones of %s: %w", target, err)
 	}
 	return nil
 }

@@ -371,3 +371,14 @@ func TestMilestones_inDirectMode(t *testing.T) {
 	assert.Equal(t, "1 10", told())
 	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM posts WHERE updated_at=created_at AND version=0"))
 }
+
+func TestPassMilestones_ofLikesFromElsewhere(t *testing.T) {
+	l, told := milestonesOf(t)
+	require.NoError(t, l.store.PassMilestones(t.Context(), l.target, 37))
+	l.apply(l.likesOf(1, 1, 99, true)...)
+	assert.Empty(t, told())
+	l.apply(l.at(1, 100, 100, true))
+	assert.Equal(t, "100", told())
+	require.NoError(t, l.store.PassMilestones(t.Context(), l.target, 5))
+	assert.Equal(t, 100, count(t, l.store, "SELECT milestone FROM posts"))
+}

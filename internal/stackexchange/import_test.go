@@ -84,6 +84,7 @@ func requireExact(t *testing.T, store *models.Store) {
 		`SELECT CONCAT('likes of post ', id) FROM posts p WHERE likes_count <> (SELECT COUNT(*) FROM post_likes l WHERE l.post_id=p.id)`,
 		`SELECT CONCAT('likes of comment ', id) FROM comments c WHERE likes_count <> (SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)`,
 		`SELECT CONCAT('comments of post ', id) FROM posts p WHERE comments_count <> (SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)`,
+		`SELECT CONCAT('notification ', id) FROM notifications`,
 		`SELECT CONCAT('posts with tag ', name) FROM tags t WHERE posts_count <> (SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id)`,
 		`SELECT CONCAT('post ', id, ' cannot be found') FROM posts p WHERE NOT EXISTS (SELECT 1 FROM post_terms t WHERE t.post_id=p.id)`,
 		`SELECT CONCAT('replies to ', id) FROM comments p WHERE replies_count <> (SELECT COUNT(*) FROM comments c WHERE c.parent_id=p.id AND c.status=1)`,

@@ -139,6 +139,9 @@ func (s *likeStage) send(ctx context.Context) error {
 // sendTarget sends the likes of one target and marks them as done after the last. Before that, a new run sends all of
 // them again: what is set already is not changed by it.
 func (s *likeStage) sendTarget(ctx context.Context, j job) error {
+	if err := s.im.Store.PassMilestones(ctx, j.target, j.likes); err != nil {
+		return err
+	}
 	for i := range j.likes {
 		err := setLike(ctx, s.im.Likes, j.target, s.voters[voter(j.kind, j.external, i, int64(len(s.voters)))])
 		if models.ErrorCode(err) == models.CodeNotFound {
