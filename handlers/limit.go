@@ -71,7 +71,6 @@ var limitOf = map[string]*quota{
 	"DELETE /v1/posts/:id/like":    nil,
 	"PUT /v1/comments/:id/like":    nil,
 	"DELETE /v1/comments/:id/like": nil,
-	"PUT /v1/likes":                nil,
 }
 
 // limits is the door's memory of who did what.

@@ -219,8 +219,8 @@ func (k *contract) refusal(r reply) error {
 var plumbing = []string{
 	"Access-Control-Allow-Credentials", "Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin",
 	"Access-Control-Expose-Headers", "Access-Control-Max-Age", "Cache-Control", "Connection", "Content-Encoding", "Content-Length",
-	"Content-Security-Policy", "Content-Type", "Cross-Origin-Resource-Policy", "Date", "Referrer-Policy", "Transfer-Encoding", "Vary",
-	"X-Content-Type-Options",
+	"Content-Security-Policy", "Content-Type", "Cross-Origin-Resource-Policy", "Date", "Ratelimit", "Ratelimit-Policy", "Referrer-Policy",
+	"Strict-Transport-Security", "Transfer-Encoding", "Vary", "X-Content-Type-Options",
 }
 
 func (k *contract) headers(response node, header http.Header) error {
@@ -422,6 +422,9 @@ func TestContract_saysWhatEveryOperationCanAnswer(t *testing.T) {
 		}
 		if list := fmt.Sprint(op.value["parameters"]); !strings.Contains(list, parameter) {
 			t.Errorf("%s: the parameter %s is missing in %s", name, parameter, list)
+		}
+		if strings.HasPrefix(path, "/v1/") {
+			want = append(want, "429")
 		}
 		if op.value["requestBody"] != nil {
 			want = append(want, "400", "408", "413", "415", "422")

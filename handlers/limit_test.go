@@ -1,0 +1,270 @@
+package handlers_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"likewise/counters"
+	"likewise/handlers"
+	"likewise/internal/servers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// limited has the limits count on Redis; "" is in the process alone.
+func limited(t *testing.T, redis string, factor float64) func(*handlers.Config) {
+	t.Helper()
+	limiter, err := counters.OpenLimiter(redis, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { limiter.Close() })
+	return func(c *handlers.Config) { c.Limiter, c.LimitFactor = limiter, factor }
+}
+
+func redisURL(t *testing.T) string {
+	t.Helper()
+	o := testkit.Redis(t)
+	return fmt.Sprintf("redis://%s/%d", o.Addr, o.DB)
+}
+
+// behindProxy makes the tests' own address that of a trusted proxy, so that each request can come from anywhere.
+func behindProxy(c *handlers.Config) {
+	c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+}
+
+func comesFrom(address string) header { return header{"X-Forwarded-For", address} }
+
+// grow makes an account older than those that get less, and gives it a role.
+func (a *api) grow(t *testing.T, as account, role models.Role) account {
+	t.Helper()
+	if _, err := a.store.Pool().Exec("UPDATE users SET created_at='2020-01-01', role=? WHERE id=?", role, as.ID); err != nil {
+		t.Fatal(err)
+	}
+	return as
+}
+
+// until repeats a request that is answered with status until it is limited, and says how often it was not.
+func (a *api) until(t *testing.T, status int, as account, method, path string, body any, headers ...header) (passed int, refused reply) {
+	t.Helper()
+	for ; passed < 2000; passed++ {
+		r := a.send(t, as, method, path, body, headers...)
+		switch r.Status {
+		case 429:
+			return passed, r
+		case status:
+		default:
+			t.Fatalf("%s %s: %s, want %d or 429", method, path, r, status)
+		}
+	}
+	t.Fatalf("%s %s is not limited", method, path)
+	return 0, reply{}
+}
+
+func number(t *testing.T, pattern, s string) int {
+	t.Helper()
+	m := regexp.MustCompile("^" + pattern + "$").FindStringSubmatch(s)
+	if m == nil {
+		t.Fatalf("%q is not of the form %s", s, pattern)
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestLimits_giveNewAccountsLessAndModeratorsMore(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	url := redisURL(t)
+	a, other := serve(t, store, limited(t, url, 1)), serve(t, store, limited(t, url, 1))
+	text := obj{"title": "T", "content": "C"}
+	fresh := a.account(t)
+	r := a.must(t, 201, fresh, "POST", "/v1/posts", text)
+	if left := number(t, `"posts";r=(\d+);t=600`, r.Header.Get("RateLimit")); left != 2 {
+		t.Errorf("%d posts are left, want 2", left)
+	}
+	if r.Header.Get("RateLimit-Policy") != `"posts";q=3;w=1800` {
+		t.Errorf("RateLimit-Policy is %s", r.Header.Get("RateLimit-Policy"))
+	}
+	other.must(t, 201, fresh, "POST", "/v1/posts", text) // all processes count together
+	a.must(t, 201, fresh, "POST", "/v1/posts", text)
+	for _, at := range []*api{a, other} {
+		_, r := at.refused(t, 429, "rate_limited", fresh, "POST", "/v1/posts", text)
+		if wait := number(t, `(\d+)`, r.Header.Get("Retry-After")); wait < 580 || wait > 600 {
+			t.Errorf("Retry-After is %d", wait)
+		}
+		if left := number(t, `"posts";r=(\d+);t=\d+`, r.Header.Get("RateLimit")); left != 0 {
+			t.Errorf("%d are left", left)
+		}
+	}
+	a.must(t, 200, fresh, "GET", "/v1/posts", nil) // reading goes on
+	for role, want := range map[models.Role]int{models.RoleUser: 10, models.RoleModerator: 100} {
+		if passed, _ := a.until(t, 201, a.grow(t, a.account(t), role), "POST", "/v1/posts", text); passed != want && role == models.RoleUser || passed < want {
+			t.Errorf("a %s could write %d posts at once, want %d", role, passed, want)
+		}
+	}
+	if n := a.number(t, "SELECT COUNT(*) FROM posts"); n < 113 {
+		t.Errorf("%d posts", n)
+	}
+}
+
+func TestLimits_countAnAddressWithAllItsAccounts(t *testing.T) {
+	a := newAPI(t, modes[0], limited(t, "", 0.1), behindProxy) // ten posts at once from an address, one of an account
+	text := obj{"title": "T", "content": "C"}
+	for _, as := range a.accounts(t, 10) {
+		a.must(t, 201, as, "POST", "/v1/posts", text, comesFrom("192.0.2.1"))
+	}
+	eleventh := a.account(t)
+	_, r := a.refused(t, 429, "rate_limited", eleventh, "POST", "/v1/posts", text, comesFrom("192.0.2.1"))
+	if !strings.HasPrefix(r.Header.Get("RateLimit"), `"posts-by-address";r=0;`) {
+		t.Errorf("RateLimit is %s", r.Header.Get("RateLimit"))
+	}
+	a.must(t, 201, eleventh, "POST", "/v1/posts", text, comesFrom("192.0.2.2")) // and it was not counted against the account
+	moderator := a.grow(t, a.account(t), models.RoleModerator)
+	a.must(t, 201, moderator, "POST", "/v1/posts", text, comesFrom("192.0.2.1"))
+}
+
+func TestLimits_areOfEveryKindOfAction(t *testing.T) {
+	a := newAPI(t, modes[0], limited(t, "", 0.1), behindProxy)
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	registration := func(i int) obj {
+		return obj{"username": fmt.Sprint("new", i), "email": fmt.Sprintf("new%d@example.org", i), "password": "difference engine"}
+	}
+	a.must(t, 201, account{}, "POST", "/v1/auth/register", registration(1), comesFrom("192.0.2.9"))
+	a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/register", registration(2), comesFrom("192.0.2.9"))
+	a.must(t, 201, account{}, "POST", "/v1/auth/register", registration(2), comesFrom("192.0.2.10"))
+	for _, try := range []struct {
+		status, want       int
+		method, path, from string
+		body               any
+	}{
+		{200, 100, "GET", "/v1/posts", "192.0.2.11", nil},
+		{404, 100, "GET", "/v1/nothing", "192.0.2.12", nil},
+		{200, 3, "GET", "/v1/posts?q=title", "192.0.2.13", nil},
+		{201, 1, "POST", pathOf(p) + "/comments", "192.0.2.14", obj{"content": "C"}},
+		{403, 1, "PUT", "/v1/me/password", "192.0.2.15", obj{"current_password": "wrong wrong", "new_password": "difference engine"}},
+		{204, 4, "PUT", "/v1/users/1/follow", "192.0.2.16", nil},
+	} {
+		if passed, _ := a.until(t, try.status, a.account(t), try.method, try.path, try.body, comesFrom(try.from)); passed < try.want || passed > try.want+20 {
+			t.Errorf("%s %s: %d passed, want %d", try.method, try.path, passed, try.want)
+		}
+	}
+	for range 200 {
+		a.must(t, 200, account{}, "GET", "/healthz", nil, comesFrom("192.0.2.11")) // what watches the server is not a client
+	}
+}
+
+// A limit for a route that is not there is a slip of the pen.
+func TestLimits_areOfRoutesThatAreThere(t *testing.T) {
+	a := newAPI(t, modes[0])
+	routes := map[string]bool{}
+	for _, r := range a.Routes() {
+		routes[r.Method+" "+r.Path] = true
+	}
+	for route := range handlers.LimitOf {
+		if !routes[route] && route != "POST /v1/reports" {
+			t.Errorf("there is no %s", route)
+		}
+	}
+}
+
+func TestLimits_outliveRedis(t *testing.T) {
+	redis, err := servers.StartRedis(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := redis.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	a := newAPI(t, modes[0], limited(t, redis.URL(), 1))
+	text := obj{"title": "T", "content": "C"}
+	if err := redis.Pause(); err != nil { // takes commands and never answers
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if passed, _ := a.until(t, 201, a.account(t), "POST", "/v1/posts", text); passed != 3 {
+		t.Errorf("%d posts passed while Redis was silent, want 3", passed)
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("a silent Redis held four requests up for %v", took)
+	}
+	if err := redis.Resume(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLogin_isThrottledAlikeForKnownAndUnknown(t *testing.T) {
+	a := newAPI(t, modes[0], limited(t, redisURL(t), 1), behindProxy)
+	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
+	var seen []string
+	for _, names := range [][]string{{"ada", "ADA", "ada@example.org", "Ada@Example.org", "áda"}, {"nobody", "NOBODY", "nobody", "Nobody", "nóbody"}} {
+		for i := range 10 {
+			a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": names[i%len(names)], "password": "wrong"}, comesFrom("192.0.2.7"))
+		}
+		for _, name := range names {
+			p, r := a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/login", obj{"login": name, "password": "difference engine"}, comesFrom("192.0.2.7"))
+			seen = append(seen, fmt.Sprint(p.Detail, p.Errors, r.Header.Get("RateLimit-Policy"), number(t, `(\d+)`, r.Header.Get("Retry-After"))/10))
+		}
+	}
+	for _, s := range seen {
+		if s != seen[0] {
+			t.Errorf("told apart: %s and %s", s, seen[0])
+		}
+	}
+	// Others are not locked out by it, and a right password clears the slate.
+	right := obj{"login": "ada", "password": "difference engine"}
+	for range 15 {
+		a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("192.0.2.8"))
+	}
+}
+
+func TestLogin_byManyAddressesLocksNobodyOut(t *testing.T) {
+	a := newAPI(t, modes[0], limited(t, "", 1), behindProxy)
+	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
+	right := obj{"login": "ada", "password": "difference engine"}
+	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("2001:db8:1:2::3"))
+	tries := 0
+	for host := 0; ; host++ {
+		r := a.send(t, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "wrong"}, comesFrom(fmt.Sprintf("198.51.100.%d", host%20)))
+		if r.Status == 429 {
+			break
+		}
+		if tries++; tries > 200 {
+			t.Fatal("a hundred addresses may guess one password for ever")
+		}
+	}
+	if tries < 90 || tries > 101 {
+		t.Errorf("%d tries of one password passed, want 99", tries)
+	}
+	a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/login", right, comesFrom("203.0.113.1"))
+	// Where the account has logged in before it goes on doing so; all of an IPv6 network counts as one place.
+	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("2001:db8:1:2:aaaa::4"))
+	a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/login", right, comesFrom("2001:db8:1:3::3"))
+}
+
+// Whoever is refused does not cost a password's hash.
+func TestLogin_hashesAsOftenForStrangersAsForUsers(t *testing.T) {
+	a := newAPI(t, modes[0])
+	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
+	without := a.account(t) // has no password
+	for _, in := range []obj{
+		{"login": "ada", "password": "wrong"}, {"login": "nobody", "password": "wrong"}, {"login": "nobody@example.org", "password": "x"},
+		{"login": without.Name, "password": "x"}, {"login": "", "password": ""}, {"login": strings.Repeat("x", 5000), "password": strings.Repeat("x", 5000)},
+	} {
+		before := a.Hashes()
+		a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", in)
+		if n := a.Hashes() - before; n != 1 {
+			t.Errorf("login %v hashes %d times, want once", in, n)
+		}
+	}
+}
