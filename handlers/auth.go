@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 type sessions struct {
 	store  *models.Store
 	now    func() time.Time
+	log    *slog.Logger
 	cache  *otter.Cache[[32]byte, sessionEntry]
 	flight singleflight.Group
 }
@@ -41,12 +43,12 @@ type sessionEntry struct {
 	next    time.Time // when to ask again
 }
 
-func newSessions(store *models.Store, now func() time.Time) (*sessions, error) {
+func newSessions(store *models.Store, now func() time.Time, log *slog.Logger) (*sessions, error) {
 	cache, err := otter.New(&otter.Options[[32]byte, sessionEntry]{MaximumSize: maxSessions})
 	if err != nil {
 		return nil, fmt.Errorf("session cache: %w", err)
 	}
-	return &sessions{store: store, now: now, cache: cache}, nil
+	return &sessions{store: store, now: now, log: log, cache: cache}, nil
 }
 
 // lookup gives CodeUnauthorized for a token that is not valid, CodeUnavailable when that cannot be known.
@@ -65,8 +67,10 @@ func (s *sessions) lookup(ctx context.Context, token string) (*models.Session, e
 	return entry.session, nil
 }
 
-// ask asks MySQL, once for all who ask at the same time.
+// ask asks MySQL, once for all who ask at the same time. The one whose question it was also keeps, once a minute, that
+// an API token is used: nobody else waits for that.
 func (s *sessions) ask(ctx context.Context, hash [32]byte) (sessionEntry, error) {
+	var mine *models.Session
 	answer, err, _ := s.flight.Do(string(hash[:]), func() (any, error) {
 		// The answer is for everybody who waits, so the deadline is not that of the one who came first.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionTimeout)
@@ -76,7 +80,7 @@ func (s *sessions) ask(ctx context.Context, hash [32]byte) (sessionEntry, error)
 		session, err := s.store.SessionByHash(ctx, hash)
 		switch code := models.ErrorCode(err); {
 		case err == nil:
-			entry.session = session
+			entry.session, mine = session, session
 		case code == models.CodeUnavailable:
 			known, ok := s.cache.GetIfPresent(hash)
 			if !ok || s.now().Sub(known.asked) >= sessionStale {
@@ -92,6 +96,13 @@ func (s *sessions) ask(ctx context.Context, hash [32]byte) (sessionEntry, error)
 	})
 	if err != nil {
 		return sessionEntry{}, err
+	}
+	if mine != nil && mine.Unnoted(s.now()) {
+		ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
+		defer cancel()
+		if err := s.store.UseToken(ctx, hash); err != nil {
+			s.log.Warn("use of a token not kept", "user_id", mine.UserID, "error", err)
+		}
 	}
 	return answer.(sessionEntry), nil
 }

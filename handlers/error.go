@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -16,6 +17,7 @@ var statuses = map[models.Code]int{
 	models.CodeMalformed:    http.StatusBadRequest,
 	models.CodeUnauthorized: http.StatusUnauthorized,
 	models.CodeForbidden:    http.StatusForbidden,
+	models.CodeBanned:       http.StatusForbidden,
 	models.CodeNotFound:     http.StatusNotFound,
 	models.CodeConflict:     http.StatusConflict,
 	models.CodeTooLate:      http.StatusConflict,
@@ -52,6 +54,23 @@ type problem struct {
 	RequestID string              `json:"request_id"`
 	Errors    []models.FieldError `json:"errors,omitempty"`
 	Version   *int64              `json:"version,omitempty"` // with 412: what is there now
+	Ban       *banJSON            `json:"ban,omitempty"`     // with the code banned
+}
+
+// banJSON is a ban as the user hears of it.
+type banJSON struct {
+	Until  *time.Time `json:"until"` // null: for good
+	Reason string     `json:"reason"`
+}
+
+func newBanJSON(b *models.Ban) *banJSON {
+	if b == nil {
+		return nil
+	}
+	if b.Permanent() {
+		return &banJSON{nil, b.Reason}
+	}
+	return &banJSON{&b.Until, b.Reason}
 }
 
 const (
@@ -82,7 +101,7 @@ func problemOf(err error) problem {
 	case code == models.CodeInternal:
 		p.Detail = internalDetail
 	case errors.As(err, &e):
-		p.Detail, p.Errors, p.Version = e.Message, e.Fields, e.Version
+		p.Detail, p.Errors, p.Version, p.Ban = e.Message, e.Fields, e.Version, newBanJSON(e.Ban)
 	default:
 		p.Detail = unavailableDetail
 	}

@@ -208,6 +208,12 @@ func (s *Server) replyCreated(c *fiber.Ctx, kind models.ResourceKind, id int64) 
 			return err
 		}
 		return s.replyCreatedUser(c, user)
+	case models.ResourceToken:
+		token, secret, err := s.store.ReissueToken(c.UserContext(), viewerID(c), id)
+		if err != nil {
+			return err
+		}
+		return replyCreatedToken(c, token, secret)
 	}
 	return fmt.Errorf("nothing is known of a %q that was created", kind)
 }

@@ -156,7 +156,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	sessions, err := newSessions(c.Store, c.Now)
+	sessions, err := newSessions(c.Store, c.Now, c.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -246,6 +246,9 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	get("/v1/me/sessions", "session.list", s.listSessions)
 	remove("/v1/me/sessions", "session.end", s.endOtherSessions)
 	remove("/v1/me/sessions/:id", "session.end", s.endSession)
+	get("/v1/me/tokens", "token.list", s.listTokens)
+	post("/v1/me/tokens", "token.create", s.createToken)
+	remove("/v1/me/tokens/:id", "token.revoke", s.revokeToken)
 	get("/v1/me/blocks", "block.list", s.listBlocks)
 	get("/v1/me/likes", "like.list", s.listMyLikes)
 	get("/v1/me/bookmarks", "bookmark.list", s.listBookmarks)
@@ -296,6 +299,8 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	put("/v1/comments/:id/like", "like.set", s.setLike(models.KindComment, true))
 	remove("/v1/comments/:id/like", "like.set", s.setLike(models.KindComment, false))
 	get("/v1/comments/:id/likes", "like.read", s.listLikers(models.KindComment))
+
+	put("/v1/admin/users/:id/role", "admin.user.role", s.changeRole)
 }
 
 // Serve answers requests on ln until Shutdown, and then returns nil. It closes ln.

@@ -18,6 +18,7 @@ const (
 	CodeMalformed    Code = "malformed"           // 400: the request cannot be read
 	CodeUnauthorized Code = "unauthorized"        // 401: no valid token
 	CodeForbidden    Code = "forbidden"           // 403: the caller may not do this
+	CodeBanned       Code = "banned"              // 403: the account is banned
 	CodeNotFound     Code = "not_found"           // 404: deleted or never there
 	CodeConflict     Code = "conflict"            // 409: somebody else has it
 	CodeTooLate      Code = "too_late"            // 409: the time for it is over
@@ -43,6 +44,7 @@ type Error struct {
 	Message string
 	Fields  []FieldError
 	Version *int64 // with CodePrecondition: the version that is there now
+	Ban     *Ban   // with CodeBanned
 	// RetryAfter, with CodeRateLimited, is when to come back; it is told in whole seconds, rounded up.
 	RetryAfter time.Duration
 	Err        error

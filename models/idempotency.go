@@ -29,6 +29,7 @@ const (
 	ResourcePost    ResourceKind = "post"
 	ResourceComment ResourceKind = "comment"
 	ResourceUser    ResourceKind = "user"
+	ResourceToken   ResourceKind = "token" // an API token; its id is the first 64 bits of its hash
 )
 
 // IdempotencyLife is how long a key is remembered.

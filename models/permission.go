@@ -61,6 +61,11 @@ var rules = map[Permission]Rule{
 	"session.list":   {RoleUser, All, SessionOnly},
 	"session.end":    {RoleUser, Hidden, SessionOnly},
 
+	// List, make and revoke API tokens.
+	"token.list":   {RoleUser, All, SessionOnly},
+	"token.create": {RoleUser, All, SessionOnly},
+	"token.revoke": {RoleUser, Hidden, SessionOnly},
+
 	// Read profiles, and what users wrote and like.
 	"user.read": {RoleAnonymous, All, ScopeRead},
 	// Follow users, and read what those write whom one follows.
@@ -98,6 +103,9 @@ var rules = map[Permission]Rule{
 
 	// Follow counts as they change.
 	"stream.read": {RoleAnonymous, All, ScopeRead},
+
+	// Change roles.
+	"admin.user.role": {RoleAdmin, Lower, SessionOnly},
 }
 
 // Rule gives the rule of a permission; ok is false when there is no such permission.

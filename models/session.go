@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -29,12 +28,18 @@ type Session struct {
 	DisplayName *string
 	AvatarURL   *string
 	Role        Role
-	Since       time.Time // when the account was made
-	IsToken     bool      // an API token, good for Scopes and no more
-	Scopes      Scope     // of an API token
+	Since       time.Time  // when the account was made
+	IsToken     bool       // an API token, good for Scopes and no more
+	Scopes      Scope      // of an API token
+	LastUsedAt  *time.Time // of an API token, to the minute; nil: never
 	ExpiresAt   time.Time
 	// Blocked reports whether anybody at all has blocked the user; who has not been blocked need not be asked for.
 	Blocked bool
+}
+
+// Unnoted reports whether it is time to keep that an API token is used (see UseToken).
+func (s *Session) Unnoted(now time.Time) bool {
+	return s.IsToken && (s.LastUsedAt == nil || now.Sub(*s.LastUsedAt) >= tokenUsedEvery)
 }
 
 // Author is the user as the author of something.
@@ -98,16 +103,19 @@ func (s *Store) Register(ctx context.Context, u *User, userAgent string) (token 
 
 // Login opens a session of a user whose password was found to have the hash that u was read with. CodeUnauthorized
 // when it has another one by now: whoever changes a password, or deletes the account, ends the sessions there are, and
-// none must come after them.
+// none must come after them. CodeBanned, with the Ban, while the user is banned.
 func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token string, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		var now string
-		read := tx.Raw("SELECT password_hash FROM users WHERE id=? AND deleted_at IS NULL FOR UPDATE", u.ID).Scan(&now)
-		if read.Error != nil {
-			return read.Error
+		found, err := lockStandings(tx, u.ID)
+		if err != nil {
+			return err
 		}
-		if read.RowsAffected == 0 || now != u.PasswordHash {
+		now := found[u.ID]
+		if now == nil || now.PasswordHash != u.PasswordHash {
 			return Errorf(CodeUnauthorized, "The login or the password is wrong.")
+		}
+		if ban := now.ban(s.now()); ban != nil {
+			return errBanned(*ban)
 		}
 		token, err = s.createSession(tx, u.ID, userAgent)
 		return err
@@ -119,13 +127,14 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 }
 
 // SessionByHash gives the session of a token's hash; CodeUnauthorized when it is unknown, ended or expired, or the
-// account was deleted.
+// account is banned or was deleted.
 func (s *Store) SessionByHash(ctx context.Context, hash [32]byte) (*Session, error) {
 	var session Session
 	read := s.db.WithContext(ctx).Raw("SELECT s.user_id, u.username, u.display_name, u.avatar_url, u.role, u.created_at AS since, s.expires_at,"+
+		" s.is_token, s.scopes, s.last_used_at,"+
 		" EXISTS (SELECT 1 FROM blocks b WHERE b.blocked_id=s.user_id) AS blocked"+
-		" FROM sessions s JOIN users u ON u.id=s.user_id AND u.deleted_at IS NULL"+
-		" WHERE s.token_hash=UNHEX(?) AND s.expires_at>?", hexOf(hash), s.now().UTC()).Scan(&session)
+		" FROM sessions s JOIN users u ON u.id=s.user_id AND u.deleted_at IS NULL AND (u.banned_until IS NULL OR u.banned_until<=?)"+
+		" WHERE s.token_hash=UNHEX(?) AND s.expires_at>?", s.now().UTC(), hexOf(hash), s.now().UTC()).Scan(&session)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read session: %w", read.Error)
 	}
@@ -153,34 +162,48 @@ func (i *SessionInfo) Hash() [32]byte { return [32]byte(i.TokenHash) }
 
 // Key gives the place of the session in the list.
 func (i *SessionInfo) Key() ListKey {
-	return ListKey{i.CreatedAt.Unix(), int64(binary.BigEndian.Uint64(i.TokenHash))}
+	return ListKey{i.CreatedAt.Unix(), hashNumber(i.TokenHash)}
 }
 
 // Sessions lists the sessions of a user that have not expired, latest first: at most limit after the key (nil for the
 // first page).
 func (s *Store) Sessions(ctx context.Context, userID int64, after *ListKey, limit int) ([]SessionInfo, error) {
-	where, args := "user_id=? AND expires_at>?", []any{userID, s.now().UTC()}
-	if after != nil {
-		where += " AND created_at<=FROM_UNIXTIME(?) AND (created_at<FROM_UNIXTIME(?) OR token_hash<UNHEX(?))"
-		args = append(args, after.Value, after.Value, fmt.Sprintf("%016x%048d", uint64(after.ID), 0))
-	}
 	var list []SessionInfo
-	err := s.db.WithContext(ctx).Raw("SELECT token_hash, created_at, expires_at, user_agent FROM sessions FORCE INDEX (idx_user_created) WHERE "+where+
-		" ORDER BY created_at DESC, token_hash DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
-	if err != nil {
+	if err := s.listSessions(ctx, "token_hash, created_at, expires_at, user_agent", userID, false, after, limit, &list); err != nil {
 		return nil, fmt.Errorf("list sessions of user %d: %w", userID, err)
 	}
 	return list, nil
 }
 
+// listSessions lists the sessions of a user, or the API tokens, into list.
+func (s *Store) listSessions(ctx context.Context, columns string, userID int64, tokens bool, after *ListKey, limit int, list any) error {
+	where, args := "user_id=? AND is_token=? AND expires_at>?", []any{userID, tokens, s.now().UTC()}
+	if after != nil {
+		where += " AND created_at<=FROM_UNIXTIME(?) AND (created_at<FROM_UNIXTIME(?) OR token_hash<UNHEX(?))"
+		args = append(args, after.Value, after.Value, fmt.Sprintf("%016x%048d", uint64(after.ID), 0))
+	}
+	return s.db.WithContext(ctx).Raw("SELECT "+columns+" FROM sessions FORCE INDEX (idx_user_token_created) WHERE "+where+
+		" ORDER BY created_at DESC, token_hash DESC LIMIT ?", append(args, limit)...).Scan(list).Error
+}
+
 // EndSession ends one of the user's sessions by its SessionID and gives its hash; CodeNotFound when there is none.
 func (s *Store) EndSession(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
+	return s.endSession(ctx, userID, false, id)
+}
+
+// hashRange gives the bounds of the hashes that begin with a SessionID, in hexadecimal digits.
+func hashRange(id string) (from, to string) {
+	rest := 64 - 2*sessionIDBytes
+	return id + strings.Repeat("0", rest), id + strings.Repeat("f", rest)
+}
+
+func (s *Store) endSession(ctx context.Context, userID int64, token bool, id string) (ended [][32]byte, err error) {
 	if b, err := hex.DecodeString(id); err != nil || len(b) != sessionIDBytes {
 		return nil, errNoSession()
 	}
-	rest := 64 - 2*sessionIDBytes
+	from, to := hashRange(id)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		ended, err = endSessions(tx, userID, " AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", id+strings.Repeat("0", rest), id+strings.Repeat("f", rest))
+		ended, err = endSessions(tx, userID, " AND is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
 		return err
 	})
 	if err != nil {
@@ -194,10 +217,10 @@ func (s *Store) EndSession(ctx context.Context, userID int64, id string) (ended 
 
 func errNoSession() *Error { return Errorf(CodeNotFound, "There is no such session.") }
 
-// EndOtherSessions ends all of the user's sessions but one and gives their hashes.
+// EndOtherSessions ends all of the user's sessions but one and gives their hashes. API tokens stay.
 func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		ended, err = endOtherSessions(tx, userID, keep)
+		ended, err = endSessions(tx, userID, " AND NOT is_token AND token_hash<>UNHEX(?)", hexOf(keep))
 		return err
 	})
 	if err != nil {
@@ -206,8 +229,8 @@ func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byt
 	return ended, nil
 }
 
-// ChangePassword sets the hash of a new password and ends all sessions but one, in one transaction; it gives the hashes
-// of those. CodeForbidden when the password is no longer the one with the hash old.
+// ChangePassword sets the hash of a new password and ends all sessions but one, and all API tokens, in one transaction; it
+// gives the hashes of those. CodeForbidden when the password is no longer the one with the hash old.
 func (s *Store) ChangePassword(ctx context.Context, userID int64, old, hash string, keep [32]byte) (ended [][32]byte, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		update := tx.Exec("UPDATE users SET password_hash=? WHERE id=? AND password_hash=? AND deleted_at IS NULL", hash, userID, old)
@@ -217,7 +240,7 @@ func (s *Store) ChangePassword(ctx context.Context, userID int64, old, hash stri
 		if update.RowsAffected == 0 {
 			return Errorf(CodeForbidden, "The password was changed meanwhile.")
 		}
-		ended, err = endOtherSessions(tx, userID, keep)
+		ended, err = endSessions(tx, userID, " AND token_hash<>UNHEX(?)", hexOf(keep))
 		return err
 	})
 	if err != nil {
@@ -226,11 +249,7 @@ func (s *Store) ChangePassword(ctx context.Context, userID int64, old, hash stri
 	return ended, nil
 }
 
-func endOtherSessions(tx *gorm.DB, userID int64, keep [32]byte) ([][32]byte, error) {
-	return endSessions(tx, userID, " AND token_hash<>UNHEX(?)", hexOf(keep))
-}
-
-// endSessions deletes the sessions of a user that the further condition holds for, and gives their hashes.
+// endSessions deletes the sessions and API tokens of a user that the further condition holds for, and gives their hashes.
 func endSessions(tx *gorm.DB, userID int64, where string, args ...any) ([][32]byte, error) {
 	args = append([]any{userID}, args...)
 	var found []struct{ TokenHash []byte }

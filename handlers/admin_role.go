@@ -1,0 +1,31 @@
+package handlers
+
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+type roleJSON struct {
+	Role string `json:"role"`
+}
+
+// changeRole gives the user in the path another role, which counts in every process within sessionFresh.
+func (s *Server) changeRole(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	var name, reason string
+	if err := decode(c, fields{"role": &name, "reason": &reason}); err != nil {
+		return err
+	}
+	role, err := models.ParseRole(name)
+	if err != nil {
+		return models.Invalid("role", "must be one of user, moderator, admin")
+	}
+	if err := s.store.ChangeRole(c.UserContext(), viewerID(c), id, role, reason); err != nil {
+		return err
+	}
+	return c.JSON(roleJSON{role.String()})
+}

@@ -1,0 +1,73 @@
+package handlers
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// tokenJSON is an API token in the list of one's own.
+type tokenJSON struct {
+	ID         string     `json:"id"`
+	Name       string     `json:"name"`
+	Scopes     []string   `json:"scopes"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  time.Time  `json:"expires_at"`
+	LastUsedAt *time.Time `json:"last_used_at"` // to the minute; null: never
+}
+
+// newTokenJSON is the only answer that has the token itself.
+type newTokenJSON struct {
+	tokenJSON
+	Token string `json:"token"`
+}
+
+func newTokenInfo(t *models.APIToken) tokenJSON {
+	return tokenJSON{models.SessionID(t.Hash()), t.Name, t.Scopes.Names(), t.CreatedAt, t.ExpiresAt, t.LastUsedAt}
+}
+
+func (s *Server) listTokens(c *fiber.Ctx) error {
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	name := "tokens:user=" + strconv.FormatInt(viewerID(c), 10)
+	after, err := s.cursors.after(c, name)
+	if err != nil {
+		return err
+	}
+	tokens, err := s.store.Tokens(c.UserContext(), viewerID(c), after, n+1)
+	if err != nil {
+		return err
+	}
+	tokens, next := page(s.cursors, name, tokens, n, (*models.APIToken).Key)
+	items := make([]tokenJSON, len(tokens))
+	for i := range tokens {
+		items[i] = newTokenInfo(&tokens[i])
+	}
+	return c.JSON(list[tokenJSON]{items, next})
+}
+
+func (s *Server) createToken(c *fiber.Ctx) error {
+	grant := models.TokenGrant{Days: models.DefaultTokenDays}
+	if err := decode(c, fields{"name": &grant.Name, "scopes": &grant.Scopes, "expires_in_days": &grant.Days}); err != nil {
+		return err
+	}
+	token, secret, err := s.store.CreateToken(c.UserContext(), viewerID(c), sessionHash(c), grant)
+	if err != nil {
+		return err
+	}
+	return replyCreatedToken(c, token, secret)
+}
+
+func replyCreatedToken(c *fiber.Ctx, token *models.APIToken, secret string) error {
+	return c.Status(http.StatusCreated).JSON(newTokenJSON{newTokenInfo(token), secret})
+}
+
+func (s *Server) revokeToken(c *fiber.Ctx) error {
+	return s.endSessions(c)(s.store.RevokeToken(c.UserContext(), viewerID(c), c.Params("id")))
+}

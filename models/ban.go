@@ -1,0 +1,177 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"gorm.io/gorm"
+)
+
+// Ban keeps a user from signing in, and so from everything that takes a token. What the user wrote and likes stays.
+type Ban struct {
+	Until  time.Time // ForGood, or when it ends by itself, to the second
+	Reason string    // the user is told
+}
+
+// ForGood is the end of a ban that has none.
+var ForGood = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
+// MaxReason is how long the reason of a moderator's act may be, in characters.
+const MaxReason = 500
+
+// ValidateReason holds the reason of a moderator's act to the rule (CodeInvalid). Whatever a moderator does has one.
+func ValidateReason(reason string) error {
+	var f fieldErrors
+	checkReason(&f, reason)
+	return f.err()
+}
+
+func checkReason(f *fieldErrors, reason string) {
+	f.check(strings.TrimSpace(reason) != "", "reason", "must not be empty")
+	f.check(utf8.RuneCountInString(reason) <= MaxReason, "reason", fmt.Sprintf("must have at most %d characters", MaxReason))
+	f.check(!strings.ContainsFunc(reason, isUnseen), "reason", "must be a single line without control characters")
+}
+
+// Validate names every field that breaks a rule (CodeInvalid).
+func (b Ban) Validate(now time.Time) error {
+	var f fieldErrors
+	f.check(b.Until.After(now) && !b.Until.After(ForGood), "until", "must be in the future")
+	checkReason(&f, b.Reason)
+	return f.err()
+}
+
+// Permanent reports whether the ban has no end.
+func (b Ban) Permanent() bool { return !b.Until.Before(ForGood) }
+
+// errBanned tells a user who proved to be who they are why they cannot sign in.
+func errBanned(b Ban) *Error {
+	e := &Error{Code: CodeBanned, Message: "The account is banned.", Ban: &b}
+	if !b.Permanent() {
+		e.Message = "The account is banned until " + b.Until.UTC().Format(time.RFC3339) + "."
+	}
+	return e
+}
+
+// standing is what is read of a user for what depends on it, in a transaction that holds the row.
+type standing struct {
+	ID           int64
+	Username     string
+	PasswordHash string
+	Role         Role
+	BannedUntil  *time.Time
+	BanReason    string
+}
+
+// ban gives the user's ban; nil when there is none now.
+func (u *standing) ban(now time.Time) *Ban {
+	if u.BannedUntil == nil || !u.BannedUntil.After(now) {
+		return nil
+	}
+	return &Ban{u.BannedUntil.UTC(), u.BanReason}
+}
+
+// lockStandings reads users that were not deleted and locks them, by ascending id.
+func lockStandings(tx *gorm.DB, ids ...int64) (map[int64]*standing, error) {
+	var list []standing
+	err := tx.Raw("SELECT id, username, password_hash, role, banned_until, ban_reason FROM users WHERE id IN (" + joinIDs(ids) + ") AND deleted_at IS NULL" +
+		" ORDER BY id FOR UPDATE").Scan(&list).Error
+	if err != nil {
+		return nil, err
+	}
+	found := map[int64]*standing{}
+	for i := range list {
+		found[list[i].ID] = &list[i]
+	}
+	return found, nil
+}
+
+// lockOutranked locks a user whom a moderator wants to act on, and the moderator, and gives the user. What counts is what
+// the moderator is now, whatever a cached session says. CodeNotFound when there is no such user, CodeForbidden when the
+// moderator does not outrank them (see Outranks) or is none any more.
+func (s *Store) lockOutranked(tx *gorm.DB, actor, userID int64) (*standing, error) {
+	found, err := lockStandings(tx, actor, userID)
+	if err != nil {
+		return nil, err
+	}
+	moderator, user := found[actor], found[userID]
+	if moderator == nil || moderator.ban(s.now()) != nil {
+		return nil, Errorf(CodeForbidden, "You are no moderator any more.")
+	}
+	if user == nil {
+		return nil, errNoUser()
+	}
+	return user, Outranks(actor, moderator.Role, userID, user.Role)
+}
+
+// BanUser bans a user, in place of the ban that there is, and ends all sessions and API tokens in the same transaction;
+// it gives their hashes. Other processes hear of it within 5 seconds. CodeInvalid for a ban that breaks a rule,
+// CodeNotFound when there is no such user, CodeForbidden when the actor does not outrank them (see Outranks).
+func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban Ban) (ended [][32]byte, err error) {
+	ban.Until = second(ban.Until)
+	if err := ban.Validate(s.now()); err != nil {
+		return nil, err
+	}
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		if _, err := s.lockOutranked(tx, actor, userID); err != nil {
+			return err
+		}
+		if err := tx.Exec("UPDATE users SET banned_until=?, ban_reason=?, updated_at=updated_at WHERE id=?", ban.Until, ban.Reason, userID).Error; err != nil {
+			return err
+		}
+		ended, err = endSessions(tx, userID, "")
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ban user %d: %w", userID, err)
+	}
+	return ended, nil
+}
+
+// UnbanUser ends the ban of a user; one who is not banned stays so. The errors are those of BanUser.
+func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason string) error {
+	if err := ValidateReason(reason); err != nil {
+		return err
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if _, err := s.lockOutranked(tx, actor, userID); err != nil {
+			return err
+		}
+		return tx.Exec("UPDATE users SET banned_until=NULL, ban_reason='', updated_at=updated_at WHERE id=?", userID).Error
+	})
+	if err != nil {
+		return fmt.Errorf("unban user %d: %w", userID, err)
+	}
+	return nil
+}
+
+// ChangeRole gives a user another role. Nobody changes their own, so there is always an admin left. The errors are those
+// of BanUser; an actor who is no admin any more gets CodeForbidden.
+func (s *Store) ChangeRole(ctx context.Context, actor, userID int64, role Role, reason string) error {
+	if err := ValidateReason(reason); err != nil {
+		return err
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		found, err := lockStandings(tx, actor, userID)
+		if err != nil {
+			return err
+		}
+		admin, user := found[actor], found[userID]
+		if admin == nil || admin.Role < RoleAdmin || admin.ban(s.now()) != nil {
+			return Errorf(CodeForbidden, "You are no admin any more.")
+		}
+		if user == nil {
+			return errNoUser()
+		}
+		if err := Outranks(actor, admin.Role, userID, user.Role); err != nil {
+			return err
+		}
+		return tx.Exec("UPDATE users SET role=?, updated_at=updated_at WHERE id=?", role, userID).Error
+	})
+	if err != nil {
+		return fmt.Errorf("change role of user %d: %w", userID, err)
+	}
+	return nil
+}
