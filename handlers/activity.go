@@ -68,7 +68,10 @@ func (s *Server) listUserLikes(c *fiber.Ctx) error {
 
 // listLikesOf shows what a user likes, the latest like first, as MySQL has it.
 func (s *Server) listLikesOf(c *fiber.Ctx, userID int64) error {
-	kind := models.TargetKind(c.Query("type", string(models.KindPost)))
+	kind := models.KindPost
+	if c.Context().QueryArgs().Has("type") {
+		kind = models.TargetKind(c.Query("type"))
+	}
 	if kind != models.KindPost && kind != models.KindComment {
 		return models.Invalid("type", "must be one of post, comment")
 	}

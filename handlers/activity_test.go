@@ -56,6 +56,7 @@ func TestActivity_givesEachItemOnceLatestFirst(t *testing.T) {
 			t.Errorf("the latest comment is %v", shown)
 		}
 		a.refusedField(t, 422, "invalid", "type", ada, "GET", "/v1/me/likes?type=user", nil)
+		a.refusedField(t, 422, "invalid", "type", ada, "GET", "/v1/me/likes?type=", nil)
 		a.refused(t, 401, "unauthorized", account{}, "GET", "/v1/me/likes", nil)
 	})
 }
