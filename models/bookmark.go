@@ -40,7 +40,7 @@ func (s *Store) BookmarkedPosts(ctx context.Context, userID, before int64, limit
 		where, args = where+" AND k.id<?", append(args, before)
 	}
 	var list []BookmarkedPost
-	err := s.db.WithContext(ctx).Raw("SELECT "+postColumns+", k.id AS row_id FROM bookmarks k"+
+	err := s.db.WithContext(ctx).Raw("SELECT "+postColumns+", k.id AS row_id FROM bookmarks k FORCE INDEX (idx_user_id)"+
 		" JOIN posts p ON p.id=k.post_id AND p.status=1 JOIN users u ON u.id=p.user_id WHERE "+where+
 		" ORDER BY k.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
 	if err != nil {

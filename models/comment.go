@@ -293,7 +293,7 @@ func (s *Store) DeleteComment(ctx context.Context, c *Comment) error {
 // CommentIDs gives the ids of a post's comments that are not deleted, ascending, at most limit above after.
 func (s *Store) CommentIDs(ctx context.Context, postID, after int64, limit int) ([]int64, error) {
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw("SELECT id FROM comments WHERE post_id=? AND id>? AND status=1 ORDER BY id LIMIT ?", postID, after, limit).Scan(&ids).Error
+	err := s.db.WithContext(ctx).Raw("SELECT id FROM comments FORCE INDEX (idx_post_id) WHERE post_id=? AND id>? AND status=1 ORDER BY id LIMIT ?", postID, after, limit).Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("read comments of post %d: %w", postID, err)
 	}

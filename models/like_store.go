@@ -185,9 +185,10 @@ func (s *Store) Likers(ctx context.Context, target Target, before int64, limit i
 		where, args = " AND l.id < ?", append(args, before)
 	}
 	var list []Liker
-	// Reading the likes through the target holds it to "not deleted" without a query of its own.
+	// Reading the likes through the target holds it to "not deleted" without a query of its own. The index has to be
+	// named: for the latest few of a target the servers like to read the latest of all.
 	err := s.db.WithContext(ctx).Raw("SELECT "+authorColumns+", l.id AS row_id, l.created_at FROM "+t.open+
-		" JOIN "+t.likes+" l ON l."+t.column+"=t.id JOIN users u ON u.id=l.user_id"+
+		" JOIN "+t.likes+" l FORCE INDEX (idx_"+t.column+"_desc) ON l."+t.column+"=t.id JOIN users u ON u.id=l.user_id"+
 		" WHERE t.id=? AND t.status=1"+where+" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list likers of %s: %w", target, err)

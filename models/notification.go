@@ -132,8 +132,16 @@ func (s *Store) PassMilestones(ctx context.Context, target Target, likes int64) 
 
 // shownNotifications is where lists and counts of a user's notifications are read from, with the arguments of its
 // placeholders: what was deleted, and what comes from somebody blocked since, is not shown.
-const shownNotifications = " FROM notifications n JOIN posts p ON p.id=n.post_id AND p.status=1 LEFT JOIN comments c ON c.id=n.comment_id" +
-	" LEFT JOIN users u ON u.id=n.actor_id WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1) AND "
+//
+// The index has to be named: for the latest few of a user MySQL likes to read the latest of everybody.
+func shownNotifications(unread bool) string {
+	index := "idx_user_id"
+	if unread {
+		index = "idx_user_read"
+	}
+	return " FROM notifications n FORCE INDEX (" + index + ") JOIN posts p ON p.id=n.post_id AND p.status=1 LEFT JOIN comments c ON c.id=n.comment_id" +
+		" LEFT JOIN users u ON u.id=n.actor_id WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1) AND "
+}
 
 // Notifications lists what the user was told, latest first: at most limit notifications before the id (0 for the first
 // page), and with unread only those that were not read. One query.
@@ -147,7 +155,7 @@ func (s *Store) Notifications(ctx context.Context, userID int64, unread bool, be
 	}
 	var list []Notification
 	err := s.db.WithContext(ctx).Raw("SELECT n.id, n.kind, "+authorColumns+", n.post_id, p.title AS post_title, n.comment_id, n.milestone,"+
-		" n.created_at, n.read_at IS NOT NULL AS `read`"+shownNotifications+where+" ORDER BY n.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+		" n.created_at, n.read_at IS NOT NULL AS `read`"+shownNotifications(unread)+where+" ORDER BY n.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list notifications of user %d: %w", userID, err)
 	}
@@ -160,7 +168,7 @@ const MaxUnread = 100
 // UnreadCount counts the notifications that Notifications lists as unread, up to MaxUnread. One query.
 func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 	var n int64
-	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM (SELECT n.id"+shownNotifications+notBlocked("n.actor_id")+
+	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM (SELECT n.id"+shownNotifications(true)+notBlocked("n.actor_id")+
 		" AND n.read_at IS NULL LIMIT ?) unread", userID, userID, MaxUnread).Scan(&n).Error
 	if err != nil {
 		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)

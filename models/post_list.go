@@ -140,7 +140,7 @@ func (q PostQuery) plan(facts postFacts) (query string, args []any) {
 		p.join("post_tags g FORCE INDEX (idx_tag_status_created)")
 		p.filter("g.tag_id=? AND g.status=1", facts.TagID)
 		if !q.Since.IsZero() {
-			p.filter("g.created_at>=?", q.Since)
+			p.filter("g.created_at>=?", second(q.Since))
 		}
 		p.join("posts p ON p.id=g.post_id")
 		if sorted = q.Sort == PostsNew; sorted {
@@ -168,15 +168,16 @@ func (q PostQuery) plan(facts postFacts) (query string, args []any) {
 		p.filter("p.user_id=?", q.AuthorID)
 	}
 	if !q.Since.IsZero() {
-		p.filter("p.created_at>=?", q.Since)
+		p.filter("p.created_at>=?", second(q.Since))
 	}
 	p.filter(notBlocked("p.user_id"), q.ViewerID)
 	if q.Sort == PostsRelevance {
 		order = postOrder{column: score, value: "?"}
 	}
 	if q.After != nil {
-		// "At or before, and not one of those seen" keeps a single range on the index, which a plain OR would not.
-		p.filter(order.column+"<="+order.value+" AND ("+order.column+"<"+order.value+" OR "+p.id+"<?)", q.After.Value, q.After.Value, q.After.ID)
+		// Two ranges on the index, so that not even those of the same value are read that were seen already: most posts
+		// have the same number of likes.
+		p.filter("("+order.column+"<"+order.value+" OR "+order.column+"="+order.value+" AND "+p.id+"<?)", q.After.Value, q.After.Value, q.After.ID)
 	}
 	return p.query(q, order.column, score, sorted)
 }

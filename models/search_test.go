@@ -18,18 +18,18 @@ func allTerms(text string) []string {
 
 func TestTerms(t *testing.T) {
 	for text, want := range map[string][]string{
-		"":                        nil,
-		"… —!🎀":                   nil,
+		"":                         nil,
+		"… —!🎀":                    nil,
 		"The Qubits' Entanglement": {"the", "qubit", "entangl"},
 		"Gödel, ＦＵＬＬ ﬁne Café":     {"godel", "full", "fine", "cafe"},
-		"snake_case node.js 3.14": {"snake", "case", "node", "js", "3", "14"},
-		"Straße ΣΊΣΥΦΟΣ Ёлка":     {"strass", "σισυφοσ", "елка"},
-		"量子":                      {"量", "量子", "子"},
-		"量子计算":                    {"量", "量子", "子", "子计", "计", "计算", "算"},
-		"用Redis做缓存":               {"用", "redi", "做", "做缓", "缓", "缓存", "存"},
-		"ﾃｽﾄ がく":                  {"テ", "テス", "ス", "スト", "ト", "が", "がく", "く"},
-		"한국어":                     {"한", "한국", "국", "국어", "어"},
-		"हिन्दी":                  {"हिन्दी"},
+		"snake_case node.js 3.14":  {"snake", "case", "node", "js", "3", "14"},
+		"Straße ΣΊΣΥΦΟΣ Ёлка":      {"strass", "σισυφοσ", "елка"},
+		"量子":                       {"量", "量子", "子"},
+		"量子计算":                     {"量", "量子", "子", "子计", "计", "计算", "算"},
+		"用Redis做缓存":                {"用", "redi", "做", "做缓", "缓", "缓存", "存"},
+		"ﾃｽﾄ がく":                   {"テ", "テス", "ス", "スト", "ト", "が", "がく", "く"},
+		"한국어":                      {"한", "한국", "국", "국어", "어"},
+		"हिन्दी":                   {"हिन्दी"},
 	} {
 		got := allTerms(text)
 		slices.Sort(got)
@@ -41,14 +41,14 @@ func TestTerms(t *testing.T) {
 
 func TestSearchTerms(t *testing.T) {
 	for q, want := range map[string][]string{
-		" ?! ":                    nil,
-		"Qubits qubit QUBIT":      {"qubit"},
-		"how to run the code":     {"run", "code"},
-		"to be or not to be":      {"to", "be", "or", "not"},
-		"量子计算":                    {"量子", "子计", "计算"},
-		"学":                       {"学"},
-		"Redis 缓存":                {"redi", "缓存"},
-		"a1 a2 a3 a4 a5 a6 a7 a8": {"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8"},
+		" ?! ":                                nil,
+		"Qubits qubit QUBIT":                  {"qubit"},
+		"how to run the code":                 {"run", "code"},
+		"to be or not to be":                  {"to", "be", "or", "not"},
+		"量子计算":                                {"量子", "子计", "计算"},
+		"学":                                   {"学"},
+		"Redis 缓存":                            {"redi", "缓存"},
+		"a1 a2 a3 a4 a5 a6 a7 a8":             {"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8"},
 		"a1 a2 a3 a4 a5 a6 a7 a8 a9 b1 b2 b3": {"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "b1"},
 	} {
 		assert.Equal(t, want, SearchTerms(q), q)

@@ -254,7 +254,7 @@ func (s *Store) ListTags(ctx context.Context, q TagQuery) ([]Tag, error) {
 			where, args = where+" AND t.name>(SELECT a.name FROM tags a WHERE a.id=?)", append(args, q.After.ID)
 		}
 	case q.After != nil:
-		where += " AND t.posts_count<=? AND (t.posts_count<? OR t.id<?)"
+		where += " AND (t.posts_count<? OR t.posts_count=? AND t.id<?)"
 		args = append(args, q.After.Value, q.After.Value, q.After.ID)
 	}
 	var tags []Tag

@@ -70,7 +70,7 @@ func (s *Store) VoidedLikes(ctx context.Context, v LikeVoid, kind TargetKind, af
 		where, args = where+" AND created_at<=?", append(args, *v.LikedUntil)
 	}
 	var list []VoidedLike
-	err := s.db.WithContext(ctx).Raw("SELECT id AS row_id, "+t.column+" AS target_id FROM "+t.likes+" WHERE "+where+" ORDER BY id LIMIT ?",
+	err := s.db.WithContext(ctx).Raw("SELECT id AS row_id, "+t.column+" AS target_id FROM "+t.likes+" FORCE INDEX (idx_user_id) WHERE "+where+" ORDER BY id LIMIT ?",
 		append(args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("read likes of user %d: %w", v.UserID, err)

@@ -1,0 +1,333 @@
+package models_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// Of a large site: posts and, of each, a handful of everything else. User 1 and post 1 have more than anybody else.
+const (
+	largePosts = 100_000
+	largeUsers = 10_000
+	largeShare = 5_000 // what belongs to user 1, post 1 or comment 1
+)
+
+// fillLarge writes a large site. Times go up with ids, a minute apiece, and end now.
+func fillLarge(t testing.TB, store *models.Store) {
+	t.Helper()
+	conn, err := store.Pool().Conn(context.Background())
+	require.NoError(t, err)
+	defer conn.Close()
+	run := func(query string, args ...any) {
+		t.Helper()
+		_, err := conn.ExecContext(context.Background(), query, args...)
+		require.NoError(t, err, query)
+	}
+	run("SET unique_checks=0")
+	run("CREATE TEMPORARY TABLE digits (n INT PRIMARY KEY)")
+	run("INSERT INTO digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)")
+	run("CREATE TEMPORARY TABLE numbers (n INT PRIMARY KEY)")
+	run("INSERT INTO numbers SELECT n FROM digits")
+	for size := 10; size < largePosts; size *= 10 {
+		// A temporary table can be opened once in a statement.
+		for digit := 1; digit < 10; digit++ {
+			run("CREATE TEMPORARY TABLE more AS SELECT n FROM numbers WHERE n<?", size)
+			run("INSERT INTO numbers SELECT n+? FROM more", digit*size)
+			run("DROP TEMPORARY TABLE more")
+		}
+	}
+	at := "FROM_UNIXTIME(" + strconv.FormatInt(time.Now().Unix()-60*largePosts, 10) + "+60*n)"
+	run("START TRANSACTION")
+	write := func(table, columns, selected string, n int) {
+		t.Helper()
+		run(fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM numbers WHERE n<%d ORDER BY n", table, columns, selected, n))
+	}
+	write("users", "id, username, email, password_hash, created_at", "n+1, CONCAT('user',n+1), CONCAT('user',n+1,'@x'), '', "+at, largeUsers)
+	write("posts", "id, user_id, title, content, likes_count, comments_count, created_at, updated_at, hot_score, active_at, terms_version",
+		fmt.Sprintf("n+1, IF(n%%20=0, 1, 2+n%%(%d-1)), 'A title', 'Some content.', IF(n%%3=0, n%%97, 0), 1, %s, %s, UNIX_TIMESTAMP(%s)+n%%997, %s, 1",
+			largeUsers, at, at, at, strings.Replace(at, "60*n", "60*n+n%7919", 1)), largePosts)
+	write("comments", "id, post_id, parent_id, user_id, content, likes_count, created_at, updated_at", fmt.Sprintf(
+		"n+1, IF(n<%d, 1, n-n%%2+1), IF(n<%d, IF(n BETWEEN 1 AND %d, 1, NULL), IF(n%%2=1, n, NULL)), IF(n%%20=0, 1, 2+n%%(%d-1)), 'A comment.', n%%5, %s, %s",
+		2*largeShare, 2*largeShare, largeShare, largeUsers, at, at), largePosts)
+	for table, column := range map[string]string{"post_likes": "post_id", "comment_likes": "comment_id", "bookmarks": "post_id"} {
+		target := fmt.Sprintf("IF(n<%d, 1, n+1)", largeShare)
+		write(table, column+", user_id, created_at", fmt.Sprintf("%s, IF(n<%d, n+1, IF(n%%10=0, 1, 2+n%%(%d-1))), %s", target, largeShare, largeUsers, at), largePosts)
+	}
+	write("follows", "user_id, followed_id, created_at", "1, n+2, "+at, largeShare)
+	write("follows", "user_id, followed_id, created_at", "n+2, 1, "+at, largeShare)
+	write("follows", "user_id, followed_id, created_at", "n+2, n+3, "+at, largeShare)
+	write("blocks", "user_id, blocked_id, created_at", fmt.Sprintf("1, %d-n, %s", largeUsers, at), 1000)
+	write("blocks", "user_id, blocked_id, created_at", "n+2, n+3, "+at, largeShare)
+	write("sessions", "token_hash, user_id, created_at, expires_at", "UNHEX(SHA2(n,256)), IF(n%10=0, 1, n), "+at+", NOW() + INTERVAL 1 DAY", 2*largeShare)
+	write("notifications", "user_id, kind, actor_id, post_id, comment_id, created_at, read_at",
+		"IF(n%2=0, 1, n), 1, 2, n+1, n+1, "+at+", IF(n%3=0, NULL, "+at+")", 4*largeShare)
+	write("tags", "id, name, posts_count", fmt.Sprintf("n+1, CONCAT('tag',n+1), IF(n=0, %d, IF(n=1, 50, 1+n%%500))", largePosts/2), largeUsers)
+	write("post_tags", "post_id, tag_id, position, created_at", "n+1, 1, 0, "+at, largePosts) // half of them go to others below
+	run("UPDATE post_tags SET tag_id=3+post_id%5000 WHERE post_id%2=0 AND post_id%2000<>0")
+	run("UPDATE post_tags SET tag_id=2 WHERE post_id%2000=0")
+	write("post_terms", "post_id, term, weight", "n+1, IF(n%2=0, 'common', CONCAT('word',n%1000)), 1+n%300", largePosts)
+	write("post_terms", "post_id, term, weight", "n+1, CONCAT('mid',n%10), 1+n%299", largePosts)
+	write("post_revisions", "post_id, version, title, content, tags, created_at", "1, n, 'A title', 'Some content.', '', "+at, largeShare)
+	run("UPDATE posts SET version=? WHERE id=1", largeShare)
+	run("COMMIT")
+	run("ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions, notifications, tags, post_tags, post_terms, post_revisions")
+}
+
+// wire sees what a store sends to MySQL.
+type wire struct {
+	net.Conn
+	log *wireLog
+}
+
+type wireLog struct {
+	mu      sync.Mutex
+	queries []string
+}
+
+// Write looks for the packet COM_QUERY, which the driver writes whole: four bytes of length and number, 3, the text.
+func (w wire) Write(b []byte) (int, error) {
+	if len(b) > 5 && b[3] == 0 && b[4] == 3 {
+		w.log.mu.Lock()
+		w.log.queries = append(w.log.queries, string(b[5:]))
+		w.log.mu.Unlock()
+	}
+	return w.Conn.Write(b)
+}
+
+// selects gives what was read since the last call.
+func (l *wireLog) selects() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	queries := slices.DeleteFunc(l.queries, func(q string) bool {
+		return !strings.HasPrefix(q, "SELECT") && !strings.HasPrefix(q, "WITH") && !strings.HasPrefix(q, "(")
+	})
+	l.queries = nil
+	return queries
+}
+
+func openWatched(t testing.TB, dsn string) (*models.Store, *wireLog) {
+	t.Helper()
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	log := &wireLog{}
+	network := "plans" + config.DBName
+	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		return wire{conn, log}, err
+	})
+	t.Cleanup(func() { mysql.DeregisterDialContext(network) })
+	config.Net = network
+	store, err := models.Open(t.Context(), config.FormatDSN(), models.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { store.Close() })
+	return store, log
+}
+
+// planStep is a line of EXPLAIN.
+type planStep struct{ table, access, key, extra, rows string }
+
+func explain(t testing.TB, store *models.Store, query string) []planStep {
+	t.Helper()
+	rows, err := store.Pool().QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+query)
+	require.NoError(t, err, query)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	require.NoError(t, err)
+	var steps []planStep
+	for rows.Next() {
+		values := make([]sql.NullString, len(columns))
+		into := make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		require.NoError(t, rows.Scan(into...))
+		value := func(column string) string {
+			return values[slices.IndexFunc(columns, func(c string) bool { return strings.EqualFold(c, column) })].String
+		}
+		steps = append(steps, planStep{value("table"), value("type"), value("key"), value("Extra"), value("rows")})
+	}
+	require.NoError(t, rows.Err())
+	return steps
+}
+
+// planned is a call of the store whose queries must have good plans.
+type planned struct {
+	method string
+	name   string
+	sorts  bool // it may sort what it has found, a bounded number of rows or those of the rarest condition
+	byID   bool // it goes over a table in the order of its ids
+	call   func(ctx context.Context, s *models.Store) error
+}
+
+// plan makes a planned of a method and its arguments after the context.
+func plan(method, name string, args ...any) planned {
+	return planned{method: method, name: name, call: func(ctx context.Context, s *models.Store) error {
+		in := []reflect.Value{reflect.ValueOf(ctx)}
+		f := reflect.ValueOf(s).MethodByName(method)
+		if !f.IsValid() {
+			return fmt.Errorf("the store has no method %s", method)
+		}
+		for i, arg := range args {
+			v := reflect.ValueOf(arg)
+			if !v.IsValid() {
+				v = reflect.Zero(f.Type().In(i + 1))
+			}
+			in = append(in, v.Convert(f.Type().In(i+1)))
+		}
+		if err, _ := f.Call(in)[f.Type().NumOut()-1].Interface().(error); err != nil {
+			return err
+		}
+		return nil
+	}}
+}
+
+func (p planned) sorting() planned {
+	p.sorts = true
+	return p
+}
+
+func (p planned) walking() planned {
+	p.byID = true
+	return p
+}
+
+// plans lists every query that gives a list, each for its first page and for one in the middle. Whoever adds a method
+// to the store that gives a slice adds a line here; the test says so.
+func plans() []planned {
+	middle := models.ListKey{Value: time.Now().Unix() - 30*largePosts, ID: largePosts / 2}
+	afters := map[string]*models.ListKey{"": nil, " in the middle": &middle}
+	var list []planned
+	add := func(p ...planned) { list = append(list, p...) }
+	posts := func(name string, sorts bool, q models.PostQuery) {
+		q.ViewerID, q.Limit = 1, 21
+		for where, after := range afters {
+			q := q
+			if q.After = after; after != nil && (q.Sort == models.PostsTop || q.Sort == models.PostsRelevance) {
+				q.After = &models.ListKey{Value: 40, ID: largePosts / 2}
+			}
+			p := plan("ListPosts", fmt.Sprintf("%s, %s%s", name, q.Sort, where), q)
+			p.sorts = sorts
+			add(p)
+		}
+	}
+	since := time.Now().AddDate(0, 0, -50) // before the middle
+	for _, sort := range []models.PostSort{models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive} {
+		other := sort != models.PostsNew
+		posts("all", false, models.PostQuery{Sort: sort})
+		posts("of a time", sort == models.PostsTop, models.PostQuery{Sort: sort, Since: since})
+		posts("of an author", other, models.PostQuery{Sort: sort, AuthorID: 1})
+		posts("with a usual tag", false, models.PostQuery{Sort: sort, Tag: "tag1"})
+		posts("with a rare tag", other, models.PostQuery{Sort: sort, Tag: "tag2"})
+		posts("with a usual tag of a time", sort == models.PostsTop, models.PostQuery{Sort: sort, Tag: "tag1", Since: since})
+		posts("of an author with a tag", other, models.PostQuery{Sort: sort, Tag: "tag1", AuthorID: 1})
+		posts("with a common word", false, models.PostQuery{Sort: sort, Terms: []string{"common"}})
+		posts("with a rare word", true, models.PostQuery{Sort: sort, Terms: []string{"word7"}})
+		posts("with two words", true, models.PostQuery{Sort: sort, Terms: []string{"word7", "mid7"}})
+		posts("with a word and a tag of an author", true, models.PostQuery{Sort: sort, Terms: []string{"word7"}, Tag: "tag1", AuthorID: 1})
+	}
+	posts("with a common word", false, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"common"}})
+	posts("with a rare word", false, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"word7"}})
+	posts("with two words", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}})
+	posts("with two words of an author", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, AuthorID: 1})
+	posts("with two words and a rare tag", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Tag: "tag2"})
+
+	for _, sort := range []models.TagSort{models.TagsPopular, models.TagsName} {
+		for where, after := range map[string]*models.ListKey{"": nil, " in the middle": {Value: 100, ID: 5000}} {
+			add(plan("ListTags", string(sort)+where, models.TagQuery{Sort: sort, After: after, Limit: 21}))
+			p := plan("ListTags", string(sort)+" with a prefix"+where, models.TagQuery{Sort: sort, Prefix: "tag12", After: after, Limit: 21})
+			p.sorts = sort == models.TagsPopular
+			add(p)
+		}
+	}
+	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {
+		for where, after := range afters {
+			for name, q := range map[string]models.CommentQuery{"of a post": {PostID: 1}, "to a comment": {ParentID: 1}} {
+				q.ViewerID, q.Sort, q.After, q.Limit = 1, sort, after, 21
+				add(plan("ListComments", fmt.Sprint(name, ", ", sort, where), q))
+			}
+		}
+		add(plan("Thread", string(sort), models.ThreadQuery{ViewerID: 1, PostID: 1, Sort: sort, Depth: 3, Limit: 100}).sorting())
+	}
+	for _, before := range []int64{0, largePosts / 2} {
+		where := map[int64]string{0: "", largePosts / 2: " in the middle"}[before]
+		for _, target := range []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 1}} {
+			add(plan("Likers", string(target.Kind)+where, target, min(before, largeShare/2), 21))
+		}
+		add(plan("ListRevisions", where, 1, min(before, largeShare/2), 21),
+			plan("BookmarkedPosts", where, 1, before, 21), plan("LikedPosts", where, 1, 1, before, 21), plan("LikedComments", where, 1, 1, before, 21),
+			plan("Notifications", "all"+where, 1, false, before, 21), plan("Notifications", "unread"+where, 1, true, before, 21))
+	}
+	for where, after := range afters {
+		add(plan("Feed", where, 1, after, 21).sorting(), plan("Followers", where, 1, after, 21), plan("Following", where, 1, after, 21),
+			plan("BlockedUsers", where, 1, after, 21), plan("Sessions", where, 1, after, 21), plan("CommentsByUser", where, 1, 1, after, 21))
+	}
+	some := []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 7}, {Kind: models.KindPost, ID: 999}}
+	void := models.LikeVoid{UserID: 1, RequestedAt: time.Now()}
+	add(plan("Ancestors", "", 1, largeShare-1).sorting(), plan("Activities", "", some), plan("LikeStates", "", 1, []models.TargetCount{{Target: some[0]}, {Target: some[1]}}),
+		plan("CommentIDs", "", 1, 100, 500), plan("LikerIDs", "", some[0], 100, 500), plan("UserIDs", "", 500).walking(),
+		plan("Missing", "", some), plan("VoidedLikes", "posts", void, models.KindPost, 100, 500), plan("VoidedLikes", "comments", void, models.KindComment, 100, 500),
+		plan("Tally", "posts", models.KindPost, largePosts/2, 500).walking(), plan("Tally", "comments", models.KindComment, largePosts/2, 500).walking(),
+		plan("IndexPosts", "", 100), plan("PostByID", "", 1, 1), plan("UnreadCount", "", 1))
+	return list
+}
+
+// unplanned are methods whose queries read small tables, or all there is on purpose.
+var unplanned = map[string]string{
+	"ImportUsers": "writes", "ImportPosts": "writes", "ImportComments": "writes",
+	"ShardStates": "one row a shard", "OpenGaps": "gaps are rare", "OpenLikeVoids": "by the index of done_at; few are open",
+	"OrphanLikes": "verify goes over every like",
+}
+
+// TestPlans_everyListUsesAnIndex asks the server for the plan of what the store really sends. No step may read the whole
+// of a large table, and a list that is in the order of an index must not be sorted.
+func TestPlans_everyListUsesAnIndex(t *testing.T) {
+	store, log := openWatched(t, testkit.Database(t))
+	started := time.Now()
+	fillLarge(t, store)
+	t.Logf("filled in %v", time.Since(started))
+	covered := map[string]bool{}
+	for _, p := range plans() {
+		covered[p.method] = true
+		log.selects()
+		require.NoError(t, p.call(t.Context(), store), "%s %s", p.method, p.name)
+		queries := log.selects()
+		require.NotEmpty(t, queries, "%s %s asks nothing", p.method, p.name)
+		for _, query := range queries {
+			steps := explain(t, store, query)
+			for _, s := range steps {
+				rows, _ := strconv.Atoi(s.rows)
+				derived := s.table == "" || s.table[0] == '<' // rows that another step found
+				// To go through a table by its ids for what belongs to somebody is to read most of it.
+				whole := s.access == "ALL" && rows > 500 || s.access == "index" && (s.key == "PRIMARY" || rows > 500) || s.key == "PRIMARY" && rows > 2*largeShare
+				if !derived && whole && !p.byID {
+					t.Errorf("%s %s reads all of %s:\n%s\n%v", p.method, p.name, s.table, query, steps)
+				}
+				if !derived && !p.sorts && strings.Contains(s.extra, "Using filesort") {
+					t.Errorf("%s %s is sorted:\n%s\n%v", p.method, p.name, query, steps)
+				}
+			}
+		}
+	}
+	for m := range reflect.TypeFor[*models.Store]().Methods() {
+		if f := m.Type; f.NumOut() == 2 && f.Out(0).Kind() == reflect.Slice && f.Out(0).Elem().Kind() != reflect.Array && unplanned[m.Name] == "" {
+			assert.True(t, covered[m.Name], "plans() has no line for Store.%s, which gives a list", m.Name)
+		}
+	}
+	t.Logf("%d calls in %v", len(plans()), time.Since(started))
+}
