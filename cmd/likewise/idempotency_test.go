@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -89,44 +87,4 @@ func TestIdempotency_survivesAKillBetweenCommitAndAnswer(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, r.status, "%s", r)
 	r.holdProblem(t, "a post without MySQL")
 	require.NoError(t, all.MySQL.Start(t.Context()))
-}
-
-// A stop ends streams at once, and whatever holds them, the process ends in time.
-func TestStream_endsWhenTheProcessIsStopped(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	ada := s.accounts(1)[0]
-	s.start("worker")
-	s.awaitOpen()
-	api, url := s.api("--max-streams=1")
-	post := newPost(t, url, ada)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/v1/stream?posts=%d", url, post.ID), nil)
-	require.NoError(t, err)
-	response, err := http.DefaultTransport.RoundTrip(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	lines := bufio.NewScanner(response.Body)
-	await := func(want string) {
-		t.Helper()
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), want) {
-				return
-			}
-		}
-		t.Fatalf("the stream ends before %s: %v", want, lines.Err())
-	}
-	await(`"likes_count":0`)
-	like(t, url, ada, post.path(), true)
-	await(`"likes_count":1`)
-	r, err := send(t, url, account{}, "GET", fmt.Sprintf("/v1/stream?posts=%d", post.ID), nil)
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusServiceUnavailable, r.status)
-	begin := time.Now()
-	api.stop()
-	assert.Less(t, time.Since(begin), 10*time.Second)
-	for lines.Scan() {
-		assert.Empty(t, lines.Text())
-	}
 }

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+)
+
+// A stop ends streams at once, and whatever holds them, the process ends in time.
+func TestStream_endsWhenTheProcessIsStopped(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ada := s.accounts(1)[0]
+	s.start("worker")
+	s.awaitOpen()
+	api, url := s.api("--max-streams=1")
+	post := newPost(t, url, ada)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/v1/stream?posts=%d", url, post.ID), nil)
+	require.NoError(t, err)
+	response, err := http.DefaultTransport.RoundTrip(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	await := func(want string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), want) {
+				return
+			}
+		}
+		t.Fatalf("the stream ends before %s: %v", want, lines.Err())
+	}
+	await(`"likes_count":0`)
+	like(t, url, ada, post.path(), true)
+	await(`"likes_count":1`)
+	r, err := send(t, url, account{}, "GET", fmt.Sprintf("/v1/stream?posts=%d", post.ID), nil)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusServiceUnavailable, r.status)
+	begin := time.Now()
+	api.stop()
+	assert.Less(t, time.Since(begin), 10*time.Second)
+	for lines.Scan() {
+		assert.Empty(t, lines.Text())
+	}
+}
+
+// What a client that follows counts costs a process: with `go test -v -run Streams_cost ./cmd/likewise` it tells the
+// figures in docs/measurements.md. The bounds are wide, for slow machines and the race detector.
+func TestStreams_costLittle(t *testing.T) {
+	const clients, length = 2000, 5 * time.Second
+	s := newSite(t)
+	users := s.accounts(2)
+	api, url := s.api("--likes=direct", "--log-level=warn")
+	post := newPost(t, url, users[0])
+	before, _ := usage(t, api.pid)
+	var bytes, events atomic.Int64
+	for range clients {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = fmt.Fprintf(conn, "GET /v1/stream?posts=%d HTTP/1.1\r\nHost: x\r\n\r\n", post.ID)
+		require.NoError(t, err)
+		go func() { // until the test closes the connection
+			var b [1024]byte
+			for {
+				n, err := conn.Read(b[:])
+				if err != nil {
+					return
+				}
+				bytes.Add(int64(n))
+				events.Add(int64(strings.Count(string(b[:n]), "event: ")))
+			}
+		}()
+	}
+	awaitEvents := func(n int64) {
+		t.Helper()
+		testkit.Eventually(t, patience, func() (bool, string) {
+			return events.Load() >= n, fmt.Sprintf("%d events of %d", events.Load(), n)
+		})
+	}
+	awaitEvents(clients)
+	_, idle := usage(t, api.pid)
+	bytes.Store(0)
+	events.Store(0)
+	resident, cpu := usage(t, api.pid)
+	begin, likes := time.Now(), 0
+	for ; time.Since(begin) < length; likes++ {
+		like(t, url, users[1], post.path(), likes%2 == 0)
+	}
+	_, after := usage(t, api.pid)
+	took := time.Since(begin)
+	awaitEvents(clients) // each heard at least once
+	memory := (resident - before) / clients
+	t.Logf("%d clients on one post: %.1f KiB each, resident; %d likes in %v, %.0f events/s of %.0f bytes; %.0f%% of one core, likes included; connecting took %v of it each",
+		clients, float64(memory)/1024, likes, took.Round(time.Millisecond), float64(events.Load())/took.Seconds(),
+		float64(bytes.Load())/float64(events.Load()), 100*(after-cpu).Seconds()/took.Seconds(), (idle / clients).Round(time.Microsecond))
+	assert.LessOrEqual(t, events.Load(), clients*int64(took/time.Second+2), "a client hears once a second at most")
+	assert.Less(t, memory, int64(256<<10))
+}
+
+var residentSize = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
+
+// usage gives the bytes of memory that a process has and the processor time that it used.
+func usage(t *testing.T, pid int) (resident int64, cpu time.Duration) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	kib, err := strconv.ParseInt(residentSize.FindStringSubmatch(string(status))[1], 10, 64)
+	require.NoError(t, err)
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	for _, field := range fields[11:13] { // utime and stime, in hundredths of a second
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		require.NoError(t, err)
+		cpu += time.Duration(ticks) * 10 * time.Millisecond
+	}
+	return kib << 10, cpu
+}
