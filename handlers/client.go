@@ -46,11 +46,11 @@ func ParseProxies(list []string) ([]netip.Prefix, error) {
 	var proxies []netip.Prefix
 	for _, s := range list {
 		network, err := netip.ParsePrefix(s)
-		if address, addressErr := netip.ParseAddr(s); addressErr == nil {
+		if address, addressErr := netip.ParseAddr(s); addressErr == nil && address.Zone() == "" {
 			network, err = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()), nil
 		}
 		switch {
-		case err != nil || network.Addr().Zone() != "" || network.Addr().Is4In6():
+		case err != nil || network.Addr().Is4In6():
 			return nil, fmt.Errorf("%q is no address and no network such as 10.0.0.0/8", s)
 		case network != network.Masked():
 			return nil, fmt.Errorf("%q has bits beyond its mask: %s is meant?", s, network.Masked())

@@ -1,0 +1,158 @@
+package handlers_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+)
+
+// X-Forwarded-For is read from its end, and only as far as proxies that the configuration names have written it. Where
+// the request came from shows in whose limit it counts against.
+func TestClientAddress_isBelievedOfNamedProxiesOnly(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	for _, test := range []struct {
+		name    string
+		trusted string   // besides the tests' own address, if that is trusted at all
+		sent    []string // values of X-Forwarded-For, one header line each
+		as      string   // whom it counts as
+	}{
+		{"nobody is trusted", "none", []string{"192.0.2.1"}, "127.0.0.1"},
+		{"nobody is trusted, many headers", "none", []string{"192.0.2.1", "192.0.2.2"}, "127.0.0.1"},
+		{"the one hop there is", "", []string{"192.0.2.1"}, "192.0.2.1"},
+		{"a client that writes the header itself", "", []string{"203.0.113.9, 192.0.2.1"}, "192.0.2.1"},
+		{"a client that writes a trusted address", "10.0.0.0/8", []string{"203.0.113.9, 10.1.2.3, 192.0.2.1, 10.9.9.9"}, "192.0.2.1"},
+		{"in two headers", "10.0.0.0/8", []string{"203.0.113.9, 192.0.2.1", "10.9.9.9"}, "192.0.2.1"},
+		{"trusted proxies alone", "10.0.0.0/8", []string{"10.1.1.1, 10.2.2.2"}, "10.1.1.1"},
+		{"what is no address", "", []string{"192.0.2.1, unknown"}, "127.0.0.1"},
+		{"behind what is no address", "10.0.0.0/8", []string{"192.0.2.1, <script>, 10.2.2.2"}, "10.2.2.2"},
+		{"empty", "", []string{""}, "127.0.0.1"},
+		{"commas", "", []string{",,,"}, "127.0.0.1"},
+		{"with a port", "", []string{"192.0.2.1:4711"}, "192.0.2.1"},
+		{"IPv6 with a port", "", []string{"[2001:db8::1]:4711"}, "2001:db8::"},
+		{"IPv6 in brackets", "", []string{"[2001:db8::1]"}, "2001:db8::"},
+		{"IPv6 with a zone", "", []string{"fe80::1%eth0"}, "fe80::"},
+		{"IPv4 in IPv6", "", []string{"::ffff:192.0.2.1"}, "192.0.2.1"},
+		{"octal", "", []string{"0300.0.2.1"}, "127.0.0.1"},
+		{"very long", "", []string{strings.Repeat("192.0.2.1, ", 500) + "192.0.2.7"}, "192.0.2.7"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var proxies []netip.Prefix
+			if test.trusted != "none" {
+				proxies = append(proxies, netip.MustParsePrefix("127.0.0.1/32"))
+			}
+			if strings.Contains(test.trusted, "/") {
+				proxies = append(proxies, netip.MustParsePrefix(test.trusted))
+			}
+			a := serve(t, store, limited(t, "", 0.001), func(c *handlers.Config) { c.TrustedProxies = proxies })
+			if status := a.forwarded(t, test.sent...); status != 200 {
+				t.Fatalf("the first request is answered with %d", status)
+			}
+			// The same again is one too many of whomever it counts as, and of nobody else.
+			again := []string{test.as}
+			if test.as == "127.0.0.1" {
+				again = nil
+			}
+			if status := a.forwarded(t, again...); status != 429 {
+				t.Errorf("it was not counted as %s", test.as)
+			}
+			if status := a.forwarded(t, "198.51.100.77"); (status == 200) != (test.trusted != "none") {
+				t.Errorf("another client gets %d", status)
+			}
+			if told := strings.Contains(a.log.String(), "name it in --trusted-proxies"); told != (test.trusted == "none") {
+				t.Errorf("the operator was told: %v", told)
+			}
+		})
+	}
+}
+
+// forwarded sends a request with these lines of X-Forwarded-For.
+func (a *api) forwarded(t *testing.T, lines ...string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+"/v1/posts", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header["X-Forwarded-For"] = lines
+	// Others of its kind are never looked at.
+	req.Header.Set("X-Real-IP", "203.0.113.200")
+	req.Header.Set("Forwarded", "for=203.0.113.201")
+	req.Header.Set("True-Client-IP", "203.0.113.202")
+	req.Header.Set("CF-Connecting-IP", "203.0.113.203")
+	resp, err := a.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func TestParseProxies_refusesWhatCannotBeMeant(t *testing.T) {
+	for _, good := range []string{"10.0.0.0/8", "192.0.2.1", "2001:db8::/32", "::1", "::ffff:192.0.2.1"} {
+		if _, err := handlers.ParseProxies([]string{good}); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "proxy", "10.0.0.1/8", "10.0.0.0/33", "0.0.0.0/0", "::/0", "10.0.0.0/", "10.0.0", "fe80::1%eth0", "*", "::ffff:10.0.0.0/104", "10.0.0.0-10.0.0.9"} {
+		if got, err := handlers.ParseProxies([]string{"192.0.2.1", bad}); err == nil {
+			t.Errorf("%q is read as %v", bad, got)
+		}
+	}
+}
+
+func TestSecurityHeaders_areOnEveryAnswer(t *testing.T) {
+	a := newAPI(t, modes[0], behindProxy)
+	ada := a.account(t)
+	p := a.newPost(t, ada)
+	check := func(name string, h http.Header) {
+		t.Helper()
+		for field, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
+			"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Server": "", "X-Powered-By": "", "Strict-Transport-Security": "",
+		} {
+			if got := h.Get(field); got != want {
+				t.Errorf("%s: %s is %q, want %q", name, field, got, want)
+			}
+		}
+	}
+	for _, r := range []reply{
+		a.must(t, 200, account{}, "GET", "/v1/posts", nil), a.must(t, 200, account{}, "GET", pathOf(p), nil), a.must(t, 200, account{}, "GET", "/healthz", nil),
+		a.must(t, 200, account{}, "GET", "/metrics", nil), a.must(t, 200, account{}, "GET", "/readyz", nil), a.must(t, 200, account{}, "GET", "/openapi.yaml", nil),
+		a.must(t, 404, account{}, "GET", "/v1/posts/999", nil), a.must(t, 401, account{}, "POST", "/v1/posts", obj{}), a.must(t, 405, account{}, "PUT", "/v1/posts", nil),
+		a.must(t, 413, ada, "POST", "/v1/posts", strings.Repeat(" ", 100_000)), a.must(t, 431, account{}, "GET", "/v1/posts", nil, header{"X-Long", strings.Repeat("x", 10_000)}),
+		a.must(t, 204, ada, "DELETE", pathOf(p), nil),
+	} {
+		check(fmt.Sprintf("%.60s", r.String()), r.Header)
+	}
+	docs := a.must(t, 200, account{}, "GET", "/docs", nil).Header
+	for _, part := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"} {
+		if policy := docs.Get("Content-Security-Policy"); !strings.Contains(policy, part) || strings.Contains(policy, "unsafe-eval") || strings.Contains(policy, "script-src 'self' 'unsafe") {
+			t.Errorf("the page's policy is %q", policy)
+		}
+	}
+	// Only a proxy that is trusted can know that the client speaks TLS.
+	if got := a.send(t, account{}, "GET", "/healthz", nil, header{"X-Forwarded-Proto", "https"}).Header.Get("Strict-Transport-Security"); got != "max-age=31536000" {
+		t.Errorf("over TLS: Strict-Transport-Security is %q", got)
+	}
+	bare := newAPI(t, modes[0])
+	check("untrusted", bare.send(t, account{}, "GET", "/healthz", nil, header{"X-Forwarded-Proto", "https"}).Header)
+
+	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "what is this\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	check("no HTTP", resp.Header)
+}
