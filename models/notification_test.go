@@ -53,9 +53,13 @@ func TestNotifications_tellWhomItConcerns(t *testing.T) {
 	ada, bob, cyd, dan := users[0], users[1], users[2], users[3]
 	everybody := func() string {
 		var all []string
+		shown := 0
 		for _, u := range users {
-			all = append(all, u.Username+": "+told(t, store, u))
+			words := told(t, store, u)
+			all = append(all, u.Username+": "+words)
+			shown += len(strings.Fields(words))
 		}
+		assert.Equal(t, count(t, store, "SELECT COUNT(*) FROM notifications"), shown, "rows, hidden ones included")
 		_, err := store.Pool().ExecContext(t.Context(), "DELETE FROM notifications")
 		require.NoError(t, err)
 		return strings.ReplaceAll(strings.Join(all, ", ")+",", ": ,", ",")
@@ -351,6 +355,31 @@ func TestMilestones_areToldOnceByWhoeverGetsThere(t *testing.T) {
 	assert.Equal(t, 10, count(t, l.store, "SELECT milestone FROM posts"))
 }
 
+// A like that another transaction counts while the batch is being written takes the count to the milestone with it.
+func TestMilestones_areSeenWhateverElseIsCounted(t *testing.T) {
+	l, told := milestonesOf(t)
+	l.apply(l.likesOf(1, 1, 8, true)...)
+	other, err := l.store.Pool().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback() }()
+	_, err = other.ExecContext(t.Context(), "INSERT INTO post_likes (post_id, user_id) VALUES (?,99)", l.target.ID)
+	require.NoError(t, err)
+	_, err = other.ExecContext(t.Context(), "UPDATE posts SET likes_count=likes_count+1 WHERE id=?", l.target.ID)
+	require.NoError(t, err)
+	var applied sync.WaitGroup
+	applied.Go(func() {
+		_, err := l.store.ApplyLikes(context.Background(), []models.LikeRecord{l.at(1, 9, 9, true)})
+		assert.NoError(t, err)
+	})
+	testkit.Eventually(t, 10*time.Second, func() (bool, string) {
+		return count(t, l.store, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT'") == 1, "nobody waits"
+	})
+	require.NoError(t, other.Commit())
+	applied.Wait()
+	assert.Equal(t, "1 10", told())
+	assert.Equal(t, 10, count(t, l.store, "SELECT likes_count FROM posts"))
+}
+
 func TestMilestones_inDirectMode(t *testing.T) {
 	l, told := milestonesOf(t)
 	set := func(user int64, liked bool) {
@@ -369,6 +398,12 @@ func TestMilestones_inDirectMode(t *testing.T) {
 		set(11, true)
 	}
 	assert.Equal(t, "1 10", told())
+	_, err := l.store.Pool().ExecContext(t.Context(), "DELETE FROM notifications")
+	require.NoError(t, err)
+	set(10, false)
+	set(11, false)
+	set(10, true)
+	assert.Empty(t, told(), "what was purged is not told again")
 	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM posts WHERE updated_at=created_at AND version=0"))
 }
 
