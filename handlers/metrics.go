@@ -14,6 +14,8 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	limited  *prometheus.CounterVec
+	open     prometheus.Gauge
+	refused  prometheus.Counter
 }
 
 func newMetrics(registry *prometheus.Registry) (metrics, error) {
@@ -32,7 +34,12 @@ func newMetrics(registry *prometheus.Registry) (metrics, error) {
 		Name: "likewise_rate_limited_total",
 		Help: "Requests refused because of a limit, by limit.",
 	}, []string{"limit"})
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.limited} {
+	m.open = prometheus.NewGauge(prometheus.GaugeOpts{Name: "likewise_http_connections", Help: "Connections that are open."})
+	m.refused = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "likewise_http_connections_refused_total",
+		Help: "Connections that were closed at once because there were too many.",
+	})
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.limited, m.open, m.refused} {
 		if err := registry.Register(c); err != nil {
 			return metrics{}, fmt.Errorf("register metrics: %w", err)
 		}

@@ -110,6 +110,7 @@ type Server struct {
 	markdown    *markdown
 	limits      limits
 	proxies     []netip.Prefix
+	connections connections
 	untold      sync.Once                    // that somebody else says so
 	permissions map[string]models.Permission // of each route, by method and path
 
@@ -175,6 +176,11 @@ func New(c Config) (*Server, error) {
 		permissions: map[string]models.Permission{},
 	}
 	s.limits, s.proxies = limits{c.Limiter, c.LimitFactor, c.Now}, c.TrustedProxies
+	s.connections = connections{most: descriptors(maxConnections), exempt: s.trusted, log: c.Logger,
+		open: metrics.open, refused: metrics.refused, of: map[string]int{}}
+	if c.Limiter != nil {
+		s.connections.mostOfOne = max(1, int(maxConnectionsOfOne*c.LimitFactor))
+	}
 	if s.hub, err = newHub(c.Registry, c.Logger, s.activities); err != nil {
 		return nil, err
 	}
@@ -214,7 +220,7 @@ func New(c Config) (*Server, error) {
 
 // routes is every route there is, each with the permission that it takes. To add one: name its permission here, give it a
 // line in models/permission.go unless it has one, and say the same in the contract as x-permission, with the security
-// that goes with it. A handler whose permission is for one's own objects calls mayChange with the owner of what it
+// that goes with it. A handler whose permission is not for all objects calls allowOn with the owner of what it
 // found. Tests hold the three against each other, and every operation to the rule.
 func (s *Server) routes(registry *prometheus.Registry) {
 	r := s.app
@@ -312,7 +318,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 	s.listener = ln
 	s.mu.Unlock()
-	if err := s.app.Listener(lingeringListener{ln}); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := s.app.Listener(lingeringListener{ln, &s.connections}); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
