@@ -17,6 +17,9 @@ HADOLINT := $(HADOLINT_DIR)/bin/hadolint
 REDOCLY_VERSION := 1.34.5
 REDOCLY_DIR := $(LIKEWISE_CACHE)/redocly-$(REDOCLY_VERSION)
 REDOCLY := $(REDOCLY_DIR)/node_modules/.bin/redocly
+SCHEMATHESIS_VERSION := 4.32.5
+SCHEMATHESIS_DIR := $(LIKEWISE_CACHE)/schemathesis-$(SCHEMATHESIS_VERSION)
+SCHEMATHESIS := $(SCHEMATHESIS_DIR)/bin/schemathesis
 COMPOSE_VERSION := v2.40.3
 COMPOSE := $(LIKEWISE_CACHE)/docker-compose-$(COMPOSE_VERSION)
 
@@ -24,6 +27,10 @@ COMPOSE := $(LIKEWISE_CACHE)/docker-compose-$(COMPOSE_VERSION)
 KAFKA_PACKAGES := ./internal/servers ./internal/testkit ./workers ./cmd/likewise
 
 FUZZTIME ?= 20s
+
+# How many seconds to attack the contract, and with which requests.
+CONTRACT_FOR ?= 75
+CONTRACT_SEED ?= 1
 
 # How long to hurt a site, and how: another way each time unless a seed is given.
 FAULTS_FOR ?= 10m
@@ -72,6 +79,15 @@ test-client: servers build ## build the TypeScript client from the contract and 
 	@command -v npm >/dev/null || scripts/install-packages.sh nodejs npm
 	npm --prefix clients/typescript ci --no-audit --no-fund
 	npm --prefix clients/typescript test
+
+.PHONY: test-contract
+test-contract: servers build $(SCHEMATHESIS) ## attack the API for CONTRACT_FOR seconds with requests made from the contract
+	SCHEMATHESIS=$(SCHEMATHESIS) CONTRACT_FOR=$(CONTRACT_FOR) CONTRACT_SEED=$(CONTRACT_SEED) scripts/test-contract.sh
+
+$(SCHEMATHESIS):
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || scripts/install-packages.sh python3-venv
+	python3 -m venv $(SCHEMATHESIS_DIR)
+	$(SCHEMATHESIS_DIR)/bin/pip install --quiet --disable-pip-version-check schemathesis==$(SCHEMATHESIS_VERSION)
 
 .PHONY: bench
 bench: servers build ## measure: benchmarks of packages, then likes side by side
