@@ -65,8 +65,8 @@ func TestStream_endsWhenTheProcessIsStopped(t *testing.T) {
 func TestStreams_costLittle(t *testing.T) {
 	const clients, length = 2000, 5 * time.Second
 	s := newSite(t)
-	users := s.accounts(2)
-	api, url := s.api("--likes=direct", "--log-level=warn")
+	users := s.accounts(300) // more than there are beats
+	api, url := s.api("--likes=direct")
 	post := newPost(t, url, users[0])
 	before, _ := usage(t, api.pid)
 	var bytes, events atomic.Int64
@@ -100,8 +100,11 @@ func TestStreams_costLittle(t *testing.T) {
 	events.Store(0)
 	resident, cpu := usage(t, api.pid)
 	begin, likes := time.Now(), 0
+	beat := time.NewTicker(20 * time.Millisecond)
+	defer beat.Stop()
 	for ; time.Since(begin) < length; likes++ {
-		like(t, url, users[1], post.path(), likes%2 == 0)
+		<-beat.C
+		like(t, url, users[likes], post.path(), true)
 	}
 	_, after := usage(t, api.pid)
 	took := time.Since(begin)
