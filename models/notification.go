@@ -130,28 +130,27 @@ func (s *Store) PassMilestones(ctx context.Context, target Target, likes int64) 
 	return nil
 }
 
-// shownNotifications is where lists and counts of a user's notifications are read from, with the arguments of its
-// placeholders: what was deleted, and what comes from somebody blocked since, is not shown.
+// shownNotifications is where lists and counts of a user's notifications are read from: through the index that has them
+// in their order, and then each on its own. What was deleted, and what comes from somebody blocked since, is not shown.
+// The placeholders are the user, twice.
 //
 // The index has to be named: for the latest few of a user MySQL likes to read the latest of everybody.
 func shownNotifications(unread bool) string {
-	index := "idx_user_id"
+	index, where := "idx_user_id", ""
 	if unread {
-		index = "idx_user_read"
+		index, where = "idx_user_read", " AND n.read_at IS NULL"
 	}
-	return " FROM notifications n FORCE INDEX (" + index + ") JOIN posts p ON p.id=n.post_id AND p.status=1 LEFT JOIN comments c ON c.id=n.comment_id" +
-		" LEFT JOIN users u ON u.id=n.actor_id WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1) AND "
+	return " FROM notifications n FORCE INDEX (" + index + ") STRAIGHT_JOIN posts p ON p.id=n.post_id AND p.status=1" +
+		" LEFT JOIN comments c ON c.id=n.comment_id LEFT JOIN users u ON u.id=n.actor_id" +
+		" WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1) AND " + notBlocked("n.actor_id") + where
 }
 
 // Notifications lists what the user was told, latest first: at most limit notifications before the id (0 for the first
 // page), and with unread only those that were not read. One query.
 func (s *Store) Notifications(ctx context.Context, userID int64, unread bool, before int64, limit int) ([]Notification, error) {
-	where, args := notBlocked("n.actor_id"), []any{userID, userID}
-	if unread {
-		where += " AND n.read_at IS NULL"
-	}
+	where, args := "", []any{userID, userID}
 	if before > 0 {
-		where, args = where+" AND n.id<?", append(args, before)
+		where, args = " AND n.id<?", append(args, before)
 	}
 	var list []Notification
 	err := s.db.WithContext(ctx).Raw("SELECT n.id, n.kind, "+authorColumns+", n.post_id, p.title AS post_title, n.comment_id, n.milestone,"+
@@ -168,8 +167,7 @@ const MaxUnread = 100
 // UnreadCount counts the notifications that Notifications lists as unread, up to MaxUnread. One query.
 func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 	var n int64
-	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM (SELECT n.id"+shownNotifications(true)+notBlocked("n.actor_id")+
-		" AND n.read_at IS NULL LIMIT ?) unread", userID, userID, MaxUnread).Scan(&n).Error
+	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM (SELECT n.id"+shownNotifications(true)+" LIMIT ?) unread", userID, userID, MaxUnread).Scan(&n).Error
 	if err != nil {
 		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
 	}

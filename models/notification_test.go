@@ -371,8 +371,10 @@ func TestMilestones_areSeenWhateverElseIsCounted(t *testing.T) {
 		_, err := l.store.ApplyLikes(context.Background(), []models.LikeRecord{l.at(1, 9, 9, true)})
 		assert.NoError(t, err)
 	})
+	// Either it waits for the row before it has read it, or it has read it and waits to count.
 	testkit.Eventually(t, 10*time.Second, func() (bool, string) {
-		return count(t, l.store, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT'") == 1, "nobody waits"
+		return count(t, l.store, "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE ? OR info LIKE ?",
+			"SELECT id, likes_count%FOR UPDATE", "UPDATE posts SET hot_score%") == 1, "nobody waits"
 	})
 	require.NoError(t, other.Commit())
 	applied.Wait()
@@ -416,4 +418,85 @@ func TestPassMilestones_ofLikesFromElsewhere(t *testing.T) {
 	assert.Equal(t, "100", told())
 	require.NoError(t, l.store.PassMilestones(t.Context(), l.target, 5))
 	assert.Equal(t, 100, count(t, l.store, "SELECT milestone FROM posts"))
+}
+
+// rowsRead is how many rows a connection of the store has read, going by the server's own count. The store must have
+// one connection only.
+func rowsRead(t *testing.T, store *models.Store) int {
+	t.Helper()
+	rows, err := store.Pool().QueryContext(t.Context(), "SHOW SESSION STATUS WHERE Variable_name LIKE 'Handler_read%' OR Variable_name='Sort_rows'")
+	require.NoError(t, err)
+	defer rows.Close()
+	sum := 0
+	for rows.Next() {
+		var name string
+		var n int
+		require.NoError(t, rows.Scan(&name, &n))
+		sum += n
+	}
+	require.NoError(t, rows.Err())
+	return sum
+}
+
+// TestLists_ofAUserReadOnlyWhatTheyGive counts the rows that pages at the beginning and far behind make the server read.
+func TestLists_ofAUserReadOnlyWhatTheyGive(t *testing.T) {
+	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
+	require.NoError(t, err)
+	defer store.Close()
+	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
+	const n, page = 20_000, 20
+	insert := func(into string, row func(i int) string) {
+		for start := 0; start < n; start += 2000 {
+			rows := make([]string, 2000)
+			for i := range rows {
+				rows[i] = row(start + i)
+			}
+			_, err := store.Pool().ExecContext(t.Context(), "INSERT INTO "+into+" VALUES "+strings.Join(rows, ","))
+			require.NoError(t, err)
+		}
+	}
+	// Of a table of a few rows the servers rather read all, and sort.
+	insert("users (username, email, password_hash)", func(i int) string { return fmt.Sprintf("('user%d','user%d@x','')", i, i) })
+	insert("posts (id, user_id, title, content)", func(i int) string { return fmt.Sprintf("(%d,%d,'t','c')", i+1, bob.ID) })
+	insert("notifications (user_id, kind, actor_id, post_id, read_at)", func(i int) string {
+		read := "NULL"
+		if i%2 == 0 {
+			read = "NOW()"
+		}
+		return fmt.Sprintf("(%d,2,%d,%d,%s)", []int64{ada.ID, bob.ID}[i/4%2], bob.ID, i+1, read)
+	})
+	insert("bookmarks (user_id, post_id)", func(i int) string { return fmt.Sprintf("(%d,%d)", []int64{ada.ID, bob.ID}[i/4%2], i+1) })
+	_, err = store.Pool().ExecContext(t.Context(), "ANALYZE TABLE posts, notifications, bookmarks, users")
+	require.NoError(t, err)
+	for name, list := range map[string]func(before int64) (int, error){
+		"notifications": func(before int64) (int, error) {
+			list, err := store.Notifications(t.Context(), ada.ID, false, before, page)
+			return len(list), err
+		},
+		"unread": func(before int64) (int, error) {
+			list, err := store.Notifications(t.Context(), ada.ID, true, before, page)
+			return len(list), err
+		},
+		"unread count": func(int64) (int, error) {
+			n, err := store.UnreadCount(t.Context(), ada.ID)
+			return int(n) / (models.MaxUnread / page), err
+		},
+		"bookmarks": func(before int64) (int, error) {
+			list, err := store.BookmarkedPosts(t.Context(), ada.ID, before, page)
+			return len(list), err
+		},
+	} {
+		for _, before := range []int64{0, n / 2} {
+			start := rowsRead(t, store)
+			got, err := list(before)
+			require.NoError(t, err)
+			read := rowsRead(t, store) - start
+			assert.Equal(t, page, got, name)
+			most := page * 12 // the row, its post, author, comment, and what tells whether it is hidden
+			if name == "unread count" {
+				most = models.MaxUnread * 8
+			}
+			assert.Less(t, read, most, "%s before %d", name, before)
+		}
+	}
 }
