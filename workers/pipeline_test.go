@@ -436,10 +436,13 @@ func TestVerify_findsAndRepairsEachDifference(t *testing.T) {
 	assert.True(t, containsText(found, counter.String()+": the counter in Redis is 3 and its set has 2 users"), "%q", found)
 	assert.True(t, containsText(found, orphan.String()+": it has 2 likes and does not exist"), "%q", found)
 	assert.True(t, containsText(found, orphan.String()+": it is in Redis and does not exist in MySQL"), "%q", found)
-	assert.Len(t, found, 7)
+	for _, target := range []models.Target{lost, extra} {
+		assert.True(t, containsText(found, target.String()+": hot_score is "), "%q", found)
+	}
+	assert.Len(t, found, 9)
 	assert.Equal(t, found, p.verify(false), "looking changes nothing")
 
-	assert.Len(t, p.verify(true), 7)
+	assert.Len(t, p.verify(true), 9)
 	p.flush()
 	assert.Empty(t, p.verify(false))
 	assert.Equal(t, []int64{1, 2}, p.likers(lost), "an acknowledged like is brought back")

@@ -120,7 +120,7 @@ func TestRecovery_writerPausedInATransactionWhileAnotherTookOver(t *testing.T) {
 
 	blocker, err := p.store.Pool().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = blocker.ExecContext(t.Context(), "SELECT id FROM posts WHERE id=? FOR UPDATE", target.ID)
+	_, err = blocker.ExecContext(t.Context(), "SELECT id FROM post_likes WHERE post_id=? AND user_id=1 FOR UPDATE", target.ID)
 	require.NoError(t, err)
 	p.set(target, 2, true)
 	p.set(target, 4, true)
@@ -139,12 +139,13 @@ func TestRecovery_writerPausedInATransactionWhileAnotherTookOver(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// awaitBlocked waits until the writer's transaction waits for the row of a post, and gives its connection.
+// awaitBlocked waits until the writer's transaction, which has written likes by then, waits for one that it deletes, and
+// gives its connection.
 func (p *pipeline) awaitBlocked() (connection int) {
 	p.t.Helper()
 	testkit.Eventually(p.t, patience, func() (bool, string) {
-		connection = p.count("SELECT COALESCE(MAX(id),0) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'UPDATE posts SET likes_count=likes_count+CASE%'")
-		return connection > 0, "no writer waits for the post"
+		connection = p.count("SELECT COALESCE(MAX(id),0) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'DELETE FROM post_likes%'")
+		return connection > 0, "no writer waits for the like"
 	})
 	return connection
 }
@@ -157,14 +158,15 @@ func TestRecovery_writersConnectionKilledInATransaction(t *testing.T) {
 	p.flush()
 	blocker, err := p.store.Pool().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = blocker.ExecContext(t.Context(), "SELECT id FROM posts WHERE id=? FOR UPDATE", target.ID)
+	_, err = blocker.ExecContext(t.Context(), "SELECT id FROM post_likes WHERE post_id=? AND user_id=1 FOR UPDATE", target.ID)
 	require.NoError(t, err)
 	p.set(target, 2, true)
+	p.set(target, 1, false)
 	p.exec(fmt.Sprintf("KILL %d", p.awaitBlocked()))
 	began := time.Now()
 	require.NoError(t, blocker.Rollback())
 	p.recovered(began)
-	assert.Equal(t, []int64{1, 2}, p.likers(target))
+	assert.Equal(t, []int64{2}, p.likers(target))
 	assert.Empty(t, p.verify(false))
 }
 
