@@ -280,12 +280,31 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 		for _, u := range a.accounts(t, 3) {
 			a.must(t, 200, u, "PUT", pathOf(p)+"/like", nil)
 		}
+		for _, query := range []string{
+			"INSERT INTO tags (name, posts_count) SELECT CONCAT('tag', id), 110 FROM posts",
+			"INSERT INTO post_tags (post_id, tag_id, position, created_at) SELECT p.id, t.id, 0, p.created_at FROM posts p, tags t WHERE t.name IN ('tag1','tag2')",
+			fmt.Sprintf("INSERT INTO post_revisions (post_id, version, title, content, tags) SELECT %d, id, 'T', 'C', '' FROM posts", p.ID),
+			fmt.Sprintf("UPDATE posts SET version=1000 WHERE id=%d", p.ID),
+		} {
+			if _, err := a.store.Pool().Exec(query); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for more := 1; more > 0; {
+			var err error
+			if more, err = a.store.IndexPosts(t.Context(), 50); err != nil {
+				t.Fatal(err)
+			}
+		}
 		a.must(t, 200, ada, "GET", "/v1/posts", nil) // signs in, and opens the connection that is used from here on
 		for _, list := range []struct {
 			path string
 			most int64
 		}{
 			{"/v1/posts?sort=new", 2}, {"/v1/posts?sort=top", 2}, {fmt.Sprintf("/v1/posts?author=%d", ada.ID), 2},
+			{"/v1/posts?sort=hot", 2}, {"/v1/posts?sort=active", 2}, {fmt.Sprintf("/v1/posts?sort=hot&author=%d", ada.ID), 2},
+			{"/v1/posts?tag=tag1", 3}, {"/v1/posts?sort=top&tag=tag1", 3}, {"/v1/posts?q=c", 3}, {"/v1/posts?q=t+c&sort=hot&tag=tag2", 3},
+			{"/v1/tags", 1}, {"/v1/tags?sort=name&q=t", 1}, {pathOf(p) + "/revisions", 2},
 			{pathOf(p) + "/comments?sort=old", 3}, {pathOf(p) + "/comments?sort=new", 3}, {pathOf(p) + "/comments?sort=top", 3},
 			{pathOf(c) + "/replies", 3}, {pathOf(p) + "/likes", 1},
 		} {
