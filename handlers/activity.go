@@ -88,55 +88,37 @@ func (s *Server) listLikesOf(c *fiber.Ctx, userID int64) error {
 	if after != nil {
 		before = after.ID
 	}
-	show := s.likedPosts
 	if kind == models.KindComment {
-		show = s.likedComments
+		liked, err := s.store.LikedComments(c.UserContext(), viewerID(c), userID, before, n+1)
+		if err != nil {
+			return err
+		}
+		return replyLiked(c, s.cursors, name, n, liked, s.commentsJSON, func(m *commentJSON) likedJSON { return likedJSON{Comment: m} })
 	}
-	items, next, err := show(c, name, userID, before, n)
+	liked, err := s.store.LikedPosts(c.UserContext(), viewerID(c), userID, before, n+1)
 	if err != nil {
 		return err
 	}
+	return replyLiked(c, s.cursors, name, n, liked, s.postsJSON, func(p *postJSON) likedJSON { return likedJSON{Post: p} })
+}
+
+// replyLiked answers with the page that liked was read for, as show and wrap make it.
+func replyLiked[T models.Post | models.Comment, J any](c *fiber.Ctx, k cursors, name string, n int, liked []models.Liked[T],
+	show func(*fiber.Ctx, []T) ([]J, error), wrap func(*J) likedJSON,
+) error {
+	liked, next := page(k, name, liked, n, (*models.Liked[T]).Key)
+	content := make([]T, len(liked))
+	for i := range liked {
+		content[i] = liked[i].Item
+	}
+	shown, err := show(c, content)
+	if err != nil {
+		return err
+	}
+	items := make([]likedJSON, len(shown))
+	for i := range shown {
+		items[i] = wrap(&shown[i])
+		items[i].LikedAt = liked[i].LikedAt
+	}
 	return c.JSON(list[likedJSON]{items, next})
-}
-
-func (s *Server) likedPosts(c *fiber.Ctx, name string, userID, before int64, n int) ([]likedJSON, *string, error) {
-	liked, err := s.store.LikedPosts(c.UserContext(), viewerID(c), userID, before, n+1)
-	if err != nil {
-		return nil, nil, err
-	}
-	liked, next := page(s.cursors, name, liked, n, func(l *models.LikedPost) models.ListKey { return models.ListKey{ID: l.RowID} })
-	posts := make([]models.Post, len(liked))
-	for i, l := range liked {
-		posts[i] = l.Post
-	}
-	shown, err := s.postsJSON(c, posts)
-	if err != nil {
-		return nil, nil, err
-	}
-	items := make([]likedJSON, len(shown))
-	for i := range shown {
-		items[i] = likedJSON{LikedAt: liked[i].LikedAt, Post: &shown[i]}
-	}
-	return items, next, nil
-}
-
-func (s *Server) likedComments(c *fiber.Ctx, name string, userID, before int64, n int) ([]likedJSON, *string, error) {
-	liked, err := s.store.LikedComments(c.UserContext(), viewerID(c), userID, before, n+1)
-	if err != nil {
-		return nil, nil, err
-	}
-	liked, next := page(s.cursors, name, liked, n, func(l *models.LikedComment) models.ListKey { return models.ListKey{ID: l.RowID} })
-	comments := make([]models.Comment, len(liked))
-	for i, l := range liked {
-		comments[i] = l.Comment
-	}
-	shown, err := s.commentsJSON(c, comments)
-	if err != nil {
-		return nil, nil, err
-	}
-	items := make([]likedJSON, len(shown))
-	for i := range shown {
-		items[i] = likedJSON{LikedAt: liked[i].LikedAt, Comment: &shown[i]}
-	}
-	return items, next, nil
 }

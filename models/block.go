@@ -14,20 +14,6 @@ func notBlocked(column string) string {
 	return "NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=" + column + ")"
 }
 
-// refuseBlocked gives CodeForbidden when author has blocked user.
-func refuseBlocked(tx *gorm.DB, author, user int64) error {
-	var n int
-	if err := tx.Raw("SELECT COUNT(*) FROM blocks WHERE user_id=? AND blocked_id=?", author, user).Scan(&n).Error; err != nil {
-		return fmt.Errorf("read blocks: %w", err)
-	}
-	if n > 0 {
-		return errBlocked()
-	}
-	return nil
-}
-
-func errBlocked() *Error { return Errorf(CodeForbidden, "The author has blocked you.") }
-
 // RefuseBlocked gives CodeForbidden when the target's author has blocked the user. A target that is not there is
 // nobody's: it gives no error.
 func (s *Store) RefuseBlocked(ctx context.Context, target Target, userID int64) error {
@@ -38,7 +24,7 @@ func (s *Store) RefuseBlocked(ctx context.Context, target Target, userID int64) 
 		return fmt.Errorf("read blocks of the author of %s: %w", target, err)
 	}
 	if n > 0 {
-		return errBlocked()
+		return Errorf(CodeForbidden, "The author has blocked you.")
 	}
 	return nil
 }
@@ -80,11 +66,10 @@ func (s *Store) Block(ctx context.Context, userID, other int64) error {
 		if insert.Error != nil {
 			return insert.Error
 		}
-		if _, err := unfollow(tx, userID, other); err != nil {
+		if err := unfollow(tx, userID, other); err != nil {
 			return err
 		}
-		_, err := unfollow(tx, other, userID)
-		return err
+		return unfollow(tx, other, userID)
 	})
 	if err != nil {
 		return fmt.Errorf("block user %d: %w", other, err)

@@ -67,7 +67,7 @@ func (s *Store) Unfollow(ctx context.Context, userID, other int64) (followers in
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
-		if _, err := unfollow(tx, userID, other); err != nil {
+		if err := unfollow(tx, userID, other); err != nil {
 			return err
 		}
 		followers, err = followersOf(tx, other)
@@ -84,12 +84,12 @@ func followersOf(tx *gorm.DB, userID int64) (n int64, err error) {
 }
 
 // unfollow deletes one follow and counts it; both users are locked.
-func unfollow(tx *gorm.DB, userID, other int64) (deleted bool, err error) {
+func unfollow(tx *gorm.DB, userID, other int64) error {
 	remove := tx.Exec("DELETE FROM follows WHERE user_id=? AND followed_id=?", userID, other)
 	if remove.Error != nil || remove.RowsAffected == 0 {
-		return false, remove.Error
+		return remove.Error
 	}
-	return true, tx.Exec("UPDATE users SET followers_count=followers_count-1, updated_at=updated_at WHERE id=?", other).Error
+	return tx.Exec("UPDATE users SET followers_count=followers_count-1, updated_at=updated_at WHERE id=?", other).Error
 }
 
 // Followers lists who follows the user, latest first: at most limit after the key (nil for the first page).

@@ -18,7 +18,6 @@ import (
 type crowd struct {
 	store                 *models.Store
 	reader, guest, writer models.Author
-	authors               []models.Author
 }
 
 const crowdAuthors, crowdPosts, crowdComments = 1000, 100, 20_000

@@ -29,18 +29,21 @@ func (s *Store) CommentsByUser(ctx context.Context, viewer, userID int64, after 
 	return list, nil
 }
 
-// LikedPost is a post in the list of what a user likes.
-type LikedPost struct {
-	Post    Post `gorm:"embedded"`
+// Liked is a post or a comment in the list of what a user likes.
+type Liked[T Post | Comment] struct {
+	Item    T `gorm:"embedded"`
 	RowID   int64
 	LikedAt time.Time
 }
 
+// Key gives the place of the like in the list.
+func (l *Liked[T]) Key() ListKey { return ListKey{ID: l.RowID} }
+
 // LikedPosts lists the posts that a user likes, the latest like first, as viewer sees them: at most limit likes older
 // than row before (0 for the first page). Likes of what was deleted are passed over.
-func (s *Store) LikedPosts(ctx context.Context, viewer, userID, before int64, limit int) ([]LikedPost, error) {
+func (s *Store) LikedPosts(ctx context.Context, viewer, userID, before int64, limit int) ([]Liked[Post], error) {
 	where, args := likedBefore(before, "p.user_id", viewer, userID)
-	var list []LikedPost
+	var list []Liked[Post]
 	err := s.db.WithContext(ctx).Raw("SELECT "+postColumns+", l.id AS row_id, l.created_at AS liked_at FROM post_likes l FORCE INDEX (idx_user_id)"+
 		" JOIN posts p ON p.id=l.post_id AND p.status=1 JOIN users u ON u.id=p.user_id WHERE "+where+
 		" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
@@ -50,17 +53,10 @@ func (s *Store) LikedPosts(ctx context.Context, viewer, userID, before int64, li
 	return list, nil
 }
 
-// LikedComment is a comment in the list of what a user likes.
-type LikedComment struct {
-	Comment Comment `gorm:"embedded"`
-	RowID   int64
-	LikedAt time.Time
-}
-
 // LikedComments lists the comments that a user likes, as LikedPosts does.
-func (s *Store) LikedComments(ctx context.Context, viewer, userID, before int64, limit int) ([]LikedComment, error) {
+func (s *Store) LikedComments(ctx context.Context, viewer, userID, before int64, limit int) ([]Liked[Comment], error) {
 	where, args := likedBefore(before, "c.user_id", viewer, userID)
-	var list []LikedComment
+	var list []Liked[Comment]
 	err := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+", l.id AS row_id, l.created_at AS liked_at FROM comment_likes l FORCE INDEX (idx_user_id)"+
 		" JOIN comments c ON c.id=l.comment_id AND c.status=1 JOIN posts p ON p.id=c.post_id AND p.status=1 JOIN users u ON u.id=c.user_id WHERE "+where+
 		" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error

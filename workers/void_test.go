@@ -168,19 +168,19 @@ func TestVoider_keepsToTheTimeAskedFor(t *testing.T) {
 	p := setup(t)
 	p.start()
 	bob := p.deletable("bob")
-	old, new, never := p.post(), p.post(), p.post()
-	for _, target := range []models.Target{old, new, never} {
+	before, within, after := p.post(), p.post(), p.post()
+	for _, target := range []models.Target{before, within, after} {
 		p.set(target, bob, true)
 	}
 	p.flush()
-	p.exec("UPDATE post_likes SET created_at='2026-01-01 10:00:00' WHERE post_id=?", old.ID)
-	p.exec("UPDATE post_likes SET created_at='2026-01-02 10:00:00' WHERE post_id=?", new.ID)
+	p.exec("UPDATE post_likes SET created_at='2026-01-01 10:00:00' WHERE post_id=?", before.ID)
+	p.exec("UPDATE post_likes SET created_at='2026-01-02 10:00:00' WHERE post_id=?", within.ID)
 	p.exec("INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until) VALUES (?,1,NOW(3),'2026-01-02','2026-01-03')", bob)
 	_, done := p.void(0)
 	assert.Equal(t, 1, done, "no like of January can come any more")
-	assert.Equal(t, []int64{bob}, p.likers(old))
-	assert.Empty(t, p.likers(new))
-	assert.Equal(t, []int64{bob}, p.likers(never))
+	assert.Equal(t, []int64{bob}, p.likers(before))
+	assert.Empty(t, p.likers(within))
+	assert.Equal(t, []int64{bob}, p.likers(after))
 	assert.Empty(t, p.verify(false))
 }
 
