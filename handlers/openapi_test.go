@@ -443,3 +443,106 @@ func TestContract_saysWhatEveryOperationCanAnswer(t *testing.T) {
 		}
 	})
 }
+
+// TestContract_seesWhatBreaksIt breaks one thing at a time in an exchange that keeps the contract.
+func TestContract_seesWhatBreaksIt(t *testing.T) {
+	k := mustSpec(t)
+	const problem = `{"type":"about:blank","title":"Not Found","status":404,"detail":"There is no such post.","code":"not_found","request_id":"r"%s}`
+	headers := func(more ...string) http.Header {
+		h := http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}, "Etag": {`"v0-kX2-0vJ8zq1Wm3Td"`}, "Location": {"/v1/posts/1"}}
+		for i := 0; i < len(more); i += 2 {
+			h.Del(more[i])
+			if more[i+1] != "" {
+				h.Set(more[i], more[i+1])
+			}
+		}
+		return h
+	}
+	post, err := json.Marshal(k.example(t, "Post"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		method, path, sent string
+		answer             reply
+		want               string // in the error; "" is none
+	}{
+		"nothing":               {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers(), post}, ""},
+		"an unknown path":       {"GET", "/v1/nothing", "", reply{200, headers(), post}, "no such operation"},
+		"an unknown method":     {"PUT", "/v1/posts", "", reply{200, headers(), post}, "no such operation"},
+		"another status":        {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{202, headers(), post}, "status 202"},
+		"a field too many":      {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers(), bytes.Replace(post, []byte(`"id":1`), []byte(`"id":1,"more":2`), 1)}, "more"},
+		"a field too few":       {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers(), bytes.Replace(post, []byte(`"liked":`), []byte(`"bookmarked":`), 1)}, "liked"},
+		"a field's type":        {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers(), bytes.Replace(post, []byte(`"id":1`), []byte(`"id":"1"`), 1)}, "/id"},
+		"a header too few":      {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers("Location", ""), post}, "Location"},
+		"a header too many":     {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers("X-Other", "1"), post}, "X-Other"},
+		"a header's value":      {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers("Etag", "v0"), post}, "ETag"},
+		"the answer's type":     {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers("Content-Type", "text/plain"), post}, "text/plain"},
+		"a body too many":       {"POST", "/v1/auth/logout", "", reply{204, headers("Etag", "", "Location", "", "Content-Type", ""), []byte("{}")}, "body"},
+		"what was accepted":     {"POST", "/v1/posts", `{"title":" ","content":"C"}`, reply{201, headers(), post}, "accepted"},
+		"an accepted field":     {"POST", "/v1/posts", `{"title":"T","content":"C","more":1}`, reply{201, headers(), post}, "more"},
+		"an accepted parameter": {"POST", "/v1/posts?more=1", `{"title":"T","content":"C"}`, reply{201, headers(), post}, "more"},
+		"an accepted value":     {"GET", "/v1/posts?limit=101", "", reply{200, headers("Etag", `"kX2-0vJ8zq1Wm3Td"`, "Location", ""), []byte(`{"items":[],"next_cursor":null}`)}, "limit"},
+		"no problem":            {"GET", "/v1/posts/9", "", reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"), fmt.Appendf(nil, problem, "")}, ""},
+		"a problem's field":     {"GET", "/v1/posts/9", "", reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"), fmt.Appendf(nil, problem, `,"more":1`)}, "more"},
+		"a problem's code":      {"GET", "/v1/posts/9", "", reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"), bytes.Replace(fmt.Appendf(nil, problem, ""), []byte("not_found"), []byte("conflict"), 1)}, "code"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), test.method, "http://forum.example"+test.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			err = k.check(req, []byte(test.sent), test.answer)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// example puts a value together from the examples of a schema's properties.
+func (k *contract) example(t testing.TB, schema string) any {
+	t.Helper()
+	n, ok := node{"", k.doc}.in("components", "schemas", schema)
+	if !ok {
+		t.Fatalf("there is no schema %s", schema)
+	}
+	return k.exampleOf(n)
+}
+
+func (k *contract) exampleOf(n node) any {
+	n = k.follow(n)
+	if example, ok := n.value["example"]; ok {
+		return example
+	}
+	properties, ok := n.in("properties")
+	if !ok {
+		return nil
+	}
+	value := obj{}
+	for name := range properties.value {
+		property, _ := properties.in(name)
+		value[name] = k.exampleOf(property)
+	}
+	return value
+}
+
+func BenchmarkContract(b *testing.B) {
+	k := mustSpec(b)
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://forum.example/v1/posts?limit=100", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	post, err := json.Marshal(k.example(b, "Post"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := []byte(`{"next_cursor":null,"items":[` + strings.Repeat(string(post)+",", 99) + string(post) + `]}`)
+	answer := reply{200, http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}, "Etag": {`"kX2-0vJ8zq1Wm3Td"`}}, body}
+	for b.Loop() {
+		if err := k.check(req, nil, answer); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
