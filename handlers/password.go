@@ -27,8 +27,8 @@ func HashPassword(password string) (string, error) {
 	return hash, nil
 }
 
-// passwords hashes as many passwords at once as there are cores, so that a wave of logins neither takes the memory nor
-// starves the likes.
+// passwords hashes as many passwords at once as there are pairs of cores, so that a wave of logins neither takes the
+// memory nor starves all else: on two cores a read took 2 ms in such a wave, and 37 ms when both of them hashed.
 type passwords struct {
 	slots   chan struct{}
 	waiting atomic.Int64
@@ -38,7 +38,7 @@ type passwords struct {
 // maxWaiting bounds the wave: some seconds of hashing on one core, and a part of the requests that may be in flight.
 const maxWaiting = 128
 
-func newPasswords() *passwords { return &passwords{slots: make(chan struct{}, runtime.GOMAXPROCS(0))} }
+func newPasswords() *passwords { return &passwords{slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))} }
 
 func (p *passwords) enter(ctx context.Context) error {
 	defer p.waiting.Add(-1)
