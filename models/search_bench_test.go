@@ -1,0 +1,192 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+)
+
+// sentences cuts the files below some folders into English and Chinese sentences.
+func sentences(b *testing.B, folders string) (english, chinese []string) {
+	b.Helper()
+	markup, ends := regexp.MustCompile(`<[^>]*>`), regexp.MustCompile(`[.!?。！？\n]+`)
+	for _, folder := range filepath.SplitList(folders) {
+		err := filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			raw, err := os.ReadFile(path)
+			text := markup.ReplaceAllString(html.UnescapeString(markup.ReplaceAllStringFunc(string(raw), func(tag string) string {
+				if body := strings.Index(tag, ` Body="`); body >= 0 { // a row of a dump
+					return tag[body+len(` Body="`):]
+				}
+				return ""
+			})), " ")
+			for _, s := range ends.Split(text, -1) {
+				words := len(strings.Fields(s))
+				switch {
+				case strings.ContainsFunc(s, func(r rune) bool { return unicode.Is(unicode.Han, r) }):
+					chinese = append(chinese, strings.TrimSpace(s))
+				case words > 4 && words < 60:
+					english = append(english, strings.TrimSpace(s))
+				}
+			}
+			return err
+		})
+		require.NoError(b, err)
+	}
+	if len(chinese) == 0 {
+		chinese = []string{"用户可以发帖", "点赞帖子", "给帖子发表评论", "数据库表设计与缓存", "高并发场景实践"}
+	}
+	return english, chinese
+}
+
+// BenchmarkSearch measures the search index beside what the server at hand has: its size, what it adds to writing a post,
+// and what searches cost. LIKEWISE_SEARCH_TEXTS names folders with texts to make the posts of, LIKEWISE_SEARCH_POSTS
+// how many. A quarter of the posts is Chinese if the texts are.
+//
+//	go test ./models -run '^$' -bench Search -benchtime 1x
+func BenchmarkSearch(b *testing.B) {
+	ctx := context.Background()
+	folders, size := os.Getenv("LIKEWISE_SEARCH_TEXTS"), 5000
+	if folders == "" {
+		folders = "../internal/stackexchange/testdata"
+	}
+	if n, err := strconv.Atoi(os.Getenv("LIKEWISE_SEARCH_POSTS")); err == nil {
+		size = n
+	}
+	english, chinese := sentences(b, folders)
+	b.Logf("%d English and %d Chinese sentences", len(english), len(chinese))
+	r := rand.New(rand.NewPCG(1, 2))
+	text := func() PostText {
+		from := english
+		if r.IntN(4) == 0 {
+			from = chinese
+		}
+		parts := make([]string, 3+r.IntN(6))
+		for i := range parts {
+			parts[i] = from[r.IntN(len(from))]
+		}
+		title := []rune(parts[0])
+		return PostText{Title: string(title[:min(len(title), 60)]), Content: strings.Join(parts, ". ")}
+	}
+
+	s, err := Open(ctx, testkit.Database(b), Options{})
+	require.NoError(b, err)
+	b.Cleanup(func() { s.Close() })
+	run := func(query string, args ...any) {
+		b.Helper()
+		_, err := s.pool.ExecContext(ctx, query, args...)
+		require.NoError(b, err, query)
+	}
+	var version, name string
+	require.NoError(b, s.pool.QueryRowContext(ctx, "SELECT VERSION(), DATABASE()").Scan(&version, &name))
+	parser, spaces := " WITH PARSER ngram", "INNODB_TABLESPACES"
+	if strings.Contains(version, "MariaDB") {
+		parser, spaces = "", "INNODB_SYS_TABLESPACES"
+	}
+	author := &User{Username: "ada", Email: "ada@example.org"}
+	require.NoError(b, s.CreateUser(ctx, author))
+
+	// Both indexes are filled as a site that grows does not do it, and then written to as it does.
+	run("ALTER TABLE post_terms DROP KEY idx_term_weight")
+	var posts, terms []string
+	var postArgs, termArgs []any
+	rows := 0
+	flush := func() {
+		run("INSERT INTO posts (id, user_id, title, content, terms_version) VALUES "+strings.Join(posts, ","), postArgs...)
+		for len(terms) > 0 {
+			n := min(len(terms), 5000)
+			run("INSERT INTO post_terms (post_id, term, weight) VALUES "+strings.Join(terms[:n], ","), termArgs[:n]...)
+			terms, termArgs = terms[n:], termArgs[n:]
+		}
+		posts, postArgs, terms, termArgs = nil, nil, nil, nil
+	}
+	for id := 1; id <= size; id++ {
+		t := text()
+		posts, postArgs = append(posts, fmt.Sprintf("(%d,%d,?,?,%d)", id, author.ID, termsVersion)), append(postArgs, t.Title, t.Content)
+		weights := termWeights(t)
+		for term, weight := range weights {
+			terms, termArgs = append(terms, fmt.Sprintf("(%d,?,%d)", id, weight)), append(termArgs, term)
+		}
+		rows += len(weights)
+		if id%500 == 0 || id == size {
+			flush()
+		}
+	}
+	run("ALTER TABLE post_terms ADD KEY idx_term_weight (term, weight, post_id)")
+	run("CREATE TABLE full_texts (id BIGINT PRIMARY KEY AUTO_INCREMENT, title VARCHAR(200) NOT NULL, content TEXT NOT NULL)")
+	run("INSERT INTO full_texts SELECT id, title, content FROM posts")
+	run("CREATE TABLE no_index LIKE full_texts")
+	run("ALTER TABLE full_texts ADD FULLTEXT KEY words (title, content)" + parser)
+	run("ANALYZE TABLE posts, post_terms, full_texts")
+	fileSize := func(pattern string) (mb float64) {
+		require.NoError(b, s.pool.QueryRowContext(ctx, "SELECT COALESCE(SUM(FILE_SIZE),0)/1048576 FROM information_schema."+spaces+" WHERE NAME LIKE ?", name+"/"+pattern).Scan(&mb))
+		return mb
+	}
+	b.Logf("%s, %d posts, %d terms: the texts take %.0f MB, post_terms %.0f MB, FULLTEXT%s %.0f MB",
+		version, size, rows, fileSize("full\\_texts"), fileSize("post\\_terms"), parser, fileSize("fts\\_%"))
+
+	median := func(n int, f func()) time.Duration {
+		var took []time.Duration
+		for range n {
+			started := time.Now()
+			f()
+			took = append(took, time.Since(started))
+		}
+		slices.Sort(took)
+		return took[n/2]
+	}
+	write := func(table string) func() {
+		return func() {
+			t := text()
+			run("INSERT INTO "+table+" (title, content) VALUES (?,?)", t.Title, t.Content)
+		}
+	}
+	plain := median(300, write("no_index"))
+	full := median(300, write("full_texts"))
+	ours := median(300, func() {
+		_, err := s.CreatePost(ctx, Author{ID: author.ID}, text())
+		require.NoError(b, err)
+	})
+	b.Logf("writing a post: no index %v, FULLTEXT %v, whole CreatePost %v", plain, full, ours)
+
+	for _, q := range []string{"quantum", "decoherence", "quantum computer error", "the state of the qubit", "数据库", "并发", "点赞 缓存", "库"} {
+		found, fullFound := 0, 0
+		query := PostQuery{Sort: PostsRelevance, Terms: SearchTerms(q), Limit: 21}
+		mine := median(21, func() {
+			posts, err := s.ListPosts(ctx, query)
+			require.NoError(b, err)
+			found = len(posts)
+		})
+		words := ""
+		for _, word := range strings.Fields(q) {
+			words += ` +"` + word + `"`
+		}
+		theirs := median(21, func() {
+			rows, err := s.pool.QueryContext(ctx, "SELECT id, MATCH (title,content) AGAINST (? IN BOOLEAN MODE) AS score, title, content FROM full_texts"+
+				" WHERE MATCH (title,content) AGAINST (? IN BOOLEAN MODE) ORDER BY score DESC, id DESC LIMIT 21", words, words)
+			require.NoError(b, err)
+			for fullFound = 0; rows.Next(); fullFound++ {
+			}
+			require.NoError(b, rows.Err())
+		})
+		b.Logf("search %q: %v for %d, FULLTEXT %v for %d", q, mine, found, theirs, fullFound)
+	}
+	for range b.N {
+	}
+}
