@@ -155,11 +155,11 @@ func (s *Server) allow(p models.Permission) fiber.Handler {
 	}
 }
 
-// mayChange holds the viewer to the route's permission for an object of this owner.
-func mayChange(c *fiber.Ctx, owner int64) error {
+// allowOn holds the viewer to the route's permission for an object of this owner.
+func allowOn(c *fiber.Ctx, owner int64) error {
 	rule, ok := c.Locals(ruleKey).(models.Rule)
 	if !ok {
-		return fmt.Errorf("the permission of %s is not for one's own objects", c.Route().Path)
+		return fmt.Errorf("the permission of %s is for whatever object", c.Route().Path)
 	}
 	return rule.AdmitOn(viewer(c), owner)
 }

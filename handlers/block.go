@@ -21,6 +21,9 @@ func (s *Server) setBlock(blocked bool) fiber.Handler {
 		if err != nil {
 			return err
 		}
+		if err := allowOn(c, id); err != nil {
+			return err
+		}
 		if err := change(c.UserContext(), viewerID(c), id); err != nil {
 			return err
 		}

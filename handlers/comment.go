@@ -251,7 +251,7 @@ func (s *Server) ownComment(c *fiber.Ctx) (*models.Comment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := mayChange(c, comment.Author.ID); err != nil {
+	if err := allowOn(c, comment.Author.ID); err != nil {
 		return nil, err
 	}
 	return comment, nil

@@ -26,6 +26,9 @@ func (s *Server) setFollow(followed bool) fiber.Handler {
 		if err != nil {
 			return err
 		}
+		if err := allowOn(c, id); err != nil {
+			return err
+		}
 		followers, err := change(c.UserContext(), viewerID(c), id)
 		if err != nil {
 			return err

@@ -183,7 +183,7 @@ func (s *Server) ownPost(c *fiber.Ctx) (*models.Post, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := mayChange(c, post.Author.ID); err != nil {
+	if err := allowOn(c, post.Author.ID); err != nil {
 		return nil, err
 	}
 	return post, nil

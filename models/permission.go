@@ -24,6 +24,7 @@ const (
 	All    Reach = iota // everybody's, or there is no object
 	Own                 // one's own; another's is refused with CodeForbidden
 	Hidden              // one's own; another's is CodeNotFound, as if it was not there
+	Others              // users, never oneself
 	Lower               // users of a lower role, never oneself; for admins all users but themselves (see Outranks)
 )
 
@@ -69,10 +70,10 @@ var rules = map[Permission]Rule{
 	// Read profiles, and what users wrote and like.
 	"user.read": {RoleAnonymous, All, ScopeRead},
 	// Follow users, and read what those write whom one follows.
-	"follow.set": {RoleUser, All, ScopeWrite},
+	"follow.set": {RoleUser, Others, ScopeWrite},
 	"feed.read":  {RoleUser, All, ScopeRead},
 	// Block users, and list whom one blocks.
-	"block.set":  {RoleUser, All, ScopeWrite},
+	"block.set":  {RoleUser, Others, ScopeWrite},
 	"block.list": {RoleUser, All, ScopeRead},
 
 	// Read posts, their lists, tags and revisions.
@@ -139,15 +140,18 @@ func (r Rule) Admit(caller *Session) error {
 }
 
 // AdmitOn holds a caller that was admitted to the rule for an object of this owner: CodeForbidden or, where others'
-// objects are hidden, CodeNotFound.
+// objects are hidden, CodeNotFound. Of Lower it says no more than of Others: that takes the other's role, too.
 func (r Rule) AdmitOn(caller *Session, owner int64) error {
-	if r.On != Own && r.On != Hidden || caller != nil && caller.UserID == owner {
-		return nil
-	}
-	if r.On == Hidden {
+	own := caller != nil && caller.UserID == owner
+	switch {
+	case r.On == Own && !own:
+		return Errorf(CodeForbidden, "Only who wrote it may do this.")
+	case r.On == Hidden && !own:
 		return Errorf(CodeNotFound, "There is no such thing.")
+	case (r.On == Others || r.On == Lower) && own:
+		return Errorf(CodeForbidden, "You cannot do this to yourself.")
 	}
-	return Errorf(CodeForbidden, "Only who wrote it may do this.")
+	return nil
 }
 
 // Outranks holds who acts on another user to Lower: CodeForbidden.
