@@ -81,21 +81,19 @@ type PostText struct {
 // Validate names every field that breaks a rule (CodeInvalid).
 func (t PostText) Validate() error {
 	var f fieldErrors
-	f.check(strings.TrimSpace(t.Title) != "", "title", "must not be empty")
+	f.check(!showsNothing(t.Title), "title", "must not be empty")
 	f.check(utf8.RuneCountInString(t.Title) <= MaxTitle, "title", fmt.Sprintf("must have at most %d characters", MaxTitle))
-	f.check(!strings.ContainsFunc(t.Title, isControl), "title", "must be a single line without control characters")
+	f.check(!strings.ContainsFunc(t.Title, isUnseen), "title", "must be a single line without control characters")
 	checkContent(&f, t.Content)
 	checkTags(&f, t.Tags)
 	return f.err()
 }
 
 func checkContent(f *fieldErrors, content string) {
-	f.check(strings.TrimSpace(content) != "", "content", "must not be empty")
+	f.check(!showsNothing(content), "content", "must not be empty")
 	f.check(len(content) <= MaxContent, "content", fmt.Sprintf("must have at most %d bytes", MaxContent))
 	f.check(utf8.ValidString(content) && !strings.ContainsRune(content, 0), "content", "must be valid UTF-8 without NUL")
 }
-
-func isControl(r rune) bool { return r < 0x20 || r == 0x7f || r == utf8.RuneError }
 
 // postColumns has one placeholder: the viewer's id.
 const postColumns = "p.id, " + authorColumns + ", p.title, p.content, " + tagNames + " AS tags, p.likes_count," +

@@ -36,7 +36,7 @@ func NormalTag(name string) string {
 // ValidTag reports whether a tag that was made normal follows the rules: 1 to MaxTag letters and digits of any script,
 // and "+", "#", "." and "-" among them.
 func ValidTag(name string) bool {
-	return utf8.RuneCountInString(name) <= MaxTag && tagPattern.MatchString(name)
+	return utf8.RuneCountInString(name) <= MaxTag && tagPattern.MatchString(name) && !strings.ContainsFunc(name, isUnseen)
 }
 
 // prefixPattern is what tagPattern lets a tag begin with.

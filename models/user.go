@@ -128,7 +128,8 @@ func validEmail(s string) bool {
 		return false
 	}
 	_, domain, _ := strings.Cut(s, "@")
-	return strings.Contains(domain, ".") && !strings.HasSuffix(s, NoEmailDomain) && !strings.ContainsAny(s, " \"")
+	return strings.Contains(domain, ".") && !strings.HasSuffix(s, NoEmailDomain) && !strings.ContainsAny(s, " \"") &&
+		!strings.ContainsFunc(s, isUnseen)
 }
 
 // Profile is what users say about themselves. Empty is nothing.
@@ -144,18 +145,13 @@ func (p Profile) Validate() error {
 	f.check(utf8.RuneCountInString(p.DisplayName) <= MaxDisplayName, "display_name", fmt.Sprintf("must have at most %d characters", MaxDisplayName))
 	f.check(!strings.ContainsFunc(p.DisplayName, isUnseen) && p.DisplayName == strings.TrimSpace(p.DisplayName), "display_name",
 		"must not begin or end with space, and be a single line without control characters")
+	f.check(p.DisplayName == "" || !showsNothing(p.DisplayName), "display_name", "must have something to see")
 	f.check(utf8.RuneCountInString(p.Bio) <= MaxBio, "bio", fmt.Sprintf("must have at most %d characters", MaxBio))
 	f.check(!strings.ContainsFunc(p.Bio, func(r rune) bool { return isUnseen(r) && !strings.ContainsRune("\n\r\t", r) }), "bio",
 		"must have no control characters but line ends and tabs")
 	f.check(p.AvatarURL == "" || validAvatarURL(p.AvatarURL), "avatar_url",
 		fmt.Sprintf("must be an https URL of at most %d characters, without a user name", MaxAvatarURL))
 	return f.err()
-}
-
-// isUnseen holds for what no name needs and could be used to make it look like another: control characters, line and
-// paragraph separators, and marks that turn the direction of writing.
-func isUnseen(r rune) bool {
-	return isControl(r) || r >= 0x80 && r < 0xa0 || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
 // validAvatarURL takes only what every client reads the same way: the characters of RFC 3986, and a host.
