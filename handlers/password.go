@@ -38,7 +38,9 @@ type passwords struct {
 // maxWaiting bounds the wave: some seconds of hashing on one core, and a part of the requests that may be in flight.
 const maxWaiting = 128
 
-func newPasswords() *passwords { return &passwords{slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))} }
+func newPasswords() *passwords {
+	return &passwords{slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+}
 
 func (p *passwords) enter(ctx context.Context) error {
 	defer p.waiting.Add(-1)
