@@ -85,9 +85,9 @@ func (a *api) checkDocsFile(t *testing.T, name string) {
 	t.Helper()
 	file := a.must(t, 200, account{}, "GET", name, nil)
 	want, _, _ := mime.ParseMediaType(map[string]string{
-		".css": "text/css", ".js": "application/javascript", ".png": "image/png", ".yaml": "application/yaml",
+		".css": "text/css", ".js": "text/javascript", ".png": "image/png", ".yaml": "application/yaml",
 	}[path.Ext(name)])
-	if kind, _, _ := mime.ParseMediaType(file.Header.Get("Content-Type")); kind != want && !(kind == "text/javascript" && path.Ext(name) == ".js") {
+	if kind, _, _ := mime.ParseMediaType(file.Header.Get("Content-Type")); kind != want {
 		t.Errorf("%s has the type %q", name, kind)
 	}
 	for _, m := range styleURL.FindAllSubmatch(file.Body, -1) {
