@@ -306,6 +306,8 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	remove("/v1/comments/:id/like", "like.set", s.setLike(models.KindComment, false))
 	get("/v1/comments/:id/likes", "like.read", s.listLikers(models.KindComment))
 
+	post("/v1/admin/users/:id/ban", "admin.user.ban", s.banUser)
+	post("/v1/admin/users/:id/unban", "admin.user.ban", s.unbanUser)
 	put("/v1/admin/users/:id/role", "admin.user.role", s.changeRole)
 }
 

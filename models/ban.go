@@ -107,9 +107,9 @@ func (s *Store) lockOutranked(tx *gorm.DB, actor, userID int64) (*standing, erro
 }
 
 // BanUser bans a user, in place of the ban that there is, and ends all sessions and API tokens in the same transaction;
-// it gives their hashes. Other processes hear of it within 5 seconds. CodeInvalid for a ban that breaks a rule,
+// it gives their hashes, and cuts the end of the ban off to the second. Other processes hear of it within 5 seconds. CodeInvalid for a ban that breaks a rule,
 // CodeNotFound when there is no such user, CodeForbidden when the actor does not outrank them (see Outranks).
-func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban Ban) (ended [][32]byte, err error) {
+func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (ended [][32]byte, err error) {
 	ban.Until = second(ban.Until)
 	if err := ban.Validate(s.now()); err != nil {
 		return nil, err

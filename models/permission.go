@@ -105,6 +105,8 @@ var rules = map[Permission]Rule{
 	// Follow counts as they change.
 	"stream.read": {RoleAnonymous, All, ScopeRead},
 
+	// Ban users, and take bans back.
+	"admin.user.ban": {RoleModerator, Lower, ScopeModerate},
 	// Change roles.
 	"admin.user.role": {RoleAdmin, Lower, SessionOnly},
 }

@@ -1,0 +1,50 @@
+package handlers
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// banUser keeps the user in the path out until a time, or for good if none is given: here at once, in other processes
+// within sessionFresh.
+func (s *Server) banUser(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	var until *string
+	ban := models.Ban{Until: models.ForGood}
+	if err := decode(c, fields{"until": &until, "reason": &ban.Reason}); err != nil {
+		return err
+	}
+	if until != nil {
+		if ban.Until, err = time.Parse(time.RFC3339, *until); err != nil {
+			return models.Invalid("until", "must be a time such as 2026-12-01T00:00:00Z")
+		}
+	}
+	ended, err := s.store.BanUser(c.UserContext(), viewerID(c), id, &ban)
+	if err != nil {
+		return err
+	}
+	s.sessions.forget(ended...)
+	return c.JSON(newBanJSON(&ban))
+}
+
+// unbanUser lets the user in the path in again. Sessions and tokens that the ban ended stay ended.
+func (s *Server) unbanUser(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	var reason string
+	if err := decode(c, fields{"reason": &reason}); err != nil {
+		return err
+	}
+	if err := s.store.UnbanUser(c.UserContext(), viewerID(c), id, reason); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
