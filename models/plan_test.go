@@ -275,7 +275,7 @@ func plans() []planned {
 	}
 	for where, after := range afters {
 		add(plan("Feed", where, 1, after, 21).sorting(), plan("Followers", where, 1, after, 21), plan("Following", where, 1, after, 21),
-			plan("BlockedUsers", where, 1, after, 21), plan("Sessions", where, 1, after, 21), plan("CommentsByUser", where, 1, 1, after, 21))
+			plan("BlockedUsers", where, 1, after, 21), plan("Sessions", where, 1, after, 21), plan("Tokens", where, 1, after, 21), plan("CommentsByUser", where, 1, 1, after, 21))
 	}
 	some := []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 7}, {Kind: models.KindPost, ID: 999}}
 	void := models.LikeVoid{UserID: 1, RequestedAt: time.Now()}
