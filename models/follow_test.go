@@ -3,6 +3,7 @@ package models_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -135,6 +136,50 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		assert.Equal(t, limit, n, name)
 		assert.LessOrEqual(t, read, list.most, "%s: rows and entries read", name)
 		t.Logf("%s: %d read for %d", name, read, n)
+	}
+}
+
+// TestFeed_isTheOrderOfAllPosts walks feeds in which many posts share a second, so that pages end within one.
+func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
+	store, ctx := openStore(t), t.Context()
+	reader := newUser(t, store, "reader")
+	random := rand.New(rand.NewPCG(4, 2))
+	for i := range 25 {
+		author := newUser(t, store, fmt.Sprint("author", i))
+		_, err := store.Follow(ctx, reader.ID, author.ID)
+		require.NoError(t, err)
+		for range random.IntN(8) {
+			_, err := store.Pool().ExecContext(ctx, "INSERT INTO posts (user_id, title, content, created_at) VALUES (?,'T','C',FROM_UNIXTIME(1767225600+?))",
+				author.ID, random.IntN(40))
+			require.NoError(t, err)
+		}
+	}
+	var want []int64
+	rows, err := store.Pool().QueryContext(ctx, "SELECT id FROM posts ORDER BY created_at DESC, id DESC")
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		require.NoError(t, rows.Scan(&id))
+		want = append(want, id)
+	}
+	require.NoError(t, rows.Err())
+	require.Greater(t, len(want), 50)
+	for limit := 1; limit < 30; limit++ {
+		var got []int64
+		for after := (*models.ListKey)(nil); ; {
+			posts, err := store.Feed(ctx, reader.ID, after, limit)
+			require.NoError(t, err)
+			for _, p := range posts {
+				got = append(got, p.ID)
+			}
+			if len(posts) < limit {
+				break
+			}
+			key := posts[limit-1].Key(models.PostsNew)
+			after = &key
+		}
+		assert.Equal(t, want, got, "by %d", limit)
 	}
 }
 
