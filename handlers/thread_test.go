@@ -132,7 +132,7 @@ func (a *api) follow(t *testing.T, path string, between func()) map[int64]int {
 			err = json.NewDecoder(resp.Body).Decode(&answer)
 			resp.Body.Close()
 		}
-		if err != nil || resp.StatusCode != 200 {
+		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Errorf("GET %s: %v %v", next, resp, err)
 			return seen
 		}

@@ -55,9 +55,9 @@ func (s *Store) Thread(ctx context.Context, q ThreadQuery) (top []Comment, more 
 	if err := s.readTop(ctx, q, &root, share(1, left), share(1, room)); err != nil {
 		return nil, false, err
 	}
-	level := make([]*Comment, len(root.Replies))
+	var level []*Comment
 	for i := range root.Replies {
-		level[i] = &root.Replies[i]
+		level = append(level, &root.Replies[i])
 		take(level[i])
 	}
 	for n := 2; n <= q.Depth && left > 0; n++ {
@@ -186,7 +186,7 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort
 	fits := "x.total<=" + strconv.Itoa(room)
 	columns := strings.Replace(commentColumns, "c.content", "IF(c.status=1 AND "+fits+", c.content, '') AS content", 1)
 	var found []foundComment
-	err := s.db.WithContext(ctx).Raw("SELECT "+columns+", NOT "+fits+" AS cut FROM (SELECT y.*, SUM(y.size) OVER ("+order+
+	err := s.db.WithContext(ctx).Raw("SELECT "+columns+", NOT "+fits+" AS cut FROM (SELECT y.id, y.branch, y.place, SUM(y.size) OVER ("+order+
 		" ROWS UNBOUNDED PRECEDING) AS total FROM ("+strings.Join(parts, " UNION ALL ")+") y) x"+
 		" JOIN comments c ON c.id=x.id JOIN users u ON u.id=c.user_id"+strings.ReplaceAll(order, "y.", "x."), args...).Scan(&found).Error
 	return found, err
