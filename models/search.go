@@ -225,7 +225,7 @@ func (s *Store) IndexPosts(ctx context.Context, limit int) (int, error) {
 
 func (s *Store) indexPost(ctx context.Context, id int64) error {
 	return s.transact(ctx, func(tx *gorm.DB) error {
-		var text PostText
+		var text struct{ Title, Content string }
 		read := tx.Raw("SELECT title, content FROM posts WHERE id=? AND status=1 AND terms_version<? FOR UPDATE", id, termsVersion).Scan(&text)
 		if read.Error != nil || read.RowsAffected == 0 {
 			return read.Error // none: somebody else was faster
@@ -233,7 +233,7 @@ func (s *Store) indexPost(ctx context.Context, id int64) error {
 		if err := deleteTerms(tx, id); err != nil {
 			return err
 		}
-		if err := writeTerms(tx, id, termWeights(text)); err != nil {
+		if err := writeTerms(tx, id, termWeights(PostText{Title: text.Title, Content: text.Content})); err != nil {
 			return err
 		}
 		return tx.Exec("UPDATE posts SET terms_version=?, updated_at=updated_at WHERE id=?", termsVersion, id).Error
