@@ -1,0 +1,176 @@
+package handlers_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// promoted gives the account a role.
+func (a *api) promoted(t *testing.T, as account, role models.Role) account {
+	t.Helper()
+	if err := a.store.SetRole(t.Context(), as.ID, role); err != nil {
+		t.Fatal(err)
+	}
+	return as
+}
+
+func adminPath(user account, what string) string {
+	return fmt.Sprintf("/v1/admin/users/%d/%s", user.ID, what)
+}
+
+func TestBan_keepsOutUntilItEnds(t *testing.T) {
+	a := newAPI(t, modes[0])
+	mod := a.promoted(t, a.account(t), models.RoleModerator)
+	ada := a.person(t, "ada")
+	phone := a.login(t, "ada", password)
+	bot := ada.with(a.newToken(t, ada, "read", "write").Token)
+	post := a.newPost(t, ada)
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+
+	login := func() reply {
+		t.Helper()
+		return a.send(t, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": password})
+	}
+	banned := func(until, reason string) {
+		t.Helper()
+		a.refused(t, 403, "banned", account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": password})
+		if r := login().String(); !strings.Contains(r, fmt.Sprintf(`"ban":{"until":%s,"reason":%q}`, until, reason)) {
+			t.Errorf("the ban is told as %s", r)
+		}
+		// Who does not know the password hears nothing of it.
+		if _, r := a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "not the password"}); strings.Contains(r.String(), "ban") {
+			t.Errorf("a stranger is told %s", r)
+		}
+	}
+	r := a.must(t, 200, mod, "POST", adminPath(ada, "ban"), obj{"until": until, "reason": "Spam."})
+	if want := fmt.Sprintf(`200 {"until":%q,"reason":"Spam."}`, until.Format(time.RFC3339)); r.String() != want {
+		t.Errorf("%s, want %s", r, want)
+	}
+	for _, as := range []account{ada, phone, bot} {
+		a.refused(t, 401, "unauthorized", as, "GET", "/v1/me", nil)
+		a.refused(t, 401, "unauthorized", as, "POST", "/v1/posts", obj{"title": "T", "content": "C"})
+		a.refused(t, 401, "unauthorized", as, "PUT", pathOf(post)+"/like", nil)
+	}
+	banned(`"`+until.Format(time.RFC3339)+`"`, "Spam.")
+	a.must(t, 200, account{}, "GET", pathOf(post), nil) // what the user wrote stays
+
+	// A token that somebody makes for the user on the command line is good for nothing until the ban ends.
+	token, err := a.store.CreateSession(t.Context(), ada.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.refused(t, 401, "unauthorized", ada.with(token), "GET", "/v1/me", nil)
+
+	a.must(t, 200, mod, "POST", adminPath(ada, "ban"), obj{"reason": "Spam, again."})
+	banned("null", "Spam, again.")
+	for range 2 {
+		a.must(t, 204, mod, "POST", adminPath(ada, "unban"), obj{"reason": "It was somebody else."})
+	}
+	in := a.login(t, "ada", password)
+	a.must(t, 200, in, "GET", "/v1/me", nil)
+	a.refused(t, 401, "unauthorized", bot, "GET", "/v1/me", nil)
+
+	a.must(t, 200, mod, "POST", adminPath(ada, "ban"), obj{"until": until, "reason": "Spam."})
+	if _, err := a.store.Pool().Exec("UPDATE users SET banned_until=? WHERE id=?", time.Now().UTC().Add(-time.Second), ada.ID); err != nil {
+		t.Fatal(err)
+	}
+	a.must(t, 200, a.login(t, "ada", password), "GET", "/v1/me", nil) // it has ended by itself
+}
+
+func TestBan_landsElsewhereWithinFiveSeconds(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	var ahead clock
+	here, there := serve(t, store), serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
+	ada := here.account(t)
+	mod := here.promoted(t, here.account(t), models.RoleModerator)
+	there.must(t, 200, ada, "GET", "/v1/me", nil)
+	here.must(t, 200, mod, "POST", adminPath(ada, "ban"), obj{"reason": "Spam."})
+	here.refused(t, 401, "unauthorized", ada, "GET", "/v1/me", nil)
+	ahead.advance(5 * time.Second)
+	there.refused(t, 401, "unauthorized", ada, "GET", "/v1/me", nil)
+}
+
+func TestBan_needsRankAndAReason(t *testing.T) {
+	a := newAPI(t, modes[0])
+	user, other := a.account(t), a.account(t)
+	mod, mod2 := a.promoted(t, a.account(t), models.RoleModerator), a.promoted(t, a.account(t), models.RoleModerator)
+	admin, admin2 := a.promoted(t, a.account(t), models.RoleAdmin), a.promoted(t, a.account(t), models.RoleAdmin)
+	for _, what := range []string{"ban", "unban"} {
+		for by, whom := range map[account][]account{user: {other, mod, admin, user}, mod: {mod2, admin, mod}, admin: {admin}} {
+			for _, u := range whom {
+				a.refused(t, 403, "forbidden", by, "POST", adminPath(u, what), obj{"reason": "x"})
+			}
+		}
+		a.refused(t, 404, "not_found", mod, "POST", "/v1/admin/users/424242/"+what, obj{"reason": "x"})
+		a.refused(t, 404, "not_found", mod, "POST", "/v1/admin/users/x/"+what, obj{"reason": "x"})
+		for _, reason := range []any{nil, "", "  ", strings.Repeat("é", 501), "a\nb", "\u202e"} {
+			a.refusedField(t, 422, "invalid", "reason", mod, "POST", adminPath(user, what), obj{"reason": reason})
+		}
+	}
+	for _, until := range []string{"", "tomorrow", "2020-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "2999-13-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339)} {
+		a.refusedField(t, 422, "invalid", "until", mod, "POST", adminPath(user, "ban"), obj{"until": until, "reason": "x"})
+	}
+	if n := a.number(t, "SELECT COUNT(*) FROM users WHERE banned_until IS NOT NULL OR ban_reason<>''"); n != 0 {
+		t.Errorf("%d are banned", n)
+	}
+	for by, u := range map[account]account{mod: user, admin: mod2, admin2: admin} {
+		a.must(t, 200, by, "POST", adminPath(u, "ban"), obj{"reason": strings.Repeat("é", 500)})
+	}
+}
+
+// Of two who ban or demote each other at the same time, one comes too late, whatever their cached sessions say.
+func TestRole_ofAdminsNeverRunsOut(t *testing.T) {
+	a := newAPI(t, modes[0])
+	for range 20 {
+		pair := []account{a.promoted(t, a.account(t), models.RoleAdmin), a.promoted(t, a.account(t), models.RoleAdmin)}
+		for _, as := range pair {
+			a.must(t, 200, as, "GET", "/v1/me", nil)
+		}
+		statuses := make([]int, 2)
+		together(2, func(i int) {
+			r, err := a.try(pair[i], "PUT", adminPath(pair[1-i], "role"), obj{"role": "user", "reason": "A coup."})
+			if err != nil {
+				t.Error(err)
+			}
+			statuses[i] = r.Status
+		})
+		if statuses[0]+statuses[1] != 200+403 {
+			t.Errorf("answers %v", statuses)
+		}
+		if n := a.number(t, "SELECT COUNT(*) FROM users WHERE role=3 AND id IN (?,?)", pair[0].ID, pair[1].ID); n != 1 {
+			t.Errorf("%d admins are left", n)
+		}
+	}
+}
+
+func TestRole_isChangedByAdminsAlone(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	var ahead clock
+	a := serve(t, store)
+	there := serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
+	admin := a.promoted(t, a.account(t), models.RoleAdmin)
+	user, other := a.account(t), a.account(t)
+	body := func(role string) obj { return obj{"role": role, "reason": "Keeps order."} }
+	there.refused(t, 403, "forbidden", user, "POST", adminPath(other, "ban"), obj{"reason": "x"})
+	if r := a.must(t, 200, admin, "PUT", adminPath(user, "role"), body("moderator")).String(); r != `200 {"role":"moderator"}` {
+		t.Errorf("%s", r)
+	}
+	ahead.advance(5 * time.Second)
+	there.must(t, 200, user, "POST", adminPath(other, "ban"), obj{"reason": "x"}) // with the same session
+	a.refused(t, 403, "forbidden", user, "PUT", adminPath(other, "role"), body("moderator"))
+	a.refused(t, 403, "forbidden", user, "PUT", adminPath(user, "role"), body("admin"))
+	a.refused(t, 403, "forbidden", admin, "PUT", adminPath(admin, "role"), body("user"))
+	a.refused(t, 404, "not_found", admin, "PUT", "/v1/admin/users/424242/role", body("user"))
+	for _, role := range []string{"", "Admin", "anonymous", "owner", "3"} {
+		a.refusedField(t, 422, "invalid", "role", admin, "PUT", adminPath(user, "role"), body(role))
+	}
+	a.refusedField(t, 422, "invalid", "reason", admin, "PUT", adminPath(user, "role"), obj{"role": "user"})
+	a.must(t, 200, admin, "PUT", adminPath(user, "role"), body("user"))
+	there.refused(t, 403, "forbidden", user, "POST", adminPath(other, "unban"), obj{"reason": "x"}) // the cached session does not help
+}

@@ -1,0 +1,237 @@
+package handlers_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+type apiToken struct {
+	ID         string
+	Name       string
+	Scopes     []string
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  time.Time  `json:"expires_at"`
+	LastUsedAt *time.Time `json:"last_used_at"`
+	Token      string
+}
+
+func (a *api) newToken(t *testing.T, as account, scopes ...string) apiToken {
+	t.Helper()
+	return read[apiToken](t, a.must(t, 201, as, "POST", "/v1/me/tokens", obj{"name": "Weekly digest", "scopes": scopes}))
+}
+
+// with is the account with another token.
+func (as account) with(token string) account { return account{as.ID, as.Name, token} }
+
+func (a *api) tokens(t *testing.T, as account) []apiToken {
+	t.Helper()
+	return read[page[apiToken]](t, a.must(t, 200, as, "GET", "/v1/me/tokens", nil)).Items
+}
+
+func TestToken_isGoodForItsScopesUntilItIsRevoked(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada, bob := a.person(t, "ada"), a.person(t, "bob")
+	made := a.newToken(t, ada, "write", "read", "write")
+	if len(made.Token) != 43 || made.Name != "Weekly digest" || !slices.Equal(made.Scopes, []string{"read", "write"}) || made.LastUsedAt != nil ||
+		made.ExpiresAt.Sub(made.CreatedAt) != models.DefaultTokenDays*24*time.Hour {
+		t.Errorf("made %+v", made)
+	}
+	bot := ada.with(made.Token)
+	if post := a.newPost(t, bot); post.Author.Username != "ada" {
+		t.Errorf("by %v", post.Author.Username)
+	}
+	a.must(t, 200, bot, "GET", "/v1/me", nil)
+	reader := ada.with(a.newToken(t, ada, "read").Token)
+	a.must(t, 200, reader, "GET", "/v1/posts", nil)
+	a.refused(t, 403, "forbidden", reader, "POST", "/v1/posts", obj{"title": "T", "content": "C"})
+	a.refused(t, 403, "forbidden", ada.with(a.newToken(t, ada, "write").Token), "GET", "/v1/posts", nil)
+	// No token makes, lists or ends what gives access.
+	for _, r := range [][2]string{{"GET", "/v1/me/tokens"}, {"POST", "/v1/me/tokens"}, {"DELETE", "/v1/me/tokens/" + made.ID}, {"GET", "/v1/me/sessions"},
+		{"DELETE", "/v1/me/sessions"}, {"POST", "/v1/auth/logout"}, {"PUT", "/v1/me/password"}, {"DELETE", "/v1/me"}} {
+		a.refused(t, 403, "forbidden", bot, r[0], r[1], nil)
+	}
+
+	list := a.tokens(t, ada)
+	if len(list) != 3 || list[0].Token != "" || !slices.ContainsFunc(list, func(l apiToken) bool { return l.ID == made.ID && l.LastUsedAt != nil }) {
+		t.Errorf("list %+v", list)
+	}
+	if sessions := a.sessions(t, ada); len(sessions) != 1 {
+		t.Errorf("tokens are listed as sessions: %+v", sessions)
+	}
+	first := read[page[apiToken]](t, a.must(t, 200, ada, "GET", "/v1/me/tokens?limit=2", nil))
+	rest := read[page[apiToken]](t, a.must(t, 200, ada, "GET", "/v1/me/tokens?limit=2&cursor="+*first.NextCursor, nil))
+	if all := append(first.Items, rest.Items...); rest.NextCursor != nil || len(all) != 3 || all[0].ID != list[0].ID || all[2].ID != list[2].ID {
+		t.Errorf("pages %+v, %+v", first, rest)
+	}
+
+	for _, id := range []string{"x", "0123456789abcdef", strings.ToUpper(made.ID) + "0", a.sessions(t, ada)[0].ID} {
+		a.refused(t, 404, "not_found", ada, "DELETE", "/v1/me/tokens/"+id, nil)
+	}
+	a.refused(t, 404, "not_found", bob, "DELETE", "/v1/me/tokens/"+made.ID, nil)
+	a.refused(t, 404, "not_found", ada, "DELETE", "/v1/me/sessions/"+made.ID, nil)
+	a.must(t, 204, ada, "DELETE", "/v1/me/sessions", nil) // all others, of sessions
+	a.must(t, 200, bot, "GET", "/v1/me", nil)
+	a.must(t, 204, ada, "DELETE", "/v1/me/tokens/"+made.ID, nil)
+	a.refused(t, 401, "unauthorized", bot, "GET", "/v1/me", nil)
+	a.refused(t, 404, "not_found", ada, "DELETE", "/v1/me/tokens/"+made.ID, nil)
+	a.must(t, 200, reader, "GET", "/v1/me", nil)
+
+	a.must(t, 204, ada, "PUT", "/v1/me/password", obj{"current_password": password, "new_password": "analytical engine"})
+	a.refused(t, 401, "unauthorized", reader, "GET", "/v1/me", nil)
+	a.must(t, 200, ada, "GET", "/v1/me", nil)
+}
+
+func TestToken_thatBreaksARuleIsNotMade(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	for field, bodies := range map[string][]obj{
+		"name": {{"scopes": []string{"read"}}, {"name": "", "scopes": []string{"read"}}, {"name": " x", "scopes": []string{"read"}}, {"name": "a\nb", "scopes": []string{"read"}},
+			{"name": strings.Repeat("é", 101), "scopes": []string{"read"}}, {"name": "\u202ex", "scopes": []string{"read"}}},
+		"scopes":          {{"name": "x"}, {"name": "x", "scopes": []string{}}, {"name": "x", "scopes": []string{"read", "admin"}}, {"name": "x", "scopes": []string{"READ"}}, {"name": "x", "scopes": []string{""}}},
+		"expires_in_days": {{"name": "x", "scopes": []string{"read"}, "expires_in_days": 0}, {"name": "x", "scopes": []string{"read"}, "expires_in_days": 366}, {"name": "x", "scopes": []string{"read"}, "expires_in_days": -1}},
+	} {
+		for _, body := range bodies {
+			a.refusedField(t, 422, "invalid", field, ada, "POST", "/v1/me/tokens", body)
+		}
+	}
+	a.refusedField(t, 403, "forbidden", "scopes", ada, "POST", "/v1/me/tokens", obj{"name": "x", "scopes": []string{"moderate"}})
+	year := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", obj{"name": strings.Repeat("é", 100), "scopes": []string{"read"}, "expires_in_days": 365}))
+	if year.ExpiresAt.Sub(year.CreatedAt) != 365*24*time.Hour {
+		t.Errorf("expires after %v", year.ExpiresAt.Sub(year.CreatedAt))
+	}
+}
+
+func TestToken_capHoldsForManyAtOnce(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	for range models.MaxTokens - 3 {
+		a.newToken(t, ada, "read")
+	}
+	statuses := make([]int, 10)
+	together(len(statuses), func(i int) {
+		r, err := a.try(ada, "POST", "/v1/me/tokens", obj{"name": "x", "scopes": []string{"read"}})
+		if err != nil {
+			t.Error(err)
+		}
+		statuses[i] = r.Status
+	})
+	slices.Sort(statuses)
+	if want := []int{201, 201, 201, 409, 409, 409, 409, 409, 409, 409}; !slices.Equal(statuses, want) {
+		t.Errorf("%v, want %v", statuses, want)
+	}
+	if n := len(read[page[apiToken]](t, a.must(t, 200, ada, "GET", "/v1/me/tokens?limit=100", nil)).Items); n != models.MaxTokens {
+		t.Errorf("%d tokens", n)
+	}
+	if _, err := a.store.Pool().Exec("UPDATE sessions SET expires_at='2020-01-01' WHERE is_token LIMIT 1"); err != nil {
+		t.Fatal(err)
+	}
+	a.newToken(t, ada, "read") // what has expired does not count
+}
+
+// Whoever holds a session that was just ended elsewhere must not make a token that outlives it.
+func TestToken_isNotMadeByASessionThatHasEnded(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	here, there := serve(t, store), serve(t, store)
+	ada := here.account(t)
+	there.must(t, 200, ada, "GET", "/v1/me", nil) // now it is cached
+	here.must(t, 204, ada, "POST", "/v1/auth/logout", nil)
+	there.must(t, 200, ada, "GET", "/v1/me", nil) // it is
+	there.refused(t, 401, "unauthorized", ada, "POST", "/v1/me/tokens", obj{"name": "x", "scopes": []string{"read"}})
+}
+
+func TestToken_usesAreKeptOnceAMinute(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	var ahead clock
+	a := serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
+	ada := a.account(t)
+	made := a.newToken(t, ada, "read")
+	bot := ada.with(made.Token)
+	used := func() *time.Time { t.Helper(); return a.tokens(t, ada)[0].LastUsedAt }
+	setUsed := func(ago time.Duration) time.Time {
+		t.Helper()
+		at := time.Now().UTC().Add(-ago).Truncate(time.Second)
+		if _, err := store.Pool().Exec("UPDATE sessions SET last_used_at=? WHERE is_token", at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	if used() != nil {
+		t.Errorf("used at %v before its first use", used())
+	}
+	a.must(t, 200, bot, "GET", "/v1/me", nil)
+	if at := used(); at == nil || time.Since(*at) > time.Minute {
+		t.Errorf("used at %v", at)
+	}
+	long := setUsed(2 * time.Minute)
+	a.must(t, 200, bot, "GET", "/v1/me", nil) // from the cache
+	if at := used(); !at.Equal(long) {
+		t.Errorf("a cached use is kept at %v", at)
+	}
+	ahead.advance(5 * time.Second)
+	a.must(t, 200, bot, "GET", "/v1/me", nil)
+	if at := used(); !at.After(long.Add(time.Minute)) {
+		t.Errorf("used at %v", at)
+	}
+	lately := setUsed(30 * time.Second)
+	ahead.advance(5 * time.Second)
+	a.must(t, 200, bot, "GET", "/v1/me", nil)
+	if at := used(); !at.Equal(lately) {
+		t.Errorf("30 s later it is kept again, at %v", at)
+	}
+}
+
+func TestToken_toModerateEndsWithTheRole(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	var ahead clock
+	a := serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
+	ada, bob := a.account(t), a.account(t)
+	if err := store.SetRole(t.Context(), ada.ID, models.RoleModerator); err != nil {
+		t.Fatal(err)
+	}
+	ban := func(i int) string { return fmt.Sprintf("/v1/admin/users/%d/%s", bob.ID, []string{"ban", "unban"}[i%2]) }
+	reason := obj{"reason": "Spam."}
+	bot := ada.with(a.newToken(t, ada, "moderate").Token)
+	reader := ada.with(a.newToken(t, ada, "read", "write").Token)
+	a.must(t, 200, bot, "POST", ban(0), reason)
+	a.must(t, 204, bot, "POST", ban(1), reason)
+	a.refused(t, 403, "forbidden", reader, "POST", ban(0), reason)
+	a.refused(t, 403, "forbidden", bot, "GET", "/v1/posts", nil)
+	if err := store.SetRole(t.Context(), ada.ID, models.RoleUser); err != nil {
+		t.Fatal(err)
+	}
+	a.refused(t, 403, "forbidden", bot, "POST", ban(0), reason) // what counts in the end is MySQL, not the cache
+	ahead.advance(5 * time.Second)
+	a.refused(t, 403, "forbidden", bot, "POST", ban(0), reason)
+	a.refusedField(t, 403, "forbidden", "scopes", ada, "POST", "/v1/me/tokens", obj{"name": "x", "scopes": []string{"read", "moderate"}})
+}
+
+func TestToken_isMadeOnceForOneIdempotencyKey(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	body, key := obj{"name": "x", "scopes": []string{"read"}}, header{"Idempotency-Key", "make it once"}
+	first := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", body, key))
+	if again := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", body, key)); again.Token != first.Token || again.ID != first.ID {
+		t.Errorf("%+v, and again %+v", first, again)
+	}
+	// The answer is lost, and with it the only copy of the token.
+	if _, err := a.store.Pool().ExecContext(context.Background(), "UPDATE idempotency_keys SET answer=NULL"); err != nil {
+		t.Fatal(err)
+	}
+	other := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", body, key))
+	if other.Token == first.Token || other.Name != "x" || !slices.Equal(other.Scopes, []string{"read"}) || !other.ExpiresAt.Equal(first.ExpiresAt) {
+		t.Errorf("%+v, and after its answer was lost %+v", first, other)
+	}
+	a.must(t, 200, ada.with(other.Token), "GET", "/v1/me", nil)
+	a.refused(t, 401, "unauthorized", ada.with(first.Token), "GET", "/v1/me", nil)
+	if list := a.tokens(t, ada); len(list) != 1 {
+		t.Errorf("%d tokens", len(list))
+	}
+}
