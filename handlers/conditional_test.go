@@ -97,9 +97,9 @@ func TestIfMatch_looksAtTheVersionAlone(t *testing.T) {
 		t.Helper()
 		return a.raw(t, "GET", path, coding).Header.Get("ETag")
 	}
-	r := edit(created.Header.Get("ETag"))
-	r = edit(r.Header.Get("ETag"))
-	r = edit(tag("identity"))
+	edited := edit(created.Header.Get("ETag"))
+	edit(edited.Header.Get("ETag"))
+	edit(tag("identity"))
 	for _, coding := range []string{"gzip", "br"} {
 		compressed := tag(coding)
 		if !strings.HasPrefix(compressed, fmt.Sprintf(`"v%d-`, version)) || !strings.HasSuffix(compressed, "-"+coding+`"`) {
@@ -109,7 +109,7 @@ func TestIfMatch_looksAtTheVersionAlone(t *testing.T) {
 	}
 	before := tag("identity")
 	a.must(t, 200, bob, "PUT", path+"/like", nil)
-	r = edit(before) // the like is no edit
+	edit(before) // the like is no edit
 	edit(fmt.Sprintf(`"v%d"`, version))
 	edit("*")
 	problem, r := a.refused(t, 412, "precondition_failed", ada, "PATCH", path, obj{"title": "T"}, header{"If-Match", before})

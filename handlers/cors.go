@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -33,7 +34,7 @@ func CheckOrigins(origins []string) error {
 	for _, origin := range origins {
 		if origin == "*" {
 			if len(origins) > 1 {
-				return fmt.Errorf(`origin "*" means every origin: it stands alone`)
+				return errors.New(`origin "*" means every origin: it stands alone`)
 			}
 			continue
 		}

@@ -35,10 +35,8 @@ type hub struct {
 	streams map[*stream]struct{}
 	stopped bool
 	rounds  bool           // whether the goroutine of the rounds runs
+	stop    func()         // ends it; never nil
 	running sync.WaitGroup // that goroutine, and two for each stream
-
-	stop context.CancelFunc // ends life
-	life context.Context
 }
 
 // streamPace is how a stream passes its time.
@@ -79,8 +77,8 @@ func newHub(registry *prometheus.Registry, log *slog.Logger, read func(context.C
 		read: read, log: log,
 		pace:    streamPace{round: time.Second, heartbeat: 15 * time.Second, write: 5 * time.Second},
 		watched: map[models.Target]*watched{}, streams: map[*stream]struct{}{},
+		stop: func() {},
 	}
-	h.life, h.stop = context.WithCancel(context.Background())
 	gauge := func(name, help string, value func() int) prometheus.GaugeFunc {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 			h.mu.Lock()
@@ -144,8 +142,12 @@ func (h *hub) join(s *stream, targets []models.Target, known map[models.Target]*
 	}
 	h.running.Add(2) // serve and discard
 	if !h.rounds {
-		h.rounds = true
-		h.running.Go(h.run)
+		ctx, stop := context.WithCancel(context.Background())
+		h.rounds, h.stop = true, stop
+		h.running.Go(func() {
+			defer stop()
+			h.run(ctx)
+		})
 	}
 	return true
 }
@@ -161,14 +163,14 @@ func (h *hub) leave(s *stream) {
 	}
 }
 
-// run makes a round after the other until nothing is watched or the hub stops. A round that takes long delays the next.
-func (h *hub) run() {
+// run makes a round after the other until nothing is watched or ctx ends. A round that takes long delays the next.
+func (h *hub) run(ctx context.Context) {
 	beat := time.NewTicker(h.pace.round)
 	defer beat.Stop()
 	failing := false
 	for {
 		select {
-		case <-h.life.Done():
+		case <-ctx.Done():
 			return
 		case <-beat.C:
 		}
@@ -176,13 +178,13 @@ func (h *hub) run() {
 		if len(targets) == 0 {
 			return
 		}
-		ctx, cancel := context.WithTimeout(h.life, roundTimeout)
-		now, err := h.read(ctx, targets)
+		reading, cancel := context.WithTimeout(ctx, roundTimeout)
+		now, err := h.read(reading, targets)
 		cancel()
 		switch {
 		case err == nil:
 			h.publish(now)
-		case !failing && h.life.Err() == nil:
+		case !failing && ctx.Err() == nil:
 			h.log.Warn("streams get no news until the counts can be read again", "error", err)
 		}
 		failing = err != nil

@@ -151,7 +151,8 @@ func (s *Server) keepAnswer(ctx context.Context, c *fiber.Ctx, request *sealedRe
 	}
 	plain, err := json.Marshal(kept)
 	if err == nil {
-		err = s.store.StoreAnswer(ctx, claim, request.answers.Seal(nil, nil, plain, request.Key[:]))
+		sealed := request.answers.Seal(nil, nil, plain, request.Key[:])
+		err = s.store.StoreAnswer(ctx, claim, sealed)
 	}
 	if err != nil {
 		s.log.Warn("idempotent answer not stored", "request_id", requestID(c), "error", err)

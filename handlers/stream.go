@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -52,9 +53,7 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		for t, counts := range read {
-			known[t] = counts
-		}
+		maps.Copy(known, read)
 	}
 	if !slices.ContainsFunc(targets, func(t models.Target) bool { return !known[t].gone }) {
 		return models.Errorf(models.CodeNotFound, "There are no such posts or comments.")

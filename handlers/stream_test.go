@@ -76,19 +76,21 @@ func (a *api) tryWatch(query string, headers ...header) (*follower, error) {
 		cancel()
 		return nil, err
 	}
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
-		cancel()
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		resp.Body.Close()
+		cancel()
 		return nil, fmt.Errorf("a stream of %s is answered with %s", query, resp.Status)
 	}
-	f := &follower{asked: asked, header: resp.Header, events: make(chan event, 10_000), close: func() { cancel(); resp.Body.Close() }}
+	f := &follower{asked: asked, header: resp.Header, events: make(chan event, 10_000), close: cancel}
 	f.lastID.Store("")
-	go f.read(bufio.NewScanner(resp.Body))
+	go f.read(resp)
 	return f, nil
 }
 
-func (f *follower) read(lines *bufio.Scanner) {
+func (f *follower) read(resp *http.Response) {
 	defer close(f.events)
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
 	var e event
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")

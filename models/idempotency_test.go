@@ -87,6 +87,7 @@ func TestClaim_isGivenBack(t *testing.T) {
 func TestClaim_knowsWhatWasCreated(t *testing.T) {
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
+	post := newPost(t, store, ada)
 	for i, create := range []func(ctx context.Context) (models.ResourceKind, int64, error){
 		func(ctx context.Context) (models.ResourceKind, int64, error) {
 			p, err := store.CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "text"})
@@ -94,7 +95,7 @@ func TestClaim_knowsWhatWasCreated(t *testing.T) {
 			return models.ResourcePost, p.ID, err
 		},
 		func(ctx context.Context) (models.ResourceKind, int64, error) {
-			c, err := store.CreateComment(ctx, ada, newPost(t, store, ada).ID, nil, models.CommentText{Content: "text"})
+			c, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "text"})
 			require.NoError(t, err)
 			return models.ResourceComment, c.ID, err
 		},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -69,7 +70,7 @@ func TestStreams_costLittle(t *testing.T) {
 	api, url := s.api("--likes=direct")
 	post := newPost(t, url, users[0])
 	before, _ := usage(t, api.pid)
-	var bytes, events atomic.Int64
+	var read, events atomic.Int64
 	for range clients {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		require.NoError(t, err)
@@ -83,7 +84,7 @@ func TestStreams_costLittle(t *testing.T) {
 				if err != nil {
 					return
 				}
-				bytes.Add(int64(n))
+				read.Add(int64(n))
 				events.Add(int64(strings.Count(string(b[:n]), "event: ")))
 			}
 		}()
@@ -96,7 +97,7 @@ func TestStreams_costLittle(t *testing.T) {
 	}
 	awaitEvents(clients)
 	_, idle := usage(t, api.pid)
-	bytes.Store(0)
+	read.Store(0)
 	events.Store(0)
 	resident, cpu := usage(t, api.pid)
 	begin, likes := time.Now(), 0
@@ -112,7 +113,7 @@ func TestStreams_costLittle(t *testing.T) {
 	memory := (resident - before) / clients
 	t.Logf("%d clients on one post: %.1f KiB each, resident; %d likes in %v, %.0f events/s of %.0f bytes; %.0f%% of one core, likes included; connecting took %v of it each",
 		clients, float64(memory)/1024, likes, took.Round(time.Millisecond), float64(events.Load())/took.Seconds(),
-		float64(bytes.Load())/float64(events.Load()), 100*(after-cpu).Seconds()/took.Seconds(), (idle / clients).Round(time.Microsecond))
+		float64(read.Load())/float64(events.Load()), 100*(after-cpu).Seconds()/took.Seconds(), (idle / clients).Round(time.Microsecond))
 	assert.LessOrEqual(t, events.Load(), clients*int64(took/time.Second+2), "a client hears once a second at most")
 	assert.Less(t, memory, int64(256<<10))
 }
@@ -128,7 +129,7 @@ func usage(t *testing.T, pid int) (resident int64, cpu time.Duration) {
 	require.NoError(t, err)
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	require.NoError(t, err)
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	for _, field := range fields[11:13] { // utime and stime, in hundredths of a second
 		ticks, err := strconv.ParseInt(field, 10, 64)
 		require.NoError(t, err)
