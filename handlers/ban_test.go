@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,8 +117,8 @@ func TestBan_needsRankAndAReason(t *testing.T) {
 	for _, until := range []string{"", "tomorrow", "2020-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "2999-13-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339)} {
 		a.refusedField(t, 422, "invalid", "until", mod, "POST", adminPath(user, "ban"), obj{"until": until, "reason": "x"})
 	}
-	if n := a.number(t, "SELECT COUNT(*) FROM users WHERE banned_until IS NOT NULL OR ban_reason<>''"); n != 0 {
-		t.Errorf("%d are banned", n)
+	if n := a.number(t, "SELECT (SELECT COUNT(*) FROM users WHERE banned_until IS NOT NULL OR ban_reason<>'') + (SELECT COUNT(*) FROM moderation_log)"); n != 0 {
+		t.Errorf("what was refused left %d rows", n)
 	}
 	for by, u := range map[account]account{mod: user, admin: mod2, admin2: admin} {
 		a.must(t, 200, by, "POST", adminPath(u, "ban"), obj{"reason": strings.Repeat("é", 500)})
@@ -173,4 +174,42 @@ func TestRole_isChangedByAdminsAlone(t *testing.T) {
 	a.refusedField(t, 422, "invalid", "reason", admin, "PUT", adminPath(user, "role"), obj{"role": "user"})
 	a.must(t, 200, admin, "PUT", adminPath(user, "role"), body("user"))
 	there.refused(t, 403, "forbidden", user, "POST", adminPath(other, "unban"), obj{"reason": "x"}) // the cached session does not help
+}
+
+func TestBan_andRolesAreInTheLog(t *testing.T) {
+	a := newAPI(t, modes[0])
+	admin, user := a.promoted(t, a.account(t), models.RoleAdmin), a.account(t)
+	a.must(t, 200, admin, "POST", adminPath(user, "ban"), obj{"until": "2998-01-01T00:00:00Z", "reason": "One."})
+	a.must(t, 200, admin, "POST", adminPath(user, "ban"), obj{"reason": "Two."})
+	a.must(t, 204, admin, "POST", adminPath(user, "unban"), obj{"reason": "Three."})
+	a.must(t, 200, admin, "PUT", adminPath(user, "role"), obj{"role": "moderator", "reason": "Four."})
+	rows, err := a.store.Pool().QueryContext(t.Context(), "SELECT actor_id, target_id, CONCAT_WS(' ', action, target_type, reason, before_state, after_state) FROM moderation_log ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var got []string
+	for rows.Next() {
+		var actor, target int64
+		var act string
+		if err := rows.Scan(&actor, &target, &act); err != nil {
+			t.Fatal(err)
+		}
+		if actor != admin.ID || target != user.ID {
+			t.Errorf("%d on %d: %s", actor, target, act)
+		}
+		got = append(got, strings.ReplaceAll(act, ": ", ":")) // MySQL writes JSON its own way
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`user.ban user One. {"banned_until":null} {"ban_reason":"One.","banned_until":"2998-01-01T00:00:00Z"}`,
+		`user.ban user Two. {"ban_reason":"One.","banned_until":"2998-01-01T00:00:00Z"} {"ban_reason":"Two.","banned_until":"9999-12-31T00:00:00Z"}`,
+		`user.unban user Three. {"ban_reason":"Two.","banned_until":"9999-12-31T00:00:00Z"} {"banned_until":null}`,
+		`user.role user Four. {"role":"user"} {"role":"moderator"}`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the log has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }

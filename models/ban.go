@@ -73,6 +73,14 @@ func (u *standing) ban(now time.Time) *Ban {
 	return &Ban{u.BannedUntil.UTC(), u.BanReason}
 }
 
+// banState is what the moderation log keeps of a ban, or of there being none.
+func banState(b *Ban) map[string]any {
+	if b == nil {
+		return map[string]any{"banned_until": nil}
+	}
+	return map[string]any{"banned_until": b.Until, "ban_reason": b.Reason}
+}
+
 // lockStandings reads users that were not deleted and locks them, by ascending id.
 func lockStandings(tx *gorm.DB, ids ...int64) (map[int64]*standing, error) {
 	var list []standing
@@ -115,14 +123,18 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		return nil, err
 	}
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		if _, err := s.lockOutranked(tx, actor, userID); err != nil {
+		user, err := s.lockOutranked(tx, actor, userID)
+		if err != nil {
 			return err
 		}
 		if err := tx.Exec("UPDATE users SET banned_until=?, ban_reason=?, updated_at=updated_at WHERE id=?", ban.Until, ban.Reason, userID).Error; err != nil {
 			return err
 		}
-		ended, err = endSessions(tx, userID, "")
-		return err
+		if ended, err = endSessions(tx, userID, ""); err != nil {
+			return err
+		}
+		return s.logModeration(tx, Act{ActorID: actor, Action: "user.ban", TargetType: "user", TargetID: userID, Reason: ban.Reason,
+			Before: banState(user.ban(s.now())), After: banState(ban)})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ban user %d: %w", userID, err)
@@ -136,10 +148,15 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 		return err
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if _, err := s.lockOutranked(tx, actor, userID); err != nil {
+		user, err := s.lockOutranked(tx, actor, userID)
+		if err != nil {
 			return err
 		}
-		return tx.Exec("UPDATE users SET banned_until=NULL, ban_reason='', updated_at=updated_at WHERE id=?", userID).Error
+		if err := tx.Exec("UPDATE users SET banned_until=NULL, ban_reason='', updated_at=updated_at WHERE id=?", userID).Error; err != nil {
+			return err
+		}
+		return s.logModeration(tx, Act{ActorID: actor, Action: "user.unban", TargetType: "user", TargetID: userID, Reason: reason,
+			Before: banState(user.ban(s.now())), After: banState(nil)})
 	})
 	if err != nil {
 		return fmt.Errorf("unban user %d: %w", userID, err)
@@ -168,7 +185,11 @@ func (s *Store) ChangeRole(ctx context.Context, actor, userID int64, role Role, 
 		if err := Outranks(actor, admin.Role, userID, user.Role); err != nil {
 			return err
 		}
-		return tx.Exec("UPDATE users SET role=?, updated_at=updated_at WHERE id=?", role, userID).Error
+		if err := tx.Exec("UPDATE users SET role=?, updated_at=updated_at WHERE id=?", role, userID).Error; err != nil {
+			return err
+		}
+		return s.logModeration(tx, Act{ActorID: actor, Action: "user.role", TargetType: "user", TargetID: userID, Reason: reason,
+			Before: map[string]any{"role": user.Role.String()}, After: map[string]any{"role": role.String()}})
 	})
 	if err != nil {
 		return fmt.Errorf("change role of user %d: %w", userID, err)
