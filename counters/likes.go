@@ -386,20 +386,21 @@ func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target)
 		likes *redis.SliceCmd
 		liked *redis.BoolCmd
 	}
-	replies := make([]reply, len(targets))
+	replies := make([]reply, 0, len(targets))
 	epochs := map[string]*redis.StringCmd{}
 	asking, cancel := context.WithTimeout(ctx, stateWait)
 	defer cancel()
 	_, err := l.redis.client.Pipelined(asking, func(p redis.Pipeliner) error {
-		for i, target := range targets {
+		for _, target := range targets {
 			k := l.redis.keys(target)
 			if epochs[k.shard] == nil {
 				epochs[k.shard] = p.HGet(asking, k.shard, "epoch")
 			}
-			replies[i] = reply{epoch: epochs[k.shard], likes: p.HMGet(asking, k.likes, "count", "closed")}
+			r := reply{epoch: epochs[k.shard], likes: p.HMGet(asking, k.likes, "count", "closed")}
 			if viewer != 0 {
-				replies[i].liked = p.SIsMember(asking, k.users, viewer)
+				r.liked = p.SIsMember(asking, k.users, viewer)
 			}
+			replies = append(replies, r)
 		}
 		return nil
 	})
