@@ -31,8 +31,8 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 	list := make([]sample, n)
 	for i := range list {
 		s := sample{author: authors[r.IntN(len(authors))].ID, likes: []int64{0, 1, 10, 11, 500}[r.IntN(5)],
-			created: now.Add(-time.Minute - []time.Duration{0, 20, 30, 6 * 24, 8 * 24, 29 * 24, 31 * 24, 364 * 24, 400 * 24, 900 * 24}[r.IntN(10)]*time.Hour),
-			words:   "text"}
+			words: "text"}
+		s.created = now.Add(-time.Minute - time.Hour*time.Duration([]int{0, 20, 30, 6 * 24, 8 * 24, 29 * 24, 31 * 24, 364 * 24, 400 * 24, 900 * 24}[r.IntN(10)]))
 		s.active = s.created.Add(time.Duration(r.IntN(3)) * time.Hour)
 		if r.IntN(10) < 8 {
 			s.tags, s.words = append(s.tags, "often"), s.words+" often"

@@ -76,7 +76,7 @@ func fillLarge(t testing.TB, store *models.Store) {
 	write("blocks", "user_id, blocked_id, created_at", "n+2, n+3, "+at, largeShare)
 	write("sessions", "token_hash, user_id, created_at, expires_at", "UNHEX(SHA2(n,256)), IF(n%10=0, 1, n), "+at+", NOW() + INTERVAL 1 DAY", 2*largeShare)
 	write("notifications", "user_id, kind, actor_id, post_id, comment_id, created_at, read_at",
-		"IF(n%2=0, 1, n), 1, 2, n+1, n+1, "+at+", IF(n%3=0, NULL, "+at+")", 4*largeShare)
+		"IF(n%2=0, 1, n), 1, 2, 1+n, n+1, "+at+", IF(n%3=0, NULL, "+at+")", 4*largeShare)
 	write("tags", "id, name, posts_count", fmt.Sprintf("n+1, CONCAT('tag',n+1), IF(n=0, %d, IF(n=1, 50, 1+n%%500))", largePosts/2), largeUsers)
 	write("post_tags", "post_id, tag_id, position, created_at", "n+1, 1, 0, "+at, largePosts) // half of them go to others below
 	run("UPDATE post_tags SET tag_id=3+post_id%5000 WHERE post_id%2=0 AND post_id%2000<>0")
@@ -190,10 +190,8 @@ func plan(method, name string, args ...any) planned {
 			}
 			in = append(in, v.Convert(f.Type().In(i+1)))
 		}
-		if err, _ := f.Call(in)[f.Type().NumOut()-1].Interface().(error); err != nil {
-			return err
-		}
-		return nil
+		err, _ := reflect.TypeAssert[error](f.Call(in)[f.Type().NumOut()-1])
+		return err
 	}}
 }
 
@@ -211,7 +209,7 @@ func (p planned) walking() planned {
 // to the store that gives a slice adds a line here; the test says so.
 func plans() []planned {
 	middle := models.ListKey{Value: time.Now().Unix() - 30*largePosts, ID: largePosts / 2}
-	afters := map[string]*models.ListKey{"": nil, " in the middle": &middle}
+	afters := map[string]*models.ListKey{"at the beginning": nil, "in the middle": &middle}
 	var list []planned
 	add := func(p ...planned) { list = append(list, p...) }
 	posts := func(name string, sorts bool, q models.PostQuery) {
@@ -221,7 +219,7 @@ func plans() []planned {
 			if q.After = after; after != nil && (q.Sort == models.PostsTop || q.Sort == models.PostsRelevance) {
 				q.After = &models.ListKey{Value: 40, ID: largePosts / 2}
 			}
-			p := plan("ListPosts", fmt.Sprintf("%s, %s%s", name, q.Sort, where), q)
+			p := plan("ListPosts", fmt.Sprintf("%s, %s, %s", name, q.Sort, where), q)
 			p.sorts = sorts
 			add(p)
 		}
@@ -248,9 +246,9 @@ func plans() []planned {
 	posts("with two words and a rare tag", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Tag: "tag2"})
 
 	for _, sort := range []models.TagSort{models.TagsPopular, models.TagsName} {
-		for where, after := range map[string]*models.ListKey{"": nil, " in the middle": {Value: 100, ID: 5000}} {
-			add(plan("ListTags", string(sort)+where, models.TagQuery{Sort: sort, After: after, Limit: 21}))
-			p := plan("ListTags", string(sort)+" with a prefix"+where, models.TagQuery{Sort: sort, Prefix: "tag12", After: after, Limit: 21})
+		for where, after := range map[string]*models.ListKey{"at the beginning": nil, "in the middle": {Value: 100, ID: 5000}} {
+			add(plan("ListTags", string(sort)+" "+where, models.TagQuery{Sort: sort, After: after, Limit: 21}))
+			p := plan("ListTags", string(sort)+" with a prefix "+where, models.TagQuery{Sort: sort, Prefix: "tag12", After: after, Limit: 21})
 			p.sorts = sort == models.TagsPopular
 			add(p)
 		}
@@ -259,19 +257,19 @@ func plans() []planned {
 		for where, after := range afters {
 			for name, q := range map[string]models.CommentQuery{"of a post": {PostID: 1}, "to a comment": {ParentID: 1}} {
 				q.ViewerID, q.Sort, q.After, q.Limit = 1, sort, after, 21
-				add(plan("ListComments", fmt.Sprint(name, ", ", sort, where), q))
+				add(plan("ListComments", fmt.Sprintf("%s, %s, %s", name, sort, where), q))
 			}
 		}
 		add(plan("Thread", string(sort), models.ThreadQuery{ViewerID: 1, PostID: 1, Sort: sort, Depth: 3, Limit: 100}).sorting())
 	}
 	for _, before := range []int64{0, largePosts / 2} {
-		where := map[int64]string{0: "", largePosts / 2: " in the middle"}[before]
+		where := map[int64]string{0: "at the beginning", largePosts / 2: "in the middle"}[before]
 		for _, target := range []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 1}} {
-			add(plan("Likers", string(target.Kind)+where, target, min(before, largeShare/2), 21))
+			add(plan("Likers", string(target.Kind)+" "+where, target, min(before, largeShare/2), 21))
 		}
 		add(plan("ListRevisions", where, 1, min(before, largeShare/2), 21),
 			plan("BookmarkedPosts", where, 1, before, 21), plan("LikedPosts", where, 1, 1, before, 21), plan("LikedComments", where, 1, 1, before, 21),
-			plan("Notifications", "all"+where, 1, false, before, 21), plan("Notifications", "unread"+where, 1, true, before, 21))
+			plan("Notifications", "all "+where, 1, false, before, 21), plan("Notifications", "unread "+where, 1, true, before, 21))
 	}
 	for where, after := range afters {
 		add(plan("Feed", where, 1, after, 21).sorting(), plan("Followers", where, 1, after, 21), plan("Following", where, 1, after, 21),
