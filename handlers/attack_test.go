@@ -1,0 +1,334 @@
+package handlers_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// marker is in every attack, and in nothing else: wherever it is seen, it came from there.
+const marker = "zqx9"
+
+// attacks are what a string can be sent as to become a part of a statement, a script, a pattern or a command.
+var attacks = []string{
+	marker + `' OR '1'='1`, marker + `'; DROP TABLE users; -- `, marker + `" OR ""="`, marker + `\' OR 1=1 -- `, marker + `') UNION SELECT password_hash FROM users #`,
+	"1 OR 1=1 " + marker, "1) OR SLEEP(3) -- " + marker, marker + `' AND SLEEP(3) AND '`, marker + "`; /*", marker + ` */ OR 1 /*`, marker + `\`, marker + "\x00'", marker + "\x1a'", marker + " ? ?",
+	marker + "%_", "+" + marker + ` -"a b" @4 (c >d <e ~f`, marker + `* "`, marker + `' return redis.call('FLUSHALL') --`, marker + `]] redis.call('FLUSHALL') [[`, marker + "\r\nFLUSHALL\r\n", "*1\r\n$8\r\nFLUSHALL\r\n" + marker,
+	marker + "\u2019 OR 1=1", marker + "\u02bc OR 1=1", marker + "%27 OR 1=1", "{" + marker + "}", marker + ":likes", "../" + marker, marker + `{{7*7}}${7*7}`, `{"$gt":"` + marker + `"}`, marker + strings.Repeat("'", 2000),
+}
+
+// statements looks at what is sent to MySQL.
+type statements struct {
+	mu    sync.Mutex
+	seen  int      // those that hold the marker
+	wrong []string // those that hold it outside of a string
+}
+
+func (s *statements) look(text string) {
+	if !strings.Contains(text, marker) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	if code := outsideStrings(text); strings.Contains(code, marker) || strings.Contains(code, "SLEEP") || strings.Contains(code, "DROP") || strings.Contains(code, "password_hash FROM") {
+		s.wrong = append(s.wrong, text)
+	}
+}
+
+// outsideStrings is what MySQL reads as SQL and not as text. The connections' sql_mode has backslashes escape.
+func outsideStrings(text string) string {
+	var code strings.Builder
+	for i := 0; i < len(text); i++ {
+		quote := text[i]
+		if quote != '\'' && quote != '"' && quote != '`' {
+			code.WriteByte(quote)
+			continue
+		}
+		for i++; i < len(text) && text[i] != quote; i++ {
+			if text[i] == '\\' && quote != '`' {
+				i++
+			}
+		}
+		if i >= len(text) {
+			return code.String() + marker // it does not end
+		}
+	}
+	return code.String()
+}
+
+func TestOutsideStrings_seesAnInjection(t *testing.T) {
+	for text, want := range map[string]string{
+		`SELECT 'a' FROM t WHERE b='zqx9\' OR 1'`: "SELECT  FROM t WHERE b=", `SELECT 'zqx9' OR '1'='1'`: "SELECT  OR =", `SELECT 1 OR zqx9`: "SELECT 1 OR zqx9",
+		`SELECT 'zqx9\\' OR 1`: "SELECT  OR 1", `SELECT 'zqx9\'`: "SELECT zqx9", "SELECT `a` FROM \"b\"": "SELECT  FROM ",
+	} {
+		if got := outsideStrings(text); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// spied is a connection that shows what it sends. The driver writes each packet whole: four bytes of length and number,
+// then 3 for a query or 22 for what is to be prepared.
+type spied struct {
+	net.Conn
+	statements *statements
+}
+
+func (c spied) Write(b []byte) (int, error) {
+	if len(b) > 5 && b[3] == 0 && (b[4] == 3 || b[4] == 22) {
+		c.statements.look(string(b[5:]))
+	}
+	return c.Conn.Write(b)
+}
+
+// spy serves an API of a mode whose statements are looked at, with a Redis that is listened to.
+func spy(t *testing.T, m mode) (*world, *statements) {
+	t.Helper()
+	config, err := mysql.ParseDSN(testkit.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := &statements{}
+	network := "spied-" + m.name
+	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		return spied{conn, seen}, err
+	})
+	t.Cleanup(func() { mysql.DeregisterDialContext(network) })
+	config.Net = network
+	store := openStore(t, config.FormatDSN())
+	likes, gate, settle := m.likes(t, store)
+	a := serve(t, store, func(c *handlers.Config) { c.Likes, c.Gate = likes, gate }, limited(t, redisURL(t), 1e6))
+	a.settle, a.mode = settle, m.name
+	hash, err := handlers.HashPassword("correct horse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{a, t, hash}
+	ada := w.someone(caller{role: models.RoleUser})
+	for w.post(ada).ID < 3 {
+	}
+	post := w.post(ada)
+	for w.comment(ada, post.ID).ID < 9 {
+	}
+	return w, seen
+}
+
+// monitor listens to every command that the tests' Redis gets, and gives those that hold the marker when it is stopped.
+func monitor(t *testing.T) (stop func() []string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", testkit.Redis(t).Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(conn, "MONITOR\r\n")
+	lines := bufio.NewReaderSize(conn, 1<<20)
+	if ok, err := lines.ReadString('\n'); err != nil || ok != "+OK\r\n" {
+		t.Fatalf("MONITOR: %q, %v", ok, err)
+	}
+	found := make(chan []string, 1)
+	go func() {
+		var list []string
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil || strings.Contains(line, "zqx9 is over") {
+				found <- list
+				return
+			}
+			if strings.Contains(line, marker) || strings.Contains(line, "FLUSHALL") {
+				list = append(list, line)
+			}
+		}
+	}()
+	return func() []string {
+		other, err := net.Dial("tcp", conn.RemoteAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		defer conn.Close()
+		fmt.Fprint(other, "ECHO \"zqx9 is over\"\r\n")
+		return <-found
+	}
+}
+
+// TestInjection_isTextEverywhere puts every attack into every string of every body, every parameter of every path and
+// query, and every header that the contract knows. Whatever reaches MySQL reaches it inside of a string; nothing of it
+// reaches Redis; and nobody is answered with an error of the server.
+func TestInjection_isTextEverywhere(t *testing.T) {
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			w, seen := spy(t, m)
+			heard := monitor(t)
+			tried := 0
+			var slowest time.Duration
+			try := func(o operation, as account, path string, body any, headers ...header) {
+				t.Helper()
+				tried++
+				begin := time.Now()
+				var r reply
+				var err error
+				if o.id == "openStream" {
+					r = w.ask(o, account{}, path, nil, nil) // which leaves it
+				} else if r, err = w.try(as, o.method, path, body, headers...); err != nil {
+					if !strings.Contains(err.Error(), "invalid header field value") { // the client itself refuses
+						t.Errorf("%s: %v", o.id, err)
+					}
+					return
+				}
+				slowest = max(slowest, time.Since(begin))
+				if r.Status >= 500 && r.Status != 501 {
+					t.Errorf("%s %s %v %v: %s", o.method, path, body, headers, r)
+				}
+				if low := strings.ToLower(string(r.Body)); r.Status >= 400 && (strings.Contains(low, "sql syntax") || strings.Contains(low, "error 1")) {
+					t.Errorf("%s: %s", o.id, r)
+				}
+			}
+			for _, o := range operations(t) {
+				if m.name == "gated" && !strings.Contains(o.id, "ike") && !strings.Contains(o.id, "Post") && !strings.Contains(o.id, "Comment") {
+					continue // knows nothing of the gate
+				}
+				for _, p := range append(o.params, node{}) {
+					as := w.someone(caller{role: max(o.rule.Least, models.RoleUser)})
+					owner := as
+					if o.rule.On == models.Others || o.rule.On == models.Lower {
+						owner = w.someone(caller{role: models.RoleUser})
+					}
+					path, headers := o.request(w, owner)
+					base, query, _ := strings.Cut(path, "?")
+					var body any
+					if b := o.body(t); b != nil {
+						body = b
+					}
+					full := o.k.follow(p).value
+					name, _ := full["name"].(string)
+					for _, attack := range attacks {
+						switch full["in"] {
+						case "path":
+							prefix := o.path[:strings.Index(o.path, "{")]
+							_, suffix, _ := strings.Cut(o.path, "}")
+							try(o, as, prefix+url.PathEscape(attack)+suffix, body, headers...)
+						case "query":
+							values, err := url.ParseQuery(query)
+							if err != nil {
+								t.Fatal(err)
+							}
+							values.Set(name, attack)
+							if o.id == "openStream" && !values.Has("posts") {
+								values.Set("posts", "1")
+							}
+							try(o, as, base+"?"+values.Encode(), body, headers...)
+						case "header":
+							try(o, as, path, body, append(headers, header{name, attack})...)
+						case nil: // what every request has: a token, an id; and its body
+							try(o, account{Token: attack}, path, body, headers...)
+							for _, changed := range everyString(t, body, attack) {
+								try(o, as, path, changed, headers...)
+							}
+						}
+					}
+				}
+			}
+			for _, command := range heard() {
+				t.Errorf("Redis was sent %s", command)
+			}
+			seen.mu.Lock()
+			defer seen.mu.Unlock()
+			for _, statement := range seen.wrong {
+				t.Errorf("MySQL was sent %s", statement)
+			}
+			t.Logf("%d attacks, %d statements, the slowest answer took %v", tried, seen.seen, slowest)
+			if seen.seen < 200 {
+				t.Errorf("only %d statements held an attack", seen.seen)
+			}
+			if slowest > 2900*time.Millisecond {
+				t.Errorf("an answer took %v", slowest)
+			}
+		})
+	}
+}
+
+// everyString gives the body once for each string in it, with that one replaced, and once for each name of a member.
+func everyString(t *testing.T, body any, by string) []string {
+	t.Helper()
+	if body == nil {
+		return nil
+	}
+	var out []string
+	write := func() {
+		text, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, string(text))
+	}
+	var walk func(at any, set func(any))
+	walk = func(at any, set func(any)) {
+		switch at := at.(type) {
+		case map[string]any:
+			for name, value := range at {
+				walk(value, func(v any) { at[name] = v })
+			}
+			at[by] = 1
+			write()
+			delete(at, by)
+		case []any:
+			for i, value := range at {
+				walk(value, func(v any) { at[i] = v })
+			}
+		case string:
+			set(by)
+			write()
+			set(at)
+		default:
+			set(by) // a string where a number should be
+			write()
+			set(at)
+		}
+	}
+	walk(body, func(any) {})
+	return out
+}
+
+// A token is 256 random bits: what is not of that form is not even looked for, and who guesses is limited like everybody.
+func TestTokens_cannotBeGuessed(t *testing.T) {
+	w, _ := spy(t, modes[0])
+	ada := w.someone(caller{role: models.RoleUser})
+	w.must(t, 200, ada, "GET", "/v1/me", nil)
+	last := ada.Token[len(ada.Token)-1]
+	for _, token := range []string{
+		"", "x", ada.Token[:42], ada.Token + "A", " " + ada.Token, ada.Token + "=", strings.ToLower(ada.Token) + "x", strings.Repeat("A", 43), ada.Token[:42] + string(last^1),
+		ada.Token + "\x00", "%" + ada.Token, strings.Repeat("A", 5000), "null", "undefined", fmt.Sprintf("%x", models.HashToken(ada.Token)),
+	} {
+		r, err := w.try(account{}, "GET", "/v1/me", nil, header{"Authorization", "Bearer " + token})
+		if err != nil {
+			if !strings.Contains(err.Error(), "invalid header field value") {
+				t.Error(err)
+			}
+			continue
+		}
+		if r.Status != 401 {
+			t.Errorf("%q: %s", token, r)
+		}
+	}
+	guesser := newAPI(t, modes[0], limited(t, "", 0.05), behindProxy)
+	guesses, _ := guesser.until(t, 401, account{Token: "made-up"}, "GET", "/v1/me", nil, comesFrom("192.0.2.66"))
+	if guesses > 100 {
+		t.Errorf("%d guesses passed", guesses)
+	}
+	guesser.must(t, 200, guesser.account(t), "GET", "/v1/me", nil, comesFrom("192.0.2.67"))
+}
