@@ -29,7 +29,7 @@ type sessions struct {
 }
 
 const (
-	sessionFresh   = 5 * time.Second
+	sessionFresh   = 4 * time.Second // with the requests that are under way at its end, 5 s
 	sessionStale   = models.SessionStale
 	sessionRetry   = time.Second // how long a failure to ask holds
 	sessionTimeout = 2 * time.Second
