@@ -18,6 +18,7 @@ var statuses = map[models.Code]int{
 	models.CodeUnauthorized: http.StatusUnauthorized,
 	models.CodeForbidden:    http.StatusForbidden,
 	models.CodeBanned:       http.StatusForbidden,
+	models.CodeLocked:       http.StatusForbidden,
 	models.CodeNotFound:     http.StatusNotFound,
 	models.CodeConflict:     http.StatusConflict,
 	models.CodeTooLate:      http.StatusConflict,

@@ -65,7 +65,8 @@ var commentShown = "(c.status=1 AND " + notBlocked("c.user_id") + " OR " + comme
 
 // CreateComment writes a comment on a post (parentID nil) or a reply, and counts it, in one transaction. A post or
 // parent that is gone gives CodeNotFound; a parent of another post, or one at MaxDepth, gives CodeInvalid on parent_id;
-// CodeForbidden says that the post's or the parent's author has blocked this one.
+// CodeForbidden says that the post's or the parent's author has blocked this one, CodeLocked that a moderator has locked
+// the post.
 //
 // Rows are locked in the order posts, comments, as the like writer does, so the two do not deadlock. The post's row is
 // held until the commit, so comments come to a post and leave it one after the other.
@@ -108,6 +109,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 // commentPlace is where a comment is about to be written: under a post, and under a parent if it is a reply.
 type commentPlace struct {
 	PostAuthorID    int64
+	Locked          bool  // the post
 	ParentAuthorID  int64 // 0 at the top level, as are the next two
 	ParentPostID    int64
 	ParentDepth     int
@@ -121,7 +123,7 @@ func (p *commentPlace) depth() int { return p.ParentDepth + 1 }
 // placeFor counts the reply on its parent and gives the place, if the writer may write there. The post's row is locked.
 func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace, error) {
 	var p commentPlace
-	err := tx.Raw("SELECT p.user_id AS post_author_id, COALESCE(c.user_id,0) AS parent_author_id, COALESCE(c.post_id,0) AS parent_post_id,"+
+	err := tx.Raw("SELECT p.user_id AS post_author_id, p.locked, COALESCE(c.user_id,0) AS parent_author_id, COALESCE(c.post_id,0) AS parent_post_id,"+
 		" COALESCE(c.depth,0) AS parent_depth, COALESCE(c.status,0) AS parent_status,"+
 		" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=p.user_id AND b.blocked_id=?) AS blocked_by_post,"+
 		" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=c.user_id AND b.blocked_id=?) AS blocked_by_parent"+
@@ -129,6 +131,8 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 	switch {
 	case err != nil:
 		return nil, err
+	case p.Locked:
+		return nil, Errorf(CodeLocked, "The post is locked: it takes no new comments.")
 	case parentID != nil && p.ParentPostID != 0 && p.ParentPostID != postID:
 		return nil, Invalid("parent_id", "is a comment of another post")
 	case parentID != nil && p.ParentStatus != StatusNormal:
@@ -266,23 +270,15 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 	return c, nil
 }
 
-// DeleteComment hides a comment and takes it out of the counts, in one transaction. Its replies stay. CodeNotFound
+// DeleteComment is how authors delete their own: it hides a comment and takes it out of the counts, in one transaction. Its replies stay. CodeNotFound
 // when it is gone already.
 func (s *Store) DeleteComment(ctx context.Context, c *Comment) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := tx.Exec("UPDATE posts SET comments_count=comments_count-1, updated_at=updated_at WHERE id=?", c.PostID).Error; err != nil {
-			return err
-		}
-		if c.ParentID != nil {
-			if err := tx.Exec("UPDATE comments SET replies_count=replies_count-1, updated_at=updated_at WHERE id=?", *c.ParentID).Error; err != nil {
-				return err
-			}
-		}
-		hide := tx.Exec("UPDATE comments SET status=2, updated_at=updated_at WHERE id=? AND status=1", c.ID)
-		if hide.Error == nil && hide.RowsAffected == 0 {
+		hidden, err := hideComments(tx, []int64{c.ID}, Deletion{At: s.now(), By: c.Author})
+		if err == nil && len(hidden) == 0 {
 			return notFound(KindComment)
 		}
-		return hide.Error
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("delete comment %d: %w", c.ID, err)

@@ -19,6 +19,7 @@ const (
 	CodeUnauthorized Code = "unauthorized"        // 401: no valid token
 	CodeForbidden    Code = "forbidden"           // 403: the caller may not do this
 	CodeBanned       Code = "banned"              // 403: the account is banned
+	CodeLocked       Code = "locked"              // 403: a moderator keeps everybody from it
 	CodeNotFound     Code = "not_found"           // 404: deleted or never there
 	CodeConflict     Code = "conflict"            // 409: somebody else has it
 	CodeTooLate      Code = "too_late"            // 409: the time for it is over

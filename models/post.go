@@ -43,6 +43,8 @@ type Post struct {
 	UpdatedAt     time.Time
 	HotScore      int64     // see HotScore
 	ActiveAt      time.Time // of the latest comment; CreatedAt while there is none
+	Locked        bool      // takes no new comments
+	Pinned        bool      // is in the list of pinned posts
 	Bookmarked    bool      // by the viewer
 	Relevance     int64     // to the terms of the list it was read from; 0 without
 }
@@ -97,7 +99,7 @@ func checkContent(f *fieldErrors, content string) {
 
 // postColumns has one placeholder: the viewer's id.
 const postColumns = "p.id, " + authorColumns + ", p.title, p.content, " + tagNames + " AS tags, p.likes_count," +
-	" p.comments_count, p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at," +
+	" p.comments_count, p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at, p.locked, p.pinned," +
 	" EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked"
 
 // CreatePost writes a post and gives it back as it will be read.
@@ -233,22 +235,14 @@ const RestoreWithin = 24 * time.Hour
 // DeletePost hides a post and remembers who did it, 0 for nobody. CodeNotFound when it is gone already.
 func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		update := tx.Exec("UPDATE posts SET status=2, deleted_at=?, deleted_by=NULLIF(?,0), terms_version=0, updated_at=updated_at WHERE id=? AND status=1",
-			second(s.now()), by, id)
-		if update.Error != nil {
-			return update.Error
-		}
-		if update.RowsAffected == 0 {
-			return notFound(KindPost)
-		}
-		if err := deleteTerms(tx, id); err != nil {
-			return err
-		}
-		delta, err := setTagsStatus(tx, id, StatusDeleted)
+		hidden, tags, err := hidePosts(tx, []int64{id}, Deletion{At: s.now(), By: Author{ID: by}})
 		if err != nil {
 			return err
 		}
-		return countTags(tx, delta)
+		if len(hidden) == 0 {
+			return notFound(KindPost)
+		}
+		return countTags(tx, tags)
 	})
 	if err != nil {
 		return fmt.Errorf("delete post %d: %w", id, err)
@@ -262,12 +256,11 @@ func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error) {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		var p struct {
-			Title, Content string
-			Status         Status
-			DeletedAt      *time.Time
-			DeletedBy      int64
+			Status    Status
+			DeletedAt *time.Time
+			DeletedBy int64
 		}
-		read := tx.Raw("SELECT title, content, status, deleted_at, COALESCE(deleted_by,0) AS deleted_by FROM posts WHERE id=? AND user_id=? FOR UPDATE",
+		read := tx.Raw("SELECT status, deleted_at, COALESCE(deleted_by,0) AS deleted_by FROM posts WHERE id=? AND user_id=? FOR UPDATE",
 			id, author).Scan(&p)
 		switch {
 		case read.Error != nil:
@@ -281,18 +274,11 @@ func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error
 		case p.DeletedBy == 0 || p.DeletedAt == nil || s.now().Sub(*p.DeletedAt) > RestoreWithin:
 			return Errorf(CodeTooLate, "A post can be restored within 24 hours; a moderator can restore it later.")
 		}
-		err := tx.Exec("UPDATE posts SET status=1, deleted_at=NULL, deleted_by=NULL, terms_version=?, updated_at=updated_at WHERE id=?", termsVersion, id).Error
+		_, tags, err := showPosts(tx, []int64{id})
 		if err != nil {
 			return err
 		}
-		if err := writeTerms(tx, id, termWeights(PostText{Title: p.Title, Content: p.Content})); err != nil {
-			return err
-		}
-		delta, err := setTagsStatus(tx, id, StatusNormal)
-		if err != nil {
-			return err
-		}
-		return countTags(tx, delta)
+		return countTags(tx, tags)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("restore post %d: %w", id, err)

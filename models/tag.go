@@ -182,17 +182,17 @@ func countTags(tx *gorm.DB, delta map[int64]int) error {
 	return nil
 }
 
-// setTagsStatus hides or shows a post's tags with it.
-func setTagsStatus(tx *gorm.DB, postID int64, status Status) (delta map[int64]int, err error) {
+// setTagsStatus hides or shows the tags of posts with them, and gives what countTags has to add.
+func setTagsStatus(tx *gorm.DB, posts []int64, status Status) (delta map[int64]int, err error) {
 	var ids []int64
-	if err := tx.Raw("SELECT tag_id FROM post_tags WHERE post_id=?", postID).Scan(&ids).Error; err != nil {
-		return nil, fmt.Errorf("read tags of post %d: %w", postID, err)
+	if err := tx.Raw("SELECT tag_id FROM post_tags WHERE post_id IN (" + joinIDs(posts) + ")").Scan(&ids).Error; err != nil {
+		return nil, fmt.Errorf("read tags of posts: %w", err)
 	}
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	if err := tx.Exec("UPDATE post_tags SET status=? WHERE post_id=?", status, postID).Error; err != nil {
-		return nil, fmt.Errorf("update tags of post %d: %w", postID, err)
+	if err := tx.Exec("UPDATE post_tags SET status=? WHERE post_id IN ("+joinIDs(posts)+")", status).Error; err != nil {
+		return nil, fmt.Errorf("update tags of posts: %w", err)
 	}
 	by := 1
 	if status != StatusNormal {
@@ -200,7 +200,7 @@ func setTagsStatus(tx *gorm.DB, postID int64, status Status) (delta map[int64]in
 	}
 	delta = map[int64]int{}
 	for _, id := range ids {
-		delta[id] = by
+		delta[id] += by
 	}
 	return delta, nil
 }

@@ -1,0 +1,3 @@
+-- +goose Up
+ALTER TABLE notifications
+    DROP KEY idx_once;
