@@ -174,7 +174,7 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 			taken <- result{claim, outcome, err}
 		}()
 		testkit.Eventually(t, 10*time.Second, func() (bool, string) {
-			waiting := count(t, store, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT'")
+			waiting := count(t, store, "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'DELETE FROM idempotency_keys%'")
 			return waiting > 0, "the release does not wait"
 		})
 		require.NoError(t, end(tx))
