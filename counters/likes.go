@@ -356,12 +356,12 @@ func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.Targ
 func (l *Likes) StatesOf(ctx context.Context, viewer int64, targets []models.Target) (map[models.Target]models.LikeState, error) {
 	states := make(map[models.Target]models.LikeState, len(targets))
 	var cold []models.Target
-	for i, held := range l.held(ctx, viewer, targets) {
+	for _, held := range l.held(ctx, viewer, targets) {
 		switch {
 		case !held.known:
-			cold = append(cold, targets[i])
+			cold = append(cold, held.target)
 		case !held.gone:
-			states[targets[i]] = held.LikeState
+			states[held.target] = held.LikeState
 		}
 	}
 	stored, err := l.store.StatesOf(ctx, viewer, cold)
@@ -372,8 +372,9 @@ func (l *Likes) StatesOf(ctx context.Context, viewer int64, targets []models.Tar
 // heldState is what Redis says of a target's likes.
 type heldState struct {
 	models.LikeState
-	known bool // the target is warm and its shard open
-	gone  bool // it was deleted
+	target models.Target
+	known  bool // the target is warm and its shard open
+	gone   bool // it was deleted
 }
 
 // held asks Redis for the likes of targets, in one round trip. When it does not answer in time, nothing is known.
@@ -409,6 +410,7 @@ func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target)
 	}
 	states := make([]heldState, len(targets))
 	for i, r := range replies {
+		states[i].target = targets[i]
 		if r.epoch.Err() != nil || r.likes.Err() != nil || r.liked != nil && r.liked.Err() != nil {
 			continue
 		}
@@ -420,7 +422,7 @@ func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target)
 		}
 		states[i] = heldState{
 			LikeState: models.LikeState{Count: count, Liked: r.liked != nil && r.liked.Val()},
-			known:     true, gone: values[1] != nil,
+			target:    targets[i], known: true, gone: values[1] != nil,
 		}
 	}
 	return states
