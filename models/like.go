@@ -194,3 +194,17 @@ type Enveloped struct {
 
 // EnvelopeVersion is the only format written so far.
 const EnvelopeVersion = 1
+
+// DecodeEnvelope reads the value of a record of a shard, and not the events in it.
+func DecodeEnvelope(value []byte, shard int) (Envelope, error) {
+	var envelope Envelope
+	switch err := json.Unmarshal(value, &envelope); {
+	case err != nil:
+		return Envelope{}, fmt.Errorf("record is not readable: %w", err)
+	case envelope.V != EnvelopeVersion:
+		return Envelope{}, fmt.Errorf("record has version %d, and this writer knows %d", envelope.V, EnvelopeVersion)
+	case envelope.Shard != shard:
+		return Envelope{}, fmt.Errorf("record of shard %d is in partition %d", envelope.Shard, shard)
+	}
+	return envelope, nil
+}

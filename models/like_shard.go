@@ -457,11 +457,51 @@ func (s *Store) CloseGaps(ctx context.Context, ids []int64) error {
 	return nil
 }
 
-// DeadLetters counts the letters that wait for somebody to look at them.
-func (s *Store) DeadLetters(ctx context.Context) (int64, error) {
-	var n int64
-	if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM dead_letters").Scan(&n).Error; err != nil {
-		return 0, fmt.Errorf("count dead letters: %w", err)
+// ShardFailure is the latest failure of one stage of a shard's way to MySQL.
+type ShardFailure struct {
+	Shard    int
+	Stage    Stage
+	Worker   string // the process: host and pid
+	Error    string // as the log of the worker has it
+	FailedAt time.Time
+}
+
+// Stage is a part of a like's way to MySQL.
+type Stage string
+
+// The stages.
+const (
+	StageRelay  Stage = "relay"
+	StageWriter Stage = "writer"
+)
+
+const maxFailure = 500 // characters of shard_failures.error
+
+// NoteFailure keeps a failure of a stage of some shards, in place of the one before, for the pipeline desk.
+func (s *Store) NoteFailure(ctx context.Context, shards []int, stage Stage, worker string, failure error) error {
+	if len(shards) == 0 {
+		return nil
 	}
-	return n, nil
+	text := []rune(strings.ToValidUTF8(failure.Error(), "?"))
+	text = text[:min(len(text), maxFailure)]
+	now, args := s.now().UTC(), []any{}
+	for _, shard := range shards {
+		args = append(args, shard, string(stage), worker, string(text), now)
+	}
+	rows := strings.Repeat(",(?,?,?,?,?)", len(shards))[1:]
+	err := s.db.WithContext(ctx).Exec("INSERT INTO shard_failures (shard, stage, worker, error, failed_at) VALUES "+rows+
+		" ON DUPLICATE KEY UPDATE worker=VALUES(worker), error=VALUES(error), failed_at=VALUES(failed_at)", args...).Error
+	if err != nil {
+		return fmt.Errorf("note failure: %w", err)
+	}
+	return nil
+}
+
+// ShardFailures lists what NoteFailure kept.
+func (s *Store) ShardFailures(ctx context.Context) ([]ShardFailure, error) {
+	var list []ShardFailure
+	if err := s.db.WithContext(ctx).Raw("SELECT shard, stage, worker, error, failed_at FROM shard_failures ORDER BY shard, stage").Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("read failures: %w", err)
+	}
+	return list, nil
 }

@@ -19,6 +19,45 @@ type TargetTally struct {
 	HotWant   int64 // what it has to be with this likes_count
 }
 
+// Difference is something of a target that does not agree with something else.
+type Difference struct {
+	Target   Target
+	Problem  string
+	Repaired bool
+	// Undecided means that nothing can be said: the target's last change is still on its way, or the next one always is.
+	Undecided bool
+}
+
+func (d Difference) String() string {
+	s := d.Target.String() + ": " + d.Problem
+	if d.Repaired {
+		s += " (repaired)"
+	}
+	return s
+}
+
+// TallyShard is Tally for the targets of one shard.
+func (s *Store) TallyShard(ctx context.Context, kind TargetKind, shard int, after int64, limit int) ([]TargetTally, error) {
+	return s.tally(ctx, kind, "t.id>? AND MOD(t.id,?)=? ORDER BY t.id LIMIT ?", after, s.shards, shard, limit)
+}
+
+// LogReconcile keeps that a moderator has a target, or what a shard has after a certain target, compared and mended, with
+// what a comparison just found.
+func (s *Store) LogReconcile(ctx context.Context, actor int64, targetType string, targetID int64, reason string, found []Difference) error {
+	problems := make([]string, 0, len(found))
+	for _, d := range found {
+		problems = append(problems, d.String())
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		return s.logModeration(tx, Act{ActorID: actor, Action: "pipeline.reconcile", TargetType: targetType, TargetID: targetID, Reason: reason,
+			Before: map[string]any{"differences": problems}, After: map[string]any{"differences": []string{}}})
+	})
+	if err != nil {
+		return fmt.Errorf("log reconcile: %w", err)
+	}
+	return nil
+}
+
 // Tally counts the rows of at most limit targets of a kind with ids above after, in the order of id. It is one
 // statement, so the counts and the rows of a target belong to the same commit.
 func (s *Store) Tally(ctx context.Context, kind TargetKind, after int64, limit int) ([]TargetTally, error) {

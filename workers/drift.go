@@ -24,7 +24,7 @@ type DriftWatch struct {
 const driftPage = 500
 
 // NewDriftWatch makes a watch that calls report for each difference. In direct mode r and likes are nil.
-func NewDriftWatch(store *models.Store, r *counters.Redis, likes *counters.Likes, reg prometheus.Registerer, report func(Difference)) *DriftWatch {
+func NewDriftWatch(store *models.Store, r *counters.Redis, likes *counters.Likes, reg prometheus.Registerer, report func(models.Difference)) *DriftWatch {
 	w := &DriftWatch{
 		verifier: NewVerifier(store, r, likes, false, report),
 		after:    map[models.TargetKind]int64{},

@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -174,16 +173,7 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 // decode takes a record apart. What cannot be read becomes a record with a Problem and no position.
 func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
 	base := models.LikeRecord{Shard: int(record.Partition), Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}
-	var envelope models.Envelope
-	err := json.Unmarshal(record.Value, &envelope)
-	switch {
-	case err != nil:
-		err = fmt.Errorf("record is not readable: %w", err)
-	case envelope.V != models.EnvelopeVersion:
-		err = fmt.Errorf("record has version %d, and this writer knows %d", envelope.V, models.EnvelopeVersion)
-	case envelope.Shard != base.Shard:
-		err = fmt.Errorf("record of shard %d is in partition %d", envelope.Shard, base.Shard)
-	}
+	envelope, err := models.DecodeEnvelope(record.Value, base.Shard)
 	if err != nil {
 		base.Payload, base.Problem = record.Value, err.Error()
 		return []models.LikeRecord{base}

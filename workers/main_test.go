@@ -175,7 +175,7 @@ func (p *pipeline) likers(target models.Target) []int64 {
 func (p *pipeline) verify(repair bool) []string {
 	p.t.Helper()
 	var found []string
-	sum, err := NewVerifier(p.store, p.redis, p.likes, repair, func(d Difference) { found = append(found, d.String()) }).Verify(context.Background())
+	sum, err := NewVerifier(p.store, p.redis, p.likes, repair, func(d models.Difference) { found = append(found, d.String()) }).Verify(context.Background())
 	require.NoError(p.t, err)
 	require.Equal(p.t, len(found), sum.Differences+sum.Undecided)
 	slices.Sort(found)

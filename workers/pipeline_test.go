@@ -516,7 +516,7 @@ func TestDriftWatch_goesRoundAndCounts(t *testing.T) {
 	p.set(target, 1, true)
 	p.flush()
 	registry := prometheus.NewRegistry()
-	watch := NewDriftWatch(p.store, p.redis, p.likes, registry, func(Difference) {})
+	watch := NewDriftWatch(p.store, p.redis, p.likes, registry, func(models.Difference) {})
 	round := func() int {
 		t.Helper()
 		n, err := watch.Watch(t.Context())

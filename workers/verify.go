@@ -10,23 +10,6 @@ import (
 	"likewise/models"
 )
 
-// Difference is something that does not agree with something else.
-type Difference struct {
-	Target   models.Target
-	Problem  string
-	Repaired bool
-	// Undecided means that nothing can be said: the target's last change is still on its way, or the next one always is.
-	Undecided bool
-}
-
-func (d Difference) String() string {
-	s := d.Target.String() + ": " + d.Problem
-	if d.Repaired {
-		s += " (repaired)"
-	}
-	return s
-}
-
 // Verification is the outcome of a Verifier's round.
 type Verification struct {
 	Posts, Comments int   // compared
@@ -47,20 +30,22 @@ type Verifier struct {
 	redis  *counters.Redis // nil in direct mode
 	likes  *counters.Likes // nil in direct mode
 	repair bool
-	report func(Difference)
+	report func(models.Difference)
+	wait   time.Duration // for a change to get from the gate to MySQL
 }
 
 // NewVerifier makes a verifier that calls report for each difference. With repair it sets counts to what the rows
 // say, deletes likes of nothing, and sends the likes that Redis holds and MySQL does not (or the other way round)
 // through the pipeline again.
-func NewVerifier(store *models.Store, r *counters.Redis, likes *counters.Likes, repair bool, report func(Difference)) *Verifier {
-	return &Verifier{store: store, redis: r, likes: likes, repair: repair, report: report}
+func NewVerifier(store *models.Store, r *counters.Redis, likes *counters.Likes, repair bool, report func(models.Difference)) *Verifier {
+	return &Verifier{store: store, redis: r, likes: likes, repair: repair, report: report, wait: verifyWait}
 }
 
 const (
-	verifyPage  = 500              // targets a query
-	verifyWait  = 10 * time.Second // for a change to get from the gate to MySQL
-	verifyTries = 20               // to catch a busy target between two likes
+	verifyPage  = 500 // targets a query
+	verifyWait  = 10 * time.Second
+	askedWait   = 2 * time.Second // the same when somebody waits for the answer
+	verifyTries = 20              // to catch a busy target between two likes
 )
 
 // Verify goes over everything once.
@@ -89,6 +74,56 @@ func (v *Verifier) Sample(ctx context.Context, kind models.TargetKind, after int
 	}
 	err = v.verifyPage(ctx, kind, list, &sum)
 	return sum, list[len(list)-1].ID, err
+}
+
+// Target compares one target, which may have no row. It is for a request: it does not wait long for what is on its way.
+func (v *Verifier) Target(ctx context.Context, target models.Target) (Verification, error) {
+	var sum Verification
+	v.wait = askedWait
+	tally, exists, err := v.store.TallyOf(ctx, target)
+	if err != nil {
+		return sum, err
+	}
+	if exists {
+		return sum, v.verifyPage(ctx, target.Kind, []models.TargetTally{tally}, &sum)
+	}
+	likers, err := v.store.LikerIDs(ctx, target, 0, 1)
+	if err != nil {
+		return sum, err
+	}
+	if len(likers) > 0 {
+		err = v.found(&sum, target, "it has likes and does not exist", func() error { return v.store.DeleteOrphanLikes(ctx, target) })
+	}
+	if err != nil || v.redis == nil {
+		return sum, err
+	}
+	state, err := v.state(ctx, target)
+	if err == nil && state.Warm {
+		err = v.stray(ctx, target, &sum)
+	}
+	return sum, err
+}
+
+// Stretch compares targets of a shard, for a request: those of a kind with ids above after, at most limit, and as many as
+// it gets to until end. It gives the id to go on with; 0 when there are no more.
+func (v *Verifier) Stretch(ctx context.Context, shard int, kind models.TargetKind, after int64, limit int, end time.Time) (sum Verification, next int64, err error) {
+	v.wait = askedWait
+	list, err := v.store.TallyShard(ctx, kind, shard, after, limit)
+	if err != nil {
+		return sum, 0, err
+	}
+	for i := range list {
+		if err := v.verifyPage(ctx, kind, list[i:i+1], &sum); err != nil {
+			return sum, 0, err
+		}
+		if after = list[i].ID; time.Now().After(end) {
+			return sum, after, nil
+		}
+	}
+	if len(list) < limit {
+		return sum, 0, nil
+	}
+	return sum, after, nil
 }
 
 func (v *Verifier) verifyKind(ctx context.Context, kind models.TargetKind, sum *Verification) error {
@@ -166,7 +201,7 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		if arrived, err := v.awaitApplied(ctx, target, before.Last); err != nil {
 			return err
 		} else if !arrived {
-			v.undecided(sum, target, fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, verifyWait))
+			v.undecided(sum, target, fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, v.wait))
 			return nil
 		}
 		differ, example := 0, int64(0)
@@ -236,7 +271,7 @@ func (v *Verifier) state(ctx context.Context, target models.Target) (counters.Ta
 
 // awaitApplied waits until MySQL has everything of the target's shard up to pos.
 func (v *Verifier) awaitApplied(ctx context.Context, target models.Target, pos models.Position) (bool, error) {
-	for deadline := time.Now().Add(verifyWait); ; {
+	for deadline := time.Now().Add(v.wait); ; {
 		state, err := v.store.ShardState(ctx, target.Shard(v.store.Shards()))
 		if err != nil {
 			return false, err
@@ -274,15 +309,7 @@ func (v *Verifier) verifyStrays(ctx context.Context, sum *Verification) error {
 			return err
 		}
 		for _, target := range strays {
-			state, err := v.state(ctx, target)
-			if err != nil {
-				return err
-			}
-			err = v.found(sum, target, "it is in Redis and does not exist in MySQL", func() error {
-				_, err := v.redis.Forget(ctx, target, state.Last)
-				return err
-			})
-			if err != nil {
+			if err := v.stray(ctx, target, sum); err != nil {
 				return err
 			}
 		}
@@ -290,15 +317,27 @@ func (v *Verifier) verifyStrays(ctx context.Context, sum *Verification) error {
 	})
 }
 
+// stray reports a target that Redis holds and MySQL has no row of.
+func (v *Verifier) stray(ctx context.Context, target models.Target, sum *Verification) error {
+	state, err := v.state(ctx, target)
+	if err != nil {
+		return err
+	}
+	return v.found(sum, target, "it is in Redis and does not exist in MySQL", func() error {
+		_, err := v.redis.Forget(ctx, target, state.Last)
+		return err
+	})
+}
+
 // undecided reports a target of which nothing can be said.
 func (v *Verifier) undecided(sum *Verification, target models.Target, why string) {
 	sum.Undecided++
-	v.report(Difference{Target: target, Problem: why, Undecided: true})
+	v.report(models.Difference{Target: target, Problem: why, Undecided: true})
 }
 
 // found reports a difference, after mending it if that was asked for.
 func (v *Verifier) found(sum *Verification, target models.Target, problem string, mend func() error) error {
-	d := Difference{Target: target, Problem: problem}
+	d := models.Difference{Target: target, Problem: problem}
 	sum.Differences++
 	if v.repair {
 		if err := mend(); err != nil {

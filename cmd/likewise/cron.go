@@ -98,7 +98,7 @@ type job struct {
 
 // jobs are those that apply: without a gate there is nothing to flush, cool or reconcile.
 func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) []job {
-	watch := workers.NewDriftWatch(c.store, c.redis, c.likes, c.registry, func(d workers.Difference) {
+	watch := workers.NewDriftWatch(c.store, c.redis, c.likes, c.registry, func(d models.Difference) {
 		if !d.Undecided {
 			slog.Error("drift: likewise verify --repair mends it", "target", d.Target.String(), "problem", d.Problem)
 		}

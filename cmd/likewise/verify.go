@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"likewise/models"
 	"likewise/workers"
 )
 
@@ -23,7 +24,7 @@ func (v *verifyCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	defer c.close()
-	sum, err := workers.NewVerifier(c.store, c.redis, c.likes, v.Repair, func(d workers.Difference) {
+	sum, err := workers.NewVerifier(c.store, c.redis, c.likes, v.Repair, func(d models.Difference) {
 		fmt.Fprintln(out.stdout, d)
 	}).Verify(ctx)
 	if err != nil {
