@@ -244,6 +244,9 @@ func plans() []planned {
 	posts("with two words", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}})
 	posts("with two words of an author", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, AuthorID: 1})
 	posts("with two words and a rare tag", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Tag: "tag2"})
+	add(plan("ListPosts", "with two words, for the anonymous", models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Limit: 21}).sorting(),
+		plan("ListPosts", "with two words and a tag, for the anonymous",
+			models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "word7"}, Tag: "tag1", Limit: 21}).sorting())
 
 	for _, sort := range []models.TagSort{models.TagsPopular, models.TagsName} {
 		for where, after := range map[string]*models.ListKey{"at the beginning": nil, "in the middle": {Value: 100, ID: 5000}} {
@@ -281,6 +284,7 @@ func plans() []planned {
 		plan("CommentIDs", "", 1, 100, 500), plan("LikerIDs", "", some[0], 100, 500), plan("UserIDs", "", 500).walking(),
 		plan("Missing", "", some), plan("VoidedLikes", "posts", void, models.KindPost, 100, 500), plan("VoidedLikes", "comments", void, models.KindComment, 100, 500),
 		plan("Tally", "posts", models.KindPost, largePosts/2, 500).walking(), plan("Tally", "comments", models.KindComment, largePosts/2, 500).walking(),
+		plan("TallyShard", "posts", models.KindPost, 3, largePosts/2, 500).walking(),
 		plan("IndexPosts", "", 100), plan("PostByID", "", 1, 1), plan("UnreadCount", "", 1))
 	return list
 }

@@ -74,7 +74,7 @@ func (s *Store) ListPosts(ctx context.Context, q PostQuery) ([]Post, error) {
 	var facts postFacts
 	if q.Tag != "" || len(q.Terms) > 0 {
 		var err error
-		if facts, err = s.postFacts(ctx, q.Tag, q.Terms); err != nil {
+		if facts, err = s.postFacts(ctx, q.ViewerID, q.Tag, q.Terms); err != nil {
 			return nil, err
 		}
 		if q.Tag != "" && facts.TagPosts == 0 || slices.Contains(facts.terms, 0) {
@@ -120,7 +120,8 @@ func (q PostQuery) plan(facts postFacts) (query string, args []any) {
 	// reads that many.
 	few := func(matches int64) bool { return matches*matches <= int64(q.Limit)*facts.Posts }
 	terms, rarest := byRarity(q.Terms, facts.terms)
-	tag, score := "post_tags g ON g.post_id=p.id AND g.tag_id=?", relevance(len(terms))
+	tag, score := q.Tag, relevance(len(terms))
+	posts := true // are joined
 	switch {
 	case len(terms) > 0 && (few(rarest) || q.Sort == PostsRelevance && q.AuthorID == 0 && (q.Tag == "" || rarest <= facts.TagPosts)):
 		p.join("post_terms t0 FORCE INDEX (idx_term_weight)")
@@ -128,11 +129,13 @@ func (q PostQuery) plan(facts postFacts) (query string, args []any) {
 		for i, term := range terms[1:] {
 			p.join(fmt.Sprintf("post_terms t%d ON t%d.post_id=t0.post_id AND t%d.term=?", i+1, i+1, i+1), term)
 		}
-		p.join("posts p ON p.id=t0.post_id")
-		if sorted = q.Sort == PostsRelevance && len(terms) == 1; sorted {
-			p.id = "t0.post_id"
+		sorted = q.Sort == PostsRelevance && len(terms) == 1
+		// Only posts that are not deleted have terms. So a post need not be read to be found, unless something else of it
+		// is asked for.
+		if posts = sorted || q.Sort != PostsRelevance || q.AuthorID != 0 || !q.Since.IsZero() || facts.Blocks; posts {
+			p.join("posts p ON p.id=t0.post_id")
 		}
-		terms = nil
+		p.id, terms = "t0.post_id", nil
 	case q.AuthorID != 0:
 		p.join("posts p FORCE INDEX (idx_user_status_created)")
 		sorted = q.Sort == PostsNew
@@ -157,20 +160,22 @@ func (q PostQuery) plan(facts postFacts) (query string, args []any) {
 			p.filter(order.column+">="+order.value, q.Since.Unix()) // no score and no comment is older than its post
 		}
 	}
-	if q.Tag != "" && tag != "" {
-		p.join(tag, facts.TagID)
+	if tag != "" {
+		p.join("post_tags g ON g.post_id="+p.id+" AND g.tag_id=?", facts.TagID)
 	}
 	for i, term := range terms {
 		p.join(fmt.Sprintf("post_terms t%d ON t%d.post_id=p.id AND t%d.term=?", i, i, i), term)
 	}
-	p.filter("p.status=1")
+	if posts {
+		p.filter("p.status=1")
+		p.filter(notBlocked("p.user_id"), q.ViewerID)
+	}
 	if q.AuthorID != 0 {
 		p.filter("p.user_id=?", q.AuthorID)
 	}
 	if !q.Since.IsZero() {
 		p.filter("p.created_at>=?", second(q.Since))
 	}
-	p.filter(notBlocked("p.user_id"), q.ViewerID)
 	if q.Sort == PostsRelevance {
 		order = postOrder{column: score, value: "?"}
 	}
@@ -182,6 +187,9 @@ func (q PostQuery) plan(facts postFacts) (query string, args []any) {
 	return p.query(q, order.column, score, sorted)
 }
 
+// listedUsers reads the author by the primary key: where there are few users MariaDB would read them all and lose the order.
+const listedUsers = "users u FORCE INDEX (PRIMARY) ON u.id=p.user_id"
+
 // query writes the plan down. What has to be sorted is sorted as ids alone, before the texts are read.
 func (p *postPlan) query(q PostQuery, column, score string, sorted bool) (query string, args []any) {
 	rest := " FROM " + p.from
@@ -189,10 +197,10 @@ func (p *postPlan) query(q PostQuery, column, score string, sorted bool) (query 
 	args = append([]any{q.ViewerID}, p.joins...)
 	args = append(append(args, p.args...), q.Limit)
 	if sorted {
-		return "SELECT " + postColumns + ", " + score + " AS relevance" + rest + " STRAIGHT_JOIN users u ON u.id=p.user_id" + where, args
+		return "SELECT " + postColumns + ", " + score + " AS relevance" + rest + " STRAIGHT_JOIN " + listedUsers + where, args
 	}
-	return "SELECT " + postColumns + ", o.relevance FROM (SELECT p.id, " + column + " AS place, " + score + " AS relevance" + rest + where + ") o" +
-		" STRAIGHT_JOIN posts p ON p.id=o.id STRAIGHT_JOIN users u ON u.id=p.user_id ORDER BY o.place DESC, o.id DESC", args
+	return "SELECT " + postColumns + ", o.relevance FROM (SELECT " + p.id + " AS id, " + column + " AS place, " + score + " AS relevance" + rest + where + ") o" +
+		" STRAIGHT_JOIN posts p ON p.id=o.id STRAIGHT_JOIN " + listedUsers + " ORDER BY o.place DESC, o.id DESC", args
 }
 
 // shortWindow reports whether the posts of the window are few enough to sort them.

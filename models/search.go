@@ -243,6 +243,7 @@ func (s *Store) indexPost(ctx context.Context, id int64) error {
 // postFacts is what the choice of a plan goes by.
 type postFacts struct {
 	Posts    int64 // about how many there are
+	Blocks   bool  // the viewer blocks somebody
 	TagID    int64 // 0: no post ever had the tag
 	TagPosts int64 // that have the tag
 	terms    []int64
@@ -251,9 +252,11 @@ type postFacts struct {
 // manyPosts is how far the posts that have a term are counted.
 const manyPosts = 5000
 
-// postFacts reads, in one query, how many posts have the tag and each of the terms.
-func (s *Store) postFacts(ctx context.Context, tag string, terms []string) (postFacts, error) {
-	query, args := "SELECT COALESCE((SELECT MAX(id) FROM posts),0) AS posts", []any{}
+// postFacts reads, in one query, how many posts have the tag and each of the terms, and whether the viewer blocks
+// anybody.
+func (s *Store) postFacts(ctx context.Context, viewer int64, tag string, terms []string) (postFacts, error) {
+	query := "SELECT COALESCE((SELECT MAX(id) FROM posts),0) AS posts, EXISTS (SELECT 1 FROM blocks WHERE user_id=?) AS blocks"
+	args := []any{viewer}
 	if tag != "" {
 		query += ", COALESCE((SELECT id FROM tags WHERE name=?),0) AS tag_id, COALESCE((SELECT posts_count FROM tags WHERE name=?),0) AS tag_posts"
 		args = append(args, tag, tag)
