@@ -2,7 +2,8 @@
 CREATE TABLE like_rings (
     id BIGINT PRIMARY KEY AUTO_INCREMENT,
     author_id BIGINT NOT NULL COMMENT 'whose posts and comments they like',
-    occasions INT NOT NULL COMMENT 'times at which at least two of them liked something of the author together',
+    coincidences INT NOT NULL COMMENT 'likes that at least two of them gave the author in the same seconds',
+    occasions INT NOT NULL COMMENT 'different times at which they did',
     first_at DATETIME NOT NULL COMMENT 'UTC, of the first of these',
     last_at DATETIME NOT NULL COMMENT 'UTC, of the last',
     evidence TEXT NOT NULL COMMENT 'JSON: the latest of these, each like with its user and what was liked',

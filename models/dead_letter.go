@@ -22,19 +22,19 @@ type DeadLetter struct {
 	Size       int    // of the payload, in bytes
 	Error      string
 	CreatedAt  time.Time
-	Resolution Resolution
+	Resolution LetterFate
 	ResolvedAt *time.Time
 	ResolvedBy *int64
 }
 
-// Resolution is what became of a dead letter.
-type Resolution string
+// LetterFate is what became of a dead letter.
+type LetterFate string
 
-// The resolutions.
+// The fates.
 const (
-	Unresolved Resolution = ""          // it waits for somebody to look at it
-	Retried    Resolution = "retried"   // what it is about was sent through the pipeline once more
-	Discarded  Resolution = "discarded" // it stays without effect
+	Unresolved LetterFate = ""          // it waits for somebody to look at it
+	Retried    LetterFate = "retried"   // what it is about was sent through the pipeline once more
+	Discarded  LetterFate = "discarded" // it stays without effect
 )
 
 const letterColumns = "id, shard, epoch, seq, topic, topic_partition, topic_offset, LENGTH(payload) AS size, error, created_at, resolution, resolved_at, resolved_by"
@@ -120,7 +120,7 @@ func unreadable(err error) error {
 
 // ResolveDeadLetter records what a moderator did about a letter, and gives it. CodeNotFound when there is none,
 // CodeConflict when it is resolved already.
-func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Resolution, reason string) (*DeadLetter, error) {
+func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how LetterFate, reason string) (*DeadLetter, error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Reso
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		var before struct {
 			ID         int64
-			Resolution Resolution
+			Resolution LetterFate
 			Error      string
 		}
 		read := tx.Raw("SELECT id, resolution, error FROM dead_letters WHERE id=? FOR UPDATE", id).Scan(&before)
@@ -143,7 +143,7 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Reso
 		if err := tx.Exec("UPDATE dead_letters SET resolution=?, resolved_at=?, resolved_by=? WHERE id=?", string(how), now, actor, id).Error; err != nil {
 			return err
 		}
-		action := map[Resolution]string{Retried: "dead_letter.retry", Discarded: "dead_letter.discard"}[how]
+		action := map[LetterFate]string{Retried: "dead_letter.retry", Discarded: "dead_letter.discard"}[how]
 		return s.logModeration(tx, Act{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason,
 			Before: map[string]any{"resolution": nil, "error": before.Error}, After: map[string]any{"resolution": string(how)}})
 	})

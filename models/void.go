@@ -98,7 +98,13 @@ func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 	if err := v.validate(now); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error { return s.voidLikes(tx, v, now) })
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.voidLikes(tx, v, now); err != nil {
+			return err
+		}
+		return s.logModeration(tx, Act{ActorID: v.RequestedBy, Action: "user.void_likes", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
+			After: map[string]any{"void_id": v.ID, "since": v.LikedSince, "until": v.LikedUntil}})
+	})
 	if err != nil {
 		return fmt.Errorf("void likes of user %d: %w", v.UserID, err)
 	}
@@ -118,7 +124,7 @@ func (v *LikeVoid) validate(now time.Time) error {
 	return f.err()
 }
 
-// voidLikes writes the request and logs it.
+// voidLikes writes the request; the caller logs it.
 func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now time.Time) error {
 	user, err := s.lockOutranked(tx, v.RequestedBy, v.UserID)
 	if err != nil {
@@ -135,11 +141,7 @@ func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.Raw("SELECT LAST_INSERT_ID()").Scan(&v.ID).Error; err != nil {
-		return err
-	}
-	return s.logModeration(tx, Act{ActorID: v.RequestedBy, Action: "user.void_likes", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
-		After: map[string]any{"void_id": v.ID, "since": v.LikedSince, "until": v.LikedUntil}})
+	return tx.Raw("SELECT LAST_INSERT_ID()").Scan(&v.ID).Error
 }
 
 // LikeVoid reads a request that a moderator made; CodeNotFound when there is none.
