@@ -26,7 +26,7 @@ COMPOSE := $(LIKEWISE_CACHE)/docker-compose-$(COMPOSE_VERSION)
 # The packages that talk to Kafka.
 KAFKA_PACKAGES := ./internal/servers ./internal/testkit ./workers ./cmd/likewise
 
-FUZZTIME ?= 20s
+FUZZTIME ?= 60s
 
 # How many seconds to attack the contract, and with which requests.
 CONTRACT_FOR ?= 75

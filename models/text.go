@@ -31,3 +31,17 @@ func showsNothing(s string) bool {
 		return unicode.IsGraphic(r) && !unicode.IsSpace(r) && !unicode.In(r, unicode.M, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point) && r != brailleBlank
 	})
 }
+
+// Seen gives s without what cannot be seen; "" if nothing is left.
+func Seen(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if isUnseen(r) {
+			return -1
+		}
+		return r
+	}, s)
+	if showsNothing(s) {
+		return ""
+	}
+	return strings.TrimSpace(s)
+}

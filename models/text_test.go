@@ -3,6 +3,7 @@ package models
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -51,4 +52,31 @@ func TestNames_ofEveryScriptAreTaken(t *testing.T) {
 		assert.NoError(t, PostText{Title: s, Content: s}.Validate(), s)
 		assert.NoError(t, Profile{DisplayName: s}.Validate(), s)
 	}
+}
+
+// Whatever is taken for a name can be seen, is read the same by everybody, and stays what it is.
+func FuzzNames(f *testing.F) {
+	for _, seed := range []string{"Ada", "c++", " .NET ", "\u202eada", "नमी\u200c", "\u3164", "e\u0301\u0301", "Ä\x00", "ﬁ", "İ"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		tag := NormalTag(s)
+		if again := NormalTag(tag); ValidTag(tag) && again != tag {
+			t.Errorf("%q is normal as %q and as %q", s, tag, again)
+		}
+		if ValidTag(tag) && (showsNothing(tag) || strings.ContainsAny(tag, " ,<>\"'&?%\\") || !ValidTagPrefix(tag)) {
+			t.Errorf("%q is a tag", tag)
+		}
+		if ValidUsername(s) && strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			t.Errorf("%q is a username", s)
+		}
+		if validEmail(s) && (strings.ContainsAny(s, " \r\n<>\"") || strings.ContainsFunc(s, isUnseen)) {
+			t.Errorf("%q is an e-mail address", s)
+		}
+		for _, err := range []error{PostText{Title: s, Content: "x"}.Validate(), Profile{DisplayName: s + "x"}.Validate()} {
+			if err == nil && (strings.ContainsFunc(s, isUnseen) || !utf8.ValidString(s)) {
+				t.Errorf("%q is a title or a name", s)
+			}
+		}
+	})
 }

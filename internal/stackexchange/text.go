@@ -56,7 +56,7 @@ const noText = "(no text)"
 // title makes a title that models.PostText allows.
 func title(s string) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }), " ")
-	if s == "" {
+	if s = models.Seen(s); s == "" {
 		return noText
 	}
 	if utf8.RuneCountInString(s) > models.MaxTitle {
@@ -79,7 +79,7 @@ const wasCut = "\n\n… (cut at import)"
 // is one in reach, or else between two characters.
 func content(markdown string) (text string, tooLong bool) {
 	markdown = strings.TrimSpace(strings.ReplaceAll(markdown, "\r\n", "\n"))
-	if markdown == "" {
+	if models.Seen(markdown) == "" {
 		return noText, false
 	}
 	if len(markdown) <= models.MaxContent {
