@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -105,10 +106,12 @@ func newWorld(t *testing.T) *world {
 	ada := w.someone(caller{role: models.RoleUser})
 	w.exec("UPDATE users SET username='ada' WHERE id=?", ada.ID)
 	// The examples are about the posts 1 to 3 and the comments 4, 5 and 9.
-	for w.post(ada).ID < 3 {
+	for range 3 {
+		w.post(ada)
 	}
 	post := w.post(ada)
-	for w.comment(ada, post.ID).ID < 9 {
+	for range 9 {
+		w.comment(ada, post.ID)
 	}
 	return w
 }
@@ -143,7 +146,7 @@ func (w *world) token(as account, isToken bool, scopes models.Scope) string {
 	token, hash := models.NewToken()
 	// It counts as used just now, so that using it changes nothing.
 	w.exec("INSERT INTO sessions (token_hash, user_id, expires_at, is_token, name, scopes, last_used_at) VALUES (UNHEX(?),?,'2037-01-01',?,'a token',?,?)",
-		fmt.Sprintf("%x", hash), as.ID, isToken, uint8(scopes), time.Now().UTC().Add(time.Hour))
+		hex.EncodeToString(hash[:]), as.ID, isToken, uint8(scopes), time.Now().UTC().Add(time.Hour))
 	return token
 }
 
@@ -286,11 +289,11 @@ func (o operation) request(w *world, owner account) (path string, headers []head
 		name := full["name"].(string)
 		switch {
 		case full["in"] == "path":
-			make, ok := objects[o.object()]
+			create, ok := objects[o.object()]
 			if !ok {
 				w.t.Fatalf("%s: the matrix does not know how to make a %s: add it to objects", o.id, o.object())
 			}
-			id := make(w, owner)
+			id := create(w, owner)
 			if prepare := prepared[o.id]; prepare != nil {
 				prepare(w, owner, id)
 			}

@@ -68,7 +68,7 @@ func TestToken_isGoodForItsScopesUntilItIsRevoked(t *testing.T) {
 	}
 	first := read[page[apiToken]](t, a.must(t, 200, ada, "GET", "/v1/me/tokens?limit=2", nil))
 	rest := read[page[apiToken]](t, a.must(t, 200, ada, "GET", "/v1/me/tokens?limit=2&cursor="+*first.NextCursor, nil))
-	if all := append(first.Items, rest.Items...); rest.NextCursor != nil || len(all) != 3 || all[0].ID != list[0].ID || all[2].ID != list[2].ID {
+	if all := slices.Concat(first.Items, rest.Items); rest.NextCursor != nil || len(all) != 3 || all[0].ID != list[0].ID || all[2].ID != list[2].ID {
 		t.Errorf("pages %+v, %+v", first, rest)
 	}
 
