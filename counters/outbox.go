@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -216,7 +217,9 @@ func (r *Redis) Probe(ctx context.Context, shard int) error {
 type ShardInfo struct {
 	Shard  int
 	Open   bool            // it takes likes
+	Epoch  int64           // under which it was opened; 0 while it is closed
 	Held   bool            // a relay holds its lock
+	Holder string          // the token of that relay, as HoldOutbox was given it
 	Depth  int64           // events in the outbox
 	Last   models.Position // of the last event ever put into the outbox
 	Oldest time.Time       // when the first event of the outbox was accepted; zero when there is none or it tells no time
@@ -257,7 +260,15 @@ func parseShardInfo(shard int, reply *redis.Cmd) (ShardInfo, error) {
 	if err != nil {
 		return ShardInfo{}, fmt.Errorf("read shard %d: %w", shard, err)
 	}
-	info := ShardInfo{Shard: shard, Open: values[0] == int64(1), Held: values[1] == int64(1)}
+	info := ShardInfo{Shard: shard}
+	if epoch, _ := values[0].(string); epoch != "" {
+		info.Open = true
+		if info.Epoch, err = strconv.ParseInt(epoch, 10, 64); err != nil {
+			return ShardInfo{}, fmt.Errorf("read shard %d: %w", shard, err)
+		}
+	}
+	info.Holder, _ = values[1].(string)
+	info.Held = info.Holder != ""
 	info.Depth, _ = values[2].(int64)
 	last, _ := values[3].(string)
 	if info.Last, err = models.ParsePosition(last); err != nil {

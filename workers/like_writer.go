@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -212,9 +213,21 @@ func (w *LikeWriter) apply(ctx context.Context, events []models.LikeRecord) bool
 		}
 		w.metrics.writerErrors.Inc()
 		slog.WarnContext(ctx, "batch is tried again", "events", len(events), "attempt", attempt+1, "error", err)
+		if attempt%10 == 0 {
+			noteFailure(ctx, w.store, shardsOf(events), models.StageWriter, err)
+		}
 		pause(ctx, backoff(attempt))
 	}
 	return false
+}
+
+func shardsOf(events []models.LikeRecord) []int {
+	var shards []int
+	for _, e := range events {
+		shards = append(shards, e.Shard)
+	}
+	slices.Sort(shards)
+	return slices.Compact(shards)
 }
 
 // isolate halves a batch in which something cannot be stored, in order, until the culprit stands alone and becomes a

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -74,7 +75,7 @@ func (r *Relay) Run(ctx context.Context) {
 
 // serve contends for a shard's lock and relays while it is held.
 func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard int) {
-	token := rand.Text()
+	token := process() + "/" + rand.Text()
 	for failures := 0; ctx.Err() == nil; {
 		outbox, err := r.redis.HoldOutbox(ctx, shard, token, relayLock)
 		if err == nil {
@@ -88,6 +89,7 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 			r.metrics.relayErrors.Inc()
 			if failures%10 == 0 { // the first of a row, and then one every twenty seconds or so
 				slog.WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
+				noteFailure(ctx, r.store, []int{shard}, models.StageRelay, err)
 			}
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) { // somebody deleted it
 				err = r.kafka.EnsureTopic(r.store.Shards())
@@ -97,6 +99,26 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 			failures++
 		}
 		pause(ctx, wait)
+	}
+}
+
+// process names this process to people: the relay lock has its name, and so have its failures.
+func process() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown" // the pid has to do
+	}
+	return host + ":" + strconv.Itoa(os.Getpid())
+}
+
+const noteLimit = time.Second // for a note that nobody waits for
+
+// noteFailure keeps a failure where the pipeline desk finds it, if MySQL takes it.
+func noteFailure(ctx context.Context, store *models.Store, shards []int, stage models.Stage, failure error) {
+	ctx, cancel := context.WithTimeout(ctx, noteLimit)
+	defer cancel()
+	if err := store.NoteFailure(ctx, shards, stage, process(), failure); err != nil {
+		slog.DebugContext(ctx, "failure not noted", "stage", string(stage), "error", err)
 	}
 }
 

@@ -53,7 +53,7 @@ func (s *cronServeCmd) Run(ctx context.Context) error {
 
 type cronRunCmd struct {
 	cronFlags
-	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys, and old notifications. void: take back the likes of deleted accounts."`
+	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void,rings" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys, and old notifications. void: take back the likes of deleted accounts, and what moderators asked for. rings: look for accounts that like the same author in the same seconds, again and again."`
 	Timeout time.Duration `default:"1m" help:"Give up after so long."`
 }
 
@@ -111,6 +111,10 @@ func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) []job {
 			return fmt.Sprintf("found %d differences", n), err
 		}},
 		{"void", 5 * time.Second, c.void},
+		{"rings", time.Hour, func(ctx context.Context) (string, error) {
+			read, found, err := workers.NewRingFinder(c.store, time.Now).Find(ctx)
+			return fmt.Sprintf("read %d likes, found %d rings", read, found), err
+		}},
 	}
 	if c.redis == nil {
 		return jobs
@@ -272,7 +276,7 @@ func (c *core) index(ctx context.Context) (string, error) {
 	}
 }
 
-// void takes back the likes of deleted accounts.
+// void takes back the likes of deleted accounts, and what moderators asked for.
 func (c *core) void(ctx context.Context) (string, error) {
 	voider := workers.NewVoider(c.store, nil, c.store, time.Now)
 	if c.redis != nil {

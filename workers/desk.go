@@ -1,0 +1,57 @@
+package workers
+
+import (
+	"context"
+	"time"
+
+	"likewise/counters"
+	"likewise/models"
+)
+
+// Desk is what moderators' tools see of the pipeline, and do about it. It is safe for concurrent use.
+type Desk struct {
+	store *models.Store
+	redis *counters.Redis // nil in direct mode
+	likes *counters.Likes // nil in direct mode
+}
+
+// NewDesk makes a desk; in direct mode r and likes are nil.
+func NewDesk(store *models.Store, r *counters.Redis, likes *counters.Likes) *Desk {
+	return &Desk{store: store, redis: r, likes: likes}
+}
+
+// Gated reports whether there is a pipeline at all.
+func (d *Desk) Gated() bool { return d.redis != nil }
+
+// ShardInfos gives what Redis knows of every shard, in order; it is for gated mode.
+func (d *Desk) ShardInfos(ctx context.Context) ([]counters.ShardInfo, error) {
+	return d.redis.ShardInfos(ctx)
+}
+
+// Reassert sends the present state of a user's like of a target through the pipeline once more. counters.ErrNotWarm when
+// the gate does not hold it.
+func (d *Desk) Reassert(ctx context.Context, target models.Target, userID int64) error {
+	if d.redis == nil {
+		return counters.ErrNotWarm
+	}
+	return d.likes.Reassert(ctx, target, []int64{userID})
+}
+
+// Compare compares a target (see Verifier), and mends it with repair.
+func (d *Desk) Compare(ctx context.Context, target models.Target, repair bool) (found []models.Difference, err error) {
+	_, err = d.verifier(repair, &found).Target(ctx, target)
+	return found, err
+}
+
+// CompareShard compares targets of a kind in a shard with ids above after, at most limit and as many as it gets to until
+// end, and gives how many that were, and the id to go on with; 0 when there are no more.
+func (d *Desk) CompareShard(ctx context.Context, shard int, kind models.TargetKind, after int64, limit int, end time.Time, repair bool) (
+	found []models.Difference, compared int, next int64, err error,
+) {
+	sum, next, err := d.verifier(repair, &found).Stretch(ctx, shard, kind, after, limit, end)
+	return found, sum.Posts + sum.Comments, next, err
+}
+
+func (d *Desk) verifier(repair bool, found *[]models.Difference) *Verifier {
+	return NewVerifier(d.store, d.redis, d.likes, repair, func(one models.Difference) { *found = append(*found, one) })
+}

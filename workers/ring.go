@@ -1,0 +1,341 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	"hash/fnv"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"likewise/models"
+)
+
+// RingFinder looks for like rings: accounts that like the same author in the same seconds, again and again.
+//
+// Two likes of one author's posts or comments, by two accounts, coincide when they were accepted in the same window of
+// ringWindow. Two accounts are suspected when ringCoincidences of their likes coincide, and these are at least half of all
+// that each gave the author in ringDays. Suspected accounts that hang together, around one author, are a ring. Strangers
+// who meet on one post in one second do so once.
+//
+// A run reads the likes since the run before, and for what happens slowly those of ringBefore, but never more than
+// ringRows and ringRowsBefore rows of each kind. Accounts that coincide twice in these are looked at in earnest: at most
+// ringSuspects of them, with their latest ringHistory likes. What is read is rows in the order of their ids, so likes need no index
+// by time, which every like would pay for.
+type RingFinder struct {
+	store *models.Store
+	now   func() time.Time
+}
+
+// NewRingFinder makes a finder.
+func NewRingFinder(store *models.Store, now func() time.Time) *RingFinder {
+	return &RingFinder{store: store, now: now}
+}
+
+// The rule. docs/moderation.md tells it to moderators.
+const (
+	ringWindow       = 5 * time.Second
+	ringCoincidences = 5
+	ringDays         = 7 * 24 * time.Hour
+	ringBefore       = 24 * time.Hour
+
+	ringCandidate  = 2       // coincidences among the likes that a run reads, to be looked at in earnest
+	ringCrowd      = 20      // accounts of a window that are compared with each other
+	ringRows       = 300_000 // new rows of each kind that a run reads
+	ringRowsBefore = 100_000 // older ones
+	ringPage       = 10_000  // rows a query
+	ringSuspects   = 500     // accounts that a run looks at in earnest
+	ringHistory    = 2000    // likes of each kind of such an account
+	ringEvidence   = 20      // occasions that a report shows
+	ringMembers    = 100     // accounts that a report names
+)
+
+// Find reports the rings that it finds; it gives the number of likes read, and of rings that were not known before.
+func (f *RingFinder) Find(ctx context.Context) (read, found int, err error) {
+	var likes []models.AuthoredLike
+	marks := map[models.TargetKind]int64{}
+	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
+		list, upTo, err := f.recent(ctx, kind)
+		if err != nil {
+			return len(likes), 0, err
+		}
+		likes, marks[kind] = append(likes, list...), upTo
+	}
+	suspects := suspectPairs(likes)
+	history, err := f.histories(ctx, suspects)
+	if err != nil {
+		return len(likes), 0, err
+	}
+	for _, author := range slices.Sorted(maps.Keys(suspects)) {
+		rings, err := f.rings(ctx, author, suspects[author], history)
+		if err != nil {
+			return len(likes), found, err
+		}
+		for i := range rings {
+			isNew, err := f.store.SaveRing(ctx, &rings[i])
+			if err != nil {
+				return len(likes), found, err
+			}
+			if isNew && rings[i].ID > 0 {
+				found++
+				slog.InfoContext(ctx, "like ring found", "ring", rings[i].ID, "author_id", author, "members", len(rings[i].Members), "coincidences", rings[i].Coincidences)
+			}
+		}
+	}
+	for kind, upTo := range marks {
+		if err := f.store.SetRingMark(ctx, kind, upTo); err != nil {
+			return len(likes), found, err
+		}
+	}
+	return len(likes), found, nil
+}
+
+// recent reads the likes of a kind since the last run, and some before, and gives the row up to which it got.
+func (f *RingFinder) recent(ctx context.Context, kind models.TargetKind) (likes []models.AuthoredLike, upTo int64, err error) {
+	last, err := f.store.LastLikeID(ctx, kind)
+	if err != nil {
+		return nil, 0, err
+	}
+	mark, ok, err := f.store.RingMark(ctx, kind)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !ok || mark > last { // the first run looks at the latest likes; so does one after rows were restored from a backup
+		mark = max(0, last-ringRows)
+	}
+	upTo = min(last, mark+ringRows)
+	read := func(after, upTo int64, back time.Duration) error {
+		for ; after < upTo; after += ringPage {
+			page, err := f.store.LikesBetween(ctx, kind, after, min(after+ringPage, upTo), f.now().Add(-back).UTC())
+			if err != nil {
+				return err
+			}
+			likes = append(likes, page...)
+		}
+		return nil
+	}
+	if err := read(max(0, mark-ringRowsBefore), mark, ringBefore); err != nil {
+		return nil, 0, err
+	}
+	if err := read(mark, upTo, ringDays); err != nil {
+		return nil, 0, err
+	}
+	return likes, upTo, nil
+}
+
+// pair is two accounts, the lower id first.
+type pair [2]int64
+
+// byAuthor sorts likes out by the author of what was liked. What authors like of their own is left out.
+func byAuthor(likes []models.AuthoredLike) map[int64][]models.AuthoredLike {
+	of := map[int64][]models.AuthoredLike{}
+	for _, l := range likes {
+		if l.UserID != l.AuthorID {
+			of[l.AuthorID] = append(of[l.AuthorID], l)
+		}
+	}
+	return of
+}
+
+// windowOf numbers the window of a like.
+func windowOf(l models.AuthoredLike) int64 { return l.LikedAt.Unix() / int64(ringWindow/time.Second) }
+
+// windows counts each account's likes in each window.
+func windows(likes []models.AuthoredLike) map[int64]map[int64]int {
+	at := map[int64]map[int64]int{}
+	for _, l := range likes {
+		w := windowOf(l)
+		if at[w] == nil {
+			at[w] = map[int64]int{}
+		}
+		at[w][l.UserID]++
+	}
+	return at
+}
+
+// suspectPairs gives, by author, the pairs of accounts that coincide often enough to be looked at in earnest: those that
+// do most often, until they are ringSuspects accounts.
+func suspectPairs(likes []models.AuthoredLike) map[int64][]pair {
+	type suspect struct {
+		author int64
+		pair
+		n int
+	}
+	var all []suspect
+	for author, likes := range byAuthor(likes) {
+		given := map[int64]int{}
+		for _, l := range likes {
+			given[l.UserID]++
+		}
+		// Who liked the author but once coincides with nobody twice. That is nearly everybody in a crowd.
+		likes = slices.DeleteFunc(likes, func(l models.AuthoredLike) bool { return given[l.UserID] < ringCandidate })
+		together := map[pair]int{}
+		for _, users := range windows(likes) {
+			ids := crowd(slices.Sorted(maps.Keys(users)))
+			for i, a := range ids {
+				for _, b := range ids[i+1:] {
+					together[pair{a, b}] += min(users[a], users[b])
+				}
+			}
+		}
+		for p, n := range together {
+			if n >= ringCandidate {
+				all = append(all, suspect{author, p, n})
+			}
+		}
+	}
+	slices.SortFunc(all, func(x, y suspect) int {
+		return cmp.Or(cmp.Compare(y.n, x.n), cmp.Compare(x.author, y.author), slices.Compare(x.pair[:], y.pair[:]))
+	})
+	chosen, users := map[int64][]pair{}, map[int64]bool{}
+	for _, s := range all {
+		if len(users) >= ringSuspects && !(users[s.pair[0]] && users[s.pair[1]]) {
+			continue
+		}
+		users[s.pair[0]], users[s.pair[1]] = true, true
+		chosen[s.author] = append(chosen[s.author], s.pair)
+	}
+	return chosen
+}
+
+// crowd keeps ringCrowd of sorted accounts: by a hash of their ids, so that of the same accounts the same are kept in
+// every window, and chance cannot hide them from each other.
+func crowd(ids []int64) []int64 {
+	if len(ids) <= ringCrowd {
+		return ids
+	}
+	rank := func(id int64) uint64 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(strconv.FormatInt(id, 10))) // a hash takes everything
+		return h.Sum64()
+	}
+	slices.SortFunc(ids, func(a, b int64) int { return cmp.Compare(rank(a), rank(b)) })
+	ids = ids[:ringCrowd]
+	slices.Sort(ids)
+	return ids
+}
+
+// histories reads what suspects like, by account.
+func (f *RingFinder) histories(ctx context.Context, suspects map[int64][]pair) (map[int64][]models.AuthoredLike, error) {
+	history := map[int64][]models.AuthoredLike{}
+	since := f.now().Add(-ringDays).UTC()
+	for _, pairs := range suspects {
+		for _, p := range pairs {
+			for _, user := range p {
+				if _, ok := history[user]; ok {
+					continue
+				}
+				history[user] = nil
+				for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
+					likes, err := f.store.LatestLikesOf(ctx, kind, user, since, ringHistory)
+					if err != nil {
+						return nil, err
+					}
+					history[user] = append(history[user], likes...)
+				}
+			}
+		}
+	}
+	return history, nil
+}
+
+// rings gives the rings around an author among pairs of suspects, by all that is known of them.
+func (f *RingFinder) rings(ctx context.Context, author int64, pairs []pair, history map[int64][]models.AuthoredLike) ([]models.LikeRing, error) {
+	users := map[int64]bool{}
+	for _, p := range pairs {
+		users[p[0]], users[p[1]] = true, true
+	}
+	judged, err := f.store.JudgedUntil(ctx, author, slices.Sorted(maps.Keys(users)))
+	if err != nil {
+		return nil, err
+	}
+	likes := map[int64][]models.AuthoredLike{} // of the author, by account
+	at := map[int64]map[int64]int{}            // by account and window
+	for user := range users {
+		for _, l := range history[user] {
+			if l.AuthorID == author && l.LikedAt.After(judged[user]) {
+				likes[user] = append(likes[user], l)
+			}
+		}
+		at[user] = map[int64]int{}
+		for _, l := range likes[user] {
+			at[user][windowOf(l)]++
+		}
+	}
+	ring := map[int64]int64{} // the lowest account that each hangs together with
+	var root func(user int64) int64
+	root = func(user int64) int64 {
+		if up, ok := ring[user]; ok && up != user {
+			return root(up)
+		}
+		return user
+	}
+	for _, p := range pairs {
+		together := 0
+		for w, n := range at[p[0]] {
+			together += min(n, at[p[1]][w])
+		}
+		if together >= ringCoincidences && 2*together >= max(len(likes[p[0]]), len(likes[p[1]])) {
+			a, b := root(p[0]), root(p[1])
+			ring[max(a, b)], ring[min(a, b)] = min(a, b), min(a, b)
+		}
+	}
+	members := map[int64][]int64{}
+	for user := range ring {
+		members[root(user)] = append(members[root(user)], user)
+	}
+	var rings []models.LikeRing
+	for _, first := range slices.Sorted(maps.Keys(members)) {
+		var all []models.AuthoredLike
+		for _, user := range slices.Sorted(slices.Values(members[first])) {
+			all = append(all, likes[user]...)
+		}
+		rings = append(rings, report(author, all))
+	}
+	return rings, nil
+}
+
+// report makes the report of a ring from all likes that its members gave the author.
+func report(author int64, likes []models.AuthoredLike) models.LikeRing {
+	ring := models.LikeRing{AuthorID: author}
+	slices.SortFunc(likes, func(x, y models.AuthoredLike) int {
+		return cmp.Or(x.LikedAt.Compare(y.LikedAt), cmp.Compare(x.UserID, y.UserID), cmp.Compare(x.TargetID, y.TargetID))
+	})
+	company := windows(likes)
+	given, together := map[int64]int{}, map[int64]int{}
+	occasions := map[int64]*models.RingOccasion{}
+	var order []int64
+	for _, l := range likes {
+		given[l.UserID]++
+		w := windowOf(l)
+		if len(company[w]) < 2 {
+			continue
+		}
+		together[l.UserID]++
+		ring.Coincidences++
+		if occasions[w] == nil {
+			occasions[w] = &models.RingOccasion{At: l.LikedAt.UTC()}
+			order = append(order, w)
+		}
+		if o := occasions[w]; len(o.Likes) < ringCrowd {
+			o.Likes = append(o.Likes, models.RingLike{UserID: l.UserID, Type: l.Kind, ID: l.TargetID, At: l.LikedAt.UTC()})
+		}
+		if ring.FirstAt.IsZero() {
+			ring.FirstAt = l.LikedAt.UTC()
+		}
+		ring.LastAt = l.LikedAt.UTC()
+	}
+	ring.Occasions = len(order)
+	slices.Reverse(order)
+	for _, w := range order[:min(len(order), ringEvidence)] {
+		ring.Evidence = append(ring.Evidence, *occasions[w])
+	}
+	users := slices.Collect(maps.Keys(together))
+	slices.SortFunc(users, func(a, b int64) int { return cmp.Or(cmp.Compare(together[b], together[a]), cmp.Compare(a, b)) })
+	for _, user := range users[:min(len(users), ringMembers)] {
+		ring.Members = append(ring.Members, models.RingMember{UserID: user, Coincidences: together[user], Likes: given[user]})
+	}
+	return ring
+}
