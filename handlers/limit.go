@@ -95,10 +95,11 @@ func (s *Server) requests(c *fiber.Ctx) error {
 func (s *Server) spend(c *fiber.Ctx) error {
 	route := c.Route()
 	l, named := limitOf[route.Method+" "+route.Path]
+	reads := route.Method == fiber.MethodGet || route.Method == fiber.MethodHead
 	switch {
-	case route.Path == "/v1/posts" && route.Method == fiber.MethodGet && c.Context().QueryArgs().Has("q"):
+	case reads && route.Path != "/v1/tags" && c.Context().QueryArgs().Has("q"): // tags are found by an index alone
 		l = &searchLimit
-	case !named && route.Method != fiber.MethodGet && route.Method != fiber.MethodHead:
+	case !reads && !named:
 		l = &writeLimit
 	}
 	if l != nil {
