@@ -4,6 +4,7 @@
 # to make, SCHEMATHESIS the program that makes them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+root=$PWD
 
 scratch=$(mktemp -d)
 server=
@@ -35,8 +36,10 @@ for _ in $(seq 600); do
 	sleep 0.1
 done
 
-SCHEMATHESIS_HOOKS=scripts/contract/hooks.py PYTHONDONTWRITEBYTECODE=1 \
-	"${SCHEMATHESIS:-schemathesis}" --config-file scripts/contract/schemathesis.toml run handlers/openapi.yaml --url "$url" \
+# From the scratch folder, where it may leave its notes.
+cd "$scratch"
+SCHEMATHESIS_HOOKS=$root/scripts/contract/hooks.py PYTHONDONTWRITEBYTECODE=1 \
+	"${SCHEMATHESIS:-schemathesis}" --config-file "$root/scripts/contract/schemathesis.toml" run "$root/handlers/openapi.yaml" --url "$url" \
 	--seed "${CONTRACT_SEED:-1}" --max-time "${CONTRACT_FOR:-75}" --workers 2 --warnings off \
 	--generation-database none --no-color
 if grep -qE 'msg=panic|level=ERROR' "$scratch/log"; then
