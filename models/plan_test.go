@@ -239,8 +239,8 @@ func plans() []planned {
 		posts("with two words", true, models.PostQuery{Sort: sort, Terms: []string{"word7", "mid7"}})
 		posts("with a word and a tag of an author", true, models.PostQuery{Sort: sort, Terms: []string{"word7"}, Tag: "tag1", AuthorID: 1})
 	}
-	posts("with a common word", false, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"common"}})
-	posts("with a rare word", false, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"word7"}})
+	posts("with a common word", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"common"}})
+	posts("with a rare word", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"word7"}})
 	posts("with two words", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}})
 	posts("with two words of an author", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, AuthorID: 1})
 	posts("with two words and a rare tag", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Tag: "tag2"})

@@ -34,6 +34,7 @@ type PostQuery struct {
 	AuthorID int64     // 0 for all
 	Tag      string    // see NormalTag; "" for all
 	Terms    []string  // see SearchTerms; a post must have all of them
+	Pinned   bool      // only posts that are pinned, of which there are few
 	Since    time.Time // created then or later; the zero time for all
 	After    *ListKey  // nil for the first page
 	Limit    int
@@ -123,19 +124,22 @@ func (q PostQuery) plan(facts postFacts) (query string, args []any) {
 	tag, score := q.Tag, relevance(len(terms))
 	posts := true // are joined
 	switch {
+	case q.Pinned:
+		p.join("posts p FORCE INDEX (idx_pinned_created)")
+		p.filter("p.pinned=1")
+		sorted = q.Sort == PostsNew
 	case len(terms) > 0 && (few(rarest) || q.Sort == PostsRelevance && q.AuthorID == 0 && (q.Tag == "" || rarest <= facts.TagPosts)):
-		p.join("post_terms t0 FORCE INDEX (idx_term_weight)")
+		p.join("post_terms t0 FORCE INDEX (PRIMARY)")
 		p.filter("t0.term=?", terms[0])
 		for i, term := range terms[1:] {
 			p.join(fmt.Sprintf("post_terms t%d ON t%d.post_id=t0.post_id AND t%d.term=?", i+1, i+1, i+1), term)
 		}
-		sorted = q.Sort == PostsRelevance && len(terms) == 1
 		// Only posts that are not deleted have terms. So a post need not be read to be found, unless something else of it
 		// is asked for.
-		if posts = sorted || q.Sort != PostsRelevance || q.AuthorID != 0 || !q.Since.IsZero() || facts.Blocks; posts {
+		if posts = q.Sort != PostsRelevance || q.AuthorID != 0 || !q.Since.IsZero() || facts.Blocks; posts {
 			p.join("posts p ON p.id=t0.post_id")
 		}
-		p.id, terms = "t0.post_id", nil
+		p.id, sorted, terms = "t0.post_id", false, nil
 	case q.AuthorID != 0:
 		p.join("posts p FORCE INDEX (idx_user_status_created)")
 		sorted = q.Sort == PostsNew
