@@ -151,6 +151,9 @@ func (s *Server) allow(p models.Permission) fiber.Handler {
 		if err := rule.Admit(session); err != nil {
 			return err
 		}
+		if rule.Least >= models.RoleModerator {
+			c.SetUserContext(models.WithRequestID(c.UserContext(), requestID(c)))
+		}
 		return s.spend(c)
 	}
 }

@@ -57,7 +57,7 @@ func (s *Server) represent(c *fiber.Ctx) error {
 	}
 	status, reads := c.Response().StatusCode(), c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
 	given := c.Response().Header.Peek(fiber.HeaderETag)
-	streams := string(c.Response().Header.ContentType()) == mimeEventStream
+	streams := string(c.Response().Header.ContentType()) == mimeEventStream || c.Response().IsBodyStream()
 	if status < 200 || status >= 300 || streams || !reads && len(given) == 0 {
 		return nil
 	}

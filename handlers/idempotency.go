@@ -209,6 +209,12 @@ func (s *Server) replyCreated(c *fiber.Ctx, kind models.ResourceKind, id int64) 
 			return err
 		}
 		return s.replyCreatedUser(c, user)
+	case models.ResourceOperation:
+		operation, err := s.store.OperationByID(c.UserContext(), id)
+		if err != nil {
+			return err
+		}
+		return replyRequestedOperation(c, operation)
 	case models.ResourceToken:
 		token, secret, err := s.store.ReissueToken(c.UserContext(), viewerID(c), id)
 		if err != nil {

@@ -10,22 +10,29 @@ import (
 	"likewise/models"
 )
 
-// notificationJSON tells the viewer of a reply, a mention or a milestone.
+// notificationJSON tells the viewer of a reply, a mention, a milestone, or what became of a report.
 type notificationJSON struct {
-	ID        int64       `json:"id"`
-	Kind      string      `json:"kind"`
-	Actor     *authorJSON `json:"actor"` // who replied or mentioned; null for a milestone
-	Post      titleJSON   `json:"post"`
-	CommentID *int64      `json:"comment_id"` // null: it is about the post
-	Milestone *int64      `json:"milestone"`  // the number of likes that was reached; null for the other kinds
-	CreatedAt time.Time   `json:"created_at"`
-	Read      bool        `json:"read"`
+	ID        int64        `json:"id"`
+	Kind      string       `json:"kind"`
+	Actor     *authorJSON  `json:"actor"` // who replied or mentioned; null for the other kinds
+	Post      titleJSON    `json:"post"`
+	CommentID *int64       `json:"comment_id"` // null: it is about the post
+	Milestone *int64       `json:"milestone"`  // the number of likes that was reached; null for the other kinds
+	Report    *outcomeJSON `json:"report"`     // null for the other kinds
+	CreatedAt time.Time    `json:"created_at"`
+	Read      bool         `json:"read"`
+}
+
+// outcomeJSON says what became of a report.
+type outcomeJSON struct {
+	ID      int64  `json:"id"`
+	Outcome string `json:"outcome"`
 }
 
 // titleJSON names a post.
 type titleJSON struct {
 	ID    int64  `json:"id"`
-	Title string `json:"title"`
+	Title string `json:"title"` // "" of a post that was deleted
 }
 
 func newNotificationJSON(n *models.Notification) notificationJSON {
@@ -39,6 +46,9 @@ func newNotificationJSON(n *models.Notification) notificationJSON {
 	}
 	if n.Milestone != 0 {
 		out.Milestone = &n.Milestone
+	}
+	if n.ReportID != 0 {
+		out.Report = &outcomeJSON{n.ReportID, n.Outcome}
 	}
 	return out
 }

@@ -32,6 +32,8 @@ type postJSON struct {
 	Liked         bool        `json:"liked"`
 	Bookmarked    bool        `json:"bookmarked"`
 	Status        string      `json:"status"`
+	Locked        bool        `json:"locked"` // takes no new comments
+	Pinned        bool        `json:"pinned"`
 	Version       int64       `json:"version"`
 	CreatedAt     time.Time   `json:"created_at"`
 	UpdatedAt     time.Time   `json:"updated_at"`
@@ -58,7 +60,7 @@ func (s *Server) postsJSON(c *fiber.Ctx, posts []models.Post) ([]postJSON, error
 		out[i] = postJSON{
 			ID: p.ID, Author: authorJSON(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html, Tags: p.Tags,
 			LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
-			Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+			Locked: p.Locked, Pinned: p.Pinned, Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 		}
 	}
 	return out, nil
@@ -106,8 +108,14 @@ func postQuery(c *fiber.Ctx) (q models.PostQuery, window models.Window, name str
 			return q, "", "", models.Invalid("tag", "must be a tag")
 		}
 	}
+	if args.Has("pinned") {
+		if c.Query("pinned") != "true" {
+			return q, "", "", models.Invalid("pinned", "must be true, or left out")
+		}
+		q.Pinned = true
+	}
 	// Neither a tag nor a term has a space in it, so no two lists have the same name.
-	name = fmt.Sprintf("posts:%s:%s:%d tag=%s q=%s", q.Sort, window, q.AuthorID, q.Tag, strings.Join(q.Terms, " "))
+	name = fmt.Sprintf("posts:%s:%s:%d:%t tag=%s q=%s", q.Sort, window, q.AuthorID, q.Pinned, q.Tag, strings.Join(q.Terms, " "))
 	return q, window, name, nil
 }
 

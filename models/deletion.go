@@ -12,10 +12,10 @@ import (
 
 // Deletion is how something was deleted.
 type Deletion struct {
-	At        time.Time
-	By        Author `gorm:"embedded;embeddedPrefix:by_"` // the zero Author: it is not known
-	Reason    string // "" where an author deleted their own
-	Operation int64  // the ContentOperation that did it, else 0
+	At        time.Time // the zero time: it is not known
+	By        Author    `gorm:"embedded;embeddedPrefix:by_"` // the zero Author: it is not known
+	Reason    string    // "" where an author deleted their own
+	Operation int64     // the ContentOperation that did it, else 0
 }
 
 // ascending gives what an IN list holds, each once and in the order in which rows are locked.

@@ -26,10 +26,11 @@ type ResourceKind string
 
 // The kinds of resources.
 const (
-	ResourcePost    ResourceKind = "post"
-	ResourceComment ResourceKind = "comment"
-	ResourceUser    ResourceKind = "user"
-	ResourceToken   ResourceKind = "token" // an API token; its id is the first 64 bits of its hash
+	ResourcePost      ResourceKind = "post"
+	ResourceComment   ResourceKind = "comment"
+	ResourceUser      ResourceKind = "user"
+	ResourceToken     ResourceKind = "token"     // an API token; its id is the first 64 bits of its hash
+	ResourceOperation ResourceKind = "operation" // a ContentOperation
 )
 
 // IdempotencyLife is how long a key is remembered.

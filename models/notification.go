@@ -17,6 +17,7 @@ const (
 	NotifyReply     NotificationKind = 1 // somebody commented on the user's post, or replied to their comment
 	NotifyMention   NotificationKind = 2 // somebody wrote @name
 	NotifyMilestone NotificationKind = 3 // the likes of the user's post or comment reached a power of ten
+	NotifyReport    NotificationKind = 4 // what the user reported was looked at
 )
 
 func (k NotificationKind) String() string {
@@ -25,6 +26,8 @@ func (k NotificationKind) String() string {
 		return "reply"
 	case NotifyMention:
 		return "mention"
+	case NotifyReport:
+		return "report"
 	}
 	return "milestone"
 }
@@ -38,11 +41,13 @@ func (k NotificationKind) String() string {
 type Notification struct {
 	ID        int64
 	Kind      NotificationKind
-	Actor     Author `gorm:"embedded;embeddedPrefix:author_"` // who replied or mentioned; the zero Author for a milestone
+	Actor     Author `gorm:"embedded;embeddedPrefix:author_"` // who replied or mentioned; the zero Author for the other kinds
 	PostID    int64
-	PostTitle string
-	CommentID int64 // 0: it is about the post
-	Milestone int64 // the number of likes that was reached; 0 for the other kinds
+	PostTitle string // "" of a post that was deleted, which only a report is about
+	CommentID int64  // 0: it is about the post
+	Milestone int64  // the number of likes that was reached; 0 for the other kinds
+	ReportID  int64  // the user's report; 0 for the other kinds
+	Outcome   string // of the report
 	CreatedAt time.Time
 	Read      bool
 }
@@ -84,6 +89,17 @@ func tell(tx *gorm.DB, kind NotificationKind, actor, postID, commentID int64, at
 		" AND u.deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)"+once, args...).Error
 	if err != nil {
 		return fmt.Errorf("write %s notifications: %w", kind, err)
+	}
+	return nil
+}
+
+// tellReporters tells everybody who reported it that a case is resolved. Moderators are not named.
+func tellReporters(tx *gorm.DB, caseID int64, at time.Time) error {
+	err := tx.Exec("INSERT INTO notifications (user_id, kind, post_id, comment_id, report_id, created_at) SELECT r.reporter_id,?,COALESCE(c.post_id,k.target_id),COALESCE(c.id,0),r.id,?"+
+		" FROM reports r JOIN report_cases k ON k.id=r.case_id LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id"+
+		" JOIN users u ON u.id=r.reporter_id AND u.deleted_at IS NULL WHERE r.case_id=?"+once, NotifyReport, at, caseID).Error
+	if err != nil {
+		return fmt.Errorf("tell reporters: %w", err)
 	}
 	return nil
 }
@@ -131,7 +147,8 @@ func (s *Store) PassMilestones(ctx context.Context, target Target, likes int64) 
 }
 
 // shownNotifications is where lists and counts of a user's notifications are read from: through the index that has them
-// in their order, and then each on its own. What was deleted, and what comes from somebody blocked since, is not shown.
+// in their order, and then each on its own. What was deleted, unless the user had reported it, and what comes from somebody
+// blocked since, is not shown.
 // The placeholders are the user, twice.
 //
 // The index has to be named: for the latest few of a user MySQL likes to read the latest of everybody.
@@ -140,9 +157,9 @@ func shownNotifications(unread bool) string {
 	if unread {
 		index, where = "idx_user_read", " AND n.read_at IS NULL"
 	}
-	return " FROM notifications n FORCE INDEX (" + index + ") STRAIGHT_JOIN posts p ON p.id=n.post_id AND p.status=1" +
+	return " FROM notifications n FORCE INDEX (" + index + ") STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=1 OR n.kind=4)" +
 		" LEFT JOIN comments c ON c.id=n.comment_id LEFT JOIN users u ON u.id=n.actor_id" +
-		" WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1) AND " + notBlocked("n.actor_id") + where
+		" WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1 OR n.kind=4) AND " + notBlocked("n.actor_id") + where
 }
 
 // Notifications lists what the user was told, latest first: at most limit notifications before the id (0 for the first
@@ -153,7 +170,8 @@ func (s *Store) Notifications(ctx context.Context, userID int64, unread bool, be
 		where, args = " AND n.id<?", append(args, before)
 	}
 	var list []Notification
-	err := s.db.WithContext(ctx).Raw("SELECT n.id, n.kind, "+authorColumns+", n.post_id, p.title AS post_title, n.comment_id, n.milestone,"+
+	err := s.db.WithContext(ctx).Raw("SELECT n.id, n.kind, "+authorColumns+", n.post_id, IF(p.status=1,p.title,'') AS post_title, n.comment_id, n.milestone, n.report_id,"+
+		" (SELECT k.outcome FROM reports r JOIN report_cases k ON k.id=r.case_id WHERE r.id=n.report_id) AS outcome,"+
 		" n.created_at, n.read_at IS NOT NULL AS `read`"+shownNotifications(unread)+where+" ORDER BY n.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list notifications of user %d: %w", userID, err)

@@ -105,8 +105,43 @@ var rules = map[Permission]Rule{
 	// Follow counts as they change.
 	"stream.read": {RoleAnonymous, All, ScopeRead},
 
+	// Report posts and comments, and read what became of one's own reports.
+	"report.create": {RoleUser, All, ScopeWrite},
+	"report.list":   {RoleUser, All, ScopeRead},
+
+	// Read posts and comments of any status, delete them with a reason, restore them, lock and pin posts.
+	"admin.post.read":       {RoleModerator, All, ScopeModerate},
+	"admin.post.delete":     {RoleModerator, All, ScopeModerate},
+	"admin.post.restore":    {RoleModerator, All, ScopeModerate},
+	"admin.post.lock":       {RoleModerator, All, ScopeModerate},
+	"admin.post.pin":        {RoleModerator, All, ScopeModerate},
+	"admin.comment.read":    {RoleModerator, All, ScopeModerate},
+	"admin.comment.delete":  {RoleModerator, All, ScopeModerate},
+	"admin.comment.restore": {RoleModerator, All, ScopeModerate},
+	// Delete all that a user wrote, see how far that is, and undo it.
+	"admin.content.delete":  {RoleModerator, Lower, ScopeModerate},
+	"admin.content.read":    {RoleModerator, All, ScopeModerate},
+	"admin.content.restore": {RoleModerator, Lower, ScopeModerate},
+	// Read what was reported, claim it and resolve it.
+	"admin.report.read":    {RoleModerator, All, ScopeModerate},
+	"admin.report.claim":   {RoleModerator, All, ScopeModerate},
+	"admin.report.resolve": {RoleModerator, All, ScopeModerate},
+	// Read the moderation log.
+	"admin.log.read": {RoleModerator, All, ScopeModerate},
+
+	// Find accounts, with their e-mail addresses, bans and counts.
+	"admin.user.read": {RoleModerator, All, ScopeModerate},
 	// Ban users, and take bans back.
 	"admin.user.ban": {RoleModerator, Lower, ScopeModerate},
+	// See who liked what, have likes taken back, and see how far that is.
+	"admin.like.read": {RoleModerator, All, ScopeModerate},
+	"admin.like.void": {RoleModerator, Lower, ScopeModerate},
+	// See accounts that like the same author in the same seconds, and deal with them.
+	"admin.ring.read":    {RoleModerator, All, ScopeModerate},
+	"admin.ring.resolve": {RoleModerator, All, ScopeModerate},
+	// See how likes get to MySQL, and mend what does not.
+	"admin.pipeline.read": {RoleAdmin, All, ScopeModerate},
+	"admin.pipeline.mend": {RoleAdmin, All, ScopeModerate},
 	// Change roles.
 	"admin.user.role": {RoleAdmin, Lower, SessionOnly},
 }

@@ -1,0 +1,379 @@
+package handlers
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// deletionJSON is how something was deleted.
+type deletionJSON struct {
+	At          *time.Time  `json:"at"`     // null: it is not known
+	By          *authorJSON `json:"by"`     // null: it is not known
+	Reason      *string     `json:"reason"` // null where an author deleted their own
+	OperationID *int64      `json:"operation_id"`
+}
+
+// moderatedPostJSON is a post, deleted or not, as moderators see it.
+type moderatedPostJSON struct {
+	Post     postJSON      `json:"post"`
+	Deletion *deletionJSON `json:"deletion"`  // null while it is not deleted
+	ReportID *int64        `json:"report_id"` // the open case of its reports
+}
+
+// moderatedCommentJSON is a comment, deleted or not, as moderators see it.
+type moderatedCommentJSON struct {
+	Comment   commentJSON   `json:"comment"`
+	PostTitle string        `json:"post_title"`
+	Deletion  *deletionJSON `json:"deletion"`
+	ReportID  *int64        `json:"report_id"`
+}
+
+// present gives nil for the zero value, which stands for nothing.
+func present[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+func presentAuthor(a models.Author) *authorJSON {
+	if a.ID == 0 {
+		return nil
+	}
+	out := authorJSON(a)
+	return &out
+}
+
+func newDeletionJSON(status models.Status, d models.Deletion) *deletionJSON {
+	if status == models.StatusNormal {
+		return nil
+	}
+	out := &deletionJSON{By: presentAuthor(d.By), Reason: present(d.Reason), OperationID: present(d.Operation)}
+	if !d.At.IsZero() {
+		out.At = &d.At
+	}
+	return out
+}
+
+// contentQuery reads what a list of content is asked for, and names the list.
+func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q models.ContentQuery, name string, err error) {
+	q.ViewerID = viewerID(c)
+	if kind == models.KindComment {
+		q.ViewerID = 0 // whom a moderator has blocked is not hidden from their work
+	}
+	status, err := oneOf(c, "status", "all", "normal", "deleted")
+	if err != nil {
+		return q, "", err
+	}
+	q.Status = map[string]models.Status{"normal": models.StatusNormal, "deleted": models.StatusDeleted}[status]
+	args := c.Context().QueryArgs()
+	if args.Has("author") {
+		var ok bool
+		if q.AuthorID, ok = parseID(c.Query("author")); !ok {
+			return q, "", models.Invalid("author", "must be the id of a user")
+		}
+	}
+	if args.Has("q") {
+		q.Text = c.Query("q")
+		if err := models.ValidateSearch("q", q.Text); err != nil {
+			return q, "", err
+		}
+	}
+	flags := map[string]*bool{"reported": &q.Reported}
+	if kind == models.KindPost {
+		flags["locked"], flags["pinned"] = &q.Locked, &q.Pinned
+	}
+	for parameter, flag := range flags {
+		value, err := oneOf(c, parameter, "false", "true")
+		if err != nil {
+			return q, "", err
+		}
+		*flag = value == "true"
+	}
+	if q.Since, q.Until, err = timeSpan(c); err != nil {
+		return q, "", err
+	}
+	name = fmt.Sprintf("moderated %s:%d:%d:%t:%t:%t:%d:%d q=%s", kind, q.Status, q.AuthorID, q.Reported, q.Locked, q.Pinned, q.Since.Unix(), q.Until.Unix(), q.Text)
+	return q, name, nil
+}
+
+// timeSpan reads ?since= and ?until=; the zero time for what is left out.
+func timeSpan(c *fiber.Ctx) (since, until time.Time, err error) {
+	for parameter, t := range map[string]*time.Time{"since": &since, "until": &until} {
+		if !c.Context().QueryArgs().Has(parameter) {
+			continue
+		}
+		if *t, err = time.Parse(time.RFC3339, c.Query(parameter)); err != nil || t.Year() < 1 || t.Year() > 9999 {
+			return since, until, models.Invalid(parameter, "must be a time such as 2026-12-01T00:00:00Z")
+		}
+	}
+	return since, until, nil
+}
+
+// contentPage cuts a list down to the limit. When a text was looked for among no more than some rows, the list goes on
+// after those.
+func contentPage[T any](s *Server, name string, rows []T, rest *models.ListKey, n int, key func(*T) models.ListKey) ([]T, *string) {
+	rows, next := page(s.cursors, name, rows, n, key)
+	if next == nil && rest != nil {
+		cursor := s.cursors.encode(name, *rest)
+		next = &cursor
+	}
+	return rows, next
+}
+
+func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
+	q, name, err := contentQuery(c, models.KindPost)
+	if err != nil {
+		return err
+	}
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	if q.After, err = s.cursors.after(c, name); err != nil {
+		return err
+	}
+	q.Limit = n + 1
+	posts, rest, err := s.store.ModeratedPosts(c.UserContext(), q)
+	if err != nil {
+		return err
+	}
+	posts, next := contentPage(s, name, posts, rest, n, func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) })
+	items, err := s.moderatedPostsJSON(c, posts)
+	if err != nil {
+		return err
+	}
+	return c.JSON(list[moderatedPostJSON]{items, next})
+}
+
+func (s *Server) moderatedPostsJSON(c *fiber.Ctx, posts []models.ModeratedPost) ([]moderatedPostJSON, error) {
+	plain := make([]models.Post, len(posts))
+	for i, p := range posts {
+		plain[i] = p.Post
+	}
+	shown, err := s.postsJSON(c, plain)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]moderatedPostJSON, len(posts))
+	for i, p := range posts {
+		out[i] = moderatedPostJSON{shown[i], newDeletionJSON(p.Post.Status, p.Moderation.Deletion), present(p.Moderation.ReportID)}
+	}
+	return out, nil
+}
+
+func (s *Server) listModeratedComments(c *fiber.Ctx) error {
+	q, name, err := contentQuery(c, models.KindComment)
+	if err != nil {
+		return err
+	}
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	if q.After, err = s.cursors.after(c, name); err != nil {
+		return err
+	}
+	q.Limit = n + 1
+	comments, rest, err := s.store.ModeratedComments(c.UserContext(), q)
+	if err != nil {
+		return err
+	}
+	comments, next := contentPage(s, name, comments, rest, n, func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) })
+	items, err := s.moderatedCommentsJSON(c, comments)
+	if err != nil {
+		return err
+	}
+	return c.JSON(list[moderatedCommentJSON]{items, next})
+}
+
+func (s *Server) moderatedCommentsJSON(c *fiber.Ctx, comments []models.ModeratedComment) ([]moderatedCommentJSON, error) {
+	plain := make([]models.Comment, len(comments))
+	for i, m := range comments {
+		plain[i] = m.Comment
+		plain[i].Status = models.StatusNormal // moderators see what was deleted
+	}
+	shown, err := s.commentsJSON(c, plain)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]moderatedCommentJSON, len(comments))
+	for i, m := range comments {
+		shown[i].Status = m.Comment.Status.String()
+		out[i] = moderatedCommentJSON{shown[i], m.PostTitle, newDeletionJSON(m.Comment.Status, m.Moderation.Deletion), present(m.Moderation.ReportID)}
+	}
+	return out, nil
+}
+
+// readModerated shows the content in the path, deleted or not.
+func (s *Server) readModerated(kind models.TargetKind) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		id, err := pathID(c, kind)
+		if err != nil {
+			return err
+		}
+		return s.replyModerated(c, models.Target{Kind: kind, ID: id})
+	}
+}
+
+func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
+	if target.Kind == models.KindComment {
+		comment, err := s.store.ModeratedComment(c.UserContext(), 0, target.ID)
+		if err != nil {
+			return err
+		}
+		out, err := s.moderatedCommentsJSON(c, []models.ModeratedComment{*comment})
+		if err != nil {
+			return err
+		}
+		return c.JSON(out[0])
+	}
+	post, err := s.store.ModeratedPost(c.UserContext(), viewerID(c), target.ID)
+	if err != nil {
+		return err
+	}
+	out, err := s.moderatedPostsJSON(c, []models.ModeratedPost{*post})
+	if err != nil {
+		return err
+	}
+	return c.JSON(out[0])
+}
+
+// moderate makes a handler of something that is done to the content in the path, for a reason.
+func (s *Server) moderate(kind models.TargetKind, do func(c *fiber.Ctx, target models.Target, reason string) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		id, err := pathID(c, kind)
+		if err != nil {
+			return err
+		}
+		var reason string
+		if err := decode(c, fields{"reason": &reason}); err != nil {
+			return err
+		}
+		target := models.Target{Kind: kind, ID: id}
+		if err := do(c, target, reason); err != nil {
+			return err
+		}
+		return s.replyModerated(c, target)
+	}
+}
+
+func (s *Server) removeContent(kind models.TargetKind) fiber.Handler {
+	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
+		if err := s.store.RemoveContent(c.UserContext(), viewerID(c), target, reason); err != nil {
+			return err
+		}
+		s.closeContent(c, target)
+		return nil
+	})
+}
+
+// closeContent tells the gate that a post or comment was deleted.
+func (s *Server) closeContent(c *fiber.Ctx, target models.Target) {
+	if target.Kind == models.KindComment {
+		s.closeComment(c, target.ID)
+	} else {
+		s.closePost(c, target.ID)
+	}
+}
+
+// reinstateContent needs nothing from the gate: it finds out by itself that what it refuses is there again.
+func (s *Server) reinstateContent(kind models.TargetKind) fiber.Handler {
+	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
+		return s.store.ReinstateContent(c.UserContext(), viewerID(c), target, reason)
+	})
+}
+
+func (s *Server) flagPost(flag models.PostFlag, set bool) fiber.Handler {
+	return s.moderate(models.KindPost, func(c *fiber.Ctx, target models.Target, reason string) error {
+		return s.store.SetPostFlag(c.UserContext(), viewerID(c), target.ID, flag, set, reason)
+	})
+}
+
+// operationJSON is the deletion of all that a user wrote.
+type operationJSON struct {
+	ID               int64      `json:"id"`
+	UserID           int64      `json:"user_id"`
+	State            string     `json:"state"`
+	Reason           string     `json:"reason"`
+	RequestedBy      int64      `json:"requested_by"`
+	RequestedAt      time.Time  `json:"requested_at"`
+	UndoneBy         *int64     `json:"undone_by"`
+	FinishedAt       *time.Time `json:"finished_at"` // null while it is at work
+	PostsDeleted     int64      `json:"posts_deleted"`
+	CommentsDeleted  int64      `json:"comments_deleted"`
+	PostsRestored    int64      `json:"posts_restored"`
+	CommentsRestored int64      `json:"comments_restored"`
+}
+
+func replyOperation(c *fiber.Ctx, o *models.ContentOperation) error {
+	return c.JSON(operationJSON{
+		ID: o.ID, UserID: o.UserID, State: o.State.String(), Reason: o.Reason, RequestedBy: o.RequestedBy, RequestedAt: o.RequestedAt,
+		UndoneBy: o.UndoneBy, FinishedAt: o.FinishedAt, PostsDeleted: o.PostsDeleted, CommentsDeleted: o.CommentsDeleted,
+		PostsRestored: o.PostsRestored, CommentsRestored: o.CommentsRestored,
+	})
+}
+
+// replyRequestedOperation answers a request that is carried out later.
+func replyRequestedOperation(c *fiber.Ctx, o *models.ContentOperation) error {
+	c.Set(fiber.HeaderLocation, fmt.Sprintf("/v1/admin/operations/%d", o.ID))
+	return replyOperation(c.Status(fiber.StatusAccepted), o)
+}
+
+// removeAllContent has everything deleted that the user in the path wrote. The cron job "moderate" does it.
+func (s *Server) removeAllContent(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	var reason string
+	if err := decode(c, fields{"reason": &reason}); err != nil {
+		return err
+	}
+	operation, err := s.store.RemoveAll(c.UserContext(), viewerID(c), id, reason)
+	if err != nil {
+		return err
+	}
+	return replyRequestedOperation(c, operation)
+}
+
+// pathOperation reads the operation's id in the path, as pathID.
+func pathOperation(c *fiber.Ctx) (int64, error) {
+	if id, ok := parseID(c.Params("id")); ok {
+		return id, nil
+	}
+	return 0, models.Errorf(models.CodeNotFound, "There is no such operation.")
+}
+
+func (s *Server) readOperation(c *fiber.Ctx) error {
+	id, err := pathOperation(c)
+	if err != nil {
+		return err
+	}
+	operation, err := s.store.OperationByID(c.UserContext(), id)
+	if err != nil {
+		return err
+	}
+	return replyOperation(c, operation)
+}
+
+func (s *Server) undoOperation(c *fiber.Ctx) error {
+	id, err := pathOperation(c)
+	if err != nil {
+		return err
+	}
+	var reason string
+	if err := decode(c, fields{"reason": &reason}); err != nil {
+		return err
+	}
+	operation, err := s.store.UndoOperation(c.UserContext(), viewerID(c), id, reason)
+	if err != nil {
+		return err
+	}
+	return replyRequestedOperation(c, operation)
+}

@@ -1,0 +1,213 @@
+package handlers
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// caseJSON is what was reported, by all who did, until it was resolved.
+type caseJSON struct {
+	ID             int64            `json:"id"`
+	TargetType     string           `json:"target_type"`
+	TargetID       int64            `json:"target_id"`
+	TargetStatus   string           `json:"target_status"`
+	Author         authorJSON       `json:"author"`
+	Post           titleJSON        `json:"post"`    // the target, or what the comment is on
+	Excerpt        string           `json:"excerpt"` // the beginning of the Markdown
+	Status         string           `json:"status"`
+	ReportersCount int64            `json:"reporters_count"`
+	Reasons        map[string]int64 `json:"reasons"` // how many gave each
+	FirstAt        time.Time        `json:"first_reported_at"`
+	LastAt         time.Time        `json:"last_reported_at"`
+	ClaimedBy      *authorJSON      `json:"claimed_by"` // null: nobody looks at it now
+	ClaimedUntil   *time.Time       `json:"claimed_until"`
+	ResolvedBy     *authorJSON      `json:"resolved_by"`
+	ResolvedAt     *time.Time       `json:"resolved_at"`
+	Outcome        *string          `json:"outcome"`
+	Note           *string          `json:"note"`
+}
+
+func newCaseJSON(k *models.ReportCase) caseJSON {
+	status := k.Status(time.Now())
+	out := caseJSON{
+		ID: k.ID, TargetType: string(k.TargetType), TargetID: k.TargetID, TargetStatus: k.TargetStatus.String(), Author: authorJSON(k.Author),
+		Post: titleJSON{k.PostID, k.Title}, Excerpt: k.Excerpt, Status: string(status), ReportersCount: k.ReportersCount, Reasons: k.Reasons,
+		FirstAt: k.FirstAt, LastAt: k.LastAt, ResolvedBy: presentAuthor(k.Resolver), ResolvedAt: k.ResolvedAt, Outcome: k.Outcome, Note: present(k.Note),
+	}
+	if status == models.CasesClaimed {
+		out.ClaimedBy, out.ClaimedUntil = presentAuthor(k.Claimant), k.ClaimedUntil
+	}
+	return out
+}
+
+// pathReport reads the id of a case in the path, as pathID.
+func pathReport(c *fiber.Ctx) (int64, error) {
+	if id, ok := parseID(c.Params("id")); ok {
+		return id, nil
+	}
+	return 0, models.Errorf(models.CodeNotFound, "There is no such report.")
+}
+
+func (s *Server) listReportCases(c *fiber.Ctx) error {
+	status, err := oneOf(c, "status", models.CasesOpen, models.CasesClaimed, models.CasesResolved)
+	if err != nil {
+		return err
+	}
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	name := "report cases:" + string(status)
+	after, err := s.afterID(c, name)
+	if err != nil {
+		return err
+	}
+	cases, err := s.store.ReportCases(c.UserContext(), status, after, n+1)
+	if err != nil {
+		return err
+	}
+	cases, next := page(s.cursors, name, cases, n, (*models.ReportCase).Key)
+	items := make([]caseJSON, len(cases))
+	for i := range cases {
+		items[i] = newCaseJSON(&cases[i])
+	}
+	return c.JSON(list[caseJSON]{items, next})
+}
+
+func (s *Server) readReportCase(c *fiber.Ctx) error {
+	id, err := pathReport(c)
+	if err != nil {
+		return err
+	}
+	return s.replyCase(c, id)
+}
+
+func (s *Server) replyCase(c *fiber.Ctx, id int64) error {
+	k, err := s.store.ReportCaseByID(c.UserContext(), id)
+	if err != nil {
+		return err
+	}
+	return c.JSON(newCaseJSON(k))
+}
+
+// reportedJSON is a report as moderators see it.
+type reportedJSON struct {
+	ID        int64      `json:"id"`
+	Reporter  authorJSON `json:"reporter"`
+	Reason    string     `json:"reason"`
+	Detail    string     `json:"detail"`
+	CreatedAt time.Time  `json:"created_at"`
+}
+
+func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
+	id, err := pathReport(c)
+	if err != nil {
+		return err
+	}
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	name := "reports:case=" + strconv.FormatInt(id, 10)
+	after, err := s.afterID(c, name)
+	if err != nil {
+		return err
+	}
+	reports, err := s.store.ReportsOf(c.UserContext(), id, after, n+1)
+	if err != nil {
+		return err
+	}
+	if len(reports) == 0 && after == 0 { // a case has a report: there is no such case
+		return models.Errorf(models.CodeNotFound, "There is no such report.")
+	}
+	reports, next := page(s.cursors, name, reports, n, (*models.Reported).Key)
+	items := make([]reportedJSON, len(reports))
+	for i, r := range reports {
+		items[i] = reportedJSON{r.ID, authorJSON(r.Reporter), r.Reason, r.Detail, r.CreatedAt}
+	}
+	return c.JSON(list[reportedJSON]{items, next})
+}
+
+// claimReport keeps other moderators from a case for models.ClaimLife.
+func (s *Server) claimReport(c *fiber.Ctx) error {
+	id, err := pathReport(c)
+	if err != nil {
+		return err
+	}
+	if err := s.store.ClaimReport(c.UserContext(), viewerID(c), id); err != nil {
+		return err
+	}
+	return s.replyCase(c, id)
+}
+
+func (s *Server) resolveReport(c *fiber.Ctx) error {
+	id, err := pathReport(c)
+	if err != nil {
+		return err
+	}
+	var v models.Verdict
+	if err := decode(c, fields{"action": &v.Outcome, "note": &v.Note}); err != nil {
+		return err
+	}
+	if err := s.resolve(c, id, v); err != nil {
+		return err
+	}
+	return s.replyCase(c, id)
+}
+
+func (s *Server) resolve(c *fiber.Ctx, id int64, v models.Verdict) error {
+	target, err := s.store.ResolveReport(c.UserContext(), viewerID(c), id, v)
+	if err == nil && v.Outcome == models.OutcomeRemoved {
+		s.closeContent(c, target)
+	}
+	return err
+}
+
+// maxResolve is how many cases can be resolved in one request.
+const maxResolve = 100
+
+// resolvedJSON is what became of one case of several.
+type resolvedJSON struct {
+	ID     int64        `json:"id"`
+	Status string       `json:"status"` // resolved or failed
+	Code   *models.Code `json:"code"`   // why it failed
+	Detail *string      `json:"detail"`
+}
+
+type resultsJSON struct {
+	Results []resolvedJSON `json:"results"`
+}
+
+// resolveReports resolves several cases in the same way, each by itself, and tells of each what became of it.
+func (s *Server) resolveReports(c *fiber.Ctx) error {
+	var ids []int64
+	var v models.Verdict
+	if err := decode(c, fields{"ids": &ids, "action": &v.Outcome, "note": &v.Note}); err != nil {
+		return err
+	}
+	if len(ids) == 0 || len(ids) > maxResolve || slices.ContainsFunc(ids, func(id int64) bool { return id < 1 }) {
+		return models.Invalid("ids", fmt.Sprintf("must be 1 to %d ids of reports", maxResolve))
+	}
+	if err := v.Validate(); err != nil {
+		return err
+	}
+	out := resultsJSON{make([]resolvedJSON, len(ids))}
+	for i, id := range ids {
+		result := resolvedJSON{ID: id, Status: "resolved"}
+		if err := s.resolve(c, id, v); err != nil {
+			p := problemOf(err)
+			if p.Status >= 500 {
+				s.log.Error("report not resolved", "report", id, "request_id", requestID(c), "error", err)
+			}
+			result = resolvedJSON{id, "failed", &p.Code, &p.Detail}
+		}
+		out.Results[i] = result
+	}
+	return c.JSON(out)
+}

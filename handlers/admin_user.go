@@ -1,0 +1,121 @@
+package handlers
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// accountJSON is an account as moderators see it in a list.
+type accountJSON struct {
+	ID          int64     `json:"id"`
+	Username    string    `json:"username"`
+	Email       *string   `json:"email"` // null: the account has none
+	Role        string    `json:"role"`
+	DisplayName *string   `json:"display_name"`
+	AvatarURL   *string   `json:"avatar_url"`
+	Ban         *banJSON  `json:"ban"` // null: there is none now
+	CreatedAt   time.Time `json:"created_at"`
+}
+
+// accountDetailJSON is one account as moderators see it.
+type accountDetailJSON struct {
+	accountJSON
+	Bio                  string `json:"bio"`
+	FollowersCount       int64  `json:"followers_count"`
+	PostsCount           int64  `json:"posts_count"`
+	DeletedPostsCount    int64  `json:"deleted_posts_count"`
+	CommentsCount        int64  `json:"comments_count"`
+	DeletedCommentsCount int64  `json:"deleted_comments_count"`
+	SessionsCount        int64  `json:"sessions_count"`
+	TokensCount          int64  `json:"tokens_count"`
+}
+
+func newAccountJSON(a *models.Account) accountJSON {
+	u := newUserJSON(&a.User)
+	return accountJSON{ID: u.ID, Username: u.Username, Email: u.Email, Role: u.Role, DisplayName: u.DisplayName, AvatarURL: u.AvatarURL,
+		Ban: newBanJSON(a.Ban(time.Now())), CreatedAt: u.CreatedAt}
+}
+
+// prefixOf reads a parameter that is the beginning of a name; "" when it is left out.
+func prefixOf(c *fiber.Ctx, parameter string, most int) (string, error) {
+	if !c.Context().QueryArgs().Has(parameter) {
+		return "", nil
+	}
+	prefix := c.Query(parameter)
+	if prefix == "" || len(prefix) > most || strings.ContainsFunc(prefix, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", models.Invalid(parameter, fmt.Sprintf("must be 1 to %d characters of ASCII, without spaces", most))
+	}
+	return prefix, nil
+}
+
+func (s *Server) listAccounts(c *fiber.Ctx) error {
+	var q models.AccountQuery
+	var err error
+	if q.Username, err = prefixOf(c, "username", models.MaxUsername); err != nil {
+		return err
+	}
+	if q.Email, err = prefixOf(c, "email", models.MaxEmail); err != nil {
+		return err
+	}
+	if q.Username != "" && q.Email != "" {
+		return models.Invalid("email", "cannot go with username")
+	}
+	role, err := oneOf(c, "role", "", "user", "moderator", "admin")
+	if err != nil {
+		return err
+	}
+	if role != "" {
+		if q.Role, err = models.ParseRole(role); err != nil {
+			return models.Invalid("role", "must be one of user, moderator, admin")
+		}
+	}
+	banned, err := oneOf(c, "banned", "false", "true")
+	if err != nil {
+		return err
+	}
+	q.Banned = banned == "true"
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("accounts:%d:%t username=%s email=%s", q.Role, q.Banned, q.Username, q.Email)
+	after, err := s.cursors.after(c, name)
+	if err != nil {
+		return err
+	}
+	if after != nil {
+		q.After = after.ID
+	}
+	q.Limit = n + 1
+	accounts, err := s.store.Accounts(c.UserContext(), q)
+	if err != nil {
+		return err
+	}
+	accounts, next := page(s.cursors, name, accounts, n, func(a *models.Account) models.ListKey { return models.ListKey{ID: a.User.ID} })
+	items := make([]accountJSON, len(accounts))
+	for i := range accounts {
+		items[i] = newAccountJSON(&accounts[i])
+	}
+	return c.JSON(list[accountJSON]{items, next})
+}
+
+func (s *Server) readAccount(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	account, counts, err := s.store.AccountByID(c.UserContext(), id)
+	if err != nil {
+		return err
+	}
+	return c.JSON(accountDetailJSON{
+		accountJSON: newAccountJSON(account), Bio: account.User.Bio, FollowersCount: account.User.FollowersCount,
+		PostsCount: counts.Posts, DeletedPostsCount: counts.DeletedPosts, CommentsCount: counts.Comments, DeletedCommentsCount: counts.DeletedComments,
+		SessionsCount: counts.Sessions, TokensCount: counts.Tokens,
+	})
+}

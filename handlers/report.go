@@ -1,0 +1,75 @@
+package handlers
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// reportJSON is a report as its reporter sees it. Moderators are not named.
+type reportJSON struct {
+	ID         int64      `json:"id"`
+	TargetType string     `json:"target_type"`
+	TargetID   int64      `json:"target_id"`
+	Reason     string     `json:"reason"`
+	Detail     string     `json:"detail"`
+	Status     string     `json:"status"`
+	Outcome    *string    `json:"outcome"` // null while it is open
+	CreatedAt  time.Time  `json:"created_at"`
+	ResolvedAt *time.Time `json:"resolved_at"`
+}
+
+func newReportJSON(r *models.Report) reportJSON {
+	out := reportJSON{r.ID, string(r.TargetType), r.TargetID, r.Reason, r.Detail, "open", r.Outcome, r.CreatedAt, r.ResolvedAt}
+	if r.Outcome != nil {
+		out.Status = "resolved"
+	}
+	return out
+}
+
+// reportContent takes a report. The one that there is already is answered in the same way.
+func (s *Server) reportContent(c *fiber.Ctx) error {
+	var r models.NewReport
+	if err := decode(c, fields{"target_type": &r.Target.Kind, "target_id": &r.Target.ID, "reason": &r.Reason, "detail": &r.Detail}); err != nil {
+		return err
+	}
+	report, err := s.store.ReportContent(c.UserContext(), viewerID(c), r)
+	if err != nil {
+		return err
+	}
+	return c.Status(fiber.StatusCreated).JSON(newReportJSON(report))
+}
+
+func (s *Server) listMyReports(c *fiber.Ctx) error {
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	name := "reports:user=" + strconv.FormatInt(viewerID(c), 10)
+	before, err := s.afterID(c, name)
+	if err != nil {
+		return err
+	}
+	reports, err := s.store.ReportsBy(c.UserContext(), viewerID(c), before, n+1)
+	if err != nil {
+		return err
+	}
+	reports, next := page(s.cursors, name, reports, n, (*models.Report).Key)
+	items := make([]reportJSON, len(reports))
+	for i := range reports {
+		items[i] = newReportJSON(&reports[i])
+	}
+	return c.JSON(list[reportJSON]{items, next})
+}
+
+// afterID reads ?cursor= of a list in the order of ids; 0 means the first page.
+func (s *Server) afterID(c *fiber.Ctx, list string) (int64, error) {
+	after, err := s.cursors.after(c, list)
+	if after == nil {
+		return 0, err
+	}
+	return after.ID, err
+}

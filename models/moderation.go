@@ -1,0 +1,364 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"gorm.io/gorm"
+)
+
+// moderated is what acts on content look at, in a transaction that holds the row.
+type moderated struct {
+	AuthorID  int64
+	Status    Status
+	DeletedBy int64 // 0: it is not deleted, or it is not known who did it
+	Locked    bool  // of posts alone, as the next
+	Pinned    bool
+}
+
+// state is what the moderation log keeps of it.
+func (m *moderated) state() map[string]any {
+	state := map[string]any{"status": m.Status.String()}
+	if m.Status == StatusDeleted && m.DeletedBy != 0 {
+		state["deleted_by"] = m.DeletedBy
+	}
+	return state
+}
+
+// lockModerated reads a post or comment with the post's row locked: nothing is deleted or restored without it.
+// CodeNotFound when it was never there.
+func lockModerated(tx *gorm.DB, target Target) (*moderated, error) {
+	postID, flags := target.ID, ", locked, pinned"
+	if target.Kind == KindComment {
+		flags = ""
+		if err := tx.Raw("SELECT COALESCE(MAX(post_id),0) FROM comments WHERE id=?", target.ID).Scan(&postID).Error; err != nil {
+			return nil, err
+		}
+	}
+	if _, err := lockPosts(tx, []int64{postID}, StatusNormal); err != nil {
+		return nil, err
+	}
+	var m moderated
+	read := tx.Raw("SELECT user_id AS author_id, status, COALESCE(deleted_by,0) AS deleted_by"+flags+" FROM "+likeTables[target.Kind].targets+" WHERE id=?", target.ID).Scan(&m)
+	if read.Error == nil && read.RowsAffected == 0 {
+		return nil, notFound(target.Kind)
+	}
+	return &m, read.Error
+}
+
+// act makes an entry of the log about content.
+func act(actor int64, verb string, target Target, reason string, before, after map[string]any) Act {
+	return Act{ActorID: actor, Action: string(target.Kind) + "." + verb, TargetType: string(target.Kind), TargetID: target.ID, Reason: reason,
+		Before: before, After: after}
+}
+
+// RemoveContent deletes a post or comment as a moderator: its author cannot restore it. One that the author deleted is the
+// moderator's from then on; one that a moderator deleted stays as it is, and nothing is logged. CodeInvalid for the
+// reason, CodeNotFound when it was never there.
+func (s *Store) RemoveContent(ctx context.Context, actor int64, target Target, reason string) error {
+	if err := ValidateReason(reason); err != nil {
+		return err
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		before, after, tags, err := s.remove(tx, actor, target, reason)
+		if err != nil || after == nil {
+			return err
+		}
+		if err := s.logModeration(tx, act(actor, "delete", target, reason, before, after)); err != nil {
+			return err
+		}
+		return countTags(tx, tags)
+	})
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", target, err)
+	}
+	return nil
+}
+
+// remove does what RemoveContent says and leaves the log and the tags to the caller. after is nil when nothing changed.
+func (s *Store) remove(tx *gorm.DB, actor int64, target Target, reason string) (before, after map[string]any, tags map[int64]int, err error) {
+	m, err := lockModerated(tx, target)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	before = m.state()
+	switch {
+	case m.Status == StatusNormal:
+		tags, err = hide(tx, target, Deletion{At: s.now(), By: Author{ID: actor}, Reason: reason})
+	case m.DeletedBy == 0 || m.DeletedBy == m.AuthorID && actor != m.AuthorID:
+		err = tx.Exec("UPDATE "+likeTables[target.Kind].targets+" SET deleted_at=?, deleted_by=?, delete_reason=?, updated_at=updated_at WHERE id=?",
+			second(s.now()), actor, reason, target.ID).Error
+	default:
+		return before, nil, nil, nil
+	}
+	return before, (&moderated{Status: StatusDeleted, DeletedBy: actor}).state(), tags, err
+}
+
+// ReinstateContent takes the deletion of a post or comment back, whoever deleted it and however long ago. Of one that is
+// not deleted nothing changes, and nothing is logged. The errors are those of RemoveContent.
+func (s *Store) ReinstateContent(ctx context.Context, actor int64, target Target, reason string) error {
+	if err := ValidateReason(reason); err != nil {
+		return err
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		m, err := lockModerated(tx, target)
+		if err != nil || m.Status == StatusNormal {
+			return err
+		}
+		tags, err := show(tx, target)
+		if err != nil {
+			return err
+		}
+		if err := s.logModeration(tx, act(actor, "restore", target, reason, m.state(), map[string]any{"status": StatusNormal.String()})); err != nil {
+			return err
+		}
+		return countTags(tx, tags)
+	})
+	if err != nil {
+		return fmt.Errorf("reinstate %s: %w", target, err)
+	}
+	return nil
+}
+
+// PostFlag is something that moderators set on a post, deleted or not.
+type PostFlag string
+
+// The flags.
+const (
+	PostLocked PostFlag = "locked" // it takes no new comments
+	PostPinned PostFlag = "pinned" // it is in the list of pinned posts
+)
+
+// SetPostFlag sets a flag of a post or takes it back. Setting what is set changes nothing, and nothing is logged. The
+// errors are those of RemoveContent.
+func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag PostFlag, set bool, reason string) error {
+	if err := ValidateReason(reason); err != nil {
+		return err
+	}
+	target := Target{Kind: KindPost, ID: id}
+	verb := map[PostFlag]map[bool]string{PostLocked: {true: "lock", false: "unlock"}, PostPinned: {true: "pin", false: "unpin"}}[flag][set]
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		m, err := lockModerated(tx, target)
+		if err != nil {
+			return err
+		}
+		was := m.Locked
+		if flag == PostPinned {
+			was = m.Pinned
+		}
+		if was == set {
+			return nil
+		}
+		if err := tx.Exec("UPDATE posts SET "+string(flag)+"=?, updated_at=updated_at WHERE id=?", set, id).Error; err != nil {
+			return err
+		}
+		return s.logModeration(tx, act(actor, verb, target, reason, map[string]any{string(flag): was}, map[string]any{string(flag): set}))
+	})
+	if err != nil {
+		return fmt.Errorf("%s post %d: %w", verb, id, err)
+	}
+	return nil
+}
+
+// Moderation is what moderators see of content besides what everybody sees.
+type Moderation struct {
+	Deletion Deletion `gorm:"embedded;embeddedPrefix:deletion_"` // the zero Deletion while it is not deleted
+	ReportID int64    // the open case of its reports, else 0
+}
+
+// ModeratedPost is a post, deleted or not, as moderators see it.
+type ModeratedPost struct {
+	Post       Post       `gorm:"embedded"`
+	Moderation Moderation `gorm:"embedded"`
+}
+
+// ModeratedComment is a comment, deleted or not, as moderators see it, without its replies.
+type ModeratedComment struct {
+	Comment    Comment `gorm:"embedded"`
+	PostTitle  string
+	Moderation Moderation `gorm:"embedded"`
+}
+
+// ContentQuery says which posts or comments moderators list. The zero value of a field leaves it open.
+type ContentQuery struct {
+	ViewerID     int64
+	Status       Status
+	AuthorID     int64
+	Text         string    // stands in the title or content, without regard to case
+	Since, Until time.Time // created from, and before
+	Reported     bool      // there is an open case
+	Locked       bool      // of posts alone, as the next
+	Pinned       bool
+	After        *ListKey // nil for the first page
+	Limit        int
+}
+
+// searchWindow is among how many rows one page of a list of content looks for a text. There is no index of what was
+// deleted, nor of comments.
+const searchWindow = 5000
+
+// from gives what the rows x of a table are read from, and the condition.
+func (q ContentQuery) from(kind TargetKind) (from, where string, args []any) {
+	table := likeTables[kind].targets
+	conditions := []string{}
+	filter := func(on bool, condition string, values ...any) {
+		if on {
+			conditions, args = append(conditions, condition), append(args, values...)
+		}
+	}
+	use := func(index string) string { return table + " x FORCE INDEX (" + index + ")" }
+	switch {
+	case q.Reported:
+		from = "report_cases r FORCE INDEX (idx_open_target) STRAIGHT_JOIN " + table + " x ON x.id=r.target_id"
+		filter(true, "r.is_open=1 AND r.target_type=?", kind)
+	case q.Pinned:
+		from = use("idx_pinned_created")
+	case q.Locked:
+		from = use("idx_locked_created")
+	case q.AuthorID != 0:
+		from = use("idx_user_status_created")
+	case q.Status != 0:
+		from = use("idx_status_created")
+	default:
+		from = use("idx_created_at")
+	}
+	filter(q.Pinned, "x.pinned=1")
+	filter(q.Locked, "x.locked=1")
+	filter(q.AuthorID != 0, "x.user_id=?", q.AuthorID)
+	filter(q.Status != 0, "x.status=?", q.Status)
+	filter(!q.Since.IsZero(), "x.created_at>=?", second(q.Since))
+	filter(!q.Until.IsZero(), "x.created_at<?", second(q.Until))
+	if q.After != nil {
+		filter(true, "x.created_at<=FROM_UNIXTIME(?) AND (x.created_at<FROM_UNIXTIME(?) OR x.id<?)", q.After.Value, q.After.Value, q.After.ID)
+	}
+	filter(len(conditions) == 0, "1=1")
+	return from, strings.Join(conditions, " AND "), args
+}
+
+// window narrows the list down to the rows in which its next page looks for the text, and gives where the rest of the
+// list begins; nil when there is no rest.
+func (s *Store) window(ctx context.Context, kind TargetKind, q ContentQuery) (ids []int64, rest *ListKey, err error) {
+	from, where, args := q.from(kind)
+	var rows []struct {
+		ID        int64
+		CreatedAt time.Time
+	}
+	err = s.db.WithContext(ctx).Raw("SELECT x.id, x.created_at FROM "+from+" WHERE "+where+" ORDER BY x.created_at DESC, x.id DESC LIMIT ?",
+		append(args, searchWindow)...).Scan(&rows).Error
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range rows {
+		ids = append(ids, r.ID)
+	}
+	if len(rows) == searchWindow {
+		last := rows[len(rows)-1]
+		rest = &ListKey{last.CreatedAt.Unix(), last.ID}
+	}
+	return ids, rest, nil
+}
+
+// listContent reads a page of a list into items: columns of posts p or comments c with the author u, as alias has it, and
+// more tables that more joins. It gives where the list goes on beyond the rows that were looked at, if they were not all.
+func (s *Store) listContent(ctx context.Context, kind TargetKind, q ContentQuery, alias, columns, more, text string, items any) (rest *ListKey, err error) {
+	from, where, args := q.from(kind)
+	keys := "SELECT x.id, x.created_at FROM " + from + " WHERE " + where + " ORDER BY x.created_at DESC, x.id DESC LIMIT ?"
+	args = append(append([]any{q.ViewerID}, args...), q.Limit)
+	if q.Text != "" {
+		var ids []int64
+		if ids, rest, err = s.window(ctx, kind, q); err != nil {
+			return nil, err
+		}
+		like := "%" + likeEscape(q.Text) + "%"
+		keys = "SELECT " + alias + ".id, " + alias + ".created_at FROM " + likeTables[kind].targets + " " + alias + " WHERE " + alias + ".id IN (" + joinIDs(append(ids, 0)) + ")" +
+			" AND (" + text + ") ORDER BY " + alias + ".created_at DESC, " + alias + ".id DESC LIMIT ?"
+		args = []any{q.ViewerID}
+		for range strings.Count(text, "?") {
+			args = append(args, like)
+		}
+		args = append(args, q.Limit)
+	}
+	err = s.db.WithContext(ctx).Raw("SELECT "+columns+moderationColumns(kind, alias)+" FROM ("+keys+") k STRAIGHT_JOIN "+likeTables[kind].targets+" "+alias+" ON "+alias+".id=k.id"+
+		" STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id="+alias+".user_id"+more+" LEFT JOIN users d ON d.id="+alias+".deleted_by"+
+		" ORDER BY k.created_at DESC, k.id DESC", args...).Scan(items).Error
+	return rest, err
+}
+
+// moderationColumns reads a Moderation of the row alias, with the user d who deleted it.
+func moderationColumns(kind TargetKind, alias string) string {
+	return strings.ReplaceAll(", x.deleted_at AS deletion_at, d.id AS deletion_by_id, d.username AS deletion_by_username,"+
+		" d.display_name AS deletion_by_display_name, d.avatar_url AS deletion_by_avatar_url, x.delete_reason AS deletion_reason,"+
+		" COALESCE(x.operation_id,0) AS deletion_operation, COALESCE((SELECT r.id FROM report_cases r FORCE INDEX (idx_open_target)"+
+		" WHERE r.is_open=1 AND r.target_type='"+string(kind)+"' AND r.target_id=x.id),0) AS report_id", "x.", alias+".")
+}
+
+// likeEscape makes a text stand for itself in LIKE.
+func likeEscape(text string) string {
+	return strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(text)
+}
+
+const commentModerated = "p.title AS post_title, " + commentColumns
+
+// ModeratedPosts lists posts, latest first. rest, with a Text, is where the list goes on after the rows that were looked
+// at, when fewer than Limit of them have the text; otherwise it is nil. One query, with a Text two.
+func (s *Store) ModeratedPosts(ctx context.Context, q ContentQuery) (posts []ModeratedPost, rest *ListKey, err error) {
+	rest, err = s.listContent(ctx, KindPost, q, "p", postColumns, "", "p.title LIKE ? OR p.content LIKE ?", &posts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list posts for moderation: %w", err)
+	}
+	if len(posts) >= q.Limit {
+		rest = nil
+	}
+	return posts, rest, nil
+}
+
+// ModeratedComments lists comments as ModeratedPosts lists posts.
+func (s *Store) ModeratedComments(ctx context.Context, q ContentQuery) (comments []ModeratedComment, rest *ListKey, err error) {
+	rest, err = s.listContent(ctx, KindComment, q, "c", commentModerated, " STRAIGHT_JOIN posts p ON p.id=c.post_id", "c.content LIKE ?", &comments)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list comments for moderation: %w", err)
+	}
+	if len(comments) >= q.Limit {
+		rest = nil
+	}
+	return comments, rest, nil
+}
+
+// ModeratedPost reads a post, deleted or not. CodeNotFound: it was never there.
+func (s *Store) ModeratedPost(ctx context.Context, viewer, id int64) (*ModeratedPost, error) {
+	var p ModeratedPost
+	read := s.db.WithContext(ctx).Raw("SELECT "+postColumns+moderationColumns(KindPost, "p")+" FROM posts p JOIN users u ON u.id=p.user_id"+
+		" LEFT JOIN users d ON d.id=p.deleted_by WHERE p.id=?", viewer, id).Scan(&p)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read post %d: %w", id, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, notFound(KindPost)
+	}
+	return &p, nil
+}
+
+// ModeratedComment reads a comment, deleted or not. CodeNotFound: it was never there.
+func (s *Store) ModeratedComment(ctx context.Context, viewer, id int64) (*ModeratedComment, error) {
+	var c ModeratedComment
+	read := s.db.WithContext(ctx).Raw("SELECT "+commentModerated+moderationColumns(KindComment, "c")+" FROM comments c JOIN users u ON u.id=c.user_id"+
+		" JOIN posts p ON p.id=c.post_id LEFT JOIN users d ON d.id=c.deleted_by WHERE c.id=?", viewer, id).Scan(&c)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read comment %d: %w", id, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, notFound(KindComment)
+	}
+	return &c, nil
+}
+
+// ValidateSearch holds a text that is looked for to the rule (CodeInvalid).
+func ValidateSearch(field, text string) error {
+	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > MaxSearch || strings.ContainsRune(text, 0) || showsNothing(text) {
+		return Invalid(field, fmt.Sprintf("must have 1 to %d characters", MaxSearch))
+	}
+	return nil
+}

@@ -1,0 +1,389 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"gorm.io/gorm"
+)
+
+// Reasons are what posts and comments can be reported for.
+var Reasons = []string{"spam", "abuse", "off_topic", "illegal", "other"}
+
+// MaxDetail is how much a reporter can add, in characters.
+const MaxDetail = 1000
+
+// ClaimLife is how long a moderator has a case to themself.
+const ClaimLife = 30 * time.Minute
+
+// Outcome of a case.
+const (
+	OutcomeDismissed = "dismissed" // nothing was wrong
+	OutcomeRemoved   = "removed"   // the target was deleted
+)
+
+// NewReport is what a user reports.
+type NewReport struct {
+	Target Target
+	Reason string
+	Detail string // plain text; "" for none
+}
+
+// Validate names every field that breaks a rule (CodeInvalid).
+func (r NewReport) Validate() error {
+	var f fieldErrors
+	f.check(r.Target.Kind == KindPost || r.Target.Kind == KindComment, "target_type", "must be one of post, comment")
+	f.check(r.Target.ID > 0, "target_id", "must be the id of a post or comment")
+	f.check(slices.Contains(Reasons, r.Reason), "reason", "must be one of "+strings.Join(Reasons, ", "))
+	f.check(utf8.RuneCountInString(r.Detail) <= MaxDetail, "detail", fmt.Sprintf("must have at most %d characters", MaxDetail))
+	f.check(!strings.ContainsFunc(r.Detail, func(c rune) bool { return isUnseen(c) && !strings.ContainsRune("\n\r\t", c) }), "detail",
+		"must have no control characters but line ends and tabs")
+	return f.err()
+}
+
+// Report is a report as its reporter sees it.
+type Report struct {
+	ID         int64
+	TargetType TargetKind
+	TargetID   int64
+	Reason     string
+	Detail     string
+	CreatedAt  time.Time
+	Outcome    *string // nil while it is open
+	ResolvedAt *time.Time
+}
+
+// Key gives the place of the report in a list.
+func (r *Report) Key() ListKey { return ListKey{ID: r.ID} }
+
+const reportColumns = "r.id, k.target_type, k.target_id, r.reason, r.detail, r.created_at, k.outcome, k.resolved_at"
+
+// ReportContent reports a post or comment. As long as the case is open, a user's report is one: reporting again changes
+// nothing, and gives the report that there is. CodeInvalid; CodeNotFound when the target is deleted or was never there.
+func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) (*Report, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	if open, err := s.TargetOpen(ctx, r.Target); err != nil {
+		return nil, err
+	} else if !open {
+		return nil, notFound(r.Target.Kind)
+	}
+	var out Report
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		now := second(s.now())
+		err := tx.Exec("INSERT INTO report_cases (target_type, target_id, first_at, last_at) VALUES (?,?,?,?) ON DUPLICATE KEY UPDATE report_cases.id=report_cases.id",
+			r.Target.Kind, r.Target.ID, now, now).Error
+		if err != nil {
+			return err
+		}
+		var caseID int64
+		err = tx.Raw("SELECT id FROM report_cases WHERE is_open=1 AND target_type=? AND target_id=? FOR UPDATE", r.Target.Kind, r.Target.ID).Scan(&caseID).Error
+		if err != nil {
+			return err
+		}
+		if caseID == 0 {
+			return errChangedMeanwhile // it was resolved in between
+		}
+		insert := tx.Exec("INSERT INTO reports (case_id, reporter_id, reason, detail, created_at) VALUES (?,?,?,?,?) ON DUPLICATE KEY UPDATE reports.id=reports.id",
+			caseID, reporter, r.Reason, r.Detail, now)
+		if insert.Error != nil {
+			return insert.Error
+		}
+		if insert.RowsAffected > 0 {
+			if err := tx.Exec("UPDATE report_cases SET reporters_count=reporters_count+1, last_at=? WHERE id=?", now, caseID).Error; err != nil {
+				return err
+			}
+		}
+		return tx.Raw("SELECT "+reportColumns+" FROM reports r JOIN report_cases k ON k.id=r.case_id WHERE r.case_id=? AND r.reporter_id=?", caseID, reporter).Scan(&out).Error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("report %s: %w", r.Target, err)
+	}
+	return &out, nil
+}
+
+// ReportsBy lists what a user reported, latest first: at most limit reports before the id (0 for the first page).
+func (s *Store) ReportsBy(ctx context.Context, reporter, before int64, limit int) ([]Report, error) {
+	where, args := "r.reporter_id=?", []any{reporter}
+	if before > 0 {
+		where, args = where+" AND r.id<?", append(args, before)
+	}
+	var list []Report
+	err := s.db.WithContext(ctx).Raw("SELECT "+reportColumns+" FROM reports r FORCE INDEX (idx_reporter) JOIN report_cases k ON k.id=r.case_id WHERE "+where+
+		" ORDER BY r.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	if err != nil {
+		return nil, fmt.Errorf("list reports of user %d: %w", reporter, err)
+	}
+	return list, nil
+}
+
+// ReportCase is what was reported, by all who did, until it was resolved.
+type ReportCase struct {
+	ID             int64
+	TargetType     TargetKind
+	TargetID       int64
+	Author         Author `gorm:"embedded;embeddedPrefix:author_"` // of the target
+	PostID         int64  // the target's, or the target
+	Title          string // of the post
+	Excerpt        string // the beginning of the content, as it is now
+	TargetStatus   Status
+	ReportersCount int64
+	FirstAt        time.Time
+	LastAt         time.Time
+	Claimant       Author `gorm:"embedded;embeddedPrefix:claimant_"` // the zero Author: nobody
+	ClaimedUntil   *time.Time
+	Resolver       Author `gorm:"embedded;embeddedPrefix:resolver_"` // the zero Author while it is open
+	ResolvedAt     *time.Time
+	Outcome        *string
+	Note           string
+	Reasons        map[string]int64 `gorm:"-"` // how many gave each
+}
+
+// Key gives the place of the case in a list.
+func (k *ReportCase) Key() ListKey { return ListKey{ID: k.ID} }
+
+// Target is what the case is about.
+func (k *ReportCase) Target() Target { return Target{Kind: k.TargetType, ID: k.TargetID} }
+
+// CaseStatus says which cases to list.
+type CaseStatus string
+
+// The states of cases.
+const (
+	CasesOpen     CaseStatus = "open"     // nobody looks at them
+	CasesClaimed  CaseStatus = "claimed"  // somebody does
+	CasesResolved CaseStatus = "resolved" // somebody did
+)
+
+// Status tells which the case is in.
+func (k *ReportCase) Status(now time.Time) CaseStatus {
+	switch {
+	case k.ResolvedAt != nil:
+		return CasesResolved
+	case k.ClaimedUntil != nil && k.ClaimedUntil.After(now):
+		return CasesClaimed
+	}
+	return CasesOpen
+}
+
+const maxExcerpt = 200 // characters
+
+// caseQuery reads cases k by their ids, as they come in the derived table o.
+func caseQuery(keys, order string) string {
+	excerpt := fmt.Sprintf("LEFT(COALESCE(c.content,p.content),%d)", maxExcerpt)
+	return "SELECT k.id, k.target_type, k.target_id, " + authorColumns + ", p.id AS post_id, p.title, " + excerpt + " AS excerpt, COALESCE(c.status,p.status) AS target_status," +
+		" k.reporters_count, k.first_at, k.last_at, k.claimed_until, k.resolved_at, k.outcome, k.note," +
+		" m.id AS claimant_id, m.username AS claimant_username, m.display_name AS claimant_display_name, m.avatar_url AS claimant_avatar_url," +
+		" d.id AS resolver_id, d.username AS resolver_username, d.display_name AS resolver_display_name, d.avatar_url AS resolver_avatar_url" +
+		" FROM (" + keys + ") o STRAIGHT_JOIN report_cases k ON k.id=o.id LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id" +
+		" STRAIGHT_JOIN posts p ON p.id=IF(k.target_type='comment',c.post_id,k.target_id) STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=COALESCE(c.user_id,p.user_id)" +
+		" LEFT JOIN users m ON m.id=k.claimed_by LEFT JOIN users d ON d.id=k.resolved_by ORDER BY k.id" + order
+}
+
+// ReportCases lists cases after an id (0 for the first page), in two queries: the earliest first, those that are resolved
+// the latest first.
+func (s *Store) ReportCases(ctx context.Context, status CaseStatus, after int64, limit int) ([]ReportCase, error) {
+	now := s.now().UTC()
+	index, where, args, order, later := "idx_open", "x.is_open=1 AND (x.claimed_until IS NULL OR x.claimed_until<=?)", []any{now}, "", ">"
+	switch status {
+	case CasesClaimed: // few, and not for long
+		index, where = "idx_claimed", "x.is_open=1 AND x.claimed_until>?"
+	case CasesResolved:
+		where, args, order, later = "x.is_open IS NULL", nil, " DESC", "<"
+	}
+	if after != 0 {
+		where, args = where+" AND x.id"+later+"?", append(args, after)
+	}
+	var list []ReportCase
+	keys := "SELECT x.id FROM report_cases x FORCE INDEX (" + index + ") WHERE " + where + " ORDER BY x.id" + order + " LIMIT ?"
+	if err := s.db.WithContext(ctx).Raw(caseQuery(keys, order), append(args, limit)...).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("list reports: %w", err)
+	}
+	return list, s.countReasons(ctx, list)
+}
+
+// countReasons reads how many reporters gave each reason.
+func (s *Store) countReasons(ctx context.Context, list []ReportCase) error {
+	if len(list) == 0 {
+		return nil
+	}
+	ids, at := make([]int64, len(list)), map[int64]int{}
+	for i := range list {
+		ids[i], at[list[i].ID], list[i].Reasons = list[i].ID, i, map[string]int64{}
+	}
+	var rows []struct {
+		CaseID int64
+		Reason string
+		N      int64
+	}
+	err := s.db.WithContext(ctx).Raw("SELECT case_id, reason, COUNT(*) AS n FROM reports WHERE case_id IN (" + joinIDs(ids) + ") GROUP BY case_id, reason").Scan(&rows).Error
+	if err != nil {
+		return fmt.Errorf("count reasons: %w", err)
+	}
+	for _, r := range rows {
+		list[at[r.CaseID]].Reasons[r.Reason] = r.N
+	}
+	return nil
+}
+
+func errNoCase() *Error { return Errorf(CodeNotFound, "There is no such report.") }
+
+// ReportCaseByID reads a case. CodeNotFound when there is none.
+func (s *Store) ReportCaseByID(ctx context.Context, id int64) (*ReportCase, error) {
+	var list []ReportCase
+	if err := s.db.WithContext(ctx).Raw(caseQuery("SELECT ? AS id", ""), id).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("read report case %d: %w", id, err)
+	}
+	if len(list) == 0 {
+		return nil, errNoCase()
+	}
+	return &list[0], s.countReasons(ctx, list)
+}
+
+// Reported is a report as moderators see it.
+type Reported struct {
+	ID        int64
+	Reporter  Author `gorm:"embedded;embeddedPrefix:author_"`
+	Reason    string
+	Detail    string
+	CreatedAt time.Time
+}
+
+// Key gives the place of the report in a list.
+func (r *Reported) Key() ListKey { return ListKey{ID: r.ID} }
+
+// ReportsOf lists the reports of a case, the earliest first: at most limit after an id (0 for the first page).
+func (s *Store) ReportsOf(ctx context.Context, caseID, after int64, limit int) ([]Reported, error) {
+	var list []Reported
+	err := s.db.WithContext(ctx).Raw("SELECT r.id, "+authorColumns+", r.reason, r.detail, r.created_at FROM reports r FORCE INDEX (idx_case_id)"+
+		" STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=r.reporter_id WHERE r.case_id=? AND r.id>? ORDER BY r.id LIMIT ?", caseID, after, limit).Scan(&list).Error
+	if err != nil {
+		return nil, fmt.Errorf("list reports of case %d: %w", caseID, err)
+	}
+	return list, nil
+}
+
+// lockedCase is a case whose row is held.
+type lockedCase struct {
+	TargetType   TargetKind
+	TargetID     int64
+	IsOpen       *bool
+	ClaimedBy    int64
+	ClaimedUntil *time.Time
+}
+
+// lockCase locks an open case for a moderator. CodeConflict when it is resolved, or claimed by another.
+func (s *Store) lockCase(tx *gorm.DB, actor, id int64) (*lockedCase, error) {
+	var k lockedCase
+	read := tx.Raw("SELECT target_type, target_id, is_open, COALESCE(claimed_by,0) AS claimed_by, claimed_until FROM report_cases WHERE id=? FOR UPDATE", id).Scan(&k)
+	switch {
+	case read.Error != nil:
+		return nil, read.Error
+	case read.RowsAffected == 0:
+		return nil, errNoCase()
+	case k.IsOpen == nil:
+		return nil, Errorf(CodeConflict, "The report is resolved.")
+	case k.claimed(s.now()) && k.ClaimedBy != actor:
+		return nil, Errorf(CodeConflict, "Another moderator has claimed the report until %s.", k.ClaimedUntil.UTC().Format(time.RFC3339))
+	}
+	return &k, nil
+}
+
+func (k *lockedCase) claimed(now time.Time) bool {
+	return k.ClaimedUntil != nil && k.ClaimedUntil.After(now)
+}
+
+// ClaimReport gives a moderator a case to themself for ClaimLife, from now on. CodeNotFound; CodeConflict when it is
+// resolved, or another has claimed it.
+func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		k, err := s.lockCase(tx, actor, id)
+		if err != nil {
+			return err
+		}
+		now := s.now().UTC().Truncate(time.Millisecond)
+		until := now.Add(ClaimLife)
+		if err := tx.Exec("UPDATE report_cases SET claimed_by=?, claimed_until=? WHERE id=?", actor, until, id).Error; err != nil {
+			return err
+		}
+		before := map[string]any{"claimed_until": nil}
+		if k.claimed(now) {
+			before["claimed_until"] = k.ClaimedUntil.UTC()
+		}
+		return s.logModeration(tx, Act{ActorID: actor, Action: "report.claim", TargetType: "report", TargetID: id, Before: before, After: map[string]any{"claimed_until": until}})
+	})
+	if err != nil {
+		return fmt.Errorf("claim report %d: %w", id, err)
+	}
+	return nil
+}
+
+// Verdict ends a case.
+type Verdict struct {
+	Outcome string // OutcomeDismissed or OutcomeRemoved, which deletes the target
+	Note    string // for the log, and the reason of the deletion
+}
+
+// Validate names every field that breaks a rule (CodeInvalid).
+func (r Verdict) Validate() error {
+	var f fieldErrors
+	f.check(r.Outcome == OutcomeDismissed || r.Outcome == OutcomeRemoved, "action", "must be one of dismissed, removed")
+	checkReason(&f, r.Note)
+	for i := range f {
+		if f[i].Field == "reason" {
+			f[i].Field = "note"
+		}
+	}
+	return f.err()
+}
+
+// ResolveReport ends a case, deletes the target if that is the outcome, and tells all reporters, in one transaction. It
+// gives the target, which the caller has to close if it was removed. CodeInvalid; CodeNotFound; CodeConflict when it is
+// resolved, or another has claimed it.
+func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (target Target, err error) {
+	if err := r.Validate(); err != nil {
+		return target, err
+	}
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		k, err := s.lockCase(tx, actor, id)
+		if err != nil {
+			return err
+		}
+		target = Target{Kind: k.TargetType, ID: k.TargetID}
+		before, after := map[string]any{"report": "open"}, map[string]any{"report": r.Outcome}
+		var tags map[int64]int
+		if r.Outcome == OutcomeRemoved {
+			var was, is map[string]any
+			if was, is, tags, err = s.remove(tx, actor, target, r.Note); err != nil {
+				return err
+			}
+			if is != nil {
+				before, after = was, is
+				before["report"], after["report"] = "open", r.Outcome
+			}
+		}
+		before["report_id"], after["report_id"] = id, id
+		now := second(s.now())
+		err = tx.Exec("UPDATE report_cases SET is_open=NULL, claimed_until=NULL, resolved_by=?, resolved_at=?, outcome=?, note=? WHERE id=?",
+			actor, now, r.Outcome, r.Note, id).Error
+		if err != nil {
+			return err
+		}
+		if err := tellReporters(tx, id, now); err != nil {
+			return err
+		}
+		if err := s.logModeration(tx, act(actor, "resolve_report", target, r.Note, before, after)); err != nil {
+			return err
+		}
+		return countTags(tx, tags)
+	})
+	if err != nil {
+		return target, fmt.Errorf("resolve report %d: %w", id, err)
+	}
+	return target, nil
+}
