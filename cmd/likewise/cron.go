@@ -53,7 +53,7 @@ func (s *cronServeCmd) Run(ctx context.Context) error {
 
 type cronRunCmd struct {
 	cronFlags
-	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void,rings" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys, and old notifications. void: take back the likes of deleted accounts, and what moderators asked for. rings: look for accounts that like the same author in the same seconds, again and again."`
+	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void,rings,moderate" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys, and old notifications. void: take back the likes of deleted accounts, and what moderators asked for. rings: look for accounts that like the same author in the same seconds, again and again. moderate: delete and restore what moderators asked for of all that a user wrote."`
 	Timeout time.Duration `default:"1m" help:"Give up after so long."`
 }
 
@@ -111,6 +111,7 @@ func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) []job {
 			return fmt.Sprintf("found %d differences", n), err
 		}},
 		{"void", 5 * time.Second, c.void},
+		{"moderate", 2 * time.Second, c.moderate},
 		{"rings", time.Hour, func(ctx context.Context) (string, error) {
 			read, found, err := workers.NewRingFinder(c.store, time.Now).Find(ctx)
 			return fmt.Sprintf("read %d likes, found %d rings", read, found), err
@@ -284,4 +285,14 @@ func (c *core) void(ctx context.Context) (string, error) {
 	}
 	likes, done, err := voider.Void(ctx)
 	return fmt.Sprintf("took back %d likes, %d requests are done", likes, done), err
+}
+
+// moderate deletes and restores what moderators asked for of all that a user wrote.
+func (c *core) moderate(ctx context.Context) (string, error) {
+	moderator := workers.NewModerator(c.store, nil)
+	if c.redis != nil {
+		moderator = workers.NewModerator(c.store, c.likes)
+	}
+	changed, err := moderator.Moderate(ctx)
+	return fmt.Sprintf("deleted or restored %d posts and comments", changed), err
 }
