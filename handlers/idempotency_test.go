@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -188,6 +189,8 @@ func (heldGate) CloseTargets(context.Context, []models.Target) error { return ni
 func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
 	store := openStore(t, testkit.Database(t))
 	gate := heldGate{make(chan struct{}), make(chan struct{})}
+	release := sync.OnceFunc(func() { close(gate.release) })
+	defer release()
 	stuck := serve(t, store, func(c *handlers.Config) { c.Gate = gate })
 	a := serve(t, store)
 	ada := a.account(t)
@@ -196,7 +199,7 @@ func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
 		go func() {
 			r, err := stuck.try(ada, "POST", path, body, key(k))
 			if err != nil {
-				t.Error(err)
+				r.Body = []byte(err.Error())
 			}
 			answered <- r
 		}()
@@ -223,7 +226,7 @@ func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
 	}
 	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
 	a.refused(t, 409, "conflict", ada, "POST", "/v1/posts", text, key("post"))
-	close(gate.release)
+	release()
 	for range 2 {
 		if r := <-answered; r.Status != 201 || replayed(r) {
 			t.Errorf("the one that was held got %s", r)
