@@ -21,6 +21,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/workers"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -83,7 +84,7 @@ func serve(t *testing.T, store *models.Store, changes ...func(*handlers.Config))
 	t.Helper()
 	log := &logBuffer{}
 	config := handlers.Config{
-		Store: store, Likes: store, Registry: prometheus.NewRegistry(),
+		Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewJSONHandler(log, nil)),
 	}
 	for _, change := range changes {

@@ -123,6 +123,20 @@ func (w *world) exec(query string, args ...any) {
 	}
 }
 
+// insert runs an INSERT and gives the id of its row.
+func (w *world) insert(query string) string {
+	w.t.Helper()
+	result, err := w.store.Pool().ExecContext(w.t.Context(), query)
+	if err != nil {
+		w.t.Fatalf("%s: %v", query, err)
+	}
+	id, err := result.LastInsertId()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strconv.FormatInt(id, 10)
+}
+
 // someone opens an account with what the caller comes with. What nobody can get by now, such as a banned user's
 // session, is written into the database.
 func (w *world) someone(as caller) account {
@@ -182,7 +196,53 @@ var objects = map[string]func(w *world, owner account) string{
 	"APITokenId": func(w *world, owner account) string {
 		return models.SessionID(models.HashToken(w.token(owner, true, 1)))
 	},
-	"file": func(*world, account) string { return "docs.js" },
+	"ReportId":    func(w *world, owner account) string { return strconv.FormatInt(w.reported(owner), 10) },
+	"OperationId": func(w *world, owner account) string { return strconv.FormatInt(w.removeAll(owner), 10) },
+	"file":        func(*world, account) string { return "docs.js" },
+	"LikeVoidId": func(w *world, _ account) string {
+		return w.insert("INSERT INTO like_voids (user_id, requested_by, requested_at, reason) VALUES (1,1,NOW(3),'Spam.')")
+	},
+	"LikeRingId": func(w *world, _ account) string {
+		ring := w.insert("INSERT INTO like_rings (author_id, coincidences, occasions, first_at, last_at, evidence, found_at) VALUES (1,5,5,'2026-01-01','2026-01-02','[]',NOW(3))")
+		w.exec("INSERT INTO like_ring_members (ring_id, user_id, coincidences, likes) VALUES (?,?,5,5)", ring, w.someone(caller{role: models.RoleUser}).ID)
+		return ring
+	},
+	"DeadLetterId": func(w *world, _ account) string {
+		return w.insert("INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)" +
+			" VALUES (UNHEX(SHA2(UUID(),256)),1,1,1,'likes',1,1,'{\"type\":\"shard.probed\"}','event has an unknown type',NOW(3))")
+	},
+}
+
+// reported gives the case of a post of the owner.
+func (w *world) reported(owner account) int64 {
+	w.t.Helper()
+	target := models.Target{Kind: models.KindPost, ID: w.post(owner).ID}
+	if _, err := w.store.ReportContent(w.t.Context(), w.someone(caller{role: models.RoleUser}).ID, models.NewReport{Target: target, Reason: "spam"}); err != nil {
+		w.t.Fatal(err)
+	}
+	return w.number(w.t, "SELECT id FROM report_cases WHERE is_open=1 AND target_type='post' AND target_id=?", target.ID)
+}
+
+// remove deletes a post or comment as a moderator.
+func (w *world) remove(kind models.TargetKind, id string) {
+	w.t.Helper()
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.store.RemoveContent(w.t.Context(), w.someone(caller{role: models.RoleAdmin}).ID, models.Target{Kind: kind, ID: n}, "Spam."); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// removeAll gives an operation that deletes all that the owner wrote.
+func (w *world) removeAll(owner account) int64 {
+	w.t.Helper()
+	operation, err := w.store.RemoveAll(w.t.Context(), w.someone(caller{role: models.RoleAdmin}).ID, owner.ID, "Spam.")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return operation.ID
 }
 
 // prepared is what has to be so before an operation can succeed on an object.
@@ -196,6 +256,10 @@ var prepared = map[string]func(w *world, owner account, id string){
 			w.t.Fatal(err)
 		}
 	},
+	"reinstatePost":    func(w *world, _ account, id string) { w.remove(models.KindPost, id) },
+	"reinstateComment": func(w *world, _ account, id string) { w.remove(models.KindComment, id) },
+	"unlockPost": func(w *world, _ account, id string) { w.exec("UPDATE posts SET locked=1 WHERE id=?", id) },
+	"unpinPost":  func(w *world, _ account, id string) { w.exec("UPDATE posts SET pinned=1 WHERE id=?", id) },
 }
 
 // bodies change the example of a request to one that can succeed.

@@ -106,6 +106,8 @@ func jsonType(target any) string {
 	switch t.Kind() {
 	case reflect.Int64:
 		return "an integer"
+	case reflect.Bool:
+		return "true or false"
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Int64 {
 			return "a list of integers"

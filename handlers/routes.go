@@ -55,6 +55,7 @@ type Config struct {
 	Store    *models.Store        // required
 	Likes    Likes                // required
 	Gate     TargetGate           // nil in direct mode
+	Desk     Desk                 // required
 	Registry *prometheus.Registry // required; /metrics shows everything that is registered in it
 
 	// Ready asks what the API needs besides MySQL, by name, such as "redis". /readyz shows the names to everybody.
@@ -94,6 +95,8 @@ type Server struct {
 	store       *models.Store
 	likes       Likes
 	gate        TargetGate
+	desk        Desk
+	now         func() time.Time
 	ready       map[string]func(context.Context) error
 	log         *slog.Logger
 	timeout     time.Duration
@@ -123,8 +126,8 @@ type Server struct {
 
 // New makes the API. An incomplete Config, or a Registry that has an API already, is an error.
 func New(c Config) (*Server, error) {
-	if c.Store == nil || c.Likes == nil || c.Registry == nil {
-		return nil, errors.New("handlers: Config needs Store, Likes and Registry")
+	if c.Store == nil || c.Likes == nil || c.Desk == nil || c.Registry == nil {
+		return nil, errors.New("handlers: Config needs Store, Likes, Desk and Registry")
 	}
 	if c.Timeout < 0 || c.MaxInFlight < 0 || c.MaxStreams < 0 {
 		return nil, fmt.Errorf("handlers: Config.Timeout (%v), Config.MaxInFlight (%d) or Config.MaxStreams (%d) is negative", c.Timeout, c.MaxInFlight, c.MaxStreams)
@@ -171,7 +174,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins}, maxStreams: c.MaxStreams,
-		store: c.Store, likes: c.Likes, gate: c.Gate, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
+		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
 		permissions: map[string]models.Permission{},
 	}
@@ -290,6 +293,9 @@ func (s *Server) routes(registry *prometheus.Registry) {
 
 	get("/v1/tags", "post.read", s.listTags)
 
+	post("/v1/reports", "report.create", s.reportContent)
+	get("/v1/me/reports", "report.list", s.listMyReports)
+
 	get("/v1/likes", "like.read", s.readLikes)
 
 	get("/v1/notifications", "notification.list", s.listNotifications)
@@ -306,9 +312,46 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	remove("/v1/comments/:id/like", "like.set", s.setLike(models.KindComment, false))
 	get("/v1/comments/:id/likes", "like.read", s.listLikers(models.KindComment))
 
+	get("/v1/admin/posts", "admin.post.read", s.listModeratedPosts)
+	get("/v1/admin/posts/:id", "admin.post.read", s.readModerated(models.KindPost))
+	post("/v1/admin/posts/:id/delete", "admin.post.delete", s.removeContent(models.KindPost))
+	post("/v1/admin/posts/:id/restore", "admin.post.restore", s.reinstateContent(models.KindPost))
+	post("/v1/admin/posts/:id/lock", "admin.post.lock", s.flagPost(models.PostLocked, true))
+	post("/v1/admin/posts/:id/unlock", "admin.post.lock", s.flagPost(models.PostLocked, false))
+	post("/v1/admin/posts/:id/pin", "admin.post.pin", s.flagPost(models.PostPinned, true))
+	post("/v1/admin/posts/:id/unpin", "admin.post.pin", s.flagPost(models.PostPinned, false))
+	get("/v1/admin/comments", "admin.comment.read", s.listModeratedComments)
+	get("/v1/admin/comments/:id", "admin.comment.read", s.readModerated(models.KindComment))
+	post("/v1/admin/comments/:id/delete", "admin.comment.delete", s.removeContent(models.KindComment))
+	post("/v1/admin/comments/:id/restore", "admin.comment.restore", s.reinstateContent(models.KindComment))
+	get("/v1/admin/reports", "admin.report.read", s.listReportCases)
+	post("/v1/admin/reports/resolve", "admin.report.resolve", s.resolveReports)
+	get("/v1/admin/reports/:id", "admin.report.read", s.readReportCase)
+	get("/v1/admin/reports/:id/reports", "admin.report.read", s.listReportsOfCase)
+	post("/v1/admin/reports/:id/claim", "admin.report.claim", s.claimReport)
+	post("/v1/admin/reports/:id/resolve", "admin.report.resolve", s.resolveReport)
+	get("/v1/admin/log", "admin.log.read", s.listActs)
+	get("/v1/admin/log.csv", "admin.log.read", s.exportActs)
+	get("/v1/admin/users", "admin.user.read", s.listAccounts)
+	get("/v1/admin/users/:id", "admin.user.read", s.readAccount)
+	post("/v1/admin/users/:id/content/delete", "admin.content.delete", s.removeAllContent)
+	get("/v1/admin/operations/:id", "admin.content.read", s.readOperation)
+	post("/v1/admin/operations/:id/undo", "admin.content.restore", s.undoOperation)
 	post("/v1/admin/users/:id/ban", "admin.user.ban", s.banUser)
 	post("/v1/admin/users/:id/unban", "admin.user.ban", s.unbanUser)
 	put("/v1/admin/users/:id/role", "admin.user.role", s.changeRole)
+	get("/v1/admin/users/:id/likes", "admin.like.read", s.listGivenLikes)
+	post("/v1/admin/users/:id/likes/void", "admin.like.void", s.voidLikes)
+	get("/v1/admin/like-voids/:id", "admin.like.read", s.readLikeVoid)
+	get("/v1/admin/like-rings", "admin.ring.read", s.listLikeRings)
+	post("/v1/admin/like-rings/:id/dismiss", "admin.ring.resolve", s.dismissLikeRing)
+	post("/v1/admin/like-rings/:id/void", "admin.ring.resolve", s.voidLikeRing)
+
+	get("/v1/admin/pipeline", "admin.pipeline.read", s.readPipeline)
+	get("/v1/admin/dead-letters", "admin.pipeline.read", s.listDeadLetters)
+	post("/v1/admin/dead-letters/:id/retry", "admin.pipeline.mend", s.retryDeadLetter)
+	post("/v1/admin/dead-letters/:id/discard", "admin.pipeline.mend", s.discardDeadLetter)
+	post("/v1/admin/reconcile", "admin.pipeline.mend", s.reconcile)
 }
 
 // Serve answers requests on ln until Shutdown, and then returns nil. It closes ln.

@@ -17,6 +17,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/workers"
 )
 
 // scriptedLikes lets a test decide what a like does; everything else is the store's.
@@ -276,7 +277,7 @@ func TestShutdown_endsAtItsDeadline(t *testing.T) {
 
 func TestServe_afterShutdownReturns(t *testing.T) {
 	store := openStore(t, testkit.Database(t))
-	server, err := handlers.New(handlers.Config{Store: store, Likes: store, Registry: prometheus.NewRegistry()})
+	server, err := handlers.New(handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,10 +295,11 @@ func TestServe_afterShutdownReturns(t *testing.T) {
 
 func TestNew_refusesWhatIsIncomplete(t *testing.T) {
 	store := openStore(t, testkit.Database(t))
-	whole := handlers.Config{Store: store, Likes: store, Registry: prometheus.NewRegistry()}
+	whole := handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()}
 	for name, spoil := range map[string]func(*handlers.Config){
 		"no store":         func(c *handlers.Config) { c.Store = nil },
 		"no likes":         func(c *handlers.Config) { c.Likes = nil },
+		"no desk":          func(c *handlers.Config) { c.Desk = nil },
 		"no registry":      func(c *handlers.Config) { c.Registry = nil },
 		"negative timeout": func(c *handlers.Config) { c.Timeout = -1 },
 	} {

@@ -88,6 +88,18 @@ func (p Position) Follows(q Position) bool {
 	return p.Epoch > q.Epoch && p.Seq == 0
 }
 
+// Beyond counts the events after q up to p. Across epochs it is known only from the beginning of the new one.
+func (p Position) Beyond(q Position) int64 {
+	switch {
+	case !p.After(q):
+		return 0
+	case p.Epoch == q.Epoch:
+		return p.Seq - q.Seq
+	default:
+		return p.Seq + 1
+	}
+}
+
 // MarshalText and UnmarshalText make a Position a JSON string.
 func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 

@@ -2,7 +2,9 @@ package models
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -113,12 +115,17 @@ func (s *Store) authoredLikes(ctx context.Context, kind TargetKind, from, where 
 // RingMark gives the row of the likes of a kind up to which rings were looked for; ok is false when they never were.
 func (s *Store) RingMark(ctx context.Context, kind TargetKind) (id int64, ok bool, err error) {
 	var value []byte
-	read := s.db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name=?", "rings_"+string(kind)).Scan(&value)
-	if read.Error != nil || read.RowsAffected == 0 {
-		return 0, false, read.Error
+	err = s.pool.QueryRowContext(ctx, "SELECT value FROM settings WHERE name=?", "rings_"+string(kind)).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, false, nil
 	}
-	id, err = strconv.ParseInt(string(value), 10, 64)
-	return id, err == nil, err
+	if err == nil {
+		id, err = strconv.ParseInt(string(value), 10, 64)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("read mark of rings: %w", err)
+	}
+	return id, true, nil
 }
 
 // SetRingMark keeps what RingMark gives.
@@ -297,15 +304,15 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, how RingStatus
 		return err
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		var status RingStatus
-		read := tx.Raw("SELECT status FROM like_rings WHERE id=? FOR UPDATE", id).Scan(&status)
+		var ring struct{ Status RingStatus }
+		read := tx.Raw("SELECT status FROM like_rings WHERE id=? FOR UPDATE", id).Scan(&ring)
 		switch {
 		case read.Error != nil:
 			return read.Error
 		case read.RowsAffected == 0:
 			return errNoRing()
-		case status != RingOpen:
-			return Errorf(CodeConflict, "The ring was %s already.", status)
+		case ring.Status != RingOpen:
+			return Errorf(CodeConflict, "The ring was %s already.", ring.Status)
 		}
 		after, err := act(tx)
 		if err != nil {

@@ -139,7 +139,7 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 	gaps := 0
 	for i, state := range states {
 		gaps += state.OpenGaps
-		shard, waiting, stood := strconv.Itoa(state.Shard), lag(infos[i].Last, state.Applied), 0.0
+		shard, waiting, stood := strconv.Itoa(state.Shard), infos[i].Last.Beyond(state.Applied), 0.0
 		if waiting > 0 {
 			stood = max(0, time.Since(state.AppliedAt).Seconds())
 		}
@@ -161,16 +161,4 @@ func (m *Metrics) monitorFailed(ctx context.Context, source string, err error) {
 	}
 	m.monitoring.WithLabelValues(source).Inc()
 	slog.WarnContext(ctx, "the pipeline's state cannot be read", "source", source, "error", err)
-}
-
-// lag counts the events after applied up to last. Across epochs it is known only from the beginning of the new one.
-func lag(last, applied models.Position) int64 {
-	switch {
-	case !last.After(applied):
-		return 0
-	case last.Epoch == applied.Epoch:
-		return last.Seq - applied.Seq
-	default:
-		return last.Seq + 1
-	}
 }

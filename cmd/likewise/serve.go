@@ -65,6 +65,7 @@ func (a *apiCmd) Run(ctx context.Context) error {
 // serveAPI answers requests on listener, within the limits of config, until ctx ends and those under way are answered.
 func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handlers.Config) error {
 	config.Store, config.Likes, config.Registry = c.store, c.store, c.registry
+	config.Desk = workers.NewDesk(c.store, c.redis, c.likes)
 	if c.likes != nil {
 		config.Likes, config.Gate = c.likes, c.likes
 		config.Ready = map[string]func(context.Context) error{"redis": c.redis.Ping}

@@ -1,0 +1,145 @@
+package handlers
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// givenLikeJSON is a like as moderators see it, whatever became of what was liked.
+type givenLikeJSON struct {
+	Type         models.TargetKind `json:"target_type"`
+	ID           int64             `json:"target_id"`
+	LikedAt      time.Time         `json:"liked_at"`
+	TargetStatus string            `json:"target_status"` // normal, deleted or gone
+	Author       *namedJSON        `json:"author"`        // null: gone
+	PostTitle    string            `json:"post_title"`
+}
+
+// namedJSON is a user where a name is enough.
+type namedJSON struct {
+	ID       int64  `json:"id"`
+	Username string `json:"username"`
+}
+
+// listGivenLikes shows the rows of the likes that the user in the path gave, the latest first.
+func (s *Server) listGivenLikes(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	kind, err := oneOf(c, "type", models.KindPost, models.KindComment)
+	if err != nil {
+		return err
+	}
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	name := "given-likes:" + string(kind) + ":user=" + strconv.FormatInt(id, 10)
+	before, err := s.before(c, name)
+	if err != nil {
+		return err
+	}
+	likes, err := s.store.LikesGiven(c.UserContext(), kind, id, before, n+1)
+	if err != nil {
+		return err
+	}
+	likes, next := page(s.cursors, name, likes, n, func(l *models.GivenLike) models.ListKey { return models.ListKey{ID: l.RowID} })
+	items := make([]givenLikeJSON, len(likes))
+	for i, l := range likes {
+		items[i] = givenLikeJSON{Type: kind, ID: l.TargetID, LikedAt: l.LikedAt, TargetStatus: "gone", PostTitle: l.PostTitle}
+		switch l.Status {
+		case 0:
+		case models.StatusNormal:
+			items[i].TargetStatus = "normal"
+		default:
+			items[i].TargetStatus = "deleted"
+		}
+		if l.AuthorID != 0 {
+			items[i].Author = &namedJSON{l.AuthorID, l.Author}
+		}
+	}
+	return c.JSON(list[givenLikeJSON]{items, next})
+}
+
+// likeVoidJSON is a request to take back likes, and how far it is.
+type likeVoidJSON struct {
+	ID          int64      `json:"id"`
+	UserID      int64      `json:"user_id"`
+	Reason      string     `json:"reason"`
+	RequestedBy int64      `json:"requested_by"`
+	RequestedAt time.Time  `json:"requested_at"`
+	Since       *time.Time `json:"since"`
+	Until       *time.Time `json:"until"`
+	LikesLeft   *int       `json:"likes_left"` // null where it was not counted
+	DoneAt      *time.Time `json:"done_at"`
+}
+
+func newLikeVoidJSON(v *models.LikeVoid) likeVoidJSON {
+	return likeVoidJSON{ID: v.ID, UserID: v.UserID, Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt,
+		Since: v.LikedSince, Until: v.LikedUntil, DoneAt: v.DoneAt}
+}
+
+// voidLikes asks for likes of the user in the path to be taken back.
+func (s *Server) voidLikes(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	var since, until *string
+	v := models.LikeVoid{UserID: id, RequestedBy: viewerID(c)}
+	if err := decode(c, fields{"reason": &v.Reason, "since": &since, "until": &until}); err != nil {
+		return err
+	}
+	if v.LikedSince, err = timeOf("since", since); err != nil {
+		return err
+	}
+	if v.LikedUntil, err = timeOf("until", until); err != nil {
+		return err
+	}
+	if err := s.store.VoidLikes(c.UserContext(), &v); err != nil {
+		return err
+	}
+	c.Location("/v1/admin/like-voids/" + strconv.FormatInt(v.ID, 10))
+	return s.replyLikeVoid(c.Status(fiber.StatusAccepted), &v)
+}
+
+// timeOf reads a time in a field of the body; nil when there is none.
+func timeOf(field string, text *string) (*time.Time, error) {
+	if text == nil {
+		return nil, nil
+	}
+	at, err := time.Parse(time.RFC3339, *text)
+	if err != nil {
+		return nil, models.Invalid(field, "must be a time such as 2026-12-01T00:00:00Z")
+	}
+	at = at.UTC()
+	return &at, nil
+}
+
+// readLikeVoid shows how far a request is.
+func (s *Server) readLikeVoid(c *fiber.Ctx) error {
+	id, err := pathOf(c, "request")
+	if err != nil {
+		return err
+	}
+	v, err := s.store.LikeVoid(c.UserContext(), id)
+	if err != nil {
+		return err
+	}
+	return s.replyLikeVoid(c, v)
+}
+
+func (s *Server) replyLikeVoid(c *fiber.Ctx, v *models.LikeVoid) error {
+	left, err := s.store.LikesLeft(c.UserContext(), *v)
+	if err != nil {
+		return err
+	}
+	out := newLikeVoidJSON(v)
+	out.LikesLeft = &left
+	return c.JSON(out)
+}

@@ -1,0 +1,97 @@
+package handlers
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// ringJSON is a report of a like ring with its evidence.
+type ringJSON struct {
+	ID           int64                 `json:"id"`
+	Author       namedJSON             `json:"author"`
+	Members      []ringMemberJSON      `json:"members"`
+	Coincidences int                   `json:"coincidences"`
+	Occasions    int                   `json:"occasions"`
+	FirstAt      time.Time             `json:"first_at"`
+	LastAt       time.Time             `json:"last_at"`
+	Evidence     []models.RingOccasion `json:"evidence"`
+	FoundAt      time.Time             `json:"found_at"`
+	Status       models.RingStatus     `json:"status"`
+	Reason       string                `json:"reason"`
+	ResolvedAt   *time.Time            `json:"resolved_at"`
+	ResolvedBy   *int64                `json:"resolved_by"`
+}
+
+type ringMemberJSON struct {
+	User         namedJSON `json:"user"`
+	Coincidences int       `json:"coincidences"`
+	Likes        int       `json:"likes"`
+}
+
+// listLikeRings shows the rings of a status, the latest first.
+func (s *Server) listLikeRings(c *fiber.Ctx) error {
+	n, err := limit(c)
+	if err != nil {
+		return err
+	}
+	status, err := oneOf(c, "status", models.RingOpen, models.RingDismissed, models.RingVoided)
+	if err != nil {
+		return err
+	}
+	name := "like-rings:" + string(status)
+	before, err := s.before(c, name)
+	if err != nil {
+		return err
+	}
+	rings, err := s.store.LikeRings(c.UserContext(), status, before, n+1)
+	if err != nil {
+		return err
+	}
+	rings, next := page(s.cursors, name, rings, n, (*models.LikeRing).Key)
+	items := make([]ringJSON, len(rings))
+	for i, r := range rings {
+		members := make([]ringMemberJSON, len(r.Members))
+		for j, m := range r.Members {
+			members[j] = ringMemberJSON{namedJSON{m.UserID, m.Username}, m.Coincidences, m.Likes}
+		}
+		items[i] = ringJSON{r.ID, namedJSON{r.AuthorID, r.Author}, members, r.Coincidences, r.Occasions, r.FirstAt, r.LastAt, r.Evidence, r.FoundAt,
+			r.Status, r.Reason, r.ResolvedAt, r.ResolvedBy}
+	}
+	return c.JSON(list[ringJSON]{items, next})
+}
+
+// dismissLikeRing closes the report of a ring in which a moderator found nothing wrong.
+func (s *Server) dismissLikeRing(c *fiber.Ctx) error {
+	id, reason, err := s.judgement(c, "ring")
+	if err != nil {
+		return err
+	}
+	if err := s.store.DismissRing(c.UserContext(), viewerID(c), id, reason); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+type likeVoidsJSON struct {
+	Items []likeVoidJSON `json:"items"`
+}
+
+// voidLikeRing asks for the likes of a ring's members to be taken back.
+func (s *Server) voidLikeRing(c *fiber.Ctx) error {
+	id, reason, err := s.judgement(c, "ring")
+	if err != nil {
+		return err
+	}
+	voids, err := s.store.VoidRing(c.UserContext(), viewerID(c), id, reason)
+	if err != nil {
+		return err
+	}
+	out := likeVoidsJSON{make([]likeVoidJSON, len(voids))}
+	for i := range voids {
+		out.Items[i] = newLikeVoidJSON(&voids[i])
+	}
+	return c.Status(fiber.StatusAccepted).JSON(out)
+}
