@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/gofiber/fiber/v2"
 )
@@ -27,8 +28,8 @@ func (s *Server) clientAddress(c *fiber.Ctx) netip.Addr {
 	}
 	hops := bytes.Split(bytes.Join(sent, []byte(",")), []byte(","))
 	client := remote
-	for i := len(hops) - 1; i >= 0; i-- {
-		hop, ok := parseHop(string(bytes.TrimSpace(hops[i])))
+	for _, text := range slices.Backward(hops) {
+		hop, ok := parseHop(string(bytes.TrimSpace(text)))
 		if !ok {
 			break // it says that it does not know, or lies; the hop that wrote it is as far as we know
 		}

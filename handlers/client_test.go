@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"likewise/handlers"
 	"likewise/internal/testkit"
@@ -155,4 +156,42 @@ func TestSecurityHeaders_areOnEveryAnswer(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	check("no HTTP", resp.Header)
+}
+
+// One address may hold only so many connections, whatever it does with them; others, and named proxies, are not held to
+// what it has.
+func TestConnections_ofOneAddressAreBounded(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	for _, trusted := range []bool{false, true} {
+		a := serve(t, store, limited(t, "", 0.03), func(c *handlers.Config) { // thirty
+			if trusted {
+				behindProxy(c)
+			}
+		})
+		open := func(local string) net.Conn {
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}, Timeout: 10 * time.Second}
+			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(a.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			return conn
+		}
+		closed := 0
+		for range 50 {
+			conn := open("127.0.0.3")
+			fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") // and it stays open
+			if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+				closed++
+			}
+		}
+		if want := map[bool]int{false: 20, true: 0}[trusted]; closed != want {
+			t.Errorf("trusted %v: %d of 50 connections were closed at once, want %d", trusted, closed, want)
+		}
+		conn := open("127.0.0.4")
+		fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 200 {
+			t.Errorf("another address is not served: %v", err)
+		}
+	}
 }

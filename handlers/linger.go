@@ -26,7 +26,8 @@ const (
 // sends nothing is rid of after readTimeout; until then these bounds hold.
 const (
 	maxConnections      = 20_000 // of a process, but never so many that none is left for MySQL and Redis
-	maxConnectionsOfOne = 1000   // of an address that is no trusted proxy's
+	maxConnectionsOfOne = 1000   // of an address that is no trusted proxy's, times Config.LimitFactor
+	minConnectionsOfOne = 20     // a browser has six, and some are closing
 	reservedDescriptors = 256
 	acceptPause         = 50 * time.Millisecond // when there is no descriptor left all the same
 )

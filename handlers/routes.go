@@ -182,7 +182,7 @@ func New(c Config) (*Server, error) {
 	s.connections = connections{most: descriptors(maxConnections), exempt: s.trusted, log: c.Logger,
 		open: metrics.open, refused: metrics.refused, of: map[string]int{}}
 	if c.Limiter != nil {
-		s.connections.mostOfOne = max(1, int(maxConnectionsOfOne*c.LimitFactor))
+		s.connections.mostOfOne = max(minConnectionsOfOne, int(maxConnectionsOfOne*c.LimitFactor))
 	}
 	if s.hub, err = newHub(c.Registry, c.Logger, s.activities); err != nil {
 		return nil, err

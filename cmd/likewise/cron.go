@@ -30,7 +30,7 @@ type cronFlags struct {
 
 // Validate asks for what is missing.
 func (f *cronFlags) Validate() error {
-	weak := f.secretFlags.check(f.MySQLDSN, f.gateURL())
+	weak := f.check(f.MySQLDSN, f.gateURL())
 	if !f.gated() {
 		return errors.Join(required(f.mysqlFlags.setting()), weak)
 	}

@@ -30,7 +30,7 @@ type devCmd struct {
 
 // Validate refuses what cannot be meant.
 func (d *devCmd) Validate() error {
-	return errors.Join(d.originFlags.check(), doorFlags{Limits: d.Limits}.check())
+	return errors.Join(d.check(), doorFlags{Limits: d.Limits}.check())
 }
 
 const devDatabase = "likewise"

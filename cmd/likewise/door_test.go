@@ -59,7 +59,7 @@ func drip(address, text, piece string) (took time.Duration, said string, err err
 	}
 	answer, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return 0, "", fmt.Errorf("the connection is open after two minutes")
+		return 0, "", errors.New("the connection is open after two minutes")
 	}
 	return time.Since(start), string(answer), nil // a reset is an end, too
 }

@@ -100,7 +100,7 @@ type workerCmd struct {
 
 // Validate asks for what is missing.
 func (w *workerCmd) Validate() error {
-	return errors.Join(required(w.mysqlFlags.setting(), redisSetting(w.Redis), w.kafkaFlags.setting()), w.secretFlags.check(w.MySQLDSN, w.Redis))
+	return errors.Join(required(w.mysqlFlags.setting(), redisSetting(w.Redis), w.kafkaFlags.setting()), w.check(w.MySQLDSN, w.Redis))
 }
 
 // Run relays and writes until ctx ends.
