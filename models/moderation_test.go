@@ -1,0 +1,367 @@
+package models_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+)
+
+func newModerator(t testing.TB, store *models.Store, name string) models.Author {
+	t.Helper()
+	mod := newUser(t, store, name)
+	require.NoError(t, store.SetRole(t.Context(), mod.ID, models.RoleModerator))
+	return mod
+}
+
+func postTarget(p *models.Post) models.Target { return models.Target{Kind: models.KindPost, ID: p.ID} }
+func commentTarget(c *models.Comment) models.Target {
+	return models.Target{Kind: models.KindComment, ID: c.ID}
+}
+
+// exactCounts holds every count to what it counts.
+func exactCounts(t testing.TB, store *models.Store) {
+	t.Helper()
+	for what, query := range map[string]string{
+		"comments_count": "SELECT COUNT(*) FROM posts p WHERE p.comments_count<>(SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)",
+		"replies_count":  "SELECT COUNT(*) FROM comments p WHERE p.replies_count<>(SELECT COUNT(*) FROM comments c WHERE c.parent_id=p.id AND c.status=1)",
+		"posts_count":    "SELECT COUNT(*) FROM tags g WHERE g.posts_count<>(SELECT COUNT(*) FROM post_tags k JOIN posts p ON p.id=k.post_id AND p.status=1 WHERE k.tag_id=g.id)",
+		"tag status":     "SELECT COUNT(*) FROM post_tags k JOIN posts p ON p.id=k.post_id WHERE p.status<>k.status",
+		"terms":          "SELECT COUNT(*) FROM posts p WHERE (p.status=1)<>EXISTS (SELECT 1 FROM post_terms m WHERE m.post_id=p.id)",
+	} {
+		assert.Zero(t, count(t, store, query), "rows with a wrong %s", what)
+	}
+}
+
+func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	ada, mod, mod2 := newUser(t, store, "ada"), newModerator(t, store, "mod"), newModerator(t, store, "mod2")
+	p, err := store.CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "with text", Tags: models.Tags{"go"}})
+	require.NoError(t, err)
+	top := newComment(t, store, ada, p, nil)
+	reply := newComment(t, store, ada, p, top)
+
+	require.NoError(t, store.RemoveContent(ctx, mod.ID, commentTarget(top), "Spam."))
+	exactCounts(t, store)
+	require.NoError(t, store.RemoveContent(ctx, mod.ID, commentTarget(reply), "Spam."))
+	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(p), "Spam."))
+	exactCounts(t, store)
+	require.NoError(t, store.ReinstateContent(ctx, mod.ID, commentTarget(reply), "It was a mistake."), "under a deleted post and parent")
+	exactCounts(t, store)
+	_, err = store.RestorePost(ctx, ada.ID, p.ID)
+	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err), "an author does not undo a moderator's deletion")
+	require.NoError(t, store.ReinstateContent(ctx, mod.ID, postTarget(p), "It was a mistake."))
+	require.NoError(t, store.ReinstateContent(ctx, mod.ID, commentTarget(top), "It was a mistake."))
+	exactCounts(t, store)
+	assert.Equal(t, 2, count(t, store, "SELECT comments_count FROM posts"))
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM posts WHERE deleted_at IS NOT NULL OR deleted_by IS NOT NULL OR delete_reason<>''"))
+
+	// What its author deleted is the moderator's from then on.
+	require.NoError(t, store.DeletePost(ctx, ada.ID, p.ID))
+	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(p), "Spam."))
+	_, err = store.RestorePost(ctx, ada.ID, p.ID)
+	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
+	acts := count(t, store, "SELECT COUNT(*) FROM moderation_log")
+	require.NoError(t, store.RemoveContent(ctx, mod2.ID, postTarget(p), "Again."))
+	assert.Equal(t, acts, count(t, store, "SELECT COUNT(*) FROM moderation_log"), "what changes nothing is no act")
+	exactCounts(t, store)
+}
+
+// TestModeration_isExactAmongWriters deletes and restores everything of one post at once, while others comment on it.
+func TestModeration_isExactAmongWriters(t *testing.T) {
+	store := openStore(t)
+	ada, mod := newUser(t, store, "ada"), newModerator(t, store, "mod")
+	p := newPost(t, store, ada)
+	var all []*models.Comment
+	for i := range 6 {
+		var parent *models.Comment
+		if i%2 == 1 {
+			parent = all[i-1]
+		}
+		all = append(all, newComment(t, store, ada, p, parent))
+	}
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for n := range 10 {
+				ctx, c := context.Background(), all[(i*7+n)%len(all)]
+				var err error
+				switch (i + n) % 4 {
+				case 0:
+					err = store.RemoveContent(ctx, mod.ID, commentTarget(c), "Spam.")
+				case 1:
+					err = store.ReinstateContent(ctx, mod.ID, commentTarget(c), "No spam.")
+				case 2:
+					err = store.DeleteComment(ctx, c)
+				default:
+					_, err = store.CreateComment(ctx, ada, p.ID, &c.ID, models.CommentText{Content: "a reply"})
+				}
+				if err != nil && models.ErrorCode(err) != models.CodeNotFound {
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	exactCounts(t, store)
+}
+
+// spammer has posts and comments, on their own posts and on others'.
+func spammer(t *testing.T, store *models.Store, posts, comments int) (models.Author, *models.Post) {
+	t.Helper()
+	eve, ada := newUser(t, store, "eve"), newUser(t, store, "ada")
+	other := newPost(t, store, ada)
+	var last *models.Post
+	for i := range posts {
+		var err error
+		last, err = store.CreatePost(t.Context(), eve, models.PostText{Title: "Buy", Content: fmt.Sprint("now ", i), Tags: models.Tags{"spam"}})
+		require.NoError(t, err)
+	}
+	var parent *models.Comment
+	for i := range comments {
+		on := other
+		if i%3 == 0 && last != nil {
+			on, parent = last, nil
+		}
+		parent = newComment(t, store, eve, on, parent)
+		if i%5 == 0 {
+			newComment(t, store, ada, on, parent)
+			parent = nil
+		}
+		if i%3 == 0 {
+			parent = nil
+		}
+	}
+	return eve, other
+}
+
+// contentOf describes what there is of a user, with how it was deleted.
+func contentOf(t *testing.T, store *models.Store) string {
+	t.Helper()
+	var text string
+	err := store.Pool().QueryRowContext(t.Context(), "SELECT CONCAT((SELECT GROUP_CONCAT(CONCAT_WS(' ',id,status,deleted_by,delete_reason,operation_id,comments_count) ORDER BY id SEPARATOR ';') FROM posts),"+
+		"'|',(SELECT GROUP_CONCAT(CONCAT_WS(' ',id,status,deleted_by,delete_reason,operation_id,replies_count) ORDER BY id SEPARATOR ';') FROM comments))").Scan(&text)
+	require.NoError(t, err)
+	return text
+}
+
+func step(t *testing.T, store *models.Store, id int64) models.OperationStep {
+	t.Helper()
+	s, err := store.StepOperation(t.Context(), id)
+	require.NoError(t, err)
+	return s
+}
+
+// finish carries an operation out to its end, by several at once, and gives how many were changed.
+func finish(t *testing.T, store *models.Store, id int64) int {
+	t.Helper()
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	changed := 0
+	for range 3 {
+		group.Go(func() {
+			for {
+				s, err := store.StepOperation(context.Background(), id)
+				if !assert.NoError(t, err) || s.Done {
+					return
+				}
+				mu.Lock()
+				changed += s.Changed
+				mu.Unlock()
+				assert.NoError(t, store.CloseStep(context.Background(), id, s))
+			}
+		})
+	}
+	group.Wait()
+	return changed
+}
+
+func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	eve, other := spammer(t, store, 45, 230)
+	mod := newModerator(t, store, "mod")
+	// What was deleted before is not the operation's.
+	posts, err := store.ListPosts(ctx, models.PostQuery{Sort: models.PostsNew, AuthorID: eve.ID, Limit: 100})
+	require.NoError(t, err)
+	require.NoError(t, store.DeletePost(ctx, eve.ID, posts[0].ID))
+	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(&posts[1]), "Spam."))
+	before := contentOf(t, store)
+
+	o, err := store.RemoveAll(ctx, mod.ID, eve.ID, "All spam.")
+	require.NoError(t, err)
+	assert.Equal(t, models.OperationDeleting, o.State)
+	late := newPost(t, store, eve)
+	assert.Equal(t, 273, finish(t, store, o.ID))
+	exactCounts(t, store)
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM posts WHERE user_id=? AND status=1", eve.ID), "what comes after the request is left alone")
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments WHERE user_id=? AND status=1", eve.ID))
+	o, err = store.OperationByID(ctx, o.ID)
+	require.NoError(t, err)
+	assert.Equal(t, models.OperationDeleted, o.State)
+	assert.Equal(t, [2]int64{43, 230}, [2]int64{o.PostsDeleted, o.CommentsDeleted})
+	assert.NotNil(t, o.FinishedAt)
+	assert.Empty(t, must(store.OpenOperations(ctx, 10)))
+	require.Error(t, must1(store.PostByID(ctx, 0, posts[5].ID)))
+	require.NoError(t, must1(store.PostByID(ctx, 0, other.ID)))
+
+	_, err = store.Pool().ExecContext(ctx, "DELETE FROM posts WHERE id=?", late.ID)
+	require.NoError(t, err)
+	_, err = store.Pool().ExecContext(ctx, "DELETE FROM post_terms WHERE post_id=?", late.ID)
+	require.NoError(t, err)
+	// One is restored by hand, and another operation finds nothing else.
+	require.NoError(t, store.ReinstateContent(ctx, mod.ID, postTarget(&posts[2]), "No spam."))
+	for range 2 { // undoing again changes nothing
+		o, err = store.UndoOperation(ctx, mod.ID, o.ID, "It was somebody else.")
+		require.NoError(t, err)
+		assert.Equal(t, models.OperationUndoing, o.State)
+	}
+	assert.Equal(t, 272, finish(t, store, o.ID))
+	exactCounts(t, store)
+	assert.Equal(t, before, contentOf(t, store))
+	o, err = store.OperationByID(ctx, o.ID)
+	require.NoError(t, err)
+	assert.Equal(t, models.OperationUndone, o.State)
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action='user.delete_content'"))
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action='user.restore_content'"))
+}
+
+// TestOperation_isExactAtEveryStep stops between the steps, as a process does that is killed, and undoes it half way.
+func TestOperation_isExactAtEveryStep(t *testing.T) {
+	store := openStore(t)
+	eve, _ := spammer(t, store, 25, 120)
+	mod := newModerator(t, store, "mod")
+	before := contentOf(t, store)
+	o, err := store.RemoveAll(t.Context(), mod.ID, eve.ID, "All spam.")
+	require.NoError(t, err)
+	first := step(t, store, o.ID)
+	exactCounts(t, store)
+	assert.Equal(t, 100, first.Changed)
+	// Nobody heard of what the step did: the next one has the same for the gate, and nothing to delete.
+	again := step(t, store, o.ID)
+	assert.Equal(t, first.Close, again.Close)
+	assert.Zero(t, again.Changed)
+	require.NoError(t, store.CloseStep(t.Context(), o.ID, again))
+	for i := range 2 {
+		s := step(t, store, o.ID)
+		require.False(t, s.Done, "step %d", i)
+		exactCounts(t, store)
+		require.NoError(t, store.CloseStep(t.Context(), o.ID, s))
+	}
+	_, err = store.UndoOperation(t.Context(), mod.ID, o.ID, "It was somebody else.")
+	require.NoError(t, err)
+	assert.Equal(t, 140, finish(t, store, o.ID))
+	exactCounts(t, store)
+	assert.Equal(t, before, contentOf(t, store))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func must1[T any](_ T, err error) error { return err }
+
+func TestReports_areOneAUserAndTargetAndResolvedOnce(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	ada, mod, mod2 := newUser(t, store, "ada"), newModerator(t, store, "mod"), newModerator(t, store, "mod2")
+	p := newPost(t, store, ada)
+	var reporters []models.Author
+	for i := range 5 {
+		reporters = append(reporters, newUser(t, store, fmt.Sprint("reporter", i)))
+	}
+	report := models.NewReport{Target: postTarget(p), Reason: "spam", Detail: strings.Repeat("é", models.MaxDetail)}
+	ids := make([]int64, 20)
+	var group sync.WaitGroup
+	for i := range ids {
+		group.Go(func() {
+			r, err := store.ReportContent(context.Background(), reporters[i%5].ID, report)
+			if assert.NoError(t, err) {
+				ids[i] = r.ID
+			}
+		})
+	}
+	group.Wait()
+	for i := range ids {
+		assert.Equal(t, ids[i%5], ids[i], "reporting again has the same answer")
+	}
+	assert.Equal(t, 5, count(t, store, "SELECT COUNT(*) FROM reports"))
+	assert.Equal(t, 5, count(t, store, "SELECT reporters_count FROM report_cases"))
+	cases := must(store.ReportCases(ctx, models.CasesOpen, 0, 10))
+	require.Len(t, cases, 1)
+	assert.Equal(t, map[string]int64{"spam": 5}, cases[0].Reasons)
+	assert.Equal(t, ada.ID, cases[0].Author.ID)
+
+	// Of two moderators one wins, with claims and with verdicts.
+	errs := make([]error, 10)
+	for i := range errs {
+		group.Go(func() { errs[i] = store.ClaimReport(context.Background(), []int64{mod.ID, mod2.ID}[i%2], cases[0].ID) })
+	}
+	group.Wait()
+	winner, loser := mod, mod2
+	if errs[0] != nil {
+		winner, loser = mod2, mod
+	}
+	for i := range errs {
+		if (i%2 == 0) == (winner.ID == mod.ID) {
+			assert.NoError(t, errs[i])
+		} else {
+			assert.Equal(t, models.CodeConflict, models.ErrorCode(errs[i]))
+		}
+	}
+	_, err := store.ResolveReport(ctx, loser.ID, cases[0].ID, models.Verdict{Outcome: models.OutcomeRemoved, Note: "Spam."})
+	assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
+	assert.Empty(t, must(store.ReportCases(ctx, models.CasesOpen, 0, 10)))
+	assert.Len(t, must(store.ReportCases(ctx, models.CasesClaimed, 0, 10)), 1)
+	// A claim ends by itself.
+	_, err = store.Pool().ExecContext(ctx, "UPDATE report_cases SET claimed_until=?", time.Now().UTC().Add(-time.Second))
+	require.NoError(t, err)
+	assert.Len(t, must(store.ReportCases(ctx, models.CasesOpen, 0, 10)), 1)
+	for i := range errs {
+		group.Go(func() {
+			_, errs[i] = store.ResolveReport(context.Background(), []int64{mod.ID, mod2.ID}[i%2], cases[0].ID, models.Verdict{Outcome: models.OutcomeRemoved, Note: "Spam."})
+		})
+	}
+	group.Wait()
+	won := 0
+	for _, err := range errs {
+		if err == nil {
+			won++
+		} else {
+			assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
+		}
+	}
+	assert.Equal(t, 1, won)
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action='post.resolve_report'"))
+	exactCounts(t, store)
+	require.Error(t, must1(store.PostByID(ctx, 0, p.ID)), "it is removed")
+	assert.Len(t, must(store.ReportCases(ctx, models.CasesResolved, 0, 10)), 1)
+	for _, r := range reporters {
+		told := must(store.Notifications(ctx, r.ID, false, 0, 10))
+		require.Len(t, told, 1)
+		assert.Equal(t, models.NotifyReport, told[0].Kind)
+		assert.Equal(t, models.OutcomeRemoved, told[0].Outcome)
+		assert.Equal(t, int64(1), must(store.UnreadCount(ctx, r.ID)))
+		mine := must(store.ReportsBy(ctx, r.ID, 0, 10))
+		require.Len(t, mine, 1)
+		assert.Equal(t, told[0].ReportID, mine[0].ID)
+	}
+	_, err = store.ReportContent(ctx, reporters[0].ID, report)
+	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err), "it is gone")
+	// Once it is back it can be reported again.
+	require.NoError(t, store.ReinstateContent(ctx, mod.ID, postTarget(p), "No spam."))
+	again, err := store.ReportContent(ctx, reporters[0].ID, report)
+	require.NoError(t, err)
+	assert.NotContains(t, ids, again.ID)
+}
