@@ -59,7 +59,7 @@ func (s *Store) Accounts(ctx context.Context, q AccountQuery) ([]Account, error)
 		filter(q.After != 0, "u.id<?", q.After)
 	}
 	filter(q.Role != 0, "u.role=?", q.Role)
-	filter(q.Banned, "u.banned_until>?", s.now().UTC())
+	filter(q.Banned, "u.banned_until>?", second(s.now()))
 	var list []Account
 	err := s.db.WithContext(ctx).Raw("SELECT "+accountColumns+" FROM users u FORCE INDEX ("+index+") WHERE "+where+" ORDER BY "+order+" LIMIT ?",
 		append(args, q.Limit)...).Scan(&list).Error
