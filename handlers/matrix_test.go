@@ -258,8 +258,8 @@ var prepared = map[string]func(w *world, owner account, id string){
 	},
 	"reinstatePost":    func(w *world, _ account, id string) { w.remove(models.KindPost, id) },
 	"reinstateComment": func(w *world, _ account, id string) { w.remove(models.KindComment, id) },
-	"unlockPost": func(w *world, _ account, id string) { w.exec("UPDATE posts SET locked=1 WHERE id=?", id) },
-	"unpinPost":  func(w *world, _ account, id string) { w.exec("UPDATE posts SET pinned=1 WHERE id=?", id) },
+	"unlockPost":       func(w *world, _ account, id string) { w.exec("UPDATE posts SET locked=1 WHERE id=?", id) },
+	"unpinPost":        func(w *world, _ account, id string) { w.exec("UPDATE posts SET pinned=1 WHERE id=?", id) },
 }
 
 // bodies change the example of a request to one that can succeed.
