@@ -184,6 +184,11 @@ func New(c Config) (*Server, error) {
 	if c.Limiter != nil {
 		s.connections.mostOfOne = max(minConnectionsOfOne, int(maxConnectionsOfOne*c.LimitFactor))
 	}
+	if err := c.Registry.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "likewise_password_hashes_total", Help: "Passwords that were hashed, to be stored or compared.",
+	}, func() float64 { return float64(s.passwords.hashed.Load()) })); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	if s.hub, err = newHub(c.Registry, c.Logger, s.activities); err != nil {
 		return nil, err
 	}
