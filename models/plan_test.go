@@ -87,8 +87,12 @@ func fillLarge(t testing.TB, store *models.Store) {
 		"1+n%3, IF(n%3=0, 'post.delete', 'user.ban'), IF(n%3=0, 'post', 'user'), 1+n%1000, '', '', "+at, 4*largeShare)
 	write("post_revisions", "post_id, version, title, content, tags, created_at", "1, n, 'A title', 'Some content.', '', "+at, largeShare)
 	run("UPDATE posts SET version=? WHERE id=1", largeShare)
+	write("report_cases", "is_open, target_type, target_id, reporters_count, first_at, last_at",
+		"IF(n%10<2, 1, NULL), IF(n%2=0, 'post', 'comment'), n+1, 1, "+at+", "+at, 4*largeShare)
+	write("reports", "case_id, reporter_id, reason, detail, created_at", fmt.Sprintf("n+1, IF(n%%20=0, 1, 2+n%%(%d-1)), 'spam', '', %s", largeUsers, at), 4*largeShare)
+	run("UPDATE posts SET pinned=(id%1000=0), locked=(id%500=0), status=IF(id%50=7, 2, 1)")
 	run("COMMIT")
-	run("ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions, notifications, tags, post_tags, post_terms, post_revisions, moderation_log")
+	run("ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions, notifications, tags, post_tags, post_terms, post_revisions, moderation_log, report_cases, reports")
 }
 
 // wire sees what a store sends to MySQL.
@@ -302,7 +306,24 @@ func plans() []planned {
 		add(plan("LikesBetween", string(kind), kind, 100, 600, since), plan("LatestLikesOf", string(kind), kind, 1, since, 100),
 			plan("LikesGiven", string(kind), kind, 1, largePosts/2, 21))
 	}
-	add(plan("ListDeadLetters", "", false, 100, 21), plan("ReportsBy", "", 1, 100, 21), plan("ReportCases", "", 1, 100, 21),
+	for _, status := range []models.CaseStatus{models.CasesOpen, models.CasesClaimed, models.CasesResolved} {
+		p := plan("ReportCases", string(status), status, 100, 21)
+		p.sorts = status == models.CasesClaimed
+		add(p)
+	}
+	for _, q := range []models.ContentQuery{{}, {Status: models.StatusDeleted}, {AuthorID: 1}, {AuthorID: 1, Status: models.StatusNormal}, {Pinned: true}, {Locked: true},
+		{Reported: true}, {Text: "no such text"}, {Since: since}, {After: &middle}} {
+		q.Limit = 21
+		posts, comments := plan("ModeratedPosts", fmt.Sprintf("%+v", q), q), plan("ModeratedComments", fmt.Sprintf("%+v", q), q)
+		// What is reported, and an author's own, is sorted as ids alone; a text is looked for among a bounded number of rows.
+		posts.sorts = q.Reported || q.Text != "" || q.AuthorID != 0 && q.Status == 0
+		posts.byID = q.Status == 0 && q.AuthorID == 0 && q.Since.IsZero() && q.After == nil
+		comments.sorts, comments.byID = posts.sorts, posts.byID
+		if add(posts); !q.Pinned && !q.Locked {
+			add(comments)
+		}
+	}
+	add(plan("ListDeadLetters", "", false, 100, 21), plan("ReportsBy", "", 1, 100, 21),
 		plan("ReportsOf", "", 1, 100, 21), plan("LikeRings", "", 1, 100, 21), plan("OpenOperations", "", 21).sorting())
 	return list
 }

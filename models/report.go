@@ -221,7 +221,7 @@ func (s *Store) countReasons(ctx context.Context, list []ReportCase) error {
 		Reason string
 		N      int64
 	}
-	err := s.db.WithContext(ctx).Raw("SELECT case_id, reason, COUNT(*) AS n FROM reports WHERE case_id IN (" + joinIDs(ids) + ") GROUP BY case_id, reason").Scan(&rows).Error
+	err := s.db.WithContext(ctx).Raw("SELECT case_id, reason, COUNT(*) AS n FROM reports WHERE case_id IN (" + joinIDs(ids) + ") GROUP BY case_id, reason ORDER BY NULL").Scan(&rows).Error
 	if err != nil {
 		return fmt.Errorf("count reasons: %w", err)
 	}
