@@ -19,6 +19,13 @@ import (
 // gated keeps likes behind the Redis gate, with a relay and a writer that bring them to MySQL.
 func gated(t *testing.T, store *models.Store) (handlers.Likes, handlers.TargetGate, func()) {
 	t.Helper()
+	_, likes, settle := pipeline(t, store)
+	return likes, likes, settle
+}
+
+// pipeline is gated with what is behind the gate.
+func pipeline(t *testing.T, store *models.Store) (r *counters.Redis, likes *counters.Likes, settle func()) {
+	t.Helper()
 	options := testkit.Redis(t)
 	r, err := counters.Open(fmt.Sprintf("redis://%s/%d", options.Addr, options.DB), store.Shards())
 	if err != nil {
@@ -48,8 +55,7 @@ func gated(t *testing.T, store *models.Store) (handlers.Likes, handlers.TargetGa
 		}
 		return true, ""
 	})
-	likes := counters.NewLikes(r, store, counters.LikesOptions{})
-	return likes, likes, func() {
+	return r, counters.NewLikes(r, store, counters.LikesOptions{}), func() {
 		t.Helper()
 		flushing, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
