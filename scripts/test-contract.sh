@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
+attack=$(realpath "$(command -v "${SCHEMATHESIS:-schemathesis}")")
 
 scratch=$(mktemp -d)
 server=
@@ -40,7 +41,7 @@ done
 # From the scratch folder, where it may leave its notes.
 cd "$scratch"
 SCHEMATHESIS_HOOKS=$root/scripts/contract/hooks.py PYTHONDONTWRITEBYTECODE=1 \
-	"${SCHEMATHESIS:-schemathesis}" --config-file "$root/scripts/contract/schemathesis.toml" run "$root/handlers/openapi.yaml" --url "$url" \
+	"$attack" --config-file "$root/scripts/contract/schemathesis.toml" run "$root/handlers/openapi.yaml" --url "$url" \
 	--seed "${CONTRACT_SEED:-1}" --max-time "${CONTRACT_FOR:-75}" --workers 2 --warnings off \
 	--generation-database none --no-color
 if grep -qE 'msg=panic|level=ERROR' "$scratch/log"; then
