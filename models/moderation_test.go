@@ -263,6 +263,29 @@ func TestOperation_isExactAtEveryStep(t *testing.T) {
 	assert.Equal(t, before, contentOf(t, store))
 }
 
+// TestOperation_reachesDeletedAccounts deletes what was left behind.
+func TestOperation_reachesDeletedAccounts(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	mod, mod2 := newModerator(t, store, "mod"), newModerator(t, store, "mod2")
+	eve := &models.User{Username: "eve", Email: "eve@example.org", PasswordHash: "x"}
+	require.NoError(t, store.CreateUser(ctx, eve))
+	newPost(t, store, models.Author{ID: eve.ID})
+	must(store.DeleteUser(ctx, eve.ID, "x"))
+	o := must(store.RemoveAll(ctx, mod.ID, eve.ID, "Spam."))
+	assert.Equal(t, 1, finish(t, store, o.ID))
+	must(store.UndoOperation(ctx, mod2.ID, o.ID, "No spam."))
+	assert.Equal(t, 1, finish(t, store, o.ID))
+	for actor, code := range map[int64]models.Code{mod2.ID: models.CodeForbidden, mod.ID: models.CodeForbidden, eve.ID: models.CodeForbidden} {
+		_, err := store.RemoveAll(ctx, actor, mod.ID, "Spam.")
+		assert.Equal(t, code, models.ErrorCode(err), "%d", actor)
+	}
+	_, err := store.RemoveAll(ctx, mod.ID, 999, "Spam.")
+	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
+	_, err = store.UndoOperation(ctx, mod.ID, 999, "Spam.")
+	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

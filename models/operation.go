@@ -41,6 +41,9 @@ type ContentOperation struct {
 	FinishedAt                      *time.Time // of the deleting, then of the undoing
 }
 
+const operationColumns = "id, user_id, state, requested_by, requested_at, reason, last_post_id, last_comment_id, done_post_id, done_comment_id," +
+	" posts_deleted, comments_deleted, posts_restored, comments_restored, undone_by, finished_at"
+
 // A batch of an operation is so small that nobody waits for its locks for long: a post brings its search index along.
 const (
 	operationPosts    = 20
@@ -54,7 +57,7 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 	}
 	var id int64
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if _, err := s.lockOutranked(tx, actor, userID); err != nil {
+		if err := s.lockAuthor(tx, actor, userID); err != nil {
 			return err
 		}
 		var last struct{ Post, Comment int64 }
@@ -79,6 +82,22 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 	return s.OperationByID(ctx, id)
 }
 
+// lockAuthor is lockOutranked for who may have deleted their account since: what they wrote is still there.
+func (s *Store) lockAuthor(tx *gorm.DB, actor, userID int64) error {
+	_, err := s.lockOutranked(tx, actor, userID)
+	if ErrorCode(err) != CodeNotFound {
+		return err
+	}
+	var gone int
+	if read := tx.Raw("SELECT COUNT(*) FROM users WHERE id=? AND deleted_at IS NOT NULL", userID).Scan(&gone).Error; read != nil {
+		return read
+	}
+	if gone > 0 {
+		return nil
+	}
+	return err
+}
+
 // UndoOperation requests that what an operation deleted is restored, be it done or still at it. One that is being undone
 // stays so, and nothing is logged. CodeInvalid for the reason; CodeNotFound; the errors of BanUser.
 func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason string) (*ContentOperation, error) {
@@ -90,7 +109,7 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		return nil, err
 	}
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		if _, err := s.lockOutranked(tx, actor, o.UserID); err != nil {
+		if err := s.lockAuthor(tx, actor, o.UserID); err != nil {
 			return err
 		}
 		now, err := lockOperation(tx, id)
@@ -113,7 +132,7 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 // OperationByID gives CodeNotFound when there is none.
 func (s *Store) OperationByID(ctx context.Context, id int64) (*ContentOperation, error) {
 	var o ContentOperation
-	read := s.db.WithContext(ctx).Raw("SELECT * FROM content_operations WHERE id=?", id).Scan(&o)
+	read := s.db.WithContext(ctx).Raw("SELECT "+operationColumns+" FROM content_operations WHERE id=?", id).Scan(&o)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read operation %d: %w", id, read.Error)
 	}
@@ -127,7 +146,7 @@ func errNoOperation() *Error { return Errorf(CodeNotFound, "There is no such ope
 
 func lockOperation(tx *gorm.DB, id int64) (*ContentOperation, error) {
 	var o ContentOperation
-	read := tx.Raw("SELECT * FROM content_operations WHERE id=? FOR UPDATE", id).Scan(&o)
+	read := tx.Raw("SELECT "+operationColumns+" FROM content_operations WHERE id=? FOR UPDATE", id).Scan(&o)
 	if read.Error == nil && read.RowsAffected == 0 {
 		return nil, errNoOperation()
 	}
