@@ -25,6 +25,9 @@ func (s *Server) setLike(kind models.TargetKind, liked bool) fiber.Handler {
 			return err
 		}
 		target := models.Target{Kind: kind, ID: id}
+		if err := s.spendLike(c); err != nil {
+			return err
+		}
 		if liked {
 			if err := s.mayLike(c, target); err != nil {
 				return err

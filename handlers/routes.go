@@ -72,6 +72,9 @@ type Config struct {
 	// LimitFactor; 0 means 1.
 	Limiter     *counters.Limiter
 	LimitFactor float64
+	// LikeLimit is how many likes and unlikes an account may give in a minute; 0 means DefaultLikeLimit. LimitFactor
+	// multiplies it, too.
+	LikeLimit int
 	// TrustedProxies are believed when they say in X-Forwarded-For where a request came from.
 	TrustedProxies []netip.Prefix
 	Timeout        time.Duration    // for a whole request; 0 means 10 s
@@ -112,6 +115,7 @@ type Server struct {
 	cursors     cursors
 	markdown    *markdown
 	limits      limits
+	likeLimits  likeLimits
 	proxies     []netip.Prefix
 	connections connections
 	untold      sync.Once                    // that somebody else says so
@@ -137,6 +141,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.LimitFactor < 0 || math.IsNaN(c.LimitFactor) || math.IsInf(c.LimitFactor, 0) {
 		return nil, fmt.Errorf("handlers: Config.LimitFactor is %v", c.LimitFactor)
+	}
+	if c.LikeLimit < 0 {
+		return nil, fmt.Errorf("handlers: Config.LikeLimit is %d", c.LikeLimit)
 	}
 	if c.LimitFactor == 0 {
 		c.LimitFactor = 1
@@ -177,6 +184,9 @@ func New(c Config) (*Server, error) {
 		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
 		permissions: map[string]models.Permission{},
+	}
+	if s.likeLimits, err = newLikeLimits(c.LikeLimit); err != nil {
+		return nil, err
 	}
 	s.limits, s.proxies = limits{c.Limiter, c.LimitFactor, c.Now}, c.TrustedProxies
 	s.connections = connections{most: descriptors(maxConnections), exempt: s.trusted, log: c.Logger,

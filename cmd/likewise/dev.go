@@ -30,7 +30,7 @@ type devCmd struct {
 
 // Validate refuses what cannot be meant.
 func (d *devCmd) Validate() error {
-	return errors.Join(d.check(), doorFlags{Limits: d.Limits}.check())
+	return errors.Join(d.check(), doorFlags{Limits: d.Limits, LikeLimit: handlers.DefaultLikeLimit}.check())
 }
 
 const devDatabase = "likewise"
@@ -83,7 +83,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	config := handlers.Config{Origins: d.CORSOrigins}
-	if err := (doorFlags{Limits: d.Limits}).open(&config, all.Redis.URL(), c.registry); err != nil {
+	if err := (doorFlags{Limits: d.Limits, LikeLimit: handlers.DefaultLikeLimit}).open(&config, all.Redis.URL(), c.registry); err != nil {
 		return err
 	}
 	defer closeLimiter(config.Limiter)

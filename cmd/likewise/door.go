@@ -21,6 +21,7 @@ import (
 // doorFlags say who gets in, and how often.
 type doorFlags struct {
 	Limits         float64  `env:"LIKEWISE_LIMITS" default:"1" help:"Factor of all limits on what clients may do: 2 is twice as much; 0 is no limits."`
+	LikeLimit      int      `env:"LIKEWISE_LIKE_LIMIT" default:"${like_limit}" help:"Likes and unlikes that an account may give in a minute. New accounts may half as many, moderators ten times as many."`
 	TrustedProxies []string `env:"LIKEWISE_TRUSTED_PROXIES" placeholder:"NETWORK" help:"Proxies that are believed when they say in X-Forwarded-For where a request came from: addresses or networks such as 10.0.0.0/8. None unless named; without it, all clients behind a proxy share the limits of one."`
 }
 
@@ -28,6 +29,9 @@ type doorFlags struct {
 func (d doorFlags) check() error {
 	if d.Limits < 0 || math.IsNaN(d.Limits) || math.IsInf(d.Limits, 0) {
 		return errors.New("--limits (or $LIKEWISE_LIMITS) must be a number from 0 up")
+	}
+	if d.LikeLimit < 1 || d.LikeLimit > 1_000_000 {
+		return errors.New("--like-limit (or $LIKEWISE_LIKE_LIMIT) must be a number from 1 to 1000000; --limits=0 is no limits at all")
 	}
 	if _, err := handlers.ParseProxies(d.TrustedProxies); err != nil {
 		return fmt.Errorf("--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): %w", err)
@@ -43,7 +47,7 @@ func (d doorFlags) open(config *handlers.Config, redis string, registry promethe
 	alone := prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_limits_without_redis_total",
 		Help: "Requests that were counted by one process alone because Redis did not answer."})
 	registry.MustRegister(alone)
-	config.LimitFactor = d.Limits
+	config.LimitFactor, config.LikeLimit = d.Limits, d.LikeLimit
 	config.Limiter, err = counters.OpenLimiter(redis, alone.Inc)
 	return err
 }

@@ -23,6 +23,7 @@ import (
 func commandVars() kong.Vars {
 	return kong.Vars{
 		"shards":       strconv.Itoa(migrations.DefaultShards),
+		"like_limit":   strconv.Itoa(handlers.DefaultLikeLimit),
 		"outbox_limit": strconv.Itoa(counters.DefaultOutboxLimit),
 		"min_cool":     workers.MinCoolAfter.String(),
 	}

@@ -1,0 +1,107 @@
+package handlers_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// TestLikeLimit_holdsForAllProcessesTogether has an account like at several processes at once, as fast as it can.
+func TestLikeLimit_holdsForAllProcessesTogether(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	var processes []*api
+	redis := redisURL(t)
+	for range 3 {
+		processes = append(processes, serve(t, store, limited(t, redis, 1), func(c *handlers.Config) { c.LikeLimit = 40 }))
+	}
+	first := processes[0]
+	as := first.grow(t, first.account(t), models.RoleUser)
+	p := first.newPost(t, first.account(t))
+	path := fmt.Sprintf("/v1/posts/%d/like", p.ID)
+	var passed, refused atomic.Int64
+	began := time.Now()
+	together(12, func(i int) {
+		for range 12 {
+			r, err := processes[i%3].try(as, []string{"PUT", "DELETE"}[rand.IntN(2)], path, nil)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case r.Status == 200:
+				passed.Add(1)
+			case r.Status == 429:
+				refused.Add(1)
+			default:
+				t.Errorf("%s", r)
+			}
+		}
+	})
+	// What the limit gave meanwhile, and the like that each process lends.
+	most := 40 + int64(time.Since(began)/(1500*time.Millisecond)) + 3
+	if n := passed.Load(); n > most || n < 30 || refused.Load() == 0 {
+		t.Errorf("%d likes passed, %d were refused; want at most %d and at least 30", n, refused.Load(), most)
+	}
+	_, r := first.refused(t, 429, "rate_limited", as, "PUT", path, nil)
+	if after := number(t, `(\d+)`, r.Header.Get("Retry-After")); after < 1 || after > 4 {
+		t.Errorf("Retry-After %d", after)
+	}
+	if q := number(t, `"likes";q=(\d+);w=60`, r.Header.Get("RateLimit-Policy")); q != 40 {
+		t.Errorf("RateLimit-Policy: %d", q)
+	}
+	// It is the account's, and nobody else's.
+	first.must(t, 200, first.account(t), "PUT", path, nil)
+}
+
+func TestLikeLimit_isByTrust(t *testing.T) {
+	a := newAPI(t, modes[0], limited(t, "", 1), func(c *handlers.Config) { c.LikeLimit = 20 })
+	p := a.newPost(t, a.account(t))
+	path := fmt.Sprintf("/v1/posts/%d/like", p.ID)
+	for _, try := range []struct {
+		name string
+		as   account
+		want int
+	}{
+		{"a new account", a.account(t), 10},
+		{"an old one", a.grow(t, a.account(t), models.RoleUser), 20},
+		{"a moderator", a.grow(t, a.account(t), models.RoleModerator), 200},
+	} {
+		if passed, _ := a.until(t, 200, try.as, "PUT", path, nil); passed < try.want*9/10 || passed > try.want+try.want/10+1 {
+			t.Errorf("%s likes %d times at once, want %d", try.name, passed, try.want)
+		}
+	}
+}
+
+// TestLikeLimit_forgetsOldLeases has processes lease, and the account come back to all of them much later: what they had
+// left must not come on top of the limit.
+func TestLikeLimit_forgetsOldLeases(t *testing.T) {
+	var ahead atomic.Int64
+	store, redis := openStore(t, testkit.Database(t)), redisURL(t)
+	var processes []*api
+	for range 3 {
+		processes = append(processes, serve(t, store, limited(t, redis, 1), func(c *handlers.Config) {
+			c.LikeLimit = 40
+			c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		}))
+	}
+	as := processes[0].grow(t, processes[0].account(t), models.RoleUser)
+	path := fmt.Sprintf("/v1/posts/%d/like", processes[0].newPost(t, processes[0].account(t)).ID)
+	began := time.Now()
+	for _, a := range processes {
+		a.must(t, 200, as, "PUT", path, nil) // lent
+		a.must(t, 200, as, "PUT", path, nil) // pays for that, and leases four, of which three are left
+	}
+	ahead.Store(int64(time.Hour))
+	passed := 0
+	for _, a := range processes {
+		n, _ := a.until(t, 200, as, "PUT", path, nil)
+		passed += n
+	}
+	if most := 37 - 3*5 + int(time.Since(began)/(1500*time.Millisecond)) + 1; passed > most || passed < 20 {
+		t.Errorf("%d likes passed afterwards, want at most %d and at least 20", passed, most)
+	}
+}
