@@ -143,9 +143,9 @@ type Profile struct {
 func (p Profile) Validate() error {
 	var f fieldErrors
 	f.check(utf8.RuneCountInString(p.DisplayName) <= MaxDisplayName, "display_name", fmt.Sprintf("must have at most %d characters", MaxDisplayName))
-	f.check(!strings.ContainsFunc(p.DisplayName, isUnseen) && p.DisplayName == strings.TrimSpace(p.DisplayName), "display_name",
-		"must not begin or end with space, and be a single line without control characters")
-	f.check(p.DisplayName == "" || !showsNothing(p.DisplayName), "display_name", "must have something to see")
+	f.check(!strings.ContainsFunc(p.DisplayName, isUnseen) && p.DisplayName == strings.TrimSpace(p.DisplayName) &&
+		(p.DisplayName == "" || !showsNothing(p.DisplayName)), "display_name",
+		"must not begin or end with space, and be a single line of what can be seen, without control characters")
 	f.check(utf8.RuneCountInString(p.Bio) <= MaxBio, "bio", fmt.Sprintf("must have at most %d characters", MaxBio))
 	f.check(!strings.ContainsFunc(p.Bio, func(r rune) bool { return isUnseen(r) && !strings.ContainsRune("\n\r\t", r) }), "bio",
 		"must have no control characters but line ends and tabs")
