@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -177,6 +179,17 @@ func TestPipeline_acceptsLikesWhileKafkaIsDown(t *testing.T) {
 		p.set(cold, user, true)
 	}
 	assert.Len(t, p.likers(warm), 1, "nothing can have arrived")
+	shard := warm.Shard(p.store.Shards())
+	testkit.Eventually(t, patience, func() (bool, string) { // the desk shows why, and whose it is
+		failures, err := p.store.ShardFailures(context.Background())
+		noted := slices.ContainsFunc(failures, func(f models.ShardFailure) bool {
+			return f.Shard == shard && f.Stage == models.StageRelay && f.Worker == process() && f.Error != ""
+		})
+		return noted, fmt.Sprint(failures, err)
+	})
+	infos, err := p.redis.ShardInfos(t.Context())
+	require.NoError(t, err)
+	assert.True(t, infos[shard].Holder == "" || strings.HasPrefix(infos[shard].Holder, process()+"/"), infos[shard].Holder)
 	require.NoError(t, all.Kafka.Start(t.Context()))
 	p.flush()
 	assert.Len(t, p.likers(warm), 40)

@@ -191,7 +191,7 @@ func suspectPairs(likes []models.AuthoredLike) map[int64][]pair {
 	})
 	chosen, users := map[int64][]pair{}, map[int64]bool{}
 	for _, s := range all {
-		if len(users) >= ringSuspects && !(users[s.pair[0]] && users[s.pair[1]]) {
+		if len(users) >= ringSuspects && (!users[s.pair[0]] || !users[s.pair[1]]) {
 			continue
 		}
 		users[s.pair[0]], users[s.pair[1]] = true, true
