@@ -10,12 +10,13 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql" // the driver that Up and Status open
+	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 )
@@ -80,10 +81,18 @@ func Status(ctx context.Context, dsn string) ([]Applied, error) {
 }
 
 func open(dsn string) (*sql.DB, *goose.Provider, error) {
-	db, err := sql.Open("mysql", dsn)
+	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open database: %w", err)
+		return nil, nil, fmt.Errorf("mysql dsn: %w", err)
 	}
+	// A statement on a big table takes as long as it takes. If the connection ended meanwhile the server would finish it
+	// all the same, nobody would note that it is done, and the next run would fail on what is there already.
+	config.ReadTimeout, config.WriteTimeout = 0, 0
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("mysql dsn: %w", err)
+	}
+	db := sql.OpenDB(connector)
 	locker, err := lock.NewMySQLTableLocker(
 		lock.WithTableLeaseDuration(10*time.Second),
 		lock.WithTableHeartbeatInterval(2*time.Second),
@@ -127,7 +136,7 @@ func installShards(ctx context.Context, db *sql.DB, shards int) error {
 func installCursorKey(ctx context.Context, db *sql.DB) error {
 	key := make([]byte, 32)
 	rand.Read(key) // never fails: crypto/rand ends the process instead
-	if _, err := db.ExecContext(ctx, "INSERT IGNORE INTO settings (name, value) VALUES ('cursor_key', ?)", key); err != nil {
+	if _, err := db.ExecContext(ctx, "INSERT IGNORE INTO settings (name, value) VALUES ('cursor_key', UNHEX(?))", hex.EncodeToString(key)); err != nil {
 		return fmt.Errorf("install cursor key: %w", err)
 	}
 	return nil
