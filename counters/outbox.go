@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -217,7 +216,6 @@ func (r *Redis) Probe(ctx context.Context, shard int) error {
 type ShardInfo struct {
 	Shard  int
 	Open   bool            // it takes likes
-	Epoch  int64           // under which it was opened; 0 while it is closed
 	Held   bool            // a relay holds its lock
 	Holder string          // the token of that relay, as HoldOutbox was given it
 	Depth  int64           // events in the outbox
@@ -260,13 +258,7 @@ func parseShardInfo(shard int, reply *redis.Cmd) (ShardInfo, error) {
 	if err != nil {
 		return ShardInfo{}, fmt.Errorf("read shard %d: %w", shard, err)
 	}
-	info := ShardInfo{Shard: shard}
-	if epoch, _ := values[0].(string); epoch != "" {
-		info.Open = true
-		if info.Epoch, err = strconv.ParseInt(epoch, 10, 64); err != nil {
-			return ShardInfo{}, fmt.Errorf("read shard %d: %w", shard, err)
-		}
-	}
+	info := ShardInfo{Shard: shard, Open: values[0] == int64(1)}
 	info.Holder, _ = values[1].(string)
 	info.Held = info.Holder != ""
 	info.Depth, _ = values[2].(int64)

@@ -307,7 +307,7 @@ func TestShardInfos(t *testing.T) {
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 3)
 	openNew(t, r, post(1))
-	hold(t, r, 1)
+	holder := hold(t, r, 1).lock.Token()
 	event, err := json.Marshal(models.LikeEvent(post(1), 7, true, start))
 	require.NoError(t, err)
 	gate(t, r, post(1), 1, 7, string(event), 100)
@@ -321,11 +321,11 @@ func TestShardInfos(t *testing.T) {
 	require.EqualValues(t, 1, trips.Load())
 	require.Len(t, infos, shards)
 	require.Equal(t, ShardInfo{Shard: 0}, infos[0])
-	require.Equal(t, ShardInfo{Shard: 1, Open: true, Held: true, Depth: 3, Last: pos(3, 2)}, infos[1], "the first event has no time")
+	require.Equal(t, ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 3, Last: pos(3, 2)}, infos[1], "the first event has no time")
 	require.Equal(t, ShardInfo{Shard: 2, Open: true, Last: pos(5, 0)}, infos[2])
 
 	require.NoError(t, plain.XDel(t.Context(), "{s01}:outbox", "3-0").Err())
 	info, err := r.shardInfo(t.Context(), 1)
 	require.NoError(t, err)
-	require.Equal(t, ShardInfo{Shard: 1, Open: true, Held: true, Depth: 2, Last: pos(3, 2), Oldest: start}, info)
+	require.Equal(t, ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 2, Last: pos(3, 2), Oldest: start}, info)
 }

@@ -1,8 +1,8 @@
 -- Tells how a shard stands.
 --
 -- KEYS  1 shard hash, 2 outbox, 3 relay lock
--- reply {epoch, holder, depth, last position, first event}: epoch is '' of a closed shard, holder '' when nobody holds the
---       lock, and depth counts the outbox's events
+-- reply {open, holder, depth, last position, first event}: open is 0 or 1, holder '' when nobody holds the lock, and depth
+--       counts the outbox's events
 local depth, last, first = 0, '0-0', ''
 if redis.call('EXISTS', KEYS[2]) == 1 then
   depth = redis.call('XLEN', KEYS[2])
@@ -13,4 +13,4 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
   local head = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)
   if head[1] then first = head[1][2][2] end
 end
-return {redis.call('HGET', KEYS[1], 'epoch') or '', redis.call('GET', KEYS[3]) or '', depth, last, first}
+return {redis.call('HEXISTS', KEYS[1], 'epoch'), redis.call('GET', KEYS[3]) or '', depth, last, first}
