@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -115,19 +116,12 @@ func timeSpan(c *fiber.Ctx) (since, until time.Time, err error) {
 	return since, until, nil
 }
 
-// contentPage cuts a list down to the limit. When a text was looked for among no more than some rows, the list goes on
-// after those.
-func contentPage[T any](s *Server, name string, rows []T, rest *models.ListKey, n int, key func(*T) models.ListKey) ([]T, *string) {
-	rows, next := page(s.cursors, name, rows, n, key)
-	if next == nil && rest != nil {
-		cursor := s.cursors.encode(name, *rest)
-		next = &cursor
-	}
-	return rows, next
-}
-
-func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
-	q, name, err := contentQuery(c, models.KindPost)
+// replyContent answers with a page of a list of content. When a text was looked for among no more than some rows, the list
+// goes on after those.
+func replyContent[T, J any](s *Server, c *fiber.Ctx, kind models.TargetKind, find func(context.Context, models.ContentQuery) ([]T, *models.ListKey, error),
+	key func(*T) models.ListKey, show func(*fiber.Ctx, []T) ([]J, error),
+) error {
+	q, name, err := contentQuery(c, kind)
 	if err != nil {
 		return err
 	}
@@ -139,16 +133,30 @@ func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
 		return err
 	}
 	q.Limit = n + 1
-	posts, rest, err := s.store.ModeratedPosts(c.UserContext(), q)
+	rows, rest, err := find(c.UserContext(), q)
 	if err != nil {
 		return err
 	}
-	posts, next := contentPage(s, name, posts, rest, n, func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) })
-	items, err := s.moderatedPostsJSON(c, posts)
+	rows, next := page(s.cursors, name, rows, n, key)
+	if next == nil && rest != nil {
+		cursor := s.cursors.encode(name, *rest)
+		next = &cursor
+	}
+	items, err := show(c, rows)
 	if err != nil {
 		return err
 	}
-	return c.JSON(list[moderatedPostJSON]{items, next})
+	return c.JSON(list[J]{items, next})
+}
+
+func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
+	key := func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) }
+	return replyContent(s, c, models.KindPost, s.store.ModeratedPosts, key, s.moderatedPostsJSON)
+}
+
+func (s *Server) listModeratedComments(c *fiber.Ctx) error {
+	key := func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) }
+	return replyContent(s, c, models.KindComment, s.store.ModeratedComments, key, s.moderatedCommentsJSON)
 }
 
 func (s *Server) moderatedPostsJSON(c *fiber.Ctx, posts []models.ModeratedPost) ([]moderatedPostJSON, error) {
@@ -165,31 +173,6 @@ func (s *Server) moderatedPostsJSON(c *fiber.Ctx, posts []models.ModeratedPost) 
 		out[i] = moderatedPostJSON{shown[i], newDeletionJSON(p.Post.Status, p.Moderation.Deletion), present(p.Moderation.ReportID)}
 	}
 	return out, nil
-}
-
-func (s *Server) listModeratedComments(c *fiber.Ctx) error {
-	q, name, err := contentQuery(c, models.KindComment)
-	if err != nil {
-		return err
-	}
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	if q.After, err = s.cursors.after(c, name); err != nil {
-		return err
-	}
-	q.Limit = n + 1
-	comments, rest, err := s.store.ModeratedComments(c.UserContext(), q)
-	if err != nil {
-		return err
-	}
-	comments, next := contentPage(s, name, comments, rest, n, func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) })
-	items, err := s.moderatedCommentsJSON(c, comments)
-	if err != nil {
-		return err
-	}
-	return c.JSON(list[moderatedCommentJSON]{items, next})
 }
 
 func (s *Server) moderatedCommentsJSON(c *fiber.Ctx, comments []models.ModeratedComment) ([]moderatedCommentJSON, error) {

@@ -232,7 +232,7 @@ func (q ContentQuery) from(kind TargetKind) (from, where string, args []any) {
 	filter(!q.Since.IsZero(), "x.created_at>=?", second(q.Since))
 	filter(!q.Until.IsZero(), "x.created_at<?", second(q.Until))
 	if q.After != nil {
-		filter(true, "x.created_at<=FROM_UNIXTIME(?) AND (x.created_at<FROM_UNIXTIME(?) OR x.id<?)", q.After.Value, q.After.Value, q.After.ID)
+		filter(true, "(x.created_at<FROM_UNIXTIME(?) OR x.created_at=FROM_UNIXTIME(?) AND x.id<?)", q.After.Value, q.After.Value, q.After.ID)
 	}
 	filter(len(conditions) == 0, "1=1")
 	return from, strings.Join(conditions, " AND "), args

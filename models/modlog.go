@@ -109,7 +109,8 @@ func (s *Store) ModerationLog(ctx context.Context, q ActQuery) ([]LoggedAct, err
 	filter(!q.Until.IsZero(), "l.created_at<?", q.Until.UTC())
 	if q.After != nil {
 		at := time.UnixMilli(q.After.Value).UTC()
-		filter(true, "l.created_at<=? AND (l.created_at<? OR l.id<?)", at, at, q.After.ID)
+		// Two ranges on the index, so that not even those of the same moment are read that were seen already.
+		filter(true, "(l.created_at<? OR l.created_at=? AND l.id<?)", at, at, q.After.ID)
 	}
 	var acts []LoggedAct
 	err := s.db.WithContext(ctx).Raw("SELECT l.id, l.action, l.target_type, l.target_id, l.reason, l.before_state, l.after_state, l.request_id, l.created_at, "+
