@@ -156,8 +156,12 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 // CommentByID reads a comment as viewer (0 for the anonymous) sees it, without its replies. CodeNotFound: it is
 // deleted, was never there, or stands under a deleted post.
 func (s *Store) CommentByID(ctx context.Context, viewer, id int64) (*Comment, error) {
+	return readComment(s.db.WithContext(ctx), viewer, id)
+}
+
+func readComment(tx *gorm.DB, viewer, id int64) (*Comment, error) {
 	var c Comment
-	read := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+" FROM comments c JOIN users u ON u.id=c.user_id"+
+	read := tx.Raw("SELECT "+commentColumns+" FROM comments c JOIN users u ON u.id=c.user_id"+
 		" JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND c.status=1", viewer, id).Scan(&c)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read comment %d: %w", id, read.Error)
@@ -253,19 +257,27 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 	return nil
 }
 
-// UpdateComment replaces the text if the comment still has the version that the editor saw; errors as UpdatePost.
-func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText) (*Comment, error) {
-	update := s.db.WithContext(ctx).Exec("UPDATE comments SET content=?, version=version+1, updated_at=? WHERE id=? AND version=? AND status=1",
-		text.Content, second(s.now()), id, version)
-	if update.Error != nil {
-		return nil, fmt.Errorf("update comment %d: %w", id, update.Error)
-	}
-	c, err := s.CommentByID(ctx, editor, id)
+// UpdateComment replaces the text if the comment still has the version that the editor saw; otherwise as UpdatePost.
+func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText) (c *Comment, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		var locked int64
+		if err := tx.Raw("SELECT id FROM comments WHERE id=? FOR UPDATE", id).Scan(&locked).Error; err != nil {
+			return err
+		}
+		if c, err = readComment(tx, editor, id); err != nil {
+			return err
+		}
+		if c.Version != version {
+			return VersionMismatch(c.Version)
+		}
+		if c.Content == text.Content {
+			return nil
+		}
+		c.Content, c.Version, c.UpdatedAt = text.Content, version+1, second(s.now())
+		return tx.Exec("UPDATE comments SET content=?, version=?, updated_at=? WHERE id=?", c.Content, c.Version, c.UpdatedAt, id).Error
+	})
 	if err != nil {
-		return nil, err
-	}
-	if update.RowsAffected == 0 {
-		return nil, VersionMismatch(c.Version)
+		return nil, fmt.Errorf("update comment %d: %w", id, err)
 	}
 	return c, nil
 }

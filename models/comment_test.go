@@ -270,6 +270,14 @@ func TestAncestors_leadFromTheTopToTheParent(t *testing.T) {
 			assert.Equal(t, path[i-1].ID, *c.ParentID)
 		}
 	}
+	// The order does not hang on depths: a process of before there were any wrote none.
+	exec(t, store, "UPDATE comments SET depth=1 WHERE id%3<>0")
+	unsorted, err := store.Ancestors(t.Context(), 0, deepest.ID)
+	require.NoError(t, err)
+	require.Len(t, unsorted, len(path))
+	for i := range path {
+		assert.Equal(t, path[i].ID, unsorted[i].ID)
+	}
 	none, err := store.Ancestors(t.Context(), 0, path[0].ID)
 	require.NoError(t, err)
 	assert.Empty(t, none)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -155,8 +156,12 @@ func (s *Store) insert(tx *gorm.DB, query string, args ...any) (int64, error) {
 
 // PostByID reads a post as viewer (0 for the anonymous) sees it. CodeNotFound: it is deleted or was never there.
 func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*Post, error) {
+	return readPost(s.db.WithContext(ctx), viewer, id)
+}
+
+func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
 	var p Post
-	read := s.db.WithContext(ctx).Raw("SELECT "+postColumns+" FROM posts p JOIN users u ON u.id=p.user_id WHERE p.id=? AND p.status=1", viewer, id).Scan(&p)
+	read := tx.Raw("SELECT "+postColumns+" FROM posts p JOIN users u ON u.id=p.user_id WHERE p.id=? AND p.status=1", viewer, id).Scan(&p)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read post %d: %w", id, read.Error)
 	}
@@ -167,32 +172,33 @@ func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*Post, error) {
 }
 
 // UpdatePost replaces text and tags if the post still has the version that the editor saw, and keeps what they replace
-// as a Revision. CodePrecondition says that somebody was faster; CodeNotFound that the post is gone.
-func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text PostText) (*Post, error) {
+// as a Revision. It gives the post as this edit left it, whatever came after. A text that is there already is no edit: it
+// makes no version. CodePrecondition says that somebody was faster; CodeNotFound that the post is gone.
+func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text PostText) (p *Post, err error) {
 	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
 	weights := termWeights(text)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		var p struct {
-			Version, UserID int64
-			CreatedAt       time.Time
+		if _, err := lockPosts(tx, []int64{id}, StatusNormal); err != nil {
+			return err
 		}
-		read := tx.Raw("SELECT version, user_id, created_at FROM posts WHERE id=? AND status=1 FOR UPDATE", id).Scan(&p)
-		switch {
-		case read.Error != nil:
-			return read.Error
-		case read.RowsAffected == 0:
-			return notFound(KindPost)
-		case p.Version != version:
+		if p, err = readPost(tx, editor, id); err != nil {
+			return err
+		}
+		if p.Version != version {
 			return VersionMismatch(p.Version)
+		}
+		if p.Title == text.Title && p.Content == text.Content && slices.Equal(p.Tags, text.Tags) {
+			return nil
 		}
 		if err := keepRevision(tx, id); err != nil {
 			return err
 		}
-		err := tx.Exec("UPDATE posts SET title=?, content=?, version=version+1, updated_at=?, edited_by=NULLIF(?,user_id), terms_version=? WHERE id=?",
-			text.Title, text.Content, second(s.now()), editor, termsVersion, id).Error
+		p.Title, p.Content, p.Tags, p.Version, p.UpdatedAt = text.Title, text.Content, text.Tags, version+1, second(s.now())
+		err := tx.Exec("UPDATE posts SET title=?, content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id), terms_version=? WHERE id=?",
+			p.Title, p.Content, p.Version, p.UpdatedAt, editor, termsVersion, id).Error
 		if err != nil {
 			return err
 		}
@@ -221,7 +227,7 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 	if err != nil {
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
-	return s.PostByID(ctx, editor, id)
+	return p, nil
 }
 
 // VersionMismatch makes the error of an edit that was made from another version than the one that is there now.

@@ -196,15 +196,16 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort
 // nothing for a comment of the top level. CodeNotFound as CommentByID.
 func (s *Store) Ancestors(ctx context.Context, viewer, id int64) ([]Comment, error) {
 	var path []Comment
-	err := s.db.WithContext(ctx).Raw("WITH RECURSIVE up (id, parent_id) AS (SELECT id, parent_id FROM comments WHERE id=?"+
-		" UNION SELECT a.id, a.parent_id FROM up JOIN comments a ON a.id=up.parent_id)"+
+	// The order is that of the steps up, and does not hang on depths being right.
+	err := s.db.WithContext(ctx).Raw("WITH RECURSIVE up (id, parent_id, step) AS (SELECT id, parent_id, 0 FROM comments WHERE id=?"+
+		" UNION ALL SELECT a.id, a.parent_id, up.step+1 FROM up JOIN comments a ON a.id=up.parent_id)"+
 		" SELECT "+commentColumns+" FROM up JOIN comments c ON c.id=up.id JOIN users u ON u.id=c.user_id"+
-		" JOIN posts p ON p.id=c.post_id AND p.status=1 ORDER BY c.depth", id, viewer).Scan(&path).Error
+		" JOIN posts p ON p.id=c.post_id AND p.status=1 ORDER BY up.step DESC", id, viewer).Scan(&path).Error
 	if err != nil {
 		return nil, fmt.Errorf("read ancestors of comment %d: %w", id, err)
 	}
 	self := len(path) - 1
-	if self < 0 || path[self].Status != StatusNormal {
+	if self < 0 || path[self].ID != id || path[self].Status != StatusNormal {
 		return nil, notFound(KindComment)
 	}
 	return path[:self], nil
