@@ -95,8 +95,12 @@ func hideComments(tx *gorm.DB, ids []int64, d Deletion) ([]int64, error) {
 	if err != nil || len(hidden) == 0 {
 		return nil, err
 	}
-	return hidden, tx.Exec("UPDATE comments SET status=2, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), updated_at=updated_at"+
+	err = tx.Exec("UPDATE comments SET status=2, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), updated_at=updated_at"+
 		" WHERE id IN ("+joinIDs(hidden)+")", second(d.At), d.By.ID, d.Reason, d.Operation).Error
+	if err != nil {
+		return nil, err
+	}
+	return hidden, refreshActivity(tx, hidden)
 }
 
 // showComments takes the deletion of those of the comments back that are deleted, be their post or parent deleted or
@@ -106,8 +110,38 @@ func showComments(tx *gorm.DB, ids []int64) ([]int64, error) {
 	if err != nil || len(shown) == 0 {
 		return nil, err
 	}
-	return shown, tx.Exec("UPDATE comments SET status=1, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, updated_at=updated_at" +
+	err = tx.Exec("UPDATE comments SET status=1, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, updated_at=updated_at" +
 		" WHERE id IN (" + joinIDs(shown) + ")").Error
+	if err != nil {
+		return nil, err
+	}
+	return shown, refreshActivity(tx, shown)
+}
+
+// refreshActivity makes active_at of the posts of these comments, which are locked, that of their latest comment. So a
+// comment that was deleted lifts its post no longer.
+//
+// The times are read by themselves: inside the UPDATE, the comments that they are read from would be locked.
+func refreshActivity(tx *gorm.DB, comments []int64) error {
+	var posts []struct{ ID, Was, At int64 }
+	err := tx.Raw("SELECT p.id, UNIX_TIMESTAMP(p.active_at) AS was, UNIX_TIMESTAMP(COALESCE((SELECT c.created_at FROM comments c FORCE INDEX (idx_post_status_created)" +
+		" WHERE c.post_id=p.id AND c.status=1 ORDER BY c.created_at DESC LIMIT 1), p.created_at)) AS at" +
+		" FROM (SELECT DISTINCT post_id FROM comments WHERE id IN (" + joinIDs(comments) + ")) h STRAIGHT_JOIN posts p ON p.id=h.post_id ORDER BY p.id").Scan(&posts).Error
+	if err != nil {
+		return fmt.Errorf("read the activity of posts: %w", err)
+	}
+	var ids []int64
+	cases := ""
+	for _, p := range posts {
+		if p.Was != p.At {
+			ids = append(ids, p.ID)
+			cases += fmt.Sprintf(" WHEN %d THEN %d", p.ID, p.At)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return tx.Exec("UPDATE posts SET active_at=FROM_UNIXTIME(CASE id" + cases + " END), updated_at=updated_at WHERE id IN (" + joinIDs(ids) + ")").Error
 }
 
 // countComments locks comments with their posts and parents, posts first, adds those that have the status to the counts
