@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -290,12 +290,22 @@ func (l *Likes) OpenTarget(ctx context.Context, target models.Target, createdAt 
 	return nil
 }
 
-// CloseTargets makes the gate refuse likes of targets whose deletion is committed.
+// closeChunk is how many targets are closed in one round trip: few milliseconds for Redis.
+const closeChunk = 500
+
+// CloseTargets makes the gate refuse likes of targets whose deletion is committed, in a round trip for each 500. After an
+// error some may be closed; it is safe to do it again, and for what is not deleted as well: a like of it asks MySQL then.
 func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error {
-	for _, t := range targets {
-		k := l.redis.keys(t)
-		if err := l.redis.run(ctx, "close", []string{k.likes, k.warming}).Err(); err != nil {
-			return fmt.Errorf("close %s: %w", t, err)
+	for chunk := range slices.Chunk(targets, closeChunk) {
+		_, err := l.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, t := range chunk {
+				k := l.redis.keys(t)
+				p.Eval(ctx, l.redis.source["close"], []string{k.likes, k.warming})
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("close %d targets from %s on: %w", len(chunk), chunk[0], err)
 		}
 	}
 	return nil
@@ -351,21 +361,30 @@ func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.Targ
 }
 
 // StatesOf gives what viewer (0 for the anonymous) sees of the likes of targets: in one round trip to Redis and, for
-// those that are cold or in a closed shard, or for all when Redis does not answer within half a second, one query to
-// MySQL. What is deleted or was never there has no state.
+// those that are cold, in a closed shard or deleted, or for all when Redis does not answer within half a second, one
+// query to MySQL. What is deleted or was never there has no state.
 func (l *Likes) StatesOf(ctx context.Context, viewer int64, targets []models.Target) (map[models.Target]models.LikeState, error) {
 	states := make(map[models.Target]models.LikeState, len(targets))
-	var cold []models.Target
+	var ask []models.Target
+	closed := map[models.Target]models.LikeState{}
 	for _, held := range l.held(ctx, viewer, targets) {
 		switch {
 		case !held.known:
-			cold = append(cold, held.target)
-		case !held.gone:
+			ask = append(ask, held.target)
+		case held.gone: // unless the deletion was taken back, of which nobody tells the gate
+			ask = append(ask, held.target)
+			closed[held.target] = held.LikeState
+		default:
 			states[held.target] = held.LikeState
 		}
 	}
-	stored, err := l.store.StatesOf(ctx, viewer, cold)
-	maps.Copy(states, stored)
+	stored, err := l.store.StatesOf(ctx, viewer, ask)
+	for target, state := range stored {
+		if held, ok := closed[target]; ok {
+			state = held
+		}
+		states[target] = state
+	}
 	return states, err
 }
 

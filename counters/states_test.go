@@ -81,3 +81,49 @@ func TestStatesOf_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[models.Target]models.LikeState{target: {Liked: true, Count: 1}}, states)
 }
+
+// Nobody tells the gate of a restoration; what it held of the likes meanwhile counts, not what MySQL has so far.
+func TestStatesOf_whatWasRestoredIsThereAtOnce(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	under := f.comment(t, target)
+	for _, liked := range []models.Target{target, under} {
+		f.inMySQL(t, liked, 7)
+		f.like(t, liked, 8)
+	}
+	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
+	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target, under}))
+	got, err := f.StatesOf(t.Context(), 8, []models.Target{target, under})
+	require.NoError(t, err)
+	require.Empty(t, got)
+
+	f.restore(t, target)
+	trips := countTrips(t, f.redis)
+	f.queries.reset()
+	got, err = f.StatesOf(t.Context(), 8, []models.Target{target, under})
+	require.NoError(t, err)
+	state := models.LikeState{Liked: true, Count: 2}
+	require.Equal(t, map[models.Target]models.LikeState{target: state, under: state}, got)
+	require.EqualValues(t, 1, trips.Load())
+	require.Equal(t, 1, f.queries.selects(""))
+}
+
+func TestCloseTargets_takesARoundTripForEachFiveHundred(t *testing.T) {
+	f := newForum(t)
+	var targets []models.Target
+	for i := range int64(1100) {
+		targets = append(targets, comment(i+1))
+		if i%7 == 0 {
+			openNew(t, f.redis, comment(i+1))
+		}
+	}
+	require.NoError(t, f.redis.Ping(t.Context()))
+	trips := countTrips(t, f.redis)
+	require.NoError(t, f.CloseTargets(t.Context(), targets))
+	require.EqualValues(t, 3, trips.Load())
+	states, err := f.redis.TargetStates(t.Context(), targets)
+	require.NoError(t, err)
+	for i, s := range states {
+		require.Equal(t, i%7 == 0, s.Closed, "%d", i)
+	}
+}
