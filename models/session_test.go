@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,4 +42,32 @@ func TestLogin_comesToNothingAfterItsPassword(t *testing.T) {
 		_, err = store.SessionByHash(ctx, models.HashToken(late))
 	}
 	assert.Error(t, err, "a session of a deleted account")
+}
+
+// Of the last two admins who leave at the same moment one stays, and a ban goes with the account.
+func TestDeleteUser_leavesAnAdmin(t *testing.T) {
+	store := openStore(t)
+	var admins [2]*models.User
+	for i := range admins {
+		admins[i] = &models.User{Username: "admin" + string(rune('a'+i)), Email: string(rune('a'+i)) + "@example.org", PasswordHash: "x", Role: models.RoleAdmin}
+		require.NoError(t, store.CreateUser(t.Context(), admins[i]))
+	}
+	exec(t, store, "UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.'")
+	var wg sync.WaitGroup
+	var errs [2]error
+	for i, u := range admins {
+		wg.Go(func() { _, errs[i] = store.DeleteUser(t.Context(), u.ID, "x") })
+	}
+	wg.Wait()
+	left := 0
+	if errs[0] == nil {
+		left = 1
+	}
+	require.NoError(t, errs[1-left])
+	assert.Equal(t, models.CodeConflict, models.ErrorCode(errs[left]))
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM users WHERE role=3 AND deleted_at IS NULL AND banned_until IS NOT NULL"))
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM users WHERE deleted_at IS NOT NULL AND banned_until IS NULL AND ban_reason=''"))
+	require.NoError(t, store.SetRole(t.Context(), newUser(t, store, "eve").ID, models.RoleAdmin))
+	_, err := store.DeleteUser(t.Context(), admins[left].ID, "x")
+	require.NoError(t, err)
 }

@@ -293,8 +293,8 @@ func (s *Store) UserExists(ctx context.Context, id int64) error {
 
 // UpdateProfile replaces what the user says about themselves; of two updates at once the later one stays.
 func (s *Store) UpdateProfile(ctx context.Context, userID int64, p Profile) error {
-	err := s.db.WithContext(ctx).Exec("UPDATE users SET display_name=NULLIF(?,''), bio=?, avatar_url=NULLIF(?,'') WHERE id=? AND deleted_at IS NULL",
-		p.DisplayName, p.Bio, p.AvatarURL, userID).Error
+	_, err := s.write(ctx, "UPDATE users SET display_name=NULLIF(?,''), bio=?, avatar_url=NULLIF(?,'') WHERE id=? AND deleted_at IS NULL",
+		p.DisplayName, p.Bio, p.AvatarURL, userID)
 	if err != nil {
 		return fmt.Errorf("update profile of user %d: %w", userID, err)
 	}
@@ -303,7 +303,7 @@ func (s *Store) UpdateProfile(ctx context.Context, userID int64, p Profile) erro
 
 // SetRole changes what a user may do. CodeNotFound when there is no such user.
 func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
-	err := s.db.WithContext(ctx).Exec("UPDATE users SET role=? WHERE id=?", role, userID).Error
+	_, err := s.write(ctx, "UPDATE users SET role=? WHERE id=?", role, userID)
 	if err != nil {
 		return fmt.Errorf("set role of user %d: %w", userID, err)
 	}
@@ -322,13 +322,18 @@ func (s *Store) UserIDs(ctx context.Context, limit int) ([]int64, error) {
 // DeleteUser makes an account a placeholder for the author of its content, in one transaction: name, address and
 // password are freed, the profile is emptied, all sessions end, and it is put on record that likes have to go (see
 // LikeVoid), and with them everything else that hangs on the account (see PurgeUser). It gives the hashes of the ended
-// sessions. passwordHash is what was checked: CodeForbidden when the password was changed since.
+// sessions. passwordHash is what was checked: CodeForbidden when the password was changed since. CodeConflict keeps the
+// last admin from leaving nobody who could make another one.
 func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
+		if err := leaveAdmin(tx, userID); err != nil {
+			return err
+		}
 		now := s.now().UTC()
 		id := strconv.FormatInt(userID, 10)
 		// "~" is in no username, and the address ends in NoEmailDomain: neither can be anybody else's.
-		update := tx.Exec("UPDATE users SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL, deleted_at=?"+
+		update := tx.Exec("UPDATE users SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL,"+
+			" banned_until=NULL, ban_reason='', deleted_at=?"+
 			" WHERE id=? AND password_hash=? AND deleted_at IS NULL",
 			"deleted~"+id, id+"@deleted"+NoEmailDomain, RoleUser, now, userID, passwordHash)
 		if update.Error != nil {
@@ -346,4 +351,21 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 		return nil, fmt.Errorf("delete user %d: %w", userID, err)
 	}
 	return ended, nil
+}
+
+// leaveAdmin gives CodeConflict when the user is the only admin. The admins, who are few, are locked: of the last two only
+// one can go.
+func leaveAdmin(tx *gorm.DB, userID int64) error {
+	var role Role
+	if err := tx.Raw("SELECT role FROM users WHERE id=?", userID).Scan(&role).Error; err != nil || role != RoleAdmin {
+		return err
+	}
+	var admins []int64
+	if err := tx.Raw("SELECT id FROM users FORCE INDEX (idx_role) WHERE role=? AND deleted_at IS NULL ORDER BY id FOR UPDATE", RoleAdmin).Scan(&admins).Error; err != nil {
+		return err
+	}
+	if len(admins) == 1 && admins[0] == userID {
+		return Errorf(CodeConflict, "You are the last admin: make somebody else one first.")
+	}
+	return nil
 }
