@@ -67,7 +67,7 @@ func (s *Server) closeComment(c *fiber.Ctx, id int64) {
 
 // closeTargets runs what follows a deletion that is committed. Its time is its own: the deletion is done, and what is
 // left of the request's deadline may be too short to follow it up. A failure is an error for the operator alone: the
-// gate takes likes of something that is deleted until the target is reconciled.
+// gate takes likes of something that is deleted until a workers.Closer gets to it.
 func (s *Server) closeTargets(c *fiber.Ctx, target models.Target, closeThem func(context.Context) error) {
 	if s.gate == nil {
 		return

@@ -36,6 +36,9 @@ func hidePosts(tx *gorm.DB, ids []int64, d Deletion) (hidden []int64, tags map[i
 	if err := tx.Exec("DELETE FROM post_terms WHERE post_id IN (" + list + ")").Error; err != nil {
 		return nil, nil, fmt.Errorf("take posts out of the index: %w", err)
 	}
+	if err := askClosing(tx, KindPost, hidden, d); err != nil {
+		return nil, nil, err
+	}
 	tags, err = setTagsStatus(tx, hidden, StatusDeleted)
 	return hidden, tags, err
 }
@@ -98,6 +101,9 @@ func hideComments(tx *gorm.DB, ids []int64, d Deletion) ([]int64, error) {
 	err = tx.Exec("UPDATE comments SET status=2, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), updated_at=updated_at"+
 		" WHERE id IN ("+joinIDs(hidden)+")", second(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
+		return nil, err
+	}
+	if err := askClosing(tx, KindComment, hidden, d); err != nil {
 		return nil, err
 	}
 	return hidden, refreshActivity(tx, hidden)

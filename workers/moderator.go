@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"likewise/models"
 )
@@ -26,11 +25,7 @@ type targetCloser interface {
 // NewModerator makes a moderator. In direct mode gate is nil.
 func NewModerator(store *models.Store, gate targetCloser) *Moderator { return &Moderator{store, gate} }
 
-const (
-	moderateOperations = 100             // that a run works on
-	moderateMargin     = 5 * time.Second // of a run, to end in
-	closeBatch         = 500             // comments on a deleted post that the gate is told of at a time
-)
+const moderateOperations = 100 // that a run works on
 
 // Moderate works on all open operations until they are done, or its time is nearly over, and gives the posts and comments
 // deleted or restored.
@@ -51,7 +46,7 @@ func (m *Moderator) Moderate(ctx context.Context) (changed int, err error) {
 
 func (m *Moderator) carryOut(ctx context.Context, id int64) (changed int, err error) {
 	for {
-		if end, ok := ctx.Deadline(); ok && time.Until(end) < moderateMargin {
+		if nearlyOver(ctx) {
 			return changed, nil // the next run goes on
 		}
 		step, err := m.store.StepOperation(ctx, id)
@@ -63,8 +58,10 @@ func (m *Moderator) carryOut(ctx context.Context, id int64) (changed int, err er
 			slog.InfoContext(ctx, "content operation is done", "operation", id)
 			return changed, nil
 		}
-		if err := m.closeTargets(ctx, step.Close); err != nil {
+		if ended, err := m.closeTargets(ctx, step.Close); err != nil {
 			return changed, fmt.Errorf("close what operation %d deleted: %w", id, err)
+		} else if !ended {
+			return changed, nil
 		}
 		if err := m.store.CloseStep(ctx, id, step); err != nil {
 			return changed, err
@@ -72,35 +69,22 @@ func (m *Moderator) carryOut(ctx context.Context, id int64) (changed int, err er
 	}
 }
 
-// closeTargets tells the gate of what was deleted, and of all comments on posts that were.
-func (m *Moderator) closeTargets(ctx context.Context, targets []models.Target) error {
+// closeTargets tells the gate of what was deleted, and of all comments on posts that were; see closeComments.
+func (m *Moderator) closeTargets(ctx context.Context, targets []models.Target) (ended bool, err error) {
 	if m.gate == nil || len(targets) == 0 {
-		return nil
+		return true, nil
 	}
 	if err := m.gate.CloseTargets(ctx, targets); err != nil {
-		return err
+		return false, err
 	}
 	for _, t := range targets {
 		if t.Kind != models.KindPost {
 			continue
 		}
-		for after := int64(0); ; {
-			ids, err := m.store.CommentIDs(ctx, t.ID, after, closeBatch)
-			if err != nil {
-				return err
-			}
-			if len(ids) == 0 {
-				break
-			}
-			comments := make([]models.Target, len(ids))
-			for i, id := range ids {
-				comments[i] = models.Target{Kind: models.KindComment, ID: id}
-			}
-			if err := m.gate.CloseTargets(ctx, comments); err != nil {
-				return err
-			}
-			after = ids[len(ids)-1]
+		ended, err := closeComments(ctx, m.store, m.gate, t.ID, 0, func(int64) error { return nil })
+		if err != nil || !ended {
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }

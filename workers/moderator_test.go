@@ -90,7 +90,7 @@ func TestModerator_leavesTheRestToTheNextRun(t *testing.T) {
 	p.post()
 	_, err := p.store.RemoveAll(t.Context(), mod, p.author.ID, "All spam.")
 	require.NoError(t, err)
-	short, cancel := context.WithTimeout(t.Context(), moderateMargin-time.Second)
+	short, cancel := context.WithTimeout(t.Context(), runMargin-time.Second)
 	defer cancel()
 	changed, err := NewModerator(p.store, nil).Moderate(short)
 	require.NoError(t, err)

@@ -1,0 +1,135 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+)
+
+// closeDeleted runs a Closer, and gives the number of deletions.
+func (p *pipeline) closeDeleted() int {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	n, err := NewCloser(p.store, p.likes).Close(ctx)
+	require.NoError(p.t, err)
+	return n
+}
+
+// aged makes the deletions so old that no request from before can be under way.
+func (p *pipeline) aged() {
+	p.t.Helper()
+	p.exec("UPDATE gate_closings SET deleted_at=deleted_at - INTERVAL 2 MINUTE")
+}
+
+// TestCloser_closesWhatNobodyToldTheGateOf deletes as a process that is killed after its COMMIT.
+func TestCloser_closesWhatNobodyToldTheGateOf(t *testing.T) {
+	p := setup(t)
+	p.start()
+	ctx := t.Context()
+	post, other, back := p.post(), p.post(), p.post()
+	under, single, again := p.comment(post), p.comment(other), p.comment(back)
+	closed, open := []models.Target{post, under, single}, []models.Target{other, back, again}
+	for _, target := range append(closed, open...) {
+		p.set(target, 1, true)
+	}
+	p.flush()
+	require.NoError(t, p.store.DeletePost(ctx, p.author.ID, post.ID))
+	require.NoError(t, p.store.DeleteComment(ctx, &models.Comment{ID: single.ID, Author: p.author}))
+	require.NoError(t, p.store.DeletePost(ctx, p.author.ID, back.ID))
+	_, err := p.store.RestorePost(ctx, p.author.ID, back.ID)
+	require.NoError(t, err)
+	for _, target := range closed {
+		p.set(target, 2, true) // which is what the Closer is for
+	}
+	assert.Equal(t, 3, p.closeDeleted())
+	refused := func() {
+		t.Helper()
+		for _, target := range closed {
+			_, err := p.likes.SetLike(ctx, target, 3, true)
+			assert.Equal(t, models.CodeNotFound, models.ErrorCode(err), "%s takes likes", target)
+		}
+	}
+	refused()
+	states, err := p.redis.TargetStates(ctx, open)
+	require.NoError(t, err)
+	for i, s := range states {
+		assert.False(t, s.Closed, "%s is open", open[i])
+		assert.Equal(t, int64(2), p.set(open[i], 2, true).Count)
+	}
+	p.flush()
+	assert.Empty(t, p.verify(false))
+	for _, target := range closed {
+		assert.Equal(t, []int64{1, 2}, p.likers(target), "%s", target)
+	}
+
+	// A comment that was made before the deletion is opened after it, by a process that is killed then.
+	assert.Zero(t, p.closeDeleted(), "all of it is told")
+	shard, err := p.store.ShardState(ctx, under.Shard(p.store.Shards()))
+	require.NoError(t, err)
+	cold, err := p.redis.Forget(ctx, under, shard.Applied)
+	require.NoError(t, err)
+	require.True(t, cold)
+	require.NoError(t, p.likes.OpenTarget(ctx, under, time.Now()))
+	p.aged()
+	assert.Equal(t, 3, p.closeDeleted())
+	refused()
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM gate_closings"))
+
+	// Whoever closes what was restored meanwhile does no harm.
+	_, err = p.store.RestorePost(ctx, p.author.ID, post.ID)
+	require.NoError(t, err)
+	require.NoError(t, p.likes.CloseTargets(ctx, open))
+	for _, target := range append(open, post) {
+		assert.Equal(t, int64(3), p.set(target, 3, true).Count, "%s", target)
+	}
+	p.flush()
+}
+
+// TestCloser_goesOnWhereItDied has a post with comments for several batches, and a gate that dies before each call.
+func TestCloser_goesOnWhereItDied(t *testing.T) {
+	p := setup(t)
+	defer p.start()()
+	post := p.post()
+	const comments = 3*closeBatch + 1
+	p.exec("INSERT INTO comments (post_id, user_id, content) VALUES " + strings.TrimSuffix(strings.Repeat(fmt.Sprintf("(%d,%d,'text'),", post.ID, p.author.ID), comments), ","))
+	ids, err := p.store.CommentIDs(t.Context(), post.ID, 0, 2*comments)
+	require.NoError(t, err)
+	last := models.Target{Kind: models.KindComment, ID: ids[comments-1]}
+	p.set(last, 1, true)
+	require.NoError(t, p.store.DeletePost(t.Context(), p.author.ID, post.ID))
+	deaths := 0
+	for ; ; deaths++ {
+		require.Less(t, deaths, 10)
+		n, err := NewCloser(p.store, &mortal{p.likes, 2}).Close(t.Context()) // the post, and a batch
+		if err == nil {
+			assert.Equal(t, 1, n)
+			break
+		}
+		require.ErrorIs(t, err, errDied)
+		require.Zero(t, n)
+	}
+	assert.Equal(t, 3, deaths, "each gets a batch further")
+	_, err = p.likes.SetLike(t.Context(), last, 2, true)
+	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
+	p.flush()
+}
+
+// TestCloser_withoutAGateClearsUp: in direct mode there is nobody to tell.
+func TestCloser_withoutAGateClearsUp(t *testing.T) {
+	p := setup(t)
+	for range closePage + 1 {
+		require.NoError(t, p.store.DeletePost(t.Context(), p.author.ID, p.post().ID))
+	}
+	n, err := NewCloser(p.store, nil).Close(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, closePage+1, n)
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM gate_closings"))
+}
