@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"context"
+
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
@@ -32,7 +34,9 @@ func (s *Server) setBlock(blocked bool) fiber.Handler {
 }
 
 func (s *Server) listBlocks(c *fiber.Ctx) error {
-	return s.pageOfUsers(c, "blocks", viewerID(c), s.store.BlockedUsers)
+	return s.pageOfUsers(c, "blocks", viewerID(c), func(ctx context.Context, _, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, error) {
+		return s.store.BlockedUsers(ctx, userID, after, limit)
+	})
 }
 
 // mayLike refuses a like of what was written by somebody who has blocked the viewer. Who is blocked by nobody, as

@@ -61,7 +61,7 @@ func (s *Server) listFollowing(c *fiber.Ctx) error {
 
 // pageOfUsers shows a page of one of a user's lists of users.
 func (s *Server) pageOfUsers(c *fiber.Ctx, name string, userID int64,
-	read func(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, error),
+	read func(ctx context.Context, viewer, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, error),
 ) error {
 	n, err := limit(c)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Server) pageOfUsers(c *fiber.Ctx, name string, userID int64,
 	if err != nil {
 		return err
 	}
-	users, err := read(c.UserContext(), userID, after, n+1)
+	users, err := read(c.UserContext(), viewerID(c), userID, after, n+1)
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func (s *Server) listLikers(kind models.TargetKind) fiber.Handler {
 		if after != nil {
 			before = after.ID
 		}
-		likers, err := s.store.Likers(c.UserContext(), models.Target{Kind: kind, ID: id}, before, n+1)
+		likers, err := s.store.Likers(c.UserContext(), viewerID(c), models.Target{Kind: kind, ID: id}, before, n+1)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ type outcomeJSON struct {
 // titleJSON names a post.
 type titleJSON struct {
 	ID    int64  `json:"id"`
-	Title string `json:"title"` // "" of a post that was deleted
+	Title string `json:"title"` // "" of a post that was deleted, or whose author the viewer blocks
 }
 
 func newNotificationJSON(n *models.Notification) notificationJSON {

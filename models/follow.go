@@ -92,19 +92,20 @@ func unfollow(tx *gorm.DB, userID, other int64) error {
 	return tx.Exec("UPDATE users SET followers_count=followers_count-1, updated_at=updated_at WHERE id=?", other).Error
 }
 
-// Followers lists who follows the user, latest first: at most limit after the key (nil for the first page).
-func (s *Store) Followers(ctx context.Context, userID int64, after *ListKey, limit int) ([]ListedUser, error) {
-	return s.follows(ctx, "follows f FORCE INDEX (idx_followed_id)", "followed_id", "user_id", userID, after, limit)
+// Followers lists who follows the user, latest first, without those whom the viewer (0 for the anonymous) blocks: at most
+// limit after the key (nil for the first page).
+func (s *Store) Followers(ctx context.Context, viewer, userID int64, after *ListKey, limit int) ([]ListedUser, error) {
+	return s.follows(ctx, "follows f FORCE INDEX (idx_followed_id)", "followed_id", "user_id", viewer, userID, after, limit)
 }
 
 // Following lists whom the user follows, as Followers does.
-func (s *Store) Following(ctx context.Context, userID int64, after *ListKey, limit int) ([]ListedUser, error) {
-	return s.follows(ctx, "follows f FORCE INDEX (idx_user_id)", "user_id", "followed_id", userID, after, limit)
+func (s *Store) Following(ctx context.Context, viewer, userID int64, after *ListKey, limit int) ([]ListedUser, error) {
+	return s.follows(ctx, "follows f FORCE INDEX (idx_user_id)", "user_id", "followed_id", viewer, userID, after, limit)
 }
 
 // follows names the index: left alone, the optimizer takes the unique one and sorts all that the user follows.
-func (s *Store) follows(ctx context.Context, from, of, shown string, userID int64, after *ListKey, limit int) ([]ListedUser, error) {
-	where, args := "f."+of+"=?", []any{userID}
+func (s *Store) follows(ctx context.Context, from, of, shown string, viewer, userID int64, after *ListKey, limit int) ([]ListedUser, error) {
+	where, args := "f."+of+"=? AND "+notBlocked("f."+shown), []any{userID, viewer}
 	if after != nil {
 		where, args = where+" AND f.id<?", append(args, after.ID)
 	}

@@ -96,10 +96,16 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		"feed of 1000, later": {func() (int, error) { l, err := store.Feed(ctx, c.reader.ID, middle, limit); return len(l), err }, 6*crowdAuthors + 3*limit*limit},
 		"feed of 3":           {func() (int, error) { l, err := store.Feed(ctx, c.guest.ID, nil, limit); return len(l), err }, 3 * limit * limit},
 		"feed of 3, later":    {func() (int, error) { l, err := store.Feed(ctx, c.guest.ID, middle, limit); return len(l), err }, 3 * limit * limit},
-		"followers":           {func() (int, error) { l, err := store.Followers(ctx, c.reader.ID, nil, limit); return len(l), err }, 5 * limit},
-		"following":           {func() (int, error) { l, err := store.Following(ctx, c.reader.ID, nil, limit); return len(l), err }, 5 * limit},
+		"followers": {func() (int, error) {
+			l, err := store.Followers(ctx, c.reader.ID, c.reader.ID, nil, limit)
+			return len(l), err
+		}, 5 * limit},
+		"following": {func() (int, error) {
+			l, err := store.Following(ctx, c.reader.ID, c.reader.ID, nil, limit)
+			return len(l), err
+		}, 5 * limit},
 		"following, later": {func() (int, error) {
-			l, err := store.Following(ctx, c.reader.ID, &models.ListKey{ID: 500}, limit)
+			l, err := store.Following(ctx, c.reader.ID, c.reader.ID, &models.ListKey{ID: 500}, limit)
 			return len(l), err
 		}, 5 * limit},
 		"blocks": {func() (int, error) { l, err := store.BlockedUsers(ctx, c.writer.ID, nil, limit); return len(l), err }, 5 * limit},

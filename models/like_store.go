@@ -177,12 +177,13 @@ type Liker struct {
 	CreatedAt time.Time
 }
 
-// Likers lists who likes a target, latest first: at most limit rows older than row before (0 for the first page).
-func (s *Store) Likers(ctx context.Context, target Target, before int64, limit int) ([]Liker, error) {
+// Likers lists who likes a target, latest first, without those whom the viewer (0 for the anonymous) blocks: at most limit
+// rows older than row before (0 for the first page).
+func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before int64, limit int) ([]Liker, error) {
 	t := likeTables[target.Kind]
-	where, args := "", []any{target.ID}
+	where, args := " AND "+notBlocked("l.user_id"), []any{target.ID, viewer}
 	if before > 0 {
-		where, args = " AND l.id < ?", append(args, before)
+		where, args = where+" AND l.id < ?", append(args, before)
 	}
 	var list []Liker
 	// Reading the likes through the target holds it to "not deleted" without a query of its own. The index has to be

@@ -43,7 +43,7 @@ type Notification struct {
 	Kind      NotificationKind
 	Actor     Author `gorm:"embedded;embeddedPrefix:author_"` // who replied or mentioned; the zero Author for the other kinds
 	PostID    int64
-	PostTitle string // "" of a post that was deleted, which only a report is about
+	PostTitle string // "" of a post that was deleted, or by somebody whom the user blocks, which only a report is about
 	CommentID int64  // 0: it is about the post
 	Milestone int64  // the number of likes that was reached; 0 for the other kinds
 	ReportID  int64  // the user's report; 0 for the other kinds
@@ -148,8 +148,8 @@ func (s *Store) PassMilestones(ctx context.Context, target Target, likes int64) 
 
 // shownNotifications is where lists and counts of a user's notifications are read from: through the index that has them
 // in their order, and then each on its own. What was deleted, unless the user had reported it, and what comes from somebody
-// blocked since, is not shown.
-// The placeholders are the user, twice.
+// blocked since, or is about a post of theirs and no answer to a report, is not shown.
+// The placeholders are the user, three times.
 //
 // The index has to be named: for the latest few of a user MySQL likes to read the latest of everybody.
 func shownNotifications(unread bool) string {
@@ -159,18 +159,19 @@ func shownNotifications(unread bool) string {
 	}
 	return " FROM notifications n FORCE INDEX (" + index + ") STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=1 OR n.kind=4)" +
 		" LEFT JOIN comments c ON c.id=n.comment_id LEFT JOIN users u ON u.id=n.actor_id" +
-		" WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1 OR n.kind=4) AND " + notBlocked("n.actor_id") + where
+		" WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1 OR n.kind=4) AND " + notBlocked("n.actor_id") +
+		" AND (n.kind=4 OR " + notBlocked("p.user_id") + ")" + where
 }
 
 // Notifications lists what the user was told, latest first: at most limit notifications before the id (0 for the first
 // page), and with unread only those that were not read. One query.
 func (s *Store) Notifications(ctx context.Context, userID int64, unread bool, before int64, limit int) ([]Notification, error) {
-	where, args := "", []any{userID, userID}
+	where, args := "", []any{userID, userID, userID, userID}
 	if before > 0 {
 		where, args = " AND n.id<?", append(args, before)
 	}
 	var list []Notification
-	err := s.db.WithContext(ctx).Raw("SELECT n.id, n.kind, "+authorColumns+", n.post_id, IF(p.status=1,p.title,'') AS post_title, n.comment_id, n.milestone, n.report_id,"+
+	err := s.db.WithContext(ctx).Raw("SELECT n.id, n.kind, "+authorColumns+", n.post_id, IF(p.status=1 AND "+notBlocked("p.user_id")+",p.title,'') AS post_title, n.comment_id, n.milestone, n.report_id,"+
 		" (SELECT k.outcome FROM reports r JOIN report_cases k ON k.id=r.case_id WHERE r.id=n.report_id) AS outcome,"+
 		" n.created_at, n.read_at IS NOT NULL AS `read`"+shownNotifications(unread)+where+" ORDER BY n.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
 	if err != nil {
@@ -185,7 +186,7 @@ const MaxUnread = 100
 // UnreadCount counts the notifications that Notifications lists as unread, up to MaxUnread. One query.
 func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 	var n int64
-	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM (SELECT n.id"+shownNotifications(true)+" LIMIT ?) unread", userID, userID, MaxUnread).Scan(&n).Error
+	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM (SELECT n.id"+shownNotifications(true)+" LIMIT ?) unread", userID, userID, userID, MaxUnread).Scan(&n).Error
 	if err != nil {
 		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
 	}

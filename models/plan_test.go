@@ -274,14 +274,14 @@ func plans() []planned {
 	for _, before := range []int64{0, largePosts / 2} {
 		where := map[int64]string{0: "at the beginning", largePosts / 2: "in the middle"}[before]
 		for _, target := range []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 1}} {
-			add(plan("Likers", string(target.Kind)+" "+where, target, min(before, largeShare/2), 21))
+			add(plan("Likers", string(target.Kind)+" "+where, 1, target, min(before, largeShare/2), 21))
 		}
 		add(plan("ListRevisions", where, 1, min(before, largeShare/2), 21),
 			plan("BookmarkedPosts", where, 1, before, 21), plan("LikedPosts", where, 1, 1, before, 21), plan("LikedComments", where, 1, 1, before, 21),
 			plan("Notifications", "all "+where, 1, false, before, 21), plan("Notifications", "unread "+where, 1, true, before, 21))
 	}
 	for where, after := range afters {
-		add(plan("Feed", where, 1, after, 21).sorting(), plan("Followers", where, 1, after, 21), plan("Following", where, 1, after, 21),
+		add(plan("Feed", where, 1, after, 21).sorting(), plan("Followers", where, 1, 1, after, 21), plan("Following", where, 1, 1, after, 21),
 			plan("BlockedUsers", where, 1, after, 21), plan("Sessions", where, 1, after, 21), plan("Tokens", where, 1, after, 21), plan("CommentsByUser", where, 1, 1, after, 21))
 	}
 	some := []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 7}, {Kind: models.KindPost, ID: 999}}

@@ -42,7 +42,7 @@ func (l *Liked[T]) Key() ListKey { return ListKey{ID: l.RowID} }
 // LikedPosts lists the posts that a user likes, the latest like first, as viewer sees them: at most limit likes older
 // than row before (0 for the first page). Likes of what was deleted are passed over.
 func (s *Store) LikedPosts(ctx context.Context, viewer, userID, before int64, limit int) ([]Liked[Post], error) {
-	where, args := likedBefore(before, "p.user_id", viewer, userID)
+	where, args := likedBefore(before, viewer, userID)
 	var list []Liked[Post]
 	err := s.db.WithContext(ctx).Raw("SELECT "+postColumns+", l.id AS row_id, l.created_at AS liked_at FROM post_likes l FORCE INDEX (idx_user_id)"+
 		" JOIN posts p ON p.id=l.post_id AND p.status=1 JOIN users u ON u.id=p.user_id WHERE "+where+
@@ -53,9 +53,11 @@ func (s *Store) LikedPosts(ctx context.Context, viewer, userID, before int64, li
 	return list, nil
 }
 
-// LikedComments lists the comments that a user likes, as LikedPosts does.
+// LikedComments lists the comments that a user likes, as LikedPosts does. Those under posts of somebody whom the viewer
+// blocks are left out, too.
 func (s *Store) LikedComments(ctx context.Context, viewer, userID, before int64, limit int) ([]Liked[Comment], error) {
-	where, args := likedBefore(before, "c.user_id", viewer, userID)
+	where, args := likedBefore(before, viewer, userID)
+	where, args = where+" AND "+notBlocked("c.user_id"), append(args, viewer)
 	var list []Liked[Comment]
 	err := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+", l.id AS row_id, l.created_at AS liked_at FROM comment_likes l FORCE INDEX (idx_user_id)"+
 		" JOIN comments c ON c.id=l.comment_id AND c.status=1 JOIN posts p ON p.id=c.post_id AND p.status=1 JOIN users u ON u.id=c.user_id WHERE "+where+
@@ -68,8 +70,8 @@ func (s *Store) LikedComments(ctx context.Context, viewer, userID, before int64,
 
 // likedBefore is the condition of a list of likes l, with its arguments after the viewer of the columns. The lists name
 // their index: left alone, MariaDB begins every page at the latest like and throws away those before the page.
-func likedBefore(before int64, author string, viewer, userID int64) (where string, args []any) {
-	where, args = "l.user_id=? AND "+notBlocked(author), []any{viewer, userID, viewer}
+func likedBefore(before, viewer, userID int64) (where string, args []any) {
+	where, args = "l.user_id=? AND "+notBlocked("p.user_id"), []any{viewer, userID, viewer}
 	if before > 0 {
 		where, args = where+" AND l.id<?", append(args, before)
 	}
