@@ -18,7 +18,7 @@ type LikeVoid struct {
 	RequestedBy int64
 	RequestedAt time.Time
 	LikedSince  *time.Time // nil: from the first
-	LikedUntil  *time.Time // nil: to the last
+	LikedUntil  *time.Time // nil: to the last; of a deleted account alone
 	Reason      string     // a moderator's
 	DoneAt      *time.Time // nil: it is not carried out to its end yet
 }
@@ -38,16 +38,28 @@ func (v *LikeVoid) LastLike() time.Time {
 	return v.RequestedAt.Add(SessionStale + lateLikes)
 }
 
-// OpenLikeVoids gives the oldest requests that are not done, at most limit.
-func (s *Store) OpenLikeVoids(ctx context.Context, limit int) ([]LikeVoid, error) {
+// OpenLikeVoids gives the requests that are not done and whose last turn was before a time, at most limit: first those
+// that had none yet, then those that have waited longest.
+func (s *Store) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]LikeVoid, error) {
 	var list []LikeVoid
-	err := s.db.WithContext(ctx).Raw("SELECT "+voidColumns+" FROM like_voids"+
-		" WHERE done_at IS NULL ORDER BY id LIMIT ?", limit).Scan(&list).Error
+	err := s.db.WithContext(ctx).Raw("SELECT "+voidColumns+" FROM like_voids FORCE INDEX (idx_done_turn)"+
+		" WHERE done_at IS NULL AND (turn_at IS NULL OR turn_at<?) ORDER BY turn_at, id LIMIT ?", turnTime(before), limit).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("read like voids: %w", err)
 	}
 	return list, nil
 }
+
+// TakeLikeVoidTurn records that a request has its turn in the run that began at a time.
+func (s *Store) TakeLikeVoidTurn(ctx context.Context, id int64, run time.Time) error {
+	if err := s.db.WithContext(ctx).Exec("UPDATE like_voids SET turn_at=? WHERE id=?", turnTime(run), id).Error; err != nil {
+		return fmt.Errorf("work on like void %d: %w", id, err)
+	}
+	return nil
+}
+
+// turnTime is what turn_at holds of a time.
+func turnTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 // CloseLikeVoid records that none of the likes is left and none can come.
 func (s *Store) CloseLikeVoid(ctx context.Context, id int64) error {
@@ -130,9 +142,15 @@ func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	// Whoever is not banned goes on liking, and may.
-	if v.LikedUntil == nil && user.ban(now) == nil {
-		until := second(now)
+	if v.LikedUntil == nil {
+		until := now // whoever is not banned goes on liking, and may
+		if ban := user.ban(now); ban != nil {
+			// So long some process may believe a session that has ended. What comes after the ban is the user's again.
+			if until = now.Add(SessionStale + lateLikes); ban.Until.Before(until) {
+				until = ban.Until
+			}
+		}
+		until = second(until)
 		v.LikedUntil = &until
 	}
 	v.RequestedAt, v.DoneAt = now.Truncate(time.Millisecond), nil
@@ -142,6 +160,13 @@ func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now time.Time) error {
 		return err
 	}
 	return tx.Raw("SELECT LAST_INSERT_ID()").Scan(&v.ID).Error
+}
+
+// endVoids keeps open requests away from likes that a user gives after a ban has ended. The user is there: requests about a
+// deleted account have no end.
+func endVoids(tx *gorm.DB, userID int64, banEnds time.Time) error {
+	at := second(banEnds)
+	return tx.Exec("UPDATE like_voids SET liked_until=? WHERE user_id=? AND done_at IS NULL AND (liked_until IS NULL OR liked_until>?)", at, userID, at).Error
 }
 
 // LikeVoid reads a request that a moderator made; CodeNotFound when there is none.

@@ -28,6 +28,7 @@ type Voider struct {
 	redis *counters.Redis // nil in direct mode
 	likes likeSetter
 	now   func() time.Time
+	turn  time.Duration
 }
 
 // likeSetter is *models.Store in direct mode, *counters.Likes behind the gate.
@@ -37,31 +38,58 @@ type likeSetter interface {
 
 // NewVoider makes a voider. In direct mode r is nil and likes the store.
 func NewVoider(store *models.Store, r *counters.Redis, likes likeSetter, now func() time.Time) *Voider {
-	return &Voider{store: store, redis: r, likes: likes, now: now}
+	return &Voider{store: store, redis: r, likes: likes, now: now, turn: voidTurn}
 }
 
 const (
-	voidRequests = 100 // that a run works on
-	voidPage     = 500 // likes a query
-	voidAtOnce   = 8   // likes in flight; the site's own come first
-	voidRounds   = 3   // of a run, for likes that were on their way when it began
+	voidRequests = 100              // a query
+	voidTurn     = 10 * time.Second // of a request in a run; one with many likes goes on in the next
+	voidPage     = 500              // likes a query
+	voidAtOnce   = 8                // likes in flight; the site's own come first
+	voidRounds   = 3                // of a turn, for likes that were on their way when it began
 )
 
-// Void works on all open requests and gives the likes taken back and the requests done.
+// Void works on every open request, those first that it never got to and then those that have waited longest, until its
+// time is nearly over. It gives the likes taken back and the requests done.
 func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
-	open, err := v.store.OpenLikeVoids(ctx, voidRequests)
-	if err != nil {
-		return 0, 0, err
+	began := v.now()
+	var failures []error
+	for {
+		open, err := v.store.OpenLikeVoids(ctx, began, voidRequests)
+		if err != nil {
+			return likes, done, errors.Join(append(failures, err)...)
+		}
+		for _, request := range open {
+			// Before anything else: what cannot be carried out must not come first again.
+			if err := v.store.TakeLikeVoidTurn(ctx, request.ID, began); err != nil {
+				return likes, done, errors.Join(append(failures, err)...)
+			}
+			n, finished, err := v.take(ctx, request)
+			likes += n
+			if finished {
+				done++
+			}
+			if err != nil && len(failures) < runFailures { // the next one may fare better
+				failures = append(failures, fmt.Errorf("void likes of user %d: %w", request.UserID, err))
+			}
+			if nearlyOver(ctx) {
+				return likes, done, errors.Join(failures...)
+			}
+		}
+		if len(open) < voidRequests {
+			return likes, done, errors.Join(failures...)
+		}
 	}
-	for _, request := range open {
-		n, finished, failed := v.void(ctx, request)
-		likes += n
-		if finished {
-			done++
-		}
-		if failed != nil { // the next one may fare better
-			err = errors.Join(err, fmt.Errorf("void likes of user %d: %w", request.UserID, failed))
-		}
+}
+
+// take works on a request for as long as its turn lasts. That it did not come to its end is no error.
+func (v *Voider) take(ctx context.Context, request models.LikeVoid) (likes int, done bool, err error) {
+	turn, cancel := context.WithTimeout(ctx, v.turn)
+	defer cancel()
+	likes, done, err = v.void(turn, request)
+	if err != nil && errors.Is(turn.Err(), context.DeadlineExceeded) {
+		slog.InfoContext(ctx, "voiding likes goes on in the next run", "user_id", request.UserID, "likes", likes)
+		err = nil
 	}
 	return likes, done, err
 }

@@ -209,3 +209,76 @@ func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
 	}
 	assert.Zero(t, p.count("SELECT COUNT(*) FROM users WHERE followers_count<>0 AND deleted_at IS NULL"))
 }
+
+// TestVoider_getsToEveryRequest has more open requests than a query gives, all of which have to wait for their end, and
+// then one more.
+func TestVoider_getsToEveryRequest(t *testing.T) {
+	p := setup(t)
+	p.start()
+	bob := p.deletable("bob")
+	post := p.post()
+	p.set(post, bob, true)
+	p.flush()
+	const others = voidRequests + 1
+	for i := range others {
+		p.exec("INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,1,NOW(3))", 1000+i)
+	}
+	p.deleteUser(bob, "bob")
+	likes, done := p.void(0)
+	assert.Equal(t, 1, likes)
+	assert.Zero(t, done)
+	p.flush()
+	assert.Empty(t, p.likers(post))
+
+	late := p.post()
+	p.set(late, 5, true)
+	p.flush()
+	p.exec("INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (5,1,NOW(3))")
+	open, err := p.store.OpenLikeVoids(t.Context(), time.Now(), 2)
+	require.NoError(t, err)
+	require.Len(t, open, 2)
+	assert.Equal(t, []int64{5, 1000}, []int64{open[0].UserID, open[1].UserID}, "who had no turn, then who waited longest")
+	_, done = p.void(afterAll)
+	assert.Equal(t, others+2, done)
+	assert.Empty(t, p.likers(late))
+	assert.Empty(t, p.verify(false))
+}
+
+// endless takes the likes of one user back without coming to an end.
+type endless struct {
+	likeSetter
+	user int64
+}
+
+func (e endless) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
+	if userID == e.user {
+		<-ctx.Done()
+		return models.LikeState{}, ctx.Err()
+	}
+	return e.likeSetter.SetLike(ctx, target, userID, liked)
+}
+
+func TestVoider_givesEachRequestItsTurn(t *testing.T) {
+	p := setup(t)
+	p.start()
+	huge, bob := p.deletable("huge"), p.deletable("bob")
+	post := p.post()
+	p.set(post, huge, true)
+	p.set(post, bob, true)
+	p.flush()
+	p.deleteUser(huge, "huge")
+	p.deleteUser(bob, "bob")
+	v := NewVoider(p.store, p.redis, endless{p.likes, huge}, func() time.Time { return time.Now().Add(afterAll) })
+	v.turn = 2 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	likes, done, err := v.Void(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, 1, likes)
+	assert.Equal(t, 1, done)
+	p.flush()
+	assert.Equal(t, []int64{huge}, p.likers(post))
+	_, done = p.void(2 * afterAll)
+	assert.Equal(t, 1, done)
+	assert.Empty(t, p.likers(post))
+}
