@@ -133,6 +133,9 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		if ended, err = endSessions(tx, userID, ""); err != nil {
 			return err
 		}
+		if err := endVoids(tx, userID, ban.Until); err != nil { // it may end sooner than the one before
+			return err
+		}
 		return s.logModeration(tx, Act{ActorID: actor, Action: "user.ban", TargetType: "user", TargetID: userID, Reason: ban.Reason,
 			Before: banState(user.ban(s.now())), After: banState(ban)})
 	})
@@ -153,6 +156,9 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 			return err
 		}
 		if err := tx.Exec("UPDATE users SET banned_until=NULL, ban_reason='', updated_at=updated_at WHERE id=?", userID).Error; err != nil {
+			return err
+		}
+		if err := endVoids(tx, userID, s.now()); err != nil {
 			return err
 		}
 		return s.logModeration(tx, Act{ActorID: actor, Action: "user.unban", TargetType: "user", TargetID: userID, Reason: reason,
