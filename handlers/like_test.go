@@ -188,6 +188,18 @@ func TestLikes_ofSeveralTargetsAtOnce(t *testing.T) {
 		if r := a.must(t, 200, account{}, "GET", "/v1/likes?targets=post:99999", nil); r.String() != `200 {"items":[]}` {
 			t.Errorf("of nothing: %s", r)
 		}
+
+		a.must(t, 200, ada, "POST", pathOf(gone)+"/restore", nil)
+		want := `200 {"items":[` + item("comment", under.ID, 1, true) + "," + item("post", gone.ID, 1, true) + `]}`
+		if r := a.must(t, 200, bob, "GET", fmt.Sprintf("/v1/likes?targets=comment:%d,post:%d", under.ID, gone.ID), nil); r.String() != want {
+			t.Errorf("restored: %s, want %s", r, want)
+		}
+		stream := a.watch(t, fmt.Sprintf("posts=%d&comments=%d", gone.ID, under.ID))
+		for range 2 {
+			if e := stream.next(t); e.data.LikesCount != 1 {
+				t.Errorf("the stream tells of a restored %s: %+v", e.data.Type, e)
+			}
+		}
 	})
 }
 
