@@ -109,9 +109,17 @@ func problemOf(err error) problem {
 	return p
 }
 
-func writeProblem(c *fiber.Ctx, err error) {
+const mimeProblem = "application/problem+json"
+
+// newProblem completes what problemOf says.
+func newProblem(err error, request string) problem {
 	p := problemOf(err)
-	p.Type, p.Title, p.RequestID = "about:blank", http.StatusText(p.Status), requestID(c)
+	p.Type, p.Title, p.RequestID = "about:blank", http.StatusText(p.Status), request
+	return p
+}
+
+func writeProblem(c *fiber.Ctx, err error) {
+	p := newProblem(err, requestID(c))
 	switch p.Status {
 	case http.StatusUnauthorized:
 		c.Set(fiber.HeaderWWWAuthenticate, "Bearer")
@@ -129,7 +137,7 @@ func writeProblem(c *fiber.Ctx, err error) {
 		body = nil
 	}
 	c.Response().ResetBody()
-	c.Status(p.Status).Set(fiber.HeaderContentType, "application/problem+json")
+	c.Status(p.Status).Set(fiber.HeaderContentType, mimeProblem)
 	c.Response().SetBodyRaw(body)
 }
 

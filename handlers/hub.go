@@ -28,11 +28,13 @@ type hub struct {
 	read    func(ctx context.Context, targets []models.Target) (map[models.Target]*counts, error)
 	log     *slog.Logger
 	pace    streamPace
+	limits  streamLimits
 	metrics streamMetrics
 
 	mu      sync.Mutex // guards all below
 	watched map[models.Target]*watched
 	streams map[*stream]struct{}
+	of      map[string]int // how many streams each network of clients has
 	stopped bool
 	rounds  bool           // whether the goroutine of the rounds runs
 	stop    func()         // ends it; never nil
@@ -44,6 +46,14 @@ type streamPace struct {
 	round     time.Duration // between two looks at the counts, and between two writes to a client
 	heartbeat time.Duration // a client that there is no news for hears from us so often
 	write     time.Duration // a client that has not taken what was written to it by then is dropped
+	read      time.Duration // bounds the queries of one round
+}
+
+// streamLimits are what a process takes at most.
+type streamLimits struct {
+	streams int
+	ofOne   int // of them from one address, as networkOf counts those; 0: any number
+	targets int // that streams watch together: each costs a part of every round
 }
 
 // counts is what a stream tells of a target. It does not change.
@@ -55,7 +65,8 @@ type counts struct {
 
 const digestLength = 4
 
-// watched is a target that somebody watches.
+// watched is a target that somebody watches. What was gone already when a stream began is no target of the rounds: ids
+// that never were would cost a part of each, and nobody can make as many posts as ids.
 type watched struct {
 	target  models.Target
 	counts  atomic.Pointer[counts]
@@ -69,14 +80,14 @@ type streamMetrics struct {
 	dropped prometheus.Counter
 }
 
-// roundTimeout bounds the queries of one round.
-const roundTimeout = 5 * time.Second
+// roundChunk is how many targets are read at a time, and heard of before the next are read.
+const roundChunk = 1000
 
-func newHub(registry *prometheus.Registry, log *slog.Logger, read func(context.Context, []models.Target) (map[models.Target]*counts, error)) (*hub, error) {
+func newHub(registry *prometheus.Registry, log *slog.Logger, limits streamLimits, read func(context.Context, []models.Target) (map[models.Target]*counts, error)) (*hub, error) {
 	h := &hub{
-		read: read, log: log,
-		pace:    streamPace{round: time.Second, heartbeat: 15 * time.Second, write: 5 * time.Second},
-		watched: map[models.Target]*watched{}, streams: map[*stream]struct{}{},
+		read: read, log: log, limits: limits,
+		pace:    streamPace{round: time.Second, heartbeat: 15 * time.Second, write: 5 * time.Second, read: 5 * time.Second},
+		watched: map[models.Target]*watched{}, streams: map[*stream]struct{}{}, of: map[string]int{},
 		stop: func() {},
 	}
 	gauge := func(name, help string, value func() int) prometheus.GaugeFunc {
@@ -102,11 +113,34 @@ func newHub(registry *prometheus.Registry, log *slog.Logger, read func(context.C
 	return h, nil
 }
 
-// open is how many streams there are; no more are taken once the hub has stopped.
-func (h *hub) open() (n int, stopped bool) {
+// admit says whether a client at from could join now, to watch those of targets that are not gone. CodeUnavailable,
+// CodeRateLimited. Who is admitted may find the last place taken by the time they join.
+func (h *hub) admit(from string, targets []models.Target, known map[models.Target]*counts) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.streams), h.stopped
+	return h.refusal(from, targets, known)
+}
+
+// refusal is admit with the lock held.
+func (h *hub) refusal(from string, targets []models.Target, known map[models.Target]*counts) error {
+	more := 0
+	for _, t := range targets {
+		if h.watched[t] == nil && !known[t].gone {
+			more++
+		}
+	}
+	switch {
+	case h.stopped:
+		return models.Unavailable("The server is about to stop; try again.", errStopping)
+	case len(h.streams) >= h.limits.streams:
+		return models.Errorf(models.CodeUnavailable, "The server has as many streams as it takes; try again.")
+	case h.limits.ofOne > 0 && h.of[from] >= h.limits.ofOne:
+		return &models.Error{Code: models.CodeRateLimited, RetryAfter: retryCrowded,
+			Message: "Your address has as many streams as one may have; close some, and try again."}
+	case more > 0 && len(h.watched)+more > h.limits.targets:
+		return models.Errorf(models.CodeUnavailable, "The streams of the server watch as much as it can read; try again.")
+	}
+	return nil
 }
 
 // latest gives what is known of those targets that are watched.
@@ -122,20 +156,23 @@ func (h *hub) latest(targets []models.Target) map[models.Target]*counts {
 	return known
 }
 
-// join lets a stream watch its targets, whose counts the caller has just read. false: the hub has stopped.
-func (h *hub) join(s *stream, targets []models.Target, known map[models.Target]*counts) bool {
+// join lets a stream watch its targets, whose counts the caller has just read. Its errors are those of admit.
+func (h *hub) join(s *stream, targets []models.Target, known map[models.Target]*counts) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.stopped {
-		return false
+	if err := h.refusal(s.from, targets, known); err != nil {
+		return err
 	}
 	h.streams[s] = struct{}{}
+	h.of[s.from]++
 	for i, t := range targets {
 		w := h.watched[t]
 		if w == nil {
 			w = &watched{target: t, streams: map[*stream]struct{}{}}
 			w.counts.Store(known[t])
-			h.watched[t] = w
+			if !known[t].gone {
+				h.watched[t] = w
+			}
 		}
 		w.streams[s] = struct{}{}
 		s.targets[i] = w
@@ -149,25 +186,30 @@ func (h *hub) join(s *stream, targets []models.Target, known map[models.Target]*
 			h.run(ctx)
 		})
 	}
-	return true
+	return nil
 }
 
 func (h *hub) leave(s *stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.streams, s)
+	if h.of[s.from]--; h.of[s.from] == 0 {
+		delete(h.of, s.from)
+	}
 	for _, w := range s.targets {
-		if delete(w.streams, s); len(w.streams) == 0 {
+		if delete(w.streams, s); len(w.streams) == 0 && h.watched[w.target] == w {
 			delete(h.watched, w.target)
 		}
 	}
 }
 
-// run makes a round after the other until nothing is watched or ctx ends. A round that takes long delays the next.
+// run makes a round after the other until nothing is watched or ctx ends. A round that takes long delays the next, and
+// one that does not get to the end is where the next goes on.
 func (h *hub) run(ctx context.Context) {
 	beat := time.NewTicker(h.pace.round)
 	defer beat.Stop()
 	failing := false
+	var left []models.Target // that the last round did not get to
 	for {
 		select {
 		case <-ctx.Done():
@@ -178,17 +220,36 @@ func (h *hub) run(ctx context.Context) {
 		if len(targets) == 0 {
 			return
 		}
-		reading, cancel := context.WithTimeout(ctx, roundTimeout)
-		now, err := h.read(reading, targets)
-		cancel()
-		switch {
-		case err == nil:
-			h.publish(now)
-		case !failing && ctx.Err() == nil:
-			h.log.Warn("streams get no news until the counts can be read again", "error", err)
+		if len(left) == 0 {
+			left = targets
+		}
+		var err error
+		if left, err = h.round(ctx, left); err != nil && !failing && ctx.Err() == nil {
+			h.log.Warn("streams get late news, or none, until the counts can be read again", "error", err)
 		}
 		failing = err != nil
 	}
+}
+
+// round tells the streams of targets, as far as these can be read within the time of a round, and gives those that are
+// left with the error that kept it from them. What cannot be read though the round began with it is passed over, lest
+// others wait for it.
+func (h *hub) round(ctx context.Context, targets []models.Target) (left []models.Target, err error) {
+	ctx, cancel := context.WithTimeout(ctx, h.pace.read)
+	defer cancel()
+	for begun := false; len(targets) > 0; begun = true {
+		chunk := targets[:min(roundChunk, len(targets))]
+		now, err := h.read(ctx, chunk)
+		if err != nil && begun {
+			return targets, err
+		}
+		targets = targets[len(chunk):]
+		if err != nil {
+			return targets, err
+		}
+		h.publish(now)
+	}
+	return nil, nil
 }
 
 // targets gives what is watched; when that is nothing the rounds end.
@@ -256,7 +317,7 @@ type goneJSON struct {
 	ID   int64             `json:"id"`
 }
 
-// activities reads the counts of targets. Those that are gone are there too, and say so.
+// activities reads the counts of at most roundChunk targets. Those that are gone are there too, and say so.
 func (s *Server) activities(ctx context.Context, targets []models.Target) (map[models.Target]*counts, error) {
 	found, err := s.store.Activities(ctx, targets)
 	if err != nil {
@@ -266,13 +327,9 @@ func (s *Server) activities(ctx context.Context, targets []models.Target) (map[m
 	for i, a := range found {
 		rows[i] = models.TargetCount{Target: a.Target, Count: a.Likes}
 	}
-	var likes []models.LikeState
-	for chunk := range slices.Chunk(rows, 1000) {
-		states, err := s.likes.LikeStates(ctx, 0, chunk)
-		if err != nil {
-			return nil, err
-		}
-		likes = append(likes, states...)
+	likes, err := s.likes.LikeStates(ctx, 0, rows)
+	if err != nil {
+		return nil, err
 	}
 	all := make(map[models.Target]*counts, len(targets))
 	for i, a := range found {

@@ -109,7 +109,6 @@ type Server struct {
 	idempotency idempotency
 	cors        cors
 	hub         *hub
-	maxStreams  int
 	inFlight    atomic.Int64
 	most        int64 // of inFlight
 	cursors     cursors
@@ -180,7 +179,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins}, maxStreams: c.MaxStreams,
+		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins},
 		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
 		permissions: map[string]models.Permission{},
@@ -199,7 +198,11 @@ func New(c Config) (*Server, error) {
 	}, func() float64 { return float64(s.passwords.hashed.Load()) })); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	if s.hub, err = newHub(c.Registry, c.Logger, s.activities); err != nil {
+	streams := streamLimits{streams: c.MaxStreams, targets: maxWatched}
+	if c.Limiter != nil {
+		streams.ofOne = max(1, int(maxStreamsOfOne*c.LimitFactor))
+	}
+	if s.hub, err = newHub(c.Registry, c.Logger, streams, s.activities); err != nil {
 		return nil, err
 	}
 	s.app = fiber.New(fiber.Config{

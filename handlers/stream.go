@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -13,8 +14,10 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 	"golang.org/x/sys/unix"
 
+	"likewise/counters"
 	"likewise/models"
 )
 
@@ -22,8 +25,14 @@ const (
 	mimeEventStream = "text/event-stream"
 	// maxStreamTargets is how many posts and comments one stream may watch.
 	maxStreamTargets = 100
-	// maxStreams is how many streams a process holds unless it is told otherwise.
-	maxStreams = 10_000
+	// maxStreams is how many streams a process holds unless it is told otherwise, and maxStreamsOfOne how many of them one
+	// address may have, times Config.LimitFactor. A school has one address for all, and a hundredth of all is what it may
+	// take from others.
+	maxStreams, maxStreamsOfOne = 10_000, 100
+	// maxWatched is how many posts and comments all streams of a process watch together: a second of reading.
+	maxWatched = 20_000
+	// retryCrowded is when a client is asked to try again whose address has too many streams.
+	retryCrowded = 10 * time.Second
 	// retryFrom and retrySpread say after how many milliseconds a client connects again. Clients that lose a server at the
 	// same moment must not come to the next one at the same moment.
 	retryFrom, retrySpread = 1000, 4000
@@ -40,12 +49,9 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	open, stopped := s.hub.open()
-	if stopped {
-		return models.Unavailable("The server is about to stop; try again.", errStopping)
-	}
-	if open >= s.maxStreams {
-		return models.Errorf(models.CodeUnavailable, "The server has as many streams as it takes; try again.")
+	from := networkOf(s.clientAddress(c))
+	if err := s.hub.admit(from, nil, nil); err != nil {
+		return s.crowded(c, err)
 	}
 	known := s.hub.latest(targets)
 	if unknown := slices.DeleteFunc(slices.Clone(targets), func(t models.Target) bool { return known[t] != nil }); len(unknown) > 0 {
@@ -58,6 +64,9 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 	if !slices.ContainsFunc(targets, func(t models.Target) bool { return !known[t].gone }) {
 		return models.Errorf(models.CodeNotFound, "There are no such posts or comments.")
 	}
+	if err := s.hub.admit(from, targets, known); err != nil {
+		return s.crowded(c, err)
+	}
 	c.Set(fiber.HeaderContentType, mimeEventStream)
 	c.Set(fiber.HeaderCacheControl, "no-store, no-transform") // a proxy that compresses would hold events back
 	c.Set("X-Accel-Buffering", "no")                          // so would nginx
@@ -66,21 +75,23 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 	}
 	c.Context().SetConnectionClose()
 	stream := &stream{
-		hub: s.hub, targets: make([]*watched, len(targets)), sent: make([]*counts, len(targets)),
+		hub: s.hub, from: from, targets: make([]*watched, len(targets)), sent: make([]*counts, len(targets)),
 		changed: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
-	resume := strings.Clone(c.Get("Last-Event-ID"))
+	resume, request := strings.Clone(c.Get("Last-Event-ID")), strings.Clone(requestID(c))
 	// The header is written by the stream, when it has joined: the answer must not end with a length.
 	c.Response().Header.SetContentLength(-2)
 	head := c.Response().Header.AppendBytes(nil)
+	var refused fasthttp.ResponseHeader
+	c.Response().Header.CopyTo(&refused)
 	c.Context().HijackSetNoResponse(true)
 	c.Context().Hijack(func(conn net.Conn) {
 		if wrapped, ok := conn.(interface{ UnsafeConn() net.Conn }); ok {
 			conn = wrapped.UnsafeConn() // what the server has read ahead is not for us
 		}
 		stream.conn = conn
-		if !s.hub.join(stream, targets, known) {
-			conn.Close()
+		if err := s.hub.join(stream, targets, known); err != nil { // the last place was taken since
+			s.refuseStream(conn, &refused, request, err)
 			return
 		}
 		bound(conn)
@@ -88,6 +99,33 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 		go stream.discard()
 	})
 	return nil
+}
+
+// crowded counts a refusal that the client's own address is the reason for.
+func (s *Server) crowded(c *fiber.Ctx, err error) error {
+	if models.ErrorCode(err) == models.CodeRateLimited {
+		s.metrics.limited.WithLabelValues("streams-by-address").Inc()
+		tellLimit(c, "streams-by-address", counters.Rate{Burst: s.hub.limits.ofOne, Every: retryCrowded / time.Duration(s.hub.limits.ofOne)}, counters.Taken{ResetAfter: retryCrowded})
+	}
+	return err
+}
+
+// refuseStream answers with an error on a connection that was taken out of the server's hands, and closes it.
+func (s *Server) refuseStream(conn net.Conn, header *fasthttp.ResponseHeader, request string, err error) {
+	defer conn.Close()
+	text := newProblem(err, request)
+	body, err := json.Marshal(text)
+	if err != nil {
+		return
+	}
+	header.SetStatusCode(text.Status)
+	header.SetContentType(mimeProblem)
+	header.SetContentLength(len(body))
+	header.Set(fiber.HeaderRetryAfter, strconv.FormatInt(seconds(retryCrowded), 10))
+	if conn.SetWriteDeadline(time.Now().Add(s.hub.pace.write)) == nil {
+		_, _ = conn.Write(header.AppendBytes(nil)) // that the client is gone is no news
+		_, _ = conn.Write(body)
+	}
 }
 
 // streamTargets reads ?posts= and ?comments=, each a comma-separated list of ids, and gives every target once, in an
@@ -144,6 +182,7 @@ func bound(conn net.Conn) {
 // stream is one client of the hub. What it has to send is what of its targets differs from sent: there is no queue.
 type stream struct {
 	hub     *hub
+	from    string // the network of the client
 	conn    net.Conn
 	targets []*watched // fixed by join
 	sent    []*counts  // of each target what the client has; serve's alone

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -271,6 +273,77 @@ func TestStream_refusesWhatItCannotFollow(t *testing.T) {
 	first.close()
 	a.awaitStreams(t, 1)
 	a.watch(t, query)
+}
+
+// However many come at the same moment, no more get in than there is room for, and whoever leaves makes room.
+func TestStream_hasAShareForEachAddress(t *testing.T) {
+	const all, ofOne, tries = 60, 50, 80
+	a := newAPI(t, modes[0], limited(t, redisURL(t), 0.5), func(c *handlers.Config) {
+		c.MaxStreams, c.TrustedProxies = all, []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	})
+	a.brisk()
+	p := a.newPost(t, a.account(t))
+	path := fmt.Sprintf("/v1/stream?posts=%d", p.ID)
+	from := func(address string) header { return header{"X-Forwarded-For", address} }
+	fill := func(address string) (followers []*follower) {
+		var mu sync.Mutex
+		together(tries, func(int) {
+			if f, err := a.tryWatch(fmt.Sprintf("posts=%d", p.ID), from(address)); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				followers = append(followers, f)
+				t.Cleanup(f.close)
+			}
+		})
+		return followers
+	}
+	one := fill("198.51.100.1")
+	if len(one) != ofOne {
+		t.Errorf("one address has %d streams, want %d", len(one), ofOne)
+	}
+	_, r := a.refused(t, 429, "rate_limited", account{}, "GET", path, nil, from("198.51.100.1"))
+	if r.Header.Get("Retry-After") != "10" {
+		t.Errorf("Retry-After: %q", r.Header.Get("Retry-After"))
+	}
+	if other := fill("2001:db8::1"); len(other) != all-ofOne {
+		t.Errorf("another has %d streams, want %d", len(other), all-ofOne)
+	}
+	a.refused(t, 503, "unavailable", account{}, "GET", path, nil, from("198.51.100.2"))
+	for _, f := range one[:2] {
+		f.close()
+	}
+	a.awaitStreams(t, all-2)
+	a.watch(t, fmt.Sprintf("posts=%d", p.ID), from("198.51.100.1"))
+}
+
+func TestStream_watchesSoManyTargetsAndNoIDs(t *testing.T) {
+	a := newAPI(t, modes[0])
+	a.brisk()
+	a.SetMaxWatched(2)
+	ada := a.account(t)
+	p, q, r := a.newPost(t, ada), a.newPost(t, ada), a.newPost(t, ada)
+	f := a.watch(t, fmt.Sprintf("posts=%d,101,102,103", p.ID))
+	gone := 0
+	for range 4 {
+		if f.next(t).kind == "gone" {
+			gone++
+		}
+	}
+	if n := a.metric(t, "likewise_stream_targets"); gone != 3 || n != 1 {
+		t.Errorf("%d targets are gone and %v watched, want 3 and 1", gone, n)
+	}
+	g := a.watch(t, fmt.Sprintf("posts=%d,%d,104", p.ID, q.ID))
+	_, refused := a.refused(t, 503, "unavailable", account{}, "GET", fmt.Sprintf("/v1/stream?posts=%d", r.ID), nil)
+	if refused.Header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	a.watch(t, fmt.Sprintf("posts=%d,105", q.ID)) // it costs nothing more
+	a.must(t, 200, ada, "PUT", pathOf(p)+"/like", nil)
+	f.await(t, "counts", counted{Type: "post", ID: p.ID, LikesCount: 1})
+	f.close()
+	g.close()
+	a.awaitStreams(t, 1)
+	a.watch(t, fmt.Sprintf("posts=%d,106", r.ID))
 }
 
 // Of many likes at once every client hears soon and seldom: each ends with the true counts and never hears of a target more often
