@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"likewise/counters"
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -103,5 +104,23 @@ func TestLikeLimit_forgetsOldLeases(t *testing.T) {
 	}
 	if most := 37 - 3*5 + int(time.Since(began)/(1500*time.Millisecond)) + 1; passed > most || passed < 20 {
 		t.Errorf("%d likes passed afterwards, want at most %d and at least 20", passed, most)
+	}
+}
+
+// TestLikeLimit_locksNobodyOut has the smallest limits there are give again what they have given back.
+func TestLikeLimit_locksNobodyOut(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	for limit := 1; limit <= 3; limit++ {
+		var limiter *counters.Limiter
+		a := serve(t, store, limited(t, redisURL(t), 1), func(c *handlers.Config) { c.LikeLimit, limiter = limit, c.Limiter })
+		path := fmt.Sprintf("/v1/posts/%d/like", a.newPost(t, a.account(t)).ID)
+		for name, as := range map[string]account{"a new account": a.account(t), "an old one": a.grow(t, a.account(t), models.RoleUser)} {
+			for range 2 {
+				if passed, _ := a.until(t, 200, as, "PUT", path, nil); passed < 1 || passed > limit+1 {
+					t.Errorf("with a limit of %d %s likes %d times", limit, name, passed)
+				}
+				limiter.Forget(t.Context(), fmt.Sprintf("likes:%d", as.ID)) // as time does
+			}
+		}
 	}
 }

@@ -197,6 +197,7 @@ func (s *Server) tryLogin(c *fiber.Ctx, user *models.User, name string) (loginTr
 func (s *Server) loggedIn(ctx context.Context, t loginTry) {
 	if s.limits.Limiter != nil {
 		s.limits.Forget(ctx, t.pair)
+		s.limits.Forget(ctx, t.known) // or the mark that stands would not be made anew
 		s.limits.Take(ctx, t.known, knownRate, 1)
 	}
 }

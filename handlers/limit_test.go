@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"likewise/counters"
 	"likewise/handlers"
 	"likewise/internal/servers"
@@ -251,6 +253,36 @@ func TestLogin_byManyAddressesLocksNobodyOut(t *testing.T) {
 	// Where the account has logged in before it goes on doing so; all of an IPv6 network counts as one place.
 	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("2001:db8:1:2:aaaa::4"))
 	a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/login", right, comesFrom("2001:db8:1:3::3"))
+}
+
+// The mark of a place from which an account logs in time and again does not expire.
+func TestLogin_renewsTheMarkOfAPlace(t *testing.T) {
+	url := redisURL(t)
+	a := newAPI(t, modes[0], limited(t, url, 1), behindProxy)
+	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
+	right := obj{"login": "ada", "password": "difference engine"}
+	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("192.0.2.1"))
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { client.Close() })
+	marks, err := client.Keys(t.Context(), "*known:*").Result()
+	if err != nil || len(marks) != 1 {
+		t.Fatalf("the marks are %v, %v", marks, err)
+	}
+	const most = 30 * 24 * time.Hour
+	if err := client.IncrByFloat(t.Context(), marks[0], -(most - time.Hour).Seconds()).Err(); err != nil { // 30 days less an hour have passed
+		t.Fatal(err)
+	}
+	if err := client.Expire(t.Context(), marks[0], time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("192.0.2.1"))
+	if left, err := client.TTL(t.Context(), marks[0]).Result(); err != nil || left < most-time.Minute {
+		t.Errorf("the mark stands for %v, %v; want 30 days", left, err)
+	}
 }
 
 // Whoever is refused does not cost a password's hash.
