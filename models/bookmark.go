@@ -20,7 +20,7 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 		query = "INSERT INTO bookmarks (user_id, post_id, created_at) VALUES (?,?,?) ON DUPLICATE KEY UPDATE id=id"
 		args = append(args, second(s.now()))
 	}
-	if err := s.db.WithContext(ctx).Exec(query, args...).Error; err != nil {
+	if _, err := s.write(ctx, query, args...); err != nil {
 		return fmt.Errorf("set bookmark of post %d: %w", postID, err)
 	}
 	return nil

@@ -112,8 +112,8 @@ func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time
 // insertClaim gives nil when the key is known.
 func (s *Store) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Duration) (*Claim, error) {
 	claim, now := &Claim{r.Key, rand.Int64()}, s.now().UTC()
-	err := s.db.WithContext(ctx).Exec("INSERT INTO idempotency_keys (key_hash, request_hash, claim, claimed_until, expires_at)"+
-		" VALUES (UNHEX(?),UNHEX(?),?,?,?)", hexOf(r.Key), hexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife)).Error
+	_, err := s.write(ctx, "INSERT INTO idempotency_keys (key_hash, request_hash, claim, claimed_until, expires_at)"+
+		" VALUES (UNHEX(?),UNHEX(?),?,?,?)", hexOf(r.Key), hexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
 	switch {
 	case mysqlCode(err) == errDuplicateKey:
 		return nil, nil
@@ -148,7 +148,7 @@ func (s *Store) readKey(ctx context.Context, key [32]byte) (*idempotencyRow, err
 }
 
 func (s *Store) forgetKey(ctx context.Context, key [32]byte, now time.Time) error {
-	err := s.db.WithContext(ctx).Exec("DELETE FROM idempotency_keys WHERE key_hash=UNHEX(?) AND expires_at<=?", hexOf(key), now).Error
+	_, err := s.write(ctx, "DELETE FROM idempotency_keys WHERE key_hash=UNHEX(?) AND expires_at<=?", hexOf(key), now)
 	if err != nil {
 		return fmt.Errorf("forget idempotency key: %w", err)
 	}
@@ -158,12 +158,12 @@ func (s *Store) forgetKey(ctx context.Context, key [32]byte, now time.Time) erro
 // takeOver gives nil when the request that held the claim came to its end after all, or another was faster.
 func (s *Store) takeOver(ctx context.Context, key [32]byte, from int64, hold time.Duration) (*Claim, error) {
 	claim := &Claim{key, rand.Int64()}
-	update := s.db.WithContext(ctx).Exec("UPDATE idempotency_keys SET claim=?, claimed_until=? WHERE key_hash=UNHEX(?) AND claim=?"+
+	taken, err := s.write(ctx, "UPDATE idempotency_keys SET claim=?, claimed_until=? WHERE key_hash=UNHEX(?) AND claim=?"+
 		" AND resource_id IS NULL AND answer IS NULL", claim.id, s.now().UTC().Add(hold), hexOf(key), from)
-	if update.Error != nil {
-		return nil, fmt.Errorf("take over idempotency key: %w", update.Error)
+	if err != nil {
+		return nil, fmt.Errorf("take over idempotency key: %w", err)
 	}
-	if update.RowsAffected == 0 {
+	if taken == 0 {
 		return nil, nil
 	}
 	return claim, nil
@@ -187,8 +187,8 @@ func recordOnce(tx *gorm.DB, kind ResourceKind, id int64) error {
 
 // StoreAnswer keeps the answer of the request that the claim is for, unless it has one.
 func (s *Store) StoreAnswer(ctx context.Context, claim *Claim, answer []byte) error {
-	err := s.db.WithContext(ctx).Exec("UPDATE idempotency_keys SET answer=UNHEX(?) WHERE key_hash=UNHEX(?) AND claim=? AND answer IS NULL",
-		hex.EncodeToString(answer), hexOf(claim.key), claim.id).Error
+	_, err := s.write(ctx, "UPDATE idempotency_keys SET answer=UNHEX(?) WHERE key_hash=UNHEX(?) AND claim=? AND answer IS NULL",
+		hex.EncodeToString(answer), hexOf(claim.key), claim.id)
 	if err != nil {
 		return fmt.Errorf("store answer: %w", err)
 	}
@@ -198,12 +198,12 @@ func (s *Store) StoreAnswer(ctx context.Context, claim *Claim, answer []byte) er
 // ReleaseClaim gives the key back, unless the request had an effect after all: then it gives the outcome. A COMMIT
 // whose outcome is unknown holds the row until it is decided, and this waits for it.
 func (s *Store) ReleaseClaim(ctx context.Context, claim *Claim) (*Outcome, error) {
-	release := s.db.WithContext(ctx).Exec("DELETE FROM idempotency_keys WHERE key_hash=UNHEX(?) AND claim=? AND resource_id IS NULL AND answer IS NULL",
+	released, err := s.write(ctx, "DELETE FROM idempotency_keys WHERE key_hash=UNHEX(?) AND claim=? AND resource_id IS NULL AND answer IS NULL",
 		hexOf(claim.key), claim.id)
-	if release.Error != nil {
-		return nil, fmt.Errorf("release idempotency key: %w", release.Error)
+	if err != nil {
+		return nil, fmt.Errorf("release idempotency key: %w", err)
 	}
-	if release.RowsAffected > 0 {
+	if released > 0 {
 		return nil, nil
 	}
 	row, err := s.readKey(ctx, claim.key)
@@ -215,9 +215,9 @@ func (s *Store) ReleaseClaim(ctx context.Context, claim *Claim) (*Outcome, error
 
 // PurgeIdempotencyKeys deletes at most limit expired keys and says how many it deleted.
 func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (int64, error) {
-	purge := s.db.WithContext(ctx).Exec("DELETE FROM idempotency_keys WHERE expires_at<=? ORDER BY expires_at LIMIT ?", s.now().UTC(), limit)
-	if purge.Error != nil {
-		return 0, fmt.Errorf("purge idempotency keys: %w", purge.Error)
+	purged, err := s.write(ctx, "DELETE FROM idempotency_keys WHERE expires_at<=? ORDER BY expires_at LIMIT ?", s.now().UTC(), limit)
+	if err != nil {
+		return 0, fmt.Errorf("purge idempotency keys: %w", err)
 	}
-	return purge.RowsAffected, nil
+	return purged, nil
 }

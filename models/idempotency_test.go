@@ -3,6 +3,9 @@ package models_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,6 +193,34 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 			assert.NotNil(t, second.claim)
 		}
 	}
+}
+
+// A key that is given back and claimed again all the time is a row that many delete and insert at once: MySQL breaks
+// deadlocks between them, and nobody hears of it.
+func TestClaim_isGivenBackAndTakenByManyAtOnce(t *testing.T) {
+	store, _ := agingStore(t)
+	var claimed, busy atomic.Int64
+	var all sync.WaitGroup
+	for range 24 {
+		all.Go(func() {
+			for range 100 {
+				claim, _, err := store.ClaimRequest(t.Context(), request(1, 1), hold)
+				if errors.Is(err, models.ErrKeyInUse) {
+					busy.Add(1)
+					continue
+				}
+				if !assert.NoError(t, err) {
+					return
+				}
+				claimed.Add(1)
+				if _, err := store.ReleaseClaim(t.Context(), claim); !assert.NoError(t, err) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d claimed, %d in use", claimed.Load(), busy.Load())
 }
 
 func TestPurgeIdempotencyKeys_takesTheExpired(t *testing.T) {

@@ -248,6 +248,17 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 	}
 }
 
+// write runs one statement as a transaction and says how many rows it changed. Alone it would neither be retried nor spare
+// others gap locks: a statement outside a transaction has the isolation of its session.
+func (s *Store) write(ctx context.Context, query string, args ...any) (changed int64, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		result := tx.Exec(query, args...)
+		changed = result.RowsAffected
+		return result.Error
+	})
+	return changed, err
+}
+
 // joinIDs writes ids for an IN list. Only numbers get in, so nothing needs quoting.
 func joinIDs(ids []int64) string {
 	var b strings.Builder
