@@ -1,9 +1,11 @@
 package handlers
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -79,13 +81,54 @@ func (s *Server) represent(c *fiber.Ctx) error {
 			return nil
 		}
 	}
-	if len(c.Response().Body()) >= compressFrom {
-		compress(c.Context())
-		if coding := c.Response().Header.ContentEncoding(); len(coding) > 0 {
-			c.Set(fiber.HeaderETag, withCoding(tag, string(coding)))
-		}
+	if len(c.Response().Body()) < compressFrom {
+		return nil
+	}
+	coding := negotiate(string(bytes.Join(c.Request().Header.PeekAll(fiber.HeaderAcceptEncoding), []byte(","))))
+	if coding == identity {
+		return nil
+	}
+	c.Request().Header.Set(fiber.HeaderAcceptEncoding, coding) // fasthttp would not understand what it was
+	compress(c.Context())
+	if len(c.Response().Header.ContentEncoding()) > 0 { // it leaves alone what does not get smaller
+		c.Set(fiber.HeaderETag, withCoding(tag, coding))
 	}
 	return nil
+}
+
+const identity = "identity" // no compression
+
+// negotiate gives the coding of ours that the client weighs the most in Accept-Encoding (RFC 9110, 12.5.3): "br" or
+// "gzip", or else identity. Of codings that weigh the same the best for us comes first. What cannot be read counts for
+// nothing; that a client refuses identity too is no reason to answer nothing.
+func negotiate(accept string) string {
+	weights := map[string]float64{}
+	for item := range strings.SplitSeq(accept, ",") {
+		name, parameters, _ := strings.Cut(item, ";")
+		name, weight := strings.ToLower(strings.TrimSpace(name)), 1.0
+		if key, value, ok := strings.Cut(parameters, "="); ok && strings.EqualFold(strings.TrimSpace(key), "q") {
+			q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil || !(q >= 0 && q <= 1) {
+				q = 0
+			}
+			weight = q
+		}
+		if name == "x-gzip" { // the same, by RFC 9110, 8.4.1.3
+			name = "gzip"
+		}
+		weights[name] = max(weights[name], weight)
+	}
+	best, most := identity, weights[identity]
+	for _, coding := range []string{"gzip", "br"} {
+		weight, named := weights[coding]
+		if !named {
+			weight = weights["*"]
+		}
+		if weight > 0 && weight >= most {
+			best, most = coding, weight
+		}
+	}
+	return best
 }
 
 // ifNoneMatch gives the tag of the client's copy if that is the answer with this tag; "" if the client has none or the
