@@ -39,7 +39,7 @@ var transport = map[int]struct {
 	http.StatusNotFound:                    {models.CodeNotFound, "There is nothing at this path."},
 	http.StatusMethodNotAllowed:            {"method_not_allowed", "The path does not take this method; Allow lists those it takes."},
 	http.StatusRequestTimeout:              {"request_timeout", "The request did not arrive in time."},
-	http.StatusRequestEntityTooLarge:       {models.CodeTooLarge, "The body is larger than 64 KiB."},
+	http.StatusRequestEntityTooLarge:       {models.CodeTooLarge, "The body is larger than 384 KiB."},
 	http.StatusUnsupportedMediaType:        {"unsupported_media_type", "The body must be JSON, sent as application/json."},
 	http.StatusRequestHeaderFieldsTooLarge: {"header_too_large", "The header is larger than 8 KiB."},
 }

@@ -23,6 +23,7 @@ const (
 	headerIdempotencyKey      = "Idempotency-Key"
 	headerIdempotencyReplayed = "Idempotency-Replayed"
 	maxIdempotencyKey         = 255 // characters
+	minAnonymousKey           = 16  // characters of the key of somebody who is not logged in
 
 	// claimMargin is how much longer than its deadline a request holds its key. Nothing but comfort depends on it: who
 	// comes later than that is rolled back (see models.Claim).
@@ -33,7 +34,8 @@ const (
 
 // idempotency carries out once what is asked for several times with the same Idempotency-Key.
 //
-// A key belongs to the user who sent it, or to the anonymous. Only success is remembered: a request that was refused
+// A key belongs to the user who sent it, or to the anonymous, who have all keys in common: theirs must be too long for two
+// of them to hit on the same one. Only success is remembered: a request that was refused
 // had no effect, and sending it again with the same key carries it out if it is in order by then.
 type idempotency struct{ key []byte } // of the installation
 
@@ -133,10 +135,14 @@ func idempotencyKey(c *fiber.Ctx) (string, error) {
 		return "", c.Next()
 	}
 	key := string(sent[0])
+	least := 1
+	if viewerID(c) == 0 {
+		least = minAnonymousKey
+	}
 	unprintable := strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })
-	if len(sent) > 1 || key == "" || len(key) > maxIdempotencyKey || unprintable {
+	if len(sent) > 1 || len(key) < least || len(key) > maxIdempotencyKey || unprintable {
 		return "", malformed("The Idempotency-Key cannot be read.", models.FieldError{Field: headerIdempotencyKey,
-			Message: fmt.Sprintf("must be sent once, with 1 to %d printable ASCII characters", maxIdempotencyKey)})
+			Message: fmt.Sprintf("must be sent once, with %d to %d printable ASCII characters", least, maxIdempotencyKey)})
 	}
 	return key, nil
 }

@@ -44,12 +44,12 @@ func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
-	first := a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("a"))
-	sameAnswer(t, first, a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("a")))
+	first := a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-a"))
+	sameAnswer(t, first, a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-a")))
 	a.refused(t, 409, "conflict", account{}, "POST", "/v1/auth/register", in)
 	in = obj{"login": "grace", "password": "nanoseconds"}
-	login := a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("b"))
-	sameAnswer(t, login, a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("b")))
+	login := a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("an-unlikely-key-b"))
+	sameAnswer(t, login, a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("an-unlikely-key-b")))
 	if n := a.number(t, "SELECT COUNT(*) FROM sessions s JOIN users u ON u.id=s.user_id AND u.username='grace'"); n != 2 {
 		t.Errorf("%d sessions, want 2", n)
 	}
@@ -139,6 +139,16 @@ func TestIdempotency_refusesUnreadableKeysOnEveryPOST(t *testing.T) {
 	if posts < 6 {
 		t.Errorf("%d routes take POST", posts)
 	}
+	for _, path := range []string{"/v1/auth/register", "/v1/auth/login"} { // the anonymous have all keys in common
+		for _, k := range []string{"", "1", strings.Repeat("~", 15), strings.Repeat("~", 256)} {
+			p, r := a.refused(t, 400, "malformed", account{}, "POST", path, obj{}, key(k))
+			if len(p.Errors) != 1 || p.Errors[0].Field != "Idempotency-Key" || !strings.Contains(p.Errors[0].Message, "16 to 255") {
+				t.Errorf("%q: %s", k, r)
+			}
+		}
+	}
+	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
+	a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key(strings.Repeat("~", 16)))
 	for _, k := range []string{"x", " ", strings.Repeat("~", 255), `"quoted"`} {
 		if k == " " { // a client's library takes blanks at the ends away
 			k = "a b"
@@ -171,6 +181,29 @@ func TestIdempotency_onePostOfManyAtOnce(t *testing.T) {
 	if n := a.number(t, "SELECT COUNT(*) FROM posts"); n != keys || created.Load() != keys {
 		t.Errorf("%d posts, %d said to be created, want %d", n, created.Load(), keys)
 	}
+}
+
+// A key that is given back and claimed again all the time is a row that many delete and insert at once.
+func TestIdempotency_manyRepetitionsOfARefusal(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	var refused, busy atomic.Int64
+	together(30, func(i int) {
+		for range 20 {
+			r, err := a.try(ada, "POST", "/v1/posts", obj{"title": "", "content": "C"}, key(fmt.Sprint(i%2)))
+			switch {
+			case err != nil:
+				t.Error(err)
+			case r.Status == 422:
+				refused.Add(1)
+			case r.Status == 409:
+				busy.Add(1)
+			default:
+				t.Errorf("%s", r)
+			}
+		}
+	})
+	t.Logf("%d refused, %d while another was", refused.Load(), busy.Load())
 }
 
 // heldGate holds back what comes after the COMMIT of a creation, as long as the test wants.
@@ -241,11 +274,11 @@ func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
 func TestIdempotency_lostRegistrationNeedsThePassword(t *testing.T) {
 	a := newAPI(t, modes[0])
 	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
-	first := read[session](t, a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("k")))
+	first := read[session](t, a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k")))
 	if _, err := a.store.Pool().ExecContext(t.Context(), "UPDATE idempotency_keys SET answer=NULL"); err != nil {
 		t.Fatal(err)
 	}
-	r := a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("k"))
+	r := a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k"))
 	again := read[session](t, r)
 	if !replayed(r) || again.User.ID != first.User.ID || again.Token == first.Token {
 		t.Errorf("answered with %s", r)
@@ -258,7 +291,7 @@ func TestIdempotency_lostRegistrationNeedsThePassword(t *testing.T) {
 	if _, err := a.store.Pool().ExecContext(t.Context(), "UPDATE users SET password_hash=? WHERE id=?", hash, first.User.ID); err != nil {
 		t.Fatal(err)
 	}
-	a.refused(t, 409, "conflict", account{}, "POST", "/v1/auth/register", in, key("k"))
+	a.refused(t, 409, "conflict", account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k"))
 }
 
 // An error after the COMMIT, or of the COMMIT itself, is none to a client that sent a key.
@@ -293,18 +326,18 @@ func (b brokenLikes) LikeStates(ctx context.Context, viewer int64, rows []models
 func TestIdempotency_keepsSecrets(t *testing.T) {
 	a := newAPI(t, modes[0])
 	const body = `{"username":"grace","email":"grace@example.org","password":"nanoseconds"}`
-	r := a.must(t, 201, account{}, "POST", "/v1/auth/register", body, key("the-key-itself"))
+	r := a.must(t, 201, account{}, "POST", "/v1/auth/register", body, key("the-very-key-itself"))
 	var row struct{ key, request, answer []byte }
 	err := a.store.Pool().QueryRowContext(t.Context(), "SELECT key_hash, request_hash, answer FROM idempotency_keys").Scan(&row.key, &row.request, &row.answer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"grace", "nanoseconds", read[session](t, r).Token, "the-key-itself"} {
+	for _, secret := range []string{"grace", "nanoseconds", read[session](t, r).Token, "the-very-key-itself"} {
 		if bytes.Contains(bytes.Join([][]byte{row.key, row.request, row.answer}, nil), []byte(secret)) {
 			t.Errorf("%q is in the table", secret)
 		}
 	}
-	if plain := sha256.Sum256([]byte("the-key-itself")); bytes.Equal(row.key, plain[:]) {
+	if plain := sha256.Sum256([]byte("the-very-key-itself")); bytes.Equal(row.key, plain[:]) {
 		t.Error("the key's hash is that of the key alone")
 	}
 	for _, guess := range []string{body, "POST /v1/auth/register\n" + body} {

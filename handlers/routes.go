@@ -83,8 +83,8 @@ type Config struct {
 
 // Limits on what a client sends and how long it may take to.
 const (
-	maxBody        = 64 << 10 // bytes; more is 413
-	maxHeader      = 8 << 10  // bytes; more is 431
+	maxBody        = 384 << 10 // bytes; more is 413. It has room for models.MaxContent bytes, each as an escape (\u0041)
+	maxHeader      = 8 << 10   // bytes; more is 431
 	requestTimeout = 10 * time.Second
 	maxInFlight    = 512
 	readTimeout    = 15 * time.Second
