@@ -252,12 +252,31 @@ func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
 		return err
 	}
 	if letter.Resolution == models.Unresolved {
-		if err := s.reassert(c.UserContext(), letter); err != nil {
+		events, err := letter.Events(s.store.Shards())
+		if err != nil {
+			return err
+		}
+		if err := s.store.BeginRetry(c.UserContext(), viewerID(c), id, reason, len(events)); err != nil {
+			return err
+		}
+		if err := s.reassert(c.UserContext(), letter.Shard, events); err != nil {
+			s.afterwards(c, func(ctx context.Context) error { return s.store.FailRetry(ctx, viewerID(c), id, reason) })
 			return err
 		}
 	}
 	return s.resolveDeadLetter(c, id, models.Retried, reason)
 }
+
+// afterwards logs what came of an act, whatever became of the request meanwhile. That the act was begun is logged already.
+func (s *Server) afterwards(c *fiber.Ctx, write func(ctx context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), afterwardsTimeout)
+	defer cancel()
+	if err := write(ctx); err != nil {
+		s.log.Error("what came of an act is not in the moderation log", "request_id", requestID(c), "error", err)
+	}
+}
+
+const afterwardsTimeout = 2 * time.Second
 
 // discardDeadLetter leaves a dead letter without effect.
 func (s *Server) discardDeadLetter(c *fiber.Ctx) error {
@@ -287,19 +306,15 @@ func (s *Server) judgement(c *fiber.Ctx, what string) (id int64, reason string, 
 	return id, reason, models.ValidateReason(reason)
 }
 
-// reassert sends what a letter is about through the pipeline once more, as the gate has it.
-func (s *Server) reassert(ctx context.Context, letter *models.DeadLetter) error {
-	events, err := letter.Events(s.store.Shards())
-	if err != nil {
-		return err
-	}
+// reassert sends what the events of a letter are about through the pipeline once more, as the gate has it.
+func (s *Server) reassert(ctx context.Context, shard int, events []models.Event) error {
 	for _, e := range events {
 		if e.UserID == 0 {
 			continue // an event of the shard itself: it has done what it does by having been numbered
 		}
 		err := s.desk.Reassert(ctx, e.Target(), e.UserID)
 		if errors.Is(err, counters.ErrNotWarm) {
-			return s.notHeld(ctx, letter.Shard, e.Target())
+			return s.notHeld(ctx, shard, e.Target())
 		}
 		if err != nil {
 			return deskFailed(err)
@@ -363,7 +378,7 @@ type reconciliation struct {
 }
 
 // reconcile compares rows, counts and Redis of a target, or of a stretch of a shard, and mends what differs unless it is a
-// dry run. What is mended has been compared and logged before.
+// dry run. What is mended has been compared and logged before, and what came of it is logged then.
 func (s *Server) reconcile(c *fiber.Ctx) error {
 	asked, err := s.reconciliation(c)
 	if err != nil {
@@ -375,18 +390,17 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 		return deskFailed(err)
 	}
 	if !asked.dryRun {
-		// A log entry has room for the beginning of what differs.
-		logged := found[:min(len(found), maxLoggedDifferences)]
+		act := models.Reconciliation{ActorID: viewerID(c), TargetType: "shard", TargetID: int64(asked.shard), Reason: asked.reason}
 		if asked.target.ID != 0 {
-			err = s.store.LogReconcile(ctx, viewerID(c), string(asked.target.Kind), asked.target.ID, asked.reason, logged)
-		} else {
-			err = s.store.LogReconcile(ctx, viewerID(c), "shard", int64(asked.shard), asked.reason, logged)
+			act.TargetType, act.TargetID = string(asked.target.Kind), asked.target.ID
 		}
-		if err != nil {
+		if err := s.store.LogReconcile(ctx, act, found); err != nil {
 			return err
 		}
 		if len(found) > 0 {
-			if found, compared, next, err = s.compare(ctx, asked, max(1, compared), true); err != nil {
+			found, compared, next, err = s.compare(ctx, asked, max(1, compared), true)
+			s.afterwards(c, func(ctx context.Context) error { return s.store.LogReconciled(ctx, act, found, err != nil) })
+			if err != nil {
 				return deskFailed(err)
 			}
 		}
@@ -400,8 +414,6 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 	}
 	return c.JSON(out)
 }
-
-const maxLoggedDifferences = 100
 
 func (s *Server) compare(ctx context.Context, asked reconciliation, limit int, repair bool) (found []models.Difference, compared int, next int64, err error) {
 	if asked.target.ID != 0 {

@@ -287,8 +287,9 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 	if n, err := d.store.DeadLetters(t.Context()); err != nil || n != 0 {
 		t.Errorf("%d letters wait, %v", n, err)
 	}
-	if retried, discarded := d.acts(t, "dead_letter.retry"), d.acts(t, "dead_letter.discard"); retried != 3 || discarded != 3 {
-		t.Errorf("%d retries and %d discards in the log", retried, discarded)
+	// One retry of what is cold failed; what cannot be read was not even begun.
+	if retried, failed, discarded := d.acts(t, "dead_letter.retry"), d.acts(t, "dead_letter.retry_failed"), d.acts(t, "dead_letter.discard"); retried != 4 || failed != 1 || discarded != 3 {
+		t.Errorf("%d retries, %d that failed and %d discards in the log", retried, failed, discarded)
 	}
 	d.clean(t)
 }
@@ -341,6 +342,10 @@ func TestReconcile_tellsAndMends(t *testing.T) {
 	d.clean(t)
 	if n := d.number(t, "SELECT COUNT(*) FROM moderation_log WHERE action='pipeline.reconcile' AND before_state LIKE '%likes_count is 7%' AND target_type='post' AND target_id=?", p.ID); n != 1 {
 		t.Errorf("%d entries in the log", n)
+	}
+
+	if n := d.number(t, `SELECT COUNT(*) FROM moderation_log WHERE action='pipeline.reconciled' AND after_state='{"failed":0,"found":2,"repaired":2,"undecided":0}' AND target_id=?`, p.ID); n != 1 {
+		t.Errorf("%d entries in the log of what came of it", n)
 	}
 
 	// The same by its shard, in stretches.

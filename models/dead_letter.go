@@ -118,37 +118,73 @@ func unreadable(err error) error {
 	return &Error{Code: CodeConflict, Message: "The letter still cannot be read.", Err: err}
 }
 
-// ResolveDeadLetter records what a moderator did about a letter, and gives it. CodeNotFound when there is none,
-// CodeConflict when it is resolved already.
+// ResolveDeadLetter records what a moderator did about a letter, and gives it; discarding is logged with it, and of retrying
+// see BeginRetry. CodeNotFound when there is none, CodeConflict when it is resolved already.
 func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how LetterFate, reason string) (*DeadLetter, error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
 	}
 	now := s.now().UTC()
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		var before struct {
-			ID         int64
-			Resolution LetterFate
-			Error      string
-		}
-		read := tx.Raw("SELECT id, resolution, error FROM dead_letters WHERE id=? FOR UPDATE", id).Scan(&before)
-		switch {
-		case read.Error != nil:
-			return read.Error
-		case read.RowsAffected == 0:
-			return Errorf(CodeNotFound, "There is no such dead letter.")
-		case before.Resolution != Unresolved:
-			return Errorf(CodeConflict, "The letter was %s already.", before.Resolution)
-		}
-		if err := tx.Exec("UPDATE dead_letters SET resolution=?, resolved_at=?, resolved_by=? WHERE id=?", string(how), now, actor, id).Error; err != nil {
+		problem, err := lockOpenLetter(tx, id)
+		if err != nil {
 			return err
 		}
-		action := map[LetterFate]string{Retried: "dead_letter.retry", Discarded: "dead_letter.discard"}[how]
-		return s.logModeration(tx, Act{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason,
-			Before: map[string]any{"resolution": nil, "error": before.Error}, After: map[string]any{"resolution": string(how)}})
+		if err := tx.Exec("UPDATE dead_letters SET resolution=?, resolved_at=?, resolved_by=? WHERE id=?", string(how), now, actor, id).Error; err != nil || how == Retried {
+			return err
+		}
+		return s.logModeration(tx, Act{ActorID: actor, Action: "dead_letter.discard", TargetType: "dead_letter", TargetID: id, Reason: reason,
+			Before: map[string]any{"resolution": nil, "error": problem}, After: map[string]any{"resolution": string(how)}})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("resolve dead letter %d: %w", id, err)
 	}
 	return s.DeadLetter(ctx, id)
+}
+
+// BeginRetry logs that a moderator has what a letter is about sent through the pipeline once more. It comes before that is
+// done, because the pipeline is not part of any transaction: whoever dies in between leaves the letter open and an entry
+// too many, never an act without one. The errors are those of ResolveDeadLetter, which ends it; or FailRetry does.
+func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		problem, err := lockOpenLetter(tx, id)
+		if err != nil {
+			return err
+		}
+		return s.logModeration(tx, Act{ActorID: actor, Action: "dead_letter.retry", TargetType: "dead_letter", TargetID: id, Reason: reason,
+			Before: map[string]any{"resolution": nil, "error": problem}, After: map[string]any{"events": events}})
+	})
+	if err != nil {
+		return fmt.Errorf("retry dead letter %d: %w", id, err)
+	}
+	return nil
+}
+
+// FailRetry logs that a retry came to nothing, or not to its end: the letter is still open.
+func (s *Store) FailRetry(ctx context.Context, actor, id int64, reason string) error {
+	err := s.logModeration(s.db.WithContext(ctx), Act{ActorID: actor, Action: "dead_letter.retry_failed", TargetType: "dead_letter", TargetID: id, Reason: reason,
+		After: map[string]any{"resolution": nil}})
+	if err != nil {
+		return fmt.Errorf("retry dead letter %d: %w", id, err)
+	}
+	return nil
+}
+
+// lockOpenLetter locks a letter that waits for somebody, and gives its error.
+func lockOpenLetter(tx *gorm.DB, id int64) (problem string, err error) {
+	var letter struct {
+		ID         int64
+		Resolution LetterFate
+		Error      string
+	}
+	read := tx.Raw("SELECT id, resolution, error FROM dead_letters WHERE id=? FOR UPDATE", id).Scan(&letter)
+	switch {
+	case read.Error != nil:
+		return "", read.Error
+	case read.RowsAffected == 0:
+		return "", Errorf(CodeNotFound, "There is no such dead letter.")
+	case letter.Resolution != Unresolved:
+		return "", Errorf(CodeConflict, "The letter was %s already.", letter.Resolution)
+	}
+	return letter.Error, nil
 }

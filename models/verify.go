@@ -17,6 +17,8 @@ type TargetTally struct {
 	ChildRows int64
 	HotScore  int64 // hot_score; 0 for comments, which have none
 	HotWant   int64 // what it has to be with this likes_count
+	Depth     int64 // depth; 0 for posts, which have none
+	DepthWant int64 // what it has to be with the parent's
 }
 
 // Difference is something of a target that does not agree with something else.
@@ -41,19 +43,54 @@ func (s *Store) TallyShard(ctx context.Context, kind TargetKind, shard int, afte
 	return s.tally(ctx, kind, "t.id>? AND MOD(t.id,?)=? ORDER BY t.id LIMIT ?", after, s.shards, shard, limit)
 }
 
-// LogReconcile keeps that a moderator has a target, or what a shard has after a certain target, compared and mended, with
-// what a comparison just found.
-func (s *Store) LogReconcile(ctx context.Context, actor int64, targetType string, targetID int64, reason string, found []Difference) error {
+// Reconciliation is what a moderator has compared and mended: a target, or what a shard has after a certain target.
+type Reconciliation struct {
+	ActorID    int64
+	TargetType string // "post", "comment" or "shard"
+	TargetID   int64  // of a shard, its number
+	Reason     string
+}
+
+// maxLoggedDifferences is for how many differences an entry of the log has room.
+const maxLoggedDifferences = 100
+
+// LogReconcile keeps what a comparison has found that is to be mended: how much, and the beginning of it.
+func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Difference) error {
 	problems := make([]string, 0, len(found))
-	for _, d := range found {
+	for _, d := range found[:min(len(found), maxLoggedDifferences)] {
 		problems = append(problems, d.String())
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		return s.logModeration(tx, Act{ActorID: actor, Action: "pipeline.reconcile", TargetType: targetType, TargetID: targetID, Reason: reason,
-			Before: map[string]any{"differences": problems}, After: map[string]any{"differences": []string{}}})
+		return s.logModeration(tx, r.act(Act{Action: "pipeline.reconcile", Before: map[string]any{"found": len(found), "differences": problems}}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconcile: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciliation) act(act Act) Act {
+	act.ActorID, act.TargetType, act.TargetID, act.Reason = r.ActorID, r.TargetType, r.TargetID, r.Reason
+	return act
+}
+
+// LogReconciled keeps what became of what was to be mended. Interrupted, it is what is known.
+func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Difference, interrupted bool) error {
+	repaired, undecided := 0, 0
+	for _, d := range found {
+		switch {
+		case d.Repaired:
+			repaired++
+		case d.Undecided:
+			undecided++
+		}
+	}
+	after := map[string]any{"found": len(found), "repaired": repaired, "undecided": undecided, "failed": len(found) - repaired - undecided}
+	if interrupted {
+		after["interrupted"] = true
+	}
+	if err := s.logModeration(s.db.WithContext(ctx), r.act(Act{Action: "pipeline.reconciled", After: after})); err != nil {
+		return fmt.Errorf("log reconciled: %w", err)
 	}
 	return nil
 }
@@ -76,20 +113,23 @@ func (s *Store) TallyOf(ctx context.Context, target Target) (TargetTally, bool, 
 func (s *Store) tally(ctx context.Context, kind TargetKind, where string, args ...any) ([]TargetTally, error) {
 	t := likeTables[kind]
 	children, rows := "t.comments_count", "(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=1)"
-	hot := "t.hot_score, " + hotScoreSQL("t.likes_count") + " AS hot_want"
+	derived := "t.hot_score, " + hotScoreSQL("t.likes_count") + " AS hot_want"
 	if kind == KindComment {
 		children, rows = "t.replies_count", "(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=1)"
-		hot = "0 AS hot_score, 0 AS hot_want"
+		derived = "t.depth, " + depthSQL + " AS depth_want"
 	}
 	var list []TargetTally
 	err := s.db.WithContext(ctx).Raw("SELECT t.id, t.status, t.likes_count AS likes,"+
 		" (SELECT COUNT(*) FROM "+t.likes+" l WHERE l."+t.column+"=t.id) AS like_rows, "+
-		children+" AS children, "+rows+" AS child_rows, "+hot+" FROM "+t.targets+" t WHERE "+where, args...).Scan(&list).Error
+		children+" AS children, "+rows+" AS child_rows, "+derived+" FROM "+t.targets+" t WHERE "+where, args...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("tally %s: %w", t.targets, err)
 	}
 	return list, nil
 }
+
+// depthSQL is the depth of comment t by its parent's; 255 stands for more, and for a parent that is not there.
+const depthSQL = "IF(t.parent_id IS NULL, 1, COALESCE((SELECT LEAST(a.depth+1,255) FROM comments a WHERE a.id=t.parent_id), 255))"
 
 // LastID gives the highest id of a kind; 0 when there is none.
 func (s *Store) LastID(ctx context.Context, kind TargetKind) (int64, error) {
@@ -141,7 +181,8 @@ func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error)
 	return missing, nil
 }
 
-// Recount sets a target's stored counts, and the score of a post, to what its rows say.
+// Recount sets a target's stored counts, the score of a post, and the depth of a comment and of what is below it, to what
+// the rows say.
 func (s *Store) Recount(ctx context.Context, target Target) error {
 	t := likeTables[target.Kind]
 	children, rows := "comments_count", "c.post_id=? AND c.status=1"
@@ -166,10 +207,38 @@ func (s *Store) Recount(ctx context.Context, target Target) error {
 		if target.Kind == KindPost {
 			set, args = set+", hot_score="+hotScoreSQL("?"), append(args, likes)
 		}
-		return tx.Exec("UPDATE "+t.targets+" SET "+set+" WHERE id=?", append(args, target.ID)...).Error
+		if err := tx.Exec("UPDATE "+t.targets+" SET "+set+" WHERE id=?", append(args, target.ID)...).Error; err != nil || target.Kind == KindPost {
+			return err
+		}
+		return sinkComments(tx, target.ID)
 	})
 	if err != nil {
 		return fmt.Errorf("recount %s: %w", target, err)
+	}
+	return nil
+}
+
+// sinkComments makes the depth of a comment right by its parent's, and that of what is below it where this changes it.
+func sinkComments(tx *gorm.DB, id int64) error {
+	level := []int64{id}
+	for len(level) > 0 {
+		var wrong []struct{ ID, Want int64 }
+		err := tx.Raw("SELECT w.id, w.want FROM (SELECT t.id, t.depth, " + depthSQL + " AS want FROM comments t WHERE t.id IN (" + joinIDs(level) + ")) w" +
+			" WHERE w.depth<>w.want ORDER BY w.id").Scan(&wrong).Error
+		if err != nil || len(wrong) == 0 {
+			return err
+		}
+		ids := make([]int64, len(wrong))
+		for i, c := range wrong {
+			ids[i] = c.ID
+			if err := tx.Exec("UPDATE comments SET depth=?, updated_at=updated_at WHERE id=?", c.Want, c.ID).Error; err != nil {
+				return err
+			}
+		}
+		level = nil
+		if err := tx.Raw("SELECT id FROM comments WHERE parent_id IN (" + joinIDs(ids) + ") ORDER BY id").Scan(&level).Error; err != nil {
+			return err
+		}
 	}
 	return nil
 }
