@@ -68,9 +68,10 @@ var postOrders = map[PostSort]postOrder{
 // ListPosts lists posts that are not deleted: one query, and one more before it for a tag or terms, to find out how many
 // posts have them.
 //
-// An index has each order, and the orders within an author and, for PostsNew, within a tag; such a list reads no more
-// rows than it gives, on any page. Where two conditions meet, either the index of the order is walked and most rows are
-// thrown away, or the rows of the rarer condition are read and sorted; whatever is expected to read less.
+// An index has each order, and PostsNew within an author and within a tag; such a list reads no more rows than it gives,
+// on any page. In the other orders all posts of an author are read and sorted. Where two conditions meet otherwise, either
+// the index of the order is walked and most rows are thrown away, or the rows of the rarer condition are read and sorted;
+// whatever is expected to read less.
 func (s *Store) ListPosts(ctx context.Context, q PostQuery) ([]Post, error) {
 	var facts postFacts
 	if q.Tag != "" || len(q.Terms) > 0 {
