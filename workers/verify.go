@@ -185,6 +185,8 @@ func (v *Verifier) verifyCounts(ctx context.Context, target models.Target, t mod
 		problem = fmt.Sprintf("%s is %d and there are %d rows", children, t.Children, t.ChildRows)
 	case t.HotScore != t.HotWant:
 		problem = fmt.Sprintf("hot_score is %d and %d likes make it %d", t.HotScore, t.Likes, t.HotWant)
+	case t.Depth != t.DepthWant:
+		problem = fmt.Sprintf("depth is %d and the parent's makes it %d", t.Depth, t.DepthWant)
 	default:
 		return nil
 	}

@@ -1,0 +1,42 @@
+package workers
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+)
+
+// A process of before there were depths writes every reply with the depth 1, while newer ones go on below it.
+func TestVerify_mendsWhatAnOlderProcessWrote(t *testing.T) {
+	p := setup(t)
+	ada := &models.User{Username: "depths", Email: "depths@example.org"}
+	require.NoError(t, p.store.CreateUser(t.Context(), ada))
+	post, err := p.store.CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: "T", Content: "C"})
+	require.NoError(t, err)
+	var chain []*models.Comment
+	for range 8 {
+		var parent *int64
+		if len(chain) > 0 {
+			parent = &chain[len(chain)-1].ID
+		}
+		c, err := p.store.CreateComment(t.Context(), models.Author{ID: ada.ID}, post.ID, parent, models.CommentText{Content: "C"})
+		require.NoError(t, err)
+		chain = append(chain, c)
+	}
+	require.Empty(t, p.verify(false))
+	for i, depth := range []int{1, 2, 1, 2, 1, 1, 2, 3} {
+		p.exec("UPDATE comments SET depth=?, updated_at='2020-01-01' WHERE id=?", depth, chain[i].ID)
+	}
+	p.exec("UPDATE posts SET hot_score=0, updated_at=updated_at WHERE id=?", post.ID)
+	target := models.Target{Kind: models.KindComment, ID: chain[2].ID}
+	found := p.verify(true)
+	assert.True(t, containsText(found, target.String()+": depth is 1 and the parent's makes it 3 (repaired)"), "%q", found)
+	assert.Empty(t, p.verify(false), "one repair is enough")
+	for i, c := range chain {
+		assert.Equal(t, i+1, p.count("SELECT depth FROM comments WHERE id=?", c.ID))
+	}
+	assert.Equal(t, len(chain), p.count("SELECT COUNT(*) FROM comments WHERE post_id=? AND updated_at='2020-01-01'", post.ID), "mending is no edit")
+}
