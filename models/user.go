@@ -301,9 +301,27 @@ func (s *Store) UpdateProfile(ctx context.Context, userID int64, p Profile) erro
 	return nil
 }
 
-// SetRole changes what a user may do. CodeNotFound when there is no such user.
+// SetRole changes what a user may do, as a command of the operator: the moderation log has it without an actor. Of a user
+// who has the role nothing changes, and nothing is logged. CodeNotFound when there is no such user.
 func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
-	_, err := s.write(ctx, "UPDATE users SET role=? WHERE id=?", role, userID)
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		found, err := lockStandings(tx, userID)
+		if err != nil {
+			return err
+		}
+		user := found[userID]
+		if user == nil {
+			return errNoUser()
+		}
+		if user.Role == role {
+			return nil
+		}
+		if err := tx.Exec("UPDATE users SET role=? WHERE id=?", role, userID).Error; err != nil {
+			return err
+		}
+		return s.logModeration(tx, Act{Action: "user.role", TargetType: "user", TargetID: userID,
+			Before: map[string]any{"role": user.Role.String()}, After: map[string]any{"role": role.String()}})
+	})
 	if err != nil {
 		return fmt.Errorf("set role of user %d: %w", userID, err)
 	}

@@ -178,6 +178,7 @@ func TestUser(t *testing.T) {
 	assert.Equal(t, 2, s.count("SELECT COUNT(*) FROM users"), "what was refused left nothing")
 
 	assert.Equal(t, "bob is moderator now\n", s.succeed("user", "promote", "bob", "moderator"))
+	assert.Equal(t, 1, s.count(`SELECT COUNT(*) FROM moderation_log WHERE actor_id=0 AND action='user.role' AND before_state='{"role":"user"}' AND after_state='{"role":"moderator"}'`))
 	as := readTokens(t, s.succeed("user", "token", "bob@example.org"), 1)[0]
 	var me struct {
 		ID             int64
