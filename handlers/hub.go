@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -252,12 +253,15 @@ func (h *hub) round(ctx context.Context, targets []models.Target) (left []models
 	return nil, nil
 }
 
-// targets gives what is watched; when that is nothing the rounds end.
+// targets gives what is watched, shuffled, so that what cannot be read keeps the news from other company each time; when
+// it is nothing the rounds end.
 func (h *hub) targets() []models.Target {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.rounds = len(h.watched) > 0
-	return slices.Collect(maps.Keys(h.watched))
+	targets := slices.Collect(maps.Keys(h.watched))
+	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+	return targets
 }
 
 // publish tells the streams of what has changed.
