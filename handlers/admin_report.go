@@ -119,12 +119,9 @@ func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	reports, err := s.store.ReportsOf(c.UserContext(), id, after, n+1)
+	reports, err := s.store.ReportsOf(c.UserContext(), viewerID(c), id, after, n+1)
 	if err != nil {
 		return err
-	}
-	if len(reports) == 0 && after == 0 { // a case has a report: there is no such case
-		return models.Errorf(models.CodeNotFound, "There is no such report.")
 	}
 	reports, next := page(s.cursors, name, reports, n, (*models.Reported).Key)
 	items := make([]reportedJSON, len(reports))

@@ -345,7 +345,7 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	get("/v1/admin/reports", "admin.report.read", s.listReportCases)
 	post("/v1/admin/reports/resolve", "admin.report.resolve", s.resolveReports)
 	get("/v1/admin/reports/:id", "admin.report.read", s.readReportCase)
-	get("/v1/admin/reports/:id/reports", "admin.report.read", s.listReportsOfCase)
+	get("/v1/admin/reports/:id/reports", "admin.report.reporters", s.listReportsOfCase)
 	post("/v1/admin/reports/:id/claim", "admin.report.claim", s.claimReport)
 	post("/v1/admin/reports/:id/resolve", "admin.report.resolve", s.resolveReport)
 	get("/v1/admin/log", "admin.log.read", s.listActs)

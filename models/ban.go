@@ -96,6 +96,47 @@ func lockStandings(tx *gorm.DB, ids ...int64) (map[int64]*standing, error) {
 	return found, nil
 }
 
+// stillActs holds who acts, as they are now, to a role: CodeForbidden when theirs is below it, or they are banned or gone.
+func (s *Store) stillActs(actor *standing, least Role) error {
+	if actor == nil || actor.Role < least || actor.ban(s.now()) != nil {
+		return Errorf(CodeForbidden, "You are no %s any more.", least)
+	}
+	return nil
+}
+
+// lockActor locks who does an act that takes a role, and holds them to it as they are now, whatever a cached session says
+// (CodeForbidden). It comes before all other locks of an act.
+func (s *Store) lockActor(tx *gorm.DB, actor int64, least Role) error {
+	found, err := lockStandings(tx, actor)
+	if err != nil {
+		return err
+	}
+	return s.stillActs(found[actor], least)
+}
+
+// mayOverrule keeps an actor from taking back what somebody decided whose role is above the actor's now (CodeForbidden).
+// What accounts decided that are gone, or nobody knows who, anybody may take back.
+func mayOverrule(tx *gorm.DB, actor, decider int64) error {
+	var roles struct{ Actor, Decider Role }
+	err := tx.Raw("SELECT COALESCE((SELECT role FROM users WHERE id=?),0) AS actor, COALESCE((SELECT role FROM users WHERE id=?),0) AS decider",
+		actor, decider).Scan(&roles).Error
+	if err == nil && roles.Decider > roles.Actor {
+		err = Errorf(CodeForbidden, "A user with the role %s decided this: you cannot take it back.", roles.Decider)
+	}
+	return err
+}
+
+// mayOverruleBan is mayOverrule for the ban that a user has.
+func mayOverruleBan(tx *gorm.DB, actor, userID int64) error {
+	var by int64
+	err := tx.Raw("SELECT COALESCE((SELECT actor_id FROM moderation_log FORCE INDEX (idx_target_created)"+
+		" WHERE target_type='user' AND target_id=? AND action='user.ban' ORDER BY created_at DESC, id DESC LIMIT 1),0)", userID).Scan(&by).Error
+	if err != nil {
+		return err
+	}
+	return mayOverrule(tx, actor, by)
+}
+
 // lockOutranked locks a user whom a moderator wants to act on, and the moderator, and gives the user. What counts is what
 // the moderator is now, whatever a cached session says. CodeNotFound when there is no such user, CodeForbidden when the
 // moderator does not outrank them (see Outranks) or is none any more.
@@ -105,8 +146,8 @@ func (s *Store) lockOutranked(tx *gorm.DB, actor, userID int64) (*standing, erro
 		return nil, err
 	}
 	moderator, user := found[actor], found[userID]
-	if moderator == nil || moderator.ban(s.now()) != nil {
-		return nil, Errorf(CodeForbidden, "You are no moderator any more.")
+	if err := s.stillActs(moderator, RoleModerator); err != nil {
+		return nil, err
 	}
 	if user == nil {
 		return nil, errNoUser()
@@ -116,7 +157,8 @@ func (s *Store) lockOutranked(tx *gorm.DB, actor, userID int64) (*standing, erro
 
 // BanUser bans a user, in place of the ban that there is, and ends all sessions and API tokens in the same transaction;
 // it gives their hashes, and cuts the end of the ban off to the second. Other processes hear of it within 5 seconds. CodeInvalid for a ban that breaks a rule,
-// CodeNotFound when there is no such user, CodeForbidden when the actor does not outrank them (see Outranks).
+// CodeNotFound when there is no such user, CodeForbidden when the actor does not outrank them (see Outranks), or the ban
+// that there is was decided by somebody whose role is above the actor's.
 func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (ended [][32]byte, err error) {
 	ban.Until = second(ban.Until)
 	if err := ban.Validate(s.now()); err != nil {
@@ -126,6 +168,11 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		user, err := s.lockOutranked(tx, actor, userID)
 		if err != nil {
 			return err
+		}
+		if user.ban(s.now()) != nil { // which this one takes back
+			if err := mayOverruleBan(tx, actor, userID); err != nil {
+				return err
+			}
 		}
 		if err := tx.Exec("UPDATE users SET banned_until=?, ban_reason=?, updated_at=updated_at WHERE id=?", ban.Until, ban.Reason, userID).Error; err != nil {
 			return err
@@ -145,14 +192,18 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 	return ended, nil
 }
 
-// UnbanUser ends the ban of a user; one who is not banned stays so. The errors are those of BanUser.
+// UnbanUser ends the ban of a user. Of one who is not banned nothing changes, and nothing is logged. The errors are those
+// of BanUser.
 func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		user, err := s.lockOutranked(tx, actor, userID)
-		if err != nil {
+		if err != nil || user.ban(s.now()) == nil {
+			return err
+		}
+		if err := mayOverruleBan(tx, actor, userID); err != nil {
 			return err
 		}
 		if err := tx.Exec("UPDATE users SET banned_until=NULL, ban_reason='', updated_at=updated_at WHERE id=?", userID).Error; err != nil {
@@ -170,8 +221,8 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 	return nil
 }
 
-// ChangeRole gives a user another role. Nobody changes their own, so there is always an admin left. The errors are those
-// of BanUser; an actor who is no admin any more gets CodeForbidden.
+// ChangeRole gives a user another role. Nobody changes their own, so there is always an admin left. Of a user who has the
+// role nothing changes, and nothing is logged. The errors are those of BanUser; an actor who is no admin any more gets CodeForbidden.
 func (s *Store) ChangeRole(ctx context.Context, actor, userID int64, role Role, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
@@ -182,13 +233,13 @@ func (s *Store) ChangeRole(ctx context.Context, actor, userID int64, role Role, 
 			return err
 		}
 		admin, user := found[actor], found[userID]
-		if admin == nil || admin.Role < RoleAdmin || admin.ban(s.now()) != nil {
-			return Errorf(CodeForbidden, "You are no admin any more.")
+		if err := s.stillActs(admin, RoleAdmin); err != nil {
+			return err
 		}
 		if user == nil {
 			return errNoUser()
 		}
-		if err := Outranks(actor, admin.Role, userID, user.Role); err != nil {
+		if err := Outranks(actor, admin.Role, userID, user.Role); err != nil || user.Role == role {
 			return err
 		}
 		if err := tx.Exec("UPDATE users SET role=?, updated_at=updated_at WHERE id=?", role, userID).Error; err != nil {

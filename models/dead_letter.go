@@ -126,6 +126,9 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Lett
 	}
 	now := s.now().UTC()
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+			return err
+		}
 		problem, err := lockOpenLetter(tx, id)
 		if err != nil {
 			return err
@@ -147,6 +150,9 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Lett
 // too many, never an act without one. The errors are those of ResolveDeadLetter, which ends it; or FailRetry does.
 func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+			return err
+		}
 		problem, err := lockOpenLetter(tx, id)
 		if err != nil {
 			return err

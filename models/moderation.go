@@ -12,11 +12,17 @@ import (
 
 // moderated is what acts on content look at, in a transaction that holds the row.
 type moderated struct {
-	AuthorID  int64
-	Status    Status
-	DeletedBy int64 // 0: it is not deleted, or it is not known who did it
-	Locked    bool  // of posts alone, as the next
-	Pinned    bool
+	AuthorID    int64
+	Status      Status
+	DeletedBy   int64 // 0: it is not deleted, or it is not known who did it
+	OperationID int64 // the ContentOperation that deleted it, else 0
+	Locked      bool  // of posts alone, as the next
+	Pinned      bool
+}
+
+// errOwnCase keeps moderators from deciding about themselves.
+func errOwnCase() *Error {
+	return Errorf(CodeForbidden, "This is about yourself: another moderator has to decide it.")
 }
 
 // state is what the moderation log keeps of it.
@@ -24,6 +30,9 @@ func (m *moderated) state() map[string]any {
 	state := map[string]any{"status": m.Status.String()}
 	if m.Status == StatusDeleted && m.DeletedBy != 0 {
 		state["deleted_by"] = m.DeletedBy
+	}
+	if m.OperationID != 0 {
+		state["operation_id"] = m.OperationID
 	}
 	return state
 }
@@ -42,7 +51,7 @@ func lockModerated(tx *gorm.DB, target Target) (*moderated, error) {
 		return nil, err
 	}
 	var m moderated
-	read := tx.Raw("SELECT user_id AS author_id, status, COALESCE(deleted_by,0) AS deleted_by"+flags+" FROM "+likeTables[target.Kind].targets+" WHERE id=?", target.ID).Scan(&m)
+	read := tx.Raw("SELECT user_id AS author_id, status, COALESCE(deleted_by,0) AS deleted_by, COALESCE(operation_id,0) AS operation_id"+flags+" FROM "+likeTables[target.Kind].targets+" WHERE id=?", target.ID).Scan(&m)
 	if read.Error == nil && read.RowsAffected == 0 {
 		return nil, notFound(target.Kind)
 	}
@@ -56,13 +65,17 @@ func act(actor int64, verb string, target Target, reason string, before, after m
 }
 
 // RemoveContent deletes a post or comment as a moderator: its author cannot restore it. One that the author deleted is the
-// moderator's from then on; one that a moderator deleted stays as it is, and nothing is logged. CodeInvalid for the
-// reason, CodeNotFound when it was never there.
+// moderator's from then on, and so is one that a ContentOperation deleted: undoing that does not bring it back. One that a
+// moderator deleted stays as it is, and nothing is logged. CodeInvalid for the reason, CodeForbidden when the actor is no
+// moderator any more, CodeNotFound when it was never there.
 func (s *Store) RemoveContent(ctx context.Context, actor int64, target Target, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+			return err
+		}
 		before, after, tags, err := s.remove(tx, actor, target, reason)
 		if err != nil || after == nil {
 			return err
@@ -85,27 +98,45 @@ func (s *Store) remove(tx *gorm.DB, actor int64, target Target, reason string) (
 		return nil, nil, nil, err
 	}
 	before = m.state()
+	now := &moderated{Status: StatusDeleted, DeletedBy: actor}
 	switch {
 	case m.Status == StatusNormal:
 		tags, err = hide(tx, target, Deletion{At: s.now(), By: Author{ID: actor}, Reason: reason})
-	case m.DeletedBy == 0 || m.DeletedBy == m.AuthorID && actor != m.AuthorID:
-		err = tx.Exec("UPDATE "+likeTables[target.Kind].targets+" SET deleted_at=?, deleted_by=?, delete_reason=?, updated_at=updated_at WHERE id=?",
-			second(s.now()), actor, reason, target.ID).Error
+	case m.DeletedBy == 0 || m.OperationID != 0 || m.DeletedBy == m.AuthorID && actor != m.AuthorID:
+		if m.OperationID != 0 {
+			if err := mayOverrule(tx, actor, m.DeletedBy); ErrorCode(err) == CodeForbidden {
+				now.DeletedBy = m.DeletedBy // else the actor could restore next what an admin had deleted
+			} else if err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		err = tx.Exec("UPDATE "+likeTables[target.Kind].targets+" SET deleted_at=?, deleted_by=?, delete_reason=?, operation_id=NULL, updated_at=updated_at WHERE id=?",
+			second(s.now()), now.DeletedBy, reason, target.ID).Error
 	default:
 		return before, nil, nil, nil
 	}
-	return before, (&moderated{Status: StatusDeleted, DeletedBy: actor}).state(), tags, err
+	return before, now.state(), tags, err
 }
 
 // ReinstateContent takes the deletion of a post or comment back, whoever deleted it and however long ago. Of one that is
-// not deleted nothing changes, and nothing is logged. The errors are those of RemoveContent.
+// not deleted nothing changes, and nothing is logged. The errors are those of RemoveContent; CodeForbidden also when the
+// actor is the author, or somebody deleted it whose role is above the actor's.
 func (s *Store) ReinstateContent(ctx context.Context, actor int64, target Target, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+			return err
+		}
 		m, err := lockModerated(tx, target)
+		if err == nil && m.AuthorID == actor {
+			err = errOwnCase()
+		}
 		if err != nil || m.Status == StatusNormal {
+			return err
+		}
+		if err := mayOverrule(tx, actor, m.DeletedBy); err != nil {
 			return err
 		}
 		tags, err := show(tx, target)
@@ -141,6 +172,9 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag PostFlag,
 	target := Target{Kind: KindPost, ID: id}
 	verb := map[PostFlag]map[bool]string{PostLocked: {true: "lock", false: "unlock"}, PostPinned: {true: "pin", false: "unpin"}}[flag][set]
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+			return err
+		}
 		m, err := lockModerated(tx, target)
 		if err != nil {
 			return err

@@ -366,7 +366,11 @@ func TestReports_areOneAUserAndTargetAndResolvedOnce(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, won)
-	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action='post.resolve_report'"))
+	for action, target := range map[string]int64{"report.resolve": cases[0].ID, "post.delete": p.ID} {
+		assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action=?", action), action)
+		assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action=? AND target_type=? AND target_id=?",
+			action, action[:strings.Index(action, ".")], target), action)
+	}
 	exactCounts(t, store)
 	require.Error(t, must1(store.PostByID(ctx, 0, p.ID)), "it is removed")
 	assert.Len(t, must(store.ReportCases(ctx, models.CasesResolved, 0, 10)), 1)
@@ -387,4 +391,204 @@ func TestReports_areOneAUserAndTargetAndResolvedOnce(t *testing.T) {
 	again, err := store.ReportContent(ctx, reporters[0].ID, report)
 	require.NoError(t, err)
 	assert.NotContains(t, ids, again.ID)
+}
+
+func newAdmin(t testing.TB, store *models.Store, name string) models.Author {
+	t.Helper()
+	admin := newUser(t, store, name)
+	require.NoError(t, store.SetRole(t.Context(), admin.ID, models.RoleAdmin))
+	return admin
+}
+
+// reported gives the case of what ada reports.
+func reported(t testing.TB, store *models.Store, reporter models.Author, target models.Target) int64 {
+	t.Helper()
+	must(store.ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target, Reason: "spam"}))
+	return int64(count(t, store, "SELECT id FROM report_cases WHERE is_open=1 AND target_type=? AND target_id=?", target.Kind, target.ID))
+}
+
+func forbidden(t testing.TB, err error, what string) {
+	t.Helper()
+	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err), "%s: %v", what, err)
+}
+
+// TestOperation_leavesWhatModeratorsDeleteThemselves deletes, out of what an operation has hidden, some by itself.
+func TestOperation_leavesWhatModeratorsDeleteThemselves(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	eve, ada, mod, mod2 := newUser(t, store, "eve"), newUser(t, store, "ada"), newModerator(t, store, "mod"), newModerator(t, store, "mod2")
+	kept, judged, plain := newPost(t, store, eve), newPost(t, store, eve), newPost(t, store, eve)
+	comment := newComment(t, store, eve, newPost(t, store, ada), nil)
+	report := reported(t, store, ada, postTarget(judged))
+	o := must(store.RemoveAll(ctx, mod.ID, eve.ID, "All spam."))
+	finish(t, store, o.ID)
+	require.NoError(t, store.RemoveContent(ctx, mod2.ID, postTarget(kept), "Illegal."))
+	require.NoError(t, store.RemoveContent(ctx, mod.ID, commentTarget(comment), "Illegal."))
+	must(store.ResolveReport(ctx, mod2.ID, report, models.Verdict{Outcome: models.OutcomeRemoved, Note: "Illegal."}))
+	assert.Equal(t, 3, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action IN ('post.delete','comment.delete')"))
+	must(store.UndoOperation(ctx, mod.ID, o.ID, "No spam."))
+	assert.Equal(t, 1, finish(t, store, o.ID))
+	assert.Equal(t, 2, count(t, store, "SELECT COUNT(*) FROM posts WHERE status=2 AND operation_id IS NULL AND delete_reason='Illegal.' AND deleted_by=? AND id IN (?,?)", mod2.ID, kept.ID, judged.ID))
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM comments WHERE status=2 AND id=?", comment.ID))
+	require.NoError(t, must1(store.PostByID(ctx, 0, plain.ID)))
+	exactCounts(t, store)
+}
+
+func TestModeration_isNotForOneself(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	ada, admin := newUser(t, store, "ada"), newAdmin(t, store, "admin")
+	for _, own := range []models.Author{newModerator(t, store, "mod"), newAdmin(t, store, "admin2")} {
+		p := newPost(t, store, own)
+		c := newComment(t, store, own, p, nil)
+		report := reported(t, store, ada, commentTarget(c))
+		forbidden(t, store.ClaimReport(ctx, own.ID, report), "claim")
+		for _, outcome := range []string{models.OutcomeDismissed, models.OutcomeRemoved} {
+			forbidden(t, must1(store.ResolveReport(ctx, own.ID, report, models.Verdict{Outcome: outcome, Note: "x"})), outcome)
+		}
+		forbidden(t, must1(store.ReportsOf(ctx, own.ID, report, 0, 10)), "reporters")
+		assert.Len(t, must(store.ReportsOf(ctx, admin.ID, report, 0, 10)), 1)
+		require.NoError(t, store.RemoveContent(ctx, admin.ID, postTarget(p), "Spam."))
+		require.NoError(t, store.RemoveContent(ctx, admin.ID, commentTarget(c), "Spam."))
+		forbidden(t, store.ReinstateContent(ctx, own.ID, postTarget(p), "x"), "restore")
+		forbidden(t, store.ReinstateContent(ctx, own.ID, commentTarget(c), "x"), "restore")
+
+		for what, ring := range map[string]*models.LikeRing{
+			"author": {AuthorID: own.ID, Members: []models.RingMember{{UserID: ada.ID}}},
+			"member": {AuthorID: ada.ID, Members: []models.RingMember{{UserID: own.ID}}},
+		} {
+			ring.FirstAt, ring.LastAt = past, past
+			must(store.SaveRing(ctx, ring))
+			forbidden(t, store.DismissRing(ctx, own.ID, ring.ID, "x"), what)
+			forbidden(t, must1(store.VoidRing(ctx, own.ID, ring.ID, "x")), what)
+		}
+	}
+	assert.Equal(t, 4, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0"))
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM report_cases WHERE is_open IS NULL OR claimed_by IS NOT NULL"))
+}
+
+// TestActs_endWithTheRole does each act as somebody who has lost the role, or is banned, whatever a session says.
+func TestActs_endWithTheRole(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	ada, eve := newUser(t, store, "ada"), newUser(t, store, "eve")
+	p := newPost(t, store, eve)
+	report := reported(t, store, ada, postTarget(p))
+	ring := &models.LikeRing{AuthorID: eve.ID, FirstAt: past, LastAt: past, Members: []models.RingMember{{UserID: ada.ID}}}
+	must(store.SaveRing(ctx, ring))
+	letter := must(store.Pool().ExecContext(ctx, "INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)"+
+		" VALUES (UNHEX(SHA2('x',256)),1,1,1,'likes',1,1,'x','x',NOW(3))"))
+	letterID := must(letter.LastInsertId())
+	gone := &models.User{Username: "gone", Email: "gone@example.org", PasswordHash: "x"}
+	require.NoError(t, store.CreateUser(ctx, gone))
+	must(store.DeleteUser(ctx, gone.ID, "x"))
+	root := newAdmin(t, store, "root")
+	demoted, banned := newModerator(t, store, "demoted"), newAdmin(t, store, "banned")
+	require.NoError(t, store.ChangeRole(ctx, root.ID, demoted.ID, models.RoleUser, "x"))
+	must(store.BanUser(ctx, root.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+	acts := count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0")
+	for _, actor := range []int64{demoted.ID, banned.ID, gone.ID, 999} {
+		for what, do := range map[string]func() error{
+			"delete":  func() error { return store.RemoveContent(ctx, actor, postTarget(p), "x") },
+			"restore": func() error { return store.ReinstateContent(ctx, actor, postTarget(p), "x") },
+			"pin":     func() error { return store.SetPostFlag(ctx, actor, p.ID, models.PostPinned, true, "x") },
+			"claim":   func() error { return store.ClaimReport(ctx, actor, report) },
+			"dismiss": func() error {
+				return must1(store.ResolveReport(ctx, actor, report, models.Verdict{Outcome: models.OutcomeDismissed, Note: "x"}))
+			},
+			"ring":   func() error { return store.DismissRing(ctx, actor, ring.ID, "x") },
+			"void":   func() error { return must1(store.VoidRing(ctx, actor, ring.ID, "x")) },
+			"letter": func() error { return must1(store.ResolveDeadLetter(ctx, actor, letterID, models.Discarded, "x")) },
+			"retry":  func() error { return store.BeginRetry(ctx, actor, letterID, "x", 1) },
+			"reconcile": func() error {
+				return store.LogReconcile(ctx, models.Reconciliation{ActorID: actor, TargetType: "post", TargetID: p.ID, Reason: "x"}, nil)
+			},
+			"all":       func() error { return must1(store.RemoveAll(ctx, actor, eve.ID, "x")) },
+			"all, gone": func() error { return must1(store.RemoveAll(ctx, actor, gone.ID, "x")) },
+			"ban": func() error {
+				return must1(store.BanUser(ctx, actor, eve.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+			},
+			"unban": func() error { return store.UnbanUser(ctx, actor, eve.ID, "x") },
+		} {
+			forbidden(t, do(), fmt.Sprint(what, " by ", actor))
+		}
+	}
+	// What moderators do not do, nobody who is just a moderator does.
+	mod := newModerator(t, store, "mod")
+	forbidden(t, must1(store.ResolveDeadLetter(ctx, mod.ID, letterID, models.Discarded, "x")), "letter")
+	forbidden(t, store.LogReconcile(ctx, models.Reconciliation{ActorID: mod.ID, TargetType: "post", TargetID: p.ID, Reason: "x"}, nil), "reconcile")
+	assert.Equal(t, acts, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0"))
+	require.NoError(t, must1(store.ResolveDeadLetter(ctx, root.ID, letterID, models.Discarded, "x")))
+}
+
+// TestModeration_doesNotOverruleHigherRoles takes back what an admin decided.
+func TestModeration_doesNotOverruleHigherRoles(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	eve, mod, admin := newUser(t, store, "eve"), newModerator(t, store, "mod"), newAdmin(t, store, "admin")
+	swept, p := newPost(t, store, eve), newPost(t, store, eve)
+	o := must(store.RemoveAll(ctx, admin.ID, eve.ID, "Spam."))
+	finish(t, store, o.ID)
+	later := newPost(t, store, eve)
+	require.NoError(t, store.RemoveContent(ctx, admin.ID, postTarget(later), "Spam."))
+	must(store.BanUser(ctx, mod.ID, eve.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+	must(store.BanUser(ctx, admin.ID, eve.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+
+	forbidden(t, must1(store.UndoOperation(ctx, mod.ID, o.ID, "x")), "undo")
+	forbidden(t, store.ReinstateContent(ctx, mod.ID, postTarget(swept), "x"), "restore of the operation's")
+	forbidden(t, store.ReinstateContent(ctx, mod.ID, postTarget(later), "x"), "restore")
+	forbidden(t, store.UnbanUser(ctx, mod.ID, eve.ID, "x"), "unban")
+	forbidden(t, must1(store.BanUser(ctx, mod.ID, eve.ID, &models.Ban{Until: time.Now().Add(time.Minute), Reason: "x"})), "a shorter ban")
+	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(p), "Illegal."))
+	forbidden(t, store.ReinstateContent(ctx, mod.ID, postTarget(p), "x"), "restore of what the operation had deleted")
+
+	// What counts is what everybody is now.
+	require.NoError(t, store.SetRole(ctx, admin.ID, models.RoleModerator))
+	require.NoError(t, store.UnbanUser(ctx, mod.ID, eve.ID, "x"))
+	require.NoError(t, store.ReinstateContent(ctx, mod.ID, postTarget(later), "x"))
+	must(store.UndoOperation(ctx, mod.ID, o.ID, "x"))
+	assert.Equal(t, 1, finish(t, store, o.ID))
+}
+
+// TestOperation_keepsAwayWhatItsAuthorDeletedBefore restores as an author, while the deletion of all stands and after.
+func TestOperation_keepsAwayWhatItsAuthorDeletedBefore(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	eve, mod := newUser(t, store, "eve"), newModerator(t, store, "mod")
+	p := newPost(t, store, eve)
+	require.NoError(t, store.DeletePost(ctx, eve.ID, p.ID))
+	o := must(store.RemoveAll(ctx, mod.ID, eve.ID, "All spam."))
+	forbidden(t, must1(store.RestorePost(ctx, eve.ID, p.ID)), "while it is at work")
+	finish(t, store, o.ID)
+	forbidden(t, must1(store.RestorePost(ctx, eve.ID, p.ID)), "when it is done")
+	later := newPost(t, store, eve)
+	require.NoError(t, store.DeletePost(ctx, eve.ID, later.ID))
+	require.NoError(t, must1(store.RestorePost(ctx, eve.ID, later.ID)), "it is not about what came later")
+	must(store.UndoOperation(ctx, mod.ID, o.ID, "No spam."))
+	finish(t, store, o.ID)
+	require.NoError(t, must1(store.RestorePost(ctx, eve.ID, p.ID)))
+	exactCounts(t, store)
+}
+
+func TestActs_thatChangeNothingAreNone(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	eve, admin := newUser(t, store, "eve"), newAdmin(t, store, "admin")
+	require.NoError(t, store.UnbanUser(ctx, admin.ID, eve.ID, "x"))
+	require.NoError(t, store.ChangeRole(ctx, admin.ID, eve.ID, models.RoleUser, "x"))
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0"))
+}
+
+// TestDeleteUser_doesNotCountBannedAdmins leaves a forum to an admin who cannot sign in.
+func TestDeleteUser_doesNotCountBannedAdmins(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	last := &models.User{Username: "last", Email: "last@example.org", PasswordHash: "x", Role: models.RoleAdmin}
+	require.NoError(t, store.CreateUser(ctx, last))
+	banned := newAdmin(t, store, "banned")
+	must(store.BanUser(ctx, last.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
+	_, err := store.DeleteUser(ctx, last.ID, "x")
+	assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
+	require.NoError(t, store.UnbanUser(ctx, last.ID, banned.ID, "x"))
+	must(store.DeleteUser(ctx, last.ID, "x"))
 }

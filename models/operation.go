@@ -24,7 +24,7 @@ func (o OperationState) String() string {
 }
 
 // ContentOperation deletes all that a user had written when it was requested, and takes exactly that back when it is
-// undone: what it deleted is marked with its id until somebody restores it. It is a row, worked off a batch at a time by
+// undone: what it deleted is marked with its id until somebody restores it, or deletes it by itself. It is a row, worked off a batch at a time by
 // whoever gets to it, so that it comes to its end whatever dies on the way.
 type ContentOperation struct {
 	ID                              int64
@@ -99,7 +99,8 @@ func (s *Store) lockAuthor(tx *gorm.DB, actor, userID int64) error {
 }
 
 // UndoOperation requests that what an operation deleted is restored, be it done or still at it. One that is being undone
-// stays so, and nothing is logged. CodeInvalid for the reason; CodeNotFound; the errors of BanUser.
+// stays so, and nothing is logged. CodeInvalid for the reason; CodeNotFound; the errors of BanUser; CodeForbidden also when
+// somebody requested it whose role is above the actor's.
 func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason string) (*ContentOperation, error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
@@ -116,6 +117,9 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		if err != nil || now.State >= OperationUndoing {
 			return err
 		}
+		if err := mayOverrule(tx, actor, now.RequestedBy); err != nil {
+			return err
+		}
 		err = tx.Exec("UPDATE content_operations SET state=?, undone_by=?, finished_at=NULL WHERE id=?", OperationUndoing, actor, id).Error
 		if err != nil {
 			return err
@@ -127,6 +131,15 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		return nil, fmt.Errorf("undo operation %d: %w", id, err)
 	}
 	return s.OperationByID(ctx, id)
+}
+
+// sweptAway reports whether a post is among what an operation that stands was to delete. One that its author had deleted
+// before was left as it was, and has to stay away like the others.
+func sweptAway(tx *gorm.DB, userID, postID int64) (bool, error) {
+	var n int
+	err := tx.Raw("SELECT COUNT(*) FROM content_operations WHERE user_id=? AND state IN (?,?) AND last_post_id>=?",
+		userID, OperationDeleting, OperationDeleted, postID).Scan(&n).Error
+	return n > 0, err
 }
 
 // OperationByID gives CodeNotFound when there is none.

@@ -24,7 +24,7 @@ const (
 	All    Reach = iota // everybody's, or there is no object
 	Own                 // one's own; another's is refused with CodeForbidden
 	Hidden              // one's own; another's is CodeNotFound, as if it was not there
-	Others              // users, never oneself
+	Others              // others' objects and other users, never oneself
 	Lower               // users of a lower role, never oneself; for admins all users but themselves (see Outranks)
 )
 
@@ -112,20 +112,21 @@ var rules = map[Permission]Rule{
 	// Read posts and comments of any status, delete them with a reason, restore them, lock and pin posts.
 	"admin.post.read":       {RoleModerator, All, ScopeModerate},
 	"admin.post.delete":     {RoleModerator, All, ScopeModerate},
-	"admin.post.restore":    {RoleModerator, All, ScopeModerate},
+	"admin.post.restore":    {RoleModerator, Others, ScopeModerate},
 	"admin.post.lock":       {RoleModerator, All, ScopeModerate},
 	"admin.post.pin":        {RoleModerator, All, ScopeModerate},
 	"admin.comment.read":    {RoleModerator, All, ScopeModerate},
 	"admin.comment.delete":  {RoleModerator, All, ScopeModerate},
-	"admin.comment.restore": {RoleModerator, All, ScopeModerate},
+	"admin.comment.restore": {RoleModerator, Others, ScopeModerate},
 	// Delete all that a user wrote, see how far that is, and undo it.
 	"admin.content.delete":  {RoleModerator, Lower, ScopeModerate},
 	"admin.content.read":    {RoleModerator, All, ScopeModerate},
 	"admin.content.restore": {RoleModerator, Lower, ScopeModerate},
-	// Read what was reported, claim it and resolve it.
-	"admin.report.read":    {RoleModerator, All, ScopeModerate},
-	"admin.report.claim":   {RoleModerator, All, ScopeModerate},
-	"admin.report.resolve": {RoleModerator, All, ScopeModerate},
+	// Read what was reported, see who did, claim it and resolve it.
+	"admin.report.read":      {RoleModerator, All, ScopeModerate},
+	"admin.report.reporters": {RoleModerator, Others, ScopeModerate},
+	"admin.report.claim":     {RoleModerator, Others, ScopeModerate},
+	"admin.report.resolve":   {RoleModerator, Others, ScopeModerate},
 	// Read the moderation log.
 	"admin.log.read": {RoleModerator, All, ScopeModerate},
 
@@ -138,7 +139,7 @@ var rules = map[Permission]Rule{
 	"admin.like.void": {RoleModerator, Lower, ScopeModerate},
 	// See accounts that like the same author in the same seconds, and deal with them.
 	"admin.ring.read":    {RoleModerator, All, ScopeModerate},
-	"admin.ring.resolve": {RoleModerator, All, ScopeModerate},
+	"admin.ring.resolve": {RoleModerator, Others, ScopeModerate},
 	// See how likes get to MySQL, and mend what does not.
 	"admin.pipeline.read": {RoleAdmin, All, ScopeModerate},
 	"admin.pipeline.mend": {RoleAdmin, All, ScopeModerate},

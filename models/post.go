@@ -266,6 +266,10 @@ func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error
 			DeletedAt *time.Time
 			DeletedBy int64
 		}
+		// Whoever requests that all their posts are deleted locks them, too.
+		if _, err := lockStandings(tx, author); err != nil {
+			return err
+		}
 		read := tx.Raw("SELECT status, deleted_at, COALESCE(deleted_by,0) AS deleted_by FROM posts WHERE id=? AND user_id=? FOR UPDATE",
 			id, author).Scan(&p)
 		switch {
@@ -279,6 +283,11 @@ func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error
 			return Errorf(CodeForbidden, "Somebody else deleted the post, and only a moderator can restore it.")
 		case p.DeletedBy == 0 || p.DeletedAt == nil || s.now().Sub(*p.DeletedAt) > RestoreWithin:
 			return Errorf(CodeTooLate, "A post can be restored within 24 hours; a moderator can restore it later.")
+		}
+		if swept, err := sweptAway(tx, author, id); err != nil {
+			return err
+		} else if swept {
+			return Errorf(CodeForbidden, "A moderator has deleted all that you had written, this post with it; only a moderator can restore it.")
 		}
 		_, tags, err := showPosts(tx, []int64{id})
 		if err != nil {

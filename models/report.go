@@ -258,7 +258,21 @@ type Reported struct {
 func (r *Reported) Key() ListKey { return ListKey{ID: r.ID} }
 
 // ReportsOf lists the reports of a case, the earliest first: at most limit after an id (0 for the first page).
-func (s *Store) ReportsOf(ctx context.Context, caseID, after int64, limit int) ([]Reported, error) {
+//
+// Nobody learns who reported them: CodeForbidden when the viewer wrote what was reported. CodeNotFound when there is no
+// such case.
+func (s *Store) ReportsOf(ctx context.Context, viewer, caseID, after int64, limit int) ([]Reported, error) {
+	var k lockedCase
+	read := s.db.WithContext(ctx).Raw("SELECT target_type, target_id FROM report_cases WHERE id=?", caseID).Scan(&k)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read report case %d: %w", caseID, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, errNoCase()
+	}
+	if err := k.notAbout(s.db.WithContext(ctx), viewer); err != nil {
+		return nil, fmt.Errorf("list reports of case %d: %w", caseID, err)
+	}
 	var list []Reported
 	err := s.db.WithContext(ctx).Raw("SELECT r.id, "+authorColumns+", r.reason, r.detail, r.created_at FROM reports r FORCE INDEX (idx_case_id)"+
 		" STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=r.reporter_id WHERE r.case_id=? AND r.id>? ORDER BY r.id LIMIT ?", caseID, after, limit).Scan(&list).Error
@@ -277,8 +291,22 @@ type lockedCase struct {
 	ClaimedUntil *time.Time
 }
 
-// lockCase locks an open case for a moderator. CodeConflict when it is resolved, or claimed by another.
+// notAbout gives CodeForbidden when a user wrote what was reported.
+func (k *lockedCase) notAbout(db *gorm.DB, userID int64) error {
+	var author int64
+	err := db.Raw("SELECT COALESCE(MAX(user_id),0) FROM "+likeTables[k.TargetType].targets+" WHERE id=?", k.TargetID).Scan(&author).Error
+	if err == nil && author == userID {
+		err = errOwnCase()
+	}
+	return err
+}
+
+// lockCase locks an open case for a moderator. CodeForbidden when they are none any more, or wrote what was reported;
+// CodeConflict when it is resolved, or claimed by another.
 func (s *Store) lockCase(tx *gorm.DB, actor, id int64) (*lockedCase, error) {
+	if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+		return nil, err
+	}
 	var k lockedCase
 	read := tx.Raw("SELECT target_type, target_id, is_open, COALESCE(claimed_by,0) AS claimed_by, claimed_until FROM report_cases WHERE id=? FOR UPDATE", id).Scan(&k)
 	switch {
@@ -286,6 +314,11 @@ func (s *Store) lockCase(tx *gorm.DB, actor, id int64) (*lockedCase, error) {
 		return nil, read.Error
 	case read.RowsAffected == 0:
 		return nil, errNoCase()
+	}
+	if err := k.notAbout(tx, actor); err != nil {
+		return nil, err
+	}
+	switch {
 	case k.IsOpen == nil:
 		return nil, Errorf(CodeConflict, "The report is resolved.")
 	case k.claimed(s.now()) && k.ClaimedBy != actor:
@@ -299,7 +332,7 @@ func (k *lockedCase) claimed(now time.Time) bool {
 }
 
 // ClaimReport gives a moderator a case to themself for ClaimLife, from now on. CodeNotFound; CodeConflict when it is
-// resolved, or another has claimed it.
+// resolved, or another has claimed it; CodeForbidden when the actor is no moderator any more, or the author.
 func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		k, err := s.lockCase(tx, actor, id)
@@ -344,7 +377,7 @@ func (r Verdict) Validate() error {
 
 // ResolveReport ends a case, deletes the target if that is the outcome, and tells all reporters, in one transaction. It
 // gives the target, which the caller has to close if it was removed. CodeInvalid; CodeNotFound; CodeConflict when it is
-// resolved, or another has claimed it.
+// resolved, or another has claimed it; CodeForbidden when the actor is no moderator any more, or the author.
 func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (target Target, err error) {
 	if err := r.Validate(); err != nil {
 		return target, err
@@ -355,19 +388,18 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (
 			return err
 		}
 		target = Target{Kind: k.TargetType, ID: k.TargetID}
-		before, after := map[string]any{"report": "open"}, map[string]any{"report": r.Outcome}
 		var tags map[int64]int
 		if r.Outcome == OutcomeRemoved {
-			var was, is map[string]any
-			if was, is, tags, err = s.remove(tx, actor, target, r.Note); err != nil {
+			var before, after map[string]any
+			if before, after, tags, err = s.remove(tx, actor, target, r.Note); err != nil {
 				return err
 			}
-			if is != nil {
-				before, after = was, is
-				before["report"], after["report"] = "open", r.Outcome
+			if after != nil {
+				if err := s.logModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
+					return err
+				}
 			}
 		}
-		before["report_id"], after["report_id"] = id, id
 		now := second(s.now())
 		err = tx.Exec("UPDATE report_cases SET is_open=NULL, claimed_until=NULL, resolved_by=?, resolved_at=?, outcome=?, note=? WHERE id=?",
 			actor, now, r.Outcome, r.Note, id).Error
@@ -377,7 +409,9 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (
 		if err := tellReporters(tx, id, now); err != nil {
 			return err
 		}
-		if err := s.logModeration(tx, act(actor, "resolve_report", target, r.Note, before, after)); err != nil {
+		err = s.logModeration(tx, Act{ActorID: actor, Action: "report.resolve", TargetType: "report", TargetID: id, Reason: r.Note,
+			Before: map[string]any{"outcome": nil}, After: map[string]any{"outcome": r.Outcome, "target_type": target.Kind, "target_id": target.ID}})
+		if err != nil {
 			return err
 		}
 		return countTags(tx, tags)

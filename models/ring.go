@@ -265,7 +265,8 @@ func (s *Store) likeRings(ctx context.Context, where string, args ...any) ([]Lik
 }
 
 // DismissRing records that a moderator found nothing wrong with a ring. What its members did until now is not reported
-// again. CodeNotFound when there is none, CodeConflict when it was dealt with already.
+// again. CodeNotFound when there is none, CodeConflict when it was dealt with already, CodeForbidden when the actor is no
+// moderator any more, or is the author or a member.
 func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string) error {
 	return s.resolveRing(ctx, actor, id, RingDismissed, reason, func(*gorm.DB) (map[string]any, error) { return nil, nil })
 }
@@ -304,13 +305,22 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, how RingStatus
 		return err
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		var ring struct{ Status RingStatus }
-		read := tx.Raw("SELECT status FROM like_rings WHERE id=? FOR UPDATE", id).Scan(&ring)
+		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+			return err
+		}
+		var ring struct {
+			Status RingStatus
+			Own    bool
+		}
+		read := tx.Raw("SELECT status, author_id=? OR EXISTS (SELECT 1 FROM like_ring_members m WHERE m.ring_id=like_rings.id AND m.user_id=?) AS own"+
+			" FROM like_rings WHERE id=? FOR UPDATE", actor, actor, id).Scan(&ring)
 		switch {
 		case read.Error != nil:
 			return read.Error
 		case read.RowsAffected == 0:
 			return errNoRing()
+		case ring.Own:
+			return errOwnCase()
 		case ring.Status != RingOpen:
 			return Errorf(CodeConflict, "The ring was %s already.", ring.Status)
 		}

@@ -7,6 +7,7 @@ import (
 	"net/mail"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -344,7 +345,7 @@ func (s *Store) UserIDs(ctx context.Context, limit int) ([]int64, error) {
 // last admin from leaving nobody who could make another one.
 func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		if err := leaveAdmin(tx, userID); err != nil {
+		if err := s.leaveAdmin(tx, userID); err != nil {
 			return err
 		}
 		now := s.now().UTC()
@@ -371,18 +372,20 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 	return ended, nil
 }
 
-// leaveAdmin gives CodeConflict when the user is the only admin. The admins, who are few, are locked: of the last two only
-// one can go.
-func leaveAdmin(tx *gorm.DB, userID int64) error {
+// leaveAdmin gives CodeConflict when the user is the only admin who is not banned. The admins, who are few, are locked: of
+// the last two only one can go.
+func (s *Store) leaveAdmin(tx *gorm.DB, userID int64) error {
 	var role Role
 	if err := tx.Raw("SELECT role FROM users WHERE id=?", userID).Scan(&role).Error; err != nil || role != RoleAdmin {
 		return err
 	}
 	var admins []int64
-	if err := tx.Raw("SELECT id FROM users FORCE INDEX (idx_role) WHERE role=? AND deleted_at IS NULL ORDER BY id FOR UPDATE", RoleAdmin).Scan(&admins).Error; err != nil {
+	err := tx.Raw("SELECT id FROM users FORCE INDEX (idx_role) WHERE role=? AND deleted_at IS NULL AND (banned_until IS NULL OR banned_until<=?) ORDER BY id FOR UPDATE",
+		RoleAdmin, s.now().UTC()).Scan(&admins).Error
+	if err != nil {
 		return err
 	}
-	if len(admins) == 1 && admins[0] == userID {
+	if !slices.ContainsFunc(admins, func(id int64) bool { return id != userID }) {
 		return Errorf(CodeConflict, "You are the last admin: make somebody else one first.")
 	}
 	return nil

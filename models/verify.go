@@ -61,6 +61,9 @@ func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Diff
 		problems = append(problems, d.String())
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, r.ActorID, RoleAdmin); err != nil {
+			return err
+		}
 		return s.logModeration(tx, r.act(Act{Action: "pipeline.reconcile", Before: map[string]any{"found": len(found), "differences": problems}}))
 	})
 	if err != nil {
