@@ -176,10 +176,20 @@ func (s *Store) SaveRing(ctx context.Context, ring *LikeRing) (isNew bool, err e
 			return lock.Error
 		}
 		var known []int64
-		err := tx.Raw("SELECT DISTINCT r.id FROM like_rings r JOIN like_ring_members m ON m.ring_id=r.id WHERE r.author_id=? AND r.status='open' AND m.user_id IN ("+
-			joinIDs(users)+") ORDER BY r.id LIMIT 1", ring.AuthorID).Scan(&known).Error
+		// Whoever is dealing with it now is waited for: what they have judged gets no more members.
+		err := tx.Raw("SELECT r.id FROM like_rings r JOIN like_ring_members m ON m.ring_id=r.id WHERE r.author_id=? AND r.status='open' AND m.user_id IN ("+
+			joinIDs(users)+") ORDER BY r.id LIMIT 1 FOR UPDATE", ring.AuthorID).Scan(&known).Error
 		if err != nil {
 			return err
+		}
+		if len(known) == 0 {
+			// Nor is reported again what was judged since the job asked (see JudgedUntil).
+			var judged int
+			err := tx.Raw("SELECT COUNT(DISTINCT m.user_id) FROM like_rings r JOIN like_ring_members m ON m.ring_id=r.id WHERE r.author_id=? AND r.status<>'open'"+
+				" AND r.resolved_at>=? AND m.user_id IN ("+joinIDs(users)+")", ring.AuthorID, ring.LastAt).Scan(&judged).Error
+			if err != nil || judged == len(users) {
+				return err
+			}
 		}
 		if isNew = len(known) == 0; isNew {
 			err = tx.Exec("INSERT INTO like_rings (author_id, coincidences, occasions, first_at, last_at, evidence, found_at) VALUES (?,?,?,?,?,?,?)",
@@ -275,16 +285,21 @@ func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string)
 // occasion (see VoidLikes), and gives the requests. Members whose account is gone are passed over: their likes are gone or
 // going. CodeForbidden when the actor does not outrank a member; otherwise the errors are those of DismissRing.
 func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []LikeVoid, err error) {
-	ring, err := s.LikeRing(ctx, id)
-	if err != nil {
-		return nil, err
-	}
 	err = s.resolveRing(ctx, actor, id, RingVoided, reason, func(tx *gorm.DB) (map[string]any, error) {
 		voids = voids[:0]
+		// As they are now that the ring is locked: it grows until then.
+		var members []struct {
+			UserID  int64
+			FirstAt time.Time
+		}
+		err := tx.Raw("SELECT m.user_id, r.first_at FROM like_rings r JOIN like_ring_members m ON m.ring_id=r.id WHERE r.id=? ORDER BY m.user_id FOR UPDATE", id).Scan(&members).Error
+		if err != nil {
+			return nil, err
+		}
 		var ids []int64
 		now := s.now().UTC()
-		for _, m := range ring.Members {
-			v := LikeVoid{UserID: m.UserID, RequestedBy: actor, LikedSince: &ring.FirstAt, Reason: reason}
+		for _, m := range members {
+			v := LikeVoid{UserID: m.UserID, RequestedBy: actor, LikedSince: &m.FirstAt, Reason: reason}
 			err := s.voidLikes(tx, &v, now)
 			if ErrorCode(err) == CodeNotFound {
 				continue
