@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -98,6 +101,7 @@ func (s *Server) listActs(c *fiber.Ctx) error {
 
 const (
 	exportPage    = 1000 // acts that are read, and held, at a time
+	maxExports    = 4    // that are under way in a process: each may take hours, and holds a page
 	exportTimeout = 10 * time.Second
 )
 
@@ -110,8 +114,13 @@ func (s *Server) exportActs(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, "text/csv; charset=utf-8; header=present")
 	c.Set(fiber.HeaderContentDisposition, `attachment; filename="moderation-log.csv"`)
 	q.Limit = exportPage
-	export := &export{store: s.store, query: q, conn: c.Context().Conn()}
+	export := &export{store: s.store, query: q, conn: c.Context().Conn(), underWay: &s.exports}
+	if s.exports.Add(1) > maxExports {
+		export.Close()
+		return models.Unavailable("Too many exports are under way; try again.", nil)
+	}
 	if err := export.begin(); err != nil {
+		export.Close()
 		return err
 	}
 	c.Context().SetBodyStream(export, -1)
@@ -127,6 +136,15 @@ type export struct {
 	conn  net.Conn
 	rows  bytes.Buffer
 	ended bool
+
+	underWay *atomic.Int64 // of the process
+	closed   sync.Once
+}
+
+// Close makes room for another export. fasthttp calls it at the end, however that comes.
+func (e *export) Close() error {
+	e.closed.Do(func() { e.underWay.Add(-1) })
+	return nil
 }
 
 // begin reads the first page, while an error can still be answered.
@@ -165,13 +183,12 @@ func (e *export) next() error {
 	return nil
 }
 
-// cell keeps spreadsheets from taking a text for a formula.
-func cell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
-		return "'" + text
-	}
-	return text
-}
+// formulas are where a spreadsheet takes a formula to begin: in a cell, or in what is one to a spreadsheet that splits lines
+// at other separators.
+var formulas = regexp.MustCompile(`(^[\t\r]?|[;\t\r\n] *)([=+\-@])`)
+
+// cell keeps spreadsheets from taking a text, or a part of it, for a formula.
+func cell(text string) string { return formulas.ReplaceAllString(text, "$1'$2") }
 
 // Read gives a client as much time for each piece as the server has for an answer.
 func (e *export) Read(p []byte) (int, error) {

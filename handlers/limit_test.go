@@ -140,6 +140,9 @@ func TestLimits_areOfEveryKindOfAction(t *testing.T) {
 	registration := func(i int) obj {
 		return obj{"username": fmt.Sprint("new", i), "email": fmt.Sprintf("new%d@example.org", i), "password": "difference engine"}
 	}
+	for range 20 { // slips of the pen cost nothing
+		a.refused(t, 422, "invalid", account{}, "POST", "/v1/auth/register", obj{"username": "x", "email": "x", "password": "x"}, comesFrom("192.0.2.9"))
+	}
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", registration(1), comesFrom("192.0.2.9"))
 	a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/register", registration(2), comesFrom("192.0.2.9"))
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", registration(2), comesFrom("192.0.2.10"))

@@ -110,6 +110,7 @@ type Server struct {
 	cors        cors
 	hub         *hub
 	inFlight    atomic.Int64
+	exports     atomic.Int64
 	most        int64 // of inFlight
 	cursors     cursors
 	markdown    *markdown

@@ -44,6 +44,9 @@ func (s *Server) register(c *fiber.Ctx) error {
 	if err := in.Validate(); err != nil {
 		return err
 	}
+	if err := s.take(c, registerLimit); err != nil {
+		return err
+	}
 	hash, err := s.passwords.hash(c.UserContext(), in.Password)
 	if err != nil {
 		return err
