@@ -58,17 +58,17 @@ servers:
 .PHONY: test
 test: servers ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
-	CGO_ENABLED=1 go test -race ./...
+	CGO_ENABLED=1 go test -race -timeout 30m ./...
 
 .PHONY: test-mysql
 test-mysql: servers ## run the tests on Oracle's MySQL; needs root
 	scripts/install-mysql.sh $(MYSQL)
-	LIKEWISE_SERVERS_MYSQL=chroot:$(MYSQL) go test ./...
+	LIKEWISE_SERVERS_MYSQL=chroot:$(MYSQL) go test -timeout 30m ./...
 
 .PHONY: test-kafka
 test-kafka: servers ## run the tests that use Kafka on Apache Kafka
 	scripts/install-kafka.sh $(KAFKA)
-	LIKEWISE_SERVERS_KAFKA=apache:$(KAFKA) go test $(KAFKA_PACKAGES)
+	LIKEWISE_SERVERS_KAFKA=apache:$(KAFKA) go test -timeout 30m $(KAFKA_PACKAGES)
 
 .PHONY: smoke
 smoke: servers build ## use `make run` as a newcomer would: start, like, stop, kill, start again, import

@@ -68,7 +68,7 @@ func drip(address, text, piece string) (took time.Duration, said string, err err
 func TestSlowClients_areCutOffAndHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	direct := []string{s.env[0], "LIKEWISE_LIMITS=1"}
+	direct := []string{s.env[0], "LIKEWISE_LIMITS=1", "LIKEWISE_LIKE_LIMIT=1000000"} // one account likes all the while
 	p := start(t, direct, "api", "--likes=direct")
 	url := "http://" + p.awaitPrint(apiAddress)
 	address := strings.TrimPrefix(url, "http://")
