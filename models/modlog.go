@@ -100,6 +100,8 @@ func (s *Store) ModerationLog(ctx context.Context, q ActQuery) ([]LoggedAct, err
 		index = "idx_actor_created"
 	case q.Action != "":
 		index = "idx_action_created"
+	case q.TargetType != "":
+		index = "idx_type_created"
 	}
 	filter(q.TargetType != "", "l.target_type=?", q.TargetType)
 	filter(q.TargetID != 0, "l.target_id=?", q.TargetID)

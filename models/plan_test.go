@@ -298,7 +298,7 @@ func plans() []planned {
 		p.sorts, p.byID = q.Banned, !q.Banned && q.Role == 0
 		add(p)
 	}
-	for _, q := range []models.ActQuery{{}, {ActorID: 1}, {Action: "post.delete"}, {TargetType: "post", TargetID: 1}, {After: &middle}} {
+	for _, q := range []models.ActQuery{{}, {ActorID: 1}, {Action: "post.delete"}, {TargetType: "post", TargetID: 1}, {TargetType: "shard"}, {After: &middle}} {
 		q.Limit = 21
 		add(plan("ModerationLog", fmt.Sprintf("%+v", q), q))
 	}
