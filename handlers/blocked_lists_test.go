@@ -135,7 +135,9 @@ func TestBlock_emptiesEveryList(t *testing.T) {
 			for _, id := range objects {
 				path := o.path
 				if id != "" {
-					path = path[:strings.Index(path, "{")] + id + path[strings.Index(path, "}")+1:]
+					before, rest, _ := strings.Cut(path, "{")
+					_, after, _ := strings.Cut(rest, "}")
+					path = before + id + after
 				}
 				for _, query := range queries {
 					r := w.send(t, viewer, http.MethodGet, path+"?"+query, nil)

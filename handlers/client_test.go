@@ -181,17 +181,25 @@ func TestConnections_ofOneAddressAreBounded(t *testing.T) {
 		for range 50 {
 			conn := open("127.0.0.3")
 			fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") // and it stays open
-			if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
 				closed++
+				continue
 			}
+			resp.Body.Close()
 		}
 		if want := map[bool]int{false: 20, true: 0}[trusted]; closed != want {
 			t.Errorf("trusted %v: %d of 50 connections were closed at once, want %d", trusted, closed, want)
 		}
 		conn := open("127.0.0.4")
 		fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 200 {
-			t.Errorf("another address is not served: %v", err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("another address is not served: %v", err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Errorf("another address gets %s", resp.Status)
 		}
 	}
 }

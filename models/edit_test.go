@@ -25,7 +25,7 @@ func TestUpdate_thatChangesNothingMakesNoVersion(t *testing.T) {
 	same, err := store.UpdatePost(t.Context(), ada.ID, post.ID, 0, text)
 	require.NoError(t, err)
 	assert.Zero(t, same.Version)
-	assert.Equal(t, text, models.PostText{Title: same.Title, Content: same.Content, Tags: same.Tags})
+	assert.Equal(t, models.PostText{Title: same.Title, Content: same.Content, Tags: same.Tags}, text)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM post_revisions"))
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM posts WHERE updated_at<>'2020-01-01'"))
 	_, err = store.UpdatePost(t.Context(), ada.ID, post.ID, 7, text)

@@ -367,9 +367,10 @@ func TestReports_areOneAUserAndTargetAndResolvedOnce(t *testing.T) {
 	}
 	assert.Equal(t, 1, won)
 	for action, target := range map[string]int64{"report.resolve": cases[0].ID, "post.delete": p.ID} {
+		kind, _, _ := strings.Cut(action, ".")
 		assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action=?", action), action)
 		assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action=? AND target_type=? AND target_id=?",
-			action, action[:strings.Index(action, ".")], target), action)
+			action, kind, target), action)
 	}
 	exactCounts(t, store)
 	require.Error(t, must1(store.PostByID(ctx, 0, p.ID)), "it is removed")
