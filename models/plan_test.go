@@ -324,7 +324,7 @@ func plans() []planned {
 		}
 	}
 	add(plan("ListDeadLetters", "", false, 100, 21), plan("ReportsBy", "", 1, 100, 21),
-		plan("ReportsOf", "", 1, 100, 21), plan("LikeRings", "", 1, 100, 21), plan("OpenOperations", "", 21).sorting(), plan("OpenClosings", "", 100, 100))
+		plan("ReportsOf", "", 99_999, 1, 100, 21), plan("LikeRings", "", 1, 100, 21), plan("OpenOperations", "", 21).sorting(), plan("OpenClosings", "", 100, 100))
 	return list
 }
 
