@@ -198,7 +198,7 @@ func TestConnections_ofOneAddressAreBounded(t *testing.T) {
 			t.Fatalf("another address is not served: %v", err)
 		}
 		resp.Body.Close()
-		if resp.StatusCode != 200 {
+		if resp.StatusCode != http.StatusOK {
 			t.Errorf("another address gets %s", resp.Status)
 		}
 	}
