@@ -14,13 +14,13 @@ func TestRevisions_oneForEachEditThatWon(t *testing.T) {
 	const editors = 4
 	won := make([]int, editors)
 	together(editors, func(i int) {
-		for range 10 {
+		for n := range 10 {
 			read, err := a.try(ada, "GET", pathOf(p), nil)
 			if err != nil || read.Status != 200 {
 				t.Errorf("%s, %v", read, err)
 				return
 			}
-			r, err := a.try(ada, "PATCH", pathOf(p), obj{"content": fmt.Sprintf("Editor %d", i), "tags": []string{fmt.Sprint("tag", i)}}, header{"If-Match", read.Header.Get("ETag")})
+			r, err := a.try(ada, "PATCH", pathOf(p), obj{"content": fmt.Sprintf("Editor %d, edit %d", i, n), "tags": []string{fmt.Sprint("tag", i)}}, header{"If-Match", read.Header.Get("ETag")})
 			switch {
 			case err != nil || r.Status != 200 && r.Status != 412:
 				t.Errorf("%s, %v", r, err)

@@ -17,6 +17,7 @@ func TestActivity_isThatOfTheLatestCommentThatIsShown(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	ada, mod := newUser(t, store, "ada"), newUser(t, store, "mod")
+	require.NoError(t, store.SetRole(t.Context(), mod.ID, models.RoleModerator))
 	post, other := newPost(t, store, ada), newPost(t, store, ada)
 	at := func() time.Time {
 		t.Helper()
