@@ -486,6 +486,8 @@ func TestLists_ofAUserReadOnlyWhatTheyGive(t *testing.T) {
 			return len(list), err
 		},
 	} {
+		_, err := list(0) // opens its tables, and MySQL counts what it reads of its own dictionary for that
+		require.NoError(t, err)
 		for _, before := range []int64{0, n / 2} {
 			start := rowsRead(t, store)
 			got, err := list(before)
