@@ -135,6 +135,8 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		}, 15 * limit},
 		"sessions": {func() (int, error) { l, err := store.Sessions(ctx, c.guest.ID, nil, limit); return len(l), err }, 5 * limit},
 	} {
+		_, err := list.read() // opens its tables, and MySQL counts what it reads of its own dictionary for that
+		require.NoError(t, err, name)
 		before := c.reads(t)
 		n, err := list.read()
 		read := c.reads(t) - before - noise
