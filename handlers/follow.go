@@ -15,6 +15,15 @@ type followJSON struct {
 	FollowersCount int64 `json:"followers_count"`
 }
 
+// otherUser reads the user in the path and holds the viewer to what the route's permission says of others and oneself.
+func otherUser(c *fiber.Ctx) (int64, error) {
+	id, err := pathUser(c)
+	if err != nil {
+		return 0, err
+	}
+	return id, allowOn(c, id)
+}
+
 // setFollow makes the viewer follow the user in the path, or no longer. Saying it again changes nothing.
 func (s *Server) setFollow(followed bool) fiber.Handler {
 	change := s.store.Unfollow
@@ -22,11 +31,8 @@ func (s *Server) setFollow(followed bool) fiber.Handler {
 		change = s.store.Follow
 	}
 	return func(c *fiber.Ctx) error {
-		id, err := pathUser(c)
+		id, err := otherUser(c)
 		if err != nil {
-			return err
-		}
-		if err := allowOn(c, id); err != nil {
 			return err
 		}
 		followers, err := change(c.UserContext(), viewerID(c), id)
