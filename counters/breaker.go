@@ -3,6 +3,7 @@ package counters
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -62,14 +63,22 @@ func (b breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook guards a pipeline.
+// ProcessPipelineHook guards a pipeline. If the pipeline fails as a whole, each of its commands has the error. go-redis
+// leaves them without one when Redis answered the first words on a new connection with an error, such as LOADING right
+// after a restart, and their zero values would read as replies.
 func (b breaker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		refuse := func(err error) {
+		fail := func(err error) {
 			for _, cmd := range cmds {
 				cmd.SetErr(err)
 			}
 		}
-		return b.call(ctx, refuse, func(ctx context.Context) error { return next(ctx, cmds) })
+		return b.call(ctx, fail, func(ctx context.Context) error {
+			err := next(ctx, cmds)
+			if err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+				fail(err)
+			}
+			return err
+		})
 	}
 }

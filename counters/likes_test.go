@@ -464,6 +464,62 @@ func TestLikes_withRedisAway(t *testing.T) {
 	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
 }
 
+// Right after a restart Redis answers the first words on a new connection with an error, and the pipeline behind them is
+// not sent. Its commands must not read as answered.
+func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
+	r, plain := newRedis(t)
+	f := newForumOn(t, r)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	require.NoError(t, plain.Set(t.Context(), shardKey(5), "no hash", 0).Err())
+	unconnected, _ := openRedis(t, urlOf(plain))
+	f.redis = unconnected
+
+	for range 2 * breakerFailures { // until the breaker refuses, and after
+		states, err := f.LikeStates(t.Context(), 7, rowsOf(1, target))
+		require.NoError(t, err)
+		require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
+		held, err := f.StatesOf(t.Context(), 7, []models.Target{target})
+		require.NoError(t, err)
+		require.Equal(t, map[models.Target]models.LikeState{target: {Liked: true, Count: 1}}, held)
+	}
+}
+
+func TestPipelines_thatFailAsAWholeHaveNoReplies(t *testing.T) {
+	_, plain := newRedis(t)
+	require.NoError(t, plain.Set(t.Context(), shardKey(5), "no hash", 0).Err())
+	for name, read := range map[string]func(ctx context.Context, r *Redis) error{
+		"TargetStates": func(ctx context.Context, r *Redis) error {
+			_, err := r.TargetStates(ctx, []models.Target{post(1)})
+			return err
+		},
+		"Cool": func(ctx context.Context, r *Redis) error {
+			_, err := r.Cool(ctx, []models.Target{post(1)}, start, map[int]models.Position{1: pos(1, 1)})
+			return err
+		},
+		"ShardInfos": func(ctx context.Context, r *Redis) error {
+			_, err := r.ShardInfos(ctx)
+			return err
+		},
+		"commands": func(ctx context.Context, r *Redis) error {
+			cmds, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+				p.HMGet(ctx, "a", "b")
+				p.SCard(ctx, "c")
+				return nil
+			})
+			for _, cmd := range cmds {
+				require.Error(t, cmd.Err(), cmd.Name())
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := openRedis(t, urlOf(plain))
+			require.ErrorContains(t, read(t.Context(), r), "WRONGTYPE")
+		})
+	}
+}
+
 // A host that is gone does not even refuse connections.
 func TestLikeStates_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 	server := privateRedis(t)
