@@ -42,19 +42,19 @@ func present[T comparable](v T) *T {
 	return &v
 }
 
-func presentAuthor(a models.Author) *authorJSON {
+func (s *Server) presentAuthor(a models.Author) *authorJSON {
 	if a.ID == 0 {
 		return nil
 	}
-	out := authorJSON(a)
+	out := s.author(a)
 	return &out
 }
 
-func newDeletionJSON(status models.Status, d models.Deletion) *deletionJSON {
+func (s *Server) newDeletionJSON(status models.Status, d models.Deletion) *deletionJSON {
 	if status == models.StatusNormal {
 		return nil
 	}
-	out := &deletionJSON{By: presentAuthor(d.By), Reason: present(d.Reason), OperationID: present(d.Operation)}
+	out := &deletionJSON{By: s.presentAuthor(d.By), Reason: present(d.Reason), OperationID: present(d.Operation)}
 	if !d.At.IsZero() {
 		out.At = &d.At
 	}
@@ -170,7 +170,7 @@ func (s *Server) moderatedPostsJSON(c *fiber.Ctx, posts []models.ModeratedPost) 
 	}
 	out := make([]moderatedPostJSON, len(posts))
 	for i, p := range posts {
-		out[i] = moderatedPostJSON{shown[i], newDeletionJSON(p.Post.Status, p.Moderation.Deletion), present(p.Moderation.ReportID)}
+		out[i] = moderatedPostJSON{shown[i], s.newDeletionJSON(p.Post.Status, p.Moderation.Deletion), present(p.Moderation.ReportID)}
 	}
 	return out, nil
 }
@@ -188,7 +188,7 @@ func (s *Server) moderatedCommentsJSON(c *fiber.Ctx, comments []models.Moderated
 	out := make([]moderatedCommentJSON, len(comments))
 	for i, m := range comments {
 		shown[i].Status = m.Comment.Status.String()
-		out[i] = moderatedCommentJSON{shown[i], m.PostTitle, newDeletionJSON(m.Comment.Status, m.Moderation.Deletion), present(m.Moderation.ReportID)}
+		out[i] = moderatedCommentJSON{shown[i], m.PostTitle, s.newDeletionJSON(m.Comment.Status, m.Moderation.Deletion), present(m.Moderation.ReportID)}
 	}
 	return out, nil
 }

@@ -94,7 +94,7 @@ func (s *Server) listActs(c *fiber.Ctx) error {
 	acts, next := page(s.cursors, name, acts, n, (*models.LoggedAct).Key)
 	items := make([]actJSON, len(acts))
 	for i, a := range acts {
-		items[i] = actJSON{a.ID, presentAuthor(a.Actor), a.Action, a.TargetType, a.TargetID, a.Reason, rawJSON(a.BeforeState), rawJSON(a.AfterState), a.RequestID, a.CreatedAt}
+		items[i] = actJSON{a.ID, s.presentAuthor(a.Actor), a.Action, a.TargetType, a.TargetID, a.Reason, rawJSON(a.BeforeState), rawJSON(a.AfterState), a.RequestID, a.CreatedAt}
 	}
 	return c.JSON(list[actJSON]{items, next})
 }

@@ -33,15 +33,15 @@ type caseJSON struct {
 	Note           *string          `json:"note"`
 }
 
-func newCaseJSON(k *models.ReportCase) caseJSON {
+func (s *Server) newCaseJSON(k *models.ReportCase) caseJSON {
 	status := k.Status(time.Now())
 	out := caseJSON{
-		ID: k.ID, TargetType: string(k.TargetType), TargetID: k.TargetID, TargetStatus: k.TargetStatus.String(), Author: authorJSON(k.Author),
+		ID: k.ID, TargetType: string(k.TargetType), TargetID: k.TargetID, TargetStatus: k.TargetStatus.String(), Author: s.author(k.Author),
 		Post: titleJSON{k.PostID, k.Title}, Excerpt: k.Excerpt, Status: string(status), ReportersCount: k.ReportersCount, Reasons: k.Reasons,
-		FirstAt: k.FirstAt, LastAt: k.LastAt, ResolvedBy: presentAuthor(k.Resolver), ResolvedAt: k.ResolvedAt, Outcome: k.Outcome, Note: present(k.Note),
+		FirstAt: k.FirstAt, LastAt: k.LastAt, ResolvedBy: s.presentAuthor(k.Resolver), ResolvedAt: k.ResolvedAt, Outcome: k.Outcome, Note: present(k.Note),
 	}
 	if status == models.CasesClaimed {
-		out.ClaimedBy, out.ClaimedUntil = presentAuthor(k.Claimant), k.ClaimedUntil
+		out.ClaimedBy, out.ClaimedUntil = s.presentAuthor(k.Claimant), k.ClaimedUntil
 	}
 	return out
 }
@@ -75,7 +75,7 @@ func (s *Server) listReportCases(c *fiber.Ctx) error {
 	cases, next := page(s.cursors, name, cases, n, (*models.ReportCase).Key)
 	items := make([]caseJSON, len(cases))
 	for i := range cases {
-		items[i] = newCaseJSON(&cases[i])
+		items[i] = s.newCaseJSON(&cases[i])
 	}
 	return c.JSON(list[caseJSON]{items, next})
 }
@@ -93,7 +93,7 @@ func (s *Server) replyCase(c *fiber.Ctx, id int64) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(newCaseJSON(k))
+	return c.JSON(s.newCaseJSON(k))
 }
 
 // reportedJSON is a report as moderators see it.
@@ -126,7 +126,7 @@ func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
 	reports, next := page(s.cursors, name, reports, n, (*models.Reported).Key)
 	items := make([]reportedJSON, len(reports))
 	for i, r := range reports {
-		items[i] = reportedJSON{r.ID, authorJSON(r.Reporter), r.Reason, r.Detail, r.CreatedAt}
+		items[i] = reportedJSON{r.ID, s.author(r.Reporter), r.Reason, r.Detail, r.CreatedAt}
 	}
 	return c.JSON(list[reportedJSON]{items, next})
 }

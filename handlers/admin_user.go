@@ -12,14 +12,14 @@ import (
 
 // accountJSON is an account as moderators see it in a list.
 type accountJSON struct {
-	ID          int64     `json:"id"`
-	Username    string    `json:"username"`
-	Email       *string   `json:"email"` // null: the account has none
-	Role        string    `json:"role"`
-	DisplayName *string   `json:"display_name"`
-	AvatarURL   *string   `json:"avatar_url"`
-	Ban         *banJSON  `json:"ban"` // null: there is none now
-	CreatedAt   time.Time `json:"created_at"`
+	ID          int64       `json:"id"`
+	Username    string      `json:"username"`
+	Email       *string     `json:"email"` // null: the account has none
+	Role        string      `json:"role"`
+	DisplayName *string     `json:"display_name"`
+	AvatarURL   shownAvatar `json:"avatar_url"`
+	Ban         *banJSON    `json:"ban"` // null: there is none now
+	CreatedAt   time.Time   `json:"created_at"`
 }
 
 // accountDetailJSON is one account as moderators see it.
@@ -35,8 +35,8 @@ type accountDetailJSON struct {
 	TokensCount          int64  `json:"tokens_count"`
 }
 
-func newAccountJSON(a *models.Account) accountJSON {
-	u := newUserJSON(&a.User)
+func (s *Server) newAccountJSON(a *models.Account) accountJSON {
+	u := s.newUserJSON(&a.User)
 	return accountJSON{ID: u.ID, Username: u.Username, Email: u.Email, Role: u.Role, DisplayName: u.DisplayName, AvatarURL: u.AvatarURL,
 		Ban: newBanJSON(a.Ban(time.Now())), CreatedAt: u.CreatedAt}
 }
@@ -99,7 +99,7 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 	accounts, next := page(s.cursors, name, accounts, n, func(a *models.Account) models.ListKey { return models.ListKey{ID: a.User.ID} })
 	items := make([]accountJSON, len(accounts))
 	for i := range accounts {
-		items[i] = newAccountJSON(&accounts[i])
+		items[i] = s.newAccountJSON(&accounts[i])
 	}
 	return c.JSON(list[accountJSON]{items, next})
 }
@@ -114,7 +114,7 @@ func (s *Server) readAccount(c *fiber.Ctx) error {
 		return err
 	}
 	return c.JSON(accountDetailJSON{
-		accountJSON: newAccountJSON(account), Bio: account.User.Bio, FollowersCount: account.User.FollowersCount,
+		accountJSON: s.newAccountJSON(account), Bio: account.User.Bio, FollowersCount: account.User.FollowersCount,
 		PostsCount: counts.Posts, DeletedPostsCount: counts.DeletedPosts, CommentsCount: counts.Comments, DeletedCommentsCount: counts.DeletedComments,
 		SessionsCount: counts.Sessions, TokensCount: counts.Tokens,
 	})

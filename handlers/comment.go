@@ -66,7 +66,7 @@ func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.C
 			if err != nil {
 				return nil, err
 			}
-			author := authorJSON(m.Author)
+			author := s.author(m.Author)
 			out[i].Author, out[i].Content, out[i].ContentHTML = &author, m.Content, html
 			counts = append(counts, models.TargetCount{Target: commentTarget(m.ID), Count: m.LikesCount})
 			shown = append(shown, &out[i])

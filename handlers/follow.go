@@ -85,7 +85,7 @@ func (s *Server) pageOfUsers(c *fiber.Ctx, name string, userID int64,
 	users, next := page(s.cursors, name, users, n, (*models.ListedUser).Key)
 	items := make([]listedUserJSON, len(users))
 	for i, u := range users {
-		items[i] = listedUserJSON{authorJSON(u.Author), u.Since}
+		items[i] = listedUserJSON{s.author(u.Author), u.Since}
 	}
 	return c.JSON(list[listedUserJSON]{items, next})
 }

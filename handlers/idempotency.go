@@ -263,5 +263,5 @@ func (s *Server) replyCreatedUser(c *fiber.Ctx, user *models.User) error {
 	if err != nil {
 		return err
 	}
-	return replyRegistered(c, user, token)
+	return s.replyRegistered(c, user, token)
 }

@@ -131,7 +131,7 @@ func (s *Server) listLikers(kind models.TargetKind) fiber.Handler {
 		likers, next := page(s.cursors, name, likers, n, func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} })
 		items := make([]likerJSON, len(likers))
 		for i, l := range likers {
-			items[i] = likerJSON{authorJSON(l.Author), l.CreatedAt}
+			items[i] = likerJSON{s.author(l.Author), l.CreatedAt}
 		}
 		return c.JSON(list[likerJSON]{items, next})
 	}

@@ -102,7 +102,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{newAPI(t, modes[0]), t, hash}
+	w := &world{newAPI(t, modes[0], avatarsAt("example.com")), t, hash}
 	ada := w.someone(caller{role: models.RoleUser})
 	w.exec("UPDATE users SET username='ada' WHERE id=?", ada.ID)
 	// The examples are about the posts 1 to 3 and the comments 4, 5 and 9.

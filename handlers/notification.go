@@ -35,10 +35,10 @@ type titleJSON struct {
 	Title string `json:"title"` // "" of a post that was deleted, or whose author the viewer blocks
 }
 
-func newNotificationJSON(n *models.Notification) notificationJSON {
+func (s *Server) newNotificationJSON(n *models.Notification) notificationJSON {
 	out := notificationJSON{ID: n.ID, Kind: n.Kind.String(), Post: titleJSON{n.PostID, n.PostTitle}, CreatedAt: n.CreatedAt, Read: n.Read}
 	if n.Actor.ID != 0 {
-		actor := authorJSON(n.Actor)
+		actor := s.author(n.Actor)
 		out.Actor = &actor
 	}
 	if n.CommentID != 0 {
@@ -79,7 +79,7 @@ func (s *Server) listNotifications(c *fiber.Ctx) error {
 	notifications, next := page(s.cursors, name, notifications, n, (*models.Notification).Key)
 	items := make([]notificationJSON, len(notifications))
 	for i := range notifications {
-		items[i] = newNotificationJSON(&notifications[i])
+		items[i] = s.newNotificationJSON(&notifications[i])
 	}
 	return c.JSON(list[notificationJSON]{items, next})
 }

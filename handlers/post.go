@@ -14,10 +14,10 @@ import (
 )
 
 type authorJSON struct {
-	ID          int64   `json:"id"`
-	Username    string  `json:"username"`
-	DisplayName *string `json:"display_name"` // null: shows the username
-	AvatarURL   *string `json:"avatar_url"`
+	ID          int64       `json:"id"`
+	Username    string      `json:"username"`
+	DisplayName *string     `json:"display_name"` // null: shows the username
+	AvatarURL   shownAvatar `json:"avatar_url"`
 }
 
 type postJSON struct {
@@ -58,7 +58,7 @@ func (s *Server) postsJSON(c *fiber.Ctx, posts []models.Post) ([]postJSON, error
 			return nil, err
 		}
 		out[i] = postJSON{
-			ID: p.ID, Author: authorJSON(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html, Tags: p.Tags,
+			ID: p.ID, Author: s.author(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html, Tags: p.Tags,
 			LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
 			Locked: p.Locked, Pinned: p.Pinned, Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 		}

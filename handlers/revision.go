@@ -48,7 +48,7 @@ func (s *Server) listRevisions(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		items[i] = revisionJSON{r.Version, authorJSON(r.Editor), r.Title, r.Content, html, r.Tags, r.CreatedAt}
+		items[i] = revisionJSON{r.Version, s.author(r.Editor), r.Title, r.Content, html, r.Tags, r.CreatedAt}
 	}
 	return c.JSON(list[revisionJSON]{items, next})
 }

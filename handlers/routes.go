@@ -68,6 +68,10 @@ type Config struct {
 	MaxStreams  int // streams that are open at once, which do not count as in flight; 0 means 10,000
 	// Origins are those whose pages may use the API, exactly as browsers write them; "*" alone means all, none is none.
 	Origins []string
+	// AvatarHosts are the hosts whose pictures readers load; "*" alone means every host, and none is none.
+	AvatarHosts []string
+	// ReservedNames are usernames that nobody can register, besides those that models.NewReservedNames has by itself.
+	ReservedNames []string
 	// Limiter counts what clients do; nil means that nobody is limited. The limits in limit.go are multiplied by
 	// LimitFactor; 0 means 1.
 	Limiter     *counters.Limiter
@@ -118,6 +122,8 @@ type Server struct {
 	likeLimits  likeLimits
 	proxies     []netip.Prefix
 	connections connections
+	avatarHosts avatarHosts
+	reserved    models.ReservedNames
 	untold      sync.Once                    // that somebody else says so
 	permissions map[string]models.Permission // of each route, by method and path
 
@@ -138,6 +144,13 @@ func New(c Config) (*Server, error) {
 	}
 	if err := CheckOrigins(c.Origins); err != nil {
 		return nil, fmt.Errorf("handlers: Config.Origins: %w", err)
+	}
+	if err := CheckAvatarHosts(c.AvatarHosts); err != nil {
+		return nil, fmt.Errorf("handlers: Config.AvatarHosts: %w", err)
+	}
+	reserved, err := models.NewReservedNames(c.ReservedNames)
+	if err != nil {
+		return nil, fmt.Errorf("handlers: Config.ReservedNames: %w", err)
 	}
 	if c.LimitFactor < 0 || math.IsNaN(c.LimitFactor) || math.IsInf(c.LimitFactor, 0) {
 		return nil, fmt.Errorf("handlers: Config.LimitFactor is %v", c.LimitFactor)
@@ -183,7 +196,7 @@ func New(c Config) (*Server, error) {
 		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins},
 		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
-		permissions: map[string]models.Permission{},
+		permissions: map[string]models.Permission{}, avatarHosts: c.AvatarHosts, reserved: reserved,
 	}
 	if s.likeLimits, err = newLikeLimits(c.LikeLimit); err != nil {
 		return nil, err

@@ -13,18 +13,18 @@ import (
 
 // userJSON is an account as its own user sees it.
 type userJSON struct {
-	ID          int64     `json:"id"`
-	Username    string    `json:"username"`
-	Email       *string   `json:"email"` // null: the account has none
-	Role        string    `json:"role"`
-	DisplayName *string   `json:"display_name"` // null: shows the username
-	Bio         string    `json:"bio"`
-	AvatarURL   *string   `json:"avatar_url"`
-	CreatedAt   time.Time `json:"created_at"`
+	ID          int64       `json:"id"`
+	Username    string      `json:"username"`
+	Email       *string     `json:"email"` // null: the account has none
+	Role        string      `json:"role"`
+	DisplayName *string     `json:"display_name"` // null: shows the username
+	Bio         string      `json:"bio"`
+	AvatarURL   shownAvatar `json:"avatar_url"`
+	CreatedAt   time.Time   `json:"created_at"`
 }
 
-func newUserJSON(u *models.User) userJSON {
-	out := userJSON{ID: u.ID, Username: u.Username, Role: u.Role.String(), DisplayName: u.DisplayName, Bio: u.Bio, AvatarURL: u.AvatarURL, CreatedAt: u.CreatedAt}
+func (s *Server) newUserJSON(u *models.User) userJSON {
+	out := userJSON{ID: u.ID, Username: u.Username, Role: u.Role.String(), DisplayName: u.DisplayName, Bio: u.Bio, AvatarURL: s.avatarHosts.show(u.AvatarURL), CreatedAt: u.CreatedAt}
 	if !strings.HasSuffix(u.Email, models.NoEmailDomain) {
 		out.Email = &u.Email
 	}
@@ -44,6 +44,9 @@ func (s *Server) register(c *fiber.Ctx) error {
 	if err := in.Validate(); err != nil {
 		return err
 	}
+	if err := s.reserved.Check(in.Username); err != nil {
+		return err
+	}
 	if err := s.take(c, registerLimit); err != nil {
 		return err
 	}
@@ -56,12 +59,12 @@ func (s *Server) register(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyRegistered(c, user, token)
+	return s.replyRegistered(c, user, token)
 }
 
-func replyRegistered(c *fiber.Ctx, user *models.User, token string) error {
+func (s *Server) replyRegistered(c *fiber.Ctx, user *models.User, token string) error {
 	c.Set(fiber.HeaderLocation, "/v1/me")
-	return c.Status(http.StatusCreated).JSON(sessionJSON{newUserJSON(user), token})
+	return c.Status(http.StatusCreated).JSON(sessionJSON{s.newUserJSON(user), token})
 }
 
 // userAgent is what the client calls itself, in Fiber's memory.
@@ -95,7 +98,7 @@ func (s *Server) login(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(sessionJSON{newUserJSON(user), token})
+	return c.JSON(sessionJSON{s.newUserJSON(user), token})
 }
 
 func (s *Server) me(c *fiber.Ctx) error {
@@ -103,7 +106,7 @@ func (s *Server) me(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(newUserJSON(user))
+	return c.JSON(s.newUserJSON(user))
 }
 
 // editMe changes the profile. There is no version to hold it to: nobody but the user edits it, and what was saved last
@@ -126,6 +129,11 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 	if err := profile.Validate(); err != nil {
 		return err
 	}
+	if avatarURL != nil {
+		if err := s.avatarHosts.check(*avatarURL); err != nil {
+			return err
+		}
+	}
 	if err := s.store.UpdateProfile(c.UserContext(), user.ID, profile); err != nil {
 		return err
 	}
@@ -141,21 +149,17 @@ func valueOf(p *string) string {
 	return *p
 }
 
-// provePassword holds the viewer to their password, which came in field, and gives the account.
-func (s *Server) provePassword(c *fiber.Ctx, field, password string) (*models.User, error) {
-	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
-	if err != nil {
-		return nil, err
-	}
+// provePassword holds the viewer, whose account is user, to their password, which came in field.
+func (s *Server) provePassword(c *fiber.Ctx, user *models.User, field, password string) error {
 	ok, err := s.passwords.match(c.UserContext(), password, user.PasswordHash)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !ok {
-		return nil, &models.Error{Code: models.CodeForbidden, Message: "The password is wrong.",
+		return &models.Error{Code: models.CodeForbidden, Message: "The password is wrong.",
 			Fields: []models.FieldError{{Field: field, Message: "is not the password of this account"}}}
 	}
-	return user, nil
+	return nil
 }
 
 // changePassword ends all other sessions, so that whoever knew the old password is out.
@@ -164,11 +168,14 @@ func (s *Server) changePassword(c *fiber.Ctx) error {
 	if err := decode(c, fields{"current_password": &current, "new_password": &password}); err != nil {
 		return err
 	}
-	if err := models.ValidatePassword("new_password", password); err != nil {
+	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
+	if err != nil {
 		return err
 	}
-	user, err := s.provePassword(c, "current_password", current)
-	if err != nil {
+	if err := user.ValidatePassword("new_password", password); err != nil {
+		return err
+	}
+	if err := s.provePassword(c, user, "current_password", current); err != nil {
 		return err
 	}
 	hash, err := s.passwords.hash(c.UserContext(), password)
@@ -189,8 +196,11 @@ func (s *Server) deleteMe(c *fiber.Ctx) error {
 	if err := decode(c, fields{"password": &password}); err != nil {
 		return err
 	}
-	user, err := s.provePassword(c, "password", password)
+	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
 	if err != nil {
+		return err
+	}
+	if err := s.provePassword(c, user, "password", password); err != nil {
 		return err
 	}
 	ended, err := s.store.DeleteUser(c.UserContext(), user.ID, user.PasswordHash)
@@ -203,23 +213,23 @@ func (s *Server) deleteMe(c *fiber.Ctx) error {
 
 // publicUserJSON is a user as everybody sees them.
 type publicUserJSON struct {
-	ID             int64     `json:"id"`
-	Username       string    `json:"username"`
-	DisplayName    *string   `json:"display_name"` // null: shows the username
-	Bio            string    `json:"bio"`
-	AvatarURL      *string   `json:"avatar_url"`
-	PostsCount     int64     `json:"posts_count"`
-	CommentsCount  int64     `json:"comments_count"`
-	FollowersCount int64     `json:"followers_count"`
-	FollowingCount int64     `json:"following_count"`
-	Followed       bool      `json:"followed"` // by the viewer
-	Blocked        bool      `json:"blocked"`  // by the viewer
-	CreatedAt      time.Time `json:"created_at"`
+	ID             int64       `json:"id"`
+	Username       string      `json:"username"`
+	DisplayName    *string     `json:"display_name"` // null: shows the username
+	Bio            string      `json:"bio"`
+	AvatarURL      shownAvatar `json:"avatar_url"`
+	PostsCount     int64       `json:"posts_count"`
+	CommentsCount  int64       `json:"comments_count"`
+	FollowersCount int64       `json:"followers_count"`
+	FollowingCount int64       `json:"following_count"`
+	Followed       bool        `json:"followed"` // by the viewer
+	Blocked        bool        `json:"blocked"`  // by the viewer
+	CreatedAt      time.Time   `json:"created_at"`
 }
 
-func newPublicUserJSON(u *models.PublicUser) publicUserJSON {
+func (s *Server) newPublicUserJSON(u *models.PublicUser) publicUserJSON {
 	return publicUserJSON{
-		ID: u.Author.ID, Username: u.Author.Username, DisplayName: u.Author.DisplayName, Bio: u.Bio, AvatarURL: u.Author.AvatarURL,
+		ID: u.Author.ID, Username: u.Author.Username, DisplayName: u.Author.DisplayName, Bio: u.Bio, AvatarURL: s.avatarHosts.show(u.Author.AvatarURL),
 		PostsCount: u.PostsCount, CommentsCount: u.CommentsCount, FollowersCount: u.FollowersCount, FollowingCount: u.FollowingCount,
 		Followed: u.Followed, Blocked: u.Blocked, CreatedAt: u.CreatedAt,
 	}
@@ -251,7 +261,7 @@ func (s *Server) readUser(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(newPublicUserJSON(user))
+	return c.JSON(s.newPublicUserJSON(user))
 }
 
 // findUsers gives the user of a name, as a list of one or none: what a text mentions need not be anybody.
@@ -264,7 +274,7 @@ func (s *Server) findUsers(c *fiber.Ctx) error {
 	user, err := s.store.PublicUserByName(c.UserContext(), viewerID(c), name)
 	switch {
 	case err == nil:
-		out.Items = append(out.Items, newPublicUserJSON(user))
+		out.Items = append(out.Items, s.newPublicUserJSON(user))
 	case models.ErrorCode(err) != models.CodeNotFound:
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"likewise/handlers"
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -50,8 +52,8 @@ func TestAccount_fromRegistrationToLogout(t *testing.T) {
 	}
 	a.must(t, 200, account{Token: registered.Token}, "GET", "/v1/me", nil) // another session goes on
 
-	a.refusedField(t, 409, "conflict", "username", anonymous, "POST", "/v1/auth/register", obj{"username": "Ada", "email": "a@example.org", "password": "12345678"})
-	a.refusedField(t, 409, "conflict", "email", anonymous, "POST", "/v1/auth/register", obj{"username": "ada2", "email": "ADA@example.org", "password": "12345678"})
+	a.refusedField(t, 409, "conflict", "username", anonymous, "POST", "/v1/auth/register", obj{"username": "Ada", "email": "a@example.org", "password": password})
+	a.refusedField(t, 409, "conflict", "email", anonymous, "POST", "/v1/auth/register", obj{"username": "ada2", "email": "ADA@example.org", "password": password})
 }
 
 func TestLogin_tellsNothingAboutAccounts(t *testing.T) {
@@ -88,7 +90,7 @@ func TestRegister_namesBadFields(t *testing.T) {
 		"password": {"", "1234567", strings.Repeat("x", 129)},
 	} {
 		for _, value := range values {
-			in := obj{"username": "ada", "email": "ada@example.org", "password": "12345678"}
+			in := obj{"username": "ada", "email": "ada@example.org", "password": password}
 			in[field] = value
 			a.refusedField(t, 422, "invalid", field, account{}, "POST", "/v1/auth/register", in)
 		}
@@ -141,8 +143,73 @@ func TestSession_expires(t *testing.T) {
 	a.refused(t, http.StatusUnauthorized, string(models.CodeUnauthorized), ada, "GET", "/v1/me", nil)
 }
 
+func avatarsAt(hosts ...string) func(*handlers.Config) {
+	return func(c *handlers.Config) { c.AvatarHosts = hosts }
+}
+
+// A reader's browser asks the host of an avatar for it: a host that the site has not named learns of no reader.
+func TestAvatar_isShownOfNamedHostsAlone(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	closed, open := serve(t, store), serve(t, store, avatarsAt("*"))
+	named := serve(t, store, avatarsAt("images.example.org", "cdn.example.org"))
+	ada := closed.person(t, "ada")
+	p := closed.newPost(t, ada)
+	for _, url := range []string{"https://tracker.example/ada.png", "https://images.example.org:8443/a", "https://sub.images.example.org/a", "https://images.example.org.tracker.example/"} {
+		for _, a := range []*api{closed, named} {
+			a.refusedField(t, 422, "invalid", "avatar_url", ada, "PATCH", "/v1/me", obj{"avatar_url": url})
+		}
+	}
+	open.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": "https://tracker.example/ada.png"})
+	admin := closed.promoted(t, closed.account(t), models.RoleAdmin)
+	see := func(a *api, want int) {
+		t.Helper()
+		for _, path := range []string{"/v1/me", userPath(ada), "/v1/users?username=ada", pathOf(p), "/v1/posts", "/v1/admin/users", "/v1/admin/users/" + fmt.Sprint(ada.ID)} {
+			as := ada
+			if strings.HasPrefix(path, "/v1/admin") {
+				as = admin
+			}
+			if r := a.must(t, 200, as, "GET", path, nil); strings.Count(string(r.Body), "example/ada.png") != want {
+				t.Errorf("%s: %s, want %d avatars", path, r, want)
+			}
+		}
+	}
+	see(closed, 0)
+	see(named, 0)
+	see(open, 1)
+	named.must(t, 200, ada, "PATCH", "/v1/me", obj{"bio": "Counts."}) // the hidden avatar stands in nobody's way
+	r := named.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": "https://Images.example.org/ada.png"})
+	if got := read[obj](t, r)["avatar_url"]; got != "https://Images.example.org/ada.png" {
+		t.Errorf("the avatar is %v", got)
+	}
+	closed.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": ""})
+	for _, hosts := range [][]string{{"*", "example.org"}, {"https://example.org"}, {"example.org:443"}, {"Example.org"}, {""}, {"127.0.0.1"}, {"*.example.org"}, {"a/b"}} {
+		if err := handlers.CheckAvatarHosts(hosts); err == nil {
+			t.Errorf("%q are hosts", hosts)
+		}
+	}
+}
+
+func TestRegister_refusesReservedNamesAndCommonPasswords(t *testing.T) {
+	a := newAPI(t, modes[0], func(c *handlers.Config) { c.ReservedNames = []string{"forum-desk"} })
+	register := func(field, name, pass string) {
+		t.Helper()
+		a.refusedField(t, 422, "invalid", field, account{}, "POST", "/v1/auth/register", obj{"username": name, "email": "countess@example.org", "password": pass})
+	}
+	for _, name := range []string{"moderator", "administrator", "support", "system", "root", "deleted", "Adm1n", "M0d", "F0rumDesk"} {
+		register("username", name, password)
+	}
+	for _, pass := range []string{"password", "12345678", "Byron1815", "Countess_1"} {
+		register("password", "byron", pass)
+	}
+	ada := a.person(t, "byron")
+	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"display_name": "Ada Lovelace"})
+	for _, pass := range []string{"password", "byron123", "ada lovelace 1815"} {
+		a.refusedField(t, 422, "invalid", "new_password", ada, "PUT", "/v1/me/password", obj{"current_password": password, "new_password": pass})
+	}
+}
+
 func TestProfile_isChangedAndShown(t *testing.T) {
-	a := newAPI(t, modes[0])
+	a := newAPI(t, modes[0], avatarsAt("example.org"))
 	ada := a.person(t, "ada")
 	before := a.newPost(t, ada)
 	profile := obj{"display_name": "Ada 🦜 Lovelace", "bio": "Counts.\nWith engines.", "avatar_url": "https://example.org/a%20b.png?x=1"}

@@ -105,16 +105,20 @@ func (r Registration) Validate() error {
 	f.check(ValidUsername(r.Username), "username",
 		fmt.Sprintf("must be %d to %d letters (a-z), digits, '_', '.' or '-', beginning with a letter or digit and ending with one or '_'", MinUsername, MaxUsername))
 	f.check(validEmail(r.Email), "email", fmt.Sprintf("must be an e-mail address of at most %d characters", MaxEmail))
-	f.check(validPassword(r.Password), "password", passwordRule)
+	checkPassword(&f, "password", r.Password, append(emailNames(r.Email), r.Username)...)
 	return f.err()
 }
 
 var passwordRule = fmt.Sprintf("must have %d to %d characters", MinPassword, MaxPassword)
 
-// ValidatePassword holds a new password in field to the rule (CodeInvalid).
-func ValidatePassword(field, password string) error {
+// ValidatePassword holds the new password of an account, which came in field, to the rules (CodeInvalid).
+func (u *User) ValidatePassword(field, password string) error {
+	names := append(emailNames(u.Email), u.Username)
+	if u.DisplayName != nil {
+		names = append(names, *u.DisplayName)
+	}
 	var f fieldErrors
-	f.check(validPassword(password), field, passwordRule)
+	checkPassword(&f, field, password, names...)
 	return f.err()
 }
 

@@ -22,6 +22,7 @@ import (
 
 type devCmd struct {
 	originFlags
+	accountFlags
 	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" help:"Where the servers keep their data."`
 	Listen string `env:"LIKEWISE_LISTEN" default:"127.0.0.1:8080" help:"Address of the API."`
 	// Nobody but the developer is here, whose scripts may be in a hurry.
@@ -30,7 +31,11 @@ type devCmd struct {
 
 // Validate refuses what cannot be meant.
 func (d *devCmd) Validate() error {
-	return errors.Join(d.check(), doorFlags{Limits: d.Limits, LikeLimit: handlers.DefaultLikeLimit}.check())
+	return errors.Join(d.originFlags.check(), d.door().check())
+}
+
+func (d *devCmd) door() doorFlags {
+	return doorFlags{Limits: d.Limits, LikeLimit: handlers.DefaultLikeLimit, accountFlags: d.accountFlags}
 }
 
 const devDatabase = "likewise"
@@ -83,7 +88,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	config := handlers.Config{Origins: d.CORSOrigins}
-	if err := (doorFlags{Limits: d.Limits, LikeLimit: handlers.DefaultLikeLimit}).open(&config, all.Redis.URL(), c.registry); err != nil {
+	if err := d.door().open(&config, all.Redis.URL(), c.registry); err != nil {
 		return err
 	}
 	defer closeLimiter(config.Limiter)

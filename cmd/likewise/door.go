@@ -16,6 +16,7 @@ import (
 
 	"likewise/counters"
 	"likewise/handlers"
+	"likewise/models"
 )
 
 // doorFlags say who gets in, and how often.
@@ -23,6 +24,23 @@ type doorFlags struct {
 	Limits         float64  `env:"LIKEWISE_LIMITS" default:"1" help:"Factor of all limits on what clients may do: 2 is twice as much; 0 is no limits."`
 	LikeLimit      int      `env:"LIKEWISE_LIKE_LIMIT" default:"${like_limit}" help:"Likes and unlikes that an account may give in a minute. New accounts may half as many, moderators ten times as many."`
 	TrustedProxies []string `env:"LIKEWISE_TRUSTED_PROXIES" placeholder:"NETWORK" help:"Proxies that are believed when they say in X-Forwarded-For where a request came from: addresses or networks such as 10.0.0.0/8. None unless named; without it, all clients behind a proxy share the limits of one."`
+	accountFlags
+}
+
+// accountFlags say what accounts may be called and show.
+type accountFlags struct {
+	ReservedNames []string `env:"LIKEWISE_RESERVED_NAMES" placeholder:"NAME" help:"Usernames that nobody can register, besides admin, moderator, support and others that are built in; names that look like them are refused, too. user create takes them all."`
+	AvatarHosts   []string `env:"LIKEWISE_AVATAR_HOSTS" placeholder:"HOST" help:"Hosts that avatars may be at, such as images.example.org: each learns the addresses of all who read. * alone means every host, and none is none."`
+}
+
+func (f accountFlags) check() error {
+	if _, err := models.NewReservedNames(f.ReservedNames); err != nil {
+		return fmt.Errorf("--reserved-names (or $LIKEWISE_RESERVED_NAMES): %w", err)
+	}
+	if err := handlers.CheckAvatarHosts(f.AvatarHosts); err != nil {
+		return fmt.Errorf("--avatar-hosts (or $LIKEWISE_AVATAR_HOSTS): %w", err)
+	}
+	return nil
 }
 
 // check refuses what cannot be meant.
@@ -36,11 +54,12 @@ func (d doorFlags) check() error {
 	if _, err := handlers.ParseProxies(d.TrustedProxies); err != nil {
 		return fmt.Errorf("--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): %w", err)
 	}
-	return nil
+	return d.accountFlags.check()
 }
 
 // open fills in what the API needs to keep the door. The caller closes the limiter, if there is one.
 func (d doorFlags) open(config *handlers.Config, redis string, registry prometheus.Registerer) (err error) {
+	config.ReservedNames, config.AvatarHosts = d.ReservedNames, d.AvatarHosts
 	if config.TrustedProxies, err = handlers.ParseProxies(d.TrustedProxies); err != nil || d.Limits == 0 {
 		return err
 	}
