@@ -13,9 +13,9 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /likewise /likewise
 # A number, so that Kubernetes can see that it is not root's.
 USER 65532:65532
-# api, worker and cron
-EXPOSE 8080 8081 8082
-# For the api. A worker or cron is asked at its own port: see compose.yaml.
+# The API. The admin listeners of api, worker and cron are on loopback unless LIKEWISE_ADMIN_LISTEN says otherwise.
+EXPOSE 8080
+# For the api. A worker or cron is asked at its admin listener: see compose.yaml.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/likewise", "healthcheck"]
 ENTRYPOINT ["/likewise"]
 CMD ["api"]

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,6 +58,7 @@ type api struct {
 	settle func()
 	mode   string
 	log    *logBuffer
+	admin  http.Handler // as on the admin listener
 }
 
 // newAPI serves an API with an empty database until the test ends. Changes come after the defaults.
@@ -117,6 +119,7 @@ func serve(t *testing.T, store *models.Store, changes ...func(*handlers.Config))
 	})
 	return &api{
 		Server: server, store: store, url: "http://" + ln.Addr().String(), settle: func() {}, log: log,
+		admin:  handlers.Admin(handlers.AdminConfig{Registry: config.Registry, Logger: config.Logger}),
 		client: &http.Client{Transport: transport, Timeout: 20 * time.Second},
 	}
 }
@@ -174,6 +177,17 @@ func (a *api) accounts(t *testing.T, n int) []account {
 		list[i] = a.account(t)
 	}
 	return list
+}
+
+// metrics returns all metrics of the API, as Prometheus reads them.
+func (a *api) metrics(t *testing.T) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	a.admin.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	if answer.Code != 200 {
+		t.Fatalf("/metrics answers %d %s", answer.Code, answer.Body)
+	}
+	return answer.Body.String()
 }
 
 type obj = map[string]any

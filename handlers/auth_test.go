@@ -101,7 +101,6 @@ func TestSession_outlivesMySQL(t *testing.T) {
 	}
 	a.refused(t, 503, "unavailable", account{}, "GET", "/v1/posts", nil)
 	a.refused(t, 503, "unavailable", account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "x"})
-	a.must(t, 503, account{}, "GET", "/readyz", nil)
 	a.must(t, 200, account{}, "GET", "/healthz", nil)
 	ahead.advance(time.Minute)
 	a.refused(t, 503, "unavailable", ada, "PUT", "/v1/posts/1/like", nil)

@@ -124,7 +124,7 @@ func TestSecurityHeaders_areOnEveryAnswer(t *testing.T) {
 	}
 	for _, r := range []reply{
 		a.must(t, 200, account{}, "GET", "/v1/posts", nil), a.must(t, 200, account{}, "GET", pathOf(p), nil), a.must(t, 200, account{}, "GET", "/healthz", nil),
-		a.must(t, 200, account{}, "GET", "/metrics", nil), a.must(t, 200, account{}, "GET", "/readyz", nil), a.must(t, 200, account{}, "GET", "/openapi.yaml", nil),
+		a.must(t, 200, account{}, "GET", "/openapi.yaml", nil),
 		a.must(t, 404, account{}, "GET", "/v1/posts/999", nil), a.must(t, 401, account{}, "POST", "/v1/posts", obj{}), a.must(t, 405, account{}, "PUT", "/v1/posts", nil),
 		a.must(t, 413, ada, "POST", "/v1/posts", strings.Repeat(" ", 400_000)), a.must(t, 431, account{}, "GET", "/v1/posts", nil, header{"X-Long", strings.Repeat("x", 10_000)}),
 		a.must(t, 204, ada, "DELETE", pathOf(p), nil),

@@ -21,10 +21,8 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/middleware/adaptor"
 	"github.com/gofiber/fiber/v2/middleware/recover"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/valyala/fasthttp"
 
 	"likewise/counters"
@@ -56,10 +54,7 @@ type Config struct {
 	Likes    Likes                // required
 	Gate     TargetGate           // nil in direct mode
 	Desk     Desk                 // required
-	Registry *prometheus.Registry // required; /metrics shows everything that is registered in it
-
-	// Ready asks what the API needs besides MySQL, by name, such as "redis". /readyz shows the names to everybody.
-	Ready map[string]func(ctx context.Context) error
+	Registry *prometheus.Registry // required; the API's metrics are registered in it
 
 	Logger *slog.Logger // nil means slog.Default()
 	// MaxInFlight is how many requests of /v1 are answered at once; 0 means 512. More are refused at once, so that those
@@ -104,7 +99,6 @@ type Server struct {
 	gate        TargetGate
 	desk        Desk
 	now         func() time.Time
-	ready       map[string]func(context.Context) error
 	log         *slog.Logger
 	timeout     time.Duration
 	metrics     metrics
@@ -194,7 +188,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins},
-		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, ready: c.Ready, log: c.Logger, timeout: c.Timeout,
+		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
 		permissions: map[string]models.Permission{}, avatarHosts: c.AvatarHosts, reserved: reserved,
 	}
@@ -235,7 +229,7 @@ func New(c Config) (*Server, error) {
 		ErrorHandler:                 s.unread,
 	})
 	s.app.Server().KeepHijackedConns = true // a stream closes its own
-	s.routes(c.Registry)
+	s.routes()
 	for route, p := range s.permissions {
 		if _, ok := p.Rule(); !ok {
 			return nil, fmt.Errorf("handlers: %s: there is no permission %q", route, p)
@@ -257,7 +251,7 @@ func New(c Config) (*Server, error) {
 // line in models/permission.go unless it has one, and say the same in the contract as x-permission, with the security
 // that goes with it. A handler whose permission is not for all objects calls allowOn with the owner of what it
 // found. Tests hold the three against each other, and every operation to the rule.
-func (s *Server) routes(registry *prometheus.Registry) {
+func (s *Server) routes() {
 	r := s.app
 	get, put, patch, remove := s.route(r.Get, "GET"), s.route(r.Put, "PUT"), s.route(r.Patch, "PATCH"), s.route(r.Delete, "DELETE")
 	// A POST can be sent with an Idempotency-Key; what looks at it comes right before the handler.
@@ -268,8 +262,6 @@ func (s *Server) routes(registry *prometheus.Registry) {
 	r.Use(s.observe, s.cors.handle, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 
 	get("/healthz", "system.read", s.alive)
-	get("/readyz", "system.read", s.readiness)
-	get("/metrics", "system.read", adaptor.HTTPHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
 	get("/openapi.yaml", "system.read", s.represent, readContract)
 	get("/docs", "system.read", s.represent, readDocs)
 	get("/docs/:file", "system.read", s.represent, readDocsFile)
@@ -500,9 +492,7 @@ func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 	level := slog.LevelInfo
 	if status >= 500 {
 		level = slog.LevelError
-		if err != nil { // /readyz says 503 without one
-			attrs = append(attrs, slog.Any("error", err))
-		}
+		attrs = append(attrs, slog.Any("error", err))
 	}
 	s.log.LogAttrs(context.Background(), level, "request", attrs...)
 }

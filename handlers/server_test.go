@@ -323,28 +323,6 @@ func TestNew_refusesWhatIsIncomplete(t *testing.T) {
 	}
 }
 
-func TestHealth_tellsWhatIsAway(t *testing.T) {
-	var redis error
-	a := newAPI(t, modes[0], func(c *handlers.Config) {
-		c.Ready = map[string]func(context.Context) error{"redis": func(context.Context) error { return redis }}
-	})
-	check := func(status int, want string) {
-		t.Helper()
-		if r := a.must(t, status, account{}, "GET", "/readyz", nil); string(r.Body) != want {
-			t.Errorf("readyz says %s, want %s", r, want)
-		}
-		a.must(t, 200, account{}, "GET", "/healthz", nil)
-	}
-	check(200, `{"status":"ok","dependencies":{"mysql":"ok","redis":"ok"}}`)
-	redis = errors.New("dial tcp 10.1.2.3:6379")
-	check(200, `{"status":"degraded","dependencies":{"mysql":"ok","redis":"unavailable"}}`)
-	redis = nil
-	if err := a.store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	check(503, `{"status":"unavailable","dependencies":{"mysql":"unavailable","redis":"ok"}}`)
-}
-
 func TestMetrics_areLabelledByRoute(t *testing.T) {
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
@@ -357,7 +335,7 @@ func TestMetrics_areLabelledByRoute(t *testing.T) {
 	a.must(t, 405, ada, "PUT", "/v1/posts", nil)
 	a.must(t, 405, ada, "BREW", "/v1/posts", nil)
 	testkit.Eventually(t, 5*time.Second, func() (bool, string) { // a request is counted after it is answered
-		text := string(a.must(t, 200, account{}, "GET", "/metrics", nil).Body)
+		text := a.metrics(t)
 		for _, want := range []string{
 			`likewise_http_requests_total{method="PUT",route="/v1/posts/:id/like",status="200"} 3`,
 			`likewise_http_requests_total{method="PUT",route="/v1/posts/:id/like",status="404"} 1`,

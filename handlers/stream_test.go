@@ -178,7 +178,7 @@ func (a *api) awaitStreams(t *testing.T, want float64) {
 // metric asks for a metric without labels.
 func (a *api) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	text := string(a.must(t, 200, account{}, "GET", "/metrics", nil).Body)
+	text := a.metrics(t)
 	match := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(text)
 	if match == nil {
 		t.Fatalf("there is no metric %s", name)

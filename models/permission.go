@@ -45,7 +45,7 @@ const (
 // rules is who may do what: routes.go declares a permission for every route, the contract names it as x-permission, and
 // a generated test holds each operation to it, for every role and scope, on one's own and on others' objects.
 var rules = map[Permission]Rule{
-	// Health, metrics, the contract and its page.
+	// Health, the contract and its page.
 	"system.read": {RoleAnonymous, All, NoToken},
 
 	// Open an account.

@@ -34,22 +34,22 @@ command -v curl >/dev/null || scripts/install-packages.sh curl
 command -v pgrep >/dev/null || scripts/install-packages.sh procps
 
 export LIKEWISE_DATA=$scratch/data
-export LIKEWISE_LISTEN=127.0.0.1:0 # a free port, which the greeting tells
+export LIKEWISE_LISTEN=127.0.0.1:0 # a free port, which the greeting names
 
 now() { date +%s%3N; } # milliseconds
 
-# start runs `make run` and waits until it is ready: $url is where.
+# start runs `make run` and waits until it is ready: $url is the API.
 start() {
 	: >"$scratch/log"
 	make run >"$scratch/log" 2>&1 &
 	run=$!
-	local begin waited
+	local begin waited admin
 	begin=$(now)
-	url=
+	url='' admin=''
 	while :; do
 		waited=$(($(now) - begin))
-		[ -n "$url" ] || url=$(sed -n 's|^  readiness  \(http://.*\)/readyz$|\1|p' "$scratch/log")
-		if [ -n "$url" ] && curl -fsS -m 2 "$url/readyz" 2>/dev/null | grep -q '"status":"ok"'; then
+		[ -n "$admin" ] || admin=$(sed -n 's|^  readiness  \(http://.*\)/readyz$|\1|p' "$scratch/log")
+		if [ -n "$admin" ] && curl -fsS -m 2 "$admin/readyz" 2>/dev/null | grep -q '"status":"ok"'; then
 			break
 		fi
 		kill -0 "$run" 2>/dev/null || fail "make run ended before it was ready"
@@ -57,6 +57,7 @@ start() {
 		sleep 0.05
 	done
 	say "ready after $waited ms"
+	url=$(sed -n 's|^  API        \(http://.*\)/v1/posts$|\1|p' "$scratch/log")
 	[ "$(servers | wc -l)" = 3 ] || fail "not three servers run"
 }
 

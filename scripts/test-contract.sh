@@ -30,7 +30,7 @@ bin/likewise dev --data "$scratch/data" --listen 127.0.0.1:0 >"$scratch/log" 2>&
 server=$!
 url=
 for _ in $(seq 600); do
-	url=$(sed -n 's|^  readiness  \(http://.*\)/readyz$|\1|p' "$scratch/log")
+	url=$(sed -n 's|^  API        \(http://.*\)/v1/posts$|\1|p' "$scratch/log")
 	if [ -n "$url" ] && grep -q 'Stop it with Ctrl-C' "$scratch/log"; then
 		break
 	fi

@@ -39,7 +39,7 @@ func (f *cronFlags) Validate() error {
 
 type cronServeCmd struct {
 	cronFlags
-	Listen string `env:"LIKEWISE_CRON_LISTEN" default:":8082" help:"Address of /healthz and /metrics."`
+	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9082" help:"Address of /metrics, /readyz and /healthz, which clients must not reach."`
 }
 
 // Run runs the jobs until ctx ends.
@@ -48,7 +48,11 @@ func (s *cronServeCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.serveMetrics(ctx, s.Listen, func() { runJobs(ctx, jobs) }), c.close())
+	admin, err := listenAdmin(s.AdminListen)
+	if err != nil {
+		return errors.Join(err, c.close())
+	}
+	return errors.Join(c.withAdmin(ctx, admin, func() error { runJobs(ctx, jobs); return nil }), c.close())
 }
 
 type cronRunCmd struct {

@@ -22,7 +22,7 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	_, url := s.api()
 	worker := s.start("worker")
 	s.awaitOpen()
-	metrics := "http://" + worker.awaitPrint(metricsAddress)
+	metrics := worker.admin()
 	assert.Contains(t, scrape(t, metrics), "likewise_relay_shards")
 	succeed(t, nil, "healthcheck", metrics+"/healthz")
 	post := likedPost(newPost(t, url, users[0]))
@@ -54,7 +54,7 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	assert.Contains(t, fail(t, 1, s.env, "cron", "run", "cool", "--cool-after=1s"), "--cool-after must be at least 5m0s")
 
 	cron := s.start("cron", "--log-level=debug")
-	metrics = "http://" + cron.awaitPrint(metricsAddress)
+	metrics = cron.admin()
 	for _, job := range []string{"flush", "cool", "reconcile", "purge"} {
 		cron.awaitPrint(regexp.MustCompile(`"cron job done" job=` + job + ` `))
 	}

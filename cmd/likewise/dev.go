@@ -25,6 +25,8 @@ type devCmd struct {
 	accountFlags
 	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" help:"Where the servers keep their data."`
 	Listen string `env:"LIKEWISE_LISTEN" default:"127.0.0.1:8080" help:"Address of the API."`
+	// Any free port, so that it collides with nothing.
+	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:0" help:"Address of /metrics, /readyz and /healthz; dev.env has it as LIKEWISE_ADMIN_URL."`
 	// Nobody but the developer is here, whose scripts may be in a hurry.
 	Limits float64 `env:"LIKEWISE_LIMITS" default:"0" help:"Factor of all limits on what clients may do: 1 is as in production, 0 is no limits."`
 }
@@ -47,17 +49,22 @@ func (d *devCmd) Run(ctx context.Context, out output) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer listener.Close()
+	admin, err := listenAdmin(d.AdminListen)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
 	all, err := servers.StartAll(ctx, d.Data)
 	if err != nil {
 		return err
 	}
-	err = d.serve(ctx, out, all, listener)
+	err = d.serve(ctx, out, all, listener, admin)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	return errors.Join(err, all.Stop(stopping))
 }
 
-func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listener net.Listener) error {
+func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listener, admin net.Listener) error {
 	dsn, err := prepareDatabase(ctx, all.MySQL)
 	if err != nil {
 		return err
@@ -68,7 +75,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	defer c.close()
-	env, err := d.writeEnv(dsn, all)
+	env, err := d.writeEnv(dsn, admin, all)
 	if err != nil {
 		return err
 	}
@@ -84,7 +91,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err := c.awaitOpen(ctx); err != nil {
 		return err
 	}
-	if err := d.greet(ctx, out, c, listener, env); err != nil {
+	if err := d.greet(ctx, out, c, listener, admin, env); err != nil {
 		return err
 	}
 	config := handlers.Config{Origins: d.CORSOrigins}
@@ -92,7 +99,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	defer closeLimiter(config.Limiter)
-	return c.serveAPI(ctx, listener, config)
+	return c.withAdmin(ctx, admin, func() error { return c.serveAPI(ctx, listener, config) })
 }
 
 // devKafka is the log of a set of private servers.
@@ -143,12 +150,13 @@ func (c *core) awaitOpen(ctx context.Context) error {
 }
 
 // writeEnv writes the settings of the running servers for the shell, readable by the owner alone.
-func (d *devCmd) writeEnv(dsn string, all *servers.All) (path string, err error) {
+func (d *devCmd) writeEnv(dsn string, admin net.Listener, all *servers.All) (path string, err error) {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	text := "# Settings of the running development servers: set -a; . " + quote(filepath.Join(d.Data, "dev.env")) + "; set +a\n" +
 		"LIKEWISE_MYSQL_DSN=" + quote(dsn) + "\n" +
 		"LIKEWISE_REDIS=" + quote(all.Redis.URL()) + "\n" +
-		"LIKEWISE_KAFKA=" + quote(strings.Join(all.Kafka.Brokers(), ",")) + "\n"
+		"LIKEWISE_KAFKA=" + quote(strings.Join(all.Kafka.Brokers(), ",")) + "\n" +
+		"LIKEWISE_ADMIN_URL=" + quote("http://"+admin.Addr().String()) + "\n"
 	path = filepath.Join(d.Data, "dev.env")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return "", fmt.Errorf("write settings: %w", err)
@@ -157,14 +165,14 @@ func (d *devCmd) writeEnv(dsn string, all *servers.All) (path string, err error)
 }
 
 // greet creates the administrator on the first start and says where everything is.
-func (d *devCmd) greet(ctx context.Context, out output, c *core, listener net.Listener, env string) error {
-	url := "http://" + listener.Addr().String()
+func (d *devCmd) greet(ctx context.Context, out output, c *core, listener, adminListener net.Listener, env string) error {
+	url, adminURL := "http://"+listener.Addr().String(), "http://"+adminListener.Addr().String()
 	admin, err := c.firstAdmin(ctx)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out.stdout, "\nLikewise runs.\n\n  API        %s/v1/posts\n  readiness  %s/readyz\n  metrics    %s/metrics\n  data       %s\n  settings   set -a; . %s; set +a\n",
-		url, url, url, d.Data, env)
+		url, adminURL, adminURL, d.Data, env)
 	if admin != "" {
 		fmt.Fprintf(out.stdout, "  login      admin, password %s (shown this once)\n", admin)
 	}

@@ -44,7 +44,7 @@ func devEnv(t *testing.T, dir string) []string {
 			env = append(env, line)
 		}
 	}
-	require.Len(t, env, 3)
+	require.Len(t, env, 4)
 	return env
 }
 
@@ -87,6 +87,15 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 	assert.Equal(t, likeJSON{true, 1}, like(t, url, admin, likedComment(comment).path, true))
 
 	env := devEnv(t, dir)
+	adminURL := ""
+	for _, v := range env {
+		if value, ok := strings.CutPrefix(v, "LIKEWISE_ADMIN_URL="); ok {
+			adminURL = value
+		}
+	}
+	assert.Equal(t, dev.admin(), adminURL)
+	awaitReady(t, adminURL, "ok", http.StatusOK)
+	assert.Positive(t, scrape(t, adminURL)["likewise_http_requests_total"])
 	info, err := os.Stat(filepath.Join(dir, "dev.env"))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it holds a password")

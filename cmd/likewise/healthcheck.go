@@ -8,7 +8,7 @@ import (
 )
 
 type healthcheckCmd struct {
-	URL string `arg:"" optional:"" default:"http://127.0.0.1:8080/healthz" help:"What to ask; workers answer on port 8081, cron on 8082. ${default} if not given."`
+	URL string `arg:"" optional:"" default:"http://127.0.0.1:8080/healthz" help:"What to ask; workers answer on port 9081, cron on 9082. ${default} if not given."`
 }
 
 // healthcheckTimeout is for the whole exchange. A process that takes longer to say that it is alive is not.

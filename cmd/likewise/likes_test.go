@@ -23,6 +23,7 @@ import (
 type cluster struct {
 	*site
 	urls    [2]string
+	admins  [2]string // of the same processes
 	workers [2]*process
 	users   []account
 }
@@ -33,7 +34,9 @@ func newCluster(t *testing.T, users int) *cluster {
 	c.users = c.accounts(users)
 	for i := range c.workers {
 		c.workers[i] = c.start("worker")
-		_, c.urls[i] = c.api()
+		var p *process
+		p, c.urls[i] = c.api()
+		c.admins[i] = p.admin()
 	}
 	c.awaitOpen()
 	return c
@@ -215,7 +218,7 @@ func (c *cluster) holdMetrics(answered int64) {
 	t.Helper()
 	var workers []string
 	for _, w := range c.workers {
-		url := "http://" + w.awaitPrint(metricsAddress)
+		url := w.admin()
 		call(t, url, account{}, "GET", "/healthz", nil, http.StatusOK, nil)
 		workers = append(workers, url)
 	}
@@ -240,7 +243,7 @@ func (c *cluster) holdMetrics(answered int64) {
 		return true, ""
 	})
 	changed, calls, requests := 0.0, 0.0, 0.0
-	for _, url := range c.urls {
+	for _, url := range c.admins {
 		m := scrape(t, url)
 		changed += m[`likewise_gate_total{outcome="changed"}`]
 		calls += m[`likewise_gate_total{outcome="changed"}`] + m[`likewise_gate_total{outcome="unchanged"}`]

@@ -78,7 +78,7 @@ func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, name: "likewise " + strings.Join(cmd.Args[1:], " "), stdout: &printed{}, stderr: &printed{}, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
-	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_WORKER_LISTEN=127.0.0.1:0", "LIKEWISE_CRON_LISTEN=127.0.0.1:0",
+	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_ADMIN_LISTEN=127.0.0.1:0",
 		"LIKEWISE_LIMITS=0"} // all clients have one address
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "LIKEWISE_") || strings.HasPrefix(v, "LIKEWISE_SERVERS_") {
@@ -196,14 +196,20 @@ func (p *process) awaitPrint(pattern *regexp.Regexp) string {
 }
 
 var (
-	apiAddress     = regexp.MustCompile(`"?api serves"? .*address=(\S+)`)
-	metricsAddress = regexp.MustCompile(`"?metrics are served"? .*address=(\S+)`)
+	apiAddress   = regexp.MustCompile(`"?api serves"? .*address=(\S+)`)
+	adminAddress = regexp.MustCompile(`"?admin listens"? .*address=(\S+)`)
 )
 
 // result is what a command that has ended left.
 type result struct {
 	status         int
 	stdout, stderr string
+}
+
+// admin returns the URL of the process's admin listener.
+func (p *process) admin() string {
+	p.t.Helper()
+	return "http://" + p.awaitPrint(adminAddress)
 }
 
 // finish runs `likewise args` to its end.

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"likewise/counters"
 	"likewise/handlers"
@@ -28,6 +25,7 @@ type apiCmd struct {
 	doorFlags
 	secretFlags
 	Listen      string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
+	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"Address of /metrics, /readyz and /healthz, which clients must not reach."`
 	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"Requests that are answered at once; more are refused with 503."`
 	MaxStreams  int    `env:"LIKEWISE_MAX_STREAMS" default:"10000" help:"Streams of counts that are open at once, which are no requests in this sense; more are refused with 503. Each needs a file descriptor."`
 }
@@ -53,13 +51,17 @@ func (a *apiCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen: %w", err), c.close())
 	}
+	admin, err := listenAdmin(a.AdminListen)
+	if err != nil {
+		return errors.Join(err, listener.Close(), c.close())
+	}
 	config := handlers.Config{MaxInFlight: a.MaxInFlight, MaxStreams: a.MaxStreams, Origins: a.CORSOrigins}
 	if err := a.doorFlags.open(&config, a.gateURL(), c.registry); err != nil {
-		return errors.Join(err, listener.Close(), c.close())
+		return errors.Join(err, admin.Close(), listener.Close(), c.close())
 	}
 	defer closeLimiter(config.Limiter)
 	slog.InfoContext(ctx, "api serves", "address", listener.Addr().String(), "likes", a.Likes)
-	return errors.Join(c.serveAPI(ctx, listener, config), c.close())
+	return errors.Join(c.withAdmin(ctx, admin, func() error { return c.serveAPI(ctx, listener, config) }), c.close())
 }
 
 // serveAPI answers requests on listener, within the limits of config, until ctx ends and those under way are answered.
@@ -68,7 +70,6 @@ func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handl
 	config.Desk = workers.NewDesk(c.store, c.redis, c.likes)
 	if c.likes != nil {
 		config.Likes, config.Gate = c.likes, c.likes
-		config.Ready = map[string]func(context.Context) error{"redis": c.redis.Ping}
 	}
 	api, err := handlers.New(config)
 	if err != nil {
@@ -94,8 +95,8 @@ type workerCmd struct {
 	mysqlFlags
 	kafkaFlags
 	secretFlags
-	Redis  string `env:"LIKEWISE_REDIS" required:"" placeholder:"redis://HOST:6379/0" help:"As for the api."`
-	Listen string `env:"LIKEWISE_WORKER_LISTEN" default:":8081" help:"Address of /healthz and /metrics."`
+	Redis       string `env:"LIKEWISE_REDIS" required:"" placeholder:"redis://HOST:6379/0" help:"As for the api."`
+	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9081" help:"Address of /metrics, /readyz and /healthz, which clients must not reach."`
 }
 
 // Validate asks for what is missing.
@@ -113,7 +114,11 @@ func (w *workerCmd) Run(ctx context.Context) error {
 	if err := c.checkPolicy(ctx); err != nil {
 		return errors.Join(err, c.close())
 	}
-	return errors.Join(c.serveMetrics(ctx, w.Listen, func() { c.work(ctx, kafka) }), c.close())
+	admin, err := listenAdmin(w.AdminListen)
+	if err != nil {
+		return errors.Join(err, c.close())
+	}
+	return errors.Join(c.withAdmin(ctx, admin, func() error { c.work(ctx, kafka); return nil }), c.close())
 }
 
 // gateAt are the likes flags of a role that only needs to know where Redis is.
@@ -133,30 +138,4 @@ func (c *core) work(ctx context.Context, kafka workers.Kafka) {
 	if !awaitFor(&running, drainLimit) {
 		slog.WarnContext(ctx, "worker leaves a batch to the next one")
 	}
-}
-
-// serveMetrics serves /healthz and /metrics on address while body runs.
-func (c *core) serveMetrics(ctx context.Context, address string, body func()) error {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"status":"ok"}`)) // a client that went away is no concern of ours
-	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	slog.InfoContext(ctx, "metrics are served", "address", listener.Addr().String())
-	body()
-	if err := server.Close(); err != nil {
-		return fmt.Errorf("stop metrics: %w", err)
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
-	return nil
 }

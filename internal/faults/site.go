@@ -114,7 +114,7 @@ func (s *site) startProduct(ctx context.Context) error {
 		"LIKEWISE_KAFKA=" + s.toKafka.addr(),
 		"LIKEWISE_COOL_AFTER=5m", // the least there is
 		"LIKEWISE_LIMITS=0",      // all clients have one address
-		"LIKEWISE_WORKER_LISTEN=127.0.0.1:0", "LIKEWISE_CRON_LISTEN=127.0.0.1:0",
+		"LIKEWISE_ADMIN_LISTEN=127.0.0.1:0",
 	}
 	if out, err := s.command(ctx, "migrate", "up"); err != nil {
 		return fmt.Errorf("migrate: %w: %s", err, out)

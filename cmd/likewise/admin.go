@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"likewise/handlers"
+)
+
+// listenAdmin opens the listener of /healthz, /readyz and /metrics.
+func listenAdmin(address string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--admin-listen (or $LIKEWISE_ADMIN_LISTEN): %w", err)
+	}
+	return listener, nil
+}
+
+// withAdmin serves /healthz, /readyz and /metrics on listener while body runs, and returns body's error. It closes
+// listener. From the end of ctx on, when body finishes what is under way, /readyz is 503.
+func (c *core) withAdmin(ctx context.Context, listener net.Listener, body func() error) error {
+	dependencies := map[string]func(context.Context) error{"mysql": c.store.Ping}
+	if c.redis != nil {
+		dependencies["redis"] = c.redis.Ping
+	}
+	server := &http.Server{
+		Handler:           handlers.Admin(handlers.AdminConfig{Registry: c.registry, Dependencies: dependencies, Stopping: ctx.Done()}),
+		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 8 << 10,
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	slog.InfoContext(ctx, "admin listens", "address", listener.Addr().String())
+	err := body()
+	if closeErr := server.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("stop the admin listener: %w", closeErr))
+	}
+	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
+		err = errors.Join(err, fmt.Errorf("serve the admin listener: %w", serveErr))
+	}
+	return err
+}
