@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+	"gorm.io/gorm"
 )
 
 // guardedPool refuses work at once while MySQL is known not to answer. Without it every request would wait for a dial
@@ -18,6 +19,7 @@ import (
 type guardedPool struct {
 	*sql.DB
 	breaker *gobreaker.TwoStepCircuitBreaker[any]
+	reads   limitedReads
 }
 
 const (
@@ -26,12 +28,12 @@ const (
 )
 
 func newGuardedPool(pool *sql.DB) *guardedPool {
-	return &guardedPool{pool, gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
+	return &guardedPool{DB: pool, breaker: gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name:        "mysql",
 		Timeout:     breakerPause,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
 		IsSuccessful: func(err error) bool {
-			return err == nil || errors.Is(err, context.Canceled) || cannotWrite(err) || ErrorCode(err) != CodeUnavailable
+			return err == nil || errors.Is(err, context.Canceled) || cannotWrite(err) || outOfTime(err) || ErrorCode(err) != CodeUnavailable
 		},
 	})}
 }
@@ -53,12 +55,21 @@ func (g *guardedPool) ExecContext(ctx context.Context, query string, args ...any
 	return guard(g, func() (sql.Result, error) { return g.DB.ExecContext(ctx, query, args...) })
 }
 
-// QueryContext runs a query.
+// QueryContext runs a query. The server ends a read when ctx ends.
 func (g *guardedPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return guard(g, func() (*sql.Rows, error) { return g.DB.QueryContext(ctx, query, args...) })
+	return guard(g, func() (*sql.Rows, error) { return g.DB.QueryContext(ctx, g.reads.statement(ctx, query), args...) })
 }
 
-// BeginTx begins a transaction.
-func (g *guardedPool) BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
-	return guard(g, func() (*sql.Tx, error) { return g.DB.BeginTx(ctx, opts) })
+// QueryRowContext runs a query of one row, as QueryContext does. The breaker does not count it.
+func (g *guardedPool) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return g.DB.QueryRowContext(ctx, g.reads.statement(ctx, query), args...)
+}
+
+// BeginTx begins a transaction, whose reads end as those of QueryContext do.
+func (g *guardedPool) BeginTx(ctx context.Context, opts *sql.TxOptions) (gorm.ConnPool, error) {
+	tx, err := guard(g, func() (*sql.Tx, error) { return g.DB.BeginTx(ctx, opts) })
+	if err != nil {
+		return nil, err
+	}
+	return &limitedTx{tx, g.reads}, nil
 }

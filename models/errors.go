@@ -80,7 +80,7 @@ func Unavailable(message string, err error) *Error {
 }
 
 // ErrorCode gives the code of err. An error that carries none is CodeUnavailable when a server could not be reached,
-// did not answer in time or takes no writes, else CodeInternal.
+// did not answer in time or takes no writes, or ended the statement, else CodeInternal.
 func ErrorCode(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -93,7 +93,7 @@ func ErrorCode(err error) Code {
 	case errTooManyConns, errShutdown:
 		return CodeUnavailable
 	}
-	if cannotWrite(err) {
+	if cannotWrite(err) || outOfTime(err) {
 		return CodeUnavailable
 	}
 	return CodeInternal

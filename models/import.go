@@ -43,7 +43,7 @@ type ImportedComment struct {
 
 // Imported gives the id here of everything of one kind that was imported from source, by external id.
 func (s *Store) Imported(ctx context.Context, source, kind string) (map[int64]int64, error) {
-	rows, err := s.pool.QueryContext(ctx, "SELECT external_id, local_id FROM imports WHERE source=? AND kind=?", source, kind)
+	rows, err := s.guarded.QueryContext(ctx, "SELECT external_id, local_id FROM imports WHERE source=? AND kind=?", source, kind)
 	if err != nil {
 		return nil, fmt.Errorf("read imports: %w", err)
 	}

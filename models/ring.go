@@ -115,7 +115,7 @@ func (s *Store) authoredLikes(ctx context.Context, kind TargetKind, from, where 
 // RingMark gives the row of the likes of a kind up to which rings were looked for; ok is false when they never were.
 func (s *Store) RingMark(ctx context.Context, kind TargetKind) (id int64, ok bool, err error) {
 	var value []byte
-	err = s.pool.QueryRowContext(ctx, "SELECT value FROM settings WHERE name=?", "rings_"+string(kind)).Scan(&value)
+	err = s.guarded.QueryRowContext(ctx, "SELECT value FROM settings WHERE name=?", "rings_"+string(kind)).Scan(&value)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}

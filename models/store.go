@@ -90,6 +90,9 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("mysql dsn: %w", err)
 	}
 	config.Logger = driverLog{}
+	if config.Params["innodb_lock_wait_timeout"] == "" {
+		config.Params["innodb_lock_wait_timeout"] = strconv.Itoa(lockWait)
+	}
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, fmt.Errorf("mysql dsn: %w", err)
@@ -120,6 +123,8 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err := s.readInstall(ctx); err != nil {
 		return nil, errors.Join(err, pool.Close())
 	}
+	// A read that takes longer than the driver waits is given up, deadline or not.
+	guarded.reads.background = config.ReadTimeout
 	return s, nil
 }
 
@@ -131,7 +136,11 @@ func (driverLog) Print(v ...any) { slog.Debug("mysql driver", "message", fmt.Spr
 func (s *Store) readInstall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err := s.pool.QueryRowContext(ctx, "SELECT COUNT(*) FROM like_shards").Scan(&s.shards)
+	var version string
+	err := s.pool.QueryRowContext(ctx, "SELECT COUNT(*), VERSION() FROM like_shards").Scan(&s.shards, &version)
+	if s.guarded.reads.server = serverMySQL; strings.Contains(version, "MariaDB") {
+		s.guarded.reads.server = serverMariaDB
+	}
 	if err == nil {
 		err = s.pool.QueryRowContext(ctx, "SELECT value FROM settings WHERE name='cursor_key'").Scan(&s.cursorKey)
 	}
@@ -183,8 +192,11 @@ const (
 	errBadDateTime    = 1292
 	errBadValue       = 1366
 	errDataTooLong    = 1406
+	errInterrupted    = 1317 // by KILL QUERY
 	errSignal         = 1644
 	errReadOnlyMode   = 1836
+	errTimeMariaDB    = 1969 // a statement took longer than its limit
+	errTimeMySQL      = 3024
 	errCheckMySQL     = 3819
 	errCheckMariaDB   = 4025
 )
@@ -201,6 +213,15 @@ func mysqlCode(err error) uint16 {
 func cannotWrite(err error) bool {
 	switch mysqlCode(err) {
 	case errWriteFile, errDiskFull, errTableFull, errReadOnly, errReadOnlyMode:
+		return true
+	}
+	return false
+}
+
+// outOfTime reports whether the server ended a statement that took longer than it may.
+func outOfTime(err error) bool {
+	switch mysqlCode(err) {
+	case errInterrupted, errTimeMariaDB, errTimeMySQL:
 		return true
 	}
 	return false

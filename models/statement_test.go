@@ -1,0 +1,69 @@
+package models
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"likewise/internal/testkit"
+)
+
+func TestStatement_hasTheLimitOfItsContext(t *testing.T) {
+	mysql := limitedReads{server: serverMySQL, background: 15 * time.Second}
+	for query, want := range map[string]string{
+		"SELECT 1":                      "SELECT /*+ MAX_EXECUTION_TIME(15000) */ 1",
+		"\n\tSELECT 1":                  "\n\tSELECT /*+ MAX_EXECUTION_TIME(15000) */ 1",
+		"(SELECT 1) UNION (SELECT 2)":   "(SELECT /*+ MAX_EXECUTION_TIME(15000) */ 1) UNION (SELECT 2)",
+		"WITH a AS (SELECT 1) SELECT 2": "WITH a AS (SELECT 1) SELECT /*+ MAX_EXECUTION_TIME(15000) */ 2",
+		"UPDATE t SET a=1":              "UPDATE t SET a=1",
+	} {
+		assert.Equal(t, want, mysql.statement(context.Background(), query))
+	}
+	mariadb := limitedReads{server: serverMariaDB, background: 15 * time.Second}
+	assert.Equal(t, "SET STATEMENT max_statement_time=15.000 FOR SELECT 1", mariadb.statement(context.Background(), "SELECT 1"))
+	assert.Equal(t, "DELETE FROM t", mariadb.statement(context.Background(), "DELETE FROM t"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	assert.Regexp(t, `^SET STATEMENT max_statement_time=59\.\d{3} FOR SELECT 1$`, mariadb.statement(ctx, "SELECT 1"))
+	ended, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	assert.Contains(t, mariadb.statement(ended, "SELECT 1"), "=0.001 ", "0 would be no limit")
+}
+
+// A read that takes too long is ended by the server: in every form of a statement, and in a transaction.
+func TestReads_areEndedByTheServer(t *testing.T) {
+	s, err := Open(t.Context(), testkit.Database(t), Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.CreateUser(t.Context(), &User{Username: "ada", Email: "ada@example.org"}))
+	// It would take days. A SLEEP that is interrupted is no error in MySQL.
+	endless := "SELECT COUNT(*) FROM users u," +
+		" information_schema.collations a, information_schema.collations b, information_schema.collations c, information_schema.collations d"
+	for name, query := range map[string]string{
+		"a query": endless, "a union": "(" + endless + ") UNION ALL (SELECT 1)", "with": "WITH r AS (SELECT 1) " + endless,
+	} {
+		read := func(db *gorm.DB) error {
+			var n []int
+			return db.Raw(query).Scan(&n).Error
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		t.Cleanup(cancel)
+		err := read(s.db.WithContext(ctx))
+		assert.True(t, outOfTime(err), "%s: %v", name, err)
+		assert.Equal(t, CodeUnavailable, ErrorCode(err), name)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		t.Cleanup(cancel)
+		err = s.transact(ctx, read)
+		assert.True(t, outOfTime(err), "%s in a transaction: %v", name, err)
+	}
+	for range 2 * breakerFailures {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_ = s.db.WithContext(ctx).Raw(endless).Scan(new([]int)).Error
+		cancel()
+	}
+	assert.NoError(t, s.Ping(t.Context()), "a slow read is not an unreachable server")
+}
