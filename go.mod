@@ -9,7 +9,6 @@ require (
 	github.com/alexedwards/argon2id v1.0.0
 	github.com/bsm/redislock v0.9.4
 	github.com/ccojocar/zxcvbn-go v1.0.4
-	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/google/uuid v1.6.0

@@ -19,9 +19,18 @@ import (
 //
 // Keys of no shard, each alone in its script:
 //
-//	rate:KEY                       string  when a Limiter's key has its whole burst again; expires then
+//	limits:OWNER                   zset    the limits of an owner, each with the time when its burst is whole again (µs);
+//	                                       expires with the last
+//
+// What names a user: the likes_users of what they like, and outboxes while their likes are on the way to Kafka, which the
+// job that voids likes empties when the account is deleted; and limits:account:ID, which that job removes. Besides the
+// limits of the account (posts, writes, likes, …) it holds login:NETWORK for each network from which its password was
+// tried, for at most 15 minutes, and known:NETWORK for each from which it has logged in, for 30 days. Other owners of
+// limits are networks and hashes of names that nobody has: no account can be found from them.
 
 func shardTag(shard int) string { return fmt.Sprintf("{s%02d}", shard) }
+
+func limitsKey(owner string) string { return "limits:" + owner }
 
 func shardKey(shard int) string  { return shardTag(shard) + ":shard" }
 func outboxKey(shard int) string { return shardTag(shard) + ":outbox" }

@@ -2,11 +2,13 @@ package counters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/maypok86/otter/v2"
 	"github.com/redis/go-redis/v9"
 )
@@ -32,11 +34,14 @@ type Taken struct {
 // whole again. With Redis all processes count together. While Redis does not answer, each counts for itself, beginning
 // with whole bursts: nothing is refused because Redis is away, and nothing is unlimited. It is safe for concurrent use.
 //
+// A key is the name of a limit, with its owner and a slash in front if it has one: see AccountLimit. Redis keeps the limits
+// of one owner in one key, so that Redis.ForgetAccount removes all that it holds about an account.
+//
 // Its connections are its own, and so is its breaker: a Redis that is merely slow must neither hold up every request for
 // a limit's sake, nor close the gate.
 type Limiter struct {
 	client redis.UniversalClient // nil: each process for itself
-	redis  *redis_rate.Limiter
+	take   *redis.Script
 	tats   *otter.Cache[string, time.Time] // theoretical arrival times, as GCRA calls them
 	now    func() time.Time
 	alone  func()
@@ -69,7 +74,11 @@ func OpenLimiter(url string, alone func()) (*Limiter, error) {
 	if one, ok := l.client.(*redis.Client); ok {
 		one.AddHook(newBreaker())
 	}
-	l.redis = redis_rate.NewLimiter(l.client)
+	source, err := luaFiles.ReadFile("lua/take.lua")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read scripts: %w", err), l.client.Close())
+	}
+	l.take = redis.NewScript(string(source))
 	return l, nil
 }
 
@@ -78,19 +87,21 @@ func (l *Limiter) Take(ctx context.Context, key string, rate Rate, n int) Taken 
 	if rate.Burst < 1 || rate.Every <= 0 {
 		return Taken{RetryAfter: time.Hour}
 	}
-	if l.redis == nil {
+	if l.client == nil {
 		return l.TakeHere(key, rate, n)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limitTimeout)
 	defer cancel()
-	result, err := l.redis.AllowN(ctx, key, redis_rate.Limit{Rate: 1, Period: rate.Every, Burst: rate.Burst}, n)
-	if err != nil {
+	owner, limit := splitLimit(key)
+	every := max(time.Microsecond, rate.Every) // the unit of the script
+	result, err := l.take.Run(ctx, l.client, []string{limitsKey(owner)}, limit, rate.Burst, every.Microseconds(), n).Int64Slice()
+	if err != nil || len(result) != 4 {
 		l.alone()
 		return l.TakeHere(key, rate, n)
 	}
 	return Taken{
-		OK: result.RetryAfter < 0, Remaining: result.Remaining,
-		RetryAfter: max(result.RetryAfter, 0), ResetAfter: result.ResetAfter,
+		OK: result[0] == 1, Remaining: int(result[1]),
+		RetryAfter: time.Duration(result[2]) * time.Microsecond, ResetAfter: time.Duration(result[3]) * time.Microsecond,
 	}
 }
 
@@ -120,14 +131,35 @@ func (l *Limiter) TakeHere(key string, rate Rate, n int) Taken {
 // Forget makes the burst of a key whole again.
 func (l *Limiter) Forget(ctx context.Context, key string) {
 	l.tats.Invalidate(key)
-	if l.redis == nil {
+	if l.client == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, limitTimeout)
 	defer cancel()
-	if err := l.redis.Reset(ctx, key); err != nil {
+	owner, limit := splitLimit(key)
+	if err := l.client.ZRem(ctx, limitsKey(owner), limit).Err(); err != nil {
 		l.alone()
 	}
+}
+
+// AccountLimit returns the key of a limit of an account.
+func AccountLimit(userID int64, limit string) string { return accountOwner(userID) + "/" + limit }
+
+func accountOwner(userID int64) string { return "account:" + strconv.FormatInt(userID, 10) }
+
+// splitLimit returns the owner of a limit and its name. A limit without an owner owns itself.
+func splitLimit(key string) (owner, limit string) {
+	owner, limit, _ = strings.Cut(key, "/")
+	return owner, limit
+}
+
+// ForgetAccount removes what Limiters keep about an account: its limits, its tries of passwords and the networks from
+// which it has logged in. Processes that still believe a session of the account may write some of it again.
+func (r *Redis) ForgetAccount(ctx context.Context, userID int64) error {
+	if err := r.client.Unlink(ctx, limitsKey(accountOwner(userID))).Err(); err != nil {
+		return fmt.Errorf("forget limits of user %d: %w", userID, err)
+	}
+	return nil
 }
 
 // Close closes the connections.

@@ -139,7 +139,7 @@ func TestLimiter_leavesNothingBehind(t *testing.T) {
 	l, _ := openLimiter(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
 	_, plain := openRedis(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
 	require.True(t, l.Take(t.Context(), "a", Rate{Burst: 2, Every: 30 * time.Second}, 1).OK)
-	ttl, err := plain.TTL(t.Context(), "rate:a").Result()
+	ttl, err := plain.TTL(t.Context(), "limits:a").Result()
 	require.NoError(t, err)
 	assert.InDelta(t, 30*time.Second, ttl, float64(2*time.Second))
 }

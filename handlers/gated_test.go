@@ -26,8 +26,13 @@ func gated(t *testing.T, store *models.Store) (handlers.Likes, handlers.TargetGa
 // pipeline is gated with what is behind the gate.
 func pipeline(t *testing.T, store *models.Store) (r *counters.Redis, likes *counters.Likes, settle func()) {
 	t.Helper()
-	options := testkit.Redis(t)
-	r, err := counters.Open(fmt.Sprintf("redis://%s/%d", options.Addr, options.DB), store.Shards())
+	return pipelineOn(t, store, redisURL(t))
+}
+
+// pipelineOn is pipeline on the Redis at url.
+func pipelineOn(t *testing.T, store *models.Store, url string) (r *counters.Redis, likes *counters.Likes, settle func()) {
+	t.Helper()
+	r, err := counters.Open(url, store.Shards())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -85,7 +84,7 @@ func (s *Server) spendLike(c *fiber.Ctx) error {
 	}
 	size := max(1, rate.Burst/likeLeases)
 	from := counters.Rate{Burst: rate.Burst - (size - 1), Every: rate.Every}
-	key := "likes:" + strconv.FormatInt(session.UserID, 10)
+	key := counters.AccountLimit(session.UserID, "likes")
 	// More than the burst would be refused for ever. Only a limit of one like is that small: then what was lent is given.
 	taken := s.limits.Take(c.UserContext(), key, from, min(size+lease.owed, from.Burst))
 	if !taken.OK && size > 1 { // near the end of the limit, one by one

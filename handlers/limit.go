@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -127,19 +126,20 @@ func (s *Server) take(c *fiber.Ctx, l quota) error {
 		rate = l.fresh
 	}
 	if l.address.Burst > 0 {
-		if err := s.takeOne(c, l.name+"-by-address", networkOf(s.clientAddress(c)), l.address.Scale(factor)); err != nil {
+		policy := l.name + "-by-address"
+		if err := s.takeOne(c, policy, policy+":"+networkOf(s.clientAddress(c)), l.address.Scale(factor)); err != nil {
 			return err
 		}
 	}
 	if rate.Burst > 0 {
-		return s.takeOne(c, l.name, strconv.FormatInt(session.UserID, 10), rate.Scale(factor))
+		return s.takeOne(c, l.name, counters.AccountLimit(session.UserID, l.name), rate.Scale(factor))
 	}
 	return nil
 }
 
 // takeOne counts one action and tells the client what is left.
 func (s *Server) takeOne(c *fiber.Ctx, policy, key string, rate counters.Rate) error {
-	taken := s.limits.Take(c.UserContext(), policy+":"+key, rate, 1)
+	taken := s.limits.Take(c.UserContext(), key, rate, 1)
 	if !taken.OK {
 		return s.limited(c, policy, rate, taken)
 	}
@@ -173,14 +173,14 @@ func (s *Server) tryLogin(c *fiber.Ctx, user *models.User, name string) (loginTr
 	if s.limits.Limiter == nil {
 		return loginTry{}, nil
 	}
-	account := strconv.FormatInt(user.ID, 10)
+	limit := func(name string) string { return counters.AccountLimit(user.ID, name) }
 	if user.ID == 0 {
 		// Names that MySQL takes for the same are the same here.
 		sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(unidecode.Unidecode(name)))))
-		account = hex.EncodeToString(sum[:16])
+		limit = func(name string) string { return "nobody:" + hex.EncodeToString(sum[:16]) + "/" + name }
 	}
 	from := networkOf(s.clientAddress(c))
-	t := loginTry{account: "login:" + account, pair: "login:" + account + ":" + from, known: "known:" + account + ":" + from}
+	t := loginTry{account: limit("login"), pair: limit("login:" + from), known: limit("known:" + from)}
 	ctx := c.UserContext()
 	rate := pairRate.Scale(s.limits.factor)
 	if taken := s.limits.Take(ctx, t.pair, rate, 1); !taken.OK {

@@ -287,21 +287,21 @@ func lockTarget(tx *gorm.DB, target Target) (open bool, err error) {
 const purgeBatch = 500
 
 // PurgeUser deletes what hangs on an account that was deleted, besides content and likes: sessions, follows and blocks in
-// both directions, bookmarks, notifications. An account that was not deleted is left alone. It can be run again at any time.
-func (s *Store) PurgeUser(ctx context.Context, userID int64) error {
-	var deleted int
-	if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM users WHERE id=? AND deleted_at IS NOT NULL", userID).Scan(&deleted).Error; err != nil {
-		return fmt.Errorf("read user %d: %w", userID, err)
+// both directions, bookmarks, notifications. An account that was not deleted is left alone; deleted reports whether it was.
+// PurgeUser can be run again at any time.
+func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
+	if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*)>0 FROM users WHERE id=? AND deleted_at IS NOT NULL", userID).Scan(&deleted).Error; err != nil {
+		return false, fmt.Errorf("read user %d: %w", userID, err)
 	}
-	if deleted == 0 {
-		return nil
+	if !deleted {
+		return false, nil
 	}
 	for _, where := range []string{"sessions WHERE user_id=?", "blocks WHERE user_id=?", "blocks WHERE blocked_id=?", "bookmarks WHERE user_id=?",
 		"notifications WHERE user_id=?", "follows WHERE followed_id=?"} { // nobody sees or counts the followers of a deleted account
 		for more := true; more; {
 			remove := s.db.WithContext(ctx).Exec("DELETE FROM "+where+" LIMIT "+strconv.Itoa(purgeBatch), userID)
 			if remove.Error != nil {
-				return fmt.Errorf("purge user %d: %w", userID, remove.Error)
+				return true, fmt.Errorf("purge user %d: %w", userID, remove.Error)
 			}
 			more = remove.RowsAffected == purgeBatch
 		}
@@ -313,10 +313,10 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("end follows of user %d: %w", userID, err)
+			return true, fmt.Errorf("end follows of user %d: %w", userID, err)
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // unfollowSome ends some follows of a user and says how many. The users are locked before the follows, as everywhere.

@@ -21,6 +21,10 @@ import (
 // for the user, everything accepted has been applied and no row is left. Until then each run goes over it again. A
 // Voider that is killed leaves nothing but a shorter list; two at once do the same work twice.
 //
+// Of a deleted account the same turns remove everything else that hangs on it, and what Redis keeps about it. While Redis
+// is away the request stays open; and it stays open until no process can believe a session of the account any more, so
+// that what such a session has written goes as well.
+//
 // The gate takes no unlike of what is deleted. Such a like is withdrawn in MySQL, after the gate has forgotten the
 // target: it would keep the like and, if the deletion is taken back, count it again.
 type Voider struct {
@@ -95,11 +99,12 @@ func (v *Voider) take(ctx context.Context, request models.LikeVoid) (likes int, 
 }
 
 func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, done bool, err error) {
-	if err := v.store.PurgeUser(ctx, request.UserID); err != nil {
+	// What is found after that moment is the last there can be, so the request is done only by a turn that begins after it.
+	last := v.now().After(request.LastLike())
+	if err := v.purge(ctx, request.UserID); err != nil {
 		return 0, false, err
 	}
 	for round := range voidRounds {
-		last := v.now().After(request.LastLike())
 		// The first round goes by what is there, and does not wait for a pipeline that may stand still.
 		if round > 0 && v.redis != nil {
 			if err := Flush(ctx, v.redis, v.store); err != nil {
@@ -119,6 +124,15 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 		}
 	}
 	return likes, false, nil
+}
+
+// purge removes what hangs on an account that was deleted, in MySQL and in Redis.
+func (v *Voider) purge(ctx context.Context, userID int64) error {
+	deleted, err := v.store.PurgeUser(ctx, userID)
+	if err != nil || !deleted || v.redis == nil {
+		return err
+	}
+	return v.redis.ForgetAccount(ctx, userID)
 }
 
 // sweep takes back every like of the request that MySQL has. It gives the rows found and the likes taken back, which

@@ -200,10 +200,14 @@ func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
 	post := p.post()
 	p.exec("INSERT INTO bookmarks (user_id, post_id) VALUES (?,?)", bob, post.ID)
 	p.exec("INSERT INTO notifications (user_id, kind, post_id) VALUES (?,3,?)", bob, post.ID)
-	require.NoError(t, p.store.PurgeUser(ctx, bob)) // is not deleted: nothing to do
+	deleted, err := p.store.PurgeUser(ctx, bob)
+	require.NoError(t, err)
+	assert.False(t, deleted)
 	assert.Equal(t, others, p.count("SELECT COUNT(*) FROM follows WHERE user_id=?", bob))
 	p.deleteUser(bob, "bob")
-	require.NoError(t, p.store.PurgeUser(ctx, bob))
+	deleted, err = p.store.PurgeUser(ctx, bob)
+	require.NoError(t, err)
+	assert.True(t, deleted)
 	for _, where := range []string{"follows WHERE user_id=? OR followed_id=?", "blocks WHERE user_id=? OR blocked_id=?", "bookmarks WHERE user_id=? OR user_id=?", "notifications WHERE user_id=? OR user_id=?"} {
 		assert.Zero(t, p.count("SELECT COUNT(*) FROM "+where, bob, bob), where)
 	}

@@ -1,0 +1,22 @@
+-- Counts actions against a limit, by the generic cell rate algorithm.
+--
+-- KEYS  1 the limits of one owner: a sorted set of their names, each with the time at which its burst is whole again (µs)
+-- ARGV  1 the limit, 2 its burst, 3 the time until one more may pass (µs), 4 how many ask; 0 only looks
+-- reply {1 if they may pass, else 0; how many more could pass now; µs until they may pass; µs until the burst is whole}
+-- A replay counts twice. The key expires with the last of its limits; members that are over go a few at a time.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local burst, every, n = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local whole = redis.call('ZSCORE', KEYS[1], ARGV[1])
+local spent = whole and math.max(0, tonumber(whole) - now) or 0
+local room = burst * every - spent - n * every
+if room < 0 then return {0, 0, -room, spent} end
+if n > 0 then
+  spent = spent + n * every
+  redis.call('ZADD', KEYS[1], string.format('%.0f', now + spent), ARGV[1])
+  local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now), 'LIMIT', 0, 16)
+  if #over > 0 then redis.call('ZREM', KEYS[1], unpack(over)) end
+  local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+  redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', math.ceil(last[2] / 1000)))
+end
+return {1, math.floor(room / every), 0, spent}

@@ -1,0 +1,131 @@
+package handlers_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"likewise/counters"
+	"likewise/handlers"
+	"likewise/internal/servers"
+	"likewise/internal/testkit"
+	"likewise/models"
+	"likewise/workers"
+)
+
+// TestDeleteMe_reachesRedis deletes an account about which Redis knows much, while Redis is down, and has a session that
+// another process still believes go on.
+func TestDeleteMe_reachesRedis(t *testing.T) {
+	server, err := servers.StartRedis(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	url := server.URL()
+	store := openStore(t, testkit.Database(t))
+	gate, likes, _ := pipelineOn(t, store, url)
+	a := serve(t, store, limited(t, url, 1), behindProxy, func(c *handlers.Config) { c.Likes, c.Gate = likes, likes })
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { client.Close() })
+
+	const home, elsewhere = "192.0.2.1", "198.51.100.7"
+	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom(home))
+	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "difference engine"}, comesFrom(home)))
+	ada := account{ID: in.User.ID, Token: in.Token}
+	bob := a.account(t)
+	use := func(as account) post {
+		t.Helper()
+		p := a.newPost(t, as)
+		for range 3 {
+			a.must(t, 200, as, "PUT", pathOf(p)+"/like", nil)
+		}
+		a.must(t, 200, as, "GET", "/v1/posts?q=title", nil)
+		return p
+	}
+	use(ada)
+	use(bob)
+	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "wrong"}, comesFrom(elsewhere))
+	// kept returns the keys of Redis that name the account, and the posts that it has as liked by it.
+	kept := func(id int64) (found []string) {
+		t.Helper()
+		keys, err := client.Keys(t.Context(), "*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			ofTarget := strings.HasPrefix(key, "{")
+			if !ofTarget && slices.Contains(strings.Split(key, ":"), fmt.Sprint(id)) {
+				found = append(found, key)
+			}
+			if strings.HasSuffix(key, ":likes_users") && client.SIsMember(t.Context(), key, id).Val() {
+				found = append(found, key)
+			}
+		}
+		return found
+	}
+	if len(kept(ada.ID)) == 0 || len(kept(bob.ID)) == 0 {
+		t.Fatalf("Redis has %v of one account and %v of the other before", kept(ada.ID), kept(bob.ID))
+	}
+	a.must(t, 200, ada, "GET", "/v1/me", nil) // the session is cached
+	void := func(ahead time.Duration) (done int, err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, done, err = workers.NewVoider(a.store, gate, likes, func() time.Time { return time.Now().Add(ahead) }).Void(ctx)
+		return done, err
+	}
+
+	if err := server.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.must(t, 204, ada, "DELETE", "/v1/me", obj{"password": "difference engine"})
+	if done, err := void(0); done != 0 || err == nil {
+		t.Fatalf("while Redis is down %d requests are done: %v", done, err)
+	}
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(kept(ada.ID)) == 0 {
+		t.Fatal("Redis came back without what it had")
+	}
+	testkit.Eventually(t, time.Minute, func() (bool, string) { // the shards have to be opened again
+		done, err := void(0)
+		if done != 0 {
+			t.Fatal("the request is done although sessions may still be believed")
+		}
+		return err == nil, fmt.Sprint(err)
+	})
+	if left := kept(ada.ID); len(left) != 0 {
+		t.Errorf("Redis keeps %v", left)
+	}
+	limiter, err := counters.OpenLimiter(url, nil) // of a process that still believes the session
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { limiter.Close() })
+	limiter.Take(t.Context(), counters.AccountLimit(ada.ID, "writes"), counters.Rate{Burst: 2, Every: time.Hour}, 1)
+	if len(kept(ada.ID)) == 0 {
+		t.Fatal("nothing was written again")
+	}
+	if done, err := void(models.SessionStale + 2*time.Minute); err != nil || done != 1 {
+		t.Errorf("%d requests are done: %v", done, err)
+	}
+	if left := kept(ada.ID); len(left) != 0 {
+		t.Errorf("Redis keeps %v of what was written after the deletion", left)
+	}
+	if len(kept(bob.ID)) == 0 {
+		t.Error("what Redis keeps of others went too")
+	}
+}
