@@ -104,8 +104,13 @@ func (s *Server) voidLikes(c *fiber.Ctx) error {
 	if err := s.store.VoidLikes(c.UserContext(), &v); err != nil {
 		return err
 	}
+	return s.replyRequestedVoid(c, &v)
+}
+
+// replyRequestedVoid answers a request that is carried out later.
+func (s *Server) replyRequestedVoid(c *fiber.Ctx, v *models.LikeVoid) error {
 	c.Location("/v1/admin/like-voids/" + strconv.FormatInt(v.ID, 10))
-	return s.replyLikeVoid(c.Status(fiber.StatusAccepted), &v)
+	return s.replyLikeVoid(c.Status(fiber.StatusAccepted), v)
 }
 
 // timeOf reads a time in a field of the body; nil when there is none.

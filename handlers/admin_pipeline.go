@@ -3,7 +3,10 @@ package handlers
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unicode"
@@ -256,11 +259,13 @@ func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		if err := s.store.BeginRetry(c.UserContext(), viewerID(c), id, reason, len(events)); err != nil {
-			return err
+		if step, begun := models.Step(c.UserContext(), "begin"); !begun {
+			if err := s.store.BeginRetry(step, viewerID(c), id, reason, len(events)); err != nil {
+				return err
+			}
 		}
 		if err := s.reassert(c.UserContext(), letter.Shard, events); err != nil {
-			s.afterwards(c, func(ctx context.Context) error { return s.store.FailRetry(ctx, viewerID(c), id, reason) })
+			s.afterwards(c, func(ctx context.Context) error { return s.store.FailRetry(models.Aside(ctx), viewerID(c), id, reason) })
 			return err
 		}
 	}
@@ -389,22 +394,75 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 	if err != nil {
 		return deskFailed(err)
 	}
+	var out reconciliationJSON
+	answer := func() error {
+		out = s.newReconciliation(asked, compared, found, next)
+		return models.KeepAnswer(ctx, out)
+	}
+	if err := answer(); err != nil {
+		return err
+	}
 	if !asked.dryRun {
 		act := models.Reconciliation{ActorID: viewerID(c), TargetType: "shard", TargetID: int64(asked.shard), Reason: asked.reason}
 		if asked.target.ID != 0 {
 			act.TargetType, act.TargetID = string(asked.target.Kind), asked.target.ID
 		}
-		if err := s.store.LogReconcile(ctx, act, found); err != nil {
-			return err
+		step, begun := models.Step(ctx, "begin")
+		if len(found) == 0 {
+			step = ctx // the entry of the log is all that there is to do
 		}
-		if len(found) > 0 {
-			found, compared, next, err = s.compare(ctx, asked, max(1, compared), true)
-			s.afterwards(c, func(ctx context.Context) error { return s.store.LogReconciled(ctx, act, found, err != nil) })
-			if err != nil {
-				return deskFailed(err)
+		if !begun {
+			if err := s.store.LogReconcile(step, act, found); err != nil {
+				return err
 			}
 		}
+		if len(found) > 0 || begun {
+			found, compared, next, err = s.compare(ctx, asked, max(1, compared), true)
+			if err != nil {
+				s.afterwards(c, func(ctx context.Context) error { return s.store.LogReconciled(models.Aside(ctx), act, found, true) })
+				return deskFailed(err)
+			}
+			if begun {
+				mended, err := mendedBefore(ctx, found)
+				if err != nil {
+					return err
+				}
+				found = append(mended, found...)
+			}
+			if err := answer(); err != nil {
+				return err
+			}
+			s.afterwards(c, func(ctx context.Context) error { return s.store.LogReconciled(ctx, act, found, false) })
+		}
 	}
+	return c.JSON(out)
+}
+
+// mendedBefore returns what a process mended that died before it answered: the differences that it had found and that are
+// not found now.
+func mendedBefore(ctx context.Context, found []models.Difference) (mended []models.Difference, err error) {
+	kept, err := models.KeptAnswer(ctx)
+	if models.ErrorCode(err) == models.CodeNotFound {
+		return nil, nil
+	}
+	var was reconciliationJSON
+	if err == nil {
+		err = json.Unmarshal(kept, &was)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what was found: %w", err)
+	}
+	for _, j := range was.Differences {
+		d := models.Difference{Target: models.Target{Kind: j.Type, ID: j.ID}, Problem: j.Problem, Repaired: true}
+		there := func(now models.Difference) bool { return now.Target == d.Target && now.Problem == d.Problem }
+		if !slices.ContainsFunc(found, there) {
+			mended = append(mended, d)
+		}
+	}
+	return mended, nil
+}
+
+func (s *Server) newReconciliation(asked reconciliation, compared int, found []models.Difference, next int64) reconciliationJSON {
 	out := reconciliationJSON{DryRun: asked.dryRun, Compared: compared, Differences: make([]differenceJSON, len(found))}
 	for i, d := range found {
 		out.Differences[i] = differenceJSON{d.Target.Kind, d.Target.ID, d.Problem, d.Repaired, d.Undecided}
@@ -412,10 +470,11 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 	if asked.target.ID == 0 {
 		out.NextCursor = s.nextStretch(asked, next)
 	}
-	return c.JSON(out)
+	return out
 }
 
 func (s *Server) compare(ctx context.Context, asked reconciliation, limit int, repair bool) (found []models.Difference, compared int, next int64, err error) {
+	ctx = models.Aside(ctx) // comparing again mends what is left
 	if asked.target.ID != 0 {
 		found, err = s.desk.Compare(ctx, asked.target, repair)
 		return found, 1, 0, err

@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -152,14 +154,14 @@ func (s *Server) resolveReport(c *fiber.Ctx) error {
 	if err := decode(c, fields{"action": &v.Outcome, "note": &v.Note}); err != nil {
 		return err
 	}
-	if err := s.resolve(c, id, v); err != nil {
+	if err := s.resolve(c.UserContext(), c, id, v); err != nil {
 		return err
 	}
 	return s.replyCase(c, id)
 }
 
-func (s *Server) resolve(c *fiber.Ctx, id int64, v models.Verdict) error {
-	target, err := s.store.ResolveReport(c.UserContext(), viewerID(c), id, v)
+func (s *Server) resolve(ctx context.Context, c *fiber.Ctx, id int64, v models.Verdict) error {
+	target, err := s.store.ResolveReport(ctx, viewerID(c), id, v)
 	if err == nil && v.Outcome == models.OutcomeRemoved {
 		s.closeContent(c, target)
 	}
@@ -197,7 +199,11 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 	out := resultsJSON{make([]resolvedJSON, len(ids))}
 	for i, id := range ids {
 		result := resolvedJSON{ID: id, Status: "resolved"}
-		if err := s.resolve(c, id, v); err != nil {
+		err := s.resolveOf(c, i, id, v)
+		if errors.Is(err, models.ErrKeyInUse) {
+			return err // another request goes on with the rest
+		}
+		if err != nil {
 			p := problemOf(err)
 			if p.Status >= 500 {
 				s.log.Error("report not resolved", "report", id, "request_id", requestID(c), "error", err)
@@ -206,5 +212,17 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 		}
 		out.Results[i] = result
 	}
+	if err := models.KeepAnswer(c.UserContext(), out); err != nil {
+		return err
+	}
 	return c.JSON(out)
+}
+
+// resolveOf resolves the case at a place of a request about several, unless that is done already.
+func (s *Server) resolveOf(c *fiber.Ctx, place int, id int64, v models.Verdict) error {
+	ctx, done := models.Step(c.UserContext(), strconv.Itoa(place))
+	if done {
+		return nil
+	}
+	return s.resolve(ctx, c, id, v)
 }

@@ -89,6 +89,10 @@ func (s *Server) voidLikeRing(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	return replyRingVoids(c, voids)
+}
+
+func replyRingVoids(c *fiber.Ctx, voids []models.LikeVoid) error {
 	out := likeVoidsJSON{make([]likeVoidJSON, len(voids))}
 	for i := range voids {
 		out.Items[i] = newLikeVoidJSON(&voids[i])

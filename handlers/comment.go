@@ -229,6 +229,14 @@ func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text 
 	return s.replyCreatedComment(c, comment)
 }
 
+func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment) error {
+	if err := s.replyComment(c, http.StatusCreated, comment); err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderLocation, "/v1/comments/"+strconv.FormatInt(comment.ID, 10))
+	return nil
+}
+
 func (s *Server) readComment(c *fiber.Ctx) error {
 	id, err := pathID(c, models.KindComment)
 	if err != nil {

@@ -2,12 +2,10 @@ package handlers
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -25,18 +23,21 @@ const (
 	maxIdempotencyKey         = 255 // characters
 	minAnonymousKey           = 16  // characters of the key of somebody who is not logged in
 
-	// claimMargin is how much longer than its deadline a request holds its key. Nothing but comfort depends on it: who
-	// comes later than that is rolled back (see models.Claim).
+	// claimMargin is how much longer than its deadline a request holds its key. Only comfort depends on it: a request that
+	// commits later than that is rolled back (see models.Claim).
 	claimMargin = 5 * time.Second
-	// keepTimeout bounds storing an answer, or giving a key back, after the request's own deadline too.
+	// keepTimeout bounds what is done about the key after the request, and after the request's own deadline too.
 	keepTimeout = 3 * time.Second
 )
 
 // idempotency carries out once what is asked for several times with the same Idempotency-Key.
 //
 // A key belongs to the user who sent it, or to the anonymous, who have all keys in common: theirs must be too long for two
-// of them to hit on the same one. Only success is remembered: a request that was refused
-// had no effect, and sending it again with the same key carries it out if it is in order by then.
+// of them to hit on the same one. Only success is remembered: a request that was refused had no effect, and sending it
+// again with the same key carries it out if it is in order by then.
+//
+// What is remembered is the effect, never the answer: a repetition is answered anew, from what MySQL has. So nothing of a
+// text that was redacted since, and no token, is kept for it.
 type idempotency struct{ key []byte } // of the installation
 
 func newIdempotency(installKey []byte) (idempotency, error) {
@@ -47,92 +48,83 @@ func newIdempotency(installKey []byte) (idempotency, error) {
 	return idempotency{key}, nil
 }
 
-// sealedRequest is an idempotent request with what opens its stored answer. Answers hold tokens, and requests
-// passwords; so both are protected with keys derived from the Idempotency-Key, of which the database has but a hash.
-type sealedRequest struct {
-	models.IdempotentRequest
-	answers cipher.AEAD
-}
-
-// seal prepares the request for the database.
-func (i idempotency) seal(c *fiber.Ctx, key string) (*sealedRequest, error) {
+// request identifies the request for the database. A request may hold a password, so its hash is keyed by the
+// Idempotency-Key, of which the database has but a hash.
+func (i idempotency) request(c *fiber.Ctx, key string) (r models.IdempotentRequest, err error) {
 	scope := "user " + strconv.FormatInt(viewerID(c), 10) + " "
-	secret, err := hkdf.Key(sha256.New, []byte(key), i.key, scope, 3*sha256.Size)
+	secret, err := hkdf.Key(sha256.New, []byte(key), i.key, scope, 2*sha256.Size)
 	if err != nil {
-		return nil, fmt.Errorf("derive key: %w", err)
+		return r, fmt.Errorf("derive key: %w", err)
 	}
-	block, err := aes.NewCipher(secret[:sha256.Size])
-	if err != nil {
-		return nil, fmt.Errorf("derive key: %w", err)
-	}
-	r := &sealedRequest{}
-	if r.answers, err = cipher.NewGCMWithRandomNonce(block); err != nil {
-		return nil, fmt.Errorf("derive key: %w", err)
-	}
-	r.Key = sha256.Sum256(secret[2*sha256.Size:])
-	body := hmac.New(sha256.New, secret[sha256.Size:2*sha256.Size])
+	r.Key = [32]byte(secret[sha256.Size:])
+	body := hmac.New(sha256.New, secret[:sha256.Size])
 	fmt.Fprintf(body, "%s %s\n", c.Method(), c.OriginalURL()) // a URL has no line break
 	body.Write(c.BodyRaw())
 	body.Sum(r.Body[:0])
 	return r, nil
 }
 
-// keptAnswer is an answer as it is stored.
-type keptAnswer struct {
-	Status int               `json:"status"`
-	Header map[string]string `json:"header"`
-	Body   []byte            `json:"body"`
-}
-
-var keptHeaders = []string{fiber.HeaderContentType, fiber.HeaderLocation, fiber.HeaderETag}
-
-// once is between the authorisation of a POST and its handler.
-func (s *Server) once(c *fiber.Ctx) error {
-	key, err := idempotencyKey(c)
-	if key == "" || err != nil {
-		return err
-	}
-	request, err := s.idempotency.seal(c, key)
-	if err != nil {
-		return err
-	}
-	claim, outcome, err := s.store.ClaimRequest(c.UserContext(), request.IdempotentRequest, s.timeout+claimMargin)
-	if err != nil {
-		if models.ErrorCode(err) == models.CodeConflict {
+// once is between the authorisation of a POST and its handler. repeat answers a request that was carried out before, from
+// what MySQL has: from the path, from models.Made or from models.KeptAnswer. It creates nothing. CodeNotFound means that
+// what there was to show is gone.
+func (s *Server) once(repeat fiber.Handler) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		key, err := idempotencyKey(c)
+		if err != nil {
+			return err
+		}
+		if key == "" {
+			return c.Next()
+		}
+		err = s.carryOut(c, key, repeat)
+		if errors.Is(err, models.ErrKeyInUse) {
 			c.Set(fiber.HeaderRetryAfter, "1")
 		}
 		return err
 	}
-	if outcome != nil {
-		return s.replay(c, request, outcome)
+}
+
+func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error {
+	request, err := s.idempotency.request(c, key)
+	if err != nil {
+		return err
 	}
 	ctx := c.UserContext()
+	claim, err := s.store.ClaimRequest(ctx, request, s.timeout+claimMargin)
+	if err != nil {
+		return err
+	}
 	c.SetUserContext(models.WithClaim(ctx, claim))
+	if claim.Done() {
+		return replay(c, repeat)
+	}
 	err = c.Next()
-	keeping, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
 	if err == nil {
-		s.keepAnswer(keeping, c, request, claim)
+		if err := s.store.FinishClaim(ending, claim); err != nil { // a repetition carries it out again
+			s.log.Warn("idempotent request not finished", "request_id", requestID(c), "error", err)
+		}
 		return nil
 	}
-	outcome, release := s.store.ReleaseClaim(keeping, claim)
+	done, release := s.store.ReleaseClaim(ending, claim)
 	if release != nil {
 		s.log.Warn("idempotency key not released", "request_id", requestID(c), "error", release)
 	}
-	if outcome != nil { // the error came after the COMMIT, or was that of the COMMIT
-		c.SetUserContext(keeping)
-		if s.replay(c, request, outcome) == nil {
+	if done { // the error came after the COMMIT, or was that of the COMMIT
+		c.SetUserContext(models.WithClaim(ending, claim))
+		if replay(c, repeat) == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-// idempotencyKey is "" when the request has none, and the request is then passed on.
+// idempotencyKey returns the key of the request; "" if it has none.
 func idempotencyKey(c *fiber.Ctx) (string, error) {
 	sent := c.Request().Header.PeekAll(headerIdempotencyKey)
 	if len(sent) == 0 {
-		return "", c.Next()
+		return "", nil
 	}
 	key := string(sent[0])
 	least := 1
@@ -147,121 +139,140 @@ func idempotencyKey(c *fiber.Ctx) (string, error) {
 	return key, nil
 }
 
-// keepAnswer stores the answer. When that fails a repetition is answered from what was created, if anything was.
-func (s *Server) keepAnswer(ctx context.Context, c *fiber.Ctx, request *sealedRequest, claim *models.Claim) {
-	kept := keptAnswer{Status: c.Response().StatusCode(), Header: map[string]string{}, Body: c.Response().Body()}
-	for _, name := range keptHeaders {
-		if value := c.Response().Header.Peek(name); len(value) > 0 {
-			kept.Header[name] = string(value)
-		}
+// replay answers a request that was carried out before.
+func replay(c *fiber.Ctx, repeat fiber.Handler) error {
+	err := repeat(c)
+	if models.ErrorCode(err) == models.CodeNotFound {
+		return &models.Error{Code: models.CodeConflict, Err: err,
+			Message: "The request was carried out before, and what its answer showed is not there any more."}
 	}
-	plain, err := json.Marshal(kept)
 	if err == nil {
-		sealed := request.answers.Seal(nil, nil, plain, request.Key[:])
-		err = s.store.StoreAnswer(ctx, claim, sealed)
+		c.Set(headerIdempotencyReplayed, "true")
 	}
+	return err
+}
+
+// madeID returns the id of what the request created when it was carried out; 0 if it named nothing.
+func madeID(c *fiber.Ctx) int64 {
+	if made := models.Made(c.UserContext()); len(made) > 0 {
+		return made[0]
+	}
+	return 0
+}
+
+// The rest are the functions that answer again (see once), where no GET has the same answer.
+
+func replyNothing(c *fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) }
+
+func replyKept(c *fiber.Ctx) error {
+	kept, err := models.KeptAnswer(c.UserContext())
 	if err != nil {
-		s.log.Warn("idempotent answer not stored", "request_id", requestID(c), "error", err)
-	}
-}
-
-// replay answers with what became of the request when it was sent before.
-func (s *Server) replay(c *fiber.Ctx, request *sealedRequest, outcome *models.Outcome) error {
-	if outcome.Answer == nil {
-		err := s.replyCreated(c, outcome.Resource, outcome.ResourceID)
-		switch models.ErrorCode(err) {
-		case models.CodeNotFound, models.CodeUnauthorized: // deleted since; the password is another by now
-			return &models.Error{Code: models.CodeConflict, Err: err,
-				Message: "The request was carried out, but its answer was lost, and what it created cannot be shown any more."}
-		}
-		if err == nil {
-			c.Set(headerIdempotencyReplayed, "true")
-		}
 		return err
 	}
-	plain, err := request.answers.Open(nil, nil, outcome.Answer, request.Key[:])
-	if err != nil {
-		return fmt.Errorf("open stored answer: %w", err)
-	}
-	var kept keptAnswer
-	if err := json.Unmarshal(plain, &kept); err != nil {
-		return fmt.Errorf("read stored answer: %w", err)
-	}
-	for name, value := range kept.Header {
-		c.Set(name, value)
-	}
-	c.Set(headerIdempotencyReplayed, "true")
-	return c.Status(kept.Status).Send(kept.Body)
+	return c.JSON(kept)
 }
 
-// replyCreated answers a request whose answer was lost from what it created, as that is now.
-func (s *Server) replyCreated(c *fiber.Ctx, kind models.ResourceKind, id int64) error {
-	switch kind {
-	case models.ResourcePost:
-		post, err := s.store.PostByID(c.UserContext(), viewerID(c), id)
-		if err != nil {
-			return err
-		}
-		return s.replyCreatedPost(c, post)
-	case models.ResourceComment:
-		comment, err := s.store.CommentByID(c.UserContext(), viewerID(c), id)
-		if err != nil {
-			return err
-		}
-		return s.replyCreatedComment(c, comment)
-	case models.ResourceUser:
-		user, err := s.store.UserByID(c.UserContext(), id)
-		if err != nil {
-			return err
-		}
-		return s.replyCreatedUser(c, user)
-	case models.ResourceOperation:
-		operation, err := s.store.OperationByID(c.UserContext(), id)
-		if err != nil {
-			return err
-		}
-		return replyRequestedOperation(c, operation)
-	case models.ResourceToken:
-		token, secret, err := s.store.ReissueToken(c.UserContext(), viewerID(c), id)
-		if err != nil {
-			return err
-		}
-		return replyCreatedToken(c, token, secret)
-	}
-	return fmt.Errorf("nothing is known of a %q that was created", kind)
-}
-
-func (s *Server) replyCreatedPost(c *fiber.Ctx, post *models.Post) error {
-	if err := s.replyPost(c, http.StatusCreated, post); err != nil {
-		return err
-	}
-	c.Set(fiber.HeaderLocation, "/v1/posts/"+strconv.FormatInt(post.ID, 10))
-	return nil
-}
-
-func (s *Server) replyCreatedComment(c *fiber.Ctx, comment *models.Comment) error {
-	if err := s.replyComment(c, http.StatusCreated, comment); err != nil {
-		return err
-	}
-	c.Set(fiber.HeaderLocation, "/v1/comments/"+strconv.FormatInt(comment.ID, 10))
-	return nil
-}
-
-// replyCreatedUser opens another session, because the token of the first went with the answer. The password may have
-// been changed since.
-func (s *Server) replyCreatedUser(c *fiber.Ctx, user *models.User) error {
+// repeatRegistration is for those who know the password, as it is now: it opens another session in place of the first.
+func (s *Server) repeatRegistration(c *fiber.Ctx) error {
 	var in models.Registration
 	if err := decode(c, fields{"username": &in.Username, "email": &in.Email, "password": &in.Password}); err != nil {
 		return err
 	}
-	if ok, err := s.passwords.match(c.UserContext(), in.Password, user.PasswordHash); err != nil {
-		return err
-	} else if !ok {
-		return models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
-	}
-	token, err := s.store.Login(c.UserContext(), user, userAgent(c))
+	user, token, err := s.openSession(c, in.Username, in.Password)
 	if err != nil {
 		return err
 	}
 	return s.replyRegistered(c, user, token)
+}
+
+func (s *Server) repeatToken(c *fiber.Ctx) error {
+	token, secret, err := s.store.ReissueToken(c.UserContext(), viewerID(c), madeID(c))
+	if err != nil {
+		return err
+	}
+	return replyCreatedToken(c, token, secret)
+}
+
+func (s *Server) repeatPost(c *fiber.Ctx) error {
+	post, err := s.store.PostByID(c.UserContext(), viewerID(c), madeID(c))
+	if err != nil {
+		return err
+	}
+	return s.replyCreatedPost(c, post)
+}
+
+func (s *Server) repeatComment(c *fiber.Ctx) error {
+	comment, err := s.store.CommentByID(c.UserContext(), viewerID(c), madeID(c))
+	if err != nil {
+		return err
+	}
+	return s.replyCreatedComment(c, comment)
+}
+
+func (s *Server) repeatReport(c *fiber.Ctx) error {
+	id := madeID(c)
+	reports, err := s.store.ReportsBy(c.UserContext(), viewerID(c), id+1, 1)
+	if err != nil {
+		return err
+	}
+	if len(reports) == 0 || reports[0].ID != id {
+		return models.Errorf(models.CodeNotFound, "There is no such report.")
+	}
+	return replyReported(c, &reports[0])
+}
+
+func (s *Server) repeatOperation(c *fiber.Ctx) error {
+	operation, err := s.store.OperationByID(c.UserContext(), madeID(c))
+	if err != nil {
+		return err
+	}
+	return replyRequestedOperation(c, operation)
+}
+
+func (s *Server) repeatBan(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	account, _, err := s.store.AccountByID(c.UserContext(), id)
+	if err != nil {
+		return err
+	}
+	ban := account.Ban(s.now())
+	if ban == nil {
+		return models.Errorf(models.CodeNotFound, "The user is not banned.")
+	}
+	return c.JSON(newBanJSON(ban))
+}
+
+func (s *Server) repeatVoid(c *fiber.Ctx) error {
+	v, err := s.store.LikeVoid(c.UserContext(), madeID(c))
+	if err != nil {
+		return err
+	}
+	return s.replyRequestedVoid(c, v)
+}
+
+func (s *Server) repeatRingVoids(c *fiber.Ctx) error {
+	voids := []models.LikeVoid{}
+	for _, id := range models.Made(c.UserContext()) {
+		v, err := s.store.LikeVoid(c.UserContext(), id)
+		if err != nil {
+			return err
+		}
+		voids = append(voids, *v)
+	}
+	return replyRingVoids(c, voids)
+}
+
+func (s *Server) repeatLetter(c *fiber.Ctx) error {
+	id, err := pathOf(c, "dead letter")
+	if err != nil {
+		return err
+	}
+	letter, err := s.store.DeadLetter(c.UserContext(), id)
+	if err != nil {
+		return err
+	}
+	return c.JSON(newLetterJSON(letter))
 }

@@ -22,13 +22,13 @@ func key(k string) header { return header{"Idempotency-Key", k} }
 
 func replayed(r reply) bool { return r.Header.Get("Idempotency-Replayed") == "true" }
 
-// sameAnswer holds an answer to being the one that was given before.
+// sameAnswer holds an answer to being the one that was given before, but for a new token.
 func sameAnswer(t *testing.T, first, again reply) {
 	t.Helper()
 	if replayed(first) || !replayed(again) {
 		t.Errorf("Idempotency-Replayed is %q, then %q", first.Header.Get("Idempotency-Replayed"), again.Header.Get("Idempotency-Replayed"))
 	}
-	if again.Status != first.Status || !bytes.Equal(again.Body, first.Body) {
+	if again.Status != first.Status || !bytes.Equal(secret.ReplaceAll(again.Body, nil), secret.ReplaceAll(first.Body, nil)) {
 		t.Errorf("answered with %s, then with %s", first, again)
 	}
 	for _, name := range []string{"Location", "ETag", "Content-Type", "Cache-Control"} {
@@ -49,11 +49,12 @@ func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
 	a.refused(t, 409, "conflict", account{}, "POST", "/v1/auth/register", in)
 	in = obj{"login": "grace", "password": "nanoseconds"}
 	login := a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("an-unlikely-key-b"))
-	sameAnswer(t, login, a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("an-unlikely-key-b")))
+	again := a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("an-unlikely-key-b"))
+	sameAnswer(t, login, again)
 	if n := a.number(t, "SELECT COUNT(*) FROM sessions s JOIN users u ON u.id=s.user_id AND u.username='grace'"); n != 2 {
 		t.Errorf("%d sessions, want 2", n)
 	}
-	grace := account{Token: read[session](t, login).Token}
+	grace := account{Token: read[session](t, again).Token}
 	a.must(t, 204, grace, "POST", "/v1/auth/logout", nil, key("c"))
 	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil, key("c")) // there is nobody any more whose key it could be
 
@@ -68,11 +69,13 @@ func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
 	if n := a.number(t, "SELECT comments_count FROM posts"); n != 2 {
 		t.Errorf("%d comments, want 2", n)
 	}
-	// What became of it since is of no concern.
+	// It is shown as it is now: what was edited out of it does not come back, nor does what was deleted.
 	a.must(t, 200, ada, "PATCH", pathOf(p), obj{"title": "Another"}, header{"If-Match", "*"})
-	sameAnswer(t, created, a.must(t, 201, ada, "POST", "/v1/posts", text, key("d")))
+	if r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("d")); !replayed(r) || read[post](t, r).Title != "Another" {
+		t.Errorf("answered with %s", r)
+	}
 	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
-	sameAnswer(t, created, a.must(t, 201, ada, "POST", "/v1/posts", text, key("d")))
+	a.refused(t, 409, "conflict", ada, "POST", "/v1/posts", text, key("d"))
 	a.must(t, 201, ada, "POST", "/v1/posts", text)
 	if n := a.number(t, "SELECT COUNT(*) FROM posts"); n != 2 {
 		t.Errorf("%d posts, want 2", n)
@@ -252,46 +255,49 @@ func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
 	if posts, comments := a.number(t, "SELECT COUNT(*) FROM posts"), a.number(t, "SELECT COUNT(*) FROM comments"); posts != 1 || comments != 1 {
 		t.Errorf("%d posts and %d comments, want one of each", posts, comments)
 	}
-	// Once it was edited there is no telling what the answer would have been, and once it was deleted there is none.
-	a.must(t, 200, ada, "PATCH", pathOf(p), obj{"title": "Another"}, header{"If-Match", "*"})
-	if r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("post")); read[post](t, r).Title != "Another" {
-		t.Errorf("answered with %s", r)
-	}
-	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
-	a.refused(t, 409, "conflict", ada, "POST", "/v1/posts", text, key("post"))
 	release()
 	for range 2 {
 		if r := <-answered; r.Status != 201 || replayed(r) {
 			t.Errorf("the one that was held got %s", r)
 		}
 	}
-	if r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("post")); !replayed(r) || read[post](t, r).Title != "A title" {
-		t.Errorf("answered with %s", r)
-	}
 }
 
-// A registration whose answer was lost is answered with another session, but only to who knows the password by now.
-func TestIdempotency_lostRegistrationNeedsThePassword(t *testing.T) {
+// A repeated registration or login opens another session in place of the first, but only for who knows the password as it
+// is now.
+func TestIdempotency_repeatedLoginNeedsThePasswordOfNow(t *testing.T) {
 	a := newAPI(t, modes[0])
 	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
-	first := read[session](t, a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k")))
-	if _, err := a.store.Pool().ExecContext(t.Context(), "UPDATE idempotency_keys SET answer=NULL"); err != nil {
-		t.Fatal(err)
+	login := obj{"login": "grace", "password": "nanoseconds"}
+	var last session
+	for _, request := range []struct {
+		status int
+		path   string
+		body   obj
+		key    header
+	}{{201, "/v1/auth/register", in, key("an-unlikely-key-k")}, {200, "/v1/auth/login", login, key("an-unlikely-key-l")}} {
+		first := a.must(t, request.status, account{}, "POST", request.path, request.body, request.key)
+		tokens := map[string]bool{read[session](t, first).Token: true}
+		for range 3 {
+			again := a.must(t, request.status, account{}, "POST", request.path, request.body, request.key)
+			sameAnswer(t, first, again)
+			last = read[session](t, again)
+			tokens[last.Token] = true
+		}
+		if len(tokens) != 4 {
+			t.Errorf("%s: %d different tokens, want 4", request.path, len(tokens))
+		}
+		a.must(t, 200, account{Token: last.Token}, "GET", "/v1/me", nil)
 	}
-	r := a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k"))
-	again := read[session](t, r)
-	if !replayed(r) || again.User.ID != first.User.ID || again.Token == first.Token {
-		t.Errorf("answered with %s", r)
+	if n := a.number(t, "SELECT COUNT(*) FROM sessions"); n != 2 {
+		t.Errorf("%d sessions, want one of the registration and one of the login", n)
 	}
-	a.must(t, 200, account{Token: again.Token}, "GET", "/v1/me", nil)
-	hash, err := handlers.HashPassword("picoseconds")
-	if err != nil {
-		t.Fatal(err)
+	a.must(t, 204, account{Token: last.Token}, "PUT", "/v1/me/password", obj{"current_password": "nanoseconds", "new_password": "picoseconds"})
+	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k"))
+	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", login, key("an-unlikely-key-l"))
+	if n := a.number(t, "SELECT COUNT(*) FROM sessions"); n != 1 {
+		t.Errorf("%d sessions, want 1", n)
 	}
-	if _, err := a.store.Pool().ExecContext(t.Context(), "UPDATE users SET password_hash=? WHERE id=?", hash, first.User.ID); err != nil {
-		t.Fatal(err)
-	}
-	a.refused(t, 409, "conflict", account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k"))
 }
 
 // An error after the COMMIT, or of the COMMIT itself, is none to a client that sent a key.
@@ -322,27 +328,70 @@ func (b brokenLikes) LikeStates(ctx context.Context, viewer int64, rows []models
 	return b.Store.LikeStates(ctx, viewer, rows)
 }
 
-// The table alone gives neither tokens nor passwords away, nor a quick way to try passwords.
-func TestIdempotency_keepsSecrets(t *testing.T) {
+// The table alone reveals neither texts, tokens nor passwords, nor a quick way to try passwords; and a long text does not
+// make its row long.
+func TestIdempotency_keepsNoTextsAndNoSecrets(t *testing.T) {
 	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	p := a.newPost(t, ada)
 	const body = `{"username":"grace","email":"grace@example.org","password":"nanoseconds"}`
 	r := a.must(t, 201, account{}, "POST", "/v1/auth/register", body, key("the-very-key-itself"))
-	var row struct{ key, request, answer []byte }
-	err := a.store.Pool().QueryRowContext(t.Context(), "SELECT key_hash, request_hash, answer FROM idempotency_keys").Scan(&row.key, &row.request, &row.answer)
+	a.must(t, 201, ada, "POST", pathOf(p)+"/comments", obj{"content": strings.Repeat("&", 60_000)}, key("long"))
+	a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "Confidential", "content": strings.Repeat("&", 60_000)}, key("longer"))
+	rows, err := a.store.Pool().QueryContext(t.Context(), "SELECT key_hash, request_hash, COALESCE(effect,'') FROM idempotency_keys")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"grace", "nanoseconds", read[session](t, r).Token, "the-very-key-itself"} {
-		if bytes.Contains(bytes.Join([][]byte{row.key, row.request, row.answer}, nil), []byte(secret)) {
-			t.Errorf("%q is in the table", secret)
+	defer rows.Close()
+	seen := 0
+	for ; rows.Next(); seen++ {
+		var keyHash, requestHash, effect []byte
+		if err := rows.Scan(&keyHash, &requestHash, &effect); err != nil {
+			t.Fatal(err)
+		}
+		if len(effect) > 100 {
+			t.Errorf("the effect has %d bytes: %.200s", len(effect), effect)
+		}
+		for _, secret := range []string{"grace", "nanoseconds", read[session](t, r).Token, "the-very-key-itself", "&&&", "Confidential"} {
+			if bytes.Contains(bytes.Join([][]byte{keyHash, requestHash, effect}, nil), []byte(secret)) {
+				t.Errorf("%q is in the table", secret)
+			}
+		}
+		if plain := sha256.Sum256([]byte("the-very-key-itself")); bytes.Equal(keyHash, plain[:]) {
+			t.Error("the key's hash is that of the key alone")
+		}
+		for _, guess := range []string{body, "POST /v1/auth/register\n" + body} {
+			if plain := sha256.Sum256([]byte(guess)); bytes.Equal(requestHash, plain[:]) {
+				t.Error("the request's hash is that of the request alone")
+			}
 		}
 	}
-	if plain := sha256.Sum256([]byte("the-very-key-itself")); bytes.Equal(row.key, plain[:]) {
-		t.Error("the key's hash is that of the key alone")
+	if err := rows.Err(); err != nil || seen != 3 {
+		t.Errorf("%d rows, %v", seen, err)
 	}
-	for _, guess := range []string{body, "POST /v1/auth/register\n" + body} {
-		if plain := sha256.Sum256([]byte(guess)); bytes.Equal(row.request, plain[:]) {
-			t.Error("the request's hash is that of the request alone")
+}
+
+// Of many repetitions of a login at once, each that is answered has a token, and one session is left.
+func TestIdempotency_manyRepetitionsOfALogin(t *testing.T) {
+	a := newAPI(t, modes[0])
+	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
+	a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k"))
+	var answered, busy atomic.Int64
+	together(12, func(int) {
+		r, err := a.try(account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k"))
+		switch {
+		case err != nil:
+			t.Error(err)
+		case r.Status == 201 && replayed(r):
+			answered.Add(1)
+		case r.Status == 409 && r.Header.Get("Retry-After") == "1":
+			busy.Add(1)
+		default:
+			t.Errorf("%s", r)
 		}
+	})
+	t.Logf("%d answered, %d refused", answered.Load(), busy.Load())
+	if n := a.number(t, "SELECT COUNT(*) FROM sessions"); n != 1 || answered.Load() == 0 {
+		t.Errorf("%d sessions after %d answers, want 1", n, answered.Load())
 	}
 }

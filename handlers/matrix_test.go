@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"likewise/handlers"
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -93,7 +94,9 @@ func verdict(rule models.Rule, by caller, on relation) int {
 type world struct {
 	*api
 	t        *testing.T
-	password string // hash of the one that the contract's examples have
+	dsn      string              // of its database
+	password string              // hash of the one that the contract's examples have
+	counted  map[string][]string // see totals
 }
 
 func newWorld(t *testing.T) *world {
@@ -102,7 +105,8 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{newAPI(t, modes[0], avatarsAt("example.com")), t, hash}
+	dsn := testkit.Database(t)
+	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com")), t: t, dsn: dsn, password: hash}
 	ada := w.someone(caller{role: models.RoleUser})
 	w.exec("UPDATE users SET username='ada' WHERE id=?", ada.ID)
 	// The examples are about the posts 1 to 3 and the comments 4, 5 and 9.

@@ -169,6 +169,14 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 	return s.replyCreatedPost(c, post)
 }
 
+func (s *Server) replyCreatedPost(c *fiber.Ctx, post *models.Post) error {
+	if err := s.replyPost(c, http.StatusCreated, post); err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderLocation, "/v1/posts/"+strconv.FormatInt(post.ID, 10))
+	return nil
+}
+
 func (s *Server) readPost(c *fiber.Ctx) error {
 	id, err := pathID(c, models.KindPost)
 	if err != nil {

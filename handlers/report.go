@@ -40,6 +40,10 @@ func (s *Server) reportContent(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	return replyReported(c, report)
+}
+
+func replyReported(c *fiber.Ctx, report *models.Report) error {
 	return c.Status(fiber.StatusCreated).JSON(newReportJSON(report))
 }
 

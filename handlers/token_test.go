@@ -1,7 +1,6 @@
 package handlers_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -218,20 +217,20 @@ func TestToken_isMadeOnceForOneIdempotencyKey(t *testing.T) {
 	ada := a.account(t)
 	body, key := obj{"name": "x", "scopes": []string{"read"}}, header{"Idempotency-Key", "make it once"}
 	first := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", body, key))
-	if again := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", body, key)); again.Token != first.Token || again.ID != first.ID {
-		t.Errorf("%+v, and again %+v", first, again)
+	// The token is stored nowhere, so a repetition has another one, and the one before is good for nothing.
+	for range 2 {
+		other := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", body, key))
+		if other.Token == first.Token || other.Name != "x" || !slices.Equal(other.Scopes, []string{"read"}) || !other.ExpiresAt.Equal(first.ExpiresAt) {
+			t.Errorf("%+v, and again %+v", first, other)
+		}
+		a.refused(t, 401, "unauthorized", ada.with(first.Token), "GET", "/v1/posts", nil)
+		first = other
 	}
-	// The answer is lost, and with it the only copy of the token.
-	if _, err := a.store.Pool().ExecContext(context.Background(), "UPDATE idempotency_keys SET answer=NULL"); err != nil {
-		t.Fatal(err)
-	}
-	other := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", body, key))
-	if other.Token == first.Token || other.Name != "x" || !slices.Equal(other.Scopes, []string{"read"}) || !other.ExpiresAt.Equal(first.ExpiresAt) {
-		t.Errorf("%+v, and after its answer was lost %+v", first, other)
-	}
-	a.must(t, 200, ada.with(other.Token), "GET", "/v1/me", nil)
-	a.refused(t, 401, "unauthorized", ada.with(first.Token), "GET", "/v1/me", nil)
-	if list := a.tokens(t, ada); len(list) != 1 {
+	a.must(t, 200, ada.with(first.Token), "GET", "/v1/me", nil)
+	list := a.tokens(t, ada)
+	if len(list) != 1 {
 		t.Errorf("%d tokens", len(list))
 	}
+	a.must(t, 204, ada, "DELETE", "/v1/me/tokens/"+list[0].ID, nil)
+	a.refused(t, 409, "conflict", ada, "POST", "/v1/me/tokens", body, key)
 }

@@ -75,30 +75,36 @@ func (s *Server) login(c *fiber.Ctx) error {
 	if err := decode(c, fields{"login": &name, "password": &password}); err != nil {
 		return err
 	}
+	user, token, err := s.openSession(c, name, password)
+	if err != nil {
+		return err
+	}
+	return c.JSON(sessionJSON{s.newUserJSON(user), token})
+}
+
+// openSession opens a session for whoever knows the password.
+func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User, string, error) {
 	user, err := s.store.UserByLogin(c.UserContext(), name)
 	if models.ErrorCode(err) == models.CodeNotFound {
 		user, err = &models.User{}, nil // goes the same way, to the same answer in the same time
 	}
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	try, err := s.tryLogin(c, user, name)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	ok, err := s.passwords.match(c.UserContext(), password, user.PasswordHash)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	if !ok {
-		return models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
+		return nil, "", models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
 	}
 	s.loggedIn(c.UserContext(), try)
 	token, err := s.store.Login(c.UserContext(), user, userAgent(c))
-	if err != nil {
-		return err
-	}
-	return c.JSON(sessionJSON{s.newUserJSON(user), token})
+	return user, token, err
 }
 
 func (s *Server) me(c *fiber.Ctx) error {

@@ -95,10 +95,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		if parentID != nil {
 			repliesTo = place.ParentAuthorID
 		}
-		if err := notifyComment(tx, c, repliesTo, text.Mentions); err != nil {
-			return err
-		}
-		return recordOnce(tx, ResourceComment, c.ID)
+		return notifyComment(tx, c, repliesTo, text.Mentions)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create comment: %w", err)

@@ -168,8 +168,10 @@ func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, 
 
 // FailRetry logs that a retry came to nothing, or not to its end: the letter is still open.
 func (s *Store) FailRetry(ctx context.Context, actor, id int64, reason string) error {
-	err := s.logModeration(s.db.WithContext(ctx), Act{ActorID: actor, Action: "dead_letter.retry_failed", TargetType: "dead_letter", TargetID: id, Reason: reason,
-		After: map[string]any{"resolution": nil}})
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		return s.logModeration(tx, Act{ActorID: actor, Action: "dead_letter.retry_failed", TargetType: "dead_letter", TargetID: id, Reason: reason,
+			After: map[string]any{"resolution": nil}})
+	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)
 	}

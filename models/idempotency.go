@@ -2,9 +2,11 @@ package models
 
 import (
 	"context"
-	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -13,28 +15,22 @@ import (
 // An Idempotency-Key is a row that goes through these states:
 //
 //	claimed   a request works on it, until claimed_until
-//	effected  what the request created is committed, and named in the row by the same transaction
-//	answered  the answer is stored, sealed
+//	begun     some steps of the request are committed, and named in the row; see Step
+//	effected  the effect of the request is committed
 //
-// A request that dies leaves its row claimed or effected. Who repeats an effected request is answered from what was
-// created. A claimed one is taken over after claimed_until, by drawing another claim: a late commit of the request
-// that was given up then finds that the claim is not its own and is rolled back. So the effect happens once, however
-// slow or dead a process is and whatever became of its COMMIT.
-
-// ResourceKind is what a request created, for the answer to its repetition.
-type ResourceKind string
-
-// The kinds of resources.
-const (
-	ResourcePost      ResourceKind = "post"
-	ResourceComment   ResourceKind = "comment"
-	ResourceUser      ResourceKind = "user"
-	ResourceToken     ResourceKind = "token"     // an API token; its id is the first 64 bits of its hash
-	ResourceOperation ResourceKind = "operation" // a ContentOperation
-)
+// transact writes the row in the COMMIT that it is about, so that both take place or neither does. Each of these COMMITs
+// adds 1 to the claim. A request that dies leaves its row as the last of them did. A repetition of an effected request is
+// answered from what the row names. One that is claimed or begun is taken over after claimed_until, by drawing another
+// claim: a late commit of the request that was given up then finds that the claim is not its own and is rolled back. So
+// the effect happens once, however slow or dead a process is and whatever became of its COMMIT.
+//
+// The row holds ids and never texts, tokens or passwords: an answer is made again from what MySQL has.
 
 // IdempotencyLife is how long a key is remembered.
 const IdempotencyLife = 24 * time.Hour
+
+// maxKept is how many bytes of an answer a row keeps.
+const maxKept = 32 << 10
 
 // IdempotentRequest identifies a request that has an Idempotency-Key.
 type IdempotentRequest struct {
@@ -42,19 +38,26 @@ type IdempotentRequest struct {
 	Body [32]byte // hash of everything that a repetition has to have in common
 }
 
-// Claim is the right to carry an idempotent request out.
+// Claim is the right to carry an idempotent request out. It is for one goroutine.
 type Claim struct {
-	key [32]byte
-	id  int64
+	key    [32]byte
+	id     int64  // as the row has it
+	effect effect // as the row has it
+	repeat bool   // the request was carried out before: the claim is the right to answer it again
+	made   []int64
+	kept   json.RawMessage
 }
 
-// Outcome is what became of an idempotent request that was sent before: it has an Answer, or a Resource and no Answer,
-// because its process died in between.
-type Outcome struct {
-	Answer     []byte // as it was given to StoreAnswer
-	Resource   ResourceKind
-	ResourceID int64
+// effect is what is committed of a request.
+type effect struct {
+	Done  bool            `json:"done,omitempty"`
+	Made  []int64         `json:"made,omitempty"`  // see Made
+	Steps []string        `json:"steps,omitempty"` // see Step
+	Kept  json.RawMessage `json:"kept,omitempty"`  // see KeepAnswer
 }
+
+// Done reports whether the effect of the request is committed.
+func (c *Claim) Done() bool { return c.effect.Done }
 
 // The errors of ClaimRequest that a client can act on are these and CodeUnavailable.
 var (
@@ -66,54 +69,185 @@ var (
 		Fields: []FieldError{{"Idempotency-Key", "is in use"}}}
 )
 
-type claimKey struct{}
+// errTwoEffects is an error of the program.
+var errTwoEffects = errors.New("a request with an Idempotency-Key has a second transaction: one of the two needs Aside or Step")
 
-// WithClaim makes what is created under the context belong to the claim.
+type (
+	claimKey struct{}
+	stepKey  struct{}
+)
+
+// WithClaim returns a context under which the transaction of the Store is the effect of the claimed request. There can be
+// one; the others need Aside or Step.
 func WithClaim(ctx context.Context, claim *Claim) context.Context {
 	return context.WithValue(ctx, claimKey{}, claim)
 }
 
-// ClaimRequest gives the right to carry the request out, for as long as hold, or else the outcome that it has already.
+// Aside returns a context for writes that are not the effect of the request: bookkeeping, and what can be done again.
+func Aside(ctx context.Context) context.Context { return WithClaim(ctx, nil) }
+
+// Step returns a context for a transaction that is a part of the effect of the request, and reports whether that part is
+// committed already, by a process that died before the end. The name is unique in the request.
+func Step(ctx context.Context, name string) (step context.Context, done bool) {
+	claim := claimOf(ctx)
+	return context.WithValue(ctx, stepKey{}, name), claim != nil && slices.Contains(claim.effect.Steps, name)
+}
+
+// KeepAnswer has the answer of the request kept with its effect or its next step, if it has at most maxKept bytes as JSON.
+// It is for answers that cannot be made again, and must hold no texts of users.
+func KeepAnswer(ctx context.Context, answer any) error {
+	claim := claimOf(ctx)
+	if claim == nil {
+		return nil
+	}
+	kept, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("keep answer: %w", err)
+	}
+	if len(kept) <= maxKept {
+		claim.kept = kept
+	}
+	return nil
+}
+
+// KeptAnswer returns what is committed of KeepAnswer for the request under the context. CodeNotFound if that is nothing,
+// because it was too much.
+func KeptAnswer(ctx context.Context) (json.RawMessage, error) {
+	claim := claimOf(ctx)
+	if claim == nil || claim.effect.Kept == nil {
+		return nil, Errorf(CodeNotFound, "The answer was not kept.")
+	}
+	return claim.effect.Kept, nil
+}
+
+// Made returns the ids of what the request that is repeated under the context has created, as the Store named them: of a
+// session or an API token the first 64 bits of its hash, of a row its id.
+func Made(ctx context.Context) []int64 {
+	if claim := claimOf(ctx); claim != nil {
+		return claim.effect.Made
+	}
+	return nil
+}
+
+// made names a row that the answer of the request is made from. It is committed with the transaction.
+func made(tx *gorm.DB, id int64) {
+	if claim := claimOf(tx.Statement.Context); claim != nil {
+		claim.made = append(claim.made, id)
+	}
+}
+
+func claimOf(ctx context.Context) *Claim {
+	claim, _ := ctx.Value(claimKey{}).(*Claim)
+	return claim
+}
+
+// after returns the effect when the transaction under the context is committed.
+func (c *Claim) after(ctx context.Context) (effect, error) {
+	next := c.effect
+	if c.kept != nil {
+		next.Kept = c.kept
+	}
+	step, isStep := ctx.Value(stepKey{}).(string)
+	switch {
+	case isStep:
+		next.Steps = append(slices.Clip(next.Steps), step)
+		return next, nil
+	case next.Done && !c.repeat:
+		return next, errTwoEffects
+	}
+	next.Done = true
+	if c.made != nil {
+		next.Made = c.made
+	}
+	return next, nil
+}
+
+// claimed makes fn, which is to run in a transaction, one that also records its effect in the row of the request's key, if
+// the request has one. The transaction fails with ErrKeyInUse if the claim was taken over. Once it is committed, the
+// caller calls committed.
+func claimed(ctx context.Context, fn func(tx *gorm.DB) error) (recording func(tx *gorm.DB) error, committed func()) {
+	claim := claimOf(ctx)
+	if claim == nil {
+		return fn, func() {}
+	}
+	var next effect
+	recording = func(tx *gorm.DB) error {
+		claim.made = nil // the transaction may run again
+		if err := fn(tx); err != nil {
+			return err
+		}
+		var err error
+		if next, err = claim.after(ctx); err != nil {
+			return err
+		}
+		return claim.record(tx, next)
+	}
+	return recording, func() {
+		claim.effect = next
+		claim.id++
+	}
+}
+
+func (c *Claim) record(tx *gorm.DB, next effect) error {
+	text, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("record effect: %w", err)
+	}
+	update := tx.Exec(`
+		UPDATE idempotency_keys
+		SET effect=?, claim=claim+1
+		WHERE key_hash=UNHEX(?) AND claim=?`, string(text), hexOf(c.key), c.id)
+	if update.Error == nil && update.RowsAffected == 0 {
+		return ErrKeyInUse
+	}
+	return update.Error
+}
+
+// ClaimRequest returns the right to carry the request out, for as long as hold, or to answer it again if it is Done.
 // ErrKeyReused, ErrKeyInUse.
-func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time.Duration) (*Claim, *Outcome, error) {
+func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time.Duration) (*Claim, error) {
 	for range maxAttempts {
 		claim, err := s.insertClaim(ctx, r, hold)
 		if claim != nil || err != nil {
-			return claim, nil, err
+			return claim, err
 		}
 		row, err := s.readKey(ctx, r.Key)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		now := s.now().UTC()
 		switch {
-		case row == nil: // it was given back meanwhile
+		case row == nil: // it was released meanwhile
 			continue
 		case !now.Before(row.ExpiresAt):
 			if err := s.forgetKey(ctx, r.Key, now); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			continue
 		case row.RequestHash != hexOf(r.Body):
-			return nil, nil, ErrKeyReused
-		case row.Answer != nil || row.ResourceID != 0:
-			return nil, &Outcome{row.Answer, row.ResourceKind, row.ResourceID}, nil
+			return nil, ErrKeyReused
+		case row.effect.Done:
+			return &Claim{key: r.Key, id: row.Claim, effect: row.effect, repeat: true}, nil
 		case now.Before(row.ClaimedUntil):
-			return nil, nil, ErrKeyInUse
+			return nil, ErrKeyInUse
 		}
-		claim, err = s.takeOver(ctx, r.Key, row.Claim, hold)
+		claim, err = s.takeOver(ctx, r.Key, row, hold)
 		if claim != nil || err != nil {
-			return claim, nil, err
+			return claim, err
 		}
 	}
-	return nil, nil, ErrKeyInUse
+	return nil, ErrKeyInUse
 }
 
-// insertClaim gives nil when the key is known.
+// newClaimID draws a claim. It leaves room for the COMMITs that are counted in it.
+func newClaimID() int64 { return rand.Int64N(1 << 62) }
+
+// insertClaim returns nil if the key is known.
 func (s *Store) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Duration) (*Claim, error) {
-	claim, now := &Claim{r.Key, rand.Int64()}, s.now().UTC()
-	_, err := s.write(ctx, "INSERT INTO idempotency_keys (key_hash, request_hash, claim, claimed_until, expires_at)"+
-		" VALUES (UNHEX(?),UNHEX(?),?,?,?)", hexOf(r.Key), hexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
+	claim, now := &Claim{key: r.Key, id: newClaimID()}, s.now().UTC()
+	_, err := s.write(ctx, `
+		INSERT INTO idempotency_keys (key_hash, request_hash, claim, claimed_until, expires_at)
+		VALUES (UNHEX(?),UNHEX(?),?,?,?)`, hexOf(r.Key), hexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
 	switch {
 	case mysqlCode(err) == errDuplicateKey:
 		return nil, nil
@@ -126,23 +260,29 @@ func (s *Store) insertClaim(ctx context.Context, r IdempotentRequest, hold time.
 type idempotencyRow struct {
 	RequestHash  string
 	Claim        int64
-	ResourceKind ResourceKind
-	ResourceID   int64
-	Answer       []byte
+	Effect       []byte
 	ClaimedUntil time.Time
 	ExpiresAt    time.Time
+	effect       effect
 }
 
-// readKey gives nil when the key is not known.
+// readKey returns nil if the key is not known.
 func (s *Store) readKey(ctx context.Context, key [32]byte) (*idempotencyRow, error) {
 	var row idempotencyRow
-	read := s.db.WithContext(ctx).Raw("SELECT LOWER(HEX(request_hash)) AS request_hash, claim, COALESCE(resource_kind,'') AS resource_kind,"+
-		" COALESCE(resource_id,0) AS resource_id, answer, claimed_until, expires_at FROM idempotency_keys WHERE key_hash=UNHEX(?)", hexOf(key)).Scan(&row)
+	read := s.db.WithContext(ctx).Raw(`
+		SELECT LOWER(HEX(request_hash)) AS request_hash, claim, effect, claimed_until, expires_at
+		FROM idempotency_keys
+		WHERE key_hash=UNHEX(?)`, hexOf(key)).Scan(&row)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read idempotency key: %w", read.Error)
 	}
 	if read.RowsAffected == 0 {
 		return nil, nil
+	}
+	if row.Effect != nil {
+		if err := json.Unmarshal(row.Effect, &row.effect); err != nil {
+			return nil, fmt.Errorf("read idempotency key: %w", err)
+		}
 	}
 	return &row, nil
 }
@@ -155,11 +295,13 @@ func (s *Store) forgetKey(ctx context.Context, key [32]byte, now time.Time) erro
 	return nil
 }
 
-// takeOver gives nil when the request that held the claim came to its end after all, or another was faster.
-func (s *Store) takeOver(ctx context.Context, key [32]byte, from int64, hold time.Duration) (*Claim, error) {
-	claim := &Claim{key, rand.Int64()}
-	taken, err := s.write(ctx, "UPDATE idempotency_keys SET claim=?, claimed_until=? WHERE key_hash=UNHEX(?) AND claim=?"+
-		" AND resource_id IS NULL AND answer IS NULL", claim.id, s.now().UTC().Add(hold), hexOf(key), from)
+// takeOver returns nil if the request that held the claim committed something after all, or another was faster.
+func (s *Store) takeOver(ctx context.Context, key [32]byte, row *idempotencyRow, hold time.Duration) (*Claim, error) {
+	claim := &Claim{key: key, id: newClaimID(), effect: row.effect}
+	taken, err := s.write(ctx, `
+		UPDATE idempotency_keys
+		SET claim=?, claimed_until=?
+		WHERE key_hash=UNHEX(?) AND claim=?`, claim.id, s.now().UTC().Add(hold), hexOf(key), row.Claim)
 	if err != nil {
 		return nil, fmt.Errorf("take over idempotency key: %w", err)
 	}
@@ -169,51 +311,42 @@ func (s *Store) takeOver(ctx context.Context, key [32]byte, from int64, hold tim
 	return claim, nil
 }
 
-// recordOnce is called by the transaction that creates a resource. If it does so for an idempotent request, the
-// transaction also names the resource in the row of the key, so that both are committed or none is. CodeConflict when
-// the claim was taken over: the transaction must be rolled back.
-func recordOnce(tx *gorm.DB, kind ResourceKind, id int64) error {
-	claim, ok := tx.Statement.Context.Value(claimKey{}).(*Claim)
-	if !ok {
+// FinishClaim records that the request succeeded, unless its transaction did so: because it had none, or only steps.
+func (s *Store) FinishClaim(ctx context.Context, claim *Claim) error {
+	if claim.effect.Done {
 		return nil
 	}
-	update := tx.Exec("UPDATE idempotency_keys SET resource_kind=?, resource_id=? WHERE key_hash=UNHEX(?) AND claim=? AND resource_id IS NULL",
-		kind, id, hexOf(claim.key), claim.id)
-	if update.Error == nil && update.RowsAffected == 0 {
-		return ErrKeyInUse
-	}
-	return update.Error
-}
-
-// StoreAnswer keeps the answer of the request that the claim is for, unless it has one.
-func (s *Store) StoreAnswer(ctx context.Context, claim *Claim, answer []byte) error {
-	_, err := s.write(ctx, "UPDATE idempotency_keys SET answer=UNHEX(?) WHERE key_hash=UNHEX(?) AND claim=? AND answer IS NULL",
-		hex.EncodeToString(answer), hexOf(claim.key), claim.id)
-	if err != nil {
-		return fmt.Errorf("store answer: %w", err)
+	ctx = WithClaim(ctx, claim)
+	if err := s.transact(ctx, func(*gorm.DB) error { return nil }); err != nil {
+		return fmt.Errorf("finish idempotent request: %w", err)
 	}
 	return nil
 }
 
-// ReleaseClaim gives the key back, unless the request had an effect after all: then it gives the outcome. A COMMIT
-// whose outcome is unknown holds the row until it is decided, and this waits for it.
-func (s *Store) ReleaseClaim(ctx context.Context, claim *Claim) (*Outcome, error) {
-	released, err := s.write(ctx, "DELETE FROM idempotency_keys WHERE key_hash=UNHEX(?) AND claim=? AND resource_id IS NULL AND answer IS NULL",
-		hexOf(claim.key), claim.id)
+// ReleaseClaim forgets a request that failed, with the steps of it that are committed, and reports whether it had its
+// effect after all: then it is remembered, and can be answered again. A COMMIT whose outcome is unknown holds the row until
+// it is decided, and ReleaseClaim waits for it.
+func (s *Store) ReleaseClaim(ctx context.Context, claim *Claim) (done bool, err error) {
+	claim.repeat = true
+	if claim.effect.Done {
+		return true, nil
+	}
+	released, err := s.write(ctx, "DELETE FROM idempotency_keys WHERE key_hash=UNHEX(?) AND claim=?", hexOf(claim.key), claim.id)
 	if err != nil {
-		return nil, fmt.Errorf("release idempotency key: %w", err)
+		return false, fmt.Errorf("release idempotency key: %w", err)
 	}
 	if released > 0 {
-		return nil, nil
+		return false, nil
 	}
 	row, err := s.readKey(ctx, claim.key)
-	if err != nil || row == nil || row.Claim != claim.id || row.ResourceID == 0 {
-		return nil, err
+	if err != nil || row == nil || row.Claim != claim.id+1 {
+		return false, err // another request has it
 	}
-	return &Outcome{row.Answer, row.ResourceKind, row.ResourceID}, nil
+	claim.id, claim.effect = row.Claim, row.effect
+	return claim.effect.Done, nil
 }
 
-// PurgeIdempotencyKeys deletes at most limit expired keys and says how many it deleted.
+// PurgeIdempotencyKeys deletes at most limit expired keys and returns how many it deleted.
 func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (int64, error) {
 	purged, err := s.write(ctx, "DELETE FROM idempotency_keys WHERE expires_at<=? ORDER BY expires_at LIMIT ?", s.now().UTC(), limit)
 	if err != nil {

@@ -3,7 +3,9 @@ package models_test
 import (
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,95 +35,163 @@ func request(key, body byte) models.IdempotentRequest {
 	return models.IdempotentRequest{Key: [32]byte{key}, Body: [32]byte{body}}
 }
 
+// claim claims a request that is to be carried out.
 func claim(t *testing.T, store *models.Store, r models.IdempotentRequest) *models.Claim {
 	t.Helper()
-	claim, outcome, err := store.ClaimRequest(t.Context(), r, hold)
+	claim, err := store.ClaimRequest(t.Context(), r, hold)
 	require.NoError(t, err)
-	require.Nil(t, outcome)
-	require.NotNil(t, claim)
+	require.False(t, claim.Done())
 	return claim
 }
 
 func claimFails(t *testing.T, want error, store *models.Store, r models.IdempotentRequest) {
 	t.Helper()
-	_, _, err := store.ClaimRequest(t.Context(), r, hold)
+	_, err := store.ClaimRequest(t.Context(), r, hold)
 	require.ErrorIs(t, err, want)
 }
 
-func outcome(t *testing.T, store *models.Store, r models.IdempotentRequest) *models.Outcome {
+// repeat claims a request that was carried out, and returns the context of its repetition.
+func repeat(t *testing.T, store *models.Store, r models.IdempotentRequest) context.Context {
 	t.Helper()
-	claim, outcome, err := store.ClaimRequest(t.Context(), r, hold)
+	claim, err := store.ClaimRequest(t.Context(), r, hold)
 	require.NoError(t, err)
-	require.Nil(t, claim)
-	require.NotNil(t, outcome)
-	return outcome
+	require.True(t, claim.Done())
+	return models.WithClaim(t.Context(), claim)
 }
 
-func TestClaim_isHeldUntilTheAnswer(t *testing.T) {
+func release(t *testing.T, store *models.Store, c *models.Claim) (done bool) {
+	t.Helper()
+	done, err := store.ReleaseClaim(t.Context(), c)
+	require.NoError(t, err)
+	return done
+}
+
+func TestClaim_isHeldUntilTheEnd(t *testing.T) {
 	store, age := agingStore(t)
 	c := claim(t, store, request(1, 1))
 	claimFails(t, models.ErrKeyInUse, store, request(1, 1))
 	claimFails(t, models.ErrKeyReused, store, request(1, 2))
 	claim(t, store, request(2, 1))
-	require.NoError(t, store.StoreAnswer(t.Context(), c, []byte("\x00answer\xff")))
-	assert.Equal(t, &models.Outcome{Answer: []byte("\x00answer\xff")}, outcome(t, store, request(1, 1)))
-	claimFails(t, models.ErrKeyReused, store, request(1, 2))
-	kept, err := store.ReleaseClaim(t.Context(), c)
+	require.NoError(t, models.KeepAnswer(models.WithClaim(t.Context(), c), "<answer>"))
+	require.NoError(t, store.FinishClaim(t.Context(), c))
+	kept, err := models.KeptAnswer(repeat(t, store, request(1, 1)))
 	require.NoError(t, err)
-	assert.Nil(t, kept)
+	assert.JSONEq(t, `"<answer>"`, string(kept))
+	claimFails(t, models.ErrKeyReused, store, request(1, 2))
+	assert.True(t, release(t, store, c))
 	age(models.IdempotencyLife - time.Second)
-	assert.NotNil(t, outcome(t, store, request(1, 1)))
+	repeat(t, store, request(1, 1))
 	age(time.Second)
 	claim(t, store, request(1, 2))
 }
 
-func TestClaim_isGivenBack(t *testing.T) {
+func TestClaim_isReleased(t *testing.T) {
 	store, _ := agingStore(t)
 	c := claim(t, store, request(1, 1))
-	kept, err := store.ReleaseClaim(t.Context(), c)
-	require.NoError(t, err)
-	assert.Nil(t, kept)
+	assert.False(t, release(t, store, c))
 	claim(t, store, request(1, 2))
-	require.NoError(t, store.StoreAnswer(t.Context(), c, []byte("late")))
+	require.ErrorIs(t, store.FinishClaim(t.Context(), c), models.ErrKeyInUse)
 	claimFails(t, models.ErrKeyInUse, store, request(1, 2))
 }
 
-// Whatever creates something names it in the row of the key, so a repetition finds it though nobody stored an answer.
-func TestClaim_knowsWhatWasCreated(t *testing.T) {
+// An answer that is too long is not kept: a row has a bound.
+func TestClaim_keepsSmallAnswersAlone(t *testing.T) {
+	store, _ := agingStore(t)
+	c := claim(t, store, request(1, 1))
+	require.NoError(t, models.KeepAnswer(models.WithClaim(t.Context(), c), strings.Repeat("x", 40_000)))
+	require.NoError(t, store.FinishClaim(t.Context(), c))
+	_, err := models.KeptAnswer(repeat(t, store, request(1, 1)))
+	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
+	assert.Less(t, count(t, store, "SELECT LENGTH(effect) FROM idempotency_keys"), 100)
+}
+
+// What creates something names it in the row of the key, so a repetition finds it.
+func TestClaim_knowsWhatWasMade(t *testing.T) {
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
-	for i, create := range []func(ctx context.Context) (models.ResourceKind, int64, error){
-		func(ctx context.Context) (models.ResourceKind, int64, error) {
-			p, err := store.CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "text"})
+	for i, create := range []func(ctx context.Context) int64{
+		func(ctx context.Context) int64 {
+			p, err := store.CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "text", Tags: models.Tags{"new"}})
 			require.NoError(t, err)
-			return models.ResourcePost, p.ID, err
+			return p.ID
 		},
-		func(ctx context.Context) (models.ResourceKind, int64, error) {
+		func(ctx context.Context) int64 {
 			c, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "text"})
 			require.NoError(t, err)
-			return models.ResourceComment, c.ID, err
+			return c.ID
 		},
-		func(ctx context.Context) (models.ResourceKind, int64, error) {
-			u := &models.User{Username: "grace", Email: "grace@example.org"}
-			_, err := store.Register(ctx, u, "")
+		func(ctx context.Context) int64 {
+			token, err := store.Register(ctx, &models.User{Username: "grace", Email: "grace@example.org"}, "")
 			require.NoError(t, err)
-			return models.ResourceUser, u.ID, err
+			hash := models.HashToken(token)
+			return int64(binary.BigEndian.Uint64(hash[:]))
 		},
 	} {
 		r := request(byte(i), 1)
 		c := claim(t, store, r)
-		kind, id, err := create(models.WithClaim(t.Context(), c))
-		require.NoError(t, err)
-		want := &models.Outcome{Resource: kind, ResourceID: id}
-		assert.Equal(t, want, outcome(t, store, r))
+		want := []int64{create(models.WithClaim(t.Context(), c))}
+		assert.Equal(t, want, models.Made(repeat(t, store, r)))
 		claimFails(t, models.ErrKeyReused, store, request(byte(i), 2))
 		age(hold)
-		assert.Equal(t, want, outcome(t, store, r), "it is not to be taken over")
-		kept, err := store.ReleaseClaim(t.Context(), c)
-		require.NoError(t, err)
-		assert.Equal(t, want, kept, "it is not to be given back")
+		assert.Equal(t, want, models.Made(repeat(t, store, r)), "it is not to be taken over")
+		assert.True(t, release(t, store, c), "it is not to be released")
 	}
+}
+
+// A request has one effect. A second transaction is a mistake of the program, and shows before anything is lost by it.
+func TestClaim_refusesASecondEffect(t *testing.T) {
+	store, _ := agingStore(t)
+	ada := newUser(t, store, "ada")
+	post := newPost(t, store, ada)
+	c := claim(t, store, request(1, 1))
+	ctx := models.WithClaim(t.Context(), c)
+	comment := func(ctx context.Context) error {
+		_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "text"})
+		return err
+	}
+	require.NoError(t, comment(models.Aside(ctx)))
+	require.NoError(t, comment(ctx))
+	require.ErrorContains(t, comment(ctx), "needs Aside or Step")
+	require.NoError(t, comment(models.Aside(ctx)))
+	assert.Equal(t, 3, count(t, store, "SELECT COUNT(*) FROM comments"))
+}
+
+// The process that takes a request over goes on where the one before it died.
+func TestClaim_goesOnAfterItsSteps(t *testing.T) {
+	store, age := agingStore(t)
+	ada := newUser(t, store, "ada")
+	post := newPost(t, store, ada)
+	begun := func(c *models.Claim, name string) bool {
+		ctx, done := models.Step(models.WithClaim(t.Context(), c), name)
+		if !done {
+			_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: name})
+			require.NoError(t, err)
+		}
+		return done
+	}
+	first := claim(t, store, request(1, 1))
+	assert.False(t, begun(first, "a"))
+	assert.False(t, begun(first, "b"))
+	claimFails(t, models.ErrKeyInUse, store, request(1, 1))
+	age(hold)
+	second := claim(t, store, request(1, 1))
+	ctx, done := models.Step(models.WithClaim(t.Context(), first), "c")
+	assert.False(t, done)
+	_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "late"})
+	require.ErrorIs(t, err, models.ErrKeyInUse)
+	assert.True(t, begun(second, "a"))
+	assert.True(t, begun(second, "b"))
+	assert.False(t, begun(second, "c"))
+	require.NoError(t, store.FinishClaim(t.Context(), second))
+	repeat(t, store, request(1, 1))
+	assert.Equal(t, 3, count(t, store, "SELECT COUNT(*) FROM comments"))
+
+	// One that failed is forgotten, with its steps.
+	failed := claim(t, store, request(2, 1))
+	assert.False(t, begun(failed, "a"))
+	assert.False(t, release(t, store, failed))
+	assert.False(t, begun(claim(t, store, request(2, 1)), "a"))
 }
 
 // A request that was given up may still be at work. What it does after its key was taken over must not be.
@@ -142,15 +212,11 @@ func TestClaim_lateCommitIsRolledBack(t *testing.T) {
 	require.ErrorIs(t, create(first), models.ErrKeyInUse)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments"))
 	assert.Zero(t, count(t, store, "SELECT comments_count FROM posts"))
-	require.NoError(t, store.StoreAnswer(t.Context(), first, []byte("late")))
-	kept, err := store.ReleaseClaim(t.Context(), first)
-	require.NoError(t, err)
-	assert.Nil(t, kept)
+	assert.False(t, release(t, store, first))
 	require.NoError(t, create(second))
 	require.ErrorIs(t, create(first), models.ErrKeyInUse)
-	require.ErrorIs(t, create(second), models.ErrKeyInUse, "once is all a claim is good for")
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM comments"))
-	assert.Nil(t, outcome(t, store, request(1, 1)).Answer)
+	repeat(t, store, request(1, 1))
 }
 
 // Whether a COMMIT took place that was never heard of is decided by the row that the transaction holds.
@@ -161,20 +227,20 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 		c := claim(t, store, r)
 		tx, err := store.Pool().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		_, err = tx.ExecContext(t.Context(), "UPDATE idempotency_keys SET resource_kind='post', resource_id=7 WHERE resource_id IS NULL")
+		_, err = tx.ExecContext(t.Context(), `UPDATE idempotency_keys SET effect='{"done":true,"made":[7]}', claim=claim+1 WHERE effect IS NULL`)
 		require.NoError(t, err)
 		age(hold)
 		type result struct {
-			claim   *models.Claim
-			outcome *models.Outcome
-			err     error
+			claim *models.Claim
+			done  bool
+			err   error
 		}
 		taken, released := make(chan result, 1), make(chan result, 1)
 		go func() {
-			kept, err := store.ReleaseClaim(t.Context(), c)
-			released <- result{nil, kept, err}
-			claim, outcome, err := store.ClaimRequest(t.Context(), r, hold)
-			taken <- result{claim, outcome, err}
+			done, err := store.ReleaseClaim(t.Context(), c)
+			released <- result{c, done, err}
+			claim, err := store.ClaimRequest(t.Context(), r, hold)
+			taken <- result{claim: claim, err: err}
 		}()
 		testkit.Eventually(t, 10*time.Second, func() (bool, string) {
 			waiting := count(t, store, "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'DELETE FROM idempotency_keys%'")
@@ -184,13 +250,11 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 		first, second := <-released, <-taken
 		require.NoError(t, first.err)
 		require.NoError(t, second.err)
+		assert.Equal(t, i == 0, first.done)
+		assert.Equal(t, i == 0, second.claim.Done())
 		if i == 0 {
-			want := &models.Outcome{Resource: models.ResourcePost, ResourceID: 7}
-			assert.Equal(t, want, first.outcome)
-			assert.Equal(t, want, second.outcome)
-		} else {
-			assert.Nil(t, first.outcome)
-			assert.NotNil(t, second.claim)
+			assert.Equal(t, []int64{7}, models.Made(models.WithClaim(t.Context(), first.claim)))
+			assert.Equal(t, []int64{7}, models.Made(models.WithClaim(t.Context(), second.claim)))
 		}
 	}
 }
@@ -204,7 +268,7 @@ func TestClaim_isGivenBackAndTakenByManyAtOnce(t *testing.T) {
 	for range 24 {
 		all.Go(func() {
 			for range 100 {
-				claim, _, err := store.ClaimRequest(t.Context(), request(1, 1), hold)
+				claim, err := store.ClaimRequest(t.Context(), request(1, 1), hold)
 				if errors.Is(err, models.ErrKeyInUse) {
 					busy.Add(1)
 					continue

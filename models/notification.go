@@ -208,6 +208,7 @@ func (s *Store) ReadNotifications(ctx context.Context, userID int64, ids []int64
 // ReadNotificationsUpTo marks the user's notifications up to this id as read, a batch a transaction. What arrives
 // meanwhile stays unread.
 func (s *Store) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error {
+	ctx = Aside(ctx) // doing it again changes nothing
 	for {
 		n, err := s.markRead(ctx, userID, "id<=?", id)
 		if err != nil || n < readBatch {

@@ -70,9 +70,6 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 		if err != nil {
 			return err
 		}
-		if err := recordOnce(tx, ResourceOperation, id); err != nil {
-			return err
-		}
 		return s.logModeration(tx, Act{ActorID: actor, Action: "user.delete_content", TargetType: "user", TargetID: userID, Reason: reason,
 			After: map[string]any{"operation_id": id, "state": OperationDeleting.String()}})
 	})
@@ -113,6 +110,7 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		if err := s.lockAuthor(tx, actor, o.UserID); err != nil {
 			return err
 		}
+		made(tx, id)
 		now, err := lockOperation(tx, id)
 		if err != nil || now.State >= OperationUndoing {
 			return err

@@ -99,7 +99,9 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 				return err
 			}
 		}
-		return tx.Raw("SELECT "+reportColumns+" FROM reports r JOIN report_cases k ON k.id=r.case_id WHERE r.case_id=? AND r.reporter_id=?", caseID, reporter).Scan(&out).Error
+		err = tx.Raw("SELECT "+reportColumns+" FROM reports r JOIN report_cases k ON k.id=r.case_id WHERE r.case_id=? AND r.reporter_id=?", caseID, reporter).Scan(&out).Error
+		made(tx, out.ID)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("report %s: %w", r.Target, err)

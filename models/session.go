@@ -68,6 +68,7 @@ func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error)
 func (s *Store) createSession(tx *gorm.DB, userID int64, userAgent string) (string, error) {
 	token, hash := NewToken()
 	now := second(s.now())
+	made(tx, hashNumber(hash[:]))
 	return token, tx.Exec("INSERT INTO sessions (user_id, token_hash, created_at, expires_at, user_agent) VALUES (?,UNHEX(?),?,?,?)",
 		userID, hexOf(hash), now, now.Add(SessionLife), cleanAgent(userAgent)).Error
 }
@@ -103,7 +104,8 @@ func (s *Store) Register(ctx context.Context, u *User, userAgent string) (token 
 
 // Login opens a session of a user whose password was found to have the hash that u was read with. CodeUnauthorized
 // when it has another one by now: whoever changes a password, or deletes the account, ends the sessions there are, and
-// none must come after them. CodeBanned, with the Ban, while the user is banned.
+// none must come after them. CodeBanned, with the Ban, while the user is banned. In the repetition of a request, the
+// session that the request opened before ends.
 func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token string, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		found, err := lockStandings(tx, u.ID)
@@ -116,6 +118,12 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 		}
 		if ban := now.ban(s.now()); ban != nil {
 			return errBanned(*ban)
+		}
+		for _, number := range Made(ctx) {
+			from, to := hashRange(numberID(number))
+			if _, err := endSessions(tx, u.ID, " AND NOT is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", from, to); err != nil {
+				return err
+			}
 		}
 		token, err = s.createSession(tx, u.ID, userAgent)
 		return err
@@ -190,6 +198,9 @@ func (s *Store) listSessions(ctx context.Context, columns string, userID int64, 
 func (s *Store) EndSession(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
 	return s.endSession(ctx, userID, false, id)
 }
+
+// numberID returns the SessionID of the session or token with this hashNumber.
+func numberID(number int64) string { return fmt.Sprintf("%016x", uint64(number)) }
 
 // hashRange gives the bounds of the hashes that begin with a SessionID, in hexadecimal digits.
 func hashRange(id string) (from, to string) {
@@ -268,7 +279,7 @@ func endSessions(tx *gorm.DB, userID int64, where string, args ...any) ([][32]by
 
 // DeleteSession ends one session; ending what is not there is no error.
 func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
-	if err := s.db.WithContext(ctx).Exec("DELETE FROM sessions WHERE token_hash=UNHEX(?)", hexOf(hash)).Error; err != nil {
+	if _, err := s.write(ctx, "DELETE FROM sessions WHERE token_hash=UNHEX(?)", hexOf(hash)); err != nil {
 		return fmt.Errorf("delete session: %w", err)
 	}
 	return nil

@@ -122,9 +122,7 @@ func (s *Store) tagIDs(ctx context.Context, names Tags) (map[string]int64, error
 		if _, there := ids[name]; there {
 			continue
 		}
-		err := s.transact(ctx, func(tx *gorm.DB) error {
-			return tx.Exec("INSERT INTO tags (name, created_at) VALUES (?,?) ON DUPLICATE KEY UPDATE id=id", name, second(s.now())).Error
-		})
+		_, err := s.write(Aside(ctx), "INSERT INTO tags (name, created_at) VALUES (?,?) ON DUPLICATE KEY UPDATE id=id", name, second(s.now()))
 		if err != nil {
 			return nil, fmt.Errorf("create tag: %w", err)
 		}

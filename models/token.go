@@ -92,10 +92,8 @@ func (s *Store) CreateToken(ctx context.Context, userID int64, session [32]byte,
 		}
 		err := tx.Exec("INSERT INTO sessions (user_id, token_hash, is_token, name, scopes, created_at, expires_at) VALUES (?,UNHEX(?),TRUE,?,?,?,?)",
 			userID, hexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt).Error
-		if err != nil {
-			return err
-		}
-		return recordOnce(tx, ResourceToken, hashNumber(t.TokenHash))
+		made(tx, hashNumber(t.TokenHash))
+		return err
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("create token of user %d: %w", userID, err)
@@ -126,11 +124,11 @@ func (s *Store) lockSession(tx *gorm.DB, userID int64, session [32]byte, scopes 
 	return nil
 }
 
-// ReissueToken gives the API token that was created under this number (see ResourceToken) with another secret, because
-// the first was never told. CodeConflict when it was revoked meanwhile.
+// ReissueToken returns the API token that was created under this number (see Made) with another secret, because the first
+// is stored nowhere. CodeNotFound if it was revoked meanwhile.
 func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*APIToken, string, error) {
 	token, hash := NewToken()
-	from, to := hashRange(fmt.Sprintf("%016x", uint64(number)))
+	from, to := hashRange(numberID(number))
 	var t APIToken
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		read := tx.Raw("SELECT "+tokenColumns+" FROM sessions WHERE user_id=? AND is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?) FOR UPDATE",
@@ -139,10 +137,11 @@ func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*APITok
 			return read.Error
 		}
 		if read.RowsAffected == 0 {
-			return Errorf(CodeConflict, "The token was revoked meanwhile.")
+			return errNoSession()
 		}
 		old := [32]byte(slices.Clone(t.TokenHash))
 		t.TokenHash = hash[:]
+		made(tx, hashNumber(t.TokenHash))
 		return tx.Exec("UPDATE sessions SET token_hash=UNHEX(?) WHERE token_hash=UNHEX(?)", hexOf(hash), hexOf(old)).Error
 	})
 	if err != nil {

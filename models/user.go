@@ -184,10 +184,7 @@ func (s *Store) createUser(tx *gorm.DB, u *User) error {
 	}
 	u.CreatedAt = second(u.CreatedAt)
 	u.UpdatedAt = u.CreatedAt
-	if err := tx.Create(u).Error; err != nil {
-		return err
-	}
-	return recordOnce(tx, ResourceUser, u.ID)
+	return tx.Create(u).Error
 }
 
 // createdUser makes the error of an account that could not be created one to act on.

@@ -92,7 +92,10 @@ func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Dif
 	if interrupted {
 		after["interrupted"] = true
 	}
-	if err := s.logModeration(s.db.WithContext(ctx), r.act(Act{Action: "pipeline.reconciled", After: after})); err != nil {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		return s.logModeration(tx, r.act(Act{Action: "pipeline.reconciled", After: after}))
+	})
+	if err != nil {
 		return fmt.Errorf("log reconciled: %w", err)
 	}
 	return nil

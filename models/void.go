@@ -154,12 +154,9 @@ func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now time.Time) error {
 		v.LikedUntil = &until
 	}
 	v.RequestedAt, v.DoneAt = now.Truncate(time.Millisecond), nil
-	err = tx.Exec("INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until, reason) VALUES (?,?,?,?,?,?)",
-		v.UserID, v.RequestedBy, v.RequestedAt, v.LikedSince, v.LikedUntil, v.Reason).Error
-	if err != nil {
-		return err
-	}
-	return tx.Raw("SELECT LAST_INSERT_ID()").Scan(&v.ID).Error
+	v.ID, err = s.insert(tx, "INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until, reason) VALUES (?,?,?,?,?,?)",
+		v.UserID, v.RequestedBy, v.RequestedAt, v.LikedSince, v.LikedUntil, v.Reason)
+	return err
 }
 
 // endVoids keeps open requests away from likes that a user gives after a ban has ended. The user is there: requests about a

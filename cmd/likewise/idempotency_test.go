@@ -54,7 +54,7 @@ func TestIdempotency_survivesAKillBetweenCommitAndAnswer(t *testing.T) {
 			broken <- err
 		}()
 		testkit.Eventually(t, patience, func() (bool, string) {
-			n := s.count("SELECT COUNT(*) FROM idempotency_keys WHERE resource_id IS NOT NULL AND answer IS NULL")
+			n := s.count("SELECT COUNT(*) FROM idempotency_keys WHERE effect IS NOT NULL")
 			return n == 1, create.path + " is not committed"
 		})
 		first.kill()

@@ -1,0 +1,381 @@
+package handlers_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"likewise/models"
+)
+
+// mortal is the network between one server and MySQL. It ends for good right after MySQL has carried out the COMMIT that
+// the test wants to be the last, and before the server hears of it. All that MySQL sees of a process that is killed at this
+// instant is the same.
+type mortal struct {
+	mu      sync.Mutex
+	conns   []net.Conn
+	commits int // that are left
+	dead    bool
+}
+
+var errDead = errors.New("the process is dead")
+
+// mortalDSN returns a data source name by which m is between the server and MySQL.
+func mortalDSN(t *testing.T, dsn string, m *mortal) string {
+	t.Helper()
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := config.Net
+	config.Net = "mortal" + strings.ToLower(rand.Text())
+	mysql.RegisterDialContext(config.Net, func(ctx context.Context, address string) (net.Conn, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.dead {
+			return nil, errDead
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		m.conns = append(m.conns, conn)
+		return &mortalConn{conn, m}, nil
+	})
+	t.Cleanup(func() { mysql.DeregisterDialContext(config.Net) })
+	return config.FormatDSN()
+}
+
+// die has the COMMIT with this number, from 1 on, be the last.
+func (m *mortal) die(after int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.commits = after
+}
+
+func (m *mortal) died() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dead
+}
+
+type mortalConn struct {
+	net.Conn
+	m *mortal
+}
+
+func (c *mortalConn) Write(b []byte) (int, error) {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	n, err := c.Conn.Write(b)
+	const head = 4 // of a packet
+	if err != nil || c.m.commits == 0 || len(b) < head || string(b[head:]) != "\x03COMMIT" {
+		return n, err
+	}
+	if c.m.commits--; c.m.commits > 0 {
+		return n, nil
+	}
+	if _, err := c.Conn.Read(make([]byte, 512)); err != nil {
+		panic("COMMIT was not answered: " + err.Error())
+	}
+	c.m.dead = true
+	for _, conn := range c.m.conns {
+		conn.Close()
+	}
+	return 0, errDead
+}
+
+// staged changes a request so that it has an effect, where the example of the contract has none, or none the second time.
+var staged = map[string]func(w *world, try *idempotentTry){
+	"createPost": func(_ *world, try *idempotentTry) { try.body["tags"] = []string{strings.ToLower(rand.Text()[:12])} },
+	"login": func(w *world, try *idempotentTry) {
+		try.body["login"] = w.someone(caller{role: models.RoleUser}).Name
+	},
+	"readNotifications": func(w *world, try *idempotentTry) {
+		id := w.insert(fmt.Sprintf("INSERT INTO notifications (user_id, kind, actor_id, post_id, created_at) VALUES (%d,2,1,1,NOW())", try.as.ID))
+		try.body = obj{"ids": []json.Number{json.Number(id)}}
+	},
+	"reportContent": func(w *world, try *idempotentTry) {
+		try.body["target_type"], try.body["target_id"] = "post", w.post(try.owner).ID
+	},
+	"resolveReports": func(w *world, try *idempotentTry) {
+		try.body["ids"] = []int64{w.reported(try.owner), 999_999, w.reported(try.owner)}
+	},
+	"reconcile": func(w *world, try *idempotentTry) {
+		post := w.post(try.owner)
+		w.exec("UPDATE posts SET likes_count=7 WHERE id=?", post.ID)
+		try.body = obj{"target_type": "post", "target_id": post.ID, "dry_run": false, "reason": "Looks wrong."}
+	},
+	"unbanUser": func(w *world, try *idempotentTry) {
+		w.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE id=?", try.owner.ID)
+	},
+}
+
+// notAgain has the status of a repetition that is not answered as the request was.
+var notAgain = map[string]int{
+	"logout": http.StatusUnauthorized, // the token is good for nothing after it
+}
+
+// totals counts what there is: for each table the rows, the values that are not NULL, and the sums of numbers that count
+// something. Two requests that do the same add the same to it.
+func (w *world) totals() map[string]float64 {
+	w.t.Helper()
+	if w.counted == nil {
+		w.counted = w.countedColumns()
+	}
+	var parts []string
+	for table, columns := range w.counted {
+		list := ""
+		for _, column := range columns {
+			list += ",COALESCE(" + column + ",0)"
+		}
+		parts = append(parts, "SELECT '"+table+"', CONCAT_WS(' '"+list+") FROM `"+table+"`")
+	}
+	rows, err := w.store.Pool().QueryContext(w.t.Context(), strings.Join(parts, " UNION ALL "))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	found := map[string]float64{}
+	for rows.Next() {
+		var table, list string
+		if err := rows.Scan(&table, &list); err != nil {
+			w.t.Fatal(err)
+		}
+		for i, text := range strings.Fields(list) {
+			n, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			found[table+" "+w.counted[table][i]] = n
+		}
+	}
+	if err := rows.Err(); err != nil {
+		w.t.Fatal(err)
+	}
+	return found
+}
+
+// counting matches the columns whose sums are compared.
+var counting = regexp.MustCompile(`_count$|^(status|state|version|role|locked|pinned|milestone|claimed|read|is_open|posts|weight|hits)$`)
+
+// countedColumns returns what is counted of each table.
+func (w *world) countedColumns() map[string][]string {
+	rows, err := w.store.Pool().QueryContext(w.t.Context(), `
+		SELECT c.table_name, c.column_name, c.is_nullable='YES', c.data_type IN ('tinyint','smallint','int','bigint')
+		FROM information_schema.columns c
+		JOIN information_schema.tables t ON t.table_schema=c.table_schema AND t.table_name=c.table_name AND t.table_type='BASE TABLE'
+		WHERE c.table_schema=DATABASE() AND c.table_name<>'idempotency_keys'`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	counted := map[string][]string{}
+	for rows.Next() {
+		var table, column string
+		var nullable, number bool
+		if err := rows.Scan(&table, &column, &nullable, &number); err != nil {
+			w.t.Fatal(err)
+		}
+		if counted[table] == nil {
+			counted[table] = []string{"COUNT(*)"}
+		}
+		if nullable {
+			counted[table] = append(counted[table], "COUNT(`"+column+"`)")
+		}
+		if number && counting.MatchString(column) {
+			counted[table] = append(counted[table], "SUM(`"+column+"`)")
+		}
+	}
+	if err := rows.Err(); err != nil {
+		w.t.Fatal(err)
+	}
+	return counted
+}
+
+// effect returns what was added to the totals since before.
+func (w *world) effect(before map[string]float64) map[string]float64 {
+	w.t.Helper()
+	changes := map[string]float64{}
+	for counted, total := range w.totals() {
+		if total != before[counted] {
+			changes[counted] = total - before[counted]
+		}
+	}
+	return changes
+}
+
+var digits = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
+
+// alike takes from a JSON value what differs between two requests that do the same to two objects: ids, names and times.
+func alike(name string, v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, value := range v {
+			out[name] = alike(name, value)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, value := range v {
+			out[i] = alike(name, value)
+		}
+		return out
+	case float64:
+		return v != 0
+	case string:
+		switch name {
+		case "id", "token", "username", "email", "tags":
+			return v != ""
+		}
+		return digits.ReplaceAllString(v, "#")
+	}
+	return v
+}
+
+func alikeBody(t *testing.T, body []byte) any {
+	t.Helper()
+	if len(body) == 0 {
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal(body, &v); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return alike("", v)
+}
+
+var secret = regexp.MustCompile(`"token":"[^"]*"|"id":"[0-9a-f]{16}"`)
+
+// idempotentTry is a request with an Idempotency-Key that can be sent to any server of the world.
+type idempotentTry struct {
+	op      operation
+	as      account
+	owner   account // of the object
+	path    string
+	body    obj
+	headers []header
+}
+
+func (w *world) newTry(o operation) idempotentTry {
+	w.t.Helper()
+	try := idempotentTry{op: o}
+	try.owner = w.someone(caller{role: models.RoleUser})
+	if o.rule.Least > models.RoleAnonymous {
+		if try.as = w.someone(caller{role: o.rule.Least}); o.rule.On == models.Own || o.rule.On == models.Hidden {
+			try.owner = try.as
+		}
+	}
+	try.path, try.headers = o.request(w, try.owner)
+	try.headers = append(try.headers, key(rand.Text()))
+	try.body = o.body(w.t)
+	if stage := staged[o.id]; stage != nil {
+		stage(w, &try)
+	}
+	return try
+}
+
+func (w *world) sendTry(try idempotentTry) reply {
+	w.t.Helper()
+	return w.ask(try.op, try.as, try.path, try.body, try.headers)
+}
+
+// TestContract_everyPOSTIsCarriedOutOnce sends every POST of the contract with an Idempotency-Key to a process that dies
+// after its first COMMIT, after its second and so on, and again to another process. However far the first one got, the
+// effect in MySQL is that of one request, and the answer is that of the request to a process that does not die.
+//
+// A new POST takes part by being in the contract. If this fails for it: its Store method writes in one transact; what is
+// written besides needs models.Aside or models.Step; ids that the answer needs are named by insert or made; and the
+// repetition is answered by the function that comes after the handler in routes.go. If the example of the contract has no
+// effect, it needs a line in staged.
+func TestContract_everyPOSTIsCarriedOutOnce(t *testing.T) {
+	w := newWorld(t)
+	deaths := 0
+	for _, o := range operations(t) {
+		if o.method != http.MethodPost {
+			continue
+		}
+		t.Run(o.id, func(t *testing.T) {
+			w := w.in(t)
+			try := w.newTry(o)
+			before := w.totals()
+			first := w.sendTry(try)
+			effect := w.effect(before)
+			if first.Status >= 300 || len(effect) == 0 {
+				t.Fatalf("it changes %v and is answered with %s; it has to have an effect: see staged", effect, first)
+			}
+			w.answersAgain(try, first, effect, before)
+			for commit := 1; w.diesAfter(o, commit, first, effect); commit++ {
+				deaths++
+			}
+		})
+	}
+	t.Logf("%d deaths", deaths)
+}
+
+// in returns the world for a part of its test.
+func (w *world) in(t *testing.T) *world {
+	v := *w
+	v.t = t
+	return &v
+}
+
+// answersAgain sends a request again that was answered.
+func (w *world) answersAgain(try idempotentTry, first reply, effect, before map[string]float64) {
+	w.t.Helper()
+	again := w.sendTry(try)
+	if again2 := w.effect(before); !maps.Equal(again2, effect) {
+		w.t.Errorf("first it changes %v, with the repetition %v", effect, again2)
+	}
+	if status := notAgain[try.op.id]; status != 0 && again.Status == status {
+		return
+	}
+	if again.Status != first.Status || !replayed(again) || first.Header.Get("Location") != again.Header.Get("Location") ||
+		!bytes.Equal(secret.ReplaceAll(again.Body, nil), secret.ReplaceAll(first.Body, nil)) {
+		w.t.Errorf("answered with %s, then (replayed: %t) with %s", first, replayed(again), again)
+	}
+}
+
+// diesAfter reports whether the process died, because the request has as many COMMITs.
+func (w *world) diesAfter(o operation, commit int, want reply, effect map[string]float64) bool {
+	w.t.Helper()
+	m := &mortal{}
+	store := openStore(w.t, mortalDSN(w.t, w.dsn, m))
+	try := w.newTry(o)
+	before := w.totals()
+	dying := w.in(w.t)
+	dying.api = serve(w.t, store, avatarsAt("example.com"))
+	m.die(commit)
+	dying.sendTry(try)
+	if !m.died() {
+		return false
+	}
+	w.exec("UPDATE idempotency_keys SET claimed_until='2000-01-01'") // until then a repetition is refused with 409
+	again := w.sendTry(try)
+	if changed := w.effect(before); !maps.Equal(changed, effect) {
+		w.t.Errorf("death after COMMIT %d: with the repetition %v is changed, want %v", commit, changed, effect)
+	}
+	if status := notAgain[o.id]; status != 0 && again.Status == status {
+		return true
+	}
+	if again.Status != want.Status || !reflect.DeepEqual(alikeBody(w.t, again.Body), alikeBody(w.t, want.Body)) {
+		w.t.Errorf("death after COMMIT %d: the repetition is answered with %s, want the likes of %s", commit, again, want)
+	}
+	w.answersAgain(try, again, effect, before)
+	return true
+}
