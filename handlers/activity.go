@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -20,33 +21,15 @@ func (s *Server) listUserComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name := "comments:user=" + strconv.FormatInt(id, 10)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	written, err := s.store.CommentsByUser(c.UserContext(), viewerID(c), id, after, n+1)
-	if err != nil {
-		return err
-	}
-	written, next := page(s.cursors, name, written, n, func(w *models.UserComment) models.ListKey { return w.Comment.Key(models.CommentsNew) })
-	comments := make([]models.Comment, len(written))
-	for i, w := range written {
-		comments[i] = w.Comment
-	}
-	shown, err := s.commentsJSON(c, comments)
-	if err != nil {
-		return err
-	}
-	items := make([]userCommentJSON, len(shown))
-	for i := range shown {
-		items[i] = userCommentJSON{written[i].PostTitle, shown[i]}
-	}
-	return c.JSON(list[userCommentJSON]{items, next})
+	return replyList(s, c, listing[models.UserComment, userCommentJSON]{
+		name: "comments:user=" + strconv.FormatInt(id, 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.UserComment, error) {
+			return s.store.CommentsByUser(ctx, viewerID(c), id, after, limit)
+		},
+		key: func(w *models.UserComment) models.ListKey { return w.Comment.Key(models.CommentsNew) },
+		show: within(func(w *models.UserComment) models.Comment { return w.Comment }, s.eachComment,
+			func(w *models.UserComment, m commentJSON) userCommentJSON { return userCommentJSON{w.PostTitle, m} }),
+	})
 }
 
 // likedJSON is what a user likes: a post or a comment, and the other is null.
@@ -75,50 +58,29 @@ func (s *Server) listLikesOf(c *fiber.Ctx, userID int64) error {
 	if kind != models.KindPost && kind != models.KindComment {
 		return models.Invalid("type", "must be one of post, comment")
 	}
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
 	name := "likes:" + string(kind) + ":user=" + strconv.FormatInt(userID, 10)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	var before int64
-	if after != nil {
-		before = after.ID
-	}
 	if kind == models.KindComment {
-		liked, err := s.store.LikedComments(c.UserContext(), viewerID(c), userID, before, n+1)
-		if err != nil {
-			return err
-		}
-		return replyLiked(c, s.cursors, name, n, liked, s.commentsJSON, func(m *commentJSON) likedJSON { return likedJSON{Comment: m} })
+		return replyLiked(s, c, name, userID, s.store.LikedComments, s.eachComment,
+			func(l *models.Liked[models.Comment], m commentJSON) likedJSON {
+				return likedJSON{LikedAt: l.LikedAt, Comment: &m}
+			})
 	}
-	liked, err := s.store.LikedPosts(c.UserContext(), viewerID(c), userID, before, n+1)
-	if err != nil {
-		return err
-	}
-	return replyLiked(c, s.cursors, name, n, liked, s.postsJSON, func(p *postJSON) likedJSON { return likedJSON{Post: p} })
+	return replyLiked(s, c, name, userID, s.store.LikedPosts, s.eachPost,
+		func(l *models.Liked[models.Post], p postJSON) likedJSON {
+			return likedJSON{LikedAt: l.LikedAt, Post: &p}
+		})
 }
 
-// replyLiked answers with the page that liked was read for, as show and wrap make it.
-func replyLiked[T models.Post | models.Comment, J any](c *fiber.Ctx, k cursors, name string, n int, liked []models.Liked[T],
-	show func(*fiber.Ctx, []T) ([]J, error), wrap func(*J) likedJSON,
+// replyLiked answers with a page of what a user likes of one kind.
+func replyLiked[T models.Post | models.Comment, J any](s *Server, c *fiber.Ctx, name string, userID int64,
+	read func(ctx context.Context, viewer, userID, before int64, limit int) ([]models.Liked[T], error), show shower[T, J], wrap func(*models.Liked[T], J) likedJSON,
 ) error {
-	liked, next := page(k, name, liked, n, (*models.Liked[T]).Key)
-	content := make([]T, len(liked))
-	for i := range liked {
-		content[i] = liked[i].Item
-	}
-	shown, err := show(c, content)
-	if err != nil {
-		return err
-	}
-	items := make([]likedJSON, len(shown))
-	for i := range shown {
-		items[i] = wrap(&shown[i])
-		items[i].LikedAt = liked[i].LikedAt
-	}
-	return c.JSON(list[likedJSON]{items, next})
+	return replyList(s, c, listing[models.Liked[T], likedJSON]{
+		name: name,
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Liked[T], error) {
+			return read(ctx, viewerID(c), userID, idOf(after), limit)
+		},
+		key:  (*models.Liked[T]).Key,
+		show: within(func(l *models.Liked[T]) T { return l.Item }, show, wrap),
+	})
 }

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -119,7 +120,7 @@ func timeSpan(c *fiber.Ctx) (since, until time.Time, err error) {
 // replyContent answers with a page of a list of content. When a text was looked for among no more than some rows, the list
 // goes on after those.
 func replyContent[T, J any](s *Server, c *fiber.Ctx, kind models.TargetKind, find func(context.Context, models.ContentQuery) ([]T, *models.ListKey, error),
-	key func(*T) models.ListKey, show func(*fiber.Ctx, []T) ([]J, error),
+	key func(*T) models.ListKey, show shower[T, J],
 ) error {
 	q, name, err := contentQuery(c, kind)
 	if err != nil {
@@ -137,60 +138,35 @@ func replyContent[T, J any](s *Server, c *fiber.Ctx, kind models.TargetKind, fin
 	if err != nil {
 		return err
 	}
-	rows, next := page(s.cursors, name, rows, n, key)
-	if next == nil && rest != nil {
-		cursor := s.cursors.encode(name, *rest)
-		next = &cursor
-	}
-	items, err := show(c, rows)
-	if err != nil {
-		return err
-	}
-	return c.JSON(list[J]{items, next})
+	return replyPage(s, c, page[T]{name: name, rows: rows, limit: n, key: key, rest: rest}, show)
 }
 
 func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
 	key := func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) }
-	return replyContent(s, c, models.KindPost, s.store.ModeratedPosts, key, s.moderatedPostsJSON)
+	return replyContent(s, c, models.KindPost, s.store.ModeratedPosts, key, s.eachModeratedPost)
 }
 
 func (s *Server) listModeratedComments(c *fiber.Ctx) error {
 	key := func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) }
-	return replyContent(s, c, models.KindComment, s.store.ModeratedComments, key, s.moderatedCommentsJSON)
+	return replyContent(s, c, models.KindComment, s.store.ModeratedComments, key, s.eachModeratedComment)
 }
 
-func (s *Server) moderatedPostsJSON(c *fiber.Ctx, posts []models.ModeratedPost) ([]moderatedPostJSON, error) {
-	plain := make([]models.Post, len(posts))
-	for i, p := range posts {
-		plain[i] = p.Post
-	}
-	shown, err := s.postsJSON(c, plain)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]moderatedPostJSON, len(posts))
-	for i, p := range posts {
-		out[i] = moderatedPostJSON{shown[i], s.newDeletionJSON(p.Post.Status, p.Moderation.Deletion), present(p.Moderation.ReportID)}
-	}
-	return out, nil
+func (s *Server) eachModeratedPost(c *fiber.Ctx, posts []models.ModeratedPost) iter.Seq2[moderatedPostJSON, error] {
+	return within(func(p *models.ModeratedPost) models.Post { return p.Post }, s.eachPost, func(p *models.ModeratedPost, post postJSON) moderatedPostJSON {
+		return moderatedPostJSON{post, s.newDeletionJSON(p.Post.Status, p.Moderation.Deletion), present(p.Moderation.ReportID)}
+	})(c, posts)
 }
 
-func (s *Server) moderatedCommentsJSON(c *fiber.Ctx, comments []models.ModeratedComment) ([]moderatedCommentJSON, error) {
-	plain := make([]models.Comment, len(comments))
-	for i, m := range comments {
-		plain[i] = m.Comment
-		plain[i].Status = models.StatusNormal // moderators see what was deleted
+func (s *Server) eachModeratedComment(c *fiber.Ctx, comments []models.ModeratedComment) iter.Seq2[moderatedCommentJSON, error] {
+	plain := func(m *models.ModeratedComment) models.Comment {
+		comment := m.Comment
+		comment.Status = models.StatusNormal // moderators see what was deleted
+		return comment
 	}
-	shown, err := s.commentsJSON(c, plain)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]moderatedCommentJSON, len(comments))
-	for i, m := range comments {
-		shown[i].Status = m.Comment.Status.String()
-		out[i] = moderatedCommentJSON{shown[i], m.PostTitle, s.newDeletionJSON(m.Comment.Status, m.Moderation.Deletion), present(m.Moderation.ReportID)}
-	}
-	return out, nil
+	return within(plain, s.eachComment, func(m *models.ModeratedComment, comment commentJSON) moderatedCommentJSON {
+		comment.Status = m.Comment.Status.String()
+		return moderatedCommentJSON{comment, m.PostTitle, s.newDeletionJSON(m.Comment.Status, m.Moderation.Deletion), present(m.Moderation.ReportID)}
+	})(c, comments)
 }
 
 // readModerated shows the content in the path, deleted or not.
@@ -210,7 +186,7 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 		if err != nil {
 			return err
 		}
-		out, err := s.moderatedCommentsJSON(c, []models.ModeratedComment{*comment})
+		out, err := collect(s.eachModeratedComment(c, []models.ModeratedComment{*comment}))
 		if err != nil {
 			return err
 		}
@@ -220,7 +196,7 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.moderatedPostsJSON(c, []models.ModeratedPost{*post})
+	out, err := collect(s.eachModeratedPost(c, []models.ModeratedPost{*post}))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -35,35 +36,29 @@ func (s *Server) listGivenLikes(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	n, err := limit(c)
-	if err != nil {
-		return err
+	return replyList(s, c, listing[models.GivenLike, givenLikeJSON]{
+		name: "given-likes:" + string(kind) + ":user=" + strconv.FormatInt(id, 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.GivenLike, error) {
+			return s.store.LikesGiven(ctx, kind, id, idOf(after), limit)
+		},
+		key:  func(l *models.GivenLike) models.ListKey { return models.ListKey{ID: l.RowID} },
+		show: each(func(l *models.GivenLike) givenLikeJSON { return newGivenLikeJSON(kind, l) }),
+	})
+}
+
+func newGivenLikeJSON(kind models.TargetKind, l *models.GivenLike) givenLikeJSON {
+	out := givenLikeJSON{Type: kind, ID: l.TargetID, LikedAt: l.LikedAt, TargetStatus: "gone", PostTitle: l.PostTitle}
+	switch l.Status {
+	case 0:
+	case models.StatusNormal:
+		out.TargetStatus = "normal"
+	default:
+		out.TargetStatus = "deleted"
 	}
-	name := "given-likes:" + string(kind) + ":user=" + strconv.FormatInt(id, 10)
-	before, err := s.before(c, name)
-	if err != nil {
-		return err
+	if l.AuthorID != 0 {
+		out.Author = &namedJSON{l.AuthorID, l.Author}
 	}
-	likes, err := s.store.LikesGiven(c.UserContext(), kind, id, before, n+1)
-	if err != nil {
-		return err
-	}
-	likes, next := page(s.cursors, name, likes, n, func(l *models.GivenLike) models.ListKey { return models.ListKey{ID: l.RowID} })
-	items := make([]givenLikeJSON, len(likes))
-	for i, l := range likes {
-		items[i] = givenLikeJSON{Type: kind, ID: l.TargetID, LikedAt: l.LikedAt, TargetStatus: "gone", PostTitle: l.PostTitle}
-		switch l.Status {
-		case 0:
-		case models.StatusNormal:
-			items[i].TargetStatus = "normal"
-		default:
-			items[i].TargetStatus = "deleted"
-		}
-		if l.AuthorID != 0 {
-			items[i].Author = &namedJSON{l.AuthorID, l.Author}
-		}
-	}
-	return c.JSON(list[givenLikeJSON]{items, next})
+	return out
 }
 
 // likeVoidJSON is a request to take back likes, and how far it is.

@@ -79,24 +79,17 @@ func (s *Server) listActs(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	if q.After, err = s.cursors.after(c, name); err != nil {
-		return err
-	}
-	q.Limit = n + 1
-	acts, err := s.store.ModerationLog(c.UserContext(), q)
-	if err != nil {
-		return err
-	}
-	acts, next := page(s.cursors, name, acts, n, (*models.LoggedAct).Key)
-	items := make([]actJSON, len(acts))
-	for i, a := range acts {
-		items[i] = actJSON{a.ID, s.presentAuthor(a.Actor), a.Action, a.TargetType, a.TargetID, a.Reason, rawJSON(a.BeforeState), rawJSON(a.AfterState), a.RequestID, a.CreatedAt}
-	}
-	return c.JSON(list[actJSON]{items, next})
+	return replyList(s, c, listing[models.LoggedAct, actJSON]{
+		name: name,
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.LoggedAct, error) {
+			q.After, q.Limit = after, limit
+			return s.store.ModerationLog(ctx, q)
+		},
+		key: (*models.LoggedAct).Key,
+		show: each(func(a *models.LoggedAct) actJSON {
+			return actJSON{a.ID, s.presentAuthor(a.Actor), a.Action, a.TargetType, a.TargetID, a.Reason, rawJSON(a.BeforeState), rawJSON(a.AfterState), a.RequestID, a.CreatedAt}
+		}),
+	})
 }
 
 const (

@@ -201,38 +201,18 @@ func printable(b []byte) bool {
 
 // listDeadLetters shows the events that could not be applied.
 func (s *Server) listDeadLetters(c *fiber.Ctx) error {
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
 	status, err := oneOf(c, "status", "open", "resolved")
 	if err != nil {
 		return err
 	}
-	name := "dead-letters:" + status
-	before, err := s.before(c, name)
-	if err != nil {
-		return err
-	}
-	letters, err := s.store.ListDeadLetters(c.UserContext(), status == "resolved", before, n+1)
-	if err != nil {
-		return err
-	}
-	letters, next := page(s.cursors, name, letters, n, (*models.DeadLetter).Key)
-	items := make([]letterJSON, len(letters))
-	for i := range letters {
-		items[i] = newLetterJSON(&letters[i])
-	}
-	return c.JSON(list[letterJSON]{items, next})
-}
-
-// before reads ?cursor= of a list that goes down by id; 0 means the first page.
-func (s *Server) before(c *fiber.Ctx, name string) (int64, error) {
-	after, err := s.cursors.after(c, name)
-	if err != nil || after == nil {
-		return 0, err
-	}
-	return after.ID, nil
+	return replyList(s, c, listing[models.DeadLetter, letterJSON]{
+		name: "dead-letters:" + status,
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.DeadLetter, error) {
+			return s.store.ListDeadLetters(ctx, status == "resolved", idOf(after), limit)
+		},
+		key:  (*models.DeadLetter).Key,
+		show: each(newLetterJSON),
+	})
 }
 
 // pathOf reads the id in the path of an object that is called what.

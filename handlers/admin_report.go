@@ -61,25 +61,14 @@ func (s *Server) listReportCases(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name := "report cases:" + string(status)
-	after, err := s.afterID(c, name)
-	if err != nil {
-		return err
-	}
-	cases, err := s.store.ReportCases(c.UserContext(), status, after, n+1)
-	if err != nil {
-		return err
-	}
-	cases, next := page(s.cursors, name, cases, n, (*models.ReportCase).Key)
-	items := make([]caseJSON, len(cases))
-	for i := range cases {
-		items[i] = s.newCaseJSON(&cases[i])
-	}
-	return c.JSON(list[caseJSON]{items, next})
+	return replyList(s, c, listing[models.ReportCase, caseJSON]{
+		name: "report cases:" + string(status),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.ReportCase, error) {
+			return s.store.ReportCases(ctx, status, idOf(after), limit)
+		},
+		key:  (*models.ReportCase).Key,
+		show: each(s.newCaseJSON),
+	})
 }
 
 func (s *Server) readReportCase(c *fiber.Ctx) error {
@@ -112,25 +101,16 @@ func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name := "reports:case=" + strconv.FormatInt(id, 10)
-	after, err := s.afterID(c, name)
-	if err != nil {
-		return err
-	}
-	reports, err := s.store.ReportsOf(c.UserContext(), viewerID(c), id, after, n+1)
-	if err != nil {
-		return err
-	}
-	reports, next := page(s.cursors, name, reports, n, (*models.Reported).Key)
-	items := make([]reportedJSON, len(reports))
-	for i, r := range reports {
-		items[i] = reportedJSON{r.ID, s.author(r.Reporter), r.Reason, r.Detail, r.CreatedAt}
-	}
-	return c.JSON(list[reportedJSON]{items, next})
+	return replyList(s, c, listing[models.Reported, reportedJSON]{
+		name: "reports:case=" + strconv.FormatInt(id, 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Reported, error) {
+			return s.store.ReportsOf(ctx, viewerID(c), id, idOf(after), limit)
+		},
+		key: (*models.Reported).Key,
+		show: each(func(r *models.Reported) reportedJSON {
+			return reportedJSON{r.ID, s.author(r.Reporter), r.Reason, r.Detail, r.CreatedAt}
+		}),
+	})
 }
 
 // claimReport keeps other moderators from a case for models.ClaimLife.

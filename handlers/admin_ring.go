@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -33,34 +34,27 @@ type ringMemberJSON struct {
 
 // listLikeRings shows the rings of a status, the latest first.
 func (s *Server) listLikeRings(c *fiber.Ctx) error {
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
 	status, err := oneOf(c, "status", models.RingOpen, models.RingDismissed, models.RingVoided)
 	if err != nil {
 		return err
 	}
-	name := "like-rings:" + string(status)
-	before, err := s.before(c, name)
-	if err != nil {
-		return err
+	return replyList(s, c, listing[models.LikeRing, ringJSON]{
+		name: "like-rings:" + string(status),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.LikeRing, error) {
+			return s.store.LikeRings(ctx, status, idOf(after), limit)
+		},
+		key:  (*models.LikeRing).Key,
+		show: each(newRingJSON),
+	})
+}
+
+func newRingJSON(r *models.LikeRing) ringJSON {
+	members := make([]ringMemberJSON, len(r.Members))
+	for i, m := range r.Members {
+		members[i] = ringMemberJSON{namedJSON{m.UserID, m.Username}, m.Coincidences, m.Likes}
 	}
-	rings, err := s.store.LikeRings(c.UserContext(), status, before, n+1)
-	if err != nil {
-		return err
-	}
-	rings, next := page(s.cursors, name, rings, n, (*models.LikeRing).Key)
-	items := make([]ringJSON, len(rings))
-	for i, r := range rings {
-		members := make([]ringMemberJSON, len(r.Members))
-		for j, m := range r.Members {
-			members[j] = ringMemberJSON{namedJSON{m.UserID, m.Username}, m.Coincidences, m.Likes}
-		}
-		items[i] = ringJSON{r.ID, namedJSON{r.AuthorID, r.Author}, members, r.Coincidences, r.Occasions, r.FirstAt, r.LastAt, r.Evidence, r.FoundAt,
-			r.Status, r.Reason, r.ResolvedAt, r.ResolvedBy}
-	}
-	return c.JSON(list[ringJSON]{items, next})
+	return ringJSON{r.ID, namedJSON{r.AuthorID, r.Author}, members, r.Coincidences, r.Occasions, r.FirstAt, r.LastAt, r.Evidence, r.FoundAt,
+		r.Status, r.Reason, r.ResolvedAt, r.ResolvedBy}
 }
 
 // dismissLikeRing closes the report of a ring in which a moderator found nothing wrong.

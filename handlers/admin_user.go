@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -79,29 +80,16 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 		return err
 	}
 	q.Banned = banned == "true"
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
 	name := fmt.Sprintf("accounts:%d:%t username=%s email=%s", q.Role, q.Banned, q.Username, q.Email)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	if after != nil {
-		q.After = after.ID
-	}
-	q.Limit = n + 1
-	accounts, err := s.store.Accounts(c.UserContext(), q)
-	if err != nil {
-		return err
-	}
-	accounts, next := page(s.cursors, name, accounts, n, func(a *models.Account) models.ListKey { return models.ListKey{ID: a.User.ID} })
-	items := make([]accountJSON, len(accounts))
-	for i := range accounts {
-		items[i] = s.newAccountJSON(&accounts[i])
-	}
-	return c.JSON(list[accountJSON]{items, next})
+	return replyList(s, c, listing[models.Account, accountJSON]{
+		name: name,
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Account, error) {
+			q.After, q.Limit = idOf(after), limit
+			return s.store.Accounts(ctx, q)
+		},
+		key:  func(a *models.Account) models.ListKey { return models.ListKey{ID: a.User.ID} },
+		show: each(s.newAccountJSON),
+	})
 }
 
 func (s *Server) readAccount(c *fiber.Ctx) error {

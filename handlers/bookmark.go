@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
@@ -29,31 +30,13 @@ func (s *Server) setBookmark(bookmarked bool) fiber.Handler {
 
 // listBookmarks shows the posts that the viewer bookmarked, the latest bookmark first.
 func (s *Server) listBookmarks(c *fiber.Ctx) error {
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name := "bookmarks:user=" + strconv.FormatInt(viewerID(c), 10)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	var before int64
-	if after != nil {
-		before = after.ID
-	}
-	bookmarks, err := s.store.BookmarkedPosts(c.UserContext(), viewerID(c), before, n+1)
-	if err != nil {
-		return err
-	}
-	bookmarks, next := page(s.cursors, name, bookmarks, n, func(b *models.BookmarkedPost) models.ListKey { return models.ListKey{ID: b.RowID} })
-	posts := make([]models.Post, len(bookmarks))
-	for i, b := range bookmarks {
-		posts[i] = b.Post
-	}
-	items, err := s.postsJSON(c, posts)
-	if err != nil {
-		return err
-	}
-	return c.JSON(list[postJSON]{items, next})
+	return replyList(s, c, listing[models.BookmarkedPost, postJSON]{
+		name: "bookmarks:user=" + strconv.FormatInt(viewerID(c), 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.BookmarkedPost, error) {
+			return s.store.BookmarkedPosts(ctx, viewerID(c), idOf(after), limit)
+		},
+		key: func(b *models.BookmarkedPost) models.ListKey { return models.ListKey{ID: b.RowID} },
+		show: within(func(b *models.BookmarkedPost) models.Post { return b.Post }, s.eachPost,
+			func(_ *models.BookmarkedPost, p postJSON) postJSON { return p }),
+	})
 }

@@ -1,7 +1,9 @@
 package handlers
 
 import (
+	"iter"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -36,55 +38,128 @@ const firstReplies = 3
 
 func commentTarget(id int64) models.Target { return models.Target{Kind: models.KindComment, ID: id} }
 
-// commentsJSON shows comments to the viewer, with the replies that were read with them, earliest first. Their likes cost
-// one call, however many comments there are.
-func (s *Server) commentsJSON(c *fiber.Ctx, comments []models.Comment) ([]commentJSON, error) {
-	return s.treeJSON(c, comments, models.CommentsOld)
+// eachComment shows comments to the viewer, with the replies that were read with them, earliest first.
+func (s *Server) eachComment(c *fiber.Ctx, comments []models.Comment) iter.Seq2[commentJSON, error] {
+	return s.eachTree(models.CommentsOld)(c, comments)
 }
 
-// treeJSON is commentsJSON of replies in any order.
-func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.CommentSort) ([]commentJSON, error) {
-	var counts []models.TargetCount
-	var shown []*commentJSON // those that counts speaks of
-	var show func(comments []models.Comment) ([]commentJSON, error)
-	show = func(comments []models.Comment) ([]commentJSON, error) {
-		out := make([]commentJSON, len(comments))
-		for i, m := range comments {
-			out[i] = commentJSON{
-				ID: m.ID, PostID: m.PostID, ParentID: m.ParentID, Depth: m.Depth, LikesCount: m.LikesCount, RepliesCount: m.RepliesCount,
-				Status: commentStatus(&m), Version: m.Version, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
-			}
-			replies, err := show(m.Replies)
+// eachTree is eachComment of replies in any order. It shows no more comments than fit in one page.
+func (s *Server) eachTree(sort models.CommentSort) shower[models.Comment, commentJSON] {
+	return func(c *fiber.Ctx, comments []models.Comment) iter.Seq2[commentJSON, error] {
+		return func(yield func(commentJSON, error) bool) {
+			items, err := s.treeJSON(c, comments, sort)
 			if err != nil {
-				return nil, err
+				yield(commentJSON{}, err)
+				return
 			}
-			out[i].Replies = list[commentJSON]{replies, s.moreReplies(&m, sort)}
-			if m.Hidden() {
-				continue
+			for _, item := range items {
+				if !yield(item, nil) {
+					return
+				}
 			}
-			html, err := s.markdown.html(commentTarget(m.ID), m.Version, m.Content)
-			if err != nil {
-				return nil, err
-			}
-			author := s.author(m.Author)
-			out[i].Author, out[i].Content, out[i].ContentHTML = &author, m.Content, html
-			counts = append(counts, models.TargetCount{Target: commentTarget(m.ID), Count: m.LikesCount})
-			shown = append(shown, &out[i])
 		}
+	}
+}
+
+// treeJSON shows comments with the replies that were read with them, in this order: as many as fit in a page, and at
+// least one. Level by level, comments are left out from where the page is full; a level above others has half of what is
+// left. The likes of all cost one call.
+func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.CommentSort) ([]commentJSON, error) {
+	likes, err := s.likesIn(c, comments)
+	if err != nil {
+		return nil, err
+	}
+	type parent struct {
+		comment *models.Comment
+		replies *[]commentJSON
+		next    **string
+	}
+	var top []commentJSON
+	var none *string
+	room := models.PageBytes - pageOverhead
+	for level := []parent{{&models.Comment{Replies: comments}, &top, &none}}; len(level) > 0; {
+		share := room
+		if hasReplies(level[0].comment.Replies) || slices.ContainsFunc(level[1:], func(p parent) bool { return hasReplies(p.comment.Replies) }) {
+			share = (room + 1) / 2
+		}
+		var deeper []parent
+		for _, p := range level {
+			out := make([]commentJSON, 0, len(p.comment.Replies))
+			for i := range p.comment.Replies {
+				m := &p.comment.Replies[i]
+				item, err := s.commentJSON(m, likes[m.ID])
+				if err != nil {
+					return nil, err
+				}
+				shown, err := encodeJSON(item)
+				if err != nil {
+					return nil, err
+				}
+				size := len(shown) + cursorLength + len(`,""`) // the cursor may be needed
+				if first := top == nil && i == 0; size > share && !first {
+					p.comment.Replies, p.comment.More, share = p.comment.Replies[:i], true, 0
+					break
+				}
+				share, room = share-size, room-size
+				out = append(out, item)
+			}
+			for i := range out {
+				deeper = append(deeper, parent{&p.comment.Replies[i], &out[i].Replies.Items, &out[i].Replies.NextCursor})
+			}
+			*p.replies = out
+			if p.comment.ID != 0 {
+				*p.next = s.moreReplies(p.comment, sort)
+			}
+		}
+		level = deeper
+	}
+	return top, nil
+}
+
+func hasReplies(comments []models.Comment) bool {
+	return slices.ContainsFunc(comments, func(m models.Comment) bool { return len(m.Replies) > 0 })
+}
+
+// commentJSON shows a comment without its replies.
+func (s *Server) commentJSON(m *models.Comment, likes models.LikeState) (commentJSON, error) {
+	out := commentJSON{
+		ID: m.ID, PostID: m.PostID, ParentID: m.ParentID, Depth: m.Depth, LikesCount: m.LikesCount, RepliesCount: m.RepliesCount,
+		Status: commentStatus(m), Version: m.Version, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+		Replies: list[commentJSON]{Items: []commentJSON{}},
+	}
+	if m.Hidden() {
 		return out, nil
 	}
-	out, err := show(comments)
+	html, err := s.markdown.html(commentTarget(m.ID), m.Version, m.Content)
+	author := s.author(m.Author)
+	out.Author, out.Content, out.ContentHTML = &author, m.Content, html
+	out.LikesCount, out.Liked = likes.Count, likes.Liked
+	return out, err
+}
+
+// likesIn returns the viewer's likes of the comments, and of the replies read with them, that are not hidden, by id.
+func (s *Server) likesIn(c *fiber.Ctx, comments []models.Comment) (map[int64]models.LikeState, error) {
+	var counts []models.TargetCount
+	var add func(comments []models.Comment)
+	add = func(comments []models.Comment) {
+		for i := range comments {
+			m := &comments[i]
+			if !m.Hidden() {
+				counts = append(counts, models.TargetCount{Target: commentTarget(m.ID), Count: m.LikesCount})
+			}
+			add(m.Replies)
+		}
+	}
+	add(comments)
+	states, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
 	if err != nil {
 		return nil, err
 	}
-	likes, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
-	if err != nil {
-		return nil, err
+	likes := make(map[int64]models.LikeState, len(counts))
+	for i, count := range counts {
+		likes[count.Target.ID] = states[i]
 	}
-	for i, comment := range shown {
-		comment.LikesCount, comment.Liked = likes[i].Count, likes[i].Liked
-	}
-	return out, nil
+	return likes, nil
 }
 
 func commentStatus(m *models.Comment) string {
@@ -139,7 +214,7 @@ func (s *Server) commentsPlace(c *fiber.Ctx, name string) (models.CommentSort, *
 }
 
 func (s *Server) replyComment(c *fiber.Ctx, status int, m *models.Comment) error {
-	out, err := s.commentsJSON(c, []models.Comment{*m})
+	out, err := collect(s.eachComment(c, []models.Comment{*m}))
 	if err != nil {
 		return err
 	}
@@ -176,15 +251,11 @@ func (s *Server) pageOfComments(c *fiber.Ctx, name string, q models.CommentQuery
 	if err != nil {
 		return err
 	}
-	comments, next := page(s.cursors, name+string(q.Sort), comments, n, func(m *models.Comment) models.ListKey { return m.Key(q.Sort) })
-	if err := s.store.FirstReplies(c.UserContext(), q.ViewerID, comments, firstReplies); err != nil {
+	if err := s.store.FirstReplies(c.UserContext(), q.ViewerID, comments[:min(n, len(comments))], firstReplies); err != nil {
 		return err
 	}
-	items, err := s.commentsJSON(c, comments)
-	if err != nil {
-		return err
-	}
-	return c.JSON(list[commentJSON]{items, next})
+	key := func(m *models.Comment) models.ListKey { return m.Key(q.Sort) }
+	return replyPage(s, c, page[models.Comment]{name: name + string(q.Sort), rows: comments, limit: n, key: key}, s.eachComment)
 }
 
 func (s *Server) createComment(c *fiber.Ctx) error {

@@ -80,16 +80,10 @@ func (k cursors) afterSince(c *fiber.Ctx, list string) (*models.ListKey, int64, 
 	return &key, since, nil
 }
 
-// page cuts what was read with one row more than limit down to limit, and gives the cursor to the rest, if there is any.
-func page[T any](k cursors, list string, rows []T, limit int, key func(*T) models.ListKey) ([]T, *string) {
-	return pageSince(k, list, 0, rows, limit, key)
-}
-
-// pageSince is page for a list that goes back to a certain time.
-func pageSince[T any](k cursors, list string, since int64, rows []T, limit int, key func(*T) models.ListKey) ([]T, *string) {
-	if len(rows) <= limit {
-		return rows, nil
+// idOf returns the id in the place of a list that is in the order of ids; 0 for its beginning.
+func idOf(after *models.ListKey) int64 {
+	if after == nil {
+		return 0
 	}
-	next := k.encodeSince(list, key(&rows[limit-1]), since)
-	return rows[:limit], &next
+	return after.ID
 }

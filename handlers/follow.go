@@ -69,46 +69,24 @@ func (s *Server) listFollowing(c *fiber.Ctx) error {
 func (s *Server) pageOfUsers(c *fiber.Ctx, name string, userID int64,
 	read func(ctx context.Context, viewer, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, error),
 ) error {
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name += ":user=" + strconv.FormatInt(userID, 10)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	users, err := read(c.UserContext(), viewerID(c), userID, after, n+1)
-	if err != nil {
-		return err
-	}
-	users, next := page(s.cursors, name, users, n, (*models.ListedUser).Key)
-	items := make([]listedUserJSON, len(users))
-	for i, u := range users {
-		items[i] = listedUserJSON{s.author(u.Author), u.Since}
-	}
-	return c.JSON(list[listedUserJSON]{items, next})
+	return replyList(s, c, listing[models.ListedUser, listedUserJSON]{
+		name: name + ":user=" + strconv.FormatInt(userID, 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.ListedUser, error) {
+			return read(ctx, viewerID(c), userID, after, limit)
+		},
+		key:  (*models.ListedUser).Key,
+		show: each(func(u *models.ListedUser) listedUserJSON { return listedUserJSON{s.author(u.Author), u.Since} }),
+	})
 }
 
 // readFeed lists the posts of those whom the viewer follows, latest first.
 func (s *Server) readFeed(c *fiber.Ctx) error {
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name := "feed:user=" + strconv.FormatInt(viewerID(c), 10)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	posts, err := s.store.Feed(c.UserContext(), viewerID(c), after, n+1)
-	if err != nil {
-		return err
-	}
-	posts, next := page(s.cursors, name, posts, n, func(p *models.Post) models.ListKey { return p.Key(models.PostsNew) })
-	items, err := s.postsJSON(c, posts)
-	if err != nil {
-		return err
-	}
-	return c.JSON(list[postJSON]{items, next})
+	return replyList(s, c, listing[models.Post, postJSON]{
+		name: "feed:user=" + strconv.FormatInt(viewerID(c), 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Post, error) {
+			return s.store.Feed(ctx, viewerID(c), after, limit)
+		},
+		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsNew) },
+		show: s.eachPost,
+	})
 }

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -111,28 +112,13 @@ func (s *Server) listLikers(kind models.TargetKind) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		n, err := limit(c)
-		if err != nil {
-			return err
-		}
-		name := "likers:" + string(kind) + "=" + strconv.FormatInt(id, 10)
-		after, err := s.cursors.after(c, name)
-		if err != nil {
-			return err
-		}
-		var before int64
-		if after != nil {
-			before = after.ID
-		}
-		likers, err := s.store.Likers(c.UserContext(), viewerID(c), models.Target{Kind: kind, ID: id}, before, n+1)
-		if err != nil {
-			return err
-		}
-		likers, next := page(s.cursors, name, likers, n, func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} })
-		items := make([]likerJSON, len(likers))
-		for i, l := range likers {
-			items[i] = likerJSON{s.author(l.Author), l.CreatedAt}
-		}
-		return c.JSON(list[likerJSON]{items, next})
+		return replyList(s, c, listing[models.Liker, likerJSON]{
+			name: "likers:" + string(kind) + "=" + strconv.FormatInt(id, 10),
+			read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Liker, error) {
+				return s.store.Likers(ctx, viewerID(c), models.Target{Kind: kind, ID: id}, idOf(after), limit)
+			},
+			key:  func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} },
+			show: each(func(l *models.Liker) likerJSON { return likerJSON{s.author(l.Author), l.CreatedAt} }),
+		})
 	}
 }

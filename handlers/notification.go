@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"time"
@@ -55,33 +56,18 @@ func (s *Server) newNotificationJSON(n *models.Notification) notificationJSON {
 
 // listNotifications shows what the viewer was told, latest first.
 func (s *Server) listNotifications(c *fiber.Ctx) error {
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
 	unread, err := oneOf(c, "unread", "false", "true")
 	if err != nil {
 		return err
 	}
-	name := "notifications:unread=" + unread + ":user=" + strconv.FormatInt(viewerID(c), 10)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	var before int64
-	if after != nil {
-		before = after.ID
-	}
-	notifications, err := s.store.Notifications(c.UserContext(), viewerID(c), unread == "true", before, n+1)
-	if err != nil {
-		return err
-	}
-	notifications, next := page(s.cursors, name, notifications, n, (*models.Notification).Key)
-	items := make([]notificationJSON, len(notifications))
-	for i := range notifications {
-		items[i] = s.newNotificationJSON(&notifications[i])
-	}
-	return c.JSON(list[notificationJSON]{items, next})
+	return replyList(s, c, listing[models.Notification, notificationJSON]{
+		name: "notifications:unread=" + unread + ":user=" + strconv.FormatInt(viewerID(c), 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Notification, error) {
+			return s.store.Notifications(ctx, viewerID(c), unread == "true", idOf(after), limit)
+		},
+		key:  (*models.Notification).Key,
+		show: each(s.newNotificationJSON),
+	})
 }
 
 type unreadJSON struct {

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"fmt"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -41,33 +42,34 @@ type postJSON struct {
 
 func postTarget(id int64) models.Target { return models.Target{Kind: models.KindPost, ID: id} }
 
-// postsJSON shows posts to the viewer. Their likes cost one call, however many posts there are.
-func (s *Server) postsJSON(c *fiber.Ctx, posts []models.Post) ([]postJSON, error) {
-	counts := make([]models.TargetCount, len(posts))
-	for i, p := range posts {
-		counts[i] = models.TargetCount{Target: postTarget(p.ID), Count: p.LikesCount}
-	}
-	likes, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]postJSON, len(posts))
-	for i, p := range posts {
-		html, err := s.markdown.html(postTarget(p.ID), p.Version, p.Content)
+// eachPost shows posts to the viewer. Their likes cost one call, however many posts there are.
+func (s *Server) eachPost(c *fiber.Ctx, posts []models.Post) iter.Seq2[postJSON, error] {
+	return func(yield func(postJSON, error) bool) {
+		counts := make([]models.TargetCount, len(posts))
+		for i, p := range posts {
+			counts[i] = models.TargetCount{Target: postTarget(p.ID), Count: p.LikesCount}
+		}
+		likes, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
 		if err != nil {
-			return nil, err
+			yield(postJSON{}, err)
+			return
 		}
-		out[i] = postJSON{
-			ID: p.ID, Author: s.author(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html, Tags: p.Tags,
-			LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
-			Locked: p.Locked, Pinned: p.Pinned, Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+		for i, p := range posts {
+			html, err := s.markdown.html(postTarget(p.ID), p.Version, p.Content)
+			item := postJSON{
+				ID: p.ID, Author: s.author(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html, Tags: p.Tags,
+				LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
+				Locked: p.Locked, Pinned: p.Pinned, Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+			}
+			if !yield(item, err) {
+				return
+			}
 		}
 	}
-	return out, nil
 }
 
 func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post) error {
-	out, err := s.postsJSON(c, []models.Post{*p})
+	out, err := collect(s.eachPost(c, []models.Post{*p}))
 	if err != nil {
 		return err
 	}
@@ -143,12 +145,8 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	posts, next := pageSince(s.cursors, name, since, posts, n, func(p *models.Post) models.ListKey { return p.Key(q.Sort) })
-	items, err := s.postsJSON(c, posts)
-	if err != nil {
-		return err
-	}
-	return c.JSON(list[postJSON]{items, next})
+	key := func(p *models.Post) models.ListKey { return p.Key(q.Sort) }
+	return replyPage(s, c, page[models.Post]{name: name, since: since, rows: posts, limit: n, key: key}, s.eachPost)
 }
 
 func (s *Server) createPost(c *fiber.Ctx) error {

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -48,32 +49,12 @@ func replyReported(c *fiber.Ctx, report *models.Report) error {
 }
 
 func (s *Server) listMyReports(c *fiber.Ctx) error {
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name := "reports:user=" + strconv.FormatInt(viewerID(c), 10)
-	before, err := s.afterID(c, name)
-	if err != nil {
-		return err
-	}
-	reports, err := s.store.ReportsBy(c.UserContext(), viewerID(c), before, n+1)
-	if err != nil {
-		return err
-	}
-	reports, next := page(s.cursors, name, reports, n, (*models.Report).Key)
-	items := make([]reportJSON, len(reports))
-	for i := range reports {
-		items[i] = newReportJSON(&reports[i])
-	}
-	return c.JSON(list[reportJSON]{items, next})
-}
-
-// afterID reads ?cursor= of a list in the order of ids; 0 means the first page.
-func (s *Server) afterID(c *fiber.Ctx, list string) (int64, error) {
-	after, err := s.cursors.after(c, list)
-	if after == nil {
-		return 0, err
-	}
-	return after.ID, err
+	return replyList(s, c, listing[models.Report, reportJSON]{
+		name: "reports:user=" + strconv.FormatInt(viewerID(c), 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Report, error) {
+			return s.store.ReportsBy(ctx, viewerID(c), idOf(after), limit)
+		},
+		key:  (*models.Report).Key,
+		show: each(newReportJSON),
+	})
 }

@@ -163,12 +163,6 @@ func oneOf[S ~string](c *fiber.Ctx, parameter string, words ...S) (S, error) {
 	return "", models.Invalid(parameter, "must be one of "+strings.Join(names, ", "))
 }
 
-// list is a page of a list.
-type list[T any] struct {
-	Items      []T     `json:"items"`
-	NextCursor *string `json:"next_cursor"`
-}
-
 // etag is the part of an entity tag that an edit is held to.
 func etag(version int64) string { return `"v` + strconv.FormatInt(version, 10) + `"` }
 

@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"context"
+	"iter"
 	"strconv"
 	"time"
 
@@ -24,31 +26,21 @@ func (s *Server) listRevisions(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name := "revisions:" + strconv.FormatInt(id, 10)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	var before int64
-	if after != nil {
-		before = after.ID
-	}
-	revisions, err := s.store.ListRevisions(c.UserContext(), id, before, n+1)
-	if err != nil {
-		return err
-	}
-	revisions, next := page(s.cursors, name, revisions, n, func(r *models.Revision) models.ListKey { return models.ListKey{ID: r.Version} })
-	items := make([]revisionJSON, len(revisions))
-	for i, r := range revisions {
-		html, err := s.markdown.html(postTarget(id), r.Version, r.Content)
-		if err != nil {
-			return err
-		}
-		items[i] = revisionJSON{r.Version, s.author(r.Editor), r.Title, r.Content, html, r.Tags, r.CreatedAt}
-	}
-	return c.JSON(list[revisionJSON]{items, next})
+	return replyList(s, c, listing[models.Revision, revisionJSON]{
+		name: "revisions:" + strconv.FormatInt(id, 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Revision, error) {
+			return s.store.ListRevisions(ctx, id, idOf(after), limit)
+		},
+		key: func(r *models.Revision) models.ListKey { return models.ListKey{ID: r.Version} },
+		show: func(_ *fiber.Ctx, revisions []models.Revision) iter.Seq2[revisionJSON, error] {
+			return func(yield func(revisionJSON, error) bool) {
+				for _, r := range revisions {
+					html, err := s.markdown.html(postTarget(id), r.Version, r.Content)
+					if !yield(revisionJSON{r.Version, s.author(r.Editor), r.Title, r.Content, html, r.Tags, r.CreatedAt}, err) {
+						return
+					}
+				}
+			}
+		},
+	})
 }

@@ -227,6 +227,7 @@ func New(c Config) (*Server, error) {
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  idleTimeout,
 		ErrorHandler:                 s.unread,
+		JSONEncoder:                  encodeJSON,
 	})
 	s.app.Server().KeepHijackedConns = true // a stream closes its own
 	s.routes()

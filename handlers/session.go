@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -38,26 +39,17 @@ func (s *Server) logout(c *fiber.Ctx) error {
 }
 
 func (s *Server) listSessions(c *fiber.Ctx) error {
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name := "sessions:user=" + strconv.FormatInt(viewerID(c), 10)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	sessions, err := s.store.Sessions(c.UserContext(), viewerID(c), after, n+1)
-	if err != nil {
-		return err
-	}
-	sessions, next := page(s.cursors, name, sessions, n, (*models.SessionInfo).Key)
-	items, current := make([]sessionInfoJSON, len(sessions)), sessionHash(c)
-	for i := range sessions {
-		info := &sessions[i]
-		items[i] = sessionInfoJSON{models.SessionID(info.Hash()), info.CreatedAt, info.ExpiresAt, info.UserAgent, info.Hash() == current}
-	}
-	return c.JSON(list[sessionInfoJSON]{items, next})
+	current := sessionHash(c)
+	return replyList(s, c, listing[models.SessionInfo, sessionInfoJSON]{
+		name: "sessions:user=" + strconv.FormatInt(viewerID(c), 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.SessionInfo, error) {
+			return s.store.Sessions(ctx, viewerID(c), after, limit)
+		},
+		key: (*models.SessionInfo).Key,
+		show: each(func(info *models.SessionInfo) sessionInfoJSON {
+			return sessionInfoJSON{models.SessionID(info.Hash()), info.CreatedAt, info.ExpiresAt, info.UserAgent, info.Hash() == current}
+		}),
+	})
 }
 
 func (s *Server) endSession(c *fiber.Ctx) error {

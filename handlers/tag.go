@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
@@ -29,26 +30,16 @@ func (s *Server) listTags(c *fiber.Ctx) error {
 	if q.Sort, err = sortOf(c, models.TagsPopular, models.TagsName); err != nil {
 		return err
 	}
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
 	if q.Prefix, err = tagOf(c, "q"); err != nil {
 		return err
 	}
-	name := "tags:" + string(q.Sort) + ":q=" + q.Prefix
-	if q.After, err = s.cursors.after(c, name); err != nil {
-		return err
-	}
-	q.Limit = n + 1
-	tags, err := s.store.ListTags(c.UserContext(), q)
-	if err != nil {
-		return err
-	}
-	tags, next := page(s.cursors, name, tags, n, func(t *models.Tag) models.ListKey { return t.Key(q.Sort) })
-	items := make([]tagJSON, len(tags))
-	for i, t := range tags {
-		items[i] = tagJSON{t.Name, t.PostsCount}
-	}
-	return c.JSON(list[tagJSON]{items, next})
+	return replyList(s, c, listing[models.Tag, tagJSON]{
+		name: "tags:" + string(q.Sort) + ":q=" + q.Prefix,
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
+			q.After, q.Limit = after, limit
+			return s.store.ListTags(ctx, q)
+		},
+		key:  func(t *models.Tag) models.ListKey { return t.Key(q.Sort) },
+		show: each(func(t *models.Tag) tagJSON { return tagJSON{t.Name, t.PostsCount} }),
+	})
 }

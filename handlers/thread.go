@@ -1,6 +1,9 @@
 package handlers
 
 import (
+	"context"
+	"strconv"
+
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
@@ -35,16 +38,13 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	items, err := s.treeJSON(c, comments, q.Sort)
-	if err != nil {
-		return err
-	}
-	var next *string
+	p := page[models.Comment]{name: topLevelList(id) + string(q.Sort), rows: comments, limit: len(comments)}
+	p.key = func(m *models.Comment) models.ListKey { return m.Key(q.Sort) }
 	if more {
-		cursor := s.cursors.encode(topLevelList(id)+string(q.Sort), comments[len(comments)-1].Key(q.Sort))
-		next = &cursor
+		last := p.key(&comments[len(comments)-1])
+		p.rest = &last
 	}
-	return c.JSON(list[commentJSON]{items, next})
+	return replyPage(s, c, p, s.eachTree(q.Sort))
 }
 
 // readAncestors shows what a comment replies to, what that replies to, and so on, from the top level down.
@@ -53,13 +53,12 @@ func (s *Server) readAncestors(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	comments, err := s.store.Ancestors(c.UserContext(), viewerID(c), id)
-	if err != nil {
-		return err
-	}
-	items, err := s.commentsJSON(c, comments)
-	if err != nil {
-		return err
-	}
-	return c.JSON(list[commentJSON]{Items: items})
+	return replyList(s, c, listing[models.Comment, commentJSON]{
+		name: "ancestors:" + strconv.FormatInt(id, 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Comment, error) {
+			return s.store.Ancestors(ctx, viewerID(c), id, idOf(after), limit)
+		},
+		key:  func(m *models.Comment) models.ListKey { return models.ListKey{ID: m.ID} },
+		show: s.eachComment,
+	})
 }

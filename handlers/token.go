@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -31,25 +32,14 @@ func newTokenInfo(t *models.APIToken) tokenJSON {
 }
 
 func (s *Server) listTokens(c *fiber.Ctx) error {
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	name := "tokens:user=" + strconv.FormatInt(viewerID(c), 10)
-	after, err := s.cursors.after(c, name)
-	if err != nil {
-		return err
-	}
-	tokens, err := s.store.Tokens(c.UserContext(), viewerID(c), after, n+1)
-	if err != nil {
-		return err
-	}
-	tokens, next := page(s.cursors, name, tokens, n, (*models.APIToken).Key)
-	items := make([]tokenJSON, len(tokens))
-	for i := range tokens {
-		items[i] = newTokenInfo(&tokens[i])
-	}
-	return c.JSON(list[tokenJSON]{items, next})
+	return replyList(s, c, listing[models.APIToken, tokenJSON]{
+		name: "tokens:user=" + strconv.FormatInt(viewerID(c), 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.APIToken, error) {
+			return s.store.Tokens(ctx, viewerID(c), after, limit)
+		},
+		key:  (*models.APIToken).Key,
+		show: each(newTokenInfo),
+	})
 }
 
 func (s *Server) createToken(c *fiber.Ctx) error {

@@ -39,10 +39,9 @@ func (s *Store) BookmarkedPosts(ctx context.Context, userID, before int64, limit
 	if before > 0 {
 		where, args = where+" AND k.id<?", append(args, before)
 	}
-	var list []BookmarkedPost
-	err := s.db.WithContext(ctx).Raw("SELECT "+postColumns+", k.id AS row_id FROM bookmarks k FORCE INDEX (idx_user_id)"+
+	list, _, err := scanPage(s.db.WithContext(ctx).Raw("SELECT "+postColumns+", k.id AS row_id FROM bookmarks k FORCE INDEX (idx_user_id)"+
 		" JOIN posts p ON p.id=k.post_id AND p.status=1 JOIN users u ON u.id=p.user_id WHERE "+where+
-		" ORDER BY k.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+		" ORDER BY k.id DESC LIMIT ?", append(args, limit)...), func(b *BookmarkedPost) int { return len(b.Post.Content) })
 	if err != nil {
 		return nil, fmt.Errorf("list bookmarks of user %d: %w", userID, err)
 	}

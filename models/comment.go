@@ -223,16 +223,13 @@ func (c *Comment) Key(sort CommentSort) ListKey {
 // from the viewer stays in the list if it was ever replied to: its content and author are the caller's to hide. A post
 // or parent that is gone gives CodeNotFound; a deleted parent that was replied to is not gone.
 func (s *Store) ListComments(ctx context.Context, q CommentQuery) ([]Comment, error) {
-	found, err := s.readBranches(ctx, q.ViewerID, q.Sort, []branch{q.branch()}, q.Limit, q.Limit*MaxContent)
+	list := s.branchQuery(ctx, q.ViewerID, q.Sort, []branch{q.branch()}, q.Limit, q.Limit*MaxContent)
+	comments, _, err := scanPage(list, commentSize)
 	if err != nil {
 		return nil, fmt.Errorf("list comments: %w", err)
 	}
-	if len(found) == 0 {
+	if len(comments) == 0 {
 		return nil, s.commentListOpen(ctx, q)
-	}
-	comments := make([]Comment, len(found))
-	for i, f := range found {
-		comments[i] = f.Comment
 	}
 	return comments, nil
 }

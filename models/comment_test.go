@@ -260,7 +260,7 @@ func TestAncestors_leadFromTheTopToTheParent(t *testing.T) {
 	newComment(t, store, ada, post, nil)
 	deepest := chain(t, store, ada, post, models.MaxDepth)
 	newComment(t, store, ada, post, nil)
-	path, err := store.Ancestors(t.Context(), 0, deepest.ID)
+	path, err := store.Ancestors(t.Context(), 0, deepest.ID, 0, models.MaxDepth)
 	require.NoError(t, err)
 	require.Len(t, path, models.MaxDepth-1)
 	for i, c := range path {
@@ -272,21 +272,25 @@ func TestAncestors_leadFromTheTopToTheParent(t *testing.T) {
 	}
 	// The order does not hang on depths: a process of before there were any wrote none.
 	exec(t, store, "UPDATE comments SET depth=1 WHERE id%3<>0")
-	unsorted, err := store.Ancestors(t.Context(), 0, deepest.ID)
+	unsorted, err := store.Ancestors(t.Context(), 0, deepest.ID, 0, models.MaxDepth)
 	require.NoError(t, err)
 	require.Len(t, unsorted, len(path))
 	for i := range path {
 		assert.Equal(t, path[i].ID, unsorted[i].ID)
 	}
-	none, err := store.Ancestors(t.Context(), 0, path[0].ID)
+	rest, err := store.Ancestors(t.Context(), 0, deepest.ID, path[4].ID, 3)
+	require.NoError(t, err)
+	require.Len(t, rest, 3)
+	assert.Equal(t, path[5].ID, rest[0].ID)
+	none, err := store.Ancestors(t.Context(), 0, path[0].ID, 0, models.MaxDepth)
 	require.NoError(t, err)
 	assert.Empty(t, none)
 	require.NoError(t, store.DeleteComment(t.Context(), &path[10]))
-	path, err = store.Ancestors(t.Context(), 0, deepest.ID)
+	path, err = store.Ancestors(t.Context(), 0, deepest.ID, 0, models.MaxDepth)
 	require.NoError(t, err)
 	assert.True(t, path[10].Hidden())
 	for _, id := range []int64{path[10].ID, 1 << 40} {
-		_, err = store.Ancestors(t.Context(), 0, id)
+		_, err = store.Ancestors(t.Context(), 0, id, 0, models.MaxDepth)
 		assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 	}
 }

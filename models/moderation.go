@@ -295,16 +295,16 @@ func (s *Store) window(ctx context.Context, kind TargetKind, q ContentQuery) (id
 	return ids, rest, nil
 }
 
-// listContent reads a page of a list into items: columns of posts p or comments c with the author u, as alias has it, and
+// listContent reads a page of a list, whose content size counts: columns of posts p or comments c with the author u, as alias has it, and
 // more tables that more joins. It gives where the list goes on beyond the rows that were looked at, if they were not all.
-func (s *Store) listContent(ctx context.Context, kind TargetKind, q ContentQuery, alias, columns, more, text string, items any) (rest *ListKey, err error) {
+func listContent[T any](ctx context.Context, s *Store, kind TargetKind, q ContentQuery, alias, columns, more, text string, size func(*T) int) (items []T, rest *ListKey, err error) {
 	from, where, args := q.from(kind)
 	keys := "SELECT x.id, x.created_at FROM " + from + " WHERE " + where + " ORDER BY x.created_at DESC, x.id DESC LIMIT ?"
 	args = append(append([]any{q.ViewerID}, args...), q.Limit)
 	if q.Text != "" {
 		var ids []int64
 		if ids, rest, err = s.window(ctx, kind, q); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		like := "%" + likeEscape(q.Text) + "%"
 		keys = "SELECT " + alias + ".id, " + alias + ".created_at FROM " + likeTables[kind].targets + " " + alias + " WHERE " + alias + ".id IN (" + joinIDs(append(ids, 0)) + ")" +
@@ -315,10 +315,10 @@ func (s *Store) listContent(ctx context.Context, kind TargetKind, q ContentQuery
 		}
 		args = append(args, q.Limit)
 	}
-	err = s.db.WithContext(ctx).Raw("SELECT "+columns+moderationColumns(kind, alias)+" FROM ("+keys+") k STRAIGHT_JOIN "+likeTables[kind].targets+" "+alias+" ON "+alias+".id=k.id"+
+	items, _, err = scanPage(s.db.WithContext(ctx).Raw("SELECT "+columns+moderationColumns(kind, alias)+" FROM ("+keys+") k STRAIGHT_JOIN "+likeTables[kind].targets+" "+alias+" ON "+alias+".id=k.id"+
 		" STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id="+alias+".user_id"+more+" LEFT JOIN users d ON d.id="+alias+".deleted_by"+
-		" ORDER BY k.created_at DESC, k.id DESC", args...).Scan(items).Error
-	return rest, err
+		" ORDER BY k.created_at DESC, k.id DESC", args...), size)
+	return items, rest, err
 }
 
 // moderationColumns reads a Moderation of the row alias, with the user d who deleted it.
@@ -339,7 +339,7 @@ const commentModerated = "p.title AS post_title, " + commentColumns
 // ModeratedPosts lists posts, latest first. rest, with a Text, is where the list goes on after the rows that were looked
 // at, when fewer than Limit of them have the text; otherwise it is nil. One query, with a Text two.
 func (s *Store) ModeratedPosts(ctx context.Context, q ContentQuery) (posts []ModeratedPost, rest *ListKey, err error) {
-	rest, err = s.listContent(ctx, KindPost, q, "p", postColumns, "", "p.title LIKE ? OR p.content LIKE ?", &posts)
+	posts, rest, err = listContent(ctx, s, KindPost, q, "p", postColumns, "", "p.title LIKE ? OR p.content LIKE ?", func(p *ModeratedPost) int { return len(p.Post.Content) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("list posts for moderation: %w", err)
 	}
@@ -351,7 +351,8 @@ func (s *Store) ModeratedPosts(ctx context.Context, q ContentQuery) (posts []Mod
 
 // ModeratedComments lists comments as ModeratedPosts lists posts.
 func (s *Store) ModeratedComments(ctx context.Context, q ContentQuery) (comments []ModeratedComment, rest *ListKey, err error) {
-	rest, err = s.listContent(ctx, KindComment, q, "c", commentModerated, " STRAIGHT_JOIN posts p ON p.id=c.post_id", "c.content LIKE ?", &comments)
+	comments, rest, err = listContent(ctx, s, KindComment, q, "c", commentModerated, " STRAIGHT_JOIN posts p ON p.id=c.post_id", "c.content LIKE ?",
+		func(m *ModeratedComment) int { return len(m.Comment.Content) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("list comments for moderation: %w", err)
 	}

@@ -84,8 +84,8 @@ func (s *Store) ListPosts(ctx context.Context, q PostQuery) ([]Post, error) {
 		}
 	}
 	query, args := q.plan(facts)
-	var posts []Post
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&posts).Error; err != nil {
+	posts, _, err := scanPage(s.db.WithContext(ctx).Raw(query, args...), postSize)
+	if err != nil {
 		return nil, fmt.Errorf("list posts: %w", err)
 	}
 	return posts, nil

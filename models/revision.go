@@ -46,10 +46,9 @@ func (s *Store) ListRevisions(ctx context.Context, postID, before int64, limit i
 	} else {
 		now = nil
 	}
-	var old []Revision
-	err = s.db.WithContext(ctx).Raw("SELECT r.version, "+authorColumns+", r.title, r.content, r.tags, r.created_at"+
+	old, _, err := scanPage(s.db.WithContext(ctx).Raw("SELECT r.version, "+authorColumns+", r.title, r.content, r.tags, r.created_at"+
 		" FROM post_revisions r STRAIGHT_JOIN posts p ON p.id=r.post_id STRAIGHT_JOIN users u ON u.id=COALESCE(r.editor_id,p.user_id)"+
-		" WHERE r.post_id=? AND r.version<? ORDER BY r.version DESC LIMIT ?", postID, before, limit-len(now)).Scan(&old).Error
+		" WHERE r.post_id=? AND r.version<? ORDER BY r.version DESC LIMIT ?", postID, before, limit-len(now)), func(r *Revision) int { return len(r.Content) })
 	if err != nil {
 		return nil, fmt.Errorf("list revisions of post %d: %w", postID, err)
 	}

@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-)
 
-// maxTreeContent bounds the Markdown that comments below the first level, or a whole thread, bring into one answer, in
-// bytes. The tree is cut there as it is where the number of comments runs out.
-const maxTreeContent = 1 << 20
+	"gorm.io/gorm"
+)
 
 // FirstReplies reads the first replies to each of comments, earliest first and at most each of them, in one query.
 func (s *Store) FirstReplies(ctx context.Context, viewer int64, comments []Comment, each int) error {
@@ -18,7 +16,7 @@ func (s *Store) FirstReplies(ctx context.Context, viewer int64, comments []Comme
 	for i := range comments {
 		parents[i] = &comments[i]
 	}
-	if err := s.attachReplies(ctx, viewer, CommentsOld, parents, each, maxTreeContent); err != nil {
+	if err := s.attachReplies(ctx, viewer, CommentsOld, parents, each, PageBytes); err != nil {
 		return fmt.Errorf("read first replies: %w", err)
 	}
 	return nil
@@ -37,10 +35,10 @@ type ThreadQuery struct {
 // Thread reads a post's comments level by level, in one query a level, and reports whether the top level goes on. A
 // level gets half of what is left of the limit, rounded up, and the last one all of it; within a level each parent gets
 // the same share, the first parents alone when there is not enough for all. Content is shared out the same way: a
-// level ends where its half of 1 MiB is used up. So there is always a first comment, if the post has any at the place.
+// level ends where its half of PageBytes is used up. So there is always a first comment, if the post has any at the place.
 // CodeNotFound: the post is gone.
 func (s *Store) Thread(ctx context.Context, q ThreadQuery) (top []Comment, more bool, err error) {
-	left, room := q.Limit, maxTreeContent
+	left, room := q.Limit, PageBytes
 	share := func(level, of int) int {
 		if level == q.Depth {
 			return of
@@ -167,6 +165,13 @@ type foundComment struct {
 // the other. It reads no more rows than that, however long the lists are: a limited SELECT along the index for each, in
 // one statement. The content of those past room bytes is not read.
 func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort, branches []branch, each, room int) ([]foundComment, error) {
+	var found []foundComment
+	err := s.branchQuery(ctx, viewer, sort, branches, each, room).Scan(&found).Error
+	return found, err
+}
+
+// branchQuery is the query of readBranches.
+func (s *Store) branchQuery(ctx context.Context, viewer int64, sort CommentSort, branches []branch, each, room int) *gorm.DB {
 	o := sort.order()
 	parts := make([]string, len(branches))
 	args := []any{viewer}
@@ -185,28 +190,43 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort
 	order := " ORDER BY y.branch, y.place" + o.direction + ", y.id" + o.direction
 	fits := "x.total<=" + strconv.Itoa(room)
 	columns := strings.Replace(commentColumns, "c.content", "IF(c.status=1 AND "+fits+", c.content, '') AS content", 1)
-	var found []foundComment
-	err := s.db.WithContext(ctx).Raw("SELECT "+columns+", NOT "+fits+" AS cut FROM (SELECT y.id, y.branch, y.place, SUM(y.size) OVER ("+order+
+	return s.db.WithContext(ctx).Raw("SELECT "+columns+", NOT "+fits+" AS cut FROM (SELECT y.id, y.branch, y.place, SUM(y.size) OVER ("+order+
 		" ROWS UNBOUNDED PRECEDING) AS total FROM ("+strings.Join(parts, " UNION ALL ")+") y) x"+
-		" JOIN comments c ON c.id=x.id JOIN users u ON u.id=c.user_id"+strings.ReplaceAll(order, "y.", "x."), args...).Scan(&found).Error
-	return found, err
+		" JOIN comments c ON c.id=x.id JOIN users u ON u.id=c.user_id"+strings.ReplaceAll(order, "y.", "x."), args...)
 }
 
-// Ancestors reads what a comment replies to, what that replies to, and so on, from the top level down, in one query;
-// nothing for a comment of the top level. CodeNotFound as CommentByID.
-func (s *Store) Ancestors(ctx context.Context, viewer, id int64) ([]Comment, error) {
-	var path []Comment
+// Ancestors reads what a comment replies to, what that replies to, and so on, from the top level down: at most limit
+// below the ancestor with the id after (0 for the first page), in two queries; nothing for a comment of the top level.
+// CodeNotFound as CommentByID.
+func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit int) ([]Comment, error) {
+	var open int
+	err := s.db.WithContext(ctx).Raw(`
+		SELECT COUNT(*)
+		FROM comments c
+		JOIN posts p ON p.id=c.post_id AND p.status=?
+		WHERE c.id=? AND c.status=?`, StatusNormal, id, StatusNormal).Scan(&open).Error
+	if err != nil {
+		return nil, fmt.Errorf("read comment %d: %w", id, err)
+	}
+	if open == 0 {
+		return nil, notFound(KindComment)
+	}
 	// The order is that of the steps up, and does not hang on depths being right.
-	err := s.db.WithContext(ctx).Raw("WITH RECURSIVE up (id, parent_id, step) AS (SELECT id, parent_id, 0 FROM comments WHERE id=?"+
-		" UNION ALL SELECT a.id, a.parent_id, up.step+1 FROM up JOIN comments a ON a.id=up.parent_id)"+
-		" SELECT "+commentColumns+" FROM up JOIN comments c ON c.id=up.id JOIN users u ON u.id=c.user_id"+
-		" JOIN posts p ON p.id=c.post_id AND p.status=1 ORDER BY up.step DESC", id, viewer).Scan(&path).Error
+	path, _, err := scanPage(s.db.WithContext(ctx).Raw(`
+		WITH RECURSIVE up (id, parent_id, step) AS (
+			SELECT id, parent_id, 0 FROM comments WHERE id=?
+			UNION ALL
+			SELECT a.id, a.parent_id, up.step+1 FROM up JOIN comments a ON a.id=up.parent_id
+		)
+		SELECT `+commentColumns+`
+		FROM up
+		JOIN comments c ON c.id=up.id
+		JOIN users u ON u.id=c.user_id
+		WHERE up.step>0 AND (?=0 OR up.step<(SELECT last.step FROM up last WHERE last.id=?))
+		ORDER BY up.step DESC
+		LIMIT ?`, id, viewer, after, after, limit), commentSize)
 	if err != nil {
 		return nil, fmt.Errorf("read ancestors of comment %d: %w", id, err)
 	}
-	self := len(path) - 1
-	if self < 0 || path[self].ID != id || path[self].Status != StatusNormal {
-		return nil, notFound(KindComment)
-	}
-	return path[:self], nil
+	return path, nil
 }

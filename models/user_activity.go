@@ -20,9 +20,8 @@ func (s *Store) CommentsByUser(ctx context.Context, viewer, userID int64, after 
 		where += " AND c.created_at<=FROM_UNIXTIME(?) AND (c.created_at<FROM_UNIXTIME(?) OR c.id<?)"
 		args = append(args, after.Value, after.Value, after.ID)
 	}
-	var list []UserComment
-	err := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+", p.title AS post_title FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1"+
-		" JOIN users u ON u.id=c.user_id WHERE "+where+" ORDER BY c.created_at DESC, c.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	list, _, err := scanPage(s.db.WithContext(ctx).Raw("SELECT "+commentColumns+", p.title AS post_title FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1"+
+		" JOIN users u ON u.id=c.user_id WHERE "+where+" ORDER BY c.created_at DESC, c.id DESC LIMIT ?", append(args, limit)...), func(c *UserComment) int { return len(c.Comment.Content) })
 	if err != nil {
 		return nil, fmt.Errorf("list comments of user %d: %w", userID, err)
 	}
@@ -43,10 +42,9 @@ func (l *Liked[T]) Key() ListKey { return ListKey{ID: l.RowID} }
 // than row before (0 for the first page). Likes of what was deleted are passed over.
 func (s *Store) LikedPosts(ctx context.Context, viewer, userID, before int64, limit int) ([]Liked[Post], error) {
 	where, args := likedBefore(before, viewer, userID)
-	var list []Liked[Post]
-	err := s.db.WithContext(ctx).Raw("SELECT "+postColumns+", l.id AS row_id, l.created_at AS liked_at FROM post_likes l FORCE INDEX (idx_user_id)"+
+	list, _, err := scanPage(s.db.WithContext(ctx).Raw("SELECT "+postColumns+", l.id AS row_id, l.created_at AS liked_at FROM post_likes l FORCE INDEX (idx_user_id)"+
 		" JOIN posts p ON p.id=l.post_id AND p.status=1 JOIN users u ON u.id=p.user_id WHERE "+where+
-		" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+		" ORDER BY l.id DESC LIMIT ?", append(args, limit)...), func(l *Liked[Post]) int { return len(l.Item.Content) })
 	if err != nil {
 		return nil, fmt.Errorf("list liked posts of user %d: %w", userID, err)
 	}
@@ -58,10 +56,9 @@ func (s *Store) LikedPosts(ctx context.Context, viewer, userID, before int64, li
 func (s *Store) LikedComments(ctx context.Context, viewer, userID, before int64, limit int) ([]Liked[Comment], error) {
 	where, args := likedBefore(before, viewer, userID)
 	where, args = where+" AND "+notBlocked("c.user_id"), append(args, viewer)
-	var list []Liked[Comment]
-	err := s.db.WithContext(ctx).Raw("SELECT "+commentColumns+", l.id AS row_id, l.created_at AS liked_at FROM comment_likes l FORCE INDEX (idx_user_id)"+
+	list, _, err := scanPage(s.db.WithContext(ctx).Raw("SELECT "+commentColumns+", l.id AS row_id, l.created_at AS liked_at FROM comment_likes l FORCE INDEX (idx_user_id)"+
 		" JOIN comments c ON c.id=l.comment_id AND c.status=1 JOIN posts p ON p.id=c.post_id AND p.status=1 JOIN users u ON u.id=c.user_id WHERE "+where+
-		" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+		" ORDER BY l.id DESC LIMIT ?", append(args, limit)...), func(l *Liked[Comment]) int { return len(l.Item.Content) })
 	if err != nil {
 		return nil, fmt.Errorf("list liked comments of user %d: %w", userID, err)
 	}

@@ -1,0 +1,45 @@
+package models
+
+import (
+	"gorm.io/gorm"
+)
+
+// PageBytes bounds a page of a list: its JSON, in bytes, and so the content of its rows.
+const PageBytes = 1 << 20
+
+func postSize(p *Post) int { return len(p.Content) }
+
+// commentSize leaves the content out that the viewer does not see.
+func commentSize(c *Comment) int {
+	if c.Hidden() {
+		c.Content = ""
+	}
+	return len(c.Content)
+}
+
+// scanPage reads rows of a list until those it has read have more than PageBytes of content, as size counts it. The
+// page of JSON is full before the last of them, because JSON is no shorter than the content; so nobody takes this for
+// the list's end. cut reports whether it stopped.
+func scanPage[T any](read *gorm.DB, size func(*T) int) (page []T, cut bool, err error) {
+	rows, err := read.Rows()
+	if err != nil {
+		return nil, false, err
+	}
+	session := read.Session(&gorm.Session{NewDB: true})
+	defer func() {
+		if closing := rows.Close(); err == nil {
+			err = closing
+		}
+	}()
+	for room := PageBytes; rows.Next(); {
+		var row T
+		if err := session.ScanRows(rows, &row); err != nil {
+			return nil, false, err
+		}
+		page = append(page, row)
+		if room -= size(&page[len(page)-1]); room < 0 {
+			return page, true, nil
+		}
+	}
+	return page, false, rows.Err()
+}
