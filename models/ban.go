@@ -84,7 +84,7 @@ func banState(b *Ban) map[string]any {
 // lockStandings reads users that were not deleted and locks them, by ascending id.
 func lockStandings(tx *gorm.DB, ids ...int64) (map[int64]*standing, error) {
 	var list []standing
-	err := tx.Raw("SELECT id, username, password_hash, role, banned_until, ban_reason FROM users WHERE id IN (" + joinIDs(ids) + ") AND deleted_at IS NULL" +
+	err := tx.Raw("SELECT id, username, password_hash, role, banned_until, ban_reason FROM users FORCE INDEX (PRIMARY) WHERE id IN (" + joinIDs(ids) + ") AND deleted_at IS NULL" +
 		" ORDER BY id FOR UPDATE").Scan(&list).Error
 	if err != nil {
 		return nil, err

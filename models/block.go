@@ -33,7 +33,7 @@ func (s *Store) RefuseBlocked(ctx context.Context, target Target, userID int64) 
 // CodeNotFound when the other one is not there or was deleted, CodeUnauthorized when the user was.
 func lockPair(tx *gorm.DB, userID, other int64) error {
 	var there []int64
-	err := tx.Raw("SELECT id FROM users WHERE id IN (" + joinIDs([]int64{userID, other}) + ") AND deleted_at IS NULL ORDER BY id FOR UPDATE").Scan(&there).Error
+	err := tx.Raw("SELECT id FROM users FORCE INDEX (PRIMARY) WHERE id IN (" + joinIDs([]int64{userID, other}) + ") AND deleted_at IS NULL ORDER BY id FOR UPDATE").Scan(&there).Error
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (s *Store) Block(ctx context.Context, userID, other int64) error {
 
 // Unblock ends a block; ending what is not there is no error.
 func (s *Store) Unblock(ctx context.Context, userID, other int64) error {
-	if err := s.db.WithContext(ctx).Exec("DELETE FROM blocks WHERE user_id=? AND blocked_id=?", userID, other).Error; err != nil {
+	if _, err := s.write(ctx, "DELETE FROM blocks WHERE user_id=? AND blocked_id=?", userID, other); err != nil {
 		return fmt.Errorf("unblock user %d: %w", other, err)
 	}
 	return nil

@@ -50,9 +50,10 @@ func guard[T any](g *guardedPool, call func() (T, error)) (T, error) {
 	return result, err
 }
 
-// ExecContext runs a statement.
-func (g *guardedPool) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	return guard(g, func() (sql.Result, error) { return g.DB.ExecContext(ctx, query, args...) })
+// ExecContext refuses the statement. Outside a transaction it would neither be retried nor spare others gap locks: writes go
+// through Store.transact or Store.write.
+func (g *guardedPool) ExecContext(context.Context, string, ...any) (sql.Result, error) {
+	return nil, errors.New("a statement that writes was sent outside a transaction")
 }
 
 // QueryContext runs a query. The server ends a read when ctx ends.

@@ -53,7 +53,7 @@ func (s *Store) OpenClosings(ctx context.Context, after int64, limit int) ([]Clo
 
 // AdvanceClosing records that the gate has heard of the comments on the post up to one.
 func (s *Store) AdvanceClosing(ctx context.Context, id, commentID int64) error {
-	if err := s.db.WithContext(ctx).Exec("UPDATE gate_closings SET done_comment_id=? WHERE id=?", commentID, id).Error; err != nil {
+	if _, err := s.write(ctx, "UPDATE gate_closings SET done_comment_id=? WHERE id=?", commentID, id); err != nil {
 		return fmt.Errorf("advance closing %d: %w", id, err)
 	}
 	return nil
@@ -65,7 +65,7 @@ func (s *Store) EndClosing(ctx context.Context, c Closing) error {
 	if c.Last {
 		query = "DELETE FROM gate_closings WHERE id=?"
 	}
-	if err := s.db.WithContext(ctx).Exec(query, c.ID).Error; err != nil {
+	if _, err := s.write(ctx, query, c.ID); err != nil {
 		return fmt.Errorf("end closing %d: %w", c.ID, err)
 	}
 	return nil

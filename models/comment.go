@@ -68,13 +68,12 @@ var commentShown = "(c.status=1 AND " + notBlocked("c.user_id") + " OR " + comme
 // CodeForbidden says that the post's or the parent's author has blocked this one, CodeLocked that a moderator has locked
 // the post.
 //
-// Rows are locked in the order posts, comments, as the like writer does, so the two do not deadlock. The post's row is
-// held until the commit, so comments come to a post and leave it one after the other.
+// The post's row is locked first and held until the commit, so comments come to a post and leave it one after the other.
 func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, parentID *int64, text CommentText) (*Comment, error) {
 	now := second(s.now())
 	c := &Comment{PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal, CreatedAt: now, UpdatedAt: now}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		count := tx.Exec("UPDATE posts SET comments_count=comments_count+1, active_at=GREATEST(active_at,?), updated_at=updated_at WHERE id=? AND status=1", now, postID)
+		count := tx.Exec("UPDATE posts FORCE INDEX (PRIMARY) SET comments_count=comments_count+1, active_at=GREATEST(active_at,?), updated_at=updated_at WHERE id=? AND status=1", now, postID)
 		if count.Error != nil {
 			return count.Error
 		}
@@ -143,7 +142,7 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 	case parentID == nil:
 		return &p, nil
 	}
-	count := tx.Exec("UPDATE comments SET replies_count=replies_count+1, updated_at=updated_at WHERE id=? AND status=1", *parentID)
+	count := tx.Exec("UPDATE comments FORCE INDEX (PRIMARY) SET replies_count=replies_count+1, updated_at=updated_at WHERE id=? AND status=1", *parentID)
 	if count.Error == nil && count.RowsAffected == 0 {
 		return nil, notFound(KindComment)
 	}
@@ -255,7 +254,7 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText) (c *Comment, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		var locked int64
-		if err := tx.Raw("SELECT id FROM comments WHERE id=? FOR UPDATE", id).Scan(&locked).Error; err != nil {
+		if err := tx.Raw("SELECT id FROM comments FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", id).Scan(&locked).Error; err != nil {
 			return err
 		}
 		if c, err = readComment(tx, editor, id); err != nil {

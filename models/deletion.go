@@ -33,7 +33,7 @@ func hidePosts(tx *gorm.DB, ids []int64, d Deletion) (hidden []int64, tags map[i
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := tx.Exec("DELETE FROM post_terms WHERE post_id IN (" + list + ")").Error; err != nil {
+	if err := tx.Exec("DELETE t FROM post_terms t FORCE INDEX (idx_post_id) WHERE t.post_id IN (" + list + ")").Error; err != nil {
 		return nil, nil, fmt.Errorf("take posts out of the index: %w", err)
 	}
 	if err := askClosing(tx, KindPost, hidden, d); err != nil {
@@ -79,7 +79,7 @@ func lockPosts(tx *gorm.DB, ids []int64, status Status) ([]int64, error) {
 		ID     int64
 		Status Status
 	}
-	if err := tx.Raw("SELECT id, status FROM posts WHERE id IN (" + joinIDs(ascending(ids)) + ") ORDER BY id FOR UPDATE").Scan(&rows).Error; err != nil {
+	if err := tx.Raw("SELECT id, status FROM posts FORCE INDEX (PRIMARY) WHERE id IN (" + joinIDs(ascending(ids)) + ") ORDER BY id FOR UPDATE").Scan(&rows).Error; err != nil {
 		return nil, err
 	}
 	var found []int64
@@ -176,7 +176,7 @@ func countComments(tx *gorm.DB, ids []int64, status Status, sign string) ([]int6
 		return nil, err
 	}
 	var rows []place
-	if err := tx.Raw("SELECT id, status FROM comments WHERE id IN (" + joinIDs(ascending(comments)) + ") ORDER BY id FOR UPDATE").Scan(&rows).Error; err != nil {
+	if err := tx.Raw("SELECT id, status FROM comments FORCE INDEX (PRIMARY) WHERE id IN (" + joinIDs(ascending(comments)) + ") ORDER BY id FOR UPDATE").Scan(&rows).Error; err != nil {
 		return nil, err
 	}
 	now := map[int64]Status{}

@@ -64,8 +64,8 @@ func (s *Store) Imported(ctx context.Context, source, kind string) (map[int64]in
 
 // MarkImported records what has no row of its own, such as "the likes of this post". Marking twice is no error.
 func (s *Store) MarkImported(ctx context.Context, source, kind string, externalID, localID int64) error {
-	err := s.db.WithContext(ctx).Exec("INSERT INTO imports (source, kind, external_id, local_id) VALUES (?,?,?,?)"+
-		" ON DUPLICATE KEY UPDATE local_id=local_id", source, kind, externalID, localID).Error
+	_, err := s.write(ctx, "INSERT INTO imports (source, kind, external_id, local_id) VALUES (?,?,?,?)"+
+		" ON DUPLICATE KEY UPDATE local_id=local_id", source, kind, externalID, localID)
 	if err != nil {
 		return fmt.Errorf("mark %s %d as imported: %w", kind, externalID, err)
 	}
@@ -136,8 +136,6 @@ func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []Im
 // ImportComments writes comments in their order, counts them on their posts and parents, and gives their ids: 0 for
 // one whose post or parent is deleted, which is not written. A reply to a comment at MaxDepth is written beside that
 // comment. CodeConflict: one of them was imported meanwhile; nothing is written then.
-//
-// Rows are locked in the order posts, comments, each by ascending id, as everywhere.
 func (s *Store) ImportComments(ctx context.Context, source, kind string, comments []ImportedComment) ([]int64, error) {
 	return s.importBatch(ctx, source, kind, len(comments), func(tx *gorm.DB, record func(externalID, id int64)) error {
 		var postIDs, parentIDs []int64
@@ -242,7 +240,7 @@ func lockOpen(tx *gorm.DB, table string, ids []int64) (map[int64]bool, error) {
 	}
 	slices.Sort(ids)
 	var found []int64
-	err := tx.Raw("SELECT id FROM " + table + " WHERE id IN (" + joinIDs(slices.Compact(ids)) + ") AND status=1 ORDER BY id FOR UPDATE").Scan(&found).Error
+	err := tx.Raw("SELECT id FROM " + table + " FORCE INDEX (PRIMARY) WHERE id IN (" + joinIDs(slices.Compact(ids)) + ") AND status=1 ORDER BY id FOR UPDATE").Scan(&found).Error
 	if err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ func lockShards(tx *gorm.DB, records []LikeRecord) (map[int]*shardMark, error) {
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
 	var rows []*shardMark
-	err := tx.Raw("SELECT shard, applied_epoch, applied_seq, sealed_epoch, sealed_seq FROM like_shards WHERE shard IN (" +
+	err := tx.Raw("SELECT shard, applied_epoch, applied_seq, sealed_epoch, sealed_seq FROM like_shards FORCE INDEX (PRIMARY) WHERE shard IN (" +
 		joinIDs(shards) + ") ORDER BY shard FOR UPDATE").Scan(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("lock shards: %w", err)
@@ -255,7 +255,7 @@ type likedRow struct {
 // transaction counts in between, as in direct mode, could otherwise take the count over a milestone unseen.
 func lockTargets(tx *gorm.DB, t likeTable, ids []int64) (map[int64]likedRow, error) {
 	var rows []likedRow
-	err := tx.Raw("SELECT id, likes_count, milestone FROM " + t.targets + " WHERE id IN (" + joinIDs(ids) + ") ORDER BY id FOR UPDATE").Scan(&rows).Error
+	err := tx.Raw("SELECT id, likes_count, milestone FROM " + t.targets + " FORCE INDEX (PRIMARY) WHERE id IN (" + joinIDs(ids) + ") ORDER BY id FOR UPDATE").Scan(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", t.targets, err)
 	}
@@ -450,7 +450,7 @@ func (s *Store) CloseGaps(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	err := s.db.WithContext(ctx).Exec("UPDATE like_gaps SET reconciled_at=? WHERE id IN ("+joinIDs(ids)+")", s.now().UTC()).Error
+	_, err := s.write(ctx, "UPDATE like_gaps SET reconciled_at=? WHERE id IN ("+joinIDs(ascending(ids))+")", s.now().UTC())
 	if err != nil {
 		return fmt.Errorf("close gaps: %w", err)
 	}
@@ -489,8 +489,8 @@ func (s *Store) NoteFailure(ctx context.Context, shards []int, stage Stage, work
 		args = append(args, shard, string(stage), worker, string(text), now)
 	}
 	rows := strings.Repeat(",(?,?,?,?,?)", len(shards))[1:]
-	err := s.db.WithContext(ctx).Exec("INSERT INTO shard_failures (shard, stage, worker, error, failed_at) VALUES "+rows+
-		" ON DUPLICATE KEY UPDATE worker=VALUES(worker), error=VALUES(error), failed_at=VALUES(failed_at)", args...).Error
+	_, err := s.write(ctx, "INSERT INTO shard_failures (shard, stage, worker, error, failed_at) VALUES "+rows+
+		" ON DUPLICATE KEY UPDATE worker=VALUES(worker), error=VALUES(error), failed_at=VALUES(failed_at)", args...)
 	if err != nil {
 		return fmt.Errorf("note failure: %w", err)
 	}

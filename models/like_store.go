@@ -40,11 +40,13 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 	t := likeTables[target.Kind]
 	state := LikeState{Liked: liked}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		// The like writer and deletions lock the target before its likes, too.
+		if _, err := lockTargets(tx, t, []int64{target.ID}); err != nil {
+			return err
+		}
 		var change *gorm.DB
 		delta := "1"
 		if liked {
-			// The no-op update takes an exclusive lock on a row that is there already. A plain INSERT takes a shared
-			// one, and two of those waiting to become exclusive are the classic deadlock.
 			change = tx.Exec("INSERT INTO "+t.likes+" ("+t.column+", user_id, created_at) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE id=id",
 				target.ID, userID, second(s.now()))
 		} else {

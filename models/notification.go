@@ -138,8 +138,8 @@ func (s *Store) PassMilestones(ctx context.Context, target Target, likes int64) 
 	if len(reached) == 0 {
 		return nil
 	}
-	err := s.db.WithContext(ctx).Exec("UPDATE "+likeTables[target.Kind].targets+" SET milestone=GREATEST(milestone,?), updated_at=updated_at WHERE id=?",
-		slices.Max(reached), target.ID).Error
+	_, err := s.write(ctx, "UPDATE "+likeTables[target.Kind].targets+" FORCE INDEX (PRIMARY) SET milestone=GREATEST(milestone,?), updated_at=updated_at WHERE id=?",
+		slices.Max(reached), target.ID)
 	if err != nil {
 		return fmt.Errorf("pass milestones of %s: %w", target, err)
 	}
@@ -217,18 +217,20 @@ func (s *Store) ReadNotificationsUpTo(ctx context.Context, userID, id int64) err
 	}
 }
 
-func (s *Store) markRead(ctx context.Context, userID int64, which string, args ...any) (int64, error) {
-	var marked int64
+func (s *Store) markRead(ctx context.Context, userID int64, which string, args ...any) (int, error) {
+	var ids []int64
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		update := tx.Exec("UPDATE notifications SET read_at=? WHERE user_id=? AND read_at IS NULL AND "+which+" ORDER BY id LIMIT ?",
-			append(append([]any{second(s.now()), userID}, args...), readBatch)...)
-		marked = update.RowsAffected
-		return update.Error
+		err := tx.Raw("SELECT id FROM notifications WHERE user_id=? AND read_at IS NULL AND "+which+" ORDER BY id LIMIT ?",
+			append(append([]any{userID}, args...), readBatch)...).Scan(&ids).Error
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		return tx.Exec("UPDATE notifications FORCE INDEX (PRIMARY) SET read_at=? WHERE id IN ("+joinIDs(ids)+") AND read_at IS NULL", second(s.now())).Error
 	})
 	if err != nil {
 		return 0, fmt.Errorf("mark notifications of user %d as read: %w", userID, err)
 	}
-	return marked, nil
+	return len(ids), nil
 }
 
 // Notifications are kept for so long after they were read, and for so long when they never are.
@@ -245,11 +247,16 @@ func (s *Store) PurgeNotifications(ctx context.Context, limit int) (int64, error
 		"read_at<=?":                        now.Add(-keepRead),
 		"read_at IS NULL AND created_at<=?": now.Add(-keepUnread),
 	} {
-		purge := s.db.WithContext(ctx).Exec("DELETE FROM notifications WHERE "+where+" LIMIT ?", before, int64(limit)-purged)
-		if purge.Error != nil {
-			return purged, fmt.Errorf("purge notifications: %w", purge.Error)
+		var ids []int64
+		err := s.db.WithContext(ctx).Raw("SELECT id FROM notifications WHERE "+where+" LIMIT ?", before, int64(limit)-purged).Scan(&ids).Error
+		if err == nil && len(ids) > 0 {
+			var n int64
+			n, err = s.write(ctx, "DELETE n FROM notifications n FORCE INDEX (PRIMARY) WHERE n.id IN ("+joinIDs(ascending(ids))+")")
+			purged += n
 		}
-		purged += purge.RowsAffected
+		if err != nil {
+			return purged, fmt.Errorf("purge notifications: %w", err)
+		}
 	}
 	return purged, nil
 }

@@ -180,7 +180,7 @@ func TestPurgeNotifications(t *testing.T) {
 // TestCreateComment_tellsOnceThoughItRanTwice makes the transaction the victim of a deadlock.
 func TestCreateComment_tellsOnceThoughItRanTwice(t *testing.T) {
 	var retried atomic.Int64
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Retried: func() { retried.Add(1) }})
+	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Retried: func(models.RetryCause) { retried.Add(1) }})
 	require.NoError(t, err)
 	defer store.Close()
 	ada, bob, cyd := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cyd")
@@ -203,7 +203,7 @@ func TestCreateComment_tellsOnceThoughItRanTwice(t *testing.T) {
 		_, err := store.CreateComment(context.Background(), bob, post.ID, &parent.ID, models.CommentText{Content: "text", Mentions: []string{"cyd"}})
 		assert.NoError(t, err)
 	})
-	awaitStatement(t, store, "UPDATE comments SET replies_count%")
+	awaitStatement(t, store, "UPDATE comments FORCE INDEX (PRIMARY) SET replies_count%")
 	_, err = other.ExecContext(t.Context(), "UPDATE posts SET title='locked' WHERE id=?", post.ID)
 	require.NoError(t, err)
 	require.NoError(t, other.Commit())

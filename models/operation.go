@@ -293,7 +293,7 @@ func (s *Store) CloseStep(ctx context.Context, id int64, step OperationStep) err
 		return nil
 	}
 	column := "done_" + string(step.passed.Kind) + "_id"
-	if err := s.db.WithContext(ctx).Exec("UPDATE content_operations SET "+column+"=GREATEST("+column+",?) WHERE id=?", step.passed.ID, id).Error; err != nil {
+	if _, err := s.write(ctx, "UPDATE content_operations SET "+column+"=GREATEST("+column+",?) WHERE id=?", step.passed.ID, id); err != nil {
 		return fmt.Errorf("operation %d: %w", id, err)
 	}
 	return nil

@@ -272,7 +272,7 @@ func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error
 		if _, err := lockStandings(tx, author); err != nil {
 			return err
 		}
-		read := tx.Raw("SELECT status, deleted_at, COALESCE(deleted_by,0) AS deleted_by FROM posts WHERE id=? AND user_id=? FOR UPDATE",
+		read := tx.Raw("SELECT status, deleted_at, COALESCE(deleted_by,0) AS deleted_by FROM posts FORCE INDEX (PRIMARY) WHERE id=? AND user_id=? FOR UPDATE",
 			id, author).Scan(&p)
 		switch {
 		case read.Error != nil:

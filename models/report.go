@@ -76,18 +76,9 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 	var out Report
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		now := second(s.now())
-		err := tx.Exec("INSERT INTO report_cases (target_type, target_id, first_at, last_at) VALUES (?,?,?,?) ON DUPLICATE KEY UPDATE report_cases.id=report_cases.id",
-			r.Target.Kind, r.Target.ID, now, now).Error
+		caseID, err := s.openCase(tx, r.Target, now)
 		if err != nil {
 			return err
-		}
-		var caseID int64
-		err = tx.Raw("SELECT id FROM report_cases WHERE is_open=1 AND target_type=? AND target_id=? FOR UPDATE", r.Target.Kind, r.Target.ID).Scan(&caseID).Error
-		if err != nil {
-			return err
-		}
-		if caseID == 0 {
-			return errChangedMeanwhile // it was resolved in between
 		}
 		insert := tx.Exec("INSERT INTO reports (case_id, reporter_id, reason, detail, created_at) VALUES (?,?,?,?,?) ON DUPLICATE KEY UPDATE reports.id=reports.id",
 			caseID, reporter, r.Reason, r.Detail, now)
@@ -107,6 +98,36 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 		return nil, fmt.Errorf("report %s: %w", r.Target, err)
 	}
 	return &out, nil
+}
+
+// openCase returns the open case about a target, which it opens if there is none, with its row locked. The row is found
+// before it is locked: a case that is resolved leaves the unique key, which must not be locked before the row then.
+func (s *Store) openCase(tx *gorm.DB, target Target, now time.Time) (id int64, err error) {
+	err = tx.Raw(`
+		SELECT COALESCE(MAX(id),0)
+		FROM report_cases
+		WHERE is_open=1 AND target_type=? AND target_id=?`, target.Kind, target.ID).Scan(&id).Error
+	if err != nil {
+		return 0, err
+	}
+	if id == 0 {
+		id, err = s.insert(tx, `
+			INSERT INTO report_cases (target_type, target_id, first_at, last_at)
+			VALUES (?,?,?,?)`, target.Kind, target.ID, now, now)
+		if mysqlCode(err) == errDuplicateKey {
+			return 0, errChangedMeanwhile // another report opened it
+		}
+		return id, err
+	}
+	var open bool
+	err = tx.Raw(`
+		SELECT COALESCE(is_open,0)
+		FROM report_cases FORCE INDEX (PRIMARY)
+		WHERE id=? FOR UPDATE`, id).Scan(&open).Error
+	if err == nil && !open {
+		err = errChangedMeanwhile // it was resolved
+	}
+	return id, err
 }
 
 // ReportsBy lists what a user reported, latest first: at most limit reports before the id (0 for the first page).
@@ -310,7 +331,7 @@ func (s *Store) lockCase(tx *gorm.DB, actor, id int64) (*lockedCase, error) {
 		return nil, err
 	}
 	var k lockedCase
-	read := tx.Raw("SELECT target_type, target_id, is_open, COALESCE(claimed_by,0) AS claimed_by, claimed_until FROM report_cases WHERE id=? FOR UPDATE", id).Scan(&k)
+	read := tx.Raw("SELECT target_type, target_id, is_open, COALESCE(claimed_by,0) AS claimed_by, claimed_until FROM report_cases FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", id).Scan(&k)
 	switch {
 	case read.Error != nil:
 		return nil, read.Error

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,8 +131,8 @@ func (s *Store) RingMark(ctx context.Context, kind TargetKind) (id int64, ok boo
 
 // SetRingMark keeps what RingMark gives.
 func (s *Store) SetRingMark(ctx context.Context, kind TargetKind, id int64) error {
-	err := s.db.WithContext(ctx).Exec("INSERT INTO settings (name, value) VALUES (?,?) ON DUPLICATE KEY UPDATE value=VALUES(value)",
-		"rings_"+string(kind), strconv.FormatInt(id, 10)).Error
+	_, err := s.write(ctx, "INSERT INTO settings (name, value) VALUES (?,?) ON DUPLICATE KEY UPDATE value=VALUES(value)",
+		"rings_"+string(kind), strconv.FormatInt(id, 10))
 	if err != nil {
 		return fmt.Errorf("keep mark of rings: %w", err)
 	}
@@ -171,14 +172,21 @@ func (s *Store) SaveRing(ctx context.Context, ring *LikeRing) (isNew bool, err e
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		isNew = false
 		var author int64 // two jobs at once must not report the same ring twice
-		lock := tx.Raw("SELECT id FROM users WHERE id=? FOR UPDATE", ring.AuthorID).Scan(&author)
+		lock := tx.Raw("SELECT id FROM users FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", ring.AuthorID).Scan(&author)
 		if lock.Error != nil || lock.RowsAffected == 0 {
 			return lock.Error
 		}
 		var known []int64
 		// Whoever is dealing with it now is waited for: what they have judged gets no more members.
 		err := tx.Raw("SELECT r.id FROM like_rings r JOIN like_ring_members m ON m.ring_id=r.id WHERE r.author_id=? AND r.status='open' AND m.user_id IN ("+
-			joinIDs(users)+") ORDER BY r.id LIMIT 1 FOR UPDATE", ring.AuthorID).Scan(&known).Error
+			joinIDs(users)+") ORDER BY r.id LIMIT 1", ring.AuthorID).Scan(&known).Error
+		if err == nil && len(known) > 0 {
+			var status RingStatus
+			err = tx.Raw("SELECT status FROM like_rings FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", known[0]).Scan(&status).Error
+			if err == nil && status != RingOpen {
+				err = errChangedMeanwhile
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -287,12 +295,11 @@ func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string)
 func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []LikeVoid, err error) {
 	err = s.resolveRing(ctx, actor, id, RingVoided, reason, func(tx *gorm.DB) (map[string]any, error) {
 		voids = voids[:0]
-		// As they are now that the ring is locked: it grows until then.
 		var members []struct {
 			UserID  int64
 			FirstAt time.Time
 		}
-		err := tx.Raw("SELECT m.user_id, r.first_at FROM like_rings r JOIN like_ring_members m ON m.ring_id=r.id WHERE r.id=? ORDER BY m.user_id FOR UPDATE", id).Scan(&members).Error
+		err := tx.Raw("SELECT m.user_id, r.first_at FROM like_rings r JOIN like_ring_members m ON m.ring_id=r.id WHERE r.id=? ORDER BY m.user_id", id).Scan(&members).Error
 		if err != nil {
 			return nil, err
 		}
@@ -314,13 +321,30 @@ func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (v
 	return voids, err
 }
 
+func ringMembers(tx *gorm.DB, id int64) (users []int64, err error) {
+	err = tx.Raw(`
+		SELECT user_id
+		FROM like_ring_members
+		WHERE ring_id=?
+		ORDER BY user_id`, id).Scan(&users).Error
+	return users, err
+}
+
 // resolveRing deals with an open ring: act does what has to be done, and tells the log of it.
 func (s *Store) resolveRing(ctx context.Context, actor, id int64, how RingStatus, reason string, act func(*gorm.DB) (map[string]any, error)) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+		members, err := ringMembers(tx, id)
+		if err != nil {
+			return err
+		}
+		users, err := lockStandings(tx, append(slices.Clone(members), actor)...)
+		if err != nil {
+			return err
+		}
+		if err := s.stillActs(users[actor], RoleModerator); err != nil {
 			return err
 		}
 		var ring struct {
@@ -328,7 +352,7 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, how RingStatus
 			Own    bool
 		}
 		read := tx.Raw("SELECT status, author_id=? OR EXISTS (SELECT 1 FROM like_ring_members m WHERE m.ring_id=like_rings.id AND m.user_id=?) AS own"+
-			" FROM like_rings WHERE id=? FOR UPDATE", actor, actor, id).Scan(&ring)
+			" FROM like_rings FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", actor, actor, id).Scan(&ring)
 		switch {
 		case read.Error != nil:
 			return read.Error
@@ -338,6 +362,11 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, how RingStatus
 			return errOwnCase()
 		case ring.Status != RingOpen:
 			return Errorf(CodeConflict, "The ring was %s already.", ring.Status)
+		}
+		if now, err := ringMembers(tx, id); err != nil {
+			return err
+		} else if !slices.Equal(now, members) {
+			return errChangedMeanwhile // it grew until it was locked
 		}
 		after, err := act(tx)
 		if err != nil {

@@ -199,7 +199,7 @@ func writeTerms(tx *gorm.DB, postID int64, weights map[string]int) error {
 
 // deleteTerms takes a post out of the search index.
 func deleteTerms(tx *gorm.DB, postID int64) error {
-	if err := tx.Exec("DELETE FROM post_terms WHERE post_id=?", postID).Error; err != nil {
+	if err := tx.Exec("DELETE t FROM post_terms t FORCE INDEX (idx_post_id) WHERE t.post_id=?", postID).Error; err != nil {
 		return fmt.Errorf("take post %d out of the index: %w", postID, err)
 	}
 	return nil
@@ -226,7 +226,7 @@ func (s *Store) IndexPosts(ctx context.Context, limit int) (int, error) {
 func (s *Store) indexPost(ctx context.Context, id int64) error {
 	return s.transact(ctx, func(tx *gorm.DB) error {
 		var text struct{ Title, Content string }
-		read := tx.Raw("SELECT title, content FROM posts WHERE id=? AND status=1 AND terms_version<? FOR UPDATE", id, termsVersion).Scan(&text)
+		read := tx.Raw("SELECT title, content FROM posts FORCE INDEX (PRIMARY) WHERE id=? AND status=1 AND terms_version<? FOR UPDATE", id, termsVersion).Scan(&text)
 		if read.Error != nil || read.RowsAffected == 0 {
 			return read.Error // none: somebody else was faster
 		}

@@ -1,12 +1,14 @@
 package models
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -58,7 +60,11 @@ func HashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
 
 // CreateSession opens a session of SessionLife and gives its token, which is stored nowhere.
 func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
-	token, err := s.createSession(s.db.WithContext(ctx), userID, "")
+	var token string
+	err := s.transact(ctx, func(tx *gorm.DB) (err error) {
+		token, err = s.createSession(tx, userID, "")
+		return err
+	})
 	if err != nil {
 		return "", fmt.Errorf("create session: %w", err)
 	}
@@ -262,19 +268,35 @@ func (s *Store) ChangePassword(ctx context.Context, userID int64, old, hash stri
 
 // endSessions deletes the sessions and API tokens of a user that the further condition holds for, and gives their hashes.
 func endSessions(tx *gorm.DB, userID int64, where string, args ...any) ([][32]byte, error) {
-	args = append([]any{userID}, args...)
 	var found []struct{ TokenHash []byte }
-	if err := tx.Raw("SELECT token_hash FROM sessions WHERE user_id=?"+where+" FOR UPDATE", args...).Scan(&found).Error; err != nil {
-		return nil, err
-	}
-	if err := tx.Exec("DELETE FROM sessions WHERE user_id=?"+where, args...).Error; err != nil {
+	if err := tx.Raw("SELECT token_hash FROM sessions WHERE user_id=?"+where+" ORDER BY token_hash", append([]any{userID}, args...)...).Scan(&found).Error; err != nil {
 		return nil, err
 	}
 	ended := make([][32]byte, len(found))
 	for i, f := range found {
 		ended[i] = [32]byte(f.TokenHash)
 	}
-	return ended, nil
+	deleted, err := deleteSessions(tx, ended)
+	if err == nil && deleted != int64(len(ended)) {
+		err = errChangedMeanwhile // one has ended or has another hash
+	}
+	return ended, err
+}
+
+// deleteSessions deletes sessions through the primary key, as DeleteSession does.
+func deleteSessions(tx *gorm.DB, hashes [][32]byte) (deleted int64, err error) {
+	if len(hashes) == 0 {
+		return 0, nil
+	}
+	var list strings.Builder
+	for i, hash := range hashes {
+		if i > 0 {
+			list.WriteByte(',')
+		}
+		list.WriteString("x'" + hexOf(hash) + "'")
+	}
+	remove := tx.Exec("DELETE s FROM sessions s FORCE INDEX (PRIMARY) WHERE s.token_hash IN (" + list.String() + ")")
+	return remove.RowsAffected, remove.Error
 }
 
 // DeleteSession ends one session; ending what is not there is no error.
@@ -287,9 +309,23 @@ func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
 
 // PurgeSessions deletes at most limit expired sessions and says how many it deleted.
 func (s *Store) PurgeSessions(ctx context.Context, limit int) (int64, error) {
-	purge := s.db.WithContext(ctx).Exec("DELETE FROM sessions WHERE expires_at<=? ORDER BY expires_at LIMIT ?", s.now().UTC(), limit)
-	if purge.Error != nil {
-		return 0, fmt.Errorf("purge sessions: %w", purge.Error)
+	var purged int64
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		var expired []struct{ TokenHash []byte }
+		err := tx.Raw("SELECT token_hash FROM sessions FORCE INDEX (idx_expires_at) WHERE expires_at<=? ORDER BY expires_at LIMIT ?", s.now().UTC(), limit).Scan(&expired).Error
+		if err != nil {
+			return err
+		}
+		hashes := make([][32]byte, len(expired))
+		for i, e := range expired {
+			hashes[i] = [32]byte(e.TokenHash)
+		}
+		slices.SortFunc(hashes, func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) })
+		purged, err = deleteSessions(tx, hashes)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("purge sessions: %w", err)
 	}
-	return purge.RowsAffected, nil
+	return purged, nil
 }

@@ -32,16 +32,28 @@ type Store struct {
 	now       func() time.Time
 	shards    int
 	cursorKey []byte
-	// retried counts transactions that were run again, for the metrics.
-	retried func()
+	retried   func(RetryCause)
 }
 
 // Options are what a Store can be told. The zero value is what production uses.
 type Options struct {
 	MaxConns int              // open connections at most; 0 means 32
 	Now      func() time.Time // the clock; nil means time.Now
-	Retried  func()           // called each time a transaction is run again
+	Retried  func(RetryCause) // called each time a transaction fails for a cause that running it again may cure
 }
+
+// RetryCause is why a transaction is run again.
+type RetryCause string
+
+// The causes. Transactions that keep the lock order queue, so the first stays rare.
+const (
+	RetryDeadlock RetryCause = "deadlock"  // the server ended it, because it and another waited for each other
+	RetryLockWait RetryCause = "lock_wait" // it waited for a lock for longer than the server allows
+	RetryChanged  RetryCause = "changed"   // a row that it had read was changed before it wrote
+)
+
+// RetryCauses lists all causes.
+var RetryCauses = []RetryCause{RetryDeadlock, RetryLockWait, RetryChanged}
 
 // ErrNotMigrated means that the schema is missing or older than this binary needs.
 var ErrNotMigrated = errors.New("the database is not migrated: run `likewise migrate up`")
@@ -118,7 +130,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 		s.now = time.Now
 	}
 	if s.retried == nil {
-		s.retried = func() {}
+		s.retried = func(RetryCause) {}
 	}
 	if err := s.readInstall(ctx); err != nil {
 		return nil, errors.Join(err, pool.Close())
@@ -244,6 +256,26 @@ var errChangedMeanwhile = errors.New("a row changed between reading and writing 
 // loses this often is better told to come back.
 const maxAttempts = 20
 
+// The lock order. Every transaction locks rows in this order, those of one table by ascending key, so that two transactions
+// that meet queue and none ends in a deadlock:
+//
+//  1. like_shards
+//  2. users: who acts, who is acted on, who follows and is followed
+//  3. what is decided or worked off: content_operations, report_cases, like_rings, dead_letters
+//  4. posts
+//  5. comments
+//  6. what belongs to a row above, under the lock of that row: likes, terms, revisions, tags of a post, reports, members
+//  7. what belongs to a user alone, by one key that all its writers go through: sessions, notifications and blocks by the
+//     primary key, bookmarks and follows by the unique key of user and object
+//  8. tags: posts of all authors share them, so they are held for the shortest time
+//
+// No transaction needs all of it; each skips what it has no need of and never goes back. A comment that is written or deleted
+// locks its post, a like its target.
+//
+// Rows are locked through the key that the list names, if need be with FORCE INDEX. Left alone, the servers may lock an
+// entry of a secondary index first and its row second, while a transaction that holds the row wants to change the entry.
+// Where the rows are found by another index they are read without a lock, locked by their keys and looked at again.
+
 // transact runs fn in a READ COMMITTED transaction: no gap locks, and every statement sees what is committed. It
 // retries deadlocks, lock waits and errChangedMeanwhile; when those do not end it gives CodeUnavailable. An error at
 // COMMIT is returned as it is: the outcome is unknown then.
@@ -258,15 +290,15 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 			committed()
 			return nil
 		}
-		code := mysqlCode(err)
-		if code != errDeadlock && code != errLockWait && !errors.Is(err, errChangedMeanwhile) {
+		cause := retryCause(err)
+		if cause == "" {
 			return err
 		}
+		s.retried(cause)
 		if attempt == maxAttempts {
 			return Unavailable("The database is too busy; try again.", err)
 		}
-		s.retried()
-		slog.DebugContext(ctx, "transaction runs again", "attempt", attempt, "error", err)
+		slog.DebugContext(ctx, "transaction runs again", "attempt", attempt, "cause", cause, "error", err)
 		pause := time.NewTimer(time.Duration(rand.Int64N(int64(attempt) * int64(2*time.Millisecond))))
 		select {
 		case <-pause.C:
@@ -275,6 +307,19 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 			return ctx.Err()
 		}
 	}
+}
+
+// retryCause returns why a transaction that ended in err is run again, "" if it is not.
+func retryCause(err error) RetryCause {
+	switch code := mysqlCode(err); {
+	case code == errDeadlock:
+		return RetryDeadlock
+	case code == errLockWait:
+		return RetryLockWait
+	case errors.Is(err, errChangedMeanwhile):
+		return RetryChanged
+	}
+	return ""
 }
 
 // write runs one statement as a transaction and says how many rows it changed. Alone it would neither be retried nor spare

@@ -131,7 +131,7 @@ func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*APITok
 	from, to := hashRange(numberID(number))
 	var t APIToken
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		read := tx.Raw("SELECT "+tokenColumns+" FROM sessions WHERE user_id=? AND is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?) FOR UPDATE",
+		read := tx.Raw("SELECT "+tokenColumns+" FROM sessions FORCE INDEX (PRIMARY) WHERE user_id=? AND is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?) FOR UPDATE",
 			userID, from, to).Scan(&t)
 		if read.Error != nil {
 			return read.Error
@@ -168,8 +168,8 @@ func (s *Store) RevokeToken(ctx context.Context, userID int64, id string) (ended
 // UseToken keeps that a token is used now, unless it was used less than a minute ago.
 func (s *Store) UseToken(ctx context.Context, hash [32]byte) error {
 	now := second(s.now())
-	err := s.db.WithContext(ctx).Exec("UPDATE sessions SET last_used_at=? WHERE token_hash=UNHEX(?) AND (last_used_at IS NULL OR last_used_at<=?)",
-		now, hexOf(hash), now.Add(-tokenUsedEvery)).Error
+	_, err := s.write(ctx, "UPDATE sessions SET last_used_at=? WHERE token_hash=UNHEX(?) AND (last_used_at IS NULL OR last_used_at<=?)",
+		now, hexOf(hash), now.Add(-tokenUsedEvery))
 	if err != nil {
 		return fmt.Errorf("keep use of token: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"net/mail"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -380,14 +379,18 @@ func (s *Store) leaveAdmin(tx *gorm.DB, userID int64) error {
 	if err := tx.Raw("SELECT role FROM users WHERE id=?", userID).Scan(&role).Error; err != nil || role != RoleAdmin {
 		return err
 	}
-	var admins []int64
-	err := tx.Raw("SELECT id FROM users FORCE INDEX (idx_role) WHERE role=? AND deleted_at IS NULL AND (banned_until IS NULL OR banned_until<=?) ORDER BY id FOR UPDATE",
-		RoleAdmin, s.now().UTC()).Scan(&admins).Error
+	var ids []int64
+	if err := tx.Raw("SELECT id FROM users FORCE INDEX (idx_role) WHERE role=? AND deleted_at IS NULL", RoleAdmin).Scan(&ids).Error; err != nil {
+		return err
+	}
+	users, err := lockStandings(tx, ids...)
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(admins, func(id int64) bool { return id != userID }) {
-		return Errorf(CodeConflict, "You are the last admin: make somebody else one first.")
+	for id, user := range users {
+		if id != userID && s.stillActs(user, RoleAdmin) == nil {
+			return nil
+		}
 	}
-	return nil
+	return Errorf(CodeConflict, "You are the last admin: make somebody else one first.")
 }

@@ -3,6 +3,8 @@ package models
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"gorm.io/gorm"
 )
@@ -196,9 +198,9 @@ func (s *Store) Recount(ctx context.Context, target Target) error {
 		children, rows = "replies_count", "c.parent_id=? AND c.status=1"
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		// The row is locked first: whoever counts it up or down waits, so that the rows can be counted in peace.
-		var id int64
-		if err := tx.Raw("SELECT id FROM "+t.targets+" WHERE id=? FOR UPDATE", target.ID).Scan(&id).Error; err != nil {
+		// Transactions that change the counts wait for this lock, so the rows stay as they are counted. Those that write
+		// comments wait for the post's.
+		if _, err := lockTarget(tx, target); err != nil {
 			return err
 		}
 		var likes, childRows int64
@@ -224,36 +226,54 @@ func (s *Store) Recount(ctx context.Context, target Target) error {
 	return nil
 }
 
-// sinkComments makes the depth of a comment right by its parent's, and that of what is below it where this changes it.
+// sinkComments makes the depth of a comment right by its parent's, and that of what is below it where this changes it. Its
+// post is locked: no comment is written meanwhile.
 func sinkComments(tx *gorm.DB, id int64) error {
-	level := []int64{id}
+	type depth struct{ ID, ParentID, Depth, Want int64 }
+	var level []depth
+	if err := tx.Raw("SELECT t.id, t.depth, "+depthSQL+" AS want FROM comments t WHERE t.id=?", id).Scan(&level).Error; err != nil {
+		return err
+	}
+	wrong := map[int64]int64{} // what the depths have to be
 	for len(level) > 0 {
-		var wrong []struct{ ID, Want int64 }
-		err := tx.Raw("SELECT w.id, w.want FROM (SELECT t.id, t.depth, " + depthSQL + " AS want FROM comments t WHERE t.id IN (" + joinIDs(level) + ")) w" +
-			" WHERE w.depth<>w.want ORDER BY w.id").Scan(&wrong).Error
-		if err != nil || len(wrong) == 0 {
-			return err
-		}
-		ids := make([]int64, len(wrong))
-		for i, c := range wrong {
-			ids[i] = c.ID
-			if err := tx.Exec("UPDATE comments SET depth=?, updated_at=updated_at WHERE id=?", c.Want, c.ID).Error; err != nil {
-				return err
+		var parents []int64
+		for _, c := range level {
+			if c.Depth != c.Want {
+				wrong[c.ID] = c.Want
+				parents = append(parents, c.ID)
 			}
 		}
 		level = nil
-		if err := tx.Raw("SELECT id FROM comments WHERE parent_id IN (" + joinIDs(ids) + ") ORDER BY id").Scan(&level).Error; err != nil {
+		if len(parents) == 0 {
+			break
+		}
+		if err := tx.Raw("SELECT id, parent_id, depth FROM comments WHERE parent_id IN (" + joinIDs(parents) + ")").Scan(&level).Error; err != nil {
 			return err
 		}
+		for i := range level {
+			level[i].Want = min(wrong[level[i].ParentID]+1, 255)
+		}
 	}
-	return nil
+	if len(wrong) == 0 {
+		return nil
+	}
+	ids := slices.Sorted(maps.Keys(wrong))
+	if _, err := lockTargets(tx, likeTables[KindComment], ids); err != nil {
+		return err
+	}
+	return tx.Exec("UPDATE comments FORCE INDEX (PRIMARY) SET depth=" + caseOf(wrong, "depth") + ", updated_at=updated_at WHERE id IN (" + joinIDs(ids) + ")").Error
 }
 
 // DeleteOrphanLikes deletes the likes of a target that has no row.
 func (s *Store) DeleteOrphanLikes(ctx context.Context, target Target) error {
 	t := likeTables[target.Kind]
-	err := s.db.WithContext(ctx).Exec("DELETE FROM "+t.likes+" WHERE "+t.column+"=? AND NOT EXISTS (SELECT 1 FROM "+t.targets+" t WHERE t.id=?)",
-		target.ID, target.ID).Error
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		there, err := lockTargets(tx, t, []int64{target.ID})
+		if err != nil || len(there) > 0 {
+			return err
+		}
+		return tx.Exec("DELETE FROM "+t.likes+" WHERE "+t.column+"=?", target.ID).Error
+	})
 	if err != nil {
 		return fmt.Errorf("delete likes of %s: %w", target, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"gorm.io/gorm"
@@ -52,7 +51,7 @@ func (s *Store) OpenLikeVoids(ctx context.Context, before time.Time, limit int) 
 
 // TakeLikeVoidTurn records that a request has its turn in the run that began at a time.
 func (s *Store) TakeLikeVoidTurn(ctx context.Context, id int64, run time.Time) error {
-	if err := s.db.WithContext(ctx).Exec("UPDATE like_voids SET turn_at=? WHERE id=?", turnTime(run), id).Error; err != nil {
+	if _, err := s.write(ctx, "UPDATE like_voids SET turn_at=? WHERE id=?", turnTime(run), id); err != nil {
 		return fmt.Errorf("work on like void %d: %w", id, err)
 	}
 	return nil
@@ -63,7 +62,7 @@ func turnTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond)
 
 // CloseLikeVoid records that none of the likes is left and none can come.
 func (s *Store) CloseLikeVoid(ctx context.Context, id int64) error {
-	if err := s.db.WithContext(ctx).Exec("UPDATE like_voids SET done_at=? WHERE id=? AND done_at IS NULL", s.now().UTC(), id).Error; err != nil {
+	if _, err := s.write(ctx, "UPDATE like_voids FORCE INDEX (PRIMARY) SET done_at=? WHERE id=? AND done_at IS NULL", s.now().UTC(), id); err != nil {
 		return fmt.Errorf("close like void %d: %w", id, err)
 	}
 	return nil
@@ -266,13 +265,13 @@ func lockTarget(tx *gorm.DB, target Target) (open bool, err error) {
 		}
 	}
 	var status Status // stays 0 when there is no row
-	if err := tx.Raw("SELECT status FROM posts WHERE id=? FOR UPDATE", postID).Scan(&status).Error; err != nil {
+	if err := tx.Raw("SELECT status FROM posts FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", postID).Scan(&status).Error; err != nil {
 		return false, err
 	}
 	open = status == StatusNormal
 	if target.Kind == KindComment {
 		status = 0
-		if err := tx.Raw("SELECT status FROM comments WHERE id=? FOR UPDATE", target.ID).Scan(&status).Error; err != nil {
+		if err := tx.Raw("SELECT status FROM comments FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", target.ID).Scan(&status).Error; err != nil {
 			return false, err
 		}
 		open = open && status == StatusNormal
@@ -293,14 +292,24 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 	if !deleted {
 		return false, nil
 	}
-	for _, where := range []string{"sessions WHERE user_id=?", "blocks WHERE user_id=?", "blocks WHERE blocked_id=?", "bookmarks WHERE user_id=?",
-		"notifications WHERE user_id=?", "follows WHERE followed_id=?"} { // nobody sees or counts the followers of a deleted account
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		_, err := endSessions(tx, userID, "")
+		return err
+	})
+	if err != nil {
+		return true, fmt.Errorf("purge user %d: %w", userID, err)
+	}
+	for _, rows := range []purgedRows{
+		{"blocks", "PRIMARY", "user_id", "blocked_id"},
+		{"blocks", "PRIMARY", "blocked_id", "user_id"},
+		{"bookmarks", "idx_user_post", "user_id", "post_id"},
+		{"notifications", "PRIMARY", "user_id", "id"},
+		{"follows", "idx_user_followed", "followed_id", "user_id"}, // nobody sees or counts the followers of a deleted account
+	} {
 		for more := true; more; {
-			remove := s.db.WithContext(ctx).Exec("DELETE FROM "+where+" LIMIT "+strconv.Itoa(purgeBatch), userID)
-			if remove.Error != nil {
-				return true, fmt.Errorf("purge user %d: %w", userID, remove.Error)
+			if more, err = s.purgeSome(ctx, rows, userID); err != nil {
+				return true, fmt.Errorf("purge user %d: %w", userID, err)
 			}
-			more = remove.RowsAffected == purgeBatch
 		}
 	}
 	for more := true; more; {
@@ -316,6 +325,23 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 	return true, nil
 }
 
+// purgedRows are rows that belong to a user by one column. With another column it makes the key that all writers of such
+// rows go through.
+type purgedRows struct {
+	table, index, user, other string
+}
+
+// purgeSome deletes some of the rows and reports whether there may be more.
+func (s *Store) purgeSome(ctx context.Context, rows purgedRows, userID int64) (more bool, err error) {
+	var others []int64
+	err = s.db.WithContext(ctx).Raw("SELECT "+rows.other+" FROM "+rows.table+" WHERE "+rows.user+"=? LIMIT ?", userID, purgeBatch).Scan(&others).Error
+	if err != nil || len(others) == 0 {
+		return false, err
+	}
+	_, err = s.write(ctx, "DELETE r FROM "+rows.table+" r FORCE INDEX ("+rows.index+") WHERE r."+rows.user+"=? AND r."+rows.other+" IN ("+joinIDs(ascending(others))+")", userID)
+	return len(others) == purgeBatch, err
+}
+
 // unfollowSome ends some follows of a user and says how many. The users are locked before the follows, as everywhere.
 func unfollowSome(tx *gorm.DB, userID int64) (int, error) {
 	var ids []int64
@@ -324,10 +350,10 @@ func unfollowSome(tx *gorm.DB, userID int64) (int, error) {
 	}
 	list := joinIDs(ids)
 	var locked []int64
-	if err := tx.Raw("SELECT id FROM users WHERE id IN (" + list + ") ORDER BY id FOR UPDATE").Scan(&locked).Error; err != nil {
+	if err := tx.Raw("SELECT id FROM users FORCE INDEX (PRIMARY) WHERE id IN (" + list + ") ORDER BY id FOR UPDATE").Scan(&locked).Error; err != nil {
 		return 0, err
 	}
-	remove := tx.Exec("DELETE FROM follows WHERE user_id=? AND followed_id IN ("+list+")", userID)
+	remove := tx.Exec("DELETE f FROM follows f FORCE INDEX (idx_user_followed) WHERE f.user_id=? AND f.followed_id IN ("+list+")", userID)
 	if remove.Error != nil {
 		return 0, remove.Error
 	}

@@ -35,13 +35,16 @@ type mysqlFlags struct {
 	MySQLConns int    `name:"mysql-conns" env:"LIKEWISE_MYSQL_CONNS" default:"32" help:"Connections to MySQL at most."`
 }
 
-func (f mysqlFlags) open(ctx context.Context, retried prometheus.Counter) (*models.Store, error) {
+func (f mysqlFlags) open(ctx context.Context, retried *prometheus.CounterVec) (*models.Store, error) {
 	if f.MySQLConns < 1 {
 		return nil, errors.New("--mysql-conns must be at least 1")
 	}
 	options := models.Options{MaxConns: f.MySQLConns}
 	if retried != nil {
-		options.Retried = retried.Inc
+		for _, cause := range models.RetryCauses {
+			retried.WithLabelValues(string(cause)) // shown from the start, so that an alert sees the first one
+		}
+		options.Retried = func(cause models.RetryCause) { retried.WithLabelValues(string(cause)).Inc() }
 	}
 	return models.Open(ctx, f.MySQLDSN, options)
 }
@@ -166,8 +169,9 @@ type core struct {
 func openCore(ctx context.Context, m mysqlFlags, l likesFlags) (*core, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	retried := prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_transaction_retries_total",
-		Help: "Transactions that were run again after a deadlock or a lock wait."})
+	retried := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_transaction_retries_total",
+		Help: "Transactions that failed for a cause that running them again may cure: deadlock, lock_wait or changed, a row that changed between reading and writing it."},
+		[]string{"cause"})
 	registry.MustRegister(retried)
 	store, err := m.open(ctx, retried)
 	if err != nil {
