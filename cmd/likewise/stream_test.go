@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,13 +72,18 @@ func TestStreams_costLittle(t *testing.T) {
 	post := newPost(t, url, users[0])
 	before, _ := usage(t, api.pid)
 	var read, events atomic.Int64
+	// A process refuses what it cannot begin to answer at once, so no more clients than that are without an answer.
+	opening := make(chan struct{}, 100)
 	for range clients {
+		opening <- struct{}{}
 		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		require.NoError(t, err)
 		defer conn.Close()
 		_, err = fmt.Fprintf(conn, "GET /v1/stream?posts=%d HTTP/1.1\r\nHost: x\r\n\r\n", post.ID)
 		require.NoError(t, err)
 		go func() { // until the test closes the connection
+			opened := sync.OnceFunc(func() { <-opening })
+			defer opened()
 			var b [1024]byte
 			for {
 				n, err := conn.Read(b[:])
@@ -85,7 +91,10 @@ func TestStreams_costLittle(t *testing.T) {
 					return
 				}
 				read.Add(int64(n))
-				events.Add(int64(strings.Count(string(b[:n]), "event: ")))
+				if heard := strings.Count(string(b[:n]), "event: "); heard > 0 {
+					events.Add(int64(heard))
+					opened()
+				}
 			}
 		}()
 	}
