@@ -219,7 +219,7 @@ type watchedConn struct {
 // Write looks for the packets COM_QUERY, which the driver writes whole: four bytes of length and number, 3, the text.
 func (c watchedConn) Write(b []byte) (int, error) {
 	if len(b) > 5 && b[3] == 0 && b[4] == 3 {
-		text := string(b[5:])
+		text := testkit.Unlimited(string(b[5:]))
 		c.queries.mu.Lock()
 		c.queries.texts = append(c.queries.texts, text)
 		before := c.queries.before

@@ -110,18 +110,10 @@ type wireLog struct {
 func (w wire) Write(b []byte) (int, error) {
 	if len(b) > 5 && b[3] == 0 && b[4] == 3 {
 		w.log.mu.Lock()
-		w.log.queries = append(w.log.queries, strings.TrimSpace(unlimited(string(b[5:]))))
+		w.log.queries = append(w.log.queries, strings.TrimSpace(testkit.Unlimited(string(b[5:]))))
 		w.log.mu.Unlock()
 	}
 	return w.Conn.Write(b)
-}
-
-// unlimited returns a statement without what limits its time on MariaDB.
-func unlimited(query string) string {
-	if rest, ok := strings.CutPrefix(query, "SET STATEMENT max_statement_time="); ok {
-		_, query, _ = strings.Cut(rest, " FOR ")
-	}
-	return query
 }
 
 // selects gives what was read since the last call.
