@@ -24,9 +24,9 @@ import (
 //
 // What names a user: the likes_users of what they like, and outboxes while their likes are on the way to Kafka, which the
 // job that voids likes empties when the account is deleted; and limits:account:ID, which that job removes. Besides the
-// limits of the account (posts, writes, likes, …) it holds login:NETWORK for each network from which its password was
-// tried, for at most 15 minutes, and known:NETWORK for each from which it has logged in, for 30 days. Other owners of
-// limits are networks and hashes of names that nobody has: no account can be found from them.
+// limits of the account (posts, writes, likes, …) it holds login for the tries of its password, for at most an hour, and
+// known:NETWORK for each network from which it has logged in, for 30 days. Other owners of limits are networks, and hashes
+// of what was typed as a login, each with the networks from which it was tried, for at most 15 minutes.
 
 func shardTag(shard int) string { return fmt.Sprintf("{s%02d}", shard) }
 

@@ -6,11 +6,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/mozillazg/go-unidecode"
 
 	"likewise/counters"
 	"likewise/models"
@@ -46,10 +44,10 @@ const (
 	moderatorFactor = 10
 )
 
-// Tries of one password. An account has more tries than an address has with it, so nobody alone can use them up; and who
-// has logged in from an address before goes on doing so when many together did.
+// Tries of one password. An account has more tries than an address has with a name of it, so nobody alone can use them up;
+// and a user who has logged in from an address before goes on doing so when many together did.
 var (
-	pairRate    = counters.Rate{Burst: 10, Every: 90 * time.Second} // an account from an address
+	pairRate    = counters.Rate{Burst: 10, Every: 90 * time.Second} // what was typed, from an address
 	accountRate = counters.Rate{Burst: 100, Every: 36 * time.Second}
 	knownRate   = counters.Rate{Burst: 1, Every: 30 * 24 * time.Hour} // spent: the account has logged in from there
 )
@@ -165,30 +163,36 @@ func tellLimit(c *fiber.Ctx, policy string, rate counters.Rate, taken counters.T
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 
 // loginTry is a try of a password.
-type loginTry struct{ account, pair, known string }
+type loginTry struct {
+	pair, known string
+	// blocked is whether the account was tried too often, by whatever addresses and names. It is answered as a wrong
+	// password is: an answer of its own would report which names and addresses belong to one account.
+	blocked bool
+}
 
-// tryLogin counts a try of the password of user, whom name was found to be (id 0: nobody). What it refuses, and what it
-// counts, is the same for an account that is not there.
-func (s *Server) tryLogin(c *fiber.Ctx, user *models.User, name string) (loginTry, error) {
+// tryLogin counts a try of the password of user (id 0: nobody), whom login was found to be. CodeRateLimited when what was
+// typed was tried too often from this address: that depends on no account.
+func (s *Server) tryLogin(c *fiber.Ctx, user *models.User, login string) (loginTry, error) {
 	if s.limits.Limiter == nil {
 		return loginTry{}, nil
 	}
-	limit := func(name string) string { return counters.AccountLimit(user.ID, name) }
-	if user.ID == 0 {
-		// Names that MySQL takes for the same are the same here.
-		sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(unidecode.Unidecode(name)))))
-		limit = func(name string) string { return "nobody:" + hex.EncodeToString(sum[:16]) + "/" + name }
+	sum := sha256.Sum256([]byte(models.NormalizeLogin(login)))
+	typed := "typed:" + hex.EncodeToString(sum[:16])
+	limit := func(name string) string { return typed + "/" + name } // of nobody: the same work is done
+	if user.ID != 0 {
+		limit = func(name string) string { return counters.AccountLimit(user.ID, name) }
 	}
 	from := networkOf(s.clientAddress(c))
-	t := loginTry{account: limit("login"), pair: limit("login:" + from), known: limit("known:" + from)}
+	t := loginTry{pair: typed + "/login:" + from, known: limit("known:" + from)}
 	ctx := c.UserContext()
 	rate := pairRate.Scale(s.limits.factor)
 	if taken := s.limits.Take(ctx, t.pair, rate, 1); !taken.OK {
 		return t, s.limited(c, "logins-of-account-by-address", rate, taken)
 	}
-	rate = accountRate.Scale(s.limits.factor)
-	if taken := s.limits.Take(ctx, t.account, rate, 1); !taken.OK && s.limits.Take(ctx, t.known, knownRate, 0).Remaining > 0 {
-		return t, s.limited(c, "logins-of-account", rate, taken)
+	taken := s.limits.Take(ctx, limit("login"), accountRate.Scale(s.limits.factor), 1)
+	t.blocked = !taken.OK && s.limits.Take(ctx, t.known, knownRate, 0).Remaining > 0
+	if t.blocked {
+		s.metrics.limited.WithLabelValues("logins-of-account").Inc()
 	}
 	return t, nil
 }

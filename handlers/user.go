@@ -95,6 +95,9 @@ func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User,
 	if err != nil {
 		return nil, "", err
 	}
+	if try.blocked {
+		user = &models.User{}
+	}
 	ok, err := s.passwords.match(c.UserContext(), password, user.PasswordHash)
 	if err != nil {
 		return nil, "", err
