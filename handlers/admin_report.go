@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -185,6 +186,9 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 		}
 		if err != nil {
 			p := problemOf(err)
+			if p.Status == http.StatusUnauthorized { // the session has ended, so the rest fails, too
+				return err
+			}
 			if p.Status >= 500 {
 				s.log.Error("report not resolved", "report", id, "request_id", requestID(c), "error", err)
 			}

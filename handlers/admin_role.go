@@ -24,8 +24,10 @@ func (s *Server) changeRole(c *fiber.Ctx) error {
 	if err != nil {
 		return models.Invalid("role", "must be one of user, moderator, admin")
 	}
-	if err := s.store.ChangeRole(c.UserContext(), viewerID(c), id, role, reason); err != nil {
+	ended, err := s.store.ChangeRole(c.UserContext(), viewerID(c), id, role, reason)
+	if err != nil {
 		return err
 	}
+	s.sessions.forget(ended...)
 	return c.JSON(roleJSON{role.String()})
 }

@@ -51,9 +51,9 @@ func newSessions(store *models.Store, now func() time.Time, log *slog.Logger) (*
 	return &sessions{store: store, now: now, log: log, cache: cache}, nil
 }
 
-// lookup gives CodeUnauthorized for a token that is not valid, CodeUnavailable when that cannot be known.
-func (s *sessions) lookup(ctx context.Context, token string) (*models.Session, error) {
-	hash := models.HashToken(token)
+// lookup returns the session of a token's hash: CodeUnauthorized if the token is not valid, CodeUnavailable if that cannot
+// be known.
+func (s *sessions) lookup(ctx context.Context, hash [32]byte) (*models.Session, error) {
 	entry, ok := s.cache.GetIfPresent(hash)
 	if !ok || !s.now().Before(entry.next) {
 		var err error
@@ -135,6 +135,7 @@ func (s *Server) allow(p models.Permission) fiber.Handler {
 			c.Locals(ruleKey, rule)
 		}
 		if rule.Scope == models.NoToken {
+			s.nameCaller(c, nil, [32]byte{})
 			return s.spend(c)
 		}
 		var session *models.Session
@@ -143,10 +144,14 @@ func (s *Server) allow(p models.Permission) fiber.Handler {
 			if err != nil {
 				return err
 			}
-			if session, err = s.sessions.lookup(c.UserContext(), token); err != nil {
+			hash := models.HashToken(token)
+			if session, err = s.sessions.lookup(c.UserContext(), hash); err != nil {
 				return err
 			}
 			c.Locals(viewerKey, session)
+			if p != "like.set" { // a like is held to the cached session: it goes on without MySQL
+				s.nameCaller(c, session, hash)
+			}
 		}
 		if err := rule.Admit(session); err != nil {
 			return err
@@ -156,6 +161,15 @@ func (s *Server) allow(p models.Permission) fiber.Handler {
 		}
 		return s.spend(c)
 	}
+}
+
+// nameCaller holds the transactions of a request to its session, nil for none, as it is when they run (see models.Caller).
+func (s *Server) nameCaller(c *fiber.Ctx, session *models.Session, hash [32]byte) {
+	caller := &models.Caller{Session: hash, Address: s.clientAddress(c).String(), UserAgent: strings.Clone(userAgent(c))}
+	if session != nil {
+		caller.UserID = session.UserID
+	}
+	c.SetUserContext(models.WithCaller(c.UserContext(), caller))
 }
 
 // allowOn holds the viewer to the route's permission for an object of this owner.

@@ -141,7 +141,8 @@ func TestRole_ofAdminsNeverRunsOut(t *testing.T) {
 			}
 			statuses[i] = r.Status
 		})
-		if statuses[0]+statuses[1] != 200+403 {
+		slices.Sort(statuses)
+		if statuses[0] != 200 || statuses[1] != 401 && statuses[1] != 403 { // the sessions of the other have ended, or its role is lower
 			t.Errorf("answers %v", statuses)
 		}
 		if n := a.number(t, "SELECT COUNT(*) FROM users WHERE role=3 AND id IN (?,?)", pair[0].ID, pair[1].ID); n != 1 {
@@ -173,7 +174,7 @@ func TestRole_isChangedByAdminsAlone(t *testing.T) {
 	}
 	a.refusedField(t, 422, "invalid", "reason", admin, "PUT", adminPath(user, "role"), obj{"role": "user"})
 	a.must(t, 200, admin, "PUT", adminPath(user, "role"), body("user"))
-	there.refused(t, 403, "forbidden", user, "POST", adminPath(other, "unban"), obj{"reason": "x"}) // the cached session does not help
+	there.refused(t, 401, "unauthorized", user, "POST", adminPath(other, "unban"), obj{"reason": "x"}) // the cached session does not help
 }
 
 func TestBan_andRolesAreInTheLog(t *testing.T) {

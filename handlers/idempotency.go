@@ -99,7 +99,8 @@ func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error 
 		return replay(c, repeat)
 	}
 	err = c.Next()
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
+	// The key is finished or given back whatever has become of the session.
+	ending, cancel := context.WithTimeout(models.WithCaller(context.WithoutCancel(ctx), nil), keepTimeout)
 	defer cancel()
 	if err == nil {
 		if err := s.store.FinishClaim(ending, claim); err != nil { // a repetition carries it out again

@@ -221,13 +221,15 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 	return nil
 }
 
-// ChangeRole gives a user another role. Nobody changes their own, so there is always an admin left. Of a user who has the
-// role nothing changes, and nothing is logged. The errors are those of BanUser; an actor who is no admin any more gets CodeForbidden.
-func (s *Store) ChangeRole(ctx context.Context, actor, userID int64, role Role, reason string) error {
+// ChangeRole sets the role of a user. Nobody changes their own, so there is always an admin left. If the role is lower than
+// the one before, ChangeRole ends all sessions and API tokens of the user in the same transaction and returns their hashes: a
+// token that moderates must not work again when its owner is promoted again. Of a user who has the role nothing changes,
+// and nothing is logged. The errors are those of BanUser; an actor who is not an admin any more gets CodeForbidden.
+func (s *Store) ChangeRole(ctx context.Context, actor, userID int64, role Role, reason string) (ended [][32]byte, err error) {
 	if err := ValidateReason(reason); err != nil {
-		return err
+		return nil, err
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
 		found, err := lockStandings(tx, actor, userID)
 		if err != nil {
 			return err
@@ -245,11 +247,16 @@ func (s *Store) ChangeRole(ctx context.Context, actor, userID int64, role Role, 
 		if err := tx.Exec("UPDATE users SET role=?, updated_at=updated_at WHERE id=?", role, userID).Error; err != nil {
 			return err
 		}
+		if role < user.Role {
+			if ended, err = endSessions(tx, userID, ""); err != nil {
+				return err
+			}
+		}
 		return s.logModeration(tx, Act{ActorID: actor, Action: "user.role", TargetType: "user", TargetID: userID, Reason: reason,
 			Before: map[string]any{"role": user.Role.String()}, After: map[string]any{"role": role.String()}})
 	})
 	if err != nil {
-		return fmt.Errorf("change role of user %d: %w", userID, err)
+		return nil, fmt.Errorf("change role of user %d: %w", userID, err)
 	}
-	return nil
+	return ended, nil
 }

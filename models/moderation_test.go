@@ -485,7 +485,7 @@ func TestActs_endWithTheRole(t *testing.T) {
 	must(store.DeleteUser(ctx, gone.ID, "x"))
 	root := newAdmin(t, store, "root")
 	demoted, banned := newModerator(t, store, "demoted"), newAdmin(t, store, "banned")
-	require.NoError(t, store.ChangeRole(ctx, root.ID, demoted.ID, models.RoleUser, "x"))
+	must(store.ChangeRole(ctx, root.ID, demoted.ID, models.RoleUser, "x"))
 	must(store.BanUser(ctx, root.ID, banned.ID, &models.Ban{Until: models.ForGood, Reason: "x"}))
 	acts := count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0")
 	for _, actor := range []int64{demoted.ID, banned.ID, gone.ID, 999} {
@@ -576,7 +576,9 @@ func TestActs_thatChangeNothingAreNone(t *testing.T) {
 	ctx := t.Context()
 	eve, admin := newUser(t, store, "eve"), newAdmin(t, store, "admin")
 	require.NoError(t, store.UnbanUser(ctx, admin.ID, eve.ID, "x"))
-	require.NoError(t, store.ChangeRole(ctx, admin.ID, eve.ID, models.RoleUser, "x"))
+	ended, err := store.ChangeRole(ctx, admin.ID, eve.ID, models.RoleUser, "x")
+	require.NoError(t, err)
+	assert.Empty(t, ended)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0"))
 }
 

@@ -278,12 +278,17 @@ const maxAttempts = 20
 
 // transact runs fn in a READ COMMITTED transaction: no gap locks, and every statement sees what is committed. It
 // retries deadlocks, lock waits and errChangedMeanwhile; when those do not end it gives CodeUnavailable. An error at
-// COMMIT is returned as it is: the outcome is unknown then.
+// COMMIT is returned as it is: the outcome is unknown then. The caller of the context is looked up first (see WithCaller).
 //
 // Under the claim of a request with an Idempotency-Key, the transaction is the effect of the request: the key is marked in
 // the same COMMIT (see WithClaim).
-func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error {
-	fn, committed := claimed(ctx, fn)
+func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error {
+	fn, committed := claimed(ctx, func(tx *gorm.DB) error {
+		if err := s.admitCaller(tx); err != nil {
+			return err
+		}
+		return act(tx)
+	})
 	for attempt := 1; ; attempt++ {
 		err := s.db.WithContext(ctx).Transaction(fn, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 		if err == nil {

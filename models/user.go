@@ -312,8 +312,9 @@ func (s *Store) UpdateProfile(ctx context.Context, userID int64, p Profile) erro
 	return nil
 }
 
-// SetRole changes what a user may do, as a command of the operator: the moderation log has it without an actor. Of a user
-// who has the role nothing changes, and nothing is logged. CodeNotFound when there is no such user.
+// SetRole changes what a user may do, as a command of the operator: the moderation log has it without an actor. A lower role
+// ends sessions and API tokens as in ChangeRole. Of a user who has the role nothing changes, and nothing is logged.
+// CodeNotFound when there is no such user.
 func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		found, err := lockStandings(tx, userID)
@@ -329,6 +330,11 @@ func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
 		}
 		if err := tx.Exec("UPDATE users SET role=? WHERE id=?", role, userID).Error; err != nil {
 			return err
+		}
+		if role < user.Role {
+			if _, err := endSessions(tx, userID, ""); err != nil {
+				return err
+			}
 		}
 		return s.logModeration(tx, Act{Action: "user.role", TargetType: "user", TargetID: userID,
 			Before: map[string]any{"role": user.Role.String()}, After: map[string]any{"role": role.String()}})
@@ -351,12 +357,23 @@ func (s *Store) UserIDs(ctx context.Context, limit int) ([]int64, error) {
 // DeleteUser makes an account a placeholder for the author of its content, in one transaction: name, address and
 // password are freed, the profile is emptied, all sessions end, and it is put on record that likes have to go (see
 // LikeVoid), and with them everything else that hangs on the account (see PurgeUser). It gives the hashes of the ended
-// sessions. passwordHash is what was checked: CodeForbidden when the password was changed since. CodeConflict keeps the
-// last admin from leaving nobody who could make another one.
+// sessions. passwordHash is what was checked: CodeForbidden when the password was changed since. CodeBanned while the
+// account is banned: its names stay taken. CodeConflict keeps the last admin from leaving nobody who could make another one.
 func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.leaveAdmin(tx, userID); err != nil {
 			return err
+		}
+		found, err := lockStandings(tx, userID)
+		if err != nil {
+			return err
+		}
+		user := found[userID]
+		if user == nil {
+			return errNoUser()
+		}
+		if ban := user.ban(s.now()); ban != nil {
+			return errBanned(*ban) // or the ban would go, and its names be free again
 		}
 		now := s.now().UTC()
 		id := strconv.FormatInt(userID, 10)

@@ -1,0 +1,103 @@
+package handlers_test
+
+import (
+	"testing"
+	"time"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// A session that is cached is believed for seconds after a ban. That must not be enough for anything that is written, but
+// for likes, which go on without MySQL.
+func TestBan_isLookedUpByEveryWrite(t *testing.T) {
+	w := newWorld(t)
+	for _, o := range operations(t) {
+		if o.method == "GET" || o.rule.Scope == models.NoToken || o.rule.Least == models.RoleAnonymous || o.op.value["x-permission"] == "like.set" {
+			continue
+		}
+		banned := w.someone(caller{role: max(o.rule.Least, models.RoleUser)})
+		owner := banned
+		if o.rule.On == models.Others || o.rule.On == models.Lower {
+			owner = w.someone(caller{role: models.RoleUser})
+		}
+		path, headers := o.request(w, owner)
+		w.must(t, 200, banned, "GET", "/v1/me", nil) // caches the session
+		w.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE id=?", banned.ID)
+		before := w.checksums(w.tables())
+		var body any
+		if b := o.body(t); b != nil {
+			body = b
+		}
+		if r := w.send(t, banned, o.method, path, body, headers...); r.Status != 401 {
+			t.Errorf("%s of a banned user: %s, want 401", o.id, r)
+		}
+		for table, sum := range w.checksums(w.tables()) {
+			if sum != before[table] {
+				t.Errorf("%s of a banned user changed %s", o.id, table)
+			}
+		}
+	}
+}
+
+// A banned user cannot get rid of the ban with the account, and its names stay taken.
+func TestBan_outlivesTheAttemptToDeleteTheAccount(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	here, there := serve(t, store), serve(t, store)
+	ada := here.person(t, "ada")
+	mod := here.promoted(t, here.account(t), models.RoleModerator)
+	there.must(t, 200, ada, "GET", "/v1/me", nil)
+	here.must(t, 200, mod, "POST", adminPath(ada, "ban"), obj{"reason": "Spam."})
+	there.must(t, 200, ada, "GET", "/v1/me", nil) // it is still believed there
+	there.refused(t, 401, "unauthorized", ada, "DELETE", "/v1/me", obj{"password": password})
+	user, err := store.UserByID(t.Context(), ada.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.DeleteUser(t.Context(), user.ID, user.PasswordHash); models.ErrorCode(err) != models.CodeBanned {
+		t.Errorf("deleting a banned account: %v", err)
+	}
+	for field, in := range map[string]obj{
+		"username": {"username": "Ada", "email": "other@example.org", "password": password},
+		"email":    {"username": "other", "email": "ADA@example.org", "password": password},
+	} {
+		here.refusedField(t, 409, "conflict", field, account{}, "POST", "/v1/auth/register", in)
+	}
+}
+
+// Who is demoted loses what was signed in with the higher role, and does not get it back with the role.
+func TestRole_demotionEndsSessionsAndTokensForGood(t *testing.T) {
+	store := openStore(t, testkit.Database(t))
+	var ahead clock
+	a, there := serve(t, store), serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
+	admin := a.promoted(t, a.account(t), models.RoleAdmin)
+	mod := a.person(t, "byron")
+	role := func(role string) {
+		t.Helper()
+		a.must(t, 200, admin, "PUT", adminPath(mod, "role"), obj{"role": role, "reason": "Keeps order."})
+	}
+	role("moderator")
+	a.must(t, 200, mod, "GET", "/v1/me", nil) // a promotion ends nothing
+	ahead.advance(5 * time.Second)
+	bot := mod.with(a.newToken(t, a.login(t, "byron", password), "moderate").Token)
+	for _, at := range []*api{a, there} {
+		at.must(t, 200, bot, "GET", "/v1/admin/posts", nil)
+	}
+	role("user")
+	a.refused(t, 401, "unauthorized", bot, "GET", "/v1/admin/posts", nil)
+	a.refused(t, 401, "unauthorized", mod, "GET", "/v1/me", nil)
+	role("moderator")
+	ahead.advance(5 * time.Second)
+	for _, at := range []*api{a, there} {
+		at.refused(t, 401, "unauthorized", bot, "GET", "/v1/admin/posts", nil)
+		at.refused(t, 401, "unauthorized", mod, "GET", "/v1/me", nil)
+	}
+	a.newToken(t, a.login(t, "byron", password), "moderate")
+	if err := store.SetRole(t.Context(), mod.ID, models.RoleUser); err != nil { // the operator's command does the same
+		t.Fatal(err)
+	}
+	if n := a.number(t, "SELECT COUNT(*) FROM sessions WHERE user_id=?", mod.ID); n != 0 {
+		t.Errorf("%d sessions outlive a demotion", n)
+	}
+}
