@@ -243,6 +243,12 @@ func New(c Config) (*Server, error) {
 		if !slices.Contains(fiber.DefaultMethods, string(r.Method())) {
 			r.Request.Header.SetMethod(unknownMethod)
 		}
+		if err := checkFraming(r.Request.Header.RawHeaders()); err != nil {
+			c := s.app.AcquireCtx(r)
+			defer s.app.ReleaseCtx(c)
+			_ = s.unread(c, err) // it answers, and has no error of its own
+			return
+		}
 		serve(r)
 	}
 	return s, nil
