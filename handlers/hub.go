@@ -35,7 +35,7 @@ type hub struct {
 	mu      sync.Mutex // guards all below
 	watched map[models.Target]*watched
 	streams map[*stream]struct{}
-	of      map[string]int // how many streams each network of clients has
+	of      map[string]*holding // what each network of clients has; no entry without a stream
 	stopped bool
 	rounds  bool           // whether the goroutine of the rounds runs
 	stop    func()         // ends it; never nil
@@ -53,8 +53,31 @@ type streamPace struct {
 // streamLimits are what a process takes at most.
 type streamLimits struct {
 	streams int
-	ofOne   int // of them from one address, as networkOf counts those; 0: any number
 	targets int // that streams watch together: each costs a part of every round
+	// ofOne is the share of one address, as networkOf counts those; nil means that addresses are not limited. The last
+	// quarter of streams and of targets is a reserve, in which an address may have only as much as few. So addresses that
+	// use their whole share leave room for others.
+	ofOne, few *share
+}
+
+// share is a part of what a process takes.
+type share struct{ streams, targets int }
+
+// newStreamLimits returns the limits of a process that holds so many streams. Those of an address are multiplied by
+// factor; 0 means that there are none.
+func newStreamLimits(streams int, factor float64) streamLimits {
+	l := streamLimits{streams: streams, targets: maxWatched}
+	if factor > 0 {
+		l.ofOne = &share{max(1, int(maxStreamsOfOne*factor)), max(maxStreamTargets, int(maxWatchedOfOne*factor))}
+		l.few = &share{min(fewStreams, l.ofOne.streams), maxStreamTargets}
+	}
+	return l
+}
+
+// holding is what the streams of one address have.
+type holding struct {
+	streams int
+	targets map[models.Target]int // how many of the streams watch it
 }
 
 // counts is what a stream tells of a target. It does not change.
@@ -70,6 +93,7 @@ const digestLength = 4
 // that never were would cost a part of each, and nobody can make as many posts as ids.
 type watched struct {
 	target  models.Target
+	counted bool // a target of the rounds
 	counts  atomic.Pointer[counts]
 	streams map[*stream]struct{} // guarded by hub.mu
 }
@@ -88,7 +112,7 @@ func newHub(registry *prometheus.Registry, log *slog.Logger, limits streamLimits
 	h := &hub{
 		read: read, log: log, limits: limits,
 		pace:    streamPace{round: time.Second, heartbeat: 15 * time.Second, write: 5 * time.Second, read: 5 * time.Second},
-		watched: map[models.Target]*watched{}, streams: map[*stream]struct{}{}, of: map[string]int{},
+		watched: map[models.Target]*watched{}, streams: map[*stream]struct{}{}, of: map[string]*holding{},
 		stop: func() {},
 	}
 	gauge := func(name, help string, value func() int) prometheus.GaugeFunc {
@@ -124,10 +148,20 @@ func (h *hub) admit(from string, targets []models.Target, known map[models.Targe
 
 // refusal is admit with the lock held.
 func (h *hub) refusal(from string, targets []models.Target, known map[models.Target]*counts) error {
-	more := 0
+	mine := h.of[from]
+	if mine == nil {
+		mine = &holding{}
+	}
+	more, moreOfMine := 0, 0
 	for _, t := range targets {
-		if h.watched[t] == nil && !known[t].gone {
+		if h.watched[t] == nil && known[t].gone {
+			continue
+		}
+		if h.watched[t] == nil {
 			more++
+		}
+		if mine.targets[t] == 0 {
+			moreOfMine++
 		}
 	}
 	switch {
@@ -135,11 +169,26 @@ func (h *hub) refusal(from string, targets []models.Target, known map[models.Tar
 		return models.Unavailable("The server is about to stop; try again.", errStopping)
 	case len(h.streams) >= h.limits.streams:
 		return models.Errorf(models.CodeUnavailable, "The server has as many streams as it takes; try again.")
-	case h.limits.ofOne > 0 && h.of[from] >= h.limits.ofOne:
-		return &models.Error{Code: models.CodeRateLimited, RetryAfter: retryCrowded,
-			Message: "Your address has as many streams as one may have; close some, and try again."}
 	case more > 0 && len(h.watched)+more > h.limits.targets:
 		return models.Errorf(models.CodeUnavailable, "The streams of the server watch as much as it can read; try again.")
+	case h.limits.ofOne == nil:
+		return nil
+	}
+	allowed := *h.limits.ofOne
+	if len(h.streams) >= h.limits.streams-h.limits.streams/4 {
+		allowed.streams = h.limits.few.streams
+	}
+	if len(h.watched)+more > h.limits.targets-h.limits.targets/4 {
+		allowed.targets = h.limits.few.targets
+	}
+	switch {
+	case mine.streams >= allowed.streams:
+		return &models.Error{Code: models.CodeRateLimited, RetryAfter: retryCrowded,
+			Message: "Your address has as many streams as one may have now; close some, and try again."}
+	// Also if others watch the targets already: they may leave, and the targets would stay.
+	case moreOfMine > 0 && len(mine.targets)+moreOfMine > allowed.targets:
+		return &models.Error{Code: models.CodeRateLimited, RetryAfter: retryCrowded,
+			Message: "The streams of your address watch as many posts and comments as those of one may now; close some, and try again."}
 	}
 	return nil
 }
@@ -165,15 +214,23 @@ func (h *hub) join(s *stream, targets []models.Target, known map[models.Target]*
 		return err
 	}
 	h.streams[s] = struct{}{}
-	h.of[s.from]++
+	mine := h.of[s.from]
+	if mine == nil {
+		mine = &holding{targets: map[models.Target]int{}}
+		h.of[s.from] = mine
+	}
+	mine.streams++
 	for i, t := range targets {
 		w := h.watched[t]
 		if w == nil {
-			w = &watched{target: t, streams: map[*stream]struct{}{}}
+			w = &watched{target: t, counted: !known[t].gone, streams: map[*stream]struct{}{}}
 			w.counts.Store(known[t])
-			if !known[t].gone {
+			if w.counted {
 				h.watched[t] = w
 			}
+		}
+		if w.counted {
+			mine.targets[t]++
 		}
 		w.streams[s] = struct{}{}
 		s.targets[i] = w
@@ -194,10 +251,16 @@ func (h *hub) leave(s *stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.streams, s)
-	if h.of[s.from]--; h.of[s.from] == 0 {
+	mine := h.of[s.from]
+	if mine.streams--; mine.streams == 0 {
 		delete(h.of, s.from)
 	}
 	for _, w := range s.targets {
+		if w.counted {
+			if mine.targets[w.target]--; mine.targets[w.target] == 0 {
+				delete(mine.targets, w.target)
+			}
+		}
 		if delete(w.streams, s); len(w.streams) == 0 && h.watched[w.target] == w {
 			delete(h.watched, w.target)
 		}

@@ -86,3 +86,119 @@ func TestHub_readsInSeveralRoundsWhatOneHasNoTimeFor(t *testing.T) {
 func TestHub_passesOverWhatCannotBeRead(t *testing.T) {
 	awaitNews(t, newSlowHub(t, 3*roundChunk, 7), 7)
 }
+
+// crowd is a hub with the limits of production whose streams have no clients.
+type crowd struct {
+	t       *testing.T
+	hub     *hub
+	streams []*stream
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	read := func(context.Context, []models.Target) (map[models.Target]*counts, error) { return nil, nil }
+	h, err := newHub(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), newStreamLimits(maxStreams, 1), read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crowd{t: t, hub: h}
+	t.Cleanup(func() {
+		c.leaveAll()
+		h.running.Wait()
+	})
+	return c
+}
+
+// join opens a stream from an address that watches 100 posts, beginning with first.
+func (c *crowd) join(from string, first int) (*stream, error) {
+	targets, known := make([]models.Target, maxStreamTargets), map[models.Target]*counts{}
+	for i := range targets {
+		targets[i] = postTarget(int64(first + i))
+		known[targets[i]] = &counts{event: []byte("old")}
+	}
+	s := &stream{hub: c.hub, from: from, targets: make([]*watched, len(targets)), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	if err := c.hub.join(s, targets, known); err != nil {
+		return nil, err
+	}
+	c.streams = append(c.streams, s)
+	return s, nil
+}
+
+func (c *crowd) leave(s *stream) {
+	c.hub.leave(s)
+	c.hub.running.Add(-2) // it has no connection to serve
+	c.streams = slices.DeleteFunc(c.streams, func(other *stream) bool { return other == s })
+}
+
+func (c *crowd) leaveAll() {
+	for len(c.streams) > 0 {
+		c.leave(c.streams[0])
+	}
+}
+
+// fill opens streams from an address that watch other posts each, until one is refused, and returns how many there are.
+func (c *crowd) fill(from string, first int) (streams int) {
+	for ; streams < maxStreamsOfOne; streams++ {
+		if _, err := c.join(from, first+streams*maxStreamTargets); err != nil {
+			if models.ErrorCode(err) != models.CodeRateLimited {
+				c.t.Errorf("%s is refused with %v", from, err)
+			}
+			break
+		}
+	}
+	return streams
+}
+
+// Addresses that watch as much as they may must leave room for others.
+func TestHub_hasRoomForAnotherAddress(t *testing.T) {
+	c := newCrowd(t)
+	const apart = 1_000_000
+	for i, want := range []int{40, 40, 40, 30, 1, 1} { // the share, until three quarters are taken; then one stream each
+		from := fmt.Sprintf("203.0.113.%d", i)
+		if n := c.fill(from, (i+1)*apart); n != want {
+			t.Errorf("%s has %d streams, want %d", from, n, want)
+		}
+	}
+	if _, err := c.join("198.51.100.1", 1); err != nil {
+		t.Errorf("another address is refused: %v", err)
+	}
+}
+
+func watchedBy(streams []*stream) (targets []models.Target) {
+	for _, s := range streams {
+		for _, w := range s.targets {
+			targets = append(targets, w.target)
+		}
+	}
+	return targets
+}
+
+// Watching what another address watches costs nothing until that one leaves, so it counts from the beginning.
+func TestHub_countsWhatAddressesTakeOverFromEachOther(t *testing.T) {
+	c := newCrowd(t)
+	const apart = 1_000_000
+	for round := range 8 {
+		var first []*stream
+		for i := range maxStreamsOfOne {
+			at := (round+1)*apart + i*maxStreamTargets
+			s, err := c.join("203.0.113.1", at)
+			if err != nil {
+				break
+			}
+			first = append(first, s)
+			_, _ = c.join("203.0.113.2", at) // as far as it may
+		}
+		for _, s := range first {
+			c.leave(s)
+		}
+	}
+	if n := len(c.hub.latest(watchedBy(c.streams))); n > maxWatchedOfOne {
+		t.Errorf("one address watches %d posts, and may watch %d", n, maxWatchedOfOne)
+	}
+	c.leaveAll()
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	if len(c.hub.of) != 0 || len(c.hub.watched) != 0 {
+		t.Errorf("%d addresses and %d targets are left", len(c.hub.of), len(c.hub.watched))
+	}
+}

@@ -206,11 +206,11 @@ func New(c Config) (*Server, error) {
 	}, func() float64 { return float64(s.passwords.hashed.Load()) })); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	streams := streamLimits{streams: c.MaxStreams, targets: maxWatched}
-	if c.Limiter != nil {
-		streams.ofOne = max(1, int(maxStreamsOfOne*c.LimitFactor))
+	shares := c.LimitFactor
+	if c.Limiter == nil {
+		shares = 0
 	}
-	if s.hub, err = newHub(c.Registry, c.Logger, streams, s.activities); err != nil {
+	if s.hub, err = newHub(c.Registry, c.Logger, newStreamLimits(c.MaxStreams, shares), s.activities); err != nil {
 		return nil, err
 	}
 	s.app = fiber.New(fiber.Config{

@@ -29,8 +29,11 @@ const (
 	// address may have, times Config.LimitFactor. A school has one address for all, and a hundredth of all is what it may
 	// take from others.
 	maxStreams, maxStreamsOfOne = 10_000, 100
-	// maxWatched is how many posts and comments all streams of a process watch together: a second of reading.
-	maxWatched = 20_000
+	// maxWatched is how many posts and comments all streams of a process watch together: a second of reading. One address
+	// may have maxWatchedOfOne of them watched, times Config.LimitFactor.
+	maxWatched, maxWatchedOfOne = 20_000, 4_000
+	// fewStreams is how many streams an address may have while three quarters of all are open.
+	fewStreams = 10
 	// retryCrowded is when a client is asked to try again whose address has too many streams.
 	retryCrowded = 10 * time.Second
 	// retryFrom and retrySpread say after how many milliseconds a client connects again. Clients that lose a server at the
@@ -105,7 +108,8 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 func (s *Server) crowded(c *fiber.Ctx, err error) error {
 	if models.ErrorCode(err) == models.CodeRateLimited {
 		s.metrics.limited.WithLabelValues("streams-by-address").Inc()
-		tellLimit(c, "streams-by-address", counters.Rate{Burst: s.hub.limits.ofOne, Every: retryCrowded / time.Duration(s.hub.limits.ofOne)}, counters.Taken{ResetAfter: retryCrowded})
+		streams := s.hub.limits.ofOne.streams
+		tellLimit(c, "streams-by-address", counters.Rate{Burst: streams, Every: retryCrowded / time.Duration(streams)}, counters.Taken{ResetAfter: retryCrowded})
 	}
 	return err
 }
