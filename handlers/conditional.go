@@ -84,7 +84,7 @@ func (s *Server) represent(c *fiber.Ctx) error {
 	if len(c.Response().Body()) < compressFrom {
 		return nil
 	}
-	coding := negotiate(string(bytes.Join(c.Request().Header.PeekAll(fiber.HeaderAcceptEncoding), []byte(","))))
+	coding := acceptedCoding(c)
 	if coding == identity {
 		return nil
 	}
@@ -97,6 +97,11 @@ func (s *Server) represent(c *fiber.Ctx) error {
 }
 
 const identity = "identity" // no compression
+
+// acceptedCoding returns the coding for the answer to a request.
+func acceptedCoding(c *fiber.Ctx) string {
+	return negotiate(string(bytes.Join(c.Request().Header.PeekAll(fiber.HeaderAcceptEncoding), []byte(","))))
+}
 
 // negotiate gives the coding of ours that the client weighs the most in Accept-Encoding (RFC 9110, 12.5.3): "br" or
 // "gzip", or else identity. Of codings that weigh the same the best for us comes first. What cannot be read counts for

@@ -70,13 +70,19 @@ func (k cors) allow(c *fiber.Ctx) (allowed bool) {
 	return true
 }
 
-// handle answers what a browser asks before it sends a request, and lets all else through.
-func (k cors) handle(c *fiber.Ctx) error {
-	allowed := k.allow(c)
+// mark marks every answer, refusals included.
+func (k cors) mark(c *fiber.Ctx) error {
+	k.allow(c)
+	return c.Next()
+}
+
+// preflight answers what a browser asks before it sends a request, and lets all else through.
+func (k cors) preflight(c *fiber.Ctx) error {
 	asks := c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderOrigin) != "" && c.Get(fiber.HeaderAccessControlRequestMethod) != ""
 	if !asks || len(k.origins) == 0 {
 		return c.Next()
 	}
+	allowed := k.allow(c)
 	c.Response().Header.Del(fiber.HeaderAccessControlExposeHeaders)
 	if allowed {
 		c.Set(fiber.HeaderAccessControlAllowMethods, corsMethods)

@@ -3,7 +3,8 @@ package handlers
 import (
 	_ "embed"
 	"fmt"
-	"path"
+	"net/http"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/swaggest/swgui/v5/static"
@@ -27,48 +28,112 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'uns
 // docsAge is how long a browser may keep the page's files: they change with the release only.
 const docsAge = "public, max-age=3600"
 
-func readContract(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderContentType, "application/yaml") // RFC 9512
-	return c.Send(contract)
+// file is served as it was when the process started, in every coding.
+type file struct {
+	contentType string
+	cache       string // Cache-Control
+	policy      string // Content-Security-Policy, if it is not that of all answers
+	tag         string
+	coded       map[string][]byte // by coding; identity is always there
 }
 
-// readDocs is the page that shows the contract and calls what it describes.
-func readDocs(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderContentSecurityPolicy, docsPolicy)
-	c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
-	return c.Send(docsPage)
+// The levels are higher than those of answers, because this is done once.
+const (
+	fileBrotliLevel = 6
+	fileGzipLevel   = 9
+)
+
+func newFile(contentType, cache, policy string, body []byte) file {
+	f := file{contentType: contentType, cache: cache, policy: policy, tag: hashedTag(nil, body), coded: map[string][]byte{identity: body}}
+	for coding, small := range map[string][]byte{
+		"br":   fasthttp.AppendBrotliBytesLevel(nil, body, fileBrotliLevel),
+		"gzip": fasthttp.AppendGzipBytesLevel(nil, body, fileGzipLevel),
+	} {
+		if len(small) < len(body) {
+			f.coded[coding] = small
+		}
+	}
+	return f
 }
 
-// readDocsFile serves what the page consists of: our script, and Swagger UI out of its module, which has it compressed.
-func readDocsFile(c *fiber.Ctx) error {
+// send answers with the file in the coding that the client wants. The bytes are not copied.
+func (f file) send(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderContentType, f.contentType)
+	c.Set(fiber.HeaderCacheControl, f.cache)
+	if f.policy != "" {
+		c.Set(fiber.HeaderContentSecurityPolicy, f.policy)
+	}
+	c.Vary(fiber.HeaderAcceptEncoding)
+	c.Set(fiber.HeaderETag, f.tag)
+	if header := c.Get(fiber.HeaderIfNoneMatch); header != "" {
+		if known := ifNoneMatch(header, f.tag); known != "" {
+			c.Set(fiber.HeaderETag, known)
+			c.Status(http.StatusNotModified)
+			return nil
+		}
+	}
+	coding := acceptedCoding(c)
+	body, ok := f.coded[coding]
+	if !ok {
+		coding, body = identity, f.coded[identity]
+	}
+	if coding != identity {
+		c.Set(fiber.HeaderContentEncoding, coding)
+		c.Set(fiber.HeaderETag, withCoding(f.tag, coding))
+	}
+	c.Response().SetBodyRaw(body)
+	return nil
+}
+
+// files returns all files by name. They are compressed once for the process, some 0.2 s of one core, and not for each
+// request.
+var files = sync.OnceValues(func() (map[string]file, error) {
+	// A copy of the contract or of its page is asked for again each time: they change with the release.
+	const again = "public, no-cache"
+	all := map[string]file{
+		"openapi.yaml": newFile("application/yaml", again, "", contract), // RFC 9512
+		"docs.html":    newFile(fiber.MIMETextHTMLCharsetUTF8, again, docsPolicy, docsPage),
+		"docs.js":      newFile("text/javascript; charset=utf-8", docsAge, "", docsScript),
+	}
+	icon, err := static.FS.ReadFile("favicon-32x32.png")
+	if err != nil {
+		return nil, fmt.Errorf("docs: %w", err)
+	}
+	all["favicon-32x32.png"] = newFile("image/png", docsAge, "", icon)
+	for name, contentType := range map[string]string{
+		"swagger-ui.css":       "text/css; charset=utf-8",
+		"swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+	} {
+		zipped, err := static.FS.ReadFile(name + ".gz") // its module has no others
+		if err != nil {
+			return nil, fmt.Errorf("docs: %w", err)
+		}
+		body, err := fasthttp.AppendGunzipBytes(nil, zipped)
+		if err != nil {
+			return nil, fmt.Errorf("docs: %s: %w", name, err)
+		}
+		all[name] = newFile(contentType, docsAge, "", body)
+	}
+	return all, nil
+})
+
+// sendFile serves one file.
+func sendFile(name string) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		all, err := files()
+		if err != nil {
+			return err
+		}
+		return all[name].send(c)
+	}
+}
+
+// sendDocsFile serves what the page at /docs consists of: our script, and Swagger UI out of its module.
+func sendDocsFile(c *fiber.Ctx) error {
 	name := c.Params("file")
-	c.Set(fiber.HeaderCacheControl, docsAge)
 	switch name {
-	case "docs.js":
-		c.Type("js", "utf-8")
-		return c.Send(docsScript)
-	case "favicon-32x32.png":
-		icon, err := static.FS.ReadFile(name)
-		if err != nil {
-			return fmt.Errorf("docs: %w", err)
-		}
-		c.Type("png")
-		return c.Send(icon)
-	case "swagger-ui.css", "swagger-ui-bundle.js":
-		zipped, err := static.FS.ReadFile(name + ".gz")
-		if err != nil {
-			return fmt.Errorf("docs: %w", err)
-		}
-		c.Type(path.Ext(name), "utf-8")
-		c.Vary(fiber.HeaderAcceptEncoding)
-		if c.Request().Header.HasAcceptEncoding("gzip") {
-			c.Set(fiber.HeaderContentEncoding, "gzip")
-			return c.Send(zipped)
-		}
-		if _, err := fasthttp.WriteGunzip(c.Response().BodyWriter(), zipped); err != nil {
-			return fmt.Errorf("docs: %s: %w", name, err)
-		}
-		return nil
+	case "docs.js", "favicon-32x32.png", "swagger-ui.css", "swagger-ui-bundle.js":
+		return sendFile(name)(c)
 	}
 	return fiber.ErrNotFound
 }

@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unsafe"
 
+	"github.com/valyala/fasthttp"
 	"golang.org/x/net/html"
 )
 
@@ -115,5 +117,30 @@ func (a *api) checkDocsFile(t *testing.T, name string) {
 	}
 	if resp.Header.Get("Content-Encoding") != "" || !bytes.Equal(plain.Bytes(), file.Body) {
 		t.Errorf("%s without gzip: %d bytes, coding %q; with it: %d bytes", name, plain.Len(), resp.Header.Get("Content-Encoding"), len(file.Body))
+	}
+}
+
+// Compressing the page's script takes 14 ms of a core: it is done once, and every answer has the same bytes in memory.
+func TestDocs_areCompressedOnce(t *testing.T) {
+	a := newAPI(t, modes[0])
+	for _, path := range []string{"/openapi.yaml", "/docs", "/docs/docs.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js"} {
+		for _, coding := range []string{"", "gzip", "br"} {
+			ask := func() (body []byte, tag string) {
+				r := &fasthttp.RequestCtx{}
+				r.Request.SetRequestURI(path)
+				r.Request.Header.Set("Accept-Encoding", coding)
+				a.Answer(r)
+				if got := string(r.Response.Header.ContentEncoding()); r.Response.StatusCode() != 200 || got != coding {
+					t.Fatalf("%s in %q: %d in %q", path, coding, r.Response.StatusCode(), got)
+				}
+				return r.Response.Body(), string(r.Response.Header.Peek("ETag"))
+			}
+			body, tag := ask()
+			again, same := ask()
+			if len(body) == 0 || len(body) != len(again) || unsafe.SliceData(body) != unsafe.SliceData(again) || tag != same || tag == "" {
+				t.Errorf("%s in %q: %d bytes with %s, then %d others with %s", path, coding, len(body), tag, len(again), same)
+			}
+			a.must(t, 304, account{}, "GET", path, nil, header{"If-None-Match", tag}, header{"Accept-Encoding", coding})
+		}
 	}
 }

@@ -2,12 +2,16 @@ package handlers
 
 import (
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"likewise/models"
 )
 
 // Routes gives what Fiber serves, without middleware.
 func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
+
+// Answer serves one request without a connection.
+func (s *Server) Answer(r *fasthttp.RequestCtx) { s.app.Server().Handler(r) }
 
 // LimitOf names the limit of the routes that have one of their own.
 var LimitOf = limitOf

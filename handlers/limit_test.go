@@ -153,6 +153,9 @@ func TestLimits_areOfEveryKindOfAction(t *testing.T) {
 		body               any
 	}{
 		{200, 100, "GET", "/v1/posts", "192.0.2.11", nil},
+		{404, 100, "GET", "/nope", "192.0.2.41", nil},
+		{200, 100, "GET", "/docs/docs.js", "192.0.2.42", nil},
+		{405, 100, "POST", "/docs", "192.0.2.44", nil},
 		{200, 3, "GET", "/v1/posts?q=title", "192.0.2.13", nil},
 		{200, 3, "HEAD", "/v1/posts?q=title", "192.0.2.23", nil},
 		{200, 3, "GET", "/v1/users/1/posts?q=title", "192.0.2.33", nil},

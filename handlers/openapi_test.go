@@ -166,7 +166,7 @@ func (k *contract) check(req *http.Request, sent []byte, r reply) error {
 	op, item, params, found := k.operation(method, req.URL.EscapedPath())
 	var response node
 	switch {
-	case slices.Contains([]int{408, 413, 431}, r.Status), !found && slices.Contains([]int{400, 404}, r.Status), op.value == nil && r.Status == 405:
+	case slices.Contains([]int{408, 413, 431}, r.Status), !found && slices.Contains([]int{400, 404}, r.Status), op.value == nil && slices.Contains([]int{405, 429, 503}, r.Status):
 		// HTTP itself refused it, on whatever path.
 		if r.Status == 405 && r.Header.Get("Allow") == "" {
 			return errors.New("the header Allow is missing")

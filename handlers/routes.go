@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +101,7 @@ type Server struct {
 	desk        Desk
 	now         func() time.Time
 	log         *slog.Logger
+	lines       *sampler
 	timeout     time.Duration
 	metrics     metrics
 	sessions    *sessions
@@ -182,6 +184,9 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := files(); err != nil {
+		return nil, err
+	}
 	idempotency, err := newIdempotency(c.Store.CursorKey())
 	if err != nil {
 		return nil, err
@@ -192,6 +197,9 @@ func New(c Config) (*Server, error) {
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
 		permissions: map[string]models.Permission{}, avatarHosts: c.AvatarHosts, reserved: reserved,
 	}
+	s.lines = newSampler(func(kind string, leftOut int) {
+		s.log.Warn("requests left out of the log", "kind", kind, "left_out", leftOut)
+	})
 	if s.likeLimits, err = newLikeLimits(c.LikeLimit); err != nil {
 		return nil, err
 	}
@@ -266,14 +274,16 @@ func (s *Server) routes() {
 	post := func(path string, p models.Permission, handler, repeat fiber.Handler) {
 		postOnce(path, p, s.once(repeat), handler)
 	}
-	r.Use(s.observe, s.cors.handle, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
+	r.Use(s.observe, s.cors.mark, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 
 	get("/healthz", "system.read", s.alive)
-	get("/openapi.yaml", "system.read", s.represent, readContract)
-	get("/docs", "system.read", s.represent, readDocs)
-	get("/docs/:file", "system.read", s.represent, readDocsFile)
+	// All else counts against the address and is shed, paths that do not exist included.
+	r.Use(s.requests, s.shed, s.cors.preflight)
+	get("/openapi.yaml", "system.read", sendFile("openapi.yaml"))
+	get("/docs", "system.read", sendFile("docs.html"))
+	get("/docs/:file", "system.read", sendDocsFile)
 
-	r.Use("/v1", s.requests, s.shed, s.represent)
+	r.Use("/v1", s.represent)
 	get("/v1/stream", "stream.read", s.openStream)
 
 	post("/v1/auth/register", "account.create", s.register, s.repeatRegistration)
@@ -462,10 +472,12 @@ func (s *Server) observe(c *fiber.Ctx) error {
 func (s *Server) shed(c *fiber.Ctx) error {
 	defer s.inFlight.Add(-1)
 	if s.inFlight.Add(1) > s.most {
-		return models.Errorf(models.CodeUnavailable, "The server is busy; try again.")
+		return models.Unavailable("The server is busy; try again.", errShed)
 	}
 	return c.Next()
 }
+
+var errShed = errors.New("too many requests are in flight")
 
 // unread answers what never reached a handler: a body over the limit, a header that cannot be read. What else the
 // client sent on the connection cannot be trusted to be a request, so the connection ends.
@@ -489,6 +501,9 @@ func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 		c.Context().SetConnectionClose()
 	}
 	s.metrics.observe(method, route, status, took)
+	if kind, most := logKind(route, status, err); kind != "" && !s.lines.take(kind, most) {
+		return
+	}
 	attrs := []slog.Attr{
 		slog.String("method", method), slog.String("route", route), slog.Int("status", status),
 		slog.Duration("duration", took), slog.String("request_id", requestID(c)),
@@ -504,6 +519,27 @@ func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 	s.log.LogAttrs(context.Background(), level, "request", attrs...)
 }
 
+// logKind returns what a request is sampled as in the log, and how many lines of that kind a second has; kind "" means that
+// it is always logged. Requests that are limited by address and go well are.
+func logKind(route string, status int, err error) (kind string, most int) {
+	switch {
+	case errors.Is(err, errShed):
+		return "shed", refusalLines
+	case status >= 500:
+		return strconv.Itoa(status), errorLines
+	case status >= 400 && route == noRoute:
+		return strconv.Itoa(status) + " without a route", refusalLines
+	case status >= 400:
+		return strconv.Itoa(status), refusalLines
+	case route == "/healthz": // it is not limited
+		return route, refusalLines
+	}
+	return "", 0
+}
+
 func (s *Server) logPanic(c *fiber.Ctx, reason any) {
+	if !s.lines.take("panic", refusalLines) {
+		return
+	}
 	s.log.Error("panic", "request_id", requestID(c), "reason", reason, "stack", string(debug.Stack()))
 }

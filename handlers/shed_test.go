@@ -43,6 +43,8 @@ func TestShed_refusesAtOnceWhatIsTooMuch(t *testing.T) {
 	if _, r := a.refused(t, 503, "unavailable", account{}, "GET", "/v1/posts", nil); r.Header.Get("Retry-After") != "1" {
 		t.Errorf("no Retry-After in %v", r.Header)
 	}
+	a.refused(t, 503, "unavailable", account{}, "GET", "/docs", nil)
+	a.refused(t, 503, "unavailable", account{}, "GET", "/nope", nil)
 	a.must(t, 200, account{}, "GET", "/healthz", nil) // the operator is let in
 	close(held.release)
 	for range users {

@@ -1,0 +1,68 @@
+package handlers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"likewise/internal/testkit"
+)
+
+// However many requests are refused, the log has a few lines of them and says how many it has not.
+func TestLog_samplesRefusals(t *testing.T) {
+	a := newAPI(t, modes[0])
+	for _, flood := range []struct {
+		kind         string
+		status       int
+		method, path string
+	}{
+		{"404 without a route", 404, "GET", "/nope"},
+		{"405 without a route", 405, "BREW", "/v1/posts"},
+		{"404", 404, "GET", "/v1/posts/424242"},
+		{"401", 401, "GET", "/v1/me"},
+	} {
+		const requests = 500
+		began := time.Now()
+		for range requests {
+			a.must(t, flood.status, account{}, flood.method, flood.path, nil)
+		}
+		windows := int(time.Since(began)/time.Second) + 2
+		testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+			lines, leftOut := 0, 0
+			for line := range strings.Lines(a.log.String()) {
+				var l struct {
+					Msg, Kind, Route string
+					Status           int
+					LeftOut          int `json:"left_out"`
+				}
+				if err := json.Unmarshal([]byte(line), &l); err != nil {
+					t.Fatalf("%v in %s", err, line)
+				}
+				switch {
+				case l.Msg == "request" && l.Status == flood.status && (l.Route == "none") == strings.HasSuffix(flood.kind, "a route"):
+					lines++
+				case l.Kind == flood.kind:
+					leftOut += l.LeftOut
+				}
+			}
+			if lines > 20*windows {
+				t.Fatalf("%s: %d lines in about %d seconds", flood.kind, lines, windows)
+			}
+			return lines+leftOut == requests, fmt.Sprintf("%s: %d lines, and %d are left out, of %d", flood.kind, lines, leftOut, requests)
+		})
+	}
+}
+
+// What goes well and is limited anyway is logged each time.
+func TestLog_hasEveryRequestThatGoesWell(t *testing.T) {
+	a := newAPI(t, modes[0])
+	for range 100 {
+		a.must(t, 200, account{}, "GET", "/v1/posts", nil)
+	}
+	testkit.Eventually(t, 5*time.Second, func() (bool, string) {
+		n := strings.Count(a.log.String(), `"route":"/v1/posts","status":200`)
+		return n == 100, fmt.Sprintf("%d lines", n)
+	})
+}
