@@ -135,14 +135,14 @@ func (s *Server) resolveReport(c *fiber.Ctx) error {
 	if err := decode(c, fields{"action": &v.Outcome, "note": &v.Note}); err != nil {
 		return err
 	}
-	if err := s.resolve(c.UserContext(), c, id, v); err != nil {
+	if err := s.resolve(c, id, v); err != nil {
 		return err
 	}
 	return s.replyCase(c, id)
 }
 
-func (s *Server) resolve(ctx context.Context, c *fiber.Ctx, id int64, v models.Verdict) error {
-	target, err := s.store.ResolveReport(ctx, viewerID(c), id, v)
+func (s *Server) resolve(c *fiber.Ctx, id int64, v models.Verdict) error {
+	target, err := s.store.ResolveReport(c.UserContext(), viewerID(c), id, v)
 	if err == nil && v.Outcome == models.OutcomeRemoved {
 		s.closeContent(c, target)
 	}
@@ -204,9 +204,12 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 
 // resolveOf resolves the case at a place of a request about several, unless that is done already.
 func (s *Server) resolveOf(c *fiber.Ctx, place int, id int64, v models.Verdict) error {
-	ctx, done := models.Step(c.UserContext(), strconv.Itoa(place))
+	whole := c.UserContext()
+	step, done := models.Step(whole, strconv.Itoa(place))
 	if done {
 		return nil
 	}
-	return s.resolve(ctx, c, id, v)
+	c.SetUserContext(step)
+	defer c.SetUserContext(whole)
+	return s.resolve(c, id, v)
 }

@@ -89,7 +89,7 @@ func (c *mortalConn) Write(b []byte) (int, error) {
 	if c.m.commits--; c.m.commits > 0 {
 		return n, nil
 	}
-	if _, err := c.Conn.Read(make([]byte, 512)); err != nil {
+	if _, err := c.Read(make([]byte, 512)); err != nil {
 		panic("COMMIT was not answered: " + err.Error())
 	}
 	c.m.dead = true
@@ -129,6 +129,9 @@ var staged = map[string]func(w *world, try *idempotentTry){
 var notAgain = map[string]int{
 	"logout": http.StatusUnauthorized, // the token is good for nothing after it
 }
+
+// inSteps has the requests whose last COMMIT is not the end of them: a repetition looks for what is left to do.
+var inSteps = map[string]bool{"resolveReports": true}
 
 // totals counts what there is: for each table the rows, the values that are not NULL, and the sums of numbers that count
 // something. Two requests that do the same add the same to it.
@@ -365,6 +368,7 @@ func (w *world) diesAfter(o operation, commit int, want reply, effect map[string
 	if !m.died() {
 		return false
 	}
+	carriedOut := maps.Equal(w.effect(before), effect)
 	w.exec("UPDATE idempotency_keys SET claimed_until='2000-01-01'") // until then a repetition is refused with 409
 	again := w.sendTry(try)
 	if changed := w.effect(before); !maps.Equal(changed, effect) {
@@ -375,6 +379,9 @@ func (w *world) diesAfter(o operation, commit int, want reply, effect map[string
 	}
 	if again.Status != want.Status || !reflect.DeepEqual(alikeBody(w.t, again.Body), alikeBody(w.t, want.Body)) {
 		w.t.Errorf("death after COMMIT %d: the repetition is answered with %s, want the likes of %s", commit, again, want)
+	}
+	if carriedOut && !replayed(again) && !inSteps[o.id] {
+		w.t.Errorf("death after COMMIT %d: it was carried out, and the repetition does not know", commit)
 	}
 	w.answersAgain(try, again, effect, before)
 	return true
