@@ -298,7 +298,7 @@ func (w *world) sendTry(try idempotentTry) reply {
 	return w.ask(try.op, try.as, try.path, try.body, try.headers)
 }
 
-// TestContract_everyPOSTIsCarriedOutOnce sends every POST of the contract with an Idempotency-Key to a process that dies
+// TestIdempotency_everyPOSTIsCarriedOutOnce sends every POST of the contract with an Idempotency-Key to a process that dies
 // after its first COMMIT, after its second and so on, and again to another process. However far the first one got, the
 // effect in MySQL is that of one request, and the answer is that of the request to a process that does not die.
 //
@@ -306,7 +306,7 @@ func (w *world) sendTry(try idempotentTry) reply {
 // written besides needs models.Aside or models.Step; ids that the answer needs are named by insert or made; and the
 // repetition is answered by the function that comes after the handler in routes.go. If the example of the contract has no
 // effect, it needs a line in staged.
-func TestContract_everyPOSTIsCarriedOutOnce(t *testing.T) {
+func TestIdempotency_everyPOSTIsCarriedOutOnce(t *testing.T) {
 	w := newWorld(t)
 	deaths := 0
 	for _, o := range operations(t) {
