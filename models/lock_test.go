@@ -247,8 +247,364 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 			assert.Equal(t, tally.LikeRows, tally.Likes, "likes of %s %d", kind, tally.ID)
 		}
 	}
-	assert.Zero(t, retried.lockWait.Load(), "lock waits that ran out")
 	if *floodFor > 0 {
 		assert.Less(t, took["delete"], time.Second)
 	}
+}
+
+// TestWriters_queue lets many do at once what could deadlock: each subtest is a part of the lock order.
+func TestWriters_queue(t *testing.T) {
+	ctx := context.Background()
+	some := []models.Code{models.CodeNotFound, models.CodeForbidden, models.CodeConflict, models.CodePrecondition, models.CodeLocked, models.CodeUnauthorized, models.CodeBanned}
+	// setUp returns a store with users of which the first is a moderator, the second an admin.
+	setUp := func(t *testing.T) (*models.Store, []models.Author) {
+		store, _ := openCounted(t)
+		var users []models.Author
+		for i := range 8 {
+			users = append(users, newUser(t, store, fmt.Sprintf("user%d", i)))
+		}
+		require.NoError(t, store.SetRole(ctx, users[0].ID, models.RoleModerator))
+		require.NoError(t, store.SetRole(ctx, users[1].ID, models.RoleAdmin))
+		return store, users
+	}
+	// run lets two of each writer work.
+	run := func(t *testing.T, rounds int64, writers ...func(*rand.Rand) error) {
+		f := startFlood(t, 2*len(writers), some, func(random *rand.Rand, w int) error { return writers[w%len(writers)](random) })
+		f.goOn(rounds, 1)
+		f.stop()
+	}
+
+	t.Run("tags", func(t *testing.T) {
+		store, users := setUp(t)
+		tags := func(random *rand.Rand) models.Tags {
+			all := models.Tags{"a", "b", "c", "d", "e", "f"}
+			random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			return all[:models.MaxTags]
+		}
+		var latest atomic.Int64
+		text := func(random *rand.Rand) models.PostText {
+			return models.PostText{Title: "Title", Content: fmt.Sprint("some words and ", random.Int64()), Tags: tags(random)}
+		}
+		post := func(random *rand.Rand) int64 { return max(1, latest.Load()-random.Int64N(6)) }
+		create := func(random *rand.Rand) error {
+			p, err := store.CreatePost(ctx, users[2], text(random))
+			if err == nil {
+				latest.Store(p.ID)
+			}
+			return err
+		}
+		require.NoError(t, create(rand.New(rand.NewPCG(1, 1))))
+		run(t, 8, create,
+			func(random *rand.Rand) error {
+				p, err := store.PostByID(ctx, 0, post(random))
+				if err == nil {
+					_, err = store.UpdatePost(ctx, users[2].ID, p.ID, p.Version, text(random))
+				}
+				return err
+			},
+			func(random *rand.Rand) error { return store.DeletePost(ctx, users[2].ID, post(random)) },
+			func(random *rand.Rand) error {
+				_, err := store.RestorePost(ctx, users[2].ID, post(random))
+				return err
+			},
+			func(random *rand.Rand) error {
+				return store.RemoveContent(ctx, users[0].ID, models.Target{Kind: models.KindPost, ID: post(random)}, "why")
+			},
+			func(random *rand.Rand) error {
+				return store.ReinstateContent(ctx, users[0].ID, models.Target{Kind: models.KindPost, ID: post(random)}, "why")
+			})
+		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM tags t WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)"))
+	})
+
+	t.Run("people", func(t *testing.T) {
+		store, users := setUp(t)
+		two := func(random *rand.Rand) (int64, int64) {
+			a := random.IntN(len(users))
+			return users[a].ID, users[(a+1+random.IntN(len(users)-1))%len(users)].ID
+		}
+		post := newPost(t, store, users[2])
+		run(t, 12,
+			func(random *rand.Rand) error {
+				a, b := two(random)
+				_, err := store.Follow(ctx, a, b)
+				return err
+			},
+			func(random *rand.Rand) error {
+				a, b := two(random)
+				_, err := store.Unfollow(ctx, a, b)
+				return err
+			},
+			func(random *rand.Rand) error {
+				a, b := two(random)
+				return store.Block(ctx, a, b)
+			},
+			func(random *rand.Rand) error {
+				a, b := two(random)
+				return store.Unblock(ctx, a, b)
+			},
+			func(random *rand.Rand) error {
+				a, _ := two(random)
+				return store.SetBookmark(ctx, a, post.ID, random.IntN(2) == 0)
+			},
+			func(random *rand.Rand) error { // a user who signs up, follows, blocks and leaves
+				a, b := two(random)
+				u := &models.User{Username: fmt.Sprint("leaver", random.Int64()), Email: fmt.Sprint(random.Int64(), "@example.org")}
+				if err := store.CreateUser(ctx, u); err != nil {
+					return err
+				}
+				if _, err := store.Follow(ctx, u.ID, a); err != nil {
+					return err
+				}
+				if _, err := store.Follow(ctx, b, u.ID); err != nil && models.ErrorCode(err) != models.CodeForbidden {
+					return err
+				}
+				if err := store.Block(ctx, b, u.ID); err != nil {
+					return err
+				}
+				if _, err := store.DeleteUser(ctx, u.ID, u.PasswordHash); err != nil {
+					return err
+				}
+				_, err := store.PurgeUser(ctx, u.ID)
+				return err
+			},
+			func(random *rand.Rand) error {
+				a, _ := two(random)
+				return store.UpdateProfile(ctx, a, models.Profile{Bio: fmt.Sprint(random.Int64())})
+			})
+		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM users u WHERE deleted_at IS NULL AND followers_count<>(SELECT COUNT(*) FROM follows f WHERE f.followed_id=u.id)"))
+	})
+
+	t.Run("sessions", func(t *testing.T) {
+		store, users := setUp(t)
+		user := &models.User{ID: users[2].ID}
+		var mu sync.Mutex
+		var hashes [][32]byte
+		hash := func(random *rand.Rand) [32]byte {
+			mu.Lock()
+			defer mu.Unlock()
+			return hashes[max(0, len(hashes)-1-random.IntN(10))]
+		}
+		login := func(*rand.Rand) error {
+			token, err := store.Login(ctx, user, "agent")
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				hashes = append(hashes, models.HashToken(token))
+			}
+			return err
+		}
+		require.NoError(t, login(nil))
+		run(t, 12, login, login, login,
+			func(random *rand.Rand) error { return store.DeleteSession(ctx, hash(random)) },
+			func(random *rand.Rand) error { return store.UseToken(ctx, hash(random)) },
+			func(random *rand.Rand) error {
+				_, err := store.EndOtherSessions(ctx, user.ID, hash(random))
+				return err
+			},
+			func(random *rand.Rand) error {
+				_, err := store.EndSession(ctx, user.ID, models.SessionID(hash(random)))
+				return err
+			},
+			func(random *rand.Rand) error {
+				_, err := store.ChangePassword(ctx, user.ID, "", "", hash(random))
+				return err
+			},
+			func(*rand.Rand) error {
+				_, err := store.BanUser(ctx, users[0].ID, user.ID, &models.Ban{Until: time.Now().Add(time.Hour), Reason: "why"})
+				return err
+			},
+			func(*rand.Rand) error { return store.UnbanUser(ctx, users[0].ID, user.ID, "why") },
+			func(random *rand.Rand) error {
+				role := []models.Role{models.RoleUser, models.RoleAdmin}[random.IntN(2)]
+				_, err := store.ChangeRole(ctx, users[1].ID, users[3].ID, role, "why")
+				return err
+			},
+			func(*rand.Rand) error {
+				_, err := store.DeleteUser(ctx, users[3].ID, "wrong")
+				return err
+			},
+			func(*rand.Rand) error {
+				_, err := store.PurgeSessions(ctx, 100)
+				return err
+			})
+	})
+
+	t.Run("notifications", func(t *testing.T) {
+		store, users := setUp(t)
+		post := newPost(t, store, users[2])
+		last := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),1) FROM notifications")) }
+		comment := func(random *rand.Rand) error {
+			_, err := store.CreateComment(ctx, users[random.IntN(len(users))], post.ID, nil, models.CommentText{Content: "C", Mentions: []string{"user3", "user4"}})
+			return err
+		}
+		run(t, 12, comment, comment,
+			func(random *rand.Rand) error {
+				return store.ReadNotificationsUpTo(ctx, users[2+random.IntN(3)].ID, last())
+			},
+			func(random *rand.Rand) error {
+				id := last()
+				return store.ReadNotifications(ctx, users[2+random.IntN(3)].ID, []int64{id, max(1, id-3), max(1, id-6)})
+			},
+			func(*rand.Rand) error {
+				exec(t, store, "UPDATE notifications SET read_at='2020-01-01' WHERE id=?", max(1, last()-20))
+				_, err := store.PurgeNotifications(ctx, 100)
+				return err
+			})
+	})
+
+	t.Run("reports", func(t *testing.T) {
+		store, users := setUp(t)
+		post := newPost(t, store, users[2])
+		comment := newComment(t, store, users[2], post, nil)
+		targets := []models.Target{{Kind: models.KindPost, ID: post.ID}, {Kind: models.KindComment, ID: comment.ID}}
+		one := func(random *rand.Rand) models.Target { return targets[random.IntN(2)] }
+		open := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM report_cases")) }
+		report := func(random *rand.Rand) error {
+			_, err := store.ReportContent(ctx, users[random.IntN(len(users))].ID, models.NewReport{Target: one(random), Reason: "spam"})
+			return err
+		}
+		run(t, 12, report, report, report,
+			func(*rand.Rand) error { return store.ClaimReport(ctx, users[0].ID, open()) },
+			func(random *rand.Rand) error {
+				outcome := []string{models.OutcomeDismissed, models.OutcomeRemoved}[random.IntN(2)]
+				_, err := store.ResolveReport(ctx, users[0].ID, open(), models.Verdict{Outcome: outcome, Note: "why"})
+				return err
+			},
+			func(random *rand.Rand) error { return store.ReinstateContent(ctx, users[1].ID, one(random), "why") })
+		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM report_cases k WHERE reporters_count<>(SELECT COUNT(*) FROM reports r WHERE r.case_id=k.id)"))
+	})
+
+	t.Run("content", func(t *testing.T) {
+		store, users := setUp(t)
+		var posts []*models.Post
+		var comments []int64
+		for i := range 3 {
+			posts = append(posts, newPost(t, store, users[2+i]))
+			top := newComment(t, store, users[2], posts[i], nil)
+			for range 3 {
+				comments = append(comments, newComment(t, store, users[3], posts[i], top).ID)
+			}
+			comments = append(comments, top.ID)
+		}
+		one := func(random *rand.Rand) models.Target {
+			if random.IntN(2) == 0 {
+				return models.Target{Kind: models.KindPost, ID: posts[random.IntN(len(posts))].ID}
+			}
+			return models.Target{Kind: models.KindComment, ID: comments[random.IntN(len(comments))]}
+		}
+		var external, seq atomic.Int64
+		var batch sync.Mutex // positions follow each other
+		run(t, 8,
+			func(*rand.Rand) error {
+				_, err := store.RemoveAll(ctx, users[0].ID, users[2].ID, "why")
+				return err
+			},
+			func(*rand.Rand) error {
+				_, err := store.UndoOperation(ctx, users[0].ID, int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM content_operations")), "why")
+				return err
+			},
+			func(*rand.Rand) error {
+				ids, err := store.OpenOperations(ctx, 3)
+				for _, id := range ids {
+					step, err := store.StepOperation(ctx, id)
+					if err != nil {
+						return err
+					}
+					if err := store.CloseStep(ctx, id, step); err != nil {
+						return err
+					}
+				}
+				return err
+			},
+			func(random *rand.Rand) error {
+				var batch []models.ImportedComment
+				for range 6 {
+					p := random.IntN(len(posts))
+					batch = append(batch, models.ImportedComment{ExternalID: external.Add(1), PostID: posts[p].ID, ParentID: comments[p*4+random.IntN(4)],
+						AuthorID: users[4].ID, Text: models.CommentText{Content: "C"}, CreatedAt: past, UpdatedAt: past})
+				}
+				_, err := store.ImportComments(ctx, "test", "comment", batch)
+				return err
+			},
+			func(random *rand.Rand) error { return store.Recount(ctx, one(random)) },
+			func(random *rand.Rand) error {
+				exec(t, store, "UPDATE comments SET depth=depth+1, updated_at=updated_at WHERE id=?", comments[random.IntN(len(comments))])
+				return store.Recount(ctx, models.Target{Kind: models.KindComment, ID: comments[random.IntN(len(comments))]})
+			},
+			func(random *rand.Rand) error {
+				_, err := store.SetLike(ctx, one(random), users[random.IntN(len(users))].ID, random.IntN(2) == 0)
+				return err
+			},
+			func(random *rand.Rand) error {
+				_, err := store.WithdrawLike(ctx, one(random), users[random.IntN(len(users))].ID)
+				return err
+			},
+			func(random *rand.Rand) error {
+				batch.Lock()
+				defer batch.Unlock()
+				var records []models.LikeRecord
+				for range 20 {
+					records = append(records, models.LikeRecord{Shard: 1, Pos: models.Position{Epoch: 1, Seq: seq.Add(1)}, Topic: "likes",
+						Event: models.LikeEvent(one(random), users[random.IntN(len(users))].ID, random.IntN(2) == 0, past)})
+				}
+				_, err := store.ApplyLikes(ctx, records)
+				return err
+			},
+			func(random *rand.Rand) error { return store.DeleteOrphanLikes(ctx, one(random)) },
+			func(random *rand.Rand) error { return store.PassMilestones(ctx, one(random), 10) },
+			func(random *rand.Rand) error {
+				p := random.IntN(len(posts))
+				_, err := store.CreateComment(ctx, users[5], posts[p].ID, &comments[p*4+random.IntN(4)], models.CommentText{Content: "C"})
+				return err
+			},
+			func(*rand.Rand) error {
+				return store.VoidLikes(ctx, &models.LikeVoid{UserID: users[6].ID, RequestedBy: users[0].ID, Reason: "why"})
+			},
+			func(*rand.Rand) error {
+				voids, err := store.OpenLikeVoids(ctx, time.Now(), 3)
+				for _, v := range voids {
+					if err := store.TakeLikeVoidTurn(ctx, v.ID, time.Now()); err != nil {
+						return err
+					}
+					if err := store.CloseLikeVoid(ctx, v.ID); err != nil {
+						return err
+					}
+				}
+				return err
+			})
+		checkCounts(t, store)
+	})
+
+	t.Run("rings", func(t *testing.T) {
+		store, users := setUp(t)
+		ring := func(random *rand.Rand) error {
+			at := time.Now().Add(time.Minute) // after what was judged
+			_, err := store.SaveRing(ctx, &models.LikeRing{AuthorID: users[2].ID, Coincidences: 3, Occasions: 3, FirstAt: at, LastAt: at,
+				Members: []models.RingMember{{UserID: users[3].ID}, {UserID: users[4+random.IntN(4)].ID}}})
+			return err
+		}
+		latest := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM like_rings")) }
+		// The moderator has the lowest id; one with a higher id than the members acts, too.
+		require.NoError(t, store.SetRole(ctx, users[7].ID, models.RoleAdmin))
+		run(t, 12, ring, ring,
+			func(*rand.Rand) error {
+				_, err := store.VoidRing(ctx, users[1].ID, latest(), "why")
+				return err
+			},
+			func(*rand.Rand) error {
+				_, err := store.VoidRing(ctx, users[7].ID, latest(), "why")
+				return err
+			},
+			func(*rand.Rand) error { return store.DismissRing(ctx, users[1].ID, latest(), "why") },
+			func(*rand.Rand) error {
+				_, err := store.Follow(ctx, users[3].ID, users[7].ID)
+				return err
+			},
+			func(*rand.Rand) error { return store.Block(ctx, users[7].ID, users[3].ID) },
+			func(*rand.Rand) error { return store.Unblock(ctx, users[7].ID, users[3].ID) },
+			func(*rand.Rand) error {
+				_, err := store.Follow(ctx, users[4].ID, users[7].ID)
+				return err
+			})
+	})
 }
