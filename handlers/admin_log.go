@@ -7,12 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -92,13 +89,10 @@ func (s *Server) listActs(c *fiber.Ctx) error {
 	})
 }
 
-const (
-	exportPage    = 1000 // acts that are read, and held, at a time
-	maxExports    = 4    // that are under way in a process: each may take hours, and holds a page
-	exportTimeout = 10 * time.Second
-)
+const exportPage = 1000 // acts that are read, and held, at a time
 
-// exportActs sends the whole log, or what is asked for of it, as CSV (RFC 4180), the latest first.
+// exportActs sends the whole log, or what is asked for of it, as CSV (RFC 4180), the latest first. The log only grows, and
+// grows at the end that is read first, so what comes is the log as it was at the beginning.
 func (s *Server) exportActs(c *fiber.Ctx) error {
 	q, _, err := actQuery(c)
 	if err != nil {
@@ -107,73 +101,41 @@ func (s *Server) exportActs(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, "text/csv; charset=utf-8; header=present")
 	c.Set(fiber.HeaderContentDisposition, `attachment; filename="moderation-log.csv"`)
 	q.Limit = exportPage
-	export := &export{store: s.store, query: q, conn: c.Context().Conn(), underWay: &s.exports}
-	if s.exports.Add(1) > maxExports {
-		export.Close()
-		return models.Unavailable("Too many exports are under way; try again.", nil)
-	}
-	if err := export.begin(); err != nil {
-		export.Close()
-		return err
-	}
-	c.Context().SetBodyStream(export, -1)
-	return nil
+	return s.send(c, &download{size: -1, next: func(ctx context.Context, piece *bytes.Buffer) (ended bool, err error) {
+		acts, err := s.store.ModerationLog(ctx, q)
+		if err != nil {
+			return false, err
+		}
+		if err := writeActs(piece, acts, q.After == nil); err != nil {
+			return false, fmt.Errorf("export log: %w", err)
+		}
+		if len(acts) < q.Limit {
+			return true, nil
+		}
+		key := acts[len(acts)-1].Key()
+		q.After = &key
+		return false, nil
+	}})
 }
 
-// export is the log as CSV, read page by page as the client takes it. When a page cannot be read the answer breaks off,
-// without the end that would make it look whole. The log only grows, and grows at the end that is read first, so what
-// comes is the log as it was at the beginning.
-type export struct {
-	store *models.Store
-	query models.ActQuery
-	conn  net.Conn
-	rows  bytes.Buffer
-	ended bool
-
-	underWay *atomic.Int64 // of the process
-	closed   sync.Once
-}
-
-// Close makes room for another export. fasthttp calls it at the end, however that comes.
-func (e *export) Close() error {
-	e.closed.Do(func() { e.underWay.Add(-1) })
-	return nil
-}
-
-// begin reads the first page, while an error can still be answered.
-func (e *export) begin() error {
-	w := csv.NewWriter(&e.rows)
+// writeActs writes acts as CSV, with a header before the first ones.
+func writeActs(to io.Writer, acts []models.LoggedAct, first bool) error {
+	w := csv.NewWriter(to)
 	w.UseCRLF = true
-	if err := w.Write([]string{"id", "created_at", "actor_id", "actor", "action", "target_type", "target_id", "reason", "before", "after", "request_id"}); err != nil {
-		return fmt.Errorf("export log: %w", err)
+	if first {
+		if err := w.Write([]string{"id", "created_at", "actor_id", "actor", "action", "target_type", "target_id", "reason", "before", "after", "request_id"}); err != nil {
+			return err
+		}
 	}
-	w.Flush()
-	return e.next()
-}
-
-// next writes the next page into rows.
-func (e *export) next() error {
-	ctx, cancel := context.WithTimeout(context.Background(), exportTimeout)
-	defer cancel()
-	acts, err := e.store.ModerationLog(ctx, e.query)
-	if err != nil {
-		return err
-	}
-	w := csv.NewWriter(&e.rows)
-	w.UseCRLF = true
 	for _, a := range acts {
 		row := []string{strconv.FormatInt(a.ID, 10), a.CreatedAt.UTC().Format("2006-01-02T15:04:05.000Z07:00"), strconv.FormatInt(a.Actor.ID, 10), cell(a.Actor.Username),
 			cell(a.Action), cell(a.TargetType), strconv.FormatInt(a.TargetID, 10), cell(a.Reason), cell(valueOf(a.BeforeState)), cell(valueOf(a.AfterState)), cell(a.RequestID)}
 		if err := w.Write(row); err != nil {
-			return fmt.Errorf("export log: %w", err)
+			return err
 		}
 	}
 	w.Flush()
-	if e.ended = len(acts) < e.query.Limit; !e.ended {
-		key := acts[len(acts)-1].Key()
-		e.query.After = &key
-	}
-	return nil
+	return w.Error()
 }
 
 // formulas are where a spreadsheet takes a formula to begin: in a cell, or in what is one to a spreadsheet that splits lines
@@ -182,19 +144,3 @@ var formulas = regexp.MustCompile(`(^[\t\r]?|[;\t\r\n] *)([=+\-@])`)
 
 // cell keeps spreadsheets from taking a text, or a part of it, for a formula.
 func cell(text string) string { return formulas.ReplaceAllString(text, "$1'$2") }
-
-// Read gives a client as much time for each piece as the server has for an answer.
-func (e *export) Read(p []byte) (int, error) {
-	if e.rows.Len() == 0 {
-		if e.ended {
-			return 0, io.EOF
-		}
-		if err := e.next(); err != nil {
-			return 0, err
-		}
-	}
-	if err := e.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return 0, fmt.Errorf("export log: %w", err)
-	}
-	return e.rows.Read(p)
-}

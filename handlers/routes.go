@@ -110,8 +110,9 @@ type Server struct {
 	cors        cors
 	hub         *hub
 	inFlight    atomic.Int64
-	exports     atomic.Int64
-	most        int64 // of inFlight
+	exports     atomic.Int64 // downloads that are under way
+	exporting   sync.Map     // int64: users whose archive is being sent
+	most        int64        // of inFlight
 	cursors     cursors
 	markdown    *markdown
 	limits      limits
@@ -300,6 +301,7 @@ func (s *Server) routes() {
 	post("/v1/me/tokens", "token.create", s.createToken, s.repeatToken)
 	remove("/v1/me/tokens/:id", "token.revoke", s.revokeToken)
 	get("/v1/me/blocks", "block.list", s.listBlocks)
+	get("/v1/me/export", "account.export", s.exportMe)
 	get("/v1/me/likes", "like.list", s.listMyLikes)
 	get("/v1/me/bookmarks", "bookmark.list", s.listBookmarks)
 	get("/v1/feed", "feed.read", s.readFeed)

@@ -56,6 +56,8 @@ var rules = map[Permission]Rule{
 	// Change the password, delete the account.
 	"account.password": {RoleUser, All, SessionOnly},
 	"account.delete":   {RoleUser, All, SessionOnly},
+	// Get an archive of everything that is stored about the account.
+	"account.export": {RoleUser, All, SessionOnly},
 
 	// Sign in, list one's sessions, end them.
 	"session.create": {RoleAnonymous, All, NoToken},

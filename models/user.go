@@ -391,6 +391,9 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 		if ended, err = endSessions(tx, userID, ""); err != nil {
 			return err
 		}
+		if err := dropExport(tx, userID); err != nil {
+			return err
+		}
 		return tx.Exec("INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,?,?)", userID, userID, now).Error
 	})
 	if err != nil {

@@ -57,7 +57,7 @@ func (s *cronServeCmd) Run(ctx context.Context) error {
 
 type cronRunCmd struct {
 	cronFlags
-	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void,rings,moderate,close" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys, and old notifications. void: take back the likes of deleted accounts, and what moderators asked for. rings: look for accounts that like the same author in the same seconds, again and again. moderate: delete and restore what moderators asked for of all that a user wrote. close: make Redis refuse likes of what was deleted by a process that died before it could."`
+	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void,rings,moderate,close,export" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys, and old notifications. void: take back the likes of deleted accounts, and what moderators asked for. rings: look for accounts that like the same author in the same seconds, again and again. moderate: delete and restore what moderators asked for of all that a user wrote. close: make Redis refuse likes of what was deleted by a process that died before it could. export: build the archives that users asked for of their data, and delete those that have expired."`
 	Timeout time.Duration `default:"1m" help:"Give up after so long."`
 }
 
@@ -117,6 +117,7 @@ func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) []job {
 		{"void", 5 * time.Second, c.void},
 		{"moderate", 2 * time.Second, c.moderate},
 		{"close", 10 * time.Second, c.closeDeleted},
+		{"export", 5 * time.Second, c.export},
 		{"rings", time.Hour, func(ctx context.Context) (string, error) {
 			read, found, err := workers.NewRingFinder(c.store, time.Now).Find(ctx)
 			return fmt.Sprintf("read %d likes, found %d rings", read, found), err
@@ -310,4 +311,10 @@ func (c *core) closeDeleted(ctx context.Context) (string, error) {
 	}
 	closed, err := closer.Close(ctx)
 	return fmt.Sprintf("closed %d posts and comments", closed), err
+}
+
+// export builds the archives that users asked for, and deletes those that have expired.
+func (c *core) export(ctx context.Context) (string, error) {
+	built, removed, err := workers.NewExporter(c.store).Export(ctx)
+	return fmt.Sprintf("built %d archives, deleted %d", built, removed), err
 }

@@ -1,0 +1,201 @@
+package workers
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"likewise/models"
+)
+
+// Exporter builds the archives that users ask for of what is stored about them, and deletes those that have expired.
+//
+// An archive is a compressed tar of JSON files: a section such as posts has one file, or several when it is long. Each
+// file is a gzip member of its own and a chunk in MySQL, written in the transaction that moves the export on. So an
+// Exporter that is killed leaves an archive that the next run goes on with, two at once cannot both write the same chunk,
+// and what is held in memory is a file and a page of rows. Sections are read one after the other: an archive is no
+// snapshot.
+type Exporter struct {
+	store   *models.Store
+	maxSize int64
+	turn    time.Duration
+}
+
+// NewExporter returns an Exporter.
+func NewExporter(store *models.Store) *Exporter {
+	return &Exporter{store: store, maxSize: models.MaxExportSize, turn: exportTurn}
+}
+
+const (
+	exportTurn  = 10 * time.Second // of an export in a run; a long one goes on when the others had theirs
+	exportFile  = 256 << 10        // bytes of JSON from which on a section goes on in another file
+	exportRows  = 50               // a query; with the largest posts some 3 MiB
+	exportsRead = 100              // exports a query
+)
+
+// Export builds what is asked for until its time is nearly over. It returns the numbers of archives that are ready now and
+// of those that were deleted.
+func (e *Exporter) Export(ctx context.Context) (built, removed int, err error) {
+	var failures []error
+	if removed, err = e.store.RemoveExports(ctx); err != nil {
+		failures = append(failures, err)
+	}
+	for moved := true; moved && !nearlyOver(ctx); {
+		waiting, err := e.store.WaitingExports(ctx, exportsRead)
+		if err != nil {
+			return built, removed, errors.Join(append(failures, err)...)
+		}
+		moved = false
+		for i := range waiting {
+			before := waiting[i].Chunks
+			done, err := e.build(ctx, &waiting[i])
+			if done {
+				built++
+			}
+			moved = moved || waiting[i].Chunks > before
+			if err != nil && len(failures) < runFailures {
+				failures = append(failures, err)
+			}
+			if nearlyOver(ctx) {
+				break
+			}
+		}
+	}
+	return built, removed, errors.Join(failures...)
+}
+
+// build works on an export for as long as its turn lasts, or until another process has gone on with it.
+func (e *Exporter) build(ctx context.Context, export *models.Export) (done bool, err error) {
+	ends := time.Now().Add(e.turn)
+	rows := &exportedRows{store: e.store, userID: export.UserID}
+	for {
+		chunk, next, err := e.next(ctx, export, rows)
+		if err != nil {
+			return false, err
+		}
+		done := next.Section == ""
+		ok, err := e.store.AppendExport(ctx, export, chunk, next, done)
+		if err != nil || !ok || done || !time.Now().Before(ends) || nearlyOver(ctx) {
+			return ok && done, err
+		}
+	}
+}
+
+// manifest is the last file of an archive.
+type manifest struct {
+	UserID      int64     `json:"user_id"`
+	RequestedAt time.Time `json:"requested_at"`
+	Sections    []string  `json:"sections"`
+	// Complete is false when the archive was ended because it was too large. Then Missing has the sections that are missing
+	// or go on after what is there.
+	Complete bool     `json:"complete"`
+	Missing  []string `json:"missing"`
+}
+
+// next returns the chunk at the place of an export, and the place after it; its Section is "" after the last one.
+func (e *Exporter) next(ctx context.Context, export *models.Export, rows *exportedRows) ([]byte, models.ExportPlace, error) {
+	place, sections := export.Place, models.ExportSections()
+	if at := slices.Index(sections, place.Section); place.Section == lastFile || export.Size >= e.maxSize {
+		m := manifest{UserID: export.UserID, RequestedAt: export.RequestedAt, Sections: sections, Complete: place.Section == lastFile, Missing: []string{}}
+		if !m.Complete {
+			m.Missing = sections[max(at, 0):]
+		}
+		body, err := json.MarshalIndent(m, "", "  ")
+		if err != nil {
+			return nil, place, fmt.Errorf("export of user %d: %w", export.UserID, err)
+		}
+		chunk, err := archived(export, lastFile+".json", body, true)
+		return chunk, models.ExportPlace{}, err
+	}
+	body, more, err := rows.file(ctx, &place)
+	if err != nil {
+		return nil, place, err
+	}
+	name := export.Place.Section
+	if export.Place.Part > 1 {
+		name += "-" + strconv.Itoa(export.Place.Part)
+	}
+	chunk, err := archived(export, name+".json", body, false)
+	place.Part++
+	if !more {
+		following := lastFile
+		if at := slices.Index(sections, place.Section) + 1; at < len(sections) {
+			following = sections[at]
+		}
+		place = models.ExportPlace{Section: following, Part: 1}
+	}
+	return chunk, place, err
+}
+
+// lastFile is the name of the manifest, which comes after all sections.
+const lastFile = "manifest"
+
+// archived returns a file as a piece of a tar in a gzip member; the last one ends the tar.
+func archived(export *models.Export, name string, body []byte, last bool) ([]byte, error) {
+	var out bytes.Buffer
+	zip := gzip.NewWriter(&out)
+	archive := tar.NewWriter(zip)
+	err := archive.WriteHeader(&tar.Header{Name: "likewise-export/" + name, Mode: 0o600, Size: int64(len(body)), ModTime: export.RequestedAt.Truncate(time.Second), Format: tar.FormatUSTAR})
+	if err == nil {
+		_, err = archive.Write(body)
+	}
+	if err == nil && last {
+		err = archive.Close()
+	} else if err == nil {
+		err = archive.Flush() // fills the last block, but does not end the archive
+	}
+	if err = errors.Join(err, zip.Close()); err != nil {
+		return nil, fmt.Errorf("export of user %d: write %s: %w", export.UserID, name, err)
+	}
+	return out.Bytes(), nil
+}
+
+// exportedRows reads the rows of an export a page at a time, and keeps what of a page did not fit into a file.
+type exportedRows struct {
+	store  *models.Store
+	userID int64
+	at     models.ExportPlace // of the first of page; Part does not count
+	page   []models.ExportItem
+	ended  bool // there is nothing after page
+}
+
+// file returns the next file of the place's section, an array with a row a line, and moves the place behind its last row.
+// more reports whether the section goes on.
+func (r *exportedRows) file(ctx context.Context, place *models.ExportPlace) (body []byte, more bool, err error) {
+	if at := (models.ExportPlace{Section: place.Section, AfterValue: place.AfterValue, AfterID: place.AfterID}); r.at != at {
+		r.at, r.page, r.ended = at, nil, false
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	for separator := "["; ; separator = "," {
+		if len(r.page) == 0 && !r.ended {
+			after := models.ListKey{Value: r.at.AfterValue, ID: r.at.AfterID}
+			if r.page, err = r.store.ExportItems(ctx, r.userID, r.at.Section, after, exportRows); err != nil {
+				return nil, false, err
+			}
+			r.ended = len(r.page) < exportRows
+		}
+		if len(r.page) == 0 || out.Len() >= exportFile {
+			if separator == "[" {
+				out.WriteString(separator)
+			}
+			out.WriteString("]\n")
+			place.AfterValue, place.AfterID = r.at.AfterValue, r.at.AfterID
+			return out.Bytes(), len(r.page) > 0, nil
+		}
+		out.WriteString(separator + "\n")
+		if err := encoder.Encode(r.page[0].Value); err != nil {
+			return nil, false, fmt.Errorf("export %s of user %d: %w", r.at.Section, r.userID, err)
+		}
+		r.at.AfterValue, r.at.AfterID = r.page[0].Key.Value, r.page[0].Key.ID
+		r.page = r.page[1:]
+	}
+}
