@@ -1,5 +1,4 @@
-# syntax=docker/dockerfile:1
-FROM golang:1.26-bookworm AS build
+FROM golang:1.26-bookworm@sha256:551752d3ad9de9923190bf5280500617ed8fee287ffb4b0220e770ef89346258 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download

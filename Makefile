@@ -126,7 +126,11 @@ lint: ## check Go code (gofmt and go vet among many), go.mod and the scripts
 .PHONY: lint-deploy
 lint-deploy: $(HADOLINT) $(COMPOSE) ## check Dockerfile and compose.yaml; needs no Docker
 	$(HADOLINT) Dockerfile
-	MYSQL_PASSWORD=check REDIS_PASSWORD=check $(COMPOSE) -f compose.yaml config --quiet
+	MYSQL_PASSWORD=check MYSQL_APP_PASSWORD=check REDIS_PASSWORD=check $(COMPOSE) -f compose.yaml config --quiet
+
+.PHONY: pin-images
+pin-images: ## write the digests that the tags of compose.yaml and Dockerfile have now; needs Docker
+	scripts/pin-images.sh
 
 $(HADOLINT):
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || scripts/install-packages.sh python3-venv

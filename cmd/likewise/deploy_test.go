@@ -1,0 +1,104 @@
+package main
+
+import (
+	"database/sql"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// The account of the roles, as the operator's guide says to make it, has all the rights that they need, and none to
+// change the schema.
+func TestRoles_runWithoutRightsToChangeTheSchema(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	guide, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	grant := regexp.MustCompile(`(?m)^GRANT .* ON likewise\.\* TO 'likewise_app'@'%';$`).FindString(string(guide))
+	require.NotEmpty(t, grant, "the guide has the statement")
+	dsn, err := mysql.ParseDSN(strings.TrimPrefix(s.env[0], "LIKEWISE_MYSQL_DSN="))
+	require.NoError(t, err)
+	dsn.User, dsn.Passwd = "app_of_"+dsn.DBName, "an application only"
+	s.exec("CREATE USER '" + dsn.User + "'@'%' IDENTIFIED BY '" + dsn.Passwd + "'")
+	t.Cleanup(func() { s.exec("DROP USER '" + dsn.User + "'@'%'") })
+	s.exec(strings.NewReplacer("likewise.*", dsn.DBName+".*", "likewise_app", dsn.User, ";", "").Replace(grant))
+	s.env[0] = "LIKEWISE_MYSQL_DSN=" + dsn.FormatDSN()
+
+	app, err := sql.Open("mysql", dsn.FormatDSN())
+	require.NoError(t, err)
+	defer app.Close()
+	for _, statement := range []string{"CREATE TABLE nope (id INT)", "ALTER TABLE users ADD COLUMN nope INT", "DROP TABLE users", "TRUNCATE TABLE users", "CREATE INDEX nope ON users (id)"} {
+		_, err := app.ExecContext(t.Context(), statement)
+		require.ErrorContains(t, err, "denied", statement)
+	}
+
+	users := s.accounts(2)
+	_, url := s.api()
+	s.start("worker")
+	cron := s.start("cron", "--log-level=debug")
+	s.awaitOpen()
+	post := newPost(t, url, users[0])
+	newComment(t, url, users[1], post)
+	assert.Equal(t, likeJSON{true, 1}, like(t, url, users[1], post.path(), true))
+	var list struct{ Items []contentJSON }
+	call(t, url, users[1], "GET", "/v1/posts?q=text", nil, 200, &list)
+	for _, job := range []string{"purge", "index", "drift", "void", "moderate", "close", "rings", "flush", "cool", "reconcile"} {
+		s.succeed("cron", "run", job)
+	}
+	s.verify()
+	cron.stop()
+	assert.NotContains(t, cron.stderr.String(), "denied")
+}
+
+// compose.yaml must bound what a container takes, and give the roles another account than the one that migrates.
+func TestCompose_boundsItsContainers(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../compose.yaml")
+	require.NoError(t, err)
+	var file struct {
+		Services map[string]struct {
+			Image       string
+			MemLimit    string `yaml:"mem_limit"`
+			Environment map[string]string
+			Ports       []string
+			Logging     struct{ Options map[string]string }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	require.Len(t, file.Services, 7)
+	pinned := regexp.MustCompile(`^[a-z/]+:[a-z0-9.]+@sha256:[0-9a-f]{64}$`)
+	for name, s := range file.Services {
+		assert.NotEmpty(t, s.MemLimit, name)
+		assert.NotEmpty(t, s.Logging.Options["max-size"], name)
+		assert.NotEmpty(t, s.Logging.Options["max-file"], name)
+		if s.Image != "likewise" { // which is built here
+			assert.Regexp(t, pinned, s.Image, name)
+		}
+		if name == "api" {
+			require.Len(t, s.Ports, 1, name)
+			assert.True(t, strings.HasSuffix(s.Ports[0], ":8080"), "the admin listener is published: %v", s.Ports)
+		} else {
+			assert.Empty(t, s.Ports, name)
+		}
+		if dsn := s.Environment["LIKEWISE_MYSQL_DSN"]; name == "migrate" {
+			assert.True(t, strings.HasPrefix(dsn, "likewise:"), name)
+		} else if s.Image == "likewise" {
+			assert.True(t, strings.HasPrefix(dsn, "likewise_app:"), name)
+		}
+	}
+	assert.Contains(t, string(text), "GRANT SELECT, INSERT, UPDATE, DELETE ON likewise.* TO 'likewise_app'@'%';")
+
+	dockerfile, err := os.ReadFile("../../Dockerfile")
+	require.NoError(t, err)
+	for _, from := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(string(dockerfile), -1) {
+		if from[1] != "scratch" {
+			assert.Contains(t, from[1], "@sha256:")
+		}
+	}
+}
