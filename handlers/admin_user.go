@@ -15,7 +15,6 @@ import (
 type accountJSON struct {
 	ID          int64       `json:"id"`
 	Username    string      `json:"username"`
-	Email       *string     `json:"email"` // null: the account has none
 	Role        string      `json:"role"`
 	DisplayName *string     `json:"display_name"`
 	AvatarURL   shownAvatar `json:"avatar_url"`
@@ -26,19 +25,20 @@ type accountJSON struct {
 // accountDetailJSON is one account as moderators see it.
 type accountDetailJSON struct {
 	accountJSON
-	Bio                  string `json:"bio"`
-	FollowersCount       int64  `json:"followers_count"`
-	PostsCount           int64  `json:"posts_count"`
-	DeletedPostsCount    int64  `json:"deleted_posts_count"`
-	CommentsCount        int64  `json:"comments_count"`
-	DeletedCommentsCount int64  `json:"deleted_comments_count"`
-	SessionsCount        int64  `json:"sessions_count"`
-	TokensCount          int64  `json:"tokens_count"`
+	Email                *string `json:"email"` // null: the account has none, or its role is not below the viewer's
+	Bio                  string  `json:"bio"`
+	FollowersCount       int64   `json:"followers_count"`
+	PostsCount           int64   `json:"posts_count"`
+	DeletedPostsCount    int64   `json:"deleted_posts_count"`
+	CommentsCount        int64   `json:"comments_count"`
+	DeletedCommentsCount int64   `json:"deleted_comments_count"`
+	SessionsCount        int64   `json:"sessions_count"`
+	TokensCount          int64   `json:"tokens_count"`
 }
 
 func (s *Server) newAccountJSON(a *models.Account) accountJSON {
 	u := s.newUserJSON(&a.User)
-	return accountJSON{ID: u.ID, Username: u.Username, Email: u.Email, Role: u.Role, DisplayName: u.DisplayName, AvatarURL: u.AvatarURL,
+	return accountJSON{ID: u.ID, Username: u.Username, Role: u.Role, DisplayName: u.DisplayName, AvatarURL: u.AvatarURL,
 		Ban: newBanJSON(a.Ban(time.Now())), CreatedAt: u.CreatedAt}
 }
 
@@ -66,6 +66,10 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 	if q.Username != "" && q.Email != "" {
 		return models.Invalid("email", "cannot go with username")
 	}
+	if q.Email != "" && viewer(c).Role < models.RoleAdmin { // it would read every address, a character at a time
+		return &models.Error{Code: models.CodeForbidden, Message: "Only an admin can search by e-mail address.",
+			Fields: []models.FieldError{{Field: "email", Message: "is for admins"}}}
+	}
 	role, err := oneOf(c, "role", "", "user", "moderator", "admin")
 	if err != nil {
 		return err
@@ -81,6 +85,11 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 	}
 	q.Banned = banned == "true"
 	name := fmt.Sprintf("accounts:%d:%t username=%s email=%s", q.Role, q.Banned, q.Username, q.Email)
+	if q.Email != "" {
+		if err := s.store.LogEmailSearched(c.UserContext()); err != nil {
+			return err
+		}
+	}
 	return replyList(s, c, listing[models.Account, accountJSON]{
 		name: name,
 		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Account, error) {
@@ -101,9 +110,17 @@ func (s *Server) readAccount(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(accountDetailJSON{
+	out := accountDetailJSON{
 		accountJSON: s.newAccountJSON(account), Bio: account.User.Bio, FollowersCount: account.User.FollowersCount,
 		PostsCount: counts.Posts, DeletedPostsCount: counts.DeletedPosts, CommentsCount: counts.Comments, DeletedCommentsCount: counts.DeletedComments,
 		SessionsCount: counts.Sessions, TokensCount: counts.Tokens,
-	})
+	}
+	email := s.newUserJSON(&account.User).Email
+	if email != nil && models.Outranks(viewerID(c), viewer(c).Role, id, account.User.Role) == nil {
+		if err := s.store.LogEmailRead(c.UserContext(), id); err != nil {
+			return err // an address is not shown unless that is recorded
+		}
+		out.Email = email
+	}
+	return c.JSON(out)
 }

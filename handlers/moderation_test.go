@@ -221,20 +221,20 @@ func TestAccounts_areFoundByModerators(t *testing.T) {
 		"limit=2":                {"bert", "an_na", "Anna", "ann", mod.Name},
 		"username=AN&limit=1":    {"an_na", "ann", "Anna"},
 		"username=an_":           {"an_na"},
-		"email=mail-a&limit=2":   {"an_na", "ann", "Anna"},
 		"role=moderator":         {mod.Name},
 		"banned=true":            {"bert"},
 		"username=b&banned=true": {"bert"},
 		"username=an&role=admin": nil,
 	} {
 		got := names(query)
-		if strings.HasPrefix(query, "email") { // the order is that of the addresses
-			slices.Sort(got)
-			slices.Sort(want)
-		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", query, got, want)
 		}
+	}
+	admin := a.promoted(t, a.account(t), models.RoleAdmin)
+	byEmail := read[page[struct{ Username string }]](t, a.must(t, 200, admin, "GET", "/v1/admin/users?email=mail-a&limit=2", nil))
+	if len(byEmail.Items) != 2 || byEmail.NextCursor == nil {
+		t.Errorf("by address: %+v", byEmail)
 	}
 	r := string(a.must(t, 200, mod, "GET", fmt.Sprintf("/v1/admin/users/%d", bert), nil).Body)
 	for _, want := range []string{`"email":"mail-bert@example.org"`, `"ban":{"until":null,"reason":"Spam."}`, `"sessions_count":0`, `"role":"user"`} {

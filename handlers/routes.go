@@ -374,6 +374,7 @@ func (s *Server) routes() {
 	post("/v1/admin/reports/:id/claim", "admin.report.claim", s.claimReport, s.readReportCase)
 	post("/v1/admin/reports/:id/resolve", "admin.report.resolve", s.resolveReport, s.readReportCase)
 	get("/v1/admin/log", "admin.log.read", s.listActs)
+	get("/v1/admin/security-log", "admin.security.read", s.listSecurityEvents)
 	get("/v1/admin/log.csv", "admin.log.read", s.exportActs)
 	get("/v1/admin/users", "admin.user.read", s.listAccounts)
 	get("/v1/admin/users/:id", "admin.user.read", s.readAccount)

@@ -95,6 +95,7 @@ func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User,
 	if err != nil {
 		return nil, "", err
 	}
+	target := user.ID
 	if try.blocked {
 		user = &models.User{}
 	}
@@ -103,6 +104,9 @@ func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User,
 		return nil, "", err
 	}
 	if !ok {
+		if err := s.store.LogFailedLogin(c.UserContext(), target, name); err != nil {
+			s.log.Warn("failed login not logged", "request_id", requestID(c), "error", err)
+		}
 		return nil, "", models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
 	}
 	s.loggedIn(c.UserContext(), try)
@@ -165,6 +169,9 @@ func (s *Server) provePassword(c *fiber.Ctx, user *models.User, field, password 
 		return err
 	}
 	if !ok {
+		if err := s.store.LogFailedPassword(c.UserContext(), user.ID); err != nil {
+			s.log.Warn("failed password not logged", "request_id", requestID(c), "error", err)
+		}
 		return &models.Error{Code: models.CodeForbidden, Message: "The password is wrong.",
 			Fields: []models.FieldError{{Field: field, Message: "is not the password of this account"}}}
 	}

@@ -183,6 +183,13 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		if err := endVoids(tx, userID, ban.Until); err != nil { // it may end sooner than the one before
 			return err
 		}
+		until := "for good"
+		if !ban.Permanent() {
+			until = "until " + ban.Until.UTC().Format(time.RFC3339)
+		}
+		if err := s.logSecurity(tx, securityEvent{kind: EventBanned, userID: userID, detail: until}); err != nil {
+			return err
+		}
 		return s.logModeration(tx, Act{ActorID: actor, Action: "user.ban", TargetType: "user", TargetID: userID, Reason: ban.Reason,
 			Before: banState(user.ban(s.now())), After: banState(ban)})
 	})
@@ -210,6 +217,9 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 			return err
 		}
 		if err := endVoids(tx, userID, s.now()); err != nil {
+			return err
+		}
+		if err := s.logSecurity(tx, securityEvent{kind: EventUnbanned, userID: userID}); err != nil {
 			return err
 		}
 		return s.logModeration(tx, Act{ActorID: actor, Action: "user.unban", TargetType: "user", TargetID: userID, Reason: reason,
@@ -251,6 +261,9 @@ func (s *Store) ChangeRole(ctx context.Context, actor, userID int64, role Role, 
 			if ended, err = endSessions(tx, userID, ""); err != nil {
 				return err
 			}
+		}
+		if err := s.logSecurity(tx, securityEvent{kind: EventRole, userID: userID, detail: user.Role.String() + " to " + role.String()}); err != nil {
+			return err
 		}
 		return s.logModeration(tx, Act{ActorID: actor, Action: "user.role", TargetType: "user", TargetID: userID, Reason: reason,
 			Before: map[string]any{"role": user.Role.String()}, After: map[string]any{"role": role.String()}})

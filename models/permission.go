@@ -132,7 +132,7 @@ var rules = map[Permission]Rule{
 	// Read the moderation log.
 	"admin.log.read": {RoleModerator, All, ScopeModerate},
 
-	// Find accounts, with their e-mail addresses, bans and counts.
+	// Find accounts, with their bans and counts, and e-mail addresses of lower roles.
 	"admin.user.read": {RoleModerator, All, ScopeModerate},
 	// Ban users, and take bans back.
 	"admin.user.ban": {RoleModerator, Lower, ScopeModerate},
@@ -145,6 +145,8 @@ var rules = map[Permission]Rule{
 	// See how likes get to MySQL, and mend what does not.
 	"admin.pipeline.read": {RoleAdmin, All, ScopeModerate},
 	"admin.pipeline.mend": {RoleAdmin, All, ScopeModerate},
+	// Read the security log.
+	"admin.security.read": {RoleAdmin, All, ScopeModerate},
 	// Change roles.
 	"admin.user.role": {RoleAdmin, Lower, SessionOnly},
 }

@@ -102,8 +102,10 @@ func (s *Store) Register(ctx context.Context, u *User, userAgent string) (token 
 		if err := s.createUser(tx, u); err != nil {
 			return err
 		}
-		token, err = s.createSession(tx, u.ID, userAgent)
-		return err
+		if token, err = s.createSession(tx, u.ID, userAgent); err != nil {
+			return err
+		}
+		return s.logSecurity(tx, securityEvent{kind: EventAccountCreated, userID: u.ID})
 	})
 	return token, s.createdUser(ctx, u, err)
 }
@@ -131,8 +133,10 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 				return err
 			}
 		}
-		token, err = s.createSession(tx, u.ID, userAgent)
-		return err
+		if token, err = s.createSession(tx, u.ID, userAgent); err != nil {
+			return err
+		}
+		return s.logSecurity(tx, securityEvent{kind: EventLogin, userID: u.ID})
 	})
 	if err != nil {
 		return "", fmt.Errorf("log in: %w", err)
@@ -221,7 +225,14 @@ func (s *Store) endSession(ctx context.Context, userID int64, token bool, id str
 	from, to := hashRange(id)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		ended, err = endSessions(tx, userID, " AND is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
-		return err
+		if err != nil || len(ended) == 0 {
+			return err
+		}
+		kind := EventSessionEnded
+		if token {
+			kind = EventTokenRevoked
+		}
+		return s.logSecurity(tx, securityEvent{kind: kind, userID: userID, detail: id})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end session of user %d: %w", userID, err)
@@ -238,7 +249,10 @@ func errNoSession() *Error { return Errorf(CodeNotFound, "There is no such sessi
 func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		ended, err = endSessions(tx, userID, " AND NOT is_token AND token_hash<>UNHEX(?)", hexOf(keep))
-		return err
+		if err != nil || len(ended) == 0 {
+			return err
+		}
+		return s.logSecurity(tx, securityEvent{kind: EventSessionEnded, userID: userID, detail: "all others"})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end sessions of user %d: %w", userID, err)
@@ -257,8 +271,10 @@ func (s *Store) ChangePassword(ctx context.Context, userID int64, old, hash stri
 		if update.RowsAffected == 0 {
 			return Errorf(CodeForbidden, "The password was changed meanwhile.")
 		}
-		ended, err = endSessions(tx, userID, " AND token_hash<>UNHEX(?)", hexOf(keep))
-		return err
+		if ended, err = endSessions(tx, userID, " AND token_hash<>UNHEX(?)", hexOf(keep)); err != nil {
+			return err
+		}
+		return s.logSecurity(tx, securityEvent{kind: EventPassword, userID: userID})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("change password of user %d: %w", userID, err)
@@ -301,7 +317,17 @@ func deleteSessions(tx *gorm.DB, hashes [][32]byte) (deleted int64, err error) {
 
 // DeleteSession ends one session; ending what is not there is no error.
 func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
-	if _, err := s.write(ctx, "DELETE FROM sessions WHERE token_hash=UNHEX(?)", hexOf(hash)); err != nil {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		var userID int64
+		if err := tx.Raw("SELECT user_id FROM sessions WHERE token_hash=UNHEX(?) FOR UPDATE", hexOf(hash)).Scan(&userID).Error; err != nil || userID == 0 {
+			return err
+		}
+		if err := tx.Exec("DELETE FROM sessions WHERE token_hash=UNHEX(?)", hexOf(hash)).Error; err != nil {
+			return err
+		}
+		return s.logSecurity(tx, securityEvent{kind: EventLogout, userID: userID})
+	})
+	if err != nil {
 		return fmt.Errorf("delete session: %w", err)
 	}
 	return nil

@@ -92,8 +92,11 @@ func (s *Store) CreateToken(ctx context.Context, userID int64, session [32]byte,
 		}
 		err := tx.Exec("INSERT INTO sessions (user_id, token_hash, is_token, name, scopes, created_at, expires_at) VALUES (?,UNHEX(?),TRUE,?,?,?,?)",
 			userID, hexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt).Error
+		if err != nil {
+			return err
+		}
 		made(tx, hashNumber(t.TokenHash))
-		return err
+		return s.logSecurity(tx, securityEvent{kind: EventTokenCreated, userID: userID, detail: SessionID(hash) + " " + t.Scopes.String()})
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("create token of user %d: %w", userID, err)

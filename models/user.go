@@ -336,6 +336,9 @@ func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
 				return err
 			}
 		}
+		if err := s.logSecurity(tx, securityEvent{kind: EventRole, userID: userID, detail: user.Role.String() + " to " + role.String()}); err != nil {
+			return err
+		}
 		return s.logModeration(tx, Act{Action: "user.role", TargetType: "user", TargetID: userID,
 			Before: map[string]any{"role": user.Role.String()}, After: map[string]any{"role": role.String()}})
 	})
@@ -392,6 +395,9 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 			return err
 		}
 		if err := dropExport(tx, userID); err != nil {
+			return err
+		}
+		if err := s.logSecurity(tx, securityEvent{kind: EventAccountDeleted, userID: userID}); err != nil {
 			return err
 		}
 		return tx.Exec("INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,?,?)", userID, userID, now).Error

@@ -57,7 +57,7 @@ func (s *cronServeCmd) Run(ctx context.Context) error {
 
 type cronRunCmd struct {
 	cronFlags
-	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void,rings,moderate,close,export" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys, and old notifications. void: take back the likes of deleted accounts, and what moderators asked for. rings: look for accounts that like the same author in the same seconds, again and again. moderate: delete and restore what moderators asked for of all that a user wrote. close: make Redis refuse likes of what was deleted by a process that died before it could. export: build the archives that users asked for of their data, and delete those that have expired."`
+	Job     string        `arg:"" enum:"flush,cool,reconcile,drift,index,purge,void,rings,moderate,close,export" help:"flush: push every like accepted so far through to MySQL. cool: drop idle posts and comments from Redis. reconcile: mend shards that lost events. drift: compare a stretch of posts and comments, as verify does with all. index: put posts into the search index that were written before there was one. purge: delete expired sessions and idempotency keys, events of the security log that are older than 90 days, and old notifications. void: take back the likes of deleted accounts, and what moderators asked for. rings: look for accounts that like the same author in the same seconds, again and again. moderate: delete and restore what moderators asked for of all that a user wrote. close: make Redis refuse likes of what was deleted by a process that died before it could. export: build the archives that users asked for of their data, and delete those that have expired."`
 	Timeout time.Duration `default:"1m" help:"Give up after so long."`
 }
 
@@ -248,8 +248,12 @@ func (c *core) purge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	events, err := inBatches(ctx, c.store.PurgeSecurityLog)
+	if err != nil {
+		return "", err
+	}
 	notifications, err := inBatches(ctx, c.store.PurgeNotifications)
-	return fmt.Sprintf("deleted %d expired sessions, %d idempotency keys and %d old notifications", sessions, keys, notifications), err
+	return fmt.Sprintf("deleted %d expired sessions, %d idempotency keys, %d old events of the security log and %d old notifications", sessions, keys, events, notifications), err
 }
 
 // inBatches calls purge until there is nothing left, and says how many rows it deleted.

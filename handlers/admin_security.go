@@ -1,0 +1,73 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// eventJSON is a row of the security log.
+type eventJSON struct {
+	ID        int64     `json:"id"`
+	Kind      string    `json:"kind"`
+	AccountID *int64    `json:"account_id"`
+	ActorID   *int64    `json:"actor_id"`
+	LoginHash *string   `json:"login_hash"`
+	Address   *string   `json:"address"`
+	UserAgent string    `json:"user_agent"`
+	Detail    string    `json:"detail"`
+	Count     int64     `json:"count"`
+	CreatedAt time.Time `json:"created_at"` // of the first
+	LastAt    time.Time `json:"last_at"`    // of the last
+}
+
+func (s *Server) listSecurityEvents(c *fiber.Ctx) error {
+	var q models.EventQuery
+	args := c.Context().QueryArgs()
+	for parameter, id := range map[string]*int64{"account": &q.UserID, "actor": &q.ActorID} {
+		if !args.Has(parameter) {
+			continue
+		}
+		var ok bool
+		if *id, ok = parseID(c.Query(parameter)); !ok {
+			return models.Invalid(parameter, "must be an id")
+		}
+	}
+	if args.Has("address") {
+		address, err := netip.ParseAddr(c.Query("address"))
+		if err != nil || address.Zone() != "" {
+			return models.Invalid("address", "must be an IP address")
+		}
+		q.Address = address.Unmap().String()
+	}
+	if args.Has("kind") {
+		q.Kind = c.Query("kind")
+		if q.Kind == "" || len(q.Kind) > maxLogWord || strings.ContainsFunc(q.Kind, func(r rune) bool { return (r < 'a' || r > 'z') && r != '.' }) {
+			return models.Invalid("kind", "must be a kind of event, such as login.failed")
+		}
+	}
+	var err error
+	if q.Since, q.Until, err = timeSpan(c); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("security:%d:%d:%s:%s:%d:%d", q.UserID, q.ActorID, q.Address, q.Kind, q.Since.UnixMilli(), q.Until.UnixMilli())
+	return replyList(s, c, listing[models.LoggedEvent, eventJSON]{
+		name: name,
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.LoggedEvent, error) {
+			q.After, q.Limit = after, limit
+			return s.store.SecurityLog(ctx, q)
+		},
+		key:  (*models.LoggedEvent).Key,
+		show: each(newEventJSON),
+	})
+}
+
+func newEventJSON(e *models.LoggedEvent) eventJSON {
+	return eventJSON{e.ID, e.Kind, e.UserID, e.ActorID, present(e.LoginHash), present(e.Address), e.UserAgent, e.Detail, e.Attempts, e.CreatedAt, e.LastAt}
+}

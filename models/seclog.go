@@ -1,0 +1,238 @@
+package models
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// SecurityLogLife is how long the security log is kept.
+const SecurityLogLife = 90 * 24 * time.Hour
+
+// The kinds of events in the security log.
+const (
+	EventAccountCreated = "account.created"
+	EventAccountDeleted = "account.deleted"
+	EventBanned         = "account.banned"
+	EventUnbanned       = "account.unbanned"
+	EventEmailRead      = "email.read"
+	EventEmailSearched  = "email.searched"
+	EventLogin          = "login"
+	EventLoginFailed    = "login.failed"
+	EventLogout         = "logout"
+	EventPassword       = "password.changed"
+	EventPasswordFailed = "password.failed"
+	EventRole           = "role.changed"
+	EventSessionEnded   = "session.ended"
+	EventTokenCreated   = "token.created"
+	EventTokenRevoked   = "token.revoked"
+)
+
+// Bounds on the rows of an hour. What is over one is counted in a row that has less in it.
+const (
+	maxEventsOfUser     = 30   // of one kind, by the account itself; then without address and detail
+	maxFailuresOfSource = 20   // of one kind and address; then without account
+	maxFailures         = 1000 // of one kind; then without address, too
+)
+
+// securityEvent is what happened to an account. Address, user agent and actor are those of the caller (see WithCaller).
+type securityEvent struct {
+	kind      string
+	userID    int64  // 0: nobody
+	loginHash string // of a login of nobody
+	detail    string
+}
+
+func (e securityEvent) failed() bool {
+	return e.kind == EventLoginFailed || e.kind == EventPasswordFailed
+}
+
+// securityRow is a row of the log as it is written.
+type securityRow struct {
+	securityEvent
+	actor          int64
+	address, agent string
+	hour, created  time.Time
+}
+
+// bucket returns the key of the row. The user agent is not part of it: a client could send another each time.
+func (r *securityRow) bucket() string {
+	return hexOf(sha256.Sum256(fmt.Appendf(nil, "%q %d %d %q %q %q %d", r.kind, r.userID, r.actor, r.loginHash, r.address, r.detail, r.hour.Unix())))
+}
+
+// logSecurity writes an event into the security log as part of the transaction tx, which is the event's own. It is the last
+// statement of it. Events that are alike share a row in each hour, and the rows of an hour are bounded, so nobody can fill
+// the log.
+func (s *Store) logSecurity(tx *gorm.DB, e securityEvent) error {
+	now := s.now().UTC()
+	r := &securityRow{securityEvent: e, hour: now.Truncate(time.Hour), created: now}
+	if caller := callerOf(tx.Statement.Context); caller != nil {
+		r.address, r.agent = caller.Address, cleanAgent(caller.UserAgent)
+		if caller.UserID != e.userID {
+			r.actor = caller.UserID
+		}
+	}
+	if err := s.boundRow(tx, r); err != nil {
+		return fmt.Errorf("log security: %w", err)
+	}
+	err := tx.Exec(`
+		INSERT INTO security_log (bucket, kind, user_id, actor_id, login_hash, address, user_agent, detail, created_at, last_at)
+		VALUES (UNHEX(?),?,NULLIF(?,0),NULLIF(?,0),?,?,?,?,?,?)
+		ON DUPLICATE KEY UPDATE attempts=attempts+1, last_at=VALUES(last_at)`,
+		r.bucket(), r.kind, r.userID, r.actor, r.loginHash, r.address, r.agent, r.detail, now, now).Error
+	if err != nil {
+		return fmt.Errorf("log security: %w", err)
+	}
+	return nil
+}
+
+// boundRow takes from a row that would be one too many what keeps it from sharing another.
+func (s *Store) boundRow(tx *gorm.DB, r *securityRow) error {
+	full := func(bound int, index, where string, args ...any) (bool, error) {
+		var known, rows int
+		err := tx.Raw("SELECT COUNT(*) FROM security_log WHERE bucket=UNHEX(?)", r.bucket()).Scan(&known).Error
+		if err != nil || known > 0 {
+			return false, err
+		}
+		err = tx.Raw(`
+			SELECT COUNT(*)
+			FROM (SELECT 1 FROM security_log FORCE INDEX (`+index+`) WHERE kind=? AND created_at>=? AND `+where+` LIMIT ?) r`,
+			append(append([]any{r.kind, r.hour}, args...), bound)...).Scan(&rows).Error
+		return rows >= bound, err
+	}
+	if !r.failed() {
+		if r.actor != 0 || r.userID == 0 {
+			return nil
+		}
+		over, err := full(maxEventsOfUser, "idx_user_created", "user_id=?", r.userID)
+		if over {
+			r.address, r.agent, r.detail = "", "", ""
+		}
+		return err
+	}
+	over, err := full(maxFailuresOfSource, "idx_address_created", "address=?", r.address)
+	if err != nil {
+		return err
+	}
+	if over {
+		r.userID, r.actor, r.loginHash, r.agent = 0, 0, "", ""
+	}
+	if over, err = full(maxFailures, "idx_kind_created", "1=1"); over {
+		r.userID, r.actor, r.loginHash, r.agent, r.address = 0, 0, "", "", ""
+	}
+	return err
+}
+
+// LogFailedLogin records that a login was refused. userID is 0 if there is no such account: then a hash of what was typed is
+// kept, keyed by the installation, because people type passwords there.
+func (s *Store) LogFailedLogin(ctx context.Context, userID int64, login string) error {
+	e := securityEvent{kind: EventLoginFailed, userID: userID}
+	if userID == 0 {
+		h := hmac.New(sha256.New, s.cursorKey)
+		h.Write([]byte("security log " + NormalizeLogin(login)))
+		e.loginHash = hex.EncodeToString(h.Sum(nil)[:16])
+	}
+	return s.logAlone(ctx, e)
+}
+
+// LogFailedPassword records that a signed-in user was refused for a wrong password.
+func (s *Store) LogFailedPassword(ctx context.Context, userID int64) error {
+	return s.logAlone(ctx, securityEvent{kind: EventPasswordFailed, userID: userID})
+}
+
+// LogEmailRead records that the caller read the e-mail address of an account.
+func (s *Store) LogEmailRead(ctx context.Context, userID int64) error {
+	return s.logAlone(ctx, securityEvent{kind: EventEmailRead, userID: userID})
+}
+
+// LogEmailSearched records that the caller searched accounts by the beginning of their e-mail addresses.
+func (s *Store) LogEmailSearched(ctx context.Context) error {
+	return s.logAlone(ctx, securityEvent{kind: EventEmailSearched})
+}
+
+// logAlone writes an event that no transaction makes happen. It is not the effect of an idempotent request.
+func (s *Store) logAlone(ctx context.Context, e securityEvent) error {
+	return s.transact(WithClaim(ctx, nil), func(tx *gorm.DB) error { return s.logSecurity(tx, e) })
+}
+
+// LoggedEvent is a row of the security log: an event, or several that are alike, in an hour.
+type LoggedEvent struct {
+	ID        int64
+	Kind      string
+	UserID    *int64 // nil: nobody, or several accounts
+	ActorID   *int64 // nil: the account itself, or the operator
+	LoginHash string // "" unless it is a failed login of nobody
+	Address   string // "": the operator, or several
+	UserAgent string // of the first
+	Detail    string
+	Attempts  int64
+	CreatedAt time.Time // of the first, to the millisecond
+	LastAt    time.Time // of the last
+}
+
+// Key returns the place of the event in the log.
+func (e *LoggedEvent) Key() ListKey { return ListKey{e.CreatedAt.UnixMilli(), e.ID} }
+
+// EventQuery says which events to list. The zero value of a field leaves it open.
+type EventQuery struct {
+	UserID, ActorID int64
+	Address, Kind   string
+	Since, Until    time.Time // from, and before
+	After           *ListKey  // nil for the first page
+	Limit           int
+}
+
+// SecurityLog lists events, latest first, in one query.
+func (s *Store) SecurityLog(ctx context.Context, q EventQuery) ([]LoggedEvent, error) {
+	index, where, args := "idx_created_at", "1=1", []any{}
+	filter := func(on bool, condition string, values ...any) {
+		if on {
+			where, args = where+" AND "+condition, append(args, values...)
+		}
+	}
+	switch {
+	case q.UserID != 0:
+		index = "idx_user_created"
+	case q.ActorID != 0:
+		index = "idx_actor_created"
+	case q.Address != "":
+		index = "idx_address_created"
+	case q.Kind != "":
+		index = "idx_kind_created"
+	}
+	filter(q.UserID != 0, "user_id=?", q.UserID)
+	filter(q.ActorID != 0, "actor_id=?", q.ActorID)
+	filter(q.Address != "", "address=?", q.Address)
+	filter(q.Kind != "", "kind=?", q.Kind)
+	filter(!q.Since.IsZero(), "created_at>=?", q.Since.UTC())
+	filter(!q.Until.IsZero(), "created_at<?", q.Until.UTC())
+	if q.After != nil {
+		at := time.UnixMilli(q.After.Value).UTC()
+		filter(true, "(created_at<? OR created_at=? AND id<?)", at, at, q.After.ID)
+	}
+	var events []LoggedEvent
+	err := s.db.WithContext(ctx).Raw(`
+		SELECT id, kind, user_id, actor_id, login_hash, address, user_agent, detail, attempts, created_at, last_at
+		FROM security_log FORCE INDEX (`+index+`)
+		WHERE `+where+`
+		ORDER BY created_at DESC, id DESC
+		LIMIT ?`, append(args, q.Limit)...).Scan(&events).Error
+	if err != nil {
+		return nil, fmt.Errorf("read security log: %w", err)
+	}
+	return events, nil
+}
+
+// PurgeSecurityLog deletes at most limit rows that are older than SecurityLogLife and returns how many it deleted.
+func (s *Store) PurgeSecurityLog(ctx context.Context, limit int) (int64, error) {
+	purged, err := s.write(ctx, "DELETE FROM security_log WHERE created_at<? ORDER BY created_at LIMIT ?", s.now().UTC().Add(-SecurityLogLife), limit)
+	if err != nil {
+		return 0, fmt.Errorf("purge security log: %w", err)
+	}
+	return purged, nil
+}
