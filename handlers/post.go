@@ -33,7 +33,7 @@ type postJSON struct {
 	Liked         bool        `json:"liked"`
 	Bookmarked    bool        `json:"bookmarked"`
 	Status        string      `json:"status"`
-	Locked        bool        `json:"locked"` // takes no new comments
+	Locked        bool        `json:"locked"` // takes no new comments and no edits
 	Pinned        bool        `json:"pinned"`
 	Version       int64       `json:"version"`
 	CreatedAt     time.Time   `json:"created_at"`

@@ -250,14 +250,18 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 	return nil
 }
 
-// UpdateComment replaces the text if the comment still has the version that the editor saw; otherwise as UpdatePost.
+// UpdateComment replaces the text if the comment still has the version that the editor saw; otherwise as UpdatePost. The
+// lock is that of the comment's post.
 func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText) (c *Comment, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		var locked int64
-		if err := tx.Raw("SELECT id FROM comments FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", id).Scan(&locked).Error; err != nil {
+		locked, err := lockPostOf(tx, id)
+		if err != nil {
 			return err
 		}
 		if c, err = readComment(tx, editor, id); err != nil {
+			return err
+		}
+		if err := mayEdit(tx, editor, locked); err != nil {
 			return err
 		}
 		if c.Version != version {
@@ -273,6 +277,19 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 		return nil, fmt.Errorf("update comment %d: %w", id, err)
 	}
 	return c, nil
+}
+
+// lockPostOf locks the post of a comment and reports whether a moderator has locked it. Every change of a comment's text
+// or status holds this row.
+func lockPostOf(tx *gorm.DB, commentID int64) (locked bool, err error) {
+	const query = `
+		SELECT locked FROM posts FORCE INDEX (PRIMARY)
+		WHERE id=(SELECT post_id FROM comments WHERE id=?)
+		FOR UPDATE`
+	if err := tx.Raw(query, commentID).Scan(&locked).Error; err != nil {
+		return false, fmt.Errorf("lock post of comment %d: %w", commentID, err)
+	}
+	return locked, nil
 }
 
 // DeleteComment is how authors delete their own: it hides a comment and takes it out of the counts, in one transaction. Its replies stay. CodeNotFound

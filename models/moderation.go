@@ -159,7 +159,7 @@ type PostFlag string
 
 // The flags.
 const (
-	PostLocked PostFlag = "locked" // it takes no new comments
+	PostLocked PostFlag = "locked" // it takes no new comments, and neither it nor its comments take edits
 	PostPinned PostFlag = "pinned" // it is in the list of pinned posts
 )
 

@@ -44,7 +44,7 @@ type Post struct {
 	UpdatedAt     time.Time
 	HotScore      int64     // see HotScore
 	ActiveAt      time.Time // of the latest comment; CreatedAt while there is none
-	Locked        bool      // takes no new comments
+	Locked        bool      // takes no new comments and no edits
 	Pinned        bool      // is in the list of pinned posts
 	Bookmarked    bool      // by the viewer
 	Relevance     int64     // to the terms of the list it was read from; 0 without
@@ -174,8 +174,9 @@ func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
 }
 
 // UpdatePost replaces text and tags if the post still has the version that the editor saw, and keeps what they replace
-// as a Revision. It gives the post as this edit left it, whatever came after. A text that is there already is no edit: it
-// makes no version. CodePrecondition says that somebody was faster; CodeNotFound that the post is gone.
+// as a Revision. It returns the post as this edit left it, whatever came after. A text that is there already is not an
+// edit: it makes no version. CodePrecondition: the post has another version by now. CodeLocked: it is locked, and the
+// editor is not a moderator. CodeNotFound: it is deleted or was never there.
 func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text PostText) (p *Post, err error) {
 	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
@@ -187,6 +188,9 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 			return err
 		}
 		if p, err = readPost(tx, editor, id); err != nil {
+			return err
+		}
+		if err := mayEdit(tx, editor, p.Locked); err != nil {
 			return err
 		}
 		if p.Version != version {
@@ -230,6 +234,22 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
 	return p, nil
+}
+
+// mayEdit returns CodeLocked if the post is locked and the editor is not a moderator. The post's row is held, so that it
+// cannot be locked before the edit is committed.
+func mayEdit(tx *gorm.DB, editor int64, locked bool) error {
+	if !locked {
+		return nil
+	}
+	var role Role
+	if err := tx.Raw("SELECT role FROM users WHERE id=?", editor).Scan(&role).Error; err != nil {
+		return fmt.Errorf("read role of user %d: %w", editor, err)
+	}
+	if role < RoleModerator {
+		return Errorf(CodeLocked, "A moderator has locked the post: neither it nor its comments can be edited.")
+	}
+	return nil
 }
 
 // VersionMismatch makes the error of an edit that was made from another version than the one that is there now.
