@@ -17,6 +17,7 @@ type deletionJSON struct {
 	By          *authorJSON `json:"by"`     // null: it is not known
 	Reason      *string     `json:"reason"` // null where an author deleted their own
 	OperationID *int64      `json:"operation_id"`
+	Purged      bool        `json:"purged"` // the text is deleted, too, and nothing can be restored
 }
 
 // moderatedPostJSON is a post, deleted or not, as moderators see it.
@@ -55,7 +56,7 @@ func (s *Server) newDeletionJSON(status models.Status, d models.Deletion) *delet
 	if status == models.StatusNormal {
 		return nil
 	}
-	out := &deletionJSON{By: s.presentAuthor(d.By), Reason: present(d.Reason), OperationID: present(d.Operation)}
+	out := &deletionJSON{By: s.presentAuthor(d.By), Reason: present(d.Reason), OperationID: present(d.Operation), Purged: d.Purged}
 	if !d.At.IsZero() {
 		out.At = &d.At
 	}

@@ -16,31 +16,56 @@ import (
 
 // caseJSON is what was reported, by all who did, until it was resolved.
 type caseJSON struct {
-	ID             int64            `json:"id"`
-	TargetType     string           `json:"target_type"`
-	TargetID       int64            `json:"target_id"`
-	TargetStatus   string           `json:"target_status"`
-	Author         authorJSON       `json:"author"`
-	Post           titleJSON        `json:"post"`    // the target, or what the comment is on
-	Excerpt        string           `json:"excerpt"` // the beginning of the Markdown
-	Status         string           `json:"status"`
-	ReportersCount int64            `json:"reporters_count"`
-	Reasons        map[string]int64 `json:"reasons"` // how many gave each
-	FirstAt        time.Time        `json:"first_reported_at"`
-	LastAt         time.Time        `json:"last_reported_at"`
-	ClaimedBy      *authorJSON      `json:"claimed_by"` // null: nobody looks at it now
-	ClaimedUntil   *time.Time       `json:"claimed_until"`
-	ResolvedBy     *authorJSON      `json:"resolved_by"`
-	ResolvedAt     *time.Time       `json:"resolved_at"`
-	Outcome        *string          `json:"outcome"`
-	Note           *string          `json:"note"`
+	ID             int64                 `json:"id"`
+	TargetType     string                `json:"target_type"`
+	TargetID       int64                 `json:"target_id"`
+	TargetStatus   string                `json:"target_status"`
+	Author         authorJSON            `json:"author"`
+	Post           titleJSON             `json:"post"`    // the target, or what the comment is on
+	Version        int64                 `json:"version"` // that the target has now
+	Excerpt        string                `json:"excerpt"` // the beginning of its Markdown
+	Reported       []reportedVersionJSON `json:"reported"`
+	Status         string                `json:"status"`
+	ReportersCount int64                 `json:"reporters_count"`
+	Reasons        map[string]int64      `json:"reasons"` // how many gave each
+	FirstAt        time.Time             `json:"first_reported_at"`
+	LastAt         time.Time             `json:"last_reported_at"`
+	ClaimedBy      *authorJSON           `json:"claimed_by"` // null: nobody looks at it now
+	ClaimedUntil   *time.Time            `json:"claimed_until"`
+	ResolvedBy     *authorJSON           `json:"resolved_by"`
+	ResolvedAt     *time.Time            `json:"resolved_at"`
+	Outcome        *string               `json:"outcome"`
+	Note           *string               `json:"note"`
+}
+
+// reportedVersionJSON is a version of the target that was reported.
+type reportedVersionJSON struct {
+	Version      int64   `json:"version"`
+	ReportsCount int64   `json:"reports_count"`
+	Title        *string `json:"title"`   // of a post; null if there is no text left
+	Excerpt      *string `json:"excerpt"` // the beginning of its Markdown; null if there is no text left
+}
+
+func newReportedVersionsJSON(k *models.ReportCase) []reportedVersionJSON {
+	out := make([]reportedVersionJSON, len(k.Reported))
+	for i, v := range k.Reported {
+		out[i] = reportedVersionJSON{Version: v.Version, ReportsCount: v.Reports}
+		if v.Missing {
+			continue
+		}
+		out[i].Excerpt = &v.Excerpt
+		if k.TargetType == models.KindPost {
+			out[i].Title = &v.Title
+		}
+	}
+	return out
 }
 
 func (s *Server) newCaseJSON(k *models.ReportCase) caseJSON {
 	status := k.Status(time.Now())
 	out := caseJSON{
 		ID: k.ID, TargetType: string(k.TargetType), TargetID: k.TargetID, TargetStatus: k.TargetStatus.String(), Author: s.author(k.Author),
-		Post: titleJSON{k.PostID, k.Title}, Excerpt: k.Excerpt, Status: string(status), ReportersCount: k.ReportersCount, Reasons: k.Reasons,
+		Post: titleJSON{k.PostID, k.Title}, Version: k.Version, Excerpt: k.Excerpt, Reported: newReportedVersionsJSON(k), Status: string(status), ReportersCount: k.ReportersCount, Reasons: k.Reasons,
 		FirstAt: k.FirstAt, LastAt: k.LastAt, ResolvedBy: s.presentAuthor(k.Resolver), ResolvedAt: k.ResolvedAt, Outcome: k.Outcome, Note: present(k.Note),
 	}
 	if status == models.CasesClaimed {

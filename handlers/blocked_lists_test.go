@@ -16,9 +16,10 @@ import (
 
 // byAddress are the answers with items that are read by their address, and those that are there to show who is blocked.
 var byAddress = map[string]string{
-	"listBlocks":    "says whom one blocks",
-	"findUsers":     "is one user, by name",
-	"listRevisions": "is one post's past",
+	"listBlocks":           "says whom one blocks",
+	"findUsers":            "is one user, by name",
+	"listPostRevisions":    "is one post's past",
+	"listCommentRevisions": "is one comment's past",
 }
 
 // traces gives where a JSON value names the user with the id, or the post.

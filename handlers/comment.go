@@ -359,6 +359,9 @@ func (s *Server) editComment(c *fiber.Ctx) error {
 	if err := text.Validate(); err != nil {
 		return err
 	}
+	if err := s.takeEdit(c, commentTarget(comment.ID)); err != nil {
+		return err
+	}
 	comment, err = s.store.UpdateComment(c.UserContext(), viewerID(c), comment.ID, comment.Version, text)
 	if err != nil {
 		return err

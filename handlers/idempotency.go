@@ -222,6 +222,14 @@ func (s *Server) repeatReport(c *fiber.Ctx) error {
 	return replyReported(c, &reports[0])
 }
 
+func (s *Server) repeatRedaction(c *fiber.Ctx) error {
+	r, err := s.store.RedactionByID(c.UserContext(), madeID(c))
+	if err != nil {
+		return err
+	}
+	return replyRequestedRedaction(c, r)
+}
+
 func (s *Server) repeatOperation(c *fiber.Ctx) error {
 	operation, err := s.store.OperationByID(c.UserContext(), madeID(c))
 	if err != nil {

@@ -35,6 +35,10 @@ var (
 	passwordLimit = quota{name: "passwords", user: counters.Rate{Burst: 10, Every: 90 * time.Second}, address: counters.Rate{Burst: 100, Every: 9 * time.Second}}
 	writeLimit    = quota{name: "writes", user: counters.Rate{Burst: 120, Every: 5 * time.Second}, fresh: counters.Rate{Burst: 40, Every: 15 * time.Second}, address: counters.Rate{Burst: 1200, Every: time.Second / 2}}
 
+	// Edits of one post or comment, besides writeLimit: old versions are deleted when there are too many, and should last
+	// for days under whoever wants to be rid of one.
+	editLimit = quota{name: "edits", user: counters.Rate{Burst: 20, Every: time.Hour}}
+
 	registerLimit = quota{name: "accounts", address: counters.Rate{Burst: 10, Every: 6 * time.Minute}}
 	loginLimit    = quota{name: "logins", address: counters.Rate{Burst: 100, Every: 9 * time.Second}}
 )
@@ -55,14 +59,16 @@ var (
 // limitOf names the limit of the routes that have one of their own. Of the others, what writes has writeLimit, and what
 // reads has requestLimit alone, as every request.
 var limitOf = map[string]*quota{
-	"POST /v1/auth/register":        nil, // registerLimit, when it is known that nothing was mistyped
-	"POST /v1/auth/login":           &loginLimit,
-	"PUT /v1/me/password":           &passwordLimit,
-	"DELETE /v1/me":                 &passwordLimit,
-	"POST /v1/posts":                &postLimit,
-	"POST /v1/posts/:id/comments":   &commentLimit,
-	"POST /v1/comments/:id/replies": &commentLimit,
-	"POST /v1/reports":              &reportLimit,
+	"POST /v1/auth/register":                             nil, // registerLimit, when it is known that nothing was mistyped
+	"POST /v1/auth/login":                                &loginLimit,
+	"PUT /v1/me/password":                                &passwordLimit,
+	"DELETE /v1/me":                                      &passwordLimit,
+	"POST /v1/posts":                                     &postLimit,
+	"POST /v1/posts/:id/comments":                        &commentLimit,
+	"POST /v1/comments/:id/replies":                      &commentLimit,
+	"POST /v1/reports":                                   &reportLimit,
+	"POST /v1/posts/:id/revisions/:version/redaction":    &reportLimit,
+	"POST /v1/comments/:id/revisions/:version/redaction": &reportLimit,
 	// Likes have a limit that costs no round trip.
 	"PUT /v1/posts/:id/like":       nil,
 	"DELETE /v1/posts/:id/like":    nil,
@@ -133,6 +139,18 @@ func (s *Server) take(c *fiber.Ctx, l quota) error {
 		return s.takeOne(c, l.name, counters.AccountLimit(session.UserID, l.name), rate.Scale(factor))
 	}
 	return nil
+}
+
+// takeEdit counts one edit of a post or comment.
+func (s *Server) takeEdit(c *fiber.Ctx, target models.Target) error {
+	if s.limits.Limiter == nil {
+		return nil
+	}
+	factor := s.limits.factor
+	if viewer(c).Role >= models.RoleModerator {
+		factor *= moderatorFactor
+	}
+	return s.takeOne(c, editLimit.name, target.String(), editLimit.user.Scale(factor))
 }
 
 // takeOne counts one action and tells the client what is left.

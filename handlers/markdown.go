@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/maypok86/otter/v2"
 	"github.com/microcosm-cc/bluemonday"
@@ -40,10 +41,15 @@ type markdownKey struct {
 // maxMarkdown bounds the HTML that is cached, in bytes.
 const maxMarkdown = 64 << 20
 
+// markdownLife is how long HTML is cached. A version that was redacted is not asked for again, but its HTML must not stay
+// in memory for good.
+const markdownLife = time.Hour
+
 func newMarkdown() (*markdown, error) {
 	cache, err := otter.New(&otter.Options[markdownKey, string]{
-		MaximumWeight: maxMarkdown,
-		Weigher:       func(_ markdownKey, html string) uint32 { return uint32(len(html)) + 100 }, // 100 for the entry itself
+		ExpiryCalculator: otter.ExpiryWriting[markdownKey, string](markdownLife),
+		MaximumWeight:    maxMarkdown,
+		Weigher:          func(_ markdownKey, html string) uint32 { return uint32(len(html)) + 100 }, // 100 for the entry itself
 	})
 	if err != nil {
 		return nil, fmt.Errorf("markdown cache: %w", err)

@@ -203,6 +203,15 @@ var objects = map[string]func(w *world, owner account) string{
 	"ReportId":    func(w *world, owner account) string { return strconv.FormatInt(w.reported(owner), 10) },
 	"OperationId": func(w *world, owner account) string { return strconv.FormatInt(w.removeAll(owner), 10) },
 	"file":        func(*world, account) string { return "docs.js" },
+	// The version that what is made with it has.
+	"RevisionVersion": func(*world, account) string { return "0" },
+	"RedactionId": func(w *world, owner account) string {
+		r, err := w.store.RequestRedaction(w.t.Context(), owner.ID, models.Target{Kind: models.KindPost, ID: w.post(owner).ID}, 0, "It has my address.")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return strconv.FormatInt(r.ID, 10)
+	},
 	"LikeVoidId": func(w *world, _ account) string {
 		return w.insert("INSERT INTO like_voids (user_id, requested_by, requested_at, reason) VALUES (1,1,NOW(3),'Spam.')")
 	},
@@ -312,17 +321,22 @@ func operations(t *testing.T) []operation {
 	return list
 }
 
-// object names the parameter of the path; "" when there is none.
+// object names the first parameter of the path; "" when there is none.
 func (o operation) object() string {
 	for _, p := range o.params {
-		if full := o.k.follow(p).value; full["in"] == "path" {
-			if ref, ok := p.value["$ref"].(string); ok {
-				return ref[strings.LastIndex(ref, "/")+1:]
-			}
-			return full["name"].(string)
+		if o.k.follow(p).value["in"] == "path" {
+			return o.component(p)
 		}
 	}
 	return ""
+}
+
+// component names a parameter among the components of the contract; one that is not there has its own name.
+func (o operation) component(p node) string {
+	if ref, ok := p.value["$ref"].(string); ok {
+		return ref[strings.LastIndex(ref, "/")+1:]
+	}
+	return o.k.follow(p).value["name"].(string)
 }
 
 // hasOwner reports whether it matters whose the object is.
@@ -362,9 +376,9 @@ func (o operation) request(w *world, owner account) (path string, headers []head
 		name := full["name"].(string)
 		switch {
 		case full["in"] == "path":
-			create, ok := objects[o.object()]
+			create, ok := objects[o.component(p)]
 			if !ok {
-				w.t.Fatalf("%s: the matrix does not know how to make a %s: add it to objects", o.id, o.object())
+				w.t.Fatalf("%s: the matrix does not know how to make a %s: add it to objects", o.id, o.component(p))
 			}
 			id := create(w, owner)
 			if prepare := prepared[o.id]; prepare != nil {

@@ -233,6 +233,9 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if err := text.Validate(); err != nil {
 		return err
 	}
+	if err := s.takeEdit(c, postTarget(post.ID)); err != nil {
+		return err
+	}
 	post, err = s.store.UpdatePost(c.UserContext(), viewerID(c), post.ID, post.Version, text)
 	if err != nil {
 		return err

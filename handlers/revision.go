@@ -2,7 +2,7 @@ package handlers
 
 import (
 	"context"
-	"iter"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -11,36 +11,242 @@ import (
 	"likewise/models"
 )
 
+// revisionJSON is a version of a post or comment without its text.
 type revisionJSON struct {
-	Version     int64       `json:"version"`
-	Author      authorJSON  `json:"author"`
-	Title       string      `json:"title"`
-	Content     string      `json:"content"`
-	ContentHTML string      `json:"content_html"`
-	Tags        models.Tags `json:"tags"`
-	CreatedAt   time.Time   `json:"created_at"`
+	Version   int64       `json:"version"`
+	Author    *authorJSON `json:"author"`  // null for what a redaction left
+	Size      int64       `json:"size"`    // of the content, in bytes
+	Changed   []string    `json:"changed"` // which parts differ from the version before
+	Redacted  bool        `json:"redacted"`
+	CreatedAt time.Time   `json:"created_at"`
 }
 
-func (s *Server) listRevisions(c *fiber.Ctx) error {
-	id, err := pathID(c, models.KindPost)
+// postRevisionJSON is a version of a post. The text is null if it was redacted.
+type postRevisionJSON struct {
+	revisionJSON
+	Title       *string     `json:"title"`
+	Content     *string     `json:"content"`
+	ContentHTML *string     `json:"content_html"`
+	Tags        models.Tags `json:"tags"`
+}
+
+// commentRevisionJSON is a version of a comment. The text is null if it was redacted.
+type commentRevisionJSON struct {
+	revisionJSON
+	Content     *string `json:"content"`
+	ContentHTML *string `json:"content_html"`
+}
+
+func (s *Server) newRevisionJSON(r *models.Revision) revisionJSON {
+	return revisionJSON{r.Version, s.presentAuthor(r.Editor), r.Size, r.Changed.Names(), r.RedactedAt != nil, r.CreatedAt}
+}
+
+// pathVersion reads the number of a version in the path. What is not a number is the number of nothing: CodeNotFound.
+func pathVersion(c *fiber.Ctx) (int64, error) {
+	text := c.Params("version")
+	if text == "0" {
+		return 0, nil
+	}
+	if version, ok := parseID(text); ok {
+		return version, nil
+	}
+	return 0, models.Errorf(models.CodeNotFound, "There is no such version.")
+}
+
+// pathRevision reads a target and one of its versions in the path.
+func pathRevision(c *fiber.Ctx, kind models.TargetKind) (target models.Target, version int64, err error) {
+	id, err := pathID(c, kind)
+	if err != nil {
+		return target, 0, err
+	}
+	version, err = pathVersion(c)
+	return models.Target{Kind: kind, ID: id}, version, err
+}
+
+// listRevisions lists the versions of the post or comment in the path, and with deleted also of one that is deleted.
+func (s *Server) listRevisions(kind models.TargetKind, deleted bool) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		id, err := pathID(c, kind)
+		if err != nil {
+			return err
+		}
+		return replyList(s, c, listing[models.Revision, revisionJSON]{
+			name: fmt.Sprintf("revisions:%s=%d:%t", kind, id, deleted),
+			read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Revision, error) {
+				return s.store.ListRevisions(ctx, models.RevisionQuery{
+					Target: models.Target{Kind: kind, ID: id}, Deleted: deleted, Before: idOf(after), Limit: limit,
+				})
+			},
+			key:  func(r *models.Revision) models.ListKey { return models.ListKey{ID: r.Version} },
+			show: each(s.newRevisionJSON),
+		})
+	}
+}
+
+// readRevision shows one version of the post or comment in the path, and with deleted also of one that is deleted.
+func (s *Server) readRevision(kind models.TargetKind, deleted bool) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		target, version, err := pathRevision(c, kind)
+		if err != nil {
+			return err
+		}
+		r, err := s.store.RevisionOf(c.UserContext(), models.RevisionQuery{Target: target, Deleted: deleted}, version)
+		if err != nil {
+			return err
+		}
+		out := postRevisionJSON{revisionJSON: s.newRevisionJSON(r), Tags: r.Tags}
+		if r.RedactedAt == nil {
+			html, err := s.markdown.html(target, r.Version, r.Content)
+			if err != nil {
+				return err
+			}
+			out.Title, out.Content, out.ContentHTML = &r.Title, &r.Content, &html
+		}
+		if kind == models.KindComment {
+			return c.JSON(commentRevisionJSON{out.revisionJSON, out.Content, out.ContentHTML})
+		}
+		return c.JSON(out)
+	}
+}
+
+// redactionJSON is an author's request as the author sees it. Moderators are not named.
+type redactionJSON struct {
+	ID          int64      `json:"id"`
+	TargetType  string     `json:"target_type"`
+	TargetID    int64      `json:"target_id"`
+	Version     int64      `json:"version"`
+	Reason      string     `json:"reason"`
+	Status      string     `json:"status"` // open or resolved
+	RequestedAt time.Time  `json:"requested_at"`
+	Outcome     *string    `json:"outcome"` // redacted or declined; null while it is open
+	ResolvedAt  *time.Time `json:"resolved_at"`
+	Note        *string    `json:"note"` // of the moderator who resolved it
+}
+
+// requestedRedactionJSON is an author's request as moderators see it.
+type requestedRedactionJSON struct {
+	Redaction   redactionJSON `json:"redaction"`
+	RequestedBy authorJSON    `json:"requested_by"`
+	ResolvedBy  *authorJSON   `json:"resolved_by"` // null while it is open
+	ReportID    *int64        `json:"report_id"`   // the open case about the target
+}
+
+func newRedactionJSON(r *models.Redaction) redactionJSON {
+	out := redactionJSON{
+		ID: r.ID, TargetType: string(r.TargetType), TargetID: r.TargetID, Version: r.Version, Reason: r.Reason, Status: "open",
+		RequestedAt: r.RequestedAt, Outcome: r.Outcome, ResolvedAt: r.ResolvedAt, Note: present(r.Note),
+	}
+	if r.Outcome != nil {
+		out.Status = "resolved"
+	}
+	return out
+}
+
+func (s *Server) newRequestedRedactionJSON(r *models.Redaction) requestedRedactionJSON {
+	return requestedRedactionJSON{newRedactionJSON(r), s.author(r.Requester), s.presentAuthor(r.Resolver), present(r.ReportID)}
+}
+
+// requestRedaction takes an author's request. The one that there is already is answered in the same way.
+func (s *Server) requestRedaction(kind models.TargetKind) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		target, version, err := pathRevision(c, kind)
+		if err != nil {
+			return err
+		}
+		var reason string
+		if err := decode(c, fields{"reason": &reason}); err != nil {
+			return err
+		}
+		r, err := s.store.RequestRedaction(c.UserContext(), viewerID(c), target, version, reason)
+		if err != nil {
+			return err
+		}
+		return replyRequestedRedaction(c, r)
+	}
+}
+
+func replyRequestedRedaction(c *fiber.Ctx, r *models.Redaction) error {
+	return c.Status(fiber.StatusAccepted).JSON(newRedactionJSON(r))
+}
+
+func (s *Server) listMyRedactions(c *fiber.Ctx) error {
+	return replyList(s, c, listing[models.Redaction, redactionJSON]{
+		name: "redactions:user=" + strconv.FormatInt(viewerID(c), 10),
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Redaction, error) {
+			return s.store.RedactionsBy(ctx, viewerID(c), idOf(after), limit)
+		},
+		key:  (*models.Redaction).Key,
+		show: each(newRedactionJSON),
+	})
+}
+
+func (s *Server) listRedactions(c *fiber.Ctx) error {
+	status, err := oneOf(c, "status", "open", "resolved")
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.Revision, revisionJSON]{
-		name: "revisions:" + strconv.FormatInt(id, 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Revision, error) {
-			return s.store.ListRevisions(ctx, id, idOf(after), limit)
+	return replyList(s, c, listing[models.Redaction, requestedRedactionJSON]{
+		name: "redactions:" + status,
+		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Redaction, error) {
+			return s.store.Redactions(ctx, status == "resolved", idOf(after), limit)
 		},
-		key: func(r *models.Revision) models.ListKey { return models.ListKey{ID: r.Version} },
-		show: func(_ *fiber.Ctx, revisions []models.Revision) iter.Seq2[revisionJSON, error] {
-			return func(yield func(revisionJSON, error) bool) {
-				for _, r := range revisions {
-					html, err := s.markdown.html(postTarget(id), r.Version, r.Content)
-					if !yield(revisionJSON{r.Version, s.author(r.Editor), r.Title, r.Content, html, r.Tags, r.CreatedAt}, err) {
-						return
-					}
-				}
-			}
-		},
+		key:  (*models.Redaction).Key,
+		show: each(s.newRequestedRedactionJSON),
+	})
+}
+
+// pathRedaction reads the request's id in the path, as pathID.
+func pathRedaction(c *fiber.Ctx) (int64, error) {
+	if id, ok := parseID(c.Params("id")); ok {
+		return id, nil
+	}
+	return 0, models.Errorf(models.CodeNotFound, "There is no such request.")
+}
+
+func (s *Server) resolveRedaction(c *fiber.Ctx) error {
+	id, err := pathRedaction(c)
+	if err != nil {
+		return err
+	}
+	var outcome, reason string
+	if err := decode(c, fields{"outcome": &outcome, "reason": &reason}); err != nil {
+		return err
+	}
+	if err := s.store.ResolveRedaction(c.UserContext(), viewerID(c), id, outcome, reason); err != nil {
+		return err
+	}
+	return s.readRedaction(c)
+}
+
+func (s *Server) readRedaction(c *fiber.Ctx) error {
+	id, err := pathRedaction(c)
+	if err != nil {
+		return err
+	}
+	r, err := s.store.RedactionByID(c.UserContext(), id)
+	if err != nil {
+		return err
+	}
+	return c.JSON(s.newRequestedRedactionJSON(r))
+}
+
+// redactVersion overwrites the text of the version in the path.
+func (s *Server) redactVersion(kind models.TargetKind) fiber.Handler {
+	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
+		version, err := pathVersion(c)
+		if err != nil {
+			return err
+		}
+		return s.store.RedactVersion(c.UserContext(), viewerID(c), target, version, reason)
+	})
+}
+
+func (s *Server) purgeContent(kind models.TargetKind) fiber.Handler {
+	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
+		if err := s.store.PurgeContent(c.UserContext(), viewerID(c), target, reason); err != nil {
+			return err
+		}
+		s.closeContent(c, target)
+		return nil
 	})
 }

@@ -41,7 +41,11 @@ func TestRevisions_oneForEachEditThatWon(t *testing.T) {
 	}
 	by := make([]int, editors)
 	for i, item := range items {
-		if item["version"] != float64(sum-i) || item["author"].(obj)["username"] != ada.Name || item["content_html"] == "" {
+		if item["version"] != float64(sum-i) || item["author"].(obj)["username"] != ada.Name || item["content"] != nil {
+			t.Errorf("version %d is listed as %v", sum-i, item)
+		}
+		item = read[obj](t, a.must(t, 200, ada, "GET", fmt.Sprintf("%s/revisions/%d", pathOf(p), sum-i), nil))
+		if item["content_html"] == "" {
 			t.Errorf("version %d is %v", sum-i, item)
 		}
 		var editor int

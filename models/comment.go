@@ -270,13 +270,26 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 		if c.Content == text.Content {
 			return nil
 		}
-		c.Content, c.Version, c.UpdatedAt = text.Content, version+1, second(s.now())
-		return tx.Exec("UPDATE comments SET content=?, version=?, updated_at=? WHERE id=?", c.Content, c.Version, c.UpdatedAt, id).Error
+		return replaceComment(tx, c, editor, text.Content, second(s.now()))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update comment %d: %w", id, err)
 	}
 	return c, nil
+}
+
+// replaceComment writes the next version of c, whose post's row is held, and keeps the one that it replaces as a
+// Revision. editor is 0 for what a redaction leaves. It updates c.
+func replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now time.Time) error {
+	if err := keepRevision(tx, Target{Kind: KindComment, ID: c.ID}); err != nil {
+		return err
+	}
+	c.Content, c.Version, c.UpdatedAt = content, c.Version+1, now
+	const update = `
+		UPDATE comments
+		SET content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id)
+		WHERE id=?`
+	return tx.Exec(update, c.Content, c.Version, now, editor, c.ID).Error
 }
 
 // lockPostOf locks the post of a comment and reports whether a moderator has locked it. Every change of a comment's text

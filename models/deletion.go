@@ -16,6 +16,7 @@ type Deletion struct {
 	By        Author    `gorm:"embedded;embeddedPrefix:by_"` // the zero Author: it is not known
 	Reason    string    // "" where an author deleted their own
 	Operation int64     // the ContentOperation that did it, else 0
+	Purged    bool      // the text was deleted, too, and nothing can be restored
 }
 
 // ascending gives what an IN list holds, each once and in the order in which rows are locked.

@@ -18,6 +18,8 @@ type moderated struct {
 	OperationID int64 // the ContentOperation that deleted it, else 0
 	Locked      bool  // of posts alone, as the next
 	Pinned      bool
+	Version     int64
+	Purged      bool // it has no text any longer, and cannot be restored
 }
 
 // errOwnCase keeps moderators from deciding about themselves.
@@ -51,7 +53,7 @@ func lockModerated(tx *gorm.DB, target Target) (*moderated, error) {
 		return nil, err
 	}
 	var m moderated
-	read := tx.Raw("SELECT user_id AS author_id, status, COALESCE(deleted_by,0) AS deleted_by, COALESCE(operation_id,0) AS operation_id"+flags+" FROM "+likeTables[target.Kind].targets+" WHERE id=?", target.ID).Scan(&m)
+	read := tx.Raw("SELECT user_id AS author_id, status, COALESCE(deleted_by,0) AS deleted_by, COALESCE(operation_id,0) AS operation_id, version, purged"+flags+" FROM "+likeTables[target.Kind].targets+" WHERE id=?", target.ID).Scan(&m)
 	if read.Error == nil && read.RowsAffected == 0 {
 		return nil, notFound(target.Kind)
 	}
@@ -120,7 +122,7 @@ func (s *Store) remove(tx *gorm.DB, actor int64, target Target, reason string) (
 
 // ReinstateContent takes the deletion of a post or comment back, whoever deleted it and however long ago. Of one that is
 // not deleted nothing changes, and nothing is logged. The errors are those of RemoveContent; CodeForbidden also when the
-// actor is the author, or somebody deleted it whose role is above the actor's.
+// actor is the author, or somebody deleted it whose role is above the actor's; CodeConflict when it was purged.
 func (s *Store) ReinstateContent(ctx context.Context, actor int64, target Target, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
@@ -135,6 +137,9 @@ func (s *Store) ReinstateContent(ctx context.Context, actor int64, target Target
 		}
 		if err != nil || m.Status == StatusNormal {
 			return err
+		}
+		if m.Purged {
+			return errPurged(target.Kind)
 		}
 		if err := mayOverrule(tx, actor, m.DeletedBy); err != nil {
 			return err
@@ -325,7 +330,7 @@ func listContent[T any](ctx context.Context, s *Store, kind TargetKind, q Conten
 func moderationColumns(kind TargetKind, alias string) string {
 	return strings.ReplaceAll(", x.deleted_at AS deletion_at, d.id AS deletion_by_id, d.username AS deletion_by_username,"+
 		" d.display_name AS deletion_by_display_name, d.avatar_url AS deletion_by_avatar_url, x.delete_reason AS deletion_reason,"+
-		" COALESCE(x.operation_id,0) AS deletion_operation, COALESCE((SELECT r.id FROM report_cases r FORCE INDEX (idx_open_target)"+
+		" COALESCE(x.operation_id,0) AS deletion_operation, x.purged AS deletion_purged, COALESCE((SELECT r.id FROM report_cases r FORCE INDEX (idx_open_target)"+
 		" WHERE r.is_open=1 AND r.target_type='"+string(kind)+"' AND r.target_id=x.id),0) AS report_id", "x.", alias+".")
 }
 

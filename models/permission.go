@@ -84,12 +84,16 @@ var rules = map[Permission]Rule{
 	"post.edit":    {RoleUser, Own, ScopeWrite},
 	"post.delete":  {RoleUser, Own, ScopeWrite},
 	"post.restore": {RoleUser, Hidden, ScopeWrite},
+	// Request that a version of one's own post be redacted.
+	"post.redact": {RoleUser, Hidden, ScopeWrite},
 
-	// Read comments, their lists and threads.
+	// Read comments, their lists, threads and revisions.
 	"comment.read":   {RoleAnonymous, All, ScopeRead},
 	"comment.create": {RoleUser, All, ScopeWrite},
 	"comment.edit":   {RoleUser, Own, ScopeWrite},
 	"comment.delete": {RoleUser, Own, ScopeWrite},
+	// Request that a version of one's own comment be redacted.
+	"comment.redact": {RoleUser, Hidden, ScopeWrite},
 
 	// Like and unlike; see who likes what, and what one likes oneself.
 	"like.set":  {RoleUser, All, ScopeWrite},
@@ -110,6 +114,8 @@ var rules = map[Permission]Rule{
 	// Report posts and comments, and read what became of one's own reports.
 	"report.create": {RoleUser, All, ScopeWrite},
 	"report.list":   {RoleUser, All, ScopeRead},
+	// Read what became of one's own requests to redact.
+	"redaction.list": {RoleUser, All, ScopeRead},
 
 	// Read posts and comments of any status, delete them with a reason, restore them, lock and pin posts.
 	"admin.post.read":       {RoleModerator, All, ScopeModerate},
@@ -120,6 +126,14 @@ var rules = map[Permission]Rule{
 	"admin.comment.read":    {RoleModerator, All, ScopeModerate},
 	"admin.comment.delete":  {RoleModerator, All, ScopeModerate},
 	"admin.comment.restore": {RoleModerator, Others, ScopeModerate},
+	// Overwrite the text of a version, on an author's request or without one, and decline requests.
+	"admin.post.redact":       {RoleModerator, Others, ScopeModerate},
+	"admin.comment.redact":    {RoleModerator, Others, ScopeModerate},
+	"admin.redaction.read":    {RoleModerator, All, ScopeModerate},
+	"admin.redaction.resolve": {RoleModerator, Others, ScopeModerate},
+	// Delete a post or comment for good, with all that is kept of its text.
+	"admin.post.purge":    {RoleAdmin, Others, ScopeModerate},
+	"admin.comment.purge": {RoleAdmin, Others, ScopeModerate},
 	// Delete all that a user wrote, see how far that is, and undo it.
 	"admin.content.delete":  {RoleModerator, Lower, ScopeModerate},
 	"admin.content.read":    {RoleModerator, All, ScopeModerate},

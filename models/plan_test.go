@@ -86,13 +86,17 @@ func fillLarge(t testing.TB, store *models.Store) {
 	write("moderation_log", "actor_id, action, target_type, target_id, reason, request_id, created_at",
 		"1+n%3, IF(n%3=0, 'post.delete', 'user.ban'), IF(n%3=0, 'post', 'user'), 1+n%1000, '', '', "+at, 4*largeShare)
 	write("post_revisions", "post_id, version, title, content, tags, created_at", "1, n, 'A title', 'Some content.', '', "+at, largeShare)
+	write("comment_revisions", "comment_id, version, content, size, created_at", "1, n, 'A comment.', 10, "+at, largeShare)
 	run("UPDATE posts SET version=? WHERE id=1", largeShare)
+	run("UPDATE comments SET version=? WHERE id=1", largeShare)
+	write("redactions", "is_open, target_type, target_id, version, requested_by, reason, requested_at",
+		"IF(n%10<2, 1, NULL), IF(n%2=0, 'post', 'comment'), n+1, 0, IF(n%20=0, 1, n+1), 'A reason.', "+at, 2*largeShare)
 	write("report_cases", "is_open, target_type, target_id, reporters_count, first_at, last_at",
 		"IF(n%10<2, 1, NULL), IF(n%2=0, 'post', 'comment'), n+1, 1, "+at+", "+at, 4*largeShare)
 	write("reports", "case_id, reporter_id, reason, detail, created_at", fmt.Sprintf("n+1, IF(n%%20=0, 1, 2+n%%(%d-1)), 'spam', '', %s", largeUsers, at), 4*largeShare)
 	run("UPDATE posts SET pinned=(id%1000=0), locked=(id%500=0), status=IF(id%50=7, 2, 1)")
 	run("COMMIT")
-	run("ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions, notifications, tags, post_tags, post_terms, post_revisions, moderation_log, report_cases, reports")
+	run("ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions, notifications, tags, post_tags, post_terms, post_revisions, comment_revisions, redactions, moderation_log, report_cases, reports")
 }
 
 // wire sees what a store sends to MySQL.
@@ -276,7 +280,12 @@ func plans() []planned {
 		for _, target := range []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 1}} {
 			add(plan("Likers", string(target.Kind)+" "+where, 1, target, min(before, largeShare/2), 21))
 		}
-		add(plan("ListRevisions", where, 1, min(before, largeShare/2), 21),
+		for _, target := range []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 1}} {
+			q := models.RevisionQuery{Target: target, Before: min(before, largeShare/2), Limit: 21}
+			add(plan("ListRevisions", string(target.Kind)+" "+where, q), plan("RevisionOf", string(target.Kind)+" "+where, q, q.Before))
+		}
+		add(plan("Redactions", "open "+where, false, min(before, largeShare), 21), plan("Redactions", "resolved "+where, true, min(before, largeShare), 21),
+			plan("RedactionsBy", where, 1, min(before, largeShare), 21),
 			plan("BookmarkedPosts", where, 1, before, 21), plan("LikedPosts", where, 1, 1, before, 21), plan("LikedComments", where, 1, 1, before, 21),
 			plan("Notifications", "all "+where, 1, false, before, 21), plan("Notifications", "unread "+where, 1, true, before, 21))
 	}

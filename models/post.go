@@ -196,36 +196,11 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 		if p.Version != version {
 			return VersionMismatch(p.Version)
 		}
-		if p.Title == text.Title && p.Content == text.Content && slices.Equal(p.Tags, text.Tags) {
+		if p.changes(text) == 0 {
 			return nil
 		}
-		if err := keepRevision(tx, id); err != nil {
-			return err
-		}
-		p.Title, p.Content, p.Tags, p.Version, p.UpdatedAt = text.Title, text.Content, text.Tags, version+1, second(s.now())
-		err := tx.Exec("UPDATE posts SET title=?, content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id), terms_version=? WHERE id=?",
-			p.Title, p.Content, p.Version, p.UpdatedAt, editor, termsVersion, id).Error
+		delta, err := replacePost(tx, p, editor, text, tags, weights, second(s.now()))
 		if err != nil {
-			return err
-		}
-		if err := deleteTerms(tx, id); err != nil {
-			return err
-		}
-		if err := writeTerms(tx, id, weights); err != nil {
-			return err
-		}
-		delta := eachOnce(text.Tags, tags)
-		var before []int64
-		if err := tx.Raw("SELECT tag_id FROM post_tags WHERE post_id=?", id).Scan(&before).Error; err != nil {
-			return err
-		}
-		for _, tag := range before {
-			delta[tag]--
-		}
-		if err := tx.Exec("DELETE FROM post_tags WHERE post_id=?", id).Error; err != nil {
-			return err
-		}
-		if err := insertTags(tx, id, p.CreatedAt, text.Tags, tags); err != nil {
 			return err
 		}
 		return countTags(tx, delta)
@@ -234,6 +209,63 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
 	return p, nil
+}
+
+// changes returns the parts in which text differs from what the post has.
+func (p *Post) changes(text PostText) Changes {
+	var c Changes
+	if p.Title != text.Title {
+		c |= ChangedTitle
+	}
+	if p.Content != text.Content {
+		c |= ChangedContent
+	}
+	if !slices.Equal(p.Tags, text.Tags) {
+		c |= ChangedTags
+	}
+	return c
+}
+
+// replacePost writes the next version of p, whose row is held, and keeps the one that it replaces as a Revision. editor is
+// 0 for what a redaction leaves. It updates p and returns what the caller passes to countTags as its last statement.
+func replacePost(tx *gorm.DB, p *Post, editor int64, text PostText, tags map[string]int64, weights map[string]int, now time.Time) (delta map[int64]int, err error) {
+	changed := p.changes(text)
+	if err := keepRevision(tx, Target{Kind: KindPost, ID: p.ID}); err != nil {
+		return nil, err
+	}
+	p.Title, p.Content, p.Tags, p.Version, p.UpdatedAt = text.Title, text.Content, text.Tags, p.Version+1, now
+	indexed := 0
+	if p.Status == StatusNormal {
+		indexed = termsVersion
+	}
+	const update = `
+		UPDATE posts
+		SET title=?, content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id), changed=?, terms_version=?
+		WHERE id=?`
+	if err := tx.Exec(update, p.Title, p.Content, p.Version, now, editor, changed, indexed, p.ID).Error; err != nil {
+		return nil, err
+	}
+	if err := deleteTerms(tx, p.ID); err != nil {
+		return nil, err
+	}
+	var before []int64
+	if err := tx.Raw("SELECT tag_id FROM post_tags WHERE post_id=?", p.ID).Scan(&before).Error; err != nil {
+		return nil, err
+	}
+	if err := tx.Exec("DELETE FROM post_tags WHERE post_id=?", p.ID).Error; err != nil {
+		return nil, err
+	}
+	if err := insertTags(tx, p.ID, p.CreatedAt, text.Tags, tags); err != nil {
+		return nil, err
+	}
+	if p.Status != StatusNormal { // it is neither searched nor counted
+		return nil, nil
+	}
+	delta = eachOnce(text.Tags, tags)
+	for _, tag := range before {
+		delta[tag]--
+	}
+	return delta, writeTerms(tx, p.ID, weights)
 }
 
 // mayEdit returns CodeLocked if the post is locked and the editor is not a moderator. The post's row is held, so that it

@@ -80,8 +80,15 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 		if err != nil {
 			return err
 		}
-		insert := tx.Exec("INSERT INTO reports (case_id, reporter_id, reason, detail, created_at) VALUES (?,?,?,?,?) ON DUPLICATE KEY UPDATE reports.id=reports.id",
-			caseID, reporter, r.Reason, r.Detail, now)
+		version, err := reportedVersion(tx, caseID, r.Target)
+		if err != nil {
+			return err
+		}
+		const write = `
+			INSERT INTO reports (case_id, reporter_id, reason, detail, version, created_at)
+			VALUES (?,?,?,?,?,?)
+			ON DUPLICATE KEY UPDATE reports.id=reports.id`
+		insert := tx.Exec(write, caseID, reporter, r.Reason, r.Detail, version, now)
 		if insert.Error != nil {
 			return insert.Error
 		}
@@ -130,6 +137,37 @@ func (s *Store) openCase(tx *gorm.DB, target Target, now time.Time) (id int64, e
 	return id, err
 }
 
+// MaxReportedVersions is how many versions of its target a case keeps as evidence: the first that were reported.
+const MaxReportedVersions = 10
+
+// reportedVersion returns the version that a target has, for a report of it: no edit deletes a version that was reported.
+// It returns nil if the case keeps MaxReportedVersions others. The row stays locked, so that an edit that follows sees the
+// report. CodeNotFound: the target was deleted meanwhile.
+func reportedVersion(tx *gorm.DB, caseID int64, target Target) (*int64, error) {
+	var version int64
+	read := tx.Raw(`
+		SELECT version FROM `+likeTables[target.Kind].targets+` FORCE INDEX (PRIMARY)
+		WHERE id=? AND status=?
+		FOR UPDATE`, target.ID, StatusNormal).Scan(&version)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read version of %s: %w", target, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, notFound(target.Kind)
+	}
+	var known []int64
+	const query = `
+		SELECT DISTINCT version FROM reports
+		WHERE case_id=? AND version IS NOT NULL`
+	if err := tx.Raw(query, caseID).Scan(&known).Error; err != nil {
+		return nil, fmt.Errorf("read reported versions of %s: %w", target, err)
+	}
+	if len(known) >= MaxReportedVersions && !slices.Contains(known, version) {
+		return nil, nil
+	}
+	return &version, nil
+}
+
 // ReportsBy lists what a user reported, latest first: at most limit reports before the id (0 for the first page).
 func (s *Store) ReportsBy(ctx context.Context, reporter, before int64, limit int) ([]Report, error) {
 	where, args := "r.reporter_id=?", []any{reporter}
@@ -153,7 +191,7 @@ type ReportCase struct {
 	Author         Author `gorm:"embedded;embeddedPrefix:author_"` // of the target
 	PostID         int64  // the target's, or the target
 	Title          string // of the post
-	Excerpt        string // the beginning of the content, as it is now
+	Excerpt        string // the beginning of the content, as it is now; Reported has it as it was
 	TargetStatus   Status
 	ReportersCount int64
 	FirstAt        time.Time
@@ -164,7 +202,18 @@ type ReportCase struct {
 	ResolvedAt     *time.Time
 	Outcome        *string
 	Note           string
-	Reasons        map[string]int64 `gorm:"-"` // how many gave each
+	Version        int64             // that the target has now
+	Reasons        map[string]int64  `gorm:"-"` // how many gave each
+	Reported       []ReportedVersion `gorm:"-"` // at most MaxReportedVersions, ascending
+}
+
+// ReportedVersion is a version of a target that was reported.
+type ReportedVersion struct {
+	Version int64
+	Reports int64  // how many were of this version
+	Title   string // of a post
+	Excerpt string // the beginning of its content
+	Missing bool   // it was redacted, or the target purged, and has no text
 }
 
 // Key gives the place of the case in a list.
@@ -199,7 +248,7 @@ const maxExcerpt = 200 // characters
 // caseQuery reads cases k by their ids, as they come in the derived table o.
 func caseQuery(keys, order string) string {
 	excerpt := fmt.Sprintf("LEFT(COALESCE(c.content,p.content),%d)", maxExcerpt)
-	return "SELECT k.id, k.target_type, k.target_id, " + authorColumns + ", p.id AS post_id, p.title, " + excerpt + " AS excerpt, COALESCE(c.status,p.status) AS target_status," +
+	return "SELECT k.id, k.target_type, k.target_id, " + authorColumns + ", p.id AS post_id, p.title, " + excerpt + " AS excerpt, COALESCE(c.status,p.status) AS target_status, COALESCE(c.version,p.version) AS version," +
 		" k.reporters_count, k.first_at, k.last_at, k.claimed_until, k.resolved_at, k.outcome, k.note," +
 		" m.id AS claimant_id, m.username AS claimant_username, m.display_name AS claimant_display_name, m.avatar_url AS claimant_avatar_url," +
 		" d.id AS resolver_id, d.username AS resolver_username, d.display_name AS resolver_display_name, d.avatar_url AS resolver_avatar_url" +
@@ -208,7 +257,7 @@ func caseQuery(keys, order string) string {
 		" LEFT JOIN users m ON m.id=k.claimed_by LEFT JOIN users d ON d.id=k.resolved_by ORDER BY k.id" + order
 }
 
-// ReportCases lists cases after an id (0 for the first page), in two queries: the earliest first, those that are resolved
+// ReportCases lists cases after an id (0 for the first page), in three queries: the earliest first, those that are resolved
 // the latest first.
 func (s *Store) ReportCases(ctx context.Context, status CaseStatus, after int64, limit int) ([]ReportCase, error) {
 	now := s.now().UTC()
@@ -227,11 +276,11 @@ func (s *Store) ReportCases(ctx context.Context, status CaseStatus, after int64,
 	if err := s.db.WithContext(ctx).Raw(caseQuery(keys, order), append(args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list reports: %w", err)
 	}
-	return list, s.countReasons(ctx, list)
+	return list, s.readReports(ctx, list)
 }
 
-// countReasons reads how many reporters gave each reason.
-func (s *Store) countReasons(ctx context.Context, list []ReportCase) error {
+// readReports reads how many reporters gave each reason, and which versions they reported.
+func (s *Store) readReports(ctx context.Context, list []ReportCase) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -251,6 +300,33 @@ func (s *Store) countReasons(ctx context.Context, list []ReportCase) error {
 	for _, r := range rows {
 		list[at[r.CaseID]].Reasons[r.Reason] = r.N
 	}
+	var versions []struct {
+		CaseID   int64
+		Reported ReportedVersion `gorm:"embedded"`
+	}
+	query := `
+		SELECT v.case_id, v.version, v.reports,
+			COALESCE(p.title,pr.title,'') AS title,
+			LEFT(COALESCE(p.content,pr.content,c.content,cr.content,''),?) AS excerpt,
+			COALESCE(p.id,c.id) IS NULL AND (COALESCE(pr.version,cr.version) IS NULL OR COALESCE(pr.redacted_at,cr.redacted_at) IS NOT NULL) AS missing
+		FROM (
+			SELECT case_id, version, COUNT(*) AS reports
+			FROM reports
+			WHERE case_id IN (` + joinIDs(ids) + `) AND version IS NOT NULL
+			GROUP BY case_id, version) v
+		STRAIGHT_JOIN report_cases k ON k.id=v.case_id
+		LEFT JOIN posts p ON k.target_type='post' AND p.id=k.target_id AND p.version=v.version
+		LEFT JOIN post_revisions pr ON k.target_type='post' AND pr.post_id=k.target_id AND pr.version=v.version
+		LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id AND c.version=v.version
+		LEFT JOIN comment_revisions cr ON k.target_type='comment' AND cr.comment_id=k.target_id AND cr.version=v.version
+		ORDER BY v.case_id, v.version`
+	if err := s.db.WithContext(ctx).Raw(query, maxExcerpt).Scan(&versions).Error; err != nil {
+		return fmt.Errorf("read reported versions: %w", err)
+	}
+	for _, v := range versions {
+		k := &list[at[v.CaseID]]
+		k.Reported = append(k.Reported, v.Reported)
+	}
 	return nil
 }
 
@@ -265,7 +341,7 @@ func (s *Store) ReportCaseByID(ctx context.Context, id int64) (*ReportCase, erro
 	if len(list) == 0 {
 		return nil, errNoCase()
 	}
-	return &list[0], s.countReasons(ctx, list)
+	return &list[0], s.readReports(ctx, list)
 }
 
 // Reported is a report as moderators see it.

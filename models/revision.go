@@ -3,54 +3,236 @@ package models
 import (
 	"context"
 	"fmt"
+	"math/bits"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
 )
 
-// Revision is a version of a post's text.
-type Revision struct {
-	Version   int64
-	Editor    Author `gorm:"embedded;embeddedPrefix:author_"` // who wrote it
-	Title     string
-	Content   string // Markdown
-	Tags      Tags
-	CreatedAt time.Time // when it was written
+// Changes is the set of parts of a text that differ from the version before.
+type Changes uint8
+
+// The parts.
+const (
+	ChangedTitle Changes = 1 << iota
+	ChangedContent
+	ChangedTags
+)
+
+var changeNames = map[Changes]string{ChangedTitle: "title", ChangedContent: "content", ChangedTags: "tags"}
+
+// Names returns the parts one by one, in the order of the constants; never nil.
+func (c Changes) Names() []string {
+	names := make([]string, 0, bits.OnesCount8(uint8(c)))
+	for part := ChangedTitle; part <= ChangedTags; part <<= 1 {
+		if c&part != 0 {
+			names = append(names, changeNames[part])
+		}
+	}
+	return names
 }
 
-// keepRevision writes down the version of a post that is about to be replaced. Counting never moves updated_at, so that
-// is when the version was written.
-func keepRevision(tx *gorm.DB, postID int64) error {
-	err := tx.Exec("INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at)"+
-		" SELECT p.id, p.version, p.edited_by, p.title, p.content, COALESCE("+tagNames+",''), p.updated_at FROM posts p WHERE p.id=?", postID).Error
-	if err != nil {
-		return fmt.Errorf("keep revision of post %d: %w", postID, err)
+// Revision is a version of a post or comment. Lists leave its text out.
+type Revision struct {
+	Version    int64
+	Editor     Author `gorm:"embedded;embeddedPrefix:author_"` // who wrote it; the zero Author for what a redaction left
+	Title      string // of a post, as are Tags
+	Content    string // Markdown
+	Tags       Tags
+	Size       int64      // of Content, in bytes
+	Changed    Changes    // none in the first version
+	CreatedAt  time.Time  // when it was written
+	RedactedAt *time.Time // nil unless it was redacted, and then it has no text
+}
+
+// Bounds on the versions of one post or comment that an edit leaves. Beside the present version, the first one and those
+// that were reported (see MaxReportedVersions) are kept in any case. Of the others the latest are kept, and older ones
+// are deleted by the edit that exceeds a bound.
+const (
+	MaxRevisions     = 100
+	MaxRevisionBytes = 2 << 20 // of content
+)
+
+// revisionTable is where the versions r of posts or comments x are kept that an edit or a redaction has replaced.
+type revisionTable struct {
+	name, id    string // the table, and its column with the id of x
+	open        string // what has to be joined to x for the condition that x is shown
+	presentText string // columns of the version that x has
+	oldText     string
+	presentEdit string // the Changes of the version that x has
+	oldEdit     string
+	keep        string // copies the version that x has; its placeholder is the id of x
+
+	noText, noPresentText string // SET clauses that overwrite the text of r, and of x
+}
+
+// tagNamesOfX is tagNames of the post x.
+const tagNamesOfX = "(SELECT GROUP_CONCAT(t.name ORDER BY g.position SEPARATOR ' ') FROM post_tags g JOIN tags t ON t.id=g.tag_id WHERE g.post_id=x.id)"
+
+var revisionTables = map[TargetKind]revisionTable{
+	KindPost: {
+		name: "post_revisions", id: "post_id",
+		presentText: ", x.title, x.content, " + tagNamesOfX + " AS tags", presentEdit: "x.changed",
+		oldText: ", r.title, r.content, r.tags", oldEdit: "r.changed",
+		noText: "title='', content='', tags=''", noPresentText: "title='', content='', changed=0, pinned=0",
+		keep: `
+			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, size, changed, created_at)
+			SELECT x.id, x.version, x.edited_by, x.title, x.content, COALESCE(` + tagNamesOfX + `,''), LENGTH(x.content), x.changed, x.updated_at
+			FROM posts x
+			WHERE x.id=?`,
+	},
+	KindComment: {
+		name: "comment_revisions", id: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=1",
+		presentText: ", x.content", presentEdit: "IF(x.version=0,0,2)",
+		oldText: ", r.content", oldEdit: "IF(r.version=0,0,2)",
+		noText: "content=''", noPresentText: "content=''",
+		keep: `
+			INSERT INTO comment_revisions (comment_id, version, editor_id, content, size, created_at)
+			SELECT x.id, x.version, x.edited_by, x.content, LENGTH(x.content), x.updated_at
+			FROM comments x
+			WHERE x.id=?`,
+	},
+}
+
+// keepRevision copies the version of a target that is about to be replaced, and deletes old ones that exceed the bounds.
+// Counting never moves updated_at, so that is when the version was written.
+func keepRevision(tx *gorm.DB, target Target) error {
+	if err := tx.Exec(revisionTables[target.Kind].keep, target.ID).Error; err != nil {
+		return fmt.Errorf("keep revision of %s: %w", target, err)
+	}
+	return pruneRevisions(tx, target)
+}
+
+// pruneRevisions deletes the versions of a target that exceed MaxRevisions or MaxRevisionBytes.
+func pruneRevisions(tx *gorm.DB, target Target) error {
+	table := revisionTables[target.Kind]
+	var kept []struct{ Version, Size int64 }
+	query := `
+		SELECT version, size FROM ` + table.name + `
+		WHERE ` + table.id + `=?
+		ORDER BY version DESC`
+	if err := tx.Raw(query, target.ID).Scan(&kept).Error; err != nil {
+		return fmt.Errorf("read revisions of %s: %w", target, err)
+	}
+	var size int64
+	var excess []int64
+	for i, r := range kept[:max(0, len(kept)-1)] { // the last one is the first version
+		if size += r.Size; i >= MaxRevisions-1 || size > MaxRevisionBytes {
+			excess = append(excess, r.Version)
+		}
+	}
+	if len(excess) == 0 {
+		return nil
+	}
+	// Read by itself: inside the DELETE, the reports that it is read from would be locked.
+	const reported = `
+		SELECT DISTINCT q.version
+		FROM report_cases k
+		JOIN reports q ON q.case_id=k.id
+		WHERE (k.is_open=1 OR k.is_open IS NULL) AND k.target_type=? AND k.target_id=? AND q.version IS NOT NULL`
+	var evidence []int64
+	if err := tx.Raw(reported, target.Kind, target.ID).Scan(&evidence).Error; err != nil {
+		return fmt.Errorf("read reported versions of %s: %w", target, err)
+	}
+	excess = slices.DeleteFunc(excess, func(version int64) bool { return slices.Contains(evidence, version) })
+	if len(excess) == 0 {
+		return nil
+	}
+	prune := `
+		DELETE FROM ` + table.name + `
+		WHERE ` + table.id + `=? AND version IN (` + joinIDs(excess) + `)`
+	if err := tx.Exec(prune, target.ID).Error; err != nil {
+		return fmt.Errorf("prune revisions of %s: %w", target, err)
 	}
 	return nil
 }
 
-// ListRevisions lists the versions of a post, latest first and the one that is there now included: at most limit with
-// numbers below before (0 for the first page), in two queries. CodeNotFound: the post is deleted or was never there.
-func (s *Store) ListRevisions(ctx context.Context, postID, before int64, limit int) ([]Revision, error) {
-	var now []Revision
-	err := s.db.WithContext(ctx).Raw("SELECT p.version, "+authorColumns+", p.title, p.content, "+tagNames+" AS tags, p.updated_at AS created_at"+
-		" FROM posts p JOIN users u ON u.id=COALESCE(p.edited_by,p.user_id) WHERE p.id=? AND p.status=1", postID).Scan(&now).Error
+// RevisionQuery names the versions of a post or comment to list.
+type RevisionQuery struct {
+	Target  Target
+	Deleted bool  // also if the target is deleted
+	Before  int64 // the number of a version: only those with lower ones; 0 for the first page
+	Limit   int
+}
+
+// shown returns what is joined to the target x, and the condition that a reader may see it.
+func (q RevisionQuery) shown() (join, where string) {
+	if q.Deleted {
+		return "", ""
+	}
+	return revisionTables[q.Target.Kind].open, " AND x.status=1"
+}
+
+// ListRevisions lists the versions of a post or comment without their texts, latest first and the present one included,
+// in two queries. CodeNotFound: the target is deleted or was never there.
+func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]Revision, error) {
+	now, err := s.presentRevision(ctx, q, "")
 	if err != nil {
-		return nil, fmt.Errorf("read post %d: %w", postID, err)
+		return nil, fmt.Errorf("list revisions of %s: %w", q.Target, err)
 	}
-	if len(now) == 0 {
-		return nil, notFound(KindPost)
+	list := []Revision{}
+	if q.Before == 0 || q.Before > now.Version {
+		q.Before, list = now.Version, append(list, *now)
 	}
-	if before == 0 || before > now[0].Version {
-		before = now[0].Version
-	} else {
-		now = nil
+	table := revisionTables[q.Target.Kind]
+	query := `
+		SELECT r.version, ` + authorColumns + `, r.size, ` + table.oldEdit + ` AS changed, r.created_at, r.redacted_at
+		FROM ` + table.name + ` r
+		STRAIGHT_JOIN ` + likeTables[q.Target.Kind].targets + ` x ON x.id=r.` + table.id + `
+		LEFT JOIN users u ON u.id=COALESCE(r.editor_id,x.user_id)
+		WHERE r.` + table.id + `=? AND r.version<?
+		ORDER BY r.version DESC
+		LIMIT ?`
+	var old []Revision
+	if err := s.db.WithContext(ctx).Raw(query, q.Target.ID, q.Before, q.Limit-len(list)).Scan(&old).Error; err != nil {
+		return nil, fmt.Errorf("list revisions of %s: %w", q.Target, err)
 	}
-	old, _, err := scanPage(s.db.WithContext(ctx).Raw("SELECT r.version, "+authorColumns+", r.title, r.content, r.tags, r.created_at"+
-		" FROM post_revisions r STRAIGHT_JOIN posts p ON p.id=r.post_id STRAIGHT_JOIN users u ON u.id=COALESCE(r.editor_id,p.user_id)"+
-		" WHERE r.post_id=? AND r.version<? ORDER BY r.version DESC LIMIT ?", postID, before, limit-len(now)), func(r *Revision) int { return len(r.Content) })
-	if err != nil {
-		return nil, fmt.Errorf("list revisions of post %d: %w", postID, err)
+	return append(list, old...), nil
+}
+
+// RevisionOf returns one version of q's target with its text. CodeNotFound: the target is deleted or was never there, or
+// it never had this version or has it no more.
+func (s *Store) RevisionOf(ctx context.Context, q RevisionQuery, version int64) (*Revision, error) {
+	table := revisionTables[q.Target.Kind]
+	r, err := s.presentRevision(ctx, q, table.presentText)
+	if err != nil || r.Version == version {
+		return r, err
 	}
-	return append(now, old...), nil
+	query := `
+		SELECT r.version, ` + authorColumns + `, r.size, ` + table.oldEdit + ` AS changed, r.created_at, r.redacted_at` + table.oldText + `
+		FROM ` + table.name + ` r
+		STRAIGHT_JOIN ` + likeTables[q.Target.Kind].targets + ` x ON x.id=r.` + table.id + `
+		LEFT JOIN users u ON u.id=COALESCE(r.editor_id,x.user_id)
+		WHERE r.` + table.id + `=? AND r.version=?`
+	var old Revision
+	read := s.db.WithContext(ctx).Raw(query, q.Target.ID, version).Scan(&old)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read revision %d of %s: %w", version, q.Target, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, errNoRevision()
+	}
+	return &old, nil
+}
+
+func errNoRevision() *Error { return Errorf(CodeNotFound, "There is no such version.") }
+
+// presentRevision reads the version that q's target has, with the columns of text.
+func (s *Store) presentRevision(ctx context.Context, q RevisionQuery, text string) (*Revision, error) {
+	join, where := q.shown()
+	query := `
+		SELECT x.version, ` + authorColumns + `, LENGTH(x.content) AS size, ` + revisionTables[q.Target.Kind].presentEdit + ` AS changed, x.updated_at AS created_at` + text + `
+		FROM ` + likeTables[q.Target.Kind].targets + ` x ` + join + `
+		LEFT JOIN users u ON u.id=COALESCE(x.edited_by,x.user_id)
+		WHERE x.id=?` + where
+	var r Revision
+	read := s.db.WithContext(ctx).Raw(query, q.Target.ID).Scan(&r)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read %s: %w", q.Target, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, notFound(q.Target.Kind)
+	}
+	return &r, nil
 }

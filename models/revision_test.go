@@ -34,12 +34,22 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 		require.NoError(t, err)
 		newComment(t, store, mod, p, nil)
 	}
+	target := models.Target{Kind: models.KindPost, ID: p.ID}
 	for limit := 1; limit <= 6; limit++ {
 		var got []string
 		for before := int64(0); ; {
-			page, err := store.ListRevisions(t.Context(), p.ID, before, limit)
+			page, err := store.ListRevisions(t.Context(), models.RevisionQuery{Target: target, Before: before, Limit: limit})
 			require.NoError(t, err)
-			for _, r := range page {
+			for _, light := range page {
+				r, err := store.RevisionOf(t.Context(), models.RevisionQuery{Target: target}, light.Version)
+				require.NoError(t, err)
+				assert.Empty(t, light.Content)
+				assert.EqualValues(t, len(r.Content), light.Size)
+				if light.Version > 0 {
+					assert.Equal(t, []string{"title", "content", "tags"}, light.Changed.Names())
+				} else {
+					assert.Empty(t, light.Changed.Names())
+				}
 				got = append([]string{fmt.Sprintf("%d %s %s %s %v %s", r.Version, r.Editor.Username, r.Title, r.Content, []string(r.Tags), r.CreatedAt.Format(time.TimeOnly))}, got...)
 				before = r.Version
 			}
@@ -50,9 +60,11 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 		assert.Equal(t, want, got, "by %d", limit)
 	}
 	require.NoError(t, store.DeletePost(t.Context(), 0, p.ID))
-	_, err = store.ListRevisions(t.Context(), p.ID, 0, 10)
+	_, err = store.ListRevisions(t.Context(), models.RevisionQuery{Target: target, Limit: 10})
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
-	_, err = store.ListRevisions(t.Context(), 999, 0, 10)
+	_, err = store.RevisionOf(t.Context(), models.RevisionQuery{Target: target}, 0)
+	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
+	_, err = store.ListRevisions(t.Context(), models.RevisionQuery{Target: models.Target{Kind: models.KindPost, ID: 999}, Limit: 10})
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 }
 

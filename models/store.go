@@ -264,7 +264,8 @@ const maxAttempts = 20
 //  3. what is decided or worked off: content_operations, report_cases, like_rings, dead_letters
 //  4. posts
 //  5. comments
-//  6. what belongs to a row above, under the lock of that row: likes, terms, revisions, tags of a post, reports, members
+//  6. what belongs to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post, reports,
+//     members
 //  7. what belongs to a user alone, by one key that all its writers go through: sessions, notifications and blocks by the
 //     primary key, bookmarks and follows by the unique key of user and object
 //  8. tags: posts of all authors share them, so they are held for the shortest time

@@ -27,7 +27,7 @@ func TestWrites_areInTransactions(t *testing.T) {
 	require.NoError(t, err)
 	reads := regexp.MustCompile(`^[\s(]*(SELECT|WITH)\b`)
 	writes := map[string]bool{"Exec": true, "ExecContext": true, "Create": true, "Save": true, "Update": true, "Updates": true, "Delete": true}
-	readers := map[string]bool{"readPost": true, "readComment": true, "notAbout": true, "scanPage": true, "guard": true} // they only read
+	readers := map[string]bool{"readPost": true, "readComment": true, "readRedaction": true, "notAbout": true, "scanPage": true, "guard": true} // they only read
 	found := 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {

@@ -1,0 +1,2 @@
+-- +goose Up
+UPDATE post_revisions SET size=LENGTH(content);

@@ -1,0 +1,389 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// RedactedText is what stands for the title and the content of a post or comment whose present version was redacted,
+// until its author edits it.
+const RedactedText = "[redacted]"
+
+// Outcomes of a Redaction.
+const (
+	OutcomeRedacted = "redacted"
+	OutcomeDeclined = "declined"
+)
+
+// Redaction is an author's request that a moderator overwrite the text of one version of a post or comment.
+type Redaction struct {
+	ID          int64
+	TargetType  TargetKind
+	TargetID    int64
+	Version     int64
+	Requester   Author `gorm:"embedded;embeddedPrefix:author_"`
+	Reason      string
+	RequestedAt time.Time
+	Resolver    Author `gorm:"embedded;embeddedPrefix:resolver_"` // the zero Author while it is open
+	ResolvedAt  *time.Time
+	Outcome     *string // nil while it is open
+	Note        string  // of the moderator who resolved it
+	ReportID    int64   // the open case about the target, else 0: the version may be evidence
+}
+
+// Key returns the place of the request in a list.
+func (r *Redaction) Key() ListKey { return ListKey{ID: r.ID} }
+
+func errNoRedaction() *Error { return Errorf(CodeNotFound, "There is no such request.") }
+
+// redactionQuery reads requests k by their ids, as they come in the derived table o.
+func redactionQuery(keys, order string) string {
+	return `
+		SELECT k.id, k.target_type, k.target_id, k.version, ` + authorColumns + `, k.reason, k.requested_at, k.resolved_at, k.outcome, k.note,
+			d.id AS resolver_id, d.username AS resolver_username, d.display_name AS resolver_display_name, d.avatar_url AS resolver_avatar_url,
+			COALESCE((SELECT r.id FROM report_cases r WHERE r.is_open=1 AND r.target_type=k.target_type AND r.target_id=k.target_id),0) AS report_id
+		FROM (` + keys + `) o
+		STRAIGHT_JOIN redactions k ON k.id=o.id
+		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=k.requested_by
+		LEFT JOIN users d ON d.id=k.resolved_by
+		ORDER BY k.id` + order
+}
+
+// Redactions lists requests after an id (0 for the first page): open ones the earliest first, resolved ones the latest
+// first. One query.
+func (s *Store) Redactions(ctx context.Context, resolved bool, after int64, limit int) ([]Redaction, error) {
+	where, args, order, later := "is_open=1", []any{}, "", ">"
+	if resolved {
+		where, order, later = "is_open IS NULL", " DESC", "<"
+	}
+	if after != 0 {
+		where, args = where+" AND id"+later+"?", append(args, after)
+	}
+	keys := "SELECT id FROM redactions FORCE INDEX (idx_open) WHERE " + where + " ORDER BY id" + order + " LIMIT ?"
+	var list []Redaction
+	if err := s.db.WithContext(ctx).Raw(redactionQuery(keys, order), append(args, limit)...).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("list redactions: %w", err)
+	}
+	return list, nil
+}
+
+// RedactionsBy lists the requests of a user, latest first: at most limit before the id (0 for the first page). One query.
+func (s *Store) RedactionsBy(ctx context.Context, requester, before int64, limit int) ([]Redaction, error) {
+	where, args := "requested_by=?", []any{requester}
+	if before != 0 {
+		where, args = where+" AND id<?", append(args, before)
+	}
+	keys := "SELECT id FROM redactions FORCE INDEX (idx_requester) WHERE " + where + " ORDER BY id DESC LIMIT ?"
+	var list []Redaction
+	if err := s.db.WithContext(ctx).Raw(redactionQuery(keys, " DESC"), append(args, limit)...).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("list redactions of user %d: %w", requester, err)
+	}
+	return list, nil
+}
+
+// RedactionByID returns CodeNotFound if there is none.
+func (s *Store) RedactionByID(ctx context.Context, id int64) (*Redaction, error) {
+	return readRedaction(s.db.WithContext(ctx), id)
+}
+
+func readRedaction(tx *gorm.DB, id int64) (*Redaction, error) {
+	var r Redaction
+	read := tx.Raw(redactionQuery("SELECT ? AS id", ""), id).Scan(&r)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read redaction %d: %w", id, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, errNoRedaction()
+	}
+	return &r, nil
+}
+
+// RequestRedaction requests that a version of the author's own post or comment, deleted or not, be redacted. As long as
+// the request is open, requesting it again changes nothing and returns the request that there is. CodeInvalid for the
+// reason; CodeNotFound if there is no such version, or the target is somebody else's; CodeConflict if it is redacted.
+func (s *Store) RequestRedaction(ctx context.Context, author int64, target Target, version int64, reason string) (r *Redaction, err error) {
+	if err := ValidateReason(reason); err != nil {
+		return nil, err
+	}
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		m, err := lockModerated(tx, target)
+		if err != nil {
+			return err
+		}
+		if m.AuthorID != author {
+			return notFound(target.Kind)
+		}
+		if redacted, err := isRedacted(tx, target, m, version); err != nil {
+			return err
+		} else if redacted {
+			return Errorf(CodeConflict, "The version is redacted.")
+		}
+		const write = `
+			INSERT INTO redactions (target_type, target_id, version, requested_by, reason, requested_at)
+			VALUES (?,?,?,?,?,?)
+			ON DUPLICATE KEY UPDATE redactions.id=redactions.id`
+		if err := tx.Exec(write, target.Kind, target.ID, version, author, reason, second(s.now())).Error; err != nil {
+			return err
+		}
+		const find = `
+			SELECT id FROM redactions
+			WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
+		var id int64
+		if err := tx.Raw(find, target.Kind, target.ID, version).Scan(&id).Error; err != nil {
+			return err
+		}
+		made(tx, id)
+		r, err = readRedaction(tx, id)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("request redaction of version %d of %s: %w", version, target, err)
+	}
+	return r, nil
+}
+
+// isRedacted reports whether a version of m, which is target, has no text left. CodeNotFound: there is no such version.
+func isRedacted(tx *gorm.DB, target Target, m *moderated, version int64) (bool, error) {
+	if m.Purged {
+		return false, errNoRevision()
+	}
+	if version == m.Version {
+		return false, nil
+	}
+	table := revisionTables[target.Kind]
+	var redacted bool
+	read := tx.Raw(`
+		SELECT redacted_at IS NOT NULL FROM `+table.name+`
+		WHERE `+table.id+`=? AND version=?`, target.ID, version).Scan(&redacted)
+	if read.Error == nil && read.RowsAffected == 0 {
+		return false, errNoRevision()
+	}
+	return redacted, read.Error
+}
+
+// RedactVersion overwrites the text of one version of a post or comment, deleted or not, as a moderator, and resolves the
+// author's request if there is one. If it is the present version, RedactedText stands for it in a version of its own. A
+// version that is redacted stays as it is, and nothing is logged. CodeInvalid for the reason; CodeNotFound if there is no
+// such version; CodeForbidden if the actor is the author, or not a moderator by now.
+func (s *Store) RedactVersion(ctx context.Context, actor int64, target Target, version int64, reason string) error {
+	if err := ValidateReason(reason); err != nil {
+		return err
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+			return err
+		}
+		tags, err := s.redact(tx, actor, target, version, reason)
+		if err != nil {
+			return err
+		}
+		return countTags(tx, tags)
+	})
+	if err != nil {
+		return fmt.Errorf("redact version %d of %s: %w", version, target, err)
+	}
+	return nil
+}
+
+// redact does what RedactVersion describes and leaves the tags to the caller.
+func (s *Store) redact(tx *gorm.DB, actor int64, target Target, version int64, reason string) (tags map[int64]int, err error) {
+	m, err := lockModerated(tx, target)
+	if err != nil {
+		return nil, err
+	}
+	if m.AuthorID == actor {
+		return nil, errOwnCase()
+	}
+	redacted, err := isRedacted(tx, target, m, version)
+	if err != nil {
+		return nil, err
+	}
+	now := second(s.now())
+	resolve := `
+		UPDATE redactions
+		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
+		WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
+	if err := tx.Exec(resolve, actor, now, OutcomeRedacted, reason, target.Kind, target.ID, version).Error; err != nil || redacted {
+		return nil, err
+	}
+	if version == m.Version {
+		if tags, err = replaceByPlaceholder(tx, target, m.Status, now); err != nil {
+			return nil, err
+		}
+	}
+	table := revisionTables[target.Kind]
+	overwrite := `
+		UPDATE ` + table.name + `
+		SET ` + table.noText + `, size=0, redacted_at=?
+		WHERE ` + table.id + `=? AND version=?`
+	if err := tx.Exec(overwrite, now, target.ID, version).Error; err != nil {
+		return nil, err
+	}
+	return tags, s.logModeration(tx, act(actor, "redact", target, reason,
+		map[string]any{"version": version, "redacted": false}, map[string]any{"version": version, "redacted": true}))
+}
+
+// replaceByPlaceholder makes the present version of a target an old one, and RedactedText the present one. The version
+// counts up, so that an edit of the old text fails, and nothing that was made of it is taken for the new one.
+func replaceByPlaceholder(tx *gorm.DB, target Target, status Status, now time.Time) (tags map[int64]int, err error) {
+	if target.Kind == KindComment {
+		c := Comment{ID: target.ID}
+		if err := tx.Raw("SELECT version FROM comments WHERE id=?", target.ID).Scan(&c.Version).Error; err != nil {
+			return nil, err
+		}
+		return nil, replaceComment(tx, &c, 0, RedactedText, now)
+	}
+	p := Post{}
+	const query = `
+		SELECT p.id, p.title, p.content, ` + tagNames + ` AS tags, p.version, p.status, p.created_at
+		FROM posts p
+		WHERE p.id=?`
+	if err := tx.Raw(query, target.ID).Scan(&p).Error; err != nil {
+		return nil, err
+	}
+	text := PostText{Title: RedactedText, Content: RedactedText}
+	return replacePost(tx, &p, 0, text, nil, termWeights(text), now)
+}
+
+// ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the text.
+// The author reads the reason. CodeInvalid; CodeNotFound; CodeConflict if it is resolved; CodeForbidden if the actor made
+// the request, or is not a moderator by now.
+func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, reason string) error {
+	var f fieldErrors
+	f.check(outcome == OutcomeRedacted || outcome == OutcomeDeclined, "outcome", "must be one of redacted, declined")
+	checkReason(&f, reason)
+	if err := f.err(); err != nil {
+		return err
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+			return err
+		}
+		r, err := readRedaction(tx, id) // what is read of it here never changes
+		if err != nil {
+			return err
+		}
+		target := Target{Kind: r.TargetType, ID: r.TargetID}
+		if r.Requester.ID == actor {
+			return errOwnCase()
+		}
+		if _, err := lockModerated(tx, target); err != nil {
+			return err
+		}
+		var open *bool
+		if err := tx.Raw("SELECT is_open FROM redactions FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", id).Scan(&open).Error; err != nil {
+			return err
+		}
+		if open == nil {
+			return Errorf(CodeConflict, "The request is resolved.")
+		}
+		if outcome == OutcomeRedacted {
+			tags, err := s.redact(tx, actor, target, r.Version, reason)
+			if err != nil {
+				return err
+			}
+			return countTags(tx, tags)
+		}
+		const decline = `
+			UPDATE redactions
+			SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
+			WHERE id=?`
+		if err := tx.Exec(decline, actor, second(s.now()), outcome, reason, id).Error; err != nil {
+			return err
+		}
+		return s.logModeration(tx, act(actor, "decline_redaction", target, reason, nil, map[string]any{"version": r.Version, "redaction_id": id}))
+	})
+	if err != nil {
+		return fmt.Errorf("resolve redaction %d: %w", id, err)
+	}
+	return nil
+}
+
+func errPurged(kind TargetKind) *Error {
+	return Errorf(CodeConflict, "The %s was purged: there is nothing left to restore.", kind)
+}
+
+// PurgeContent deletes a post or comment as an admin, with all that is kept of its text: title, content, tags, versions,
+// search index, the details of reports of it and the reasons of requests to redact it. What remains is a row without
+// text, so that ids, counts, likes and trees stay exact; it can never be restored. Comments on a post are hidden with it
+// and keep their texts. One that was purged stays as it is, and nothing is logged. CodeInvalid for the reason;
+// CodeNotFound if it was never there; CodeForbidden if the actor is the author, or not an admin by now.
+func (s *Store) PurgeContent(ctx context.Context, actor int64, target Target, reason string) error {
+	if err := ValidateReason(reason); err != nil {
+		return err
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+			return err
+		}
+		m, err := lockModerated(tx, target)
+		if err == nil && m.AuthorID == actor {
+			err = errOwnCase()
+		}
+		if err != nil || m.Purged {
+			return err
+		}
+		var tags map[int64]int
+		if m.Status == StatusNormal {
+			if tags, err = hide(tx, target, Deletion{At: s.now(), By: Author{ID: actor}, Reason: reason}); err != nil {
+				return err
+			}
+		}
+		if err := purge(tx, target, actor, reason, second(s.now())); err != nil {
+			return err
+		}
+		now := &moderated{Status: StatusDeleted, DeletedBy: actor}
+		after := now.state()
+		after["purged"] = true
+		if err := s.logModeration(tx, act(actor, "purge", target, reason, m.state(), after)); err != nil {
+			return err
+		}
+		return countTags(tx, tags)
+	})
+	if err != nil {
+		return fmt.Errorf("purge %s: %w", target, err)
+	}
+	return nil
+}
+
+// purge deletes the text of a target that is deleted and whose post's row is held.
+func purge(tx *gorm.DB, target Target, actor int64, reason string, now time.Time) error {
+	table := revisionTables[target.Kind]
+	id, kind := target.ID, target.Kind
+	// The version counts up, so that nothing that was made of the text is taken for what is left.
+	if err := tx.Exec(`
+		UPDATE `+likeTables[kind].targets+`
+		SET `+table.noPresentText+`, version=version+1, edited_by=0, purged=1, deleted_at=?, deleted_by=?, delete_reason=?, operation_id=NULL, updated_at=updated_at
+		WHERE id=?`, now, actor, reason, id).Error; err != nil {
+		return err
+	}
+	if err := tx.Exec("DELETE FROM "+table.name+" WHERE "+table.id+"=?", id).Error; err != nil {
+		return err
+	}
+	if kind == KindPost {
+		if err := tx.Exec("DELETE FROM post_tags WHERE post_id=?", id).Error; err != nil {
+			return err
+		}
+	}
+	var cases []int64
+	const about = `
+		SELECT id FROM report_cases
+		WHERE (is_open=1 OR is_open IS NULL) AND target_type=? AND target_id=?`
+	if err := tx.Raw(about, kind, id).Scan(&cases).Error; err != nil {
+		return err
+	}
+	if len(cases) > 0 {
+		if err := tx.Exec("UPDATE reports SET detail='' WHERE case_id IN (" + joinIDs(cases) + ")").Error; err != nil {
+			return err
+		}
+	}
+	const requests = `
+		UPDATE redactions
+		SET reason='', resolved_by=IF(is_open=1,?,resolved_by), resolved_at=IF(is_open=1,?,resolved_at),
+			outcome=IF(is_open=1,?,outcome), note=IF(is_open=1,?,note), is_open=NULL
+		WHERE target_type=? AND target_id=?`
+	return tx.Exec(requests, actor, now, OutcomeRedacted, reason, kind, id).Error
+}
