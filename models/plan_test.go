@@ -56,7 +56,10 @@ func fillLarge(t testing.TB, store *models.Store) {
 	run("START TRANSACTION")
 	write := func(table, columns, selected string, n int) {
 		t.Helper()
-		run(fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM numbers WHERE n<%d ORDER BY n", table, columns, selected, n))
+		const step = 20_000 // rows a statement, none of which takes longer than a connection waits
+		for from := 0; from < n; from += step {
+			run(fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM numbers WHERE n>=%d AND n<%d ORDER BY n", table, columns, selected, from, min(from+step, n)))
+		}
 	}
 	write("users", "id, username, email, password_hash, created_at", "n+1, CONCAT('user',n+1), CONCAT('user',n+1,'@x'), '', "+at, largeUsers)
 	write("posts", "id, user_id, title, content, likes_count, comments_count, created_at, updated_at, hot_score, active_at, terms_version",

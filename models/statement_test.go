@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,10 +61,14 @@ func TestReads_areEndedByTheServer(t *testing.T) {
 		err = s.transact(ctx, read)
 		assert.True(t, outOfTime(err), "%s in a transaction: %v", name, err)
 	}
+	var reads sync.WaitGroup
 	for range 2 * breakerFailures {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		_ = s.db.WithContext(ctx).Raw(endless).Scan(new([]int)).Error
-		cancel()
+		reads.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_ = s.db.WithContext(ctx).Raw(endless).Scan(new([]int)).Error
+		})
 	}
+	reads.Wait()
 	assert.NoError(t, s.Ping(t.Context()), "a slow read is not an unreachable server")
 }

@@ -266,6 +266,10 @@ func TestImport_goesOnWhenConnectionsAreCut(t *testing.T) {
 	}
 	close(done)
 	require.Greater(t, <-killed, 5)
+	testkit.Eventually(t, time.Minute, func() (bool, string) { // the breaker may be open
+		err := store.Ping(t.Context())
+		return err == nil, fmt.Sprint(err)
+	})
 	importInto(t, store, extract)
 	require.Equal(t, contentOf(t, whole), contentOf(t, store))
 	requireExact(t, store)
