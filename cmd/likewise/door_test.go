@@ -333,7 +333,7 @@ func TestLogs_holdNoSecrets(t *testing.T) {
 	api.stop()
 	worker.stop()
 	log := api.stdout.String() + api.stderr.String() + worker.stdout.String() + worker.stderr.String()
-	require.Greater(t, strings.Count(log, "msg=request"), 100)
+	require.Greater(t, strings.Count(log, "msg=request"), 50) // refusals are sampled
 	for _, secret := range secrets {
 		if i := strings.Index(log, secret); i >= 0 {
 			t.Errorf("the log holds %q: %s", secret, log[max(0, i-200):min(len(log), i+100)])
