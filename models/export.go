@@ -326,6 +326,21 @@ type (
 		DeletedAt    *time.Time `json:"deleted_at"`
 		DeletedByYou bool       `json:"deleted_by_you"`
 	}
+	exportedCommentRevision struct {
+		CommentID int64     `json:"comment_id"`
+		Version   int64     `json:"version"`
+		Content   string    `json:"content"`
+		CreatedAt time.Time `json:"created_at"`
+	}
+	exportedEvent struct {
+		RowKey    `gorm:"embedded"`
+		Kind      string    `json:"kind"`
+		Address   string    `json:"address"`
+		UserAgent string    `json:"user_agent"`
+		Attempts  int64     `json:"attempts"`
+		CreatedAt time.Time `json:"created_at"`
+		LastAt    time.Time `json:"last_at"`
+	}
 	exportedTarget struct {
 		RowKey    `gorm:"embedded"`
 		PostID    *int64    `json:"post_id,omitempty"`
@@ -411,7 +426,7 @@ var exportSections = []exportSection{
 		WHERE p.user_id=? AND p.id>?
 		ORDER BY p.id
 		LIMIT ?`),
-	{"post_revisions", postRevisions},
+	revisionsOf[exportedPostRevision]("post_revisions", KindPost, "r.post_id, r.version, r.title, r.content, r.tags, r.created_at"),
 	rowsOf[exportedComment]("comments", `
 		SELECT c.id AS row_id, c.id, c.post_id, c.parent_id, c.content, IF(c.status=2,'deleted','normal') AS status, c.version, c.likes_count,
 			c.replies_count, c.created_at, c.updated_at, c.deleted_at, COALESCE(c.deleted_by=c.user_id,FALSE) AS deleted_by_you
@@ -419,6 +434,7 @@ var exportSections = []exportSection{
 		WHERE c.user_id=? AND c.id>?
 		ORDER BY c.id
 		LIMIT ?`),
+	revisionsOf[exportedCommentRevision]("comment_revisions", KindComment, "r.comment_id, r.version, r.content, r.created_at"),
 	likesGiven(KindPost),
 	likesGiven(KindComment),
 	rowsOf[exportedTarget]("bookmarks", `
@@ -478,6 +494,14 @@ var exportSections = []exportSection{
 		WHERE target_type='user' AND target_id=? AND action IN ('user.ban','user.unban','user.role') AND id>?
 		ORDER BY id
 		LIMIT ?`),
+	// Where others did it, such as moderators, their address stays theirs.
+	rowsOf[exportedEvent]("security_events", `
+		SELECT id AS row_id, kind, IF(actor_id IS NULL OR actor_id=user_id,address,'') AS address,
+			IF(actor_id IS NULL OR actor_id=user_id,user_agent,'') AS user_agent, attempts, created_at, last_at
+		FROM security_log FORCE INDEX (idx_user_created)
+		WHERE user_id=? AND id>?
+		ORDER BY id
+		LIMIT ?`),
 }
 
 // afterKey returns what lists take for the zero key.
@@ -490,25 +514,29 @@ func afterKey(key ListKey) *ListKey {
 
 func (r exportedPostRevision) key() ListKey { return ListKey{r.PostID, r.Version} }
 
-// postRevisions reads the older versions of a user's posts in the order of their posts. What others wrote in them is left
-// out.
-func postRevisions(ctx context.Context, s *Store, userID int64, after ListKey, limit int) ([]ExportItem, error) {
-	const columns = `
-		SELECT r.post_id, r.version, r.title, r.content, r.tags, r.created_at
-		FROM posts p FORCE INDEX (%s)
-		STRAIGHT_JOIN post_revisions r ON r.post_id=p.id AND COALESCE(r.editor_id,p.user_id)=p.user_id`
-	const rest = `
-		WHERE p.user_id=? AND p.id=? AND r.version>?
+func (r exportedCommentRevision) key() ListKey { return ListKey{r.CommentID, r.Version} }
+
+// revisionsOf is a section of the older versions of a user's posts or comments, in the order of what they are versions
+// of. What others wrote in them is left out.
+func revisionsOf[T interface{ key() ListKey }](name string, kind TargetKind, columns string) exportSection {
+	from := `
+		SELECT ` + columns + `
+		FROM ` + likeTables[kind].targets + ` x FORCE INDEX (%s)
+		STRAIGHT_JOIN ` + revisionTables[kind].name + ` r ON r.` + revisionTables[kind].id + `=x.id AND COALESCE(r.editor_id,x.user_id)=x.user_id`
+	one := fmt.Sprintf(from, "PRIMARY") + `
+		WHERE x.user_id=? AND x.id=? AND r.version>?
 		ORDER BY r.version
 		LIMIT ?`
-	const others = `
-		WHERE p.user_id=? AND p.id>?
-		ORDER BY p.id, r.version
+	others := fmt.Sprintf(from, "idx_user_id") + `
+		WHERE x.user_id=? AND x.id>?
+		ORDER BY x.id, r.version
 		LIMIT ?`
-	items, err := exportRows[exportedPostRevision](s.db.WithContext(ctx).Raw(fmt.Sprintf(columns, "PRIMARY")+rest, userID, after.Value, after.ID, limit))
-	if err != nil || len(items) == limit {
-		return items, err
-	}
-	more, err := exportRows[exportedPostRevision](s.db.WithContext(ctx).Raw(fmt.Sprintf(columns, "idx_user_id")+others, userID, after.Value, limit-len(items)))
-	return append(items, more...), err
+	return exportSection{name, func(ctx context.Context, s *Store, userID int64, after ListKey, limit int) ([]ExportItem, error) {
+		items, err := exportRows[T](s.db.WithContext(ctx).Raw(one, userID, after.Value, after.ID, limit))
+		if err != nil || len(items) == limit {
+			return items, err
+		}
+		more, err := exportRows[T](s.db.WithContext(ctx).Raw(others, userID, after.Value, limit-len(items)))
+		return append(items, more...), err
+	}}
 }
