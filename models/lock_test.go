@@ -254,7 +254,6 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 
 // TestWriters_queue lets many do at once what could deadlock: each subtest is a part of the lock order.
 func TestWriters_queue(t *testing.T) {
-	ctx := context.Background()
 	some := []models.Code{models.CodeNotFound, models.CodeForbidden, models.CodeConflict, models.CodePrecondition, models.CodeLocked, models.CodeUnauthorized, models.CodeBanned}
 	// setUp returns a store with users of which the first is a moderator, the second an admin.
 	setUp := func(t *testing.T) (*models.Store, []models.Author) {
@@ -263,8 +262,8 @@ func TestWriters_queue(t *testing.T) {
 		for i := range 8 {
 			users = append(users, newUser(t, store, fmt.Sprintf("user%d", i)))
 		}
-		require.NoError(t, store.SetRole(ctx, users[0].ID, models.RoleModerator))
-		require.NoError(t, store.SetRole(ctx, users[1].ID, models.RoleAdmin))
+		require.NoError(t, store.SetRole(t.Context(), users[0].ID, models.RoleModerator))
+		require.NoError(t, store.SetRole(t.Context(), users[1].ID, models.RoleAdmin))
 		return store, users
 	}
 	// run lets two of each writer work.
@@ -287,7 +286,7 @@ func TestWriters_queue(t *testing.T) {
 		}
 		post := func(random *rand.Rand) int64 { return max(1, latest.Load()-random.Int64N(6)) }
 		create := func(random *rand.Rand) error {
-			p, err := store.CreatePost(ctx, users[2], text(random))
+			p, err := store.CreatePost(t.Context(), users[2], text(random))
 			if err == nil {
 				latest.Store(p.ID)
 			}
@@ -296,22 +295,22 @@ func TestWriters_queue(t *testing.T) {
 		require.NoError(t, create(rand.New(rand.NewPCG(1, 1))))
 		run(t, 8, create,
 			func(random *rand.Rand) error {
-				p, err := store.PostByID(ctx, 0, post(random))
+				p, err := store.PostByID(t.Context(), 0, post(random))
 				if err == nil {
-					_, err = store.UpdatePost(ctx, users[2].ID, p.ID, p.Version, text(random))
+					_, err = store.UpdatePost(t.Context(), users[2].ID, p.ID, p.Version, text(random))
 				}
 				return err
 			},
-			func(random *rand.Rand) error { return store.DeletePost(ctx, users[2].ID, post(random)) },
+			func(random *rand.Rand) error { return store.DeletePost(t.Context(), users[2].ID, post(random)) },
 			func(random *rand.Rand) error {
-				_, err := store.RestorePost(ctx, users[2].ID, post(random))
+				_, err := store.RestorePost(t.Context(), users[2].ID, post(random))
 				return err
 			},
 			func(random *rand.Rand) error {
-				return store.RemoveContent(ctx, users[0].ID, models.Target{Kind: models.KindPost, ID: post(random)}, "why")
+				return store.RemoveContent(t.Context(), users[0].ID, models.Target{Kind: models.KindPost, ID: post(random)}, "why")
 			},
 			func(random *rand.Rand) error {
-				return store.ReinstateContent(ctx, users[0].ID, models.Target{Kind: models.KindPost, ID: post(random)}, "why")
+				return store.ReinstateContent(t.Context(), users[0].ID, models.Target{Kind: models.KindPost, ID: post(random)}, "why")
 			})
 		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM tags t WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)"))
 	})
@@ -326,50 +325,50 @@ func TestWriters_queue(t *testing.T) {
 		run(t, 12,
 			func(random *rand.Rand) error {
 				a, b := two(random)
-				_, err := store.Follow(ctx, a, b)
+				_, err := store.Follow(t.Context(), a, b)
 				return err
 			},
 			func(random *rand.Rand) error {
 				a, b := two(random)
-				_, err := store.Unfollow(ctx, a, b)
+				_, err := store.Unfollow(t.Context(), a, b)
 				return err
 			},
 			func(random *rand.Rand) error {
 				a, b := two(random)
-				return store.Block(ctx, a, b)
+				return store.Block(t.Context(), a, b)
 			},
 			func(random *rand.Rand) error {
 				a, b := two(random)
-				return store.Unblock(ctx, a, b)
+				return store.Unblock(t.Context(), a, b)
 			},
 			func(random *rand.Rand) error {
 				a, _ := two(random)
-				return store.SetBookmark(ctx, a, post.ID, random.IntN(2) == 0)
+				return store.SetBookmark(t.Context(), a, post.ID, random.IntN(2) == 0)
 			},
 			func(random *rand.Rand) error { // a user who signs up, follows, blocks and leaves
 				a, b := two(random)
 				u := &models.User{Username: fmt.Sprint("leaver", random.Int64()), Email: fmt.Sprint(random.Int64(), "@example.org")}
-				if err := store.CreateUser(ctx, u); err != nil {
+				if err := store.CreateUser(t.Context(), u); err != nil {
 					return err
 				}
-				if _, err := store.Follow(ctx, u.ID, a); err != nil {
+				if _, err := store.Follow(t.Context(), u.ID, a); err != nil {
 					return err
 				}
-				if _, err := store.Follow(ctx, b, u.ID); err != nil && models.ErrorCode(err) != models.CodeForbidden {
+				if _, err := store.Follow(t.Context(), b, u.ID); err != nil && models.ErrorCode(err) != models.CodeForbidden {
 					return err
 				}
-				if err := store.Block(ctx, b, u.ID); err != nil {
+				if err := store.Block(t.Context(), b, u.ID); err != nil {
 					return err
 				}
-				if _, err := store.DeleteUser(ctx, u.ID, u.PasswordHash); err != nil {
+				if _, err := store.DeleteUser(t.Context(), u.ID, u.PasswordHash); err != nil {
 					return err
 				}
-				_, err := store.PurgeUser(ctx, u.ID)
+				_, err := store.PurgeUser(t.Context(), u.ID)
 				return err
 			},
 			func(random *rand.Rand) error {
 				a, _ := two(random)
-				return store.UpdateProfile(ctx, a, models.Profile{Bio: fmt.Sprint(random.Int64())})
+				return store.UpdateProfile(t.Context(), a, models.Profile{Bio: fmt.Sprint(random.Int64())})
 			})
 		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM users u WHERE deleted_at IS NULL AND followers_count<>(SELECT COUNT(*) FROM follows f WHERE f.followed_id=u.id)"))
 	})
@@ -385,7 +384,7 @@ func TestWriters_queue(t *testing.T) {
 			return hashes[max(0, len(hashes)-1-random.IntN(10))]
 		}
 		login := func(*rand.Rand) error {
-			token, err := store.Login(ctx, user, "agent")
+			token, err := store.Login(t.Context(), user, "agent")
 			if err == nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -395,36 +394,36 @@ func TestWriters_queue(t *testing.T) {
 		}
 		require.NoError(t, login(nil))
 		run(t, 12, login, login, login,
-			func(random *rand.Rand) error { return store.DeleteSession(ctx, hash(random)) },
-			func(random *rand.Rand) error { return store.UseToken(ctx, hash(random)) },
+			func(random *rand.Rand) error { return store.DeleteSession(t.Context(), hash(random)) },
+			func(random *rand.Rand) error { return store.UseToken(t.Context(), hash(random)) },
 			func(random *rand.Rand) error {
-				_, err := store.EndOtherSessions(ctx, user.ID, hash(random))
+				_, err := store.EndOtherSessions(t.Context(), user.ID, hash(random))
 				return err
 			},
 			func(random *rand.Rand) error {
-				_, err := store.EndSession(ctx, user.ID, models.SessionID(hash(random)))
+				_, err := store.EndSession(t.Context(), user.ID, models.SessionID(hash(random)))
 				return err
 			},
 			func(random *rand.Rand) error {
-				_, err := store.ChangePassword(ctx, user.ID, "", "", hash(random))
+				_, err := store.ChangePassword(t.Context(), user.ID, "", "", hash(random))
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.BanUser(ctx, users[0].ID, user.ID, &models.Ban{Until: time.Now().Add(time.Hour), Reason: "why"})
+				_, err := store.BanUser(t.Context(), users[0].ID, user.ID, &models.Ban{Until: time.Now().Add(time.Hour), Reason: "why"})
 				return err
 			},
-			func(*rand.Rand) error { return store.UnbanUser(ctx, users[0].ID, user.ID, "why") },
+			func(*rand.Rand) error { return store.UnbanUser(t.Context(), users[0].ID, user.ID, "why") },
 			func(random *rand.Rand) error {
 				role := []models.Role{models.RoleUser, models.RoleAdmin}[random.IntN(2)]
-				_, err := store.ChangeRole(ctx, users[1].ID, users[3].ID, role, "why")
+				_, err := store.ChangeRole(t.Context(), users[1].ID, users[3].ID, role, "why")
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.DeleteUser(ctx, users[3].ID, "wrong")
+				_, err := store.DeleteUser(t.Context(), users[3].ID, "wrong")
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.PurgeSessions(ctx, 100)
+				_, err := store.PurgeSessions(t.Context(), 100)
 				return err
 			})
 	})
@@ -434,20 +433,20 @@ func TestWriters_queue(t *testing.T) {
 		post := newPost(t, store, users[2])
 		last := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),1) FROM notifications")) }
 		comment := func(random *rand.Rand) error {
-			_, err := store.CreateComment(ctx, users[random.IntN(len(users))], post.ID, nil, models.CommentText{Content: "C", Mentions: []string{"user3", "user4"}})
+			_, err := store.CreateComment(t.Context(), users[random.IntN(len(users))], post.ID, nil, models.CommentText{Content: "C", Mentions: []string{"user3", "user4"}})
 			return err
 		}
 		run(t, 12, comment, comment,
 			func(random *rand.Rand) error {
-				return store.ReadNotificationsUpTo(ctx, users[2+random.IntN(3)].ID, last())
+				return store.ReadNotificationsUpTo(t.Context(), users[2+random.IntN(3)].ID, last())
 			},
 			func(random *rand.Rand) error {
 				id := last()
-				return store.ReadNotifications(ctx, users[2+random.IntN(3)].ID, []int64{id, max(1, id-3), max(1, id-6)})
+				return store.ReadNotifications(t.Context(), users[2+random.IntN(3)].ID, []int64{id, max(1, id-3), max(1, id-6)})
 			},
 			func(*rand.Rand) error {
 				exec(t, store, "UPDATE notifications SET read_at='2020-01-01' WHERE id=?", max(1, last()-20))
-				_, err := store.PurgeNotifications(ctx, 100)
+				_, err := store.PurgeNotifications(t.Context(), 100)
 				return err
 			})
 	})
@@ -460,17 +459,19 @@ func TestWriters_queue(t *testing.T) {
 		one := func(random *rand.Rand) models.Target { return targets[random.IntN(2)] }
 		open := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM report_cases")) }
 		report := func(random *rand.Rand) error {
-			_, err := store.ReportContent(ctx, users[random.IntN(len(users))].ID, models.NewReport{Target: one(random), Reason: "spam"})
+			_, err := store.ReportContent(t.Context(), users[random.IntN(len(users))].ID, models.NewReport{Target: one(random), Reason: "spam"})
 			return err
 		}
 		run(t, 12, report, report, report,
-			func(*rand.Rand) error { return store.ClaimReport(ctx, users[0].ID, open()) },
+			func(*rand.Rand) error { return store.ClaimReport(t.Context(), users[0].ID, open()) },
 			func(random *rand.Rand) error {
 				outcome := []string{models.OutcomeDismissed, models.OutcomeRemoved}[random.IntN(2)]
-				_, err := store.ResolveReport(ctx, users[0].ID, open(), models.Verdict{Outcome: outcome, Note: "why"})
+				_, err := store.ResolveReport(t.Context(), users[0].ID, open(), models.Verdict{Outcome: outcome, Note: "why"})
 				return err
 			},
-			func(random *rand.Rand) error { return store.ReinstateContent(ctx, users[1].ID, one(random), "why") })
+			func(random *rand.Rand) error {
+				return store.ReinstateContent(t.Context(), users[1].ID, one(random), "why")
+			})
 		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM report_cases k WHERE reporters_count<>(SELECT COUNT(*) FROM reports r WHERE r.case_id=k.id)"))
 	})
 
@@ -496,21 +497,21 @@ func TestWriters_queue(t *testing.T) {
 		var batch sync.Mutex // positions follow each other
 		run(t, 8,
 			func(*rand.Rand) error {
-				_, err := store.RemoveAll(ctx, users[0].ID, users[2].ID, "why")
+				_, err := store.RemoveAll(t.Context(), users[0].ID, users[2].ID, "why")
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.UndoOperation(ctx, users[0].ID, int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM content_operations")), "why")
+				_, err := store.UndoOperation(t.Context(), users[0].ID, int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM content_operations")), "why")
 				return err
 			},
 			func(*rand.Rand) error {
-				ids, err := store.OpenOperations(ctx, 3)
+				ids, err := store.OpenOperations(t.Context(), 3)
 				for _, id := range ids {
-					step, err := store.StepOperation(ctx, id)
+					step, err := store.StepOperation(t.Context(), id)
 					if err != nil {
 						return err
 					}
-					if err := store.CloseStep(ctx, id, step); err != nil {
+					if err := store.CloseStep(t.Context(), id, step); err != nil {
 						return err
 					}
 				}
@@ -523,20 +524,20 @@ func TestWriters_queue(t *testing.T) {
 					batch = append(batch, models.ImportedComment{ExternalID: external.Add(1), PostID: posts[p].ID, ParentID: comments[p*4+random.IntN(4)],
 						AuthorID: users[4].ID, Text: models.CommentText{Content: "C"}, CreatedAt: past, UpdatedAt: past})
 				}
-				_, err := store.ImportComments(ctx, "test", "comment", batch)
+				_, err := store.ImportComments(t.Context(), "test", "comment", batch)
 				return err
 			},
-			func(random *rand.Rand) error { return store.Recount(ctx, one(random)) },
+			func(random *rand.Rand) error { return store.Recount(t.Context(), one(random)) },
 			func(random *rand.Rand) error {
 				exec(t, store, "UPDATE comments SET depth=depth+1, updated_at=updated_at WHERE id=?", comments[random.IntN(len(comments))])
-				return store.Recount(ctx, models.Target{Kind: models.KindComment, ID: comments[random.IntN(len(comments))]})
+				return store.Recount(t.Context(), models.Target{Kind: models.KindComment, ID: comments[random.IntN(len(comments))]})
 			},
 			func(random *rand.Rand) error {
-				_, err := store.SetLike(ctx, one(random), users[random.IntN(len(users))].ID, random.IntN(2) == 0)
+				_, err := store.SetLike(t.Context(), one(random), users[random.IntN(len(users))].ID, random.IntN(2) == 0)
 				return err
 			},
 			func(random *rand.Rand) error {
-				_, err := store.WithdrawLike(ctx, one(random), users[random.IntN(len(users))].ID)
+				_, err := store.WithdrawLike(t.Context(), one(random), users[random.IntN(len(users))].ID)
 				return err
 			},
 			func(random *rand.Rand) error {
@@ -547,26 +548,26 @@ func TestWriters_queue(t *testing.T) {
 					records = append(records, models.LikeRecord{Shard: 1, Pos: models.Position{Epoch: 1, Seq: seq.Add(1)}, Topic: "likes",
 						Event: models.LikeEvent(one(random), users[random.IntN(len(users))].ID, random.IntN(2) == 0, past)})
 				}
-				_, err := store.ApplyLikes(ctx, records)
+				_, err := store.ApplyLikes(t.Context(), records)
 				return err
 			},
-			func(random *rand.Rand) error { return store.DeleteOrphanLikes(ctx, one(random)) },
-			func(random *rand.Rand) error { return store.PassMilestones(ctx, one(random), 10) },
+			func(random *rand.Rand) error { return store.DeleteOrphanLikes(t.Context(), one(random)) },
+			func(random *rand.Rand) error { return store.PassMilestones(t.Context(), one(random), 10) },
 			func(random *rand.Rand) error {
 				p := random.IntN(len(posts))
-				_, err := store.CreateComment(ctx, users[5], posts[p].ID, &comments[p*4+random.IntN(4)], models.CommentText{Content: "C"})
+				_, err := store.CreateComment(t.Context(), users[5], posts[p].ID, &comments[p*4+random.IntN(4)], models.CommentText{Content: "C"})
 				return err
 			},
 			func(*rand.Rand) error {
-				return store.VoidLikes(ctx, &models.LikeVoid{UserID: users[6].ID, RequestedBy: users[0].ID, Reason: "why"})
+				return store.VoidLikes(t.Context(), &models.LikeVoid{UserID: users[6].ID, RequestedBy: users[0].ID, Reason: "why"})
 			},
 			func(*rand.Rand) error {
-				voids, err := store.OpenLikeVoids(ctx, time.Now(), 3)
+				voids, err := store.OpenLikeVoids(t.Context(), time.Now(), 3)
 				for _, v := range voids {
-					if err := store.TakeLikeVoidTurn(ctx, v.ID, time.Now()); err != nil {
+					if err := store.TakeLikeVoidTurn(t.Context(), v.ID, time.Now()); err != nil {
 						return err
 					}
-					if err := store.CloseLikeVoid(ctx, v.ID); err != nil {
+					if err := store.CloseLikeVoid(t.Context(), v.ID); err != nil {
 						return err
 					}
 				}
@@ -579,31 +580,31 @@ func TestWriters_queue(t *testing.T) {
 		store, users := setUp(t)
 		ring := func(random *rand.Rand) error {
 			at := time.Now().Add(time.Minute) // after what was judged
-			_, err := store.SaveRing(ctx, &models.LikeRing{AuthorID: users[2].ID, Coincidences: 3, Occasions: 3, FirstAt: at, LastAt: at,
+			_, err := store.SaveRing(t.Context(), &models.LikeRing{AuthorID: users[2].ID, Coincidences: 3, Occasions: 3, FirstAt: at, LastAt: at,
 				Members: []models.RingMember{{UserID: users[3].ID}, {UserID: users[4+random.IntN(4)].ID}}})
 			return err
 		}
 		latest := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM like_rings")) }
 		// The moderator has the lowest id; one with a higher id than the members acts, too.
-		require.NoError(t, store.SetRole(ctx, users[7].ID, models.RoleAdmin))
+		require.NoError(t, store.SetRole(t.Context(), users[7].ID, models.RoleAdmin))
 		run(t, 12, ring, ring,
 			func(*rand.Rand) error {
-				_, err := store.VoidRing(ctx, users[1].ID, latest(), "why")
+				_, err := store.VoidRing(t.Context(), users[1].ID, latest(), "why")
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.VoidRing(ctx, users[7].ID, latest(), "why")
+				_, err := store.VoidRing(t.Context(), users[7].ID, latest(), "why")
 				return err
 			},
-			func(*rand.Rand) error { return store.DismissRing(ctx, users[1].ID, latest(), "why") },
+			func(*rand.Rand) error { return store.DismissRing(t.Context(), users[1].ID, latest(), "why") },
 			func(*rand.Rand) error {
-				_, err := store.Follow(ctx, users[3].ID, users[7].ID)
+				_, err := store.Follow(t.Context(), users[3].ID, users[7].ID)
 				return err
 			},
-			func(*rand.Rand) error { return store.Block(ctx, users[7].ID, users[3].ID) },
-			func(*rand.Rand) error { return store.Unblock(ctx, users[7].ID, users[3].ID) },
+			func(*rand.Rand) error { return store.Block(t.Context(), users[7].ID, users[3].ID) },
+			func(*rand.Rand) error { return store.Unblock(t.Context(), users[7].ID, users[3].ID) },
 			func(*rand.Rand) error {
-				_, err := store.Follow(ctx, users[4].ID, users[7].ID)
+				_, err := store.Follow(t.Context(), users[4].ID, users[7].ID)
 				return err
 			})
 	})
