@@ -42,15 +42,12 @@ func (m *moderated) state() map[string]any {
 // lockModerated reads a post or comment with the post's row locked: nothing is deleted or restored without it.
 // CodeNotFound when it was never there.
 func lockModerated(tx *gorm.DB, target Target) (*moderated, error) {
-	postID, flags := target.ID, ", locked, pinned"
+	if err := lockTargetPost(tx, target); err != nil {
+		return nil, err
+	}
+	flags := ", locked, pinned"
 	if target.Kind == KindComment {
 		flags = ""
-		if err := tx.Raw("SELECT COALESCE(MAX(post_id),0) FROM comments WHERE id=?", target.ID).Scan(&postID).Error; err != nil {
-			return nil, err
-		}
-	}
-	if _, err := lockPosts(tx, []int64{postID}, StatusNormal); err != nil {
-		return nil, err
 	}
 	var m moderated
 	read := tx.Raw("SELECT user_id AS author_id, status, COALESCE(deleted_by,0) AS deleted_by, COALESCE(operation_id,0) AS operation_id, version, purged"+flags+" FROM "+likeTables[target.Kind].targets+" WHERE id=?", target.ID).Scan(&m)
@@ -58,6 +55,18 @@ func lockModerated(tx *gorm.DB, target Target) (*moderated, error) {
 		return nil, notFound(target.Kind)
 	}
 	return &m, read.Error
+}
+
+// lockTargetPost locks the post that a target is, or is on.
+func lockTargetPost(tx *gorm.DB, target Target) error {
+	postID := target.ID
+	if target.Kind == KindComment {
+		if err := tx.Raw("SELECT COALESCE(MAX(post_id),0) FROM comments WHERE id=?", target.ID).Scan(&postID).Error; err != nil {
+			return err
+		}
+	}
+	_, err := lockPosts(tx, []int64{postID}, StatusNormal)
+	return err
 }
 
 // act makes an entry of the log about content.

@@ -107,34 +107,22 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 	return &out, nil
 }
 
-// openCase returns the open case about a target, which it opens if there is none, with its row locked. The row is found
-// before it is locked: a case that is resolved leaves the unique key, which must not be locked before the row then.
+// openCase returns the open case about a target, which it opens if there is none. The target's post is locked first: two
+// INSERTs at once into a unique key that cases have left wait for each other's gaps.
 func (s *Store) openCase(tx *gorm.DB, target Target, now time.Time) (id int64, err error) {
+	if err := lockTargetPost(tx, target); err != nil {
+		return 0, err
+	}
 	err = tx.Raw(`
 		SELECT COALESCE(MAX(id),0)
 		FROM report_cases
 		WHERE is_open=1 AND target_type=? AND target_id=?`, target.Kind, target.ID).Scan(&id).Error
-	if err != nil {
-		return 0, err
-	}
-	if id == 0 {
-		id, err = s.insert(tx, `
-			INSERT INTO report_cases (target_type, target_id, first_at, last_at)
-			VALUES (?,?,?,?)`, target.Kind, target.ID, now, now)
-		if mysqlCode(err) == errDuplicateKey {
-			return 0, errChangedMeanwhile // another report opened it
-		}
+	if err != nil || id != 0 {
 		return id, err
 	}
-	var open bool
-	err = tx.Raw(`
-		SELECT COALESCE(is_open,0)
-		FROM report_cases FORCE INDEX (PRIMARY)
-		WHERE id=? FOR UPDATE`, id).Scan(&open).Error
-	if err == nil && !open {
-		err = errChangedMeanwhile // it was resolved
-	}
-	return id, err
+	return s.insert(tx, `
+		INSERT INTO report_cases (target_type, target_id, first_at, last_at)
+		VALUES (?,?,?,?)`, target.Kind, target.ID, now, now)
 }
 
 // MaxReportedVersions is how many versions of its target a case keeps as evidence: the first that were reported.
@@ -404,6 +392,16 @@ func (k *lockedCase) notAbout(db *gorm.DB, userID int64) error {
 // CodeConflict when it is resolved, or claimed by another.
 func (s *Store) lockCase(tx *gorm.DB, actor, id int64) (*lockedCase, error) {
 	if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+		return nil, err
+	}
+	var about lockedCase // which never changes
+	if err := tx.Raw("SELECT target_type, target_id FROM report_cases WHERE id=?", id).Scan(&about).Error; err != nil {
+		return nil, err
+	}
+	if about.TargetID == 0 {
+		return nil, errNoCase()
+	}
+	if err := lockTargetPost(tx, Target{about.TargetType, about.TargetID}); err != nil {
 		return nil, err
 	}
 	var k lockedCase

@@ -261,11 +261,11 @@ const maxAttempts = 20
 //
 //  1. like_shards
 //  2. users: who acts, who is acted on, who follows and is followed
-//  3. what is decided or worked off: content_operations, report_cases, like_rings, dead_letters
+//  3. what is decided or worked off: content_operations, like_rings, dead_letters
 //  4. posts
 //  5. comments
-//  6. what belongs to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post, reports,
-//     members
+//  6. what belongs to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post, cases
+//     and reports, members of a ring
 //  7. what belongs to a user alone, by one key that all its writers go through: sessions, notifications and blocks by the
 //     primary key, bookmarks and follows by the unique key of user and object
 //  8. tags: posts of all authors share them, so they are held for the shortest time

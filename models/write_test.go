@@ -27,7 +27,7 @@ func TestWrites_areInTransactions(t *testing.T) {
 	require.NoError(t, err)
 	reads := regexp.MustCompile(`^[\s(]*(SELECT|WITH)\b`)
 	writes := map[string]bool{"Exec": true, "ExecContext": true, "Create": true, "Save": true, "Update": true, "Updates": true, "Delete": true}
-	readers := map[string]bool{"readPost": true, "readComment": true, "readRedaction": true, "notAbout": true, "scanPage": true, "guard": true} // they only read
+	readers := map[string]bool{"readPost": true, "readComment": true, "readRedaction": true, "notAbout": true, "guard": true} // they only read
 	found := 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
@@ -41,7 +41,11 @@ func TestWrites_areInTransactions(t *testing.T) {
 			if !ok {
 				return true
 			}
-			if slices.ContainsFunc(call.Args, outside) && !readers[called(call)] {
+			handsOn := func(arg ast.Expr) bool {
+				query, ok := arg.(*ast.CallExpr)
+				return outside(arg) && (!ok || called(query) != "Raw") // a query is looked at by itself
+			}
+			if slices.ContainsFunc(call.Args, handsOn) && !readers[called(call)] {
 				t.Errorf("%s: %s outside a transaction", set.Position(call.Pos()), called(call))
 			}
 			f, ok := call.Fun.(*ast.SelectorExpr)
