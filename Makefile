@@ -37,6 +37,9 @@ FAULTS_FOR ?= 10m
 FAULTS_SEED ?= 0
 FAULTS_FLAGS ?=
 
+# Which attacks, and from how many addresses: SIEGE_FLAGS="--only unread --addresses 200".
+SIEGE_FLAGS ?=
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -107,6 +110,12 @@ faults: servers ## try to break the promise for FAULTS_FOR; FAULTS_SEED=N replay
 	@mkdir -p bin
 	go build -o bin/faults ./internal/faults
 	bin/faults --for $(FAULTS_FOR) --seed $(FAULTS_SEED) $(FAULTS_FLAGS)
+
+.PHONY: siege
+siege: servers ## attack a private site as clients who mean harm would, and measure what others notice
+	@mkdir -p bin
+	go build -o bin/siege ./internal/siege
+	bin/siege $(SIEGE_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## fuzz everything that decodes input, FUZZTIME each

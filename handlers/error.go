@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -102,11 +103,28 @@ func problemOf(err error) problem {
 	case code == models.CodeInternal:
 		p.Detail = internalDetail
 	case errors.As(err, &e):
-		p.Detail, p.Errors, p.Version, p.Ban = e.Message, e.Fields, e.Version, newBanJSON(e.Ban)
+		p.Detail, p.Errors, p.Version, p.Ban = e.Message, clip(e.Fields), e.Version, newBanJSON(e.Ban)
 	default:
 		p.Detail = unavailableDetail
 	}
 	return p
+}
+
+// Bounds on what a problem repeats of a request.
+const (
+	maxFieldErrors = 20
+	maxFieldName   = 100 // characters
+)
+
+// clip returns the first of the errors, with names that are not too long.
+func clip(list []models.FieldError) []models.FieldError {
+	list = slices.Clone(list[:min(len(list), maxFieldErrors)])
+	for i := range list {
+		if name := []rune(list[i].Field); len(name) > maxFieldName {
+			list[i].Field = string(name[:maxFieldName]) + "…"
+		}
+	}
+	return list
 }
 
 const mimeProblem = "application/problem+json"

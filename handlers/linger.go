@@ -22,6 +22,10 @@ const (
 	lingerBytes = 16 << 20
 )
 
+// sendBuffer bounds what the kernel takes of an answer before the client does, in bytes; Linux doubles it. It would take
+// megabytes, which nobody counts.
+const sendBuffer = 128 << 10
+
 // Connections cost memory, some 20 KB each, and file descriptors, whether anything is sent on them or not. A client that
 // sends nothing is rid of after readTimeout; until then these bounds hold.
 const (
@@ -109,6 +113,11 @@ func (l lingeringListener) Accept() (net.Conn, error) {
 			_ = conn.Close() // whoever it was hears so by it
 			continue
 		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			if err := tcp.SetWriteBuffer(sendBuffer); err != nil {
+				l.connections.log.Debug("the send buffer stays as it is", "error", err) // the connection is closed already
+			}
+		}
 		return &lingeringConn{Conn: conn, left: sync.OnceFunc(func() { l.connections.leave(from) })}, nil
 	}
 }
@@ -127,6 +136,7 @@ type lingeringConn struct {
 	net.Conn
 	left   func()
 	linger atomic.Bool
+	answer atomic.Pointer[answer] // on its way
 }
 
 // Close waits, if told to linger, until the client has stopped sending, for at most lingerTime.

@@ -66,7 +66,7 @@ var pageOverhead = len(`{"items":[],"next_cursor":""}`) + cursorLength
 func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) error {
 	var body bytes.Buffer
 	body.WriteString(`{"items":[`)
-	room, answered := models.PageBytes-pageOverhead, 0
+	room, answered, held := models.PageBytes-pageOverhead, 0, 0
 	for item, err := range show(c, p.rows[:min(len(p.rows), p.limit)]) {
 		if err != nil {
 			return err
@@ -78,6 +78,10 @@ func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) 
 		if err := writeJSON(&body, item); err != nil {
 			return err
 		}
+		if err := hold(c, body.Cap()-held); err != nil {
+			return err
+		}
+		held = body.Cap()
 		if answered > 0 && body.Len() > room {
 			body.Truncate(before)
 			break

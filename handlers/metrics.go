@@ -16,6 +16,8 @@ type metrics struct {
 	limited  *prometheus.CounterVec
 	open     prometheus.Gauge
 	refused  prometheus.Counter
+	inFlight prometheus.Gauge
+	held     prometheus.Gauge
 }
 
 func newMetrics(registry *prometheus.Registry) (metrics, error) {
@@ -39,7 +41,15 @@ func newMetrics(registry *prometheus.Registry) (metrics, error) {
 		Name: "likewise_http_connections_refused_total",
 		Help: "Connections that were closed at once because there were too many.",
 	})
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.limited, m.open, m.refused} {
+	m.inFlight = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "likewise_http_requests_in_flight",
+		Help: "Requests of /v1 that are under way: until their answers are written.",
+	})
+	m.held = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "likewise_http_answer_bytes",
+		Help: "Memory that answers take until they are written, in bytes, and the content that they are made of.",
+	})
+	for _, c := range []prometheus.Collector{m.inFlight, m.held, m.requests, m.duration, m.limited, m.open, m.refused} {
 		if err := registry.Register(c); err != nil {
 			return metrics{}, fmt.Errorf("register metrics: %w", err)
 		}

@@ -22,6 +22,7 @@ const (
 	requestIDKey localKey = iota
 	viewerKey
 	ruleKey // of the route's permission
+	answerKey
 )
 
 const maxRequestID = 64

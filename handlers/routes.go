@@ -58,8 +58,8 @@ type Config struct {
 	Registry *prometheus.Registry // required; the API's metrics are registered in it
 
 	Logger *slog.Logger // nil means slog.Default()
-	// MaxInFlight is how many requests of /v1 are answered at once; 0 means 512. More are refused at once, so that those
-	// that are taken stay quick.
+	// MaxInFlight is how many requests of /v1 are under way at once, until their answers are written; 0 means 512. More
+	// are refused at once, so that those that are taken stay quick.
 	MaxInFlight int
 	MaxStreams  int // streams that are open at once, which do not count as in flight; 0 means 10,000
 	// Origins are those whose pages may use the API, exactly as browsers write them; "*" alone means all, none is none.
@@ -109,10 +109,9 @@ type Server struct {
 	idempotency idempotency
 	cors        cors
 	hub         *hub
-	inFlight    atomic.Int64
+	answers     answers
 	exports     atomic.Int64 // downloads that are under way
 	exporting   sync.Map     // int64: users whose archive is being sent
-	most        int64        // of inFlight
 	cursors     cursors
 	markdown    *markdown
 	limits      limits
@@ -193,7 +192,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		most: int64(c.MaxInFlight), idempotency: idempotency, cors: cors{c.Origins},
+		idempotency: idempotency, cors: cors{c.Origins},
 		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		metrics: metrics, sessions: sessions, passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, markdown: markdown,
 		permissions: map[string]models.Permission{}, avatarHosts: c.AvatarHosts, reserved: reserved,
@@ -207,7 +206,12 @@ func New(c Config) (*Server, error) {
 	s.limits, s.proxies = limits{c.Limiter, c.LimitFactor, c.Now}, c.TrustedProxies
 	s.connections = connections{most: descriptors(maxConnections), exempt: s.trusted, log: c.Logger,
 		open: metrics.open, refused: metrics.refused, of: map[string]int{}}
+	s.answers = answers{most: c.MaxInFlight, held: maxHeld, inFlight: metrics.inFlight, bytes: metrics.held,
+		limited: metrics.limited.WithLabelValues("answers"), of: map[string]*holder{}}
 	if c.Limiter != nil {
+		s.answers.mostOfOne = max(1, c.MaxInFlight/shareOfOne)
+		s.answers.heldOfOne = max(minHeldOfOne, int64(maxHeldOfOne*c.LimitFactor))
+		s.answers.atWork = max(1, int(maxAtWorkOfOne*c.LimitFactor))
 		s.connections.mostOfOne = max(minConnectionsOfOne, int(maxConnectionsOfOne*c.LimitFactor))
 	}
 	if err := c.Registry.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -239,6 +243,7 @@ func New(c Config) (*Server, error) {
 		JSONEncoder:                  encodeJSON,
 	})
 	s.app.Server().KeepHijackedConns = true // a stream closes its own
+	s.app.Server().ConnState = written
 	s.routes()
 	for route, p := range s.permissions {
 		if _, ok := p.Rule(); !ok {
@@ -486,18 +491,6 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	s.finish(c, start, err)
 	return nil
 }
-
-// shed refuses a request at once when the server has enough to do. One that waits for its turn instead would take as
-// long as all those before it, and most clients would have given up by then.
-func (s *Server) shed(c *fiber.Ctx) error {
-	defer s.inFlight.Add(-1)
-	if s.inFlight.Add(1) > s.most {
-		return models.Unavailable("The server is busy; try again.", errShed)
-	}
-	return c.Next()
-}
-
-var errShed = errors.New("too many requests are in flight")
 
 // unread answers what never reached a handler: a body over the limit, a header that cannot be read. What else the
 // client sent on the connection cannot be trusted to be a request, so the connection ends.

@@ -1,11 +1,29 @@
 package models
 
 import (
+	"context"
+
 	"gorm.io/gorm"
 )
 
 // PageBytes bounds a page of a list: its JSON, in bytes, and so the content of its rows.
 const PageBytes = 1 << 20
+
+type holdKey struct{}
+
+// WithHold returns a context with which lists report the content that they read, in bytes, as they read it. They end
+// with the error that hold returns.
+func WithHold(ctx context.Context, hold func(bytes int) error) context.Context {
+	return context.WithValue(ctx, holdKey{}, hold)
+}
+
+// hold reports content that was read.
+func hold(ctx context.Context, bytes int) error {
+	if report, ok := ctx.Value(holdKey{}).(func(int) error); ok && bytes > 0 {
+		return report(bytes)
+	}
+	return nil
+}
 
 func postSize(p *Post) int { return len(p.Content) }
 
@@ -37,7 +55,11 @@ func scanPage[T any](read *gorm.DB, size func(*T) int) (page []T, cut bool, err 
 			return nil, false, err
 		}
 		page = append(page, row)
-		if room -= size(&page[len(page)-1]); room < 0 {
+		n := size(&page[len(page)-1])
+		if err := hold(read.Statement.Context, n); err != nil {
+			return nil, false, err
+		}
+		if room -= n; room < 0 {
 			return page, true, nil
 		}
 	}

@@ -166,8 +166,14 @@ type foundComment struct {
 // one statement. The content of those past room bytes is not read.
 func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort, branches []branch, each, room int) ([]foundComment, error) {
 	var found []foundComment
-	err := s.branchQuery(ctx, viewer, sort, branches, each, room).Scan(&found).Error
-	return found, err
+	if err := s.branchQuery(ctx, viewer, sort, branches, each, room).Scan(&found).Error; err != nil {
+		return nil, err
+	}
+	size := 0
+	for i := range found {
+		size += commentSize(&found[i].Comment)
+	}
+	return found, hold(ctx, size)
 }
 
 // branchQuery is the query of readBranches.

@@ -1,0 +1,315 @@
+package handlers_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"likewise/handlers"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// dense is content whose JSON and HTML are longest.
+var dense = strings.Repeat("&", models.MaxContent)
+
+// fillDense writes lists whose rows all have dense content, and returns the post with the comments and the deepest of
+// them.
+func (a *api) fillDense(t *testing.T, ada account) (postID, deepest int64) {
+	t.Helper()
+	exec := func(query string, args ...any) int64 {
+		t.Helper()
+		result, err := a.store.Pool().Exec(query, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := result.LastInsertId()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	for i := range 30 {
+		p, err := a.store.CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: fmt.Sprintf("Post %d", i), Content: "needle", Tags: models.Tags{"dense"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exec("UPDATE posts SET content=?, pinned=1 WHERE id=?", dense, p.ID)
+		exec("INSERT INTO bookmarks (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", ada.ID, p.ID)
+		exec("INSERT INTO post_likes (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", ada.ID, p.ID)
+		postID = p.ID
+	}
+	for i := range 30 {
+		id := exec("INSERT INTO comments (post_id, user_id, depth, content, created_at) VALUES (?,?,1,?,'2026-01-01')", postID, ada.ID, dense)
+		exec("INSERT INTO comment_likes (comment_id, user_id, created_at) VALUES (?,?,'2026-01-01')", id, ada.ID)
+		for range i % 3 {
+			exec("INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at) VALUES (?,?,?,2,?,'2026-01-01')", postID, ada.ID, id, dense)
+		}
+	}
+	var parent any
+	for depth := 1; depth <= models.MaxDepth; depth++ {
+		deepest = exec("INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at) VALUES (?,?,?,?,?,'2026-01-02')", postID, ada.ID, parent, depth, dense)
+		parent = deepest
+	}
+	for version := 1; version <= 30; version++ {
+		exec("INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at) VALUES (?,?,?,'T',?,'','2026-01-01')", postID, -version, ada.ID, dense)
+	}
+	return postID, deepest
+}
+
+// TestPages_areBoundedInBytes reads every list of content to its end: no page has more than 1 MiB, and each item comes
+// once, in the order of a list whose pages have one item each.
+func TestPages_areBoundedInBytes(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada, bob := a.grow(t, a.account(t), models.RoleUser), a.grow(t, a.account(t), models.RoleModerator)
+	postID, deepest := a.fillDense(t, ada)
+	a.must(t, 200, bob, "PUT", fmt.Sprintf("/v1/users/%d/follow", ada.ID), nil)
+	for _, list := range []struct {
+		path string
+		as   account
+		min  int // items
+	}{
+		{"/v1/posts", bob, 30},
+		{"/v1/posts?sort=hot", bob, 30},
+		{"/v1/posts?sort=top", bob, 30},
+		{"/v1/posts?sort=active", bob, 30},
+		{"/v1/posts?tag=dense", bob, 30},
+		{"/v1/posts?tag=dense&sort=top", bob, 30},
+		{"/v1/posts?q=needle", bob, 30},
+		{"/v1/posts?pinned=true", bob, 30},
+		{fmt.Sprintf("/v1/posts?author=%d", ada.ID), bob, 30},
+		{fmt.Sprintf("/v1/users/%d/posts", ada.ID), bob, 30},
+		{fmt.Sprintf("/v1/users/%d/comments", ada.ID), bob, 94},
+		{fmt.Sprintf("/v1/users/%d/likes", ada.ID), bob, 30},
+		{fmt.Sprintf("/v1/users/%d/likes?type=comment", ada.ID), bob, 30},
+		{"/v1/me/likes", ada, 30},
+		{"/v1/me/bookmarks", ada, 30},
+		{"/v1/feed", bob, 30},
+		{fmt.Sprintf("/v1/posts/%d/comments", postID), bob, 31},
+		{fmt.Sprintf("/v1/posts/%d/comments?sort=new", postID), bob, 31},
+		{fmt.Sprintf("/v1/posts/%d/comments?sort=top", postID), bob, 31},
+		{fmt.Sprintf("/v1/posts/%d/thread?depth=10", postID), bob, 31},
+		{fmt.Sprintf("/v1/comments/%d/replies", deepest-1), bob, 1},
+		{fmt.Sprintf("/v1/comments/%d/ancestors", deepest), bob, models.MaxDepth - 1},
+		{"/v1/admin/posts", bob, 30},
+		{"/v1/admin/posts?q=Post", bob, 30},
+		{"/v1/admin/comments", bob, 94},
+	} {
+		inOnes, _ := a.pages(t, list.as, list.path, 1)
+		items, sizes := a.pages(t, list.as, list.path, 100)
+		if len(items) < list.min {
+			t.Errorf("%s has %d items, want %d", list.path, len(items), list.min)
+		}
+		if got, want := strings.Join(items, " "), strings.Join(inOnes, " "); got != want {
+			t.Errorf("%s in large pages is\n%s, in small ones\n%s", list.path, got, want)
+		}
+		for i, size := range sizes {
+			if size > models.PageBytes {
+				t.Errorf("page %d of %s has %d bytes", i, list.path, size)
+			}
+		}
+	}
+}
+
+// pages reads a list to its end. It returns the id of each item, and the length of each page.
+func (a *api) pages(t *testing.T, as account, path string, limit int) (ids []string, sizes []int) {
+	t.Helper()
+	for cursor := ""; ; {
+		r := a.must(t, 200, as, "GET", fmt.Sprintf("%s%slimit=%d%s", path, separator(path), limit, cursor), nil, header{"Accept-Encoding", "identity"})
+		p := read[page[obj]](t, r)
+		sizes = append(sizes, len(r.Body))
+		if len(p.Items) == 0 && p.NextCursor != nil {
+			t.Fatalf("%s goes on after a page without items", path)
+		}
+		for _, item := range p.Items {
+			for _, inner := range []string{"post", "comment"} {
+				if within, ok := item[inner].(obj); ok {
+					item = within
+				}
+			}
+			ids = append(ids, fmt.Sprint(item["id"]))
+		}
+		if p.NextCursor == nil {
+			return ids, sizes
+		}
+		cursor = "&cursor=" + url.QueryEscape(*p.NextCursor)
+		if len(sizes) > 200 {
+			t.Fatalf("%s does not end", path)
+		}
+	}
+}
+
+// The replies that come along with comments, too, are left out of a page that is full, and found at their cursor.
+func TestPages_findRepliesThatWereLeftOut(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.grow(t, a.account(t), models.RoleUser)
+	postID, _ := a.fillDense(t, ada)
+	type node struct {
+		ID           float64 `json:"id"`
+		RepliesCount int     `json:"replies_count"`
+		Replies      page[obj]
+	}
+	seen := map[float64]bool{}
+	cursor := ""
+	for {
+		p := read[page[node]](t, a.must(t, 200, account{}, "GET", fmt.Sprintf("/v1/posts/%d/comments?limit=100%s", postID, cursor), nil))
+		for _, c := range p.Items {
+			seen[c.ID] = true
+			next := c.Replies.NextCursor
+			for _, reply := range c.Replies.Items {
+				seen[itemID(reply)] = true
+			}
+			for next != nil {
+				more := read[page[obj]](t, a.must(t, 200, account{}, "GET", fmt.Sprintf("/v1/comments/%.0f/replies?cursor=%s", c.ID, url.QueryEscape(*next)), nil))
+				for _, reply := range more.Items {
+					if seen[itemID(reply)] {
+						t.Errorf("reply %v came twice", reply["id"])
+					}
+					seen[itemID(reply)] = true
+				}
+				next = more.NextCursor
+			}
+		}
+		if p.NextCursor == nil {
+			break
+		}
+		cursor = "&cursor=" + url.QueryEscape(*p.NextCursor)
+	}
+	for _, id := range a.ids(t, fmt.Sprintf("SELECT id FROM comments WHERE post_id=%d AND depth<=2", postID)) {
+		if !seen[float64(id)] {
+			t.Errorf("comment %d was not found", id)
+		}
+	}
+}
+
+// request sends GET path on a connection of its own, from an address, and reads nothing of the answer but as many bytes
+// as its window has room for.
+func (a *api) request(t *testing.T, from, path string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(a.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+	return conn
+}
+
+// statusOf reads the first line of the answer that comes on conn, so that its body is on its way.
+func statusOf(t *testing.T, conn net.Conn) string {
+	t.Helper()
+	line := make([]byte, len("HTTP/1.1 200"))
+	if _, err := io.ReadFull(conn, line); err != nil {
+		t.Fatal(err)
+	}
+	return string(line)
+}
+
+// gauge reads a metric of the API.
+func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// A request is under way until its body is written: a client that does not read holds its place until it goes away.
+func TestAnswers_areUnderWayUntilTheyAreWritten(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	a := newAPI(t, modes[0], func(c *handlers.Config) { c.MaxInFlight, c.Registry = 1, registry })
+	ada := a.grow(t, a.account(t), models.RoleUser)
+	a.fillDense(t, ada)
+	conn := a.request(t, "127.0.0.1", "/v1/posts?limit=100")
+	if got := statusOf(t, conn); got != "HTTP/1.1 200" {
+		t.Fatalf("the first is answered with %s", got)
+	}
+	if held := gauge(t, registry, "likewise_http_answer_bytes"); held < 256<<10 || held > models.PageBytes {
+		t.Errorf("an answer that is not read holds %.0f bytes", held)
+	}
+	a.refused(t, 503, "unavailable", account{}, "GET", "/v1/posts/1", nil)
+	conn.Close()
+	eventually(t, "the place is free", func() bool { return gauge(t, registry, "likewise_http_requests_in_flight") == 0 })
+	if held := gauge(t, registry, "likewise_http_answer_bytes"); held != 0 {
+		t.Errorf("%.0f bytes are held by nobody", held)
+	}
+	a.must(t, 200, account{}, "GET", "/v1/posts?limit=100", nil)
+	r := a.must(t, 200, account{}, "HEAD", "/v1/posts?limit=100", nil)
+	a.must(t, 304, account{}, "GET", "/v1/posts?limit=100", nil, header{"If-None-Match", r.Header.Get("ETag")})
+	eventually(t, "nothing is held", func() bool {
+		return gauge(t, registry, "likewise_http_requests_in_flight") == 0 && gauge(t, registry, "likewise_http_answer_bytes") == 0
+	})
+}
+
+// One address holds no more than its share of the memory for answers, and others do not notice.
+func TestAnswers_ofOneAddressHaveAShare(t *testing.T) {
+	const share = 8 << 20
+	registry := prometheus.NewRegistry()
+	a := newAPI(t, modes[0], limited(t, "", 1), func(c *handlers.Config) { c.Registry = registry })
+	ada := a.grow(t, a.account(t), models.RoleUser)
+	postID, deepest := a.fillDense(t, ada)
+	paths := []string{"/v1/posts?limit=100", fmt.Sprintf("/v1/comments/%d/ancestors?limit=100", deepest), fmt.Sprintf("/v1/posts/%d/comments?limit=100", postID), fmt.Sprintf("/v1/posts/%d", postID)}
+	var unread []net.Conn
+	statuses := map[string]int{}
+	for i := range 60 {
+		conn := a.request(t, "127.0.0.2", paths[i%len(paths)])
+		unread = append(unread, conn)
+		statuses[statusOf(t, conn)]++
+		if held := gauge(t, registry, "likewise_http_answer_bytes"); held > share {
+			t.Fatalf("%.0f bytes are held after %d requests", held, i+1)
+		}
+	}
+	if statuses["HTTP/1.1 200"] < 5 || statuses["HTTP/1.1 429"] < 20 || len(statuses) != 2 {
+		t.Errorf("the answers are %v", statuses)
+	}
+	a.must(t, 200, account{}, "GET", "/v1/posts?limit=100", nil) // from another address
+	for _, conn := range unread {
+		conn.Close()
+	}
+	eventually(t, "nothing is held", func() bool { return gauge(t, registry, "likewise_http_answer_bytes") == 0 })
+	again := a.request(t, "127.0.0.2", paths[0])
+	if got := statusOf(t, again); got != "HTTP/1.1 200" {
+		t.Errorf("the address is answered with %s after it has gone", got)
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, func() (bool, string) { return holds(), what })
+}
+
+// What a problem repeats of a request is bounded.
+func TestProblem_namesFewOfManyFields(t *testing.T) {
+	a := newAPI(t, modes[0])
+	ada := a.account(t)
+	body := obj{"title": "T", "content": "C", strings.Repeat("ä", 50_000): 1}
+	for i := range 20_000 {
+		body[fmt.Sprintf("z%d", i)] = 1
+	}
+	p, r := a.refused(t, 422, "invalid", ada, "POST", "/v1/posts", body)
+	if len(r.Body) > 8<<10 || len(p.Errors) != 20 {
+		t.Errorf("%d errors in %d bytes", len(p.Errors), len(r.Body))
+	}
+	long, r := a.refused(t, 422, "invalid", ada, "POST", "/v1/posts", obj{"title": "T", "content": "C", strings.Repeat("ä", 50_000): 1})
+	if len(long.Errors) != 1 || long.Errors[0].Field != strings.Repeat("ä", 100)+"…" {
+		t.Errorf("the answer to a long name is %.500s", r.Body)
+	}
+}

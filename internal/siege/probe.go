@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// Probes are those of a client that means no harm: one request after the other, on a connection that stays. They come
+// from many addresses in turn, so that no limit of requests is met.
+const (
+	probeAddresses = 20
+	probePause     = 10 * time.Millisecond
+)
+
+// latencies are how long the requests of a client took, in order.
+type latencies []time.Duration
+
+func (l latencies) at(quantile float64) time.Duration {
+	if len(l) == 0 {
+		return 0
+	}
+	return l[min(len(l)-1, int(float64(len(l))*quantile))]
+}
+
+// probe reads a post again and again until ctx ends. It returns how long each request took, and how many were refused.
+func (s *site) probe(ctx context.Context, post int64) (took latencies, refused int, err error) {
+	clients := make([]*http.Client, probeAddresses)
+	for i := range clients {
+		transport := &http.Transport{MaxIdleConnsPerHost: 1}
+		transport.DialContext = s.dialer(fmt.Sprintf("127.0.9.%d", i+1))
+		defer transport.CloseIdleConnections()
+		clients[i] = &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	}
+	url := fmt.Sprintf("http://%s/v1/posts/%d", s.api, post)
+	for i := 0; ctx.Err() == nil; i++ {
+		client := clients[i%len(clients)]
+		started := time.Now()
+		response, err := client.Get(url)
+		if err != nil {
+			return nil, 0, fmt.Errorf("probe: %w", err)
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		if err != nil {
+			return nil, 0, fmt.Errorf("probe: %w", err)
+		}
+		if response.StatusCode != http.StatusOK {
+			refused++
+		}
+		if i >= len(clients) { // each has a connection now
+			took = append(took, time.Since(started))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(probePause):
+		}
+	}
+	slices.Sort(took)
+	return took, refused, nil
+}
+
+// probeFor is probe for some time.
+func (s *site) probeFor(ctx context.Context, length time.Duration, post int64) (latencies, error) {
+	probing, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	took, refused, err := s.probe(probing, post)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && refused > 0 {
+		err = fmt.Errorf("%d requests of a client that is alone are refused", refused)
+	}
+	return took, err
+}
