@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -76,6 +77,39 @@ var limitOf = map[string]*quota{
 	"DELETE /v1/comments/:id/like": nil,
 }
 
+// costOf is what a route costs of requestLimit where that is more than 1. It weighs what the databases do for a request:
+// an index is read for each row of a page, and rows of several tables. What a list of posts looked through is counted
+// besides, when it is known.
+var costOf = map[string]int{
+	"GET /v1/posts":                  2,
+	"GET /v1/users/:id/posts":        2,
+	"GET /v1/users/:id/comments":     2,
+	"GET /v1/users/:id/likes":        2,
+	"GET /v1/users/:id/followers":    2,
+	"GET /v1/users/:id/following":    2,
+	"GET /v1/posts/:id/revisions":    2,
+	"GET /v1/posts/:id/comments":     3,
+	"GET /v1/posts/:id/thread":       5,
+	"GET /v1/posts/:id/likes":        2,
+	"GET /v1/comments/:id/ancestors": 2,
+	"GET /v1/comments/:id/replies":   3,
+	"GET /v1/comments/:id/likes":     2,
+	"GET /v1/tags":                   2,
+	"GET /v1/feed":                   5,
+	"GET /v1/notifications":          2,
+	"GET /v1/me/likes":               2,
+	"GET /v1/me/bookmarks":           2,
+	"GET /v1/me/blocks":              2,
+	"GET /v1/admin/posts":            5,
+	"GET /v1/admin/comments":         5,
+}
+
+// What was examined is counted in these pieces, rounded down.
+const (
+	examinedPerRequest = 500   // entries of indexes that cost as much as a request
+	examinedPerSearch  = 5_000 // and as much as a search
+)
+
 // limits is the door's memory of who did what.
 type limits struct {
 	*counters.Limiter // nil: no limits
@@ -110,7 +144,55 @@ func (s *Server) spend(c *fiber.Ctx) error {
 			return err
 		}
 	}
+	cost := costOf[route.Method+" "+route.Path]
+	if cost <= 1 || s.limits.Limiter == nil {
+		return c.Next()
+	}
+	from := networkOf(s.clientAddress(c))
+	rate := requestLimit.address.Scale(s.limits.factor)
+	if taken := s.limits.TakeHere("requests:"+from, rate, cost-1); !taken.OK {
+		return s.limited(c, requestLimit.name, rate, taken)
+	}
+	leave, err := s.shares.enter(c.UserContext(), from)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return c.Next()
+}
+
+// charge counts what a list has examined against the limits of its caller, as far as they go: the next request is
+// refused instead of this one, which has cost already.
+func (s *Server) charge(c *fiber.Ctx, examined int) {
+	if s.limits.Limiter == nil || examined < examinedPerRequest {
+		return
+	}
+	from := networkOf(s.clientAddress(c))
+	rate := requestLimit.address.Scale(s.limits.factor)
+	spendAll(examined/examinedPerRequest, func(n int) counters.Taken { return s.limits.TakeHere("requests:"+from, rate, n) })
+	searches := examined / examinedPerSearch
+	if searches == 0 || !c.Context().QueryArgs().Has("q") {
+		return
+	}
+	session, factor := viewer(c), s.limits.factor
+	take := func(key string, rate counters.Rate) {
+		spendAll(searches, func(n int) counters.Taken { return s.limits.Take(c.UserContext(), key, rate, n) })
+	}
+	if session != nil && session.Role >= models.RoleModerator {
+		factor *= moderatorFactor
+	} else {
+		take(searchLimit.name+"-by-address:"+from, searchLimit.address.Scale(factor))
+	}
+	if session != nil {
+		take(searchLimit.name+":"+strconv.FormatInt(session.UserID, 10), searchLimit.user.Scale(factor))
+	}
+}
+
+// spendAll takes n, or what is left if that is less.
+func spendAll(n int, take func(n int) counters.Taken) {
+	if n = min(n, take(0).Remaining); n > 0 {
+		take(n)
+	}
 }
 
 // take counts one action of the viewer, by address first: who has used that up shall not use up what is another's.

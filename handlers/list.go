@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -56,10 +57,12 @@ type page[R any] struct {
 	limit int
 	key   func(*R) models.ListKey
 	rest  *models.ListKey // where the list goes on after all rows; nil for its end
+	// complete, of a search, reports whether all was examined that could belong to the page; nil for other lists.
+	complete *bool
 }
 
 // pageOverhead is what a page has besides its items, in bytes.
-var pageOverhead = len(`{"items":[],"next_cursor":""}`) + cursorLength
+var pageOverhead = len(`{"items":[],"complete":false,"next_cursor":""}`) + cursorLength
 
 // replyPage answers with the rows of a page, up to its limit or to models.PageBytes of JSON, and at least one. If there
 // are more, next_cursor stands for the place after the last item.
@@ -93,7 +96,11 @@ func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) 
 		last := p.key(&p.rows[answered-1])
 		rest = &last
 	}
-	body.WriteString(`],"next_cursor":`)
+	body.WriteString(`],`)
+	if p.complete != nil {
+		body.WriteString(`"complete":` + strconv.FormatBool(*p.complete) + `,`)
+	}
+	body.WriteString(`"next_cursor":`)
 	if rest == nil {
 		body.WriteString("null}")
 	} else {

@@ -141,12 +141,16 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 		since = q.Since.Unix()
 	}
 	q.Limit = n + 1
-	posts, err := s.store.ListPosts(c.UserContext(), q)
+	found, err := s.store.ListPosts(c.UserContext(), q)
 	if err != nil {
 		return err
 	}
-	key := func(p *models.Post) models.ListKey { return p.Key(q.Sort) }
-	return replyPage(s, c, page[models.Post]{name: name, since: since, rows: posts, limit: n, key: key}, s.eachPost)
+	s.charge(c, found.Examined)
+	out := page[models.Post]{name: name, since: since, rows: found.Posts, limit: n, key: found.Key, rest: found.Rest}
+	if len(q.Terms) > 0 {
+		out.complete = &found.Complete
+	}
+	return replyPage(s, c, out, s.eachPost)
 }
 
 func (s *Server) createPost(c *fiber.Ctx) error {

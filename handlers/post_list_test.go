@@ -50,10 +50,10 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 		s.id = p.ID
 		for _, change := range []string{
 			"UPDATE posts SET created_at=?, updated_at=created_at, active_at=?, likes_count=?, hot_score=? WHERE id=?",
-			"UPDATE post_tags SET created_at=? WHERE post_id=?",
+			"UPDATE post_tags g JOIN posts p ON p.id=g.post_id SET g.created_at=p.created_at, g.active_at=p.active_at, g.likes_count=p.likes_count, g.hot_score=p.hot_score WHERE p.id=?",
 		} {
-			args := []any{s.created, s.id}
-			if strings.Contains(change, "hot_score") {
+			args := []any{s.id}
+			if strings.HasPrefix(change, "UPDATE posts") {
 				args = []any{s.created, s.active, s.likes, models.HotScore(s.created, s.likes), s.id}
 			}
 			if _, err := a.store.Pool().ExecContext(t.Context(), change, args...); err != nil {

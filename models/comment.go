@@ -80,6 +80,9 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		if count.RowsAffected == 0 {
 			return notFound(KindPost)
 		}
+		if err := syncTags(tx, postID); err != nil {
+			return err
+		}
 		place, err := placeFor(tx, author.ID, postID, parentID)
 		if err != nil {
 			return err

@@ -40,7 +40,7 @@ func hidePosts(tx *gorm.DB, ids []int64, d Deletion) (hidden []int64, tags map[i
 	if err := askClosing(tx, KindPost, hidden, d); err != nil {
 		return nil, nil, err
 	}
-	tags, err = setTagsStatus(tx, hidden, StatusDeleted)
+	tags, err = moveTags(tx, hidden...)
 	return hidden, tags, err
 }
 
@@ -67,7 +67,7 @@ func showPosts(tx *gorm.DB, ids []int64) (shown []int64, tags map[int64]int, err
 			return nil, nil, err
 		}
 	}
-	tags, err = setTagsStatus(tx, shown, StatusNormal)
+	tags, err = moveTags(tx, shown...)
 	return shown, tags, err
 }
 
@@ -148,7 +148,10 @@ func refreshActivity(tx *gorm.DB, comments []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return tx.Exec("UPDATE posts SET active_at=FROM_UNIXTIME(CASE id" + cases + " END), updated_at=updated_at WHERE id IN (" + joinIDs(ids) + ")").Error
+	if err := tx.Exec("UPDATE posts SET active_at=FROM_UNIXTIME(CASE id" + cases + " END), updated_at=updated_at WHERE id IN (" + joinIDs(ids) + ")").Error; err != nil {
+		return err
+	}
+	return syncTags(tx, ids...)
 }
 
 // countComments locks comments with their posts and parents, posts first, adds those that have the status to the counts

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -193,6 +194,9 @@ func (s *Store) ImportComments(ctx context.Context, source, kind string, comment
 				n, latest[id], id).Error; err != nil {
 				return err
 			}
+		}
+		if err := syncTags(tx, slices.Collect(maps.Keys(added))...); err != nil {
+			return err
 		}
 		for id, n := range replies {
 			if err := tx.Exec("UPDATE comments SET replies_count=replies_count+?, updated_at=updated_at WHERE id=?", n, id).Error; err != nil {

@@ -325,6 +325,9 @@ func addToCounts(tx *gorm.DB, kind TargetKind, before map[int64]likedRow, delta 
 	if update.RowsAffected != int64(len(ids)) {
 		return errChangedMeanwhile
 	}
+	if err := t.counted(tx, ids...); err != nil {
+		return err
+	}
 	for _, m := range slices.Sorted(maps.Keys(reached)) {
 		if err := notifyMilestone(tx, kind, m, reached[m], now); err != nil {
 			return err

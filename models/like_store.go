@@ -30,6 +30,14 @@ func (t likeTable) adding(delta string) string {
 	return set
 }
 
+// counted copies the new counts to where else they are kept, after adding in the same transaction.
+func (t likeTable) counted(tx *gorm.DB, ids ...int64) error {
+	if t.targets != "posts" {
+		return nil
+	}
+	return syncTags(tx, ids...)
+}
+
 func notFound(kind TargetKind) *Error {
 	return Errorf(CodeNotFound, "There is no such %s.", kind)
 }
@@ -63,6 +71,9 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 			}
 			if count.RowsAffected == 0 {
 				return notFound(target.Kind)
+			}
+			if err := t.counted(tx, target.ID); err != nil {
+				return err
 			}
 		}
 		var now likedRow

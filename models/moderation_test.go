@@ -190,8 +190,9 @@ func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
 	eve, other := spammer(t, store, 45, 230)
 	mod := newModerator(t, store, "mod")
 	// What was deleted before is not the operation's.
-	posts, err := store.ListPosts(ctx, models.PostQuery{Sort: models.PostsNew, AuthorID: eve.ID, Limit: 100})
+	found, err := store.ListPosts(ctx, models.PostQuery{Sort: models.PostsNew, AuthorID: eve.ID, Limit: 100})
 	require.NoError(t, err)
+	posts := found.Posts
 	require.NoError(t, store.DeletePost(ctx, eve.ID, posts[0].ID))
 	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(&posts[1]), "Spam."))
 	before := contentOf(t, store)

@@ -81,7 +81,10 @@ func fillLarge(t testing.TB, store *models.Store) {
 	write("notifications", "user_id, kind, actor_id, post_id, comment_id, created_at, read_at",
 		"IF(n%2=0, 1, n), 1, 2, 1+n, n+1, "+at+", IF(n%3=0, NULL, "+at+")", 4*largeShare)
 	write("tags", "id, name, posts_count", fmt.Sprintf("n+1, CONCAT('tag',n+1), IF(n=0, %d, IF(n=1, 50, 1+n%%500))", largePosts/2), largeUsers)
-	write("post_tags", "post_id, tag_id, position, created_at", "n+1, 1, 0, "+at, largePosts) // half of them go to others below
+	// Half of them go to others below.
+	write("post_tags", "post_id, tag_id, position, created_at, status, user_id, likes_count, hot_score, active_at", fmt.Sprintf(
+		"n+1, 1, 0, %s, IF((n+1)%%50=7, 2, 1), IF(n%%20=0, 1, 2+n%%(%d-1)), IF(n%%3=0, n%%97, 0), UNIX_TIMESTAMP(%s)+n%%997, %s",
+		at, largeUsers, at, strings.Replace(at, "60*n", "60*n+n%7919", 1)), largePosts)
 	run("UPDATE post_tags SET tag_id=3+post_id%5000 WHERE post_id%2=0 AND post_id%2000<>0")
 	run("UPDATE post_tags SET tag_id=2 WHERE post_id%2000=0")
 	write("post_terms", "post_id, term, weight", "n+1, IF(n%2=0, 'common', CONCAT('word',n%1000)), 1+n%300", largePosts)

@@ -99,10 +99,10 @@ func TestRestorePost(t *testing.T) {
 	assert.Equal(t, models.CodeTooLate, restore(ada, deleted(models.Author{}, 0)), "deleted before anybody kept when and by whom")
 	assert.Equal(t, models.CodeNotFound, restore(ada, &models.Post{ID: 999}))
 	assert.Equal(t, 1, count(t, store, "SELECT posts_count FROM tags WHERE name='go'"))
-	found, err := store.ListPosts(t.Context(), models.PostQuery{Sort: models.PostsRelevance, Terms: models.SearchTerms("text"), Limit: 10})
+	page, err := store.ListPosts(t.Context(), models.PostQuery{Sort: models.PostsRelevance, Terms: models.SearchTerms("text"), Limit: 10})
 	require.NoError(t, err)
-	require.Len(t, found, 1, "a search finds what is restored and nothing that is deleted")
-	assert.Equal(t, own.ID, found[0].ID)
+	require.Len(t, page.Posts, 1, "a search finds what is restored and nothing that is deleted")
+	assert.Equal(t, own.ID, page.Posts[0].ID)
 	require.NoError(t, store.DeletePost(t.Context(), ada.ID, own.ID))
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM post_terms"))
 }

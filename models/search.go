@@ -240,31 +240,45 @@ func (s *Store) indexPost(ctx context.Context, id int64) error {
 	})
 }
 
-// postFacts is what the choice of a plan goes by.
+// postFacts is what the choice of a plan goes by. Posts are counted up to a bound.
 type postFacts struct {
-	Posts    int64 // about how many there are
-	Blocks   bool  // the viewer blocks somebody
-	TagID    int64 // 0: no post ever had the tag
-	TagPosts int64 // that have the tag
-	terms    []int64
+	Posts       int64 // about how many there are
+	Blocks      bool  // the viewer blocks somebody
+	TagID       int64 // 0: no post ever had the tag
+	TagPosts    int64 // that have the tag, all of them
+	AuthorPosts int64
+	WindowPosts int64   // of the window, among those of the source that is walked
+	terms       []int64 // that have each of the terms
 }
 
-// manyPosts is how far the posts that have a term are counted.
-const manyPosts = 5000
-
-// postFacts reads, in one query, how many posts have the tag and each of the terms, and whether the viewer blocks
-// anybody.
-func (s *Store) postFacts(ctx context.Context, viewer int64, tag string, terms []string) (postFacts, error) {
-	query := "SELECT COALESCE((SELECT MAX(id) FROM posts),0) AS posts, EXISTS (SELECT 1 FROM blocks WHERE user_id=?) AS blocks"
-	args := []any{viewer}
-	if tag != "" {
-		query += ", COALESCE((SELECT id FROM tags WHERE name=?),0) AS tag_id, COALESCE((SELECT posts_count FROM tags WHERE name=?),0) AS tag_posts"
-		args = append(args, tag, tag)
+// postFacts reads, in one query, what is known of the conditions of q. It counts at most most posts, and one more, for
+// each of them.
+func (s *Store) postFacts(ctx context.Context, q PostQuery, most int) (postFacts, error) {
+	count := func(from string) string {
+		return "(SELECT COUNT(*) FROM (SELECT 1 FROM " + from + " LIMIT " + strconv.Itoa(most+1) + ") n)"
 	}
-	if len(terms) > 0 {
+	query := "SELECT COALESCE((SELECT MAX(id) FROM posts),0) AS posts, EXISTS (SELECT 1 FROM blocks WHERE user_id=?) AS blocks"
+	args := []any{q.ViewerID}
+	if q.Tag != "" {
+		query += ", COALESCE((SELECT id FROM tags WHERE name=?),0) AS tag_id, COALESCE((SELECT posts_count FROM tags WHERE name=?),0) AS tag_posts"
+		args = append(args, q.Tag, q.Tag)
+	}
+	if q.countsAuthor() {
+		query += ", " + count("posts FORCE INDEX (idx_user_status_created) WHERE user_id=? AND status=1") + " AS author_posts"
+		args = append(args, q.AuthorID)
+	}
+	if !q.Since.IsZero() && q.Sort != PostsNew {
+		src := q.source(&postFacts{})
+		if src.alias == "g" {
+			src.where, src.args = "g.tag_id=(SELECT id FROM tags WHERE name=?) AND g.status=1", []any{q.Tag}
+		}
+		query += ", " + count(src.table+" "+src.alias+" FORCE INDEX ("+src.indexOf(PostsNew)+") WHERE "+src.where+" AND "+src.alias+".created_at>=?") + " AS window_posts"
+		args = append(append(args, src.args...), second(q.Since))
+	}
+	if len(q.Terms) > 0 {
 		query += ", CONCAT_WS(' '"
-		for _, term := range terms {
-			query += ", (SELECT COUNT(*) FROM (SELECT 1 FROM post_terms WHERE term=? LIMIT " + strconv.Itoa(manyPosts) + ") n)"
+		for _, term := range q.Terms {
+			query += ", " + count("post_terms WHERE term=?")
 			args = append(args, term)
 		}
 		query += ") AS term_posts"

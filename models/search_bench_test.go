@@ -172,9 +172,9 @@ func BenchmarkSearch(b *testing.B) {
 		found, fullFound := 0, 0
 		query := PostQuery{Sort: PostsRelevance, Terms: SearchTerms(q), Limit: 21}
 		mine := median(21, func() {
-			posts, err := s.ListPosts(ctx, query)
+			page, err := s.ListPosts(ctx, query)
 			require.NoError(b, err)
-			found = len(posts)
+			found = len(page.Posts)
 		})
 		words := ""
 		for _, word := range strings.Fields(q) {

@@ -136,7 +136,7 @@ func (s *Store) tagIDs(ctx context.Context, names Tags) (map[string]int64, error
 	return ids, nil
 }
 
-// insertTags gives tags to a post that has none, without counting them.
+// insertTags writes the tags of a post that has none, without counting them. The post is written already.
 func insertTags(tx *gorm.DB, postID int64, createdAt time.Time, tags Tags, ids map[string]int64) error {
 	if len(tags) == 0 {
 		return nil
@@ -150,8 +150,31 @@ func insertTags(tx *gorm.DB, postID int64, createdAt time.Time, tags Tags, ids m
 	if err := tx.Exec("INSERT INTO post_tags (post_id, tag_id, position, created_at) VALUES "+strings.Join(values, ","), args...).Error; err != nil {
 		return fmt.Errorf("tag post %d: %w", postID, err)
 	}
+	return syncTags(tx, postID)
+}
+
+// syncTags copies what lists of a tag are ordered and filtered by from posts to their rows of post_tags. Whoever changes
+// one of these columns of a post calls it in the same transaction. The rows of the posts are locked.
+func syncTags(tx *gorm.DB, posts ...int64) error {
+	if len(posts) == 0 {
+		return nil
+	}
+	err := tx.Exec(`
+UPDATE post_tags g
+JOIN posts p ON p.id=g.post_id
+SET g.status=p.status, g.user_id=p.user_id, g.created_at=p.created_at,
+    g.likes_count=p.likes_count, g.hot_score=p.hot_score, g.active_at=p.active_at
+WHERE g.post_id IN (` + joinIDs(posts) + `)`).Error
+	if err != nil {
+		return fmt.Errorf("update tags of posts: %w", err)
+	}
 	return nil
 }
+
+// tagsStale counts the rows of post_tags that differ from their post t.
+const tagsStale = `(SELECT COUNT(*) FROM post_tags g WHERE g.post_id=t.id AND
+ (g.status<>t.status OR g.user_id<>t.user_id OR g.created_at<>t.created_at
+  OR g.likes_count<>t.likes_count OR g.hot_score<>t.hot_score OR g.active_at<>t.active_at))`
 
 // eachOnce counts each of the tags once, by id.
 func eachOnce(tags Tags, ids map[string]int64) map[int64]int {
@@ -180,27 +203,29 @@ func countTags(tx *gorm.DB, delta map[int64]int) error {
 	return nil
 }
 
-// setTagsStatus hides or shows the tags of posts with them, and gives what countTags has to add.
-func setTagsStatus(tx *gorm.DB, posts []int64, status Status) (delta map[int64]int, err error) {
-	var ids []int64
-	if err := tx.Raw("SELECT tag_id FROM post_tags WHERE post_id IN (" + joinIDs(posts) + ")").Scan(&ids).Error; err != nil {
+// moveTags makes the tags of posts hidden or shown as the posts are, and returns what countTags has to add.
+func moveTags(tx *gorm.DB, posts ...int64) (delta map[int64]int, err error) {
+	var changes []struct {
+		TagID int64
+		Shown bool
+	}
+	err = tx.Raw(`
+SELECT g.tag_id, p.status=? AS shown
+FROM post_tags g
+JOIN posts p ON p.id=g.post_id
+WHERE g.post_id IN (`+joinIDs(posts)+`) AND g.status<>p.status`, StatusNormal).Scan(&changes).Error
+	if err != nil {
 		return nil, fmt.Errorf("read tags of posts: %w", err)
 	}
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	if err := tx.Exec("UPDATE post_tags SET status=? WHERE post_id IN ("+joinIDs(posts)+")", status).Error; err != nil {
-		return nil, fmt.Errorf("update tags of posts: %w", err)
-	}
-	by := 1
-	if status != StatusNormal {
-		by = -1
-	}
 	delta = map[int64]int{}
-	for _, id := range ids {
-		delta[id] += by
+	for _, c := range changes {
+		if c.Shown {
+			delta[c.TagID]++
+		} else {
+			delta[c.TagID]--
+		}
 	}
-	return delta, nil
+	return delta, syncTags(tx, posts...)
 }
 
 // TagSort is the order of a list of tags.

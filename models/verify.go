@@ -21,6 +21,7 @@ type TargetTally struct {
 	HotWant   int64 // what it has to be with this likes_count
 	Depth     int64 // depth; 0 for posts, which have none
 	DepthWant int64 // what it has to be with the parent's
+	TagsStale int64 // rows of post_tags that differ from the post; 0 for comments
 }
 
 // Difference is something of a target that does not agree with something else.
@@ -121,7 +122,7 @@ func (s *Store) TallyOf(ctx context.Context, target Target) (TargetTally, bool, 
 func (s *Store) tally(ctx context.Context, kind TargetKind, where string, args ...any) ([]TargetTally, error) {
 	t := likeTables[kind]
 	children, rows := "t.comments_count", "(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=1)"
-	derived := "t.hot_score, " + hotScoreSQL("t.likes_count") + " AS hot_want"
+	derived := "t.hot_score, " + hotScoreSQL("t.likes_count") + " AS hot_want, " + tagsStale + " AS tags_stale"
 	if kind == KindComment {
 		children, rows = "t.replies_count", "(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=1)"
 		derived = "t.depth, " + depthSQL + " AS depth_want"
@@ -189,7 +190,7 @@ func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error)
 	return missing, nil
 }
 
-// Recount sets a target's stored counts, the score of a post, and the depth of a comment and of what is below it, to what
+// Recount sets a target's stored counts, the score of a post with what its tags keep of it, and the depth of a comment and of what is below it, to what
 // the rows say.
 func (s *Store) Recount(ctx context.Context, target Target) error {
 	t := likeTables[target.Kind]
@@ -215,8 +216,15 @@ func (s *Store) Recount(ctx context.Context, target Target) error {
 		if target.Kind == KindPost {
 			set, args = set+", hot_score="+hotScoreSQL("?"), append(args, likes)
 		}
-		if err := tx.Exec("UPDATE "+t.targets+" SET "+set+" WHERE id=?", append(args, target.ID)...).Error; err != nil || target.Kind == KindPost {
+		if err := tx.Exec("UPDATE "+t.targets+" SET "+set+" WHERE id=?", append(args, target.ID)...).Error; err != nil {
 			return err
+		}
+		if target.Kind == KindPost {
+			tags, err := moveTags(tx, target.ID)
+			if err != nil {
+				return err
+			}
+			return countTags(tx, tags)
 		}
 		return sinkComments(tx, target.ID)
 	})

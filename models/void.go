@@ -248,7 +248,10 @@ func (s *Store) WithdrawLike(ctx context.Context, target Target, userID int64) (
 		if remove.Error != nil || remove.RowsAffected == 0 {
 			return remove.Error
 		}
-		return tx.Exec("UPDATE "+t.targets+" SET "+t.adding("-1")+" WHERE id=?", target.ID).Error
+		if err := tx.Exec("UPDATE "+t.targets+" SET "+t.adding("-1")+" WHERE id=?", target.ID).Error; err != nil {
+			return err
+		}
+		return t.counted(tx, target.ID)
 	})
 	if err != nil {
 		return false, fmt.Errorf("withdraw like of %s: %w", target, err)

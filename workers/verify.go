@@ -187,6 +187,8 @@ func (v *Verifier) verifyCounts(ctx context.Context, target models.Target, t mod
 		problem = fmt.Sprintf("hot_score is %d and %d likes make it %d", t.HotScore, t.Likes, t.HotWant)
 	case t.Depth != t.DepthWant:
 		problem = fmt.Sprintf("depth is %d and the parent's makes it %d", t.Depth, t.DepthWant)
+	case t.TagsStale != 0:
+		problem = fmt.Sprintf("%d of its tags have another status, author, time, count or score than the post", t.TagsStale)
 	default:
 		return nil
 	}
