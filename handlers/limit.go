@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -184,7 +183,7 @@ func (s *Server) charge(c *fiber.Ctx, examined int) {
 		take(searchLimit.name+"-by-address:"+from, searchLimit.address.Scale(factor))
 	}
 	if session != nil {
-		take(searchLimit.name+":"+strconv.FormatInt(session.UserID, 10), searchLimit.user.Scale(factor))
+		take(counters.AccountLimit(session.UserID, searchLimit.name), searchLimit.user.Scale(factor))
 	}
 }
 

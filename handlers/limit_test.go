@@ -152,7 +152,7 @@ func TestLimits_areOfEveryKindOfAction(t *testing.T) {
 		method, path, from string
 		body               any
 	}{
-		{200, 100, "GET", "/v1/posts", "192.0.2.11", nil},
+		{200, 50, "GET", "/v1/posts", "192.0.2.11", nil}, // a list costs two
 		{404, 100, "GET", "/nope", "192.0.2.41", nil},
 		{200, 100, "GET", "/docs/docs.js", "192.0.2.42", nil},
 		{405, 100, "POST", "/docs", "192.0.2.44", nil},

@@ -15,16 +15,16 @@ type shares struct {
 	waiting int // that may wait for one, until their own time is over
 
 	mu sync.Mutex
-	of map[string]*share
+	of map[string]*turns
 }
 
-type share struct {
+type turns struct {
 	slots chan struct{}
 	users int // who holds a slot or waits for one
 }
 
 func newShares(connections, inFlight int) *shares {
-	return &shares{slots: max(1, connections/4), waiting: max(1, inFlight/4), of: map[string]*share{}}
+	return &shares{slots: max(1, connections/4), waiting: max(1, inFlight/4), of: map[string]*turns{}}
 }
 
 // enter waits for a slot of the address; leave gives it back. CodeRateLimited when too many wait already,
@@ -33,7 +33,7 @@ func (s *shares) enter(ctx context.Context, address string) (leave func(), err e
 	s.mu.Lock()
 	one := s.of[address]
 	if one == nil {
-		one = &share{slots: make(chan struct{}, s.slots)}
+		one = &turns{slots: make(chan struct{}, s.slots)}
 		s.of[address] = one
 	}
 	if one.users >= s.slots+s.waiting {
