@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -301,19 +302,22 @@ func (s *Store) readReports(ctx context.Context, list []ReportCase) error {
 			SELECT case_id, version, COUNT(*) AS reports
 			FROM reports
 			WHERE case_id IN (` + joinIDs(ids) + `) AND version IS NOT NULL
-			GROUP BY case_id, version) v
+			GROUP BY case_id, version
+			ORDER BY NULL) v
 		STRAIGHT_JOIN report_cases k ON k.id=v.case_id
 		LEFT JOIN posts p ON k.target_type='post' AND p.id=k.target_id AND p.version=v.version
 		LEFT JOIN post_revisions pr ON k.target_type='post' AND pr.post_id=k.target_id AND pr.version=v.version
 		LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id AND c.version=v.version
-		LEFT JOIN comment_revisions cr ON k.target_type='comment' AND cr.comment_id=k.target_id AND cr.version=v.version
-		ORDER BY v.case_id, v.version`
+		LEFT JOIN comment_revisions cr ON k.target_type='comment' AND cr.comment_id=k.target_id AND cr.version=v.version`
 	if err := s.db.WithContext(ctx).Raw(query, maxExcerpt).Scan(&versions).Error; err != nil {
 		return fmt.Errorf("read reported versions: %w", err)
 	}
 	for _, v := range versions {
 		k := &list[at[v.CaseID]]
 		k.Reported = append(k.Reported, v.Reported)
+	}
+	for _, k := range list {
+		slices.SortFunc(k.Reported, func(a, b ReportedVersion) int { return cmp.Compare(a.Version, b.Version) })
 	}
 	return nil
 }
