@@ -130,14 +130,13 @@ func (s *Store) openCase(tx *gorm.DB, target Target, now time.Time) (id int64, e
 const MaxReportedVersions = 10
 
 // reportedVersion returns the version that a target has, for a report of it: no edit deletes a version that was reported.
-// It returns nil if the case keeps MaxReportedVersions others. The row stays locked, so that an edit that follows sees the
-// report. CodeNotFound: the target was deleted meanwhile.
+// It returns nil if the case keeps MaxReportedVersions others. The target's post is locked (see openCase), so that an edit
+// that follows sees the report. CodeNotFound: the target was deleted meanwhile.
 func reportedVersion(tx *gorm.DB, caseID int64, target Target) (*int64, error) {
 	var version int64
 	read := tx.Raw(`
-		SELECT version FROM `+likeTables[target.Kind].targets+` FORCE INDEX (PRIMARY)
-		WHERE id=? AND status=?
-		FOR UPDATE`, target.ID, StatusNormal).Scan(&version)
+		SELECT version FROM `+likeTables[target.Kind].targets+`
+		WHERE id=? AND status=?`, target.ID, StatusNormal).Scan(&version)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read version of %s: %w", target, read.Error)
 	}
