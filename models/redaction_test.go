@@ -198,7 +198,7 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 				assert.Equal(t, 0, count(t, store, "SELECT SUM(posts_count) FROM tags"))
 				found, err := store.ListPosts(t.Context(), models.PostQuery{Sort: models.PostsRelevance, Terms: models.SearchTerms("better"), Limit: 10})
 				require.NoError(t, err)
-				assert.Len(t, found, 1)
+				assert.Len(t, found.Posts, 1)
 			}
 		})
 	}
