@@ -157,7 +157,7 @@ func (s *Server) likesIn(c *fiber.Ctx, comments []models.Comment) (map[int64]mod
 	}
 	likes := make(map[int64]models.LikeState, len(counts))
 	for i, count := range counts {
-		likes[count.Target.ID] = states[i]
+		likes[count.ID] = states[i]
 	}
 	return likes, nil
 }

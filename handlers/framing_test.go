@@ -49,11 +49,12 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer r.Body.Close()
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p := read[problem](t, reply{r.StatusCode, r.Header, body}); r.StatusCode != 400 || p.Code != "malformed" || !r.Close {
+			if p := read[problem](t, reply{r.StatusCode, r.Header, body}); r.StatusCode != http.StatusBadRequest || p.Code != "malformed" || !r.Close {
 				t.Errorf("the answer is %d %s, close: %t", r.StatusCode, body, r.Close)
 			}
 			if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
@@ -74,6 +75,7 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer r.Body.Close()
 		body, err := io.ReadAll(r.Body)
 		if err != nil || r.StatusCode != want {
 			t.Errorf("answered with %d %s, %v; want %d", r.StatusCode, body, err, want)

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"

@@ -210,7 +210,7 @@ func (s *Store) redact(tx *gorm.DB, actor int64, target Target, version int64, r
 		return nil, err
 	}
 	if version == m.Version {
-		if tags, err = replaceByPlaceholder(tx, target, m.Status, now); err != nil {
+		if tags, err = replaceByPlaceholder(tx, target, now); err != nil {
 			return nil, err
 		}
 	}
@@ -228,7 +228,7 @@ func (s *Store) redact(tx *gorm.DB, actor int64, target Target, version int64, r
 
 // replaceByPlaceholder makes the present version of a target an old one, and RedactedText the present one. The version
 // counts up, so that an edit of the old text fails, and nothing that was made of it is taken for the new one.
-func replaceByPlaceholder(tx *gorm.DB, target Target, status Status, now time.Time) (tags map[int64]int, err error) {
+func replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[int64]int, err error) {
 	if target.Kind == KindComment {
 		c := Comment{ID: target.ID}
 		if err := tx.Raw("SELECT version FROM comments WHERE id=?", target.ID).Scan(&c.Version).Error; err != nil {

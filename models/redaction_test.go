@@ -132,6 +132,7 @@ func textLeft(t *testing.T, store *models.Store, word string) []string {
 		FROM information_schema.columns
 		WHERE table_schema=DATABASE() AND (data_type LIKE '%char' OR data_type LIKE '%text' OR data_type LIKE '%blob')`)
 	require.NoError(t, err)
+	defer rows.Close()
 	var columns [][2]string
 	for rows.Next() {
 		var table, column string
@@ -139,7 +140,6 @@ func textLeft(t *testing.T, store *models.Store, word string) []string {
 		columns = append(columns, [2]string{table, column})
 	}
 	require.NoError(t, rows.Err())
-	require.NoError(t, rows.Close())
 	var found []string
 	for _, c := range columns {
 		if n := count(t, store, fmt.Sprintf("SELECT COUNT(*) FROM `%s` WHERE CONVERT(`%s` USING utf8mb4) LIKE '%%%s%%'", c[0], c[1], word)); n > 0 {

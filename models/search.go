@@ -251,8 +251,8 @@ type postFacts struct {
 	terms       []int64 // that have each of the terms
 }
 
-// postFacts reads, in one query, what is known of the conditions of q. It counts at most most posts, and one more, for
-// each of them.
+// postFacts reads, in one query, what is known of the conditions of q. For each of them it counts up to one post more than
+// most.
 func (s *Store) postFacts(ctx context.Context, q PostQuery, most int) (postFacts, error) {
 	count := func(from string) string {
 		return "(SELECT COUNT(*) FROM (SELECT 1 FROM " + from + " LIMIT " + strconv.Itoa(most+1) + ") n)"

@@ -65,7 +65,7 @@ func TestCompose_boundsItsContainers(t *testing.T) {
 	var file struct {
 		Services map[string]struct {
 			Image       string
-			MemLimit    string `yaml:"mem_limit"`
+			MemLimit    string `yaml:"mem_limit"` //nolint:tagliatelle // as Compose writes it
 			Environment map[string]string
 			Ports       []string
 			Logging     struct{ Options map[string]string }

@@ -73,7 +73,7 @@ func main() {
 	}
 	if o.list {
 		for _, s := range scenarios {
-			fmt.Printf("%s\t%s\n", s.name, s.help)
+			fmt.Fprintf(os.Stdout, "%s\t%s\n", s.name, s.help)
 		}
 		return
 	}
@@ -95,7 +95,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.close()) }() //nolint:contextcheck // what was started ends, also after ctx has
 	held = true
 	for _, one := range scenarios {
 		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), one.name) {
@@ -111,7 +111,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 			if !f.within {
 				verdict, held = "TOO MUCH", false
 			}
-			fmt.Printf("%-8s %-55s %-8s %s\n", one.name, f.name, verdict, f.text)
+			fmt.Fprintf(os.Stdout, "%-8s %-55s %-8s %s\n", one.name, f.name, verdict, f.text)
 		}
 	}
 	return held, nil

@@ -35,7 +35,7 @@ type site struct {
 // open starts a site, or attaches to one, and fills it.
 func open(ctx context.Context, o options) (s *site, err error) {
 	s = &site{api: o.api, pid: o.pid}
-	defer func() {
+	defer func() { //nolint:contextcheck // what was started ends, also after ctx has
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
@@ -100,6 +100,7 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 		return "", err
 	}
 	defer log.Close()
+	//nolint:noctx // close ends it, also after ctx has ended
 	s.process = exec.Command(binary, "api", "--likes=direct", "--listen="+s.api, "--admin-listen="+free[1], "--mysql-dsn="+dsn)
 	s.process.Stdout, s.process.Stderr = log, log
 	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -114,7 +115,11 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 // await waits until the API answers.
 func (s *site) await(ctx context.Context) error {
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		response, err := http.Get("http://" + s.api + "/healthz")
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.api+"/healthz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
 		if err == nil {
 			response.Body.Close()
 			return nil

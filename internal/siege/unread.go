@@ -89,10 +89,10 @@ func runUnread(ctx context.Context, s *site, o options) ([]figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", route.path, err)
 		}
-		slower := float64(during.at(.99)) / float64(idle.at(.99))
+		slower := float64(during.p99()) / float64(idle.p99())
 		f := figure{name: "GET " + route.path, within: peak-before < maxGrowth && slower < maxSlower && refused == 0}
 		f.text = fmt.Sprintf("memory %+4d MB (since the beginning %+4d MB); p99 %.1f ms, idle %.1f ms: %.1f times, %d refused; answers %s",
-			(peak-started)>>20, (peak-before)>>20, milliseconds(during.at(.99)), milliseconds(idle.at(.99)), slower, refused, statuses)
+			(peak-started)>>20, (peak-before)>>20, milliseconds(during.p99()), milliseconds(idle.p99()), slower, refused, statuses)
 		figures = append(figures, f)
 		fmt.Fprintln(os.Stderr, f.name, f.text)
 	}
@@ -146,7 +146,7 @@ func (s *site) besiege(ctx context.Context, path, token string, attack, addresse
 			return "", 0, 0, nil, err
 		}
 		connections = append(connections, conn)
-		_ = conn.(interface{ SetReadBuffer(int) error }).SetReadBuffer(4 << 10) // the less it takes, the harder for the server
+		_ = conn.(interface{ SetReadBuffer(bytes int) error }).SetReadBuffer(4 << 10) // the less it takes, the harder for the server
 	}
 	for _, conn := range connections {
 		running.Go(func() {
