@@ -119,7 +119,7 @@ func TestLikeLimit_locksNobodyOut(t *testing.T) {
 				if passed, _ := a.until(t, 200, as, "PUT", path, nil); passed < 1 || passed > limit+1 {
 					t.Errorf("with a limit of %d %s likes %d times", limit, name, passed)
 				}
-				limiter.Forget(t.Context(), fmt.Sprintf("likes:%d", as.ID)) // as time does
+				limiter.Forget(t.Context(), counters.AccountLimit(as.ID, "likes")) // as time does
 			}
 		}
 	}

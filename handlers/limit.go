@@ -149,7 +149,8 @@ func (s *Server) spend(c *fiber.Ctx) error {
 	}
 	from := networkOf(s.clientAddress(c))
 	rate := requestLimit.address.Scale(s.limits.factor)
-	if taken := s.limits.TakeHere("requests:"+from, rate, cost-1); !taken.OK {
+	// One is spent already. A price above the burst could never be paid.
+	if taken := s.limits.TakeHere("requests:"+from, rate, min(cost, rate.Burst)-1); !taken.OK {
 		return s.limited(c, requestLimit.name, rate, taken)
 	}
 	leave, err := s.shares.enter(c.UserContext(), from)

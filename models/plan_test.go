@@ -319,6 +319,17 @@ func plans() []planned {
 		q.Limit = 21
 		add(plan("ModerationLog", fmt.Sprintf("%+v", q), q))
 	}
+	for _, q := range []models.EventQuery{{}, {UserID: 1}, {ActorID: 1}, {Address: "192.0.2.1"}, {Kind: "login.failed"}, {Since: since}, {UserID: 1, After: &middle}} {
+		q.Limit = 21
+		add(plan("SecurityLog", fmt.Sprintf("%+v", q), q))
+	}
+	for _, section := range models.ExportSections() {
+		p := plan("ExportItems", section, 1, section, models.ListKey{}, 500)
+		// A job reads these, and an account has few of them.
+		p.sorts = slices.Contains([]string{"post_revisions", "comment_revisions", "account_acts", "security_events"}, section)
+		add(p)
+	}
+	add(plan("WaitingExports", "", 5))
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		add(plan("LikesBetween", string(kind), kind, 100, 600, since), plan("LatestLikesOf", string(kind), kind, 1, since, 100),
 			plan("LikesGiven", string(kind), kind, 1, largePosts/2, 21))
@@ -349,7 +360,7 @@ func plans() []planned {
 var unplanned = map[string]string{
 	"ImportUsers": "writes", "ImportPosts": "writes", "ImportComments": "writes",
 	"VoidRing": "writes", "ShardStates": "one row a shard", "ShardFailures": "one row a shard", "OpenGaps": "gaps are rare", "OpenLikeVoids": "by the index of done_at and turn_at; few are open",
-	"OrphanLikes": "verify goes over every like",
+	"OrphanLikes": "verify goes over every like", "ExportChunk": "bytes, not a list",
 }
 
 // TestPlans_everyListUsesAnIndex asks the server for the plan of what the store really sends. No step may read the whole

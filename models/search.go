@@ -243,7 +243,7 @@ func (s *Store) indexPost(ctx context.Context, id int64) error {
 // postFacts is what the choice of a plan goes by. Posts are counted up to a bound.
 type postFacts struct {
 	Posts       int64 // about how many there are
-	Blocks      bool  // the viewer blocks somebody
+	Blocks      bool  // the viewer blocks somebody: the author, if posts of one author are asked for
 	TagID       int64 // 0: no post ever had the tag
 	TagPosts    int64 // that have the tag, all of them
 	AuthorPosts int64
@@ -257,8 +257,8 @@ func (s *Store) postFacts(ctx context.Context, q PostQuery, most int) (postFacts
 	count := func(from string) string {
 		return "(SELECT COUNT(*) FROM (SELECT 1 FROM " + from + " LIMIT " + strconv.Itoa(most+1) + ") n)"
 	}
-	query := "SELECT COALESCE((SELECT MAX(id) FROM posts),0) AS posts, EXISTS (SELECT 1 FROM blocks WHERE user_id=?) AS blocks"
-	args := []any{q.ViewerID}
+	query := "SELECT COALESCE((SELECT MAX(id) FROM posts),0) AS posts, EXISTS (SELECT 1 FROM blocks WHERE user_id=? AND ? IN (0, blocked_id)) AS blocks"
+	args := []any{q.ViewerID, q.AuthorID}
 	if q.Tag != "" {
 		query += ", COALESCE((SELECT id FROM tags WHERE name=?),0) AS tag_id, COALESCE((SELECT posts_count FROM tags WHERE name=?),0) AS tag_posts"
 		args = append(args, q.Tag, q.Tag)

@@ -44,7 +44,7 @@ func TestLogin_comesToNothingAfterItsPassword(t *testing.T) {
 	assert.Error(t, err, "a session of a deleted account")
 }
 
-// Of the last two admins who leave at the same moment one stays, and a ban goes with the account.
+// Of the last two admins who leave at the same moment one stays. A ban keeps its account, and goes with it once it is over.
 func TestDeleteUser_leavesAnAdmin(t *testing.T) {
 	store := openStore(t)
 	var admins [2]*models.User
@@ -68,6 +68,9 @@ func TestDeleteUser_leavesAnAdmin(t *testing.T) {
 	exec(t, store, "UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.'")
 	require.NoError(t, store.SetRole(t.Context(), newUser(t, store, "eve").ID, models.RoleAdmin))
 	_, err := store.DeleteUser(t.Context(), admins[left].ID, "x")
+	assert.Equal(t, models.CodeBanned, models.ErrorCode(err))
+	exec(t, store, "UPDATE users SET banned_until='2001-01-01'")
+	_, err = store.DeleteUser(t.Context(), admins[left].ID, "x")
 	require.NoError(t, err)
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM users WHERE id=? AND banned_until IS NULL AND ban_reason=''", admins[left].ID))
 }

@@ -112,5 +112,6 @@ func TestPipeline_runsOnARedisCluster(t *testing.T) {
 	for _, s := range shards {
 		epochs[s.Applied.Epoch]++
 	}
-	assert.Len(t, epochs, 2, "shards of one node in their first epoch, of the other in a later one: %v", epochs)
+	// How often a shard is tried to be opened while its node comes back is up to chance.
+	assert.True(t, epochs[1] > 0 && epochs[1] < len(shards), "shards of one node in their first epoch, of the other in a later one: %v", epochs)
 }
