@@ -4,6 +4,7 @@
 //
 //	go run ./internal/siege
 //	go run ./internal/siege --only unread --addresses 200
+//	go run ./internal/siege --only dear --posts 100000
 //
 // To attack a server that runs already, name it; its database is filled, so it must be one to throw away:
 //
@@ -35,6 +36,7 @@ type options struct {
 	only      string
 	addresses int
 	paths     string
+	posts     int
 	list      bool
 }
 
@@ -45,7 +47,7 @@ type scenario struct {
 	run  func(ctx context.Context, s *site, o options) ([]figure, error)
 }
 
-var scenarios = []scenario{unread}
+var scenarios = []scenario{unread, dear}
 
 // figure is one measurement, and the bound that it is held to.
 type figure struct {
@@ -62,12 +64,13 @@ func main() {
 	flag.StringVar(&o.dsn, "mysql-dsn", "", "its database, which is filled")
 	flag.StringVar(&o.binary, "binary", "", "the product; empty: it is built")
 	flag.StringVar(&o.only, "only", "", "scenarios to run, by name, separated by commas; empty: all")
-	flag.IntVar(&o.addresses, "addresses", 1, "loopback addresses that each attack comes from, 1 to 200")
+	flag.IntVar(&o.addresses, "addresses", 1, "loopback addresses that each attack of unread comes from, 1 to 200")
 	flag.StringVar(&o.paths, "paths", "", "a part of the paths that unread asks for; empty: all")
+	flag.IntVar(&o.posts, "posts", 300_000, "posts of the site that dear attacks, 10,000 to 1,000,000")
 	flag.BoolVar(&o.list, "list", false, "list the scenarios and end")
 	flag.Parse()
 	attached := o.api != ""
-	if flag.NArg() > 0 || o.addresses < 1 || o.addresses > 200 || attached != (o.pid > 0) || attached != (o.dsn != "") {
+	if flag.NArg() > 0 || o.addresses < 1 || o.addresses > 200 || o.posts < minPosts || o.posts > maxPosts || attached != (o.pid > 0) || attached != (o.dsn != "") {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -95,7 +98,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }() //nolint:contextcheck // what was started ends, also after ctx has
+	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
 	held = true
 	for _, one := range scenarios {
 		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), one.name) {

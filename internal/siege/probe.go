@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 )
@@ -27,6 +27,14 @@ func (l latencies) p99() time.Duration {
 	return l[min(len(l)-1, len(l)*99/100)]
 }
 
+// longest returns the latency that no request exceeds, 0 if there was none.
+func (l latencies) longest() time.Duration {
+	if len(l) == 0 {
+		return 0
+	}
+	return l[len(l)-1]
+}
+
 // probe reads a post again and again until ctx ends. It returns how long each request took, and how many were refused.
 func (s *site) probe(ctx context.Context, post int64) (took latencies, refused int, err error) {
 	clients := make([]*http.Client, probeAddresses)
@@ -40,20 +48,12 @@ func (s *site) probe(ctx context.Context, post int64) (took latencies, refused i
 	for i := 0; ctx.Err() == nil; i++ {
 		client := clients[i%len(clients)]
 		started := time.Now()
-		request, err := http.NewRequest(http.MethodGet, url, http.NoBody) //nolint:noctx // the last one is not cut off
+		status, body, err := get(context.WithoutCancel(ctx), client, url)
 		if err != nil {
 			return nil, 0, fmt.Errorf("probe: %w", err)
 		}
-		response, err := client.Do(request)
-		if err != nil {
-			return nil, 0, fmt.Errorf("probe: %w", err)
-		}
-		_, err = io.Copy(io.Discard, response.Body)
-		response.Body.Close()
-		if err != nil {
-			return nil, 0, fmt.Errorf("probe: %w", err)
-		}
-		if response.StatusCode != http.StatusOK {
+		if status != http.StatusOK {
+			fmt.Fprintf(os.Stderr, "refused: %d: %s\n", status, body)
 			refused++
 		}
 		if i >= len(clients) { // each has a connection now

@@ -29,15 +29,16 @@ type site struct {
 	process *exec.Cmd      // nil: it was there already
 	mysql   *servers.MySQL // nil, too
 
-	data worst
+	data   worst
+	walked int // pages that were read to find cursors
 }
 
 // open starts a site, or attaches to one, and fills it.
 func open(ctx context.Context, o options) (s *site, err error) {
 	s = &site{api: o.api, pid: o.pid}
-	defer func() { //nolint:contextcheck // what was started ends, also after ctx has
+	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.close())
+			err = errors.Join(err, s.close(context.WithoutCancel(ctx)))
 		}
 	}()
 	dsn := o.dsn
@@ -100,8 +101,7 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 		return "", err
 	}
 	defer log.Close()
-	//nolint:noctx // close ends it, also after ctx has ended
-	s.process = exec.Command(binary, "api", "--likes=direct", "--listen="+s.api, "--admin-listen="+free[1], "--mysql-dsn="+dsn)
+	s.process = exec.CommandContext(context.WithoutCancel(ctx), binary, "api", "--likes=direct", "--listen="+s.api, "--admin-listen="+free[1], "--mysql-dsn="+dsn)
 	s.process.Stdout, s.process.Stderr = log, log
 	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.process.Start(); err != nil {
@@ -115,13 +115,8 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 // await waits until the API answers.
 func (s *site) await(ctx context.Context) error {
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.api+"/healthz", http.NoBody)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
+		_, _, err := get(ctx, http.DefaultClient, "http://"+s.api+"/healthz")
 		if err == nil {
-			response.Body.Close()
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -136,7 +131,7 @@ func (s *site) await(ctx context.Context) error {
 	}
 }
 
-func (s *site) close() error {
+func (s *site) close(ctx context.Context) error {
 	var errs []error
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
@@ -146,7 +141,7 @@ func (s *site) close() error {
 		_ = s.process.Wait() // how it ends is of no interest here
 	}
 	if s.mysql != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		errs = append(errs, s.mysql.Stop(ctx))
 	}

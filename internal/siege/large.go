@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"likewise/models"
+)
+
+// Of the large site, besides its posts.
+const (
+	minPosts     = 10_000
+	maxPosts     = 1_000_000
+	fillStep     = 20_000 // rows of one statement
+	largeUsers   = 10_000
+	largeTags    = 10_000 // whose names begin alike
+	taggedPosts  = 3_000  // of one tag, the oldest of all
+	authorShare  = 20     // one post in that many is of one author
+	topComments  = 5_000  // of one post
+	repliesOfTop = 4      // to each
+	oldWords     = "alpha bravo charlie delta foxtrot golf lima papa quebec tango"
+)
+
+// large names what a large site was filled with.
+type large struct {
+	author int64
+	tag    string
+	words  string // which all posts have
+	prefix string // of all tags but one
+	post   int64  // with all the comments
+}
+
+// fillLarge writes a site of many ordinary posts, all of them older than a year. Times go up with ids, a minute apiece.
+func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, err error) {
+	conn, err := store.Pool().Conn(ctx)
+	if err != nil {
+		return l, err
+	}
+	defer conn.Close()
+	started := time.Now()
+	run := func(query string, args ...any) {
+		if err != nil {
+			return
+		}
+		if _, err = conn.ExecContext(ctx, query, args...); err != nil {
+			err = fmt.Errorf("fill: %w: %s", err, query)
+		}
+	}
+	last := func(table string) (id int64) {
+		if err == nil {
+			err = conn.QueryRowContext(ctx, "SELECT COALESCE(MAX(id),0) FROM "+table).Scan(&id)
+		}
+		return id
+	}
+	run("SET unique_checks=0")
+	run("CREATE TEMPORARY TABLE numbers (n INT PRIMARY KEY)")
+	digit := "(SELECT 0 d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5" +
+		" UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+	for from := 0; from < posts; from += 100_000 {
+		run("INSERT INTO numbers SELECT ?+a.d+10*b.d+100*c.d+1000*e.d+10000*f.d FROM "+digit+" a, "+digit+" b, "+digit+" c, "+digit+" e, "+digit+" f", from)
+	}
+	// insert writes n rows, of the numbers from 0, some in each statement.
+	insert := func(table, columns, selected string, n int, args ...any) {
+		for from := 0; from < n; from += fillStep {
+			run("INSERT INTO "+table+" ("+columns+") SELECT "+selected+" FROM numbers WHERE n>=? AND n<? ORDER BY n",
+				append(slices.Clip(args), from, min(from+fillStep, n))...)
+		}
+	}
+	user, post, comment, tag := last("users")+1, last("posts")+1, last("comments")+1, last("tags")+1
+	at := fmt.Sprintf("FROM_UNIXTIME(%d+60*n)", time.Now().AddDate(0, 0, -400).Unix()-60*int64(posts))
+	active := strings.Replace(at, "60*n", "60*n+n%7919", 1)
+	hot, likes := "UNIX_TIMESTAMP("+at+")+n%997", "IF(n%3=0, n%97, 0)"
+	of := fmt.Sprintf("%d+IF(n%%%d=0, 0, 1+n%%(%d-1))", user, authorShare, largeUsers)
+
+	insert("users", "id, username, email, password_hash, created_at",
+		fmt.Sprintf("%d+n, CONCAT('large',n), CONCAT('large',n,'%s'), '', %s", user, models.NoEmailDomain, at), largeUsers)
+	insert("posts", "id, user_id, title, content, likes_count, created_at, updated_at, hot_score, active_at, terms_version",
+		fmt.Sprintf("%d+n, %s, 'A title', 'Some content.', %s, %s, %s, %s, %s, 1", post, of, likes, at, at, hot, active), posts)
+	fmt.Fprintf(os.Stderr, "%d posts after %v\n", posts, time.Since(started).Round(time.Second))
+	insert("tags", "id, name, posts_count", fmt.Sprintf("%d+n, IF(n=0, 'siege-old', CONCAT('large',n)), IF(n=0, %d, 1+n%%500)", tag, taggedPosts), largeTags)
+	insert("post_tags", "post_id, tag_id, position, created_at, status, user_id, likes_count, hot_score, active_at",
+		fmt.Sprintf("%d+n, %d, 0, %s, 1, %s, %s, %s, %s", post, tag, at, of, likes, hot, active), taggedPosts)
+	for _, term := range models.SearchTerms(oldWords) { // one after the other, as the primary key has them
+		insert("post_terms", "post_id, term, weight", fmt.Sprintf("%d+n, ?, 1+n%%300", post), posts, term)
+	}
+	fmt.Fprintf(os.Stderr, "the terms of all after %v\n", time.Since(started).Round(time.Second))
+	newest := post + int64(posts) - 1
+	insert("comments", "id, post_id, user_id, depth, content, likes_count, created_at, updated_at",
+		fmt.Sprintf("%d+n, %d, %s, 1, 'A comment.', n%%5, %s, %s", comment, newest, of, at, at), topComments)
+	insert("comments", "post_id, user_id, parent_id, depth, content, likes_count, created_at, updated_at",
+		fmt.Sprintf("%d, %s, %d+n DIV %d, 2, 'A reply.', n%%5, %s, %s", newest, of, comment, repliesOfTop, at, at), topComments*repliesOfTop)
+	run("UPDATE posts SET comments_count=? WHERE id=?", topComments*(1+repliesOfTop), newest)
+	run("DROP TEMPORARY TABLE numbers")
+	run("SET unique_checks=1")
+	if err != nil {
+		return l, err
+	}
+	if err := analyze(ctx, conn); err != nil {
+		return l, err
+	}
+	fmt.Fprintf(os.Stderr, "filled in %v\n", time.Since(started).Round(time.Second))
+	return large{author: user, tag: "siege-old", words: oldWords, prefix: "large", post: newest}, nil
+}
+
+// analyze counts the rows anew for the plans of the server.
+func analyze(ctx context.Context, conn *sql.Conn) error {
+	rows, err := conn.QueryContext(ctx, "ANALYZE TABLE users, posts, comments, tags, post_tags, post_terms")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+	}
+	return rows.Err()
+}
