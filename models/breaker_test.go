@@ -86,6 +86,26 @@ func TestStore_refusesAtOnceWhileMySQLIsAway(t *testing.T) {
 	}
 }
 
+// Calls that wait for a connection until their time is over report nothing about the server.
+func TestStore_isNotAwayWhenItsConnectionsAreBusy(t *testing.T) {
+	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	author := newUser(t, store, "ada")
+	busy, err := store.Pool().Conn(t.Context())
+	require.NoError(t, err)
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		_, err := store.UserByID(ctx, author.ID)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err))
+	}
+	require.NoError(t, busy.Close())
+	_, err = store.UserByID(t.Context(), author.ID)
+	require.NoError(t, err)
+}
+
 // A server that takes no writes, because it is read-only or its disk is full, is not away: what needs no write goes on.
 func TestStore_readsFromMySQLThatTakesNoWrites(t *testing.T) {
 	server, err := servers.StartMySQL(t.Context(), filepath.Join(t.TempDir(), "mysql"))

@@ -175,7 +175,7 @@ func (s *Store) Close() error {
 
 // Ping reports whether MySQL answers, and whether it is asked at all: see guardedPool.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := guard(s.guarded, func() (any, error) { return nil, s.pool.PingContext(ctx) })
+	_, err := guard(ctx, s.guarded, func() (any, error) { return nil, s.pool.PingContext(ctx) })
 	return err
 }
 
