@@ -23,7 +23,7 @@ func (s *Server) listUserComments(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.UserComment, userCommentJSON]{
 		name: "comments:user=" + strconv.FormatInt(id, 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.UserComment, error) {
+		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.UserComment, *models.ListKey, error) {
 			return s.store.CommentsByUser(ctx, viewerID(c), id, after, limit)
 		},
 		key: func(w *models.UserComment) models.ListKey { return w.Comment.Key(models.CommentsNew) },
@@ -73,11 +73,11 @@ func (s *Server) listLikesOf(c *fiber.Ctx, userID int64) error {
 
 // replyLiked answers with a page of what a user likes of one kind.
 func replyLiked[T models.Post | models.Comment, J any](s *Server, c *fiber.Ctx, name string, userID int64,
-	read func(ctx context.Context, viewer, userID, before int64, limit int) ([]models.Liked[T], error), show shower[T, J], wrap func(*models.Liked[T], J) likedJSON,
+	read func(ctx context.Context, viewer, userID, before int64, limit int) ([]models.Liked[T], *models.ListKey, error), show shower[T, J], wrap func(*models.Liked[T], J) likedJSON,
 ) error {
 	return replyList(s, c, listing[models.Liked[T], likedJSON]{
 		name: name,
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Liked[T], error) {
+		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Liked[T], *models.ListKey, error) {
 			return read(ctx, viewerID(c), userID, idOf(after), limit)
 		},
 		key:  (*models.Liked[T]).Key,

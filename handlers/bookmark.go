@@ -32,7 +32,7 @@ func (s *Server) setBookmark(bookmarked bool) fiber.Handler {
 func (s *Server) listBookmarks(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.BookmarkedPost, postJSON]{
 		name: "bookmarks:user=" + strconv.FormatInt(viewerID(c), 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.BookmarkedPost, error) {
+		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.BookmarkedPost, *models.ListKey, error) {
 			return s.store.BookmarkedPosts(ctx, viewerID(c), idOf(after), limit)
 		},
 		key: func(b *models.BookmarkedPost) models.ListKey { return models.ListKey{ID: b.RowID} },

@@ -24,6 +24,9 @@ type listing[R, J any] struct {
 	// read returns at most limit rows after a place, nil for the beginning. It may return fewer, although there are more,
 	// if the content of those that it returns has more than models.PageBytes.
 	read func(ctx context.Context, after *models.ListKey, limit int) ([]R, error)
+	// sift is what a list that passes over rows has instead of read. It returns fewer rows than limit, or none, and where
+	// the list continues, if it has passed over too many.
+	sift func(ctx context.Context, after *models.ListKey, limit int) (rows []R, rest *models.ListKey, err error)
 	key  func(*R) models.ListKey
 	show shower[R, J]
 }
@@ -42,11 +45,17 @@ func replyList[R, J any](s *Server, c *fiber.Ctx, l listing[R, J]) error {
 	if err != nil {
 		return err
 	}
-	rows, err := l.read(c.UserContext(), after, n+1)
+	var rows []R
+	var rest *models.ListKey
+	if l.sift != nil {
+		rows, rest, err = l.sift(c.UserContext(), after, n+1)
+	} else {
+		rows, err = l.read(c.UserContext(), after, n+1)
+	}
 	if err != nil {
 		return err
 	}
-	return replyPage(s, c, page[R]{name: l.name, rows: rows, limit: n, key: l.key}, l.show)
+	return replyPage(s, c, page[R]{name: l.name, rows: rows, limit: n, key: l.key, rest: rest}, l.show)
 }
 
 // page is what was read for a page of a list, with one row more than limit if there is one.

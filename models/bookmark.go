@@ -3,6 +3,8 @@ package models
 import (
 	"context"
 	"fmt"
+
+	"gorm.io/gorm"
 )
 
 // SetBookmark makes the user's bookmark of a post as asked; saying it again changes nothing. CodeNotFound: the post is
@@ -33,17 +35,23 @@ type BookmarkedPost struct {
 }
 
 // BookmarkedPosts lists the posts that the user bookmarked, the latest bookmark first: at most limit bookmarks older than
-// row before (0 for the first page). Posts that were deleted, or whose author the user blocks, are passed over.
-func (s *Store) BookmarkedPosts(ctx context.Context, userID, before int64, limit int) ([]BookmarkedPost, error) {
-	where, args := "k.user_id=? AND "+notBlocked("p.user_id"), []any{userID, userID, userID}
-	if before > 0 {
-		where, args = where+" AND k.id<?", append(args, before)
-	}
-	list, _, err := scanPage(s.db.WithContext(ctx).Raw("SELECT "+postColumns+", k.id AS row_id FROM bookmarks k FORCE INDEX (idx_user_id)"+
-		" JOIN posts p ON p.id=k.post_id AND p.status=1 JOIN users u ON u.id=p.user_id WHERE "+where+
-		" ORDER BY k.id DESC LIMIT ?", append(args, limit)...), func(b *BookmarkedPost) int { return len(b.Post.Content) })
+// row before (0 for the first page). Posts that were deleted, or whose author the user blocks, are passed over. If that
+// makes the page short, rest is where the list continues; nil for its end.
+func (s *Store) BookmarkedPosts(ctx context.Context, userID, before int64, limit int) (list []BookmarkedPost, rest *ListKey, err error) {
+	bookmarks := trail{from: "bookmarks k FORCE INDEX (idx_user_id)", where: "k.user_id=?", args: []any{userID}, id: "k.id"}
+	list, rest, err = sift(ctx, s, bookmarks, beforeID(before), limit, func(where string, args []any, limit int) *gorm.DB {
+		args = append(append([]any{userID}, args...), userID, limit)
+		return s.db.WithContext(ctx).Raw(`
+SELECT `+postColumns+`, k.id AS row_id
+FROM `+bookmarks.from+`
+STRAIGHT_JOIN posts p ON p.id=k.post_id AND p.status=1
+STRAIGHT_JOIN `+listedUsers+`
+WHERE `+where+` AND `+notBlocked("p.user_id")+`
+ORDER BY `+bookmarks.order()+`
+LIMIT ?`, args...)
+	}, func(b *BookmarkedPost) int { return postSize(&b.Post) })
 	if err != nil {
-		return nil, fmt.Errorf("list bookmarks of user %d: %w", userID, err)
+		return nil, nil, fmt.Errorf("list bookmarks of user %d: %w", userID, err)
 	}
-	return list, nil
+	return list, rest, nil
 }

@@ -110,27 +110,27 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		}, 5 * limit},
 		"blocks": {func() (int, error) { l, err := store.BlockedUsers(ctx, c.writer.ID, nil, limit); return len(l), err }, 5 * limit},
 		"comments": {func() (int, error) {
-			l, err := store.CommentsByUser(ctx, c.guest.ID, c.writer.ID, nil, limit)
+			l, _, err := store.CommentsByUser(ctx, c.guest.ID, c.writer.ID, nil, limit)
 			return len(l), err
 		}, 15 * limit},
 		"comments, later": {func() (int, error) {
-			l, err := store.CommentsByUser(ctx, c.guest.ID, c.writer.ID, middle, limit)
+			l, _, err := store.CommentsByUser(ctx, c.guest.ID, c.writer.ID, middle, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked posts": {func() (int, error) {
-			l, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, 0, limit)
+			l, _, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, 0, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked posts, later": {func() (int, error) {
-			l, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, 50_000, limit)
+			l, _, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, 50_000, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked comments": {func() (int, error) {
-			l, err := store.LikedComments(ctx, c.reader.ID, c.guest.ID, 0, limit)
+			l, _, err := store.LikedComments(ctx, c.reader.ID, c.guest.ID, 0, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked comments later": {func() (int, error) {
-			l, err := store.LikedComments(ctx, c.reader.ID, c.guest.ID, 10_000, limit)
+			l, _, err := store.LikedComments(ctx, c.reader.ID, c.guest.ID, 10_000, limit)
 			return len(l), err
 		}, 15 * limit},
 		"sessions": {func() (int, error) { l, err := store.Sessions(ctx, c.guest.ID, nil, limit); return len(l), err }, 5 * limit},

@@ -482,7 +482,7 @@ func TestLists_ofAUserReadOnlyWhatTheyGive(t *testing.T) {
 			return int(n) / (models.MaxUnread / page), err
 		},
 		"bookmarks": func(before int64) (int, error) {
-			list, err := store.BookmarkedPosts(t.Context(), ada.ID, before, page)
+			list, _, err := store.BookmarkedPosts(t.Context(), ada.ID, before, page)
 			return len(list), err
 		},
 	} {

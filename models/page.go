@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"slices"
 
 	"gorm.io/gorm"
 )
@@ -64,4 +65,98 @@ func scanPage[T any](read *gorm.DB, size func(*T) int) (page []T, cut bool, err 
 		}
 	}
 	return page, false, rows.Err()
+}
+
+// maxPassed bounds the entries of its index that a page of a list looks at, for each of which up to three rows are read
+// to find whether the viewer sees it.
+const maxPassed = maxExamined / 4
+
+// trail is an index that has a list in its order, the latest first, hidden rows included: those that are deleted, or by
+// somebody whom the viewer blocks.
+type trail struct {
+	from  string // the table with its alias and index
+	where string // the beginning of the index
+	args  []any
+	time  string // the column of the index that is before the id; "" if the order is that of ids
+	id    string
+}
+
+func (t *trail) order() string {
+	if t.time == "" {
+		return t.id + " DESC"
+	}
+	return t.time + " DESC, " + t.id + " DESC"
+}
+
+// segment returns the condition of a piece of the index: after a key and up to another, either of which can be nil.
+func (t *trail) segment(after, until *ListKey) (where string, args []any) {
+	where, args = t.where, slices.Clone(t.args)
+	if t.time != "" {
+		if between, keys := keyRange(t.time, "FROM_UNIXTIME(?)", t.id, after, until); between != "" {
+			where, args = where+" AND "+between, append(args, keys...)
+		}
+		return where, args
+	}
+	if after != nil {
+		where, args = where+" AND "+t.id+"<?", append(args, after.ID)
+	}
+	if until != nil {
+		where, args = where+" AND "+t.id+">=?", append(args, until.ID)
+	}
+	return where, args
+}
+
+// boundary returns the last of the next size entries after a key; nil if there are fewer.
+func (s *Store) boundary(ctx context.Context, t *trail, after *ListKey, size int) (*ListKey, error) {
+	value := "0"
+	if t.time != "" {
+		value = "UNIX_TIMESTAMP(" + t.time + ")"
+	}
+	where, args := t.segment(after, nil)
+	var keys []ListKey
+	err := s.db.WithContext(ctx).Raw(`
+SELECT `+value+` AS value, `+t.id+` AS id
+FROM `+t.from+`
+WHERE `+where+`
+ORDER BY `+t.order()+`
+LIMIT 1 OFFSET ?`, append(args, size-1)...).Scan(&keys).Error
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	return &keys[0], nil
+}
+
+// sift reads a page of a list along a trail, in segments that grow, until it has limit rows or PageBytes of content, as
+// size counts it, or until it has looked at maxPassed entries. query makes the query of the visible rows of a segment.
+// rest is where the list continues after all entries that were looked at, if the page is not full; nil for its end.
+func sift[T any](ctx context.Context, s *Store, t trail, after *ListKey, limit int,
+	query func(where string, args []any, limit int) *gorm.DB, size func(*T) int,
+) (page []T, rest *ListKey, err error) {
+	for segment, budget := limit, maxPassed; budget > 0; segment *= 4 {
+		segment = min(segment, budget)
+		budget -= segment
+		until, err := s.boundary(ctx, &t, after, segment)
+		if err != nil {
+			return nil, nil, err
+		}
+		where, args := t.segment(after, until)
+		rows, cut, err := scanPage(query(where, args, limit-len(page)), size)
+		if err != nil {
+			return nil, nil, err
+		}
+		page = append(page, rows...)
+		if cut || len(page) == limit || until == nil {
+			return page, nil, nil
+		}
+		after = until
+	}
+	return page, after, nil
+}
+
+// beforeID is the place of a list in the order of ids after the row with this id; nil for 0.
+func beforeID(id int64) *ListKey {
+	if id == 0 {
+		return nil
+	}
+	return &ListKey{ID: id}
 }

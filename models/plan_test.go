@@ -396,7 +396,7 @@ func TestPlans_everyListUsesAnIndex(t *testing.T) {
 		}
 	}
 	for m := range reflect.TypeFor[*models.Store]().Methods() {
-		if f := m.Type; f.NumOut() == 2 && f.Out(0).Kind() == reflect.Slice && f.Out(0).Elem().Kind() != reflect.Array && unplanned[m.Name] == "" {
+		if f := m.Type; f.NumOut() >= 2 && f.Out(0).Kind() == reflect.Slice && f.Out(0).Elem().Kind() != reflect.Array && unplanned[m.Name] == "" {
 			assert.True(t, covered[m.Name], "plans() has no line for Store.%s, which gives a list", m.Name)
 		}
 	}

@@ -197,7 +197,7 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 	// A full page takes about limit*total/matches entries of the order's index, and gathering takes matches.
 	total := q.source(facts)
 	if matches > most || matches*matches > int64(q.Limit)*total.total {
-		if full, err := s.sift(ctx, q, facts, min(matches, most), page); err != nil || full || matches > most {
+		if full, err := s.siftPosts(ctx, q, facts, min(matches, most), page); err != nil || full || matches > most {
 			return err
 		}
 	}
@@ -205,14 +205,14 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 	return s.gather(ctx, q, facts, by, most, page)
 }
 
-// sift walks the index of the order in segments, at most budget entries of it, and reports whether nothing is left to do:
+// siftPosts walks the index of the order in segments, at most budget entries of it, and reports whether nothing is left to do:
 // the page is full, or the list ends.
-func (s *Store) sift(ctx context.Context, q *PostQuery, facts *postFacts, budget int64, page *PostPage) (full bool, err error) {
+func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, budget int64, page *PostPage) (full bool, err error) {
 	after := q.After
 	for size := int64(firstSegment); budget > 0; size *= 4 {
 		size = min(size, budget)
 		budget -= size
-		until, err := s.boundary(ctx, q, facts, after, size)
+		until, err := s.postBoundary(ctx, q, facts, after, size)
 		if err != nil {
 			return false, err
 		}
@@ -231,8 +231,8 @@ func (s *Store) sift(ctx context.Context, q *PostQuery, facts *postFacts, budget
 	return false, nil
 }
 
-// boundary returns the last of the next size entries of the order's index after a key; nil if there are fewer.
-func (s *Store) boundary(ctx context.Context, q *PostQuery, facts *postFacts, after *ListKey, size int64) (*ListKey, error) {
+// postBoundary returns the last of the next size entries of the order's index after a key; nil if there are fewer.
+func (s *Store) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts, after *ListKey, size int64) (*ListKey, error) {
 	src, order := q.source(facts), postOrders[q.Sort]
 	column := src.alias + "." + order.column
 	where, args := q.segment(&src, after, nil)
