@@ -203,8 +203,8 @@ func TestPeople_costTheSameWhateverTheirNumber(t *testing.T) {
 		least int64 // items of a page of 100
 		most  int64 // queries
 	}{
-		{userPath(ada) + "/posts", 100, 4}, {userPath(ada) + "/comments", 100, 3},
-		{userPath(ada) + "/likes", 100, 3}, {userPath(ada) + "/likes?type=comment", 100, 3}, {"/v1/me/likes", 100, 2},
+		{userPath(ada) + "/posts", 100, 4}, {userPath(ada) + "/comments", 100, 4},
+		{userPath(ada) + "/likes", 100, 4}, {userPath(ada) + "/likes?type=comment", 100, 4}, {"/v1/me/likes", 100, 3},
 		{userPath(ada) + "/followers", 100, 2}, {userPath(ada) + "/following", 100, 2}, {"/v1/me/blocks", 100, 1}, {"/v1/me/sessions", 100, 1}, {"/v1/feed", 100, 4},
 	} {
 		a.must(t, 200, ada, "GET", list.path, nil)

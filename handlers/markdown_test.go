@@ -10,9 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -328,22 +330,35 @@ func TestMarkdown_boundsItsWork(t *testing.T) {
 		contents[unit+" over and over"] = fill(unit)
 		contents[unit+" in lines"] = fill(strings.Repeat(unit, 100) + "\n")
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var slowest time.Duration
 	for name, content := range contents {
 		if len(content) > size {
 			t.Fatalf("%s is longer than content may be: %d", name, len(content))
 		}
-		start := time.Now()
+		start := processorTime(t)
 		if _, err := m.render(content); err != nil {
 			t.Fatal(err)
 		}
-		took := time.Since(start)
+		took := processorTime(t) - start
 		slowest = max(slowest, took)
 		if took > 5*time.Second {
 			t.Errorf("%s takes %v", name, took)
 		}
 	}
 	t.Logf("the slowest took %v", slowest)
+}
+
+// processorTime returns how long this thread has run. On a busy machine a clock measures the others, too.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	const rusageThread = 1
+	var used syscall.Rusage
+	if err := syscall.Getrusage(rusageThread, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func FuzzMarkdown(f *testing.F) {
