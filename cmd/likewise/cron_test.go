@@ -183,7 +183,7 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 		}()
 	}
 	testkit.Eventually(t, patience, func() (bool, string) {
-		return strings.Count(api.stderr.String(), "/like status=200") > 200, "nobody likes"
+		return strings.Count(api.stderr.String(), "/like status=200") > 50, "nobody likes"
 	})
 	api.term()
 	api.awaitPrint(regexp.MustCompile("api stops"))
