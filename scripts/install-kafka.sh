@@ -1,6 +1,6 @@
 #!/bin/sh
-# Copies the newest Apache Kafka 4 with all it needs into a folder of jars, through Maven, and installs Maven and Java
-# when they are missing. Does nothing when Kafka is there already, so that the folder can be kept between runs.
+# Copies Apache Kafka and its dependencies into a folder of jars with Maven, and installs Maven and Java if they are
+# missing. Does nothing if this version is installed already, so the folder can be kept between runs.
 # LIKEWISE_SERVERS_KAFKA=apache:DIR makes the tests and `likewise dev` use it.
 set -eu
 
@@ -9,9 +9,9 @@ if [ $# != 1 ]; then
 	exit 2
 fi
 dir=$1
-for jar in "$dir"/kafka_2.13-4.*.jar; do
-	[ -e "$jar" ] && exit 0
-done
+# One version, not a range: for days after a release, Maven Central lists the new version of some artifacts only.
+version=4.3.1
+[ -e "$dir/kafka_2.13-$version.jar" ] && exit 0
 
 if ! command -v mvn >/dev/null || ! command -v java >/dev/null; then
 	"$(dirname "$0")/install-packages.sh" maven default-jre-headless
@@ -21,7 +21,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 # slf4j-simple, in the version that Kafka's own API has, makes Kafka say on standard error what is wrong.
-cat >"$work/pom.xml" <<'POM'
+cat >"$work/pom.xml" <<POM
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>likewise</groupId>
@@ -31,7 +31,7 @@ cat >"$work/pom.xml" <<'POM'
     <dependency>
       <groupId>org.apache.kafka</groupId>
       <artifactId>kafka_2.13</artifactId>
-      <version>[4.0,5.0)</version>
+      <version>$version</version>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId>
@@ -49,4 +49,4 @@ mvn -q -B -Dstyle.color=never -f "$work/pom.xml" dependency:copy-dependencies \
 	-DincludeScope=runtime -DoutputDirectory="$dir.part"
 rm -rf "$dir"
 mv "$dir.part" "$dir"
-echo "$dir"/kafka_2.13-*.jar
+echo "$dir/kafka_2.13-$version.jar"
