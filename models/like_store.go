@@ -49,22 +49,37 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 	state := LikeState{Liked: liked}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		// The like writer and deletions lock the target before its likes, too.
-		if _, err := lockTargets(tx, t, []int64{target.ID}); err != nil {
+		locked, err := lockTargets(tx, t, []int64{target.ID})
+		if err != nil {
 			return err
 		}
-		var change *gorm.DB
-		delta := "1"
-		if liked {
-			change = tx.Exec("INSERT INTO "+t.likes+" ("+t.column+", user_id, created_at) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE id=id",
-				target.ID, userID, second(s.now()))
-		} else {
-			delta = "-1"
-			change = tx.Exec("DELETE FROM "+t.likes+" WHERE "+t.column+"=? AND user_id=?", target.ID, userID)
+		if len(locked) == 0 {
+			return notFound(target.Kind)
 		}
-		if change.Error != nil {
-			return change.Error
+		// Under the lock nobody else writes these rows, so a plain INSERT does. Where a like was taken back shortly before, the
+		// unique key still has its deleted entry: ON DUPLICATE KEY UPDATE would lock that entry and the next one, which may be
+		// another target's, so exclusively that two such inserts deadlock.
+		rows, err := readLikes(tx, t, []int64{target.ID}, map[int64][]int64{target.ID: {userID}})
+		if err != nil {
+			return err
 		}
-		if change.RowsAffected > 0 {
+		row, there := rows[likeKey{target, userID}]
+		changed := there != liked
+		if changed {
+			var change *gorm.DB
+			delta := "1"
+			if liked {
+				change = tx.Exec("INSERT INTO "+t.likes+" ("+t.column+", user_id, created_at) VALUES (?, ?, ?)", target.ID, userID, second(s.now()))
+			} else {
+				delta = "-1"
+				change = tx.Exec("DELETE FROM "+t.likes+" WHERE id=?", row)
+			}
+			if mysqlCode(change.Error) == errDuplicateKey {
+				return errChangedMeanwhile
+			}
+			if change.Error != nil {
+				return change.Error
+			}
 			count := tx.Exec("UPDATE "+t.targets+" SET "+t.adding(delta)+" WHERE id=? AND status=?", target.ID, StatusNormal)
 			if count.Error != nil {
 				return count.Error
@@ -81,7 +96,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 		if read.Error == nil && read.RowsAffected == 0 {
 			return notFound(target.Kind)
 		}
-		if state.Count = now.LikesCount; read.Error != nil || !liked || change.RowsAffected == 0 {
+		if state.Count = now.LikesCount; read.Error != nil || !liked || !changed {
 			return read.Error
 		}
 		return s.reachMilestone(tx, target, now)

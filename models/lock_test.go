@@ -315,6 +315,43 @@ func TestWriters_queue(t *testing.T) {
 		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM tags t WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)"))
 	})
 
+	t.Run("likes", func(t *testing.T) {
+		// Likes of neighbouring comments are neighbours in the unique key, too. Each is taken back soon, so that the next one
+		// of the same user finds the deleted entry.
+		store, users := setUp(t)
+		post := newPost(t, store, users[2])
+		var comments []models.Target
+		for range 6 {
+			comments = append(comments, models.Target{Kind: models.KindComment, ID: newComment(t, store, users[2], post, nil).ID})
+		}
+		liker := func(random *rand.Rand) int64 { return users[random.IntN(3)].ID }
+		writers := []func(*rand.Rand) error{}
+		for range 6 {
+			writers = append(writers, func(random *rand.Rand) error {
+				_, err := store.SetLike(t.Context(), comments[random.IntN(len(comments))], liker(random), random.IntN(2) == 0)
+				return err
+			})
+		}
+		for shard := range 2 {
+			var mu sync.Mutex
+			var seq int64
+			writers = append(writers, func(random *rand.Rand) error {
+				mu.Lock()
+				defer mu.Unlock()
+				var records []models.LikeRecord
+				for range 4 {
+					seq++
+					records = append(records, models.LikeRecord{Shard: shard, Pos: models.Position{Epoch: 1, Seq: seq}, Topic: "likes",
+						Event: models.LikeEvent(comments[random.IntN(len(comments))], liker(random), random.IntN(2) == 0, past)})
+				}
+				_, err := store.ApplyLikes(t.Context(), records)
+				return err
+			})
+		}
+		run(t, 60, writers...)
+		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments c WHERE likes_count<>(SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)"))
+	})
+
 	t.Run("people", func(t *testing.T) {
 		store, users := setUp(t)
 		two := func(random *rand.Rand) (int64, int64) {
