@@ -125,11 +125,6 @@ var staged = map[string]func(w *world, try *idempotentTry){
 	},
 }
 
-// notAgain has the status of a repetition that is not answered as the request was.
-var notAgain = map[string]int{
-	"logout": http.StatusUnauthorized, // the token is good for nothing after it
-}
-
 // inSteps has the requests whose last COMMIT is not the end of them: a repetition looks for what is left to do.
 var inSteps = map[string]bool{"resolveReports": true}
 
@@ -345,9 +340,6 @@ func (w *world) answersAgain(try idempotentTry, first reply, effect, before map[
 	if again2 := w.effect(before); !maps.Equal(again2, effect) {
 		w.t.Errorf("first it changes %v, with the repetition %v", effect, again2)
 	}
-	if status := notAgain[try.op.id]; status != 0 && again.Status == status {
-		return
-	}
 	if again.Status != first.Status || !replayed(again) || first.Header.Get("Location") != again.Header.Get("Location") ||
 		!bytes.Equal(secret.ReplaceAll(again.Body, nil), secret.ReplaceAll(first.Body, nil)) {
 		w.t.Errorf("answered with %s, then (replayed: %t) with %s", first, replayed(again), again)
@@ -368,21 +360,25 @@ func (w *world) diesAfter(o operation, commit int, want reply, effect map[string
 	if !m.died() {
 		return false
 	}
+	w.repeats(fmt.Sprintf("death after COMMIT %d", commit), try, want, effect, before)
+	return true
+}
+
+// repeats sends a request again whose process died, in a way that the text names. With it there is the effect of one
+// request, the answer is like want, and so is that to another repetition.
+func (w *world) repeats(death string, try idempotentTry, want reply, effect, before map[string]float64) {
+	w.t.Helper()
 	carriedOut := maps.Equal(w.effect(before), effect)
 	w.exec("UPDATE idempotency_keys SET claimed_until='2000-01-01'") // until then a repetition is refused with 409
 	again := w.sendTry(try)
 	if changed := w.effect(before); !maps.Equal(changed, effect) {
-		w.t.Errorf("death after COMMIT %d: with the repetition %v is changed, want %v", commit, changed, effect)
-	}
-	if status := notAgain[o.id]; status != 0 && again.Status == status {
-		return true
+		w.t.Errorf("%s: with the repetition %v is changed, want %v", death, changed, effect)
 	}
 	if again.Status != want.Status || !reflect.DeepEqual(alikeBody(w.t, again.Body), alikeBody(w.t, want.Body)) {
-		w.t.Errorf("death after COMMIT %d: the repetition is answered with %s, want the likes of %s", commit, again, want)
+		w.t.Errorf("%s: the repetition is answered with %s, want the likes of %s", death, again, want)
 	}
-	if carriedOut && !replayed(again) && !inSteps[o.id] {
-		w.t.Errorf("death after COMMIT %d: it was carried out, and the repetition does not know", commit)
+	if carriedOut && !replayed(again) && !inSteps[try.op.id] {
+		w.t.Errorf("%s: it was carried out, and the repetition does not know", death)
 	}
 	w.answersAgain(try, again, effect, before)
-	return true
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -32,7 +33,7 @@ const (
 
 // idempotency carries out once what is asked for several times with the same Idempotency-Key.
 //
-// A key belongs to the user who sent it, or to the anonymous, who have all keys in common: theirs must be too long for two
+// A key belongs to the user who sent it, for a logout to the token that it ends, or to the anonymous, who have all keys in common: theirs must be too long for two
 // of them to hit on the same one. Only success is remembered: a request that was refused had no effect, and sending it
 // again with the same key carries it out if it is in order by then.
 //
@@ -51,8 +52,7 @@ func newIdempotency(installKey []byte) (idempotency, error) {
 // request identifies the request for the database. A request may hold a password, so its hash is keyed by the
 // Idempotency-Key, of which the database has but a hash.
 func (i idempotency) request(c *fiber.Ctx, key string) (r models.IdempotentRequest, err error) {
-	scope := "user " + strconv.FormatInt(viewerID(c), 10) + " "
-	secret, err := hkdf.Key(sha256.New, []byte(key), i.key, scope, 2*sha256.Size)
+	secret, err := hkdf.Key(sha256.New, []byte(key), i.key, keyOwner(c)+" ", 2*sha256.Size)
 	if err != nil {
 		return r, fmt.Errorf("derive key: %w", err)
 	}
@@ -62,6 +62,44 @@ func (i idempotency) request(c *fiber.Ctx, key string) (r models.IdempotentReque
 	body.Write(c.BodyRaw())
 	body.Sum(r.Body[:0])
 	return r, nil
+}
+
+// keyOwner names whose keys those of the request are.
+func keyOwner(c *fiber.Ctx) string {
+	if token, ok := c.Locals(tokenKeyOwner).([32]byte); ok {
+		return "token " + hex.EncodeToString(token[:])
+	}
+	return "user " + strconv.FormatInt(viewerID(c), 10)
+}
+
+// repeatLogout is before the authorisation of a logout, whose token is not valid any more when the request is repeated.
+// So the keys of a logout belong to its token. A repetition is answered only if that token was logged out with that key.
+func (s *Server) repeatLogout(c *fiber.Ctx) error {
+	token, err := bearer(c)
+	if err != nil {
+		return c.Next()
+	}
+	c.Locals(tokenKeyOwner, models.HashToken(token))
+	refusal := c.Next()
+	if models.ErrorCode(refusal) != models.CodeUnauthorized {
+		return refusal
+	}
+	key, err := idempotencyKey(c)
+	if err != nil || key == "" {
+		return refusal
+	}
+	request, err := s.idempotency.request(c, key)
+	if err != nil {
+		return err
+	}
+	done, err := s.store.CarriedOut(c.UserContext(), request)
+	if err != nil {
+		return err
+	}
+	if !done {
+		return refusal
+	}
+	return replay(c, replyNothing)
 }
 
 // once is between the authorisation of a POST and its handler. repeat answers a request that was carried out before, from
@@ -129,7 +167,7 @@ func idempotencyKey(c *fiber.Ctx) (string, error) {
 	}
 	key := string(sent[0])
 	least := 1
-	if viewerID(c) == 0 {
+	if keyOwner(c) == "user 0" {
 		least = minAnonymousKey
 	}
 	unprintable := strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })

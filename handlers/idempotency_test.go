@@ -55,8 +55,15 @@ func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
 		t.Errorf("%d sessions, want 2", n)
 	}
 	grace := account{Token: read[session](t, again).Token}
-	a.must(t, 204, grace, "POST", "/v1/auth/logout", nil, key("c"))
-	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil, key("c")) // there is nobody any more whose key it could be
+	// A key of a logout belongs to the token, which is not valid any more when it is repeated.
+	sameAnswer(t, a.must(t, 204, grace, "POST", "/v1/auth/logout", nil, key("c")), a.must(t, 204, grace, "POST", "/v1/auth/logout", nil, key("c")))
+	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil)
+	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil, key("another-key-than-that"))
+	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil, key("an-unlikely-key-b"))
+	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil, key("no\tkey"))
+	a.must(t, 401, grace, "GET", "/v1/me", nil, key("c"))
+	a.must(t, 401, account{Token: "another token"}, "POST", "/v1/auth/logout", nil, key("c"))
+	a.must(t, 401, account{}, "POST", "/v1/auth/logout", nil, key("c"))
 
 	created := a.must(t, 201, ada, "POST", "/v1/posts", text, key("d"))
 	sameAnswer(t, created, a.must(t, 201, ada, "POST", "/v1/posts", text, key("d")))

@@ -21,7 +21,8 @@ type localKey int
 const (
 	requestIDKey localKey = iota
 	viewerKey
-	ruleKey // of the route's permission
+	ruleKey       // of the route's permission
+	tokenKeyOwner // hash of the token that an Idempotency-Key belongs to
 	answerKey
 )
 

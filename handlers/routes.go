@@ -296,6 +296,7 @@ func (s *Server) routes() {
 
 	post("/v1/auth/register", "account.create", s.register, s.repeatRegistration)
 	post("/v1/auth/login", "session.create", s.login, s.login)
+	r.Use("/v1/auth/logout", s.repeatLogout)
 	post("/v1/auth/logout", "session.end", s.logout, replyNothing)
 	get("/v1/me", "account.read", s.me)
 	patch("/v1/me", "account.edit", s.editMe)

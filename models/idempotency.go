@@ -239,6 +239,15 @@ func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time
 	return nil, ErrKeyInUse
 }
 
+// CarriedOut reports whether the effect of the request is committed. It claims nothing.
+func (s *Store) CarriedOut(ctx context.Context, r IdempotentRequest) (bool, error) {
+	row, err := s.readKey(ctx, r.Key)
+	if err != nil || row == nil {
+		return false, err
+	}
+	return row.effect.Done && row.RequestHash == hexOf(r.Body) && s.now().UTC().Before(row.ExpiresAt), nil
+}
+
 // newClaimID draws a claim. It leaves room for the COMMITs that are counted in it.
 func newClaimID() int64 { return rand.Int64N(1 << 62) }
 
