@@ -25,7 +25,10 @@ import (
 	"likewise/workers"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	handlers.HashCheaply() // what the production hash costs, a test of its own and those of the program hold
+	testkit.Main(m)
+}
 
 // mode is a way of keeping likes. The suite promises the same of each.
 type mode struct {

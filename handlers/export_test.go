@@ -21,3 +21,9 @@ func (s *Server) Hashes() int64 { return s.passwords.hashed.Load() }
 
 // Permissions gives the permission of each route, by method and path.
 func (s *Server) Permissions() map[string]models.Permission { return s.permissions }
+
+// productionCost is what a password's hash costs outside of tests.
+var productionCost = passwordCost
+
+// HashCheaply makes hashes of passwords cost next to nothing from here on. Call it before the first test.
+func HashCheaply() { passwordCost.Memory, passwordCost.Iterations = 64, 1 }

@@ -30,6 +30,18 @@ type contract struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
 	schemas  map[string]*jsonschema.Schema // by JSON pointer
+
+	paths []template // of the document, sorted
+	yaml  struct {   // the latest body of this type, which takes longest to read, and what it holds
+		text  []byte
+		value any
+	}
+}
+
+// template is a path of the document, and its segments.
+type template struct {
+	path string
+	want []string
 }
 
 const contractURL = "https://likewise.example/openapi.json" // never fetched
@@ -62,8 +74,15 @@ func newContract(raw []byte) (*contract, error) {
 	if err := compiler.AddResource(contractURL, doc); err != nil {
 		return nil, err
 	}
-	return &contract{doc: doc.(obj), compiler: compiler, schemas: map[string]*jsonschema.Schema{}}, nil
+	k := &contract{doc: doc.(obj), compiler: compiler, schemas: map[string]*jsonschema.Schema{}}
+	paths, _ := node{"", k.doc}.in("paths")
+	for _, path := range slices.Sorted(maps.Keys(paths.value)) {
+		k.paths = append(k.paths, template{path, strings.Split(path, "/")})
+	}
+	return k, nil
 }
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // node is a place in the document.
 type node struct {
@@ -77,7 +96,7 @@ func (n node) in(keys ...string) (child node, ok bool) {
 		if !ok {
 			return node{}, false
 		}
-		n = node{n.pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key), value}
+		n = node{n.pointer + "/" + pointerEscapes.Replace(key), value}
 	}
 	return n, true
 }
@@ -124,30 +143,32 @@ func (k *contract) valid(schema node, value any) error {
 // operation finds the operation of a request and the parameters in its path. A path without parameters goes first.
 func (k *contract) operation(method, path string) (op, item node, params map[string]string, found bool) {
 	paths, _ := node{"", k.doc}.in("paths")
-	for _, template := range slices.Backward(slices.Sorted(maps.Keys(paths.value))) { // "{" sorts after letters
-		p, ok := match(template, path)
+	got := strings.Split(path, "/")
+	for _, t := range slices.Backward(k.paths) { // "{" sorts after letters
+		p, ok := match(t.want, got)
 		if !ok || found && len(p) >= len(params) {
 			continue
 		}
-		item, _ = paths.in(template)
+		item, _ = paths.in(t.path)
 		params, found = p, true
 	}
 	op, _ = item.in(strings.ToLower(method))
 	return op, item, params, found
 }
 
-func match(template, path string) (map[string]string, bool) {
-	want, got := strings.Split(template, "/"), strings.Split(path, "/")
+func match(want, got []string) (params map[string]string, ok bool) {
 	if len(want) != len(got) {
 		return nil, false
 	}
-	params := map[string]string{}
 	for i, w := range want {
 		switch name, isParam := strings.CutPrefix(w, "{"); {
 		case isParam:
 			value, err := url.PathUnescape(got[i])
 			if err != nil || value == "" {
 				return nil, false
+			}
+			if params == nil {
+				params = map[string]string{}
 			}
 			params[strings.TrimSuffix(name, "}")] = value
 		case w != got[i]:
@@ -332,12 +353,25 @@ func (k *contract) body(n node, header http.Header, body []byte) error {
 	case kind == "application/json", strings.HasSuffix(kind, "+json"):
 		value, err = jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	case kind == "application/yaml":
-		err = yaml.Unmarshal(body, &value)
+		value, err = k.readYAML(body)
 	}
 	if err != nil {
 		return err
 	}
 	return k.valid(schema, value)
+}
+
+func (k *contract) readYAML(text []byte) (value any, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.yaml.text != nil && bytes.Equal(k.yaml.text, text) {
+		return k.yaml.value, nil
+	}
+	if err := yaml.Unmarshal(text, &value); err != nil {
+		return nil, err
+	}
+	k.yaml.text, k.yaml.value = text, value
+	return value, nil
 }
 
 func mustSpec(t testing.TB) *contract {

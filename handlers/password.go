@@ -14,9 +14,11 @@ import (
 // passwordCost is OWASP's minimum for argon2id: 19 MiB and some 20 ms of one core.
 var passwordCost = argon2id.Params{Memory: 19456, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 
-// noPassword is a hash that no password has: checking against it costs what a real check costs.
-var noPassword = fmt.Sprintf("$argon2id$v=19$m=%d,t=%d,p=%d$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-	passwordCost.Memory, passwordCost.Iterations, passwordCost.Parallelism)
+// noPassword returns a hash that no password has: checking against it costs what a real check costs.
+func noPassword() string {
+	return fmt.Sprintf("$argon2id$v=19$m=%d,t=%d,p=%d$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+		passwordCost.Memory, passwordCost.Iterations, passwordCost.Parallelism)
+}
 
 // HashPassword gives the form in which a password is stored. It keeps one core busy for some 20 ms.
 func HashPassword(password string) (string, error) {
@@ -76,7 +78,7 @@ func (p *passwords) match(ctx context.Context, password, hash string) (bool, err
 	defer p.leave()
 	p.hashed.Add(1)
 	if hash == "" {
-		hash = noPassword
+		hash = noPassword()
 	}
 	ok, err := argon2id.ComparePasswordAndHash(password, hash)
 	if err != nil {
