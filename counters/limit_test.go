@@ -162,8 +162,19 @@ func TestRate_scales(t *testing.T) {
 	assert.Equal(t, 10*time.Minute, rate.Window())
 }
 
+// BenchmarkLimiter takes from a limit in Redis, and in the process alone; plain is one INCR on as many connections.
 func BenchmarkLimiter(b *testing.B) {
 	rate := Rate{Burst: 1 << 30, Every: time.Nanosecond}
+	b.Run("plain", func(b *testing.B) {
+		_, client := openRedis(b, limitersURL(b))
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := client.Incr(b.Context(), "a").Err(); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
 	for name, url := range map[string]string{"redis": limitersURL(b), "alone": ""} {
 		b.Run(name, func(b *testing.B) {
 			l, _ := openLimiter(b, url)

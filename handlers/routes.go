@@ -116,7 +116,7 @@ type Server struct {
 	markdown    *markdown
 	limits      limits
 	likeLimits  likeLimits
-	shares      *shares
+	dear        dearShare
 	proxies     []netip.Prefix
 	connections connections
 	avatarHosts avatarHosts
@@ -205,7 +205,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.limits, s.proxies = limits{c.Limiter, c.LimitFactor, c.Now}, c.TrustedProxies
-	s.shares = newShares(c.Store.Pool().Stats().MaxOpenConnections, c.MaxInFlight)
+	s.dear = newDearShare(c.Store.Pool().Stats().MaxOpenConnections)
 	s.connections = connections{most: descriptors(maxConnections), exempt: s.trusted, log: c.Logger,
 		open: metrics.open, refused: metrics.refused, of: map[string]int{}}
 	s.answers = answers{most: c.MaxInFlight, held: maxHeld, inFlight: metrics.inFlight, bytes: metrics.held,

@@ -2,61 +2,23 @@ package handlers
 
 import (
 	"context"
-	"sync"
-	"time"
 
 	"likewise/models"
 )
 
-// shares holds each address to its share of the connections to the database: what is over waits for its turn, so that
-// requests of one address that take long leave the others alone.
-type shares struct {
-	slots   int // requests of one address that are answered at once
-	waiting int // that may wait for one, until their own time is over
+// dearShare is the part of the database's connections that requests of dear routes may use together. The others wait for
+// their turn, so that a cheap request finds a connection, and a database with little else to do, however many dear ones
+// there are and wherever they come from. How many of one address wait is bounded by what it may have under way.
+type dearShare chan struct{}
 
-	mu sync.Mutex
-	of map[string]*turns
-}
+func newDearShare(connections int) dearShare { return make(dearShare, max(1, connections/4)) }
 
-type turns struct {
-	slots chan struct{}
-	users int // who holds a slot or waits for one
-}
-
-func newShares(connections, inFlight int) *shares {
-	return &shares{slots: max(1, connections/4), waiting: max(1, inFlight/4), of: map[string]*turns{}}
-}
-
-// enter waits for a slot of the address; leave gives it back. CodeRateLimited when too many wait already,
-// CodeUnavailable when ctx ends first.
-func (s *shares) enter(ctx context.Context, address string) (leave func(), err error) {
-	s.mu.Lock()
-	one := s.of[address]
-	if one == nil {
-		one = &turns{slots: make(chan struct{}, s.slots)}
-		s.of[address] = one
-	}
-	if one.users >= s.slots+s.waiting {
-		s.mu.Unlock()
-		return nil, &models.Error{Code: models.CodeRateLimited, Message: "Too many requests of this address are waiting; try again later.", RetryAfter: time.Second}
-	}
-	one.users++
-	s.mu.Unlock()
-	gone := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if one.users--; one.users == 0 {
-			delete(s.of, address)
-		}
-	}
+// enter waits for a turn; leave ends it. If ctx ends first, enter returns CodeUnavailable.
+func (s dearShare) enter(ctx context.Context) (leave func(), err error) {
 	select {
-	case one.slots <- struct{}{}:
-		return func() {
-			<-one.slots
-			gone()
-		}, nil
+	case s <- struct{}{}:
+		return func() { <-s }, nil
 	case <-ctx.Done():
-		gone()
-		return nil, models.Unavailable("The requests of this address took too long; try again.", ctx.Err())
+		return nil, models.Unavailable("Too many large requests are waiting; try again.", ctx.Err())
 	}
 }

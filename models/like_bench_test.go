@@ -6,15 +6,16 @@ import (
 	"likewise/models"
 )
 
-// BenchmarkApplyLikes writes full batches: all likes of one post; one like of each of many posts that had some before;
-// and the first like of each, which is told to their author.
+// BenchmarkApplyLikes writes full batches: all likes of one post; one like of each of many posts that had some before,
+// without tags and with as many as a post can have; and the first like of each, which notifies their author.
 func BenchmarkApplyLikes(b *testing.B) {
 	const batch = 2000
 	for _, c := range []struct {
 		name    string
 		targets int
 		before  int64 // likes that each has
-	}{{"hot", 1, 100}, {"wide", batch, 2}, {"first", batch, 0}} {
+		tags    models.Tags
+	}{{"hot", 1, 100, nil}, {"wide", batch, 2, nil}, {"wide, 5 tags", batch, 2, models.Tags{"a", "b", "c", "d", "e"}}, {"first", batch, 0, nil}} {
 		b.Run(c.name, func(b *testing.B) {
 			store := openStore(b)
 			author := newUser(b, store, "ada")
@@ -23,7 +24,11 @@ func BenchmarkApplyLikes(b *testing.B) {
 				b.StopTimer()
 				ids := make([]int64, c.targets)
 				for i := range ids {
-					ids[i] = newPost(b, store, author).ID
+					post, err := store.CreatePost(b.Context(), author, models.PostText{Title: "A post", Content: "with text", Tags: c.tags})
+					if err != nil {
+						b.Fatal(err)
+					}
+					ids[i] = post.ID
 				}
 				if _, err := store.Pool().ExecContext(b.Context(), "UPDATE posts SET likes_count=?", c.before); err != nil {
 					b.Fatal(err)

@@ -10,7 +10,8 @@ import (
 )
 
 // Probes are those of a client that means no harm: one request after the other, on a connection that stays. They come
-// from many addresses in turn, so that no limit of requests is met.
+// from many addresses in turn, so that no limit of requests is met. Every request counts, the last one however long it
+// takes.
 const (
 	probeAddresses = 20
 	probePause     = 10 * time.Millisecond
@@ -37,16 +38,15 @@ func (l latencies) longest() time.Duration {
 
 // probe reads a post again and again until ctx ends. It returns how long each request took, and how many were refused.
 func (s *site) probe(ctx context.Context, post int64) (took latencies, refused int, err error) {
-	clients := make([]*http.Client, probeAddresses)
-	for i := range clients {
-		transport := &http.Transport{MaxIdleConnsPerHost: 1}
-		transport.DialContext = s.dialer(fmt.Sprintf("127.0.9.%d", i+1))
-		defer transport.CloseIdleConnections()
-		clients[i] = &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	if len(s.probes) == 0 {
+		for i := range probeAddresses {
+			transport := &http.Transport{MaxIdleConnsPerHost: 1, DialContext: s.dialer(fmt.Sprintf("127.0.9.%d", i+1))}
+			s.probes = append(s.probes, &http.Client{Transport: transport, Timeout: 30 * time.Second})
+		}
 	}
 	url := fmt.Sprintf("http://%s/v1/posts/%d", s.api, post)
 	for i := 0; ctx.Err() == nil; i++ {
-		client := clients[i%len(clients)]
+		client := s.probes[i%len(s.probes)]
 		started := time.Now()
 		status, body, err := get(context.WithoutCancel(ctx), client, url)
 		if err != nil {
@@ -56,9 +56,7 @@ func (s *site) probe(ctx context.Context, post int64) (took latencies, refused i
 			fmt.Fprintf(os.Stderr, "refused: %d: %s\n", status, body)
 			refused++
 		}
-		if i >= len(clients) { // each has a connection now
-			took = append(took, time.Since(started))
-		}
+		took = append(took, time.Since(started))
 		select {
 		case <-ctx.Done():
 		case <-time.After(probePause):

@@ -29,6 +29,7 @@ type site struct {
 	process *exec.Cmd      // nil: it was there already
 	mysql   *servers.MySQL // nil, too
 
+	probes []*http.Client // by address; made by the first probe
 	data   worst
 	walked int // pages that were read to find cursors
 }
