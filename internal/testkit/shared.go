@@ -74,10 +74,11 @@ var (
 	}()
 )
 
+// sharedMySQL returns a server that does not wait for its disk. A test that kills its server has one from Servers.
 func sharedMySQL(t testing.TB) *servers.MySQL {
 	t.Helper()
 	return sharedServer(t, "mysql", &shared.mysql, func(ctx context.Context, dir string) (*servers.MySQL, error) {
-		return servers.StartMySQL(ctx, dir)
+		return servers.StartMySQL(ctx, dir, "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF")
 	})
 }
 
