@@ -31,7 +31,7 @@ func (s *Server) setBlock(blocked bool) fiber.Handler {
 }
 
 func (s *Server) listBlocks(c *fiber.Ctx) error {
-	return s.pageOfUsers(c, "blocks", viewerID(c), func(ctx context.Context, _, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, error) {
+	return s.pageOfUsers(c, "blocks", viewerID(c), func(ctx context.Context, _, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, *models.ListKey, error) {
 		return s.store.BlockedUsers(ctx, userID, after, limit)
 	})
 }

@@ -67,11 +67,11 @@ func (s *Server) listFollowing(c *fiber.Ctx) error {
 
 // pageOfUsers shows a page of one of a user's lists of users.
 func (s *Server) pageOfUsers(c *fiber.Ctx, name string, userID int64,
-	read func(ctx context.Context, viewer, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, error),
+	read func(ctx context.Context, viewer, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, *models.ListKey, error),
 ) error {
 	return replyList(s, c, listing[models.ListedUser, listedUserJSON]{
 		name: name + ":user=" + strconv.FormatInt(userID, 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.ListedUser, error) {
+		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.ListedUser, *models.ListKey, error) {
 			return read(ctx, viewerID(c), userID, after, limit)
 		},
 		key:  (*models.ListedUser).Key,

@@ -114,7 +114,7 @@ func (s *Server) listLikers(kind models.TargetKind) fiber.Handler {
 		}
 		return replyList(s, c, listing[models.Liker, likerJSON]{
 			name: "likers:" + string(kind) + "=" + strconv.FormatInt(id, 10),
-			read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Liker, error) {
+			sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Liker, *models.ListKey, error) {
 				return s.store.Likers(ctx, viewerID(c), models.Target{Kind: kind, ID: id}, idOf(after), limit)
 			},
 			key:  func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} },

@@ -62,7 +62,7 @@ func (s *Server) listNotifications(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.Notification, notificationJSON]{
 		name: "notifications:unread=" + unread + ":user=" + strconv.FormatInt(viewerID(c), 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Notification, error) {
+		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Notification, *models.ListKey, error) {
 			return s.store.Notifications(ctx, viewerID(c), unread == "true", idOf(after), limit)
 		},
 		key:  (*models.Notification).Key,

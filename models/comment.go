@@ -50,9 +50,9 @@ func (t CommentText) Validate() error {
 }
 
 // commentColumns has one placeholder: the viewer's id.
-const commentColumns = "c.id, c.post_id, c.parent_id, " + authorColumns + ", c.depth, c.content, c.likes_count," +
+var commentColumns = "c.id, c.post_id, c.parent_id, " + authorColumns + ", c.depth, c.content, c.likes_count," +
 	" c.replies_count, c.status, c.version, c.created_at, c.updated_at, (" + commentReplied + ") AS more," +
-	" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=c.user_id) AS blocked"
+	" " + isBlocked("c.user_id") + " AS blocked"
 
 // commentReplied holds for a comment that was ever replied to: replies to a deleted one must stay within reach, and so
 // must the replies to those, deleted or not.

@@ -92,30 +92,36 @@ func unfollow(tx *gorm.DB, userID, other int64) error {
 	return tx.Exec("UPDATE users SET followers_count=followers_count-1, updated_at=updated_at WHERE id=?", other).Error
 }
 
-// Followers lists who follows the user, latest first, without those whom the viewer (0 for the anonymous) blocks: at most
-// limit after the key (nil for the first page).
-func (s *Store) Followers(ctx context.Context, viewer, userID int64, after *ListKey, limit int) ([]ListedUser, error) {
-	return s.follows(ctx, "follows f FORCE INDEX (idx_followed_id)", "followed_id", "user_id", viewer, userID, after, limit)
+// Followers lists who follows the user, latest first, without those whom the viewer (0 for the anonymous) blocks and those
+// who are deleted: at most limit after the key (nil for the first page). If what is passed over makes the page short, rest
+// is where the list continues; nil for its end.
+func (s *Store) Followers(ctx context.Context, viewer, userID int64, after *ListKey, limit int) (list []ListedUser, rest *ListKey, err error) {
+	followers := trail{from: "follows f FORCE INDEX (idx_followed_id)", where: "f.followed_id=?", args: []any{userID}, id: "f.id"}
+	return s.follows(ctx, followers, "f.user_id", viewer, after, limit)
 }
 
 // Following lists whom the user follows, as Followers does.
-func (s *Store) Following(ctx context.Context, viewer, userID int64, after *ListKey, limit int) ([]ListedUser, error) {
-	return s.follows(ctx, "follows f FORCE INDEX (idx_user_id)", "user_id", "followed_id", viewer, userID, after, limit)
+func (s *Store) Following(ctx context.Context, viewer, userID int64, after *ListKey, limit int) (list []ListedUser, rest *ListKey, err error) {
+	followed := trail{from: "follows f FORCE INDEX (idx_user_id)", where: "f.user_id=?", args: []any{userID}, id: "f.id"}
+	return s.follows(ctx, followed, "f.followed_id", viewer, after, limit)
 }
 
-// follows names the index: left alone, the optimizer takes the unique one and sorts all that the user follows.
-func (s *Store) follows(ctx context.Context, from, of, shown string, viewer, userID int64, after *ListKey, limit int) ([]ListedUser, error) {
-	where, args := "f."+of+"=? AND "+notBlocked("f."+shown), []any{userID, viewer}
-	if after != nil {
-		where, args = where+" AND f.id<?", append(args, after.ID)
-	}
-	var list []ListedUser
-	err := s.db.WithContext(ctx).Raw("SELECT "+authorColumns+", f.created_at AS since, f.id AS list_order FROM "+from+
-		" JOIN users u ON u.id=f."+shown+" AND u.deleted_at IS NULL WHERE "+where+" ORDER BY f.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+// follows lists the users in a column of a trail of follows f. The trail names its index: left alone, the optimizer takes
+// the unique one and sorts all that the user follows.
+func (s *Store) follows(ctx context.Context, follows trail, column string, viewer int64, after *ListKey, limit int) (list []ListedUser, rest *ListKey, err error) {
+	list, rest, err = sift(ctx, s, follows, after, limit, func(where string, args []any, limit int) *gorm.DB {
+		return s.db.WithContext(ctx).Raw(`
+SELECT `+authorColumns+`, f.created_at AS since, f.id AS list_order
+FROM `+follows.from+`
+STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=`+column+` AND u.deleted_at IS NULL
+WHERE `+where+` AND `+notBlocked(column)+`
+ORDER BY `+follows.order()+`
+LIMIT ?`, append(args, viewer, limit)...)
+	}, noContent[ListedUser])
 	if err != nil {
-		return nil, fmt.Errorf("list follows of user %d: %w", userID, err)
+		return nil, nil, fmt.Errorf("list follows: %w", err)
 	}
-	return list, nil
+	return list, rest, nil
 }
 
 const (

@@ -206,32 +206,37 @@ type Liker struct {
 }
 
 // Likers lists who likes a target, latest first, without those whom the viewer (0 for the anonymous) blocks: at most limit
-// rows older than row before (0 for the first page).
-func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before int64, limit int) ([]Liker, error) {
+// likes older than row before (0 for the first page). If what is passed over makes the page short, rest is where the list
+// continues; nil for its end.
+func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before int64, limit int) (list []Liker, rest *ListKey, err error) {
 	t := likeTables[target.Kind]
-	where, args := " AND "+notBlocked("l.user_id"), []any{target.ID, viewer}
-	if before > 0 {
-		where, args = where+" AND l.id < ?", append(args, before)
-	}
-	var list []Liker
-	// Reading the likes through the target holds it to "not deleted" without a query of its own. The index has to be
-	// named: for the latest few of a target the servers like to read the latest of all.
-	err := s.db.WithContext(ctx).Raw("SELECT "+authorColumns+", l.id AS row_id, l.created_at FROM "+t.open+
-		" JOIN "+t.likes+" l FORCE INDEX (idx_"+t.column+"_desc) ON l."+t.column+"=t.id JOIN users u ON u.id=l.user_id"+
-		" WHERE t.id=? AND t.status=1"+where+" ORDER BY l.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	// The index has to be named: for the latest few of a target the servers like to read the latest of all.
+	likes := trail{from: t.likes + " l FORCE INDEX (idx_" + t.column + "_desc)", where: "l." + t.column + "=?", args: []any{target.ID}, id: "l.id"}
+	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, func(where string, args []any, limit int) *gorm.DB {
+		// Reading the likes through the target holds it to "not deleted" without a query of its own.
+		args = append(append([]any{target.ID}, args...), viewer, limit)
+		return s.db.WithContext(ctx).Raw(`
+SELECT `+authorColumns+`, l.id AS row_id, l.created_at
+FROM `+t.open+`
+STRAIGHT_JOIN `+likes.from+`
+STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=l.user_id
+WHERE t.id=? AND t.status=1 AND `+where+` AND `+notBlocked("l.user_id")+`
+ORDER BY `+likes.order()+`
+LIMIT ?`, args...)
+	}, noContent[Liker])
 	if err != nil {
-		return nil, fmt.Errorf("list likers of %s: %w", target, err)
+		return nil, nil, fmt.Errorf("list likers of %s: %w", target, err)
 	}
 	if len(list) == 0 {
 		open, err := s.TargetOpen(ctx, target)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if !open {
-			return nil, notFound(target.Kind)
+			return nil, nil, notFound(target.Kind)
 		}
 	}
-	return list, nil
+	return list, rest, nil
 }
 
 // TargetOpen reports whether the target exists and is not deleted. A comment under a deleted post is closed too.

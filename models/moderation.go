@@ -348,7 +348,7 @@ func likeEscape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(text)
 }
 
-const commentModerated = "p.title AS post_title, " + commentColumns
+var commentModerated = "p.title AS post_title, " + commentColumns
 
 // ModeratedPosts lists posts, latest first. rest, with a Text, is where the list goes on after the rows that were looked
 // at, when fewer than Limit of them have the text; otherwise it is nil. One query, with a Text two.

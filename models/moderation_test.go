@@ -377,7 +377,8 @@ func TestReports_areOneAUserAndTargetAndResolvedOnce(t *testing.T) {
 	require.Error(t, must1(store.PostByID(ctx, 0, p.ID)), "it is removed")
 	assert.Len(t, must(store.ReportCases(ctx, models.CasesResolved, 0, 10)), 1)
 	for _, r := range reporters {
-		told := must(store.Notifications(ctx, r.ID, false, 0, 10))
+		told, _, err := store.Notifications(ctx, r.ID, false, 0, 10)
+		require.NoError(t, err)
 		require.Len(t, told, 1)
 		assert.Equal(t, models.NotifyReport, told[0].Kind)
 		assert.Equal(t, models.OutcomeRemoved, told[0].Outcome)

@@ -146,51 +146,70 @@ func (s *Store) PassMilestones(ctx context.Context, target Target, likes int64) 
 	return nil
 }
 
-// shownNotifications is where lists and counts of a user's notifications are read from: through the index that has them
-// in their order, and then each on its own. What was deleted, unless the user had reported it, and what comes from somebody
-// blocked since, or is about a post of theirs and no answer to a report, is not shown.
-// The placeholders are the user, three times.
-//
-// The index has to be named: for the latest few of a user MySQL likes to read the latest of everybody.
-func shownNotifications(unread bool) string {
-	index, where := "idx_user_id", ""
+// notificationsOf is the trail of a user's notifications n, or of those that were not read. It names the index: for the
+// latest few of a user MySQL likes to read the latest of everybody.
+func notificationsOf(userID int64, unread bool) trail {
+	t := trail{from: "notifications n FORCE INDEX (idx_user_id)", where: "n.user_id=?", args: []any{userID}, id: "n.id"}
 	if unread {
-		index, where = "idx_user_read", " AND n.read_at IS NULL"
+		t.from, t.where = "notifications n FORCE INDEX (idx_user_read)", t.where+" AND n.read_at IS NULL"
 	}
-	return " FROM notifications n FORCE INDEX (" + index + ") STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=1 OR n.kind=4)" +
-		" LEFT JOIN comments c ON c.id=n.comment_id LEFT JOIN users u ON u.id=n.actor_id" +
-		" WHERE n.user_id=? AND (n.comment_id=0 OR c.status=1 OR n.kind=4) AND " + notBlocked("n.actor_id") +
-		" AND (n.kind=4 OR " + notBlocked("p.user_id") + ")" + where
+	return t
 }
 
+// notificationParts joins to notifications n what they are about, unless it was deleted; the user sees what became of a
+// report in any case.
+const notificationParts = `
+STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=1 OR n.kind=4)
+LEFT JOIN comments c ON c.id=n.comment_id
+LEFT JOIN users u ON u.id=n.actor_id`
+
+// notificationShown is the condition that neither a notification's comment was deleted, nor was it caused by somebody
+// blocked since or is about a post of theirs. It has two placeholders: the user, twice.
+var notificationShown = "(n.comment_id=0 OR c.status=1 OR n.kind=4) AND " + notBlocked("n.actor_id") + " AND (n.kind=4 OR " + notBlocked("p.user_id") + ")"
+
 // Notifications lists what the user was told, latest first: at most limit notifications before the id (0 for the first
-// page), and with unread only those that were not read. One query.
-func (s *Store) Notifications(ctx context.Context, userID int64, unread bool, before int64, limit int) ([]Notification, error) {
-	where, args := "", []any{userID, userID, userID, userID}
-	if before > 0 {
-		where, args = " AND n.id<?", append(args, before)
-	}
-	var list []Notification
-	err := s.db.WithContext(ctx).Raw("SELECT n.id, n.kind, "+authorColumns+", n.post_id, IF(p.status=1 AND "+notBlocked("p.user_id")+",p.title,'') AS post_title, n.comment_id, n.milestone, n.report_id,"+
-		" (SELECT k.outcome FROM reports r JOIN report_cases k ON k.id=r.case_id WHERE r.id=n.report_id) AS outcome,"+
-		" n.created_at, n.read_at IS NOT NULL AS `read`"+shownNotifications(unread)+where+" ORDER BY n.id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+// page), and with unread only those that were not read. If what is passed over makes the page short, rest is where the
+// list continues; nil for its end.
+func (s *Store) Notifications(ctx context.Context, userID int64, unread bool, before int64, limit int) (list []Notification, rest *ListKey, err error) {
+	told := notificationsOf(userID, unread)
+	list, rest, err = sift(ctx, s, told, beforeID(before), limit, func(where string, args []any, limit int) *gorm.DB {
+		args = append(append([]any{userID}, args...), userID, userID, limit)
+		return s.db.WithContext(ctx).Raw(`
+SELECT n.id, n.kind, `+authorColumns+`, n.post_id, IF(p.status=1 AND `+notBlocked("p.user_id")+`, p.title, '') AS post_title,
+	n.comment_id, n.milestone, n.report_id,
+	(SELECT k.outcome FROM reports r JOIN report_cases k ON k.id=r.case_id WHERE r.id=n.report_id) AS outcome,
+	n.created_at, n.read_at IS NOT NULL AS `+"`read`"+`
+FROM `+told.from+notificationParts+`
+WHERE `+where+` AND `+notificationShown+`
+ORDER BY `+told.order()+`
+LIMIT ?`, args...)
+	}, noContent[Notification])
 	if err != nil {
-		return nil, fmt.Errorf("list notifications of user %d: %w", userID, err)
+		return nil, nil, fmt.Errorf("list notifications of user %d: %w", userID, err)
 	}
-	return list, nil
+	return list, rest, nil
 }
 
 // MaxUnread is how far unread notifications are counted: so many stand for more.
 const MaxUnread = 100
 
-// UnreadCount counts the notifications that Notifications lists as unread, up to MaxUnread. One query.
+// UnreadCount counts the notifications that Notifications lists as unread, up to MaxUnread. It looks no further back than
+// the latest 5,000 that were not read, those that are hidden from the user included.
 func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
-	var n int64
-	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM (SELECT n.id"+shownNotifications(true)+" LIMIT ?) unread", userID, userID, userID, MaxUnread).Scan(&n).Error
+	type row struct{ ID int64 }
+	unread := notificationsOf(userID, true)
+	list, _, err := sift(ctx, s, unread, nil, MaxUnread, func(where string, args []any, limit int) *gorm.DB {
+		return s.db.WithContext(ctx).Raw(`
+SELECT n.id
+FROM `+unread.from+notificationParts+`
+WHERE `+where+` AND `+notificationShown+`
+ORDER BY `+unread.order()+`
+LIMIT ?`, append(args, userID, userID, limit)...)
+	}, noContent[row])
 	if err != nil {
 		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
 	}
-	return n, nil
+	return int64(len(list)), nil
 }
 
 // readBatch is how many notifications one statement marks as read.

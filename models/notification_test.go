@@ -20,7 +20,7 @@ import (
 // told gives what a user's notifications tell, earliest first: "reply", "mention" and the numbers of milestones.
 func told(t testing.TB, store *models.Store, user models.Author) string {
 	t.Helper()
-	list, err := store.Notifications(context.Background(), user.ID, false, 0, 1000)
+	list, _, err := store.Notifications(context.Background(), user.ID, false, 0, 1000)
 	require.NoError(t, err)
 	words := make([]string, 0, len(list))
 	for _, n := range slices.Backward(list) {
@@ -99,7 +99,7 @@ func TestNotifications_areListedAndRead(t *testing.T) {
 	second := write(t, store, cyd, post, nil)
 	third := write(t, store, bob, post, nil)
 	list := func(unread bool, before int64) (ids []int64) {
-		rows, err := store.Notifications(t.Context(), ada.ID, unread, before, 10)
+		rows, _, err := store.Notifications(t.Context(), ada.ID, unread, before, 10)
 		require.NoError(t, err)
 		for _, n := range rows {
 			assert.Equal(t, "A post", n.PostTitle)
@@ -116,7 +116,7 @@ func TestNotifications_areListedAndRead(t *testing.T) {
 	}
 	assert.Equal(t, []int64{third.ID, second.ID, first.ID}, list(false, 0), "latest first")
 	assert.Equal(t, int64(3), unread())
-	rows, err := store.Notifications(t.Context(), ada.ID, false, 0, 10)
+	rows, _, err := store.Notifications(t.Context(), ada.ID, false, 0, 10)
 	require.NoError(t, err)
 	assert.Equal(t, []int64{second.ID, first.ID}, list(false, rows[0].ID))
 
@@ -470,11 +470,11 @@ func TestLists_ofAUserReadOnlyWhatTheyGive(t *testing.T) {
 	require.NoError(t, err)
 	for name, list := range map[string]func(before int64) (int, error){
 		"notifications": func(before int64) (int, error) {
-			list, err := store.Notifications(t.Context(), ada.ID, false, before, page)
+			list, _, err := store.Notifications(t.Context(), ada.ID, false, before, page)
 			return len(list), err
 		},
 		"unread": func(before int64) (int, error) {
-			list, err := store.Notifications(t.Context(), ada.ID, true, before, page)
+			list, _, err := store.Notifications(t.Context(), ada.ID, true, before, page)
 			return len(list), err
 		},
 		"unread count": func(int64) (int, error) {

@@ -17,14 +17,19 @@ const (
 	maxPassed  = 5_000 // entries that a page looks at, and for each of them some rows are looked up
 )
 
+// ofUsers is added to the ids of rows of users, of whom as many are hidden: they are deleted, and all but cy
+// block them.
+const ofUsers = 100_000
+
 // openHidden opens a store with posts by ada, most of them deleted, each with one comment by her. Bob has bookmarked and
-// likes all of them.
-func openHidden(t *testing.T) (store *models.Store, ada, bob models.Author) {
+// likes all of them. Ada has a notification of each. Users, most of whom are hidden, follow ada, are followed by her, are
+// blocked by cy and like post ofUsers+1, which is bob's.
+func openHidden(t *testing.T) (store *models.Store, ada, bob, cy, dan models.Author) {
 	t.Helper()
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	ada, bob = newUser(t, store, "ada"), newUser(t, store, "bob")
+	ada, bob, cy, dan = newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cy"), newUser(t, store, "dan")
 	run := func(query string, args ...any) {
 		t.Helper()
 		_, err := store.Pool().ExecContext(t.Context(), query, args...)
@@ -42,15 +47,28 @@ ORDER BY n`, ada.ID, hiddenRows)
 	run("INSERT INTO bookmarks (id, user_id, post_id) SELECT id, ?, id FROM posts ORDER BY id", bob.ID)
 	run("INSERT INTO post_likes (id, user_id, post_id) SELECT id, ?, id FROM posts ORDER BY id", bob.ID)
 	run("INSERT INTO comment_likes (id, user_id, comment_id) SELECT id, ?, id FROM posts ORDER BY id", bob.ID)
+	run("INSERT INTO notifications (id, user_id, kind, actor_id, post_id) SELECT id, ?, ?, ?, id FROM posts ORDER BY id", ada.ID, models.NotifyMention, dan.ID)
+	run(`
+INSERT INTO users (id, username, email, password_hash, created_at, deleted_at)
+SELECT id+?, CONCAT('user',id), CONCAT('user',id,'@example.org'), '', created_at, IF(status=1, NULL, created_at)
+FROM posts
+ORDER BY id`, ofUsers)
+	run("INSERT INTO follows (id, user_id, followed_id) SELECT u.id AS id, u.id AS user_id, ? FROM users u WHERE u.id>? ORDER BY u.id", ada.ID, ofUsers)
+	run("INSERT INTO follows (id, user_id, followed_id) SELECT id+?, ?, id FROM users WHERE id>? ORDER BY id", ofUsers, ada.ID, ofUsers)
+	run("INSERT INTO blocks (user_id, blocked_id, created_at) SELECT ?, id, created_at FROM users WHERE id>? ORDER BY id", cy.ID, ofUsers)
+	for _, viewer := range []models.Author{ada, bob, dan} {
+		run("INSERT INTO blocks (user_id, blocked_id) SELECT ?, id FROM users WHERE id>? AND deleted_at IS NOT NULL ORDER BY id", viewer.ID, ofUsers)
+	}
+	run("INSERT INTO post_likes (id, user_id, post_id) SELECT u.id AS id, u.id AS user_id, ? FROM users u WHERE u.id>? ORDER BY u.id", ofUsers+1, ofUsers)
 	// Others write, too, or the servers would begin with the few posts that are there.
 	run("INSERT INTO posts (id, user_id, title, content, created_at, status) SELECT id+100000, ?, title, content, created_at, 1 FROM posts ORDER BY id", bob.ID)
-	run("ANALYZE TABLE posts, comments, bookmarks, post_likes, comment_likes")
-	return store, ada, bob
+	run("ANALYZE TABLE users, posts, comments, bookmarks, post_likes, comment_likes, notifications, follows, blocks")
+	return store, ada, bob, cy, dan
 }
 
 // A page passes over a bounded number of hidden rows, and going from page to page meets every visible row once.
 func TestLists_boundWhatIsPassedOver(t *testing.T) {
-	store, ada, bob := openHidden(t)
+	store, ada, bob, cy, dan := openHidden(t)
 	ctx := t.Context()
 	before := func(after *models.ListKey) int64 {
 		if after == nil {
@@ -75,6 +93,30 @@ func TestLists_boundWhatIsPassedOver(t *testing.T) {
 			rows, rest, err := store.CommentsByUser(ctx, bob.ID, ada.ID, after, limit)
 			return keys(rows, func(c *models.UserComment) models.ListKey { return c.Comment.Key(models.CommentsNew) }), rest, err
 		},
+		"followers": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
+			rows, rest, err := store.Followers(ctx, 0, ada.ID, after, limit)
+			return keys(rows, (*models.ListedUser).Key), rest, err
+		},
+		"following": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
+			rows, rest, err := store.Following(ctx, 0, ada.ID, after, limit)
+			return keys(rows, (*models.ListedUser).Key), rest, err
+		},
+		"blocks": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
+			rows, rest, err := store.BlockedUsers(ctx, cy.ID, after, limit)
+			return keys(rows, (*models.ListedUser).Key), rest, err
+		},
+		"likers": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
+			rows, rest, err := store.Likers(ctx, dan.ID, models.Target{Kind: models.KindPost, ID: ofUsers + 1}, before(after), limit)
+			return keys(rows, func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} }), rest, err
+		},
+		"notifications": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
+			rows, rest, err := store.Notifications(ctx, ada.ID, false, before(after), limit)
+			return keys(rows, (*models.Notification).Key), rest, err
+		},
+		"unread": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
+			rows, rest, err := store.Notifications(ctx, ada.ID, true, before(after), limit)
+			return keys(rows, (*models.Notification).Key), rest, err
+		},
 	} {
 		_, _, err := list(nil, 1) // opens its tables, and MySQL counts what it reads of its own dictionary for that
 		require.NoError(t, err, name)
@@ -91,13 +133,13 @@ func TestLists_boundWhatIsPassedOver(t *testing.T) {
 					page, rest, err = list(after, limit)
 					require.NoError(t, err, name)
 				})
-				most := 4 * maxPassed
+				most := 5 * maxPassed // an entry is read twice, then its user or post, and whether somebody is blocked
 				if name == "liked comments" {
-					most *= 2 // with the post of each, and whether the author is blocked
+					most = 8 * maxPassed // with the post of each, and its author
 				}
 				assert.Less(t, n, most, "%s: rows and entries read", name)
 				for _, key := range page {
-					seen = append(seen, key.ID)
+					seen = append(seen, key.ID%ofUsers)
 				}
 				short = short || len(page) < limit && rest != nil
 				switch {
@@ -116,6 +158,12 @@ func TestLists_boundWhatIsPassedOver(t *testing.T) {
 			assert.Equal(t, []int64{hiddenRows, 10_000, 1}, seen, name)
 		}
 	}
+	n := entriesRead(t, store, func() {
+		unread, err := store.UnreadCount(ctx, ada.ID)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, unread, "of the latest 5,000")
+	})
+	assert.Less(t, n, 5*maxPassed, "unread count: rows and entries read")
 }
 
 func keys[T any](rows []T, key func(*T) models.ListKey) []models.ListKey {

@@ -279,7 +279,7 @@ func (s *Store) publicUser(ctx context.Context, viewer int64, where string, arg 
 		" (SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=1) AS comments_count,"+
 		" (SELECT COUNT(*) FROM follows f WHERE f.user_id=u.id) AS following_count,"+
 		" EXISTS (SELECT 1 FROM follows f WHERE f.user_id=? AND f.followed_id=u.id) AS followed,"+
-		" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=u.id) AS blocked"+
+		" "+isBlocked("u.id")+" AS blocked"+
 		" FROM users u WHERE "+where+" AND u.deleted_at IS NULL", viewer, viewer, arg).Scan(&u)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read user: %w", read.Error)
