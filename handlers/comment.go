@@ -97,7 +97,7 @@ func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.C
 				}
 				size := len(shown) + cursorLength + len(`,""`) // the cursor may be needed
 				if first := top == nil && i == 0; size > share && !first {
-					p.comment.Replies, p.comment.More, share = p.comment.Replies[:i], true, 0
+					p.comment.Replies, p.comment.More, p.comment.Rest, share = p.comment.Replies[:i], true, nil, 0
 					break
 				}
 				share, room = share-size, room-size
@@ -171,14 +171,11 @@ func commentStatus(m *models.Comment) string {
 
 // moreReplies gives the cursor to the replies that did not come along; nil when there are none.
 func (s *Server) moreReplies(m *models.Comment, sort models.CommentSort) *string {
-	if !m.More {
+	rest := m.RepliesRest(sort)
+	if rest == nil {
 		return nil
 	}
-	var key models.ListKey // of the beginning
-	if n := len(m.Replies); n > 0 {
-		key = m.Replies[n-1].Key(sort)
-	}
-	next := s.cursors.encode(repliesList(m.ID)+string(sort), key)
+	next := s.cursors.encode(repliesList(m.ID)+string(sort), *rest)
 	return &next
 }
 
@@ -246,16 +243,16 @@ func (s *Server) pageOfComments(c *fiber.Ctx, name string, q models.CommentQuery
 	if q.Sort, q.After, err = s.commentsPlace(c, name); err != nil {
 		return err
 	}
-	q.Limit = n + 1
-	comments, err := s.store.ListComments(c.UserContext(), q)
+	q.Limit = n
+	comments, rest, err := s.store.ListComments(c.UserContext(), q)
 	if err != nil {
 		return err
 	}
-	if err := s.store.FirstReplies(c.UserContext(), q.ViewerID, comments[:min(n, len(comments))], firstReplies); err != nil {
+	if err := s.store.FirstReplies(c.UserContext(), q.ViewerID, comments, firstReplies); err != nil {
 		return err
 	}
 	key := func(m *models.Comment) models.ListKey { return m.Key(q.Sort) }
-	return replyPage(s, c, page[models.Comment]{name: name + string(q.Sort), rows: comments, limit: n, key: key}, s.eachComment)
+	return replyPage(s, c, page[models.Comment]{name: name + string(q.Sort), rows: comments, limit: n, key: key, rest: rest}, s.eachComment)
 }
 
 func (s *Server) createComment(c *fiber.Ctx) error {

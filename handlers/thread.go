@@ -34,16 +34,12 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 	if q.Sort, q.After, err = s.commentsPlace(c, topLevelList(id)); err != nil {
 		return err
 	}
-	comments, more, err := s.store.Thread(c.UserContext(), q)
+	comments, rest, err := s.store.Thread(c.UserContext(), q)
 	if err != nil {
 		return err
 	}
-	p := page[models.Comment]{name: topLevelList(id) + string(q.Sort), rows: comments, limit: len(comments)}
+	p := page[models.Comment]{name: topLevelList(id) + string(q.Sort), rows: comments, limit: len(comments), rest: rest}
 	p.key = func(m *models.Comment) models.ListKey { return m.Key(q.Sort) }
-	if more {
-		last := p.key(&comments[len(comments)-1])
-		p.rest = &last
-	}
 	return replyPage(s, c, p, s.eachTree(q.Sort))
 }
 

@@ -25,8 +25,9 @@ type Comment struct {
 	Blocked      bool // the viewer has blocked the author
 
 	Replies []Comment `gorm:"-"` // those that were read with it, in the order of the read
-	// More reports whether the list of replies goes on after Replies. What is left may all have been deleted.
+	// More reports whether the list of replies goes on after Replies, at Rest. What is left may all have been deleted.
 	More bool
+	Rest *ListKey `gorm:"-"` // the last reply that was passed over after Replies; nil for none
 }
 
 // MaxDepth is how deep replies nest.
@@ -222,18 +223,16 @@ func (c *Comment) Key(sort CommentSort) ListKey {
 }
 
 // ListComments lists one level of comments in one query, two when there is nothing to list. A comment that is Hidden
-// from the viewer stays in the list if it was ever replied to: its content and author are the caller's to hide. A post
-// or parent that is gone gives CodeNotFound; a deleted parent that was replied to is not gone.
-func (s *Store) ListComments(ctx context.Context, q CommentQuery) ([]Comment, error) {
-	list := s.branchQuery(ctx, q.ViewerID, q.Sort, []branch{q.branch()}, q.Limit, q.Limit*MaxContent)
-	comments, _, err := scanPage(list, commentSize)
+// from the viewer stays in the list if it was ever replied to: its content and author are the caller's to hide. Others
+// are passed over, which may take more queries. If that or the size of the content makes the page short, rest is where
+// the list continues; nil for its end. A post or parent that is gone gives CodeNotFound; a deleted parent that was
+// replied to is not gone.
+func (s *Store) ListComments(ctx context.Context, q CommentQuery) (comments []Comment, rest *ListKey, err error) {
+	root, err := s.readRoot(ctx, q, branchBounds{comments: q.Limit, bytes: PageBytes, passed: maxPassed / 2})
 	if err != nil {
-		return nil, fmt.Errorf("list comments: %w", err)
+		return nil, nil, fmt.Errorf("list comments: %w", err)
 	}
-	if len(comments) == 0 {
-		return nil, s.commentListOpen(ctx, q)
-	}
-	return comments, nil
+	return root.Replies, root.RepliesRest(q.Sort), nil
 }
 
 // commentListOpen tells an empty list from one that is not there.

@@ -70,8 +70,8 @@ func scanPage[T any](read *gorm.DB, size func(*T) int) (page []T, cut bool, err 
 	return page, false, rows.Err()
 }
 
-// maxPassed bounds the entries of its index that a page of a list looks at, for each of which up to three rows are read
-// to find whether the viewer sees it.
+// maxPassed bounds the entries of its index that a page of a list looks at, for each of which a few rows are read to find
+// whether the viewer sees it.
 const maxPassed = maxExamined / 4
 
 // trail is an index that has a list in its order, the latest first, hidden rows included: those that are deleted, or by

@@ -173,3 +173,89 @@ func keys[T any](rows []T, key func(*T) models.ListKey) []models.ListKey {
 	}
 	return list
 }
+
+// A page of comments passes over a bounded number of leaves that the viewer does not see, whatever the order, and so does
+// a thread on each of its levels. Going from page to page meets every visible comment once.
+func TestListComments_boundWhatIsPassedOver(t *testing.T) {
+	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	ada, bob, cy := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cy")
+	require.NoError(t, store.Block(t.Context(), bob.ID, cy.ID))
+	post := newPost(t, store, ada)
+	const comments, middle = 9_999, 5_000 // on each of two levels, of which the first one, the one in the middle and the last are visible
+	exec(t, store, `
+INSERT INTO comments (id, post_id, user_id, content, likes_count, created_at, status)
+WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+	UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
+numbers AS (SELECT a.n+10*b.n+100*c.n+1000*d.n AS n FROM digits a, digits b, digits c, digits d)
+SELECT n, ?, IF(n IN (1,?,?) OR n%2=0, ?, ?), 'C', n DIV 500, FROM_UNIXTIME(1600000000+n DIV 3), IF(n IN (1,?,?) OR n%2=1, 1, 2)
+FROM numbers
+WHERE n>0
+ORDER BY n`, post.ID, middle, comments, ada.ID, cy.ID, middle, comments)
+	exec(t, store, `
+INSERT INTO comments (id, post_id, parent_id, depth, user_id, content, likes_count, created_at, status)
+SELECT c.id+?, c.post_id, ?, 2, c.user_id, c.content, c.likes_count, c.created_at, c.status
+FROM comments c
+ORDER BY c.id`, ofUsers, middle)
+	exec(t, store, "ANALYZE TABLE comments, posts, blocks")
+
+	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {
+		want := []int64{comments, middle, 1}
+		if sort == models.CommentsOld {
+			want = []int64{1, middle, comments}
+		}
+		for _, limit := range []int{1, 20} {
+			for name, q := range map[string]models.CommentQuery{"top level": {PostID: post.ID}, "replies": {ParentID: middle}} {
+				q.ViewerID, q.Sort, q.Limit = bob.ID, sort, limit
+				var seen []int64
+				short := false
+				for pages := 1; ; pages++ {
+					require.Less(t, pages, 20, "%s by %s does not end", name, sort)
+					var list []models.Comment
+					n := entriesRead(t, store, func() {
+						var err error
+						list, q.After, err = store.ListComments(t.Context(), q)
+						require.NoError(t, err)
+					})
+					assert.Less(t, n, 5*maxPassed, "%s by %s: rows and entries read", name, sort)
+					for _, c := range list {
+						seen = append(seen, c.ID%ofUsers)
+					}
+					if q.After == nil {
+						break
+					}
+					short = short || len(list) < limit
+				}
+				assert.True(t, short, "%s by %s has a short page that is not the last", name, sort)
+				assert.Equal(t, want, seen, "%s by %s", name, sort)
+			}
+		}
+
+		q := models.ThreadQuery{ViewerID: bob.ID, PostID: post.ID, Sort: sort, Depth: 10, Limit: 100}
+		var seen []int64
+		for pages := 1; ; pages++ {
+			require.Less(t, pages, 20, "a thread by %s does not end", sort)
+			var top []models.Comment
+			n := entriesRead(t, store, func() {
+				var err error
+				top, q.After, err = store.Thread(t.Context(), q)
+				require.NoError(t, err)
+			})
+			assert.Less(t, n, 8*maxPassed, "a thread by %s: rows and entries read", sort)
+			for _, c := range top {
+				seen = append(seen, c.ID)
+				for _, r := range c.Replies {
+					assert.Equal(t, want[0]+ofUsers, r.ID, "the first reply by %s", sort)
+				}
+				if c.ID == middle {
+					assert.NotNil(t, c.RepliesRest(sort), "the replies by %s go on", sort)
+				}
+			}
+			if q.After == nil {
+				break
+			}
+		}
+		assert.Equal(t, want, seen, "a thread by %s", sort)
+	}
+}

@@ -32,7 +32,7 @@ func BenchmarkComments(b *testing.B) {
 	exec(b, store, "ANALYZE TABLE comments")
 	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {
 		page := func(after *models.ListKey) []models.Comment {
-			list, err := store.ListComments(b.Context(), models.CommentQuery{ViewerID: ada.ID, PostID: post.ID, Sort: sort, After: after, Limit: 100})
+			list, _, err := store.ListComments(b.Context(), models.CommentQuery{ViewerID: ada.ID, PostID: post.ID, Sort: sort, After: after, Limit: 100})
 			require.NoError(b, err)
 			return list
 		}
