@@ -48,3 +48,21 @@ func (s *Server) unbanUser(c *fiber.Ctx) error {
 	}
 	return c.SendStatus(fiber.StatusNoContent)
 }
+
+// deleteBannedUser deletes the account of the user in the path, who must be banned.
+func (s *Server) deleteBannedUser(c *fiber.Ctx) error {
+	id, err := pathUser(c)
+	if err != nil {
+		return err
+	}
+	var reason string
+	if err := decode(c, fields{"reason": &reason}); err != nil {
+		return err
+	}
+	ended, err := s.store.DeleteBannedUser(c.UserContext(), viewerID(c), id, reason)
+	if err != nil {
+		return err
+	}
+	s.sessions.forget(ended...)
+	return c.SendStatus(fiber.StatusNoContent)
+}

@@ -210,7 +210,7 @@ func TestInjection_isTextEverywhere(t *testing.T) {
 					if o.rule.On == models.Others || o.rule.On == models.Lower {
 						owner = w.someone(caller{role: models.RoleUser})
 					}
-					path, headers := o.request(w, owner)
+					path, headers := o.request(w, as, owner)
 					base, query, _ := strings.Cut(path, "?")
 					var body any
 					if b := o.body(t); b != nil {

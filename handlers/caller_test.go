@@ -22,7 +22,7 @@ func TestBan_isLookedUpByEveryWrite(t *testing.T) {
 		if o.rule.On == models.Others || o.rule.On == models.Lower {
 			owner = w.someone(caller{role: models.RoleUser})
 		}
-		path, headers := o.request(w, owner)
+		path, headers := o.request(w, banned, owner)
 		w.must(t, 200, banned, "GET", "/v1/me", nil) // caches the session
 		w.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE id=?", banned.ID)
 		before := w.checksums(w.tables())

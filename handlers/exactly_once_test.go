@@ -120,9 +120,7 @@ var staged = map[string]func(w *world, try *idempotentTry){
 		w.exec("UPDATE posts SET likes_count=7 WHERE id=?", post.ID)
 		try.body = obj{"target_type": "post", "target_id": post.ID, "dry_run": false, "reason": "Looks wrong."}
 	},
-	"unbanUser": func(w *world, try *idempotentTry) {
-		w.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE id=?", try.owner.ID)
-	},
+	"unbanUser": func(w *world, try *idempotentTry) { w.ban(try.owner) },
 }
 
 // inSteps has the requests whose last COMMIT is not the end of them: a repetition looks for what is left to do.
@@ -279,7 +277,7 @@ func (w *world) newTry(o operation) idempotentTry {
 			try.owner = try.as
 		}
 	}
-	try.path, try.headers = o.request(w, try.owner)
+	try.path, try.headers = o.request(w, try.as, try.owner)
 	try.headers = append(try.headers, key(rand.Text()))
 	try.body = o.body(w.t)
 	if stage := staged[o.id]; stage != nil {

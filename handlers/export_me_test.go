@@ -103,6 +103,8 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	a.must(t, 201, ada, "POST", "/v1/reports", obj{"target_type": "post", "target_id": theirs.ID, "reason": "spam", "detail": "Ada's detail."})
 	a.must(t, 201, bob, "POST", "/v1/reports", obj{"target_type": "post", "target_id": p.ID, "reason": "abuse", "detail": "Bob's secret detail."})
 	a.must(t, 200, bob, "PUT", pathOf(p)+"/bookmark", nil)
+	a.must(t, 202, ada, "POST", pathOf(p)+"/revisions/0/redaction", obj{"reason": "It has Ada's address."})
+	a.must(t, 202, bob, "POST", pathOf(theirs)+"/revisions/0/redaction", obj{"reason": "It has Bob's secret."})
 	made := read[struct{ Token string }](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", obj{"name": "Ada's bot", "scopes": []string{"read", "write"}}))
 	for action, reason := range map[string]string{"user.ban": "Told to Ada.", "user.unban": "Not told 1.", "user.void_likes": "Not told 2."} {
 		a.exec(t, "INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason, request_id, created_at) VALUES (?,?,'user',?,?,'',NOW(3))", carol.ID, action, ada.ID, reason)
@@ -140,6 +142,7 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 		"sessions":          {"user_agent": "Analytical/1"},
 		"api_tokens":        {"name": "Ada's bot", "scopes": []any{"read", "write"}},
 		"reports":           {"target_id": float64(theirs.ID), "detail": "Ada's detail.", "reason": "spam"},
+		"redactions":        {"target_type": "post", "target_id": float64(p.ID), "version": 0.0, "reason": "It has Ada's address.", "outcome": nil},
 		"notifications":     {"actor_id": float64(bob.ID), "post_id": float64(p.ID)},
 		"account_acts":      {"action": "user.ban", "reason": "Told to Ada."},
 	} {

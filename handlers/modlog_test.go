@@ -38,7 +38,7 @@ func TestModerationLog_hasEveryAct(t *testing.T) {
 			continue
 		}
 		owner := w.someone(caller{role: models.RoleUser})
-		path, headers := o.request(w, owner)
+		path, headers := o.request(w, admin, owner)
 		body := o.body(t)
 		want := int64(1)
 		switch o.id {

@@ -408,6 +408,7 @@ func (s *Server) routes() {
 	post("/v1/admin/operations/:id/undo", "admin.content.restore", s.undoOperation, s.repeatOperation)
 	post("/v1/admin/users/:id/ban", "admin.user.ban", s.banUser, s.repeatBan)
 	post("/v1/admin/users/:id/unban", "admin.user.ban", s.unbanUser, replyNothing)
+	post("/v1/admin/users/:id/delete", "admin.user.delete", s.deleteBannedUser, replyNothing)
 	put("/v1/admin/users/:id/role", "admin.user.role", s.changeRole)
 	get("/v1/admin/users/:id/likes", "admin.like.read", s.listGivenLikes)
 	post("/v1/admin/users/:id/likes/void", "admin.like.void", s.voidLikes, s.repeatVoid)

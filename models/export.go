@@ -389,6 +389,18 @@ type (
 		Outcome    *string    `json:"outcome"`
 		ResolvedAt *time.Time `json:"resolved_at"`
 	}
+	exportedRedaction struct {
+		RowKey      `gorm:"embedded"`
+		ID          int64      `json:"id"`
+		TargetType  string     `json:"target_type"`
+		TargetID    int64      `json:"target_id"`
+		Version     int64      `json:"version"`
+		Reason      string     `json:"reason"`
+		RequestedAt time.Time  `json:"requested_at"`
+		Outcome     *string    `json:"outcome"`
+		ResolvedAt  *time.Time `json:"resolved_at"`
+		Note        *string    `json:"note"`
+	}
 	exportedAct struct {
 		RowKey    `gorm:"embedded"`
 		Action    string          `json:"action"`
@@ -487,6 +499,12 @@ var exportSections = []exportSection{
 		JOIN report_cases k ON k.id=r.case_id
 		WHERE r.reporter_id=? AND r.id>?
 		ORDER BY r.id
+		LIMIT ?`),
+	rowsOf[exportedRedaction]("redactions", `
+		SELECT id AS row_id, id, target_type, target_id, version, reason, requested_at, outcome, resolved_at, IF(outcome IS NULL,NULL,note) AS note
+		FROM redactions FORCE INDEX (idx_requester)
+		WHERE requested_by=? AND id>?
+		ORDER BY id
 		LIMIT ?`),
 	// What moderators did to the account, as far as its user is told: bans with their reasons, and roles.
 	rowsOf[exportedAct]("account_acts", "SELECT id AS row_id, action, IF(action='user.ban',reason,'') AS reason, before_state AS `before`, after_state AS `after`, created_at"+`

@@ -161,6 +161,8 @@ var rules = map[Permission]Rule{
 	"admin.pipeline.mend": {RoleAdmin, All, ScopeModerate},
 	// Read the security log.
 	"admin.security.read": {RoleAdmin, All, ScopeModerate},
+	// Delete banned accounts.
+	"admin.user.delete": {RoleAdmin, Lower, SessionOnly},
 	// Change roles.
 	"admin.user.role": {RoleAdmin, Lower, SessionOnly},
 }

@@ -28,6 +28,7 @@ const (
 	EventPassword       = "password.changed"
 	EventPasswordFailed = "password.failed"
 	EventRole           = "role.changed"
+	EventSessionCreated = "session.created" // by the operator, without a login
 	EventSessionEnded   = "session.ended"
 	EventTokenCreated   = "token.created"
 	EventTokenRevoked   = "token.revoked"

@@ -58,12 +58,15 @@ func NewToken() (token string, hash [32]byte) {
 // HashToken gives the form in which a token is stored and looked up. The token is random, so a plain hash will do.
 func HashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
 
-// CreateSession opens a session of SessionLife and gives its token, which is stored nowhere.
+// CreateSession opens a session of SessionLife without a login, as a command of the operator, and returns its token, which
+// is stored nowhere.
 func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
 	var token string
 	err := s.transact(ctx, func(tx *gorm.DB) (err error) {
-		token, err = s.createSession(tx, userID, "")
-		return err
+		if token, err = s.createSession(tx, userID, ""); err != nil {
+			return err
+		}
+		return s.logSecurity(tx, securityEvent{kind: EventSessionCreated, userID: userID})
 	})
 	if err != nil {
 		return "", fmt.Errorf("create session: %w", err)

@@ -267,7 +267,7 @@ const maxAttempts = 20
 //  6. what belongs to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post, cases
 //     and reports, members of a ring
 //  7. what belongs to a user alone, by one key that all its writers go through: sessions, notifications and blocks by the
-//     primary key, bookmarks and follows by the unique key of user and object
+//     primary key, bookmarks and follows by the unique key of user and object, held names by the primary key
 //  8. tags: posts of all authors share them, so they are held for the shortest time
 //
 // No transaction needs all of it; each skips what it has no need of and never goes back. A comment that is written or deleted

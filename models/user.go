@@ -168,10 +168,15 @@ func validAvatarURL(s string) bool {
 	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && !strings.Contains(u.Host, "%")
 }
 
-// CreateUser writes a new account and fills in its id and times. A taken name or address gives CodeConflict with the
-// field named.
+// CreateUser writes a new account and fills in its id and times. A name or address that is taken, or held by a ban (see
+// DeleteBannedUser), is CodeConflict with the field named.
 func (s *Store) CreateUser(ctx context.Context, u *User) error {
-	return s.createdUser(ctx, u, s.transact(ctx, func(tx *gorm.DB) error { return s.createUser(tx, u) }))
+	return s.createdUser(ctx, u, s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.createUser(tx, u); err != nil {
+			return err
+		}
+		return s.logSecurity(tx, securityEvent{kind: EventAccountCreated, userID: u.ID})
+	}))
 }
 
 func (s *Store) createUser(tx *gorm.DB, u *User) error {
@@ -184,7 +189,10 @@ func (s *Store) createUser(tx *gorm.DB, u *User) error {
 	}
 	u.CreatedAt = second(u.CreatedAt)
 	u.UpdatedAt = u.CreatedAt
-	return tx.Create(u).Error
+	if err := tx.Create(u).Error; err != nil {
+		return err
+	}
+	return s.notHeld(tx, u) // a deletion that freed the name meanwhile has held it in the same COMMIT
 }
 
 // createdUser makes the error of an account that could not be created one to act on.
@@ -208,6 +216,10 @@ func (s *Store) takenField(ctx context.Context, u *User) error {
 	if names > 0 {
 		field = FieldError{"username", "is taken"}
 	}
+	return errTaken(field)
+}
+
+func errTaken(field FieldError) *Error {
 	return &Error{Code: CodeConflict, Message: "An account with this " + field.Field + " exists.", Fields: []FieldError{field}}
 }
 
@@ -361,7 +373,7 @@ func (s *Store) UserIDs(ctx context.Context, limit int) ([]int64, error) {
 // password are freed, the profile is emptied, all sessions end, and it is put on record that likes have to go (see
 // LikeVoid), and with them everything else that hangs on the account (see PurgeUser). It gives the hashes of the ended
 // sessions. passwordHash is what was checked: CodeForbidden when the password was changed since. CodeBanned while the
-// account is banned: its names stay taken. CodeConflict keeps the last admin from leaving nobody who could make another one.
+// account is banned. CodeConflict keeps the last admin from leaving nobody who could make another one.
 func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.leaveAdmin(tx, userID); err != nil {
@@ -376,36 +388,44 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 			return errNoUser()
 		}
 		if ban := user.ban(s.now()); ban != nil {
-			return errBanned(*ban) // or the ban would go, and its names be free again
+			return errBanned(*ban) // an admin decides what becomes of it: see DeleteBannedUser
 		}
-		now := s.now().UTC()
-		id := strconv.FormatInt(userID, 10)
-		// "~" is in no username, and the address ends in NoEmailDomain: neither can be anybody else's.
-		update := tx.Exec("UPDATE users SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL,"+
-			" banned_until=NULL, ban_reason='', deleted_at=?"+
-			" WHERE id=? AND password_hash=? AND deleted_at IS NULL",
-			"deleted~"+id, id+"@deleted"+NoEmailDomain, RoleUser, now, userID, passwordHash)
-		if update.Error != nil {
-			return update.Error
-		}
-		if update.RowsAffected == 0 {
+		if user.PasswordHash != passwordHash {
 			return Errorf(CodeForbidden, "The password was changed meanwhile.")
 		}
-		if ended, err = endSessions(tx, userID, ""); err != nil {
-			return err
-		}
-		if err := dropExport(tx, userID); err != nil {
-			return err
-		}
-		if err := s.logSecurity(tx, securityEvent{kind: EventAccountDeleted, userID: userID}); err != nil {
-			return err
-		}
-		return tx.Exec("INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,?,?)", userID, userID, now).Error
+		ended, err = s.emptyAccount(tx, userID)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("delete user %d: %w", userID, err)
 	}
 	return ended, nil
+}
+
+// emptyAccount does what DeleteUser does to an account that the transaction has locked.
+func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err error) {
+	now := s.now().UTC()
+	id := strconv.FormatInt(userID, 10)
+	// "~" is in no username, and the address ends in NoEmailDomain: neither can be anybody else's.
+	err = tx.Exec(`
+		UPDATE users
+		SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL,
+			banned_until=NULL, ban_reason='', deleted_at=?
+		WHERE id=?`,
+		"deleted~"+id, id+"@deleted"+NoEmailDomain, RoleUser, now, userID).Error
+	if err != nil {
+		return nil, err
+	}
+	if ended, err = endSessions(tx, userID, ""); err != nil {
+		return nil, err
+	}
+	if err := dropExport(tx, userID); err != nil {
+		return nil, err
+	}
+	if err := s.logSecurity(tx, securityEvent{kind: EventAccountDeleted, userID: userID}); err != nil {
+		return nil, err
+	}
+	return ended, tx.Exec("INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,?,?)", userID, userID, now).Error
 }
 
 // leaveAdmin gives CodeConflict when the user is the only admin who is not banned. The admins, who are few, are locked: of

@@ -39,6 +39,7 @@ func TestSettings_thatAreMissingAreNamedAsFlagAndVariable(t *testing.T) {
 		"user create ada ada@example.org":  {dsn},
 		"user promote ada admin":           {dsn},
 		"user token ada":                   {dsn},
+		"user delete ada --reason=x":       {dsn},
 		"verify":                           {dsn, redis},
 		"verify --likes=direct":            {dsn},
 		"worker --mysql-dsn=u:p@tcp(h)/db": {redis, kafka},
@@ -167,6 +168,8 @@ func TestUser(t *testing.T) {
 		"user create eve nonsense":        "email",
 		"user promote nobody admin":       "no such user",
 		"user token nobody":               "no such user",
+		"user delete nobody --reason=x":   "no such user",
+		"user delete bob --reason=x":      "not banned",
 		"user token":                      "--count",
 		"user token ada --count 5":        "--count",
 		"user token --count=-1":           "--count",
@@ -188,6 +191,20 @@ func TestUser(t *testing.T) {
 	assert.Equal(t, as.id, me.ID)
 	assert.Equal(t, "bob", me.Username)
 	assert.Equal(t, "moderator", me.Role)
+
+	assert.Equal(t, 4, s.count(`
+		SELECT COUNT(*)
+		FROM security_log
+		WHERE actor_id IS NULL AND address='' AND (kind='account.created' OR
+			user_id=? AND (kind='session.created' OR kind='role.changed' AND detail='user to moderator'))`, as.id), "what the operator did is in the security log")
+
+	s.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE username='bob'")
+	fail(t, 2, s.env, "user", "delete", "bob")
+	assert.Equal(t, "bob is deleted, and banned for good\n", s.succeed("user", "delete", "bob@example.org", "--reason=Asked to go."))
+	assert.Equal(t, 1, s.count(`SELECT COUNT(*) FROM moderation_log WHERE actor_id=0 AND action='user.delete' AND target_id=? AND reason='Asked to go.'`, as.id))
+	assert.Contains(t, fail(t, 1, s.env, "user", "create", "BOB", "new@example.org"), "username")
+	assert.Contains(t, fail(t, 1, s.env, "user", "create", "robert", "bob@example.org"), "email")
+	s.succeed("user", "create", "grace", "grace@example.org")
 
 	ids := map[int64]bool{}
 	for _, as := range append(s.accounts(5), s.accounts(3)...) {

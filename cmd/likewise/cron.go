@@ -237,7 +237,7 @@ func awaitFor(group *sync.WaitGroup, limit time.Duration) (ended bool) {
 
 const purgeBatch = 1000
 
-// purge deletes expired sessions and idempotency keys and old notifications, a batch at a time so that no statement holds
+// purge deletes expired sessions, idempotency keys and held names, and old notifications, a batch at a time so that no statement holds
 // its locks for long.
 func (c *core) purge(ctx context.Context) (string, error) {
 	sessions, err := inBatches(ctx, c.store.PurgeSessions)
@@ -252,8 +252,13 @@ func (c *core) purge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	held, err := inBatches(ctx, c.store.PurgeHeldNames)
+	if err != nil {
+		return "", err
+	}
 	notifications, err := inBatches(ctx, c.store.PurgeNotifications)
-	return fmt.Sprintf("deleted %d expired sessions, %d idempotency keys, %d old events of the security log and %d old notifications", sessions, keys, events, notifications), err
+	return fmt.Sprintf("deleted %d expired sessions, %d idempotency keys, %d old events of the security log, %d held names and %d old notifications",
+		sessions, keys, events, held, notifications), err
 }
 
 // inBatches calls purge until there is nothing left, and says how many rows it deleted.

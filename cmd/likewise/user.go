@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"likewise/handlers"
 	"likewise/models"
@@ -15,6 +16,7 @@ import (
 type userCmd struct {
 	Create  userCreateCmd  `cmd:"" help:"Create an account."`
 	Promote userPromoteCmd `cmd:"" help:"Change what an account may do."`
+	Delete  userDeleteCmd  `cmd:"" help:"Delete the account of a banned user. Nobody can register with its username or e-mail address until the ban ends."`
 	Token   userTokenCmd   `cmd:"" help:"Make tokens for scripts, one per line: user_id<TAB>token."`
 }
 
@@ -93,6 +95,35 @@ func (u *userPromoteCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	fmt.Fprintf(out.stdout, "%s is %s now\n", user.Username, role)
+	return nil
+}
+
+type userDeleteCmd struct {
+	mysqlFlags
+	Name   string `arg:"" help:"Username or e-mail address."`
+	Reason string `required:"" help:"Why, for the moderation log."`
+}
+
+// Run deletes the account.
+func (u *userDeleteCmd) Run(ctx context.Context, out output) error {
+	store, err := u.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	user, err := store.UserByLogin(ctx, u.Name)
+	if err != nil {
+		return err
+	}
+	ban, err := store.DeleteBanned(ctx, user.ID, u.Reason)
+	if err != nil {
+		return err
+	}
+	until := "for good"
+	if !ban.Permanent() {
+		until = "until " + ban.Until.UTC().Format(time.RFC3339)
+	}
+	fmt.Fprintf(out.stdout, "%s is deleted, and banned %s\n", user.Username, until)
 	return nil
 }
 

@@ -1,0 +1,133 @@
+package models
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// A banned account that is deleted leaves two rows in held_names, for its username and its e-mail address, until the ban
+// ends. They are hashes with a key of the installation: what was deleted cannot be read from them.
+
+// errNotBanned is what DeleteBannedUser and DeleteBanned refuse.
+var errNotBanned = Errorf(CodeConflict, "The user is not banned. Only the account of a banned user can be deleted by others.")
+
+// DeleteBannedUser deletes the account of a banned user for an admin, as DeleteUser does. The ban stays in force: until it
+// ends, nobody can register with the username or the e-mail address. It returns the hashes of the sessions that ended. The
+// errors are those of ChangeRole, and CodeConflict if the user is not banned.
+func (s *Store) DeleteBannedUser(ctx context.Context, actor, userID int64, reason string) (ended [][32]byte, err error) {
+	if err := ValidateReason(reason); err != nil {
+		return nil, err
+	}
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		found, err := lockStandings(tx, actor, userID)
+		if err != nil {
+			return err
+		}
+		admin, user := found[actor], found[userID]
+		if err := s.stillActs(admin, RoleAdmin); err != nil {
+			return err
+		}
+		if user == nil {
+			return errNoUser()
+		}
+		if err := Outranks(actor, admin.Role, userID, user.Role); err != nil {
+			return err
+		}
+		ended, err = s.deleteBanned(tx, actor, user, reason)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delete banned user %d: %w", userID, err)
+	}
+	return ended, nil
+}
+
+// DeleteBanned is DeleteBannedUser as a command of the operator: the moderation log has it without an actor. It returns the
+// ban that stays in force. CodeInvalid for the reason, CodeNotFound if there is no such user, CodeConflict if the user is
+// not banned.
+func (s *Store) DeleteBanned(ctx context.Context, userID int64, reason string) (ban *Ban, err error) {
+	if err := ValidateReason(reason); err != nil {
+		return nil, err
+	}
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		found, err := lockStandings(tx, userID)
+		if err != nil {
+			return err
+		}
+		user := found[userID]
+		if user == nil {
+			return errNoUser()
+		}
+		ban = user.ban(s.now())
+		_, err = s.deleteBanned(tx, 0, user, reason)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delete banned user %d: %w", userID, err)
+	}
+	return ban, nil
+}
+
+// deleteBanned deletes the account of a user that the transaction has locked, and logs it as an act of the actor.
+func (s *Store) deleteBanned(tx *gorm.DB, actor int64, user *standing, reason string) (ended [][32]byte, err error) {
+	ban := user.ban(s.now())
+	if ban == nil {
+		return nil, errNotBanned
+	}
+	var email string
+	if err := tx.Raw("SELECT email FROM users WHERE id=?", user.ID).Scan(&email).Error; err != nil {
+		return nil, err
+	}
+	hashes := []string{hexOf(s.heldHash("username", user.Username)), hexOf(s.heldHash("email", email))}
+	slices.Sort(hashes)
+	err = tx.Exec(`
+		INSERT INTO held_names (name_hash, held_until)
+		VALUES (UNHEX(?),?), (UNHEX(?),?)
+		ON DUPLICATE KEY UPDATE held_until=GREATEST(held_until,VALUES(held_until))`,
+		hashes[0], ban.Until, hashes[1], ban.Until).Error
+	if err != nil {
+		return nil, fmt.Errorf("hold names: %w", err)
+	}
+	if ended, err = s.emptyAccount(tx, user.ID); err != nil {
+		return nil, err
+	}
+	return ended, s.logModeration(tx, Act{ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason,
+		Before: banState(ban)})
+}
+
+// heldHash returns the key of a username or an e-mail address in held_names. Names that differ in case alone have the same.
+func (s *Store) heldHash(field, name string) [32]byte {
+	h := hmac.New(sha256.New, s.cursorKey)
+	fmt.Fprintf(h, "held %s %s", field, NormalizeLogin(name))
+	return [32]byte(h.Sum(nil))
+}
+
+// notHeld returns CodeConflict if the ban of a deleted account holds the username or the e-mail address of u.
+func (s *Store) notHeld(tx *gorm.DB, u *User) error {
+	for _, f := range []struct{ field, name string }{{"username", u.Username}, {"email", u.Email}} {
+		var until *time.Time
+		err := tx.Raw("SELECT held_until FROM held_names WHERE name_hash=UNHEX(?)", hexOf(s.heldHash(f.field, f.name))).Scan(&until).Error
+		if err != nil {
+			return fmt.Errorf("read held names: %w", err)
+		}
+		if until != nil && until.After(s.now()) {
+			return errTaken(FieldError{f.field, "is taken"})
+		}
+	}
+	return nil
+}
+
+// PurgeHeldNames deletes at most limit rows of bans that have ended and returns how many it deleted.
+func (s *Store) PurgeHeldNames(ctx context.Context, limit int) (int64, error) {
+	purged, err := s.write(ctx, "DELETE FROM held_names WHERE held_until<=? ORDER BY held_until LIMIT ?", s.now().UTC(), limit)
+	if err != nil {
+		return 0, fmt.Errorf("purge held names: %w", err)
+	}
+	return purged, nil
+}
