@@ -36,7 +36,7 @@ func (s *Server) listTags(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.Tag, tagJSON]{
 		name: "tags:" + string(q.Sort) + ":q=" + q.Prefix,
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
+		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, *models.ListKey, error) {
 			q.After, q.Limit = after, limit
 			return s.store.ListTags(ctx, q)
 		},

@@ -177,8 +177,12 @@ const (
 	PostPinned PostFlag = "pinned" // it is in the list of pinned posts
 )
 
+// MaxPinned is how many posts can be pinned at once, deleted ones included. A page of the list of pinned posts reads all
+// of them and sorts them.
+const MaxPinned = 100
+
 // SetPostFlag sets a flag of a post or takes it back. Setting what is set changes nothing, and nothing is logged. The
-// errors are those of RemoveContent.
+// errors are those of RemoveContent, and CodeConflict at MaxPinned.
 func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag PostFlag, set bool, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
@@ -200,6 +204,11 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag PostFlag,
 		if was == set {
 			return nil
 		}
+		if flag == PostPinned && set {
+			if err := roomToPin(tx); err != nil {
+				return err
+			}
+		}
 		if err := tx.Exec("UPDATE posts SET "+string(flag)+"=?, updated_at=updated_at WHERE id=?", set, id).Error; err != nil {
 			return err
 		}
@@ -207,6 +216,26 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag PostFlag,
 	})
 	if err != nil {
 		return fmt.Errorf("%s post %d: %w", verb, id, err)
+	}
+	return nil
+}
+
+// roomToPin returns CodeConflict if MaxPinned posts are pinned. Until the commit, other transactions wait for it.
+func roomToPin(tx *gorm.DB) error {
+	var held string
+	if err := tx.Raw("SELECT name FROM settings WHERE name='pins' FOR UPDATE").Scan(&held).Error; err != nil {
+		return err
+	}
+	var pinned int
+	const query = `
+		SELECT COUNT(*)
+		FROM posts FORCE INDEX (idx_pinned_created)
+		WHERE pinned=1`
+	if err := tx.Raw(query).Scan(&pinned).Error; err != nil {
+		return err
+	}
+	if pinned >= MaxPinned {
+		return Errorf(CodeConflict, "%d posts are pinned, deleted ones included, and more is not possible. Unpin one of them first.", pinned)
 	}
 	return nil
 }

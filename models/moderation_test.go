@@ -597,3 +597,38 @@ func TestDeleteUser_doesNotCountBannedAdmins(t *testing.T) {
 	require.NoError(t, store.UnbanUser(ctx, last.ID, banned.ID, "x"))
 	must(store.DeleteUser(ctx, last.ID, "x"))
 }
+
+// However many moderators pin posts at once, no more than MaxPinned are pinned.
+func TestSetPostFlag_boundsPinnedPosts(t *testing.T) {
+	store, ctx := openStore(t), t.Context()
+	ada := newUser(t, store, "ada")
+	var mods, free []int64
+	for i := range 8 {
+		mods, free = append(mods, newUser(t, store, fmt.Sprint("mod", i)).ID), append(free, newPost(t, store, ada).ID)
+	}
+	exec(t, store, "UPDATE users SET role=? WHERE id>=?", models.RoleModerator, mods[0])
+	for range models.MaxPinned - 3 {
+		newPost(t, store, ada)
+	}
+	exec(t, store, "UPDATE posts SET pinned=1 WHERE id>?", free[len(free)-1])
+	pin := func(mod, id int64, pinned bool) error {
+		return store.SetPostFlag(ctx, mod, id, models.PostPinned, pinned, "why")
+	}
+	results := make(chan error)
+	for i, id := range free {
+		go func() { results <- pin(mods[i], id, true) }()
+	}
+	refused := 0
+	for range free {
+		if err := <-results; err != nil {
+			assert.Equal(t, models.CodeConflict, models.ErrorCode(err), err)
+			assert.ErrorContains(t, err, "100 posts are pinned")
+			refused++
+		}
+	}
+	assert.Equal(t, len(free)-3, refused)
+	assert.Equal(t, models.MaxPinned, count(t, store, "SELECT COUNT(*) FROM posts WHERE pinned=1"))
+	require.NoError(t, pin(mods[0], free[len(free)-1]+1, true), "it is pinned already")
+	require.NoError(t, pin(mods[0], free[len(free)-1]+1, false))
+	require.NoError(t, pin(mods[0], free[len(free)-1]+1, true))
+}

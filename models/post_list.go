@@ -35,7 +35,7 @@ type PostQuery struct {
 	AuthorID int64     // 0 for all
 	Tag      string    // see NormalTag; "" for all
 	Terms    []string  // see SearchTerms; a post must have all of them
-	Pinned   bool      // only posts that are pinned, of which there are few
+	Pinned   bool      // only posts that are pinned, at most MaxPinned
 	Since    time.Time // created then or later; the zero time for all
 	After    *ListKey  // nil for the first page
 	Limit    int
@@ -178,7 +178,7 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 	by, matches := q.rarest(facts)
 	switch {
 	case q.Pinned:
-		return s.gather(ctx, q, facts, byPinned, most, page)
+		return s.gather(ctx, q, facts, byPinned, MaxPinned, page)
 	case q.Sort == PostsRelevance:
 		if matches > most {
 			by = byTerm

@@ -260,30 +260,106 @@ type TagQuery struct {
 	Limit  int
 }
 
-// ListTags lists tags that some post has, in one query.
-func (s *Store) ListTags(ctx context.Context, q TagQuery) ([]Tag, error) {
-	index, order := "idx_posts_count", "t.posts_count DESC, t.id DESC"
-	where, args := "t.posts_count>0", []any{}
-	if q.Sort == TagsName || q.Prefix != "" {
-		index = "idx_name"
-	}
-	if q.Prefix != "" {
-		where, args = where+" AND t.name LIKE ?", append(args, q.Prefix+"%") // a valid tag has no wildcard in it
-	}
-	switch {
-	case q.Sort == TagsName:
-		order = "t.name"
-		if q.After != nil {
-			where, args = where+" AND t.name>(SELECT a.name FROM tags a WHERE a.id=?)", append(args, q.After.ID)
+// ListTags lists tags that some post has. Tags by name that no post has, and tags by popularity with another prefix, are
+// passed over. If that makes the page short, rest is where the list continues; nil for its end.
+//
+// Popular tags with a prefix are those of all names with it, sorted, if these are few. Otherwise they are looked for along
+// the index of all tags by popularity.
+func (s *Store) ListTags(ctx context.Context, q TagQuery) (tags []Tag, rest *ListKey, err error) {
+	read := s.popularTags
+	if q.Sort == TagsName {
+		read = func(ctx context.Context, after *ListKey, limit int) ([]Tag, error) {
+			return s.tagsByName(ctx, q.Prefix, after, limit)
 		}
-	case q.After != nil:
-		where += " AND (t.posts_count<? OR t.posts_count=? AND t.id<?)"
-		args = append(args, q.After.Value, q.After.Value, q.After.ID)
+	} else if q.Prefix != "" {
+		few, err := s.fewTags(ctx, q.Prefix)
+		if err != nil {
+			return nil, nil, err
+		}
+		if few {
+			tags, err := s.tagsOf(ctx, q)
+			return tags, nil, err
+		}
 	}
-	var tags []Tag
-	err := s.db.WithContext(ctx).Raw("SELECT t.id, t.name, t.posts_count FROM tags t FORCE INDEX ("+index+") WHERE "+where+
-		" ORDER BY "+order+" LIMIT ?", append(args, q.Limit)...).Scan(&tags).Error
-	if err != nil {
+	for entries, budget := q.Limit, maxPassed; budget > 0; entries *= 4 {
+		entries = min(entries, budget)
+		budget -= entries
+		segment, err := read(ctx, q.After, entries)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, t := range segment {
+			if t.PostsCount > 0 && strings.HasPrefix(t.Name, q.Prefix) {
+				if tags = append(tags, t); len(tags) == q.Limit {
+					return tags, nil, nil
+				}
+			}
+		}
+		if len(segment) < entries {
+			return tags, nil, nil
+		}
+		key := segment[len(segment)-1].Key(q.Sort)
+		q.After = &key
+	}
+	return tags, q.After, nil
+}
+
+// tagsByName reads tags in the order of their names, those that no post has included.
+func (s *Store) tagsByName(ctx context.Context, prefix string, after *ListKey, limit int) ([]Tag, error) {
+	where, args := "t.name LIKE ?", []any{prefix + "%"} // a valid tag has no wildcard in it
+	if after != nil {
+		where, args = where+" AND t.name>(SELECT a.name FROM tags a WHERE a.id=?)", append(args, after.ID)
+	}
+	return s.readTags(ctx, `
+SELECT t.id, t.name, t.posts_count
+FROM tags t FORCE INDEX (idx_name)
+WHERE `+where+`
+ORDER BY t.name
+LIMIT ?`, append(args, limit)...)
+}
+
+// popularTags reads tags that some post has, most posts first.
+func (s *Store) popularTags(ctx context.Context, after *ListKey, limit int) ([]Tag, error) {
+	where, args := "t.posts_count>0", []any{}
+	if key, keys := keyRange("t.posts_count", "?", "t.id", after, nil); key != "" {
+		where, args = where+" AND "+key, append(args, keys...)
+	}
+	return s.readTags(ctx, `
+SELECT t.id, t.name, t.posts_count
+FROM tags t FORCE INDEX (idx_posts_count)
+WHERE `+where+`
+ORDER BY t.posts_count DESC, t.id DESC
+LIMIT ?`, append(args, limit)...)
+}
+
+// fewTags reports whether so few names have a prefix that all of them can be sorted for a page.
+func (s *Store) fewTags(ctx context.Context, prefix string) (bool, error) {
+	const query = `
+SELECT COUNT(*)
+FROM (SELECT 1 FROM tags FORCE INDEX (idx_name) WHERE name LIKE ? LIMIT ?) n`
+	var n int
+	if err := s.db.WithContext(ctx).Raw(query, prefix+"%", maxPassed+1).Scan(&n).Error; err != nil {
+		return false, fmt.Errorf("count tags: %w", err)
+	}
+	return n <= maxPassed, nil
+}
+
+// tagsOf sorts all tags with a prefix, most posts first.
+func (s *Store) tagsOf(ctx context.Context, q TagQuery) ([]Tag, error) {
+	where, args := "t.name LIKE ? AND t.posts_count>0", []any{q.Prefix + "%"}
+	if key, keys := keyRange("t.posts_count", "?", "t.id", q.After, nil); key != "" {
+		where, args = where+" AND "+key, append(args, keys...)
+	}
+	return s.readTags(ctx, `
+SELECT t.id, t.name, t.posts_count
+FROM tags t FORCE INDEX (idx_name)
+WHERE `+where+`
+ORDER BY t.posts_count DESC, t.id DESC
+LIMIT ?`, append(args, q.Limit)...)
+}
+
+func (s *Store) readTags(ctx context.Context, query string, args ...any) (tags []Tag, err error) {
+	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&tags).Error; err != nil {
 		return nil, fmt.Errorf("list tags: %w", err)
 	}
 	return tags, nil

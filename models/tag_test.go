@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -110,7 +111,7 @@ func TestListTags(t *testing.T) {
 		for limit := 1; limit <= 9; limit++ {
 			got, after := "", (*models.ListKey)(nil)
 			for {
-				tags, err := store.ListTags(t.Context(), models.TagQuery{Sort: list.sort, Prefix: list.prefix, After: after, Limit: limit})
+				tags, _, err := store.ListTags(t.Context(), models.TagQuery{Sort: list.sort, Prefix: list.prefix, After: after, Limit: limit})
 				require.NoError(t, err)
 				for _, tag := range tags {
 					got += fmt.Sprintf("[%s %d]", tag.Name, tag.PostsCount)
@@ -122,6 +123,62 @@ func TestListTags(t *testing.T) {
 				}
 			}
 			assert.Equal(t, list.want, got, "%s %q by %d", list.sort, list.prefix, limit)
+		}
+	}
+}
+
+// A page of tags looks at a bounded number of them, however many begin with the same letters, are not in use any more, or
+// are more popular than those that it asks for.
+func TestListTags_boundWhatIsPassedOver(t *testing.T) {
+	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	exec(t, store, `
+INSERT INTO tags (id, name, posts_count)
+WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+	UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
+numbers AS (SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n FROM digits a, digits b, digits c, digits d, digits e WHERE e.n<3)
+SELECT n, CONCAT(IF(n>20000,'b','a'), LPAD(n,5,'0')), IF(n>20000, 9, IF(n IN (1,10000,20000), 1, 0))
+FROM numbers`)
+	exec(t, store, "ANALYZE TABLE tags")
+	for _, list := range []struct {
+		sort   models.TagSort
+		prefix string
+		want   []int64
+		short  bool
+	}{
+		{models.TagsName, "a", []int64{1, 10_000, 20_000}, true},
+		{models.TagsPopular, "a", []int64{20_000, 10_000, 1}, true},
+		{models.TagsPopular, "a1", []int64{10_000}, true},
+		{models.TagsPopular, "a10", []int64{10_000}, false},
+	} {
+		for _, limit := range []int{1, 20} {
+			var seen []int64
+			q, short := models.TagQuery{Sort: list.sort, Prefix: list.prefix, Limit: limit}, false
+			for pages := 1; ; pages++ {
+				require.Less(t, pages, 20, "%v does not end", list)
+				var tags []models.Tag
+				var rest *models.ListKey
+				n := entriesRead(t, store, func() {
+					var err error
+					tags, rest, err = store.ListTags(t.Context(), q)
+					require.NoError(t, err)
+				})
+				assert.Less(t, n, 3*maxPassed, "%v: rows and entries read", list)
+				for i := range tags {
+					seen = append(seen, tags[i].ID)
+				}
+				short = short || len(tags) < limit && rest != nil
+				if q.After = rest; rest == nil && len(tags) == limit {
+					key := tags[limit-1].Key(list.sort)
+					q.After = &key
+				}
+				if q.After == nil {
+					break
+				}
+			}
+			assert.Equal(t, list.want, seen, "%v by %d", list, limit)
+			assert.Equal(t, list.short, short, "%v by %d has a short page that is not the last", list, limit)
 		}
 	}
 }
