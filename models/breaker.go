@@ -3,7 +3,9 @@ package models
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -13,10 +15,11 @@ import (
 // guardedPool refuses work at once while MySQL is known not to answer. Without it every request would wait for a dial
 // or a read to time out, hold its connection meanwhile, and take the requests that need no MySQL down with it.
 //
-// Only what says that the server is away counts as a failure; a statement that it refused is an answer. A call that waits
-// for a connection until its context ends counts as nothing: the calls that hold the connections report whether the
-// server answers. One call is let through every breakerPause to find out whether it is back. Statements of a transaction that has begun are not held
-// back: they end by themselves, with their connection.
+// A connection that is refused or lost counts as a failure, and a context that ends while a connection is made. A statement
+// that the server refused, or ended at its time limit, is an answer. A call whose context ends otherwise, in a statement or
+// while it waits for a connection, counts as nothing. breakerPause after it opened, the breaker lets one call through at a
+// time, and refuses all others until one succeeds. Statements of a transaction that has begun are not held back: they end
+// by themselves, with their connection.
 type guardedPool struct {
 	*sql.DB
 	breaker *gobreaker.TwoStepCircuitBreaker[any]
@@ -28,33 +31,49 @@ const (
 	breakerPause    = time.Second // until it is tried again
 )
 
-// errNotAsked is reported to the breaker for a call whose context ended before it had a connection.
-var errNotAsked = errors.New("the server was not asked")
+// errGaveUp is reported to the breaker for a call whose context ended, unless it was connecting.
+var errGaveUp = errors.New("the call was given up")
+
+type connectingKey struct{}
+
+// notingConnector notes in the context of a guarded call whether the call is connecting.
+type notingConnector struct{ driver.Connector }
+
+// Connect connects.
+func (c notingConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	connecting, ok := ctx.Value(connectingKey{}).(*atomic.Bool)
+	if !ok {
+		return c.Connector.Connect(ctx)
+	}
+	connecting.Store(true)
+	conn, err := c.Connector.Connect(ctx)
+	connecting.Store(err != nil)
+	return conn, err
+}
 
 func newGuardedPool(pool *sql.DB) *guardedPool {
 	return &guardedPool{DB: pool, breaker: gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name:        "mysql",
 		Timeout:     breakerPause,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errNotAsked) },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errGaveUp) },
 		IsSuccessful: func(err error) bool {
-			return err == nil || errors.Is(err, context.Canceled) || cannotWrite(err) || outOfTime(err) || ErrorCode(err) != CodeUnavailable
+			return err == nil || cannotWrite(err) || outOfTime(err) || ErrorCode(err) != CodeUnavailable
 		},
 	})}
 }
 
 // guard runs one call of the pool.
-func guard[T any](ctx context.Context, g *guardedPool, call func() (T, error)) (T, error) {
+func guard[T any](ctx context.Context, g *guardedPool, call func(ctx context.Context) (T, error)) (T, error) {
 	done, err := g.breaker.Allow()
 	if err != nil {
 		var none T
 		return none, Unavailable("The database is not available at the moment; try again.", err)
 	}
-	pool := g.Stats()
-	waits := ctx.Err() != nil || pool.InUse >= pool.MaxOpenConnections
-	result, err := call()
-	if waits && errors.Is(err, context.DeadlineExceeded) {
-		done(errNotAsked)
+	var connecting atomic.Bool
+	result, err := call(context.WithValue(ctx, connectingKey{}, &connecting))
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !connecting.Load() {
+		done(errGaveUp)
 	} else {
 		done(err)
 	}
@@ -69,7 +88,9 @@ func (g *guardedPool) ExecContext(context.Context, string, ...any) (sql.Result, 
 
 // QueryContext runs a query. The server ends a read when ctx ends.
 func (g *guardedPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return guard(ctx, g, func() (*sql.Rows, error) { return g.DB.QueryContext(ctx, g.reads.statement(ctx, query), args...) })
+	return guard(ctx, g, func(ctx context.Context) (*sql.Rows, error) {
+		return g.DB.QueryContext(ctx, g.reads.statement(ctx, query), args...)
+	})
 }
 
 // QueryRowContext runs a query of one row, as QueryContext does. The breaker does not count it.
@@ -79,7 +100,7 @@ func (g *guardedPool) QueryRowContext(ctx context.Context, query string, args ..
 
 // BeginTx begins a transaction, whose reads end as those of QueryContext do.
 func (g *guardedPool) BeginTx(ctx context.Context, opts *sql.TxOptions) (gorm.ConnPool, error) {
-	tx, err := guard(ctx, g, func() (*sql.Tx, error) { return g.DB.BeginTx(ctx, opts) })
+	tx, err := guard(ctx, g, func(ctx context.Context) (*sql.Tx, error) { return g.DB.BeginTx(ctx, opts) })
 	if err != nil {
 		return nil, err
 	}

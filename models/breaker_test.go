@@ -2,10 +2,17 @@ package models_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -142,6 +149,156 @@ func TestStore_readsFromMySQLThatTakesNoWrites(t *testing.T) {
 	require.NoError(t, err)
 	exec("SET GLOBAL read_only = 0")
 	newComment(t, store, author, post, nil)
+}
+
+// network is what a Store reaches MySQL by. It can be made to misbehave.
+type network struct {
+	refuses, hangs atomic.Bool // new connections
+	hanging        atomic.Int32
+
+	mu    sync.Mutex
+	conns []*networkConn
+}
+
+type networkConn struct {
+	net.Conn
+	stalled atomic.Bool
+	closed  chan struct{}
+	end     sync.Once
+}
+
+func (c *networkConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.stalled.Load() {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *networkConn) Close() error {
+	c.end.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// storeBehind opens a store whose connections go through n.
+func storeBehind(t *testing.T, n *network) *models.Store {
+	t.Helper()
+	dsn, err := mysql.ParseDSN(testkit.Database(t))
+	require.NoError(t, err)
+	through := dsn.Net
+	dsn.Net = "network" + strings.ToLower(rand.Text())
+	mysql.RegisterDialContext(dsn.Net, func(ctx context.Context, address string) (net.Conn, error) {
+		if n.hangs.Load() {
+			n.hanging.Add(1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		if n.refuses.Load() {
+			return nil, syscall.ECONNREFUSED
+		}
+		c, err := (&net.Dialer{}).DialContext(ctx, through, address)
+		if err != nil {
+			return nil, err
+		}
+		conn := &networkConn{Conn: c, closed: make(chan struct{})}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.conns = append(n.conns, conn)
+		return conn, nil
+	})
+	t.Cleanup(func() { mysql.DeregisterDialContext(dsn.Net) })
+	store, err := models.Open(t.Context(), dsn.FormatDSN(), models.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
+// A statement that its client gave up reports nothing about the server.
+func TestStore_isNotAwayWhenStatementsAreGivenUp(t *testing.T) {
+	var n network
+	store := storeBehind(t, &n)
+	author := newUser(t, store, "ada")
+	var open []*sql.Conn
+	for range 8 {
+		conn, err := store.Pool().Conn(t.Context())
+		require.NoError(t, err)
+		open = append(open, conn)
+	}
+	for _, conn := range open {
+		require.NoError(t, conn.Close())
+	}
+	n.mu.Lock()
+	stalled := slices.Clone(n.conns)
+	n.mu.Unlock()
+	for _, conn := range stalled {
+		conn.stalled.Store(true)
+	}
+	for range open {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err := store.UserByID(ctx, author.ID)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	_, err := store.UserByID(t.Context(), author.ID)
+	require.NoError(t, err)
+}
+
+// While MySQL is away one call at a time tries whether it is back, and the others are refused until one succeeds. One that
+// is given up is not a success.
+func TestStore_letsOneCallTryAtATime(t *testing.T) {
+	var n network
+	store := storeBehind(t, &n)
+	n.refuses.Store(true)
+	n.mu.Lock()
+	for _, conn := range n.conns {
+		require.NoError(t, conn.Close())
+	}
+	n.mu.Unlock()
+	ping := func() error { return store.Ping(t.Context()) }
+	refused := func() (bool, string) {
+		err := ping()
+		return errors.Is(err, gobreaker.ErrOpenState), fmt.Sprint(err)
+	}
+	tried := func() (bool, string) {
+		err := ping()
+		return !errors.Is(err, gobreaker.ErrOpenState), fmt.Sprint(err)
+	}
+	testkit.Eventually(t, time.Minute, refused)
+
+	n.hangs.Store(true)
+	for range 2 { // the second trial comes at once, because the first is given up
+		ctx, giveUp := context.WithCancel(t.Context())
+		before := n.hanging.Load()
+		ended := make(chan error, 1)
+		go func() {
+			for {
+				if err := store.Ping(ctx); !errors.Is(err, gobreaker.ErrOpenState) || ctx.Err() != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+		testkit.Eventually(t, time.Minute, func() (bool, string) { return n.hanging.Load() > before, "no call tries" })
+		for range 20 {
+			require.ErrorIs(t, ping(), gobreaker.ErrTooManyRequests)
+		}
+		require.Equal(t, before+1, n.hanging.Load(), "calls that try")
+		giveUp()
+		require.ErrorIs(t, <-ended, context.Canceled)
+	}
+
+	n.hangs.Store(false)
+	testkit.Eventually(t, time.Minute, tried) // and fails
+	require.ErrorIs(t, ping(), gobreaker.ErrOpenState, "a failed trial is followed by another")
+	n.refuses.Store(false)
+	testkit.Eventually(t, time.Minute, func() (bool, string) {
+		err := ping()
+		return err == nil, fmt.Sprint(err)
+	})
+	for range 20 {
+		require.NoError(t, ping())
+	}
 }
 
 func TestStore_closesConnectionsThatWereCut(t *testing.T) {

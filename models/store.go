@@ -109,7 +109,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mysql dsn: %w", err)
 	}
-	pool := sql.OpenDB(connector)
+	pool := sql.OpenDB(notingConnector{connector})
 	if opts.MaxConns == 0 {
 		opts.MaxConns = 32
 	}
@@ -175,7 +175,7 @@ func (s *Store) Close() error {
 
 // Ping reports whether MySQL answers, and whether it is asked at all: see guardedPool.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := guard(ctx, s.guarded, func() (any, error) { return nil, s.pool.PingContext(ctx) })
+	_, err := guard(ctx, s.guarded, func(ctx context.Context) (any, error) { return nil, s.pool.PingContext(ctx) })
 	return err
 }
 
