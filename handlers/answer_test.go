@@ -87,6 +87,7 @@ func (a *api) setContents(t *testing.T) {
 // TestPages_areBoundedInBytes reads every list of content to its end: no page has more than 1 MiB, and each item comes
 // once, in the order that the list has in pages of one short item.
 func TestPages_areBoundedInBytes(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.grow(t, a.account(t), models.RoleUser), a.grow(t, a.account(t), models.RoleModerator)
 	postID, deepest := a.fillLists(t, ada, "short")

@@ -219,9 +219,10 @@ func TestExportMe_expiresAndGoesWithTheAccount(t *testing.T) {
 
 // TestExportMe_holdsLittleWhileItIsSent has a client that does not read an archive of some 12 MB.
 func TestExportMe_holdsLittleWhileItIsSent(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
-	const posts = 250
+	const posts = 120             // some 5 MB, more than the buffers of a connection hold
 	noise := make([]byte, 45_000) // 60,000 characters that cannot be compressed to less than this
 	for i := range posts {
 		rand.Read(noise)
@@ -240,6 +241,9 @@ func TestExportMe_holdsLittleWhileItIsSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	if err := conn.(*net.TCPConn).SetReadBuffer(256 << 10); err != nil {
+		t.Fatal(err)
+	}
 	fmt.Fprintf(conn, "GET /v1/me/export HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", ada.Token)
 	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 1024), nil)
 	if err != nil || resp.StatusCode != http.StatusOK || resp.ContentLength != size {

@@ -92,6 +92,7 @@ func (a *api) ids(t *testing.T, query string) []int64 {
 }
 
 func TestLists_giveEachItemOnce(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.account(t), a.account(t)
 		a.fill(t, 57, ada, 0, 0)

@@ -220,6 +220,7 @@ func markup() []string {
 }
 
 func TestMarkdown_letsNoAttackThrough(t *testing.T) {
+	t.Parallel()
 	m, err := newMarkdown()
 	if err != nil {
 		t.Fatal(err)
@@ -300,6 +301,7 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 // quarter of a second to minutes and all memory before its bounds; now some 50 ms. Whatever is quadratic would be seen here, however slow the
 // machine.
 func TestMarkdown_boundsItsWork(t *testing.T) {
+	t.Parallel()
 	m, err := newMarkdown()
 	if err != nil {
 		t.Fatal(err)

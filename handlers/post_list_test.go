@@ -73,6 +73,7 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 // TestPosts_everyOrderWithEveryFilter holds each list, read in pages of several sizes, to what sorting and filtering all
 // posts in memory gives. The sizes and the shares of tags and words make every plan there is be used.
 func TestPosts_everyOrderWithEveryFilter(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	authors := a.accounts(t, 3)
 	all := a.samples(t, 150, authors)

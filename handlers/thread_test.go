@@ -224,6 +224,7 @@ func (c *churn) end() {
 // TestThreads_giveEachOfTenThousandCommentsOnce follows every cursor of a deep and of a wide thread, in every order, both
 // through lists and through the tree, while comments come and go.
 func TestThreads_giveEachOfTenThousandCommentsOnce(t *testing.T) {
+	t.Parallel()
 	const size = 10_000
 	for name, seeds := range map[string][]seed{"deep": deepThread(size), "wide": wideThread(size)} {
 		t.Run(name, func(t *testing.T) {
