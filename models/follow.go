@@ -132,7 +132,7 @@ const (
 )
 
 // Feed lists the posts of those whom the user follows, latest first: at most limit after the key (nil for the first
-// page). It takes three queries.
+// page). It takes three queries. It passes over nothing: deleted posts are apart in the index, and a block ends follows.
 //
 // Its cost depends neither on how many posts there are nor on how far back the page is. The newest n posts after the key
 // are by n authors at most, and those are the n whose own newest post after the key is newest: of every author left out,

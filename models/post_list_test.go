@@ -153,11 +153,11 @@ func TestListPosts_boundWhatIsPassedOver(t *testing.T) {
 	ada, bob, dan := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "dan")
 	require.NoError(t, store.Block(t.Context(), bob.ID, ada.ID))
 	exec(t, store, `
-INSERT INTO posts (id, user_id, title, content, likes_count, created_at, active_at, hot_score, terms_version)
+INSERT INTO posts (id, user_id, title, content, likes_count, created_at, hot_score, active_at, terms_version)
 WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
 	UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
 numbers AS (SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n FROM digits a, digits b, digits c, digits d, digits e WHERE e.n<3)
-SELECT n, IF(n=1, ?, ?), 'T', 'C', n%7, FROM_UNIXTIME(1600000000+n), FROM_UNIXTIME(1600000000+n), 1600000000+n, 1
+SELECT n, IF(n=1, ?, ?), 'T', 'C', n%7, FROM_UNIXTIME(1600000000+n), 1600000000+n, FROM_UNIXTIME(1600000000+n), 1
 FROM numbers
 ORDER BY n`, dan.ID, ada.ID)
 	exec(t, store, "UPDATE posts SET likes_count=0 WHERE id=1") // the last in every order
