@@ -144,9 +144,9 @@ func (s *Store) Feed(ctx context.Context, userID int64, after *ListKey, limit in
 		if err != nil || len(authors) == 0 {
 			return nil, err
 		}
-		posts, cut, err := s.newestOf(ctx, userID, authors, after, limit)
+		posts, left, err := s.newestOf(ctx, userID, authors, after, limit)
 		// A full set of authors makes a full page, unless some of their posts were deleted in between.
-		if err != nil || cut || len(posts) == limit || len(authors) < limit || try == feedTries {
+		if err != nil || left < 0 || len(posts) == limit || len(authors) < limit || try == feedTries {
 			return posts, err
 		}
 	}
@@ -199,7 +199,7 @@ func feedKey(after *ListKey) (where string, args []any) {
 	return " AND p.created_at<=FROM_UNIXTIME(?) AND (p.created_at<FROM_UNIXTIME(?) OR p.id<?)", []any{after.Value, after.Value, after.ID}
 }
 
-func (s *Store) newestOf(ctx context.Context, viewer int64, authors []int64, after *ListKey, limit int) (posts []Post, cut bool, err error) {
+func (s *Store) newestOf(ctx context.Context, viewer int64, authors []int64, after *ListKey, limit int) (posts []Post, left int, err error) {
 	where, keyArgs := feedKey(after)
 	parts := make([]string, len(authors))
 	args := []any{viewer}
@@ -207,10 +207,10 @@ func (s *Store) newestOf(ctx context.Context, viewer int64, authors []int64, aft
 		parts[i] = "(SELECT p.id, p.created_at FROM posts p FORCE INDEX (idx_user_status_created) WHERE p.user_id=? AND p.status=1" + where + " ORDER BY p.created_at DESC, p.id DESC LIMIT ?)"
 		args = append(append(append(args, author), keyArgs...), limit)
 	}
-	posts, cut, err = scanPage(s.db.WithContext(ctx).Raw("SELECT "+postColumns+" FROM (SELECT n.id FROM ("+strings.Join(parts, " UNION ALL ")+") n ORDER BY n.created_at DESC, n.id DESC LIMIT ?) k"+
-		" JOIN posts p ON p.id=k.id JOIN users u ON u.id=p.user_id WHERE p.status=1 ORDER BY p.created_at DESC, p.id DESC", append(args, limit)...), postSize)
+	posts, left, err = scanPage(s.db.WithContext(ctx).Raw("SELECT "+postColumns+" FROM (SELECT n.id FROM ("+strings.Join(parts, " UNION ALL ")+") n ORDER BY n.created_at DESC, n.id DESC LIMIT ?) k"+
+		" JOIN posts p ON p.id=k.id JOIN users u ON u.id=p.user_id WHERE p.status=1 ORDER BY p.created_at DESC, p.id DESC", append(args, limit)...), PageBytes, postSize)
 	if err != nil {
-		return nil, false, fmt.Errorf("read feed of user %d: %w", viewer, err)
+		return nil, 0, fmt.Errorf("read feed of user %d: %w", viewer, err)
 	}
-	return posts, cut, nil
+	return posts, left, nil
 }

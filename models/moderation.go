@@ -360,7 +360,7 @@ func listContent[T any](ctx context.Context, s *Store, kind TargetKind, q Conten
 	}
 	items, _, err = scanPage(s.db.WithContext(ctx).Raw("SELECT "+columns+moderationColumns(kind, alias)+" FROM ("+keys+") k STRAIGHT_JOIN "+likeTables[kind].targets+" "+alias+" ON "+alias+".id=k.id"+
 		" STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id="+alias+".user_id"+more+" LEFT JOIN users d ON d.id="+alias+".deleted_by"+
-		" ORDER BY k.created_at DESC, k.id DESC", args...), size)
+		" ORDER BY k.created_at DESC, k.id DESC", args...), PageBytes, size)
 	return items, rest, err
 }
 

@@ -39,13 +39,13 @@ func commentSize(c *Comment) int {
 	return len(c.Content)
 }
 
-// scanPage reads rows of a list until those it has read have more than PageBytes of content, as size counts it. The
-// page of JSON is full before the last of them, because JSON is no shorter than the content; so nobody takes this for
-// the list's end. cut reports whether it stopped.
-func scanPage[T any](read *gorm.DB, size func(*T) int) (page []T, cut bool, err error) {
+// scanPage reads rows of a list until those it has read have more than room bytes of content, as size counts it. With
+// room for PageBytes, the page of JSON is full before the last of them, because JSON is not shorter than the content; so
+// nobody takes this for the list's end. left is what is left of room: scanPage stopped if it is negative.
+func scanPage[T any](read *gorm.DB, room int, size func(*T) int) (page []T, left int, err error) {
 	rows, err := read.Rows()
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
 	session := read.Session(&gorm.Session{NewDB: true})
 	defer func() {
@@ -53,21 +53,19 @@ func scanPage[T any](read *gorm.DB, size func(*T) int) (page []T, cut bool, err 
 			err = closing
 		}
 	}()
-	for room := PageBytes; rows.Next(); {
+	for room >= 0 && rows.Next() {
 		var row T
 		if err := session.ScanRows(rows, &row); err != nil {
-			return nil, false, err
+			return nil, 0, err
 		}
 		page = append(page, row)
 		n := size(&page[len(page)-1])
 		if err := hold(read.Statement.Context, n); err != nil {
-			return nil, false, err
+			return nil, 0, err
 		}
-		if room -= n; room < 0 {
-			return page, true, nil
-		}
+		room -= n
 	}
-	return page, false, rows.Err()
+	return page, room, rows.Err()
 }
 
 // maxPassed bounds the entries of its index that a page of a list looks at, for each of which a few rows are read to find
@@ -135,6 +133,7 @@ LIMIT 1 OFFSET ?`, append(args, size-1)...).Scan(&keys).Error
 func sift[T any](ctx context.Context, s *Store, t trail, after *ListKey, limit int,
 	query func(where string, args []any, limit int) *gorm.DB, size func(*T) int,
 ) (page []T, rest *ListKey, err error) {
+	room := PageBytes
 	for segment, budget := limit, maxPassed; budget > 0; segment *= 4 {
 		segment = min(segment, budget)
 		budget -= segment
@@ -143,12 +142,12 @@ func sift[T any](ctx context.Context, s *Store, t trail, after *ListKey, limit i
 			return nil, nil, err
 		}
 		where, args := t.segment(after, until)
-		rows, cut, err := scanPage(query(where, args, limit-len(page)), size)
-		if err != nil {
+		var rows []T
+		if rows, room, err = scanPage(query(where, args, limit-len(page)), room, size); err != nil {
 			return nil, nil, err
 		}
 		page = append(page, rows...)
-		if cut || len(page) == limit || until == nil {
+		if room < 0 || len(page) == limit || until == nil {
 			return page, nil, nil
 		}
 		after = until

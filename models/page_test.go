@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -258,4 +259,29 @@ ORDER BY c.id`, ofUsers, middle)
 		}
 		assert.Equal(t, want, seen, "a thread by %s", sort)
 	}
+}
+
+// A page that passes over hidden rows is read in segments. All of them together have the content of one page.
+func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
+	store := openStore(t)
+	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
+	text := strings.Repeat("x", models.MaxContent)
+	const bookmarks, visible = 600, 15
+	for i := range bookmarks {
+		post, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "A post", Content: "with text"})
+		require.NoError(t, err)
+		require.NoError(t, store.SetBookmark(t.Context(), bob.ID, post.ID, true))
+		status := models.StatusDeleted
+		if i%100 < visible {
+			status = models.StatusNormal
+		}
+		_, err = store.Pool().ExecContext(t.Context(), "UPDATE posts SET content=?, status=? WHERE id=?", text, status, post.ID)
+		require.NoError(t, err)
+	}
+	held := 0
+	ctx := models.WithHold(t.Context(), func(bytes int) error { held += bytes; return nil })
+	page, _, err := store.BookmarkedPosts(ctx, bob.ID, 0, 100)
+	require.NoError(t, err)
+	assert.Greater(t, len(page), visible, "rows of the first segment alone")
+	assert.LessOrEqual(t, held, models.PageBytes+models.MaxContent)
 }

@@ -190,7 +190,7 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 		}
 		return s.gather(ctx, q, facts, by, most, page)
 	case !q.sifts(facts):
-		posts, _, err := s.readPosts(ctx, q, q.walk(facts, q.After, nil, q.Limit))
+		posts, _, err := s.readPosts(ctx, q, q.walk(facts, q.After, nil, q.Limit), PageBytes)
 		page.Posts, page.Examined = posts, page.Examined+len(posts)
 		return err
 	}
@@ -208,7 +208,7 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 // siftPosts walks the index of the order in segments, at most budget entries of it, and reports whether nothing is left to do:
 // the page is full, or the list ends.
 func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, budget int64, page *PostPage) (full bool, err error) {
-	after := q.After
+	after, room := q.After, PageBytes
 	for size := int64(firstSegment); budget > 0; size *= 4 {
 		size = min(size, budget)
 		budget -= size
@@ -216,13 +216,13 @@ func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, b
 		if err != nil {
 			return false, err
 		}
-		posts, cut, err := s.readPosts(ctx, q, q.walk(facts, after, until, q.Limit-len(page.Posts)))
-		if err != nil {
+		var posts []Post
+		if posts, room, err = s.readPosts(ctx, q, q.walk(facts, after, until, q.Limit-len(page.Posts)), room); err != nil {
 			return false, err
 		}
 		page.Posts = append(page.Posts, posts...)
 		page.Examined += int(size) * q.lookups()
-		if cut || len(page.Posts) == q.Limit || until == nil {
+		if room < 0 || len(page.Posts) == q.Limit || until == nil {
 			return true, nil
 		}
 		after = until
@@ -413,7 +413,7 @@ func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by p
 	if after, args := keyRange(p.column, order.value, p.id, q.After, nil); after != "" {
 		p.filter(after, args...)
 	}
-	posts, _, err := s.readPosts(ctx, q, p)
+	posts, _, err := s.readPosts(ctx, q, p, PageBytes)
 	_, matches := q.rarest(facts)
 	page.Posts, page.Examined = posts, page.Examined+int(min(matches, most))*q.lookups()
 	return err
@@ -457,8 +457,8 @@ func (q *PostQuery) sifted(p *postPlan, facts *postFacts, alias string, by postC
 // listedUsers reads the author by the primary key: where there are few users MariaDB would read them all and lose the order.
 const listedUsers = "users u FORCE INDEX (PRIMARY) ON u.id=p.user_id"
 
-// readPosts runs a plan. What has to be sorted is sorted as ids alone, before the texts are read.
-func (s *Store) readPosts(ctx context.Context, q *PostQuery, p *postPlan) (posts []Post, cut bool, err error) {
+// readPosts runs a plan and reads up to room bytes of content, as scanPage does. What has to be sorted is sorted as ids alone, before the texts are read.
+func (s *Store) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int) (posts []Post, left int, err error) {
 	found := "\nFROM " + p.from + "\nWHERE " + strings.Join(append(p.where, "1=1"), " AND ") +
 		"\nORDER BY " + p.column + " DESC, " + p.id + " DESC\nLIMIT " + strconv.Itoa(p.limit)
 	args := append(append([]any{q.ViewerID}, p.joins...), p.args...)
@@ -467,7 +467,7 @@ func (s *Store) readPosts(ctx context.Context, q *PostQuery, p *postPlan) (posts
 	if p.sorted {
 		query = "SELECT " + postColumns + ", " + p.score + " AS relevance" + strings.Replace(found, "\nWHERE", "\nSTRAIGHT_JOIN "+listedUsers+"\nWHERE", 1)
 	}
-	return scanPage(s.db.WithContext(ctx).Raw(query, args...), postSize)
+	return scanPage(s.db.WithContext(ctx).Raw(query, args...), room, postSize)
 }
 
 // byRarity returns the terms of q, the rarest first.

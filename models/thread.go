@@ -307,7 +307,7 @@ func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit in
 		JOIN users u ON u.id=c.user_id
 		WHERE up.step>0 AND (?=0 OR up.step<(SELECT last.step FROM up last WHERE last.id=?))
 		ORDER BY up.step DESC
-		LIMIT ?`, id, viewer, after, after, limit), commentSize)
+		LIMIT ?`, id, viewer, after, after, limit), PageBytes, commentSize)
 	if err != nil {
 		return nil, fmt.Errorf("read ancestors of comment %d: %w", id, err)
 	}
