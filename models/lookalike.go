@@ -1,13 +1,14 @@
 package models
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/ccojocar/zxcvbn-go/frequency"
+	"github.com/ccojocar/zxcvbn-go/data"
 )
 
 // lookalikes are the characters of ASCII that are read as letters, each with the letter. The lower-case "i" is among them,
@@ -57,11 +58,17 @@ func (r ReservedNames) Check(username string) error {
 	return nil
 }
 
-// commonPasswords are the most common passwords, words and names that zxcvbn knows, 85,000 of them, by skeleton.
+// commonPasswords returns the most common passwords, words and names that zxcvbn knows, 85,000 of them, by skeleton. It
+// reads them when a password is first checked. The library's own package of lists reads them in every process that
+// starts, which takes 60 ms.
 var commonPasswords = sync.OnceValue(func() map[string]struct{} {
 	common := map[string]struct{}{}
-	for _, list := range frequency.Lists {
-		for _, word := range list.List {
+	for _, name := range []string{"Passwords", "English", "FemaleNames", "MaleNames", "Surnames"} {
+		var file struct{ List []string }
+		if err := json.Unmarshal(data.MustAsset("data/"+name+".json"), &file); err != nil {
+			panic(fmt.Sprintf("list %s of zxcvbn: %v", name, err)) // it is a part of the program
+		}
+		for _, word := range file.List {
 			common[skeleton(word)] = struct{}{}
 		}
 	}
