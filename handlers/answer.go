@@ -37,11 +37,12 @@ const retryHeld = time.Second
 
 // answers counts the requests that are under way, and what they hold.
 type answers struct {
-	most      int   // requests
-	held      int64 // bytes
-	mostOfOne int   // requests of one address; 0: any number, and so with the next two
-	heldOfOne int64 // bytes of one address
-	atWork    int   // requests of one address that are worked on
+	most      int           // requests
+	held      int64         // bytes
+	mostOfOne int           // requests of one address; 0: any number, and so with the next two
+	heldOfOne int64         // bytes of one address
+	atWork    int           // requests of one address that are worked on
+	large     chan struct{} // has room for the requests that may go on beyond littleHeld
 	inFlight  prometheus.Gauge
 	bytes     prometheus.Gauge
 	limited   prometheus.Counter // requests that were refused for heldOfOne or mostOfOne
@@ -65,6 +66,7 @@ type answer struct {
 	from   string
 	holder *holder
 	own    int64 // bytes
+	large  bool  // holds a place in answers.large
 	ended  bool
 }
 
@@ -117,14 +119,17 @@ func (k *answers) closed(h *holder) error {
 // await waits until it is the request's turn, and returns what ends the turn. Errors are as those of begin.
 func (a *answer) await(ctx context.Context) (done func(), err error) {
 	if a.atWork == 0 {
-		return func() {}, nil
+		return a.leaveLarge, nil
 	}
 	select {
 	case a.holder.turns <- struct{}{}:
 	case <-ctx.Done():
 		return nil, busy()
 	}
-	done = func() { <-a.holder.turns }
+	done = func() {
+		a.leaveLarge()
+		<-a.holder.turns
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.closed(a.holder); err != nil {
@@ -134,10 +139,20 @@ func (a *answer) await(ctx context.Context) (done func(), err error) {
 	return done, nil
 }
 
-// hold counts n more bytes. It returns errors as begin does, and then nothing is counted.
-func (a *answer) hold(n int) error {
+// hold counts n more bytes. It returns errors as begin does, and then nothing is counted. A request that goes beyond
+// littleHeld waits until few others do: reading, rendering and encoding a large answer keeps a processor and the database
+// busy, and a short request would wait for all of them that are under way.
+func (a *answer) hold(ctx context.Context, n int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if !a.large && a.own+int64(n) > littleHeld {
+		a.mu.Unlock()
+		err := a.enterLarge(ctx)
+		a.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
 	all, ofOne := a.all+int64(n), a.holder.bytes+int64(n)
 	switch {
 	case a.heldOfOne > 0 && ofOne > a.heldOfOne:
@@ -147,6 +162,24 @@ func (a *answer) hold(n int) error {
 	}
 	a.add(int64(n))
 	return nil
+}
+
+// enterLarge returns CodeUnavailable if ctx ends before there is a place.
+func (a *answer) enterLarge(ctx context.Context) error {
+	select {
+	case a.answers.large <- struct{}{}:
+		a.large = true
+		return nil
+	case <-ctx.Done():
+		return busy()
+	}
+}
+
+func (a *answer) leaveLarge() {
+	if a.large {
+		<-a.answers.large
+		a.large = false
+	}
 }
 
 // settle counts n bytes in place of all that was counted before, whether there is room for them or not.
@@ -201,7 +234,8 @@ func (s *Server) shed(c *fiber.Ctx) error {
 	}
 	defer done()
 	c.Locals(answerKey, a)
-	c.SetUserContext(models.WithHold(c.UserContext(), a.hold))
+	ctx := c.UserContext()
+	c.SetUserContext(models.WithHold(ctx, func(n int) error { return a.hold(ctx, n) }))
 	if err := c.Next(); err != nil {
 		a.settle(0) // a problem is short
 		return err
@@ -217,7 +251,7 @@ func (s *Server) shed(c *fiber.Ctx) error {
 // hold counts memory that the answer to c takes, as answer.hold.
 func hold(c *fiber.Ctx, n int) error {
 	if a, ok := c.Locals(answerKey).(*answer); ok {
-		return a.hold(n)
+		return a.hold(c.UserContext(), n)
 	}
 	return nil
 }

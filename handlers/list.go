@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"runtime"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
@@ -73,6 +74,10 @@ type page[R any] struct {
 // pageOverhead is what a page has besides its items, in bytes.
 var pageOverhead = len(`{"items":[],"complete":false,"next_cursor":""}`) + cursorLength
 
+// longItem is the size of an item, in bytes of JSON, after whose writing other requests may use the processor. Otherwise a
+// page of long items keeps it for the 10 ms that the scheduler allows, and short requests wait for each such page.
+const longItem = 16 << 10
+
 // replyPage answers with the rows of a page, up to its limit or to models.PageBytes of JSON, and at least one. If there
 // are more, next_cursor stands for the place after the last item.
 func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) error {
@@ -94,6 +99,9 @@ func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) 
 			return err
 		}
 		held = body.Cap()
+		if body.Len()-before > longItem {
+			runtime.Gosched()
+		}
 		if answered > 0 && body.Len() > room {
 			body.Truncate(before)
 			break

@@ -14,6 +14,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -208,7 +209,7 @@ func New(c Config) (*Server, error) {
 	s.dear = newDearShare(c.Store.Pool().Stats().MaxOpenConnections)
 	s.connections = connections{most: descriptors(maxConnections), exempt: s.trusted, log: c.Logger,
 		open: metrics.open, refused: metrics.refused, of: map[string]int{}}
-	s.answers = answers{most: c.MaxInFlight, held: maxHeld, inFlight: metrics.inFlight, bytes: metrics.held,
+	s.answers = answers{most: c.MaxInFlight, held: maxHeld, large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), inFlight: metrics.inFlight, bytes: metrics.held,
 		limited: metrics.limited.WithLabelValues("answers"), of: map[string]*holder{}}
 	if c.Limiter != nil {
 		s.answers.mostOfOne = max(1, c.MaxInFlight/shareOfOne)

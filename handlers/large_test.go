@@ -1,0 +1,55 @@
+package handlers
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"likewise/models"
+)
+
+// A large answer waits while as many as may are made, a small one does not, and nothing is counted for one that gave up.
+func TestAnswers_largeOnesWaitForEachOther(t *testing.T) {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"})
+	all := answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge, of: map[string]*holder{}}
+	begin := func(address string) (*answer, func()) {
+		t.Helper()
+		a, err := all.begin(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := a.await(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a, done
+	}
+	first, firstDone := begin("a")
+	if err := first.hold(t.Context(), 2*littleHeld); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.hold(t.Context(), littleHeld); err != nil {
+		t.Errorf("a large answer waits for itself: %v", err)
+	}
+	second, secondDone := begin("b")
+	if err := second.hold(t.Context(), littleHeld); err != nil {
+		t.Errorf("a small answer waits: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := second.hold(ended, 1); models.ErrorCode(err) != models.CodeUnavailable {
+		t.Errorf("the second large answer gets %v", err)
+	}
+	if second.own != littleHeld {
+		t.Errorf("%d bytes are counted", second.own)
+	}
+	firstDone()
+	if err := second.hold(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	secondDone()
+	if len(all.large) != 0 {
+		t.Error("a place is still taken")
+	}
+}
