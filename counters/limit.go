@@ -45,10 +45,11 @@ type Limiter struct {
 	tats   *otter.Cache[string, time.Time] // theoretical arrival times, as GCRA calls them
 	now    func() time.Time
 	alone  func()
+	wait   time.Duration // for an answer of Redis
 }
 
 const (
-	limitTimeout     = 100 * time.Millisecond // for an answer of Redis
+	limitWait        = 100 * time.Millisecond
 	limitConnections = 32
 	maxLimitKeys     = 100_000 // in this process; about 15 MB
 )
@@ -56,11 +57,15 @@ const (
 // OpenLimiter makes a Limiter on the Redis at url, in the forms that Open takes, or for this process alone if url is
 // empty. It does not connect. Alone, if not nil, is called each time when Redis should have counted and did not.
 func OpenLimiter(url string, alone func()) (*Limiter, error) {
+	return openLimiter(url, alone, limitWait)
+}
+
+func openLimiter(url string, alone func(), wait time.Duration) (*Limiter, error) {
 	tats, err := otter.New(&otter.Options[string, time.Time]{MaximumSize: maxLimitKeys})
 	if err != nil {
 		return nil, fmt.Errorf("limits: %w", err)
 	}
-	l := &Limiter{tats: tats, now: time.Now, alone: alone}
+	l := &Limiter{tats: tats, now: time.Now, alone: alone, wait: wait}
 	if alone == nil {
 		l.alone = func() {}
 	}
@@ -68,7 +73,7 @@ func OpenLimiter(url string, alone func()) (*Limiter, error) {
 		return l, nil
 	}
 	setPoolLog()
-	if l.client, err = connect(url, connection{pool: limitConnections, timeout: limitTimeout}); err != nil {
+	if l.client, err = connect(url, connection{pool: limitConnections, timeout: wait}); err != nil {
 		return nil, err
 	}
 	if one, ok := l.client.(*redis.Client); ok {
@@ -90,7 +95,7 @@ func (l *Limiter) Take(ctx context.Context, key string, rate Rate, n int) Taken 
 	if l.client == nil {
 		return l.TakeHere(key, rate, n)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.wait)
 	defer cancel()
 	owner, limit := splitLimit(key)
 	every := max(time.Microsecond, rate.Every) // the unit of the script
@@ -134,7 +139,7 @@ func (l *Limiter) Forget(ctx context.Context, key string) {
 	if l.client == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, limitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.wait)
 	defer cancel()
 	owner, limit := splitLimit(key)
 	if err := l.client.ZRem(ctx, limitsKey(owner), limit).Err(); err != nil {

@@ -14,10 +14,16 @@ import (
 	"likewise/internal/testkit"
 )
 
-func openLimiter(t testing.TB, url string) (*Limiter, *atomic.Int64) {
+// newLimiter waits for Redis as long as a busy machine may need.
+func newLimiter(t testing.TB, url string) (*Limiter, *atomic.Int64) {
+	t.Helper()
+	return newImpatientLimiter(t, url, time.Minute)
+}
+
+func newImpatientLimiter(t testing.TB, url string, wait time.Duration) (*Limiter, *atomic.Int64) {
 	t.Helper()
 	var alone atomic.Int64
-	l, err := OpenLimiter(url, func() { alone.Add(1) })
+	l, err := openLimiter(url, func() { alone.Add(1) }, wait)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Close()) })
 	return l, &alone
@@ -33,7 +39,7 @@ func TestLimiter_letsABurstPassAndThenOneEach(t *testing.T) {
 	rate := Rate{Burst: 3, Every: time.Hour}
 	for name, url := range map[string]string{"redis": limitersURL(t), "alone": ""} {
 		t.Run(name, func(t *testing.T) {
-			l, alone := openLimiter(t, url)
+			l, alone := newLimiter(t, url)
 			for left := 2; left >= 0; left-- {
 				taken := l.Take(t.Context(), "a", rate, 1)
 				require.True(t, taken.OK)
@@ -60,7 +66,7 @@ func TestLimiter_letsABurstPassAndThenOneEach(t *testing.T) {
 }
 
 func TestLimiter_givesBackOneAfterTheOther(t *testing.T) {
-	l, _ := openLimiter(t, "")
+	l, _ := newLimiter(t, "")
 	now := time.Unix(1_700_000_000, 0)
 	l.now = func() time.Time { return now }
 	rate := Rate{Burst: 5, Every: time.Minute}
@@ -81,7 +87,7 @@ func TestLimiter_ofManyProcessesCountsTogether(t *testing.T) {
 	var passed atomic.Int64
 	var running sync.WaitGroup
 	for range 4 {
-		l, alone := openLimiter(t, url)
+		l, alone := newLimiter(t, url)
 		for range 8 {
 			running.Go(func() {
 				for range 25 {
@@ -100,7 +106,7 @@ func TestLimiter_ofManyProcessesCountsTogether(t *testing.T) {
 // While Redis is away every process keeps the limits by itself, and waits for Redis hardly at all.
 func TestLimiter_outlivesRedis(t *testing.T) {
 	server := privateRedis(t)
-	l, alone := openLimiter(t, server.URL())
+	l, alone := newImpatientLimiter(t, server.URL(), limitWait)
 	rate := Rate{Burst: 10, Every: time.Hour}
 	require.True(t, l.Take(t.Context(), "a", rate, 10).OK)
 	require.False(t, l.Take(t.Context(), "a", rate, 1).OK)
@@ -125,7 +131,7 @@ func TestLimiter_outlivesRedis(t *testing.T) {
 // Each key is alone in its script, so a cluster takes them all.
 func TestLimiter_worksOnCluster(t *testing.T) {
 	url, _, _ := startCluster(t)
-	l, alone := openLimiter(t, url)
+	l, alone := newLimiter(t, url)
 	for i := range 50 {
 		// A slow machine may not answer in time. Then the process counts alone, and another key is tried.
 		attempt := 0
@@ -146,7 +152,7 @@ func TestLimiter_worksOnCluster(t *testing.T) {
 
 func TestLimiter_leavesNothingBehind(t *testing.T) {
 	o := testkit.Redis(t)
-	l, _ := openLimiter(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
+	l, _ := newLimiter(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
 	_, plain := openRedis(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
 	require.True(t, l.Take(t.Context(), "a", Rate{Burst: 2, Every: 30 * time.Second}, 1).OK)
 	ttl, err := plain.TTL(t.Context(), "limits:a").Result()
@@ -177,7 +183,7 @@ func BenchmarkLimiter(b *testing.B) {
 	})
 	for name, url := range map[string]string{"redis": limitersURL(b), "alone": ""} {
 		b.Run(name, func(b *testing.B) {
-			l, _ := openLimiter(b, url)
+			l, _ := newLimiter(b, url)
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					l.Take(b.Context(), "a", rate, 1)

@@ -49,7 +49,7 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	assert.Equal(t, "took back 0 likes, 0 requests are done\n", s.succeed("cron", "run", "void"))
 	assert.Equal(t, "closed 0 posts and comments\n", s.succeed("cron", "run", "close"))
 	assert.Regexp(t, `^read \d+ likes, found 0 rings\n$`, s.succeed("cron", "run", "rings"))
-	assert.Equal(t, "deleted 1 expired sessions, 0 idempotency keys, 0 old events of the security log and 0 old notifications\n", s.succeed("cron", "run", "purge"))
+	assert.Equal(t, "deleted 1 expired sessions, 0 idempotency keys, 0 old events of the security log, 0 held names and 0 old notifications\n", s.succeed("cron", "run", "purge"))
 	assert.Contains(t, fail(t, 2, s.env, "cron", "run", "dance"), "must be one of")
 	assert.Contains(t, fail(t, 1, s.env, "cron", "run", "cool", "--cool-after=1s"), "--cool-after must be at least 5m0s")
 
