@@ -52,6 +52,7 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	assert.Equal(t, "deleted 1 expired sessions, 0 idempotency keys, 0 old events of the security log, 0 held names and 0 old notifications\n", s.succeed("cron", "run", "purge"))
 	assert.Contains(t, fail(t, 2, s.env, "cron", "run", "dance"), "must be one of")
 	assert.Contains(t, fail(t, 1, s.env, "cron", "run", "cool", "--cool-after=1s"), "--cool-after must be at least 5m0s")
+	assert.Contains(t, fail(t, 1, s.env, "cron", "run", "cool", "--mysql-conns=3"), "--mysql-conns must be at least 4")
 
 	cron := s.start("cron", "--log-level=debug")
 	metrics = cron.admin()

@@ -29,15 +29,18 @@ func commandVars() kong.Vars {
 	}
 }
 
+// minMySQLConns leaves connections to short requests while a list waits for its turn with one.
+const minMySQLConns = 4
+
 // mysqlFlags say where the record of truth is.
 type mysqlFlags struct {
 	MySQLDSN   string `name:"mysql-dsn" env:"LIKEWISE_MYSQL_DSN" required:"" placeholder:"USER:PASSWORD@tcp(HOST:3306)/DATABASE" help:"MySQL, MariaDB or TiDB database."`
-	MySQLConns int    `name:"mysql-conns" env:"LIKEWISE_MYSQL_CONNS" default:"32" help:"Connections to MySQL at most."`
+	MySQLConns int    `name:"mysql-conns" env:"LIKEWISE_MYSQL_CONNS" default:"32" help:"Connections to MySQL at most; at least 4."`
 }
 
 func (f mysqlFlags) open(ctx context.Context, retried *prometheus.CounterVec) (*models.Store, error) {
-	if f.MySQLConns < 1 {
-		return nil, errors.New("--mysql-conns must be at least 1")
+	if f.MySQLConns < minMySQLConns {
+		return nil, fmt.Errorf("--mysql-conns must be at least %d", minMySQLConns)
 	}
 	options := models.Options{MaxConns: f.MySQLConns}
 	if retried != nil {
