@@ -234,7 +234,8 @@ func TestCreateComment_thatIsKilledTellsNobody(t *testing.T) {
 	defer func() { _ = other.Rollback() }()
 	var next int64
 	require.NoError(t, store.Pool().QueryRowContext(t.Context(), "SELECT COALESCE(MAX(id),0)+1 FROM comments").Scan(&next))
-	_, err = other.ExecContext(t.Context(), "INSERT INTO notifications (user_id, kind, post_id, comment_id) VALUES (?,1,?,?)", ada.ID, post.ID, next)
+	// It begins with other words than the store's INSERT, because MySQL lists a statement for a moment after it has answered.
+	_, err = other.ExecContext(t.Context(), "INSERT IGNORE INTO notifications (user_id, kind, post_id, comment_id) VALUES (?,1,?,?)", ada.ID, post.ID, next)
 	require.NoError(t, err)
 	failed := make(chan error, 1)
 	go func() {
