@@ -144,25 +144,7 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 	post := newPost(t, url, users[0])
 	like(t, url, users[5], post.path(), true) // warm, so that likes need no MySQL from here on
 
-	// A lock in MySQL holds some requests; they are under way when their statements wait for it.
-	conn, err := s.db.Conn(t.Context())
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = conn.ExecContext(t.Context(), "LOCK TABLES posts WRITE")
-	require.NoError(t, err)
-	posted := make(chan reply, 5)
-	for i := range cap(posted) {
-		go func() {
-			r, err := send(t, url, users[i], "POST", "/v1/posts", obj{"title": "Late", "content": "text"})
-			assert.NoError(t, err)
-			posted <- r
-		}()
-	}
-	testkit.Eventually(t, patience, func() (bool, string) {
-		n := s.count("SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND state LIKE 'Waiting for table%'")
-		return n == cap(posted), fmt.Sprintf("%d requests wait for the lock", n)
-	})
-	// Meanwhile others like, on connections that are kept, until nobody listens any more.
+	// Some like, on connections that are kept, until nobody listens any more.
 	var liking [10]chan string
 	for i := range liking {
 		liking[i] = make(chan string, 1)
@@ -185,6 +167,25 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 	}
 	testkit.Eventually(t, patience, func() (bool, string) {
 		return strings.Count(api.stderr.String(), "/like status=200") > 50, "nobody likes"
+	})
+	// A lock in MySQL holds other requests; they are under way when their statements wait for it. They have 10 s, so the
+	// lock is taken last.
+	conn, err := s.db.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), "LOCK TABLES posts WRITE")
+	require.NoError(t, err)
+	posted := make(chan reply, 5)
+	for i := range cap(posted) {
+		go func() {
+			r, err := send(t, url, users[i], "POST", "/v1/posts", obj{"title": "Late", "content": "text"})
+			assert.NoError(t, err)
+			posted <- r
+		}()
+	}
+	testkit.Eventually(t, patience, func() (bool, string) {
+		n := s.count("SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND state LIKE 'Waiting for table%' AND info LIKE 'INSERT INTO posts%'")
+		return n == cap(posted), fmt.Sprintf("%d requests wait for the lock", n)
 	})
 	api.term()
 	api.awaitPrint(regexp.MustCompile("api stops"))
