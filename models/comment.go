@@ -225,8 +225,8 @@ func (c *Comment) Key(sort CommentSort) ListKey {
 // ListComments lists one level of comments in one query, two when there is nothing to list. A comment that is Hidden
 // from the viewer stays in the list if it was ever replied to: its content and author are the caller's to hide. Others
 // are passed over, which may take more queries. If that or the size of the content makes the page short, rest is where
-// the list continues; nil for its end. A post or parent that is gone gives CodeNotFound; a deleted parent that was
-// replied to is not gone.
+// the list continues; nil for its end. ListComments returns CodeNotFound for a post or parent that does not exist or is
+// deleted, except for a deleted parent that has replies.
 func (s *Store) ListComments(ctx context.Context, q CommentQuery) (comments []Comment, rest *ListKey, err error) {
 	root, err := s.readRoot(ctx, q, branchBounds{comments: q.Limit, bytes: PageBytes, passed: maxPassed / 2})
 	if err != nil {

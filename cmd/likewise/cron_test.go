@@ -184,7 +184,10 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 		}()
 	}
 	testkit.Eventually(t, patience, func() (bool, string) {
-		n := s.count("SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND state LIKE 'Waiting for table%' AND info LIKE 'INSERT INTO posts%'")
+		n := s.count(`
+			SELECT COUNT(*)
+			FROM information_schema.processlist
+			WHERE db=DATABASE() AND state LIKE 'Waiting for table%' AND info LIKE 'INSERT INTO posts%'`)
 		return n == cap(posted), fmt.Sprintf("%d requests wait for the lock", n)
 	})
 	api.term()
