@@ -222,7 +222,7 @@ func TestExportMe_holdsLittleWhileItIsSent(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
-	const posts = 120             // some 5 MB, more than the buffers of a connection hold
+	const posts = 250
 	noise := make([]byte, 45_000) // 60,000 characters that cannot be compressed to less than this
 	for i := range posts {
 		rand.Read(noise)

@@ -576,11 +576,13 @@ func TestMatrix_everyCellIsAsThePermissionsSay(t *testing.T) {
 			asks[i] = w.prepare(o, c, owners)
 		}
 		before := w.checksums(tables)
-		for _, ask := range asks {
+		for i, ask := range asks {
 			ask()
-		}
-		if changed := changedTables(before, w.checksums(tables)); len(changed) > 0 {
-			t.Errorf("%s %s (%s) is refused and changes %v", o.method, o.path, o.id, changed)
+			after := w.checksums(tables)
+			if changed := changedTables(before, after); len(changed) > 0 {
+				t.Errorf("%s %s (%s) by %s on %s object is refused and changes %v", o.method, o.path, o.id, refused[i].by.name, refused[i].on.name, changed)
+			}
+			before = after
 		}
 		for _, c := range answered {
 			w.prepare(o, c, owners)()

@@ -79,8 +79,7 @@ func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	p := &process{t: t, name: "likewise " + strings.Join(cmd.Args[1:], " "), stdout: &printed{}, stderr: &printed{}, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
 	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_ADMIN_LISTEN=127.0.0.1:0",
-		"LIKEWISE_LIMITS=0",        // all clients have one address
-		"GORACE=atexit_sleep_ms=0"} // with the race detector, each process would sleep for a second before it exits
+		"LIKEWISE_LIMITS=0"} // all clients have one address
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "LIKEWISE_") || strings.HasPrefix(v, "LIKEWISE_SERVERS_") {
 			cmd.Env = append(cmd.Env, v)
