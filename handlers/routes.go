@@ -272,7 +272,7 @@ func New(c Config) (*Server, error) {
 }
 
 // routes is every route there is, each with the permission that it takes. To add one: name its permission here, give it a
-// line in models/permission.go unless it has one, and say the same in the contract as x-permission, with the security
+// line in models/account_permission.go unless it has one, and say the same in the contract as x-permission, with the security
 // that goes with it. A handler whose permission is not for all objects calls allowOn with the owner of what it
 // found. Tests hold the three against each other, and every operation to the rule.
 func (s *Server) routes() {
