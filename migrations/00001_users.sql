@@ -6,6 +6,16 @@ CREATE TABLE users (
     password_hash VARCHAR(255) NOT NULL,
     created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
     updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
+    role TINYINT NOT NULL DEFAULT 1 COMMENT '1 user, 2 moderator, 3 admin',
+    display_name VARCHAR(50) NULL,
+    bio VARCHAR(500) NOT NULL DEFAULT '',
+    avatar_url VARCHAR(500) NULL,
+    followers_count INT NOT NULL DEFAULT 0 COMMENT 'rows of follows with this followed_id, at every commit',
+    deleted_at DATETIME NULL COMMENT 'UTC; the account is a placeholder for the author of its content',
+    banned_until DATETIME NULL COMMENT 'UTC; 9999-12-31 is for good; NULL or past: not banned',
+    ban_reason VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'of the last ban, as the user is told it',
     UNIQUE KEY idx_username (username),
-    UNIQUE KEY idx_email (email)
+    UNIQUE KEY idx_email (email),
+    KEY idx_role (role, id),
+    KEY idx_banned_until (banned_until, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci;

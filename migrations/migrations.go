@@ -1,8 +1,8 @@
 // Package migrations holds the schema as plain SQL files and runs them with goose.
 //
-// Files go forward only and hold one statement each: MySQL commits implicitly around every DDL statement, so no
-// transaction could undo half a file. A lock table serialises concurrent runs; its lease outlives a killed run by ten
-// seconds.
+// The schema began as one CREATE TABLE a file. It changes by new files alone: a file that was released never changes.
+// Each file holds one statement, because MySQL commits implicitly around DDL and no transaction could undo half a file.
+// A lock table serialises concurrent runs. Its lease outlives a killed run by ten seconds.
 package migrations
 
 import (
@@ -24,14 +24,14 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// DefaultShards is the number of shards that likes are spread over when an installation does not choose.
+// DefaultShards is the number of shards of an installation that does not choose one.
 const DefaultShards = 16
 
 // MaxShards bounds the number of shards: each costs a Kafka partition, a Redis stream and a relay.
 const MaxShards = 256
 
-// ErrShards means that the database was installed with another number of shards than the one asked for. The number
-// is part of every stored key and of the topic, so it is fixed at install.
+// ErrShards means that the database was installed with another number of shards than the one requested. The number is
+// part of every stored key and of the topic, so it is fixed at install.
 var ErrShards = errors.New("the number of shards is fixed at install")
 
 // Applied is one migration and when it was applied.
@@ -41,9 +41,9 @@ type Applied struct {
 	At      time.Time // zero while pending
 }
 
-// Up applies what is missing of the schema and installs what every process reads from it: the shards (1 to
-// MaxShards) and the key that signs cursors. It can be run again and by several processes at once. An installation
-// that has another number of shards gives ErrShards; shards 0 means "whatever is installed, or DefaultShards".
+// Up applies the pending migrations, and installs the shards (1 to MaxShards) and the key that signs cursors. It can run
+// again, and in several processes at once. If shards is 0, the installed number stays, and a new installation gets
+// DefaultShards. If another number is installed, Up returns ErrShards.
 func Up(ctx context.Context, dsn string, shards int) error {
 	if shards < 0 || shards > MaxShards {
 		return fmt.Errorf("shards must be between 1 and %d", MaxShards)
@@ -85,8 +85,8 @@ func open(dsn string) (*sql.DB, *goose.Provider, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("mysql dsn: %w", err)
 	}
-	// A statement on a big table takes as long as it takes. If the connection ended meanwhile the server would finish it
-	// all the same, nobody would note that it is done, and the next run would fail on what is there already.
+	// A statement on a large table may take hours. If the connection timed out, the server would finish the statement, but
+	// goose would not record it, and the next run would fail because the change is already there.
 	config.ReadTimeout, config.WriteTimeout = 0, 0
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
@@ -122,7 +122,7 @@ func installShards(ctx context.Context, db *sql.DB, shards int) error {
 		for i := range rows {
 			rows[i] = fmt.Sprintf("(%d)", i)
 		}
-		// IGNORE: another process may install at this moment; the rows are the same.
+		// IGNORE: another process may install the same rows at this moment.
 		_, err := db.ExecContext(ctx, "INSERT IGNORE INTO like_shards (shard) VALUES "+strings.Join(rows, ","))
 		if err != nil {
 			return fmt.Errorf("install shards: %w", err)
@@ -136,7 +136,8 @@ func installShards(ctx context.Context, db *sql.DB, shards int) error {
 func installCursorKey(ctx context.Context, db *sql.DB) error {
 	key := make([]byte, 32)
 	rand.Read(key) // never fails: crypto/rand ends the process instead
-	if _, err := db.ExecContext(ctx, "INSERT IGNORE INTO settings (name, value) VALUES ('cursor_key', UNHEX(?))", hex.EncodeToString(key)); err != nil {
+	const insert = "INSERT IGNORE INTO settings (name, value) VALUES ('cursor_key', UNHEX(?))"
+	if _, err := db.ExecContext(ctx, insert, hex.EncodeToString(key)); err != nil {
 		return fmt.Errorf("install cursor key: %w", err)
 	}
 	return nil

@@ -1,3 +1,0 @@
--- +goose Up
-ALTER TABLE posts
-    ADD COLUMN milestone INT NOT NULL DEFAULT 0 COMMENT 'the highest power of ten in likes_count that the author was told of';

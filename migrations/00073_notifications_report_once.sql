@@ -1,3 +1,0 @@
--- +goose Up
-ALTER TABLE notifications
-    DROP KEY idx_once;

@@ -1,2 +1,0 @@
--- +goose Up
-UPDATE post_revisions SET size=LENGTH(content);
