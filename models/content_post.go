@@ -142,20 +142,6 @@ func (s *Store) insertPost(tx *gorm.DB, authorID int64, text PostText, createdAt
 	return id, writeTerms(tx, id, weights)
 }
 
-// insert runs an INSERT of one row and returns the row's id. In a request with an Idempotency-Key, the answer is made from
-// this row (see Made); a row that is not in the answer is written without insert.
-func (s *Store) insert(tx *gorm.DB, query string, args ...any) (int64, error) {
-	result, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	id, err := result.LastInsertId()
-	if err == nil {
-		made(tx, id)
-	}
-	return id, err
-}
-
 // PostByID reads a post as viewer (0 for the anonymous) sees it. CodeNotFound: it is deleted or was never there.
 func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*Post, error) {
 	return readPost(s.db.WithContext(ctx), viewer, id)

@@ -21,13 +21,6 @@ const (
 	PostsRelevance PostSort = "relevance" // to the terms of the query, which must have some
 )
 
-// ListKey is where a list of posts or comments goes on: the sort column's value and the id of the last item seen. A
-// time is in seconds since 1970 UTC.
-type ListKey struct {
-	Value int64
-	ID    int64
-}
-
 // PostQuery says which posts to list.
 type PostQuery struct {
 	ViewerID int64 // 0 for the anonymous
@@ -261,23 +254,6 @@ func (q *PostQuery) segment(src *postSource, after, until *ListKey) (where strin
 		where, args = where+" AND "+between, append(args, keys...)
 	}
 	return where, args
-}
-
-// keyRange is the condition that a row comes after a key and not after another, in the descending order of a column and
-// then of id; "" without keys. It is written as ranges that do not overlap, so that an index reads nothing else.
-func keyRange(column, value, id string, after, until *ListKey) (where string, args []any) {
-	switch {
-	case after == nil && until == nil:
-		return "", nil
-	case until == nil:
-		return "(" + column + "<" + value + " OR " + column + "=" + value + " AND " + id + "<?)", []any{after.Value, after.Value, after.ID}
-	case after == nil:
-		return "(" + column + ">" + value + " OR " + column + "=" + value + " AND " + id + ">=?)", []any{until.Value, until.Value, until.ID}
-	case after.Value == until.Value:
-		return column + "=" + value + " AND " + id + "<? AND " + id + ">=?", []any{after.Value, after.ID, until.ID}
-	}
-	return "(" + column + ">" + value + " AND " + column + "<" + value + " OR " + column + "=" + value + " AND " + id + "<? OR " + column + "=" + value + " AND " + id + ">=?)",
-		[]any{until.Value, after.Value, after.Value, after.ID, until.Value, until.ID}
 }
 
 // findFloor finds the least id among the newest posts that a search by relevance looks at, if it does not look at all.

@@ -339,6 +339,20 @@ func (s *Store) write(ctx context.Context, query string, args ...any) (changed i
 	return changed, err
 }
 
+// insert runs an INSERT of one row and returns the row's id. In a request with an Idempotency-Key, the answer is made from
+// this row (see Made); a row that is not in the answer is written without insert.
+func (s *Store) insert(tx *gorm.DB, query string, args ...any) (int64, error) {
+	result, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	id, err := result.LastInsertId()
+	if err == nil {
+		made(tx, id)
+	}
+	return id, err
+}
+
 // joinIDs writes ids for an IN list. Only numbers get in, so nothing needs quoting.
 func joinIDs(ids []int64) string {
 	var b strings.Builder

@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"gorm.io/gorm"
@@ -9,6 +10,13 @@ import (
 
 // PageBytes bounds a page of a list: its JSON, in bytes, and so the content of its rows.
 const PageBytes = 1 << 20
+
+// ListKey is the place in a list after which it continues: the value of the sort column and the id of the last item
+// read. A time is in seconds since 1970 UTC.
+type ListKey struct {
+	Value int64
+	ID    int64
+}
 
 type holdKey struct{}
 
@@ -105,6 +113,32 @@ func (t *trail) segment(after, until *ListKey) (where string, args []any) {
 		where, args = where+" AND "+t.id+">=?", append(args, until.ID)
 	}
 	return where, args
+}
+
+// keyRange returns the condition that a row comes after one key and not after another, in the descending order of a
+// column and then of id; "" without keys. value is the placeholder for a key's value. The condition is written as ranges
+// that do not overlap, so that the server reads nothing else from the index.
+func keyRange(column, value, id string, after, until *ListKey) (where string, args []any) {
+	var format string
+	switch {
+	case after == nil && until == nil:
+		return "", nil
+	case until == nil:
+		format = "(%[1]s<%[2]s OR %[1]s=%[2]s AND %[3]s<?)"
+		args = []any{after.Value, after.Value, after.ID}
+	case after == nil:
+		format = "(%[1]s>%[2]s OR %[1]s=%[2]s AND %[3]s>=?)"
+		args = []any{until.Value, until.Value, until.ID}
+	case after.Value == until.Value:
+		format = "%[1]s=%[2]s AND %[3]s<? AND %[3]s>=?"
+		args = []any{after.Value, after.ID, until.ID}
+	default:
+		format = `(%[1]s>%[2]s AND %[1]s<%[2]s
+			OR %[1]s=%[2]s AND %[3]s<?
+			OR %[1]s=%[2]s AND %[3]s>=?)`
+		args = []any{until.Value, after.Value, after.Value, after.ID, until.Value, until.ID}
+	}
+	return fmt.Sprintf(format, column, value, id), args
 }
 
 // boundary returns the last of the next size entries after a key; nil if there are fewer.
