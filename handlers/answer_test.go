@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -338,5 +340,40 @@ func TestProblem_namesFewOfManyFields(t *testing.T) {
 	long, r := a.refused(t, 422, "invalid", ada, "POST", "/v1/posts", obj{"title": "T", "content": "C", strings.Repeat("ä", 50_000): 1})
 	if len(long.Errors) != 1 || long.Errors[0].Field != strings.Repeat("ä", 100)+"…" {
 		t.Errorf("the answer to a long name is %.500s", r.Body)
+	}
+}
+
+// Large answers are made in turn, and a request that waits for its turn may hold a connection to the database. The
+// request whose turn it is must find one all the same, whoever asks and whether or not there are limits.
+func TestAnswers_largeOnesLeaveConnectionsToEachOther(t *testing.T) {
+	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	a := serve(t, store, func(c *handlers.Config) { c.Timeout = time.Minute })
+	a.client.Timeout = 2 * time.Minute
+	user := a.grow(t, a.account(t), models.RoleUser)
+	moderator := a.grow(t, a.account(t), models.RoleModerator)
+	postID, _ := a.fillDense(t, user)
+	for _, list := range []struct {
+		path string
+		as   account
+	}{
+		{"/v1/posts?limit=100", user},
+		{fmt.Sprintf("/v1/posts/%d/comments?limit=100", postID), user},
+		{"/v1/admin/posts?limit=100", moderator},
+		{"/v1/admin/comments?limit=100", moderator},
+	} {
+		var all sync.WaitGroup
+		for range 12 {
+			all.Go(func() {
+				r, err := a.try(list.as, "GET", list.path, nil)
+				if err != nil || r.Status != http.StatusOK {
+					t.Errorf("%s: status %d, %v", list.path, r.Status, err)
+				}
+			})
+		}
+		all.Wait()
 	}
 }

@@ -95,35 +95,36 @@ const (
 
 // Server is the API. It is safe for concurrent use.
 type Server struct {
-	app         *fiber.App
-	store       *models.Store
-	likes       Likes
-	gate        TargetGate
-	desk        Desk
-	now         func() time.Time
-	log         *slog.Logger
-	lines       *sampler
-	timeout     time.Duration
-	metrics     metrics
-	sessions    *sessions
-	passwords   *passwords
-	idempotency idempotency
-	cors        cors
-	hub         *hub
-	answers     answers
-	exports     atomic.Int64 // downloads that are under way
-	exporting   sync.Map     // int64: users whose archive is being sent
-	cursors     cursors
-	markdown    *markdown
-	limits      limits
-	likeLimits  likeLimits
-	dear        dearShare
-	proxies     []netip.Prefix
-	connections connections
-	avatarHosts avatarHosts
-	reserved    models.ReservedNames
-	untold      sync.Once                    // that somebody else says so
-	permissions map[string]models.Permission // of each route, by method and path
+	app            *fiber.App
+	store          *models.Store
+	likes          Likes
+	gate           TargetGate
+	desk           Desk
+	now            func() time.Time
+	log            *slog.Logger
+	lines          *sampler
+	timeout        time.Duration
+	metrics        metrics
+	sessions       *sessions
+	passwords      *passwords
+	idempotency    idempotency
+	cors           cors
+	hub            *hub
+	answers        answers
+	exports        atomic.Int64 // downloads that are under way
+	exporting      sync.Map     // int64: users whose archive is being sent
+	cursors        cursors
+	markdown       *markdown
+	limits         limits
+	likeLimits     likeLimits
+	dear           dearShare
+	moderatorShare dearShare
+	proxies        []netip.Prefix
+	connections    connections
+	avatarHosts    avatarHosts
+	reserved       models.ReservedNames
+	untold         sync.Once                    // that somebody else says so
+	permissions    map[string]models.Permission // of each route, by method and path
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -206,7 +207,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.limits, s.proxies = limits{c.Limiter, c.LimitFactor, c.Now}, c.TrustedProxies
-	s.dear = newDearShare(c.Store.Pool().Stats().MaxOpenConnections)
+	s.dear, s.moderatorShare = newDearShares(c.Store.Pool().Stats().MaxOpenConnections)
 	s.connections = connections{most: descriptors(maxConnections), exempt: s.trusted, log: c.Logger,
 		open: metrics.open, refused: metrics.refused, of: map[string]int{}}
 	s.answers = answers{most: c.MaxInFlight, held: maxHeld, large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), inFlight: metrics.inFlight, bytes: metrics.held,

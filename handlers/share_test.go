@@ -8,7 +8,7 @@ import (
 )
 
 func TestDearShare_leavesConnectionsToOthers(t *testing.T) {
-	s := newDearShare(8)
+	s, _ := newDearShares(8)
 	first, err1 := s.enter(t.Context())
 	second, err2 := s.enter(t.Context())
 	if err1 != nil || err2 != nil {
