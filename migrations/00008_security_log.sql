@@ -1,17 +1,17 @@
 -- +goose Up
 CREATE TABLE security_log (
     id BIGINT PRIMARY KEY AUTO_INCREMENT,
-    bucket BINARY(32) NOT NULL COMMENT 'SHA-256 of what the row counts and of its hour',
+    bucket BINARY(32) NOT NULL COMMENT 'SHA-256 of the counted event and its hour',
     kind VARCHAR(30) NOT NULL COMMENT 'such as login.failed',
-    user_id BIGINT NULL COMMENT 'the account; NULL: a login of nobody, or several accounts',
-    actor_id BIGINT NULL COMMENT 'who did it, if it was not the account itself',
-    login_hash VARCHAR(32) NOT NULL COMMENT 'of a failed login of nobody: a keyed hash of what was typed',
-    address VARCHAR(45) NOT NULL COMMENT 'of the client; empty: the operator, or several',
-    user_agent VARCHAR(200) NOT NULL COMMENT 'of the first of those that are counted',
+    user_id BIGINT NULL COMMENT 'the account; NULL: none, or several',
+    actor_id BIGINT NULL COMMENT 'the acting user, unless it is the account itself',
+    login_hash VARCHAR(32) NOT NULL COMMENT 'of a failed login without an account: keyed hash of the typed name',
+    address VARCHAR(45) NOT NULL COMMENT 'of the client; empty: the operator, or several addresses',
+    user_agent VARCHAR(200) NOT NULL COMMENT 'of the first event',
     detail VARCHAR(200) NOT NULL,
-    attempts INT UNSIGNED NOT NULL DEFAULT 1 COMMENT 'how often it happened in the hour',
-    created_at DATETIME(3) NOT NULL COMMENT 'UTC; of the first',
-    last_at DATETIME(3) NOT NULL COMMENT 'UTC; of the last',
+    attempts INT UNSIGNED NOT NULL DEFAULT 1 COMMENT 'events in the hour',
+    created_at DATETIME(3) NOT NULL COMMENT 'UTC; first event',
+    last_at DATETIME(3) NOT NULL COMMENT 'UTC; last event',
     UNIQUE KEY idx_bucket (bucket),
     KEY idx_created_at (created_at, id),
     KEY idx_user_created (user_id, created_at, id),
@@ -19,4 +19,4 @@ CREATE TABLE security_log (
     KEY idx_address_created (address, created_at, id),
     KEY idx_kind_created (kind, created_at, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci
-    COMMENT='what happened to accounts, kept for 90 days';
+    COMMENT='security events of accounts, kept for 90 days';

@@ -1,7 +1,7 @@
 -- +goose Up
 CREATE TABLE blocks (
-    user_id BIGINT NOT NULL COMMENT 'who blocks',
-    blocked_id BIGINT NOT NULL COMMENT 'whose content they no longer see',
+    user_id BIGINT NOT NULL COMMENT 'the blocking user',
+    blocked_id BIGINT NOT NULL COMMENT 'the user whose content is hidden',
     created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
     PRIMARY KEY (user_id, blocked_id),
     KEY idx_blocked_id (blocked_id),

@@ -1,7 +1,7 @@
 -- +goose Up
 CREATE TABLE follows (
     id BIGINT PRIMARY KEY AUTO_INCREMENT,
-    user_id BIGINT NOT NULL COMMENT 'who follows',
+    user_id BIGINT NOT NULL COMMENT 'the follower',
     followed_id BIGINT NOT NULL,
     created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
     UNIQUE KEY idx_user_followed (user_id, followed_id),

@@ -1,11 +1,11 @@
 -- +goose Up
 CREATE TABLE notifications (
     id BIGINT PRIMARY KEY AUTO_INCREMENT,
-    user_id BIGINT NOT NULL COMMENT 'who is told',
+    user_id BIGINT NOT NULL COMMENT 'the recipient',
     kind TINYINT NOT NULL COMMENT '1 reply, 2 mention, 3 milestone, 4 report',
-    actor_id BIGINT NOT NULL DEFAULT 0 COMMENT 'who replied or mentioned; 0 for a milestone',
+    actor_id BIGINT NOT NULL DEFAULT 0 COMMENT 'the user who replied or mentioned; 0 for a milestone',
     post_id BIGINT NOT NULL,
-    comment_id BIGINT NOT NULL DEFAULT 0 COMMENT '0: it is about the post',
+    comment_id BIGINT NOT NULL DEFAULT 0 COMMENT '0: about the post',
     milestone INT NOT NULL DEFAULT 0 COMMENT 'the number of likes reached; 0 for the other kinds',
     created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
     read_at TIMESTAMP NULL DEFAULT NULL COMMENT 'NULL: unread',

@@ -2,10 +2,10 @@
 CREATE TABLE post_tags (
     post_id BIGINT NOT NULL,
     tag_id BIGINT NOT NULL,
-    position TINYINT NOT NULL COMMENT 'its place among the post''s tags, from 0',
+    position TINYINT NOT NULL COMMENT 'place among the tags of the post, from 0',
     status TINYINT NOT NULL DEFAULT 1 COMMENT 'of the post',
     created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP COMMENT 'of the post',
-    user_id BIGINT NOT NULL DEFAULT 0 COMMENT 'of the post, as the next, at every commit',
+    user_id BIGINT NOT NULL DEFAULT 0 COMMENT 'of the post, as the next three columns, at every commit',
     likes_count INT NOT NULL DEFAULT 0,
     hot_score BIGINT NOT NULL DEFAULT 0,
     active_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,

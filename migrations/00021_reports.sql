@@ -6,8 +6,8 @@ CREATE TABLE reports (
     reason VARCHAR(20) NOT NULL,
     detail VARCHAR(1000) NOT NULL,
     created_at DATETIME NOT NULL COMMENT 'UTC',
-    version INT NULL COMMENT 'the version that was reported, which is kept; NULL: not known, or more than a case keeps',
-    UNIQUE KEY idx_case_reporter (case_id, reporter_id) COMMENT 'one open report a reporter and target',
+    version INT NULL COMMENT 'the reported version, which is kept; NULL: unknown, or beyond what a case keeps',
+    UNIQUE KEY idx_case_reporter (case_id, reporter_id) COMMENT 'one open report per reporter and target',
     KEY idx_case_id (case_id, id),
     KEY idx_reporter (reporter_id, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci;

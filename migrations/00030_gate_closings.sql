@@ -4,7 +4,7 @@ CREATE TABLE gate_closings (
     kind VARCHAR(10) NOT NULL COMMENT 'post or comment',
     target_id BIGINT NOT NULL,
     deleted_at DATETIME NOT NULL COMMENT 'UTC',
-    told BOOLEAN NOT NULL DEFAULT FALSE COMMENT 'the gate has heard of it once',
-    done_comment_id BIGINT NOT NULL DEFAULT 0 COMMENT 'of a post: the gate has heard of its comments up to here'
+    told BOOLEAN NOT NULL DEFAULT FALSE COMMENT 'the target itself was closed in the gate once',
+    done_comment_id BIGINT NOT NULL DEFAULT 0 COMMENT 'of a post: its comments up to this id are closed in the gate'
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci
-    COMMENT='deletions that the gate has to hear of; rows go when it has';
+    COMMENT='deletions that are still to be closed in the gate';

@@ -1,12 +1,12 @@
 -- +goose Up
 CREATE TABLE like_rings (
     id BIGINT PRIMARY KEY AUTO_INCREMENT,
-    author_id BIGINT NOT NULL COMMENT 'whose posts and comments they like',
-    coincidences INT NOT NULL COMMENT 'likes that at least two of them gave the author in the same seconds',
-    occasions INT NOT NULL COMMENT 'different times at which they did',
-    first_at DATETIME NOT NULL COMMENT 'UTC, of the first of these',
-    last_at DATETIME NOT NULL COMMENT 'UTC, of the last',
-    evidence TEXT NOT NULL COMMENT 'JSON: the latest of these, each like with its user and what was liked',
+    author_id BIGINT NOT NULL COMMENT 'the author whom the members like',
+    coincidences INT NOT NULL COMMENT 'likes that two members or more gave the author in the same seconds',
+    occasions INT NOT NULL COMMENT 'distinct times of coincidences',
+    first_at DATETIME NOT NULL COMMENT 'UTC, first coincidence',
+    last_at DATETIME NOT NULL COMMENT 'UTC, last coincidence',
+    evidence TEXT NOT NULL COMMENT 'JSON: the latest coincidences, each like with its user and target',
     found_at DATETIME(3) NOT NULL COMMENT 'UTC',
     status VARCHAR(10) NOT NULL DEFAULT 'open' COMMENT 'open, dismissed or voided',
     resolved_at DATETIME(3) NULL COMMENT 'UTC',
@@ -15,4 +15,4 @@ CREATE TABLE like_rings (
     KEY idx_status (status, id),
     KEY idx_author_id (author_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci
-    COMMENT='accounts that like the same author in the same seconds, again and again';
+    COMMENT='accounts that repeatedly like the same author in the same seconds';

@@ -1,3 +1,3 @@
 -- +goose Up
--- A process that pins a post holds this row, so that posts are counted and pinned one after the other.
+-- A process that pins a post locks this row, so that counting and pinning are one step.
 INSERT INTO settings (name, value) VALUES ('pins', '');
