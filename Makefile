@@ -49,10 +49,12 @@ help: ## list the targets
 run: servers build ## build and run everything on http://127.0.0.1:8080; data stays in .data
 	@exec bin/likewise dev
 
-# Always through go build, which knows best what is out of date. Static, as in the image.
+# Always through go build, which knows best what is out of date. Static, as in the image. bin/likewise holds no servers:
+# its commands dev and bench run bin/likewise-dev.
 .PHONY: build
-build: ## build bin/likewise
+build: ## build bin/likewise and bin/likewise-dev
 	CGO_ENABLED=0 go build -trimpath -o bin/likewise ./cmd/likewise
+	CGO_ENABLED=0 go build -trimpath -tags dev -o bin/likewise-dev ./cmd/likewise
 
 .PHONY: servers
 servers:
@@ -61,17 +63,18 @@ servers:
 .PHONY: test
 test: servers ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
-	CGO_ENABLED=1 go test -race -timeout 30m ./...
+	CGO_ENABLED=1 go test -race -timeout 30m -tags dev ./...
+	CGO_ENABLED=1 go test -race -timeout 5m -run 'TestProduction|TestDevProgram' ./cmd/likewise # without the tag
 
 .PHONY: test-mysql
 test-mysql: servers ## run the tests on Oracle's MySQL; needs root
 	scripts/install-mysql.sh $(MYSQL)
-	LIKEWISE_SERVERS_MYSQL=chroot:$(MYSQL) go test -timeout 30m ./...
+	LIKEWISE_SERVERS_MYSQL=chroot:$(MYSQL) go test -timeout 30m -tags dev ./...
 
 .PHONY: test-kafka
 test-kafka: servers ## run the tests that use Kafka on Apache Kafka
 	scripts/install-kafka.sh $(KAFKA)
-	LIKEWISE_SERVERS_KAFKA=apache:$(KAFKA) go test -timeout 30m $(KAFKA_PACKAGES)
+	LIKEWISE_SERVERS_KAFKA=apache:$(KAFKA) go test -timeout 30m -tags dev $(KAFKA_PACKAGES)
 
 .PHONY: smoke
 smoke: servers build ## use `make run` as a newcomer would: start, like, stop, kill, start again, import
@@ -94,7 +97,7 @@ $(SCHEMATHESIS):
 
 .PHONY: bench
 bench: servers build ## measure: benchmarks of packages, then likes side by side
-	go test -run '^$$' -bench . -benchmem ./...
+	go test -tags dev -run '^$$' -bench . -benchmem ./...
 	bin/likewise bench
 
 .PHONY: flood

@@ -12,7 +12,7 @@ import (
 
 // BenchmarkCompress compresses a page of posts of a real forum: as many as there are, 100 at most.
 func BenchmarkCompress(b *testing.B) {
-	text, err := os.ReadFile("../internal/stackexchange/testdata/quantumcomputing.stackexchange/Posts.xml")
+	text, err := os.ReadFile("../cmd/likewise/stackexchange/testdata/quantumcomputing.stackexchange/Posts.xml")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func BenchmarkSearch(b *testing.B) {
 	ctx := context.Background()
 	folders, size := os.Getenv("LIKEWISE_SEARCH_TEXTS"), 5000
 	if folders == "" {
-		folders = "../internal/stackexchange/testdata"
+		folders = "../cmd/likewise/stackexchange/testdata"
 	}
 	if n, err := strconv.Atoi(os.Getenv("LIKEWISE_SEARCH_POSTS")); err == nil {
 		size = n

@@ -123,7 +123,7 @@ start
 [ "$(call GET /v1/me 200 | field username)" = smoke ] || fail "the token is not good on the second start"
 call DELETE "/v1/posts/$post/like" 200 >/dev/null
 call PUT "/v1/posts/$post/like" 200 >/dev/null
-main=$(pgrep -P "$run" -x likewise)
+main=$(pgrep -P "$run" -x likewise-dev)
 kill -KILL "$main"
 wait "$run" || true
 run=
@@ -140,7 +140,7 @@ created() {
 }
 
 whole=../shared/data/quantumcomputing.stackexchange
-extract=internal/stackexchange/testdata/quantumcomputing.stackexchange
+extract=cmd/likewise/stackexchange/testdata/quantumcomputing.stackexchange
 if [ -n "${LIKEWISE_DUMP:-}" ]; then
 	dump=$LIKEWISE_DUMP
 elif [ -e "$whole/Posts.xml" ]; then

@@ -11,11 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+var adminRoles = map[string]any{"api": apiCmd{}, "worker": workerCmd{}, "cron": cronServeCmd{}}
+
 // Roles that run side by side with their defaults must not collide, and nobody elsewhere may read their metrics.
 func TestAdminListen_isOnLoopbackAndApartByDefault(t *testing.T) {
 	t.Parallel()
 	ports := map[string]string{}
-	for role, command := range map[string]any{"api": apiCmd{}, "worker": workerCmd{}, "cron": cronServeCmd{}, "dev": devCmd{}} {
+	for role, command := range adminRoles {
 		field, ok := reflect.TypeOf(command).FieldByName("AdminListen")
 		require.True(t, ok, role)
 		host, port, err := net.SplitHostPort(field.Tag.Get("default"))

@@ -101,7 +101,7 @@ func TestImport_goesThroughTheGateOfARunningSite(t *testing.T) {
 	_, url := s.api()
 	s.start("worker")
 	s.awaitOpen()
-	const dump = "../../internal/stackexchange/testdata/quantumcomputing.stackexchange"
+	const dump = "stackexchange/testdata/quantumcomputing.stackexchange"
 	first := s.succeed("import", "stackexchange", dump)
 	s.verify()
 	counts := func() [5]int {

@@ -1,3 +1,5 @@
+//go:build dev
+
 package main
 
 import (
@@ -19,6 +21,15 @@ import (
 	"likewise/models"
 	"likewise/workers"
 )
+
+// devCommands are the commands that start private servers. See exec.go for those of the production binary.
+type devCommands struct {
+	Dev   devCmd   `cmd:"" help:"${dev_help}"`
+	Bench benchCmd `cmd:"" help:"${bench_help}"`
+}
+
+// serveBroker serves Kafka, and does not return, in a process that was started as the embedded broker.
+func serveBroker() { servers.Main() }
 
 type devCmd struct {
 	originFlags

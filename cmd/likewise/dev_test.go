@@ -1,3 +1,5 @@
+//go:build dev
+
 package main
 
 import (
@@ -63,6 +65,14 @@ func awaitNobody(t *testing.T, dir string) {
 		}
 		return true, ""
 	})
+}
+
+func init() { adminRoles["dev"] = devCmd{} }
+
+func TestDev_checksOrigins(t *testing.T) {
+	t.Parallel()
+	said := fail(t, 2, nil, "dev", "--cors-origins=*,https://forum.example")
+	assert.Contains(t, said, "--cors-origins (or $LIKEWISE_CORS_ORIGINS): origin ")
 }
 
 func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"likewise/internal/stackexchange"
+	"likewise/cmd/likewise/stackexchange"
 	"likewise/models"
 )
 

@@ -1,5 +1,8 @@
-// Command likewise is the whole product in one binary: the API, the workers, the cron jobs, the tools, and a server
-// for development that runs all of it.
+// Command likewise is the whole product in one binary: the API, the workers, the cron jobs and the tools.
+//
+// It is built twice. Without build tags it is the production binary, likewise. With the tag dev it is likewise-dev, which
+// also holds the commands dev and bench and the private servers that they start. In the production binary these two
+// commands replace the process by likewise-dev.
 package main
 
 import (
@@ -13,8 +16,6 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
-
-	"likewise/internal/servers"
 )
 
 // cli is the command line. Every flag that configures something can be set by an environment variable instead; nothing
@@ -23,7 +24,6 @@ type cli struct {
 	LogFormat string `enum:"text,json" default:"text" env:"LIKEWISE_LOG_FORMAT" help:"Form of the log on standard error: ${enum}."`
 	LogLevel  string `enum:"debug,info,warn,error" default:"info" env:"LIKEWISE_LOG_LEVEL" help:"Least level that is logged: ${enum}."`
 
-	Dev         devCmd         `cmd:"" help:"Run everything in one process, with private MariaDB, Redis and Kafka servers."`
 	API         apiCmd         `cmd:"" name:"api" help:"Serve the JSON API."`
 	Worker      workerCmd      `cmd:"" help:"Move likes from Redis through Kafka to MySQL."`
 	Cron        cronCmd        `cmd:"" help:"Run the background jobs on schedule, or one of them once."`
@@ -31,8 +31,9 @@ type cli struct {
 	Import      importCmd      `cmd:"" help:"Load content from elsewhere."`
 	User        userCmd        `cmd:"" help:"Create and promote accounts, make tokens."`
 	Verify      verifyCmd      `cmd:"" help:"Compare rows, counts and Redis for every post and comment."`
-	Bench       benchCmd       `cmd:"" help:"Measure likes side by side on private servers, and print ratios."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running process whether it is alive: for containers."`
+
+	devCommands
 }
 
 // io is where a command writes what it was asked for; the log goes elsewhere.
@@ -42,7 +43,7 @@ type output struct {
 }
 
 func main() {
-	servers.Main()
+	serveBroker()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	os.Exit(run(ctx, os.Args[1:], output{stdout: os.Stdout, stdin: os.Stdin}, os.Stderr))

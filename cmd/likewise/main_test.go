@@ -23,6 +23,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/migrations"
+	"likewise/models"
 )
 
 // envRun makes the test binary be the product, so that what the tests start has the race detector when they have.
@@ -256,8 +257,14 @@ func newSite(t *testing.T) *site {
 func ownSite(t *testing.T) (*site, *servers.All) {
 	t.Helper()
 	all := testkit.Servers(t)
-	dsn, err := prepareDatabase(t.Context(), all.MySQL)
+	db, err := sql.Open("mysql", all.MySQL.DSN(""))
 	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), "CREATE DATABASE likewise CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
+	require.NoError(t, err)
+	dsn, err := models.DSN(all.MySQL.DSN("likewise"))
+	require.NoError(t, err)
+	require.NoError(t, migrations.Up(t.Context(), dsn, 0))
 	return makeSite(t, dsn, all.Redis.URL(), all.Kafka.Brokers(), "likes"), all
 }
 

@@ -26,6 +26,9 @@ func commandVars() kong.Vars {
 		"like_limit":   strconv.Itoa(handlers.DefaultLikeLimit),
 		"outbox_limit": strconv.Itoa(counters.DefaultOutboxLimit),
 		"min_cool":     workers.MinCoolAfter.String(),
+
+		"dev_help":   "Run everything in one process, with private MariaDB, Redis and Kafka servers.",
+		"bench_help": "Measure likes side by side on private servers, and print ratios.",
 	}
 }
 

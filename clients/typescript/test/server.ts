@@ -14,7 +14,7 @@ const binary = process.env["LIKEWISE_BIN"] ?? join(root, "bin/likewise");
 export const dump =
   process.env["LIKEWISE_DUMP"] ??
   [join(root, "../shared/data/quantumcomputing.stackexchange")].find((dir) => existsSync(dir)) ??
-  join(root, "internal/stackexchange/testdata/quantumcomputing.stackexchange");
+  join(root, "cmd/likewise/stackexchange/testdata/quantumcomputing.stackexchange");
 
 /** What an import made, as it tells. */
 export interface Imported {
