@@ -1,0 +1,157 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/cli.md")
+
+const cliPage = "../../docs/cli.md"
+
+// The tables of docs/cli.md have every command, flag, variable, default and job, in the words of --help.
+func TestCLIPage_hasEveryCommandFlagAndJob(t *testing.T) {
+	t.Parallel()
+	parser, err := kong.New(&cli{}, kong.Name("likewise"), commandVars())
+	require.NoError(t, err)
+	tables := map[string]string{"commands": commandTable(parser.Model), "flags": flagTable(parser.Model)}
+	page, err := os.ReadFile(cliPage)
+	require.NoError(t, err)
+	written := string(page)
+	for name, table := range tables {
+		written = replaceTable(t, written, name, table)
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(cliPage, []byte(written), 0o600))
+		return
+	}
+	assert.Equal(t, written, string(page), "write it: go test ./cmd/likewise -run TestCLIPage -update")
+}
+
+// replaceTable puts table between the markers of this name.
+func replaceTable(t *testing.T, page, name, table string) string {
+	t.Helper()
+	begin, end := fmt.Sprintf("<!-- %s: written by a test -->\n", name), "<!-- end -->\n"
+	before, rest, found := strings.Cut(page, begin)
+	require.True(t, found, "docs/cli.md has the marker %s", begin)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found, "docs/cli.md ends the table %s", name)
+	return before + begin + table + end + after
+}
+
+func commandTable(app *kong.Application) string {
+	var b strings.Builder
+	b.WriteString("| command | does |\n|---|---|\n")
+	for _, leaf := range app.Leaves(true) {
+		name := strings.TrimSuffix(leaf.Path(), " serve")
+		for _, arg := range leaf.Positional {
+			name += " " + arg.Summary()
+		}
+		fmt.Fprintf(&b, "| `%s` | %s |\n", cell(name), cell(leaf.Help))
+	}
+	return b.String()
+}
+
+// flagTable has one row for each flag, whatever the number of commands that take it.
+func flagTable(app *kong.Application) string {
+	type row struct {
+		name, env, help string
+		commands        map[string][]string // by default value
+	}
+	rows := map[string]*row{}
+	add := func(command string, f *kong.Flag) {
+		if f.Name == "help" {
+			return
+		}
+		env := strings.Join(f.Envs, ", ")
+		key := f.Name + " " + env // bench has a --likes of its own
+		r := rows[key]
+		if r == nil {
+			r = &row{name: f.Name, env: env, help: f.Help, commands: map[string][]string{}}
+			rows[key] = r
+		}
+		value := "none"
+		switch {
+		case f.Required:
+			value = "required"
+		case f.HasDefault:
+			value = "`" + f.Default + "`"
+		case f.IsBool():
+			value = "`false`"
+		}
+		r.commands[value] = append(r.commands[value], command)
+	}
+	for _, f := range app.Flags {
+		add("all", f)
+	}
+	for _, leaf := range app.Leaves(true) {
+		for _, f := range leaf.Flags {
+			add(strings.TrimSuffix(leaf.Path(), " serve"), f)
+		}
+	}
+	var b strings.Builder
+	b.WriteString("| flag | variable | default | of | for |\n|---|---|---|---|---|\n")
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		r := rows[key]
+		var values, commands []string
+		for _, value := range slices.Sorted(maps.Keys(r.commands)) {
+			commands = append(commands, r.commands[value]...)
+			if len(r.commands) > 1 {
+				value += " (" + strings.Join(wholeCommands(app, r.commands[value]), ", ") + ")"
+			}
+			values = append(values, value)
+		}
+		variable := ""
+		if r.env != "" {
+			variable = "`" + r.env + "`"
+		}
+		fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s |\n", r.name, variable, strings.Join(values, "; "),
+			strings.Join(wholeCommands(app, commands), ", "), cell(r.help))
+	}
+	return b.String()
+}
+
+// wholeCommands returns names with "user" in place of all commands of user, sorted.
+func wholeCommands(app *kong.Application, names []string) []string {
+	for _, child := range app.Children {
+		var below []string
+		for _, leaf := range child.Leaves(true) {
+			below = append(below, strings.TrimSuffix(leaf.Path(), " serve"))
+		}
+		if len(below) > 1 && !slices.ContainsFunc(below, func(name string) bool { return !slices.Contains(names, name) }) {
+			names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(below, name) })
+			names = append(names, child.Name)
+		}
+	}
+	return slices.Sorted(slices.Values(names))
+}
+
+// cell escapes what would end a cell of a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// Every job of --help has a row with its interval.
+func TestCLIPage_hasEveryJob(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(cliPage)
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(page), "## Jobs\n")
+	require.True(t, found)
+	field, _ := reflect.TypeFor[cronRunCmd]().FieldByName("Job")
+	var rows, jobs []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\| \\d+ (?:s|min|h) \\|").FindAllStringSubmatch(table, -1) {
+		rows = append(rows, row[1])
+	}
+	jobs = strings.Split(field.Tag.Get("enum"), ",")
+	assert.ElementsMatch(t, jobs, rows)
+}
