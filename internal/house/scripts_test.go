@@ -41,6 +41,7 @@ func TestScripts_haveAHeaderAndACaller(t *testing.T) {
 			}
 		}
 		assert.Regexp(t, `(?m)^-- reply `, header, "%s: the header describes the reply", name)
-		assert.Contains(t, code.String(), `"`+name+`"`, "%s: a method of counters runs it", name)
+		run := strings.Contains(code.String(), `"`+name+`"`) || strings.Contains(code.String(), `"lua/`+name+`.lua"`)
+		assert.True(t, run, "%s: a method of counters runs it", name)
 	}
 }
