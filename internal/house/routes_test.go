@@ -98,7 +98,7 @@ func (c contract) tables(t *testing.T) string {
 			require.True(t, ok, "%s %s: %s", method, path, op.Permission)
 			require.Len(t, op.Tags, 1, "%s %s", method, path)
 			rows[op.Tags[0]] = append(rows[op.Tags[0]], fmt.Sprintf("| `%s %s` | %s | %s | %s | %s |\n",
-				strings.ToUpper(method), path, op.Summary, strings.Join(c.input(op), ", "), callers(rule), token(rule)))
+				strings.ToUpper(method), path, op.Summary, strings.Join(c.input(op), ", "), callers(rule), scope(rule)))
 		}
 	}
 	var b strings.Builder
@@ -157,7 +157,7 @@ func callers(rule models.Rule) string {
 	return who
 }
 
-func token(rule models.Rule) string {
+func scope(rule models.Rule) string {
 	switch rule.Scope {
 	case models.NoToken:
 		return "ignored"

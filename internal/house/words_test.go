@@ -1,0 +1,208 @@
+package house
+
+import (
+	"bytes"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// rule is a wording that reads translated.
+type rule struct {
+	pattern *regexp.Regexp
+	instead string
+	allowed *regexp.Regexp // what a match may be all the same; nil for nothing
+}
+
+func words(pattern string) *regexp.Regexp {
+	// A space in a pattern stands for a line break, too.
+	return regexp.MustCompile(`(?i)\b(?:` + strings.ReplaceAll(pattern, " ", `\s+`) + `)\b`)
+}
+
+var rules = []rule{
+	{words(`gives?(?: it| them)? (?:away|back|up to)|gives`), "returns, reports, grants, issues, allows", nil},
+	{words(`tells|tells? of|telling of|told of`), "reports whether, shows, notifies", nil},
+	{words(`hears? (?:of|from)|heard of|hearing of`), "is called with, receives, learns", nil},
+	{words(`(?:get|gets|got|be|is|are) rid of|rid of`), "remove, evict, disconnect", nil},
+	{words(`lets? be|let be|let alone|left be`), "leave alone, ignore, accept", nil},
+	{words(`whoever|whomever`), "name the subject: the caller, the deleting process", nil},
+	{
+		words(`(?:there |here )?(?:is|are|was|were) no [a-z]+`), "is not a",
+		words(`(?:there|here) (?:is|are|was|were) no [a-z]+|(?:is|are|was|were) no (?:longer|more|less|fewer|larger|older|greater|later|earlier|one)`),
+	},
+	{words(`(?:not?|nothing|nobody|none|never|cannot|n't)(?: [^\s.;:,]+){1,8} any ?more`), "no longer", nil},
+	{words(`what is (?:not )?an? [a-z]+ is`), "the subject is a noun", nil},
+	{words(`is the id of nothing|tells? (?:problems|errors|them) apart by`), "say what the program does", nil},
+	{words(`makes? a round|a round after the other`), "the term of the field", nil},
+	{words(`believes? to (?:be|own|hold)|believe to be`), "the owner's session, takes itself for", nil},
+	{words(`only who|who (?:has|is|does|wrote|made|comes) [^.;,]* (?:may|gets|hears|must)`), "name the subject", nil},
+	{words(`you are no`), "you are not a", nil},
+	{words(`cries|cried|untold|someUser`), "logs, skipped, authorizeAuthor", nil},
+	{words(`dear|dearer|dearest`), "expensive", nil},
+	{words(`sheds?|shedding`), "rejects, refuses", nil},
+	{words(`lets? (?:them |it |him |her )?in|is let in|are let in`), "admit", nil},
+	{words(`an? [a-z]+ that is there(?: already| meanwhile)?`), "existing, present", nil},
+	{words(`good for nothing|is the word of|stands? where (?:it|they) stands?`), "the term of the field", nil},
+	{words(`be (?:it|they) (?:an? |on |of |in )`), "whether it is", nil},
+	{words(`nobody(?: else)? gets to see`), "private", nil},
+}
+
+// pending are the folders whose words have not been rewritten yet.
+var pending = []string{
+	".ci/", ".golangci.yml", "CHANGELOG.md", "clients/", "cmd/", "compose.yaml", "counters/", "docs/", "handlers/",
+	"internal/faults/", "internal/model", "internal/servers/", "internal/siege/", "internal/testkit/", "models/", "scripts/",
+	"workers/",
+}
+
+// TestWords_readLikeGo finds wordings that the house style replaces, in comments and strings of Go, in names of Go that
+// are wordplay, and in every other text of the repository.
+func TestWords_readLikeGo(t *testing.T) {
+	t.Parallel()
+	for _, file := range texts(t) {
+		if slices.ContainsFunc(pending, func(folder string) bool { return strings.HasPrefix(file, folder) }) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, file))
+		require.NoError(t, err)
+		for _, found := range find(file, text) {
+			t.Error(found)
+		}
+	}
+}
+
+// The rules see what they are meant to see, and nothing of the same letters.
+func TestWords_areFoundInProseAlone(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"package p\n\n// F gives the number.\nfunc F() {}\n":                              3,
+		"package p\n\n// F is refused by\n// whoever holds the lock.\nfunc F() {}\n":      4,
+		"package p\n\n// It is\n// no object.\nvar x = 1\n":                               3,
+		"package p\n\nvar x = \"Only who wrote it may do this.\"\n":                       3,
+		"package p\n\nvar x = `\n\tnothing is\n\tthere any more`\n":                       4,
+		"package p\n\nvar untold int\n":                                                   3,
+		"package p\n\n// F returns the number; there is no other, and it is no longer.\n": 0,
+		"package p\n\nvar gives, tells = 1, 2\n":                                          0,
+		"package p\n\n// TestX_tellsNothing is a name.\n":                                 0,
+	} {
+		found := find("p.go", []byte(text))
+		if want == 0 {
+			assert.Empty(t, found, text)
+			continue
+		}
+		require.Len(t, found, 1, text)
+		assert.Contains(t, found[0], fmt.Sprintf("p.go:%d: ", want), text)
+	}
+	assert.Empty(t, find("p.md", []byte("Use `gives`.\n\n```\ngives\n```\n")))
+	assert.Len(t, find("p.md", []byte("It gives `x`.\n")), 1)
+	assert.Len(t, find("p.lua", []byte("-- Tells how a shard stands.\nlocal x = 1\n")), 1)
+}
+
+const root = "../.."
+
+// texts returns every file with prose, relative to the root.
+func texts(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	skipped := []string{".git", ".cache", ".data", "bin", "dist", "node_modules", "testdata"}
+	kinds := []string{".go", ".lua", ".sql", ".md", ".yaml", ".yml", ".sh", ".ts", ".js", ".html"}
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, file := entry.Name(), filepath.ToSlash(strings.TrimPrefix(path, root+"/"))
+		if entry.IsDir() && slices.Contains(skipped, name) {
+			return filepath.SkipDir
+		}
+		plain := slices.Contains(kinds, filepath.Ext(name)) || name == "Makefile" || name == "Dockerfile" || file == ".ci/run"
+		// The rules themselves, and what a generator made of the contract.
+		if entry.Type().IsRegular() && plain && file != "internal/house/words_test.go" &&
+			file != "clients/typescript/src/schema.ts" {
+			files = append(files, file)
+		}
+		return nil
+	}))
+	require.NotEmpty(t, files)
+	return files
+}
+
+// find returns what a rule finds in the prose of a file, each as "file:line: …".
+func find(file string, text []byte) []string {
+	var shown []byte
+	switch filepath.Ext(file) {
+	case ".go":
+		shown = goProse(text)
+	case ".md":
+		shown = markdownProse(text)
+	default:
+		shown = slices.Clone(text)
+	}
+	// Marks of comments at the beginning of a line, so that a wording is found across lines.
+	shown = regexp.MustCompile(`(?m)^[ \t]*(?://|--|#|\*)+`).ReplaceAllFunc(shown, blank)
+	var found []string
+	for _, rule := range rules {
+		for _, at := range rule.pattern.FindAllIndex(shown, -1) {
+			match := shown[at[0]:at[1]]
+			if rule.allowed != nil && rule.allowed.Match(match) {
+				continue
+			}
+			line := 1 + bytes.Count(shown[:at[0]], []byte("\n"))
+			found = append(found, fmt.Sprintf("%s:%d: %q: %s", file, line, strings.Join(strings.Fields(string(match)), " "), rule.instead))
+		}
+	}
+	return found
+}
+
+// goProse leaves comments, strings and the names that a rule has; the rest becomes a byte that no word has. Offsets stay.
+func goProse(text []byte) []byte {
+	shown := bytes.Repeat([]byte{0}, len(text))
+	for i, b := range text {
+		if b == '\n' || b == ' ' || b == '\t' {
+			shown[i] = b
+		}
+	}
+	files := token.NewFileSet()
+	f := files.AddFile("", files.Base(), len(text))
+	var s scanner.Scanner
+	s.Init(f, text, nil, scanner.ScanComments)
+	for {
+		pos, kind, literal := s.Scan()
+		at := f.Offset(pos)
+		switch {
+		case kind == token.EOF:
+			return shown
+		case kind == token.COMMENT || kind == token.STRING:
+			copy(shown[at:], text[at:at+len(literal)])
+		case kind == token.IDENT && slices.Contains([]string{"untold", "cried", "someUser"}, literal):
+			copy(shown[at:], literal)
+		}
+	}
+}
+
+// markdownProse leaves out code.
+func markdownProse(text []byte) []byte {
+	shown := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllFunc(text, blank)
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllFunc(shown, func(code []byte) []byte {
+		return bytes.Repeat([]byte{0}, len(code))
+	})
+}
+
+// blank replaces everything but line breaks by spaces.
+func blank(text []byte) []byte {
+	text = slices.Clone(text)
+	for i, b := range text {
+		if b != '\n' {
+			text[i] = ' '
+		}
+	}
+	return text
+}
