@@ -3,16 +3,17 @@ package models
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
 )
 
-// notBlocked is the condition, with one placeholder for the viewer's id, that the author in column is not one whose
-// content the viewer has chosen not to see. It holds for the anonymous, whose id is 0.
+// notBlocked returns the condition that the viewer does not block the author in column. It has one placeholder: the
+// viewer's id. It holds for the anonymous, whose id is 0.
 func notBlocked(column string) string { return blockOf(column) + " IS NULL" }
 
-// isBlocked is the opposite of notBlocked.
+// isBlocked returns the opposite of notBlocked.
 func isBlocked(column string) string { return blockOf(column) + " IS NOT NULL" }
 
 // blockOf looks up one block. As a plain EXISTS, MariaDB would read all blocks that the viewer has made.
@@ -20,13 +21,16 @@ func blockOf(column string) string {
 	return "(SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=" + column + " LIMIT 1)"
 }
 
-// RefuseBlocked gives CodeForbidden when the target's author has blocked the user. A target that is not there is
-// nobody's: it gives no error.
+// RefuseBlocked returns CodeForbidden if the target's author has blocked the user. A target that does not exist has no
+// author and causes no error.
 func (s *Store) RefuseBlocked(ctx context.Context, target Target, userID int64) error {
+	query := `
+		SELECT COUNT(*)
+		FROM ` + likeTables[target.Kind].targets + ` t
+		JOIN blocks b ON b.user_id=t.user_id AND b.blocked_id=?
+		WHERE t.id=?`
 	var n int
-	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM "+likeTables[target.Kind].targets+" t JOIN blocks b ON b.user_id=t.user_id AND b.blocked_id=?"+
-		" WHERE t.id=?", userID, target.ID).Scan(&n).Error
-	if err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, userID, target.ID).Scan(&n).Error; err != nil {
 		return fmt.Errorf("read blocks of the author of %s: %w", target, err)
 	}
 	if n > 0 {
@@ -35,42 +39,45 @@ func (s *Store) RefuseBlocked(ctx context.Context, target Target, userID int64) 
 	return nil
 }
 
-// lockPair locks two accounts, the lower id first, so that what is between two users changes one after the other.
-// CodeNotFound when the other one is not there or was deleted, CodeUnauthorized when the user was.
+// lockPair locks two accounts, the lower id first, so that changes between two users take place one after another.
+// CodeNotFound: the other account does not exist or was deleted. CodeUnauthorized: the user's account was deleted.
 func lockPair(tx *gorm.DB, userID, other int64) error {
-	var there []int64
-	err := tx.Raw("SELECT id FROM users FORCE INDEX (PRIMARY) WHERE id IN (" + joinIDs([]int64{userID, other}) + ") AND deleted_at IS NULL ORDER BY id FOR UPDATE").Scan(&there).Error
-	if err != nil {
+	query := `
+		SELECT id
+		FROM users FORCE INDEX (PRIMARY)
+		WHERE id IN (` + joinIDs([]int64{userID, other}) + `) AND deleted_at IS NULL
+		ORDER BY id
+		FOR UPDATE`
+	var locked []int64
+	if err := tx.Raw(query).Scan(&locked).Error; err != nil {
 		return err
 	}
-	found := map[int64]bool{}
-	for _, id := range there {
-		found[id] = true
-	}
 	switch {
-	case !found[userID]:
+	case !slices.Contains(locked, userID):
 		return Errorf(CodeUnauthorized, "The account was deleted.")
-	case !found[other]:
+	case !slices.Contains(locked, other):
 		return errNoUser()
 	}
 	return nil
 }
 
-// Block hides what other writes from the user, and keeps other from answering to and liking what the user writes; it
-// ends follows between the two, in the same transaction. Blocking twice changes nothing. CodeNotFound when there is no
-// such user, CodeForbidden for oneself.
+// Block hides the content of other from the user, and keeps other from replying to and liking the user's content. It ends
+// follows between the two in the same transaction. Blocking twice changes nothing. CodeNotFound: the other user does not
+// exist. CodeForbidden: the two are the same.
 func (s *Store) Block(ctx context.Context, userID, other int64) error {
 	if userID == other {
 		return Errorf(CodeForbidden, "You cannot block yourself.")
 	}
+	const insert = `
+		INSERT INTO blocks (user_id, blocked_id, created_at)
+		VALUES (?,?,?)
+		ON DUPLICATE KEY UPDATE user_id=user_id`
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
-		insert := tx.Exec("INSERT INTO blocks (user_id, blocked_id, created_at) VALUES (?,?,?) ON DUPLICATE KEY UPDATE user_id=user_id",
-			userID, other, second(s.now()))
-		if insert.Error != nil {
-			return insert.Error
+		if err := tx.Exec(insert, userID, other, second(s.now())).Error; err != nil {
+			return err
 		}
 		if err := unfollow(tx, userID, other); err != nil {
 			return err
@@ -83,9 +90,12 @@ func (s *Store) Block(ctx context.Context, userID, other int64) error {
 	return nil
 }
 
-// Unblock ends a block; ending what is not there is no error.
+// Unblock ends a block. Without a block it changes nothing.
 func (s *Store) Unblock(ctx context.Context, userID, other int64) error {
-	if _, err := s.write(ctx, "DELETE FROM blocks WHERE user_id=? AND blocked_id=?", userID, other); err != nil {
+	const remove = `
+		DELETE FROM blocks
+		WHERE user_id=? AND blocked_id=?`
+	if _, err := s.write(ctx, remove, userID, other); err != nil {
 		return fmt.Errorf("unblock user %d: %w", other, err)
 	}
 	return nil
@@ -98,25 +108,31 @@ type ListedUser struct {
 	ListOrder int64     // the id that breaks ties in the list's order
 }
 
-// Key gives the user's place in the list.
+// Key returns the user's place in the list.
 func (u *ListedUser) Key() ListKey { return ListKey{u.Since.Unix(), u.ListOrder} }
 
-// BlockedUsers lists whom the user blocks and who are not deleted, latest first: at most limit after the key (nil for the
-// first page). If what is passed over makes the page short, rest is where the list continues; nil for its end.
-func (s *Store) BlockedUsers(ctx context.Context, userID int64, after *ListKey, limit int) (list []ListedUser, rest *ListKey, err error) {
+// BlockedUsers lists the users whom the user blocks and who are not deleted, latest first: at most limit after the key
+// (nil for the first page). If skipped users make the page short, rest is where the list continues; nil at its end.
+func (s *Store) BlockedUsers(
+	ctx context.Context, userID int64, after *ListKey, limit int,
+) (list []ListedUser, rest *ListKey, err error) {
 	blocks := trail{
-		from: "blocks b FORCE INDEX (idx_user_created)", where: "b.user_id=?", args: []any{userID},
-		time: "b.created_at", id: "b.blocked_id",
+		from:  "blocks b FORCE INDEX (idx_user_created)",
+		where: matching("b.user_id=?", userID),
+		time:  "b.created_at",
+		id:    "b.blocked_id",
 	}
-	list, rest, err = sift(ctx, s, blocks, after, limit, func(where string, args []any, limit int) *gorm.DB {
-		return s.db.WithContext(ctx).Raw(`
-SELECT `+authorColumns+`, b.created_at AS since, b.blocked_id AS list_order
-FROM `+blocks.from+`
-STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=b.blocked_id AND u.deleted_at IS NULL
-WHERE `+where+`
-ORDER BY `+blocks.order()+`
-LIMIT ?`, append(args, limit)...)
-	}, noContent[ListedUser])
+	visible := func(where conditions, limit int) *gorm.DB {
+		query := `
+			SELECT ` + authorColumns + `, b.created_at AS since, b.blocked_id AS list_order
+			FROM ` + blocks.from + `
+			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=b.blocked_id AND u.deleted_at IS NULL
+			` + where.clause() + `
+			ORDER BY ` + blocks.order() + `
+			LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, append(where.args, limit)...)
+	}
+	list, rest, err = sift(ctx, s, blocks, after, limit, visible, noContent[ListedUser])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list blocks of user %d: %w", userID, err)
 	}

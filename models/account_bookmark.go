@@ -7,8 +7,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// SetBookmark makes the user's bookmark of a post as asked; saying it again changes nothing. CodeNotFound: the post is
-// deleted or was never there.
+// SetBookmark sets or deletes the user's bookmark of a post. Repeating it changes nothing. CodeNotFound: the post is
+// deleted or never existed.
 func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarked bool) error {
 	open, err := s.TargetOpen(ctx, Target{KindPost, postID})
 	if err != nil {
@@ -17,39 +17,51 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 	if !open {
 		return notFound(KindPost)
 	}
-	query, args := "DELETE FROM bookmarks WHERE user_id=? AND post_id=?", []any{userID, postID}
+	const insert = `
+		INSERT INTO bookmarks (user_id, post_id, created_at)
+		VALUES (?,?,?)
+		ON DUPLICATE KEY UPDATE id=id`
+	const remove = `
+		DELETE FROM bookmarks
+		WHERE user_id=? AND post_id=?`
 	if bookmarked {
-		query = "INSERT INTO bookmarks (user_id, post_id, created_at) VALUES (?,?,?) ON DUPLICATE KEY UPDATE id=id"
-		args = append(args, second(s.now()))
+		_, err = s.write(ctx, insert, userID, postID, second(s.now()))
+	} else {
+		_, err = s.write(ctx, remove, userID, postID)
 	}
-	if _, err := s.write(ctx, query, args...); err != nil {
+	if err != nil {
 		return fmt.Errorf("set bookmark of post %d: %w", postID, err)
 	}
 	return nil
 }
 
-// BookmarkedPost is a post in the list of what a user bookmarked.
+// BookmarkedPost is a post in the list of a user's bookmarks.
 type BookmarkedPost struct {
 	Post  Post `gorm:"embedded"`
 	RowID int64
 }
 
-// BookmarkedPosts lists the posts that the user bookmarked, the latest bookmark first: at most limit bookmarks older than
-// row before (0 for the first page). Posts that were deleted, or whose author the user blocks, are passed over. If that
-// makes the page short, rest is where the list continues; nil for its end.
-func (s *Store) BookmarkedPosts(ctx context.Context, userID, before int64, limit int) (list []BookmarkedPost, rest *ListKey, err error) {
-	bookmarks := trail{from: "bookmarks k FORCE INDEX (idx_user_id)", where: "k.user_id=?", args: []any{userID}, id: "k.id"}
-	list, rest, err = sift(ctx, s, bookmarks, beforeID(before), limit, func(where string, args []any, limit int) *gorm.DB {
-		args = append(append([]any{userID}, args...), userID, limit)
-		return s.db.WithContext(ctx).Raw(`
-SELECT `+postColumns+`, k.id AS row_id
-FROM `+bookmarks.from+`
-STRAIGHT_JOIN posts p ON p.id=k.post_id AND p.status=1
-STRAIGHT_JOIN `+listedUsers+`
-WHERE `+where+` AND `+notBlocked("p.user_id")+`
-ORDER BY `+bookmarks.order()+`
-LIMIT ?`, args...)
-	}, func(b *BookmarkedPost) int { return postSize(&b.Post) })
+// BookmarkedPosts lists the posts that the user bookmarked, the latest bookmark first: at most limit bookmarks older
+// than row before (0 for the first page). Deleted posts, and posts of authors whom the user blocks, are skipped. If
+// skipped posts make the page short, rest is where the list continues; nil at its end.
+func (s *Store) BookmarkedPosts(
+	ctx context.Context, userID, before int64, limit int,
+) (list []BookmarkedPost, rest *ListKey, err error) {
+	bookmarks := trail{from: "bookmarks k FORCE INDEX (idx_user_id)", where: matching("k.user_id=?", userID), id: "k.id"}
+	visible := func(where conditions, limit int) *gorm.DB {
+		where.add(notBlocked("p.user_id"), userID)
+		query := `
+			SELECT ` + postColumns + `, k.id AS row_id
+			FROM ` + bookmarks.from + `
+			STRAIGHT_JOIN posts p ON p.id=k.post_id AND p.status=` + sqlNormal + `
+			STRAIGHT_JOIN ` + listedUsers + `
+			` + where.clause() + `
+			ORDER BY ` + bookmarks.order() + `
+			LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, where.between([]any{userID}, limit)...)
+	}
+	size := func(b *BookmarkedPost) int { return postSize(&b.Post) }
+	list, rest, err = sift(ctx, s, bookmarks, beforeID(before), limit, visible, size)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list bookmarks of user %d: %w", userID, err)
 	}

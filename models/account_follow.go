@@ -9,18 +9,31 @@ import (
 	"gorm.io/gorm"
 )
 
-// MaxFollows is how many users one can follow. A page of the feed looks at each of them once.
+// MaxFollows is the number of users that one user can follow. A page of the feed reads each of them once.
 const MaxFollows = 5000
 
-// Follow makes other's posts part of the user's feed and gives the number of other's followers. Following twice changes
-// nothing. CodeNotFound when there is no such user; CodeForbidden for oneself, and when one of the two has blocked the
-// other; CodeConflict at MaxFollows.
+// Follow adds the posts of other to the user's feed and returns the number of other's followers. Following twice changes
+// nothing. CodeNotFound: the other user does not exist. CodeForbidden: the two are the same, or one of them has blocked
+// the other. CodeConflict: the user follows MaxFollows users.
 func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int64, err error) {
 	if userID == other {
 		return 0, Errorf(CodeForbidden, "You cannot follow yourself.")
 	}
+	const read = `
+		SELECT
+			EXISTS (SELECT 1 FROM follows WHERE user_id=? AND followed_id=?) AS followed,
+			EXISTS (SELECT 1 FROM blocks WHERE user_id=? AND blocked_id=?) AS blocks,
+			EXISTS (SELECT 1 FROM blocks WHERE user_id=? AND blocked_id=?) AS blocked,
+			(SELECT COUNT(*) FROM follows WHERE user_id=?) AS follows`
+	const insert = `
+		INSERT INTO follows (user_id, followed_id, created_at)
+		VALUES (?,?,?)`
+	const count = `
+		UPDATE users
+		SET followers_count=followers_count+1, updated_at=updated_at
+		WHERE id=?`
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		// Whoever follows, blocks or deletes one of the two waits for this lock, so what is read here holds.
+		// Follows, blocks and deletions of the two users wait for this lock, so the values read here hold.
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
@@ -28,11 +41,8 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 			Followed, Blocks, Blocked bool
 			Follows                   int
 		}
-		if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM follows WHERE user_id=? AND followed_id=?) AS followed,"+
-			" EXISTS (SELECT 1 FROM blocks WHERE user_id=? AND blocked_id=?) AS blocks,"+
-			" EXISTS (SELECT 1 FROM blocks WHERE user_id=? AND blocked_id=?) AS blocked,"+
-			" (SELECT COUNT(*) FROM follows WHERE user_id=?) AS follows",
-			userID, other, userID, other, other, userID, userID).Scan(&now).Error; err != nil {
+		err := tx.Raw(read, userID, other, userID, other, other, userID, userID).Scan(&now).Error
+		if err != nil {
 			return err
 		}
 		switch {
@@ -44,10 +54,10 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 		case now.Follows >= MaxFollows:
 			return Errorf(CodeConflict, "You follow %d users, and more is not possible.", now.Follows)
 		default:
-			if err := tx.Exec("INSERT INTO follows (user_id, followed_id, created_at) VALUES (?,?,?)", userID, other, second(s.now())).Error; err != nil {
+			if err := tx.Exec(insert, userID, other, second(s.now())).Error; err != nil {
 				return err
 			}
-			if err := tx.Exec("UPDATE users SET followers_count=followers_count+1, updated_at=updated_at WHERE id=?", other).Error; err != nil {
+			if err := tx.Exec(count, other).Error; err != nil {
 				return err
 			}
 		}
@@ -60,8 +70,8 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 	return followers, nil
 }
 
-// Unfollow ends following and gives the number of other's followers; ending what is not there is no error. CodeNotFound
-// when there is no such user.
+// Unfollow ends a follow and returns the number of other's followers. Without a follow it changes nothing. CodeNotFound:
+// the other user does not exist.
 func (s *Store) Unfollow(ctx context.Context, userID, other int64) (followers int64, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		if err := lockPair(tx, userID, other); err != nil {
@@ -80,44 +90,72 @@ func (s *Store) Unfollow(ctx context.Context, userID, other int64) (followers in
 }
 
 func followersOf(tx *gorm.DB, userID int64) (n int64, err error) {
-	return n, tx.Raw("SELECT followers_count FROM users WHERE id=?", userID).Scan(&n).Error
+	const query = `
+		SELECT followers_count
+		FROM users
+		WHERE id=?`
+	return n, tx.Raw(query, userID).Scan(&n).Error
 }
 
 // unfollow deletes one follow and counts it; both users are locked.
 func unfollow(tx *gorm.DB, userID, other int64) error {
-	remove := tx.Exec("DELETE FROM follows WHERE user_id=? AND followed_id=?", userID, other)
-	if remove.Error != nil || remove.RowsAffected == 0 {
-		return remove.Error
+	const remove = `
+		DELETE FROM follows
+		WHERE user_id=? AND followed_id=?`
+	const count = `
+		UPDATE users
+		SET followers_count=followers_count-1, updated_at=updated_at
+		WHERE id=?`
+	removed := tx.Exec(remove, userID, other)
+	if removed.Error != nil || removed.RowsAffected == 0 {
+		return removed.Error
 	}
-	return tx.Exec("UPDATE users SET followers_count=followers_count-1, updated_at=updated_at WHERE id=?", other).Error
+	return tx.Exec(count, other).Error
 }
 
-// Followers lists who follows the user, latest first, without those whom the viewer (0 for the anonymous) blocks and those
-// who are deleted: at most limit after the key (nil for the first page). If what is passed over makes the page short, rest
-// is where the list continues; nil for its end.
-func (s *Store) Followers(ctx context.Context, viewer, userID int64, after *ListKey, limit int) (list []ListedUser, rest *ListKey, err error) {
-	followers := trail{from: "follows f FORCE INDEX (idx_followed_id)", where: "f.followed_id=?", args: []any{userID}, id: "f.id"}
+// Followers lists the followers of the user, latest first, without deleted users and those whom the viewer (0 for the
+// anonymous) blocks: at most limit after the key (nil for the first page). If skipped users make the page short, rest is
+// where the list continues; nil at its end.
+func (s *Store) Followers(
+	ctx context.Context, viewer, userID int64, after *ListKey, limit int,
+) (list []ListedUser, rest *ListKey, err error) {
+	followers := trail{
+		from:  "follows f FORCE INDEX (idx_followed_id)",
+		where: matching("f.followed_id=?", userID),
+		id:    "f.id",
+	}
 	return s.follows(ctx, followers, "f.user_id", viewer, after, limit)
 }
 
-// Following lists whom the user follows, as Followers does.
-func (s *Store) Following(ctx context.Context, viewer, userID int64, after *ListKey, limit int) (list []ListedUser, rest *ListKey, err error) {
-	followed := trail{from: "follows f FORCE INDEX (idx_user_id)", where: "f.user_id=?", args: []any{userID}, id: "f.id"}
+// Following lists the users whom the user follows, as Followers does.
+func (s *Store) Following(
+	ctx context.Context, viewer, userID int64, after *ListKey, limit int,
+) (list []ListedUser, rest *ListKey, err error) {
+	followed := trail{
+		from:  "follows f FORCE INDEX (idx_user_id)",
+		where: matching("f.user_id=?", userID),
+		id:    "f.id",
+	}
 	return s.follows(ctx, followed, "f.followed_id", viewer, after, limit)
 }
 
 // follows lists the users in a column of a trail of follows f. The trail names its index: left alone, the optimizer takes
-// the unique one and sorts all that the user follows.
-func (s *Store) follows(ctx context.Context, follows trail, column string, viewer int64, after *ListKey, limit int) (list []ListedUser, rest *ListKey, err error) {
-	list, rest, err = sift(ctx, s, follows, after, limit, func(where string, args []any, limit int) *gorm.DB {
-		return s.db.WithContext(ctx).Raw(`
-SELECT `+authorColumns+`, f.created_at AS since, f.id AS list_order
-FROM `+follows.from+`
-STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=`+column+` AND u.deleted_at IS NULL
-WHERE `+where+` AND `+notBlocked(column)+`
-ORDER BY `+follows.order()+`
-LIMIT ?`, append(args, viewer, limit)...)
-	}, noContent[ListedUser])
+// the unique one and sorts all follows of the user.
+func (s *Store) follows(
+	ctx context.Context, follows trail, column string, viewer int64, after *ListKey, limit int,
+) (list []ListedUser, rest *ListKey, err error) {
+	visible := func(where conditions, limit int) *gorm.DB {
+		where.add(notBlocked(column), viewer)
+		query := `
+			SELECT ` + authorColumns + `, f.created_at AS since, f.id AS list_order
+			FROM ` + follows.from + `
+			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=` + column + ` AND u.deleted_at IS NULL
+			` + where.clause() + `
+			ORDER BY ` + follows.order() + `
+			LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, append(where.args, limit)...)
+	}
+	list, rest, err = sift(ctx, s, follows, after, limit, visible, noContent[ListedUser])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list follows: %w", err)
 	}
@@ -125,19 +163,19 @@ LIMIT ?`, append(args, viewer, limit)...)
 }
 
 const (
-	// feedTries bounds how often Feed begins again because posts went between its queries.
+	// feedTries bounds how often Feed begins again because posts were deleted between its queries.
 	feedTries = 3
-	// feedChunk stays below the 1,000 values at which MariaDB makes a join of an IN list, and reads the whole index.
+	// feedChunk stays below 1,000 values. From there on MariaDB turns an IN list into a join and reads the whole index.
 	feedChunk = 900
 )
 
-// Feed lists the posts of those whom the user follows, latest first: at most limit after the key (nil for the first
-// page). It takes three queries. It passes over nothing: deleted posts are apart in the index, and a block ends follows.
+// Feed lists the posts of the users whom the user follows, latest first: at most limit after the key (nil for the first
+// page). It takes three queries. It skips nothing: deleted posts are apart in the index, and a block ends follows.
 //
-// Its cost depends neither on how many posts there are nor on how far back the page is. The newest n posts after the key
-// are by n authors at most, and those are the n whose own newest post after the key is newest: of every author left out,
-// n others have something newer. So one query finds the newest post of each user followed, in three steps in an index
-// each, and another takes n entries of the index for each of n authors.
+// Its cost depends neither on the number of posts nor on how far back the page is. The newest n posts after the key are
+// by n authors at most. Those are the n authors whose own newest post after the key is newest: for every other author,
+// n posts of others are newer. So one query finds the newest post of each followed user, in three steps in an index each,
+// and another reads n entries of the index for each of n authors.
 func (s *Store) Feed(ctx context.Context, userID int64, after *ListKey, limit int) ([]Post, error) {
 	for try := 1; ; try++ {
 		authors, err := s.feedAuthors(ctx, userID, after, limit)
@@ -152,10 +190,15 @@ func (s *Store) Feed(ctx context.Context, userID int64, after *ListKey, limit in
 	}
 }
 
-// feedAuthors gives those followed who may have written one of the newest posts after the key.
+// feedAuthors returns the followed users who may have written one of the newest posts after the key.
 func (s *Store) feedAuthors(ctx context.Context, userID int64, after *ListKey, limit int) ([]int64, error) {
+	const read = `
+		SELECT followed_id
+		FROM follows
+		WHERE user_id=?
+		ORDER BY followed_id`
 	var followed []int64
-	if err := s.db.WithContext(ctx).Raw("SELECT followed_id FROM follows WHERE user_id=? ORDER BY followed_id", userID).Scan(&followed).Error; err != nil {
+	if err := s.db.WithContext(ctx).Raw(read, userID).Scan(&followed).Error; err != nil {
 		return nil, fmt.Errorf("read follows of user %d: %w", userID, err)
 	}
 	if len(followed) <= limit {
@@ -164,51 +207,85 @@ func (s *Store) feedAuthors(ctx context.Context, userID int64, after *ListKey, l
 	var parts []string
 	var args []any
 	for chunk := range slices.Chunk(followed, feedChunk) {
-		part := "SELECT user_id, UNIX_TIMESTAMP(MAX(created_at)) AS at FROM posts FORCE INDEX (idx_user_status_created) WHERE user_id IN (" + joinIDs(chunk) + ") AND status=1"
+		where := matching("user_id IN (" + joinIDs(chunk) + ")")
+		where.add("status=?", StatusNormal)
 		if after != nil {
-			part, args = part+" AND created_at<=FROM_UNIXTIME(?)", append(args, after.Value)
+			where.add("created_at<=FROM_UNIXTIME(?)", after.Value)
 		}
-		parts = append(parts, part+" GROUP BY user_id")
+		parts = append(parts, `
+			SELECT user_id, UNIX_TIMESTAMP(MAX(created_at)) AS at
+			FROM posts FORCE INDEX (idx_user_status_created)
+			`+where.clause()+`
+			GROUP BY user_id`)
+		args = append(args, where.args...)
 	}
-	var latest []struct{ UserID, At int64 }
-	err := s.db.WithContext(ctx).Raw("SELECT user_id, at FROM ("+strings.Join(parts, " UNION ALL ")+") a ORDER BY at DESC", args...).Scan(&latest).Error
-	if err != nil {
+	query := `
+		SELECT user_id, at
+		FROM (` + strings.Join(parts, " UNION ALL ") + `) a
+		ORDER BY at DESC`
+	var latest []latestPost
+	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&latest).Error; err != nil {
 		return nil, fmt.Errorf("read authors of the feed of user %d: %w", userID, err)
 	}
+	return neededAuthors(latest, after, limit), nil
+}
+
+// latestPost is the second in which a user wrote their latest post up to a key.
+type latestPost struct{ UserID, At int64 }
+
+// neededAuthors returns the users whose posts may be among the next limit after the key. latest is in descending order of
+// time. A post in the key's own second may come before or after the key: such users are returned without being counted.
+func neededAuthors(latest []latestPost, after *ListKey, limit int) []int64 {
 	var authors []int64
-	var last int64 // the second of the latest post of the last author who is needed
-	for needed := 0; len(latest) > 0; latest = latest[1:] {
-		switch l := latest[0]; {
-		case after != nil && l.At == after.Value: // whether this post comes after the key is not known, and so not what place the author has
-		case needed < limit:
-			needed++
+	var last int64 // the second of the latest post of the last author who is counted
+	counted := 0
+	for _, l := range latest {
+		switch {
+		case after != nil && l.At == after.Value:
+		case counted < limit:
+			counted++
 			last = l.At
-		case l.At < last: // those of the same second are all needed: nothing tells here whose id is higher
-			return authors, nil
+		case l.At < last: // authors of the same second are all needed, because the order of their ids is not known here
+			return authors
 		}
-		authors = append(authors, latest[0].UserID)
+		authors = append(authors, l.UserID)
 	}
-	return authors, nil
+	return authors
 }
 
-// feedKey is the condition that post p comes after the key in the order of created_at and id, latest first.
-func feedKey(after *ListKey) (where string, args []any) {
-	if after == nil {
-		return "", nil
-	}
-	return " AND p.created_at<=FROM_UNIXTIME(?) AND (p.created_at<FROM_UNIXTIME(?) OR p.id<?)", []any{after.Value, after.Value, after.ID}
-}
-
-func (s *Store) newestOf(ctx context.Context, viewer int64, authors []int64, after *ListKey, limit int) (posts []Post, left int, err error) {
-	where, keyArgs := feedKey(after)
+// newestOf reads the newest posts after the key of these authors, up to PageBytes of content.
+func (s *Store) newestOf(
+	ctx context.Context, viewer int64, authors []int64, after *ListKey, limit int,
+) (posts []Post, left int, err error) {
 	parts := make([]string, len(authors))
 	args := []any{viewer}
 	for i, author := range authors {
-		parts[i] = "(SELECT p.id, p.created_at FROM posts p FORCE INDEX (idx_user_status_created) WHERE p.user_id=? AND p.status=1" + where + " ORDER BY p.created_at DESC, p.id DESC LIMIT ?)"
-		args = append(append(append(args, author), keyArgs...), limit)
+		where := matching("p.user_id=? AND p.status=?", author, StatusNormal)
+		if after != nil {
+			where.add("p.created_at<=FROM_UNIXTIME(?)", after.Value)
+			where.add("(p.created_at<FROM_UNIXTIME(?) OR p.id<?)", after.Value, after.ID)
+		}
+		parts[i] = `(
+				SELECT p.id, p.created_at
+				FROM posts p FORCE INDEX (idx_user_status_created)
+				` + where.clause() + `
+				ORDER BY p.created_at DESC, p.id DESC
+				LIMIT ?)`
+		args = append(append(args, where.args...), limit)
 	}
-	posts, left, err = scanPage(s.db.WithContext(ctx).Raw("SELECT "+postColumns+" FROM (SELECT n.id FROM ("+strings.Join(parts, " UNION ALL ")+") n ORDER BY n.created_at DESC, n.id DESC LIMIT ?) k"+
-		" JOIN posts p ON p.id=k.id JOIN users u ON u.id=p.user_id WHERE p.status=1 ORDER BY p.created_at DESC, p.id DESC", append(args, limit)...), PageBytes, postSize)
+	query := `
+		SELECT ` + postColumns + `
+		FROM (
+			SELECT n.id
+			FROM (` + strings.Join(parts, " UNION ALL ") + `) n
+			ORDER BY n.created_at DESC, n.id DESC
+			LIMIT ?) k
+		JOIN posts p ON p.id=k.id
+		JOIN users u ON u.id=p.user_id
+		WHERE p.status=?
+		ORDER BY p.created_at DESC, p.id DESC`
+	read := s.db.WithContext(ctx).Raw(query, append(args, limit, StatusNormal)...)
+	posts, left, err = scanPage(read, PageBytes, postSize)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read feed of user %d: %w", viewer, err)
 	}

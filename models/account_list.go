@@ -13,40 +13,37 @@ type Account struct {
 	BanReason   string
 }
 
-// Ban gives the ban that the account has at the time; nil for none.
+// Ban returns the ban that is in force at the time; nil if there is none.
 func (a *Account) Ban(now time.Time) *Ban {
 	return (&standing{BannedUntil: a.BannedUntil, BanReason: a.BanReason}).ban(now)
 }
 
-// AccountQuery says which accounts to list: those whose names, or addresses, begin with something, in their order, or all,
-// the latest first.
+// AccountQuery selects the accounts to list. With Username or Email, accounts are in the order of that field; otherwise
+// the latest come first.
 type AccountQuery struct {
 	Username string // a prefix; "" for all
 	Email    string // a prefix; only without Username
 	Role     Role   // 0 for all
-	Banned   bool   // those who are banned now
-	After    int64  // the last one of the page before; 0 for the first page
+	Banned   bool   // only accounts that are banned now
+	After    int64  // the id of the last account of the page before; 0 for the first page
 	Limit    int
 }
 
-const accountColumns = "u.id, u.username, u.email, u.role, u.display_name, u.bio, u.avatar_url, u.followers_count, u.created_at, u.updated_at, u.banned_until, u.ban_reason"
+const accountColumns = `u.id, u.username, u.email, u.role, u.display_name, u.bio, u.avatar_url, u.followers_count,
+			u.created_at, u.updated_at, u.banned_until, u.ban_reason`
 
 // Accounts lists accounts that were not deleted, in one query.
 func (s *Store) Accounts(ctx context.Context, q AccountQuery) ([]Account, error) {
-	index, order, where, args := "PRIMARY", "u.id DESC", "u.deleted_at IS NULL", []any{}
-	filter := func(on bool, condition string, values ...any) {
-		if on {
-			where, args = where+" AND "+condition, append(args, values...)
-		}
-	}
+	index, order := "PRIMARY", "u.id DESC"
+	where := matching("u.deleted_at IS NULL")
 	column := ""
 	switch {
 	case q.Username != "":
 		index, column = "idx_username", "username"
-		filter(true, "u.username LIKE ?", likeEscape(q.Username)+"%")
+		where.add("u.username LIKE ?", likeEscape(q.Username)+"%")
 	case q.Email != "":
 		index, column = "idx_email", "email"
-		filter(true, "u.email LIKE ?", likeEscape(q.Email)+"%")
+		where.add("u.email LIKE ?", likeEscape(q.Email)+"%")
 	case q.Banned:
 		index = "idx_banned_until"
 	case q.Role != 0:
@@ -54,41 +51,51 @@ func (s *Store) Accounts(ctx context.Context, q AccountQuery) ([]Account, error)
 	}
 	if column != "" {
 		order = "u." + column
-		filter(q.After != 0, order+">(SELECT a."+column+" FROM users a WHERE a.id=?)", q.After)
+		where.addIf(q.After != 0, order+">(SELECT a."+column+" FROM users a WHERE a.id=?)", q.After)
 	} else {
-		filter(q.After != 0, "u.id<?", q.After)
+		where.addIf(q.After != 0, "u.id<?", q.After)
 	}
-	filter(q.Role != 0, "u.role=?", q.Role)
-	filter(q.Banned, "u.banned_until>?", second(s.now()))
+	where.addIf(q.Role != 0, "u.role=?", q.Role)
+	where.addIf(q.Banned, "u.banned_until>?", second(s.now()))
+	query := `
+		SELECT ` + accountColumns + `
+		FROM users u FORCE INDEX (` + index + `)
+		` + where.clause() + `
+		ORDER BY ` + order + `
+		LIMIT ?`
 	var list []Account
-	err := s.db.WithContext(ctx).Raw("SELECT "+accountColumns+" FROM users u FORCE INDEX ("+index+") WHERE "+where+" ORDER BY "+order+" LIMIT ?",
-		append(args, q.Limit)...).Scan(&list).Error
-	if err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list accounts: %w", err)
 	}
 	return list, nil
 }
 
-// AccountCounts is how much there is of an account.
+// AccountCounts holds the numbers of rows that belong to an account.
 type AccountCounts struct {
 	Posts, DeletedPosts       int64
 	Comments, DeletedComments int64
 	Sessions, Tokens          int64 // that have not expired
 }
 
-// AccountByID reads an account with its counts, in one query. CodeNotFound when there is none, or it was deleted.
+// AccountByID reads an account with its counts, in one query. CodeNotFound: it does not exist or was deleted.
 func (s *Store) AccountByID(ctx context.Context, id int64) (*Account, *AccountCounts, error) {
+	const query = `
+		SELECT ` + accountColumns + `,
+			(SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=?) AS n_posts,
+			(SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=?) AS n_deleted_posts,
+			(SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=?) AS n_comments,
+			(SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=?) AS n_deleted_comments,
+			(SELECT COUNT(*) FROM sessions s WHERE s.user_id=u.id AND s.is_token=0 AND s.expires_at>?) AS n_sessions,
+			(SELECT COUNT(*) FROM sessions s WHERE s.user_id=u.id AND s.is_token=1 AND s.expires_at>?) AS n_tokens
+		FROM users u
+		WHERE u.id=? AND u.deleted_at IS NULL`
 	var row struct {
 		Account Account       `gorm:"embedded"`
 		Counts  AccountCounts `gorm:"embedded;embeddedPrefix:n_"`
 	}
 	now := s.now().UTC()
-	read := s.db.WithContext(ctx).Raw("SELECT "+accountColumns+","+
-		" (SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=1) AS n_posts, (SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=2) AS n_deleted_posts,"+
-		" (SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=1) AS n_comments, (SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=2) AS n_deleted_comments,"+
-		" (SELECT COUNT(*) FROM sessions s WHERE s.user_id=u.id AND s.is_token=0 AND s.expires_at>?) AS n_sessions,"+
-		" (SELECT COUNT(*) FROM sessions s WHERE s.user_id=u.id AND s.is_token=1 AND s.expires_at>?) AS n_tokens"+
-		" FROM users u WHERE u.id=? AND u.deleted_at IS NULL", now, now, id).Scan(&row)
+	read := s.db.WithContext(ctx).
+		Raw(query, StatusNormal, StatusDeleted, StatusNormal, StatusDeleted, now, now, id).Scan(&row)
 	if read.Error != nil {
 		return nil, nil, fmt.Errorf("read account %d: %w", id, read.Error)
 	}

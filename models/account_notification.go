@@ -9,16 +9,19 @@ import (
 	"gorm.io/gorm"
 )
 
-// NotificationKind is what a notification tells.
+// NotificationKind is the kind of event that a notification reports.
 type NotificationKind int8
 
 // The kinds.
 const (
-	NotifyReply     NotificationKind = 1 // somebody commented on the user's post, or replied to their comment
+	NotifyReply     NotificationKind = 1 // a comment on the user's post, or a reply to their comment
 	NotifyMention   NotificationKind = 2 // somebody wrote @name
 	NotifyMilestone NotificationKind = 3 // the likes of the user's post or comment reached a power of ten
-	NotifyReport    NotificationKind = 4 // what the user reported was looked at
+	NotifyReport    NotificationKind = 4 // the user's report was resolved
 )
+
+// sqlReport is NotifyReport as a literal of SQL.
+var sqlReport = literal(NotifyReport)
 
 func (k NotificationKind) String() string {
 	switch k {
@@ -32,79 +35,96 @@ func (k NotificationKind) String() string {
 	return "milestone"
 }
 
-// Notification tells a user of something that others did. It is written in the transaction that does it, and a unique
-// key keeps it from being written twice. Nobody is told of what they did themselves, nor by somebody whom they block;
-// authors' own likes count towards their milestones like any other.
+// Notification reports an action of others to a user. It is written in the transaction of the action, and a unique key
+// keeps it from being written twice. Users are not notified of their own actions, nor of those of users whom they block.
+// An author's own likes count towards their milestones like any other.
 //
-// The author of a post is told of comments at its top level, the author of a comment of direct replies. Whoever is told
-// of a comment as a reply is not told of it as a mention too. Edits tell nobody.
+// The author of a post is notified of comments at its top level, the author of a comment of direct replies. A user who is
+// notified of a comment as a reply is not notified of it as a mention too. Edits notify nobody.
 type Notification struct {
 	ID        int64
 	Kind      NotificationKind
-	Actor     Author `gorm:"embedded;embeddedPrefix:author_"` // who replied or mentioned; the zero Author for the other kinds
+	Actor     Author `gorm:"embedded;embeddedPrefix:author_"` // the zero Author except for replies and mentions
 	PostID    int64
-	PostTitle string // "" of a post that was deleted, or by somebody whom the user blocks, which only a report is about
+	PostTitle string // of a report, "" if the post was deleted or its author is blocked by the user
 	CommentID int64  // 0: it is about the post
 	Milestone int64  // the number of likes that was reached; 0 for the other kinds
 	ReportID  int64  // the user's report; 0 for the other kinds
 	Outcome   string // of the report
 	CreatedAt time.Time
-	Read      bool
+	Read      bool `gorm:"column:is_read"`
 }
 
-// MaxMentions is how many names in one text are told that they were mentioned; those after them are not.
+// MaxMentions is the number of names in one text whose users are notified. Further names notify nobody.
 const MaxMentions = 10
 
-// Key gives the place of n in the list.
+// Key returns the place of n in the list.
 func (n *Notification) Key() ListKey { return ListKey{ID: n.ID} }
 
-// once ends an INSERT of notifications: one that is there stays as it is.
-const once = " ON DUPLICATE KEY UPDATE notifications.id=notifications.id"
+// notificationOnce ends an INSERT of notifications: one that exists stays as it is.
+const notificationOnce = `
+		ON DUPLICATE KEY UPDATE notifications.id=notifications.id`
 
-// notifyComment tells those whom a new comment concerns: repliesTo, the author of its post or parent, and the users
+// notifyComment notifies the users whom a new comment concerns: repliesTo, the author of its post or parent, and the users
 // with these names.
 func notifyComment(tx *gorm.DB, c *Comment, repliesTo int64, names []string) error {
 	if repliesTo != c.Author.ID {
-		err := tell(tx, NotifyReply, c.Author.ID, c.PostID, c.ID, c.CreatedAt, "u.id=?", repliesTo)
-		if err != nil {
+		n := Notification{Kind: NotifyReply, Actor: c.Author, PostID: c.PostID, CommentID: c.ID, CreatedAt: c.CreatedAt}
+		if err := notify(tx, n, matching("u.id=?", repliesTo)); err != nil {
 			return err
 		}
 	}
 	return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.CreatedAt, names, repliesTo)
 }
 
-// notifyMentions tells the users with these names, but not the one who was told of it as a reply (0 for none).
-func notifyMentions(tx *gorm.DB, actor, postID, commentID int64, at time.Time, names []string, told int64) error {
+// notifyMentions notifies the users with these names, except the actor and notified, the user who was notified of the
+// same text as a reply (0 for none).
+func notifyMentions(
+	tx *gorm.DB, actor, postID, commentID int64, at time.Time, names []string, notified int64,
+) error {
 	if len(names) == 0 {
 		return nil
 	}
 	names = names[:min(len(names), MaxMentions)]
-	return tell(tx, NotifyMention, actor, postID, commentID, at, "u.username IN ? AND u.id NOT IN ?", names, []int64{actor, told})
+	n := Notification{
+		Kind: NotifyMention, Actor: Author{ID: actor}, PostID: postID, CommentID: commentID, CreatedAt: at,
+	}
+	return notify(tx, n, matching("u.username IN ? AND u.id NOT IN ?", names, []int64{actor, notified}))
 }
 
-// tell writes a notification for each user u of whom the condition holds, who is not deleted and does not block the actor.
-func tell(tx *gorm.DB, kind NotificationKind, actor, postID, commentID int64, at time.Time, where string, args ...any) error {
-	args = append([]any{kind, actor, postID, commentID, at}, append(args, actor)...)
-	err := tx.Exec("INSERT INTO notifications (user_id, kind, actor_id, post_id, comment_id, created_at) SELECT u.id,?,?,?,?,? FROM users u WHERE "+where+
-		" AND u.deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)"+once, args...).Error
-	if err != nil {
-		return fmt.Errorf("write %s notifications: %w", kind, err)
+// notify writes a notification for each user u who meets the conditions, is not deleted and does not block the actor.
+func notify(tx *gorm.DB, n Notification, where conditions) error {
+	where.add("u.deleted_at IS NULL")
+	where.add("NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)", n.Actor.ID)
+	insert := `
+		INSERT INTO notifications (user_id, kind, actor_id, post_id, comment_id, created_at)
+		SELECT u.id,?,?,?,?,?
+		FROM users u
+		` + where.clause() + notificationOnce
+	args := where.between([]any{n.Kind, n.Actor.ID, n.PostID, n.CommentID, n.CreatedAt})
+	if err := tx.Exec(insert, args...).Error; err != nil {
+		return fmt.Errorf("write %s notifications: %w", n.Kind, err)
 	}
 	return nil
 }
 
-// tellReporters tells everybody who reported it that a case is resolved. Moderators are not named.
-func tellReporters(tx *gorm.DB, caseID int64, at time.Time) error {
-	err := tx.Exec("INSERT INTO notifications (user_id, kind, post_id, comment_id, report_id, created_at) SELECT r.reporter_id,?,COALESCE(c.post_id,k.target_id),COALESCE(c.id,0),r.id,?"+
-		" FROM reports r JOIN report_cases k ON k.id=r.case_id LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id"+
-		" JOIN users u ON u.id=r.reporter_id AND u.deleted_at IS NULL WHERE r.case_id=?"+once, NotifyReport, at, caseID).Error
-	if err != nil {
-		return fmt.Errorf("tell reporters: %w", err)
+// notifyReporters notifies all reporters of a case that it is resolved. Moderators are not named.
+func notifyReporters(tx *gorm.DB, caseID int64, at time.Time) error {
+	const insert = `
+		INSERT INTO notifications (user_id, kind, post_id, comment_id, report_id, created_at)
+		SELECT r.reporter_id,?,COALESCE(c.post_id,k.target_id),COALESCE(c.id,0),r.id,?
+		FROM reports r
+		JOIN report_cases k ON k.id=r.case_id
+		LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id
+		JOIN users u ON u.id=r.reporter_id AND u.deleted_at IS NULL
+		WHERE r.case_id=?` + notificationOnce
+	if err := tx.Exec(insert, NotifyReport, at, caseID).Error; err != nil {
+		return fmt.Errorf("notify reporters: %w", err)
 	}
 	return nil
 }
 
-// milestones gives the powers of ten in (above, upTo].
+// milestones returns the powers of ten in (above, upTo].
 func milestones(above, upTo int64) []int64 {
 	var list []int64
 	for m := int64(1); m <= upTo; m *= 10 {
@@ -115,136 +135,175 @@ func milestones(above, upTo int64) []int64 {
 	return list
 }
 
-// notifyMilestone tells the authors of targets of one kind that these many likes were reached. Deleted targets, and
-// comments under deleted posts, have nobody to tell.
+// notifyMilestone notifies the authors of targets of one kind that their likes reached a milestone. It skips deleted
+// targets, and comments under deleted posts.
 func notifyMilestone(tx *gorm.DB, kind TargetKind, milestone int64, ids []int64, at time.Time) error {
 	about := "t.id,0"
 	if kind == KindComment {
 		about = "t.post_id,t.id"
 	}
-	err := tx.Exec("INSERT INTO notifications (user_id, kind, post_id, comment_id, milestone, created_at) SELECT t.user_id,?,"+about+",?,? FROM "+
-		likeTables[kind].open+" JOIN users u ON u.id=t.user_id AND u.deleted_at IS NULL WHERE t.id IN ("+joinIDs(ids)+") AND t.status=1"+once,
-		NotifyMilestone, milestone, second(at)).Error
-	if err != nil {
+	insert := `
+		INSERT INTO notifications (user_id, kind, post_id, comment_id, milestone, created_at)
+		SELECT t.user_id,?,` + about + `,?,?
+		FROM ` + likeTables[kind].open + `
+		JOIN users u ON u.id=t.user_id AND u.deleted_at IS NULL
+		WHERE t.id IN (` + joinIDs(ids) + `) AND t.status=?` + notificationOnce
+	if err := tx.Exec(insert, NotifyMilestone, milestone, second(at), StatusNormal).Error; err != nil {
 		return fmt.Errorf("write milestones of %ss: %w", kind, err)
 	}
 	return nil
 }
 
-// PassMilestones keeps the author from being told of milestones up to this number of likes, which come from elsewhere and
-// are no news.
+// PassMilestones marks the milestones up to this number of likes as passed, so that they notify nobody. It is for likes
+// that were imported.
 func (s *Store) PassMilestones(ctx context.Context, target Target, likes int64) error {
 	reached := milestones(0, likes)
 	if len(reached) == 0 {
 		return nil
 	}
-	_, err := s.write(ctx, "UPDATE "+likeTables[target.Kind].targets+" FORCE INDEX (PRIMARY) SET milestone=GREATEST(milestone,?), updated_at=updated_at WHERE id=?",
-		slices.Max(reached), target.ID)
-	if err != nil {
+	update := `
+		UPDATE ` + likeTables[target.Kind].targets + ` FORCE INDEX (PRIMARY)
+		SET milestone=GREATEST(milestone,?), updated_at=updated_at
+		WHERE id=?`
+	if _, err := s.write(ctx, update, slices.Max(reached), target.ID); err != nil {
 		return fmt.Errorf("pass milestones of %s: %w", target, err)
 	}
 	return nil
 }
 
-// notificationsOf is the trail of a user's notifications n, or of those that were not read. It names the index: for the
-// latest few of a user MySQL likes to read the latest of everybody.
+// notificationsOf returns the trail of a user's notifications n, or of the unread ones. It names the index: for the
+// latest few of a user MySQL tends to read the latest of all users.
 func notificationsOf(userID int64, unread bool) trail {
-	t := trail{from: "notifications n FORCE INDEX (idx_user_id)", where: "n.user_id=?", args: []any{userID}, id: "n.id"}
+	t := trail{
+		from:  "notifications n FORCE INDEX (idx_user_id)",
+		where: matching("n.user_id=?", userID),
+		id:    "n.id",
+	}
 	if unread {
-		t.from, t.where = "notifications n FORCE INDEX (idx_user_read)", t.where+" AND n.read_at IS NULL"
+		t.from = "notifications n FORCE INDEX (idx_user_read)"
+		t.where.add("n.read_at IS NULL")
 	}
 	return t
 }
 
-// notificationParts joins to notifications n what they are about, unless it was deleted; the user sees what became of a
-// report in any case.
-const notificationParts = `
-STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=1 OR n.kind=4)
-LEFT JOIN comments c ON c.id=n.comment_id
-LEFT JOIN users u ON u.id=n.actor_id`
+// notificationParts joins to notifications n the content that they are about. It leaves out notifications about deleted
+// posts, except those of reports: a user always sees the outcome of a report.
+var notificationParts = `
+		STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=` + sqlNormal + ` OR n.kind=` + sqlReport + `)
+		LEFT JOIN comments c ON c.id=n.comment_id
+		LEFT JOIN users u ON u.id=n.actor_id`
 
-// notificationShown is the condition that neither a notification's comment was deleted, nor was it caused by somebody
-// blocked since or is about a post of theirs. It has two placeholders: the user, twice.
-var notificationShown = "(n.comment_id=0 OR c.status=1 OR n.kind=4) AND " + notBlocked("n.actor_id") + " AND (n.kind=4 OR " + notBlocked("p.user_id") + ")"
+// addNotificationShown adds the conditions that the notification's comment is not deleted, and that the user has blocked
+// neither the actor nor the author of the post since.
+func addNotificationShown(where *conditions, userID int64) {
+	where.add("(n.comment_id=0 OR c.status=" + sqlNormal + " OR n.kind=" + sqlReport + ")")
+	where.add(notBlocked("n.actor_id"), userID)
+	where.add("(n.kind="+sqlReport+" OR "+notBlocked("p.user_id")+")", userID)
+}
 
-// Notifications lists what the user was told, latest first: at most limit notifications before the id (0 for the first
-// page), and with unread only those that were not read. If what is passed over makes the page short, rest is where the
-// list continues; nil for its end.
-func (s *Store) Notifications(ctx context.Context, userID int64, unread bool, before int64, limit int) (list []Notification, rest *ListKey, err error) {
-	told := notificationsOf(userID, unread)
-	list, rest, err = sift(ctx, s, told, beforeID(before), limit, func(where string, args []any, limit int) *gorm.DB {
-		args = append(append([]any{userID}, args...), userID, userID, limit)
-		return s.db.WithContext(ctx).Raw(`
-SELECT n.id, n.kind, `+authorColumns+`, n.post_id, IF(p.status=1 AND `+notBlocked("p.user_id")+`, p.title, '') AS post_title,
-	n.comment_id, n.milestone, n.report_id,
-	(SELECT k.outcome FROM reports r JOIN report_cases k ON k.id=r.case_id WHERE r.id=n.report_id) AS outcome,
-	n.created_at, n.read_at IS NOT NULL AS `+"`read`"+`
-FROM `+told.from+notificationParts+`
-WHERE `+where+` AND `+notificationShown+`
-ORDER BY `+told.order()+`
-LIMIT ?`, args...)
-	}, noContent[Notification])
+// Notifications lists the user's notifications, latest first: at most limit before the id (0 for the first page), with
+// unread only the unread ones. If skipped notifications make the page short, rest is where the list continues; nil at its
+// end.
+func (s *Store) Notifications(
+	ctx context.Context, userID int64, unread bool, before int64, limit int,
+) (list []Notification, rest *ListKey, err error) {
+	all := notificationsOf(userID, unread)
+	visible := func(where conditions, limit int) *gorm.DB {
+		addNotificationShown(&where, userID)
+		query := `
+		SELECT n.id, n.kind, ` + authorColumns + `, n.post_id,
+			IF(p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `, p.title, '') AS post_title,
+			n.comment_id, n.milestone, n.report_id,
+			(
+				SELECT k.outcome
+				FROM reports r
+				JOIN report_cases k ON k.id=r.case_id
+				WHERE r.id=n.report_id) AS outcome,
+			n.created_at, n.read_at IS NOT NULL AS is_read
+		FROM ` + all.from + notificationParts + `
+		` + where.clause() + `
+		ORDER BY ` + all.order() + `
+		LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, where.between([]any{userID}, limit)...)
+	}
+	list, rest, err = sift(ctx, s, all, beforeID(before), limit, visible, noContent[Notification])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list notifications of user %d: %w", userID, err)
 	}
 	return list, rest, nil
 }
 
-// MaxUnread is how far unread notifications are counted: so many stand for more.
+// MaxUnread is the number up to which unread notifications are counted. It stands for any higher number, too.
 const MaxUnread = 100
 
-// UnreadCount counts the notifications that Notifications lists as unread, up to MaxUnread. It looks no further back than
-// the latest 5,000 that were not read, those that are hidden from the user included.
+// UnreadCount returns the number of notifications that Notifications lists as unread, up to MaxUnread. It examines the
+// latest 5,000 unread notifications, including those that are hidden from the user.
 func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 	type row struct{ ID int64 }
 	unread := notificationsOf(userID, true)
-	list, _, err := sift(ctx, s, unread, nil, MaxUnread, func(where string, args []any, limit int) *gorm.DB {
-		return s.db.WithContext(ctx).Raw(`
-SELECT n.id
-FROM `+unread.from+notificationParts+`
-WHERE `+where+` AND `+notificationShown+`
-ORDER BY `+unread.order()+`
-LIMIT ?`, append(args, userID, userID, limit)...)
-	}, noContent[row])
+	visible := func(where conditions, limit int) *gorm.DB {
+		addNotificationShown(&where, userID)
+		query := `
+		SELECT n.id
+		FROM ` + unread.from + notificationParts + `
+		` + where.clause() + `
+		ORDER BY ` + unread.order() + `
+		LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, append(where.args, limit)...)
+	}
+	list, _, err := sift(ctx, s, unread, nil, MaxUnread, visible, noContent[row])
 	if err != nil {
 		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
 	}
 	return int64(len(list)), nil
 }
 
-// readBatch is how many notifications one statement marks as read.
+// readBatch is the number of notifications that one statement marks as read.
 const readBatch = 1000
 
-// ReadNotifications marks the user's notifications with these ids as read. What is not theirs or not there is passed over.
+// ReadNotifications marks the user's notifications with these ids as read. It skips ids that do not exist, and those of
+// other users' notifications.
 func (s *Store) ReadNotifications(ctx context.Context, userID int64, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := s.markRead(ctx, userID, "id IN ("+joinIDs(ids)+")")
+	_, err := s.markRead(ctx, userID, matching("id IN ("+joinIDs(ids)+")"))
 	return err
 }
 
-// ReadNotificationsUpTo marks the user's notifications up to this id as read, a batch a transaction. What arrives
-// meanwhile stays unread.
+// ReadNotificationsUpTo marks the user's notifications up to this id as read, one batch per transaction. Notifications
+// that arrive meanwhile stay unread.
 func (s *Store) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error {
-	ctx = Aside(ctx) // doing it again changes nothing
+	ctx = Aside(ctx) // repeating it changes nothing
 	for {
-		n, err := s.markRead(ctx, userID, "id<=?", id)
+		n, err := s.markRead(ctx, userID, matching("id<=?", id))
 		if err != nil || n < readBatch {
 			return err
 		}
 	}
 }
 
-func (s *Store) markRead(ctx context.Context, userID int64, which string, args ...any) (int, error) {
+// markRead marks at most readBatch of the user's notifications that meet the conditions as read, and returns their number.
+func (s *Store) markRead(ctx context.Context, userID int64, where conditions) (int, error) {
+	where.add("user_id=?", userID)
+	where.add("read_at IS NULL")
+	find := `
+		SELECT id
+		FROM notifications
+		` + where.clause() + `
+		ORDER BY id
+		LIMIT ?`
 	var ids []int64
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		err := tx.Raw("SELECT id FROM notifications WHERE user_id=? AND read_at IS NULL AND "+which+" ORDER BY id LIMIT ?",
-			append(append([]any{userID}, args...), readBatch)...).Scan(&ids).Error
+		err := tx.Raw(find, where.between(nil, readBatch)...).Scan(&ids).Error
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		return tx.Exec("UPDATE notifications FORCE INDEX (PRIMARY) SET read_at=? WHERE id IN ("+joinIDs(ids)+") AND read_at IS NULL", second(s.now())).Error
+		update := `
+			UPDATE notifications FORCE INDEX (PRIMARY)
+			SET read_at=?
+			WHERE id IN (` + joinIDs(ids) + `) AND read_at IS NULL`
+		return tx.Exec(update, second(s.now())).Error
 	})
 	if err != nil {
 		return 0, fmt.Errorf("mark notifications of user %d as read: %w", userID, err)
@@ -252,25 +311,34 @@ func (s *Store) markRead(ctx context.Context, userID int64, which string, args .
 	return len(ids), nil
 }
 
-// Notifications are kept for so long after they were read, and for so long when they never are.
+// How long notifications are kept: after they were read, and unread ones after they were written.
 const (
 	keepRead   = 90 * 24 * time.Hour
 	keepUnread = 365 * 24 * time.Hour
 )
 
-// PurgeNotifications deletes at most limit notifications that are kept no longer and says how many it deleted. A
-// milestone that was told of is remembered in the target's row, so it is not told of again.
+// PurgeNotifications deletes at most limit notifications that have been kept for long enough, and returns how many it
+// deleted. The target's row keeps the milestone that was reached, so a milestone does not notify its author again.
 func (s *Store) PurgeNotifications(ctx context.Context, limit int) (int64, error) {
 	now, purged := s.now().UTC(), int64(0)
-	for where, before := range map[string]time.Time{
-		"read_at<=?":                        now.Add(-keepRead),
-		"read_at IS NULL AND created_at<=?": now.Add(-keepUnread),
+	for _, where := range []conditions{
+		matching("read_at<=?", now.Add(-keepRead)),
+		matching("read_at IS NULL AND created_at<=?", now.Add(-keepUnread)),
 	} {
+		find := `
+			SELECT id
+			FROM notifications
+			` + where.clause() + `
+			LIMIT ?`
 		var ids []int64
-		err := s.db.WithContext(ctx).Raw("SELECT id FROM notifications WHERE "+where+" LIMIT ?", before, int64(limit)-purged).Scan(&ids).Error
+		err := s.db.WithContext(ctx).Raw(find, append(where.args, int64(limit)-purged)...).Scan(&ids).Error
 		if err == nil && len(ids) > 0 {
+			remove := `
+				DELETE n
+				FROM notifications n FORCE INDEX (PRIMARY)
+				WHERE n.id IN (` + joinIDs(ascending(ids)) + `)`
 			var n int64
-			n, err = s.write(ctx, "DELETE n FROM notifications n FORCE INDEX (PRIMARY) WHERE n.id IN ("+joinIDs(ascending(ids))+")")
+			n, err = s.write(ctx, remove)
 			purged += n
 		}
 		if err != nil {

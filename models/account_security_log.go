@@ -190,12 +190,7 @@ type EventQuery struct {
 
 // SecurityLog lists events, latest first, in one query.
 func (s *Store) SecurityLog(ctx context.Context, q EventQuery) ([]LoggedEvent, error) {
-	index, where, args := "idx_created_at", "1=1", []any{}
-	filter := func(on bool, condition string, values ...any) {
-		if on {
-			where, args = where+" AND "+condition, append(args, values...)
-		}
-	}
+	index := "idx_created_at"
 	switch {
 	case q.UserID != 0:
 		index = "idx_user_created"
@@ -206,24 +201,25 @@ func (s *Store) SecurityLog(ctx context.Context, q EventQuery) ([]LoggedEvent, e
 	case q.Kind != "":
 		index = "idx_kind_created"
 	}
-	filter(q.UserID != 0, "user_id=?", q.UserID)
-	filter(q.ActorID != 0, "actor_id=?", q.ActorID)
-	filter(q.Address != "", "address=?", q.Address)
-	filter(q.Kind != "", "kind=?", q.Kind)
-	filter(!q.Since.IsZero(), "created_at>=?", q.Since.UTC())
-	filter(!q.Until.IsZero(), "created_at<?", q.Until.UTC())
+	var where conditions
+	where.addIf(q.UserID != 0, "user_id=?", q.UserID)
+	where.addIf(q.ActorID != 0, "actor_id=?", q.ActorID)
+	where.addIf(q.Address != "", "address=?", q.Address)
+	where.addIf(q.Kind != "", "kind=?", q.Kind)
+	where.addIf(!q.Since.IsZero(), "created_at>=?", q.Since.UTC())
+	where.addIf(!q.Until.IsZero(), "created_at<?", q.Until.UTC())
 	if q.After != nil {
 		at := time.UnixMilli(q.After.Value).UTC()
-		filter(true, "(created_at<? OR created_at=? AND id<?)", at, at, q.After.ID)
+		where.add("(created_at<? OR created_at=? AND id<?)", at, at, q.After.ID)
 	}
-	var events []LoggedEvent
-	err := s.db.WithContext(ctx).Raw(`
+	query := `
 		SELECT id, kind, user_id, actor_id, login_hash, address, user_agent, detail, attempts, created_at, last_at
-		FROM security_log FORCE INDEX (`+index+`)
-		WHERE `+where+`
+		FROM security_log FORCE INDEX (` + index + `)
+		` + where.clause() + `
 		ORDER BY created_at DESC, id DESC
-		LIMIT ?`, append(args, q.Limit)...).Scan(&events).Error
-	if err != nil {
+		LIMIT ?`
+	var events []LoggedEvent
+	if err := s.db.WithContext(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&events).Error; err != nil {
 		return nil, fmt.Errorf("read security log: %w", err)
 	}
 	return events, nil

@@ -211,19 +211,26 @@ type Liker struct {
 func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before int64, limit int) (list []Liker, rest *ListKey, err error) {
 	t := likeTables[target.Kind]
 	// The index has to be named: for the latest few of a target the servers like to read the latest of all.
-	likes := trail{from: t.likes + " l FORCE INDEX (idx_" + t.column + "_desc)", where: "l." + t.column + "=?", args: []any{target.ID}, id: "l.id"}
-	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, func(where string, args []any, limit int) *gorm.DB {
-		// Reading the likes through the target holds it to "not deleted" without a query of its own.
-		args = append(append([]any{target.ID}, args...), viewer, limit)
-		return s.db.WithContext(ctx).Raw(`
-SELECT `+authorColumns+`, l.id AS row_id, l.created_at
-FROM `+t.open+`
-STRAIGHT_JOIN `+likes.from+`
-STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=l.user_id
-WHERE t.id=? AND t.status=1 AND `+where+` AND `+notBlocked("l.user_id")+`
-ORDER BY `+likes.order()+`
-LIMIT ?`, args...)
-	}, noContent[Liker])
+	likes := trail{
+		from:  t.likes + " l FORCE INDEX (idx_" + t.column + "_desc)",
+		where: matching("l."+t.column+"=?", target.ID),
+		id:    "l.id",
+	}
+	visible := func(where conditions, limit int) *gorm.DB {
+		// Reading the likes through the target leaves out deleted targets without a query of its own.
+		where.add("t.id=? AND t.status=?", target.ID, StatusNormal)
+		where.add(notBlocked("l.user_id"), viewer)
+		query := `
+			SELECT ` + authorColumns + `, l.id AS row_id, l.created_at
+			FROM ` + t.open + `
+			STRAIGHT_JOIN ` + likes.from + `
+			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=l.user_id
+			` + where.clause() + `
+			ORDER BY ` + likes.order() + `
+			LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, append(where.args, limit)...)
+	}
+	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, visible, noContent[Liker])
 	if err != nil {
 		return nil, nil, fmt.Errorf("list likers of %s: %w", target, err)
 	}

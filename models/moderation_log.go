@@ -9,20 +9,21 @@ import (
 	"gorm.io/gorm"
 )
 
-// Act is one thing that a moderator did. Acts are written in the transaction that does the thing, and never changed.
+// Act is one action of a moderator. It is logged in the transaction that carries it out, and never changed.
 type Act struct {
 	ActorID    int64
-	Action     string // what was done, as "post.delete"
-	TargetType string // to what: "post", "comment", "user", "report", "shard", …
+	Action     string // such as "post.delete"
+	TargetType string // "post", "comment", "user", "report", "shard", …
 	TargetID   int64
 	Reason     string // at most MaxReason characters
-	// Before and After are what of the target the act changed, as JSON objects; nil where there was or is nothing.
+	// Before and After are the changed properties of the target, as JSON objects; nil if the target did not or does not
+	// exist.
 	Before, After map[string]any
 }
 
 type requestIDKey struct{}
 
-// WithRequestID makes the id of the request under way known to the moderation log.
+// WithRequestID returns a context under which the moderation log records this id of the request.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
@@ -38,8 +39,12 @@ func (s *Store) logModeration(tx *gorm.DB, act Act) error {
 		return err
 	}
 	requestID, _ := tx.Statement.Context.Value(requestIDKey{}).(string)
-	err = tx.Exec("INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason, before_state, after_state, request_id, created_at)"+
-		" VALUES (?,?,?,?,?,?,?,?,?)", act.ActorID, act.Action, act.TargetType, act.TargetID, act.Reason, before, after, requestID, s.now().UTC()).Error
+	const insert = `
+		INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason,
+			before_state, after_state, request_id, created_at)
+		VALUES (?,?,?,?,?,?,?,?,?)`
+	err = tx.Exec(insert, act.ActorID, act.Action, act.TargetType, act.TargetID, act.Reason,
+		before, after, requestID, s.now().UTC()).Error
 	if err != nil {
 		return fmt.Errorf("log moderation: %w", err)
 	}
@@ -58,7 +63,7 @@ func stateJSON(state map[string]any) (*string, error) {
 	return &text, nil
 }
 
-// LoggedAct is an act as it is in the log.
+// LoggedAct is an entry of the moderation log.
 type LoggedAct struct {
 	ID                      int64
 	Actor                   Author `gorm:"embedded;embeddedPrefix:author_"`
@@ -66,15 +71,15 @@ type LoggedAct struct {
 	TargetType              string
 	TargetID                int64
 	Reason                  string
-	BeforeState, AfterState *string // JSON objects; nil where there was or is nothing
+	BeforeState, AfterState *string // JSON objects; nil if the target did not or does not exist
 	RequestID               string
 	CreatedAt               time.Time // to the millisecond
 }
 
-// Key gives the place of the act in the log: its time in milliseconds since 1970, and its id.
+// Key returns the place of the act in the log: its time in milliseconds since 1970, and its id.
 func (a *LoggedAct) Key() ListKey { return ListKey{a.CreatedAt.UnixMilli(), a.ID} }
 
-// ActQuery says which acts to list. The zero value of a field leaves it open.
+// ActQuery selects the acts to list. A field with its zero value does not filter.
 type ActQuery struct {
 	ActorID      int64
 	Action       string
@@ -87,12 +92,7 @@ type ActQuery struct {
 
 // ModerationLog lists acts, latest first, in one query.
 func (s *Store) ModerationLog(ctx context.Context, q ActQuery) ([]LoggedAct, error) {
-	index, where, args := "idx_created_at", "1=1", []any{}
-	filter := func(on bool, condition string, values ...any) {
-		if on {
-			where, args = where+" AND "+condition, append(args, values...)
-		}
-	}
+	index := "idx_created_at"
 	switch {
 	case q.TargetType != "" && q.TargetID != 0:
 		index = "idx_target_created"
@@ -103,22 +103,28 @@ func (s *Store) ModerationLog(ctx context.Context, q ActQuery) ([]LoggedAct, err
 	case q.TargetType != "":
 		index = "idx_type_created"
 	}
-	filter(q.TargetType != "", "l.target_type=?", q.TargetType)
-	filter(q.TargetID != 0, "l.target_id=?", q.TargetID)
-	filter(q.ActorID != 0, "l.actor_id=?", q.ActorID)
-	filter(q.Action != "", "l.action=?", q.Action)
-	filter(!q.Since.IsZero(), "l.created_at>=?", q.Since.UTC())
-	filter(!q.Until.IsZero(), "l.created_at<?", q.Until.UTC())
+	var where conditions
+	where.addIf(q.TargetType != "", "l.target_type=?", q.TargetType)
+	where.addIf(q.TargetID != 0, "l.target_id=?", q.TargetID)
+	where.addIf(q.ActorID != 0, "l.actor_id=?", q.ActorID)
+	where.addIf(q.Action != "", "l.action=?", q.Action)
+	where.addIf(!q.Since.IsZero(), "l.created_at>=?", q.Since.UTC())
+	where.addIf(!q.Until.IsZero(), "l.created_at<?", q.Until.UTC())
 	if q.After != nil {
 		at := time.UnixMilli(q.After.Value).UTC()
-		// Two ranges on the index, so that not even those of the same moment are read that were seen already.
-		filter(true, "(l.created_at<? OR l.created_at=? AND l.id<?)", at, at, q.After.ID)
+		// Two ranges of the index, so that acts of the same millisecond that were listed before are not read again.
+		where.add("(l.created_at<? OR l.created_at=? AND l.id<?)", at, at, q.After.ID)
 	}
+	query := `
+		SELECT l.id, l.action, l.target_type, l.target_id, l.reason, l.before_state, l.after_state, l.request_id,
+			l.created_at, ` + authorColumns + `
+		FROM moderation_log l FORCE INDEX (` + index + `)
+		LEFT JOIN users u ON u.id=l.actor_id
+		` + where.clause() + `
+		ORDER BY l.created_at DESC, l.id DESC
+		LIMIT ?`
 	var acts []LoggedAct
-	err := s.db.WithContext(ctx).Raw("SELECT l.id, l.action, l.target_type, l.target_id, l.reason, l.before_state, l.after_state, l.request_id, l.created_at, "+
-		authorColumns+" FROM moderation_log l FORCE INDEX ("+index+") LEFT JOIN users u ON u.id=l.actor_id WHERE "+where+
-		" ORDER BY l.created_at DESC, l.id DESC LIMIT ?", append(args, q.Limit)...).Scan(&acts).Error
-	if err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&acts).Error; err != nil {
 		return nil, fmt.Errorf("read moderation log: %w", err)
 	}
 	return acts, nil

@@ -506,7 +506,7 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (
 		if err != nil {
 			return err
 		}
-		if err := tellReporters(tx, id, now); err != nil {
+		if err := notifyReporters(tx, id, now); err != nil {
 			return err
 		}
 		err = s.logModeration(tx, Act{ActorID: actor, Action: "report.resolve", TargetType: "report", TargetID: id, Reason: r.Note,

@@ -55,6 +55,11 @@ func (c *conditions) all() string {
 	return strings.Join(c.terms, "\n\tAND ")
 }
 
+// between returns the arguments of a statement whose placeholders stand before, in and after the conditions.
+func (c *conditions) between(before []any, after ...any) []any {
+	return slices.Concat(before, c.args, after)
+}
+
 // Literals of constants, for SQL that several statements share and that therefore takes no arguments.
 var (
 	sqlNormal  = literal(StatusNormal)

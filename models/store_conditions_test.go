@@ -17,6 +17,7 @@ func TestConditions_makeOneClause(t *testing.T) {
 	c.add("e IS NULL")
 	assert.Equal(t, "WHERE a=?\n\tAND (c=? OR d=?)\n\tAND e IS NULL", c.clause())
 	assert.Equal(t, []any{1, 3, 4}, c.args)
+	assert.Equal(t, []any{0, 1, 3, 4, 9}, c.between([]any{0}, 9))
 }
 
 func TestConditions_cloneLeavesTheOriginal(t *testing.T) {

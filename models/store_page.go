@@ -3,7 +3,6 @@ package models
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"gorm.io/gorm"
 )
@@ -20,13 +19,13 @@ type ListKey struct {
 
 type holdKey struct{}
 
-// WithHold returns a context with which lists report the content that they read, in bytes, as they read it. They end
-// with the error that hold returns.
+// WithHold returns a context under which lists report the content that they read, in bytes, as they read it. If hold
+// returns an error, the list ends with that error.
 func WithHold(ctx context.Context, hold func(bytes int) error) context.Context {
 	return context.WithValue(ctx, holdKey{}, hold)
 }
 
-// hold reports content that was read.
+// hold reports content that was read to the function of WithHold.
 func hold(ctx context.Context, bytes int) error {
 	if report, ok := ctx.Value(holdKey{}).(func(int) error); ok && bytes > 0 {
 		return report(bytes)
@@ -36,10 +35,10 @@ func hold(ctx context.Context, bytes int) error {
 
 func postSize(p *Post) int { return len(p.Content) }
 
-// noContent is the size of rows that are short and of bounded length.
+// noContent is the size function of rows that are short and of bounded length.
 func noContent[T any](*T) int { return 0 }
 
-// commentSize leaves the content out that the viewer does not see.
+// commentSize removes the content that the viewer does not see, and returns the size of the rest.
 func commentSize(c *Comment) int {
 	if c.Hidden() {
 		c.Content = ""
@@ -47,9 +46,11 @@ func commentSize(c *Comment) int {
 	return len(c.Content)
 }
 
-// scanPage reads rows of a list until those it has read have more than room bytes of content, as size counts it. With
-// room for PageBytes, the page of JSON is full before the last of them, because JSON is not shorter than the content; so
-// nobody takes this for the list's end. left is what is left of room: scanPage stopped if it is negative.
+// scanPage reads rows of a list until their content, as size counts it, exceeds room bytes. left is the rest of room: if
+// it is negative, scanPage stopped before the end of the rows.
+//
+// JSON is not shorter than the content. So with room for PageBytes the page of JSON is full before the last of these
+// rows, and no client takes the last one for the end of the list.
 func scanPage[T any](read *gorm.DB, room int, size func(*T) int) (page []T, left int, err error) {
 	rows, err := read.Rows()
 	if err != nil {
@@ -76,20 +77,20 @@ func scanPage[T any](read *gorm.DB, room int, size func(*T) int) (page []T, left
 	return page, room, rows.Err()
 }
 
-// maxPassed bounds the entries of its index that a page of a list looks at, for each of which a few rows are read to find
+// maxPassed bounds the index entries that a page of a list examines. For each of them, a few rows are read to find out
 // whether the viewer sees it.
 const maxPassed = maxExamined / 4
 
-// trail is an index that has a list in its order, the latest first, hidden rows included: those that are deleted, or by
-// somebody whom the viewer blocks.
+// trail is an index that holds a list in its order, the latest first. It includes rows that the viewer does not see:
+// deleted ones, and those of users whom the viewer blocks.
 type trail struct {
-	from  string // the table with its alias and index
-	where string // the beginning of the index
-	args  []any
-	time  string // the column of the index that is before the id; "" if the order is that of ids
+	from  string     // the table with its alias and index
+	where conditions // on the first columns of the index
+	time  string     // the column of the index before the id; "" if the order is that of ids
 	id    string
 }
 
+// order returns the columns of ORDER BY.
 func (t *trail) order() string {
 	if t.time == "" {
 		return t.id + " DESC"
@@ -97,22 +98,22 @@ func (t *trail) order() string {
 	return t.time + " DESC, " + t.id + " DESC"
 }
 
-// segment returns the condition of a piece of the index: after a key and up to another, either of which can be nil.
-func (t *trail) segment(after, until *ListKey) (where string, args []any) {
-	where, args = t.where, slices.Clone(t.args)
+// segment returns the conditions of a piece of the index: after one key and up to another. Either key can be nil.
+func (t *trail) segment(after, until *ListKey) conditions {
+	where := t.where.clone()
 	if t.time != "" {
 		if between, keys := keyRange(t.time, "FROM_UNIXTIME(?)", t.id, after, until); between != "" {
-			where, args = where+" AND "+between, append(args, keys...)
+			where.add(between, keys...)
 		}
-		return where, args
+		return where
 	}
 	if after != nil {
-		where, args = where+" AND "+t.id+"<?", append(args, after.ID)
+		where.add(t.id+"<?", after.ID)
 	}
 	if until != nil {
-		where, args = where+" AND "+t.id+">=?", append(args, until.ID)
+		where.add(t.id+">=?", until.ID)
 	}
-	return where, args
+	return where
 }
 
 // keyRange returns the condition that a row comes after one key and not after another, in the descending order of a
@@ -147,25 +148,28 @@ func (s *Store) boundary(ctx context.Context, t *trail, after *ListKey, size int
 	if t.time != "" {
 		value = "UNIX_TIMESTAMP(" + t.time + ")"
 	}
-	where, args := t.segment(after, nil)
+	where := t.segment(after, nil)
+	query := `
+		SELECT ` + value + ` AS value, ` + t.id + ` AS id
+		FROM ` + t.from + `
+		` + where.clause() + `
+		ORDER BY ` + t.order() + `
+		LIMIT 1 OFFSET ?`
 	var keys []ListKey
-	err := s.db.WithContext(ctx).Raw(`
-SELECT `+value+` AS value, `+t.id+` AS id
-FROM `+t.from+`
-WHERE `+where+`
-ORDER BY `+t.order()+`
-LIMIT 1 OFFSET ?`, append(args, size-1)...).Scan(&keys).Error
+	err := s.db.WithContext(ctx).Raw(query, append(where.args, size-1)...).Scan(&keys).Error
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
 	return &keys[0], nil
 }
 
-// sift reads a page of a list along a trail, in segments that grow, until it has limit rows or PageBytes of content, as
-// size counts it, or until it has looked at maxPassed entries. query makes the query of the visible rows of a segment.
-// rest is where the list continues after all entries that were looked at, if the page is not full; nil for its end.
-func sift[T any](ctx context.Context, s *Store, t trail, after *ListKey, limit int,
-	query func(where string, args []any, limit int) *gorm.DB, size func(*T) int,
+// sift reads a page of a list along a trail, in segments that grow. The page ends at limit rows, at PageBytes of content
+// as size counts it, or after maxPassed index entries. query makes the query of the visible rows of a segment, to which
+// it can add conditions. If the page is not full, rest is the place after the last entry that was examined; it is nil
+// at the end of the list.
+func sift[T any](
+	ctx context.Context, s *Store, t trail, after *ListKey, limit int,
+	query func(segment conditions, limit int) *gorm.DB, size func(*T) int,
 ) (page []T, rest *ListKey, err error) {
 	room := PageBytes
 	for segment, budget := limit, maxPassed; budget > 0; segment *= 4 {
@@ -175,9 +179,8 @@ func sift[T any](ctx context.Context, s *Store, t trail, after *ListKey, limit i
 		if err != nil {
 			return nil, nil, err
 		}
-		where, args := t.segment(after, until)
 		var rows []T
-		if rows, room, err = scanPage(query(where, args, limit-len(page)), room, size); err != nil {
+		if rows, room, err = scanPage(query(t.segment(after, until), limit-len(page)), room, size); err != nil {
 			return nil, nil, err
 		}
 		page = append(page, rows...)
@@ -189,7 +192,7 @@ func sift[T any](ctx context.Context, s *Store, t trail, after *ListKey, limit i
 	return page, after, nil
 }
 
-// beforeID is the place of a list in the order of ids after the row with this id; nil for 0.
+// beforeID returns the place after the row with this id in a list in the order of ids; nil for 0.
 func beforeID(id int64) *ListKey {
 	if id == 0 {
 		return nil
