@@ -11,7 +11,7 @@ import (
 // banUser keeps the user in the path out until a time, or for good if none is given: here at once, in other processes
 // within sessionFresh.
 func (s *Server) banUser(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, err := pathID(c, "user")
 	if err != nil {
 		return err
 	}
@@ -35,12 +35,8 @@ func (s *Server) banUser(c *fiber.Ctx) error {
 
 // unbanUser lets the user in the path in again. Sessions and tokens that the ban ended stay ended.
 func (s *Server) unbanUser(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, reason, err := pathIDAndReason(c, "user")
 	if err != nil {
-		return err
-	}
-	var reason string
-	if err := decode(c, fields{"reason": &reason}); err != nil {
 		return err
 	}
 	if err := s.store.UnbanUser(c.UserContext(), viewerID(c), id, reason); err != nil {
@@ -51,12 +47,8 @@ func (s *Server) unbanUser(c *fiber.Ctx) error {
 
 // deleteBannedUser deletes the account of the user in the path, who must be banned.
 func (s *Server) deleteBannedUser(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, reason, err := pathIDAndReason(c, "user")
 	if err != nil {
-		return err
-	}
-	var reason string
-	if err := decode(c, fields{"reason": &reason}); err != nil {
 		return err
 	}
 	ended, err := s.store.DeleteBannedUser(c.UserContext(), viewerID(c), id, reason)

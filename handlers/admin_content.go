@@ -118,38 +118,36 @@ func timeSpan(c *fiber.Ctx) (since, until time.Time, err error) {
 	return since, until, nil
 }
 
-// replyContent answers with a page of a list of content. When a text was looked for among no more than some rows, the list
-// goes on after those.
-func replyContent[T, J any](s *Server, c *fiber.Ctx, kind models.TargetKind, find func(context.Context, models.ContentQuery) ([]T, *models.ListKey, error),
-	key func(*T) models.ListKey, show shower[T, J],
-) error {
-	q, name, err := contentQuery(c, kind)
-	if err != nil {
-		return err
-	}
-	n, err := limit(c)
-	if err != nil {
-		return err
-	}
-	if q.After, err = s.cursors.after(c, name); err != nil {
-		return err
-	}
-	q.Limit = n + 1
-	rows, rest, err := find(c.UserContext(), q)
-	if err != nil {
-		return err
-	}
-	return replyPage(s, c, page[T]{name: name, rows: rows, limit: n, key: key, rest: rest}, show)
-}
-
 func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
-	key := func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) }
-	return replyContent(s, c, models.KindPost, s.store.ModeratedPosts, key, s.eachModeratedPost)
+	q, name, err := contentQuery(c, models.KindPost)
+	if err != nil {
+		return err
+	}
+	return replyList(s, c, listing[models.ModeratedPost, moderatedPostJSON]{
+		name: name,
+		read: func(ctx context.Context, at position) ([]models.ModeratedPost, *models.ListKey, error) {
+			q.After, q.Limit = at.after, at.limit
+			return s.store.ModeratedPosts(ctx, q)
+		},
+		key:  func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) },
+		show: s.eachModeratedPost,
+	})
 }
 
 func (s *Server) listModeratedComments(c *fiber.Ctx) error {
-	key := func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) }
-	return replyContent(s, c, models.KindComment, s.store.ModeratedComments, key, s.eachModeratedComment)
+	q, name, err := contentQuery(c, models.KindComment)
+	if err != nil {
+		return err
+	}
+	return replyList(s, c, listing[models.ModeratedComment, moderatedCommentJSON]{
+		name: name,
+		read: func(ctx context.Context, at position) ([]models.ModeratedComment, *models.ListKey, error) {
+			q.After, q.Limit = at.after, at.limit
+			return s.store.ModeratedComments(ctx, q)
+		},
+		key:  func(m *models.ModeratedComment) models.ListKey { return m.Comment.Key(models.CommentsNew) },
+		show: s.eachModeratedComment,
+	})
 }
 
 func (s *Server) eachModeratedPost(c *fiber.Ctx, posts []models.ModeratedPost) iter.Seq2[moderatedPostJSON, error] {
@@ -207,12 +205,8 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 // moderate makes a handler of something that is done to the content in the path, for a reason.
 func (s *Server) moderate(kind models.TargetKind, do func(c *fiber.Ctx, target models.Target, reason string) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		id, err := pathID(c, kind)
+		id, reason, err := pathIDAndReason(c, kind)
 		if err != nil {
-			return err
-		}
-		var reason string
-		if err := decode(c, fields{"reason": &reason}); err != nil {
 			return err
 		}
 		target := models.Target{Kind: kind, ID: id}
@@ -287,12 +281,8 @@ func replyRequestedOperation(c *fiber.Ctx, o *models.ContentOperation) error {
 
 // removeAllContent has everything deleted that the user in the path wrote. The cron job "moderate" does it.
 func (s *Server) removeAllContent(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, reason, err := pathIDAndReason(c, "user")
 	if err != nil {
-		return err
-	}
-	var reason string
-	if err := decode(c, fields{"reason": &reason}); err != nil {
 		return err
 	}
 	operation, err := s.store.RemoveAll(c.UserContext(), viewerID(c), id, reason)
@@ -302,16 +292,8 @@ func (s *Server) removeAllContent(c *fiber.Ctx) error {
 	return replyRequestedOperation(c, operation)
 }
 
-// pathOperation reads the operation's id in the path, as pathID.
-func pathOperation(c *fiber.Ctx) (int64, error) {
-	if id, ok := parseID(c.Params("id")); ok {
-		return id, nil
-	}
-	return 0, models.Errorf(models.CodeNotFound, "There is no such operation.")
-}
-
 func (s *Server) readOperation(c *fiber.Ctx) error {
-	id, err := pathOperation(c)
+	id, err := pathID(c, "operation")
 	if err != nil {
 		return err
 	}
@@ -323,12 +305,8 @@ func (s *Server) readOperation(c *fiber.Ctx) error {
 }
 
 func (s *Server) undoOperation(c *fiber.Ctx) error {
-	id, err := pathOperation(c)
+	id, reason, err := pathIDAndReason(c, "operation")
 	if err != nil {
-		return err
-	}
-	var reason string
-	if err := decode(c, fields{"reason": &reason}); err != nil {
 		return err
 	}
 	operation, err := s.store.UndoOperation(c.UserContext(), viewerID(c), id, reason)

@@ -28,7 +28,7 @@ type namedJSON struct {
 
 // listGivenLikes shows the rows of the likes that the user in the path gave, the latest first.
 func (s *Server) listGivenLikes(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, err := pathID(c, "user")
 	if err != nil {
 		return err
 	}
@@ -37,9 +37,9 @@ func (s *Server) listGivenLikes(c *fiber.Ctx) error {
 		return err
 	}
 	return replyList(s, c, listing[models.GivenLike, givenLikeJSON]{
-		name: "given-likes:" + string(kind) + ":user=" + strconv.FormatInt(id, 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.GivenLike, error) {
-			return s.store.LikesGiven(ctx, kind, id, idOf(after), limit)
+		name: ofUser("given-likes:"+string(kind), id),
+		read: func(ctx context.Context, at position) ([]models.GivenLike, *models.ListKey, error) {
+			return all(s.store.LikesGiven(ctx, kind, id, at.id(), at.limit))
 		},
 		key:  func(l *models.GivenLike) models.ListKey { return models.ListKey{ID: l.RowID} },
 		show: each(func(l *models.GivenLike) givenLikeJSON { return newGivenLikeJSON(kind, l) }),
@@ -81,7 +81,7 @@ func newLikeVoidJSON(v *models.LikeVoid) likeVoidJSON {
 
 // voidLikes asks for likes of the user in the path to be taken back.
 func (s *Server) voidLikes(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, err := pathID(c, "user")
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func timeOf(field string, text *string) (*time.Time, error) {
 
 // readLikeVoid shows how far a request is.
 func (s *Server) readLikeVoid(c *fiber.Ctx) error {
-	id, err := pathOf(c, "request")
+	id, err := pathID(c, "request")
 	if err != nil {
 		return err
 	}

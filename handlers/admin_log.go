@@ -78,9 +78,9 @@ func (s *Server) listActs(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.LoggedAct, actJSON]{
 		name: name,
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.LoggedAct, error) {
-			q.After, q.Limit = after, limit
-			return s.store.ModerationLog(ctx, q)
+		read: func(ctx context.Context, at position) ([]models.LoggedAct, *models.ListKey, error) {
+			q.After, q.Limit = at.after, at.limit
+			return all(s.store.ModerationLog(ctx, q))
 		},
 		key: (*models.LoggedAct).Key,
 		show: each(func(a *models.LoggedAct) actJSON {

@@ -207,26 +207,18 @@ func (s *Server) listDeadLetters(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.DeadLetter, letterJSON]{
 		name: "dead-letters:" + status,
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.DeadLetter, error) {
-			return s.store.ListDeadLetters(ctx, status == "resolved", idOf(after), limit)
+		read: func(ctx context.Context, at position) ([]models.DeadLetter, *models.ListKey, error) {
+			return all(s.store.ListDeadLetters(ctx, status == "resolved", at.id(), at.limit))
 		},
 		key:  (*models.DeadLetter).Key,
 		show: each(newLetterJSON),
 	})
 }
 
-// pathOf reads the id in the path of an object that is called what.
-func pathOf(c *fiber.Ctx, what string) (int64, error) {
-	if id, ok := parseID(c.Params("id")); ok {
-		return id, nil
-	}
-	return 0, models.Errorf(models.CodeNotFound, "There is no such %s.", what)
-}
-
 // retryDeadLetter reads a dead letter again. What it is about is sent through the pipeline once more as the gate has it now,
 // never as the letter has it: what came after the letter stays.
 func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
-	id, reason, err := s.judgement(c, "dead letter")
+	id, reason, err := pathIDAndValidReason(c, "dead letter")
 	if err != nil {
 		return err
 	}
@@ -265,7 +257,7 @@ const afterwardsTimeout = 2 * time.Second
 
 // discardDeadLetter leaves a dead letter without effect.
 func (s *Server) discardDeadLetter(c *fiber.Ctx) error {
-	id, reason, err := s.judgement(c, "dead letter")
+	id, reason, err := pathIDAndValidReason(c, "dead letter")
 	if err != nil {
 		return err
 	}
@@ -278,17 +270,6 @@ func (s *Server) resolveDeadLetter(c *fiber.Ctx, id int64, how models.LetterFate
 		return err
 	}
 	return c.JSON(newLetterJSON(letter))
-}
-
-// judgement reads a request that names an object in its path and gives a reason, and nothing else.
-func (s *Server) judgement(c *fiber.Ctx, what string) (id int64, reason string, err error) {
-	if id, err = pathOf(c, what); err != nil {
-		return 0, "", err
-	}
-	if err := decode(c, fields{"reason": &reason}); err != nil {
-		return 0, "", err
-	}
-	return id, reason, models.ValidateReason(reason)
 }
 
 // reassert sends what the events of a letter are about through the pipeline once more, as the gate has it.

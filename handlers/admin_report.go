@@ -74,14 +74,6 @@ func (s *Server) newCaseJSON(k *models.ReportCase) caseJSON {
 	return out
 }
 
-// pathReport reads the id of a case in the path, as pathID.
-func pathReport(c *fiber.Ctx) (int64, error) {
-	if id, ok := parseID(c.Params("id")); ok {
-		return id, nil
-	}
-	return 0, models.Errorf(models.CodeNotFound, "There is no such report.")
-}
-
 func (s *Server) listReportCases(c *fiber.Ctx) error {
 	status, err := oneOf(c, "status", models.CasesOpen, models.CasesClaimed, models.CasesResolved)
 	if err != nil {
@@ -89,8 +81,8 @@ func (s *Server) listReportCases(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.ReportCase, caseJSON]{
 		name: "report cases:" + string(status),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.ReportCase, error) {
-			return s.store.ReportCases(ctx, status, idOf(after), limit)
+		read: func(ctx context.Context, at position) ([]models.ReportCase, *models.ListKey, error) {
+			return all(s.store.ReportCases(ctx, status, at.id(), at.limit))
 		},
 		key:  (*models.ReportCase).Key,
 		show: each(s.newCaseJSON),
@@ -98,7 +90,7 @@ func (s *Server) listReportCases(c *fiber.Ctx) error {
 }
 
 func (s *Server) readReportCase(c *fiber.Ctx) error {
-	id, err := pathReport(c)
+	id, err := pathID(c, "report")
 	if err != nil {
 		return err
 	}
@@ -123,14 +115,14 @@ type reportedJSON struct {
 }
 
 func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
-	id, err := pathReport(c)
+	id, err := pathID(c, "report")
 	if err != nil {
 		return err
 	}
 	return replyList(s, c, listing[models.Reported, reportedJSON]{
 		name: "reports:case=" + strconv.FormatInt(id, 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Reported, error) {
-			return s.store.ReportsOf(ctx, viewerID(c), id, idOf(after), limit)
+		read: func(ctx context.Context, at position) ([]models.Reported, *models.ListKey, error) {
+			return all(s.store.ReportsOf(ctx, viewerID(c), id, at.id(), at.limit))
 		},
 		key: (*models.Reported).Key,
 		show: each(func(r *models.Reported) reportedJSON {
@@ -141,7 +133,7 @@ func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
 
 // claimReport keeps other moderators from a case for models.ClaimLife.
 func (s *Server) claimReport(c *fiber.Ctx) error {
-	id, err := pathReport(c)
+	id, err := pathID(c, "report")
 	if err != nil {
 		return err
 	}
@@ -152,7 +144,7 @@ func (s *Server) claimReport(c *fiber.Ctx) error {
 }
 
 func (s *Server) resolveReport(c *fiber.Ctx) error {
-	id, err := pathReport(c)
+	id, err := pathID(c, "report")
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,8 @@ func (s *Server) listLikeRings(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.LikeRing, ringJSON]{
 		name: "like-rings:" + string(status),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.LikeRing, error) {
-			return s.store.LikeRings(ctx, status, idOf(after), limit)
+		read: func(ctx context.Context, at position) ([]models.LikeRing, *models.ListKey, error) {
+			return all(s.store.LikeRings(ctx, status, at.id(), at.limit))
 		},
 		key:  (*models.LikeRing).Key,
 		show: each(newRingJSON),
@@ -59,7 +59,7 @@ func newRingJSON(r *models.LikeRing) ringJSON {
 
 // dismissLikeRing closes the report of a ring in which a moderator found nothing wrong.
 func (s *Server) dismissLikeRing(c *fiber.Ctx) error {
-	id, reason, err := s.judgement(c, "ring")
+	id, reason, err := pathIDAndValidReason(c, "ring")
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ type likeVoidsJSON struct {
 
 // voidLikeRing asks for the likes of a ring's members to be taken back.
 func (s *Server) voidLikeRing(c *fiber.Ctx) error {
-	id, reason, err := s.judgement(c, "ring")
+	id, reason, err := pathIDAndValidReason(c, "ring")
 	if err != nil {
 		return err
 	}

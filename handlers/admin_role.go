@@ -12,7 +12,7 @@ type roleJSON struct {
 
 // changeRole gives the user in the path another role, which counts in every process within sessionFresh.
 func (s *Server) changeRole(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, err := pathID(c, "user")
 	if err != nil {
 		return err
 	}

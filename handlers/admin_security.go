@@ -59,9 +59,9 @@ func (s *Server) listSecurityEvents(c *fiber.Ctx) error {
 	name := fmt.Sprintf("security:%d:%d:%s:%s:%d:%d", q.UserID, q.ActorID, q.Address, q.Kind, q.Since.UnixMilli(), q.Until.UnixMilli())
 	return replyList(s, c, listing[models.LoggedEvent, eventJSON]{
 		name: name,
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.LoggedEvent, error) {
-			q.After, q.Limit = after, limit
-			return s.store.SecurityLog(ctx, q)
+		read: func(ctx context.Context, at position) ([]models.LoggedEvent, *models.ListKey, error) {
+			q.After, q.Limit = at.after, at.limit
+			return all(s.store.SecurityLog(ctx, q))
 		},
 		key:  (*models.LoggedEvent).Key,
 		show: each(newEventJSON),

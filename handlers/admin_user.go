@@ -92,9 +92,9 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.Account, accountJSON]{
 		name: name,
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Account, error) {
-			q.After, q.Limit = idOf(after), limit
-			return s.store.Accounts(ctx, q)
+		read: func(ctx context.Context, at position) ([]models.Account, *models.ListKey, error) {
+			q.After, q.Limit = at.id(), at.limit
+			return all(s.store.Accounts(ctx, q))
 		},
 		key:  func(a *models.Account) models.ListKey { return models.ListKey{ID: a.User.ID} },
 		show: each(s.newAccountJSON),
@@ -102,7 +102,7 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 }
 
 func (s *Server) readAccount(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, err := pathID(c, "user")
 	if err != nil {
 		return err
 	}

@@ -95,9 +95,9 @@ func (k *answers) begin(from string) (*answer, error) {
 	return &answer{answers: k, from: from, holder: h}, nil
 }
 
-func busy() error { return models.Unavailable("The server is busy; try again.", errShed) }
+func busy() error { return models.Unavailable("The server is busy; try again.", errOverload) }
 
-var errShed = errors.New("too many requests are in flight, or their answers wait to be read")
+var errOverload = errors.New("too many requests are in flight, or their answers wait to be read")
 
 func (k *answers) tooMuch() error {
 	k.limited.Inc()
@@ -213,39 +213,6 @@ func (a *answer) add(n int64) {
 	a.holder.bytes += n
 	a.all += n
 	a.bytes.Set(float64(a.all))
-}
-
-// shed refuses a request at once when the server has enough to do, or when the client does not read the answers that it
-// has. One that waits for its turn instead would take as long as all those before it, and most clients would have given
-// up by then.
-func (s *Server) shed(c *fiber.Ctx) error {
-	a, err := s.answers.begin(networkOf(s.clientAddress(c)))
-	if err != nil {
-		return err
-	}
-	if conn, ok := c.Context().Conn().(*lingeringConn); ok {
-		conn.answer.Store(a)
-	} else {
-		defer a.end()
-	}
-	done, err := a.await(c.UserContext())
-	if err != nil {
-		return err
-	}
-	defer done()
-	c.Locals(answerKey, a)
-	ctx := c.UserContext()
-	c.SetUserContext(models.WithHold(ctx, func(n int) error { return a.hold(ctx, n) }))
-	if err := c.Next(); err != nil {
-		a.settle(0) // a problem is short
-		return err
-	}
-	if c.Response().IsBodyStream() { // which is read as it is written
-		a.settle(0)
-	} else {
-		a.settle(len(c.Response().Body()))
-	}
-	return nil
 }
 
 // hold counts memory that the answer to c takes, as answer.hold.

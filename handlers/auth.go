@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -118,25 +117,17 @@ func (s *sessions) forget(hashes ...[32]byte) {
 // refresh makes this process ask again about a token whose user has changed.
 func (s *sessions) refresh(hash [32]byte) { s.cache.Invalidate(hash) }
 
-// route gives what registers routes of a method, each with the permission that it takes.
-func (s *Server) route(add func(path string, handlers ...fiber.Handler) fiber.Router, method string) func(string, models.Permission, ...fiber.Handler) {
-	return func(path string, p models.Permission, handlers ...fiber.Handler) {
-		s.permissions[method+" "+path] = p
-		add(path, slices.Insert(handlers, 0, s.allow(p))...)
-	}
-}
-
-// allow lets a request through whose token, or the lack of one, has the permission. A token that is not valid is refused
-// even where none is needed: its owner believes to be signed in.
-func (s *Server) allow(p models.Permission) fiber.Handler {
-	rule, _ := p.Rule()
+// authorize returns the middleware that authorizes requests of a row and counts them against its limit. It refuses an
+// invalid token even where none is needed: otherwise a client whose session has ended would be answered as anonymous.
+func (s *Server) authorize(row route) fiber.Handler {
+	rule, _ := row.permission.Rule()
 	return func(c *fiber.Ctx) error {
 		if rule.On != models.All {
 			c.Locals(ruleKey, rule)
 		}
 		if rule.Scope == models.NoToken {
 			s.nameCaller(c, nil, [32]byte{})
-			return s.spend(c)
+			return s.spend(c, row.limit)
 		}
 		var session *models.Session
 		if c.Get(fiber.HeaderAuthorization) != "" {
@@ -149,7 +140,7 @@ func (s *Server) allow(p models.Permission) fiber.Handler {
 				return err
 			}
 			c.Locals(viewerKey, session)
-			if p != "like.set" { // a like is held to the cached session: it goes on without MySQL
+			if row.permission != "like.set" { // likes rely on the cached session, so that they work without MySQL
 				s.nameCaller(c, session, hash)
 			}
 		}
@@ -159,29 +150,32 @@ func (s *Server) allow(p models.Permission) fiber.Handler {
 		if rule.Least >= models.RoleModerator {
 			c.SetUserContext(models.WithRequestID(c.UserContext(), requestID(c)))
 		}
-		return s.spend(c)
+		return s.spend(c, row.limit)
 	}
 }
 
-// nameCaller holds the transactions of a request to its session, nil for none, as it is when they run (see models.Caller).
+// nameCaller attaches the caller to the request's context; session is nil for the anonymous. Each transaction checks that
+// the session is still valid when it runs (see models.Caller).
 func (s *Server) nameCaller(c *fiber.Ctx, session *models.Session, hash [32]byte) {
-	caller := &models.Caller{Session: hash, Address: s.clientAddress(c).String(), UserAgent: strings.Clone(userAgent(c))}
+	caller := &models.Caller{
+		Session: hash, Address: s.clientAddress(c).String(), UserAgent: strings.Clone(userAgent(c)),
+	}
 	if session != nil {
 		caller.UserID = session.UserID
 	}
 	c.SetUserContext(models.WithCaller(c.UserContext(), caller))
 }
 
-// allowOn holds the viewer to the route's permission for an object of this owner.
+// allowOn returns an error unless the route's permission allows the viewer to act on an object of this owner.
 func allowOn(c *fiber.Ctx, owner int64) error {
 	rule, ok := c.Locals(ruleKey).(models.Rule)
 	if !ok {
-		return fmt.Errorf("the permission of %s is for whatever object", c.Route().Path)
+		return fmt.Errorf("the permission of %s does not depend on the owner", c.Route().Path)
 	}
 	return rule.AdmitOn(viewer(c), owner)
 }
 
-// bearer gives the request's token, in Fiber's memory.
+// bearer returns the request's token, in Fiber's memory.
 func bearer(c *fiber.Ctx) (string, error) {
 	scheme, token, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
@@ -190,13 +184,13 @@ func bearer(c *fiber.Ctx) (string, error) {
 	return token, nil
 }
 
-// viewer is who makes the request; nil for the anonymous.
+// viewer returns the session of the request; nil for the anonymous.
 func viewer(c *fiber.Ctx) *models.Session {
 	session, _ := c.Locals(viewerKey).(*models.Session)
 	return session
 }
 
-// viewerID is 0 for the anonymous.
+// viewerID returns the id of the user who sent the request; 0 for the anonymous.
 func viewerID(c *fiber.Ctx) int64 {
 	if session := viewer(c); session != nil {
 		return session.UserID
@@ -204,7 +198,5 @@ func viewerID(c *fiber.Ctx) int64 {
 	return 0
 }
 
-// viewerAuthor is the viewer as the author of something; only where the permission takes a user.
-func viewerAuthor(c *fiber.Ctx) models.Author {
-	return viewer(c).Author()
-}
+// viewerAuthor returns the viewer as an author. The route's permission must need a user.
+func viewerAuthor(c *fiber.Ctx) models.Author { return viewer(c).Author() }

@@ -12,7 +12,7 @@ type blockJSON struct {
 	Blocked bool `json:"blocked"`
 }
 
-// setBlock makes the viewer block the user in the path, or no longer. Saying it again changes nothing.
+// setBlock returns the handler that makes the viewer block or unblock the user in the path. Repeating it changes nothing.
 func (s *Server) setBlock(blocked bool) fiber.Handler {
 	change := s.store.Unblock
 	if blocked {
@@ -31,13 +31,14 @@ func (s *Server) setBlock(blocked bool) fiber.Handler {
 }
 
 func (s *Server) listBlocks(c *fiber.Ctx) error {
-	return s.pageOfUsers(c, "blocks", viewerID(c), func(ctx context.Context, _, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, *models.ListKey, error) {
-		return s.store.BlockedUsers(ctx, userID, after, limit)
-	})
+	read := func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error) {
+		return s.store.BlockedUsers(ctx, viewerID(c), at.after, at.limit)
+	}
+	return s.replyUsers(c, "blocks", viewerID(c), read)
 }
 
-// mayLike refuses a like of what was written by somebody who has blocked the viewer. Who is blocked by nobody, as
-// nearly everybody is, is let through without a question to MySQL; a block is known here within sessionFresh.
+// mayLike returns an error if the target's author has blocked the viewer. If nobody blocks the viewer, as is the rule,
+// it does not query MySQL. A new block takes effect within signin.Fresh.
 func (s *Server) mayLike(c *fiber.Ctx, target models.Target) error {
 	if !viewer(c).Blocked {
 		return nil

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -31,9 +30,9 @@ func (s *Server) setBookmark(bookmarked bool) fiber.Handler {
 // listBookmarks shows the posts that the viewer bookmarked, the latest bookmark first.
 func (s *Server) listBookmarks(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.BookmarkedPost, postJSON]{
-		name: "bookmarks:user=" + strconv.FormatInt(viewerID(c), 10),
-		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.BookmarkedPost, *models.ListKey, error) {
-			return s.store.BookmarkedPosts(ctx, viewerID(c), idOf(after), limit)
+		name: ofUser("bookmarks", viewerID(c)),
+		read: func(ctx context.Context, at position) ([]models.BookmarkedPost, *models.ListKey, error) {
+			return s.store.BookmarkedPosts(ctx, viewerID(c), at.id(), at.limit)
 		},
 		key: func(b *models.BookmarkedPost) models.ListKey { return models.ListKey{ID: b.RowID} },
 		show: within(func(b *models.BookmarkedPost) models.Post { return b.Post }, s.eachPost,

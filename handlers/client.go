@@ -20,7 +20,7 @@ func (s *Server) clientAddress(c *fiber.Ctx) netip.Addr {
 		return remote
 	}
 	if !s.trusted(remote) {
-		s.untold.Do(func() {
+		s.warnedProxy.Do(func() {
 			s.log.Warn("X-Forwarded-For is not believed: every client behind this address shares its limits; if it is your proxy, name it in --trusted-proxies",
 				"address", remote.String())
 		})
@@ -108,15 +108,4 @@ func networkOf(a netip.Addr) string {
 		return network.String()
 	}
 	return a.String()
-}
-
-// secure sets what tells browsers to do nothing with an answer but read it. The page at /docs has a policy of its own.
-func (s *Server) secure(c *fiber.Ctx) {
-	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	c.Set(fiber.HeaderContentSecurityPolicy, "default-src 'none'; frame-ancestors 'none'")
-	c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
-	c.Set("Cross-Origin-Resource-Policy", "same-origin") // CORS is not affected: this is for <img>, <script> and the like
-	if s.overTLS(c) {
-		c.Set(fiber.HeaderStrictTransportSecurity, "max-age=31536000")
-	}
 }

@@ -130,7 +130,7 @@ func (s *Server) commentJSON(m *models.Comment, likes models.LikeState) (comment
 	if m.Hidden() {
 		return out, nil
 	}
-	html, err := s.markdown.html(commentTarget(m.ID), m.Version, m.Content)
+	html, err := s.markdown.HTML(commentTarget(m.ID), m.Version, m.Content)
 	author := s.author(m.Author)
 	out.Author, out.Content, out.ContentHTML = &author, m.Content, html
 	out.LikesCount, out.Liked = likes.Count, likes.Liked
@@ -236,7 +236,7 @@ func (s *Server) listReplies(c *fiber.Ctx) error {
 }
 
 func (s *Server) pageOfComments(c *fiber.Ctx, name string, q models.CommentQuery) error {
-	n, err := limit(c)
+	n, err := pageLimit(c)
 	if err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text 
 	if err := text.Validate(); err != nil {
 		return err
 	}
-	text.Mentions = s.markdown.mentions(text.Content)
+	text.Mentions = s.markdown.Mentions(text.Content)
 	comment, err := s.store.CreateComment(c.UserContext(), viewerAuthor(c), postID, parentID, text)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -49,52 +48,6 @@ const (
 )
 
 var compress = fasthttp.CompressHandlerBrotliLevel(func(*fasthttp.RequestCtx) {}, brotliLevel, gzipLevel)
-
-// represent gives successful answers their entity tag, answers 304 to who has the answer already, and compresses what is
-// read. Streams pass as they are. Answers to anything but GET are not compressed: some of them show a secret beside what the client sent, and the
-// length of a compressed answer would tell one from the other (BREACH).
-func (s *Server) represent(c *fiber.Ctx) error {
-	if err := c.Next(); err != nil {
-		return err
-	}
-	status, reads := c.Response().StatusCode(), c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
-	given := c.Response().Header.Peek(fiber.HeaderETag)
-	streams := string(c.Response().Header.ContentType()) == mimeEventStream || c.Response().IsBodyStream()
-	if status < 200 || status >= 300 || streams || !reads && len(given) == 0 {
-		return nil
-	}
-	tag := hashedTag(given, c.Response().Body())
-	c.Set(fiber.HeaderETag, tag)
-	if !reads {
-		return nil
-	}
-	if string(c.Response().Header.Peek(fiber.HeaderCacheControl)) == uncached {
-		c.Set(fiber.HeaderCacheControl, "private, no-cache") // it may be kept, and is to be asked for again each time
-		c.Vary(fiber.HeaderAuthorization)
-	}
-	c.Vary(fiber.HeaderAcceptEncoding)
-	if header := c.Get(fiber.HeaderIfNoneMatch); header != "" && status == http.StatusOK {
-		if known := ifNoneMatch(header, tag); known != "" {
-			c.Set(fiber.HeaderETag, known)
-			c.Response().ResetBody()
-			c.Status(http.StatusNotModified)
-			return nil
-		}
-	}
-	if len(c.Response().Body()) < compressFrom {
-		return nil
-	}
-	coding := acceptedCoding(c)
-	if coding == identity {
-		return nil
-	}
-	c.Request().Header.Set(fiber.HeaderAcceptEncoding, coding) // fasthttp would not understand what it was
-	compress(c.Context())
-	if len(c.Response().Header.ContentEncoding()) > 0 { // it leaves alone what does not get smaller
-		c.Set(fiber.HeaderETag, withCoding(tag, coding))
-	}
-	return nil
-}
 
 const identity = "identity" // no compression
 

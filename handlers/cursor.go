@@ -11,17 +11,17 @@ import (
 	"likewise/models"
 )
 
-// cursors makes and reads the cursors of lists. A cursor says where its list goes on and is signed together with the
-// name of the list, so that neither a made-up cursor nor one of another list is ever taken for a place. The cursor of a
-// list that goes back to a certain time holds that too: if the time moved on with the clock, so would the end of the list.
+// cursors encodes and decodes the cursors of lists. A cursor holds a position and is signed together with the name of
+// its list, so that a forged cursor and one of another list are refused. If the list has a window of time, the cursor
+// also holds the beginning of the window: otherwise the window would move between two pages.
 type cursors struct{ key []byte }
 
 const (
-	cursorPayload = 24 // three big-endian numbers: the sort column's value, the id, and when the list begins, in seconds or 0
+	cursorPayload = 24 // big-endian: the sort column's value, the id, and the window's beginning in Unix seconds or 0
 	cursorMAC     = 16 // bytes kept of the HMAC-SHA256
 )
 
-// Strict refuses the other spellings of the last character.
+// Strict refuses alternative encodings of the last character.
 var cursorEncoding = base64.RawURLEncoding.Strict()
 
 var cursorLength = cursorEncoding.EncodedLen(cursorPayload + cursorMAC)
@@ -38,12 +38,12 @@ func (k cursors) encodeSince(list string, key models.ListKey, since int64) strin
 
 func (k cursors) mac(list string, payload []byte) []byte {
 	h := hmac.New(sha256.New, k.key)
-	h.Write(payload) // of fixed length, so it cannot run into the name
+	h.Write(payload) // of fixed length, so payload and name cannot be confused
 	h.Write([]byte(list))
 	return h.Sum(nil)[:cursorMAC]
 }
 
-// decode gives CodeMalformed for everything that encode did not make for this list.
+// decode returns CodeMalformed unless encode has returned the cursor for this list.
 func (k cursors) decode(list, cursor string) (models.ListKey, error) {
 	key, _, err := k.decodeSince(list, cursor)
 	return key, err
@@ -51,8 +51,9 @@ func (k cursors) decode(list, cursor string) (models.ListKey, error) {
 
 func (k cursors) decodeSince(list, cursor string) (key models.ListKey, since int64, err error) {
 	b, err := cursorEncoding.DecodeString(cursor)
-	if err != nil || len(cursor) != cursorLength || len(b) != cursorPayload+cursorMAC || !hmac.Equal(k.mac(list, b[:cursorPayload]), b[cursorPayload:]) {
-		return key, 0, malformed("The cursor is not one of this list.",
+	if err != nil || len(cursor) != cursorLength || len(b) != cursorPayload+cursorMAC ||
+		!hmac.Equal(k.mac(list, b[:cursorPayload]), b[cursorPayload:]) {
+		return key, 0, malformed("The cursor does not belong to this list.",
 			models.FieldError{Field: "cursor", Message: "is not a next_cursor of this list"})
 	}
 	key = models.ListKey{
@@ -62,13 +63,13 @@ func (k cursors) decodeSince(list, cursor string) (key models.ListKey, since int
 	return key, int64(binary.BigEndian.Uint64(b[16:])), nil
 }
 
-// after reads ?cursor= of a list; nil means the first page.
+// after reads ?cursor= of a list; it returns nil for the first page.
 func (k cursors) after(c *fiber.Ctx, list string) (*models.ListKey, error) {
 	key, _, err := k.afterSince(c, list)
 	return key, err
 }
 
-// afterSince is after for a list that goes back to a certain time, which it gives too unless it is the first page.
+// afterSince is after for a list with a window. It also returns the beginning of the window, 0 for the first page.
 func (k cursors) afterSince(c *fiber.Ctx, list string) (*models.ListKey, int64, error) {
 	if !c.Context().QueryArgs().Has("cursor") {
 		return nil, 0, nil
@@ -78,12 +79,4 @@ func (k cursors) afterSince(c *fiber.Ctx, list string) (*models.ListKey, int64, 
 		return nil, 0, err
 	}
 	return &key, since, nil
-}
-
-// idOf returns the id in the place of a list that is in the order of ids; 0 for its beginning.
-func idOf(after *models.ListKey) int64 {
-	if after == nil {
-		return 0
-	}
-	return after.ID
 }

@@ -37,8 +37,8 @@ type download struct {
 // send answers with a download. Only maxExports are sent at a time; CodeUnavailable beyond. The first piece is read while
 // an error can still be answered.
 func (s *Server) send(c *fiber.Ctx, d *download) error {
-	d.conn, d.underWay = c.Context().Conn(), &s.exports
-	if s.exports.Add(1) > maxExports {
+	d.conn, d.underWay = c.Context().Conn(), &s.downloads
+	if s.downloads.Add(1) > maxExports {
 		d.Close()
 		return models.Unavailable("Too many exports are under way; try again.", nil)
 	}

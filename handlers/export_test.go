@@ -7,20 +7,39 @@ import (
 	"likewise/models"
 )
 
-// Routes gives what Fiber serves, without middleware.
+// Routes returns the routes that Fiber serves, without middleware.
 func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
 
 // Answer serves one request without a connection.
 func (s *Server) Answer(r *fasthttp.RequestCtx) { s.app.Server().Handler(r) }
 
-// LimitOf names the limit of the routes that have one of their own.
-var LimitOf = limitOf
+// RouteLimit is the limit of a route as it is in the table.
+type RouteLimit struct {
+	None, Read, Counted bool // limitNone; a read; with a quota, or counted by the handler
+}
 
-// Hashes says how often a password was hashed.
+// Limits returns the limit of each route, by method and path.
+func (s *Server) Limits() map[string]RouteLimit {
+	limits := map[string]RouteLimit{}
+	for _, row := range s.table {
+		l := row.limit
+		counted := l.quota != nil || l == limitRegister || l == limitLike
+		limits[row.method+" "+row.path] = RouteLimit{None: l == limitNone, Read: l != limitNone && !counted, Counted: counted}
+	}
+	return limits
+}
+
+// Hashes returns how often a password was hashed.
 func (s *Server) Hashes() int64 { return s.passwords.hashed.Load() }
 
-// Permissions gives the permission of each route, by method and path.
-func (s *Server) Permissions() map[string]models.Permission { return s.permissions }
+// Permissions returns the permission of each route, by method and path.
+func (s *Server) Permissions() map[string]models.Permission {
+	permissions := map[string]models.Permission{}
+	for _, row := range s.table {
+		permissions[row.method+" "+row.path] = row.permission
+	}
+	return permissions
+}
 
 // productionCost is what a password's hash costs outside of tests.
 var productionCost = passwordCost

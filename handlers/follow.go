@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -15,16 +14,18 @@ type followJSON struct {
 	FollowersCount int64 `json:"followers_count"`
 }
 
-// otherUser reads the user in the path and holds the viewer to what the route's permission says of others and oneself.
+// otherUser reads the user's id in the path. It returns an error if the route's permission excludes that user, such as
+// the viewer.
 func otherUser(c *fiber.Ctx) (int64, error) {
-	id, err := pathUser(c)
+	id, err := pathID(c, "user")
 	if err != nil {
 		return 0, err
 	}
 	return id, allowOn(c, id)
 }
 
-// setFollow makes the viewer follow the user in the path, or no longer. Saying it again changes nothing.
+// setFollow returns the handler that makes the viewer follow or unfollow the user in the path. Repeating it changes
+// nothing.
 func (s *Server) setFollow(followed bool) fiber.Handler {
 	change := s.store.Unfollow
 	if followed {
@@ -43,48 +44,53 @@ func (s *Server) setFollow(followed bool) fiber.Handler {
 	}
 }
 
-// listedUserJSON is a user in a list of followers, followed or blocked users.
+// listedUserJSON is a user in a list of followers, of followed users or of blocked users.
 type listedUserJSON struct {
 	User      authorJSON `json:"user"`
 	CreatedAt time.Time  `json:"created_at"` // of the follow or block
 }
 
 func (s *Server) listFollowers(c *fiber.Ctx) error {
-	id, err := s.someUser(c)
+	id, err := s.existingUser(c)
 	if err != nil {
 		return err
 	}
-	return s.pageOfUsers(c, "followers", id, s.store.Followers)
+	read := func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error) {
+		return s.store.Followers(ctx, viewerID(c), id, at.after, at.limit)
+	}
+	return s.replyUsers(c, "followers", id, read)
 }
 
 func (s *Server) listFollowing(c *fiber.Ctx) error {
-	id, err := s.someUser(c)
+	id, err := s.existingUser(c)
 	if err != nil {
 		return err
 	}
-	return s.pageOfUsers(c, "following", id, s.store.Following)
+	read := func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error) {
+		return s.store.Following(ctx, viewerID(c), id, at.after, at.limit)
+	}
+	return s.replyUsers(c, "following", id, read)
 }
 
-// pageOfUsers shows a page of one of a user's lists of users.
-func (s *Server) pageOfUsers(c *fiber.Ctx, name string, userID int64,
-	read func(ctx context.Context, viewer, userID int64, after *models.ListKey, limit int) ([]models.ListedUser, *models.ListKey, error),
-) error {
+// usersReader is the read of a listing of users.
+type usersReader = func(ctx context.Context, at position) ([]models.ListedUser, *models.ListKey, error)
+
+// replyUsers answers with a page of one of a user's lists of users.
+func (s *Server) replyUsers(c *fiber.Ctx, name string, userID int64, read usersReader) error {
 	return replyList(s, c, listing[models.ListedUser, listedUserJSON]{
-		name: name + ":user=" + strconv.FormatInt(userID, 10),
-		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.ListedUser, *models.ListKey, error) {
-			return read(ctx, viewerID(c), userID, after, limit)
-		},
+		name: ofUser(name, userID),
+		read: read,
 		key:  (*models.ListedUser).Key,
 		show: each(func(u *models.ListedUser) listedUserJSON { return listedUserJSON{s.author(u.Author), u.Since} }),
 	})
 }
 
-// readFeed lists the posts of those whom the viewer follows, latest first.
+// readFeed lists the posts of the users whom the viewer follows, latest first.
 func (s *Server) readFeed(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Post, postJSON]{
-		name: "feed:user=" + strconv.FormatInt(viewerID(c), 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Post, error) {
-			return s.store.Feed(ctx, viewerID(c), after, limit)
+		name: ofUser("feed", viewerID(c)),
+		read: func(ctx context.Context, at position) ([]models.Post, *models.ListKey, error) {
+			return all(s.store.Feed(ctx, viewerID(c), at.after, at.limit))
 		},
 		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsNew) },
 		show: s.eachPost,

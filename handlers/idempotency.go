@@ -277,7 +277,7 @@ func (s *Server) repeatOperation(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatBan(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, err := pathID(c, "user")
 	if err != nil {
 		return err
 	}
@@ -313,7 +313,7 @@ func (s *Server) repeatRingVoids(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatLetter(c *fiber.Ctx) error {
-	id, err := pathOf(c, "dead letter")
+	id, err := pathID(c, "dead letter")
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -107,37 +106,5 @@ func TestPasswords_waitForATurnUntilTheDeadline(t *testing.T) {
 	p.leave()
 	if _, err := p.match(t.Context(), "x", ""); err != nil {
 		t.Errorf("after its turn came: %v", err)
-	}
-}
-
-func TestMarkdown_cachesByVersion(t *testing.T) {
-	m, err := newMarkdown()
-	if err != nil {
-		t.Fatal(err)
-	}
-	render := func(target models.Target, version int64, content string) string {
-		html, err := m.html(target, version, content)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(html)
-	}
-	for _, step := range []struct {
-		target  models.Target
-		version int64
-		content string
-		want    string
-	}{
-		{postTarget(1), 0, "one", "<p>one</p>"},
-		{postTarget(1), 0, "not looked at", "<p>one</p>"},
-		{postTarget(1), 1, "two", "<p>two</p>"},
-		{commentTarget(1), 0, "three", "<p>three</p>"},
-	} {
-		if got := render(step.target, step.version, step.content); got != step.want {
-			t.Errorf("%s version %d: %s, want %s", step.target, step.version, got, step.want)
-		}
-	}
-	if n := fmt.Sprint(m.cache.EstimatedSize()); n != "3" {
-		t.Errorf("%s entries, want 3", n)
 	}
 }

@@ -114,8 +114,8 @@ func (s *Server) listLikers(kind models.TargetKind) fiber.Handler {
 		}
 		return replyList(s, c, listing[models.Liker, likerJSON]{
 			name: "likers:" + string(kind) + "=" + strconv.FormatInt(id, 10),
-			sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Liker, *models.ListKey, error) {
-				return s.store.Likers(ctx, viewerID(c), models.Target{Kind: kind, ID: id}, idOf(after), limit)
+			read: func(ctx context.Context, at position) ([]models.Liker, *models.ListKey, error) {
+				return s.store.Likers(ctx, viewerID(c), models.Target{Kind: kind, ID: id}, at.id(), at.limit)
 			},
 			key:  func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} },
 			show: each(func(l *models.Liker) likerJSON { return likerJSON{s.author(l.Author), l.CreatedAt} }),

@@ -92,7 +92,7 @@ func (s *Server) spendLike(c *fiber.Ctx) error {
 		taken = s.limits.Take(c.UserContext(), key, from, size+lease.owed)
 	}
 	if !taken.OK {
-		return s.limited(c, "likes", rate, taken)
+		return s.refuseOverLimit(c, "likes", rate, taken)
 	}
 	lease.left, lease.until, lease.owed = size-1, now.Add(time.Duration(size-1)*rate.Every), 0
 	return nil

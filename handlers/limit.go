@@ -14,150 +14,158 @@ import (
 	"likewise/models"
 )
 
-// quota bounds one kind of action. What has no rate is not bounded.
+// quota bounds one kind of action. Without a rate it bounds nothing.
 type quota struct {
 	name    string        // in RateLimit headers, metrics and keys
 	user    counters.Rate // of an account
 	fresh   counters.Rate // of an account younger than freshFor, in place of user
-	address counters.Rate // of an address: all its accounts, and whoever has none
+	address counters.Rate // of an address: all its accounts, and its anonymous requests
 }
 
-// The limits. An account's own come first; an address has room for many people, because schools and offices have but
-// one. Moderators have moderatorFactor times as much as others and no limit by address.
+// The quotas. Those of accounts bind first. An address has room for many people, because schools and offices share one.
+// Moderators have moderatorFactor times the quota of other accounts, and no quota by address.
 var (
-	// Every request of /v1, in each process for itself: what is read from memory should not ask Redis first.
-	requestLimit = quota{name: "requests", address: counters.Rate{Burst: 1000, Every: 20 * time.Millisecond}} // 50 a second
+	// Every request of /v1, counted in each process alone: answers from memory must not wait for Redis. 50 a second.
+	requestQuota = quota{name: "requests", address: counters.Rate{Burst: 1000, Every: 20 * time.Millisecond}}
 
-	searchLimit   = quota{name: "search", user: counters.Rate{Burst: 30, Every: 2 * time.Second}, address: counters.Rate{Burst: 100, Every: time.Second / 2}}
-	postLimit     = quota{name: "posts", user: counters.Rate{Burst: 10, Every: 2 * time.Minute}, fresh: counters.Rate{Burst: 3, Every: 10 * time.Minute}, address: counters.Rate{Burst: 100, Every: 12 * time.Second}}
-	commentLimit  = quota{name: "comments", user: counters.Rate{Burst: 30, Every: 20 * time.Second}, fresh: counters.Rate{Burst: 10, Every: time.Minute}, address: counters.Rate{Burst: 300, Every: 2 * time.Second}}
-	reportLimit   = quota{name: "reports", user: counters.Rate{Burst: 10, Every: 2 * time.Minute}, fresh: counters.Rate{Burst: 5, Every: 10 * time.Minute}, address: counters.Rate{Burst: 100, Every: 12 * time.Second}}
-	passwordLimit = quota{name: "passwords", user: counters.Rate{Burst: 10, Every: 90 * time.Second}, address: counters.Rate{Burst: 100, Every: 9 * time.Second}}
-	writeLimit    = quota{name: "writes", user: counters.Rate{Burst: 120, Every: 5 * time.Second}, fresh: counters.Rate{Burst: 40, Every: 15 * time.Second}, address: counters.Rate{Burst: 1200, Every: time.Second / 2}}
+	searchQuota = quota{
+		name:    "search",
+		user:    counters.Rate{Burst: 30, Every: 2 * time.Second},
+		address: counters.Rate{Burst: 100, Every: time.Second / 2},
+	}
+	postQuota = quota{
+		name:    "posts",
+		user:    counters.Rate{Burst: 10, Every: 2 * time.Minute},
+		fresh:   counters.Rate{Burst: 3, Every: 10 * time.Minute},
+		address: counters.Rate{Burst: 100, Every: 12 * time.Second},
+	}
+	commentQuota = quota{
+		name:    "comments",
+		user:    counters.Rate{Burst: 30, Every: 20 * time.Second},
+		fresh:   counters.Rate{Burst: 10, Every: time.Minute},
+		address: counters.Rate{Burst: 300, Every: 2 * time.Second},
+	}
+	reportQuota = quota{
+		name:    "reports",
+		user:    counters.Rate{Burst: 10, Every: 2 * time.Minute},
+		fresh:   counters.Rate{Burst: 5, Every: 10 * time.Minute},
+		address: counters.Rate{Burst: 100, Every: 12 * time.Second},
+	}
+	passwordQuota = quota{
+		name:    "passwords",
+		user:    counters.Rate{Burst: 10, Every: 90 * time.Second},
+		address: counters.Rate{Burst: 100, Every: 9 * time.Second},
+	}
+	writeQuota = quota{
+		name:    "writes",
+		user:    counters.Rate{Burst: 120, Every: 5 * time.Second},
+		fresh:   counters.Rate{Burst: 40, Every: 15 * time.Second},
+		address: counters.Rate{Burst: 1200, Every: time.Second / 2},
+	}
 
-	// Edits of one post or comment, besides writeLimit: old versions are deleted when there are too many, and should last
-	// for days under whoever wants to be rid of one.
-	editLimit = quota{name: "edits", user: counters.Rate{Burst: 20, Every: time.Hour}}
+	// Edits of one post or comment, in addition to writeQuota. The oldest versions are deleted when there are too many,
+	// and an author must not be able to push a version out within days.
+	editQuota = quota{name: "edits", user: counters.Rate{Burst: 20, Every: time.Hour}}
 
-	registerLimit = quota{name: "accounts", address: counters.Rate{Burst: 10, Every: 6 * time.Minute}}
-	loginLimit    = quota{name: "logins", address: counters.Rate{Burst: 100, Every: 9 * time.Second}}
+	registerQuota = quota{name: "accounts", address: counters.Rate{Burst: 10, Every: 6 * time.Minute}}
+	loginQuota    = quota{name: "logins", address: counters.Rate{Burst: 100, Every: 9 * time.Second}}
 )
 
 const (
-	freshFor        = 24 * time.Hour // an account is young
+	freshFor        = 24 * time.Hour // the age at which an account is no longer young
 	moderatorFactor = 10
 )
 
-// Tries of one password. An account has more tries than an address has with a name of it, so nobody alone can use them up;
-// and a user who has logged in from an address before goes on doing so when many together did.
+// routeLimit is what a request of a route is counted against. Every request also counts once against requestQuota.
+type routeLimit struct {
+	quota *quota // nil: none of its own
+	// cost is how many requests of requestQuota the request counts as; 0 means 1. It weighs the work of the databases:
+	// index reads for each row of a page, and rows of several tables. A cost above 1 makes the request expensive: it
+	// runs in the expensiveShare. What a list examined is charged in addition, by charge.
+	cost int
+	// searchable means that a request with ?q= counts against searchQuota.
+	searchable bool
+}
+
+// The limits of routes, by name; routes.go assigns one to each.
 var (
-	pairRate    = counters.Rate{Burst: 10, Every: 90 * time.Second} // what was typed, from an address
+	limitNone = &routeLimit{} // not counted and never refused
+
+	limitRead         = &routeLimit{searchable: true}
+	limitReadList     = &routeLimit{searchable: true, cost: 2}
+	limitReadComments = &routeLimit{searchable: true, cost: 3} // a list with the first replies
+	limitReadLarge    = &routeLimit{searchable: true, cost: 5} // rows of many tables or authors
+	limitReadTags     = &routeLimit{cost: 2}                   // ?q= reads an index alone
+
+	limitWrite    = &routeLimit{quota: &writeQuota}
+	limitPost     = &routeLimit{quota: &postQuota}
+	limitComment  = &routeLimit{quota: &commentQuota}
+	limitReport   = &routeLimit{quota: &reportQuota}
+	limitPassword = &routeLimit{quota: &passwordQuota}
+	limitLogin    = &routeLimit{quota: &loginQuota}
+
+	// The handlers of these count by themselves.
+	limitRegister = &routeLimit{cost: 1} // registerQuota, after the fields were validated
+	limitLike     = &routeLimit{cost: 1} // spendLike, without a round trip
+)
+
+// Attempts at one password. An account has more attempts than one address has with its name, so no single address can
+// exhaust them. If many addresses together have, users can still log in from addresses that they have used before.
+var (
+	pairRate    = counters.Rate{Burst: 10, Every: 90 * time.Second} // of a login as typed, from an address
 	accountRate = counters.Rate{Burst: 100, Every: 36 * time.Second}
 	knownRate   = counters.Rate{Burst: 1, Every: 30 * 24 * time.Hour} // spent: the account has logged in from there
 )
 
-// limitOf names the limit of the routes that have one of their own. Of the others, what writes has writeLimit, and what
-// reads has requestLimit alone, as every request.
-var limitOf = map[string]*quota{
-	"POST /v1/auth/register":                             nil, // registerLimit, when it is known that nothing was mistyped
-	"POST /v1/auth/login":                                &loginLimit,
-	"PUT /v1/me/password":                                &passwordLimit,
-	"DELETE /v1/me":                                      &passwordLimit,
-	"POST /v1/posts":                                     &postLimit,
-	"POST /v1/posts/:id/comments":                        &commentLimit,
-	"POST /v1/comments/:id/replies":                      &commentLimit,
-	"POST /v1/reports":                                   &reportLimit,
-	"POST /v1/posts/:id/revisions/:version/redaction":    &reportLimit,
-	"POST /v1/comments/:id/revisions/:version/redaction": &reportLimit,
-	// Likes have a limit that costs no round trip.
-	"PUT /v1/posts/:id/like":       nil,
-	"DELETE /v1/posts/:id/like":    nil,
-	"PUT /v1/comments/:id/like":    nil,
-	"DELETE /v1/comments/:id/like": nil,
-}
-
-// costOf is what a route costs of requestLimit where that is more than 1. It weighs what the databases do for a request:
-// an index is read for each row of a page, and rows of several tables. What a list of posts looked through is counted
-// besides, when it is known.
-var costOf = map[string]int{
-	"GET /v1/posts":                  2,
-	"GET /v1/users/:id/posts":        2,
-	"GET /v1/users/:id/comments":     2,
-	"GET /v1/users/:id/likes":        2,
-	"GET /v1/users/:id/followers":    2,
-	"GET /v1/users/:id/following":    2,
-	"GET /v1/posts/:id/revisions":    2,
-	"GET /v1/posts/:id/comments":     3,
-	"GET /v1/posts/:id/thread":       5,
-	"GET /v1/posts/:id/likes":        2,
-	"GET /v1/comments/:id/ancestors": 2,
-	"GET /v1/comments/:id/replies":   3,
-	"GET /v1/comments/:id/likes":     2,
-	"GET /v1/tags":                   2,
-	"GET /v1/feed":                   5,
-	"GET /v1/notifications":          2,
-	"GET /v1/me/likes":               2,
-	"GET /v1/me/bookmarks":           2,
-	"GET /v1/me/blocks":              2,
-	"GET /v1/admin/posts":            5,
-	"GET /v1/admin/comments":         5,
-}
-
-// What was examined is counted in these pieces, rounded down.
+// Units in which examined index entries are charged, rounded down.
 const (
-	examinedPerRequest = 500   // entries of indexes that cost as much as a request
-	examinedPerSearch  = 5_000 // and as much as a search
+	examinedPerRequest = 500   // entries that cost as much as a request
+	examinedPerSearch  = 5_000 // entries that cost as much as a search
 )
 
-// limits is the door's memory of who did what.
+// limits counts the actions of clients.
 type limits struct {
 	*counters.Limiter // nil: no limits
 	factor            float64
 	now               func() time.Time
 }
 
-// requests counts every request, before anything is done for it.
-func (s *Server) requests(c *fiber.Ctx) error {
-	if s.limits.Limiter != nil {
-		rate := requestLimit.address.Scale(s.limits.factor)
-		if taken := s.limits.TakeHere("requests:"+networkOf(s.clientAddress(c)), rate, 1); !taken.OK {
-			return s.limited(c, requestLimit.name, rate, taken)
-		}
+// takeRequests raises the number of requests that c counts as from one number to another. The Limiter must not be nil.
+func (s *Server) takeRequests(c *fiber.Ctx, from, to int) error {
+	rate := requestQuota.address.Scale(s.limits.factor)
+	// A cost above the burst could never be paid.
+	taken := s.limits.TakeHere(requestKey(networkOf(s.clientAddress(c))), rate, min(to, rate.Burst)-from)
+	if !taken.OK {
+		return s.refuseOverLimit(c, requestQuota.name, rate, taken)
 	}
-	return c.Next()
+	return nil
 }
 
-// spend counts a request against the limit of its route; it runs when it is known whose request it is.
-func (s *Server) spend(c *fiber.Ctx) error {
-	route := c.Route()
-	l, named := limitOf[route.Method+" "+route.Path]
-	reads := route.Method == fiber.MethodGet || route.Method == fiber.MethodHead
-	switch {
-	case reads && route.Path != "/v1/tags" && c.Context().QueryArgs().Has("q"): // tags are found by an index alone
-		l = &searchLimit
-	case !reads && !named:
-		l = &writeLimit
+func requestKey(network string) string { return "requests:" + network }
+
+// spend counts a request against the limit of its route and runs the rest of the chain. It runs after the session is
+// known.
+func (s *Server) spend(c *fiber.Ctx, limit *routeLimit) error {
+	quota := limit.quota
+	if limit.searchable && c.Context().QueryArgs().Has("q") {
+		quota = &searchQuota
 	}
-	if l != nil {
-		if err := s.take(c, *l); err != nil {
+	if quota != nil {
+		if err := s.take(c, *quota); err != nil {
 			return err
 		}
 	}
-	cost := costOf[route.Method+" "+route.Path]
-	if cost <= 1 {
+	if limit.cost <= 1 {
 		return c.Next()
 	}
 	if s.limits.Limiter != nil {
-		from := networkOf(s.clientAddress(c))
-		rate := requestLimit.address.Scale(s.limits.factor)
-		// One is spent already. A price above the burst could never be paid.
-		if taken := s.limits.TakeHere("requests:"+from, rate, min(cost, rate.Burst)-1); !taken.OK {
-			return s.limited(c, requestLimit.name, rate, taken)
+		if err := s.takeRequests(c, 1, limit.cost); err != nil { // countRequest has taken one
+			return err
 		}
 	}
-	share := s.dear
+	share := s.expensive
 	if session := viewer(c); session != nil && session.Role >= models.RoleModerator {
-		share = s.moderatorShare // a moderator may have to end what keeps all others waiting
+		share = s.moderatorShare // a moderator may have to end what all others wait for
 	}
 	leave, err := share.enter(c.UserContext())
 	if err != nil {
@@ -167,64 +175,67 @@ func (s *Server) spend(c *fiber.Ctx) error {
 	return c.Next()
 }
 
-// charge counts what a list has examined against the limits of its caller, as far as they go: the next request is
-// refused instead of this one, which has cost already.
+// charge counts the index entries that a list has examined against the quotas of its caller. It takes at most what is
+// left: the work is done already, so the next request is refused instead of this one.
 func (s *Server) charge(c *fiber.Ctx, examined int) {
 	if s.limits.Limiter == nil || examined < examinedPerRequest {
 		return
 	}
 	from := networkOf(s.clientAddress(c))
-	rate := requestLimit.address.Scale(s.limits.factor)
-	spendAll(examined/examinedPerRequest, func(n int) counters.Taken { return s.limits.TakeHere("requests:"+from, rate, n) })
+	rate := requestQuota.address.Scale(s.limits.factor)
+	takeAtMost(examined/examinedPerRequest, func(n int) counters.Taken {
+		return s.limits.TakeHere(requestKey(from), rate, n)
+	})
 	searches := examined / examinedPerSearch
 	if searches == 0 || !c.Context().QueryArgs().Has("q") {
 		return
 	}
 	session, factor := viewer(c), s.limits.factor
 	take := func(key string, rate counters.Rate) {
-		spendAll(searches, func(n int) counters.Taken { return s.limits.Take(c.UserContext(), key, rate, n) })
+		takeAtMost(searches, func(n int) counters.Taken { return s.limits.Take(c.UserContext(), key, rate, n) })
 	}
 	if session != nil && session.Role >= models.RoleModerator {
 		factor *= moderatorFactor
 	} else {
-		take(searchLimit.name+"-by-address:"+from, searchLimit.address.Scale(factor))
+		take(searchQuota.name+"-by-address:"+from, searchQuota.address.Scale(factor))
 	}
 	if session != nil {
-		take(counters.AccountLimit(session.UserID, searchLimit.name), searchLimit.user.Scale(factor))
+		take(counters.AccountLimit(session.UserID, searchQuota.name), searchQuota.user.Scale(factor))
 	}
 }
 
-// spendAll takes n, or what is left if that is less.
-func spendAll(n int, take func(n int) counters.Taken) {
+// takeAtMost takes n, or less if less is left.
+func takeAtMost(n int, take func(n int) counters.Taken) {
 	if n = min(n, take(0).Remaining); n > 0 {
 		take(n)
 	}
 }
 
-// take counts one action of the viewer, by address first: who has used that up shall not use up what is another's.
-func (s *Server) take(c *fiber.Ctx, l quota) error {
+// take counts one action of the viewer. The address comes first: an exhausted address must not use up the quota of an
+// account.
+func (s *Server) take(c *fiber.Ctx, q quota) error {
 	if s.limits.Limiter == nil {
 		return nil
 	}
 	session, factor := viewer(c), s.limits.factor
-	rate := l.user
+	rate := q.user
 	switch {
 	case session == nil:
 		rate = counters.Rate{}
 	case session.Role >= models.RoleModerator:
 		factor *= moderatorFactor
-		l.address = counters.Rate{}
-	case l.fresh.Burst > 0 && s.limits.now().Sub(session.Since) < freshFor:
-		rate = l.fresh
+		q.address = counters.Rate{}
+	case q.fresh.Burst > 0 && s.limits.now().Sub(session.Since) < freshFor:
+		rate = q.fresh
 	}
-	if l.address.Burst > 0 {
-		policy := l.name + "-by-address"
-		if err := s.takeOne(c, policy, policy+":"+networkOf(s.clientAddress(c)), l.address.Scale(factor)); err != nil {
+	if q.address.Burst > 0 {
+		policy := q.name + "-by-address"
+		if err := s.takeOne(c, policy, policy+":"+networkOf(s.clientAddress(c)), q.address.Scale(factor)); err != nil {
 			return err
 		}
 	}
 	if rate.Burst > 0 {
-		return s.takeOne(c, l.name, counters.AccountLimit(session.UserID, l.name), rate.Scale(factor))
+		return s.takeOne(c, q.name, counters.AccountLimit(session.UserID, q.name), rate.Scale(factor))
 	}
 	return nil
 }
@@ -238,62 +249,64 @@ func (s *Server) takeEdit(c *fiber.Ctx, target models.Target) error {
 	if viewer(c).Role >= models.RoleModerator {
 		factor *= moderatorFactor
 	}
-	return s.takeOne(c, editLimit.name, target.String(), editLimit.user.Scale(factor))
+	return s.takeOne(c, editQuota.name, target.String(), editQuota.user.Scale(factor))
 }
 
-// takeOne counts one action and tells the client what is left.
+// takeOne counts one action and sets the headers with the rest of the quota.
 func (s *Server) takeOne(c *fiber.Ctx, policy, key string, rate counters.Rate) error {
 	taken := s.limits.Take(c.UserContext(), key, rate, 1)
 	if !taken.OK {
-		return s.limited(c, policy, rate, taken)
+		return s.refuseOverLimit(c, policy, rate, taken)
 	}
-	tellLimit(c, policy, rate, taken)
+	setLimitHeaders(c, policy, rate, taken)
 	return nil
 }
 
-// limited is the answer to too much.
-func (s *Server) limited(c *fiber.Ctx, policy string, rate counters.Rate, taken counters.Taken) error {
+// refuseOverLimit returns the error of a request over a limit.
+func (s *Server) refuseOverLimit(c *fiber.Ctx, policy string, rate counters.Rate, taken counters.Taken) error {
 	s.metrics.limited.WithLabelValues(policy).Inc()
-	tellLimit(c, policy, rate, taken)
-	return &models.Error{Code: models.CodeRateLimited, Message: "This was too much in too short a time; try again later.", RetryAfter: taken.RetryAfter}
+	setLimitHeaders(c, policy, rate, taken)
+	return &models.Error{Code: models.CodeRateLimited, RetryAfter: taken.RetryAfter, Message: messageOverLimit}
 }
 
-// tellLimit writes the fields of draft-ietf-httpapi-ratelimit-headers-10: a policy has a quota of q in w seconds, of
-// which r is left, and all of it again after t seconds.
-func tellLimit(c *fiber.Ctx, policy string, rate counters.Rate, taken counters.Taken) {
+const messageOverLimit = "You have sent too many requests in a short time; try again later."
+
+// setLimitHeaders sets the fields of draft-ietf-httpapi-ratelimit-headers-10: a policy has a quota of q in w seconds,
+// of which r is left. All of it is available again after t seconds.
+func setLimitHeaders(c *fiber.Ctx, policy string, rate counters.Rate, taken counters.Taken) {
 	c.Set("RateLimit-Policy", fmt.Sprintf(`"%s";q=%d;w=%d`, policy, rate.Burst, seconds(rate.Window())))
 	c.Set("RateLimit", fmt.Sprintf(`"%s";r=%d;t=%d`, policy, taken.Remaining, seconds(taken.ResetAfter)))
 }
 
-// seconds rounds up, so that nobody comes too early.
+// seconds rounds up, so that no client retries too early.
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 
-// loginTry is a try of a password.
-type loginTry struct {
+// loginAttempt is an attempt at a password.
+type loginAttempt struct {
 	pair, known string
-	// blocked is whether the account was tried too often, by whatever addresses and names. It is answered as a wrong
-	// password is: an answer of its own would report which names and addresses belong to one account.
+	// blocked reports whether the account was attempted too often, from any address and under any of its names. It is
+	// answered like a wrong password: a different answer would leak which names and addresses belong to one account.
 	blocked bool
 }
 
-// tryLogin counts a try of the password of user (id 0: nobody), whom login was found to be. CodeRateLimited when what was
-// typed was tried too often from this address: that depends on no account.
-func (s *Server) tryLogin(c *fiber.Ctx, user *models.User, login string) (loginTry, error) {
+// countLogin counts an attempt at the password of user, whom login names; id 0 stands for an unknown login. It returns
+// CodeRateLimited if the login as typed was attempted too often from this address, whether it exists or not.
+func (s *Server) countLogin(c *fiber.Ctx, user *models.User, login string) (loginAttempt, error) {
 	if s.limits.Limiter == nil {
-		return loginTry{}, nil
+		return loginAttempt{}, nil
 	}
 	sum := sha256.Sum256([]byte(models.NormalizeLogin(login)))
 	typed := "typed:" + hex.EncodeToString(sum[:16])
-	limit := func(name string) string { return typed + "/" + name } // of nobody: the same work is done
+	limit := func(name string) string { return typed + "/" + name } // an unknown login costs the same work
 	if user.ID != 0 {
 		limit = func(name string) string { return counters.AccountLimit(user.ID, name) }
 	}
 	from := networkOf(s.clientAddress(c))
-	t := loginTry{pair: typed + "/login:" + from, known: limit("known:" + from)}
+	t := loginAttempt{pair: typed + "/login:" + from, known: limit("known:" + from)}
 	ctx := c.UserContext()
 	rate := pairRate.Scale(s.limits.factor)
 	if taken := s.limits.Take(ctx, t.pair, rate, 1); !taken.OK {
-		return t, s.limited(c, "logins-of-account-by-address", rate, taken)
+		return t, s.refuseOverLimit(c, "logins-of-account-by-address", rate, taken)
 	}
 	taken := s.limits.Take(ctx, limit("login"), accountRate.Scale(s.limits.factor), 1)
 	t.blocked = !taken.OK && s.limits.Take(ctx, t.known, knownRate, 0).Remaining > 0
@@ -303,11 +316,11 @@ func (s *Server) tryLogin(c *fiber.Ctx, user *models.User, login string) (loginT
 	return t, nil
 }
 
-// loggedIn ends a try that was right.
-func (s *Server) loggedIn(ctx context.Context, t loginTry) {
+// loginSucceeded resets the count of the pair and marks the address as known.
+func (s *Server) loginSucceeded(ctx context.Context, t loginAttempt) {
 	if s.limits.Limiter != nil {
 		s.limits.Forget(ctx, t.pair)
-		s.limits.Forget(ctx, t.known) // or the mark that stands would not be made anew
+		s.limits.Forget(ctx, t.known) // otherwise the existing mark would not be renewed
 		s.limits.Take(ctx, t.known, knownRate, 1)
 	}
 }

@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -172,17 +173,33 @@ func TestLimits_areOfEveryKindOfAction(t *testing.T) {
 	}
 }
 
-// A limit for a route that is not there is a slip of the pen.
-func TestLimits_areOfRoutesThatAreThere(t *testing.T) {
+// Reads are counted as requests alone, and every other route has a quota. Only health checks are not counted.
+func TestLimits_areOfEveryRoute(t *testing.T) {
 	a := newAPI(t, modes[0])
-	routes := map[string]bool{}
+	served := map[string]bool{}
 	for _, r := range a.Routes() {
-		routes[r.Method+" "+r.Path] = true
-	}
-	for route := range handlers.LimitOf {
-		if !routes[route] && route != "POST /v1/reports" {
-			t.Errorf("there is no %s", route)
+		if r.Method != http.MethodHead {
+			served[r.Method+" "+r.Path] = true
 		}
+	}
+	limits := a.Limits()
+	for route, limit := range limits {
+		if !served[route] {
+			t.Errorf("%s is not served", route)
+		}
+		want := handlers.RouteLimit{Read: true}
+		switch {
+		case route == "GET /healthz":
+			want = handlers.RouteLimit{None: true}
+		case !strings.HasPrefix(route, "GET "):
+			want = handlers.RouteLimit{Counted: true}
+		}
+		if limit != want {
+			t.Errorf("%s: the limit is %+v, want %+v", route, limit, want)
+		}
+	}
+	if len(limits) != len(served) {
+		t.Errorf("%d limits for %d routes", len(limits), len(served))
 	}
 }
 

@@ -13,32 +13,50 @@ import (
 	"likewise/models"
 )
 
-// list is a page of a list.
+// list is the JSON of a page of a list.
 type list[T any] struct {
 	Items      []T     `json:"items"`
 	NextCursor *string `json:"next_cursor"`
 }
 
-// listing describes a list: its rows R are read from a store and shown as items J.
+// listing describes a list to replyList: rows R are read from a store and shown as items J.
 type listing[R, J any] struct {
-	name string // signed into its cursors, so it differs from that of every other list
-	// read returns at most limit rows after a place, nil for the beginning. It may return fewer, although there are more,
-	// if the content of those that it returns has more than models.PageBytes.
-	read func(ctx context.Context, after *models.ListKey, limit int) ([]R, error)
-	// sift is what a list that passes over rows has instead of read. It returns fewer rows than limit, or none, and where
-	// the list continues, if it has passed over too many.
-	sift func(ctx context.Context, after *models.ListKey, limit int) (rows []R, rest *models.ListKey, err error)
-	key  func(*R) models.ListKey
+	name string // signed into the cursors, so it must differ from that of every other list
+	// read returns at most at.limit rows from a position on. It may return fewer if it has passed over too many rows, or
+	// if the content of the rows exceeds models.PageBytes. In the first case rest is the position after all rows that
+	// it has seen.
+	read func(ctx context.Context, at position) (rows []R, rest *models.ListKey, err error)
+	key  func(*R) models.ListKey // the position after a row
 	show shower[R, J]
 }
 
-// shower shows rows as items, one by one and in their order, so that nothing is rendered that does not fit in the page.
-// It may end early where it knows that the page is full.
+// position is where a page of a list begins.
+type position struct {
+	after *models.ListKey // nil: the beginning of the list
+	limit int             // one row more than the page has items, to find out whether there are more
+}
+
+// id returns the id after which the page begins, of a list in the order of ids; 0 for the beginning.
+func (p position) id() int64 {
+	if p.after == nil {
+		return 0
+	}
+	return p.after.ID
+}
+
+// all adapts a query that passes over no rows to listing.read.
+func all[R any](rows []R, err error) ([]R, *models.ListKey, error) { return rows, nil, err }
+
+// shower shows rows as items, one at a time and in their order, so that no item is rendered that does not fit in the
+// page. It may stop early once the page is full.
 type shower[R, J any] func(c *fiber.Ctx, rows []R) iter.Seq2[J, error]
 
-// replyList answers with the page of a list that ?limit= and ?cursor= ask for.
+// ofUser returns the name of a list that belongs to a user.
+func ofUser(list string, userID int64) string { return list + ":user=" + strconv.FormatInt(userID, 10) }
+
+// replyList answers with the page of a list that ?limit= and ?cursor= select.
 func replyList[R, J any](s *Server, c *fiber.Ctx, l listing[R, J]) error {
-	n, err := limit(c)
+	n, err := pageLimit(c)
 	if err != nil {
 		return err
 	}
@@ -46,40 +64,34 @@ func replyList[R, J any](s *Server, c *fiber.Ctx, l listing[R, J]) error {
 	if err != nil {
 		return err
 	}
-	var rows []R
-	var rest *models.ListKey
-	if l.sift != nil {
-		rows, rest, err = l.sift(c.UserContext(), after, n+1)
-	} else {
-		rows, err = l.read(c.UserContext(), after, n+1)
-	}
+	rows, rest, err := l.read(c.UserContext(), position{after, n + 1})
 	if err != nil {
 		return err
 	}
 	return replyPage(s, c, page[R]{name: l.name, rows: rows, limit: n, key: l.key, rest: rest}, l.show)
 }
 
-// page is what was read for a page of a list, with one row more than limit if there is one.
+// page holds the rows that were read for a page of a list: one more than limit, if there are more.
 type page[R any] struct {
 	name  string
-	since int64 // of a list that goes back to a certain time, in seconds; 0 for others
+	since int64 // the oldest time of the list's window, in Unix seconds; 0 without a window
 	rows  []R
 	limit int
 	key   func(*R) models.ListKey
-	rest  *models.ListKey // where the list goes on after all rows; nil for its end
-	// complete, of a search, reports whether all was examined that could belong to the page; nil for other lists.
+	rest  *models.ListKey // the position after all rows; nil at the end of the list
+	// complete reports whether a search has examined all candidates for the page; nil if the list is not a search.
 	complete *bool
 }
 
-// pageOverhead is what a page has besides its items, in bytes.
+// pageOverhead is the size of a page without its items, in bytes.
 var pageOverhead = len(`{"items":[],"complete":false,"next_cursor":""}`) + cursorLength
 
-// longItem is the size of an item, in bytes of JSON, after whose writing other requests may use the processor. Otherwise a
-// page of long items keeps it for the 10 ms that the scheduler allows, and short requests wait for each such page.
+// longItem is the size of an item, in bytes of JSON, from which replyPage yields the processor after writing it.
+// Otherwise a page of long items keeps the processor for the scheduler's 10 ms, and short requests wait.
 const longItem = 16 << 10
 
 // replyPage answers with the rows of a page, up to its limit or to models.PageBytes of JSON, and at least one. If there
-// are more, next_cursor stands for the place after the last item.
+// are more, next_cursor names the position after the last item.
 func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) error {
 	var body bytes.Buffer
 	body.WriteString(`{"items":[`)
@@ -124,7 +136,7 @@ func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) 
 		body.WriteString(`"` + s.cursors.encodeSince(p.name, *rest, p.since) + `"}`)
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-	c.Response().SetBodyRaw(bytes.Clone(body.Bytes())) // which has grown to up to twice its length
+	c.Response().SetBodyRaw(bytes.Clone(body.Bytes())) // the buffer's capacity is up to twice its length
 	return nil
 }
 
@@ -141,8 +153,8 @@ func each[R, J any](item func(*R) J) shower[R, J] {
 	}
 }
 
-// within shows rows that have something to show within them: inner finds it, show shows it, and outer puts what is shown
-// back into the row's item.
+// within shows rows that contain the rows of another list: inner extracts the contained row, show shows it, and outer
+// builds the item from the row and the contained item.
 func within[R, T, I, J any](inner func(*R) T, show shower[T, I], outer func(*R, I) J) shower[R, J] {
 	return func(c *fiber.Ctx, rows []R) iter.Seq2[J, error] {
 		plain := make([]T, len(rows))
@@ -178,15 +190,14 @@ func collect[J any](items iter.Seq2[J, error]) ([]J, error) {
 	return all, nil
 }
 
-// writeJSON writes v without the escapes that JSON needs in a page of HTML only: every answer says what it is, and that
-// it is not to be sniffed.
+// writeJSON writes v without HTML escapes. They are not needed: every answer has a Content-Type and forbids sniffing.
 func writeJSON(b *bytes.Buffer, v any) error {
 	encoder := json.NewEncoder(b)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(v); err != nil {
 		return err
 	}
-	b.Truncate(b.Len() - 1) // the line's end
+	b.Truncate(b.Len() - 1) // the newline
 	return nil
 }
 

@@ -61,9 +61,9 @@ func (s *Server) listNotifications(c *fiber.Ctx) error {
 		return err
 	}
 	return replyList(s, c, listing[models.Notification, notificationJSON]{
-		name: "notifications:unread=" + unread + ":user=" + strconv.FormatInt(viewerID(c), 10),
-		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Notification, *models.ListKey, error) {
-			return s.store.Notifications(ctx, viewerID(c), unread == "true", idOf(after), limit)
+		name: ofUser("notifications:unread="+unread, viewerID(c)),
+		read: func(ctx context.Context, at position) ([]models.Notification, *models.ListKey, error) {
+			return s.store.Notifications(ctx, viewerID(c), unread == "true", at.id(), at.limit)
 		},
 		key:  (*models.Notification).Key,
 		show: each(s.newNotificationJSON),

@@ -55,7 +55,7 @@ func (s *Server) eachPost(c *fiber.Ctx, posts []models.Post) iter.Seq2[postJSON,
 			return
 		}
 		for i, p := range posts {
-			html, err := s.markdown.html(postTarget(p.ID), p.Version, p.Content)
+			html, err := s.markdown.HTML(postTarget(p.ID), p.Version, p.Content)
 			item := postJSON{
 				ID: p.ID, Author: s.author(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html, Tags: p.Tags,
 				LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
@@ -127,7 +127,7 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 		return err
 	}
 	q.ViewerID = viewerID(c)
-	n, err := limit(c)
+	n, err := pageLimit(c)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 	if err := text.Validate(); err != nil {
 		return err
 	}
-	text.Mentions = s.markdown.mentions(text.Content)
+	text.Mentions = s.markdown.Mentions(text.Content)
 	post, err := s.store.CreatePost(c.UserContext(), viewerAuthor(c), text)
 	if err != nil {
 		return err

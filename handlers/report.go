@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -50,9 +49,9 @@ func replyReported(c *fiber.Ctx, report *models.Report) error {
 
 func (s *Server) listMyReports(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Report, reportJSON]{
-		name: "reports:user=" + strconv.FormatInt(viewerID(c), 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Report, error) {
-			return s.store.ReportsBy(ctx, viewerID(c), idOf(after), limit)
+		name: ofUser("reports", viewerID(c)),
+		read: func(ctx context.Context, at position) ([]models.Report, *models.ListKey, error) {
+			return all(s.store.ReportsBy(ctx, viewerID(c), at.id(), at.limit))
 		},
 		key:  (*models.Report).Key,
 		show: each(newReportJSON),

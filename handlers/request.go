@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/google/uuid"
 
 	"likewise/models"
 )
@@ -22,58 +21,52 @@ const (
 	requestIDKey localKey = iota
 	viewerKey
 	ruleKey       // of the route's permission
-	tokenKeyOwner // hash of the token that an Idempotency-Key belongs to
+	tokenKeyOwner // hash of the token that owns the Idempotency-Key
 	answerKey
 )
 
-const maxRequestID = 64
-
-// nameRequest takes the client's X-Request-Id if it can stand in a log line as it is, else makes one.
-func nameRequest(c *fiber.Ctx) {
-	id := strings.Clone(c.Get(fiber.HeaderXRequestID))
-	if !sane(id) {
-		id = uuid.NewString()
-	}
-	c.Locals(requestIDKey, id)
-	c.Set(fiber.HeaderXRequestID, id)
-}
-
-func sane(id string) bool {
-	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
-	})
-}
-
-func requestID(c *fiber.Ctx) string {
-	id, _ := c.Locals(requestIDKey).(string)
-	return id
-}
-
-// pathID reads the id in the path. What is not an id is the id of nothing: CodeNotFound.
-func pathID(c *fiber.Ctx, kind models.TargetKind) (int64, error) {
+// pathID reads the id in the path of an object of a kind, such as "post". It returns CodeNotFound if the path has
+// anything but an id.
+func pathID[N ~string](c *fiber.Ctx, kind N) (int64, error) {
 	if id, ok := parseID(c.Params("id")); ok {
 		return id, nil
 	}
 	return 0, models.Errorf(models.CodeNotFound, "There is no such %s.", kind)
 }
 
-// parseID reads a positive integer in the one form that is written.
+// pathIDAndReason reads the id in the path, as pathID, and a body with a reason and nothing else.
+func pathIDAndReason[N ~string](c *fiber.Ctx, kind N) (id int64, reason string, err error) {
+	if id, err = pathID(c, kind); err != nil {
+		return 0, "", err
+	}
+	return id, reason, decode(c, fields{"reason": &reason})
+}
+
+// pathIDAndValidReason is pathIDAndReason for callers that act before the store validates the reason.
+func pathIDAndValidReason[N ~string](c *fiber.Ctx, kind N) (id int64, reason string, err error) {
+	if id, reason, err = pathIDAndReason(c, kind); err != nil {
+		return 0, "", err
+	}
+	return id, reason, models.ValidateReason(reason)
+}
+
+// parseID reads a positive integer in its canonical form.
 func parseID(s string) (int64, bool) {
 	id, err := strconv.ParseInt(s, 10, 64)
 	return id, err == nil && id > 0 && s[0] != '0' && s[0] != '+'
 }
 
-// fields names where each member of a JSON object goes.
+// fields maps the members of a JSON object to pointers to their values.
 type fields map[string]any
 
-// decode reads the body, which must be a JSON object of these fields. null and a missing field leave the value as it
-// is. 415 for another content type; CodeMalformed for what is not JSON or has the wrong type; CodeInvalid for fields
-// that do not exist, each of them named.
+// decode reads the body, a JSON object of these fields. A null and a missing field leave the value unchanged. It returns
+// 415 for another content type, CodeMalformed for invalid JSON or a wrong type, and CodeInvalid for unknown fields, all
+// of which it names.
 func decode(c *fiber.Ctx, into fields) error {
 	if kind, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType)); err != nil || kind != fiber.MIMEApplicationJSON {
 		return fiber.ErrUnsupportedMediaType
 	}
-	body := c.BodyRaw() // never decompressed: a few bytes could become gigabytes
+	body := c.BodyRaw() // never decompressed: a few bytes could expand to gigabytes
 	if !utf8.Valid(body) {
 		return malformed("The body is not UTF-8.")
 	}
@@ -99,7 +92,7 @@ func decode(c *fiber.Ctx, into fields) error {
 	return nil
 }
 
-// jsonType says what fits a pointer to a value, or to a pointer to one.
+// jsonType returns, in words, the JSON type that fits target, a pointer to a value or to a pointer to one.
 func jsonType(target any) string {
 	t := reflect.TypeOf(target).Elem()
 	if t.Kind() == reflect.Pointer {
@@ -130,12 +123,12 @@ const (
 	maxLimit     = 100
 )
 
-// limit reads ?limit=; CodeInvalid when it is not a number from 1 to 100.
-func limit(c *fiber.Ctx) (int, error) {
+// pageLimit reads ?limit=. It returns CodeInvalid unless it is a number from 1 to 100.
+func pageLimit(c *fiber.Ctx) (int, error) {
 	return numberOf(c, "limit", defaultLimit, maxLimit)
 }
 
-// numberOf reads a number of the query; CodeInvalid when it is not one from 1 to most.
+// numberOf reads a number of the query. It returns CodeInvalid unless it is from 1 to most.
 func numberOf(c *fiber.Ctx, name string, byDefault, most int) (int, error) {
 	if !c.Context().QueryArgs().Has(name) {
 		return byDefault, nil
@@ -147,10 +140,10 @@ func numberOf(c *fiber.Ctx, name string, byDefault, most int) (int, error) {
 	return n, nil
 }
 
-// sortOf reads ?sort=, whose default is the first of the orders; CodeInvalid for an unknown one.
+// sortOf reads ?sort=; the first order is the default. It returns CodeInvalid for an unknown order.
 func sortOf[S ~string](c *fiber.Ctx, orders ...S) (S, error) { return oneOf(c, "sort", orders...) }
 
-// oneOf reads a parameter that is one of some words, and by default the first; CodeInvalid for any other.
+// oneOf reads a parameter that is one of the words; the first is the default. It returns CodeInvalid for other words.
 func oneOf[S ~string](c *fiber.Ctx, parameter string, words ...S) (S, error) {
 	if !c.Context().QueryArgs().Has(parameter) {
 		return words[0], nil
@@ -165,16 +158,16 @@ func oneOf[S ~string](c *fiber.Ctx, parameter string, words ...S) (S, error) {
 	return "", models.Invalid(parameter, "must be one of "+strings.Join(names, ", "))
 }
 
-// etag is the part of an entity tag that an edit is held to.
+// etag returns the entity tag of a version, without the hash of an answer: the part that If-Match compares.
 func etag(version int64) string { return `"v` + strconv.FormatInt(version, 10) + `"` }
 
-// ifMatch holds the edit of something that has this version to what the client saw. CodeIfMatch when it does not say,
-// CodePrecondition when it saw another version, CodeMalformed when the header cannot be read. A weak tag never matches;
-// "*" takes the version as it is found.
+// ifMatch reads If-Match and returns a check of the present version against it. A weak tag never matches, and "*" matches
+// every version. It returns CodeIfMatch without the header and CodeMalformed if the header cannot be read. The check
+// returns CodePrecondition if the client saw another version.
 func ifMatch(c *fiber.Ctx) (func(version int64) error, error) {
 	header := bytes.TrimSpace(c.Request().Header.Peek(fiber.HeaderIfMatch))
 	if len(header) == 0 {
-		return nil, models.Errorf(models.CodeIfMatch, "An edit needs If-Match with the ETag of the version that was edited.")
+		return nil, models.Errorf(models.CodeIfMatch, "The request needs If-Match with the ETag of the version that you edited.")
 	}
 	if string(header) == "*" {
 		return func(int64) error { return nil }, nil
@@ -191,8 +184,7 @@ func ifMatch(c *fiber.Ctx) (func(version int64) error, error) {
 	}, nil
 }
 
-// parseTags reads a list of entity tags (RFC 9110, 8.8.3) and keeps the strong ones, and the weak ones if asked to,
-// quotes included.
+// parseTags reads a list of entity tags (RFC 9110, 8.8.3), quotes included. It skips weak tags unless weakToo is set.
 func parseTags(s string, weakToo bool) (tags []string, ok bool) {
 	for {
 		s = strings.TrimLeft(s, " \t,")

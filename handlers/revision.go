@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -72,10 +71,10 @@ func (s *Server) listRevisions(kind models.TargetKind, deleted bool) fiber.Handl
 		}
 		return replyList(s, c, listing[models.Revision, revisionJSON]{
 			name: fmt.Sprintf("revisions:%s=%d:%t", kind, id, deleted),
-			read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Revision, error) {
-				return s.store.ListRevisions(ctx, models.RevisionQuery{
-					Target: models.Target{Kind: kind, ID: id}, Deleted: deleted, Before: idOf(after), Limit: limit,
-				})
+			read: func(ctx context.Context, at position) ([]models.Revision, *models.ListKey, error) {
+				return all(s.store.ListRevisions(ctx, models.RevisionQuery{
+					Target: models.Target{Kind: kind, ID: id}, Deleted: deleted, Before: at.id(), Limit: at.limit,
+				}))
 			},
 			key:  func(r *models.Revision) models.ListKey { return models.ListKey{ID: r.Version} },
 			show: each(s.newRevisionJSON),
@@ -96,7 +95,7 @@ func (s *Server) readRevision(kind models.TargetKind, deleted bool) fiber.Handle
 		}
 		out := postRevisionJSON{revisionJSON: s.newRevisionJSON(r), Tags: r.Tags}
 		if r.RedactedAt == nil {
-			html, err := s.markdown.html(target, r.Version, r.Content)
+			html, err := s.markdown.HTML(target, r.Version, r.Content)
 			if err != nil {
 				return err
 			}
@@ -171,9 +170,9 @@ func replyRequestedRedaction(c *fiber.Ctx, r *models.Redaction) error {
 
 func (s *Server) listMyRedactions(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Redaction, redactionJSON]{
-		name: "redactions:user=" + strconv.FormatInt(viewerID(c), 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Redaction, error) {
-			return s.store.RedactionsBy(ctx, viewerID(c), idOf(after), limit)
+		name: ofUser("redactions", viewerID(c)),
+		read: func(ctx context.Context, at position) ([]models.Redaction, *models.ListKey, error) {
+			return all(s.store.RedactionsBy(ctx, viewerID(c), at.id(), at.limit))
 		},
 		key:  (*models.Redaction).Key,
 		show: each(newRedactionJSON),
@@ -187,24 +186,16 @@ func (s *Server) listRedactions(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.Redaction, requestedRedactionJSON]{
 		name: "redactions:" + status,
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Redaction, error) {
-			return s.store.Redactions(ctx, status == "resolved", idOf(after), limit)
+		read: func(ctx context.Context, at position) ([]models.Redaction, *models.ListKey, error) {
+			return all(s.store.Redactions(ctx, status == "resolved", at.id(), at.limit))
 		},
 		key:  (*models.Redaction).Key,
 		show: each(s.newRequestedRedactionJSON),
 	})
 }
 
-// pathRedaction reads the request's id in the path, as pathID.
-func pathRedaction(c *fiber.Ctx) (int64, error) {
-	if id, ok := parseID(c.Params("id")); ok {
-		return id, nil
-	}
-	return 0, models.Errorf(models.CodeNotFound, "There is no such request.")
-}
-
 func (s *Server) resolveRedaction(c *fiber.Ctx) error {
-	id, err := pathRedaction(c)
+	id, err := pathID(c, "request")
 	if err != nil {
 		return err
 	}
@@ -219,7 +210,7 @@ func (s *Server) resolveRedaction(c *fiber.Ctx) error {
 }
 
 func (s *Server) readRedaction(c *fiber.Ctx) error {
-	id, err := pathRedaction(c)
+	id, err := pathID(c, "request")
 	if err != nil {
 		return err
 	}

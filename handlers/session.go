@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -41,9 +40,9 @@ func (s *Server) logout(c *fiber.Ctx) error {
 func (s *Server) listSessions(c *fiber.Ctx) error {
 	current := sessionHash(c)
 	return replyList(s, c, listing[models.SessionInfo, sessionInfoJSON]{
-		name: "sessions:user=" + strconv.FormatInt(viewerID(c), 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.SessionInfo, error) {
-			return s.store.Sessions(ctx, viewerID(c), after, limit)
+		name: ofUser("sessions", viewerID(c)),
+		read: func(ctx context.Context, at position) ([]models.SessionInfo, *models.ListKey, error) {
+			return all(s.store.Sessions(ctx, viewerID(c), at.after, at.limit))
 		},
 		key: (*models.SessionInfo).Key,
 		show: each(func(info *models.SessionInfo) sessionInfoJSON {

@@ -109,7 +109,7 @@ func (s *Server) crowded(c *fiber.Ctx, err error) error {
 	if models.ErrorCode(err) == models.CodeRateLimited {
 		s.metrics.limited.WithLabelValues("streams-by-address").Inc()
 		streams := s.hub.limits.ofOne.streams
-		tellLimit(c, "streams-by-address", counters.Rate{Burst: streams, Every: retryCrowded / time.Duration(streams)}, counters.Taken{ResetAfter: retryCrowded})
+		setLimitHeaders(c, "streams-by-address", counters.Rate{Burst: streams, Every: retryCrowded / time.Duration(streams)}, counters.Taken{ResetAfter: retryCrowded})
 	}
 	return err
 }

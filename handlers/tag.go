@@ -36,8 +36,8 @@ func (s *Server) listTags(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.Tag, tagJSON]{
 		name: "tags:" + string(q.Sort) + ":q=" + q.Prefix,
-		sift: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, *models.ListKey, error) {
-			q.After, q.Limit = after, limit
+		read: func(ctx context.Context, at position) ([]models.Tag, *models.ListKey, error) {
+			q.After, q.Limit = at.after, at.limit
 			return s.store.ListTags(ctx, q)
 		},
 		key:  func(t *models.Tag) models.ListKey { return t.Key(q.Sort) },

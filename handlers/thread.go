@@ -51,8 +51,8 @@ func (s *Server) readAncestors(c *fiber.Ctx) error {
 	}
 	return replyList(s, c, listing[models.Comment, commentJSON]{
 		name: "ancestors:" + strconv.FormatInt(id, 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.Comment, error) {
-			return s.store.Ancestors(ctx, viewerID(c), id, idOf(after), limit)
+		read: func(ctx context.Context, at position) ([]models.Comment, *models.ListKey, error) {
+			return all(s.store.Ancestors(ctx, viewerID(c), id, at.id(), at.limit))
 		},
 		key:  func(m *models.Comment) models.ListKey { return models.ListKey{ID: m.ID} },
 		show: s.eachComment,

@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -33,9 +32,9 @@ func newTokenInfo(t *models.APIToken) tokenJSON {
 
 func (s *Server) listTokens(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.APIToken, tokenJSON]{
-		name: "tokens:user=" + strconv.FormatInt(viewerID(c), 10),
-		read: func(ctx context.Context, after *models.ListKey, limit int) ([]models.APIToken, error) {
-			return s.store.Tokens(ctx, viewerID(c), after, limit)
+		name: ofUser("tokens", viewerID(c)),
+		read: func(ctx context.Context, at position) ([]models.APIToken, *models.ListKey, error) {
+			return all(s.store.Tokens(ctx, viewerID(c), at.after, at.limit))
 		},
 		key:  (*models.APIToken).Key,
 		show: each(newTokenInfo),

@@ -47,7 +47,7 @@ func (s *Server) register(c *fiber.Ctx) error {
 	if err := s.reserved.Check(in.Username); err != nil {
 		return err
 	}
-	if err := s.take(c, registerLimit); err != nil {
+	if err := s.take(c, registerQuota); err != nil {
 		return err
 	}
 	hash, err := s.passwords.hash(c.UserContext(), in.Password)
@@ -91,12 +91,12 @@ func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User,
 	if err != nil {
 		return nil, "", err
 	}
-	try, err := s.tryLogin(c, user, name)
+	attempt, err := s.countLogin(c, user, name)
 	if err != nil {
 		return nil, "", err
 	}
 	target := user.ID
-	if try.blocked {
+	if attempt.blocked {
 		user = &models.User{}
 	}
 	ok, err := s.passwords.match(c.UserContext(), password, user.PasswordHash)
@@ -109,7 +109,7 @@ func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User,
 		}
 		return nil, "", models.Errorf(models.CodeUnauthorized, "The login or the password is wrong.")
 	}
-	s.loggedIn(c.UserContext(), try)
+	s.loginSucceeded(c.UserContext(), attempt)
 	token, err := s.store.Login(c.UserContext(), user, userAgent(c))
 	return user, token, err
 }
@@ -251,17 +251,9 @@ func (s *Server) newPublicUserJSON(u *models.PublicUser) publicUserJSON {
 	}
 }
 
-// pathUser reads the user's id in the path. What is not an id is the id of nobody: CodeNotFound.
-func pathUser(c *fiber.Ctx) (int64, error) {
-	if id, ok := parseID(c.Params("id")); ok {
-		return id, nil
-	}
-	return 0, models.Errorf(models.CodeNotFound, "There is no such user.")
-}
-
-// someUser is pathUser of a user that is there.
-func (s *Server) someUser(c *fiber.Ctx) (int64, error) {
-	id, err := pathUser(c)
+// existingUser reads the user's id in the path. It returns CodeNotFound if there is no such user.
+func (s *Server) existingUser(c *fiber.Ctx) (int64, error) {
+	id, err := pathID(c, "user")
 	if err != nil {
 		return 0, err
 	}
@@ -269,7 +261,7 @@ func (s *Server) someUser(c *fiber.Ctx) (int64, error) {
 }
 
 func (s *Server) readUser(c *fiber.Ctx) error {
-	id, err := pathUser(c)
+	id, err := pathID(c, "user")
 	if err != nil {
 		return err
 	}
@@ -299,7 +291,7 @@ func (s *Server) findUsers(c *fiber.Ctx) error {
 
 // listUserPosts is the list of posts with the author from the path.
 func (s *Server) listUserPosts(c *fiber.Ctx) error {
-	id, err := s.someUser(c)
+	id, err := s.existingUser(c)
 	if err != nil {
 		return err
 	}

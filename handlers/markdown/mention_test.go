@@ -1,4 +1,4 @@
-package handlers
+package markdown
 
 import (
 	"slices"
@@ -9,9 +9,9 @@ import (
 	"likewise/models"
 )
 
-func markdownOf(t testing.TB) *markdown {
+func markdownOf(t testing.TB) *Renderer {
 	t.Helper()
-	m, err := newMarkdown()
+	m, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestMentions(t *testing.T) {
 		{"@media @import @n01 @n02 @n03 @n04 @n05 @n06 @n07 @n08 @n09", "media import n01 n02 n03 n04 n05 n06 n07 n08"},
 		{"", ""},
 	} {
-		if got := strings.Join(m.mentions(c.content), " "); got != c.want {
+		if got := strings.Join(m.Mentions(c.content), " "); got != c.want {
 			t.Errorf("%q mentions %q, want %q", c.content, got, c.want)
 		}
 	}
@@ -58,7 +58,7 @@ func FuzzMentions(f *testing.F) {
 	f.Add("> > @ada\n- *@bob_c*\n<b>@dan</b>&amp;@eve")
 	m := markdownOf(f)
 	f.Fuzz(func(t *testing.T, content string) {
-		names := m.mentions(content)
+		names := m.Mentions(content)
 		if len(names) > models.MaxMentions {
 			t.Fatalf("%d names", len(names))
 		}
@@ -80,7 +80,7 @@ func BenchmarkMentions(b *testing.B) {
 		content := strings.Repeat(unit, models.MaxContent/len(unit)-1) + " @ada"
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				m.mentions(content)
+				m.Mentions(content)
 			}
 		})
 	}
@@ -92,7 +92,7 @@ func TestMentions_endInTime(t *testing.T) {
 	for _, unit := range []string{">", "[@a", "@", "*@a ", "_@a_", "`@", "<@a", "@a@", "- @", "|@"} {
 		content := strings.Repeat(unit, models.MaxContent/len(unit)-1) + "@ada"
 		began := time.Now()
-		m.mentions(content)
+		m.Mentions(content)
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("%q repeated takes %s", unit, took)
 		}

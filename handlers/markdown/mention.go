@@ -1,4 +1,4 @@
-package handlers
+package markdown
 
 import (
 	"regexp"
@@ -10,20 +10,20 @@ import (
 	"likewise/models"
 )
 
-// mentionPattern finds what may be a mention, with everything that touches it: an "@" in or behind a word, as in an
-// e-mail address, behind a backslash, or followed by another one, makes none.
+// mentionPattern matches a possible mention with all characters adjacent to it. An "@" inside or after a word, as in an
+// e-mail address, after a backslash or before another "@" is not a mention.
 var mentionPattern = regexp.MustCompile(`[A-Za-z0-9_.+\\/@-]*@[A-Za-z0-9_.@-]+`)
 
-// mentions gives the names that content mentions as @name, in lower case, each once, in the order of the text and no more
-// than models.MaxMentions. Code and links mention nobody. A name reaches as far as the rule for usernames lets it: in
-// "@ada." the dot ends the sentence.
-func (m *markdown) mentions(content string) []string {
+// Mentions returns the usernames that content mentions as @name: in lower case, each once, in the order of the text, and
+// at most models.MaxMentions. It ignores code and links. A trailing dot or dash does not belong to the name: in "@ada."
+// the dot ends the sentence.
+func (m *Renderer) Mentions(content string) []string {
 	if !strings.Contains(content, "@") || len(namesIn(content, nil)) == 0 {
-		return nil // most texts have no "@", and need not be parsed for it
+		return nil // most texts have no "@" and need not be parsed
 	}
 	source, doc := m.parse(content)
 	var names []string
-	var start, end int // of the text that goes on with the next node
+	var start, end int // of the text that the next node may continue
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
 			return ast.WalkContinue, nil
@@ -39,11 +39,11 @@ func (m *markdown) mentions(content string) []string {
 			end = n.Segment.Stop
 		}
 		return ast.WalkContinue, nil
-	}) // the function gives no error, so neither does the walk
+	}) // returns an error only if the function does
 	return namesIn(string(source[start:end]), names)
 }
 
-// namesIn adds the names that plain text mentions to names.
+// namesIn appends the names that plain text mentions to names.
 func namesIn(plain string, names []string) []string {
 	for plain != "" && len(names) < models.MaxMentions {
 		found := mentionPattern.FindStringIndex(plain)

@@ -1,4 +1,4 @@
-package handlers
+package markdown
 
 import (
 	"encoding/json"
@@ -221,7 +221,7 @@ func markup() []string {
 
 func TestMarkdown_letsNoAttackThrough(t *testing.T) {
 	t.Parallel()
-	m, err := newMarkdown()
+	m, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestUnsafeHTML_seesWhatIsWrong(t *testing.T) {
 }
 
 func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
-	m, err := newMarkdown()
+	m, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 // machine.
 func TestMarkdown_boundsItsWork(t *testing.T) {
 	t.Parallel()
-	m, err := newMarkdown()
+	m, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func processorTime(t *testing.T) time.Duration {
 }
 
 func FuzzMarkdown(f *testing.F) {
-	m, err := newMarkdown()
+	m, err := New()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -390,4 +390,37 @@ func FuzzMarkdown(f *testing.F) {
 			t.Errorf("%q becomes unsafe when it is sanitised again: %q", rendered, again)
 		}
 	})
+}
+
+func TestMarkdown_cachesByVersion(t *testing.T) {
+	post, comment := models.Target{Kind: models.KindPost, ID: 1}, models.Target{Kind: models.KindComment, ID: 1}
+	m, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	render := func(target models.Target, version int64, content string) string {
+		html, err := m.HTML(target, version, content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(html)
+	}
+	for _, step := range []struct {
+		target  models.Target
+		version int64
+		content string
+		want    string
+	}{
+		{post, 0, "one", "<p>one</p>"},
+		{post, 0, "not looked at", "<p>one</p>"},
+		{post, 1, "two", "<p>two</p>"},
+		{comment, 0, "three", "<p>three</p>"},
+	} {
+		if got := render(step.target, step.version, step.content); got != step.want {
+			t.Errorf("%s version %d: %s, want %s", step.target, step.version, got, step.want)
+		}
+	}
+	if n := fmt.Sprint(m.cache.EstimatedSize()); n != "3" {
+		t.Errorf("%s entries, want 3", n)
+	}
 }

@@ -1,4 +1,12 @@
-package handlers
+// Package markdown renders the Markdown of posts and comments to safe HTML, and finds whom they mention.
+//
+// Raw HTML in the content is dropped, and the sanitizer checks the rendered HTML again. An image becomes a link to it,
+// so that a reader's browser loads nothing from other hosts unless the reader follows the link. Content beyond the
+// bounds on nesting, links, emphasis and tables stays text.
+//
+// The Renderer owns a cache of rendered HTML, by target and version. An edit needs no invalidation, and losing an entry
+// costs one rendering.
+package markdown
 
 import (
 	"bytes"
@@ -23,44 +31,42 @@ import (
 	"likewise/models"
 )
 
-// markdown renders content, GitHub's dialect, to HTML that is safe to put into a page: raw HTML is left out by the
-// renderer, and what is left passes the sanitiser all the same. Reading it tells nobody: an image becomes a link to it,
-// so that nothing is fetched from elsewhere until the reader asks. What was rendered is cached by version, so an edit
-// needs no invalidation.
-type markdown struct {
+// Renderer renders GitHub's dialect of Markdown. It is safe for concurrent use.
+type Renderer struct {
 	converter goldmark.Markdown
 	policy    *bluemonday.Policy
-	cache     *otter.Cache[markdownKey, string]
+	cache     *otter.Cache[cacheKey, string]
 }
 
-type markdownKey struct {
+type cacheKey struct {
 	models.Target
 	version int64
 }
 
-// maxMarkdown bounds the HTML that is cached, in bytes.
-const maxMarkdown = 64 << 20
+// maxCached bounds the cached HTML, in bytes.
+const maxCached = 64 << 20
 
-// markdownLife is how long HTML is cached. A version that was redacted is not asked for again, but its HTML must not stay
-// in memory for good.
-const markdownLife = time.Hour
+// cacheLife is how long HTML is cached. A redacted version is not rendered again, but its HTML must not stay in memory.
+const cacheLife = time.Hour
 
-func newMarkdown() (*markdown, error) {
-	cache, err := otter.New(&otter.Options[markdownKey, string]{
-		ExpiryCalculator: otter.ExpiryWriting[markdownKey, string](markdownLife),
-		MaximumWeight:    maxMarkdown,
-		Weigher:          func(_ markdownKey, html string) uint32 { return uint32(len(html)) + 100 }, // 100 for the entry itself
+// New returns a Renderer with an empty cache.
+func New() (*Renderer, error) {
+	const entrySize = 100 // bytes of an entry besides its HTML
+	cache, err := otter.New(&otter.Options[cacheKey, string]{
+		ExpiryCalculator: otter.ExpiryWriting[cacheKey, string](cacheLife),
+		MaximumWeight:    maxCached,
+		Weigher:          func(_ cacheKey, html string) uint32 { return uint32(len(html)) + entrySize },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("markdown cache: %w", err)
 	}
-	return &markdown{converter: newConverter(), policy: newPolicy(), cache: cache}, nil
+	return &Renderer{converter: newConverter(), policy: newPolicy(), cache: cache}, nil
 }
 
-// html gives the HTML of a target's content in this version. Whoever asks for it while it is made waits for it.
-func (m *markdown) html(target models.Target, version int64, content string) (string, error) {
-	return m.cache.Get(context.Background(), markdownKey{target, version}, otter.LoaderFunc[markdownKey, string](
-		func(context.Context, markdownKey) (string, error) {
+// HTML returns the HTML of a version of a target's content. Concurrent calls for the same version render it once.
+func (m *Renderer) HTML(target models.Target, version int64, content string) (string, error) {
+	return m.cache.Get(context.Background(), cacheKey{target, version}, otter.LoaderFunc[cacheKey, string](
+		func(context.Context, cacheKey) (string, error) {
 			html, err := m.render(content)
 			if err != nil {
 				return "", fmt.Errorf("render %s: %w", target, err)
@@ -69,7 +75,7 @@ func (m *markdown) html(target models.Target, version int64, content string) (st
 		}))
 }
 
-func (m *markdown) render(content string) (string, error) {
+func (m *Renderer) render(content string) (string, error) {
 	source, doc := m.parse(content)
 	var raw bytes.Buffer
 	if err := m.converter.Renderer().Render(&raw, source, doc); err != nil {
@@ -78,8 +84,8 @@ func (m *markdown) render(content string) (string, error) {
 	return m.policy.SanitizeReader(&raw).String(), nil
 }
 
-// parse gives the tree of content, and the source that its nodes refer to.
-func (m *markdown) parse(content string) ([]byte, ast.Node) {
+// parse returns the syntax tree of content, and the source that its nodes refer to.
+func (m *Renderer) parse(content string) ([]byte, ast.Node) {
 	if strings.Count(content, "\n") > maxLines {
 		content = blankLines.ReplaceAllString(content, "\n\n\n")
 	}
@@ -87,18 +93,18 @@ func (m *markdown) parse(content string) ([]byte, ast.Node) {
 	return source, m.converter.Parser().Parse(text.NewReader(source))
 }
 
-// linkRel tells browsers and search engines that a link is a visitor's.
+// linkRel marks a link as written by a user, for browsers and search engines.
 const linkRel = "nofollow ugc noopener"
 
-// linkSchemes are what a link may lead to, besides places of the site itself.
+// linkSchemes are the schemes of absolute links. Relative links are allowed, too.
 var linkSchemes = []string{"http", "https", "mailto"}
 
-// newPolicy allows what the converter makes, and nothing else. Neither id nor name is among it: a page's scripts would
-// take elements that have them for their own.
+// newPolicy allows the elements and attributes that the converter writes, and nothing else. It allows neither id nor
+// name: the scripts of a page could mistake such elements for their own.
 func newPolicy() *bluemonday.Policy {
 	p := bluemonday.NewPolicy()
-	p.AllowElements("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre", "code", "em", "strong", "del",
-		"ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td")
+	p.AllowElements("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre", "code", "em", "strong",
+		"del", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td")
 	p.AllowAttrs("start").Matching(bluemonday.Integer).OnElements("ol")
 	p.AllowAttrs("class").Matching(regexp.MustCompile(`^language-[A-Za-z0-9+#._-]{1,40}$`)).OnElements("code")
 	p.AllowAttrs("align").Matching(regexp.MustCompile(`^(left|center|right)$`)).OnElements("th", "td")
@@ -112,17 +118,17 @@ func newPolicy() *bluemonday.Policy {
 	return p
 }
 
-// Bounds on what content can make the parser do. It is quadratic in each, and worse than that in the depth of lists.
-// What is beyond them stays text.
+// Bounds on the work of the parser, which is quadratic in each of them, and worse in the depth of lists. Content beyond
+// them stays text.
 const (
 	maxNesting    = 20   // blocks within blocks; a list counts twice, for itself and its item
 	maxBrackets   = 400  // that may open a link, in one paragraph
 	maxDelimiters = 1500 // runs of *, _ or ~, in one paragraph
-	maxCells      = 4000 // of all tables together, those included that rows leave out
-	maxLines      = 5000 // with more than that, two empty lines in a row are enough
+	maxCells      = 4000 // of all tables together, including cells that rows omit
+	maxLines      = 5000 // beyond, longer runs of empty lines are shortened to two
 )
 
-// Each list that is open looks at each empty line.
+// Every open list examines every empty line.
 var blankLines = regexp.MustCompile(`\n[ \t\r]*\n[ \t\r]*\n(?:[ \t\r]*\n)+`)
 
 var (
@@ -148,25 +154,30 @@ func newConverter() goldmark.Markdown {
 			inlines[i].Value = fewDelimiters{p.Value.(parser.InlineParser)}
 		}
 	}
-	paragraphs := append(parser.DefaultParagraphTransformers(), util.Prioritized(fewCells{extension.NewTableParagraphTransformer()}, 200))
+	tables := util.Prioritized(fewCells{extension.NewTableParagraphTransformer()}, 200)
+	paragraphs := append(parser.DefaultParagraphTransformers(), tables)
 	inlines = append(inlines, util.Prioritized(fewDelimiters{extension.NewStrikethroughParser()}, 500))
 	return goldmark.New(
 		goldmark.WithParser(parser.NewParser(
 			parser.WithBlockParsers(blocks...),
 			parser.WithInlineParsers(inlines...),
 			parser.WithParagraphTransformers(paragraphs...),
-			parser.WithASTTransformers(util.Prioritized(extension.NewTableASTTransformer(), 0), util.Prioritized(visitorsLinks{}, 1000)),
+			parser.WithASTTransformers(
+				util.Prioritized(extension.NewTableASTTransformer(), 0),
+				util.Prioritized(userLinks{}, 1000),
+			),
 		)),
 		goldmark.WithRendererOptions(renderer.WithNodeRenderers(
 			util.Prioritized(extension.NewStrikethroughHTMLRenderer(), 500),
-			// A style would be one more language to keep safe.
-			util.Prioritized(extension.NewTableHTMLRenderer(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)), 500),
+			// An attribute, because a style would have to be sanitized, too.
+			util.Prioritized(extension.NewTableHTMLRenderer(
+				extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)), 500),
 		)),
 		goldmark.WithExtensions(extension.Linkify, extension.TaskList),
 	)
 }
 
-// shallow opens no block deeper than maxNesting.
+// shallow opens blocks down to maxNesting.
 type shallow struct{ parser.BlockParser }
 
 func (p shallow) Open(parent ast.Node, reader text.Reader, pc parser.Context) (ast.Node, parser.State) {
@@ -175,7 +186,7 @@ func (p shallow) Open(parent ast.Node, reader text.Reader, pc parser.Context) (a
 		depth++
 	}
 	line, segment := reader.Position()
-	node, state := p.BlockParser.Open(parent, reader, pc) // always: the parser of lists keeps notes in pc
+	node, state := p.BlockParser.Open(parent, reader, pc) // even if too deep: the list parser stores state in pc
 	if node != nil && depth > maxNesting {
 		reader.SetPosition(line, segment)
 		return nil, parser.NoChildren
@@ -183,7 +194,7 @@ func (p shallow) Open(parent ast.Node, reader text.Reader, pc parser.Context) (a
 	return node, state
 }
 
-// linkParser is what goldmark's own parser of links can do.
+// linkParser is the interface of goldmark's parser of links.
 type linkParser interface {
 	parser.InlineParser
 	parser.CloseBlocker
@@ -205,7 +216,7 @@ func (p fewLinks) CloseBlock(parent ast.Node, block text.Reader, pc parser.Conte
 	pc.Set(delimitersKey, nil)
 }
 
-// fewDelimiters takes at most maxDelimiters runs of characters in a paragraph for emphasis.
+// fewDelimiters parses at most maxDelimiters runs of characters in a paragraph as emphasis.
 type fewDelimiters struct{ parser.InlineParser }
 
 func (p fewDelimiters) Parse(parent ast.Node, block text.Reader, pc parser.Context) ast.Node {
@@ -215,8 +226,8 @@ func (p fewDelimiters) Parse(parent ast.Node, block text.Reader, pc parser.Conte
 	return p.InlineParser.Parse(parent, block, pc)
 }
 
-// fewCells makes tables of at most maxCells together. A row gets as many cells as the table has columns, so a few
-// characters can ask for thousands.
+// fewCells parses tables of at most maxCells together. Each row has as many cells as the table has columns, so a few
+// characters can produce thousands.
 type fewCells struct{ parser.ParagraphTransformer }
 
 func (p fewCells) Transform(node *ast.Paragraph, reader text.Reader, pc parser.Context) {
@@ -237,18 +248,18 @@ func (p fewCells) Transform(node *ast.Paragraph, reader text.Reader, pc parser.C
 	p.ParagraphTransformer.Transform(node, reader, pc)
 }
 
-// countTo counts one more of what key stands for, and reports whether that is not too many.
+// countTo increments the counter of key and reports whether it was below most.
 func countTo(most int, key parser.ContextKey, pc parser.Context) bool {
 	n, _ := pc.Get(key).(int)
 	pc.Set(key, n+1)
 	return n < most
 }
 
-// visitorsLinks makes every link one that says whose it is, images links to what they would show, and text of links
-// that lead nowhere good.
-type visitorsLinks struct{}
+// userLinks sets linkRel on every link, replaces images by links to them, and replaces links that are not allowed by
+// their text.
+type userLinks struct{}
 
-func (visitorsLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
+func (userLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
 	var found []ast.Node
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // it never fails
 		switch n.(type) {
@@ -288,10 +299,10 @@ func (visitorsLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.C
 	}
 }
 
-// linkable reports whether a link may lead there.
+// linkable reports whether links to the destination are allowed.
 func linkable(destination []byte) bool {
-	u, err := url.Parse(string(destination))
-	return err == nil && len(destination) > 0 && (u.Scheme == "" || slices.Contains(linkSchemes, u.Scheme)) // Parse makes it lower-case
+	u, err := url.Parse(string(destination)) // makes the scheme lower-case
+	return err == nil && len(destination) > 0 && (u.Scheme == "" || slices.Contains(linkSchemes, u.Scheme))
 }
 
 func inLink(n ast.Node) bool {
@@ -303,14 +314,14 @@ func inLink(n ast.Node) bool {
 	return false
 }
 
-// adopt makes the children of one node those of another.
+// adopt moves the children of one node to another.
 func adopt(to, from ast.Node) {
 	for c := from.FirstChild(); c != nil; c = from.FirstChild() {
-		to.AppendChild(to, c) // which takes it away from its parent
+		to.AppendChild(to, c) // removes it from its parent
 	}
 }
 
-// unwrap puts the children of a node in its place.
+// unwrap replaces a node by its children.
 func unwrap(n ast.Node) {
 	parent := n.Parent()
 	for c := n.FirstChild(); c != nil; c = n.FirstChild() {

@@ -7,8 +7,8 @@ import (
 	"likewise/models"
 )
 
-func TestDearShare_leavesConnectionsToOthers(t *testing.T) {
-	s, _ := newDearShares(8)
+func TestExpensiveShare_leavesConnectionsToOthers(t *testing.T) {
+	s, _ := newExpensiveShares(8)
 	first, err1 := s.enter(t.Context())
 	second, err2 := s.enter(t.Context())
 	if err1 != nil || err2 != nil {

@@ -1,0 +1,266 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/recover"
+	"github.com/google/uuid"
+
+	"likewise/models"
+)
+
+// use registers the rows of the table with the middleware around them. Each request passes, in this order:
+//
+//	observe            request id, deadline, security headers; the error's answer, metrics, log
+//	cors.mark          CORS headers of every answer
+//	recover            a panic becomes an error
+//	countRequest       refuses an address over requestQuota                     (not with limitNone)
+//	admit              refuses a request that the server is too busy for        (not with limitNone)
+//	cors.preflight     answers preflight requests                               (not with limitNone)
+//	represent          entity tag, 304 and compression                          (under /v1)
+//	authorize          session, permission and limit of the row
+//	once               answers a repeated Idempotency-Key                       (POST)
+func (s *Server) use(table []route) {
+	recoverPanic := recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic})
+	s.app.Use(s.observe, s.cors.mark, recoverPanic)
+	for _, row := range table {
+		if row.limit == limitNone {
+			s.add(row)
+		}
+	}
+	// These apply to paths without a route, too.
+	s.app.Use(s.countRequest, s.admit, s.cors.preflight)
+	s.app.Use("/v1", s.represent)
+	s.app.Use("/v1/auth/logout", s.repeatLogout)
+	for _, row := range table {
+		if row.limit != limitNone {
+			s.add(row)
+		}
+	}
+}
+
+// add registers one row.
+func (s *Server) add(row route) {
+	handlers := []fiber.Handler{s.authorize(row)}
+	if row.method == fiber.MethodPost {
+		handlers = append(handlers, s.once(row.repeat))
+	}
+	handlers = append(handlers, row.handler)
+	if row.method == fiber.MethodGet {
+		s.app.Head(row.path, handlers...)
+	}
+	s.app.Add(row.method, row.path, handlers...)
+}
+
+// observe wraps every request: it sets an id and a deadline, answers the error, and counts and logs the request once.
+func (s *Server) observe(c *fiber.Ctx) error {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	c.SetUserContext(ctx)
+	nameRequest(c)
+	s.secure(c)
+	c.Set(fiber.HeaderCacheControl, uncached) // nearly every answer holds the viewer's likes
+	err := c.Next()
+	if err != nil {
+		writeProblem(c, err)
+	}
+	s.finish(c, start, err)
+	return nil
+}
+
+// refuseUnread answers what never reached a handler: a body over the limit, or a header that cannot be read. Where the
+// next request would begin is unknown, so the connection is closed.
+func (s *Server) refuseUnread(c *fiber.Ctx, err error) error {
+	nameRequest(c)
+	s.secure(c)
+	s.cors.allow(c)
+	writeProblem(c, err)
+	c.Context().SetConnectionClose()
+	if conn, ok := c.Context().Conn().(*lingeringConn); ok {
+		conn.linger.Store(true)
+	}
+	s.finish(c, time.Now(), err)
+	return nil
+}
+
+// finish counts a request and logs it.
+func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
+	took, status := time.Since(start), c.Response().StatusCode()
+	method, route := routeOf(c)
+	if s.leaving.Load() {
+		c.Context().SetConnectionClose()
+	}
+	s.metrics.observe(method, route, status, took)
+	if kind, most := logKind(route, status, err); kind != "" && !s.logged.take(kind, most) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("method", method), slog.String("route", route), slog.Int("status", status),
+		slog.Duration("duration", took), slog.String("request_id", requestID(c)),
+	}
+	if session := viewer(c); session != nil {
+		attrs = append(attrs, slog.Int64("user_id", session.UserID))
+	}
+	level := slog.LevelInfo
+	if status >= 500 {
+		level = slog.LevelError
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	s.log.LogAttrs(context.Background(), level, "request", attrs...)
+}
+
+// logKind returns the kind that a request is sampled as in the log, and how many lines of that kind are logged in a
+// second. Kind "" is always logged: successful requests, which the limits by address bound.
+func logKind(route string, status int, err error) (kind string, most int) {
+	switch {
+	case errors.Is(err, errOverload):
+		return "overload", refusalLines
+	case status >= 500:
+		return strconv.Itoa(status), errorLines
+	case status >= 400 && route == noRoute:
+		return strconv.Itoa(status) + " without a route", refusalLines
+	case status >= 400:
+		return strconv.Itoa(status), refusalLines
+	case route == "/healthz": // has no limit
+		return route, refusalLines
+	}
+	return "", 0
+}
+
+func (s *Server) logPanic(c *fiber.Ctx, reason any) {
+	if !s.logged.take("panic", refusalLines) {
+		return
+	}
+	s.log.Error("panic", "request_id", requestID(c), "reason", reason, "stack", string(debug.Stack()))
+}
+
+const maxRequestID = 64 // characters
+
+// nameRequest takes the client's X-Request-Id if it is safe in a log line, and creates one otherwise.
+func nameRequest(c *fiber.Ctx) {
+	id := strings.Clone(c.Get(fiber.HeaderXRequestID))
+	if !safeRequestID(id) {
+		id = uuid.NewString()
+	}
+	c.Locals(requestIDKey, id)
+	c.Set(fiber.HeaderXRequestID, id)
+}
+
+func safeRequestID(id string) bool {
+	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	})
+}
+
+func requestID(c *fiber.Ctx) string {
+	id, _ := c.Locals(requestIDKey).(string)
+	return id
+}
+
+// secure sets headers that restrict what browsers do with an answer. The page at /docs has a policy of its own.
+func (s *Server) secure(c *fiber.Ctx) {
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	c.Set(fiber.HeaderContentSecurityPolicy, "default-src 'none'; frame-ancestors 'none'")
+	c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
+	c.Set("Cross-Origin-Resource-Policy", "same-origin") // for <img>, <script> and the like; CORS is unaffected
+	if s.overTLS(c) {
+		c.Set(fiber.HeaderStrictTransportSecurity, "max-age=31536000")
+	}
+}
+
+// countRequest counts every request against its address, before any other work.
+func (s *Server) countRequest(c *fiber.Ctx) error {
+	if s.limits.Limiter != nil {
+		if err := s.takeRequests(c, 0, 1); err != nil {
+			return err
+		}
+	}
+	return c.Next()
+}
+
+// admit refuses a request at once if the server is overloaded, or if the client leaves too many answers unread. A
+// request that waited instead would take as long as all those before it, and most clients would have given up by then.
+func (s *Server) admit(c *fiber.Ctx) error {
+	a, err := s.answers.begin(networkOf(s.clientAddress(c)))
+	if err != nil {
+		return err
+	}
+	if conn, ok := c.Context().Conn().(*lingeringConn); ok {
+		conn.answer.Store(a)
+	} else {
+		defer a.end()
+	}
+	done, err := a.await(c.UserContext())
+	if err != nil {
+		return err
+	}
+	defer done()
+	c.Locals(answerKey, a)
+	ctx := c.UserContext()
+	c.SetUserContext(models.WithHold(ctx, func(n int) error { return a.hold(ctx, n) }))
+	if err := c.Next(); err != nil {
+		a.settle(0) // a problem is short
+		return err
+	}
+	if c.Response().IsBodyStream() { // read as it is written
+		a.settle(0)
+	} else {
+		a.settle(len(c.Response().Body()))
+	}
+	return nil
+}
+
+// represent sets the entity tag of successful answers, answers 304 to a client that holds the answer already, and
+// compresses answers to GET. Other answers are not compressed: some hold a secret beside the client's own input, and
+// the length of the compressed answer would leak it (BREACH). Streams pass unchanged.
+func (s *Server) represent(c *fiber.Ctx) error {
+	if err := c.Next(); err != nil {
+		return err
+	}
+	status, reads := c.Response().StatusCode(), c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
+	given := c.Response().Header.Peek(fiber.HeaderETag)
+	streams := string(c.Response().Header.ContentType()) == mimeEventStream || c.Response().IsBodyStream()
+	if status < 200 || status >= 300 || streams || !reads && len(given) == 0 {
+		return nil
+	}
+	tag := hashedTag(given, c.Response().Body())
+	c.Set(fiber.HeaderETag, tag)
+	if !reads {
+		return nil
+	}
+	if string(c.Response().Header.Peek(fiber.HeaderCacheControl)) == uncached {
+		c.Set(fiber.HeaderCacheControl, "private, no-cache") // may be stored, and is revalidated each time
+		c.Vary(fiber.HeaderAuthorization)
+	}
+	c.Vary(fiber.HeaderAcceptEncoding)
+	if header := c.Get(fiber.HeaderIfNoneMatch); header != "" && status == http.StatusOK {
+		if known := ifNoneMatch(header, tag); known != "" {
+			c.Set(fiber.HeaderETag, known)
+			c.Response().ResetBody()
+			c.Status(http.StatusNotModified)
+			return nil
+		}
+	}
+	if len(c.Response().Body()) < compressFrom {
+		return nil
+	}
+	coding := acceptedCoding(c)
+	if coding == identity {
+		return nil
+	}
+	c.Request().Header.Set(fiber.HeaderAcceptEncoding, coding) // fasthttp would not understand the client's
+	compress(c.Context())
+	if len(c.Response().Header.ContentEncoding()) > 0 { // empty if compressing would not shrink the body
+		c.Set(fiber.HeaderETag, withCoding(tag, coding))
+	}
+	return nil
+}

@@ -1,0 +1,356 @@
+// Package handlers is the JSON API.
+//
+// routes.go lists every route with its permission and its limit. middleware.go holds what runs around every handler.
+// A handler parses, validates, authorizes, acts and replies. It returns an error to answer with it, and error.go alone
+// maps errors to statuses.
+//
+// Every request has a deadline and an id. Fiber reuses the memory of paths, headers and bodies after the handler
+// returns, so strings that outlive a request are copied. The caches of sessions and of rendered Markdown are copies of
+// MySQL and can be lost at any time.
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+
+	"likewise/counters"
+	"likewise/handlers/markdown"
+	"likewise/models"
+)
+
+// Likes sets and reads likes: *models.Store in direct mode, *counters.Likes behind the Redis gate.
+type Likes interface {
+	// SetLike sets or removes the user's like of the target and returns the resulting state. It returns CodeNotFound
+	// if the target is deleted or never existed. After CodeUnavailable, retrying is safe.
+	SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
+	// LikeStates returns the viewer's states of rows, in their order. Viewer 0 is anonymous.
+	LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error)
+	// StatesOf returns the viewer's states of targets. Targets that are deleted or never existed have none.
+	StatesOf(ctx context.Context, viewer int64, targets []models.Target) (map[models.Target]models.LikeState, error)
+}
+
+// TargetGate opens and closes targets of likes as posts and comments are created and deleted.
+type TargetGate interface {
+	// OpenTarget is called after a target was created. If it fails, the target warms on its first like.
+	OpenTarget(ctx context.Context, target models.Target, createdAt time.Time) error
+	// CloseTargets is called after the deletion of targets is committed.
+	CloseTargets(ctx context.Context, targets []models.Target) error
+}
+
+// Config holds the parts and the settings of the API.
+type Config struct {
+	Store    *models.Store        // required
+	Likes    Likes                // required
+	Gate     TargetGate           // nil in direct mode
+	Desk     Desk                 // required
+	Registry *prometheus.Registry // required; the API's metrics are registered in it
+
+	Logger *slog.Logger // nil means slog.Default()
+	// MaxInFlight bounds the requests that are in flight, until their answers are written; 0 means 512. Requests over
+	// the bound are refused at once, so that admitted requests stay fast.
+	MaxInFlight int
+	MaxStreams  int // open streams, which do not count as in flight; 0 means 10,000
+	// Origins lists the origins whose pages may call the API, spelled as browsers send them. "*" alone allows every
+	// origin, and an empty list none.
+	Origins []string
+	// AvatarHosts lists the hosts that avatars may be on. "*" alone allows every host, and an empty list none.
+	AvatarHosts []string
+	// ReservedNames lists usernames that nobody can register, in addition to those of models.NewReservedNames.
+	ReservedNames []string
+	// Limiter counts the requests of clients; nil means no limits. LimitFactor multiplies the limits in limit.go;
+	// 0 means 1.
+	Limiter     *counters.Limiter
+	LimitFactor float64
+	// LikeLimit bounds the likes and unlikes of an account in a minute; 0 means DefaultLikeLimit. LimitFactor
+	// multiplies it, too.
+	LikeLimit int
+	// TrustedProxies lists the proxies whose X-Forwarded-For is trusted.
+	TrustedProxies []netip.Prefix
+	Timeout        time.Duration    // of a whole request; 0 means 10 s
+	Now            func() time.Time // the clock that ages cached sessions; nil means time.Now
+}
+
+// Bounds on the size and the duration of requests.
+const (
+	maxBody        = 384 << 10 // bytes; 413 beyond. Room for models.MaxContent bytes, each as an escape (\u0041)
+	maxHeader      = 8 << 10   // bytes; 431 beyond
+	requestTimeout = 10 * time.Second
+	maxInFlight    = 512
+	readTimeout    = 15 * time.Second
+	writeTimeout   = 15 * time.Second
+	idleTimeout    = 2 * time.Minute
+)
+
+// Server is the API. It is safe for concurrent use.
+type Server struct {
+	app         *fiber.App
+	store       *models.Store
+	likes       Likes
+	gate        TargetGate
+	desk        Desk
+	now         func() time.Time
+	log         *slog.Logger
+	logged      *sampler
+	timeout     time.Duration
+	metrics     metrics
+	sessions    *sessions
+	passwords   *passwords
+	idempotency idempotency
+	cors        cors
+	hub         *hub
+	answers     *answers
+	downloads   atomic.Int64 // in progress
+	exporting   sync.Map     // int64: users whose archive is being sent
+	cursors     cursors
+	markdown    *markdown.Renderer
+	limits      limits
+	likeLimits  likeLimits
+	expensive   expensiveShare
+	// moderatorShare is the share of moderators, who do not wait for other users.
+	moderatorShare expensiveShare
+	proxies        []netip.Prefix
+	connections    *connections
+	avatarHosts    avatarHosts
+	reserved       models.ReservedNames
+	warnedProxy    sync.Once // of an X-Forwarded-For that is not trusted
+	table          []route   // as registered
+
+	mu       sync.Mutex
+	listener net.Listener
+	stopped  bool
+
+	leaving atomic.Bool // from now on, every answer closes its connection
+}
+
+// New returns the API. It returns an error if a required part of the Config is missing, if a setting is out of range,
+// or if the Registry holds an API already.
+func New(c Config) (*Server, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	reserved, err := models.NewReservedNames(c.ReservedNames)
+	if err != nil {
+		return nil, fmt.Errorf("handlers: Config.ReservedNames: %w", err)
+	}
+	if _, err := files(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
+		passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins},
+		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
+		avatarHosts: c.AvatarHosts, reserved: reserved,
+	}
+	s.expensive, s.moderatorShare = newExpensiveShares(c.Store.Pool().Stats().MaxOpenConnections)
+	if s.metrics, err = newMetrics(c.Registry); err != nil {
+		return nil, err
+	}
+	if s.sessions, err = newSessions(c.Store, c.Now, c.Logger); err != nil {
+		return nil, err
+	}
+	if s.markdown, err = markdown.New(); err != nil {
+		return nil, err
+	}
+	if s.idempotency, err = newIdempotency(c.Store.CursorKey()); err != nil {
+		return nil, err
+	}
+	if s.likeLimits, err = newLikeLimits(c.LikeLimit); err != nil {
+		return nil, err
+	}
+	s.logged = newSampler(func(kind string, leftOut int) {
+		s.log.Warn("requests left out of the log", "kind", kind, "left_out", leftOut)
+	})
+	s.connections, s.answers = s.newConnections(c), s.newAnswers(c)
+	if err := c.Registry.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "likewise_password_hashes_total", Help: "Passwords hashed, to store or to compare them.",
+	}, func() float64 { return float64(s.passwords.hashed.Load()) })); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	streamFactor := c.LimitFactor
+	if c.Limiter == nil {
+		streamFactor = 0
+	}
+	s.hub, err = newHub(c.Registry, c.Logger, newStreamLimits(c.MaxStreams, streamFactor), s.activities)
+	if err != nil {
+		return nil, err
+	}
+	s.app = s.newApp()
+	return s, s.install()
+}
+
+// complete checks the Config and sets the defaults.
+func (c *Config) complete() error {
+	if c.Store == nil || c.Likes == nil || c.Desk == nil || c.Registry == nil {
+		return errors.New("handlers: Config needs Store, Likes, Desk and Registry")
+	}
+	if c.Timeout < 0 || c.MaxInFlight < 0 || c.MaxStreams < 0 {
+		return fmt.Errorf(
+			"handlers: Config.Timeout (%v), Config.MaxInFlight (%d) or Config.MaxStreams (%d) is negative",
+			c.Timeout, c.MaxInFlight, c.MaxStreams)
+	}
+	if err := CheckOrigins(c.Origins); err != nil {
+		return fmt.Errorf("handlers: Config.Origins: %w", err)
+	}
+	if err := CheckAvatarHosts(c.AvatarHosts); err != nil {
+		return fmt.Errorf("handlers: Config.AvatarHosts: %w", err)
+	}
+	if c.LimitFactor < 0 || math.IsNaN(c.LimitFactor) || math.IsInf(c.LimitFactor, 0) {
+		return fmt.Errorf("handlers: Config.LimitFactor is %v", c.LimitFactor)
+	}
+	if c.LikeLimit < 0 {
+		return fmt.Errorf("handlers: Config.LikeLimit is %d", c.LikeLimit)
+	}
+	c.LimitFactor = cmp.Or(c.LimitFactor, 1)
+	c.MaxStreams = cmp.Or(c.MaxStreams, maxStreams)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, maxInFlight)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Timeout = cmp.Or(c.Timeout, requestTimeout)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return nil
+}
+
+func (s *Server) newConnections(c Config) *connections {
+	out := &connections{
+		most: descriptors(maxConnections), exempt: s.trusted, log: c.Logger,
+		open: s.metrics.open, refused: s.metrics.refused, of: map[string]int{},
+	}
+	if c.Limiter != nil {
+		out.mostOfOne = max(minConnectionsOfOne, int(maxConnectionsOfOne*c.LimitFactor))
+	}
+	return out
+}
+
+func (s *Server) newAnswers(c Config) *answers {
+	out := &answers{
+		most: c.MaxInFlight, held: maxHeld, large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		inFlight: s.metrics.inFlight, bytes: s.metrics.held, limited: s.metrics.limited.WithLabelValues("answers"),
+		of: map[string]*holder{},
+	}
+	if c.Limiter != nil {
+		out.mostOfOne = max(1, c.MaxInFlight/shareOfOne)
+		out.heldOfOne = max(minHeldOfOne, int64(maxHeldOfOne*c.LimitFactor))
+		out.atWork = max(1, int(maxAtWorkOfOne*c.LimitFactor))
+	}
+	return out
+}
+
+// newApp returns Fiber's server, without routes.
+func (s *Server) newApp() *fiber.App {
+	app := fiber.New(fiber.Config{
+		AppName:               "likewise",
+		DisableStartupMessage: true,
+		RequestMethods:        append(slices.Clone(fiber.DefaultMethods), unknownMethod),
+		StrictRouting:         true, // one URL for each resource
+		CaseSensitive:         true,
+		BodyLimit:             maxBody,
+		// Otherwise a form would be read before a handler could refuse anything but JSON.
+		DisablePreParseMultipartForm: true,
+		ReadBufferSize:               maxHeader,
+		ReadTimeout:                  readTimeout,
+		WriteTimeout:                 writeTimeout,
+		IdleTimeout:                  idleTimeout,
+		ErrorHandler:                 s.refuseUnread,
+		JSONEncoder:                  encodeJSON,
+	})
+	app.Server().KeepHijackedConns = true // a stream closes its own
+	app.Server().ConnState = written
+	return app
+}
+
+// install installs the routes and their middleware, and puts the checks of the message before them.
+func (s *Server) install() error {
+	s.table = s.routes()
+	for _, row := range s.table {
+		if _, ok := row.permission.Rule(); !ok {
+			return fmt.Errorf("handlers: %s %s: there is no permission %q", row.method, row.path, row.permission)
+		}
+	}
+	s.use(s.table)
+	// Fiber itself answers unknown methods, in plain text and before any handler. So it knows one name for all of them,
+	// which no route takes.
+	serve := s.app.Handler()
+	s.app.Server().Handler = func(r *fasthttp.RequestCtx) {
+		if !slices.Contains(fiber.DefaultMethods, string(r.Method())) {
+			r.Request.Header.SetMethod(unknownMethod)
+		}
+		if err := checkFraming(r.Request.Header.RawHeaders()); err != nil {
+			c := s.app.AcquireCtx(r)
+			defer s.app.ReleaseCtx(c)
+			_ = s.refuseUnread(c, err) // always nil: it writes the answer
+			return
+		}
+		serve(r)
+	}
+	return nil
+}
+
+// Serve answers requests on ln until Shutdown, and then returns nil. It closes ln.
+func (s *Server) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return ln.Close()
+	}
+	s.listener = ln
+	s.mu.Unlock()
+	if err := s.app.Listener(lingeringListener{ln, s.connections}); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// Shutdown stops accepting connections and waits until the requests in flight are answered. If ctx ends before, it
+// returns the error of ctx and leaves the connections open. A kept-alive connection is closed with its next answer, or
+// after closeIdleAfter without a request. Streams end at once: their clients reconnect to another server.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.leaving.Store(true)
+	s.mu.Lock()
+	s.stopped = true
+	if s.listener != nil {
+		// The app does not know the listener before Serve has begun to accept.
+		_ = s.listener.Close()
+	}
+	s.mu.Unlock()
+	streams := s.hub.shutdown(ctx)
+	s.awaitClosed(ctx)
+	if err := s.app.ShutdownWithContext(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("shut down: %w", err)
+	}
+	return streams
+}
+
+// closeIdleAfter is how long idle connections stay open after Shutdown has begun. If a connection is closed while the
+// client sends a request, the client cannot know whether the request took effect.
+const closeIdleAfter = time.Second
+
+// awaitClosed waits until every connection is closed, but no longer than closeIdleAfter.
+func (s *Server) awaitClosed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, closeIdleAfter)
+	defer cancel()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for s.app.Server().GetOpenConnectionsCount() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		}
+	}
+}
