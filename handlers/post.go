@@ -12,6 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/search"
 )
 
 type authorJSON struct {
@@ -84,10 +85,10 @@ func postQuery(c *fiber.Ctx) (q models.PostQuery, window models.Window, name str
 	orders := []models.PostSort{models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive}
 	if args.Has("q") {
 		text := c.Query("q")
-		if !utf8.ValidString(text) || utf8.RuneCountInString(text) > models.MaxSearch {
-			return q, "", "", models.Invalid("q", "must have at most "+strconv.Itoa(models.MaxSearch)+" characters")
+		if !utf8.ValidString(text) || utf8.RuneCountInString(text) > search.MaxQuery {
+			return q, "", "", models.Invalid("q", "must have at most "+strconv.Itoa(search.MaxQuery)+" characters")
 		}
-		if q.Terms = models.SearchTerms(text); len(q.Terms) == 0 {
+		if q.Terms = search.QueryTerms(text); len(q.Terms) == 0 {
 			return q, "", "", models.Invalid("q", "must have a word to look for")
 		}
 		orders = append([]models.PostSort{models.PostsRelevance}, orders...)

@@ -24,57 +24,65 @@ type Comment struct {
 	UpdatedAt    time.Time
 	Blocked      bool // the viewer has blocked the author
 
-	Replies []Comment `gorm:"-"` // those that were read with it, in the order of the read
-	// More reports whether the list of replies goes on after Replies, at Rest. What is left may all have been deleted.
+	Replies []Comment `gorm:"-"` // the replies that were read with the comment, in the order of the list
+	// More reports whether the list of replies continues after Replies, at Rest. All of its rest may be deleted.
 	More bool
 	Rest *ListKey `gorm:"-"` // the last reply that was passed over after Replies; nil for none
 }
 
-// MaxDepth is how deep replies nest.
+// MaxDepth is the maximum depth of a comment.
 const MaxDepth = 64
 
-// Hidden reports whether the viewer may see no more of the comment than that there was one, for the sake of what is
-// below it.
+// Hidden reports whether the viewer sees a placeholder instead of the comment, because its replies are still shown.
 func (c *Comment) Hidden() bool { return c.Status != StatusNormal || c.Blocked }
 
-// CommentText is what an author writes.
+// CommentText is the part of a comment that its author writes.
 type CommentText struct {
 	Content  string
-	Mentions []string // names of users who are told, when it is new; at most MaxMentions
+	Mentions []string // names of the users to notify of a new comment; at most MaxMentions
 }
 
-// Validate names every field that breaks a rule (CodeInvalid).
+// Validate returns CodeInvalid with every field that breaks a rule.
 func (t CommentText) Validate() error {
 	var f fieldErrors
 	checkContent(&f, t.Content)
 	return f.err()
 }
 
-// commentColumns has one placeholder: the viewer's id.
-var commentColumns = "c.id, c.post_id, c.parent_id, " + authorColumns + ", c.depth, c.content, c.likes_count," +
-	" c.replies_count, c.status, c.version, c.created_at, c.updated_at, (" + commentReplied + ") AS more," +
-	" " + isBlocked("c.user_id") + " AS blocked"
+// commentColumns are the columns of a Comment. They have one placeholder, the viewer's id.
+var commentColumns = `
+	c.id, c.post_id, c.parent_id, ` + authorColumns + `, c.depth, c.content, c.likes_count, c.replies_count,
+	c.status, c.version, c.created_at, c.updated_at,
+	(` + commentReplied + `) AS more,
+	` + isBlocked("c.user_id") + ` AS blocked`
 
-// commentReplied holds for a comment that was ever replied to: replies to a deleted one must stay within reach, and so
-// must the replies to those, deleted or not.
+// commentReplied is the condition that a comment was ever replied to. Deleted replies count, too, because there may be
+// replies to them.
 //
-// As a plain EXISTS, MariaDB would read the parents of all comments there are and look c up among them.
-const commentReplied = "(SELECT 1 FROM comments r WHERE r.parent_id=c.id LIMIT 1) IS NOT NULL"
+// For a plain EXISTS, MariaDB would read the parents of all comments and look up c among them.
+const commentReplied = `(SELECT 1 FROM comments r WHERE r.parent_id=c.id LIMIT 1) IS NOT NULL`
 
-// commentShown is the condition that a list shows a comment. It has one placeholder: the viewer's id.
-var commentShown = "(c.status=1 AND " + notBlocked("c.user_id") + " OR " + commentReplied + ")"
+// commentShown is the condition that a list shows a comment. It has one placeholder, the viewer's id.
+var commentShown = `(c.status=` + sqlNormal + ` AND ` + notBlocked("c.user_id") + ` OR ` + commentReplied + `)`
 
-// CreateComment writes a comment on a post (parentID nil) or a reply, and counts it, in one transaction. A post or
-// parent that is gone gives CodeNotFound; a parent of another post, or one at MaxDepth, gives CodeInvalid on parent_id;
-// CodeForbidden says that the post's or the parent's author has blocked this one, CodeLocked that a moderator has locked
-// the post.
+// CreateComment writes a comment on a post, or a reply if parentID is not nil, and counts it, in one transaction. It
+// returns CodeNotFound if the post or the parent is deleted or never existed; CodeInvalid for parent_id if the parent
+// belongs to another post or has MaxDepth; CodeForbidden if the author of the post or of the parent has blocked this one;
+// and CodeLocked if a moderator has locked the post.
 //
-// The post's row is locked first and held until the commit, so comments come to a post and leave it one after the other.
-func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, parentID *int64, text CommentText) (*Comment, error) {
+// The post's row is locked first and held until the commit, so the changes of its comments are serialized.
+func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, parentID *int64, text CommentText,
+) (*Comment, error) {
 	now := second(s.now())
-	c := &Comment{PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal, CreatedAt: now, UpdatedAt: now}
+	c := &Comment{
+		PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal,
+		CreatedAt: now, UpdatedAt: now,
+	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		count := tx.Exec("UPDATE posts FORCE INDEX (PRIMARY) SET comments_count=comments_count+1, active_at=GREATEST(active_at,?), updated_at=updated_at WHERE id=? AND status=1", now, postID)
+		count := tx.Exec(`
+			UPDATE posts FORCE INDEX (PRIMARY)
+			SET comments_count=comments_count+1, active_at=GREATEST(active_at,?), updated_at=updated_at
+			WHERE id=? AND status=?`, now, postID, StatusNormal)
 		if count.Error != nil {
 			return count.Error
 		}
@@ -89,8 +97,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 			return err
 		}
 		c.Depth = place.depth()
-		c.ID, err = s.insert(tx, "INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at) VALUES (?,?,?,?,?,?,?)",
-			postID, author.ID, parentID, c.Depth, text.Content, now, now)
+		c.ID, err = s.insertComment(tx, c)
 		if err != nil {
 			return err
 		}
@@ -106,11 +113,19 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 	return c, nil
 }
 
-// commentPlace is where a comment is about to be written: under a post, and under a parent if it is a reply.
+// insertComment writes a comment and returns its id. The caller counts it on its post and parent.
+func (s *Store) insertComment(tx *gorm.DB, c *Comment) (int64, error) {
+	return s.insert(tx, `
+		INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		c.PostID, c.Author.ID, c.ParentID, c.Depth, c.Content, c.CreatedAt, c.UpdatedAt)
+}
+
+// commentPlace is the place of a new comment: under a post, and under a parent if it is a reply.
 type commentPlace struct {
 	PostAuthorID    int64
 	Locked          bool  // the post
-	ParentAuthorID  int64 // 0 at the top level, as are the next two
+	ParentAuthorID  int64 // this and the other fields of the parent are 0 at the top level
 	ParentPostID    int64
 	ParentDepth     int
 	ParentStatus    Status
@@ -120,19 +135,29 @@ type commentPlace struct {
 
 func (p *commentPlace) depth() int { return p.ParentDepth + 1 }
 
-// placeFor counts the reply on its parent and gives the place, if the writer may write there. The post's row is locked.
+// placeFor counts a reply on its parent and returns the place, if the writer may write there. The caller has locked the
+// post's row.
 func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace, error) {
+	const query = `
+		SELECT
+			p.user_id AS post_author_id,
+			p.locked,
+			COALESCE(c.user_id, 0) AS parent_author_id,
+			COALESCE(c.post_id, 0) AS parent_post_id,
+			COALESCE(c.depth, 0) AS parent_depth,
+			COALESCE(c.status, 0) AS parent_status,
+			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=p.user_id AND b.blocked_id=?) AS blocked_by_post,
+			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=c.user_id AND b.blocked_id=?) AS blocked_by_parent
+		FROM posts p
+		LEFT JOIN comments c ON c.id=?
+		WHERE p.id=?`
 	var p commentPlace
-	err := tx.Raw("SELECT p.user_id AS post_author_id, p.locked, COALESCE(c.user_id,0) AS parent_author_id, COALESCE(c.post_id,0) AS parent_post_id,"+
-		" COALESCE(c.depth,0) AS parent_depth, COALESCE(c.status,0) AS parent_status,"+
-		" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=p.user_id AND b.blocked_id=?) AS blocked_by_post,"+
-		" EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=c.user_id AND b.blocked_id=?) AS blocked_by_parent"+
-		" FROM posts p LEFT JOIN comments c ON c.id=? WHERE p.id=?", writer, writer, parentID, postID).Scan(&p).Error
+	err := tx.Raw(query, writer, writer, parentID, postID).Scan(&p).Error
 	switch {
 	case err != nil:
 		return nil, err
 	case p.Locked:
-		return nil, Errorf(CodeLocked, "The post is locked: it takes no new comments.")
+		return nil, Errorf(CodeLocked, "A moderator has locked the post: it takes no new comments.")
 	case parentID != nil && p.ParentPostID != 0 && p.ParentPostID != postID:
 		return nil, Invalid("parent_id", "is a comment of another post")
 	case parentID != nil && p.ParentStatus != StatusNormal:
@@ -146,23 +171,31 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 	case parentID == nil:
 		return &p, nil
 	}
-	count := tx.Exec("UPDATE comments FORCE INDEX (PRIMARY) SET replies_count=replies_count+1, updated_at=updated_at WHERE id=? AND status=1", *parentID)
+	count := tx.Exec(`
+		UPDATE comments FORCE INDEX (PRIMARY)
+		SET replies_count=replies_count+1, updated_at=updated_at
+		WHERE id=? AND status=?`, *parentID, StatusNormal)
 	if count.Error == nil && count.RowsAffected == 0 {
 		return nil, notFound(KindComment)
 	}
 	return &p, count.Error
 }
 
-// CommentByID reads a comment as viewer (0 for the anonymous) sees it, without its replies. CodeNotFound: it is
-// deleted, was never there, or stands under a deleted post.
+// CommentByID reads a comment as viewer (0 for the anonymous) sees it, without its replies. If the comment or its post is
+// deleted, or the comment never existed, CommentByID returns CodeNotFound.
 func (s *Store) CommentByID(ctx context.Context, viewer, id int64) (*Comment, error) {
 	return readComment(s.db.WithContext(ctx), viewer, id)
 }
 
 func readComment(tx *gorm.DB, viewer, id int64) (*Comment, error) {
 	var c Comment
-	read := tx.Raw("SELECT "+commentColumns+" FROM comments c JOIN users u ON u.id=c.user_id"+
-		" JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND c.status=1", viewer, id).Scan(&c)
+	query := `
+		SELECT ` + commentColumns + `
+		FROM comments c
+		JOIN users u ON u.id=c.user_id
+		JOIN posts p ON p.id=c.post_id AND p.status=?
+		WHERE c.id=? AND c.status=?`
+	read := tx.Raw(query, viewer, StatusNormal, id, StatusNormal).Scan(&c)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read comment %d: %w", id, read.Error)
 	}
@@ -182,14 +215,14 @@ const (
 	CommentsTop CommentSort = "top" // most likes first
 )
 
-// order is how a sort reads one level of comments: along an index of theirs, by a column and then by id.
+// order is how the database keeps a sort of one level of comments: by a column and then by id.
 type order struct {
 	column    string
 	value     string // the placeholder for a ListKey's value in the column
-	later     string // the comparison that says "further down the list"
+	later     string // the comparison for "further down the list"
 	direction string
-	// index is (post_id, parent_id, column, id). It has to be forced: for a page in the middle of a long list the servers
-	// like to read all that is before it.
+	// index is (post_id, parent_id, column, id). It has to be forced: for a page in the middle of a long list, the servers
+	// tend to read everything before the page.
 	index string
 }
 
@@ -204,7 +237,7 @@ func (o CommentSort) order() order {
 	}
 }
 
-// CommentQuery says which comments to list: the top level of a post, or the replies to a comment.
+// CommentQuery selects the comments of a list: the top level of a post, or the replies to a comment.
 type CommentQuery struct {
 	ViewerID int64 // 0 for the anonymous
 	PostID   int64 // of the top level; ignored with ParentID
@@ -214,7 +247,7 @@ type CommentQuery struct {
 	Limit    int
 }
 
-// Key gives the place of c in a list sorted by sort.
+// Key returns the place of c in a list sorted by sort.
 func (c *Comment) Key(sort CommentSort) ListKey {
 	if sort == CommentsTop {
 		return ListKey{c.LikesCount, c.ID}
@@ -222,11 +255,12 @@ func (c *Comment) Key(sort CommentSort) ListKey {
 	return ListKey{c.CreatedAt.Unix(), c.ID}
 }
 
-// ListComments lists one level of comments in one query, two when there is nothing to list. A comment that is Hidden
-// from the viewer stays in the list if it was ever replied to: its content and author are the caller's to hide. Others
-// are passed over, which may take more queries. If that or the size of the content makes the page short, rest is where
-// the list continues; nil for its end. ListComments returns CodeNotFound for a post or parent that does not exist or is
-// deleted, except for a deleted parent that has replies.
+// ListComments lists one level of comments. A comment that is Hidden from the viewer stays in the list if it was ever
+// replied to, and the caller hides its content and author. Other hidden comments are passed over. If that or the size of
+// the content makes the page short, rest is the place where the list continues; it is nil at the end of the list.
+//
+// ListComments runs one query, a second one for an empty list, and further ones if it passes over many comments. It
+// returns CodeNotFound if the post or parent never existed or is deleted, except for a deleted parent with replies.
 func (s *Store) ListComments(ctx context.Context, q CommentQuery) (comments []Comment, rest *ListKey, err error) {
 	root, err := s.readRoot(ctx, q, branchBounds{comments: q.Limit, bytes: PageBytes, passed: maxPassed / 2})
 	if err != nil {
@@ -235,12 +269,20 @@ func (s *Store) ListComments(ctx context.Context, q CommentQuery) (comments []Co
 	return root.Replies, root.RepliesRest(q.Sort), nil
 }
 
-// commentListOpen tells an empty list from one that is not there.
+// commentListOpen returns CodeNotFound if a list is empty because its post or parent is deleted or never existed.
 func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
-	kind, query, args := KindPost, "SELECT COUNT(*) FROM posts WHERE id=? AND status=1", []any{q.PostID}
+	kind, args := KindPost, []any{q.PostID, StatusNormal}
+	query := `
+		SELECT COUNT(*)
+		FROM posts
+		WHERE id=? AND status=?`
 	if q.ParentID != 0 {
-		kind, args = KindComment, []any{q.ParentID}
-		query = "SELECT COUNT(*) FROM comments c JOIN posts p ON p.id=c.post_id AND p.status=1 WHERE c.id=? AND (c.status=1 OR " + commentReplied + ")"
+		kind, args = KindComment, []any{StatusNormal, q.ParentID, StatusNormal}
+		query = `
+			SELECT COUNT(*)
+			FROM comments c
+			JOIN posts p ON p.id=c.post_id AND p.status=?
+			WHERE c.id=? AND (c.status=? OR ` + commentReplied + `)`
 	}
 	var n int
 	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&n).Error; err != nil {
@@ -252,8 +294,8 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 	return nil
 }
 
-// UpdateComment replaces the text if the comment still has the version that the editor saw; otherwise as UpdatePost. The
-// lock is that of the comment's post.
+// UpdateComment replaces the text of a comment that has the given version, as UpdatePost does for posts. It returns
+// CodeLocked if the comment's post is locked.
 func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText) (c *Comment, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		locked, err := lockPostOf(tx, id)
@@ -280,8 +322,8 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 	return c, nil
 }
 
-// replaceComment writes the next version of c, whose post's row is held, and keeps the one that it replaces as a
-// Revision. editor is 0 for what a redaction leaves. It updates c.
+// replaceComment writes the next version of c, whose post's row is locked, keeps the old one as a Revision and updates c.
+// editor is 0 for the text that a redaction leaves.
 func replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now time.Time) error {
 	if err := keepRevision(tx, Target{Kind: KindComment, ID: c.ID}); err != nil {
 		return err
@@ -294,11 +336,12 @@ func replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now t
 	return tx.Exec(update, c.Content, c.Version, now, editor, c.ID).Error
 }
 
-// lockPostOf locks the post of a comment and reports whether a moderator has locked it. Every change of a comment's text
-// or status holds this row.
+// lockPostOf locks the row of a comment's post and reports whether a moderator has locked the post. Every transaction that
+// changes a comment's text or status holds this row.
 func lockPostOf(tx *gorm.DB, commentID int64) (locked bool, err error) {
 	const query = `
-		SELECT locked FROM posts FORCE INDEX (PRIMARY)
+		SELECT locked
+		FROM posts FORCE INDEX (PRIMARY)
 		WHERE id=(SELECT post_id FROM comments WHERE id=?)
 		FOR UPDATE`
 	if err := tx.Raw(query, commentID).Scan(&locked).Error; err != nil {
@@ -307,8 +350,8 @@ func lockPostOf(tx *gorm.DB, commentID int64) (locked bool, err error) {
 	return locked, nil
 }
 
-// DeleteComment is how authors delete their own: it hides a comment and takes it out of the counts, in one transaction. Its replies stay. CodeNotFound
-// when it is gone already.
+// DeleteComment marks a comment as deleted by its author and subtracts it from the counts, in one transaction. Its replies
+// stay. If the comment is already deleted or never existed, DeleteComment returns CodeNotFound.
 func (s *Store) DeleteComment(ctx context.Context, c *Comment) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		hidden, err := hideComments(tx, []int64{c.ID}, Deletion{At: s.now(), By: c.Author})
@@ -323,10 +366,16 @@ func (s *Store) DeleteComment(ctx context.Context, c *Comment) error {
 	return nil
 }
 
-// CommentIDs gives the ids of a post's comments that are not deleted, ascending, at most limit above after.
+// CommentIDs returns the ids of a post's comments that are not deleted, in ascending order: at most limit ids above after.
 func (s *Store) CommentIDs(ctx context.Context, postID, after int64, limit int) ([]int64, error) {
+	const query = `
+		SELECT id
+		FROM comments FORCE INDEX (idx_post_id)
+		WHERE post_id=? AND id>? AND status=?
+		ORDER BY id
+		LIMIT ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw("SELECT id FROM comments FORCE INDEX (idx_post_id) WHERE post_id=? AND id>? AND status=1 ORDER BY id LIMIT ?", postID, after, limit).Scan(&ids).Error
+	err := s.db.WithContext(ctx).Raw(query, postID, after, StatusNormal, limit).Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("read comments of post %d: %w", postID, err)
 	}

@@ -9,29 +9,31 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+
+	"likewise/models/search"
 )
 
-// What an import writes is recorded in the imports table in the transaction that writes it, under (source, kind,
-// external id). A source is at most 100 characters and a kind at most 20, both compared without regard to case.
+// Each row that an import writes is recorded in the table imports, in the same transaction, under (source, kind, external
+// id). A source has at most 100 characters and a kind at most 20. Both are compared without regard to case.
 
-// ImportedUser is an account from elsewhere. It has no password, so nobody can log in to it.
+// ImportedUser is an account from another forum. It has no password, so nobody can log in to it.
 type ImportedUser struct {
 	ExternalID int64
-	Usernames  []string // in order of preference: the first that nobody has is taken
+	Usernames  []string // in order of preference: the first free one is used
 	Email      string   // ends in NoEmailDomain
 	CreatedAt  time.Time
 }
 
-// ImportedPost is a post from elsewhere.
+// ImportedPost is a post from another forum.
 type ImportedPost struct {
 	ExternalID int64
 	AuthorID   int64
 	Text       PostText
 	CreatedAt  time.Time
-	UpdatedAt  time.Time // the last edit; CreatedAt when there was none
+	UpdatedAt  time.Time // of the last edit; CreatedAt if there was none
 }
 
-// ImportedComment is a comment or reply from elsewhere. Its parent is imported already.
+// ImportedComment is a comment or reply from another forum. Its parent is imported before it.
 type ImportedComment struct {
 	ExternalID int64
 	PostID     int64
@@ -42,9 +44,13 @@ type ImportedComment struct {
 	UpdatedAt  time.Time
 }
 
-// Imported gives the id here of everything of one kind that was imported from source, by external id.
+// Imported returns the local ids of all rows of one kind that were imported from source, by external id.
 func (s *Store) Imported(ctx context.Context, source, kind string) (map[int64]int64, error) {
-	rows, err := s.guarded.QueryContext(ctx, "SELECT external_id, local_id FROM imports WHERE source=? AND kind=?", source, kind)
+	const query = `
+		SELECT external_id, local_id
+		FROM imports
+		WHERE source=? AND kind=?`
+	rows, err := s.guarded.QueryContext(ctx, query, source, kind)
 	if err != nil {
 		return nil, fmt.Errorf("read imports: %w", err)
 	}
@@ -63,18 +69,21 @@ func (s *Store) Imported(ctx context.Context, source, kind string) (map[int64]in
 	return ids, nil
 }
 
-// MarkImported records what has no row of its own, such as "the likes of this post". Marking twice is no error.
+// MarkImported records the import of something without a row of its own, such as the likes of a post. Marking it again
+// changes nothing.
 func (s *Store) MarkImported(ctx context.Context, source, kind string, externalID, localID int64) error {
-	_, err := s.write(ctx, "INSERT INTO imports (source, kind, external_id, local_id) VALUES (?,?,?,?)"+
-		" ON DUPLICATE KEY UPDATE local_id=local_id", source, kind, externalID, localID)
-	if err != nil {
+	const insert = `
+		INSERT INTO imports (source, kind, external_id, local_id)
+		VALUES (?, ?, ?, ?)
+		ON DUPLICATE KEY UPDATE local_id=local_id`
+	if _, err := s.write(ctx, insert, source, kind, externalID, localID); err != nil {
 		return fmt.Errorf("mark %s %d as imported: %w", kind, externalID, err)
 	}
 	return nil
 }
 
-// ImportUsers writes accounts in their order and gives their ids. CodeConflict: one of them was imported meanwhile, or
-// all its usernames or its address are taken; nothing is written then.
+// ImportUsers writes accounts in their order and returns their ids. If one of them was imported meanwhile, or its address
+// or all of its usernames are taken, ImportUsers writes nothing and returns CodeConflict.
 func (s *Store) ImportUsers(ctx context.Context, source, kind string, users []ImportedUser) ([]int64, error) {
 	return s.importBatch(ctx, source, kind, len(users), func(tx *gorm.DB, record func(externalID, id int64)) error {
 		for _, u := range users {
@@ -88,13 +97,15 @@ func (s *Store) ImportUsers(ctx context.Context, source, kind string, users []Im
 	})
 }
 
-// importUser leaves it to the unique key which names are the same, because only the server knows its collation. The
-// server undoes a refused INSERT alone, not the transaction.
+// importUser tries the usernames one after the other. Only the unique key decides which names are equal, because the
+// server has the collation. A duplicate key undoes the INSERT, not the transaction.
 func (s *Store) importUser(tx *gorm.DB, u ImportedUser) (int64, error) {
+	const insert = `
+		INSERT INTO users (username, email, password_hash, created_at, updated_at)
+		VALUES (?, ?, '', ?, ?)`
 	at := second(u.CreatedAt)
 	for _, name := range u.Usernames {
-		id, err := s.insert(tx, "INSERT INTO users (username, email, password_hash, created_at, updated_at) VALUES (?,?,'',?,?)",
-			name, u.Email, at, at)
+		id, err := s.insert(tx, insert, name, u.Email, at, at)
 		if mysqlCode(err) != errDuplicateKey {
 			return id, err
 		}
@@ -103,8 +114,8 @@ func (s *Store) importUser(tx *gorm.DB, u ImportedUser) (int64, error) {
 		u.ExternalID, strings.Join(u.Usernames, ", "), u.Email)
 }
 
-// ImportPosts writes posts in their order and gives their ids. CodeConflict: one of them was imported meanwhile;
-// nothing is written then.
+// ImportPosts writes posts in their order and returns their ids. If one of them was imported meanwhile, ImportPosts writes
+// nothing and returns CodeConflict.
 func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []ImportedPost) ([]int64, error) {
 	var names Tags
 	for _, p := range posts {
@@ -121,7 +132,8 @@ func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []Im
 	return s.importBatch(ctx, source, kind, len(posts), func(tx *gorm.DB, record func(externalID, id int64)) error {
 		delta := map[int64]int{}
 		for _, p := range posts {
-			id, err := s.insertPost(tx, p.AuthorID, p.Text, second(p.CreatedAt), second(p.UpdatedAt), tags, termWeights(p.Text))
+			post := newPost{p.AuthorID, p.Text, second(p.CreatedAt), second(p.UpdatedAt)}
+			id, err := s.insertPost(tx, post, tags, search.Weights(p.Text.Title, p.Text.Content))
 			if err != nil {
 				return err
 			}
@@ -134,87 +146,105 @@ func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []Im
 	})
 }
 
-// ImportComments writes comments in their order, counts them on their posts and parents, and gives their ids: 0 for
-// one whose post or parent is deleted, which is not written. A reply to a comment at MaxDepth is written beside that
-// comment. CodeConflict: one of them was imported meanwhile; nothing is written then.
+// ImportComments writes comments in their order, counts them on their posts and parents, and returns their ids: 0 for a
+// comment whose post or parent is deleted, which is not written. A reply to a comment at MaxDepth is written as a sibling
+// of that comment. If one of the comments was imported meanwhile, ImportComments writes nothing and returns CodeConflict.
 func (s *Store) ImportComments(ctx context.Context, source, kind string, comments []ImportedComment) ([]int64, error) {
-	return s.importBatch(ctx, source, kind, len(comments), func(tx *gorm.DB, record func(externalID, id int64)) error {
-		var postIDs, parentIDs []int64
-		for _, c := range comments {
-			postIDs = append(postIDs, c.PostID)
-			if c.ParentID != 0 {
-				parentIDs = append(parentIDs, c.ParentID)
-			}
-		}
-		posts, err := lockOpen(tx, "posts", postIDs)
-		if err != nil {
-			return err
-		}
-		places, err := importPlaces(tx, parentIDs)
-		if err != nil {
-			return err
-		}
-		parentIDs = parentIDs[:0]
-		for _, place := range places {
-			parentIDs = append(parentIDs, place.ParentID)
-		}
-		parents, err := lockOpen(tx, "comments", parentIDs)
-		if err != nil {
-			return err
-		}
-		latest, added, replies := map[int64]time.Time{}, map[int64]int{}, map[int64]int{}
-		for _, c := range comments {
-			place := importPlace{Depth: 1}
-			if c.ParentID != 0 {
-				place = places[c.ParentID]
-			}
-			if !posts[c.PostID] || c.ParentID != 0 && !parents[place.ParentID] {
-				record(c.ExternalID, 0)
-				continue
-			}
-			var parent *int64
-			if c.ParentID != 0 {
-				parent = &place.ParentID
-				replies[place.ParentID]++
-			}
-			added[c.PostID]++
-			at := second(c.CreatedAt)
-			if at.After(latest[c.PostID]) {
-				latest[c.PostID] = at
-			}
-			id, err := s.insert(tx, "INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at) VALUES (?,?,?,?,?,?,?)",
-				c.PostID, c.AuthorID, parent, place.Depth, c.Text.Content, at, second(c.UpdatedAt))
-			if err != nil {
-				return err
-			}
-			record(c.ExternalID, id)
-		}
-		for id, n := range added {
-			if err := tx.Exec("UPDATE posts SET comments_count=comments_count+?, active_at=GREATEST(active_at,?), updated_at=updated_at WHERE id=?",
-				n, latest[id], id).Error; err != nil {
-				return err
-			}
-		}
-		if err := syncTags(tx, slices.Collect(maps.Keys(added))...); err != nil {
-			return err
-		}
-		for id, n := range replies {
-			if err := tx.Exec("UPDATE comments SET replies_count=replies_count+?, updated_at=updated_at WHERE id=?", n, id).Error; err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	importAll := func(tx *gorm.DB, record func(externalID, id int64)) error {
+		return s.importComments(tx, comments, record)
+	}
+	return s.importBatch(ctx, source, kind, len(comments), importAll)
 }
 
-// importPlace is where a reply is written, and how deep that is.
+func (s *Store) importComments(tx *gorm.DB, comments []ImportedComment, record func(externalID, id int64)) error {
+	var postIDs, parentIDs []int64
+	for _, c := range comments {
+		postIDs = append(postIDs, c.PostID)
+		if c.ParentID != 0 {
+			parentIDs = append(parentIDs, c.ParentID)
+		}
+	}
+	posts, err := lockOpen(tx, "posts", postIDs)
+	if err != nil {
+		return err
+	}
+	places, err := importPlaces(tx, parentIDs)
+	if err != nil {
+		return err
+	}
+	parentIDs = parentIDs[:0]
+	for _, place := range places {
+		parentIDs = append(parentIDs, place.ParentID)
+	}
+	parents, err := lockOpen(tx, "comments", parentIDs)
+	if err != nil {
+		return err
+	}
+	latest, added, replies := map[int64]time.Time{}, map[int64]int{}, map[int64]int{}
+	for _, c := range comments {
+		place := importPlace{Depth: 1}
+		if c.ParentID != 0 {
+			place = places[c.ParentID]
+		}
+		if !posts[c.PostID] || c.ParentID != 0 && !parents[place.ParentID] {
+			record(c.ExternalID, 0)
+			continue
+		}
+		comment := Comment{
+			PostID: c.PostID, Author: Author{ID: c.AuthorID}, Depth: place.Depth, Content: c.Text.Content,
+			CreatedAt: second(c.CreatedAt), UpdatedAt: second(c.UpdatedAt),
+		}
+		if c.ParentID != 0 {
+			comment.ParentID = &place.ParentID
+			replies[place.ParentID]++
+		}
+		added[c.PostID]++
+		if comment.CreatedAt.After(latest[c.PostID]) {
+			latest[c.PostID] = comment.CreatedAt
+		}
+		id, err := s.insertComment(tx, &comment)
+		if err != nil {
+			return err
+		}
+		record(c.ExternalID, id)
+	}
+	return countImported(tx, latest, added, replies)
+}
+
+// countImported counts imported comments on their posts and their parents. latest are the times of the latest comments.
+func countImported(tx *gorm.DB, latest map[int64]time.Time, added, replies map[int64]int) error {
+	const countOnPost = `
+		UPDATE posts
+		SET comments_count=comments_count+?, active_at=GREATEST(active_at,?), updated_at=updated_at
+		WHERE id=?`
+	for id, n := range added {
+		if err := tx.Exec(countOnPost, n, latest[id], id).Error; err != nil {
+			return err
+		}
+	}
+	if err := syncTags(tx, slices.Collect(maps.Keys(added))...); err != nil {
+		return err
+	}
+	const countOnParent = `
+		UPDATE comments
+		SET replies_count=replies_count+?, updated_at=updated_at
+		WHERE id=?`
+	for id, n := range replies {
+		if err := tx.Exec(countOnParent, n, id).Error; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importPlace is the place of a reply: its parent and its depth.
 type importPlace struct {
 	ParentID int64
 	Depth    int
 }
 
-// importPlaces gives the places of replies to each of parents. Neither a comment's parent nor its depth ever changes,
-// so nothing needs a lock.
+// importPlaces returns the places of replies to each of parents. Neither the parent nor the depth of a comment ever
+// changes, so importPlaces locks nothing.
 func importPlaces(tx *gorm.DB, parents []int64) (map[int64]importPlace, error) {
 	if len(parents) == 0 {
 		return nil, nil
@@ -223,8 +253,11 @@ func importPlaces(tx *gorm.DB, parents []int64) (map[int64]importPlace, error) {
 		ID, ParentID int64
 		Depth        int
 	}
-	err := tx.Raw("SELECT id, COALESCE(parent_id,0) AS parent_id, depth FROM comments WHERE id IN (" + joinIDs(parents) + ")").Scan(&found).Error
-	if err != nil {
+	query := `
+		SELECT id, COALESCE(parent_id, 0) AS parent_id, depth
+		FROM comments
+		WHERE id IN (` + joinIDs(parents) + `)`
+	if err := tx.Raw(query).Scan(&found).Error; err != nil {
 		return nil, err
 	}
 	places := make(map[int64]importPlace, len(found))
@@ -237,15 +270,20 @@ func importPlaces(tx *gorm.DB, parents []int64) (map[int64]importPlace, error) {
 	return places, nil
 }
 
-// lockOpen locks the rows of table among ids that are not deleted, and tells which those are.
+// lockOpen locks those rows of table among ids that are not deleted, and returns the set of their ids.
 func lockOpen(tx *gorm.DB, table string, ids []int64) (map[int64]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	slices.Sort(ids)
+	query := `
+		SELECT id
+		FROM ` + table + ` FORCE INDEX (PRIMARY)
+		WHERE id IN (` + joinIDs(slices.Compact(ids)) + `) AND status=?
+		ORDER BY id
+		FOR UPDATE`
 	var found []int64
-	err := tx.Raw("SELECT id FROM " + table + " FORCE INDEX (PRIMARY) WHERE id IN (" + joinIDs(slices.Compact(ids)) + ") AND status=1 ORDER BY id FOR UPDATE").Scan(&found).Error
-	if err != nil {
+	if err := tx.Raw(query, StatusNormal).Scan(&found).Error; err != nil {
 		return nil, err
 	}
 	open := make(map[int64]bool, len(found))
@@ -255,10 +293,11 @@ func lockOpen(tx *gorm.DB, table string, ids []int64) (map[int64]bool, error) {
 	return open, nil
 }
 
-// importBatch runs write and records in the imports table, in the same transaction, each thing that write made. It
-// gives the n ids in the order in which write recorded them; what has id 0 was not made.
+// importBatch runs write and stores each recorded id in the table imports, in the same transaction. It returns the n ids in
+// the order in which write recorded them. An id of 0 means that nothing was written.
 func (s *Store) importBatch(ctx context.Context, source, kind string, n int,
-	write func(tx *gorm.DB, record func(externalID, id int64)) error) ([]int64, error) {
+	write func(tx *gorm.DB, record func(externalID, id int64)) error,
+) ([]int64, error) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -270,14 +309,17 @@ func (s *Store) importBatch(ctx context.Context, source, kind string, n int,
 		err := write(tx, func(externalID, id int64) {
 			ids = append(ids, id)
 			if id != 0 {
-				values = append(values, "(?,?,?,?)")
+				values = append(values, "(?, ?, ?, ?)")
 				args = append(args, source, kind, externalID, id)
 			}
 		})
 		if err != nil || len(values) == 0 {
 			return err
 		}
-		err = tx.Exec("INSERT INTO imports (source, kind, external_id, local_id) VALUES "+strings.Join(values, ","), args...).Error
+		insert := `
+			INSERT INTO imports (source, kind, external_id, local_id)
+			VALUES ` + strings.Join(values, ", ")
+		err = tx.Exec(insert, args...).Error
 		if mysqlCode(err) == errDuplicateKey {
 			return &Error{Code: CodeConflict, Message: "Another import of the same source is running.", Err: err}
 		}

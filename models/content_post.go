@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"gorm.io/gorm"
+
+	"likewise/models/search"
 )
 
-// Status says whether content is shown.
+// Status is whether content is shown or deleted.
 type Status int8
 
 // The states of posts and comments.
@@ -29,7 +30,7 @@ func (s Status) String() string {
 	return "normal"
 }
 
-// Post is a post as it is read: with its author's name.
+// Post is a post as a viewer reads it, with its author's name.
 type Post struct {
 	ID            int64
 	Author        Author `gorm:"embedded;embeddedPrefix:author_"`
@@ -50,20 +51,21 @@ type Post struct {
 	Relevance     int64     // to the terms of the list it was read from; 0 without
 }
 
-// hotDecade is what ten times as many likes are worth to a post in the order PostsHot, in seconds of youth.
+// hotDecade is the bonus of a post with ten times as many likes in the order PostsHot, in seconds.
 const hotDecade = 45_000
 
-// HotScore is a post's place in the order PostsHot: when it was created, in seconds since 1970, plus 45,000 seconds
-// (12.5 hours) for each factor of ten in its likes, rounded to the second. It changes only with likes, never with the
-// clock, so an index keeps the order.
+// HotScore returns a post's place in the order PostsHot: the time of its creation in seconds since 1970, plus 45,000
+// seconds (12.5 hours) for each factor of ten in its likes, rounded to the second. The score changes only with likes, and
+// not with the clock. So an index keeps the order.
 func HotScore(createdAt time.Time, likes int64) int64 {
 	return createdAt.Unix() + int64(math.Round(hotDecade*math.Log10(float64(max(likes, 1)))))
 }
 
-// hotScoreSQL is HotScore of a row of posts with this many likes. It is rounded, and not cut off, because logarithms
-// differ in the last bit between Go and the databases, and at powers of ten that would be a second.
+// hotScoreSQL returns the expression for HotScore of a row of posts; likes is the expression for its likes. The score is
+// rounded, not truncated: logarithms differ in the last bit between Go and the databases, and truncation would turn that
+// into a second at powers of ten.
 func hotScoreSQL(likes string) string {
-	return "UNIX_TIMESTAMP(created_at)+CAST(ROUND(" + strconv.Itoa(hotDecade) + "*LOG10(GREATEST(" + likes + ",1))) AS SIGNED)"
+	return fmt.Sprintf("UNIX_TIMESTAMP(created_at)+CAST(ROUND(%d*LOG10(GREATEST(%s,1))) AS SIGNED)", hotDecade, likes)
 }
 
 // Limits on content. A title is counted in characters; content in bytes, as TEXT is.
@@ -72,16 +74,16 @@ const (
 	MaxContent = 60_000
 )
 
-// PostText is what an author writes.
+// PostText is the part of a post that its author writes.
 type PostText struct {
 	Title   string
 	Content string
 	Tags    Tags // see NormalTags
 
-	Mentions []string // names of users who are told, when it is new; at most MaxMentions
+	Mentions []string // names of the users to notify of a new post; at most MaxMentions
 }
 
-// Validate names every field that breaks a rule (CodeInvalid).
+// Validate returns CodeInvalid with every field that breaks a rule.
 func (t PostText) Validate() error {
 	var f fieldErrors
 	f.check(!showsNothing(t.Title), "title", "must not be empty")
@@ -98,23 +100,26 @@ func checkContent(f *fieldErrors, content string) {
 	f.check(utf8.ValidString(content) && !strings.ContainsRune(content, 0), "content", "must be valid UTF-8 without NUL")
 }
 
-// postColumns has one placeholder: the viewer's id.
-const postColumns = "p.id, " + authorColumns + ", p.title, p.content, " + tagNames + " AS tags, p.likes_count," +
-	" p.comments_count, p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at, p.locked, p.pinned," +
-	" EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked"
+// postColumns are the columns of a Post. They have one placeholder, the viewer's id.
+const postColumns = `
+	p.id, ` + authorColumns + `, p.title, p.content, ` + tagNames + ` AS tags, p.likes_count, p.comments_count,
+	p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at, p.locked, p.pinned,
+	EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked`
 
-// CreatePost writes a post and gives it back as it will be read.
+// CreatePost writes a post and returns it as viewers read it.
 func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*Post, error) {
 	now := second(s.now())
-	p := &Post{Author: author, Title: text.Title, Content: text.Content, Tags: text.Tags, Status: StatusNormal, CreatedAt: now, UpdatedAt: now,
-		HotScore: HotScore(now, 0), ActiveAt: now}
+	p := &Post{
+		Author: author, Title: text.Title, Content: text.Content, Tags: text.Tags, Status: StatusNormal,
+		CreatedAt: now, UpdatedAt: now, HotScore: HotScore(now, 0), ActiveAt: now,
+	}
 	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
-	weights := termWeights(text)
+	weights := search.Weights(text.Title, text.Content)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		p.ID, err = s.insertPost(tx, author.ID, text, now, now, tags, weights)
+		p.ID, err = s.insertPost(tx, newPost{author.ID, text, now, now}, tags, weights)
 		if err != nil {
 			return err
 		}
@@ -129,27 +134,42 @@ func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*
 	return p, nil
 }
 
-// insertPost writes a post with its tags, which the caller counts, and its terms.
-func (s *Store) insertPost(tx *gorm.DB, authorID int64, text PostText, createdAt, updatedAt time.Time, tags map[string]int64, weights map[string]int) (int64, error) {
-	id, err := s.insert(tx, "INSERT INTO posts (user_id, title, content, created_at, updated_at, hot_score, active_at, terms_version) VALUES (?,?,?,?,?,?,?,?)",
-		authorID, text.Title, text.Content, createdAt, updatedAt, HotScore(createdAt, 0), createdAt, termsVersion)
+type newPost struct {
+	authorID             int64
+	text                 PostText
+	createdAt, updatedAt time.Time // in whole seconds
+}
+
+// insertPost writes a post with its tags and its terms. The caller counts the tags.
+func (s *Store) insertPost(tx *gorm.DB, p newPost, tags map[string]int64, weights map[string]int) (int64, error) {
+	id, err := s.insert(tx, `
+		INSERT INTO posts (user_id, title, content, created_at, updated_at, hot_score, active_at, terms_version)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		p.authorID, p.text.Title, p.text.Content, p.createdAt, p.updatedAt, HotScore(p.createdAt, 0), p.createdAt,
+		search.Version)
 	if err != nil {
 		return 0, err
 	}
-	if err := insertTags(tx, id, createdAt, text.Tags, tags); err != nil {
+	if err := insertTags(tx, id, p.createdAt, p.text.Tags, tags); err != nil {
 		return 0, err
 	}
 	return id, writeTerms(tx, id, weights)
 }
 
-// PostByID reads a post as viewer (0 for the anonymous) sees it. CodeNotFound: it is deleted or was never there.
+// PostByID reads a post as viewer (0 for the anonymous) sees it. If the post is deleted or never existed, PostByID returns
+// CodeNotFound.
 func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*Post, error) {
 	return readPost(s.db.WithContext(ctx), viewer, id)
 }
 
 func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
 	var p Post
-	read := tx.Raw("SELECT "+postColumns+" FROM posts p JOIN users u ON u.id=p.user_id WHERE p.id=? AND p.status=1", viewer, id).Scan(&p)
+	const query = `
+		SELECT ` + postColumns + `
+		FROM posts p
+		JOIN users u ON u.id=p.user_id
+		WHERE p.id=? AND p.status=?`
+	read := tx.Raw(query, viewer, id, StatusNormal).Scan(&p)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read post %d: %w", id, read.Error)
 	}
@@ -159,16 +179,16 @@ func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
 	return &p, nil
 }
 
-// UpdatePost replaces text and tags if the post still has the version that the editor saw, and keeps what they replace
-// as a Revision. It returns the post as this edit left it, whatever came after. A text that is there already is not an
-// edit: it makes no version. CodePrecondition: the post has another version by now. CodeLocked: it is locked, and the
-// editor is not a moderator. CodeNotFound: it is deleted or was never there.
+// UpdatePost replaces text and tags of a post that has the given version, and keeps the old ones as a Revision. It returns
+// the post as this edit left it. An edit that changes nothing makes no version. UpdatePost returns CodePrecondition if the
+// post has another version, CodeLocked if it is locked and the editor is not a moderator, and CodeNotFound if it is
+// deleted or never existed.
 func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text PostText) (p *Post, err error) {
 	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
-	weights := termWeights(text)
+	weights := search.Weights(text.Title, text.Content)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		if _, err := lockPosts(tx, []int64{id}, StatusNormal); err != nil {
 			return err
@@ -197,7 +217,7 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 	return p, nil
 }
 
-// changes returns the parts in which text differs from what the post has.
+// changes returns the parts in which text differs from the post.
 func (p *Post) changes(text PostText) Changes {
 	var c Changes
 	if p.Title != text.Title {
@@ -212,23 +232,27 @@ func (p *Post) changes(text PostText) Changes {
 	return c
 }
 
-// replacePost writes the next version of p, whose row is held, and keeps the one that it replaces as a Revision. editor is
-// 0 for what a redaction leaves. It updates p and returns what the caller passes to countTags as its last statement.
-func replacePost(tx *gorm.DB, p *Post, editor int64, text PostText, tags map[string]int64, weights map[string]int, now time.Time) (delta map[int64]int, err error) {
+// replacePost writes the next version of p, whose row is locked, keeps the old one as a Revision and updates p. editor is 0
+// for the text that a redaction leaves. The caller passes delta to countTags as its last statement.
+func replacePost(
+	tx *gorm.DB, p *Post, editor int64, text PostText, tags map[string]int64, weights map[string]int, now time.Time,
+) (delta map[int64]int, err error) {
 	changed := p.changes(text)
 	if err := keepRevision(tx, Target{Kind: KindPost, ID: p.ID}); err != nil {
 		return nil, err
 	}
-	p.Title, p.Content, p.Tags, p.Version, p.UpdatedAt = text.Title, text.Content, text.Tags, p.Version+1, now
+	p.Title, p.Content, p.Tags = text.Title, text.Content, text.Tags
+	p.Version, p.UpdatedAt = p.Version+1, now
 	indexed := 0
 	if p.Status == StatusNormal {
-		indexed = termsVersion
+		indexed = search.Version
 	}
 	const update = `
 		UPDATE posts
 		SET title=?, content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id), changed=?, terms_version=?
 		WHERE id=?`
-	if err := tx.Exec(update, p.Title, p.Content, p.Version, now, editor, changed, indexed, p.ID).Error; err != nil {
+	err = tx.Exec(update, p.Title, p.Content, p.Version, now, editor, changed, indexed, p.ID).Error
+	if err != nil {
 		return nil, err
 	}
 	if err := deleteTerms(tx, p.ID); err != nil {
@@ -244,7 +268,7 @@ func replacePost(tx *gorm.DB, p *Post, editor int64, text PostText, tags map[str
 	if err := insertTags(tx, p.ID, p.CreatedAt, text.Tags, tags); err != nil {
 		return nil, err
 	}
-	if p.Status != StatusNormal { // it is neither searched nor counted
+	if p.Status != StatusNormal { // a deleted post is neither indexed nor counted
 		return nil, nil
 	}
 	delta = eachOnce(text.Tags, tags)
@@ -254,8 +278,8 @@ func replacePost(tx *gorm.DB, p *Post, editor int64, text PostText, tags map[str
 	return delta, writeTerms(tx, p.ID, weights)
 }
 
-// mayEdit returns CodeLocked if the post is locked and the editor is not a moderator. The post's row is held, so that it
-// cannot be locked before the edit is committed.
+// mayEdit returns CodeLocked if the post is locked and the editor is not a moderator. The caller holds the post's row, so
+// no moderator can lock the post before the edit is committed.
 func mayEdit(tx *gorm.DB, editor int64, locked bool) error {
 	if !locked {
 		return nil
@@ -270,15 +294,20 @@ func mayEdit(tx *gorm.DB, editor int64, locked bool) error {
 	return nil
 }
 
-// VersionMismatch makes the error of an edit that was made from another version than the one that is there now.
+// VersionMismatch returns the error of an edit of an old version, while the current one is now.
 func VersionMismatch(now int64) *Error {
-	return &Error{Code: CodePrecondition, Message: fmt.Sprintf("It was edited meanwhile and has version %d now.", now), Version: &now}
+	return &Error{
+		Code:    CodePrecondition,
+		Message: fmt.Sprintf("It was edited meanwhile and has version %d now.", now),
+		Version: &now,
+	}
 }
 
-// RestoreWithin is how long an author can take back the deletion of a post.
+// RestoreWithin is the time for which authors can restore a post that they deleted.
 const RestoreWithin = 24 * time.Hour
 
-// DeletePost hides a post and remembers who did it, 0 for nobody. CodeNotFound when it is gone already.
+// DeletePost marks a post as deleted by a user, 0 for nobody. If the post is already deleted or never existed, DeletePost
+// returns CodeNotFound.
 func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		hidden, tags, err := hidePosts(tx, []int64{id}, Deletion{At: s.now(), By: Author{ID: by}})
@@ -296,38 +325,24 @@ func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 	return nil
 }
 
-// RestorePost shows a post again that its author deleted at most RestoreWithin ago, and gives it as it is read. One that
-// is not deleted is given as it is. CodeNotFound for anybody but the author; CodeForbidden when somebody else deleted
-// it; CodeTooLate after RestoreWithin.
+// RestorePost restores a post that its author deleted at most RestoreWithin ago, and returns it as viewers read it. A post
+// that is not deleted stays as it is. RestorePost returns CodeNotFound to anybody but the author, CodeForbidden if
+// somebody else deleted the post, and CodeTooLate after RestoreWithin.
 func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error) {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		var p struct {
-			Status    Status
-			DeletedAt *time.Time
-			DeletedBy int64
-		}
-		// Whoever requests that all their posts are deleted locks them, too.
+		// A moderator who requests the deletion of all posts of the author locks the author, too.
 		if _, err := lockStandings(tx, author); err != nil {
 			return err
 		}
-		read := tx.Raw("SELECT status, deleted_at, COALESCE(deleted_by,0) AS deleted_by FROM posts FORCE INDEX (PRIMARY) WHERE id=? AND user_id=? FOR UPDATE",
-			id, author).Scan(&p)
-		switch {
-		case read.Error != nil:
-			return read.Error
-		case read.RowsAffected == 0:
-			return notFound(KindPost)
-		case p.Status == StatusNormal:
-			return nil
-		case p.DeletedBy != author && p.DeletedBy != 0:
-			return Errorf(CodeForbidden, "Somebody else deleted the post, and only a moderator can restore it.")
-		case p.DeletedBy == 0 || p.DeletedAt == nil || s.now().Sub(*p.DeletedAt) > RestoreWithin:
-			return Errorf(CodeTooLate, "A post can be restored within 24 hours; a moderator can restore it later.")
+		restorable, err := s.lockRestorable(tx, author, id)
+		if err != nil || !restorable {
+			return err
 		}
 		if swept, err := sweptAway(tx, author, id); err != nil {
 			return err
 		} else if swept {
-			return Errorf(CodeForbidden, "A moderator has deleted all that you had written, this post with it; only a moderator can restore it.")
+			return Errorf(CodeForbidden, "A moderator has deleted everything that you wrote, including this post. "+
+				"Only a moderator can restore it.")
 		}
 		_, tags, err := showPosts(tx, []int64{id})
 		if err != nil {
@@ -339,4 +354,34 @@ func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error
 		return nil, fmt.Errorf("restore post %d: %w", id, err)
 	}
 	return s.PostByID(ctx, author, id)
+}
+
+// lockRestorable locks a post. It reports false if the post is not deleted, and returns an error if the author must not
+// restore it.
+func (s *Store) lockRestorable(tx *gorm.DB, author, id int64) (restorable bool, err error) {
+	const query = `
+		SELECT status, deleted_at, COALESCE(deleted_by, 0) AS deleted_by
+		FROM posts FORCE INDEX (PRIMARY)
+		WHERE id=? AND user_id=?
+		FOR UPDATE`
+	var p struct {
+		Status    Status
+		DeletedAt *time.Time
+		DeletedBy int64
+	}
+	read := tx.Raw(query, id, author).Scan(&p)
+	switch {
+	case read.Error != nil:
+		return false, read.Error
+	case read.RowsAffected == 0:
+		return false, notFound(KindPost)
+	case p.Status == StatusNormal:
+		return false, nil
+	case p.DeletedBy != author && p.DeletedBy != 0:
+		return false, Errorf(CodeForbidden, "Somebody else deleted the post. Only a moderator can restore it.")
+	case p.DeletedBy == 0 || p.DeletedAt == nil || s.now().Sub(*p.DeletedAt) > RestoreWithin:
+		return false, Errorf(CodeTooLate,
+			"An author can restore a post for 24 hours after deleting it. After that, only a moderator can restore it.")
+	}
+	return true, nil
 }

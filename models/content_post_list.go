@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"likewise/models/search"
 )
 
 // PostSort is the order of a list of posts.
@@ -18,23 +18,44 @@ const (
 	PostsHot       PostSort = "hot"       // highest HotScore first
 	PostsTop       PostSort = "top"       // most likes first
 	PostsActive    PostSort = "active"    // latest comment first
-	PostsRelevance PostSort = "relevance" // to the terms of the query, which must have some
+	PostsRelevance PostSort = "relevance" // by the terms of the query, which must have some
 )
 
-// PostQuery says which posts to list.
+// Window is the period of creation that a list of posts is limited to. It ends now.
+type Window string
+
+// The windows.
+const (
+	WindowAll   Window = "all"
+	WindowDay   Window = "day"   // 24 hours
+	WindowWeek  Window = "week"  // 7 days
+	WindowMonth Window = "month" // 30 days
+	WindowYear  Window = "year"  // 365 days
+)
+
+// Since returns the beginning of the window that ends at now, in whole seconds; the zero time for WindowAll.
+func (w Window) Since(now time.Time) time.Time {
+	days := map[Window]int{WindowDay: 1, WindowWeek: 7, WindowMonth: 30, WindowYear: 365}[w]
+	if days == 0 {
+		return time.Time{}
+	}
+	return second(now).AddDate(0, 0, -days)
+}
+
+// PostQuery selects the posts of a list.
 type PostQuery struct {
 	ViewerID int64 // 0 for the anonymous
 	Sort     PostSort
 	AuthorID int64     // 0 for all
 	Tag      string    // see NormalTag; "" for all
-	Terms    []string  // see SearchTerms; a post must have all of them
-	Pinned   bool      // only posts that are pinned, at most MaxPinned
+	Terms    []string  // see search.QueryTerms; a post must have all of them
+	Pinned   bool      // only pinned posts, at most MaxPinned
 	Since    time.Time // created then or later; the zero time for all
 	After    *ListKey  // nil for the first page
 	Limit    int
 }
 
-// Key returns the place of p in a list sorted by sort. With PostsRelevance, PostPage.Key does.
+// Key returns the place of p in a list sorted by sort. For PostsRelevance use PostPage.Key.
 func (p *Post) Key(sort PostSort) ListKey {
 	switch sort {
 	case PostsHot:
@@ -47,23 +68,26 @@ func (p *Post) Key(sort PostSort) ListKey {
 	return ListKey{p.CreatedAt.Unix(), p.ID}
 }
 
-// PostPage is what ListPosts returns.
+// PostPage is the result of ListPosts.
 type PostPage struct {
 	Posts []Post
-	// Rest is where the list continues after all that was examined, when that has fewer posts than the query's Limit. It is
-	// nil when the list ends.
+	// Rest is the place where the list continues, if the page is shorter than the query's Limit. It is nil at the end of
+	// the list.
 	Rest *ListKey
-	// Complete reports whether all was examined that could belong to the page. Otherwise the list may continue at Rest, or,
-	// with PostsRelevance, there may be older posts that it does not have.
+	// Complete reports whether everything was examined that could belong to the page. If not, the list may continue at
+	// Rest, or, with PostsRelevance, there may be older posts that the list leaves out.
 	Complete bool
-	Examined int // entries of indexes that were read, at most: what the page has cost
+	Examined int // upper bound of the index entries that were read: the cost of the page
 
 	sort  PostSort
-	floor int64 // of the ids of a list by relevance; 0 for none
+	floor int64 // the least id in a list by relevance; 0 for none
 }
 
-// A list by relevance keeps its floor in its keys, above the relevance: all pages are of the same posts.
-const relevanceBits = 13 // room for MaxSearchTerms*(titleWeight+contentWeight)
+// relevanceBits is the width of a relevance, which is at most search.MaxTerms*search.MaxWeight. A list by relevance keeps
+// its floor in its keys, above the relevance, so that all pages are of the same posts.
+const relevanceBits = 13
+
+const _ = uint(1<<relevanceBits - 1 - search.MaxTerms*search.MaxWeight)
 
 // Key returns the place of p in the list.
 func (page *PostPage) Key(p *Post) ListKey {
@@ -74,76 +98,29 @@ func (page *PostPage) Key(p *Post) ListKey {
 }
 
 const (
-	// maxExamined bounds the entries of indexes that are read for one page of a list with conditions, lookups included.
+	// maxExamined is the maximum number of index entries that are read for one page of a list with conditions, lookups
+	// included.
 	maxExamined = 20_000
-	// firstSegment is how many entries of an order's index are looked through first. Each segment after it is four times as
+	// firstSegment is the number of index entries in the first segment of a list. Each further segment is four times as
 	// long as the one before.
 	firstSegment = 256
 )
 
-// postOrder is how an order is kept: the column, how a ListKey's value is written, and how it is read.
-type postOrder struct{ column, value, read string }
-
-var postOrders = map[PostSort]postOrder{
-	PostsNew:    {"created_at", "FROM_UNIXTIME(?)", "UNIX_TIMESTAMP(%s)"},
-	PostsHot:    {"hot_score", "?", "%s"},
-	PostsTop:    {"likes_count", "?", "%s"},
-	PostsActive: {"active_at", "FROM_UNIXTIME(?)", "UNIX_TIMESTAMP(%s)"},
-}
-
-// postSource is a table that has an index for each order of some of the posts. The indexes hold created_at and user_id,
-// too, so that an entry can be passed over without reading the post.
-type postSource struct {
-	table, alias, id string
-	index            string // its name, up to that of the order
-	where            string // the beginning of each index
-	args             []any
-	total            int64 // about how many posts it has
-}
-
-func (src *postSource) indexOf(sort PostSort) string {
-	return src.index + map[PostSort]string{PostsNew: "created", PostsHot: "hot", PostsTop: "likes", PostsActive: "active"}[sort]
-}
-
-// source returns the source that is walked in the order of q.
-func (q *PostQuery) source(f *postFacts) postSource {
-	switch {
-	case q.Tag != "":
-		return postSource{"post_tags", "g", "g.post_id", "idx_tag_status_", "g.tag_id=? AND g.status=1", []any{f.TagID}, f.TagPosts}
-	case q.AuthorID != 0:
-		return postSource{"posts", "p", "p.id", "idx_user_status_", "p.user_id=? AND p.status=1", []any{q.AuthorID}, f.AuthorPosts}
-	}
-	return postSource{"posts", "p", "p.id", "idx_status_", "p.status=1", nil, f.Posts}
-}
-
-// sifts reports whether the entries of the source are looked through for what q asks for, instead of taken as they come.
-func (q *PostQuery) sifts(f *postFacts) bool {
-	return f.Blocks || len(q.Terms) > 0 || q.Tag != "" && q.AuthorID != 0 || !q.Since.IsZero() && q.Sort != PostsNew
-}
-
-// countsAuthor reports whether it matters how many posts the author has.
-func (q *PostQuery) countsAuthor() bool {
-	return q.AuthorID != 0 && (q.Tag != "" || len(q.Terms) > 0 || !q.Since.IsZero() && q.Sort != PostsNew)
-}
-
-// lookups is how many entries of indexes are read for each post that is looked at.
-func (q *PostQuery) lookups() int { return max(1, len(q.Terms)) }
-
-// ListPosts lists posts that are not deleted: one query, and for a viewer, a tag, terms or a window one before it, for
-// the facts that the plan goes by.
+// ListPosts lists posts that are not deleted. It runs one query. If there is a viewer, a tag, terms or a window, a query
+// before it reads the facts that the plan depends on.
 //
-// An index has each order: of all posts, of an author's, and of a tag's. A list without other conditions reads no more
-// entries of it than the page has. With others the index is walked in segments until the page is full or the budget
-// (maxExamined) is used up, unless the posts that fulfil one of the conditions are fewer: then those are read and sorted.
-// So a page can be shorter than its limit, or empty, and have a Rest.
+// Each order has an index: of all posts, of the posts of an author, and of those of a tag. A list without other conditions
+// reads as many entries as the page has posts. A list with conditions walks the index in segments, until the page is full
+// or maxExamined entries were read. If one of the conditions matches fewer posts than that, these are read and sorted
+// instead. So a page can be shorter than its limit, or empty, and have a Rest.
 //
-// A search by relevance sorts the posts of its rarest condition. If that is too common, it sorts the newest posts that
-// have the rarest term, as many as the budget allows, and is not complete.
+// A search by relevance sorts the posts that match the rarest condition. If these are too many, it sorts the newest ones,
+// up to maxExamined lookups, and the page is not Complete.
 func (s *Store) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 	page := PostPage{Complete: true, sort: q.Sort}
 	var facts postFacts
 	most := maxExamined / q.lookups()
-	if q.ViewerID != 0 || q.Tag != "" || len(q.Terms) > 0 || !q.Since.IsZero() && q.Sort != PostsNew {
+	if q.ViewerID != 0 || q.Tag != "" || len(q.Terms) > 0 || q.hasWindow() {
 		var err error
 		if facts, err = s.postFacts(ctx, q, most); err != nil {
 			return PostPage{}, err
@@ -155,8 +132,7 @@ func (s *Store) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 			return page, nil
 		}
 	}
-	err := s.listPosts(ctx, &q, &facts, int64(most), &page)
-	if err != nil {
+	if err := s.listPosts(ctx, &q, &facts, int64(most), &page); err != nil {
 		return PostPage{}, fmt.Errorf("list posts: %w", err)
 	}
 	return page, nil
@@ -187,10 +163,11 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 		page.Posts, page.Examined = posts, page.Examined+len(posts)
 		return err
 	}
-	// A full page takes about limit*total/matches entries of the order's index, and gathering takes matches.
-	total := q.source(facts)
-	if matches > most || matches*matches > int64(q.Limit)*total.total {
-		if full, err := s.siftPosts(ctx, q, facts, min(matches, most), page); err != nil || full || matches > most {
+	// Walking reads about limit*total/matches entries for a full page, gathering reads as many as match.
+	total := q.source(facts).total
+	if matches > most || matches*matches > int64(q.Limit)*total {
+		full, err := s.siftPosts(ctx, q, facts, min(matches, most), page)
+		if err != nil || full || matches > most {
 			return err
 		}
 	}
@@ -198,9 +175,10 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 	return s.gather(ctx, q, facts, by, most, page)
 }
 
-// siftPosts walks the index of the order in segments, at most budget entries of it, and reports whether nothing is left to do:
-// the page is full, or the list ends.
-func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, budget int64, page *PostPage) (full bool, err error) {
+// siftPosts walks the index of the order in segments, at most budget entries of it. It reports whether it is done: the
+// page is full, or the list ends.
+func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, budget int64, page *PostPage,
+) (done bool, err error) {
 	after, room := q.After, PageBytes
 	for size := int64(firstSegment); budget > 0; size *= 4 {
 		size = min(size, budget)
@@ -209,8 +187,9 @@ func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, b
 		if err != nil {
 			return false, err
 		}
+		plan := q.walk(facts, after, until, q.Limit-len(page.Posts))
 		var posts []Post
-		if posts, room, err = s.readPosts(ctx, q, q.walk(facts, after, until, q.Limit-len(page.Posts)), room); err != nil {
+		if posts, room, err = s.readPosts(ctx, q, plan, room); err != nil {
 			return false, err
 		}
 		page.Posts = append(page.Posts, posts...)
@@ -224,47 +203,36 @@ func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, b
 	return false, nil
 }
 
-// postBoundary returns the last of the next size entries of the order's index after a key; nil if there are fewer.
-func (s *Store) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts, after *ListKey, size int64) (*ListKey, error) {
+// postBoundary returns the last of the next size entries after a key in the index of the order; nil if there are fewer.
+func (s *Store) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts, after *ListKey, size int64,
+) (*ListKey, error) {
 	src, order := q.source(facts), postOrders[q.Sort]
-	column := src.alias + "." + order.column
-	where, args := q.segment(&src, after, nil)
+	column := src.column(order.column)
+	where := q.segment(&src, after, nil)
+	query := `
+		SELECT ` + fmt.Sprintf(order.read, column) + ` AS value, ` + src.id + ` AS id
+		FROM ` + src.from(q.Sort) + `
+		` + where.clause() + `
+		ORDER BY ` + column + ` DESC, ` + src.id + ` DESC
+		LIMIT 1 OFFSET ?`
 	var keys []ListKey
-	err := s.db.WithContext(ctx).Raw(`
-SELECT `+fmt.Sprintf(order.read, column)+` AS value, `+src.id+` AS id
-FROM `+src.table+` `+src.alias+` FORCE INDEX (`+src.indexOf(q.Sort)+`)
-WHERE `+where+`
-ORDER BY `+column+` DESC, `+src.id+` DESC
-LIMIT 1 OFFSET ?`, append(args, size-1)...).Scan(&keys).Error
+	err := s.db.WithContext(ctx).Raw(query, append(where.args, size-1)...).Scan(&keys).Error
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
 	return &keys[0], nil
 }
 
-// segment is the condition of a piece of the order's index: after a key and up to another.
-func (q *PostQuery) segment(src *postSource, after, until *ListKey) (where string, args []any) {
-	order := postOrders[q.Sort]
-	where, args = src.where, slices.Clone(src.args)
-	if !q.Since.IsZero() && q.Sort != PostsTop {
-		// No score and no comment is older than its post.
-		where, args = where+" AND "+src.alias+"."+order.column+">="+order.value, append(args, q.Since.Unix())
-	}
-	if between, keys := keyRange(src.alias+"."+order.column, order.value, src.id, after, until); between != "" {
-		where, args = where+" AND "+between, append(args, keys...)
-	}
-	return where, args
-}
-
-// findFloor finds the least id among the newest posts that a search by relevance looks at, if it does not look at all.
+// findFloor finds the least id among the newest posts with a term, if a search by relevance does not rank all of them.
 func (s *Store) findFloor(ctx context.Context, term string, most int64, page *PostPage) error {
+	const query = `
+		SELECT post_id
+		FROM post_terms FORCE INDEX (PRIMARY)
+		WHERE term=?
+		ORDER BY post_id DESC
+		LIMIT 1 OFFSET ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw(`
-SELECT post_id
-FROM post_terms FORCE INDEX (PRIMARY)
-WHERE term=?
-ORDER BY post_id DESC
-LIMIT 1 OFFSET ?`, term, most-1).Scan(&ids).Error
+	err := s.db.WithContext(ctx).Raw(query, term, most-1).Scan(&ids).Error
 	if err == nil && len(ids) > 0 {
 		page.floor, page.Complete = ids[0], false
 		page.Examined += int(most)
@@ -272,202 +240,21 @@ LIMIT 1 OFFSET ?`, term, most-1).Scan(&ids).Error
 	return err
 }
 
-// postPlan is a query under construction. Tables are joined in the order in which they are written down: the databases'
-// own choice goes by what a LIMIT might save, and is at times wrong by the length of the table.
-type postPlan struct {
-	from  string
-	joins []any // arguments of from
-	where []string
-	args  []any // of where
-	id    string
-	score string
-
-	column string // of the order
-	limit  int
-	sorted bool // what it reads from is in the order
-}
-
-func (p *postPlan) join(table string, args ...any) {
-	if p.from != "" {
-		p.from += "\nSTRAIGHT_JOIN "
-	}
-	p.from += table
-	p.joins = append(p.joins, args...)
-}
-
-func (p *postPlan) filter(condition string, args ...any) {
-	p.where = append(p.where, condition)
-	p.args = append(p.args, args...)
-}
-
-// walk plans to read a piece of the order's index and to pass over what q does not ask for.
-func (q *PostQuery) walk(facts *postFacts, after, until *ListKey, limit int) *postPlan {
-	src := q.source(facts)
-	p := &postPlan{id: src.id, column: src.alias + "." + postOrders[q.Sort].column, limit: limit, sorted: true, score: "0"}
-	p.join(src.table + " " + src.alias + " FORCE INDEX (" + src.indexOf(q.Sort) + ")")
-	where, args := q.segment(&src, after, until)
-	p.filter(where, args...)
-	q.sifted(p, facts, src.alias, byNothing)
-	if src.alias != "p" {
-		p.join("posts p ON p.id=" + src.id)
-	}
-	return p
-}
-
-// postCondition is a condition of a PostQuery whose posts can be read by themselves.
-type postCondition int
-
-const (
-	byNothing postCondition = iota
-	byTerm                  // the rarest
-	byTag
-	byAuthor
-	byWindow // of the source
-	byPinned
-)
-
-// rarest returns the condition that the fewest posts fulfil, and how many do; facts count them up to a bound.
-func (q *PostQuery) rarest(f *postFacts) (by postCondition, posts int64) {
-	posts = 1 << 62
-	consider := func(condition postCondition, asked bool, n int64) {
-		if asked && n < posts {
-			by, posts = condition, n
-		}
-	}
-	if len(q.Terms) > 0 {
-		consider(byTerm, true, slices.Min(f.terms))
-	}
-	consider(byTag, q.Tag != "", f.TagPosts)
-	consider(byAuthor, q.countsAuthor(), f.AuthorPosts)
-	consider(byWindow, !q.Since.IsZero() && q.Sort != PostsNew, f.WindowPosts)
-	return by, posts
-}
-
-// gather reads the posts that fulfil a condition, at most as many as most, and sorts those that q asks for.
-func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by postCondition, most int64, page *PostPage) error {
-	p := &postPlan{id: "p.id", limit: q.Limit, score: "0"}
-	alias := "p"
-	newest := func(src postSource, since bool) {
-		where, args := src.where, slices.Clone(src.args)
-		if since {
-			where, args = where+" AND "+src.alias+".created_at>=?", append(args, second(q.Since))
-		}
-		alias, p.id = src.alias, src.id
-		p.join("(SELECT "+src.id+", "+src.alias+".user_id, "+src.alias+".created_at, "+src.alias+".hot_score, "+src.alias+".likes_count, "+src.alias+".active_at"+
-			" FROM "+src.table+" "+src.alias+" FORCE INDEX ("+src.indexOf(PostsNew)+") WHERE "+where+
-			" ORDER BY "+src.alias+".created_at DESC, "+src.id+" DESC LIMIT ?) "+src.alias, append(args, most)...)
-	}
-	switch by {
-	case byTerm:
-		from := "DESC"
-		where, args := "term=?", []any{q.byRarity(facts)[0]}
-		if page.floor > 0 {
-			where, args, from = where+" AND post_id>=?", append(args, page.floor), "ASC"
-		}
-		p.join("(SELECT post_id, weight FROM post_terms FORCE INDEX (PRIMARY) WHERE "+where+" ORDER BY post_id "+from+" LIMIT ?) t0", append(args, most)...)
-		p.id, alias = "t0.post_id", ""
-	case byTag:
-		newest((&PostQuery{Tag: q.Tag}).source(facts), false)
-	case byAuthor:
-		newest((&PostQuery{AuthorID: q.AuthorID}).source(facts), false)
-	case byWindow:
-		newest(q.source(facts), true)
-	default:
-		newest(postSource{"posts", "p", "p.id", "idx_pinned_", "p.pinned=1 AND p.status=1", nil, 0}, false)
-	}
-	if by != byTerm && page.floor > 0 {
-		p.filter(p.id+">=?", page.floor)
-	}
-	q.sifted(p, facts, alias, by)
-	if alias == "" {
-		alias = "p"
-	}
-	order := postOrders[q.Sort]
-	if p.column = alias + "." + order.column; q.Sort == PostsRelevance {
-		order.value, p.column = "?", p.score
-	}
-	if after, args := keyRange(p.column, order.value, p.id, q.After, nil); after != "" {
-		p.filter(after, args...)
-	}
+// gather reads at most as many posts as most that match a condition, and sorts those that match the query.
+func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by postCondition, most int64,
+	page *PostPage,
+) error {
+	p := q.gathering(facts, by, most, page.floor)
 	posts, _, err := s.readPosts(ctx, q, p, PageBytes)
 	_, matches := q.rarest(facts)
 	page.Posts, page.Examined = posts, page.Examined+int(min(matches, most))*q.lookups()
 	return err
 }
 
-// sifted joins and filters what q asks for besides what p reads from. The columns of posts are those of alias; with ""
-// the posts are joined if they are needed.
-func (q *PostQuery) sifted(p *postPlan, facts *postFacts, alias string, by postCondition) {
-	terms := q.byRarity(facts)
-	if len(terms) > 0 {
-		p.score = relevance(len(terms))
-	}
-	for i, term := range terms {
-		if i > 0 || by != byTerm {
-			p.join(fmt.Sprintf("post_terms t%d ON t%d.post_id=%s AND t%d.term=?", i, i, p.id, i), term)
-		}
-	}
-	if q.Tag != "" && alias != "g" {
-		p.join("post_tags g ON g.post_id="+p.id+" AND g.tag_id=?", facts.TagID)
-	}
-	// Only posts that are not deleted have terms. So a post need not be read to be found, unless something else of it is
-	// asked for.
-	if alias == "" && (q.Sort != PostsRelevance || q.AuthorID != 0 || !q.Since.IsZero() || q.Pinned || facts.Blocks) {
-		p.join("posts p ON p.id=" + p.id)
-		p.filter("p.status=1")
-	}
-	if alias == "" {
-		alias = "p"
-	}
-	if q.AuthorID != 0 {
-		p.filter(alias+".user_id=?", q.AuthorID)
-	}
-	if !q.Since.IsZero() {
-		p.filter(alias+".created_at>=?", second(q.Since))
-	}
-	if facts.Blocks {
-		p.filter(notBlocked(alias+".user_id"), q.ViewerID)
-	}
-}
-
-// listedUsers reads the author by the primary key: where there are few users MariaDB would read them all and lose the order.
-const listedUsers = "users u FORCE INDEX (PRIMARY) ON u.id=p.user_id"
-
-// readPosts runs a plan and reads up to room bytes of content, as scanPage does. What has to be sorted is sorted as ids alone, before the texts are read.
-func (s *Store) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int) (posts []Post, left int, err error) {
-	found := "\nFROM " + p.from + "\nWHERE " + strings.Join(append(p.where, "1=1"), " AND ") +
-		"\nORDER BY " + p.column + " DESC, " + p.id + " DESC\nLIMIT " + strconv.Itoa(p.limit)
-	args := append(append([]any{q.ViewerID}, p.joins...), p.args...)
-	query := "SELECT " + postColumns + ", o.relevance\nFROM (SELECT " + p.id + " AS id, " + p.column + " AS place, " + p.score + " AS relevance" + found + ") o" +
-		"\nSTRAIGHT_JOIN posts p ON p.id=o.id\nSTRAIGHT_JOIN " + listedUsers + "\nORDER BY o.place DESC, o.id DESC"
-	if p.sorted {
-		query = "SELECT " + postColumns + ", " + p.score + " AS relevance" + strings.Replace(found, "\nWHERE", "\nSTRAIGHT_JOIN "+listedUsers+"\nWHERE", 1)
-	}
+// readPosts runs a plan and reads up to room bytes of content, as scanPage does. Posts that must be sorted are sorted as
+// ids, before their texts are read.
+func (s *Store) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int,
+) (posts []Post, left int, err error) {
+	query, args := p.query(q.ViewerID)
 	return scanPage(s.db.WithContext(ctx).Raw(query, args...), room, postSize)
-}
-
-// byRarity returns the terms of q, the rarest first.
-func (q *PostQuery) byRarity(f *postFacts) []string {
-	order := make([]int, len(q.Terms))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return int(f.terms[a] - f.terms[b]) })
-	sorted := make([]string, len(order))
-	for i, term := range order {
-		sorted[i] = q.Terms[term]
-	}
-	return sorted
-}
-
-// relevance is the sum of the weights of n terms.
-func relevance(n int) string {
-	if n == 0 {
-		return "0"
-	}
-	weights := make([]string, n)
-	for i := range weights {
-		weights[i] = fmt.Sprintf("t%d.weight", i)
-	}
-	return strings.Join(weights, "+")
 }

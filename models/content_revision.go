@@ -33,42 +33,46 @@ func (c Changes) Names() []string {
 	return names
 }
 
-// Revision is a version of a post or comment. Lists leave its text out.
+// Revision is a version of a post or comment. In lists it has no text.
 type Revision struct {
 	Version    int64
-	Editor     Author `gorm:"embedded;embeddedPrefix:author_"` // who wrote it; the zero Author for what a redaction left
+	Editor     Author `gorm:"embedded;embeddedPrefix:author_"` // the zero Author after a redaction
 	Title      string // of a post, as are Tags
 	Content    string // Markdown
 	Tags       Tags
 	Size       int64      // of Content, in bytes
 	Changed    Changes    // none in the first version
 	CreatedAt  time.Time  // when it was written
-	RedactedAt *time.Time // nil unless it was redacted, and then it has no text
+	RedactedAt *time.Time // nil unless the version was redacted; it has no text then
 }
 
-// Bounds on the versions of one post or comment that an edit leaves. Beside the present version, the first one and those
-// that were reported (see MaxReportedVersions) are kept in any case. Of the others the latest are kept, and older ones
-// are deleted by the edit that exceeds a bound.
+// Bounds on the versions of one post or comment. The current version, the first one and the reported ones (see
+// MaxReportedVersions) are always kept. An edit that exceeds a bound deletes the oldest of the others.
 const (
 	MaxRevisions     = 100
 	MaxRevisionBytes = 2 << 20 // of content
 )
 
-// revisionTable is where the versions r of posts or comments x are kept that an edit or a redaction has replaced.
+// revisionTable is the table with the old versions r of posts or comments x, which an edit or a redaction has replaced.
 type revisionTable struct {
 	name, id    string // the table, and its column with the id of x
-	open        string // what has to be joined to x for the condition that x is shown
-	presentText string // columns of the version that x has
-	oldText     string
-	presentEdit string // the Changes of the version that x has
-	oldEdit     string
-	keep        string // copies the version that x has; its placeholder is the id of x
+	open        string // the join that limits x to those that are shown
+	presentText string // the columns of the text of x
+	oldText     string // the columns of the text of r
+	presentEdit string // the Changes of x
+	oldEdit     string // the Changes of r
+	keep        string // the statement that copies x to r; its placeholder is the id of x
 
 	noText, noPresentText string // SET clauses that overwrite the text of r, and of x
 }
 
 // tagNamesOfX is tagNames of the post x.
-const tagNamesOfX = "(SELECT GROUP_CONCAT(t.name ORDER BY g.position SEPARATOR ' ') FROM post_tags g JOIN tags t ON t.id=g.tag_id WHERE g.post_id=x.id)"
+const tagNamesOfX = `(
+		SELECT GROUP_CONCAT(t.name ORDER BY g.position SEPARATOR ' ')
+		FROM post_tags g
+		JOIN tags t ON t.id=g.tag_id
+		WHERE g.post_id=x.id
+	)`
 
 var revisionTables = map[TargetKind]revisionTable{
 	KindPost: {
@@ -78,14 +82,15 @@ var revisionTables = map[TargetKind]revisionTable{
 		noText: "title='', content='', tags=''", noPresentText: "title='', content='', changed=0, pinned=0",
 		keep: `
 			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, size, changed, created_at)
-			SELECT x.id, x.version, x.edited_by, x.title, x.content, COALESCE(` + tagNamesOfX + `,''), LENGTH(x.content), x.changed, x.updated_at
+			SELECT x.id, x.version, x.edited_by, x.title, x.content, COALESCE(` + tagNamesOfX + `, ''),
+				LENGTH(x.content), x.changed, x.updated_at
 			FROM posts x
 			WHERE x.id=?`,
 	},
 	KindComment: {
-		name: "comment_revisions", id: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=1",
-		presentText: ", x.content", presentEdit: "IF(x.version=0,0,2)",
-		oldText: ", r.content", oldEdit: "IF(r.version=0,0,2)",
+		name: "comment_revisions", id: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=" + sqlNormal,
+		presentText: ", x.content", presentEdit: fmt.Sprintf("IF(x.version=0, 0, %d)", ChangedContent),
+		oldText: ", r.content", oldEdit: fmt.Sprintf("IF(r.version=0, 0, %d)", ChangedContent),
 		noText: "content=''", noPresentText: "content=''",
 		keep: `
 			INSERT INTO comment_revisions (comment_id, version, editor_id, content, size, created_at)
@@ -95,8 +100,8 @@ var revisionTables = map[TargetKind]revisionTable{
 	},
 }
 
-// keepRevision copies the version of a target that is about to be replaced, and deletes old ones that exceed the bounds.
-// Counting never moves updated_at, so that is when the version was written.
+// keepRevision copies the current version of a target before an edit replaces it, and deletes old ones that exceed the
+// bounds. Counting never moves updated_at, so it is the time when the version was written.
 func keepRevision(tx *gorm.DB, target Target) error {
 	if err := tx.Exec(revisionTables[target.Kind].keep, target.ID).Error; err != nil {
 		return fmt.Errorf("keep revision of %s: %w", target, err)
@@ -109,7 +114,8 @@ func pruneRevisions(tx *gorm.DB, target Target) error {
 	table := revisionTables[target.Kind]
 	var kept []struct{ Version, Size int64 }
 	query := `
-		SELECT version, size FROM ` + table.name + `
+		SELECT version, size
+		FROM ` + table.name + `
 		WHERE ` + table.id + `=?
 		ORDER BY version DESC`
 	if err := tx.Raw(query, target.ID).Scan(&kept).Error; err != nil {
@@ -117,7 +123,7 @@ func pruneRevisions(tx *gorm.DB, target Target) error {
 	}
 	var size int64
 	var excess []int64
-	for i, r := range kept[:max(0, len(kept)-1)] { // the last one is the first version
+	for i, r := range kept[:max(0, len(kept)-1)] { // without the first version, which is the last row
 		if size += r.Size; i >= MaxRevisions-1 || size > MaxRevisionBytes {
 			excess = append(excess, r.Version)
 		}
@@ -125,7 +131,7 @@ func pruneRevisions(tx *gorm.DB, target Target) error {
 	if len(excess) == 0 {
 		return nil
 	}
-	// Read by itself: inside the DELETE, the reports that it is read from would be locked.
+	// A query of its own: inside the DELETE, the reports would be locked.
 	const reported = `
 		SELECT DISTINCT q.version
 		FROM report_cases k
@@ -140,7 +146,8 @@ func pruneRevisions(tx *gorm.DB, target Target) error {
 		return nil
 	}
 	prune := `
-		DELETE FROM ` + table.name + `
+		DELETE
+		FROM ` + table.name + `
 		WHERE ` + table.id + `=? AND version IN (` + joinIDs(excess) + `)`
 	if err := tx.Exec(prune, target.ID).Error; err != nil {
 		return fmt.Errorf("prune revisions of %s: %w", target, err)
@@ -148,24 +155,24 @@ func pruneRevisions(tx *gorm.DB, target Target) error {
 	return nil
 }
 
-// RevisionQuery names the versions of a post or comment to list.
+// RevisionQuery selects versions of a post or comment.
 type RevisionQuery struct {
 	Target  Target
 	Deleted bool  // also if the target is deleted
-	Before  int64 // the number of a version: only those with lower ones; 0 for the first page
+	Before  int64 // only versions with lower numbers; 0 for the first page
 	Limit   int
 }
 
-// shown returns what is joined to the target x, and the condition that a reader may see it.
+// shown returns the join and the condition that limit the target x to those that a reader may see.
 func (q RevisionQuery) shown() (join, where string) {
 	if q.Deleted {
 		return "", ""
 	}
-	return revisionTables[q.Target.Kind].open, " AND x.status=1"
+	return revisionTables[q.Target.Kind].open, " AND x.status=" + sqlNormal
 }
 
-// ListRevisions lists the versions of a post or comment without their texts, latest first and the present one included,
-// in two queries. CodeNotFound: the target is deleted or was never there.
+// ListRevisions lists the versions of a post or comment without their texts, latest first, including the current one. It
+// runs two queries. If the target is deleted or never existed, ListRevisions returns CodeNotFound.
 func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]Revision, error) {
 	now, err := s.presentRevision(ctx, q, "")
 	if err != nil {
@@ -177,7 +184,8 @@ func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]Revision,
 	}
 	table := revisionTables[q.Target.Kind]
 	query := `
-		SELECT r.version, ` + authorColumns + `, r.size, ` + table.oldEdit + ` AS changed, r.created_at, r.redacted_at
+		SELECT r.version, ` + authorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
+			r.created_at, r.redacted_at
 		FROM ` + table.name + ` r
 		STRAIGHT_JOIN ` + likeTables[q.Target.Kind].targets + ` x ON x.id=r.` + table.id + `
 		LEFT JOIN users u ON u.id=COALESCE(r.editor_id,x.user_id)
@@ -191,8 +199,8 @@ func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]Revision,
 	return append(list, old...), nil
 }
 
-// RevisionOf returns one version of q's target with its text. CodeNotFound: the target is deleted or was never there, or
-// it never had this version or has it no more.
+// RevisionOf returns one version of q's target with its text. If the target is deleted or never existed, or if the version
+// was deleted or never existed, RevisionOf returns CodeNotFound.
 func (s *Store) RevisionOf(ctx context.Context, q RevisionQuery, version int64) (*Revision, error) {
 	table := revisionTables[q.Target.Kind]
 	r, err := s.presentRevision(ctx, q, table.presentText)
@@ -200,7 +208,8 @@ func (s *Store) RevisionOf(ctx context.Context, q RevisionQuery, version int64) 
 		return r, err
 	}
 	query := `
-		SELECT r.version, ` + authorColumns + `, r.size, ` + table.oldEdit + ` AS changed, r.created_at, r.redacted_at` + table.oldText + `
+		SELECT r.version, ` + authorColumns + `, r.size, ` + table.oldEdit + ` AS changed,
+			r.created_at, r.redacted_at` + table.oldText + `
 		FROM ` + table.name + ` r
 		STRAIGHT_JOIN ` + likeTables[q.Target.Kind].targets + ` x ON x.id=r.` + table.id + `
 		LEFT JOIN users u ON u.id=COALESCE(r.editor_id,x.user_id)
@@ -218,12 +227,15 @@ func (s *Store) RevisionOf(ctx context.Context, q RevisionQuery, version int64) 
 
 func errNoRevision() *Error { return Errorf(CodeNotFound, "There is no such version.") }
 
-// presentRevision reads the version that q's target has, with the columns of text.
+// presentRevision reads the current version of q's target, with the columns of text.
 func (s *Store) presentRevision(ctx context.Context, q RevisionQuery, text string) (*Revision, error) {
 	join, where := q.shown()
 	query := `
-		SELECT x.version, ` + authorColumns + `, LENGTH(x.content) AS size, ` + revisionTables[q.Target.Kind].presentEdit + ` AS changed, x.updated_at AS created_at` + text + `
-		FROM ` + likeTables[q.Target.Kind].targets + ` x ` + join + `
+		SELECT x.version, ` + authorColumns + `, LENGTH(x.content) AS size,
+			` + revisionTables[q.Target.Kind].presentEdit + ` AS changed,
+			x.updated_at AS created_at` + text + `
+		FROM ` + likeTables[q.Target.Kind].targets + ` x
+		` + join + `
 		LEFT JOIN users u ON u.id=COALESCE(x.edited_by,x.user_id)
 		WHERE x.id=?` + where
 	var r Revision

@@ -10,6 +10,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/search"
 )
 
 func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
@@ -99,7 +100,7 @@ func TestRestorePost(t *testing.T) {
 	assert.Equal(t, models.CodeTooLate, restore(ada, deleted(models.Author{}, 0)), "deleted before anybody kept when and by whom")
 	assert.Equal(t, models.CodeNotFound, restore(ada, &models.Post{ID: 999}))
 	assert.Equal(t, 1, count(t, store, "SELECT posts_count FROM tags WHERE name='go'"))
-	page, err := store.ListPosts(t.Context(), models.PostQuery{Sort: models.PostsRelevance, Terms: models.SearchTerms("text"), Limit: 10})
+	page, err := store.ListPosts(t.Context(), models.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("text"), Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.Posts, 1, "a search finds what is restored and nothing that is deleted")
 	assert.Equal(t, own.ID, page.Posts[0].ID)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/internal/testkit"
+	"likewise/models/search"
 )
 
 // sentences cuts the files below some folders into English and Chinese sentences.
@@ -31,10 +32,11 @@ func sentences(b *testing.B, folders string) (english, chinese []string) {
 				return err
 			}
 			raw, err := os.ReadFile(path)
-			text := markup.ReplaceAllString(html.UnescapeString(markup.ReplaceAllStringFunc(string(raw), func(tag string) string {
-				_, body, _ := strings.Cut(tag, ` Body="`) // of a row of a dump
+			bodies := markup.ReplaceAllStringFunc(string(raw), func(row string) string { // of a dump
+				_, body, _ := strings.Cut(row, ` Body="`)
 				return body
-			})), " ")
+			})
+			text := markup.ReplaceAllString(html.UnescapeString(bodies), " ")
 			for _, s := range ends.Split(text, -1) {
 				words := len(strings.Fields(s))
 				switch {
@@ -54,9 +56,9 @@ func sentences(b *testing.B, folders string) (english, chinese []string) {
 	return english, chinese
 }
 
-// BenchmarkSearch measures the search index beside what the server at hand has: its size, what it adds to writing a post,
-// and what searches cost. LIKEWISE_SEARCH_TEXTS names folders with texts to make the posts of, LIKEWISE_SEARCH_POSTS
-// how many. A quarter of the posts is Chinese if the texts are.
+// BenchmarkSearch compares the search index with the FULLTEXT index of the server: size, the cost of writing a post, and
+// the cost of searches. LIKEWISE_SEARCH_TEXTS names folders with texts for the posts, LIKEWISE_SEARCH_POSTS is the number
+// of posts. A quarter of the posts is Chinese if the texts are.
 //
 //	go test ./models -run '^$' -bench Search -benchtime 1x
 func BenchmarkSearch(b *testing.B) {
@@ -86,7 +88,7 @@ func BenchmarkSearch(b *testing.B) {
 
 	config, err := mysql.ParseDSN(testkit.Database(b))
 	require.NoError(b, err)
-	config.ReadTimeout = time.Hour // the indexes of FULLTEXT take their time
+	config.ReadTimeout = time.Hour // building a FULLTEXT index takes long
 	s, err := Open(ctx, config.FormatDSN(), Options{})
 	require.NoError(b, err)
 	b.Cleanup(func() { s.Close() })
@@ -104,8 +106,13 @@ func BenchmarkSearch(b *testing.B) {
 	author := &User{Username: "ada", Email: "ada@example.org"}
 	require.NoError(b, s.CreateUser(ctx, author))
 
-	// Both indexes are filled in their own order, as no site that grows does, and then written to as one does.
-	run("CREATE TABLE unsorted (post_id BIGINT NOT NULL, term VARCHAR(32) COLLATE utf8mb4_bin NOT NULL, weight SMALLINT NOT NULL)")
+	// Both indexes are filled in their own order, unlike those of a growing site, and then written to in the order of posts.
+	run(`
+		CREATE TABLE unsorted (
+			post_id BIGINT NOT NULL,
+			term VARCHAR(32) COLLATE utf8mb4_bin NOT NULL,
+			weight SMALLINT NOT NULL
+		)`)
 	var posts, terms []string
 	var postArgs, termArgs []any
 	rows := 0
@@ -120,8 +127,9 @@ func BenchmarkSearch(b *testing.B) {
 	}
 	for id := 1; id <= size; id++ {
 		t := text()
-		posts, postArgs = append(posts, fmt.Sprintf("(%d,%d,?,?,%d)", id, author.ID, termsVersion)), append(postArgs, t.Title, t.Content)
-		weights := termWeights(t)
+		posts = append(posts, fmt.Sprintf("(%d,%d,?,?,%d)", id, author.ID, search.Version))
+		postArgs = append(postArgs, t.Title, t.Content)
+		weights := search.Weights(t.Title, t.Content)
 		for term, weight := range weights {
 			terms, termArgs = append(terms, fmt.Sprintf("(%d,?,%d)", id, weight)), append(termArgs, term)
 		}
@@ -130,15 +138,28 @@ func BenchmarkSearch(b *testing.B) {
 			flush()
 		}
 	}
-	run("INSERT INTO post_terms (post_id, term, weight) SELECT post_id, term, weight FROM unsorted ORDER BY term, post_id")
+	run(`
+		INSERT INTO post_terms (post_id, term, weight)
+		SELECT post_id, term, weight
+		FROM unsorted
+		ORDER BY term, post_id`)
 	run("DROP TABLE unsorted")
-	run("CREATE TABLE full_texts (id BIGINT PRIMARY KEY AUTO_INCREMENT, title VARCHAR(200) NOT NULL, content TEXT NOT NULL)")
+	run(`
+		CREATE TABLE full_texts (
+			id BIGINT PRIMARY KEY AUTO_INCREMENT,
+			title VARCHAR(200) NOT NULL,
+			content TEXT NOT NULL
+		)`)
 	run("INSERT INTO full_texts SELECT id, title, content FROM posts")
 	run("CREATE TABLE no_index LIKE full_texts")
 	run("ALTER TABLE full_texts ADD FULLTEXT KEY words (title, content)" + parser)
 	run("ANALYZE TABLE posts, post_terms, full_texts")
 	fileSize := func(pattern string) (mb float64) {
-		require.NoError(b, s.pool.QueryRowContext(ctx, "SELECT COALESCE(SUM(FILE_SIZE),0)/1048576 FROM information_schema."+spaces+" WHERE NAME LIKE ?", name+"/"+pattern).Scan(&mb))
+		query := `
+			SELECT COALESCE(SUM(FILE_SIZE), 0)/1048576
+			FROM information_schema.` + spaces + `
+			WHERE NAME LIKE ?`
+		require.NoError(b, s.pool.QueryRowContext(ctx, query, name+"/"+pattern).Scan(&mb))
 		return mb
 	}
 	b.Logf("%s, %d posts, %d terms: the texts take %.0f MB, post_terms %.0f MB, FULLTEXT%s %.0f MB",
@@ -168,9 +189,11 @@ func BenchmarkSearch(b *testing.B) {
 	})
 	b.Logf("writing a post: no index %v, FULLTEXT %v, whole CreatePost %v", plain, full, ours)
 
-	for _, q := range []string{"quantum", "decoherence", "quantum computer error", "the state of the qubit", "数据库", "并发", "点赞 缓存", "库"} {
+	for _, q := range []string{
+		"quantum", "decoherence", "quantum computer error", "the state of the qubit", "数据库", "并发", "点赞 缓存", "库",
+	} {
 		found, fullFound := 0, 0
-		query := PostQuery{Sort: PostsRelevance, Terms: SearchTerms(q), Limit: 21}
+		query := PostQuery{Sort: PostsRelevance, Terms: search.QueryTerms(q), Limit: 21}
 		mine := median(21, func() {
 			page, err := s.ListPosts(ctx, query)
 			require.NoError(b, err)
@@ -182,12 +205,16 @@ func BenchmarkSearch(b *testing.B) {
 		}
 		theirs := median(21, func() {
 			var list []struct{ Title, Content string }
-			err := s.db.WithContext(ctx).Raw("SELECT id, MATCH (title,content) AGAINST (? IN BOOLEAN MODE) AS score, title, content FROM full_texts"+
-				" WHERE MATCH (title,content) AGAINST (? IN BOOLEAN MODE) ORDER BY score DESC, id DESC LIMIT 21", words, words).Scan(&list).Error
-			require.NoError(b, err)
+			const query = `
+				SELECT id, MATCH (title, content) AGAINST (? IN BOOLEAN MODE) AS score, title, content
+				FROM full_texts
+				WHERE MATCH (title, content) AGAINST (? IN BOOLEAN MODE)
+				ORDER BY score DESC, id DESC
+				LIMIT 21`
+			require.NoError(b, s.db.WithContext(ctx).Raw(query, words, words).Scan(&list).Error)
 			fullFound = len(list)
 		})
 		b.Logf("search %q: %v for %d, FULLTEXT %v for %d", q, mine, found, theirs, fullFound)
 	}
-	b.ReportMetric(0, "ns/op") // the log has what was measured
+	b.ReportMetric(0, "ns/op") // the figures are in the log
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -196,4 +197,26 @@ func TestTags_areWhatTheyLookLike(t *testing.T) {
 	}
 	assert.Equal(t, len(names), count(t, store, "SELECT COUNT(*) FROM tags WHERE posts_count=1"))
 	assert.Equal(t, models.Tags{"b", "a"}, tagged(t, store, ada, "B", " b ", "a").Tags, "each once, in the author's order")
+}
+
+func TestTags_haveOneSpelling(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, models.Tags{"go", "c++", "量子", "café"},
+		models.NormalTags([]string{" Go", "GO", "c++", "量子", "Cafe\u0301", "café"}))
+	for _, name := range []string{
+		"go", "c++", "c#", ".net", "node.js", "r", "c-sharp", "量子计算", "हिन्दी", "x86-64", "1", strings.Repeat("é", 30),
+	} {
+		assert.True(t, models.ValidTag(name), name)
+		assert.True(t, models.ValidTagPrefix(name), name)
+		assert.Equal(t, name, models.NormalTag(strings.ToUpper(name)), name)
+	}
+	for _, name := range []string{
+		"", "-", "+", ".", "..net", "-a", "a-", "a.", "a b", "a_b", "a,b", "a\x00", "🎀", "<a>", "a%", strings.Repeat("é", 31),
+	} {
+		assert.False(t, models.ValidTag(name), name)
+	}
+	require.True(t, models.ValidTagPrefix("."))
+	require.True(t, models.ValidTagPrefix("c-"))
+	require.False(t, models.ValidTagPrefix("c%"))
+	require.False(t, models.ValidTagPrefix(""))
 }

@@ -10,20 +10,21 @@ import (
 	"gorm.io/gorm"
 )
 
-// FirstReplies reads the first replies to each of comments, earliest first and at most each of them, in one query, or
-// more if many are hidden.
+// FirstReplies adds to each of comments its first replies, earliest first and at most each of them. It runs one query, or
+// more if many replies are hidden.
 func (s *Store) FirstReplies(ctx context.Context, viewer int64, comments []Comment, each int) error {
 	parents := make([]*Comment, len(comments))
 	for i := range comments {
 		parents[i] = &comments[i]
 	}
-	if err := s.attachReplies(ctx, viewer, CommentsOld, parents, branchBounds{each, PageBytes, maxPassed / 2}); err != nil {
+	bounds := branchBounds{each, PageBytes, maxPassed / 2}
+	if err := s.attachReplies(ctx, viewer, CommentsOld, parents, bounds); err != nil {
 		return fmt.Errorf("read first replies: %w", err)
 	}
 	return nil
 }
 
-// ThreadQuery says which part of a post's comments to read as a tree.
+// ThreadQuery selects the part of a post's comments to read as a tree.
 type ThreadQuery struct {
 	ViewerID int64 // 0 for the anonymous
 	PostID   int64
@@ -33,11 +34,13 @@ type ThreadQuery struct {
 	Limit    int         // comments at most, from 1
 }
 
-// Thread reads a post's comments level by level, in one query a level, or more if many are hidden. rest is where the top
-// level continues; nil for its end. A level gets half of what is left of the limit, rounded up, and the last one all of
-// it; within a level each parent gets the same share, the first parents alone when there is not enough for all. Content
-// is shared out the same way: a level ends where its half of PageBytes is used up. So there is always a first comment,
-// if the post has any at the place, unless too many are passed over. CodeNotFound: the post is gone.
+// Thread reads a post's comments level by level, in one query a level, or more if many are hidden. rest is the place where
+// the top level continues; nil at its end.
+//
+// A level may have half of what is left of the limit, rounded up, and the last level all of it. Within a level each parent
+// has the same share; if there is not enough for all, only the first parents have one. Content is shared in the same way:
+// a level ends when it has used its half of PageBytes. So there is a first comment if the post has any, unless too many
+// are passed over. If the post is deleted or never existed, Thread returns CodeNotFound.
 func (s *Store) Thread(ctx context.Context, q ThreadQuery) (top []Comment, rest *ListKey, err error) {
 	left := branchBounds{q.Limit, PageBytes, maxPassed}
 	share := func(level int) branchBounds {
@@ -51,7 +54,8 @@ func (s *Store) Thread(ctx context.Context, q ThreadQuery) (top []Comment, rest 
 		left.bytes -= len(c.Content)
 	}
 	bounds := share(1)
-	root, err := s.readRoot(ctx, CommentQuery{ViewerID: q.ViewerID, PostID: q.PostID, Sort: q.Sort, After: q.After}, bounds)
+	topLevel := CommentQuery{ViewerID: q.ViewerID, PostID: q.PostID, Sort: q.Sort, After: q.After}
+	root, err := s.readRoot(ctx, topLevel, bounds)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the thread of post %d: %w", q.PostID, err)
 	}
@@ -84,7 +88,7 @@ func (s *Store) Thread(ctx context.Context, q ThreadQuery) (top []Comment, rest 
 	return root.Replies, root.RepliesRest(q.Sort), nil
 }
 
-// readRoot reads a piece of the list that q asks for, whose limit is in the bounds, as the replies of a comment.
+// readRoot reads a part of the list that q selects, as the replies of a comment. The limit is in bounds.
 func (s *Store) readRoot(ctx context.Context, q CommentQuery, bounds branchBounds) (*Comment, error) {
 	pages, err := s.readBranches(ctx, q.ViewerID, q.Sort, []branch{q.branch()}, bounds)
 	if err != nil {
@@ -100,12 +104,14 @@ func (s *Store) readRoot(ctx context.Context, q CommentQuery, bounds branchBound
 	return root, nil
 }
 
-// attachReplies reads the first replies to each of parents that has more, within bounds.
-func (s *Store) attachReplies(ctx context.Context, viewer int64, sort CommentSort, parents []*Comment, bounds branchBounds) error {
+// attachReplies reads the first replies, within bounds, to each of those parents that have more.
+func (s *Store) attachReplies(ctx context.Context, viewer int64, sort CommentSort, parents []*Comment,
+	bounds branchBounds,
+) error {
 	parents = slices.DeleteFunc(slices.Clone(parents), func(p *Comment) bool { return !p.More })
 	branches := make([]branch, len(parents))
 	for i, p := range parents {
-		branches[i] = branch{from: "%s", where: "c.post_id=? AND c.parent_id=?", args: []any{p.PostID, p.ID}}
+		branches[i] = branch{from: "%s", where: matching("c.post_id=? AND c.parent_id=?", p.PostID, p.ID)}
 	}
 	pages, err := s.readBranches(ctx, viewer, sort, branches, bounds)
 	if err != nil {
@@ -117,7 +123,7 @@ func (s *Store) attachReplies(ctx context.Context, viewer int64, sort CommentSor
 	return nil
 }
 
-// attach makes the first of a page the replies of c, up to size of them or to the first one that did not fit.
+// attach makes the first comments of a page the replies of c: at most size, and none from the first one that did not fit.
 func (c *Comment) attach(page branchPage, size int) {
 	for i, f := range page.found {
 		if c.More = i == size || f.Cut; c.More {
@@ -128,8 +134,8 @@ func (c *Comment) attach(page branchPage, size int) {
 	c.More, c.Rest = page.rest != nil, page.rest
 }
 
-// RepliesRest returns where the list of replies of c, sorted by sort, continues after those that were read; nil for its
-// end. It is the zero ListKey if none was.
+// RepliesRest returns the place where the list of replies to c, sorted by sort, continues after those that were read. It
+// returns nil at the end of the list, and the zero ListKey if no reply was read.
 func (c *Comment) RepliesRest(sort CommentSort) *ListKey {
 	switch {
 	case !c.More:
@@ -145,54 +151,60 @@ func (c *Comment) RepliesRest(sort CommentSort) *ListKey {
 
 // branch is one list of comments c.
 type branch struct {
-	from  string // the tables, with %s for comments c
-	where string
-	args  []any
-	after *ListKey // nil for the beginning
+	from     string // the tables, with %s for comments c
+	fromArgs []any
+	where    conditions
+	after    *ListKey // nil for the beginning
 }
 
-// branch is the list that q asks for. It reads the comment or the post that the list is about first: what is read from
-// one row by its id is a constant to the servers, with which they find their place in the index.
+// branch returns the list that q selects. It reads the parent or the post by its id first: to the servers, a row that is
+// read by its id is a constant, with which they find the place in the index.
 func (q *CommentQuery) branch() branch {
 	if q.ParentID != 0 {
 		return branch{
-			from:  "comments o JOIN posts p ON p.id=o.post_id AND p.status=1 JOIN %s ON c.post_id=o.post_id AND c.parent_id=o.id",
-			where: "o.id=?", args: []any{q.ParentID}, after: q.After,
+			from: `comments o
+			JOIN posts p ON p.id=o.post_id AND p.status=?
+			JOIN %s ON c.post_id=o.post_id AND c.parent_id=o.id`,
+			fromArgs: []any{StatusNormal}, where: matching("o.id=?", q.ParentID), after: q.After,
 		}
 	}
 	return branch{
-		from:  "posts p JOIN %s ON c.post_id=p.id AND c.parent_id IS NULL",
-		where: "p.id=? AND p.status=1", args: []any{q.PostID}, after: q.After,
+		from: `posts p
+			JOIN %s ON c.post_id=p.id AND c.parent_id IS NULL`,
+		where: matching("p.id=? AND p.status=?", q.PostID, StatusNormal), after: q.After,
 	}
 }
 
-// foundComment is a comment, or no more than the fact that there is one, where it did not fit or is not in the list.
+// foundComment is an entry of a branch. It has no text if the comment did not fit or is not shown.
 type foundComment struct {
 	Comment `gorm:"embedded"`
 	Cut     bool
 	Shown   bool
-	Branch  int // its place among the branches
-	Entry   int // its place among the entries of the branch, from 1
+	Branch  int // index of the branch
+	Entry   int // number of the entry in the branch, from 1
 }
 
-// branchPage is what was read of a branch.
+// branchPage is the part of a branch that was read.
 type branchPage struct {
 	found []foundComment
-	// rest is the last entry that was looked at, if those that are passed over make the page short; nil for the list's end.
+	// rest is the last entry that was examined, if the page is short because entries were passed over. It is nil at the end
+	// of the list.
 	rest *ListKey
 }
 
 // branchBounds bounds a read of branches.
 type branchBounds struct {
-	comments int // of each branch; one more is read, to find whether the list goes on
-	bytes    int // of content in all
-	passed   int // entries in all that are looked at, besides as many of each branch as it may have comments
+	comments int // of each branch; one more is read, to find whether the list continues
+	bytes    int // of content, in all branches
+	passed   int // entries to examine in all branches, beyond the first ones that comments allows
 }
 
-// readBranches reads the first comments of several lists that the viewer sees, one list after the other. For each list it
-// is a limited SELECT along the index, all of them in one statement. Lists of which that passed over some are read
-// further, in segments that grow. Content that does not fit within the bounds is not read.
-func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort, branches []branch, bounds branchBounds) ([]branchPage, error) {
+// readBranches reads the first comments of several lists that the viewer sees. One statement has a limited SELECT along
+// the index for each list. Lists whose hidden comments make the page short are read further, in segments that grow.
+// Content that does not fit within the bounds is not read.
+func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort, branches []branch,
+	bounds branchBounds,
+) ([]branchPage, error) {
 	pages := make([]branchPage, len(branches))
 	short := make([]int, len(branches)) // the branches to read
 	for i := range short {
@@ -221,7 +233,7 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort
 			if f.Shown && len(page.found) < most {
 				page.found = append(page.found, *f)
 			}
-			if f.Entry == entries && len(page.found) < most && !slices.ContainsFunc(page.found, func(f foundComment) bool { return f.Cut }) {
+			if f.Entry == entries && len(page.found) < most && !page.isCut() {
 				key := f.Key(sort)
 				page.rest = &key
 				still = append(still, n)
@@ -239,48 +251,58 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort
 	return pages, nil
 }
 
-// branchQuery is the query of readBranches. It looks at the first entries of each branch, as many as that, and returns
-// those that are in the list, and the last one in any case, if there are so many.
-func (s *Store) branchQuery(ctx context.Context, viewer int64, sort CommentSort, branches []branch, entries, room int) *gorm.DB {
+// isCut reports whether a comment of the page did not fit.
+func (p *branchPage) isCut() bool {
+	return slices.ContainsFunc(p.found, func(f foundComment) bool { return f.Cut })
+}
+
+// branchQuery returns the query of readBranches. It examines the first entries of each branch and returns those that the
+// list shows. The last entry is returned in any case if a branch has that many.
+func (s *Store) branchQuery(ctx context.Context, viewer int64, sort CommentSort, branches []branch, entries, room int,
+) *gorm.DB {
 	o := sort.order()
 	parts := make([]string, len(branches))
 	args := []any{viewer}
 	for i, b := range branches {
-		where := b.where
-		args = append(append(args, viewer), b.args...)
+		where := b.where.clone()
 		if b.after != nil {
-			// Two ranges on the index, so that not even those of the same value are read that were seen already.
-			where += " AND (" + o.column + o.later + o.value + " OR " + o.column + "=" + o.value + " AND c.id" + o.later + "?)"
-			args = append(args, b.after.Value, b.after.Value, b.after.ID)
+			// With two ranges on the index, entries of the same value that were read already are not read again.
+			where.add(fmt.Sprintf("(%[1]s%[2]s%[3]s OR %[1]s=%[3]s AND c.id%[2]s?)", o.column, o.later, o.value),
+				b.after.Value, b.after.Value, b.after.ID)
 		}
+		args = slices.Concat(args, []any{viewer}, b.fromArgs, where.args)
 		parts[i] = `(
-	SELECT c.id, ` + strconv.Itoa(i) + ` AS branch, ` + o.column + ` AS place, IF(c.status=1, LENGTH(c.content), 0) AS size, ` + commentShown + ` AS shown
-	FROM ` + fmt.Sprintf(b.from, "comments c FORCE INDEX ("+o.index+")") + `
-	WHERE ` + where + `
-	ORDER BY ` + o.column + o.direction + `, c.id` + o.direction + `
-	LIMIT ` + strconv.Itoa(entries) + `
-)`
+			SELECT c.id, ` + strconv.Itoa(i) + ` AS branch, ` + o.column + ` AS place,
+				IF(c.status=` + sqlNormal + `, LENGTH(c.content), 0) AS size,
+				` + commentShown + ` AS shown
+			FROM ` + fmt.Sprintf(b.from, "comments c FORCE INDEX ("+o.index+")") + `
+			` + where.clause() + `
+			ORDER BY ` + o.column + o.direction + `, c.id` + o.direction + `
+			LIMIT ` + strconv.Itoa(entries) + `
+		)`
 	}
-	within := "ORDER BY y.place" + o.direction + ", y.id" + o.direction
 	fits := "x.total<=" + strconv.Itoa(room)
-	columns := strings.Replace(commentColumns, "c.content", "IF(x.shown AND c.status=1 AND "+fits+", c.content, '') AS content", 1)
+	columns := strings.Replace(commentColumns, "c.content",
+		"IF(x.shown AND c.status="+sqlNormal+" AND "+fits+", c.content, '') AS content", 1)
+	byPlace := "y.place" + o.direction + ", y.id" + o.direction
 	return s.db.WithContext(ctx).Raw(`
-SELECT `+columns+`, NOT `+fits+` AS cut, x.shown, x.branch, x.entry
-FROM (
-	SELECT y.id, y.branch, y.place, y.shown,
-		SUM(IF(y.shown, y.size, 0)) OVER (ORDER BY y.branch, y.place`+o.direction+`, y.id`+o.direction+` ROWS UNBOUNDED PRECEDING) AS total,
-		ROW_NUMBER() OVER (PARTITION BY y.branch `+within+`) AS entry
-	FROM (`+strings.Join(parts, " UNION ALL ")+`) y
-) x
-JOIN comments c ON c.id=x.id
-JOIN users u ON u.id=c.user_id
-WHERE x.shown OR x.entry=`+strconv.Itoa(entries)+`
-ORDER BY x.branch, x.place`+o.direction+`, x.id`+o.direction, args...)
+		SELECT `+columns+`,
+			NOT `+fits+` AS cut, x.shown, x.branch, x.entry
+		FROM (
+			SELECT y.id, y.branch, y.place, y.shown,
+				SUM(IF(y.shown, y.size, 0)) OVER (ORDER BY y.branch, `+byPlace+` ROWS UNBOUNDED PRECEDING) AS total,
+				ROW_NUMBER() OVER (PARTITION BY y.branch ORDER BY `+byPlace+`) AS entry
+			FROM (`+strings.Join(parts, " UNION ALL ")+`) y
+		) x
+		JOIN comments c ON c.id=x.id
+		JOIN users u ON u.id=c.user_id
+		WHERE x.shown OR x.entry=`+strconv.Itoa(entries)+`
+		ORDER BY x.branch, x.place`+o.direction+`, x.id`+o.direction, args...)
 }
 
-// Ancestors reads what a comment replies to, what that replies to, and so on, from the top level down: at most limit
-// below the ancestor with the id after (0 for the first page), in two queries; nothing for a comment of the top level.
-// CodeNotFound as CommentByID.
+// Ancestors reads the chain of parents of a comment, from the top level down: at most limit comments below the ancestor
+// with the id after (0 for the first page). A comment of the top level has none. Ancestors runs two queries. It returns
+// CodeNotFound as CommentByID does.
 func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit int) ([]Comment, error) {
 	var open int
 	err := s.db.WithContext(ctx).Raw(`
@@ -294,7 +316,7 @@ func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit in
 	if open == 0 {
 		return nil, notFound(KindComment)
 	}
-	// The order is that of the steps up, and does not hang on depths being right.
+	// Ordered by the steps up, so that a wrong depth does not change the result.
 	path, _, err := scanPage(s.db.WithContext(ctx).Raw(`
 		WITH RECURSIVE up (id, parent_id, step) AS (
 			SELECT id, parent_id, 0 FROM comments WHERE id=?

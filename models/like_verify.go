@@ -122,7 +122,7 @@ func (s *Store) TallyOf(ctx context.Context, target Target) (TargetTally, bool, 
 func (s *Store) tally(ctx context.Context, kind TargetKind, where string, args ...any) ([]TargetTally, error) {
 	t := likeTables[kind]
 	children, rows := "t.comments_count", "(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=1)"
-	derived := "t.hot_score, " + hotScoreSQL("t.likes_count") + " AS hot_want, " + tagsStale + " AS tags_stale"
+	derived := "t.hot_score, " + hotScoreSQL("t.likes_count") + " AS hot_want, " + staleTags + " AS tags_stale"
 	if kind == KindComment {
 		children, rows = "t.replies_count", "(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=1)"
 		derived = "t.depth, " + depthSQL + " AS depth_want"

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"gorm.io/gorm"
+
+	"likewise/models/search"
 )
 
 // moderated is what acts on content look at, in a transaction that holds the row.
@@ -491,8 +493,8 @@ func (s *Store) ModeratedComment(ctx context.Context, viewer, id int64) (*Modera
 
 // ValidateSearch holds a text that is looked for to the rule (CodeInvalid).
 func ValidateSearch(field, text string) error {
-	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > MaxSearch || strings.ContainsRune(text, 0) || showsNothing(text) {
-		return Invalid(field, fmt.Sprintf("must have 1 to %d characters", MaxSearch))
+	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > search.MaxQuery || strings.ContainsRune(text, 0) || showsNothing(text) {
+		return Invalid(field, fmt.Sprintf("must have 1 to %d characters", search.MaxQuery))
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+
+	"likewise/models/search"
 )
 
 // RedactedText is what stands for the title and the content of a post or comment whose present version was redacted,
@@ -245,7 +247,7 @@ func replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[i
 		return nil, err
 	}
 	text := PostText{Title: RedactedText, Content: RedactedText}
-	return replacePost(tx, &p, 0, text, nil, termWeights(text), now)
+	return replacePost(tx, &p, 0, text, nil, search.Weights(text.Title, text.Content), now)
 }
 
 // ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the text.

@@ -11,6 +11,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/search"
 )
 
 // edit writes the next version of a post or comment.
@@ -196,7 +197,7 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 			edit(t, store, target, ada.ID, last+1, "Better now.")
 			if target.Kind == models.KindPost {
 				assert.Equal(t, 0, count(t, store, "SELECT SUM(posts_count) FROM tags"))
-				found, err := store.ListPosts(t.Context(), models.PostQuery{Sort: models.PostsRelevance, Terms: models.SearchTerms("better"), Limit: 10})
+				found, err := store.ListPosts(t.Context(), models.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("better"), Limit: 10})
 				require.NoError(t, err)
 				assert.Len(t, found.Posts, 1)
 			}

@@ -6,28 +6,29 @@ import (
 	"fmt"
 	"log/slog"
 
-	"likewise/counters"
 	"likewise/models"
 )
 
-// Moderator deletes and restores everything that a user wrote, as moderators request: see models.ContentOperation.
+// Moderator carries out what moderators request of all that a user wrote: see models.ContentOperation.
 //
-// It works in batches: MySQL first, then the gate, then the record of both. If it is killed in between, the next one
-// closes the batch again. Several at once take turns.
+// It works a batch at a time: MySQL first, then the gate, then the record of both. One that is killed in between leaves
+// the batch to the next, which tells the gate again; several at once take turns.
 type Moderator struct {
-	store   *models.Store
-	targets counters.Targets
+	store *models.Store
+	gate  targetCloser // nil in direct mode
 }
 
-// NewModerator returns a Moderator.
-func NewModerator(store *models.Store, targets counters.Targets) *Moderator {
-	return &Moderator{store, targets}
+type targetCloser interface {
+	CloseTargets(ctx context.Context, targets []models.Target) error
 }
 
-const moderateOperations = 100 // per run
+// NewModerator makes a moderator. In direct mode gate is nil.
+func NewModerator(store *models.Store, gate targetCloser) *Moderator { return &Moderator{store, gate} }
 
-// Moderate works on the open operations until they are done or its time is nearly over. It returns the number of posts and
-// comments deleted or restored.
+const moderateOperations = 100 // that a run works on
+
+// Moderate works on all open operations until they are done, or its time is nearly over, and gives the posts and comments
+// deleted or restored.
 func (m *Moderator) Moderate(ctx context.Context) (changed int, err error) {
 	ids, err := m.store.OpenOperations(ctx, moderateOperations)
 	if err != nil {
@@ -57,14 +58,33 @@ func (m *Moderator) carryOut(ctx context.Context, id int64) (changed int, err er
 			slog.InfoContext(ctx, "content operation is done", "operation", id)
 			return changed, nil
 		}
-		goOn := func(int64) (bool, error) { return !nearlyOver(ctx), nil }
-		if done, err := m.targets.CloseInBatches(ctx, step.Close, 0, goOn); err != nil {
+		if ended, err := m.closeTargets(ctx, step.Close); err != nil {
 			return changed, fmt.Errorf("close what operation %d deleted: %w", id, err)
-		} else if !done {
+		} else if !ended {
 			return changed, nil
 		}
 		if err := m.store.CloseStep(ctx, id, step); err != nil {
 			return changed, err
 		}
 	}
+}
+
+// closeTargets tells the gate of what was deleted, and of all comments on posts that were; see closeComments.
+func (m *Moderator) closeTargets(ctx context.Context, targets []models.Target) (ended bool, err error) {
+	if m.gate == nil || len(targets) == 0 {
+		return true, nil
+	}
+	if err := m.gate.CloseTargets(ctx, targets); err != nil {
+		return false, err
+	}
+	for _, t := range targets {
+		if t.Kind != models.KindPost {
+			continue
+		}
+		ended, err := closeComments(ctx, m.store, m.gate, t.ID, 0, func(int64) error { return nil })
+		if err != nil || !ended {
+			return false, err
+		}
+	}
+	return true, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/search"
 )
 
 // Of the large site, besides its posts.
@@ -85,7 +86,7 @@ func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, er
 	insert("tags", "id, name, posts_count", fmt.Sprintf("%d+n, IF(n=0, 'siege-old', CONCAT('large',n)), IF(n=0, %d, 1+n%%500)", tag, taggedPosts), largeTags)
 	insert("post_tags", "post_id, tag_id, position, created_at, status, user_id, likes_count, hot_score, active_at",
 		fmt.Sprintf("%d+n, %d, 0, %s, 1, %s, %s, %s, %s", post, tag, at, of, likes, hot, active), taggedPosts)
-	for _, term := range models.SearchTerms(oldWords) { // one after the other, as the primary key has them
+	for _, term := range search.QueryTerms(oldWords) { // one after the other, as the primary key has them
 		insert("post_terms", "post_id, term, weight", fmt.Sprintf("%d+n, ?, 1+n%%300", post), posts, term)
 	}
 	fmt.Fprintf(os.Stderr, "the terms of all after %v\n", time.Since(started).Round(time.Second))

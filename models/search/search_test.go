@@ -1,4 +1,4 @@
-package models
+package search
 
 import (
 	"slices"
@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func allTerms(text string) []string {
 	var terms []string
-	termsOf(text, func(term string) { terms = append(terms, term) })
+	each(text, func(term string) { terms = append(terms, term) })
 	return terms
 }
 
 func TestTerms(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string][]string{
 		"":                         nil,
 		"… —!🎀":                    nil,
@@ -39,8 +39,9 @@ func TestTerms(t *testing.T) {
 	assert.Equal(t, []string{strings.Repeat("e", 32)}, allTerms(strings.Repeat("é", 40)), "long words are cut")
 }
 
-func TestSearchTerms(t *testing.T) {
-	for q, want := range map[string][]string{
+func TestQueryTerms(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string][]string{
 		" ?! ":                                nil,
 		"Qubits qubit QUBIT":                  {"qubit"},
 		"how to run the code":                 {"run", "code"},
@@ -51,59 +52,51 @@ func TestSearchTerms(t *testing.T) {
 		"a1 a2 a3 a4 a5 a6 a7 a8":             {"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8"},
 		"a1 a2 a3 a4 a5 a6 a7 a8 a9 b1 b2 b3": {"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "b1"},
 	} {
-		assert.Equal(t, want, SearchTerms(q), q)
+		assert.Equal(t, want, QueryTerms(query), query)
 	}
 }
 
-func TestTermWeights(t *testing.T) {
-	w := termWeights(PostText{Title: "Qubits", Content: "A gate is a gate is a gate; qubits are not."})
-	assert.Greater(t, w["qubit"], w["gate"], "the title counts more than a word that comes often")
-	assert.Greater(t, w["gate"], w["are"], "what comes often counts more than what comes once")
-	short, long := termWeights(PostText{Content: "gate"}), termWeights(PostText{Content: "gate " + strings.Repeat("of something else ", 300)})
-	assert.Greater(t, short["gate"], long["gate"], "what makes up a text counts more than what it mentions")
+func TestWeights(t *testing.T) {
+	t.Parallel()
+	w := Weights("Qubits", "A gate is a gate is a gate; qubits are not.")
+	assert.Greater(t, w["qubit"], w["gate"], "a term of the title weighs more than a repeated one")
+	assert.Greater(t, w["gate"], w["are"], "a repeated term weighs more than a single one")
+
+	short, long := Weights("", "gate"), Weights("", "gate "+strings.Repeat("of something else ", 300))
+	assert.Greater(t, short["gate"], long["gate"], "a term weighs more in a short text than in a long one")
 	assert.Positive(t, long["gate"])
-	often := termWeights(PostText{Title: "gate", Content: strings.Repeat("gate ", 10_000)})
-	assert.LessOrEqual(t, often["gate"], titleWeight+contentWeight)
+
+	often := Weights("gate", strings.Repeat("gate ", 10_000))
+	assert.LessOrEqual(t, often["gate"], MaxWeight)
+
+	const maxContent = 60_000 // bytes, as models.MaxContent
 	many := strings.Builder{}
-	for r := rune(0x4e00); many.Len() < MaxContent-3; r++ {
+	for r := rune(0x4e00); many.Len() < maxContent-3; r++ {
 		many.WriteRune(r)
 	}
-	assert.Len(t, termWeights(PostText{Content: many.String()}), maxPostTerms)
+	assert.Len(t, Weights("", many.String()), maxTextTerms)
 }
 
-// Whatever a text holds, its terms fit their column, and the text is found by each of its own words.
+// FuzzTerms checks that every term fits its column and that a text is found by its own words.
 func FuzzTerms(f *testing.F) {
-	for _, seed := range []string{"Qubits' é 量子计算 ﾃｽﾄ", "a\u0301\u0301\u0301", "\u200d\u0e01\u0301x", "İİİ ŉ ǰ", "\xff\x00", strings.Repeat("漢a", 50)} {
+	for _, seed := range []string{
+		"Qubits' é 量子计算 ﾃｽﾄ", "a\u0301\u0301\u0301", "\u200d\u0e01\u0301x", "İİİ ŉ ǰ", "\xff\x00",
+		strings.Repeat("漢a", 50),
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		text = strings.ToValidUTF8(text, "?")
-		weights := termWeights(PostText{Title: "T", Content: text})
+		weights := Weights("T", text)
 		for term, weight := range weights {
 			if n := utf8.RuneCountInString(term); n == 0 || n > maxTerm || weight < 1 || !utf8.ValidString(term) {
 				t.Fatalf("term %q with weight %d of %q", term, weight, text)
 			}
 		}
-		for _, term := range SearchTerms(text) {
-			if weights[term] == 0 && len(weights) < maxPostTerms {
+		for _, term := range QueryTerms(text) {
+			if weights[term] == 0 && len(weights) < maxTextTerms {
 				t.Fatalf("%q is not found by its own term %q", text, term)
 			}
 		}
 	})
-}
-
-func TestTags_oneSpellingEach(t *testing.T) {
-	assert.Equal(t, Tags{"go", "c++", "量子", "café"}, NormalTags([]string{" Go", "GO", "c++", "量子", "Cafe\u0301", "café"}))
-	for _, name := range []string{"go", "c++", "c#", ".net", "node.js", "r", "c-sharp", "量子计算", "हिन्दी", "x86-64", "1", strings.Repeat("é", 30)} {
-		assert.True(t, ValidTag(name), name)
-		assert.True(t, ValidTagPrefix(name), name)
-		assert.Equal(t, name, NormalTag(strings.ToUpper(name)), name)
-	}
-	for _, name := range []string{"", "-", "+", ".", "..net", "-a", "a-", "a.", "a b", "a_b", "a,b", "a\x00", "🎀", "<a>", "a%", strings.Repeat("é", 31)} {
-		assert.False(t, ValidTag(name), name)
-	}
-	require.True(t, ValidTagPrefix("."))
-	require.True(t, ValidTagPrefix("c-"))
-	require.False(t, ValidTagPrefix("c%"))
-	require.False(t, ValidTagPrefix(""))
 }
