@@ -9,7 +9,7 @@ import (
 )
 
 // banUser keeps the user in the path out until a time, or for good if none is given: here at once, in other processes
-// within sessionFresh.
+// within seconds (see signin.Sessions).
 func (s *Server) banUser(c *fiber.Ctx) error {
 	id, err := pathID(c, "user")
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Server) banUser(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s.sessions.forget(ended...)
+	s.sessions.Forget(ended...)
 	return c.JSON(newBanJSON(&ban))
 }
 
@@ -55,6 +55,6 @@ func (s *Server) deleteBannedUser(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s.sessions.forget(ended...)
+	s.sessions.Forget(ended...)
 	return c.SendStatus(fiber.StatusNoContent)
 }

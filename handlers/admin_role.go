@@ -10,7 +10,7 @@ type roleJSON struct {
 	Role string `json:"role"`
 }
 
-// changeRole gives the user in the path another role, which counts in every process within sessionFresh.
+// changeRole gives the user in the path another role, which counts in every process within seconds (see signin.Sessions).
 func (s *Server) changeRole(c *fiber.Ctx) error {
 	id, err := pathID(c, "user")
 	if err != nil {
@@ -28,6 +28,6 @@ func (s *Server) changeRole(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s.sessions.forget(ended...)
+	s.sessions.Forget(ended...)
 	return c.JSON(roleJSON{role.String()})
 }

@@ -3,13 +3,11 @@ package handlers
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/valyala/fasthttp"
 
 	"likewise/models"
 )
@@ -50,7 +48,7 @@ type answers struct {
 	mu    sync.Mutex
 	count int
 	all   int64              // bytes
-	of    map[string]*holder // by address as networkOf names it; only those with a request under way
+	of    map[string]*holder // by address as network.Key names it; only those with a request under way
 }
 
 // holder is what the requests of one address hold.
@@ -221,16 +219,4 @@ func hold(c *fiber.Ctx, n int) error {
 		return a.hold(c.UserContext(), n)
 	}
 	return nil
-}
-
-// written ends the request whose answer was on its way on conn: it is written, or never will be, or conn is a stream now.
-func written(conn net.Conn, state fasthttp.ConnState) {
-	if state != fasthttp.StateIdle && state != fasthttp.StateClosed && state != fasthttp.StateHijacked {
-		return
-	}
-	if conn, ok := conn.(*lingeringConn); ok {
-		if a := conn.answer.Swap(nil); a != nil {
-			a.end()
-		}
-	}
 }

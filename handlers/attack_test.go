@@ -15,6 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"likewise/handlers"
+	"likewise/handlers/signin"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -114,7 +115,7 @@ func spy(t *testing.T, m mode) (*world, *statements) {
 	likes, gate, settle := m.likes(t, store)
 	a := serve(t, store, func(c *handlers.Config) { c.Likes, c.Gate = likes, gate }, limited(t, redisURL(t), 1e6))
 	a.settle, a.mode = settle, m.name
-	hash, err := handlers.HashPassword("correct horse")
+	hash, err := signin.HashPassword("correct horse")
 	if err != nil {
 		t.Fatal(err)
 	}

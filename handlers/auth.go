@@ -1,121 +1,13 @@
 package handlers
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/maypok86/otter/v2"
-	"golang.org/x/sync/singleflight"
 
 	"likewise/models"
 )
-
-// sessions looks tokens up, through a cache.
-//
-// What MySQL said is believed for sessionFresh, so a revoked token works for that long at most, and so long is an
-// unknown one not asked for again. While MySQL cannot be asked, what it said within sessionStale still holds: nobody
-// can revoke anything meanwhile, and likes go on without MySQL.
-type sessions struct {
-	store  *models.Store
-	now    func() time.Time
-	log    *slog.Logger
-	cache  *otter.Cache[[32]byte, sessionEntry]
-	flight singleflight.Group
-}
-
-const (
-	sessionFresh   = 4 * time.Second // with the requests that are under way at its end, 5 s
-	sessionStale   = models.SessionStale
-	sessionRetry   = time.Second // how long a failure to ask holds
-	sessionTimeout = 2 * time.Second
-	maxSessions    = 100_000 // about 30 MB
-)
-
-// sessionEntry is what MySQL said about a token.
-type sessionEntry struct {
-	session *models.Session // nil: there is no such token
-	asked   time.Time
-	next    time.Time // when to ask again
-}
-
-func newSessions(store *models.Store, now func() time.Time, log *slog.Logger) (*sessions, error) {
-	cache, err := otter.New(&otter.Options[[32]byte, sessionEntry]{MaximumSize: maxSessions})
-	if err != nil {
-		return nil, fmt.Errorf("session cache: %w", err)
-	}
-	return &sessions{store: store, now: now, log: log, cache: cache}, nil
-}
-
-// lookup returns the session of a token's hash: CodeUnauthorized if the token is not valid, CodeUnavailable if that cannot
-// be known.
-func (s *sessions) lookup(ctx context.Context, hash [32]byte) (*models.Session, error) {
-	entry, ok := s.cache.GetIfPresent(hash)
-	if !ok || !s.now().Before(entry.next) {
-		var err error
-		if entry, err = s.ask(ctx, hash); err != nil {
-			return nil, err
-		}
-	}
-	if entry.session == nil || !s.now().Before(entry.session.ExpiresAt) {
-		return nil, models.Errorf(models.CodeUnauthorized, "The token is not valid.")
-	}
-	return entry.session, nil
-}
-
-// ask asks MySQL, once for all who ask at the same time. The one whose question it was also keeps, once a minute, that
-// an API token is used: nobody else waits for that.
-func (s *sessions) ask(ctx context.Context, hash [32]byte) (sessionEntry, error) {
-	var mine *models.Session
-	answer, err, _ := s.flight.Do(string(hash[:]), func() (any, error) {
-		// The answer is for everybody who waits, so the deadline is not that of the one who came first.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionTimeout)
-		defer cancel()
-		entry := sessionEntry{asked: s.now()} // before the query: the token may be revoked while it runs
-		entry.next = entry.asked.Add(sessionFresh)
-		session, err := s.store.SessionByHash(ctx, hash)
-		switch code := models.ErrorCode(err); {
-		case err == nil:
-			entry.session, mine = session, session
-		case code == models.CodeUnavailable:
-			known, ok := s.cache.GetIfPresent(hash)
-			if !ok || s.now().Sub(known.asked) >= sessionStale {
-				return nil, models.Unavailable("The token cannot be checked at the moment; try again.", err)
-			}
-			known.next = s.now().Add(sessionRetry)
-			entry = known
-		case code != models.CodeUnauthorized:
-			return nil, err
-		}
-		s.cache.Set(hash, entry)
-		return entry, nil
-	})
-	if err != nil {
-		return sessionEntry{}, err
-	}
-	if mine != nil && mine.Unnoted(s.now()) {
-		ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
-		defer cancel()
-		if err := s.store.UseToken(ctx, hash); err != nil {
-			s.log.Warn("use of a token not kept", "user_id", mine.UserID, "error", err)
-		}
-	}
-	return answer.(sessionEntry), nil
-}
-
-// forget makes this process refuse tokens at once that were just ended.
-func (s *sessions) forget(hashes ...[32]byte) {
-	now := s.now()
-	for _, hash := range hashes {
-		s.cache.Set(hash, sessionEntry{asked: now, next: now.Add(sessionFresh)})
-	}
-}
-
-// refresh makes this process ask again about a token whose user has changed.
-func (s *sessions) refresh(hash [32]byte) { s.cache.Invalidate(hash) }
 
 // authorize returns the middleware that authorizes requests of a row and counts them against its limit. It refuses an
 // invalid token even where none is needed: otherwise a client whose session has ended would be answered as anonymous.
@@ -136,7 +28,7 @@ func (s *Server) authorize(row route) fiber.Handler {
 				return err
 			}
 			hash := models.HashToken(token)
-			if session, err = s.sessions.lookup(c.UserContext(), hash); err != nil {
+			if session, err = s.sessions.Lookup(c.UserContext(), hash); err != nil {
 				return err
 			}
 			c.Locals(viewerKey, session)

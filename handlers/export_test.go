@@ -4,6 +4,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"likewise/handlers/signin"
 	"likewise/models"
 )
 
@@ -30,7 +31,7 @@ func (s *Server) Limits() map[string]RouteLimit {
 }
 
 // Hashes returns how often a password was hashed.
-func (s *Server) Hashes() int64 { return s.passwords.hashed.Load() }
+func (s *Server) Hashes() int64 { return s.passwords.Hashed() }
 
 // Permissions returns the permission of each route, by method and path.
 func (s *Server) Permissions() map[string]models.Permission {
@@ -41,8 +42,5 @@ func (s *Server) Permissions() map[string]models.Permission {
 	return permissions
 }
 
-// productionCost is what a password's hash costs outside of tests.
-var productionCost = passwordCost
-
 // HashCheaply makes hashes of passwords cost next to nothing from here on. Call it before the first test.
-func HashCheaply() { passwordCost.Memory, passwordCost.Iterations = 64, 1 }
+func HashCheaply() { signin.Cost.Memory, signin.Cost.Iterations = 64, 1 }

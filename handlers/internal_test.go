@@ -1,10 +1,8 @@
 package handlers
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"likewise/models"
 )
@@ -60,51 +58,5 @@ func TestNegotiate_takesTheCodingThatWeighsMost(t *testing.T) {
 		if got := negotiate(accept); got != want {
 			t.Errorf("%q: %s, want %s", accept, got, want)
 		}
-	}
-}
-
-// What a password costs must not tell whether there is one, so the hash that stands for none has to be a real one.
-func TestPasswords_anAccountWithoutOneMatchesNothing(t *testing.T) {
-	cheap := passwordCost
-	passwordCost = productionCost
-	t.Cleanup(func() { passwordCost = cheap })
-	p := newPasswords()
-	for _, password := range []string{"", "AAAA"} {
-		if ok, err := p.match(t.Context(), password, ""); ok || err != nil {
-			t.Errorf("%q: %v, %v", password, ok, err)
-		}
-	}
-	hash, err := HashPassword("difference engine")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cost := func(hash string) string { return hash[:strings.LastIndex(hash[:strings.LastIndex(hash, "$")], "$")] }
-	if nothing := noPassword(); cost(hash) != cost(nothing) || len(hash) != len(nothing) {
-		t.Errorf("%s and %s do not cost the same", hash, nothing)
-	}
-	if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") {
-		t.Errorf("%s costs less than OWASP's minimum", hash)
-	}
-	if ok, err := p.match(t.Context(), "difference engine", hash); !ok || err != nil {
-		t.Errorf("the right password: %v, %v", ok, err)
-	}
-}
-
-func TestPasswords_waitForATurnUntilTheDeadline(t *testing.T) {
-	p := passwords{slots: make(chan struct{}, 1)}
-	if err := p.enter(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if _, err := p.hash(ctx, "x"); models.ErrorCode(err) != models.CodeUnavailable {
-		t.Errorf("hash: %v", err)
-	}
-	if _, err := p.match(ctx, "x", ""); models.ErrorCode(err) != models.CodeUnavailable {
-		t.Errorf("match: %v", err)
-	}
-	p.leave()
-	if _, err := p.match(t.Context(), "x", ""); err != nil {
-		t.Errorf("after its turn came: %v", err)
 	}
 }

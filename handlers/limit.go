@@ -134,7 +134,7 @@ type limits struct {
 func (s *Server) takeRequests(c *fiber.Ctx, from, to int) error {
 	rate := requestQuota.address.Scale(s.limits.factor)
 	// A cost above the burst could never be paid.
-	taken := s.limits.TakeHere(requestKey(networkOf(s.clientAddress(c))), rate, min(to, rate.Burst)-from)
+	taken := s.limits.TakeHere(requestKey(s.clientKey(c)), rate, min(to, rate.Burst)-from)
 	if !taken.OK {
 		return s.refuseOverLimit(c, requestQuota.name, rate, taken)
 	}
@@ -181,7 +181,7 @@ func (s *Server) charge(c *fiber.Ctx, examined int) {
 	if s.limits.Limiter == nil || examined < examinedPerRequest {
 		return
 	}
-	from := networkOf(s.clientAddress(c))
+	from := s.clientKey(c)
 	rate := requestQuota.address.Scale(s.limits.factor)
 	takeAtMost(examined/examinedPerRequest, func(n int) counters.Taken {
 		return s.limits.TakeHere(requestKey(from), rate, n)
@@ -230,7 +230,7 @@ func (s *Server) take(c *fiber.Ctx, q quota) error {
 	}
 	if q.address.Burst > 0 {
 		policy := q.name + "-by-address"
-		if err := s.takeOne(c, policy, policy+":"+networkOf(s.clientAddress(c)), q.address.Scale(factor)); err != nil {
+		if err := s.takeOne(c, policy, policy+":"+s.clientKey(c), q.address.Scale(factor)); err != nil {
 			return err
 		}
 	}
@@ -301,7 +301,7 @@ func (s *Server) countLogin(c *fiber.Ctx, user *models.User, login string) (logi
 	if user.ID != 0 {
 		limit = func(name string) string { return counters.AccountLimit(user.ID, name) }
 	}
-	from := networkOf(s.clientAddress(c))
+	from := s.clientKey(c)
 	t := loginAttempt{pair: typed + "/login:" + from, known: limit("known:" + from)}
 	ctx := c.UserContext()
 	rate := pairRate.Scale(s.limits.factor)

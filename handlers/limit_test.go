@@ -16,6 +16,7 @@ import (
 
 	"likewise/counters"
 	"likewise/handlers"
+	"likewise/handlers/signin"
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -283,7 +284,7 @@ func TestLogin_byManyAddressesLocksNobodyOut(t *testing.T) {
 func TestLogin_limitsReportNoAccount(t *testing.T) {
 	a := newAPI(t, modes[0], limited(t, redisURL(t), 0.2), behindProxy) // two tries of a name, twenty of an account
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": password}, comesFrom("192.0.2.1"))
-	hash, err := handlers.HashPassword(password)
+	hash, err := signin.HashPassword(password)
 	if err != nil {
 		t.Fatal(err)
 	}

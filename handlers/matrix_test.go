@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"likewise/handlers"
+	"likewise/handlers/signin"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -101,7 +101,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	hash, err := handlers.HashPassword("correct horse")
+	hash, err := signin.HashPassword("correct horse")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/gofiber/fiber/v2/middleware/recover"
 	"github.com/google/uuid"
 
+	"likewise/handlers/network"
 	"likewise/models"
 )
 
@@ -85,8 +86,8 @@ func (s *Server) refuseUnread(c *fiber.Ctx, err error) error {
 	s.cors.allow(c)
 	writeProblem(c, err)
 	c.Context().SetConnectionClose()
-	if conn, ok := c.Context().Conn().(*lingeringConn); ok {
-		conn.linger.Store(true)
+	if conn, ok := c.Context().Conn().(*network.Conn); ok {
+		conn.Linger()
 	}
 	s.finish(c, time.Now(), err)
 	return nil
@@ -190,12 +191,12 @@ func (s *Server) countRequest(c *fiber.Ctx) error {
 // admit refuses a request at once if the server is overloaded, or if the client leaves too many answers unread. A
 // request that waited instead would take as long as all those before it, and most clients would have given up by then.
 func (s *Server) admit(c *fiber.Ctx) error {
-	a, err := s.answers.begin(networkOf(s.clientAddress(c)))
+	a, err := s.answers.begin(s.clientKey(c))
 	if err != nil {
 		return err
 	}
-	if conn, ok := c.Context().Conn().(*lingeringConn); ok {
-		conn.answer.Store(a)
+	if conn, ok := c.Context().Conn().(*network.Conn); ok {
+		conn.OnAnswered(a.end)
 	} else {
 		defer a.end()
 	}

@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
@@ -29,7 +28,10 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"likewise/counters"
+	"likewise/handlers/live"
 	"likewise/handlers/markdown"
+	"likewise/handlers/network"
+	"likewise/handlers/signin"
 	"likewise/models"
 )
 
@@ -80,7 +82,7 @@ type Config struct {
 	// multiplies it, too.
 	LikeLimit int
 	// TrustedProxies lists the proxies whose X-Forwarded-For is trusted.
-	TrustedProxies []netip.Prefix
+	TrustedProxies network.Proxies
 	Timeout        time.Duration    // of a whole request; 0 means 10 s
 	Now            func() time.Time // the clock that ages cached sessions; nil means time.Now
 }
@@ -108,11 +110,11 @@ type Server struct {
 	logged      *sampler
 	timeout     time.Duration
 	metrics     metrics
-	sessions    *sessions
-	passwords   *passwords
+	sessions    *signin.Sessions
+	passwords   *signin.Passwords
 	idempotency idempotency
 	cors        cors
-	hub         *hub
+	hub         *live.Hub
 	answers     *answers
 	downloads   atomic.Int64 // in progress
 	exporting   sync.Map     // int64: users whose archive is being sent
@@ -123,8 +125,8 @@ type Server struct {
 	expensive   expensiveShare
 	// moderatorShare is the share of moderators, who do not wait for other users.
 	moderatorShare expensiveShare
-	proxies        []netip.Prefix
-	connections    *connections
+	proxies        network.Proxies
+	network        network.Config
 	avatarHosts    avatarHosts
 	reserved       models.ReservedNames
 	warnedProxy    sync.Once // of an X-Forwarded-For that is not trusted
@@ -152,7 +154,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
-		passwords: newPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins},
+		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		avatarHosts: c.AvatarHosts, reserved: reserved,
 	}
@@ -160,7 +162,7 @@ func New(c Config) (*Server, error) {
 	if s.metrics, err = newMetrics(c.Registry); err != nil {
 		return nil, err
 	}
-	if s.sessions, err = newSessions(c.Store, c.Now, c.Logger); err != nil {
+	if s.sessions, err = signin.NewSessions(c.Store, c.Now, c.Logger); err != nil {
 		return nil, err
 	}
 	if s.markdown, err = markdown.New(); err != nil {
@@ -175,17 +177,23 @@ func New(c Config) (*Server, error) {
 	s.logged = newSampler(func(kind string, leftOut int) {
 		s.log.Warn("requests left out of the log", "kind", kind, "left_out", leftOut)
 	})
-	s.connections, s.answers = s.newConnections(c), s.newAnswers(c)
+	s.answers = s.newAnswers(c)
+	s.network = network.Config{
+		Proxies: c.TrustedProxies, Logger: c.Logger, Open: s.metrics.open, Refused: s.metrics.refused,
+	}
+	if c.Limiter != nil {
+		s.network.Factor = c.LimitFactor
+	}
 	if err := c.Registry.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "likewise_password_hashes_total", Help: "Passwords hashed, to store or to compare them.",
-	}, func() float64 { return float64(s.passwords.hashed.Load()) })); err != nil {
+	}, func() float64 { return float64(s.passwords.Hashed()) })); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	streamFactor := c.LimitFactor
 	if c.Limiter == nil {
 		streamFactor = 0
 	}
-	s.hub, err = newHub(c.Registry, c.Logger, newStreamLimits(c.MaxStreams, streamFactor), s.activities)
+	s.hub, err = live.NewHub(c.Registry, c.Logger, live.NewLimits(c.MaxStreams, streamFactor), s.readCounts)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +224,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("handlers: Config.LikeLimit is %d", c.LikeLimit)
 	}
 	c.LimitFactor = cmp.Or(c.LimitFactor, 1)
-	c.MaxStreams = cmp.Or(c.MaxStreams, maxStreams)
+	c.MaxStreams = cmp.Or(c.MaxStreams, live.MaxStreams)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, maxInFlight)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Timeout = cmp.Or(c.Timeout, requestTimeout)
@@ -224,17 +232,6 @@ func (c *Config) complete() error {
 		c.Now = time.Now
 	}
 	return nil
-}
-
-func (s *Server) newConnections(c Config) *connections {
-	out := &connections{
-		most: descriptors(maxConnections), exempt: s.trusted, log: c.Logger,
-		open: s.metrics.open, refused: s.metrics.refused, of: map[string]int{},
-	}
-	if c.Limiter != nil {
-		out.mostOfOne = max(minConnectionsOfOne, int(maxConnectionsOfOne*c.LimitFactor))
-	}
-	return out
 }
 
 func (s *Server) newAnswers(c Config) *answers {
@@ -270,7 +267,7 @@ func (s *Server) newApp() *fiber.App {
 		JSONEncoder:                  encodeJSON,
 	})
 	app.Server().KeepHijackedConns = true // a stream closes its own
-	app.Server().ConnState = written
+	app.Server().ConnState = network.StateChanged
 	return app
 }
 
@@ -290,7 +287,7 @@ func (s *Server) install() error {
 		if !slices.Contains(fiber.DefaultMethods, string(r.Method())) {
 			r.Request.Header.SetMethod(unknownMethod)
 		}
-		if err := checkFraming(r.Request.Header.RawHeaders()); err != nil {
+		if err := network.CheckFraming(r.Request.Header.RawHeaders()); err != nil {
 			c := s.app.AcquireCtx(r)
 			defer s.app.ReleaseCtx(c)
 			_ = s.refuseUnread(c, err) // always nil: it writes the answer
@@ -310,7 +307,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 	s.listener = ln
 	s.mu.Unlock()
-	if err := s.app.Listener(lingeringListener{ln, s.connections}); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := s.app.Listener(network.Listen(ln, s.network)); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
@@ -328,7 +325,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		_ = s.listener.Close()
 	}
 	s.mu.Unlock()
-	streams := s.hub.shutdown(ctx)
+	streams := s.hub.Shutdown(ctx)
 	s.awaitClosed(ctx)
 	if err := s.app.ShutdownWithContext(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("shut down: %w", err)

@@ -33,7 +33,7 @@ func (s *Server) logout(c *fiber.Ctx) error {
 	if err := s.store.DeleteSession(c.UserContext(), hash); err != nil {
 		return err
 	}
-	s.sessions.forget(hash)
+	s.sessions.Forget(hash)
 	return c.SendStatus(http.StatusNoContent)
 }
 
@@ -60,13 +60,13 @@ func (s *Server) endOtherSessions(c *fiber.Ctx) error {
 	return s.endSessions(c)(s.store.EndOtherSessions(c.UserContext(), viewerID(c), sessionHash(c)))
 }
 
-// endSessions answers when sessions were ended: here at once, in other processes within sessionFresh.
+// endSessions answers when sessions were ended: here at once, in other processes within seconds (see signin.Sessions).
 func (s *Server) endSessions(c *fiber.Ctx) func(ended [][32]byte, err error) error {
 	return func(ended [][32]byte, err error) error {
 		if err != nil {
 			return err
 		}
-		s.sessions.forget(ended...)
+		s.sessions.Forget(ended...)
 		return c.SendStatus(http.StatusNoContent)
 	}
 }

@@ -50,7 +50,7 @@ func (s *Server) register(c *fiber.Ctx) error {
 	if err := s.take(c, registerQuota); err != nil {
 		return err
 	}
-	hash, err := s.passwords.hash(c.UserContext(), in.Password)
+	hash, err := s.passwords.Hash(c.UserContext(), in.Password)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User,
 	if attempt.blocked {
 		user = &models.User{}
 	}
-	ok, err := s.passwords.match(c.UserContext(), password, user.PasswordHash)
+	ok, err := s.passwords.Match(c.UserContext(), password, user.PasswordHash)
 	if err != nil {
 		return nil, "", err
 	}
@@ -150,7 +150,7 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 	if err := s.store.UpdateProfile(c.UserContext(), user.ID, profile); err != nil {
 		return err
 	}
-	s.sessions.refresh(sessionHash(c)) // it shows the name in what is written from now on
+	s.sessions.Refresh(sessionHash(c)) // it shows the name in what is written from now on
 	return s.me(c)
 }
 
@@ -164,7 +164,7 @@ func valueOf(p *string) string {
 
 // provePassword holds the viewer, whose account is user, to their password, which came in field.
 func (s *Server) provePassword(c *fiber.Ctx, user *models.User, field, password string) error {
-	ok, err := s.passwords.match(c.UserContext(), password, user.PasswordHash)
+	ok, err := s.passwords.Match(c.UserContext(), password, user.PasswordHash)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s *Server) changePassword(c *fiber.Ctx) error {
 	if err := s.provePassword(c, user, "current_password", current); err != nil {
 		return err
 	}
-	hash, err := s.passwords.hash(c.UserContext(), password)
+	hash, err := s.passwords.Hash(c.UserContext(), password)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (s *Server) changePassword(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s.sessions.forget(ended...)
+	s.sessions.Forget(ended...)
 	return c.SendStatus(http.StatusNoContent)
 }
 
@@ -223,7 +223,7 @@ func (s *Server) deleteMe(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s.sessions.forget(ended...)
+	s.sessions.Forget(ended...)
 	return c.SendStatus(http.StatusNoContent)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"likewise/counters"
 	"likewise/handlers"
+	"likewise/handlers/network"
 	"likewise/models"
 )
 
@@ -51,7 +52,7 @@ func (d doorFlags) check() error {
 	if d.LikeLimit < 1 || d.LikeLimit > 1_000_000 {
 		return errors.New("--like-limit (or $LIKEWISE_LIKE_LIMIT) must be a number from 1 to 1000000; --limits=0 is no limits at all")
 	}
-	if _, err := handlers.ParseProxies(d.TrustedProxies); err != nil {
+	if _, err := network.ParseProxies(d.TrustedProxies); err != nil {
 		return fmt.Errorf("--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): %w", err)
 	}
 	return d.accountFlags.check()
@@ -60,7 +61,7 @@ func (d doorFlags) check() error {
 // open fills in what the API needs to keep the door. The caller closes the limiter, if there is one.
 func (d doorFlags) open(config *handlers.Config, redis string, registry prometheus.Registerer) (err error) {
 	config.ReservedNames, config.AvatarHosts = d.ReservedNames, d.AvatarHosts
-	if config.TrustedProxies, err = handlers.ParseProxies(d.TrustedProxies); err != nil || d.Limits == 0 {
+	if config.TrustedProxies, err = network.ParseProxies(d.TrustedProxies); err != nil || d.Limits == 0 {
 		return err
 	}
 	alone := prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_limits_without_redis_total",

@@ -241,9 +241,9 @@ func TestSettings_ofTheDoorAreChecked(t *testing.T) {
 	for args, want := range map[string]string{
 		"--limits=-1":                          "--limits (or $LIKEWISE_LIMITS) must be a number from 0 up",
 		"--limits=NaN":                         "--limits (or $LIKEWISE_LIMITS) must be a number from 0 up",
-		"--trusted-proxies=0.0.0.0/0":          `--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): "0.0.0.0/0" is everybody`,
-		"--trusted-proxies=10.0.0.0/8,proxy":   `"proxy" is no address and no network`,
-		"--trusted-proxies=10.0.0.1/8":         "10.0.0.0/8 is meant?",
+		"--trusted-proxies=0.0.0.0/0":          `--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): "0.0.0.0/0" includes every address`,
+		"--trusted-proxies=10.0.0.0/8,proxy":   `"proxy" is neither an address nor a network`,
+		"--trusted-proxies=10.0.0.1/8":         "did you mean 10.0.0.0/8?",
 		"--limits=1 --trusted-proxies=bogus/8": `"bogus/8" is no address`,
 	} {
 		assert.Contains(t, fail(t, 2, nil, append([]string{"api", dsn, redis}, strings.Fields(args)...)...), want, args)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"likewise/handlers"
+	"likewise/handlers/signin"
 	"likewise/models"
 )
 
@@ -62,7 +62,7 @@ func createUser(ctx context.Context, store *models.Store, r models.Registration,
 	if err != nil {
 		return nil, err
 	}
-	hash, err := handlers.HashPassword(r.Password)
+	hash, err := signin.HashPassword(r.Password)
 	if err != nil {
 		return nil, err
 	}

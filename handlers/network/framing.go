@@ -1,4 +1,4 @@
-package handlers
+package network
 
 import (
 	"bytes"
@@ -9,11 +9,11 @@ import (
 
 var errFraming = errors.New("ambiguous framing")
 
-// checkFraming refuses a header that another server before or behind this one may read as a message of another length:
-// RFC 9112 calls it a sign of request smuggling. raw is the header as it was sent, without the request line. fasthttp
-// accepts all of these: it joins folded lines, prefers Transfer-Encoding to Content-Length, and passes over the coding
-// "identity". The caller closes the connection, because nobody knows where the next request would begin.
-func checkFraming(raw []byte) error {
+// CheckFraming returns CodeMalformed for a header that another server may read as a message of another length, which
+// RFC 9112 calls a sign of request smuggling. raw is the header as sent, without the request line. fasthttp accepts all
+// such headers: it joins folded lines, prefers Transfer-Encoding to Content-Length, and ignores the coding "identity".
+// The caller must close the connection, because it is unknown where the next request begins.
+func CheckFraming(raw []byte) error {
 	var length, coding bool
 	for line := range bytes.Lines(raw) {
 		text, ok := bytes.CutSuffix(line, []byte("\r\n"))

@@ -1,4 +1,4 @@
-package handlers
+package live
 
 import (
 	"context"
@@ -18,13 +18,15 @@ import (
 
 var errUnreadable = errors.New("it cannot be read")
 
+func postTarget(id int64) models.Target { return models.Target{Kind: models.KindPost, ID: id} }
+
 // newSlowHub watches the given number of posts. Two chunks of them can be read within a round and no more, and what
 // has the post that is bad not at all.
 func newSlowHub(t *testing.T, posts int, bad int64) (watching *stream) {
 	t.Helper()
 	var mu sync.Mutex
 	reads := map[context.Context]int{}
-	read := func(ctx context.Context, targets []models.Target) (map[models.Target]*counts, error) {
+	read := func(ctx context.Context, targets []models.Target) (map[models.Target]*Counts, error) {
 		mu.Lock()
 		reads[ctx]++
 		n := reads[ctx]
@@ -36,22 +38,22 @@ func newSlowHub(t *testing.T, posts int, bad int64) (watching *stream) {
 		if slices.Contains(targets, postTarget(bad)) {
 			return nil, errUnreadable
 		}
-		now := map[models.Target]*counts{}
+		now := map[models.Target]*Counts{}
 		for _, target := range targets {
-			now[target] = &counts{event: []byte("new")}
+			now[target] = &Counts{event: []byte("new")}
 		}
 		return now, nil
 	}
 	log := slog.New(slog.DiscardHandler)
-	h, err := newHub(prometheus.NewRegistry(), log, streamLimits{streams: 1, targets: posts}, read)
+	h, err := NewHub(prometheus.NewRegistry(), log, Limits{Streams: 1, Targets: posts}, read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.pace.round, h.pace.read = time.Millisecond, 20*time.Millisecond
-	targets, known := make([]models.Target, posts), map[models.Target]*counts{}
+	h.Pace.Round, h.Pace.Read = time.Millisecond, 20*time.Millisecond
+	targets, known := make([]models.Target, posts), map[models.Target]*Counts{}
 	for i := range targets {
 		targets[i] = postTarget(int64(i + 1))
-		known[targets[i]] = &counts{event: []byte("old")}
+		known[targets[i]] = &Counts{event: []byte("old")}
 	}
 	s := &stream{hub: h, targets: make([]*watched, posts), changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	if err := h.join(s, targets, known); err != nil {
@@ -80,24 +82,24 @@ func awaitNews(t *testing.T, s *stream, without int64) {
 
 // One client that watches much must not keep the news from all others.
 func TestHub_readsInSeveralRoundsWhatOneHasNoTimeFor(t *testing.T) {
-	awaitNews(t, newSlowHub(t, 5*roundChunk+1, 0), 0)
+	awaitNews(t, newSlowHub(t, 5*chunk+1, 0), 0)
 }
 
 func TestHub_passesOverWhatCannotBeRead(t *testing.T) {
-	awaitNews(t, newSlowHub(t, 3*roundChunk, 7), 7)
+	awaitNews(t, newSlowHub(t, 3*chunk, 7), 7)
 }
 
 // crowd is a hub with the limits of production whose streams have no clients.
 type crowd struct {
 	t       *testing.T
-	hub     *hub
+	hub     *Hub
 	streams []*stream
 }
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
-	read := func(context.Context, []models.Target) (map[models.Target]*counts, error) { return nil, nil }
-	h, err := newHub(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), newStreamLimits(maxStreams, 1), read)
+	read := func(context.Context, []models.Target) (map[models.Target]*Counts, error) { return nil, nil }
+	h, err := NewHub(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), NewLimits(MaxStreams, 1), read)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,10 +113,10 @@ func newCrowd(t *testing.T) *crowd {
 
 // join opens a stream from an address that watches 100 posts, beginning with first.
 func (c *crowd) join(from string, first int) (*stream, error) {
-	targets, known := make([]models.Target, maxStreamTargets), map[models.Target]*counts{}
+	targets, known := make([]models.Target, MaxTargets), map[models.Target]*Counts{}
 	for i := range targets {
 		targets[i] = postTarget(int64(first + i))
-		known[targets[i]] = &counts{event: []byte("old")}
+		known[targets[i]] = &Counts{event: []byte("old")}
 	}
 	s := &stream{hub: c.hub, from: from, targets: make([]*watched, len(targets)), changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	if err := c.hub.join(s, targets, known); err != nil {
@@ -139,7 +141,7 @@ func (c *crowd) leaveAll() {
 // fill opens streams from an address that watch other posts each, until one is refused, and returns how many there are.
 func (c *crowd) fill(from string, first int) (streams int) {
 	for ; streams < maxStreamsOfOne; streams++ {
-		if _, err := c.join(from, first+streams*maxStreamTargets); err != nil {
+		if _, err := c.join(from, first+streams*MaxTargets); err != nil {
 			if models.ErrorCode(err) != models.CodeRateLimited {
 				c.t.Errorf("%s is refused with %v", from, err)
 			}
@@ -180,7 +182,7 @@ func TestHub_countsWhatAddressesTakeOverFromEachOther(t *testing.T) {
 	for round := range 8 {
 		var first []*stream
 		for i := range maxStreamsOfOne {
-			at := (round+1)*apart + i*maxStreamTargets
+			at := (round+1)*apart + i*MaxTargets
 			s, err := c.join("203.0.113.1", at)
 			if err != nil {
 				break
@@ -192,7 +194,7 @@ func TestHub_countsWhatAddressesTakeOverFromEachOther(t *testing.T) {
 			c.leave(s)
 		}
 	}
-	if n := len(c.hub.latest(watchedBy(c.streams))); n > maxWatchedOfOne {
+	if n := len(c.hub.Latest(watchedBy(c.streams))); n > maxWatchedOfOne {
 		t.Errorf("one address watches %d posts, and may watch %d", n, maxWatchedOfOne)
 	}
 	c.leaveAll()

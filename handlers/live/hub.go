@@ -1,0 +1,432 @@
+// Package live sends counts of posts and comments to open streams (server-sent events) as they change.
+//
+// The Hub reads the counts of all watched targets once in each round, however many streams watch a target, and runs no
+// rounds while nothing is watched. It holds the latest counts of each target and nothing else. A stream compares them
+// with what it sent last, so nothing is queued for a client: a slow client misses counts that are outdated by the time
+// it reads on. A client that does not read at all is disconnected.
+//
+// The Hub owns the goroutine of its rounds and two for each stream, and Shutdown waits for them. hub.mu guards the maps;
+// a stream's connection and what it sent belong to its own goroutines.
+package live
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"likewise/models"
+)
+
+// Bounds of streams.
+const (
+	// MaxTargets is how many posts and comments one stream may watch.
+	MaxTargets = 100
+	// MaxStreams is the default bound on the streams of a process. One address may open maxStreamsOfOne of them, times
+	// the factor of NewLimits: an address may be that of a school, and may take a hundredth of all.
+	MaxStreams      = 10_000
+	maxStreamsOfOne = 100
+	// maxWatched bounds the targets of all streams of a process: reading so many takes a second. Streams of one address
+	// may watch maxWatchedOfOne of them, times the factor.
+	maxWatched, maxWatchedOfOne = 20_000, 4_000
+	// fewStreams is how many streams an address may open while three quarters of all are open.
+	fewStreams = 10
+	// RetryAfter is when a client should retry whose address has too many streams.
+	RetryAfter = 10 * time.Second
+)
+
+// Reader returns the counts of at most 1000 targets. Its map has an entry for every target, even for deleted ones.
+type Reader func(ctx context.Context, targets []models.Target) (map[models.Target]*Counts, error)
+
+// Hub sends the counts of watched targets to streams. It is safe for concurrent use.
+type Hub struct {
+	Pace   Pace   // may be changed before the first stream
+	Limits Limits // may be changed before the first stream
+
+	read    Reader
+	log     *slog.Logger
+	metrics metrics
+
+	mu      sync.Mutex // guards all below
+	watched map[models.Target]*watched
+	streams map[*stream]struct{}
+	of      map[string]*holding // by the key of the client's address; no entry without a stream
+	stopped bool
+	rounds  bool           // whether the goroutine of the rounds runs
+	stop    func()         // ends it; never nil
+	running sync.WaitGroup // that goroutine, and two for each stream
+}
+
+// Pace holds the intervals of streams.
+type Pace struct {
+	Round     time.Duration // between two reads of the counts, and between two writes to a client
+	Heartbeat time.Duration // between two writes to a client whose counts do not change
+	Write     time.Duration // the deadline of a write, after which the client is disconnected
+	Read      time.Duration // the deadline of the queries of one round
+}
+
+// Limits bounds the streams of a process.
+type Limits struct {
+	Streams int
+	Targets int // that all streams watch together: each costs a part of every round
+	// ofOne is the share of one address; nil means that addresses are not limited. The last quarter of streams and of
+	// targets is a reserve, in which an address may only have the share few. So addresses that use their whole share
+	// leave room for others.
+	ofOne, few *share
+}
+
+// share is a part of what a process takes.
+type share struct{ streams, targets int }
+
+// NewLimits returns the limits of a process with at most that many streams. factor multiplies those of an address;
+// 0 means that addresses are not limited.
+func NewLimits(streams int, factor float64) Limits {
+	l := Limits{Streams: streams, Targets: maxWatched}
+	if factor > 0 {
+		l.ofOne = &share{max(1, int(maxStreamsOfOne*factor)), max(MaxTargets, int(maxWatchedOfOne*factor))}
+		l.few = &share{min(fewStreams, l.ofOne.streams), MaxTargets}
+	}
+	return l
+}
+
+// OfOne returns how many streams one address may open; 0 means any number.
+func (l Limits) OfOne() int {
+	if l.ofOne == nil {
+		return 0
+	}
+	return l.ofOne.streams
+}
+
+// holding counts the streams of one address.
+type holding struct {
+	streams int
+	targets map[models.Target]int // how many of the streams watch the target
+}
+
+// Counts is the event that streams send about a target. It is immutable.
+type Counts struct {
+	gone   bool
+	event  []byte // as sent, without an id
+	digest string // stands for event in the ids of streams, in digestLength characters
+}
+
+const digestLength = 4
+
+// watched is a target of at least one stream. The rounds skip a target that was deleted or unknown when the stream
+// began: clients can invent any number of ids, and each would cost a part of every round.
+type watched struct {
+	target  models.Target
+	counted bool // read in the rounds
+	counts  atomic.Pointer[Counts]
+	streams map[*stream]struct{} // guarded by Hub.mu
+}
+
+type metrics struct {
+	open    prometheus.GaugeFunc
+	targets prometheus.GaugeFunc
+	events  prometheus.Counter
+	dropped prometheus.Counter
+}
+
+// chunk is how many targets are read at a time, and published before the next are read.
+const chunk = 1000
+
+// NewHub returns a Hub without streams and registers its metrics.
+func NewHub(registry *prometheus.Registry, log *slog.Logger, limits Limits, read Reader) (*Hub, error) {
+	h := &Hub{
+		read: read, log: log, Limits: limits,
+		Pace: Pace{
+			Round: time.Second, Heartbeat: 15 * time.Second, Write: 5 * time.Second, Read: 5 * time.Second,
+		},
+		watched: map[models.Target]*watched{}, streams: map[*stream]struct{}{}, of: map[string]*holding{},
+		stop: func() {},
+	}
+	gauge := func(name, help string, value func() int) prometheus.GaugeFunc {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return float64(value())
+		})
+	}
+	h.metrics = metrics{
+		open: gauge("likewise_streams", "Open streams of counts.", func() int { return len(h.streams) }),
+		targets: gauge("likewise_stream_targets", "Posts and comments that open streams watch.",
+			func() int { return len(h.watched) }),
+		events: prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_stream_events_total",
+			Help: "Events written to streams."}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_streams_dropped_total",
+			Help: "Streams that were closed because their client did not read."}),
+	}
+	for _, c := range []prometheus.Collector{h.metrics.open, h.metrics.targets, h.metrics.events, h.metrics.dropped} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return h, nil
+}
+
+// Admit returns an error if a client at from cannot open a stream of targets now: CodeUnavailable, or CodeRateLimited if
+// its address has too many. An admitted client may still be refused by Serve, if the last place was taken meanwhile.
+func (h *Hub) Admit(from string, targets []models.Target, known map[models.Target]*Counts) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refusal(from, targets, known)
+}
+
+// refusal is Admit with the lock held.
+func (h *Hub) refusal(from string, targets []models.Target, known map[models.Target]*Counts) error {
+	mine := h.of[from]
+	if mine == nil {
+		mine = &holding{}
+	}
+	more, moreOfMine := 0, 0
+	for _, t := range targets {
+		if h.watched[t] == nil && known[t].gone {
+			continue
+		}
+		if h.watched[t] == nil {
+			more++
+		}
+		if mine.targets[t] == 0 {
+			moreOfMine++
+		}
+	}
+	switch {
+	case h.stopped:
+		return models.Unavailable("The server is stopping; try again.", errStopping)
+	case len(h.streams) >= h.Limits.Streams:
+		return models.Errorf(models.CodeUnavailable, "The server has reached its limit of streams; try again.")
+	case more > 0 && len(h.watched)+more > h.Limits.Targets:
+		return models.Errorf(models.CodeUnavailable,
+			"The server has reached its limit of watched posts and comments; try again.")
+	case h.Limits.ofOne == nil:
+		return nil
+	}
+	allowed := *h.Limits.ofOne
+	if len(h.streams) >= h.Limits.Streams-h.Limits.Streams/4 {
+		allowed.streams = h.Limits.few.streams
+	}
+	if len(h.watched)+more > h.Limits.Targets-h.Limits.Targets/4 {
+		allowed.targets = h.Limits.few.targets
+	}
+	switch {
+	case mine.streams >= allowed.streams:
+		return &models.Error{Code: models.CodeRateLimited, RetryAfter: RetryAfter,
+			Message: "Your address has too many open streams; close some and try again."}
+	// Even if other addresses watch the targets already: they may leave, and the targets would stay.
+	case moreOfMine > 0 && len(mine.targets)+moreOfMine > allowed.targets:
+		return &models.Error{Code: models.CodeRateLimited, RetryAfter: RetryAfter,
+			Message: "The streams of your address watch too many posts and comments; close some and try again."}
+	}
+	return nil
+}
+
+// Latest returns the latest counts of the targets that are watched.
+func (h *Hub) Latest(targets []models.Target) map[models.Target]*Counts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := map[models.Target]*Counts{}
+	for _, t := range targets {
+		if w := h.watched[t]; w != nil {
+			known[t] = w.counts.Load()
+		}
+	}
+	return known
+}
+
+// join adds a stream and its targets, with counts that the caller has just read. Its errors are those of Admit.
+func (h *Hub) join(s *stream, targets []models.Target, known map[models.Target]*Counts) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.refusal(s.from, targets, known); err != nil {
+		return err
+	}
+	h.streams[s] = struct{}{}
+	mine := h.of[s.from]
+	if mine == nil {
+		mine = &holding{targets: map[models.Target]int{}}
+		h.of[s.from] = mine
+	}
+	mine.streams++
+	for i, t := range targets {
+		w := h.watched[t]
+		if w == nil {
+			w = &watched{target: t, counted: !known[t].gone, streams: map[*stream]struct{}{}}
+			w.counts.Store(known[t])
+			if w.counted {
+				h.watched[t] = w
+			}
+		}
+		if w.counted {
+			mine.targets[t]++
+		}
+		w.streams[s] = struct{}{}
+		s.targets[i] = w
+	}
+	h.running.Add(2) // serve and discard
+	if !h.rounds {
+		ctx, stop := context.WithCancel(context.Background())
+		h.rounds, h.stop = true, stop
+		h.running.Go(func() {
+			defer stop()
+			h.run(ctx)
+		})
+	}
+	return nil
+}
+
+func (h *Hub) leave(s *stream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.streams, s)
+	mine := h.of[s.from]
+	if mine.streams--; mine.streams == 0 {
+		delete(h.of, s.from)
+	}
+	for _, w := range s.targets {
+		if w.counted {
+			if mine.targets[w.target]--; mine.targets[w.target] == 0 {
+				delete(mine.targets, w.target)
+			}
+		}
+		if delete(w.streams, s); len(w.streams) == 0 && h.watched[w.target] == w {
+			delete(h.watched, w.target)
+		}
+	}
+}
+
+// run runs rounds until nothing is watched or ctx ends. A long round delays the next, and a round that times out is
+// continued by the next.
+func (h *Hub) run(ctx context.Context) {
+	beat := time.NewTicker(h.Pace.Round)
+	defer beat.Stop()
+	failing := false
+	var left []models.Target // that the last round did not reach
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+		}
+		targets := h.targets()
+		if len(targets) == 0 {
+			return
+		}
+		if len(left) == 0 {
+			left = targets
+		}
+		var err error
+		if left, err = h.round(ctx, left); err != nil && !failing && ctx.Err() == nil {
+			h.log.Warn("streams are late until the counts can be read again", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// round reads the counts of targets and publishes them, until Pace.Read has passed. It returns the targets that are left
+// and the error that ended it. If the first chunk cannot be read, round skips it, so that the others do not wait for it.
+func (h *Hub) round(ctx context.Context, targets []models.Target) (left []models.Target, err error) {
+	ctx, cancel := context.WithTimeout(ctx, h.Pace.Read)
+	defer cancel()
+	for begun := false; len(targets) > 0; begun = true {
+		some := targets[:min(chunk, len(targets))]
+		now, err := h.read(ctx, some)
+		if err != nil && begun {
+			return targets, err
+		}
+		targets = targets[len(some):]
+		if err != nil {
+			return targets, err
+		}
+		h.publish(now)
+	}
+	return nil, nil
+}
+
+// targets returns the watched targets in random order, so that a chunk that cannot be read holds other targets in each
+// round. Without targets it ends the rounds.
+func (h *Hub) targets() []models.Target {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rounds = len(h.watched) > 0
+	targets := slices.Collect(maps.Keys(h.watched))
+	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+	return targets
+}
+
+// publish stores the counts that have changed and wakes the streams of their targets.
+func (h *Hub) publish(now map[models.Target]*Counts) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for target, counts := range now {
+		w := h.watched[target]
+		if w == nil || string(w.counts.Load().event) == string(counts.event) {
+			continue
+		}
+		w.counts.Store(counts)
+		for s := range w.streams {
+			s.wake()
+		}
+	}
+}
+
+// Shutdown ends every stream and refuses new ones. It waits for their goroutines; if ctx ends before, it returns an
+// error.
+func (h *Hub) Shutdown(ctx context.Context) error {
+	h.mu.Lock()
+	h.stopped = true
+	h.stop()
+	for s := range h.streams {
+		s.end()
+	}
+	h.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		h.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("end streams: %w", ctx.Err())
+	}
+}
+
+// NewCounts returns the event of a target: its name, and data as JSON.
+func NewCounts(event string, data any) (*Counts, error) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	sum := sha256.Sum256(append([]byte(event), text...))
+	return &Counts{
+		event:  fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, text),
+		digest: base64.RawURLEncoding.EncodeToString(sum[:])[:digestLength],
+	}, nil
+}
+
+// NewGone returns the event of a target that is deleted or unknown.
+func NewGone(event string, data any) (*Counts, error) {
+	c, err := NewCounts(event, data)
+	if err == nil {
+		c.gone = true
+	}
+	return c, err
+}
+
+// Gone reports whether the target is deleted or unknown.
+func (c *Counts) Gone() bool { return c.gone }
+
+var errStopping = errors.New("the server is stopping")

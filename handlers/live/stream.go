@@ -1,0 +1,206 @@
+package live
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"likewise/models"
+)
+
+const (
+	// A client reconnects after reconnectMin to reconnectMin+reconnectSpread ms. Clients that lose a server at the same
+	// time must not reach the next one at the same time.
+	reconnectMin, reconnectSpread = 1000, 4000
+	// sendBuffer bounds what the kernel buffers for a client, in bytes.
+	sendBuffer = 16 << 10
+	// vanishedAfter is how long sent data may stay unacknowledged before the kernel drops the connection.
+	vanishedAfter = 30 * time.Second
+)
+
+// bound limits what the kernel buffers for a client, and how long it retransmits to one that has vanished. The stream
+// works without these options, so errors are ignored.
+func bound(conn net.Conn) {
+	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = wrapped.NetConn()
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	_ = tcp.SetWriteBuffer(sendBuffer)
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(vanishedAfter.Milliseconds()))
+		})
+	}
+}
+
+// Serve opens a stream of targets on a hijacked connection, and closes conn when the stream ends. from is the key of the
+// client's address, and known holds the counts of all targets. head is the header of the answer. resume is the id of
+// the last event that the client received, or "". If Serve returns an error, which is that of Admit, it has not used
+// conn.
+func (h *Hub) Serve(
+	conn net.Conn, from string, targets []models.Target, known map[models.Target]*Counts, head []byte, resume string,
+) error {
+	s := &stream{
+		hub: h, from: from, conn: conn, targets: make([]*watched, len(targets)), sent: make([]*Counts, len(targets)),
+		changed: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	if err := h.join(s, targets, known); err != nil {
+		return err
+	}
+	bound(conn)
+	go s.serve(head, resume)
+	go s.discard()
+	return nil
+}
+
+// stream is one client of the Hub. It sends the counts of its targets that differ from sent: there is no queue.
+type stream struct {
+	hub     *Hub
+	from    string // the key of the client's address
+	conn    net.Conn
+	targets []*watched // set by join
+	sent    []*Counts  // the counts of each target that the client has; used by serve alone
+	changed chan struct{}
+	ended   chan struct{}
+	once    sync.Once
+}
+
+// wake makes the stream compare its targets with what it has sent.
+func (s *stream) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // it will anyway
+	}
+}
+
+// end makes serve and discard return. The client can still read what was written.
+func (s *stream) end() {
+	s.once.Do(func() {
+		close(s.ended)
+		s.conn.Close()
+	})
+}
+
+// serve writes to the client until the stream ends.
+func (s *stream) serve(head []byte, resume string) {
+	defer s.hub.running.Done()
+	defer s.hub.leave(s)
+	defer s.end()
+	head = append(head, "retry: "...)
+	head = strconv.AppendInt(head, reconnectMin+rand.Int64N(reconnectSpread), 10)
+	head = append(head, "\n\n"...)
+	s.resume(resume)
+	if !s.write(s.appendChanges(head)) {
+		return
+	}
+	written := time.Now()
+	heartbeat := time.NewTimer(s.hub.Pace.Heartbeat)
+	defer heartbeat.Stop()
+	for {
+		text := []byte(":\n\n")
+		select {
+		case <-s.ended:
+			return
+		case <-heartbeat.C:
+		case <-s.changed:
+			if !s.pause(s.hub.Pace.Round - time.Since(written)) {
+				return
+			}
+			if text = s.appendChanges(nil); text == nil {
+				continue
+			}
+		}
+		if !s.write(text) {
+			return
+		}
+		written = time.Now()
+		heartbeat.Reset(s.hub.Pace.Heartbeat)
+	}
+}
+
+// pause waits for d. It reports false if the stream ends before.
+func (s *stream) pause(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-s.ended:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// resume marks the counts as sent that id stands for, the id of the last event that the client received. An id holds the
+// digests of all targets. If it belongs to another list of targets, no digest matches, and all counts are sent.
+func (s *stream) resume(id string) {
+	if len(id) != digestLength*len(s.targets) {
+		return
+	}
+	for i, w := range s.targets {
+		if now := w.counts.Load(); id[digestLength*i:digestLength*(i+1)] == now.digest {
+			s.sent[i] = now
+		}
+	}
+}
+
+// appendChanges appends an event to text for each target whose counts the client does not have. Only the last event has
+// the id: a client that did not receive all of them resumes before the first.
+func (s *stream) appendChanges(text []byte) []byte {
+	last, events := 0, 0
+	for i, w := range s.targets {
+		now := w.counts.Load()
+		if s.sent[i] != nil && string(s.sent[i].event) == string(now.event) {
+			continue
+		}
+		s.sent[i] = now
+		last = len(text)
+		events++
+		text = append(text, now.event...)
+	}
+	if events == 0 {
+		return text
+	}
+	s.hub.metrics.events.Add(float64(events))
+	event := slices.Clone(text[last:])
+	text = append(text[:last], "id: "...)
+	for _, sent := range s.sent {
+		text = append(text, sent.digest...)
+	}
+	return append(append(text, '\n'), event...)
+}
+
+func (s *stream) write(text []byte) bool {
+	err := s.conn.SetWriteDeadline(time.Now().Add(s.hub.Pace.Write))
+	if err == nil {
+		_, err = s.conn.Write(text)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ETIMEDOUT) {
+		s.hub.metrics.dropped.Inc()
+	}
+	return err == nil
+}
+
+// discard reads and drops what the client sends, to notice when it disconnects.
+func (s *stream) discard() {
+	defer s.hub.running.Done()
+	defer s.end()
+	var buffer [64]byte // io.Discard would take 8 KiB for each client
+	for {
+		if _, err := s.conn.Read(buffer[:]); err != nil {
+			return // and the stream ends, whatever the error
+		}
+	}
+}
