@@ -303,7 +303,7 @@ func plans() []planned {
 	}
 	some := []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 7}, {Kind: models.KindPost, ID: 999}}
 	void := models.LikeVoid{UserID: 1, RequestedAt: time.Now()}
-	add(plan("Ancestors", "", 1, largeShare-1, 0, 20).sorting(), plan("Activities", "", some), plan("LikeStates", "", 1, []models.TargetCount{{Target: some[0]}, {Target: some[1]}}),
+	add(plan("Ancestors", "", 1, largeShare-1, 0, 20).sorting(), plan("LiveCounts", "", some), plan("LikeStates", "", 1, []models.TargetCount{{Target: some[0]}, {Target: some[1]}}),
 		plan("CommentIDs", "", 1, 100, 500), plan("LikerIDs", "", some[0], 100, 500), plan("UserIDs", "", 500).walking(),
 		plan("Missing", "", some), plan("VoidedLikes", "posts", void, models.KindPost, 100, 500), plan("VoidedLikes", "comments", void, models.KindComment, 100, 500),
 		plan("Tally", "posts", models.KindPost, largePosts/2, 500).walking(), plan("Tally", "comments", models.KindComment, largePosts/2, 500).walking(),
