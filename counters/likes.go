@@ -290,13 +290,13 @@ func (l *Likes) OpenTarget(ctx context.Context, target models.Target, createdAt 
 	return nil
 }
 
-// closeChunk is how many targets are closed in one round trip: few milliseconds for Redis.
-const closeChunk = 500
+// CloseBatch is the number of targets closed in one round trip: a few milliseconds for Redis.
+const CloseBatch = 500
 
 // CloseTargets makes the gate refuse likes of targets whose deletion is committed, in a round trip for each 500. After an
 // error some may be closed; it is safe to do it again, and for what is not deleted as well: a like of it asks MySQL then.
 func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error {
-	for chunk := range slices.Chunk(targets, closeChunk) {
+	for chunk := range slices.Chunk(targets, CloseBatch) {
 		_, err := l.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, t := range chunk {
 				k := l.redis.keys(t)

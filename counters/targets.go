@@ -2,215 +2,125 @@ package counters
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"likewise/models"
 )
 
-// EachWarm calls fn with batches of at most 500 warm targets of all shards until fn fails. A target that is warmed
-// meanwhile may be missed, and one may come twice, as Redis SCAN has it.
-func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) error {
-	scan := func(ctx context.Context, client redis.Cmdable) error {
-		var batch []models.Target
-		flush := func() error {
-			if len(batch) == 0 {
-				return nil
-			}
-			targets := batch
-			batch = nil
-			return fn(targets)
-		}
-		keys := client.Scan(ctx, 0, "{s*}:*:likes", 1000).Iterator()
-		for keys.Next(ctx) {
-			target, ok := parseLikesKey(keys.Val())
-			if !ok {
-				continue
-			}
-			if batch = append(batch, target); len(batch) == 500 {
-				if err := flush(); err != nil {
-					return err
-				}
-			}
-		}
-		if err := keys.Err(); err != nil {
-			return fmt.Errorf("scan targets: %w", err)
-		}
-		return flush()
-	}
-	cluster, ok := r.client.(*redis.ClusterClient)
-	if !ok {
-		return scan(ctx, r.client)
-	}
-	// One node after the other: fn is not asked to be safe for concurrent use.
-	nodes := map[string]redis.Cmdable{}
-	for shard := range r.shards {
-		node, err := cluster.MasterForKey(ctx, shardKey(shard))
-		if err != nil {
-			return fmt.Errorf("scan targets: %w", err)
-		}
-		nodes[node.Options().Addr] = node
-	}
-	for _, node := range nodes {
-		if err := scan(ctx, node); err != nil {
-			return err
-		}
-	}
-	return nil
+// Targets opens targets in the gate when they are created, and closes them when they are deleted. MySQL comes first: a
+// caller commits the creation or the deletion, and then calls Targets.
+//
+// The two may overtake each other. A deletion may close a target that its creator has not opened yet, so Open reads
+// MySQL once more and closes what it opened too late. A caller may die before it closes: models.Closing is the record
+// that lets workers.Closer finish for it.
+type Targets interface {
+	// Gated reports whether there is a gate. Without one, the other methods do nothing.
+	Gated() bool
+
+	// Open opens a target that was created at createdAt. After an error the target may be cold, and warms on its first
+	// like.
+	Open(ctx context.Context, target models.Target, createdAt time.Time) error
+
+	// Close closes targets, and all comments on those that are posts. After an error some may be closed. It is safe to
+	// repeat.
+	Close(ctx context.Context, targets ...models.Target) error
+
+	// CloseInBatches is Close for jobs that have to stop in time and to go on later. Of each post it closes the comments
+	// with ids above after. It calls closed with the id of the last comment of each batch of 500, and reports false once
+	// closed returns false.
+	CloseInBatches(
+		ctx context.Context, targets []models.Target, after int64, closed func(commentID int64) (goOn bool, err error),
+	) (done bool, err error)
 }
 
-// Cool forgets those of targets that were not liked since idle and of which MySQL has everything, going by the
-// shards' watermarks, which must have been read before. It gives the number forgotten.
-func (r *Redis) Cool(ctx context.Context, targets []models.Target, idle time.Time, watermarks map[int]models.Position) (int, error) {
-	var replies []*redis.Cmd
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, t := range targets {
-			applied, ok := watermarks[t.Shard(r.shards)]
-			if !ok {
-				continue // the caller keeps this shard warm
-			}
-			k := r.keys(t)
-			replies = append(replies, p.Eval(ctx, r.source["cool"], []string{k.likes, k.users}, applied.Epoch, applied.Seq, idle.UnixMilli()))
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("cool targets: %w", err)
-	}
-	cooled := 0
-	for _, reply := range replies {
-		n, err := reply.Int()
-		if err != nil {
-			return cooled, fmt.Errorf("cool target: %w", err)
-		}
-		cooled += n
-	}
-	return cooled, nil
+// TargetGate opens and closes single targets. *Likes implements it.
+type TargetGate interface {
+	OpenTarget(ctx context.Context, target models.Target, createdAt time.Time) error
+	CloseTargets(ctx context.Context, targets []models.Target) error
 }
 
-// TargetState is what Redis holds of a target.
-type TargetState struct {
-	Warm   bool
-	Closed bool            // deleted
-	Count  int64           // the counter
-	Users  int64           // the size of the set; equal to Count
-	Last   models.Position // of the last change; zero if there was none since it was warmed
+// NewTargets returns the Targets of a site. In direct mode gate is nil.
+func NewTargets(store *models.Store, gate TargetGate) Targets {
+	if gate == nil {
+		return directTargets{}
+	}
+	return &gatedTargets{store, gate}
 }
 
-// TargetStates reads targets in one round trip, in their order.
-func (r *Redis) TargetStates(ctx context.Context, targets []models.Target) ([]TargetState, error) {
-	hashes := make([]*redis.SliceCmd, len(targets))
-	sizes := make([]*redis.IntCmd, len(targets))
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, t := range targets {
-			k := r.keys(t)
-			hashes[i] = p.HMGet(ctx, k.likes, "count", "last", "closed")
-			sizes[i] = p.SCard(ctx, k.users)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read targets: %w", err)
+// directTargets are those of a site without a gate.
+type directTargets struct{}
+
+func (directTargets) Gated() bool { return false }
+
+func (directTargets) Open(context.Context, models.Target, time.Time) error { return nil }
+
+func (directTargets) Close(context.Context, ...models.Target) error { return nil }
+
+func (directTargets) CloseInBatches(
+	context.Context, []models.Target, int64, func(int64) (bool, error),
+) (bool, error) {
+	return true, nil
+}
+
+type gatedTargets struct {
+	store *models.Store
+	gate  TargetGate
+}
+
+func (t *gatedTargets) Gated() bool { return true }
+
+func (t *gatedTargets) Open(ctx context.Context, target models.Target, createdAt time.Time) error {
+	if err := t.gate.OpenTarget(ctx, target, createdAt); err != nil {
+		return err
 	}
-	states := make([]TargetState, len(targets))
-	for i, t := range targets {
-		values := hashes[i].Val()
-		states[i].Users = sizes[i].Val()
-		if values[0] == nil {
+	// A deletion commits before it closes, so this read sees every deletion that closed before the target was open.
+	open, err := t.store.TargetOpen(ctx, target)
+	if err != nil || open {
+		return err
+	}
+	return t.gate.CloseTargets(ctx, []models.Target{target})
+}
+
+func (t *gatedTargets) Close(ctx context.Context, targets ...models.Target) error {
+	_, err := t.CloseInBatches(ctx, targets, 0, func(int64) (bool, error) { return true, nil })
+	return err
+}
+
+func (t *gatedTargets) CloseInBatches(
+	ctx context.Context, targets []models.Target, after int64, closed func(commentID int64) (goOn bool, err error),
+) (done bool, err error) {
+	if err := t.gate.CloseTargets(ctx, targets); err != nil {
+		return false, err
+	}
+	for _, target := range targets {
+		if target.Kind != models.KindPost {
 			continue
 		}
-		count, _ := values[0].(string)
-		last, _ := values[1].(string)
-		n, err1 := strconv.ParseInt(count, 10, 64)
-		pos, err2 := models.ParsePosition(last)
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("read %s: %w", t, err)
+		if done, err := t.closeComments(ctx, target.ID, after, closed); err != nil || !done {
+			return false, err
 		}
-		states[i].Warm, states[i].Count, states[i].Last, states[i].Closed = true, n, pos, values[2] != nil
 	}
-	return states, nil
+	return true, nil
 }
 
-// EachUser calls fn with batches of the users who like a warm target. A user may come twice, as Redis SSCAN has it.
-func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]int64) error) error {
-	k := r.keys(target)
-	for cursor := uint64(0); ; {
-		members, next, err := r.client.SScan(ctx, k.users, cursor, "", 5000).Result()
-		if err != nil {
-			return fmt.Errorf("read users of %s: %w", target, err)
+func (t *gatedTargets) closeComments(
+	ctx context.Context, postID, after int64, closed func(commentID int64) (goOn bool, err error),
+) (done bool, err error) {
+	for {
+		ids, err := t.store.CommentIDs(ctx, postID, after, CloseBatch)
+		if err != nil || len(ids) == 0 {
+			return err == nil, err
 		}
-		ids := make([]int64, len(members))
-		for i, m := range members {
-			if ids[i], err = strconv.ParseInt(m, 10, 64); err != nil {
-				return fmt.Errorf("read users of %s: %w", target, err)
-			}
+		comments := make([]models.Target, len(ids))
+		for i, id := range ids {
+			comments[i] = models.Target{Kind: models.KindComment, ID: id}
 		}
-		if err := fn(ids); err != nil {
-			return err
+		if err := t.gate.CloseTargets(ctx, comments); err != nil {
+			return false, err
 		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
-}
-
-// Likers tells which of users like a warm target, in one round trip.
-func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
-	if len(users) == 0 {
-		return nil, nil
-	}
-	members := make([]any, len(users))
-	for i, id := range users {
-		members[i] = id
-	}
-	in, err := r.client.SMIsMember(ctx, r.keys(target).users, members...).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read users of %s: %w", target, err)
-	}
-	liked := make(map[int64]bool, len(users))
-	for i, id := range users {
-		liked[id] = in[i]
-	}
-	return liked, nil
-}
-
-// ErrNotWarm means that a target is cold or its shard closed.
-var ErrNotWarm = errors.New("the target is not warm")
-
-// Reassert sends the present state of some users' likes of a warm target through the pipeline once more. Events are
-// absolute, so one too many changes nothing. ErrNotWarm when the gate does not hold the target's state.
-func (l *Likes) Reassert(ctx context.Context, target models.Target, users []int64) error {
-	k, now := l.redis.keys(target), l.now()
-	for start := 0; start < len(users); start += 500 {
-		args := []any{l.limit}
-		for _, user := range users[start:min(start+500, len(users))] {
-			on, err1 := json.Marshal(models.LikeEvent(target, user, true, now))
-			off, err2 := json.Marshal(models.LikeEvent(target, user, false, now))
-			if err := errors.Join(err1, err2); err != nil {
-				return fmt.Errorf("encode event: %w", err)
-			}
-			args = append(args, user, on, off)
-		}
-		n, err := l.redis.run(ctx, "reassert", []string{k.shard, k.likes, k.users, k.outbox}, args...).Int()
-		switch {
-		case err != nil:
-			return fmt.Errorf("reassert %s: %w", target, err)
-		case n == -4:
-			return models.Unavailable(busy, errors.New("the outbox is full"))
-		case n < 0:
-			return fmt.Errorf("reassert %s: %w", target, ErrNotWarm)
+		after = ids[len(ids)-1]
+		if goOn, err := closed(after); err != nil || !goOn {
+			return false, err
 		}
 	}
-	return nil
-}
-
-// Forget makes a warm target cold if MySQL has everything of it up to watermark; it reports whether it did.
-func (r *Redis) Forget(ctx context.Context, target models.Target, watermark models.Position) (bool, error) {
-	n, err := r.Cool(ctx, []models.Target{target}, time.UnixMilli(1<<52), map[int]models.Position{target.Shard(r.shards): watermark})
-	return n == 1, err
 }

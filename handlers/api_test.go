@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"likewise/counters"
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -34,11 +35,11 @@ func TestMain(m *testing.M) {
 type mode struct {
 	name string
 	// likes makes what the API needs. settle returns when every like that was answered is in MySQL.
-	likes func(t *testing.T, store *models.Store) (likes handlers.Likes, gate handlers.TargetGate, settle func())
+	likes func(t *testing.T, store *models.Store) (likes handlers.Likes, gate counters.TargetGate, settle func())
 }
 
 var modes = []mode{
-	{"direct", func(_ *testing.T, store *models.Store) (handlers.Likes, handlers.TargetGate, func()) {
+	{"direct", func(_ *testing.T, store *models.Store) (handlers.Likes, counters.TargetGate, func()) {
 		return store, nil, func() {}
 	}},
 	{"gated", gated},

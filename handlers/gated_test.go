@@ -17,7 +17,7 @@ import (
 )
 
 // gated keeps likes behind the Redis gate, with a relay and a writer that bring them to MySQL.
-func gated(t *testing.T, store *models.Store) (handlers.Likes, handlers.TargetGate, func()) {
+func gated(t *testing.T, store *models.Store) (handlers.Likes, counters.TargetGate, func()) {
 	t.Helper()
 	_, likes, settle := pipeline(t, store)
 	return likes, likes, settle

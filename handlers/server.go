@@ -46,19 +46,11 @@ type Likes interface {
 	StatesOf(ctx context.Context, viewer int64, targets []models.Target) (map[models.Target]models.LikeState, error)
 }
 
-// TargetGate opens and closes targets of likes as posts and comments are created and deleted.
-type TargetGate interface {
-	// OpenTarget is called after a target was created. If it fails, the target warms on its first like.
-	OpenTarget(ctx context.Context, target models.Target, createdAt time.Time) error
-	// CloseTargets is called after the deletion of targets is committed.
-	CloseTargets(ctx context.Context, targets []models.Target) error
-}
-
 // Config holds the parts and the settings of the API.
 type Config struct {
 	Store    *models.Store        // required
 	Likes    Likes                // required
-	Gate     TargetGate           // nil in direct mode
+	Gate     counters.TargetGate  // nil in direct mode
 	Desk     Desk                 // required
 	Registry *prometheus.Registry // required; the API's metrics are registered in it
 
@@ -103,7 +95,7 @@ type Server struct {
 	app         *fiber.App
 	store       *models.Store
 	likes       Likes
-	gate        TargetGate
+	targets     counters.Targets
 	desk        Desk
 	now         func() time.Time
 	log         *slog.Logger
@@ -153,7 +145,8 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		store: c.Store, likes: c.Likes, gate: c.Gate, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
+		store: c.Store, likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
+		targets:   counters.NewTargets(c.Store, c.Gate),
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		avatarHosts: c.AvatarHosts, reserved: reserved,

@@ -6,27 +6,28 @@ import (
 	"fmt"
 	"time"
 
+	"likewise/counters"
 	"likewise/models"
 )
 
-// Closer tells the gate of deletions. Whoever deletes does so too, at once; the Closer is for those who died before
-// they could. Several at once do the same work twice, and what was restored meanwhile is put right by its next like.
+// Closer closes deleted targets in the gate. A deleting process does so itself, at once; the Closer is for processes that
+// died before they could. Several at once do the same work twice. A target that is restored meanwhile reopens on its next
+// like.
 type Closer struct {
-	store *models.Store
-	gate  targetCloser // nil in direct mode
+	store   *models.Store
+	targets counters.Targets
 }
 
-// NewCloser makes a closer. In direct mode gate is nil, and there is nobody to tell.
-func NewCloser(store *models.Store, gate targetCloser) *Closer { return &Closer{store, gate} }
+// NewCloser returns a Closer.
+func NewCloser(store *models.Store, targets counters.Targets) *Closer { return &Closer{store, targets} }
 
 const (
-	runMargin   = 5 * time.Second // of a run that works off a list, to end in
-	runFailures = 10              // that it tells of; if Redis is away, all fail
+	runMargin   = 5 * time.Second // before its deadline, a run that works through a list ends
+	runFailures = 10              // that a run reports; if Redis is away, all fail
 	closePage   = 100             // deletions a query
-	closeBatch  = 500             // comments on a deleted post that the gate is told of at a time
 )
 
-// Close tells the gate of what it has to hear of, until its time is nearly over, and gives the number of deletions.
+// Close finishes the recorded deletions until its time is nearly over, and returns their number.
 func (c *Closer) Close(ctx context.Context) (closed int, err error) {
 	var failures []error
 	for after := int64(0); ; {
@@ -60,7 +61,7 @@ func nearlyOver(ctx context.Context) bool {
 }
 
 func (c *Closer) close(ctx context.Context, one models.Closing) (done bool, err error) {
-	if c.gate == nil {
+	if !c.targets.Gated() {
 		one.Last = true
 		return true, c.store.EndClosing(ctx, one)
 	}
@@ -68,43 +69,13 @@ func (c *Closer) close(ctx context.Context, one models.Closing) (done bool, err 
 	if err != nil {
 		return false, err
 	}
-	if !open { // what was restored since would only have to be opened again
-		if err := c.gate.CloseTargets(ctx, []models.Target{one.Target}); err != nil {
+	if !open { // a restored target would only have to be opened again
+		done, err := c.targets.CloseInBatches(ctx, []models.Target{one.Target}, one.DoneCommentID, func(last int64) (bool, error) {
+			return !nearlyOver(ctx), c.store.AdvanceClosing(ctx, one.ID, last)
+		})
+		if err != nil || !done {
 			return false, err
-		}
-		if one.Target.Kind == models.KindPost {
-			ended, err := closeComments(ctx, c.store, c.gate, one.Target.ID, one.DoneCommentID, func(last int64) error {
-				return c.store.AdvanceClosing(ctx, one.ID, last)
-			})
-			if err != nil || !ended {
-				return false, err
-			}
 		}
 	}
 	return true, c.store.EndClosing(ctx, one)
-}
-
-// closeComments tells the gate of the comments on a deleted post with ids above after, a batch at a time, and calls
-// passed with the last id of each. It reports false when its time is nearly over before it is done.
-func closeComments(ctx context.Context, store *models.Store, gate targetCloser, postID, after int64, passed func(last int64) error) (ended bool, err error) {
-	for {
-		ids, err := store.CommentIDs(ctx, postID, after, closeBatch)
-		if err != nil || len(ids) == 0 {
-			return err == nil, err
-		}
-		comments := make([]models.Target, len(ids))
-		for i, id := range ids {
-			comments[i] = models.Target{Kind: models.KindComment, ID: id}
-		}
-		if err := gate.CloseTargets(ctx, comments); err != nil {
-			return false, err
-		}
-		after = ids[len(ids)-1]
-		if err := passed(after); err != nil {
-			return false, err
-		}
-		if nearlyOver(ctx) {
-			return false, nil
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/counters"
 	"likewise/models"
 )
 
@@ -18,7 +19,7 @@ func (p *pipeline) closeDeleted() int {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	n, err := NewCloser(p.store, p.likes).Close(ctx)
+	n, err := NewCloser(p.store, counters.NewTargets(p.store, p.likes)).Close(ctx)
 	require.NoError(p.t, err)
 	return n
 }
@@ -98,7 +99,7 @@ func TestCloser_goesOnWhereItDied(t *testing.T) {
 	p := setup(t)
 	defer p.start()()
 	post := p.post()
-	const comments = 3*closeBatch + 1
+	const comments = 3*counters.CloseBatch + 1
 	p.exec("INSERT INTO comments (post_id, user_id, content) VALUES " + strings.TrimSuffix(strings.Repeat(fmt.Sprintf("(%d,%d,'text'),", post.ID, p.author.ID), comments), ","))
 	ids, err := p.store.CommentIDs(t.Context(), post.ID, 0, 2*comments)
 	require.NoError(t, err)
@@ -108,7 +109,7 @@ func TestCloser_goesOnWhereItDied(t *testing.T) {
 	deaths := 0
 	for ; ; deaths++ {
 		require.Less(t, deaths, 10)
-		n, err := NewCloser(p.store, &mortal{p.likes, 2}).Close(t.Context()) // the post, and a batch
+		n, err := NewCloser(p.store, counters.NewTargets(p.store, &mortal{p.likes, 2})).Close(t.Context()) // the post, and a batch
 		if err == nil {
 			assert.Equal(t, 1, n)
 			break
@@ -128,7 +129,7 @@ func TestCloser_withoutAGateClearsUp(t *testing.T) {
 	for range closePage + 1 {
 		require.NoError(t, p.store.DeletePost(t.Context(), p.author.ID, p.post().ID))
 	}
-	n, err := NewCloser(p.store, nil).Close(t.Context())
+	n, err := NewCloser(p.store, counters.NewTargets(p.store, nil)).Close(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, closePage+1, n)
 	assert.Zero(t, p.count("SELECT COUNT(*) FROM gate_closings"))

@@ -6,29 +6,28 @@ import (
 	"fmt"
 	"log/slog"
 
+	"likewise/counters"
 	"likewise/models"
 )
 
-// Moderator carries out what moderators request of all that a user wrote: see models.ContentOperation.
+// Moderator deletes and restores everything that a user wrote, as moderators request: see models.ContentOperation.
 //
-// It works a batch at a time: MySQL first, then the gate, then the record of both. One that is killed in between leaves
-// the batch to the next, which tells the gate again; several at once take turns.
+// It works in batches: MySQL first, then the gate, then the record of both. If it is killed in between, the next one
+// closes the batch again. Several at once take turns.
 type Moderator struct {
-	store *models.Store
-	gate  targetCloser // nil in direct mode
+	store   *models.Store
+	targets counters.Targets
 }
 
-type targetCloser interface {
-	CloseTargets(ctx context.Context, targets []models.Target) error
+// NewModerator returns a Moderator.
+func NewModerator(store *models.Store, targets counters.Targets) *Moderator {
+	return &Moderator{store, targets}
 }
 
-// NewModerator makes a moderator. In direct mode gate is nil.
-func NewModerator(store *models.Store, gate targetCloser) *Moderator { return &Moderator{store, gate} }
+const moderateOperations = 100 // per run
 
-const moderateOperations = 100 // that a run works on
-
-// Moderate works on all open operations until they are done, or its time is nearly over, and gives the posts and comments
-// deleted or restored.
+// Moderate works on the open operations until they are done or its time is nearly over. It returns the number of posts and
+// comments deleted or restored.
 func (m *Moderator) Moderate(ctx context.Context) (changed int, err error) {
 	ids, err := m.store.OpenOperations(ctx, moderateOperations)
 	if err != nil {
@@ -58,33 +57,14 @@ func (m *Moderator) carryOut(ctx context.Context, id int64) (changed int, err er
 			slog.InfoContext(ctx, "content operation is done", "operation", id)
 			return changed, nil
 		}
-		if ended, err := m.closeTargets(ctx, step.Close); err != nil {
+		goOn := func(int64) (bool, error) { return !nearlyOver(ctx), nil }
+		if done, err := m.targets.CloseInBatches(ctx, step.Close, 0, goOn); err != nil {
 			return changed, fmt.Errorf("close what operation %d deleted: %w", id, err)
-		} else if !ended {
+		} else if !done {
 			return changed, nil
 		}
 		if err := m.store.CloseStep(ctx, id, step); err != nil {
 			return changed, err
 		}
 	}
-}
-
-// closeTargets tells the gate of what was deleted, and of all comments on posts that were; see closeComments.
-func (m *Moderator) closeTargets(ctx context.Context, targets []models.Target) (ended bool, err error) {
-	if m.gate == nil || len(targets) == 0 {
-		return true, nil
-	}
-	if err := m.gate.CloseTargets(ctx, targets); err != nil {
-		return false, err
-	}
-	for _, t := range targets {
-		if t.Kind != models.KindPost {
-			continue
-		}
-		ended, err := closeComments(ctx, m.store, m.gate, t.ID, 0, func(int64) error { return nil })
-		if err != nil || !ended {
-			return false, err
-		}
-	}
-	return true, nil
 }

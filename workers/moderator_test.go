@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/counters"
 	"likewise/models"
 )
 
 // mortal is a gate whose caller dies before one of its calls.
 type mortal struct {
-	targetCloser
+	counters.TargetGate
 	calls int // that are left
 }
 
@@ -24,7 +25,7 @@ func (m *mortal) CloseTargets(ctx context.Context, targets []models.Target) erro
 	if m.calls--; m.calls < 0 {
 		return errDied
 	}
-	return m.targetCloser.CloseTargets(ctx, targets)
+	return m.TargetGate.CloseTargets(ctx, targets)
 }
 
 // TestModerator_goesOnWhereItDied kills the moderator after each of its calls of the gate. However often that happens,
@@ -53,7 +54,7 @@ func TestModerator_goesOnWhereItDied(t *testing.T) {
 	require.NoError(t, err)
 	deaths := 0
 	for calls := 0; ; calls++ {
-		_, err := NewModerator(p.store, &mortal{p.likes, calls}).Moderate(t.Context())
+		_, err := NewModerator(p.store, counters.NewTargets(p.store, &mortal{p.likes, calls})).Moderate(t.Context())
 		if err == nil {
 			break
 		}
@@ -72,7 +73,7 @@ func TestModerator_goesOnWhereItDied(t *testing.T) {
 
 	_, err = p.store.UndoOperation(t.Context(), mod, o.ID, "No spam.")
 	require.NoError(t, err)
-	changed, err := NewModerator(p.store, p.likes).Moderate(t.Context())
+	changed, err := NewModerator(p.store, counters.NewTargets(p.store, p.likes)).Moderate(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 51, changed)
 	for _, target := range all {
@@ -92,10 +93,10 @@ func TestModerator_leavesTheRestToTheNextRun(t *testing.T) {
 	require.NoError(t, err)
 	short, cancel := context.WithTimeout(t.Context(), runMargin-time.Second)
 	defer cancel()
-	changed, err := NewModerator(p.store, nil).Moderate(short)
+	changed, err := NewModerator(p.store, counters.NewTargets(p.store, nil)).Moderate(short)
 	require.NoError(t, err)
 	assert.Zero(t, changed)
-	changed, err = NewModerator(p.store, nil).Moderate(t.Context())
+	changed, err = NewModerator(p.store, counters.NewTargets(p.store, nil)).Moderate(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 1, changed)
 }

@@ -304,21 +304,13 @@ func (c *core) void(ctx context.Context) (string, error) {
 
 // moderate deletes and restores what moderators asked for of all that a user wrote.
 func (c *core) moderate(ctx context.Context) (string, error) {
-	moderator := workers.NewModerator(c.store, nil)
-	if c.redis != nil {
-		moderator = workers.NewModerator(c.store, c.likes)
-	}
-	changed, err := moderator.Moderate(ctx)
+	changed, err := workers.NewModerator(c.store, c.targets).Moderate(ctx)
 	return fmt.Sprintf("deleted or restored %d posts and comments", changed), err
 }
 
 // closeDeleted tells the gate of deletions whose process died before it could.
 func (c *core) closeDeleted(ctx context.Context) (string, error) {
-	closer := workers.NewCloser(c.store, nil)
-	if c.redis != nil {
-		closer = workers.NewCloser(c.store, c.likes)
-	}
-	closed, err := closer.Close(ctx)
+	closed, err := workers.NewCloser(c.store, c.targets).Close(ctx)
 	return fmt.Sprintf("closed %d posts and comments", closed), err
 }
 

@@ -168,6 +168,7 @@ type core struct {
 	store    *models.Store
 	redis    *counters.Redis // nil in direct mode
 	likes    *counters.Likes // nil in direct mode
+	targets  counters.Targets
 	metrics  *workers.Metrics
 }
 
@@ -184,7 +185,7 @@ func openCore(ctx context.Context, m mysqlFlags, l likesFlags) (*core, error) {
 		return nil, err
 	}
 	registry.MustRegister(collectors.NewDBStatsCollector(store.Pool(), "likewise"))
-	c := &core{registry: registry, store: store, metrics: workers.NewMetrics(registry)}
+	c := &core{registry: registry, store: store, targets: counters.NewTargets(store, nil), metrics: workers.NewMetrics(registry)}
 	if !l.gated() {
 		return c, nil
 	}
@@ -210,6 +211,7 @@ func (c *core) openGate(l likesFlags) error {
 	}
 	c.likes = counters.NewLikes(c.redis, c.store, counters.LikesOptions{OutboxLimit: l.OutboxLimit,
 		Count: func(o counters.Outcome) { outcomes.WithLabelValues(string(o)).Inc() }})
+	c.targets = counters.NewTargets(c.store, c.likes)
 	return nil
 }
 
