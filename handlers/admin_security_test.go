@@ -37,6 +37,7 @@ func (a *api) securityLog(t *testing.T, admin account, query string) []securityE
 }
 
 func TestSecurityLog_recordsWhatHappensToAccounts(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], behindProxy)
 	admin := a.promoted(t, a.account(t), models.RoleAdmin)
 	from, agent := comesFrom("192.0.2.7"), header{"User-Agent", "Phone/1"}
@@ -115,6 +116,7 @@ func TestSecurityLog_recordsWhatHappensToAccounts(t *testing.T) {
 
 // Whatever is tried from wherever, the rows of an hour are bounded, and nothing is left uncounted.
 func TestSecurityLog_cannotBeFilled(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	ada := &models.User{Username: "ada", Email: "ada@example.org"}
 	if err := store.CreateUser(t.Context(), ada); err != nil {
@@ -172,6 +174,7 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 
 // A moderator reads the addresses of those below alone, one by one, and each reading is recorded.
 func TestEmail_isReadByHigherRolesAndRecorded(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], func(*handlers.Config) {})
 	mod, admin := a.moderator(t), a.promoted(t, a.account(t), models.RoleAdmin)
 	made := map[models.Role]int64{}

@@ -21,6 +21,9 @@ import (
 // dense is content whose JSON and HTML are longest.
 var dense = strings.Repeat("&", models.MaxContent)
 
+// listed is how many posts, comments on one of them and versions the lists of fillLists have.
+var listed = testkit.Volume(30, 12)
+
 // fillDense writes lists whose rows all have dense content, and returns the post with the comments and the deepest of
 // them.
 func (a *api) fillDense(t *testing.T, ada account) (postID, deepest int64) {
@@ -43,7 +46,7 @@ func (a *api) fillLists(t *testing.T, ada account, content string) (postID, deep
 		}
 		return id
 	}
-	for i := range 30 {
+	for i := range listed {
 		p, err := a.store.CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: fmt.Sprintf("Post %d", i), Content: "needle", Tags: models.Tags{"dense"}})
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +56,7 @@ func (a *api) fillLists(t *testing.T, ada account, content string) (postID, deep
 		exec("INSERT INTO post_likes (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", ada.ID, p.ID)
 		postID = p.ID
 	}
-	for i := range 30 {
+	for i := range listed {
 		id := exec("INSERT INTO comments (post_id, user_id, depth, content, created_at) VALUES (?,?,1,?,'2026-01-01')", postID, ada.ID, content)
 		exec("INSERT INTO comment_likes (comment_id, user_id, created_at) VALUES (?,?,'2026-01-01')", id, ada.ID)
 		for range i % 3 {
@@ -65,7 +68,7 @@ func (a *api) fillLists(t *testing.T, ada account, content string) (postID, deep
 		deepest = exec("INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at) VALUES (?,?,?,?,?,'2026-01-02')", postID, ada.ID, parent, depth, content)
 		parent = deepest
 	}
-	for version := 1; version <= 30; version++ {
+	for version := 1; version <= listed; version++ {
 		exec("INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at) VALUES (?,?,?,'T',?,'','2026-01-01')", postID, -version, ada.ID, content)
 	}
 	return postID, deepest
@@ -99,31 +102,31 @@ func TestPages_areBoundedInBytes(t *testing.T) {
 		as   account
 		min  int // items
 	}{
-		{"/v1/posts", bob, 30},
-		{"/v1/posts?sort=hot", bob, 30},
-		{"/v1/posts?sort=top", bob, 30},
-		{"/v1/posts?sort=active", bob, 30},
-		{"/v1/posts?tag=dense", bob, 30},
-		{"/v1/posts?tag=dense&sort=top", bob, 30},
-		{"/v1/posts?q=needle", bob, 30},
-		{"/v1/posts?pinned=true", bob, 30},
-		{fmt.Sprintf("/v1/posts?author=%d", ada.ID), bob, 30},
-		{fmt.Sprintf("/v1/users/%d/posts", ada.ID), bob, 30},
-		{fmt.Sprintf("/v1/users/%d/comments", ada.ID), bob, 94},
-		{fmt.Sprintf("/v1/users/%d/likes", ada.ID), bob, 30},
-		{fmt.Sprintf("/v1/users/%d/likes?type=comment", ada.ID), bob, 30},
-		{"/v1/me/likes", ada, 30},
-		{"/v1/me/bookmarks", ada, 30},
-		{"/v1/feed", bob, 30},
-		{fmt.Sprintf("/v1/posts/%d/comments", postID), bob, 31},
-		{fmt.Sprintf("/v1/posts/%d/comments?sort=new", postID), bob, 31},
-		{fmt.Sprintf("/v1/posts/%d/comments?sort=top", postID), bob, 31},
-		{fmt.Sprintf("/v1/posts/%d/thread?depth=10", postID), bob, 31},
+		{"/v1/posts", bob, listed},
+		{"/v1/posts?sort=hot", bob, listed},
+		{"/v1/posts?sort=top", bob, listed},
+		{"/v1/posts?sort=active", bob, listed},
+		{"/v1/posts?tag=dense", bob, listed},
+		{"/v1/posts?tag=dense&sort=top", bob, listed},
+		{"/v1/posts?q=needle", bob, listed},
+		{"/v1/posts?pinned=true", bob, listed},
+		{fmt.Sprintf("/v1/posts?author=%d", ada.ID), bob, listed},
+		{fmt.Sprintf("/v1/users/%d/posts", ada.ID), bob, listed},
+		{fmt.Sprintf("/v1/users/%d/comments", ada.ID), bob, listed + models.MaxDepth},
+		{fmt.Sprintf("/v1/users/%d/likes", ada.ID), bob, listed},
+		{fmt.Sprintf("/v1/users/%d/likes?type=comment", ada.ID), bob, listed},
+		{"/v1/me/likes", ada, listed},
+		{"/v1/me/bookmarks", ada, listed},
+		{"/v1/feed", bob, listed},
+		{fmt.Sprintf("/v1/posts/%d/comments", postID), bob, listed + 1},
+		{fmt.Sprintf("/v1/posts/%d/comments?sort=new", postID), bob, listed + 1},
+		{fmt.Sprintf("/v1/posts/%d/comments?sort=top", postID), bob, listed + 1},
+		{fmt.Sprintf("/v1/posts/%d/thread?depth=10", postID), bob, listed + 1},
 		{fmt.Sprintf("/v1/comments/%d/replies", deepest-1), bob, 1},
 		{fmt.Sprintf("/v1/comments/%d/ancestors", deepest), bob, models.MaxDepth - 1},
-		{"/v1/admin/posts", bob, 30},
-		{"/v1/admin/posts?q=Post", bob, 30},
-		{"/v1/admin/comments", bob, 94},
+		{"/v1/admin/posts", bob, listed},
+		{"/v1/admin/posts?q=Post", bob, listed},
+		{"/v1/admin/comments", bob, listed + models.MaxDepth},
 	}
 	inOnes := map[string][]string{}
 	for _, list := range lists {
@@ -176,6 +179,7 @@ func (a *api) pages(t *testing.T, as account, path string, limit int) (ids []str
 
 // The replies that come along with comments, too, are left out of a page that is full, and found at their cursor.
 func TestPages_findRepliesThatWereLeftOut(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.grow(t, a.account(t), models.RoleUser)
 	postID, _ := a.fillDense(t, ada)
@@ -262,6 +266,7 @@ func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
 
 // A request is under way until its body is written: a client that does not read holds its place until it goes away.
 func TestAnswers_areUnderWayUntilTheyAreWritten(t *testing.T) {
+	t.Parallel()
 	registry := prometheus.NewRegistry()
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.MaxInFlight, c.Registry = 1, registry })
 	ada := a.grow(t, a.account(t), models.RoleUser)
@@ -289,6 +294,7 @@ func TestAnswers_areUnderWayUntilTheyAreWritten(t *testing.T) {
 
 // One address holds no more than its share of the memory for answers, and others do not notice.
 func TestAnswers_ofOneAddressHaveAShare(t *testing.T) {
+	t.Parallel()
 	const share = 8 << 20
 	registry := prometheus.NewRegistry()
 	a := newAPI(t, modes[0], limited(t, "", 1), func(c *handlers.Config) { c.Registry = registry })
@@ -327,6 +333,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 // What a problem repeats of a request is bounded.
 func TestProblem_namesFewOfManyFields(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	body := obj{"title": "T", "content": "C", strings.Repeat("ä", 50_000): 1}
@@ -346,6 +353,7 @@ func TestProblem_namesFewOfManyFields(t *testing.T) {
 // Large answers are made in turn, and a request that waits for its turn may hold a connection to the database. The
 // request whose turn it is must find one all the same, whoever asks and whether or not there are limits.
 func TestAnswers_largeOnesLeaveConnectionsToEachOther(t *testing.T) {
+	t.Parallel()
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 4})
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c
 func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
 
 func TestSession_endsEverywhereWithinFiveSeconds(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	here := serve(t, store)
 	var ahead clock
@@ -34,6 +35,7 @@ func TestSession_endsEverywhereWithinFiveSeconds(t *testing.T) {
 }
 
 func TestSession_unknownTokensAreRemembered(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	var ahead clock
 	a := serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })

@@ -26,6 +26,7 @@ func adminPath(user account, what string) string {
 }
 
 func TestBan_keepsOutUntilItEnds(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod := a.promoted(t, a.account(t), models.RoleModerator)
 	ada := a.person(t, "ada")
@@ -85,6 +86,7 @@ func TestBan_keepsOutUntilItEnds(t *testing.T) {
 }
 
 func TestBan_landsElsewhereWithinFiveSeconds(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	var ahead clock
 	here, there := serve(t, store), serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
@@ -98,6 +100,7 @@ func TestBan_landsElsewhereWithinFiveSeconds(t *testing.T) {
 }
 
 func TestBan_needsRankAndAReason(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	user, other := a.account(t), a.account(t)
 	mod, mod2 := a.promoted(t, a.account(t), models.RoleModerator), a.promoted(t, a.account(t), models.RoleModerator)
@@ -127,6 +130,7 @@ func TestBan_needsRankAndAReason(t *testing.T) {
 
 // Of two who ban or demote each other at the same time, one comes too late, whatever their cached sessions say.
 func TestRole_ofAdminsNeverRunsOut(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	for range 20 {
 		pair := []account{a.promoted(t, a.account(t), models.RoleAdmin), a.promoted(t, a.account(t), models.RoleAdmin)}
@@ -152,6 +156,7 @@ func TestRole_ofAdminsNeverRunsOut(t *testing.T) {
 }
 
 func TestRole_isChangedByAdminsAlone(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	var ahead clock
 	a := serve(t, store)
@@ -178,6 +183,7 @@ func TestRole_isChangedByAdminsAlone(t *testing.T) {
 }
 
 func TestBan_andRolesAreInTheLog(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	admin, user := a.promoted(t, a.account(t), models.RoleAdmin), a.account(t)
 	a.must(t, 200, admin, "POST", adminPath(user, "ban"), obj{"until": "2998-01-01T00:00:00Z", "reason": "One."})

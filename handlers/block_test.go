@@ -16,6 +16,7 @@ func withClock(ahead *clock) func(*handlers.Config) {
 }
 
 func TestBlock_hidesAndEndsFollows(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob, eve := a.account(t), a.account(t), a.account(t)
 	post := a.newPost(t, bob)
@@ -59,6 +60,7 @@ func TestBlock_hidesAndEndsFollows(t *testing.T) {
 }
 
 func TestBlock_keepsLikesAway(t *testing.T) {
+	t.Parallel()
 	var ahead clock
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob, eve := a.account(t), a.account(t), a.account(t)

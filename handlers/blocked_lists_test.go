@@ -51,6 +51,7 @@ func traces(value any, at string, user, post int64) []string {
 // TestBlock_emptiesEveryList reads every list of the contract that is not a moderator's, before the viewer blocks an author
 // and after. The lists that have to show the author before are named, so that none of them passes for being empty.
 func TestBlock_emptiesEveryList(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var authors [3]account
 	for i := range authors {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestBookmarks_areAbsoluteAndListed(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.account(t), a.account(t)
 	var posts []post
@@ -80,6 +81,7 @@ func TestBookmarks_areAbsoluteAndListed(t *testing.T) {
 }
 
 func TestBookmarks_fiftyClientsRaceOne(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := a.newPost(t, ada)

@@ -12,6 +12,7 @@ import (
 // A session that is cached is believed for seconds after a ban. That must not be enough for anything that is written, but
 // for likes, which go on without MySQL.
 func TestBan_isLookedUpByEveryWrite(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, o := range operations(t) {
 		if o.method == "GET" || o.rule.Scope == models.NoToken || o.rule.Least == models.RoleAnonymous || o.op.value["x-permission"] == "like.set" {
@@ -43,6 +44,7 @@ func TestBan_isLookedUpByEveryWrite(t *testing.T) {
 
 // A banned user cannot get rid of the ban with the account, and its names stay taken.
 func TestBan_outlivesTheAttemptToDeleteTheAccount(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	here, there := serve(t, store), serve(t, store)
 	ada := here.person(t, "ada")
@@ -68,6 +70,7 @@ func TestBan_outlivesTheAttemptToDeleteTheAccount(t *testing.T) {
 
 // Who is demoted loses what was signed in with the higher role, and does not get it back with the role.
 func TestRole_demotionEndsSessionsAndTokensForGood(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	var ahead clock
 	a, there := serve(t, store), serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })

@@ -8,6 +8,7 @@ import (
 
 // A search says whether it is complete, and costs what it examined.
 func TestSearch_isChargedByWhatItExamined(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, "", 1))
 	ada := a.account(t)
 	exec := func(query string, args ...any) {

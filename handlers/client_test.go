@@ -17,6 +17,7 @@ import (
 // X-Forwarded-For is read from its end, and only as far as proxies that the configuration names have written it. Where
 // the request came from shows in whose limit it counts against.
 func TestClientAddress_isBelievedOfNamedProxiesOnly(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	for _, test := range []struct {
 		name    string
@@ -95,6 +96,7 @@ func (a *api) forwarded(t *testing.T, lines ...string) int {
 }
 
 func TestSecurityHeaders_areOnEveryAnswer(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], behindProxy)
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -148,6 +150,7 @@ func TestSecurityHeaders_areOnEveryAnswer(t *testing.T) {
 // One address may hold only so many connections, whatever it does with them; others, and named proxies, are not held to
 // what it has.
 func TestConnections_ofOneAddressAreBounded(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	for _, trusted := range []bool{false, true} {
 		a := serve(t, store, limited(t, "", 0.03), func(c *handlers.Config) { // thirty

@@ -8,6 +8,7 @@ import (
 )
 
 func TestComment_fromCreationToDeletion(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.account(t), a.account(t)
 		p := a.newPost(t, ada)
@@ -51,6 +52,7 @@ func TestComment_fromCreationToDeletion(t *testing.T) {
 }
 
 func TestDeletedComment_keepsItsPlaceForItsReplies(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		p := a.newPost(t, ada)
@@ -79,6 +81,7 @@ func TestDeletedComment_keepsItsPlaceForItsReplies(t *testing.T) {
 
 // TestComment_deletedOnTheWayKeepsWhatIsBelowInReach deletes a comment and the only reply to it, which was replied to.
 func TestComment_deletedOnTheWayKeepsWhatIsBelowInReach(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := read[post](t, a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "A post", "content": "text"}))
@@ -107,6 +110,7 @@ func (a *api) checkGone(t *testing.T, author account, path string) {
 }
 
 func TestDeletedPost_takesItsCommentsAndLikesWithIt(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.account(t), a.account(t)
 		p := a.newPost(t, ada)
@@ -132,6 +136,7 @@ func TestDeletedPost_takesItsCommentsAndLikesWithIt(t *testing.T) {
 }
 
 func TestComment_badInput(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p, other := a.newPost(t, ada), a.newPost(t, ada)
@@ -155,6 +160,7 @@ func TestComment_badInput(t *testing.T) {
 }
 
 func TestCommentCounts_areExactUnderConcurrency(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		users := a.accounts(t, 16)
 		p := a.newPost(t, users[0])
@@ -199,6 +205,7 @@ func TestCommentCounts_areExactUnderConcurrency(t *testing.T) {
 }
 
 func TestDeleteComment_countsOnceHoweverOftenItIsAsked(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		p := a.newPost(t, ada)

@@ -36,6 +36,7 @@ func cacheControl(path string) string {
 }
 
 func TestETag_savesReadingAgain(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.account(t), a.account(t)
 	p := a.newPost(t, ada)
@@ -89,6 +90,7 @@ func TestETag_savesReadingAgain(t *testing.T) {
 
 // An edit is held to the version that the client saw, in whatever form it saw it.
 func TestIfMatch_looksAtTheVersionAlone(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.account(t), a.account(t)
 	long := obj{"title": "A title", "content": strings.Repeat("Some long content. ", 200)}
@@ -152,6 +154,7 @@ func (a *api) raw(t *testing.T, method, path, accept string, headers ...header) 
 }
 
 func TestCompression_ofWhatIsReadAndWorthIt(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	for range 10 {
@@ -214,6 +217,7 @@ func TestCompression_ofWhatIsReadAndWorthIt(t *testing.T) {
 func origin(value string) header { return header{"Origin", value} }
 
 func TestCORS_letsInWhoIsConfigured(t *testing.T) {
+	t.Parallel()
 	const forum, other = "https://forum.example", "https://forum.example.evil.example"
 	a := newAPI(t, modes[0], func(c *handlers.Config) {
 		c.Origins, c.MaxInFlight = []string{"http://localhost:3000", forum}, 1
@@ -274,6 +278,7 @@ func (a *api) preflight(t *testing.T, path string, headers ...header) reply {
 }
 
 func TestCORS_shedsSoThatPagesSee(t *testing.T) {
+	t.Parallel()
 	held := heldLikes{taken: make(chan struct{}), release: make(chan struct{})}
 	a := newAPI(t, modes[0], func(c *handlers.Config) {
 		held.Likes = c.Likes
@@ -298,6 +303,7 @@ func TestCORS_shedsSoThatPagesSee(t *testing.T) {
 }
 
 func TestCORS_isOffByDefault(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	r := a.must(t, 200, account{}, "GET", "/v1/posts", nil, origin("https://forum.example"))
 	for name := range r.Header {
@@ -309,6 +315,7 @@ func TestCORS_isOffByDefault(t *testing.T) {
 }
 
 func TestCheckOrigins(t *testing.T) {
+	t.Parallel()
 	for _, good := range [][]string{nil, {"*"}, {"https://forum.example"}, {"http://localhost:3000", "https://127.0.0.1:8443", "http://[::1]:3000"}} {
 		if err := handlers.CheckOrigins(good); err != nil {
 			t.Errorf("%q: %v", good, err)

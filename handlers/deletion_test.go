@@ -21,6 +21,7 @@ import (
 // TestDeleteMe_reachesRedis deletes an account about which Redis knows much, while Redis is down, and has a session that
 // another process still believes go on.
 func TestDeleteMe_reachesRedis(t *testing.T) {
+	t.Parallel()
 	server, err := servers.StartRedis(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -97,6 +97,7 @@ type voided struct {
 }
 
 func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	ada, bob, carol := d.account(t), d.account(t), d.account(t)
 	var paths []string
@@ -212,6 +213,7 @@ func (d *desk) letter(t *testing.T, shard int, seq int64, payload string) int64 
 }
 
 func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	ada, bob, carol := d.account(t), d.account(t), d.account(t)
 	p := d.newPost(t, ada)
@@ -306,6 +308,7 @@ type reconciled struct {
 }
 
 func TestReconcile_tellsAndMends(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	ada, bob := d.account(t), d.account(t)
 	p := d.newPost(t, ada)
@@ -405,6 +408,7 @@ type pipelineState struct {
 }
 
 func TestPipeline_showsHowItStands(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t)
 	p := d.newPost(t, d.account(t))
 	d.must(t, 200, d.account(t), "PUT", fmt.Sprintf("/v1/posts/%d/like", p.ID), nil)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestContract_isServed(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	want, err := os.ReadFile("openapi.yaml")
 	if err != nil {
@@ -35,6 +36,7 @@ var (
 // TestDocs_needNoOtherHost follows what the page refers to. What Swagger UI's own script may call is for the page's
 // policy to say, which a browser keeps to.
 func TestDocs_needNoOtherHost(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	page := a.must(t, 200, account{}, "GET", "/docs", nil)
 	for directive := range strings.SplitSeq(page.Header.Get("Content-Security-Policy"), ";") {
@@ -122,6 +124,7 @@ func (a *api) checkDocsFile(t *testing.T, name string) {
 
 // Compressing the page's script takes 14 ms of a core: it is done once, and every answer has the same bytes in memory.
 func TestDocs_areCompressedOnce(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	for _, path := range []string{"/openapi.yaml", "/docs", "/docs/docs.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js"} {
 		for _, coding := range []string{"", "gzip", "br"} {

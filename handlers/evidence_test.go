@@ -75,6 +75,7 @@ func TestRevisions_listIsLight(t *testing.T) {
 // TestReport_keepsWhatWasReported edits a comment after it was reported, deletes it, and then its author's account: a
 // moderator goes on seeing what was reported, beside what there is now.
 func TestReport_keepsWhatWasReported(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob, eve, mod := a.account(t), a.account(t), a.person(t, "eve"), a.moderator(t)
 	m := a.newComment(t, eve, a.newPost(t, ada).ID)
@@ -107,6 +108,7 @@ func TestReport_keepsWhatWasReported(t *testing.T) {
 
 // TestRedaction_onRequest has an author's address overwritten. What has been rendered of it is not shown again.
 func TestRedaction_onRequest(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob, mod := a.account(t), a.account(t), a.moderator(t)
 	p := a.newPost(t, ada)
@@ -165,6 +167,7 @@ func TestRedaction_onRequest(t *testing.T) {
 // TestPurge_closesAndStays purges a post and a comment with a reply. Their likes are refused, the reply stays in its
 // tree, and nobody can restore them.
 func TestPurge_closesAndStays(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob, mod, admin := a.account(t), a.account(t), a.moderator(t), a.promoted(t, a.account(t), models.RoleAdmin)
 		p, gone := a.newPost(t, ada), a.newPost(t, ada)
@@ -216,6 +219,7 @@ func TestPurge_closesAndStays(t *testing.T) {
 
 // TestEdits_ofOneTextAreLimited leaves other texts of the author alone.
 func TestEdits_ofOneTextAreLimited(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, "", 1))
 	ada := a.grow(t, a.account(t), models.RoleUser)
 	p := a.newPost(t, ada)

@@ -300,6 +300,7 @@ func (w *world) sendTry(try idempotentTry) reply {
 // repetition is answered by the function that comes after the handler in routes.go. If the example of the contract has no
 // effect, it needs a line in staged.
 func TestIdempotency_everyPOSTIsCarriedOutOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	deaths := 0
 	for _, o := range operations(t) {

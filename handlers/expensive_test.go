@@ -8,6 +8,7 @@ import (
 )
 
 func TestExpensiveShare_leavesConnectionsToOthers(t *testing.T) {
+	t.Parallel()
 	s, _ := newExpensiveShares(8)
 	first, err1 := s.enter(t.Context())
 	second, err2 := s.enter(t.Context())

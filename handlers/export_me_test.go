@@ -78,6 +78,7 @@ func (a *api) build(t testing.TB) {
 }
 
 func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
 	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "difference engine"}, header{"User-Agent", "Analytical/1"}))
@@ -179,6 +180,7 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 }
 
 func TestExportMe_expiresAndGoesWithTheAccount(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
 	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "difference engine"}))

@@ -49,6 +49,7 @@ func (a *api) listed(t *testing.T, as account, path string) []int64 {
 }
 
 func TestFollow_isAbsoluteAndCounted(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob, eve := a.account(t), a.account(t), a.account(t)
 	for _, step := range []struct {
@@ -83,6 +84,7 @@ func TestFollow_isAbsoluteAndCounted(t *testing.T) {
 }
 
 func TestFollow_hasALimit(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.account(t), a.account(t)
 	for start := 0; start < models.MaxFollows-1; start += 1000 {
@@ -108,6 +110,7 @@ func TestFollow_hasALimit(t *testing.T) {
 }
 
 func TestFollow_countsStayRightWhenAllHappensAtOnce(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	users := a.accounts(t, 6)
 	together(24, func(i int) {
@@ -131,6 +134,7 @@ func TestFollow_countsStayRightWhenAllHappensAtOnce(t *testing.T) {
 }
 
 func TestFeed_givesThePostsOfThoseFollowed(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		if p := read[page[post]](t, a.must(t, 200, ada, "GET", "/v1/feed", nil)); len(p.Items) != 0 || p.NextCursor != nil {

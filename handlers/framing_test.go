@@ -13,6 +13,7 @@ import (
 
 // A message whose end is ambiguous gets one answer, and nothing after it on the connection is read as a request.
 func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	const hidden = "GET /healthz HTTP/1.1\r\nHost: hidden\r\n\r\n"
 	for name, message := range map[string]string{

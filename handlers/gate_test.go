@@ -52,6 +52,7 @@ func targetOf(content any) models.Target {
 }
 
 func TestGate_hearsOfTargetsThatComeAndGo(t *testing.T) {
+	t.Parallel()
 	g := &gate{}
 	a := newGated(t, g)
 	ada := a.account(t)
@@ -81,6 +82,7 @@ func TestGate_hearsOfTargetsThatComeAndGo(t *testing.T) {
 }
 
 func TestGate_thatFailsSpoilsNothing(t *testing.T) {
+	t.Parallel()
 	g := &gate{err: errors.New("redis is away")}
 	a := newGated(t, g)
 	ada := a.account(t)
@@ -91,6 +93,7 @@ func TestGate_thatFailsSpoilsNothing(t *testing.T) {
 }
 
 func TestGate_closesWhatWasDeletedBeforeItOpened(t *testing.T) {
+	t.Parallel()
 	g := &gate{}
 	a := newGated(t, g)
 	ada := a.account(t)

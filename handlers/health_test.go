@@ -17,6 +17,7 @@ import (
 )
 
 func TestPublicListener_showsOnlyThatTheProcessIsAlive(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.must(t, 200, account{}, "GET", "/healthz", nil)
 	for _, path := range []string{"/metrics", "/readyz"} {
@@ -38,6 +39,7 @@ func newAdmin(dependencies map[string]func(context.Context) error) *admin {
 }
 
 func TestAdmin_reportsWhatIsAway(t *testing.T) {
+	t.Parallel()
 	mysql, redis := error(nil), error(nil)
 	a := newAdmin(map[string]func(context.Context) error{
 		"mysql": func(context.Context) error { return mysql },
@@ -77,6 +79,7 @@ func TestAdmin_reportsWhatIsAway(t *testing.T) {
 
 // However many ask, the servers are asked once in a second.
 func TestAdmin_asksItsServersOnceForAll(t *testing.T) {
+	t.Parallel()
 	var pings atomic.Int64
 	a := newAdmin(map[string]func(context.Context) error{"mysql": func(context.Context) error { pings.Add(1); return nil }})
 	h := handlers.Admin(a.config)

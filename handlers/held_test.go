@@ -11,6 +11,7 @@ import (
 
 // A banned account that an admin deletes stays banned: nobody registers with its names until the ban ends.
 func TestBan_outlivesItsAccount(t *testing.T) {
+	t.Parallel()
 	var ahead clock
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: ahead.now})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 )
 
 func TestActivity_givesEachItemOnceLatestFirst(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.account(t), a.account(t)
 		a.fill(t, 23, bob, 0, 0)

@@ -41,6 +41,7 @@ func sameAnswer(t *testing.T, first, again reply) {
 var text = obj{"title": "A title", "content": "Some *content*."}
 
 func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
@@ -90,6 +91,7 @@ func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
 }
 
 func TestIdempotency_belongsToOneRequestOfOneUser(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	users := a.accounts(t, 2)
 	first := a.must(t, 201, users[0], "POST", "/v1/posts", text, key("k"))
@@ -114,6 +116,7 @@ func TestIdempotency_belongsToOneRequestOfOneUser(t *testing.T) {
 
 // What was refused had no effect, so the key is as good as new.
 func TestIdempotency_forgetsWhatWasRefused(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	a.refused(t, 422, "invalid", ada, "POST", "/v1/posts", obj{"title": "", "content": "C"}, key("k"))
@@ -128,6 +131,7 @@ func TestIdempotency_forgetsWhatWasRefused(t *testing.T) {
 }
 
 func TestIdempotency_refusesUnreadableKeysOnEveryPOST(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	for _, k := range []string{"", strings.Repeat("x", 256), "caf\xc3\xa9", "a\tb"} {
@@ -168,6 +172,7 @@ func TestIdempotency_refusesUnreadableKeysOnEveryPOST(t *testing.T) {
 }
 
 func TestIdempotency_onePostOfManyAtOnce(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	const keys, tries = 5, 20
@@ -195,6 +200,7 @@ func TestIdempotency_onePostOfManyAtOnce(t *testing.T) {
 
 // A key that is given back and claimed again all the time is a row that many delete and insert at once.
 func TestIdempotency_manyRepetitionsOfARefusal(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	var refused, busy atomic.Int64
@@ -230,6 +236,7 @@ func (heldGate) CloseTargets(context.Context, []models.Target) error { return ni
 // Between the COMMIT and the storing of the answer a process can stand still or die. The next one finds what was
 // created.
 func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	gate := heldGate{make(chan struct{}), make(chan struct{})}
 	release := sync.OnceFunc(func() { close(gate.release) })
@@ -273,6 +280,7 @@ func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
 // A repeated registration or login opens another session in place of the first, but only for who knows the password as it
 // is now.
 func TestIdempotency_repeatedLoginNeedsThePasswordOfNow(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
 	login := obj{"login": "grace", "password": "nanoseconds"}
@@ -309,6 +317,7 @@ func TestIdempotency_repeatedLoginNeedsThePasswordOfNow(t *testing.T) {
 
 // An error after the COMMIT, or of the COMMIT itself, is none to a client that sent a key.
 func TestIdempotency_answersThoughTheAnswerFailed(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	broken := brokenLikes{store, &atomic.Bool{}}
 	a := serve(t, store, func(c *handlers.Config) { c.Likes = broken })
@@ -338,6 +347,7 @@ func (b brokenLikes) LikeStates(ctx context.Context, viewer int64, rows []models
 // The table alone reveals neither texts, tokens nor passwords, nor a quick way to try passwords; and a long text does not
 // make its row long.
 func TestIdempotency_keepsNoTextsAndNoSecrets(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -380,6 +390,7 @@ func TestIdempotency_keepsNoTextsAndNoSecrets(t *testing.T) {
 
 // Of many repetitions of a login at once, each that is answered has a token, and one session is left.
 func TestIdempotency_manyRepetitionsOfALogin(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k"))

@@ -47,6 +47,7 @@ func FuzzIfMatch(f *testing.F) {
 }
 
 func TestNegotiate_takesTheCodingThatWeighsMost(t *testing.T) {
+	t.Parallel()
 	for accept, want := range map[string]string{
 		"": identity, "identity": identity, "deflate, zstd": identity, "gzip;q=0": identity, "*;q=0": identity, ",;,": identity, "gzipped": identity,
 		"gzip": "gzip", "br": "br", "gzip, deflate, br, zstd": "br", "gzip,br": "br", "GZIP ; Q=0.5": "gzip", "x-gzip": "gzip",

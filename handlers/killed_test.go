@@ -237,6 +237,7 @@ func (o operation) takesKey() bool {
 // For a POST that fails here see TestIdempotency_everyPOSTIsCarriedOutOnce, whose process dies after every COMMIT of a
 // request, within this one.
 func TestIdempotency_survivesSIGKILLOfEveryPOST(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	program := buildProduct(t)
 	living := w.startMortal(program)

@@ -69,6 +69,7 @@ func TestLikeLimit_holdsForAllProcessesTogether(t *testing.T) {
 }
 
 func TestLikeLimit_isByTrust(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, "", 1), func(c *handlers.Config) { c.LikeLimit = 20 })
 	p := a.newPost(t, a.account(t))
 	path := fmt.Sprintf("/v1/posts/%d/like", p.ID)
@@ -119,6 +120,7 @@ func TestLikeLimit_forgetsOldLeases(t *testing.T) {
 
 // TestLikeLimit_locksNobodyOut has the smallest limits there are give again what they have given back.
 func TestLikeLimit_locksNobodyOut(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	for limit := 1; limit <= 3; limit++ {
 		var limiter *counters.Limiter

@@ -27,6 +27,7 @@ func (a *api) likeRows(t *testing.T, target any) (rows, count int64) {
 }
 
 func TestLike_isAbsoluteAndShown(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.account(t), a.account(t)
 		for _, target := range a.targets(t, ada) {
@@ -76,6 +77,7 @@ func TestLike_isAbsoluteAndShown(t *testing.T) {
 }
 
 func TestLike_fiftyClientsRaceOneLike(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		for _, target := range a.targets(t, ada) {
@@ -95,6 +97,7 @@ func TestLike_fiftyClientsRaceOneLike(t *testing.T) {
 }
 
 func TestLike_oneUserLikesAndUnlikesAtOnce(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		targets := a.targets(t, ada)
@@ -127,6 +130,7 @@ func TestLike_oneUserLikesAndUnlikesAtOnce(t *testing.T) {
 }
 
 func TestLike_everyUserCounts(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		users := a.accounts(t, 40)
 		for _, target := range a.targets(t, users[0]) {
@@ -148,6 +152,7 @@ func TestLike_everyUserCounts(t *testing.T) {
 }
 
 func TestLike_ofNothingLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		for _, id := range []string{"1", "0", "-1", "01", "+1", "x", "1.5", "9223372036854775807", "9223372036854775808", "%31"} {
@@ -165,6 +170,7 @@ func TestLike_ofNothingLeavesNothing(t *testing.T) {
 }
 
 func TestLikes_ofSeveralTargetsAtOnce(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.account(t), a.account(t)
 		p, other, gone := a.newPost(t, ada), a.newPost(t, ada), a.newPost(t, ada)
@@ -204,6 +210,7 @@ func TestLikes_ofSeveralTargetsAtOnce(t *testing.T) {
 }
 
 func TestLikes_ofBadTargets(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	many := strings.Repeat("post:1,", 100)
 	for _, query := range []string{"", "?targets=", "?targets=,", "?targets=post:1,", "?targets=post", "?targets=1", "?targets=user:1", "?targets=post:0",

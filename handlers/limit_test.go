@@ -86,6 +86,7 @@ func number(t *testing.T, pattern, s string) int {
 }
 
 func TestLimits_giveNewAccountsLessAndModeratorsMore(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	url := redisURL(t)
 	a, other := serve(t, store, limited(t, url, 1)), serve(t, store, limited(t, url, 1))
@@ -121,6 +122,7 @@ func TestLimits_giveNewAccountsLessAndModeratorsMore(t *testing.T) {
 }
 
 func TestLimits_countAnAddressWithAllItsAccounts(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, "", 0.1), behindProxy) // ten posts at once from an address, one of an account
 	text := obj{"title": "T", "content": "C"}
 	for _, as := range a.accounts(t, 10) {
@@ -137,6 +139,7 @@ func TestLimits_countAnAddressWithAllItsAccounts(t *testing.T) {
 }
 
 func TestLimits_areOfEveryKindOfAction(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, "", 0.1), behindProxy)
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -176,6 +179,7 @@ func TestLimits_areOfEveryKindOfAction(t *testing.T) {
 
 // Reads are counted as requests alone, and every other route has a quota. Only health checks are not counted.
 func TestLimits_areOfEveryRoute(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	served := map[string]bool{}
 	for _, r := range a.Routes() {
@@ -232,6 +236,7 @@ func TestLimits_outliveRedis(t *testing.T) {
 }
 
 func TestLogin_isThrottledAlikeForKnownAndUnknown(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, redisURL(t), 1), behindProxy)
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
 	var seen []string
@@ -257,6 +262,7 @@ func TestLogin_isThrottledAlikeForKnownAndUnknown(t *testing.T) {
 }
 
 func TestLogin_byManyAddressesLocksNobodyOut(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, "", 1), behindProxy)
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
 	right := obj{"login": "ada", "password": "difference engine"}
@@ -282,6 +288,7 @@ func TestLogin_byManyAddressesLocksNobodyOut(t *testing.T) {
 // Guessing must not report which names there are, nor which address belongs to which name: neither by what is limited nor
 // by what finds an account.
 func TestLogin_limitsReportNoAccount(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, redisURL(t), 0.2), behindProxy) // two tries of a name, twenty of an account
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": password}, comesFrom("192.0.2.1"))
 	hash, err := signin.HashPassword(password)
@@ -327,6 +334,7 @@ func TestLogin_limitsReportNoAccount(t *testing.T) {
 
 // The mark of a place from which an account logs in time and again does not expire.
 func TestLogin_renewsTheMarkOfAPlace(t *testing.T) {
+	t.Parallel()
 	url := redisURL(t)
 	a := newAPI(t, modes[0], limited(t, url, 1), behindProxy)
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
@@ -359,6 +367,7 @@ func TestLogin_renewsTheMarkOfAPlace(t *testing.T) {
 
 // Whoever is refused does not cost a password's hash.
 func TestLogin_hashesAsOftenForStrangersAsForUsers(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
 	without := a.account(t) // has no password

@@ -6,6 +6,7 @@ import (
 
 // TestLock_keepsAuthorsFromEditing locks a post, which freezes its text and that of its comments for all but moderators.
 func TestLock_keepsAuthorsFromEditing(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob, mod := a.account(t), a.account(t), a.moderator(t)
 	p := a.newPost(t, ada)

@@ -578,6 +578,10 @@ func TestMatrix_everyCellIsAsThePermissionsSay(t *testing.T) {
 		before := w.checksums(tables)
 		for i, ask := range asks {
 			ask()
+			// Under the race detector the refusals of an operation are held together to have changed nothing.
+			if (len(asks)-1-i)%testkit.Volume(1, len(asks)) != 0 {
+				continue
+			}
 			after := w.checksums(tables)
 			if changed := changedTables(before, after); len(changed) > 0 {
 				t.Errorf("%s %s (%s) by %s on %s object is refused and changes %v", o.method, o.path, o.id, refused[i].by.name, refused[i].on.name, changed)

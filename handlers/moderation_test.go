@@ -22,6 +22,7 @@ func moderated(kind string, id int64, verb string) string {
 
 // TestModeration_closesAndOpensForLikes deletes and restores a post and a comment, and likes them in between.
 func TestModeration_closesAndOpensForLikes(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		mod, ada := a.moderator(t), a.account(t)
 		p := a.newPost(t, ada)
@@ -87,6 +88,7 @@ func (a *api) moderatedIDs(t *testing.T, as account, path string) []int64 {
 }
 
 func TestModeration_listsContentOfAnyStatus(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod, ada, bob := a.moderator(t), a.account(t), a.account(t)
 	var posts []int64
@@ -153,6 +155,7 @@ func TestModeration_listsContentOfAnyStatus(t *testing.T) {
 }
 
 func TestModeration_locksAndPins(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod, ada := a.moderator(t), a.account(t)
 	p, q := a.newPost(t, ada), a.newPost(t, ada)
@@ -195,6 +198,7 @@ func TestModeration_locksAndPins(t *testing.T) {
 }
 
 func TestAccounts_areFoundByModerators(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod := a.moderator(t)
 	for _, name := range []string{"ann", "Anna", "an_na", "bert"} {
@@ -249,6 +253,7 @@ func TestAccounts_areFoundByModerators(t *testing.T) {
 }
 
 func TestReports_areResolvedTogether(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod, mod2, ada, bob := a.moderator(t), a.moderator(t), a.account(t), a.account(t)
 	p := a.newPost(t, ada)
@@ -327,6 +332,7 @@ func TestReports_areResolvedTogether(t *testing.T) {
 }
 
 func TestOperation_isRequestedOnceAndUndone(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod, eve := a.moderator(t), a.account(t)
 	p := a.newPost(t, eve)

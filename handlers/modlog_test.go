@@ -30,6 +30,7 @@ type act struct {
 // leaves one entry, with who, why, before and after, and what a report had deleted one more; nothing that is only read
 // leaves any.
 func TestModerationLog_hasEveryAct(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	admin := w.someone(caller{role: models.RoleAdmin})
 	acts := 0
@@ -81,6 +82,7 @@ func TestModerationLog_hasEveryAct(t *testing.T) {
 }
 
 func TestModerationLog_isFilteredAndExported(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod, other, user := a.promoted(t, a.account(t), models.RoleModerator), a.promoted(t, a.account(t), models.RoleModerator), a.account(t)
 	p, q := a.newPost(t, user), a.newPost(t, user)
@@ -144,6 +146,7 @@ func TestModerationLog_isFilteredAndExported(t *testing.T) {
 
 // TestModerationLog_isExportedWhole exports more than one page, with many acts of the same millisecond.
 func TestModerationLog_isExportedWhole(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod := a.promoted(t, a.account(t), models.RoleModerator)
 	const acts = 3500

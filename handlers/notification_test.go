@@ -41,6 +41,7 @@ func unreadIn(t testing.TB, r reply) int64 {
 }
 
 func TestNotifications_tellOfRepliesMentionsAndMilestones(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.account(t), a.account(t)
 		p := a.newPost(t, ada)
@@ -117,6 +118,7 @@ func TestNotifications_comeInPagesAtTwoQueriesEach(t *testing.T) {
 }
 
 func TestNotifications_refuseBadInput(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	for _, path := range []string{"GET /v1/notifications", "GET /v1/notifications/unread-count", "POST /v1/notifications/read"} {

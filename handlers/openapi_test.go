@@ -398,6 +398,7 @@ func (k *contract) operations(f func(method, path string, op node)) {
 }
 
 func TestContract_hasEveryRouteAndNoOther(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	served := map[string]bool{}
 	for _, route := range a.Routes() {
@@ -429,6 +430,7 @@ func TestContract_hasEveryRouteAndNoOther(t *testing.T) {
 // TestContract_saysWhatEveryOperationCanAnswer holds operations to list what any of their kind can be answered with,
 // which no test provokes from each.
 func TestContract_saysWhatEveryOperationCanAnswer(t *testing.T) {
+	t.Parallel()
 	k := mustSpec(t)
 	ids := map[any]string{}
 	k.operations(func(method, path string, op node) {
@@ -480,6 +482,7 @@ func TestContract_saysWhatEveryOperationCanAnswer(t *testing.T) {
 
 // TestContract_seesWhatBreaksIt breaks one thing at a time in an exchange that keeps the contract.
 func TestContract_seesWhatBreaksIt(t *testing.T) {
+	t.Parallel()
 	k := mustSpec(t)
 	const problem = `{"type":"about:blank","title":"Not Found","status":404,"detail":"There is no such post.","code":"not_found","request_id":"r"%s}`
 	headers := func(more ...string) http.Header {

@@ -31,6 +31,7 @@ func contractPath(route string) string {
 }
 
 func TestPermissions_ofRoutesAndContractAreTheSame(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	declared, used := map[string]models.Permission{}, map[models.Permission]bool{}
 	for route, p := range a.Permissions() {

@@ -24,6 +24,7 @@ func taggedVersion(r reply) string {
 }
 
 func TestPost_fromCreationToDeletion(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		r := a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "Gödel, Escher, Bach", "content": "An *eternal* braid 🎀"})
@@ -58,6 +59,7 @@ func TestPost_fromCreationToDeletion(t *testing.T) {
 }
 
 func TestEdit_needsIfMatch(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -82,6 +84,7 @@ func TestEdit_needsIfMatch(t *testing.T) {
 }
 
 func TestEdit_oneOfTwoEditorsWins(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		p := a.newPost(t, ada)
@@ -110,6 +113,7 @@ func TestEdit_oneOfTwoEditorsWins(t *testing.T) {
 }
 
 func TestPost_badInput(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -157,6 +161,7 @@ func TestPost_badInput(t *testing.T) {
 }
 
 func TestContentHTML_isSafe(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	for _, content := range []string{

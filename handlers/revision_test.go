@@ -8,6 +8,7 @@ import (
 )
 
 func TestRevisions_oneForEachEditThatWon(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -64,6 +65,7 @@ func TestRevisions_oneForEachEditThatWon(t *testing.T) {
 }
 
 func TestRestore_whoAndWhen(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.account(t), a.account(t)
 	p := a.newPost(t, ada)
@@ -92,6 +94,7 @@ func TestRestore_whoAndWhen(t *testing.T) {
 // Likes of a post that was deleted and restored are all there, and go on, however often and however fast: those on
 // their way to MySQL included.
 func TestRestore_keepsEveryLike(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		users := a.accounts(t, 6)

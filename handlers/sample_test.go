@@ -57,6 +57,7 @@ func TestLog_samplesRefusals(t *testing.T) {
 
 // What goes well and is limited anyway is logged each time.
 func TestLog_hasEveryRequestThatGoesWell(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	for range 100 {
 		a.must(t, 200, account{}, "GET", "/v1/posts", nil)

@@ -38,6 +38,7 @@ func newScripted(t *testing.T, setLike func(context.Context) (models.LikeState, 
 }
 
 func TestRequest_thatIsNotJSONIsRefused(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	path := pathOf(a.newPost(t, ada))
@@ -64,6 +65,7 @@ func TestRequest_thatIsNotJSONIsRefused(t *testing.T) {
 }
 
 func TestRequest_overTheLimitIsRefused(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	body := func(size int) string {
@@ -86,6 +88,7 @@ func TestRequest_overTheLimitIsRefused(t *testing.T) {
 }
 
 func TestRequest_thatNoRouteTakesIsRefused(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	for _, path := range []string{"/", "/v1", "/v2/posts", "/v1/posts/1/", "/v1/Posts", "/v1/posts/1/like/x", "/v1/users/1", "//v1/posts"} {
 		a.refused(t, 404, "not_found", account{}, "GET", path, nil)
@@ -122,6 +125,7 @@ func TestRequest_thatNoRouteTakesIsRefused(t *testing.T) {
 }
 
 func TestRequestID_isTakenIfItIsSane(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	for _, id := range []string{"a", "A-b_c.9", strings.Repeat("x", 64)} {
 		if got := a.send(t, account{}, "GET", "/healthz", nil, header{"X-Request-Id", id}).Header.Get("X-Request-Id"); got != id {
@@ -139,6 +143,7 @@ func TestRequestID_isTakenIfItIsSane(t *testing.T) {
 }
 
 func TestLog_hasEachRequestOnceAndNoSecrets(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
 	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "ada@example.org", "password": "difference engine"}))
@@ -172,6 +177,7 @@ func TestLog_hasEachRequestOnceAndNoSecrets(t *testing.T) {
 }
 
 func TestFailure_showsNothingInternal(t *testing.T) {
+	t.Parallel()
 	fail := func(context.Context) (models.LikeState, error) { panic("not yet set") }
 	a := newScripted(t, func(ctx context.Context) (models.LikeState, error) { return fail(ctx) })
 	ada := a.account(t)
@@ -218,6 +224,7 @@ func TestFailure_showsNothingInternal(t *testing.T) {
 }
 
 func TestRequest_hasADeadline(t *testing.T) {
+	t.Parallel()
 	a := newScripted(t, func(ctx context.Context) (models.LikeState, error) {
 		<-ctx.Done()
 		return models.LikeState{}, fmt.Errorf("waited: %w", ctx.Err())
@@ -248,6 +255,7 @@ func blocked(t *testing.T) (a *api, answered <-chan reply, release func()) {
 }
 
 func TestShutdown_answersWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	a, answered, release := blocked(t)
 	stopped := make(chan error, 1)
 	go func() { stopped <- a.Shutdown(context.Background()) }()
@@ -271,6 +279,7 @@ func TestShutdown_answersWhatIsUnderWay(t *testing.T) {
 }
 
 func TestShutdown_endsAtItsDeadline(t *testing.T) {
+	t.Parallel()
 	a, answered, release := blocked(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -282,6 +291,7 @@ func TestShutdown_endsAtItsDeadline(t *testing.T) {
 }
 
 func TestServe_afterShutdownReturns(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	server, err := handlers.New(handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()})
 	if err != nil {
@@ -300,6 +310,7 @@ func TestServe_afterShutdownReturns(t *testing.T) {
 }
 
 func TestNew_refusesWhatIsIncomplete(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	whole := handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()}
 	for name, spoil := range map[string]func(*handlers.Config){
@@ -324,6 +335,7 @@ func TestNew_refusesWhatIsIncomplete(t *testing.T) {
 }
 
 func TestMetrics_areLabelledByRoute(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := a.newPost(t, ada)

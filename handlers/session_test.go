@@ -38,6 +38,7 @@ func (a *api) sessions(t *testing.T, as account) []sessionInfo {
 }
 
 func TestSessions_areListedAndEnded(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.person(t, "ada")
 	phone := a.login(t, "ada", password, header{"User-Agent", "Phone \u202e" + strings.Repeat("é", 300)})
@@ -82,6 +83,7 @@ func TestSessions_areListedAndEnded(t *testing.T) {
 }
 
 func TestSessions_giveEachOnce(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	// Several in each second, and hashes on both sides of the sign of an integer.
@@ -108,6 +110,7 @@ func TestSessions_giveEachOnce(t *testing.T) {
 }
 
 func TestPassword_changeEndsOtherSessionsEverywhere(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	here := serve(t, store)
 	var ahead clock
@@ -135,6 +138,7 @@ func TestPassword_changeEndsOtherSessionsEverywhere(t *testing.T) {
 
 // TestPassword_noLoginOutlivesItsPassword has logins with the old password under way while it is changed.
 func TestPassword_noLoginOutlivesItsPassword(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.person(t, "ada")
 	passwords := []string{password, "analytical engine"}

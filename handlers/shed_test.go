@@ -21,6 +21,7 @@ func (h heldLikes) SetLike(ctx context.Context, target models.Target, userID int
 }
 
 func TestShed_refusesAtOnceWhatIsTooMuch(t *testing.T) {
+	t.Parallel()
 	held := heldLikes{taken: make(chan struct{}), release: make(chan struct{})}
 	a := newAPI(t, modes[0], func(c *handlers.Config) {
 		held.Likes = c.Likes

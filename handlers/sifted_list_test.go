@@ -13,6 +13,7 @@ import (
 // A list whose rows are mostly hidden has an empty page with a cursor, and following the cursors to the end meets every
 // visible row once.
 func TestLists_goOnAfterAnEmptyPage(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob, cy, dan := a.account(t), a.account(t), a.account(t), a.account(t)
 	const rows, others = 12_000, 100_000 // hidden are all but the first and the last; others is added to ids of users and replies

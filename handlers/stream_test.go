@@ -191,6 +191,7 @@ func (a *api) metric(t *testing.T, name string) float64 {
 }
 
 func TestStream_tellsOfEveryChange(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		a.brisk()
 		users := a.accounts(t, 3)
@@ -245,6 +246,7 @@ func TestStream_tellsOfEveryChange(t *testing.T) {
 }
 
 func TestStream_refusesWhatItCannotFollow(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.MaxStreams = 2 })
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -277,6 +279,7 @@ func TestStream_refusesWhatItCannotFollow(t *testing.T) {
 
 // However many come at the same moment, no more get in than there is room for, and whoever leaves makes room.
 func TestStream_hasAShareForEachAddress(t *testing.T) {
+	t.Parallel()
 	// An address may have 50 of them, but when 45 are open it may have no more than ten.
 	const all, free, few, tries = 60, 45, 10, 80
 	a := newAPI(t, modes[0], limited(t, redisURL(t), 0.5), func(c *handlers.Config) {
@@ -324,6 +327,7 @@ func TestStream_hasAShareForEachAddress(t *testing.T) {
 }
 
 func TestStream_watchesSoManyTargetsAndNoIDs(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.brisk()
 	a.SetMaxWatched(2)
@@ -411,6 +415,7 @@ func TestStream_coalescesBursts(t *testing.T) {
 }
 
 func TestStream_resumes(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.brisk()
 	ada := a.account(t)
@@ -448,6 +453,7 @@ func TestStream_resumes(t *testing.T) {
 }
 
 func TestStream_beatsWhenThereIsNoNews(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.SetStreamPace(20*time.Millisecond, 30*time.Millisecond, 5*time.Second)
 	p := a.newPost(t, a.account(t))
@@ -550,6 +556,7 @@ func (l failingLikes) LikeStates(ctx context.Context, viewer int64, rows []model
 }
 
 func TestStream_outlivesItsSources(t *testing.T) {
+	t.Parallel()
 	fail := &atomic.Bool{}
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.Likes = failingLikes{c.Likes, fail} })
 	a.SetStreamPace(20*time.Millisecond, 30*time.Millisecond, 5*time.Second)
@@ -585,6 +592,7 @@ func (l *countingLikes) LikeStates(ctx context.Context, viewer int64, rows []mod
 
 // A post that many watch is read once a round; nothing is read when nobody watches.
 func TestStream_readsOnceForAll(t *testing.T) {
+	t.Parallel()
 	likes := &countingLikes{}
 	a := newAPI(t, modes[0], func(c *handlers.Config) { likes.Likes, c.Likes = c.Likes, likes })
 	a.brisk()
@@ -611,6 +619,7 @@ func TestStream_readsOnceForAll(t *testing.T) {
 }
 
 func TestStream_doesNotCountAsInFlight(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.MaxInFlight = 2 })
 	p := a.newPost(t, a.account(t))
 	for range 10 {

@@ -7,6 +7,7 @@ import (
 )
 
 func TestTags_fromCreationToRestoration(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	counts := func(want string) {

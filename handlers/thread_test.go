@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"likewise/handlers"
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -225,7 +226,7 @@ func (c *churn) end() {
 // through lists and through the tree, while comments come and go.
 func TestThreads_giveEachOfTenThousandCommentsOnce(t *testing.T) {
 	t.Parallel()
-	const size = 10_000
+	size := testkit.Volume(10_000, 2_000)
 	for name, seeds := range map[string][]seed{"deep": deepThread(size), "wide": wideThread(size)} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, modes[0])
@@ -253,7 +254,7 @@ func TestThreads_giveEachOfTenThousandCommentsOnce(t *testing.T) {
 					for _, path := range []string{"/comments?limit=100", "/thread?limit=500&depth=10"} {
 						requests := 0
 						seen := a.follow(t, pathOf(p)+path+"&sort="+sort, func() {
-							if requests++; requests%4 == 0 {
+							if requests++; requests%testkit.Volume(4, 2) == 0 {
 								change.step()
 							}
 						})
@@ -309,6 +310,7 @@ func shape(list page[tree], base int64) string {
 // TestComments_comeWithTheirReplies holds lists and threads of a small tree to what they show, and every comment to its
 // place in the tree.
 func TestComments_comeWithTheirReplies(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		p := a.newPost(t, ada)
@@ -426,6 +428,7 @@ func TestThread_costsAQueryALevel(t *testing.T) {
 }
 
 func TestThread_badQuery(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -441,6 +444,7 @@ func TestThread_badQuery(t *testing.T) {
 }
 
 func TestReply_goesNoDeeperThan64Levels(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -463,6 +467,7 @@ func TestReply_goesNoDeeperThan64Levels(t *testing.T) {
 // TestTrees_areBoundedInBytes reads comments of great length: an answer ends before it becomes too long, and nothing is
 // lost.
 func TestTrees_areBoundedInBytes(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -507,6 +512,7 @@ func TestTrees_areBoundedInBytes(t *testing.T) {
 
 // TestBlockedAuthors_leaveNoMoreThanAPlace reads a thread as somebody who has blocked one of its authors.
 func TestBlockedAuthors_leaveNoMoreThanAPlace(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob, eve := a.account(t), a.account(t), a.account(t)
 		p := a.newPost(t, eve)

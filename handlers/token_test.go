@@ -36,6 +36,7 @@ func (a *api) tokens(t *testing.T, as account) []apiToken {
 }
 
 func TestToken_isGoodForItsScopesUntilItIsRevoked(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.person(t, "ada"), a.person(t, "bob")
 	made := a.newToken(t, ada, "write", "read", "write")
@@ -89,6 +90,7 @@ func TestToken_isGoodForItsScopesUntilItIsRevoked(t *testing.T) {
 }
 
 func TestToken_thatBreaksARuleIsNotMade(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	for field, bodies := range map[string][]obj{
@@ -109,6 +111,7 @@ func TestToken_thatBreaksARuleIsNotMade(t *testing.T) {
 }
 
 func TestToken_capHoldsForManyAtOnce(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	for range models.MaxTokens - 3 {
@@ -137,6 +140,7 @@ func TestToken_capHoldsForManyAtOnce(t *testing.T) {
 
 // Whoever holds a session that was just ended elsewhere must not make a token that outlives it.
 func TestToken_isNotMadeByASessionThatHasEnded(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	here, there := serve(t, store), serve(t, store)
 	ada := here.account(t)
@@ -188,6 +192,7 @@ func TestToken_usesAreKeptOnceAMinute(t *testing.T) {
 }
 
 func TestToken_toModerateEndsWithTheRole(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	var ahead clock
 	a := serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
@@ -218,6 +223,7 @@ func TestToken_toModerateEndsWithTheRole(t *testing.T) {
 }
 
 func TestToken_isMadeOnceForOneIdempotencyKey(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	body, key := obj{"name": "x", "scopes": []string{"read"}}, header{"Idempotency-Key", "make it once"}

@@ -25,6 +25,7 @@ type session struct {
 }
 
 func TestAccount_fromRegistrationToLogout(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	anonymous := account{}
 	registration := obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}
@@ -57,6 +58,7 @@ func TestAccount_fromRegistrationToLogout(t *testing.T) {
 }
 
 func TestLogin_tellsNothingAboutAccounts(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
 	without := a.account(t) // has no password
@@ -83,6 +85,7 @@ func TestLogin_tellsNothingAboutAccounts(t *testing.T) {
 }
 
 func TestRegister_namesBadFields(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	for field, values := range map[string][]string{
 		"username": {"", "ab", strings.Repeat("a", 51), "a b c", "größe", "-ab", "ab-", "a\x00bc", "<b>"},
@@ -101,6 +104,7 @@ func TestRegister_namesBadFields(t *testing.T) {
 }
 
 func TestMe_hidesThePlaceOfAMissingEmail(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	if me := read[user](t, a.must(t, 200, a.account(t), "GET", "/v1/me", nil)); me.Email != nil {
 		t.Errorf("e-mail %q", *me.Email)
@@ -108,6 +112,7 @@ func TestMe_hidesThePlaceOfAMissingEmail(t *testing.T) {
 }
 
 func TestAuth_tellsWhoYouAreFromWhatYouMay(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.account(t), a.account(t)
 	p := a.newPost(t, ada)
@@ -135,6 +140,7 @@ func TestAuth_tellsWhoYouAreFromWhatYouMay(t *testing.T) {
 }
 
 func TestSession_expires(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	if _, err := a.store.Pool().Exec("UPDATE sessions SET expires_at='2020-01-01'"); err != nil {
@@ -149,6 +155,7 @@ func avatarsAt(hosts ...string) func(*handlers.Config) {
 
 // A reader's browser asks the host of an avatar for it: a host that the site has not named learns of no reader.
 func TestAvatar_isShownOfNamedHostsAlone(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	closed, open := serve(t, store), serve(t, store, avatarsAt("*"))
 	named := serve(t, store, avatarsAt("images.example.org", "cdn.example.org"))
@@ -190,6 +197,7 @@ func TestAvatar_isShownOfNamedHostsAlone(t *testing.T) {
 }
 
 func TestRegister_refusesReservedNamesAndCommonPasswords(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.ReservedNames = []string{"forum-desk"} })
 	register := func(field, name, pass string) {
 		t.Helper()
@@ -209,6 +217,7 @@ func TestRegister_refusesReservedNamesAndCommonPasswords(t *testing.T) {
 }
 
 func TestProfile_isChangedAndShown(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0], avatarsAt("example.org"))
 	ada := a.person(t, "ada")
 	before := a.newPost(t, ada)
@@ -255,6 +264,7 @@ func TestProfile_isChangedAndShown(t *testing.T) {
 }
 
 func TestUser_isFoundByName(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.person(t, "ada")
 	for name, want := range map[string]int{"ada": 1, "ADA": 1, "ad": 0, "ada%25": 0, "nobody": 0} {
@@ -274,6 +284,7 @@ func TestUser_isFoundByName(t *testing.T) {
 }
 
 func TestDeletion_leavesAPlaceholder(t *testing.T) {
+	t.Parallel()
 	var ahead clock
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.person(t, "ada"), a.account(t)

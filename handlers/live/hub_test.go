@@ -82,10 +82,12 @@ func awaitNews(t *testing.T, s *stream, without int64) {
 
 // One client that watches much must not keep the news from all others.
 func TestHub_readsInSeveralRoundsWhatOneHasNoTimeFor(t *testing.T) {
+	t.Parallel()
 	awaitNews(t, newSlowHub(t, 5*chunk+1, 0), 0)
 }
 
 func TestHub_passesOverWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	awaitNews(t, newSlowHub(t, 3*chunk, 7), 7)
 }
 
@@ -153,6 +155,7 @@ func (c *crowd) fill(from string, first int) (streams int) {
 
 // Addresses that watch as much as they may must leave room for others.
 func TestHub_hasRoomForAnotherAddress(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t)
 	const apart = 1_000_000
 	for i, want := range []int{40, 40, 40, 30, 1, 1} { // the share, until three quarters are taken; then one stream each
@@ -177,6 +180,7 @@ func watchedBy(streams []*stream) (targets []models.Target) {
 
 // Watching what another address watches costs nothing until that one leaves, so it counts from the beginning.
 func TestHub_countsWhatAddressesTakeOverFromEachOther(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t)
 	const apart = 1_000_000
 	for round := range 8 {

@@ -19,6 +19,7 @@ func markdownOf(t testing.TB) *Renderer {
 }
 
 func TestMentions(t *testing.T) {
+	t.Parallel()
 	m := markdownOf(t)
 	for _, c := range []struct {
 		content string

@@ -5,6 +5,7 @@ import (
 )
 
 func TestParseProxies_refusesTypingErrors(t *testing.T) {
+	t.Parallel()
 	for _, good := range []string{"10.0.0.0/8", "192.0.2.1", "2001:db8::/32", "::1", "::ffff:192.0.2.1"} {
 		if _, err := ParseProxies([]string{good}); err != nil {
 			t.Errorf("%s: %v", good, err)

@@ -11,6 +11,7 @@ import (
 
 // What a password costs must not tell whether there is one, so the hash that stands for none has to be a real one.
 func TestPasswords_anAccountWithoutOneMatchesNothing(t *testing.T) {
+	t.Parallel()
 	p := NewPasswords()
 	for _, password := range []string{"", "AAAA"} {
 		if ok, err := p.Match(t.Context(), password, ""); ok || err != nil {
@@ -34,6 +35,7 @@ func TestPasswords_anAccountWithoutOneMatchesNothing(t *testing.T) {
 }
 
 func TestPasswords_waitForATurnUntilTheDeadline(t *testing.T) {
+	t.Parallel()
 	p := Passwords{slots: make(chan struct{}, 1)}
 	if err := p.enter(t.Context()); err != nil {
 		t.Fatal(err)
