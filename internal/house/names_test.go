@@ -1,0 +1,54 @@
+package house
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The tests and files that pages name exist: a control whose test is gone proves nothing.
+func TestPages_nameTestsAndFilesThatExist(t *testing.T) {
+	t.Parallel()
+	tests := testNames(t)
+	named := regexp.MustCompile("`(Test[A-Za-z0-9_]+)(…?)`")
+	file := regexp.MustCompile("`?\\b((?:cmd|counters|handlers|internal|migrations|models|scripts|workers)/[a-z_/]+\\.(?:go|lua|sql|sh|yaml))`?")
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, match := range named.FindAllStringSubmatch(string(text), -1) {
+			exists := slices.ContainsFunc(tests, func(name string) bool {
+				return name == match[1] || match[2] != "" && strings.HasPrefix(name, match[1])
+			})
+			assert.True(t, exists, "%s names %s", page, match[0])
+		}
+		for _, match := range file.FindAllStringSubmatch(string(text), -1) {
+			assert.FileExists(t, filepath.Join(root, match[1]), page)
+		}
+	}
+}
+
+// testNames returns the names of all tests.
+func testNames(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range declared.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, match[1])
+		}
+		return err
+	}))
+	require.NotEmpty(t, names)
+	return names
+}
