@@ -12,9 +12,9 @@ export type Likewise = Client<paths, "application/json">;
 export interface Options {
   /** Where the API is, without `/v1`, such as `https://forum.example`. */
   baseUrl: string;
-  /** Gives the token to call with, at every call; without one the call is anonymous. */
+  /** Returns the token for a call; undefined makes the call anonymous. */
   token?: () => string | undefined;
-  /** What to call with in place of the global `fetch`. */
+  /** Replaces the global `fetch`. */
   fetch?: (request: Request) => Promise<Response>;
 }
 
@@ -30,13 +30,13 @@ export function createClient({ baseUrl, token, fetch }: Options): Likewise {
   return api;
 }
 
-/** An answer that says no. */
+/** An answer that is an error. */
 export class LikewiseError extends Error {
   override readonly name = "LikewiseError";
 
   constructor(
     readonly response: Response,
-    /** What went wrong, or undefined if something else than the API answered, such as a proxy. */
+    /** The problem, or undefined if the answer is not from the API but, for example, from a proxy. */
     readonly problem: Schema<"Problem"> | undefined,
   ) {
     super(problem ? `${problem.code}: ${problem.detail}` : `HTTP ${response.status}`);
@@ -46,26 +46,26 @@ export class LikewiseError extends Error {
     return this.response.status;
   }
 
-  /** What to tell problems apart by. */
+  /** The stable code of the problem, to branch on. */
   get code(): Schema<"Problem">["code"] | undefined {
     return this.problem?.code;
   }
 
-  /** After how many seconds to try again, if the answer says so. */
+  /** The seconds to wait before a retry, if the answer has them. */
   get retryAfter(): number | undefined {
     const seconds = Number(this.response.headers.get("Retry-After") ?? NaN);
     return Number.isFinite(seconds) ? seconds : undefined;
   }
 }
 
-/** What every call gives: data, or an error in its place. */
+/** The result of a call: data, or an error in its place. */
 type Result<Data> =
   | { data: Data; error?: never; response: Response }
   | { data?: never; error: unknown; response: Response };
 
 type DataOf<R> = R extends { data: infer Data; error?: never } ? Data : never;
 
-/** The data of a call; an answer that is an error is thrown as a LikewiseError. */
+/** Returns the data of a call, or throws a LikewiseError if the answer is an error. */
 export async function ok<R extends Result<unknown>>(call: Promise<R>): Promise<DataOf<R>> {
   const { data, error, response } = await call;
   if (!response.ok) throw new LikewiseError(response, isProblem(error) ? error : undefined);
@@ -80,8 +80,8 @@ function isProblem(error: unknown): error is Schema<"Problem"> {
 type Page<Item> = { items: Item[]; next_cursor: string | null };
 
 /**
- * Every item of a list, page after page; the next page is asked for when the one before is used up. `page` asks for
- * the page at a cursor, undefined for the first.
+ * Iterates over every item of a list. The next page is requested when the previous one is used up. `page` requests the
+ * page at a cursor, undefined for the first.
  */
 export async function* items<Item>(page: (cursor: string | undefined) => Promise<Result<Page<Item>>>): AsyncGenerator<Item, void, undefined> {
   let cursor: string | undefined;

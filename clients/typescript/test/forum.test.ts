@@ -6,7 +6,7 @@ import { dump, Server, type Imported } from "./server.js";
 
 let server: Server | undefined;
 let imported: Imported;
-let api: Likewise; // the anonymous
+let api: Likewise; // without a token
 
 before(async () => {
   server = await Server.start();
@@ -19,7 +19,7 @@ after(() => server?.stop());
 
 const limit = 100;
 
-/** Reads a list to its end and holds every id to be there once. */
+/** Reads a list to its end, and fails if an id appears twice. */
 async function once<Item>(list: AsyncIterable<Item>, id: (item: Item) => number): Promise<Map<number, Item>> {
   const found = new Map<number, Item>();
   for await (const item of list) {
@@ -29,7 +29,7 @@ async function once<Item>(list: AsyncIterable<Item>, id: (item: Item) => number)
   return found;
 }
 
-/** Calls f with each, a few at a time. */
+/** Calls f with each value, a few at a time. */
 async function each<Item>(list: Iterable<Item>, f: (item: Item) => Promise<void>): Promise<void> {
   const left = list[Symbol.iterator]();
   const worker = async () => {
@@ -38,7 +38,7 @@ async function each<Item>(list: Iterable<Item>, f: (item: Item) => Promise<void>
   await Promise.all(Array.from({ length: 8 }, worker));
 }
 
-/** Likes are in lists as soon as they are in the database: what a list gives is asked for until it has all. */
+/** Reads a list of likes until it is complete: a like is listed once MySQL has it. */
 async function awaitAll<Item>(n: number, what: string, read: () => Promise<Map<number, Item>>): Promise<Map<number, Item>> {
   for (const deadline = Date.now() + 30_000; ; await sleep(50)) {
     const found = await read();
@@ -88,7 +88,7 @@ test("the imported forum is browsed whole", { timeout: 300_000 }, async (t) => {
         users.set(comment.author.id, comment.author.username);
       }
     };
-    // Replies nest, so those of a comment are read with all below them.
+    // Replies nest, so the replies of a comment are read recursively.
     const takeReplies = async (parent: Schema<"Comment">): Promise<number> => {
       if (parent.replies_count === 0) return 0;
       const replies = await once(
@@ -116,7 +116,7 @@ test("the imported forum is browsed whole", { timeout: 300_000 }, async (t) => {
 
   await t.test("every comment is reached once through trees that are cut", async () => {
     const found = new Set<number>();
-    // Wherever the tree is cut, a cursor leads on.
+    // Wherever the tree is cut, a cursor continues.
     const take = async (list: { items: Schema<"Comment">[]; next_cursor: string | null }, more: (cursor: string) => Promise<typeof list>): Promise<void> => {
       for (const comment of list.items) {
         assert.ok(!found.has(comment.id), `comment ${comment.id} is reached twice`);

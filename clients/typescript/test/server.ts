@@ -16,7 +16,7 @@ export const dump =
   [join(root, "../shared/data/quantumcomputing.stackexchange")].find((dir) => existsSync(dir)) ??
   join(root, "cmd/likewise/stackexchange/testdata/quantumcomputing.stackexchange");
 
-/** What an import made, as it tells. */
+/** The numbers that an import prints. */
 export interface Imported {
   users: number;
   posts: number;
@@ -25,7 +25,7 @@ export interface Imported {
   commentLikes: number;
 }
 
-/** A forum of its own on a free port: `likewise dev` in a new folder. */
+/** A private forum on a free port: `likewise dev` in a new folder. */
 export class Server {
   private constructor(
     readonly url: string,
@@ -44,7 +44,7 @@ export class Server {
         if (url && said.includes("Stop it with Ctrl-C")) resolve(url);
       };
       child.stdout.on("data", hear);
-      child.stderr.on("data", hear); // read on, or a full pipe stops it
+      child.stderr.on("data", hear); // keep reading: a full pipe would block the server
       child.on("error", reject);
       child.on("exit", () => reject(new Error(`likewise dev ended before it was ready:\n${said}`)));
     });
