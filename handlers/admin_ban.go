@@ -8,8 +8,8 @@ import (
 	"likewise/models"
 )
 
-// banUser keeps the user in the path out until a time, or for good if none is given: here at once, in other processes
-// within seconds (see signin.Sessions).
+// banUser bans the user in the path until a time, or permanently without one. The ban takes effect in this process at
+// once, and in others within seconds (see signin.Sessions).
 func (s *Server) banUser(c *fiber.Ctx) error {
 	id, err := pathID(c, "user")
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Server) banUser(c *fiber.Ctx) error {
 	return c.JSON(newBanJSON(&ban))
 }
 
-// unbanUser lets the user in the path in again. Sessions and tokens that the ban ended stay ended.
+// unbanUser ends the ban of the user in the path. Sessions and tokens that the ban has ended stay ended.
 func (s *Server) unbanUser(c *fiber.Ctx) error {
 	id, reason, err := pathIDAndReason(c, "user")
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"likewise/models"
 )
 
-// deletionJSON is how something was deleted.
+// deletionJSON is the deletion of a post or comment.
 type deletionJSON struct {
-	At          *time.Time  `json:"at"`     // null: it is not known
-	By          *authorJSON `json:"by"`     // null: it is not known
-	Reason      *string     `json:"reason"` // null where an author deleted their own
+	At          *time.Time  `json:"at"`     // null: unknown
+	By          *authorJSON `json:"by"`     // null: unknown
+	Reason      *string     `json:"reason"` // null if the author deleted it
 	OperationID *int64      `json:"operation_id"`
-	Purged      bool        `json:"purged"` // the text is deleted, too, and nothing can be restored
+	Purged      bool        `json:"purged"` // the text is deleted, too, and cannot be restored
 }
 
 // moderatedPostJSON is a post, deleted or not, as moderators see it.
 type moderatedPostJSON struct {
 	Post     postJSON      `json:"post"`
-	Deletion *deletionJSON `json:"deletion"`  // null while it is not deleted
-	ReportID *int64        `json:"report_id"` // the open case of its reports
+	Deletion *deletionJSON `json:"deletion"`  // null unless deleted
+	ReportID *int64        `json:"report_id"` // its open report
 }
 
 // moderatedCommentJSON is a comment, deleted or not, as moderators see it.
@@ -35,7 +35,7 @@ type moderatedCommentJSON struct {
 	ReportID  *int64        `json:"report_id"`
 }
 
-// present gives nil for the zero value, which stands for nothing.
+// present returns a pointer to v; nil for the zero value, which means "none".
 func present[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -56,18 +56,20 @@ func (s *Server) newDeletionJSON(status models.Status, d models.Deletion) *delet
 	if status == models.StatusNormal {
 		return nil
 	}
-	out := &deletionJSON{By: s.presentAuthor(d.By), Reason: present(d.Reason), OperationID: present(d.Operation), Purged: d.Purged}
+	out := &deletionJSON{
+		By: s.presentAuthor(d.By), Reason: present(d.Reason), OperationID: present(d.Operation), Purged: d.Purged,
+	}
 	if !d.At.IsZero() {
 		out.At = &d.At
 	}
 	return out
 }
 
-// contentQuery reads what a list of content is asked for, and names the list.
+// contentQuery reads the query of a list of content, and returns the name of the list.
 func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q models.ContentQuery, name string, err error) {
 	q.ViewerID = viewerID(c)
 	if kind == models.KindComment {
-		q.ViewerID = 0 // whom a moderator has blocked is not hidden from their work
+		q.ViewerID = 0 // moderators also see comments of users whom they block
 	}
 	status, err := oneOf(c, "status", "all", "normal", "deleted")
 	if err != nil {
@@ -101,11 +103,12 @@ func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q models.ContentQuery, 
 	if q.Since, q.Until, err = timeSpan(c); err != nil {
 		return q, "", err
 	}
-	name = fmt.Sprintf("moderated %s:%d:%d:%t:%t:%t:%d:%d q=%s", kind, q.Status, q.AuthorID, q.Reported, q.Locked, q.Pinned, q.Since.Unix(), q.Until.Unix(), q.Text)
+	name = fmt.Sprintf("moderated %s:%d:%d:%t:%t:%t:%d:%d q=%s",
+		kind, q.Status, q.AuthorID, q.Reported, q.Locked, q.Pinned, q.Since.Unix(), q.Until.Unix(), q.Text)
 	return q, name, nil
 }
 
-// timeSpan reads ?since= and ?until=; the zero time for what is left out.
+// timeSpan reads ?since= and ?until=. A missing parameter is the zero time.
 func timeSpan(c *fiber.Ctx) (since, until time.Time, err error) {
 	for parameter, t := range map[string]*time.Time{"since": &since, "until": &until} {
 		if !c.Context().QueryArgs().Has(parameter) {
@@ -151,20 +154,25 @@ func (s *Server) listModeratedComments(c *fiber.Ctx) error {
 }
 
 func (s *Server) eachModeratedPost(c *fiber.Ctx, posts []models.ModeratedPost) iter.Seq2[moderatedPostJSON, error] {
-	return within(func(p *models.ModeratedPost) models.Post { return p.Post }, s.eachPost, func(p *models.ModeratedPost, post postJSON) moderatedPostJSON {
-		return moderatedPostJSON{post, s.newDeletionJSON(p.Post.Status, p.Moderation.Deletion), present(p.Moderation.ReportID)}
+	plain := func(p *models.ModeratedPost) models.Post { return p.Post }
+	return within(plain, s.eachPost, func(p *models.ModeratedPost, post postJSON) moderatedPostJSON {
+		deletion := s.newDeletionJSON(p.Post.Status, p.Moderation.Deletion)
+		return moderatedPostJSON{post, deletion, present(p.Moderation.ReportID)}
 	})(c, posts)
 }
 
-func (s *Server) eachModeratedComment(c *fiber.Ctx, comments []models.ModeratedComment) iter.Seq2[moderatedCommentJSON, error] {
+func (s *Server) eachModeratedComment(
+	c *fiber.Ctx, comments []models.ModeratedComment,
+) iter.Seq2[moderatedCommentJSON, error] {
 	plain := func(m *models.ModeratedComment) models.Comment {
 		comment := m.Comment
-		comment.Status = models.StatusNormal // moderators see what was deleted
+		comment.Status = models.StatusNormal // moderators also see deleted comments
 		return comment
 	}
 	return within(plain, s.eachComment, func(m *models.ModeratedComment, comment commentJSON) moderatedCommentJSON {
 		comment.Status = m.Comment.Status.String()
-		return moderatedCommentJSON{comment, m.PostTitle, s.newDeletionJSON(m.Comment.Status, m.Moderation.Deletion), present(m.Moderation.ReportID)}
+		deletion := s.newDeletionJSON(m.Comment.Status, m.Moderation.Deletion)
+		return moderatedCommentJSON{comment, m.PostTitle, deletion, present(m.Moderation.ReportID)}
 	})(c, comments)
 }
 
@@ -202,8 +210,10 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 	return c.JSON(out[0])
 }
 
-// moderate makes a handler of something that is done to the content in the path, for a reason.
-func (s *Server) moderate(kind models.TargetKind, do func(c *fiber.Ctx, target models.Target, reason string) error) fiber.Handler {
+// moderate returns the handler of an action on the content in the path, with the reason in the body.
+func (s *Server) moderate(
+	kind models.TargetKind, do func(c *fiber.Ctx, target models.Target, reason string) error,
+) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		id, reason, err := pathIDAndReason(c, kind)
 		if err != nil {
@@ -227,7 +237,7 @@ func (s *Server) removeContent(kind models.TargetKind) fiber.Handler {
 	})
 }
 
-// closeContent tells the gate that a post or comment was deleted.
+// closeContent closes a deleted post or comment in the gate.
 func (s *Server) closeContent(c *fiber.Ctx, target models.Target) {
 	if target.Kind == models.KindComment {
 		s.closeComment(c, target.ID)
@@ -236,7 +246,7 @@ func (s *Server) closeContent(c *fiber.Ctx, target models.Target) {
 	}
 }
 
-// reinstateContent needs nothing from the gate: it finds out by itself that what it refuses is there again.
+// reinstateContent does not call the gate, which by itself notices when a target that it refuses exists again.
 func (s *Server) reinstateContent(kind models.TargetKind) fiber.Handler {
 	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
 		return s.store.ReinstateContent(c.UserContext(), viewerID(c), target, reason)
@@ -249,7 +259,7 @@ func (s *Server) flagPost(flag models.PostFlag, set bool) fiber.Handler {
 	})
 }
 
-// operationJSON is the deletion of all that a user wrote.
+// operationJSON is the deletion of all content of a user.
 type operationJSON struct {
 	ID               int64      `json:"id"`
 	UserID           int64      `json:"user_id"`
@@ -258,7 +268,7 @@ type operationJSON struct {
 	RequestedBy      int64      `json:"requested_by"`
 	RequestedAt      time.Time  `json:"requested_at"`
 	UndoneBy         *int64     `json:"undone_by"`
-	FinishedAt       *time.Time `json:"finished_at"` // null while it is at work
+	FinishedAt       *time.Time `json:"finished_at"` // null while it runs
 	PostsDeleted     int64      `json:"posts_deleted"`
 	CommentsDeleted  int64      `json:"comments_deleted"`
 	PostsRestored    int64      `json:"posts_restored"`
@@ -267,19 +277,21 @@ type operationJSON struct {
 
 func replyOperation(c *fiber.Ctx, o *models.ContentOperation) error {
 	return c.JSON(operationJSON{
-		ID: o.ID, UserID: o.UserID, State: o.State.String(), Reason: o.Reason, RequestedBy: o.RequestedBy, RequestedAt: o.RequestedAt,
-		UndoneBy: o.UndoneBy, FinishedAt: o.FinishedAt, PostsDeleted: o.PostsDeleted, CommentsDeleted: o.CommentsDeleted,
+		ID: o.ID, UserID: o.UserID, State: o.State.String(), Reason: o.Reason, RequestedBy: o.RequestedBy,
+		RequestedAt: o.RequestedAt, UndoneBy: o.UndoneBy, FinishedAt: o.FinishedAt,
+		PostsDeleted: o.PostsDeleted, CommentsDeleted: o.CommentsDeleted,
 		PostsRestored: o.PostsRestored, CommentsRestored: o.CommentsRestored,
 	})
 }
 
-// replyRequestedOperation answers a request that is carried out later.
+// replyRequestedOperation answers 202: the operation runs after the request.
 func replyRequestedOperation(c *fiber.Ctx, o *models.ContentOperation) error {
 	c.Set(fiber.HeaderLocation, fmt.Sprintf("/v1/admin/operations/%d", o.ID))
 	return replyOperation(c.Status(fiber.StatusAccepted), o)
 }
 
-// removeAllContent has everything deleted that the user in the path wrote. The cron job "moderate" does it.
+// removeAllContent requests the deletion of all content of the user in the path. The cron job "moderate" carries it
+// out.
 func (s *Server) removeAllContent(c *fiber.Ctx) error {
 	id, reason, err := pathIDAndReason(c, "user")
 	if err != nil {

@@ -10,23 +10,23 @@ import (
 	"likewise/models"
 )
 
-// givenLikeJSON is a like as moderators see it, whatever became of what was liked.
+// givenLikeJSON is a like as moderators see it, even if the target is deleted or gone.
 type givenLikeJSON struct {
 	Type         models.TargetKind `json:"target_type"`
 	ID           int64             `json:"target_id"`
 	LikedAt      time.Time         `json:"liked_at"`
 	TargetStatus string            `json:"target_status"` // normal, deleted or gone
-	Author       *namedJSON        `json:"author"`        // null: gone
+	Author       *namedJSON        `json:"author"`        // null if the target is gone
 	PostTitle    string            `json:"post_title"`
 }
 
-// namedJSON is a user where a name is enough.
+// namedJSON is a user by name.
 type namedJSON struct {
 	ID       int64  `json:"id"`
 	Username string `json:"username"`
 }
 
-// listGivenLikes shows the rows of the likes that the user in the path gave, the latest first.
+// listGivenLikes lists the likes of the user in the path that MySQL holds, latest first.
 func (s *Server) listGivenLikes(c *fiber.Ctx) error {
 	id, err := pathID(c, "user")
 	if err != nil {
@@ -61,7 +61,7 @@ func newGivenLikeJSON(kind models.TargetKind, l *models.GivenLike) givenLikeJSON
 	return out
 }
 
-// likeVoidJSON is a request to take back likes, and how far it is.
+// likeVoidJSON is a request to void likes, and its progress.
 type likeVoidJSON struct {
 	ID          int64      `json:"id"`
 	UserID      int64      `json:"user_id"`
@@ -70,16 +70,18 @@ type likeVoidJSON struct {
 	RequestedAt time.Time  `json:"requested_at"`
 	Since       *time.Time `json:"since"`
 	Until       *time.Time `json:"until"`
-	LikesLeft   *int       `json:"likes_left"` // null where it was not counted
+	LikesLeft   *int       `json:"likes_left"` // null if not counted
 	DoneAt      *time.Time `json:"done_at"`
 }
 
 func newLikeVoidJSON(v *models.LikeVoid) likeVoidJSON {
-	return likeVoidJSON{ID: v.ID, UserID: v.UserID, Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt,
-		Since: v.LikedSince, Until: v.LikedUntil, DoneAt: v.DoneAt}
+	return likeVoidJSON{
+		ID: v.ID, UserID: v.UserID, Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt,
+		Since: v.LikedSince, Until: v.LikedUntil, DoneAt: v.DoneAt,
+	}
 }
 
-// voidLikes asks for likes of the user in the path to be taken back.
+// voidLikes requests that likes of the user in the path are voided.
 func (s *Server) voidLikes(c *fiber.Ctx) error {
 	id, err := pathID(c, "user")
 	if err != nil {
@@ -102,13 +104,13 @@ func (s *Server) voidLikes(c *fiber.Ctx) error {
 	return s.replyRequestedVoid(c, &v)
 }
 
-// replyRequestedVoid answers a request that is carried out later.
+// replyRequestedVoid answers 202: the cron job "void" carries the request out.
 func (s *Server) replyRequestedVoid(c *fiber.Ctx, v *models.LikeVoid) error {
 	c.Location("/v1/admin/like-voids/" + strconv.FormatInt(v.ID, 10))
 	return s.replyLikeVoid(c.Status(fiber.StatusAccepted), v)
 }
 
-// timeOf reads a time in a field of the body; nil when there is none.
+// timeOf parses a time in a field of the body; nil stays nil.
 func timeOf(field string, text *string) (*time.Time, error) {
 	if text == nil {
 		return nil, nil
@@ -121,7 +123,7 @@ func timeOf(field string, text *string) (*time.Time, error) {
 	return &at, nil
 }
 
-// readLikeVoid shows how far a request is.
+// readLikeVoid shows the progress of a request.
 func (s *Server) readLikeVoid(c *fiber.Ctx) error {
 	id, err := pathID(c, "request")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"likewise/models"
 )
 
-// actJSON is an act of a moderator, as it is in the log.
+// actJSON is an act of a moderator in the log.
 type actJSON struct {
 	ID         int64           `json:"id"`
 	Actor      *authorJSON     `json:"actor"` // null: a command of the operator
@@ -25,7 +25,7 @@ type actJSON struct {
 	TargetType string          `json:"target_type"`
 	TargetID   int64           `json:"target_id"`
 	Reason     string          `json:"reason"`
-	Before     json.RawMessage `json:"before"` // null where there was nothing
+	Before     json.RawMessage `json:"before"` // null if the target did not exist
 	After      json.RawMessage `json:"after"`
 	RequestID  string          `json:"request_id"`
 	CreatedAt  time.Time       `json:"created_at"`
@@ -38,9 +38,13 @@ func rawJSON(state *string) json.RawMessage {
 	return json.RawMessage(*state)
 }
 
-const maxLogWord = 50 // characters of an action or a type of target
+// Words of the log: actions, types of targets and kinds of events.
+const (
+	maxLogWord  = 50 // characters
+	logAlphabet = "abcdefghijklmnopqrstuvwxyz."
+)
 
-// actQuery reads what the log is asked for, and names the list.
+// actQuery reads the query of the log, and returns the name of the list.
 func actQuery(c *fiber.Ctx) (q models.ActQuery, name string, err error) {
 	args := c.Context().QueryArgs()
 	for parameter, id := range map[string]*int64{"actor": &q.ActorID, "target_id": &q.TargetID} {
@@ -57,7 +61,7 @@ func actQuery(c *fiber.Ctx) (q models.ActQuery, name string, err error) {
 			continue
 		}
 		*word = c.Query(parameter)
-		if *word == "" || len(*word) > maxLogWord || strings.ContainsFunc(*word, func(r rune) bool { return (r < 'a' || r > 'z') && r != '.' && r != '_' }) {
+		if *word == "" || len(*word) > maxLogWord || strings.Trim(*word, logAlphabet+"_") != "" {
 			return q, "", models.Invalid(parameter, "must be a word of the log, such as post.delete or post")
 		}
 	}
@@ -67,7 +71,8 @@ func actQuery(c *fiber.Ctx) (q models.ActQuery, name string, err error) {
 	if q.Since, q.Until, err = timeSpan(c); err != nil {
 		return q, "", err
 	}
-	name = fmt.Sprintf("log:%d:%d:%s:%s:%d:%d", q.ActorID, q.TargetID, q.Action, q.TargetType, q.Since.UnixMilli(), q.Until.UnixMilli())
+	name = fmt.Sprintf("log:%d:%d:%s:%s:%d:%d",
+		q.ActorID, q.TargetID, q.Action, q.TargetType, q.Since.UnixMilli(), q.Until.UnixMilli())
 	return q, name, nil
 }
 
@@ -84,15 +89,18 @@ func (s *Server) listActs(c *fiber.Ctx) error {
 		},
 		key: (*models.LoggedAct).Key,
 		show: each(func(a *models.LoggedAct) actJSON {
-			return actJSON{a.ID, s.presentAuthor(a.Actor), a.Action, a.TargetType, a.TargetID, a.Reason, rawJSON(a.BeforeState), rawJSON(a.AfterState), a.RequestID, a.CreatedAt}
+			return actJSON{
+				a.ID, s.presentAuthor(a.Actor), a.Action, a.TargetType, a.TargetID, a.Reason,
+				rawJSON(a.BeforeState), rawJSON(a.AfterState), a.RequestID, a.CreatedAt,
+			}
 		}),
 	})
 }
 
-const exportPage = 1000 // acts that are read, and held, at a time
+const exportPage = 1000 // acts that are read, and held in memory, at a time
 
-// exportActs sends the whole log, or what is asked for of it, as CSV (RFC 4180), the latest first. The log only grows, and
-// grows at the end that is read first, so what comes is the log as it was at the beginning.
+// exportActs sends the log, or the part that the query selects, as CSV (RFC 4180), latest first. The log only grows, at
+// the end that is read first, so the export is the log as it was when the request began.
 func (s *Server) exportActs(c *fiber.Ctx) error {
 	q, _, err := actQuery(c)
 	if err != nil {
@@ -123,13 +131,21 @@ func writeActs(to io.Writer, acts []models.LoggedAct, first bool) error {
 	w := csv.NewWriter(to)
 	w.UseCRLF = true
 	if first {
-		if err := w.Write([]string{"id", "created_at", "actor_id", "actor", "action", "target_type", "target_id", "reason", "before", "after", "request_id"}); err != nil {
+		err := w.Write([]string{
+			"id", "created_at", "actor_id", "actor", "action", "target_type", "target_id",
+			"reason", "before", "after", "request_id",
+		})
+		if err != nil {
 			return err
 		}
 	}
 	for _, a := range acts {
-		row := []string{strconv.FormatInt(a.ID, 10), a.CreatedAt.UTC().Format("2006-01-02T15:04:05.000Z07:00"), strconv.FormatInt(a.Actor.ID, 10), cell(a.Actor.Username),
-			cell(a.Action), cell(a.TargetType), strconv.FormatInt(a.TargetID, 10), cell(a.Reason), cell(valueOf(a.BeforeState)), cell(valueOf(a.AfterState)), cell(a.RequestID)}
+		row := []string{
+			strconv.FormatInt(a.ID, 10), a.CreatedAt.UTC().Format("2006-01-02T15:04:05.000Z07:00"),
+			strconv.FormatInt(a.Actor.ID, 10), cell(a.Actor.Username),
+			cell(a.Action), cell(a.TargetType), strconv.FormatInt(a.TargetID, 10),
+			cell(a.Reason), cell(valueOf(a.BeforeState)), cell(valueOf(a.AfterState)), cell(a.RequestID),
+		}
 		if err := w.Write(row); err != nil {
 			return err
 		}
@@ -138,9 +154,9 @@ func writeActs(to io.Writer, acts []models.LoggedAct, first bool) error {
 	return w.Error()
 }
 
-// formulas are where a spreadsheet takes a formula to begin: in a cell, or in what is one to a spreadsheet that splits lines
-// at other separators.
+// formulas matches the places where a spreadsheet would begin a formula: at the beginning of a cell, or of a part of it
+// in a spreadsheet that splits lines at other separators.
 var formulas = regexp.MustCompile(`(^[\t\r]?|[;\t\r\n] *)([=+\-@])`)
 
-// cell keeps spreadsheets from taking a text, or a part of it, for a formula.
+// cell quotes a text so that spreadsheets do not evaluate it, or a part of it, as a formula.
 func cell(text string) string { return formulas.ReplaceAllString(text, "$1'$2") }

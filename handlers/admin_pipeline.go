@@ -18,21 +18,22 @@ import (
 	"likewise/models"
 )
 
-// Desk is what the admin API sees of a like's way to MySQL, and does about it: *workers.Desk.
+// Desk inspects and repairs the pipeline of likes to MySQL: *workers.Desk.
 type Desk interface {
-	// Gated reports whether there is such a way at all; in direct mode there is none.
+	// Gated reports whether there is a pipeline; in direct mode there is none.
 	Gated() bool
-	// ShardInfos gives what Redis knows of every shard, in order.
+	// ShardInfos returns what Redis holds about every shard, in order.
 	ShardInfos(ctx context.Context) ([]counters.ShardInfo, error)
-	// Reassert sends the present state of a user's like through the pipeline once more. counters.ErrNotWarm when the gate
-	// does not hold it.
+	// Reassert sends the present state of a user's like through the pipeline again. It returns counters.ErrNotWarm if
+	// the gate does not hold it.
 	Reassert(ctx context.Context, target models.Target, userID int64) error
-	// Compare compares rows, counts and Redis of a target, and mends them with repair.
+	// Compare compares rows, counts and Redis of a target, and repairs them if repair is set.
 	Compare(ctx context.Context, target models.Target, repair bool) ([]models.Difference, error)
-	// CompareShard does so with the targets of a kind in a shard that have ids above after: at most limit, and as many as
-	// it gets to until end. It gives how many that were, and the id to go on with; 0 when there are no more.
-	CompareShard(ctx context.Context, shard int, kind models.TargetKind, after int64, limit int, end time.Time, repair bool) (
-		found []models.Difference, compared int, next int64, err error)
+	// CompareShard compares the targets of a kind in a shard with ids above after: at most limit, and none after end.
+	// It returns how many it has compared, and the id to continue after; 0 at the end of the shard.
+	CompareShard(
+		ctx context.Context, shard int, kind models.TargetKind, after int64, limit int, end time.Time, repair bool,
+	) (found []models.Difference, compared int, next int64, err error)
 }
 
 type pipelineJSON struct {
@@ -42,7 +43,7 @@ type pipelineJSON struct {
 	Shards []shardJSON        `json:"shards"`
 }
 
-// What only Redis knows is null while it does not answer.
+// pipelineTotalsJSON holds sums over all shards. What Redis alone knows is null while Redis is unreachable.
 type pipelineTotalsJSON struct {
 	OutboxEvents *int64     `json:"outbox_events"`
 	OldestAt     *time.Time `json:"oldest_at"`
@@ -55,8 +56,8 @@ type pipelineTotalsJSON struct {
 type shardJSON struct {
 	Shard        int              `json:"shard"`
 	Open         *bool            `json:"open"`
-	Relay        *string          `json:"relay"` // the process that holds the lock
-	Epoch        int64            `json:"epoch"` // the highest handed out
+	Relay        *string          `json:"relay"` // the process that holds the shard's lock
+	Epoch        int64            `json:"epoch"` // the latest
 	OutboxEvents *int64           `json:"outbox_events"`
 	OldestAt     *time.Time       `json:"oldest_at"`
 	Accepted     *models.Position `json:"accepted"`   // of the last event that the gate accepted
@@ -75,10 +76,10 @@ type failureJSON struct {
 	FailedAt time.Time    `json:"failed_at"`
 }
 
-// deskWait leaves a look at a pipeline whose Redis is silent the time to ask MySQL.
+// deskWait bounds the wait for Redis, so that time is left to query MySQL.
 const deskWait = time.Second
 
-// readPipeline shows how every shard stands.
+// readPipeline shows the state of every shard.
 func (s *Server) readPipeline(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	letters, err := s.store.DeadLetters(ctx)
@@ -99,17 +100,20 @@ func (s *Server) readPipeline(c *fiber.Ctx) error {
 	}
 	redis := "ok"
 	out.Mode, out.Redis = "gated", &redis
-	asking, cancel := context.WithTimeout(ctx, deskWait)
-	infos, err := s.desk.ShardInfos(asking)
+	waiting, cancel := context.WithTimeout(ctx, deskWait)
+	infos, err := s.desk.ShardInfos(waiting)
 	cancel()
 	if err != nil {
 		redis = "unreachable"
-		s.log.Warn("the pipeline desk goes without redis", "error", err)
+		s.log.Warn("the pipeline is shown without redis", "error", err)
 	} else {
 		out.Totals.OutboxEvents, out.Totals.LagEvents, out.Totals.ClosedShards = new(int64), new(int64), new(int)
 	}
 	for i, state := range states {
-		shard := shardJSON{Shard: state.Shard, Epoch: state.Epoch, Applied: state.Applied, OpenGaps: state.OpenGaps, Failures: []failureJSON{}}
+		shard := shardJSON{
+			Shard: state.Shard, Epoch: state.Epoch, Applied: state.Applied, OpenGaps: state.OpenGaps,
+			Failures: []failureJSON{},
+		}
 		if !state.Applied.IsZero() {
 			shard.AppliedAt = &state.AppliedAt
 		}
@@ -128,13 +132,14 @@ func (s *Server) readPipeline(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// add adds what Redis knows.
+// add sets the fields that Redis knows.
 func (j *shardJSON) add(info counters.ShardInfo, state models.ShardState, now time.Time) {
-	lag, stood := info.Last.Beyond(state.Applied), int64(0)
+	lag, lagSeconds := info.Last.Beyond(state.Applied), int64(0)
 	if lag > 0 {
-		stood = max(0, int64(now.Sub(state.AppliedAt).Seconds()))
+		lagSeconds = max(0, int64(now.Sub(state.AppliedAt).Seconds()))
 	}
-	j.Open, j.OutboxEvents, j.Accepted, j.LagEvents, j.LagSeconds = &info.Open, &info.Depth, &info.Last, &lag, &stood
+	j.Open, j.OutboxEvents, j.Accepted = &info.Open, &info.Depth, &info.Last
+	j.LagEvents, j.LagSeconds = &lag, &lagSeconds
 	if info.Held {
 		j.Relay = &info.Holder
 	}
@@ -158,7 +163,7 @@ func (t *pipelineTotalsJSON) add(shard shardJSON) {
 type letterJSON struct {
 	ID          int64            `json:"id"`
 	Shard       int              `json:"shard"`
-	Position    *models.Position `json:"position"` // null: the record could not be read at all
+	Position    *models.Position `json:"position"` // null if the record could not be read
 	Topic       string           `json:"topic"`
 	Partition   int32            `json:"partition"`
 	Offset      int64            `json:"offset"`
@@ -173,8 +178,10 @@ type letterJSON struct {
 }
 
 func newLetterJSON(l *models.DeadLetter) letterJSON {
-	j := letterJSON{ID: l.ID, Shard: l.Shard, Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, PayloadSize: l.Size, Error: l.Error,
-		Status: "open", CreatedAt: l.CreatedAt, ResolvedAt: l.ResolvedAt, ResolvedBy: l.ResolvedBy}
+	j := letterJSON{
+		ID: l.ID, Shard: l.Shard, Topic: l.Topic, Partition: l.Partition, Offset: l.Offset, PayloadSize: l.Size,
+		Error: l.Error, Status: "open", CreatedAt: l.CreatedAt, ResolvedAt: l.ResolvedAt, ResolvedBy: l.ResolvedBy,
+	}
 	if l.Resolution != models.Unresolved {
 		j.Status = string(l.Resolution)
 	}
@@ -199,7 +206,7 @@ func printable(b []byte) bool {
 	return true
 }
 
-// listDeadLetters shows the events that could not be applied.
+// listDeadLetters lists the events that could not be applied.
 func (s *Server) listDeadLetters(c *fiber.Ctx) error {
 	status, err := oneOf(c, "status", "open", "resolved")
 	if err != nil {
@@ -215,8 +222,8 @@ func (s *Server) listDeadLetters(c *fiber.Ctx) error {
 	})
 }
 
-// retryDeadLetter reads a dead letter again. What it is about is sent through the pipeline once more as the gate has it now,
-// never as the letter has it: what came after the letter stays.
+// retryDeadLetter sends the likes that a dead letter is about through the pipeline again, in the state that the gate
+// holds now and not in that of the letter: changes that came after the letter stay.
 func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
 	id, reason, err := pathIDAndValidReason(c, "dead letter")
 	if err != nil {
@@ -237,25 +244,28 @@ func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
 			}
 		}
 		if err := s.reassert(c.UserContext(), letter.Shard, events); err != nil {
-			s.afterwards(c, func(ctx context.Context) error { return s.store.FailRetry(models.Aside(ctx), viewerID(c), id, reason) })
+			s.logOutcome(c, func(ctx context.Context) error {
+				return s.store.FailRetry(models.Aside(ctx), viewerID(c), id, reason)
+			})
 			return err
 		}
 	}
 	return s.resolveDeadLetter(c, id, models.Retried, reason)
 }
 
-// afterwards logs what came of an act, whatever became of the request meanwhile. That the act was begun is logged already.
-func (s *Server) afterwards(c *fiber.Ctx, write func(ctx context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), afterwardsTimeout)
+// logOutcome writes the outcome of an act to the moderation log, even if the request has ended. The beginning of the
+// act is logged already.
+func (s *Server) logOutcome(c *fiber.Ctx, write func(ctx context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), outcomeTimeout)
 	defer cancel()
 	if err := write(ctx); err != nil {
-		s.log.Error("what came of an act is not in the moderation log", "request_id", requestID(c), "error", err)
+		s.log.Error("the outcome of an act is missing in the moderation log", "request_id", requestID(c), "error", err)
 	}
 }
 
-const afterwardsTimeout = 2 * time.Second
+const outcomeTimeout = 2 * time.Second
 
-// discardDeadLetter leaves a dead letter without effect.
+// discardDeadLetter resolves a dead letter without applying it.
 func (s *Server) discardDeadLetter(c *fiber.Ctx) error {
 	id, reason, err := pathIDAndValidReason(c, "dead letter")
 	if err != nil {
@@ -272,42 +282,42 @@ func (s *Server) resolveDeadLetter(c *fiber.Ctx, id int64, how models.LetterFate
 	return c.JSON(newLetterJSON(letter))
 }
 
-// reassert sends what the events of a letter are about through the pipeline once more, as the gate has it.
+// reassert sends the likes that the events of a letter are about through the pipeline again, as the gate holds them.
 func (s *Server) reassert(ctx context.Context, shard int, events []models.Event) error {
 	for _, e := range events {
 		if e.UserID == 0 {
-			continue // an event of the shard itself: it has done what it does by having been numbered
+			continue // an event of the shard itself, which has no effect beyond its position
 		}
 		err := s.desk.Reassert(ctx, e.Target(), e.UserID)
 		if errors.Is(err, counters.ErrNotWarm) {
-			return s.notHeld(ctx, shard, e.Target())
+			return s.notWarm(ctx, shard, e.Target())
 		}
 		if err != nil {
-			return deskFailed(err)
+			return pipelineError(err)
 		}
 	}
 	return nil
 }
 
-// notHeld says why the gate has no state of a target's likes.
-func (s *Server) notHeld(ctx context.Context, shard int, target models.Target) error {
+// notWarm returns the error for a target whose likes the gate does not hold.
+func (s *Server) notWarm(ctx context.Context, shard int, target models.Target) error {
 	if s.desk.Gated() {
 		infos, err := s.desk.ShardInfos(ctx)
 		if err != nil {
-			return deskFailed(err)
+			return pipelineError(err)
 		}
 		if !infos[shard].Open {
 			return models.Unavailable("The shard is closed until its worker opens it; try again.", nil)
 		}
 	}
-	return models.Errorf(models.CodeConflict, "The gate does not hold the likes of %s any more: they are as MySQL has them, and whether the letter is newer cannot be told. "+
-		"Discard it; its user can like again.", target)
+	return models.Errorf(models.CodeConflict, "Redis no longer holds the likes of %s, so whether the letter is newer "+
+		"than MySQL is unknown. Discard the letter; its user can like again.", target)
 }
 
-// deskFailed is what a client hears when the pipeline cannot be asked.
-func deskFailed(err error) error {
+// pipelineError returns CodeUnavailable for an internal error of the pipeline, and other errors unchanged.
+func pipelineError(err error) error {
 	if models.ErrorCode(err) == models.CodeInternal {
-		return models.Unavailable("The pipeline cannot be asked at the moment; try again.", err)
+		return models.Unavailable("The pipeline is unavailable at the moment; try again.", err)
 	}
 	return err
 }
@@ -324,16 +334,16 @@ type differenceJSON struct {
 	ID       int64             `json:"target_id"`
 	Problem  string            `json:"problem"`
 	Repaired bool              `json:"repaired"`
-	// Undecided: nothing can be said, because the last change has not arrived or the next one always has.
+	// Undecided: the comparison could not be completed, because changes were still on their way.
 	Undecided bool `json:"undecided"`
 }
 
 const (
 	reconcileTargets = 200             // of a shard that one request compares
-	reconcileTime    = 2 * time.Second // after which it begins no other; it may do so twice
+	reconcileTime    = 2 * time.Second // after which a comparison begins no other target; a request may run two
 )
 
-// reconciliation is what a request asks to compare: a target, or what a shard has from a place on.
+// reconciliation is the body of a request: a target to compare, or the targets of a shard after an id.
 type reconciliation struct {
 	target models.Target
 	shard  int
@@ -343,8 +353,8 @@ type reconciliation struct {
 	reason string
 }
 
-// reconcile compares rows, counts and Redis of a target, or of a stretch of a shard, and mends what differs unless it is a
-// dry run. What is mended has been compared and logged before, and what came of it is logged then.
+// reconcile compares rows, counts and Redis of a target, or of a part of a shard, and repairs differences unless it is
+// a dry run. The differences are logged before the repair, and its outcome after.
 func (s *Server) reconcile(c *fiber.Ctx) error {
 	asked, err := s.reconciliation(c)
 	if err != nil {
@@ -353,7 +363,7 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	found, compared, next, err := s.compare(ctx, asked, reconcileTargets, false)
 	if err != nil {
-		return deskFailed(err)
+		return pipelineError(err)
 	}
 	var out reconciliationJSON
 	answer := func() error {
@@ -364,13 +374,15 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 		return err
 	}
 	if !asked.dryRun {
-		act := models.Reconciliation{ActorID: viewerID(c), TargetType: "shard", TargetID: int64(asked.shard), Reason: asked.reason}
+		act := models.Reconciliation{
+			ActorID: viewerID(c), TargetType: "shard", TargetID: int64(asked.shard), Reason: asked.reason,
+		}
 		if asked.target.ID != 0 {
 			act.TargetType, act.TargetID = string(asked.target.Kind), asked.target.ID
 		}
 		step, begun := models.Step(ctx, "begin")
 		if len(found) == 0 {
-			step = ctx // the entry of the log is all that there is to do
+			step = ctx // nothing to repair: the log entry completes the request
 		}
 		if !begun {
 			if err := s.store.LogReconcile(step, act, found); err != nil {
@@ -380,28 +392,30 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 		if len(found) > 0 || begun {
 			found, compared, next, err = s.compare(ctx, asked, max(1, compared), true)
 			if err != nil {
-				s.afterwards(c, func(ctx context.Context) error { return s.store.LogReconciled(models.Aside(ctx), act, found, true) })
-				return deskFailed(err)
+				s.logOutcome(c, func(ctx context.Context) error {
+					return s.store.LogReconciled(models.Aside(ctx), act, found, true)
+				})
+				return pipelineError(err)
 			}
 			if begun {
-				mended, err := mendedBefore(ctx, found)
+				repaired, err := repairedBefore(ctx, found)
 				if err != nil {
 					return err
 				}
-				found = append(mended, found...)
+				found = append(repaired, found...)
 			}
 			if err := answer(); err != nil {
 				return err
 			}
-			s.afterwards(c, func(ctx context.Context) error { return s.store.LogReconciled(ctx, act, found, false) })
+			s.logOutcome(c, func(ctx context.Context) error { return s.store.LogReconciled(ctx, act, found, false) })
 		}
 	}
 	return c.JSON(out)
 }
 
-// mendedBefore returns what a process mended that died before it answered: the differences that it had found and that are
-// not found now.
-func mendedBefore(ctx context.Context, found []models.Difference) (mended []models.Difference, err error) {
+// repairedBefore returns the differences that a process repaired before it died without answering: those that it had
+// found and that are not found now.
+func repairedBefore(ctx context.Context, found []models.Difference) (repaired []models.Difference, err error) {
 	kept, err := models.KeptAnswer(ctx)
 	if models.ErrorCode(err) == models.CodeNotFound {
 		return nil, nil
@@ -411,40 +425,45 @@ func mendedBefore(ctx context.Context, found []models.Difference) (mended []mode
 		err = json.Unmarshal(kept, &was)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what was found: %w", err)
+		return nil, fmt.Errorf("read the differences found before: %w", err)
 	}
 	for _, j := range was.Differences {
 		d := models.Difference{Target: models.Target{Kind: j.Type, ID: j.ID}, Problem: j.Problem, Repaired: true}
-		there := func(now models.Difference) bool { return now.Target == d.Target && now.Problem == d.Problem }
-		if !slices.ContainsFunc(found, there) {
-			mended = append(mended, d)
+		same := func(now models.Difference) bool { return now.Target == d.Target && now.Problem == d.Problem }
+		if !slices.ContainsFunc(found, same) {
+			repaired = append(repaired, d)
 		}
 	}
-	return mended, nil
+	return repaired, nil
 }
 
-func (s *Server) newReconciliation(asked reconciliation, compared int, found []models.Difference, next int64) reconciliationJSON {
+func (s *Server) newReconciliation(
+	asked reconciliation, compared int, found []models.Difference, next int64,
+) reconciliationJSON {
 	out := reconciliationJSON{DryRun: asked.dryRun, Compared: compared, Differences: make([]differenceJSON, len(found))}
 	for i, d := range found {
 		out.Differences[i] = differenceJSON{d.Target.Kind, d.Target.ID, d.Problem, d.Repaired, d.Undecided}
 	}
 	if asked.target.ID == 0 {
-		out.NextCursor = s.nextStretch(asked, next)
+		out.NextCursor = s.nextPart(asked, next)
 	}
 	return out
 }
 
-func (s *Server) compare(ctx context.Context, asked reconciliation, limit int, repair bool) (found []models.Difference, compared int, next int64, err error) {
-	ctx = models.Aside(ctx) // comparing again mends what is left
+func (s *Server) compare(
+	ctx context.Context, asked reconciliation, limit int, repair bool,
+) (found []models.Difference, compared int, next int64, err error) {
+	ctx = models.Aside(ctx) // repeating the comparison repairs the rest
 	if asked.target.ID != 0 {
 		found, err = s.desk.Compare(ctx, asked.target, repair)
 		return found, 1, 0, err
 	}
-	return s.desk.CompareShard(ctx, asked.shard, asked.kind, asked.after, limit, s.now().Add(reconcileTime), repair)
+	end := s.now().Add(reconcileTime)
+	return s.desk.CompareShard(ctx, asked.shard, asked.kind, asked.after, limit, end, repair)
 }
 
-// nextStretch makes the cursor to what comes after next; posts come first, then comments.
-func (s *Server) nextStretch(asked reconciliation, next int64) *string {
+// nextPart returns the cursor of the targets after the id next: posts first, then comments.
+func (s *Server) nextPart(asked reconciliation, next int64) *string {
 	key := models.ListKey{ID: next}
 	switch {
 	case asked.kind == models.KindComment && next == 0:
@@ -452,18 +471,21 @@ func (s *Server) nextStretch(asked reconciliation, next int64) *string {
 	case asked.kind == models.KindComment || next == 0:
 		key.Value = 1 // comments
 	}
-	cursor := s.cursors.encode(stretchName(asked.shard), key)
+	cursor := s.cursors.encode(shardList(asked.shard), key)
 	return &cursor
 }
 
-func stretchName(shard int) string { return "reconcile:shard=" + strconv.Itoa(shard) }
+func shardList(shard int) string { return "reconcile:shard=" + strconv.Itoa(shard) }
 
 func (s *Server) reconciliation(c *fiber.Ctx) (reconciliation, error) {
 	var kind, cursor string
 	var id int64
 	var shard *int64
 	asked := reconciliation{dryRun: true, kind: models.KindPost}
-	err := decode(c, fields{"target_type": &kind, "target_id": &id, "shard": &shard, "cursor": &cursor, "dry_run": &asked.dryRun, "reason": &asked.reason})
+	err := decode(c, fields{
+		"target_type": &kind, "target_id": &id, "shard": &shard, "cursor": &cursor,
+		"dry_run": &asked.dryRun, "reason": &asked.reason,
+	})
 	if err != nil {
 		return asked, err
 	}
@@ -494,7 +516,7 @@ func (s *Server) reconciliation(c *fiber.Ctx) (reconciliation, error) {
 	if cursor == "" {
 		return asked, nil
 	}
-	key, err := s.cursors.decode(stretchName(asked.shard), cursor)
+	key, err := s.cursors.decode(shardList(asked.shard), cursor)
 	if key.Value == 1 {
 		asked.kind = models.KindComment
 	}

@@ -14,23 +14,23 @@ import (
 	"likewise/models"
 )
 
-// caseJSON is what was reported, by all who did, until it was resolved.
+// caseJSON is a case: all reports of a target until a moderator resolves them.
 type caseJSON struct {
 	ID             int64                 `json:"id"`
 	TargetType     string                `json:"target_type"`
 	TargetID       int64                 `json:"target_id"`
 	TargetStatus   string                `json:"target_status"`
 	Author         authorJSON            `json:"author"`
-	Post           titleJSON             `json:"post"`    // the target, or what the comment is on
-	Version        int64                 `json:"version"` // that the target has now
+	Post           titleJSON             `json:"post"`    // the target, or the post of the comment
+	Version        int64                 `json:"version"` // of the target now
 	Excerpt        string                `json:"excerpt"` // the beginning of its Markdown
 	Reported       []reportedVersionJSON `json:"reported"`
 	Status         string                `json:"status"`
 	ReportersCount int64                 `json:"reporters_count"`
-	Reasons        map[string]int64      `json:"reasons"` // how many gave each
+	Reasons        map[string]int64      `json:"reasons"` // how many reports have each
 	FirstAt        time.Time             `json:"first_reported_at"`
 	LastAt         time.Time             `json:"last_reported_at"`
-	ClaimedBy      *authorJSON           `json:"claimed_by"` // null: nobody looks at it now
+	ClaimedBy      *authorJSON           `json:"claimed_by"` // null unless claimed
 	ClaimedUntil   *time.Time            `json:"claimed_until"`
 	ResolvedBy     *authorJSON           `json:"resolved_by"`
 	ResolvedAt     *time.Time            `json:"resolved_at"`
@@ -38,12 +38,12 @@ type caseJSON struct {
 	Note           *string               `json:"note"`
 }
 
-// reportedVersionJSON is a version of the target that was reported.
+// reportedVersionJSON is a reported version of the target.
 type reportedVersionJSON struct {
 	Version      int64   `json:"version"`
 	ReportsCount int64   `json:"reports_count"`
-	Title        *string `json:"title"`   // of a post; null if there is no text left
-	Excerpt      *string `json:"excerpt"` // the beginning of its Markdown; null if there is no text left
+	Title        *string `json:"title"`   // of a post; null if the text is gone
+	Excerpt      *string `json:"excerpt"` // the beginning of its Markdown; null if the text is gone
 }
 
 func newReportedVersionsJSON(k *models.ReportCase) []reportedVersionJSON {
@@ -64,9 +64,11 @@ func newReportedVersionsJSON(k *models.ReportCase) []reportedVersionJSON {
 func (s *Server) newCaseJSON(k *models.ReportCase) caseJSON {
 	status := k.Status(time.Now())
 	out := caseJSON{
-		ID: k.ID, TargetType: string(k.TargetType), TargetID: k.TargetID, TargetStatus: k.TargetStatus.String(), Author: s.author(k.Author),
-		Post: titleJSON{k.PostID, k.Title}, Version: k.Version, Excerpt: k.Excerpt, Reported: newReportedVersionsJSON(k), Status: string(status), ReportersCount: k.ReportersCount, Reasons: k.Reasons,
-		FirstAt: k.FirstAt, LastAt: k.LastAt, ResolvedBy: s.presentAuthor(k.Resolver), ResolvedAt: k.ResolvedAt, Outcome: k.Outcome, Note: present(k.Note),
+		ID: k.ID, TargetType: string(k.TargetType), TargetID: k.TargetID, TargetStatus: k.TargetStatus.String(),
+		Author: s.author(k.Author), Post: titleJSON{k.PostID, k.Title}, Version: k.Version, Excerpt: k.Excerpt,
+		Reported: newReportedVersionsJSON(k), Status: string(status), ReportersCount: k.ReportersCount,
+		Reasons: k.Reasons, FirstAt: k.FirstAt, LastAt: k.LastAt,
+		ResolvedBy: s.presentAuthor(k.Resolver), ResolvedAt: k.ResolvedAt, Outcome: k.Outcome, Note: present(k.Note),
 	}
 	if status == models.CasesClaimed {
 		out.ClaimedBy, out.ClaimedUntil = s.presentAuthor(k.Claimant), k.ClaimedUntil
@@ -131,7 +133,7 @@ func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
 	})
 }
 
-// claimReport keeps other moderators from a case for models.ClaimLife.
+// claimReport reserves a case for the viewer for models.ClaimLife, so that no other moderator works on it.
 func (s *Server) claimReport(c *fiber.Ctx) error {
 	id, err := pathID(c, "report")
 	if err != nil {
@@ -166,10 +168,10 @@ func (s *Server) resolve(c *fiber.Ctx, id int64, v models.Verdict) error {
 	return err
 }
 
-// maxResolve is how many cases can be resolved in one request.
+// maxResolve is how many cases one request can resolve.
 const maxResolve = 100
 
-// resolvedJSON is what became of one case of several.
+// resolvedJSON is the result of one case of several.
 type resolvedJSON struct {
 	ID     int64        `json:"id"`
 	Status string       `json:"status"` // resolved or failed
@@ -181,7 +183,8 @@ type resultsJSON struct {
 	Results []resolvedJSON `json:"results"`
 }
 
-// resolveReports resolves several cases in the same way, each by itself, and tells of each what became of it.
+// resolveReports resolves several cases with the same verdict, each in its own transaction, and returns the result of
+// each.
 func (s *Server) resolveReports(c *fiber.Ctx) error {
 	var ids []int64
 	var v models.Verdict
@@ -199,11 +202,11 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 		result := resolvedJSON{ID: id, Status: "resolved"}
 		err := s.resolveOf(c, i, id, v)
 		if errors.Is(err, models.ErrKeyInUse) {
-			return err // another request goes on with the rest
+			return err // another request continues with the rest
 		}
 		if err != nil {
 			p := problemOf(err)
-			if p.Status == http.StatusUnauthorized { // the session has ended, so the rest fails, too
+			if p.Status == http.StatusUnauthorized { // the session has ended, so the rest would fail, too
 				return err
 			}
 			if p.Status >= 500 {
@@ -219,10 +222,11 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// resolveOf resolves the case at a place of a request about several, unless that is done already.
-func (s *Server) resolveOf(c *fiber.Ctx, place int, id int64, v models.Verdict) error {
+// resolveOf resolves one case of several, unless an earlier attempt at the request has. index is its index in the
+// request.
+func (s *Server) resolveOf(c *fiber.Ctx, index int, id int64, v models.Verdict) error {
 	whole := c.UserContext()
-	step, done := models.Step(whole, strconv.Itoa(place))
+	step, done := models.Step(whole, strconv.Itoa(index))
 	if done {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"likewise/models"
 )
 
-// ringJSON is a report of a like ring with its evidence.
+// ringJSON is a suspected like ring with its evidence.
 type ringJSON struct {
 	ID           int64                 `json:"id"`
 	Author       namedJSON             `json:"author"`
@@ -32,7 +32,7 @@ type ringMemberJSON struct {
 	Likes        int       `json:"likes"`
 }
 
-// listLikeRings shows the rings of a status, the latest first.
+// listLikeRings lists the rings with a status, latest first.
 func (s *Server) listLikeRings(c *fiber.Ctx) error {
 	status, err := oneOf(c, "status", models.RingOpen, models.RingDismissed, models.RingVoided)
 	if err != nil {
@@ -53,11 +53,13 @@ func newRingJSON(r *models.LikeRing) ringJSON {
 	for i, m := range r.Members {
 		members[i] = ringMemberJSON{namedJSON{m.UserID, m.Username}, m.Coincidences, m.Likes}
 	}
-	return ringJSON{r.ID, namedJSON{r.AuthorID, r.Author}, members, r.Coincidences, r.Occasions, r.FirstAt, r.LastAt, r.Evidence, r.FoundAt,
-		r.Status, r.Reason, r.ResolvedAt, r.ResolvedBy}
+	return ringJSON{
+		r.ID, namedJSON{r.AuthorID, r.Author}, members, r.Coincidences, r.Occasions, r.FirstAt, r.LastAt,
+		r.Evidence, r.FoundAt, r.Status, r.Reason, r.ResolvedAt, r.ResolvedBy,
+	}
 }
 
-// dismissLikeRing closes the report of a ring in which a moderator found nothing wrong.
+// dismissLikeRing closes a ring without consequences.
 func (s *Server) dismissLikeRing(c *fiber.Ctx) error {
 	id, reason, err := pathIDAndValidReason(c, "ring")
 	if err != nil {
@@ -73,7 +75,7 @@ type likeVoidsJSON struct {
 	Items []likeVoidJSON `json:"items"`
 }
 
-// voidLikeRing asks for the likes of a ring's members to be taken back.
+// voidLikeRing requests that the likes of a ring's members are voided.
 func (s *Server) voidLikeRing(c *fiber.Ctx) error {
 	id, reason, err := pathIDAndValidReason(c, "ring")
 	if err != nil {

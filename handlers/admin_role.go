@@ -10,7 +10,8 @@ type roleJSON struct {
 	Role string `json:"role"`
 }
 
-// changeRole gives the user in the path another role, which counts in every process within seconds (see signin.Sessions).
+// changeRole sets the role of the user in the path. It takes effect in every process within seconds (see
+// signin.Sessions).
 func (s *Server) changeRole(c *fiber.Ctx) error {
 	id, err := pathID(c, "user")
 	if err != nil {

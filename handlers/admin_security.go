@@ -48,7 +48,7 @@ func (s *Server) listSecurityEvents(c *fiber.Ctx) error {
 	}
 	if args.Has("kind") {
 		q.Kind = c.Query("kind")
-		if q.Kind == "" || len(q.Kind) > maxLogWord || strings.ContainsFunc(q.Kind, func(r rune) bool { return (r < 'a' || r > 'z') && r != '.' }) {
+		if q.Kind == "" || len(q.Kind) > maxLogWord || strings.Trim(q.Kind, logAlphabet) != "" {
 			return models.Invalid("kind", "must be a kind of event, such as login.failed")
 		}
 	}
@@ -56,7 +56,8 @@ func (s *Server) listSecurityEvents(c *fiber.Ctx) error {
 	if q.Since, q.Until, err = timeSpan(c); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("security:%d:%d:%s:%s:%d:%d", q.UserID, q.ActorID, q.Address, q.Kind, q.Since.UnixMilli(), q.Until.UnixMilli())
+	name := fmt.Sprintf("security:%d:%d:%s:%s:%d:%d",
+		q.UserID, q.ActorID, q.Address, q.Kind, q.Since.UnixMilli(), q.Until.UnixMilli())
 	return replyList(s, c, listing[models.LoggedEvent, eventJSON]{
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.LoggedEvent, *models.ListKey, error) {
@@ -69,5 +70,8 @@ func (s *Server) listSecurityEvents(c *fiber.Ctx) error {
 }
 
 func newEventJSON(e *models.LoggedEvent) eventJSON {
-	return eventJSON{e.ID, e.Kind, e.UserID, e.ActorID, present(e.LoginHash), present(e.Address), e.UserAgent, e.Detail, e.Attempts, e.CreatedAt, e.LastAt}
+	return eventJSON{
+		e.ID, e.Kind, e.UserID, e.ActorID, present(e.LoginHash), present(e.Address), e.UserAgent, e.Detail,
+		e.Attempts, e.CreatedAt, e.LastAt,
+	}
 }

@@ -18,7 +18,7 @@ type accountJSON struct {
 	Role        string      `json:"role"`
 	DisplayName *string     `json:"display_name"`
 	AvatarURL   shownAvatar `json:"avatar_url"`
-	Ban         *banJSON    `json:"ban"` // null: there is none now
+	Ban         *banJSON    `json:"ban"` // null unless banned now
 	CreatedAt   time.Time   `json:"created_at"`
 }
 
@@ -38,17 +38,20 @@ type accountDetailJSON struct {
 
 func (s *Server) newAccountJSON(a *models.Account) accountJSON {
 	u := s.newUserJSON(&a.User)
-	return accountJSON{ID: u.ID, Username: u.Username, Role: u.Role, DisplayName: u.DisplayName, AvatarURL: u.AvatarURL,
-		Ban: newBanJSON(a.Ban(time.Now())), CreatedAt: u.CreatedAt}
+	return accountJSON{
+		ID: u.ID, Username: u.Username, Role: u.Role, DisplayName: u.DisplayName, AvatarURL: u.AvatarURL,
+		Ban: newBanJSON(a.Ban(time.Now())), CreatedAt: u.CreatedAt,
+	}
 }
 
-// prefixOf reads a parameter that is the beginning of a name; "" when it is left out.
+// prefixOf reads a parameter that is a prefix of a name; "" if it is missing.
 func prefixOf(c *fiber.Ctx, parameter string, most int) (string, error) {
 	if !c.Context().QueryArgs().Has(parameter) {
 		return "", nil
 	}
 	prefix := c.Query(parameter)
-	if prefix == "" || len(prefix) > most || strings.ContainsFunc(prefix, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
+	if prefix == "" || len(prefix) > most || strings.ContainsFunc(prefix, unprintable) {
 		return "", models.Invalid(parameter, fmt.Sprintf("must be 1 to %d characters of ASCII, without spaces", most))
 	}
 	return prefix, nil
@@ -64,11 +67,12 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 		return err
 	}
 	if q.Username != "" && q.Email != "" {
-		return models.Invalid("email", "cannot go with username")
+		return models.Invalid("email", "cannot be combined with username")
 	}
-	if q.Email != "" && viewer(c).Role < models.RoleAdmin { // it would read every address, a character at a time
+	// Otherwise a moderator could read every address, a character at a time.
+	if q.Email != "" && viewer(c).Role < models.RoleAdmin {
 		return &models.Error{Code: models.CodeForbidden, Message: "Only an admin can search by e-mail address.",
-			Fields: []models.FieldError{{Field: "email", Message: "is for admins"}}}
+			Fields: []models.FieldError{{Field: "email", Message: "can be used by admins only"}}}
 	}
 	role, err := oneOf(c, "role", "", "user", "moderator", "admin")
 	if err != nil {
@@ -112,13 +116,14 @@ func (s *Server) readAccount(c *fiber.Ctx) error {
 	}
 	out := accountDetailJSON{
 		accountJSON: s.newAccountJSON(account), Bio: account.User.Bio, FollowersCount: account.User.FollowersCount,
-		PostsCount: counts.Posts, DeletedPostsCount: counts.DeletedPosts, CommentsCount: counts.Comments, DeletedCommentsCount: counts.DeletedComments,
+		PostsCount: counts.Posts, DeletedPostsCount: counts.DeletedPosts,
+		CommentsCount: counts.Comments, DeletedCommentsCount: counts.DeletedComments,
 		SessionsCount: counts.Sessions, TokensCount: counts.Tokens,
 	}
 	email := s.newUserJSON(&account.User).Email
 	if email != nil && models.Outranks(viewerID(c), viewer(c).Role, id, account.User.Role) == nil {
 		if err := s.store.LogEmailRead(c.UserContext(), id); err != nil {
-			return err // an address is not shown unless that is recorded
+			return err // an address is shown only if that is recorded
 		}
 		out.Email = email
 	}

@@ -12,53 +12,53 @@ import (
 	"likewise/models"
 )
 
-// A request is under way until the last byte of its answer is written, and holds memory all the while: the content that
-// was read for it, and then its body. A client that does not read its answer holds that until writeTimeout. So memory is
-// counted as it is taken, for the process and for each address, and a request that would go over a limit is refused,
-// before the work is done for it where that is known.
+// A request is in flight until the last byte of its answer is written. Until then it holds memory: the content that was
+// read for it, and then the body of the answer. A client that does not read its answer holds the body until
+// writeTimeout. So memory is counted as it is allocated, for the process and for each address. A request that would
+// exceed a bound is refused, before the work is done if its size is known.
 //
-// An address has room for many people, so its requests wait for each other rather than being refused, up to a number.
+// An address may be that of many people, so its requests wait for each other before they are refused.
 const (
-	maxHeld    = 64 << 20  // bytes; not for an address that holds little
-	littleHeld = 128 << 10 // bytes: those who read their answers are served although others do not
+	maxHeld    = 64 << 20  // bytes of all; an address that holds at most littleHeld is exempt
+	littleHeld = 128 << 10 // bytes: clients that read their answers are served although others do not
 
-	// Of an address, times Config.LimitFactor.
+	// Bounds for one address, times Config.LimitFactor.
 	maxHeldOfOne   = 8 << 20 // bytes
-	maxAtWorkOfOne = 4       // requests that are worked on at once; more wait
-	minHeldOfOne   = 4 << 20 // one page takes that much while it is made
+	maxAtWorkOfOne = 4       // requests that are processed at once; more wait
+	minHeldOfOne   = 4 << 20 // one page takes that much while it is built
 
-	shareOfOne = 4 // of the requests under way, an address has at most one in that many
+	shareOfOne = 4 // one address may have a quarter of the requests in flight
 )
 
-// retryHeld is when an address may try again whose answers wait to be read.
+// retryHeld is when an address should retry that leaves too many answers unread.
 const retryHeld = time.Second
 
-// answers counts the requests that are under way, and what they hold.
+// answers counts the requests in flight and the memory that they hold.
 type answers struct {
 	most      int           // requests
 	held      int64         // bytes
-	mostOfOne int           // requests of one address; 0: any number, and so with the next two
+	mostOfOne int           // requests of one address; 0: no bounds for one address
 	heldOfOne int64         // bytes of one address
-	atWork    int           // requests of one address that are worked on
-	large     chan struct{} // has room for the requests that may go on beyond littleHeld
+	atWork    int           // requests of one address that are processed at once
+	large     chan struct{} // a place for each request that may exceed littleHeld
 	inFlight  prometheus.Gauge
 	bytes     prometheus.Gauge
-	limited   prometheus.Counter // requests that were refused for heldOfOne or mostOfOne
+	limited   prometheus.Counter // requests refused because of heldOfOne or mostOfOne
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards all below, and every holder and answer
 	count int
 	all   int64              // bytes
-	of    map[string]*holder // by address as network.Key names it; only those with a request under way
+	of    map[string]*holder // by network.Key of the address; no entry without a request
 }
 
-// holder is what the requests of one address hold.
+// holder counts the requests of one address and their memory.
 type holder struct {
 	count int
 	bytes int64
-	turns chan struct{} // has room for those that are worked on
+	turns chan struct{} // a place for each request that is processed
 }
 
-// answer is what one request holds.
+// answer counts the memory of one request.
 type answer struct {
 	*answers
 	from   string
@@ -68,8 +68,8 @@ type answer struct {
 	ended  bool
 }
 
-// begin counts a request. CodeUnavailable: there are too many, or they hold too much. CodeRateLimited: those of the same
-// address do.
+// begin counts a request. It returns CodeUnavailable if there are too many requests or they hold too much memory, and
+// CodeRateLimited if those of the same address do.
 func (k *answers) begin(from string) (*answer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,7 +83,7 @@ func (k *answers) begin(from string) (*answer, error) {
 	if k.mostOfOne > 0 && h.count >= k.mostOfOne {
 		return nil, k.tooMuch()
 	}
-	if err := k.closed(h); err != nil {
+	if err := k.exhausted(h); err != nil {
 		return nil, err
 	}
 	k.of[from] = h
@@ -95,16 +95,16 @@ func (k *answers) begin(from string) (*answer, error) {
 
 func busy() error { return models.Unavailable("The server is busy; try again.", errOverload) }
 
-var errOverload = errors.New("too many requests are in flight, or their answers wait to be read")
+var errOverload = errors.New("too many requests are in flight, or too many answers are unread")
 
 func (k *answers) tooMuch() error {
 	k.limited.Inc()
 	return &models.Error{Code: models.CodeRateLimited, RetryAfter: retryHeld,
-		Message: "Too many answers for your address wait to be read; read them, and try again."}
+		Message: "Your address has too many unread answers; read them and try again."}
 }
 
-// closed returns the error for a request that is not to be worked on, because of what those before it hold.
-func (k *answers) closed(h *holder) error {
+// exhausted returns the error of a new request if those before it hold too much memory.
+func (k *answers) exhausted(h *holder) error {
 	switch {
 	case k.heldOfOne > 0 && h.bytes+models.PageBytes > k.heldOfOne:
 		return k.tooMuch()
@@ -114,7 +114,7 @@ func (k *answers) closed(h *holder) error {
 	return nil
 }
 
-// await waits until it is the request's turn, and returns what ends the turn. Errors are as those of begin.
+// await waits until the request may be processed; done ends that. Its errors are those of begin.
 func (a *answer) await(ctx context.Context) (done func(), err error) {
 	if a.atWork == 0 {
 		return a.leaveLarge, nil
@@ -130,16 +130,16 @@ func (a *answer) await(ctx context.Context) (done func(), err error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.closed(a.holder); err != nil {
+	if err := a.exhausted(a.holder); err != nil {
 		done()
 		return nil, err
 	}
 	return done, nil
 }
 
-// hold counts n more bytes. It returns errors as begin does, and then nothing is counted. A request that goes beyond
-// littleHeld waits until few others do: reading, rendering and encoding a large answer keeps a processor and the database
-// busy, and a short request would wait for all of them that are under way.
+// hold counts n more bytes. If it returns an error, those of begin, nothing is counted. A request that exceeds
+// littleHeld waits for a place among the large ones: reading, rendering and encoding a large answer keeps a processor
+// and the database busy, and a short request would wait for all of them.
 func (a *answer) hold(ctx context.Context, n int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,14 +180,14 @@ func (a *answer) leaveLarge() {
 	}
 }
 
-// settle counts n bytes in place of all that was counted before, whether there is room for them or not.
+// settle replaces the count of the request by n bytes, even over a bound.
 func (a *answer) settle(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.add(int64(n) - a.own)
 }
 
-// end counts the request no more.
+// end ends the count of the request. Calling it again has no effect.
 func (a *answer) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -213,7 +213,7 @@ func (a *answer) add(n int64) {
 	a.bytes.Set(float64(a.all))
 }
 
-// hold counts memory that the answer to c takes, as answer.hold.
+// hold counts n more bytes of the answer to c, as answer.hold.
 func hold(c *fiber.Ctx, n int) error {
 	if a, ok := c.Locals(answerKey).(*answer); ok {
 		return a.hold(c.UserContext(), n)

@@ -46,8 +46,8 @@ func (s *Server) authorize(row route) fiber.Handler {
 	}
 }
 
-// nameCaller attaches the caller to the request's context; session is nil for the anonymous. Each transaction checks that
-// the session is still valid when it runs (see models.Caller).
+// nameCaller attaches the caller to the request's context; session is nil for the anonymous. Each transaction checks
+// that the session is still valid when it runs (see models.Caller).
 func (s *Server) nameCaller(c *fiber.Ctx, session *models.Session, hash [32]byte) {
 	caller := &models.Caller{
 		Session: hash, Address: s.clientAddress(c).String(), UserAgent: strings.Clone(userAgent(c)),

@@ -12,7 +12,8 @@ type blockJSON struct {
 	Blocked bool `json:"blocked"`
 }
 
-// setBlock returns the handler that makes the viewer block or unblock the user in the path. Repeating it changes nothing.
+// setBlock returns the handler that makes the viewer block or unblock the user in the path. Repeating it changes
+// nothing.
 func (s *Server) setBlock(blocked bool) fiber.Handler {
 	change := s.store.Unblock
 	if blocked {

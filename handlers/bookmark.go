@@ -12,8 +12,8 @@ type bookmarkJSON struct {
 	Bookmarked bool `json:"bookmarked"`
 }
 
-// setBookmark makes the viewer's bookmark of the post in the path as the method says. Saying it again changes nothing
-// and gets the same answer.
+// setBookmark returns the handler that sets or removes the viewer's bookmark of the post in the path. Repeating it
+// changes nothing and returns the same answer.
 func (s *Server) setBookmark(bookmarked bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		id, err := pathID(c, models.KindPost)
@@ -27,7 +27,7 @@ func (s *Server) setBookmark(bookmarked bool) fiber.Handler {
 	}
 }
 
-// listBookmarks shows the posts that the viewer bookmarked, the latest bookmark first.
+// listBookmarks lists the viewer's bookmarked posts, the latest bookmark first.
 func (s *Server) listBookmarks(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.BookmarkedPost, postJSON]{
 		name: ofUser("bookmarks", viewerID(c)),

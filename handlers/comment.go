@@ -12,8 +12,8 @@ import (
 	"likewise/models"
 )
 
-// commentJSON shows a comment. One that is deleted, or whose author the viewer has blocked, is in a list only for the
-// sake of its replies and has no author and no content.
+// commentJSON is a comment. A deleted comment, or one whose author the viewer has blocked, appears in a list only
+// because of its replies and has neither author nor content.
 type commentJSON struct {
 	ID           int64       `json:"id"`
 	PostID       int64       `json:"post_id"`
@@ -29,11 +29,11 @@ type commentJSON struct {
 	Version      int64       `json:"version"`
 	CreatedAt    time.Time   `json:"created_at"`
 	UpdatedAt    time.Time   `json:"updated_at"`
-	// Replies holds those that came along. What its cursor stands for is read at /v1/comments/{id}/replies.
+	// Replies holds the first replies. Its cursor continues at /v1/comments/{id}/replies.
 	Replies list[commentJSON] `json:"replies"`
 }
 
-// firstReplies is how many replies come along with each comment of a list.
+// firstReplies is how many replies a list includes for each comment.
 const firstReplies = 3
 
 func commentTarget(id int64) models.Target { return models.Target{Kind: models.KindComment, ID: id} }
@@ -62,8 +62,8 @@ func (s *Server) eachTree(sort models.CommentSort) shower[models.Comment, commen
 }
 
 // treeJSON shows comments with the replies that were read with them, in this order: as many as fit in a page, and at
-// least one. Level by level, comments are left out from where the page is full; a level above others has half of what is
-// left. The likes of all cost one call.
+// least one. It proceeds level by level and cuts a level where its room is used up. A level above others may use half
+// of the remaining room. The likes of all comments cost one call.
 func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.CommentSort) ([]commentJSON, error) {
 	likes, err := s.likesIn(c, comments)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.C
 	room := models.PageBytes - pageOverhead
 	for level := []parent{{&models.Comment{Replies: comments}, &top, &none}}; len(level) > 0; {
 		share := room
-		if hasReplies(level[0].comment.Replies) || slices.ContainsFunc(level[1:], func(p parent) bool { return hasReplies(p.comment.Replies) }) {
+		if slices.ContainsFunc(level, func(p parent) bool { return hasReplies(p.comment.Replies) }) {
 			share = (room + 1) / 2
 		}
 		var deeper []parent
@@ -104,7 +104,8 @@ func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.C
 				out = append(out, item)
 			}
 			for i := range out {
-				deeper = append(deeper, parent{&p.comment.Replies[i], &out[i].Replies.Items, &out[i].Replies.NextCursor})
+				replies := &out[i].Replies
+				deeper = append(deeper, parent{&p.comment.Replies[i], &replies.Items, &replies.NextCursor})
 			}
 			*p.replies = out
 			if p.comment.ID != 0 {
@@ -123,8 +124,9 @@ func hasReplies(comments []models.Comment) bool {
 // commentJSON shows a comment without its replies.
 func (s *Server) commentJSON(m *models.Comment, likes models.LikeState) (commentJSON, error) {
 	out := commentJSON{
-		ID: m.ID, PostID: m.PostID, ParentID: m.ParentID, Depth: m.Depth, LikesCount: m.LikesCount, RepliesCount: m.RepliesCount,
-		Status: commentStatus(m), Version: m.Version, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+		ID: m.ID, PostID: m.PostID, ParentID: m.ParentID, Depth: m.Depth,
+		LikesCount: m.LikesCount, RepliesCount: m.RepliesCount, Status: commentStatus(m), Version: m.Version,
+		CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
 		Replies: list[commentJSON]{Items: []commentJSON{}},
 	}
 	if m.Hidden() {
@@ -169,7 +171,7 @@ func commentStatus(m *models.Comment) string {
 	return m.Status.String()
 }
 
-// moreReplies gives the cursor to the replies that did not come along; nil when there are none.
+// moreReplies returns the cursor of the replies that the comment does not include; nil if it includes all.
 func (s *Server) moreReplies(m *models.Comment, sort models.CommentSort) *string {
 	rest := m.RepliesRest(sort)
 	if rest == nil {
@@ -179,15 +181,17 @@ func (s *Server) moreReplies(m *models.Comment, sort models.CommentSort) *string
 	return &next
 }
 
-// Names of the lists for cursors, without the order.
+// repliesList returns the name of a list of replies, without its order.
 func repliesList(commentID int64) string {
 	return "comments:parent=" + strconv.FormatInt(commentID, 10) + ":"
 }
+
+// topLevelList returns the name of a list of a post's top-level comments, without its order.
 func topLevelList(postID int64) string { return "comments:post=" + strconv.FormatInt(postID, 10) + ":" }
 
-// commentsPlace reads ?sort= and ?cursor= of a list of comments. A cursor knows its order, so that sort can be left out
-// with one; nil stands for the beginning of the list.
-func (s *Server) commentsPlace(c *fiber.Ctx, name string) (models.CommentSort, *models.ListKey, error) {
+// commentsPosition reads ?sort= and ?cursor= of a list of comments. A cursor is signed with its order, so sort may be
+// omitted with a cursor. It returns nil for the beginning of the list.
+func (s *Server) commentsPosition(c *fiber.Ctx, name string) (models.CommentSort, *models.ListKey, error) {
 	orders := []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop}
 	sort, err := sortOf(c, orders...)
 	if err != nil {
@@ -224,7 +228,7 @@ func (s *Server) listComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.pageOfComments(c, topLevelList(id), models.CommentQuery{ViewerID: viewerID(c), PostID: id})
+	return s.replyComments(c, topLevelList(id), models.CommentQuery{ViewerID: viewerID(c), PostID: id})
 }
 
 func (s *Server) listReplies(c *fiber.Ctx) error {
@@ -232,15 +236,16 @@ func (s *Server) listReplies(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.pageOfComments(c, repliesList(id), models.CommentQuery{ViewerID: viewerID(c), ParentID: id})
+	return s.replyComments(c, repliesList(id), models.CommentQuery{ViewerID: viewerID(c), ParentID: id})
 }
 
-func (s *Server) pageOfComments(c *fiber.Ctx, name string, q models.CommentQuery) error {
+// replyComments answers with a page of comments and the first replies of each.
+func (s *Server) replyComments(c *fiber.Ctx, name string, q models.CommentQuery) error {
 	n, err := pageLimit(c)
 	if err != nil {
 		return err
 	}
-	if q.Sort, q.After, err = s.commentsPlace(c, name); err != nil {
+	if q.Sort, q.After, err = s.commentsPosition(c, name); err != nil {
 		return err
 	}
 	q.Limit = n
@@ -252,7 +257,8 @@ func (s *Server) pageOfComments(c *fiber.Ctx, name string, q models.CommentQuery
 		return err
 	}
 	key := func(m *models.Comment) models.ListKey { return m.Key(q.Sort) }
-	return replyPage(s, c, page[models.Comment]{name: name + string(q.Sort), rows: comments, limit: n, key: key, rest: rest}, s.eachComment)
+	p := page[models.Comment]{name: name + string(q.Sort), rows: comments, limit: n, key: key, rest: rest}
+	return replyPage(s, c, p, s.eachComment)
 }
 
 func (s *Server) createComment(c *fiber.Ctx) error {
@@ -317,7 +323,7 @@ func (s *Server) readComment(c *fiber.Ctx) error {
 	return s.replyComment(c, http.StatusOK, comment)
 }
 
-// ownComment reads the comment in the path and holds the viewer to the permission to change it.
+// ownComment returns the comment in the path, if the permission of the route allows the viewer to change it.
 func (s *Server) ownComment(c *fiber.Ctx) (*models.Comment, error) {
 	id, err := pathID(c, models.KindComment)
 	if err != nil {

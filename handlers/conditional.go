@@ -11,12 +11,12 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// An entity tag names an answer byte by byte: "v3-HASH" where what is shown has a version, else "HASH", with "-br" or
-// "-gzip" at the end when it is compressed, because a strong tag may not stand for two codings (RFC 9110, 8.8.3.3).
-// The hash is there for If-None-Match: likes and comments change an answer without changing the version. If-Match looks
-// at the version alone, since an edit is of the content; "v3" will do.
+// A strong entity tag names an answer byte by byte. It is "v3-HASH" if the content has a version, and "HASH" otherwise.
+// A compressed answer has "-br" or "-gzip" appended, because a strong tag must not name two codings (RFC 9110,
+// 8.8.3.3). If-None-Match needs the hash, because likes and comments change an answer without its version. If-Match
+// compares the version alone, because an edit changes the content; "v3" suffices.
 
-// hashedTag completes the tag that the handler gave the answer, if any, with the hash of the body.
+// hashedTag returns the handler's tag of the answer, if any, with the hash of the body.
 func hashedTag(given, body []byte) string {
 	sum := sha256.Sum256(body)
 	hash := base64.RawURLEncoding.EncodeToString(sum[:12])
@@ -26,7 +26,7 @@ func hashedTag(given, body []byte) string {
 	return `"` + hash + `"`
 }
 
-// versionOf gives the tag of the version in an entity tag: "v3" of "v3-HASH-br".
+// versionOf returns the tag of the version in an entity tag: "v3" of "v3-HASH-br".
 func versionOf(tag string) string {
 	if version, _, ok := strings.Cut(tag, "-"); ok {
 		return version + `"`
@@ -34,13 +34,13 @@ func versionOf(tag string) string {
 	return tag
 }
 
-// withCoding gives the tag of the compressed form.
+// withCoding returns the tag of the compressed answer.
 func withCoding(tag, coding string) string { return strings.TrimSuffix(tag, `"`) + "-" + coding + `"` }
 
-// uncached is the Cache-Control of what nobody said anything else about.
+// uncached is the default Cache-Control.
 const uncached = "no-store"
 
-// Compression. A body shorter than compressFrom fits in one or two packets anyway.
+// Compression. A shorter body than compressFrom fits in one or two packets anyway.
 const (
 	compressFrom = 1 << 10 // bytes
 	brotliLevel  = 1       // as small as gzip at half its cost: see docs/measurements.md
@@ -56,9 +56,9 @@ func acceptedCoding(c *fiber.Ctx) string {
 	return negotiate(string(bytes.Join(c.Request().Header.PeekAll(fiber.HeaderAcceptEncoding), []byte(","))))
 }
 
-// negotiate gives the coding of ours that the client weighs the most in Accept-Encoding (RFC 9110, 12.5.3): "br" or
-// "gzip", or else identity. Of codings that weigh the same the best for us comes first. What cannot be read counts for
-// nothing; that a client refuses identity too is no reason to answer nothing.
+// negotiate returns the coding with the highest weight in Accept-Encoding (RFC 9110, 12.5.3): "br" or "gzip", or
+// identity if neither is accepted. Of equal weights, "br" wins. Unreadable weights count as 0. A client that refuses
+// identity, too, is answered with identity all the same.
 func negotiate(accept string) string {
 	weights := map[string]float64{}
 	for item := range strings.SplitSeq(accept, ",") {
@@ -71,7 +71,7 @@ func negotiate(accept string) string {
 			}
 			weight = q
 		}
-		if name == "x-gzip" { // the same, by RFC 9110, 8.4.1.3
+		if name == "x-gzip" { // an alias (RFC 9110, 8.4.1.3)
 			name = "gzip"
 		}
 		weights[name] = max(weights[name], weight)
@@ -89,8 +89,8 @@ func negotiate(accept string) string {
 	return best
 }
 
-// ifNoneMatch gives the tag of the client's copy if that is the answer with this tag; "" if the client has none or the
-// header cannot be read. Weak tags count: a proxy that compresses makes weak ones of ours.
+// ifNoneMatch returns the client's tag of the answer with this tag, in any coding. It returns "" if the client does not
+// have the answer or the header cannot be read. Weak tags match: a compressing proxy weakens our tags.
 func ifNoneMatch(header, tag string) string {
 	if strings.TrimSpace(header) == "*" {
 		return tag
@@ -99,7 +99,7 @@ func ifNoneMatch(header, tag string) string {
 	if !ok {
 		return ""
 	}
-	for _, known := range tags { // in whatever coding
+	for _, known := range tags {
 		if known == tag || strings.HasPrefix(known, strings.TrimSuffix(tag, `"`)+"-") {
 			return known
 		}

@@ -11,47 +11,51 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// cors tells browsers which other origins may call the API (Fetch standard). Credentials are never allowed: the API
-// takes tokens, which a page has to have, and no cookies, which a browser would add by itself.
+// cors sets the headers that tell browsers which other origins may call the API (Fetch standard). Credentials are never
+// allowed: the API takes tokens, which a page must hold, and no cookies, which a browser would add by itself.
 //
-// Fiber's middleware is not used because it cannot be asked for the headers of an answer that no handler gives, such as
-// 413: a page of an allowed origin would see a failed connection in its place.
+// Fiber's middleware cannot set the headers of answers that no handler writes, such as 413. A page of an allowed origin
+// would see a failed connection instead.
 type cors struct {
 	origins []string // exact; "*" alone means every origin
 }
 
-// What browsers may send, may read, and for how long they may remember it: two hours is all that Chromium takes.
+// What browsers may send and read, and for how long they may cache that: Chromium caps it at two hours.
 const (
 	corsMethods = "GET, HEAD, POST, PUT, PATCH, DELETE"
 	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Request-Id"
-	corsExposed = "ETag, Idempotency-Replayed, Location, RateLimit, RateLimit-Limit, RateLimit-Policy, RateLimit-Remaining, RateLimit-Reset, Retry-After, X-Request-Id"
-	corsMaxAge  = "7200" // seconds
+	corsExposed = "ETag, Idempotency-Replayed, Location, RateLimit, RateLimit-Limit, RateLimit-Policy, " +
+		"RateLimit-Remaining, RateLimit-Reset, Retry-After, X-Request-Id"
+	corsMaxAge = "7200" // seconds
 )
 
-// CheckOrigins refuses what is neither "*" alone nor a list of origins as browsers write them, such as
+// CheckOrigins returns an error unless the list is "*" alone, or origins as browsers send them, such as
 // https://forum.example or http://localhost:3000.
 func CheckOrigins(origins []string) error {
 	for _, origin := range origins {
 		if origin == "*" {
 			if len(origins) > 1 {
-				return errors.New(`origin "*" means every origin: it stands alone`)
+				return errors.New(`origin "*" means every origin and cannot be combined with others`)
 			}
 			continue
 		}
 		u, err := url.Parse(origin)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.ContainsAny(u.Host, "*,") ||
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" ||
+			u.Host == "" || strings.ContainsAny(u.Host, "*,") ||
 			u.Scheme+"://"+strings.ToLower(u.Host) != origin || isDefaultPort(u) {
-			return fmt.Errorf("origin %q is not of the form https://HOST or https://HOST:PORT, in lower case, without a path and without the port that is the default", origin)
+			return fmt.Errorf("origin %q is not of the form https://HOST or https://HOST:PORT, "+
+				"in lower case, without a path and without the default port", origin)
 		}
 	}
 	return nil
 }
 
 func isDefaultPort(u *url.URL) bool {
-	return u.Scheme == "http" && u.Port() == "80" || u.Scheme == "https" && u.Port() == "443" || strings.HasSuffix(u.Host, ":")
+	return u.Scheme == "http" && u.Port() == "80" || u.Scheme == "https" && u.Port() == "443" ||
+		strings.HasSuffix(u.Host, ":")
 }
 
-// allow marks the answer as one that the origin of the request may read, if it may.
+// allow sets the headers that let the origin of the request read the answer, if it is allowed.
 func (k cors) allow(c *fiber.Ctx) (allowed bool) {
 	if len(k.origins) == 0 {
 		return false
@@ -70,16 +74,17 @@ func (k cors) allow(c *fiber.Ctx) (allowed bool) {
 	return true
 }
 
-// mark marks every answer, refusals included.
+// mark sets the headers of every answer, refusals included.
 func (k cors) mark(c *fiber.Ctx) error {
 	k.allow(c)
 	return c.Next()
 }
 
-// preflight answers what a browser asks before it sends a request, and lets all else through.
+// preflight answers preflight requests and passes all others on.
 func (k cors) preflight(c *fiber.Ctx) error {
-	asks := c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderOrigin) != "" && c.Get(fiber.HeaderAccessControlRequestMethod) != ""
-	if !asks || len(k.origins) == 0 {
+	isPreflight := c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderOrigin) != "" &&
+		c.Get(fiber.HeaderAccessControlRequestMethod) != ""
+	if !isPreflight || len(k.origins) == 0 {
 		return c.Next()
 	}
 	allowed := k.allow(c)

@@ -20,31 +20,34 @@ var docsPage []byte
 //go:embed docs.js
 var docsScript []byte
 
-// docsPolicy lets the page load and call nothing but this server, whatever is in the files of Swagger UI. Those set
-// styles in attributes, hence unsafe-inline, and have their icons in data URLs.
-const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self';" +
-	" base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// docsPolicy lets the page load from and call this server alone, whatever the files of Swagger UI contain. They set
+// styles in attributes, hence unsafe-inline, and have icons in data URLs.
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
+	"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// docsAge is how long a browser may keep the page's files: they change with the release only.
+// docsAge is how long a browser may cache the page's files, which change only with a release.
 const docsAge = "public, max-age=3600"
 
-// file is served as it was when the process started, in every coding.
+// file is a static file in every coding, compressed when the process starts.
 type file struct {
 	contentType string
 	cache       string // Cache-Control
-	policy      string // Content-Security-Policy, if it is not that of all answers
+	policy      string // Content-Security-Policy; "" for that of all answers
 	tag         string
-	coded       map[string][]byte // by coding; identity is always there
+	coded       map[string][]byte // by coding; always has identity
 }
 
-// The levels are higher than those of answers, because this is done once.
+// The levels are higher than those of answers, because files are compressed once.
 const (
 	fileBrotliLevel = 6
 	fileGzipLevel   = 9
 )
 
 func newFile(contentType, cache, policy string, body []byte) file {
-	f := file{contentType: contentType, cache: cache, policy: policy, tag: hashedTag(nil, body), coded: map[string][]byte{identity: body}}
+	f := file{
+		contentType: contentType, cache: cache, policy: policy, tag: hashedTag(nil, body),
+		coded: map[string][]byte{identity: body},
+	}
 	for coding, small := range map[string][]byte{
 		"br":   fasthttp.AppendBrotliBytesLevel(nil, body, fileBrotliLevel),
 		"gzip": fasthttp.AppendGzipBytesLevel(nil, body, fileGzipLevel),
@@ -56,7 +59,7 @@ func newFile(contentType, cache, policy string, body []byte) file {
 	return f
 }
 
-// send answers with the file in the coding that the client wants. The bytes are not copied.
+// send answers with the file in the client's preferred coding, without copying it.
 func (f file) send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, f.contentType)
 	c.Set(fiber.HeaderCacheControl, f.cache)
@@ -85,14 +88,13 @@ func (f file) send(c *fiber.Ctx) error {
 	return nil
 }
 
-// files returns all files by name. They are compressed once for the process, some 0.2 s of one core, and not for each
-// request.
+// files returns all files by name. It compresses them once for the process, which takes some 0.2 s of one core.
 var files = sync.OnceValues(func() (map[string]file, error) {
-	// A copy of the contract or of its page is asked for again each time: they change with the release.
-	const again = "public, no-cache"
+	// A cached contract or page is revalidated each time: they change with a release.
+	const revalidated = "public, no-cache"
 	all := map[string]file{
-		"openapi.yaml": newFile("application/yaml", again, "", contract), // RFC 9512
-		"docs.html":    newFile(fiber.MIMETextHTMLCharsetUTF8, again, docsPolicy, docsPage),
+		"openapi.yaml": newFile("application/yaml", revalidated, "", contract), // RFC 9512
+		"docs.html":    newFile(fiber.MIMETextHTMLCharsetUTF8, revalidated, docsPolicy, docsPage),
 		"docs.js":      newFile("text/javascript; charset=utf-8", docsAge, "", docsScript),
 	}
 	icon, err := static.FS.ReadFile("favicon-32x32.png")
@@ -104,7 +106,7 @@ var files = sync.OnceValues(func() (map[string]file, error) {
 		"swagger-ui.css":       "text/css; charset=utf-8",
 		"swagger-ui-bundle.js": "text/javascript; charset=utf-8",
 	} {
-		zipped, err := static.FS.ReadFile(name + ".gz") // its module has no others
+		zipped, err := static.FS.ReadFile(name + ".gz") // its module has no uncompressed ones
 		if err != nil {
 			return nil, fmt.Errorf("docs: %w", err)
 		}
@@ -117,7 +119,7 @@ var files = sync.OnceValues(func() (map[string]file, error) {
 	return all, nil
 })
 
-// sendFile serves one file.
+// sendFile returns the handler of one file.
 func sendFile(name string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		all, err := files()
@@ -128,7 +130,7 @@ func sendFile(name string) fiber.Handler {
 	}
 }
 
-// sendDocsFile serves what the page at /docs consists of: our script, and Swagger UI out of its module.
+// sendDocsFile serves the files of the page at /docs: our script, and those of Swagger UI's module.
 func sendDocsFile(c *fiber.Ctx) error {
 	name := c.Params("file")
 	switch name {

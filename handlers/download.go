@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	maxExports    = 4 // that are under way in a process: each may take long, and holds a piece
+	maxExports    = 4 // in progress in a process: each may take long, and holds a piece in memory
 	exportTimeout = 10 * time.Second
 )
 
-// download is a body that is read piece by piece as the client takes it, so that it holds a piece in memory and nothing
-// in the database. When a piece cannot be read the answer breaks off, without the end that would make it look whole.
+// download is a body that is read piece by piece as the client reads it. It holds one piece in memory and nothing in
+// the database. If a piece cannot be read, the answer ends without its terminator, so that the client sees it is
+// incomplete.
 type download struct {
 	next  func(ctx context.Context, piece *bytes.Buffer) (ended bool, err error)
-	size  int       // in bytes; -1: it is not known
-	ends  time.Time // when a client has to have all of it; the zero time: any time
-	leave func()    // is called once, at the end; nil: nothing
+	size  int       // in bytes; -1: unknown
+	ends  time.Time // the deadline of the whole body; the zero time: none
+	leave func()    // called once, at the end; may be nil
 
 	conn     net.Conn
 	piece    bytes.Buffer
@@ -34,13 +35,13 @@ type download struct {
 	closed   sync.Once
 }
 
-// send answers with a download. Only maxExports are sent at a time; CodeUnavailable beyond. The first piece is read while
-// an error can still be answered.
+// send answers with a download. It returns CodeUnavailable if maxExports are in progress. It reads the first piece
+// itself, while an error can still be answered.
 func (s *Server) send(c *fiber.Ctx, d *download) error {
 	d.conn, d.underWay = c.Context().Conn(), &s.downloads
 	if s.downloads.Add(1) > maxExports {
 		d.Close()
-		return models.Unavailable("Too many exports are under way; try again.", nil)
+		return models.Unavailable("Too many exports are in progress; try again.", nil)
 	}
 	if err := d.read(); err != nil {
 		d.Close()
@@ -50,7 +51,7 @@ func (s *Server) send(c *fiber.Ctx, d *download) error {
 	return nil
 }
 
-// Close makes room for another download. fasthttp calls it at the end, however that comes.
+// Close frees the place of the download. fasthttp calls it at the end, even if the client disconnects.
 func (d *download) Close() error {
 	d.closed.Do(func() {
 		d.underWay.Add(-1)
@@ -68,7 +69,7 @@ func (d *download) read() (err error) {
 	return err
 }
 
-// Read gives a client as much time for each piece as the server has for an answer.
+// Read extends the write deadline with each read: a client has writeTimeout for each piece.
 func (d *download) Read(p []byte) (int, error) {
 	for d.piece.Len() == 0 {
 		if d.ended {

@@ -13,7 +13,7 @@ import (
 	"likewise/models"
 )
 
-// statuses is the only map from error codes to statuses.
+// statuses maps error codes to statuses. There is no other such map.
 var statuses = map[models.Code]int{
 	models.CodeMalformed:    http.StatusBadRequest,
 	models.CodeUnauthorized: http.StatusUnauthorized,
@@ -32,21 +32,24 @@ var statuses = map[models.Code]int{
 	models.CodeInternal:     http.StatusInternalServerError,
 }
 
-// transport describes what HTTP itself refuses, by status: the domain knows nothing of it.
+// transport describes the refusals of HTTP itself, by status; models has no codes for them.
 var transport = map[int]struct {
 	code   models.Code
 	detail string
 }{
-	http.StatusNotFound:                    {models.CodeNotFound, "There is nothing at this path."},
-	http.StatusMethodNotAllowed:            {"method_not_allowed", "The path does not take this method; Allow lists those it takes."},
-	http.StatusRequestTimeout:              {"request_timeout", "The request did not arrive in time."},
-	http.StatusRequestEntityTooLarge:       {models.CodeTooLarge, "The body is larger than 384 KiB."},
-	http.StatusUnsupportedMediaType:        {"unsupported_media_type", "The body must be JSON, sent as application/json."},
+	http.StatusNotFound:         {models.CodeNotFound, "There is nothing at this path."},
+	http.StatusMethodNotAllowed: {"method_not_allowed", "The path does not support this method; see Allow."},
+	http.StatusRequestTimeout:   {"request_timeout", "The request did not arrive in time."},
+
+	http.StatusRequestEntityTooLarge: {models.CodeTooLarge, "The body is larger than 384 KiB."},
+	http.StatusUnsupportedMediaType: {
+		"unsupported_media_type", "The body must be JSON, sent as application/json.",
+	},
 	http.StatusRequestHeaderFieldsTooLarge: {"header_too_large", "The header is larger than 8 KiB."},
 }
 
-// problem is an answer of RFC 9457. Its type is always "about:blank", which says that the title is the status in
-// words; what tells problems apart is the code.
+// problem is an answer of RFC 9457. Its type is always "about:blank": the title is the text of the status, and the code
+// identifies the problem.
 type problem struct {
 	Type      string              `json:"type"`
 	Title     string              `json:"title"`
@@ -55,13 +58,13 @@ type problem struct {
 	Code      models.Code         `json:"code"`
 	RequestID string              `json:"request_id"`
 	Errors    []models.FieldError `json:"errors,omitempty"`
-	Version   *int64              `json:"version,omitempty"` // with 412: what is there now
-	Ban       *banJSON            `json:"ban,omitempty"`     // with the code banned
+	Version   *int64              `json:"version,omitempty"` // with 412: the present version
+	Ban       *banJSON            `json:"ban,omitempty"`     // with CodeBanned
 }
 
-// banJSON is a ban as the user hears of it.
+// banJSON is a ban as its user sees it.
 type banJSON struct {
-	Until  *time.Time `json:"until"` // null: for good
+	Until  *time.Time `json:"until"` // null: permanent
 	Reason string     `json:"reason"`
 }
 
@@ -77,18 +80,20 @@ func newBanJSON(b *models.Ban) *banJSON {
 
 const (
 	unavailableDetail = "The server cannot do this at the moment; try again."
-	internalDetail    = "The server failed. The request id finds the reason in its log."
+	internalDetail    = "The server failed; its log has the reason under the request id."
 )
 
-// problemOf describes err. Only what was written for the client gets into it.
+// problemOf returns the problem of err. It contains only texts that were written for clients.
 func problemOf(err error) problem {
 	if refused, ok := errors.AsType[*fiber.Error](err); ok {
 		status := refused.Code
 		known, ok := transport[status]
 		if !ok && status < 500 {
-			status, known.code, known.detail = http.StatusBadRequest, models.CodeMalformed, "The request is not readable as HTTP."
+			status = http.StatusBadRequest
+			known.code, known.detail = models.CodeMalformed, "The request is not valid HTTP."
 		} else if !ok {
-			status, known.code, known.detail = http.StatusInternalServerError, models.CodeInternal, internalDetail
+			status = http.StatusInternalServerError
+			known.code, known.detail = models.CodeInternal, internalDetail
 		}
 		return problem{Status: status, Code: known.code, Detail: known.detail}
 	}
@@ -116,7 +121,7 @@ const (
 	maxFieldName   = 100 // characters
 )
 
-// clip returns the first of the errors, with names that are not too long.
+// clip returns the first errors of the list, with their field names cut to a bounded length.
 func clip(list []models.FieldError) []models.FieldError {
 	list = slices.Clone(list[:min(len(list), maxFieldErrors)])
 	for i := range list {
@@ -129,7 +134,7 @@ func clip(list []models.FieldError) []models.FieldError {
 
 const mimeProblem = "application/problem+json"
 
-// newProblem completes what problemOf says.
+// newProblem returns the complete problem of err.
 func newProblem(err error, request string) problem {
 	p := problemOf(err)
 	p.Type, p.Title, p.RequestID = "about:blank", http.StatusText(p.Status), request
@@ -151,7 +156,7 @@ func writeProblem(c *fiber.Ctx, err error) {
 		c.Set(fiber.HeaderETag, etag(*p.Version))
 	}
 	body, err := json.Marshal(p)
-	if err != nil { // numbers and strings only: it cannot be
+	if err != nil { // impossible: numbers and strings only
 		body = nil
 	}
 	c.Response().ResetBody()
@@ -159,7 +164,7 @@ func writeProblem(c *fiber.Ctx, err error) {
 	c.Response().SetBodyRaw(body)
 }
 
-// malformed is the 400 of input that cannot be read; fields names where, if that is known.
+// malformed returns CodeMalformed for input that cannot be read, in fields if they are known.
 func malformed(message string, fields ...models.FieldError) error {
 	return &models.Error{Code: models.CodeMalformed, Message: message, Fields: fields}
 }

@@ -12,7 +12,7 @@ import (
 	"likewise/models"
 )
 
-// exportJSON is an export that is not ready.
+// exportJSON is an export that is being built.
 type exportJSON struct {
 	State       string    `json:"state"`
 	RequestedAt time.Time `json:"requested_at"`
@@ -20,11 +20,12 @@ type exportJSON struct {
 }
 
 const (
-	exportRetry = 10 * time.Second // until a client should ask again for what is being built
-	slowest     = 32 << 10         // bytes a second that a client has to take of an archive on average
+	exportRetry = 10 * time.Second // when a client should retry while an archive is being built
+	slowest     = 32 << 10         // bytes a second that a client must read of an archive on average
 )
 
-// exportMe sends the archive of the viewer's data, or asks for it to be built and answers 202 until it is.
+// exportMe sends the archive of the viewer's data. If there is none yet, it requests one and answers 202 until it is
+// built.
 func (s *Server) exportMe(c *fiber.Ctx) error {
 	e, err := s.store.RequestExport(c.UserContext(), viewerID(c))
 	if err != nil {
@@ -35,7 +36,8 @@ func (s *Server) exportMe(c *fiber.Ctx) error {
 		return c.Status(http.StatusAccepted).JSON(exportJSON{"building", e.RequestedAt, e.ExpiresAt})
 	}
 	if _, twice := s.exporting.LoadOrStore(e.UserID, nil); twice {
-		return &models.Error{Code: models.CodeRateLimited, Message: "The archive is being sent already; wait for its end.", RetryAfter: exportRetry}
+		return &models.Error{Code: models.CodeRateLimited, RetryAfter: exportRetry,
+			Message: "Your archive is already being downloaded; wait until that has finished."}
 	}
 	c.Set(fiber.HeaderContentType, "application/gzip")
 	c.Set(fiber.HeaderContentDisposition, `attachment; filename="likewise-export.tar.gz"`)

@@ -16,33 +16,33 @@ import (
 // aliveBody answers /healthz on either listener.
 const aliveBody = `{"status":"ok"}`
 
-// alive says that the process runs and answers, and nothing else: a process does not get better by being restarted
-// because a server that it needs is away.
+// alive reports that the process answers requests, and nothing else: restarting it would not bring back a server that
+// it depends on.
 func (s *Server) alive(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	return c.SendString(aliveBody)
 }
 
-// Bounds of the admin listener. A scrape gathers every metric and readiness asks every server, so neither is done for
-// each request that arrives.
+// Bounds of the admin listener. A scrape gathers every metric and readiness queries every server, so neither runs for
+// each request.
 const (
-	readyTimeout = 2 * time.Second // for the answers of all servers
-	readyFor     = time.Second     // how long their answers stand for others who ask
+	readyTimeout = 2 * time.Second // for all servers together
+	readyFor     = time.Second     // how long their answers are cached
 	maxScrapes   = 4               // at once
 )
 
-// AdminConfig is what the admin listener of a role shows.
+// AdminConfig holds the parts of a role's admin listener.
 type AdminConfig struct {
-	Registry *prometheus.Registry // required; /metrics shows everything that is registered in it
-	// Dependencies are the servers that the role needs, by name. "mysql" is the one without which /readyz is 503.
+	Registry *prometheus.Registry // required; its metrics are at /metrics
+	// Dependencies maps the names of the servers that the role depends on to a ping. /readyz is 503 without "mysql".
 	Dependencies map[string]func(ctx context.Context) error
-	Stopping     <-chan struct{}  // closed when the role takes no more work: /readyz is 503 from then on; nil means never
+	Stopping     <-chan struct{}  // closed when the role stops taking work, so that /readyz is 503; may be nil
 	Logger       *slog.Logger     // nil means slog.Default()
-	Now          func() time.Time // the clock that ages what /readyz knows; nil means time.Now
+	Now          func() time.Time // the clock that ages the answers of /readyz; nil means time.Now
 }
 
-// Admin returns the handler of a role's admin listener: GET /healthz, /readyz and /metrics. They show versions, pools
-// and routes and are not limited by address, so the listener must not be reachable by clients.
+// Admin returns the handler of a role's admin listener: GET /healthz, /readyz and /metrics. They expose versions, pools
+// and routes and have no limits by address, so clients must not be able to reach the listener.
 func Admin(c AdminConfig) http.Handler {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -56,23 +56,23 @@ func Admin(c AdminConfig) http.Handler {
 	mux.Handle("GET /readyz", r)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(aliveBody)) // nobody is left to report a failure to
+		_, _ = w.Write([]byte(aliveBody)) // the client is gone if this fails
 	})
 	return mux
 }
 
-// readiness answers whether a process should get work. Without MySQL there is nothing to read: 503. Without Redis alone
-// the answer is 200, "degraded": likes are refused, but posts and comments are read and written, and taking every
-// copy of the API out of service would end that too.
+// readiness reports whether a process should receive requests. Without MySQL it answers 503. Without Redis alone it
+// answers 200, "degraded": likes are refused, but posts and comments are served, and they would not be if every process
+// were taken out of service.
 type readiness struct {
 	dependencies map[string]func(context.Context) error
 	stopping     <-chan struct{}
 	log          *slog.Logger
 	now          func() time.Time
 
-	mu    sync.Mutex // held while the servers are asked: others who ask meanwhile wait and share the answer
+	mu    sync.Mutex // held during the queries, so that concurrent requests share their result
 	known readyJSON
-	until time.Time // known stands
+	until time.Time // known expires
 }
 
 type readyJSON struct {
@@ -97,11 +97,11 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if err != nil { // strings only: it cannot be
 		body = nil
 	}
-	_, _ = w.Write(body) // nobody is left to report a failure to
+	_, _ = w.Write(body) // the client is gone if this fails
 }
 
-// check returns what the servers answered within readyFor, and asks them if that is longer ago. The answer is for all
-// who wait, so ctx must not end with one of their requests.
+// check returns the state of the servers, at most readyFor old. The result is shared by all that wait, so ctx must not
+// end with one of their requests.
 func (r *readiness) check(ctx context.Context) readyJSON {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *readiness) ask(ctx context.Context) readyJSON {
 			if err == nil {
 				return
 			}
-			r.log.Warn("dependency is away", "dependency", name, "error", err)
+			r.log.Warn("a dependency is unavailable", "dependency", name, "error", err)
 			out.Dependencies[name] = "unavailable"
 			switch {
 			case name == "mysql":

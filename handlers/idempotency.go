@@ -22,23 +22,23 @@ const (
 	headerIdempotencyKey      = "Idempotency-Key"
 	headerIdempotencyReplayed = "Idempotency-Replayed"
 	maxIdempotencyKey         = 255 // characters
-	minAnonymousKey           = 16  // characters of the key of somebody who is not logged in
+	minAnonymousKey           = 16  // characters of an anonymous key
 
-	// claimMargin is how much longer than its deadline a request holds its key. Only comfort depends on it: a request that
-	// commits later than that is rolled back (see models.Claim).
+	// claimMargin is how much longer than its deadline a request holds its key. Correctness does not depend on it: a
+	// request that would commit later is rolled back (see models.Claim).
 	claimMargin = 5 * time.Second
-	// keepTimeout bounds what is done about the key after the request, and after the request's own deadline too.
-	keepTimeout = 3 * time.Second
+	// finishTimeout bounds the work on the key after the request, even after the request's own deadline.
+	finishTimeout = 3 * time.Second
 )
 
-// idempotency carries out once what is asked for several times with the same Idempotency-Key.
+// idempotency carries out a request once that is sent several times with the same Idempotency-Key.
 //
-// A key belongs to the user who sent it, for a logout to the token that it ends, or to the anonymous, who have all keys in common: theirs must be too long for two
-// of them to hit on the same one. Only success is remembered: a request that was refused had no effect, and sending it
-// again with the same key carries it out if it is in order by then.
+// A key belongs to the user who sent it, and that of a logout to the token that it ends. Anonymous clients share their
+// keys, so theirs must be long enough not to collide. Only success is recorded: a refused request had no effect, and a
+// retry with the same key is processed as a new request.
 //
-// What is remembered is the effect, never the answer: a repetition is answered anew, from what MySQL has. So nothing of a
-// text that was redacted since, and no token, is kept for it.
+// The record holds the effect and never the answer. A repeated request is answered from what MySQL holds now, so
+// neither a text that was redacted meanwhile nor a token is stored for it.
 type idempotency struct{ key []byte } // of the installation
 
 func newIdempotency(installKey []byte) (idempotency, error) {
@@ -49,8 +49,8 @@ func newIdempotency(installKey []byte) (idempotency, error) {
 	return idempotency{key}, nil
 }
 
-// request identifies the request for the database. A request may hold a password, so its hash is keyed by the
-// Idempotency-Key, of which the database has but a hash.
+// request returns the identity of the request in the database. A request may contain a password, so its hash is keyed
+// by the Idempotency-Key, of which the database holds only a hash.
 func (i idempotency) request(c *fiber.Ctx, key string) (r models.IdempotentRequest, err error) {
 	secret, err := hkdf.Key(sha256.New, []byte(key), i.key, keyOwner(c)+" ", 2*sha256.Size)
 	if err != nil {
@@ -58,13 +58,13 @@ func (i idempotency) request(c *fiber.Ctx, key string) (r models.IdempotentReque
 	}
 	r.Key = [32]byte(secret[sha256.Size:])
 	body := hmac.New(sha256.New, secret[:sha256.Size])
-	fmt.Fprintf(body, "%s %s\n", c.Method(), c.OriginalURL()) // a URL has no line break
+	fmt.Fprintf(body, "%s %s\n", c.Method(), c.OriginalURL()) // a URL contains no line break
 	body.Write(c.BodyRaw())
 	body.Sum(r.Body[:0])
 	return r, nil
 }
 
-// keyOwner names whose keys those of the request are.
+// keyOwner returns the name of the owner of the request's keys.
 func keyOwner(c *fiber.Ctx) string {
 	if token, ok := c.Locals(tokenKeyOwner).([32]byte); ok {
 		return "token " + hex.EncodeToString(token[:])
@@ -72,8 +72,9 @@ func keyOwner(c *fiber.Ctx) string {
 	return "user " + strconv.FormatInt(viewerID(c), 10)
 }
 
-// repeatLogout is before the authorisation of a logout, whose token is not valid any more when the request is repeated.
-// So the keys of a logout belong to its token. A repetition is answered only if that token was logged out with that key.
+// repeatLogout runs before the authorization of a logout, whose token is no longer valid when the request is repeated.
+// So the keys of a logout belong to its token. A repeated logout succeeds only if the token was logged out with that
+// key.
 func (s *Server) repeatLogout(c *fiber.Ctx) error {
 	token, err := bearer(c)
 	if err != nil {
@@ -102,9 +103,9 @@ func (s *Server) repeatLogout(c *fiber.Ctx) error {
 	return replay(c, replyNothing)
 }
 
-// once is between the authorisation of a POST and its handler. repeat answers a request that was carried out before, from
-// what MySQL has: from the path, from models.Made or from models.KeptAnswer. It creates nothing. CodeNotFound means that
-// what there was to show is gone.
+// once runs between the authorization of a POST and its handler. repeat answers a request that was carried out before,
+// from what MySQL holds: by the path, models.Made or models.KeptAnswer. It has no effect of its own. It returns
+// CodeNotFound if the object of the answer no longer exists.
 func (s *Server) once(repeat fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		key, err := idempotencyKey(c)
@@ -137,11 +138,11 @@ func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error 
 		return replay(c, repeat)
 	}
 	err = c.Next()
-	// The key is finished or given back whatever has become of the session.
-	ending, cancel := context.WithTimeout(models.WithCaller(context.WithoutCancel(ctx), nil), keepTimeout)
+	// The key is finished or released even if the session has ended.
+	ending, cancel := context.WithTimeout(models.WithCaller(context.WithoutCancel(ctx), nil), finishTimeout)
 	defer cancel()
 	if err == nil {
-		if err := s.store.FinishClaim(ending, claim); err != nil { // a repetition carries it out again
+		if err := s.store.FinishClaim(ending, claim); err != nil { // a retry carries it out again
 			s.log.Warn("idempotent request not finished", "request_id", requestID(c), "error", err)
 		}
 		return nil
@@ -150,7 +151,7 @@ func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error 
 	if release != nil {
 		s.log.Warn("idempotency key not released", "request_id", requestID(c), "error", release)
 	}
-	if done { // the error came after the COMMIT, or was that of the COMMIT
+	if done { // the error came after the COMMIT or from it
 		c.SetUserContext(models.WithClaim(ending, claim))
 		if replay(c, repeat) == nil {
 			return nil
@@ -172,18 +173,19 @@ func idempotencyKey(c *fiber.Ctx) (string, error) {
 	}
 	unprintable := strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })
 	if len(sent) > 1 || len(key) < least || len(key) > maxIdempotencyKey || unprintable {
-		return "", malformed("The Idempotency-Key cannot be read.", models.FieldError{Field: headerIdempotencyKey,
-			Message: fmt.Sprintf("must be sent once, with %d to %d printable ASCII characters", least, maxIdempotencyKey)})
+		message := fmt.Sprintf("must be sent once, with %d to %d printable ASCII characters", least, maxIdempotencyKey)
+		return "", malformed("The Idempotency-Key cannot be read.",
+			models.FieldError{Field: headerIdempotencyKey, Message: message})
 	}
 	return key, nil
 }
 
-// replay answers a request that was carried out before.
+// replay answers a repeated request.
 func replay(c *fiber.Ctx, repeat fiber.Handler) error {
 	err := repeat(c)
 	if models.ErrorCode(err) == models.CodeNotFound {
 		return &models.Error{Code: models.CodeConflict, Err: err,
-			Message: "The request was carried out before, and what its answer showed is not there any more."}
+			Message: "The request was carried out before, and the object of its answer no longer exists."}
 	}
 	if err == nil {
 		c.Set(headerIdempotencyReplayed, "true")
@@ -191,7 +193,7 @@ func replay(c *fiber.Ctx, repeat fiber.Handler) error {
 	return err
 }
 
-// madeID returns the id of what the request created when it was carried out; 0 if it named nothing.
+// madeID returns the id of the object that the request created when it was carried out; 0 if it recorded none.
 func madeID(c *fiber.Ctx) int64 {
 	if made := models.Made(c.UserContext()); len(made) > 0 {
 		return made[0]
@@ -199,7 +201,7 @@ func madeID(c *fiber.Ctx) int64 {
 	return 0
 }
 
-// The rest are the functions that answer again (see once), where no GET has the same answer.
+// The functions below answer repeated requests (see once) that no GET answers.
 
 func replyNothing(c *fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) }
 
@@ -211,7 +213,7 @@ func replyKept(c *fiber.Ctx) error {
 	return c.JSON(kept)
 }
 
-// repeatRegistration is for those who know the password, as it is now: it opens another session in place of the first.
+// repeatRegistration checks the present password and opens a new session in place of the first.
 func (s *Server) repeatRegistration(c *fiber.Ctx) error {
 	var in models.Registration
 	if err := decode(c, fields{"username": &in.Username, "email": &in.Email, "password": &in.Password}); err != nil {

@@ -17,8 +17,8 @@ type likeJSON struct {
 	LikesCount int64 `json:"likes_count"`
 }
 
-// setLike makes the viewer's like of the post or comment in the path as the method says. Saying it again changes
-// nothing and gets the same answer.
+// setLike returns the handler that sets or removes the viewer's like of the post or comment in the path. Repeating it
+// changes nothing and returns the same answer.
 func (s *Server) setLike(kind models.TargetKind, liked bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		id, err := pathID(c, kind)
@@ -42,7 +42,7 @@ func (s *Server) setLike(kind models.TargetKind, liked bool) fiber.Handler {
 	}
 }
 
-// targetLikesJSON is the likes of one target among several.
+// targetLikesJSON holds the likes of one target of several.
 type targetLikesJSON struct {
 	Type       models.TargetKind `json:"type"`
 	ID         int64             `json:"id"`
@@ -57,8 +57,8 @@ type targetsLikesJSON struct {
 // maxTargets is how many targets ?targets= may name.
 const maxTargets = 100
 
-// readLikes shows the likes of the posts and comments that the query names, in its order. What it names twice is shown
-// once, and what is deleted or was never there is left out.
+// readLikes returns the likes of the posts and comments that the query names, in its order and each once. It omits
+// targets that are deleted or never existed.
 func (s *Server) readLikes(c *fiber.Ctx) error {
 	targets, err := targetsOf(c)
 	if err != nil {
@@ -77,11 +77,12 @@ func (s *Server) readLikes(c *fiber.Ctx) error {
 	return c.JSON(targetsLikesJSON{items})
 }
 
-// targetsOf reads ?targets=post:1,comment:9, each target once; CodeInvalid names the first that is none.
+// targetsOf reads ?targets=post:1,comment:9, each target once. It returns CodeInvalid for the first invalid one.
 func targetsOf(c *fiber.Ctx) ([]models.Target, error) {
 	words := strings.Split(c.Query("targets"), ",")
 	if len(words) > maxTargets || len(words) == 1 && words[0] == "" {
-		return nil, models.Invalid("targets", "must be 1 to "+strconv.Itoa(maxTargets)+" of post:ID and comment:ID, with commas between them")
+		return nil, models.Invalid("targets",
+			fmt.Sprintf("must be 1 to %d of post:ID and comment:ID, separated by commas", maxTargets))
 	}
 	targets := make([]models.Target, 0, len(words))
 	seen := map[models.Target]bool{}
@@ -105,7 +106,8 @@ type likerJSON struct {
 	CreatedAt time.Time  `json:"created_at"` // when the like was accepted
 }
 
-// listLikers shows who likes the post or comment in the path, latest first, as MySQL has it.
+// listLikers returns the handler that lists the likes of the post or comment in the path that MySQL holds, latest
+// first.
 func (s *Server) listLikers(kind models.TargetKind) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		id, err := pathID(c, kind)

@@ -12,32 +12,32 @@ import (
 	"likewise/models"
 )
 
-// likeLimits bound how many likes and unlikes an account gives. A like goes to Redis once, and its limit must not double
-// that; so a process takes likes from the account's limit a lease at a time and hands them out from memory, and the first
-// like of an account that it sees it lends.
+// likeLimits bounds the likes and unlikes of an account. A like costs one round trip to Redis, and its limit must not
+// double that. So a process takes leases of several likes from the account's limit and spends them from memory. It
+// advances the first like of an account that it has no lease of.
 //
-// What is left of a lease is good for as long as the limit takes to give as much again, and the limit that is leased from
-// is smaller by that much. So in any time, all processes together let pass what the limit says, and besides at most the
-// one like that each has lent.
+// The rest of a lease expires after the time in which the limit refills by as much, and the limit on Redis is smaller
+// by that much. So in any period, all processes together admit no more likes than the limit, plus at most one advanced
+// like for each process.
 type likeLimits struct {
 	perMinute int
 	users     *otter.Cache[int64, *likeLease]
 }
 
-// DefaultLikeLimit is how many likes and unlikes an account may give in a minute, at once or one after the other.
+// DefaultLikeLimit is the default bound on the likes and unlikes of an account in a minute.
 const DefaultLikeLimit = 60
 
 const (
-	likeLeases    = 10      // of which a limit consists
-	maxLikeLeases = 100_000 // accounts that are remembered; about 15 MB. An account that is forgotten is lent a like again.
+	likeLeases    = 10      // a lease is a tenth of the limit
+	maxLikeLeases = 100_000 // accounts in memory; about 15 MB. After eviction, an account is advanced a like again.
 )
 
-// likeLease is what a process has of an account's limit.
+// likeLease is the part of an account's limit that a process holds.
 type likeLease struct {
 	mu    sync.Mutex
 	left  int
-	until time.Time // when left is worth nothing any more
-	owed  int       // likes that were let pass before any was leased
+	until time.Time // when left expires
+	owed  int       // likes that were advanced before the first lease
 }
 
 func newLikeLimits(perMinute int) (likeLimits, error) {
@@ -51,7 +51,7 @@ func newLikeLimits(perMinute int) (likeLimits, error) {
 	return likeLimits{perMinute, users}, nil
 }
 
-// rate is the limit of an account.
+// rate returns the limit of an account.
 func (l likeLimits) rate(factor float64, session *models.Session, now time.Time) counters.Rate {
 	rate := counters.Rate{Burst: l.perMinute, Every: time.Minute / time.Duration(l.perMinute)}
 	switch {
@@ -63,7 +63,7 @@ func (l likeLimits) rate(factor float64, session *models.Session, now time.Time)
 	return rate.Scale(factor)
 }
 
-// spendLike counts a like or unlike of the viewer.
+// spendLike counts a like or unlike of the viewer. It returns CodeRateLimited over the limit.
 func (s *Server) spendLike(c *fiber.Ctx) error {
 	if s.limits.Limiter == nil {
 		return nil
@@ -76,7 +76,7 @@ func (s *Server) spendLike(c *fiber.Ctx) error {
 			return nil
 		}
 	}
-	lease.mu.Lock() // one request of the account leases, and the others wait for it
+	lease.mu.Lock() // one request of the account takes a lease, and the others wait for it
 	defer lease.mu.Unlock()
 	if lease.left > 0 && now.Before(lease.until) {
 		lease.left--
@@ -85,9 +85,9 @@ func (s *Server) spendLike(c *fiber.Ctx) error {
 	size := max(1, rate.Burst/likeLeases)
 	from := counters.Rate{Burst: rate.Burst - (size - 1), Every: rate.Every}
 	key := counters.AccountLimit(session.UserID, "likes")
-	// More than the burst would be refused for ever. Only a limit of one like is that small: then what was lent is given.
+	// More than the burst would always be refused. Only a limit of one like is that small; then owed likes are waived.
 	taken := s.limits.Take(c.UserContext(), key, from, min(size+lease.owed, from.Burst))
-	if !taken.OK && size > 1 { // near the end of the limit, one by one
+	if !taken.OK && size > 1 { // near the limit, leases hold one like
 		size = 1
 		taken = s.limits.Take(c.UserContext(), key, from, size+lease.owed)
 	}

@@ -22,9 +22,9 @@ type list[T any] struct {
 // listing describes a list to replyList: rows R are read from a store and shown as items J.
 type listing[R, J any] struct {
 	name string // signed into the cursors, so it must differ from that of every other list
-	// read returns at most at.limit rows from a position on. It may return fewer if it has passed over too many rows, or
-	// if the content of the rows exceeds models.PageBytes. In the first case rest is the position after all rows that
-	// it has seen.
+	// read returns at most at.limit rows from a position on. It may return fewer if it has passed over too many rows,
+	// or if the content of the rows exceeds models.PageBytes. In the first case rest is the position after all rows
+	// that it has seen.
 	read func(ctx context.Context, at position) (rows []R, rest *models.ListKey, err error)
 	key  func(*R) models.ListKey // the position after a row
 	show shower[R, J]

@@ -24,7 +24,7 @@ func newMetrics(registry *prometheus.Registry) (metrics, error) {
 	m := metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "likewise_http_requests_total",
-			Help: "Requests answered, by method, route pattern and status.",
+			Help: "Answered requests, by method, route pattern and status.",
 		}, []string{"method", "route", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "likewise_http_request_duration_seconds",
@@ -36,18 +36,21 @@ func newMetrics(registry *prometheus.Registry) (metrics, error) {
 		Name: "likewise_rate_limited_total",
 		Help: "Requests refused because of a limit, by limit.",
 	}, []string{"limit"})
-	m.open = prometheus.NewGauge(prometheus.GaugeOpts{Name: "likewise_http_connections", Help: "Connections that are open."})
+	m.open = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "likewise_http_connections",
+		Help: "Open connections.",
+	})
 	m.refused = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "likewise_http_connections_refused_total",
-		Help: "Connections that were closed at once because there were too many.",
+		Help: "Connections closed at once because too many were open.",
 	})
 	m.inFlight = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "likewise_http_requests_in_flight",
-		Help: "Requests of /v1 that are under way: until their answers are written.",
+		Help: "Requests in flight, until their answers are written.",
 	})
 	m.held = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "likewise_http_answer_bytes",
-		Help: "Memory that answers take until they are written, in bytes, and the content that they are made of.",
+		Help: "Memory of answers and of the content they are built from, until they are written, in bytes.",
 	})
 	for _, c := range []prometheus.Collector{m.inFlight, m.held, m.requests, m.duration, m.limited, m.open, m.refused} {
 		if err := registry.Register(c); err != nil {
@@ -62,11 +65,11 @@ func (m metrics) observe(method, route string, status int, took time.Duration) {
 	m.duration.WithLabelValues(method, route).Observe(took.Seconds())
 }
 
-// noRoute labels the requests that match no route, so that what clients make up never becomes a label.
+// noRoute labels the requests without a route, so that paths that clients invent never become labels.
 const noRoute = "none"
 
-// routeOf names a request in metrics and logs. Both names come from the routing table and not from the request, whose
-// memory is used again.
+// routeOf returns the names of a request in metrics and logs. Both come from the routing table and not from the
+// request, whose memory Fiber reuses.
 func routeOf(c *fiber.Ctx) (method, route string) {
 	r := c.Route()
 	if len(r.Handlers) == 0 || r.Path == "/" || r.Path == "/v1" { // Fiber's placeholder; our own middleware
@@ -75,7 +78,7 @@ func routeOf(c *fiber.Ctx) (method, route string) {
 	return r.Method, r.Path
 }
 
-// unknownMethod names what is not a method of HTTP, in the routing table and in metrics.
+// unknownMethod stands for every unknown HTTP method, in the routing table and in metrics.
 const unknownMethod = "other"
 
 func knownMethodName(method string) string {

@@ -11,20 +11,20 @@ import (
 	"likewise/models"
 )
 
-// notificationJSON tells the viewer of a reply, a mention, a milestone, or what became of a report.
+// notificationJSON notifies the viewer of a reply, a mention, a milestone, or the outcome of a report.
 type notificationJSON struct {
 	ID        int64        `json:"id"`
 	Kind      string       `json:"kind"`
-	Actor     *authorJSON  `json:"actor"` // who replied or mentioned; null for the other kinds
+	Actor     *authorJSON  `json:"actor"` // of a reply or mention; null for other kinds
 	Post      titleJSON    `json:"post"`
-	CommentID *int64       `json:"comment_id"` // null: it is about the post
-	Milestone *int64       `json:"milestone"`  // the number of likes that was reached; null for the other kinds
-	Report    *outcomeJSON `json:"report"`     // null for the other kinds
+	CommentID *int64       `json:"comment_id"` // null if it is about the post
+	Milestone *int64       `json:"milestone"`  // the number of likes reached; null for other kinds
+	Report    *outcomeJSON `json:"report"`     // null for other kinds
 	CreatedAt time.Time    `json:"created_at"`
 	Read      bool         `json:"read"`
 }
 
-// outcomeJSON says what became of a report.
+// outcomeJSON is the outcome of a report.
 type outcomeJSON struct {
 	ID      int64  `json:"id"`
 	Outcome string `json:"outcome"`
@@ -33,11 +33,13 @@ type outcomeJSON struct {
 // titleJSON names a post.
 type titleJSON struct {
 	ID    int64  `json:"id"`
-	Title string `json:"title"` // "" of a post that was deleted, or whose author the viewer blocks
+	Title string `json:"title"` // "" if the post is deleted or the viewer blocks its author
 }
 
 func (s *Server) newNotificationJSON(n *models.Notification) notificationJSON {
-	out := notificationJSON{ID: n.ID, Kind: n.Kind.String(), Post: titleJSON{n.PostID, n.PostTitle}, CreatedAt: n.CreatedAt, Read: n.Read}
+	out := notificationJSON{
+		ID: n.ID, Kind: n.Kind.String(), Post: titleJSON{n.PostID, n.PostTitle}, CreatedAt: n.CreatedAt, Read: n.Read,
+	}
 	if n.Actor.ID != 0 {
 		actor := s.author(n.Actor)
 		out.Actor = &actor
@@ -54,7 +56,7 @@ func (s *Server) newNotificationJSON(n *models.Notification) notificationJSON {
 	return out
 }
 
-// listNotifications shows what the viewer was told, latest first.
+// listNotifications lists the viewer's notifications, latest first.
 func (s *Server) listNotifications(c *fiber.Ctx) error {
 	unread, err := oneOf(c, "unread", "false", "true")
 	if err != nil {
@@ -71,7 +73,7 @@ func (s *Server) listNotifications(c *fiber.Ctx) error {
 }
 
 type unreadJSON struct {
-	UnreadCount int64 `json:"unread_count"` // models.MaxUnread stands for that many and more
+	UnreadCount int64 `json:"unread_count"` // models.MaxUnread means that many or more
 }
 
 func (s *Server) countUnread(c *fiber.Ctx) error {
@@ -82,11 +84,11 @@ func (s *Server) countUnread(c *fiber.Ctx) error {
 	return c.JSON(unreadJSON{n})
 }
 
-// maxRead is how many notifications can be named in one request.
+// maxRead is how many notifications one request can name.
 const maxRead = 100
 
-// readNotifications marks notifications as read: those in ids, or all up to the one in up_to. It answers what is left
-// unread.
+// readNotifications marks notifications as read: those in ids, or all up to the one in up_to. It answers with the
+// number of unread notifications.
 func (s *Server) readNotifications(c *fiber.Ctx) error {
 	var ids []int64
 	var upTo *int64

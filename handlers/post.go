@@ -34,7 +34,7 @@ type postJSON struct {
 	Liked         bool        `json:"liked"`
 	Bookmarked    bool        `json:"bookmarked"`
 	Status        string      `json:"status"`
-	Locked        bool        `json:"locked"` // takes no new comments and no edits
+	Locked        bool        `json:"locked"` // takes neither new comments nor edits
 	Pinned        bool        `json:"pinned"`
 	Version       int64       `json:"version"`
 	CreatedAt     time.Time   `json:"created_at"`
@@ -43,7 +43,7 @@ type postJSON struct {
 
 func postTarget(id int64) models.Target { return models.Target{Kind: models.KindPost, ID: id} }
 
-// eachPost shows posts to the viewer. Their likes cost one call, however many posts there are.
+// eachPost shows posts to the viewer. Reading their likes takes one call for all of them.
 func (s *Server) eachPost(c *fiber.Ctx, posts []models.Post) iter.Seq2[postJSON, error] {
 	return func(yield func(postJSON, error) bool) {
 		counts := make([]models.TargetCount, len(posts))
@@ -58,9 +58,10 @@ func (s *Server) eachPost(c *fiber.Ctx, posts []models.Post) iter.Seq2[postJSON,
 		for i, p := range posts {
 			html, err := s.markdown.HTML(postTarget(p.ID), p.Version, p.Content)
 			item := postJSON{
-				ID: p.ID, Author: s.author(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html, Tags: p.Tags,
-				LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
-				Locked: p.Locked, Pinned: p.Pinned, Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+				ID: p.ID, Author: s.author(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html,
+				Tags: p.Tags, LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked,
+				Bookmarked: p.Bookmarked, Status: p.Status.String(), Locked: p.Locked, Pinned: p.Pinned,
+				Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 			}
 			if !yield(item, err) {
 				return
@@ -78,8 +79,8 @@ func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post) error {
 	return c.Status(status).JSON(out[0])
 }
 
-// postQuery reads what a list of posts is asked for, and names the list. A search is sorted by relevance unless the caller
-// wants something else.
+// postQuery reads the query of a list of posts, and returns the name of the list. The default order of a search is
+// relevance.
 func postQuery(c *fiber.Ctx) (q models.PostQuery, window models.Window, name string, err error) {
 	args := c.Context().QueryArgs()
 	orders := []models.PostSort{models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive}
@@ -89,14 +90,15 @@ func postQuery(c *fiber.Ctx) (q models.PostQuery, window models.Window, name str
 			return q, "", "", models.Invalid("q", "must have at most "+strconv.Itoa(search.MaxQuery)+" characters")
 		}
 		if q.Terms = search.QueryTerms(text); len(q.Terms) == 0 {
-			return q, "", "", models.Invalid("q", "must have a word to look for")
+			return q, "", "", models.Invalid("q", "must contain a word to search for")
 		}
 		orders = append([]models.PostSort{models.PostsRelevance}, orders...)
 	}
 	if q.Sort, err = sortOf(c, orders...); err != nil {
 		return q, "", "", err
 	}
-	window, err = oneOf(c, "window", models.WindowAll, models.WindowDay, models.WindowWeek, models.WindowMonth, models.WindowYear)
+	window, err = oneOf(c, "window",
+		models.WindowAll, models.WindowDay, models.WindowWeek, models.WindowMonth, models.WindowYear)
 	if err != nil {
 		return q, "", "", err
 	}
@@ -113,12 +115,13 @@ func postQuery(c *fiber.Ctx) (q models.PostQuery, window models.Window, name str
 	}
 	if args.Has("pinned") {
 		if c.Query("pinned") != "true" {
-			return q, "", "", models.Invalid("pinned", "must be true, or left out")
+			return q, "", "", models.Invalid("pinned", "must be true if it is given")
 		}
 		q.Pinned = true
 	}
-	// Neither a tag nor a term has a space in it, so no two lists have the same name.
-	name = fmt.Sprintf("posts:%s:%s:%d:%t tag=%s q=%s", q.Sort, window, q.AuthorID, q.Pinned, q.Tag, strings.Join(q.Terms, " "))
+	// Neither a tag nor a term contains a space, so no two lists have the same name.
+	name = fmt.Sprintf("posts:%s:%s:%d:%t tag=%s q=%s",
+		q.Sort, window, q.AuthorID, q.Pinned, q.Tag, strings.Join(q.Terms, " "))
 	return q, window, name, nil
 }
 
@@ -156,7 +159,8 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 
 func (s *Server) createPost(c *fiber.Ctx) error {
 	var text models.PostText
-	if err := decode(c, fields{"title": &text.Title, "content": &text.Content, "tags": (*[]string)(&text.Tags)}); err != nil {
+	err := decode(c, fields{"title": &text.Title, "content": &text.Content, "tags": (*[]string)(&text.Tags)})
+	if err != nil {
 		return err
 	}
 	text.Tags = models.NormalTags(text.Tags)
@@ -192,7 +196,7 @@ func (s *Server) readPost(c *fiber.Ctx) error {
 	return s.replyPost(c, http.StatusOK, post)
 }
 
-// ownPost reads the post in the path and holds the viewer to the permission to change it.
+// ownPost returns the post in the path, if the permission of the route allows the viewer to change it.
 func (s *Server) ownPost(c *fiber.Ctx) (*models.Post, error) {
 	id, err := pathID(c, models.KindPost)
 	if err != nil {
@@ -260,7 +264,7 @@ func (s *Server) deletePost(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
-// restorePost needs nothing from the gate: it finds out by itself that what it refuses is there again.
+// restorePost does not call the gate, which by itself notices when a target that it refuses exists again.
 func (s *Server) restorePost(c *fiber.Ctx) error {
 	id, err := pathID(c, models.KindPost)
 	if err != nil {

@@ -23,17 +23,22 @@ type reportJSON struct {
 }
 
 func newReportJSON(r *models.Report) reportJSON {
-	out := reportJSON{r.ID, string(r.TargetType), r.TargetID, r.Reason, r.Detail, "open", r.Outcome, r.CreatedAt, r.ResolvedAt}
+	out := reportJSON{
+		r.ID, string(r.TargetType), r.TargetID, r.Reason, r.Detail, "open", r.Outcome, r.CreatedAt, r.ResolvedAt,
+	}
 	if r.Outcome != nil {
 		out.Status = "resolved"
 	}
 	return out
 }
 
-// reportContent takes a report. The one that there is already is answered in the same way.
+// reportContent stores a report. If the viewer has an open report of the target, it answers with that one.
 func (s *Server) reportContent(c *fiber.Ctx) error {
 	var r models.NewReport
-	if err := decode(c, fields{"target_type": &r.Target.Kind, "target_id": &r.Target.ID, "reason": &r.Reason, "detail": &r.Detail}); err != nil {
+	err := decode(c, fields{
+		"target_type": &r.Target.Kind, "target_id": &r.Target.ID, "reason": &r.Reason, "detail": &r.Detail,
+	})
+	if err != nil {
 		return err
 	}
 	report, err := s.store.ReportContent(c.UserContext(), viewerID(c), r)

@@ -59,11 +59,12 @@ func parseID(s string) (int64, bool) {
 // fields maps the members of a JSON object to pointers to their values.
 type fields map[string]any
 
-// decode reads the body, a JSON object of these fields. A null and a missing field leave the value unchanged. It returns
-// 415 for another content type, CodeMalformed for invalid JSON or a wrong type, and CodeInvalid for unknown fields, all
-// of which it names.
+// decode reads the body, a JSON object of these fields. A null and a missing field leave the value unchanged. It
+// returns 415 for another content type, CodeMalformed for invalid JSON or a wrong type, and CodeInvalid for unknown
+// fields, all of which it names.
 func decode(c *fiber.Ctx, into fields) error {
-	if kind, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType)); err != nil || kind != fiber.MIMEApplicationJSON {
+	kind, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
+	if err != nil || kind != fiber.MIMEApplicationJSON {
 		return fiber.ErrUnsupportedMediaType
 	}
 	body := c.BodyRaw() // never decompressed: a few bytes could expand to gigabytes
@@ -87,7 +88,9 @@ func decode(c *fiber.Ctx, into fields) error {
 		return malformed("A field has the wrong type.", sorted(wrong)...)
 	}
 	if len(unknown) > 0 {
-		return &models.Error{Code: models.CodeInvalid, Message: "The request has unknown fields.", Fields: sorted(unknown)}
+		return &models.Error{
+			Code: models.CodeInvalid, Message: "The request has unknown fields.", Fields: sorted(unknown),
+		}
 	}
 	return nil
 }
@@ -161,13 +164,14 @@ func oneOf[S ~string](c *fiber.Ctx, parameter string, words ...S) (S, error) {
 // etag returns the entity tag of a version, without the hash of an answer: the part that If-Match compares.
 func etag(version int64) string { return `"v` + strconv.FormatInt(version, 10) + `"` }
 
-// ifMatch reads If-Match and returns a check of the present version against it. A weak tag never matches, and "*" matches
-// every version. It returns CodeIfMatch without the header and CodeMalformed if the header cannot be read. The check
-// returns CodePrecondition if the client saw another version.
+// ifMatch reads If-Match and returns a check of the present version against it. A weak tag never matches, and "*"
+// matches every version. It returns CodeIfMatch without the header and CodeMalformed if the header cannot be read. The
+// check returns CodePrecondition if the client saw another version.
 func ifMatch(c *fiber.Ctx) (func(version int64) error, error) {
 	header := bytes.TrimSpace(c.Request().Header.Peek(fiber.HeaderIfMatch))
 	if len(header) == 0 {
-		return nil, models.Errorf(models.CodeIfMatch, "The request needs If-Match with the ETag of the version that you edited.")
+		return nil, models.Errorf(models.CodeIfMatch,
+			"The request needs If-Match with the ETag of the version that you edited.")
 	}
 	if string(header) == "*" {
 		return func(int64) error { return nil }, nil

@@ -13,14 +13,14 @@ import (
 // revisionJSON is a version of a post or comment without its text.
 type revisionJSON struct {
 	Version   int64       `json:"version"`
-	Author    *authorJSON `json:"author"`  // null for what a redaction left
+	Author    *authorJSON `json:"author"`  // null if redacted
 	Size      int64       `json:"size"`    // of the content, in bytes
-	Changed   []string    `json:"changed"` // which parts differ from the version before
+	Changed   []string    `json:"changed"` // the parts that differ from the previous version
 	Redacted  bool        `json:"redacted"`
 	CreatedAt time.Time   `json:"created_at"`
 }
 
-// postRevisionJSON is a version of a post. The text is null if it was redacted.
+// postRevisionJSON is a version of a post. The text is null if redacted.
 type postRevisionJSON struct {
 	revisionJSON
 	Title       *string     `json:"title"`
@@ -29,7 +29,7 @@ type postRevisionJSON struct {
 	Tags        models.Tags `json:"tags"`
 }
 
-// commentRevisionJSON is a version of a comment. The text is null if it was redacted.
+// commentRevisionJSON is a version of a comment. The text is null if redacted.
 type commentRevisionJSON struct {
 	revisionJSON
 	Content     *string `json:"content"`
@@ -37,10 +37,12 @@ type commentRevisionJSON struct {
 }
 
 func (s *Server) newRevisionJSON(r *models.Revision) revisionJSON {
-	return revisionJSON{r.Version, s.presentAuthor(r.Editor), r.Size, r.Changed.Names(), r.RedactedAt != nil, r.CreatedAt}
+	return revisionJSON{
+		r.Version, s.presentAuthor(r.Editor), r.Size, r.Changed.Names(), r.RedactedAt != nil, r.CreatedAt,
+	}
 }
 
-// pathVersion reads the number of a version in the path. What is not a number is the number of nothing: CodeNotFound.
+// pathVersion reads the number of a version in the path. It returns CodeNotFound if the path has anything but a number.
 func pathVersion(c *fiber.Ctx) (int64, error) {
 	text := c.Params("version")
 	if text == "0" {
@@ -52,7 +54,7 @@ func pathVersion(c *fiber.Ctx) (int64, error) {
 	return 0, models.Errorf(models.CodeNotFound, "There is no such version.")
 }
 
-// pathRevision reads a target and one of its versions in the path.
+// pathRevision reads the id of a target and the number of a version in the path.
 func pathRevision(c *fiber.Ctx, kind models.TargetKind) (target models.Target, version int64, err error) {
 	id, err := pathID(c, kind)
 	if err != nil {
@@ -62,7 +64,8 @@ func pathRevision(c *fiber.Ctx, kind models.TargetKind) (target models.Target, v
 	return models.Target{Kind: kind, ID: id}, version, err
 }
 
-// listRevisions lists the versions of the post or comment in the path, and with deleted also of one that is deleted.
+// listRevisions returns the handler that lists the versions of the post or comment in the path; deleted includes
+// deleted posts and comments.
 func (s *Server) listRevisions(kind models.TargetKind, deleted bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		id, err := pathID(c, kind)
@@ -82,7 +85,8 @@ func (s *Server) listRevisions(kind models.TargetKind, deleted bool) fiber.Handl
 	}
 }
 
-// readRevision shows one version of the post or comment in the path, and with deleted also of one that is deleted.
+// readRevision returns the handler that shows one version of the post or comment in the path; deleted includes deleted
+// posts and comments.
 func (s *Server) readRevision(kind models.TargetKind, deleted bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		target, version, err := pathRevision(c, kind)
@@ -132,8 +136,8 @@ type requestedRedactionJSON struct {
 
 func newRedactionJSON(r *models.Redaction) redactionJSON {
 	out := redactionJSON{
-		ID: r.ID, TargetType: string(r.TargetType), TargetID: r.TargetID, Version: r.Version, Reason: r.Reason, Status: "open",
-		RequestedAt: r.RequestedAt, Outcome: r.Outcome, ResolvedAt: r.ResolvedAt, Note: present(r.Note),
+		ID: r.ID, TargetType: string(r.TargetType), TargetID: r.TargetID, Version: r.Version, Reason: r.Reason,
+		Status: "open", RequestedAt: r.RequestedAt, Outcome: r.Outcome, ResolvedAt: r.ResolvedAt, Note: present(r.Note),
 	}
 	if r.Outcome != nil {
 		out.Status = "resolved"
@@ -142,10 +146,12 @@ func newRedactionJSON(r *models.Redaction) redactionJSON {
 }
 
 func (s *Server) newRequestedRedactionJSON(r *models.Redaction) requestedRedactionJSON {
-	return requestedRedactionJSON{newRedactionJSON(r), s.author(r.Requester), s.presentAuthor(r.Resolver), present(r.ReportID)}
+	return requestedRedactionJSON{
+		newRedactionJSON(r), s.author(r.Requester), s.presentAuthor(r.Resolver), present(r.ReportID),
+	}
 }
 
-// requestRedaction takes an author's request. The one that there is already is answered in the same way.
+// requestRedaction stores an author's request. If there is an open request for the version, it answers with that one.
 func (s *Server) requestRedaction(kind models.TargetKind) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		target, version, err := pathRevision(c, kind)

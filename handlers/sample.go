@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// sampler bounds how many lines of each kind are logged in a second, so that requests cannot fill the disk. What is left
-// out is counted and reported once, at the end of the second.
+// sampler bounds the log lines of each kind in a second, so that requests cannot fill the disk. It counts the lines
+// that it drops and reports their number once, at the end of the second.
 type sampler struct {
 	report func(kind string, leftOut int)
 
@@ -16,8 +16,7 @@ type sampler struct {
 
 type sample struct{ logged, leftOut int }
 
-// Lines a second of each kind. A request of which the server says no is one line of many alike; an error of ours is worth
-// more of them.
+// Log lines of each kind in a second. Refusals are much alike; errors of the server deserve more lines.
 const (
 	refusalLines = 20
 	errorLines   = 100
@@ -29,8 +28,8 @@ func newSampler(report func(kind string, leftOut int)) *sampler {
 	return &sampler{report: report, kinds: map[string]*sample{}}
 }
 
-// take reports whether a line of the kind is to be logged, of which most may be in a second. Kinds must be few, and never
-// a client's invention.
+// take reports whether to log a line of the kind, of which at most most are logged in a second. The number of kinds
+// must be bounded: clients must not be able to invent them.
 func (s *sampler) take(kind string, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +47,7 @@ func (s *sampler) take(kind string, most int) bool {
 	return false
 }
 
-// end begins the kind's next second.
+// end ends the kind's second.
 func (s *sampler) end(kind string) {
 	s.mu.Lock()
 	leftOut := s.kinds[kind].leftOut

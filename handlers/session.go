@@ -10,19 +10,19 @@ import (
 	"likewise/models"
 )
 
-// sessionInfoJSON is a session in the list of one's own.
+// sessionInfoJSON is a session in the viewer's list.
 type sessionInfoJSON struct {
 	ID        string    `json:"id"`
 	CreatedAt time.Time `json:"created_at"`
 	ExpiresAt time.Time `json:"expires_at"`
-	UserAgent string    `json:"user_agent"` // "" if the client did not say
+	UserAgent string    `json:"user_agent"` // "" if the client sent none
 	Current   bool      `json:"current"`
 }
 
-// sessionHash is the hash of the token that the request came with; only where there is a viewer.
+// sessionHash returns the hash of the request's token. The route's permission must need a user.
 func sessionHash(c *fiber.Ctx) [32]byte {
 	token, err := bearer(c)
-	if err != nil { // allow has read it before
+	if err != nil { // impossible: authorize has read it
 		return [32]byte{}
 	}
 	return models.HashToken(token)
@@ -46,7 +46,9 @@ func (s *Server) listSessions(c *fiber.Ctx) error {
 		},
 		key: (*models.SessionInfo).Key,
 		show: each(func(info *models.SessionInfo) sessionInfoJSON {
-			return sessionInfoJSON{models.SessionID(info.Hash()), info.CreatedAt, info.ExpiresAt, info.UserAgent, info.Hash() == current}
+			return sessionInfoJSON{
+				models.SessionID(info.Hash()), info.CreatedAt, info.ExpiresAt, info.UserAgent, info.Hash() == current,
+			}
 		}),
 	})
 }
@@ -55,7 +57,7 @@ func (s *Server) endSession(c *fiber.Ctx) error {
 	return s.endSessions(c)(s.store.EndSession(c.UserContext(), viewerID(c), c.Params("id")))
 }
 
-// endOtherSessions ends all but the one that the request came with.
+// endOtherSessions ends all sessions of the viewer but that of the request.
 func (s *Server) endOtherSessions(c *fiber.Ctx) error {
 	return s.endSessions(c)(s.store.EndOtherSessions(c.UserContext(), viewerID(c), sessionHash(c)))
 }

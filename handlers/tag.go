@@ -13,14 +13,14 @@ type tagJSON struct {
 	PostsCount int64  `json:"posts_count"`
 }
 
-// tagOf reads a parameter that is a tag, or the beginning of one, in any spelling; "" when it is not there.
+// tagOf reads a parameter that is a tag or a prefix of one, in any spelling; "" if it is missing.
 func tagOf(c *fiber.Ctx, parameter string) (string, error) {
 	if !c.Context().QueryArgs().Has(parameter) {
 		return "", nil
 	}
 	tag := models.NormalTag(c.Query(parameter))
 	if !models.ValidTagPrefix(tag) {
-		return "", models.Invalid(parameter, "must be a tag, or the beginning of one")
+		return "", models.Invalid(parameter, "must be a tag or the beginning of one")
 	}
 	return tag, nil
 }

@@ -9,7 +9,7 @@ import (
 	"likewise/models"
 )
 
-// Sizes of a thread.
+// Bounds of a thread.
 const (
 	defaultDepth       = 3
 	maxDepth           = 10
@@ -17,8 +17,8 @@ const (
 	maxThreadLimit     = 500
 )
 
-// readThread shows a post's comments as a tree, with a cursor wherever it is cut. The cursors of the top level are those
-// of listComments.
+// readThread shows a post's comments as a tree, with a cursor wherever it is cut. Cursors of the top level also work
+// with listComments.
 func (s *Server) readThread(c *fiber.Ctx) error {
 	id, err := pathID(c, models.KindPost)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 	if q.Limit, err = numberOf(c, "limit", defaultThreadLimit, maxThreadLimit); err != nil {
 		return err
 	}
-	if q.Sort, q.After, err = s.commentsPlace(c, topLevelList(id)); err != nil {
+	if q.Sort, q.After, err = s.commentsPosition(c, topLevelList(id)); err != nil {
 		return err
 	}
 	comments, rest, err := s.store.Thread(c.UserContext(), q)
@@ -43,7 +43,7 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 	return replyPage(s, c, p, s.eachTree(q.Sort))
 }
 
-// readAncestors shows what a comment replies to, what that replies to, and so on, from the top level down.
+// readAncestors lists the ancestors of a comment, from the top level down.
 func (s *Server) readAncestors(c *fiber.Ctx) error {
 	id, err := pathID(c, models.KindComment)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"likewise/models"
 )
 
-// tokenJSON is an API token in the list of one's own.
+// tokenJSON is an API token in the viewer's list.
 type tokenJSON struct {
 	ID         string     `json:"id"`
 	Name       string     `json:"name"`
@@ -20,7 +20,7 @@ type tokenJSON struct {
 	LastUsedAt *time.Time `json:"last_used_at"` // to the minute; null: never
 }
 
-// newTokenJSON is the only answer that has the token itself.
+// newTokenJSON is the only answer that contains the token itself.
 type newTokenJSON struct {
 	tokenJSON
 	Token string `json:"token"`
@@ -43,7 +43,8 @@ func (s *Server) listTokens(c *fiber.Ctx) error {
 
 func (s *Server) createToken(c *fiber.Ctx) error {
 	grant := models.TokenGrant{Days: models.DefaultTokenDays}
-	if err := decode(c, fields{"name": &grant.Name, "scopes": &grant.Scopes, "expires_in_days": &grant.Days}); err != nil {
+	err := decode(c, fields{"name": &grant.Name, "scopes": &grant.Scopes, "expires_in_days": &grant.Days})
+	if err != nil {
 		return err
 	}
 	token, secret, err := s.store.CreateToken(c.UserContext(), viewerID(c), sessionHash(c), grant)

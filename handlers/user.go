@@ -15,16 +15,19 @@ import (
 type userJSON struct {
 	ID          int64       `json:"id"`
 	Username    string      `json:"username"`
-	Email       *string     `json:"email"` // null: the account has none
+	Email       *string     `json:"email"` // null if the account has none
 	Role        string      `json:"role"`
-	DisplayName *string     `json:"display_name"` // null: shows the username
+	DisplayName *string     `json:"display_name"` // null: the username is displayed
 	Bio         string      `json:"bio"`
 	AvatarURL   shownAvatar `json:"avatar_url"`
 	CreatedAt   time.Time   `json:"created_at"`
 }
 
 func (s *Server) newUserJSON(u *models.User) userJSON {
-	out := userJSON{ID: u.ID, Username: u.Username, Role: u.Role.String(), DisplayName: u.DisplayName, Bio: u.Bio, AvatarURL: s.avatarHosts.show(u.AvatarURL), CreatedAt: u.CreatedAt}
+	out := userJSON{
+		ID: u.ID, Username: u.Username, Role: u.Role.String(), DisplayName: u.DisplayName, Bio: u.Bio,
+		AvatarURL: s.avatarHosts.show(u.AvatarURL), CreatedAt: u.CreatedAt,
+	}
 	if !strings.HasSuffix(u.Email, models.NoEmailDomain) {
 		out.Email = &u.Email
 	}
@@ -67,7 +70,7 @@ func (s *Server) replyRegistered(c *fiber.Ctx, user *models.User, token string) 
 	return c.Status(http.StatusCreated).JSON(sessionJSON{s.newUserJSON(user), token})
 }
 
-// userAgent is what the client calls itself, in Fiber's memory.
+// userAgent returns the User-Agent of the request, in Fiber's memory.
 func userAgent(c *fiber.Ctx) string { return c.Get(fiber.HeaderUserAgent) }
 
 func (s *Server) login(c *fiber.Ctx) error {
@@ -82,11 +85,12 @@ func (s *Server) login(c *fiber.Ctx) error {
 	return c.JSON(sessionJSON{s.newUserJSON(user), token})
 }
 
-// openSession opens a session for whoever knows the password.
+// openSession checks a login and a password, and opens a session. An unknown login costs the same time and returns the
+// same error as a wrong password.
 func (s *Server) openSession(c *fiber.Ctx, name, password string) (*models.User, string, error) {
 	user, err := s.store.UserByLogin(c.UserContext(), name)
 	if models.ErrorCode(err) == models.CodeNotFound {
-		user, err = &models.User{}, nil // goes the same way, to the same answer in the same time
+		user, err = &models.User{}, nil // takes the same path, at the same cost
 	}
 	if err != nil {
 		return nil, "", err
@@ -122,8 +126,7 @@ func (s *Server) me(c *fiber.Ctx) error {
 	return c.JSON(s.newUserJSON(user))
 }
 
-// editMe changes the profile. There is no version to hold it to: nobody but the user edits it, and what was saved last
-// stays.
+// editMe changes the profile. Profiles have no version: only their user edits them, and the last edit wins.
 func (s *Server) editMe(c *fiber.Ctx) error {
 	var displayName, bio, avatarURL *string
 	if err := decode(c, fields{"display_name": &displayName, "bio": &bio, "avatar_url": &avatarURL}); err != nil {
@@ -134,9 +137,11 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 		return err
 	}
 	profile := models.Profile{DisplayName: valueOf(user.DisplayName), Bio: user.Bio, AvatarURL: valueOf(user.AvatarURL)}
-	for changed, to := range map[*string]*string{&profile.DisplayName: displayName, &profile.Bio: bio, &profile.AvatarURL: avatarURL} {
-		if to != nil {
-			*changed = *to
+	for field, value := range map[*string]*string{
+		&profile.DisplayName: displayName, &profile.Bio: bio, &profile.AvatarURL: avatarURL,
+	} {
+		if value != nil {
+			*field = *value
 		}
 	}
 	if err := profile.Validate(); err != nil {
@@ -150,11 +155,11 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 	if err := s.store.UpdateProfile(c.UserContext(), user.ID, profile); err != nil {
 		return err
 	}
-	s.sessions.Refresh(sessionHash(c)) // it shows the name in what is written from now on
+	s.sessions.Refresh(sessionHash(c)) // the session holds the name, for new posts and comments
 	return s.me(c)
 }
 
-// valueOf gives what p points to, "" for nil.
+// valueOf returns *p, and "" for nil.
 func valueOf(p *string) string {
 	if p == nil {
 		return ""
@@ -162,8 +167,9 @@ func valueOf(p *string) string {
 	return *p
 }
 
-// provePassword holds the viewer, whose account is user, to their password, which came in field.
-func (s *Server) provePassword(c *fiber.Ctx, user *models.User, field, password string) error {
+// checkPassword returns CodeForbidden unless password is that of user, the viewer's account. field is its name in the
+// request.
+func (s *Server) checkPassword(c *fiber.Ctx, user *models.User, field, password string) error {
 	ok, err := s.passwords.Match(c.UserContext(), password, user.PasswordHash)
 	if err != nil {
 		return err
@@ -178,7 +184,8 @@ func (s *Server) provePassword(c *fiber.Ctx, user *models.User, field, password 
 	return nil
 }
 
-// changePassword ends all other sessions, so that whoever knew the old password is out.
+// changePassword changes the password and ends all other sessions, which somebody else may have opened with the old
+// one.
 func (s *Server) changePassword(c *fiber.Ctx) error {
 	var current, password string
 	if err := decode(c, fields{"current_password": &current, "new_password": &password}); err != nil {
@@ -191,7 +198,7 @@ func (s *Server) changePassword(c *fiber.Ctx) error {
 	if err := user.ValidatePassword("new_password", password); err != nil {
 		return err
 	}
-	if err := s.provePassword(c, user, "current_password", current); err != nil {
+	if err := s.checkPassword(c, user, "current_password", current); err != nil {
 		return err
 	}
 	hash, err := s.passwords.Hash(c.UserContext(), password)
@@ -206,7 +213,7 @@ func (s *Server) changePassword(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
-// deleteMe makes the account a placeholder. What the user liked is taken back by the cron job that voids likes.
+// deleteMe turns the account into a placeholder. The cron job "void" removes the likes of the user.
 func (s *Server) deleteMe(c *fiber.Ctx) error {
 	var password string
 	if err := decode(c, fields{"password": &password}); err != nil {
@@ -216,7 +223,7 @@ func (s *Server) deleteMe(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.provePassword(c, user, "password", password); err != nil {
+	if err := s.checkPassword(c, user, "password", password); err != nil {
 		return err
 	}
 	ended, err := s.store.DeleteUser(c.UserContext(), user.ID, user.PasswordHash)
@@ -227,11 +234,11 @@ func (s *Server) deleteMe(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
-// publicUserJSON is a user as everybody sees them.
+// publicUserJSON is the public profile of a user.
 type publicUserJSON struct {
 	ID             int64       `json:"id"`
 	Username       string      `json:"username"`
-	DisplayName    *string     `json:"display_name"` // null: shows the username
+	DisplayName    *string     `json:"display_name"` // null: the username is displayed
 	Bio            string      `json:"bio"`
 	AvatarURL      shownAvatar `json:"avatar_url"`
 	PostsCount     int64       `json:"posts_count"`
@@ -245,8 +252,9 @@ type publicUserJSON struct {
 
 func (s *Server) newPublicUserJSON(u *models.PublicUser) publicUserJSON {
 	return publicUserJSON{
-		ID: u.Author.ID, Username: u.Author.Username, DisplayName: u.Author.DisplayName, Bio: u.Bio, AvatarURL: s.avatarHosts.show(u.Author.AvatarURL),
-		PostsCount: u.PostsCount, CommentsCount: u.CommentsCount, FollowersCount: u.FollowersCount, FollowingCount: u.FollowingCount,
+		ID: u.Author.ID, Username: u.Author.Username, DisplayName: u.Author.DisplayName, Bio: u.Bio,
+		AvatarURL: s.avatarHosts.show(u.Author.AvatarURL), PostsCount: u.PostsCount, CommentsCount: u.CommentsCount,
+		FollowersCount: u.FollowersCount, FollowingCount: u.FollowingCount,
 		Followed: u.Followed, Blocked: u.Blocked, CreatedAt: u.CreatedAt,
 	}
 }
@@ -272,7 +280,7 @@ func (s *Server) readUser(c *fiber.Ctx) error {
 	return c.JSON(s.newPublicUserJSON(user))
 }
 
-// findUsers gives the user of a name, as a list of one or none: what a text mentions need not be anybody.
+// findUsers returns the user with a name, as a list of one or none: a text may mention an unknown name.
 func (s *Server) findUsers(c *fiber.Ctx) error {
 	name := c.Query("username")
 	if name == "" {
@@ -289,7 +297,7 @@ func (s *Server) findUsers(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// listUserPosts is the list of posts with the author from the path.
+// listUserPosts is listPosts with the author in the path.
 func (s *Server) listUserPosts(c *fiber.Ctx) error {
 	id, err := s.existingUser(c)
 	if err != nil {

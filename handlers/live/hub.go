@@ -5,8 +5,8 @@
 // with what it sent last, so nothing is queued for a client: a slow client misses counts that are outdated by the time
 // it reads on. A client that does not read at all is disconnected.
 //
-// The Hub owns the goroutine of its rounds and two for each stream, and Shutdown waits for them. hub.mu guards the maps;
-// a stream's connection and what it sent belong to its own goroutines.
+// The Hub owns the goroutine of its rounds and two for each stream, and Shutdown waits for them. hub.mu guards the
+// maps; a stream's connection and what it sent belong to its own goroutines.
 package live
 
 import (
@@ -176,8 +176,8 @@ func NewHub(registry *prometheus.Registry, log *slog.Logger, limits Limits, read
 	return h, nil
 }
 
-// Admit returns an error if a client at from cannot open a stream of targets now: CodeUnavailable, or CodeRateLimited if
-// its address has too many. An admitted client may still be refused by Serve, if the last place was taken meanwhile.
+// Admit returns an error if a client at from cannot open a stream of targets now: CodeUnavailable, or CodeRateLimited
+// if its address has too many. An admitted client may still be refused by Serve, if the last place was taken meanwhile.
 func (h *Hub) Admit(from string, targets []models.Target, known map[models.Target]*Counts) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -334,8 +334,9 @@ func (h *Hub) run(ctx context.Context) {
 	}
 }
 
-// round reads the counts of targets and publishes them, until Pace.Read has passed. It returns the targets that are left
-// and the error that ended it. If the first chunk cannot be read, round skips it, so that the others do not wait for it.
+// round reads the counts of targets and publishes them, until Pace.Read has passed. It returns the targets that are
+// left and the error that ended it. If the first chunk cannot be read, round skips it, so that the others do not wait
+// for it.
 func (h *Hub) round(ctx context.Context, targets []models.Target) (left []models.Target, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.Pace.Read)
 	defer cancel()

@@ -43,9 +43,9 @@ func bound(conn net.Conn) {
 	}
 }
 
-// Serve opens a stream of targets on a hijacked connection, and closes conn when the stream ends. from is the key of the
-// client's address, and known holds the counts of all targets. head is the header of the answer. resume is the id of
-// the last event that the client received, or "". If Serve returns an error, which is that of Admit, it has not used
+// Serve opens a stream of targets on a hijacked connection, and closes conn when the stream ends. from is the key of
+// the client's address, and known holds the counts of all targets. head is the header of the answer. resume is the id
+// of the last event that the client received, or "". If Serve returns an error, which is that of Admit, it has not used
 // conn.
 func (h *Hub) Serve(
 	conn net.Conn, from string, targets []models.Target, known map[models.Target]*Counts, head []byte, resume string,
@@ -143,8 +143,8 @@ func (s *stream) pause(d time.Duration) bool {
 	}
 }
 
-// resume marks the counts as sent that id stands for, the id of the last event that the client received. An id holds the
-// digests of all targets. If it belongs to another list of targets, no digest matches, and all counts are sent.
+// resume marks the counts as sent that id stands for, the id of the last event that the client received. An id holds
+// the digests of all targets. If it belongs to another list of targets, no digest matches, and all counts are sent.
 func (s *stream) resume(id string) {
 	if len(id) != digestLength*len(s.targets) {
 		return

@@ -14,9 +14,9 @@ import (
 // e-mail address, after a backslash or before another "@" is not a mention.
 var mentionPattern = regexp.MustCompile(`[A-Za-z0-9_.+\\/@-]*@[A-Za-z0-9_.@-]+`)
 
-// Mentions returns the usernames that content mentions as @name: in lower case, each once, in the order of the text, and
-// at most models.MaxMentions. It ignores code and links. A trailing dot or dash does not belong to the name: in "@ada."
-// the dot ends the sentence.
+// Mentions returns the usernames that content mentions as @name: in lower case, each once, in the order of the text,
+// and at most models.MaxMentions. It ignores code and links. A trailing dot or dash does not belong to the name: in
+// "@ada." the dot ends the sentence.
 func (m *Renderer) Mentions(content string) []string {
 	if !strings.Contains(content, "@") || len(namesIn(content, nil)) == 0 {
 		return nil // most texts have no "@" and need not be parsed

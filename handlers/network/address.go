@@ -11,8 +11,8 @@ import (
 // Proxies are the addresses and networks of trusted proxies.
 type Proxies []netip.Prefix
 
-// ParseProxies reads addresses and networks such as 10.0.0.0/8. It returns an error for a network whose address has bits
-// beyond the mask, which is a typing error, and for /0, which would let every client choose its address.
+// ParseProxies reads addresses and networks such as 10.0.0.0/8. It returns an error for a network whose address has
+// bits beyond the mask, which is a typing error, and for /0, which would let every client choose its address.
 func ParseProxies(list []string) (Proxies, error) {
 	var proxies Proxies
 	for _, s := range list {

@@ -184,7 +184,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// StateChanged is the ConnState hook of the HTTP server. It ends the request whose answer was under way: the answer is
+// StateChanged is the ConnState hook of the HTTP server. It ends the request whose answer was in flight: the answer is
 // written, or never will be, or conn was hijacked.
 func StateChanged(conn net.Conn, state fasthttp.ConnState) {
 	if state != fasthttp.StateIdle && state != fasthttp.StateClosed && state != fasthttp.StateHijacked {

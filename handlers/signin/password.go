@@ -11,8 +11,8 @@ import (
 	"likewise/models"
 )
 
-// Cost is the cost of new hashes: OWASP's minimum for argon2id, 19 MiB and some 20 ms of one core. Only tests change it,
-// before they hash the first password.
+// Cost is the cost of new hashes: OWASP's minimum for argon2id, 19 MiB and some 20 ms of one core. Only tests change
+// it, before they hash the first password.
 var Cost = argon2id.Params{Memory: 19456, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 
 // noPassword returns a hash that matches no password. Comparing a password with it costs as much as with a real hash.
