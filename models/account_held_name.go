@@ -11,16 +11,18 @@ import (
 	"gorm.io/gorm"
 )
 
-// A banned account that is deleted leaves two rows in held_names, for its username and its e-mail address, until the ban
-// ends. They are hashes with a key of the installation: what was deleted cannot be read from them.
+// A banned account that is deleted leaves two rows in held_names until the ban ends: for its username and its e-mail
+// address. They are hashes with a key of the installation, so the deleted names cannot be read from them.
 
-// errNotBanned is what DeleteBannedUser and DeleteBanned refuse.
+// errNotBanned is the error of DeleteBannedUser and DeleteBanned for other users.
 var errNotBanned = Errorf(CodeConflict, "The user is not banned. Only the account of a banned user can be deleted by others.")
 
 // DeleteBannedUser deletes the account of a banned user for an admin, as DeleteUser does. The ban stays in force: until it
 // ends, nobody can register with the username or the e-mail address. It returns the hashes of the sessions that ended. The
-// errors are those of ChangeRole, and CodeConflict if the user is not banned.
-func (s *Store) DeleteBannedUser(ctx context.Context, actor, userID int64, reason string) (ended [][32]byte, err error) {
+// errors are those of ChangeRole; CodeConflict: the user is not banned.
+func (s *Store) DeleteBannedUser(
+	ctx context.Context, actor, userID int64, reason string,
+) (ended [][32]byte, err error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
 	}
@@ -30,7 +32,7 @@ func (s *Store) DeleteBannedUser(ctx context.Context, actor, userID int64, reaso
 			return err
 		}
 		admin, user := found[actor], found[userID]
-		if err := s.stillActs(admin, RoleAdmin); err != nil {
+		if err := s.requireRole(admin, RoleAdmin); err != nil {
 			return err
 		}
 		if user == nil {
@@ -48,9 +50,9 @@ func (s *Store) DeleteBannedUser(ctx context.Context, actor, userID int64, reaso
 	return ended, nil
 }
 
-// DeleteBanned is DeleteBannedUser as a command of the operator: the moderation log has it without an actor. It returns the
-// ban that stays in force. CodeInvalid for the reason, CodeNotFound if there is no such user, CodeConflict if the user is
-// not banned.
+// DeleteBanned is DeleteBannedUser as a command of the operator: the moderation log records it without an actor. It
+// returns the ban that stays in force. CodeInvalid: the reason breaks a rule. CodeNotFound: the user does not exist.
+// CodeConflict: the user is not banned.
 func (s *Store) DeleteBanned(ctx context.Context, userID int64, reason string) (ban *Ban, err error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
@@ -80,28 +82,33 @@ func (s *Store) deleteBanned(tx *gorm.DB, actor int64, user *standing, reason st
 	if ban == nil {
 		return nil, errNotBanned
 	}
+	const read = `
+		SELECT email
+		FROM users
+		WHERE id=?`
+	const hold = `
+		INSERT INTO held_names (name_hash, held_until)
+		VALUES (UNHEX(?),?), (UNHEX(?),?)
+		ON DUPLICATE KEY UPDATE held_until=GREATEST(held_until,VALUES(held_until))`
 	var email string
-	if err := tx.Raw("SELECT email FROM users WHERE id=?", user.ID).Scan(&email).Error; err != nil {
+	if err := tx.Raw(read, user.ID).Scan(&email).Error; err != nil {
 		return nil, err
 	}
 	hashes := []string{hexOf(s.heldHash("username", user.Username)), hexOf(s.heldHash("email", email))}
 	slices.Sort(hashes)
-	err = tx.Exec(`
-		INSERT INTO held_names (name_hash, held_until)
-		VALUES (UNHEX(?),?), (UNHEX(?),?)
-		ON DUPLICATE KEY UPDATE held_until=GREATEST(held_until,VALUES(held_until))`,
-		hashes[0], ban.Until, hashes[1], ban.Until).Error
-	if err != nil {
+	if err := tx.Exec(hold, hashes[0], ban.Until, hashes[1], ban.Until).Error; err != nil {
 		return nil, fmt.Errorf("hold names: %w", err)
 	}
 	if ended, err = s.emptyAccount(tx, user.ID); err != nil {
 		return nil, err
 	}
-	return ended, s.logModeration(tx, Act{ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason,
-		Before: banState(ban)})
+	return ended, s.logModeration(tx, Act{
+		ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason, Before: banState(ban),
+	})
 }
 
-// heldHash returns the key of a username or an e-mail address in held_names. Names that differ in case alone have the same.
+// heldHash returns the key of a username or an e-mail address in held_names. Names that differ only in case have the same
+// key.
 func (s *Store) heldHash(field, name string) [32]byte {
 	h := hmac.New(sha256.New, s.cursorKey)
 	fmt.Fprintf(h, "held %s %s", field, NormalizeLogin(name))
@@ -110,10 +117,13 @@ func (s *Store) heldHash(field, name string) [32]byte {
 
 // notHeld returns CodeConflict if the ban of a deleted account holds the username or the e-mail address of u.
 func (s *Store) notHeld(tx *gorm.DB, u *User) error {
+	const read = `
+		SELECT held_until
+		FROM held_names
+		WHERE name_hash=UNHEX(?)`
 	for _, f := range []struct{ field, name string }{{"username", u.Username}, {"email", u.Email}} {
 		var until *time.Time
-		err := tx.Raw("SELECT held_until FROM held_names WHERE name_hash=UNHEX(?)", hexOf(s.heldHash(f.field, f.name))).Scan(&until).Error
-		if err != nil {
+		if err := tx.Raw(read, hexOf(s.heldHash(f.field, f.name))).Scan(&until).Error; err != nil {
 			return fmt.Errorf("read held names: %w", err)
 		}
 		if until != nil && until.After(s.now()) {
@@ -125,7 +135,12 @@ func (s *Store) notHeld(tx *gorm.DB, u *User) error {
 
 // PurgeHeldNames deletes at most limit rows of bans that have ended and returns how many it deleted.
 func (s *Store) PurgeHeldNames(ctx context.Context, limit int) (int64, error) {
-	purged, err := s.write(ctx, "DELETE FROM held_names WHERE held_until<=? ORDER BY held_until LIMIT ?", s.now().UTC(), limit)
+	const remove = `
+		DELETE FROM held_names
+		WHERE held_until<=?
+		ORDER BY held_until
+		LIMIT ?`
+	purged, err := s.write(ctx, remove, s.now().UTC(), limit)
 	if err != nil {
 		return 0, fmt.Errorf("purge held names: %w", err)
 	}

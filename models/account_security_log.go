@@ -11,46 +11,47 @@ import (
 	"gorm.io/gorm"
 )
 
-// SecurityLogLife is how long the security log is kept.
+// SecurityLogLife is the time for which the security log is kept.
 const SecurityLogLife = 90 * 24 * time.Hour
 
 // The kinds of events in the security log.
 const (
-	EventAccountCreated = "account.created"
-	EventAccountDeleted = "account.deleted"
-	EventBanned         = "account.banned"
-	EventUnbanned       = "account.unbanned"
-	EventEmailRead      = "email.read"
-	EventEmailSearched  = "email.searched"
-	EventLogin          = "login"
-	EventLoginFailed    = "login.failed"
-	EventLogout         = "logout"
-	EventPassword       = "password.changed"
-	EventPasswordFailed = "password.failed"
-	EventRole           = "role.changed"
-	EventSessionCreated = "session.created" // by the operator, without a login
-	EventSessionEnded   = "session.ended"
-	EventTokenCreated   = "token.created"
-	EventTokenRevoked   = "token.revoked"
+	eventAccountCreated = "account.created"
+	eventAccountDeleted = "account.deleted"
+	eventBanned         = "account.banned"
+	eventUnbanned       = "account.unbanned"
+	eventEmailRead      = "email.read"
+	eventEmailSearched  = "email.searched"
+	eventLogin          = "login"
+	eventLoginFailed    = "login.failed"
+	eventLogout         = "logout"
+	eventPassword       = "password.changed"
+	eventPasswordFailed = "password.failed"
+	eventRole           = "role.changed"
+	eventSessionCreated = "session.created" // by the operator, without a login
+	eventSessionEnded   = "session.ended"
+	eventTokenCreated   = "token.created"
+	eventTokenRevoked   = "token.revoked"
 )
 
-// Bounds on the rows of an hour. What is over one is counted in a row that has less in it.
+// Bounds on the rows of an hour. Events over a bound share a row that has fewer details.
 const (
 	maxEventsOfUser     = 30   // of one kind, by the account itself; then without address and detail
 	maxFailuresOfSource = 20   // of one kind and address; then without account
 	maxFailures         = 1000 // of one kind; then without address, too
 )
 
-// securityEvent is what happened to an account. Address, user agent and actor are those of the caller (see WithCaller).
+// securityEvent is an event that concerns the access to an account. Address, user agent and actor are those of the caller
+// (see WithCaller).
 type securityEvent struct {
 	kind      string
-	userID    int64  // 0: nobody
-	loginHash string // of a login of nobody
+	userID    int64  // 0: no account
+	loginHash string // of a login without an account
 	detail    string
 }
 
 func (e securityEvent) failed() bool {
-	return e.kind == EventLoginFailed || e.kind == EventPasswordFailed
+	return e.kind == eventLoginFailed || e.kind == eventPasswordFailed
 }
 
 // securityRow is a row of the log as it is written.
@@ -61,14 +62,15 @@ type securityRow struct {
 	hour, created  time.Time
 }
 
-// bucket returns the key of the row. The user agent is not part of it: a client could send another each time.
+// bucket returns the key of the row. The user agent is not part of it, because a client could send a new one each time.
 func (r *securityRow) bucket() string {
-	return hexOf(sha256.Sum256(fmt.Appendf(nil, "%q %d %d %q %q %q %d", r.kind, r.userID, r.actor, r.loginHash, r.address, r.detail, r.hour.Unix())))
+	key := fmt.Appendf(nil, "%q %d %d %q %q %q %d",
+		r.kind, r.userID, r.actor, r.loginHash, r.address, r.detail, r.hour.Unix())
+	return hexOf(sha256.Sum256(key))
 }
 
-// logSecurity writes an event into the security log as part of the transaction tx, which is the event's own. It is the last
-// statement of it. Events that are alike share a row in each hour, and the rows of an hour are bounded, so nobody can fill
-// the log.
+// logSecurity writes an event into the security log as the last statement of tx, the transaction of the event. Equal events
+// share a row in each hour, and the rows of an hour are bounded, so that no client can fill the log.
 func (s *Store) logSecurity(tx *gorm.DB, e securityEvent) error {
 	now := s.now().UTC()
 	r := &securityRow{securityEvent: e, hour: now.Truncate(time.Hour), created: now}
@@ -81,58 +83,68 @@ func (s *Store) logSecurity(tx *gorm.DB, e securityEvent) error {
 	if err := s.boundRow(tx, r); err != nil {
 		return fmt.Errorf("log security: %w", err)
 	}
-	err := tx.Exec(`
-		INSERT INTO security_log (bucket, kind, user_id, actor_id, login_hash, address, user_agent, detail, created_at, last_at)
+	const insert = `
+		INSERT INTO security_log (bucket, kind, user_id, actor_id, login_hash,
+			address, user_agent, detail, created_at, last_at)
 		VALUES (UNHEX(?),?,NULLIF(?,0),NULLIF(?,0),?,?,?,?,?,?)
-		ON DUPLICATE KEY UPDATE attempts=attempts+1, last_at=VALUES(last_at)`,
-		r.bucket(), r.kind, r.userID, r.actor, r.loginHash, r.address, r.agent, r.detail, now, now).Error
+		ON DUPLICATE KEY UPDATE attempts=attempts+1, last_at=VALUES(last_at)`
+	err := tx.Exec(insert, r.bucket(), r.kind, r.userID, r.actor, r.loginHash,
+		r.address, r.agent, r.detail, now, now).Error
 	if err != nil {
 		return fmt.Errorf("log security: %w", err)
 	}
 	return nil
 }
 
-// boundRow takes from a row that would be one too many what keeps it from sharing another.
+// boundRow removes from a row over a bound the details that keep it from sharing another row.
 func (s *Store) boundRow(tx *gorm.DB, r *securityRow) error {
-	full := func(bound int, index, where string, args ...any) (bool, error) {
+	const findRow = `
+		SELECT COUNT(*)
+		FROM security_log
+		WHERE bucket=UNHEX(?)`
+	full := func(bound int, index string, where conditions) (bool, error) {
 		var known, rows int
-		err := tx.Raw("SELECT COUNT(*) FROM security_log WHERE bucket=UNHEX(?)", r.bucket()).Scan(&known).Error
-		if err != nil || known > 0 {
+		if err := tx.Raw(findRow, r.bucket()).Scan(&known).Error; err != nil || known > 0 {
 			return false, err
 		}
-		err = tx.Raw(`
+		where.add("kind=? AND created_at>=?", r.kind, r.hour)
+		count := `
 			SELECT COUNT(*)
-			FROM (SELECT 1 FROM security_log FORCE INDEX (`+index+`) WHERE kind=? AND created_at>=? AND `+where+` LIMIT ?) r`,
-			append(append([]any{r.kind, r.hour}, args...), bound)...).Scan(&rows).Error
+			FROM (
+				SELECT 1
+				FROM security_log FORCE INDEX (` + index + `)
+				` + where.clause() + `
+				LIMIT ?) r`
+		err := tx.Raw(count, append(where.args, bound)...).Scan(&rows).Error
 		return rows >= bound, err
 	}
 	if !r.failed() {
 		if r.actor != 0 || r.userID == 0 {
 			return nil
 		}
-		over, err := full(maxEventsOfUser, "idx_user_created", "user_id=?", r.userID)
+		over, err := full(maxEventsOfUser, "idx_user_created", matching("user_id=?", r.userID))
 		if over {
 			r.address, r.agent, r.detail = "", "", ""
 		}
 		return err
 	}
-	over, err := full(maxFailuresOfSource, "idx_address_created", "address=?", r.address)
+	over, err := full(maxFailuresOfSource, "idx_address_created", matching("address=?", r.address))
 	if err != nil {
 		return err
 	}
 	if over {
 		r.userID, r.actor, r.loginHash, r.agent = 0, 0, "", ""
 	}
-	if over, err = full(maxFailures, "idx_kind_created", "1=1"); over {
+	if over, err = full(maxFailures, "idx_kind_created", conditions{}); over {
 		r.userID, r.actor, r.loginHash, r.agent, r.address = 0, 0, "", "", ""
 	}
 	return err
 }
 
-// LogFailedLogin records that a login was refused. userID is 0 if there is no such account: then a hash of what was typed is
-// kept, keyed by the installation, because people type passwords there.
+// LogFailedLogin records that a login was rejected. If there is no such account, userID is 0. Then the log keeps a hash of
+// the login, with a key of the installation, because people enter passwords there.
 func (s *Store) LogFailedLogin(ctx context.Context, userID int64, login string) error {
-	e := securityEvent{kind: EventLoginFailed, userID: userID}
+	e := securityEvent{kind: eventLoginFailed, userID: userID}
 	if userID == 0 {
 		h := hmac.New(sha256.New, s.cursorKey)
 		h.Write([]byte("security log " + NormalizeLogin(login)))
@@ -141,33 +153,33 @@ func (s *Store) LogFailedLogin(ctx context.Context, userID int64, login string) 
 	return s.logAlone(ctx, e)
 }
 
-// LogFailedPassword records that a signed-in user was refused for a wrong password.
+// LogFailedPassword records that a signed-in user was rejected for a wrong password.
 func (s *Store) LogFailedPassword(ctx context.Context, userID int64) error {
-	return s.logAlone(ctx, securityEvent{kind: EventPasswordFailed, userID: userID})
+	return s.logAlone(ctx, securityEvent{kind: eventPasswordFailed, userID: userID})
 }
 
 // LogEmailRead records that the caller read the e-mail address of an account.
 func (s *Store) LogEmailRead(ctx context.Context, userID int64) error {
-	return s.logAlone(ctx, securityEvent{kind: EventEmailRead, userID: userID})
+	return s.logAlone(ctx, securityEvent{kind: eventEmailRead, userID: userID})
 }
 
-// LogEmailSearched records that the caller searched accounts by the beginning of their e-mail addresses.
+// LogEmailSearched records that the caller searched accounts by a prefix of their e-mail addresses.
 func (s *Store) LogEmailSearched(ctx context.Context) error {
-	return s.logAlone(ctx, securityEvent{kind: EventEmailSearched})
+	return s.logAlone(ctx, securityEvent{kind: eventEmailSearched})
 }
 
-// logAlone writes an event that no transaction makes happen. It is not the effect of an idempotent request.
+// logAlone writes an event in a transaction of its own. It is not the effect of an idempotent request.
 func (s *Store) logAlone(ctx context.Context, e securityEvent) error {
-	return s.transact(WithClaim(ctx, nil), func(tx *gorm.DB) error { return s.logSecurity(tx, e) })
+	return s.transact(Aside(ctx), func(tx *gorm.DB) error { return s.logSecurity(tx, e) })
 }
 
-// LoggedEvent is a row of the security log: an event, or several that are alike, in an hour.
+// LoggedEvent is a row of the security log: one event, or several equal ones, in an hour.
 type LoggedEvent struct {
 	ID        int64
 	Kind      string
-	UserID    *int64 // nil: nobody, or several accounts
+	UserID    *int64 // nil: no account, or several
 	ActorID   *int64 // nil: the account itself, or the operator
-	LoginHash string // "" unless it is a failed login of nobody
+	LoginHash string // "" unless it is a failed login without an account
 	Address   string // "": the operator, or several
 	UserAgent string // of the first
 	Detail    string
@@ -179,7 +191,7 @@ type LoggedEvent struct {
 // Key returns the place of the event in the log.
 func (e *LoggedEvent) Key() ListKey { return ListKey{e.CreatedAt.UnixMilli(), e.ID} }
 
-// EventQuery says which events to list. The zero value of a field leaves it open.
+// EventQuery selects the events to list. A field with its zero value does not filter.
 type EventQuery struct {
 	UserID, ActorID int64
 	Address, Kind   string
@@ -227,7 +239,12 @@ func (s *Store) SecurityLog(ctx context.Context, q EventQuery) ([]LoggedEvent, e
 
 // PurgeSecurityLog deletes at most limit rows that are older than SecurityLogLife and returns how many it deleted.
 func (s *Store) PurgeSecurityLog(ctx context.Context, limit int) (int64, error) {
-	purged, err := s.write(ctx, "DELETE FROM security_log WHERE created_at<? ORDER BY created_at LIMIT ?", s.now().UTC().Add(-SecurityLogLife), limit)
+	const remove = `
+		DELETE FROM security_log
+		WHERE created_at<?
+		ORDER BY created_at
+		LIMIT ?`
+	purged, err := s.write(ctx, remove, s.now().UTC().Add(-SecurityLogLife), limit)
 	if err != nil {
 		return 0, fmt.Errorf("purge security log: %w", err)
 	}

@@ -17,37 +17,38 @@ import (
 	"gorm.io/gorm"
 )
 
-// SessionLife is how long a token is good for.
-const SessionLife = 90 * 24 * time.Hour
+// sessionLife is the time after which a session expires.
+const sessionLife = 90 * 24 * time.Hour
 
-// SessionStale is how long a process may go on to believe what it read of a session while it cannot ask again.
+// SessionStale is the maximum age of a cached session that a process uses while it cannot read the session again.
 const SessionStale = 10 * time.Minute
 
-// Session is who a token stands for.
+// Session is the user and the rights behind a token.
 type Session struct {
 	UserID      int64
 	Username    string
 	DisplayName *string
 	AvatarURL   *string
 	Role        Role
-	Since       time.Time  // when the account was made
-	IsToken     bool       // an API token, good for Scopes and no more
+	Since       time.Time  // when the account was created
+	IsToken     bool       // an API token, which is limited to Scopes
 	Scopes      Scope      // of an API token
 	LastUsedAt  *time.Time // of an API token, to the minute; nil: never
 	ExpiresAt   time.Time
-	// Blocked reports whether anybody at all has blocked the user; who has not been blocked need not be asked for.
+	// Blocked reports whether any user has blocked this one. If not, no check needs to look for a block.
 	Blocked bool
 }
 
-// Unnoted reports whether it is time to keep that an API token is used (see UseToken).
+// Unnoted reports whether the use of an API token is due to be recorded (see UseToken).
 func (s *Session) Unnoted(now time.Time) bool {
 	return s.IsToken && (s.LastUsedAt == nil || now.Sub(*s.LastUsedAt) >= tokenUsedEvery)
 }
 
-// Author is the user as the author of something.
+// Author returns the user as an author.
 func (s *Session) Author() Author { return Author{s.UserID, s.Username, s.DisplayName, s.AvatarURL} }
 
-// NewToken makes a bearer token, 256 random bits in 43 characters of URL-safe base64, and the hash it is stored as.
+// NewToken returns a bearer token, 256 random bits in 43 characters of URL-safe base64, and the hash under which it is
+// stored.
 func NewToken() (token string, hash [32]byte) {
 	var secret [32]byte
 	rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
@@ -55,18 +56,18 @@ func NewToken() (token string, hash [32]byte) {
 	return token, HashToken(token)
 }
 
-// HashToken gives the form in which a token is stored and looked up. The token is random, so a plain hash will do.
+// HashToken returns the hash under which a token is stored and looked up. The token is random, so the hash has no salt.
 func HashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
 
-// CreateSession opens a session of SessionLife without a login, as a command of the operator, and returns its token, which
-// is stored nowhere.
+// CreateSession opens a session of 90 days without a login, as a command of the operator, and returns its token, which is
+// not stored.
 func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
 	var token string
 	err := s.transact(ctx, func(tx *gorm.DB) (err error) {
 		if token, err = s.createSession(tx, userID, ""); err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: EventSessionCreated, userID: userID})
+		return s.logSecurity(tx, securityEvent{kind: eventSessionCreated, userID: userID})
 	})
 	if err != nil {
 		return "", fmt.Errorf("create session: %w", err)
@@ -75,17 +76,19 @@ func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error)
 }
 
 func (s *Store) createSession(tx *gorm.DB, userID int64, userAgent string) (string, error) {
+	const insert = `
+		INSERT INTO sessions (user_id, token_hash, created_at, expires_at, user_agent)
+		VALUES (?,UNHEX(?),?,?,?)`
 	token, hash := NewToken()
 	now := second(s.now())
 	made(tx, hashNumber(hash[:]))
-	return token, tx.Exec("INSERT INTO sessions (user_id, token_hash, created_at, expires_at, user_agent) VALUES (?,UNHEX(?),?,?,?)",
-		userID, hexOf(hash), now, now.Add(SessionLife), cleanAgent(userAgent)).Error
+	return token, tx.Exec(insert, userID, hexOf(hash), now, now.Add(sessionLife), cleanAgent(userAgent)).Error
 }
 
 // maxAgent is the width of sessions.user_agent, in characters.
 const maxAgent = 200
 
-// cleanAgent makes what a client calls itself fit for a list that a person reads.
+// cleanAgent returns a User-Agent header without characters that cannot be printed, and at most maxAgent long.
 func cleanAgent(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -108,15 +111,16 @@ func (s *Store) Register(ctx context.Context, u *User, userAgent string) (token 
 		if token, err = s.createSession(tx, u.ID, userAgent); err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: EventAccountCreated, userID: u.ID})
+		return s.logSecurity(tx, securityEvent{kind: eventAccountCreated, userID: u.ID})
 	})
 	return token, s.createdUser(ctx, u, err)
 }
 
-// Login opens a session of a user whose password was found to have the hash that u was read with. CodeUnauthorized
-// when it has another one by now: whoever changes a password, or deletes the account, ends the sessions there are, and
-// none must come after them. CodeBanned, with the Ban, while the user is banned. In the repetition of a request, the
-// session that the request opened before ends.
+// Login opens a session of a user whose password was checked against the hash in u. If a request is repeated, the session
+// that it opened before ends.
+//
+// CodeUnauthorized: the hash has changed since. A change of the password, and a deletion of the account, end all sessions,
+// and no session may begin after that. CodeBanned, with the Ban: the user is banned.
 func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token string, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		found, err := lockStandings(tx, u.ID)
@@ -132,14 +136,15 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 		}
 		for _, number := range Made(ctx) {
 			from, to := hashRange(numberID(number))
-			if _, err := endSessions(tx, u.ID, " AND NOT is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", from, to); err != nil {
+			which := matching("NOT is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", from, to)
+			if _, err := endSessions(tx, u.ID, which); err != nil {
 				return err
 			}
 		}
 		if token, err = s.createSession(tx, u.ID, userAgent); err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: EventLogin, userID: u.ID})
+		return s.logSecurity(tx, securityEvent{kind: eventLogin, userID: u.ID})
 	})
 	if err != nil {
 		return "", fmt.Errorf("log in: %w", err)
@@ -147,15 +152,21 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 	return token, nil
 }
 
-// SessionByHash gives the session of a token's hash; CodeUnauthorized when it is unknown, ended or expired, or the
-// account is banned or was deleted.
+// SessionByHash returns the session of a token's hash. CodeUnauthorized: it is unknown, ended or expired, or the account
+// is banned or was deleted.
 func (s *Store) SessionByHash(ctx context.Context, hash [32]byte) (*Session, error) {
+	const query = `
+		SELECT s.user_id, u.username, u.display_name, u.avatar_url, u.role, u.created_at AS since,
+			s.expires_at, s.is_token, s.scopes, s.last_used_at,
+			EXISTS (SELECT 1 FROM blocks b WHERE b.blocked_id=s.user_id) AS blocked
+		FROM sessions s
+		JOIN users u ON u.id=s.user_id
+			AND u.deleted_at IS NULL
+			AND (u.banned_until IS NULL OR u.banned_until<=?)
+		WHERE s.token_hash=UNHEX(?) AND s.expires_at>?`
 	var session Session
-	read := s.db.WithContext(ctx).Raw("SELECT s.user_id, u.username, u.display_name, u.avatar_url, u.role, u.created_at AS since, s.expires_at,"+
-		" s.is_token, s.scopes, s.last_used_at,"+
-		" EXISTS (SELECT 1 FROM blocks b WHERE b.blocked_id=s.user_id) AS blocked"+
-		" FROM sessions s JOIN users u ON u.id=s.user_id AND u.deleted_at IS NULL AND (u.banned_until IS NULL OR u.banned_until<=?)"+
-		" WHERE s.token_hash=UNHEX(?) AND s.expires_at>?", s.now().UTC(), hexOf(hash), s.now().UTC()).Scan(&session)
+	now := s.now().UTC()
+	read := s.db.WithContext(ctx).Raw(query, now, hexOf(hash), now).Scan(&session)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read session: %w", read.Error)
 	}
@@ -173,15 +184,15 @@ type SessionInfo struct {
 	UserAgent string
 }
 
-// SessionID is what a session is called where its token must not be shown: the first 64 bits of the token's hash.
+// SessionID returns the public id of a session or an API token: the first 64 bits of the token's hash.
 func SessionID(hash [32]byte) string { return hex.EncodeToString(hash[:sessionIDBytes]) }
 
 const sessionIDBytes = 8
 
-// Hash is that of the session's token.
+// Hash returns the hash of the session's token.
 func (i *SessionInfo) Hash() [32]byte { return [32]byte(i.TokenHash) }
 
-// Key gives the place of the session in the list.
+// Key returns the place of the session in the list.
 func (i *SessionInfo) Key() ListKey {
 	return ListKey{i.CreatedAt.Unix(), hashNumber(i.TokenHash)}
 }
@@ -189,25 +200,35 @@ func (i *SessionInfo) Key() ListKey {
 // Sessions lists the sessions of a user that have not expired, latest first: at most limit after the key (nil for the
 // first page).
 func (s *Store) Sessions(ctx context.Context, userID int64, after *ListKey, limit int) ([]SessionInfo, error) {
+	const columns = "token_hash, created_at, expires_at, user_agent"
+	query, args := s.sessionsQuery(columns, userID, false, after, limit)
 	var list []SessionInfo
-	if err := s.listSessions(ctx, "token_hash, created_at, expires_at, user_agent", userID, false, after, limit, &list); err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list sessions of user %d: %w", userID, err)
 	}
 	return list, nil
 }
 
-// listSessions lists the sessions of a user, or the API tokens, into list.
-func (s *Store) listSessions(ctx context.Context, columns string, userID int64, tokens bool, after *ListKey, limit int, list any) error {
-	where, args := "user_id=? AND is_token=? AND expires_at>?", []any{userID, tokens, s.now().UTC()}
+// sessionsQuery returns the query of a page of the sessions of a user, or of the API tokens, with its arguments.
+func (s *Store) sessionsQuery(
+	columns string, userID int64, tokens bool, after *ListKey, limit int,
+) (query string, args []any) {
+	where := matching("user_id=? AND is_token=? AND expires_at>?", userID, tokens, s.now().UTC())
 	if after != nil {
-		where += " AND created_at<=FROM_UNIXTIME(?) AND (created_at<FROM_UNIXTIME(?) OR token_hash<UNHEX(?))"
-		args = append(args, after.Value, after.Value, fmt.Sprintf("%016x%048d", uint64(after.ID), 0))
+		where.add("created_at<=FROM_UNIXTIME(?)", after.Value)
+		where.add("(created_at<FROM_UNIXTIME(?) OR token_hash<UNHEX(?))",
+			after.Value, fmt.Sprintf("%016x%048d", uint64(after.ID), 0))
 	}
-	return s.db.WithContext(ctx).Raw("SELECT "+columns+" FROM sessions FORCE INDEX (idx_user_token_created) WHERE "+where+
-		" ORDER BY created_at DESC, token_hash DESC LIMIT ?", append(args, limit)...).Scan(list).Error
+	query = `
+		SELECT ` + columns + `
+		FROM sessions FORCE INDEX (idx_user_token_created)
+		` + where.clause() + `
+		ORDER BY created_at DESC, token_hash DESC
+		LIMIT ?`
+	return query, append(where.args, limit)
 }
 
-// EndSession ends one of the user's sessions by its SessionID and gives its hash; CodeNotFound when there is none.
+// EndSession ends one of the user's sessions by its SessionID and returns its hash. CodeNotFound: it does not exist.
 func (s *Store) EndSession(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
 	return s.endSession(ctx, userID, false, id)
 }
@@ -215,7 +236,7 @@ func (s *Store) EndSession(ctx context.Context, userID int64, id string) (ended 
 // numberID returns the SessionID of the session or token with this hashNumber.
 func numberID(number int64) string { return fmt.Sprintf("%016x", uint64(number)) }
 
-// hashRange gives the bounds of the hashes that begin with a SessionID, in hexadecimal digits.
+// hashRange returns the bounds of the hashes that begin with a SessionID, in hexadecimal digits.
 func hashRange(id string) (from, to string) {
 	rest := 64 - 2*sessionIDBytes
 	return id + strings.Repeat("0", rest), id + strings.Repeat("f", rest)
@@ -226,14 +247,15 @@ func (s *Store) endSession(ctx context.Context, userID int64, token bool, id str
 		return nil, errNoSession()
 	}
 	from, to := hashRange(id)
+	which := matching("is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		ended, err = endSessions(tx, userID, " AND is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
+		ended, err = endSessions(tx, userID, which)
 		if err != nil || len(ended) == 0 {
 			return err
 		}
-		kind := EventSessionEnded
+		kind := eventSessionEnded
 		if token {
-			kind = EventTokenRevoked
+			kind = eventTokenRevoked
 		}
 		return s.logSecurity(tx, securityEvent{kind: kind, userID: userID, detail: id})
 	})
@@ -248,14 +270,14 @@ func (s *Store) endSession(ctx context.Context, userID int64, token bool, id str
 
 func errNoSession() *Error { return Errorf(CodeNotFound, "There is no such session.") }
 
-// EndOtherSessions ends all of the user's sessions but one and gives their hashes. API tokens stay.
+// EndOtherSessions ends all of the user's sessions except one and returns their hashes. API tokens stay.
 func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		ended, err = endSessions(tx, userID, " AND NOT is_token AND token_hash<>UNHEX(?)", hexOf(keep))
+		ended, err = endSessions(tx, userID, matching("NOT is_token AND token_hash<>UNHEX(?)", hexOf(keep)))
 		if err != nil || len(ended) == 0 {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: EventSessionEnded, userID: userID, detail: "all others"})
+		return s.logSecurity(tx, securityEvent{kind: eventSessionEnded, userID: userID, detail: "all others"})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end sessions of user %d: %w", userID, err)
@@ -263,21 +285,27 @@ func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byt
 	return ended, nil
 }
 
-// ChangePassword sets the hash of a new password and ends all sessions but one, and all API tokens, in one transaction; it
-// gives the hashes of those. CodeForbidden when the password is no longer the one with the hash old.
-func (s *Store) ChangePassword(ctx context.Context, userID int64, old, hash string, keep [32]byte) (ended [][32]byte, err error) {
+// ChangePassword sets the hash of a new password, and ends all sessions except one and all API tokens, in one transaction.
+// It returns the hashes of those. CodeForbidden: the password does not have the hash old any longer.
+func (s *Store) ChangePassword(
+	ctx context.Context, userID int64, old, hash string, keep [32]byte,
+) (ended [][32]byte, err error) {
+	const update = `
+		UPDATE users
+		SET password_hash=?
+		WHERE id=? AND password_hash=? AND deleted_at IS NULL`
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		update := tx.Exec("UPDATE users SET password_hash=? WHERE id=? AND password_hash=? AND deleted_at IS NULL", hash, userID, old)
-		if update.Error != nil {
-			return update.Error
+		updated := tx.Exec(update, hash, userID, old)
+		if updated.Error != nil {
+			return updated.Error
 		}
-		if update.RowsAffected == 0 {
+		if updated.RowsAffected == 0 {
 			return Errorf(CodeForbidden, "The password was changed meanwhile.")
 		}
-		if ended, err = endSessions(tx, userID, " AND token_hash<>UNHEX(?)", hexOf(keep)); err != nil {
+		if ended, err = endSessions(tx, userID, matching("token_hash<>UNHEX(?)", hexOf(keep))); err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: EventPassword, userID: userID})
+		return s.logSecurity(tx, securityEvent{kind: eventPassword, userID: userID})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("change password of user %d: %w", userID, err)
@@ -285,10 +313,17 @@ func (s *Store) ChangePassword(ctx context.Context, userID int64, old, hash stri
 	return ended, nil
 }
 
-// endSessions deletes the sessions and API tokens of a user that the further condition holds for, and gives their hashes.
-func endSessions(tx *gorm.DB, userID int64, where string, args ...any) ([][32]byte, error) {
+// endSessions deletes those sessions and API tokens of a user that meet the conditions, and returns their hashes.
+func endSessions(tx *gorm.DB, userID int64, which conditions) ([][32]byte, error) {
+	where := which.clone() // the transaction may be retried
+	where.add("user_id=?", userID)
+	query := `
+		SELECT token_hash
+		FROM sessions
+		` + where.clause() + `
+		ORDER BY token_hash`
 	var found []struct{ TokenHash []byte }
-	if err := tx.Raw("SELECT token_hash FROM sessions WHERE user_id=?"+where+" ORDER BY token_hash", append([]any{userID}, args...)...).Scan(&found).Error; err != nil {
+	if err := tx.Raw(query, where.args...).Scan(&found).Error; err != nil {
 		return nil, err
 	}
 	ended := make([][32]byte, len(found))
@@ -297,7 +332,7 @@ func endSessions(tx *gorm.DB, userID int64, where string, args ...any) ([][32]by
 	}
 	deleted, err := deleteSessions(tx, ended)
 	if err == nil && deleted != int64(len(ended)) {
-		err = errChangedMeanwhile // one has ended or has another hash
+		err = errChangedMeanwhile // one of them has ended or has another hash
 	}
 	return ended, err
 }
@@ -314,21 +349,32 @@ func deleteSessions(tx *gorm.DB, hashes [][32]byte) (deleted int64, err error) {
 		}
 		list.WriteString("x'" + hexOf(hash) + "'")
 	}
-	remove := tx.Exec("DELETE s FROM sessions s FORCE INDEX (PRIMARY) WHERE s.token_hash IN (" + list.String() + ")")
+	remove := tx.Exec(`
+		DELETE s
+		FROM sessions s FORCE INDEX (PRIMARY)
+		WHERE s.token_hash IN (` + list.String() + `)`)
 	return remove.RowsAffected, remove.Error
 }
 
-// DeleteSession ends one session; ending what is not there is no error.
+// DeleteSession ends one session. If it does not exist, nothing changes.
 func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
+	const lock = `
+		SELECT user_id
+		FROM sessions
+		WHERE token_hash=UNHEX(?)
+		FOR UPDATE`
+	const remove = `
+		DELETE FROM sessions
+		WHERE token_hash=UNHEX(?)`
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		var userID int64
-		if err := tx.Raw("SELECT user_id FROM sessions WHERE token_hash=UNHEX(?) FOR UPDATE", hexOf(hash)).Scan(&userID).Error; err != nil || userID == 0 {
+		if err := tx.Raw(lock, hexOf(hash)).Scan(&userID).Error; err != nil || userID == 0 {
 			return err
 		}
-		if err := tx.Exec("DELETE FROM sessions WHERE token_hash=UNHEX(?)", hexOf(hash)).Error; err != nil {
+		if err := tx.Exec(remove, hexOf(hash)).Error; err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: EventLogout, userID: userID})
+		return s.logSecurity(tx, securityEvent{kind: eventLogout, userID: userID})
 	})
 	if err != nil {
 		return fmt.Errorf("delete session: %w", err)
@@ -336,13 +382,18 @@ func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
 	return nil
 }
 
-// PurgeSessions deletes at most limit expired sessions and says how many it deleted.
+// PurgeSessions deletes at most limit expired sessions and returns how many it deleted.
 func (s *Store) PurgeSessions(ctx context.Context, limit int) (int64, error) {
+	const find = `
+		SELECT token_hash
+		FROM sessions FORCE INDEX (idx_expires_at)
+		WHERE expires_at<=?
+		ORDER BY expires_at
+		LIMIT ?`
 	var purged int64
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		var expired []struct{ TokenHash []byte }
-		err := tx.Raw("SELECT token_hash FROM sessions FORCE INDEX (idx_expires_at) WHERE expires_at<=? ORDER BY expires_at LIMIT ?", s.now().UTC(), limit).Scan(&expired).Error
-		if err != nil {
+		if err := tx.Raw(find, s.now().UTC(), limit).Scan(&expired).Error; err != nil {
 			return err
 		}
 		hashes := make([][32]byte, len(expired))
@@ -350,6 +401,7 @@ func (s *Store) PurgeSessions(ctx context.Context, limit int) (int64, error) {
 			hashes[i] = [32]byte(e.TokenHash)
 		}
 		slices.SortFunc(hashes, func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) })
+		var err error
 		purged, err = deleteSessions(tx, hashes)
 		return err
 	})

@@ -12,37 +12,39 @@ import (
 	"gorm.io/gorm"
 )
 
-// An API token is a row of sessions that has a name and scopes, so that one lookup serves both and whatever ends a
-// user's access ends both.
+// An API token is a row of sessions that has a name and scopes. So one lookup serves both, and an act that ends a user's
+// access ends both.
 
 // Limits on API tokens.
 const (
-	MaxTokenName     = 100 // characters
-	MaxTokenDays     = 365
+	maxTokenName     = 100 // characters
+	maxTokenDays     = 365
 	DefaultTokenDays = 90
-	MaxTokens        = 50 // that a user can have at a time
+	MaxTokens        = 50 // of one user at a time
 )
 
-// tokenUsedEvery is how exactly the last use of a token is kept.
+// tokenUsedEvery is the precision of the recorded last use of a token.
 const tokenUsedEvery = time.Minute
 
-// TokenGrant is what a user asks for with a new API token.
+// TokenGrant is the input that creates an API token.
 type TokenGrant struct {
 	Name   string
-	Scopes []string // see ParseScopes
+	Scopes []string // their names: read, write, moderate
 	Days   int64    // until it expires
 }
 
-// Validate names every field that breaks a rule (CodeInvalid) and gives the scopes.
+// Validate returns the scopes. It names every field that breaks a rule (CodeInvalid).
 func (g TokenGrant) Validate() (Scope, error) {
 	var f fieldErrors
 	n := utf8.RuneCountInString(g.Name)
-	f.check(n >= 1 && n <= MaxTokenName && utf8.ValidString(g.Name), "name", fmt.Sprintf("must have 1 to %d characters", MaxTokenName))
+	f.check(n >= 1 && n <= maxTokenName && utf8.ValidString(g.Name), "name",
+		fmt.Sprintf("must have 1 to %d characters", maxTokenName))
 	f.check(!strings.ContainsFunc(g.Name, isUnseen) && g.Name == strings.TrimSpace(g.Name), "name",
 		"must not begin or end with space, and be a single line without control characters")
-	scopes, err := ParseScopes(g.Scopes)
+	scopes, err := parseScopes(g.Scopes)
 	f.check(err == nil && scopes != 0, "scopes", "must be one or several of "+strings.Join(allScopes.Names(), ", "))
-	f.check(g.Days >= 1 && g.Days <= MaxTokenDays, "expires_in_days", fmt.Sprintf("must be a number from 1 to %d", MaxTokenDays))
+	f.check(g.Days >= 1 && g.Days <= maxTokenDays, "expires_in_days",
+		fmt.Sprintf("must be a number from 1 to %d", maxTokenDays))
 	return scopes, f.err()
 }
 
@@ -56,47 +58,61 @@ type APIToken struct {
 	LastUsedAt *time.Time // to the minute; nil: never
 }
 
-// Hash is that of the token.
+// Hash returns the hash of the token.
 func (t *APIToken) Hash() [32]byte { return [32]byte(t.TokenHash) }
 
-// Key gives the token's place in the list.
+// Key returns the token's place in the list.
 func (t *APIToken) Key() ListKey { return ListKey{t.CreatedAt.Unix(), hashNumber(t.TokenHash)} }
 
-// hashNumber is the part of a token's hash that the token is called by, as a number.
+// hashNumber returns the SessionID of a token's hash as a number.
 func hashNumber(hash []byte) int64 { return int64(binary.BigEndian.Uint64(hash)) }
 
 const tokenColumns = "token_hash, name, scopes, created_at, expires_at, last_used_at"
 
-// CreateToken makes an API token for a user who is signed in with the session of this hash, and gives it with the token
-// itself, which is stored nowhere. CodeUnauthorized when the session has ended meanwhile: whoever ends the sessions of
-// a user ends the tokens, and none must come after them. CodeForbidden with scopes that the user's role does not have;
-// CodeConflict when the user has MaxTokens.
-func (s *Store) CreateToken(ctx context.Context, userID int64, session [32]byte, grant TokenGrant) (*APIToken, string, error) {
+// CreateToken creates an API token for a user who is signed in with the session of this hash. It returns the row and the
+// token itself, which is not stored.
+//
+// CodeUnauthorized: the session has ended meanwhile. An act that ends the sessions of a user ends the tokens, too, and no
+// token may be created after that. CodeForbidden: the user's role does not have the scopes. CodeConflict: the user has
+// MaxTokens tokens.
+func (s *Store) CreateToken(
+	ctx context.Context, userID int64, session [32]byte, grant TokenGrant,
+) (*APIToken, string, error) {
 	scopes, err := grant.Validate()
 	if err != nil {
 		return nil, "", err
 	}
+	const count = `
+		SELECT COUNT(*)
+		FROM sessions
+		WHERE user_id=? AND is_token AND expires_at>?`
+	const insert = `
+		INSERT INTO sessions (user_id, token_hash, is_token, name, scopes, created_at, expires_at)
+		VALUES (?,UNHEX(?),TRUE,?,?,?,?)`
 	token, hash := NewToken()
 	now := second(s.now())
-	t := &APIToken{TokenHash: hash[:], Name: grant.Name, Scopes: scopes, CreatedAt: now, ExpiresAt: now.AddDate(0, 0, int(grant.Days))}
+	t := &APIToken{
+		TokenHash: hash[:], Name: grant.Name, Scopes: scopes,
+		CreatedAt: now, ExpiresAt: now.AddDate(0, 0, int(grant.Days)),
+	}
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.lockSession(tx, userID, session, scopes); err != nil {
 			return err
 		}
 		var n int
-		if err := tx.Raw("SELECT COUNT(*) FROM sessions WHERE user_id=? AND is_token AND expires_at>?", userID, now).Scan(&n).Error; err != nil {
+		if err := tx.Raw(count, userID, now).Scan(&n).Error; err != nil {
 			return err
 		}
 		if n >= MaxTokens {
 			return Errorf(CodeConflict, "You have %d tokens; revoke one first.", n)
 		}
-		err := tx.Exec("INSERT INTO sessions (user_id, token_hash, is_token, name, scopes, created_at, expires_at) VALUES (?,UNHEX(?),TRUE,?,?,?,?)",
-			userID, hexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt).Error
+		err := tx.Exec(insert, userID, hexOf(hash), t.Name, uint8(t.Scopes), t.CreatedAt, t.ExpiresAt).Error
 		if err != nil {
 			return err
 		}
 		made(tx, hashNumber(t.TokenHash))
-		return s.logSecurity(tx, securityEvent{kind: EventTokenCreated, userID: userID, detail: SessionID(hash) + " " + t.Scopes.String()})
+		detail := SessionID(hash) + " " + t.Scopes.String()
+		return s.logSecurity(tx, securityEvent{kind: eventTokenCreated, userID: userID, detail: detail})
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("create token of user %d: %w", userID, err)
@@ -104,20 +120,22 @@ func (s *Store) CreateToken(ctx context.Context, userID int64, session [32]byte,
 	return t, token, nil
 }
 
-// lockSession holds a user to a session that has not ended, and to a role that has the scopes.
+// lockSession locks a user and checks that their session has not ended and that their role has the scopes.
 func (s *Store) lockSession(tx *gorm.DB, userID int64, session [32]byte, scopes Scope) error {
 	found, err := lockStandings(tx, userID)
 	if err != nil {
 		return err
 	}
-	var there int
-	err = tx.Raw("SELECT COUNT(*) FROM sessions WHERE token_hash=UNHEX(?) AND user_id=? AND NOT is_token AND expires_at>?",
-		hexOf(session), userID, s.now().UTC()).Scan(&there).Error
-	if err != nil {
+	const query = `
+		SELECT COUNT(*)
+		FROM sessions
+		WHERE token_hash=UNHEX(?) AND user_id=? AND NOT is_token AND expires_at>?`
+	var sessions int
+	if err := tx.Raw(query, hexOf(session), userID, s.now().UTC()).Scan(&sessions).Error; err != nil {
 		return err
 	}
 	user := found[userID]
-	if there == 0 || user == nil || user.ban(s.now()) != nil {
+	if sessions == 0 || user == nil || user.ban(s.now()) != nil {
 		return Errorf(CodeUnauthorized, "The token is not valid.")
 	}
 	if scopes&ScopeModerate != 0 && user.Role < RoleModerator {
@@ -127,15 +145,23 @@ func (s *Store) lockSession(tx *gorm.DB, userID int64, session [32]byte, scopes 
 	return nil
 }
 
-// ReissueToken returns the API token that was created under this number (see Made) with another secret, because the first
-// is stored nowhere. CodeNotFound if it was revoked meanwhile.
+// ReissueToken returns the API token that was created under this number (see Made) with a new secret, because the first
+// one is not stored. CodeNotFound: it was revoked meanwhile.
 func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*APIToken, string, error) {
+	const lock = `
+		SELECT ` + tokenColumns + `
+		FROM sessions FORCE INDEX (PRIMARY)
+		WHERE user_id=? AND is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)
+		FOR UPDATE`
+	const update = `
+		UPDATE sessions
+		SET token_hash=UNHEX(?)
+		WHERE token_hash=UNHEX(?)`
 	token, hash := NewToken()
 	from, to := hashRange(numberID(number))
 	var t APIToken
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		read := tx.Raw("SELECT "+tokenColumns+" FROM sessions FORCE INDEX (PRIMARY) WHERE user_id=? AND is_token AND token_hash BETWEEN UNHEX(?) AND UNHEX(?) FOR UPDATE",
-			userID, from, to).Scan(&t)
+		read := tx.Raw(lock, userID, from, to).Scan(&t)
 		if read.Error != nil {
 			return read.Error
 		}
@@ -145,7 +171,7 @@ func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*APITok
 		old := [32]byte(slices.Clone(t.TokenHash))
 		t.TokenHash = hash[:]
 		made(tx, hashNumber(t.TokenHash))
-		return tx.Exec("UPDATE sessions SET token_hash=UNHEX(?) WHERE token_hash=UNHEX(?)", hexOf(hash), hexOf(old)).Error
+		return tx.Exec(update, hexOf(hash), hexOf(old)).Error
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("reissue token of user %d: %w", userID, err)
@@ -156,25 +182,28 @@ func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*APITok
 // Tokens lists the API tokens of a user that have not expired, latest first: at most limit after the key (nil for the
 // first page).
 func (s *Store) Tokens(ctx context.Context, userID int64, after *ListKey, limit int) ([]APIToken, error) {
+	query, args := s.sessionsQuery(tokenColumns, userID, true, after, limit)
 	var list []APIToken
-	if err := s.listSessions(ctx, tokenColumns, userID, true, after, limit, &list); err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list tokens of user %d: %w", userID, err)
 	}
 	return list, nil
 }
 
-// RevokeToken ends one of the user's API tokens by its SessionID and gives its hash; CodeNotFound when there is none.
+// RevokeToken ends one of the user's API tokens by its SessionID and returns its hash. CodeNotFound: it does not exist.
 func (s *Store) RevokeToken(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
 	return s.endSession(ctx, userID, true, id)
 }
 
-// UseToken keeps that a token is used now, unless it was used less than a minute ago.
+// UseToken records that a token is used now, unless a use less than a minute ago is recorded.
 func (s *Store) UseToken(ctx context.Context, hash [32]byte) error {
+	const update = `
+		UPDATE sessions
+		SET last_used_at=?
+		WHERE token_hash=UNHEX(?) AND (last_used_at IS NULL OR last_used_at<=?)`
 	now := second(s.now())
-	_, err := s.write(ctx, "UPDATE sessions SET last_used_at=? WHERE token_hash=UNHEX(?) AND (last_used_at IS NULL OR last_used_at<=?)",
-		now, hexOf(hash), now.Add(-tokenUsedEvery))
-	if err != nil {
-		return fmt.Errorf("keep use of token: %w", err)
+	if _, err := s.write(ctx, update, now, hexOf(hash), now.Add(-tokenUsedEvery)); err != nil {
+		return fmt.Errorf("record use of token: %w", err)
 	}
 	return nil
 }

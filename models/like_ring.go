@@ -344,7 +344,7 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, how RingStatus
 		if err != nil {
 			return err
 		}
-		if err := s.stillActs(users[actor], RoleModerator); err != nil {
+		if err := s.requireRole(users[actor], RoleModerator); err != nil {
 			return err
 		}
 		var ring struct {

@@ -124,7 +124,7 @@ func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 
 func (v *LikeVoid) validate(now time.Time) error {
 	var f fieldErrors
-	checkReason(&f, v.Reason)
+	f.checkReason("reason", v.Reason)
 	for field, at := range map[string]*time.Time{"since": v.LikedSince, "until": v.LikedUntil} {
 		if at != nil {
 			*at = second(*at)

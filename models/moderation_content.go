@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"gorm.io/gorm"
-
-	"likewise/models/search"
 )
 
 // moderated is what acts on content look at, in a transaction that holds the row.
@@ -489,12 +486,4 @@ func (s *Store) ModeratedComment(ctx context.Context, viewer, id int64) (*Modera
 		return nil, notFound(KindComment)
 	}
 	return &c, nil
-}
-
-// ValidateSearch holds a text that is looked for to the rule (CodeInvalid).
-func ValidateSearch(field, text string) error {
-	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > search.MaxQuery || strings.ContainsRune(text, 0) || showsNothing(text) {
-		return Invalid(field, fmt.Sprintf("must have 1 to %d characters", search.MaxQuery))
-	}
-	return nil
 }

@@ -256,7 +256,7 @@ func replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[i
 func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, reason string) error {
 	var f fieldErrors
 	f.check(outcome == OutcomeRedacted || outcome == OutcomeDeclined, "outcome", "must be one of redacted, declined")
-	checkReason(&f, reason)
+	f.checkReason("reason", reason)
 	if err := f.err(); err != nil {
 		return err
 	}

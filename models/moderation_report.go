@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"gorm.io/gorm"
 )
@@ -40,9 +39,8 @@ func (r NewReport) Validate() error {
 	f.check(r.Target.Kind == KindPost || r.Target.Kind == KindComment, "target_type", "must be one of post, comment")
 	f.check(r.Target.ID > 0, "target_id", "must be the id of a post or comment")
 	f.check(slices.Contains(Reasons, r.Reason), "reason", "must be one of "+strings.Join(Reasons, ", "))
-	f.check(utf8.RuneCountInString(r.Detail) <= MaxDetail, "detail", fmt.Sprintf("must have at most %d characters", MaxDetail))
-	f.check(!strings.ContainsFunc(r.Detail, func(c rune) bool { return isUnseen(c) && !strings.ContainsRune("\n\r\t", c) }), "detail",
-		"must have no control characters but line ends and tabs")
+	f.checkLength("detail", r.Detail, MaxDetail)
+	f.checkLines("detail", r.Detail)
 	return f.err()
 }
 
@@ -466,12 +464,7 @@ type Verdict struct {
 func (r Verdict) Validate() error {
 	var f fieldErrors
 	f.check(r.Outcome == OutcomeDismissed || r.Outcome == OutcomeRemoved, "action", "must be one of dismissed, removed")
-	checkReason(&f, r.Note)
-	for i := range f {
-		if f[i].Field == "reason" {
-			f[i].Field = "note"
-		}
-	}
+	f.checkReason("note", r.Note)
 	return f.err()
 }
 

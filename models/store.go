@@ -1,9 +1,8 @@
-// Package models holds the domain: users, posts, comments and likes, the rules they keep, and the Store that keeps
-// them in MySQL.
+// Package models holds the domain: users, posts, comments and likes, their rules, and the Store that keeps them in MySQL.
 //
-// MySQL is the record of truth. An exported Store method is one transaction (or one statement); a deadlock or a lock
-// wait that ran out is retried here, around the whole transaction, and nowhere else. Statements that follow a user's
-// input use placeholders; statements that are built hold numbers only.
+// MySQL is the source of truth. An exported Store method is one transaction or one statement. Deadlocks and lock wait
+// timeouts are retried here, around the whole transaction, and nowhere else. Input reaches a statement through
+// placeholders only; text that is formatted into a statement consists of names and numbers of this package.
 package models
 
 import (
@@ -24,7 +23,7 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// Store keeps the domain in MySQL, MariaDB or TiDB. It is safe for concurrent use.
+// Store keeps the domain in MySQL or MariaDB. It is safe for concurrent use.
 type Store struct {
 	db        *gorm.DB
 	pool      *sql.DB
@@ -35,31 +34,30 @@ type Store struct {
 	retried   func(RetryCause)
 }
 
-// Options are what a Store can be told. The zero value is what production uses.
+// Options configure a Store. The zero value is for production.
 type Options struct {
-	MaxConns int              // open connections at most; 0 means 32
+	MaxConns int              // maximum number of open connections; 0 means 32
 	Now      func() time.Time // the clock; nil means time.Now
-	Retried  func(RetryCause) // called each time a transaction fails for a cause that running it again may cure
+	Retried  func(RetryCause) // called each time a transaction fails for a cause that a retry may cure
 }
 
-// RetryCause is why a transaction is run again.
+// RetryCause is the reason for which a transaction is retried.
 type RetryCause string
 
-// The causes. Transactions that keep the lock order queue, so the first stays rare.
+// The causes. Deadlocks stay rare, because transactions that keep the lock order queue.
 const (
-	RetryDeadlock RetryCause = "deadlock"  // the server ended it, because it and another waited for each other
-	RetryLockWait RetryCause = "lock_wait" // it waited for a lock for longer than the server allows
+	RetryDeadlock RetryCause = "deadlock"  // the server ended one of two transactions that waited for each other
+	RetryLockWait RetryCause = "lock_wait" // it waited for a lock longer than the server allows
 	RetryChanged  RetryCause = "changed"   // a row that it had read was changed before it wrote
 )
 
 // RetryCauses lists all causes.
 var RetryCauses = []RetryCause{RetryDeadlock, RetryLockWait, RetryChanged}
 
-// ErrNotMigrated means that the schema is missing or older than this binary needs.
-var ErrNotMigrated = errors.New("the database is not migrated: run `likewise migrate up`")
+var errNotMigrated = errors.New("the database is not migrated: run `likewise migrate up`")
 
-// DSN checks a go-sql-driver DSN and sets what the product relies on: UTC, times as time.Time, parameters sent with
-// the statement, strict SQL, one statement a call, and limits on how long a silent server is waited for.
+// DSN checks a go-sql-driver DSN and adds the settings that the Store relies on: UTC, times as time.Time, interpolated
+// parameters, strict SQL, one statement per call, and timeouts for connecting (2 s), reading and writing (15 s each).
 func DSN(dsn string) (string, error) {
 	c, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -90,8 +88,8 @@ func DSN(dsn string) (string, error) {
 	return c.FormatDSN(), nil
 }
 
-// Open connects to the database that dsn names and reads what was fixed at install. An unreachable server or a
-// missing schema (ErrNotMigrated) is an error.
+// Open connects to the database that dsn names and reads the settings of the installation. It returns an error if the
+// server cannot be reached, or the schema is missing.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	dsn, err := DSN(dsn)
 	if err != nil {
@@ -109,7 +107,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mysql dsn: %w", err)
 	}
-	pool := sql.OpenDB(notingConnector{connector})
+	pool := sql.OpenDB(recordingConnector{connector})
 	if opts.MaxConns == 0 {
 		opts.MaxConns = 32
 	}
@@ -135,29 +133,37 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err := s.readInstall(ctx); err != nil {
 		return nil, errors.Join(err, pool.Close())
 	}
-	// A read that takes longer than the driver waits is given up, deadline or not.
+	// A read without a deadline ends when the driver stops waiting for it.
 	guarded.reads.background = config.ReadTimeout
 	return s, nil
 }
 
-// driverLog is where the driver tells of connections that broke. The calls that they broke return errors of their own.
+// driverLog receives the driver's messages about broken connections. The calls on them return errors of their own.
 type driverLog struct{}
 
 func (driverLog) Print(v ...any) { slog.Debug("mysql driver", "message", fmt.Sprint(v...)) }
 
+// readInstall reads the number of shards, the kind of the server and the key of cursors.
 func (s *Store) readInstall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	const shards = `
+		SELECT COUNT(*), VERSION()
+		FROM like_shards`
+	const cursorKey = `
+		SELECT value
+		FROM settings
+		WHERE name='cursor_key'`
 	var version string
-	err := s.pool.QueryRowContext(ctx, "SELECT COUNT(*), VERSION() FROM like_shards").Scan(&s.shards, &version)
+	err := s.pool.QueryRowContext(ctx, shards).Scan(&s.shards, &version)
 	if s.guarded.reads.server = serverMySQL; strings.Contains(version, "MariaDB") {
 		s.guarded.reads.server = serverMariaDB
 	}
 	if err == nil {
-		err = s.pool.QueryRowContext(ctx, "SELECT value FROM settings WHERE name='cursor_key'").Scan(&s.cursorKey)
+		err = s.pool.QueryRowContext(ctx, cursorKey).Scan(&s.cursorKey)
 	}
 	if mysqlCode(err) == errNoSuchTable || errors.Is(err, sql.ErrNoRows) || err == nil && s.shards == 0 {
-		return ErrNotMigrated
+		return errNotMigrated
 	}
 	if err != nil {
 		return fmt.Errorf("mysql: %w", err)
@@ -165,32 +171,31 @@ func (s *Store) readInstall(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the connections; its error is always nil. What the pool has to report is that it could not take leave on
-// a connection that had broken before, in an error that cannot be told from others: the connection is closed all the
-// same, and nobody can act on it.
+// Close closes the connections. Its error is always nil: the pool reports only connections that had broken before, and
+// those are closed, too.
 func (s *Store) Close() error {
 	_ = s.pool.Close()
 	return nil
 }
 
-// Ping reports whether MySQL answers, and whether it is asked at all: see guardedPool.
+// Ping returns an error if MySQL does not answer, or if the breaker is open (see guardedPool).
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := guard(ctx, s.guarded, func(ctx context.Context) (any, error) { return nil, s.pool.PingContext(ctx) })
 	return err
 }
 
-// Pool gives the connection pool, for its statistics.
+// Pool returns the connection pool, for its statistics.
 func (s *Store) Pool() *sql.DB { return s.pool }
 
-// Shards is the number of shards fixed at install.
+// Shards returns the number of shards, which is fixed at installation.
 func (s *Store) Shards() int { return s.shards }
 
-// CursorKey is the key that signs list cursors, the same in every process of an installation.
+// CursorKey returns the key that signs list cursors. It is the same in every process of an installation.
 func (s *Store) CursorKey() []byte { return s.cursorKey }
 
 // MySQL error numbers that the code acts on.
 const (
-	errWriteFile      = 3 // the next two as well: no room on a disk
+	errWriteFile      = 3 // with errDiskFull and errTableFull: a disk is full
 	errDiskFull       = 1021
 	errTooManyConns   = 1040
 	errShutdown       = 1053
@@ -200,7 +205,7 @@ const (
 	errDeadlock       = 1213
 	errNoSuchTable    = 1146
 	errDataOutOfRange = 1264
-	errReadOnly       = 1290 // with --read-only; the next below with super_read_only and others
+	errReadOnly       = 1290 // with --read-only; errReadOnlyMode with super_read_only and others
 	errBadDateTime    = 1292
 	errBadValue       = 1366
 	errDataTooLong    = 1406
@@ -213,7 +218,7 @@ const (
 	errCheckMariaDB   = 4025
 )
 
-// mysqlCode gives the server's error number, 0 for any other error.
+// mysqlCode returns the server's error number; 0 for any other error.
 func mysqlCode(err error) uint16 {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number
@@ -221,7 +226,7 @@ func mysqlCode(err error) uint16 {
 	return 0
 }
 
-// cannotWrite reports whether the server is there but takes no writes: its disk is full, or somebody made it read-only.
+// cannotWrite reports whether the server answers but rejects writes: its disk is full, or it is read-only.
 func cannotWrite(err error) bool {
 	switch mysqlCode(err) {
 	case errWriteFile, errDiskFull, errTableFull, errReadOnly, errReadOnlyMode:
@@ -230,7 +235,7 @@ func cannotWrite(err error) bool {
 	return false
 }
 
-// outOfTime reports whether the server ended a statement that took longer than it may.
+// outOfTime reports whether the server ended a statement at its time limit.
 func outOfTime(err error) bool {
 	switch mysqlCode(err) {
 	case errInterrupted, errTimeMariaDB, errTimeMySQL:
@@ -239,8 +244,8 @@ func outOfTime(err error) bool {
 	return false
 }
 
-// IsBadData reports whether the server refused the data itself, so that trying again cannot help. Every other error
-// says something about the server or the connection.
+// IsBadData reports whether the server rejected the data itself, so that a retry cannot succeed. Other errors are about
+// the server or the connection.
 func IsBadData(err error) bool {
 	switch mysqlCode(err) {
 	case errDataOutOfRange, errBadDateTime, errBadValue, errDataTooLong, errSignal, errCheckMySQL, errCheckMariaDB:
@@ -249,40 +254,41 @@ func IsBadData(err error) bool {
 	return false
 }
 
-// errChangedMeanwhile makes transact run the transaction again: a row it had read was changed before it wrote.
+// errChangedMeanwhile makes transact retry: a row that the transaction had read was changed before it wrote.
 var errChangedMeanwhile = errors.New("a row changed between reading and writing it")
 
-// maxAttempts bounds the runs of one transaction. Fifty writers of one row deadlock a few times at most; whoever
-// loses this often is better told to come back.
+// maxAttempts bounds the runs of one transaction. Fifty writers of one row deadlock a few times at most.
 const maxAttempts = 20
 
-// The lock order. Every transaction locks rows in this order, those of one table by ascending key, so that two transactions
-// that meet queue and none ends in a deadlock:
+// The lock order. Every transaction locks rows in this order, those of one table by ascending key. So two transactions
+// that meet queue, and neither ends in a deadlock:
 //
 //  1. like_shards
-//  2. users: who acts, who is acted on, who follows and is followed
-//  3. what is decided or worked off: content_operations, like_rings, dead_letters
+//  2. users: the actor and the user acted on, the follower and the followed
+//  3. decisions and jobs: content_operations, like_rings, dead_letters
 //  4. posts
 //  5. comments
-//  6. what belongs to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post, cases
-//     and reports, members of a ring
-//  7. what belongs to a user alone, by one key that all its writers go through: sessions, notifications and blocks by the
+//  6. rows that belong to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post,
+//     cases and reports, members of a ring
+//  7. rows that belong to one user, by the one key that all their writers use: sessions, notifications and blocks by the
 //     primary key, bookmarks and follows by the unique key of user and object, held names by the primary key
 //  8. tags: posts of all authors share them, so they are held for the shortest time
 //
-// No transaction needs all of it; each skips what it has no need of and never goes back. A comment that is written or deleted
-// locks its post, a like its target.
+// A transaction skips the steps that it does not need and never goes back. Writing or deleting a comment locks its post,
+// a like locks its target.
 //
-// Rows are locked through the key that the list names, if need be with FORCE INDEX. Left alone, the servers may lock an
-// entry of a secondary index first and its row second, while a transaction that holds the row wants to change the entry.
-// Where the rows are found by another index they are read without a lock, locked by their keys and looked at again.
+// Rows are locked through the key that the list names, with FORCE INDEX where the server might choose otherwise. Left
+// alone, the server may lock an entry of a secondary index first and its row second, while a transaction that holds the
+// row waits to change the entry. Rows that are found by another index are read without a lock, locked by their keys and
+// read again.
 
-// transact runs fn in a READ COMMITTED transaction: no gap locks, and every statement sees what is committed. It
-// retries deadlocks, lock waits and errChangedMeanwhile; when those do not end it gives CodeUnavailable. An error at
-// COMMIT is returned as it is: the outcome is unknown then. The caller of the context is looked up first (see WithCaller).
+// transact runs act in a READ COMMITTED transaction: without gap locks, and every statement sees all committed changes.
+// It retries deadlocks, lock waits and errChangedMeanwhile; after maxAttempts runs it returns CodeUnavailable. An error
+// at COMMIT is returned as it is, because the outcome is unknown. The caller of the context is checked first (see
+// WithCaller).
 //
-// Under the claim of a request with an Idempotency-Key, the transaction is the effect of the request: the key is marked in
-// the same COMMIT (see WithClaim).
+// If the request has an Idempotency-Key, the transaction is the effect of the request, and the same COMMIT marks the key
+// (see WithClaim).
 func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error {
 	fn, committed := claimed(ctx, func(tx *gorm.DB) error {
 		if err := s.admitCaller(tx); err != nil {
@@ -304,7 +310,7 @@ func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error
 		if attempt == maxAttempts {
 			return Unavailable("The database is too busy; try again.", err)
 		}
-		slog.DebugContext(ctx, "transaction runs again", "attempt", attempt, "cause", cause, "error", err)
+		slog.DebugContext(ctx, "transaction is retried", "attempt", attempt, "cause", cause, "error", err)
 		pause := time.NewTimer(time.Duration(rand.Int64N(int64(attempt) * int64(2*time.Millisecond))))
 		select {
 		case <-pause.C:
@@ -315,7 +321,7 @@ func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error
 	}
 }
 
-// retryCause returns why a transaction that ended in err is run again, "" if it is not.
+// retryCause returns the cause for which a transaction that ended in err is retried; "" if it is not.
 func retryCause(err error) RetryCause {
 	switch code := mysqlCode(err); {
 	case code == errDeadlock:
@@ -328,8 +334,8 @@ func retryCause(err error) RetryCause {
 	return ""
 }
 
-// write runs one statement as a transaction and says how many rows it changed. Alone it would neither be retried nor spare
-// others gap locks: a statement outside a transaction has the isolation of its session.
+// write runs one statement as a transaction and returns the number of rows that it changed. Outside a transaction, the
+// statement would not be retried, and would take gap locks under the isolation level of its session.
 func (s *Store) write(ctx context.Context, query string, args ...any) (changed int64, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		result := tx.Exec(query, args...)
@@ -339,8 +345,8 @@ func (s *Store) write(ctx context.Context, query string, args ...any) (changed i
 	return changed, err
 }
 
-// insert runs an INSERT of one row and returns the row's id. In a request with an Idempotency-Key, the answer is made from
-// this row (see Made); a row that is not in the answer is written without insert.
+// insert runs an INSERT of one row and returns the row's id. It names the row for the answer of a request with an
+// Idempotency-Key (see Made); rows that are not in the answer are written with Exec.
 func (s *Store) insert(tx *gorm.DB, query string, args ...any) (int64, error) {
 	result, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, query, args...)
 	if err != nil {
@@ -353,7 +359,7 @@ func (s *Store) insert(tx *gorm.DB, query string, args ...any) (int64, error) {
 	return id, err
 }
 
-// joinIDs writes ids for an IN list. Only numbers get in, so nothing needs quoting.
+// joinIDs formats ids for an IN list. Only numbers get in, so nothing needs quoting.
 func joinIDs(ids []int64) string {
 	var b strings.Builder
 	for i, id := range ids {
@@ -365,9 +371,9 @@ func joinIDs(ids []int64) string {
 	return b.String()
 }
 
-// second gives the time as a TIMESTAMP column keeps it: whole seconds, UTC.
+// second returns the time as a TIMESTAMP column keeps it: whole seconds, UTC.
 func second(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// hexOf writes a hash for UNHEX(?). Bytes that are no text must not stand in a statement: the server could not show it in
-// its process list, and MySQL fails every query of the list for it.
+// hexOf formats a hash for UNHEX(?). A statement must not contain bytes that are not text: MySQL fails every query of the
+// process list while such a statement runs.
 func hexOf(hash [32]byte) string { return hex.EncodeToString(hash[:]) }

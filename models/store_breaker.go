@@ -12,14 +12,14 @@ import (
 	"gorm.io/gorm"
 )
 
-// guardedPool refuses work at once while MySQL is known not to answer. Without it every request would wait for a dial
-// or a read to time out, hold its connection meanwhile, and take the requests that need no MySQL down with it.
+// guardedPool is a circuit breaker: it rejects calls at once while MySQL does not answer. Without it, every request would
+// hold its connection until a dial or a read times out, and requests that do not need MySQL would fail, too.
 //
-// A connection that is refused or lost counts as a failure, and a context that ends while a connection is made. A statement
-// that the server refused, or ended at its time limit, is an answer. A call whose context ends otherwise, in a statement or
-// while it waits for a connection, counts as nothing. breakerPause after it opened, the breaker lets one call through at a
-// time, and refuses all others until one succeeds. Statements of a transaction that has begun are not held back: they end
-// by themselves, with their connection.
+// A connection that is refused or lost counts as a failure, and so does a context that ends while a connection is made.
+// A statement that the server rejects, or ends at its time limit, is an answer. A call whose context ends otherwise, in a
+// statement or while it waits for a connection, is not counted. After breakerPause, the open breaker admits one call at a
+// time, and rejects all others until one succeeds. Statements of a transaction that has begun are not rejected: they end
+// with their connection.
 type guardedPool struct {
 	*sql.DB
 	breaker *gobreaker.TwoStepCircuitBreaker[any]
@@ -27,20 +27,20 @@ type guardedPool struct {
 }
 
 const (
-	breakerFailures = 5           // in a row, until MySQL is taken for away
-	breakerPause    = time.Second // until it is tried again
+	breakerFailures = 5           // consecutive failures that open the breaker
+	breakerPause    = time.Second // before an open breaker admits a call
 )
 
-// errGaveUp is reported to the breaker for a call whose context ended, unless it was connecting.
-var errGaveUp = errors.New("the call was given up")
+// errCanceled is reported to the breaker for a call whose context ended, unless it was connecting.
+var errCanceled = errors.New("the call was canceled")
 
 type connectingKey struct{}
 
-// notingConnector notes in the context of a guarded call whether the call is connecting.
-type notingConnector struct{ driver.Connector }
+// recordingConnector records in the context of a guarded call whether the call is connecting.
+type recordingConnector struct{ driver.Connector }
 
-// Connect connects.
-func (c notingConnector) Connect(ctx context.Context) (driver.Conn, error) {
+// Connect opens a connection.
+func (c recordingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	connecting, ok := ctx.Value(connectingKey{}).(*atomic.Bool)
 	if !ok {
 		return c.Connector.Connect(ctx)
@@ -56,14 +56,14 @@ func newGuardedPool(pool *sql.DB) *guardedPool {
 		Name:        "mysql",
 		Timeout:     breakerPause,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errGaveUp) },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errCanceled) },
 		IsSuccessful: func(err error) bool {
 			return err == nil || cannotWrite(err) || outOfTime(err) || ErrorCode(err) != CodeUnavailable
 		},
 	})}
 }
 
-// guard runs one call of the pool.
+// guard runs one call of the pool if the breaker admits it, and counts its outcome.
 func guard[T any](ctx context.Context, g *guardedPool, call func(ctx context.Context) (T, error)) (T, error) {
 	done, err := g.breaker.Allow()
 	if err != nil {
@@ -73,27 +73,27 @@ func guard[T any](ctx context.Context, g *guardedPool, call func(ctx context.Con
 	var connecting atomic.Bool
 	result, err := call(context.WithValue(ctx, connectingKey{}, &connecting))
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !connecting.Load() {
-		done(errGaveUp)
+		done(errCanceled)
 	} else {
 		done(err)
 	}
 	return result, err
 }
 
-// ExecContext refuses the statement. Outside a transaction it would neither be retried nor spare others gap locks: writes go
-// through Store.transact or Store.write.
+// ExecContext rejects the statement: writes go through Store.transact or Store.write. Outside a transaction, a write would
+// not be retried, and would take gap locks.
 func (g *guardedPool) ExecContext(context.Context, string, ...any) (sql.Result, error) {
 	return nil, errors.New("a statement that writes was sent outside a transaction")
 }
 
-// QueryContext runs a query. The server ends a read when ctx ends.
+// QueryContext runs a query. The server ends it when ctx ends.
 func (g *guardedPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	return guard(ctx, g, func(ctx context.Context) (*sql.Rows, error) {
 		return g.DB.QueryContext(ctx, g.reads.statement(ctx, query), args...)
 	})
 }
 
-// QueryRowContext runs a query of one row, as QueryContext does. The breaker does not count it.
+// QueryRowContext runs a query of one row, as QueryContext does, but past the breaker.
 func (g *guardedPool) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	return g.DB.QueryRowContext(ctx, g.reads.statement(ctx, query), args...)
 }

@@ -7,19 +7,19 @@ import (
 	"gorm.io/gorm"
 )
 
-// Caller is who sent the request that a transaction is part of.
+// Caller is the sender of the request that a transaction belongs to.
 type Caller struct {
-	UserID    int64    // 0: nobody is signed in
+	UserID    int64    // 0 for the anonymous
 	Session   [32]byte // hash of the token, unless UserID is 0
 	Address   string   // IP address; "" if it is not known
-	UserAgent string   // what the client called itself
+	UserAgent string   // header of the request
 }
 
 type callerKey struct{}
 
-// WithCaller makes transactions under the context those of a caller: each of them ends with CodeUnauthorized if by then the
-// caller's session has ended, or the account is banned or was deleted, whatever a cached session says. A nil caller makes
-// them nobody's, and not held to anything.
+// WithCaller returns a context whose transactions belong to a caller. If by then the caller's session has ended, or the
+// account is banned or was deleted, such a transaction returns CodeUnauthorized, even while the session is cached. With a
+// nil caller, transactions belong to nobody and are not checked.
 func WithCaller(ctx context.Context, caller *Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
@@ -30,26 +30,26 @@ func callerOf(ctx context.Context) *Caller {
 	return caller
 }
 
-// admitCaller holds the caller of a transaction to their session and account as they are now (see WithCaller). It locks
-// nothing, so a ban that is committed between this and the COMMIT comes after the transaction.
+// admitCaller checks the caller's session and account as they are now (see WithCaller). It locks nothing, so a ban that is
+// committed between this check and the COMMIT takes effect after the transaction.
 func (s *Store) admitCaller(tx *gorm.DB) error {
 	caller := callerOf(tx.Statement.Context)
 	if caller == nil || caller.UserID == 0 {
 		return nil
 	}
-	var there int
-	now := s.now().UTC()
-	err := tx.Raw(`
+	const query = `
 		SELECT COUNT(*)
 		FROM sessions s
 		JOIN users u ON u.id=s.user_id
 		WHERE s.token_hash=UNHEX(?) AND s.user_id=? AND s.expires_at>?
-			AND u.deleted_at IS NULL AND (u.banned_until IS NULL OR u.banned_until<=?)`,
-		hexOf(caller.Session), caller.UserID, now, now).Scan(&there).Error
+			AND u.deleted_at IS NULL AND (u.banned_until IS NULL OR u.banned_until<=?)`
+	var sessions int
+	now := s.now().UTC()
+	err := tx.Raw(query, hexOf(caller.Session), caller.UserID, now, now).Scan(&sessions).Error
 	if err != nil {
 		return fmt.Errorf("check session: %w", err)
 	}
-	if there == 0 {
+	if sessions == 0 {
 		return Errorf(CodeUnauthorized, "The token is not valid.")
 	}
 	return nil

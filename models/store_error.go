@@ -10,43 +10,43 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Code says what kind of error it is; handlers map it to an HTTP status and nothing else decides the status.
+// Code is the kind of an error. Handlers map it to an HTTP status.
 type Code string
 
-// The codes. Each is stable: clients may compare them.
+// The codes. They are stable: clients may compare them.
 const (
 	CodeMalformed    Code = "malformed"           // 400: the request cannot be read
 	CodeUnauthorized Code = "unauthorized"        // 401: no valid token
 	CodeForbidden    Code = "forbidden"           // 403: the caller may not do this
 	CodeBanned       Code = "banned"              // 403: the account is banned
-	CodeLocked       Code = "locked"              // 403: a moderator keeps everybody from it
-	CodeNotFound     Code = "not_found"           // 404: deleted or never there
-	CodeConflict     Code = "conflict"            // 409: somebody else has it
-	CodeTooLate      Code = "too_late"            // 409: the time for it is over
-	CodePrecondition Code = "precondition_failed" // 412: If-Match does not hold
+	CodeLocked       Code = "locked"              // 403: a moderator has locked the content
+	CodeNotFound     Code = "not_found"           // 404: it was deleted or never existed
+	CodeConflict     Code = "conflict"            // 409: the present state does not permit it
+	CodeTooLate      Code = "too_late"            // 409: the period for it is over
+	CodePrecondition Code = "precondition_failed" // 412: If-Match does not match
 	CodeTooLarge     Code = "too_large"           // 413
 	CodeInvalid      Code = "invalid"             // 422: a field breaks a rule
 	CodeIfMatch      Code = "if_match_required"   // 428
-	CodeRateLimited  Code = "rate_limited"        // 429: too much in too short a time
-	CodeUnavailable  Code = "unavailable"         // 503: a dependency is away or a limit is reached; try again
+	CodeRateLimited  Code = "rate_limited"        // 429: too many requests in a period
+	CodeUnavailable  Code = "unavailable"         // 503: a dependency does not answer or a limit is reached; retry
 	CodeInternal     Code = "internal"            // 500
 )
 
-// FieldError names one field of the input and what is wrong with it.
+// FieldError names one field of the input and the rule that it breaks.
 type FieldError struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
 }
 
-// Error is an error that a caller can act on. Message is written for the client and never holds internals; Err, when
-// set, is the cause and goes to the log alone.
+// Error is an error that a caller can act on. Message is for the client and contains no internals. Err, if set, is the
+// cause and goes to the log alone.
 type Error struct {
 	Code    Code
 	Message string
 	Fields  []FieldError
-	Version *int64 // with CodePrecondition: the version that is there now
+	Version *int64 // with CodePrecondition: the present version
 	Ban     *Ban   // with CodeBanned
-	// RetryAfter, with CodeRateLimited, is when to come back; it is told in whole seconds, rounded up.
+	// RetryAfter, with CodeRateLimited, is the time before a retry. Clients receive it in whole seconds, rounded up.
 	RetryAfter time.Duration
 	Err        error
 }
@@ -64,28 +64,28 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf makes an Error without a cause.
+// Errorf returns an Error without a cause.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid makes the error of one bad field.
+// Invalid returns the error of one invalid field.
 func Invalid(field, message string) *Error {
 	return &Error{Code: CodeInvalid, Message: "The request has an invalid field.", Fields: []FieldError{{field, message}}}
 }
 
-// Unavailable says that a dependency did not do its part; the caller may try again.
+// Unavailable returns the error of a dependency that failed. The caller may retry.
 func Unavailable(message string, err error) *Error {
 	return &Error{Code: CodeUnavailable, Message: message, Err: err}
 }
 
-// ErrorCode gives the code of err. An error that carries none is CodeUnavailable when a server could not be reached,
-// did not answer in time or takes no writes, or ended the statement, else CodeInternal.
+// ErrorCode returns the code of err. For an error without a code, it returns CodeUnavailable if a server could not be
+// reached, did not answer in time, rejected writes or ended the statement; otherwise CodeInternal.
 func ErrorCode(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
-	var network net.Error // a deadline that passed is one too
+	var network net.Error // an exceeded deadline is one, too
 	if errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) {
 		return CodeUnavailable
 	}
@@ -97,20 +97,4 @@ func ErrorCode(err error) Code {
 		return CodeUnavailable
 	}
 	return CodeInternal
-}
-
-// fieldErrors collects what Validate finds, so that a client hears of every bad field at once.
-type fieldErrors []FieldError
-
-func (f *fieldErrors) check(ok bool, field, message string) {
-	if !ok {
-		*f = append(*f, FieldError{field, message})
-	}
-}
-
-func (f fieldErrors) err() error {
-	if len(f) == 0 {
-		return nil
-	}
-	return &Error{Code: CodeInvalid, Message: "The request has invalid fields.", Fields: f}
 }

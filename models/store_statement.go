@@ -10,13 +10,13 @@ import (
 	"gorm.io/gorm"
 )
 
-// lockWait is how long a statement waits for a row that another transaction holds, in seconds. A writer whose request
-// has ended is still waiting on the server at most this long.
+// lockWait is the time in seconds for which a statement waits for a row that another transaction holds. A writer whose
+// request has ended waits on the server no longer than this.
 const lockWait = 2
 
-// limitedReads is how the server at hand is told to end a read by itself. When a client gives up, the driver closes the
-// connection, but neither MariaDB nor MySQL notices before the statement is done: the connection is free in the pool,
-// and the server works on. The zero value limits nothing.
+// limitedReads adds to each read a time limit that the server enforces. Without it, a read goes on after its client has
+// gone: the driver closes the connection, but neither MariaDB nor MySQL notices before the statement ends. The zero value
+// adds no limits.
 type limitedReads struct {
 	server     serverKind
 	background time.Duration // the limit of a read whose context has no deadline
@@ -30,8 +30,8 @@ const (
 	serverMySQL
 )
 
-// statement returns query with a limit on the server if it is a read. The limit is a little shorter than what is left
-// of ctx, so that the server answers before the driver gives up and has to close the connection.
+// statement returns query, if it is a read, with a time limit. The limit is a little shorter than the rest of ctx, so that
+// the server answers before the driver has to close the connection.
 func (l limitedReads) statement(ctx context.Context, query string) string {
 	if l.server == serverUnknown || !isRead(query) {
 		return query
@@ -49,16 +49,20 @@ func (l limitedReads) statement(ctx context.Context, query string) string {
 	return fmt.Sprintf("%s /*+ MAX_EXECUTION_TIME(%d) */%s", query[:at], limit.Milliseconds(), query[at:])
 }
 
-// isRead reports whether a statement of this package reads. Its reads begin with SELECT, WITH, or a parenthesis.
+// blank holds the white space with which a statement in a raw string begins.
+const blank = " \t\n"
+
+// isRead reports whether a statement of this package reads. Its reads begin with SELECT, WITH, or a parenthesis, after any
+// white space.
 func isRead(query string) bool {
-	query = strings.TrimLeft(query, " \t\n")
-	return strings.HasPrefix(query, "SELECT") || strings.HasPrefix(query, "WITH") || strings.HasPrefix(query, "(SELECT")
+	query = strings.TrimLeft(query, blank+"(")
+	return strings.HasPrefix(query, "SELECT") || strings.HasPrefix(query, "WITH")
 }
 
-// topSelect returns where the SELECT stands that MySQL takes the hints for the whole statement from: the first one, or
-// with common table expressions the first after them.
+// topSelect returns the position of the SELECT whose hints MySQL applies to the whole statement: the first one, or the
+// first after common table expressions.
 func topSelect(query string) int {
-	if !strings.HasPrefix(strings.TrimLeft(query, " \t\n"), "WITH") {
+	if !strings.HasPrefix(strings.TrimLeft(query, blank), "WITH") {
 		return strings.Index(query, "SELECT")
 	}
 	depth := 0
@@ -75,7 +79,7 @@ func topSelect(query string) int {
 	return strings.Index(query, "SELECT")
 }
 
-// limitedTx is a transaction whose reads are limited.
+// limitedTx is a transaction whose reads have time limits.
 type limitedTx struct {
 	*sql.Tx
 	reads limitedReads

@@ -21,12 +21,28 @@ func TestStatement_hasTheLimitOfItsContext(t *testing.T) {
 		"(SELECT 1) UNION (SELECT 2)":   "(SELECT /*+ MAX_EXECUTION_TIME(15000) */ 1) UNION (SELECT 2)",
 		"WITH a AS (SELECT 1) SELECT 2": "WITH a AS (SELECT 1) SELECT /*+ MAX_EXECUTION_TIME(15000) */ 2",
 		"UPDATE t SET a=1":              "UPDATE t SET a=1",
+		"\n\tUPDATE t\n\tSET a=1":       "\n\tUPDATE t\n\tSET a=1",
+		// As raw strings begin.
+		"\n\t\t(\n\t\t\tSELECT 1)\n\t\tUNION ALL\n\t\t(\n\t\t\tSELECT 2)": "\n\t\t(\n\t\t\tSELECT /*+ MAX_EXECUTION_TIME(15000) */ 1)" +
+			"\n\t\tUNION ALL\n\t\t(\n\t\t\tSELECT 2)",
+		"\n\t\tWITH a AS (\n\t\t\tSELECT 1)\n\t\tSELECT 2": "\n\t\tWITH a AS (\n\t\t\tSELECT 1)" +
+			"\n\t\tSELECT /*+ MAX_EXECUTION_TIME(15000) */ 2",
 	} {
 		assert.Equal(t, want, mysql.statement(context.Background(), query))
+		assert.Equal(t, query, testkit.Unlimited(want), "without its limit")
 	}
 	mariadb := limitedReads{server: serverMariaDB, background: 15 * time.Second}
-	assert.Equal(t, "SET STATEMENT max_statement_time=15.000 FOR SELECT 1", mariadb.statement(context.Background(), "SELECT 1"))
-	assert.Equal(t, "DELETE FROM t", mariadb.statement(context.Background(), "DELETE FROM t"))
+	for query, want := range map[string]string{
+		"SELECT 1":                   "SET STATEMENT max_statement_time=15.000 FOR SELECT 1",
+		"\n\t\tSELECT 1":             "SET STATEMENT max_statement_time=15.000 FOR \n\t\tSELECT 1",
+		"\n\t\t(\n\t\t\tSELECT 1)":   "SET STATEMENT max_statement_time=15.000 FOR \n\t\t(\n\t\t\tSELECT 1)",
+		"DELETE FROM t":              "DELETE FROM t",
+		"\n\t\tDELETE\n\t\tFROM t":   "\n\t\tDELETE\n\t\tFROM t",
+		"\n\t\tINSERT INTO t SELECT": "\n\t\tINSERT INTO t SELECT",
+	} {
+		assert.Equal(t, want, mariadb.statement(context.Background(), query))
+		assert.Equal(t, query, testkit.Unlimited(want), "without its limit")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	assert.Regexp(t, `^SET STATEMENT max_statement_time=59\.\d{3} FOR SELECT 1$`, mariadb.statement(ctx, "SELECT 1"))
@@ -35,15 +51,17 @@ func TestStatement_hasTheLimitOfItsContext(t *testing.T) {
 	assert.Contains(t, mariadb.statement(ended, "SELECT 1"), "=0.001 ", "0 would be no limit")
 }
 
-// A read that takes too long is ended by the server: in every form of a statement, and in a transaction.
+// The server ends a read at its time limit: in every form of a statement, and in a transaction.
 func TestReads_areEndedByTheServer(t *testing.T) {
 	s, err := Open(t.Context(), testkit.Database(t), Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.CreateUser(t.Context(), &User{Username: "ada", Email: "ada@example.org"}))
-	// It would take days. A SLEEP that is interrupted is no error in MySQL.
-	endless := "SELECT COUNT(*) FROM users u," +
-		" information_schema.collations a, information_schema.collations b, information_schema.collations c, information_schema.collations d"
+	// It would take days. An interrupted SLEEP is not an error in MySQL.
+	const endless = `
+		SELECT COUNT(*)
+		FROM users u, information_schema.collations a, information_schema.collations b, information_schema.collations c,
+			information_schema.collations d`
 	for name, query := range map[string]string{
 		"a query": endless, "a union": "(" + endless + ") UNION ALL (SELECT 1)", "with": "WITH r AS (SELECT 1) " + endless,
 	} {

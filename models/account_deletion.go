@@ -3,9 +3,104 @@ package models
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"gorm.io/gorm"
 )
+
+// DeleteUser turns an account into a placeholder for the author of its content, in one transaction. It frees the name, the
+// address and the password, empties the profile, and ends all sessions. It also requests that the account's likes (see
+// LikeVoid) and its other rows (see PurgeUser) are deleted. It returns the hashes of the ended sessions.
+//
+// passwordHash is the hash that was checked. CodeForbidden: the password was changed since. CodeBanned: the account is
+// banned. CodeConflict: the user is the last admin.
+func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.leaveAdmin(tx, userID); err != nil {
+			return err
+		}
+		found, err := lockStandings(tx, userID)
+		if err != nil {
+			return err
+		}
+		user := found[userID]
+		if user == nil {
+			return errNoUser()
+		}
+		if ban := user.ban(s.now()); ban != nil {
+			return errBanned(*ban) // only an admin can delete the account: see DeleteBannedUser
+		}
+		if user.PasswordHash != passwordHash {
+			return Errorf(CodeForbidden, "The password was changed meanwhile.")
+		}
+		ended, err = s.emptyAccount(tx, userID)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delete user %d: %w", userID, err)
+	}
+	return ended, nil
+}
+
+// emptyAccount does what DeleteUser describes to an account that the transaction has locked.
+func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err error) {
+	const empty = `
+		UPDATE users
+		SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL,
+			banned_until=NULL, ban_reason='', deleted_at=?
+		WHERE id=?`
+	const requestVoid = `
+		INSERT INTO like_voids (user_id, requested_by, requested_at)
+		VALUES (?,?,?)`
+	now := s.now().UTC()
+	id := strconv.FormatInt(userID, 10)
+	// No username contains "~", and the address ends in NoEmailDomain: no other account can have them.
+	err = tx.Exec(empty, "deleted~"+id, id+"@deleted"+NoEmailDomain, RoleUser, now, userID).Error
+	if err != nil {
+		return nil, err
+	}
+	if ended, err = endSessions(tx, userID, conditions{}); err != nil {
+		return nil, err
+	}
+	if err := dropExport(tx, userID); err != nil {
+		return nil, err
+	}
+	if err := s.logSecurity(tx, securityEvent{kind: eventAccountDeleted, userID: userID}); err != nil {
+		return nil, err
+	}
+	return ended, tx.Exec(requestVoid, userID, userID, now).Error
+}
+
+// leaveAdmin returns CodeConflict if the user is the only admin who is not banned. It locks the admins, who are few: of
+// the last two, only one can be deleted.
+func (s *Store) leaveAdmin(tx *gorm.DB, userID int64) error {
+	const readRole = `
+		SELECT role
+		FROM users
+		WHERE id=?`
+	const readAdmins = `
+		SELECT id
+		FROM users FORCE INDEX (idx_role)
+		WHERE role=? AND deleted_at IS NULL`
+	var role Role
+	if err := tx.Raw(readRole, userID).Scan(&role).Error; err != nil || role != RoleAdmin {
+		return err
+	}
+	var ids []int64
+	if err := tx.Raw(readAdmins, RoleAdmin).Scan(&ids).Error; err != nil {
+		return err
+	}
+	users, err := lockStandings(tx, ids...)
+	if err != nil {
+		return err
+	}
+	for id, user := range users {
+		if id != userID && s.requireRole(user, RoleAdmin) == nil {
+			return nil
+		}
+	}
+	return Errorf(CodeConflict, "You are the last admin. Give another user the role admin first.")
+}
 
 // purgeBatch bounds the rows that one transaction of PurgeUser deletes.
 const purgeBatch = 500
@@ -25,7 +120,7 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 		return false, nil
 	}
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		_, err := endSessions(tx, userID, "")
+		_, err := endSessions(tx, userID, conditions{})
 		return err
 	})
 	if err != nil {

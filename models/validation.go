@@ -1,0 +1,164 @@
+package models
+
+import (
+	"fmt"
+	"net/mail"
+	"net/url"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"likewise/models/search"
+)
+
+// The rules for input that several types share. The Validate method of a type applies them to its fields.
+
+// fieldErrors collects the errors that Validate finds, so that a client receives all of them at once.
+type fieldErrors []FieldError
+
+func (f *fieldErrors) check(ok bool, field, message string) {
+	if !ok {
+		*f = append(*f, FieldError{field, message})
+	}
+}
+
+// err returns the errors as CodeInvalid; nil if there are none.
+func (f fieldErrors) err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return &Error{Code: CodeInvalid, Message: "The request has invalid fields.", Fields: f}
+}
+
+// checkLength checks that a text has at most limit characters.
+func (f *fieldErrors) checkLength(field, text string, limit int) {
+	f.check(utf8.RuneCountInString(text) <= limit, field, fmt.Sprintf("must have at most %d characters", limit))
+}
+
+// checkLines checks that a text of several lines contains no control characters.
+func (f *fieldErrors) checkLines(field, text string) {
+	unseen := func(r rune) bool { return isUnseen(r) && !strings.ContainsRune("\n\r\t", r) }
+	f.check(!strings.ContainsFunc(text, unseen), field, "must have no control characters but line ends and tabs")
+}
+
+// Limits on the fields of an account, in characters.
+const (
+	MinUsername    = 3
+	MaxUsername    = 50
+	MaxEmail       = 100
+	minPassword    = 8
+	maxPassword    = 128
+	maxDisplayName = 50
+	maxBio         = 500
+	maxAvatarURL   = 500
+)
+
+// usernamePattern permits plain ASCII only, so that no two names look alike and a mention in a text has a clear end.
+var usernamePattern = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])$`)
+
+// ValidUsername reports whether an account can have the name.
+func ValidUsername(name string) bool {
+	return len(name) >= MinUsername && len(name) <= MaxUsername && usernamePattern.MatchString(name)
+}
+
+// NoEmailDomain ends the address of an account that has none. The column is unique and not null, and no mail can be sent
+// to the reserved name "invalid" (RFC 2606).
+const NoEmailDomain = ".invalid"
+
+func validEmail(s string) bool {
+	a, err := mail.ParseAddress(s)
+	if err != nil || a.Address != s || utf8.RuneCountInString(s) > MaxEmail {
+		return false
+	}
+	_, domain, _ := strings.Cut(s, "@")
+	return strings.Contains(domain, ".") && !strings.HasSuffix(s, NoEmailDomain) && !strings.ContainsAny(s, " \"") &&
+		!strings.ContainsFunc(s, isUnseen)
+}
+
+// validAvatarURL permits only URLs that every client reads in the same way: the characters of RFC 3986, and a host.
+func validAvatarURL(s string) bool {
+	outside := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}", r) }
+	if len(s) > maxAvatarURL || strings.ContainsFunc(s, outside) {
+		return false
+	}
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && !strings.Contains(u.Host, "%")
+}
+
+func validPassword(p string) bool {
+	n := utf8.RuneCountInString(p)
+	return utf8.ValidString(p) && n >= minPassword && n <= maxPassword
+}
+
+// checkPassword checks a new password in field: its length, and that it is neither among the most common passwords nor
+// one of the account's own names, with or without digits after it.
+func checkPassword(f *fieldErrors, field, password string, names ...string) {
+	if !validPassword(password) {
+		f.check(false, field, fmt.Sprintf("must have %d to %d characters", minPassword, maxPassword))
+		return
+	}
+	forms := []string{skeleton(password)}
+	if bare := bareWord(password); bare != "" {
+		forms = append(forms, skeleton(bare))
+	}
+	first, _ := utf8.DecodeRuneInString(password)
+	common := strings.Trim(password, string(first)) == ""
+	for _, form := range forms {
+		_, listed := commonPasswords()[form]
+		common = common || listed
+	}
+	if common {
+		f.check(false, field,
+			"must not be one of the most common passwords, nor a single word or name with digits after it")
+		return
+	}
+	for _, name := range names {
+		for _, own := range []string{name, bareWord(name)} {
+			for _, form := range forms {
+				if own != "" && skeleton(own) == form {
+					f.check(false, field, "must not be the username, the display name or the e-mail address of the account,"+
+						" nor that with digits after it")
+					return
+				}
+			}
+		}
+	}
+}
+
+// bareWord returns a password or name without the characters after its last letter.
+func bareWord(s string) string {
+	return strings.TrimRightFunc(s, func(r rune) bool { return !unicode.IsLetter(r) })
+}
+
+// emailNames returns the names in an e-mail address: the address, and the part before the "@".
+func emailNames(email string) []string {
+	local, _, _ := strings.Cut(email, "@")
+	return []string{email, local}
+}
+
+// maxReason is the length of the reason of a moderator's act, in characters.
+const maxReason = 500
+
+// ValidateReason checks the reason of a moderator's act, which every such act has (CodeInvalid).
+func ValidateReason(reason string) error {
+	var f fieldErrors
+	f.checkReason("reason", reason)
+	return f.err()
+}
+
+// checkReason checks the reason of a moderator's act, which came in field.
+func (f *fieldErrors) checkReason(field, reason string) {
+	f.check(strings.TrimSpace(reason) != "", field, "must not be empty")
+	f.checkLength(field, reason, maxReason)
+	f.check(!strings.ContainsFunc(reason, isUnseen), field, "must be a single line without control characters")
+}
+
+// ValidateSearch checks a text to search for, which came in field (CodeInvalid).
+func ValidateSearch(field, text string) error {
+	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > search.MaxQuery || strings.ContainsRune(text, 0) ||
+		showsNothing(text) {
+		return Invalid(field, fmt.Sprintf("must have 1 to %d characters", search.MaxQuery))
+	}
+	return nil
+}
