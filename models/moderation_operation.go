@@ -8,7 +8,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// OperationState says how far a ContentOperation has got.
+// OperationState is the progress of a ContentOperation.
 type OperationState int8
 
 // The states. An operation can be undone from each of the first two.
@@ -23,9 +23,9 @@ func (o OperationState) String() string {
 	return [...]string{"", "deleting", "deleted", "undoing", "undone"}[o]
 }
 
-// ContentOperation deletes all that a user had written when it was requested, and takes exactly that back when it is
-// undone: what it deleted is marked with its id until somebody restores it, or deletes it by itself. It is a row, worked off a batch at a time by
-// whoever gets to it, so that it comes to its end whatever dies on the way.
+// ContentOperation deletes all content that a user had written when it was requested. If it is undone, it restores exactly
+// the content that it deleted: that is marked with the id of the operation, until another act restores or deletes it. The
+// operation is a row that any process carries on, a batch at a time, so that it completes even if processes die.
 type ContentOperation struct {
 	ID                              int64
 	UserID                          int64
@@ -34,44 +34,56 @@ type ContentOperation struct {
 	RequestedAt                     time.Time
 	Reason                          string
 	LastPostID, LastCommentID       int64 // the user's latest when it was requested
-	DonePostID, DoneCommentID       int64 // everything up to here is deleted, and closed in the gate
+	DonePostID, DoneCommentID       int64 // all content up to these is deleted, and closed in the gate
 	PostsDeleted, CommentsDeleted   int64
 	PostsRestored, CommentsRestored int64
 	UndoneBy                        *int64
-	FinishedAt                      *time.Time // of the deleting, then of the undoing
+	FinishedAt                      *time.Time // of the deletion, then of the restoration
 }
 
-const operationColumns = "id, user_id, state, requested_by, requested_at, reason, last_post_id, last_comment_id, done_post_id, done_comment_id," +
-	" posts_deleted, comments_deleted, posts_restored, comments_restored, undone_by, finished_at"
+const operationColumns = `id, user_id, state, requested_by, requested_at, reason, last_post_id, last_comment_id,
+			done_post_id, done_comment_id, posts_deleted, comments_deleted, posts_restored, comments_restored,
+			undone_by, finished_at`
 
-// A batch of an operation is so small that nobody waits for its locks for long: a post brings its search index along.
+// A batch of an operation is small, so that its locks are held for a short time: a post includes its search index.
 const (
 	operationPosts    = 20
 	operationComments = 100
 )
 
-// RemoveAll requests that everything a user wrote is deleted. CodeInvalid for the reason; the errors of BanUser.
+// RemoveAll requests the deletion of all content of a user. CodeInvalid: the reason breaks a rule. The other errors are
+// those of BanUser.
 func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason string) (*ContentOperation, error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
 	}
+	const readLast = `
+		SELECT
+			COALESCE((SELECT MAX(id) FROM posts WHERE user_id=?),0) AS post,
+			COALESCE((SELECT MAX(id) FROM comments WHERE user_id=?),0) AS comment`
+	const insert = `
+		INSERT INTO content_operations (user_id, state, requested_by, requested_at, reason,
+			last_post_id, last_comment_id)
+		VALUES (?,?,?,?,?,?,?)`
 	var id int64
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.lockAuthor(tx, actor, userID); err != nil {
 			return err
 		}
 		var last struct{ Post, Comment int64 }
-		err := tx.Raw("SELECT COALESCE((SELECT MAX(id) FROM posts WHERE user_id=?),0) AS post, COALESCE((SELECT MAX(id) FROM comments WHERE user_id=?),0) AS comment", userID, userID).Scan(&last).Error
+		err := tx.Raw(readLast, userID, userID).Scan(&last).Error
 		if err != nil {
 			return err
 		}
-		id, err = s.insert(tx, "INSERT INTO content_operations (user_id, state, requested_by, requested_at, reason, last_post_id, last_comment_id) VALUES (?,?,?,?,?,?,?)",
+		id, err = s.insert(tx, insert,
 			userID, OperationDeleting, actor, s.now().UTC(), reason, last.Post, last.Comment)
 		if err != nil {
 			return err
 		}
-		return s.logModeration(tx, Act{ActorID: actor, Action: "user.delete_content", TargetType: "user", TargetID: userID, Reason: reason,
-			After: map[string]any{"operation_id": id, "state": OperationDeleting.String()}})
+		return s.logModeration(tx, Act{
+			ActorID: actor, Action: "user.delete_content", TargetType: "user", TargetID: userID, Reason: reason,
+			After: map[string]any{"operation_id": id, "state": OperationDeleting.String()},
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("remove content of user %d: %w", userID, err)
@@ -79,25 +91,31 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 	return s.OperationByID(ctx, id)
 }
 
-// lockAuthor is lockOutranked for who may have deleted their account since: what they wrote is still there.
+// lockAuthor is lockOutranked for an author who may have deleted their account: their content still exists.
 func (s *Store) lockAuthor(tx *gorm.DB, actor, userID int64) error {
 	_, err := s.lockOutranked(tx, actor, userID)
 	if ErrorCode(err) != CodeNotFound {
 		return err
 	}
-	var gone int
-	if read := tx.Raw("SELECT COUNT(*) FROM users WHERE id=? AND deleted_at IS NOT NULL", userID).Scan(&gone).Error; read != nil {
+	const query = `
+		SELECT COUNT(*)
+		FROM users
+		WHERE id=? AND deleted_at IS NOT NULL`
+	var deleted int
+	if read := tx.Raw(query, userID).Scan(&deleted).Error; read != nil {
 		return read
 	}
-	if gone > 0 {
+	if deleted > 0 {
 		return nil
 	}
 	return err
 }
 
-// UndoOperation requests that what an operation deleted is restored, be it done or still at it. One that is being undone
-// stays so, and nothing is logged. CodeInvalid for the reason; CodeNotFound; the errors of BanUser; CodeForbidden also when
-// somebody requested it whose role is above the actor's.
+// UndoOperation requests the restoration of the content that an operation deleted, whether the operation is finished or
+// not. If it is being undone already, nothing changes and nothing is logged.
+//
+// CodeInvalid: the reason breaks a rule. CodeNotFound: the operation does not exist. CodeForbidden: it was requested by a
+// user whose role is above the actor's. The other errors are those of BanUser.
 func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason string) (*ContentOperation, error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
@@ -106,6 +124,10 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 	if err != nil {
 		return nil, err
 	}
+	const update = `
+		UPDATE content_operations
+		SET state=?, undone_by=?, finished_at=NULL
+		WHERE id=?`
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.lockAuthor(tx, actor, o.UserID); err != nil {
 			return err
@@ -118,12 +140,14 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		if err := mayOverrule(tx, actor, now.RequestedBy); err != nil {
 			return err
 		}
-		err = tx.Exec("UPDATE content_operations SET state=?, undone_by=?, finished_at=NULL WHERE id=?", OperationUndoing, actor, id).Error
-		if err != nil {
+		if err := tx.Exec(update, OperationUndoing, actor, id).Error; err != nil {
 			return err
 		}
-		return s.logModeration(tx, Act{ActorID: actor, Action: "user.restore_content", TargetType: "user", TargetID: o.UserID, Reason: reason,
-			Before: map[string]any{"operation_id": id, "state": now.State.String()}, After: map[string]any{"operation_id": id, "state": OperationUndoing.String()}})
+		return s.logModeration(tx, Act{
+			ActorID: actor, Action: "user.restore_content", TargetType: "user", TargetID: o.UserID, Reason: reason,
+			Before: map[string]any{"operation_id": id, "state": now.State.String()},
+			After:  map[string]any{"operation_id": id, "state": OperationUndoing.String()},
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("undo operation %d: %w", id, err)
@@ -131,19 +155,26 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 	return s.OperationByID(ctx, id)
 }
 
-// sweptAway reports whether a post is among what an operation that stands was to delete. One that its author had deleted
-// before was left as it was, and has to stay away like the others.
+// sweptAway reports whether a post is in the range of an operation that was not undone. A post that its author had deleted
+// before the operation was left as it was, and must stay deleted like the others.
 func sweptAway(tx *gorm.DB, userID, postID int64) (bool, error) {
+	const query = `
+		SELECT COUNT(*)
+		FROM content_operations
+		WHERE user_id=? AND state IN (?,?) AND last_post_id>=?`
 	var n int
-	err := tx.Raw("SELECT COUNT(*) FROM content_operations WHERE user_id=? AND state IN (?,?) AND last_post_id>=?",
-		userID, OperationDeleting, OperationDeleted, postID).Scan(&n).Error
+	err := tx.Raw(query, userID, OperationDeleting, OperationDeleted, postID).Scan(&n).Error
 	return n > 0, err
 }
 
-// OperationByID gives CodeNotFound when there is none.
+// OperationByID reads an operation. CodeNotFound: it does not exist.
 func (s *Store) OperationByID(ctx context.Context, id int64) (*ContentOperation, error) {
+	const query = `
+		SELECT ` + operationColumns + `
+		FROM content_operations
+		WHERE id=?`
 	var o ContentOperation
-	read := s.db.WithContext(ctx).Raw("SELECT "+operationColumns+" FROM content_operations WHERE id=?", id).Scan(&o)
+	read := s.db.WithContext(ctx).Raw(query, id).Scan(&o)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read operation %d: %w", id, read.Error)
 	}
@@ -156,37 +187,51 @@ func (s *Store) OperationByID(ctx context.Context, id int64) (*ContentOperation,
 func errNoOperation() *Error { return Errorf(CodeNotFound, "There is no such operation.") }
 
 func lockOperation(tx *gorm.DB, id int64) (*ContentOperation, error) {
+	const query = `
+		SELECT ` + operationColumns + `
+		FROM content_operations
+		WHERE id=?
+		FOR UPDATE`
 	var o ContentOperation
-	read := tx.Raw("SELECT "+operationColumns+" FROM content_operations WHERE id=? FOR UPDATE", id).Scan(&o)
+	read := tx.Raw(query, id).Scan(&o)
 	if read.Error == nil && read.RowsAffected == 0 {
 		return nil, errNoOperation()
 	}
 	return &o, read.Error
 }
 
-// OpenOperations gives the ids of the oldest operations that are at work, at most limit.
+// OpenOperations returns the ids of the oldest unfinished operations, at most limit.
 func (s *Store) OpenOperations(ctx context.Context, limit int) ([]int64, error) {
+	const query = `
+		SELECT id
+		FROM content_operations FORCE INDEX (idx_state)
+		WHERE state IN (?,?)
+		ORDER BY id
+		LIMIT ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw("SELECT id FROM content_operations FORCE INDEX (idx_state) WHERE state IN (?,?) ORDER BY id LIMIT ?",
-		OperationDeleting, OperationUndoing, limit).Scan(&ids).Error
+	err := s.db.WithContext(ctx).Raw(query, OperationDeleting, OperationUndoing, limit).Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("read operations: %w", err)
 	}
 	return ids, nil
 }
 
-// OperationStep is what one batch of an operation did.
+// OperationStep is the result of one batch of an operation.
 type OperationStep struct {
-	Changed int  // how many were deleted or restored
-	Done    bool // there was nothing more to do
-	// Close are targets that were deleted and that the gate has to hear of, with all comments on the posts among them. Then
-	// CloseStep has to be called with the step: until that, the same targets are given again.
+	Changed int  // number of targets that were deleted or restored
+	Done    bool // the operation is finished
+	// Close are deleted targets that the caller has to close in the gate, with all comments on the posts among them. Then
+	// it calls CloseStep with the step; until that, the next step returns the same targets again.
 	Close  []Target
 	passed Target
 }
 
-// StepOperation deletes or restores a batch. Any number of callers may work on one operation; they take turns.
+// StepOperation deletes or restores a batch. It is safe for concurrent calls on one operation, which take turns.
 func (s *Store) StepOperation(ctx context.Context, id int64) (OperationStep, error) {
+	const finish = `
+		UPDATE content_operations
+		SET state=?, finished_at=?
+		WHERE id=?`
 	var step OperationStep
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		step = OperationStep{}
@@ -208,7 +253,7 @@ func (s *Store) StepOperation(ctx context.Context, id int64) (OperationStep, err
 			return err
 		}
 		if step.Done {
-			return tx.Exec("UPDATE content_operations SET state=?, finished_at=? WHERE id=?", o.State+1, s.now().UTC(), id).Error
+			return tx.Exec(finish, o.State+1, s.now().UTC(), id).Error
 		}
 		return countTags(tx, tags)
 	})
@@ -218,13 +263,17 @@ func (s *Store) StepOperation(ctx context.Context, id int64) (OperationStep, err
 	return step, nil
 }
 
-// deleteSome deletes the next comments or, when there are none left, posts. Those that are the operation's already were
-// deleted in a step that did not come to its end.
+// deleteSome deletes the next comments or, if there are none left, posts. Targets that are marked with the operation
+// already were deleted in a step that was not completed.
 func (s *Store) deleteSome(tx *gorm.DB, o *ContentOperation, step *OperationStep) (tags map[int64]int, err error) {
 	next := func(table string, done, last int64, limit int) (ids []int64, err error) {
-		err = tx.Raw("SELECT id FROM "+table+" FORCE INDEX (idx_user_id) WHERE user_id=? AND id>? AND id<=? AND (status=1 OR operation_id=?) ORDER BY id LIMIT ?",
-			o.UserID, done, last, o.ID, limit).Scan(&ids).Error
-		return ids, err
+		query := `
+			SELECT id
+			FROM ` + table + ` FORCE INDEX (idx_user_id)
+			WHERE user_id=? AND id>? AND id<=? AND (status=? OR operation_id=?)
+			ORDER BY id
+			LIMIT ?`
+		return ids, tx.Raw(query, o.UserID, done, last, StatusNormal, o.ID, limit).Scan(&ids).Error
 	}
 	d := Deletion{At: s.now(), By: Author{ID: o.RequestedBy}, Reason: o.Reason, Operation: o.ID}
 	kind, column := KindComment, "comments_deleted"
@@ -252,15 +301,28 @@ func (s *Store) deleteSome(tx *gorm.DB, o *ContentOperation, step *OperationStep
 	for _, id := range ids {
 		step.Close = append(step.Close, Target{Kind: kind, ID: id})
 	}
-	return tags, tx.Exec("UPDATE content_operations SET "+column+"="+column+"+? WHERE id=?", len(hidden), o.ID).Error
+	return tags, countStep(tx, o, column, len(hidden))
 }
 
-// restoreSome restores some of what the operation deleted and nobody has restored since.
+// countStep adds to a counter of an operation.
+func countStep(tx *gorm.DB, o *ContentOperation, column string, n int) error {
+	update := `
+		UPDATE content_operations
+		SET ` + column + `=` + column + `+?
+		WHERE id=?`
+	return tx.Exec(update, n, o.ID).Error
+}
+
+// restoreSome restores a batch of the targets that are still marked with the operation.
 func (s *Store) restoreSome(tx *gorm.DB, o *ContentOperation, step *OperationStep) (tags map[int64]int, err error) {
 	next := func(table string, limit int) (ids []int64, err error) {
-		err = tx.Raw("SELECT id FROM "+table+" FORCE INDEX (idx_user_status_created) WHERE user_id=? AND status=2 AND operation_id=? ORDER BY created_at, id LIMIT ?",
-			o.UserID, o.ID, limit).Scan(&ids).Error
-		return ids, err
+		query := `
+			SELECT id
+			FROM ` + table + ` FORCE INDEX (idx_user_status_created)
+			WHERE user_id=? AND status=? AND operation_id=?
+			ORDER BY created_at, id
+			LIMIT ?`
+		return ids, tx.Raw(query, o.UserID, StatusDeleted, o.ID, limit).Scan(&ids).Error
 	}
 	column := "comments_restored"
 	ids, err := next("comments", operationComments)
@@ -284,16 +346,20 @@ func (s *Store) restoreSome(tx *gorm.DB, o *ContentOperation, step *OperationSte
 		return nil, nil
 	}
 	step.Changed = len(shown)
-	return tags, tx.Exec("UPDATE content_operations SET "+column+"="+column+"+? WHERE id=?", len(shown), o.ID).Error
+	return tags, countStep(tx, o, column, len(shown))
 }
 
-// CloseStep records that the gate has heard of what a step deleted.
+// CloseStep records that the targets of a step are closed in the gate.
 func (s *Store) CloseStep(ctx context.Context, id int64, step OperationStep) error {
 	if step.passed.ID == 0 {
 		return nil
 	}
 	column := "done_" + string(step.passed.Kind) + "_id"
-	if _, err := s.write(ctx, "UPDATE content_operations SET "+column+"=GREATEST("+column+",?) WHERE id=?", step.passed.ID, id); err != nil {
+	update := `
+		UPDATE content_operations
+		SET ` + column + `=GREATEST(` + column + `,?)
+		WHERE id=?`
+	if _, err := s.write(ctx, update, step.passed.ID, id); err != nil {
 		return fmt.Errorf("operation %d: %w", id, err)
 	}
 	return nil

@@ -1,0 +1,403 @@
+package models
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// The outcomes of a case.
+const (
+	OutcomeDismissed = "dismissed" // nothing was wrong
+	OutcomeRemoved   = "removed"   // the target was deleted
+)
+
+// ClaimLife is the time for which a claimed case is reserved for one moderator.
+const ClaimLife = 30 * time.Minute
+
+// ReportCase is a reported target with all reports of it until the case is resolved.
+type ReportCase struct {
+	ID             int64
+	TargetType     TargetKind
+	TargetID       int64
+	Author         Author `gorm:"embedded;embeddedPrefix:author_"` // of the target
+	PostID         int64  // the target's, or the target
+	Title          string // of the post
+	Excerpt        string // the beginning of the present content; Reported has the reported content
+	TargetStatus   Status
+	ReportersCount int64
+	FirstAt        time.Time
+	LastAt         time.Time
+	Claimant       Author `gorm:"embedded;embeddedPrefix:claimant_"` // the zero Author: nobody
+	ClaimedUntil   *time.Time
+	Resolver       Author `gorm:"embedded;embeddedPrefix:resolver_"` // the zero Author while it is open
+	ResolvedAt     *time.Time
+	Outcome        *string
+	Note           string
+	Version        int64             // the present one
+	Reasons        map[string]int64  `gorm:"-"` // number of reports by reason
+	Reported       []ReportedVersion `gorm:"-"` // at most MaxReportedVersions, ascending
+}
+
+// ReportedVersion is a version of a target that was reported.
+type ReportedVersion struct {
+	Version int64
+	Reports int64  // number of reports of this version
+	Title   string // of a post
+	Excerpt string // the beginning of its content
+	Missing bool   // it was redacted, or the target was purged, and has no text
+}
+
+// Key returns the place of the case in a list.
+func (k *ReportCase) Key() ListKey { return ListKey{ID: k.ID} }
+
+// Target returns the reported post or comment.
+func (k *ReportCase) Target() Target { return Target{Kind: k.TargetType, ID: k.TargetID} }
+
+// CaseStatus is the state of a case.
+type CaseStatus string
+
+// The states of cases.
+const (
+	CasesOpen     CaseStatus = "open"     // neither claimed nor resolved
+	CasesClaimed  CaseStatus = "claimed"  // reserved for a moderator
+	CasesResolved CaseStatus = "resolved" // ended with an outcome
+)
+
+// Status returns the state of the case at the time.
+func (k *ReportCase) Status(now time.Time) CaseStatus {
+	switch {
+	case k.ResolvedAt != nil:
+		return CasesResolved
+	case k.ClaimedUntil != nil && k.ClaimedUntil.After(now):
+		return CasesClaimed
+	}
+	return CasesOpen
+}
+
+const maxExcerpt = 200 // characters
+
+// caseQuery returns the query of the cases k whose ids the query keys selects.
+func caseQuery(keys, order string) string {
+	return fmt.Sprintf(`
+		SELECT k.id, k.target_type, k.target_id, `+authorColumns+`, p.id AS post_id, p.title,
+			LEFT(COALESCE(c.content,p.content),%d) AS excerpt,
+			COALESCE(c.status,p.status) AS target_status, COALESCE(c.version,p.version) AS version,
+			k.reporters_count, k.first_at, k.last_at, k.claimed_until, k.resolved_at, k.outcome, k.note,
+			m.id AS claimant_id, m.username AS claimant_username,
+			m.display_name AS claimant_display_name, m.avatar_url AS claimant_avatar_url,
+			d.id AS resolver_id, d.username AS resolver_username,
+			d.display_name AS resolver_display_name, d.avatar_url AS resolver_avatar_url
+		FROM (%s) o
+		STRAIGHT_JOIN report_cases k ON k.id=o.id
+		LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id
+		STRAIGHT_JOIN posts p ON p.id=IF(k.target_type='comment',c.post_id,k.target_id)
+		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=COALESCE(c.user_id,p.user_id)
+		LEFT JOIN users m ON m.id=k.claimed_by
+		LEFT JOIN users d ON d.id=k.resolved_by
+		ORDER BY k.id %s`, maxExcerpt, keys, order)
+}
+
+// ReportCases lists cases after an id (0 for the first page), in three queries. Open and claimed cases are listed the
+// earliest first, resolved ones the latest first.
+func (s *Store) ReportCases(ctx context.Context, status CaseStatus, after int64, limit int) ([]ReportCase, error) {
+	now := s.now().UTC()
+	index, order, later := "idx_open", "ASC", ">"
+	var where conditions
+	switch status {
+	case CasesClaimed: // few, and not for long
+		index = "idx_claimed"
+		where.add("x.is_open=1 AND x.claimed_until>?", now)
+	case CasesResolved:
+		order, later = "DESC", "<"
+		where.add("x.is_open IS NULL")
+	default:
+		where.add("x.is_open=1 AND (x.claimed_until IS NULL OR x.claimed_until<=?)", now)
+	}
+	where.addIf(after != 0, "x.id"+later+"?", after)
+	keys := `
+			SELECT x.id
+			FROM report_cases x FORCE INDEX (` + index + `)
+			` + where.clause() + `
+			ORDER BY x.id ` + order + `
+			LIMIT ?`
+	var list []ReportCase
+	err := s.db.WithContext(ctx).Raw(caseQuery(keys, order), append(where.args, limit)...).Scan(&list).Error
+	if err != nil {
+		return nil, fmt.Errorf("list reports: %w", err)
+	}
+	return list, s.readReports(ctx, list)
+}
+
+// readReports counts the reports of cases by reason, and reads the reported versions.
+func (s *Store) readReports(ctx context.Context, list []ReportCase) error {
+	if len(list) == 0 {
+		return nil
+	}
+	ids, at := make([]int64, len(list)), map[int64]int{}
+	for i := range list {
+		ids[i], at[list[i].ID], list[i].Reasons = list[i].ID, i, map[string]int64{}
+	}
+	count := `
+		SELECT case_id, reason, COUNT(*) AS n
+		FROM reports
+		WHERE case_id IN (` + joinIDs(ids) + `)
+		GROUP BY case_id, reason
+		ORDER BY NULL`
+	var rows []struct {
+		CaseID int64
+		Reason string
+		N      int64
+	}
+	if err := s.db.WithContext(ctx).Raw(count).Scan(&rows).Error; err != nil {
+		return fmt.Errorf("count reasons: %w", err)
+	}
+	for _, r := range rows {
+		list[at[r.CaseID]].Reasons[r.Reason] = r.N
+	}
+	var versions []struct {
+		CaseID   int64
+		Reported ReportedVersion `gorm:"embedded"`
+	}
+	query := `
+		SELECT v.case_id, v.version, v.reports,
+			COALESCE(p.title,pr.title,'') AS title,
+			LEFT(COALESCE(p.content,pr.content,c.content,cr.content,''),?) AS excerpt,
+			COALESCE(p.id,c.id) IS NULL AND (
+				COALESCE(pr.version,cr.version) IS NULL
+				OR COALESCE(pr.redacted_at,cr.redacted_at) IS NOT NULL) AS missing
+		FROM (
+			SELECT case_id, version, COUNT(*) AS reports
+			FROM reports
+			WHERE case_id IN (` + joinIDs(ids) + `) AND version IS NOT NULL
+			GROUP BY case_id, version
+			ORDER BY NULL) v
+		STRAIGHT_JOIN report_cases k ON k.id=v.case_id
+		LEFT JOIN posts p ON k.target_type='post' AND p.id=k.target_id AND p.version=v.version
+		LEFT JOIN post_revisions pr ON k.target_type='post' AND pr.post_id=k.target_id AND pr.version=v.version
+		LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id AND c.version=v.version
+		LEFT JOIN comment_revisions cr ON k.target_type='comment' AND cr.comment_id=k.target_id AND cr.version=v.version`
+	if err := s.db.WithContext(ctx).Raw(query, maxExcerpt).Scan(&versions).Error; err != nil {
+		return fmt.Errorf("read reported versions: %w", err)
+	}
+	for _, v := range versions {
+		k := &list[at[v.CaseID]]
+		k.Reported = append(k.Reported, v.Reported)
+	}
+	for _, k := range list {
+		slices.SortFunc(k.Reported, func(a, b ReportedVersion) int { return cmp.Compare(a.Version, b.Version) })
+	}
+	return nil
+}
+
+func errNoCase() *Error { return Errorf(CodeNotFound, "There is no such report.") }
+
+// ReportCaseByID reads a case. CodeNotFound: it does not exist.
+func (s *Store) ReportCaseByID(ctx context.Context, id int64) (*ReportCase, error) {
+	var list []ReportCase
+	if err := s.db.WithContext(ctx).Raw(caseQuery("SELECT ? AS id", "ASC"), id).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("read report case %d: %w", id, err)
+	}
+	if len(list) == 0 {
+		return nil, errNoCase()
+	}
+	return &list[0], s.readReports(ctx, list)
+}
+
+// openCase returns the open case about a target; if there is none, it opens one. It locks the target's post first: two
+// concurrent INSERTs into the gap of a unique key would wait for each other.
+func (s *Store) openCase(tx *gorm.DB, target Target, now time.Time) (id int64, err error) {
+	const find = `
+		SELECT COALESCE(MAX(id),0)
+		FROM report_cases
+		WHERE is_open=1 AND target_type=? AND target_id=?`
+	const insert = `
+		INSERT INTO report_cases (target_type, target_id, first_at, last_at)
+		VALUES (?,?,?,?)`
+	if err := lockTargetPost(tx, target); err != nil {
+		return 0, err
+	}
+	err = tx.Raw(find, target.Kind, target.ID).Scan(&id).Error
+	if err != nil || id != 0 {
+		return id, err
+	}
+	return s.insert(tx, insert, target.Kind, target.ID, now, now)
+}
+
+// caseTarget reads the target of a case, which never changes.
+const caseTarget = `
+		SELECT target_type, target_id
+		FROM report_cases
+		WHERE id=?`
+
+// lockedCase is a case whose row is held.
+type lockedCase struct {
+	TargetType   TargetKind
+	TargetID     int64
+	IsOpen       *bool
+	ClaimedBy    int64
+	ClaimedUntil *time.Time
+}
+
+// notAbout returns CodeForbidden if the user is the author of the target.
+func (k *lockedCase) notAbout(db *gorm.DB, userID int64) error {
+	query := `
+		SELECT COALESCE(MAX(user_id),0)
+		FROM ` + likeTables[k.TargetType].targets + `
+		WHERE id=?`
+	var author int64
+	err := db.Raw(query, k.TargetID).Scan(&author).Error
+	if err == nil && author == userID {
+		err = errOwnCase()
+	}
+	return err
+}
+
+// lockCase locks an open case for a moderator. CodeForbidden: the actor is not a moderator, or is the author of the target.
+// CodeConflict: the case is resolved, or claimed by another moderator.
+func (s *Store) lockCase(tx *gorm.DB, actor, id int64) (*lockedCase, error) {
+	const lock = `
+		SELECT target_type, target_id, is_open, COALESCE(claimed_by,0) AS claimed_by, claimed_until
+		FROM report_cases FORCE INDEX (PRIMARY)
+		WHERE id=?
+		FOR UPDATE`
+	if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+		return nil, err
+	}
+	var about lockedCase
+	if err := tx.Raw(caseTarget, id).Scan(&about).Error; err != nil {
+		return nil, err
+	}
+	if about.TargetID == 0 {
+		return nil, errNoCase()
+	}
+	if err := lockTargetPost(tx, Target{about.TargetType, about.TargetID}); err != nil {
+		return nil, err
+	}
+	var k lockedCase
+	read := tx.Raw(lock, id).Scan(&k)
+	switch {
+	case read.Error != nil:
+		return nil, read.Error
+	case read.RowsAffected == 0:
+		return nil, errNoCase()
+	}
+	if err := k.notAbout(tx, actor); err != nil {
+		return nil, err
+	}
+	switch {
+	case k.IsOpen == nil:
+		return nil, Errorf(CodeConflict, "The report is resolved.")
+	case k.claimed(s.now()) && k.ClaimedBy != actor:
+		until := k.ClaimedUntil.UTC().Format(time.RFC3339)
+		return nil, Errorf(CodeConflict, "Another moderator has claimed the report until %s.", until)
+	}
+	return &k, nil
+}
+
+func (k *lockedCase) claimed(now time.Time) bool {
+	return k.ClaimedUntil != nil && k.ClaimedUntil.After(now)
+}
+
+// ClaimReport reserves a case for a moderator for ClaimLife from now. CodeNotFound: the case does not exist. CodeConflict:
+// it is resolved, or claimed by another moderator. CodeForbidden: the actor is not a moderator, or is the author of the
+// target.
+func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
+	const update = `
+		UPDATE report_cases
+		SET claimed_by=?, claimed_until=?
+		WHERE id=?`
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		k, err := s.lockCase(tx, actor, id)
+		if err != nil {
+			return err
+		}
+		now := s.now().UTC().Truncate(time.Millisecond)
+		until := now.Add(ClaimLife)
+		if err := tx.Exec(update, actor, until, id).Error; err != nil {
+			return err
+		}
+		before := map[string]any{"claimed_until": nil}
+		if k.claimed(now) {
+			before["claimed_until"] = k.ClaimedUntil.UTC()
+		}
+		return s.logModeration(tx, Act{
+			ActorID: actor, Action: "report.claim", TargetType: "report", TargetID: id,
+			Before: before, After: map[string]any{"claimed_until": until},
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("claim report %d: %w", id, err)
+	}
+	return nil
+}
+
+// Verdict ends a case.
+type Verdict struct {
+	Outcome string // OutcomeDismissed or OutcomeRemoved, which deletes the target
+	Note    string // for the log, and as the reason of the deletion
+}
+
+// Validate names every field that breaks a rule (CodeInvalid).
+func (r Verdict) Validate() error {
+	var f fieldErrors
+	f.check(r.Outcome == OutcomeDismissed || r.Outcome == OutcomeRemoved, "action", "must be one of dismissed, removed")
+	f.checkReason("note", r.Note)
+	return f.err()
+}
+
+// ResolveReport ends a case and notifies all reporters in one transaction, which also deletes the target if that is the
+// outcome. It returns the target; if it was removed, the caller closes it. CodeInvalid: a field breaks a rule. The other
+// errors are those of ClaimReport.
+func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (target Target, err error) {
+	if err := r.Validate(); err != nil {
+		return target, err
+	}
+	const update = `
+		UPDATE report_cases
+		SET is_open=NULL, claimed_until=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
+		WHERE id=?`
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		k, err := s.lockCase(tx, actor, id)
+		if err != nil {
+			return err
+		}
+		target = Target{Kind: k.TargetType, ID: k.TargetID}
+		var tags map[int64]int
+		if r.Outcome == OutcomeRemoved {
+			var before, after map[string]any
+			if before, after, tags, err = s.remove(tx, actor, target, r.Note); err != nil {
+				return err
+			}
+			if after != nil {
+				if err := s.logModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
+					return err
+				}
+			}
+		}
+		now := second(s.now())
+		if err := tx.Exec(update, actor, now, r.Outcome, r.Note, id).Error; err != nil {
+			return err
+		}
+		if err := notifyReporters(tx, id, now); err != nil {
+			return err
+		}
+		err = s.logModeration(tx, Act{
+			ActorID: actor, Action: "report.resolve", TargetType: "report", TargetID: id, Reason: r.Note,
+			Before: map[string]any{"outcome": nil},
+			After:  map[string]any{"outcome": r.Outcome, "target_type": target.Kind, "target_id": target.ID},
+		})
+		if err != nil {
+			return err
+		}
+		return countTags(tx, tags)
+	})
+	if err != nil {
+		return target, fmt.Errorf("resolve report %d: %w", id, err)
+	}
+	return target, nil
+}
