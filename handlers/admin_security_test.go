@@ -27,7 +27,8 @@ func (a *api) securityLog(t *testing.T, admin account, query string) []securityE
 	t.Helper()
 	var events []securityEvent
 	for cursor := ""; ; {
-		p := read[page[securityEvent]](t, a.must(t, 200, admin, "GET", "/v1/admin/security-log?limit=3&"+query+cursor, nil))
+		p := read[page[securityEvent]](t,
+			a.must(t, 200, admin, "GET", "/v1/admin/security-log?limit=3&"+query+cursor, nil))
 		events = append(events, p.Items...)
 		if p.NextCursor == nil {
 			return events
@@ -41,10 +42,12 @@ func TestSecurityLog_recordsWhatHappensToAccounts(t *testing.T) {
 	a := newAPI(t, modes[0], behindProxy)
 	admin := a.promoted(t, a.account(t), models.RoleAdmin)
 	from, agent := comesFrom("192.0.2.7"), header{"User-Agent", "Phone/1"}
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "byron", "email": "byron@example.org", "password": password}, from, agent)
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "byron", "email": "byron@example.org", "password": password}, from, agent)
 	in := func(pass string) account {
 		t.Helper()
-		s := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "byron", "password": pass}, from, agent))
+		s := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login",
+			obj{"login": "byron", "password": pass}, from, agent))
 		return account{ID: s.User.ID, Name: "byron", Token: s.Token}
 	}
 	const secret = "my secret typed as a name"
@@ -58,8 +61,10 @@ func TestSecurityLog_recordsWhatHappensToAccounts(t *testing.T) {
 	a.must(t, 204, in(password), "POST", "/v1/auth/logout", nil, from)
 	in(password)
 	a.must(t, 204, ada, "DELETE", "/v1/me/sessions", nil, from)
-	a.must(t, 403, ada, "PUT", "/v1/me/password", obj{"current_password": secret, "new_password": "analytical engine"}, from)
-	a.must(t, 204, ada, "PUT", "/v1/me/password", obj{"current_password": password, "new_password": "analytical engine"}, from)
+	a.must(t, 403, ada, "PUT", "/v1/me/password", obj{"current_password": secret, "new_password": "analytical engine"},
+		from)
+	a.must(t, 204, ada, "PUT", "/v1/me/password",
+		obj{"current_password": password, "new_password": "analytical engine"}, from)
 	for _, role := range []string{"moderator", "user"} {
 		a.must(t, 200, admin, "PUT", adminPath(ada, "role"), obj{"role": role, "reason": "x"}, from)
 	}
@@ -75,7 +80,8 @@ func TestSecurityLog_recordsWhatHappensToAccounts(t *testing.T) {
 		if *e.AccountID != ada.ID || e.Kind != "token.created" && (e.Address == nil || *e.Address != "192.0.2.7") {
 			t.Errorf("event %+v", e)
 		}
-		byAdmin := strings.HasPrefix(e.Kind, "role.") || strings.HasSuffix(e.Kind, "banned") || strings.HasPrefix(e.Kind, "email.")
+		byAdmin := strings.HasPrefix(e.Kind, "role.") || strings.HasSuffix(e.Kind, "banned") ||
+			strings.HasPrefix(e.Kind, "email.")
 		if byAdmin != (e.ActorID != nil && *e.ActorID == admin.ID) {
 			t.Errorf("the actor of %+v is wrong", e)
 		}
@@ -83,13 +89,16 @@ func TestSecurityLog_recordsWhatHappensToAccounts(t *testing.T) {
 			t.Errorf("the client of %+v is not named", e)
 		}
 	}
-	want := map[string]int64{"account.created": 1, "login": 4, "login.failed": 3, "token.created": 1, "token.revoked": 1, "logout": 1, "session.ended": 1, "password.failed": 1,
-		"password.changed": 1, "role.changed": 2, "account.banned": 1, "account.unbanned": 1, "email.read": 1, "account.deleted": 1}
+	want := map[string]int64{"account.created": 1, "login": 4, "login.failed": 3, "token.created": 1,
+		"token.revoked": 1, "logout": 1, "session.ended": 1, "password.failed": 1,
+		"password.changed": 1, "role.changed": 2, "account.banned": 1, "account.unbanned": 1, "email.read": 1,
+		"account.deleted": 1}
 	if fmt.Sprint(counts) != fmt.Sprint(want) {
 		t.Errorf("the log has %v, want %v", counts, want)
 	}
 	strangers := a.securityLog(t, admin, "kind=login.failed&address=192.0.2.7&since=2020-01-01T00:00:00Z")
-	if len(strangers) != 2 || strangers[0].Count != 3 || (strangers[0].LoginHash == nil) == (strangers[1].LoginHash == nil) {
+	if len(strangers) != 2 || strangers[0].Count != 3 ||
+		(strangers[0].LoginHash == nil) == (strangers[1].LoginHash == nil) {
 		t.Errorf("failed logins %+v", strangers)
 	}
 	if n := len(a.securityLog(t, admin, fmt.Sprintf("actor=%d", admin.ID))); n != 6 {
@@ -100,10 +109,12 @@ func TestSecurityLog_recordsWhatHappensToAccounts(t *testing.T) {
 		t.Errorf("the log holds a secret: %s, %v", all, err)
 	}
 	a.refused(t, 403, "forbidden", a.moderator(t), "GET", "/v1/admin/security-log", nil)
-	for query, field := range map[string]string{"account=x": "account", "actor=0": "actor", "address=here": "address", "kind=A": "kind", "since=now": "since"} {
+	for query, field := range map[string]string{"account=x": "account", "actor=0": "actor", "address=here": "address",
+		"kind=A": "kind", "since=now": "since"} {
 		a.refusedField(t, 422, "invalid", field, admin, "GET", "/v1/admin/security-log?"+query, nil)
 	}
-	if _, err := a.store.Pool().Exec("UPDATE security_log SET created_at=?", time.Now().UTC().Add(-models.SecurityLogLife-time.Minute)); err != nil {
+	if _, err := a.store.Pool().Exec("UPDATE security_log SET created_at=?",
+		time.Now().UTC().Add(-models.SecurityLogLife-time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.store.PurgeSecurityLog(t.Context(), 1000); err != nil {
@@ -114,7 +125,7 @@ func TestSecurityLog_recordsWhatHappensToAccounts(t *testing.T) {
 	}
 }
 
-// Whatever is tried from wherever, the rows of an hour are bounded, and nothing is left uncounted.
+// The rows of an hour are bounded whatever clients try, and every event is counted.
 func TestSecurityLog_cannotBeFilled(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
@@ -172,7 +183,7 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 	}
 }
 
-// A moderator reads the addresses of those below alone, one by one, and each reading is recorded.
+// A moderator can read the addresses of lower roles alone, one at a time, and each read is recorded.
 func TestEmail_isReadByHigherRolesAndRecorded(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0], func(*handlers.Config) {})

@@ -21,7 +21,7 @@ import (
 // dense is content whose JSON and HTML are longest.
 var dense = strings.Repeat("&", models.MaxContent)
 
-// listed is how many posts, comments on one of them and versions the lists of fillLists have.
+// listed is the number of posts, of comments on one of them and of versions in the lists of fillLists.
 var listed = testkit.Volume(30, 12)
 
 // fillDense writes lists whose rows all have dense content, and returns the post with the comments and the deepest of
@@ -47,7 +47,8 @@ func (a *api) fillLists(t *testing.T, ada account, content string) (postID, deep
 		return id
 	}
 	for i := range listed {
-		p, err := a.store.CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: fmt.Sprintf("Post %d", i), Content: "needle", Tags: models.Tags{"dense"}})
+		p, err := a.store.CreatePost(t.Context(), models.Author{ID: ada.ID},
+			models.PostText{Title: fmt.Sprintf("Post %d", i), Content: "needle", Tags: models.Tags{"dense"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +58,8 @@ func (a *api) fillLists(t *testing.T, ada account, content string) (postID, deep
 		postID = p.ID
 	}
 	for i := range listed {
-		id := exec("INSERT INTO comments (post_id, user_id, depth, content, created_at) VALUES (?,?,1,?,'2026-01-01')", postID, ada.ID, content)
+		id := exec("INSERT INTO comments (post_id, user_id, depth, content, created_at) VALUES (?,?,1,?,'2026-01-01')",
+			postID, ada.ID, content)
 		exec("INSERT INTO comment_likes (comment_id, user_id, created_at) VALUES (?,?,'2026-01-01')", id, ada.ID)
 		for range i % 3 {
 			exec("INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at) VALUES (?,?,?,2,?,'2026-01-01')", postID, ada.ID, id, content)
@@ -74,8 +76,8 @@ func (a *api) fillLists(t *testing.T, ada account, content string) (postID, deep
 	return postID, deepest
 }
 
-// setContents writes new content into all posts and comments, as an edit would: one in six is dense, and the others are
-// as long but not escaped. So a page ends between two long items, and at a dense one that it has no room for.
+// setContents replaces the content of all posts and comments, as an edit would: one in six is dense, and the others are
+// as long but not escaped. So a page ends between two long items, and at a dense one that does not fit.
 func (a *api) setContents(t *testing.T) {
 	t.Helper()
 	for _, table := range []string{"posts", "comments"} {
@@ -89,8 +91,8 @@ func (a *api) setContents(t *testing.T) {
 	}
 }
 
-// TestPages_areBoundedInBytes reads every list of content to its end: no page has more than 1 MiB, and each item comes
-// once, in the order that the list has in pages of one short item.
+// TestPages_areBoundedInBytes reads every list of content to its end: no page exceeds 1 MiB, and each item appears
+// once, in the order of the list in pages of one short item.
 func TestPages_areBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -153,7 +155,8 @@ func TestPages_areBoundedInBytes(t *testing.T) {
 func (a *api) pages(t *testing.T, as account, path string, limit int) (ids []string, sizes []int) {
 	t.Helper()
 	for cursor := ""; ; {
-		r := a.must(t, 200, as, "GET", fmt.Sprintf("%s%slimit=%d%s", path, separator(path), limit, cursor), nil, header{"Accept-Encoding", "identity"})
+		r := a.must(t, 200, as, "GET", fmt.Sprintf("%s%slimit=%d%s", path, separator(path), limit, cursor), nil,
+			header{"Accept-Encoding", "identity"})
 		p := read[page[obj]](t, r)
 		sizes = append(sizes, len(r.Body))
 		if len(p.Items) == 0 && p.NextCursor != nil {
@@ -177,8 +180,8 @@ func (a *api) pages(t *testing.T, as account, path string, limit int) (ids []str
 	}
 }
 
-// The replies that come along with comments, too, are left out of a page that is full, and found at their cursor.
-func TestPages_findRepliesThatWereLeftOut(t *testing.T) {
+// Replies that do not fit in a page are found at their cursor.
+func TestPages_continueWithOmittedReplies(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.grow(t, a.account(t), models.RoleUser)
@@ -191,7 +194,8 @@ func TestPages_findRepliesThatWereLeftOut(t *testing.T) {
 	seen := map[float64]bool{}
 	cursor := ""
 	for {
-		p := read[page[node]](t, a.must(t, 200, account{}, "GET", fmt.Sprintf("/v1/posts/%d/comments?limit=100%s", postID, cursor), nil))
+		p := read[page[node]](t, a.must(t, 200, account{}, "GET",
+			fmt.Sprintf("/v1/posts/%d/comments?limit=100%s", postID, cursor), nil))
 		for _, c := range p.Items {
 			seen[c.ID] = true
 			next := c.Replies.NextCursor
@@ -199,7 +203,8 @@ func TestPages_findRepliesThatWereLeftOut(t *testing.T) {
 				seen[itemID(reply)] = true
 			}
 			for next != nil {
-				more := read[page[obj]](t, a.must(t, 200, account{}, "GET", fmt.Sprintf("/v1/comments/%.0f/replies?cursor=%s", c.ID, url.QueryEscape(*next)), nil))
+				more := read[page[obj]](t, a.must(t, 200, account{}, "GET",
+					fmt.Sprintf("/v1/comments/%.0f/replies?cursor=%s", c.ID, url.QueryEscape(*next)), nil))
 				for _, reply := range more.Items {
 					if seen[itemID(reply)] {
 						t.Errorf("reply %v came twice", reply["id"])
@@ -221,8 +226,8 @@ func TestPages_findRepliesThatWereLeftOut(t *testing.T) {
 	}
 }
 
-// request sends GET path on a connection of its own, from an address, and reads nothing of the answer but as many bytes
-// as its window has room for.
+// request sends GET path on a connection of its own, from an address, and reads no more of the answer than its window
+// holds.
 func (a *api) request(t *testing.T, from, path string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -238,7 +243,7 @@ func (a *api) request(t *testing.T, from, path string) net.Conn {
 	return conn
 }
 
-// statusOf reads the first line of the answer that comes on conn, so that its body is on its way.
+// statusOf reads the status line of the answer on conn.
 func statusOf(t *testing.T, conn net.Conn) string {
 	t.Helper()
 	line := make([]byte, len("HTTP/1.1 200"))
@@ -264,8 +269,8 @@ func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// A request is under way until its body is written: a client that does not read holds its place until it goes away.
-func TestAnswers_areUnderWayUntilTheyAreWritten(t *testing.T) {
+// A request is in flight until its answer is written: a client that does not read holds its place until it disconnects.
+func TestAnswers_areInFlightUntilTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.MaxInFlight, c.Registry = 1, registry })
@@ -280,7 +285,8 @@ func TestAnswers_areUnderWayUntilTheyAreWritten(t *testing.T) {
 	}
 	a.refused(t, 503, "unavailable", account{}, "GET", "/v1/posts/1", nil)
 	conn.Close()
-	eventually(t, "the place is free", func() bool { return gauge(t, registry, "likewise_http_requests_in_flight") == 0 })
+	eventually(t, "the place is free",
+		func() bool { return gauge(t, registry, "likewise_http_requests_in_flight") == 0 })
 	if held := gauge(t, registry, "likewise_http_answer_bytes"); held != 0 {
 		t.Errorf("%.0f bytes are held by nobody", held)
 	}
@@ -288,11 +294,12 @@ func TestAnswers_areUnderWayUntilTheyAreWritten(t *testing.T) {
 	r := a.must(t, 200, account{}, "HEAD", "/v1/posts?limit=100", nil)
 	a.must(t, 304, account{}, "GET", "/v1/posts?limit=100", nil, header{"If-None-Match", r.Header.Get("ETag")})
 	eventually(t, "nothing is held", func() bool {
-		return gauge(t, registry, "likewise_http_requests_in_flight") == 0 && gauge(t, registry, "likewise_http_answer_bytes") == 0
+		return gauge(t, registry, "likewise_http_requests_in_flight") == 0 &&
+			gauge(t, registry, "likewise_http_answer_bytes") == 0
 	})
 }
 
-// One address holds no more than its share of the memory for answers, and others do not notice.
+// One address holds at most its share of the memory for answers, and other addresses are not affected.
 func TestAnswers_ofOneAddressHaveAShare(t *testing.T) {
 	t.Parallel()
 	const share = 8 << 20
@@ -300,7 +307,8 @@ func TestAnswers_ofOneAddressHaveAShare(t *testing.T) {
 	a := newAPI(t, modes[0], limited(t, "", 1), func(c *handlers.Config) { c.Registry = registry })
 	ada := a.grow(t, a.account(t), models.RoleUser)
 	postID, deepest := a.fillDense(t, ada)
-	paths := []string{"/v1/posts?limit=100", fmt.Sprintf("/v1/comments/%d/ancestors?limit=100", deepest), fmt.Sprintf("/v1/posts/%d/comments?limit=100", postID), fmt.Sprintf("/v1/posts/%d", postID)}
+	paths := []string{"/v1/posts?limit=100", fmt.Sprintf("/v1/comments/%d/ancestors?limit=100", deepest),
+		fmt.Sprintf("/v1/posts/%d/comments?limit=100", postID), fmt.Sprintf("/v1/posts/%d", postID)}
 	var unread []net.Conn
 	statuses := map[string]int{}
 	for i := range 60 {
@@ -331,8 +339,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	testkit.Eventually(t, 20*time.Second, func() (bool, string) { return holds(), what })
 }
 
-// What a problem repeats of a request is bounded.
-func TestProblem_namesFewOfManyFields(t *testing.T) {
+// A problem repeats a bounded part of the request.
+func TestProblem_boundsItsFields(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
@@ -344,14 +352,15 @@ func TestProblem_namesFewOfManyFields(t *testing.T) {
 	if len(r.Body) > 8<<10 || len(p.Errors) != 20 {
 		t.Errorf("%d errors in %d bytes", len(p.Errors), len(r.Body))
 	}
-	long, r := a.refused(t, 422, "invalid", ada, "POST", "/v1/posts", obj{"title": "T", "content": "C", strings.Repeat("ä", 50_000): 1})
+	long, r := a.refused(t, 422, "invalid", ada, "POST", "/v1/posts",
+		obj{"title": "T", "content": "C", strings.Repeat("ä", 50_000): 1})
 	if len(long.Errors) != 1 || long.Errors[0].Field != strings.Repeat("ä", 100)+"…" {
 		t.Errorf("the answer to a long name is %.500s", r.Body)
 	}
 }
 
-// Large answers are made in turn, and a request that waits for its turn may hold a connection to the database. The
-// request whose turn it is must find one all the same, whoever asks and whether or not there are limits.
+// Few large answers are built at once, and a waiting request may hold a connection to the database. The request that
+// builds one must still find a connection, for every role and with or without limits.
 func TestAnswers_largeOnesLeaveConnectionsToEachOther(t *testing.T) {
 	t.Parallel()
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 4})

@@ -27,14 +27,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	handlers.HashCheaply() // what the production hash costs, a test of its own and those of the program hold
+	handlers.HashCheaply() // the tests of signin and of the program use the production cost
 	testkit.Main(m)
 }
 
-// mode is a way of keeping likes. The suite promises the same of each.
+// mode is a way of storing likes. The suite expects the same behaviour of each.
 type mode struct {
 	name string
-	// likes makes what the API needs. settle returns when every like that was answered is in MySQL.
+	// likes returns the parts for the API's Config. settle returns when MySQL holds every acknowledged like.
 	likes func(t *testing.T, store *models.Store) (likes handlers.Likes, gate counters.TargetGate, settle func())
 }
 
@@ -45,7 +45,7 @@ var modes = []mode{
 	{"gated", gated},
 }
 
-// eachMode runs the test once a mode, on a database of its own.
+// eachMode runs the test once in each mode, on a database of its own.
 func eachMode(t *testing.T, test func(t *testing.T, a *api), changes ...func(*handlers.Config)) {
 	t.Helper()
 	for _, m := range modes {
@@ -70,7 +70,8 @@ func newAPI(t *testing.T, m mode, changes ...func(*handlers.Config)) *api {
 	t.Helper()
 	store := openStore(t, testkit.Database(t))
 	likes, gate, settle := m.likes(t, store)
-	a := serve(t, store, append([]func(*handlers.Config){func(c *handlers.Config) { c.Likes, c.Gate = likes, gate }}, changes...)...)
+	a := serve(t, store, append([]func(*handlers.Config){func(c *handlers.Config) { c.Likes, c.Gate = likes, gate }},
+		changes...)...)
 	a.settle, a.mode = settle, m.name
 	return a
 }
@@ -151,7 +152,7 @@ func (l *logBuffer) tail() string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// account is a user with a token; the zero account is the anonymous.
+// account is a user with a token; the zero account is anonymous.
 type account struct {
 	ID    int64
 	Name  string
@@ -183,7 +184,7 @@ func (a *api) accounts(t *testing.T, n int) []account {
 	return list
 }
 
-// metrics returns all metrics of the API, as Prometheus reads them.
+// metrics returns all metrics of the API, in Prometheus's format.
 func (a *api) metrics(t *testing.T) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -196,7 +197,7 @@ func (a *api) metrics(t *testing.T) string {
 
 type obj = map[string]any
 
-// reply is an answer that was read to its end.
+// reply is a complete answer.
 type reply struct {
 	Status int
 	Header http.Header
@@ -215,7 +216,7 @@ func (r reply) into(t testing.TB, v any) {
 // header changes a request.
 type header struct{ name, value string }
 
-// send sends a request: body nil is none, a string is sent as it is, anything else as JSON.
+// send sends a request. A nil body is none, a string is sent unchanged, and other values are sent as JSON.
 func (a *api) send(t testing.TB, as account, method, path string, body any, headers ...header) reply {
 	t.Helper()
 	r, err := a.try(as, method, path, body, headers...)
@@ -225,7 +226,7 @@ func (a *api) send(t testing.TB, as account, method, path string, body any, head
 	return r
 }
 
-// try is send without a test to fail. An exchange that breaks openapi.yaml is an error.
+// try is send without a test. It returns an error for an exchange that violates openapi.yaml.
 func (a *api) try(as account, method, path string, body any, headers ...header) (reply, error) {
 	var sent []byte
 	switch b := body.(type) {
@@ -275,7 +276,7 @@ func (a *api) try(as account, method, path string, body any, headers ...header) 
 	return r, nil
 }
 
-// must sends a request that has to be answered with the status.
+// must sends a request and fails unless it is answered with the status.
 func (a *api) must(t testing.TB, status int, as account, method, path string, body any, headers ...header) reply {
 	t.Helper()
 	r := a.send(t, as, method, path, body, headers...)
@@ -285,7 +286,7 @@ func (a *api) must(t testing.TB, status int, as account, method, path string, bo
 	return r
 }
 
-// problem is an error as a client reads it.
+// problem is an error as a client decodes it.
 type problem struct {
 	Type, Title, Detail, Code string
 	Status                    int
@@ -294,8 +295,9 @@ type problem struct {
 	Version                   *int64
 }
 
-// refused sends a request that has to be answered with a complete problem of this status and code, and gives it.
-func (a *api) refused(t testing.TB, status int, code string, as account, method, path string, body any, headers ...header) (problem, reply) {
+// refused sends a request, fails unless it is answered with a complete problem of this status and code, and returns it.
+func (a *api) refused(t testing.TB, status int, code string, as account, method, path string, body any,
+	headers ...header) (problem, reply) {
 	t.Helper()
 	r := a.must(t, status, as, method, path, body, headers...)
 	var p problem
@@ -312,8 +314,9 @@ func (a *api) refused(t testing.TB, status int, code string, as account, method,
 	return p, r
 }
 
-// refusedField is refused, and the field has to be the one named.
-func (a *api) refusedField(t testing.TB, status int, code, field string, as account, method, path string, body any, headers ...header) {
+// refusedField is refused for a problem that names the field.
+func (a *api) refusedField(t testing.TB, status int, code, field string, as account, method, path string, body any,
+	headers ...header) {
 	t.Helper()
 	p, r := a.refused(t, status, code, as, method, path, body, headers...)
 	if len(p.Errors) != 1 || p.Errors[0].Field != field || p.Errors[0].Message == "" {
@@ -321,7 +324,7 @@ func (a *api) refusedField(t testing.TB, status int, code, field string, as acco
 	}
 }
 
-// post and comment are content as a client reads it.
+// post and comment are content as a client decodes it.
 type post struct {
 	ID            int64
 	Author        struct{ ID, Username any }
@@ -375,15 +378,17 @@ func (a *api) newPost(t testing.TB, as account) post {
 
 func (a *api) newComment(t testing.TB, as account, postID int64) comment {
 	t.Helper()
-	return read[comment](t, a.must(t, 201, as, "POST", fmt.Sprintf("/v1/posts/%d/comments", postID), obj{"content": "A comment."}))
+	return read[comment](t, a.must(t, 201, as, "POST", fmt.Sprintf("/v1/posts/%d/comments", postID),
+		obj{"content": "A comment."}))
 }
 
 func (a *api) newReply(t testing.TB, as account, parentID int64) comment {
 	t.Helper()
-	return read[comment](t, a.must(t, 201, as, "POST", fmt.Sprintf("/v1/comments/%d/replies", parentID), obj{"content": "A reply."}))
+	return read[comment](t, a.must(t, 201, as, "POST", fmt.Sprintf("/v1/comments/%d/replies", parentID),
+		obj{"content": "A reply."}))
 }
 
-// number asks MySQL for a number.
+// number returns the number that a query selects.
 func (a *api) number(t testing.TB, query string, args ...any) int64 {
 	t.Helper()
 	var n int64
@@ -393,7 +398,7 @@ func (a *api) number(t testing.TB, query string, args ...any) int64 {
 	return n
 }
 
-// together calls f(0) to f(n-1) at the same time and waits for all.
+// together calls f(0) to f(n-1) concurrently and waits for all.
 func together(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})

@@ -20,22 +20,23 @@ import (
 	"likewise/models"
 )
 
-// marker is in every attack, and in nothing else: wherever it is seen, it came from there.
+// marker is part of every attack and of nothing else, so that any trace of it comes from an attack.
 const marker = "zqx9"
 
-// attacks are what a string can be sent as to become a part of a statement, a script, a pattern or a command.
+// attacks are strings that try to become part of a statement, a script, a pattern or a command.
 var attacks = []string{
-	marker + `' OR '1'='1`, marker + `'; DROP TABLE users; -- `, marker + `" OR ""="`, marker + `\' OR 1=1 -- `, marker + `') UNION SELECT password_hash FROM users #`,
+	marker + `' OR '1'='1`, marker + `'; DROP TABLE users; -- `, marker + `" OR ""="`, marker + `\' OR 1=1 -- `,
+	marker + `') UNION SELECT password_hash FROM users #`,
 	"1 OR 1=1 " + marker, "1) OR SLEEP(3) -- " + marker, marker + `' AND SLEEP(3) AND '`, marker + "`; /*", marker + ` */ OR 1 /*`, marker + `\`, marker + "\x00'", marker + "\x1a'", marker + " ? ?",
 	marker + "%_", "+" + marker + ` -"a b" @4 (c >d <e ~f`, marker + `* "`, marker + `' return redis.call('FLUSHALL') --`, marker + `]] redis.call('FLUSHALL') [[`, marker + "\r\nFLUSHALL\r\n", "*1\r\n$8\r\nFLUSHALL\r\n" + marker,
 	marker + "\u2019 OR 1=1", marker + "\u02bc OR 1=1", marker + "%27 OR 1=1", "{" + marker + "}", marker + ":likes", "../" + marker, marker + `{{7*7}}${7*7}`, `{"$gt":"` + marker + `"}`, marker + strings.Repeat("'", 2000),
 }
 
-// statements looks at what is sent to MySQL.
+// statements inspects the statements sent to MySQL.
 type statements struct {
 	mu    sync.Mutex
-	seen  int      // those that hold the marker
-	wrong []string // those that hold it outside of a string
+	seen  int      // statements with the marker
+	wrong []string // those with the marker outside of a string
 }
 
 func (s *statements) look(text string) {
@@ -50,7 +51,8 @@ func (s *statements) look(text string) {
 	}
 }
 
-// outsideStrings is what MySQL reads as SQL and not as text. The connections' sql_mode has backslashes escape.
+// outsideStrings returns the parts that MySQL parses as SQL and not as text. Under the connections' sql_mode, a
+// backslash escapes.
 func outsideStrings(text string) string {
 	var code strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -65,7 +67,7 @@ func outsideStrings(text string) string {
 			}
 		}
 		if i >= len(text) {
-			return code.String() + marker // it does not end
+			return code.String() + marker // unterminated
 		}
 	}
 	return code.String()
@@ -83,8 +85,8 @@ func TestOutsideStrings_seesAnInjection(t *testing.T) {
 	}
 }
 
-// spied is a connection that shows what it sends. The driver writes each packet whole: four bytes of length and number,
-// then 3 for a query or 22 for what is to be prepared.
+// spied is a connection that exposes what it sends. The driver writes each packet whole: four bytes of length and
+// number, then 3 for a query or 22 for a statement to prepare.
 type spied struct {
 	net.Conn
 	statements *statements
@@ -97,7 +99,7 @@ func (c spied) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// spy serves an API of a mode whose statements are looked at, with a Redis that is listened to.
+// spy serves an API of a mode, inspects its statements and monitors its Redis.
 func spy(t *testing.T, m mode) (*world, *statements) {
 	t.Helper()
 	config, err := mysql.ParseDSN(testkit.Database(t))
@@ -132,7 +134,7 @@ func spy(t *testing.T, m mode) (*world, *statements) {
 	return w, seen
 }
 
-// monitor listens to every command that the tests' Redis gets, and gives those that hold the marker when it is stopped.
+// monitor records every command that the tests' Redis receives. When stopped, it returns those with the marker.
 func monitor(t *testing.T) (stop func() []string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", testkit.Redis(t).Addr)
@@ -171,8 +173,8 @@ func monitor(t *testing.T) (stop func() []string) {
 }
 
 // TestInjection_isTextEverywhere puts every attack into every string of every body, every parameter of every path and
-// query, and every header that the contract knows. Whatever reaches MySQL reaches it inside of a string; nothing of it
-// reaches Redis; and nobody is answered with an error of the server.
+// query, and every header of the contract. The attacks reach MySQL only inside of strings, do not reach Redis, and
+// cause no 5xx.
 func TestInjection_isTextEverywhere(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
@@ -268,7 +270,7 @@ func TestInjection_isTextEverywhere(t *testing.T) {
 	}
 }
 
-// everyString gives the body once for each string in it, with that one replaced, and once for each name of a member.
+// everyString yields the body once for each string in it, with that string replaced, and once for each member name.
 func everyString(t *testing.T, body any, by string) []string {
 	t.Helper()
 	if body == nil {
@@ -310,7 +312,7 @@ func everyString(t *testing.T, body any, by string) []string {
 	return out
 }
 
-// A token is 256 random bits: what is not of that form is not even looked for, and who guesses is limited like everybody.
+// A token is 256 random bits. Tokens of another form are not looked up, and guessing is limited like any request.
 func TestTokens_cannotBeGuessed(t *testing.T) {
 	t.Parallel()
 	w, _ := spy(t, modes[0])

@@ -14,7 +14,7 @@ import (
 	"likewise/models"
 )
 
-// clock is a clock that a test moves.
+// clock is a clock that a test sets.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
@@ -42,7 +42,8 @@ func TestSession_unknownTokensAreRemembered(t *testing.T) {
 	ada := a.account(t)
 	token, hash := models.NewToken()
 	a.refused(t, 401, "unauthorized", account{Token: token}, "GET", "/v1/me", nil)
-	if _, err := store.Pool().Exec("INSERT INTO sessions (token_hash, user_id, expires_at) VALUES (?,?,'2037-01-01')", hash[:], ada.ID); err != nil {
+	if _, err := store.Pool().Exec("INSERT INTO sessions (token_hash, user_id, expires_at) VALUES (?,?,'2037-01-01')",
+		hash[:], ada.ID); err != nil {
 		t.Fatal(err)
 	}
 	a.refused(t, 401, "unauthorized", account{Token: token}, "GET", "/v1/me", nil)
@@ -69,7 +70,8 @@ func TestSession_outlivesMySQL(t *testing.T) {
 	}
 	store := openStore(t, dsn)
 	var ahead clock
-	warm := scriptedLikes{store, func(context.Context) (models.LikeState, error) { return models.LikeState{Liked: true, Count: 1}, nil }}
+	warm := scriptedLikes{store,
+		func(context.Context) (models.LikeState, error) { return models.LikeState{Liked: true, Count: 1}, nil }}
 	a := serve(t, store, func(c *handlers.Config) { c.Now, c.Likes = ahead.now, warm })
 	ada, bob := a.account(t), a.account(t)
 	like := func() { t.Helper(); a.must(t, 200, ada, "PUT", "/v1/posts/1/like", nil) }
@@ -95,9 +97,10 @@ func TestSession_outlivesMySQL(t *testing.T) {
 	like()
 	ahead.advance(9 * time.Minute)
 	like()
-	// Whom nobody here knows is not called a stranger: that cannot be known now.
+	// A token that is not cached is not reported as invalid, because that is unknown now.
 	for _, as := range []account{bob, {Token: "made up"}} {
-		if _, r := a.refused(t, 503, "unavailable", as, "PUT", "/v1/posts/1/like", nil); r.Header.Get("Retry-After") != "1" {
+		if _, r := a.refused(t, 503, "unavailable", as, "PUT", "/v1/posts/1/like",
+			nil); r.Header.Get("Retry-After") != "1" {
 			t.Errorf("no Retry-After in %v", r.Header)
 		}
 	}

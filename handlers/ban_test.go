@@ -12,10 +12,11 @@ import (
 	"likewise/models"
 )
 
-// promoted gives the account a role.
+// promoted sets the role of an account.
 func (a *api) promoted(t *testing.T, as account, role models.Role) account {
 	t.Helper()
-	if _, err := a.store.Pool().Exec("UPDATE users SET role=? WHERE id=?", role, as.ID); err != nil { // SetRole is logged
+	// SetRole is logged.
+	if _, err := a.store.Pool().Exec("UPDATE users SET role=? WHERE id=?", role, as.ID); err != nil {
 		t.Fatal(err)
 	}
 	return as
@@ -25,7 +26,7 @@ func adminPath(user account, what string) string {
 	return fmt.Sprintf("/v1/admin/users/%d/%s", user.ID, what)
 }
 
-func TestBan_keepsOutUntilItEnds(t *testing.T) {
+func TestBan_lastsUntilItEnds(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod := a.promoted(t, a.account(t), models.RoleModerator)
@@ -45,8 +46,9 @@ func TestBan_keepsOutUntilItEnds(t *testing.T) {
 		if r := login().String(); !strings.Contains(r, fmt.Sprintf(`"ban":{"until":%s,"reason":%q}`, until, reason)) {
 			t.Errorf("the ban is told as %s", r)
 		}
-		// Who does not know the password hears nothing of it.
-		if _, r := a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "not the password"}); strings.Contains(r.String(), "ban") {
+		// Without the password, the answer does not mention the ban.
+		if _, r := a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login",
+			obj{"login": "ada", "password": "not the password"}); strings.Contains(r.String(), "ban") {
 			t.Errorf("a stranger is told %s", r)
 		}
 	}
@@ -62,7 +64,7 @@ func TestBan_keepsOutUntilItEnds(t *testing.T) {
 	banned(`"`+until.Format(time.RFC3339)+`"`, "Spam.")
 	a.must(t, 200, account{}, "GET", pathOf(post), nil) // what the user wrote stays
 
-	// A token that somebody makes for the user on the command line is good for nothing until the ban ends.
+	// A token that an operator creates for the user does not work until the ban ends.
 	token, err := a.store.CreateSession(t.Context(), ada.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -79,13 +81,14 @@ func TestBan_keepsOutUntilItEnds(t *testing.T) {
 	a.refused(t, 401, "unauthorized", bot, "GET", "/v1/me", nil)
 
 	a.must(t, 200, mod, "POST", adminPath(ada, "ban"), obj{"until": until, "reason": "Spam."})
-	if _, err := a.store.Pool().Exec("UPDATE users SET banned_until=? WHERE id=?", time.Now().UTC().Add(-time.Second), ada.ID); err != nil {
+	if _, err := a.store.Pool().Exec("UPDATE users SET banned_until=? WHERE id=?", time.Now().UTC().Add(-time.Second),
+		ada.ID); err != nil {
 		t.Fatal(err)
 	}
 	a.must(t, 200, a.login(t, "ada", password), "GET", "/v1/me", nil) // it has ended by itself
 }
 
-func TestBan_landsElsewhereWithinFiveSeconds(t *testing.T) {
+func TestBan_takesEffectElsewhereWithinFiveSeconds(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	var ahead clock
@@ -106,7 +109,8 @@ func TestBan_needsRankAndAReason(t *testing.T) {
 	mod, mod2 := a.promoted(t, a.account(t), models.RoleModerator), a.promoted(t, a.account(t), models.RoleModerator)
 	admin, admin2 := a.promoted(t, a.account(t), models.RoleAdmin), a.promoted(t, a.account(t), models.RoleAdmin)
 	for _, what := range []string{"ban", "unban"} {
-		for by, whom := range map[account][]account{user: {other, mod, admin, user}, mod: {mod2, admin, mod}, admin: {admin}} {
+		for by, whom := range map[account][]account{user: {other, mod, admin, user}, mod: {mod2, admin, mod},
+			admin: {admin}} {
 			for _, u := range whom {
 				a.refused(t, 403, "forbidden", by, "POST", adminPath(u, what), obj{"reason": "x"})
 			}
@@ -117,18 +121,21 @@ func TestBan_needsRankAndAReason(t *testing.T) {
 			a.refusedField(t, 422, "invalid", "reason", mod, "POST", adminPath(user, what), obj{"reason": reason})
 		}
 	}
-	for _, until := range []string{"", "tomorrow", "2020-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "2999-13-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339)} {
-		a.refusedField(t, 422, "invalid", "until", mod, "POST", adminPath(user, "ban"), obj{"until": until, "reason": "x"})
+	for _, until := range []string{"", "tomorrow", "2020-01-01T00:00:00Z", "10000-01-01T00:00:00Z",
+		"2999-13-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339)} {
+		a.refusedField(t, 422, "invalid", "until", mod, "POST", adminPath(user, "ban"),
+			obj{"until": until, "reason": "x"})
 	}
 	if n := a.number(t, "SELECT (SELECT COUNT(*) FROM users WHERE banned_until IS NOT NULL OR ban_reason<>'') + (SELECT COUNT(*) FROM moderation_log)"); n != 0 {
 		t.Errorf("what was refused left %d rows", n)
 	}
-	for _, pair := range [][2]account{{mod, user}, {admin, mod2}, {admin2, admin}} { // in this order: who is banned bans nobody
+	// In this order: a banned user cannot ban.
+	for _, pair := range [][2]account{{mod, user}, {admin, mod2}, {admin2, admin}} {
 		a.must(t, 200, pair[0], "POST", adminPath(pair[1], "ban"), obj{"reason": strings.Repeat("é", 500)})
 	}
 }
 
-// Of two who ban or demote each other at the same time, one comes too late, whatever their cached sessions say.
+// If two moderators ban or demote each other at the same time, one is refused, even with a cached session.
 func TestRole_ofAdminsNeverRunsOut(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -146,7 +153,8 @@ func TestRole_ofAdminsNeverRunsOut(t *testing.T) {
 			statuses[i] = r.Status
 		})
 		slices.Sort(statuses)
-		if statuses[0] != 200 || statuses[1] != 401 && statuses[1] != 403 { // the sessions of the other have ended, or its role is lower
+		// Its sessions have ended, or its role is lower.
+		if statuses[0] != 200 || statuses[1] != 401 && statuses[1] != 403 {
 			t.Errorf("answers %v", statuses)
 		}
 		if n := a.number(t, "SELECT COUNT(*) FROM users WHERE role=3 AND id IN (?,?)", pair[0].ID, pair[1].ID); n != 1 {
@@ -165,7 +173,8 @@ func TestRole_isChangedByAdminsAlone(t *testing.T) {
 	user, other := a.account(t), a.account(t)
 	body := func(role string) obj { return obj{"role": role, "reason": "Keeps order."} }
 	there.refused(t, 403, "forbidden", user, "POST", adminPath(other, "ban"), obj{"reason": "x"})
-	if r := a.must(t, 200, admin, "PUT", adminPath(user, "role"), body("moderator")).String(); r != `200 {"role":"moderator"}` {
+	if r := a.must(t, 200, admin, "PUT", adminPath(user, "role"),
+		body("moderator")).String(); r != `200 {"role":"moderator"}` {
 		t.Errorf("%s", r)
 	}
 	ahead.advance(5 * time.Second)
@@ -179,7 +188,8 @@ func TestRole_isChangedByAdminsAlone(t *testing.T) {
 	}
 	a.refusedField(t, 422, "invalid", "reason", admin, "PUT", adminPath(user, "role"), obj{"role": "user"})
 	a.must(t, 200, admin, "PUT", adminPath(user, "role"), body("user"))
-	there.refused(t, 401, "unauthorized", user, "POST", adminPath(other, "unban"), obj{"reason": "x"}) // the cached session does not help
+	// The cached session does not help.
+	there.refused(t, 401, "unauthorized", user, "POST", adminPath(other, "unban"), obj{"reason": "x"})
 }
 
 func TestBan_andRolesAreInTheLog(t *testing.T) {
@@ -190,7 +200,8 @@ func TestBan_andRolesAreInTheLog(t *testing.T) {
 	a.must(t, 200, admin, "POST", adminPath(user, "ban"), obj{"reason": "Two."})
 	a.must(t, 204, admin, "POST", adminPath(user, "unban"), obj{"reason": "Three."})
 	a.must(t, 200, admin, "PUT", adminPath(user, "role"), obj{"role": "moderator", "reason": "Four."})
-	rows, err := a.store.Pool().QueryContext(t.Context(), "SELECT actor_id, target_id, CONCAT_WS(' ', action, target_type, reason, before_state, after_state) FROM moderation_log ORDER BY id")
+	rows, err := a.store.Pool().QueryContext(t.Context(),
+		"SELECT actor_id, target_id, CONCAT_WS(' ', action, target_type, reason, before_state, after_state) FROM moderation_log ORDER BY id")
 	if err != nil {
 		t.Fatal(err)
 	}

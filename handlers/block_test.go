@@ -10,7 +10,7 @@ import (
 	"likewise/models"
 )
 
-// withClock lets a test pass the time for which sessions are believed.
+// withClock lets a test expire cached sessions.
 func withClock(ahead *clock) func(*handlers.Config) {
 	return func(c *handlers.Config) { c.Now = ahead.now }
 }
@@ -73,7 +73,8 @@ func TestBlock_keepsLikesAway(t *testing.T) {
 		ahead.advance(5 * time.Second)
 		for _, target := range targets {
 			a.refused(t, 403, "forbidden", bob, "PUT", pathOf(target)+"/like", nil)
-			if got := read[like](t, a.must(t, 200, bob, "DELETE", pathOf(target)+"/like", nil)); got != (like{false, 0}) {
+			if got := read[like](t, a.must(t, 200, bob, "DELETE", pathOf(target)+"/like", nil)); got != (like{false,
+				0}) {
 				t.Errorf("taking the like back: %+v", got)
 			}
 			a.refused(t, 403, "forbidden", bob, "PUT", pathOf(target)+"/like", nil)
@@ -88,10 +89,13 @@ func TestBlock_keepsLikesAway(t *testing.T) {
 	}, withClock(&ahead))
 }
 
-// TestBlock_costsTheUnblockedNothing counts the questions to MySQL of likes that ask none themselves, as behind the gate.
+// TestBlock_costsTheUnblockedNothing counts the queries of likes that need none themselves, as behind the gate.
 func TestBlock_costsTheUnblockedNothing(t *testing.T) {
 	now := time.Now()
-	a := newScripted(t, func(context.Context) (models.LikeState, error) { return models.LikeState{Liked: true, Count: 1}, nil },
+	a := newScripted(t, func(context.Context) (models.LikeState,
+		error) {
+		return models.LikeState{Liked: true, Count: 1}, nil
+	},
 		func(c *handlers.Config) { c.Now = func() time.Time { return now } })
 	ada, bob, eve := a.account(t), a.account(t), a.account(t)
 	p := a.newPost(t, eve)

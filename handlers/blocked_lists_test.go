@@ -14,7 +14,7 @@ import (
 	"likewise/models"
 )
 
-// byAddress are the answers with items that are read by their address, and those that are there to show who is blocked.
+// byAddress lists the operations whose items are addressed by id, and those that show blocked users on purpose.
 var byAddress = map[string]string{
 	"listBlocks":           "says whom one blocks",
 	"findUsers":            "is one user, by name",
@@ -22,7 +22,7 @@ var byAddress = map[string]string{
 	"listCommentRevisions": "is one comment's past",
 }
 
-// traces gives where a JSON value names the user with the id, or the post.
+// traces returns the places where a JSON value names the user with the id, or the post.
 func traces(value any, at string, user, post int64) []string {
 	var found []string
 	switch v := value.(type) {
@@ -48,8 +48,8 @@ func traces(value any, at string, user, post int64) []string {
 	return found
 }
 
-// TestBlock_emptiesEveryList reads every list of the contract that is not a moderator's, before the viewer blocks an author
-// and after. The lists that have to show the author before are named, so that none of them passes for being empty.
+// TestBlock_emptiesEveryList reads every list of the contract that is not for moderators, before and after the viewer
+// blocks an author. The lists that must show the author before are named, so that none passes because it is empty.
 func TestBlock_emptiesEveryList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -76,7 +76,8 @@ func TestBlock_emptiesEveryList(t *testing.T) {
 	comment(other, "/v1/comments/"+mine+"/replies")
 	comment(blocked, "/v1/comments/"+comment(viewer, on)+"/replies")
 	for _, as := range authors {
-		for _, target := range []string{"posts/" + bad, "posts/" + good, "comments/" + answered, "comments/" + reply, "comments/" + mine, "comments/" + othersUnder} {
+		for _, target := range []string{"posts/" + bad, "posts/" + good, "comments/" + answered, "comments/" + reply,
+			"comments/" + mine, "comments/" + othersUnder} {
 			w.must(t, 200, as, "PUT", "/v1/"+target+"/like", nil)
 		}
 		for _, followed := range authors {
@@ -89,20 +90,24 @@ func TestBlock_emptiesEveryList(t *testing.T) {
 	target, _ := strconv.ParseInt(bad, 10, 64)
 	w.exec("UPDATE posts SET pinned=1")
 	moderator := w.someone(caller{role: models.RoleModerator})
-	if _, err := w.store.ReportContent(t.Context(), viewer.ID, models.NewReport{Target: models.Target{Kind: models.KindPost, ID: target}, Reason: "spam"}); err != nil {
+	if _, err := w.store.ReportContent(t.Context(), viewer.ID,
+		models.NewReport{Target: models.Target{Kind: models.KindPost, ID: target}, Reason: "spam"}); err != nil {
 		t.Fatal(err)
 	}
 	report := w.number(t, "SELECT id FROM report_cases WHERE is_open=1 AND target_id=?", target)
-	w.must(t, 200, moderator, "POST", fmt.Sprintf("/v1/admin/reports/%d/resolve", report), obj{"action": "dismissed", "note": "Fine."})
+	w.must(t, 200, moderator, "POST", fmt.Sprintf("/v1/admin/reports/%d/resolve", report),
+		obj{"action": "dismissed", "note": "Fine."})
 
-	// ask gives, of each list, where it shows the author who will be blocked, or something under their post.
+	// ask returns, for each list, where it shows the author to be blocked, or content below the author's post.
 	ask := func() map[string][]string {
 		shown := map[string][]string{}
 		for _, o := range operations(t) {
-			if o.method != http.MethodGet || o.rule.Least > models.RoleUser || o.id == "openStream" || byAddress[o.id] != "" {
+			if o.method != http.MethodGet || o.rule.Least > models.RoleUser || o.id == "openStream" ||
+				byAddress[o.id] != "" {
 				continue
 			}
-			objects := map[string][]string{"UserId": {fmt.Sprint(other.ID), fmt.Sprint(viewer.ID)}, "PostId": {good}, "CommentId": {answered, reply}}[o.object()]
+			objects := map[string][]string{"UserId": {fmt.Sprint(other.ID), fmt.Sprint(viewer.ID)}, "PostId": {good},
+				"CommentId": {answered, reply}}[o.object()]
 			if o.object() == "" {
 				objects = []string{""}
 			}
@@ -147,7 +152,8 @@ func TestBlock_emptiesEveryList(t *testing.T) {
 					if r.Status != 200 || json.Unmarshal(r.Body, &answer) != nil || answer["items"] == nil {
 						continue
 					}
-					shown[o.id] = append(shown[o.id], traces(answer["items"], path+"?"+query+": items", blocked.ID, target)...)
+					shown[o.id] = append(shown[o.id],
+						traces(answer["items"], path+"?"+query+": items", blocked.ID, target)...)
 				}
 			}
 		}
@@ -162,7 +168,8 @@ func TestBlock_emptiesEveryList(t *testing.T) {
 	}
 	slices.Sort(lists)
 	want := []string{
-		"listAncestors", "listBookmarks", "listCommentLikers", "listComments", "listFollowers", "listFollowing", "listMyLikes", "listNotifications",
+		"listAncestors", "listBookmarks", "listCommentLikers", "listComments", "listFollowers", "listFollowing",
+		"listMyLikes", "listNotifications",
 		"listPostLikers", "listPosts", "listReplies", "listUserComments", "listUserLikes", "readFeed", "readThread",
 	}
 	if !slices.Equal(lists, want) {
@@ -175,10 +182,12 @@ func TestBlock_emptiesEveryList(t *testing.T) {
 			t.Errorf("%s: %s", id, trace)
 		}
 	}
-	if n, listed := w.unread(t, viewer), w.notifications(t, viewer, "?unread=true"); n >= before || n != int64(len(listed)) || n == 0 {
+	if n, listed := w.unread(t, viewer), w.notifications(t, viewer, "?unread=true"); n >= before ||
+		n != int64(len(listed)) || n == 0 {
 		t.Errorf("%d notifications are unread, %d are listed, and %d were before the block", n, len(listed), before)
 	}
-	for _, path := range []string{"/v1/posts/" + bad, "/v1/comments/" + answered, "/v1/comments/" + othersUnder, userPath(blocked)} {
+	for _, path := range []string{"/v1/posts/" + bad, "/v1/comments/" + answered, "/v1/comments/" + othersUnder,
+		userPath(blocked)} {
 		w.must(t, 200, viewer, http.MethodGet, path, nil)
 	}
 }

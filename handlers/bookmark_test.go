@@ -101,7 +101,8 @@ func TestBookmarks_costTheSameWhateverTheirNumber(t *testing.T) {
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.Now = func() time.Time { return now } })
 	ada := a.account(t)
 	a.fill(t, 110, ada, 0, 0)
-	if _, err := a.store.Pool().Exec("INSERT INTO bookmarks (user_id, post_id) SELECT ?, id FROM posts", ada.ID); err != nil {
+	if _, err := a.store.Pool().Exec("INSERT INTO bookmarks (user_id, post_id) SELECT ?, id FROM posts",
+		ada.ID); err != nil {
 		t.Fatal(err)
 	}
 	a.must(t, 200, ada, "GET", "/v1/me/bookmarks", nil)

@@ -9,13 +9,14 @@ import (
 	"likewise/models"
 )
 
-// A session that is cached is believed for seconds after a ban. That must not be enough for anything that is written, but
-// for likes, which go on without MySQL.
-func TestBan_isLookedUpByEveryWrite(t *testing.T) {
+// A cached session is accepted for seconds after a ban. It must not suffice for any write but a like, which works
+// without MySQL.
+func TestBan_isCheckedByEveryWrite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, o := range operations(t) {
-		if o.method == "GET" || o.rule.Scope == models.NoToken || o.rule.Least == models.RoleAnonymous || o.op.value["x-permission"] == "like.set" {
+		if o.method == "GET" || o.rule.Scope == models.NoToken || o.rule.Least == models.RoleAnonymous ||
+			o.op.value["x-permission"] == "like.set" {
 			continue
 		}
 		banned := w.someone(caller{role: max(o.rule.Least, models.RoleUser)})
@@ -42,7 +43,7 @@ func TestBan_isLookedUpByEveryWrite(t *testing.T) {
 	}
 }
 
-// A banned user cannot get rid of the ban with the account, and its names stay taken.
+// A banned user cannot end the ban by deleting the account, and the names stay taken.
 func TestBan_outlivesTheAttemptToDeleteTheAccount(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
@@ -51,7 +52,7 @@ func TestBan_outlivesTheAttemptToDeleteTheAccount(t *testing.T) {
 	mod := here.promoted(t, here.account(t), models.RoleModerator)
 	there.must(t, 200, ada, "GET", "/v1/me", nil)
 	here.must(t, 200, mod, "POST", adminPath(ada, "ban"), obj{"reason": "Spam."})
-	there.must(t, 200, ada, "GET", "/v1/me", nil) // it is still believed there
+	there.must(t, 200, ada, "GET", "/v1/me", nil) // still cached there
 	there.refused(t, 401, "unauthorized", ada, "DELETE", "/v1/me", obj{"password": password})
 	user, err := store.UserByID(t.Context(), ada.ID)
 	if err != nil {
@@ -68,7 +69,7 @@ func TestBan_outlivesTheAttemptToDeleteTheAccount(t *testing.T) {
 	}
 }
 
-// Who is demoted loses what was signed in with the higher role, and does not get it back with the role.
+// A demotion ends the sessions and tokens of the higher role for good, even if the role is restored.
 func TestRole_demotionEndsSessionsAndTokensForGood(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))

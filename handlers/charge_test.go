@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A search says whether it is complete, and costs what it examined.
+// A search reports whether it is complete, and is charged by what it examined.
 func TestSearch_isChargedByWhatItExamined(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, "", 1))
@@ -22,7 +22,8 @@ func TestSearch_isChargedByWhatItExamined(t *testing.T) {
 		var rows, first, second []string
 		for id := from; id < from+1000; id++ {
 			rows = append(rows, fmt.Sprintf("(%d,%d,'T','C',1)", id, ada.ID))
-			first, second = append(first, fmt.Sprintf("(%d,'alpha',5)", id)), append(second, fmt.Sprintf("(%d,'beta',5)", id))
+			first, second = append(first, fmt.Sprintf("(%d,'alpha',5)", id)),
+				append(second, fmt.Sprintf("(%d,'beta',5)", id))
 		}
 		exec("INSERT INTO posts (id, user_id, title, content, terms_version) VALUES " + strings.Join(rows, ","))
 		exec("INSERT INTO post_terms (post_id, term, weight) VALUES " + strings.Join(first, ","))
@@ -38,7 +39,8 @@ func TestSearch_isChargedByWhatItExamined(t *testing.T) {
 		}
 		var name string
 		var n int
-		if _, err := fmt.Sscanf(strings.ReplaceAll(r.Header.Get("RateLimit"), ";", " "), "%q r=%d", &name, &n); err != nil {
+		if _, err := fmt.Sscanf(strings.ReplaceAll(r.Header.Get("RateLimit"), ";", " "), "%q r=%d", &name,
+			&n); err != nil {
 			t.Fatal(err)
 		}
 		return n

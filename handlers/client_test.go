@@ -14,22 +14,23 @@ import (
 	"likewise/internal/testkit"
 )
 
-// X-Forwarded-For is read from its end, and only as far as proxies that the configuration names have written it. Where
-// the request came from shows in whose limit it counts against.
-func TestClientAddress_isBelievedOfNamedProxiesOnly(t *testing.T) {
+// X-Forwarded-For is read from its end, and only as far as trusted proxies have written it. The limit that a request
+// counts against reveals the address that the server has determined.
+func TestClientAddress_isTakenFromTrustedProxiesAlone(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	for _, test := range []struct {
 		name    string
-		trusted string   // besides the tests' own address, if that is trusted at all
+		trusted string   // in addition to the tests' own address; "none": no proxy
 		sent    []string // values of X-Forwarded-For, one header line each
-		as      string   // whom it counts as
+		as      string   // the address that it counts as
 	}{
 		{"nobody is trusted", "none", []string{"192.0.2.1"}, "127.0.0.1"},
 		{"nobody is trusted, many headers", "none", []string{"192.0.2.1", "192.0.2.2"}, "127.0.0.1"},
 		{"the one hop there is", "", []string{"192.0.2.1"}, "192.0.2.1"},
 		{"a client that writes the header itself", "", []string{"203.0.113.9, 192.0.2.1"}, "192.0.2.1"},
-		{"a client that writes a trusted address", "10.0.0.0/8", []string{"203.0.113.9, 10.1.2.3, 192.0.2.1, 10.9.9.9"}, "192.0.2.1"},
+		{"a client that writes a trusted address", "10.0.0.0/8", []string{"203.0.113.9, 10.1.2.3, 192.0.2.1, 10.9.9.9"},
+			"192.0.2.1"},
 		{"in two headers", "10.0.0.0/8", []string{"203.0.113.9, 192.0.2.1", "10.9.9.9"}, "192.0.2.1"},
 		{"trusted proxies alone", "10.0.0.0/8", []string{"10.1.1.1, 10.2.2.2"}, "10.1.1.1"},
 		{"what is no address", "", []string{"192.0.2.1, unknown"}, "127.0.0.1"},
@@ -56,7 +57,7 @@ func TestClientAddress_isBelievedOfNamedProxiesOnly(t *testing.T) {
 			if status := a.forwarded(t, test.sent...); status != 200 {
 				t.Fatalf("the first request is answered with %d", status)
 			}
-			// The same again is one too many of whomever it counts as, and of nobody else.
+			// A second request exceeds the limit of that address, and of no other.
 			again := []string{test.as}
 			if test.as == "127.0.0.1" {
 				again = nil
@@ -67,7 +68,8 @@ func TestClientAddress_isBelievedOfNamedProxiesOnly(t *testing.T) {
 			if status := a.forwarded(t, "198.51.100.77"); (status == 200) != (test.trusted != "none") {
 				t.Errorf("another client gets %d", status)
 			}
-			if told := strings.Contains(a.log.String(), "name it in --trusted-proxies"); told != (test.trusted == "none") {
+			if told := strings.Contains(a.log.String(),
+				"name it in --trusted-proxies"); told != (test.trusted == "none") {
 				t.Errorf("the operator was told: %v", told)
 			}
 		})
@@ -82,7 +84,7 @@ func (a *api) forwarded(t *testing.T, lines ...string) int {
 		t.Fatal(err)
 	}
 	req.Header["X-Forwarded-For"] = lines
-	// Others of its kind are never looked at.
+	// Similar headers are ignored.
 	req.Header.Set("X-Real-IP", "203.0.113.200")
 	req.Header.Set("Forwarded", "for=203.0.113.201")
 	req.Header.Set("True-Client-IP", "203.0.113.202")
@@ -103,8 +105,10 @@ func TestSecurityHeaders_areOnEveryAnswer(t *testing.T) {
 	check := func(name string, h http.Header) {
 		t.Helper()
 		for field, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
-			"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Server": "", "X-Powered-By": "", "Strict-Transport-Security": "",
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Resource-Policy": "same-origin",
+			"Content-Security-Policy":      "default-src 'none'; frame-ancestors 'none'", "Server": "", "X-Powered-By": "",
+			"Strict-Transport-Security": "",
 		} {
 			if got := h.Get(field); got != want {
 				t.Errorf("%s: %s is %q, want %q", name, field, got, want)
@@ -112,22 +116,28 @@ func TestSecurityHeaders_areOnEveryAnswer(t *testing.T) {
 		}
 	}
 	for _, r := range []reply{
-		a.must(t, 200, account{}, "GET", "/v1/posts", nil), a.must(t, 200, account{}, "GET", pathOf(p), nil), a.must(t, 200, account{}, "GET", "/healthz", nil),
+		a.must(t, 200, account{}, "GET", "/v1/posts", nil), a.must(t, 200, account{}, "GET", pathOf(p), nil),
+		a.must(t, 200, account{}, "GET", "/healthz", nil),
 		a.must(t, 200, account{}, "GET", "/openapi.yaml", nil),
-		a.must(t, 404, account{}, "GET", "/v1/posts/999", nil), a.must(t, 401, account{}, "POST", "/v1/posts", obj{}), a.must(t, 405, account{}, "PUT", "/v1/posts", nil),
-		a.must(t, 413, ada, "POST", "/v1/posts", strings.Repeat(" ", 400_000)), a.must(t, 431, account{}, "GET", "/v1/posts", nil, header{"X-Long", strings.Repeat("x", 10_000)}),
+		a.must(t, 404, account{}, "GET", "/v1/posts/999", nil), a.must(t, 401, account{}, "POST", "/v1/posts", obj{}),
+		a.must(t, 405, account{}, "PUT", "/v1/posts", nil),
+		a.must(t, 413, ada, "POST", "/v1/posts", strings.Repeat(" ", 400_000)),
+		a.must(t, 431, account{}, "GET", "/v1/posts", nil, header{"X-Long", strings.Repeat("x", 10_000)}),
 		a.must(t, 204, ada, "DELETE", pathOf(p), nil),
 	} {
 		check(fmt.Sprintf("%.60s", r.String()), r.Header)
 	}
 	docs := a.must(t, 200, account{}, "GET", "/docs", nil).Header
-	for _, part := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"} {
-		if policy := docs.Get("Content-Security-Policy"); !strings.Contains(policy, part) || strings.Contains(policy, "unsafe-eval") || strings.Contains(policy, "script-src 'self' 'unsafe") {
+	for _, part := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'",
+		"base-uri 'none'"} {
+		if policy := docs.Get("Content-Security-Policy"); !strings.Contains(policy, part) ||
+			strings.Contains(policy, "unsafe-eval") || strings.Contains(policy, "script-src 'self' 'unsafe") {
 			t.Errorf("the page's policy is %q", policy)
 		}
 	}
-	// Only a proxy that is trusted can know that the client speaks TLS.
-	if got := a.send(t, account{}, "GET", "/healthz", nil, header{"X-Forwarded-Proto", "https"}).Header.Get("Strict-Transport-Security"); got != "max-age=31536000" {
+	// Only a trusted proxy can report that the client uses TLS.
+	if got := a.send(t, account{}, "GET", "/healthz", nil,
+		header{"X-Forwarded-Proto", "https"}).Header.Get("Strict-Transport-Security"); got != "max-age=31536000" {
 		t.Errorf("over TLS: Strict-Transport-Security is %q", got)
 	}
 	bare := newAPI(t, modes[0])
@@ -147,8 +157,7 @@ func TestSecurityHeaders_areOnEveryAnswer(t *testing.T) {
 	check("no HTTP", resp.Header)
 }
 
-// One address may hold only so many connections, whatever it does with them; others, and named proxies, are not held to
-// what it has.
+// The connections of one address are bounded, idle or not; other addresses and trusted proxies are not affected.
 func TestConnections_ofOneAddressAreBounded(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))

@@ -15,13 +15,15 @@ func TestComment_fromCreationToDeletion(t *testing.T) {
 		comments := pathOf(p) + "/comments"
 		r := a.must(t, 201, bob, "POST", comments, obj{"content": "First!"})
 		c := read[comment](t, r)
-		if r.Header.Get("Location") != pathOf(c) || c.PostID != p.ID || c.ParentID != nil || c.Author.Username != bob.Name || c.ContentHTML != "<p>First!</p>\n" {
+		if r.Header.Get("Location") != pathOf(c) || c.PostID != p.ID || c.ParentID != nil ||
+			c.Author.Username != bob.Name || c.ContentHTML != "<p>First!</p>\n" {
 			t.Errorf("created %s at %s", r, r.Header.Get("Location"))
 		}
-		if got := a.must(t, 200, account{}, "GET", pathOf(c), nil); string(got.Body) != string(r.Body) || got.Header.Get("ETag") != r.Header.Get("ETag") {
+		if got := a.must(t, 200, account{}, "GET", pathOf(c), nil); string(got.Body) != string(r.Body) ||
+			got.Header.Get("ETag") != r.Header.Get("ETag") {
 			t.Errorf("reads as %s, was created as %s", got, r)
 		}
-		// A reply is made in either of two ways.
+		// A reply can be created in two ways.
 		one := read[comment](t, a.must(t, 201, ada, "POST", comments, obj{"content": "Indeed.", "parent_id": c.ID}))
 		two := read[comment](t, a.must(t, 201, ada, "POST", pathOf(c)+"/replies", obj{"content": "Welcome."}))
 		if *one.ParentID != c.ID || *two.ParentID != c.ID || two.PostID != p.ID {
@@ -29,16 +31,21 @@ func TestComment_fromCreationToDeletion(t *testing.T) {
 		}
 		check := func(comments, replies int64) {
 			t.Helper()
-			post, parent := read[post](t, a.must(t, 200, ada, "GET", pathOf(p), nil)), read[comment](t, a.must(t, 200, ada, "GET", pathOf(c), nil))
+			post, parent := read[post](t, a.must(t, 200, ada, "GET", pathOf(p), nil)),
+				read[comment](t, a.must(t, 200, ada, "GET", pathOf(c), nil))
 			if post.CommentsCount != comments || parent.RepliesCount != replies {
-				t.Errorf("%d comments and %d replies, want %d and %d", post.CommentsCount, parent.RepliesCount, comments, replies)
+				t.Errorf("%d comments and %d replies, want %d and %d", post.CommentsCount, parent.RepliesCount,
+					comments, replies)
 			}
 		}
 		check(3, 2)
-		if top := read[page[comment]](t, a.must(t, 200, ada, "GET", comments, nil)); len(top.Items) != 1 || top.Items[0].ID != c.ID {
+		if top := read[page[comment]](t, a.must(t, 200, ada, "GET", comments, nil)); len(top.Items) != 1 ||
+			top.Items[0].ID != c.ID {
 			t.Errorf("top level %+v", top)
 		}
-		if got := read[page[comment]](t, a.must(t, 200, ada, "GET", pathOf(c)+"/replies?sort=new", nil)); len(got.Items) != 2 || got.Items[0].ID != two.ID {
+		if got := read[page[comment]](t,
+			a.must(t, 200, ada, "GET", pathOf(c)+"/replies?sort=new", nil)); len(got.Items) != 2 ||
+			got.Items[0].ID != two.ID {
 			t.Errorf("replies %+v", got)
 		}
 		r = a.must(t, 200, ada, "PATCH", pathOf(one), obj{"content": "Quite."}, header{"If-Match", `"v0"`})
@@ -65,22 +72,26 @@ func TestDeletedComment_keepsItsPlaceForItsReplies(t *testing.T) {
 		if len(got.Items) != 1 || got.Items[0].ID != c.ID {
 			t.Fatalf("%s, want comment %d alone", r, c.ID)
 		}
-		if d := got.Items[0]; d.Author != nil || d.Content != "" || d.ContentHTML != "" || d.Status != "deleted" || d.RepliesCount != 1 {
+		if d := got.Items[0]; d.Author != nil || d.Content != "" || d.ContentHTML != "" || d.Status != "deleted" ||
+			d.RepliesCount != 1 {
 			t.Errorf("the deleted comment shows %s", r)
 		}
-		if got := read[page[comment]](t, a.must(t, 200, ada, "GET", pathOf(c)+"/replies", nil)); len(got.Items) != 1 || got.Items[0].ID != reply.ID {
+		if got := read[page[comment]](t, a.must(t, 200, ada, "GET", pathOf(c)+"/replies", nil)); len(got.Items) != 1 ||
+			got.Items[0].ID != reply.ID {
 			t.Errorf("replies to the deleted comment: %+v", got)
 		}
 		for _, gone := range []comment{c, alone} {
 			a.checkGone(t, ada, pathOf(gone))
 			a.refused(t, 404, "not_found", ada, "POST", pathOf(gone)+"/replies", obj{"content": "Too late."})
-			a.refused(t, 404, "not_found", ada, "POST", pathOf(p)+"/comments", obj{"content": "Too late.", "parent_id": gone.ID})
+			a.refused(t, 404, "not_found", ada, "POST", pathOf(p)+"/comments",
+				obj{"content": "Too late.", "parent_id": gone.ID})
 		}
 	})
 }
 
-// TestComment_deletedOnTheWayKeepsWhatIsBelowInReach deletes a comment and the only reply to it, which was replied to.
-func TestComment_deletedOnTheWayKeepsWhatIsBelowInReach(t *testing.T) {
+// TestComment_deletedOnTheWayKeepsRepliesReachable deletes a comment and the only reply to it, which has a reply
+// itself.
+func TestComment_deletedOnTheWayKeepsRepliesReachable(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
@@ -93,7 +104,8 @@ func TestComment_deletedOnTheWayKeepsWhatIsBelowInReach(t *testing.T) {
 	for _, step := range []struct {
 		path string
 		id   int64
-	}{{pathOf(p) + "/comments", top.ID}, {pathOf(top) + "/replies", middle.ID}, {pathOf(middle) + "/replies", below.ID}} {
+	}{{pathOf(p) + "/comments", top.ID}, {pathOf(top) + "/replies", middle.ID},
+		{pathOf(middle) + "/replies", below.ID}} {
 		list := read[page[comment]](t, a.must(t, 200, account{}, "GET", step.path, nil))
 		if len(list.Items) != 1 || list.Items[0].ID != step.id {
 			t.Errorf("%s gives %+v, want comment %d", step.path, list.Items, step.id)
@@ -101,10 +113,11 @@ func TestComment_deletedOnTheWayKeepsWhatIsBelowInReach(t *testing.T) {
 	}
 }
 
-// checkGone holds a deleted post or comment to answer 404 to everything.
+// checkGone checks that every request for a deleted post or comment is answered with 404.
 func (a *api) checkGone(t *testing.T, author account, path string) {
 	t.Helper()
-	for _, try := range [][2]string{{"GET", ""}, {"PATCH", ""}, {"DELETE", ""}, {"PUT", "/like"}, {"DELETE", "/like"}, {"GET", "/likes"}} {
+	for _, try := range [][2]string{{"GET", ""}, {"PATCH", ""}, {"DELETE", ""}, {"PUT", "/like"}, {"DELETE", "/like"},
+		{"GET", "/likes"}} {
 		a.refused(t, 404, "not_found", author, try[0], path+try[1], obj{"content": "C"}, header{"If-Match", `"v0"`})
 	}
 }
@@ -145,14 +158,16 @@ func TestComment_badInput(t *testing.T) {
 	a.refusedField(t, 422, "invalid", "content", ada, "POST", path, obj{"content": ""})
 	a.refusedField(t, 422, "invalid", "content", ada, "POST", path, obj{})
 	a.refusedField(t, 422, "invalid", "parent_id", ada, "POST", path, obj{"content": "C", "parent_id": foreign.ID})
-	a.refusedField(t, 422, "invalid", "parent_id", ada, "POST", pathOf(foreign)+"/replies", obj{"content": "C", "parent_id": foreign.ID})
+	a.refusedField(t, 422, "invalid", "parent_id", ada, "POST", pathOf(foreign)+"/replies",
+		obj{"content": "C", "parent_id": foreign.ID})
 	for _, parent := range []int64{1 << 40, 0, -1} {
 		a.refused(t, 404, "not_found", ada, "POST", path, obj{"content": "C", "parent_id": parent})
 	}
 	for _, parent := range []any{"1", 1.5, true, obj{}, []int{1}} {
 		a.refusedField(t, 400, "malformed", "parent_id", ada, "POST", path, obj{"content": "C", "parent_id": parent})
 	}
-	a.refusedField(t, 400, "malformed", "parent_id", ada, "POST", path, `{"content": "C", "parent_id": 99999999999999999999}`)
+	a.refusedField(t, 400, "malformed", "parent_id", ada, "POST", path,
+		`{"content": "C", "parent_id": 99999999999999999999}`)
 	a.must(t, 201, ada, "POST", path, obj{"content": "C", "parent_id": nil})
 	if n := a.number(t, "SELECT comments_count FROM posts WHERE id=?", p.ID); n != 1 {
 		t.Errorf("%d comments are counted, want 1", n)
@@ -191,12 +206,14 @@ func TestCommentCounts_areExactUnderConcurrency(t *testing.T) {
 		if why := failed.Load(); why != nil {
 			t.Fatal(why)
 		}
-		counted, rows := a.number(t, "SELECT comments_count FROM posts"), a.number(t, "SELECT COUNT(*) FROM comments WHERE status=1")
+		counted, rows := a.number(t, "SELECT comments_count FROM posts"),
+			a.number(t, "SELECT COUNT(*) FROM comments WHERE status=1")
 		if counted != rows || rows < 10 {
 			t.Errorf("%d comments are counted, %d are there", counted, rows)
 		}
 		for _, c := range parents {
-			counted, rows := a.number(t, "SELECT replies_count FROM comments WHERE id=?", c.ID), a.number(t, "SELECT COUNT(*) FROM comments WHERE parent_id=? AND status=1", c.ID)
+			counted, rows := a.number(t, "SELECT replies_count FROM comments WHERE id=?", c.ID),
+				a.number(t, "SELECT COUNT(*) FROM comments WHERE parent_id=? AND status=1", c.ID)
 			if counted != rows || rows < 10 {
 				t.Errorf("%d replies are counted, %d are there", counted, rows)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// BenchmarkCompress compresses a page of posts of a real forum: as many as there are, 100 at most.
+// BenchmarkCompress compresses a page of at most 100 posts of a real forum.
 func BenchmarkCompress(b *testing.B) {
 	text, err := os.ReadFile("../cmd/likewise/stackexchange/testdata/quantumcomputing.stackexchange/Posts.xml")
 	if err != nil {
@@ -28,7 +28,8 @@ func BenchmarkCompress(b *testing.B) {
 	page := list[postJSON]{Items: make([]postJSON, min(maxLimit, len(dump.Rows)))}
 	for i := range page.Items {
 		row := dump.Rows[i]
-		page.Items[i] = postJSON{ID: int64(i + 1), Title: row.Title, Content: row.Body, ContentHTML: row.Body, Tags: []string{"a-tag"}, LikesCount: int64(i)}
+		page.Items[i] = postJSON{ID: int64(i + 1), Title: row.Title, Content: row.Body, ContentHTML: row.Body,
+			Tags: []string{"a-tag"}, LikesCount: int64(i)}
 	}
 	body, err := json.Marshal(page)
 	if err != nil {
@@ -38,7 +39,8 @@ func BenchmarkCompress(b *testing.B) {
 		name     string
 		compress func(dst, src []byte, level int) []byte
 		levels   []int
-	}{{"gzip", fasthttp.AppendGzipBytesLevel, []int{1, gzipLevel, 6}}, {"br", fasthttp.AppendBrotliBytesLevel, []int{0, brotliLevel, 2, 4}}} {
+	}{{"gzip", fasthttp.AppendGzipBytesLevel, []int{1, gzipLevel, 6}},
+		{"br", fasthttp.AppendBrotliBytesLevel, []int{0, brotliLevel, 2, 4}}} {
 		for _, level := range coding.levels {
 			b.Run(fmt.Sprintf("%s-%d", coding.name, level), func(b *testing.B) {
 				var out []byte

@@ -18,8 +18,8 @@ import (
 	"likewise/workers"
 )
 
-// TestDeleteMe_reachesRedis deletes an account about which Redis knows much, while Redis is down, and has a session that
-// another process still believes go on.
+// TestDeleteMe_reachesRedis deletes an account with much state in Redis, while Redis is down, and keeps sending
+// requests with a session that another process has cached.
 func TestDeleteMe_reachesRedis(t *testing.T) {
 	t.Parallel()
 	server, err := servers.StartRedis(t.Context(), t.TempDir())
@@ -43,8 +43,10 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 
 	const home, elsewhere = "192.0.2.1", "198.51.100.7"
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom(home))
-	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "difference engine"}, comesFrom(home)))
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom(home))
+	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login",
+		obj{"login": "ada", "password": "difference engine"}, comesFrom(home)))
 	ada := account{ID: in.User.ID, Token: in.Token}
 	bob := a.account(t)
 	use := func(as account) post {
@@ -58,8 +60,9 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 	}
 	use(ada)
 	use(bob)
-	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "wrong"}, comesFrom(elsewhere))
-	// kept returns the keys of Redis that name the account, and the posts that it has as liked by it.
+	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "wrong"},
+		comesFrom(elsewhere))
+	// kept returns the Redis keys that name the account, and the posts that Redis holds as liked by it.
 	kept := func(id int64) (found []string) {
 		t.Helper()
 		keys, err := client.Keys(t.Context(), "*").Result()
@@ -84,7 +87,8 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 	void := func(ahead time.Duration) (done int, err error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		_, done, err = workers.NewVoider(a.store, gate, likes, func() time.Time { return time.Now().Add(ahead) }).Void(ctx)
+		_, done, err = workers.NewVoider(a.store, gate, likes,
+			func() time.Time { return time.Now().Add(ahead) }).Void(ctx)
 		return done, err
 	}
 
@@ -111,7 +115,7 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 	if left := kept(ada.ID); len(left) != 0 {
 		t.Errorf("Redis keeps %v", left)
 	}
-	limiter, err := counters.OpenLimiter(url, nil) // of a process that still believes the session
+	limiter, err := counters.OpenLimiter(url, nil) // of a process that has cached the session
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"likewise/workers"
 )
 
-// desk is an API in gated mode with what is behind the gate, and who may use the tools.
+// desk is an API in gated mode with its pipeline and with the accounts of a moderator and an admin.
 type desk struct {
 	*api
 	redis     *counters.Redis
@@ -39,7 +39,7 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-// raise makes an account of a role.
+// raise creates an account with a role.
 func (a *api) raise(t *testing.T, role models.Role) account {
 	t.Helper()
 	as := a.account(t)
@@ -54,11 +54,12 @@ func (a *api) exec(t *testing.T, query string, args ...any) {
 	}
 }
 
-// clean fails if anything differs anywhere.
+// clean fails if verify finds a difference.
 func (d *desk) clean(t *testing.T) {
 	t.Helper()
 	d.settle()
-	sum, err := workers.NewVerifier(d.store, d.redis, d.likes, false, func(one models.Difference) { t.Errorf("verify: %s", one) }).Verify(t.Context())
+	sum, err := workers.NewVerifier(d.store, d.redis, d.likes, false,
+		func(one models.Difference) { t.Errorf("verify: %s", one) }).Verify(t.Context())
 	if err != nil || sum.Differences != 0 || sum.Undecided != 0 {
 		t.Errorf("verify: %+v, %v", sum, err)
 	}
@@ -106,7 +107,8 @@ func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
 		p := d.newPost(t, ada)
 		c := d.newComment(t, ada, p.ID)
 		paths = append(paths, fmt.Sprintf("/v1/posts/%d", p.ID), fmt.Sprintf("/v1/comments/%d", c.ID))
-		targets = append(targets, models.Target{Kind: models.KindPost, ID: p.ID}, models.Target{Kind: models.KindComment, ID: c.ID})
+		targets = append(targets, models.Target{Kind: models.KindPost, ID: p.ID},
+			models.Target{Kind: models.KindComment, ID: c.ID})
 	}
 	for _, path := range paths {
 		d.must(t, 200, bob, "PUT", path+"/like", nil)
@@ -122,7 +124,8 @@ func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
 			Status string            `json:"target_status"`
 			Author *struct{ Username string }
 		}]](t, d.must(t, 200, d.moderator, "GET", users+kind, nil)).Items
-		if len(rows) != 4 || rows[0].Type != want || rows[0].ID < rows[3].ID || rows[0].Status != "normal" || rows[0].Author.Username != ada.Name {
+		if len(rows) != 4 || rows[0].Type != want || rows[0].ID < rows[3].ID || rows[0].Status != "normal" ||
+			rows[0].Author.Username != ada.Name {
 			t.Errorf("likes of bob: %+v", rows)
 		}
 	}
@@ -133,10 +136,14 @@ func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
 	}
 
 	d.refusedField(t, 422, "invalid", "reason", d.moderator, "POST", users+"/void", obj{"reason": " "})
-	d.refusedField(t, 422, "invalid", "until", d.moderator, "POST", users+"/void", obj{"reason": "Bought.", "until": "2036-01-01T00:00:00Z"})
-	d.refusedField(t, 422, "invalid", "since", d.moderator, "POST", users+"/void", obj{"reason": "Bought.", "since": "soon"})
-	d.refusedField(t, 422, "invalid", "since", d.moderator, "POST", users+"/void", obj{"reason": "Bought.", "since": "2026-02-01T00:00:00Z", "until": "2026-01-01T00:00:00Z"})
-	d.refused(t, 403, "forbidden", d.moderator, "POST", fmt.Sprintf("/v1/admin/users/%d/likes/void", d.admin.ID), obj{"reason": "Bought."})
+	d.refusedField(t, 422, "invalid", "until", d.moderator, "POST", users+"/void",
+		obj{"reason": "Bought.", "until": "2036-01-01T00:00:00Z"})
+	d.refusedField(t, 422, "invalid", "since", d.moderator, "POST", users+"/void",
+		obj{"reason": "Bought.", "since": "soon"})
+	d.refusedField(t, 422, "invalid", "since", d.moderator, "POST", users+"/void",
+		obj{"reason": "Bought.", "since": "2026-02-01T00:00:00Z", "until": "2026-01-01T00:00:00Z"})
+	d.refused(t, 403, "forbidden", d.moderator, "POST", fmt.Sprintf("/v1/admin/users/%d/likes/void", d.admin.ID),
+		obj{"reason": "Bought."})
 	d.refused(t, 404, "not_found", d.moderator, "POST", "/v1/admin/users/999999/likes/void", obj{"reason": "Bought."})
 	if n := d.number(t, "SELECT COUNT(*) FROM like_voids"); n != 0 {
 		t.Fatalf("%d requests were refused and made", n)
@@ -144,7 +151,8 @@ func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
 
 	r := d.must(t, 202, d.moderator, "POST", users+"/void", obj{"reason": "Bought."})
 	asked := read[voided](t, r)
-	if *asked.LikesLeft != 8 || asked.DoneAt != nil || asked.Until == nil || asked.UserID != bob.ID || asked.RequestedB != d.moderator.ID {
+	if *asked.LikesLeft != 8 || asked.DoneAt != nil || asked.Until == nil || asked.UserID != bob.ID ||
+		asked.RequestedB != d.moderator.ID {
 		t.Errorf("the request: %s", r)
 	}
 	progress := r.Header.Get("Location")
@@ -152,17 +160,20 @@ func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
 	defer cancel()
 	void := func(ahead time.Duration) {
 		t.Helper()
-		if _, _, err := workers.NewVoider(d.store, d.redis, d.likes, func() time.Time { return time.Now().Add(ahead) }).Void(ctx); err != nil {
+		if _, _, err := workers.NewVoider(d.store, d.redis, d.likes,
+			func() time.Time { return time.Now().Add(ahead) }).Void(ctx); err != nil {
 			t.Fatal(err)
 		}
 		d.settle()
 	}
 	void(0)
-	if now := read[voided](t, d.must(t, 200, d.moderator, "GET", progress, nil)); *now.LikesLeft != 0 || now.DoneAt != nil {
+	if now := read[voided](t, d.must(t, 200, d.moderator, "GET", progress, nil)); *now.LikesLeft != 0 ||
+		now.DoneAt != nil {
 		t.Errorf("after a run: %+v", now)
 	}
 	void(5 * time.Minute)
-	if now := read[voided](t, d.must(t, 200, d.moderator, "GET", progress, nil)); *now.LikesLeft != 0 || now.DoneAt == nil {
+	if now := read[voided](t, d.must(t, 200, d.moderator, "GET", progress, nil)); *now.LikesLeft != 0 ||
+		now.DoneAt == nil {
 		t.Errorf("at the end: %+v", now)
 	}
 	for i, path := range paths {
@@ -181,7 +192,7 @@ func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
 	}
 	d.clean(t)
 
-	// Who is not banned goes on, and keeps that.
+	// Users who are not banned are not affected.
 	d.exec(t, "UPDATE like_voids SET done_at=NULL, liked_until=liked_until - INTERVAL 10 SECOND")
 	d.must(t, 200, bob, "PUT", paths[0]+"/like", nil)
 	d.settle()
@@ -208,7 +219,8 @@ type letter struct {
 func (d *desk) letter(t *testing.T, shard int, seq int64, payload string) int64 {
 	t.Helper()
 	d.exec(t, "INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)"+
-		" VALUES (UNHEX(SHA2(UUID(),256)),?,?,?,'likes',?,1,?,'makes no sense',NOW(3))", shard, min(seq, 1), seq, shard, []byte(payload))
+		" VALUES (UNHEX(SHA2(UUID(),256)),?,?,?,'likes',?,1,?,'makes no sense',NOW(3))", shard, min(seq, 1), seq, shard,
+		[]byte(payload))
 	return d.number(t, "SELECT MAX(id) FROM dead_letters")
 }
 
@@ -224,38 +236,46 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 	d.must(t, 200, carol, "PUT", path, nil)
 	d.must(t, 200, carol, "DELETE", path, nil)
 	d.settle()
-	// Bob's like was poison to the writer of that day; carol took hers back since.
+	// The writer could not apply Bob's like at the time; Carol has removed hers since.
 	d.exec(t, "DELETE FROM post_likes WHERE user_id=?", bob.ID)
 	d.exec(t, "UPDATE posts SET likes_count=0, updated_at=updated_at WHERE id=?", p.ID)
 	event := func(user account) string {
 		return fmt.Sprintf(`{"type":"post.liked","id":%d,"user_id":%d,"at":%d}`, p.ID, user.ID, time.Now().UnixMilli())
 	}
 	bobs, carols := d.letter(t, shard, 1, event(bob)), d.letter(t, shard, 2, event(carol))
-	record := d.letter(t, shard, 0, fmt.Sprintf(`{"v":1,"shard":%d,"events":[{"pos":"1-7","event":%s},{"pos":"1-8","event":%s}]}`, shard, event(bob), event(carol)))
+	record := d.letter(t, shard, 0,
+		fmt.Sprintf(`{"v":1,"shard":%d,"events":[{"pos":"1-7","event":%s},{"pos":"1-8","event":%s}]}`, shard,
+			event(bob), event(carol)))
 	noise := d.letter(t, shard, 0, "\x00\xff")
 	future := d.letter(t, shard, 3, fmt.Sprintf(`{"type":"post.loved","id":%d}`, p.ID))
 	colds := d.newPost(t, ada)
 	cold := models.Target{Kind: models.KindPost, ID: colds.ID}
-	// So soon after the shard was opened, a new post is left cold until its first like.
+	// Just after the shard was opened, a new post stays cold until its first like.
 	if states, err := d.redis.TargetStates(t.Context(), []models.Target{cold}); err != nil || states[0].Warm {
 		t.Fatalf("a post that nobody liked: %+v, %v", states, err)
 	}
-	ofCold := d.letter(t, cold.Shard(d.store.Shards()), 4, fmt.Sprintf(`{"type":"post.liked","id":%d,"user_id":%d,"at":1}`, colds.ID, bob.ID))
+	ofCold := d.letter(t, cold.Shard(d.store.Shards()), 4,
+		fmt.Sprintf(`{"type":"post.liked","id":%d,"user_id":%d,"at":1}`, colds.ID, bob.ID))
 
 	list := read[page[letter]](t, d.must(t, 200, d.admin, "GET", "/v1/admin/dead-letters", nil)).Items
-	if len(list) != 6 || list[0].ID != ofCold || list[0].Encoding != "text" || !strings.Contains(list[0].Payload, "post.liked") || list[5].Position == nil || *list[5].Position != "1-1" {
+	if len(list) != 6 || list[0].ID != ofCold || list[0].Encoding != "text" ||
+		!strings.Contains(list[0].Payload, "post.liked") || list[5].Position == nil || *list[5].Position != "1-1" {
 		t.Errorf("letters: %+v", list)
 	}
-	if at := list[2]; at.ID != noise || at.Position != nil || at.Encoding != "base64" || at.Payload != base64.StdEncoding.EncodeToString([]byte{0, 0xff}) || at.Size != 2 {
+	if at := list[2]; at.ID != noise || at.Position != nil || at.Encoding != "base64" ||
+		at.Payload != base64.StdEncoding.EncodeToString([]byte{0, 0xff}) || at.Size != 2 {
 		t.Errorf("noise: %+v", at)
 	}
 
 	act := func(status int, id int64, what string) reply {
 		t.Helper()
-		return d.must(t, status, d.admin, "POST", fmt.Sprintf("/v1/admin/dead-letters/%d/%s", id, what), obj{"reason": "The writer was mended."})
+		return d.must(t, status, d.admin, "POST", fmt.Sprintf("/v1/admin/dead-letters/%d/%s", id, what),
+			obj{"reason": "The writer was mended."})
 	}
-	d.refused(t, 403, "forbidden", d.moderator, "POST", fmt.Sprintf("/v1/admin/dead-letters/%d/retry", bobs), obj{"reason": "Why not."})
-	d.refusedField(t, 422, "invalid", "reason", d.admin, "POST", fmt.Sprintf("/v1/admin/dead-letters/%d/retry", bobs), obj{})
+	d.refused(t, 403, "forbidden", d.moderator, "POST", fmt.Sprintf("/v1/admin/dead-letters/%d/retry", bobs),
+		obj{"reason": "Why not."})
+	d.refusedField(t, 422, "invalid", "reason", d.admin, "POST", fmt.Sprintf("/v1/admin/dead-letters/%d/retry", bobs),
+		obj{})
 	d.refused(t, 404, "not_found", d.admin, "POST", "/v1/admin/dead-letters/999999/retry", obj{"reason": "Why not."})
 	for _, id := range []int64{noise, future, ofCold} {
 		act(409, id, "retry")
@@ -282,15 +302,17 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 	}
 	d.settle()
 	for query, want := range map[string]int{"": 0, "?status=resolved": 6} {
-		if list := read[page[letter]](t, d.must(t, 200, d.admin, "GET", "/v1/admin/dead-letters"+query, nil)).Items; len(list) != want {
+		if list := read[page[letter]](t,
+			d.must(t, 200, d.admin, "GET", "/v1/admin/dead-letters"+query, nil)).Items; len(list) != want {
 			t.Errorf("%q: %d letters, want %d", query, len(list), want)
 		}
 	}
 	if n, err := d.store.DeadLetters(t.Context()); err != nil || n != 0 {
 		t.Errorf("%d letters wait, %v", n, err)
 	}
-	// One retry of what is cold failed; what cannot be read was not even begun.
-	if retried, failed, discarded := d.acts(t, "dead_letter.retry"), d.acts(t, "dead_letter.retry_failed"), d.acts(t, "dead_letter.discard"); retried != 4 || failed != 1 || discarded != 3 {
+	// One retry of a cold target failed; that of an unreadable letter was not begun.
+	if retried, failed, discarded := d.acts(t, "dead_letter.retry"), d.acts(t, "dead_letter.retry_failed"),
+		d.acts(t, "dead_letter.discard"); retried != 4 || failed != 1 || discarded != 3 {
 		t.Errorf("%d retries, %d that failed and %d discards in the log", retried, failed, discarded)
 	}
 	d.clean(t)
@@ -307,7 +329,7 @@ type reconciled struct {
 	NextCursor *string `json:"next_cursor"`
 }
 
-func TestReconcile_tellsAndMends(t *testing.T) {
+func TestReconcile_reportsAndRepairs(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ada, bob := d.account(t), d.account(t)
@@ -334,10 +356,12 @@ func TestReconcile_tellsAndMends(t *testing.T) {
 	if got := ask(target); len(got.Differences) != 2 || got.Differences[0].Repaired || got.Differences[1].Repaired {
 		t.Errorf("a dry run: %+v", got)
 	}
-	if n := d.number(t, "SELECT likes_count FROM posts WHERE id=?", p.ID); n != 7 || d.acts(t, "pipeline.reconcile") != 0 {
+	if n := d.number(t, "SELECT likes_count FROM posts WHERE id=?", p.ID); n != 7 ||
+		d.acts(t, "pipeline.reconcile") != 0 {
 		t.Errorf("a dry run leaves %d likes and %d acts", n, d.acts(t, "pipeline.reconcile"))
 	}
-	d.refusedField(t, 422, "invalid", "reason", d.admin, "POST", "/v1/admin/reconcile", obj{"target_type": "post", "target_id": p.ID, "dry_run": false})
+	d.refusedField(t, 422, "invalid", "reason", d.admin, "POST", "/v1/admin/reconcile",
+		obj{"target_type": "post", "target_id": p.ID, "dry_run": false})
 	target["dry_run"], target["reason"] = false, "Its count looked wrong."
 	if got := ask(target); len(got.Differences) != 2 || !got.Differences[0].Repaired || !got.Differences[1].Repaired {
 		t.Errorf("repaired: %+v", got)
@@ -351,7 +375,7 @@ func TestReconcile_tellsAndMends(t *testing.T) {
 		t.Errorf("%d entries in the log of what came of it", n)
 	}
 
-	// The same by its shard, in stretches.
+	// The same by its shard, in parts.
 	spoil()
 	whole := func(body obj) (compared int, found, repaired int) {
 		t.Helper()
@@ -376,16 +400,19 @@ func TestReconcile_tellsAndMends(t *testing.T) {
 	if compared, found, repaired := whole(obj{"shard": shard}); compared != want || found != 2 || repaired != 0 {
 		t.Errorf("a dry run of the shard: %d compared, want %d; %d found, %d repaired", compared, want, found, repaired)
 	}
-	if compared, found, repaired := whole(obj{"shard": shard, "dry_run": false, "reason": "After the outage."}); compared != want || found != 2 || repaired != 2 {
+	if compared, found, repaired := whole(obj{"shard": shard, "dry_run": false,
+		"reason": "After the outage."}); compared != want || found != 2 || repaired != 2 {
 		t.Errorf("the shard: %d compared, want %d; %d found, %d repaired", compared, want, found, repaired)
 	}
 	d.clean(t)
 	for field, body := range map[string]obj{
-		"target_type": {"target_type": "user", "target_id": 1}, "target_id": {"target_type": "post"}, "shard": {"shard": 99},
+		"target_type": {"target_type": "user", "target_id": 1}, "target_id": {"target_type": "post"},
+		"shard": {"shard": 99},
 	} {
 		d.refusedField(t, 422, "invalid", field, d.admin, "POST", "/v1/admin/reconcile", body)
 	}
-	d.refusedField(t, 400, "malformed", "cursor", d.admin, "POST", "/v1/admin/reconcile", obj{"shard": 1, "cursor": "x"})
+	d.refusedField(t, 400, "malformed", "cursor", d.admin, "POST", "/v1/admin/reconcile",
+		obj{"shard": 1, "cursor": "x"})
 }
 
 type pipelineState struct {
@@ -407,31 +434,35 @@ type pipelineState struct {
 	}
 }
 
-func TestPipeline_showsHowItStands(t *testing.T) {
+func TestPipeline_showsItsState(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	p := d.newPost(t, d.account(t))
 	d.must(t, 200, d.account(t), "PUT", fmt.Sprintf("/v1/posts/%d/like", p.ID), nil)
 	d.settle()
 	d.letter(t, 3, 1, "noise")
-	if err := d.store.NoteFailure(t.Context(), []int{2, 5}, models.StageRelay, "worker-1:1", errors.New("kafka is away")); err != nil {
+	if err := d.store.NoteFailure(t.Context(), []int{2, 5}, models.StageRelay, "worker-1:1",
+		errors.New("kafka is away")); err != nil {
 		t.Fatal(err)
 	}
 	shard := models.Target{Kind: models.KindPost, ID: p.ID}.Shard(d.store.Shards())
 	got := read[pipelineState](t, d.must(t, 200, d.admin, "GET", "/v1/admin/pipeline", nil))
-	if got.Mode != "gated" || *got.Redis != "ok" || *got.Totals.OutboxEvents != 0 || *got.Totals.LagEvents != 0 || *got.Totals.ClosedShards != 0 ||
+	if got.Mode != "gated" || *got.Redis != "ok" || *got.Totals.OutboxEvents != 0 || *got.Totals.LagEvents != 0 ||
+		*got.Totals.ClosedShards != 0 ||
 		got.Totals.DeadLetters != 1 || len(got.Shards) != d.store.Shards() {
 		t.Errorf("the pipeline: %+v", got)
 	}
-	if s := got.Shards[shard]; !*s.Open || s.Relay == nil || s.Epoch < 1 || s.Accepted == nil || *s.Accepted != s.Applied || s.Applied == "0-0" {
+	if s := got.Shards[shard]; !*s.Open || s.Relay == nil || s.Epoch < 1 || s.Accepted == nil ||
+		*s.Accepted != s.Applied || s.Applied == "0-0" {
 		t.Errorf("the shard of the like: %+v", s)
 	}
-	if f := got.Shards[2].Failures; len(f) != 1 || f[0].Stage != "relay" || f[0].Worker != "worker-1:1" || f[0].Error != "kafka is away" {
+	if f := got.Shards[2].Failures; len(f) != 1 || f[0].Stage != "relay" || f[0].Worker != "worker-1:1" ||
+		f[0].Error != "kafka is away" {
 		t.Errorf("failures: %+v", f)
 	}
 	d.refused(t, 403, "forbidden", d.moderator, "GET", "/v1/admin/pipeline", nil)
 
-	// Without Redis, what MySQL knows; and nothing can be mended.
+	// Without Redis, the state in MySQL is shown and nothing can be repaired.
 	away, err := counters.Open("redis://127.0.0.1:1/0", d.store.Shards())
 	if err != nil {
 		t.Fatal(err)
@@ -442,16 +473,19 @@ func TestPipeline_showsHowItStands(t *testing.T) {
 	})
 	r := dark.must(t, 200, d.admin, "GET", "/v1/admin/pipeline", nil)
 	got = read[pipelineState](t, r)
-	if *got.Redis != "unreachable" || got.Totals.OutboxEvents != nil || len(got.Shards) != d.store.Shards() || got.Shards[shard].Open != nil || got.Shards[shard].Applied == "0-0" {
+	if *got.Redis != "unreachable" || got.Totals.OutboxEvents != nil || len(got.Shards) != d.store.Shards() ||
+		got.Shards[shard].Open != nil || got.Shards[shard].Applied == "0-0" {
 		t.Errorf("without redis: %+v", got)
 	}
 	if strings.Contains(string(r.Body), "127.0.0.1") {
 		t.Errorf("it shows internals: %s", r)
 	}
-	dark.refused(t, 503, "unavailable", d.admin, "POST", "/v1/admin/reconcile", obj{"target_type": "post", "target_id": p.ID})
+	dark.refused(t, 503, "unavailable", d.admin, "POST", "/v1/admin/reconcile",
+		obj{"target_type": "post", "target_id": p.ID})
 
 	direct := newAPI(t, modes[0])
-	got = read[pipelineState](t, direct.must(t, 200, direct.raise(t, models.RoleAdmin), "GET", "/v1/admin/pipeline", nil))
+	got = read[pipelineState](t,
+		direct.must(t, 200, direct.raise(t, models.RoleAdmin), "GET", "/v1/admin/pipeline", nil))
 	if got.Mode != "direct" || got.Redis != nil || len(got.Shards) != 0 {
 		t.Errorf("in direct mode: %+v", got)
 	}

@@ -23,7 +23,8 @@ func TestContract_isServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := a.must(t, 200, account{}, "GET", "/openapi.yaml", nil); !bytes.Equal(r.Body, want) || r.Header.Get("Content-Type") != "application/yaml" {
+	if r := a.must(t, 200, account{}, "GET", "/openapi.yaml", nil); !bytes.Equal(r.Body, want) ||
+		r.Header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("%d bytes of %q, want the %d of openapi.yaml", len(r.Body), r.Header.Get("Content-Type"), len(want))
 	}
 }
@@ -33,15 +34,16 @@ var (
 	scriptURL = regexp.MustCompile(`https?://|//[a-z0-9-]+\.`)
 )
 
-// TestDocs_needNoOtherHost follows what the page refers to. What Swagger UI's own script may call is for the page's
-// policy to say, which a browser keeps to.
+// TestDocs_needNoOtherHost follows the references of the page. The page's policy restricts what Swagger UI's own script
+// may load, and browsers enforce it.
 func TestDocs_needNoOtherHost(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	page := a.must(t, 200, account{}, "GET", "/docs", nil)
 	for directive := range strings.SplitSeq(page.Header.Get("Content-Security-Policy"), ";") {
 		for _, source := range strings.Fields(directive)[1:] {
-			if source != "'self'" && source != "'none'" && source != "data:" && (source != "'unsafe-inline'" || !strings.Contains(directive, "style-src")) {
+			if source != "'self'" && source != "'none'" && source != "data:" &&
+				(source != "'unsafe-inline'" || !strings.Contains(directive, "style-src")) {
 				t.Errorf("the policy allows %s", directive)
 			}
 		}
@@ -102,7 +104,7 @@ func (a *api) checkDocsFile(t *testing.T, name string) {
 	if path.Base(name) == "docs.js" && scriptURL.Match(file.Body) {
 		t.Errorf("%s names a host", name)
 	}
-	// The client of the suite asks for gzip and unpacks it by itself; one that does not gets the same bytes.
+	// The client of the suite requests gzip and decompresses it; a client that does not receives the same bytes.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+name, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -118,15 +120,17 @@ func (a *api) checkDocsFile(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	if resp.Header.Get("Content-Encoding") != "" || !bytes.Equal(plain.Bytes(), file.Body) {
-		t.Errorf("%s without gzip: %d bytes, coding %q; with it: %d bytes", name, plain.Len(), resp.Header.Get("Content-Encoding"), len(file.Body))
+		t.Errorf("%s without gzip: %d bytes, coding %q; with it: %d bytes", name, plain.Len(),
+			resp.Header.Get("Content-Encoding"), len(file.Body))
 	}
 }
 
-// Compressing the page's script takes 14 ms of a core: it is done once, and every answer has the same bytes in memory.
+// Compressing the page's script takes 14 ms of a core: it is done once, and every answer shares the bytes in memory.
 func TestDocs_areCompressedOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
-	for _, path := range []string{"/openapi.yaml", "/docs", "/docs/docs.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js"} {
+	for _, path := range []string{"/openapi.yaml", "/docs", "/docs/docs.js", "/docs/swagger-ui.css",
+		"/docs/swagger-ui-bundle.js"} {
 		for _, coding := range []string{"", "gzip", "br"} {
 			ask := func() (body []byte, tag string) {
 				r := &fasthttp.RequestCtx{}
@@ -140,8 +144,10 @@ func TestDocs_areCompressedOnce(t *testing.T) {
 			}
 			body, tag := ask()
 			again, same := ask()
-			if len(body) == 0 || len(body) != len(again) || unsafe.SliceData(body) != unsafe.SliceData(again) || tag != same || tag == "" {
-				t.Errorf("%s in %q: %d bytes with %s, then %d others with %s", path, coding, len(body), tag, len(again), same)
+			if len(body) == 0 || len(body) != len(again) || unsafe.SliceData(body) != unsafe.SliceData(again) ||
+				tag != same || tag == "" {
+				t.Errorf("%s in %q: %d bytes with %s, then %d others with %s", path, coding, len(body), tag, len(again),
+					same)
 			}
 			a.must(t, 304, account{}, "GET", path, nil, header{"If-None-Match", tag}, header{"Accept-Encoding", coding})
 		}

@@ -39,7 +39,7 @@ type redaction struct {
 
 var anyVersion = header{"If-Match", "*"}
 
-// TestRevisions_listIsLight has long texts that are edited again and again, and the list of the versions stays short.
+// TestRevisions_listIsLight edits long texts again and again; the list of versions stays short.
 func TestRevisions_listIsLight(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -48,14 +48,16 @@ func TestRevisions_listIsLight(t *testing.T) {
 	m := a.newComment(t, ada, p.ID)
 	for _, target := range []any{p, m} {
 		for i := range 30 {
-			a.must(t, 200, ada, "PATCH", pathOf(target), obj{"content": fmt.Sprint(i, strings.Repeat("x", 59_000))}, anyVersion)
+			a.must(t, 200, ada, "PATCH", pathOf(target), obj{"content": fmt.Sprint(i, strings.Repeat("x", 59_000))},
+				anyVersion)
 		}
 		r := a.must(t, 200, account{}, "GET", pathOf(target)+"/revisions?limit=100", nil)
 		items := read[page[revision]](t, r).Items
 		if len(items) != 31 || len(r.Body) > 300*len(items) {
 			t.Errorf("%d versions in %d bytes", len(items), len(r.Body))
 		}
-		if first := items[0]; first.Size != int64(59_000+2) || fmt.Sprint(first.Changed) != "[content]" || first.Author.Username != ada.Name || first.Content != nil {
+		if first := items[0]; first.Size != int64(59_000+2) || fmt.Sprint(first.Changed) != "[content]" ||
+			first.Author.Username != ada.Name || first.Content != nil {
 			t.Errorf("the latest version is listed as %+v", first)
 		}
 		if last := items[30]; last.Version != 0 || len(last.Changed) != 0 {
@@ -68,13 +70,15 @@ func TestRevisions_listIsLight(t *testing.T) {
 		for _, version := range []string{"31", "99", "-1", "07", "x", "9223372036854775808"} {
 			a.refused(t, 404, "not_found", account{}, "GET", pathOf(target)+"/revisions/"+version, nil)
 		}
-		a.must(t, 304, account{}, "GET", pathOf(target)+"/revisions/7", nil, header{"If-None-Match", a.must(t, 200, account{}, "GET", pathOf(target)+"/revisions/7", nil).Header.Get("ETag")})
+		a.must(t, 304, account{}, "GET", pathOf(target)+"/revisions/7", nil,
+			header{"If-None-Match", a.must(t, 200, account{}, "GET", pathOf(target)+"/revisions/7",
+				nil).Header.Get("ETag")})
 	}
 }
 
-// TestReport_keepsWhatWasReported edits a comment after it was reported, deletes it, and then its author's account: a
-// moderator goes on seeing what was reported, beside what there is now.
-func TestReport_keepsWhatWasReported(t *testing.T) {
+// TestReport_keepsTheReportedVersion edits a comment after it was reported, deletes it, and then its author's account:
+// moderators still see the reported version beside the present one.
+func TestReport_keepsTheReportedVersion(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob, eve, mod := a.account(t), a.account(t), a.person(t, "eve"), a.moderator(t)
@@ -90,7 +94,8 @@ func TestReport_keepsWhatWasReported(t *testing.T) {
 		if k.Version != 2 || k.Excerpt != "Have a nice day!" {
 			t.Errorf("%s, the case shows version %d, %q", when, k.Version, k.Excerpt)
 		}
-		if len(k.Reported) != 1 || k.Reported[0].Version != 1 || k.Reported[0].ReportsCount != 2 || *k.Reported[0].Excerpt != "You are all fools." {
+		if len(k.Reported) != 1 || k.Reported[0].Version != 1 || k.Reported[0].ReportsCount != 2 ||
+			*k.Reported[0].Excerpt != "You are all fools." {
 			t.Errorf("%s, the case has %+v as reported", when, k.Reported)
 		}
 		r := read[revision](t, a.must(t, 200, mod, "GET", moderated("comment", m.ID, "revisions/1"), nil))
@@ -106,7 +111,7 @@ func TestReport_keepsWhatWasReported(t *testing.T) {
 	check("after the deletion of the account")
 }
 
-// TestRedaction_onRequest has an author's address overwritten. What has been rendered of it is not shown again.
+// TestRedaction_onRequest redacts an author's address. A cached rendering of it is not shown again.
 func TestRedaction_onRequest(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -125,7 +130,9 @@ func TestRedaction_onRequest(t *testing.T) {
 		if again := read[redaction](t, a.must(t, 202, ada, "POST", version+"/redaction", reason)); again.ID != r.ID {
 			t.Errorf("requested again, it is %d, was %d", again.ID, r.ID)
 		}
-		if open := read[page[struct{ Redaction redaction }]](t, a.must(t, 200, mod, "GET", "/v1/admin/redactions?status=open", nil)).Items; len(open) != 1 || open[0].Redaction.ID != r.ID {
+		if open := read[page[struct{ Redaction redaction }]](t,
+			a.must(t, 200, mod, "GET", "/v1/admin/redactions?status=open", nil)).Items; len(open) != 1 ||
+			open[0].Redaction.ID != r.ID {
 			t.Errorf("open: %+v", open)
 		}
 		resolve := fmt.Sprintf("/v1/admin/redactions/%d/resolve", r.ID)
@@ -137,17 +144,22 @@ func TestRedaction_onRequest(t *testing.T) {
 			t.Errorf("the author reads %+v", mine)
 		}
 
-		// An edit of the text that was redacted fails, as does what has it cached.
-		a.refused(t, 412, "precondition_failed", ada, "PATCH", pathOf(target), obj{"content": "I live in Xylophone Street 7."}, header{"If-Match", seen.Header.Get("ETag")})
-		for _, path := range []string{pathOf(target), version, pathOf(target) + "/revisions", admin, admin + "/revisions/1"} {
-			if r := a.must(t, 200, mod, "GET", path, nil, header{"If-None-Match", seen.Header.Get("ETag")}); strings.Contains(string(r.Body), "Xylophone") {
+		// An edit based on the redacted version fails, and cached copies of it are invalid.
+		a.refused(t, 412, "precondition_failed", ada, "PATCH", pathOf(target),
+			obj{"content": "I live in Xylophone Street 7."}, header{"If-Match", seen.Header.Get("ETag")})
+		for _, path := range []string{pathOf(target), version, pathOf(target) + "/revisions", admin,
+			admin + "/revisions/1"} {
+			if r := a.must(t, 200, mod, "GET", path, nil,
+				header{"If-None-Match", seen.Header.Get("ETag")}); strings.Contains(string(r.Body), "Xylophone") {
 				t.Errorf("%s still shows %s", path, r)
 			}
 		}
-		if got := read[revision](t, a.must(t, 200, bob, "GET", version, nil)); !got.Redacted || got.Content != nil || got.HTML != nil || got.Author.Username != ada.Name {
+		if got := read[revision](t, a.must(t, 200, bob, "GET", version, nil)); !got.Redacted || got.Content != nil ||
+			got.HTML != nil || got.Author.Username != ada.Name {
 			t.Errorf("the redacted version is %+v", got)
 		}
-		if now := read[post](t, a.must(t, 200, bob, "GET", pathOf(target), nil)); now.Content != models.RedactedText || now.Version != 2 {
+		if now := read[post](t, a.must(t, 200, bob, "GET", pathOf(target), nil)); now.Content != models.RedactedText ||
+			now.Version != 2 {
 			t.Errorf("it is %+v now", now)
 		}
 		a.must(t, 200, ada, "PATCH", pathOf(target), obj{"content": "Something else."}, anyVersion)
@@ -169,7 +181,8 @@ func TestRedaction_onRequest(t *testing.T) {
 func TestPurge_closesAndStays(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
-		ada, bob, mod, admin := a.account(t), a.account(t), a.moderator(t), a.promoted(t, a.account(t), models.RoleAdmin)
+		ada, bob, mod, admin := a.account(t), a.account(t), a.moderator(t),
+			a.promoted(t, a.account(t), models.RoleAdmin)
 		p, gone := a.newPost(t, ada), a.newPost(t, ada)
 		m := a.newComment(t, ada, p.ID)
 		reply := a.newReply(t, bob, m.ID)
@@ -178,11 +191,13 @@ func TestPurge_closesAndStays(t *testing.T) {
 			a.must(t, 200, bob, "PUT", pathOf(target)+"/like", nil)
 		}
 		reason := obj{"reason": "A court has ordered it."}
-		for path, kind := range map[string]string{moderated("comment", m.ID, ""): "comment", moderated("post", gone.ID, ""): "post"} {
+		for path, kind := range map[string]string{moderated("comment", m.ID, ""): "comment",
+			moderated("post", gone.ID, ""): "post"} {
 			a.refused(t, 403, "forbidden", mod, "POST", path+"purge", reason)
 			r := a.must(t, 200, admin, "POST", path+"purge", reason)
 			got := read[obj](t, r)
-			if text := got[kind].(obj); got["deletion"].(obj)["purged"] != true || text["content"] != "" || text["content_html"] != "" {
+			if text := got[kind].(obj); got["deletion"].(obj)["purged"] != true || text["content"] != "" ||
+				text["content_html"] != "" {
 				t.Errorf("purged as %s", r)
 			}
 			a.must(t, 200, admin, "POST", path+"purge", reason)
@@ -199,7 +214,8 @@ func TestPurge_closesAndStays(t *testing.T) {
 			Content string
 			Replies page[comment]
 		}]](t, a.must(t, 200, bob, "GET", pathOf(p)+"/comments", nil)).Items
-		if len(comments) != 1 || comments[0].Status != "deleted" || len(comments[0].Replies.Items) != 1 || comments[0].Replies.Items[0].ID != reply.ID {
+		if len(comments) != 1 || comments[0].Status != "deleted" || len(comments[0].Replies.Items) != 1 ||
+			comments[0].Replies.Items[0].ID != reply.ID {
 			t.Errorf("the tree is %+v", comments)
 		}
 		if n := read[post](t, a.must(t, 200, bob, "GET", pathOf(p), nil)).CommentsCount; n != 1 {

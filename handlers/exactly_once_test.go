@@ -22,19 +22,19 @@ import (
 	"likewise/models"
 )
 
-// mortal is the network between one server and MySQL. It ends for good right after MySQL has carried out the COMMIT that
-// the test wants to be the last, and before the server hears of it. All that MySQL sees of a process that is killed at this
-// instant is the same.
+// mortal is the network between one server and MySQL. It breaks for good right after MySQL has carried out the last
+// COMMIT that the test allows, and before the server receives the answer. To MySQL, this looks like a process that is
+// killed at that instant.
 type mortal struct {
 	mu      sync.Mutex
 	conns   []net.Conn
-	commits int // that are left
+	commits int // left
 	dead    bool
 }
 
 var errDead = errors.New("the process is dead")
 
-// mortalDSN returns a data source name by which m is between the server and MySQL.
+// mortalDSN returns a data source name that connects to MySQL through m.
 func mortalDSN(t *testing.T, dsn string, m *mortal) string {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
@@ -60,7 +60,7 @@ func mortalDSN(t *testing.T, dsn string, m *mortal) string {
 	return config.FormatDSN()
 }
 
-// die has the COMMIT with this number, from 1 on, be the last.
+// die makes the COMMIT with this number, from 1 on, the last.
 func (m *mortal) die(after int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *mortalConn) Write(b []byte) (int, error) {
 	return 0, errDead
 }
 
-// staged changes a request so that it has an effect, where the example of the contract has none, or none the second time.
+// staged changes requests whose example in the contract has no effect, or none when repeated.
 var staged = map[string]func(w *world, try *idempotentTry){
 	"createPost": func(_ *world, try *idempotentTry) { try.body["tags"] = []string{strings.ToLower(rand.Text()[:12])} },
 	"login": func(w *world, try *idempotentTry) {
@@ -123,11 +123,11 @@ var staged = map[string]func(w *world, try *idempotentTry){
 	"unbanUser": func(w *world, try *idempotentTry) { w.ban(try.owner) },
 }
 
-// inSteps has the requests whose last COMMIT is not the end of them: a repetition looks for what is left to do.
+// inSteps lists the requests that are not complete with their last COMMIT: a repeated request completes them.
 var inSteps = map[string]bool{"resolveReports": true}
 
-// totals counts what there is: for each table the rows, the values that are not NULL, and the sums of numbers that count
-// something. Two requests that do the same add the same to it.
+// totals counts the contents of the database: for each table the rows, the values that are not NULL, and the sums of
+// counters. Two requests with the same effect add the same to it.
 func (w *world) totals() map[string]float64 {
 	w.t.Helper()
 	if w.counted == nil {
@@ -169,13 +169,13 @@ func (w *world) totals() map[string]float64 {
 // counting matches the columns whose sums are compared.
 var counting = regexp.MustCompile(`_count$|^(status|state|version|role|locked|pinned|milestone|claimed|read|is_open|posts|weight|hits)$`)
 
-// countedColumns returns what is counted of each table.
+// countedColumns returns the columns of each table that totals counts.
 func (w *world) countedColumns() map[string][]string {
 	rows, err := w.store.Pool().QueryContext(w.t.Context(), `
 		SELECT c.table_name, c.column_name, c.is_nullable='YES', c.data_type IN ('tinyint','smallint','int','bigint')
 		FROM information_schema.columns c
 		JOIN information_schema.tables t ON t.table_schema=c.table_schema AND t.table_name=c.table_name AND t.table_type='BASE TABLE'
-		WHERE c.table_schema=DATABASE() AND c.table_name NOT IN ('idempotency_keys','security_log')`) // the session of a repetition is an event of its own
+		WHERE c.table_schema=DATABASE() AND c.table_name NOT IN ('idempotency_keys','security_log')`) // the session of a repeated request is an event of its own
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func (w *world) countedColumns() map[string][]string {
 	return counted
 }
 
-// effect returns what was added to the totals since before.
+// effect returns the difference of the totals to before.
 func (w *world) effect(before map[string]float64) map[string]float64 {
 	w.t.Helper()
 	changes := map[string]float64{}
@@ -217,7 +217,7 @@ func (w *world) effect(before map[string]float64) map[string]float64 {
 
 var digits = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
 
-// alike takes from a JSON value what differs between two requests that do the same to two objects: ids, names and times.
+// alike removes from a JSON value what differs between requests with the same effect on two objects: ids, names, times.
 func alike(name string, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -258,7 +258,7 @@ func alikeBody(t *testing.T, body []byte) any {
 
 var secret = regexp.MustCompile(`"token":"[^"]*"|"id":"[0-9a-f]{16}"`)
 
-// idempotentTry is a request with an Idempotency-Key that can be sent to any server of the world.
+// idempotentTry is a request with an Idempotency-Key that can be sent to any server of a world.
 type idempotentTry struct {
 	op      operation
 	as      account
@@ -291,14 +291,14 @@ func (w *world) sendTry(try idempotentTry) reply {
 	return w.ask(try.op, try.as, try.path, try.body, try.headers)
 }
 
-// TestIdempotency_everyPOSTIsCarriedOutOnce sends every POST of the contract with an Idempotency-Key to a process that dies
-// after its first COMMIT, after its second and so on, and again to another process. However far the first one got, the
-// effect in MySQL is that of one request, and the answer is that of the request to a process that does not die.
+// TestIdempotency_everyPOSTIsCarriedOutOnce sends every POST of the contract with an Idempotency-Key to a process that
+// dies after its first COMMIT, after its second and so on, and again to another process. Wherever the first process
+// died, the effect in MySQL is that of one request, and the answer is that of a process that does not die.
 //
-// A new POST takes part by being in the contract. If this fails for it: its Store method writes in one transact; what is
-// written besides needs models.Aside or models.Step; ids that the answer needs are named by insert or made; and the
-// repetition is answered by the function that comes after the handler in routes.go. If the example of the contract has no
-// effect, it needs a line in staged.
+// The test includes every POST of the contract. If it fails for a new one: its Store method must write in one transact;
+// other writes need models.Aside or models.Step; ids that the answer needs are recorded by insert or made; and the
+// repeat column in routes.go must answer the repeated request. If the example of the contract has no effect, add a line
+// to staged.
 func TestIdempotency_everyPOSTIsCarriedOutOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -325,27 +325,28 @@ func TestIdempotency_everyPOSTIsCarriedOutOnce(t *testing.T) {
 	t.Logf("%d deaths", deaths)
 }
 
-// in returns the world for a part of its test.
+// in returns the world for a subtest.
 func (w *world) in(t *testing.T) *world {
 	v := *w
 	v.t = t
 	return &v
 }
 
-// answersAgain sends a request again that was answered.
+// answersAgain repeats an answered request.
 func (w *world) answersAgain(try idempotentTry, first reply, effect, before map[string]float64) {
 	w.t.Helper()
 	again := w.sendTry(try)
 	if again2 := w.effect(before); !maps.Equal(again2, effect) {
 		w.t.Errorf("first it changes %v, with the repetition %v", effect, again2)
 	}
-	if again.Status != first.Status || !replayed(again) || first.Header.Get("Location") != again.Header.Get("Location") ||
+	if again.Status != first.Status || !replayed(again) ||
+		first.Header.Get("Location") != again.Header.Get("Location") ||
 		!bytes.Equal(secret.ReplaceAll(again.Body, nil), secret.ReplaceAll(first.Body, nil)) {
 		w.t.Errorf("answered with %s, then (replayed: %t) with %s", first, replayed(again), again)
 	}
 }
 
-// diesAfter reports whether the process died, because the request has as many COMMITs.
+// diesAfter reports whether the process died, that is, whether the request has that many COMMITs.
 func (w *world) diesAfter(o operation, commit int, want reply, effect map[string]float64) bool {
 	w.t.Helper()
 	m := &mortal{}
@@ -363,12 +364,13 @@ func (w *world) diesAfter(o operation, commit int, want reply, effect map[string
 	return true
 }
 
-// repeats sends a request again whose process died, in a way that the text names. With it there is the effect of one
-// request, the answer is like want, and so is that to another repetition.
+// repeats repeats a request whose process died, in the way that the text names. The effect must be that of one request,
+// and the answers to this and to another repetition must be like want.
 func (w *world) repeats(death string, try idempotentTry, want reply, effect, before map[string]float64) {
 	w.t.Helper()
 	carriedOut := maps.Equal(w.effect(before), effect)
-	w.exec("UPDATE idempotency_keys SET claimed_until='2000-01-01'") // until then a repetition is refused with 409
+	// Until then a repeated request is refused with 409.
+	w.exec("UPDATE idempotency_keys SET claimed_until='2000-01-01'")
 	again := w.sendTry(try)
 	if changed := w.effect(before); !maps.Equal(changed, effect) {
 		w.t.Errorf("%s: with the repetition %v is changed, want %v", death, changed, effect)

@@ -24,7 +24,7 @@ import (
 	"likewise/workers"
 )
 
-// archive is an archive as its user reads it: the rows of each file by its name.
+// archive is an archive as its user reads it: the rows of each file, by name.
 type archive struct {
 	text  string // of all files
 	files map[string][]obj
@@ -63,13 +63,14 @@ func readArchive(t testing.TB, body []byte) archive {
 			t.Fatalf("%s: %v in %.200s", header.Name, err, text)
 		}
 	}
-	if rest, err := io.ReadAll(zip); err != nil || bytes.Trim(rest, "\x00") != nil && len(bytes.Trim(rest, "\x00")) > 0 {
+	if rest, err := io.ReadAll(zip); err != nil || bytes.Trim(rest, "\x00") != nil &&
+		len(bytes.Trim(rest, "\x00")) > 0 {
 		t.Fatalf("after the archive: %d bytes, %v", len(rest), err)
 	}
 	return a
 }
 
-// build has all exports built that were asked for.
+// build builds all requested exports.
 func (a *api) build(t testing.TB) {
 	t.Helper()
 	if _, _, err := workers.NewExporter(a.store).Export(t.Context()); err != nil {
@@ -80,34 +81,46 @@ func (a *api) build(t testing.TB) {
 func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
-	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "difference engine"}, header{"User-Agent", "Analytical/1"}))
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
+	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login",
+		obj{"login": "ada", "password": "difference engine"}, header{"User-Agent", "Analytical/1"}))
 	ada := account{ID: in.User.ID, Token: in.Token}
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "bob", "email": "bob@example.org", "password": "battery staple"})
-	bobIn := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "bob", "password": "battery staple"}))
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "bob", "email": "bob@example.org", "password": "battery staple"})
+	bobIn := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login",
+		obj{"login": "bob", "password": "battery staple"}))
 	bob, carol := account{ID: bobIn.User.ID, Token: bobIn.Token}, a.account(t)
 
 	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"bio": "Notes on the engine <&>"})
-	p := read[post](t, a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "First title", "content": "First text.", "tags": []string{"go", "maths"}}))
+	p := read[post](t, a.must(t, 201, ada, "POST", "/v1/posts",
+		obj{"title": "First title", "content": "First text.", "tags": []string{"go", "maths"}}))
 	a.must(t, 200, ada, "PATCH", pathOf(p), obj{"content": "Second text."}, header{"If-Match", `"v0"`})
-	gone := read[post](t, a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "Deleted title", "content": "Deleted text."}))
+	gone := read[post](t, a.must(t, 201, ada, "POST", "/v1/posts",
+		obj{"title": "Deleted title", "content": "Deleted text."}))
 	a.must(t, 204, ada, "DELETE", pathOf(gone), nil)
-	theirs := read[post](t, a.must(t, 201, bob, "POST", "/v1/posts", obj{"title": "Bob's title", "content": "Bob's text."}))
+	theirs := read[post](t, a.must(t, 201, bob, "POST", "/v1/posts",
+		obj{"title": "Bob's title", "content": "Bob's text."}))
 	mine := read[comment](t, a.must(t, 201, ada, "POST", pathOf(theirs)+"/comments", obj{"content": "Ada's comment."}))
-	a.must(t, 200, ada, "PATCH", fmt.Sprintf("/v1/comments/%d", mine.ID), obj{"content": "Ada's new comment."}, header{"If-Match", `"v0"`})
+	a.must(t, 200, ada, "PATCH", fmt.Sprintf("/v1/comments/%d", mine.ID), obj{"content": "Ada's new comment."},
+		header{"If-Match", `"v0"`})
 	a.must(t, 201, bob, "POST", pathOf(p)+"/comments", obj{"content": "Bob's comment for @ada."}) // notifies
 	a.must(t, 200, ada, "PUT", pathOf(theirs)+"/like", nil)
 	a.must(t, 200, ada, "PUT", fmt.Sprintf("/v1/comments/%d/like", mine.ID), nil)
 	a.must(t, 200, ada, "PUT", pathOf(theirs)+"/bookmark", nil)
 	a.must(t, 200, ada, "PUT", fmt.Sprintf("/v1/users/%d/follow", bob.ID), nil)
 	a.exec(t, "INSERT INTO blocks (user_id, blocked_id) VALUES (?,?),(?,?)", ada.ID, carol.ID, carol.ID, ada.ID)
-	a.must(t, 201, ada, "POST", "/v1/reports", obj{"target_type": "post", "target_id": theirs.ID, "reason": "spam", "detail": "Ada's detail."})
-	a.must(t, 201, bob, "POST", "/v1/reports", obj{"target_type": "post", "target_id": p.ID, "reason": "abuse", "detail": "Bob's secret detail."})
+	a.must(t, 201, ada, "POST", "/v1/reports",
+		obj{"target_type": "post", "target_id": theirs.ID, "reason": "spam", "detail": "Ada's detail."})
+	a.must(t, 201, bob, "POST", "/v1/reports",
+		obj{"target_type": "post", "target_id": p.ID, "reason": "abuse", "detail": "Bob's secret detail."})
 	a.must(t, 200, bob, "PUT", pathOf(p)+"/bookmark", nil)
 	a.must(t, 202, ada, "POST", pathOf(p)+"/revisions/0/redaction", obj{"reason": "It has Ada's address."})
 	a.must(t, 202, bob, "POST", pathOf(theirs)+"/revisions/0/redaction", obj{"reason": "It has Bob's secret."})
-	made := read[struct{ Token string }](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", obj{"name": "Ada's bot", "scopes": []string{"read", "write"}}))
-	for action, reason := range map[string]string{"user.ban": "Told to Ada.", "user.unban": "Not told 1.", "user.void_likes": "Not told 2."} {
+	made := read[struct{ Token string }](t,
+		a.must(t, 201, ada, "POST", "/v1/me/tokens", obj{"name": "Ada's bot", "scopes": []string{"read", "write"}}))
+	for action, reason := range map[string]string{"user.ban": "Told to Ada.", "user.unban": "Not told 1.",
+		"user.void_likes": "Not told 2."} {
 		a.exec(t, "INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason, request_id, created_at) VALUES (?,?,'user',?,?,'',NOW(3))", carol.ID, action, ada.ID, reason)
 	}
 
@@ -119,19 +132,24 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	a.build(t)
 	r = a.must(t, 200, ada, "GET", "/v1/me/export", nil)
 	got := readArchive(t, r.Body)
-	if got.obj["complete"] != true || got.obj["user_id"] != float64(ada.ID) || len(got.files) != len(models.ExportSections()) {
+	if got.obj["complete"] != true || got.obj["user_id"] != float64(ada.ID) ||
+		len(got.files) != len(models.ExportSections()) {
 		t.Errorf("the manifest is %v, with %d files", got.obj, len(got.files))
 	}
 	for _, section := range models.ExportSections() {
 		want := map[string]int{"posts": 2, "sessions": 2, "account_acts": 2}[section]
-		if rows := got.files[section]; len(rows) != max(want, 1) && section != "notifications" && section != "security_events" || len(rows) == 0 {
+		if rows := got.files[section]; len(rows) != max(want, 1) && section != "notifications" &&
+			section != "security_events" || len(rows) == 0 {
 			t.Errorf("%s has %v", section, rows)
 		}
 	}
 	for section, want := range map[string]obj{
-		"profile":           {"username": "ada", "email": "ada@example.org", "role": "user", "bio": "Notes on the engine <&>"},
-		"posts":             {"id": float64(p.ID), "content": "Second text.", "tags": []any{"go", "maths"}, "status": "normal"},
-		"post_revisions":    {"post_id": float64(p.ID), "version": 0.0, "title": "First title", "content": "First text."},
+		"profile": {"username": "ada", "email": "ada@example.org", "role": "user",
+			"bio": "Notes on the engine <&>"},
+		"posts": {"id": float64(p.ID), "content": "Second text.", "tags": []any{"go", "maths"},
+			"status": "normal"},
+		"post_revisions": {"post_id": float64(p.ID), "version": 0.0, "title": "First title",
+			"content": "First text."},
 		"comments":          {"id": float64(mine.ID), "content": "Ada's new comment.", "post_id": float64(theirs.ID)},
 		"comment_revisions": {"comment_id": float64(mine.ID), "content": "Ada's comment."},
 		"security_events":   {"user_agent": "Analytical/1"},
@@ -143,9 +161,10 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 		"sessions":          {"user_agent": "Analytical/1"},
 		"api_tokens":        {"name": "Ada's bot", "scopes": []any{"read", "write"}},
 		"reports":           {"target_id": float64(theirs.ID), "detail": "Ada's detail.", "reason": "spam"},
-		"redactions":        {"target_type": "post", "target_id": float64(p.ID), "version": 0.0, "reason": "It has Ada's address.", "outcome": nil},
-		"notifications":     {"actor_id": float64(bob.ID), "post_id": float64(p.ID)},
-		"account_acts":      {"action": "user.ban", "reason": "Told to Ada."},
+		"redactions": {"target_type": "post", "target_id": float64(p.ID), "version": 0.0,
+			"reason": "It has Ada's address.", "outcome": nil},
+		"notifications": {"actor_id": float64(bob.ID), "post_id": float64(p.ID)},
+		"account_acts":  {"action": "user.ban", "reason": "Told to Ada."},
 	} {
 		if !slices.ContainsFunc(got.files[section], func(row obj) bool {
 			for key, value := range want {
@@ -161,17 +180,21 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	if !strings.Contains(got.text, "Deleted text.") {
 		t.Error("what the user deleted is missing")
 	}
-	hash := func(token string) string { h := models.HashToken(token); return hex.EncodeToString(h[:])[17:] } // behind the id
-	for _, secret := range []string{"bob@", "Bob's secret", "Bob's text", "Bob's comment", "Not told", "argon2", ada.Token, made.Token, hash(ada.Token), hash(made.Token), `"carol`} {
+	// Behind the id.
+	hash := func(token string) string { h := models.HashToken(token); return hex.EncodeToString(h[:])[17:] }
+	for _, secret := range []string{"bob@", "Bob's secret", "Bob's text", "Bob's comment", "Not told", "argon2",
+		ada.Token, made.Token, hash(ada.Token), hash(made.Token), `"carol`} {
 		if strings.Contains(got.text, secret) {
 			t.Errorf("%q is in the archive", secret)
 		}
 	}
 
-	// Nobody else gets it: what others ask for is their own, and no API token is good for it.
+	// The archive is private: other users receive their own, and API tokens are refused.
 	a.must(t, 202, bob, "GET", "/v1/me/export", nil)
 	a.build(t)
-	if got := readArchive(t, a.must(t, 200, bob, "GET", "/v1/me/export", nil).Body); got.obj["user_id"] != float64(bob.ID) || strings.Contains(got.text, "Ada's") || strings.Contains(got.text, "ada@") {
+	if got := readArchive(t, a.must(t, 200, bob, "GET", "/v1/me/export",
+		nil).Body); got.obj["user_id"] != float64(bob.ID) || strings.Contains(got.text, "Ada's") ||
+		strings.Contains(got.text, "ada@") {
 		t.Errorf("Bob got %v", got.obj)
 	}
 	a.refused(t, 401, "unauthorized", account{}, "GET", "/v1/me/export", nil)
@@ -182,8 +205,10 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 func TestExportMe_expiresAndGoesWithTheAccount(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
-	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "difference engine"}))
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
+	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login",
+		obj{"login": "ada", "password": "difference engine"}))
 	ada := account{ID: in.User.ID, Token: in.Token}
 	a.must(t, 202, ada, "GET", "/v1/me/export", nil)
 	a.build(t)
@@ -203,7 +228,8 @@ func TestExportMe_expiresAndGoesWithTheAccount(t *testing.T) {
 		t.Errorf("the new archive has the posts %v", posts)
 	}
 
-	a.exec(t, "UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE id=?", ada.ID) // the session is cached
+	// The session is cached.
+	a.exec(t, "UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE id=?", ada.ID)
 	a.refused(t, 401, "unauthorized", ada, "GET", "/v1/me/export", nil)
 	a.exec(t, "UPDATE users SET banned_until=NULL WHERE id=?", ada.ID)
 	a.must(t, 204, ada, "DELETE", "/v1/me", obj{"password": "difference engine"})
@@ -219,16 +245,17 @@ func TestExportMe_expiresAndGoesWithTheAccount(t *testing.T) {
 	}
 }
 
-// TestExportMe_holdsLittleWhileItIsSent has a client that does not read an archive of some 12 MB.
+// TestExportMe_holdsLittleWhileItIsSent sends an archive of some 12 MB to a client that does not read it.
 func TestExportMe_holdsLittleWhileItIsSent(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	const posts = 250
-	noise := make([]byte, 45_000) // 60,000 characters that cannot be compressed to less than this
+	noise := make([]byte, 45_000) // 60,000 characters that cannot be compressed further
 	for i := range posts {
 		rand.Read(noise)
-		a.exec(t, "INSERT INTO posts (user_id, title, content) VALUES (?,?,?)", ada.ID, fmt.Sprint("Post ", i), base64.StdEncoding.EncodeToString(noise))
+		a.exec(t, "INSERT INTO posts (user_id, title, content) VALUES (?,?,?)", ada.ID, fmt.Sprint("Post ", i),
+			base64.StdEncoding.EncodeToString(noise))
 	}
 	a.must(t, 202, ada, "GET", "/v1/me/export", nil)
 	a.build(t)

@@ -25,7 +25,8 @@ func (s *Server) Limits() map[string]RouteLimit {
 	for _, row := range s.table {
 		l := row.limit
 		counted := l.quota != nil || l == limitRegister || l == limitLike
-		limits[row.method+" "+row.path] = RouteLimit{None: l == limitNone, Read: l != limitNone && !counted, Counted: counted}
+		limits[row.method+" "+row.path] = RouteLimit{None: l == limitNone, Read: l != limitNone && !counted,
+			Counted: counted}
 	}
 	return limits
 }

@@ -38,7 +38,7 @@ func (a *api) user(t *testing.T, as, of account) publicUser {
 	return read[publicUser](t, a.must(t, 200, as, "GET", userPath(of), nil))
 }
 
-// listed gives the ids of the users in a list.
+// listed returns the ids of the users in a list.
 func (a *api) listed(t *testing.T, as account, path string) []int64 {
 	t.Helper()
 	var ids []int64
@@ -57,7 +57,8 @@ func TestFollow_isAbsoluteAndCounted(t *testing.T) {
 		method string
 		want   follow
 	}{
-		{bob, "DELETE", follow{false, 0}}, {bob, "PUT", follow{true, 1}}, {bob, "PUT", follow{true, 1}}, {eve, "PUT", follow{true, 2}},
+		{bob, "DELETE", follow{false, 0}}, {bob, "PUT", follow{true, 1}}, {bob, "PUT", follow{true, 1}},
+		{eve, "PUT", follow{true, 2}},
 		{bob, "DELETE", follow{false, 1}}, {bob, "DELETE", follow{false, 1}}, {bob, "PUT", follow{true, 2}},
 	} {
 		r := a.must(t, 200, step.as, step.method, userPath(ada)+"/follow", nil)
@@ -65,7 +66,8 @@ func TestFollow_isAbsoluteAndCounted(t *testing.T) {
 			t.Fatalf("%s by %s: %s, want %+v", step.method, step.as.Name, r, step.want)
 		}
 	}
-	if got, want := a.listed(t, account{}, userPath(ada)+"/followers"), []int64{bob.ID, eve.ID}; !slices.Equal(got, want) {
+	if got, want := a.listed(t, account{}, userPath(ada)+"/followers"),
+		[]int64{bob.ID, eve.ID}; !slices.Equal(got, want) {
 		t.Errorf("followers %v, want %v", got, want)
 	}
 	if got, want := a.listed(t, eve, userPath(bob)+"/following"), []int64{ada.ID}; !slices.Equal(got, want) {
@@ -133,11 +135,12 @@ func TestFollow_countsStayRightWhenAllHappensAtOnce(t *testing.T) {
 	}
 }
 
-func TestFeed_givesThePostsOfThoseFollowed(t *testing.T) {
+func TestFeed_listsThePostsOfFollowedUsers(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
-		if p := read[page[post]](t, a.must(t, 200, ada, "GET", "/v1/feed", nil)); len(p.Items) != 0 || p.NextCursor != nil {
+		if p := read[page[post]](t, a.must(t, 200, ada, "GET", "/v1/feed", nil)); len(p.Items) != 0 ||
+			p.NextCursor != nil {
 			t.Errorf("who follows nobody gets %+v", p)
 		}
 		authors := a.accounts(t, 9)
@@ -160,7 +163,8 @@ func TestFeed_givesThePostsOfThoseFollowed(t *testing.T) {
 		for _, limit := range []int{1, 2, 5, 19, 50, 100} {
 			var got []int64
 			for cursor := ""; ; {
-				p := read[page[post]](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/feed?limit=%d%s", limit, cursor), nil))
+				p := read[page[post]](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/feed?limit=%d%s", limit, cursor),
+					nil))
 				for _, item := range p.Items {
 					got = append(got, item.ID)
 				}
@@ -185,7 +189,8 @@ func TestPeople_costTheSameWhateverTheirNumber(t *testing.T) {
 	p := a.ids(t, "SELECT MIN(id) FROM posts")[0]
 	a.fill(t, 110, ada, p, 0)
 	for _, query := range []string{
-		"INSERT INTO post_likes (post_id, user_id) SELECT id, ? FROM posts", "INSERT INTO comment_likes (comment_id, user_id) SELECT id, ? FROM comments",
+		"INSERT INTO post_likes (post_id, user_id) SELECT id, ? FROM posts",
+		"INSERT INTO comment_likes (comment_id, user_id) SELECT id, ? FROM comments",
 		"INSERT INTO sessions (token_hash, user_id, expires_at) SELECT UNHEX(SHA2(id,256)), ?, '2037-01-01' FROM posts",
 	} {
 		if _, err := a.store.Pool().Exec(query, ada.ID); err != nil {
@@ -209,7 +214,8 @@ func TestPeople_costTheSameWhateverTheirNumber(t *testing.T) {
 	}{
 		{userPath(ada) + "/posts", 100, 4}, {userPath(ada) + "/comments", 100, 4},
 		{userPath(ada) + "/likes", 100, 4}, {userPath(ada) + "/likes?type=comment", 100, 4}, {"/v1/me/likes", 100, 3},
-		{userPath(ada) + "/followers", 100, 3}, {userPath(ada) + "/following", 100, 3}, {"/v1/me/blocks", 100, 2}, {"/v1/me/sessions", 100, 1}, {"/v1/feed", 100, 4},
+		{userPath(ada) + "/followers", 100, 3}, {userPath(ada) + "/following", 100, 3}, {"/v1/me/blocks", 100, 2},
+		{"/v1/me/sessions", 100, 1}, {"/v1/feed", 100, 4},
 	} {
 		a.must(t, 200, ada, "GET", list.path, nil)
 		a.must(t, 200, bob, "GET", list.path, nil)
@@ -222,7 +228,8 @@ func TestPeople_costTheSameWhateverTheirNumber(t *testing.T) {
 				first = sent
 			}
 			if sent != first || sent > list.most {
-				t.Errorf("%s of %d: %d statements, want at most %d and as many as for 1 (%d)", list.path, limit, sent, list.most, first)
+				t.Errorf("%s of %d: %d statements, want at most %d and as many as for 1 (%d)", list.path, limit, sent,
+					list.most, first)
 			}
 			if limit == 100 && int64(len(read[page[obj]](t, r).Items)) < list.least {
 				t.Errorf("%s: %d items", list.path, len(read[page[obj]](t, r).Items))
@@ -231,7 +238,7 @@ func TestPeople_costTheSameWhateverTheirNumber(t *testing.T) {
 	}
 }
 
-// questions is the number of statements that MySQL has received.
+// questions returns the number of statements that MySQL has received.
 func (a *api) questions(t *testing.T) int64 {
 	t.Helper()
 	var name string

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A message whose end is ambiguous gets one answer, and nothing after it on the connection is read as a request.
+// A message with an ambiguous end is answered once, and nothing after it on the connection is read as a request.
 func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -55,7 +55,8 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p := read[problem](t, reply{r.StatusCode, r.Header, body}); r.StatusCode != http.StatusBadRequest || p.Code != "malformed" || !r.Close {
+			if p := read[problem](t, reply{r.StatusCode, r.Header, body}); r.StatusCode != http.StatusBadRequest ||
+				p.Code != "malformed" || !r.Close {
 				t.Errorf("the answer is %d %s, close: %t", r.StatusCode, body, r.Close)
 			}
 			if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
@@ -63,7 +64,7 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 			}
 		})
 	}
-	// A chunked body alone is as good as a length: the next request of the connection is answered.
+	// A chunked body alone is unambiguous: the next request of the connection is answered.
 	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"likewise/models"
 )
 
-// gate remembers what it is told.
+// gate records its calls.
 type gate struct {
 	opened, closed []models.Target
 	onOpen         func(models.Target)
@@ -51,7 +51,7 @@ func targetOf(content any) models.Target {
 	panic("neither a post nor a comment")
 }
 
-func TestGate_hearsOfTargetsThatComeAndGo(t *testing.T) {
+func TestGate_opensAndClosesTargets(t *testing.T) {
 	t.Parallel()
 	g := &gate{}
 	a := newGated(t, g)
@@ -81,7 +81,7 @@ func TestGate_hearsOfTargetsThatComeAndGo(t *testing.T) {
 	}
 }
 
-func TestGate_thatFailsSpoilsNothing(t *testing.T) {
+func TestGate_failureDoesNotFailRequests(t *testing.T) {
 	t.Parallel()
 	g := &gate{err: errors.New("redis is away")}
 	a := newGated(t, g)
@@ -92,13 +92,13 @@ func TestGate_thatFailsSpoilsNothing(t *testing.T) {
 	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
 }
 
-func TestGate_closesWhatWasDeletedBeforeItOpened(t *testing.T) {
+func TestGate_closesTargetsDeletedBeforeTheyOpened(t *testing.T) {
 	t.Parallel()
 	g := &gate{}
 	a := newGated(t, g)
 	ada := a.account(t)
 	p := a.newPost(t, ada)
-	// The post goes away between the comment's commit and its opening.
+	// The post is deleted between the comment's commit and its opening.
 	g.onOpen = func(models.Target) {
 		if err := a.store.DeletePost(context.Background(), 0, p.ID); err != nil {
 			t.Error(err)

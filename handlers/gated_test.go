@@ -16,21 +16,22 @@ import (
 	"likewise/workers"
 )
 
-// gated keeps likes behind the Redis gate, with a relay and a writer that bring them to MySQL.
+// gated stores likes behind the Redis gate, with a relay and a writer that carry them to MySQL.
 func gated(t *testing.T, store *models.Store) (handlers.Likes, counters.TargetGate, func()) {
 	t.Helper()
 	_, likes, settle := pipeline(t, store)
 	return likes, likes, settle
 }
 
-// pipeline is gated with what is behind the gate.
+// pipeline is gated, with the parts behind the gate.
 func pipeline(t *testing.T, store *models.Store) (r *counters.Redis, likes *counters.Likes, settle func()) {
 	t.Helper()
 	return pipelineOn(t, store, redisURL(t))
 }
 
 // pipelineOn is pipeline on the Redis at url.
-func pipelineOn(t *testing.T, store *models.Store, url string) (r *counters.Redis, likes *counters.Likes, settle func()) {
+func pipelineOn(t *testing.T, store *models.Store,
+	url string) (r *counters.Redis, likes *counters.Likes, settle func()) {
 	t.Helper()
 	r, err := counters.Open(url, store.Shards())
 	if err != nil {

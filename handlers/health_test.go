@@ -25,7 +25,7 @@ func TestPublicListener_showsOnlyThatTheProcessIsAlive(t *testing.T) {
 	}
 }
 
-// admin configures an admin listener whose clock the test moves.
+// admin configures an admin listener whose clock the test sets.
 type admin struct {
 	config handlers.AdminConfig
 	clock  atomic.Int64 // seconds
@@ -33,12 +33,13 @@ type admin struct {
 
 func newAdmin(dependencies map[string]func(context.Context) error) *admin {
 	a := &admin{}
-	a.config = handlers.AdminConfig{Registry: prometheus.NewRegistry(), Dependencies: dependencies, Logger: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return time.Unix(a.clock.Load(), 0) }}
+	a.config = handlers.AdminConfig{Registry: prometheus.NewRegistry(), Dependencies: dependencies,
+		Logger: slog.New(slog.DiscardHandler),
+		Now:    func() time.Time { return time.Unix(a.clock.Load(), 0) }}
 	return a
 }
 
-func TestAdmin_reportsWhatIsAway(t *testing.T) {
+func TestAdmin_reportsUnavailableServers(t *testing.T) {
 	t.Parallel()
 	mysql, redis := error(nil), error(nil)
 	a := newAdmin(map[string]func(context.Context) error{
@@ -77,8 +78,8 @@ func TestAdmin_reportsWhatIsAway(t *testing.T) {
 	check(503, `{"status":"stopping","dependencies":{"mysql":"ok","redis":"ok"}}`)
 }
 
-// However many ask, the servers are asked once in a second.
-func TestAdmin_asksItsServersOnceForAll(t *testing.T) {
+// Concurrent requests share one query of the servers in a second.
+func TestAdmin_queriesItsServersOnceForAll(t *testing.T) {
 	t.Parallel()
 	var pings atomic.Int64
 	a := newAdmin(map[string]func(context.Context) error{"mysql": func(context.Context) error { pings.Add(1); return nil }})

@@ -9,7 +9,7 @@ import (
 	"likewise/models"
 )
 
-// A banned account that an admin deletes stays banned: nobody registers with its names until the ban ends.
+// A banned account stays banned after an admin deletes it: its names cannot be registered until the ban ends.
 func TestBan_outlivesItsAccount(t *testing.T) {
 	t.Parallel()
 	var ahead clock
@@ -19,7 +19,8 @@ func TestBan_outlivesItsAccount(t *testing.T) {
 	}
 	t.Cleanup(func() { store.Close() })
 	a := serve(t, store)
-	ada, mod, admin := a.person(t, "ada"), a.promoted(t, a.account(t), models.RoleModerator), a.promoted(t, a.account(t), models.RoleAdmin)
+	ada, mod, admin := a.person(t, "ada"), a.promoted(t, a.account(t), models.RoleModerator),
+		a.promoted(t, a.account(t), models.RoleAdmin)
 	post := a.newPost(t, ada)
 	path, why := adminPath(ada, "delete"), obj{"reason": "Asked to go."}
 	a.refused(t, 409, "conflict", admin, "POST", path, why)
@@ -51,7 +52,8 @@ func TestBan_outlivesItsAccount(t *testing.T) {
 		admin.ID, ada.ID); n != 1 {
 		t.Errorf("the moderation log has it %d times", n)
 	}
-	if n := a.number(t, "SELECT COUNT(*) FROM security_log WHERE kind='account.deleted' AND actor_id=? AND user_id=?", admin.ID, ada.ID); n != 1 {
+	if n := a.number(t, "SELECT COUNT(*) FROM security_log WHERE kind='account.deleted' AND actor_id=? AND user_id=?",
+		admin.ID, ada.ID); n != 1 {
 		t.Errorf("the security log has it %d times", n)
 	}
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestActivity_givesEachItemOnceLatestFirst(t *testing.T) {
+func TestHistory_listsEachItemOnceLatestFirst(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.account(t), a.account(t)
@@ -44,8 +44,10 @@ func TestActivity_givesEachItemOnceLatestFirst(t *testing.T) {
 				}
 			}
 		}
-		for path, want := range map[string]int{"/v1/me/likes": 22, "/v1/me/likes?type=comment": 23, userPath(bob) + "/likes": 0, userPath(bob) + "/comments": 0} {
-			if p := read[page[obj]](t, a.must(t, 200, ada, "GET", path+separator(path)+"limit=100", nil)); len(p.Items) != want {
+		for path, want := range map[string]int{"/v1/me/likes": 22, "/v1/me/likes?type=comment": 23,
+			userPath(bob) + "/likes": 0, userPath(bob) + "/comments": 0} {
+			if p := read[page[obj]](t, a.must(t, 200, ada, "GET", path+separator(path)+"limit=100",
+				nil)); len(p.Items) != want {
 				t.Errorf("%s: %d items, want %d", path, len(p.Items), want)
 			}
 		}
@@ -53,7 +55,8 @@ func TestActivity_givesEachItemOnceLatestFirst(t *testing.T) {
 		if first["comment"] != nil || first["post"].(obj)["liked"] != true || first["liked_at"] == nil {
 			t.Errorf("the latest like is %v", first)
 		}
-		if shown := read[page[obj]](t, a.must(t, 200, bob, "GET", userPath(ada)+"/comments?limit=1", nil)).Items[0]; shown["post_title"] != "T" {
+		if shown := read[page[obj]](t,
+			a.must(t, 200, bob, "GET", userPath(ada)+"/comments?limit=1", nil)).Items[0]; shown["post_title"] != "T" {
 			t.Errorf("the latest comment is %v", shown)
 		}
 		a.refusedField(t, 422, "invalid", "type", ada, "GET", "/v1/me/likes?type=user", nil)

@@ -22,13 +22,15 @@ func key(k string) header { return header{"Idempotency-Key", k} }
 
 func replayed(r reply) bool { return r.Header.Get("Idempotency-Replayed") == "true" }
 
-// sameAnswer holds an answer to being the one that was given before, but for a new token.
+// sameAnswer checks that an answer equals an earlier one, but for a new token.
 func sameAnswer(t *testing.T, first, again reply) {
 	t.Helper()
 	if replayed(first) || !replayed(again) {
-		t.Errorf("Idempotency-Replayed is %q, then %q", first.Header.Get("Idempotency-Replayed"), again.Header.Get("Idempotency-Replayed"))
+		t.Errorf("Idempotency-Replayed is %q, then %q", first.Header.Get("Idempotency-Replayed"),
+			again.Header.Get("Idempotency-Replayed"))
 	}
-	if again.Status != first.Status || !bytes.Equal(secret.ReplaceAll(again.Body, nil), secret.ReplaceAll(first.Body, nil)) {
+	if again.Status != first.Status ||
+		!bytes.Equal(secret.ReplaceAll(again.Body, nil), secret.ReplaceAll(first.Body, nil)) {
 		t.Errorf("answered with %s, then with %s", first, again)
 	}
 	for _, name := range []string{"Location", "ETag", "Content-Type", "Cache-Control"} {
@@ -40,7 +42,7 @@ func sameAnswer(t *testing.T, first, again reply) {
 
 var text = obj{"title": "A title", "content": "Some *content*."}
 
-func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
+func TestIdempotency_repeatsAnswers(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
@@ -56,8 +58,9 @@ func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
 		t.Errorf("%d sessions, want 2", n)
 	}
 	grace := account{Token: read[session](t, again).Token}
-	// A key of a logout belongs to the token, which is not valid any more when it is repeated.
-	sameAnswer(t, a.must(t, 204, grace, "POST", "/v1/auth/logout", nil, key("c")), a.must(t, 204, grace, "POST", "/v1/auth/logout", nil, key("c")))
+	// The key of a logout belongs to the token, which is no longer valid when the request is repeated.
+	sameAnswer(t, a.must(t, 204, grace, "POST", "/v1/auth/logout", nil, key("c")),
+		a.must(t, 204, grace, "POST", "/v1/auth/logout", nil, key("c")))
 	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil)
 	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil, key("another-key-than-that"))
 	a.must(t, 401, grace, "POST", "/v1/auth/logout", nil, key("an-unlikely-key-b"))
@@ -77,9 +80,10 @@ func TestIdempotency_answersAgainWhatWasAnswered(t *testing.T) {
 	if n := a.number(t, "SELECT comments_count FROM posts"); n != 2 {
 		t.Errorf("%d comments, want 2", n)
 	}
-	// It is shown as it is now: what was edited out of it does not come back, nor does what was deleted.
+	// The answer shows the present state: neither edited nor deleted text returns.
 	a.must(t, 200, ada, "PATCH", pathOf(p), obj{"title": "Another"}, header{"If-Match", "*"})
-	if r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("d")); !replayed(r) || read[post](t, r).Title != "Another" {
+	if r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("d")); !replayed(r) ||
+		read[post](t, r).Title != "Another" {
 		t.Errorf("answered with %s", r)
 	}
 	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
@@ -99,10 +103,12 @@ func TestIdempotency_belongsToOneRequestOfOneUser(t *testing.T) {
 	if replayed(other) || bytes.Equal(first.Body, other.Body) {
 		t.Errorf("another user's key got %s", other)
 	}
-	for _, in := range []any{obj{"title": "A title", "content": "Other."}, `{"title":"A title" ,"content":"Some *content*."}`} {
+	for _, in := range []any{obj{"title": "A title", "content": "Other."},
+		`{"title":"A title" ,"content":"Some *content*."}`} {
 		a.refusedField(t, 422, "invalid", "Idempotency-Key", users[0], "POST", "/v1/posts", in, key("k"))
 	}
-	a.refusedField(t, 422, "invalid", "Idempotency-Key", users[0], "POST", pathOf(read[post](t, first))+"/comments", text, key("k"))
+	a.refusedField(t, 422, "invalid", "Idempotency-Key", users[0], "POST", pathOf(read[post](t, first))+"/comments",
+		text, key("k"))
 	// Another session of the user is the same user.
 	token, err := a.store.CreateSession(t.Context(), users[0].ID)
 	if err != nil {
@@ -114,8 +120,8 @@ func TestIdempotency_belongsToOneRequestOfOneUser(t *testing.T) {
 	}
 }
 
-// What was refused had no effect, so the key is as good as new.
-func TestIdempotency_forgetsWhatWasRefused(t *testing.T) {
+// A refused request had no effect, so its key is unused.
+func TestIdempotency_forgetsRefusals(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
@@ -153,10 +159,11 @@ func TestIdempotency_refusesUnreadableKeysOnEveryPOST(t *testing.T) {
 	if posts < 6 {
 		t.Errorf("%d routes take POST", posts)
 	}
-	for _, path := range []string{"/v1/auth/register", "/v1/auth/login"} { // the anonymous have all keys in common
+	for _, path := range []string{"/v1/auth/register", "/v1/auth/login"} { // anonymous clients share their keys
 		for _, k := range []string{"", "1", strings.Repeat("~", 15), strings.Repeat("~", 256)} {
 			p, r := a.refused(t, 400, "malformed", account{}, "POST", path, obj{}, key(k))
-			if len(p.Errors) != 1 || p.Errors[0].Field != "Idempotency-Key" || !strings.Contains(p.Errors[0].Message, "16 to 255") {
+			if len(p.Errors) != 1 || p.Errors[0].Field != "Idempotency-Key" ||
+				!strings.Contains(p.Errors[0].Message, "16 to 255") {
 				t.Errorf("%q: %s", k, r)
 			}
 		}
@@ -164,10 +171,11 @@ func TestIdempotency_refusesUnreadableKeysOnEveryPOST(t *testing.T) {
 	in := obj{"username": "grace", "email": "grace@example.org", "password": "nanoseconds"}
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", in, key(strings.Repeat("~", 16)))
 	for _, k := range []string{"x", " ", strings.Repeat("~", 255), `"quoted"`} {
-		if k == " " { // a client's library takes blanks at the ends away
+		if k == " " { // client libraries trim blanks
 			k = "a b"
 		}
-		sameAnswer(t, a.must(t, 201, ada, "POST", "/v1/posts", text, key(k)), a.must(t, 201, ada, "POST", "/v1/posts", text, key(k)))
+		sameAnswer(t, a.must(t, 201, ada, "POST", "/v1/posts", text, key(k)),
+			a.must(t, 201, ada, "POST", "/v1/posts", text, key(k)))
 	}
 }
 
@@ -198,7 +206,7 @@ func TestIdempotency_onePostOfManyAtOnce(t *testing.T) {
 	}
 }
 
-// A key that is given back and claimed again all the time is a row that many delete and insert at once.
+// A key that is released and claimed again and again is a row that many requests delete and insert at once.
 func TestIdempotency_manyRepetitionsOfARefusal(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -222,7 +230,7 @@ func TestIdempotency_manyRepetitionsOfARefusal(t *testing.T) {
 	t.Logf("%d refused, %d while another was", refused.Load(), busy.Load())
 }
 
-// heldGate holds back what comes after the COMMIT of a creation, as long as the test wants.
+// heldGate blocks requests after the COMMIT of a creation, until the test releases them.
 type heldGate struct{ entered, release chan struct{} }
 
 func (g heldGate) OpenTarget(context.Context, models.Target, time.Time) error {
@@ -233,9 +241,8 @@ func (g heldGate) OpenTarget(context.Context, models.Target, time.Time) error {
 
 func (heldGate) CloseTargets(context.Context, []models.Target) error { return nil }
 
-// Between the COMMIT and the storing of the answer a process can stand still or die. The next one finds what was
-// created.
-func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
+// A process can stall or die between the COMMIT and its answer. The next request finds the created object.
+func TestIdempotency_answersFromCreatedObjects(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	gate := heldGate{make(chan struct{}), make(chan struct{})}
@@ -263,10 +270,12 @@ func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
 	}
 	send(pathOf(p)+"/comments", obj{"content": "C"}, "comment")
 	r = a.must(t, 201, ada, "POST", pathOf(p)+"/comments", obj{"content": "C"}, key("comment"))
-	if c := read[comment](t, r); !replayed(r) || c.Content != "C" || r.Header.Get("Location") != fmt.Sprintf("/v1/comments/%d", c.ID) {
+	if c := read[comment](t, r); !replayed(r) || c.Content != "C" ||
+		r.Header.Get("Location") != fmt.Sprintf("/v1/comments/%d", c.ID) {
 		t.Errorf("answered with %v %s", r.Header, r)
 	}
-	if posts, comments := a.number(t, "SELECT COUNT(*) FROM posts"), a.number(t, "SELECT COUNT(*) FROM comments"); posts != 1 || comments != 1 {
+	if posts, comments := a.number(t, "SELECT COUNT(*) FROM posts"),
+		a.number(t, "SELECT COUNT(*) FROM comments"); posts != 1 || comments != 1 {
 		t.Errorf("%d posts and %d comments, want one of each", posts, comments)
 	}
 	release()
@@ -277,8 +286,7 @@ func TestIdempotency_answersFromWhatWasCreated(t *testing.T) {
 	}
 }
 
-// A repeated registration or login opens another session in place of the first, but only for who knows the password as it
-// is now.
+// A repeated registration or login opens a new session in place of the first, but only with the present password.
 func TestIdempotency_repeatedLoginNeedsThePasswordOfNow(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -290,7 +298,8 @@ func TestIdempotency_repeatedLoginNeedsThePasswordOfNow(t *testing.T) {
 		path   string
 		body   obj
 		key    header
-	}{{201, "/v1/auth/register", in, key("an-unlikely-key-k")}, {200, "/v1/auth/login", login, key("an-unlikely-key-l")}} {
+	}{{201, "/v1/auth/register", in, key("an-unlikely-key-k")},
+		{200, "/v1/auth/login", login, key("an-unlikely-key-l")}} {
 		first := a.must(t, request.status, account{}, "POST", request.path, request.body, request.key)
 		tokens := map[string]bool{read[session](t, first).Token: true}
 		for range 3 {
@@ -307,7 +316,8 @@ func TestIdempotency_repeatedLoginNeedsThePasswordOfNow(t *testing.T) {
 	if n := a.number(t, "SELECT COUNT(*) FROM sessions"); n != 2 {
 		t.Errorf("%d sessions, want one of the registration and one of the login", n)
 	}
-	a.must(t, 204, account{Token: last.Token}, "PUT", "/v1/me/password", obj{"current_password": "nanoseconds", "new_password": "picoseconds"})
+	a.must(t, 204, account{Token: last.Token}, "PUT", "/v1/me/password",
+		obj{"current_password": "nanoseconds", "new_password": "picoseconds"})
 	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/register", in, key("an-unlikely-key-k"))
 	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", login, key("an-unlikely-key-l"))
 	if n := a.number(t, "SELECT COUNT(*) FROM sessions"); n != 1 {
@@ -315,7 +325,7 @@ func TestIdempotency_repeatedLoginNeedsThePasswordOfNow(t *testing.T) {
 	}
 }
 
-// An error after the COMMIT, or of the COMMIT itself, is none to a client that sent a key.
+// An error after the COMMIT, or of the COMMIT itself, does not reach a client that sent a key.
 func TestIdempotency_answersThoughTheAnswerFailed(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
@@ -331,21 +341,22 @@ func TestIdempotency_answersThoughTheAnswerFailed(t *testing.T) {
 	}
 }
 
-// brokenLikes cannot read likes, and so no post can be shown, while it is told to fail.
+// brokenLikes fails to read likes while it is set to fail, so that no post can be shown.
 type brokenLikes struct {
 	*models.Store
 	fail *atomic.Bool
 }
 
-func (b brokenLikes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
+func (b brokenLikes) LikeStates(ctx context.Context, viewer int64,
+	rows []models.TargetCount) ([]models.LikeState, error) {
 	if b.fail.Load() {
 		return nil, errors.New("broken")
 	}
 	return b.Store.LikeStates(ctx, viewer, rows)
 }
 
-// The table alone reveals neither texts, tokens nor passwords, nor a quick way to try passwords; and a long text does not
-// make its row long.
+// The table alone reveals neither texts, tokens nor passwords, nor a fast way to guess passwords. The length of a row
+// does not depend on that of the text.
 func TestIdempotency_keepsNoTextsAndNoSecrets(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -354,8 +365,10 @@ func TestIdempotency_keepsNoTextsAndNoSecrets(t *testing.T) {
 	const body = `{"username":"grace","email":"grace@example.org","password":"nanoseconds"}`
 	r := a.must(t, 201, account{}, "POST", "/v1/auth/register", body, key("the-very-key-itself"))
 	a.must(t, 201, ada, "POST", pathOf(p)+"/comments", obj{"content": strings.Repeat("&", 60_000)}, key("long"))
-	a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "Confidential", "content": strings.Repeat("&", 60_000)}, key("longer"))
-	rows, err := a.store.Pool().QueryContext(t.Context(), "SELECT key_hash, request_hash, COALESCE(effect,'') FROM idempotency_keys")
+	a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "Confidential", "content": strings.Repeat("&", 60_000)},
+		key("longer"))
+	rows, err := a.store.Pool().QueryContext(t.Context(),
+		"SELECT key_hash, request_hash, COALESCE(effect,'') FROM idempotency_keys")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +382,8 @@ func TestIdempotency_keepsNoTextsAndNoSecrets(t *testing.T) {
 		if len(effect) > 100 {
 			t.Errorf("the effect has %d bytes: %.200s", len(effect), effect)
 		}
-		for _, secret := range []string{"grace", "nanoseconds", read[session](t, r).Token, "the-very-key-itself", "&&&", "Confidential"} {
+		for _, secret := range []string{"grace", "nanoseconds", read[session](t, r).Token, "the-very-key-itself", "&&&",
+			"Confidential"} {
 			if bytes.Contains(bytes.Join([][]byte{keyHash, requestHash, effect}, nil), []byte(secret)) {
 				t.Errorf("%q is in the table", secret)
 			}
@@ -388,7 +402,7 @@ func TestIdempotency_keepsNoTextsAndNoSecrets(t *testing.T) {
 	}
 }
 
-// Of many repetitions of a login at once, each that is answered has a token, and one session is left.
+// If a login is repeated many times at once, every answer has a token, and one session is left.
 func TestIdempotency_manyRepetitionsOfALogin(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])

@@ -22,7 +22,8 @@ func FuzzCursor(f *testing.F) {
 			t.Errorf("a cursor of %q is good for another list: %v", list, err)
 		}
 		if other != cursor {
-			if got, err := k.decode(list, other); err == nil && k.encode(list, got) != other || err != nil && models.ErrorCode(err) != models.CodeMalformed {
+			if got, err := k.decode(list, other); err == nil && k.encode(list, got) != other || err != nil &&
+				models.ErrorCode(err) != models.CodeMalformed {
 				t.Errorf("%q is read as %v, %v", other, got, err)
 			}
 		}
@@ -36,7 +37,8 @@ func FuzzIfMatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		tags, ok := parseTags(s, false)
 		for _, tag := range tags {
-			if len(tag) < 2 || tag[0] != '"' || tag[len(tag)-1] != '"' || strings.Count(tag, `"`) != 2 || !strings.Contains(s, tag) {
+			if len(tag) < 2 || tag[0] != '"' || tag[len(tag)-1] != '"' || strings.Count(tag, `"`) != 2 ||
+				!strings.Contains(s, tag) {
 				t.Errorf("%q has the tag %q", s, tag)
 			}
 		}
@@ -49,10 +51,13 @@ func FuzzIfMatch(f *testing.F) {
 func TestNegotiate_takesTheCodingThatWeighsMost(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]string{
-		"": identity, "identity": identity, "deflate, zstd": identity, "gzip;q=0": identity, "*;q=0": identity, ",;,": identity, "gzipped": identity,
-		"gzip": "gzip", "br": "br", "gzip, deflate, br, zstd": "br", "gzip,br": "br", "GZIP ; Q=0.5": "gzip", "x-gzip": "gzip",
-		"br;q=1.0, gzip;q=0.8": "br", "br;q=0.8, gzip;q=1.0": "gzip", "gzip;q=0.8,br;q=0": "gzip", "gzip;q=0.001": "gzip",
-		"*": "br", "*, br;q=0": "gzip", "*;q=0.5, gzip": "gzip", "gzip;q=0, *": "br",
+		"": identity, "identity": identity, "deflate, zstd": identity, "gzip;q=0": identity, "*;q=0": identity,
+		",;,": identity, "gzipped": identity,
+		"gzip": "gzip", "br": "br", "gzip, deflate, br, zstd": "br", "gzip,br": "br", "GZIP ; Q=0.5": "gzip",
+		"x-gzip":               "gzip",
+		"br;q=1.0, gzip;q=0.8": "br", "br;q=0.8, gzip;q=1.0": "gzip", "gzip;q=0.8,br;q=0": "gzip",
+		"gzip;q=0.001": "gzip",
+		"*":            "br", "*, br;q=0": "gzip", "*;q=0.5, gzip": "gzip", "gzip;q=0, *": "br",
 		"identity;q=1, gzip;q=0.5": identity, "identity;q=0.5, gzip;q=1": "gzip", "identity;q=0": identity,
 		"gzip;q=2": identity, "gzip;q=-1": identity, "gzip;q=NaN": identity, "gzip;q=x, br": "br",
 	} {

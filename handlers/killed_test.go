@@ -27,8 +27,8 @@ import (
 )
 
 // executioner is a proxy between a process and MySQL. Once armed, it forwards the COMMIT that completes the effect of a
-// request with an Idempotency-Key, waits until MySQL has carried it out, and kills the process instead of forwarding the
-// answer.
+// request with an Idempotency-Key, waits until MySQL has carried it out, and kills the process instead of forwarding
+// the answer.
 type executioner struct {
 	listener net.Listener
 	server   *mysql.Config
@@ -84,11 +84,11 @@ func (e *executioner) serve() {
 	}
 }
 
-// statements forwards packets of the MySQL protocol and sets last before the COMMIT that the process is not to survive.
+// statements forwards packets of the MySQL protocol and sets last before the last COMMIT of the process.
 func (e *executioner) statements(client io.Reader, server io.Writer, last *atomic.Bool) error {
 	const head = 4 // bytes: the length of the packet in three, and its number
 	in := bufio.NewReader(client)
-	effect := false // the transaction records that the request has had its effect
+	effect := false // whether the transaction records the effect of the request
 	for {
 		size, err := in.Peek(head)
 		if err != nil {
@@ -106,7 +106,8 @@ func (e *executioner) statements(client io.Reader, server io.Writer, last *atomi
 			effect = false
 		case bytes.Equal(statement, []byte("\x03ROLLBACK")):
 			effect = false
-		case bytes.Contains(statement, []byte("UPDATE idempotency_keys")) && bytes.Contains(statement, []byte(`\"done\":true`)):
+		case bytes.Contains(statement, []byte("UPDATE idempotency_keys")) &&
+			bytes.Contains(statement, []byte(`\"done\":true`)):
 			effect = true
 		}
 		if _, err := server.Write(packet); err != nil {
@@ -139,7 +140,8 @@ func buildProduct(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "likewise")
 	args := []string{"build", "-o", path}
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if info, ok := debug.ReadBuildInfo(); ok &&
+		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race")
 	}
 	args = append(args, "likewise/cmd/likewise")
@@ -163,7 +165,8 @@ func (w *world) startMortal(program string) *mortalAPI {
 	w.t.Helper()
 	e, dsn := newExecutioner(w.t, w.dsn)
 	log := &logBuffer{}
-	cmd := exec.Command(program, "api", "--likes=direct", "--limits=0", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0",
+	cmd := exec.Command(program, "api", "--likes=direct", "--limits=0", "--listen=127.0.0.1:0",
+		"--admin-listen=127.0.0.1:0",
 		"--mysql-dsn="+dsn, "--avatar-hosts=example.com")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -230,9 +233,9 @@ func (o operation) takesKey() bool {
 	return slices.ContainsFunc(o.params, func(p node) bool { return o.k.follow(p).value["name"] == "Idempotency-Key" })
 }
 
-// TestIdempotency_survivesSIGKILLOfEveryPOST sends every POST of the contract that takes an Idempotency-Key to a process
-// that is killed after the COMMIT of the effect and before its answer, and again to a process that was started since. The
-// effect is there once, and the answer is that of the request to a process that lives.
+// TestIdempotency_survivesSIGKILLOfEveryPOST sends every POST of the contract that takes an Idempotency-Key to a
+// process that is killed after the COMMIT of the effect and before its answer, and again to a process that was started
+// since. The effect is there once, and the answer is that of the request to a process that lives.
 //
 // For a POST that fails here see TestIdempotency_everyPOSTIsCarriedOutOnce, whose process dies after every COMMIT of a
 // request, within this one.
@@ -268,7 +271,8 @@ func TestIdempotency_survivesSIGKILLOfEveryPOST(t *testing.T) {
 			if r, err := w.to(dying).try(try.as, o.method, try.path, body, try.headers...); err == nil {
 				t.Fatalf("the process that is to die answers %s", r)
 			}
-			testkit.Eventually(t, time.Minute, func() (bool, string) { return dying.ended(), "the process is not killed" })
+			testkit.Eventually(t, time.Minute,
+				func() (bool, string) { return dying.ended(), "the process is not killed" })
 			if carriedOut := w.effect(before); !maps.Equal(carriedOut, effect) {
 				t.Errorf("the killed process changed %v, want %v", carriedOut, effect)
 			}

@@ -9,11 +9,12 @@ import (
 	"likewise/models"
 )
 
-// A large answer waits while as many as may are made, a small one does not, and nothing is counted for one that gave up.
+// A large answer waits for a place, a small one does not, and nothing is counted for an answer that gave up.
 func TestAnswers_largeOnesWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x", Help: "Of the test."})
-	all := answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge, of: map[string]*holder{}}
+	all := answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
+		of: map[string]*holder{}}
 	begin := func(address string) (*answer, func()) {
 		t.Helper()
 		a, err := all.begin(address)

@@ -13,19 +13,20 @@ import (
 	"likewise/models"
 )
 
-// TestLikeLimit_holdsForAllProcessesTogether has an account like at several processes at once, as fast as it can.
+// TestLikeLimit_holdsForAllProcessesTogether sends likes of one account to several processes as fast as possible.
 func TestLikeLimit_holdsForAllProcessesTogether(t *testing.T) {
 	store := openStore(t, testkit.Database(t))
 	var processes []*api
 	redis := redisURL(t)
-	var alone atomic.Int64 // how often Redis did not answer in time, and a process counted for itself
+	var alone atomic.Int64 // how often Redis did not answer in time, and a process counted alone
 	for range 3 {
 		limiter, err := counters.OpenLimiter(redis, func() { alone.Add(1) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { limiter.Close() })
-		processes = append(processes, serve(t, store, func(c *handlers.Config) { c.Limiter, c.LimitFactor, c.LikeLimit = limiter, 1, 40 }))
+		processes = append(processes,
+			serve(t, store, func(c *handlers.Config) { c.Limiter, c.LimitFactor, c.LikeLimit = limiter, 1, 40 }))
 	}
 	first := processes[0]
 	as := first.grow(t, first.account(t), models.RoleUser)
@@ -48,7 +49,7 @@ func TestLikeLimit_holdsForAllProcessesTogether(t *testing.T) {
 			}
 		}
 	})
-	// What the limit gave meanwhile, and the like that each process lends.
+	// What the limit allows in that time, and one advanced like for each process.
 	most := 40 + int64(time.Since(began)/(1500*time.Millisecond)) + 3
 	if n := alone.Load(); n > 0 { // on a busy machine
 		t.Logf("processes counted %d requests for themselves", n)
@@ -64,7 +65,7 @@ func TestLikeLimit_holdsForAllProcessesTogether(t *testing.T) {
 	if q := number(t, `"likes";q=(\d+);w=60`, r.Header.Get("RateLimit-Policy")); q != 40 {
 		t.Errorf("RateLimit-Policy: %d", q)
 	}
-	// It is the account's, and nobody else's.
+	// Other accounts are not affected.
 	first.must(t, 200, first.account(t), "PUT", path, nil)
 }
 
@@ -82,14 +83,15 @@ func TestLikeLimit_isByTrust(t *testing.T) {
 		{"an old one", a.grow(t, a.account(t), models.RoleUser), 20},
 		{"a moderator", a.grow(t, a.account(t), models.RoleModerator), 200},
 	} {
-		if passed, _ := a.until(t, 200, try.as, "PUT", path, nil); passed < try.want*9/10 || passed > try.want+try.want/10+1 {
+		if passed, _ := a.until(t, 200, try.as, "PUT", path, nil); passed < try.want*9/10 ||
+			passed > try.want+try.want/10+1 {
 			t.Errorf("%s likes %d times at once, want %d", try.name, passed, try.want)
 		}
 	}
 }
 
-// TestLikeLimit_forgetsOldLeases has processes lease, and the account come back to all of them much later: what they had
-// left must not come on top of the limit.
+// TestLikeLimit_forgetsOldLeases lets leases expire: what several processes had left must not be added to the limit
+// when the account likes again much later.
 func TestLikeLimit_forgetsOldLeases(t *testing.T) {
 	var ahead atomic.Int64
 	store, redis := openStore(t, testkit.Database(t)), redisURL(t)
@@ -104,7 +106,7 @@ func TestLikeLimit_forgetsOldLeases(t *testing.T) {
 	path := fmt.Sprintf("/v1/posts/%d/like", processes[0].newPost(t, processes[0].account(t)).ID)
 	began := time.Now()
 	for _, a := range processes {
-		a.must(t, 200, as, "PUT", path, nil) // lent
+		a.must(t, 200, as, "PUT", path, nil) // advanced
 		a.must(t, 200, as, "PUT", path, nil) // pays for that, and leases four, of which three are left
 	}
 	ahead.Store(int64(time.Hour))
@@ -118,15 +120,17 @@ func TestLikeLimit_forgetsOldLeases(t *testing.T) {
 	}
 }
 
-// TestLikeLimit_locksNobodyOut has the smallest limits there are give again what they have given back.
+// TestLikeLimit_locksNobodyOut checks that the smallest limits admit likes again once they have refilled.
 func TestLikeLimit_locksNobodyOut(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	for limit := 1; limit <= 3; limit++ {
 		var limiter *counters.Limiter
-		a := serve(t, store, limited(t, redisURL(t), 1), func(c *handlers.Config) { c.LikeLimit, limiter = limit, c.Limiter })
+		a := serve(t, store, limited(t, redisURL(t), 1),
+			func(c *handlers.Config) { c.LikeLimit, limiter = limit, c.Limiter })
 		path := fmt.Sprintf("/v1/posts/%d/like", a.newPost(t, a.account(t)).ID)
-		for name, as := range map[string]account{"a new account": a.account(t), "an old one": a.grow(t, a.account(t), models.RoleUser)} {
+		for name, as := range map[string]account{"a new account": a.account(t),
+			"an old one": a.grow(t, a.account(t), models.RoleUser)} {
 			for range 2 {
 				if passed, _ := a.until(t, 200, as, "PUT", path, nil); passed < 1 || passed > limit+1 {
 					t.Errorf("with a limit of %d %s likes %d times", limit, name, passed)

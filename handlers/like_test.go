@@ -7,21 +7,23 @@ import (
 	"testing"
 )
 
-// targets makes a post and a comment to like.
+// targets creates a post and a comment to like.
 func (a *api) targets(t *testing.T, as account) []any {
 	t.Helper()
 	p := a.newPost(t, as)
 	return []any{p, a.newComment(t, as, p.ID)}
 }
 
-// likeRows gives the rows of likes and the count that MySQL has for a target.
+// likeRows returns the number of like rows and the count that MySQL holds for a target.
 func (a *api) likeRows(t *testing.T, target any) (rows, count int64) {
 	t.Helper()
 	switch c := target.(type) {
 	case post:
-		return a.number(t, "SELECT COUNT(*) FROM post_likes WHERE post_id=?", c.ID), a.number(t, "SELECT likes_count FROM posts WHERE id=?", c.ID)
+		return a.number(t, "SELECT COUNT(*) FROM post_likes WHERE post_id=?", c.ID),
+			a.number(t, "SELECT likes_count FROM posts WHERE id=?", c.ID)
 	case comment:
-		return a.number(t, "SELECT COUNT(*) FROM comment_likes WHERE comment_id=?", c.ID), a.number(t, "SELECT likes_count FROM comments WHERE id=?", c.ID)
+		return a.number(t, "SELECT COUNT(*) FROM comment_likes WHERE comment_id=?", c.ID),
+			a.number(t, "SELECT likes_count FROM comments WHERE id=?", c.ID)
 	}
 	panic("neither a post nor a comment")
 }
@@ -57,7 +59,8 @@ func TestLike_isAbsoluteAndShown(t *testing.T) {
 				as    account
 				liked bool
 			}{{bob, true}, {ada, false}, {account{}, false}} {
-				if got := read[post](t, a.must(t, 200, see.as, "GET", path, nil)); got.Liked != see.liked || got.LikesCount != 1 {
+				if got := read[post](t, a.must(t, 200, see.as, "GET", path, nil)); got.Liked != see.liked ||
+					got.LikesCount != 1 {
 					t.Errorf("%s seen by %q: %+v", path, see.as.Name, got)
 				}
 			}
@@ -111,8 +114,9 @@ func TestLike_oneUserLikesAndUnlikesAtOnce(t *testing.T) {
 				together(50, func(i int) {
 					method := methods[i%len(methods)]
 					r, err := a.try(ada, method, pathOf(target)+"/like", nil)
-					// While others race, the count in an answer is whatever it was at that instant, 0 or 1.
-					if err != nil || r.Status != 200 || !strings.HasSuffix(string(r.Body), `"likes_count":0}`) && !strings.HasSuffix(string(r.Body), `"likes_count":1}`) ||
+					// While others race, the count in an answer may be 0 or 1.
+					if err != nil || r.Status != 200 || !strings.HasSuffix(string(r.Body), `"likes_count":0}`) &&
+						!strings.HasSuffix(string(r.Body), `"likes_count":1}`) ||
 						strings.HasPrefix(string(r.Body), `{"liked":true`) != (method == "PUT") {
 						bad.Store(fmt.Sprintf("%s: %s %v", method, r, err))
 					}
@@ -121,7 +125,8 @@ func TestLike_oneUserLikesAndUnlikesAtOnce(t *testing.T) {
 					t.Fatalf("round %d: %v", round, why)
 				}
 				a.settle()
-				if rows, count := a.likeRows(t, target); rows != count || rows < 0 || rows > 1 || round == 0 && rows != 0 {
+				if rows, count := a.likeRows(t, target); rows != count || rows < 0 || rows > 1 || round == 0 &&
+					rows != 0 {
 					t.Fatalf("round %d: %d rows and count %d", round, rows, count)
 				}
 			}
@@ -151,13 +156,15 @@ func TestLike_everyUserCounts(t *testing.T) {
 	})
 }
 
-func TestLike_ofNothingLeavesNothing(t *testing.T) {
+func TestLike_ofMissingTargetsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
-		for _, id := range []string{"1", "0", "-1", "01", "+1", "x", "1.5", "9223372036854775807", "9223372036854775808", "%31"} {
+		for _, id := range []string{"1", "0", "-1", "01", "+1", "x", "1.5", "9223372036854775807",
+			"9223372036854775808", "%31"} {
 			for _, kind := range []string{"posts", "comments"} {
-				for _, try := range [][2]string{{"PUT", "/like"}, {"DELETE", "/like"}, {"GET", "/likes"}, {"GET", ""}, {"DELETE", ""}} {
+				for _, try := range [][2]string{{"PUT", "/like"}, {"DELETE", "/like"}, {"GET", "/likes"}, {"GET", ""},
+					{"DELETE", ""}} {
 					a.refused(t, 404, "not_found", ada, try[0], "/v1/"+kind+"/"+id+try[1], nil)
 				}
 			}
@@ -181,23 +188,27 @@ func TestLikes_ofSeveralTargetsAtOnce(t *testing.T) {
 		}
 		a.must(t, 200, ada, "PUT", pathOf(p)+"/like", nil)
 		a.must(t, 204, ada, "DELETE", pathOf(gone), nil)
-		query := fmt.Sprintf("/v1/likes?targets=comment:%d,post:%d,post:%d,post:%d,comment:%d,post:99999,post:%d", c.ID, gone.ID, other.ID, p.ID, under.ID, p.ID)
+		query := fmt.Sprintf("/v1/likes?targets=comment:%d,post:%d,post:%d,post:%d,comment:%d,post:99999,post:%d", c.ID,
+			gone.ID, other.ID, p.ID, under.ID, p.ID)
 		item := func(kind string, id int64, likes int, liked bool) string {
 			return fmt.Sprintf(`{"type":%q,"id":%d,"likes_count":%d,"liked":%v}`, kind, id, likes, liked)
 		}
 		for as, liked := range map[account][2]bool{ada: {false, true}, bob: {true, true}, {}: {false, false}} {
-			want := `200 {"items":[` + item("comment", c.ID, 1, liked[0]) + "," + item("post", other.ID, 0, false) + "," + item("post", p.ID, 2, liked[1]) + `]}`
+			want := `200 {"items":[` + item("comment", c.ID, 1, liked[0]) + "," + item("post", other.ID, 0, false) +
+				"," + item("post", p.ID, 2, liked[1]) + `]}`
 			if r := a.must(t, 200, as, "GET", query, nil); r.String() != want {
 				t.Errorf("seen by %q: %s, want %s", as.Name, r, want)
 			}
 		}
-		if r := a.must(t, 200, account{}, "GET", "/v1/likes?targets=post:99999", nil); r.String() != `200 {"items":[]}` {
+		if r := a.must(t, 200, account{}, "GET", "/v1/likes?targets=post:99999",
+			nil); r.String() != `200 {"items":[]}` {
 			t.Errorf("of nothing: %s", r)
 		}
 
 		a.must(t, 200, ada, "POST", pathOf(gone)+"/restore", nil)
 		want := `200 {"items":[` + item("comment", under.ID, 1, true) + "," + item("post", gone.ID, 1, true) + `]}`
-		if r := a.must(t, 200, bob, "GET", fmt.Sprintf("/v1/likes?targets=comment:%d,post:%d", under.ID, gone.ID), nil); r.String() != want {
+		if r := a.must(t, 200, bob, "GET", fmt.Sprintf("/v1/likes?targets=comment:%d,post:%d", under.ID, gone.ID),
+			nil); r.String() != want {
 			t.Errorf("restored: %s, want %s", r, want)
 		}
 		stream := a.watch(t, fmt.Sprintf("posts=%d&comments=%d", gone.ID, under.ID))
@@ -213,12 +224,15 @@ func TestLikes_ofBadTargets(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	many := strings.Repeat("post:1,", 100)
-	for _, query := range []string{"", "?targets=", "?targets=,", "?targets=post:1,", "?targets=post", "?targets=1", "?targets=user:1", "?targets=post:0",
-		"?targets=post:01", "?targets=POST:1", "?targets=post:1%20", "?targets=post:1;comment:2", "?targets=post:9223372036854775808", "?targets=%ff:1", "?targets=" + many + "post:1"} {
+	for _, query := range []string{"", "?targets=", "?targets=,", "?targets=post:1,", "?targets=post", "?targets=1",
+		"?targets=user:1", "?targets=post:0",
+		"?targets=post:01", "?targets=POST:1", "?targets=post:1%20", "?targets=post:1;comment:2",
+		"?targets=post:9223372036854775808", "?targets=%ff:1", "?targets=" + many + "post:1"} {
 		a.refusedField(t, 422, "invalid", "targets", account{}, "GET", "/v1/likes"+query, nil)
 	}
 	a.must(t, 200, account{}, "GET", "/v1/likes?targets="+many[:len(many)-1], nil)
-	if p, r := a.refused(t, 422, "invalid", account{}, "GET", "/v1/likes?targets=post:1,comment:x,user:2", nil); !strings.Contains(p.Errors[0].Message, "comment:x") {
+	if p, r := a.refused(t, 422, "invalid", account{}, "GET", "/v1/likes?targets=post:1,comment:x,user:2",
+		nil); !strings.Contains(p.Errors[0].Message, "comment:x") {
 		t.Errorf("%s does not name the bad one", r)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"likewise/models"
 )
 
-// limited has the limits count on Redis; "" is in the process alone.
+// limited enables limits, counted on Redis, or in the process alone for "".
 func limited(t *testing.T, redis string, factor float64) func(*handlers.Config) {
 	t.Helper()
 	limiter, err := counters.OpenLimiter(redis, nil)
@@ -39,24 +39,26 @@ func redisURL(t *testing.T) string {
 	return fmt.Sprintf("redis://%s/%d", o.Addr, o.DB)
 }
 
-// behindProxy makes the tests' own address that of a trusted proxy, so that each request can come from anywhere.
+// behindProxy trusts the tests' own address as a proxy, so that a request can claim any address.
 func behindProxy(c *handlers.Config) {
 	c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 }
 
 func comesFrom(address string) header { return header{"X-Forwarded-For", address} }
 
-// grow makes an account older than those that get less, and gives it a role.
+// grow makes an account old enough for the full quotas and sets its role.
 func (a *api) grow(t *testing.T, as account, role models.Role) account {
 	t.Helper()
-	if _, err := a.store.Pool().Exec("UPDATE users SET created_at='2020-01-01', role=? WHERE id=?", role, as.ID); err != nil {
+	if _, err := a.store.Pool().Exec("UPDATE users SET created_at='2020-01-01', role=? WHERE id=?", role,
+		as.ID); err != nil {
 		t.Fatal(err)
 	}
 	return as
 }
 
-// until repeats a request that is answered with status until it is limited, and says how often it was not.
-func (a *api) until(t *testing.T, status int, as account, method, path string, body any, headers ...header) (passed int, refused reply) {
+// until repeats a request until it is limited. It returns how often the request was answered with status before.
+func (a *api) until(t *testing.T, status int, as account, method, path string, body any,
+	headers ...header) (passed int, refused reply) {
 	t.Helper()
 	for ; passed < 2000; passed++ {
 		r := a.send(t, as, method, path, body, headers...)
@@ -85,7 +87,7 @@ func number(t *testing.T, pattern, s string) int {
 	return n
 }
 
-func TestLimits_giveNewAccountsLessAndModeratorsMore(t *testing.T) {
+func TestLimits_dependOnAgeAndRole(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	url := redisURL(t)
@@ -110,9 +112,10 @@ func TestLimits_giveNewAccountsLessAndModeratorsMore(t *testing.T) {
 			t.Errorf("%d are left", left)
 		}
 	}
-	a.must(t, 200, fresh, "GET", "/v1/posts", nil) // reading goes on
+	a.must(t, 200, fresh, "GET", "/v1/posts", nil) // reads are not limited
 	for role, want := range map[models.Role]int{models.RoleUser: 10, models.RoleModerator: 100} {
-		if passed, _ := a.until(t, 201, a.grow(t, a.account(t), role), "POST", "/v1/posts", text); passed != want && role == models.RoleUser || passed < want {
+		if passed, _ := a.until(t, 201, a.grow(t, a.account(t), role), "POST", "/v1/posts", text); passed != want &&
+			role == models.RoleUser || passed < want {
 			t.Errorf("a %s could write %d posts at once, want %d", role, passed, want)
 		}
 	}
@@ -133,7 +136,8 @@ func TestLimits_countAnAddressWithAllItsAccounts(t *testing.T) {
 	if !strings.HasPrefix(r.Header.Get("RateLimit"), `"posts-by-address";r=0;`) {
 		t.Errorf("RateLimit is %s", r.Header.Get("RateLimit"))
 	}
-	a.must(t, 201, eleventh, "POST", "/v1/posts", text, comesFrom("192.0.2.2")) // and it was not counted against the account
+	// And it was not counted against the account.
+	a.must(t, 201, eleventh, "POST", "/v1/posts", text, comesFrom("192.0.2.2"))
 	moderator := a.grow(t, a.account(t), models.RoleModerator)
 	a.must(t, 201, moderator, "POST", "/v1/posts", text, comesFrom("192.0.2.1"))
 }
@@ -144,10 +148,12 @@ func TestLimits_areOfEveryKindOfAction(t *testing.T) {
 	ada := a.account(t)
 	p := a.newPost(t, ada)
 	registration := func(i int) obj {
-		return obj{"username": fmt.Sprint("new", i), "email": fmt.Sprintf("new%d@example.org", i), "password": "difference engine"}
+		return obj{"username": fmt.Sprint("new", i), "email": fmt.Sprintf("new%d@example.org", i),
+			"password": "difference engine"}
 	}
-	for range 20 { // slips of the pen cost nothing
-		a.refused(t, 422, "invalid", account{}, "POST", "/v1/auth/register", obj{"username": "x", "email": "x", "password": "x"}, comesFrom("192.0.2.9"))
+	for range 20 { // invalid requests cost nothing
+		a.refused(t, 422, "invalid", account{}, "POST", "/v1/auth/register",
+			obj{"username": "x", "email": "x", "password": "x"}, comesFrom("192.0.2.9"))
 	}
 	a.must(t, 201, account{}, "POST", "/v1/auth/register", registration(1), comesFrom("192.0.2.9"))
 	a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/register", registration(2), comesFrom("192.0.2.9"))
@@ -165,15 +171,17 @@ func TestLimits_areOfEveryKindOfAction(t *testing.T) {
 		{200, 3, "HEAD", "/v1/posts?q=title", "192.0.2.23", nil},
 		{200, 3, "GET", "/v1/users/1/posts?q=title", "192.0.2.33", nil},
 		{201, 1, "POST", pathOf(p) + "/comments", "192.0.2.14", obj{"content": "C"}},
-		{403, 1, "PUT", "/v1/me/password", "192.0.2.15", obj{"current_password": "a wrong one", "new_password": "difference engine"}},
+		{403, 1, "PUT", "/v1/me/password", "192.0.2.15",
+			obj{"current_password": "a wrong one", "new_password": "difference engine"}},
 		{200, 4, "PUT", "/v1/users/1/follow", "192.0.2.16", nil},
 	} {
-		if passed, _ := a.until(t, try.status, a.account(t), try.method, try.path, try.body, comesFrom(try.from)); passed < try.want || passed > try.want+20 {
+		if passed, _ := a.until(t, try.status, a.account(t), try.method, try.path, try.body,
+			comesFrom(try.from)); passed < try.want || passed > try.want+20 {
 			t.Errorf("%s %s: %d passed, want %d", try.method, try.path, passed, try.want)
 		}
 	}
 	for range 200 {
-		a.must(t, 200, account{}, "GET", "/healthz", nil, comesFrom("192.0.2.11")) // what watches the server is not a client
+		a.must(t, 200, account{}, "GET", "/healthz", nil, comesFrom("192.0.2.11")) // health checks are not counted
 	}
 }
 
@@ -238,15 +246,20 @@ func TestLimits_outliveRedis(t *testing.T) {
 func TestLogin_isThrottledAlikeForKnownAndUnknown(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, redisURL(t), 1), behindProxy)
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
 	var seen []string
-	for _, names := range [][]string{{"ada", "ADA"}, {"ada@example.org", "Ada@Example.org"}, {"nobody", "Nobody"}, {"nobody@example.org", "NOBODY@example.org"}} {
+	for _, names := range [][]string{{"ada", "ADA"}, {"ada@example.org", "Ada@Example.org"}, {"nobody", "Nobody"},
+		{"nobody@example.org", "NOBODY@example.org"}} {
 		for i := range 10 {
-			a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": names[i%len(names)], "password": "wrong"}, comesFrom("192.0.2.7"))
+			a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login",
+				obj{"login": names[i%len(names)], "password": "wrong"}, comesFrom("192.0.2.7"))
 		}
 		for _, name := range names {
-			p, r := a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/login", obj{"login": name, "password": "difference engine"}, comesFrom("192.0.2.7"))
-			seen = append(seen, fmt.Sprint(p.Detail, p.Errors, r.Header.Get("RateLimit-Policy"), number(t, `(\d+)`, r.Header.Get("Retry-After"))/10))
+			p, r := a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/login",
+				obj{"login": name, "password": "difference engine"}, comesFrom("192.0.2.7"))
+			seen = append(seen, fmt.Sprint(p.Detail, p.Errors, r.Header.Get("RateLimit-Policy"),
+				number(t, `(\d+)`, r.Header.Get("Retry-After"))/10))
 		}
 	}
 	for _, s := range seen {
@@ -254,7 +267,7 @@ func TestLogin_isThrottledAlikeForKnownAndUnknown(t *testing.T) {
 			t.Errorf("told apart: %s and %s", s, seen[0])
 		}
 	}
-	// Others are not locked out by it, and a right password clears the slate.
+	// Other logins are not locked out, and a correct password resets the count.
 	right := obj{"login": "ada", "password": "difference engine"}
 	for range 15 {
 		a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("192.0.2.8"))
@@ -264,12 +277,14 @@ func TestLogin_isThrottledAlikeForKnownAndUnknown(t *testing.T) {
 func TestLogin_byManyAddressesLocksNobodyOut(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0], limited(t, "", 1), behindProxy)
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
 	right := obj{"login": "ada", "password": "difference engine"}
 	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("2001:db8:1:2::3"))
 	tries := 0
 	for host := 0; ; host++ {
-		r := a.send(t, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "wrong"}, comesFrom(fmt.Sprintf("198.51.100.%d", host%20)))
+		r := a.send(t, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": "wrong"},
+			comesFrom(fmt.Sprintf("198.51.100.%d", host%20)))
 		if r.Status == 429 {
 			break
 		}
@@ -277,36 +292,41 @@ func TestLogin_byManyAddressesLocksNobodyOut(t *testing.T) {
 			break
 		}
 	}
-	// Now the right password is answered as a wrong one, so nobody learns that it was right, nor that there is an account.
+	// Now a correct password is answered like a wrong one, so that the answer reveals neither the password nor the
+	// account.
 	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", right, comesFrom("203.0.113.1"))
-	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": "ada@example.org", "password": "difference engine"}, comesFrom("203.0.113.1"))
-	// Where the account has logged in before it goes on doing so; all of an IPv6 network counts as one place.
+	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login",
+		obj{"login": "ada@example.org", "password": "difference engine"}, comesFrom("203.0.113.1"))
+	// The account can still log in from addresses that it has used before; an IPv6 /64 counts as one address.
 	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("2001:db8:1:2:aaaa::4"))
 	a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", right, comesFrom("2001:db8:1:3::3"))
 }
 
-// Guessing must not report which names there are, nor which address belongs to which name: neither by what is limited nor
+// Guessing must not reveal which names exist, nor which e-mail address belongs to which name: neither by the limits nor
 // by what finds an account.
 func TestLogin_limitsReportNoAccount(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, modes[0], limited(t, redisURL(t), 0.2), behindProxy) // two tries of a name, twenty of an account
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": password}, comesFrom("192.0.2.1"))
+	a := newAPI(t, modes[0], limited(t, redisURL(t), 0.2), behindProxy) // two attempts at a name, twenty at an account
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": password}, comesFrom("192.0.2.1"))
 	hash, err := signin.HashPassword(password)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Only the operator can enter an address that is not ASCII.
-	if err := a.store.CreateUser(t.Context(), &models.User{Username: "eve", Email: "\u00e9ve@example.org", PasswordHash: hash}); err != nil {
+	if err := a.store.CreateUser(t.Context(),
+		&models.User{Username: "eve", Email: "\u00e9ve@example.org", PasswordHash: hash}); err != nil {
 		t.Fatal(err)
 	}
 	try := func(login, address string) string {
 		t.Helper()
 		before := a.Hashes()
-		r := a.send(t, account{}, "POST", "/v1/auth/login", obj{"login": login, "password": "wrong"}, comesFrom(address))
+		r := a.send(t, account{}, "POST", "/v1/auth/login", obj{"login": login, "password": "wrong"},
+			comesFrom(address))
 		detail := read[problem](t, r).Detail
 		return fmt.Sprint(r.Status, detail, r.Header.Get("RateLimit-Policy"), a.Hashes()-before)
 	}
-	for range 3 { // uses up the tries of the username
+	for range 3 { // exhausts the attempts at the username
 		try("ada", "192.0.2.7")
 	}
 	want := try("somebody", "192.0.2.7")
@@ -315,7 +335,7 @@ func TestLogin_limitsReportNoAccount(t *testing.T) {
 			t.Errorf("%s after the tries of ada: %s, want %s", login, got, want)
 		}
 	}
-	for i := range 22 { // uses up those of the account
+	for i := range 22 { // exhausts those at the account
 		try("ada", fmt.Sprintf("198.51.100.%d", i%20))
 	}
 	for _, login := range []string{"ada", "ada@example.org"} {
@@ -323,21 +343,26 @@ func TestLogin_limitsReportNoAccount(t *testing.T) {
 			t.Errorf("%s when its account is blocked: %s, want %s", login, got, want)
 		}
 	}
-	// What MySQL takes for the same as a login is another login, with tries of its own, of nobody.
-	for _, login := range []string{"ada\u0001", "\u0001ada", "ada ", "\uff41da", "\u0430da", "\u00e1da", "ada@ex\u00e1mple.org", "\u200bada@example.org", "ada@example.org\u0001", "eve@example.org"} {
-		a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": login, "password": password}, comesFrom("192.0.2.99"))
+	// A string that MySQL compares as equal to a login is another login, unknown and with attempts of its own.
+	for _, login := range []string{"ada\u0001", "\u0001ada", "ada ", "\uff41da", "\u0430da", "\u00e1da",
+		"ada@ex\u00e1mple.org", "\u200bada@example.org", "ada@example.org\u0001", "eve@example.org"} {
+		a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login",
+			obj{"login": login, "password": password}, comesFrom("192.0.2.99"))
 	}
-	for _, login := range []string{"eve", "EVE", "\u00e9ve@example.org", "e\u0301ve@example.org", "\u00c9VE@EXAMPLE.ORG"} {
-		a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": login, "password": password}, comesFrom("192.0.2.99"))
+	for _, login := range []string{"eve", "EVE", "\u00e9ve@example.org", "e\u0301ve@example.org",
+		"\u00c9VE@EXAMPLE.ORG"} {
+		a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": login, "password": password},
+			comesFrom("192.0.2.99"))
 	}
 }
 
-// The mark of a place from which an account logs in time and again does not expire.
+// The mark of an address does not expire while the account keeps logging in from there.
 func TestLogin_renewsTheMarkOfAPlace(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)
 	a := newAPI(t, modes[0], limited(t, url, 1), behindProxy)
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, comesFrom("192.0.2.1"))
 	right := obj{"login": "ada", "password": "difference engine"}
 	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("192.0.2.1"))
 	options, err := redis.ParseURL(url)
@@ -353,7 +378,9 @@ func TestLogin_renewsTheMarkOfAPlace(t *testing.T) {
 		t.Fatalf("the marks are %v, %v", marks, err)
 	}
 	const most = 30 * 24 * time.Hour
-	if err := client.ZIncrBy(t.Context(), key, -float64((most - time.Hour).Microseconds()), marks[0]).Err(); err != nil { // 30 days less an hour have passed
+	// 30 days less an hour have passed.
+	if err := client.ZIncrBy(t.Context(), key, -float64((most - time.Hour).Microseconds()),
+		marks[0]).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Expire(t.Context(), key, time.Hour).Err(); err != nil {
@@ -365,15 +392,18 @@ func TestLogin_renewsTheMarkOfAPlace(t *testing.T) {
 	}
 }
 
-// Whoever is refused does not cost a password's hash.
+// A refused login does not hash a password.
 func TestLogin_hashesAsOftenForStrangersAsForUsers(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
 	without := a.account(t) // has no password
 	for _, in := range []obj{
-		{"login": "ada", "password": "wrong"}, {"login": "nobody", "password": "wrong"}, {"login": "nobody@example.org", "password": "x"},
-		{"login": without.Name, "password": "x"}, {"login": "", "password": ""}, {"login": strings.Repeat("x", 5000), "password": strings.Repeat("x", 5000)},
+		{"login": "ada", "password": "wrong"}, {"login": "nobody", "password": "wrong"},
+		{"login": "nobody@example.org", "password": "x"},
+		{"login": without.Name, "password": "x"}, {"login": "", "password": ""},
+		{"login": strings.Repeat("x", 5000), "password": strings.Repeat("x", 5000)},
 	} {
 		before := a.Hashes()
 		a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", in)

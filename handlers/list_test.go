@@ -13,11 +13,12 @@ import (
 	"likewise/internal/testkit"
 )
 
-// fill writes n posts by one author, or n comments on a post, whose times and counts are shared by several each.
+// fill inserts n posts by one author, or n comments on a post. Several share each time and each count.
 func (a *api) fill(t *testing.T, n int, as account, postID, parentID int64) {
 	t.Helper()
 	for i := range n {
-		query, args := "INSERT INTO posts (title, content, user_id, created_at, likes_count) VALUES ('T','C',?,?,?)", []any{as.ID}
+		query, args := "INSERT INTO posts (title, content, user_id, created_at, likes_count) VALUES ('T','C',?,?,?)",
+			[]any{as.ID}
 		if postID != 0 {
 			query, args = "INSERT INTO comments (content, user_id, post_id, parent_id, created_at, likes_count) VALUES ('C',?,?,NULLIF(?,0),?,?)", []any{as.ID, postID, parentID}
 		}
@@ -28,14 +29,16 @@ func (a *api) fill(t *testing.T, n int, as account, postID, parentID int64) {
 	}
 }
 
-// walk reads a list to its end and calls between after each page. It gives how often each id came, and the items.
-func (a *api) walk(t *testing.T, path string, limit int, id func(obj) float64, between func()) (map[float64]int, []obj) {
+// walk reads a list to its end and calls between after each page. It returns how often each id appeared, and the items.
+func (a *api) walk(t *testing.T, path string, limit int, id func(obj) float64,
+	between func()) (map[float64]int, []obj) {
 	t.Helper()
 	seen := map[float64]int{}
 	var all []obj
 	cursor := ""
 	for range 1000 {
-		p := read[page[obj]](t, a.must(t, 200, account{}, "GET", fmt.Sprintf("%s%slimit=%d%s", path, separator(path), limit, cursor), nil))
+		p := read[page[obj]](t, a.must(t, 200, account{}, "GET",
+			fmt.Sprintf("%s%slimit=%d%s", path, separator(path), limit, cursor), nil))
 		for _, item := range p.Items {
 			seen[id(item)]++
 		}
@@ -92,7 +95,7 @@ func (a *api) ids(t *testing.T, query string) []int64 {
 	return list
 }
 
-func TestLists_giveEachItemOnce(t *testing.T) {
+func TestLists_returnEachItemOnce(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada, bob := a.account(t), a.account(t)
@@ -105,18 +108,24 @@ func TestLists_giveEachItemOnce(t *testing.T) {
 		for _, list := range []struct {
 			path   string
 			want   []int64
-			arrive func(as account) // makes something new in the list
+			arrive func(as account) // adds an item to the list
 		}{
 			{"/v1/posts?sort=new", posts, func(as account) { a.newPost(t, as) }},
 			{"/v1/posts?sort=top", posts, func(as account) { a.newPost(t, as) }},
 			{fmt.Sprintf("/v1/posts?sort=new&author=%d", ada.ID), posts, func(as account) { a.newPost(t, as) }},
 			{fmt.Sprintf("/v1/posts?sort=top&author=%d", ada.ID), posts, func(as account) { a.newPost(t, as) }},
-			{fmt.Sprintf("/v1/posts/%d/comments?sort=old", posts[0]), comments, func(as account) { a.newComment(t, as, posts[0]) }},
-			{fmt.Sprintf("/v1/posts/%d/comments?sort=new", posts[0]), comments, func(as account) { a.newComment(t, as, posts[0]) }},
-			{fmt.Sprintf("/v1/posts/%d/comments?sort=top", posts[0]), comments, func(as account) { a.newComment(t, as, posts[0]) }},
-			{fmt.Sprintf("/v1/comments/%d/replies?sort=old", comments[0]), replies, func(as account) { a.newReply(t, as, comments[0]) }},
-			{fmt.Sprintf("/v1/comments/%d/replies?sort=new", comments[0]), replies, func(as account) { a.newReply(t, as, comments[0]) }},
-			{fmt.Sprintf("/v1/comments/%d/replies?sort=top", comments[0]), replies, func(as account) { a.newReply(t, as, comments[0]) }},
+			{fmt.Sprintf("/v1/posts/%d/comments?sort=old", posts[0]), comments,
+				func(as account) { a.newComment(t, as, posts[0]) }},
+			{fmt.Sprintf("/v1/posts/%d/comments?sort=new", posts[0]), comments,
+				func(as account) { a.newComment(t, as, posts[0]) }},
+			{fmt.Sprintf("/v1/posts/%d/comments?sort=top", posts[0]), comments,
+				func(as account) { a.newComment(t, as, posts[0]) }},
+			{fmt.Sprintf("/v1/comments/%d/replies?sort=old", comments[0]), replies,
+				func(as account) { a.newReply(t, as, comments[0]) }},
+			{fmt.Sprintf("/v1/comments/%d/replies?sort=new", comments[0]), replies,
+				func(as account) { a.newReply(t, as, comments[0]) }},
+			{fmt.Sprintf("/v1/comments/%d/replies?sort=top", comments[0]), replies,
+				func(as account) { a.newReply(t, as, comments[0]) }},
 		} {
 			for _, limit := range []int{1, 5, 19, 57, 100}[testkit.Volume(0, 2):] {
 				seen, items := a.walk(t, list.path, limit, itemID, func() {})
@@ -139,13 +148,14 @@ func TestLists_giveEachItemOnce(t *testing.T) {
 				}
 			}
 		}
-		if p := read[page[obj]](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/posts?author=%d", bob.ID), nil)); p.Items == nil || len(p.Items) != 0 || p.NextCursor != nil {
+		if p := read[page[obj]](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/posts?author=%d", bob.ID),
+			nil)); p.Items == nil || len(p.Items) != 0 || p.NextCursor != nil {
 			t.Errorf("an empty list is %+v", p)
 		}
 	})
 }
 
-// checkSorted holds a list to the order that its path asks for.
+// checkSorted checks that a list has the order that its path requests.
 func checkSorted(t *testing.T, path string, items []obj) {
 	t.Helper()
 	for i := 1; i < len(items); i++ {
@@ -165,7 +175,7 @@ func checkSorted(t *testing.T, path string, items []obj) {
 	}
 }
 
-func TestLikers_giveEachUserOnce(t *testing.T) {
+func TestLikers_returnEachUserOnce(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		users := a.accounts(t, 23)
@@ -180,7 +190,8 @@ func TestLikers_giveEachUserOnce(t *testing.T) {
 			for _, limit := range []int{1, 5, 23, 100} {
 				seen, items := a.walk(t, pathOf(target)+"/likes", limit, userID, func() {})
 				checkOnce(t, pathOf(target), seen, want)
-				if len(items) != len(users) || items[0]["created_at"] == nil || items[0]["user"].(obj)["username"] == "" {
+				if len(items) != len(users) || items[0]["created_at"] == nil ||
+					items[0]["user"].(obj)["username"] == "" {
 					t.Errorf("%d likers, the first one is %v", len(items), items[0])
 				}
 			}
@@ -194,14 +205,16 @@ func TestLists_badQuery(t *testing.T) {
 	ada := a.account(t)
 	p := a.newPost(t, ada)
 	c := a.newComment(t, ada, p.ID)
-	for _, path := range []string{"/v1/posts", pathOf(p) + "/comments", pathOf(c) + "/replies", pathOf(p) + "/likes", pathOf(c) + "/likes"} {
+	for _, path := range []string{"/v1/posts", pathOf(p) + "/comments", pathOf(c) + "/replies", pathOf(p) + "/likes",
+		pathOf(c) + "/likes"} {
 		for _, limit := range []string{"0", "101", "-1", "x", "", "1e1", "99999999999999999999", "%00"} {
 			a.refusedField(t, 422, "invalid", "limit", account{}, "GET", path+"?limit="+limit, nil)
 		}
 		for _, limit := range []string{"1", "100"} {
 			a.must(t, 200, account{}, "GET", path+"?limit="+limit+"&whatever=1", nil)
 		}
-		for _, cursor := range []string{"", "x", "%00", "AAAA", strings.Repeat("A", 43), strings.Repeat("A", 3000), "%0a" + strings.Repeat("A", 42)} {
+		for _, cursor := range []string{"", "x", "%00", "AAAA", strings.Repeat("A", 43), strings.Repeat("A", 3000),
+			"%0a" + strings.Repeat("A", 42)} {
 			a.refusedField(t, 400, "malformed", "cursor", account{}, "GET", path+"?cursor="+cursor, nil)
 		}
 		if strings.HasSuffix(path, "likes") {
@@ -229,7 +242,8 @@ func TestCursor_thatWasTamperedWithIsRefused(t *testing.T) {
 	cursor := next("/v1/posts")
 	a.must(t, 200, account{}, "GET", "/v1/posts?cursor="+cursor, nil)
 	refuse := func(path, cursor string) {
-		a.refusedField(t, 400, "malformed", "cursor", account{}, "GET", path+separator(path)+"cursor="+url.QueryEscape(cursor), nil)
+		a.refusedField(t, 400, "malformed", "cursor", account{}, "GET",
+			path+separator(path)+"cursor="+url.QueryEscape(cursor), nil)
 	}
 	for i := range len(cursor) {
 		for _, c := range []byte{cursor[i] ^ 1, cursor[i] ^ 0x80, cursor[i] + 1, 'A', '_', '=', 0} {
@@ -250,11 +264,12 @@ func TestCursor_thatWasTamperedWithIsRefused(t *testing.T) {
 	}
 	refuse("/v1/posts", cursor+"A")
 	refuse("/v1/posts", cursor+"\n")
-	// A cursor of another list is as foreign as a made-up one.
+	// A cursor of another list is refused like a forged one.
 	post := a.ids(t, "SELECT MIN(id) FROM posts")[0]
 	a.fill(t, 3, ada, post, 0)
 	comments := fmt.Sprintf("/v1/posts/%d/comments", post)
-	lists := []string{"/v1/posts", "/v1/posts?sort=top", fmt.Sprintf("/v1/posts?author=%d", ada.ID), comments + "?sort=old", comments + "?sort=new", comments + "?sort=top"}
+	lists := []string{"/v1/posts", "/v1/posts?sort=top", fmt.Sprintf("/v1/posts?author=%d", ada.ID),
+		comments + "?sort=old", comments + "?sort=new", comments + "?sort=top"}
 	for i, from := range lists {
 		for j, to := range lists {
 			if i != j {
@@ -266,7 +281,7 @@ func TestCursor_thatWasTamperedWithIsRefused(t *testing.T) {
 
 // TestLists_costTheSameWhateverTheirLength counts the statements that MySQL received.
 func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
-	// The clock stands still, so that no session is looked up again while statements are counted.
+	// The clock stands still, so that cached sessions do not expire while statements are counted.
 	now := time.Now()
 	still := func(c *handlers.Config) { c.Now = func() time.Time { return now } }
 	eachMode(t, func(t *testing.T, a *api) {
@@ -276,7 +291,7 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 		a.fill(t, 110, ada, p.ID, 0)
 		c := comment{ID: a.ids(t, "SELECT MIN(id) FROM comments")[0]}
 		a.fill(t, 110, ada, p.ID, c.ID)
-		// Each of them has replies, of which each has one.
+		// Each of them has replies, and each reply has one.
 		for range 2 {
 			if _, err := a.store.Pool().Exec("INSERT INTO comments (content, user_id, post_id, parent_id) SELECT 'C', user_id, post_id, id FROM comments"); err != nil {
 				t.Fatal(err)
@@ -301,16 +316,19 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		a.must(t, 200, ada, "GET", "/v1/posts", nil) // signs in, and opens the connection that is used from here on
+		a.must(t, 200, ada, "GET", "/v1/posts", nil) // caches the session and opens the connection
 		for _, list := range []struct {
 			path string
 			most int64
 		}{
 			{"/v1/posts?sort=new", 2}, {"/v1/posts?sort=top", 2}, {fmt.Sprintf("/v1/posts?author=%d", ada.ID), 2},
-			{"/v1/posts?sort=hot", 2}, {"/v1/posts?sort=active", 2}, {fmt.Sprintf("/v1/posts?sort=hot&author=%d", ada.ID), 2},
-			{"/v1/posts?tag=tag1", 3}, {"/v1/posts?sort=top&tag=tag1", 3}, {"/v1/posts?q=c", 3}, {"/v1/posts?q=t+c&sort=hot&tag=tag2", 3},
+			{"/v1/posts?sort=hot", 2}, {"/v1/posts?sort=active", 2},
+			{fmt.Sprintf("/v1/posts?sort=hot&author=%d", ada.ID), 2},
+			{"/v1/posts?tag=tag1", 3}, {"/v1/posts?sort=top&tag=tag1", 3}, {"/v1/posts?q=c", 3},
+			{"/v1/posts?q=t+c&sort=hot&tag=tag2", 3},
 			{"/v1/tags", 1}, {"/v1/tags?sort=name&q=t", 1}, {pathOf(p) + "/revisions", 2},
-			{pathOf(p) + "/comments?sort=old", 3}, {pathOf(p) + "/comments?sort=new", 3}, {pathOf(p) + "/comments?sort=top", 3},
+			{pathOf(p) + "/comments?sort=old", 3}, {pathOf(p) + "/comments?sort=new", 3},
+			{pathOf(p) + "/comments?sort=top", 3},
 			{pathOf(c) + "/replies", 3}, {pathOf(p) + "/likes", 2},
 		} {
 			for _, as := range []account{ada, {}} {
@@ -318,23 +336,26 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 				for i, limit := range []int{1, 20, 100} {
 					a.settle()
 					before := a.questions(t)
-					r := a.must(t, 200, as, "GET", fmt.Sprintf("%s%slimit=%d", list.path, separator(list.path), limit), nil)
-					sent := a.questions(t) - before - 1 // the question itself
+					r := a.must(t, 200, as, "GET", fmt.Sprintf("%s%slimit=%d", list.path, separator(list.path), limit),
+						nil)
+					sent := a.questions(t) - before - 1 // without questions itself
 					if got := len(read[page[obj]](t, r).Items); got != limit && !strings.HasSuffix(list.path, "likes") {
 						t.Fatalf("%s: %d items, want %d", list.path, got, limit)
 					}
 					if i == 0 || a.mode == "gated" && sent > 0 {
-						first = sent // behind the gate it depends on whether a target of the page is cold
+						first = sent // behind the gate it depends on cold targets of the page
 					}
 					most := list.most
-					if as.Token != "" && strings.HasPrefix(list.path, "/v1/posts?") && !strings.Contains(list.path, "tag=") && !strings.Contains(list.path, "q=") {
-						most++ // whom the viewer blocks
+					if as.Token != "" && strings.HasPrefix(list.path, "/v1/posts?") &&
+						!strings.Contains(list.path, "tag=") && !strings.Contains(list.path, "q=") {
+						most++ // reads the viewer's blocks
 					}
 					if strings.Contains(list.path, "tag=") && strings.Contains(list.path, "q=") {
-						most++ // where the segment ends that is looked through
+						most++ // reads the end of the segment
 					}
 					if sent != first || sent < 1 || sent > most {
-						t.Errorf("%s of %d for %q: %d statements, want at most %d and as many as for 1 (%d)", list.path, limit, as.Name, sent, list.most, first)
+						t.Errorf("%s of %d for %q: %d statements, want at most %d and as many as for 1 (%d)", list.path,
+							limit, as.Name, sent, list.most, first)
 					}
 				}
 			}

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestLock_keepsAuthorsFromEditing locks a post, which freezes its text and that of its comments for all but moderators.
+// TestLock_keepsAuthorsFromEditing locks a post: then only moderators can change its text and that of its comments.
 func TestLock_keepsAuthorsFromEditing(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -26,7 +26,7 @@ func TestLock_keepsAuthorsFromEditing(t *testing.T) {
 	a.must(t, 200, ada, "PATCH", pathOf(p), obj{"content": "Something else."}, as)
 	a.must(t, 200, bob, "PATCH", pathOf(m), obj{"content": "Something else."}, as)
 
-	// What an author wrote in a locked post can still be deleted: that hides it and destroys nothing.
+	// Authors can still delete their content in a locked post: that hides it and destroys nothing.
 	a.must(t, 200, mod, "POST", moderated("post", p.ID, "lock"), reason)
 	a.must(t, 204, bob, "DELETE", pathOf(m), nil)
 	a.must(t, 204, ada, "DELETE", pathOf(p), nil)

@@ -94,7 +94,9 @@ func TestModeration_listsContentOfAnyStatus(t *testing.T) {
 	var posts []int64
 	for i := range 6 {
 		as := []account{ada, bob}[i%2]
-		posts = append(posts, read[post](t, a.must(t, 201, as, "POST", "/v1/posts", obj{"title": fmt.Sprint("Title ", i), "content": fmt.Sprintf("100%% of _%d_", i)})).ID)
+		posts = append(posts, read[post](t,
+			a.must(t, 201, as, "POST", "/v1/posts",
+				obj{"title": fmt.Sprint("Title ", i), "content": fmt.Sprintf("100%% of _%d_", i)})).ID)
 	}
 	one := a.newComment(t, ada, posts[0]).ID
 	two := a.newComment(t, bob, posts[1]).ID
@@ -104,7 +106,8 @@ func TestModeration_listsContentOfAnyStatus(t *testing.T) {
 	a.must(t, 200, mod, "POST", moderated("post", posts[4], "pin"), obj{"reason": "News."})
 	a.must(t, 200, mod, "POST", moderated("comment", two, "delete"), obj{"reason": "Spam."})
 	a.must(t, 201, bob, "POST", "/v1/reports", obj{"target_type": "post", "target_id": posts[5], "reason": "spam"})
-	a.must(t, 201, bob, "POST", "/v1/reports", obj{"target_type": "comment", "target_id": one, "reason": "abuse", "detail": "Rude."})
+	a.must(t, 201, bob, "POST", "/v1/reports",
+		obj{"target_type": "comment", "target_id": one, "reason": "abuse", "detail": "Rude."})
 	all := slices.Clone(posts)
 	slices.Reverse(all)
 	of := func(i ...int) []int64 {
@@ -140,14 +143,17 @@ func TestModeration_listsContentOfAnyStatus(t *testing.T) {
 		}
 	}
 	item := read[moderatedItem](t, a.must(t, 200, mod, "GET", fmt.Sprintf("/v1/admin/posts/%d", posts[1]), nil))
-	if item.Post.Status != "deleted" || item.Deletion == nil || item.Deletion.By == nil || item.Deletion.By.ID != mod.ID || *item.Deletion.Reason != "Spam." {
+	if item.Post.Status != "deleted" || item.Deletion == nil || item.Deletion.By == nil ||
+		item.Deletion.By.ID != mod.ID || *item.Deletion.Reason != "Spam." {
 		t.Errorf("the deleted post is shown as %+v", item)
 	}
 	item = read[moderatedItem](t, a.must(t, 200, mod, "GET", fmt.Sprintf("/v1/admin/comments/%d", two), nil))
-	if item.Comment.Status != "deleted" || item.Comment.Author == nil || item.Comment.Content == "" || item.Deletion == nil {
+	if item.Comment.Status != "deleted" || item.Comment.Author == nil || item.Comment.Content == "" ||
+		item.Deletion == nil {
 		t.Errorf("the deleted comment is shown as %+v", item)
 	}
-	for path, field := range map[string]string{"posts?status=gone": "status", "posts?author=x": "author", "posts?q=": "q", "comments?since=now": "since", "posts?locked=1": "locked"} {
+	for path, field := range map[string]string{"posts?status=gone": "status", "posts?author=x": "author",
+		"posts?q=": "q", "comments?since=now": "since", "posts?locked=1": "locked"} {
 		a.refusedField(t, 422, "invalid", field, mod, "GET", "/v1/admin/"+path, nil)
 	}
 	a.refused(t, 404, "not_found", mod, "POST", moderated("post", 999, "delete"), obj{"reason": "Spam."})
@@ -169,7 +175,8 @@ func TestModeration_locksAndPins(t *testing.T) {
 	if n := a.number(t, "SELECT comments_count FROM posts WHERE id=?", p.ID); n != 1 {
 		t.Errorf("the locked post has %d comments", n)
 	}
-	if r := a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/posts/%d", p.ID), nil); !strings.Contains(string(r.Body), `"locked":true`) {
+	if r := a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/posts/%d", p.ID), nil); !strings.Contains(string(r.Body),
+		`"locked":true`) {
 		t.Errorf("the locked post is %s", r)
 	}
 	a.must(t, 200, mod, "POST", moderated("post", p.ID, "unlock"), reason)
@@ -184,7 +191,8 @@ func TestModeration_locksAndPins(t *testing.T) {
 	}
 	a.must(t, 200, mod, "POST", moderated("post", q.ID, "pin"), reason)
 	a.must(t, 200, mod, "POST", moderated("post", p.ID, "pin"), reason)
-	for query, want := range map[string][]int64{"": {q.ID, p.ID}, "&sort=hot": {q.ID, p.ID}, "&sort=top&limit=1": {q.ID}, "&q=title": {q.ID, p.ID}, "&author=999": nil} {
+	for query, want := range map[string][]int64{"": {q.ID, p.ID}, "&sort=hot": {q.ID, p.ID},
+		"&sort=top&limit=1": {q.ID}, "&q=title": {q.ID, p.ID}, "&author=999": nil} {
 		if got := pinned(query); !slices.Equal(got, want) {
 			t.Errorf("pinned%s: got %v, want %v", query, got, want)
 		}
@@ -202,14 +210,16 @@ func TestAccounts_areFoundByModerators(t *testing.T) {
 	a := newAPI(t, modes[0])
 	mod := a.moderator(t)
 	for _, name := range []string{"ann", "Anna", "an_na", "bert"} {
-		if err := a.store.CreateUser(t.Context(), &models.User{Username: name, Email: "mail-" + name + "@example.org"}); err != nil {
+		if err := a.store.CreateUser(t.Context(),
+			&models.User{Username: name, Email: "mail-" + name + "@example.org"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	names := func(query string) []string {
 		var names []string
 		for cursor := ""; ; {
-			list := read[page[struct{ Username string }]](t, a.must(t, 200, mod, "GET", "/v1/admin/users?"+query+cursor, nil))
+			list := read[page[struct{ Username string }]](t,
+				a.must(t, 200, mod, "GET", "/v1/admin/users?"+query+cursor, nil))
 			for _, item := range list.Items {
 				names = append(names, item.Username)
 			}
@@ -236,18 +246,21 @@ func TestAccounts_areFoundByModerators(t *testing.T) {
 		}
 	}
 	admin := a.promoted(t, a.account(t), models.RoleAdmin)
-	byEmail := read[page[struct{ Username string }]](t, a.must(t, 200, admin, "GET", "/v1/admin/users?email=mail-a&limit=2", nil))
+	byEmail := read[page[struct{ Username string }]](t,
+		a.must(t, 200, admin, "GET", "/v1/admin/users?email=mail-a&limit=2", nil))
 	if len(byEmail.Items) != 2 || byEmail.NextCursor == nil {
 		t.Errorf("by address: %+v", byEmail)
 	}
 	r := string(a.must(t, 200, mod, "GET", fmt.Sprintf("/v1/admin/users/%d", bert), nil).Body)
-	for _, want := range []string{`"email":"mail-bert@example.org"`, `"ban":{"until":null,"reason":"Spam."}`, `"sessions_count":0`, `"role":"user"`} {
+	for _, want := range []string{`"email":"mail-bert@example.org"`, `"ban":{"until":null,"reason":"Spam."}`,
+		`"sessions_count":0`, `"role":"user"`} {
 		if !strings.Contains(r, want) {
 			t.Errorf("the account is %s, want %s in it", r, want)
 		}
 	}
 	a.refused(t, 404, "not_found", mod, "GET", "/v1/admin/users/999", nil)
-	for query, field := range map[string]string{"username=": "username", "role=boss": "role", "email=a&username=b": "email"} {
+	for query, field := range map[string]string{"username=": "username", "role=boss": "role",
+		"email=a&username=b": "email"} {
 		a.refusedField(t, 422, "invalid", field, mod, "GET", "/v1/admin/users?"+query, nil)
 	}
 }
@@ -275,7 +288,8 @@ func TestReports_areResolvedTogether(t *testing.T) {
 	} {
 		a.refusedField(t, 422, "invalid", field, bob, "POST", "/v1/reports", body)
 	}
-	a.refused(t, 404, "not_found", bob, "POST", "/v1/reports", obj{"target_type": "post", "target_id": 999, "reason": "spam"})
+	a.refused(t, 404, "not_found", bob, "POST", "/v1/reports",
+		obj{"target_type": "post", "target_id": 999, "reason": "spam"})
 	type reportCase struct {
 		ID             int64
 		TargetType     string `json:"target_type"`
@@ -285,16 +299,20 @@ func TestReports_areResolvedTogether(t *testing.T) {
 		ClaimedBy      *struct{ ID int64 } `json:"claimed_by"`
 	}
 	cases := read[page[reportCase]](t, a.must(t, 200, mod, "GET", "/v1/admin/reports", nil)).Items
-	if len(cases) != 2 || cases[1].ReportersCount != 2 || cases[1].Excerpt != "A comment." || cases[0].TargetType != "post" {
+	if len(cases) != 2 || cases[1].ReportersCount != 2 || cases[1].Excerpt != "A comment." ||
+		cases[0].TargetType != "post" {
 		t.Fatalf("the queue is %+v", cases)
 	}
 	claim := fmt.Sprintf("/v1/admin/reports/%d/claim", cases[1].ID)
-	if k := read[reportCase](t, a.must(t, 200, mod2, "POST", claim, nil)); k.Status != "claimed" || k.ClaimedBy == nil || k.ClaimedBy.ID != mod2.ID {
+	if k := read[reportCase](t, a.must(t, 200, mod2, "POST", claim, nil)); k.Status != "claimed" ||
+		k.ClaimedBy == nil || k.ClaimedBy.ID != mod2.ID {
 		t.Errorf("the claimed case is %+v", k)
 	}
 	a.refused(t, 409, "conflict", mod, "POST", claim, nil)
 	a.must(t, 200, mod2, "POST", claim, nil)
-	if n := len(read[page[obj]](t, a.must(t, 200, mod, "GET", fmt.Sprintf("/v1/admin/reports/%d/reports?limit=1", cases[1].ID), nil)).Items); n != 1 {
+	if n := len(read[page[obj]](t,
+		a.must(t, 200, mod, "GET", fmt.Sprintf("/v1/admin/reports/%d/reports?limit=1", cases[1].ID),
+			nil)).Items); n != 1 {
 		t.Errorf("%d reports on a page of one", n)
 	}
 	var out struct {
@@ -304,7 +322,9 @@ func TestReports_areResolvedTogether(t *testing.T) {
 			Code   *string
 		}
 	}
-	a.must(t, 200, mod, "POST", "/v1/admin/reports/resolve", obj{"ids": []int64{cases[0].ID, cases[1].ID, 999, cases[0].ID}, "action": "removed", "note": "Spam."}).into(t, &out)
+	a.must(t, 200, mod, "POST", "/v1/admin/reports/resolve",
+		obj{"ids": []int64{cases[0].ID, cases[1].ID, 999, cases[0].ID}, "action": "removed", "note": "Spam."}).into(t,
+		&out)
 	var got []string
 	for _, r := range out.Results {
 		got = append(got, r.Status)
@@ -316,17 +336,21 @@ func TestReports_areResolvedTogether(t *testing.T) {
 		t.Errorf("the results are %v", got)
 	}
 	a.refused(t, 404, "not_found", ada, "GET", fmt.Sprintf("/v1/posts/%d", p.ID), nil)
-	a.must(t, 200, mod2, "POST", fmt.Sprintf("/v1/admin/reports/%d/resolve", cases[1].ID), obj{"action": "dismissed", "note": "Fine."})
-	a.refused(t, 409, "conflict", mod2, "POST", fmt.Sprintf("/v1/admin/reports/%d/resolve", cases[1].ID), obj{"action": "dismissed", "note": "Fine."})
+	a.must(t, 200, mod2, "POST", fmt.Sprintf("/v1/admin/reports/%d/resolve", cases[1].ID),
+		obj{"action": "dismissed", "note": "Fine."})
+	a.refused(t, 409, "conflict", mod2, "POST", fmt.Sprintf("/v1/admin/reports/%d/resolve", cases[1].ID),
+		obj{"action": "dismissed", "note": "Fine."})
 	told := string(a.must(t, 200, bob, "GET", "/v1/notifications", nil).Body)
-	if strings.Count(told, `"kind":"report"`) != 2 || !strings.Contains(told, `"outcome":"removed"`) || !strings.Contains(told, `"outcome":"dismissed"`) || strings.Contains(told, mod.Name) {
+	if strings.Count(told, `"kind":"report"`) != 2 || !strings.Contains(told, `"outcome":"removed"`) ||
+		!strings.Contains(told, `"outcome":"dismissed"`) || strings.Contains(told, mod.Name) {
 		t.Errorf("the reporter is told %s", told)
 	}
 	mine := string(a.must(t, 200, bob, "GET", "/v1/me/reports?limit=2", nil).Body)
 	if strings.Count(mine, `"status":"resolved"`) != 2 || strings.Contains(mine, "Spam.") {
 		t.Errorf("the reporter reads %s", mine)
 	}
-	for body, field := range map[string]string{`{"ids":[],"action":"removed","note":"x"}`: "ids", `{"ids":[1],"action":"burn","note":"x"}`: "action", `{"ids":[1],"action":"removed","note":""}`: "note"} {
+	for body, field := range map[string]string{`{"ids":[],"action":"removed","note":"x"}`: "ids",
+		`{"ids":[1],"action":"burn","note":"x"}`: "action", `{"ids":[1],"action":"removed","note":""}`: "note"} {
 		a.refusedField(t, 422, "invalid", field, mod, "POST", "/v1/admin/reports/resolve", body)
 	}
 }
@@ -357,7 +381,8 @@ func TestOperation_isRequestedOnceAndUndone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r := a.must(t, 200, mod, "GET", operation, nil); !strings.Contains(string(r.Body), `"state":"deleted"`) || !strings.Contains(string(r.Body), `"posts_deleted":1`) {
+	if r := a.must(t, 200, mod, "GET", operation, nil); !strings.Contains(string(r.Body), `"state":"deleted"`) ||
+		!strings.Contains(string(r.Body), `"posts_deleted":1`) {
 		t.Errorf("the operation is %s", r)
 	}
 	a.refused(t, 404, "not_found", mod, "GET", fmt.Sprintf("/v1/posts/%d", p.ID), nil)
@@ -365,9 +390,11 @@ func TestOperation_isRequestedOnceAndUndone(t *testing.T) {
 	if item.Deletion == nil || item.Deletion.OperationID == nil || *item.Deletion.OperationID != id {
 		t.Errorf("the post is %+v", item)
 	}
-	if r := a.must(t, 202, mod, "POST", operation+"/undo", obj{"reason": "No spam."}); !strings.Contains(string(r.Body), `"state":"undoing"`) {
+	if r := a.must(t, 202, mod, "POST", operation+"/undo", obj{"reason": "No spam."}); !strings.Contains(string(r.Body),
+		`"state":"undoing"`) {
 		t.Errorf("the operation is %s", r)
 	}
 	a.refused(t, 404, "not_found", mod, "GET", "/v1/admin/operations/999", nil)
-	a.refused(t, 403, "forbidden", mod, "POST", fmt.Sprintf("/v1/admin/users/%d/content/delete", mod.ID), obj{"reason": "Spam."})
+	a.refused(t, 403, "forbidden", mod, "POST", fmt.Sprintf("/v1/admin/users/%d/content/delete", mod.ID),
+		obj{"reason": "Spam."})
 }

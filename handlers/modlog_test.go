@@ -26,9 +26,8 @@ type act struct {
 	CreatedAt  time.Time `json:"created_at"`
 }
 
-// TestModerationLog_hasEveryAct asks for every operation of the contract that moderators change something with. Each
-// leaves one entry, with who, why, before and after, and what a report had deleted one more; nothing that is only read
-// leaves any.
+// TestModerationLog_hasEveryAct sends every operation of the contract with which moderators change something. Each
+// leaves one entry with actor, reason, before and after, and a deletion by a report one more. Reads leave none.
 func TestModerationLog_hasEveryAct(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -73,9 +72,11 @@ func TestModerationLog_hasEveryAct(t *testing.T) {
 		if note, ok := body["note"].(string); ok {
 			reason = note
 		}
-		if entry.Actor == nil || entry.Actor.ID != admin.ID || entry.Reason != reason || entry.Before == nil && entry.After == nil || entry.RequestID != r.Header.Get("X-Request-Id") ||
+		if entry.Actor == nil || entry.Actor.ID != admin.ID || entry.Reason != reason || entry.Before == nil &&
+			entry.After == nil || entry.RequestID != r.Header.Get("X-Request-Id") ||
 			entry.Action == "" || entry.TargetType == "" {
-			t.Errorf("%s (%s) left %+v, want the actor %d, the reason %q, a state and the request %s", o.id, path, entry, admin.ID, reason, r.Header.Get("X-Request-Id"))
+			t.Errorf("%s (%s) left %+v, want the actor %d, the reason %q, a state and the request %s", o.id, path,
+				entry, admin.ID, reason, r.Header.Get("X-Request-Id"))
 		}
 	}
 	t.Logf("%d acts", acts)
@@ -84,7 +85,8 @@ func TestModerationLog_hasEveryAct(t *testing.T) {
 func TestModerationLog_isFilteredAndExported(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
-	mod, other, user := a.promoted(t, a.account(t), models.RoleModerator), a.promoted(t, a.account(t), models.RoleModerator), a.account(t)
+	mod, other, user := a.promoted(t, a.account(t), models.RoleModerator),
+		a.promoted(t, a.account(t), models.RoleModerator), a.account(t)
 	p, q := a.newPost(t, user), a.newPost(t, user)
 	path := func(id int64, verb string) string { return fmt.Sprintf("/v1/admin/posts/%d/%s", id, verb) }
 	formula := `=HYPERLINK("http://evil","x"),2`
@@ -93,7 +95,9 @@ func TestModerationLog_isFilteredAndExported(t *testing.T) {
 	a.must(t, 200, mod, "POST", path(q.ID, "pin"), obj{"reason": "-1"})
 	a.must(t, 200, other, "POST", path(p.ID, "delete"), obj{"reason": hidden})
 	a.must(t, 200, other, "POST", path(p.ID, "delete"), obj{"reason": "Again."}) // nothing changes
-	middle := read[page[act]](t, a.must(t, 200, mod, "GET", "/v1/admin/log?action=post.pin", nil)).Items[0].CreatedAt.Format("2006-01-02T15:04:05.000Z07:00")
+	middle := read[page[act]](t,
+		a.must(t, 200, mod, "GET", "/v1/admin/log?action=post.pin",
+			nil)).Items[0].CreatedAt.Format("2006-01-02T15:04:05.000Z07:00")
 	for query, want := range map[string]string{
 		"":                            "post.delete post.pin post.lock",
 		"actor=" + fmt.Sprint(mod.ID): "post.pin post.lock",
@@ -119,7 +123,8 @@ func TestModerationLog_isFilteredAndExported(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", query, got, want)
 		}
 	}
-	for query, field := range map[string]string{"actor=x": "actor", "action=A": "action", "target_id=1": "target_id", "since=now": "since", "cursor=x": "cursor"} {
+	for query, field := range map[string]string{"actor=x": "actor", "action=A": "action", "target_id=1": "target_id",
+		"since=now": "since", "cursor=x": "cursor"} {
 		status, code := 422, "invalid"
 		if field == "cursor" {
 			status, code = 400, "malformed"
@@ -131,7 +136,8 @@ func TestModerationLog_isFilteredAndExported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rows) != 4 || rows[3][7] != "'"+formula || rows[2][7] != "'-1" || rows[1][7] != "Fine; '=1+2;'-3" || rows[1][4] != "post.delete" || rows[3][3] != mod.Name || rows[3][9] != `{"locked":true}` {
+	if len(rows) != 4 || rows[3][7] != "'"+formula || rows[2][7] != "'-1" || rows[1][7] != "Fine; '=1+2;'-3" ||
+		rows[1][4] != "post.delete" || rows[3][3] != mod.Name || rows[3][9] != `{"locked":true}` {
 		t.Errorf("the export is\n%s", r.Body)
 	}
 	if !strings.Contains(string(r.Body), "\r\n") || r.Header.Get("ETag") != "" {
@@ -144,17 +150,20 @@ func TestModerationLog_isFilteredAndExported(t *testing.T) {
 	a.refused(t, 403, "forbidden", user, "GET", "/v1/admin/log.csv", nil)
 }
 
-// TestModerationLog_isExportedWhole exports more than one page, with many acts of the same millisecond.
+// TestModerationLog_isExportedWhole exports more than one page, with many acts in the same millisecond.
 func TestModerationLog_isExportedWhole(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	mod := a.promoted(t, a.account(t), models.RoleModerator)
 	const acts = 3500
-	values := strings.Repeat(fmt.Sprintf(",(%d,'post.delete','post',1,'Spam.','r','2026-01-01 00:00:00')", mod.ID), acts)
-	if _, err := a.store.Pool().ExecContext(t.Context(), "INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason, request_id, created_at) VALUES "+values[1:]); err != nil {
+	values := strings.Repeat(fmt.Sprintf(",(%d,'post.delete','post',1,'Spam.','r','2026-01-01 00:00:00')", mod.ID),
+		acts)
+	if _, err := a.store.Pool().ExecContext(t.Context(),
+		"INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason, request_id, created_at) VALUES "+values[1:]); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := csv.NewReader(strings.NewReader(string(a.must(t, 200, mod, "GET", "/v1/admin/log.csv", nil).Body))).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(string(a.must(t, 200, mod, "GET", "/v1/admin/log.csv",
+		nil).Body))).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +171,7 @@ func TestModerationLog_isExportedWhole(t *testing.T) {
 	for _, row := range rows[1:] {
 		ids[row[0]] = true
 	}
-	for range 10 { // an export that has ended makes room
+	for range 10 { // a finished export frees its place
 		a.must(t, 200, mod, "GET", "/v1/admin/log.csv?action=none", nil)
 	}
 	if len(rows) != acts+1 || len(ids) != acts {

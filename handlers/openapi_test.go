@@ -20,10 +20,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// contract is openapi.yaml as a judge of requests and answers. A schema of OpenAPI 3.1 is one of JSON Schema 2020-12
-// and is referred to by its place in the document, so the validator of JSON Schema does the work; what is left to do
-// here is to find the place. It is stricter than the validators of OpenAPI that there are: a status, a header, a query
-// parameter or a body that is not written down is an error as well.
+// contract validates requests and answers against openapi.yaml. A schema of OpenAPI 3.1 is one of JSON Schema 2020-12
+// and is addressed by its place in the document, so the validator of JSON Schema does the work; the code here finds the
+// place. It is stricter than published validators of OpenAPI: an undocumented status, header, query parameter or body
+// is an error.
 type contract struct {
 	doc obj
 
@@ -32,7 +32,7 @@ type contract struct {
 	schemas  map[string]*jsonschema.Schema // by JSON pointer
 
 	paths []template // of the document, sorted
-	yaml  struct {   // the latest body of this type, which takes longest to read, and what it holds
+	yaml  struct {   // the latest body of this type, which takes longest to parse, and its value
 		text  []byte
 		value any
 	}
@@ -101,7 +101,7 @@ func (n node) in(keys ...string) (child node, ok bool) {
 	return n, true
 }
 
-// at gives what stands at the keys, and follows references on the way.
+// at returns the node at the keys, and follows references.
 func (k *contract) at(n node, keys ...string) (node, bool) {
 	for _, key := range keys {
 		child, ok := n.in(key)
@@ -123,14 +123,15 @@ func (k *contract) follow(n node) node {
 	}
 }
 
-// valid holds a value as json.Number decoding gives it to the schema there.
+// valid validates a value, decoded with json.Number, against the schema of the node.
 func (k *contract) valid(schema node, value any) error {
 	k.mu.Lock()
 	compiled, ok := k.schemas[schema.pointer]
 	if !ok {
 		var err error
 		// In the fragment of a URL.
-		if compiled, err = k.compiler.Compile(contractURL + "#" + (&url.URL{Path: schema.pointer}).EscapedPath()); err != nil {
+		if compiled, err = k.compiler.Compile(contractURL + "#" +
+			(&url.URL{Path: schema.pointer}).EscapedPath()); err != nil {
 			k.mu.Unlock()
 			return fmt.Errorf("schema %s: %w", schema.pointer, err)
 		}
@@ -178,7 +179,7 @@ func match(want, got []string) (params map[string]string, ok bool) {
 	return params, true
 }
 
-// check holds an exchange to the contract: the answer always, the request if it was accepted.
+// check validates an exchange against the contract: the answer always, the request if it was accepted.
 func (k *contract) check(req *http.Request, sent []byte, r reply) error {
 	method := req.Method
 	if method == http.MethodHead {
@@ -187,8 +188,9 @@ func (k *contract) check(req *http.Request, sent []byte, r reply) error {
 	op, item, params, found := k.operation(method, req.URL.EscapedPath())
 	var response node
 	switch {
-	case slices.Contains([]int{408, 413, 431}, r.Status), !found && slices.Contains([]int{400, 404}, r.Status), op.value == nil && slices.Contains([]int{405, 429, 503}, r.Status):
-		// HTTP itself refused it, on whatever path.
+	case slices.Contains([]int{408, 413, 431}, r.Status), !found && slices.Contains([]int{400, 404}, r.Status),
+		op.value == nil && slices.Contains([]int{405, 429, 503}, r.Status):
+		// HTTP itself refuses these, on any path.
 		if r.Status == 405 && r.Header.Get("Allow") == "" {
 			return errors.New("the header Allow is missing")
 		}
@@ -223,7 +225,7 @@ func (k *contract) check(req *http.Request, sent []byte, r reply) error {
 	return nil
 }
 
-// refusal holds an answer that belongs to no operation to the form of a problem.
+// refusal validates an answer without an operation as a problem.
 func (k *contract) refusal(r reply) error {
 	schema, _ := node{"", k.doc}.in("components", "schemas", "Problem")
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(r.Body))
@@ -236,11 +238,14 @@ func (k *contract) refusal(r reply) error {
 	return k.valid(schema, value)
 }
 
-// plumbing is the headers that say nothing of one operation.
+// plumbing lists the headers that are not specific to an operation.
 var plumbing = []string{
-	"Access-Control-Allow-Credentials", "Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin",
-	"Access-Control-Expose-Headers", "Access-Control-Max-Age", "Cache-Control", "Connection", "Content-Encoding", "Content-Length",
-	"Content-Security-Policy", "Content-Type", "Cross-Origin-Resource-Policy", "Date", "Ratelimit", "Ratelimit-Policy", "Referrer-Policy",
+	"Access-Control-Allow-Credentials", "Access-Control-Allow-Headers", "Access-Control-Allow-Methods",
+	"Access-Control-Allow-Origin",
+	"Access-Control-Expose-Headers", "Access-Control-Max-Age", "Cache-Control", "Connection", "Content-Encoding",
+	"Content-Length",
+	"Content-Security-Policy", "Content-Type", "Cross-Origin-Resource-Policy", "Date", "Ratelimit", "Ratelimit-Policy",
+	"Referrer-Policy",
 	"Strict-Transport-Security", "Transfer-Encoding", "Vary", "X-Content-Type-Options",
 }
 
@@ -260,14 +265,16 @@ func (k *contract) headers(response node, header http.Header) error {
 		}
 	}
 	for name := range header {
-		if !slices.Contains(plumbing, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(d string) bool { return strings.EqualFold(d, name) }) {
+		if !slices.Contains(plumbing, name) &&
+			!slices.ContainsFunc(slices.Collect(maps.Keys(documented)),
+				func(d string) bool { return strings.EqualFold(d, name) }) {
 			return fmt.Errorf("the header %s is not documented", name)
 		}
 	}
 	return nil
 }
 
-// text holds what stands in a path, a query or a header to the schema of the parameter or header.
+// text validates a value of a path, a query or a header against the schema of the parameter or header.
 func (k *contract) text(n node, s string) error {
 	schema, ok := n.in("schema")
 	if !ok {
@@ -294,7 +301,7 @@ func (k *contract) text(n node, s string) error {
 	return k.valid(schema, value)
 }
 
-// unknownParameter is what tests call a parameter that no operation has. The API does not look at such.
+// unknownParameter is a parameter that no operation has. The API ignores such parameters.
 const unknownParameter = "whatever"
 
 func (k *contract) parameters(op, item node, path map[string]string, req *http.Request) error {
@@ -331,7 +338,7 @@ func (k *contract) parameters(op, item node, path map[string]string, req *http.R
 	return nil
 }
 
-// body holds a body to what n, a response or a request body, says of its type.
+// body validates a body against n, the response or request body in the contract.
 func (k *contract) body(n node, header http.Header, body []byte) error {
 	content, ok := n.in("content")
 	if !ok {
@@ -427,9 +434,9 @@ func TestContract_hasEveryRouteAndNoOther(t *testing.T) {
 	}
 }
 
-// TestContract_saysWhatEveryOperationCanAnswer holds operations to list what any of their kind can be answered with,
-// which no test provokes from each.
-func TestContract_saysWhatEveryOperationCanAnswer(t *testing.T) {
+// TestContract_listsTheAnswersOfEveryOperation checks that operations list the answers that every operation of their
+// kind can have, which no test provokes from each.
+func TestContract_listsTheAnswersOfEveryOperation(t *testing.T) {
 	t.Parallel()
 	k := mustSpec(t)
 	ids := map[any]string{}
@@ -446,14 +453,15 @@ func TestContract_saysWhatEveryOperationCanAnswer(t *testing.T) {
 			if security, ok := op.value["security"].([]any); !ok {
 				t.Errorf("%s: security is missing", name)
 			} else if len(security) > 0 {
-				want = append(want, "401", "403") // 403: the token has not got the scope
+				want = append(want, "401", "403") // 403: the token lacks the scope
 			}
 		}
 		var parameter string
 		switch {
 		case method == http.MethodPost:
 			want, parameter = append(want, "400", "409", "422"), "IdempotencyKey"
-		case method == http.MethodGet && strings.HasPrefix(path, "/v1/") && path != "/v1/stream" && path != "/v1/admin/log.csv" && path != "/v1/me/export":
+		case method == http.MethodGet && strings.HasPrefix(path, "/v1/") && path != "/v1/stream" &&
+			path != "/v1/admin/log.csv" && path != "/v1/me/export":
 			want, parameter = append(want, "304"), "IfNoneMatch"
 		}
 		if list := fmt.Sprint(op.value["parameters"]); !strings.Contains(list, parameter) {
@@ -480,13 +488,14 @@ func TestContract_saysWhatEveryOperationCanAnswer(t *testing.T) {
 	})
 }
 
-// TestContract_seesWhatBreaksIt breaks one thing at a time in an exchange that keeps the contract.
-func TestContract_seesWhatBreaksIt(t *testing.T) {
+// TestContract_detectsViolations breaks one thing at a time in an exchange that conforms to the contract.
+func TestContract_detectsViolations(t *testing.T) {
 	t.Parallel()
 	k := mustSpec(t)
 	const problem = `{"type":"about:blank","title":"Not Found","status":404,"detail":"There is no such post.","code":"not_found","request_id":"r"%s}`
 	headers := func(more ...string) http.Header {
-		h := http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}, "Etag": {`"v0-kX2-0vJ8zq1Wm3Td"`}, "Location": {"/v1/posts/1"}}
+		h := http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}, "Etag": {`"v0-kX2-0vJ8zq1Wm3Td"`},
+			"Location": {"/v1/posts/1"}}
 		for i := 0; i < len(more); i += 2 {
 			h.Del(more[i])
 			if more[i+1] != "" {
@@ -504,25 +513,45 @@ func TestContract_seesWhatBreaksIt(t *testing.T) {
 		answer             reply
 		want               string // in the error; "" is none
 	}{
-		"nothing":               {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers(), post}, ""},
-		"an unknown path":       {"GET", "/v1/nothing", "", reply{200, headers(), post}, "no such operation"},
-		"an unknown method":     {"PUT", "/v1/posts", "", reply{200, headers(), post}, "no such operation"},
-		"another status":        {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{202, headers(), post}, "status 202"},
-		"a field too many":      {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers(), bytes.Replace(post, []byte(`"id":1`), []byte(`"id":1,"more":2`), 1)}, "more"},
-		"a field too few":       {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers(), bytes.Replace(post, []byte(`"liked":`), []byte(`"bookmarked":`), 1)}, "liked"},
-		"a field's type":        {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers(), bytes.Replace(post, []byte(`"id":1`), []byte(`"id":"1"`), 1)}, "/id"},
-		"a header too few":      {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers("Location", ""), post}, "Location"},
-		"a header too many":     {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers("X-Other", "1"), post}, "X-Other"},
-		"a header's value":      {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers("Etag", "v0"), post}, "ETag"},
-		"the answer's type":     {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers("Content-Type", "text/plain"), post}, "text/plain"},
-		"a body too many":       {"POST", "/v1/auth/logout", "", reply{204, headers("Etag", "", "Location", "", "Content-Type", ""), []byte("{}")}, "body"},
-		"what was accepted":     {"POST", "/v1/posts", `{"title":" ","content":"C"}`, reply{201, headers(), post}, "accepted"},
-		"an accepted field":     {"POST", "/v1/posts", `{"title":"T","content":"C","more":1}`, reply{201, headers(), post}, "more"},
-		"an accepted parameter": {"POST", "/v1/posts?more=1", `{"title":"T","content":"C"}`, reply{201, headers(), post}, "more"},
-		"an accepted value":     {"GET", "/v1/posts?limit=101", "", reply{200, headers("Etag", `"kX2-0vJ8zq1Wm3Td"`, "Location", ""), []byte(`{"items":[],"next_cursor":null}`)}, "limit"},
-		"no problem":            {"GET", "/v1/posts/9", "", reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"), fmt.Appendf(nil, problem, "")}, ""},
-		"a problem's field":     {"GET", "/v1/posts/9", "", reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"), fmt.Appendf(nil, problem, `,"more":1`)}, "more"},
-		"a problem's code":      {"GET", "/v1/posts/9", "", reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"), bytes.Replace(fmt.Appendf(nil, problem, ""), []byte("not_found"), []byte("conflict"), 1)}, "code"},
+		"nothing":           {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{201, headers(), post}, ""},
+		"an unknown path":   {"GET", "/v1/nothing", "", reply{200, headers(), post}, "no such operation"},
+		"an unknown method": {"PUT", "/v1/posts", "", reply{200, headers(), post}, "no such operation"},
+		"another status": {"POST", "/v1/posts", `{"title":"T","content":"C"}`, reply{202, headers(), post},
+			"status 202"},
+		"a field too many": {"POST", "/v1/posts", `{"title":"T","content":"C"}`,
+			reply{201, headers(), bytes.Replace(post, []byte(`"id":1`), []byte(`"id":1,"more":2`), 1)}, "more"},
+		"a field too few": {"POST", "/v1/posts", `{"title":"T","content":"C"}`,
+			reply{201, headers(), bytes.Replace(post, []byte(`"liked":`), []byte(`"bookmarked":`), 1)}, "liked"},
+		"a field's type": {"POST", "/v1/posts", `{"title":"T","content":"C"}`,
+			reply{201, headers(), bytes.Replace(post, []byte(`"id":1`), []byte(`"id":"1"`), 1)}, "/id"},
+		"a header too few": {"POST", "/v1/posts", `{"title":"T","content":"C"}`,
+			reply{201, headers("Location", ""), post}, "Location"},
+		"a header too many": {"POST", "/v1/posts", `{"title":"T","content":"C"}`,
+			reply{201, headers("X-Other", "1"), post}, "X-Other"},
+		"a header's value": {"POST", "/v1/posts", `{"title":"T","content":"C"}`,
+			reply{201, headers("Etag", "v0"), post}, "ETag"},
+		"the answer's type": {"POST", "/v1/posts", `{"title":"T","content":"C"}`,
+			reply{201, headers("Content-Type", "text/plain"), post}, "text/plain"},
+		"a body too many": {"POST", "/v1/auth/logout", "",
+			reply{204, headers("Etag", "", "Location", "", "Content-Type", ""), []byte("{}")}, "body"},
+		"what was accepted": {"POST", "/v1/posts", `{"title":" ","content":"C"}`, reply{201, headers(), post},
+			"accepted"},
+		"an accepted field": {"POST", "/v1/posts", `{"title":"T","content":"C","more":1}`,
+			reply{201, headers(), post}, "more"},
+		"an accepted parameter": {"POST", "/v1/posts?more=1", `{"title":"T","content":"C"}`,
+			reply{201, headers(), post}, "more"},
+		"an accepted value": {"GET", "/v1/posts?limit=101", "",
+			reply{200, headers("Etag", `"kX2-0vJ8zq1Wm3Td"`, "Location", ""),
+				[]byte(`{"items":[],"next_cursor":null}`)}, "limit"},
+		"no problem": {"GET", "/v1/posts/9", "",
+			reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"),
+				fmt.Appendf(nil, problem, "")}, ""},
+		"a problem's field": {"GET", "/v1/posts/9", "",
+			reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"),
+				fmt.Appendf(nil, problem, `,"more":1`)}, "more"},
+		"a problem's code": {"GET", "/v1/posts/9", "",
+			reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"),
+				bytes.Replace(fmt.Appendf(nil, problem, ""), []byte("not_found"), []byte("conflict"), 1)}, "code"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), test.method, "http://forum.example"+test.path, nil)
@@ -538,7 +567,7 @@ func TestContract_seesWhatBreaksIt(t *testing.T) {
 	}
 }
 
-// example puts a value together from the examples of a schema's properties.
+// example builds a value from the examples of a schema's properties.
 func (k *contract) example(t testing.TB, schema string) any {
 	t.Helper()
 	n, ok := node{"", k.doc}.in("components", "schemas", schema)
@@ -576,7 +605,8 @@ func BenchmarkContract(b *testing.B) {
 		b.Fatal(err)
 	}
 	body := []byte(`{"next_cursor":null,"items":[` + strings.Repeat(string(post)+",", 99) + string(post) + `]}`)
-	answer := reply{200, http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}, "Etag": {`"kX2-0vJ8zq1Wm3Td"`}}, body}
+	answer := reply{200, http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"},
+		"Etag": {`"kX2-0vJ8zq1Wm3Td"`}}, body}
 	for b.Loop() {
 		if err := k.check(req, nil, answer); err != nil {
 			b.Fatal(err)

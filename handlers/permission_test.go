@@ -8,7 +8,7 @@ import (
 	"likewise/models"
 )
 
-// security is how the contract spells who can have a permission at all.
+// security returns the security of operations with a rule, as the contract spells it.
 func security(rule models.Rule) string {
 	switch {
 	case rule.Scope == models.NoToken:
@@ -19,7 +19,7 @@ func security(rule models.Rule) string {
 	return "[map[bearer:[]]]"
 }
 
-// contractPath gives a route's path as the contract writes it.
+// contractPath returns a route's path as the contract spells it.
 func contractPath(route string) string {
 	parts := strings.Split(route, "/")
 	for i, part := range parts {
@@ -45,7 +45,8 @@ func TestPermissions_ofRoutesAndContractAreTheSame(t *testing.T) {
 		if (rule.Least >= models.RoleModerator) != strings.HasPrefix(string(p), "admin.") {
 			t.Errorf("%s is for %ss", p, rule.Least)
 		}
-		if strings.HasPrefix(string(p), "admin.") && rule.Scope != models.ScopeModerate && rule.Scope != models.SessionOnly {
+		if strings.HasPrefix(string(p), "admin.") && rule.Scope != models.ScopeModerate &&
+			rule.Scope != models.SessionOnly {
 			t.Errorf("%s takes no token that may moderate, but the scope %d", p, rule.Scope)
 		}
 	}
@@ -60,9 +61,9 @@ func TestPermissions_ofRoutesAndContractAreTheSame(t *testing.T) {
 		}
 		rule, ok := p.Rule()
 		if !ok {
-			return // New has told
+			return // New reports that
 		}
-		// Outside of /v1 nothing is guarded, and the contract says so once for all of it.
+		// Outside of /v1 nothing needs a token, and the contract states that once for all.
 		if got := fmt.Sprint(op.value["security"]); got != security(rule) {
 			t.Errorf("%s: security is %s in the contract, but %s takes %s", name, got, p, security(rule))
 		}

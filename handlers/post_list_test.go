@@ -14,7 +14,7 @@ import (
 	"likewise/models"
 )
 
-// sample is a post with everything that a list can ask for.
+// sample is a post with everything that a list can filter or sort by.
 type sample struct {
 	id, author, likes int64
 	created, active   time.Time
@@ -23,8 +23,8 @@ type sample struct {
 	deleted           bool
 }
 
-// samples writes n posts whose times and counts are shared by several each. Most have the tag "often" and the word
-// "often"; few have the tag "seldom", the word "seldom" and the Chinese word.
+// samples inserts n posts; several share each time and each count. Most have the tag "often" and the word "often"; few
+// have the tag "seldom", the word "seldom" and the Chinese word.
 func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 	t.Helper()
 	r := rand.New(rand.NewPCG(4, 2))
@@ -33,7 +33,8 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 	for i := range list {
 		s := sample{author: authors[r.IntN(len(authors))].ID, likes: []int64{0, 1, 10, 11, 500}[r.IntN(5)],
 			words: "text"}
-		s.created = now.Add(-time.Minute - time.Hour*time.Duration([]int{0, 20, 30, 6 * 24, 8 * 24, 29 * 24, 31 * 24, 364 * 24, 400 * 24, 900 * 24}[r.IntN(10)]))
+		s.created = now.Add(-time.Minute - time.Hour*time.Duration([]int{0, 20, 30, 6 * 24, 8 * 24, 29 * 24, 31 * 24,
+			364 * 24, 400 * 24, 900 * 24}[r.IntN(10)]))
 		s.active = s.created.Add(time.Duration(r.IntN(3)) * time.Hour)
 		if r.IntN(10) < 8 {
 			s.tags, s.words = append(s.tags, "often"), s.words+" often"
@@ -44,7 +45,8 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 		if s.deleted = r.IntN(10) == 0; s.deleted {
 			s.words += " gone"
 		}
-		p, err := a.store.CreatePost(t.Context(), models.Author{ID: s.author}, models.PostText{Title: "Title", Content: s.words, Tags: s.tags})
+		p, err := a.store.CreatePost(t.Context(), models.Author{ID: s.author},
+			models.PostText{Title: "Title", Content: s.words, Tags: s.tags})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,15 +73,16 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 	return list
 }
 
-// TestPosts_everyOrderWithEveryFilter holds each list, read in pages of several sizes, to what sorting and filtering all
-// posts in memory gives. The sizes and the shares of tags and words make every plan there is be used.
+// TestPosts_everyOrderWithEveryFilter compares each list, read in pages of several sizes, with all posts sorted and
+// filtered in memory. The sizes and the shares of tags and words exercise every query plan.
 func TestPosts_everyOrderWithEveryFilter(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	authors := a.accounts(t, 3)
 	all := a.samples(t, 150, authors)
 	place := map[string]func(sample) int64{
-		"new": func(s sample) int64 { return s.created.Unix() }, "hot": func(s sample) int64 { return models.HotScore(s.created, s.likes) },
+		"new": func(s sample) int64 { return s.created.Unix() },
+		"hot": func(s sample) int64 { return models.HotScore(s.created, s.likes) },
 		"top": func(s sample) int64 { return s.likes }, "active": func(s sample) int64 { return s.active.Unix() },
 	}
 	days := map[string]int{"all": 10_000, "day": 1, "week": 7, "month": 30, "year": 365}
@@ -91,15 +94,18 @@ func TestPosts_everyOrderWithEveryFilter(t *testing.T) {
 			n := days[window]
 			for _, author := range []int64{0, authors[0].ID} {
 				for _, tag := range []string{"", "often", "seldom", "Seldom", "never"} {
-					for _, q := range []string{"", "often", "seldom", "text seldom often", "子计", "量子 text", "often never"} {
+					for _, q := range []string{"", "often", "seldom", "text seldom often", "子计", "量子 text",
+						"often never"} {
 						if lists++; (lists+turn)%step != 0 {
 							continue
 						}
 						var want []sample
 						for _, s := range all {
-							if s.deleted || s.created.Before(now.AddDate(0, 0, -n)) || author != 0 && s.author != author ||
+							if s.deleted || s.created.Before(now.AddDate(0, 0, -n)) || author != 0 &&
+								s.author != author ||
 								tag != "" && !slices.Contains(s.tags, strings.ToLower(tag)) ||
-								slices.ContainsFunc(strings.Fields(q), func(word string) bool { return !strings.Contains(s.words, word) }) {
+								slices.ContainsFunc(strings.Fields(q),
+									func(word string) bool { return !strings.Contains(s.words, word) }) {
 								continue
 							}
 							want = append(want, s)
@@ -139,14 +145,15 @@ func TestPosts_everyOrderWithEveryFilter(t *testing.T) {
 	}
 }
 
-// The window ends when the first page is read: what leaves it afterwards must not be missing from the later pages.
+// The window is fixed when the first page is read: later pages must include posts that have left it since.
 func TestPosts_windowStaysWhereItWas(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	late, soon := a.newPost(t, ada), a.newPost(t, ada)
 	leaves := time.Now().UTC().Truncate(time.Second).Add(3 * time.Second)
-	if _, err := a.store.Pool().Exec("UPDATE posts SET created_at=?, likes_count=3 WHERE id=?", leaves.Add(-24*time.Hour), soon.ID); err != nil {
+	if _, err := a.store.Pool().Exec("UPDATE posts SET created_at=?, likes_count=3 WHERE id=?",
+		leaves.Add(-24*time.Hour), soon.ID); err != nil {
 		t.Fatal(err)
 	}
 	for _, sort := range []string{"new", "top"} {
@@ -184,7 +191,8 @@ func TestSearch_rank(t *testing.T) {
 	both := write("Qubits", "Qubits are qubits.")
 	write("Quite another", filler)
 	search := func(q string) []float64 {
-		_, items := a.walk(t, "/v1/posts?q="+url.QueryEscape(q), 2, itemID, func() { write("Newly about qubit", "x"+filler) })
+		_, items := a.walk(t, "/v1/posts?q="+url.QueryEscape(q), 2, itemID,
+			func() { write("Newly about qubit", "x"+filler) })
 		var ids []float64
 		for _, item := range items {
 			if item["id"].(float64) <= both {
@@ -201,7 +209,8 @@ func TestSearch_rank(t *testing.T) {
 	}
 
 	chinese := write("缓存", "用 Redis 做缓存, 并发编程与数据库表设计")
-	for q, found := range map[string]bool{"缓存": true, "数据库": true, "并发 数据库": true, "redis缓存": true, "据库表": true, "表": true, "缓库": false, "库数": false} {
+	for q, found := range map[string]bool{"缓存": true, "数据库": true, "并发 数据库": true, "redis缓存": true, "据库表": true,
+		"表": true, "缓库": false, "库数": false} {
 		if got := search(q); slices.Contains(got, chinese) || len(got) > 0 {
 			t.Errorf("%s gives %v of the others", q, got)
 		}
@@ -211,8 +220,9 @@ func TestSearch_rank(t *testing.T) {
 		}
 	}
 
-	// An edit moves the post to where its new text belongs.
-	a.must(t, 200, ada, "PATCH", fmt.Sprintf("/v1/posts/%.0f", chinese), obj{"title": "Qubits", "content": "no more of that"}, header{"If-Match", "*"})
+	// An edit reranks the post by its new text.
+	a.must(t, 200, ada, "PATCH", fmt.Sprintf("/v1/posts/%.0f", chinese),
+		obj{"title": "Qubits", "content": "no more of that"}, header{"If-Match", "*"})
 	if _, items := a.walk(t, "/v1/posts?q="+url.QueryEscape("缓存"), 5, itemID, func() {}); len(items) != 0 {
 		t.Errorf("the old text is found: %v", items)
 	}
@@ -231,12 +241,14 @@ func TestPosts_badFilters(t *testing.T) {
 	} {
 		a.refusedField(t, 422, "invalid", bad.field, account{}, "GET", "/v1/posts?"+bad.query, nil)
 	}
-	for _, bad := range []struct{ field, query string }{{"q", "q="}, {"q", "q=%25"}, {"q", "q=_"}, {"sort", "sort=new"}} {
+	for _, bad := range []struct{ field, query string }{{"q", "q="}, {"q", "q=%25"}, {"q", "q=_"},
+		{"sort", "sort=new"}} {
 		a.refusedField(t, 422, "invalid", bad.field, account{}, "GET", "/v1/tags?"+bad.query, nil)
 	}
 	ada := a.account(t)
 	a.samples(t, 20, []account{ada})
-	lists := []string{"/v1/posts?window=year", "/v1/posts?window=month", "/v1/posts?tag=often", "/v1/posts?q=often", "/v1/posts?q=often&sort=new", "/v1/posts?q=text", "/v1/posts?tag=often&q=often"}
+	lists := []string{"/v1/posts?window=year", "/v1/posts?window=month", "/v1/posts?tag=often", "/v1/posts?q=often",
+		"/v1/posts?q=often&sort=new", "/v1/posts?q=text", "/v1/posts?tag=often&q=often"}
 	for i, from := range lists {
 		p := read[page[obj]](t, a.must(t, 200, account{}, "GET", from+"&limit=1", nil))
 		for j, to := range lists {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// pathOf is where a post or comment is found.
+// pathOf returns the path of a post or comment.
 func pathOf(content any) string {
 	switch c := content.(type) {
 	case post:
@@ -17,7 +17,7 @@ func pathOf(content any) string {
 	panic("neither a post nor a comment")
 }
 
-// taggedVersion gives v3 of the entity tag "v3-HASH".
+// taggedVersion returns "v3" for the entity tag "v3-HASH".
 func taggedVersion(r reply) string {
 	version, _, _ := strings.Cut(strings.Trim(r.Header.Get("ETag"), `"`), "-")
 	return version
@@ -27,25 +27,31 @@ func TestPost_fromCreationToDeletion(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
-		r := a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "Gödel, Escher, Bach", "content": "An *eternal* braid 🎀"})
+		r := a.must(t, 201, ada, "POST", "/v1/posts",
+			obj{"title": "Gödel, Escher, Bach", "content": "An *eternal* braid 🎀"})
 		p := read[post](t, r)
 		if r.Header.Get("Location") != pathOf(p) || taggedVersion(r) != "v0" {
 			t.Errorf("header %v", r.Header)
 		}
-		if p.Title != "Gödel, Escher, Bach" || p.Content != "An *eternal* braid 🎀" || p.ContentHTML != "<p>An <em>eternal</em> braid 🎀</p>\n" ||
-			p.Author.Username != ada.Name || p.Status != "normal" || p.Version != 0 || p.LikesCount != 0 || p.Liked || p.CreatedAt.IsZero() {
+		if p.Title != "Gödel, Escher, Bach" || p.Content != "An *eternal* braid 🎀" ||
+			p.ContentHTML != "<p>An <em>eternal</em> braid 🎀</p>\n" ||
+			p.Author.Username != ada.Name || p.Status != "normal" || p.Version != 0 || p.LikesCount != 0 || p.Liked ||
+			p.CreatedAt.IsZero() {
 			t.Errorf("created %s", r)
 		}
-		if got := a.must(t, 200, account{}, "GET", pathOf(p), nil); string(got.Body) != string(r.Body) || got.Header.Get("ETag") != r.Header.Get("ETag") {
+		if got := a.must(t, 200, account{}, "GET", pathOf(p), nil); string(got.Body) != string(r.Body) ||
+			got.Header.Get("ETag") != r.Header.Get("ETag") {
 			t.Errorf("reads as %s, was created as %s", got, r)
 		}
 
 		r = a.must(t, 200, ada, "PATCH", pathOf(p), obj{"title": "GEB"}, header{"If-Match", `"v0"`})
-		if edited := read[post](t, r); edited.Title != "GEB" || edited.Content != p.Content || edited.Version != 1 || taggedVersion(r) != "v1" {
+		if edited := read[post](t, r); edited.Title != "GEB" || edited.Content != p.Content || edited.Version != 1 ||
+			taggedVersion(r) != "v1" {
 			t.Errorf("edited %s", r)
 		}
 		r = a.must(t, 200, ada, "PATCH", pathOf(p), obj{"content": "A **braid**"}, header{"If-Match", `"v1"`})
-		if edited := read[post](t, r); edited.Title != "GEB" || edited.ContentHTML != "<p>A <strong>braid</strong></p>\n" || edited.Version != 2 {
+		if edited := read[post](t, r); edited.Title != "GEB" ||
+			edited.ContentHTML != "<p>A <strong>braid</strong></p>\n" || edited.Version != 2 {
 			t.Errorf("edited %s", r)
 		}
 
@@ -79,7 +85,8 @@ func TestEdit_needsIfMatch(t *testing.T) {
 		a.must(t, 200, ada, "PATCH", path, edit(1), header{"If-Match", `"x" , W/"v7","v0"`})
 		a.must(t, 200, ada, "PATCH", path, edit(2), header{"If-Match", `*`})
 		a.refused(t, 412, "precondition_failed", ada, "PATCH", path, edit(3), header{"If-Match", `"v1"`})
-		a.refusedField(t, 422, "invalid", "content", ada, "PATCH", path, obj{"content": " "}, header{"If-Match", `"v2"`})
+		a.refusedField(t, 422, "invalid", "content", ada, "PATCH", path, obj{"content": " "},
+			header{"If-Match", `"v2"`})
 	}
 }
 
@@ -94,7 +101,8 @@ func TestEdit_oneOfTwoEditorsWins(t *testing.T) {
 				etag := a.must(t, 200, ada, "GET", pathOf(content), nil).Header.Get("ETag")
 				replies := make([]reply, 2)
 				together(2, func(i int) {
-					replies[i], _ = a.try(ada, "PATCH", pathOf(content), obj{"content": fmt.Sprintf("Round %d editor %d", round, i)}, header{"If-Match", etag})
+					replies[i], _ = a.try(ada, "PATCH", pathOf(content),
+						obj{"content": fmt.Sprintf("Round %d editor %d", round, i)}, header{"If-Match", etag})
 				})
 				won, lost := replies[0], replies[1]
 				if won.Status != 200 {
@@ -104,7 +112,8 @@ func TestEdit_oneOfTwoEditorsWins(t *testing.T) {
 					t.Fatalf("round %d: %s and %s, want one 200 and one 412", round, won, lost)
 				}
 				now := taggedVersion(won)
-				if got := read[problem](t, lost); got.Version == nil || fmt.Sprintf("v%d", *got.Version) != now || taggedVersion(lost) != now {
+				if got := read[problem](t, lost); got.Version == nil || fmt.Sprintf("v%d", *got.Version) != now ||
+					taggedVersion(lost) != now {
 					t.Errorf("the loser is told %s, the winner %s", lost, now)
 				}
 			}
@@ -165,13 +174,16 @@ func TestContentHTML_isSafe(t *testing.T) {
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	for _, content := range []string{
-		"<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "[x](JaVaScRiPt:alert(1))",
+		"<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[x](javascript:alert(1))",
+		"[x](JaVaScRiPt:alert(1))",
 		"![x](data:text/html;base64,PHNjcmlwdD4=)", "<a href='javascript:alert(1)'>x</a>", "<svg onload=alert(1)>",
-		"[x](<javascript&colon;alert(1)>)", "<iframe src=//evil></iframe>", "```\"><script>\nx\n```", "[x]: javascript:alert(1)\n[x]",
+		"[x](<javascript&colon;alert(1)>)", "<iframe src=//evil></iframe>", "```\"><script>\nx\n```",
+		"[x]: javascript:alert(1)\n[x]",
 	} {
 		p := read[post](t, a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "T", "content": content}))
 		low := strings.ToLower(p.ContentHTML)
-		for _, bad := range []string{"<script", "onerror=", "onload=", "href=\"javascript", "<iframe", "<svg", "src=\"data", "href='"} {
+		for _, bad := range []string{"<script", "onerror=", "onload=", "href=\"javascript", "<iframe", "<svg",
+			"src=\"data", "href='"} {
 			if strings.Contains(low, bad) {
 				t.Errorf("%q becomes %q", content, p.ContentHTML)
 			}

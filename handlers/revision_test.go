@@ -7,7 +7,7 @@ import (
 	"likewise/models"
 )
 
-func TestRevisions_oneForEachEditThatWon(t *testing.T) {
+func TestRevisions_oneForEachSuccessfulEdit(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
@@ -21,7 +21,9 @@ func TestRevisions_oneForEachEditThatWon(t *testing.T) {
 				t.Errorf("%s, %v", read, err)
 				return
 			}
-			r, err := a.try(ada, "PATCH", pathOf(p), obj{"content": fmt.Sprintf("Editor %d, edit %d", i, n), "tags": []string{fmt.Sprint("tag", i)}}, header{"If-Match", read.Header.Get("ETag")})
+			r, err := a.try(ada, "PATCH", pathOf(p),
+				obj{"content": fmt.Sprintf("Editor %d, edit %d", i, n), "tags": []string{fmt.Sprint("tag", i)}},
+				header{"If-Match", read.Header.Get("ETag")})
 			switch {
 			case err != nil || r.Status != 200 && r.Status != 412:
 				t.Errorf("%s, %v", r, err)
@@ -36,7 +38,8 @@ func TestRevisions_oneForEachEditThatWon(t *testing.T) {
 	for _, n := range won {
 		sum += n
 	}
-	_, items := a.walk(t, pathOf(p)+"/revisions", 7, func(item obj) float64 { return item["version"].(float64) }, func() {})
+	_, items := a.walk(t, pathOf(p)+"/revisions", 7, func(item obj) float64 { return item["version"].(float64) },
+		func() {})
 	if len(items) != sum+1 {
 		t.Fatalf("%d edits made %d versions", sum, len(items))
 	}
@@ -91,8 +94,8 @@ func TestRestore_whoAndWhen(t *testing.T) {
 	a.refused(t, 403, "forbidden", ada, "POST", pathOf(p)+"/restore", nil)
 }
 
-// Likes of a post that was deleted and restored are all there, and go on, however often and however fast: those on
-// their way to MySQL included.
+// A post that is deleted and restored, however often and fast, keeps all its likes, including those that are still on
+// their way to MySQL, and can be liked again.
 func TestRestore_keepsEveryLike(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
@@ -115,7 +118,7 @@ func TestRestore_keepsEveryLike(t *testing.T) {
 					a.must(t, 200, u, method, pathOf(target)+"/like", nil)
 				}
 			}
-			// Half of the time MySQL has everything, and half of the time it is still on its way.
+			// In half of the rounds MySQL holds everything, and in half of them likes are still on their way.
 			if round%2 == 0 {
 				a.settle()
 			}
@@ -137,10 +140,11 @@ func TestRestore_keepsEveryLike(t *testing.T) {
 				t.Errorf("round %d: %d likes, want %d", round, got.LikesCount, want)
 			}
 		}
-		// A like in the moment of a deletion and restoration is either taken or refused.
+		// A like during a deletion and restoration is either accepted or refused.
 		together(2*len(users), func(i int) {
 			if i < len(users) {
-				if r, err := a.try(users[i], "PUT", pathOf(p)+"/like", nil); err != nil || r.Status != 200 && r.Status != 404 {
+				if r, err := a.try(users[i], "PUT", pathOf(p)+"/like", nil); err != nil || r.Status != 200 &&
+					r.Status != 404 {
 					t.Errorf("%s, %v", r, err)
 				}
 			} else if i == len(users) {
@@ -157,7 +161,8 @@ func TestRestore_keepsEveryLike(t *testing.T) {
 			if err != nil || !ok || tally.Likes != tally.LikeRows {
 				t.Errorf("%s has likes_count %d and %d rows, %v", target, tally.Likes, tally.LikeRows, err)
 			}
-			shown := read[post](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/%ss/%d", target.Kind, target.ID), nil)).LikesCount
+			shown := read[post](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/%ss/%d", target.Kind, target.ID),
+				nil)).LikesCount
 			if shown != tally.LikeRows {
 				t.Errorf("%s shows %d likes and has %d rows", target, shown, tally.LikeRows)
 			}

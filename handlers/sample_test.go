@@ -10,7 +10,7 @@ import (
 	"likewise/internal/testkit"
 )
 
-// However many requests are refused, the log has a few lines of them and says how many it has not.
+// The log holds few lines of many refused requests, and counts the others.
 func TestLog_samplesRefusals(t *testing.T) {
 	a := newAPI(t, modes[0])
 	for _, flood := range []struct {
@@ -41,7 +41,8 @@ func TestLog_samplesRefusals(t *testing.T) {
 					t.Fatalf("%v in %s", err, line)
 				}
 				switch {
-				case l.Msg == "request" && l.Status == flood.status && (l.Route == "none") == strings.HasSuffix(flood.kind, "a route"):
+				case l.Msg == "request" && l.Status == flood.status &&
+					(l.Route == "none") == strings.HasSuffix(flood.kind, "a route"):
 					lines++
 				case l.Kind == flood.kind:
 					leftOut += l.LeftOut
@@ -50,13 +51,14 @@ func TestLog_samplesRefusals(t *testing.T) {
 			if lines > 20*windows {
 				t.Fatalf("%s: %d lines in about %d seconds", flood.kind, lines, windows)
 			}
-			return lines+leftOut == requests, fmt.Sprintf("%s: %d lines, and %d are left out, of %d", flood.kind, lines, leftOut, requests)
+			return lines+leftOut == requests,
+				fmt.Sprintf("%s: %d lines, and %d are left out, of %d", flood.kind, lines, leftOut, requests)
 		})
 	}
 }
 
-// What goes well and is limited anyway is logged each time.
-func TestLog_hasEveryRequestThatGoesWell(t *testing.T) {
+// Every successful request is logged, because the limits bound their number.
+func TestLog_hasEverySuccessfulRequest(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	for range 100 {

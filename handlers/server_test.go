@@ -20,7 +20,7 @@ import (
 	"likewise/workers"
 )
 
-// scriptedLikes lets a test decide what a like does; everything else is the store's.
+// scriptedLikes is the store with a SetLike that the test defines.
 type scriptedLikes struct {
 	*models.Store
 	setLike func(ctx context.Context) (models.LikeState, error)
@@ -30,8 +30,9 @@ func (l scriptedLikes) SetLike(ctx context.Context, _ models.Target, _ int64, _ 
 	return l.setLike(ctx)
 }
 
-// newScripted serves an API whose likes do what setLike does.
-func newScripted(t *testing.T, setLike func(context.Context) (models.LikeState, error), changes ...func(*handlers.Config)) *api {
+// newScripted serves an API whose likes call setLike.
+func newScripted(t *testing.T,
+	setLike func(context.Context) (models.LikeState, error), changes ...func(*handlers.Config)) *api {
 	t.Helper()
 	store := openStore(t, testkit.Database(t))
 	return serve(t, store, append(changes, func(c *handlers.Config) { c.Likes = scriptedLikes{store, setLike} })...)
@@ -44,9 +45,12 @@ func TestRequest_thatIsNotJSONIsRefused(t *testing.T) {
 	path := pathOf(a.newPost(t, ada))
 	match := header{"If-Match", `"v0"`}
 	for _, body := range []string{
-		"", " ", "{", `{"title":"T"`, `{"title":"T",}`, `{title:"T"}`, `"T"`, "1", "null", "true", "[]", `[{"title":"T","content":"C"}]`,
-		`{"title":"T","content":"C"} x`, `{"title":"T","content":"C"}{}`, "{\"title\":\"\xff\",\"content\":\"C\"}", strings.Repeat("[", 60_000),
-		`{"title":"T","content":` + strings.Repeat(`{"a":`, 10_000) + `1` + strings.Repeat(`}`, 10_000) + `}`, "\x1f\x8b\x08\x00",
+		"", " ", "{", `{"title":"T"`, `{"title":"T",}`, `{title:"T"}`, `"T"`, "1", "null", "true", "[]",
+		`[{"title":"T","content":"C"}]`,
+		`{"title":"T","content":"C"} x`, `{"title":"T","content":"C"}{}`, "{\"title\":\"\xff\",\"content\":\"C\"}",
+		strings.Repeat("[", 60_000),
+		`{"title":"T","content":` + strings.Repeat(`{"a":`, 10_000) + `1` + strings.Repeat(`}`, 10_000) + `}`,
+		"\x1f\x8b\x08\x00",
 	} {
 		a.refused(t, 400, "malformed", ada, "POST", "/v1/posts", body)
 		a.refused(t, 400, "malformed", ada, "PATCH", path, body, match)
@@ -54,10 +58,13 @@ func TestRequest_thatIsNotJSONIsRefused(t *testing.T) {
 	for _, value := range []string{"1", "true", "[]", "{}", `["T"]`} {
 		a.refusedField(t, 400, "malformed", "title", ada, "POST", "/v1/posts", `{"content":"C","title":`+value+`}`)
 	}
-	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx", ";"} {
-		a.refused(t, 415, "unsupported_media_type", ada, "POST", "/v1/posts", obj{"title": "T", "content": "C"}, header{"Content-Type", kind})
+	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded",
+		"multipart/form-data; boundary=x", "application/jsonx", ";"} {
+		a.refused(t, 415, "unsupported_media_type", ada, "POST", "/v1/posts", obj{"title": "T", "content": "C"},
+			header{"Content-Type", kind})
 	}
-	a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "T", "content": "C"}, header{"Content-Type", "Application/JSON; charset=UTF-8"})
+	a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "T", "content": "C"},
+		header{"Content-Type", "Application/JSON; charset=UTF-8"})
 	a.refused(t, 400, "malformed", ada, "POST", "/v1/posts", "\x1f\x8b\x08\x00", header{"Content-Encoding", "gzip"})
 	if n := a.number(t, "SELECT COUNT(*) FROM posts"); n != 2 {
 		t.Errorf("%d posts, want 2", n)
@@ -80,17 +87,19 @@ func TestRequest_overTheLimitIsRefused(t *testing.T) {
 	if p.Content != strings.Repeat("A", 60_000) {
 		t.Errorf("%d bytes come back", len(p.Content))
 	}
-	// The client must get to read the answer although it has not sent all of its body.
+	// The client must be able to read the answer although it has not sent its whole body.
 	for i := range 50 {
 		a.refused(t, 413, "too_large", ada, "POST", "/v1/posts", body(384<<10+1+i*100_000))
 	}
-	a.refused(t, 431, "header_too_large", account{}, "GET", "/v1/posts", nil, header{"X-Long", strings.Repeat("x", 10_000)})
+	a.refused(t, 431, "header_too_large", account{}, "GET", "/v1/posts", nil,
+		header{"X-Long", strings.Repeat("x", 10_000)})
 }
 
 func TestRequest_thatNoRouteTakesIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
-	for _, path := range []string{"/", "/v1", "/v2/posts", "/v1/posts/1/", "/v1/Posts", "/v1/posts/1/like/x", "/v1/users/1", "//v1/posts"} {
+	for _, path := range []string{"/", "/v1", "/v2/posts", "/v1/posts/1/", "/v1/Posts", "/v1/posts/1/like/x",
+		"/v1/users/1", "//v1/posts"} {
 		a.refused(t, 404, "not_found", account{}, "GET", path, nil)
 	}
 	for _, try := range []struct{ method, path, allow string }{
@@ -101,7 +110,8 @@ func TestRequest_thatNoRouteTakesIsRefused(t *testing.T) {
 		{"OPTIONS", "/v1/auth/login", "POST"},
 		{"BREW", "/v1/posts", "GET, HEAD, POST"},
 	} {
-		if _, r := a.refused(t, 405, "method_not_allowed", account{}, try.method, try.path, nil); r.Header.Get("Allow") != try.allow {
+		if _, r := a.refused(t, 405, "method_not_allowed", account{}, try.method, try.path,
+			nil); r.Header.Get("Allow") != try.allow {
 			t.Errorf("%s %s: Allow is %q, want %q", try.method, try.path, r.Header.Get("Allow"), try.allow)
 		}
 	}
@@ -119,16 +129,18 @@ func TestRequest_thatNoRouteTakesIsRefused(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	raw, _ := io.ReadAll(resp.Body)
-	if p := read[problem](t, reply{resp.StatusCode, resp.Header, raw}); p.Status != 400 || p.Code != "malformed" || p.RequestID == "" {
+	if p := read[problem](t, reply{resp.StatusCode, resp.Header, raw}); p.Status != 400 || p.Code != "malformed" ||
+		p.RequestID == "" {
 		t.Errorf("no HTTP at all is answered with %d %s", resp.StatusCode, raw)
 	}
 }
 
-func TestRequestID_isTakenIfItIsSane(t *testing.T) {
+func TestRequestID_isTakenIfItIsSafe(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	for _, id := range []string{"a", "A-b_c.9", strings.Repeat("x", 64)} {
-		if got := a.send(t, account{}, "GET", "/healthz", nil, header{"X-Request-Id", id}).Header.Get("X-Request-Id"); got != id {
+		if got := a.send(t, account{}, "GET", "/healthz", nil,
+			header{"X-Request-Id", id}).Header.Get("X-Request-Id"); got != id {
 			t.Errorf("%q became %q", id, got)
 		}
 	}
@@ -145,17 +157,22 @@ func TestRequestID_isTakenIfItIsSane(t *testing.T) {
 func TestLog_hasEachRequestOnceAndNoSecrets(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
-	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": "ada@example.org", "password": "difference engine"}))
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
+	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login",
+		obj{"login": "ada@example.org", "password": "difference engine"}))
 	ada := account{Token: in.Token}
-	a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "Confidential", "content": "Very confidential"}, header{"X-Request-Id", "find-me"})
-	a.must(t, 401, account{Token: "some-token"}, "GET", "/v1/posts/123456?cursor=abc", nil, header{"X-Request-Id", "find-me-too"})
+	a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "Confidential", "content": "Very confidential"},
+		header{"X-Request-Id", "find-me"})
+	a.must(t, 401, account{Token: "some-token"}, "GET", "/v1/posts/123456?cursor=abc", nil,
+		header{"X-Request-Id", "find-me-too"})
 	testkit.Eventually(t, 5*time.Second, func() (bool, string) { // a request is logged after it is answered
 		return strings.Contains(a.log.String(), "find-me-too"), a.log.String()
 	})
 	log := a.log.String()
 	for id, wants := range map[string][]string{
-		"find-me\"":   {`"method":"POST"`, `"route":"/v1/posts"`, `"status":201`, `"duration":`, fmt.Sprintf(`"user_id":%d`, in.User.ID)},
+		"find-me\"": {`"method":"POST"`, `"route":"/v1/posts"`, `"status":201`, `"duration":`,
+			fmt.Sprintf(`"user_id":%d`, in.User.ID)},
 		"find-me-too": {`"route":"/v1/posts/:id"`, `"status":401`},
 	} {
 		if strings.Count(log, id) != 1 {
@@ -169,7 +186,8 @@ func TestLog_hasEachRequestOnceAndNoSecrets(t *testing.T) {
 			}
 		}
 	}
-	for _, secret := range []string{in.Token, "difference", "example.org", "onfidential", "some-token", "123456", "argon2"} {
+	for _, secret := range []string{in.Token, "difference", "example.org", "onfidential", "some-token", "123456",
+		"argon2"} {
 		if strings.Contains(log, secret) {
 			t.Errorf("%q is in the log:\n%s", secret, log)
 		}
@@ -233,7 +251,7 @@ func TestRequest_hasADeadline(t *testing.T) {
 	a.refused(t, 503, "unavailable", ada, "PUT", "/v1/posts/1/like", nil)
 }
 
-// blocked is an API with one like under way, which release lets go on.
+// blocked is an API with one like in flight, which release unblocks.
 func blocked(t *testing.T) (a *api, answered <-chan reply, release func()) {
 	t.Helper()
 	entered, released := make(chan struct{}), make(chan struct{})
@@ -254,7 +272,7 @@ func blocked(t *testing.T) (a *api, answered <-chan reply, release func()) {
 	return a, answer, func() { close(released) }
 }
 
-func TestShutdown_answersWhatIsUnderWay(t *testing.T) {
+func TestShutdown_answersRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	a, answered, release := blocked(t)
 	stopped := make(chan error, 1)
@@ -293,7 +311,8 @@ func TestShutdown_endsAtItsDeadline(t *testing.T) {
 func TestServe_afterShutdownReturns(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
-	server, err := handlers.New(handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()})
+	server, err := handlers.New(handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil),
+		Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,10 +328,11 @@ func TestServe_afterShutdownReturns(t *testing.T) {
 	}
 }
 
-func TestNew_refusesWhatIsIncomplete(t *testing.T) {
+func TestNew_refusesIncompleteConfigs(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
-	whole := handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()}
+	whole := handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil),
+		Registry: prometheus.NewRegistry()}
 	for name, spoil := range map[string]func(*handlers.Config){
 		"no store":         func(c *handlers.Config) { c.Store = nil },
 		"no likes":         func(c *handlers.Config) { c.Likes = nil },

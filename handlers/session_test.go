@@ -22,13 +22,15 @@ const password = "difference engine"
 // person is an account with a password.
 func (a *api) person(t *testing.T, name string) account {
 	t.Helper()
-	in := read[session](t, a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": name, "email": name + "@example.org", "password": password}))
+	in := read[session](t, a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": name, "email": name + "@example.org", "password": password}))
 	return account{in.User.ID, name, in.Token}
 }
 
 func (a *api) login(t *testing.T, name, password string, headers ...header) account {
 	t.Helper()
-	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": name, "password": password}, headers...))
+	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": name, "password": password},
+		headers...))
 	return account{in.User.ID, name, in.Token}
 }
 
@@ -55,16 +57,18 @@ func TestSessions_areListedAndEnded(t *testing.T) {
 			other = s
 		}
 	}
-	if mine.ID == "" || other.ID == "" || mine.ID == other.ID || !mine.ExpiresAt.After(mine.CreatedAt) || !strings.HasPrefix(mine.UserAgent, "Go-http-client") ||
+	if mine.ID == "" || other.ID == "" || mine.ID == other.ID || !mine.ExpiresAt.After(mine.CreatedAt) ||
+		!strings.HasPrefix(mine.UserAgent, "Go-http-client") ||
 		!strings.HasPrefix(other.UserAgent, "Phone é") || len([]rune(other.UserAgent)) != 200 {
 		t.Errorf("sessions %+v", list)
 	}
-	for _, id := range []string{"", "x", "0123456789abcdef", other.ID + "0", strings.ToUpper("abcdefabcdefabcd"), "%00"} {
+	for _, id := range []string{"", "x", "0123456789abcdef", other.ID + "0", strings.ToUpper("abcdefabcdefabcd"),
+		"%00"} {
 		if id != "" {
 			a.refused(t, 404, "not_found", ada, "DELETE", "/v1/me/sessions/"+id, nil)
 		}
 	}
-	a.refused(t, 404, "not_found", bob, "DELETE", "/v1/me/sessions/"+other.ID, nil) // somebody else's
+	a.refused(t, 404, "not_found", bob, "DELETE", "/v1/me/sessions/"+other.ID, nil) // of another user
 	a.must(t, 200, phone, "GET", "/v1/me", nil)
 	a.must(t, 204, ada, "DELETE", "/v1/me/sessions/"+other.ID, nil)
 	a.refused(t, 401, "unauthorized", phone, "GET", "/v1/me", nil)
@@ -82,7 +86,7 @@ func TestSessions_areListedAndEnded(t *testing.T) {
 	a.must(t, 200, bob, "GET", "/v1/me", nil)
 }
 
-func TestSessions_giveEachOnce(t *testing.T) {
+func TestSessions_areListedOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
@@ -122,8 +126,10 @@ func TestPassword_changeEndsOtherSessionsEverywhere(t *testing.T) {
 	there.must(t, 200, ada, "GET", "/v1/me", nil)
 	change := obj{"current_password": "wrong", "new_password": "analytical engine"}
 	here.refusedField(t, 403, "forbidden", "current_password", ada, "PUT", "/v1/me/password", change)
-	here.refusedField(t, 403, "forbidden", "current_password", here.account(t), "PUT", "/v1/me/password", change) // has none
-	here.refusedField(t, 422, "invalid", "new_password", ada, "PUT", "/v1/me/password", obj{"current_password": password, "new_password": "short"})
+	// Has none.
+	here.refusedField(t, 403, "forbidden", "current_password", here.account(t), "PUT", "/v1/me/password", change)
+	here.refusedField(t, 422, "invalid", "new_password", ada, "PUT", "/v1/me/password",
+		obj{"current_password": password, "new_password": "short"})
 	here.must(t, 200, other, "GET", "/v1/me", nil)
 	change["current_password"] = password
 	here.must(t, 204, ada, "PUT", "/v1/me/password", change)
@@ -136,7 +142,7 @@ func TestPassword_changeEndsOtherSessionsEverywhere(t *testing.T) {
 	here.login(t, "ada", "analytical engine")
 }
 
-// TestPassword_noLoginOutlivesItsPassword has logins with the old password under way while it is changed.
+// TestPassword_noLoginOutlivesItsPassword changes a password while logins with the old one are in flight.
 func TestPassword_noLoginOutlivesItsPassword(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -147,7 +153,9 @@ func TestPassword_noLoginOutlivesItsPassword(t *testing.T) {
 		var tokens [6]string
 		together(len(tokens)+1, func(i int) {
 			if i == len(tokens) {
-				if r, err := a.try(ada, "PUT", "/v1/me/password", obj{"current_password": passwords[round%2], "new_password": passwords[1-round%2]}); err != nil || r.Status != 204 {
+				if r, err := a.try(ada, "PUT", "/v1/me/password",
+					obj{"current_password": passwords[round%2], "new_password": passwords[1-round%2]}); err != nil ||
+					r.Status != 204 {
 					t.Errorf("change: %s %v", r, err)
 				}
 				return

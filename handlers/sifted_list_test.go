@@ -10,13 +10,14 @@ import (
 	"likewise/models"
 )
 
-// A list whose rows are mostly hidden has an empty page with a cursor, and following the cursors to the end meets every
-// visible row once.
-func TestLists_goOnAfterAnEmptyPage(t *testing.T) {
+// A list whose rows are mostly hidden has empty pages with cursors, and following them to the end returns every visible
+// row once.
+func TestLists_continueAfterAnEmptyPage(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob, cy, dan := a.account(t), a.account(t), a.account(t), a.account(t)
-	const rows, others = 12_000, 100_000 // hidden are all but the first and the last; others is added to ids of users and replies
+	// Hidden are all but the first and the last; others is added to ids of users and replies.
+	const rows, others = 12_000, 100_000
 	for _, statement := range []struct {
 		query string
 		args  []any
@@ -35,14 +36,17 @@ INSERT INTO users (id, username, email, password_hash, created_at, deleted_at)
 SELECT id+?, CONCAT('hidden',id), CONCAT('hidden',id,'@example.org'), '', created_at, IF(status=1, NULL, created_at)
 FROM posts
 ORDER BY id`, []any{others}},
-		{"INSERT INTO follows (user_id, followed_id) SELECT id, ? FROM users WHERE id>? ORDER BY id", []any{ada.ID, others}},
-		{"INSERT INTO follows (user_id, followed_id) SELECT ?, id FROM users WHERE id>? ORDER BY id", []any{ada.ID, others}},
+		{"INSERT INTO follows (user_id, followed_id) SELECT id, ? FROM users WHERE id>? ORDER BY id",
+			[]any{ada.ID, others}},
+		{"INSERT INTO follows (user_id, followed_id) SELECT ?, id FROM users WHERE id>? ORDER BY id",
+			[]any{ada.ID, others}},
 		{"INSERT INTO blocks (user_id, blocked_id, created_at) SELECT ?, id, created_at FROM users WHERE id>? ORDER BY id", []any{cy.ID, others}},
 		{"INSERT INTO blocks (user_id, blocked_id) SELECT ?, id FROM users WHERE id>? AND deleted_at IS NOT NULL ORDER BY id", []any{dan.ID, others}},
 		{"INSERT INTO post_likes (user_id, post_id) SELECT id, 1 FROM users WHERE id>? ORDER BY id", []any{others}},
 		{"INSERT INTO post_likes (user_id, post_id) SELECT ?, id FROM posts ORDER BY id", []any{cy.ID}},
 		{"INSERT INTO bookmarks (user_id, post_id) SELECT ?, id FROM posts ORDER BY id", []any{ada.ID}},
-		{"INSERT INTO notifications (user_id, kind, actor_id, post_id) SELECT ?, ?, ?, id FROM posts ORDER BY id", []any{ada.ID, models.NotifyMention, bob.ID}},
+		{"INSERT INTO notifications (user_id, kind, actor_id, post_id) SELECT ?, ?, ?, id FROM posts ORDER BY id",
+			[]any{ada.ID, models.NotifyMention, bob.ID}},
 		{`
 INSERT INTO comments (id, post_id, user_id, content, likes_count, created_at, status)
 SELECT id, 1, ?, 'C', id DIV 500, created_at, status
@@ -109,7 +113,7 @@ ORDER BY id`, []any{others, bob.ID}},
 		if !slices.Equal(seen, list.want) {
 			t.Errorf("%s shows %q, want %q", list.path, seen, list.want)
 		}
-		if !empty && list.path != "/v1/tags?q=t" { // the two tags that are in use are found at once
+		if !empty && list.path != "/v1/tags?q=t" { // both used tags are found at once
 			t.Errorf("%s has no empty page that goes on", list.path)
 		}
 	}

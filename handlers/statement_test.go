@@ -10,15 +10,15 @@ import (
 	"likewise/internal/testkit"
 )
 
-// waiting counts the statements of this form that the server still works on.
+// waiting counts the running statements of this form.
 func (a *api) waiting(t *testing.T, statements string) int64 {
 	t.Helper()
 	return a.number(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND command='Query' AND info LIKE '"+statements+"'"+
 		" AND info NOT LIKE '%processlist%'")
 }
 
-// What a client gave up ends on the server: a second after the request, the process list has nothing left of it.
-func TestRequest_endsOnTheDatabaseServerToo(t *testing.T) {
+// A statement ends with its request: a second after the deadline, the process list does not show it.
+func TestRequest_endsOnTheDatabaseServer(t *testing.T) {
 	a := serve(t, openStore(t, testkit.Database(t)), func(c *handlers.Config) { c.Timeout = 700 * time.Millisecond })
 	ada := a.account(t)
 	p := a.newPost(t, ada)
@@ -32,11 +32,13 @@ func TestRequest_endsOnTheDatabaseServerToo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Every post that is read reads this, and it takes hours.
+	// Reading any post evaluates this, which takes hours.
 	run("RENAME TABLE bookmarks TO kept_bookmarks")
 	collations := "information_schema.collations"
-	run("CREATE VIEW bookmarks AS SELECT a.id AS id, b.id AS user_id, c.id AS post_id FROM " + collations + " a, " + collations + " b, " +
-		collations + " c, " + collations + " d, " + collations + " e, " + collations + " f WHERE a.id+b.id+c.id+d.id+e.id+f.id<0")
+	run("CREATE VIEW bookmarks AS SELECT a.id AS id, b.id AS user_id, c.id AS post_id FROM " + collations + " a, " +
+		collations + " b, " +
+		collations + " c, " + collations + " d, " + collations + " e, " + collations +
+		" f WHERE a.id+b.id+c.id+d.id+e.id+f.id<0")
 	left := "%SELECT%bookmarks%"
 	t.Cleanup(func() {
 		for _, id := range a.ids(t, "SELECT id FROM information_schema.processlist WHERE db=DATABASE() AND command='Query' AND info LIKE '"+left+"' AND info NOT LIKE '%processlist%'") {
@@ -44,7 +46,8 @@ func TestRequest_endsOnTheDatabaseServerToo(t *testing.T) {
 		}
 		conn.Close()
 	})
-	for _, path := range []string{pathOf(p), "/v1/posts", "/v1/posts?q=content", "/v1/posts?q=content&sort=hot", fmt.Sprintf("/v1/users/%d/posts?sort=top", ada.ID)} {
+	for _, path := range []string{pathOf(p), "/v1/posts", "/v1/posts?q=content", "/v1/posts?q=content&sort=hot",
+		fmt.Sprintf("/v1/users/%d/posts?sort=top", ada.ID)} {
 		started := time.Now()
 		_, r := a.refused(t, 503, "unavailable", ada, "GET", path, nil)
 		if r.Header.Get("Retry-After") == "" {
@@ -62,7 +65,7 @@ func TestRequest_endsOnTheDatabaseServerToo(t *testing.T) {
 	run("DROP VIEW bookmarks")
 	run("RENAME TABLE kept_bookmarks TO bookmarks")
 
-	// A write that waits for a row ends soon, too.
+	// A write that waits for a row lock ends, too.
 	run("START TRANSACTION")
 	run(fmt.Sprintf("SELECT id FROM posts WHERE id=%d FOR UPDATE", p.ID))
 	a.refused(t, 503, "unavailable", ada, "POST", pathOf(p)+"/comments", obj{"content": "C"})

@@ -31,7 +31,7 @@ type event struct {
 	data counted
 }
 
-// counted is what an event says of a target.
+// counted is the data of an event.
 type counted struct {
 	Type          string
 	ID            int64
@@ -51,7 +51,7 @@ type follower struct {
 	close  func()
 }
 
-// watch opens a stream that must be given, until the test ends.
+// watch opens a stream that lasts until the test ends.
 func (a *api) watch(t *testing.T, query string, headers ...header) *follower {
 	t.Helper()
 	f, err := a.tryWatch(query, headers...)
@@ -138,7 +138,7 @@ func (f *follower) next(t *testing.T) event {
 	return event{}
 }
 
-// await waits until an event says this, whatever comes before.
+// await waits for an event with this data and skips others.
 func (f *follower) await(t *testing.T, kind string, want counted) {
 	t.Helper()
 	for {
@@ -164,7 +164,7 @@ func (f *follower) awaitEnd(t *testing.T) {
 	}
 }
 
-// brisk is a pace for tests that do not measure it.
+// brisk sets a fast pace, for tests that do not measure it.
 func (a *api) brisk() { a.SetStreamPace(20*time.Millisecond, time.Minute, 5*time.Second) }
 
 func (a *api) awaitStreams(t *testing.T, want float64) {
@@ -175,7 +175,7 @@ func (a *api) awaitStreams(t *testing.T, want float64) {
 	})
 }
 
-// metric asks for a metric without labels.
+// metric returns a metric without labels.
 func (a *api) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	text := a.metrics(t)
@@ -190,15 +190,17 @@ func (a *api) metric(t *testing.T, name string) float64 {
 	return value
 }
 
-func TestStream_tellsOfEveryChange(t *testing.T) {
+func TestStream_sendsEveryChange(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		a.brisk()
 		users := a.accounts(t, 3)
 		p, q := a.newPost(t, users[0]), a.newPost(t, users[0])
 		c := a.newComment(t, users[0], p.ID)
-		f := a.watch(t, fmt.Sprintf("posts=%d,%d,%d&comments=%d,4242", q.ID, p.ID, p.ID, c.ID), header{"Accept-Encoding", "gzip, br"})
-		for name, want := range map[string]string{"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no", "Content-Encoding": "", "Etag": "", "Content-Length": ""} {
+		f := a.watch(t, fmt.Sprintf("posts=%d,%d,%d&comments=%d,4242", q.ID, p.ID, p.ID, c.ID),
+			header{"Accept-Encoding", "gzip, br"})
+		for name, want := range map[string]string{"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no",
+			"Content-Encoding": "", "Etag": "", "Content-Length": ""} {
 			if got := f.header.Get(name); got != want {
 				t.Errorf("%s is %q, want %q", name, got, want)
 			}
@@ -217,7 +219,8 @@ func TestStream_tellsOfEveryChange(t *testing.T) {
 			e := f.next(t)
 			first[e.data] = e.kind
 		}
-		for what, kind := range map[counted]string{post(p, 0, 1): "counts", post(q, 0, 0): "counts", comment(0, 0): "counts", {Type: "comment", ID: 4242}: "gone"} {
+		for what, kind := range map[counted]string{post(p, 0, 1): "counts", post(q, 0, 0): "counts",
+			comment(0, 0): "counts", {Type: "comment", ID: 4242}: "gone"} {
 			if first[what] != kind {
 				t.Errorf("at first %v is %q, want %q", what, first[what], kind)
 			}
@@ -245,7 +248,7 @@ func TestStream_tellsOfEveryChange(t *testing.T) {
 	})
 }
 
-func TestStream_refusesWhatItCannotFollow(t *testing.T) {
+func TestStream_refusesInvalidTargets(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.MaxStreams = 2 })
 	ada := a.account(t)
@@ -255,14 +258,17 @@ func TestStream_refusesWhatItCannotFollow(t *testing.T) {
 		ids[i] = fmt.Sprint(i + 1)
 	}
 	for query, field := range map[string]string{
-		"": "posts", "posts=": "posts", "posts=x": "posts", "posts=1,": "posts", "posts=01": "posts", "posts=1&comments=-1": "comments", "comments=1,,2": "comments",
-		"posts=" + strings.Join(ids, ","): "posts", "posts=" + strings.Join(ids[:60], ",") + "&comments=" + strings.Join(ids[:60], ","): "comments",
+		"": "posts", "posts=": "posts", "posts=x": "posts", "posts=1,": "posts", "posts=01": "posts",
+		"posts=1&comments=-1": "comments", "comments=1,,2": "comments",
+		"posts=" + strings.Join(ids, ","): "posts",
+		"posts=" + strings.Join(ids[:60], ",") + "&comments=" + strings.Join(ids[:60], ","): "comments",
 	} {
 		a.refusedField(t, 422, "invalid", field, account{}, "GET", "/v1/stream?"+query, nil)
 	}
 	a.refused(t, 404, "not_found", account{}, "GET", "/v1/stream?posts=4242&comments=1", nil)
 	a.refused(t, 401, "unauthorized", account{Token: "x"}, "GET", "/v1/stream?posts=1", nil)
-	if r := a.must(t, 200, ada, "HEAD", "/v1/stream?posts=1", nil); r.Header.Get("Content-Type") != "text/event-stream" || r.Header.Get("ETag") != "" {
+	if r := a.must(t, 200, ada, "HEAD", "/v1/stream?posts=1",
+		nil); r.Header.Get("Content-Type") != "text/event-stream" || r.Header.Get("ETag") != "" {
 		t.Errorf("HEAD: %v", r.Header)
 	}
 	query := fmt.Sprintf("posts=%d", p.ID)
@@ -277,10 +283,10 @@ func TestStream_refusesWhatItCannotFollow(t *testing.T) {
 	a.watch(t, query)
 }
 
-// However many come at the same moment, no more get in than there is room for, and whoever leaves makes room.
+// Of many concurrent clients, only as many are admitted as the limit allows, and a closed stream frees its place.
 func TestStream_hasAShareForEachAddress(t *testing.T) {
 	t.Parallel()
-	// An address may have 50 of them, but when 45 are open it may have no more than ten.
+	// An address may have 50 of them, but only ten once 45 are open.
 	const all, free, few, tries = 60, 45, 10, 80
 	a := newAPI(t, modes[0], limited(t, redisURL(t), 0.5), func(c *handlers.Config) {
 		c.MaxStreams, c.TrustedProxies = all, []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
@@ -297,8 +303,9 @@ func TestStream_hasAShareForEachAddress(t *testing.T) {
 				defer mu.Unlock()
 				followers = append(followers, f)
 				t.Cleanup(f.close)
-			} else if !strings.HasSuffix(err.Error(), "429 Too Many Requests") && !strings.HasSuffix(err.Error(), "503 Service Unavailable") {
-				t.Error(err) // some are refused after they were taken out of the server's hands
+			} else if !strings.HasSuffix(err.Error(), "429 Too Many Requests") &&
+				!strings.HasSuffix(err.Error(), "503 Service Unavailable") {
+				t.Error(err) // some are refused after they were hijacked
 			}
 		})
 		return followers
@@ -314,7 +321,7 @@ func TestStream_hasAShareForEachAddress(t *testing.T) {
 	if other := fill("2001:db8::1"); len(other) != few {
 		t.Errorf("another has %d streams, want %d", len(other), few)
 	}
-	a.refused(t, 429, "rate_limited", account{}, "GET", path, nil, from("2001:db8::ffff")) // it is in the same network
+	a.refused(t, 429, "rate_limited", account{}, "GET", path, nil, from("2001:db8::ffff")) // the same network
 	if third := fill("198.51.100.2"); len(third) != all-free-few {
 		t.Errorf("a third has %d streams, want %d", len(third), all-free-few)
 	}
@@ -326,7 +333,7 @@ func TestStream_hasAShareForEachAddress(t *testing.T) {
 	a.watch(t, fmt.Sprintf("posts=%d", p.ID), from("198.51.100.1"))
 }
 
-func TestStream_watchesSoManyTargetsAndNoIDs(t *testing.T) {
+func TestStream_boundsTargetsAndIgnoresUnknownIDs(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.brisk()
@@ -348,7 +355,7 @@ func TestStream_watchesSoManyTargetsAndNoIDs(t *testing.T) {
 	if refused.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
-	a.watch(t, fmt.Sprintf("posts=%d,105", q.ID)) // it costs nothing more
+	a.watch(t, fmt.Sprintf("posts=%d,105", q.ID)) // watched already
 	a.must(t, 200, ada, "PUT", pathOf(p)+"/like", nil)
 	f.await(t, "counts", counted{Type: "post", ID: p.ID, LikesCount: 1})
 	f.close()
@@ -357,8 +364,8 @@ func TestStream_watchesSoManyTargetsAndNoIDs(t *testing.T) {
 	a.watch(t, fmt.Sprintf("posts=%d,106", r.ID))
 }
 
-// Of many likes at once every client hears soon and seldom: each ends with the true counts and never hears of a target more often
-// than once a second.
+// During many concurrent likes, every client receives events early and at most once a second for each target, and ends
+// with the true counts.
 func TestStream_coalescesBursts(t *testing.T) {
 	eachMode(t, func(t *testing.T, a *api) {
 		const clients, likes = 200, 300
@@ -399,7 +406,7 @@ func TestStream_coalescesBursts(t *testing.T) {
 			n := 0
 			for ended := false; !ended; {
 				e := f.next(t)
-				// The first cannot have been sent before it was asked for, nor any of the others less than a second later.
+				// The first cannot be sent before it was requested, and the others must be at least a second apart.
 				if since := e.at.Sub(f.asked); since < time.Duration(of[e.data.ID])*time.Second {
 					t.Errorf("event %d of post %d comes after %v", of[e.data.ID]+1, e.data.ID, since)
 				}
@@ -437,7 +444,7 @@ func TestStream_resumes(t *testing.T) {
 	}
 	id = f.lastID.Load().(string)
 	f.close()
-	// Nothing has changed: the first event is that of the next change. It does not matter which process it comes from.
+	// Nothing has changed, so the first event is that of the next change, from any process.
 	b := serve(t, a.store)
 	b.brisk()
 	f = b.watch(t, query, header{"Last-Event-ID", id})
@@ -452,7 +459,7 @@ func TestStream_resumes(t *testing.T) {
 	}
 }
 
-func TestStream_beatsWhenThereIsNoNews(t *testing.T) {
+func TestStream_sendsHeartbeats(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	a.SetStreamPace(20*time.Millisecond, 30*time.Millisecond, 5*time.Second)
@@ -464,8 +471,8 @@ func TestStream_beatsWhenThereIsNoNews(t *testing.T) {
 	}
 }
 
-// A client that does not read, and one that is gone, cost nothing for long.
-func TestStream_dropsWhoDoesNotRead(t *testing.T) {
+// Clients that do not read, or have vanished, are disconnected.
+func TestStream_dropsClientsThatDoNotRead(t *testing.T) {
 	a := newAPI(t, modes[0])
 	a.SetStreamPace(time.Millisecond, time.Millisecond, 300*time.Millisecond)
 	ada := a.account(t)
@@ -542,13 +549,14 @@ func TestStream_endsWithTheServer(t *testing.T) {
 	}
 }
 
-// failingLikes cannot be read while it is told to fail.
+// failingLikes returns errors while it is set to fail.
 type failingLikes struct {
 	handlers.Likes
 	fail *atomic.Bool
 }
 
-func (l failingLikes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
+func (l failingLikes) LikeStates(ctx context.Context, viewer int64,
+	rows []models.TargetCount) ([]models.LikeState, error) {
 	if l.fail.Load() {
 		return nil, models.Unavailable("not now", nil)
 	}
@@ -572,25 +580,26 @@ func TestStream_outlivesItsSources(t *testing.T) {
 	if len(f.events) > 0 {
 		t.Errorf("it tells %+v, which it cannot know", <-f.events)
 	}
-	a.watch(t, query) // what is watched already needs no asking
+	a.watch(t, query) // targets that are watched already need no query
 	a.refused(t, 503, "unavailable", account{}, "GET", fmt.Sprintf("/v1/stream?posts=%d,%d", p.ID, q.ID), nil)
 	fail.Store(false)
 	f.await(t, "counts", counted{Type: "post", ID: p.ID, LikesCount: 1})
 }
 
-// countingLikes counts what is asked for.
+// countingLikes counts the requested targets.
 type countingLikes struct {
 	handlers.Likes
 	calls, rows atomic.Int64
 }
 
-func (l *countingLikes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
+func (l *countingLikes) LikeStates(ctx context.Context, viewer int64,
+	rows []models.TargetCount) ([]models.LikeState, error) {
 	l.calls.Add(1)
 	l.rows.Add(int64(len(rows)))
 	return l.Likes.LikeStates(ctx, viewer, rows)
 }
 
-// A post that many watch is read once a round; nothing is read when nobody watches.
+// A post with many watchers is read once a round, and nothing is read without watchers.
 func TestStream_readsOnceForAll(t *testing.T) {
 	t.Parallel()
 	likes := &countingLikes{}
@@ -611,7 +620,7 @@ func TestStream_readsOnceForAll(t *testing.T) {
 		f.close()
 	}
 	a.awaitStreams(t, 0)
-	a.watch(t, fmt.Sprintf("posts=%d", p.ID)).close() // rounds begin again
+	a.watch(t, fmt.Sprintf("posts=%d", p.ID)).close() // restarts the rounds
 	a.awaitStreams(t, 0)
 	if n := a.metric(t, "likewise_stream_targets"); n != 0 {
 		t.Errorf("%v targets are watched", n)

@@ -28,7 +28,8 @@ func TestTags_fromCreationToRestoration(t *testing.T) {
 		}
 	}
 	counts("[]")
-	r := a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "T", "content": "C", "tags": []string{"Redis", "go", "redis"}})
+	r := a.must(t, 201, ada, "POST", "/v1/posts",
+		obj{"title": "T", "content": "C", "tags": []string{"Redis", "go", "redis"}})
 	is(tags(r), "redis", "go")
 	path := pathOf(read[post](t, r))
 	is(tags(a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "T", "content": "C", "tags": []string{"go"}})), "go")
@@ -46,6 +47,7 @@ func TestTags_fromCreationToRestoration(t *testing.T) {
 	is(tags(edit(obj{"tags": []string{}})))
 	counts("[{go 1}]")
 	for _, bad := range []any{"go", []int{1}, obj{}} {
-		a.refusedField(t, 400, "malformed", "tags", ada, "POST", "/v1/posts", obj{"title": "T", "content": "C", "tags": bad})
+		a.refusedField(t, 400, "malformed", "tags", ada, "POST", "/v1/posts",
+			obj{"title": "T", "content": "C", "tags": bad})
 	}
 }

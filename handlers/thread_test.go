@@ -19,7 +19,7 @@ import (
 	"likewise/models"
 )
 
-// tree is a comment with the replies that came along.
+// tree is a comment with its first replies.
 type tree struct {
 	comment
 	Depth     int
@@ -27,11 +27,11 @@ type tree struct {
 	Replies   page[tree]
 }
 
-// seed is a comment of a thread that is written at once: id 1 is the first of the thread's, and parent 0 is the top.
+// seed is a comment of a thread that is inserted at once. Ids count from 1 within the thread, and parent 0 is the top.
 type seed struct{ parent, depth int }
 
-// plant writes a thread past the API, with its counts, and gives the id of the comment before the first. Times and likes
-// are shared by many comments each.
+// plant inserts a thread and its counts directly into MySQL, and returns the id before its first comment. Many comments
+// share each time and each number of likes.
 func (a *api) plant(t testing.TB, as account, postID int64, seeds []seed) (base int64) {
 	t.Helper()
 	exec := func(query string, args ...any) {
@@ -47,10 +47,12 @@ func (a *api) plant(t testing.TB, as account, postID int64, seeds []seed) (base 
 		if s.parent != 0 {
 			parent = fmt.Sprint(base + int64(s.parent))
 		}
-		rows = append(rows, fmt.Sprintf("(%d,%d,%d,%s,%d,'C',FROM_UNIXTIME(%d),%d)", base+int64(i)+1, postID, as.ID, parent, s.depth, 1_700_000_000+i*7%900, i*5%7))
+		rows = append(rows, fmt.Sprintf("(%d,%d,%d,%s,%d,'C',FROM_UNIXTIME(%d),%d)", base+int64(i)+1, postID, as.ID,
+			parent, s.depth, 1_700_000_000+i*7%900, i*5%7))
 	}
 	for some := range slices.Chunk(rows, 2000) {
-		exec("INSERT INTO comments (id, post_id, user_id, parent_id, depth, content, created_at, likes_count) VALUES " + strings.Join(some, ","))
+		exec("INSERT INTO comments (id, post_id, user_id, parent_id, depth, content, created_at, likes_count) VALUES " +
+			strings.Join(some, ","))
 	}
 	exec("UPDATE posts SET comments_count=(SELECT COUNT(*) FROM comments WHERE post_id=posts.id AND status=1), updated_at=updated_at WHERE id=?", postID)
 	exec("UPDATE comments c JOIN (SELECT parent_id, COUNT(*) AS n FROM comments WHERE status=1 AND post_id=? GROUP BY parent_id) r ON r.parent_id=c.id"+
@@ -102,14 +104,14 @@ func wideThread(n int) []seed {
 	return seeds
 }
 
-// place is all of a tree that follow looks at.
+// place is the part of a tree that follow decodes.
 type place struct {
 	ID      int64
 	Replies page[place]
 }
 
-// follow reads a tree to its end, from the answer at path on through every cursor, and gives how often each comment
-// came. It looks at nothing else: holding every answer to the contract would take most of its time.
+// follow reads a tree to its end, through every cursor from path on, and returns how often each comment appeared. It
+// does not validate the answers against the contract, which would take most of the time.
 func (a *api) follow(t *testing.T, path string, between func()) map[int64]int {
 	t.Helper()
 	seen := map[int64]int{}
@@ -154,7 +156,7 @@ func (a *api) follow(t *testing.T, path string, between func()) map[int64]int {
 	return seen
 }
 
-// churn writes new comments into a thread and deletes some of its own and some of the others, one at each call of step.
+// churn creates comments in a thread and deletes some of its own and of the others, one at each call of step.
 type churn struct {
 	a      *api
 	as     account
@@ -178,7 +180,8 @@ func (c *churn) start(t *testing.T, base int64, size int) {
 				switch random.IntN(4) {
 				case 0:
 					if len(own) > 0 {
-						if r, err := c.a.try(c.as, "DELETE", fmt.Sprintf("/v1/comments/%d", own[0]), nil); err != nil || r.Status != 204 {
+						if r, err := c.a.try(c.as, "DELETE", fmt.Sprintf("/v1/comments/%d", own[0]), nil); err != nil ||
+							r.Status != 204 {
 							t.Errorf("delete: %s %v", r, err)
 						}
 						own = own[1:]
@@ -186,7 +189,8 @@ func (c *churn) start(t *testing.T, base int64, size int) {
 					}
 				case 1:
 					if n := int(next.Add(1)) - 1; n < len(c.doomed) {
-						if r, err := c.a.try(c.as, "DELETE", fmt.Sprintf("/v1/comments/%d", c.doomed[n]), nil); err != nil || r.Status != 204 {
+						if r, err := c.a.try(c.as, "DELETE", fmt.Sprintf("/v1/comments/%d", c.doomed[n]),
+							nil); err != nil || r.Status != 204 {
 							t.Errorf("delete: %s %v", r, err)
 						}
 						c.deleted.Add(1)
@@ -198,7 +202,8 @@ func (c *churn) start(t *testing.T, base int64, size int) {
 					body["parent_id"] = base + 1 + random.Int64N(int64(size))
 				}
 				r, err := c.a.try(c.as, "POST", fmt.Sprintf("/v1/posts/%d/comments", c.postID), body)
-				if err != nil || r.Status != 201 && r.Status != 404 && r.Status != 422 { // the parent is deleted, or too deep
+				// The parent is deleted, or too deep.
+				if err != nil || r.Status != 201 && r.Status != 404 && r.Status != 422 {
 					t.Errorf("reply: %s %v", r, err)
 				}
 				if r.Status == 201 {
@@ -213,7 +218,7 @@ func (c *churn) start(t *testing.T, base int64, size int) {
 func (c *churn) step() {
 	select {
 	case c.steps <- struct{}{}:
-	default: // both are at it
+	default: // both
 	}
 }
 
@@ -222,9 +227,9 @@ func (c *churn) end() {
 	c.workers.Wait()
 }
 
-// TestThreads_giveEachOfTenThousandCommentsOnce follows every cursor of a deep and of a wide thread, in every order, both
-// through lists and through the tree, while comments come and go.
-func TestThreads_giveEachOfTenThousandCommentsOnce(t *testing.T) {
+// TestThreads_returnEachOfTenThousandCommentsOnce follows every cursor of a deep and of a wide thread, in every order,
+// both through lists and through the tree, while comments are created and deleted.
+func TestThreads_returnEachOfTenThousandCommentsOnce(t *testing.T) {
 	t.Parallel()
 	size := testkit.Volume(10_000, 2_000)
 	for name, seeds := range map[string][]seed{"deep": deepThread(size), "wide": wideThread(size)} {
@@ -233,7 +238,8 @@ func TestThreads_giveEachOfTenThousandCommentsOnce(t *testing.T) {
 			ada := a.account(t)
 			p := a.newPost(t, ada)
 			base := a.plant(t, ada, p.ID, seeds)
-			if n := a.number(t, "SELECT COUNT(*) FROM comments WHERE depth=?", models.MaxDepth); (n > 0) != (name == "deep") {
+			if n := a.number(t, "SELECT COUNT(*) FROM comments WHERE depth=?",
+				models.MaxDepth); (n > 0) != (name == "deep") {
 				t.Fatalf("%d comments are at the greatest depth", n)
 			}
 			replied := map[int]bool{}
@@ -281,7 +287,8 @@ func TestThreads_giveEachOfTenThousandCommentsOnce(t *testing.T) {
 			if added, deleted := change.added.Load(), change.deleted.Load(); added < 20 || deleted < 10 {
 				t.Errorf("%d comments were added and %d deleted meanwhile: too few to tell", added, deleted)
 			}
-			counted, rows := a.number(t, "SELECT comments_count FROM posts"), a.number(t, "SELECT COUNT(*) FROM comments WHERE status=1")
+			counted, rows := a.number(t, "SELECT comments_count FROM posts"),
+				a.number(t, "SELECT COUNT(*) FROM comments WHERE status=1")
 			if counted != rows {
 				t.Errorf("%d comments are counted, %d are there", counted, rows)
 			}
@@ -289,7 +296,7 @@ func TestThreads_giveEachOfTenThousandCommentsOnce(t *testing.T) {
 	}
 }
 
-// shape writes a tree down: the places of the comments, "+" where the list goes on.
+// shape formats a tree: the indices of the comments, and "+" for a cursor.
 func shape(list page[tree], base int64) string {
 	var b strings.Builder
 	for i, c := range list.Items {
@@ -307,15 +314,15 @@ func shape(list page[tree], base int64) string {
 	return b.String()
 }
 
-// TestComments_comeWithTheirReplies holds lists and threads of a small tree to what they show, and every comment to its
-// place in the tree.
+// TestComments_comeWithTheirReplies checks the lists and threads of a small tree, and the place of every comment in it.
 func TestComments_comeWithTheirReplies(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
 		ada := a.account(t)
 		p := a.newPost(t, ada)
 		// 1 has the replies 5 to 9, 2 has 10, and 10 has 11, which has 12.
-		base := a.plant(t, ada, p.ID, []seed{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {2, 2}, {10, 3}, {11, 4}})
+		base := a.plant(t, ada, p.ID,
+			[]seed{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {2, 2}, {10, 3}, {11, 4}})
 		replies := func(n int64) string { return fmt.Sprintf("/v1/comments/%d/replies", base+n) }
 		for _, c := range []struct{ path, want string }{
 			{pathOf(p) + "/comments", "1(5 6 7+) 2(10(+)) 3 4"},
@@ -346,12 +353,15 @@ func TestComments_comeWithTheirReplies(t *testing.T) {
 					t.Errorf("%s: items is null", c.path)
 				}
 				for _, r := range list.Items {
-					if n := len(r.Replies.Items); int64(n) > r.RepliesCount || r.Replies.NextCursor == nil && int64(n) < r.RepliesCount {
-						t.Errorf("%s: %d comes with %d of %d replies and the cursor %v", c.path, r.ID-base, n, r.RepliesCount, r.Replies.NextCursor)
+					if n := len(r.Replies.Items); int64(n) > r.RepliesCount || r.Replies.NextCursor == nil &&
+						int64(n) < r.RepliesCount {
+						t.Errorf("%s: %d comes with %d of %d replies and the cursor %v", c.path, r.ID-base, n,
+							r.RepliesCount, r.Replies.NextCursor)
 					}
 					for _, below := range r.Replies.Items {
 						if *below.ParentID != r.ID || below.Depth != r.Depth+1 {
-							t.Errorf("%s: %d, at depth %d, is below %d at depth %d", c.path, below.ID, below.Depth, r.ID, r.Depth)
+							t.Errorf("%s: %d, at depth %d, is below %d at depth %d", c.path, below.ID, below.Depth,
+								r.ID, r.Depth)
 						}
 					}
 					check(r.Replies)
@@ -359,7 +369,7 @@ func TestComments_comeWithTheirReplies(t *testing.T) {
 			}
 			check(list)
 		}
-		// Each cursor goes on where its list was cut, with or without its order said.
+		// Each cursor continues where its list was cut, with or without ?sort=.
 		top := read[page[tree]](t, a.must(t, 200, ada, "GET", pathOf(p)+"/thread?sort=new&limit=10&depth=2", nil))
 		if got := shape(top, base); got != "4 3 2(10(+)) 1(9 8 7+)" {
 			t.Fatalf("the thread is %s", got)
@@ -371,8 +381,11 @@ func TestComments_comeWithTheirReplies(t *testing.T) {
 		}{
 			{replies(1), top.Items[3].Replies.NextCursor, "6 5"},
 			{replies(10), top.Items[2].Replies.Items[0].Replies.NextCursor, "11(12)"},
-			{pathOf(p) + "/thread", read[page[tree]](t, a.must(t, 200, ada, "GET", pathOf(p)+"/thread?limit=4&sort=new", nil)).NextCursor, "2(10(11(+))) 1(9 8 7 6 5)"},
-			{pathOf(p) + "/comments", read[page[tree]](t, a.must(t, 200, ada, "GET", pathOf(p)+"/thread?limit=4&sort=top", nil)).NextCursor, "4 1(5 6 7+)"},
+			{pathOf(p) + "/thread", read[page[tree]](t,
+				a.must(t, 200, ada, "GET", pathOf(p)+"/thread?limit=4&sort=new", nil)).NextCursor,
+				"2(10(11(+))) 1(9 8 7 6 5)"},
+			{pathOf(p) + "/comments", read[page[tree]](t,
+				a.must(t, 200, ada, "GET", pathOf(p)+"/thread?limit=4&sort=top", nil)).NextCursor, "4 1(5 6 7+)"},
 		} {
 			for _, order := range []string{"", "&sort=new", "&sort=old", "&sort=top"} {
 				r := a.send(t, ada, "GET", c.path+"?cursor="+url.QueryEscape(*c.cursor)+order, nil)
@@ -391,16 +404,20 @@ func TestComments_comeWithTheirReplies(t *testing.T) {
 		if got := shape(page[tree]{Items: []tree{one}}, base); got != "11(+)" || one.Depth != 3 {
 			t.Errorf("a comment by itself is %s at depth %d", got, one.Depth)
 		}
-		if got := shape(read[page[tree]](t, a.must(t, 200, ada, "GET", replies(11)+"?cursor="+*one.Replies.NextCursor, nil)), base); got != "12" {
+		if got := shape(read[page[tree]](t,
+			a.must(t, 200, ada, "GET", replies(11)+"?cursor="+*one.Replies.NextCursor, nil)), base); got != "12" {
 			t.Errorf("its replies are %s", got)
 		}
-		if got := shape(read[page[tree]](t, a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/comments/%d/ancestors", base+12), nil)), base); got != "2(+) 10(+) 11(+)" {
+		if got := shape(read[page[tree]](t,
+			a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/comments/%d/ancestors", base+12), nil)),
+			base); got != "2(+) 10(+) 11(+)" {
 			t.Errorf("the ancestors of 12 are %s", got)
 		}
 		a.refused(t, 404, "not_found", ada, "GET", "/v1/comments/999999/ancestors", nil)
 		a.refused(t, 404, "not_found", ada, "GET", "/v1/posts/999999/thread", nil)
 		empty := a.newPost(t, ada)
-		if got := read[page[tree]](t, a.must(t, 200, ada, "GET", pathOf(empty)+"/thread", nil)); got.Items == nil || len(got.Items) != 0 || got.NextCursor != nil {
+		if got := read[page[tree]](t, a.must(t, 200, ada, "GET", pathOf(empty)+"/thread", nil)); got.Items == nil ||
+			len(got.Items) != 0 || got.NextCursor != nil {
 			t.Errorf("the thread of a post without comments is %+v", got)
 		}
 		a.must(t, 204, ada, "DELETE", pathOf(p), nil)
@@ -410,7 +427,8 @@ func TestComments_comeWithTheirReplies(t *testing.T) {
 
 func TestThread_costsAQueryALevel(t *testing.T) {
 	now := time.Now()
-	a := newAPI(t, modes[0], func(c *handlers.Config) { c.Now = func() time.Time { return now } }) // no session is looked up again
+	// No session is looked up again.
+	a := newAPI(t, modes[0], func(c *handlers.Config) { c.Now = func() time.Time { return now } })
 	ada := a.account(t)
 	p := a.newPost(t, ada)
 	a.plant(t, ada, p.ID, deepThread(5000))
@@ -453,19 +471,20 @@ func TestReply_goesNoDeeperThan64Levels(t *testing.T) {
 		seeds = append(seeds, seed{depth - 1, depth})
 	}
 	base := a.plant(t, ada, p.ID, seeds)
-	deepest := read[tree](t, a.must(t, 201, ada, "POST", fmt.Sprintf("/v1/comments/%d/replies", base+int64(len(seeds))), obj{"content": "C"}))
+	deepest := read[tree](t, a.must(t, 201, ada, "POST", fmt.Sprintf("/v1/comments/%d/replies", base+int64(len(seeds))),
+		obj{"content": "C"}))
 	if deepest.Depth != models.MaxDepth {
 		t.Errorf("the depth is %d", deepest.Depth)
 	}
 	a.refusedField(t, 422, "invalid", "parent_id", ada, "POST", pathOf(deepest.comment)+"/replies", obj{"content": "C"})
-	a.refusedField(t, 422, "invalid", "parent_id", ada, "POST", pathOf(p)+"/comments", obj{"content": "C", "parent_id": deepest.ID})
+	a.refusedField(t, 422, "invalid", "parent_id", ada, "POST", pathOf(p)+"/comments",
+		obj{"content": "C", "parent_id": deepest.ID})
 	if n := a.number(t, "SELECT comments_count FROM posts"); n != models.MaxDepth {
 		t.Errorf("%d comments are counted", n)
 	}
 }
 
-// TestTrees_areBoundedInBytes reads comments of great length: an answer ends before it becomes too long, and nothing is
-// lost.
+// TestTrees_areBoundedInBytes reads very long comments: every answer stays within its bound, and no comment is lost.
 func TestTrees_areBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
@@ -482,9 +501,10 @@ func TestTrees_areBoundedInBytes(t *testing.T) {
 	if _, err := a.store.Pool().Exec("UPDATE comments SET content=REPEAT('word ', 11000), updated_at=updated_at"); err != nil {
 		t.Fatal(err)
 	}
-	const most = 1 << 20 // bytes of JSON, in which each text stands twice: as it was written, and as HTML
+	const most = 1 << 20 // bytes of JSON, which contains each text as Markdown and as HTML
 	for _, path := range []string{
-		pathOf(p) + "/thread?limit=500&depth=1", pathOf(p) + "/thread?limit=500&depth=2", pathOf(p) + "/thread?limit=500&depth=10",
+		pathOf(p) + "/thread?limit=500&depth=1", pathOf(p) + "/thread?limit=500&depth=2",
+		pathOf(p) + "/thread?limit=500&depth=10",
 		pathOf(p) + "/comments?limit=100",
 	} {
 		var add func(list page[tree])
@@ -510,7 +530,7 @@ func TestTrees_areBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestBlockedAuthors_leaveNoMoreThanAPlace reads a thread as somebody who has blocked one of its authors.
+// TestBlockedAuthors_leaveNoMoreThanAPlace reads a thread as a user who has blocked one of its authors.
 func TestBlockedAuthors_leaveNoMoreThanAPlace(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {
@@ -532,8 +552,11 @@ func TestBlockedAuthors_leaveNoMoreThanAPlace(t *testing.T) {
 			check = func(list page[tree]) {
 				for _, c := range list.Items {
 					mine := c.Author != nil && c.Content != "" && c.ContentHTML != "" && c.Status == "normal"
-					gone := c.Author == nil && c.Content == "" && c.ContentHTML == "" && !c.Liked && c.Status == "blocked"
-					if fromEve := c.ID == top.ID || c.ID == answered.ID || c.ID == alone.ID || c.ID == hidden.ID; as.ID == ada.ID && fromEve && !gone || (as.ID != ada.ID || !fromEve) && !mine {
+					gone := c.Author == nil && c.Content == "" && c.ContentHTML == "" && !c.Liked &&
+						c.Status == "blocked"
+					if fromEve := c.ID == top.ID || c.ID == answered.ID || c.ID == alone.ID ||
+						c.ID == hidden.ID; as.ID == ada.ID && fromEve && !gone || (as.ID != ada.ID || !fromEve) &&
+						!mine {
 						t.Errorf("%s shows %s comment %+v", path, as.Name, c)
 					}
 					check(c.Replies)
@@ -558,7 +581,7 @@ func TestBlockedAuthors_leaveNoMoreThanAPlace(t *testing.T) {
 		if got := shapes(ada, pathOf(answered)+"/replies"); got != fmt.Sprint(under.ID) {
 			t.Errorf("the replies below a place are %s", got)
 		}
-		// Eve is told that she may not answer.
+		// Eve's reply is refused.
 		mine := a.newComment(t, ada, p.ID)
 		fine := a.newPost(t, ada)
 		a.refused(t, 403, "forbidden", eve, "POST", pathOf(mine)+"/replies", obj{"content": "C"})
@@ -569,8 +592,8 @@ func TestBlockedAuthors_leaveNoMoreThanAPlace(t *testing.T) {
 	})
 }
 
-// TestThreads_costTheSameOnEveryPage holds the first and the last page of 10,000 siblings, and of 10,000 replies, to the
-// rows that MySQL reads for them.
+// TestThreads_costTheSameOnEveryPage compares the rows that MySQL reads for the first and the last page of 10,000
+// siblings, and of 10,000 replies.
 func TestThreads_costTheSameOnEveryPage(t *testing.T) {
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
@@ -584,7 +607,8 @@ func TestThreads_costTheSameOnEveryPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	overhead := -a.rowsRead(t) + a.rowsRead(t)
-	for _, list := range []string{pathOf(p) + "/comments?", fmt.Sprintf("/v1/comments/%d/replies?", base+1), pathOf(p) + "/thread?depth=3&"} {
+	for _, list := range []string{pathOf(p) + "/comments?", fmt.Sprintf("/v1/comments/%d/replies?", base+1),
+		pathOf(p) + "/thread?depth=3&"} {
 		for _, sort := range []string{"old", "new", "top"} {
 			path := list + "limit=100&sort=" + sort
 			cursor := ""
@@ -611,7 +635,7 @@ func TestThreads_costTheSameOnEveryPage(t *testing.T) {
 	}
 }
 
-// rowsRead tells how many rows and index entries MySQL has read since it was started.
+// rowsRead returns how many rows and index entries MySQL has read since it was started.
 func (a *api) rowsRead(t testing.TB) int64 {
 	t.Helper()
 	rows, err := a.store.Pool().QueryContext(context.Background(), "SHOW GLOBAL STATUS LIKE 'Handler_read%'")

@@ -24,7 +24,8 @@ type apiToken struct {
 
 func (a *api) newToken(t *testing.T, as account, scopes ...string) apiToken {
 	t.Helper()
-	return read[apiToken](t, a.must(t, 201, as, "POST", "/v1/me/tokens", obj{"name": "Weekly digest", "scopes": scopes}))
+	return read[apiToken](t, a.must(t, 201, as, "POST", "/v1/me/tokens",
+		obj{"name": "Weekly digest", "scopes": scopes}))
 }
 
 // with is the account with another token.
@@ -35,12 +36,13 @@ func (a *api) tokens(t *testing.T, as account) []apiToken {
 	return read[page[apiToken]](t, a.must(t, 200, as, "GET", "/v1/me/tokens", nil)).Items
 }
 
-func TestToken_isGoodForItsScopesUntilItIsRevoked(t *testing.T) {
+func TestToken_hasItsScopesUntilItIsRevoked(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.person(t, "ada"), a.person(t, "bob")
 	made := a.newToken(t, ada, "write", "read", "write")
-	if len(made.Token) != 43 || made.Name != "Weekly digest" || !slices.Equal(made.Scopes, []string{"read", "write"}) || made.LastUsedAt != nil ||
+	if len(made.Token) != 43 || made.Name != "Weekly digest" || !slices.Equal(made.Scopes, []string{"read", "write"}) ||
+		made.LastUsedAt != nil ||
 		made.ExpiresAt.Sub(made.CreatedAt) != models.DefaultTokenDays*24*time.Hour {
 		t.Errorf("made %+v", made)
 	}
@@ -53,14 +55,16 @@ func TestToken_isGoodForItsScopesUntilItIsRevoked(t *testing.T) {
 	a.must(t, 200, reader, "GET", "/v1/posts", nil)
 	a.refused(t, 403, "forbidden", reader, "POST", "/v1/posts", obj{"title": "T", "content": "C"})
 	a.refused(t, 403, "forbidden", ada.with(a.newToken(t, ada, "write").Token), "GET", "/v1/posts", nil)
-	// No token makes, lists or ends what gives access.
-	for _, r := range [][2]string{{"GET", "/v1/me/tokens"}, {"POST", "/v1/me/tokens"}, {"DELETE", "/v1/me/tokens/" + made.ID}, {"GET", "/v1/me/sessions"},
+	// API tokens cannot create, list or revoke credentials.
+	for _, r := range [][2]string{{"GET", "/v1/me/tokens"}, {"POST", "/v1/me/tokens"},
+		{"DELETE", "/v1/me/tokens/" + made.ID}, {"GET", "/v1/me/sessions"},
 		{"DELETE", "/v1/me/sessions"}, {"POST", "/v1/auth/logout"}, {"PUT", "/v1/me/password"}, {"DELETE", "/v1/me"}} {
 		a.refused(t, 403, "forbidden", bot, r[0], r[1], nil)
 	}
 
 	list := a.tokens(t, ada)
-	if len(list) != 3 || list[0].Token != "" || !slices.ContainsFunc(list, func(l apiToken) bool { return l.ID == made.ID && l.LastUsedAt != nil }) {
+	if len(list) != 3 || list[0].Token != "" ||
+		!slices.ContainsFunc(list, func(l apiToken) bool { return l.ID == made.ID && l.LastUsedAt != nil }) {
 		t.Errorf("list %+v", list)
 	}
 	if sessions := a.sessions(t, ada); len(sessions) != 1 {
@@ -68,7 +72,8 @@ func TestToken_isGoodForItsScopesUntilItIsRevoked(t *testing.T) {
 	}
 	first := read[page[apiToken]](t, a.must(t, 200, ada, "GET", "/v1/me/tokens?limit=2", nil))
 	rest := read[page[apiToken]](t, a.must(t, 200, ada, "GET", "/v1/me/tokens?limit=2&cursor="+*first.NextCursor, nil))
-	if all := slices.Concat(first.Items, rest.Items); rest.NextCursor != nil || len(all) != 3 || all[0].ID != list[0].ID || all[2].ID != list[2].ID {
+	if all := slices.Concat(first.Items, rest.Items); rest.NextCursor != nil || len(all) != 3 ||
+		all[0].ID != list[0].ID || all[2].ID != list[2].ID {
 		t.Errorf("pages %+v, %+v", first, rest)
 	}
 
@@ -77,34 +82,43 @@ func TestToken_isGoodForItsScopesUntilItIsRevoked(t *testing.T) {
 	}
 	a.refused(t, 404, "not_found", bob, "DELETE", "/v1/me/tokens/"+made.ID, nil)
 	a.refused(t, 404, "not_found", ada, "DELETE", "/v1/me/sessions/"+made.ID, nil)
-	a.must(t, 204, ada, "DELETE", "/v1/me/sessions", nil) // all others, of sessions
+	a.must(t, 204, ada, "DELETE", "/v1/me/sessions", nil) // all other sessions
 	a.must(t, 200, bot, "GET", "/v1/me", nil)
 	a.must(t, 204, ada, "DELETE", "/v1/me/tokens/"+made.ID, nil)
 	a.refused(t, 401, "unauthorized", bot, "GET", "/v1/me", nil)
 	a.refused(t, 404, "not_found", ada, "DELETE", "/v1/me/tokens/"+made.ID, nil)
 	a.must(t, 200, reader, "GET", "/v1/me", nil)
 
-	a.must(t, 204, ada, "PUT", "/v1/me/password", obj{"current_password": password, "new_password": "analytical engine"})
+	a.must(t, 204, ada, "PUT", "/v1/me/password",
+		obj{"current_password": password, "new_password": "analytical engine"})
 	a.refused(t, 401, "unauthorized", reader, "GET", "/v1/me", nil)
 	a.must(t, 200, ada, "GET", "/v1/me", nil)
 }
 
-func TestToken_thatBreaksARuleIsNotMade(t *testing.T) {
+func TestToken_thatBreaksARuleIsNotCreated(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	for field, bodies := range map[string][]obj{
-		"name": {{"scopes": []string{"read"}}, {"name": "", "scopes": []string{"read"}}, {"name": " x", "scopes": []string{"read"}}, {"name": "a\nb", "scopes": []string{"read"}},
-			{"name": strings.Repeat("é", 101), "scopes": []string{"read"}}, {"name": "\u202ex", "scopes": []string{"read"}}},
-		"scopes":          {{"name": "x"}, {"name": "x", "scopes": []string{}}, {"name": "x", "scopes": []string{"read", "admin"}}, {"name": "x", "scopes": []string{"READ"}}, {"name": "x", "scopes": []string{""}}},
-		"expires_in_days": {{"name": "x", "scopes": []string{"read"}, "expires_in_days": 0}, {"name": "x", "scopes": []string{"read"}, "expires_in_days": 366}, {"name": "x", "scopes": []string{"read"}, "expires_in_days": -1}},
+		"name": {{"scopes": []string{"read"}}, {"name": "", "scopes": []string{"read"}},
+			{"name": " x", "scopes": []string{"read"}}, {"name": "a\nb", "scopes": []string{"read"}},
+			{"name": strings.Repeat("é", 101), "scopes": []string{"read"}},
+			{"name": "\u202ex", "scopes": []string{"read"}}},
+		"scopes": {{"name": "x"}, {"name": "x", "scopes": []string{}},
+			{"name": "x", "scopes": []string{"read", "admin"}}, {"name": "x", "scopes": []string{"READ"}},
+			{"name": "x", "scopes": []string{""}}},
+		"expires_in_days": {{"name": "x", "scopes": []string{"read"}, "expires_in_days": 0},
+			{"name": "x", "scopes": []string{"read"}, "expires_in_days": 366},
+			{"name": "x", "scopes": []string{"read"}, "expires_in_days": -1}},
 	} {
 		for _, body := range bodies {
 			a.refusedField(t, 422, "invalid", field, ada, "POST", "/v1/me/tokens", body)
 		}
 	}
-	a.refusedField(t, 403, "forbidden", "scopes", ada, "POST", "/v1/me/tokens", obj{"name": "x", "scopes": []string{"moderate"}})
-	year := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", obj{"name": strings.Repeat("é", 100), "scopes": []string{"read"}, "expires_in_days": 365}))
+	a.refusedField(t, 403, "forbidden", "scopes", ada, "POST", "/v1/me/tokens",
+		obj{"name": "x", "scopes": []string{"moderate"}})
+	year := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens",
+		obj{"name": strings.Repeat("é", 100), "scopes": []string{"read"}, "expires_in_days": 365}))
 	if year.ExpiresAt.Sub(year.CreatedAt) != 365*24*time.Hour {
 		t.Errorf("expires after %v", year.ExpiresAt.Sub(year.CreatedAt))
 	}
@@ -129,17 +143,18 @@ func TestToken_capHoldsForManyAtOnce(t *testing.T) {
 	if want := []int{201, 201, 201, 409, 409, 409, 409, 409, 409, 409}; !slices.Equal(statuses, want) {
 		t.Errorf("%v, want %v", statuses, want)
 	}
-	if n := len(read[page[apiToken]](t, a.must(t, 200, ada, "GET", "/v1/me/tokens?limit=100", nil)).Items); n != models.MaxTokens {
+	if n := len(read[page[apiToken]](t,
+		a.must(t, 200, ada, "GET", "/v1/me/tokens?limit=100", nil)).Items); n != models.MaxTokens {
 		t.Errorf("%d tokens", n)
 	}
 	if _, err := a.store.Pool().Exec("UPDATE sessions SET expires_at='2020-01-01' WHERE is_token LIMIT 1"); err != nil {
 		t.Fatal(err)
 	}
-	a.newToken(t, ada, "read") // what has expired does not count
+	a.newToken(t, ada, "read") // expired tokens do not count
 }
 
-// Whoever holds a session that was just ended elsewhere must not make a token that outlives it.
-func TestToken_isNotMadeByASessionThatHasEnded(t *testing.T) {
+// A session that was just ended elsewhere must not create a token that outlives it.
+func TestToken_isNotCreatedByAnEndedSession(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
 	here, there := serve(t, store), serve(t, store)
@@ -150,7 +165,7 @@ func TestToken_isNotMadeByASessionThatHasEnded(t *testing.T) {
 	there.refused(t, 401, "unauthorized", ada, "POST", "/v1/me/tokens", obj{"name": "x", "scopes": []string{"read"}})
 }
 
-func TestToken_usesAreKeptOnceAMinute(t *testing.T) {
+func TestToken_usesAreRecordedOnceAMinute(t *testing.T) {
 	store := openStore(t, testkit.Database(t))
 	var ahead clock
 	a := serve(t, store, func(c *handlers.Config) { c.Now = ahead.now })
@@ -211,7 +226,7 @@ func TestToken_toModerateEndsWithTheRole(t *testing.T) {
 	if err := store.SetRole(t.Context(), ada.ID, models.RoleUser); err != nil {
 		t.Fatal(err)
 	}
-	a.refused(t, 401, "unauthorized", bot, "POST", ban(0), reason) // what counts in the end is MySQL, not the cache
+	a.refused(t, 401, "unauthorized", bot, "POST", ban(0), reason) // MySQL decides, not the cache
 	ahead.advance(5 * time.Second)
 	a.refused(t, 401, "unauthorized", bot, "POST", ban(0), reason)
 	token, err := store.CreateSession(t.Context(), ada.ID)
@@ -219,19 +234,21 @@ func TestToken_toModerateEndsWithTheRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	ada = ada.with(token)
-	a.refusedField(t, 403, "forbidden", "scopes", ada, "POST", "/v1/me/tokens", obj{"name": "x", "scopes": []string{"read", "moderate"}})
+	a.refusedField(t, 403, "forbidden", "scopes", ada, "POST", "/v1/me/tokens",
+		obj{"name": "x", "scopes": []string{"read", "moderate"}})
 }
 
-func TestToken_isMadeOnceForOneIdempotencyKey(t *testing.T) {
+func TestToken_isCreatedOnceForOneIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada := a.account(t)
 	body, key := obj{"name": "x", "scopes": []string{"read"}}, header{"Idempotency-Key", "make it once"}
 	first := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", body, key))
-	// The token is stored nowhere, so a repetition has another one, and the one before is good for nothing.
+	// The token is not stored, so a repeated request returns another one, and the first is revoked.
 	for range 2 {
 		other := read[apiToken](t, a.must(t, 201, ada, "POST", "/v1/me/tokens", body, key))
-		if other.Token == first.Token || other.Name != "x" || !slices.Equal(other.Scopes, []string{"read"}) || !other.ExpiresAt.Equal(first.ExpiresAt) {
+		if other.Token == first.Token || other.Name != "x" || !slices.Equal(other.Scopes, []string{"read"}) ||
+			!other.ExpiresAt.Equal(first.ExpiresAt) {
 			t.Errorf("%+v, and again %+v", first, other)
 		}
 		a.refused(t, 401, "unauthorized", ada.with(first.Token), "GET", "/v1/posts", nil)

@@ -31,7 +31,8 @@ func TestAccount_fromRegistrationToLogout(t *testing.T) {
 	registration := obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}
 	r := a.must(t, 201, anonymous, "POST", "/v1/auth/register", registration)
 	registered := read[session](t, r)
-	if r.Header.Get("Location") == "" || registered.User.Username != "ada" || registered.User.Email == nil || registered.User.Role != "user" {
+	if r.Header.Get("Location") == "" || registered.User.Username != "ada" || registered.User.Email == nil ||
+		registered.User.Role != "user" {
 		t.Errorf("registered: %s %v", r, r.Header)
 	}
 	if strings.Contains(string(r.Body), "argon2") {
@@ -43,7 +44,8 @@ func TestAccount_fromRegistrationToLogout(t *testing.T) {
 	}
 
 	for _, login := range []string{"ada", "ADA", "ada@example.org"} {
-		in := read[session](t, a.must(t, 200, anonymous, "POST", "/v1/auth/login", obj{"login": login, "password": "difference engine"}))
+		in := read[session](t, a.must(t, 200, anonymous, "POST", "/v1/auth/login",
+			obj{"login": login, "password": "difference engine"}))
 		if in.Token == registered.Token || in.User.ID != me.ID {
 			t.Errorf("login as %s: %+v", login, in)
 		}
@@ -51,16 +53,19 @@ func TestAccount_fromRegistrationToLogout(t *testing.T) {
 		a.must(t, 204, as, "POST", "/v1/auth/logout", nil)
 		a.refused(t, 401, "unauthorized", as, "GET", "/v1/me", nil)
 	}
-	a.must(t, 200, account{Token: registered.Token}, "GET", "/v1/me", nil) // another session goes on
+	a.must(t, 200, account{Token: registered.Token}, "GET", "/v1/me", nil) // the other session is not affected
 
-	a.refusedField(t, 409, "conflict", "username", anonymous, "POST", "/v1/auth/register", obj{"username": "Ada", "email": "a@example.org", "password": password})
-	a.refusedField(t, 409, "conflict", "email", anonymous, "POST", "/v1/auth/register", obj{"username": "ada2", "email": "ADA@example.org", "password": password})
+	a.refusedField(t, 409, "conflict", "username", anonymous, "POST", "/v1/auth/register",
+		obj{"username": "Ada", "email": "a@example.org", "password": password})
+	a.refusedField(t, 409, "conflict", "email", anonymous, "POST", "/v1/auth/register",
+		obj{"username": "ada2", "email": "ADA@example.org", "password": password})
 }
 
-func TestLogin_tellsNothingAboutAccounts(t *testing.T) {
+func TestLogin_revealsNothingAboutAccounts(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
-	a.must(t, 201, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
 	without := a.account(t) // has no password
 	var first problem
 	for i, in := range []obj{
@@ -89,7 +94,8 @@ func TestRegister_namesBadFields(t *testing.T) {
 	a := newAPI(t, modes[0])
 	for field, values := range map[string][]string{
 		"username": {"", "ab", strings.Repeat("a", 51), "a b c", "größe", "-ab", "ab-", "a\x00bc", "<b>"},
-		"email":    {"", "ada", "ada@", "ada@localhost", "Ada <ada@example.org>", "ada@example.invalid", strings.Repeat("a", 100) + "@example.org", "a@b.c\n"},
+		"email": {"", "ada", "ada@", "ada@localhost", "Ada <ada@example.org>", "ada@example.invalid",
+			strings.Repeat("a", 100) + "@example.org", "a@b.c\n"},
 		"password": {"", "1234567", strings.Repeat("x", 129)},
 	} {
 		for _, value := range values {
@@ -103,7 +109,7 @@ func TestRegister_namesBadFields(t *testing.T) {
 	}
 }
 
-func TestMe_hidesThePlaceOfAMissingEmail(t *testing.T) {
+func TestMe_hidesThePlaceholderOfAMissingEmail(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	if me := read[user](t, a.must(t, 200, a.account(t), "GET", "/v1/me", nil)); me.Email != nil {
@@ -111,7 +117,7 @@ func TestMe_hidesThePlaceOfAMissingEmail(t *testing.T) {
 	}
 }
 
-func TestAuth_tellsWhoYouAreFromWhatYouMay(t *testing.T) {
+func TestAuth_distinguishesIdentityFromPermission(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
 	ada, bob := a.account(t), a.account(t)
@@ -133,7 +139,7 @@ func TestAuth_tellsWhoYouAreFromWhatYouMay(t *testing.T) {
 	}
 	a.refused(t, 403, "forbidden", bob, "PATCH", pathOf(p), text, match)
 	a.refused(t, 403, "forbidden", bob, "PATCH", pathOf(c), obj{"content": "C"}, match)
-	// A token that does not hold is refused where none is needed, too: its owner believes to be signed in.
+	// An invalid token is refused even where none is needed: otherwise a signed-out client would not notice.
 	a.refused(t, 401, "unauthorized", account{Token: "made up"}, "GET", "/v1/posts", nil)
 	a.refused(t, 401, "unauthorized", account{}, "GET", "/v1/posts", nil, header{"Authorization", "Basic YTpi"})
 	a.must(t, 200, account{}, "GET", "/v1/posts", nil, header{"Authorization", "bearer " + ada.Token})
@@ -153,7 +159,7 @@ func avatarsAt(hosts ...string) func(*handlers.Config) {
 	return func(c *handlers.Config) { c.AvatarHosts = hosts }
 }
 
-// A reader's browser asks the host of an avatar for it: a host that the site has not named learns of no reader.
+// A reader's browser loads avatars from their hosts: only hosts that the site allows learn of readers.
 func TestAvatar_isShownOfNamedHostsAlone(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
@@ -161,7 +167,8 @@ func TestAvatar_isShownOfNamedHostsAlone(t *testing.T) {
 	named := serve(t, store, avatarsAt("images.example.org", "cdn.example.org"))
 	ada := closed.person(t, "ada")
 	p := closed.newPost(t, ada)
-	for _, url := range []string{"https://tracker.example/ada.png", "https://images.example.org:8443/a", "https://sub.images.example.org/a", "https://images.example.org.tracker.example/"} {
+	for _, url := range []string{"https://tracker.example/ada.png", "https://images.example.org:8443/a",
+		"https://sub.images.example.org/a", "https://images.example.org.tracker.example/"} {
 		for _, a := range []*api{closed, named} {
 			a.refusedField(t, 422, "invalid", "avatar_url", ada, "PATCH", "/v1/me", obj{"avatar_url": url})
 		}
@@ -170,7 +177,8 @@ func TestAvatar_isShownOfNamedHostsAlone(t *testing.T) {
 	admin := closed.promoted(t, closed.account(t), models.RoleAdmin)
 	see := func(a *api, want int) {
 		t.Helper()
-		for _, path := range []string{"/v1/me", userPath(ada), "/v1/users?username=ada", pathOf(p), "/v1/posts", "/v1/admin/users", "/v1/admin/users/" + fmt.Sprint(ada.ID)} {
+		for _, path := range []string{"/v1/me", userPath(ada), "/v1/users?username=ada", pathOf(p), "/v1/posts",
+			"/v1/admin/users", "/v1/admin/users/" + fmt.Sprint(ada.ID)} {
 			as := ada
 			if strings.HasPrefix(path, "/v1/admin") {
 				as = admin
@@ -183,13 +191,14 @@ func TestAvatar_isShownOfNamedHostsAlone(t *testing.T) {
 	see(closed, 0)
 	see(named, 0)
 	see(open, 1)
-	named.must(t, 200, ada, "PATCH", "/v1/me", obj{"bio": "Counts."}) // the hidden avatar stands in nobody's way
+	named.must(t, 200, ada, "PATCH", "/v1/me", obj{"bio": "Counts."}) // a hidden avatar does not block edits
 	r := named.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": "https://Images.example.org/ada.png"})
 	if got := read[obj](t, r)["avatar_url"]; got != "https://Images.example.org/ada.png" {
 		t.Errorf("the avatar is %v", got)
 	}
 	closed.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": ""})
-	for _, hosts := range [][]string{{"*", "example.org"}, {"https://example.org"}, {"example.org:443"}, {"Example.org"}, {""}, {"127.0.0.1"}, {"*.example.org"}, {"a/b"}} {
+	for _, hosts := range [][]string{{"*", "example.org"}, {"https://example.org"}, {"example.org:443"},
+		{"Example.org"}, {""}, {"127.0.0.1"}, {"*.example.org"}, {"a/b"}} {
 		if err := handlers.CheckAvatarHosts(hosts); err == nil {
 			t.Errorf("%q are hosts", hosts)
 		}
@@ -201,9 +210,11 @@ func TestRegister_refusesReservedNamesAndCommonPasswords(t *testing.T) {
 	a := newAPI(t, modes[0], func(c *handlers.Config) { c.ReservedNames = []string{"forum-desk"} })
 	register := func(field, name, pass string) {
 		t.Helper()
-		a.refusedField(t, 422, "invalid", field, account{}, "POST", "/v1/auth/register", obj{"username": name, "email": "countess@example.org", "password": pass})
+		a.refusedField(t, 422, "invalid", field, account{}, "POST", "/v1/auth/register",
+			obj{"username": name, "email": "countess@example.org", "password": pass})
 	}
-	for _, name := range []string{"moderator", "administrator", "support", "system", "root", "deleted", "Adm1n", "M0d", "F0rumDesk"} {
+	for _, name := range []string{"moderator", "administrator", "support", "system", "root", "deleted", "Adm1n", "M0d",
+		"F0rumDesk"} {
 		register("username", name, password)
 	}
 	for _, pass := range []string{"password", "12345678", "Byron1815", "Countess_1"} {
@@ -212,7 +223,8 @@ func TestRegister_refusesReservedNamesAndCommonPasswords(t *testing.T) {
 	ada := a.person(t, "byron")
 	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"display_name": "Ada Lovelace"})
 	for _, pass := range []string{"password", "byron123", "ada lovelace 1815"} {
-		a.refusedField(t, 422, "invalid", "new_password", ada, "PUT", "/v1/me/password", obj{"current_password": password, "new_password": pass})
+		a.refusedField(t, 422, "invalid", "new_password", ada, "PUT", "/v1/me/password",
+			obj{"current_password": password, "new_password": pass})
 	}
 }
 
@@ -221,9 +233,11 @@ func TestProfile_isChangedAndShown(t *testing.T) {
 	a := newAPI(t, modes[0], avatarsAt("example.org"))
 	ada := a.person(t, "ada")
 	before := a.newPost(t, ada)
-	profile := obj{"display_name": "Ada 🦜 Lovelace", "bio": "Counts.\nWith engines.", "avatar_url": "https://example.org/a%20b.png?x=1"}
+	profile := obj{"display_name": "Ada 🦜 Lovelace", "bio": "Counts.\nWith engines.",
+		"avatar_url": "https://example.org/a%20b.png?x=1"}
 	r := a.must(t, 200, ada, "PATCH", "/v1/me", profile)
-	for _, r := range []reply{r, a.must(t, 200, ada, "GET", "/v1/me", nil), a.must(t, 200, account{}, "GET", userPath(ada), nil)} {
+	for _, r := range []reply{r, a.must(t, 200, ada, "GET", "/v1/me", nil),
+		a.must(t, 200, account{}, "GET", userPath(ada), nil)} {
 		got := read[obj](t, r)
 		for field, want := range profile {
 			if got[field] != want {
@@ -231,7 +245,7 @@ func TestProfile_isChangedAndShown(t *testing.T) {
 			}
 		}
 	}
-	c := a.newComment(t, ada, before.ID) // the session knows the new name at once
+	c := a.newComment(t, ada, before.ID) // the session holds the new name at once
 	a.must(t, 200, ada, "PUT", pathOf(c)+"/like", nil)
 	for _, path := range []string{pathOf(before), pathOf(c)} {
 		author := read[struct {
@@ -246,14 +260,17 @@ func TestProfile_isChangedAndShown(t *testing.T) {
 	}
 	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"bio": nil, "display_name": ""})
 	u := a.user(t, account{}, ada)
-	if u.DisplayName != nil || u.Bio != profile["bio"] || u.AvatarURL == nil || u.PostsCount != 1 || u.CommentsCount != 1 {
+	if u.DisplayName != nil || u.Bio != profile["bio"] || u.AvatarURL == nil || u.PostsCount != 1 ||
+		u.CommentsCount != 1 {
 		t.Errorf("after clearing the name: %+v", u)
 	}
 	for field, values := range map[string][]string{
 		"display_name": {strings.Repeat("é", 51), "a\nb", " a", "a ", "a\u202eb", "\x00"},
 		"bio":          {strings.Repeat("é", 501), "a\x00", "\u2066"},
-		"avatar_url": {"http://example.org/a.png", "javascript:alert(1)", "https:", "https://", "//example.org/a", "https://user@example.org/a", "https://u:p@example.org/",
-			"https://example.org/\"onerror", "https://exämple.org/", "https://example.org/a b", "HTTPS:example.org", "https://example.org/" + strings.Repeat("a", 500), "data:image/png,x"},
+		"avatar_url": {"http://example.org/a.png", "javascript:alert(1)", "https:", "https://", "//example.org/a",
+			"https://user@example.org/a", "https://u:p@example.org/",
+			"https://example.org/\"onerror", "https://exämple.org/", "https://example.org/a b", "HTTPS:example.org",
+			"https://example.org/" + strings.Repeat("a", 500), "data:image/png,x"},
 	} {
 		for _, value := range values {
 			a.refusedField(t, 422, "invalid", field, ada, "PATCH", "/v1/me", obj{field: value})
@@ -268,12 +285,15 @@ func TestUser_isFoundByName(t *testing.T) {
 	a := newAPI(t, modes[0])
 	ada := a.person(t, "ada")
 	for name, want := range map[string]int{"ada": 1, "ADA": 1, "ad": 0, "ada%25": 0, "nobody": 0} {
-		if p := read[page[publicUser]](t, a.must(t, 200, account{}, "GET", "/v1/users?username="+name, nil)); len(p.Items) != want || want > 0 && p.Items[0].ID != ada.ID {
+		if p := read[page[publicUser]](t,
+			a.must(t, 200, account{}, "GET", "/v1/users?username="+name, nil)); len(p.Items) != want || want > 0 &&
+			p.Items[0].ID != ada.ID {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
 	a.refusedField(t, 422, "invalid", "username", account{}, "GET", "/v1/users", nil)
-	if r := a.must(t, 200, account{}, "GET", userPath(ada), nil); strings.Contains(string(r.Body), "example.org") || strings.Contains(string(r.Body), "role") {
+	if r := a.must(t, 200, account{}, "GET", userPath(ada), nil); strings.Contains(string(r.Body), "example.org") ||
+		strings.Contains(string(r.Body), "role") {
 		t.Errorf("everybody sees %s", r)
 	}
 	for _, path := range []string{"/v1/users/424242", "/v1/users/x", "/v1/users/0"} {
@@ -305,7 +325,8 @@ func TestDeletion_leavesAPlaceholder(t *testing.T) {
 		name := fmt.Sprintf("deleted~%d", ada.ID)
 		for _, login := range []string{"ada", "ada@example.org", name} {
 			for _, pass := range []string{password, ""} {
-				a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login", obj{"login": login, "password": pass})
+				a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login",
+					obj{"login": login, "password": pass})
 			}
 		}
 		for _, path := range []string{"", "/posts", "/comments", "/likes", "/followers", "/following"} {
@@ -317,21 +338,25 @@ func TestDeletion_leavesAPlaceholder(t *testing.T) {
 		if following := a.listed(t, bob, userPath(bob)+"/following"); len(following) != 0 {
 			t.Errorf("bob follows %v", following)
 		}
-		if found := read[page[publicUser]](t, a.must(t, 200, bob, "GET", "/v1/users?username="+name, nil)); len(found.Items) != 0 {
+		if found := read[page[publicUser]](t,
+			a.must(t, 200, bob, "GET", "/v1/users?username="+name, nil)); len(found.Items) != 0 {
 			t.Errorf("found as %+v", found)
 		}
-		for _, r := range []reply{a.must(t, 200, bob, "GET", pathOf(p), nil), a.must(t, 200, bob, "GET", pathOf(c), nil), a.must(t, 200, bob, "GET", "/v1/posts", nil)} {
+		for _, r := range []reply{a.must(t, 200, bob, "GET", pathOf(p), nil),
+			a.must(t, 200, bob, "GET", pathOf(c), nil), a.must(t, 200, bob, "GET", "/v1/posts", nil)} {
 			want := fmt.Sprintf(`{"id":%d,"username":"%s","display_name":"[deleted]","avatar_url":null}`, ada.ID, name)
 			if !strings.Contains(string(r.Body), want) || strings.Contains(string(r.Body), "Ada") {
 				t.Errorf("its author is not %s in %s", want, r)
 			}
 		}
-		if strings.Contains(fmt.Sprint(a.number(t, "SELECT COUNT(*) FROM users WHERE email LIKE 'ada%' OR password_hash LIKE '$argon2%'")), "1") {
+		if strings.Contains(fmt.Sprint(a.number(t,
+			"SELECT COUNT(*) FROM users WHERE email LIKE 'ada%' OR password_hash LIKE '$argon2%'")), "1") {
 			t.Error("the account is still there")
 		}
 		again := a.person(t, "ada") // the name and the address are free
 		a.must(t, 200, again, "GET", "/v1/me", nil)
-		a.refusedField(t, 422, "invalid", "username", account{}, "POST", "/v1/auth/register", obj{"username": name, "email": "x@example.org", "password": password})
+		a.refusedField(t, 422, "invalid", "username", account{}, "POST", "/v1/auth/register",
+			obj{"username": name, "email": "x@example.org", "password": password})
 		a.settle()
 		if n := a.number(t, "SELECT COUNT(*) FROM like_voids WHERE user_id=? AND done_at IS NULL", ada.ID); n != 1 {
 			t.Errorf("%d requests to take the likes back", n)

@@ -20,8 +20,8 @@ var errUnreadable = errors.New("it cannot be read")
 
 func postTarget(id int64) models.Target { return models.Target{Kind: models.KindPost, ID: id} }
 
-// newSlowHub watches the given number of posts. Two chunks of them can be read within a round and no more, and what
-// has the post that is bad not at all.
+// newSlowHub watches the given number of posts. Two chunks of them can be read within a round, and a chunk with the
+// post bad cannot be read.
 func newSlowHub(t *testing.T, posts int, bad int64) (watching *stream) {
 	t.Helper()
 	var mu sync.Mutex
@@ -61,7 +61,7 @@ func newSlowHub(t *testing.T, posts int, bad int64) (watching *stream) {
 	}
 	t.Cleanup(func() {
 		h.leave(s)
-		h.running.Add(-2) // it has no connection to serve
+		h.running.Add(-2) // the stream has no goroutines
 		h.running.Wait()
 	})
 	return s
@@ -80,18 +80,18 @@ func awaitNews(t *testing.T, s *stream, without int64) {
 	})
 }
 
-// One client that watches much must not keep the news from all others.
-func TestHub_readsInSeveralRoundsWhatOneHasNoTimeFor(t *testing.T) {
+// One client that watches many targets must not delay all others.
+func TestHub_spreadsManyTargetsOverRounds(t *testing.T) {
 	t.Parallel()
 	awaitNews(t, newSlowHub(t, 5*chunk+1, 0), 0)
 }
 
-func TestHub_passesOverWhatCannotBeRead(t *testing.T) {
+func TestHub_skipsTargetsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	awaitNews(t, newSlowHub(t, 3*chunk, 7), 7)
 }
 
-// crowd is a hub with the limits of production whose streams have no clients.
+// crowd is a Hub with the limits of production whose streams have no clients.
 type crowd struct {
 	t       *testing.T
 	hub     *Hub
@@ -120,7 +120,8 @@ func (c *crowd) join(from string, first int) (*stream, error) {
 		targets[i] = postTarget(int64(first + i))
 		known[targets[i]] = &Counts{event: []byte("old")}
 	}
-	s := &stream{hub: c.hub, from: from, targets: make([]*watched, len(targets)), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &stream{hub: c.hub, from: from, targets: make([]*watched, len(targets)), changed: make(chan struct{}, 1),
+		ended: make(chan struct{})}
 	if err := c.hub.join(s, targets, known); err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func (c *crowd) join(from string, first int) (*stream, error) {
 
 func (c *crowd) leave(s *stream) {
 	c.hub.leave(s)
-	c.hub.running.Add(-2) // it has no connection to serve
+	c.hub.running.Add(-2) // the stream has no goroutines
 	c.streams = slices.DeleteFunc(c.streams, func(other *stream) bool { return other == s })
 }
 
@@ -140,7 +141,7 @@ func (c *crowd) leaveAll() {
 	}
 }
 
-// fill opens streams from an address that watch other posts each, until one is refused, and returns how many there are.
+// fill opens streams from an address, each for other posts, until one is refused, and returns their number.
 func (c *crowd) fill(from string, first int) (streams int) {
 	for ; streams < maxStreamsOfOne; streams++ {
 		if _, err := c.join(from, first+streams*MaxTargets); err != nil {
@@ -153,12 +154,13 @@ func (c *crowd) fill(from string, first int) (streams int) {
 	return streams
 }
 
-// Addresses that watch as much as they may must leave room for others.
+// Addresses that use their whole share must leave room for others.
 func TestHub_hasRoomForAnotherAddress(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t)
 	const apart = 1_000_000
-	for i, want := range []int{40, 40, 40, 30, 1, 1} { // the share, until three quarters are taken; then one stream each
+	// The share, until three quarters are taken; then one stream each.
+	for i, want := range []int{40, 40, 40, 30, 1, 1} {
 		from := fmt.Sprintf("203.0.113.%d", i)
 		if n := c.fill(from, (i+1)*apart); n != want {
 			t.Errorf("%s has %d streams, want %d", from, n, want)
@@ -178,8 +180,8 @@ func watchedBy(streams []*stream) (targets []models.Target) {
 	return targets
 }
 
-// Watching what another address watches costs nothing until that one leaves, so it counts from the beginning.
-func TestHub_countsWhatAddressesTakeOverFromEachOther(t *testing.T) {
+// Watching a target that another address watches costs nothing until that one leaves, so it counts from the beginning.
+func TestHub_countsSharedTargetsForEachAddress(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t)
 	const apart = 1_000_000
@@ -192,7 +194,7 @@ func TestHub_countsWhatAddressesTakeOverFromEachOther(t *testing.T) {
 				break
 			}
 			first = append(first, s)
-			_, _ = c.join("203.0.113.2", at) // as far as it may
+			_, _ = c.join("203.0.113.2", at) // fails beyond its share
 		}
 		for _, s := range first {
 			c.leave(s)

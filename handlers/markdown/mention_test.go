@@ -53,7 +53,7 @@ func TestMentions(t *testing.T) {
 	}
 }
 
-// FuzzMentions holds whatever is found to the rules that make a name, and to its place in the text.
+// FuzzMentions checks that every found name follows the rules of usernames and occurs in the text.
 func FuzzMentions(f *testing.F) {
 	f.Add("Hello @ada, `@bob` and x@y.zz \\@cyd [@dan](x) _@eve_\n\n    @fay")
 	f.Add("> > @ada\n- *@bob_c*\n<b>@dan</b>&amp;@eve")
@@ -74,7 +74,7 @@ func FuzzMentions(f *testing.F) {
 	})
 }
 
-// BenchmarkMentions reads the longest texts: one without a mention, an ordinary one, and one made to be slow.
+// BenchmarkMentions reads texts of maximal length: one without a mention, an ordinary one, and a slow one.
 func BenchmarkMentions(b *testing.B) {
 	m := markdownOf(b)
 	for name, unit := range map[string]string{"none": "Some *words* of a text. ", "some": "Some *words* of a text, @ada.\n\n", "quotes": ">", "links": "[@ada", "at": "@"} {
@@ -87,7 +87,7 @@ func BenchmarkMentions(b *testing.B) {
 	}
 }
 
-// TestMentions_endInTime keeps the worst texts within what a request can wait for.
+// TestMentions_endInTime bounds the time for the worst texts.
 func TestMentions_endInTime(t *testing.T) {
 	m := markdownOf(t)
 	for _, unit := range []string{">", "[@a", "@", "*@a ", "_@a_", "`@", "<@a", "@a@", "- @", "|@"} {

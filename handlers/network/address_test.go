@@ -11,7 +11,8 @@ func TestParseProxies_refusesTypingErrors(t *testing.T) {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
-	for _, bad := range []string{"", "proxy", "10.0.0.1/8", "10.0.0.0/33", "0.0.0.0/0", "::/0", "10.0.0.0/", "10.0.0", "fe80::1%eth0", "*", "::ffff:10.0.0.0/104", "10.0.0.0-10.0.0.9"} {
+	for _, bad := range []string{"", "proxy", "10.0.0.1/8", "10.0.0.0/33", "0.0.0.0/0", "::/0", "10.0.0.0/", "10.0.0",
+		"fe80::1%eth0", "*", "::ffff:10.0.0.0/104", "10.0.0.0-10.0.0.9"} {
 		if got, err := ParseProxies([]string{"192.0.2.1", bad}); err == nil {
 			t.Errorf("%q is read as %v", bad, got)
 		}

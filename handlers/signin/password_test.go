@@ -9,7 +9,7 @@ import (
 	"likewise/models"
 )
 
-// What a password costs must not tell whether there is one, so the hash that stands for none has to be a real one.
+// The cost of a comparison must not reveal whether the account has a password, so the placeholder is a real hash.
 func TestPasswords_anAccountWithoutOneMatchesNothing(t *testing.T) {
 	t.Parallel()
 	p := NewPasswords()

@@ -8,19 +8,20 @@ import (
 	"likewise/models"
 )
 
-// heldLikes takes likes only when it is told to.
+// heldLikes blocks likes until the test releases them.
 type heldLikes struct {
 	handlers.Likes
 	taken, release chan struct{}
 }
 
-func (h heldLikes) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
+func (h heldLikes) SetLike(ctx context.Context, target models.Target, userID int64,
+	liked bool) (models.LikeState, error) {
 	h.taken <- struct{}{}
 	<-h.release
 	return h.Likes.SetLike(ctx, target, userID, liked)
 }
 
-func TestShed_refusesAtOnceWhatIsTooMuch(t *testing.T) {
+func TestAdmit_refusesAtOnceWhatIsTooMuch(t *testing.T) {
 	t.Parallel()
 	held := heldLikes{taken: make(chan struct{}), release: make(chan struct{})}
 	a := newAPI(t, modes[0], func(c *handlers.Config) {
@@ -41,12 +42,13 @@ func TestShed_refusesAtOnceWhatIsTooMuch(t *testing.T) {
 	for range users {
 		<-held.taken
 	}
-	if _, r := a.refused(t, 503, "unavailable", account{}, "GET", "/v1/posts", nil); r.Header.Get("Retry-After") != "1" {
+	if _, r := a.refused(t, 503, "unavailable", account{}, "GET", "/v1/posts",
+		nil); r.Header.Get("Retry-After") != "1" {
 		t.Errorf("no Retry-After in %v", r.Header)
 	}
 	a.refused(t, 503, "unavailable", account{}, "GET", "/docs", nil)
 	a.refused(t, 503, "unavailable", account{}, "GET", "/nope", nil)
-	a.must(t, 200, account{}, "GET", "/healthz", nil) // the operator is let in
+	a.must(t, 200, account{}, "GET", "/healthz", nil) // health checks are admitted
 	close(held.release)
 	for range users {
 		<-answered
