@@ -106,7 +106,7 @@ flood: servers ## moderate a post under a flood of writers, 20 times 10 s: no de
 
 .PHONY: model
 model: ## go through every state of the protocol's model within wide bounds: minutes, and about 2 GB of memory
-	go test ./internal/model -count=1 -run TestModel -v -timeout 30m -args -large
+	go test ./internal/protocol -count=1 -run TestModel -v -timeout 30m -args -large
 
 .PHONY: faults
 faults: servers ## try to break the promise for FAULTS_FOR; FAULTS_SEED=N replays a schedule; root can fill disks, too

@@ -2,7 +2,7 @@
 // gate, outbox, relays, Kafka's partition, like writers, MySQL, warming, cooling and opening, with crashes, pauses and
 // reordering at every step. It says what docs/design.md says, in the names of the code, and leaves out all else; see
 // docs/model.md for what is checked and what was found.
-package model
+package protocol
 
 import (
 	"math/bits"
