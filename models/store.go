@@ -6,6 +6,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -32,12 +33,14 @@ type Store struct {
 	shards    int
 	cursorKey []byte
 	retried   func(RetryCause)
+	log       *slog.Logger
 }
 
 // Options configure a Store. The zero value is for production.
 type Options struct {
 	MaxConns int              // maximum number of open connections; 0 means 32
 	Now      func() time.Time // the clock; nil means time.Now
+	Logger   *slog.Logger     // nil means slog.Default()
 	Retried  func(RetryCause) // called each time a transaction fails for a cause that a retry may cure
 }
 
@@ -99,7 +102,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mysql dsn: %w", err)
 	}
-	config.Logger = driverLog{}
+	config.Logger = driverLog{cmp.Or(opts.Logger, slog.Default())}
 	if config.Params["innodb_lock_wait_timeout"] == "" {
 		config.Params["innodb_lock_wait_timeout"] = strconv.Itoa(lockWait)
 	}
@@ -123,12 +126,15 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open gorm: %w", err), pool.Close())
 	}
-	s := &Store{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried}
+	s := &Store{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried, log: opts.Logger}
 	if s.now == nil {
 		s.now = time.Now
 	}
 	if s.retried == nil {
 		s.retried = func(RetryCause) {}
+	}
+	if s.log == nil {
+		s.log = slog.Default()
 	}
 	if err := s.readInstall(ctx); err != nil {
 		return nil, errors.Join(err, pool.Close())
@@ -139,9 +145,15 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 }
 
 // driverLog receives the driver's messages about broken connections. The calls on them return errors of their own.
-type driverLog struct{}
+type driverLog struct{ log *slog.Logger }
 
-func (driverLog) Print(v ...any) { slog.Debug("mysql driver", "message", fmt.Sprint(v...)) }
+func (l driverLog) Print(v ...any) { l.log.Debug("mysql driver", "message", fmt.Sprint(v...)) }
+
+// Now returns the time of the Store's clock.
+func (s *Store) Now() time.Time { return s.now() }
+
+// Logger returns the Store's logger. What works on the Store logs to it.
+func (s *Store) Logger() *slog.Logger { return s.log }
 
 // readInstall reads the number of shards, the kind of the server and the key of cursors.
 func (s *Store) readInstall(ctx context.Context) error {
@@ -310,7 +322,7 @@ func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error
 		if attempt == maxAttempts {
 			return Unavailable("The database is too busy; try again.", err)
 		}
-		slog.DebugContext(ctx, "transaction is retried", "attempt", attempt, "cause", cause, "error", err)
+		s.log.DebugContext(ctx, "transaction is retried", "attempt", attempt, "cause", cause, "error", err)
 		pause := time.NewTimer(time.Duration(rand.Int64N(int64(attempt) * int64(2*time.Millisecond))))
 		select {
 		case <-pause.C:

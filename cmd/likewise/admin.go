@@ -22,15 +22,20 @@ func listenAdmin(address string) (net.Listener, error) {
 }
 
 // withAdmin serves /healthz, /readyz and /metrics on listener while body runs, and returns body's error. It closes
-// listener. From the end of ctx on, when body finishes what is under way, /readyz is 503.
+// listener. After the end of ctx, while body finishes the work in progress, /readyz answers 503.
 func (c *core) withAdmin(ctx context.Context, listener net.Listener, body func() error) error {
 	dependencies := map[string]func(context.Context) error{"mysql": c.store.Ping}
 	if c.redis != nil {
 		dependencies["redis"] = c.redis.Ping
 	}
 	server := &http.Server{
-		Handler:           handlers.Admin(handlers.AdminConfig{Registry: c.registry, Dependencies: dependencies, Stopping: ctx.Done()}),
-		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 8 << 10,
+		Handler: handlers.Admin(handlers.AdminConfig{
+			Registry: c.registry, Dependencies: dependencies, Stopping: ctx.Done(),
+		}),
+		ReadHeaderTimeout: 5 * time.Second,
+		WriteTimeout:      10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    8 << 10,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -47,5 +47,9 @@ func TestAdminListener_hasWhatThePublicOneHasNot(t *testing.T) {
 	}
 	_, taken, err := net.SplitHostPort(admin[len("http://"):])
 	require.NoError(t, err)
-	assert.Contains(t, fail(t, 1, s.env, "api", "--admin-listen=127.0.0.1:"+taken), "--admin-listen (or $LIKEWISE_ADMIN_LISTEN)")
+	assert.Contains(
+		t,
+		fail(t, 1, s.env, "api", "--admin-listen=127.0.0.1:"+taken),
+		"--admin-listen (or $LIKEWISE_ADMIN_LISTEN)",
+	)
 }

@@ -30,11 +30,29 @@ func TestBan_landsInAnotherProcessWithinFiveSeconds(t *testing.T) {
 		Token string
 	}
 	credentials := obj{"login": "ada", "password": "difference engine"}
-	call(t, here, account{}, "POST", "/v1/auth/register", obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, http.StatusCreated, nil)
+	call(
+		t,
+		here,
+		account{},
+		"POST",
+		"/v1/auth/register",
+		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"},
+		http.StatusCreated,
+		nil,
+	)
 	call(t, there, account{}, "POST", "/v1/auth/login", credentials, http.StatusOK, &session)
 	ada := account{session.User.ID, session.Token}
 	var token struct{ Token string }
-	call(t, there, ada, "POST", "/v1/me/tokens", obj{"name": "bot", "scopes": []string{"read", "write"}}, http.StatusCreated, &token)
+	call(
+		t,
+		there,
+		ada,
+		"POST",
+		"/v1/me/tokens",
+		obj{"name": "bot", "scopes": []string{"read", "write"}},
+		http.StatusCreated,
+		&token,
+	)
 	post := newPost(t, there, mod)
 
 	// What the user does there, one after the other, until it is refused; the session is in that process's memory.
@@ -98,7 +116,11 @@ func TestBan_landsInAnotherProcessWithinFiveSeconds(t *testing.T) {
 			Ban  struct{ Until, Reason string }
 		}
 		require.NoError(t, json.Unmarshal([]byte(r.body), &problem))
-		assert.Equal(t, "403 banned "+until+" Spam.", fmt.Sprint(r.status, " ", problem.Code, " ", problem.Ban.Until, " ", problem.Ban.Reason))
+		assert.Equal(
+			t,
+			"403 banned "+until+" Spam.",
+			fmt.Sprint(r.status, " ", problem.Code, " ", problem.Ban.Until, " ", problem.Ban.Reason),
+		)
 	}
 
 	call(t, there, mod, "POST", path+"/unban", obj{"reason": "It was somebody else."}, http.StatusNoContent, nil)

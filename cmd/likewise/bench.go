@@ -31,9 +31,9 @@ import (
 // benchCmd measures on private servers of its own, never on those of a site.
 type benchCmd struct {
 	Clients int           `default:"32" help:"Connections that like at once, one user each."`
-	Rounds  int           `default:"5" help:"Rounds; in each, every contender runs once, and the median round counts."`
+	Rounds  int           `default:"5" help:"${bench_rounds_help}"`
 	Length  time.Duration `default:"1s" help:"How long a contender runs in a round."`
-	Likes   int           `default:"100000" help:"Likes that are drained to MySQL, and held in Redis, for the figures on the writer and on memory."`
+	Likes   int           `default:"100000" help:"${bench_likes_help}"`
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
@@ -225,8 +225,19 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 		{name: "bare route", request: func(_, _ int, r *fasthttp.Request) { r.SetRequestURI(gated + "/healthz") }},
 		{name: "like, direct", baseline: "bare route", request: like(direct)},
 		{name: "like, gated", baseline: "like, direct", request: like(gated)},
-		{name: "like, direct, 16 × the clients, all let in", baseline: "like, direct", clients: crowd * b.Clients, request: like(crowded[1])},
-		{name: "like, direct, 16 × the clients, most refused", baseline: "like, direct", clients: crowd * b.Clients, mayRefuse: true, request: like(crowded[0])},
+		{
+			name:     "like, direct, 16 × the clients, all admitted",
+			baseline: "like, direct",
+			clients:  crowd * b.Clients,
+			request:  like(crowded[1]),
+		},
+		{
+			name:      "like, direct, 16 × the clients, most refused",
+			baseline:  "like, direct",
+			clients:   crowd * b.Clients,
+			mayRefuse: true,
+			request:   like(crowded[0]),
+		},
 	}
 	if err != nil {
 		return nil, err
@@ -356,9 +367,21 @@ func (b *bench) drain(ctx context.Context) ([]measurement, error) {
 	perLike, perMember := float64(after-before)/float64(b.Likes), float64(plain-after)/float64(b.Likes)
 	return []measurement{
 		{Name: "plain batches of INSERT", Unit: "rows/s", Value: inserted},
-		{Name: "gate to MySQL, end to end", Unit: "likes/s", Value: through, Baseline: "plain batches of INSERT", Ratio: through / inserted},
+		{
+			Name:     "gate to MySQL, end to end",
+			Unit:     "likes/s",
+			Value:    through,
+			Baseline: "plain batches of INSERT",
+			Ratio:    through / inserted,
+		},
 		{Name: "memory of a plain set", Unit: "bytes/member", Value: perMember},
-		{Name: "memory of a warm post", Unit: "bytes/like", Value: perLike, Baseline: "plain set", Ratio: perLike / perMember},
+		{
+			Name:     "memory of a warm post",
+			Unit:     "bytes/like",
+			Value:    perLike,
+			Baseline: "plain set",
+			Ratio:    perLike / perMember,
+		},
 	}, nil
 }
 
@@ -398,7 +421,8 @@ func (b *bench) insertPlainly(ctx context.Context) (rowsPerSecond float64, err e
 		for i := start; i < min(start+batch, b.Likes); i++ {
 			rows = append(rows, "(1,"+strconv.Itoa(i)+")")
 		}
-		if _, err := pool.ExecContext(ctx, "INSERT INTO bench_likes (post_id, user_id) VALUES "+strings.Join(rows, ",")); err != nil {
+		insert := "INSERT INTO bench_likes (post_id, user_id) VALUES " + strings.Join(rows, ",")
+		if _, err := pool.ExecContext(ctx, insert); err != nil {
 			return 0, fmt.Errorf("insert: %w", err)
 		}
 	}

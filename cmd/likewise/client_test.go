@@ -49,10 +49,15 @@ type reply struct {
 func (r reply) String() string { return fmt.Sprintf("%d %s", r.status, r.body) }
 
 // clients are enough for every test: idle connections are kept for each API.
-var clients = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}}
+var clients = &http.Client{
+	Timeout:   30 * time.Second,
+	Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true},
+}
 
 // internals are words that only somebody who knows the inside would use; they may not be in an answer.
-var internals = regexp.MustCompile(`(?i)mysql|redis|kafka|sarama|gorm|sql:|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|lua|eof|outbox|shard|Error [0-9]{4}|context `)
+var internals = regexp.MustCompile(
+	`(?i)mysql|redis|kafka|sarama|gorm|sql:|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|lua|eof|outbox|shard|Error [0-9]{4}|context `,
+)
 
 // send makes a request; body nil is none. An answer that breaks the rules for errors fails the test; no answer at all
 // is the error.
@@ -102,13 +107,18 @@ func (r reply) holdProblem(t testing.TB, what string) {
 	if got := r.header.Get("Content-Type"); got != "application/problem+json" {
 		t.Errorf("%s: an error of type %q: %s", what, got, r)
 	}
-	if err := json.Unmarshal([]byte(r.body), &p); err != nil || p.Status != r.status || p.Type == "" || p.Title == "" || p.Detail == "" || p.Code == "" || p.RequestID == "" {
+	if err := json.Unmarshal(
+		[]byte(r.body),
+		&p,
+	); err != nil || p.Status != r.status || p.Type == "" || p.Title == "" || p.Detail == "" || p.Code == "" ||
+		p.RequestID == "" {
 		t.Errorf("%s: not a whole problem (%v): %s", what, err, r)
 	}
 	if r.status >= 500 && internals.MatchString(strings.Replace(r.body, p.RequestID, "", 1)) {
 		t.Errorf("%s shows internals: %s", what, r)
 	}
-	if (r.status == http.StatusServiceUnavailable || r.status == http.StatusTooManyRequests) && r.header.Get("Retry-After") == "" {
+	if (r.status == http.StatusServiceUnavailable || r.status == http.StatusTooManyRequests) &&
+		r.header.Get("Retry-After") == "" {
 		t.Errorf("%s: no Retry-After: %s", what, r)
 	}
 }

@@ -77,7 +77,12 @@ func TestSettings_areNeverShownWhenTheyAreWrong(t *testing.T) {
 		assert.NotContains(t, said, secret)
 	}
 	for _, url := range []string{"redis://:" + secret + "@localhost:port/0", "http://:" + secret + "@localhost", secret} {
-		said := fail(t, 2, []string{"LIKEWISE_MYSQL_DSN=u:p@tcp(127.0.0.1:1)/likewise", "LIKEWISE_REDIS=" + url}, "verify")
+		said := fail(
+			t,
+			2,
+			[]string{"LIKEWISE_MYSQL_DSN=u:p@tcp(127.0.0.1:1)/likewise", "LIKEWISE_REDIS=" + url},
+			"verify",
+		)
 		assert.Contains(t, said, "$LIKEWISE_REDIS) is not of the form redis://HOST:6379/0")
 		assert.NotContains(t, said, secret)
 	}
@@ -143,7 +148,16 @@ func TestUser(t *testing.T) {
 		User  struct{ Role string }
 		Token string
 	}
-	call(t, url, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": match[2]}, http.StatusOK, &session)
+	call(
+		t,
+		url,
+		account{},
+		"POST",
+		"/v1/auth/login",
+		obj{"login": "ada", "password": match[2]},
+		http.StatusOK,
+		&session,
+	)
 	assert.Equal(t, "admin", session.User.Role)
 
 	create := func(input string, args ...string) result {
@@ -155,7 +169,16 @@ func TestUser(t *testing.T) {
 	piped := create("a password of mine\n", "bob", "bob@example.org", "--password-stdin")
 	require.Zero(t, piped.status, piped.stderr)
 	assert.NotContains(t, piped.stdout+piped.stderr, "a password of mine")
-	call(t, url, account{}, "POST", "/v1/auth/login", obj{"login": "bob@example.org", "password": "a password of mine"}, http.StatusOK, nil)
+	call(
+		t,
+		url,
+		account{},
+		"POST",
+		"/v1/auth/login",
+		obj{"login": "bob@example.org", "password": "a password of mine"},
+		http.StatusOK,
+		nil,
+	)
 	assert.Equal(t, 1, create("short\n", "carl", "carl@example.org", "--password-stdin").status)
 	assert.Equal(t, 1, create("", "carl", "carl@example.org", "--password-stdin").status)
 
@@ -178,8 +201,14 @@ func TestUser(t *testing.T) {
 	fail(t, 2, s.env, "user", "promote", "bob", "queen")
 	assert.Equal(t, 2, s.count("SELECT COUNT(*) FROM users"), "what was refused left nothing")
 
-	assert.Equal(t, "bob is moderator now\n", s.succeed("user", "promote", "bob", "moderator"))
-	assert.Equal(t, 1, s.count(`SELECT COUNT(*) FROM moderation_log WHERE actor_id=0 AND action='user.role' AND before_state='{"role":"user"}' AND after_state='{"role":"moderator"}'`))
+	assert.Equal(t, "bob now has the role moderator.\n", s.succeed("user", "promote", "bob", "moderator"))
+	assert.Equal(
+		t,
+		1,
+		s.count(
+			`SELECT COUNT(*) FROM moderation_log WHERE actor_id=0 AND action='user.role' AND before_state='{"role":"user"}' AND after_state='{"role":"moderator"}'`,
+		),
+	)
 	as := readTokens(t, s.succeed("user", "token", "bob@example.org"), 1)[0]
 	var me struct {
 		ID             int64
@@ -198,8 +227,19 @@ func TestUser(t *testing.T) {
 
 	s.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE username='bob'")
 	fail(t, 2, s.env, "user", "delete", "bob")
-	assert.Equal(t, "bob is deleted, and banned for good\n", s.succeed("user", "delete", "bob@example.org", "--reason=Asked to go."))
-	assert.Equal(t, 1, s.count(`SELECT COUNT(*) FROM moderation_log WHERE actor_id=0 AND action='user.delete' AND target_id=? AND reason='Asked to go.'`, as.id))
+	assert.Equal(
+		t,
+		"bob is deleted, and banned permanently.\n",
+		s.succeed("user", "delete", "bob@example.org", "--reason=Asked to go."),
+	)
+	assert.Equal(
+		t,
+		1,
+		s.count(
+			`SELECT COUNT(*) FROM moderation_log WHERE actor_id=0 AND action='user.delete' AND target_id=? AND reason='Asked to go.'`,
+			as.id,
+		),
+	)
 	assert.Contains(t, fail(t, 1, s.env, "user", "create", "BOB", "new@example.org"), "username")
 	assert.Contains(t, fail(t, 1, s.env, "user", "create", "robert", "bob@example.org"), "email")
 	s.succeed("user", "create", "grace", "grace@example.org")
@@ -240,7 +280,11 @@ func TestDirectMode_needsNeitherRedisNorKafka(t *testing.T) {
 	}
 	assert.Equal(t, 3, s.count("SELECT likes_count FROM posts"))
 	assert.Equal(t, 3, s.count("SELECT COUNT(*) FROM post_likes"))
-	assert.Contains(t, succeed(t, direct, "verify", "--likes=direct"), "compared 1 posts and 1 comments with 3 likes, 0 of them with Redis: 0 differences")
+	assert.Contains(
+		t,
+		succeed(t, direct, "verify", "--likes=direct"),
+		"compared 1 posts and 1 comments with 3 likes, 0 of them with Redis: 0 differences",
+	)
 	assert.Contains(t, succeed(t, direct, "cron", "run", "purge", "--likes=direct"), "deleted 0 expired sessions")
 	assert.Contains(t, fail(t, 1, direct, "cron", "run", "flush", "--likes=direct"), "every like is in MySQL already")
 	s.exec("UPDATE posts SET likes_count=7")

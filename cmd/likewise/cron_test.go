@@ -46,12 +46,20 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	s.exec("UPDATE posts SET terms_version=0")
 	assert.Equal(t, "indexed 1 posts\n", s.succeed("cron", "run", "index"))
 	assert.Equal(t, "indexed 0 posts\n", s.succeed("cron", "run", "index"))
-	assert.Equal(t, "took back 0 likes, 0 requests are done\n", s.succeed("cron", "run", "void"))
+	assert.Equal(t, "withdrew 0 likes, 0 requests are done\n", s.succeed("cron", "run", "void"))
 	assert.Equal(t, "closed 0 posts and comments\n", s.succeed("cron", "run", "close"))
 	assert.Regexp(t, `^read \d+ likes, found 0 rings\n$`, s.succeed("cron", "run", "rings"))
-	assert.Equal(t, "deleted 1 expired sessions, 0 idempotency keys, 0 old events of the security log, 0 held names and 0 old notifications\n", s.succeed("cron", "run", "purge"))
+	assert.Equal(
+		t,
+		"deleted 1 expired sessions, 0 idempotency keys, 0 old events of the security log, 0 held names and 0 old notifications\n",
+		s.succeed("cron", "run", "purge"),
+	)
 	assert.Contains(t, fail(t, 2, s.env, "cron", "run", "dance"), "must be one of")
-	assert.Contains(t, fail(t, 1, s.env, "cron", "run", "cool", "--cool-after=1s"), "--cool-after must be at least 5m0s")
+	assert.Contains(
+		t,
+		fail(t, 1, s.env, "cron", "run", "cool", "--cool-after=1s"),
+		"--cool-after must be at least 5m0s",
+	)
 	assert.Contains(t, fail(t, 1, s.env, "cron", "run", "cool", "--mysql-conns=3"), "--mysql-conns must be at least 4")
 
 	cron := s.start("cron", "--log-level=debug")
@@ -86,8 +94,20 @@ func TestVerify_findsAndRepairsASpoiledCount(t *testing.T) {
 		r := finish(t, s.env, "verify")
 		assert.Equal(t, 1, r.status)
 		assert.Contains(t, r.stdout, fmt.Sprintf("post:%d: likes_count is 7 and there are 2 rows\n", post.id))
-		assert.Contains(t, r.stdout, fmt.Sprintf("comment:%d: Redis has 2 users and MySQL 1; they differ in 1, such as user %d\n", comment.id, users[0].id))
-		assert.Contains(t, r.stdout, "compared 1 posts and 1 comments with 3 likes, 2 of them with Redis: 2 differences, 0 repaired, 0 undecided\n")
+		assert.Contains(
+			t,
+			r.stdout,
+			fmt.Sprintf(
+				"comment:%d: Redis has 2 users and MySQL 1; they differ in 1, such as user %d\n",
+				comment.id,
+				users[0].id,
+			),
+		)
+		assert.Contains(
+			t,
+			r.stdout,
+			"compared 1 posts and 1 comments with 3 likes, 2 of them with Redis: 2 differences, 0 repaired, 0 undecided\n",
+		)
 	}
 	assert.Contains(t, s.succeed("verify", "--repair"), "2 differences, 2 repaired")
 	s.verify()
@@ -119,7 +139,9 @@ func TestImport_goesThroughTheGateOfARunningSite(t *testing.T) {
 	assert.Equal(t, int64(s.count("SELECT MAX(likes_count) FROM posts")), list.Items[0].LikesCount)
 
 	// The columns are: read, created, already there, skipped.
-	row := regexp.MustCompile(`(?m)^ *(users|posts|comments|post likes|comment likes) +([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+) *$`)
+	row := regexp.MustCompile(
+		`(?m)^ *(users|posts|comments|post likes|comment likes) +([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+) *$`,
+	)
 	second := s.succeed("import", "stackexchange", dump)
 	for _, out := range []string{first, second} {
 		require.Len(t, row.FindAllString(out, -1), 5, out)
@@ -168,8 +190,8 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 	testkit.Eventually(t, patience, func() (bool, string) {
 		return strings.Count(api.stderr.String(), "/like status=200") > 50, "nobody likes"
 	})
-	// A lock in MySQL holds other requests; they are under way when their statements wait for it. They have 10 s, so the
-	// lock is taken last.
+	// A lock in MySQL holds other requests; they are under way when their statements wait for it. They have 10 s, so
+	// the lock is taken last.
 	conn, err := s.db.Conn(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()

@@ -34,15 +34,15 @@ func serveBroker() { servers.Main() }
 type devCmd struct {
 	originFlags
 	accountFlags
-	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" help:"Where the servers keep their data."`
+	Data   string `env:"LIKEWISE_DATA" default:".data" type:"path" help:"Folder of the servers' data."`
 	Listen string `env:"LIKEWISE_LISTEN" default:"127.0.0.1:8080" help:"Address of the API."`
-	// Any free port, so that it collides with nothing.
-	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:0" help:"Address of /metrics, /readyz and /healthz; dev.env has it as LIKEWISE_ADMIN_URL."`
-	// Nobody but the developer is here, whose scripts may be in a hurry.
-	Limits float64 `env:"LIKEWISE_LIMITS" default:"0" help:"Factor of all limits on what clients may do: 1 is as in production, 0 is no limits."`
+	// Port 0 is any free one.
+	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:0" help:"${admin_dev_help}"`
+	// The only client is the developer, whose scripts may be fast.
+	Limits float64 `env:"LIKEWISE_LIMITS" default:"0" help:"${limits_dev_help}"`
 }
 
-// Validate refuses what cannot be meant.
+// Validate reports invalid settings.
 func (d *devCmd) Validate() error {
 	return errors.Join(d.originFlags.check(), d.door().check())
 }
@@ -55,7 +55,7 @@ const devDatabase = "likewise"
 
 // Run runs the servers and every role until ctx ends.
 func (d *devCmd) Run(ctx context.Context, out output) error {
-	listener, err := net.Listen("tcp", d.Listen) // first: whoever runs it twice should not wait for three servers
+	listener, err := net.Listen("tcp", d.Listen) // first, so that a second `likewise dev` fails at once
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -91,11 +91,11 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 
-	// The roles stop in the order of a like's way, so that each can hand on what it has to the next.
+	// The roles stop in the order in which a like passes them, so that each hands its likes to the next.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var roles sync.WaitGroup
 	roles.Go(func() { c.work(background, kafka) })
-	roles.Go(func() { runJobs(background, c.jobs(kafka, time.Hour)) })
+	roles.Go(func() { c.jobs(kafka, time.Hour).Serve(background) })
 	defer roles.Wait()
 	defer stop()
 
@@ -113,19 +113,20 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	return c.withAdmin(ctx, admin, func() error { return c.serveAPI(ctx, listener, config) })
 }
 
-// devKafka is the log of a set of private servers.
+// devKafka returns the settings of the event log on private servers.
 func devKafka(all *servers.All) workers.Kafka {
 	return workers.Kafka{Brokers: all.Kafka.Brokers(), Topic: "likewise.likes", Group: "likewise"}
 }
 
-// prepareDatabase makes the database on a private server, if it is not there, and brings its schema up to date.
+// prepareDatabase creates the database on a private server if it is missing, and migrates it.
 func prepareDatabase(ctx context.Context, server *servers.MySQL) (dsn string, err error) {
 	db, err := sql.Open("mysql", server.DSN(""))
 	if err != nil {
 		return "", fmt.Errorf("open mysql: %w", err)
 	}
 	defer db.Close()
-	_, err = db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS "+devDatabase+" CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
+	const create = "CREATE DATABASE IF NOT EXISTS " + devDatabase + " CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"
+	_, err = db.ExecContext(ctx, create)
 	if err != nil {
 		return "", fmt.Errorf("create database: %w", err)
 	}
@@ -135,7 +136,7 @@ func prepareDatabase(ctx context.Context, server *servers.MySQL) (dsn string, er
 	return dsn, migrations.Up(ctx, dsn, 0)
 }
 
-// awaitOpen waits until every shard takes likes, so that the first request after the greeting does not meet a 503.
+// awaitOpen waits until every shard accepts likes, so that the first request after the greeting does not get a 503.
 func (c *core) awaitOpen(ctx context.Context) error {
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		infos, err := c.redis.ShardInfos(ctx)
@@ -149,7 +150,7 @@ func (c *core) awaitOpen(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			slog.WarnContext(ctx, "likes are not taken yet", "shards_closed", closed, "error", err)
+			slog.WarnContext(ctx, "some shards do not accept likes yet", "shards_closed", closed, "error", err)
 			return nil
 		}
 		select {
@@ -160,30 +161,39 @@ func (c *core) awaitOpen(ctx context.Context) error {
 	}
 }
 
-// writeEnv writes the settings of the running servers for the shell, readable by the owner alone.
+// writeEnv writes the settings of the running servers for a shell, readable by the owner alone.
 func (d *devCmd) writeEnv(dsn string, admin net.Listener, all *servers.All) (path string, err error) {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-	text := "# Settings of the running development servers: set -a; . " + quote(filepath.Join(d.Data, "dev.env")) + "; set +a\n" +
+	path = filepath.Join(d.Data, "dev.env")
+	text := "# Settings of the running development servers: set -a; . " + quote(path) + "; set +a\n" +
 		"LIKEWISE_MYSQL_DSN=" + quote(dsn) + "\n" +
 		"LIKEWISE_REDIS=" + quote(all.Redis.URL()) + "\n" +
 		"LIKEWISE_KAFKA=" + quote(strings.Join(all.Kafka.Brokers(), ",")) + "\n" +
 		"LIKEWISE_ADMIN_URL=" + quote("http://"+admin.Addr().String()) + "\n"
-	path = filepath.Join(d.Data, "dev.env")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return "", fmt.Errorf("write settings: %w", err)
 	}
 	return path, nil
 }
 
-// greet creates the administrator on the first start and says where everything is.
-func (d *devCmd) greet(ctx context.Context, out output, c *core, listener, adminListener net.Listener, env string) error {
+// greet creates the administrator on the first start, and prints the addresses and paths.
+func (d *devCmd) greet(
+	ctx context.Context, out output, c *core, listener, adminListener net.Listener, env string,
+) error {
 	url, adminURL := "http://"+listener.Addr().String(), "http://"+adminListener.Addr().String()
 	admin, err := c.firstAdmin(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out.stdout, "\nLikewise runs.\n\n  API        %s/v1/posts\n  readiness  %s/readyz\n  metrics    %s/metrics\n  data       %s\n  settings   set -a; . %s; set +a\n",
-		url, adminURL, adminURL, d.Data, env)
+	fmt.Fprintf(out.stdout, `
+Likewise runs.
+
+  API        %s/v1/posts
+  readiness  %s/readyz
+  metrics    %s/metrics
+  data       %s
+  settings   set -a; . %s; set +a
+`, url, adminURL, adminURL, d.Data, env)
 	if admin != "" {
 		fmt.Fprintf(out.stdout, "  login      admin, password %s (shown this once)\n", admin)
 	}
@@ -191,13 +201,14 @@ func (d *devCmd) greet(ctx context.Context, out output, c *core, listener, admin
 	return nil
 }
 
-// firstAdmin creates the account "admin" if there is no account at all, and gives its password.
+// firstAdmin creates the account "admin" if there are no accounts, and returns its password.
 func (c *core) firstAdmin(ctx context.Context) (password string, err error) {
 	ids, err := c.store.UserIDs(ctx, 1)
 	if err != nil || len(ids) > 0 {
 		return "", err
 	}
 	password, _ = models.NewToken()
-	_, err = createUser(ctx, c.store, models.Registration{Username: "admin", Email: "admin@likewise.example", Password: password}, "admin")
+	admin := models.Registration{Username: "admin", Email: "admin@likewise.example", Password: password}
+	_, err = createUser(ctx, c.store, admin, "admin")
 	return password, err
 }

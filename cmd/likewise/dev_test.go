@@ -88,7 +88,16 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 		}
 		Token string
 	}
-	call(t, url, account{}, "POST", "/v1/auth/login", obj{"login": "admin", "password": password[1]}, http.StatusOK, &session)
+	call(
+		t,
+		url,
+		account{},
+		"POST",
+		"/v1/auth/login",
+		obj{"login": "admin", "password": password[1]},
+		http.StatusOK,
+		&session,
+	)
 	assert.Equal(t, "admin", session.User.Role)
 	admin := account{session.User.ID, session.Token}
 	post := newPost(t, url, admin)
@@ -112,11 +121,19 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 	users := readTokens(t, succeed(t, env, "user", "token", "--count=20"), 20)
 	readTokens(t, succeed(t, env, "user", "token", "admin"), 1)
 	succeed(t, env, "cron", "run", "flush")
-	assert.Contains(t, succeed(t, env, "verify"), "compared 1 posts and 1 comments with 2 likes, 2 of them with Redis: 0 differences")
+	assert.Contains(
+		t,
+		succeed(t, env, "verify"),
+		"compared 1 posts and 1 comments with 2 likes, 2 of them with Redis: 0 differences",
+	)
 
 	// A second one on the same folder or the same address says so, and does no harm.
 	assert.Contains(t, fail(t, 1, nil, "dev", "--data", dir), "is in use by another process")
-	assert.Contains(t, fail(t, 1, nil, "dev", "--data", t.TempDir(), "--listen", strings.TrimPrefix(url, "http://")), "address already in use")
+	assert.Contains(
+		t,
+		fail(t, 1, nil, "dev", "--data", t.TempDir(), "--listen", strings.TrimPrefix(url, "http://")),
+		"address already in use",
+	)
 	assert.Equal(t, likeJSON{true, 2}, like(t, url, users[1], post.path(), true))
 	assert.Equal(t, env, devEnv(t, dir))
 

@@ -20,18 +20,18 @@ import (
 	"likewise/models"
 )
 
-// doorFlags say who gets in, and how often.
+// doorFlags configure the limits on clients, and the proxies that name them.
 type doorFlags struct {
-	Limits         float64  `env:"LIKEWISE_LIMITS" default:"1" help:"Factor of all limits on what clients may do: 2 is twice as much; 0 is no limits."`
-	LikeLimit      int      `env:"LIKEWISE_LIKE_LIMIT" default:"${like_limit}" help:"Likes and unlikes that an account may give in a minute. New accounts may half as many, moderators ten times as many."`
-	TrustedProxies []string `env:"LIKEWISE_TRUSTED_PROXIES" placeholder:"NETWORK" help:"Proxies that are believed when they say in X-Forwarded-For where a request came from: addresses or networks such as 10.0.0.0/8. None unless named; without it, all clients behind a proxy share the limits of one."`
+	Limits         float64  `env:"LIKEWISE_LIMITS" default:"1" help:"${limits_help}"`
+	LikeLimit      int      `env:"LIKEWISE_LIKE_LIMIT" default:"${like_limit}" help:"${like_limit_help}"`
+	TrustedProxies []string `env:"LIKEWISE_TRUSTED_PROXIES" placeholder:"NETWORK" help:"${proxies_help}"`
 	accountFlags
 }
 
-// accountFlags say what accounts may be called and show.
+// accountFlags restrict the names and avatars of accounts.
 type accountFlags struct {
-	ReservedNames []string `env:"LIKEWISE_RESERVED_NAMES" placeholder:"NAME" help:"Usernames that nobody can register, besides admin, moderator, support and others that are built in; names that look like them are refused, too. user create takes them all."`
-	AvatarHosts   []string `env:"LIKEWISE_AVATAR_HOSTS" placeholder:"HOST" help:"Hosts that avatars may be at, such as images.example.org: each learns the addresses of all who read. * alone means every host, and none is none."`
+	ReservedNames []string `env:"LIKEWISE_RESERVED_NAMES" placeholder:"NAME" help:"${reserved_help}"`
+	AvatarHosts   []string `env:"LIKEWISE_AVATAR_HOSTS" placeholder:"HOST" help:"${avatar_help}"`
 }
 
 func (f accountFlags) check() error {
@@ -44,13 +44,14 @@ func (f accountFlags) check() error {
 	return nil
 }
 
-// check refuses what cannot be meant.
+// check returns an error for invalid values.
 func (d doorFlags) check() error {
 	if d.Limits < 0 || math.IsNaN(d.Limits) || math.IsInf(d.Limits, 0) {
 		return errors.New("--limits (or $LIKEWISE_LIMITS) must be a number from 0 up")
 	}
 	if d.LikeLimit < 1 || d.LikeLimit > 1_000_000 {
-		return errors.New("--like-limit (or $LIKEWISE_LIKE_LIMIT) must be a number from 1 to 1000000; --limits=0 is no limits at all")
+		return errors.New("--like-limit (or $LIKEWISE_LIKE_LIMIT) must be a number from 1 to 1000000; " +
+			"--limits=0 turns all limits off")
 	}
 	if _, err := network.ParseProxies(d.TrustedProxies); err != nil {
 		return fmt.Errorf("--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): %w", err)
@@ -58,21 +59,23 @@ func (d doorFlags) check() error {
 	return d.accountFlags.check()
 }
 
-// open fills in what the API needs to keep the door. The caller closes the limiter, if there is one.
+// open sets the limits, proxies, names and hosts of config. The caller closes the limiter, if there is one.
 func (d doorFlags) open(config *handlers.Config, redis string, registry prometheus.Registerer) (err error) {
 	config.ReservedNames, config.AvatarHosts = d.ReservedNames, d.AvatarHosts
 	if config.TrustedProxies, err = network.ParseProxies(d.TrustedProxies); err != nil || d.Limits == 0 {
 		return err
 	}
-	alone := prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_limits_without_redis_total",
-		Help: "Requests that were counted by one process alone because Redis did not answer."})
+	alone := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "likewise_limits_without_redis_total",
+		Help: "Requests that one process counted alone, because Redis did not answer.",
+	})
 	registry.MustRegister(alone)
 	config.LimitFactor, config.LikeLimit = d.Limits, d.LikeLimit
 	config.Limiter, err = counters.OpenLimiter(redis, alone.Inc)
 	return err
 }
 
-// closeLimiter closes it, if there is one.
+// closeLimiter closes a limiter that may be nil.
 func closeLimiter(l *counters.Limiter) {
 	if l == nil {
 		return
@@ -82,19 +85,21 @@ func closeLimiter(l *counters.Limiter) {
 	}
 }
 
-// secretFlags are for the roles of production.
+// secretFlags are those of production roles.
 type secretFlags struct {
-	AllowWeakPasswords bool `env:"LIKEWISE_ALLOW_WEAK_PASSWORDS" help:"Start although MySQL or Redis is on another machine and its password is missing or one that everybody tries first."`
+	AllowWeakPasswords bool `env:"LIKEWISE_ALLOW_WEAK_PASSWORDS" help:"${weak_password_help}"`
 }
 
-// check refuses servers on other machines that need no secret to get into. Those on this machine may be a developer's
-// own: nobody else can reach them.
+// check returns an error if a server on another machine has no password or a common one. Servers on this machine are
+// exempt, because nobody else can reach them.
 func (f secretFlags) check(dsn, redisURL string) error {
 	if f.AllowWeakPasswords {
 		return nil
 	}
-	const how = "has no password, or one that everybody tries first, and its server is on another machine: give it a better one, or set --allow-weak-passwords"
-	if c, err := mysql.ParseDSN(dsn); err == nil && c.Net == "tcp" && !onThisMachine(c.Addr) && weak(c.Passwd, c.User, c.DBName) {
+	const how = "has no password, or one that everybody tries first, and its server is on another machine: " +
+		"set a better password, or --allow-weak-passwords"
+	c, err := mysql.ParseDSN(dsn)
+	if err == nil && c.Net == "tcp" && !onThisMachine(c.Addr) && weak(c.Passwd, c.User, c.DBName) {
 		return errors.New("--mysql-dsn (or $LIKEWISE_MYSQL_DSN) " + how)
 	}
 	if u, err := url.Parse(redisURL); err == nil && redisURL != "" && u.Scheme != "unix" {
@@ -107,7 +112,7 @@ func (f secretFlags) check(dsn, redisURL string) error {
 	return nil
 }
 
-// onThisMachine reports whether nobody else can reach the address.
+// onThisMachine reports whether the address is on the loopback interface.
 func onThisMachine(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -117,11 +122,41 @@ func onThisMachine(addr string) bool {
 	return host == "" || host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// wellKnown are passwords of examples, images and habit.
-var wellKnown = []string{"", "123456", "12345678", "123456789", "admin", "changeme", "change-me", "change_me", "check", "default", "dev", "development", "example", "foobared", "letmein",
-	"likewise", "mariadb", "master", "mysql", "pass", "passwd", "password", "password1", "qwerty", "redis", "root", "secret", "test", "toor", "valkey"}
+// wellKnown lists passwords of examples and images, and common ones.
+var wellKnown = []string{
+	"",
+	"123456",
+	"12345678",
+	"123456789",
+	"admin",
+	"changeme",
+	"change-me",
+	"change_me",
+	"check",
+	"default",
+	"dev",
+	"development",
+	"example",
+	"foobared",
+	"letmein",
+	"likewise",
+	"mariadb",
+	"master",
+	"mysql",
+	"pass",
+	"passwd",
+	"password",
+	"password1",
+	"qwerty",
+	"redis",
+	"root",
+	"secret",
+	"test",
+	"toor",
+	"valkey",
+}
 
-// weak reports whether a password is one of those, or one of the names beside it.
+// weak reports whether a password is well known, or equal to one of names.
 func weak(password string, names ...string) bool {
 	same := func(s string) bool { return strings.EqualFold(s, password) }
 	return slices.ContainsFunc(wellKnown, same) || slices.ContainsFunc(names, same)

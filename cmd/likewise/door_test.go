@@ -78,19 +78,28 @@ func TestSlowClients_areCutOffAndHoldUpNobody(t *testing.T) {
 	const header = "POST /v1/posts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
 	body := "\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n{\"title\":\"T\",\"content\":\""
 	kinds := map[string]struct{ text, piece string }{
-		"nothing at all":                  {"", ""},
-		"half a line":                     {"GET /v1/po", ""},
-		"a header by the byte":            {"GET /v1/posts HTTP/1.1\r\nX-A: ", "b"},
-		"headers without end":             {"GET /v1/posts HTTP/1.1\r\n", "X-A: b\r\n"},
-		"empty lines before a request":    {"\r\n", "\r\n"},
-		"a body by the byte":              {header + user.token + body, "x"},
-		"a body that stops":               {header + user.token + body, ""},
-		"chunks without end":              {header + user.token + "\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"},
-		"a size of a chunk without end":   {header + user.token + "\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n", "0"},
-		"a body that nobody waits for":    {"GET /v1/posts HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n", "x"},
-		"more than may be, by the byte":   {header + user.token + strings.Replace(body, "60000", "60000000", 1), "x"},
-		"a second request that is slow":   {"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/posts HT", "T"},
-		"a hundred continues, never sent": {header + user.token + "\r\nExpect: 100-continue\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n", ""},
+		"nothing at all":               {"", ""},
+		"half a line":                  {"GET /v1/po", ""},
+		"a header by the byte":         {"GET /v1/posts HTTP/1.1\r\nX-A: ", "b"},
+		"headers without end":          {"GET /v1/posts HTTP/1.1\r\n", "X-A: b\r\n"},
+		"empty lines before a request": {"\r\n", "\r\n"},
+		"a body by the byte":           {header + user.token + body, "x"},
+		"a body that stops":            {header + user.token + body, ""},
+		"chunks without end": {
+			header + user.token + "\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"1\r\nx\r\n",
+		},
+		"a size of a chunk without end": {
+			header + user.token + "\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"0",
+		},
+		"a body that nobody waits for":  {"GET /v1/posts HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n", "x"},
+		"more than may be, by the byte": {header + user.token + strings.Replace(body, "60000", "60000000", 1), "x"},
+		"a second request that is slow": {"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/posts HT", "T"},
+		"a hundred continues, never sent": {
+			header + user.token + "\r\nExpect: 100-continue\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n",
+			"",
+		},
 	}
 	var slow sync.WaitGroup
 	for name, kind := range kinds {
@@ -136,7 +145,11 @@ func TestConnections_beyondTheDescriptorsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	direct := []string{s.env[0], "LIKEWISE_LIMITS=1", "LIKEWISE_MYSQL_CONNS=8"}
-	p := startCommand(t, direct, exec.Command("sh", "-c", `ulimit -n 400; exec "$0" "$@"`, testBinary(), "api", "--likes=direct"))
+	p := startCommand(
+		t,
+		direct,
+		exec.Command("sh", "-c", `ulimit -n 400; exec "$0" "$@"`, testBinary(), "api", "--likes=direct"),
+	)
 	url := "http://" + p.awaitPrint(apiAddress)
 	var open []net.Conn
 	defer func() {
@@ -180,7 +193,16 @@ func TestLogins_byTheHundredsExhaustNothing(t *testing.T) {
 	direct := []string{s.env[0]}
 	p := start(t, direct, "api", "--likes=direct")
 	url := "http://" + p.awaitPrint(apiAddress)
-	call(t, url, account{}, "POST", "/v1/auth/register", map[string]string{"username": "ada", "email": "ada@example.org", "password": "difference engine"}, 201, nil)
+	call(
+		t,
+		url,
+		account{},
+		"POST",
+		"/v1/auth/register",
+		map[string]string{"username": "ada", "email": "ada@example.org", "password": "difference engine"},
+		201,
+		nil,
+	)
 	user := readTokens(t, succeed(t, direct, "user", "token", "--count", "1"), 1)[0]
 	post := newPost(t, url, user)
 	before := p.resident()
@@ -190,7 +212,14 @@ func TestLogins_byTheHundredsExhaustNothing(t *testing.T) {
 	for range 200 {
 		logins.Go(func() {
 			for range 5 {
-				r, err := send(t, url, account{}, "POST", "/v1/auth/login", map[string]string{"login": "ada", "password": "wrong"})
+				r, err := send(
+					t,
+					url,
+					account{},
+					"POST",
+					"/v1/auth/login",
+					map[string]string{"login": "ada", "password": "wrong"},
+				)
 				if err != nil {
 					t.Error(err)
 					return
@@ -217,7 +246,15 @@ func TestLogins_byTheHundredsExhaustNothing(t *testing.T) {
 		}
 	}
 	slices.Sort(took)
-	t.Logf("answers %v; memory grew from %d to %d MB; %d reads meanwhile, median %v, slowest %v", statuses, before>>20, most>>20, len(took), took[len(took)/2], took[len(took)-1])
+	t.Logf(
+		"answers %v; memory grew from %d to %d MB; %d reads meanwhile, median %v, slowest %v",
+		statuses,
+		before>>20,
+		most>>20,
+		len(took),
+		took[len(took)/2],
+		took[len(took)-1],
+	)
 	assert.Equal(t, 1000, statuses[401]+statuses[503])
 	assert.Positive(t, statuses[401])
 	assert.Less(t, most-before, 300<<20, "200 hashes at once would take 3.8 GB")
@@ -244,7 +281,7 @@ func TestSettings_ofTheDoorAreChecked(t *testing.T) {
 		"--trusted-proxies=0.0.0.0/0":          `--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): "0.0.0.0/0" includes every address`,
 		"--trusted-proxies=10.0.0.0/8,proxy":   `"proxy" is neither an address nor a network`,
 		"--trusted-proxies=10.0.0.1/8":         "did you mean 10.0.0.0/8?",
-		"--limits=1 --trusted-proxies=bogus/8": `"bogus/8" is no address`,
+		"--limits=1 --trusted-proxies=bogus/8": `"bogus/8" is neither an address nor a network`,
 	} {
 		assert.Contains(t, fail(t, 2, nil, append([]string{"api", dsn, redis}, strings.Fields(args)...)...), want, args)
 	}
@@ -261,7 +298,11 @@ func TestPasswords_thatEverybodyKnowsAreRefused(t *testing.T) {
 	} {
 		for _, role := range []string{"api --likes=direct", "cron --likes=direct", "api --redis=" + far, "worker --kafka=k:9092 --redis=" + far, "cron run purge --kafka=k:9092 --redis=" + far} {
 			said := fail(t, 2, nil, append(strings.Fields(role), "--mysql-dsn="+dsn)...)
-			assert.Contains(t, said, "--mysql-dsn (or $LIKEWISE_MYSQL_DSN) has no password, or one that everybody tries first")
+			assert.Contains(
+				t,
+				said,
+				"--mysql-dsn (or $LIKEWISE_MYSQL_DSN) has no password, or one that everybody tries first",
+			)
 		}
 	}
 	for _, url := range []string{"redis://cache.internal:6379/0", "redis://:redis@cache.internal", "rediss://default:default@10.0.0.9:6380", "redis://127.0.0.1:6379/0?master_name=m&addr=10.0.0.9:26379", "redis+cluster://:secret@c1.internal:6379?addr=c2.internal:6379"} {
@@ -289,7 +330,17 @@ func TestLogs_holdNoSecrets(t *testing.T) {
 	worker, api := start(t, env, "worker"), start(t, env, "api")
 	url := "http://" + api.awaitPrint(apiAddress)
 	s.awaitOpen()
-	secrets := []string{password, wrong, key, "ada@example.org", "confidential-content", "confidential-title", "argon2", "made-up-token", "confidential-query"}
+	secrets := []string{
+		password,
+		wrong,
+		key,
+		"ada@example.org",
+		"confidential-content",
+		"confidential-title",
+		"argon2",
+		"made-up-token",
+		"confidential-query",
+	}
 	request := func(method, path, token, idempotency string, body string) reply {
 		req, err := http.NewRequestWithContext(t.Context(), method, url+path, bytes.NewReader([]byte(body)))
 		require.NoError(t, err)
@@ -310,27 +361,66 @@ func TestLogs_holdNoSecrets(t *testing.T) {
 	tokens := regexp.MustCompile(`"token":"([^"]+)"`)
 	for i := range 30 {
 		name := fmt.Sprint("ada", i)
-		r := request("POST", "/v1/auth/register", "", key+fmt.Sprint(i), fmt.Sprintf(`{"username":%q,"email":"%dada@example.org","password":%q}`, name, i, password))
+		r := request(
+			"POST",
+			"/v1/auth/register",
+			"",
+			key+fmt.Sprint(i),
+			fmt.Sprintf(`{"username":%q,"email":"%dada@example.org","password":%q}`, name, i, password),
+		)
 		if m := tokens.FindStringSubmatch(r.body); m != nil {
 			secrets = append(secrets, m[1])
 			token := m[1]
-			request("POST", "/v1/posts", token, key+"p"+fmt.Sprint(i), `{"title":"confidential-title","content":"confidential-content"}`)
-			request("POST", "/v1/posts", token, key+"p"+fmt.Sprint(i), `{"title":"confidential-title","content":"other"}`)
+			request(
+				"POST",
+				"/v1/posts",
+				token,
+				key+"p"+fmt.Sprint(i),
+				`{"title":"confidential-title","content":"confidential-content"}`,
+			)
+			request(
+				"POST",
+				"/v1/posts",
+				token,
+				key+"p"+fmt.Sprint(i),
+				`{"title":"confidential-title","content":"other"}`,
+			)
 			request("PUT", "/v1/posts/1/like", token, "", "")
-			request("PUT", "/v1/me/password", token, "", fmt.Sprintf(`{"current_password":%q,"new_password":%q}`, wrong, password))
+			request(
+				"PUT",
+				"/v1/me/password",
+				token,
+				"",
+				fmt.Sprintf(`{"current_password":%q,"new_password":%q}`, wrong, password),
+			)
 			request("POST", "/v1/auth/logout", token, "", "")
 			request("GET", "/v1/me", token, "", "")
 		}
 		request("POST", "/v1/auth/login", "", key, fmt.Sprintf(`{"login":%q,"password":%q}`, name, wrong))
-		request("POST", "/v1/auth/login", "", key, fmt.Sprintf(`{"login":"%dada@example.org","password":%q}`, i, password))
+		request(
+			"POST",
+			"/v1/auth/login",
+			"",
+			key,
+			fmt.Sprintf(`{"login":"%dada@example.org","password":%q}`, i, password),
+		)
 		request("POST", "/v1/auth/login", "", key, `{"login":"ada","password":"`+wrong)
 		request("GET", "/v1/posts?q=confidential-query&cursor=confidential-query", "made-up-token", "", "")
 		request(strings.Repeat("B", 5), "/v1/posts/"+wrong, "made-up-token", key, "")
 	}
-	_, err := s.db.ExecContext(context.Background(), "RENAME TABLE users TO users_gone") // every statement fails now, and says why
+	_, err := s.db.ExecContext(
+		context.Background(),
+		"RENAME TABLE users TO users_gone",
+	) // every statement fails now, and says why
 	require.NoError(t, err)
 	for _, call := range [][2]string{{"POST", "/v1/auth/login"}, {"POST", "/v1/auth/register"}, {"GET", "/v1/me"}, {"GET", "/v1/posts"}} {
-		r := request(call[0], call[1], secrets[len(secrets)-1], "", fmt.Sprintf(`{"login":"ada@example.org","password":%q}`, password))
+		r := request(
+			call[0],
+			call[1],
+			secrets[len(secrets)-1],
+			"",
+			fmt.Sprintf(`{"login":"ada@example.org","password":%q}`, password),
+		)
 		assert.NotContains(t, r.body, "users")
 	}
 	_, err = s.db.ExecContext(context.Background(), "RENAME TABLE users_gone TO users")

@@ -50,7 +50,9 @@ func devProgram(self string) (string, error) {
 	}
 	program, err := exec.LookPath(devName)
 	if err != nil {
-		return "", errors.New("this command needs the program likewise-dev, beside likewise or in PATH: run `make build`")
+		return "", errors.New(
+			"likewise-dev is neither beside likewise nor in PATH, and this command needs it: run `make build`",
+		)
 	}
 	return filepath.Abs(program)
 }

@@ -28,7 +28,12 @@ func TestExport_survivesKills(t *testing.T) {
 	noise := make([]byte, 45_000)
 	for i := range posts {
 		rand.Read(noise)
-		s.exec("INSERT INTO posts (user_id, title, content) VALUES (?,?,?)", ada.id, fmt.Sprint("Post ", i), base64.StdEncoding.EncodeToString(noise))
+		s.exec(
+			"INSERT INTO posts (user_id, title, content) VALUES (?,?,?)",
+			ada.id,
+			fmt.Sprint("Post ", i),
+			base64.StdEncoding.EncodeToString(noise),
+		)
 	}
 	_, url := s.api()
 	call(t, url, ada, "GET", "/v1/me/export", nil, http.StatusAccepted, nil)
@@ -57,7 +62,8 @@ func TestExport_survivesKills(t *testing.T) {
 		if r.status == http.StatusOK {
 			return true, ""
 		}
-		// A builder leaves an archive whose chunk another one has written, be it one that is dead by now, to the next run.
+		// A builder leaves an archive whose chunk another one has written, be it one that is dead by now, to the next
+		// run.
 		s.succeed("cron", "run", "export")
 		return false, fmt.Sprint(r.status)
 	})

@@ -8,13 +8,13 @@ import (
 )
 
 type healthcheckCmd struct {
-	URL string `arg:"" optional:"" default:"http://127.0.0.1:8080/healthz" help:"What to ask; workers answer on port 9081, cron on 9082. ${default} if not given."`
+	URL string `arg:"" optional:"" default:"http://127.0.0.1:8080/healthz" help:"${url_help}"`
 }
 
-// healthcheckTimeout is for the whole exchange. A process that takes longer to say that it is alive is not.
+// healthcheckTimeout bounds the whole exchange.
 const healthcheckTimeout = 2 * time.Second
 
-// Run fails unless the answer is 200. It is for images without a shell, where nothing else could ask.
+// Run returns an error unless the response is 200. Images without a shell have no other client.
 func (h *healthcheckCmd) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func (h *healthcheckCmd) Run(ctx context.Context) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("not alive: %s answers %s", h.URL, response.Status)
+		return fmt.Errorf("not alive: %s answered %s", h.URL, response.Status)
 	}
 	return nil
 }

@@ -11,7 +11,10 @@ import (
 func TestHealthcheck(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/alive", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("/dead", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	mux.HandleFunc(
+		"/dead",
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+	)
 	mux.HandleFunc("/stuck", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	server := httptest.NewServer(mux)
 	defer server.Close()

@@ -44,7 +44,10 @@ func TestIdempotency_survivesAKillBetweenCommitAndAnswer(t *testing.T) {
 	first, url := s.api()
 	call(t, url, ada, "GET", "/v1/posts", nil, 200, nil) // the session is known
 	const body = `{"title":"Once","content":"and no more"}`
-	creations := []struct{ path, body, table string }{{"/v1/posts", body, "posts"}, {"/v1/posts/1/comments", `{"content":"Once."}`, "comments"}}
+	creations := []struct{ path, body, table string }{
+		{"/v1/posts", body, "posts"},
+		{"/v1/posts/1/comments", `{"content":"Once."}`, "comments"},
+	}
 	for i, create := range creations {
 		key := fmt.Sprint("key ", i)
 		require.NoError(t, all.Redis.Pause())

@@ -16,22 +16,22 @@ import (
 )
 
 type importCmd struct {
-	StackExchange importStackExchangeCmd `cmd:"" name:"stackexchange" help:"Load a dump of a Stack Exchange site. It can be stopped and run again without doubling anything."`
+	StackExchange importStackExchangeCmd `cmd:"" name:"stackexchange" help:"${import_help}"`
 }
 
 type importStackExchangeCmd struct {
 	mysqlFlags
 	likesFlags
 	Dir  string `arg:"" type:"existingdir" help:"Folder with Users.xml, Posts.xml, Comments.xml and Votes.xml."`
-	Site string `placeholder:"NAME" help:"Name under which the import is remembered, such as quantumcomputing.stackexchange; another name imports everything once more. Default: the name of the folder."`
+	Site string `placeholder:"NAME" help:"${site_help}"`
 }
 
-// Validate asks for what is missing.
+// Validate reports missing settings.
 func (i *importStackExchangeCmd) Validate() error {
 	return required(i.mysqlFlags.setting(), i.likesFlags.setting())
 }
 
-// Run imports the dump and prints what became of it.
+// Run imports the dump and prints a summary.
 func (i *importStackExchangeCmd) Run(ctx context.Context, out output) error {
 	c, err := openCore(ctx, i.mysqlFlags, i.likesFlags)
 	if err != nil {
@@ -44,22 +44,31 @@ func (i *importStackExchangeCmd) Run(ctx context.Context, out output) error {
 	return errors.Join(importStackExchange(ctx, c.store, likes, i.Dir, i.Site, out.stdout, os.Stderr), c.close())
 }
 
-func importStackExchange(ctx context.Context, store *models.Store, likes stackexchange.Likes, dir, site string, stdout io.Writer, stderr *os.File) error {
+func importStackExchange(
+	ctx context.Context,
+	store *models.Store,
+	likes stackexchange.Likes,
+	dir, site string,
+	stdout io.Writer,
+	stderr *os.File,
+) error {
 	show := progressLines(stderr, time.Now)
 	if term.IsTerminal(int(stderr.Fd())) {
 		show = progressBars(stderr)
 	}
-	summary, err := stackexchange.Import(ctx, stackexchange.Options{Dir: dir, Site: site, Store: store, Likes: likes, Progress: show})
+	summary, err := stackexchange.Import(ctx, stackexchange.Options{
+		Dir: dir, Site: site, Store: store, Likes: likes, Progress: show,
+	})
 	if summary.Users.Read > 0 {
 		err = errors.Join(err, summary.Print(stdout))
 	}
 	if err != nil && summary.Users.Read > 0 {
-		return fmt.Errorf("%w\nWhat is written stays: the same command goes on where this one ended", err)
+		return fmt.Errorf("%w\nEverything written so far is kept. Run the same command again to continue", err)
 	}
 	return err
 }
 
-// progressBars shows one bar a stage.
+// progressBars shows one bar per stage.
 func progressBars(w io.Writer) func(stackexchange.Stage, int64, int64) {
 	var bar *progressbar.ProgressBar
 	var shown stackexchange.Stage
@@ -75,11 +84,11 @@ func progressBars(w io.Writer) func(stackexchange.Stage, int64, int64) {
 				progressbar.OptionThrottle(100*time.Millisecond),
 				progressbar.OptionOnCompletion(func() { fmt.Fprintln(w) }))
 		}
-		_ = bar.Set64(done) // a bar that cannot be drawn must not end an import
+		_ = bar.Set64(done) // an import does not fail for its progress bar
 	}
 }
 
-// lineEvery is how often a stage says how far it is where there is no terminal.
+// lineEvery is the interval between two progress lines where there is no terminal.
 const lineEvery = 5 * time.Second
 
 func progressLines(w io.Writer, now func() time.Time) func(stackexchange.Stage, int64, int64) {
@@ -91,7 +100,7 @@ func progressLines(w io.Writer, now func() time.Time) func(stackexchange.Stage, 
 		}
 		if line := fmt.Sprintf("%s: %d of %d\n", stage, done, total); line != printed {
 			last, printed = t, line
-			_, _ = io.WriteString(w, line) // what cannot be shown must not end an import
+			_, _ = io.WriteString(w, line) // an import does not fail for its progress line
 		}
 	}
 }

@@ -88,7 +88,13 @@ func (s *site) rows(l liked) map[int64]bool {
 		users[id] = true
 	}
 	require.NoError(s.t, rows.Err())
-	require.Equal(s.t, len(users), s.count("SELECT likes_count FROM "+l.targets+" WHERE id=?", l.id), "likes_count of %s and its rows", l.path)
+	require.Equal(
+		s.t,
+		len(users),
+		s.count("SELECT likes_count FROM "+l.targets+" WHERE id=?", l.id),
+		"likes_count of %s and its rows",
+		l.path,
+	)
 	return users
 }
 
@@ -199,13 +205,29 @@ func TestLikes_endInTheirLastAcknowledgedStateWhileWorkersAreKilled(t *testing.T
 	for kind, target := range targets {
 		rows := c.rows(target)
 		for i, as := range c.users {
-			assert.True(t, may[i][kind][rows[as.id]], "user %d, %s: liked is %t in MySQL, and may be %v", as.id, target.path, rows[as.id], may[i][kind])
+			assert.True(
+				t,
+				may[i][kind][rows[as.id]],
+				"user %d, %s: liked is %t in MySQL, and may be %v",
+				as.id,
+				target.path,
+				rows[as.id],
+				may[i][kind],
+			)
 		}
 		var seen contentJSON
 		call(t, c.url(), account{}, "GET", target.path, nil, http.StatusOK, &seen)
 		assert.Equal(t, int64(len(rows)), seen.LikesCount)
-		assert.Equal(t, 1, c.count("SELECT COUNT(*) FROM "+target.targets+" WHERE version=0 AND updated_at='2020-02-02 02:02:02' AND id=?", target.id),
-			"likes touch neither version nor updated_at of %s", target.path)
+		assert.Equal(
+			t,
+			1,
+			c.count(
+				"SELECT COUNT(*) FROM "+target.targets+" WHERE version=0 AND updated_at='2020-02-02 02:02:02' AND id=?",
+				target.id,
+			),
+			"likes touch neither version nor updated_at of %s",
+			target.path,
+		)
 	}
 	assert.Zero(t, c.count("SELECT COUNT(*) FROM like_gaps"))
 	assert.Zero(t, c.count("SELECT COUNT(*) FROM dead_letters"))
@@ -248,7 +270,8 @@ func (c *cluster) holdMetrics(answered int64) {
 		changed += m[`likewise_gate_total{outcome="changed"}`]
 		calls += m[`likewise_gate_total{outcome="changed"}`] + m[`likewise_gate_total{outcome="unchanged"}`]
 		for name, value := range m {
-			if strings.HasPrefix(name, "likewise_http_requests_total{") && strings.Contains(name, `/like"`) && strings.Contains(name, `status="200"`) {
+			if strings.HasPrefix(name, "likewise_http_requests_total{") && strings.Contains(name, `/like"`) &&
+				strings.Contains(name, `status="200"`) {
 				requests += value
 			}
 		}

@@ -1,8 +1,8 @@
 // Command likewise is the whole product in one binary: the API, the workers, the cron jobs and the tools.
 //
-// It is built twice. Without build tags it is the production binary, likewise. With the tag dev it is likewise-dev, which
-// also holds the commands dev and bench and the private servers that they start. In the production binary these two
-// commands replace the process by likewise-dev.
+// It is built twice. Without build tags it is the production binary, likewise. With the tag dev it is likewise-dev,
+// which also holds the commands dev and bench and the private servers that they start. In the production binary these
+// two commands replace the process by likewise-dev.
 package main
 
 import (
@@ -21,22 +21,22 @@ import (
 // cli is the command line. Every flag that configures something can be set by an environment variable instead; nothing
 // but this struct reads the environment.
 type cli struct {
-	LogFormat string `enum:"text,json" default:"text" env:"LIKEWISE_LOG_FORMAT" help:"Form of the log on standard error: ${enum}."`
-	LogLevel  string `enum:"debug,info,warn,error" default:"info" env:"LIKEWISE_LOG_LEVEL" help:"Least level that is logged: ${enum}."`
+	LogFormat string `enum:"text,json" default:"text" env:"LIKEWISE_LOG_FORMAT" help:"${log_format_help}"`
+	LogLevel  string `enum:"debug,info,warn,error" default:"info" env:"LIKEWISE_LOG_LEVEL" help:"${log_level_help}"`
 
 	API         apiCmd         `cmd:"" name:"api" help:"Serve the JSON API."`
 	Worker      workerCmd      `cmd:"" help:"Move likes from Redis through Kafka to MySQL."`
 	Cron        cronCmd        `cmd:"" help:"Run the background jobs on schedule, or one of them once."`
-	Migrate     migrateCmd     `cmd:"" help:"Create the schema or bring it up to date."`
-	Import      importCmd      `cmd:"" help:"Load content from elsewhere."`
-	User        userCmd        `cmd:"" help:"Create and promote accounts, make tokens."`
+	Migrate     migrateCmd     `cmd:"" help:"Create or update the schema."`
+	Import      importCmd      `cmd:"" help:"Import content."`
+	User        userCmd        `cmd:"" help:"Manage accounts and tokens."`
 	Verify      verifyCmd      `cmd:"" help:"Compare rows, counts and Redis for every post and comment."`
-	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running process whether it is alive: for containers."`
+	Healthcheck healthcheckCmd `cmd:"" help:"${healthcheck_help}"`
 
 	devCommands
 }
 
-// io is where a command writes what it was asked for; the log goes elsewhere.
+// output is where a command reads and writes. The log goes to standard error.
 type output struct {
 	stdout io.Writer
 	stdin  io.Reader
@@ -45,19 +45,19 @@ type output struct {
 func main() {
 	serveBroker()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	os.Exit(run(ctx, os.Args[1:], output{stdout: os.Stdout, stdin: os.Stdin}, os.Stderr))
 }
 
-// errDiffers makes the exit status 1 after a command has said all there is to say.
+// errDiffers sets the exit status to 1 after a command has printed everything.
 var errDiffers = errors.New("differences were found")
 
-// run parses args and runs the command until it is done or ctx ends; it gives the exit status.
+// run parses args and runs the command until it is done or ctx ends. It returns the exit status.
 func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
 	var c cli
 	exit := -1
 	parser, err := kong.New(&c, kong.Name("likewise"), kong.UsageOnError(),
-		kong.Description("The backend of a forum: posts, comments, and likes that are never lost and never counted twice."),
+		kong.Description("The backend of a forum: posts, comments, and likes that are never lost and counted once."),
 		kong.Writers(out.stdout, stderr), kong.Exit(func(code int) { exit = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}), commandVars())
 	if err != nil {

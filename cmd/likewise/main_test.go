@@ -77,7 +77,13 @@ func start(t *testing.T, env []string, args ...string) *process {
 
 func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{t: t, name: "likewise " + strings.Join(cmd.Args[1:], " "), stdout: &printed{}, stderr: &printed{}, exited: make(chan struct{})}
+	p := &process{
+		t:      t,
+		name:   "likewise " + strings.Join(cmd.Args[1:], " "),
+		stdout: &printed{},
+		stderr: &printed{},
+		exited: make(chan struct{}),
+	}
 	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
 	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_ADMIN_LISTEN=127.0.0.1:0",
 		"LIKEWISE_LIMITS=0"} // all clients have one address

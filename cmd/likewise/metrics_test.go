@@ -34,7 +34,11 @@ func TestMetrics_countDeadlocks(t *testing.T) {
 	holdMetric("0")
 
 	for n := range 200 {
-		s.exec("INSERT INTO users (username, email, password_hash) VALUES (CONCAT('user', ?), CONCAT(?, '@example.org'), '')", n, n)
+		s.exec(
+			"INSERT INTO users (username, email, password_hash) VALUES (CONCAT('user', ?), CONCAT(?, '@example.org'), '')",
+			n,
+			n,
+		)
 	}
 	other, err := s.db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
@@ -44,7 +48,9 @@ func TestMetrics_countDeadlocks(t *testing.T) {
 		_, err := other.ExecContext(t.Context(), query, args...)
 		require.NoError(t, err)
 	}
-	change("UPDATE users SET bio='changed' WHERE username LIKE 'user%'") // the server ends the transaction that has changed less
+	change(
+		"UPDATE users SET bio='changed' WHERE username LIKE 'user%'",
+	) // the server ends the transaction that has changed less
 	change("UPDATE comments SET content='locked' WHERE id=?", parent.ID)
 	answered := make(chan reply, 1)
 	go func() {
@@ -56,7 +62,8 @@ func TestMetrics_countDeadlocks(t *testing.T) {
 	}()
 	testkit.Eventually(t, patience, func() (bool, string) {
 		var waits int
-		err := s.db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'UPDATE comments FORCE INDEX (PRIMARY)%'").Scan(&waits)
+		err := s.db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'UPDATE comments FORCE INDEX (PRIMARY)%'").
+			Scan(&waits)
 		return err == nil && waits > 0, "the reply does not wait for its parent"
 	})
 	change("UPDATE posts SET title='locked' WHERE id=?", post.ID)

@@ -11,21 +11,21 @@ import (
 )
 
 type migrateCmd struct {
-	Up     migrateUpCmd     `cmd:"" help:"Apply what is missing."`
-	Status migrateStatusCmd `cmd:"" help:"List every migration and when it was applied."`
+	Up     migrateUpCmd     `cmd:"" help:"Create the schema, or apply pending migrations."`
+	Status migrateStatusCmd `cmd:"" help:"List every migration with the time when it was applied."`
 }
 
-// migrateFlags do not ask for a migrated database, as mysqlFlags do.
+// migrateFlags name a database that need not be migrated yet.
 type migrateFlags struct {
-	MySQLDSN string `name:"mysql-dsn" env:"LIKEWISE_MYSQL_DSN" required:"" placeholder:"USER:PASSWORD@tcp(HOST:3306)/DATABASE" help:"MySQL, MariaDB or TiDB database."`
+	MySQLDSN string `name:"mysql-dsn" env:"LIKEWISE_MYSQL_DSN" required:"" placeholder:"${dsn}" help:"${mysql_help}"`
 }
 
-// Validate asks for what is missing.
+// Validate reports a missing setting.
 func (f migrateFlags) Validate() error { return required(mysqlSetting(f.MySQLDSN)) }
 
 type migrateUpCmd struct {
 	migrateFlags
-	Shards int `env:"LIKEWISE_SHARDS" default:"0" help:"Shards that likes are spread over, fixed by the first run; 0: ${shards}, or what is installed."`
+	Shards int `env:"LIKEWISE_SHARDS" default:"0" help:"${shards_help}"`
 }
 
 // Run migrates.

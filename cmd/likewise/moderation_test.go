@@ -27,14 +27,28 @@ func TestModeration_ofAllContentSurvivesKills(t *testing.T) {
 	own := newPost(t, url, eve)
 	ours := newComment(t, url, ada, own)
 	const comments = 8000
-	s.exec("INSERT INTO comments (post_id, user_id, content) VALUES " + strings.Repeat(fmt.Sprintf("(%d,%d,'Buy!'),", post.ID, eve.id), comments-1) + fmt.Sprintf("(%d,%d,'Buy!')", post.ID, eve.id))
+	s.exec(
+		"INSERT INTO comments (post_id, user_id, content) VALUES " + strings.Repeat(
+			fmt.Sprintf("(%d,%d,'Buy!'),", post.ID, eve.id),
+			comments-1,
+		) + fmt.Sprintf(
+			"(%d,%d,'Buy!')",
+			post.ID,
+			eve.id,
+		),
+	)
 	s.exec("UPDATE posts SET comments_count=? WHERE id=?", comments, post.ID)
 	like(t, url, mod, own.path(), true)
 	like(t, url, mod, fmt.Sprintf("/v1/comments/%d", ours.ID), true)
 	counted := func() int {
 		// One statement sees one moment.
 		s.t.Helper()
-		require.Zero(t, s.count("SELECT COUNT(*) FROM posts p WHERE p.comments_count<>(SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)"))
+		require.Zero(
+			t,
+			s.count(
+				"SELECT COUNT(*) FROM posts p WHERE p.comments_count<>(SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)",
+			),
+		)
 		return s.count("SELECT comments_count FROM posts WHERE id=?", post.ID)
 	}
 	// halfWay kills cron after it has begun and before it has come to an end.
@@ -53,7 +67,16 @@ func TestModeration_ofAllContentSurvivesKills(t *testing.T) {
 		ID    int64
 		State string
 	}
-	call(t, url, mod, "POST", fmt.Sprintf("/v1/admin/users/%d/content/delete", eve.id), obj{"reason": "Spam."}, http.StatusAccepted, &operation)
+	call(
+		t,
+		url,
+		mod,
+		"POST",
+		fmt.Sprintf("/v1/admin/users/%d/content/delete", eve.id),
+		obj{"reason": "Spam."},
+		http.StatusAccepted,
+		&operation,
+	)
 	path := fmt.Sprintf("/v1/admin/operations/%d", operation.ID)
 	halfWay("comments_deleted")
 	s.succeed("cron", "run", "moderate")

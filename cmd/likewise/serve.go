@@ -14,8 +14,8 @@ import (
 	"likewise/workers"
 )
 
-// drainLimit bounds how long requests and batches under way may take after the process was told to stop. Whatever is
-// not done by then is safe: it is in Redis or Kafka, or its client never got an answer.
+// drainLimit bounds the time for requests and batches in progress after the process was told to stop. Unfinished work
+// is safe: it is in Redis or Kafka, or its client got no answer.
 const drainLimit = 9 * time.Second
 
 type apiCmd struct {
@@ -25,15 +25,15 @@ type apiCmd struct {
 	doorFlags
 	secretFlags
 	Listen      string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
-	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"Address of /metrics, /readyz and /healthz, which clients must not reach."`
-	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"Requests that are answered at once; more are refused with 503."`
-	MaxStreams  int    `env:"LIKEWISE_MAX_STREAMS" default:"10000" help:"Streams of counts that are open at once, which are no requests in this sense; more are refused with 503. Each needs a file descriptor."`
+	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"${admin_help}"`
+	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"${in_flight_help}"`
+	MaxStreams  int    `env:"LIKEWISE_MAX_STREAMS" default:"10000" help:"${streams_help}"`
 }
 
-// Validate asks for what is missing.
+// Validate reports missing and invalid settings.
 func (a *apiCmd) Validate() error {
-	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check(), a.doorFlags.check(),
-		a.secretFlags.check(a.MySQLDSN, a.gateURL()))
+	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check(),
+		a.doorFlags.check(), a.secretFlags.check(a.MySQLDSN, a.gateURL()))
 }
 
 // Run serves the API until ctx ends.
@@ -64,7 +64,8 @@ func (a *apiCmd) Run(ctx context.Context) error {
 	return errors.Join(c.withAdmin(ctx, admin, func() error { return c.serveAPI(ctx, listener, config) }), c.close())
 }
 
-// serveAPI answers requests on listener, within the limits of config, until ctx ends and those under way are answered.
+// serveAPI answers requests on listener, within the limits of config, until ctx ends and the requests in progress are
+// answered.
 func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handlers.Config) error {
 	config.Store, config.Likes, config.Registry = c.store, c.store, c.registry
 	config.Desk = workers.NewDesk(c.store, c.redis, c.likes)
@@ -82,7 +83,7 @@ func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handl
 		return err
 	case <-ctx.Done():
 	}
-	slog.InfoContext(ctx, "api stops: answering what is under way")
+	slog.InfoContext(ctx, "api stops: answering the requests in progress")
 	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 	defer cancel()
 	if err := api.Shutdown(draining); err != nil {
@@ -95,13 +96,16 @@ type workerCmd struct {
 	mysqlFlags
 	kafkaFlags
 	secretFlags
-	Redis       string `env:"LIKEWISE_REDIS" required:"" placeholder:"redis://HOST:6379/0" help:"As for the api."`
-	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9081" help:"Address of /metrics, /readyz and /healthz, which clients must not reach."`
+	Redis       string `env:"LIKEWISE_REDIS" required:"" placeholder:"${redis}" help:"See api."`
+	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9081" help:"${admin_help}"`
 }
 
-// Validate asks for what is missing.
+// Validate reports missing and invalid settings.
 func (w *workerCmd) Validate() error {
-	return errors.Join(required(w.mysqlFlags.setting(), redisSetting(w.Redis), w.kafkaFlags.setting()), w.check(w.MySQLDSN, w.Redis))
+	return errors.Join(
+		required(w.mysqlFlags.setting(), redisSetting(w.Redis), w.kafkaFlags.setting()),
+		w.check(w.MySQLDSN, w.Redis),
+	)
 }
 
 // Run relays and writes until ctx ends.
@@ -121,7 +125,7 @@ func (w *workerCmd) Run(ctx context.Context) error {
 	return errors.Join(c.withAdmin(ctx, admin, func() error { c.work(ctx, kafka); return nil }), c.close())
 }
 
-// gateAt are the likes flags of a role that only needs to know where Redis is.
+// gateAt returns the likes flags of a role that does not accept likes itself.
 func gateAt(redis string) likesFlags {
 	return likesFlags{Likes: "gated", Redis: redis, OutboxLimit: counters.DefaultOutboxLimit}
 }
@@ -134,8 +138,8 @@ func (c *core) work(ctx context.Context, kafka workers.Kafka) {
 	running.Go(func() { c.metrics.Monitor(ctx, c.redis, c.store) })
 	slog.InfoContext(ctx, "worker runs", "shards", c.store.Shards(), "topic", kafka.Topic)
 	<-ctx.Done()
-	slog.InfoContext(ctx, "worker stops: finishing what is under way")
-	if !awaitFor(&running, drainLimit) {
-		slog.WarnContext(ctx, "worker leaves a batch to the next one")
+	slog.InfoContext(ctx, "worker stops: finishing the batches in progress")
+	if !workers.AwaitGroup(&running, drainLimit) {
+		slog.WarnContext(ctx, "worker leaves an unfinished batch to another worker")
 	}
 }

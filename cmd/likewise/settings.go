@@ -4,41 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"likewise/counters"
 	"likewise/handlers"
-	"likewise/migrations"
 	"likewise/models"
 	"likewise/workers"
 )
 
-// commandVars are the figures that help texts and defaults take from the code.
-func commandVars() kong.Vars {
-	return kong.Vars{
-		"shards":       strconv.Itoa(migrations.DefaultShards),
-		"like_limit":   strconv.Itoa(handlers.DefaultLikeLimit),
-		"outbox_limit": strconv.Itoa(counters.DefaultOutboxLimit),
-		"min_cool":     workers.MinCoolAfter.String(),
-
-		"dev_help":   "Run everything in one process, with private MariaDB, Redis and Kafka servers.",
-		"bench_help": "Measure likes side by side on private servers, and print ratios.",
-	}
-}
-
-// minMySQLConns leaves connections to short requests while a list waits for its turn with one.
+// minMySQLConns leaves connections to short requests while a list holds one and waits for its turn.
 const minMySQLConns = 4
 
-// mysqlFlags say where the record of truth is.
+// mysqlFlags configure the connection to MySQL.
 type mysqlFlags struct {
-	MySQLDSN   string `name:"mysql-dsn" env:"LIKEWISE_MYSQL_DSN" required:"" placeholder:"USER:PASSWORD@tcp(HOST:3306)/DATABASE" help:"MySQL, MariaDB or TiDB database."`
-	MySQLConns int    `name:"mysql-conns" env:"LIKEWISE_MYSQL_CONNS" default:"32" help:"Connections to MySQL at most; at least 4."`
+	MySQLDSN   string `name:"mysql-dsn" env:"LIKEWISE_MYSQL_DSN" required:"" placeholder:"${dsn}" help:"${mysql_help}"`
+	MySQLConns int    `name:"mysql-conns" env:"LIKEWISE_MYSQL_CONNS" default:"32" help:"${mysql_conns_help}"`
 }
 
 func (f mysqlFlags) open(ctx context.Context, retried *prometheus.CounterVec) (*models.Store, error) {
@@ -48,23 +32,23 @@ func (f mysqlFlags) open(ctx context.Context, retried *prometheus.CounterVec) (*
 	options := models.Options{MaxConns: f.MySQLConns}
 	if retried != nil {
 		for _, cause := range models.RetryCauses {
-			retried.WithLabelValues(string(cause)) // shown from the start, so that an alert sees the first one
+			retried.WithLabelValues(string(cause)) // exported from the start, so that an alert sees the first one
 		}
 		options.Retried = func(cause models.RetryCause) { retried.WithLabelValues(string(cause)).Inc() }
 	}
 	return models.Open(ctx, f.MySQLDSN, options)
 }
 
-// setting is something that a command may not be able to do without.
+// setting is a required setting of a command.
 type setting struct {
 	flag, env, value string
-	unless           string // what makes it needless, if anything does
-	form             string // what the value should look like, if it does not
+	unless           string // the condition under which the setting is not needed, if there is one
+	form             string // the expected form, if the value does not have it
 }
 
-// required names every setting that is not there, as a flag and as a variable, or one that cannot be read. It is asked
-// before kong's own check, which names the flags alone and knows nothing of what --likes changes. Values hold
-// passwords: neither they nor what a parser says of them is shown.
+// required returns an error that names every missing setting as a flag and as a variable, or one that cannot be parsed.
+// It runs before kong's own check, which names flags alone and does not know what --likes changes. Values hold
+// passwords, so neither they nor the messages of parsers are shown.
 func required(settings ...setting) error {
 	var missing []string
 	for _, s := range settings {
@@ -83,7 +67,7 @@ func required(settings ...setting) error {
 	return nil
 }
 
-// Validate asks for what is missing; a command that needs more than MySQL has its own.
+// Validate reports a missing setting. Commands that need more than MySQL have their own Validate.
 func (f mysqlFlags) Validate() error { return required(f.setting()) }
 
 func (f mysqlFlags) setting() setting { return mysqlSetting(f.MySQLDSN) }
@@ -91,21 +75,21 @@ func (f mysqlFlags) setting() setting { return mysqlSetting(f.MySQLDSN) }
 func mysqlSetting(dsn string) setting {
 	s := setting{flag: "mysql-dsn", env: "LIKEWISE_MYSQL_DSN", value: dsn}
 	if _, err := models.DSN(dsn); err != nil {
-		s.form = "USER:PASSWORD@tcp(HOST:3306)/DATABASE"
+		s.form = mysqlForm
 	}
 	return s
 }
 
-// likesFlags choose how likes are taken, and where the gate is.
+// likesFlags choose between the gate and direct mode, and configure the gate.
 type likesFlags struct {
-	Likes       string `enum:"gated,direct" default:"gated" env:"LIKEWISE_LIKES" help:"gated: through Redis and Kafka. direct: one MySQL transaction a like, for small sites without Redis and Kafka."`
-	Redis       string `env:"LIKEWISE_REDIS" placeholder:"redis://HOST:6379/0" help:"Redis 7.0 or later, or Valkey. With ?master_name=NAME&addr=HOST:PORT Sentinel; as redis+cluster://HOST:PORT?addr=HOST:PORT a cluster."`
-	OutboxLimit int    `env:"LIKEWISE_OUTBOX_LIMIT" default:"${outbox_limit}" help:"Likes that may wait for Kafka in each shard before more are refused."`
+	Likes       string `enum:"gated,direct" default:"gated" env:"LIKEWISE_LIKES" help:"${likes_help}"`
+	Redis       string `env:"LIKEWISE_REDIS" placeholder:"${redis}" help:"${redis_help}"`
+	OutboxLimit int    `env:"LIKEWISE_OUTBOX_LIMIT" default:"${outbox_limit}" help:"${outbox_limit_help}"`
 }
 
 func (f likesFlags) gated() bool { return f.Likes == "gated" }
 
-// gateURL is where Redis is, "" in direct mode.
+// gateURL returns the URL of Redis, or "" in direct mode.
 func (f likesFlags) gateURL() string {
 	if !f.gated() {
 		return ""
@@ -115,7 +99,7 @@ func (f likesFlags) gateURL() string {
 
 func (f likesFlags) setting() setting {
 	if !f.gated() {
-		return setting{value: "needless"}
+		return setting{value: "not needed"}
 	}
 	s := redisSetting(f.Redis)
 	s.unless = " unless --likes=direct"
@@ -124,22 +108,22 @@ func (f likesFlags) setting() setting {
 
 func redisSetting(url string) setting {
 	s := setting{flag: "redis", env: "LIKEWISE_REDIS", value: url}
-	// Opening connects to nothing, and knows best what it can read.
+	// Open does not connect, and accepts exactly the valid URLs.
 	r, err := counters.Open(url, 1)
 	if err != nil {
-		s.form = "redis://HOST:6379/0"
+		s.form = redisForm
 		return s
 	}
-	_ = r.Close() // there is nothing to close
+	_ = r.Close() // it has no connections yet
 	return s
 }
 
-// kafkaFlags say where the event log is.
+// kafkaFlags configure the event log.
 type kafkaFlags struct {
-	Kafka    []string `env:"LIKEWISE_KAFKA" placeholder:"HOST:9092" help:"Kafka brokers to start from."`
-	Topic    string   `env:"LIKEWISE_TOPIC" default:"likewise.likes" help:"Topic of the like events; created when it is missing."`
-	Replicas int16    `env:"LIKEWISE_REPLICAS" default:"0" help:"Replicas of the topic when it is created; 0: the broker's default."`
-	Group    string   `env:"LIKEWISE_GROUP" default:"likewise" help:"Consumer group of the like writers."`
+	Kafka    []string `env:"LIKEWISE_KAFKA" placeholder:"HOST:9092" help:"${kafka_help}"`
+	Topic    string   `env:"LIKEWISE_TOPIC" default:"likewise.likes" help:"${topic_help}"`
+	Replicas int16    `env:"LIKEWISE_REPLICAS" default:"0" help:"${replicas_help}"`
+	Group    string   `env:"LIKEWISE_GROUP" default:"likewise" help:"${group_help}"`
 }
 
 func (f kafkaFlags) config() workers.Kafka {
@@ -150,9 +134,9 @@ func (f kafkaFlags) setting() setting {
 	return setting{flag: "kafka", env: "LIKEWISE_KAFKA", value: strings.Join(f.Kafka, ",")}
 }
 
-// originFlags say whose pages may use the API.
+// originFlags choose the origins whose pages may use the API.
 type originFlags struct {
-	CORSOrigins []string `name:"cors-origins" env:"LIKEWISE_CORS_ORIGINS" placeholder:"https://forum.example" help:"Origins whose pages may use the API from a browser, separated by commas; * alone means all, and none is none."`
+	CORSOrigins []string `name:"cors-origins" env:"LIKEWISE_CORS_ORIGINS" placeholder:"${origin}" help:"${origins_help}"`
 }
 
 func (f originFlags) check() error {
@@ -162,7 +146,7 @@ func (f originFlags) check() error {
 	return nil
 }
 
-// core is what every role of the product is made of.
+// core holds what every role of the product uses.
 type core struct {
 	registry *prometheus.Registry
 	store    *models.Store
@@ -172,20 +156,30 @@ type core struct {
 	metrics  *workers.Metrics
 }
 
-// openCore connects to MySQL and, in gated mode, prepares the gate. The caller closes it.
+// openCore connects to MySQL and, in gated mode, opens the gate. The caller closes the core.
 func openCore(ctx context.Context, m mysqlFlags, l likesFlags) (*core, error) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	retried := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_transaction_retries_total",
-		Help: "Transactions that failed for a cause that running them again may cure: deadlock, lock_wait or changed, a row that changed between reading and writing it."},
-		[]string{"cause"})
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	retried := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "likewise_transaction_retries_total",
+		Help: "Failed transactions that were retried, by cause: deadlock, lock_wait, " +
+			"or changed (a row changed between its read and its write).",
+	}, []string{"cause"})
 	registry.MustRegister(retried)
 	store, err := m.open(ctx, retried)
 	if err != nil {
 		return nil, err
 	}
 	registry.MustRegister(collectors.NewDBStatsCollector(store.Pool(), "likewise"))
-	c := &core{registry: registry, store: store, targets: counters.NewTargets(store, nil), metrics: workers.NewMetrics(registry)}
+	c := &core{
+		registry: registry,
+		store:    store,
+		targets:  counters.NewTargets(store, nil),
+		metrics:  workers.NewMetrics(registry),
+	}
 	if !l.gated() {
 		return c, nil
 	}
@@ -199,24 +193,28 @@ func (c *core) openGate(l likesFlags) error {
 	if l.OutboxLimit < 1 {
 		return errors.New("--outbox-limit must be at least 1")
 	}
-	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_gate_total",
-		Help: "Calls of the gate, by outcome."}, []string{"outcome"})
+	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "likewise_gate_total",
+		Help: "Calls of the gate, by outcome.",
+	}, []string{"outcome"})
 	c.registry.MustRegister(outcomes)
 	for _, o := range counters.Outcomes() {
-		outcomes.WithLabelValues(string(o)) // so that a rate has a beginning
+		outcomes.WithLabelValues(string(o)) // exported from the start, so that a rate has a beginning
 	}
 	var err error
 	if c.redis, err = counters.Open(l.Redis, c.store.Shards()); err != nil {
 		return err
 	}
-	c.likes = counters.NewLikes(c.redis, c.store, counters.LikesOptions{OutboxLimit: l.OutboxLimit,
-		Count: func(o counters.Outcome) { outcomes.WithLabelValues(string(o)).Inc() }})
+	c.likes = counters.NewLikes(c.redis, c.store, counters.LikesOptions{
+		OutboxLimit: l.OutboxLimit,
+		Count:       func(o counters.Outcome) { outcomes.WithLabelValues(string(o)).Inc() },
+	})
 	c.targets = counters.NewTargets(c.store, c.likes)
 	return nil
 }
 
-// checkPolicy refuses to go on with a Redis that throws likes away when memory is short. A Redis that is away is no
-// reason to stop: it is checked again when the process is started the next time.
+// checkPolicy returns an error if Redis evicts likes when its memory is full. If Redis does not answer, checkPolicy
+// returns nil, and the next start checks again.
 func (c *core) checkPolicy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -33,7 +33,12 @@ func TestStream_endsWhenTheProcessIsStopped(t *testing.T) {
 	post := newPost(t, url, ada)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/v1/stream?posts=%d", url, post.ID), nil)
+	request, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodGet,
+		fmt.Sprintf("%s/v1/stream?posts=%d", url, post.ID),
+		nil,
+	)
 	require.NoError(t, err)
 	response, err := http.DefaultTransport.RoundTrip(request)
 	require.NoError(t, err)
@@ -120,9 +125,21 @@ func TestStreams_costLittle(t *testing.T) {
 	took := time.Since(begin)
 	awaitEvents(clients) // each heard at least once
 	memory := (resident - before) / clients
-	t.Logf("%d clients on one post: %.1f KiB each, resident; %d likes in %v, %.0f events/s of %.0f bytes; %.0f%% of one core, likes included; connecting took %v of it each",
-		clients, float64(memory)/1024, likes, took.Round(time.Millisecond), float64(events.Load())/took.Seconds(),
-		float64(read.Load())/float64(events.Load()), 100*(after-cpu).Seconds()/took.Seconds(), (idle / clients).Round(time.Microsecond))
+	t.Logf(
+		"%d clients on one post: %.1f KiB each, resident; %d likes in %v, %.0f events/s of %.0f bytes; %.0f%% of one core, likes included; connecting took %v of it each",
+		clients,
+		float64(memory)/1024,
+		likes,
+		took.Round(time.Millisecond),
+		float64(events.Load())/took.Seconds(),
+		float64(
+			read.Load(),
+		)/float64(
+			events.Load(),
+		),
+		100*(after-cpu).Seconds()/took.Seconds(),
+		(idle / clients).Round(time.Microsecond),
+	)
 	assert.LessOrEqual(t, events.Load(), clients*int64(took/time.Second+2), "a client hears once a second at most")
 	assert.Less(t, memory, int64(256<<10))
 }

@@ -15,9 +15,9 @@ import (
 
 type userCmd struct {
 	Create  userCreateCmd  `cmd:"" help:"Create an account."`
-	Promote userPromoteCmd `cmd:"" help:"Change what an account may do."`
-	Delete  userDeleteCmd  `cmd:"" help:"Delete the account of a banned user. Nobody can register with its username or e-mail address until the ban ends."`
-	Token   userTokenCmd   `cmd:"" help:"Make tokens for scripts, one per line: user_id<TAB>token."`
+	Promote userPromoteCmd `cmd:"" help:"Change the role of an account."`
+	Delete  userDeleteCmd  `cmd:"" help:"${user_delete_help}"`
+	Token   userTokenCmd   `cmd:"" help:"Print tokens for scripts, one per line: user_id<TAB>token."`
 }
 
 type userCreateCmd struct {
@@ -25,10 +25,10 @@ type userCreateCmd struct {
 	Name          string `arg:"" help:"Username."`
 	Email         string `arg:"" help:"E-mail address."`
 	Role          string `enum:"user,moderator,admin" default:"user" help:"${enum}."`
-	PasswordStdin bool   `help:"Read the password from the first line of standard input instead of making one."`
+	PasswordStdin bool   `help:"${password_help}"`
 }
 
-// Run creates the account, and prints the password if it made one.
+// Run creates the account, and prints a generated password.
 func (u *userCreateCmd) Run(ctx context.Context, out output) error {
 	password, _ := models.NewToken()
 	if u.PasswordStdin {
@@ -43,7 +43,12 @@ func (u *userCreateCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	defer store.Close()
-	user, err := createUser(ctx, store, models.Registration{Username: u.Name, Email: u.Email, Password: password}, u.Role)
+	user, err := createUser(
+		ctx,
+		store,
+		models.Registration{Username: u.Name, Email: u.Email, Password: password},
+		u.Role,
+	)
 	if err != nil {
 		return err
 	}
@@ -94,7 +99,7 @@ func (u *userPromoteCmd) Run(ctx context.Context, out output) error {
 	if err := store.SetRole(ctx, user.ID, role); err != nil {
 		return err
 	}
-	fmt.Fprintf(out.stdout, "%s is %s now\n", user.Username, role)
+	fmt.Fprintf(out.stdout, "%s now has the role %s.\n", user.Username, role)
 	return nil
 }
 
@@ -119,24 +124,24 @@ func (u *userDeleteCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	until := "for good"
+	until := "permanently"
 	if !ban.Permanent() {
 		until = "until " + ban.Until.UTC().Format(time.RFC3339)
 	}
-	fmt.Fprintf(out.stdout, "%s is deleted, and banned %s\n", user.Username, until)
+	fmt.Fprintf(out.stdout, "%s is deleted, and banned %s.\n", user.Username, until)
 	return nil
 }
 
 type userTokenCmd struct {
 	mysqlFlags
 	Name  string `arg:"" optional:"" help:"Username or e-mail address."`
-	Count int    `help:"Tokens for so many users instead: the oldest accounts, and new ones named script-N where there are too few."`
+	Count int    `help:"${count_help}"`
 }
 
-// Run prints tokens, which are stored nowhere else.
+// Run prints tokens. Only their hashes are stored.
 func (u *userTokenCmd) Run(ctx context.Context, out output) error {
 	if (u.Name == "") == (u.Count == 0) || u.Count < 0 || u.Count > 1_000_000 {
-		return errors.New("give either a username or --count with 1 to 1000000")
+		return errors.New("name either a user or --count, from 1 to 1000000")
 	}
 	store, err := u.open(ctx, nil)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 type verifyCmd struct {
 	mysqlFlags
 	likesFlags
-	Repair bool `help:"Mend what differs: counts are set to what the rows say, and likes that only Redis or only MySQL has are sent through the pipeline again as Redis has them."`
+	Repair bool `help:"${verify_help}"`
 }
 
-// Validate asks for what is missing.
+// Validate reports missing settings.
 func (v *verifyCmd) Validate() error { return required(v.mysqlFlags.setting(), v.likesFlags.setting()) }
 
-// Run verifies; errDiffers when something differs and is not repaired, or does not hold still to be compared.
+// Run verifies. It returns errDiffers if a difference is not repaired, or if a target changes too fast to be compared.
 func (v *verifyCmd) Run(ctx context.Context, out output) error {
 	c, err := openCore(ctx, v.mysqlFlags, v.likesFlags)
 	if err != nil {
@@ -30,7 +30,8 @@ func (v *verifyCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out.stdout, "compared %d posts and %d comments with %d likes, %d of them with Redis: %d differences, %d repaired, %d undecided\n",
+	fmt.Fprintf(out.stdout, "compared %d posts and %d comments with %d likes, %d of them with Redis: "+
+		"%d differences, %d repaired, %d undecided\n",
 		sum.Posts, sum.Comments, sum.Likes, sum.Warm, sum.Differences, sum.Repaired, sum.Undecided)
 	if sum.Differences > sum.Repaired || sum.Undecided > 0 {
 		return errDiffers

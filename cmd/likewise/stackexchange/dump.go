@@ -108,7 +108,10 @@ func openDump(ctx context.Context, dir string, progress func(done, total int64))
 func openFile(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is missing: a dump is a folder with Users.xml, Posts.xml, Comments.xml and Votes.xml", path)
+		return nil, fmt.Errorf(
+			"%s is missing: a dump is a folder with Users.xml, Posts.xml, Comments.xml and Votes.xml",
+			path,
+		)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read dump: %w", err)

@@ -71,10 +71,21 @@ func FuzzRow(f *testing.F) {
 		if u, err := decodeUser(&row{attrs: start.Attr}); err == nil {
 			require.NotZero(t, u.id)
 			for _, name := range usernames(u.displayName, u.id) {
-				require.NoError(t, models.Registration{Username: name, Email: "a@example.org", Password: "difference engine"}.Validate(), name)
+				require.NoError(
+					t,
+					models.Registration{
+						Username: name,
+						Email:    "a@example.org",
+						Password: "difference engine",
+					}.Validate(),
+					name,
+				)
 			}
 		}
-		if p, err := decodePost(&row{attrs: start.Attr}); err == nil && (p.kind == typeQuestion || p.kind == typeAnswer) {
+		if p, err := decodePost(
+			&row{attrs: start.Attr},
+		); err == nil &&
+			(p.kind == typeQuestion || p.kind == typeAnswer) {
 			require.False(t, p.edited.Before(p.created))
 			markdown, err := conv.markdown(p.body)
 			if err == nil {

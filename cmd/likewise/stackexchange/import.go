@@ -128,7 +128,16 @@ func (im *importer) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	im.questions, err = load(ctx, im, StagePosts, kindPost, im.dump.questions, &im.summary.Posts, im.post, im.Store.ImportPosts)
+	im.questions, err = load(
+		ctx,
+		im,
+		StagePosts,
+		kindPost,
+		im.dump.questions,
+		&im.summary.Posts,
+		im.post,
+		im.Store.ImportPosts,
+	)
 	if err != nil {
 		return err
 	}
@@ -136,11 +145,29 @@ func (im *importer) run(ctx context.Context) (err error) {
 	for _, e := range im.dump.answers.rows {
 		im.question[e.id] = e.parent
 	}
-	im.answers, err = load(ctx, im, StageAnswers, kindAnswer, im.dump.answers, &im.summary.Comments, im.answer, im.Store.ImportComments)
+	im.answers, err = load(
+		ctx,
+		im,
+		StageAnswers,
+		kindAnswer,
+		im.dump.answers,
+		&im.summary.Comments,
+		im.answer,
+		im.Store.ImportComments,
+	)
 	if err != nil {
 		return err
 	}
-	im.comments, err = load(ctx, im, StageComments, kindComment, im.dump.comments, &im.summary.Comments, im.comment, im.Store.ImportComments)
+	im.comments, err = load(
+		ctx,
+		im,
+		StageComments,
+		kindComment,
+		im.dump.comments,
+		&im.summary.Comments,
+		im.comment,
+		im.Store.ImportComments,
+	)
 	if err != nil {
 		return err
 	}
@@ -257,7 +284,12 @@ func (im *importer) answer(ctx context.Context, r *row) (c models.ImportedCommen
 	if err != nil {
 		return c, "", err
 	}
-	c = models.ImportedComment{ExternalID: p.id, PostID: im.questions[p.parent], CreatedAt: p.created, UpdatedAt: p.edited}
+	c = models.ImportedComment{
+		ExternalID: p.id,
+		PostID:     im.questions[p.parent],
+		CreatedAt:  p.created,
+		UpdatedAt:  p.edited,
+	}
 	if c.PostID == 0 {
 		return c, NoPost, nil
 	}
@@ -273,7 +305,12 @@ func (im *importer) comment(ctx context.Context, r *row) (c models.ImportedComme
 	if err != nil {
 		return c, "", err
 	}
-	c = models.ImportedComment{ExternalID: row.id, PostID: im.questions[row.post], CreatedAt: row.created, UpdatedAt: row.created}
+	c = models.ImportedComment{
+		ExternalID: row.id,
+		PostID:     im.questions[row.post],
+		CreatedAt:  row.created,
+		UpdatedAt:  row.created,
+	}
 	if c.PostID == 0 {
 		c.ParentID, c.PostID = im.answers[row.post], im.questions[im.question[row.post]]
 		if c.ParentID == 0 || c.PostID == 0 {

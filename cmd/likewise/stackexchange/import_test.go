@@ -108,18 +108,29 @@ func TestImport_mapsTheDump(t *testing.T) {
 		OtherVotes:   31,
 	}, s)
 	requireExact(t, store)
-	require.Equal(t, []string{"quantum-algorithms,performance,classical-computing"}, strs(t, store, `SELECT GROUP_CONCAT(t.name ORDER BY g.position)
-		FROM post_tags g JOIN tags t ON t.id=g.tag_id JOIN posts p ON p.id=g.post_id WHERE p.title LIKE '%ignoring constants%'`))
+	require.Equal(
+		t,
+		[]string{"quantum-algorithms,performance,classical-computing"},
+		strs(t, store, `SELECT GROUP_CONCAT(t.name ORDER BY g.position)
+		FROM post_tags g JOIN tags t ON t.id=g.tag_id JOIN posts p ON p.id=g.post_id WHERE p.title LIKE '%ignoring constants%'`),
+	)
 	require.Equal(t, []string{"42 7 40 12 69 69"}, strs(t, store, `SELECT CONCAT_WS(' ',
 		(SELECT COUNT(*) FROM users), (SELECT COUNT(*) FROM posts), (SELECT COUNT(*) FROM comments),
 		(SELECT COUNT(*) FROM comments WHERE parent_id IS NOT NULL),
 		(SELECT COUNT(*) FROM post_likes), (SELECT COUNT(*) FROM comment_likes))`))
-	require.Equal(t, []string{"22 2018-03-12 18:12:22 2018-03-12 18:12:22"}, strs(t, store,
-		`SELECT CONCAT_WS(' ', likes_count, created_at, updated_at) FROM posts WHERE title='Can a quantum computer simulate a normal computer?'`))
+	require.Equal(t, []string{"22 2018-03-12 18:12:22 2018-03-12 18:12:22"}, strs(
+		t,
+		store,
+		`SELECT CONCAT_WS(' ', likes_count, created_at, updated_at) FROM posts WHERE title='Can a quantum computer simulate a normal computer?'`,
+	))
 
 	// What the site calls nobody's is the placeholder's, which nobody can log in to either.
-	require.Equal(t, []string{"1 post, 2 comments"}, strs(t, store, `SELECT CONCAT((SELECT COUNT(*) FROM posts WHERE user_id=u.id), ' post, ',
-		(SELECT COUNT(*) FROM comments WHERE user_id=u.id), ' comments') FROM users u WHERE username='deleted' AND password_hash=''`))
+	require.Equal(
+		t,
+		[]string{"1 post, 2 comments"},
+		strs(t, store, `SELECT CONCAT((SELECT COUNT(*) FROM posts WHERE user_id=u.id), ' post, ',
+		(SELECT COUNT(*) FROM comments WHERE user_id=u.id), ' comments') FROM users u WHERE username='deleted' AND password_hash=''`),
+	)
 	// One name, six people.
 	require.Equal(t, []string{"Martin", "Martin-625", "Martin-905", "Martin-1854", "martin-2102", "Martin-2245"},
 		strs(t, store, `SELECT username FROM users WHERE username LIKE 'martin%' ORDER BY id`))
@@ -129,7 +140,12 @@ func TestImport_mapsTheDump(t *testing.T) {
 		if table == "" {
 			table = "comments"
 		}
-		ids := strs(t, store, "SELECT local_id FROM imports JOIN "+table+" t ON t.id=local_id WHERE kind=? ORDER BY t.created_at, t.id", kind)
+		ids := strs(
+			t,
+			store,
+			"SELECT local_id FROM imports JOIN "+table+" t ON t.id=local_id WHERE kind=? ORDER BY t.created_at, t.id",
+			kind,
+		)
 		byID := strs(t, store, "SELECT local_id FROM imports WHERE kind=? ORDER BY local_id", kind)
 		require.Equal(t, byID, ids, kind)
 	}
@@ -166,11 +182,14 @@ func TestImport_goesOnWhereItWasStopped(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var steps atomic.Int64
-		_, err := Import(ctx, Options{Dir: extract, Store: store, Likes: store, batch: 5, Progress: func(stage Stage, _, _ int64) {
-			if stage != StageRead && steps.Add(1) >= n {
-				stop()
-			}
-		}})
+		_, err := Import(
+			ctx,
+			Options{Dir: extract, Store: store, Likes: store, batch: 5, Progress: func(stage Stage, _, _ int64) {
+				if stage != StageRead && steps.Add(1) >= n {
+					stop()
+				}
+			}},
+		)
 		return err
 	}
 	for _, n := range []int64{1, 9, 10, 14, 22, 40, 90, 150} {
@@ -202,7 +221,12 @@ type failing struct {
 	err  error
 }
 
-func (f *failing) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
+func (f *failing) SetLike(
+	ctx context.Context,
+	target models.Target,
+	userID int64,
+	liked bool,
+) (models.LikeState, error) {
 	if f.left.Add(-1) < 0 {
 		return models.LikeState{}, f.err
 	}
@@ -239,7 +263,8 @@ func TestImport_goesOnWhenConnectionsAreCut(t *testing.T) {
 				return
 			case <-pause.C:
 			}
-			rows, err := killer.Pool().Query("SELECT CONCAT('KILL ', id) FROM information_schema.processlist WHERE db=?", database)
+			rows, err := killer.Pool().
+				Query("SELECT CONCAT('KILL ', id) FROM information_schema.processlist WHERE db=?", database)
 			if err != nil {
 				t.Errorf("list connections: %v", err)
 				return
@@ -304,9 +329,25 @@ func TestImport_leavesTakenNamesAlone(t *testing.T) {
 		require.NoError(t, store.CreateUser(t.Context(), &models.User{Username: name, Email: name + "@example.org"}))
 	}
 	importInto(t, store, extract)
-	require.Equal(t, []string{"Community--1"}, strs(t, store, "SELECT username FROM users JOIN imports ON local_id=id WHERE kind='user' AND external_id=-1"))
-	require.Equal(t, []string{"Martin-395", "user-625"}, strs(t, store, "SELECT username FROM users JOIN imports ON local_id=id WHERE kind='user' AND external_id IN (395, 625) ORDER BY id"))
-	require.Equal(t, []string{"deleted-user"}, strs(t, store, "SELECT username FROM users JOIN imports ON local_id=id WHERE kind='placeholder'"))
+	require.Equal(
+		t,
+		[]string{"Community--1"},
+		strs(t, store, "SELECT username FROM users JOIN imports ON local_id=id WHERE kind='user' AND external_id=-1"),
+	)
+	require.Equal(
+		t,
+		[]string{"Martin-395", "user-625"},
+		strs(
+			t,
+			store,
+			"SELECT username FROM users JOIN imports ON local_id=id WHERE kind='user' AND external_id IN (395, 625) ORDER BY id",
+		),
+	)
+	require.Equal(
+		t,
+		[]string{"deleted-user"},
+		strs(t, store, "SELECT username FROM users JOIN imports ON local_id=id WHERE kind='placeholder'"),
+	)
 }
 
 func TestImport_leavesOutWhatHangsOnSomethingDeletedHere(t *testing.T) {
@@ -330,7 +371,12 @@ func TestImport_leavesOutWhatHangsOnSomethingDeletedHere(t *testing.T) {
 	require.Equal(t, int64(3+1+2), s.Comments.Skipped[DeletedHere])
 	require.Equal(t, int64(10), s.PostLikes.Skipped[DeletedHere])
 	require.Equal(t, int64(9+3), s.CommentLikes.Skipped[DeletedHere])
-	require.Equal(t, []string{"1"}, strs(t, store, "SELECT comments_count FROM posts WHERE id=?", post[0]), "its answer, which was there before")
+	require.Equal(
+		t,
+		[]string{"1"},
+		strs(t, store, "SELECT comments_count FROM posts WHERE id=?", post[0]),
+		"its answer, which was there before",
+	)
 	require.Equal(t, []string{"0"}, strs(t, store, "SELECT replies_count FROM comments WHERE id=?", answer[0]))
 	require.Equal(t, []string{"0"}, strs(t, store, "SELECT COUNT(*) FROM post_likes WHERE post_id=?", post[0]))
 }
@@ -357,9 +403,13 @@ const (
 func TestImport_givesEachUserOneLikeAtMost(t *testing.T) {
 	store := openStore(t)
 	dir := writeDump(t, map[string]string{
-		"Users": twoUsers, "Posts": oneQuestion,
+		"Users":    twoUsers,
+		"Posts":    oneQuestion,
 		"Comments": `<row Id="1" PostId="10" Score="2147483647" Text="all like it" CreationDate="2020-01-03T00:00:00.000" UserId="404"/>`,
-		"Votes":    strings.Repeat(`<row Id="1" PostId="10" VoteTypeId="2" CreationDate="2020-01-02T00:00:00.000"/>`, 5),
+		"Votes": strings.Repeat(
+			`<row Id="1" PostId="10" VoteTypeId="2" CreationDate="2020-01-02T00:00:00.000"/>`,
+			5,
+		),
 	})
 	s := importInto(t, store, dir)
 	require.Equal(t, Tally{Read: 5, Created: 2, Skipped: map[Reason]int64{TooFewUsers: 3}}, s.PostLikes)
@@ -374,7 +424,13 @@ func TestImport_fitsTextsToTheForum(t *testing.T) {
 	dir := writeDump(t, map[string]string{
 		"Users": twoUsers,
 		"Posts": `<row Id="10" PostTypeId="1" CreationDate="2020-01-02T00:00:00.000" LastEditDate="2020-02-02T00:00:00.000" OwnerUserId="1" Title="` +
-			strings.Repeat("é", 300) + `" Body="` + strings.Repeat("&lt;p&gt;long line&lt;/p&gt;", 8000) + `"/>
+			strings.Repeat(
+				"é",
+				300,
+			) + `" Body="` + strings.Repeat(
+			"&lt;p&gt;long line&lt;/p&gt;",
+			8000,
+		) + `"/>
 <row Id="11" PostTypeId="2" ParentId="10" CreationDate="2020-01-03T00:00:00.000" OwnerUserId="2" Body="&lt;p&gt; &lt;/p&gt;"/>
 <row Id="12" PostTypeId="2" ParentId="99" CreationDate="2020-01-03T00:00:00.000" OwnerUserId="2" Body="hangs on nothing"/>
 <row Id="13" PostTypeId="6" CreationDate="2020-01-03T00:00:00.000" Body="a nomination"/>`,
@@ -392,7 +448,10 @@ func TestImport_fitsTextsToTheForum(t *testing.T) {
 
 func TestImport_writesNothingOfABrokenDump(t *testing.T) {
 	store := openStore(t)
-	dir := writeDump(t, map[string]string{"Users": twoUsers, "Posts": oneQuestion, "Votes": `<row Id="1" PostId="x" VoteTypeId="2"/>`})
+	dir := writeDump(
+		t,
+		map[string]string{"Users": twoUsers, "Posts": oneQuestion, "Votes": `<row Id="1" PostId="x" VoteTypeId="2"/>`},
+	)
 	_, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})
 	require.ErrorContains(t, err, `Votes.xml: row 1 (line 3): PostId="x" is not a whole number`)
 	require.Equal(t, []string{"0"}, strs(t, store, "SELECT COUNT(*) FROM users"))

@@ -90,7 +90,14 @@ type likeStage struct {
 }
 
 // add makes jobs of the rows whose likes are not done.
-func (s *likeStage) add(ctx context.Context, kind string, rows []entry, target models.TargetKind, ids map[int64]int64, likes func(entry) int64) error {
+func (s *likeStage) add(
+	ctx context.Context,
+	kind string,
+	rows []entry,
+	target models.TargetKind,
+	ids map[int64]int64,
+	likes func(entry) int64,
+) error {
 	marked, err := s.im.Store.Imported(ctx, s.im.source, kind)
 	if err != nil {
 		return err
@@ -166,7 +173,10 @@ func (s *likeStage) count(likes int64, change func(*Tally)) {
 
 // setLike sends one like, and sends it again while it is refused: repeating a like changes nothing.
 func setLike(ctx context.Context, likes Likes, target models.Target, userID int64) error {
-	backoff := retry.WithMaxDuration(patience, retry.WithCappedDuration(5*time.Second, retry.NewExponential(50*time.Millisecond)))
+	backoff := retry.WithMaxDuration(
+		patience,
+		retry.WithCappedDuration(5*time.Second, retry.NewExponential(50*time.Millisecond)),
+	)
 	err := retry.Do(ctx, backoff, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
 		defer cancel()

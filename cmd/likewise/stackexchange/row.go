@@ -77,7 +77,12 @@ func decodePost(r *row) (postRow, error) {
 }
 
 func decodeComment(r *row) (commentRow, error) {
-	c := commentRow{id: r.positive("Id"), post: r.positive("PostId"), created: r.time("CreationDate"), text: r.text("Text")}
+	c := commentRow{
+		id:      r.positive("Id"),
+		post:    r.positive("PostId"),
+		created: r.time("CreationDate"),
+		text:    r.text("Text"),
+	}
 	if r.has("Score") {
 		c.score = r.number("Score", 0, math.MaxInt32)
 	}

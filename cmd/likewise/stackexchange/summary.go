@@ -82,7 +82,15 @@ func (s Summary) Print(w io.Writer) error {
 			skipped += t.Skipped[why]
 			notes = append(notes, fmt.Sprintf("%s skipped, %s: %s", t.name, why, thousands(t.Skipped[why])))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t\n", t.name, thousands(t.Read), thousands(t.Created), thousands(t.Present), thousands(skipped))
+		fmt.Fprintf(
+			table,
+			"%s\t%s\t%s\t%s\t%s\t\n",
+			t.name,
+			thousands(t.Read),
+			thousands(t.Created),
+			thousands(t.Present),
+			thousands(skipped),
+		)
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print summary: %w", err)

@@ -55,7 +55,10 @@ const noText = "(no text)"
 
 // title makes a title that models.PostText allows.
 func title(s string) string {
-	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }), " ")
+	s = strings.Join(
+		strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }),
+		" ",
+	)
 	if s = models.Seen(s); s == "" {
 		return noText
 	}
@@ -108,7 +111,11 @@ type htmlConverter struct {
 
 func newHTMLConverter(site string) *htmlConverter {
 	conv := converter.NewConverter(converter.WithPlugins(
-		base.NewBasePlugin(), commonmark.NewCommonmarkPlugin(), strikethrough.NewStrikethroughPlugin(), htmltable.NewTablePlugin()))
+		base.NewBasePlugin(),
+		commonmark.NewCommonmarkPlugin(),
+		strikethrough.NewStrikethroughPlugin(),
+		htmltable.NewTablePlugin(),
+	))
 	conv.Register.RendererFor("sup", converter.TagTypeInline, renderSuperscript, converter.PriorityStandard)
 	if strings.HasSuffix(site, ".stackexchange") {
 		site += ".com" // folders of dumps are often named without it

@@ -83,7 +83,11 @@ func TestMarkdown_rendersToTheSameText(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Join(strings.Fields(nodeText(root)), "")
 	}
-	conv, renderer := newHTMLConverter("quantumcomputing.stackexchange"), goldmark.New(goldmark.WithExtensions(extension.GFM))
+	conv, renderer := newHTMLConverter(
+		"quantumcomputing.stackexchange",
+	), goldmark.New(
+		goldmark.WithExtensions(extension.GFM),
+	)
 	for _, list := range []table{d.questions, d.answers} {
 		for _, e := range list.rows {
 			r, err := list.read(e)
@@ -95,7 +99,13 @@ func TestMarkdown_rendersToTheSameText(t *testing.T) {
 			require.NoError(t, err)
 			var page bytes.Buffer
 			require.NoError(t, renderer.Convert([]byte(markdown), &page))
-			require.Equal(t, strings.ReplaceAll(text(p.body), "^", ""), strings.ReplaceAll(text(page.String()), "^", ""), "post %d", p.id)
+			require.Equal(
+				t,
+				strings.ReplaceAll(text(p.body), "^", ""),
+				strings.ReplaceAll(text(page.String()), "^", ""),
+				"post %d",
+				p.id,
+			)
 		}
 	}
 }
@@ -114,5 +124,9 @@ func TestVoter_isAnotherEachTimeAndTheSameAtEveryRun(t *testing.T) {
 		}
 	}
 	// Written down, so that a change of the choice does not go by unseen: a stopped import would go on with others.
-	require.Equal(t, []int64{32, 19, 11}, []int64{voter(kindPostLikes, 23, 0, 41), voter(kindPostLikes, 23, 1, 41), voter(kindAnswerLikes, 23, 0, 41)})
+	require.Equal(
+		t,
+		[]int64{32, 19, 11},
+		[]int64{voter(kindPostLikes, 23, 0, 41), voter(kindPostLikes, 23, 1, 41), voter(kindAnswerLikes, 23, 0, 41)},
+	)
 }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"maps"
+	"strconv"
+
+	"github.com/alecthomas/kong"
+
+	"likewise/counters"
+	"likewise/handlers"
+	"likewise/migrations"
+	"likewise/workers"
+)
+
+// commandVars returns the help texts that are too long for a tag, and the defaults that the code knows.
+func commandVars() kong.Vars {
+	vars := maps.Clone(helpTexts)
+	vars["like_limit"] = strconv.Itoa(handlers.DefaultLikeLimit)
+	vars["outbox_limit"] = strconv.Itoa(counters.DefaultOutboxLimit)
+	vars["jobs"], vars["jobs_help"] = jobVars()
+	return vars
+}
+
+// Placeholders of settings, and the form that messages name.
+const (
+	mysqlForm = "USER:PASSWORD@tcp(HOST:3306)/DATABASE"
+	redisForm = "redis://HOST:6379/0"
+)
+
+var helpTexts = kong.Vars{
+	"dsn":    mysqlForm,
+	"redis":  redisForm,
+	"origin": "https://forum.example",
+
+	// Commands
+	"dev_help":         "Run everything in one process, with private MariaDB, Redis and Kafka servers.",
+	"bench_help":       "Measure likes side by side on private servers, and print ratios.",
+	"cron_help":        "Run the jobs on schedule until the process is stopped. Any number of processes may run them.",
+	"healthcheck_help": "Check whether a running process answers, for containers.",
+	"import_help": "Load a dump of a Stack Exchange site. The command can be stopped and run again; " +
+		"nothing is imported twice.",
+	"user_delete_help": "Delete the account of a banned user. " +
+		"Nobody can register with its username or e-mail address until the ban ends.",
+
+	// All commands
+	"log_format_help": "Format of the log on standard error: text or json.",
+	"log_level_help":  "Lowest level that is logged: debug, info, warn or error.",
+
+	// Servers
+	"mysql_help":       "MySQL or MariaDB database.",
+	"mysql_conns_help": "Maximum number of connections to MySQL; at least 4.",
+	"likes_help": "gated: likes go through Redis and Kafka. " +
+		"direct: one MySQL transaction per like, for small sites without Redis and Kafka.",
+	"redis_help": "Redis 7.0 or later, or Valkey. Sentinel: with ?master_name=NAME&addr=HOST:PORT. " +
+		"Cluster: redis+cluster://HOST:PORT?addr=HOST:PORT.",
+	"outbox_limit_help": "Likes that may wait for Kafka in each shard. At this limit, likes are refused.",
+	"kafka_help":        "Kafka brokers to connect to first.",
+	"topic_help":        "Topic of the like events, which is created if it is missing.",
+	"replicas_help":     "Replicas of the topic when it is created; 0: the broker's default.",
+	"group_help":        "Consumer group of the like writers.",
+	"shards_help": "Number of shards, fixed by the first run; 0: the installed number, or " +
+		strconv.Itoa(migrations.DefaultShards) + ".",
+	"admin_help":     "Address of /metrics, /readyz and /healthz, which clients must not reach.",
+	"admin_dev_help": "Address of /metrics, /readyz and /healthz; dev.env has it as LIKEWISE_ADMIN_URL.",
+	"cool_after_help": "Evict a post or comment from Redis after this time without a like; at least " +
+		workers.MinCoolAfter.String() + ".",
+	"weak_password_help": "Start even if MySQL or Redis is on another machine and its password is missing or common.",
+
+	// The API
+	"in_flight_help": "Maximum number of requests in progress. More are refused with 503.",
+	"streams_help": "Maximum number of open streams of counts, which are not among the requests in progress. " +
+		"More are refused with 503. Each needs a file descriptor.",
+	"origins_help": "Origins whose pages may use the API from a browser, separated by commas. " +
+		"* alone allows all; without a value, none.",
+	"limits_help":     "Factor of all limits on clients: 2 allows twice as much, and 0 turns the limits off.",
+	"limits_dev_help": "Factor of all limits on clients: 1 is as in production, and 0 turns the limits off.",
+	"like_limit_help": "Likes and unlikes per minute of an account. " +
+		"New accounts have half of it, and moderators ten times as much.",
+	"proxies_help": "Trusted proxies: addresses or networks such as 10.0.0.0/8. " +
+		"Their X-Forwarded-For names the client. If a proxy is not trusted, all its clients share one set of limits.",
+	"reserved_help": "Usernames that nobody can register, besides built-in ones such as admin and moderator. " +
+		"Similar names are refused, too. The command user create accepts them.",
+	"avatar_help": "Hosts of avatars, such as images.example.org. Each learns the address of every reader. " +
+		"* alone allows every host; without a value, none.",
+
+	// Tools
+	"verify_help": "Repair differences: set counts to the number of rows, " +
+		"and send likes that only Redis or only MySQL has through the pipeline again, as Redis has them.",
+	"site_help": "Name of the import, such as quantumcomputing.stackexchange; another name imports everything again. " +
+		"Default: the name of the folder.",
+	"count_help":        "Print tokens of this many users: the oldest accounts, and new ones named script-N if needed.",
+	"password_help":     "Read the password from the first line of standard input, and do not generate one.",
+	"url_help":          "URL to request; workers answer on port 9081, and cron on 9082.",
+	"bench_likes_help":  "Likes that the figures of the writer and of memory are measured with.",
+	"bench_rounds_help": "Number of rounds. Every contender runs once in each, and the median round counts.",
+}
