@@ -28,7 +28,7 @@ func (b Ban) Validate(now time.Time) error {
 // Permanent reports whether the ban has no end.
 func (b Ban) Permanent() bool { return !b.Until.Before(ForGood) }
 
-// errBanned returns the error that tells a user who has authenticated about the ban.
+// errBanned returns the error for a banned user who has authenticated.
 func errBanned(b Ban) *Error {
 	e := &Error{Code: CodeBanned, Message: "The account is banned.", Ban: &b}
 	if !b.Permanent() {
@@ -45,11 +45,12 @@ func banState(b *Ban) map[string]any {
 	return map[string]any{"banned_until": b.Until, "ban_reason": b.Reason}
 }
 
-// BanUser bans a user in place of any earlier ban, and ends all their sessions and API tokens in the same transaction. It
-// returns the hashes of those, and truncates ban.Until to the second. Other processes learn of the ban within 5 seconds.
+// BanUser bans a user in place of any earlier ban, and ends all their sessions and API tokens in the same transaction.
+// It returns the hashes of those, and truncates ban.Until to the second. Other processes learn of the ban within 5
+// seconds.
 //
-// CodeInvalid: the ban breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not outrank the
-// user (see Outranks), or the present ban was decided by a user whose role is above the actor's.
+// CodeInvalid: the ban breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not outrank
+// the user (see Outranks), or the present ban was decided by a user whose role is above the actor's.
 func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (ended [][32]byte, err error) {
 	ban.Until = second(ban.Until)
 	if err := ban.Validate(s.now()); err != nil {
@@ -96,8 +97,8 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 	return ended, nil
 }
 
-// UnbanUser ends the ban of a user. If the user is not banned, nothing changes and nothing is logged. The errors are those
-// of BanUser.
+// UnbanUser ends the ban of a user. If the user is not banned, nothing changes and nothing is logged. The errors are
+// those of BanUser.
 func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err

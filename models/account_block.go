@@ -61,9 +61,9 @@ func lockPair(tx *gorm.DB, userID, other int64) error {
 	return nil
 }
 
-// Block hides the content of other from the user, and keeps other from replying to and liking the user's content. It ends
-// follows between the two in the same transaction. Blocking twice changes nothing. CodeNotFound: the other user does not
-// exist. CodeForbidden: the two are the same.
+// Block hides the content of other from the user, and keeps other from replying to and liking the user's content. It
+// ends follows between the two in the same transaction. Blocking twice changes nothing. CodeNotFound: the other user
+// does not exist. CodeForbidden: the two are the same.
 func (s *Store) Block(ctx context.Context, userID, other int64) error {
 	if userID == other {
 		return Errorf(CodeForbidden, "You cannot block yourself.")

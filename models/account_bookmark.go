@@ -47,7 +47,11 @@ type BookmarkedPost struct {
 func (s *Store) BookmarkedPosts(
 	ctx context.Context, userID, before int64, limit int,
 ) (list []BookmarkedPost, rest *ListKey, err error) {
-	bookmarks := trail{from: "bookmarks k FORCE INDEX (idx_user_id)", where: matching("k.user_id=?", userID), id: "k.id"}
+	bookmarks := trail{
+		from:  "bookmarks k FORCE INDEX (idx_user_id)",
+		where: matching("k.user_id=?", userID),
+		id:    "k.id",
+	}
 	visible := func(where conditions, limit int) *gorm.DB {
 		where.add(notBlocked("p.user_id"), userID)
 		query := `

@@ -8,9 +8,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// DeleteUser turns an account into a placeholder for the author of its content, in one transaction. It frees the name, the
-// address and the password, empties the profile, and ends all sessions. It also requests that the account's likes (see
-// LikeVoid) and its other rows (see PurgeUser) are deleted. It returns the hashes of the ended sessions.
+// DeleteUser turns an account into a placeholder for the author of its content, in one transaction. It frees the name,
+// the address and the password, empties the profile, and ends all sessions. It also requests that the account's likes
+// (see LikeVoid) and its other rows (see PurgeUser) are deleted. It returns the hashes of the ended sessions.
 //
 // passwordHash is the hash that was checked. CodeForbidden: the password was changed since. CodeBanned: the account is
 // banned. CodeConflict: the user is the last admin.
@@ -106,8 +106,8 @@ func (s *Store) leaveAdmin(tx *gorm.DB, userID int64) error {
 const purgeBatch = 500
 
 // PurgeUser deletes the rows of a deleted account, except its content and likes: sessions, follows and blocks in both
-// directions, bookmarks, notifications. It reports whether the account was deleted, and leaves any other one alone. Each
-// transaction is short, and PurgeUser can be run again at any time.
+// directions, bookmarks, notifications. It reports whether the account was deleted, and leaves any other one alone.
+// Each transaction is short, and PurgeUser can be run again at any time.
 func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
 	const query = `
 		SELECT COUNT(*)>0

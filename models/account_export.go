@@ -18,8 +18,8 @@ const (
 	ExportReady    ExportState = 2
 )
 
-// exportLife is the time for which an archive is kept after it was built, and for which a request for one is valid. A user
-// has one export at a time, so it is also the minimum time between two builds.
+// exportLife is the time for which an archive is kept after it was built, and for which a request for one is valid. A
+// user has one export at a time, so it is also the minimum time between two builds.
 const exportLife = 24 * time.Hour
 
 // MaxExportSize is the size in bytes at which an archive ends before it is complete.
@@ -53,8 +53,8 @@ type ExportPlace struct {
 const exportColumns = `id, COALESCE(user_id,0) AS user_id, state, section, part, after_value, after_id,
 			chunks, size, requested_at, ready_at, expires_at`
 
-// RequestExport returns the export of a user. If there is none, or it has expired, it requests one. CodeUnauthorized: the
-// user is banned or the account was deleted, and the session is still cached.
+// RequestExport returns the export of a user. If there is none, or it has expired, it requests one. CodeUnauthorized:
+// the user is banned or the account was deleted, and the session is still cached.
 func (s *Store) RequestExport(ctx context.Context, userID int64) (*Export, error) {
 	const read = `
 		SELECT ` + exportColumns + `
@@ -128,8 +128,8 @@ func (s *Store) ExportChunk(ctx context.Context, e *Export, number int) ([]byte,
 	return rows[0].Data, nil
 }
 
-// WaitingExports lists at most limit unfinished exports. Those with the fewest chunks come first, so that a large one does
-// not delay the others.
+// WaitingExports lists at most limit unfinished exports. Those with the fewest chunks come first, so that a large one
+// does not delay the others.
 func (s *Store) WaitingExports(ctx context.Context, limit int) ([]Export, error) {
 	var list []Export
 	const read = `
@@ -144,8 +144,9 @@ func (s *Store) WaitingExports(ctx context.Context, limit int) ([]Export, error)
 	return list, nil
 }
 
-// AppendExport adds a chunk to an export and advances it to the next place; with done, it finishes the export. If another
-// process has continued the export since e was read, or it was dropped, AppendExport changes nothing and returns false.
+// AppendExport adds a chunk to an export and advances it to the next place; with done, it finishes the export. If
+// another process has continued the export since e was read, or it was dropped, AppendExport changes nothing and
+// returns false.
 func (s *Store) AppendExport(
 	ctx context.Context, e *Export, chunk []byte, next ExportPlace, done bool,
 ) (ok bool, err error) {

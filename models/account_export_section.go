@@ -17,8 +17,8 @@ type ExportItem struct {
 	Value any
 }
 
-// exportSection is one kind of data about a user. read returns at most limit rows after a key; the zero key is before the
-// first row.
+// exportSection is one kind of data about a user. read returns at most limit rows after a key; the zero key is before
+// the first row.
 type exportSection struct {
 	name string
 	read func(ctx context.Context, s *Store, userID int64, after ListKey, limit int) ([]ExportItem, error)
@@ -48,15 +48,16 @@ func (s *Store) ExportItems(
 	return items, nil
 }
 
-// RowKey is the key of a row that has an id of its own. The export contains it only if the row has a further field for it.
-// It is exported because gorm fills in exported fields only.
+// RowKey is the key of a row that has an id of its own. The export contains it only if the row has a further field for
+// it. It is exported because gorm fills in exported fields only.
 type RowKey struct {
 	RowID int64 `json:"-"`
 }
 
 func (r RowKey) key() ListKey { return ListKey{ID: r.RowID} }
 
-// rowsOf returns a section that is read by a query. The placeholders of the query are the user, the last id and the limit.
+// rowsOf returns a section that is read by a query. The placeholders of the query are the user, the last id and the
+// limit.
 func rowsOf[T interface{ key() ListKey }](name, query string) exportSection {
 	read := func(ctx context.Context, s *Store, userID int64, after ListKey, limit int) ([]ExportItem, error) {
 		return exportRows[T](s.db.WithContext(ctx).Raw(query, userID, after.ID, limit))
@@ -292,7 +293,8 @@ var exportSections = []exportSection{
 		ORDER BY id
 		LIMIT ?`),
 	rowsOf[exportedReport]("reports", `
-		SELECT r.id AS row_id, r.id, k.target_type, k.target_id, r.reason, r.detail, r.created_at, k.outcome, k.resolved_at
+		SELECT r.id AS row_id, r.id, k.target_type, k.target_id, r.reason, r.detail, r.created_at,
+			k.outcome, k.resolved_at
 		FROM reports r FORCE INDEX (idx_reporter)
 		JOIN report_cases k ON k.id=r.case_id
 		WHERE r.reporter_id=? AND r.id>?

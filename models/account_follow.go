@@ -12,9 +12,9 @@ import (
 // MaxFollows is the number of users that one user can follow. A page of the feed reads each of them once.
 const MaxFollows = 5000
 
-// Follow adds the posts of other to the user's feed and returns the number of other's followers. Following twice changes
-// nothing. CodeNotFound: the other user does not exist. CodeForbidden: the two are the same, or one of them has blocked
-// the other. CodeConflict: the user follows MaxFollows users.
+// Follow adds the posts of other to the user's feed and returns the number of other's followers. Following twice
+// changes nothing. CodeNotFound: the other user does not exist. CodeForbidden: the two are the same, or one of them has
+// blocked the other. CodeConflict: the user follows MaxFollows users.
 func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int64, err error) {
 	if userID == other {
 		return 0, Errorf(CodeForbidden, "You cannot follow yourself.")
@@ -70,8 +70,8 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 	return followers, nil
 }
 
-// Unfollow ends a follow and returns the number of other's followers. Without a follow it changes nothing. CodeNotFound:
-// the other user does not exist.
+// Unfollow ends a follow and returns the number of other's followers. Without a follow it changes nothing.
+// CodeNotFound: the other user does not exist.
 func (s *Store) Unfollow(ctx context.Context, userID, other int64) (followers int64, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		if err := lockPair(tx, userID, other); err != nil {
@@ -114,8 +114,8 @@ func unfollow(tx *gorm.DB, userID, other int64) error {
 }
 
 // Followers lists the followers of the user, latest first, without deleted users and those whom the viewer (0 for the
-// anonymous) blocks: at most limit after the key (nil for the first page). If skipped users make the page short, rest is
-// where the list continues; nil at its end.
+// anonymous) blocks: at most limit after the key (nil for the first page). If skipped users make the page short, rest
+// is where the list continues; nil at its end.
 func (s *Store) Followers(
 	ctx context.Context, viewer, userID int64, after *ListKey, limit int,
 ) (list []ListedUser, rest *ListKey, err error) {
@@ -139,8 +139,8 @@ func (s *Store) Following(
 	return s.follows(ctx, followed, "f.followed_id", viewer, after, limit)
 }
 
-// follows lists the users in a column of a trail of follows f. The trail names its index: left alone, the optimizer takes
-// the unique one and sorts all follows of the user.
+// follows lists the users in a column of a trail of follows f. The trail names its index: left alone, the optimizer
+// takes the unique one and sorts all follows of the user.
 func (s *Store) follows(
 	ctx context.Context, follows trail, column string, viewer int64, after *ListKey, limit int,
 ) (list []ListedUser, rest *ListKey, err error) {
@@ -174,8 +174,8 @@ const (
 //
 // Its cost depends neither on the number of posts nor on how far back the page is. The newest n posts after the key are
 // by n authors at most. Those are the n authors whose own newest post after the key is newest: for every other author,
-// n posts of others are newer. So one query finds the newest post of each followed user, in three steps in an index each,
-// and another reads n entries of the index for each of n authors.
+// n posts of others are newer. So one query finds the newest post of each followed user, in three steps in an index
+// each, and another reads n entries of the index for each of n authors.
 func (s *Store) Feed(ctx context.Context, userID int64, after *ListKey, limit int) ([]Post, error) {
 	for try := 1; ; try++ {
 		authors, err := s.feedAuthors(ctx, userID, after, limit)
@@ -233,8 +233,9 @@ func (s *Store) feedAuthors(ctx context.Context, userID int64, after *ListKey, l
 // latestPost is the second in which a user wrote their latest post up to a key.
 type latestPost struct{ UserID, At int64 }
 
-// neededAuthors returns the users whose posts may be among the next limit after the key. latest is in descending order of
-// time. A post in the key's own second may come before or after the key: such users are returned without being counted.
+// neededAuthors returns the users whose posts may be among the next limit after the key. latest is in descending order
+// of time. A post in the key's own second may come before or after the key: such users are returned without being
+// counted.
 func neededAuthors(latest []latestPost, after *ListKey, limit int) []int64 {
 	var authors []int64
 	var last int64 // the second of the latest post of the last author who is counted

@@ -15,11 +15,12 @@ import (
 // address. They are hashes with a key of the installation, so the deleted names cannot be read from them.
 
 // errNotBanned is the error of DeleteBannedUser and DeleteBanned for other users.
-var errNotBanned = Errorf(CodeConflict, "The user is not banned. Only the account of a banned user can be deleted by others.")
+var errNotBanned = Errorf(CodeConflict,
+	"The user is not banned. Only the account of a banned user can be deleted by others.")
 
-// DeleteBannedUser deletes the account of a banned user for an admin, as DeleteUser does. The ban stays in force: until it
-// ends, nobody can register with the username or the e-mail address. It returns the hashes of the sessions that ended. The
-// errors are those of ChangeRole; CodeConflict: the user is not banned.
+// DeleteBannedUser deletes the account of a banned user for an admin, as DeleteUser does. The ban stays in force: until
+// it ends, nobody can register with the username or the e-mail address. It returns the hashes of the sessions that
+// ended. The errors are those of ChangeRole; CodeConflict: the user is not banned.
 func (s *Store) DeleteBannedUser(
 	ctx context.Context, actor, userID int64, reason string,
 ) (ended [][32]byte, err error) {
@@ -103,12 +104,13 @@ func (s *Store) deleteBanned(tx *gorm.DB, actor int64, user *standing, reason st
 		return nil, err
 	}
 	return ended, s.logModeration(tx, Act{
-		ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason, Before: banState(ban),
+		ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason,
+		Before: banState(ban),
 	})
 }
 
-// heldHash returns the key of a username or an e-mail address in held_names. Names that differ only in case have the same
-// key.
+// heldHash returns the key of a username or an e-mail address in held_names. Names that differ only in case have the
+// same key.
 func (s *Store) heldHash(field, name string) [32]byte {
 	h := hmac.New(sha256.New, s.cursorKey)
 	fmt.Fprintf(h, "held %s %s", field, NormalizeLogin(name))

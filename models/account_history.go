@@ -57,15 +57,15 @@ type Liked[T Post | Comment] struct {
 // Key returns the place of the like in the list.
 func (l *Liked[T]) Key() ListKey { return ListKey{ID: l.RowID} }
 
-// likesOf returns the trail of a user's likes l in a table of likes. It names the index: left alone, MariaDB begins every
-// page at the latest like and discards those before the page.
+// likesOf returns the trail of a user's likes l in a table of likes. It names the index: left alone, MariaDB begins
+// every page at the latest like and discards those before the page.
 func likesOf(table string, userID int64) trail {
 	return trail{from: table + " l FORCE INDEX (idx_user_id)", where: matching("l.user_id=?", userID), id: "l.id"}
 }
 
 // LikedPosts lists the posts that a user likes, the latest like first, as viewer sees them: at most limit likes older
-// than row before (0 for the first page). Likes of deleted posts are skipped. If skipped likes make the page short, rest
-// is where the list continues; nil at its end.
+// than row before (0 for the first page). Likes of deleted posts are skipped. If skipped likes make the page short,
+// rest is where the list continues; nil at its end.
 func (s *Store) LikedPosts(
 	ctx context.Context, viewer, userID, before int64, limit int,
 ) (list []Liked[Post], rest *ListKey, err error) {
@@ -90,8 +90,8 @@ func (s *Store) LikedPosts(
 	return list, rest, nil
 }
 
-// LikedComments lists the comments that a user likes, as LikedPosts does. Comments under posts of authors whom the viewer
-// blocks are skipped, too.
+// LikedComments lists the comments that a user likes, as LikedPosts does. Comments under posts of authors whom the
+// viewer blocks are skipped, too.
 func (s *Store) LikedComments(
 	ctx context.Context, viewer, userID, before int64, limit int,
 ) (list []Liked[Comment], rest *ListKey, err error) {

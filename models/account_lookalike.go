@@ -12,8 +12,8 @@ import (
 // lookalikes maps characters of ASCII that are read as letters to the letter. The lower-case "i" is among them, because
 // "1" is read as "i" and as "l".
 var lookalikes = strings.NewReplacer(
-	"0", "o", "1", "l", "i", "l", "|", "l", "!", "l", "3", "e", "4", "a", "@", "a", "5", "s", "$", "s", "7", "t", "8", "b",
-	" ", "", "_", "", ".", "", "-", "",
+	"0", "o", "1", "l", "i", "l", "|", "l", "!", "l", "3", "e", "4", "a", "@", "a", "5", "s", "$", "s",
+	"7", "t", "8", "b", " ", "", "_", "", ".", "", "-", "",
 )
 
 // letterPairs maps pairs of letters that are read as one letter to the letter.
@@ -29,8 +29,8 @@ func skeleton(name string) string {
 var reservedNames = []string{
 	"abuse", "admin", "administrator", "administrators", "admins", "all", "anonymous", "api", "bot", "deleted",
 	"everyone", "help", "helpdesk", "here", "hostmaster", "info", "likewise", "mod", "moderation", "moderator",
-	"moderators", "mods", "nobody", "noreply", "null", "official", "operator", "owner", "postmaster", "root", "security",
-	"staff", "superuser", "support", "sysadmin", "sysop", "system", "team", "undefined", "webmaster",
+	"moderators", "mods", "nobody", "noreply", "null", "official", "operator", "owner", "postmaster", "root",
+	"security", "staff", "superuser", "support", "sysadmin", "sysop", "system", "team", "undefined", "webmaster",
 }
 
 // ReservedNames is the set of usernames that nobody can register, by skeleton.
@@ -59,9 +59,9 @@ func (r ReservedNames) Check(username string) error {
 	return nil
 }
 
-// commonPasswords returns the 85,000 most common passwords, words and names in the lists of zxcvbn, by skeleton. It reads
-// them when a password is first checked. The library's own package of lists reads them when a process starts, which takes
-// 60 ms.
+// commonPasswords returns the 85,000 most common passwords, words and names in the lists of zxcvbn, by skeleton. It
+// reads them when a password is first checked. The library's own package of lists reads them when a process starts,
+// which takes 60 ms.
 var commonPasswords = sync.OnceValue(func() map[string]struct{} {
 	common := map[string]struct{}{}
 	for _, name := range []string{"Passwords", "English", "FemaleNames", "MaleNames", "Surnames"} {

@@ -36,11 +36,11 @@ func (k NotificationKind) String() string {
 }
 
 // Notification reports an action of others to a user. It is written in the transaction of the action, and a unique key
-// keeps it from being written twice. Users are not notified of their own actions, nor of those of users whom they block.
-// An author's own likes count towards their milestones like any other.
+// keeps it from being written twice. Users are not notified of their own actions, nor of those of users whom they
+// block. An author's own likes count towards their milestones like any other.
 //
-// The author of a post is notified of comments at its top level, the author of a comment of direct replies. A user who is
-// notified of a comment as a reply is not notified of it as a mention too. Edits notify nobody.
+// The author of a post is notified of comments at its top level, the author of a comment of direct replies. A user who
+// is notified of a comment as a reply is not notified of it as a mention too. Edits notify nobody.
 type Notification struct {
 	ID        int64
 	Kind      NotificationKind
@@ -65,8 +65,8 @@ func (n *Notification) Key() ListKey { return ListKey{ID: n.ID} }
 const notificationOnce = `
 		ON DUPLICATE KEY UPDATE notifications.id=notifications.id`
 
-// notifyComment notifies the users whom a new comment concerns: repliesTo, the author of its post or parent, and the users
-// with these names.
+// notifyComment notifies the users whom a new comment concerns: repliesTo, the author of its post or parent, and the
+// users with these names.
 func notifyComment(tx *gorm.DB, c *Comment, repliesTo int64, names []string) error {
 	if repliesTo != c.Author.ID {
 		n := Notification{Kind: NotifyReply, Actor: c.Author, PostID: c.PostID, CommentID: c.ID, CreatedAt: c.CreatedAt}
@@ -193,8 +193,8 @@ var notificationParts = `
 		LEFT JOIN comments c ON c.id=n.comment_id
 		LEFT JOIN users u ON u.id=n.actor_id`
 
-// addNotificationShown adds the conditions that the notification's comment is not deleted, and that the user has blocked
-// neither the actor nor the author of the post since.
+// addNotificationShown adds the conditions that the notification's comment is not deleted, and that the user has
+// blocked neither the actor nor the author of the post since.
 func addNotificationShown(where *conditions, userID int64) {
 	where.add("(n.comment_id=0 OR c.status=" + sqlNormal + " OR n.kind=" + sqlReport + ")")
 	where.add(notBlocked("n.actor_id"), userID)
@@ -202,8 +202,8 @@ func addNotificationShown(where *conditions, userID int64) {
 }
 
 // Notifications lists the user's notifications, latest first: at most limit before the id (0 for the first page), with
-// unread only the unread ones. If skipped notifications make the page short, rest is where the list continues; nil at its
-// end.
+// unread only the unread ones. If skipped notifications make the page short, rest is where the list continues; nil at
+// its end.
 func (s *Store) Notifications(
 	ctx context.Context, userID int64, unread bool, before int64, limit int,
 ) (list []Notification, rest *ListKey, err error) {
@@ -283,7 +283,8 @@ func (s *Store) ReadNotificationsUpTo(ctx context.Context, userID, id int64) err
 	}
 }
 
-// markRead marks at most readBatch of the user's notifications that meet the conditions as read, and returns their number.
+// markRead marks at most readBatch of the user's notifications that meet the conditions as read, and returns their
+// number.
 func (s *Store) markRead(ctx context.Context, userID int64, where conditions) (int, error) {
 	where.add("user_id=?", userID)
 	where.add("read_at IS NULL")

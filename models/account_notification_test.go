@@ -234,7 +234,8 @@ func TestCreateComment_thatIsKilledTellsNobody(t *testing.T) {
 	defer func() { _ = other.Rollback() }()
 	var next int64
 	require.NoError(t, store.Pool().QueryRowContext(t.Context(), "SELECT COALESCE(MAX(id),0)+1 FROM comments").Scan(&next))
-	// It begins with other words than the store's INSERT, because MySQL lists a statement for a moment after it has answered.
+	// It begins with other words than the store's INSERT, because MySQL lists a statement for a moment after it has
+	// answered.
 	_, err = other.ExecContext(t.Context(), "INSERT IGNORE INTO notifications (user_id, kind, post_id, comment_id) VALUES (?,1,?,?)", ada.ID, post.ID, next)
 	require.NoError(t, err)
 	failed := make(chan error, 1)
@@ -322,8 +323,8 @@ func TestMilestones_ofWhatIsGoneAreNotTold(t *testing.T) {
 	l.check(l.target)
 }
 
-// Writers that each believe to own the shard bring a count over two milestones, while it goes up and down in direct mode
-// as well.
+// Writers that each believe to own the shard bring a count over two milestones, while it goes up and down in direct
+// mode as well.
 func TestMilestones_areToldOnceByWhoeverGetsThere(t *testing.T) {
 	l, told := milestonesOf(t)
 	var log []models.LikeRecord
@@ -439,7 +440,8 @@ func rowsRead(t *testing.T, store *models.Store) int {
 	return sum
 }
 
-// TestLists_ofAUserReadOnlyWhatTheyGive counts the rows that pages at the beginning and far behind make the server read.
+// TestLists_ofAUserReadOnlyWhatTheyGive counts the rows that pages at the beginning and far behind make the server
+// read.
 func TestLists_ofAUserReadOnlyWhatTheyGive(t *testing.T) {
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)

@@ -198,8 +198,8 @@ func (r Rule) Admit(caller *Session) error {
 }
 
 // AdmitOn checks an admitted caller against the rule for an object of this owner. It returns CodeForbidden, or
-// CodeNotFound if the objects of others are hidden. For Lower it checks the same as for Others: the role of the owner is
-// checked by Outranks.
+// CodeNotFound if the objects of others are hidden. For Lower it checks the same as for Others: the role of the owner
+// is checked by Outranks.
 func (r Rule) AdmitOn(caller *Session, owner int64) error {
 	own := caller != nil && caller.UserID == owner
 	switch {

@@ -32,9 +32,9 @@ func ParseRole(name string) (Role, error) {
 	return 0, fmt.Errorf("role %q is none of user, moderator, admin", name)
 }
 
-// SetRole sets the role of a user, as a command of the operator: the moderation log records it without an actor. A lower
-// role ends sessions and API tokens as in ChangeRole. If the user has the role already, nothing changes and nothing is
-// logged. CodeNotFound: the user does not exist.
+// SetRole sets the role of a user, as a command of the operator: the moderation log records it without an actor. A
+// lower role ends sessions and API tokens as in ChangeRole. If the user has the role already, nothing changes and
+// nothing is logged. CodeNotFound: the user does not exist.
 func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
 	const operator = 0
 	const update = `
@@ -67,9 +67,10 @@ func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
 
 // ChangeRole sets the role of a user for an admin. Nobody changes their own role, so there is always an admin left.
 //
-// A lower role ends all sessions and API tokens of the user in the same transaction, and ChangeRole returns their hashes:
-// otherwise a token with the scope to moderate would work again after a later promotion. If the user has the role already,
-// nothing changes and nothing is logged. The errors are those of BanUser; CodeForbidden also if the actor is not an admin.
+// A lower role ends all sessions and API tokens of the user in the same transaction, and ChangeRole returns their
+// hashes: otherwise a token with the scope to moderate would work again after a later promotion. If the user has the
+// role already, nothing changes and nothing is logged. The errors are those of BanUser; CodeForbidden also if the actor
+// is not an admin.
 func (s *Store) ChangeRole(
 	ctx context.Context, actor, userID int64, role Role, reason string,
 ) (ended [][32]byte, err error) {

@@ -41,8 +41,8 @@ const (
 	maxFailures         = 1000 // of one kind; then without address, too
 )
 
-// securityEvent is an event that concerns the access to an account. Address, user agent and actor are those of the caller
-// (see WithCaller).
+// securityEvent is an event that concerns the access to an account. Address, user agent and actor are those of the
+// caller (see WithCaller).
 type securityEvent struct {
 	kind      string
 	userID    int64  // 0: no account
@@ -69,8 +69,8 @@ func (r *securityRow) bucket() string {
 	return hexOf(sha256.Sum256(key))
 }
 
-// logSecurity writes an event into the security log as the last statement of tx, the transaction of the event. Equal events
-// share a row in each hour, and the rows of an hour are bounded, so that no client can fill the log.
+// logSecurity writes an event into the security log as the last statement of tx, the transaction of the event. Equal
+// events share a row in each hour, and the rows of an hour are bounded, so that no client can fill the log.
 func (s *Store) logSecurity(tx *gorm.DB, e securityEvent) error {
 	now := s.now().UTC()
 	r := &securityRow{securityEvent: e, hour: now.Truncate(time.Hour), created: now}
@@ -141,8 +141,8 @@ func (s *Store) boundRow(tx *gorm.DB, r *securityRow) error {
 	return err
 }
 
-// LogFailedLogin records that a login was rejected. If there is no such account, userID is 0. Then the log keeps a hash of
-// the login, with a key of the installation, because people enter passwords there.
+// LogFailedLogin records that a login was rejected. If there is no such account, userID is 0. Then the log keeps a hash
+// of the login, with a key of the installation, because people enter passwords there.
 func (s *Store) LogFailedLogin(ctx context.Context, userID int64, login string) error {
 	e := securityEvent{kind: eventLoginFailed, userID: userID}
 	if userID == 0 {

@@ -59,8 +59,8 @@ func NewToken() (token string, hash [32]byte) {
 // HashToken returns the hash under which a token is stored and looked up. The token is random, so the hash has no salt.
 func HashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
 
-// CreateSession opens a session of 90 days without a login, as a command of the operator, and returns its token, which is
-// not stored.
+// CreateSession opens a session of 90 days without a login, as a command of the operator, and returns its token, which
+// is not stored.
 func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
 	var token string
 	err := s.transact(ctx, func(tx *gorm.DB) (err error) {
@@ -116,11 +116,11 @@ func (s *Store) Register(ctx context.Context, u *User, userAgent string) (token 
 	return token, s.createdUser(ctx, u, err)
 }
 
-// Login opens a session of a user whose password was checked against the hash in u. If a request is repeated, the session
-// that it opened before ends.
+// Login opens a session of a user whose password was checked against the hash in u. If a request is repeated, the
+// session that it opened before ends.
 //
-// CodeUnauthorized: the hash has changed since. A change of the password, and a deletion of the account, end all sessions,
-// and no session may begin after that. CodeBanned, with the Ban: the user is banned.
+// CodeUnauthorized: the hash has changed since. A change of the password, and a deletion of the account, end all
+// sessions, and no session may begin after that. CodeBanned, with the Ban: the user is banned.
 func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token string, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		found, err := lockStandings(tx, u.ID)
@@ -152,8 +152,8 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 	return token, nil
 }
 
-// SessionByHash returns the session of a token's hash. CodeUnauthorized: it is unknown, ended or expired, or the account
-// is banned or was deleted.
+// SessionByHash returns the session of a token's hash. CodeUnauthorized: it is unknown, ended or expired, or the
+// account is banned or was deleted.
 func (s *Store) SessionByHash(ctx context.Context, hash [32]byte) (*Session, error) {
 	const query = `
 		SELECT s.user_id, u.username, u.display_name, u.avatar_url, u.role, u.created_at AS since,
@@ -285,8 +285,8 @@ func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byt
 	return ended, nil
 }
 
-// ChangePassword sets the hash of a new password, and ends all sessions except one and all API tokens, in one transaction.
-// It returns the hashes of those. CodeForbidden: the password does not have the hash old any longer.
+// ChangePassword sets the hash of a new password, and ends all sessions except one and all API tokens, in one
+// transaction. It returns the hashes of those. CodeForbidden: the password does not have the hash old any longer.
 func (s *Store) ChangePassword(
 	ctx context.Context, userID int64, old, hash string, keep [32]byte,
 ) (ended [][32]byte, err error) {

@@ -44,7 +44,8 @@ func TestLogin_comesToNothingAfterItsPassword(t *testing.T) {
 	assert.Error(t, err, "a session of a deleted account")
 }
 
-// Of the last two admins who leave at the same moment one stays. A ban keeps its account, and goes with it once it is over.
+// Of the last two admins who leave at the same moment one stays. A ban keeps its account, and goes with it once it is
+// over.
 func TestDeleteUser_leavesAnAdmin(t *testing.T) {
 	store := openStore(t)
 	var admins [2]*models.User

@@ -62,8 +62,8 @@ func (s *Store) lockActor(tx *gorm.DB, actor int64, least Role) error {
 	return s.requireRole(found[actor], least)
 }
 
-// mayOverrule returns CodeForbidden if the decider's role is now above the actor's. The decisions of deleted accounts, and
-// of deciders who are not known, can be reversed by any actor.
+// mayOverrule returns CodeForbidden if the decider's role is now above the actor's. The decisions of deleted accounts,
+// and of deciders who are not known, can be reversed by any actor.
 func mayOverrule(tx *gorm.DB, actor, decider int64) error {
 	const query = `
 		SELECT
@@ -93,9 +93,9 @@ func mayOverruleBan(tx *gorm.DB, actor, userID int64) error {
 	return mayOverrule(tx, actor, by)
 }
 
-// lockOutranked locks a moderator and the user whom they act on, and returns the user. It checks the moderator's role as
-// it is now, even while a session is cached with another one. CodeNotFound: the user does not exist. CodeForbidden: the
-// actor is not a moderator, or does not outrank the user (see Outranks).
+// lockOutranked locks a moderator and the user whom they act on, and returns the user. It checks the moderator's role
+// as it is now, even while a session is cached with another one. CodeNotFound: the user does not exist. CodeForbidden:
+// the actor is not a moderator, or does not outrank the user (see Outranks).
 func (s *Store) lockOutranked(tx *gorm.DB, actor, userID int64) (*standing, error) {
 	found, err := lockStandings(tx, actor, userID)
 	if err != nil {

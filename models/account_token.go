@@ -12,8 +12,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// An API token is a row of sessions that has a name and scopes. So one lookup serves both, and an act that ends a user's
-// access ends both.
+// An API token is a row of sessions that has a name and scopes. So one lookup serves both, and an act that ends a
+// user's access ends both.
 
 // Limits on API tokens.
 const (
@@ -69,12 +69,12 @@ func hashNumber(hash []byte) int64 { return int64(binary.BigEndian.Uint64(hash))
 
 const tokenColumns = "token_hash, name, scopes, created_at, expires_at, last_used_at"
 
-// CreateToken creates an API token for a user who is signed in with the session of this hash. It returns the row and the
-// token itself, which is not stored.
+// CreateToken creates an API token for a user who is signed in with the session of this hash. It returns the row and
+// the token itself, which is not stored.
 //
-// CodeUnauthorized: the session has ended meanwhile. An act that ends the sessions of a user ends the tokens, too, and no
-// token may be created after that. CodeForbidden: the user's role does not have the scopes. CodeConflict: the user has
-// MaxTokens tokens.
+// CodeUnauthorized: the session has ended meanwhile. An act that ends the sessions of a user ends the tokens, too, and
+// no token may be created after that. CodeForbidden: the user's role does not have the scopes. CodeConflict: the user
+// has MaxTokens tokens.
 func (s *Store) CreateToken(
 	ctx context.Context, userID int64, session [32]byte, grant TokenGrant,
 ) (*APIToken, string, error) {

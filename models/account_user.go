@@ -26,8 +26,8 @@ type User struct {
 	UpdatedAt      time.Time
 }
 
-// Author is the author of content, or another user that a list shows. Of a deleted account it has only the id, a username
-// that begins with "deleted~", and the display name "[deleted]".
+// Author is the author of content, or another user that a list shows. Of a deleted account it has only the id, a
+// username that begins with "deleted~", and the display name "[deleted]".
 type Author struct {
 	ID          int64
 	Username    string
@@ -89,8 +89,8 @@ func (p Profile) Validate() error {
 	return f.err()
 }
 
-// CreateUser creates an account and sets its id and times. CodeConflict, with the field: the name or the address is taken,
-// or held by a ban (see DeleteBannedUser).
+// CreateUser creates an account and sets its id and times. CodeConflict, with the field: the name or the address is
+// taken, or held by a ban (see DeleteBannedUser).
 func (s *Store) CreateUser(ctx context.Context, u *User) error {
 	return s.createdUser(ctx, u, s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.createUser(tx, u); err != nil {
@@ -160,8 +160,8 @@ func (s *Store) UserByID(ctx context.Context, id int64) (*User, error) {
 func NormalizeLogin(login string) string { return strings.ToLower(norm.NFC.String(login)) }
 
 // UserByLogin reads an account by its name or, if login contains an '@', by its e-mail address. Both are compared by
-// NormalizeLogin: MySQL treats further strings as equal, for example those with characters that it ignores. CodeNotFound:
-// the account does not exist.
+// NormalizeLogin: MySQL treats further strings as equal, for example those with characters that it ignores.
+// CodeNotFound: the account does not exist.
 func (s *Store) UserByLogin(ctx context.Context, login string) (*User, error) {
 	column, of := "username", func(u *User) string { return u.Username }
 	if strings.Contains(login, "@") {
@@ -199,9 +199,9 @@ type PublicUser struct {
 	Blocked        bool // by the viewer
 }
 
-// PublicUserByID reads a user as viewer (0 for the anonymous) sees them, in one query. Followers are a column. The other
-// counts read one index entry for each row they count, about 0.1 ms per thousand; FollowingCount is at most MaxFollows.
-// CodeNotFound: the user does not exist or was deleted.
+// PublicUserByID reads a user as viewer (0 for the anonymous) sees them, in one query. Followers are a column. The
+// other counts read one index entry for each row they count, about 0.1 ms per thousand; FollowingCount is at most
+// MaxFollows. CodeNotFound: the user does not exist or was deleted.
 func (s *Store) PublicUserByID(ctx context.Context, viewer, id int64) (*PublicUser, error) {
 	return s.publicUser(ctx, viewer, "u.id=?", id)
 }

@@ -180,7 +180,8 @@ func (s *Store) readReports(ctx context.Context, list []ReportCase) error {
 		LEFT JOIN posts p ON k.target_type='post' AND p.id=k.target_id AND p.version=v.version
 		LEFT JOIN post_revisions pr ON k.target_type='post' AND pr.post_id=k.target_id AND pr.version=v.version
 		LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id AND c.version=v.version
-		LEFT JOIN comment_revisions cr ON k.target_type='comment' AND cr.comment_id=k.target_id AND cr.version=v.version`
+		LEFT JOIN comment_revisions cr ON k.target_type='comment'
+			AND cr.comment_id=k.target_id AND cr.version=v.version`
 	if err := s.db.WithContext(ctx).Raw(query, maxExcerpt).Scan(&versions).Error; err != nil {
 		return fmt.Errorf("read reported versions: %w", err)
 	}
@@ -257,8 +258,8 @@ func (k *lockedCase) notAbout(db *gorm.DB, userID int64) error {
 	return err
 }
 
-// lockCase locks an open case for a moderator. CodeForbidden: the actor is not a moderator, or is the author of the target.
-// CodeConflict: the case is resolved, or claimed by another moderator.
+// lockCase locks an open case for a moderator. CodeForbidden: the actor is not a moderator, or is the author of the
+// target. CodeConflict: the case is resolved, or claimed by another moderator.
 func (s *Store) lockCase(tx *gorm.DB, actor, id int64) (*lockedCase, error) {
 	const lock = `
 		SELECT target_type, target_id, is_open, COALESCE(claimed_by,0) AS claimed_by, claimed_until
@@ -303,9 +304,9 @@ func (k *lockedCase) claimed(now time.Time) bool {
 	return k.ClaimedUntil != nil && k.ClaimedUntil.After(now)
 }
 
-// ClaimReport reserves a case for a moderator for ClaimLife from now. CodeNotFound: the case does not exist. CodeConflict:
-// it is resolved, or claimed by another moderator. CodeForbidden: the actor is not a moderator, or is the author of the
-// target.
+// ClaimReport reserves a case for a moderator for ClaimLife from now. CodeNotFound: the case does not exist.
+// CodeConflict: it is resolved, or claimed by another moderator. CodeForbidden: the actor is not a moderator, or is the
+// author of the target.
 func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
 	const update = `
 		UPDATE report_cases
@@ -351,8 +352,8 @@ func (r Verdict) Validate() error {
 }
 
 // ResolveReport ends a case and notifies all reporters in one transaction, which also deletes the target if that is the
-// outcome. It returns the target; if it was removed, the caller closes it. CodeInvalid: a field breaks a rule. The other
-// errors are those of ClaimReport.
+// outcome. It returns the target; if it was removed, the caller closes it. CodeInvalid: a field breaks a rule. The
+// other errors are those of ClaimReport.
 func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (target Target, err error) {
 	if err := r.Validate(); err != nil {
 		return target, err

@@ -7,8 +7,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// moderated is the part of a post or comment that acts of moderators depend on. It is read in a transaction that holds the
-// row.
+// moderated is the part of a post or comment that acts of moderators depend on. It is read in a transaction that holds
+// the row.
 type moderated struct {
 	AuthorID    int64
 	Status      Status
@@ -85,9 +85,9 @@ func act(actor int64, verb string, target Target, reason string, before, after m
 	}
 }
 
-// RemoveContent deletes a post or comment as a moderator: its author cannot restore it. If the author deleted it before,
-// the deletion becomes the moderator's. So does that of a ContentOperation: undoing the operation does not restore the
-// target. If a moderator deleted it before, nothing changes and nothing is logged.
+// RemoveContent deletes a post or comment as a moderator: its author cannot restore it. If the author deleted it
+// before, the deletion becomes the moderator's. So does that of a ContentOperation: undoing the operation does not
+// restore the target. If a moderator deleted it before, nothing changes and nothing is logged.
 //
 // CodeInvalid: the reason breaks a rule. CodeForbidden: the actor is not a moderator. CodeNotFound: the target never
 // existed.
@@ -114,7 +114,8 @@ func (s *Store) RemoveContent(ctx context.Context, actor int64, target Target, r
 	return nil
 }
 
-// remove does what RemoveContent describes and leaves the log and the tags to the caller. If nothing changed, after is nil.
+// remove does what RemoveContent describes and leaves the log and the tags to the caller. If nothing changed, after is
+// nil.
 func (s *Store) remove(
 	tx *gorm.DB, actor int64, target Target, reason string,
 ) (before, after map[string]any, tags map[int64]int, err error) {
@@ -146,9 +147,9 @@ func (s *Store) remove(
 	return before, now.state(), tags, err
 }
 
-// ReinstateContent restores a deleted post or comment, regardless of who deleted it and when. If it is not deleted, nothing
-// changes and nothing is logged. The errors are those of RemoveContent. CodeForbidden also: the actor is the author, or it
-// was deleted by a user whose role is above the actor's. CodeConflict: it was purged.
+// ReinstateContent restores a deleted post or comment, regardless of who deleted it and when. If it is not deleted,
+// nothing changes and nothing is logged. The errors are those of RemoveContent. CodeForbidden also: the actor is the
+// author, or it was deleted by a user whose role is above the actor's. CodeConflict: it was purged.
 func (s *Store) ReinstateContent(ctx context.Context, actor int64, target Target, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
@@ -204,8 +205,8 @@ var flagVerbs = map[PostFlag]map[bool]string{
 // pinned posts reads and sorts all of them.
 const MaxPinned = 100
 
-// SetPostFlag sets or removes a flag of a post. If the post has the state already, nothing changes and nothing is logged.
-// The errors are those of RemoveContent. CodeConflict: MaxPinned posts are pinned.
+// SetPostFlag sets or removes a flag of a post. If the post has the state already, nothing changes and nothing is
+// logged. The errors are those of RemoveContent. CodeConflict: MaxPinned posts are pinned.
 func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag PostFlag, set bool, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err

@@ -181,8 +181,8 @@ func likeEscape(text string) string {
 
 var commentModerated = "p.title AS post_title, " + commentColumns
 
-// ModeratedPosts lists posts, latest first. It takes one query, with a Text two. If fewer than Limit of the examined posts
-// have the Text, rest is where the list continues after them; otherwise it is nil.
+// ModeratedPosts lists posts, latest first. It takes one query, with a Text two. If fewer than Limit of the examined
+// posts have the Text, rest is where the list continues after them; otherwise it is nil.
 func (s *Store) ModeratedPosts(ctx context.Context, q ContentQuery) (posts []ModeratedPost, rest *ListKey, err error) {
 	c := contentColumns{alias: "p", columns: postColumns, text: "x.title LIKE ? OR x.content LIKE ?"}
 	size := func(p *ModeratedPost) int { return len(p.Post.Content) }

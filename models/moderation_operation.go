@@ -23,9 +23,10 @@ func (o OperationState) String() string {
 	return [...]string{"", "deleting", "deleted", "undoing", "undone"}[o]
 }
 
-// ContentOperation deletes all content that a user had written when it was requested. If it is undone, it restores exactly
-// the content that it deleted: that is marked with the id of the operation, until another act restores or deletes it. The
-// operation is a row that any process carries on, a batch at a time, so that it completes even if processes die.
+// ContentOperation deletes all content that a user had written when it was requested. If it is undone, it restores
+// exactly the content that it deleted: that is marked with the id of the operation, until another act restores or
+// deletes it. The operation is a row that any process carries on, a batch at a time, so that it completes even if
+// processes die.
 type ContentOperation struct {
 	ID                              int64
 	UserID                          int64
@@ -114,8 +115,8 @@ func (s *Store) lockAuthor(tx *gorm.DB, actor, userID int64) error {
 // UndoOperation requests the restoration of the content that an operation deleted, whether the operation is finished or
 // not. If it is being undone already, nothing changes and nothing is logged.
 //
-// CodeInvalid: the reason breaks a rule. CodeNotFound: the operation does not exist. CodeForbidden: it was requested by a
-// user whose role is above the actor's. The other errors are those of BanUser.
+// CodeInvalid: the reason breaks a rule. CodeNotFound: the operation does not exist. CodeForbidden: it was requested by
+// a user whose role is above the actor's. The other errors are those of BanUser.
 func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason string) (*ContentOperation, error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
@@ -155,8 +156,8 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 	return s.OperationByID(ctx, id)
 }
 
-// sweptAway reports whether a post is in the range of an operation that was not undone. A post that its author had deleted
-// before the operation was left as it was, and must stay deleted like the others.
+// sweptAway reports whether a post is in the range of an operation that was not undone. A post that its author had
+// deleted before the operation was left as it was, and must stay deleted like the others.
 func sweptAway(tx *gorm.DB, userID, postID int64) (bool, error) {
 	const query = `
 		SELECT COUNT(*)
@@ -220,8 +221,8 @@ func (s *Store) OpenOperations(ctx context.Context, limit int) ([]int64, error) 
 type OperationStep struct {
 	Changed int  // number of targets that were deleted or restored
 	Done    bool // the operation is finished
-	// Close are deleted targets that the caller has to close in the gate, with all comments on the posts among them. Then
-	// it calls CloseStep with the step; until that, the next step returns the same targets again.
+	// Close are deleted targets that the caller has to close in the gate, with all comments on the posts among them.
+	// Then it calls CloseStep with the step; until that, the next step returns the same targets again.
 	Close  []Target
 	passed Target
 }

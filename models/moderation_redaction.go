@@ -10,8 +10,8 @@ import (
 	"likewise/models/search"
 )
 
-// RedactedText is what stands for the title and the content of a post or comment whose present version was redacted,
-// until its author edits it.
+// RedactedText replaces the title and the content of a post or comment whose present version was redacted, until its
+// author edits it.
 const RedactedText = "[redacted]"
 
 // Outcomes of a Redaction.
@@ -41,59 +41,74 @@ func (r *Redaction) Key() ListKey { return ListKey{ID: r.ID} }
 
 func errNoRedaction() *Error { return Errorf(CodeNotFound, "There is no such request.") }
 
-// redactionQuery reads requests k by their ids, as they come in the derived table o.
+// redactionQuery returns the query of the requests k whose ids the query keys selects.
 func redactionQuery(keys, order string) string {
 	return `
-		SELECT k.id, k.target_type, k.target_id, k.version, ` + authorColumns + `, k.reason, k.requested_at, k.resolved_at, k.outcome, k.note,
-			d.id AS resolver_id, d.username AS resolver_username, d.display_name AS resolver_display_name, d.avatar_url AS resolver_avatar_url,
-			COALESCE((SELECT r.id FROM report_cases r WHERE r.is_open=1 AND r.target_type=k.target_type AND r.target_id=k.target_id),0) AS report_id
+		SELECT k.id, k.target_type, k.target_id, k.version, ` + authorColumns + `,
+			k.reason, k.requested_at, k.resolved_at, k.outcome, k.note,
+			d.id AS resolver_id, d.username AS resolver_username,
+			d.display_name AS resolver_display_name, d.avatar_url AS resolver_avatar_url,
+			COALESCE((
+				SELECT r.id
+				FROM report_cases r
+				WHERE r.is_open=1 AND r.target_type=k.target_type AND r.target_id=k.target_id),0) AS report_id
 		FROM (` + keys + `) o
 		STRAIGHT_JOIN redactions k ON k.id=o.id
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=k.requested_by
 		LEFT JOIN users d ON d.id=k.resolved_by
-		ORDER BY k.id` + order
+		ORDER BY k.id ` + order
 }
 
 // Redactions lists requests after an id (0 for the first page): open ones the earliest first, resolved ones the latest
 // first. One query.
 func (s *Store) Redactions(ctx context.Context, resolved bool, after int64, limit int) ([]Redaction, error) {
-	where, args, order, later := "is_open=1", []any{}, "", ">"
+	open, order, later := "is_open=1", "ASC", ">"
 	if resolved {
-		where, order, later = "is_open IS NULL", " DESC", "<"
+		open, order, later = "is_open IS NULL", "DESC", "<"
 	}
-	if after != 0 {
-		where, args = where+" AND id"+later+"?", append(args, after)
-	}
-	keys := "SELECT id FROM redactions FORCE INDEX (idx_open) WHERE " + where + " ORDER BY id" + order + " LIMIT ?"
+	where := matching(open)
+	where.addIf(after != 0, "id"+later+"?", after)
+	keys := `
+			SELECT id
+			FROM redactions FORCE INDEX (idx_open)
+			` + where.clause() + `
+			ORDER BY id ` + order + `
+			LIMIT ?`
 	var list []Redaction
-	if err := s.db.WithContext(ctx).Raw(redactionQuery(keys, order), append(args, limit)...).Scan(&list).Error; err != nil {
+	err := s.db.WithContext(ctx).Raw(redactionQuery(keys, order), append(where.args, limit)...).Scan(&list).Error
+	if err != nil {
 		return nil, fmt.Errorf("list redactions: %w", err)
 	}
 	return list, nil
 }
 
-// RedactionsBy lists the requests of a user, latest first: at most limit before the id (0 for the first page). One query.
+// RedactionsBy lists the requests of a user, latest first: at most limit before the id (0 for the first page). One
+// query.
 func (s *Store) RedactionsBy(ctx context.Context, requester, before int64, limit int) ([]Redaction, error) {
-	where, args := "requested_by=?", []any{requester}
-	if before != 0 {
-		where, args = where+" AND id<?", append(args, before)
-	}
-	keys := "SELECT id FROM redactions FORCE INDEX (idx_requester) WHERE " + where + " ORDER BY id DESC LIMIT ?"
+	where := matching("requested_by=?", requester)
+	where.addIf(before != 0, "id<?", before)
+	keys := `
+			SELECT id
+			FROM redactions FORCE INDEX (idx_requester)
+			` + where.clause() + `
+			ORDER BY id DESC
+			LIMIT ?`
 	var list []Redaction
-	if err := s.db.WithContext(ctx).Raw(redactionQuery(keys, " DESC"), append(args, limit)...).Scan(&list).Error; err != nil {
+	err := s.db.WithContext(ctx).Raw(redactionQuery(keys, "DESC"), append(where.args, limit)...).Scan(&list).Error
+	if err != nil {
 		return nil, fmt.Errorf("list redactions of user %d: %w", requester, err)
 	}
 	return list, nil
 }
 
-// RedactionByID returns CodeNotFound if there is none.
+// RedactionByID reads a request. CodeNotFound: it does not exist.
 func (s *Store) RedactionByID(ctx context.Context, id int64) (*Redaction, error) {
 	return readRedaction(s.db.WithContext(ctx), id)
 }
 
 func readRedaction(tx *gorm.DB, id int64) (*Redaction, error) {
 	var r Redaction
-	read := tx.Raw(redactionQuery("SELECT ? AS id", ""), id).Scan(&r)
+	read := tx.Raw(redactionQuery("SELECT ? AS id", "ASC"), id).Scan(&r)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read redaction %d: %w", id, read.Error)
 	}
@@ -106,10 +121,20 @@ func readRedaction(tx *gorm.DB, id int64) (*Redaction, error) {
 // RequestRedaction requests that a version of the author's own post or comment, deleted or not, be redacted. As long as
 // the request is open, requesting it again changes nothing and returns the request that there is. CodeInvalid for the
 // reason; CodeNotFound if there is no such version, or the target is somebody else's; CodeConflict if it is redacted.
-func (s *Store) RequestRedaction(ctx context.Context, author int64, target Target, version int64, reason string) (r *Redaction, err error) {
+func (s *Store) RequestRedaction(
+	ctx context.Context, author int64, target Target, version int64, reason string,
+) (r *Redaction, err error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
 	}
+	const insert = `
+		INSERT INTO redactions (target_type, target_id, version, requested_by, reason, requested_at)
+		VALUES (?,?,?,?,?,?)
+		ON DUPLICATE KEY UPDATE redactions.id=redactions.id`
+	const find = `
+		SELECT id
+		FROM redactions
+		WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		m, err := lockModerated(tx, target)
 		if err != nil {
@@ -123,16 +148,9 @@ func (s *Store) RequestRedaction(ctx context.Context, author int64, target Targe
 		} else if redacted {
 			return Errorf(CodeConflict, "The version is redacted.")
 		}
-		const write = `
-			INSERT INTO redactions (target_type, target_id, version, requested_by, reason, requested_at)
-			VALUES (?,?,?,?,?,?)
-			ON DUPLICATE KEY UPDATE redactions.id=redactions.id`
-		if err := tx.Exec(write, target.Kind, target.ID, version, author, reason, second(s.now())).Error; err != nil {
+		if err := tx.Exec(insert, target.Kind, target.ID, version, author, reason, second(s.now())).Error; err != nil {
 			return err
 		}
-		const find = `
-			SELECT id FROM redactions
-			WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
 		var id int64
 		if err := tx.Raw(find, target.Kind, target.ID, version).Scan(&id).Error; err != nil {
 			return err
@@ -156,20 +174,22 @@ func isRedacted(tx *gorm.DB, target Target, m *moderated, version int64) (bool, 
 		return false, nil
 	}
 	table := revisionTables[target.Kind]
+	query := `
+		SELECT redacted_at IS NOT NULL
+		FROM ` + table.name + `
+		WHERE ` + table.id + `=? AND version=?`
 	var redacted bool
-	read := tx.Raw(`
-		SELECT redacted_at IS NOT NULL FROM `+table.name+`
-		WHERE `+table.id+`=? AND version=?`, target.ID, version).Scan(&redacted)
+	read := tx.Raw(query, target.ID, version).Scan(&redacted)
 	if read.Error == nil && read.RowsAffected == 0 {
 		return false, errNoRevision()
 	}
 	return redacted, read.Error
 }
 
-// RedactVersion overwrites the text of one version of a post or comment, deleted or not, as a moderator, and resolves the
-// author's request if there is one. If it is the present version, RedactedText stands for it in a version of its own. A
-// version that is redacted stays as it is, and nothing is logged. CodeInvalid for the reason; CodeNotFound if there is no
-// such version; CodeForbidden if the actor is the author, or not a moderator by now.
+// RedactVersion overwrites the text of one version of a post or comment, deleted or not, as a moderator, and resolves
+// the author's request if there is one. If it is the present version, RedactedText stands for it in a version of its
+// own. A version that is redacted stays as it is, and nothing is logged. CodeInvalid for the reason; CodeNotFound if
+// there is no such version; CodeForbidden if the actor is the author, or not a moderator by now.
 func (s *Store) RedactVersion(ctx context.Context, actor int64, target Target, version int64, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
@@ -191,7 +211,9 @@ func (s *Store) RedactVersion(ctx context.Context, actor int64, target Target, v
 }
 
 // redact does what RedactVersion describes and leaves the tags to the caller.
-func (s *Store) redact(tx *gorm.DB, actor int64, target Target, version int64, reason string) (tags map[int64]int, err error) {
+func (s *Store) redact(
+	tx *gorm.DB, actor int64, target Target, version int64, reason string,
+) (tags map[int64]int, err error) {
 	m, err := lockModerated(tx, target)
 	if err != nil {
 		return nil, err
@@ -204,11 +226,12 @@ func (s *Store) redact(tx *gorm.DB, actor int64, target Target, version int64, r
 		return nil, err
 	}
 	now := second(s.now())
-	resolve := `
+	const resolve = `
 		UPDATE redactions
 		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
-	if err := tx.Exec(resolve, actor, now, OutcomeRedacted, reason, target.Kind, target.ID, version).Error; err != nil || redacted {
+	err = tx.Exec(resolve, actor, now, OutcomeRedacted, reason, target.Kind, target.ID, version).Error
+	if err != nil || redacted {
 		return nil, err
 	}
 	if version == m.Version {
@@ -228,31 +251,35 @@ func (s *Store) redact(tx *gorm.DB, actor int64, target Target, version int64, r
 		map[string]any{"version": version, "redacted": false}, map[string]any{"version": version, "redacted": true}))
 }
 
-// replaceByPlaceholder makes the present version of a target an old one, and RedactedText the present one. The version
-// counts up, so that an edit of the old text fails, and nothing that was made of it is taken for the new one.
+// replaceByPlaceholder turns the present version of a target into an old one, and RedactedText into the present one. It
+// increments the version, so that an edit of the old text fails, and caches made of that text are not used.
 func replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[int64]int, err error) {
+	const readCommentVersion = `
+		SELECT version
+		FROM comments
+		WHERE id=?`
+	const readPostText = `
+		SELECT p.id, p.title, p.content, ` + tagNames + ` AS tags, p.version, p.status, p.created_at
+		FROM posts p
+		WHERE p.id=?`
 	if target.Kind == KindComment {
 		c := Comment{ID: target.ID}
-		if err := tx.Raw("SELECT version FROM comments WHERE id=?", target.ID).Scan(&c.Version).Error; err != nil {
+		if err := tx.Raw(readCommentVersion, target.ID).Scan(&c.Version).Error; err != nil {
 			return nil, err
 		}
 		return nil, replaceComment(tx, &c, 0, RedactedText, now)
 	}
 	p := Post{}
-	const query = `
-		SELECT p.id, p.title, p.content, ` + tagNames + ` AS tags, p.version, p.status, p.created_at
-		FROM posts p
-		WHERE p.id=?`
-	if err := tx.Raw(query, target.ID).Scan(&p).Error; err != nil {
+	if err := tx.Raw(readPostText, target.ID).Scan(&p).Error; err != nil {
 		return nil, err
 	}
 	text := PostText{Title: RedactedText, Content: RedactedText}
 	return replacePost(tx, &p, 0, text, nil, search.Weights(text.Title, text.Content), now)
 }
 
-// ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the text.
-// The author reads the reason. CodeInvalid; CodeNotFound; CodeConflict if it is resolved; CodeForbidden if the actor made
-// the request, or is not a moderator by now.
+// ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the
+// text. The author reads the reason. CodeInvalid; CodeNotFound; CodeConflict if it is resolved; CodeForbidden if the
+// actor made the request, or is not a moderator by now.
 func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, reason string) error {
 	var f fieldErrors
 	f.check(outcome == OutcomeRedacted || outcome == OutcomeDeclined, "outcome", "must be one of redacted, declined")
@@ -260,11 +287,20 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 	if err := f.err(); err != nil {
 		return err
 	}
+	const lock = `
+		SELECT is_open
+		FROM redactions FORCE INDEX (PRIMARY)
+		WHERE id=?
+		FOR UPDATE`
+	const decline = `
+		UPDATE redactions
+		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
+		WHERE id=?`
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
 			return err
 		}
-		r, err := readRedaction(tx, id) // what is read of it here never changes
+		r, err := readRedaction(tx, id) // the fields that are used here never change
 		if err != nil {
 			return err
 		}
@@ -276,7 +312,7 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 			return err
 		}
 		var open *bool
-		if err := tx.Raw("SELECT is_open FROM redactions FORCE INDEX (PRIMARY) WHERE id=? FOR UPDATE", id).Scan(&open).Error; err != nil {
+		if err := tx.Raw(lock, id).Scan(&open).Error; err != nil {
 			return err
 		}
 		if open == nil {
@@ -289,14 +325,11 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 			}
 			return countTags(tx, tags)
 		}
-		const decline = `
-			UPDATE redactions
-			SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
-			WHERE id=?`
 		if err := tx.Exec(decline, actor, second(s.now()), outcome, reason, id).Error; err != nil {
 			return err
 		}
-		return s.logModeration(tx, act(actor, "decline_redaction", target, reason, nil, map[string]any{"version": r.Version, "redaction_id": id}))
+		after := map[string]any{"version": r.Version, "redaction_id": id}
+		return s.logModeration(tx, act(actor, "decline_redaction", target, reason, nil, after))
 	})
 	if err != nil {
 		return fmt.Errorf("resolve redaction %d: %w", id, err)
@@ -308,11 +341,11 @@ func errPurged(kind TargetKind) *Error {
 	return Errorf(CodeConflict, "The %s was purged: there is nothing left to restore.", kind)
 }
 
-// PurgeContent deletes a post or comment as an admin, with all that is kept of its text: title, content, tags, versions,
-// search index, the details of reports of it and the reasons of requests to redact it. What remains is a row without
-// text, so that ids, counts, likes and trees stay exact; it can never be restored. Comments on a post are hidden with it
-// and keep their texts. One that was purged stays as it is, and nothing is logged. CodeInvalid for the reason;
-// CodeNotFound if it was never there; CodeForbidden if the actor is the author, or not an admin by now.
+// PurgeContent deletes a post or comment as an admin, with all that is kept of its text: title, content, tags,
+// versions, search index, the details of reports of it and the reasons of requests to redact it. What remains is a row
+// without text, so that ids, counts, likes and trees stay exact; it can never be restored. Comments on a post are
+// hidden with it and keep their texts. One that was purged stays as it is, and nothing is logged. CodeInvalid for the
+// reason; CodeNotFound if it was never there; CodeForbidden if the actor is the author, or not an admin by now.
 func (s *Store) PurgeContent(ctx context.Context, actor int64, target Target, reason string) error {
 	if err := ValidateReason(reason); err != nil {
 		return err
@@ -351,41 +384,54 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target Target, re
 	return nil
 }
 
-// purge deletes the text of a target that is deleted and whose post's row is held.
+// purge deletes the text of a deleted target whose post's row is held.
 func purge(tx *gorm.DB, target Target, actor int64, reason string, now time.Time) error {
 	table := revisionTables[target.Kind]
 	id, kind := target.ID, target.Kind
-	// The version counts up, so that nothing that was made of the text is taken for what is left.
-	if err := tx.Exec(`
-		UPDATE `+likeTables[kind].targets+`
-		SET `+table.noPresentText+`, version=version+1, edited_by=0, purged=1, deleted_at=?, deleted_by=?, delete_reason=?, operation_id=NULL, updated_at=updated_at
-		WHERE id=?`, now, actor, reason, id).Error; err != nil {
-		return err
-	}
-	if err := tx.Exec("DELETE FROM "+table.name+" WHERE "+table.id+"=?", id).Error; err != nil {
-		return err
-	}
-	if kind == KindPost {
-		if err := tx.Exec("DELETE FROM post_tags WHERE post_id=?", id).Error; err != nil {
-			return err
-		}
-	}
-	var cases []int64
-	const about = `
-		SELECT id FROM report_cases
+	// The version is incremented, so that caches made of the text are not used.
+	empty := `
+		UPDATE ` + likeTables[kind].targets + `
+		SET ` + table.noPresentText + `, version=version+1, edited_by=0, purged=1,
+			deleted_at=?, deleted_by=?, delete_reason=?, operation_id=NULL, updated_at=updated_at
+		WHERE id=?`
+	deleteRevisions := `
+		DELETE FROM ` + table.name + `
+		WHERE ` + table.id + `=?`
+	const deleteTags = `
+		DELETE FROM post_tags
+		WHERE post_id=?`
+	const findCases = `
+		SELECT id
+		FROM report_cases
 		WHERE (is_open=1 OR is_open IS NULL) AND target_type=? AND target_id=?`
-	if err := tx.Raw(about, kind, id).Scan(&cases).Error; err != nil {
-		return err
-	}
-	if len(cases) > 0 {
-		if err := tx.Exec("UPDATE reports SET detail='' WHERE case_id IN (" + joinIDs(cases) + ")").Error; err != nil {
-			return err
-		}
-	}
-	const requests = `
+	const closeRequests = `
 		UPDATE redactions
 		SET reason='', resolved_by=IF(is_open=1,?,resolved_by), resolved_at=IF(is_open=1,?,resolved_at),
 			outcome=IF(is_open=1,?,outcome), note=IF(is_open=1,?,note), is_open=NULL
 		WHERE target_type=? AND target_id=?`
-	return tx.Exec(requests, actor, now, OutcomeRedacted, reason, kind, id).Error
+	if err := tx.Exec(empty, now, actor, reason, id).Error; err != nil {
+		return err
+	}
+	if err := tx.Exec(deleteRevisions, id).Error; err != nil {
+		return err
+	}
+	if kind == KindPost {
+		if err := tx.Exec(deleteTags, id).Error; err != nil {
+			return err
+		}
+	}
+	var cases []int64
+	if err := tx.Raw(findCases, kind, id).Scan(&cases).Error; err != nil {
+		return err
+	}
+	if len(cases) > 0 {
+		emptyReports := `
+			UPDATE reports
+			SET detail=''
+			WHERE case_id IN (` + joinIDs(cases) + `)`
+		if err := tx.Exec(emptyReports).Error; err != nil {
+			return err
+		}
+	}
+	return tx.Exec(closeRequests, actor, now, OutcomeRedacted, reason, kind, id).Error
 }

@@ -271,8 +271,8 @@ func text(t *testing.T, store *models.Store, target models.Target) string {
 	return r.Content
 }
 
-// TestPurgeContent_leavesNothingToRead purges content that is there, or was deleted in one of several ways, and searches
-// every column of every table for the text. Nobody can restore it.
+// TestPurgeContent_leavesNothingToRead purges content that is there, or was deleted in one of several ways, and
+// searches every column of every table for the text. Nobody can restore it.
 func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 	const secret = "xylophone"
 	for name, before := range map[string]func(t *testing.T, store *models.Store, ada, mod models.Author, target models.Target){

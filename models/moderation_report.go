@@ -108,9 +108,9 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 // MaxReportedVersions is the number of versions of its target that a case keeps as evidence: the first reported ones.
 const MaxReportedVersions = 10
 
-// reportedVersion returns the present version of a target, for a report of it: edits do not delete reported versions. If
-// the case keeps MaxReportedVersions others, it returns nil. The target's post is locked (see openCase), so that later
-// edits see the report. CodeNotFound: the target was deleted meanwhile.
+// reportedVersion returns the present version of a target, for a report of it: edits do not delete reported versions.
+// If the case keeps MaxReportedVersions others, it returns nil. The target's post is locked (see openCase), so that
+// later edits see the report. CodeNotFound: the target was deleted meanwhile.
 func reportedVersion(tx *gorm.DB, caseID int64, target Target) (*int64, error) {
 	find := `
 		SELECT version

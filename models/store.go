@@ -1,4 +1,5 @@
-// Package models holds the domain: users, posts, comments and likes, their rules, and the Store that keeps them in MySQL.
+// Package models holds the domain: users, posts, comments and likes, their rules, and the Store that keeps them in
+// MySQL.
 //
 // MySQL is the source of truth. An exported Store method is one transaction or one statement. Deadlocks and lock wait
 // timeouts are retried here, around the whole transaction, and nowhere else. Input reaches a statement through
@@ -282,12 +283,12 @@ const maxAttempts = 20
 //  5. comments
 //  6. rows that belong to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post,
 //     cases and reports, members of a ring
-//  7. rows that belong to one user, by the one key that all their writers use: sessions, notifications and blocks by the
-//     primary key, bookmarks and follows by the unique key of user and object, held names by the primary key
+//  7. rows that belong to one user, by the one key that all their writers use: sessions, notifications, blocks and held
+//     names by the primary key, bookmarks and follows by the unique key of user and object
 //  8. tags: posts of all authors share them, so they are held for the shortest time
 //
-// A transaction skips the steps that it does not need and never goes back. Writing or deleting a comment locks its post,
-// a like locks its target.
+// A transaction skips the steps that it does not need and never goes back. Writing or deleting a comment locks its
+// post, a like locks its target.
 //
 // Rows are locked through the key that the list names, with FORCE INDEX where the server might choose otherwise. Left
 // alone, the server may lock an entry of a secondary index first and its row second, while a transaction that holds the
@@ -299,8 +300,8 @@ const maxAttempts = 20
 // at COMMIT is returned as it is, because the outcome is unknown. The caller of the context is checked first (see
 // WithCaller).
 //
-// If the request has an Idempotency-Key, the transaction is the effect of the request, and the same COMMIT marks the key
-// (see WithClaim).
+// If the request has an Idempotency-Key, the transaction is the effect of the request, and the same COMMIT marks the
+// key (see WithClaim).
 func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error {
 	fn, committed := claimed(ctx, func(tx *gorm.DB) error {
 		if err := s.admitCaller(tx); err != nil {
@@ -386,6 +387,6 @@ func joinIDs(ids []int64) string {
 // second returns the time as a TIMESTAMP column keeps it: whole seconds, UTC.
 func second(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// hexOf formats a hash for UNHEX(?). A statement must not contain bytes that are not text: MySQL fails every query of the
-// process list while such a statement runs.
+// hexOf formats a hash for UNHEX(?). A statement must not contain bytes that are not text: MySQL fails every query of
+// the process list while such a statement runs.
 func hexOf(hash [32]byte) string { return hex.EncodeToString(hash[:]) }

@@ -12,14 +12,14 @@ import (
 	"gorm.io/gorm"
 )
 
-// guardedPool is a circuit breaker: it rejects calls at once while MySQL does not answer. Without it, every request would
-// hold its connection until a dial or a read times out, and requests that do not need MySQL would fail, too.
+// guardedPool is a circuit breaker: it rejects calls at once while MySQL does not answer. Without it, every request
+// would hold its connection until a dial or a read times out, and requests that do not need MySQL would fail, too.
 //
 // A connection that is refused or lost counts as a failure, and so does a context that ends while a connection is made.
-// A statement that the server rejects, or ends at its time limit, is an answer. A call whose context ends otherwise, in a
-// statement or while it waits for a connection, is not counted. After breakerPause, the open breaker admits one call at a
-// time, and rejects all others until one succeeds. Statements of a transaction that has begun are not rejected: they end
-// with their connection.
+// A statement that the server rejects, or ends at its time limit, is an answer. A call whose context ends otherwise, in
+// a statement or while it waits for a connection, is not counted. After breakerPause, the open breaker admits one call
+// at a time, and rejects all others until one succeeds. Statements of a transaction that has begun are not rejected:
+// they end with their connection.
 type guardedPool struct {
 	*sql.DB
 	breaker *gobreaker.TwoStepCircuitBreaker[any]
@@ -80,8 +80,8 @@ func guard[T any](ctx context.Context, g *guardedPool, call func(ctx context.Con
 	return result, err
 }
 
-// ExecContext rejects the statement: writes go through Store.transact or Store.write. Outside a transaction, a write would
-// not be retried, and would take gap locks.
+// ExecContext rejects the statement: writes go through Store.transact or Store.write. Outside a transaction, a write
+// would not be retried, and would take gap locks.
 func (g *guardedPool) ExecContext(context.Context, string, ...any) (sql.Result, error) {
 	return nil, errors.New("a statement that writes was sent outside a transaction")
 }

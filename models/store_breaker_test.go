@@ -244,8 +244,8 @@ func TestStore_isNotAwayWhenStatementsAreGivenUp(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// While MySQL is away one call at a time tries whether it is back, and the others are refused until one succeeds. One that
-// is given up is not a success.
+// While MySQL is away one call at a time tries whether it is back, and the others are refused until one succeeds. One
+// that is given up is not a success.
 func TestStore_letsOneCallTryAtATime(t *testing.T) {
 	var n network
 	store := storeBehind(t, &n)

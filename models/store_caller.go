@@ -18,8 +18,8 @@ type Caller struct {
 type callerKey struct{}
 
 // WithCaller returns a context whose transactions belong to a caller. If by then the caller's session has ended, or the
-// account is banned or was deleted, such a transaction returns CodeUnauthorized, even while the session is cached. With a
-// nil caller, transactions belong to nobody and are not checked.
+// account is banned or was deleted, such a transaction returns CodeUnauthorized, even while the session is cached. With
+// a nil caller, transactions belong to nobody and are not checked.
 func WithCaller(ctx context.Context, caller *Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
@@ -30,8 +30,8 @@ func callerOf(ctx context.Context) *Caller {
 	return caller
 }
 
-// admitCaller checks the caller's session and account as they are now (see WithCaller). It locks nothing, so a ban that is
-// committed between this check and the COMMIT takes effect after the transaction.
+// admitCaller checks the caller's session and account as they are now (see WithCaller). It locks nothing, so a ban that
+// is committed between this check and the COMMIT takes effect after the transaction.
 func (s *Store) admitCaller(tx *gorm.DB) error {
 	caller := callerOf(tx.Statement.Context)
 	if caller == nil || caller.UserID == 0 {

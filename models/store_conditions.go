@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// conditions collects the conditions of a WHERE clause that come and go, with the arguments of their placeholders. All of
-// them hold for a row of the result. A condition that contains OR stands in parentheses of its own. The zero value has
-// no conditions.
+// conditions collects the conditions of a WHERE clause that come and go, with the arguments of their placeholders. All
+// of them hold for a row of the result. A condition that contains OR stands in parentheses of its own. The zero value
+// has no conditions.
 type conditions struct {
 	terms []string
 	args  []any

@@ -71,7 +71,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 
 // Invalid returns the error of one invalid field.
 func Invalid(field, message string) *Error {
-	return &Error{Code: CodeInvalid, Message: "The request has an invalid field.", Fields: []FieldError{{field, message}}}
+	fields := []FieldError{{field, message}}
+	return &Error{Code: CodeInvalid, Message: "The request has an invalid field.", Fields: fields}
 }
 
 // Unavailable returns the error of a dependency that failed. The caller may retry.

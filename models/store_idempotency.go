@@ -18,27 +18,27 @@ import (
 //	begun     some steps of the request are committed, and named in the row; see Step
 //	effected  the effect of the request is committed
 //
-// transact writes the row in the COMMIT that it is about, so that both take place or neither does. Each of these COMMITs
-// adds 1 to the claim. A request that dies leaves its row as the last of them did. A repetition of an effected request is
-// answered from what the row names. One that is claimed or begun is taken over after claimed_until, by drawing another
-// claim: a late commit of the request that was given up then finds that the claim is not its own and is rolled back. So
-// the effect happens once, however slow or dead a process is and whatever became of its COMMIT.
+// transact writes the row in the COMMIT that it is about, so that both take place or neither does. Each of these
+// COMMITs adds 1 to the claim. A request that dies leaves its row as the last of them did. A repetition of an effected
+// request is answered from what the row names. One that is claimed or begun is taken over after claimed_until, by
+// drawing another claim: a late commit of the request that was given up then finds that the claim is not its own and is
+// rolled back. So the effect happens once, however slow or dead a process is and whatever became of its COMMIT.
 //
 // The row holds ids and never texts, tokens or passwords: an answer is made again from what MySQL has.
 
-// IdempotencyLife is how long a key is remembered.
+// IdempotencyLife is the time for which a key is kept.
 const IdempotencyLife = 24 * time.Hour
 
-// maxKept is how many bytes of an answer a row keeps.
+// maxKept is the maximum size of an answer that a row keeps, in bytes.
 const maxKept = 32 << 10
 
 // IdempotentRequest identifies a request that has an Idempotency-Key.
 type IdempotentRequest struct {
-	Key  [32]byte // hash of the key and of who sent it
-	Body [32]byte // hash of everything that a repetition has to have in common
+	Key  [32]byte // hash of the key and its sender
+	Body [32]byte // hash of everything that a repetition has in common with the request
 }
 
-// Claim is the right to carry an idempotent request out. It is for one goroutine.
+// Claim is the right to carry out an idempotent request. It is not safe for concurrent use.
 type Claim struct {
 	key    [32]byte
 	id     int64  // as the row has it
@@ -61,24 +61,27 @@ func (c *Claim) Done() bool { return c.effect.Done }
 
 // The errors of ClaimRequest that a client can act on are these and CodeUnavailable.
 var (
-	// ErrKeyReused: the key was sent with another request.
+	// ErrKeyReused means that the key was sent with another request.
 	ErrKeyReused = &Error{Code: CodeInvalid, Message: "The Idempotency-Key was sent before, with another request.",
 		Fields: []FieldError{{"Idempotency-Key", "belongs to another request"}}}
-	// ErrKeyInUse: the request is being carried out.
-	ErrKeyInUse = &Error{Code: CodeConflict, Message: "The request with this Idempotency-Key is still being carried out.",
-		Fields: []FieldError{{"Idempotency-Key", "is in use"}}}
+	// ErrKeyInUse means that the request is being carried out.
+	ErrKeyInUse = &Error{
+		Code: CodeConflict, Message: "The request with this Idempotency-Key is still being carried out.",
+		Fields: []FieldError{{"Idempotency-Key", "is in use"}},
+	}
 )
 
-// errTwoEffects is an error of the program.
-var errTwoEffects = errors.New("a request with an Idempotency-Key has a second transaction: one of the two needs Aside or Step")
+// errTwoEffects is the error of a handler that breaks the contract of WithClaim.
+var errTwoEffects = errors.New(
+	"a request with an Idempotency-Key has a second transaction: one of the two needs Aside or Step")
 
 type (
 	claimKey struct{}
 	stepKey  struct{}
 )
 
-// WithClaim returns a context under which the transaction of the Store is the effect of the claimed request. There can be
-// one; the others need Aside or Step.
+// WithClaim returns a context under which the transaction of the Store is the effect of the claimed request. There can
+// be one; the others need Aside or Step.
 func WithClaim(ctx context.Context, claim *Claim) context.Context {
 	return context.WithValue(ctx, claimKey{}, claim)
 }
@@ -86,15 +89,15 @@ func WithClaim(ctx context.Context, claim *Claim) context.Context {
 // Aside returns a context for writes that are not the effect of the request: bookkeeping, and what can be done again.
 func Aside(ctx context.Context) context.Context { return WithClaim(ctx, nil) }
 
-// Step returns a context for a transaction that is a part of the effect of the request, and reports whether that part is
-// committed already, by a process that died before the end. The name is unique in the request.
+// Step returns a context for a transaction that is a part of the effect of the request, and reports whether that part
+// is committed already, by a process that died before the end. The name is unique in the request.
 func Step(ctx context.Context, name string) (step context.Context, done bool) {
 	claim := claimOf(ctx)
 	return context.WithValue(ctx, stepKey{}, name), claim != nil && slices.Contains(claim.effect.Steps, name)
 }
 
-// KeepAnswer has the answer of the request kept with its effect or its next step, if it has at most maxKept bytes as JSON.
-// It is for answers that cannot be made again, and must hold no texts of users.
+// KeepAnswer has the answer of the request kept with its effect or its next step, if it has at most maxKept bytes as
+// JSON. It is for answers that cannot be made again, and must hold no texts of users.
 func KeepAnswer(ctx context.Context, answer any) error {
 	claim := claimOf(ctx)
 	if claim == nil {
@@ -110,8 +113,8 @@ func KeepAnswer(ctx context.Context, answer any) error {
 	return nil
 }
 
-// KeptAnswer returns what is committed of KeepAnswer for the request under the context. CodeNotFound if that is nothing,
-// because it was too much.
+// KeptAnswer returns what is committed of KeepAnswer for the request under the context. CodeNotFound if that is
+// nothing, because it was too much.
 func KeptAnswer(ctx context.Context) (json.RawMessage, error) {
 	claim := claimOf(ctx)
 	if claim == nil || claim.effect.Kept == nil {
@@ -120,8 +123,8 @@ func KeptAnswer(ctx context.Context) (json.RawMessage, error) {
 	return claim.effect.Kept, nil
 }
 
-// Made returns the ids of what the request that is repeated under the context has created, as the Store named them: of a
-// session or an API token the first 64 bits of its hash, of a row its id.
+// Made returns the ids of what the request that is repeated under the context has created, as the Store named them: of
+// a session or an API token the first 64 bits of its hash, of a row its id.
 func Made(ctx context.Context) []int64 {
 	if claim := claimOf(ctx); claim != nil {
 		return claim.effect.Made
@@ -162,8 +165,8 @@ func (c *Claim) after(ctx context.Context) (effect, error) {
 	return next, nil
 }
 
-// claimed makes fn, which is to run in a transaction, one that also records its effect in the row of the request's key, if
-// the request has one. The transaction fails with ErrKeyInUse if the claim was taken over. Once it is committed, the
+// claimed makes fn, which is to run in a transaction, one that also records its effect in the row of the request's key,
+// if the request has one. The transaction fails with ErrKeyInUse if the claim was taken over. Once it is committed, the
 // caller calls committed.
 func claimed(ctx context.Context, fn func(tx *gorm.DB) error) (recording func(tx *gorm.DB) error, committed func()) {
 	claim := claimOf(ctx)
@@ -254,9 +257,11 @@ func newClaimID() int64 { return rand.Int64N(1 << 62) }
 // insertClaim returns nil if the key is known.
 func (s *Store) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Duration) (*Claim, error) {
 	claim, now := &Claim{key: r.Key, id: newClaimID()}, s.now().UTC()
-	_, err := s.write(ctx, `
+	const insert = `
 		INSERT INTO idempotency_keys (key_hash, request_hash, claim, claimed_until, expires_at)
-		VALUES (UNHEX(?),UNHEX(?),?,?,?)`, hexOf(r.Key), hexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
+		VALUES (UNHEX(?),UNHEX(?),?,?,?)`
+	_, err := s.write(ctx, insert,
+		hexOf(r.Key), hexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
 	switch {
 	case mysqlCode(err) == errDuplicateKey:
 		return nil, nil
@@ -297,8 +302,10 @@ func (s *Store) readKey(ctx context.Context, key [32]byte) (*idempotencyRow, err
 }
 
 func (s *Store) forgetKey(ctx context.Context, key [32]byte, now time.Time) error {
-	_, err := s.write(ctx, "DELETE FROM idempotency_keys WHERE key_hash=UNHEX(?) AND expires_at<=?", hexOf(key), now)
-	if err != nil {
+	const remove = `
+		DELETE FROM idempotency_keys
+		WHERE key_hash=UNHEX(?) AND expires_at<=?`
+	if _, err := s.write(ctx, remove, hexOf(key), now); err != nil {
 		return fmt.Errorf("forget idempotency key: %w", err)
 	}
 	return nil
@@ -333,14 +340,17 @@ func (s *Store) FinishClaim(ctx context.Context, claim *Claim) error {
 }
 
 // ReleaseClaim forgets a request that failed, with the steps of it that are committed, and reports whether it had its
-// effect after all: then it is remembered, and can be answered again. A COMMIT whose outcome is unknown holds the row until
-// it is decided, and ReleaseClaim waits for it.
+// effect after all: then it is remembered, and can be answered again. A COMMIT whose outcome is unknown holds the row
+// until it is decided, and ReleaseClaim waits for it.
 func (s *Store) ReleaseClaim(ctx context.Context, claim *Claim) (done bool, err error) {
 	claim.repeat = true
 	if claim.effect.Done {
 		return true, nil
 	}
-	released, err := s.write(ctx, "DELETE FROM idempotency_keys WHERE key_hash=UNHEX(?) AND claim=?", hexOf(claim.key), claim.id)
+	const remove = `
+		DELETE FROM idempotency_keys
+		WHERE key_hash=UNHEX(?) AND claim=?`
+	released, err := s.write(ctx, remove, hexOf(claim.key), claim.id)
 	if err != nil {
 		return false, fmt.Errorf("release idempotency key: %w", err)
 	}
@@ -357,7 +367,12 @@ func (s *Store) ReleaseClaim(ctx context.Context, claim *Claim) (done bool, err 
 
 // PurgeIdempotencyKeys deletes at most limit expired keys and returns how many it deleted.
 func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (int64, error) {
-	purged, err := s.write(ctx, "DELETE FROM idempotency_keys WHERE expires_at<=? ORDER BY expires_at LIMIT ?", s.now().UTC(), limit)
+	const remove = `
+		DELETE FROM idempotency_keys
+		WHERE expires_at<=?
+		ORDER BY expires_at
+		LIMIT ?`
+	purged, err := s.write(ctx, remove, s.now().UTC(), limit)
 	if err != nil {
 		return 0, fmt.Errorf("purge idempotency keys: %w", err)
 	}

@@ -75,7 +75,8 @@ type flood struct {
 	rounds  []atomic.Int64 // by writer
 }
 
-// startFlood runs n writers, each over and over. A writer's errors fail the test, except for those with a code of allowed.
+// startFlood runs n writers, each over and over. A writer's errors fail the test, except for those with a code of
+// allowed.
 func startFlood(t *testing.T, n int, allowed []models.Code, write func(random *rand.Rand, writer int) error) *flood {
 	f := &flood{t: t, done: make(chan struct{}), rounds: make([]atomic.Int64, n)}
 	for i := range n {
@@ -316,8 +317,8 @@ func TestWriters_queue(t *testing.T) {
 	})
 
 	t.Run("likes", func(t *testing.T) {
-		// Likes of neighbouring comments are neighbours in the unique key, too. Each is taken back soon, so that the next one
-		// of the same user finds the deleted entry.
+		// Likes of neighbouring comments are neighbours in the unique key, too. Each is taken back soon, so that the
+		// next one of the same user finds the deleted entry.
 		store, users := setUp(t)
 		post := newPost(t, store, users[2])
 		var comments []models.Target

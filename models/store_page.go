@@ -46,8 +46,8 @@ func commentSize(c *Comment) int {
 	return len(c.Content)
 }
 
-// scanPage reads rows of a list until their content, as size counts it, exceeds room bytes. left is the rest of room: if
-// it is negative, scanPage stopped before the end of the rows.
+// scanPage reads rows of a list until their content, as size counts it, exceeds room bytes. left is the rest of room:
+// if it is negative, scanPage stopped before the end of the rows.
 //
 // JSON is not shorter than the content. So with room for PageBytes the page of JSON is full before the last of these
 // rows, and no client takes the last one for the end of the list.
@@ -117,8 +117,8 @@ func (t *trail) segment(after, until *ListKey) conditions {
 }
 
 // keyRange returns the condition that a row comes after one key and not after another, in the descending order of a
-// column and then of id; "" without keys. value is the placeholder for a key's value. The condition is written as ranges
-// that do not overlap, so that the server reads nothing else from the index.
+// column and then of id; "" without keys. value is the placeholder for a key's value. The condition is written as
+// ranges that do not overlap, so that the server reads nothing else from the index.
 func keyRange(column, value, id string, after, until *ListKey) (where string, args []any) {
 	var format string
 	switch {
@@ -163,10 +163,10 @@ func (s *Store) boundary(ctx context.Context, t *trail, after *ListKey, size int
 	return &keys[0], nil
 }
 
-// sift reads a page of a list along a trail, in segments that grow. The page ends at limit rows, at PageBytes of content
-// as size counts it, or after maxPassed index entries. query makes the query of the visible rows of a segment, to which
-// it can add conditions. If the page is not full, rest is the place after the last entry that was examined; it is nil
-// at the end of the list.
+// sift reads a page of a list along a trail, in segments that grow. The page ends at limit rows, at PageBytes of
+// content as size counts it, or after maxPassed index entries. query makes the query of the visible rows of a segment,
+// to which it can add conditions. If the page is not full, rest is the place after the last entry that was examined; it
+// is nil at the end of the list.
 func sift[T any](
 	ctx context.Context, s *Store, t trail, after *ListKey, limit int,
 	query func(segment conditions, limit int) *gorm.DB, size func(*T) int,

@@ -11,8 +11,8 @@ import (
 	"likewise/models"
 )
 
-// hiddenRows is how long the lists of openHidden are, of which three rows are visible: the latest, one in the middle, and
-// the earliest.
+// hiddenRows is how long the lists of openHidden are, of which three rows are visible: the latest, one in the middle,
+// and the earliest.
 const (
 	hiddenRows = 20_000
 	maxPassed  = 5_000 // entries that a page looks at, and for each of them some rows are looked up
@@ -22,9 +22,9 @@ const (
 // block them.
 const ofUsers = 100_000
 
-// openHidden opens a store with posts by ada, most of them deleted, each with one comment by her. Bob has bookmarked and
-// likes all of them. Ada has a notification of each. Users, most of whom are hidden, follow ada, are followed by her, are
-// blocked by cy and like post ofUsers+1, which is bob's.
+// openHidden opens a store with posts by ada, most of them deleted, each with one comment by her. Bob has bookmarked
+// and likes all of them. Ada has a notification of each. Users, most of whom are hidden, follow ada, are followed by
+// her, are blocked by cy and like post ofUsers+1, which is bob's.
 func openHidden(t *testing.T) (store *models.Store, ada, bob, cy, dan models.Author) {
 	t.Helper()
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
@@ -175,8 +175,8 @@ func keys[T any](rows []T, key func(*T) models.ListKey) []models.ListKey {
 	return list
 }
 
-// A page of comments passes over a bounded number of leaves that the viewer does not see, whatever the order, and so does
-// a thread on each of its levels. Going from page to page meets every visible comment once.
+// A page of comments passes over a bounded number of leaves that the viewer does not see, whatever the order, and so
+// does a thread on each of its levels. Going from page to page meets every visible comment once.
 func TestListComments_boundWhatIsPassedOver(t *testing.T) {
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)

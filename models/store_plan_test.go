@@ -343,7 +343,8 @@ func plans() []planned {
 		{Reported: true}, {Text: "no such text"}, {Since: since}, {After: &middle}} {
 		q.Limit = 21
 		posts, comments := plan("ModeratedPosts", fmt.Sprintf("%+v", q), q), plan("ModeratedComments", fmt.Sprintf("%+v", q), q)
-		// What is reported, and an author's own, is sorted as ids alone; a text is looked for among a bounded number of rows.
+		// What is reported, and an author's own, is sorted as ids alone; a text is looked for among a bounded number of
+		// rows.
 		posts.sorts = q.Reported || q.Text != "" || q.AuthorID != 0 && q.Status == 0
 		posts.byID = q.Status == 0 && q.AuthorID == 0 && q.Since.IsZero() && q.After == nil
 		comments.sorts, comments.byID = posts.sorts, posts.byID
@@ -363,8 +364,8 @@ var unplanned = map[string]string{
 	"OrphanLikes": "verify goes over every like", "ExportChunk": "bytes, not a list",
 }
 
-// TestPlans_everyListUsesAnIndex asks the server for the plan of what the store really sends. No step may read the whole
-// of a large table, and a list that is in the order of an index must not be sorted.
+// TestPlans_everyListUsesAnIndex asks the server for the plan of what the store really sends. No step may read the
+// whole of a large table, and a list that is in the order of an index must not be sorted.
 func TestPlans_everyListUsesAnIndex(t *testing.T) {
 	store, log := openWatched(t, testkit.Database(t))
 	started := time.Now()

@@ -15,8 +15,8 @@ import (
 const lockWait = 2
 
 // limitedReads adds to each read a time limit that the server enforces. Without it, a read goes on after its client has
-// gone: the driver closes the connection, but neither MariaDB nor MySQL notices before the statement ends. The zero value
-// adds no limits.
+// gone: the driver closes the connection, but neither MariaDB nor MySQL notices before the statement ends. The zero
+// value adds no limits.
 type limitedReads struct {
 	server     serverKind
 	background time.Duration // the limit of a read whose context has no deadline
@@ -30,8 +30,8 @@ const (
 	serverMySQL
 )
 
-// statement returns query, if it is a read, with a time limit. The limit is a little shorter than the rest of ctx, so that
-// the server answers before the driver has to close the connection.
+// statement returns query, if it is a read, with a time limit. The limit is a little shorter than the rest of ctx, so
+// that the server answers before the driver has to close the connection.
 func (l limitedReads) statement(ctx context.Context, query string) string {
 	if l.server == serverUnknown || !isRead(query) {
 		return query
@@ -52,8 +52,8 @@ func (l limitedReads) statement(ctx context.Context, query string) string {
 // blank holds the white space with which a statement in a raw string begins.
 const blank = " \t\n"
 
-// isRead reports whether a statement of this package reads. Its reads begin with SELECT, WITH, or a parenthesis, after any
-// white space.
+// isRead reports whether a statement of this package reads. Its reads begin with SELECT, WITH, or a parenthesis, after
+// any white space.
 func isRead(query string) bool {
 	query = strings.TrimLeft(query, blank+"(")
 	return strings.HasPrefix(query, "SELECT") || strings.HasPrefix(query, "WITH")

@@ -62,8 +62,8 @@ func ValidUsername(name string) bool {
 	return len(name) >= MinUsername && len(name) <= MaxUsername && usernamePattern.MatchString(name)
 }
 
-// NoEmailDomain ends the address of an account that has none. The column is unique and not null, and no mail can be sent
-// to the reserved name "invalid" (RFC 2606).
+// NoEmailDomain ends the address of an account that has none. The column is unique and not null, and no mail can be
+// sent to the reserved name "invalid" (RFC 2606).
 const NoEmailDomain = ".invalid"
 
 func validEmail(s string) bool {
@@ -117,8 +117,8 @@ func checkPassword(f *fieldErrors, field, password string, names ...string) {
 		for _, own := range []string{name, bareWord(name)} {
 			for _, form := range forms {
 				if own != "" && skeleton(own) == form {
-					f.check(false, field, "must not be the username, the display name or the e-mail address of the account,"+
-						" nor that with digits after it")
+					f.check(false, field, "must not be the username, the display name or the e-mail address"+
+						" of the account, nor that with digits after it")
 					return
 				}
 			}
