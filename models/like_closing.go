@@ -9,17 +9,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// Closing is a deletion that the gate has to hear of. It is written with the deletion, so that it comes to its end
-// though whoever deleted dies before telling the gate; see workers.Closer.
+// Closing is the record of a deletion that is to be announced to the gate. It is written in the transaction of the
+// deletion, so that the gate closes the target even if the deleting process dies first; see workers.Closer.
 type Closing struct {
 	ID            int64
 	Target        Target `gorm:"embedded;embeddedPrefix:target_"`
-	Last          bool   // no process can open the target any more that saw it before the deletion
-	DoneCommentID int64  // of a post: the gate has heard of its comments up to here
+	Last          bool   // no process that saw the target before the deletion can still open it
+	DoneCommentID int64  // of a post: its comments up to here are closed
 }
 
-// lateOpening is by far longer than a request takes: one that made a comment before its post was deleted may tell the
-// gate of it only after the gate was told of the deletion, and die before it looks.
+// lateOpening is much longer than the deadline of a request. A request that wrote a comment just before its post was
+// deleted can open the comment in the gate after the gate has closed the post, and die before it checks the post.
 const lateOpening = time.Minute
 
 // askClosing records deletions for the gate, in their transaction. An operation has a record of its own.
@@ -31,39 +31,55 @@ func askClosing(tx *gorm.DB, kind TargetKind, ids []int64, d Deletion) error {
 	for _, id := range ids {
 		args = append(args, kind, id, second(d.At))
 	}
-	rows := strings.TrimSuffix(strings.Repeat("(?,?,?),", len(ids)), ",")
-	if err := tx.Exec("INSERT INTO gate_closings (kind, target_id, deleted_at) VALUES "+rows, args...).Error; err != nil {
+	insert := `
+		INSERT INTO gate_closings (kind, target_id, deleted_at)
+		VALUES ` + strings.Repeat(",(?,?,?)", len(ids))[1:]
+	if err := tx.Exec(insert, args...).Error; err != nil {
 		return fmt.Errorf("record deletion for the gate: %w", err)
 	}
 	return nil
 }
 
-// OpenClosings gives what the gate has to hear of now, in the order of ids, at most limit above after: each deletion at
-// once, and once more when no late opening can follow. It reads little more than it gives: no row stays for long.
+// OpenClosings returns the closings that are due, in the order of their ids: at most limit above after. Each deletion is due
+// at once, and a second time when a late opening is no longer possible. No row stays for long, so OpenClosings reads few
+// other rows.
 func (s *Store) OpenClosings(ctx context.Context, after int64, limit int) ([]Closing, error) {
+	const query = `
+		SELECT id, kind AS target_kind, target_id, deleted_at<? AS last, done_comment_id
+		FROM gate_closings
+		WHERE id>? AND (told=0 OR deleted_at<?)
+		ORDER BY id
+		LIMIT ?`
 	late := second(s.now()).Add(-lateOpening)
 	var list []Closing
-	err := s.db.WithContext(ctx).Raw("SELECT id, kind AS target_kind, target_id, deleted_at<? AS last, done_comment_id FROM gate_closings"+
-		" WHERE id>? AND (told=0 OR deleted_at<?) ORDER BY id LIMIT ?", late, after, late, limit).Scan(&list).Error
-	if err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, late, after, late, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read closings: %w", err)
 	}
 	return list, nil
 }
 
-// AdvanceClosing records that the gate has heard of the comments on the post up to one.
+// AdvanceClosing records that the comments of the post up to one are closed in the gate.
 func (s *Store) AdvanceClosing(ctx context.Context, id, commentID int64) error {
-	if _, err := s.write(ctx, "UPDATE gate_closings SET done_comment_id=? WHERE id=?", commentID, id); err != nil {
+	const update = `
+		UPDATE gate_closings
+		SET done_comment_id=?
+		WHERE id=?`
+	if _, err := s.write(ctx, update, commentID, id); err != nil {
 		return fmt.Errorf("advance closing %d: %w", id, err)
 	}
 	return nil
 }
 
-// EndClosing records that the gate has heard of all of it.
+// EndClosing records that the target and all its comments are closed in the gate.
 func (s *Store) EndClosing(ctx context.Context, c Closing) error {
-	query := "UPDATE gate_closings SET told=1, done_comment_id=0 WHERE id=?"
+	query := `
+		UPDATE gate_closings
+		SET told=1, done_comment_id=0
+		WHERE id=?`
 	if c.Last {
-		query = "DELETE FROM gate_closings WHERE id=?"
+		query = `
+			DELETE FROM gate_closings
+			WHERE id=?`
 	}
 	if _, err := s.write(ctx, query, c.ID); err != nil {
 		return fmt.Errorf("end closing %d: %w", c.ID, err)

@@ -2,8 +2,12 @@ package models
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -27,47 +31,82 @@ type DeadLetter struct {
 	ResolvedBy *int64
 }
 
-// LetterFate is what became of a dead letter.
+// LetterFate is how a dead letter was resolved.
 type LetterFate string
 
 // The fates.
 const (
-	Unresolved LetterFate = ""          // it waits for somebody to look at it
-	Retried    LetterFate = "retried"   // what it is about was sent through the pipeline once more
+	Unresolved LetterFate = ""          // it waits for an admin
+	Retried    LetterFate = "retried"   // its events were sent through the pipeline again
 	Discarded  LetterFate = "discarded" // it stays without effect
 )
 
-const letterColumns = "id, shard, epoch, seq, topic, topic_partition, topic_offset, LENGTH(payload) AS size, error, created_at, resolution, resolved_at, resolved_by"
+const letterColumns = `
+	id, shard, epoch, seq, topic, topic_partition, topic_offset, LENGTH(payload) AS size, error, created_at,
+	resolution, resolved_at, resolved_by`
 
-// MaxShownPayload is how much of a letter's payload a list has, in bytes. A record of the log can have a megabyte.
+// MaxShownPayload is the maximum size of a letter's payload in a list, in bytes. A record of the log can have a megabyte.
 const MaxShownPayload = 4 << 10
+
+// maxLetterError is the width of dead_letters.error, in characters.
+const maxLetterError = 1000
+
+// insertDeadLetters stores records that cannot be applied. A record that is stored already stays as it is.
+func insertDeadLetters(tx *gorm.DB, dead []LikeRecord, now time.Time) error {
+	const insert = `
+		INSERT INTO dead_letters (
+			shard, digest, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at
+		)
+		VALUES (?, UNHEX(?), ?, ?, ?, ?, ?, UNHEX(?), ?, ?)
+		ON DUPLICATE KEY UPDATE id=id`
+	for _, r := range dead {
+		reason := []rune(strings.ToValidUTF8(r.Problem, "?"))
+		reason = reason[:min(len(reason), maxLetterError)]
+		digest := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %s %s", r.Topic, r.Partition, r.Offset, r.Pos, r.Payload))
+		err := tx.Exec(insert, r.Shard, hexOf(digest), r.Pos.Epoch, r.Pos.Seq, r.Topic, r.Partition, r.Offset,
+			hex.EncodeToString(r.Payload), string(reason), now).Error
+		if err != nil {
+			return fmt.Errorf("write dead letter: %w", err)
+		}
+	}
+	return nil
+}
 
 func (l *DeadLetter) place() { l.Pos = Position{l.Epoch, l.Seq} }
 
-// Key gives the place of the letter in the list.
+// Key returns the place of the letter in the list.
 func (l *DeadLetter) Key() ListKey { return ListKey{ID: l.ID} }
 
-// DeadLetters counts the letters that wait for somebody to look at them.
+// DeadLetters counts the unresolved letters.
 func (s *Store) DeadLetters(ctx context.Context) (int64, error) {
+	const query = `
+		SELECT COUNT(*)
+		FROM dead_letters
+		WHERE resolved_at IS NULL`
 	var n int64
-	if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM dead_letters WHERE resolved_at IS NULL").Scan(&n).Error; err != nil {
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&n).Error; err != nil {
 		return 0, fmt.Errorf("count dead letters: %w", err)
 	}
 	return n, nil
 }
 
-// ListDeadLetters lists letters, the latest first: those that are resolved, or those that are not; at most limit with ids
-// below before (0 for the first page).
+// ListDeadLetters lists the resolved or the unresolved letters, latest first: at most limit with ids below before (0 for
+// the first page).
 func (s *Store) ListDeadLetters(ctx context.Context, resolved bool, before int64, limit int) ([]DeadLetter, error) {
-	where, args := "resolved_at IS NULL", []any{MaxShownPayload}
+	where := matching("resolved_at IS NULL")
 	if resolved {
-		where = "resolution<>''" // in the order of ids, as they are few
+		where = matching("resolution<>''") // read in the order of ids, because there are few
 	}
-	if before > 0 {
-		where, args = where+" AND id<?", append(args, before)
-	}
+	where.addIf(before > 0, "id<?", before)
+	query := `
+		SELECT ` + letterColumns + `, LEFT(payload, ?) AS payload
+		FROM dead_letters
+		` + where.clause() + `
+		ORDER BY id DESC
+		LIMIT ?`
+	args := slices.Concat([]any{MaxShownPayload}, where.args, []any{limit})
 	var list []DeadLetter
-	err := s.db.WithContext(ctx).Raw("SELECT "+letterColumns+", LEFT(payload,?) AS payload FROM dead_letters WHERE "+where+" ORDER BY id DESC LIMIT ?", append(args, limit)...).Scan(&list).Error
+	err := s.db.WithContext(ctx).Raw(query, args...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", err)
 	}
@@ -77,21 +116,25 @@ func (s *Store) ListDeadLetters(ctx context.Context, resolved bool, before int64
 	return list, nil
 }
 
-// DeadLetter reads one letter; CodeNotFound when there is none.
+// DeadLetter reads one letter. If it does not exist, DeadLetter returns CodeNotFound.
 func (s *Store) DeadLetter(ctx context.Context, id int64) (*DeadLetter, error) {
 	var l DeadLetter
-	read := s.db.WithContext(ctx).Raw("SELECT "+letterColumns+", payload FROM dead_letters WHERE id=?", id).Scan(&l)
+	read := s.db.WithContext(ctx).Raw(`
+		SELECT `+letterColumns+`, payload
+		FROM dead_letters
+		WHERE id=?`, id).Scan(&l)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read dead letter %d: %w", id, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, Errorf(CodeNotFound, "There is no such dead letter.")
+		return nil, errNoLetter()
 	}
 	l.place()
 	return &l, nil
 }
 
-// Events reads what the letter is about, by what is known of events today. CodeConflict when it still cannot be read.
+// Events decodes the events of the letter by the current rules. If it still cannot be decoded, Events returns
+// CodeConflict.
 func (l *DeadLetter) Events(shards int) ([]Event, error) {
 	payloads := []json.RawMessage{l.Payload}
 	if l.Pos.IsZero() {
@@ -114,13 +157,17 @@ func (l *DeadLetter) Events(shards int) ([]Event, error) {
 	return events, nil
 }
 
+func errNoLetter() *Error { return Errorf(CodeNotFound, "There is no such dead letter.") }
+
 func unreadable(err error) error {
 	return &Error{Code: CodeConflict, Message: "The letter still cannot be read.", Err: err}
 }
 
-// ResolveDeadLetter records what a moderator did about a letter, and gives it; discarding is logged with it, and of retrying
-// see BeginRetry. CodeNotFound when there is none, CodeConflict when it is resolved already.
-func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how LetterFate, reason string) (*DeadLetter, error) {
+// ResolveDeadLetter records how an admin resolved a letter, and returns the letter. It logs a discarded letter; BeginRetry
+// logs a retried one. ResolveDeadLetter returns CodeNotFound if the letter does not exist, and CodeConflict if it is
+// resolved already.
+func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how LetterFate, reason string,
+) (*DeadLetter, error) {
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
 	}
@@ -133,11 +180,17 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Lett
 		if err != nil {
 			return err
 		}
-		if err := tx.Exec("UPDATE dead_letters SET resolution=?, resolved_at=?, resolved_by=? WHERE id=?", string(how), now, actor, id).Error; err != nil || how == Retried {
+		const update = `
+			UPDATE dead_letters
+			SET resolution=?, resolved_at=?, resolved_by=?
+			WHERE id=?`
+		if err := tx.Exec(update, string(how), now, actor, id).Error; err != nil || how == Retried {
 			return err
 		}
-		return s.logModeration(tx, Act{ActorID: actor, Action: "dead_letter.discard", TargetType: "dead_letter", TargetID: id, Reason: reason,
-			Before: map[string]any{"resolution": nil, "error": problem}, After: map[string]any{"resolution": string(how)}})
+		act := letterAct(actor, id, "dead_letter.discard", reason)
+		act.Before = map[string]any{"resolution": nil, "error": problem}
+		act.After = map[string]any{"resolution": string(how)}
+		return s.logModeration(tx, act)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("resolve dead letter %d: %w", id, err)
@@ -145,9 +198,14 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Lett
 	return s.DeadLetter(ctx, id)
 }
 
-// BeginRetry logs that a moderator has what a letter is about sent through the pipeline once more. It comes before that is
-// done, because the pipeline is not part of any transaction: whoever dies in between leaves the letter open and an entry
-// too many, never an act without one. The errors are those of ResolveDeadLetter, which ends it; or FailRetry does.
+func letterAct(actor, id int64, action, reason string) Act {
+	return Act{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason}
+}
+
+// BeginRetry logs that an admin has the events of a letter sent through the pipeline again. It precedes the retry, because
+// the pipeline is not part of any transaction. If the process dies in between, the letter stays open and the log has an
+// entry too many, but no act without an entry. ResolveDeadLetter or FailRetry ends the retry. The errors are those of
+// ResolveDeadLetter.
 func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
@@ -157,8 +215,10 @@ func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, 
 		if err != nil {
 			return err
 		}
-		return s.logModeration(tx, Act{ActorID: actor, Action: "dead_letter.retry", TargetType: "dead_letter", TargetID: id, Reason: reason,
-			Before: map[string]any{"resolution": nil, "error": problem}, After: map[string]any{"events": events}})
+		act := letterAct(actor, id, "dead_letter.retry", reason)
+		act.Before = map[string]any{"resolution": nil, "error": problem}
+		act.After = map[string]any{"events": events}
+		return s.logModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)
@@ -166,11 +226,12 @@ func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, 
 	return nil
 }
 
-// FailRetry logs that a retry came to nothing, or not to its end: the letter is still open.
+// FailRetry logs that a retry failed or was not completed. The letter stays open.
 func (s *Store) FailRetry(ctx context.Context, actor, id int64, reason string) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		return s.logModeration(tx, Act{ActorID: actor, Action: "dead_letter.retry_failed", TargetType: "dead_letter", TargetID: id, Reason: reason,
-			After: map[string]any{"resolution": nil}})
+		act := letterAct(actor, id, "dead_letter.retry_failed", reason)
+		act.After = map[string]any{"resolution": nil}
+		return s.logModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)
@@ -178,19 +239,23 @@ func (s *Store) FailRetry(ctx context.Context, actor, id int64, reason string) e
 	return nil
 }
 
-// lockOpenLetter locks a letter that waits for somebody, and gives its error.
+// lockOpenLetter locks an unresolved letter and returns its error.
 func lockOpenLetter(tx *gorm.DB, id int64) (problem string, err error) {
 	var letter struct {
 		ID         int64
 		Resolution LetterFate
 		Error      string
 	}
-	read := tx.Raw("SELECT id, resolution, error FROM dead_letters WHERE id=? FOR UPDATE", id).Scan(&letter)
+	read := tx.Raw(`
+		SELECT id, resolution, error
+		FROM dead_letters
+		WHERE id=?
+		FOR UPDATE`, id).Scan(&letter)
 	switch {
 	case read.Error != nil:
 		return "", read.Error
 	case read.RowsAffected == 0:
-		return "", Errorf(CodeNotFound, "There is no such dead letter.")
+		return "", errNoLetter()
 	case letter.Resolution != Unresolved:
 		return "", Errorf(CodeConflict, "The letter was %s already.", letter.Resolution)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TargetKind is what a like can be given to.
+// TargetKind is a kind of content that can be liked.
 type TargetKind string
 
 // The kinds of targets.
@@ -24,11 +24,11 @@ type Target struct {
 	ID   int64
 }
 
-// String gives "post:42", the form in which a target stands in keys and logs.
+// String returns "post:42", the form of a target in keys and logs.
 func (t Target) String() string { return string(t.Kind) + ":" + strconv.FormatInt(t.ID, 10) }
 
-// Shard says which of n shards the target belongs to. Ids are handed out one after the other, so the remainder
-// spreads them evenly, and an operator can tell the shard by head.
+// Shard returns the shard of the target among n. Ids are consecutive, so the remainder spreads them evenly, and an operator
+// can compute it mentally.
 func (t Target) Shard(n int) int { return int(t.ID % int64(n)) }
 
 // TargetCount is a target with the number of likes that MySQL has for it.
@@ -37,20 +37,20 @@ type TargetCount struct {
 	Count int64
 }
 
-// LikeState is what a viewer sees of a target's likes.
+// LikeState is the likes of a target as a viewer sees them.
 type LikeState struct {
 	Liked bool  // by the viewer; false for the anonymous
-	Count int64 // likes in all
+	Count int64 // all likes
 }
 
-// Position is where an event stands in its shard: events of one epoch are numbered 0, 1, 2, … without a hole, and an
-// epoch begins each time the shard is opened in Redis. It is written "epoch-seq" and is the event's id in the Redis
-// outbox, so Redis itself keeps the numbers growing. The zero Position stands before every event.
+// Position is the place of an event in its shard. The events of an epoch are numbered 0, 1, 2, … without a gap, and an
+// epoch begins each time the shard is opened in Redis. A position is written "epoch-seq". It is the event's id in the
+// Redis outbox, so Redis itself keeps the numbers ascending. The zero Position is before every event.
 type Position struct {
 	Epoch, Seq int64
 }
 
-// ParsePosition reads the form that String writes.
+// ParsePosition parses the form that String returns.
 func ParsePosition(s string) (Position, error) {
 	epoch, seq, ok := strings.Cut(s, "-")
 	if !ok {
@@ -71,16 +71,16 @@ func (p Position) String() string {
 	return strconv.FormatInt(p.Epoch, 10) + "-" + strconv.FormatInt(p.Seq, 10)
 }
 
-// IsZero reports whether p stands before every event.
+// IsZero reports whether p is before every event.
 func (p Position) IsZero() bool { return p == Position{} }
 
-// After reports whether p comes later than q.
+// After reports whether p is later than q.
 func (p Position) After(q Position) bool {
 	return p.Epoch > q.Epoch || p.Epoch == q.Epoch && p.Seq > q.Seq
 }
 
-// Follows reports whether p is the very next position after q: the next number of the same epoch, or the first number
-// of a later epoch.
+// Follows reports whether p is the next position after q: the next number of the same epoch, or the first number of a
+// later epoch.
 func (p Position) Follows(q Position) bool {
 	if p.Epoch == q.Epoch {
 		return p.Seq == q.Seq+1
@@ -88,7 +88,7 @@ func (p Position) Follows(q Position) bool {
 	return p.Epoch > q.Epoch && p.Seq == 0
 }
 
-// Beyond counts the events after q up to p. Across epochs it is known only from the beginning of the new one.
+// Beyond returns the number of events after q up to p. Across epochs it counts from the beginning of the new one.
 func (p Position) Beyond(q Position) int64 {
 	switch {
 	case !p.After(q):
@@ -100,17 +100,17 @@ func (p Position) Beyond(q Position) int64 {
 	}
 }
 
-// MarshalText and UnmarshalText make a Position a JSON string.
+// MarshalText returns the form of String, so that a Position is a string in JSON.
 func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads the form that MarshalText writes.
+// UnmarshalText parses the form that MarshalText returns.
 func (p *Position) UnmarshalText(b []byte) error {
 	q, err := ParsePosition(string(b))
 	*p = q
 	return err
 }
 
-// EventType names what happened, in the past tense.
+// EventType is the name of an event, in the past tense.
 type EventType string
 
 // The events of a shard's log.
@@ -119,14 +119,14 @@ const (
 	PostUnliked    EventType = "post.unliked"
 	CommentLiked   EventType = "comment.liked"
 	CommentUnliked EventType = "comment.unliked"
-	// ShardOpened is the first event of every epoch. Once it is applied, everything that was in the log before it is
-	// applied too, and whatever turns up of an older epoch is dropped.
+	// ShardOpened is the first event of every epoch. When it is applied, all events before it in the log are applied, and
+	// later events of an older epoch are dropped.
 	ShardOpened EventType = "shard.opened"
-	// ShardProbed changes nothing. It has a number, so applying it shows whether the ones before it have arrived.
+	// ShardProbed changes nothing. It has a number, so applying it shows whether the events before it have arrived.
 	ShardProbed EventType = "shard.probed"
 )
 
-// Event is one change that the gate accepted. Events are absolute: the last one of a (target, user) is its state.
+// Event is a change that the gate accepted. Events are absolute: the state of a (target, user) is its last event.
 type Event struct {
 	Type   EventType `json:"type"`
 	ID     int64     `json:"id,omitempty"`      // of the post or comment
@@ -134,7 +134,7 @@ type Event struct {
 	At     int64     `json:"at,omitempty"`      // when it was accepted, in milliseconds since 1970 UTC
 }
 
-// LikeEvent makes the event of a user liking (or no longer liking) a target.
+// LikeEvent returns the event of a user who likes, or unlikes, a target.
 func LikeEvent(t Target, userID int64, liked bool, at time.Time) Event {
 	e := Event{ID: t.ID, UserID: userID, At: at.UnixMilli()}
 	switch {
@@ -150,7 +150,7 @@ func LikeEvent(t Target, userID int64, liked bool, at time.Time) Event {
 	return e
 }
 
-// Target and Liked undo LikeEvent; they have no meaning for the events of a shard itself.
+// Target returns the target of the event. It has no meaning for the events of a shard itself.
 func (e Event) Target() Target {
 	if e.Type == PostLiked || e.Type == PostUnliked {
 		return Target{KindPost, e.ID}
@@ -158,13 +158,13 @@ func (e Event) Target() Target {
 	return Target{KindComment, e.ID}
 }
 
-// Liked reports whether the event sets the like or takes it away.
+// Liked reports whether the event sets the like, rather than removing it.
 func (e Event) Liked() bool { return e.Type == PostLiked || e.Type == CommentLiked }
 
 // maxEventTime is the end of MySQL's TIMESTAMP, 2038-01-19 03:14:07 UTC, in milliseconds.
 const maxEventTime = (1<<31 - 1) * 1000
 
-// DecodeEvent reads one event of the given shard (of shards in all) and refuses what could not be written to MySQL.
+// DecodeEvent decodes one event of a shard, out of shards. Events that cannot be written to MySQL are an error.
 func DecodeEvent(payload []byte, shard, shards int) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(payload, &e); err != nil {
@@ -190,24 +190,24 @@ func DecodeEvent(payload []byte, shard, shards int) (Event, error) {
 	return e, nil
 }
 
-// Envelope is the value of one Kafka record: a run of consecutive events of one shard. A record is written whole or
-// not at all, so a send that fails halfway cannot leave a hole in the numbers.
+// Envelope is the value of one Kafka record: consecutive events of one shard. A record is written whole or not at all, so a
+// send that fails halfway cannot leave a gap in the numbers.
 type Envelope struct {
 	V      int         `json:"v"` // EnvelopeVersion
 	Shard  int         `json:"shard"`
 	Events []Enveloped `json:"events"`
 }
 
-// Enveloped is one event in a record. The relay passes the event on unread: it is judged where it is applied.
+// Enveloped is one event in a record. The relay passes on the event undecoded; the like writer checks it.
 type Enveloped struct {
 	Pos   Position        `json:"pos"`
 	Event json.RawMessage `json:"event"`
 }
 
-// EnvelopeVersion is the only format written so far.
+// EnvelopeVersion is the version of the format. There is only one.
 const EnvelopeVersion = 1
 
-// DecodeEnvelope reads the value of a record of a shard, and not the events in it.
+// DecodeEnvelope decodes the value of a record of a shard, but not its events.
 func DecodeEnvelope(value []byte, shard int) (Envelope, error) {
 	var envelope Envelope
 	switch err := json.Unmarshal(value, &envelope); {

@@ -9,19 +9,22 @@ import (
 	"gorm.io/gorm"
 )
 
-// likeTable names the two tables and the column that a kind of target uses. open is what a query reads the target t
-// from, so that t.status=1 is all that is left to ask: a comment is closed under a deleted post.
+// likeTable names the tables and the column of a kind of target. open is the FROM clause of a target t whose post is not
+// deleted, so that t.status is the only condition left: a comment on a deleted post is closed.
 type likeTable struct {
 	targets, likes, column, open string
 }
 
 var likeTables = map[TargetKind]likeTable{
-	KindPost:    {"posts", "post_likes", "post_id", "posts t"},
-	KindComment: {"comments", "comment_likes", "comment_id", "comments t JOIN posts p ON p.id=t.post_id AND p.status=1"},
+	KindPost: {"posts", "post_likes", "post_id", "posts t"},
+	KindComment: {
+		"comments", "comment_likes", "comment_id",
+		"comments t JOIN posts p ON p.id=t.post_id AND p.status=" + sqlNormal,
+	},
 }
 
-// adding is the SET clause that adds delta, an expression, to the count, and keeps what depends on it. The score comes
-// first and says what the count will be: MySQL assigns from left to right, TiDB and the standard all at once.
+// adding returns the SET clause that adds delta, an expression, to the count and updates the score. The score comes first
+// and is computed from the new count: MySQL assigns from left to right, the standard all at once.
 func (t likeTable) adding(delta string) string {
 	set := "likes_count=likes_count+(" + delta + "), updated_at=updated_at"
 	if t.targets == "posts" {
@@ -30,7 +33,7 @@ func (t likeTable) adding(delta string) string {
 	return set
 }
 
-// counted copies the new counts to where else they are kept, after adding in the same transaction.
+// counted copies the new counts of posts to post_tags, after adding, in the same transaction.
 func (t likeTable) counted(tx *gorm.DB, ids ...int64) error {
 	if t.targets != "posts" {
 		return nil
@@ -42,8 +45,8 @@ func notFound(kind TargetKind) *Error {
 	return Errorf(CodeNotFound, "There is no such %s.", kind)
 }
 
-// SetLike is direct mode: one transaction that writes the row and, if a row really changed, the count. Setting what
-// is already set changes nothing. A target that is deleted or was never there gives CodeNotFound.
+// SetLike sets a like in direct mode: one transaction writes the row and, if a row changed, the count. Setting a like to the
+// state that it has changes nothing. If the target is deleted or never existed, SetLike returns CodeNotFound.
 func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked bool) (LikeState, error) {
 	t := likeTables[target.Kind]
 	state := LikeState{Liked: liked}
@@ -56,43 +59,16 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 		if len(locked) == 0 {
 			return notFound(target.Kind)
 		}
-		// Under the lock nobody else writes these rows, so a plain INSERT does. Where a like was taken back shortly before, the
-		// unique key still has its deleted entry: ON DUPLICATE KEY UPDATE would lock that entry and the next one, which may be
-		// another target's, so exclusively that two such inserts deadlock.
-		rows, err := readLikes(tx, t, []int64{target.ID}, map[int64][]int64{target.ID: {userID}})
+		changed, err := s.setLikeRow(tx, target, userID, liked)
 		if err != nil {
 			return err
 		}
-		row, there := rows[likeKey{target, userID}]
-		changed := there != liked
-		if changed {
-			var change *gorm.DB
-			delta := "1"
-			if liked {
-				change = tx.Exec("INSERT INTO "+t.likes+" ("+t.column+", user_id, created_at) VALUES (?, ?, ?)", target.ID, userID, second(s.now()))
-			} else {
-				delta = "-1"
-				change = tx.Exec("DELETE FROM "+t.likes+" WHERE id=?", row)
-			}
-			if mysqlCode(change.Error) == errDuplicateKey {
-				return errChangedMeanwhile
-			}
-			if change.Error != nil {
-				return change.Error
-			}
-			count := tx.Exec("UPDATE "+t.targets+" SET "+t.adding(delta)+" WHERE id=? AND status=?", target.ID, StatusNormal)
-			if count.Error != nil {
-				return count.Error
-			}
-			if count.RowsAffected == 0 {
-				return notFound(target.Kind)
-			}
-			if err := t.counted(tx, target.ID); err != nil {
-				return err
-			}
-		}
+		query := `
+			SELECT t.likes_count, t.milestone
+			FROM ` + t.open + `
+			WHERE t.id=? AND t.status=?`
 		var now likedRow
-		read := tx.Raw("SELECT t.likes_count, t.milestone FROM "+t.open+" WHERE t.id=? AND t.status=1", target.ID).Scan(&now)
+		read := tx.Raw(query, target.ID, StatusNormal).Scan(&now)
 		if read.Error == nil && read.RowsAffected == 0 {
 			return notFound(target.Kind)
 		}
@@ -107,21 +83,70 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 	return state, nil
 }
 
-// reachMilestone tells the author if the like that was just counted took the count to a power of ten for the first time.
+// setLikeRow writes or deletes the row of a like and counts it, and reports whether the row changed. The target is locked.
+//
+// Nobody else writes the row under this lock, so a plain INSERT is enough. Shortly after an unlike, the unique key still
+// has a deleted entry. ON DUPLICATE KEY UPDATE would lock this entry and the next one exclusively. The next entry can
+// belong to another target, so two such inserts could deadlock.
+func (s *Store) setLikeRow(tx *gorm.DB, target Target, userID int64, liked bool) (changed bool, err error) {
+	t := likeTables[target.Kind]
+	rows, err := readLikes(tx, t, []int64{target.ID}, map[int64][]int64{target.ID: {userID}})
+	if err != nil {
+		return false, err
+	}
+	row, exists := rows[likeKey{target, userID}]
+	if exists == liked {
+		return false, nil
+	}
+	var change *gorm.DB
+	delta := "1"
+	if liked {
+		change = tx.Exec(`
+			INSERT INTO `+t.likes+` (`+t.column+`, user_id, created_at)
+			VALUES (?, ?, ?)`, target.ID, userID, second(s.now()))
+	} else {
+		delta = "-1"
+		change = tx.Exec(`
+			DELETE FROM `+t.likes+`
+			WHERE id=?`, row)
+	}
+	if mysqlCode(change.Error) == errDuplicateKey {
+		return false, errChangedMeanwhile
+	}
+	if change.Error != nil {
+		return false, change.Error
+	}
+	count := tx.Exec(`
+		UPDATE `+t.targets+`
+		SET `+t.adding(delta)+`
+		WHERE id=? AND status=?`, target.ID, StatusNormal)
+	if count.Error != nil {
+		return false, count.Error
+	}
+	if count.RowsAffected == 0 {
+		return false, notFound(target.Kind)
+	}
+	return true, t.counted(tx, target.ID)
+}
+
+// reachMilestone notifies the author if the last like took the count to a power of ten for the first time.
 func (s *Store) reachMilestone(tx *gorm.DB, target Target, now likedRow) error {
 	reached := milestones(max(now.LikesCount-1, now.Milestone), now.LikesCount)
 	if len(reached) == 0 {
 		return nil
 	}
-	err := tx.Exec("UPDATE "+likeTables[target.Kind].targets+" SET milestone=?, updated_at=updated_at WHERE id=?", reached[0], target.ID).Error
-	if err != nil {
+	update := `
+		UPDATE ` + likeTables[target.Kind].targets + `
+		SET milestone=?, updated_at=updated_at
+		WHERE id=?`
+	if err := tx.Exec(update, reached[0], target.ID).Error; err != nil {
 		return err
 	}
 	return notifyMilestone(tx, target.Kind, reached[0], []int64{target.ID}, s.now())
 }
 
-// LikeStates gives what viewer (0 for the anonymous) sees of rows, in their order: the counts as they came, and the
-// viewer's own likes in at most one query.
+// LikeStates returns the likes of rows as viewer (0 for the anonymous) sees them, in their order. The counts are those of
+// rows. At most one query reads the viewer's own likes.
 func (s *Store) LikeStates(ctx context.Context, viewer int64, rows []TargetCount) ([]LikeState, error) {
 	targets := make([]Target, len(rows))
 	for i, r := range rows {
@@ -138,8 +163,8 @@ func (s *Store) LikeStates(ctx context.Context, viewer int64, rows []TargetCount
 	return states, nil
 }
 
-// StatesOf gives what viewer (0 for the anonymous) sees of the likes of targets, in one query. What is deleted or was
-// never there has no state.
+// StatesOf returns the likes of targets as viewer (0 for the anonymous) sees them, in one query. Targets that are deleted
+// or never existed have no state.
 func (s *Store) StatesOf(ctx context.Context, viewer int64, targets []Target) (map[Target]LikeState, error) {
 	if len(targets) == 0 {
 		return nil, nil
@@ -152,15 +177,20 @@ func (s *Store) StatesOf(ctx context.Context, viewer int64, targets []Target) (m
 	var args []any
 	for kind, list := range ids {
 		t := likeTables[kind]
-		parts = append(parts, "SELECT '"+string(kind)+"' AS kind, t.id, t.likes_count AS count, EXISTS (SELECT 1 FROM "+t.likes+
-			" l WHERE l."+t.column+"=t.id AND l.user_id=?) AS liked FROM "+t.open+" WHERE t.id IN ("+joinIDs(list)+") AND t.status=1")
-		args = append(args, viewer)
+		parts = append(parts, `
+		SELECT '`+string(kind)+`' AS kind, t.id, t.likes_count AS count,
+			EXISTS (SELECT 1 FROM `+t.likes+` l WHERE l.`+t.column+`=t.id AND l.user_id=?) AS liked
+		FROM `+t.open+`
+		WHERE t.id IN (`+joinIDs(list)+`) AND t.status=?`)
+		args = append(args, viewer, StatusNormal)
 	}
 	var found []struct {
 		Target Target    `gorm:"embedded"`
 		State  LikeState `gorm:"embedded"`
 	}
-	if err := s.db.WithContext(ctx).Raw(strings.Join(parts, " UNION ALL "), args...).Scan(&found).Error; err != nil {
+	query := strings.Join(parts, `
+		UNION ALL`)
+	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&found).Error; err != nil {
 		return nil, fmt.Errorf("read likes of %d targets: %w", len(targets), err)
 	}
 	states := make(map[Target]LikeState, len(found))
@@ -170,7 +200,7 @@ func (s *Store) StatesOf(ctx context.Context, viewer int64, targets []Target) (m
 	return states, nil
 }
 
-// LikedBy tells which of targets the user likes, in one query; in none for user 0.
+// LikedBy returns the set of those targets that the user likes, in one query. For user 0 it runs no query.
 func (s *Store) LikedBy(ctx context.Context, userID int64, targets []Target) (map[Target]bool, error) {
 	if userID == 0 || len(targets) == 0 {
 		return nil, nil
@@ -183,12 +213,16 @@ func (s *Store) LikedBy(ctx context.Context, userID int64, targets []Target) (ma
 	var args []any
 	for kind, list := range ids {
 		t := likeTables[kind]
-		parts = append(parts, "SELECT '"+string(kind)+"' AS kind, "+t.column+" AS id FROM "+t.likes+
-			" WHERE user_id=? AND "+t.column+" IN ("+joinIDs(list)+")")
+		parts = append(parts, `
+		SELECT '`+string(kind)+`' AS kind, `+t.column+` AS id
+		FROM `+t.likes+`
+		WHERE user_id=? AND `+t.column+` IN (`+joinIDs(list)+`)`)
 		args = append(args, userID)
 	}
 	var found []Target
-	if err := s.db.WithContext(ctx).Raw(strings.Join(parts, " UNION ALL "), args...).Scan(&found).Error; err != nil {
+	query := strings.Join(parts, `
+		UNION ALL`)
+	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&found).Error; err != nil {
 		return nil, fmt.Errorf("read likes of user %d: %w", userID, err)
 	}
 	liked := make(map[Target]bool, len(found))
@@ -198,19 +232,20 @@ func (s *Store) LikedBy(ctx context.Context, userID int64, targets []Target) (ma
 	return liked, nil
 }
 
-// Liker is a user who likes a target, and since when.
+// Liker is a user who likes a target.
 type Liker struct {
-	Author    Author `gorm:"embedded;embeddedPrefix:author_"`
-	RowID     int64  // grows with the time the like was written; the list's order
-	CreatedAt time.Time
+	Author    Author    `gorm:"embedded;embeddedPrefix:author_"`
+	RowID     int64     // grows with the time when the like was written; the order of the list
+	CreatedAt time.Time // when the like was accepted
 }
 
-// Likers lists who likes a target, latest first, without those whom the viewer (0 for the anonymous) blocks: at most limit
-// likes older than row before (0 for the first page). If what is passed over makes the page short, rest is where the list
-// continues; nil for its end.
-func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before int64, limit int) (list []Liker, rest *ListKey, err error) {
+// Likers lists the users who like a target, latest first, without those whom the viewer (0 for the anonymous) blocks: at
+// most limit likes older than row before (0 for the first page). If blocked users make the page short, rest is the place
+// where the list continues; nil at its end. If the target is deleted or never existed, Likers returns CodeNotFound.
+func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before int64, limit int,
+) (list []Liker, rest *ListKey, err error) {
 	t := likeTables[target.Kind]
-	// The index has to be named: for the latest few of a target the servers like to read the latest of all.
+	// The index is forced: for the latest likes of a target, the servers tend to read the latest likes of all targets.
 	likes := trail{
 		from:  t.likes + " l FORCE INDEX (idx_" + t.column + "_desc)",
 		where: matching("l."+t.column+"=?", target.ID),
@@ -246,37 +281,47 @@ func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before 
 	return list, rest, nil
 }
 
-// TargetOpen reports whether the target exists and is not deleted. A comment under a deleted post is closed too.
+// TargetOpen reports whether the target exists and is not deleted. A comment on a deleted post is not open.
 func (s *Store) TargetOpen(ctx context.Context, target Target) (bool, error) {
+	query := `
+		SELECT COUNT(*)
+		FROM ` + likeTables[target.Kind].open + `
+		WHERE t.id=? AND t.status=?`
 	var n int
-	query := "SELECT COUNT(*) FROM " + likeTables[target.Kind].open + " WHERE t.id=? AND t.status=1"
-	if err := s.db.WithContext(ctx).Raw(query, target.ID).Scan(&n).Error; err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, target.ID, StatusNormal).Scan(&n).Error; err != nil {
 		return false, fmt.Errorf("read %s: %w", target, err)
 	}
 	return n > 0, nil
 }
 
-// LikerIDs gives the users who like a target in ascending order, at most limit of them with ids above after.
+// LikerIDs returns the ids of the users who like a target, in ascending order: at most limit ids above after.
 func (s *Store) LikerIDs(ctx context.Context, target Target, after int64, limit int) ([]int64, error) {
 	t := likeTables[target.Kind]
+	query := `
+		SELECT user_id
+		FROM ` + t.likes + `
+		WHERE ` + t.column + `=? AND user_id>?
+		ORDER BY user_id
+		LIMIT ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw("SELECT user_id FROM "+t.likes+" WHERE "+t.column+"=? AND user_id>? ORDER BY user_id LIMIT ?",
-		target.ID, after, limit).Scan(&ids).Error
-	if err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, target.ID, after, limit).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read likers of %s: %w", target, err)
 	}
 	return ids, nil
 }
 
-// LikedAmong tells which of users like a target, in one query.
+// LikedAmong returns the set of those users who like a target, in one query.
 func (s *Store) LikedAmong(ctx context.Context, target Target, users []int64) (map[int64]bool, error) {
 	if len(users) == 0 {
 		return nil, nil
 	}
 	t := likeTables[target.Kind]
+	query := `
+		SELECT user_id
+		FROM ` + t.likes + `
+		WHERE ` + t.column + `=? AND user_id IN (` + joinIDs(users) + `)`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw("SELECT user_id FROM "+t.likes+" WHERE "+t.column+"=? AND user_id IN ("+joinIDs(users)+")", target.ID).Scan(&ids).Error
-	if err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, target.ID).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read likers of %s: %w", target, err)
 	}
 	liked := make(map[int64]bool, len(ids))

@@ -9,7 +9,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// TargetTally is a post or comment with its stored counts beside what its rows say, as of one instant.
+// TargetTally is a post or comment with its stored counts and the counts of its rows, as of one instant.
 type TargetTally struct {
 	ID        int64
 	Status    Status
@@ -18,18 +18,18 @@ type TargetTally struct {
 	Children  int64 // comments_count or replies_count
 	ChildRows int64
 	HotScore  int64 // hot_score; 0 for comments, which have none
-	HotWant   int64 // what it has to be with this likes_count
+	HotWant   int64 // the right score for this likes_count
 	Depth     int64 // depth; 0 for posts, which have none
-	DepthWant int64 // what it has to be with the parent's
+	DepthWant int64 // the right depth below this parent
 	TagsStale int64 // rows of post_tags that differ from the post; 0 for comments
 }
 
-// Difference is something of a target that does not agree with something else.
+// Difference is a part of a target that disagrees with another record of it.
 type Difference struct {
 	Target   Target
 	Problem  string
 	Repaired bool
-	// Undecided means that nothing can be said: the target's last change is still on its way, or the next one always is.
+	// Undecided is set if the target changes too often, or its last change is still on its way, so that nothing is known.
 	Undecided bool
 }
 
@@ -41,12 +41,7 @@ func (d Difference) String() string {
 	return s
 }
 
-// TallyShard is Tally for the targets of one shard.
-func (s *Store) TallyShard(ctx context.Context, kind TargetKind, shard int, after int64, limit int) ([]TargetTally, error) {
-	return s.tally(ctx, kind, "t.id>? AND MOD(t.id,?)=? ORDER BY t.id LIMIT ?", after, s.shards, shard, limit)
-}
-
-// Reconciliation is what a moderator has compared and mended: a target, or what a shard has after a certain target.
+// Reconciliation is the comparison and repair, on behalf of an admin, of a target or of the targets of a shard.
 type Reconciliation struct {
 	ActorID    int64
 	TargetType string // "post", "comment" or "shard"
@@ -54,10 +49,10 @@ type Reconciliation struct {
 	Reason     string
 }
 
-// maxLoggedDifferences is for how many differences an entry of the log has room.
+// maxLoggedDifferences is the maximum number of differences in an entry of the log.
 const maxLoggedDifferences = 100
 
-// LogReconcile keeps what a comparison has found that is to be mended: how much, and the beginning of it.
+// LogReconcile logs the differences that a comparison found and that are to be repaired: their number and the first ones.
 func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Difference) error {
 	problems := make([]string, 0, len(found))
 	for _, d := range found[:min(len(found), maxLoggedDifferences)] {
@@ -67,7 +62,8 @@ func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Diff
 		if err := s.lockActor(tx, r.ActorID, RoleAdmin); err != nil {
 			return err
 		}
-		return s.logModeration(tx, r.act(Act{Action: "pipeline.reconcile", Before: map[string]any{"found": len(found), "differences": problems}}))
+		before := map[string]any{"found": len(found), "differences": problems}
+		return s.logModeration(tx, r.act(Act{Action: "pipeline.reconcile", Before: before}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconcile: %w", err)
@@ -80,7 +76,7 @@ func (r *Reconciliation) act(act Act) Act {
 	return act
 }
 
-// LogReconciled keeps what became of what was to be mended. Interrupted, it is what is known.
+// LogReconciled logs the result of a repair, as far as it is known if the repair was interrupted.
 func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Difference, interrupted bool) error {
 	repaired, undecided := 0, 0
 	for _, d := range found {
@@ -91,7 +87,9 @@ func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Dif
 			undecided++
 		}
 	}
-	after := map[string]any{"found": len(found), "repaired": repaired, "undecided": undecided, "failed": len(found) - repaired - undecided}
+	after := map[string]any{
+		"found": len(found), "repaired": repaired, "undecided": undecided, "failed": len(found) - repaired - undecided,
+	}
 	if interrupted {
 		after["interrupted"] = true
 	}
@@ -104,58 +102,92 @@ func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Dif
 	return nil
 }
 
-// Tally counts the rows of at most limit targets of a kind with ids above after, in the order of id. It is one
+// Tally counts the rows of at most limit targets of a kind with ids above after, in the order of their ids. It is one
 // statement, so the counts and the rows of a target belong to the same commit.
 func (s *Store) Tally(ctx context.Context, kind TargetKind, after int64, limit int) ([]TargetTally, error) {
-	return s.tally(ctx, kind, "t.id>? ORDER BY t.id LIMIT ?", after, limit)
+	return s.tally(ctx, kind, matching("t.id>?", after), limit)
 }
 
-// TallyOf counts the rows of one target; false when it has no row.
-func (s *Store) TallyOf(ctx context.Context, target Target) (TargetTally, bool, error) {
-	list, err := s.tally(ctx, target.Kind, "t.id=?", target.ID)
+// TallyShard is Tally for the targets of one shard.
+func (s *Store) TallyShard(ctx context.Context, kind TargetKind, shard int, after int64, limit int,
+) ([]TargetTally, error) {
+	return s.tally(ctx, kind, matching("t.id>? AND MOD(t.id,?)=?", after, s.shards, shard), limit)
+}
+
+// TallyOf counts the rows of one target. ok is false if the target has no row.
+func (s *Store) TallyOf(ctx context.Context, target Target) (tally TargetTally, ok bool, err error) {
+	list, err := s.tally(ctx, target.Kind, matching("t.id=?", target.ID), 1)
 	if err != nil || len(list) == 0 {
 		return TargetTally{}, false, err
 	}
 	return list[0], true, nil
 }
 
-func (s *Store) tally(ctx context.Context, kind TargetKind, where string, args ...any) ([]TargetTally, error) {
+// postTallyColumns are the columns of a tally that depend on the kind of target.
+var postTallyColumns = `
+			t.comments_count AS children,
+			(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=` + sqlNormal + `) AS child_rows,
+			t.hot_score, ` + hotScoreSQL("t.likes_count") + ` AS hot_want, ` + staleTags + ` AS tags_stale`
+
+var commentTallyColumns = `
+			t.replies_count AS children,
+			(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=` + sqlNormal + `) AS child_rows,
+			t.depth, ` + depthSQL + ` AS depth_want`
+
+func (s *Store) tally(ctx context.Context, kind TargetKind, where conditions, limit int) ([]TargetTally, error) {
 	t := likeTables[kind]
-	children, rows := "t.comments_count", "(SELECT COUNT(*) FROM comments c WHERE c.post_id=t.id AND c.status=1)"
-	derived := "t.hot_score, " + hotScoreSQL("t.likes_count") + " AS hot_want, " + staleTags + " AS tags_stale"
+	columns := postTallyColumns
 	if kind == KindComment {
-		children, rows = "t.replies_count", "(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=1)"
-		derived = "t.depth, " + depthSQL + " AS depth_want"
+		columns = commentTallyColumns
 	}
+	query := `
+		SELECT t.id, t.status, t.likes_count AS likes,
+			(SELECT COUNT(*) FROM ` + t.likes + ` l WHERE l.` + t.column + `=t.id) AS like_rows,` + columns + `
+		FROM ` + t.targets + ` t
+		` + where.clause() + `
+		ORDER BY t.id
+		LIMIT ?`
 	var list []TargetTally
-	err := s.db.WithContext(ctx).Raw("SELECT t.id, t.status, t.likes_count AS likes,"+
-		" (SELECT COUNT(*) FROM "+t.likes+" l WHERE l."+t.column+"=t.id) AS like_rows, "+
-		children+" AS children, "+rows+" AS child_rows, "+derived+" FROM "+t.targets+" t WHERE "+where, args...).Scan(&list).Error
-	if err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("tally %s: %w", t.targets, err)
 	}
 	return list, nil
 }
 
-// depthSQL is the depth of comment t by its parent's; 255 stands for more, and for a parent that is not there.
-const depthSQL = "IF(t.parent_id IS NULL, 1, COALESCE((SELECT LEAST(a.depth+1,255) FROM comments a WHERE a.id=t.parent_id), 255))"
+// maxStoredDepth is the maximum of comments.depth. As the right depth it means a deeper comment, or a missing parent.
+const maxStoredDepth = 255
 
-// LastID gives the highest id of a kind; 0 when there is none.
+// depthSQL is the right depth of comment t by the depth of its parent.
+var depthSQL = fmt.Sprintf(`IF(t.parent_id IS NULL, 1, COALESCE(
+				(SELECT LEAST(a.depth+1, %[1]d) FROM comments a WHERE a.id=t.parent_id),
+				%[1]d
+			))`, maxStoredDepth)
+
+// LastID returns the highest id of a kind of target; 0 if there is none.
 func (s *Store) LastID(ctx context.Context, kind TargetKind) (int64, error) {
+	table := likeTables[kind].targets
+	query := `
+		SELECT COALESCE(MAX(id), 0)
+		FROM ` + table
 	var id int64
-	if err := s.db.WithContext(ctx).Raw("SELECT COALESCE(MAX(id),0) FROM " + likeTables[kind].targets).Scan(&id).Error; err != nil {
-		return 0, fmt.Errorf("last id of %s: %w", likeTables[kind].targets, err)
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&id).Error; err != nil {
+		return 0, fmt.Errorf("last id of %s: %w", table, err)
 	}
 	return id, nil
 }
 
-// OrphanLikes gives at most limit targets of a kind that have likes and no row of their own.
+// OrphanLikes returns at most limit targets of a kind that have likes but no row.
 func (s *Store) OrphanLikes(ctx context.Context, kind TargetKind, limit int) ([]TargetCount, error) {
 	t := likeTables[kind]
+	query := `
+		SELECT l.` + t.column + ` AS id, COUNT(*) AS count
+		FROM ` + t.likes + ` l
+		LEFT JOIN ` + t.targets + ` t ON t.id=l.` + t.column + `
+		WHERE t.id IS NULL
+		GROUP BY l.` + t.column + `
+		LIMIT ?`
 	var list []struct{ ID, Count int64 }
-	err := s.db.WithContext(ctx).Raw("SELECT l."+t.column+" AS id, COUNT(*) AS count FROM "+t.likes+" l LEFT JOIN "+t.targets+
-		" t ON t.id=l."+t.column+" WHERE t.id IS NULL GROUP BY l."+t.column+" LIMIT ?", limit).Scan(&list).Error
-	if err != nil {
+	if err := s.db.WithContext(ctx).Raw(query, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("find orphans in %s: %w", t.likes, err)
 	}
 	orphans := make([]TargetCount, len(list))
@@ -165,7 +197,7 @@ func (s *Store) OrphanLikes(ctx context.Context, kind TargetKind, limit int) ([]
 	return orphans, nil
 }
 
-// Missing gives those of targets that have no row, in at most two queries.
+// Missing returns those targets that have no row. It runs at most two queries.
 func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error) {
 	ids := map[TargetKind][]int64{}
 	for _, t := range targets {
@@ -173,8 +205,12 @@ func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error)
 	}
 	present := map[Target]bool{}
 	for kind, list := range ids {
+		query := `
+			SELECT id
+			FROM ` + likeTables[kind].targets + `
+			WHERE id IN (` + joinIDs(list) + `)`
 		var found []int64
-		if err := s.db.WithContext(ctx).Raw("SELECT id FROM " + likeTables[kind].targets + " WHERE id IN (" + joinIDs(list) + ")").Scan(&found).Error; err != nil {
+		if err := s.db.WithContext(ctx).Raw(query).Scan(&found).Error; err != nil {
 			return nil, fmt.Errorf("read %s: %w", likeTables[kind].targets, err)
 		}
 		for _, id := range found {
@@ -190,33 +226,15 @@ func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error)
 	return missing, nil
 }
 
-// Recount sets a target's stored counts, the score of a post with what its tags keep of it, and the depth of a comment and of what is below it, to what
-// the rows say.
+// Recount sets the stored counts of a target to the counts of its rows. It also sets the score of a post and the columns of
+// its tags, and the depths of a comment and of its replies.
 func (s *Store) Recount(ctx context.Context, target Target) error {
-	t := likeTables[target.Kind]
-	children, rows := "comments_count", "c.post_id=? AND c.status=1"
-	if target.Kind == KindComment {
-		children, rows = "replies_count", "c.parent_id=? AND c.status=1"
-	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		// Transactions that change the counts wait for this lock, so the rows stay as they are counted. Those that write
-		// comments wait for the post's.
+		// Transactions that change the counts, and those that write comments, wait for this lock.
 		if _, err := lockTarget(tx, target); err != nil {
 			return err
 		}
-		var likes, childRows int64
-		if err := tx.Raw("SELECT COUNT(*) FROM "+t.likes+" WHERE "+t.column+"=?", target.ID).Scan(&likes).Error; err != nil {
-			return err
-		}
-		if err := tx.Raw("SELECT COUNT(*) FROM comments c WHERE "+rows, target.ID).Scan(&childRows).Error; err != nil {
-			return err
-		}
-		set := children + "=?, updated_at=updated_at, likes_count=?"
-		args := []any{childRows, likes}
-		if target.Kind == KindPost {
-			set, args = set+", hot_score="+hotScoreSQL("?"), append(args, likes)
-		}
-		if err := tx.Exec("UPDATE "+t.targets+" SET "+set+" WHERE id=?", append(args, target.ID)...).Error; err != nil {
+		if err := storeCounts(tx, target); err != nil {
 			return err
 		}
 		if target.Kind == KindPost {
@@ -226,7 +244,7 @@ func (s *Store) Recount(ctx context.Context, target Target) error {
 			}
 			return countTags(tx, tags)
 		}
-		return sinkComments(tx, target.ID)
+		return repairDepths(tx, target.ID)
 	})
 	if err != nil {
 		return fmt.Errorf("recount %s: %w", target, err)
@@ -234,15 +252,54 @@ func (s *Store) Recount(ctx context.Context, target Target) error {
 	return nil
 }
 
-// sinkComments makes the depth of a comment right by its parent's, and that of what is below it where this changes it. Its
-// post is locked: no comment is written meanwhile.
-func sinkComments(tx *gorm.DB, id int64) error {
-	type depth struct{ ID, ParentID, Depth, Want int64 }
-	var level []depth
-	if err := tx.Raw("SELECT t.id, t.depth, "+depthSQL+" AS want FROM comments t WHERE t.id=?", id).Scan(&level).Error; err != nil {
+// storeCounts counts the rows of a target, which is locked, and stores the counts and the score of a post.
+func storeCounts(tx *gorm.DB, target Target) error {
+	t := likeTables[target.Kind]
+	children, parent := "comments_count", "post_id"
+	if target.Kind == KindComment {
+		children, parent = "replies_count", "parent_id"
+	}
+	countLikes := `
+		SELECT COUNT(*)
+		FROM ` + t.likes + `
+		WHERE ` + t.column + `=?`
+	var likes int64
+	if err := tx.Raw(countLikes, target.ID).Scan(&likes).Error; err != nil {
 		return err
 	}
-	wrong := map[int64]int64{} // what the depths have to be
+	countChildren := `
+		SELECT COUNT(*)
+		FROM comments
+		WHERE ` + parent + `=? AND status=?`
+	var childRows int64
+	if err := tx.Raw(countChildren, target.ID, StatusNormal).Scan(&childRows).Error; err != nil {
+		return err
+	}
+	set := children + "=?, updated_at=updated_at, likes_count=?"
+	args := []any{childRows, likes}
+	if target.Kind == KindPost {
+		set, args = set+", hot_score="+hotScoreSQL("?"), append(args, likes)
+	}
+	update := `
+		UPDATE ` + t.targets + `
+		SET ` + set + `
+		WHERE id=?`
+	return tx.Exec(update, append(args, target.ID)...).Error
+}
+
+// repairDepths corrects the depth of a comment by that of its parent, and the depths of its replies if this changes them.
+// The post is locked, so no comment is written meanwhile.
+func repairDepths(tx *gorm.DB, id int64) error {
+	type depth struct{ ID, ParentID, Depth, Want int64 }
+	query := `
+		SELECT t.id, t.depth, ` + depthSQL + ` AS want
+		FROM comments t
+		WHERE t.id=?`
+	var level []depth
+	if err := tx.Raw(query, id).Scan(&level).Error; err != nil {
+		return err
+	}
+	wrong := map[int64]int64{} // the right depths of comments with a wrong one
 	for len(level) > 0 {
 		var parents []int64
 		for _, c := range level {
@@ -255,11 +312,15 @@ func sinkComments(tx *gorm.DB, id int64) error {
 		if len(parents) == 0 {
 			break
 		}
-		if err := tx.Raw("SELECT id, parent_id, depth FROM comments WHERE parent_id IN (" + joinIDs(parents) + ")").Scan(&level).Error; err != nil {
+		query := `
+			SELECT id, parent_id, depth
+			FROM comments
+			WHERE parent_id IN (` + joinIDs(parents) + `)`
+		if err := tx.Raw(query).Scan(&level).Error; err != nil {
 			return err
 		}
 		for i := range level {
-			level[i].Want = min(wrong[level[i].ParentID]+1, 255)
+			level[i].Want = min(wrong[level[i].ParentID]+1, maxStoredDepth)
 		}
 	}
 	if len(wrong) == 0 {
@@ -269,18 +330,24 @@ func sinkComments(tx *gorm.DB, id int64) error {
 	if _, err := lockTargets(tx, likeTables[KindComment], ids); err != nil {
 		return err
 	}
-	return tx.Exec("UPDATE comments FORCE INDEX (PRIMARY) SET depth=" + caseOf(wrong, "depth") + ", updated_at=updated_at WHERE id IN (" + joinIDs(ids) + ")").Error
+	update := `
+		UPDATE comments FORCE INDEX (PRIMARY)
+		SET depth=` + caseOf(wrong, "depth") + `, updated_at=updated_at
+		WHERE id IN (` + joinIDs(ids) + `)`
+	return tx.Exec(update).Error
 }
 
 // DeleteOrphanLikes deletes the likes of a target that has no row.
 func (s *Store) DeleteOrphanLikes(ctx context.Context, target Target) error {
 	t := likeTables[target.Kind]
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		there, err := lockTargets(tx, t, []int64{target.ID})
-		if err != nil || len(there) > 0 {
+		existing, err := lockTargets(tx, t, []int64{target.ID})
+		if err != nil || len(existing) > 0 {
 			return err
 		}
-		return tx.Exec("DELETE FROM "+t.likes+" WHERE "+t.column+"=?", target.ID).Error
+		return tx.Exec(`
+			DELETE FROM `+t.likes+`
+			WHERE `+t.column+`=?`, target.ID).Error
 	})
 	if err != nil {
 		return fmt.Errorf("delete likes of %s: %w", target, err)

@@ -1,0 +1,172 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// ShardState is the state of a shard in MySQL.
+type ShardState struct {
+	Shard     int
+	Epoch     int64     // the highest that was handed out
+	Applied   Position  // the watermark
+	AppliedAt time.Time // when the watermark last moved
+	Sealed    Position  // the watermark just before the applied epoch began
+	OpenGaps  int       // gaps that are not reconciled yet
+}
+
+// ShardStates reads every shard in order, with the gaps as of the same instant.
+func (s *Store) ShardStates(ctx context.Context) ([]ShardState, error) {
+	return s.shardStates(ctx, conditions{})
+}
+
+// ShardState reads one shard.
+func (s *Store) ShardState(ctx context.Context, shard int) (ShardState, error) {
+	states, err := s.shardStates(ctx, matching("s.shard=?", shard))
+	if err == nil && len(states) == 0 {
+		err = errNotInstalled(shard)
+	}
+	if err != nil {
+		return ShardState{}, err
+	}
+	return states[0], nil
+}
+
+func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not installed", shard) }
+
+func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState, error) {
+	query := `
+		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq,
+			(SELECT COUNT(*) FROM like_gaps g WHERE g.shard=s.shard AND g.reconciled_at IS NULL) AS open_gaps
+		FROM like_shards s
+		` + where.clause() + `
+		ORDER BY s.shard`
+	var rows []struct {
+		Mark      shardMark `gorm:"embedded"`
+		Epoch     int64
+		AppliedAt time.Time
+		OpenGaps  int
+	}
+	if err := s.db.WithContext(ctx).Raw(query, where.args...).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read shards: %w", err)
+	}
+	states := make([]ShardState, len(rows))
+	for i, r := range rows {
+		states[i] = ShardState{
+			Shard: r.Mark.Shard, Epoch: r.Epoch, Applied: r.Mark.pos(), AppliedAt: r.AppliedAt,
+			Sealed: Position{r.Mark.SealedEpoch, r.Mark.SealedSeq}, OpenGaps: r.OpenGaps,
+		}
+	}
+	return states, nil
+}
+
+// NextEpoch hands out a new epoch of a shard. It is higher than every one before and than above.
+func (s *Store) NextEpoch(ctx context.Context, shard int, above int64) (int64, error) {
+	var epoch int64
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		update := tx.Exec(`
+			UPDATE like_shards
+			SET epoch=GREATEST(epoch, applied_epoch, ?)+1
+			WHERE shard=?`, above, shard)
+		if update.Error != nil {
+			return update.Error
+		}
+		if update.RowsAffected == 0 {
+			return errNotInstalled(shard)
+		}
+		return tx.Raw(`
+			SELECT epoch
+			FROM like_shards
+			WHERE shard=?`, shard).Scan(&epoch).Error
+	})
+	if err != nil {
+		return 0, fmt.Errorf("next epoch of shard %d: %w", shard, err)
+	}
+	return epoch, nil
+}
+
+// OpenGaps returns the ids of the gaps of a shard that are not reconciled.
+func (s *Store) OpenGaps(ctx context.Context, shard int) ([]int64, error) {
+	const query = `
+		SELECT id
+		FROM like_gaps
+		WHERE shard=? AND reconciled_at IS NULL`
+	var ids []int64
+	if err := s.db.WithContext(ctx).Raw(query, shard).Scan(&ids).Error; err != nil {
+		return nil, fmt.Errorf("read gaps of shard %d: %w", shard, err)
+	}
+	return ids, nil
+}
+
+// CloseGaps records that the shard was compared with Redis and repaired after these gaps appeared.
+func (s *Store) CloseGaps(ctx context.Context, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	update := `
+		UPDATE like_gaps
+		SET reconciled_at=?
+		WHERE id IN (` + joinIDs(ascending(ids)) + `)`
+	if _, err := s.write(ctx, update, s.now().UTC()); err != nil {
+		return fmt.Errorf("close gaps: %w", err)
+	}
+	return nil
+}
+
+// ShardFailure is the latest failure of a stage of a shard's pipeline to MySQL.
+type ShardFailure struct {
+	Shard    int
+	Stage    Stage
+	Worker   string // the process: host and pid
+	Error    string // as in the log of the worker
+	FailedAt time.Time
+}
+
+// Stage is a stage of the pipeline that takes likes to MySQL.
+type Stage string
+
+// The stages.
+const (
+	StageRelay  Stage = "relay"
+	StageWriter Stage = "writer"
+)
+
+const maxFailure = 500 // characters of shard_failures.error
+
+// NoteFailure stores a failure of a stage of some shards, in place of the one before. The pipeline desk shows it.
+func (s *Store) NoteFailure(ctx context.Context, shards []int, stage Stage, worker string, failure error) error {
+	if len(shards) == 0 {
+		return nil
+	}
+	text := []rune(strings.ToValidUTF8(failure.Error(), "?"))
+	text = text[:min(len(text), maxFailure)]
+	now, args := s.now().UTC(), []any{}
+	for _, shard := range shards {
+		args = append(args, shard, string(stage), worker, string(text), now)
+	}
+	insert := `
+		INSERT INTO shard_failures (shard, stage, worker, error, failed_at)
+		VALUES ` + strings.Repeat(",(?,?,?,?,?)", len(shards))[1:] + `
+		ON DUPLICATE KEY UPDATE worker=VALUES(worker), error=VALUES(error), failed_at=VALUES(failed_at)`
+	if _, err := s.write(ctx, insert, args...); err != nil {
+		return fmt.Errorf("note failure: %w", err)
+	}
+	return nil
+}
+
+// ShardFailures lists the failures that NoteFailure stored.
+func (s *Store) ShardFailures(ctx context.Context) ([]ShardFailure, error) {
+	const query = `
+		SELECT shard, stage, worker, error, failed_at
+		FROM shard_failures
+		ORDER BY shard, stage`
+	var list []ShardFailure
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("read failures: %w", err)
+	}
+	return list, nil
+}
