@@ -27,7 +27,7 @@ const marker = "zqx9"
 var attacks = []string{
 	marker + `' OR '1'='1`, marker + `'; DROP TABLE users; -- `, marker + `" OR ""="`, marker + `\' OR 1=1 -- `,
 	marker + `') UNION SELECT password_hash FROM users #`,
-	"1 OR 1=1 " + marker, "1) OR SLEEP(3) -- " + marker, marker + `' AND SLEEP(3) AND '`, marker + "`; /*", marker + ` */ OR 1 /*`, marker + `\`, marker + "\x00'", marker + "\x1a'", marker + " ? ?",
+	"1 OR 1=1 " + marker, "1) OR SLEEP(15) -- " + marker, marker + `' AND SLEEP(15) AND '`, marker + "`; /*", marker + ` */ OR 1 /*`, marker + `\`, marker + "\x00'", marker + "\x1a'", marker + " ? ?",
 	marker + "%_", "+" + marker + ` -"a b" @4 (c >d <e ~f`, marker + `* "`, marker + `' return redis.call('FLUSHALL') --`, marker + `]] redis.call('FLUSHALL') [[`, marker + "\r\nFLUSHALL\r\n", "*1\r\n$8\r\nFLUSHALL\r\n" + marker,
 	marker + "\u2019 OR 1=1", marker + "\u02bc OR 1=1", marker + "%27 OR 1=1", "{" + marker + "}", marker + ":likes", "../" + marker, marker + `{{7*7}}${7*7}`, `{"$gt":"` + marker + `"}`, marker + strings.Repeat("'", 2000),
 }
@@ -263,7 +263,7 @@ func TestInjection_isTextEverywhere(t *testing.T) {
 			if seen.seen < testkit.Volume(200, 100) {
 				t.Errorf("only %d statements held an attack", seen.seen)
 			}
-			if slowest > 2900*time.Millisecond {
+			if slowest > 14*time.Second {
 				t.Errorf("an answer took %v", slowest)
 			}
 		})
