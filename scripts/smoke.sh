@@ -75,7 +75,7 @@ stop() {
 	local begin
 	begin=$(now)
 	kill -TERM "$run"
-	wait "$run" || true # make tells that it was told to end
+	wait "$run" || true # make fails after a signal
 	run=
 	[ -z "$(servers)" ] || fail "left running: $(servers | xargs ps -o pid,args -p)"
 	say "stopped after $(($(now) - begin)) ms"
@@ -108,7 +108,7 @@ start
 grep -q '^  login      admin, password ' "$scratch/log" || fail "the first start shows no password"
 token=
 token=$(call POST /v1/auth/register 201 '{"username":"smoke","email":"smoke@likewise.example","password":"a smoke test only"}' | field token)
-[ -n "$token" ] || fail "registering gives no token"
+[ -n "$token" ] || fail "registering returns no token"
 post=$(call POST /v1/posts 201 '{"title":"Does it work?","content":"It *should*."}' | field id)
 for _ in first again; do
 	answer=$(call PUT "/v1/posts/$post/like" 200)

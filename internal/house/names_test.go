@@ -13,10 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests and files that pages name exist: a control whose test is gone proves nothing.
+// The tests and files that pages name exist, and so do the lines of the log that they quote: a control whose test is gone
+// proves nothing.
 func TestPages_nameTestsAndFilesThatExist(t *testing.T) {
 	t.Parallel()
-	tests := testNames(t)
+	tests, code := testNames(t)
 	named := regexp.MustCompile("`(Test[A-Za-z0-9_]+)(…?)`")
 	file := regexp.MustCompile("`?\\b((?:cmd|counters|handlers|internal|migrations|models|scripts|workers)/[a-z_/]+\\.(?:go|lua|sql|sh|yaml))`?")
 	for _, page := range pages(t) {
@@ -31,24 +32,31 @@ func TestPages_nameTestsAndFilesThatExist(t *testing.T) {
 		for _, match := range file.FindAllStringSubmatch(string(text), -1) {
 			assert.FileExists(t, filepath.Join(root, match[1]), page)
 		}
+		for _, match := range regexp.MustCompile(`log: "([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
+			assert.True(t, strings.Contains(code, match[1]), "%s quotes the log: %s", page, match[1])
+		}
 	}
 }
 
-// testNames returns the names of all tests.
-func testNames(t *testing.T) []string {
+// testNames returns the names of all tests, and the code of everything else.
+func testNames(t *testing.T) (names []string, code string) {
 	t.Helper()
-	var names []string
+	var product strings.Builder
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
+		if err != nil || !strings.HasSuffix(path, ".go") {
 			return err
 		}
 		text, err := os.ReadFile(path)
+		if !strings.HasSuffix(path, "_test.go") {
+			product.Write(text)
+			return err
+		}
 		for _, match := range declared.FindAllStringSubmatch(string(text), -1) {
 			names = append(names, match[1])
 		}
 		return err
 	}))
 	require.NotEmpty(t, names)
-	return names
+	return names, product.String()
 }
