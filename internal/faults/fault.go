@@ -209,7 +209,8 @@ func paused(of func(*injection) []*process, least, most time.Duration) func(cont
 	}
 }
 
-// inTurnPaused freezes one worker past every lock, wakes it while it freezes the other: both believe to be in charge.
+// inTurnPaused pauses one worker past every lock, and resumes it while it pauses the other, so that both claim the same
+// shards.
 func inTurnPaused(ctx context.Context, x *injection) error {
 	a, b := x.workers[0], x.workers[1]
 	a.signal(syscall.SIGSTOP)

@@ -53,7 +53,7 @@ func (t *target) bounds() bounds {
 	return b
 }
 
-// since gives the least and the most that an honest count can have been at any instant from b until now.
+// since returns the least and the most that a correct count can have been at any instant from b until now.
 func (t *target) since(b bounds) (least, most int64) {
 	return b.sure - (t.went.Load() - b.went), b.maybe + (t.came.Load() - b.came)
 }
@@ -202,7 +202,7 @@ type violation struct {
 	Text string        `json:"text"`
 }
 
-// keptOfSort bounds what is told of each sort: one defect can break thousands of likes.
+// keptOfSort bounds the violations of each sort that are reported: one defect can break thousands of likes.
 const keptOfSort = 5
 
 func (v *violations) addf(sort string, at time.Duration, format string, args ...any) {

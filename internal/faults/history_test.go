@@ -130,7 +130,7 @@ func TestViolations_keepsSomeAndCountsAll(t *testing.T) {
 	assert.Len(t, v.list, keptOfSort)
 }
 
-// The same seed gives the same fault at the same place, whatever came before.
+// The same seed leads to the same fault at the same place, whatever came before.
 func TestInjection_followsFromSeedAndNumber(t *testing.T) {
 	draw := func(seed uint64, number int) uint64 { return newInjection(newOracle(), seed, number).rng.Uint64() }
 	first := draw(1, 2)

@@ -217,7 +217,7 @@ func build(ctx context.Context, path string, race bool) error {
 // sizes of the small disks, in MiB: what each server needs, and room for the longest run.
 var sizes = map[string]int{"mysql": 768, "redis": 384, "kafka": 512}
 
-// mount gives the folder that holds the servers' folders. Where it can it makes each a small disk of its own.
+// mount returns the folder that holds the servers' folders. Where it can, it mounts a small disk for each.
 func (s *site) mount(kind string) (disk string, err error) {
 	disk = filepath.Join(s.dir, "data")
 	for name := range sizes {
@@ -262,7 +262,7 @@ const (
 	earlyComments = 100
 )
 
-// rage is the storm: it makes users and first posts, runs clients and faults, and gives what the clients were told.
+// rage is the storm: it creates users and first posts, runs clients and faults, and returns what the clients recorded.
 func (st *storm) rage(ctx context.Context, o options, r *report, say func(string, ...any)) (*record, error) {
 	s := st.site
 	extra := len(s.urls) + 1 // of the prober

@@ -27,7 +27,7 @@ type content struct {
 	rows, commentsIn int64
 }
 
-// judge compares what the clients were told with what is. Nobody uses the site any more.
+// judge compares the answers that the clients recorded with the state of the site, which nobody uses at that time.
 func (st *storm) judge(ctx context.Context, rec *record) error {
 	at := st.site.since()
 	if out, err := st.site.command(ctx, "cron", "run", "flush", "--timeout=60s"); err != nil {
@@ -283,7 +283,7 @@ func (st *storm) judgeList(ctx context.Context, api int, u *account, kind, path 
 	return nil
 }
 
-// mustRead reads from a site on which there is nothing wrong any more.
+// mustRead reads from a site that has recovered from all faults.
 func (st *storm) mustRead(ctx context.Context, api int, u *account, path string, out any) error {
 	var a answer
 	for range 5 {
@@ -297,7 +297,8 @@ func (st *storm) mustRead(ctx context.Context, api int, u *account, path string,
 	return fmt.Errorf("GET %s answers %d %s", path, a.status, a.body)
 }
 
-// watch looks at MySQL all the time: each count equals its rows at every commit. A server that is away is no matter.
+// watch compares counts with rows in MySQL all the time: they are equal at every commit. It ignores a server that is
+// unavailable.
 func (st *storm) watch(ctx context.Context) {
 	for wait(ctx, 2*time.Second) == nil {
 		for _, one := range []string{"post", "comment"} {

@@ -97,7 +97,7 @@ func spawn(cmd *exec.Cmd, ended func()) error {
 		if err != nil {
 			return
 		}
-		_ = cmd.Wait() // its state tells
+		_ = cmd.Wait() // its state has the result
 		ended()
 	}()
 	if err := <-started; err != nil {
@@ -120,7 +120,7 @@ func (p *process) signalLocked(sig syscall.Signal) {
 	select {
 	case <-p.exited:
 	default:
-		_ = syscall.Kill(p.pid, sig) // not waited for yet, so the number is still its own; that it just died is no matter
+		_ = syscall.Kill(p.pid, sig) // not waited for yet, so the number is still its own, even if it just died
 	}
 }
 

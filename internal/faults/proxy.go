@@ -47,7 +47,7 @@ type link struct {
 	orphaned       bool // guarded by proxy.mu
 }
 
-// newProxy listens on a loopback port that the kernel never gives to clients: one of those could be taken while the
+// newProxy listens on a loopback port that the kernel never assigns to clients: one of those could be taken while the
 // proxy's user dials it, and find itself connected to itself.
 func newProxy() (*proxy, error) {
 	listener, err := listenLow()
@@ -174,8 +174,8 @@ func (p *proxy) open(client *net.TCPConn) {
 	p.mu.Unlock()
 }
 
-// pump carries bytes one way until an end closes. The closing is subject to the link's condition as the bytes are: an
-// end behind a broken route does not hear of it.
+// pump carries bytes one way until an end closes. The condition of the link applies to the closing as to the bytes: an
+// end behind a broken route does not learn of it.
 func (p *proxy) pump(l *link, from, to *net.TCPConn, reply bool) {
 	buffer := make([]byte, 32<<10)
 	for {

@@ -103,7 +103,7 @@ func figure(list []time.Duration) string {
 	return fmt.Sprintf("%.2f | %.2f", median(list).Seconds(), slices.Max(list).Seconds())
 }
 
-// write tells people. The table is Markdown, so that it can stand in a document as it is.
+// write prints the report for people. The table is Markdown, so that a document can have it as it is.
 func (r *report) write(w io.Writer) {
 	fmt.Fprintf(w, "\nSeed %d, %.0f s.", r.Seed, r.Took.Seconds())
 	for _, k := range slices.Sorted(mapKeys(r.Setup)) {

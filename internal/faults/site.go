@@ -151,7 +151,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// command runs `likewise args` to its end and gives all that it printed.
+// command runs `likewise args` to its end and returns all that it printed.
 func (s *site) command(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, s.binary, args...)
 	cmd.Env = s.env

@@ -36,7 +36,7 @@ type storm struct {
 	mu    sync.Mutex
 	index map[string]*target // by path
 
-	quiet sync.RWMutex // held by whoever needs the clients to hold still
+	quiet sync.RWMutex // held by the goroutine that needs the clients to pause
 }
 
 // tally counts what clients saw.
@@ -151,7 +151,7 @@ func (st *storm) holdProblem(api int, what string, a answer, header http.Header)
 		st.violations.addf(sort, st.site.since(), "api%d: %s answers %d %s", api+1, what, a.status, a.body)
 	}
 	if header.Get("Content-Type") != "application/problem+json" || json.Unmarshal(a.body, &p) != nil || p.Code == "" {
-		bad("an error that is no problem+json")
+		bad("an error that is not problem+json")
 		return
 	}
 	if internals.Match(bytes.ReplaceAll(a.body, []byte(p.RequestID), nil)) {

@@ -151,7 +151,7 @@ type advertisedAddr string
 func (advertisedAddr) Network() string  { return "tcp" }
 func (a advertisedAddr) String() string { return string(a) }
 
-// lingeringConn tells of its client's end only after lingerTime. The broker gives a member of a group its session when
+// lingeringConn reports its client's end only after lingerTime. The broker starts the session of a group member when
 // it answers the member's request to join, and only if the client is still there: one that was killed while it waited
 // would never be expired, and keep its partitions for ever. Kafka starts the session in any case.
 type lingeringConn struct {

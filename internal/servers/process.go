@@ -73,8 +73,8 @@ func (c *child) alive() bool {
 	}
 }
 
-// signal reaches the whole process group: Redis forks to rewrite its log. That the process may have ended just now is
-// no error, its end is seen in exited.
+// signal reaches the whole process group: Redis forks to rewrite its log. If the process has just ended,
+// signal returns nil: exited reports the end.
 func (c *child) signal(sig syscall.Signal) { _ = syscall.Kill(-c.pid, sig) }
 
 func (c *child) kill() {

@@ -38,7 +38,7 @@ const (
 	pollInterval = 10 * time.Millisecond
 )
 
-// program is what tells one kind of server from another.
+// program holds the differences between the kinds of servers.
 type program struct {
 	name  string // for messages
 	ports int    // how many it listens on
@@ -157,7 +157,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for {
-		// Client libraries log or retry when nobody listens: let them in only after the port is open.
+		// Client libraries log or retry when nobody listens: start them only after the port is open.
 		conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
 		if err == nil {
 			conn.Close()
@@ -184,7 +184,7 @@ func (s *Server) tryProbe(ctx context.Context) error {
 }
 
 // Stop asks the server to end and waits until it has; at the context's deadline (20 s when it has none) it is killed.
-// A server that is not running is no error.
+// Stop of a server that is not running returns nil.
 func (s *Server) Stop(ctx context.Context) error {
 	ctx, cancel := withDefaultTimeout(ctx, stopTimeout)
 	defer cancel()

@@ -258,8 +258,8 @@ func TestKafka_keepsGroupOffsetsWhenKilled(t *testing.T) {
 	require.Equal(t, []string{"4", "5"}, commit(2))
 }
 
-// A member that dies while it waits to be let in gets partitions all the same. Its session must end, or nobody would read
-// them any more. In several groups, because without help the broker expires it in half of all cases.
+// A member that dies while it waits to join gets partitions all the same. Its session must end, or nobody would read
+// them. In several groups, because without help the broker expires it in half of all cases.
 func TestKafka_expiresMemberThatDiedWhileJoining(t *testing.T) {
 	k := kinds[2]
 	s := startKind(t, k, t.TempDir())
@@ -328,7 +328,7 @@ func expireDeadMember(t *testing.T, s *Server, admin sarama.ClusterAdmin, group 
 		members = len(groups[0].Members)
 	}
 	require.NoError(t, line.Close())
-	await(1, "the dead one is not let in")
+	await(1, "the dead one does not join")
 	await(2, "a partition stays with the dead")
 }
 
@@ -341,7 +341,7 @@ func (l *lastDialed) Dial(network, address string) (net.Conn, error) {
 	return c, err
 }
 
-// countClaims tells how many partitions it has got, each time, and 0 when it has to give them back.
+// countClaims sends the number of its partitions each time that it receives some, and 0 when it must release them.
 type countClaims struct{ claims chan int }
 
 func (c countClaims) Setup(session sarama.ConsumerGroupSession) error {

@@ -4,7 +4,7 @@
 //
 //	go run ./internal/siege
 //	go run ./internal/siege --only unread --addresses 200
-//	go run ./internal/siege --only dear --posts 100000
+//	go run ./internal/siege --only expensive --posts 100000
 //
 // To attack a server that runs already, name it; its database is filled, so it must be one to throw away:
 //
@@ -47,7 +47,7 @@ type scenario struct {
 	run  func(ctx context.Context, s *site, o options) ([]figure, error)
 }
 
-var scenarios = []scenario{unread, dear}
+var scenarios = []scenario{unread, expensive}
 
 // figure is one measurement, and the bound that it is held to.
 type figure struct {
@@ -66,7 +66,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "scenarios to run, by name, separated by commas; empty: all")
 	flag.IntVar(&o.addresses, "addresses", 1, "loopback addresses that each attack of unread comes from, 1 to 200")
 	flag.StringVar(&o.paths, "paths", "", "a part of the paths that unread asks for; empty: all")
-	flag.IntVar(&o.posts, "posts", 300_000, "posts of the site that dear attacks, 10,000 to 1,000,000")
+	flag.IntVar(&o.posts, "posts", 300_000, "posts of the site that expensive attacks, 10,000 to 1,000,000")
 	flag.BoolVar(&o.list, "list", false, "list the scenarios and end")
 	flag.Parse()
 	attached := o.api != ""

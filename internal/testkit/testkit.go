@@ -1,4 +1,4 @@
-// Package testkit gives tests real servers: an empty migrated database, a logical Redis database and a Kafka topic of
+// Package testkit provides tests with real servers: an empty migrated database, a logical Redis database and a Kafka topic of
 // their own, on servers that are started when the first test of the package asks and shared until its last has ended.
 //
 // Every package that uses it has

@@ -18,25 +18,25 @@ import (
 	"time"
 )
 
-// dear asks for what costs the database most, from one address, without a token.
-var dear = scenario{
-	name: "dear",
+// expensive asks for what costs the database most, from one address, without a token.
+var expensive = scenario{
+	name: "expensive",
 	help: "60 anonymous requests at once of one address, the most expensive ones, on a site of many posts",
 	run:  runDear,
 }
 
 const (
-	dearClients = 60
-	dearFrom    = "127.77.0.1"
-	dearFor     = 15 * time.Second
-	dearPause   = 100 * time.Millisecond // after a refusal, so that the figures are those of requests that are worked on
-	dearSettle  = time.Second            // after the attack; no statement of it runs any more
+	attackers    = 60
+	attackFrom   = "127.77.0.1"
+	attackFor    = 15 * time.Second
+	attackPause  = 100 * time.Millisecond // after a refusal, so that the figures are those of requests that are worked on
+	attackSettle = time.Second            // after the attack, when no statement of it may run
 
 	maxWait = 100 * time.Millisecond // of the other client, at any time
 )
 
-// dearPaths returns the paths, with cursors that are deep in the lists.
-func (s *site) dearPaths(ctx context.Context, l large) ([]string, error) {
+// expensivePaths returns the paths, with cursors that are deep in the lists.
+func (s *site) expensivePaths(ctx context.Context, l large) ([]string, error) {
 	words := "/v1/posts?limit=100&q=" + url.QueryEscape(l.words)
 	tag, author, post := "/v1/posts?limit=100&tag="+l.tag, fmt.Sprintf("/v1/posts?limit=100&author=%d", l.author), fmt.Sprintf("/v1/posts/%d", l.post)
 	var paths []string
@@ -98,7 +98,7 @@ func (s *site) deepCursor(ctx context.Context, path string, pages int) (cursor s
 
 // client returns a client whose connections come from a loopback address.
 func (s *site) client(from string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: s.dialer(from), MaxIdleConnsPerHost: dearClients}, Timeout: 30 * time.Second}
+	return &http.Client{Transport: &http.Transport{DialContext: s.dialer(from), MaxIdleConnsPerHost: attackers}, Timeout: 30 * time.Second}
 }
 
 func get(ctx context.Context, client *http.Client, address string) (status int, body []byte, err error) {
@@ -120,11 +120,11 @@ func runDear(ctx context.Context, s *site, o options) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths, err := s.dearPaths(ctx, l)
+	paths, err := s.expensivePaths(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	idle, err := s.probeFor(ctx, dearFor, s.data.small)
+	idle, err := s.probeFor(ctx, attackFor, s.data.small)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func runDear(ctx context.Context, s *site, o options) ([]figure, error) {
 	answers, longest := s.ask(ctx, paths)
 	select {
 	case <-ctx.Done():
-	case <-time.After(dearSettle):
+	case <-time.After(attackSettle):
 	}
 	stop()
 	running.Wait() // or a statement of the other client would be counted
@@ -153,21 +153,21 @@ func runDear(ctx context.Context, s *site, o options) ([]figure, error) {
 		{"the other client", fmt.Sprintf("max %.1f ms, p99 %.1f ms; idle max %.1f ms, p99 %.1f ms; %d of %d refused", milliseconds(worst), milliseconds(during.p99()),
 			milliseconds(idle.longest()), milliseconds(idle.p99()), refused, len(during)), worst <= maxWait && refused == 0},
 		{"expensive requests", fmt.Sprintf("%s; the longest took %.1f s", answers, longest.Seconds()), true},
-		{fmt.Sprintf("statements that still run %v later", dearSettle), strconv.Itoa(len(left)), len(left) == 0},
+		{fmt.Sprintf("statements that still run %v later", attackSettle), strconv.Itoa(len(left)), len(left) == 0},
 	}, nil
 }
 
-// ask sends the requests for dearFor. It returns how many had which status, and the longest time that one with 200 took.
+// ask sends the requests for attackFor. It returns how many had which status, and the longest time that one with 200 took.
 func (s *site) ask(ctx context.Context, paths []string) (answers string, longest time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, dearFor)
+	ctx, cancel := context.WithTimeout(ctx, attackFor)
 	defer cancel()
-	client := s.client(dearFrom)
+	client := s.client(attackFrom)
 	defer client.CloseIdleConnections()
 	var mu sync.Mutex
 	counts := map[string]int{}
 	var turn atomic.Int64
 	var running sync.WaitGroup
-	for range dearClients {
+	for range attackers {
 		running.Go(func() {
 			for ctx.Err() == nil {
 				path := paths[int(turn.Add(1)-1)%len(paths)]
@@ -188,7 +188,7 @@ func (s *site) ask(ctx context.Context, paths []string) (answers string, longest
 				if err != nil || status != http.StatusOK {
 					select {
 					case <-ctx.Done():
-					case <-time.After(dearPause):
+					case <-time.After(attackPause):
 					}
 				}
 			}
