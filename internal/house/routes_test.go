@@ -41,7 +41,7 @@ type operation struct {
 	Parameters  []parameter
 	RequestBody struct {
 		Content map[string]struct{ Schema schema }
-	} `yaml:"requestBody"` //nolint:tagliatelle // as OpenAPI spells it
+	} `yaml:"requestBody"`
 }
 
 type parameter struct {

@@ -34,7 +34,7 @@ var rules = []rule{
 	{words(`tells|tells? of|telling of|told of`), "reports whether, shows, notifies", nil},
 	{words(`hears? (?:of|from)|heard of|hearing of`), "is called with, receives, learns", nil},
 	{words(`(?:get|gets|got|be|is|are) rid of|rid of`), "remove, evict, disconnect", nil},
-	{words(`lets? be|let be|let alone|left be`), "leave alone, ignore, accept", nil},
+	{words(`(?:let|lets|left) be|let alone`), "leave alone, ignore, accept", nil},
 	{words(`whoever|whomever`), "name the subject: the caller, the deleting process", nil},
 	{
 		words(`(?:there |here )?(?:is|are|was|were) no [a-z]+`), "is not a",
