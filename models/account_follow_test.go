@@ -45,20 +45,43 @@ func newCrowd(tb testing.TB) *crowd {
 	}
 	exec("CREATE TEMPORARY TABLE n (i INT PRIMARY KEY)")
 	exec("INSERT INTO n WITH RECURSIVE r AS (SELECT 0 AS i UNION ALL SELECT i+1 FROM r WHERE i<999) SELECT i FROM r")
-	exec("INSERT INTO users (username, email, password_hash) SELECT CONCAT('author',i), CONCAT('author',i,'@example.org'), '' FROM n")
+	exec(`
+			INSERT INTO users (username, email, password_hash)
+			SELECT CONCAT('author',i), CONCAT('author',i,'@example.org'), ''
+			FROM n`)
 	// Each author has written now and then, all through a year.
 	for post := range crowdPosts {
-		exec("INSERT INTO posts (user_id, title, content, created_at) SELECT u.id, 'T', 'C',"+
-			" '2026-01-01' + INTERVAL ((? * 311040 + u.id * 7919 * 40) MOD 31104000) SECOND FROM users u WHERE u.username LIKE 'author%'", post)
+		exec(`
+			INSERT INTO posts (user_id, title, content, created_at)
+			SELECT u.id, 'T', 'C', '2026-01-01' + INTERVAL ((? * 311040 + u.id * 7919 * 40) MOD 31104000) SECOND
+			FROM users u
+			WHERE u.username LIKE 'author%'`, post)
 	}
-	exec("INSERT INTO follows (user_id, followed_id) SELECT ?, id FROM users WHERE username LIKE 'author%'", c.reader.ID)
-	exec("INSERT INTO follows (user_id, followed_id) SELECT id, ? FROM users WHERE username LIKE 'author%'", c.reader.ID)
-	exec("INSERT INTO follows (user_id, followed_id) SELECT ?, id FROM users WHERE username IN ('author1','author500','author900')", c.guest.ID)
+	exec(
+		"INSERT INTO follows (user_id, followed_id) SELECT ?, id FROM users WHERE username LIKE 'author%'",
+		c.reader.ID,
+	)
+	exec(
+		"INSERT INTO follows (user_id, followed_id) SELECT id, ? FROM users WHERE username LIKE 'author%'",
+		c.reader.ID,
+	)
+	exec(`
+			INSERT INTO follows (user_id, followed_id)
+			SELECT ?, id
+			FROM users
+			WHERE username IN ('author1','author500','author900')`, c.guest.ID)
 	exec("INSERT INTO blocks (user_id, blocked_id) SELECT ?, id FROM users WHERE username LIKE 'author%'", c.writer.ID)
-	exec("INSERT INTO comments (post_id, user_id, content, created_at) SELECT p.id, ?, 'C', p.created_at FROM posts p LIMIT ?", c.writer.ID, crowdComments)
+	exec(`
+			INSERT INTO comments (post_id, user_id, content, created_at)
+			SELECT p.id, ?, 'C', p.created_at
+			FROM posts p
+			LIMIT ?`, c.writer.ID, crowdComments)
 	exec("INSERT INTO post_likes (post_id, user_id) SELECT id, ? FROM posts", c.guest.ID)
 	exec("INSERT INTO comment_likes (comment_id, user_id) SELECT id, ? FROM comments", c.guest.ID)
-	exec("INSERT INTO sessions (token_hash, user_id, expires_at) SELECT UNHEX(SHA2(i,256)), ?, '2037-01-01' FROM n", c.guest.ID)
+	exec(
+		"INSERT INTO sessions (token_hash, user_id, expires_at) SELECT UNHEX(SHA2(i,256)), ?, '2037-01-01' FROM n",
+		c.guest.ID,
+	)
 	exec("ANALYZE TABLE users, posts, comments, follows, blocks, post_likes, comment_likes, sessions")
 	return c
 }
@@ -92,10 +115,22 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		read func() (int, error)
 		most int64 // rows and entries read
 	}{
-		"feed of 1000":        {func() (int, error) { l, err := store.Feed(ctx, c.reader.ID, nil, limit); return len(l), err }, 6*crowdAuthors + 3*limit*limit},
-		"feed of 1000, later": {func() (int, error) { l, err := store.Feed(ctx, c.reader.ID, middle, limit); return len(l), err }, 6*crowdAuthors + 3*limit*limit},
-		"feed of 3":           {func() (int, error) { l, err := store.Feed(ctx, c.guest.ID, nil, limit); return len(l), err }, 3 * limit * limit},
-		"feed of 3, later":    {func() (int, error) { l, err := store.Feed(ctx, c.guest.ID, middle, limit); return len(l), err }, 3 * limit * limit},
+		"feed of 1000": {func() (int, error) {
+			l, err := store.Feed(ctx, c.reader.ID, nil, limit)
+			return len(l), err
+		}, 6*crowdAuthors + 3*limit*limit},
+		"feed of 1000, later": {func() (int, error) {
+			l, err := store.Feed(ctx, c.reader.ID, middle, limit)
+			return len(l), err
+		}, 6*crowdAuthors + 3*limit*limit},
+		"feed of 3": {func() (int, error) {
+			l, err := store.Feed(ctx, c.guest.ID, nil, limit)
+			return len(l), err
+		}, 3 * limit * limit},
+		"feed of 3, later": {func() (int, error) {
+			l, err := store.Feed(ctx, c.guest.ID, middle, limit)
+			return len(l), err
+		}, 3 * limit * limit},
 		"followers": {func() (int, error) {
 			l, _, err := store.Followers(ctx, c.reader.ID, c.reader.ID, nil, limit)
 			return len(l), err
@@ -108,7 +143,10 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 			l, _, err := store.Following(ctx, c.reader.ID, c.reader.ID, &models.ListKey{ID: 500}, limit)
 			return len(l), err
 		}, 15 * limit},
-		"blocks": {func() (int, error) { l, _, err := store.BlockedUsers(ctx, c.writer.ID, nil, limit); return len(l), err }, 15 * limit},
+		"blocks": {func() (int, error) {
+			l, _, err := store.BlockedUsers(ctx, c.writer.ID, nil, limit)
+			return len(l), err
+		}, 15 * limit},
 		"comments": {func() (int, error) {
 			l, _, err := store.CommentsByUser(ctx, c.guest.ID, c.writer.ID, nil, limit)
 			return len(l), err
@@ -133,7 +171,10 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 			l, _, err := store.LikedComments(ctx, c.reader.ID, c.guest.ID, 10_000, limit)
 			return len(l), err
 		}, 15 * limit},
-		"sessions": {func() (int, error) { l, err := store.Sessions(ctx, c.guest.ID, nil, limit); return len(l), err }, 5 * limit},
+		"sessions": {func() (int, error) {
+			l, err := store.Sessions(ctx, c.guest.ID, nil, limit)
+			return len(l), err
+		}, 5 * limit},
 	} {
 		_, err := list.read() // opens its tables, and MySQL counts what it reads of its own dictionary for that
 		require.NoError(t, err, name)
@@ -157,7 +198,9 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 		_, err := store.Follow(ctx, reader.ID, author.ID)
 		require.NoError(t, err)
 		for range random.IntN(8) {
-			_, err := store.Pool().ExecContext(ctx, "INSERT INTO posts (user_id, title, content, created_at) VALUES (?,'T','C',FROM_UNIXTIME(1767225600+?))",
+			_, err := store.Pool().ExecContext(ctx, `
+					INSERT INTO posts (user_id, title, content, created_at)
+					VALUES (?,'T','C',FROM_UNIXTIME(1767225600+?))`,
 				author.ID, random.IntN(40))
 			require.NoError(t, err)
 		}
@@ -210,10 +253,19 @@ func BenchmarkFeed(b *testing.B) {
 				})
 			}
 		}
+		const query = `
+			DO (
+				SELECT COUNT(*)
+				FROM (
+					SELECT p.id
+					FROM follows f
+					JOIN posts p ON p.user_id=f.followed_id AND p.status=1
+					WHERE f.user_id=?
+					ORDER BY p.created_at DESC, p.id DESC
+					LIMIT 21) x)`
 		b.Run(fmt.Sprintf("%d followed, plain join", follows), func(b *testing.B) {
 			for b.Loop() {
-				if _, err := c.store.Pool().Exec("DO (SELECT COUNT(*) FROM (SELECT p.id FROM follows f JOIN posts p ON p.user_id=f.followed_id AND p.status=1"+
-					" WHERE f.user_id=? ORDER BY p.created_at DESC, p.id DESC LIMIT 21) x)", user.ID); err != nil {
+				if _, err := c.store.Pool().Exec(query, user.ID); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -224,7 +276,10 @@ func BenchmarkFeed(b *testing.B) {
 // BenchmarkPublicUser measures a profile of a user with 20,000 comments, and of one with 1,000 followers.
 func BenchmarkPublicUser(b *testing.B) {
 	c := newCrowd(b)
-	for name, user := range map[string]models.Author{"20,000 comments": c.writer, "1,000 followers and followed": c.reader} {
+	for name, user := range map[string]models.Author{
+		"20,000 comments":              c.writer,
+		"1,000 followers and followed": c.reader,
+	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := c.store.PublicUserByID(context.Background(), 0, user.ID); err != nil {

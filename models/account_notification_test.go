@@ -33,13 +33,26 @@ func told(t testing.TB, store *models.Store, user models.Author) string {
 	return strings.Join(words, " ")
 }
 
-func write(t testing.TB, store *models.Store, author models.Author, post *models.Post, parent *models.Comment, mentions ...string) *models.Comment {
+func write(
+	t testing.TB,
+	store *models.Store,
+	author models.Author,
+	post *models.Post,
+	parent *models.Comment,
+	mentions ...string,
+) *models.Comment {
 	t.Helper()
 	var parentID *int64
 	if parent != nil {
 		parentID = &parent.ID
 	}
-	c, err := store.CreateComment(t.Context(), author, post.ID, parentID, models.CommentText{Content: "hello", Mentions: mentions})
+	c, err := store.CreateComment(
+		t.Context(),
+		author,
+		post.ID,
+		parentID,
+		models.CommentText{Content: "hello", Mentions: mentions},
+	)
 	require.NoError(t, err)
 	return c
 }
@@ -64,7 +77,11 @@ func TestNotifications_tellWhomItConcerns(t *testing.T) {
 		require.NoError(t, err)
 		return strings.ReplaceAll(strings.Join(all, ", ")+",", ": ,", ",")
 	}
-	post, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "For some", Content: "text", Mentions: []string{"dan", "ada", "nobody"}})
+	post, err := store.CreatePost(
+		t.Context(),
+		ada,
+		models.PostText{Title: "For some", Content: "text", Mentions: []string{"dan", "ada", "nobody"}},
+	)
 	require.NoError(t, err)
 	assert.Equal(t, "ada, bob, cyd, Dan: mention,", everybody(), "a post")
 	write(t, store, ada, post, nil)
@@ -86,7 +103,13 @@ func TestNotifications_tellWhomItConcerns(t *testing.T) {
 	require.NoError(t, err)
 	write(t, store, bob, post, nil, "ada")
 	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "a deleted user")
-	_, err = store.UpdateComment(t.Context(), bob.ID, comment.ID, 0, models.CommentText{Content: "changed", Mentions: []string{"dan", "cyd"}})
+	_, err = store.UpdateComment(
+		t.Context(),
+		bob.ID,
+		comment.ID,
+		0,
+		models.CommentText{Content: "changed", Mentions: []string{"dan", "cyd"}},
+	)
 	require.NoError(t, err)
 	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "an edit")
 }
@@ -148,7 +171,8 @@ func TestNotifications_manyAreReadAndCounted(t *testing.T) {
 	for i := range rows {
 		rows[i] = fmt.Sprintf("(%d,3,%d,%d)", ada.ID, post.ID, i+1)
 	}
-	_, err := store.Pool().ExecContext(t.Context(), "INSERT INTO notifications (user_id, kind, post_id, milestone) VALUES "+strings.Join(rows, ","))
+	insert := "INSERT INTO notifications (user_id, kind, post_id, milestone) VALUES " + strings.Join(rows, ",")
+	_, err := store.Pool().ExecContext(t.Context(), insert)
 	require.NoError(t, err)
 	write(t, store, bob, post, nil)
 	n, err := store.UnreadCount(t.Context(), ada.ID)
@@ -164,8 +188,11 @@ func TestPurgeNotifications(t *testing.T) {
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
 	for i, days := range [][2]int{{0, -1}, {91, -1}, {364, -1}, {366, -1}, {400, 91}, {92, 91}, {92, 89}, {400, 1}} {
-		_, err := store.Pool().ExecContext(t.Context(), "INSERT INTO notifications (user_id, kind, post_id, milestone, created_at, read_at) VALUES (?,3,?,?,"+
-			"NOW()-INTERVAL ? DAY, IF(?<0,NULL,NOW()-INTERVAL ? DAY))", ada.ID, post.ID, i+1, days[0], days[1], days[1])
+		const insert = `
+			INSERT INTO notifications (user_id, kind, post_id, milestone, created_at, read_at)
+			VALUES (?,?,?,?, NOW()-INTERVAL ? DAY, IF(?<0,NULL,NOW()-INTERVAL ? DAY))`
+		_, err := store.Pool().ExecContext(t.Context(), insert,
+			ada.ID, models.NotifyMilestone, post.ID, i+1, days[0], days[1], days[1])
 		require.NoError(t, err)
 	}
 	n, err := store.PurgeNotifications(t.Context(), 2)
@@ -180,7 +207,11 @@ func TestPurgeNotifications(t *testing.T) {
 // TestCreateComment_tellsOnceThoughItRanTwice makes the transaction the victim of a deadlock.
 func TestCreateComment_tellsOnceThoughItRanTwice(t *testing.T) {
 	var retried atomic.Int64
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Retried: func(models.RetryCause) { retried.Add(1) }})
+	store, err := models.Open(
+		t.Context(),
+		testkit.Database(t),
+		models.Options{Retried: func(models.RetryCause) { retried.Add(1) }},
+	)
 	require.NoError(t, err)
 	defer store.Close()
 	ada, bob, cyd := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cyd")
@@ -200,7 +231,13 @@ func TestCreateComment_tellsOnceThoughItRanTwice(t *testing.T) {
 	require.NoError(t, err)
 	var created sync.WaitGroup
 	created.Go(func() {
-		_, err := store.CreateComment(context.Background(), bob, post.ID, &parent.ID, models.CommentText{Content: "text", Mentions: []string{"cyd"}})
+		_, err := store.CreateComment(
+			context.Background(),
+			bob,
+			post.ID,
+			&parent.ID,
+			models.CommentText{Content: "text", Mentions: []string{"cyd"}},
+		)
 		assert.NoError(t, err)
 	})
 	awaitStatement(t, store, "UPDATE comments FORCE INDEX (PRIMARY)%SET replies_count%")
@@ -218,7 +255,12 @@ func TestCreateComment_tellsOnceThoughItRanTwice(t *testing.T) {
 func awaitStatement(t *testing.T, store *models.Store, like string) (connection int) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() (bool, string) {
-		connection = count(t, store, "SELECT COALESCE(MAX(id),0) FROM information_schema.processlist WHERE info LIKE ?", like)
+		connection = count(
+			t,
+			store,
+			"SELECT COALESCE(MAX(id),0) FROM information_schema.processlist WHERE info LIKE ?",
+			like,
+		)
 		return connection != 0, "no statement like " + like
 	})
 	return connection
@@ -233,10 +275,19 @@ func TestCreateComment_thatIsKilledTellsNobody(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = other.Rollback() }()
 	var next int64
-	require.NoError(t, store.Pool().QueryRowContext(t.Context(), "SELECT COALESCE(MAX(id),0)+1 FROM comments").Scan(&next))
+	require.NoError(
+		t,
+		store.Pool().QueryRowContext(t.Context(), "SELECT COALESCE(MAX(id),0)+1 FROM comments").Scan(&next),
+	)
 	// It begins with other words than the store's INSERT, because MySQL lists a statement for a moment after it has
 	// answered.
-	_, err = other.ExecContext(t.Context(), "INSERT IGNORE INTO notifications (user_id, kind, post_id, comment_id) VALUES (?,1,?,?)", ada.ID, post.ID, next)
+	_, err = other.ExecContext(
+		t.Context(),
+		"INSERT IGNORE INTO notifications (user_id, kind, post_id, comment_id) VALUES (?,1,?,?)",
+		ada.ID,
+		post.ID,
+		next,
+	)
 	require.NoError(t, err)
 	failed := make(chan error, 1)
 	go func() {
@@ -303,8 +354,22 @@ func TestMilestones_ofComments(t *testing.T) {
 	target := models.Target{Kind: models.KindComment, ID: comment.ID}
 	l.apply(l.of(target, 1, 1, 7, true), l.at(1, 2, 7, true))
 	assert.Equal(t, "1 1", told(), "one's own likes count too")
-	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM notifications WHERE comment_id=? AND post_id=? AND kind=3 AND actor_id=0", comment.ID, post.ID))
-	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM notifications WHERE comment_id=0 AND post_id=?", post.ID))
+	assert.Equal(
+		t,
+		1,
+		count(
+			t,
+			l.store,
+			"SELECT COUNT(*) FROM notifications WHERE comment_id=? AND post_id=? AND kind=3 AND actor_id=0",
+			comment.ID,
+			post.ID,
+		),
+	)
+	assert.Equal(
+		t,
+		1,
+		count(t, l.store, "SELECT COUNT(*) FROM notifications WHERE comment_id=0 AND post_id=?", post.ID),
+	)
 }
 
 func TestMilestones_ofWhatIsGoneAreNotTold(t *testing.T) {
@@ -335,7 +400,10 @@ func TestMilestones_areToldOnceByWhoeverGetsThere(t *testing.T) {
 	for range 3 {
 		writers.Go(func() {
 			for start := 0; start < len(log); start += 5 {
-				if _, err := l.store.ApplyLikes(context.Background(), log[max(0, start-5):min(start+5, len(log))]); err != nil {
+				if _, err := l.store.ApplyLikes(
+					context.Background(),
+					log[max(0, start-5):min(start+5, len(log))],
+				); err != nil {
 					t.Error(err)
 				}
 			}
@@ -375,8 +443,16 @@ func TestMilestones_areSeenWhateverElseIsCounted(t *testing.T) {
 	})
 	// Either it waits for the row before it has read it, or it has read it and waits to count.
 	testkit.Eventually(t, time.Minute, func() (bool, string) {
-		return count(t, l.store, "SELECT COUNT(*) FROM information_schema.processlist WHERE id<>CONNECTION_ID() AND (info LIKE ? OR info LIKE ?)",
-			"%SELECT%id, likes_count%FOR UPDATE", "UPDATE posts%SET hot_score%") == 1, "nobody waits"
+		return count(
+			t,
+			l.store,
+			`
+				SELECT COUNT(*)
+				FROM information_schema.processlist
+				WHERE id<>CONNECTION_ID() AND (info LIKE ? OR info LIKE ?)`,
+			"%SELECT%id, likes_count%FOR UPDATE",
+			"UPDATE posts%SET hot_score%",
+		) == 1, "nobody waits"
 	})
 	require.NoError(t, other.Commit())
 	applied.Wait()
@@ -426,7 +502,9 @@ func TestPassMilestones_ofLikesFromElsewhere(t *testing.T) {
 // one connection only.
 func rowsRead(t *testing.T, store *models.Store) int {
 	t.Helper()
-	rows, err := store.Pool().QueryContext(t.Context(), "SHOW SESSION STATUS WHERE Variable_name LIKE 'Handler_read%' OR Variable_name='Sort_rows'")
+	rows, err := store.Pool().QueryContext(t.Context(), `
+		SHOW SESSION STATUS
+		WHERE Variable_name LIKE 'Handler_read%' OR Variable_name='Sort_rows'`)
 	require.NoError(t, err)
 	defer rows.Close()
 	sum := 0
@@ -459,8 +537,14 @@ func TestLists_ofAUserReadOnlyWhatTheyGive(t *testing.T) {
 		}
 	}
 	// Of a table of a few rows the servers rather read all, and sort.
-	insert("users (username, email, password_hash)", func(i int) string { return fmt.Sprintf("('user%d','user%d@x','')", i, i) })
-	insert("posts (id, user_id, title, content)", func(i int) string { return fmt.Sprintf("(%d,%d,'t','c')", i+1, bob.ID) })
+	insert(
+		"users (username, email, password_hash)",
+		func(i int) string { return fmt.Sprintf("('user%d','user%d@x','')", i, i) },
+	)
+	insert(
+		"posts (id, user_id, title, content)",
+		func(i int) string { return fmt.Sprintf("(%d,%d,'t','c')", i+1, bob.ID) },
+	)
 	insert("notifications (user_id, kind, actor_id, post_id, read_at)", func(i int) string {
 		read := "NULL"
 		if i%2 == 0 {
@@ -468,7 +552,10 @@ func TestLists_ofAUserReadOnlyWhatTheyGive(t *testing.T) {
 		}
 		return fmt.Sprintf("(%d,2,%d,%d,%s)", []int64{ada.ID, bob.ID}[i/4%2], bob.ID, i+1, read)
 	})
-	insert("bookmarks (user_id, post_id)", func(i int) string { return fmt.Sprintf("(%d,%d)", []int64{ada.ID, bob.ID}[i/4%2], i+1) })
+	insert(
+		"bookmarks (user_id, post_id)",
+		func(i int) string { return fmt.Sprintf("(%d,%d)", []int64{ada.ID, bob.ID}[i/4%2], i+1) },
+	)
 	_, err = store.Pool().ExecContext(t.Context(), "ANALYZE TABLE posts, notifications, bookmarks, users")
 	require.NoError(t, err)
 	for name, list := range map[string]func(before int64) (int, error){

@@ -50,7 +50,12 @@ func TestDeleteUser_leavesAnAdmin(t *testing.T) {
 	store := openStore(t)
 	var admins [2]*models.User
 	for i := range admins {
-		admins[i] = &models.User{Username: "admin" + string(rune('a'+i)), Email: string(rune('a'+i)) + "@example.org", PasswordHash: "x", Role: models.RoleAdmin}
+		admins[i] = &models.User{
+			Username:     "admin" + string(rune('a'+i)),
+			Email:        string(rune('a'+i)) + "@example.org",
+			PasswordHash: "x",
+			Role:         models.RoleAdmin,
+		}
 		require.NoError(t, store.CreateUser(t.Context(), admins[i]))
 	}
 	var wg sync.WaitGroup
@@ -73,5 +78,14 @@ func TestDeleteUser_leavesAnAdmin(t *testing.T) {
 	exec(t, store, "UPDATE users SET banned_until='2001-01-01'")
 	_, err = store.DeleteUser(t.Context(), admins[left].ID, "x")
 	require.NoError(t, err)
-	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM users WHERE id=? AND banned_until IS NULL AND ban_reason=''", admins[left].ID))
+	assert.Equal(
+		t,
+		1,
+		count(
+			t,
+			store,
+			"SELECT COUNT(*) FROM users WHERE id=? AND banned_until IS NULL AND ban_reason=''",
+			admins[left].ID,
+		),
+	)
 }

@@ -30,11 +30,27 @@ func commentTarget(c *models.Comment) models.Target {
 func exactCounts(t testing.TB, store *models.Store) {
 	t.Helper()
 	for what, query := range map[string]string{
-		"comments_count": "SELECT COUNT(*) FROM posts p WHERE p.comments_count<>(SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)",
-		"replies_count":  "SELECT COUNT(*) FROM comments p WHERE p.replies_count<>(SELECT COUNT(*) FROM comments c WHERE c.parent_id=p.id AND c.status=1)",
-		"posts_count":    "SELECT COUNT(*) FROM tags g WHERE g.posts_count<>(SELECT COUNT(*) FROM post_tags k JOIN posts p ON p.id=k.post_id AND p.status=1 WHERE k.tag_id=g.id)",
-		"tag status":     "SELECT COUNT(*) FROM post_tags k JOIN posts p ON p.id=k.post_id WHERE p.status<>k.status",
-		"terms":          "SELECT COUNT(*) FROM posts p WHERE (p.status=1)<>EXISTS (SELECT 1 FROM post_terms m WHERE m.post_id=p.id)",
+		"comments_count": `
+			SELECT COUNT(*)
+			FROM posts p
+			WHERE p.comments_count<>(SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)`,
+		"replies_count": `
+			SELECT COUNT(*)
+			FROM comments p
+			WHERE p.replies_count<>(SELECT COUNT(*) FROM comments c WHERE c.parent_id=p.id AND c.status=1)`,
+		"posts_count": `
+			SELECT COUNT(*)
+			FROM tags g
+			WHERE g.posts_count<>(
+				SELECT COUNT(*)
+				FROM post_tags k
+				JOIN posts p ON p.id=k.post_id AND p.status=1
+				WHERE k.tag_id=g.id)`,
+		"tag status": "SELECT COUNT(*) FROM post_tags k JOIN posts p ON p.id=k.post_id WHERE p.status<>k.status",
+		"terms": `
+			SELECT COUNT(*)
+			FROM posts p
+			WHERE (p.status=1)<>EXISTS (SELECT 1 FROM post_terms m WHERE m.post_id=p.id)`,
 	} {
 		assert.Zero(t, count(t, store, query), "rows with a wrong %s", what)
 	}
@@ -44,7 +60,11 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	ada, mod, mod2 := newUser(t, store, "ada"), newModerator(t, store, "mod"), newModerator(t, store, "mod2")
-	p, err := store.CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "with text", Tags: models.Tags{"go"}})
+	p, err := store.CreatePost(
+		ctx,
+		ada,
+		models.PostText{Title: "A post", Content: "with text", Tags: models.Tags{"go"}},
+	)
 	require.NoError(t, err)
 	top := newComment(t, store, ada, p, nil)
 	reply := newComment(t, store, ada, p, top)
@@ -54,7 +74,11 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 	require.NoError(t, store.RemoveContent(ctx, mod.ID, commentTarget(reply), "Spam."))
 	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(p), "Spam."))
 	exactCounts(t, store)
-	require.NoError(t, store.ReinstateContent(ctx, mod.ID, commentTarget(reply), "It was a mistake."), "under a deleted post and parent")
+	require.NoError(
+		t,
+		store.ReinstateContent(ctx, mod.ID, commentTarget(reply), "It was a mistake."),
+		"under a deleted post and parent",
+	)
 	exactCounts(t, store)
 	_, err = store.RestorePost(ctx, ada.ID, p.ID)
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err), "an author does not undo a moderator's deletion")
@@ -62,7 +86,14 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 	require.NoError(t, store.ReinstateContent(ctx, mod.ID, commentTarget(top), "It was a mistake."))
 	exactCounts(t, store)
 	assert.Equal(t, 2, count(t, store, "SELECT comments_count FROM posts"))
-	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM posts WHERE deleted_at IS NOT NULL OR deleted_by IS NOT NULL OR delete_reason<>''"))
+	assert.Zero(
+		t,
+		count(
+			t,
+			store,
+			"SELECT COUNT(*) FROM posts WHERE deleted_at IS NOT NULL OR deleted_by IS NOT NULL OR delete_reason<>''",
+		),
+	)
 
 	// What its author deleted is the moderator's from then on.
 	require.NoError(t, store.DeletePost(ctx, ada.ID, p.ID))
@@ -122,7 +153,11 @@ func spammer(t *testing.T, store *models.Store, posts, comments int) (models.Aut
 	var last *models.Post
 	for i := range posts {
 		var err error
-		last, err = store.CreatePost(t.Context(), eve, models.PostText{Title: "Buy", Content: fmt.Sprint("now ", i), Tags: models.Tags{"spam"}})
+		last, err = store.CreatePost(
+			t.Context(),
+			eve,
+			models.PostText{Title: "Buy", Content: fmt.Sprint("now ", i), Tags: models.Tags{"spam"}},
+		)
 		require.NoError(t, err)
 	}
 	var parent *models.Comment
@@ -147,8 +182,20 @@ func spammer(t *testing.T, store *models.Store, posts, comments int) (models.Aut
 func contentOf(t *testing.T, store *models.Store) string {
 	t.Helper()
 	var text string
-	err := store.Pool().QueryRowContext(t.Context(), "SELECT CONCAT((SELECT GROUP_CONCAT(CONCAT_WS(' ',id,status,deleted_by,delete_reason,operation_id,comments_count) ORDER BY id SEPARATOR ';') FROM posts),"+
-		"'|',(SELECT GROUP_CONCAT(CONCAT_WS(' ',id,status,deleted_by,delete_reason,operation_id,replies_count) ORDER BY id SEPARATOR ';') FROM comments))").Scan(&text)
+	err := store.Pool().QueryRowContext(t.Context(), `
+			SELECT CONCAT(
+				(
+					SELECT GROUP_CONCAT(
+						CONCAT_WS(' ',id,status,deleted_by,delete_reason,operation_id,comments_count)
+						ORDER BY id SEPARATOR ';')
+					FROM posts),
+				'|',
+				(
+					SELECT GROUP_CONCAT(
+						CONCAT_WS(' ',id,status,deleted_by,delete_reason,operation_id,replies_count)
+						ORDER BY id SEPARATOR ';')
+					FROM comments))`).
+		Scan(&text)
 	require.NoError(t, err)
 	return text
 }
@@ -203,7 +250,12 @@ func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
 	late := newPost(t, store, eve)
 	assert.Equal(t, 273, finish(t, store, o.ID))
 	exactCounts(t, store)
-	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM posts WHERE user_id=? AND status=1", eve.ID), "what comes after the request is left alone")
+	assert.Equal(
+		t,
+		1,
+		count(t, store, "SELECT COUNT(*) FROM posts WHERE user_id=? AND status=1", eve.ID),
+		"what comes after the request is left alone",
+	)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments WHERE user_id=? AND status=1", eve.ID))
 	o, err = store.OperationByID(ctx, o.ID)
 	require.NoError(t, err)
@@ -277,7 +329,11 @@ func TestOperation_reachesDeletedAccounts(t *testing.T) {
 	assert.Equal(t, 1, finish(t, store, o.ID))
 	must(store.UndoOperation(ctx, mod2.ID, o.ID, "No spam."))
 	assert.Equal(t, 1, finish(t, store, o.ID))
-	for actor, code := range map[int64]models.Code{mod2.ID: models.CodeForbidden, mod.ID: models.CodeForbidden, eve.ID: models.CodeForbidden} {
+	for actor, code := range map[int64]models.Code{
+		mod2.ID: models.CodeForbidden,
+		mod.ID:  models.CodeForbidden,
+		eve.ID:  models.CodeForbidden,
+	} {
 		_, err := store.RemoveAll(ctx, actor, mod.ID, "Spam.")
 		assert.Equal(t, code, models.ErrorCode(err), "%d", actor)
 	}
@@ -330,7 +386,9 @@ func TestReports_areOneAUserAndTargetAndResolvedOnce(t *testing.T) {
 	// Of two moderators one wins, with claims and with verdicts.
 	errs := make([]error, 10)
 	for i := range errs {
-		group.Go(func() { errs[i] = store.ClaimReport(context.Background(), []int64{mod.ID, mod2.ID}[i%2], cases[0].ID) })
+		group.Go(
+			func() { errs[i] = store.ClaimReport(context.Background(), []int64{mod.ID, mod2.ID}[i%2], cases[0].ID) },
+		)
 	}
 	group.Wait()
 	winner, loser := mod, mod2
@@ -344,17 +402,28 @@ func TestReports_areOneAUserAndTargetAndResolvedOnce(t *testing.T) {
 			assert.Equal(t, models.CodeConflict, models.ErrorCode(errs[i]))
 		}
 	}
-	_, err := store.ResolveReport(ctx, loser.ID, cases[0].ID, models.Verdict{Outcome: models.OutcomeRemoved, Note: "Spam."})
+	_, err := store.ResolveReport(
+		ctx,
+		loser.ID,
+		cases[0].ID,
+		models.Verdict{Outcome: models.OutcomeRemoved, Note: "Spam."},
+	)
 	assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
 	assert.Empty(t, must(store.ReportCases(ctx, models.CasesOpen, 0, 10)))
 	assert.Len(t, must(store.ReportCases(ctx, models.CasesClaimed, 0, 10)), 1)
 	// A claim ends by itself.
-	_, err = store.Pool().ExecContext(ctx, "UPDATE report_cases SET claimed_until=?", time.Now().UTC().Add(-time.Second))
+	_, err = store.Pool().
+		ExecContext(ctx, "UPDATE report_cases SET claimed_until=?", time.Now().UTC().Add(-time.Second))
 	require.NoError(t, err)
 	assert.Len(t, must(store.ReportCases(ctx, models.CasesOpen, 0, 10)), 1)
 	for i := range errs {
 		group.Go(func() {
-			_, errs[i] = store.ResolveReport(context.Background(), []int64{mod.ID, mod2.ID}[i%2], cases[0].ID, models.Verdict{Outcome: models.OutcomeRemoved, Note: "Spam."})
+			_, errs[i] = store.ResolveReport(
+				context.Background(),
+				[]int64{mod.ID, mod2.ID}[i%2],
+				cases[0].ID,
+				models.Verdict{Outcome: models.OutcomeRemoved, Note: "Spam."},
+			)
 		})
 	}
 	group.Wait()
@@ -370,8 +439,13 @@ func TestReports_areOneAUserAndTargetAndResolvedOnce(t *testing.T) {
 	for action, target := range map[string]int64{"report.resolve": cases[0].ID, "post.delete": p.ID} {
 		kind, _, _ := strings.Cut(action, ".")
 		assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action=?", action), action)
-		assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action=? AND target_type=? AND target_id=?",
-			action, kind, target), action)
+		assert.Equal(
+			t,
+			1,
+			count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action=? AND target_type=? AND target_id=?",
+				action, kind, target),
+			action,
+		)
 	}
 	exactCounts(t, store)
 	require.Error(t, must1(store.PostByID(ctx, 0, p.ID)), "it is removed")
@@ -407,7 +481,15 @@ func newAdmin(t testing.TB, store *models.Store, name string) models.Author {
 func reported(t testing.TB, store *models.Store, reporter models.Author, target models.Target) int64 {
 	t.Helper()
 	must(store.ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target, Reason: "spam"}))
-	return int64(count(t, store, "SELECT id FROM report_cases WHERE is_open=1 AND target_type=? AND target_id=?", target.Kind, target.ID))
+	return int64(
+		count(
+			t,
+			store,
+			"SELECT id FROM report_cases WHERE is_open=1 AND target_type=? AND target_id=?",
+			target.Kind,
+			target.ID,
+		),
+	)
 }
 
 func forbidden(t testing.TB, err error, what string) {
@@ -419,7 +501,23 @@ func forbidden(t testing.TB, err error, what string) {
 func TestOperation_leavesWhatModeratorsDeleteThemselves(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
-	eve, ada, mod, mod2 := newUser(t, store, "eve"), newUser(t, store, "ada"), newModerator(t, store, "mod"), newModerator(t, store, "mod2")
+	eve, ada, mod, mod2 := newUser(
+		t,
+		store,
+		"eve",
+	), newUser(
+		t,
+		store,
+		"ada",
+	), newModerator(
+		t,
+		store,
+		"mod",
+	), newModerator(
+		t,
+		store,
+		"mod2",
+	)
 	kept, judged, plain := newPost(t, store, eve), newPost(t, store, eve), newPost(t, store, eve)
 	comment := newComment(t, store, eve, newPost(t, store, ada), nil)
 	report := reported(t, store, ada, postTarget(judged))
@@ -428,10 +526,28 @@ func TestOperation_leavesWhatModeratorsDeleteThemselves(t *testing.T) {
 	require.NoError(t, store.RemoveContent(ctx, mod2.ID, postTarget(kept), "Illegal."))
 	require.NoError(t, store.RemoveContent(ctx, mod.ID, commentTarget(comment), "Illegal."))
 	must(store.ResolveReport(ctx, mod2.ID, report, models.Verdict{Outcome: models.OutcomeRemoved, Note: "Illegal."}))
-	assert.Equal(t, 3, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action IN ('post.delete','comment.delete')"))
+	assert.Equal(
+		t,
+		3,
+		count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE action IN ('post.delete','comment.delete')"),
+	)
 	must(store.UndoOperation(ctx, mod.ID, o.ID, "No spam."))
 	assert.Equal(t, 1, finish(t, store, o.ID))
-	assert.Equal(t, 2, count(t, store, "SELECT COUNT(*) FROM posts WHERE status=2 AND operation_id IS NULL AND delete_reason='Illegal.' AND deleted_by=? AND id IN (?,?)", mod2.ID, kept.ID, judged.ID))
+	assert.Equal(
+		t,
+		2,
+		count(
+			t,
+			store,
+			`
+				SELECT COUNT(*)
+				FROM posts
+				WHERE status=2 AND operation_id IS NULL AND delete_reason='Illegal.' AND deleted_by=? AND id IN (?,?)`,
+			mod2.ID,
+			kept.ID,
+			judged.ID,
+		),
+	)
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM comments WHERE status=2 AND id=?", comment.ID))
 	require.NoError(t, must1(store.PostByID(ctx, 0, plain.ID)))
 	exactCounts(t, store)
@@ -447,7 +563,11 @@ func TestModeration_isNotForOneself(t *testing.T) {
 		report := reported(t, store, ada, commentTarget(c))
 		forbidden(t, store.ClaimReport(ctx, own.ID, report), "claim")
 		for _, outcome := range []string{models.OutcomeDismissed, models.OutcomeRemoved} {
-			forbidden(t, must1(store.ResolveReport(ctx, own.ID, report, models.Verdict{Outcome: outcome, Note: "x"})), outcome)
+			forbidden(
+				t,
+				must1(store.ResolveReport(ctx, own.ID, report, models.Verdict{Outcome: outcome, Note: "x"})),
+				outcome,
+			)
 		}
 		forbidden(t, must1(store.ReportsOf(ctx, own.ID, report, 0, 10)), "reporters")
 		assert.Len(t, must(store.ReportsOf(ctx, admin.ID, report, 0, 10)), 1)
@@ -477,10 +597,19 @@ func TestActs_endWithTheRole(t *testing.T) {
 	ada, eve := newUser(t, store, "ada"), newUser(t, store, "eve")
 	p := newPost(t, store, eve)
 	report := reported(t, store, ada, postTarget(p))
-	ring := &models.LikeRing{AuthorID: eve.ID, FirstAt: past, LastAt: past, Members: []models.RingMember{{UserID: ada.ID}}}
+	ring := &models.LikeRing{
+		AuthorID: eve.ID,
+		FirstAt:  past,
+		LastAt:   past,
+		Members:  []models.RingMember{{UserID: ada.ID}},
+	}
 	must(store.SaveRing(ctx, ring))
-	letter := must(store.Pool().ExecContext(ctx, "INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)"+
-		" VALUES (UNHEX(SHA2('x',256)),1,1,1,'likes',1,1,'x','x',NOW(3))"))
+	letter := must(
+		store.Pool().ExecContext(ctx, `
+				INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset,
+					payload, error, created_at)
+				VALUES (UNHEX(SHA2('x',256)),1,1,1,'likes',1,1,'x','x',NOW(3))`),
+	)
 	letterID := must(letter.LastInsertId())
 	gone := &models.User{Username: "gone", Email: "gone@example.org", PasswordHash: "x"}
 	require.NoError(t, store.CreateUser(ctx, gone))
@@ -497,14 +626,18 @@ func TestActs_endWithTheRole(t *testing.T) {
 			"pin":     func() error { return store.SetPostFlag(ctx, actor, p.ID, models.PostPinned, true, "x") },
 			"claim":   func() error { return store.ClaimReport(ctx, actor, report) },
 			"dismiss": func() error {
-				return must1(store.ResolveReport(ctx, actor, report, models.Verdict{Outcome: models.OutcomeDismissed, Note: "x"}))
+				verdict := models.Verdict{Outcome: models.OutcomeDismissed, Note: "x"}
+				return must1(store.ResolveReport(ctx, actor, report, verdict))
 			},
-			"ring":   func() error { return store.DismissRing(ctx, actor, ring.ID, "x") },
-			"void":   func() error { return must1(store.VoidRing(ctx, actor, ring.ID, "x")) },
-			"letter": func() error { return must1(store.ResolveDeadLetter(ctx, actor, letterID, models.Discarded, "x")) },
-			"retry":  func() error { return store.BeginRetry(ctx, actor, letterID, "x", 1) },
+			"ring": func() error { return store.DismissRing(ctx, actor, ring.ID, "x") },
+			"void": func() error { return must1(store.VoidRing(ctx, actor, ring.ID, "x")) },
+			"letter": func() error {
+				return must1(store.ResolveDeadLetter(ctx, actor, letterID, models.Discarded, "x"))
+			},
+			"retry": func() error { return store.BeginRetry(ctx, actor, letterID, "x", 1) },
 			"reconcile": func() error {
-				return store.LogReconcile(ctx, models.Reconciliation{ActorID: actor, TargetType: "post", TargetID: p.ID, Reason: "x"}, nil)
+				r := models.Reconciliation{ActorID: actor, TargetType: "post", TargetID: p.ID, Reason: "x"}
+				return store.LogReconcile(ctx, r, nil)
 			},
 			"all":       func() error { return must1(store.RemoveAll(ctx, actor, eve.ID, "x")) },
 			"all, gone": func() error { return must1(store.RemoveAll(ctx, actor, gone.ID, "x")) },
@@ -519,7 +652,15 @@ func TestActs_endWithTheRole(t *testing.T) {
 	// What moderators do not do, nobody who is just a moderator does.
 	mod := newModerator(t, store, "mod")
 	forbidden(t, must1(store.ResolveDeadLetter(ctx, mod.ID, letterID, models.Discarded, "x")), "letter")
-	forbidden(t, store.LogReconcile(ctx, models.Reconciliation{ActorID: mod.ID, TargetType: "post", TargetID: p.ID, Reason: "x"}, nil), "reconcile")
+	forbidden(
+		t,
+		store.LogReconcile(
+			ctx,
+			models.Reconciliation{ActorID: mod.ID, TargetType: "post", TargetID: p.ID, Reason: "x"},
+			nil,
+		),
+		"reconcile",
+	)
 	assert.Equal(t, acts, count(t, store, "SELECT COUNT(*) FROM moderation_log WHERE actor_id<>0"))
 	require.NoError(t, must1(store.ResolveDeadLetter(ctx, root.ID, letterID, models.Discarded, "x")))
 }
@@ -541,7 +682,11 @@ func TestModeration_doesNotOverruleHigherRoles(t *testing.T) {
 	forbidden(t, store.ReinstateContent(ctx, mod.ID, postTarget(swept), "x"), "restore of the operation's")
 	forbidden(t, store.ReinstateContent(ctx, mod.ID, postTarget(later), "x"), "restore")
 	forbidden(t, store.UnbanUser(ctx, mod.ID, eve.ID, "x"), "unban")
-	forbidden(t, must1(store.BanUser(ctx, mod.ID, eve.ID, &models.Ban{Until: time.Now().Add(time.Minute), Reason: "x"})), "a shorter ban")
+	forbidden(
+		t,
+		must1(store.BanUser(ctx, mod.ID, eve.ID, &models.Ban{Until: time.Now().Add(time.Minute), Reason: "x"})),
+		"a shorter ban",
+	)
 	require.NoError(t, store.RemoveContent(ctx, mod.ID, postTarget(p), "Illegal."))
 	forbidden(t, store.ReinstateContent(ctx, mod.ID, postTarget(p), "x"), "restore of what the operation had deleted")
 

@@ -19,7 +19,13 @@ func edit(t *testing.T, store *models.Store, target models.Target, editor, versi
 	t.Helper()
 	var err error
 	if target.Kind == models.KindPost {
-		_, err = store.UpdatePost(t.Context(), editor, target.ID, version, models.PostText{Title: "T", Content: content})
+		_, err = store.UpdatePost(
+			t.Context(),
+			editor,
+			target.ID,
+			version,
+			models.PostText{Title: "T", Content: content},
+		)
 	} else {
 		_, err = store.UpdateComment(t.Context(), editor, target.ID, version, models.CommentText{Content: content})
 	}
@@ -31,7 +37,10 @@ func versions(t *testing.T, store *models.Store, target models.Target) []int64 {
 	t.Helper()
 	var list []int64
 	for before := int64(0); ; {
-		page, err := store.ListRevisions(t.Context(), models.RevisionQuery{Target: target, Deleted: true, Before: before, Limit: 100})
+		page, err := store.ListRevisions(
+			t.Context(),
+			models.RevisionQuery{Target: target, Deleted: true, Before: before, Limit: 100},
+		)
 		require.NoError(t, err)
 		for _, r := range page {
 			list, before = append(list, r.Version), r.Version
@@ -53,7 +62,13 @@ func eachTarget(t *testing.T, test func(t *testing.T, store *models.Store, ada m
 			require.NoError(t, err)
 			target := models.Target{Kind: models.KindPost, ID: post.ID}
 			if kind == models.KindComment {
-				comment, err := store.CreateComment(t.Context(), ada, post.ID, nil, models.CommentText{Content: "A text."})
+				comment, err := store.CreateComment(
+					t.Context(),
+					ada,
+					post.ID,
+					nil,
+					models.CommentText{Content: "A text."},
+				)
 				require.NoError(t, err)
 				target = models.Target{Kind: models.KindComment, ID: comment.ID}
 			}
@@ -71,7 +86,11 @@ func TestRevisions_areBoundedInNumber(t *testing.T) {
 		for i := range int64(edits) {
 			edit(t, store, target, ada.ID, i, fmt.Sprint("Edit ", i+1))
 			if i+1 == reported {
-				_, err := store.ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target, Reason: "abuse"})
+				_, err := store.ReportContent(
+					t.Context(),
+					reporter.ID,
+					models.NewReport{Target: target, Reason: "abuse"},
+				)
 				require.NoError(t, err)
 			}
 		}
@@ -102,7 +121,11 @@ func TestReports_keepTheFirstVersionsThatWereReported(t *testing.T) {
 		for i := range int64(models.MaxReportedVersions + 3) {
 			for _, name := range []string{"a", "b"} {
 				reporter := newUser(t, store, fmt.Sprint(name, i))
-				_, err := store.ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target, Reason: "abuse"})
+				_, err := store.ReportContent(
+					t.Context(),
+					reporter.ID,
+					models.NewReport{Target: target, Reason: "abuse"},
+				)
 				require.NoError(t, err)
 			}
 			edit(t, store, target, ada.ID, i, fmt.Sprint("Edit ", i+1))
@@ -143,7 +166,11 @@ func textLeft(t *testing.T, store *models.Store, word string) []string {
 	require.NoError(t, rows.Err())
 	var found []string
 	for _, c := range columns {
-		if n := count(t, store, fmt.Sprintf("SELECT COUNT(*) FROM `%s` WHERE CONVERT(`%s` USING utf8mb4) LIKE '%%%s%%'", c[0], c[1], word)); n > 0 {
+		if n := count(
+			t,
+			store,
+			fmt.Sprintf("SELECT COUNT(*) FROM `%s` WHERE CONVERT(`%s` USING utf8mb4) LIKE '%%%s%%'", c[0], c[1], word),
+		); n > 0 {
 			found = append(found, c[0]+"."+c[1])
 		}
 	}
@@ -158,7 +185,13 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 			exec(t, store, "UPDATE users SET role=? WHERE id=?", models.RoleModerator, mod.ID)
 			const secret = "xylophone"
 			if target.Kind == models.KindPost {
-				_, err := store.UpdatePost(t.Context(), ada.ID, target.ID, 0, models.PostText{Title: "A " + secret, Content: "My " + secret, Tags: models.Tags{"other"}})
+				_, err := store.UpdatePost(
+					t.Context(),
+					ada.ID,
+					target.ID,
+					0,
+					models.PostText{Title: "A " + secret, Content: "My " + secret, Tags: models.Tags{"other"}},
+				)
 				require.NoError(t, err)
 			} else {
 				edit(t, store, target, ada.ID, 0, "My "+secret)
@@ -174,7 +207,11 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 			require.NoError(t, store.RedactVersion(t.Context(), mod.ID, target, 1, "It has an address."))
 			assert.Empty(t, textLeft(t, store, secret))
 			assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log"))
-			require.NoError(t, store.RedactVersion(t.Context(), mod.ID, target, 1, "Again."), "it is redacted: nothing changes")
+			require.NoError(
+				t,
+				store.RedactVersion(t.Context(), mod.ID, target, 1, "Again."),
+				"it is redacted: nothing changes",
+			)
 			assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM moderation_log"))
 
 			r, err := store.RevisionOf(t.Context(), models.RevisionQuery{Target: target}, 1)
@@ -197,7 +234,10 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 			edit(t, store, target, ada.ID, last+1, "Better now.")
 			if target.Kind == models.KindPost {
 				assert.Equal(t, 0, count(t, store, "SELECT SUM(posts_count) FROM tags"))
-				found, err := store.ListPosts(t.Context(), models.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("better"), Limit: 10})
+				found, err := store.ListPosts(
+					t.Context(),
+					models.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("better"), Limit: 10},
+				)
 				require.NoError(t, err)
 				assert.Len(t, found.Posts, 1)
 			}
@@ -249,7 +289,10 @@ func TestRedactVersion_refuses(t *testing.T) {
 		assert.Equal(t, "A text.", text(t, store, target))
 		second, code := request(ada, 0)
 		require.Empty(t, code, "a declined request can be made again")
-		require.NoError(t, store.ResolveRedaction(t.Context(), mod.ID, second.ID, models.OutcomeRedacted, "It has an address."))
+		require.NoError(
+			t,
+			store.ResolveRedaction(t.Context(), mod.ID, second.ID, models.OutcomeRedacted, "It has an address."),
+		)
 		assert.Equal(t, models.RedactedText, text(t, store, target))
 		_, code = request(ada, 0)
 		assert.Equal(t, models.CodeConflict, code)
@@ -275,7 +318,8 @@ func text(t *testing.T, store *models.Store, target models.Target) string {
 // searches every column of every table for the text. Nobody can restore it.
 func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 	const secret = "xylophone"
-	for name, before := range map[string]func(t *testing.T, store *models.Store, ada, mod models.Author, target models.Target){
+	type setUp func(t *testing.T, store *models.Store, ada, mod models.Author, target models.Target)
+	for name, before := range map[string]setUp{
 		"there": func(*testing.T, *models.Store, models.Author, models.Author, models.Target) {},
 		"deleted by its author": func(t *testing.T, store *models.Store, ada, _ models.Author, target models.Target) {
 			if target.Kind == models.KindPost {
@@ -298,20 +342,34 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 				exec(t, store, "UPDATE users SET role=? WHERE id=?", models.RoleAdmin, admin.ID)
 				edit(t, store, target, ada.ID, 0, "A "+secret)
 				if target.Kind == models.KindPost {
-					_, err := store.UpdatePost(t.Context(), ada.ID, target.ID, 1, models.PostText{Title: secret, Content: "My " + secret, Tags: models.Tags{"a"}})
+					_, err := store.UpdatePost(
+						t.Context(),
+						ada.ID,
+						target.ID,
+						1,
+						models.PostText{Title: secret, Content: "My " + secret, Tags: models.Tags{"a"}},
+					)
 					require.NoError(t, err)
 				} else {
 					edit(t, store, target, ada.ID, 1, "My "+secret)
 				}
 				_, err := store.SetLike(t.Context(), target, reporter.ID, true)
 				require.NoError(t, err)
-				_, err = store.ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target, Reason: "illegal", Detail: "It says " + secret})
+				_, err = store.ReportContent(
+					t.Context(),
+					reporter.ID,
+					models.NewReport{Target: target, Reason: "illegal", Detail: "It says " + secret},
+				)
 				require.NoError(t, err)
 				_, err = store.RequestRedaction(t.Context(), ada.ID, target, 0, "It says "+secret)
 				require.NoError(t, err)
 				before(t, store, ada, mod, target)
 				require.NotEmpty(t, textLeft(t, store, secret))
-				assert.Equal(t, models.CodeForbidden, models.ErrorCode(store.PurgeContent(t.Context(), mod.ID, target, "Illegal.")))
+				assert.Equal(
+					t,
+					models.CodeForbidden,
+					models.ErrorCode(store.PurgeContent(t.Context(), mod.ID, target, "Illegal.")),
+				)
 				require.NoError(t, store.PurgeContent(t.Context(), admin.ID, target, "Illegal."))
 				acts := count(t, store, "SELECT COUNT(*) FROM moderation_log")
 				require.NoError(t, store.PurgeContent(t.Context(), admin.ID, target, "Again."))
@@ -320,13 +378,29 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 				assert.Empty(t, textLeft(t, store, secret))
 				assert.Empty(t, text(t, store, target))
 				assert.Len(t, versions(t, store, target), 1)
-				assert.Equal(t, models.CodeConflict, models.ErrorCode(store.ReinstateContent(t.Context(), admin.ID, target, "Back.")))
+				assert.Equal(
+					t,
+					models.CodeConflict,
+					models.ErrorCode(store.ReinstateContent(t.Context(), admin.ID, target, "Back.")),
+				)
 				if target.Kind == models.KindPost {
 					_, err = store.RestorePost(t.Context(), ada.ID, target.ID)
 					assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
 				}
 				undoAll(t, store, mod.ID)
-				assert.Equal(t, 1, count(t, store, fmt.Sprintf("SELECT COUNT(*) FROM %ss WHERE id=%d AND status=2 AND purged=1", target.Kind, target.ID)))
+				assert.Equal(
+					t,
+					1,
+					count(
+						t,
+						store,
+						fmt.Sprintf(
+							"SELECT COUNT(*) FROM %ss WHERE id=%d AND status=2 AND purged=1",
+							target.Kind,
+							target.ID,
+						),
+					),
+				)
 				tally, ok, err := store.TallyOf(t.Context(), target)
 				require.NoError(t, err)
 				require.True(t, ok)
@@ -393,10 +467,23 @@ func TestRevisions_ofAComment(t *testing.T) {
 	for _, v := range versions(t, store, target) {
 		r, err := store.RevisionOf(t.Context(), models.RevisionQuery{Target: target}, v)
 		require.NoError(t, err)
-		got = append(got, fmt.Sprintf("%d %s %s %v %s", r.Version, r.Editor.Username, r.Content, r.Changed.Names(), r.CreatedAt.Sub(past)))
+		got = append(
+			got,
+			fmt.Sprintf(
+				"%d %s %s %v %s",
+				r.Version,
+				r.Editor.Username,
+				r.Content,
+				r.Changed.Names(),
+				r.CreatedAt.Sub(past),
+			),
+		)
 	}
 	assert.Equal(t, []string{
-		"3 ada Edit 3 [content] 3h2m0s", "2 ada Edit 2 [content] 2h1m0s", "1 ada Edit 1 [content] 1h0m0s", "0 ada a comment [] 0s",
+		"3 ada Edit 3 [content] 3h2m0s",
+		"2 ada Edit 2 [content] 2h1m0s",
+		"1 ada Edit 1 [content] 1h0m0s",
+		"0 ada a comment [] 0s",
 	}, got)
 	exec(t, store, "UPDATE posts SET status=2")
 	_, err = store.RevisionOf(t.Context(), models.RevisionQuery{Target: target}, 0)

@@ -112,7 +112,8 @@ func TestClaim_knowsWhatWasMade(t *testing.T) {
 	post := newPost(t, store, ada)
 	for i, create := range []func(ctx context.Context) int64{
 		func(ctx context.Context) int64 {
-			p, err := store.CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "text", Tags: models.Tags{"new"}})
+			text := models.PostText{Title: "A post", Content: "text", Tags: models.Tags{"new"}}
+			p, err := store.CreatePost(ctx, ada, text)
 			require.NoError(t, err)
 			return p.ID
 		},
@@ -200,7 +201,13 @@ func TestClaim_lateCommitIsRolledBack(t *testing.T) {
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
 	create := func(c *models.Claim) error {
-		_, err := store.CreateComment(models.WithClaim(t.Context(), c), ada, post.ID, nil, models.CommentText{Content: "once"})
+		_, err := store.CreateComment(
+			models.WithClaim(t.Context(), c),
+			ada,
+			post.ID,
+			nil,
+			models.CommentText{Content: "once"},
+		)
 		return err
 	}
 	first := claim(t, store, request(1, 1))
@@ -227,7 +234,10 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 		c := claim(t, store, r)
 		tx, err := store.Pool().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		_, err = tx.ExecContext(t.Context(), `UPDATE idempotency_keys SET effect='{"done":true,"made":[7]}', claim=claim+1 WHERE effect IS NULL`)
+		_, err = tx.ExecContext(
+			t.Context(),
+			`UPDATE idempotency_keys SET effect='{"done":true,"made":[7]}', claim=claim+1 WHERE effect IS NULL`,
+		)
 		require.NoError(t, err)
 		age(hold)
 		type result struct {
@@ -243,7 +253,15 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 			taken <- result{claim: claim, err: err}
 		}()
 		testkit.Eventually(t, 10*time.Second, func() (bool, string) {
-			waiting := count(t, store, "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'DELETE FROM idempotency_keys%'")
+			waiting := count(
+				t,
+				store,
+				`
+					SELECT COUNT(*)
+					FROM information_schema.processlist
+					WHERE db=DATABASE() AND info LIKE 'DELETE
+					FROM idempotency_keys%'`,
+			)
 			return waiting > 0, "the release does not wait"
 		})
 		require.NoError(t, end(tx))

@@ -58,7 +58,10 @@ func openCounted(t *testing.T) (*models.Store, *retries) {
 func latestDeadlock(t *testing.T, store *models.Store) string {
 	t.Helper()
 	var engine, name, status string
-	require.NoError(t, store.Pool().QueryRowContext(context.Background(), "SHOW ENGINE INNODB STATUS").Scan(&engine, &name, &status))
+	require.NoError(
+		t,
+		store.Pool().QueryRowContext(context.Background(), "SHOW ENGINE INNODB STATUS").Scan(&engine, &name, &status),
+	)
 	_, status, _ = strings.Cut(status, "LATEST DETECTED DEADLOCK\n")
 	status, _, _ = strings.Cut(status, "\nTRANSACTIONS\n")
 	lines := strings.Split(status, "\n")
@@ -148,7 +151,11 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 	for i := range users {
 		users[i] = newUser(t, store, fmt.Sprintf("user%d", i))
 	}
-	post, err := store.CreatePost(ctx, ada, models.PostText{Title: "A post", Content: "with text", Tags: models.Tags{"go", "sql"}})
+	post, err := store.CreatePost(
+		ctx,
+		ada,
+		models.PostText{Title: "A post", Content: "with text", Tags: models.Tags{"go", "sql"}},
+	)
 	require.NoError(t, err)
 	target := models.Target{Kind: models.KindPost, ID: post.ID}
 	var mu sync.Mutex
@@ -163,7 +170,13 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 	f := startFlood(t, writers, allowed, func(random *rand.Rand, w int) error {
 		user := users[w]
 		comment := func(parent *int64) error {
-			c, err := store.CreateComment(ctx, user, post.ID, parent, models.CommentText{Content: "C", Mentions: []string{"mod"}})
+			c, err := store.CreateComment(
+				ctx,
+				user,
+				post.ID,
+				parent,
+				models.CommentText{Content: "C", Mentions: []string{"mod"}},
+			)
 			if err != nil {
 				return err
 			}
@@ -185,7 +198,12 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 			_, err := store.SetLike(ctx, target, user.ID, random.IntN(2) == 0)
 			return err
 		case 4:
-			_, err := store.SetLike(ctx, models.Target{Kind: models.KindComment, ID: one(random).ID}, user.ID, random.IntN(2) == 0)
+			_, err := store.SetLike(
+				ctx,
+				models.Target{Kind: models.KindComment, ID: one(random).ID},
+				user.ID,
+				random.IntN(2) == 0,
+			)
 			return err
 		case 5: // a like writer's batch
 			shard := w / 8 * 4
@@ -195,8 +213,17 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 				if random.IntN(3) > 0 {
 					on = models.Target{Kind: models.KindComment, ID: one(random).ID}
 				}
-				records = append(records, models.LikeRecord{Shard: shard, Pos: models.Position{Epoch: 1, Seq: seqs[w]},
-					Event: models.LikeEvent(on, users[random.IntN(writers)].ID, random.IntN(2) == 0, past), Topic: "likes"})
+				records = append(records, models.LikeRecord{
+					Shard: shard,
+					Pos:   models.Position{Epoch: 1, Seq: seqs[w]},
+					Event: models.LikeEvent(
+						on,
+						users[random.IntN(writers)].ID,
+						random.IntN(2) == 0,
+						past,
+					),
+					Topic: "likes",
+				})
 				seqs[w]++
 			}
 			_, err := store.ApplyLikes(ctx, records)
@@ -206,15 +233,30 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 			if random.IntN(3) == 0 {
 				return store.DeleteComment(ctx, c)
 			}
-			_, err := store.UpdateComment(ctx, user.ID, c.ID, c.Version, models.CommentText{Content: fmt.Sprint("edit ", random.Int64())})
+			_, err := store.UpdateComment(
+				ctx,
+				user.ID,
+				c.ID,
+				c.Version,
+				models.CommentText{Content: fmt.Sprint("edit ", random.Int64())},
+			)
 			return err
 		default:
 			now, err := store.PostByID(ctx, 0, post.ID)
 			if err != nil {
 				return err
 			}
-			_, err = store.UpdatePost(ctx, ada.ID, post.ID, now.Version,
-				models.PostText{Title: "A post", Content: fmt.Sprint("edit ", random.Int64()), Tags: models.Tags{"go", fmt.Sprint("tag", random.IntN(4))}})
+			_, err = store.UpdatePost(
+				ctx,
+				ada.ID,
+				post.ID,
+				now.Version,
+				models.PostText{
+					Title:   "A post",
+					Content: fmt.Sprint("edit ", random.Int64()),
+					Tags:    models.Tags{"go", fmt.Sprint("tag", random.IntN(4))},
+				},
+			)
 			return err
 		}
 	})
@@ -222,16 +264,31 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 	require.NoError(t, err)
 	f.goOn(3, 0.2)
 	took := map[string]time.Duration{}
-	took["pin"] = act(t, "pin", func() error { return store.SetPostFlag(ctx, mod.ID, post.ID, models.PostPinned, true, "why") })
-	took["lock"] = act(t, "lock", func() error { return store.SetPostFlag(ctx, mod.ID, post.ID, models.PostLocked, true, "why") })
-	took["unlock"] = act(t, "unlock", func() error { return store.SetPostFlag(ctx, mod.ID, post.ID, models.PostLocked, false, "why") })
+	took["pin"] = act(
+		t,
+		"pin",
+		func() error { return store.SetPostFlag(ctx, mod.ID, post.ID, models.PostPinned, true, "why") },
+	)
+	took["lock"] = act(
+		t,
+		"lock",
+		func() error { return store.SetPostFlag(ctx, mod.ID, post.ID, models.PostLocked, true, "why") },
+	)
+	took["unlock"] = act(
+		t,
+		"unlock",
+		func() error { return store.SetPostFlag(ctx, mod.ID, post.ID, models.PostLocked, false, "why") },
+	)
 	f.goOn(3, 0.3)
 	took["delete"] = act(t, "delete", func() error { return store.RemoveContent(ctx, mod.ID, target, "why") })
 	f.goOn(1, 0.1)
 	took["restore"] = act(t, "restore", func() error { return store.ReinstateContent(ctx, mod.ID, target, "why") })
 	f.goOn(3, 0.2)
 	var caseID int64
-	require.NoError(t, store.Pool().QueryRowContext(ctx, "SELECT case_id FROM reports WHERE id=?", report.ID).Scan(&caseID))
+	require.NoError(
+		t,
+		store.Pool().QueryRowContext(ctx, "SELECT case_id FROM reports WHERE id=?", report.ID).Scan(&caseID),
+	)
 	took["decide"] = act(t, "decide", func() error {
 		_, err := store.ResolveReport(ctx, mod.ID, caseID, models.Verdict{Outcome: models.OutcomeRemoved, Note: "why"})
 		return err
@@ -255,7 +312,15 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 
 // TestWriters_queue lets many do at once what could deadlock: each subtest is a part of the lock order.
 func TestWriters_queue(t *testing.T) {
-	some := []models.Code{models.CodeNotFound, models.CodeForbidden, models.CodeConflict, models.CodePrecondition, models.CodeLocked, models.CodeUnauthorized, models.CodeBanned}
+	some := []models.Code{
+		models.CodeNotFound,
+		models.CodeForbidden,
+		models.CodeConflict,
+		models.CodePrecondition,
+		models.CodeLocked,
+		models.CodeUnauthorized,
+		models.CodeBanned,
+	}
 	// setUp returns a store with users of which the first is a moderator, the second an admin.
 	setUp := func(t *testing.T) (*models.Store, []models.Author) {
 		store, _ := openCounted(t)
@@ -269,7 +334,12 @@ func TestWriters_queue(t *testing.T) {
 	}
 	// run lets two of each writer work.
 	run := func(t *testing.T, rounds int64, writers ...func(*rand.Rand) error) {
-		f := startFlood(t, 2*len(writers), some, func(random *rand.Rand, w int) error { return writers[w%len(writers)](random) })
+		f := startFlood(
+			t,
+			2*len(writers),
+			some,
+			func(random *rand.Rand, w int) error { return writers[w%len(writers)](random) },
+		)
 		f.goOn(rounds, 1)
 		f.stop()
 	}
@@ -283,7 +353,11 @@ func TestWriters_queue(t *testing.T) {
 		}
 		var latest atomic.Int64
 		text := func(random *rand.Rand) models.PostText {
-			return models.PostText{Title: "Title", Content: fmt.Sprint("some words and ", random.Int64()), Tags: tags(random)}
+			return models.PostText{
+				Title:   "Title",
+				Content: fmt.Sprint("some words and ", random.Int64()),
+				Tags:    tags(random),
+			}
 		}
 		post := func(random *rand.Rand) int64 { return max(1, latest.Load()-random.Int64N(6)) }
 		create := func(random *rand.Rand) error {
@@ -308,12 +382,32 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(random *rand.Rand) error {
-				return store.RemoveContent(t.Context(), users[0].ID, models.Target{Kind: models.KindPost, ID: post(random)}, "why")
+				return store.RemoveContent(
+					t.Context(),
+					users[0].ID,
+					models.Target{Kind: models.KindPost, ID: post(random)},
+					"why",
+				)
 			},
 			func(random *rand.Rand) error {
-				return store.ReinstateContent(t.Context(), users[0].ID, models.Target{Kind: models.KindPost, ID: post(random)}, "why")
+				return store.ReinstateContent(
+					t.Context(),
+					users[0].ID,
+					models.Target{Kind: models.KindPost, ID: post(random)},
+					"why",
+				)
 			})
-		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM tags t WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)"))
+		assert.Zero(
+			t,
+			count(
+				t,
+				store,
+				`
+					SELECT COUNT(*)
+					FROM tags t
+					WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)`,
+			),
+		)
 	})
 
 	t.Run("likes", func(t *testing.T) {
@@ -323,13 +417,21 @@ func TestWriters_queue(t *testing.T) {
 		post := newPost(t, store, users[2])
 		var comments []models.Target
 		for range 6 {
-			comments = append(comments, models.Target{Kind: models.KindComment, ID: newComment(t, store, users[2], post, nil).ID})
+			comments = append(
+				comments,
+				models.Target{Kind: models.KindComment, ID: newComment(t, store, users[2], post, nil).ID},
+			)
 		}
 		liker := func(random *rand.Rand) int64 { return users[random.IntN(3)].ID }
 		writers := []func(*rand.Rand) error{}
 		for range 6 {
 			writers = append(writers, func(random *rand.Rand) error {
-				_, err := store.SetLike(t.Context(), comments[random.IntN(len(comments))], liker(random), random.IntN(2) == 0)
+				_, err := store.SetLike(
+					t.Context(),
+					comments[random.IntN(len(comments))],
+					liker(random),
+					random.IntN(2) == 0,
+				)
 				return err
 			})
 		}
@@ -342,15 +444,37 @@ func TestWriters_queue(t *testing.T) {
 				var records []models.LikeRecord
 				for range 4 {
 					seq++
-					records = append(records, models.LikeRecord{Shard: shard, Pos: models.Position{Epoch: 1, Seq: seq}, Topic: "likes",
-						Event: models.LikeEvent(comments[random.IntN(len(comments))], liker(random), random.IntN(2) == 0, past)})
+					records = append(
+						records,
+						models.LikeRecord{
+							Shard: shard,
+							Pos:   models.Position{Epoch: 1, Seq: seq},
+							Topic: "likes",
+							Event: models.LikeEvent(
+								comments[random.IntN(len(comments))],
+								liker(random),
+								random.IntN(2) == 0,
+								past,
+							),
+						},
+					)
 				}
 				_, err := store.ApplyLikes(t.Context(), records)
 				return err
 			})
 		}
 		run(t, 60, writers...)
-		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments c WHERE likes_count<>(SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)"))
+		assert.Zero(
+			t,
+			count(
+				t,
+				store,
+				`
+					SELECT COUNT(*)
+					FROM comments c
+					WHERE likes_count<>(SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)`,
+			),
+		)
 	})
 
 	t.Run("people", func(t *testing.T) {
@@ -385,14 +509,22 @@ func TestWriters_queue(t *testing.T) {
 			},
 			func(random *rand.Rand) error { // a user who signs up, follows, blocks and leaves
 				a, b := two(random)
-				u := &models.User{Username: fmt.Sprint("leaver", random.Int64()), Email: fmt.Sprint(random.Int64(), "@example.org")}
+				u := &models.User{
+					Username: fmt.Sprint("leaver", random.Int64()),
+					Email:    fmt.Sprint(random.Int64(), "@example.org"),
+				}
 				if err := store.CreateUser(t.Context(), u); err != nil {
 					return err
 				}
 				if _, err := store.Follow(t.Context(), u.ID, a); err != nil {
 					return err
 				}
-				if _, err := store.Follow(t.Context(), b, u.ID); err != nil && models.ErrorCode(err) != models.CodeForbidden {
+				if _, err := store.Follow(
+					t.Context(),
+					b,
+					u.ID,
+				); err != nil &&
+					models.ErrorCode(err) != models.CodeForbidden {
 					return err
 				}
 				if err := store.Block(t.Context(), b, u.ID); err != nil {
@@ -408,7 +540,18 @@ func TestWriters_queue(t *testing.T) {
 				a, _ := two(random)
 				return store.UpdateProfile(t.Context(), a, models.Profile{Bio: fmt.Sprint(random.Int64())})
 			})
-		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM users u WHERE deleted_at IS NULL AND followers_count<>(SELECT COUNT(*) FROM follows f WHERE f.followed_id=u.id)"))
+		assert.Zero(
+			t,
+			count(
+				t,
+				store,
+				`
+					SELECT COUNT(*)
+					FROM users u
+					WHERE deleted_at IS NULL
+				AND followers_count<>(SELECT COUNT(*) FROM follows f WHERE f.followed_id=u.id)`,
+			),
+		)
 	})
 
 	t.Run("sessions", func(t *testing.T) {
@@ -447,7 +590,12 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.BanUser(t.Context(), users[0].ID, user.ID, &models.Ban{Until: time.Now().Add(time.Hour), Reason: "why"})
+				_, err := store.BanUser(
+					t.Context(),
+					users[0].ID,
+					user.ID,
+					&models.Ban{Until: time.Now().Add(time.Hour), Reason: "why"},
+				)
 				return err
 			},
 			func(*rand.Rand) error { return store.UnbanUser(t.Context(), users[0].ID, user.ID, "why") },
@@ -471,7 +619,13 @@ func TestWriters_queue(t *testing.T) {
 		post := newPost(t, store, users[2])
 		last := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),1) FROM notifications")) }
 		comment := func(random *rand.Rand) error {
-			_, err := store.CreateComment(t.Context(), users[random.IntN(len(users))], post.ID, nil, models.CommentText{Content: "C", Mentions: []string{"user3", "user4"}})
+			_, err := store.CreateComment(
+				t.Context(),
+				users[random.IntN(len(users))],
+				post.ID,
+				nil,
+				models.CommentText{Content: "C", Mentions: []string{"user3", "user4"}},
+			)
 			return err
 		}
 		run(t, 12, comment, comment,
@@ -480,7 +634,11 @@ func TestWriters_queue(t *testing.T) {
 			},
 			func(random *rand.Rand) error {
 				id := last()
-				return store.ReadNotifications(t.Context(), users[2+random.IntN(3)].ID, []int64{id, max(1, id-3), max(1, id-6)})
+				return store.ReadNotifications(
+					t.Context(),
+					users[2+random.IntN(3)].ID,
+					[]int64{id, max(1, id-3), max(1, id-6)},
+				)
 			},
 			func(*rand.Rand) error {
 				exec(t, store, "UPDATE notifications SET read_at='2020-01-01' WHERE id=?", max(1, last()-20))
@@ -497,20 +655,39 @@ func TestWriters_queue(t *testing.T) {
 		one := func(random *rand.Rand) models.Target { return targets[random.IntN(2)] }
 		open := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM report_cases")) }
 		report := func(random *rand.Rand) error {
-			_, err := store.ReportContent(t.Context(), users[random.IntN(len(users))].ID, models.NewReport{Target: one(random), Reason: "spam"})
+			_, err := store.ReportContent(
+				t.Context(),
+				users[random.IntN(len(users))].ID,
+				models.NewReport{Target: one(random), Reason: "spam"},
+			)
 			return err
 		}
 		run(t, 12, report, report, report,
 			func(*rand.Rand) error { return store.ClaimReport(t.Context(), users[0].ID, open()) },
 			func(random *rand.Rand) error {
 				outcome := []string{models.OutcomeDismissed, models.OutcomeRemoved}[random.IntN(2)]
-				_, err := store.ResolveReport(t.Context(), users[0].ID, open(), models.Verdict{Outcome: outcome, Note: "why"})
+				_, err := store.ResolveReport(
+					t.Context(),
+					users[0].ID,
+					open(),
+					models.Verdict{Outcome: outcome, Note: "why"},
+				)
 				return err
 			},
 			func(random *rand.Rand) error {
 				return store.ReinstateContent(t.Context(), users[1].ID, one(random), "why")
 			})
-		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM report_cases k WHERE reporters_count<>(SELECT COUNT(*) FROM reports r WHERE r.case_id=k.id)"))
+		assert.Zero(
+			t,
+			count(
+				t,
+				store,
+				`
+					SELECT COUNT(*)
+					FROM report_cases k
+					WHERE reporters_count<>(SELECT COUNT(*) FROM reports r WHERE r.case_id=k.id)`,
+			),
+		)
 	})
 
 	t.Run("content", func(t *testing.T) {
@@ -539,7 +716,12 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(*rand.Rand) error {
-				_, err := store.UndoOperation(t.Context(), users[0].ID, int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM content_operations")), "why")
+				_, err := store.UndoOperation(
+					t.Context(),
+					users[0].ID,
+					int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM content_operations")),
+					"why",
+				)
 				return err
 			},
 			func(*rand.Rand) error {
@@ -559,19 +741,42 @@ func TestWriters_queue(t *testing.T) {
 				var batch []models.ImportedComment
 				for range 6 {
 					p := random.IntN(len(posts))
-					batch = append(batch, models.ImportedComment{ExternalID: external.Add(1), PostID: posts[p].ID, ParentID: comments[p*4+random.IntN(4)],
-						AuthorID: users[4].ID, Text: models.CommentText{Content: "C"}, CreatedAt: past, UpdatedAt: past})
+					batch = append(
+						batch,
+						models.ImportedComment{
+							ExternalID: external.Add(1),
+							PostID:     posts[p].ID,
+							ParentID:   comments[p*4+random.IntN(4)],
+							AuthorID:   users[4].ID,
+							Text:       models.CommentText{Content: "C"},
+							CreatedAt:  past,
+							UpdatedAt:  past,
+						},
+					)
 				}
 				_, err := store.ImportComments(t.Context(), "test", "comment", batch)
 				return err
 			},
 			func(random *rand.Rand) error { return store.Recount(t.Context(), one(random)) },
 			func(random *rand.Rand) error {
-				exec(t, store, "UPDATE comments SET depth=depth+1, updated_at=updated_at WHERE id=?", comments[random.IntN(len(comments))])
-				return store.Recount(t.Context(), models.Target{Kind: models.KindComment, ID: comments[random.IntN(len(comments))]})
+				exec(
+					t,
+					store,
+					"UPDATE comments SET depth=depth+1, updated_at=updated_at WHERE id=?",
+					comments[random.IntN(len(comments))],
+				)
+				return store.Recount(
+					t.Context(),
+					models.Target{Kind: models.KindComment, ID: comments[random.IntN(len(comments))]},
+				)
 			},
 			func(random *rand.Rand) error {
-				_, err := store.SetLike(t.Context(), one(random), users[random.IntN(len(users))].ID, random.IntN(2) == 0)
+				_, err := store.SetLike(
+					t.Context(),
+					one(random),
+					users[random.IntN(len(users))].ID,
+					random.IntN(2) == 0,
+				)
 				return err
 			},
 			func(random *rand.Rand) error {
@@ -583,8 +788,20 @@ func TestWriters_queue(t *testing.T) {
 				defer batch.Unlock()
 				var records []models.LikeRecord
 				for range 20 {
-					records = append(records, models.LikeRecord{Shard: 1, Pos: models.Position{Epoch: 1, Seq: seq.Add(1)}, Topic: "likes",
-						Event: models.LikeEvent(one(random), users[random.IntN(len(users))].ID, random.IntN(2) == 0, past)})
+					records = append(
+						records,
+						models.LikeRecord{
+							Shard: 1,
+							Pos:   models.Position{Epoch: 1, Seq: seq.Add(1)},
+							Topic: "likes",
+							Event: models.LikeEvent(
+								one(random),
+								users[random.IntN(len(users))].ID,
+								random.IntN(2) == 0,
+								past,
+							),
+						},
+					)
 				}
 				_, err := store.ApplyLikes(t.Context(), records)
 				return err
@@ -593,11 +810,20 @@ func TestWriters_queue(t *testing.T) {
 			func(random *rand.Rand) error { return store.PassMilestones(t.Context(), one(random), 10) },
 			func(random *rand.Rand) error {
 				p := random.IntN(len(posts))
-				_, err := store.CreateComment(t.Context(), users[5], posts[p].ID, &comments[p*4+random.IntN(4)], models.CommentText{Content: "C"})
+				_, err := store.CreateComment(
+					t.Context(),
+					users[5],
+					posts[p].ID,
+					&comments[p*4+random.IntN(4)],
+					models.CommentText{Content: "C"},
+				)
 				return err
 			},
 			func(*rand.Rand) error {
-				return store.VoidLikes(t.Context(), &models.LikeVoid{UserID: users[6].ID, RequestedBy: users[0].ID, Reason: "why"})
+				return store.VoidLikes(
+					t.Context(),
+					&models.LikeVoid{UserID: users[6].ID, RequestedBy: users[0].ID, Reason: "why"},
+				)
 			},
 			func(*rand.Rand) error {
 				voids, err := store.OpenLikeVoids(t.Context(), time.Now(), 3)
@@ -618,8 +844,11 @@ func TestWriters_queue(t *testing.T) {
 		store, users := setUp(t)
 		ring := func(random *rand.Rand) error {
 			at := time.Now().Add(time.Minute) // after what was judged
-			_, err := store.SaveRing(t.Context(), &models.LikeRing{AuthorID: users[2].ID, Coincidences: 3, Occasions: 3, FirstAt: at, LastAt: at,
-				Members: []models.RingMember{{UserID: users[3].ID}, {UserID: users[4+random.IntN(4)].ID}}})
+			_, err := store.SaveRing(
+				t.Context(),
+				&models.LikeRing{AuthorID: users[2].ID, Coincidences: 3, Occasions: 3, FirstAt: at, LastAt: at,
+					Members: []models.RingMember{{UserID: users[3].ID}, {UserID: users[4+random.IntN(4)].ID}}},
+			)
 			return err
 		}
 		latest := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM like_rings")) }

@@ -26,8 +26,10 @@ func BenchmarkPage1000(b *testing.B) {
 		return page
 	}
 	for name, q := range map[string]models.PostQuery{
-		"new": {Sort: models.PostsNew}, "hot": {Sort: models.PostsHot}, "top": {Sort: models.PostsTop}, "active": {Sort: models.PostsActive},
-		"new, with a tag": {Sort: models.PostsNew, Tag: "tag1"}, "hot, with a tag": {Sort: models.PostsHot, Tag: "tag1"},
+		"new": {Sort: models.PostsNew}, "hot": {Sort: models.PostsHot}, "top": {Sort: models.PostsTop},
+		"active":              {Sort: models.PostsActive},
+		"new, with a tag":     {Sort: models.PostsNew, Tag: "tag1"},
+		"hot, with a tag":     {Sort: models.PostsHot, Tag: "tag1"},
 		"relevance, one word": {Sort: models.PostsRelevance, Terms: []string{"common"}},
 		"new, one word":       {Sort: models.PostsNew, Terms: []string{"common"}},
 	} {

@@ -30,7 +30,23 @@ func openHidden(t *testing.T) (store *models.Store, ada, bob, cy, dan models.Aut
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	ada, bob, cy, dan = newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cy"), newUser(t, store, "dan")
+	ada, bob, cy, dan = newUser(
+		t,
+		store,
+		"ada",
+	), newUser(
+		t,
+		store,
+		"bob",
+	), newUser(
+		t,
+		store,
+		"cy",
+	), newUser(
+		t,
+		store,
+		"dan",
+	)
 	run := func(query string, args ...any) {
 		t.Helper()
 		_, err := store.Pool().ExecContext(t.Context(), query, args...)
@@ -40,29 +56,69 @@ func openHidden(t *testing.T) (store *models.Store, ada, bob, cy, dan models.Aut
 INSERT INTO posts (id, user_id, title, content, created_at, status)
 WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
 	UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
-numbers AS (SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n FROM digits a, digits b, digits c, digits d, digits e WHERE e.n<2)
+numbers AS (
+	SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n
+	FROM digits a, digits b, digits c, digits d, digits e
+	WHERE e.n<2)
 SELECT n, ?, 'T', 'C', FROM_UNIXTIME(1600000000+n DIV 3), IF(n IN (1,10000,?), 1, 2)
 FROM numbers
 ORDER BY n`, ada.ID, hiddenRows)
-	run("INSERT INTO comments (id, post_id, user_id, content, created_at) SELECT p.id AS id, p.id AS post_id, p.user_id, 'C', p.created_at FROM posts p ORDER BY p.id")
+	run(`
+			INSERT INTO comments (id, post_id, user_id, content, created_at)
+			SELECT p.id AS id, p.id AS post_id, p.user_id, 'C', p.created_at
+			FROM posts p
+			ORDER BY p.id`)
 	run("INSERT INTO bookmarks (id, user_id, post_id) SELECT id, ?, id FROM posts ORDER BY id", bob.ID)
 	run("INSERT INTO post_likes (id, user_id, post_id) SELECT id, ?, id FROM posts ORDER BY id", bob.ID)
 	run("INSERT INTO comment_likes (id, user_id, comment_id) SELECT id, ?, id FROM posts ORDER BY id", bob.ID)
-	run("INSERT INTO notifications (id, user_id, kind, actor_id, post_id) SELECT id, ?, ?, ?, id FROM posts ORDER BY id", ada.ID, models.NotifyMention, dan.ID)
+	run(`
+			INSERT INTO notifications (id, user_id, kind, actor_id, post_id)
+			SELECT id, ?, ?, ?, id
+			FROM posts
+			ORDER BY id`, ada.ID, models.NotifyMention, dan.ID)
 	run(`
 INSERT INTO users (id, username, email, password_hash, created_at, deleted_at)
 SELECT id+?, CONCAT('user',id), CONCAT('user',id,'@example.org'), '', created_at, IF(status=1, NULL, created_at)
 FROM posts
 ORDER BY id`, ofUsers)
-	run("INSERT INTO follows (id, user_id, followed_id) SELECT u.id AS id, u.id AS user_id, ? FROM users u WHERE u.id>? ORDER BY u.id", ada.ID, ofUsers)
-	run("INSERT INTO follows (id, user_id, followed_id) SELECT id+?, ?, id FROM users WHERE id>? ORDER BY id", ofUsers, ada.ID, ofUsers)
-	run("INSERT INTO blocks (user_id, blocked_id, created_at) SELECT ?, id, created_at FROM users WHERE id>? ORDER BY id", cy.ID, ofUsers)
+	run(`
+			INSERT INTO follows (id, user_id, followed_id)
+			SELECT u.id AS id, u.id AS user_id, ?
+			FROM users u
+			WHERE u.id>?
+			ORDER BY u.id`, ada.ID, ofUsers)
+	run(
+		"INSERT INTO follows (id, user_id, followed_id) SELECT id+?, ?, id FROM users WHERE id>? ORDER BY id",
+		ofUsers,
+		ada.ID,
+		ofUsers,
+	)
+	run(`
+			INSERT INTO blocks (user_id, blocked_id, created_at)
+			SELECT ?, id, created_at
+			FROM users
+			WHERE id>?
+			ORDER BY id`, cy.ID, ofUsers)
 	for _, viewer := range []models.Author{ada, bob, dan} {
-		run("INSERT INTO blocks (user_id, blocked_id) SELECT ?, id FROM users WHERE id>? AND deleted_at IS NOT NULL ORDER BY id", viewer.ID, ofUsers)
+		run(`
+				INSERT INTO blocks (user_id, blocked_id)
+				SELECT ?, id
+				FROM users
+				WHERE id>? AND deleted_at IS NOT NULL
+				ORDER BY id`, viewer.ID, ofUsers)
 	}
-	run("INSERT INTO post_likes (id, user_id, post_id) SELECT u.id AS id, u.id AS user_id, ? FROM users u WHERE u.id>? ORDER BY u.id", ofUsers+1, ofUsers)
+	run(`
+			INSERT INTO post_likes (id, user_id, post_id)
+			SELECT u.id AS id, u.id AS user_id, ?
+			FROM users u
+			WHERE u.id>?
+			ORDER BY u.id`, ofUsers+1, ofUsers)
 	// Others write, too, or the servers would begin with the few posts that are there.
-	run("INSERT INTO posts (id, user_id, title, content, created_at, status) SELECT id+100000, ?, title, content, created_at, 1 FROM posts ORDER BY id", bob.ID)
+	run(`
+			INSERT INTO posts (id, user_id, title, content, created_at, status)
+			SELECT id+100000, ?, title, content, created_at, 1
+			FROM posts
+			ORDER BY id`, bob.ID)
 	run("ANALYZE TABLE users, posts, comments, bookmarks, post_likes, comment_likes, notifications, follows, blocks")
 	return store, ada, bob, cy, dan
 }
@@ -77,10 +133,12 @@ func TestLists_boundWhatIsPassedOver(t *testing.T) {
 		}
 		return after.ID
 	}
-	for name, list := range map[string]func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error){
+	type list func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error)
+	for name, list := range map[string]list{
 		"bookmarks": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
 			rows, rest, err := store.BookmarkedPosts(ctx, bob.ID, before(after), limit)
-			return keys(rows, func(b *models.BookmarkedPost) models.ListKey { return models.ListKey{ID: b.RowID} }), rest, err
+			key := func(b *models.BookmarkedPost) models.ListKey { return models.ListKey{ID: b.RowID} }
+			return keys(rows, key), rest, err
 		},
 		"liked posts": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
 			rows, rest, err := store.LikedPosts(ctx, ada.ID, bob.ID, before(after), limit)
@@ -92,7 +150,8 @@ func TestLists_boundWhatIsPassedOver(t *testing.T) {
 		},
 		"comments of a user": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
 			rows, rest, err := store.CommentsByUser(ctx, bob.ID, ada.ID, after, limit)
-			return keys(rows, func(c *models.UserComment) models.ListKey { return c.Comment.Key(models.CommentsNew) }), rest, err
+			key := func(c *models.UserComment) models.ListKey { return c.Comment.Key(models.CommentsNew) }
+			return keys(rows, key), rest, err
 		},
 		"followers": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
 			rows, rest, err := store.Followers(ctx, 0, ada.ID, after, limit)
@@ -107,7 +166,8 @@ func TestLists_boundWhatIsPassedOver(t *testing.T) {
 			return keys(rows, (*models.ListedUser).Key), rest, err
 		},
 		"likers": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.Likers(ctx, dan.ID, models.Target{Kind: models.KindPost, ID: ofUsers + 1}, before(after), limit)
+			target := models.Target{Kind: models.KindPost, ID: ofUsers + 1}
+			rows, rest, err := store.Likers(ctx, dan.ID, target, before(after), limit)
 			return keys(rows, func(l *models.Liker) models.ListKey { return models.ListKey{ID: l.RowID} }), rest, err
 		},
 		"notifications": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
@@ -134,7 +194,8 @@ func TestLists_boundWhatIsPassedOver(t *testing.T) {
 					page, rest, err = list(after, limit)
 					require.NoError(t, err, name)
 				})
-				most := 5*maxPassed + 500 // an entry is read twice, then its user or post, and whether somebody is blocked; and the page
+				// An entry is read twice, then its user or post, and a block; then the page.
+				most := 5*maxPassed + 500
 				if name == "liked comments" {
 					most = 8 * maxPassed // with the post of each, and its author
 				}
@@ -184,13 +245,15 @@ func TestListComments_boundWhatIsPassedOver(t *testing.T) {
 	ada, bob, cy := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cy")
 	require.NoError(t, store.Block(t.Context(), bob.ID, cy.ID))
 	post := newPost(t, store, ada)
-	const comments, middle = 9_999, 5_000 // on each of two levels, of which the first one, the one in the middle and the last are visible
+	// On each of two levels. The first comment, the one in the middle and the last one are visible.
+	const comments, middle = 9_999, 5_000
 	exec(t, store, `
 INSERT INTO comments (id, post_id, user_id, content, likes_count, created_at, status)
 WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
 	UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
 numbers AS (SELECT a.n+10*b.n+100*c.n+1000*d.n AS n FROM digits a, digits b, digits c, digits d)
-SELECT n, ?, IF(n IN (1,?,?) OR n%2=0, ?, ?), 'C', n DIV 500, FROM_UNIXTIME(1600000000+n DIV 3), IF(n IN (1,?,?) OR n%2=1, 1, 2)
+SELECT n, ?, IF(n IN (1,?,?) OR n%2=0, ?, ?), 'C', n DIV 500,
+	FROM_UNIXTIME(1600000000+n DIV 3), IF(n IN (1,?,?) OR n%2=1, 1, 2)
 FROM numbers
 WHERE n>0
 ORDER BY n`, post.ID, middle, comments, ada.ID, cy.ID, middle, comments)
@@ -207,7 +270,10 @@ ORDER BY c.id`, ofUsers, middle)
 			want = []int64{1, middle, comments}
 		}
 		for _, limit := range []int{1, 20} {
-			for name, q := range map[string]models.CommentQuery{"top level": {PostID: post.ID}, "replies": {ParentID: middle}} {
+			for name, q := range map[string]models.CommentQuery{
+				"top level": {PostID: post.ID},
+				"replies":   {ParentID: middle},
+			} {
 				q.ViewerID, q.Sort, q.Limit = bob.ID, sort, limit
 				var seen []int64
 				short := false
@@ -275,7 +341,8 @@ func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
 		if i%100 < visible {
 			status = models.StatusNormal
 		}
-		_, err = store.Pool().ExecContext(t.Context(), "UPDATE posts SET content=?, status=? WHERE id=?", text, status, post.ID)
+		_, err = store.Pool().
+			ExecContext(t.Context(), "UPDATE posts SET content=?, status=? WHERE id=?", text, status, post.ID)
 		require.NoError(t, err)
 	}
 	held := 0

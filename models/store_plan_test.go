@@ -58,51 +58,131 @@ func fillLarge(t testing.TB, store *models.Store) {
 		t.Helper()
 		const step = 20_000 // rows a statement, none of which takes longer than a connection waits
 		for from := 0; from < n; from += step {
-			run(fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM numbers WHERE n>=%d AND n<%d ORDER BY n", table, columns, selected, from, min(from+step, n)))
+			run(
+				fmt.Sprintf(
+					"INSERT INTO %s (%s) SELECT %s FROM numbers WHERE n>=%d AND n<%d ORDER BY n",
+					table,
+					columns,
+					selected,
+					from,
+					min(from+step, n),
+				),
+			)
 		}
 	}
-	write("users", "id, username, email, password_hash, created_at", "n+1, CONCAT('user',n+1), CONCAT('user',n+1,'@x'), '', "+at, largeUsers)
-	write("posts", "id, user_id, title, content, likes_count, comments_count, created_at, updated_at, hot_score, active_at, terms_version",
-		fmt.Sprintf("n+1, IF(n%%20=0, 1, 2+n%%(%d-1)), 'A title', 'Some content.', IF(n%%3=0, n%%97, 0), 1, %s, %s, UNIX_TIMESTAMP(%s)+n%%997, %s, 1",
-			largeUsers, at, at, at, strings.Replace(at, "60*n", "60*n+n%7919", 1)), largePosts)
+	write(
+		"users",
+		"id, username, email, password_hash, created_at",
+		"n+1, CONCAT('user',n+1), CONCAT('user',n+1,'@x'), '', "+at,
+		largeUsers,
+	)
+	write(
+		"posts",
+		`id, user_id, title, content, likes_count, comments_count, created_at, updated_at, hot_score, active_at,
+			terms_version`,
+		fmt.Sprintf(
+			`n+1, IF(n%%20=0, 1, 2+n%%(%d-1)), 'A title', 'Some content.', IF(n%%3=0, n%%97, 0), 1, %s, %s,
+				UNIX_TIMESTAMP(%s)+n%%997, %s, 1`,
+			largeUsers,
+			at,
+			at,
+			at,
+			strings.Replace(at, "60*n", "60*n+n%7919", 1),
+		),
+		largePosts,
+	)
 	write("comments", "id, post_id, parent_id, user_id, content, likes_count, created_at, updated_at", fmt.Sprintf(
-		"n+1, IF(n<%d, 1, n-n%%2+1), IF(n<%d, IF(n BETWEEN 1 AND %d, 1, NULL), IF(n%%2=1, n, NULL)), IF(n%%20=0, 1, 2+n%%(%d-1)), 'A comment.', n%%5, %s, %s",
-		2*largeShare, 2*largeShare, largeShare, largeUsers, at, at), largePosts)
-	for table, column := range map[string]string{"post_likes": "post_id", "comment_likes": "comment_id", "bookmarks": "post_id"} {
+		`n+1, IF(n<%d, 1, n-n%%2+1), IF(n<%d, IF(n BETWEEN 1 AND %d, 1, NULL), IF(n%%2=1, n, NULL)),
+			IF(n%%20=0, 1, 2+n%%(%d-1)), 'A comment.', n%%5, %s, %s`,
+		2*largeShare,
+		2*largeShare,
+		largeShare,
+		largeUsers,
+		at,
+		at,
+	), largePosts)
+	for table, column := range map[string]string{
+		"post_likes":    "post_id",
+		"comment_likes": "comment_id",
+		"bookmarks":     "post_id",
+	} {
 		target := fmt.Sprintf("IF(n<%d, 1, n+1)", largeShare)
-		write(table, column+", user_id, created_at", fmt.Sprintf("%s, IF(n<%d, n+1, IF(n%%10=0, 1, 2+n%%(%d-1))), %s", target, largeShare, largeUsers, at), largePosts)
+		write(
+			table,
+			column+", user_id, created_at",
+			fmt.Sprintf("%s, IF(n<%d, n+1, IF(n%%10=0, 1, 2+n%%(%d-1))), %s", target, largeShare, largeUsers, at),
+			largePosts,
+		)
 	}
 	write("follows", "user_id, followed_id, created_at", "1, n+2, "+at, largeShare)
 	write("follows", "user_id, followed_id, created_at", "n+2, 1, "+at, largeShare)
 	write("follows", "user_id, followed_id, created_at", "n+2, n+3, "+at, largeShare)
 	write("blocks", "user_id, blocked_id, created_at", fmt.Sprintf("1, %d-n, %s", largeUsers, at), 1000)
 	write("blocks", "user_id, blocked_id, created_at", "n+2, n+3, "+at, largeShare)
-	write("sessions", "token_hash, user_id, created_at, expires_at", "UNHEX(SHA2(n,256)), IF(n%10=0, 1, n), "+at+", NOW() + INTERVAL 1 DAY", 2*largeShare)
+	write(
+		"sessions",
+		"token_hash, user_id, created_at, expires_at",
+		"UNHEX(SHA2(n,256)), IF(n%10=0, 1, n), "+at+", NOW() + INTERVAL 1 DAY",
+		2*largeShare,
+	)
 	write("notifications", "user_id, kind, actor_id, post_id, comment_id, created_at, read_at",
 		"IF(n%2=0, 1, n), 1, 2, 1+n, n+1, "+at+", IF(n%3=0, NULL, "+at+")", 4*largeShare)
-	write("tags", "id, name, posts_count", fmt.Sprintf("n+1, CONCAT('tag',n+1), IF(n=0, %d, IF(n=1, 50, 1+n%%500))", largePosts/2), largeUsers)
+	write(
+		"tags",
+		"id, name, posts_count",
+		fmt.Sprintf("n+1, CONCAT('tag',n+1), IF(n=0, %d, IF(n=1, 50, 1+n%%500))", largePosts/2),
+		largeUsers,
+	)
 	// Half of them go to others below.
-	write("post_tags", "post_id, tag_id, position, created_at, status, user_id, likes_count, hot_score, active_at", fmt.Sprintf(
-		"n+1, 1, 0, %s, IF((n+1)%%50=7, 2, 1), IF(n%%20=0, 1, 2+n%%(%d-1)), IF(n%%3=0, n%%97, 0), UNIX_TIMESTAMP(%s)+n%%997, %s",
-		at, largeUsers, at, strings.Replace(at, "60*n", "60*n+n%7919", 1)), largePosts)
+	write(
+		"post_tags",
+		"post_id, tag_id, position, created_at, status, user_id, likes_count, hot_score, active_at",
+		fmt.Sprintf(
+			`n+1, 1, 0, %s, IF((n+1)%%50=7, 2, 1), IF(n%%20=0, 1, 2+n%%(%d-1)), IF(n%%3=0, n%%97, 0),
+				UNIX_TIMESTAMP(%s)+n%%997, %s`,
+			at,
+			largeUsers,
+			at,
+			strings.Replace(at, "60*n", "60*n+n%7919", 1),
+		),
+		largePosts,
+	)
 	run("UPDATE post_tags SET tag_id=3+post_id%5000 WHERE post_id%2=0 AND post_id%2000<>0")
 	run("UPDATE post_tags SET tag_id=2 WHERE post_id%2000=0")
 	write("post_terms", "post_id, term, weight", "n+1, IF(n%2=0, 'common', CONCAT('word',n%1000)), 1+n%300", largePosts)
 	write("post_terms", "post_id, term, weight", "n+1, CONCAT('mid',n%10), 1+n%299", largePosts)
 	write("moderation_log", "actor_id, action, target_type, target_id, reason, request_id, created_at",
 		"1+n%3, IF(n%3=0, 'post.delete', 'user.ban'), IF(n%3=0, 'post', 'user'), 1+n%1000, '', '', "+at, 4*largeShare)
-	write("post_revisions", "post_id, version, title, content, tags, created_at", "1, n, 'A title', 'Some content.', '', "+at, largeShare)
-	write("comment_revisions", "comment_id, version, content, size, created_at", "1, n, 'A comment.', 10, "+at, largeShare)
+	write(
+		"post_revisions",
+		"post_id, version, title, content, tags, created_at",
+		"1, n, 'A title', 'Some content.', '', "+at,
+		largeShare,
+	)
+	write(
+		"comment_revisions",
+		"comment_id, version, content, size, created_at",
+		"1, n, 'A comment.', 10, "+at,
+		largeShare,
+	)
 	run("UPDATE posts SET version=? WHERE id=1", largeShare)
 	run("UPDATE comments SET version=? WHERE id=1", largeShare)
 	write("redactions", "is_open, target_type, target_id, version, requested_by, reason, requested_at",
 		"IF(n%10<2, 1, NULL), IF(n%2=0, 'post', 'comment'), n+1, 0, IF(n%20=0, 1, n+1), 'A reason.', "+at, 2*largeShare)
 	write("report_cases", "is_open, target_type, target_id, reporters_count, first_at, last_at",
 		"IF(n%10<2, 1, NULL), IF(n%2=0, 'post', 'comment'), n+1, 1, "+at+", "+at, 4*largeShare)
-	write("reports", "case_id, reporter_id, reason, detail, created_at", fmt.Sprintf("n+1, IF(n%%20=0, 1, 2+n%%(%d-1)), 'spam', '', %s", largeUsers, at), 4*largeShare)
+	write(
+		"reports",
+		"case_id, reporter_id, reason, detail, created_at",
+		fmt.Sprintf("n+1, IF(n%%20=0, 1, 2+n%%(%d-1)), 'spam', '', %s", largeUsers, at),
+		4*largeShare,
+	)
 	run("UPDATE posts SET pinned=(id%1000=0), locked=(id%500=0), status=IF(id%50=7, 2, 1)")
 	run("COMMIT")
-	run("ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions, notifications, tags, post_tags, post_terms, post_revisions, comment_revisions, redactions, moderation_log, report_cases, reports")
+	run(`
+		ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions,
+			notifications, tags, post_tags, post_terms, post_revisions, comment_revisions, redactions, moderation_log,
+			report_cases, reports`)
 }
 
 // wire sees what a store sends to MySQL.
@@ -250,38 +330,84 @@ func plans() []planned {
 		posts("of an author", other, models.PostQuery{Sort: sort, AuthorID: 1})
 		posts("with a usual tag", false, models.PostQuery{Sort: sort, Tag: "tag1"})
 		posts("with a rare tag", other, models.PostQuery{Sort: sort, Tag: "tag2"})
-		posts("with a usual tag of a time", sort == models.PostsTop, models.PostQuery{Sort: sort, Tag: "tag1", Since: since})
+		posts(
+			"with a usual tag of a time",
+			sort == models.PostsTop,
+			models.PostQuery{Sort: sort, Tag: "tag1", Since: since},
+		)
 		posts("of an author with a tag", other, models.PostQuery{Sort: sort, Tag: "tag1", AuthorID: 1})
 		posts("with a common word", false, models.PostQuery{Sort: sort, Terms: []string{"common"}})
 		posts("with a rare word", true, models.PostQuery{Sort: sort, Terms: []string{"word7"}})
 		posts("with two words", true, models.PostQuery{Sort: sort, Terms: []string{"word7", "mid7"}})
-		posts("with a word and a tag of an author", true, models.PostQuery{Sort: sort, Terms: []string{"word7"}, Tag: "tag1", AuthorID: 1})
+		posts(
+			"with a word and a tag of an author",
+			true,
+			models.PostQuery{Sort: sort, Terms: []string{"word7"}, Tag: "tag1", AuthorID: 1},
+		)
 	}
 	posts("with a common word", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"common"}})
 	posts("with a rare word", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"word7"}})
 	posts("with two words", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}})
-	posts("with two words of an author", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, AuthorID: 1})
-	posts("with two words and a rare tag", true, models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Tag: "tag2"})
-	add(plan("ListPosts", "with two words, for the anonymous", models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Limit: 21}).sorting(),
-		plan("ListPosts", "with two words and a tag, for the anonymous",
-			models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "word7"}, Tag: "tag1", Limit: 21}).sorting())
+	posts(
+		"with two words of an author",
+		true,
+		models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, AuthorID: 1},
+	)
+	posts(
+		"with two words and a rare tag",
+		true,
+		models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Tag: "tag2"},
+	)
+	add(
+		plan(
+			"ListPosts",
+			"with two words, for the anonymous",
+			models.PostQuery{Sort: models.PostsRelevance, Terms: []string{"mid2", "common"}, Limit: 21},
+		).sorting(),
+		plan(
+			"ListPosts",
+			"with two words and a tag, for the anonymous",
+			models.PostQuery{
+				Sort:  models.PostsRelevance,
+				Terms: []string{"mid2", "word7"},
+				Tag:   "tag1",
+				Limit: 21,
+			},
+		).sorting(),
+	)
 
 	for _, sort := range []models.TagSort{models.TagsPopular, models.TagsName} {
-		for where, after := range map[string]*models.ListKey{"at the beginning": nil, "in the middle": {Value: 100, ID: 5000}} {
+		for where, after := range map[string]*models.ListKey{
+			"at the beginning": nil,
+			"in the middle":    {Value: 100, ID: 5000},
+		} {
 			add(plan("ListTags", string(sort)+" "+where, models.TagQuery{Sort: sort, After: after, Limit: 21}))
-			p := plan("ListTags", string(sort)+" with a prefix "+where, models.TagQuery{Sort: sort, Prefix: "tag12", After: after, Limit: 21})
+			p := plan(
+				"ListTags",
+				string(sort)+" with a prefix "+where,
+				models.TagQuery{Sort: sort, Prefix: "tag12", After: after, Limit: 21},
+			)
 			p.sorts = sort == models.TagsPopular
 			add(p)
 		}
 	}
 	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {
 		for where, after := range afters {
-			for name, q := range map[string]models.CommentQuery{"of a post": {PostID: 1}, "to a comment": {ParentID: 1}} {
+			for name, q := range map[string]models.CommentQuery{
+				"of a post":    {PostID: 1},
+				"to a comment": {ParentID: 1},
+			} {
 				q.ViewerID, q.Sort, q.After, q.Limit = 1, sort, after, 21
 				add(plan("ListComments", fmt.Sprintf("%s, %s, %s", name, sort, where), q))
 			}
 		}
-		add(plan("Thread", string(sort), models.ThreadQuery{ViewerID: 1, PostID: 1, Sort: sort, Depth: 3, Limit: 100}).sorting())
+		add(
+			plan(
+				"Thread",
+				string(sort),
+				models.ThreadQuery{ViewerID: 1, PostID: 1, Sort: sort, Depth: 3, Limit: 100},
+			).sorting(),
+		)
 	}
 	for _, before := range []int64{0, largePosts / 2} {
 		where := map[int64]string{0: "at the beginning", largePosts / 2: "in the middle"}[before]
@@ -290,59 +416,143 @@ func plans() []planned {
 		}
 		for _, target := range []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 1}} {
 			q := models.RevisionQuery{Target: target, Before: min(before, largeShare/2), Limit: 21}
-			add(plan("ListRevisions", string(target.Kind)+" "+where, q), plan("RevisionOf", string(target.Kind)+" "+where, q, q.Before))
+			add(
+				plan("ListRevisions", string(target.Kind)+" "+where, q),
+				plan("RevisionOf", string(target.Kind)+" "+where, q, q.Before),
+			)
 		}
-		add(plan("Redactions", "open "+where, false, min(before, largeShare), 21), plan("Redactions", "resolved "+where, true, min(before, largeShare), 21),
+		add(
+			plan("Redactions", "open "+where, false, min(before, largeShare), 21),
+			plan("Redactions", "resolved "+where, true, min(before, largeShare), 21),
 			plan("RedactionsBy", where, 1, min(before, largeShare), 21),
-			plan("BookmarkedPosts", where, 1, before, 21), plan("LikedPosts", where, 1, 1, before, 21), plan("LikedComments", where, 1, 1, before, 21),
-			plan("Notifications", "all "+where, 1, false, before, 21), plan("Notifications", "unread "+where, 1, true, before, 21))
+			plan(
+				"BookmarkedPosts",
+				where,
+				1,
+				before,
+				21,
+			),
+			plan("LikedPosts", where, 1, 1, before, 21),
+			plan("LikedComments", where, 1, 1, before, 21),
+			plan(
+				"Notifications",
+				"all "+where,
+				1,
+				false,
+				before,
+				21,
+			),
+			plan("Notifications", "unread "+where, 1, true, before, 21),
+		)
 	}
 	for where, after := range afters {
-		add(plan("Feed", where, 1, after, 21).sorting(), plan("Followers", where, 1, 1, after, 21), plan("Following", where, 1, 1, after, 21),
-			plan("BlockedUsers", where, 1, after, 21), plan("Sessions", where, 1, after, 21), plan("Tokens", where, 1, after, 21), plan("CommentsByUser", where, 1, 1, after, 21))
+		add(
+			plan("Feed", where, 1, after, 21).sorting(),
+			plan("Followers", where, 1, 1, after, 21),
+			plan("Following", where, 1, 1, after, 21),
+			plan(
+				"BlockedUsers",
+				where,
+				1,
+				after,
+				21,
+			),
+			plan("Sessions", where, 1, after, 21),
+			plan("Tokens", where, 1, after, 21),
+			plan("CommentsByUser", where, 1, 1, after, 21),
+		)
 	}
-	some := []models.Target{{Kind: models.KindPost, ID: 1}, {Kind: models.KindComment, ID: 7}, {Kind: models.KindPost, ID: 999}}
+	some := []models.Target{
+		{Kind: models.KindPost, ID: 1},
+		{Kind: models.KindComment, ID: 7},
+		{Kind: models.KindPost, ID: 999},
+	}
 	void := models.LikeVoid{UserID: 1, RequestedAt: time.Now()}
-	add(plan("Ancestors", "", 1, largeShare-1, 0, 20).sorting(), plan("LiveCounts", "", some), plan("LikeStates", "", 1, []models.TargetCount{{Target: some[0]}, {Target: some[1]}}),
-		plan("CommentIDs", "", 1, 100, 500), plan("LikerIDs", "", some[0], 100, 500), plan("UserIDs", "", 500).walking(),
-		plan("Missing", "", some), plan("VoidedLikes", "posts", void, models.KindPost, 100, 500), plan("VoidedLikes", "comments", void, models.KindComment, 100, 500),
-		plan("Tally", "posts", models.KindPost, largePosts/2, 500).walking(), plan("Tally", "comments", models.KindComment, largePosts/2, 500).walking(),
+	add(
+		plan("Ancestors", "", 1, largeShare-1, 0, 20).sorting(),
+		plan("LiveCounts", "", some),
+		plan("LikeStates", "", 1, []models.TargetCount{{Target: some[0]}, {Target: some[1]}}),
+		plan(
+			"CommentIDs",
+			"",
+			1,
+			100,
+			500,
+		),
+		plan("LikerIDs", "", some[0], 100, 500),
+		plan("UserIDs", "", 500).walking(),
+		plan(
+			"Missing",
+			"",
+			some,
+		),
+		plan("VoidedLikes", "posts", void, models.KindPost, 100, 500),
+		plan("VoidedLikes", "comments", void, models.KindComment, 100, 500),
+		plan(
+			"Tally",
+			"posts",
+			models.KindPost,
+			largePosts/2,
+			500,
+		).walking(),
+		plan("Tally", "comments", models.KindComment, largePosts/2, 500).walking(),
 		plan("TallyShard", "posts", models.KindPost, 3, largePosts/2, 500).walking(),
-		plan("IndexPosts", "", 100), plan("PostByID", "", 1, 1), plan("UnreadCount", "", 1))
-	for _, q := range []models.AccountQuery{{}, {Username: "user1"}, {Email: "user1"}, {Role: models.RoleModerator}, {Banned: true}, {After: largeUsers / 2}} {
+		plan("IndexPosts", "", 100),
+		plan("PostByID", "", 1, 1),
+		plan("UnreadCount", "", 1),
+	)
+	for _, q := range []models.AccountQuery{
+		{}, {Username: "user1"}, {Email: "user1"}, {Role: models.RoleModerator}, {Banned: true},
+		{After: largeUsers / 2},
+	} {
 		q.Limit = 21
 		p := plan("Accounts", fmt.Sprintf("%+v", q), q)
 		p.sorts, p.byID = q.Banned, !q.Banned && q.Role == 0
 		add(p)
 	}
-	for _, q := range []models.ActQuery{{}, {ActorID: 1}, {Action: "post.delete"}, {TargetType: "post", TargetID: 1}, {TargetType: "shard"}, {After: &middle}} {
+	for _, q := range []models.ActQuery{
+		{}, {ActorID: 1}, {Action: "post.delete"}, {TargetType: "post", TargetID: 1}, {TargetType: "shard"},
+		{After: &middle},
+	} {
 		q.Limit = 21
 		add(plan("ModerationLog", fmt.Sprintf("%+v", q), q))
 	}
-	for _, q := range []models.EventQuery{{}, {UserID: 1}, {ActorID: 1}, {Address: "192.0.2.1"}, {Kind: "login.failed"}, {Since: since}, {UserID: 1, After: &middle}} {
+	for _, q := range []models.EventQuery{
+		{}, {UserID: 1}, {ActorID: 1}, {Address: "192.0.2.1"}, {Kind: "login.failed"}, {Since: since},
+		{UserID: 1, After: &middle},
+	} {
 		q.Limit = 21
 		add(plan("SecurityLog", fmt.Sprintf("%+v", q), q))
 	}
 	for _, section := range models.ExportSections() {
 		p := plan("ExportItems", section, 1, section, models.ListKey{}, 500)
 		// A job reads these, and an account has few of them.
-		p.sorts = slices.Contains([]string{"post_revisions", "comment_revisions", "account_acts", "security_events"}, section)
+		p.sorts = slices.Contains(
+			[]string{"post_revisions", "comment_revisions", "account_acts", "security_events"},
+			section,
+		)
 		add(p)
 	}
 	add(plan("WaitingExports", "", 5))
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
-		add(plan("LikesBetween", string(kind), kind, 100, 600, since), plan("LatestLikesOf", string(kind), kind, 1, since, 100),
-			plan("LikesGiven", string(kind), kind, 1, largePosts/2, 21))
+		add(
+			plan("LikesBetween", string(kind), kind, 100, 600, since),
+			plan("LatestLikesOf", string(kind), kind, 1, since, 100),
+			plan("LikesGiven", string(kind), kind, 1, largePosts/2, 21),
+		)
 	}
 	for _, status := range []models.CaseStatus{models.CasesOpen, models.CasesClaimed, models.CasesResolved} {
 		p := plan("ReportCases", string(status), status, 100, 21)
 		p.sorts = status == models.CasesClaimed
 		add(p)
 	}
-	for _, q := range []models.ContentQuery{{}, {Status: models.StatusDeleted}, {AuthorID: 1}, {AuthorID: 1, Status: models.StatusNormal}, {Pinned: true}, {Locked: true},
-		{Reported: true}, {Text: "no such text"}, {Since: since}, {After: &middle}} {
+	for _, q := range []models.ContentQuery{
+		{}, {Status: models.StatusDeleted}, {AuthorID: 1}, {AuthorID: 1, Status: models.StatusNormal},
+		{Pinned: true}, {Locked: true}, {Reported: true}, {Text: "no such text"}, {Since: since}, {After: &middle},
+	} {
 		q.Limit = 21
-		posts, comments := plan("ModeratedPosts", fmt.Sprintf("%+v", q), q), plan("ModeratedComments", fmt.Sprintf("%+v", q), q)
+		name := fmt.Sprintf("%+v", q)
+		posts, comments := plan("ModeratedPosts", name, q), plan("ModeratedComments", name, q)
 		// What is reported, and an author's own, is sorted as ids alone; a text is looked for among a bounded number of
 		// rows.
 		posts.sorts = q.Reported || q.Text != "" || q.AuthorID != 0 && q.Status == 0
@@ -352,16 +562,36 @@ func plans() []planned {
 			add(comments)
 		}
 	}
-	add(plan("ListDeadLetters", "", false, 100, 21), plan("ReportsBy", "", 1, 100, 21),
-		plan("ReportsOf", "", 99_999, 1, 100, 21), plan("LikeRings", "", 1, 100, 21), plan("OpenOperations", "", 21).sorting(), plan("OpenClosings", "", 100, 100))
+	add(
+		plan("ListDeadLetters", "", false, 100, 21),
+		plan("ReportsBy", "", 1, 100, 21),
+		plan(
+			"ReportsOf",
+			"",
+			99_999,
+			1,
+			100,
+			21,
+		),
+		plan("LikeRings", "", 1, 100, 21),
+		plan("OpenOperations", "", 21).sorting(),
+		plan("OpenClosings", "", 100, 100),
+	)
 	return list
 }
 
 // unplanned are methods whose queries read small tables, or all there is on purpose.
 var unplanned = map[string]string{
-	"ImportUsers": "writes", "ImportPosts": "writes", "ImportComments": "writes",
-	"VoidRing": "writes", "ShardStates": "one row a shard", "ShardFailures": "one row a shard", "OpenGaps": "gaps are rare", "OpenLikeVoids": "by the index of done_at and turn_at; few are open",
-	"OrphanLikes": "verify goes over every like", "ExportChunk": "bytes, not a list",
+	"ImportUsers":    "writes",
+	"ImportPosts":    "writes",
+	"ImportComments": "writes",
+	"VoidRing":       "writes",
+	"ShardStates":    "one row a shard",
+	"ShardFailures":  "one row a shard",
+	"OpenGaps":       "gaps are rare",
+	"OpenLikeVoids":  "by the index of done_at and turn_at; few are open",
+	"OrphanLikes":    "verify goes over every like",
+	"ExportChunk":    "bytes, not a list",
 }
 
 // TestPlans_everyListUsesAnIndex asks the server for the plan of what the store really sends. No step may read the
@@ -397,7 +627,9 @@ func TestPlans_everyListUsesAnIndex(t *testing.T) {
 		}
 	}
 	for m := range reflect.TypeFor[*models.Store]().Methods() {
-		if f := m.Type; f.NumOut() >= 2 && f.Out(0).Kind() == reflect.Slice && f.Out(0).Elem().Kind() != reflect.Array && unplanned[m.Name] == "" {
+		if f := m.Type; f.NumOut() >= 2 && f.Out(0).Kind() == reflect.Slice &&
+			f.Out(0).Elem().Kind() != reflect.Array &&
+			unplanned[m.Name] == "" {
 			assert.True(t, covered[m.Name], "plans() has no line for Store.%s, which gives a list", m.Name)
 		}
 	}

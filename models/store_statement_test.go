@@ -23,8 +23,8 @@ func TestStatement_hasTheLimitOfItsContext(t *testing.T) {
 		"UPDATE t SET a=1":              "UPDATE t SET a=1",
 		"\n\tUPDATE t\n\tSET a=1":       "\n\tUPDATE t\n\tSET a=1",
 		// As raw strings begin.
-		"\n\t\t(\n\t\t\tSELECT 1)\n\t\tUNION ALL\n\t\t(\n\t\t\tSELECT 2)": "\n\t\t(\n\t\t\tSELECT /*+ MAX_EXECUTION_TIME(15000) */ 1)" +
-			"\n\t\tUNION ALL\n\t\t(\n\t\t\tSELECT 2)",
+		"\n\t(\n\t\tSELECT 1)\n\tUNION ALL (\n\t\tSELECT 2)": "\n\t(\n\t\tSELECT /*+ MAX_EXECUTION_TIME(15000) */ 1)" +
+			"\n\tUNION ALL (\n\t\tSELECT 2)",
 		"\n\t\tWITH a AS (\n\t\t\tSELECT 1)\n\t\tSELECT 2": "\n\t\tWITH a AS (\n\t\t\tSELECT 1)" +
 			"\n\t\tSELECT /*+ MAX_EXECUTION_TIME(15000) */ 2",
 	} {
@@ -63,7 +63,9 @@ func TestReads_areEndedByTheServer(t *testing.T) {
 		FROM users u, information_schema.collations a, information_schema.collations b, information_schema.collations c,
 			information_schema.collations d`
 	for name, query := range map[string]string{
-		"a query": endless, "a union": "(" + endless + ") UNION ALL (SELECT 1)", "with": "WITH r AS (SELECT 1) " + endless,
+		"a query": endless,
+		"a union": "(" + endless + ") UNION ALL (SELECT 1)",
+		"with":    "WITH r AS (SELECT 1) " + endless,
 	} {
 		read := func(db *gorm.DB) error {
 			var n []int

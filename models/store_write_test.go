@@ -20,14 +20,20 @@ import (
 	"likewise/models"
 )
 
-// TestWrites_areInTransactions parses the source of the package. Outside a transaction, which its functions call tx, the
-// database is only read.
+// TestWrites_areInTransactions parses the source of the package. Outside a transaction, which its functions call tx,
+// the database is only read.
 func TestWrites_areInTransactions(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	reads := regexp.MustCompile(`^[\s(]*(SELECT|WITH)\b`)
 	writes := map[string]bool{
-		"Exec": true, "ExecContext": true, "Create": true, "Save": true, "Update": true, "Updates": true, "Delete": true,
+		"Exec":        true,
+		"ExecContext": true,
+		"Create":      true,
+		"Save":        true,
+		"Update":      true,
+		"Updates":     true,
+		"Delete":      true,
 	}
 	// Functions that only read.
 	readers := map[string]bool{
@@ -138,8 +144,8 @@ func outside(e ast.Expr) bool {
 	}
 }
 
-// leading returns the texts that a statement can begin with. It looks up a variable in the expressions that the function
-// assigns to it; a text from elsewhere is not known.
+// leading returns the texts that a statement can begin with. It looks up a variable in the expressions that the
+// function assigns to it; a text from elsewhere is not known.
 func leading(e ast.Expr, statements map[string][]ast.Expr) []string {
 	switch x := e.(type) {
 	case *ast.BinaryExpr:
@@ -181,11 +187,15 @@ func TestDeleteSession_isRunAgainAfterALockWait(t *testing.T) {
 	waited := make(chan struct{})
 	var once sync.Once
 	var waits atomic.Int64
-	store, err := models.Open(ctx, testkit.Database(t)+"&innodb_lock_wait_timeout=1", models.Options{Retried: func(cause models.RetryCause) {
-		assert.Equal(t, models.RetryLockWait, cause)
-		waits.Add(1)
-		once.Do(func() { close(waited) })
-	}})
+	store, err := models.Open(
+		ctx,
+		testkit.Database(t)+"&innodb_lock_wait_timeout=1",
+		models.Options{Retried: func(cause models.RetryCause) {
+			assert.Equal(t, models.RetryLockWait, cause)
+			waits.Add(1)
+			once.Do(func() { close(waited) })
+		}},
+	)
 	require.NoError(t, err)
 	defer store.Close()
 	session, err := store.CreateSession(ctx, newUser(t, store, "ada").ID)
