@@ -26,7 +26,7 @@ func TestReservedNames_includeTheirLookalikes(t *testing.T) {
 	assert.Error(t, err)
 }
 
-func TestPasswords_areNotThoseThatAreTriedFirst(t *testing.T) {
+func TestPasswords_areNotCommon(t *testing.T) {
 	registration := Registration{Username: "ada.lovelace", Email: "countess1815@example.org"}
 	for _, password := range []string{
 		"password", "12345678", "PASSWORD", "Password1", "password123", "passw0rd", "P@ssw0rd!", "qwertyuiop",

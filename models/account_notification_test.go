@@ -17,8 +17,9 @@ import (
 	"likewise/models"
 )
 
-// told gives what a user's notifications tell, earliest first: "reply", "mention" and the numbers of milestones.
-func told(t testing.TB, store *models.Store, user models.Author) string {
+// notified returns the kinds of a user's notifications, earliest first: "reply", "mention" and the numbers of
+// milestones.
+func notified(t testing.TB, store *models.Store, user models.Author) string {
 	t.Helper()
 	list, _, err := store.Notifications(context.Background(), user.ID, false, 0, 1000)
 	require.NoError(t, err)
@@ -57,7 +58,7 @@ func write(
 	return c
 }
 
-func TestNotifications_tellWhomItConcerns(t *testing.T) {
+func TestNotifications_reachTheUsersConcerned(t *testing.T) {
 	store := openStore(t)
 	var users []models.Author
 	for _, name := range []string{"ada", "bob", "cyd", "Dan"} {
@@ -68,7 +69,7 @@ func TestNotifications_tellWhomItConcerns(t *testing.T) {
 		var all []string
 		shown := 0
 		for _, u := range users {
-			words := told(t, store, u)
+			words := notified(t, store, u)
 			all = append(all, u.Username+": "+words)
 			shown += len(strings.Fields(words))
 		}
@@ -201,11 +202,11 @@ func TestPurgeNotifications(t *testing.T) {
 	n, err = store.PurgeNotifications(t.Context(), 100)
 	require.NoError(t, err)
 	assert.Equal(t, int64(1), n)
-	assert.Equal(t, "1 2 3 7 8", told(t, store, ada))
+	assert.Equal(t, "1 2 3 7 8", notified(t, store, ada))
 }
 
-// TestCreateComment_tellsOnceThoughItRanTwice makes the transaction the victim of a deadlock.
-func TestCreateComment_tellsOnceThoughItRanTwice(t *testing.T) {
+// TestCreateComment_notifiesOnceWhenRetried makes the transaction the victim of a deadlock.
+func TestCreateComment_notifiesOnceWhenRetried(t *testing.T) {
 	var retried atomic.Int64
 	store, err := models.Open(
 		t.Context(),
@@ -246,12 +247,12 @@ func TestCreateComment_tellsOnceThoughItRanTwice(t *testing.T) {
 	require.NoError(t, other.Commit())
 	created.Wait()
 	assert.Equal(t, int64(1), retried.Load(), "no deadlock, no test")
-	assert.Equal(t, "reply", told(t, store, ada))
-	assert.Equal(t, "mention", told(t, store, cyd))
+	assert.Equal(t, "reply", notified(t, store, ada))
+	assert.Equal(t, "mention", notified(t, store, cyd))
 	assert.Equal(t, 2, count(t, store, "SELECT COUNT(*) FROM comments"))
 }
 
-// awaitStatement waits until a connection is in a statement like this and gives its id.
+// awaitStatement waits until a connection runs a statement like this, and returns its id.
 func awaitStatement(t *testing.T, store *models.Store, like string) (connection int) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() (bool, string) {
@@ -266,11 +267,11 @@ func awaitStatement(t *testing.T, store *models.Store, like string) (connection 
 	return connection
 }
 
-func TestCreateComment_thatIsKilledTellsNobody(t *testing.T) {
+func TestCreateComment_notifiesNobodyWhenKilled(t *testing.T) {
 	store := openStore(t)
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
 	post := newPost(t, store, ada)
-	// Whoever tells somebody something waits for the one who holds this lock.
+	// A transaction that notifies this user waits for the lock.
 	other, err := store.Pool().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { _ = other.Rollback() }()
@@ -299,19 +300,19 @@ func TestCreateComment_thatIsKilledTellsNobody(t *testing.T) {
 	require.NoError(t, err)
 	require.Error(t, <-failed)
 	require.NoError(t, other.Rollback())
-	assert.Empty(t, told(t, store, ada))
+	assert.Empty(t, notified(t, store, ada))
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments"))
 	assert.Zero(t, count(t, store, "SELECT comments_count FROM posts"))
 	write(t, store, bob, post, nil)
-	assert.Equal(t, "reply", told(t, store, ada))
+	assert.Equal(t, "reply", notified(t, store, ada))
 }
 
-// milestonesOf makes the log of a post by ada and a function that gives what she was told of it.
+// milestonesOf returns the log of a post by ada, and a function that returns her notifications of it.
 func milestonesOf(t *testing.T) (shardLog, func() string) {
 	t.Helper()
 	l := newLog(t)
 	ada := models.Author{ID: int64(count(t, l.store, "SELECT user_id FROM posts"))}
-	return l, func() string { return told(t, l.store, ada) }
+	return l, func() string { return notified(t, l.store, ada) }
 }
 
 // likesOf makes the records of users (first, first+1, …, last) who like or no longer like the target, from seq on.
@@ -323,37 +324,37 @@ func (l shardLog) likesOf(seq, first, last int64, liked bool) []models.LikeRecor
 	return log
 }
 
-func TestMilestones_areToldOncePerTargetForEver(t *testing.T) {
-	l, told := milestonesOf(t)
+func TestMilestones_notifyOncePerTarget(t *testing.T) {
+	l, notified := milestonesOf(t)
 	l.apply(l.likesOf(1, 1, 9, true)...)
-	assert.Equal(t, "1", told())
+	assert.Equal(t, "1", notified())
 	log := l.at(1, 10, 10, true)
 	l.apply(log)
-	assert.Equal(t, "1 10", told())
+	assert.Equal(t, "1 10", notified())
 	l.apply(log)
-	assert.Equal(t, "1 10", told(), "a replay")
+	assert.Equal(t, "1 10", notified(), "a replay")
 	for seq := int64(11); seq < 31; seq++ {
 		l.apply(l.at(1, seq, 10, seq%2 == 0))
 	}
-	assert.Equal(t, "1 10", told(), "going to and fro")
+	assert.Equal(t, "1 10", notified(), "going to and fro")
 	_, err := l.store.Pool().ExecContext(t.Context(), "DELETE FROM notifications")
 	require.NoError(t, err)
 	l.apply(l.likesOf(31, 1, 10, false)...)
 	l.apply(l.likesOf(41, 1, 10, true)...)
-	assert.Empty(t, told(), "what was purged is not told again")
+	assert.Empty(t, notified(), "a purged milestone does not notify again")
 	l.apply(l.likesOf(51, 11, 1234, true)...)
-	assert.Equal(t, "100 1000", told(), "all that one batch passes")
+	assert.Equal(t, "100 1000", notified(), "all that one batch passes")
 	l.check(l.target)
 }
 
 func TestMilestones_ofComments(t *testing.T) {
-	l, told := milestonesOf(t)
+	l, notified := milestonesOf(t)
 	post, err := l.store.PostByID(t.Context(), 0, l.target.ID)
 	require.NoError(t, err)
 	comment := newComment(t, l.store, post.Author, post, nil)
 	target := models.Target{Kind: models.KindComment, ID: comment.ID}
 	l.apply(l.of(target, 1, 1, 7, true), l.at(1, 2, 7, true))
-	assert.Equal(t, "1 1", told(), "one's own likes count too")
+	assert.Equal(t, "1 1", notified(), "an author's own likes count too")
 	assert.Equal(
 		t,
 		1,
@@ -372,26 +373,26 @@ func TestMilestones_ofComments(t *testing.T) {
 	)
 }
 
-func TestMilestones_ofWhatIsGoneAreNotTold(t *testing.T) {
-	l, told := milestonesOf(t)
+func TestMilestones_skipDeletedTargets(t *testing.T) {
+	l, notified := milestonesOf(t)
 	ada := int64(count(t, l.store, "SELECT user_id FROM posts"))
 	_, err := l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET status=2")
 	require.NoError(t, err)
 	l.apply(l.at(1, 1, 7, true))
 	_, err = l.store.Pool().ExecContext(t.Context(), "UPDATE posts SET status=1")
 	require.NoError(t, err)
-	assert.Empty(t, told(), "of a deleted post")
+	assert.Empty(t, notified(), "of a deleted post")
 	_, err = l.store.DeleteUser(t.Context(), ada, "")
 	require.NoError(t, err)
 	l.apply(l.likesOf(2, 8, 20, true)...)
-	assert.Empty(t, told(), "to a deleted author")
+	assert.Empty(t, notified(), "to a deleted author")
 	l.check(l.target)
 }
 
 // Writers that each believe to own the shard bring a count over two milestones, while it goes up and down in direct
 // mode as well.
-func TestMilestones_areToldOnceByWhoeverGetsThere(t *testing.T) {
-	l, told := milestonesOf(t)
+func TestMilestones_notifyOnceAmongConcurrentWriters(t *testing.T) {
+	l, notified := milestonesOf(t)
 	var log []models.LikeRecord
 	for seq := int64(1); seq <= 200; seq++ {
 		log = append(log, l.at(1, seq, 1+seq%15, seq%30 < 15))
@@ -421,13 +422,13 @@ func TestMilestones_areToldOnceByWhoeverGetsThere(t *testing.T) {
 	writers.Wait()
 	l.check(l.target)
 	l.hotScores()
-	assert.Equal(t, "1 10", told())
+	assert.Equal(t, "1 10", notified())
 	assert.Equal(t, 10, count(t, l.store, "SELECT milestone FROM posts"))
 }
 
 // A like that another transaction counts while the batch is being written takes the count to the milestone with it.
-func TestMilestones_areSeenWhateverElseIsCounted(t *testing.T) {
-	l, told := milestonesOf(t)
+func TestMilestones_areReachedDespiteOtherCounts(t *testing.T) {
+	l, notified := milestonesOf(t)
 	l.apply(l.likesOf(1, 1, 8, true)...)
 	other, err := l.store.Pool().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
@@ -443,25 +444,20 @@ func TestMilestones_areSeenWhateverElseIsCounted(t *testing.T) {
 	})
 	// Either it waits for the row before it has read it, or it has read it and waits to count.
 	testkit.Eventually(t, time.Minute, func() (bool, string) {
-		return count(
-			t,
-			l.store,
-			`
+		return count(t, l.store, `
 				SELECT COUNT(*)
 				FROM information_schema.processlist
 				WHERE id<>CONNECTION_ID() AND (info LIKE ? OR info LIKE ?)`,
-			"%SELECT%id, likes_count%FOR UPDATE",
-			"UPDATE posts%SET hot_score%",
-		) == 1, "nobody waits"
+			"%SELECT%id, likes_count%FOR UPDATE", "UPDATE posts%SET hot_score%") == 1, "no statement waits"
 	})
 	require.NoError(t, other.Commit())
 	applied.Wait()
-	assert.Equal(t, "1 10", told())
+	assert.Equal(t, "1 10", notified())
 	assert.Equal(t, 10, count(t, l.store, "SELECT likes_count FROM posts"))
 }
 
 func TestMilestones_inDirectMode(t *testing.T) {
-	l, told := milestonesOf(t)
+	l, notified := milestonesOf(t)
 	set := func(user int64, liked bool) {
 		_, err := l.store.SetLike(t.Context(), l.target, user, liked)
 		require.NoError(t, err)
@@ -470,30 +466,30 @@ func TestMilestones_inDirectMode(t *testing.T) {
 		set(user, true)
 		set(user, true)
 	}
-	assert.Equal(t, "1 10", told())
+	assert.Equal(t, "1 10", notified())
 	for range 3 {
 		set(10, false)
 		set(11, false)
 		set(10, true)
 		set(11, true)
 	}
-	assert.Equal(t, "1 10", told())
+	assert.Equal(t, "1 10", notified())
 	_, err := l.store.Pool().ExecContext(t.Context(), "DELETE FROM notifications")
 	require.NoError(t, err)
 	set(10, false)
 	set(11, false)
 	set(10, true)
-	assert.Empty(t, told(), "what was purged is not told again")
+	assert.Empty(t, notified(), "a purged milestone does not notify again")
 	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM posts WHERE updated_at=created_at AND version=0"))
 }
 
-func TestPassMilestones_ofLikesFromElsewhere(t *testing.T) {
-	l, told := milestonesOf(t)
+func TestPassMilestones_ofImportedLikes(t *testing.T) {
+	l, notified := milestonesOf(t)
 	require.NoError(t, l.store.PassMilestones(t.Context(), l.target, 37))
 	l.apply(l.likesOf(1, 1, 99, true)...)
-	assert.Empty(t, told())
+	assert.Empty(t, notified())
 	l.apply(l.at(1, 100, 100, true))
-	assert.Equal(t, "100", told())
+	assert.Equal(t, "100", notified())
 	require.NoError(t, l.store.PassMilestones(t.Context(), l.target, 5))
 	assert.Equal(t, 100, count(t, l.store, "SELECT milestone FROM posts"))
 }
@@ -518,9 +514,9 @@ func rowsRead(t *testing.T, store *models.Store) int {
 	return sum
 }
 
-// TestLists_ofAUserReadOnlyWhatTheyGive counts the rows that pages at the beginning and far behind make the server
+// TestLists_ofAUserReadOnlyTheirPage counts the rows that pages at the beginning and far behind make the server
 // read.
-func TestLists_ofAUserReadOnlyWhatTheyGive(t *testing.T) {
+func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)
 	defer store.Close()

@@ -11,7 +11,7 @@ import (
 )
 
 // A login checks the password before it opens the session; meanwhile the password may have gone.
-func TestLogin_comesToNothingAfterItsPassword(t *testing.T) {
+func TestLogin_failsAfterThePasswordChanged(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	user := &models.User{Username: "ada", Email: "ada@example.org", PasswordHash: "first"}

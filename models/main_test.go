@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// openStore gives a store on a database of the test's own.
+// openStore returns a store on a database of the test.
 func openStore(t testing.TB) *models.Store {
 	t.Helper()
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{})
@@ -60,5 +60,5 @@ func count(t testing.TB, store *models.Store, query string, args ...any) int {
 	return n
 }
 
-// past is a time that no clock in a test can show.
+// past is before the time of any clock in a test.
 var past = time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)

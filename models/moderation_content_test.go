@@ -178,7 +178,7 @@ func spammer(t *testing.T, store *models.Store, posts, comments int) (models.Aut
 	return eve, other
 }
 
-// contentOf describes what there is of a user, with how it was deleted.
+// contentOf describes the content of a user, with its deletions.
 func contentOf(t *testing.T, store *models.Store) string {
 	t.Helper()
 	var text string
@@ -207,7 +207,7 @@ func step(t *testing.T, store *models.Store, id int64) models.OperationStep {
 	return s
 }
 
-// finish carries an operation out to its end, by several at once, and gives how many were changed.
+// finish carries out an operation with concurrent callers and returns the number of changed targets.
 func finish(t *testing.T, store *models.Store, id int64) int {
 	t.Helper()
 	var mu sync.Mutex
@@ -236,7 +236,7 @@ func TestOperation_deletesAllAndIsUndoneExactly(t *testing.T) {
 	ctx := t.Context()
 	eve, other := spammer(t, store, 45, 230)
 	mod := newModerator(t, store, "mod")
-	// What was deleted before is not the operation's.
+	// Earlier deletions do not belong to the operation.
 	found, err := store.ListPosts(ctx, models.PostQuery{Sort: models.PostsNew, AuthorID: eve.ID, Limit: 100})
 	require.NoError(t, err)
 	posts := found.Posts
@@ -298,7 +298,7 @@ func TestOperation_isExactAtEveryStep(t *testing.T) {
 	first := step(t, store, o.ID)
 	exactCounts(t, store)
 	assert.Equal(t, 100, first.Changed)
-	// Nobody heard of what the step did: the next one has the same for the gate, and nothing to delete.
+	// The step was not closed: the next one returns the same targets for the gate, and deletes nothing.
 	again := step(t, store, o.ID)
 	assert.Equal(t, first.Close, again.Close)
 	assert.Zero(t, again.Changed)
@@ -316,7 +316,7 @@ func TestOperation_isExactAtEveryStep(t *testing.T) {
 	assert.Equal(t, before, contentOf(t, store))
 }
 
-// TestOperation_reachesDeletedAccounts deletes what was left behind.
+// TestOperation_reachesDeletedAccounts deletes the content of a deleted account.
 func TestOperation_reachesDeletedAccounts(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
@@ -352,7 +352,7 @@ func must[T any](v T, err error) T {
 
 func must1[T any](_ T, err error) error { return err }
 
-func TestReports_areOneAUserAndTargetAndResolvedOnce(t *testing.T) {
+func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	ada, mod, mod2 := newUser(t, store, "ada"), newModerator(t, store, "mod"), newModerator(t, store, "mod2")
@@ -477,7 +477,7 @@ func newAdmin(t testing.TB, store *models.Store, name string) models.Author {
 	return admin
 }
 
-// reported gives the case of what ada reports.
+// reported returns the case of a target that ada reports.
 func reported(t testing.TB, store *models.Store, reporter models.Author, target models.Target) int64 {
 	t.Helper()
 	must(store.ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target, Reason: "spam"}))
@@ -497,8 +497,8 @@ func forbidden(t testing.TB, err error, what string) {
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err), "%s: %v", what, err)
 }
 
-// TestOperation_leavesWhatModeratorsDeleteThemselves deletes, out of what an operation has hidden, some by itself.
-func TestOperation_leavesWhatModeratorsDeleteThemselves(t *testing.T) {
+// TestOperation_leavesDeletionsOfModerators deletes, out of what an operation has hidden, some by itself.
+func TestOperation_leavesDeletionsOfModerators(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	eve, ada, mod, mod2 := newUser(
@@ -536,24 +536,17 @@ func TestOperation_leavesWhatModeratorsDeleteThemselves(t *testing.T) {
 	assert.Equal(
 		t,
 		2,
-		count(
-			t,
-			store,
-			`
+		count(t, store, `
 				SELECT COUNT(*)
 				FROM posts
 				WHERE status=2 AND operation_id IS NULL AND delete_reason='Illegal.' AND deleted_by=? AND id IN (?,?)`,
-			mod2.ID,
-			kept.ID,
-			judged.ID,
-		),
-	)
+			mod2.ID, kept.ID, judged.ID))
 	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM comments WHERE status=2 AND id=?", comment.ID))
 	require.NoError(t, must1(store.PostByID(ctx, 0, plain.ID)))
 	exactCounts(t, store)
 }
 
-func TestModeration_isNotForOneself(t *testing.T) {
+func TestModeration_rejectsActsOnOneself(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	ada, admin := newUser(t, store, "ada"), newAdmin(t, store, "admin")
@@ -590,7 +583,7 @@ func TestModeration_isNotForOneself(t *testing.T) {
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM report_cases WHERE is_open IS NULL OR claimed_by IS NOT NULL"))
 }
 
-// TestActs_endWithTheRole does each act as somebody who has lost the role, or is banned, whatever a session says.
+// TestActs_endWithTheRole carries out each act as an actor who has lost the role, or is banned.
 func TestActs_endWithTheRole(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
@@ -649,7 +642,7 @@ func TestActs_endWithTheRole(t *testing.T) {
 			forbidden(t, do(), fmt.Sprint(what, " by ", actor))
 		}
 	}
-	// What moderators do not do, nobody who is just a moderator does.
+	// A moderator is rejected where an act requires an admin.
 	mod := newModerator(t, store, "mod")
 	forbidden(t, must1(store.ResolveDeadLetter(ctx, mod.ID, letterID, models.Discarded, "x")), "letter")
 	forbidden(
@@ -698,8 +691,8 @@ func TestModeration_doesNotOverruleHigherRoles(t *testing.T) {
 	assert.Equal(t, 1, finish(t, store, o.ID))
 }
 
-// TestOperation_keepsAwayWhatItsAuthorDeletedBefore restores as an author, while the deletion of all stands and after.
-func TestOperation_keepsAwayWhatItsAuthorDeletedBefore(t *testing.T) {
+// TestOperation_keepsEarlierDeletions restores as an author, while the deletion of all stands and after.
+func TestOperation_keepsEarlierDeletions(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	eve, mod := newUser(t, store, "eve"), newModerator(t, store, "mod")
@@ -718,7 +711,7 @@ func TestOperation_keepsAwayWhatItsAuthorDeletedBefore(t *testing.T) {
 	exactCounts(t, store)
 }
 
-func TestActs_thatChangeNothingAreNone(t *testing.T) {
+func TestActs_withoutAChangeAreNotLogged(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	eve, admin := newUser(t, store, "eve"), newAdmin(t, store, "admin")

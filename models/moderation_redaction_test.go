@@ -116,7 +116,7 @@ func TestRevisions_areBoundedInBytes(t *testing.T) {
 	})
 }
 
-func TestReports_keepTheFirstVersionsThatWereReported(t *testing.T) {
+func TestReports_keepTheFirstReportedVersions(t *testing.T) {
 	eachTarget(t, func(t *testing.T, store *models.Store, ada models.Author, target models.Target) {
 		for i := range int64(models.MaxReportedVersions + 3) {
 			for _, name := range []string{"a", "b"} {
@@ -255,7 +255,7 @@ func TestRedactVersion_refuses(t *testing.T) {
 			}
 			return ""
 		}
-		assert.Equal(t, models.CodeForbidden, redact(ada, 0, "Mine."), "nobody decides about themselves")
+		assert.Equal(t, models.CodeForbidden, redact(ada, 0, "Mine."), "a decision about oneself")
 		assert.Equal(t, models.CodeForbidden, redact(bob, 0, "Hm."))
 		assert.Equal(t, models.CodeInvalid, redact(mod, 0, " "))
 		assert.Equal(t, models.CodeNotFound, redact(mod, 1, "Hm."))
@@ -314,8 +314,8 @@ func text(t *testing.T, store *models.Store, target models.Target) string {
 	return r.Content
 }
 
-// TestPurgeContent_leavesNothingToRead purges content that is there, or was deleted in one of several ways, and
-// searches every column of every table for the text. Nobody can restore it.
+// TestPurgeContent_leavesNothingToRead purges content, normal or deleted in one of several ways, and
+// searches every column of every table for the text. It cannot be restored.
 func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 	const secret = "xylophone"
 	type setUp func(t *testing.T, store *models.Store, ada, mod models.Author, target models.Target)
@@ -424,7 +424,7 @@ func removeAll(t *testing.T, store *models.Store, actor, userID int64) {
 	workOff(t, store, o.ID)
 }
 
-// undoAll undoes every operation that there is.
+// undoAll undoes every operation.
 func undoAll(t *testing.T, store *models.Store, actor int64) {
 	t.Helper()
 	for id := range int64(count(t, store, "SELECT COUNT(*) FROM content_operations")) {

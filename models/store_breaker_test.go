@@ -38,7 +38,7 @@ func createDatabase(ctx context.Context, dsn string) error {
 }
 
 // A MySQL that hangs costs the first few calls their deadline, and those after them nothing.
-func TestStore_refusesAtOnceWhileMySQLIsAway(t *testing.T) {
+func TestStore_rejectsAtOnceWhileMySQLIsDown(t *testing.T) {
 	server, err := servers.StartMySQL(t.Context(), filepath.Join(t.TempDir(), "mysql"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
@@ -94,7 +94,7 @@ func TestStore_refusesAtOnceWhileMySQLIsAway(t *testing.T) {
 }
 
 // Calls that wait for a connection until their time is over report nothing about the server.
-func TestStore_isNotAwayWhenItsConnectionsAreBusy(t *testing.T) {
+func TestStore_staysAvailableWithBusyConnections(t *testing.T) {
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -114,7 +114,7 @@ func TestStore_isNotAwayWhenItsConnectionsAreBusy(t *testing.T) {
 }
 
 // A server that takes no writes, because it is read-only or its disk is full, is not away: what needs no write goes on.
-func TestStore_readsFromMySQLThatTakesNoWrites(t *testing.T) {
+func TestStore_readsFromReadOnlyMySQL(t *testing.T) {
 	server, err := servers.StartMySQL(t.Context(), filepath.Join(t.TempDir(), "mysql"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
@@ -215,7 +215,7 @@ func storeBehind(t *testing.T, n *network) *models.Store {
 }
 
 // A statement that its client gave up reports nothing about the server.
-func TestStore_isNotAwayWhenStatementsAreGivenUp(t *testing.T) {
+func TestStore_staysAvailableAfterCanceledStatements(t *testing.T) {
 	var n network
 	store := storeBehind(t, &n)
 	author := newUser(t, store, "ada")
@@ -246,7 +246,7 @@ func TestStore_isNotAwayWhenStatementsAreGivenUp(t *testing.T) {
 
 // While MySQL is away one call at a time tries whether it is back, and the others are refused until one succeeds. One
 // that is given up is not a success.
-func TestStore_letsOneCallTryAtATime(t *testing.T) {
+func TestStore_admitsOneProbeAtATime(t *testing.T) {
 	var n network
 	store := storeBehind(t, &n)
 	n.refuses.Store(true)

@@ -95,7 +95,7 @@ func TestClaim_isReleased(t *testing.T) {
 }
 
 // An answer that is too long is not kept: a row has a bound.
-func TestClaim_keepsSmallAnswersAlone(t *testing.T) {
+func TestClaim_keepsOnlySmallAnswers(t *testing.T) {
 	store, _ := agingStore(t)
 	c := claim(t, store, request(1, 1))
 	require.NoError(t, models.KeepAnswer(models.WithClaim(t.Context(), c), strings.Repeat("x", 40_000)))
@@ -106,7 +106,7 @@ func TestClaim_keepsSmallAnswersAlone(t *testing.T) {
 }
 
 // What creates something names it in the row of the key, so a repetition finds it.
-func TestClaim_knowsWhatWasMade(t *testing.T) {
+func TestClaim_namesCreatedRows(t *testing.T) {
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -159,7 +159,7 @@ func TestClaim_refusesASecondEffect(t *testing.T) {
 }
 
 // The process that takes a request over goes on where the one before it died.
-func TestClaim_goesOnAfterItsSteps(t *testing.T) {
+func TestClaim_continuesAfterItsSteps(t *testing.T) {
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -253,15 +253,10 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 			taken <- result{claim: claim, err: err}
 		}()
 		testkit.Eventually(t, 10*time.Second, func() (bool, string) {
-			waiting := count(
-				t,
-				store,
-				`
-					SELECT COUNT(*)
-					FROM information_schema.processlist
-					WHERE db=DATABASE() AND info LIKE 'DELETE
-					FROM idempotency_keys%'`,
-			)
+			waiting := count(t, store, `
+				SELECT COUNT(*)
+				FROM information_schema.processlist
+				WHERE db=DATABASE() AND info LIKE 'DELETE FROM idempotency_keys%'`)
 			return waiting > 0, "the release does not wait"
 		})
 		require.NoError(t, end(tx))
@@ -278,8 +273,8 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 }
 
 // A key that is given back and claimed again all the time is a row that many delete and insert at once: MySQL breaks
-// deadlocks between them, and nobody hears of it.
-func TestClaim_isGivenBackAndTakenByManyAtOnce(t *testing.T) {
+// deadlocks between them, and no caller sees them.
+func TestClaim_isReleasedAndTakenConcurrently(t *testing.T) {
 	store, _ := agingStore(t)
 	var claimed, busy atomic.Int64
 	var all sync.WaitGroup

@@ -397,17 +397,10 @@ func TestWriters_queue(t *testing.T) {
 					"why",
 				)
 			})
-		assert.Zero(
-			t,
-			count(
-				t,
-				store,
-				`
-					SELECT COUNT(*)
-					FROM tags t
-					WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)`,
-			),
-		)
+		assert.Zero(t, count(t, store, `
+			SELECT COUNT(*)
+			FROM tags t
+			WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)`))
 	})
 
 	t.Run("likes", func(t *testing.T) {
@@ -464,17 +457,10 @@ func TestWriters_queue(t *testing.T) {
 			})
 		}
 		run(t, 60, writers...)
-		assert.Zero(
-			t,
-			count(
-				t,
-				store,
-				`
-					SELECT COUNT(*)
-					FROM comments c
-					WHERE likes_count<>(SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)`,
-			),
-		)
+		assert.Zero(t, count(t, store, `
+			SELECT COUNT(*)
+			FROM comments c
+			WHERE likes_count<>(SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)`))
 	})
 
 	t.Run("people", func(t *testing.T) {
@@ -540,18 +526,11 @@ func TestWriters_queue(t *testing.T) {
 				a, _ := two(random)
 				return store.UpdateProfile(t.Context(), a, models.Profile{Bio: fmt.Sprint(random.Int64())})
 			})
-		assert.Zero(
-			t,
-			count(
-				t,
-				store,
-				`
-					SELECT COUNT(*)
-					FROM users u
-					WHERE deleted_at IS NULL
-				AND followers_count<>(SELECT COUNT(*) FROM follows f WHERE f.followed_id=u.id)`,
-			),
-		)
+		assert.Zero(t, count(t, store, `
+			SELECT COUNT(*)
+			FROM users u
+			WHERE deleted_at IS NULL
+			AND followers_count<>(SELECT COUNT(*) FROM follows f WHERE f.followed_id=u.id)`))
 	})
 
 	t.Run("sessions", func(t *testing.T) {
@@ -677,17 +656,10 @@ func TestWriters_queue(t *testing.T) {
 			func(random *rand.Rand) error {
 				return store.ReinstateContent(t.Context(), users[1].ID, one(random), "why")
 			})
-		assert.Zero(
-			t,
-			count(
-				t,
-				store,
-				`
-					SELECT COUNT(*)
-					FROM report_cases k
-					WHERE reporters_count<>(SELECT COUNT(*) FROM reports r WHERE r.case_id=k.id)`,
-			),
-		)
+		assert.Zero(t, count(t, store, `
+			SELECT COUNT(*)
+			FROM report_cases k
+			WHERE reporters_count<>(SELECT COUNT(*) FROM reports r WHERE r.case_id=k.id)`))
 	})
 
 	t.Run("content", func(t *testing.T) {

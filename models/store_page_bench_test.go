@@ -11,7 +11,7 @@ import (
 	"likewise/models"
 )
 
-// BenchmarkPage1000 tells what page 1,000 of a list of 100,000 posts costs, as a multiple of page 1 (medians, twenty
+// BenchmarkPage1000 measures page 1,000 of a list of 100,000 posts, as a multiple of page 1 (medians, twenty
 // posts a page, the two read by turns).
 //
 //	go test ./models -run '^$' -bench Page1000 -benchtime 200x

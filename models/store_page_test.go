@@ -113,7 +113,7 @@ ORDER BY id`, ofUsers)
 			FROM users u
 			WHERE u.id>?
 			ORDER BY u.id`, ofUsers+1, ofUsers)
-	// Others write, too, or the servers would begin with the few posts that are there.
+	// Other users write, too. Otherwise the servers would begin with the few posts.
 	run(`
 			INSERT INTO posts (id, user_id, title, content, created_at, status)
 			SELECT id+100000, ?, title, content, created_at, 1
@@ -124,7 +124,7 @@ ORDER BY id`, ofUsers)
 }
 
 // A page passes over a bounded number of hidden rows, and going from page to page meets every visible row once.
-func TestLists_boundWhatIsPassedOver(t *testing.T) {
+func TestLists_boundSkippedRows(t *testing.T) {
 	store, ada, bob, cy, dan := openHidden(t)
 	ctx := t.Context()
 	before := func(after *models.ListKey) int64 {
@@ -238,7 +238,7 @@ func keys[T any](rows []T, key func(*T) models.ListKey) []models.ListKey {
 
 // A page of comments passes over a bounded number of leaves that the viewer does not see, whatever the order, and so
 // does a thread on each of its levels. Going from page to page meets every visible comment once.
-func TestListComments_boundWhatIsPassedOver(t *testing.T) {
+func TestListComments_boundSkippedRows(t *testing.T) {
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })

@@ -206,7 +206,7 @@ func (w wire) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// selects gives what was read since the last call.
+// selects returns the reads since the last call.
 func (l *wireLog) selects() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -301,8 +301,8 @@ func (p planned) walking() planned {
 	return p
 }
 
-// plans lists every query that gives a list, each for its first page and for one in the middle. Whoever adds a method
-// to the store that gives a slice adds a line here; the test says so.
+// plans lists the query of every list, for its first page and for one in the middle. Every method of the store that
+// returns a slice has a line here, which TestPlans_everyListUsesAnIndex checks.
 func plans() []planned {
 	middle := models.ListKey{Value: time.Now().Unix() - 30*largePosts, ID: largePosts / 2}
 	afters := map[string]*models.ListKey{"at the beginning": nil, "in the middle": &middle}
@@ -553,7 +553,7 @@ func plans() []planned {
 		q.Limit = 21
 		name := fmt.Sprintf("%+v", q)
 		posts, comments := plan("ModeratedPosts", name, q), plan("ModeratedComments", name, q)
-		// What is reported, and an author's own, is sorted as ids alone; a text is looked for among a bounded number of
+		// Reported content, and that of an author, is sorted as ids alone. A text is searched in a bounded number of
 		// rows.
 		posts.sorts = q.Reported || q.Text != "" || q.AuthorID != 0 && q.Status == 0
 		posts.byID = q.Status == 0 && q.AuthorID == 0 && q.Since.IsZero() && q.After == nil
@@ -580,7 +580,7 @@ func plans() []planned {
 	return list
 }
 
-// unplanned are methods whose queries read small tables, or all there is on purpose.
+// unplanned are methods whose queries read small tables, or all rows on purpose.
 var unplanned = map[string]string{
 	"ImportUsers":    "writes",
 	"ImportPosts":    "writes",
@@ -630,7 +630,7 @@ func TestPlans_everyListUsesAnIndex(t *testing.T) {
 		if f := m.Type; f.NumOut() >= 2 && f.Out(0).Kind() == reflect.Slice &&
 			f.Out(0).Elem().Kind() != reflect.Array &&
 			unplanned[m.Name] == "" {
-			assert.True(t, covered[m.Name], "plans() has no line for Store.%s, which gives a list", m.Name)
+			assert.True(t, covered[m.Name], "plans() has no line for Store.%s, which returns a list", m.Name)
 		}
 	}
 	t.Logf("%d calls in %v", len(plans()), time.Since(started))

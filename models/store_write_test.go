@@ -181,8 +181,8 @@ func mentions(e ast.Expr, name string) bool {
 	return found
 }
 
-// TestDeleteSession_isRunAgainAfterALockWait lets a logout wait for a lock for longer than the server allows.
-func TestDeleteSession_isRunAgainAfterALockWait(t *testing.T) {
+// TestDeleteSession_isRetriedAfterALockWait lets a logout wait for a lock for longer than the server allows.
+func TestDeleteSession_isRetriedAfterALockWait(t *testing.T) {
 	ctx := context.Background()
 	waited := make(chan struct{})
 	var once sync.Once
