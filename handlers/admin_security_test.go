@@ -155,8 +155,12 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 	if n := number("SELECT COUNT(*) FROM security_log WHERE address='192.0.2.1'"); n > 21 {
 		t.Errorf("one address takes %d rows", n)
 	}
-	if _, err := store.Pool().Exec("INSERT INTO security_log (bucket, kind, login_hash, address, user_agent, detail, created_at, last_at)" +
-		" WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<970) SELECT UNHEX(SHA2(i,256)), 'login.failed', '', CONCAT('10.0.0.',i), '', '', UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) FROM n"); err != nil {
+	if _, err := store.Pool().Exec(`
+		INSERT INTO security_log (bucket, kind, login_hash, address, user_agent, detail, created_at, last_at)
+		WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<970)
+		SELECT UNHEX(SHA2(i,256)), 'login.failed', '', CONCAT('10.0.0.',i), '', '',
+			UTC_TIMESTAMP(3), UTC_TIMESTAMP(3)
+		FROM n`); err != nil {
 		t.Fatal(err)
 	}
 	failed += 970
@@ -183,6 +187,12 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 	}
 }
 
+// emailReads selects how often an actor has read the e-mail address of a user.
+const emailReads = `
+	SELECT COALESCE(SUM(attempts),0)
+	FROM security_log
+	WHERE kind='email.read' AND user_id=? AND actor_id=?`
+
 // A moderator can read the addresses of lower roles alone, one at a time, and each read is recorded.
 func TestEmail_isReadByHigherRolesAndRecorded(t *testing.T) {
 	t.Parallel()
@@ -201,13 +211,13 @@ func TestEmail_isReadByHigherRolesAndRecorded(t *testing.T) {
 			t.Errorf("a list shows addresses: %s", r)
 		}
 		for role, id := range made {
-			before := a.number(t, "SELECT COALESCE(SUM(attempts),0) FROM security_log WHERE kind='email.read' AND user_id=? AND actor_id=?", id, as.ID)
+			before := a.number(t, emailReads, id, as.ID)
 			r := a.must(t, 200, as, "GET", fmt.Sprintf("/v1/admin/users/%d", id), nil)
 			shown := strings.Contains(string(r.Body), "@example.org")
 			if shown != (role <= most) {
 				t.Errorf("of a %s: %s", role, r)
 			}
-			after := a.number(t, "SELECT COALESCE(SUM(attempts),0) FROM security_log WHERE kind='email.read' AND user_id=? AND actor_id=?", id, as.ID)
+			after := a.number(t, emailReads, id, as.ID)
 			if shown != (after == before+1) {
 				t.Errorf("the reading of a %s's address is recorded %d times", role, after-before)
 			}

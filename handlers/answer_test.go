@@ -62,16 +62,22 @@ func (a *api) fillLists(t *testing.T, ada account, content string) (postID, deep
 			postID, ada.ID, content)
 		exec("INSERT INTO comment_likes (comment_id, user_id, created_at) VALUES (?,?,'2026-01-01')", id, ada.ID)
 		for range i % 3 {
-			exec("INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at) VALUES (?,?,?,2,?,'2026-01-01')", postID, ada.ID, id, content)
+			exec(`
+				INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at)
+				VALUES (?,?,?,2,?,'2026-01-01')`, postID, ada.ID, id, content)
 		}
 	}
 	var parent any
 	for depth := 1; depth <= models.MaxDepth; depth++ {
-		deepest = exec("INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at) VALUES (?,?,?,?,?,'2026-01-02')", postID, ada.ID, parent, depth, content)
+		deepest = exec(`
+			INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at)
+			VALUES (?,?,?,?,?,'2026-01-02')`, postID, ada.ID, parent, depth, content)
 		parent = deepest
 	}
 	for version := 1; version <= listed; version++ {
-		exec("INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at) VALUES (?,?,?,'T',?,'','2026-01-01')", postID, -version, ada.ID, content)
+		exec(`
+			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at)
+			VALUES (?,?,?,'T',?,'','2026-01-01')`, postID, -version, ada.ID, content)
 	}
 	return postID, deepest
 }
@@ -83,7 +89,9 @@ func (a *api) setContents(t *testing.T) {
 	for _, table := range []string{"posts", "comments"} {
 		_, err := a.store.Pool().ExecContext(t.Context(), `
 			UPDATE `+table+`
-			SET content = IF(id % 6 = 0, REPEAT('&', ?), REPEAT('x', ?)), version = version + 1, updated_at = updated_at`,
+			SET content = IF(id % 6 = 0, REPEAT('&', ?), REPEAT('x', ?)),
+				version = version + 1,
+				updated_at = updated_at`,
 			models.MaxContent, models.MaxContent)
 		if err != nil {
 			t.Fatal(err)

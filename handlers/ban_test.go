@@ -126,7 +126,9 @@ func TestBan_needsRankAndAReason(t *testing.T) {
 		a.refusedField(t, 422, "invalid", "until", mod, "POST", adminPath(user, "ban"),
 			obj{"until": until, "reason": "x"})
 	}
-	if n := a.number(t, "SELECT (SELECT COUNT(*) FROM users WHERE banned_until IS NOT NULL OR ban_reason<>'') + (SELECT COUNT(*) FROM moderation_log)"); n != 0 {
+	if n := a.number(t, `
+		SELECT (SELECT COUNT(*) FROM users WHERE banned_until IS NOT NULL OR ban_reason<>'')
+			+ (SELECT COUNT(*) FROM moderation_log)`); n != 0 {
 		t.Errorf("what was refused left %d rows", n)
 	}
 	// In this order: a banned user cannot ban.
@@ -201,7 +203,9 @@ func TestBan_andRolesAreInTheLog(t *testing.T) {
 	a.must(t, 204, admin, "POST", adminPath(user, "unban"), obj{"reason": "Three."})
 	a.must(t, 200, admin, "PUT", adminPath(user, "role"), obj{"role": "moderator", "reason": "Four."})
 	rows, err := a.store.Pool().QueryContext(t.Context(),
-		"SELECT actor_id, target_id, CONCAT_WS(' ', action, target_type, reason, before_state, after_state) FROM moderation_log ORDER BY id")
+		`SELECT actor_id, target_id, CONCAT_WS(' ', action, target_type, reason, before_state, after_state)
+		FROM moderation_log
+		ORDER BY id`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +227,8 @@ func TestBan_andRolesAreInTheLog(t *testing.T) {
 	}
 	want := []string{
 		`user.ban user One. {"banned_until":null} {"ban_reason":"One.","banned_until":"2998-01-01T00:00:00Z"}`,
-		`user.ban user Two. {"ban_reason":"One.","banned_until":"2998-01-01T00:00:00Z"} {"ban_reason":"Two.","banned_until":"9999-12-31T00:00:00Z"}`,
+		`user.ban user Two. {"ban_reason":"One.","banned_until":"2998-01-01T00:00:00Z"} ` +
+			`{"ban_reason":"Two.","banned_until":"9999-12-31T00:00:00Z"}`,
 		`user.unban user Three. {"ban_reason":"Two.","banned_until":"9999-12-31T00:00:00Z"} {"banned_until":null}`,
 		`user.role user Four. {"role":"user"} {"role":"moderator"}`,
 	}

@@ -142,7 +142,10 @@ func TestDeletedPost_takesItsCommentsAndLikesWithIt(t *testing.T) {
 		a.refused(t, 404, "not_found", bob, "POST", pathOf(p)+"/comments", obj{"content": "Too late."})
 		a.refused(t, 404, "not_found", bob, "POST", pathOf(c)+"/replies", obj{"content": "Too late."})
 		a.settle()
-		if n := a.number(t, "SELECT (SELECT COUNT(*) FROM comments)*100 + (SELECT COUNT(*) FROM post_likes)*10 + (SELECT COUNT(*) FROM comment_likes)"); n != 212 {
+		if n := a.number(t, `
+			SELECT (SELECT COUNT(*) FROM comments)*100
+				+ (SELECT COUNT(*) FROM post_likes)*10
+				+ (SELECT COUNT(*) FROM comment_likes)`); n != 212 {
 			t.Errorf("rows of comments, post_likes, comment_likes: %d, want 212", n)
 		}
 	})

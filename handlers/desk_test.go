@@ -184,7 +184,9 @@ func TestVoidLikes_leavesNoneInRowsCountsAndRedis(t *testing.T) {
 			t.Errorf("%s: Redis has bob and carol: %v", path, in)
 		}
 	}
-	if n := d.number(t, "SELECT (SELECT COUNT(*) FROM post_likes WHERE user_id=?)+(SELECT COUNT(*) FROM comment_likes WHERE user_id=?)", bob.ID, bob.ID); n != 0 {
+	if n := d.number(t, `
+		SELECT (SELECT COUNT(*) FROM post_likes WHERE user_id=?)
+			+ (SELECT COUNT(*) FROM comment_likes WHERE user_id=?)`, bob.ID, bob.ID); n != 0 {
 		t.Errorf("%d rows are left", n)
 	}
 	if n := d.acts(t, "user.void_likes"); n != 1 {
@@ -218,7 +220,8 @@ type letter struct {
 // letter writes a dead letter, as the like writer does.
 func (d *desk) letter(t *testing.T, shard int, seq int64, payload string) int64 {
 	t.Helper()
-	d.exec(t, "INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)"+
+	d.exec(t, "INSERT INTO dead_letters"+
+		" (digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)"+
 		" VALUES (UNHEX(SHA2(UUID(),256)),?,?,?,'likes',?,1,?,'makes no sense',NOW(3))", shard, min(seq, 1), seq, shard,
 		[]byte(payload))
 	return d.number(t, "SELECT MAX(id) FROM dead_letters")
@@ -367,11 +370,20 @@ func TestReconcile_reportsAndRepairs(t *testing.T) {
 		t.Errorf("repaired: %+v", got)
 	}
 	d.clean(t)
-	if n := d.number(t, "SELECT COUNT(*) FROM moderation_log WHERE action='pipeline.reconcile' AND before_state LIKE '%likes_count is 7%' AND target_type='post' AND target_id=?", p.ID); n != 1 {
+	if n := d.number(t, `
+		SELECT COUNT(*)
+		FROM moderation_log
+		WHERE action='pipeline.reconcile' AND before_state LIKE '%likes_count is 7%'
+			AND target_type='post' AND target_id=?`, p.ID); n != 1 {
 		t.Errorf("%d entries in the log", n)
 	}
 
-	if n := d.number(t, `SELECT COUNT(*) FROM moderation_log WHERE action='pipeline.reconciled' AND after_state='{"failed":0,"found":2,"repaired":2,"undecided":0}' AND target_id=?`, p.ID); n != 1 {
+	if n := d.number(t, `
+		SELECT COUNT(*)
+		FROM moderation_log
+		WHERE action='pipeline.reconciled'
+			AND after_state='{"failed":0,"found":2,"repaired":2,"undecided":0}'
+			AND target_id=?`, p.ID); n != 1 {
 		t.Errorf("%d entries in the log of what came of it", n)
 	}
 
@@ -395,7 +407,9 @@ func TestReconcile_reportsAndRepairs(t *testing.T) {
 		t.Fatal("it does not end")
 		return 0, 0, 0
 	}
-	want := int(d.number(t, "SELECT (SELECT COUNT(*) FROM posts WHERE MOD(id,?)=?)+(SELECT COUNT(*) FROM comments WHERE MOD(id,?)=?)",
+	want := int(d.number(t, `
+		SELECT (SELECT COUNT(*) FROM posts WHERE MOD(id,?)=?)
+			+ (SELECT COUNT(*) FROM comments WHERE MOD(id,?)=?)`,
 		d.store.Shards(), shard, d.store.Shards(), shard))
 	if compared, found, repaired := whole(obj{"shard": shard}); compared != want || found != 2 || repaired != 0 {
 		t.Errorf("a dry run of the shard: %d compared, want %d; %d found, %d repaired", compared, want, found, repaired)

@@ -106,7 +106,9 @@ var staged = map[string]func(w *world, try *idempotentTry){
 		try.body["login"] = w.someone(caller{role: models.RoleUser}).Name
 	},
 	"readNotifications": func(w *world, try *idempotentTry) {
-		id := w.insert(fmt.Sprintf("INSERT INTO notifications (user_id, kind, actor_id, post_id, created_at) VALUES (%d,2,1,1,NOW())", try.as.ID))
+		id := w.insert(fmt.Sprintf(`
+			INSERT INTO notifications (user_id, kind, actor_id, post_id, created_at)
+			VALUES (%d,2,1,1,NOW())`, try.as.ID))
 		try.body = obj{"ids": []json.Number{json.Number(id)}}
 	},
 	"reportContent": func(w *world, try *idempotentTry) {
@@ -167,15 +169,19 @@ func (w *world) totals() map[string]float64 {
 }
 
 // counting matches the columns whose sums are compared.
-var counting = regexp.MustCompile(`_count$|^(status|state|version|role|locked|pinned|milestone|claimed|read|is_open|posts|weight|hits)$`)
+var counting = regexp.MustCompile(
+	`_count$|^(status|state|version|role|locked|pinned|milestone|claimed|read|is_open|posts|weight|hits)$`)
 
 // countedColumns returns the columns of each table that totals counts.
 func (w *world) countedColumns() map[string][]string {
 	rows, err := w.store.Pool().QueryContext(w.t.Context(), `
 		SELECT c.table_name, c.column_name, c.is_nullable='YES', c.data_type IN ('tinyint','smallint','int','bigint')
 		FROM information_schema.columns c
-		JOIN information_schema.tables t ON t.table_schema=c.table_schema AND t.table_name=c.table_name AND t.table_type='BASE TABLE'
-		WHERE c.table_schema=DATABASE() AND c.table_name NOT IN ('idempotency_keys','security_log')`) // the session of a repeated request is an event of its own
+		JOIN information_schema.tables t
+			ON t.table_schema=c.table_schema AND t.table_name=c.table_name AND t.table_type='BASE TABLE'
+		WHERE c.table_schema=DATABASE()
+			-- The session of a repeated request is an event of its own.
+			AND c.table_name NOT IN ('idempotency_keys','security_log')`)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -121,7 +121,9 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 		a.must(t, 201, ada, "POST", "/v1/me/tokens", obj{"name": "Ada's bot", "scopes": []string{"read", "write"}}))
 	for action, reason := range map[string]string{"user.ban": "Told to Ada.", "user.unban": "Not told 1.",
 		"user.void_likes": "Not told 2."} {
-		a.exec(t, "INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason, request_id, created_at) VALUES (?,?,'user',?,?,'',NOW(3))", carol.ID, action, ada.ID, reason)
+		a.exec(t, `
+			INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason, request_id, created_at)
+			VALUES (?,?,'user',?,?,'',NOW(3))`, carol.ID, action, ada.ID, reason)
 	}
 
 	r := a.must(t, 202, ada, "GET", "/v1/me/export", nil)
@@ -221,7 +223,11 @@ func TestExportMe_expiresAndGoesWithTheAccount(t *testing.T) {
 	a.exec(t, "UPDATE exports SET expires_at=? ", time.Now().UTC().Add(-time.Second))
 	a.must(t, 202, ada, "GET", "/v1/me/export", nil)
 	a.build(t)
-	if n := a.number(t, "SELECT COUNT(*) FROM export_chunks c LEFT JOIN exports e ON e.id=c.export_id AND e.user_id IS NOT NULL WHERE e.id IS NULL"); n != 0 {
+	if n := a.number(t, `
+		SELECT COUNT(*)
+		FROM export_chunks c
+		LEFT JOIN exports e ON e.id=c.export_id AND e.user_id IS NOT NULL
+		WHERE e.id IS NULL`); n != 0 {
 		t.Errorf("%d chunks of what has expired are left", n)
 	}
 	if posts := readArchive(t, a.must(t, 200, ada, "GET", "/v1/me/export", nil).Body).files["posts"]; len(posts) != 1 {

@@ -90,7 +90,8 @@ func TestFollow_hasALimit(t *testing.T) {
 	a := newAPI(t, modes[0])
 	ada, bob := a.account(t), a.account(t)
 	for start := 0; start < models.MaxFollows-1; start += 1000 {
-		if _, err := a.store.Pool().Exec("INSERT INTO follows (user_id, followed_id) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<?)"+
+		if _, err := a.store.Pool().Exec("INSERT INTO follows (user_id, followed_id)"+
+			" WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<?)"+
 			" SELECT ?, 1000000+?+i FROM n", min(1000, models.MaxFollows-1-start), ada.ID, start); err != nil {
 			t.Fatal(err)
 		}
@@ -127,10 +128,17 @@ func TestFollow_countsStayRightWhenAllHappensAtOnce(t *testing.T) {
 			}
 		}
 	})
-	if n := a.number(t, "SELECT COUNT(*) FROM users u WHERE followers_count<>(SELECT COUNT(*) FROM follows f WHERE f.followed_id=u.id)"); n != 0 {
+	if n := a.number(t, `
+		SELECT COUNT(*)
+		FROM users u
+		WHERE followers_count<>(SELECT COUNT(*) FROM follows f WHERE f.followed_id=u.id)`); n != 0 {
 		t.Errorf("%d users have a wrong count of followers", n)
 	}
-	if n := a.number(t, "SELECT COUNT(*) FROM follows f JOIN blocks b ON b.user_id=f.user_id AND b.blocked_id=f.followed_id OR b.user_id=f.followed_id AND b.blocked_id=f.user_id"); n != 0 {
+	if n := a.number(t, `
+		SELECT COUNT(*)
+		FROM follows f
+		JOIN blocks b ON b.user_id=f.user_id AND b.blocked_id=f.followed_id
+			OR b.user_id=f.followed_id AND b.blocked_id=f.user_id`); n != 0 {
 		t.Errorf("%d follows between users who block", n)
 	}
 }
@@ -156,7 +164,12 @@ func TestFeed_listsThePostsOfFollowedUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.must(t, 200, ada, "PUT", userPath(blocked)+"/block", nil)
-		want = a.ids(t, fmt.Sprintf("SELECT p.id FROM posts p JOIN follows f ON f.followed_id=p.user_id AND f.user_id=%d WHERE p.status=1 ORDER BY p.created_at DESC, p.id DESC", ada.ID))
+		want = a.ids(t, fmt.Sprintf(`
+			SELECT p.id
+			FROM posts p
+			JOIN follows f ON f.followed_id=p.user_id AND f.user_id=%d
+			WHERE p.status=1
+			ORDER BY p.created_at DESC, p.id DESC`, ada.ID))
 		if len(want) != 3*(1+2+6+8) {
 			t.Fatalf("%d posts to be in the feed", len(want))
 		}

@@ -25,12 +25,13 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 		"the coding identity":                     "Transfer-Encoding: identity\r\n\r\n",
 		"a folded Transfer-Encoding":              "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
 		"a Transfer-Encoding folded with a tab":   "Transfer-Encoding:\r\n\tchunked\r\n\r\n0\r\n\r\n",
-		"a Transfer-Encoding hidden in a fold":    "X-Fold: a\r\n Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n",
-		"a folded Content-Length":                 "Content-Length:\r\n 0\r\n\r\n",
-		"a line that ends with LF alone":          "X-Line: a\nContent-Length: 0\r\n\r\n",
-		"an unknown coding":                       "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-		"two codings":                             "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"two lengths":                             "Content-Length: 0\r\nContent-Length: 0\r\n\r\n",
+		"a Transfer-Encoding hidden in a fold": "X-Fold: a\r\n Transfer-Encoding: chunked\r\n" +
+			"Content-Length: 0\r\n\r\n",
+		"a folded Content-Length":        "Content-Length:\r\n 0\r\n\r\n",
+		"a line that ends with LF alone": "X-Line: a\nContent-Length: 0\r\n\r\n",
+		"an unknown coding":              "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"two codings":                    "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"two lengths":                    "Content-Length: 0\r\nContent-Length: 0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
@@ -41,7 +42,8 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 			if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprint(conn, "POST /v1/auth/login HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\nContent-Type: application/json\r\n"+message+hidden)
+			fmt.Fprint(conn, "POST /v1/auth/login HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n"+
+				"Content-Type: application/json\r\n"+message+hidden)
 			if half, ok := conn.(*net.TCPConn); ok {
 				_ = half.CloseWrite() // or the server would linger for what else comes
 			}
@@ -70,7 +72,8 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprint(conn, "POST /v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"+hidden)
+	fmt.Fprint(conn, "POST /v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+
+		"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"+hidden)
 	in := bufio.NewReader(conn)
 	for _, want := range []int{401, 200} {
 		r, err := http.ReadResponse(in, nil)

@@ -82,7 +82,8 @@ func TestAdmin_reportsUnavailableServers(t *testing.T) {
 func TestAdmin_queriesItsServersOnceForAll(t *testing.T) {
 	t.Parallel()
 	var pings atomic.Int64
-	a := newAdmin(map[string]func(context.Context) error{"mysql": func(context.Context) error { pings.Add(1); return nil }})
+	ping := func(context.Context) error { pings.Add(1); return nil }
+	a := newAdmin(map[string]func(context.Context) error{"mysql": ping})
 	h := handlers.Admin(a.config)
 	ask := func(n int) {
 		t.Helper()

@@ -48,7 +48,11 @@ func TestBan_outlivesItsAccount(t *testing.T) {
 	if n := a.number(t, "SELECT COUNT(*) FROM users WHERE username='other' OR email='other@example.org'"); n != 0 {
 		t.Errorf("registrations that were refused left %d accounts", n)
 	}
-	if n := a.number(t, "SELECT COUNT(*) FROM moderation_log WHERE action='user.delete' AND actor_id=? AND target_id=? AND reason='Asked to go.' AND before_state LIKE '%Spam.%'",
+	if n := a.number(t, `
+		SELECT COUNT(*)
+		FROM moderation_log
+		WHERE action='user.delete' AND actor_id=? AND target_id=?
+			AND reason='Asked to go.' AND before_state LIKE '%Spam.%'`,
 		admin.ID, ada.ID); n != 1 {
 		t.Errorf("the moderation log has it %d times", n)
 	}

@@ -54,7 +54,10 @@ func TestIdempotency_repeatsAnswers(t *testing.T) {
 	login := a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("an-unlikely-key-b"))
 	again := a.must(t, 200, account{}, "POST", "/v1/auth/login", in, key("an-unlikely-key-b"))
 	sameAnswer(t, login, again)
-	if n := a.number(t, "SELECT COUNT(*) FROM sessions s JOIN users u ON u.id=s.user_id AND u.username='grace'"); n != 2 {
+	if n := a.number(t, `
+		SELECT COUNT(*)
+		FROM sessions s
+		JOIN users u ON u.id=s.user_id AND u.username='grace'`); n != 2 {
 		t.Errorf("%d sessions, want 2", n)
 	}
 	grace := account{Token: read[session](t, again).Token}

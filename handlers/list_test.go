@@ -20,7 +20,10 @@ func (a *api) fill(t *testing.T, n int, as account, postID, parentID int64) {
 		query, args := "INSERT INTO posts (title, content, user_id, created_at, likes_count) VALUES ('T','C',?,?,?)",
 			[]any{as.ID}
 		if postID != 0 {
-			query, args = "INSERT INTO comments (content, user_id, post_id, parent_id, created_at, likes_count) VALUES ('C',?,?,NULLIF(?,0),?,?)", []any{as.ID, postID, parentID}
+			query = `
+				INSERT INTO comments (content, user_id, post_id, parent_id, created_at, likes_count)
+				VALUES ('C',?,?,NULLIF(?,0),?,?)`
+			args = []any{as.ID, postID, parentID}
 		}
 		args = append(args, fmt.Sprintf("2026-01-0%d 00:00:00", 1+i*7%4), i*5%3)
 		if _, err := a.store.Pool().Exec(query, args...); err != nil {
@@ -293,7 +296,10 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 		a.fill(t, 110, ada, p.ID, c.ID)
 		// Each of them has replies, and each reply has one.
 		for range 2 {
-			if _, err := a.store.Pool().Exec("INSERT INTO comments (content, user_id, post_id, parent_id) SELECT 'C', user_id, post_id, id FROM comments"); err != nil {
+			if _, err := a.store.Pool().Exec(`
+				INSERT INTO comments (content, user_id, post_id, parent_id)
+				SELECT 'C', user_id, post_id, id
+				FROM comments`); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -302,8 +308,14 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 		}
 		for _, query := range []string{
 			"INSERT INTO tags (name, posts_count) SELECT CONCAT('tag', id), 110 FROM posts",
-			"INSERT INTO post_tags (post_id, tag_id, position, created_at) SELECT p.id, t.id, 0, p.created_at FROM posts p, tags t WHERE t.name IN ('tag1','tag2')",
-			fmt.Sprintf("INSERT INTO post_revisions (post_id, version, title, content, tags) SELECT %d, id, 'T', 'C', '' FROM posts", p.ID),
+			`INSERT INTO post_tags (post_id, tag_id, position, created_at)
+			SELECT p.id, t.id, 0, p.created_at
+			FROM posts p, tags t
+			WHERE t.name IN ('tag1','tag2')`,
+			fmt.Sprintf(`
+				INSERT INTO post_revisions (post_id, version, title, content, tags)
+				SELECT %d, id, 'T', 'C', ''
+				FROM posts`, p.ID),
 			fmt.Sprintf("UPDATE posts SET version=1000 WHERE id=%d", p.ID),
 		} {
 			if _, err := a.store.Pool().Exec(query); err != nil {

@@ -18,7 +18,9 @@ func TestLock_keepsAuthorsFromEditing(t *testing.T) {
 	a.refused(t, 403, "locked", ada, "PATCH", pathOf(p), obj{"content": "Something else."}, as)
 	a.refused(t, 403, "locked", ada, "PATCH", pathOf(p), obj{"tags": []string{"go"}}, as)
 	a.refused(t, 403, "locked", bob, "PATCH", pathOf(m), obj{"content": "Something else."}, as)
-	if n := a.number(t, "SELECT SUM(version) FROM (SELECT version FROM posts UNION ALL SELECT version FROM comments) v"); n != 0 {
+	if n := a.number(t, `
+		SELECT SUM(version)
+		FROM (SELECT version FROM posts UNION ALL SELECT version FROM comments) v`); n != 0 {
 		t.Errorf("%d edits of a locked post were taken", n)
 	}
 	a.must(t, 200, mod, "PATCH", pathOf(byMod), obj{"content": "A moderator's last word."}, as)

@@ -169,7 +169,9 @@ func (w *world) token(as account, isToken bool, scopes models.Scope) string {
 	w.t.Helper()
 	token, hash := models.NewToken()
 	// It is marked as just used, so that using it changes nothing.
-	w.exec("INSERT INTO sessions (token_hash, user_id, expires_at, is_token, name, scopes, last_used_at) VALUES (UNHEX(?),?,'2037-01-01',?,'a token',?,?)",
+	w.exec(`
+		INSERT INTO sessions (token_hash, user_id, expires_at, is_token, name, scopes, last_used_at)
+		VALUES (UNHEX(?),?,'2037-01-01',?,'a token',?,?)`,
 		hex.EncodeToString(hash[:]), as.ID, isToken, uint8(scopes), time.Now().UTC().Add(time.Hour))
 	return token
 }
@@ -222,18 +224,24 @@ var objects = map[string]func(w *world, owner account) string{
 		return strconv.FormatInt(r.ID, 10)
 	},
 	"LikeVoidId": func(w *world, _ account) string {
-		return w.insert("INSERT INTO like_voids (user_id, requested_by, requested_at, reason) VALUES (1,1,NOW(3),'Spam.')")
+		return w.insert(`
+			INSERT INTO like_voids (user_id, requested_by, requested_at, reason)
+			VALUES (1,1,NOW(3),'Spam.')`)
 	},
 	"LikeRingId": func(w *world, owner account) string {
-		ring := w.insert(fmt.Sprintf("INSERT INTO like_rings (author_id, coincidences, occasions, first_at, last_at, evidence, found_at)"+
+		ring := w.insert(fmt.Sprintf("INSERT INTO like_rings"+
+			" (author_id, coincidences, occasions, first_at, last_at, evidence, found_at)"+
 			" VALUES (%d,5,5,'2026-01-01','2026-01-02','[]',NOW(3))", owner.ID))
 		w.exec("INSERT INTO like_ring_members (ring_id, user_id, coincidences, likes) VALUES (?,?,5,5)", ring,
 			w.someone(caller{role: models.RoleUser}).ID)
 		return ring
 	},
 	"DeadLetterId": func(w *world, _ account) string {
-		return w.insert("INSERT INTO dead_letters (digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)" +
-			" VALUES (UNHEX(SHA2(UUID(),256)),1,1,1,'likes',1,1,'{\"type\":\"shard.probed\"}','event has an unknown type',NOW(3))")
+		return w.insert(`
+			INSERT INTO dead_letters
+				(digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)
+			VALUES (UNHEX(SHA2(UUID(),256)),1,1,1,'likes',1,1,
+				'{"type":"shard.probed"}','event has an unknown type',NOW(3))`)
 	},
 }
 

@@ -281,9 +281,10 @@ func TestReports_areResolvedTogether(t *testing.T) {
 	report(bob, "comment", m.ID)
 	report(mod2, "comment", m.ID)
 	for body, field := range map[string]string{
-		`{"target_type":"user","target_id":1,"reason":"spam"}`:                                              "target_type",
-		`{"target_type":"post","reason":"spam"}`:                                                            "target_id",
-		`{"target_type":"post","target_id":1,"reason":"x"}`:                                                 "reason",
+		`{"target_type":"user","target_id":1,"reason":"spam"}`: "target_type",
+		`{"target_type":"post","reason":"spam"}`:               "target_id",
+		`{"target_type":"post","target_id":1,"reason":"x"}`:    "reason",
+
 		`{"target_type":"post","target_id":1,"reason":"spam","detail":"` + strings.Repeat("x", 1001) + `"}`: "detail",
 	} {
 		a.refusedField(t, 422, "invalid", field, bob, "POST", "/v1/reports", body)

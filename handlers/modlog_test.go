@@ -159,7 +159,8 @@ func TestModerationLog_isExportedWhole(t *testing.T) {
 	values := strings.Repeat(fmt.Sprintf(",(%d,'post.delete','post',1,'Spam.','r','2026-01-01 00:00:00')", mod.ID),
 		acts)
 	if _, err := a.store.Pool().ExecContext(t.Context(),
-		"INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason, request_id, created_at) VALUES "+values[1:]); err != nil {
+		"INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason, request_id, created_at)"+
+			" VALUES "+values[1:]); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := csv.NewReader(strings.NewReader(string(a.must(t, 200, mod, "GET", "/v1/admin/log.csv",

@@ -492,7 +492,8 @@ func TestContract_listsTheAnswersOfEveryOperation(t *testing.T) {
 func TestContract_detectsViolations(t *testing.T) {
 	t.Parallel()
 	k := mustSpec(t)
-	const problem = `{"type":"about:blank","title":"Not Found","status":404,"detail":"There is no such post.","code":"not_found","request_id":"r"%s}`
+	const problem = `{"type":"about:blank","title":"Not Found","status":404,"detail":"There is no such post.",` +
+		`"code":"not_found","request_id":"r"%s}`
 	headers := func(more ...string) http.Header {
 		h := http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}, "Etag": {`"v0-kX2-0vJ8zq1Wm3Td"`},
 			"Location": {"/v1/posts/1"}}

@@ -53,7 +53,11 @@ func (a *api) samples(t *testing.T, n int, authors []account) []sample {
 		s.id = p.ID
 		for _, change := range []string{
 			"UPDATE posts SET created_at=?, updated_at=created_at, active_at=?, likes_count=?, hot_score=? WHERE id=?",
-			"UPDATE post_tags g JOIN posts p ON p.id=g.post_id SET g.created_at=p.created_at, g.active_at=p.active_at, g.likes_count=p.likes_count, g.hot_score=p.hot_score WHERE p.id=?",
+			`UPDATE post_tags g
+			JOIN posts p ON p.id=g.post_id
+			SET g.created_at=p.created_at, g.active_at=p.active_at,
+				g.likes_count=p.likes_count, g.hot_score=p.hot_score
+			WHERE p.id=?`,
 		} {
 			args := []any{s.id}
 			if strings.HasPrefix(change, "UPDATE posts") {
@@ -209,8 +213,10 @@ func TestSearch_rank(t *testing.T) {
 	}
 
 	chinese := write("缓存", "用 Redis 做缓存, 并发编程与数据库表设计")
-	for q, found := range map[string]bool{"缓存": true, "数据库": true, "并发 数据库": true, "redis缓存": true, "据库表": true,
-		"表": true, "缓库": false, "库数": false} {
+	for q, found := range map[string]bool{
+		"缓存": true, "数据库": true, "并发 数据库": true, "redis缓存": true, "据库表": true, "表": true,
+		"缓库": false, "库数": false,
+	} {
 		if got := search(q); slices.Contains(got, chinese) || len(got) > 0 {
 			t.Errorf("%s gives %v of the others", q, got)
 		}

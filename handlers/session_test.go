@@ -92,7 +92,8 @@ func TestSessions_areListedOnce(t *testing.T) {
 	ada := a.account(t)
 	// Several in each second, and hashes on both sides of the sign of an integer.
 	if _, err := a.store.Pool().Exec("INSERT INTO sessions (token_hash, user_id, created_at, expires_at)"+
-		" WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<60) SELECT UNHEX(SHA2(i,256)), ?, FROM_UNIXTIME(1700000000+i%7), '2037-01-01' FROM n", ada.ID); err != nil {
+		" WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<60)"+
+		" SELECT UNHEX(SHA2(i,256)), ?, FROM_UNIXTIME(1700000000+i%7), '2037-01-01' FROM n", ada.ID); err != nil {
 		t.Fatal(err)
 	}
 	for _, limit := range []string{"1", "7", "61", "100"} {

@@ -26,7 +26,10 @@ func TestLists_continueAfterAnEmptyPage(t *testing.T) {
 INSERT INTO posts (id, user_id, title, content, created_at, status)
 WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
 	UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
-numbers AS (SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n FROM digits a, digits b, digits c, digits d, digits e WHERE e.n<2)
+numbers AS (
+	SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n
+	FROM digits a, digits b, digits c, digits d, digits e
+	WHERE e.n<2)
 SELECT n, ?, 'T', 'C', FROM_UNIXTIME(1600000000+n), IF(n IN (1,?), 1, 2)
 FROM numbers
 WHERE n<=?
@@ -40,8 +43,16 @@ ORDER BY id`, []any{others}},
 			[]any{ada.ID, others}},
 		{"INSERT INTO follows (user_id, followed_id) SELECT ?, id FROM users WHERE id>? ORDER BY id",
 			[]any{ada.ID, others}},
-		{"INSERT INTO blocks (user_id, blocked_id, created_at) SELECT ?, id, created_at FROM users WHERE id>? ORDER BY id", []any{cy.ID, others}},
-		{"INSERT INTO blocks (user_id, blocked_id) SELECT ?, id FROM users WHERE id>? AND deleted_at IS NOT NULL ORDER BY id", []any{dan.ID, others}},
+		{`INSERT INTO blocks (user_id, blocked_id, created_at)
+			SELECT ?, id, created_at
+			FROM users
+			WHERE id>?
+			ORDER BY id`, []any{cy.ID, others}},
+		{`INSERT INTO blocks (user_id, blocked_id)
+			SELECT ?, id
+			FROM users
+			WHERE id>? AND deleted_at IS NOT NULL
+			ORDER BY id`, []any{dan.ID, others}},
 		{"INSERT INTO post_likes (user_id, post_id) SELECT id, 1 FROM users WHERE id>? ORDER BY id", []any{others}},
 		{"INSERT INTO post_likes (user_id, post_id) SELECT ?, id FROM posts ORDER BY id", []any{cy.ID}},
 		{"INSERT INTO bookmarks (user_id, post_id) SELECT ?, id FROM posts ORDER BY id", []any{ada.ID}},
@@ -57,7 +68,9 @@ INSERT INTO comments (id, post_id, parent_id, depth, user_id, content, likes_cou
 SELECT id+?, 1, 1, 2, ?, 'C', id DIV 500, created_at, status
 FROM posts
 ORDER BY id`, []any{others, bob.ID}},
-		{"INSERT INTO tags (id, name, posts_count) SELECT id, CONCAT('t',LPAD(id,5,'0')), IF(status=1, 1, 0) FROM posts", nil},
+		{`INSERT INTO tags (id, name, posts_count)
+			SELECT id, CONCAT('t',LPAD(id,5,'0')), IF(status=1, 1, 0)
+			FROM posts`, nil},
 		{"ANALYZE TABLE users, posts, follows, blocks, post_likes, bookmarks, notifications, comments, tags", nil},
 	} {
 		if _, err := a.store.Pool().ExecContext(t.Context(), statement.query, statement.args...); err != nil {

@@ -13,7 +13,8 @@ import (
 // waiting counts the running statements of this form.
 func (a *api) waiting(t *testing.T, statements string) int64 {
 	t.Helper()
-	return a.number(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND command='Query' AND info LIKE '"+statements+"'"+
+	return a.number(t, "SELECT COUNT(*) FROM information_schema.processlist"+
+		" WHERE db=DATABASE() AND command='Query' AND info LIKE '"+statements+"'"+
 		" AND info NOT LIKE '%processlist%'")
 }
 
@@ -41,7 +42,8 @@ func TestRequest_endsOnTheDatabaseServer(t *testing.T) {
 		" f WHERE a.id+b.id+c.id+d.id+e.id+f.id<0")
 	left := "%SELECT%bookmarks%"
 	t.Cleanup(func() {
-		for _, id := range a.ids(t, "SELECT id FROM information_schema.processlist WHERE db=DATABASE() AND command='Query' AND info LIKE '"+left+"' AND info NOT LIKE '%processlist%'") {
+		for _, id := range a.ids(t, "SELECT id FROM information_schema.processlist"+
+			" WHERE db=DATABASE() AND command='Query' AND info LIKE '"+left+"' AND info NOT LIKE '%processlist%'") {
 			run(fmt.Sprintf("KILL %d", id))
 		}
 		conn.Close()

@@ -54,8 +54,14 @@ func (a *api) plant(t testing.TB, as account, postID int64, seeds []seed) (base 
 		exec("INSERT INTO comments (id, post_id, user_id, parent_id, depth, content, created_at, likes_count) VALUES " +
 			strings.Join(some, ","))
 	}
-	exec("UPDATE posts SET comments_count=(SELECT COUNT(*) FROM comments WHERE post_id=posts.id AND status=1), updated_at=updated_at WHERE id=?", postID)
-	exec("UPDATE comments c JOIN (SELECT parent_id, COUNT(*) AS n FROM comments WHERE status=1 AND post_id=? GROUP BY parent_id) r ON r.parent_id=c.id"+
+	exec(`
+		UPDATE posts
+		SET comments_count=(SELECT COUNT(*) FROM comments WHERE post_id=posts.id AND status=1),
+			updated_at=updated_at
+		WHERE id=?`, postID)
+	exec("UPDATE comments c JOIN"+
+		" (SELECT parent_id, COUNT(*) AS n FROM comments WHERE status=1 AND post_id=? GROUP BY parent_id) r"+
+		" ON r.parent_id=c.id"+
 		" SET c.replies_count=r.n, c.updated_at=c.updated_at", postID)
 	return base
 }
@@ -498,7 +504,8 @@ func TestTrees_areBoundedInBytes(t *testing.T) {
 		seeds = append(seeds, seed{1 + i%20, 2})
 	}
 	base := a.plant(t, ada, p.ID, seeds)
-	if _, err := a.store.Pool().Exec("UPDATE comments SET content=REPEAT('word ', 11000), updated_at=updated_at"); err != nil {
+	if _, err := a.store.Pool().Exec(
+		"UPDATE comments SET content=REPEAT('word ', 11000), updated_at=updated_at"); err != nil {
 		t.Fatal(err)
 	}
 	const most = 1 << 20 // bytes of JSON, which contains each text as Markdown and as HTML

@@ -36,8 +36,9 @@ var safeAttributes = map[string][]string{
 
 var safeValues = map[string]*regexp.Regexp{
 	"start": regexp.MustCompile(`^[0-9]+$`), "class": regexp.MustCompile(`^language-\S+$`),
-	"align": regexp.MustCompile(`^(left|right|center)$`),
-	"type":  regexp.MustCompile(`^checkbox$`), "checked": regexp.MustCompile(`^$`), "disabled": regexp.MustCompile(`^$`),
+	"align":   regexp.MustCompile(`^(left|right|center)$`),
+	"type":    regexp.MustCompile(`^checkbox$`),
+	"checked": regexp.MustCompile(`^$`), "disabled": regexp.MustCompile(`^$`),
 	"rel": regexp.MustCompile(`^nofollow ugc noopener$`), "title": regexp.MustCompile(``),
 }
 
@@ -338,10 +339,14 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 		"<javascript:a>":                               "<p>javascript:a</p>",
 		"```go\na < b\n```":                            "<pre><code class=\"language-go\">a &lt; b\n</code></pre>",
 		"3. a\n4. b":                                   "<ol start=\"3\">\n<li>a</li>\n<li>b</li>\n</ol>",
-		"- [x] a\n- [ ] b":                             "<ul>\n<li><input checked=\"\" disabled=\"\" type=\"checkbox\"> a</li>\n<li><input disabled=\"\" type=\"checkbox\"> b</li>\n</ul>",
-		"|a|b|\n|:-:|-|\n|c|`d\\|e`|":                  "<table>\n<thead>\n<tr>\n<th align=\"center\">a</th>\n<th>b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td align=\"center\">c</td>\n<td><code>d|e</code></td>\n</tr>\n</tbody>\n</table>",
-		"a <b>b</b>":                                   "<p>a b</p>",
-		"> a\n> > b\n>\n> - c\n>   - d":                "<blockquote>\n<p>a</p>\n<blockquote>\n<p>b</p>\n</blockquote>\n<ul>\n<li>c\n<ul>\n<li>d</li>\n</ul>\n</li>\n</ul>\n</blockquote>",
+		"- [x] a\n- [ ] b": "<ul>\n<li><input checked=\"\" disabled=\"\" type=\"checkbox\"> a</li>\n" +
+			"<li><input disabled=\"\" type=\"checkbox\"> b</li>\n</ul>",
+		"|a|b|\n|:-:|-|\n|c|`d\\|e`|": "<table>\n<thead>\n" +
+			"<tr>\n<th align=\"center\">a</th>\n<th>b</th>\n</tr>\n</thead>\n<tbody>\n" +
+			"<tr>\n<td align=\"center\">c</td>\n<td><code>d|e</code></td>\n</tr>\n</tbody>\n</table>",
+		"a <b>b</b>": "<p>a b</p>",
+		"> a\n> > b\n>\n> - c\n>   - d": "<blockquote>\n<p>a</p>\n<blockquote>\n<p>b</p>\n</blockquote>\n" +
+			"<ul>\n<li>c\n<ul>\n<li>d</li>\n</ul>\n</li>\n</ul>\n</blockquote>",
 	} {
 		if got, err := m.render(content); err != nil || strings.TrimSpace(got) != want {
 			t.Errorf("%q becomes\n%s, %v, want\n%s", content, got, err, want)
@@ -359,13 +364,16 @@ func TestMarkdown_boundsItsWork(t *testing.T) {
 	}
 	size := models.MaxContent / testkit.Volume(1, 4)
 	fill := func(unit string) string { return strings.Repeat(unit, size/len(unit)) }
+	tableHead := func(columns int) string {
+		return strings.Repeat("a|", columns) + "\n" + strings.Repeat("-|", columns) + "\n"
+	}
 	contents := map[string]string{
 		"empty lines in a deep list":  strings.Repeat("- ", size/4) + "a\n" + strings.Repeat("\n", size/2-2),
 		"empty lines in a list":       strings.Repeat("- ", 100) + "a\n" + strings.Repeat("\n", size-202),
 		"empty lines in a fence":      strings.Repeat("- ", 10) + "```\n" + strings.Repeat("\n", size-24),
 		"lines after deep quotes":     strings.Repeat(">", size/2-1) + "\n" + strings.Repeat("a\n", size/4),
-		"rows that leave cells out":   strings.Repeat("a|", 1000) + "\n" + strings.Repeat("-|", 1000) + "\n" + strings.Repeat("a\n", size*9/20-2000),
-		"many tables that leave out":  fill(strings.Repeat("a|", 100) + "\n" + strings.Repeat("-|", 100) + "\n" + strings.Repeat("a\n", 100) + "\n"),
+		"rows that leave cells out":   tableHead(1000) + strings.Repeat("a\n", size*9/20-2000),
+		"many tables that leave out":  fill(tableHead(100) + strings.Repeat("a\n", 100) + "\n"),
 		"cells with escapes":          "a|b\n-|-\n" + fill("`\\|`|\n")[:size-8],
 		"nested emphasis":             strings.Repeat("*a ", size/6) + strings.Repeat("b* ", size/6),
 		"nested links and emphasis":   strings.Repeat("*[", size/4) + strings.Repeat("](a)*", size/10),
@@ -378,7 +386,9 @@ func TestMarkdown_boundsItsWork(t *testing.T) {
 	for depth := 0; len(contents["lists, each a little deeper"]) < size-400; depth++ {
 		contents["lists, each a little deeper"] += strings.Repeat(" ", depth) + "- a\n"
 	}
-	for _, unit := range []string{">", "> ", "[", "![", "*", "**a", "_", "`", "``x", "<", "(", "[a](", "- ", "1. ", "&", "a\n", "|", "|a", "~", "~~a", "\\", "<a ", "[]", "[x]: ", "www.", "a@b.c ", "http://a.b/(", "*a_ ", "\t- ", "[](", "[a](<", "[a]: b\n",
+	for _, unit := range []string{">", "> ", "[", "![", "*", "**a", "_", "`", "``x", "<", "(", "[a](", "- ", "1. ", "&",
+		"a\n", "|", "|a", "~", "~~a", "\\", "<a ", "[]", "[x]: ", "www.", "a@b.c ", "http://a.b/(", "*a_ ", "\t- ",
+		"[](", "[a](<", "[a]: b\n",
 		"[a][", "![[", "- > ", "1) ", ">\n- ", "- \n\n", "*a **b ", "<!--", "<?", "&#", "a|b\n-|-\n", "www.a.b ", "a@",
 		"[*", "- [x] a\n", "<a b='c' ", "http://"} {
 		contents[unit+" over and over"] = fill(unit)
@@ -421,7 +431,8 @@ func FuzzMarkdown(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, s := range append(markup(),
-		"# a\n\n- b\n- [x] c\n\n1. d\n\n> e\n\n```go\nf\n```\n\n|g|h|\n|-|:-:|\n|i|j|\n\n![k](https://l.example) <https://m.example> ~~n~~ **o** _p_") {
+		"# a\n\n- b\n- [x] c\n\n1. d\n\n> e\n\n```go\nf\n```\n\n|g|h|\n|-|:-:|\n|i|j|\n\n"+
+			"![k](https://l.example) <https://m.example> ~~n~~ **o** _p_") {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, content string) {

@@ -40,7 +40,8 @@ func TestMentions(t *testing.T) {
 		{"<ada@example.org> @ada@example.org @@ada", ""},
 		{`\@ada and \\@bob`, ""},
 		{"`@ada` ``x @bob`` and\n\n    @cyd\n\n```\n@dan\n```\n\n~~~@eve\n~~~", ""},
-		{"[@ada](https://example.org) ![@bob](x) [@cyd][1] https://example.org/@dan www.example.org/@eve\n\n[1]: https://x/@fay", ""},
+		{"[@ada](https://example.org) ![@bob](x) [@cyd][1] https://example.org/@dan www.example.org/@eve\n\n" +
+			"[1]: https://x/@fay", ""},
 		{"<div>\n@ada\n</div>\n\n<a title=\"@bob\">x</a> <!-- @cyd -->", ""},
 		{"`unclosed @ada", "ada"},
 		{"@ada\n@bob\\\n@cyd  \n@dan", "ada bob cyd dan"},
@@ -77,7 +78,10 @@ func FuzzMentions(f *testing.F) {
 // BenchmarkMentions reads texts of maximal length: one without a mention, an ordinary one, and a slow one.
 func BenchmarkMentions(b *testing.B) {
 	m := markdownOf(b)
-	for name, unit := range map[string]string{"none": "Some *words* of a text. ", "some": "Some *words* of a text, @ada.\n\n", "quotes": ">", "links": "[@ada", "at": "@"} {
+	for name, unit := range map[string]string{
+		"none": "Some *words* of a text. ", "some": "Some *words* of a text, @ada.\n\n",
+		"quotes": ">", "links": "[@ada", "at": "@",
+	} {
 		content := strings.Repeat(unit, models.MaxContent/len(unit)-1) + " @ada"
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
