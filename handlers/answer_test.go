@@ -168,7 +168,7 @@ func (a *api) pages(t *testing.T, as account, path string, limit int) (ids []str
 		p := read[page[obj]](t, r)
 		sizes = append(sizes, len(r.Body))
 		if len(p.Items) == 0 && p.NextCursor != nil {
-			t.Fatalf("%s goes on after a page without items", path)
+			t.Fatalf("%s continues after a page without items", path)
 		}
 		for _, item := range p.Items {
 			for _, inner := range []string{"post", "comment"} {
@@ -296,7 +296,7 @@ func TestAnswers_areInFlightUntilTheyAreWritten(t *testing.T) {
 	eventually(t, "the place is free",
 		func() bool { return gauge(t, registry, "likewise_http_requests_in_flight") == 0 })
 	if held := gauge(t, registry, "likewise_http_answer_bytes"); held != 0 {
-		t.Errorf("%.0f bytes are held by nobody", held)
+		t.Errorf("%.0f bytes are held without a request", held)
 	}
 	a.must(t, 200, account{}, "GET", "/v1/posts?limit=100", nil)
 	r := a.must(t, 200, account{}, "HEAD", "/v1/posts?limit=100", nil)

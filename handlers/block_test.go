@@ -48,7 +48,7 @@ func TestBlock_hidesAndEndsFollows(t *testing.T) {
 	}
 	a.must(t, 200, eve, "PUT", pathOf(post)+"/like", nil)
 	if p := read[page[obj]](t, a.must(t, 200, ada, "GET", userPath(eve)+"/likes", nil)); len(p.Items) != 0 {
-		t.Errorf("what eve likes shows %v", p.Items)
+		t.Errorf("the list of eve's likes shows %v", p.Items)
 	}
 	for range 2 {
 		a.must(t, 200, ada, "DELETE", userPath(bob)+"/block", nil)

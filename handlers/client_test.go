@@ -25,16 +25,16 @@ func TestClientAddress_isTakenFromTrustedProxiesAlone(t *testing.T) {
 		sent    []string // values of X-Forwarded-For, one header line each
 		as      string   // the address that it counts as
 	}{
-		{"nobody is trusted", "none", []string{"192.0.2.1"}, "127.0.0.1"},
-		{"nobody is trusted, many headers", "none", []string{"192.0.2.1", "192.0.2.2"}, "127.0.0.1"},
-		{"the one hop there is", "", []string{"192.0.2.1"}, "192.0.2.1"},
+		{"no trusted proxy", "none", []string{"192.0.2.1"}, "127.0.0.1"},
+		{"no trusted proxy, many headers", "none", []string{"192.0.2.1", "192.0.2.2"}, "127.0.0.1"},
+		{"a single hop", "", []string{"192.0.2.1"}, "192.0.2.1"},
 		{"a client that writes the header itself", "", []string{"203.0.113.9, 192.0.2.1"}, "192.0.2.1"},
 		{"a client that writes a trusted address", "10.0.0.0/8", []string{"203.0.113.9, 10.1.2.3, 192.0.2.1, 10.9.9.9"},
 			"192.0.2.1"},
 		{"in two headers", "10.0.0.0/8", []string{"203.0.113.9, 192.0.2.1", "10.9.9.9"}, "192.0.2.1"},
 		{"trusted proxies alone", "10.0.0.0/8", []string{"10.1.1.1, 10.2.2.2"}, "10.1.1.1"},
-		{"what is no address", "", []string{"192.0.2.1, unknown"}, "127.0.0.1"},
-		{"behind what is no address", "10.0.0.0/8", []string{"192.0.2.1, <script>, 10.2.2.2"}, "10.2.2.2"},
+		{"not an address", "", []string{"192.0.2.1, unknown"}, "127.0.0.1"},
+		{"before something that is not an address", "10.0.0.0/8", []string{"192.0.2.1, <script>, 10.2.2.2"}, "10.2.2.2"},
 		{"empty", "", []string{""}, "127.0.0.1"},
 		{"commas", "", []string{",,,"}, "127.0.0.1"},
 		{"with a port", "", []string{"192.0.2.1:4711"}, "192.0.2.1"},

@@ -108,7 +108,7 @@ func TestComment_deletedOnTheWayKeepsRepliesReachable(t *testing.T) {
 		{pathOf(middle) + "/replies", below.ID}} {
 		list := read[page[comment]](t, a.must(t, 200, account{}, "GET", step.path, nil))
 		if len(list.Items) != 1 || list.Items[0].ID != step.id {
-			t.Errorf("%s gives %+v, want comment %d", step.path, list.Items, step.id)
+			t.Errorf("%s returns %+v, want comment %d", step.path, list.Items, step.id)
 		}
 	}
 }
@@ -212,13 +212,13 @@ func TestCommentCounts_areExactUnderConcurrency(t *testing.T) {
 		counted, rows := a.number(t, "SELECT comments_count FROM posts"),
 			a.number(t, "SELECT COUNT(*) FROM comments WHERE status=1")
 		if counted != rows || rows < 10 {
-			t.Errorf("%d comments are counted, %d are there", counted, rows)
+			t.Errorf("%d comments are counted, and there are %d", counted, rows)
 		}
 		for _, c := range parents {
 			counted, rows := a.number(t, "SELECT replies_count FROM comments WHERE id=?", c.ID),
 				a.number(t, "SELECT COUNT(*) FROM comments WHERE parent_id=? AND status=1", c.ID)
 			if counted != rows || rows < 10 {
-				t.Errorf("%d replies are counted, %d are there", counted, rows)
+				t.Errorf("%d replies are counted, and there are %d", counted, rows)
 			}
 		}
 	})

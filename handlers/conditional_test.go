@@ -76,7 +76,7 @@ func TestETag_savesRereading(t *testing.T) {
 	mine := r.Header.Get("ETag")
 	others := a.must(t, 200, bob, "GET", pathOf(p), nil, plain, header{"If-None-Match", mine}).Header.Get("ETag")
 	if mine == tags[pathOf(p)] || others == mine || others == tags[pathOf(p)] {
-		t.Errorf("tags before and after the like, of who gave it and of another: %s %s %s", tags[pathOf(p)], mine,
+		t.Errorf("tags before and after the like, of its user and of another: %s %s %s", tags[pathOf(p)], mine,
 			others)
 	}
 	for _, path := range paths[2:5:5] {
@@ -254,7 +254,7 @@ func TestCORS_allowsConfiguredOrigins(t *testing.T) {
 	}
 	if r := a.preflight(t, "/v1/posts",
 		append(asks, origin(other))...); r.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("%s is let in", other)
+		t.Errorf("%s is allowed", other)
 	}
 
 	big := strings.Repeat("x", 400_000)
@@ -354,6 +354,6 @@ func TestCheckOrigins(t *testing.T) {
 		}
 	}
 	if handlers.CheckOrigins([]string{"*", "https://forum.example"}) == nil {
-		t.Error("* does not stand alone")
+		t.Error("* is accepted beside other origins")
 	}
 }

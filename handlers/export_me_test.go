@@ -180,7 +180,7 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 		}
 	}
 	if !strings.Contains(got.text, "Deleted text.") {
-		t.Error("what the user deleted is missing")
+		t.Error("deleted content is missing")
 	}
 	// Behind the id.
 	hash := func(token string) string { h := models.HashToken(token); return hex.EncodeToString(h[:])[17:] }
@@ -228,7 +228,7 @@ func TestExportMe_expiresAndGoesWithTheAccount(t *testing.T) {
 		FROM export_chunks c
 		LEFT JOIN exports e ON e.id=c.export_id AND e.user_id IS NOT NULL
 		WHERE e.id IS NULL`); n != 0 {
-		t.Errorf("%d chunks of what has expired are left", n)
+		t.Errorf("%d chunks of expired archives are left", n)
 	}
 	if posts := readArchive(t, a.must(t, 200, ada, "GET", "/v1/me/export", nil).Body).files["posts"]; len(posts) != 1 {
 		t.Errorf("the new archive has the posts %v", posts)

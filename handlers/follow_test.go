@@ -139,7 +139,7 @@ func TestFollow_countsStayRightWhenAllHappensAtOnce(t *testing.T) {
 		FROM follows f
 		JOIN blocks b ON b.user_id=f.user_id AND b.blocked_id=f.followed_id
 			OR b.user_id=f.followed_id AND b.blocked_id=f.user_id`); n != 0 {
-		t.Errorf("%d follows between users who block", n)
+		t.Errorf("%d follows between users with a block", n)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestFeed_listsThePostsOfFollowedUsers(t *testing.T) {
 		ada := a.account(t)
 		if p := read[page[post]](t, a.must(t, 200, ada, "GET", "/v1/feed", nil)); len(p.Items) != 0 ||
 			p.NextCursor != nil {
-			t.Errorf("who follows nobody gets %+v", p)
+			t.Errorf("a user who follows nobody sees %+v", p)
 		}
 		authors := a.accounts(t, 9)
 		var want []int64

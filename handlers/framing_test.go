@@ -62,7 +62,7 @@ func TestFraming_thatIsAmbiguousEndsTheConnection(t *testing.T) {
 				t.Errorf("the answer is %d %s, close: %t", r.StatusCode, body, r.Close)
 			}
 			if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
-				t.Errorf("after the answer comes %q, %v", rest, err)
+				t.Errorf("after the answer, the client received %q, %v", rest, err)
 			}
 		})
 	}

@@ -214,7 +214,7 @@ func TestLikes_ofSeveralTargetsAtOnce(t *testing.T) {
 		stream := a.watch(t, fmt.Sprintf("posts=%d&comments=%d", gone.ID, under.ID))
 		for range 2 {
 			if e := stream.next(t); e.data.LikesCount != 1 {
-				t.Errorf("the stream tells of a restored %s: %+v", e.data.Type, e)
+				t.Errorf("the stream has an event of a restored %s: %+v", e.data.Type, e)
 			}
 		}
 	})

@@ -388,7 +388,7 @@ func TestLogin_renewsTheMarkOfAPlace(t *testing.T) {
 	}
 	a.must(t, 200, account{}, "POST", "/v1/auth/login", right, comesFrom("192.0.2.1"))
 	if left, err := client.TTL(t.Context(), key).Result(); err != nil || left < most-time.Minute {
-		t.Errorf("the mark stands for %v, %v; want 30 days", left, err)
+		t.Errorf("the mark expires in %v, %v; want 30 days", left, err)
 	}
 }
 

@@ -72,7 +72,7 @@ func checkOnce(t *testing.T, what string, seen map[float64]int, want []int64) {
 	t.Helper()
 	for _, id := range want {
 		if seen[float64(id)] != 1 {
-			t.Errorf("%s: item %d came %d times", what, id, seen[float64(id)])
+			t.Errorf("%s: item %d appeared %d times", what, id, seen[float64(id)])
 		}
 	}
 }

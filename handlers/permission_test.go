@@ -47,7 +47,7 @@ func TestPermissions_ofRoutesAndContractAreTheSame(t *testing.T) {
 		}
 		if strings.HasPrefix(string(p), "admin.") && rule.Scope != models.ScopeModerate &&
 			rule.Scope != models.SessionOnly {
-			t.Errorf("%s takes no token that may moderate, but the scope %d", p, rule.Scope)
+			t.Errorf("%s does not need a token with the scope of moderators, but scope %d", p, rule.Scope)
 		}
 	}
 	mustSpec(t).operations(func(method, path string, op node) {

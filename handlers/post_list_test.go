@@ -136,7 +136,7 @@ func TestPosts_everyOrderWithEveryFilter(t *testing.T) {
 						}
 						for i, item := range items {
 							if item["id"] != float64(want[i].id) {
-								t.Fatalf("%s: post %v stands at %d, want %d", path, item["id"], i, want[i].id)
+								t.Fatalf("%s: post %v is at %d, want %d", path, item["id"], i, want[i].id)
 							}
 						}
 					}
@@ -206,10 +206,10 @@ func TestSearch_rank(t *testing.T) {
 		return ids
 	}
 	if got := search("qubit"); !slices.Equal(got, []float64{both, titled, about, mentions}) {
-		t.Errorf("qubit gives %v", got)
+		t.Errorf("qubit finds %v", got)
 	}
 	if got := search("QUBITS entirely"); !slices.Equal(got, []float64{titled, mentions}) {
-		t.Errorf("two words give %v", got)
+		t.Errorf("two words find %v", got)
 	}
 
 	chinese := write("缓存", "用 Redis 做缓存, 并发编程与数据库表设计")
@@ -218,7 +218,7 @@ func TestSearch_rank(t *testing.T) {
 		"缓库": false, "库数": false,
 	} {
 		if got := search(q); slices.Contains(got, chinese) || len(got) > 0 {
-			t.Errorf("%s gives %v of the others", q, got)
+			t.Errorf("%s finds %v of the others", q, got)
 		}
 		_, items := a.walk(t, "/v1/posts?q="+url.QueryEscape(q), 5, itemID, func() {})
 		if got := len(items) == 1 && items[0]["id"] == chinese; got != found {

@@ -56,7 +56,7 @@ func TestPost_fromCreationToDeletion(t *testing.T) {
 		}
 
 		if r := a.must(t, 204, ada, "DELETE", pathOf(p), nil); len(r.Body) != 0 {
-			t.Errorf("deletion says %s", r)
+			t.Errorf("the deletion is answered with %s", r)
 		}
 		if got := read[page[post]](t, a.must(t, 200, ada, "GET", "/v1/posts", nil)); len(got.Items) != 0 {
 			t.Errorf("a deleted post is listed: %+v", got)

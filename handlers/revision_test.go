@@ -30,7 +30,7 @@ func TestRevisions_oneForEachSuccessfulEdit(t *testing.T) {
 			case r.Status == 200:
 				won[i]++
 			case r.Header.Get("ETag") == "":
-				t.Errorf("%s does not tell the version that is there", r)
+				t.Errorf("%s does not name the present version", r)
 			}
 		}
 	})
@@ -63,7 +63,7 @@ func TestRevisions_oneForEachSuccessfulEdit(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(by) != fmt.Sprint(won) {
-		t.Errorf("%v edits won, and %v are kept", won, by)
+		t.Errorf("%v edits succeeded, and %v are stored", won, by)
 	}
 }
 

@@ -28,7 +28,7 @@ func newSampler(report func(kind string, leftOut int)) *sampler {
 	return &sampler{report: report, kinds: map[string]*sample{}}
 }
 
-// take reports whether to log a line of the kind, of which at most most are logged in a second. The number of kinds
+// take reports whether to log a line of the kind, of which most are logged in a second at the most. The number of kinds
 // must be bounded: clients must not be able to invent them.
 func (s *sampler) take(kind string, most int) bool {
 	s.mu.Lock()

@@ -85,7 +85,7 @@ func TestRequest_overTheLimitIsRefused(t *testing.T) {
 	escaped := strings.Repeat(`\u0041`, 60_000)
 	p := read[post](t, a.must(t, 201, ada, "POST", "/v1/posts", `{"title":"T","content":"`+escaped+`"}`))
 	if p.Content != strings.Repeat("A", 60_000) {
-		t.Errorf("%d bytes come back", len(p.Content))
+		t.Errorf("%d bytes are returned", len(p.Content))
 	}
 	// The client must be able to read the answer although it has not sent its whole body.
 	for i := range 50 {

@@ -133,7 +133,7 @@ func (f *follower) next(t *testing.T) event {
 		}
 		return e
 	case <-time.After(20 * time.Second):
-		t.Fatal("no event comes")
+		t.Fatal("no event arrives")
 	}
 	return event{}
 }
@@ -578,7 +578,7 @@ func TestStream_outlivesItsSources(t *testing.T) {
 	beats := f.beats.Load()
 	testkit.Eventually(t, 10*time.Second, func() (bool, string) { return f.beats.Load() > beats+3, "no heartbeats" })
 	if len(f.events) > 0 {
-		t.Errorf("it tells %+v, which it cannot know", <-f.events)
+		t.Errorf("it sends %+v, which cannot be known", <-f.events)
 	}
 	a.watch(t, query) // targets that are watched already need no query
 	a.refused(t, 503, "unavailable", account{}, "GET", fmt.Sprintf("/v1/stream?posts=%d,%d", p.ID, q.ID), nil)

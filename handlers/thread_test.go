@@ -291,12 +291,12 @@ func TestThreads_returnEachOfTenThousandCommentsOnce(t *testing.T) {
 			walks.Wait()
 			change.end()
 			if added, deleted := change.added.Load(), change.deleted.Load(); added < 20 || deleted < 10 {
-				t.Errorf("%d comments were added and %d deleted meanwhile: too few to tell", added, deleted)
+				t.Errorf("%d comments were added and %d deleted meanwhile: too few", added, deleted)
 			}
 			counted, rows := a.number(t, "SELECT comments_count FROM posts"),
 				a.number(t, "SELECT COUNT(*) FROM comments WHERE status=1")
 			if counted != rows {
-				t.Errorf("%d comments are counted, %d are there", counted, rows)
+				t.Errorf("%d comments are counted, and there are %d", counted, rows)
 			}
 		})
 	}

@@ -191,7 +191,7 @@ func TestToken_usesAreRecordedOnceAMinute(t *testing.T) {
 	long := setUsed(2 * time.Minute)
 	a.must(t, 200, bot, "GET", "/v1/me", nil) // from the cache
 	if at := used(); !at.Equal(long) {
-		t.Errorf("a cached use is kept at %v", at)
+		t.Errorf("a cached use is recorded at %v", at)
 	}
 	ahead.advance(5 * time.Second)
 	a.must(t, 200, bot, "GET", "/v1/me", nil)
@@ -202,7 +202,7 @@ func TestToken_usesAreRecordedOnceAMinute(t *testing.T) {
 	ahead.advance(5 * time.Second)
 	a.must(t, 200, bot, "GET", "/v1/me", nil)
 	if at := used(); !at.Equal(lately) {
-		t.Errorf("30 s later it is kept again, at %v", at)
+		t.Errorf("30 s later it is recorded again, at %v", at)
 	}
 }
 

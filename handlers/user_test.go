@@ -351,7 +351,7 @@ func TestDeletion_leavesAPlaceholder(t *testing.T) {
 		}
 		if strings.Contains(fmt.Sprint(a.number(t,
 			"SELECT COUNT(*) FROM users WHERE email LIKE 'ada%' OR password_hash LIKE '$argon2%'")), "1") {
-			t.Error("the account is still there")
+			t.Error("the account still exists")
 		}
 		again := a.person(t, "ada") // the name and the address are free
 		a.must(t, 200, again, "GET", "/v1/me", nil)

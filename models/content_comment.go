@@ -67,8 +67,8 @@ var commentShown = `(c.status=` + sqlNormal + ` AND ` + notBlocked("c.user_id") 
 
 // CreateComment writes a comment on a post, or a reply if parentID is not nil, and counts it, in one transaction. It
 // returns CodeNotFound if the post or the parent is deleted or never existed; CodeInvalid for parent_id if the parent
-// belongs to another post or has MaxDepth; CodeForbidden if the author of the post or of the parent has blocked this one;
-// and CodeLocked if a moderator has locked the post.
+// belongs to another post or has MaxDepth; CodeForbidden if the author of the post or of the parent has blocked this
+// one; and CodeLocked if a moderator has locked the post.
 //
 // The post's row is locked first and held until the commit, so the changes of its comments are serialized.
 func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, parentID *int64, text CommentText,
@@ -181,8 +181,8 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 	return &p, count.Error
 }
 
-// CommentByID reads a comment as viewer (0 for the anonymous) sees it, without its replies. If the comment or its post is
-// deleted, or the comment never existed, CommentByID returns CodeNotFound.
+// CommentByID reads a comment as viewer (0 for the anonymous) sees it, without its replies. If the comment or its post
+// is deleted, or the comment never existed, CommentByID returns CodeNotFound.
 func (s *Store) CommentByID(ctx context.Context, viewer, id int64) (*Comment, error) {
 	return readComment(s.db.WithContext(ctx), viewer, id)
 }
@@ -221,8 +221,8 @@ type order struct {
 	value     string // the placeholder for a ListKey's value in the column
 	later     string // the comparison for "further down the list"
 	direction string
-	// index is (post_id, parent_id, column, id). It has to be forced: for a page in the middle of a long list, the servers
-	// tend to read everything before the page.
+	// index is (post_id, parent_id, column, id). It has to be forced: for a page in the middle of a long list, the
+	// servers tend to read everything before the page.
 	index string
 }
 
@@ -256,8 +256,8 @@ func (c *Comment) Key(sort CommentSort) ListKey {
 }
 
 // ListComments lists one level of comments. A comment that is Hidden from the viewer stays in the list if it was ever
-// replied to, and the caller hides its content and author. Other hidden comments are passed over. If that or the size of
-// the content makes the page short, rest is the place where the list continues; it is nil at the end of the list.
+// replied to, and the caller hides its content and author. Other hidden comments are passed over. If that or the size
+// of the content makes the page short, rest is the place where the list continues; it is nil at the end of the list.
 //
 // ListComments runs one query, a second one for an empty list, and further ones if it passes over many comments. It
 // returns CodeNotFound if the post or parent never existed or is deleted, except for a deleted parent with replies.
@@ -322,8 +322,8 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 	return c, nil
 }
 
-// replaceComment writes the next version of c, whose post's row is locked, keeps the old one as a Revision and updates c.
-// editor is 0 for the text that a redaction leaves.
+// replaceComment writes the next version of c, whose post's row is locked, keeps the old one as a Revision and updates
+// c. editor is 0 for the text that a redaction leaves.
 func replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now time.Time) error {
 	if err := keepRevision(tx, Target{Kind: KindComment, ID: c.ID}); err != nil {
 		return err
@@ -336,8 +336,8 @@ func replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now t
 	return tx.Exec(update, c.Content, c.Version, now, editor, c.ID).Error
 }
 
-// lockPostOf locks the row of a comment's post and reports whether a moderator has locked the post. Every transaction that
-// changes a comment's text or status holds this row.
+// lockPostOf locks the row of a comment's post and reports whether a moderator has locked the post. Every transaction
+// that changes a comment's text or status holds this row.
 func lockPostOf(tx *gorm.DB, commentID int64) (locked bool, err error) {
 	const query = `
 		SELECT locked
@@ -350,8 +350,8 @@ func lockPostOf(tx *gorm.DB, commentID int64) (locked bool, err error) {
 	return locked, nil
 }
 
-// DeleteComment marks a comment as deleted by its author and subtracts it from the counts, in one transaction. Its replies
-// stay. If the comment is already deleted or never existed, DeleteComment returns CodeNotFound.
+// DeleteComment marks a comment as deleted by its author and subtracts it from the counts, in one transaction. Its
+// replies stay. If the comment is already deleted or never existed, DeleteComment returns CodeNotFound.
 func (s *Store) DeleteComment(ctx context.Context, c *Comment) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		hidden, err := hideComments(tx, []int64{c.ID}, Deletion{At: s.now(), By: c.Author})
@@ -366,7 +366,8 @@ func (s *Store) DeleteComment(ctx context.Context, c *Comment) error {
 	return nil
 }
 
-// CommentIDs returns the ids of a post's comments that are not deleted, in ascending order: at most limit ids above after.
+// CommentIDs returns the ids of a post's comments that are not deleted, in ascending order: at most limit ids above
+// after.
 func (s *Store) CommentIDs(ctx context.Context, postID, after int64, limit int) ([]int64, error) {
 	const query = `
 		SELECT id

@@ -50,8 +50,8 @@ func hidePosts(tx *gorm.DB, ids []int64, d Deletion) (hidden []int64, tags map[i
 	return hidden, tags, err
 }
 
-// showPosts restores those posts that are deleted and returns their ids. The caller passes tags to countTags as its last
-// statement.
+// showPosts restores those posts that are deleted and returns their ids. The caller passes tags to countTags as its
+// last statement.
 func showPosts(tx *gorm.DB, ids []int64) (shown []int64, tags map[int64]int, err error) {
 	if shown, err = lockPosts(tx, ids, StatusDeleted); err != nil || len(shown) == 0 {
 		return nil, nil, err

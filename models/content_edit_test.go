@@ -66,8 +66,8 @@ func versionNow(t *testing.T, err error) int64 {
 	return *e.Version
 }
 
-// TestUpdate_givesWhatItMade has editors follow each other so closely that what is read after a commit is often the next
-// one's.
+// TestUpdate_givesWhatItMade has editors follow each other so closely that what is read after a commit is often the
+// next one's.
 func TestUpdate_givesWhatItMade(t *testing.T) {
 	store := openStore(t)
 	ada := newUser(t, store, "ada")

@@ -13,8 +13,8 @@ import (
 	"likewise/models/search"
 )
 
-// Each row that an import writes is recorded in the table imports, in the same transaction, under (source, kind, external
-// id). A source has at most 100 characters and a kind at most 20. Both are compared without regard to case.
+// Each row that an import writes is recorded in the table imports, in the same transaction, under (source, kind,
+// external id). A source has at most 100 characters and a kind at most 20. Both are compared without regard to case.
 
 // ImportedUser is an account from another forum. It has no password, so nobody can log in to it.
 type ImportedUser struct {
@@ -82,8 +82,8 @@ func (s *Store) MarkImported(ctx context.Context, source, kind string, externalI
 	return nil
 }
 
-// ImportUsers writes accounts in their order and returns their ids. If one of them was imported meanwhile, or its address
-// or all of its usernames are taken, ImportUsers writes nothing and returns CodeConflict.
+// ImportUsers writes accounts in their order and returns their ids. If one of them was imported meanwhile, or its
+// address or all of its usernames are taken, ImportUsers writes nothing and returns CodeConflict.
 func (s *Store) ImportUsers(ctx context.Context, source, kind string, users []ImportedUser) ([]int64, error) {
 	return s.importBatch(ctx, source, kind, len(users), func(tx *gorm.DB, record func(externalID, id int64)) error {
 		for _, u := range users {
@@ -114,8 +114,8 @@ func (s *Store) importUser(tx *gorm.DB, u ImportedUser) (int64, error) {
 		u.ExternalID, strings.Join(u.Usernames, ", "), u.Email)
 }
 
-// ImportPosts writes posts in their order and returns their ids. If one of them was imported meanwhile, ImportPosts writes
-// nothing and returns CodeConflict.
+// ImportPosts writes posts in their order and returns their ids. If one of them was imported meanwhile, ImportPosts
+// writes nothing and returns CodeConflict.
 func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []ImportedPost) ([]int64, error) {
 	var names Tags
 	for _, p := range posts {
@@ -147,8 +147,9 @@ func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []Im
 }
 
 // ImportComments writes comments in their order, counts them on their posts and parents, and returns their ids: 0 for a
-// comment whose post or parent is deleted, which is not written. A reply to a comment at MaxDepth is written as a sibling
-// of that comment. If one of the comments was imported meanwhile, ImportComments writes nothing and returns CodeConflict.
+// comment whose post or parent is deleted, which is not written. A reply to a comment at MaxDepth is written as a
+// sibling of that comment. If one of the comments was imported meanwhile, ImportComments writes nothing and returns
+// CodeConflict.
 func (s *Store) ImportComments(ctx context.Context, source, kind string, comments []ImportedComment) ([]int64, error) {
 	importAll := func(tx *gorm.DB, record func(externalID, id int64)) error {
 		return s.importComments(tx, comments, record)
@@ -293,8 +294,8 @@ func lockOpen(tx *gorm.DB, table string, ids []int64) (map[int64]bool, error) {
 	return open, nil
 }
 
-// importBatch runs write and stores each recorded id in the table imports, in the same transaction. It returns the n ids in
-// the order in which write recorded them. An id of 0 means that nothing was written.
+// importBatch runs write and stores each recorded id in the table imports, in the same transaction. It returns the n
+// ids in the order in which write recorded them. An id of 0 means that nothing was written.
 func (s *Store) importBatch(ctx context.Context, source, kind string, n int,
 	write func(tx *gorm.DB, record func(externalID, id int64)) error,
 ) ([]int64, error) {

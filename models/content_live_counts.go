@@ -28,8 +28,8 @@ var liveCountsQueries = map[TargetKind]string{
 		WHERE t.status=` + sqlNormal,
 }
 
-// LiveCounts returns the counts of those targets that exist and are not deleted, in no particular order. It runs one query
-// for each thousand targets of a kind.
+// LiveCounts returns the counts of those targets that exist and are not deleted, in no particular order. It runs one
+// query for each thousand targets of a kind.
 func (s *Store) LiveCounts(ctx context.Context, targets []Target) ([]LiveCounts, error) {
 	var found []LiveCounts
 	for kind, query := range liveCountsQueries {

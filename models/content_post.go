@@ -55,15 +55,15 @@ type Post struct {
 const hotDecade = 45_000
 
 // HotScore returns a post's place in the order PostsHot: the time of its creation in seconds since 1970, plus 45,000
-// seconds (12.5 hours) for each factor of ten in its likes, rounded to the second. The score changes only with likes, and
-// not with the clock. So an index keeps the order.
+// seconds (12.5 hours) for each factor of ten in its likes, rounded to the second. The score changes only with likes,
+// and not with the clock. So an index keeps the order.
 func HotScore(createdAt time.Time, likes int64) int64 {
 	return createdAt.Unix() + int64(math.Round(hotDecade*math.Log10(float64(max(likes, 1)))))
 }
 
-// hotScoreSQL returns the expression for HotScore of a row of posts; likes is the expression for its likes. The score is
-// rounded, not truncated: logarithms differ in the last bit between Go and the databases, and truncation would turn that
-// into a second at powers of ten.
+// hotScoreSQL returns the expression for HotScore of a row of posts; likes is the expression for its likes. The score
+// is rounded, not truncated: logarithms differ in the last bit between Go and the databases, and truncation would turn
+// that into a second at powers of ten.
 func hotScoreSQL(likes string) string {
 	return fmt.Sprintf("UNIX_TIMESTAMP(created_at)+CAST(ROUND(%d*LOG10(GREATEST(%s,1))) AS SIGNED)", hotDecade, likes)
 }
@@ -156,8 +156,8 @@ func (s *Store) insertPost(tx *gorm.DB, p newPost, tags map[string]int64, weight
 	return id, writeTerms(tx, id, weights)
 }
 
-// PostByID reads a post as viewer (0 for the anonymous) sees it. If the post is deleted or never existed, PostByID returns
-// CodeNotFound.
+// PostByID reads a post as viewer (0 for the anonymous) sees it. If the post is deleted or never existed, PostByID
+// returns CodeNotFound.
 func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*Post, error) {
 	return readPost(s.db.WithContext(ctx), viewer, id)
 }
@@ -179,10 +179,10 @@ func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
 	return &p, nil
 }
 
-// UpdatePost replaces text and tags of a post that has the given version, and keeps the old ones as a Revision. It returns
-// the post as this edit left it. An edit that changes nothing makes no version. UpdatePost returns CodePrecondition if the
-// post has another version, CodeLocked if it is locked and the editor is not a moderator, and CodeNotFound if it is
-// deleted or never existed.
+// UpdatePost replaces text and tags of a post that has the given version, and keeps the old ones as a Revision. It
+// returns the post as this edit left it. An edit that changes nothing makes no version. UpdatePost returns
+// CodePrecondition if the post has another version, CodeLocked if it is locked and the editor is not a moderator, and
+// CodeNotFound if it is deleted or never existed.
 func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text PostText) (p *Post, err error) {
 	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
@@ -232,8 +232,8 @@ func (p *Post) changes(text PostText) Changes {
 	return c
 }
 
-// replacePost writes the next version of p, whose row is locked, keeps the old one as a Revision and updates p. editor is 0
-// for the text that a redaction leaves. The caller passes delta to countTags as its last statement.
+// replacePost writes the next version of p, whose row is locked, keeps the old one as a Revision and updates p. editor
+// is 0 for the text that a redaction leaves. The caller passes delta to countTags as its last statement.
 func replacePost(
 	tx *gorm.DB, p *Post, editor int64, text PostText, tags map[string]int64, weights map[string]int, now time.Time,
 ) (delta map[int64]int, err error) {
@@ -278,8 +278,8 @@ func replacePost(
 	return delta, writeTerms(tx, p.ID, weights)
 }
 
-// mayEdit returns CodeLocked if the post is locked and the editor is not a moderator. The caller holds the post's row, so
-// no moderator can lock the post before the edit is committed.
+// mayEdit returns CodeLocked if the post is locked and the editor is not a moderator. The caller holds the post's row,
+// so no moderator can lock the post before the edit is committed.
 func mayEdit(tx *gorm.DB, editor int64, locked bool) error {
 	if !locked {
 		return nil
@@ -306,8 +306,8 @@ func VersionMismatch(now int64) *Error {
 // RestoreWithin is the time for which authors can restore a post that they deleted.
 const RestoreWithin = 24 * time.Hour
 
-// DeletePost marks a post as deleted by a user, 0 for nobody. If the post is already deleted or never existed, DeletePost
-// returns CodeNotFound.
+// DeletePost marks a post as deleted by a user, 0 for nobody. If the post is already deleted or never existed,
+// DeletePost returns CodeNotFound.
 func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		hidden, tags, err := hidePosts(tx, []int64{id}, Deletion{At: s.now(), By: Author{ID: by}})
@@ -325,8 +325,8 @@ func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 	return nil
 }
 
-// RestorePost restores a post that its author deleted at most RestoreWithin ago, and returns it as viewers read it. A post
-// that is not deleted stays as it is. RestorePost returns CodeNotFound to anybody but the author, CodeForbidden if
+// RestorePost restores a post that its author deleted at most RestoreWithin ago, and returns it as viewers read it. A
+// post that is not deleted stays as it is. RestorePost returns CodeNotFound to anybody but the author, CodeForbidden if
 // somebody else deleted the post, and CodeTooLate after RestoreWithin.
 func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error) {
 	err := s.transact(ctx, func(tx *gorm.DB) error {

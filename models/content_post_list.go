@@ -71,8 +71,8 @@ func (p *Post) Key(sort PostSort) ListKey {
 // PostPage is the result of ListPosts.
 type PostPage struct {
 	Posts []Post
-	// Rest is the place where the list continues, if the page is shorter than the query's Limit. It is nil at the end of
-	// the list.
+	// Rest is the place where the list continues, if the page is shorter than the query's Limit. It is nil at the end
+	// of the list.
 	Rest *ListKey
 	// Complete reports whether everything was examined that could belong to the page. If not, the list may continue at
 	// Rest, or, with PostsRelevance, there may be older posts that the list leaves out.
@@ -83,8 +83,8 @@ type PostPage struct {
 	floor int64 // the least id in a list by relevance; 0 for none
 }
 
-// relevanceBits is the width of a relevance, which is at most search.MaxTerms*search.MaxWeight. A list by relevance keeps
-// its floor in its keys, above the relevance, so that all pages are of the same posts.
+// relevanceBits is the width of a relevance, which is at most search.MaxTerms*search.MaxWeight. A list by relevance
+// keeps its floor in its keys, above the relevance, so that all pages are of the same posts.
 const relevanceBits = 13
 
 const _ = uint(1<<relevanceBits - 1 - search.MaxTerms*search.MaxWeight)
@@ -106,16 +106,16 @@ const (
 	firstSegment = 256
 )
 
-// ListPosts lists posts that are not deleted. It runs one query. If there is a viewer, a tag, terms or a window, a query
-// before it reads the facts that the plan depends on.
+// ListPosts lists posts that are not deleted. It runs one query. If there is a viewer, a tag, terms or a window, a
+// query before it reads the facts that the plan depends on.
 //
-// Each order has an index: of all posts, of the posts of an author, and of those of a tag. A list without other conditions
-// reads as many entries as the page has posts. A list with conditions walks the index in segments, until the page is full
-// or maxExamined entries were read. If one of the conditions matches fewer posts than that, these are read and sorted
-// instead. So a page can be shorter than its limit, or empty, and have a Rest.
+// Each order has an index: of all posts, of the posts of an author, and of those of a tag. A list without other
+// conditions reads as many entries as the page has posts. A list with conditions walks the index in segments, until the
+// page is full or maxExamined entries were read. If one of the conditions matches fewer posts than that, these are read
+// and sorted instead. So a page can be shorter than its limit, or empty, and have a Rest.
 //
-// A search by relevance sorts the posts that match the rarest condition. If these are too many, it sorts the newest ones,
-// up to maxExamined lookups, and the page is not Complete.
+// A search by relevance sorts the posts that match the rarest condition. If these are too many, it sorts the newest
+// ones, up to maxExamined lookups, and the page is not Complete.
 func (s *Store) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 	page := PostPage{Complete: true, sort: q.Sort}
 	var facts postFacts
@@ -251,8 +251,8 @@ func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by p
 	return err
 }
 
-// readPosts runs a plan and reads up to room bytes of content, as scanPage does. Posts that must be sorted are sorted as
-// ids, before their texts are read.
+// readPosts runs a plan and reads up to room bytes of content, as scanPage does. Posts that must be sorted are sorted
+// as ids, before their texts are read.
 func (s *Store) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int,
 ) (posts []Post, left int, err error) {
 	query, args := p.query(q.ViewerID)

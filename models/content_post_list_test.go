@@ -143,8 +143,8 @@ func TestListPosts_boundASearch(t *testing.T) {
 	assert.True(t, few.Complete, "one word is looked up for every post")
 }
 
-// What a block passes over is bounded, too, with a window and a tag as well: the first page is empty and goes on, and the
-// next one finds the only post that the viewer sees.
+// What a block passes over is bounded, too, with a window and a tag as well: the first page is empty and goes on, and
+// the next one finds the only post that the viewer sees.
 func TestListPosts_boundWhatIsPassedOver(t *testing.T) {
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)

@@ -243,8 +243,8 @@ func (q *PostQuery) walk(facts *postFacts, after, until *ListKey, limit int) *po
 	return p
 }
 
-// gathering returns the plan that reads the posts that match one condition, at most as many as most, and sorts those that
-// match q. floor is the least id in a search by relevance; 0 for none.
+// gathering returns the plan that reads the posts that match one condition, at most as many as most, and sorts those
+// that match q. floor is the least id in a search by relevance; 0 for none.
 func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor int64) *postPlan {
 	p := &postPlan{limit: q.Limit, score: "0"}
 	alias := "p"

@@ -171,8 +171,8 @@ func (q RevisionQuery) shown() (join, where string) {
 	return revisionTables[q.Target.Kind].open, " AND x.status=" + sqlNormal
 }
 
-// ListRevisions lists the versions of a post or comment without their texts, latest first, including the current one. It
-// runs two queries. If the target is deleted or never existed, ListRevisions returns CodeNotFound.
+// ListRevisions lists the versions of a post or comment without their texts, latest first, including the current one.
+// It runs two queries. If the target is deleted or never existed, ListRevisions returns CodeNotFound.
 func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]Revision, error) {
 	now, err := s.presentRevision(ctx, q, "")
 	if err != nil {
@@ -199,8 +199,8 @@ func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]Revision,
 	return append(list, old...), nil
 }
 
-// RevisionOf returns one version of q's target with its text. If the target is deleted or never existed, or if the version
-// was deleted or never existed, RevisionOf returns CodeNotFound.
+// RevisionOf returns one version of q's target with its text. If the target is deleted or never existed, or if the
+// version was deleted or never existed, RevisionOf returns CodeNotFound.
 func (s *Store) RevisionOf(ctx context.Context, q RevisionQuery, version int64) (*Revision, error) {
 	table := revisionTables[q.Target.Kind]
 	r, err := s.presentRevision(ctx, q, table.presentText)

@@ -46,9 +46,9 @@ func deleteTerms(tx *gorm.DB, postIDs ...int64) error {
 	return nil
 }
 
-// IndexPosts indexes at most limit posts that are not in the search index, or are there by an earlier search.Version. It
-// returns their number: fewer than limit if none is left. Each post is indexed in a transaction of its own, and several
-// callers may run at once. A post that is written now is indexed by the transaction that writes it.
+// IndexPosts indexes at most limit posts that are not in the search index, or are there by an earlier search.Version.
+// It returns their number: fewer than limit if none is left. Each post is indexed in a transaction of its own, and
+// several callers may run at once. A post that is written now is indexed by the transaction that writes it.
 func (s *Store) IndexPosts(ctx context.Context, limit int) (int, error) {
 	const query = `
 		SELECT id

@@ -56,9 +56,9 @@ func sentences(b *testing.B, folders string) (english, chinese []string) {
 	return english, chinese
 }
 
-// BenchmarkSearch compares the search index with the FULLTEXT index of the server: size, the cost of writing a post, and
-// the cost of searches. LIKEWISE_SEARCH_TEXTS names folders with texts for the posts, LIKEWISE_SEARCH_POSTS is the number
-// of posts. A quarter of the posts is Chinese if the texts are.
+// BenchmarkSearch compares the search index with the FULLTEXT index of the server: size, the cost of writing a post,
+// and the cost of searches. LIKEWISE_SEARCH_TEXTS names folders with texts for the posts, LIKEWISE_SEARCH_POSTS is the
+// number of posts. A quarter of the posts is Chinese if the texts are.
 //
 //	go test ./models -run '^$' -bench Search -benchtime 1x
 func BenchmarkSearch(b *testing.B) {
@@ -106,7 +106,8 @@ func BenchmarkSearch(b *testing.B) {
 	author := &User{Username: "ada", Email: "ada@example.org"}
 	require.NoError(b, s.CreateUser(ctx, author))
 
-	// Both indexes are filled in their own order, unlike those of a growing site, and then written to in the order of posts.
+	// Both indexes are filled in their own order, unlike those of a growing site, and then written to in the order of
+	// posts.
 	run(`
 		CREATE TABLE unsorted (
 			post_id BIGINT NOT NULL,

@@ -32,8 +32,8 @@ func NormalTag(name string) string {
 	return norm.NFC.String(strings.ToLower(norm.NFC.String(strings.TrimSpace(name))))
 }
 
-// ValidTag reports whether a tag in normal form follows the rules: 1 to MaxTag letters and digits of any script, and "+",
-// "#", "." and "-" among them.
+// ValidTag reports whether a tag in normal form follows the rules: 1 to MaxTag letters and digits of any script, and
+// "+", "#", "." and "-" among them.
 func ValidTag(name string) bool {
 	return utf8.RuneCountInString(name) <= MaxTag && tagPattern.MatchString(name) &&
 		!strings.ContainsFunc(name, isUnseen)
@@ -170,8 +170,8 @@ func insertTags(tx *gorm.DB, postID int64, createdAt time.Time, tags Tags, ids m
 	return syncTags(tx, postID)
 }
 
-// syncTags copies the columns that lists of a tag are ordered and filtered by from posts to their rows of post_tags. Every
-// transaction that changes one of these columns calls it. The caller has locked the rows of the posts.
+// syncTags copies the columns that lists of a tag are ordered and filtered by from posts to their rows of post_tags.
+// Every transaction that changes one of these columns calls it. The caller has locked the rows of the posts.
 func syncTags(tx *gorm.DB, posts ...int64) error {
 	if len(posts) == 0 {
 		return nil
@@ -207,8 +207,8 @@ func eachOnce(tags Tags, ids map[string]int64) map[int64]int {
 	return delta
 }
 
-// countTags adds to the counts of tags. It is the last statement of every transaction that needs it, because everybody who
-// uses a popular tag waits for its row. The rows are locked in the order of their ids.
+// countTags adds to the counts of tags. It is the last statement of every transaction that needs it, because everybody
+// who uses a popular tag waits for its row. The rows are locked in the order of their ids.
 func countTags(tx *gorm.DB, delta map[int64]int) error {
 	maps.DeleteFunc(delta, func(_ int64, d int) bool { return d == 0 })
 	if len(delta) == 0 {
@@ -282,11 +282,12 @@ type TagQuery struct {
 	Limit  int
 }
 
-// ListTags lists tags that some post has. A list by name passes over tags that no post has, and a list by popularity over
-// tags with another prefix. If that makes the page short, rest is the place where the list continues; nil at its end.
+// ListTags lists tags that some post has. A list by name passes over tags that no post has, and a list by popularity
+// over tags with another prefix. If that makes the page short, rest is the place where the list continues; nil at its
+// end.
 //
-// A list by popularity with a prefix sorts all tags with the prefix if these are few. Otherwise it walks the index of all
-// tags by popularity.
+// A list by popularity with a prefix sorts all tags with the prefix if these are few. Otherwise it walks the index of
+// all tags by popularity.
 func (s *Store) ListTags(ctx context.Context, q TagQuery) (tags []Tag, rest *ListKey, err error) {
 	read := s.popularTags
 	if q.Sort == TagsName {

@@ -128,8 +128,8 @@ func TestListTags(t *testing.T) {
 	}
 }
 
-// A page of tags looks at a bounded number of them, however many begin with the same letters, are not in use any more, or
-// are more popular than those that it asks for.
+// A page of tags looks at a bounded number of them, however many begin with the same letters, are not in use any more,
+// or are more popular than those that it asks for.
 func TestListTags_boundWhatIsPassedOver(t *testing.T) {
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)

@@ -15,8 +15,8 @@ const (
 
 func isControl(r rune) bool { return r < 0x20 || r == 0x7f || r == utf8.RuneError }
 
-// isUnseen reports whether a character is invisible, so that it could make a name or title look like another one: control
-// characters, line and paragraph separators, marks of the writing direction, and characters without a glyph.
+// isUnseen reports whether a character is invisible, so that it could make a name or title look like another one:
+// control characters, line and paragraph separators, marks of the writing direction, and characters without a glyph.
 func isUnseen(r rune) bool {
 	switch {
 	case r == zeroWidthNonJoiner, r == zeroWidthJoiner, unicode.Is(unicode.Prepended_Concatenation_Mark, r):

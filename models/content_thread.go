@@ -10,8 +10,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// FirstReplies adds to each of comments its first replies, earliest first and at most each of them. It runs one query, or
-// more if many replies are hidden.
+// FirstReplies adds to each of comments its first replies, earliest first and at most each of them. It runs one query,
+// or more if many replies are hidden.
 func (s *Store) FirstReplies(ctx context.Context, viewer int64, comments []Comment, each int) error {
 	parents := make([]*Comment, len(comments))
 	for i := range comments {
@@ -34,13 +34,13 @@ type ThreadQuery struct {
 	Limit    int         // comments at most, from 1
 }
 
-// Thread reads a post's comments level by level, in one query a level, or more if many are hidden. rest is the place where
-// the top level continues; nil at its end.
+// Thread reads a post's comments level by level, in one query a level, or more if many are hidden. rest is the place
+// where the top level continues; nil at its end.
 //
-// A level may have half of what is left of the limit, rounded up, and the last level all of it. Within a level each parent
-// has the same share; if there is not enough for all, only the first parents have one. Content is shared in the same way:
-// a level ends when it has used its half of PageBytes. So there is a first comment if the post has any, unless too many
-// are passed over. If the post is deleted or never existed, Thread returns CodeNotFound.
+// A level may have half of what is left of the limit, rounded up, and the last level all of it. Within a level each
+// parent has the same share; if there is not enough for all, only the first parents have one. Content is shared in the
+// same way: a level ends when it has used its half of PageBytes. So there is a first comment if the post has any,
+// unless too many are passed over. If the post is deleted or never existed, Thread returns CodeNotFound.
 func (s *Store) Thread(ctx context.Context, q ThreadQuery) (top []Comment, rest *ListKey, err error) {
 	left := branchBounds{q.Limit, PageBytes, maxPassed}
 	share := func(level int) branchBounds {
@@ -123,7 +123,8 @@ func (s *Store) attachReplies(ctx context.Context, viewer int64, sort CommentSor
 	return nil
 }
 
-// attach makes the first comments of a page the replies of c: at most size, and none from the first one that did not fit.
+// attach makes the first comments of a page the replies of c: at most size, and none from the first one that did not
+// fit.
 func (c *Comment) attach(page branchPage, size int) {
 	for i, f := range page.found {
 		if c.More = i == size || f.Cut; c.More {
@@ -134,8 +135,8 @@ func (c *Comment) attach(page branchPage, size int) {
 	c.More, c.Rest = page.rest != nil, page.rest
 }
 
-// RepliesRest returns the place where the list of replies to c, sorted by sort, continues after those that were read. It
-// returns nil at the end of the list, and the zero ListKey if no reply was read.
+// RepliesRest returns the place where the list of replies to c, sorted by sort, continues after those that were read.
+// It returns nil at the end of the list, and the zero ListKey if no reply was read.
 func (c *Comment) RepliesRest(sort CommentSort) *ListKey {
 	switch {
 	case !c.More:
@@ -157,8 +158,8 @@ type branch struct {
 	after    *ListKey // nil for the beginning
 }
 
-// branch returns the list that q selects. It reads the parent or the post by its id first: to the servers, a row that is
-// read by its id is a constant, with which they find the place in the index.
+// branch returns the list that q selects. It reads the parent or the post by its id first: to the servers, a row that
+// is read by its id is a constant, with which they find the place in the index.
 func (q *CommentQuery) branch() branch {
 	if q.ParentID != 0 {
 		return branch{
@@ -187,8 +188,8 @@ type foundComment struct {
 // branchPage is the part of a branch that was read.
 type branchPage struct {
 	found []foundComment
-	// rest is the last entry that was examined, if the page is short because entries were passed over. It is nil at the end
-	// of the list.
+	// rest is the last entry that was examined, if the page is short because entries were passed over. It is nil at the
+	// end of the list.
 	rest *ListKey
 }
 
@@ -256,8 +257,8 @@ func (p *branchPage) isCut() bool {
 	return slices.ContainsFunc(p.found, func(f foundComment) bool { return f.Cut })
 }
 
-// branchQuery returns the query of readBranches. It examines the first entries of each branch and returns those that the
-// list shows. The last entry is returned in any case if a branch has that many.
+// branchQuery returns the query of readBranches. It examines the first entries of each branch and returns those that
+// the list shows. The last entry is returned in any case if a branch has that many.
 func (s *Store) branchQuery(ctx context.Context, viewer int64, sort CommentSort, branches []branch, entries, room int,
 ) *gorm.DB {
 	o := sort.order()

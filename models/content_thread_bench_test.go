@@ -12,8 +12,8 @@ import (
 	"likewise/models"
 )
 
-// BenchmarkComments reads pages of 100 of 10,000 siblings with four replies each, the first one and one behind 9,000, in
-// turns; then threads.
+// BenchmarkComments reads pages of 100 of 10,000 siblings with four replies each, the first one and one behind 9,000,
+// in turns; then threads.
 func BenchmarkComments(b *testing.B) {
 	store := openStore(b)
 	ada := newUser(b, store, "ada")

@@ -276,8 +276,8 @@ type likedRow struct {
 	ID, LikesCount, Milestone int64
 }
 
-// lockTargets locks and reads those targets that have a row. The locks come before any decision: in direct mode, another
-// transaction could otherwise count a like meanwhile and take the count over a milestone unnoticed.
+// lockTargets locks and reads those targets that have a row. The locks come before any decision: in direct mode,
+// another transaction could otherwise count a like meanwhile and take the count over a milestone unnoticed.
 func lockTargets(tx *gorm.DB, t likeTable, ids []int64) (map[int64]likedRow, error) {
 	query := `
 		SELECT id, likes_count, milestone
@@ -296,8 +296,8 @@ func lockTargets(tx *gorm.DB, t likeTable, ids []int64) (map[int64]likedRow, err
 	return before, nil
 }
 
-// readTargets is the maximum number of targets whose likes one query reads. The time to plan an OR grows with the square of
-// its length: 2,000 targets take a second in one query, and 50 ms in twenty.
+// readTargets is the maximum number of targets whose likes one query reads. The time to plan an OR grows with the
+// square of its length: 2,000 targets take a second in one query, and 50 ms in twenty.
 const readTargets = 100
 
 // readLikes returns the ids of the rows of those (target, user) pairs that have one.
@@ -331,8 +331,8 @@ func readLikes(tx *gorm.DB, t likeTable, ids []int64, users map[int64][]int64) (
 	return rows, nil
 }
 
-// addToCounts counts the rows that changed, and notifies the authors of targets whose count reached a power of ten for the
-// first time.
+// addToCounts counts the rows that changed, and notifies the authors of targets whose count reached a power of ten for
+// the first time.
 func addToCounts(tx *gorm.DB, kind TargetKind, before map[int64]likedRow, delta map[int64]int64, now time.Time) error {
 	maps.DeleteFunc(delta, func(_ int64, d int64) bool { return d == 0 })
 	if len(delta) == 0 {
@@ -372,8 +372,8 @@ func addToCounts(tx *gorm.DB, kind TargetKind, before map[int64]likedRow, delta 
 	return nil
 }
 
-// caseOf returns an expression for the value of each id, or for otherwise. Ids of one value are one list, which the servers
-// search by bisection. A WHEN for each id would be searched from the first to the last.
+// caseOf returns an expression for the value of each id, or for otherwise. Ids of one value are one list, which the
+// servers search by bisection. A WHEN for each id would be searched from the first to the last.
 func caseOf(values map[int64]int64, otherwise string) string {
 	ids := map[int64][]int64{} // by value
 	for _, id := range slices.Sorted(maps.Keys(values)) {

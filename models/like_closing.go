@@ -40,9 +40,9 @@ func askClosing(tx *gorm.DB, kind TargetKind, ids []int64, d Deletion) error {
 	return nil
 }
 
-// OpenClosings returns the closings that are due, in the order of their ids: at most limit above after. Each deletion is due
-// at once, and a second time when a late opening is no longer possible. No row stays for long, so OpenClosings reads few
-// other rows.
+// OpenClosings returns the closings that are due, in the order of their ids: at most limit above after. Each deletion
+// is due at once, and a second time when a late opening is no longer possible. No row stays for long, so OpenClosings
+// reads few other rows.
 func (s *Store) OpenClosings(ctx context.Context, after int64, limit int) ([]Closing, error) {
 	const query = `
 		SELECT id, kind AS target_kind, target_id, deleted_at<? AS last, done_comment_id

@@ -45,7 +45,8 @@ const letterColumns = `
 	id, shard, epoch, seq, topic, topic_partition, topic_offset, LENGTH(payload) AS size, error, created_at,
 	resolution, resolved_at, resolved_by`
 
-// MaxShownPayload is the maximum size of a letter's payload in a list, in bytes. A record of the log can have a megabyte.
+// MaxShownPayload is the maximum size of a letter's payload in a list, in bytes. A record of the log can have a
+// megabyte.
 const MaxShownPayload = 4 << 10
 
 // maxLetterError is the width of dead_letters.error, in characters.
@@ -90,8 +91,8 @@ func (s *Store) DeadLetters(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// ListDeadLetters lists the resolved or the unresolved letters, latest first: at most limit with ids below before (0 for
-// the first page).
+// ListDeadLetters lists the resolved or the unresolved letters, latest first: at most limit with ids below before (0
+// for the first page).
 func (s *Store) ListDeadLetters(ctx context.Context, resolved bool, before int64, limit int) ([]DeadLetter, error) {
 	where := matching("resolved_at IS NULL")
 	if resolved {
@@ -163,9 +164,9 @@ func unreadable(err error) error {
 	return &Error{Code: CodeConflict, Message: "The letter still cannot be read.", Err: err}
 }
 
-// ResolveDeadLetter records how an admin resolved a letter, and returns the letter. It logs a discarded letter; BeginRetry
-// logs a retried one. ResolveDeadLetter returns CodeNotFound if the letter does not exist, and CodeConflict if it is
-// resolved already.
+// ResolveDeadLetter records how an admin resolved a letter, and returns the letter. It logs a discarded letter;
+// BeginRetry logs a retried one. ResolveDeadLetter returns CodeNotFound if the letter does not exist, and CodeConflict
+// if it is resolved already.
 func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how LetterFate, reason string,
 ) (*DeadLetter, error) {
 	if err := ValidateReason(reason); err != nil {
@@ -202,10 +203,10 @@ func letterAct(actor, id int64, action, reason string) Act {
 	return Act{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason}
 }
 
-// BeginRetry logs that an admin has the events of a letter sent through the pipeline again. It precedes the retry, because
-// the pipeline is not part of any transaction. If the process dies in between, the letter stays open and the log has an
-// entry too many, but no act without an entry. ResolveDeadLetter or FailRetry ends the retry. The errors are those of
-// ResolveDeadLetter.
+// BeginRetry logs that an admin has the events of a letter sent through the pipeline again. It precedes the retry,
+// because the pipeline is not part of any transaction. If the process dies in between, the letter stays open and the
+// log has an entry too many, but no act without an entry. ResolveDeadLetter or FailRetry ends the retry. The errors are
+// those of ResolveDeadLetter.
 func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {

@@ -27,8 +27,8 @@ type Target struct {
 // String returns "post:42", the form of a target in keys and logs.
 func (t Target) String() string { return string(t.Kind) + ":" + strconv.FormatInt(t.ID, 10) }
 
-// Shard returns the shard of the target among n. Ids are consecutive, so the remainder spreads them evenly, and an operator
-// can compute it mentally.
+// Shard returns the shard of the target among n. Ids are consecutive, so the remainder spreads them evenly, and an
+// operator can compute it mentally.
 func (t Target) Shard(n int) int { return int(t.ID % int64(n)) }
 
 // TargetCount is a target with the number of likes that MySQL has for it.
@@ -119,8 +119,8 @@ const (
 	PostUnliked    EventType = "post.unliked"
 	CommentLiked   EventType = "comment.liked"
 	CommentUnliked EventType = "comment.unliked"
-	// ShardOpened is the first event of every epoch. When it is applied, all events before it in the log are applied, and
-	// later events of an older epoch are dropped.
+	// ShardOpened is the first event of every epoch. When it is applied, all events before it in the log are applied,
+	// and later events of an older epoch are dropped.
 	ShardOpened EventType = "shard.opened"
 	// ShardProbed changes nothing. It has a number, so applying it shows whether the events before it have arrived.
 	ShardProbed EventType = "shard.probed"
@@ -190,8 +190,8 @@ func DecodeEvent(payload []byte, shard, shards int) (Event, error) {
 	return e, nil
 }
 
-// Envelope is the value of one Kafka record: consecutive events of one shard. A record is written whole or not at all, so a
-// send that fails halfway cannot leave a gap in the numbers.
+// Envelope is the value of one Kafka record: consecutive events of one shard. A record is written whole or not at all,
+// so a send that fails halfway cannot leave a gap in the numbers.
 type Envelope struct {
 	V      int         `json:"v"` // EnvelopeVersion
 	Shard  int         `json:"shard"`

@@ -96,8 +96,8 @@ func (s *Store) LikesBetween(ctx context.Context, kind TargetKind, after, upTo i
 	return s.authoredLikes(ctx, kind, likeTables[kind].likes, where)
 }
 
-// LatestLikesOf returns those of the latest likes of a kind by a user that were accepted since a time. It examines at most
-// limit rows.
+// LatestLikesOf returns those of the latest likes of a kind by a user that were accepted since a time. It examines at
+// most limit rows.
 func (s *Store) LatestLikesOf(ctx context.Context, kind TargetKind, userID int64, since time.Time, limit int,
 ) ([]AuthoredLike, error) {
 	t := likeTables[kind]
@@ -131,8 +131,8 @@ func (s *Store) authoredLikes(ctx context.Context, kind TargetKind, table string
 	return list, nil
 }
 
-// RingMark returns the row id of the likes of a kind up to which the search for rings has come. ok is false if there was no
-// search yet.
+// RingMark returns the row id of the likes of a kind up to which the search for rings has come. ok is false if there
+// was no search yet.
 func (s *Store) RingMark(ctx context.Context, kind TargetKind) (id int64, ok bool, err error) {
 	const query = `
 		SELECT value
@@ -190,8 +190,8 @@ func (s *Store) JudgedUntil(ctx context.Context, authorID int64, users []int64) 
 }
 
 // SaveRing stores a report of a ring and sets ring.ID. If an open report of the same author has a member in common, the
-// ring replaces it. isNew reports whether there was none. A ring around an author without a row is not stored, nor is one
-// whose members were all judged since its last occasion.
+// ring replaces it. isNew reports whether there was none. A ring around an author without a row is not stored, nor is
+// one whose members were all judged since its last occasion.
 func (s *Store) SaveRing(ctx context.Context, ring *LikeRing) (isNew bool, err error) {
 	evidence, err := json.Marshal(ring.Evidence)
 	if err != nil {
@@ -244,8 +244,8 @@ func (r *LikeRing) memberIDs() []int64 {
 	return ids
 }
 
-// lockKnownRing locks the open report of the same author with a member in common and returns its id; 0 if there is none.
-// It waits for a moderator who is resolving the report, because a resolved report gets no more members.
+// lockKnownRing locks the open report of the same author with a member in common and returns its id; 0 if there is
+// none. It waits for a moderator who is resolving the report, because a resolved report gets no more members.
 func lockKnownRing(tx *gorm.DB, ring *LikeRing) (id int64, err error) {
 	find := `
 		SELECT r.id
@@ -273,7 +273,8 @@ func lockKnownRing(tx *gorm.DB, ring *LikeRing) (id int64, err error) {
 	return known[0], nil
 }
 
-// isJudged reports whether moderators have resolved rings of all members since the ring's last occasion (see JudgedUntil).
+// isJudged reports whether moderators have resolved rings of all members since the ring's last occasion (see
+// JudgedUntil).
 func isJudged(tx *gorm.DB, ring *LikeRing) (bool, error) {
 	query := `
 		SELECT COUNT(DISTINCT m.user_id)

@@ -9,17 +9,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// DismissRing records that a moderator found nothing wrong with a ring. The likes that its members gave until now are not
-// reported again. DismissRing returns CodeNotFound if the ring does not exist, CodeConflict if it is resolved already, and
-// CodeForbidden if the actor is not a moderator, or is the author or a member.
+// DismissRing records that a moderator found nothing wrong with a ring. The likes that its members gave until now are
+// not reported again. DismissRing returns CodeNotFound if the ring does not exist, CodeConflict if it is resolved
+// already, and CodeForbidden if the actor is not a moderator, or is the author or a member.
 func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string) error {
 	resolution := ringResolution{RingDismissed, "like_ring.dismiss", reason}
 	return s.resolveRing(ctx, actor, id, resolution, func(*gorm.DB) (map[string]any, error) { return nil, nil })
 }
 
-// VoidRing requests that all likes are voided that the members of a ring gave since its first occasion (see VoidLikes), and
-// returns the requests. It skips members whose account is deleted, because their likes are voided anyway. It returns
-// CodeForbidden if the actor does not outrank a member, and the errors of DismissRing.
+// VoidRing requests that all likes are voided that the members of a ring gave since its first occasion (see VoidLikes),
+// and returns the requests. It skips members whose account is deleted, because their likes are voided anyway. It
+// returns CodeForbidden if the actor does not outrank a member, and the errors of DismissRing.
 func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []LikeVoid, err error) {
 	resolution := ringResolution{RingVoided, "like_ring.void", reason}
 	err = s.resolveRing(ctx, actor, id, resolution, func(tx *gorm.DB) (map[string]any, error) {
@@ -64,7 +64,8 @@ func ringMembers(tx *gorm.DB, id int64) (users []int64, err error) {
 	return users, err
 }
 
-// ringResolution is how a ring is resolved: its new status, the action in the moderation log, and the moderator's reason.
+// ringResolution is how a ring is resolved: its new status, the action in the moderation log, and the moderator's
+// reason.
 type ringResolution struct {
 	status RingStatus
 	action string
@@ -124,8 +125,8 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResoluti
 	return nil
 }
 
-// lockOpenRing locks a ring that the actor is about to resolve. It returns an error if the ring does not exist, is resolved
-// already, or concerns the actor.
+// lockOpenRing locks a ring that the actor is about to resolve. It returns an error if the ring does not exist, is
+// resolved already, or concerns the actor.
 func lockOpenRing(tx *gorm.DB, actor, id int64) error {
 	const query = `
 		SELECT status,

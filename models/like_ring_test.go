@@ -10,8 +10,8 @@ import (
 	"likewise/models"
 )
 
-// TestSaveRing_raisesNothingThatIsBeingJudged has a job report a ring while a moderator is dealing with it: it waits, and
-// then neither adds to what was judged nor reports the same again.
+// TestSaveRing_raisesNothingThatIsBeingJudged has a job report a ring while a moderator is dealing with it: it waits,
+// and then neither adds to what was judged nor reports the same again.
 func TestSaveRing_raisesNothingThatIsBeingJudged(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()

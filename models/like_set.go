@@ -9,8 +9,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// likeTable names the tables and the column of a kind of target. open is the FROM clause of a target t whose post is not
-// deleted, so that t.status is the only condition left: a comment on a deleted post is closed.
+// likeTable names the tables and the column of a kind of target. open is the FROM clause of a target t whose post is
+// not deleted, so that t.status is the only condition left: a comment on a deleted post is closed.
 type likeTable struct {
 	targets, likes, column, open string
 }
@@ -23,8 +23,8 @@ var likeTables = map[TargetKind]likeTable{
 	},
 }
 
-// adding returns the SET clause that adds delta, an expression, to the count and updates the score. The score comes first
-// and is computed from the new count: MySQL assigns from left to right, the standard all at once.
+// adding returns the SET clause that adds delta, an expression, to the count and updates the score. The score comes
+// first and is computed from the new count: MySQL assigns from left to right, the standard all at once.
 func (t likeTable) adding(delta string) string {
 	set := "likes_count=likes_count+(" + delta + "), updated_at=updated_at"
 	if t.targets == "posts" {
@@ -45,8 +45,8 @@ func notFound(kind TargetKind) *Error {
 	return Errorf(CodeNotFound, "There is no such %s.", kind)
 }
 
-// SetLike sets a like in direct mode: one transaction writes the row and, if a row changed, the count. Setting a like to the
-// state that it has changes nothing. If the target is deleted or never existed, SetLike returns CodeNotFound.
+// SetLike sets a like in direct mode: one transaction writes the row and, if a row changed, the count. Setting a like
+// to the state that it has changes nothing. If the target is deleted or never existed, SetLike returns CodeNotFound.
 func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked bool) (LikeState, error) {
 	t := likeTables[target.Kind]
 	state := LikeState{Liked: liked}
@@ -83,11 +83,12 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 	return state, nil
 }
 
-// setLikeRow writes or deletes the row of a like and counts it, and reports whether the row changed. The target is locked.
+// setLikeRow writes or deletes the row of a like and counts it, and reports whether the row changed. The target is
+// locked.
 //
-// Nobody else writes the row under this lock, so a plain INSERT is enough. Shortly after an unlike, the unique key still
-// has a deleted entry. ON DUPLICATE KEY UPDATE would lock this entry and the next one exclusively. The next entry can
-// belong to another target, so two such inserts could deadlock.
+// Nobody else writes the row under this lock, so a plain INSERT is enough. Shortly after an unlike, the unique key
+// still has a deleted entry. ON DUPLICATE KEY UPDATE would lock this entry and the next one exclusively. The next entry
+// can belong to another target, so two such inserts could deadlock.
 func (s *Store) setLikeRow(tx *gorm.DB, target Target, userID int64, liked bool) (changed bool, err error) {
 	t := likeTables[target.Kind]
 	rows, err := readLikes(tx, t, []int64{target.ID}, map[int64][]int64{target.ID: {userID}})
@@ -145,8 +146,8 @@ func (s *Store) reachMilestone(tx *gorm.DB, target Target, now likedRow) error {
 	return notifyMilestone(tx, target.Kind, reached[0], []int64{target.ID}, s.now())
 }
 
-// LikeStates returns the likes of rows as viewer (0 for the anonymous) sees them, in their order. The counts are those of
-// rows. At most one query reads the viewer's own likes.
+// LikeStates returns the likes of rows as viewer (0 for the anonymous) sees them, in their order. The counts are those
+// of rows. At most one query reads the viewer's own likes.
 func (s *Store) LikeStates(ctx context.Context, viewer int64, rows []TargetCount) ([]LikeState, error) {
 	targets := make([]Target, len(rows))
 	for i, r := range rows {
@@ -163,8 +164,8 @@ func (s *Store) LikeStates(ctx context.Context, viewer int64, rows []TargetCount
 	return states, nil
 }
 
-// StatesOf returns the likes of targets as viewer (0 for the anonymous) sees them, in one query. Targets that are deleted
-// or never existed have no state.
+// StatesOf returns the likes of targets as viewer (0 for the anonymous) sees them, in one query. Targets that are
+// deleted or never existed have no state.
 func (s *Store) StatesOf(ctx context.Context, viewer int64, targets []Target) (map[Target]LikeState, error) {
 	if len(targets) == 0 {
 		return nil, nil
@@ -239,9 +240,10 @@ type Liker struct {
 	CreatedAt time.Time // when the like was accepted
 }
 
-// Likers lists the users who like a target, latest first, without those whom the viewer (0 for the anonymous) blocks: at
-// most limit likes older than row before (0 for the first page). If blocked users make the page short, rest is the place
-// where the list continues; nil at its end. If the target is deleted or never existed, Likers returns CodeNotFound.
+// Likers lists the users who like a target, latest first, without those whom the viewer (0 for the anonymous) blocks:
+// at most limit likes older than row before (0 for the first page). If blocked users make the page short, rest is the
+// place where the list continues; nil at its end. If the target is deleted or never existed, Likers returns
+// CodeNotFound.
 func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before int64, limit int,
 ) (list []Liker, rest *ListKey, err error) {
 	t := likeTables[target.Kind]

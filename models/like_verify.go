@@ -29,7 +29,8 @@ type Difference struct {
 	Target   Target
 	Problem  string
 	Repaired bool
-	// Undecided is set if the target changes too often, or its last change is still on its way, so that nothing is known.
+	// Undecided is set if the target changes too often, or its last change is still on its way, so that nothing is
+	// known.
 	Undecided bool
 }
 
@@ -52,7 +53,8 @@ type Reconciliation struct {
 // maxLoggedDifferences is the maximum number of differences in an entry of the log.
 const maxLoggedDifferences = 100
 
-// LogReconcile logs the differences that a comparison found and that are to be repaired: their number and the first ones.
+// LogReconcile logs the differences that a comparison found and that are to be repaired: their number and the first
+// ones.
 func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Difference) error {
 	problems := make([]string, 0, len(found))
 	for _, d := range found[:min(len(found), maxLoggedDifferences)] {
@@ -226,8 +228,8 @@ func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error)
 	return missing, nil
 }
 
-// Recount sets the stored counts of a target to the counts of its rows. It also sets the score of a post and the columns of
-// its tags, and the depths of a comment and of its replies.
+// Recount sets the stored counts of a target to the counts of its rows. It also sets the score of a post and the
+// columns of its tags, and the depths of a comment and of its replies.
 func (s *Store) Recount(ctx context.Context, target Target) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		// Transactions that change the counts, and those that write comments, wait for this lock.
@@ -287,8 +289,8 @@ func storeCounts(tx *gorm.DB, target Target) error {
 	return tx.Exec(update, append(args, target.ID)...).Error
 }
 
-// repairDepths corrects the depth of a comment by that of its parent, and the depths of its replies if this changes them.
-// The post is locked, so no comment is written meanwhile.
+// repairDepths corrects the depth of a comment by that of its parent, and the depths of its replies if this changes
+// them. The post is locked, so no comment is written meanwhile.
 func repairDepths(tx *gorm.DB, id int64) error {
 	type depth struct{ ID, ParentID, Depth, Want int64 }
 	query := `

@@ -23,12 +23,12 @@ type LikeVoid struct {
 
 const voidColumns = "id, user_id, requested_by, requested_at, liked_since, liked_until, reason, done_at"
 
-// lateLikes is the time for which a like can be accepted after its session has expired: the deadline of a request, and the
-// difference between the clocks of two machines.
+// lateLikes is the time for which a like can be accepted after its session has expired: the deadline of a request, and
+// the difference between the clocks of two machines.
 const lateLikes = time.Minute
 
-// LastLike returns the time up to which likes of the request can be accepted. Processes that cannot read the session accept
-// likes of an ended session for SessionStale.
+// LastLike returns the time up to which likes of the request can be accepted. Processes that cannot read the session
+// accept likes of an ended session for SessionStale.
 func (v *LikeVoid) LastLike() time.Time {
 	if v.LikedUntil != nil {
 		return v.LikedUntil.Add(lateLikes)
@@ -36,8 +36,8 @@ func (v *LikeVoid) LastLike() time.Time {
 	return v.RequestedAt.Add(SessionStale + lateLikes)
 }
 
-// OpenLikeVoids returns requests that are not completed and whose last turn was before a time, at most limit. Those without
-// a turn come first, then those that have waited longest.
+// OpenLikeVoids returns requests that are not completed and whose last turn was before a time, at most limit. Those
+// without a turn come first, then those that have waited longest.
 func (s *Store) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]LikeVoid, error) {
 	const query = `
 		SELECT ` + voidColumns + `
@@ -94,8 +94,8 @@ func (v *LikeVoid) where() conditions {
 // MaxLikesLeft is the maximum result of LikesLeft.
 const MaxLikesLeft = 10_000
 
-// LikesLeft counts the likes of the request that are still in MySQL, up to MaxLikesLeft. Likes on their way to MySQL are
-// not counted.
+// LikesLeft counts the likes of the request that are still in MySQL, up to MaxLikesLeft. Likes on their way to MySQL
+// are not counted.
 func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 	where := v.where()
 	args := append(where.args, MaxLikesLeft)
@@ -119,11 +119,11 @@ func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 }
 
 // VoidLikes requests, in the name of a moderator, that likes of a user are voided: those accepted from LikedSince to
-// LikedUntil, in whole seconds. Without LikedUntil the period ends now. If the user is banned, it also has the likes that
-// stale sessions may still bring. VoidLikes fills in the other fields of v.
+// LikedUntil, in whole seconds. Without LikedUntil the period ends now. If the user is banned, it also has the likes
+// that stale sessions may still bring. VoidLikes fills in the other fields of v.
 //
-// It returns CodeInvalid if a field breaks a rule, CodeNotFound if the user does not exist, and CodeForbidden if the actor
-// does not outrank the user (see Outranks).
+// It returns CodeInvalid if a field breaks a rule, CodeNotFound if the user does not exist, and CodeForbidden if the
+// actor does not outrank the user (see Outranks).
 func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 	now := s.now().UTC()
 	if err := v.validate(now); err != nil {
@@ -221,8 +221,8 @@ type GivenLike struct {
 	PostTitle string    // of the post, or of the post of the comment
 }
 
-// LikesGiven lists the rows of the likes that a user gave, latest first, including those of deleted targets: at most limit
-// rows older than row before (0 for the first page).
+// LikesGiven lists the rows of the likes that a user gave, latest first, including those of deleted targets: at most
+// limit rows older than row before (0 for the first page).
 func (s *Store) LikesGiven(ctx context.Context, kind TargetKind, userID, before int64, limit int,
 ) ([]GivenLike, error) {
 	t := likeTables[kind]
@@ -277,8 +277,8 @@ func (s *Store) VoidedLikes(ctx context.Context, v LikeVoid, kind TargetKind, af
 }
 
 // WithdrawLike deletes a like of a deleted target, row and count in one transaction. It reports whether the target is
-// deleted, and changes nothing if it is not. The target must not be in the gate, which would keep the like. It cannot be
-// restored meanwhile, and a process that warms it later reads the likes that are left.
+// deleted, and changes nothing if it is not. The target must not be in the gate, which would keep the like. It cannot
+// be restored meanwhile, and a process that warms it later reads the likes that are left.
 func (s *Store) WithdrawLike(ctx context.Context, target Target, userID int64) (deleted bool, err error) {
 	t := likeTables[target.Kind]
 	err = s.transact(ctx, func(tx *gorm.DB) error {

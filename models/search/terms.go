@@ -17,8 +17,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Version is the version of the rules in this package that make terms and weights. Posts that were indexed by an earlier
-// version are indexed again. Increase it with every change of the rules.
+// Version is the version of the rules in this package that make terms and weights. Posts that were indexed by an
+// earlier version are indexed again. Increase it with every change of the rules.
 const Version = 1
 
 const (
@@ -30,8 +30,8 @@ const (
 	maxTerm = 32 // characters of a term, the width of its column; longer words are cut
 )
 
-// QueryTerms returns the terms that a post must have to be found by a query: at most MaxTerms, each once, in the order of
-// the query. It returns none if the query has no word. Stop words are left out if other terms remain.
+// QueryTerms returns the terms that a post must have to be found by a query: at most MaxTerms, each once, in the order
+// of the query. It returns none if the query has no word. Stop words are left out if other terms remain.
 func QueryTerms(query string) []string {
 	var terms, stopWords []string
 	paired := map[string]bool{} // characters that are part of a pair
@@ -58,8 +58,9 @@ func QueryTerms(query string) []string {
 
 // each calls yield with every term of a text, in the order of the text and as often as the text has it.
 //
-// A word is a run of letters, marks and digits. Case, width and other differences of compatibility (NFKC) are folded, and
-// so are the accents of Latin, Greek and Cyrillic. An English word becomes its stem: the term of "Qubits" is "qubit".
+// A word is a run of letters, marks and digits. Case, width and other differences of compatibility (NFKC) are folded,
+// and so are the accents of Latin, Greek and Cyrillic. An English word becomes its stem: the term of "Qubits" is
+// "qubit".
 //
 // Scripts without spaces between words, and Korean, whose words take particles, have a term for each character and for
 // each pair of neighbours. So "量子计算" is found by "量子", "子计", "计算" and by each of its characters.
@@ -123,7 +124,8 @@ func charactersAndPairs(run string, yield func(term string)) {
 	}
 }
 
-// stem returns the English stem of a word of the letters a to z, and any other word as it is, cut to maxTerm characters.
+// stem returns the English stem of a word of the letters a to z, and any other word as it is, cut to maxTerm
+// characters.
 func stem(word string) string {
 	if len(word) <= maxTerm && strings.IndexFunc(word, func(r rune) bool { return r < 'a' || r > 'z' }) < 0 {
 		return english.Stem(word, false)

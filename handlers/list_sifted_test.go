@@ -127,7 +127,7 @@ ORDER BY id`, []any{others, bob.ID}},
 			t.Errorf("%s shows %q, want %q", list.path, seen, list.want)
 		}
 		if !empty && list.path != "/v1/tags?q=t" { // both used tags are found at once
-			t.Errorf("%s has no empty page that goes on", list.path)
+			t.Errorf("%s does not have an empty page with a cursor", list.path)
 		}
 	}
 }

@@ -129,7 +129,7 @@ func TestBan_needsRankAndAReason(t *testing.T) {
 	if n := a.number(t, `
 		SELECT (SELECT COUNT(*) FROM users WHERE banned_until IS NOT NULL OR ban_reason<>'')
 			+ (SELECT COUNT(*) FROM moderation_log)`); n != 0 {
-		t.Errorf("what was refused left %d rows", n)
+		t.Errorf("refused requests left %d rows", n)
 	}
 	// In this order: a banned user cannot ban.
 	for _, pair := range [][2]account{{mod, user}, {admin, mod2}, {admin2, admin}} {

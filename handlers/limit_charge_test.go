@@ -56,6 +56,6 @@ func TestSearch_isChargedByWhatItExamined(t *testing.T) {
 	exec("INSERT INTO post_terms (post_id, term, weight) SELECT post_id, 'zeta', 5 FROM post_terms WHERE term='alpha'")
 	left("alpha+beta+zeta", false)
 	if p := read[obj](t, a.must(t, 200, account{}, "GET", "/v1/posts", nil)); p["complete"] != nil {
-		t.Error("a list that is no search has complete")
+		t.Error("a list without a search has complete")
 	}
 }

@@ -103,12 +103,12 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(kept(ada.ID)) == 0 {
-		t.Fatal("Redis came back without what it had")
+		t.Fatal("Redis restarted without its data")
 	}
 	testkit.Eventually(t, time.Minute, func() (bool, string) { // the shards have to be opened again
 		done, err := void(0)
 		if done != 0 {
-			t.Fatal("the request is done although sessions may still be believed")
+			t.Fatal("the request is done although sessions may still be cached")
 		}
 		return err == nil, fmt.Sprint(err)
 	})
@@ -131,6 +131,6 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 		t.Errorf("Redis keeps %v of what was written after the deletion", left)
 	}
 	if len(kept(bob.ID)) == 0 {
-		t.Error("what Redis keeps of others went too")
+		t.Error("state of other accounts was deleted from Redis")
 	}
 }

@@ -255,7 +255,7 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 	cold := models.Target{Kind: models.KindPost, ID: colds.ID}
 	// Just after the shard was opened, a new post stays cold until its first like.
 	if states, err := d.redis.TargetStates(t.Context(), []models.Target{cold}); err != nil || states[0].Warm {
-		t.Fatalf("a post that nobody liked: %+v, %v", states, err)
+		t.Fatalf("a post without likes: %+v, %v", states, err)
 	}
 	ofCold := d.letter(t, cold.Shard(d.store.Shards()), 4,
 		fmt.Sprintf(`{"type":"post.liked","id":%d,"user_id":%d,"at":1}`, colds.ID, bob.ID))
@@ -288,7 +288,7 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 	}
 	d.settle()
 	if n := d.number(t, "SELECT COUNT(*) FROM post_likes WHERE post_id=?", p.ID); n != 0 {
-		t.Errorf("%d rows: a letter overwrote what came later", n)
+		t.Errorf("%d rows: a letter overwrote a later like", n)
 	}
 	act(200, bobs, "retry")
 	act(409, bobs, "retry")
@@ -353,7 +353,7 @@ func TestReconcile_reportsAndRepairs(t *testing.T) {
 	}
 	target := obj{"target_type": "post", "target_id": p.ID}
 	if got := ask(target); got.Compared != 1 || len(got.Differences) != 0 || !got.DryRun {
-		t.Errorf("what is whole: %+v", got)
+		t.Errorf("a consistent target: %+v", got)
 	}
 	spoil()
 	if got := ask(target); len(got.Differences) != 2 || got.Differences[0].Repaired || got.Differences[1].Repaired {
@@ -384,7 +384,7 @@ func TestReconcile_reportsAndRepairs(t *testing.T) {
 		WHERE action='pipeline.reconciled'
 			AND after_state='{"failed":0,"found":2,"repaired":2,"undecided":0}'
 			AND target_id=?`, p.ID); n != 1 {
-		t.Errorf("%d entries in the log of what came of it", n)
+		t.Errorf("%d log entries of the outcome", n)
 	}
 
 	// The same by its shard, in parts.

@@ -53,3 +53,22 @@ func BenchmarkCompress(b *testing.B) {
 		}
 	}
 }
+
+func TestNegotiate_takesTheCodingThatWeighsMost(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string]string{
+		"": identity, "identity": identity, "deflate, zstd": identity, "gzip;q=0": identity, "*;q=0": identity,
+		",;,": identity, "gzipped": identity,
+		"gzip": "gzip", "br": "br", "gzip, deflate, br, zstd": "br", "gzip,br": "br", "GZIP ; Q=0.5": "gzip",
+		"x-gzip":               "gzip",
+		"br;q=1.0, gzip;q=0.8": "br", "br;q=0.8, gzip;q=1.0": "gzip", "gzip;q=0.8,br;q=0": "gzip",
+		"gzip;q=0.001": "gzip",
+		"*":            "br", "*, br;q=0": "gzip", "*;q=0.5, gzip": "gzip", "gzip;q=0, *": "br",
+		"identity;q=1, gzip;q=0.5": identity, "identity;q=0.5, gzip;q=1": "gzip", "identity;q=0": identity,
+		"gzip;q=2": identity, "gzip;q=-1": identity, "gzip;q=NaN": identity, "gzip;q=x, br": "br",
+	} {
+		if got := negotiate(accept); got != want {
+			t.Errorf("%q: %s, want %s", accept, got, want)
+		}
+	}
+}
