@@ -296,7 +296,8 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 
 // UpdateComment replaces the text of a comment that has the given version, as UpdatePost does for posts. It returns
 // CodeLocked if the comment's post is locked.
-func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText) (c *Comment, err error) {
+func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText,
+) (c *Comment, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		locked, err := lockPostOf(tx, id)
 		if err != nil {

@@ -247,11 +247,10 @@ func (q *PostQuery) walk(facts *postFacts, after, until *ListKey, limit int) *po
 // that match q. floor is the least id in a search by relevance; 0 for none.
 func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor int64) *postPlan {
 	p := &postPlan{limit: q.Limit, score: "0"}
-	alias := "p"
+	alias := ""
 	switch by {
 	case byTerm:
 		p.joinTerm(q.byRarity(facts)[0], most, floor)
-		alias = ""
 	case byTag:
 		alias = p.joinNewest(tagSource(facts), most)
 	case byAuthor:

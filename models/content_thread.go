@@ -221,7 +221,8 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort
 			}
 		}
 		var found []foundComment
-		if err := s.branchQuery(ctx, viewer, sort, segments, entries, max(0, bounds.bytes)).Scan(&found).Error; err != nil {
+		query := s.branchQuery(ctx, viewer, sort, segments, entries, max(0, bounds.bytes))
+		if err := query.Scan(&found).Error; err != nil {
 			return nil, err
 		}
 		size := 0

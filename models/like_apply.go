@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -308,7 +307,7 @@ func readLikes(tx *gorm.DB, t likeTable, ids []int64, users map[int64][]int64) (
 		where := make([]string, len(chunk))
 		for i, id := range chunk {
 			// One range of the unique key for each target. Both servers plan this form well, but not row constructors.
-			where[i] = "(" + t.column + "=" + strconv.FormatInt(id, 10) + " AND user_id IN (" + joinIDs(users[id]) + "))"
+			where[i] = fmt.Sprintf("(%s=%d AND user_id IN (%s))", t.column, id, joinIDs(users[id]))
 		}
 		query := `
 			SELECT id, ` + t.column + ` AS target_id, user_id

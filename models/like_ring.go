@@ -304,7 +304,8 @@ func updateRing(tx *gorm.DB, ring *LikeRing, evidence []byte) error {
 		UPDATE like_rings
 		SET coincidences=?, occasions=?, first_at=LEAST(first_at,?), last_at=?, evidence=?
 		WHERE id=?`
-	return tx.Exec(update, ring.Coincidences, ring.Occasions, ring.FirstAt, ring.LastAt, string(evidence), ring.ID).Error
+	return tx.Exec(update,
+		ring.Coincidences, ring.Occasions, ring.FirstAt, ring.LastAt, string(evidence), ring.ID).Error
 }
 
 func writeRingMembers(tx *gorm.DB, ring *LikeRing) error {
@@ -343,8 +344,8 @@ func errNoRing() *Error { return Errorf(CodeNotFound, "There is no such ring.") 
 
 func (s *Store) likeRings(ctx context.Context, where conditions, limit int) ([]LikeRing, error) {
 	query := `
-		SELECT r.id, r.author_id, COALESCE(u.username, '') AS author, r.coincidences, r.occasions, r.first_at, r.last_at,
-			r.evidence, r.found_at, r.status, r.resolved_at, r.resolved_by, r.reason
+		SELECT r.id, r.author_id, COALESCE(u.username, '') AS author, r.coincidences, r.occasions,
+			r.first_at, r.last_at, r.evidence, r.found_at, r.status, r.resolved_at, r.resolved_by, r.reason
 		FROM like_rings r
 		LEFT JOIN users u ON u.id=r.author_id
 		` + where.clause() + `

@@ -98,7 +98,7 @@ const MaxLikesLeft = 10_000
 // are not counted.
 func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 	where := v.where()
-	args := append(where.args, MaxLikesLeft)
+	where.args = append(where.args, MaxLikesLeft)
 	left := 0
 	for _, kind := range []TargetKind{KindPost, KindComment} {
 		query := `
@@ -110,7 +110,7 @@ func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 				LIMIT ?
 			) l`
 		var n int
-		if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&n).Error; err != nil {
+		if err := s.db.WithContext(ctx).Raw(query, where.args...).Scan(&n).Error; err != nil {
 			return 0, fmt.Errorf("count likes of user %d: %w", v.UserID, err)
 		}
 		left += n
