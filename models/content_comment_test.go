@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,14 +16,14 @@ import (
 	"likewise/models"
 )
 
-// exec runs a statement past the store.
+// exec runs a statement without the store.
 func exec(t testing.TB, store *models.Store, query string, args ...any) {
 	t.Helper()
 	_, err := store.Pool().ExecContext(context.Background(), query, args...)
 	require.NoError(t, err)
 }
 
-// chain writes a chain of replies down to depth n, and gives its lowest comment.
+// chain writes a chain of replies down to depth n and returns the deepest comment.
 func chain(t *testing.T, store *models.Store, author models.Author, post *models.Post, n int) *models.Comment {
 	t.Helper()
 	var c *models.Comment
@@ -34,11 +33,8 @@ func chain(t *testing.T, store *models.Store, author models.Author, post *models
 	return c
 }
 
-func TestDepthMigration_fillsTreesThatAreThere(t *testing.T) {
-	text, err := os.ReadFile("../migrations/00031_comments_depth_fill.sql")
-	require.NoError(t, err)
-	_, fill, ok := strings.Cut(string(text), "-- +goose Up\n")
-	require.True(t, ok)
+func TestRecount_repairsTheDepthsOfTrees(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	post, random := newPost(t, store, ada), rand.New(rand.NewPCG(1, 2))
@@ -58,8 +54,14 @@ func TestDepthMigration_fillsTreesThatAreThere(t *testing.T) {
 		depths = append(depths, depth)
 		rows = append(rows, fmt.Sprintf("(%d,%d,%d,%s,'C','2020-01-01')", i+1, post.ID, ada.ID, parent))
 	}
-	exec(t, store, "INSERT INTO comments (id, post_id, user_id, parent_id, content, updated_at) VALUES "+strings.Join(rows, ","))
-	exec(t, store, strings.TrimSuffix(strings.TrimSpace(fill), ";"))
+	exec(t, store,
+		"INSERT INTO comments (id, post_id, user_id, parent_id, content, updated_at) VALUES "+strings.Join(rows, ","))
+	for i, depth := range depths {
+		if depth == 2 { // what is below follows
+			target := models.Target{Kind: models.KindComment, ID: int64(i + 1)}
+			require.NoError(t, store.Recount(t.Context(), target))
+		}
+	}
 	deepest := 0
 	for i, want := range depths {
 		deepest = max(deepest, want)
@@ -68,10 +70,12 @@ func TestDepthMigration_fillsTreesThatAreThere(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 255, deepest)
-	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments WHERE updated_at<>'2020-01-01'"), "edits that were none")
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM comments WHERE updated_at<>'2020-01-01'"),
+		"a repair is not an edit")
 }
 
 func TestCreateComment_goesNoDeeperThanMaxDepth(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -82,10 +86,12 @@ func TestCreateComment_goesNoDeeperThanMaxDepth(t *testing.T) {
 	assert.ErrorContains(t, err, "parent_id")
 	assert.Equal(t, models.MaxDepth, count(t, store, "SELECT comments_count FROM posts"))
 	assert.Zero(t, count(t, store, "SELECT replies_count FROM comments WHERE id=?", deepest.ID))
-	assert.Equal(t, models.MaxDepth, count(t, store, "SELECT SUM(depth=(SELECT COUNT(*) FROM comments a WHERE a.id<=c.id)) FROM comments c"))
+	assert.Equal(t, models.MaxDepth,
+		count(t, store, "SELECT SUM(depth=(SELECT COUNT(*) FROM comments a WHERE a.id<=c.id)) FROM comments c"))
 }
 
 func TestImportComments_keepDepthAndActivity(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -98,7 +104,11 @@ func TestImportComments_keepDepthAndActivity(t *testing.T) {
 	}
 	top := count(t, store, "SELECT MIN(id) FROM comments")
 	ids, err := store.ImportComments(t.Context(), "elsewhere", "comment", []models.ImportedComment{
-		reply(1, 0, past), reply(2, int64(top), past.Add(time.Hour)), reply(3, deepest.ID, past), reply(4, deepest.ID, past), reply(5, 1<<40, past),
+		reply(1, 0, past),
+		reply(2, int64(top), past.Add(time.Hour)),
+		reply(3, deepest.ID, past),
+		reply(4, deepest.ID, past),
+		reply(5, 1<<40, past),
 	})
 	require.NoError(t, err)
 	require.Zero(t, ids[4])
@@ -106,18 +116,21 @@ func TestImportComments_keepDepthAndActivity(t *testing.T) {
 		parent any
 		depth  int
 	}{{0, 1}, {top, 2}, {int(*deepest.ParentID), 64}, {int(*deepest.ParentID), 64}} {
-		assert.Equal(t, want.parent, count(t, store, "SELECT COALESCE(parent_id,0) FROM comments WHERE id=?", ids[i]), "parent of import %d", i+1)
-		assert.Equal(t, want.depth, count(t, store, "SELECT depth FROM comments WHERE id=?", ids[i]), "depth of import %d", i+1)
+		assert.Equal(t, want.parent, count(t, store, "SELECT COALESCE(parent_id,0) FROM comments WHERE id=?", ids[i]),
+			"parent of import %d", i+1)
+		assert.Equal(t, want.depth, count(t, store, "SELECT depth FROM comments WHERE id=?", ids[i]),
+			"depth of import %d", i+1)
 	}
 	assert.Equal(t, int(past.Add(time.Hour).Unix()), count(t, store, "SELECT UNIX_TIMESTAMP(active_at) FROM posts"))
 	checkCounts(t, store)
 	// An old comment makes nothing look younger or older.
-	_, err = store.ImportComments(t.Context(), "elsewhere", "comment", []models.ImportedComment{reply(6, 0, past.AddDate(-10, 0, 0))})
+	_, err = store.ImportComments(t.Context(), "elsewhere", "comment",
+		[]models.ImportedComment{reply(6, 0, past.AddDate(-10, 0, 0))})
 	require.NoError(t, err)
 	assert.Equal(t, int(past.Add(time.Hour).Unix()), count(t, store, "SELECT UNIX_TIMESTAMP(active_at) FROM posts"))
 }
 
-// checkCounts holds every count of comments and replies to the rows, as of one instant each.
+// checkCounts compares every count of comments and replies with the rows, each as of one instant.
 func checkCounts(t *testing.T, store *models.Store) {
 	t.Helper()
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
@@ -128,15 +141,17 @@ func checkCounts(t *testing.T, store *models.Store) {
 		}
 		for _, tally := range tallies {
 			if tally.Children != tally.ChildRows {
-				t.Errorf("%s %d counts %d comments below it, and has %d", kind, tally.ID, tally.Children, tally.ChildRows)
+				t.Errorf("%s %d counts %d comments below it, and has %d", kind, tally.ID, tally.Children,
+					tally.ChildRows)
 			}
 		}
 	}
 }
 
-// TestCommentCounts_areExactAtEveryCommit lets many write and delete on one post, twice over and under parents that go
-// at the same moment, until the post goes too, and counts all the while.
+// TestCommentCounts_areExactAtEveryCommit has many users write and delete comments on one post, some twice and some
+// below parents that are being deleted, until the post is deleted. Meanwhile it checks the counts.
 func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -184,7 +199,8 @@ func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
 						parent = &target.ID
 					}
 					var c *models.Comment
-					if c, err = store.CreateComment(ctx, ada, post.ID, parent, models.CommentText{Content: "C"}); err == nil {
+					if c, err = store.CreateComment(ctx, ada, post.ID, parent,
+						models.CommentText{Content: "C"}); err == nil {
 						created.Add(1)
 						mu.Lock()
 						all = append(all, c)
@@ -206,16 +222,20 @@ func TestCommentCounts_areExactAtEveryCommit(t *testing.T) {
 	left := count(t, store, "SELECT comments_count FROM posts")
 	assert.EqualValues(t, 1+created.Load()-deleted.Load(), left)
 	assert.Equal(t, left, count(t, store, "SELECT COUNT(*) FROM comments WHERE status=1"))
-	for what, n := range map[string]int64{"created": created.Load(), "deleted": deleted.Load(), "refused": refused.Load(), "checks": checks.Load()} {
+	for what, n := range map[string]int64{
+		"created": created.Load(), "deleted": deleted.Load(), "refused": refused.Load(), "checks": checks.Load(),
+	} {
 		assert.Greater(t, n, int64(5), what)
 	}
 	_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "late"})
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err), "a comment on a deleted post")
 }
 
-func TestCreateComment_isRefusedToWhomTheAuthorsHaveBlocked(t *testing.T) {
+func TestCreateComment_refusesUsersBlockedByTheAuthors(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
-	ada, bob, eve, joe := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "eve"), newUser(t, store, "joe")
+	ada, bob, eve, joe := newUser(t, store,
+		"ada"), newUser(t, store, "bob"), newUser(t, store, "eve"), newUser(t, store, "joe")
 	post, other := newPost(t, store, ada), newPost(t, store, joe)
 	block := func(by, whom models.Author) {
 		exec(t, store, "INSERT INTO blocks (user_id, blocked_id) VALUES (?,?)", by.ID, whom.ID)
@@ -247,13 +267,15 @@ func TestCreateComment_isRefusedToWhomTheAuthorsHaveBlocked(t *testing.T) {
 			assert.NoError(t, err)
 			continue
 		}
-		assert.Equal(t, c.code, models.ErrorCode(err), "%s on post %d under %v: %v", c.writer.Username, c.post.ID, c.parent, err)
+		assert.Equal(t, c.code, models.ErrorCode(err), "%s on post %d under %v: %v", c.writer.Username, c.post.ID,
+			c.parent, err)
 		assert.ErrorContains(t, err, "has blocked you")
 	}
 	checkCounts(t, store)
 }
 
 func TestAncestors_leadFromTheTopToTheParent(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)

@@ -11,7 +11,8 @@ import (
 	"likewise/models"
 )
 
-func TestActivity_isThatOfTheLatestCommentThatIsShown(t *testing.T) {
+func TestActiveAt_isThatOfTheLatestVisibleComment(t *testing.T) {
+	t.Parallel()
 	now := past
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: func() time.Time { return now }})
 	require.NoError(t, err)
@@ -49,6 +50,7 @@ func TestActivity_isThatOfTheLatestCommentThatIsShown(t *testing.T) {
 	assert.Equal(t, comments[0].CreatedAt, at())
 	require.NoError(t, store.DeleteComment(t.Context(), comments[0]))
 	assert.Equal(t, post.CreatedAt, at())
-	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM posts WHERE active_at=?", latest), "the other post stays as it was")
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM posts WHERE active_at=?", latest),
+		"the other post stays as it was")
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM posts WHERE updated_at<>?", past))
 }

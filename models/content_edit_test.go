@@ -13,6 +13,7 @@ import (
 )
 
 func TestUpdate_thatChangesNothingMakesNoVersion(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	text := models.PostText{Title: "T", Content: "C", Tags: models.Tags{"b", "a"}}
@@ -41,7 +42,9 @@ func TestUpdate_thatChangesNothingMakesNoVersion(t *testing.T) {
 
 	// Any one of the three is a change, and so is the order of the tags.
 	for i, text := range []models.PostText{
-		{Title: "t", Content: "C", Tags: text.Tags}, {Title: "t", Content: "c", Tags: text.Tags}, {Title: "t", Content: "c", Tags: models.Tags{"a", "b"}},
+		{Title: "t", Content: "C", Tags: text.Tags},
+		{Title: "t", Content: "c", Tags: text.Tags},
+		{Title: "t", Content: "c", Tags: models.Tags{"a", "b"}},
 	} {
 		edited, err := store.UpdatePost(t.Context(), ada.ID, post.ID, int64(i), text)
 		require.NoError(t, err)
@@ -56,7 +59,7 @@ func TestUpdate_thatChangesNothingMakesNoVersion(t *testing.T) {
 	assert.Equal(t, read, edited)
 }
 
-// versionNow gives the version that an edit came too late for.
+// versionNow returns the current version from the error of a stale edit.
 func versionNow(t *testing.T, err error) int64 {
 	t.Helper()
 	e, ok := errors.AsType[*models.Error](err)
@@ -66,9 +69,10 @@ func versionNow(t *testing.T, err error) int64 {
 	return *e.Version
 }
 
-// TestUpdate_givesWhatItMade has editors follow each other so closely that what is read after a commit is often the
-// next one's.
-func TestUpdate_givesWhatItMade(t *testing.T) {
+// TestUpdate_returnsItsOwnVersion has editors write in such quick succession that a read after a commit often finds the
+// next version.
+func TestUpdate_returnsItsOwnVersion(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -79,7 +83,8 @@ func TestUpdate_givesWhatItMade(t *testing.T) {
 			var postVersion, commentVersion int64
 			for i := range 60 {
 				text := fmt.Sprintf("edit %d of editor %d", i, editor)
-				p, err := store.UpdatePost(t.Context(), ada.ID, post.ID, postVersion, models.PostText{Title: "T", Content: text})
+				p, err := store.UpdatePost(t.Context(), ada.ID, post.ID, postVersion,
+					models.PostText{Title: "T", Content: text})
 				switch {
 				case models.ErrorCode(err) == models.CodePrecondition:
 					postVersion = versionNow(t, err)
@@ -88,7 +93,8 @@ func TestUpdate_givesWhatItMade(t *testing.T) {
 					assert.Equal(t, text, p.Content)
 					postVersion++
 				}
-				c, err := store.UpdateComment(t.Context(), ada.ID, comment.ID, commentVersion, models.CommentText{Content: text})
+				c, err := store.UpdateComment(t.Context(), ada.ID, comment.ID, commentVersion,
+					models.CommentText{Content: text})
 				switch {
 				case models.ErrorCode(err) == models.CodePrecondition:
 					commentVersion = versionNow(t, err)

@@ -13,7 +13,7 @@ import (
 	"likewise/models"
 )
 
-// hotScores holds hot_score of every post to models.HotScore of its count.
+// hotScores compares hot_score of every post with models.HotScore of its count.
 func (l shardLog) hotScores() {
 	l.t.Helper()
 	rows, err := l.store.Pool().QueryContext(l.t.Context(), "SELECT id, created_at, likes_count, hot_score FROM posts")
@@ -29,6 +29,7 @@ func (l shardLog) hotScores() {
 }
 
 func TestHotScore_followsTheLikes(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	l.hotScores()
 	var log []models.LikeRecord
@@ -61,8 +62,8 @@ func TestHotScore_followsTheLikes(t *testing.T) {
 	assert.Equal(t, tally().HotWant, tally().HotScore)
 }
 
-// TestHotScore_isTheSameInGoAndInTheDatabase goes by the statement that counts, for every number of likes up to 100,000
-// and the powers of ten above.
+// TestHotScore_isTheSameInGoAndInTheDatabase uses the statement that counts, for every number of likes up to 100,000
+// and for the powers of ten above.
 func TestHotScore_isTheSameInGoAndInTheDatabase(t *testing.T) {
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
@@ -80,7 +81,8 @@ func TestHotScore_isTheSameInGoAndInTheDatabase(t *testing.T) {
 		for _, likes := range counts[start:min(start+5000, len(counts))] {
 			rows = append(rows, fmt.Sprintf("(%d,'t','c',%d,'2020-02-03 04:05:06')", ada.ID, likes))
 		}
-		_, err := store.Pool().ExecContext(t.Context(), "INSERT INTO posts (user_id, title, content, likes_count, created_at) VALUES "+strings.Join(rows, ","))
+		_, err := store.Pool().ExecContext(t.Context(),
+			"INSERT INTO posts (user_id, title, content, likes_count, created_at) VALUES "+strings.Join(rows, ","))
 		require.NoError(t, err)
 	}
 	wrong, after := 0, int64(0)

@@ -45,7 +45,8 @@ INSERT INTO post_tags (post_id, tag_id, position, created_at, user_id, likes_cou
 SELECT p.id, 1, 0, p.created_at, p.user_id, p.likes_count, p.hot_score, p.active_at
 FROM ids JOIN posts p ON p.id=ids.n`)
 		for i := range 10 {
-			run("INSERT INTO post_terms (post_id, term, weight) SELECT n, ?, 1+n%300 FROM ids", fmt.Sprintf("word%d", i))
+			run("INSERT INTO post_terms (post_id, term, weight) SELECT n, ?, 1+n%300 FROM ids",
+				fmt.Sprintf("word%d", i))
 		}
 		run("DROP TEMPORARY TABLE ids")
 	}
@@ -80,7 +81,8 @@ func entriesRead(t *testing.T, store *models.Store, call func()) (n int) {
 func TestListPosts_readNoMoreThanThePage(t *testing.T) {
 	store, author, _ := openOld(t)
 	for _, sort := range []models.PostSort{models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive} {
-		for name, q := range map[string]models.PostQuery{"all": {}, "author": {AuthorID: author.ID}, "tag": {Tag: "old"}} {
+		queries := map[string]models.PostQuery{"all": {}, "author": {AuthorID: author.ID}, "tag": {Tag: "old"}}
+		for name, q := range queries {
 			q.Sort, q.Limit = sort, 21
 			seen := map[int64]bool{}
 			for range 3 {
@@ -103,7 +105,7 @@ func TestListPosts_readNoMoreThanThePage(t *testing.T) {
 	}
 }
 
-// A search for words that all posts have stops at its bound, says so, and shows the same posts on all pages.
+// A search for words of all posts stops at its bound, is not Complete, and has the same posts on all pages.
 func TestListPosts_boundASearch(t *testing.T) {
 	store, _, words := openOld(t)
 	for _, sort := range []models.PostSort{models.PostsRelevance, models.PostsNew, models.PostsTop} {
@@ -143,8 +145,8 @@ func TestListPosts_boundASearch(t *testing.T) {
 	assert.True(t, few.Complete, "one word is looked up for every post")
 }
 
-// What a block passes over is bounded, too, with a window and a tag as well: the first page is empty and goes on, and
-// the next one finds the only post that the viewer sees.
+// The number of blocked posts that a page passes over is bounded, also with a window and a tag. The first page is empty
+// and has a Rest, and the next one finds the only post that the viewer sees.
 func TestListPosts_boundWhatIsPassedOver(t *testing.T) {
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)
@@ -156,7 +158,11 @@ func TestListPosts_boundWhatIsPassedOver(t *testing.T) {
 INSERT INTO posts (id, user_id, title, content, likes_count, created_at, hot_score, active_at, terms_version)
 WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
 	UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
-numbers AS (SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n FROM digits a, digits b, digits c, digits d, digits e WHERE e.n<3)
+numbers AS (
+	SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n
+	FROM digits a, digits b, digits c, digits d, digits e
+	WHERE e.n<3
+)
 SELECT n, IF(n=1, ?, ?), 'T', 'C', n%7, FROM_UNIXTIME(1600000000+n), 1600000000+n, FROM_UNIXTIME(1600000000+n), 1
 FROM numbers
 ORDER BY n`, dan.ID, ada.ID)
@@ -171,7 +177,8 @@ ORDER BY id`)
 	since := time.Unix(1_500_000_000, 0)
 	for name, q := range map[string]models.PostQuery{
 		"all": {Sort: models.PostsHot}, "of a window": {Sort: models.PostsTop, Since: since},
-		"of a tag": {Sort: models.PostsActive, Tag: "old"}, "of a window with a tag": {Sort: models.PostsTop, Tag: "old", Since: since},
+		"of a tag":               {Sort: models.PostsActive, Tag: "old"},
+		"of a window with a tag": {Sort: models.PostsTop, Tag: "old", Since: since},
 	} {
 		q.Limit, q.ViewerID = 21, bob.ID
 		var first, second models.PostPage
@@ -198,8 +205,9 @@ ORDER BY id`)
 	}
 }
 
-// What lists of a tag are ordered by changes with the post, whatever changes it, and verify finds and mends the rest.
+// The columns that lists of a tag are ordered by change with the post, and Recount repairs wrong ones.
 func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
 	p, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "T", Content: "C", Tags: models.Tags{"a", "b"}})
@@ -214,7 +222,10 @@ func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
 		t.Helper()
 		require.NoError(t, err, what)
 		assert.Zero(t, stale(), what)
-		assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM tags t WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)"), what)
+		assert.Zero(t, count(t, store, `
+			SELECT COUNT(*)
+			FROM tags t
+			WHERE posts_count<>(SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id AND g.status=1)`), what)
 	}
 	check("a new post", nil)
 	_, err = store.SetLike(t.Context(), postTarget(p), bob.ID, true)
@@ -225,13 +236,15 @@ func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
 		_, err := store.Pool().ExecContext(t.Context(), query, args...)
 		require.NoError(t, err)
 	}
-	exec("UPDATE posts SET created_at='2020-01-01', active_at='2020-01-01', hot_score=? WHERE id=?", models.HotScore(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), 0), p.ID)
+	exec("UPDATE posts SET created_at='2020-01-01', active_at='2020-01-01', hot_score=? WHERE id=?",
+		models.HotScore(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), 0), p.ID)
 	assert.EqualValues(t, 2, stale())
 	check("a recount", store.Recount(t.Context(), postTarget(p)))
 	c := newComment(t, store, bob, p, nil)
 	check("a comment", nil)
 	check("a deleted comment", store.DeleteComment(t.Context(), c))
-	_, err = store.UpdatePost(t.Context(), ada.ID, p.ID, p.Version, models.PostText{Title: "T", Content: "C2", Tags: models.Tags{"b", "c"}})
+	_, err = store.UpdatePost(t.Context(), ada.ID, p.ID, p.Version,
+		models.PostText{Title: "T", Content: "C2", Tags: models.Tags{"b", "c"}})
 	check("an edit", err)
 	check("a deletion", store.DeletePost(t.Context(), ada.ID, p.ID))
 	_, err = store.RestorePost(t.Context(), ada.ID, p.ID)

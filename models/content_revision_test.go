@@ -14,12 +14,14 @@ import (
 )
 
 func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
+	t.Parallel()
 	now := past
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	ada, mod := newUser(t, store, "ada"), newUser(t, store, "mod")
-	p, err := store.CreatePost(t.Context(), ada, models.PostText{Title: "T0", Content: "C0", Tags: models.Tags{"a", "b"}})
+	p, err := store.CreatePost(t.Context(), ada,
+		models.PostText{Title: "T0", Content: "C0", Tags: models.Tags{"a", "b"}})
 	require.NoError(t, err)
 	want := []string{"0 ada T0 C0 [a b] " + now.Format(time.TimeOnly)}
 	for i, editor := range []models.Author{ada, mod, ada, mod} {
@@ -28,7 +30,8 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 		_, err := store.UpdatePost(t.Context(), editor.ID, p.ID, int64(i), models.PostText{
 			Title: fmt.Sprint("T", i+1), Content: fmt.Sprint("C", i+1), Tags: tags})
 		require.NoError(t, err)
-		want = append(want, fmt.Sprintf("%d %s T%d C%d %v %s", i+1, editor.Username, i+1, i+1, tags, now.Format(time.TimeOnly)))
+		want = append(want,
+			fmt.Sprintf("%d %s T%d C%d %v %s", i+1, editor.Username, i+1, i+1, tags, now.Format(time.TimeOnly)))
 		// Counting must not move the time of a version.
 		now = now.Add(time.Minute)
 		_, err = store.SetLike(t.Context(), models.Target{Kind: models.KindPost, ID: p.ID}, mod.ID, i%2 == 0)
@@ -39,7 +42,8 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 	for limit := 1; limit <= 6; limit++ {
 		var got []string
 		for before := int64(0); ; {
-			page, err := store.ListRevisions(t.Context(), models.RevisionQuery{Target: target, Before: before, Limit: limit})
+			page, err := store.ListRevisions(t.Context(),
+				models.RevisionQuery{Target: target, Before: before, Limit: limit})
 			require.NoError(t, err)
 			for _, light := range page {
 				r, err := store.RevisionOf(t.Context(), models.RevisionQuery{Target: target}, light.Version)
@@ -51,7 +55,12 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 				} else {
 					assert.Empty(t, light.Changed.Names())
 				}
-				got = append([]string{fmt.Sprintf("%d %s %s %s %v %s", r.Version, r.Editor.Username, r.Title, r.Content, []string(r.Tags), r.CreatedAt.Format(time.TimeOnly))}, got...)
+				got = append(
+					[]string{
+						fmt.Sprintf("%d %s %s %s %v %s", r.Version, r.Editor.Username, r.Title, r.Content,
+							[]string(r.Tags), r.CreatedAt.Format(time.TimeOnly)),
+					},
+					got...)
 				before = r.Version
 			}
 			if len(page) < limit || before == 0 {
@@ -65,11 +74,13 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 	_, err = store.RevisionOf(t.Context(), models.RevisionQuery{Target: target}, 0)
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
-	_, err = store.ListRevisions(t.Context(), models.RevisionQuery{Target: models.Target{Kind: models.KindPost, ID: 999}, Limit: 10})
+	_, err = store.ListRevisions(t.Context(),
+		models.RevisionQuery{Target: models.Target{Kind: models.KindPost, ID: 999}, Limit: 10})
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 }
 
 func TestRestorePost(t *testing.T) {
+	t.Parallel()
 	now := past
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: func() time.Time { return now }})
 	require.NoError(t, err)
@@ -97,10 +108,12 @@ func TestRestorePost(t *testing.T) {
 	assert.Empty(t, restore(ada, own), "again")
 	assert.Equal(t, models.CodeTooLate, restore(ada, deleted(ada, models.RestoreWithin+time.Second)))
 	assert.Equal(t, models.CodeForbidden, restore(ada, deleted(bob, 0)))
-	assert.Equal(t, models.CodeTooLate, restore(ada, deleted(models.Author{}, 0)), "deleted before anybody kept when and by whom")
+	assert.Equal(t, models.CodeTooLate, restore(ada, deleted(models.Author{}, 0)),
+		"deleted before anybody kept when and by whom")
 	assert.Equal(t, models.CodeNotFound, restore(ada, &models.Post{ID: 999}))
 	assert.Equal(t, 1, count(t, store, "SELECT posts_count FROM tags WHERE name='go'"))
-	page, err := store.ListPosts(t.Context(), models.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("text"), Limit: 10})
+	page, err := store.ListPosts(t.Context(),
+		models.PostQuery{Sort: models.PostsRelevance, Terms: search.QueryTerms("text"), Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.Posts, 1, "a search finds what is restored and nothing that is deleted")
 	assert.Equal(t, own.ID, page.Posts[0].ID)

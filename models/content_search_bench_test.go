@@ -118,7 +118,9 @@ func BenchmarkSearch(b *testing.B) {
 	var postArgs, termArgs []any
 	rows := 0
 	flush := func() {
-		run("INSERT INTO posts (id, user_id, title, content, terms_version) VALUES "+strings.Join(posts, ","), postArgs...)
+		run(
+			"INSERT INTO posts (id, user_id, title, content, terms_version) VALUES "+strings.Join(posts, ","),
+			postArgs...)
 		for len(terms) > 0 {
 			n := min(len(terms), 5000)
 			run("INSERT INTO unsorted (post_id, term, weight) VALUES "+strings.Join(terms[:n], ","), termArgs[:n]...)

@@ -16,17 +16,27 @@ import (
 	"likewise/models"
 )
 
-// wrongTags counts the tags whose count is not that of their posts, as of one instant.
-const wrongTags = "SELECT COUNT(*) FROM tags t WHERE t.posts_count<>(SELECT COUNT(*) FROM post_tags g JOIN posts p ON p.id=g.post_id AND p.status=1 WHERE g.tag_id=t.id AND g.status=1)"
+// wrongTags counts the tags whose count differs from the number of their posts, as of one instant.
+const wrongTags = `
+	SELECT COUNT(*)
+	FROM tags t
+	WHERE t.posts_count<>(
+		SELECT COUNT(*)
+		FROM post_tags g
+		JOIN posts p ON p.id=g.post_id AND p.status=1
+		WHERE g.tag_id=t.id AND g.status=1
+	)`
 
 func tagged(t testing.TB, store *models.Store, author models.Author, tags ...string) *models.Post {
 	t.Helper()
-	p, err := store.CreatePost(t.Context(), author, models.PostText{Title: "A post", Content: "with text", Tags: models.NormalTags(tags)})
+	p, err := store.CreatePost(t.Context(), author,
+		models.PostText{Title: "A post", Content: "with text", Tags: models.NormalTags(tags)})
 	require.NoError(t, err)
 	return p
 }
 
 func TestTags_countsHoldAtEveryCommit(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	var done atomic.Bool
@@ -34,7 +44,8 @@ func TestTags_countsHoldAtEveryCommit(t *testing.T) {
 	watching.Go(func() {
 		for !done.Load() {
 			var wrong int
-			if err := store.Pool().QueryRowContext(context.Background(), wrongTags).Scan(&wrong); err != nil || wrong != 0 {
+			if err := store.Pool().QueryRowContext(context.Background(), wrongTags).Scan(&wrong); err != nil ||
+				wrong != 0 {
 				t.Errorf("%d tags are counted wrongly, %v", wrong, err)
 				return
 			}
@@ -57,7 +68,8 @@ func TestTags_countsHoldAtEveryCommit(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				_, err = store.UpdatePost(t.Context(), ada.ID, p.ID, 0, models.PostText{Title: "T", Content: "C", Tags: some(r)})
+				_, err = store.UpdatePost(t.Context(), ada.ID, p.ID, 0,
+					models.PostText{Title: "T", Content: "C", Tags: some(r)})
 				assert.NoError(t, err)
 				// Two deletions at once, of which one finds it gone.
 				errs := make([]error, 2)
@@ -79,14 +91,22 @@ func TestTags_countsHoldAtEveryCommit(t *testing.T) {
 	watching.Wait()
 	assert.Zero(t, count(t, store, wrongTags))
 	assert.Equal(t, 6, count(t, store, "SELECT COUNT(*) FROM tags"))
-	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM post_tags g JOIN posts p ON p.id=g.post_id WHERE g.status<>p.status OR g.created_at<>p.created_at"))
-	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM posts p WHERE (status=1)<>EXISTS (SELECT 1 FROM post_terms t WHERE t.post_id=p.id)"))
+	assert.Zero(t, count(t, store, `
+		SELECT COUNT(*)
+		FROM post_tags g
+		JOIN posts p ON p.id=g.post_id
+		WHERE g.status<>p.status OR g.created_at<>p.created_at`))
+	assert.Zero(t, count(t, store, `
+		SELECT COUNT(*)
+		FROM posts p
+		WHERE (status=1)<>EXISTS (SELECT 1 FROM post_terms t WHERE t.post_id=p.id)`))
 	n, err := store.IndexPosts(t.Context(), 10)
 	require.NoError(t, err)
-	assert.Zero(t, n, "whoever writes a post indexes it")
+	assert.Zero(t, n, "the writer of a post indexes it")
 }
 
 func TestListTags(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	for i, name := range []string{"go", "gin", "grpc", "rust", "C++", "c#", "量子", "zig"} {
@@ -112,7 +132,8 @@ func TestListTags(t *testing.T) {
 		for limit := 1; limit <= 9; limit++ {
 			got, after := "", (*models.ListKey)(nil)
 			for {
-				tags, _, err := store.ListTags(t.Context(), models.TagQuery{Sort: list.sort, Prefix: list.prefix, After: after, Limit: limit})
+				tags, _, err := store.ListTags(t.Context(),
+					models.TagQuery{Sort: list.sort, Prefix: list.prefix, After: after, Limit: limit})
 				require.NoError(t, err)
 				for _, tag := range tags {
 					got += fmt.Sprintf("[%s %d]", tag.Name, tag.PostsCount)
@@ -128,8 +149,8 @@ func TestListTags(t *testing.T) {
 	}
 }
 
-// A page of tags looks at a bounded number of them, however many begin with the same letters, are not in use any more,
-// or are more popular than those that it asks for.
+// A page of tags examines a bounded number of them, even if many begin with the same letters, are unused, or are more
+// popular than the listed ones.
 func TestListTags_boundWhatIsPassedOver(t *testing.T) {
 	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
 	require.NoError(t, err)
@@ -138,7 +159,11 @@ func TestListTags_boundWhatIsPassedOver(t *testing.T) {
 INSERT INTO tags (id, name, posts_count)
 WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
 	UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
-numbers AS (SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n FROM digits a, digits b, digits c, digits d, digits e WHERE e.n<3)
+numbers AS (
+	SELECT 1+a.n+10*b.n+100*c.n+1000*d.n+10000*e.n AS n
+	FROM digits a, digits b, digits c, digits d, digits e
+	WHERE e.n<3
+)
 SELECT n, CONCAT(IF(n>20000,'b','a'), LPAD(n,5,'0')), IF(n>20000, 9, IF(n IN (1,10000,20000), 1, 0))
 FROM numbers`)
 	exec(t, store, "ANALYZE TABLE tags")
@@ -184,8 +209,9 @@ FROM numbers`)
 	}
 }
 
-// What looks alike but is not the same is not the same tag, whatever the collations say.
+// Names that only look alike, or that a collation takes for equal, are different tags.
 func TestTags_areWhatTheyLookLike(t *testing.T) {
+	t.Parallel()
 	store := openStore(t)
 	ada := newUser(t, store, "ada")
 	names := []string{"resume", "résumé", "strasse", "straße", "o", "ö", "ø", "は", "ば", "ハ", "1", "１"}
@@ -196,7 +222,8 @@ func TestTags_areWhatTheyLookLike(t *testing.T) {
 		assert.Equal(t, models.Tags{name}, got.Tags)
 	}
 	assert.Equal(t, len(names), count(t, store, "SELECT COUNT(*) FROM tags WHERE posts_count=1"))
-	assert.Equal(t, models.Tags{"b", "a"}, tagged(t, store, ada, "B", " b ", "a").Tags, "each once, in the author's order")
+	assert.Equal(t, models.Tags{"b", "a"}, tagged(t, store, ada, "B", " b ", "a").Tags,
+		"each once, in the author's order")
 }
 
 func TestTags_haveOneSpelling(t *testing.T) {
@@ -211,7 +238,8 @@ func TestTags_haveOneSpelling(t *testing.T) {
 		assert.Equal(t, name, models.NormalTag(strings.ToUpper(name)), name)
 	}
 	for _, name := range []string{
-		"", "-", "+", ".", "..net", "-a", "a-", "a.", "a b", "a_b", "a,b", "a\x00", "🎀", "<a>", "a%", strings.Repeat("é", 31),
+		"", "-", "+", ".", "..net", "-a", "a-", "a.", "a b", "a_b", "a,b", "a\x00", "🎀", "<a>", "a%",
+		strings.Repeat("é", 31),
 	} {
 		assert.False(t, models.ValidTag(name), name)
 	}

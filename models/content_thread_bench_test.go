@@ -24,15 +24,22 @@ func BenchmarkComments(b *testing.B) {
 		if i >= 10_000 {
 			parent, depth = fmt.Sprint(i%10_000+1), 2
 		}
-		rows = append(rows, fmt.Sprintf("(%d,%d,%d,%s,%d,REPEAT('word ',40),FROM_UNIXTIME(%d),%d)", i+1, post.ID, ada.ID, parent, depth, past.Unix()+int64(i), i%7))
+		rows = append(
+			rows,
+			fmt.Sprintf("(%d,%d,%d,%s,%d,REPEAT('word ',40),FROM_UNIXTIME(%d),%d)", i+1, post.ID, ada.ID, parent, depth,
+				past.Unix()+int64(i), i%7),
+		)
 	}
 	for some := range slices.Chunk(rows, 2000) {
-		exec(b, store, "INSERT INTO comments (id, post_id, user_id, parent_id, depth, content, created_at, likes_count) VALUES "+strings.Join(some, ","))
+		exec(b, store, `
+			INSERT INTO comments (id, post_id, user_id, parent_id, depth, content, created_at, likes_count)
+			VALUES `+strings.Join(some, ","))
 	}
 	exec(b, store, "ANALYZE TABLE comments")
 	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {
 		page := func(after *models.ListKey) []models.Comment {
-			list, _, err := store.ListComments(b.Context(), models.CommentQuery{ViewerID: ada.ID, PostID: post.ID, Sort: sort, After: after, Limit: 100})
+			list, _, err := store.ListComments(b.Context(),
+				models.CommentQuery{ViewerID: ada.ID, PostID: post.ID, Sort: sort, After: after, Limit: 100})
 			require.NoError(b, err)
 			return list
 		}
@@ -70,7 +77,16 @@ func BenchmarkComments(b *testing.B) {
 	for _, limit := range []int{100, 500} {
 		b.Run(fmt.Sprintf("thread/%d", limit), func(b *testing.B) {
 			for b.Loop() {
-				if _, _, err := store.Thread(b.Context(), models.ThreadQuery{ViewerID: ada.ID, PostID: post.ID, Sort: models.CommentsOld, Depth: 3, Limit: limit}); err != nil {
+				if _, _, err := store.Thread(
+					b.Context(),
+					models.ThreadQuery{
+						ViewerID: ada.ID,
+						PostID:   post.ID,
+						Sort:     models.CommentsOld,
+						Depth:    3,
+						Limit:    limit,
+					},
+				); err != nil {
 					b.Fatal(err)
 				}
 			}

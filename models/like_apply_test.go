@@ -48,7 +48,7 @@ func (l shardLog) apply(records ...models.LikeRecord) models.LikesApplied {
 	return done
 }
 
-// check holds the count to the rows.
+// check compares the count with the rows.
 func (l shardLog) check(target models.Target) {
 	l.t.Helper()
 	tally, ok, err := l.store.TallyOf(context.Background(), target)
@@ -82,12 +82,14 @@ func newLog(t *testing.T) shardLog {
 }
 
 func TestApplyLikes_writesRowsCountAndWatermark(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	done := l.apply(l.at(1, 1, 7, true), l.at(1, 2, 8, true))
 	assert.Equal(t, 2, done.Inserted)
 	assert.Equal(t, []int64{7, 8}, l.likers())
 	assert.Equal(t, models.Position{Epoch: 1, Seq: 2}, l.state().Applied)
-	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM post_likes WHERE user_id=7 AND created_at=?", past), "the like has the time of its acceptance")
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM post_likes WHERE user_id=7 AND created_at=?", past),
+		"the like has the time of its acceptance")
 	assert.Equal(t, 2, count(t, l.store, "SELECT likes_count FROM posts WHERE id=?", l.target.ID))
 
 	done = l.apply(l.at(1, 3, 7, false))
@@ -96,6 +98,7 @@ func TestApplyLikes_writesRowsCountAndWatermark(t *testing.T) {
 }
 
 func TestApplyLikes_dropsDuplicates(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	l.apply(l.at(1, 1, 7, true), l.at(1, 2, 7, false))
 	done := l.apply(l.at(1, 1, 7, true))
@@ -108,6 +111,7 @@ func TestApplyLikes_dropsDuplicates(t *testing.T) {
 }
 
 func TestApplyLikes_recordsAJumpAndAppliesOverIt(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	l.apply(l.at(1, 1, 7, true))
 	done := l.apply(l.at(1, 4, 8, true))
@@ -115,7 +119,12 @@ func TestApplyLikes_recordsAJumpAndAppliesOverIt(t *testing.T) {
 	assert.Equal(t, []int64{7, 8}, l.likers(), "a shard does not wait for ever")
 	assert.Equal(t, models.Position{Epoch: 1, Seq: 4}, l.state().Applied)
 	assert.Equal(t, 1, l.state().OpenGaps)
-	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM like_gaps WHERE after_epoch=1 AND after_seq=1 AND before_epoch=1 AND before_seq=4"))
+	assert.Equal(
+		t,
+		1,
+		count(t, l.store,
+			"SELECT COUNT(*) FROM like_gaps WHERE after_epoch=1 AND after_seq=1 AND before_epoch=1 AND before_seq=4"),
+	)
 
 	ids, err := l.store.OpenGaps(t.Context(), l.state().Shard)
 	require.NoError(t, err)
@@ -124,12 +133,14 @@ func TestApplyLikes_recordsAJumpAndAppliesOverIt(t *testing.T) {
 }
 
 func TestApplyLikes_recordsAnEpochThatBeginsInTheMiddle(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	assert.Equal(t, 1, l.apply(l.at(2, 1, 7, true)).Gaps)
 	assert.Equal(t, []int64{7}, l.likers())
 }
 
 func TestApplyLikes_dropsAnOldEpoch(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	l.apply(l.at(1, 1, 7, true), l.opened(2), l.at(2, 1, 7, false))
 	done := l.apply(l.at(1, 2, 7, true), l.at(1, 99, 8, true))
@@ -140,6 +151,7 @@ func TestApplyLikes_dropsAnOldEpoch(t *testing.T) {
 }
 
 func TestApplyLikes_acceptsAHigherEpochFromItsFirstNumber(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	l.apply(l.at(1, 1, 7, true), l.at(1, 2, 8, true))
 	done := l.apply(l.opened(5), l.at(5, 1, 9, true))
@@ -149,14 +161,17 @@ func TestApplyLikes_acceptsAHigherEpochFromItsFirstNumber(t *testing.T) {
 }
 
 func TestApplyLikes_foldsABatchToTheLastEventOfEachUser(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
-	done := l.apply(l.at(1, 1, 7, true), l.at(1, 2, 7, false), l.at(1, 3, 7, true), l.at(1, 4, 8, true), l.at(1, 5, 8, false))
+	done := l.apply(l.at(1, 1, 7, true), l.at(1, 2, 7, false), l.at(1, 3, 7, true), l.at(1, 4, 8, true),
+		l.at(1, 5, 8, false))
 	assert.Equal(t, 1, done.Inserted)
 	assert.Zero(t, done.Deleted)
 	assert.Equal(t, []int64{7}, l.likers())
 }
 
 func TestApplyLikes_countsOnlyRowsThatChange(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	l.apply(l.at(1, 1, 7, true))
 	done := l.apply(l.at(1, 2, 7, true), l.at(1, 3, 8, false))
@@ -165,6 +180,7 @@ func TestApplyLikes_countsOnlyRowsThatChange(t *testing.T) {
 }
 
 func TestApplyLikes_passesOverAVanishedTarget(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	ghost := models.Target{Kind: models.KindPost, ID: l.target.ID + 16} // in the same shard
 	done := l.apply(l.of(ghost, 1, 1, 7, true), l.at(1, 2, 8, true))
@@ -174,6 +190,7 @@ func TestApplyLikes_passesOverAVanishedTarget(t *testing.T) {
 }
 
 func TestApplyLikes_appliesLikesOfADeletedPost(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	require.NoError(t, l.store.DeletePost(t.Context(), 0, l.target.ID))
 	l.apply(l.at(1, 1, 7, true))
@@ -181,6 +198,7 @@ func TestApplyLikes_appliesLikesOfADeletedPost(t *testing.T) {
 }
 
 func TestApplyLikes_keepsPoisonAsDeadLetter(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	poison := l.at(1, 2, 9, true)
 	poison.Problem, poison.Payload = "makes no sense", []byte("\xff\x00{")
@@ -188,14 +206,26 @@ func TestApplyLikes_keepsPoisonAsDeadLetter(t *testing.T) {
 	assert.Equal(t, 1, done.DeadLetters)
 	assert.Zero(t, done.Gaps, "a letter has its number")
 	assert.Equal(t, []int64{7, 8}, l.likers(), "the rest of the batch proceeds")
-	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM dead_letters WHERE seq=2 AND error='makes no sense' AND payload=?", poison.Payload))
+	assert.Equal(
+		t,
+		1,
+		count(t, l.store, "SELECT COUNT(*) FROM dead_letters WHERE seq=2 AND error='makes no sense' AND payload=?",
+			poison.Payload),
+	)
 	l.apply(poison)
 	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM dead_letters"))
 }
 
 func TestApplyLikes_keepsAnUnreadableRecordOnce(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
-	garbage := models.LikeRecord{Shard: l.state().Shard, Payload: []byte("garbage"), Problem: "unreadable", Topic: "likes", Offset: 3}
+	garbage := models.LikeRecord{
+		Shard:   l.state().Shard,
+		Payload: []byte("garbage"),
+		Problem: "unreadable",
+		Topic:   "likes",
+		Offset:  3,
+	}
 	l.apply(garbage)
 	l.apply(garbage)
 	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM dead_letters"))
@@ -207,16 +237,26 @@ func TestApplyLikes_keepsAnUnreadableRecordOnce(t *testing.T) {
 }
 
 func TestApplyLikes_refusesAShardThatIsNotInstalled(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	stray := l.at(1, 1, 7, true)
 	stray.Shard = 99
 	assert.Equal(t, 1, l.apply(stray).DeadLetters)
 }
 
-func TestApplyLikes_tellsBadDataFromTrouble(t *testing.T) {
+func TestApplyLikes_reportsBadData(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
-	_, err := l.store.Pool().ExecContext(t.Context(),
-		"CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW BEGIN IF NEW.user_id=666 THEN SIGNAL SQLSTATE '45000'; END IF; END")
+	_, err := l.store.Pool().ExecContext(
+		t.Context(),
+		`
+		CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW
+		BEGIN
+			IF NEW.user_id=666 THEN
+				SIGNAL SQLSTATE '45000';
+			END IF;
+		END`,
+	)
 	require.NoError(t, err)
 	_, err = l.store.ApplyLikes(t.Context(), []models.LikeRecord{l.at(1, 1, 7, true), l.at(1, 2, 666, true)})
 	require.Error(t, err)
@@ -232,6 +272,7 @@ func TestApplyLikes_tellsBadDataFromTrouble(t *testing.T) {
 }
 
 func TestApplyLikes_movesNeitherVersionNorUpdatedAt(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	post, err := l.store.PostByID(t.Context(), 0, l.target.ID)
 	require.NoError(t, err)
@@ -250,8 +291,9 @@ func TestApplyLikes_movesNeitherVersionNorUpdatedAt(t *testing.T) {
 	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM comments WHERE version=0 AND updated_at=?", past))
 }
 
-// Writers that each believe to own the shard apply overlapping stretches of the log, in pieces and more than once.
+// Several writers of one shard apply overlapping parts of the log, in pieces and more than once.
 func TestApplyLikes_writersThatBothOwnAShardTakeTurns(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	var log []models.LikeRecord
 	want := map[int64]bool{}
@@ -281,21 +323,24 @@ func TestApplyLikes_writersThatBothOwnAShardTakeTurns(t *testing.T) {
 	assert.Zero(t, l.state().OpenGaps)
 }
 
-// The direct mode may still be serving while the pipeline writes, as when one is rolled out after the other.
+// Direct mode can still serve requests while the pipeline writes, for example during a rollout.
 func TestApplyLikes_agreesWithDirectWrites(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	var direct sync.WaitGroup
 	for range 4 {
 		direct.Go(func() {
 			for range 60 {
-				if _, err := l.store.SetLike(context.Background(), l.target, rand.Int64N(10)+1, rand.IntN(2) == 0); err != nil {
+				if _, err := l.store.SetLike(context.Background(), l.target, rand.Int64N(10)+1,
+					rand.IntN(2) == 0); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	for seq := int64(1); seq <= 60; seq++ {
-		_, err := l.store.ApplyLikes(context.Background(), []models.LikeRecord{l.at(1, seq, rand.Int64N(10)+1, seq%2 == 0)})
+		_, err := l.store.ApplyLikes(context.Background(),
+			[]models.LikeRecord{l.at(1, seq, rand.Int64N(10)+1, seq%2 == 0)})
 		require.NoError(t, err)
 	}
 	direct.Wait()
@@ -303,6 +348,7 @@ func TestApplyLikes_agreesWithDirectWrites(t *testing.T) {
 }
 
 func TestNextEpoch_isHigherThanEverythingBefore(t *testing.T) {
+	t.Parallel()
 	l := newLog(t)
 	shard := l.state().Shard
 	first, err := l.store.NextEpoch(t.Context(), shard, 0)
@@ -332,6 +378,7 @@ func TestNextEpoch_isHigherThanEverythingBefore(t *testing.T) {
 }
 
 func TestPosition_order(t *testing.T) {
+	t.Parallel()
 	p := func(e, s int64) models.Position { return models.Position{Epoch: e, Seq: s} }
 	for _, c := range []struct {
 		a, b           models.Position

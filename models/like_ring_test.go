@@ -10,16 +10,25 @@ import (
 	"likewise/models"
 )
 
-// TestSaveRing_raisesNothingThatIsBeingJudged has a job report a ring while a moderator is dealing with it: it waits,
-// and then neither adds to what was judged nor reports the same again.
-func TestSaveRing_raisesNothingThatIsBeingJudged(t *testing.T) {
+// TestSaveRing_reportsNoRingThatIsBeingResolved has a job report a ring while a moderator is resolving it. The job
+// waits, and then neither adds to the resolved report nor reports the ring again.
+func TestSaveRing_reportsNoRingThatIsBeingResolved(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
 	author, bob, carol := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "carol")
 	at := time.Now().UTC().Add(-time.Hour).Truncate(time.Second)
 	report := func(last time.Time) (*models.LikeRing, bool) {
-		ring := &models.LikeRing{AuthorID: author.ID, Coincidences: 9, Occasions: 9, FirstAt: at, LastAt: last,
-			Members: []models.RingMember{{UserID: bob.ID, Coincidences: 9, Likes: 9}, {UserID: carol.ID, Coincidences: 9, Likes: 9}}}
+		ring := &models.LikeRing{
+			AuthorID:     author.ID,
+			Coincidences: 9,
+			Occasions:    9,
+			FirstAt:      at,
+			LastAt:       last,
+			Members: []models.RingMember{
+				{UserID: bob.ID, Coincidences: 9, Likes: 9},
+				{UserID: carol.ID, Coincidences: 9, Likes: 9},
+			},
+		}
 		isNew, err := store.SaveRing(ctx, ring)
 		assert.NoError(t, err)
 		return ring, isNew
@@ -32,7 +41,15 @@ func TestSaveRing_raisesNothingThatIsBeingJudged(t *testing.T) {
 
 	tx, err := store.Pool().BeginTx(ctx, nil) // as DismissRing does
 	require.NoError(t, err)
-	_, err = tx.ExecContext(ctx, "UPDATE like_rings SET status='dismissed', resolved_at=UTC_TIMESTAMP(3), resolved_by=?, reason='A fan club.' WHERE id=?", author.ID, first.ID)
+	_, err = tx.ExecContext(
+		ctx,
+		`
+		UPDATE like_rings
+		SET status='dismissed', resolved_at=UTC_TIMESTAMP(3), resolved_by=?, reason='A fan club.'
+		WHERE id=?`,
+		author.ID,
+		first.ID,
+	)
 	require.NoError(t, err)
 	type saved struct {
 		ring  *models.LikeRing

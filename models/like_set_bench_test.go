@@ -15,7 +15,12 @@ func BenchmarkApplyLikes(b *testing.B) {
 		targets int
 		before  int64 // likes that each has
 		tags    models.Tags
-	}{{"hot", 1, 100, nil}, {"wide", batch, 2, nil}, {"wide, 5 tags", batch, 2, models.Tags{"a", "b", "c", "d", "e"}}, {"first", batch, 0, nil}} {
+	}{
+		{"hot", 1, 100, nil},
+		{"wide", batch, 2, nil},
+		{"wide, 5 tags", batch, 2, models.Tags{"a", "b", "c", "d", "e"}},
+		{"first", batch, 0, nil},
+	} {
 		b.Run(c.name, func(b *testing.B) {
 			store := openStore(b)
 			author := newUser(b, store, "ada")
@@ -24,20 +29,27 @@ func BenchmarkApplyLikes(b *testing.B) {
 				b.StopTimer()
 				ids := make([]int64, c.targets)
 				for i := range ids {
-					post, err := store.CreatePost(b.Context(), author, models.PostText{Title: "A post", Content: "with text", Tags: c.tags})
+					post, err := store.CreatePost(b.Context(), author,
+						models.PostText{Title: "A post", Content: "with text", Tags: c.tags})
 					if err != nil {
 						b.Fatal(err)
 					}
 					ids[i] = post.ID
 				}
-				if _, err := store.Pool().ExecContext(b.Context(), "UPDATE posts SET likes_count=?", c.before); err != nil {
+				if _, err := store.Pool().ExecContext(b.Context(), "UPDATE posts SET likes_count=?",
+					c.before); err != nil {
 					b.Fatal(err)
 				}
 				records := make([]models.LikeRecord, batch)
 				for i := range records {
-					event := models.LikeEvent(models.Target{Kind: models.KindPost, ID: ids[i%len(ids)]}, int64(i+1), true, past)
+					event := models.LikeEvent(models.Target{Kind: models.KindPost, ID: ids[i%len(ids)]}, int64(i+1),
+						true, past)
 					shard := event.Target().Shard(store.Shards())
-					records[i] = models.LikeRecord{Shard: shard, Pos: models.Position{Epoch: 1, Seq: next[shard]}, Event: event}
+					records[i] = models.LikeRecord{
+						Shard: shard,
+						Pos:   models.Position{Epoch: 1, Seq: next[shard]},
+						Event: event,
+					}
 					next[shard]++
 				}
 				b.StartTimer()

@@ -10,8 +10,8 @@ import (
 	"likewise/models"
 )
 
-// TestVoidLikes_ofTheBannedEndsWithTheBan holds requests to what a banned user's last sessions may bring: what is liked
-// after the ban has ended, however it does, is the user's.
+// TestVoidLikes_ofTheBannedEndsWithTheBan limits a request to the likes that a banned user's last sessions may bring.
+// Likes after the end of the ban, whatever ended it, are not voided.
 func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 	store := openStore(t)
 	ctx := t.Context()
@@ -34,11 +34,13 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 		}
 	}
 	now := time.Now().UTC()
-	forGood, shortly, shorter, deleted := newUser(t, store, "good"), newUser(t, store, "short"), newUser(t, store, "shorter"), newUser(t, store, "deleted")
+	forGood, shortly, shorter, deleted := newUser(t, store,
+		"good"), newUser(t, store, "short"), newUser(t, store, "shorter"), newUser(t, store, "deleted")
 
 	ban(forGood, models.ForGood)
 	end := void(forGood)
-	assert.WithinRange(t, end(), now.Add(models.SessionStale), now.Add(models.SessionStale+5*time.Minute), "what the last sessions may bring")
+	assert.WithinRange(t, end(), now.Add(models.SessionStale), now.Add(models.SessionStale+5*time.Minute),
+		"what the last sessions may bring")
 	require.NoError(t, store.UnbanUser(ctx, mod.ID, forGood.ID, "It was somebody else."))
 	assert.WithinRange(t, end(), now.Add(-time.Second), time.Now(), "after the ban was lifted")
 
@@ -56,5 +58,7 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 
 	_, err := store.DeleteUser(ctx, deleted.ID, "")
 	require.NoError(t, err)
-	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM like_voids WHERE user_id=? AND liked_until IS NULL", deleted.ID), "of a deleted account there is no end")
+	assert.Equal(t, 1,
+		count(t, store, "SELECT COUNT(*) FROM like_voids WHERE user_id=? AND liked_until IS NULL", deleted.ID),
+		"of a deleted account there is no end")
 }
