@@ -86,7 +86,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		if err := s.logSecurity(tx, securityEvent{kind: eventBanned, userID: userID, detail: until}); err != nil {
 			return err
 		}
-		return s.logModeration(tx, Act{
+		return s.logModeration(tx, moderationAct{
 			ActorID: actor, Action: "user.ban", TargetType: "user", TargetID: userID, Reason: ban.Reason,
 			Before: banState(user.ban(s.now())), After: banState(ban),
 		})
@@ -124,7 +124,7 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 		if err := s.logSecurity(tx, securityEvent{kind: eventUnbanned, userID: userID}); err != nil {
 			return err
 		}
-		return s.logModeration(tx, Act{
+		return s.logModeration(tx, moderationAct{
 			ActorID: actor, Action: "user.unban", TargetType: "user", TargetID: userID, Reason: reason,
 			Before: banState(user.ban(s.now())), After: banState(nil),
 		})

@@ -103,7 +103,7 @@ func (s *Store) deleteBanned(tx *gorm.DB, actor int64, user *standing, reason st
 	if ended, err = s.emptyAccount(tx, user.ID); err != nil {
 		return nil, err
 	}
-	return ended, s.logModeration(tx, Act{
+	return ended, s.logModeration(tx, moderationAct{
 		ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason,
 		Before: banState(ban),
 	})

@@ -122,7 +122,7 @@ func (s *Store) roleChanged(
 	if err := s.logSecurity(tx, change); err != nil {
 		return nil, err
 	}
-	return ended, s.logModeration(tx, Act{
+	return ended, s.logModeration(tx, moderationAct{
 		ActorID: actor, Action: "user.role", TargetType: "user", TargetID: user.ID, Reason: reason,
 		Before: map[string]any{"role": user.Role.String()}, After: map[string]any{"role": role.String()},
 	})

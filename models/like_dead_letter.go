@@ -199,8 +199,8 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Lett
 	return s.DeadLetter(ctx, id)
 }
 
-func letterAct(actor, id int64, action, reason string) Act {
-	return Act{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason}
+func letterAct(actor, id int64, action, reason string) moderationAct {
+	return moderationAct{ActorID: actor, Action: action, TargetType: "dead_letter", TargetID: id, Reason: reason}
 }
 
 // BeginRetry logs that an admin has the events of a letter sent through the pipeline again. It precedes the retry,

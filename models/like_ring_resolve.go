@@ -114,7 +114,7 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResoluti
 		if err := tx.Exec(update, r.status, s.now().UTC(), actor, r.reason, id).Error; err != nil {
 			return err
 		}
-		return s.logModeration(tx, Act{
+		return s.logModeration(tx, moderationAct{
 			ActorID: actor, Action: r.action, TargetType: "like_ring", TargetID: id, Reason: r.reason,
 			Before: map[string]any{"status": string(RingOpen)}, After: after,
 		})

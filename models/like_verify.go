@@ -65,7 +65,7 @@ func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Diff
 			return err
 		}
 		before := map[string]any{"found": len(found), "differences": problems}
-		return s.logModeration(tx, r.act(Act{Action: "pipeline.reconcile", Before: before}))
+		return s.logModeration(tx, r.act(moderationAct{Action: "pipeline.reconcile", Before: before}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconcile: %w", err)
@@ -73,7 +73,7 @@ func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Diff
 	return nil
 }
 
-func (r *Reconciliation) act(act Act) Act {
+func (r *Reconciliation) act(act moderationAct) moderationAct {
 	act.ActorID, act.TargetType, act.TargetID, act.Reason = r.ActorID, r.TargetType, r.TargetID, r.Reason
 	return act
 }
@@ -96,7 +96,7 @@ func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Dif
 		after["interrupted"] = true
 	}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		return s.logModeration(tx, r.act(Act{Action: "pipeline.reconciled", After: after}))
+		return s.logModeration(tx, r.act(moderationAct{Action: "pipeline.reconciled", After: after}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconciled: %w", err)

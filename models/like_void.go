@@ -133,7 +133,7 @@ func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 		if err := s.voidLikes(tx, v, now); err != nil {
 			return err
 		}
-		return s.logModeration(tx, Act{
+		return s.logModeration(tx, moderationAct{
 			ActorID: v.RequestedBy, Action: "user.void_likes", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
 			After: map[string]any{"void_id": v.ID, "since": v.LikedSince, "until": v.LikedUntil},
 		})

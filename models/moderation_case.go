@@ -326,7 +326,7 @@ func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
 		if k.claimed(now) {
 			before["claimed_until"] = k.ClaimedUntil.UTC()
 		}
-		return s.logModeration(tx, Act{
+		return s.logModeration(tx, moderationAct{
 			ActorID: actor, Action: "report.claim", TargetType: "report", TargetID: id,
 			Before: before, After: map[string]any{"claimed_until": until},
 		})
@@ -387,7 +387,7 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (
 		if err := notifyReporters(tx, id, now); err != nil {
 			return err
 		}
-		err = s.logModeration(tx, Act{
+		err = s.logModeration(tx, moderationAct{
 			ActorID: actor, Action: "report.resolve", TargetType: "report", TargetID: id, Reason: r.Note,
 			Before: map[string]any{"outcome": nil},
 			After:  map[string]any{"outcome": r.Outcome, "target_type": target.Kind, "target_id": target.ID},

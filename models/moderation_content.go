@@ -77,8 +77,8 @@ func lockTargetPost(tx *gorm.DB, target Target) error {
 }
 
 // act returns an entry of the log about content.
-func act(actor int64, verb string, target Target, reason string, before, after map[string]any) Act {
-	return Act{
+func act(actor int64, verb string, target Target, reason string, before, after map[string]any) moderationAct {
+	return moderationAct{
 		ActorID: actor, Action: string(target.Kind) + "." + verb,
 		TargetType: string(target.Kind), TargetID: target.ID, Reason: reason,
 		Before: before, After: after,

@@ -9,8 +9,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// Act is one action of a moderator. It is logged in the transaction that carries it out, and never changed.
-type Act struct {
+// A moderationAct is one action of a moderator. It is logged in the transaction that carries it out, and never changed.
+type moderationAct struct {
 	ActorID    int64
 	Action     string // such as "post.delete"
 	TargetType string // "post", "comment", "user", "report", "shard", …
@@ -29,7 +29,7 @@ func WithRequestID(ctx context.Context, id string) context.Context {
 }
 
 // logModeration writes an act into the moderation log, as part of the transaction tx that does it.
-func (s *Store) logModeration(tx *gorm.DB, act Act) error {
+func (s *Store) logModeration(tx *gorm.DB, act moderationAct) error {
 	before, err := stateJSON(act.Before)
 	if err != nil {
 		return err

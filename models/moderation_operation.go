@@ -81,7 +81,7 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 		if err != nil {
 			return err
 		}
-		return s.logModeration(tx, Act{
+		return s.logModeration(tx, moderationAct{
 			ActorID: actor, Action: "user.delete_content", TargetType: "user", TargetID: userID, Reason: reason,
 			After: map[string]any{"operation_id": id, "state": OperationDeleting.String()},
 		})
@@ -144,7 +144,7 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		if err := tx.Exec(update, OperationUndoing, actor, id).Error; err != nil {
 			return err
 		}
-		return s.logModeration(tx, Act{
+		return s.logModeration(tx, moderationAct{
 			ActorID: actor, Action: "user.restore_content", TargetType: "user", TargetID: o.UserID, Reason: reason,
 			Before: map[string]any{"operation_id": id, "state": now.State.String()},
 			After:  map[string]any{"operation_id": id, "state": OperationUndoing.String()},
