@@ -389,7 +389,7 @@ func TestMilestones_skipDeletedTargets(t *testing.T) {
 	l.check(l.target)
 }
 
-// Writers that each believe to own the shard bring a count over two milestones, while it goes up and down in direct
+// Writers that each claim the shard bring a count over two milestones, while it goes up and down in direct
 // mode as well.
 func TestMilestones_notifyOnceAmongConcurrentWriters(t *testing.T) {
 	l, notified := milestonesOf(t)
@@ -580,7 +580,7 @@ func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
 			require.NoError(t, err)
 			read := rowsRead(t, store) - start
 			assert.Equal(t, page, got, name)
-			most := page * 12 // the row, its post, author, comment, and what tells whether it is hidden
+			most := page * 12 // the row, its post, author, comment, and the rows that decide whether it is hidden
 			if name == "unread count" {
 				most = models.MaxUnread * 8
 			}

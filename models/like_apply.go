@@ -35,11 +35,11 @@ type LikesApplied struct {
 
 // ApplyLikes is the like writer's transaction: rows, counts and watermarks change together or not at all.
 //
-// The like_shards rows are locked first, in order, so that writers that both believe to own a shard take turns, and
+// The like_shards rows are locked first, in order, so that writers that both claim a shard take turns, and
 // the second one finds the watermark moved. Of each shard only what comes after the watermark is applied. A position
 // that does not follow the last one is applied over and recorded in like_gaps for the reconciler. Of each (target,
 // user) only the last event counts. Counts change by the rows that changed; neither version nor updated_at moves. An
-// author whose count reaches a power of ten for the first time is told of it (see Notification).
+// author whose count reaches a power of ten for the first time is notified (see Notification).
 //
 // Running it again with the same records changes nothing, so an unknown COMMIT is retried by the caller. IsBadData
 // errors mean that some record in the batch cannot be stored.

@@ -175,7 +175,7 @@ func TestApplyLikes_countsOnlyRowsThatChange(t *testing.T) {
 	l := newLog(t)
 	l.apply(l.at(1, 1, 7, true))
 	done := l.apply(l.at(1, 2, 7, true), l.at(1, 3, 8, false))
-	assert.Zero(t, done.Inserted+done.Deleted, "a like that is there and an unlike of none change nothing")
+	assert.Zero(t, done.Inserted+done.Deleted, "an existing like and an unlike of none change nothing")
 	assert.Equal(t, 1, count(t, l.store, "SELECT likes_count FROM posts WHERE id=?", l.target.ID))
 }
 

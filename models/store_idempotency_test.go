@@ -226,7 +226,7 @@ func TestClaim_lateCommitIsRolledBack(t *testing.T) {
 	repeat(t, store, request(1, 1))
 }
 
-// Whether a COMMIT took place that was never heard of is decided by the row that the transaction holds.
+// The row that the transaction holds decides whether a COMMIT without an answer took place.
 func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 	store, age := agingStore(t)
 	for i, end := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
