@@ -223,13 +223,13 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 func (p *Post) changes(text PostText) Changes {
 	var c Changes
 	if p.Title != text.Title {
-		c |= ChangedTitle
+		c |= changedTitle
 	}
 	if p.Content != text.Content {
-		c |= ChangedContent
+		c |= changedContent
 	}
 	if !slices.Equal(p.Tags, text.Tags) {
-		c |= ChangedTags
+		c |= changedTags
 	}
 	return c
 }

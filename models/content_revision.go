@@ -15,17 +15,17 @@ type Changes uint8
 
 // The parts.
 const (
-	ChangedTitle Changes = 1 << iota
-	ChangedContent
-	ChangedTags
+	changedTitle Changes = 1 << iota
+	changedContent
+	changedTags
 )
 
-var changeNames = map[Changes]string{ChangedTitle: "title", ChangedContent: "content", ChangedTags: "tags"}
+var changeNames = map[Changes]string{changedTitle: "title", changedContent: "content", changedTags: "tags"}
 
 // Names returns the parts one by one, in the order of the constants; never nil.
 func (c Changes) Names() []string {
 	names := make([]string, 0, bits.OnesCount8(uint8(c)))
-	for part := ChangedTitle; part <= ChangedTags; part <<= 1 {
+	for part := changedTitle; part <= changedTags; part <<= 1 {
 		if c&part != 0 {
 			names = append(names, changeNames[part])
 		}
@@ -89,8 +89,8 @@ var revisionTables = map[TargetKind]revisionTable{
 	},
 	KindComment: {
 		name: "comment_revisions", id: "comment_id", open: "JOIN posts p ON p.id=x.post_id AND p.status=" + sqlNormal,
-		presentText: ", x.content", presentEdit: fmt.Sprintf("IF(x.version=0, 0, %d)", ChangedContent),
-		oldText: ", r.content", oldEdit: fmt.Sprintf("IF(r.version=0, 0, %d)", ChangedContent),
+		presentText: ", x.content", presentEdit: fmt.Sprintf("IF(x.version=0, 0, %d)", changedContent),
+		oldText: ", r.content", oldEdit: fmt.Sprintf("IF(r.version=0, 0, %d)", changedContent),
 		noText: "content=''", noPresentText: "content=''",
 		keep: `
 			INSERT INTO comment_revisions (comment_id, version, editor_id, content, size, created_at)

@@ -18,7 +18,7 @@ import (
 // Limits on tags.
 const (
 	MaxTags = 5  // of a post
-	MaxTag  = 30 // characters
+	maxTag  = 30 // characters
 )
 
 // Tags are the names of a post's tags, in the author's order.
@@ -32,10 +32,10 @@ func NormalTag(name string) string {
 	return norm.NFC.String(strings.ToLower(norm.NFC.String(strings.TrimSpace(name))))
 }
 
-// ValidTag reports whether a tag in normal form follows the rules: 1 to MaxTag letters and digits of any script, and
+// ValidTag reports whether a tag in normal form follows the rules: 1 to maxTag letters and digits of any script, and
 // "+", "#", "." and "-" among them.
 func ValidTag(name string) bool {
-	return utf8.RuneCountInString(name) <= MaxTag && tagPattern.MatchString(name) &&
+	return utf8.RuneCountInString(name) <= maxTag && tagPattern.MatchString(name) &&
 		!strings.ContainsFunc(name, isUnseen)
 }
 
@@ -44,7 +44,7 @@ var prefixPattern = regexp.MustCompile(`^\.?([\p{L}\p{N}][\p{L}\p{M}\p{N}+#.-]*)
 
 // ValidTagPrefix reports whether a valid tag can begin with prefix, which is in normal form.
 func ValidTagPrefix(prefix string) bool {
-	return prefix != "" && utf8.RuneCountInString(prefix) <= MaxTag && prefixPattern.MatchString(prefix)
+	return prefix != "" && utf8.RuneCountInString(prefix) <= maxTag && prefixPattern.MatchString(prefix)
 }
 
 // NormalTags returns the normal form of each tag, each once.
@@ -61,7 +61,7 @@ func NormalTags(names []string) Tags {
 func checkTags(f *fieldErrors, tags Tags) {
 	f.check(len(tags) <= MaxTags, "tags", fmt.Sprintf("must be at most %d", MaxTags))
 	f.check(!slices.ContainsFunc(tags, func(name string) bool { return !ValidTag(name) }), "tags",
-		fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, MaxTag))
+		fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, maxTag))
 }
 
 // tagNames is the column with the tags of the post p, as Tags scans it.

@@ -91,14 +91,14 @@ func (v *LikeVoid) where() conditions {
 	return where
 }
 
-// MaxLikesLeft is the maximum result of LikesLeft.
-const MaxLikesLeft = 10_000
+// maxLikesLeft is the maximum result of LikesLeft.
+const maxLikesLeft = 10_000
 
-// LikesLeft counts the likes of the request that are still in MySQL, up to MaxLikesLeft. Likes on their way to MySQL
+// LikesLeft counts the likes of the request that are still in MySQL, up to maxLikesLeft. Likes on their way to MySQL
 // are not counted.
 func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 	where := v.where()
-	where.args = append(where.args, MaxLikesLeft)
+	where.args = append(where.args, maxLikesLeft)
 	left := 0
 	for _, kind := range []TargetKind{KindPost, KindComment} {
 		query := `
@@ -115,7 +115,7 @@ func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 		}
 		left += n
 	}
-	return min(left, MaxLikesLeft), nil
+	return min(left, maxLikesLeft), nil
 }
 
 // VoidLikes requests, in the name of a moderator, that likes of a user are voided: those accepted from LikedSince to

@@ -36,12 +36,7 @@ func newPost(t testing.TB, store *models.Store, author models.Author) *models.Po
 	return p
 }
 
-func newComment(
-	t testing.TB,
-	store *models.Store,
-	author models.Author,
-	post *models.Post,
-	parent *models.Comment,
+func newComment(t testing.TB, store *models.Store, author models.Author, post *models.Post, parent *models.Comment,
 ) *models.Comment {
 	t.Helper()
 	var parentID *int64
