@@ -58,7 +58,11 @@ func BenchmarkGate(b *testing.B) {
 	}
 	b.Run("SADD", func(b *testing.B) {
 		require.NoError(b, plain.Del(b.Context(), "plain").Err())
-		perCall, perServer = measure(b, "sadd", func(p redis.Pipeliner, user int) { p.SAdd(b.Context(), "plain", user) })
+		perCall, perServer = measure(
+			b,
+			"sadd",
+			func(p redis.Pipeliner, user int) { p.SAdd(b.Context(), "plain", user) },
+		)
 	})
 	b.Run("like", func(b *testing.B) {
 		require.NoError(b, plain.Del(b.Context(), keys[2]).Err())

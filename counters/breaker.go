@@ -4,29 +4,25 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
+
+	"likewise/models"
 )
 
-// breaker refuses commands at once while a server is known not to answer, so that a like is refused and a list is read
-// from MySQL without waiting for a time-out each. What the server answers, an error too, is an answer. One call is let
-// through every breakerPause to find out whether it is back.
+// breaker refuses commands at once while a server does not answer, so that a like is refused and a list is read from
+// MySQL without waiting for a timeout each. An error that the server replies counts as an answer. The open breaker
+// admits one call every models.BreakerPause. It opens after as many failures as the breaker of MySQL.
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[any]
 }
 
-const (
-	breakerFailures = 5           // in a row, until the server is taken for away
-	breakerPause    = time.Second // until it is tried again
-)
-
 func newBreaker() breaker {
 	return breaker{gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name:        "redis",
-		Timeout:     breakerPause,
-		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
+		Timeout:     models.BreakerPause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= models.BreakerFailures },
 		IsSuccessful: func(err error) bool {
 			var answer redis.Error // Nil is one
 			return err == nil || errors.As(err, &answer) || errors.Is(err, context.Canceled)
@@ -38,7 +34,7 @@ func newBreaker() breaker {
 // what is said on that to begin with, the fence included, is a part of the call.
 type guarded struct{}
 
-// call guards one call; refuse tells its commands that they were not sent.
+// call guards one call. If the breaker is open, refuse sets the error of the commands.
 func (b breaker) call(ctx context.Context, refuse func(error), next func(context.Context) error) error {
 	if ctx.Value(guarded{}) != nil {
 		return next(ctx)

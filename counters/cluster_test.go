@@ -16,7 +16,7 @@ import (
 	"likewise/models"
 )
 
-// startCluster starts two masters with half of the slots each, and a replica of the first, and gives plain clients.
+// startCluster starts two masters with half of the slots each, and a replica of the first, and returns plain clients.
 func startCluster(t *testing.T) (url string, masters []*redis.Client, replica *redis.Client) {
 	t.Helper()
 	ctx := t.Context()
@@ -107,13 +107,22 @@ func TestCluster(t *testing.T) {
 		events, err := hold(t, r, 3).Read(t.Context(), 10, time.Second)
 		require.NoError(t, err)
 		require.Len(t, events, 2)
-		n, err := r.Cool(t.Context(), targets, time.UnixMilli(1000), map[int]models.Position{4: pos(1, 1), 5: pos(1, 1), 6: pos(1, 0)})
+		n, err := r.Cool(
+			t.Context(),
+			targets,
+			time.UnixMilli(1000),
+			map[int]models.Position{4: pos(1, 1), 5: pos(1, 1), 6: pos(1, 0)},
+		)
 		require.NoError(t, err)
 		require.Equal(t, 2, n)
 		forgetTargets(t, r, 7)
 		now, err := r.TargetStates(t.Context(), targets[4:9])
 		require.NoError(t, err)
-		require.Equal(t, []bool{false, false, true, false, true}, []bool{now[0].Warm, now[1].Warm, now[2].Warm, now[3].Warm, now[4].Warm})
+		require.Equal(
+			t,
+			[]bool{false, false, true, false, true},
+			[]bool{now[0].Warm, now[1].Warm, now[2].Warm, now[3].Warm, now[4].Warm},
+		)
 	})
 
 	t.Run("a promoted replica takes no like until its shards are opened", func(t *testing.T) {
@@ -140,7 +149,8 @@ func TestCluster(t *testing.T) {
 		target := targets[shard]
 		testkit.Eventually(t, 20*time.Second, func() (bool, string) {
 			// Until the new master is known, the old one sends the client on to it.
-			reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"e"`, 100, 1000, never).Int64Slice()
+			reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"e"`, 100, 1000, never).
+				Int64Slice()
 			require.False(t, err == nil && reply[0] == 0, "a like was accepted: %v", reply)
 			return err == nil && reply[0] == isClosed[0], fmt.Sprint(reply, err)
 		})

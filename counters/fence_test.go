@@ -113,7 +113,11 @@ func TestFence_killedServerTakesNoLikeUntilItsShardsAreOpened(t *testing.T) {
 
 	openShard(t, r, 1, 2)
 	require.Equal(t, done(2), like(t, r, post(1), 8))
-	require.Equal(t, []string{"1-0" + opened, `1-1 "on"`, "2-0" + opened, `2-1 "on"`}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(
+		t,
+		[]string{"1-0" + opened, `1-1 "on"`, "2-0" + opened, `2-1 "on"`},
+		entries(t, plain, "{s01}:outbox"),
+	)
 }
 
 func TestFence_restartBetweenSealAndOpenedStartsTheOpeningOver(t *testing.T) {
@@ -217,6 +221,11 @@ func TestFence_holdsOverABusyPool(t *testing.T) {
 	states, err := r.TargetStates(t.Context(), []models.Target{post(1)})
 	require.NoError(t, err)
 	assert.Equal(t, states[0].Users, states[0].Count)
-	assert.GreaterOrEqual(t, states[0].Count, accepted.Load(), "what was acknowledged is there; more may be, of unknown outcome")
+	assert.GreaterOrEqual(
+		t,
+		states[0].Count,
+		accepted.Load(),
+		"what was acknowledged is there; more may be, of unknown outcome",
+	)
 	assert.Len(t, fold(t, t.Context(), plain, 1)[post(1)], int(states[0].Count))
 }

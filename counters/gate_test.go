@@ -30,7 +30,8 @@ func gateKeys(k targetKeys) []string { return []string{k.shard, k.likes, k.users
 // gate calls like.lua at the time 1000 ms with room for limit events.
 func gate(t testing.TB, r *Redis, target models.Target, want int, user int64, event string, limit int) []int64 {
 	t.Helper()
-	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), want, user, event, limit, 1000, never).Int64Slice()
+	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), want, user, event, limit, 1000, never).
+		Int64Slice()
 	require.NoError(t, err)
 	if reply[0] == 0 {
 		require.Len(t, reply, 4)
@@ -75,7 +76,7 @@ func closeTarget(t testing.TB, r *Redis, target models.Target) int {
 	return n
 }
 
-// newGate gives a gate whose shard 1 is open in epoch 1 and whose post 1 is warm.
+// newGate returns a gate whose shard 1 is open in epoch 1 and whose post 1 is warm.
 func newGate(t testing.TB) (*Redis, *redis.Client) {
 	t.Helper()
 	r, plain := newRedis(t)
@@ -262,7 +263,11 @@ func TestGate_newEpochBeginsAtOneAfterItsFirstEvent(t *testing.T) {
 	closeShard(t, plain, 1)
 	openShard(t, r, 1, 5)
 	require.Equal(t, done(2), like(t, r, post(1), 8), "the target is still warm")
-	require.Equal(t, []string{"1-0" + opened, `1-1 "on"`, "5-0" + opened, `5-1 "on"`}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(
+		t,
+		[]string{"1-0" + opened, `1-1 "on"`, "5-0" + opened, `5-1 "on"`},
+		entries(t, plain, "{s01}:outbox"),
+	)
 	require.Equal(t, hash{"count": "2", "last": "5-1", "at": "1000"}, dump(t, plain)["{s01}:post:1:likes"])
 }
 
@@ -327,7 +332,8 @@ func TestOpenScript_newTarget(t *testing.T) {
 func TestOpenScript_leavesTheRest(t *testing.T) {
 	open := func(t *testing.T, r *Redis, target models.Target, age time.Duration) int {
 		k := r.keys(target)
-		n, err := r.run(t.Context(), "open", []string{k.shard, k.likes, k.users}, time.Now().Add(-age).Unix(), 500).Int()
+		n, err := r.run(t.Context(), "open", []string{k.shard, k.likes, k.users}, time.Now().Add(-age).Unix(), 500).
+			Int()
 		require.NoError(t, err)
 		return n
 	}
@@ -344,7 +350,12 @@ func TestOpenScript_leavesTheRest(t *testing.T) {
 	assert.Equal(t, isDeleted, like(t, r, post(1), 8), "what is deleted is not opened again")
 
 	require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "opened", time.Now().Add(-12*time.Second).Unix()).Err())
-	assert.Equal(t, 0, open(t, r, post(17), 5*time.Second), "the shard was opened so short a time before that it may have been after")
+	assert.Equal(
+		t,
+		0,
+		open(t, r, post(17), 5*time.Second),
+		"the shard was opened so short a time before that it may have been after",
+	)
 	require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "opened", time.Now().Add(-20*time.Second).Unix()).Err())
 	assert.Equal(t, 1, open(t, r, post(17), 5*time.Second), "in time")
 }
@@ -355,12 +366,17 @@ func TestCloseScript_warm(t *testing.T) {
 	want := maps.Clone(dump(t, plain))
 	for range 2 {
 		require.Equal(t, 1, closeTarget(t, r, post(1)))
-		want["{s01}:post:1:likes"] = hash{"count": "1", "last": "1-1", "at": "1000", "closed": closedMark(t, r, post(1))}
+		want["{s01}:post:1:likes"] = hash{
+			"count":  "1",
+			"last":   "1-1",
+			"at":     "1000",
+			"closed": closedMark(t, r, post(1)),
+		}
 		require.Equal(t, want, dump(t, plain))
 	}
 }
 
-// closedMark is what the gate tells who likes a target that was closed.
+// closedMark returns the mark with which the gate refuses likes of a closed target.
 func closedMark(t testing.TB, r *Redis, target models.Target) string {
 	t.Helper()
 	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"on"`, 100, 1000, never).Int64Slice()
@@ -446,7 +462,7 @@ func TestWarmScript_putsTheLoadedUsersInPlace(t *testing.T) {
 		"{s01}:outbox":             []string{"1-0" + opened},
 		"{s01}:post:1:likes":       hash{"count": "2", "last": "0-0", "at": "2000"},
 		"{s01}:post:1:likes_users": []string{"7", "8"},
-		"{s01}:post:1:warming":     "token", // its holder gives it up
+		"{s01}:post:1:warming":     "token", // its holder releases it
 	}
 	require.Equal(t, want, dump(t, plain))
 	for _, key := range []string{"{s01}:post:1:likes", "{s01}:post:1:likes_users"} {

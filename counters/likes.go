@@ -48,6 +48,7 @@ type Likes struct {
 	count   func(Outcome)
 	warming singleflight.Group
 	clocks  []atomic.Pointer[serverClock] // by shard
+	log     *slog.Logger
 }
 
 // serverClock is what a shard's server last said of the time, and when it was heard, which is a little later.
@@ -60,8 +61,9 @@ type serverClock struct {
 // answer, so a copy of the call that turns up after that is refused.
 const callLimit = ioTimeout
 
-// deadline gives the end of callLimit on the clock of the shard's server; 0, which is always over, until that is known.
-// The clocks of two machines may differ, and ours may be set; so it counts from the server's own word.
+// deadline returns the end of callLimit on the clock of the shard's server. It returns 0, which is always over, until
+// that clock is known. The clocks of two machines may differ, and ours may be set, so it counts from the server's last
+// reply.
 func (l *Likes) deadline(shard int) int64 {
 	clock := l.clocks[shard].Load()
 	if clock == nil {
@@ -70,11 +72,12 @@ func (l *Likes) deadline(shard int) int64 {
 	return clock.ms + (time.Since(clock.heard) + callLimit).Milliseconds()
 }
 
-// LikesOptions are what Likes can be told; the zero value gives the defaults.
+// LikesOptions configure Likes. The zero value is the defaults.
 type LikesOptions struct {
 	OutboxLimit int              // events that one shard's outbox may hold before the gate refuses; 0 means DefaultOutboxLimit
 	Now         func() time.Time // the clock; nil means time.Now
-	Count       func(Outcome)    // hears of every outcome
+	Logger      *slog.Logger     // nil means slog.Default()
+	Count       func(Outcome)    // called with every outcome; nil means none
 }
 
 // DefaultOutboxLimit is about 15 MB of Redis memory a shard.
@@ -90,6 +93,9 @@ func NewLikes(r *Redis, store *models.Store, o LikesOptions) *Likes {
 	if l.now == nil {
 		l.now = time.Now
 	}
+	if l.log = o.Logger; l.log == nil {
+		l.log = slog.Default()
+	}
 	if l.count == nil {
 		l.count = func(Outcome) {}
 	}
@@ -98,9 +104,9 @@ func NewLikes(r *Redis, store *models.Store, o LikesOptions) *Likes {
 
 const busy = "Likes are not being taken at the moment; try again."
 
-// SetLike makes the user's like of the target as asked and tells what is: repeating it changes nothing. One round trip
-// to Redis for a warm target. CodeNotFound: the target is deleted or was never there. CodeUnavailable: nothing is known
-// to have changed, and it is safe to try again.
+// SetLike sets or removes the user's like of the target and returns the resulting state. Repeating it changes nothing.
+// One round trip to Redis for a warm target. CodeNotFound: the target is deleted or was never there. CodeUnavailable:
+// nothing is known to have changed, and it is safe to try again.
 func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
 	want := "0"
 	if liked {
@@ -139,7 +145,10 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 			}
 			continue
 		case Closed:
-			return models.LikeState{}, models.Unavailable(busy, errors.New("the shard is closed until its worker opens it"))
+			return models.LikeState{}, models.Unavailable(
+				busy,
+				errors.New("the shard is closed until its worker opens it"),
+			)
 		case Full:
 			return models.LikeState{}, models.Unavailable(busy, errors.New("the outbox is full: is Kafka away?"))
 		case Late:
@@ -171,7 +180,8 @@ func (l *Likes) forgetDamaged(ctx context.Context, target models.Target) error {
 	if err != nil {
 		return fmt.Errorf("%s is damaged in redis: %w", target, err)
 	}
-	slog.ErrorContext(ctx, "the keys of a target contradicted each other; it is warmed from MySQL again", "target", target.String())
+	l.log.ErrorContext(ctx, "the keys of a target contradicted each other; it is warmed from MySQL again",
+		"target", target.String())
 	return nil
 }
 
@@ -219,7 +229,7 @@ func (l *Likes) load(ctx context.Context, target models.Target) error {
 	defer func() {
 		// The lock expires by itself; giving it up early only saves the next one a wait.
 		if err := lock.Release(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
-			slog.WarnContext(ctx, "warming lock not released", "target", target.String(), "error", err)
+			l.log.WarnContext(ctx, "warming lock not released", "target", target.String(), "error", err)
 		}
 	}()
 	state, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -271,20 +281,22 @@ func (l *Likes) load(ctx context.Context, target models.Target) error {
 			return fmt.Errorf("keep lock: %w", err)
 		}
 	}
-	warm, err := r.run(ctx, "warm", []string{k.shard, k.likes, k.users, loading, k.warming}, lock.Token(), epoch, l.now().UnixMilli()).Int()
+	warm, err := r.run(ctx, "warm", []string{k.shard, k.likes, k.users, loading, k.warming}, lock.Token(), epoch, l.now().UnixMilli()).
+		Int()
 	if err != nil {
 		return fmt.Errorf("finish: %w", err)
 	}
 	if warm == 0 {
-		slog.InfoContext(ctx, "target was closed or its lock lost while it was loaded", "target", target.String())
+		l.log.InfoContext(ctx, "target was closed or its lock lost while it was loaded", "target", target.String())
 	}
 	return nil
 }
 
-// OpenTarget warms a target that was just created. A failure leaves it cold, which is no harm.
+// OpenTarget warms a target that was just created. After a failure the target is cold, and warms on its first like.
 func (l *Likes) OpenTarget(ctx context.Context, target models.Target, createdAt time.Time) error {
 	k := l.redis.keys(target)
-	if err := l.redis.run(ctx, "open", []string{k.shard, k.likes, k.users}, createdAt.Unix(), l.now().UnixMilli()).Err(); err != nil {
+	if err := l.redis.run(ctx, "open", []string{k.shard, k.likes, k.users}, createdAt.Unix(), l.now().UnixMilli()).
+		Err(); err != nil {
 		return fmt.Errorf("open %s: %w", target, err)
 	}
 	return nil
@@ -293,8 +305,9 @@ func (l *Likes) OpenTarget(ctx context.Context, target models.Target, createdAt 
 // CloseBatch is the number of targets closed in one round trip: a few milliseconds for Redis.
 const CloseBatch = 500
 
-// CloseTargets makes the gate refuse likes of targets whose deletion is committed, in a round trip for each 500. After an
-// error some may be closed; it is safe to do it again, and for what is not deleted as well: a like of it asks MySQL then.
+// CloseTargets makes the gate refuse likes of targets whose deletion is committed, in a round trip for each 500. After
+// an error some may be closed; it is safe to do it again, and for what is not deleted as well: a like of it asks MySQL
+// then.
 func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error {
 	for chunk := range slices.Chunk(targets, CloseBatch) {
 		_, err := l.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -311,9 +324,9 @@ func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error
 	return nil
 }
 
-// reopen makes the gate take likes again of a target that it has for deleted, if the deletion was taken back; else it gives
-// CodeNotFound. So nobody has to tell the gate of every comment under a post that is restored, and a gate that was closed
-// late, by a process that slept through the restoration, puts itself right. It costs one query of one row. Callers do not
+// reopen makes the gate accept likes again of a closed target, if the target was restored. Otherwise it returns
+// CodeNotFound. So restoring a post need not open all its comments, and a target that was closed
+// late, by a process that slept during the restoration, opens again. It costs one query of one row. Callers do not
 // share it: an answer from before the restoration must not reach a call that came after.
 func (l *Likes) reopen(ctx context.Context, target models.Target, mark int64) error {
 	open, err := l.store.TargetOpen(ctx, target)
@@ -332,9 +345,9 @@ func (l *Likes) reopen(ctx context.Context, target models.Target, mark int64) er
 // stateWait leaves a reader whose Redis is silent the time to ask MySQL.
 const stateWait = 500 * time.Millisecond
 
-// LikeStates gives what viewer (0 for the anonymous) sees of rows, in their order, in one round trip to Redis. What is
-// cold, or in a closed shard, or all of it when Redis does not answer within half a second, is taken from rows and, for
-// the viewer's own likes, from one query to MySQL.
+// LikeStates returns the viewer's states of rows, in their order, in one round trip to Redis. Viewer 0 is anonymous.
+// What is cold, or in a closed shard, or all of it when Redis does not answer within half a second, is taken from rows
+// and, for the viewer's own likes, from one query to MySQL.
 func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
 	states := make([]models.LikeState, len(rows))
 	targets := make([]models.Target, len(rows))
@@ -360,10 +373,14 @@ func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.Targ
 	return states, nil
 }
 
-// StatesOf gives what viewer (0 for the anonymous) sees of the likes of targets: in one round trip to Redis and, for
+// StatesOf returns the viewer's states of targets, in one round trip to Redis. Viewer 0 is anonymous. For
 // those that are cold, in a closed shard or deleted, or for all when Redis does not answer within half a second, one
 // query to MySQL. What is deleted or was never there has no state.
-func (l *Likes) StatesOf(ctx context.Context, viewer int64, targets []models.Target) (map[models.Target]models.LikeState, error) {
+func (l *Likes) StatesOf(
+	ctx context.Context,
+	viewer int64,
+	targets []models.Target,
+) (map[models.Target]models.LikeState, error) {
 	states := make(map[models.Target]models.LikeState, len(targets))
 	var ask []models.Target
 	closed := map[models.Target]models.LikeState{}
@@ -371,7 +388,7 @@ func (l *Likes) StatesOf(ctx context.Context, viewer int64, targets []models.Tar
 		switch {
 		case !held.known:
 			ask = append(ask, held.target)
-		case held.gone: // unless the deletion was taken back, of which nobody tells the gate
+		case held.gone: // unless it was restored, which does not open the gate
 			ask = append(ask, held.target)
 			closed[held.target] = held.LikeState
 		default:
@@ -425,7 +442,7 @@ func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target)
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		slog.WarnContext(ctx, "likes are read from MySQL alone", "error", err)
+		l.log.WarnContext(ctx, "likes are read from MySQL alone", "error", err)
 	}
 	states := make([]heldState, len(targets))
 	for i, r := range replies {

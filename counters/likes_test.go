@@ -171,7 +171,7 @@ func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
 	require.Empty(t, before.only("999"))
 }
 
-// restore takes a deletion back in MySQL, of which nobody tells the gate.
+// restore takes a deletion back in MySQL, which does not open the gate.
 func (f *forum) restore(t testing.TB, target models.Target) {
 	t.Helper()
 	_, err := f.store.RestorePost(t.Context(), f.author.ID, target.ID)
@@ -197,17 +197,26 @@ func TestSetLike_ofWhatWasRestoredGoesOnFromWhereItWas(t *testing.T) {
 	for _, liked := range []models.Target{target, under} {
 		state, err := f.SetLike(t.Context(), liked, 7, false)
 		require.NoError(t, err)
-		require.Equal(t, models.LikeState{Count: 1}, state, "MySQL has none of these likes yet, and is not asked for them")
+		require.Equal(
+			t,
+			models.LikeState{Count: 1},
+			state,
+			"MySQL has none of these likes yet, and is not asked for them",
+		)
 		state, err = f.SetLike(t.Context(), liked, 9, true)
 		require.NoError(t, err)
 		require.Equal(t, models.LikeState{Liked: true, Count: 2}, state)
-		require.Equal(t, map[int64]bool{7: false, 8: true, 9: true}, fold(t, t.Context(), f.plain, liked.Shard(shards))[liked])
+		require.Equal(
+			t,
+			map[int64]bool{7: false, 8: true, 9: true},
+			fold(t, t.Context(), f.plain, liked.Shard(shards))[liked],
+		)
 	}
 	require.Zero(t, f.queries.selects(loads))
 	require.Equal(t, 2, f.queries.selects(""), "one for each target")
 }
 
-// Whoever has asked MySQL and found the post restored must not open it when it is deleted again meanwhile.
+// A call that found the post restored in MySQL must not open it if it is deleted again meanwhile.
 func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
@@ -227,7 +236,7 @@ func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
 	f.like(t, target, 8)
 }
 
-// A deletion is committed, and its process sleeps before it tells the gate, until the post is restored.
+// A deletion is committed, and its process sleeps before it closes the gate, until the post is restored.
 func TestSetLike_closingThatComesTooLateIsUndone(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
@@ -374,7 +383,8 @@ func TestSetLike_loadsASetOfManyLikers(t *testing.T) {
 	for user := 1; user <= likers; user++ {
 		fmt.Fprintf(&rows, ",(%d,%d)", target.ID, user)
 	}
-	_, err := f.store.Pool().ExecContext(t.Context(), "INSERT INTO post_likes (post_id, user_id) VALUES "+rows.String()[1:])
+	_, err := f.store.Pool().
+		ExecContext(t.Context(), "INSERT INTO post_likes (post_id, user_id) VALUES "+rows.String()[1:])
 	require.NoError(t, err)
 	state, err := f.SetLike(t.Context(), target, likers+1, true)
 	require.NoError(t, err)
@@ -464,8 +474,8 @@ func TestLikes_withRedisAway(t *testing.T) {
 	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
 }
 
-// Right after a restart Redis answers the first words on a new connection with an error, and the pipeline behind them is
-// not sent. Its commands must not read as answered.
+// Right after a restart Redis answers the first words on a new connection with an error, and the pipeline behind them
+// is not sent. Its commands must not read as answered.
 func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
 	r, plain := newRedis(t)
 	f := newForumOn(t, r)
@@ -475,7 +485,7 @@ func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
 	unconnected, _ := openRedis(t, urlOf(plain))
 	f.redis = unconnected
 
-	for range 2 * breakerFailures { // until the breaker refuses, and after
+	for range 2 * models.BreakerFailures { // until the breaker refuses, and after
 		states, err := f.LikeStates(t.Context(), 7, rowsOf(1, target))
 		require.NoError(t, err)
 		require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
@@ -567,7 +577,7 @@ func TestSetLike_retryAfterALostAnswerIsHarmless(t *testing.T) {
 	require.EqualValues(t, 4, f.plain.XLen(t.Context(), "{s01}:outbox").Val())
 }
 
-// twice runs a script a second time and gives the second answer.
+// twice runs a script a second time and returns the second answer.
 type twice struct{ hash string }
 
 func (h twice) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -605,7 +615,13 @@ func TestLikeStates_warmColdAndClosed(t *testing.T) {
 	_, err := f.SetLike(t.Context(), under, 7, false)
 	require.NoError(t, err)
 
-	rows := []models.TargetCount{{Target: cold, Count: 5}, {Target: warm, Count: 5}, {Target: under, Count: 5}, {Target: closed, Count: 5}, {Target: warm, Count: 5}}
+	rows := []models.TargetCount{
+		{Target: cold, Count: 5},
+		{Target: warm, Count: 5},
+		{Target: under, Count: 5},
+		{Target: closed, Count: 5},
+		{Target: warm, Count: 5},
+	}
 	for viewer, want := range map[int64][]models.LikeState{
 		7: {{Liked: true, Count: 5}, {Liked: true, Count: 2}, {Count: 0}, {Liked: true, Count: 5}, {Liked: true, Count: 2}},
 		8: {{Count: 5}, {Liked: true, Count: 2}, {Count: 0}, {Count: 5}, {Liked: true, Count: 2}},

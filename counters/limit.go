@@ -34,11 +34,11 @@ type Taken struct {
 // whole again. With Redis all processes count together. While Redis does not answer, each counts for itself, beginning
 // with whole bursts: nothing is refused because Redis is away, and nothing is unlimited. It is safe for concurrent use.
 //
-// A key is the name of a limit, with its owner and a slash in front if it has one: see AccountLimit. Redis keeps the limits
-// of one owner in one key, so that Redis.ForgetAccount removes all that it holds about an account.
+// A key is the name of a limit, with its owner and a slash in front if it has one: see AccountLimit. Redis keeps the
+// limits of one owner in one key, so that Redis.ForgetAccount removes all that it holds about an account.
 //
-// Its connections are its own, and so is its breaker: a Redis that is merely slow must neither hold up every request for
-// a limit's sake, nor close the gate.
+// Its connections are its own, and so is its breaker: a Redis that is merely slow must neither hold up every request
+// for a limit's sake, nor close the gate.
 type Limiter struct {
 	client redis.UniversalClient // nil: each process for itself
 	take   *redis.Script
@@ -99,14 +99,17 @@ func (l *Limiter) Take(ctx context.Context, key string, rate Rate, n int) Taken 
 	defer cancel()
 	owner, limit := splitLimit(key)
 	every := max(time.Microsecond, rate.Every) // the unit of the script
-	result, err := l.take.Run(ctx, l.client, []string{limitsKey(owner)}, limit, rate.Burst, every.Microseconds(), n).Int64Slice()
+	result, err := l.take.Run(ctx, l.client, []string{limitsKey(owner)}, limit, rate.Burst, every.Microseconds(), n).
+		Int64Slice()
 	if err != nil || len(result) != 4 {
 		l.alone()
 		return l.TakeHere(key, rate, n)
 	}
 	return Taken{
-		OK: result[0] == 1, Remaining: int(result[1]),
-		RetryAfter: time.Duration(result[2]) * time.Microsecond, ResetAfter: time.Duration(result[3]) * time.Microsecond,
+		OK:         result[0] == 1,
+		Remaining:  int(result[1]),
+		RetryAfter: time.Duration(result[2]) * time.Microsecond,
+		ResetAfter: time.Duration(result[3]) * time.Microsecond,
 	}
 }
 
@@ -175,10 +178,13 @@ func (l *Limiter) Close() error {
 	return l.client.Close()
 }
 
-// Scale gives the rate times factor: more at once, and more often. A burst never becomes less than 1.
+// Scale returns the rate times factor: a larger burst, and a shorter interval. A burst is at least 1.
 func (r Rate) Scale(factor float64) Rate {
 	if r.Burst == 0 {
 		return r
 	}
-	return Rate{Burst: int(max(1, math.Round(float64(r.Burst)*factor))), Every: max(1, time.Duration(float64(r.Every)/factor))}
+	return Rate{
+		Burst: int(max(1, math.Round(float64(r.Burst)*factor))),
+		Every: max(1, time.Duration(float64(r.Every)/factor)),
+	}
 }

@@ -24,9 +24,9 @@ type Outbox struct {
 	lock  *redislock.Lock
 }
 
-// HoldOutbox takes the relay lock of a shard for ttl in the name of token. Whoever has left a lock behind under the same
-// token, because Redis was away when it should have been released, has it again at once. ErrLockLost when another holds
-// it.
+// HoldOutbox takes the relay lock of a shard for ttl in the name of token. A caller that has left a lock behind under
+// the same token, because Redis was away when it should have been released, has it again at once. ErrLockLost when
+// another holds it.
 func (r *Redis) HoldOutbox(ctx context.Context, shard int, token string, ttl time.Duration) (*Outbox, error) {
 	lock, err := r.locks.Obtain(ctx, relayKey(shard), ttl, &redislock.Options{Token: token})
 	if errors.Is(err, redislock.ErrNotObtained) {
@@ -48,7 +48,7 @@ func (o *Outbox) Renew(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// Release gives the lock up; it is no error if it was lost already.
+// Release releases the lock. A lock that is already lost is not an error.
 func (o *Outbox) Release(ctx context.Context) error {
 	if err := o.lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
 		return fmt.Errorf("release relay lock: %w", err)
@@ -56,7 +56,8 @@ func (o *Outbox) Release(ctx context.Context) error {
 	return nil
 }
 
-// Read gives the oldest events of the outbox, at most limit, and waits for one up to wait. None is no error.
+// Read returns the oldest events of the outbox, at most limit. It waits up to wait for the first, and then returns
+// none.
 func (o *Outbox) Read(ctx context.Context, limit int64, wait time.Duration) ([]models.Enveloped, error) {
 	streams, err := o.redis.blocking.XRead(ctx, &redis.XReadArgs{
 		Streams: []string{outboxKey(o.shard), "0-0"}, Count: limit, Block: wait,
@@ -87,7 +88,9 @@ func rawJSON(payload string) json.RawMessage {
 	}
 	quoted, err := json.Marshal(payload)
 	if err != nil {
-		return json.RawMessage(`"unreadable"`) // Marshal of a string does not fail: it replaces bytes that are no UTF-8
+		return json.RawMessage(
+			`"unreadable"`,
+		) // Marshal of a string does not fail: it replaces bytes that are not UTF-8
 	}
 	return quoted
 }
@@ -95,7 +98,8 @@ func rawJSON(payload string) json.RawMessage {
 // Trim drops the events up to and including last, which Kafka has acknowledged. ErrLockLost when the lock is not ours.
 func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
 	keep := models.Position{Epoch: last.Epoch, Seq: last.Seq + 1}
-	n, err := o.redis.run(ctx, "trim", []string{relayKey(o.shard), outboxKey(o.shard)}, o.lock.Token(), keep.String()).Int()
+	n, err := o.redis.run(ctx, "trim", []string{relayKey(o.shard), outboxKey(o.shard)}, o.lock.Token(), keep.String()).
+		Int()
 	if err != nil {
 		return fmt.Errorf("trim outbox %d: %w", o.shard, err)
 	}
@@ -123,14 +127,14 @@ func (o *Outbox) Open(ctx context.Context) (bool, error) {
 	return open, nil
 }
 
-// Last gives the last position that was ever put into the outbox; zero if there was none.
+// Last returns the last position ever added to the outbox, or zero.
 func (o *Outbox) Last(ctx context.Context) (models.Position, error) {
 	info, err := o.redis.shardInfo(ctx, o.shard)
 	return info.Last, err
 }
 
 // Seal begins to open the shard under a new epoch, which must be higher than Last's: it puts ShardOpened into
-// the outbox and gives the last position that this Redis knew when it was closed.
+// the outbox and returns the last position that this Redis knew when it was closed.
 func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error) {
 	event, err := json.Marshal(models.Event{Type: models.ShardOpened})
 	if err != nil {
@@ -220,7 +224,7 @@ type ShardInfo struct {
 	Holder string          // the token of that relay, as HoldOutbox was given it
 	Depth  int64           // events in the outbox
 	Last   models.Position // of the last event ever put into the outbox
-	Oldest time.Time       // when the first event of the outbox was accepted; zero when there is none or it tells no time
+	Oldest time.Time       // when the first event of the outbox was accepted; zero if there is none or it has no time
 }
 
 // ShardInfos reads every shard, in order, in one round trip.

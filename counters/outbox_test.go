@@ -23,7 +23,7 @@ func hold(t testing.TB, r *Redis, shard int) *Outbox {
 	return outbox
 }
 
-// takeOver gives the relay lock of a shard to somebody else.
+// takeOver moves the relay lock of a shard to another holder.
 func takeOver(t testing.TB, plain *redis.Client, shard int) {
 	t.Helper()
 	require.NoError(t, plain.Set(t.Context(), relayKey(shard), "somebody else", time.Minute).Err())
@@ -178,7 +178,10 @@ func TestOutbox_readEndsWithItsContext(t *testing.T) {
 func TestOutbox_readOfAPayloadThatIsNotJSON(t *testing.T) {
 	r, plain := newGate(t)
 	for _, values := range []map[string]any{{"e": `{"broken`}, {"e": "\xff\x00"}, {"other": "field"}} {
-		require.NoError(t, plain.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s01}:outbox", ID: "1-*", Values: values}).Err())
+		require.NoError(
+			t,
+			plain.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s01}:outbox", ID: "1-*", Values: values}).Err(),
+		)
 	}
 	like(t, r, post(1), 7)
 	events, err := hold(t, r, 1).Read(t.Context(), 10, time.Second)
@@ -321,11 +324,20 @@ func TestShardInfos(t *testing.T) {
 	require.EqualValues(t, 1, trips.Load())
 	require.Len(t, infos, shards)
 	require.Equal(t, ShardInfo{Shard: 0}, infos[0])
-	require.Equal(t, ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 3, Last: pos(3, 2)}, infos[1], "the first event has no time")
+	require.Equal(
+		t,
+		ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 3, Last: pos(3, 2)},
+		infos[1],
+		"the first event has no time",
+	)
 	require.Equal(t, ShardInfo{Shard: 2, Open: true, Last: pos(5, 0)}, infos[2])
 
 	require.NoError(t, plain.XDel(t.Context(), "{s01}:outbox", "3-0").Err())
 	info, err := r.shardInfo(t.Context(), 1)
 	require.NoError(t, err)
-	require.Equal(t, ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 2, Last: pos(3, 2), Oldest: start}, info)
+	require.Equal(
+		t,
+		ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 2, Last: pos(3, 2), Oldest: start},
+		info,
+	)
 }

@@ -9,8 +9,8 @@
 // a new epoch, and forgets its warm targets if MySQL turned out to know more than Redis did.
 //
 // What is refused: a like in a closed shard, or with a full outbox, gets models.CodeUnavailable and leaves no trace.
-// What is retried: go-redis may run a script twice after a lost connection; every script tells what is, so the second
-// answer is as good as the first.
+// What is retried: go-redis may run a script twice after a lost connection; every script replies with the resulting
+// state, so the second answer is as good as the first.
 package counters
 
 import (
@@ -78,8 +78,8 @@ func Open(url string, shards int) (*Redis, error) {
 	return r, nil
 }
 
-// poolLog is where go-redis tells of connections that it could not make. Every call that was not served for it returns
-// an error of its own, so this is for the curious.
+// poolLog logs the connections that go-redis could not make, at debug level. Every call that failed for it returns
+// an error of its own. go-redis has one logger per process, so it cannot be injected.
 type poolLog struct{}
 
 // setPoolLog acts once, for the whole process: go-redis does not guard its logger against clients that are in use.
@@ -109,7 +109,7 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = how.timeout, how.timeout, how.timeout, true
 		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
-		// A breaker for each node: those that answer are no reason to refuse for one that does not.
+		// Each node has a breaker, so that one that does not answer leaves the others open.
 		o.NewClient = func(node *redis.Options) *redis.Client {
 			client := redis.NewClient(node)
 			client.AddHook(newBreaker())
@@ -177,14 +177,18 @@ func (r *Redis) Ping(ctx context.Context) error { return r.client.Ping(ctx).Err(
 // ErrEvicts means that Redis may throw keys away when its memory is short.
 var ErrEvicts = errors.New("redis may evict keys")
 
-// CheckPolicy gives ErrEvicts if the server may evict keys: a like that is evicted before it is in MySQL is lost.
+// CheckPolicy returns ErrEvicts if the server may evict keys. A like that is evicted before it is in MySQL is lost.
 func (r *Redis) CheckPolicy(ctx context.Context) error {
 	info, err := r.client.InfoMap(ctx, "memory").Result()
 	if err != nil {
 		return fmt.Errorf("read maxmemory-policy: %w", err)
 	}
 	if policy := info["Memory"]["maxmemory_policy"]; policy != "" && policy != "noeviction" {
-		return fmt.Errorf("%w: its maxmemory-policy is %s; set noeviction, or likes are lost when memory is short", ErrEvicts, policy)
+		return fmt.Errorf(
+			"%w: its maxmemory-policy is %s; set noeviction, or likes are lost when memory is short",
+			ErrEvicts,
+			policy,
+		)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func pos(epoch, seq int64) models.Position {
 	return models.Position{Epoch: epoch, Seq: seq}
 }
 
-// newRedis gives the code under test and a plain client to see what it stored. No shard is open.
+// newRedis returns the code under test and a plain client to see what it stored. No shard is open.
 func newRedis(t testing.TB) (*Redis, *redis.Client) {
 	t.Helper()
 	o := testkit.Redis(t)
@@ -179,7 +179,7 @@ func (f *forum) like(t testing.TB, target models.Target, user int64) {
 	require.NoError(t, err)
 }
 
-// counted gives how often an outcome was counted.
+// counted returns how often an outcome was counted.
 func (f *forum) counted(o Outcome) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,7 +195,7 @@ type queries struct {
 
 var watched atomic.Int64
 
-// watch gives a data source name whose connections report their queries.
+// watch returns a data source name whose connections report their queries.
 func watch(t testing.TB, dsn string) (string, *queries) {
 	t.Helper()
 	c, err := mysql.ParseDSN(dsn)
@@ -303,14 +303,14 @@ func dump(t testing.TB, plain *redis.Client) stored {
 	return all
 }
 
-// only gives the part of what is stored whose keys contain part.
+// only returns the part of what is stored whose keys contain part.
 func (s stored) only(part string) stored {
 	s = maps.Clone(s)
 	maps.DeleteFunc(s, func(key string, _ any) bool { return !strings.Contains(key, part) })
 	return s
 }
 
-// entries gives a stream as its "id payload" lines.
+// entries returns a stream as its "id payload" lines.
 func entries(t testing.TB, plain *redis.Client, key string) []string {
 	t.Helper()
 	messages, err := plain.XRange(t.Context(), key, "-", "+").Result()
@@ -322,7 +322,7 @@ func entries(t testing.TB, plain *redis.Client, key string) []string {
 	return lines
 }
 
-// fold gives who likes what after every event of a shard's outbox, and fails if the numbers have a hole.
+// fold returns who likes what after every event of a shard's outbox, and fails if the numbers have a hole.
 func fold(t require.TestingT, ctx context.Context, plain *redis.Client, shard int) map[models.Target]map[int64]bool {
 	messages, err := plain.XRange(ctx, outboxKey(shard), "-", "+").Result()
 	require.NoError(t, err)

@@ -82,7 +82,7 @@ func TestStatesOf_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 	require.Equal(t, map[models.Target]models.LikeState{target: {Liked: true, Count: 1}}, states)
 }
 
-// Nobody tells the gate of a restoration; what it held of the likes meanwhile counts, not what MySQL has so far.
+// A restoration does not open the gate. The likes that the gate holds count, not those that MySQL has so far.
 func TestStatesOf_whatWasRestoredIsThereAtOnce(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)

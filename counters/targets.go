@@ -25,9 +25,9 @@ type Targets interface {
 	// repeat.
 	Close(ctx context.Context, targets ...models.Target) error
 
-	// CloseInBatches is Close for jobs that have to stop in time and to go on later. Of each post it closes the comments
-	// with ids above after. It calls closed with the id of the last comment of each batch of 500, and reports false once
-	// closed returns false.
+	// CloseInBatches is Close for jobs that have to stop in time and to go on later. Of each post it closes the
+	// comments with ids above after. It calls closed with the id of the last comment of each batch of 500, and reports
+	// false once closed returns false.
 	CloseInBatches(
 		ctx context.Context, targets []models.Target, after int64, closed func(commentID int64) (goOn bool, err error),
 	) (done bool, err error)
@@ -56,9 +56,7 @@ func (directTargets) Open(context.Context, models.Target, time.Time) error { ret
 
 func (directTargets) Close(context.Context, ...models.Target) error { return nil }
 
-func (directTargets) CloseInBatches(
-	context.Context, []models.Target, int64, func(int64) (bool, error),
-) (bool, error) {
+func (directTargets) CloseInBatches(context.Context, []models.Target, int64, func(int64) (bool, error)) (bool, error) {
 	return true, nil
 }
 

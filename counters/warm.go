@@ -65,8 +65,13 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 }
 
 // Cool forgets those of targets that were not liked since idle and of which MySQL has everything, going by the
-// shards' watermarks, which must have been read before. It gives the number forgotten.
-func (r *Redis) Cool(ctx context.Context, targets []models.Target, idle time.Time, watermarks map[int]models.Position) (int, error) {
+// shards' watermarks, which must have been read before. It returns the number forgotten.
+func (r *Redis) Cool(
+	ctx context.Context,
+	targets []models.Target,
+	idle time.Time,
+	watermarks map[int]models.Position,
+) (int, error) {
 	var replies []*redis.Cmd
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, t := range targets {
@@ -75,7 +80,10 @@ func (r *Redis) Cool(ctx context.Context, targets []models.Target, idle time.Tim
 				continue // the caller keeps this shard warm
 			}
 			k := r.keys(t)
-			replies = append(replies, p.Eval(ctx, r.source["cool"], []string{k.likes, k.users}, applied.Epoch, applied.Seq, idle.UnixMilli()))
+			replies = append(
+				replies,
+				p.Eval(ctx, r.source["cool"], []string{k.likes, k.users}, applied.Epoch, applied.Seq, idle.UnixMilli()),
+			)
 		}
 		return nil
 	})
@@ -159,7 +167,7 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 	}
 }
 
-// Likers tells which of users like a warm target, in one round trip.
+// Likers reports which of users like a warm target, in one round trip.
 func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
 	if len(users) == 0 {
 		return nil, nil
@@ -211,6 +219,11 @@ func (l *Likes) Reassert(ctx context.Context, target models.Target, users []int6
 
 // Forget makes a warm target cold if MySQL has everything of it up to watermark; it reports whether it did.
 func (r *Redis) Forget(ctx context.Context, target models.Target, watermark models.Position) (bool, error) {
-	n, err := r.Cool(ctx, []models.Target{target}, time.UnixMilli(1<<52), map[int]models.Position{target.Shard(r.shards): watermark})
+	n, err := r.Cool(
+		ctx,
+		[]models.Target{target},
+		time.UnixMilli(1<<52),
+		map[int]models.Position{target.Shard(r.shards): watermark},
+	)
 	return n == 1, err
 }

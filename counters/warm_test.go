@@ -100,8 +100,12 @@ func TestCool_goesByTheWatermarkOfEachShard(t *testing.T) {
 		left = append(left, key)
 	}
 	slices.Sort(left)
-	require.Equal(t, []string{"{s01}:post:17:likes", "{s01}:post:17:likes_users", "{s03}:post:3:likes", "{s03}:post:3:likes_users"}, left,
-		"post 17 is not in MySQL yet, and shard 3 is to be left alone")
+	require.Equal(
+		t,
+		[]string{"{s01}:post:17:likes", "{s01}:post:17:likes_users", "{s03}:post:3:likes", "{s03}:post:3:likes_users"},
+		left,
+		"post 17 is not in MySQL yet, and shard 3 is to be left alone",
+	)
 
 	n, err = r.Cool(t.Context(), nil, time.UnixMilli(1000), nil)
 	require.NoError(t, err)
@@ -111,7 +115,11 @@ func TestCool_goesByTheWatermarkOfEachShard(t *testing.T) {
 func TestCool_isNotStoppedByADamagedTarget(t *testing.T) {
 	r, plain := newGate(t)
 	targets := []models.Target{post(17), post(33), post(49), post(1)}
-	damaged := []map[string]any{{"count": 0, "last": "0-0"}, {"count": 0, "at": 1}, {"count": 0, "last": "never", "at": "soon"}}
+	damaged := []map[string]any{
+		{"count": 0, "last": "0-0"},
+		{"count": 0, "at": 1},
+		{"count": 0, "last": "never", "at": "soon"},
+	}
 	for i, fields := range damaged {
 		require.NoError(t, plain.HSet(t.Context(), r.keys(targets[i]).likes, fields).Err())
 	}
@@ -125,7 +133,8 @@ func TestCool_isNotStoppedByADamagedTarget(t *testing.T) {
 
 func TestForget_coolsWhatWasLikedJustNow(t *testing.T) {
 	r, plain := newGate(t)
-	_, err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 7, `"e"`, 100, time.Now().UnixMilli(), never).Result()
+	_, err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 7, `"e"`, 100, time.Now().UnixMilli(), never).
+		Result()
 	require.NoError(t, err)
 	forgotten, err := r.Forget(t.Context(), post(1), pos(1, 0))
 	require.NoError(t, err)
@@ -197,10 +206,21 @@ func TestReassert_sendsThePresentState(t *testing.T) {
 	f.like(t, target, 8)
 	require.NoError(t, f.Reassert(t.Context(), target, []int64{7, 9, 8}))
 	event := func(n int, kind string, user int) string {
-		return "1-" + strconv.Itoa(n) + ` {"type":"post.` + kind + `","id":1,"user_id":` + strconv.Itoa(user) + `,"at":1700000000000}`
+		return "1-" + strconv.Itoa(n) + ` {"type":"post.` + kind + `","id":1,"user_id":` + strconv.Itoa(
+			user,
+		) + `,"at":1700000000000}`
 	}
-	require.Equal(t, []string{"1-0" + opened, event(1, "liked", 8), event(2, "liked", 7), event(3, "unliked", 9), event(4, "liked", 8)},
-		entries(t, f.plain, "{s01}:outbox"))
+	require.Equal(
+		t,
+		[]string{
+			"1-0" + opened,
+			event(1, "liked", 8),
+			event(2, "liked", 7),
+			event(3, "unliked", 9),
+			event(4, "liked", 8),
+		},
+		entries(t, f.plain, "{s01}:outbox"),
+	)
 	require.Equal(t, "1-4", dump(t, f.plain)["{s01}:post:1:likes"].(hash)["last"])
 }
 

@@ -41,8 +41,8 @@ type Applied struct {
 	At      time.Time // zero while pending
 }
 
-// Up applies the pending migrations, and installs the shards (1 to MaxShards) and the key that signs cursors. It can run
-// again, and in several processes at once. If shards is 0, the installed number stays, and a new installation gets
+// Up applies the pending migrations, and installs the shards (1 to MaxShards) and the key that signs cursors. It can
+// run again, and in several processes at once. If shards is 0, the installed number stays, and a new installation gets
 // DefaultShards. If another number is installed, Up returns ErrShards.
 func Up(ctx context.Context, dsn string, shards int) error {
 	if shards < 0 || shards > MaxShards {
@@ -85,8 +85,8 @@ func open(dsn string) (*sql.DB, *goose.Provider, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("mysql dsn: %w", err)
 	}
-	// A statement on a large table may take hours. If the connection timed out, the server would finish the statement, but
-	// goose would not record it, and the next run would fail because the change is already there.
+	// A statement on a large table may take hours. If the connection timed out, the server would finish the statement,
+	// but goose would not record it, and the next run would fail because the change is already there.
 	config.ReadTimeout, config.WriteTimeout = 0, 0
 	connector, err := mysql.NewConnector(config)
 	if err != nil {

@@ -26,9 +26,10 @@ type guardedPool struct {
 	reads   limitedReads
 }
 
+// The constants of the breakers of MySQL and of Redis.
 const (
-	breakerFailures = 5           // consecutive failures that open the breaker
-	breakerPause    = time.Second // before an open breaker admits a call
+	BreakerFailures = 5           // consecutive failures that open the breaker
+	BreakerPause    = time.Second // before an open breaker admits a call
 )
 
 // errCanceled is reported to the breaker for a call whose context ended, unless it was connecting.
@@ -54,8 +55,8 @@ func (c recordingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 func newGuardedPool(pool *sql.DB) *guardedPool {
 	return &guardedPool{DB: pool, breaker: gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name:        "mysql",
-		Timeout:     breakerPause,
-		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
+		Timeout:     BreakerPause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= BreakerFailures },
 		IsExcluded:  func(err error) bool { return errors.Is(err, errCanceled) },
 		IsSuccessful: func(err error) bool {
 			return err == nil || cannotWrite(err) || outOfTime(err) || ErrorCode(err) != CodeUnavailable

@@ -82,7 +82,7 @@ func TestReads_areEndedByTheServer(t *testing.T) {
 		assert.True(t, outOfTime(err), "%s in a transaction: %v", name, err)
 	}
 	var reads sync.WaitGroup
-	for range 2 * breakerFailures {
+	for range 2 * BreakerFailures {
 		reads.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()

@@ -10,9 +10,9 @@ import (
 	"likewise/models"
 )
 
-// Closer closes deleted targets in the gate. A deleting process does so itself, at once; the Closer is for processes that
-// died before they could. Several at once do the same work twice. A target that is restored meanwhile reopens on its next
-// like.
+// Closer closes deleted targets in the gate. A deleting process does so itself, at once; the Closer is for processes
+// that died before they could. Several at once do the same work twice. A target that is restored meanwhile reopens on
+// its next like.
 type Closer struct {
 	store   *models.Store
 	targets counters.Targets
@@ -70,9 +70,14 @@ func (c *Closer) close(ctx context.Context, one models.Closing) (done bool, err 
 		return false, err
 	}
 	if !open { // a restored target would only have to be opened again
-		done, err := c.targets.CloseInBatches(ctx, []models.Target{one.Target}, one.DoneCommentID, func(last int64) (bool, error) {
-			return !nearlyOver(ctx), c.store.AdvanceClosing(ctx, one.ID, last)
-		})
+		done, err := c.targets.CloseInBatches(
+			ctx,
+			[]models.Target{one.Target},
+			one.DoneCommentID,
+			func(last int64) (bool, error) {
+				return !nearlyOver(ctx), c.store.AdvanceClosing(ctx, one.ID, last)
+			},
+		)
 		if err != nil || !done {
 			return false, err
 		}

@@ -14,7 +14,7 @@ import (
 	"likewise/models"
 )
 
-// closeDeleted runs a Closer, and gives the number of deletions.
+// closeDeleted runs a Closer, and returns the number of deletions.
 func (p *pipeline) closeDeleted() int {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -84,7 +84,7 @@ func TestCloser_closesWhatNobodyToldTheGateOf(t *testing.T) {
 	refused()
 	assert.Zero(t, p.count("SELECT COUNT(*) FROM gate_closings"))
 
-	// Whoever closes what was restored meanwhile does no harm.
+	// Closing a restored post does no harm.
 	_, err = p.store.RestorePost(ctx, p.author.ID, post.ID)
 	require.NoError(t, err)
 	require.NoError(t, p.likes.CloseTargets(ctx, open))
@@ -100,7 +100,12 @@ func TestCloser_goesOnWhereItDied(t *testing.T) {
 	defer p.start()()
 	post := p.post()
 	const comments = 3*counters.CloseBatch + 1
-	p.exec("INSERT INTO comments (post_id, user_id, content) VALUES " + strings.TrimSuffix(strings.Repeat(fmt.Sprintf("(%d,%d,'text'),", post.ID, p.author.ID), comments), ","))
+	p.exec(
+		"INSERT INTO comments (post_id, user_id, content) VALUES " + strings.TrimSuffix(
+			strings.Repeat(fmt.Sprintf("(%d,%d,'text'),", post.ID, p.author.ID), comments),
+			",",
+		),
+	)
 	ids, err := p.store.CommentIDs(t.Context(), post.ID, 0, 2*comments)
 	require.NoError(t, err)
 	last := models.Target{Kind: models.KindComment, ID: ids[comments-1]}
@@ -109,7 +114,11 @@ func TestCloser_goesOnWhereItDied(t *testing.T) {
 	deaths := 0
 	for ; ; deaths++ {
 		require.Less(t, deaths, 10)
-		n, err := NewCloser(p.store, counters.NewTargets(p.store, &mortal{p.likes, 2})).Close(t.Context()) // the post, and a batch
+		n, err := NewCloser(
+			p.store,
+			counters.NewTargets(p.store, &mortal{p.likes, 2}),
+		).Close(t.Context())
+		// the post, and a batch
 		if err == nil {
 			assert.Equal(t, 1, n)
 			break

@@ -45,13 +45,14 @@ func startCluster(t *testing.T) (url string, nodes []*servers.Redis) {
 			if err != nil {
 				return false, err.Error()
 			}
-			return containsText([]string{info}, "cluster_state:ok") && containsText([]string{info}, "cluster_known_nodes:2"), info
+			return containsText([]string{info}, "cluster_state:ok") &&
+				containsText([]string{info}, "cluster_known_nodes:2"), info
 		})
 	}
 	return "redis+cluster://" + nodes[0].Addr() + "?addr=" + nodes[1].Addr(), nodes
 }
 
-// freePort gives a port that nobody listens on. The default, 10,000 above the client port, may be some client's.
+// freePort returns a port that nobody listens on. The default, 10,000 above the client port, may be some client's.
 func freePort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,5 +114,10 @@ func TestPipeline_runsOnARedisCluster(t *testing.T) {
 		epochs[s.Applied.Epoch]++
 	}
 	// How often a shard is tried to be opened while its node comes back is up to chance.
-	assert.True(t, epochs[1] > 0 && epochs[1] < len(shards), "shards of one node in their first epoch, of the other in a later one: %v", epochs)
+	assert.True(
+		t,
+		epochs[1] > 0 && epochs[1] < len(shards),
+		"shards of one node in their first epoch, of the other in a later one: %v",
+		epochs,
+	)
 }

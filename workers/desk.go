@@ -23,13 +23,13 @@ func NewDesk(store *models.Store, r *counters.Redis, likes *counters.Likes) *Des
 // Gated reports whether there is a pipeline at all.
 func (d *Desk) Gated() bool { return d.redis != nil }
 
-// ShardInfos gives what Redis knows of every shard, in order; it is for gated mode.
+// ShardInfos returns the state of every shard in Redis, in order. It must not be called in direct mode.
 func (d *Desk) ShardInfos(ctx context.Context) ([]counters.ShardInfo, error) {
 	return d.redis.ShardInfos(ctx)
 }
 
-// Reassert sends the present state of a user's like of a target through the pipeline once more. counters.ErrNotWarm when
-// the gate does not hold it.
+// Reassert sends the present state of a user's like of a target through the pipeline once more. counters.ErrNotWarm
+// when the gate does not hold it.
 func (d *Desk) Reassert(ctx context.Context, target models.Target, userID int64) error {
 	if d.redis == nil {
 		return counters.ErrNotWarm
@@ -43,11 +43,17 @@ func (d *Desk) Compare(ctx context.Context, target models.Target, repair bool) (
 	return found, err
 }
 
-// CompareShard compares targets of a kind in a shard with ids above after, at most limit and as many as it gets to until
-// end, and gives how many that were, and the id to go on with; 0 when there are no more.
-func (d *Desk) CompareShard(ctx context.Context, shard int, kind models.TargetKind, after int64, limit int, end time.Time, repair bool) (
-	found []models.Difference, compared int, next int64, err error,
-) {
+// CompareShard compares targets of a kind in a shard with ids above after, at most limit and as many as it gets to
+// until end, and returns their number and the id to continue after, or 0 at the end.
+func (d *Desk) CompareShard(
+	ctx context.Context,
+	shard int,
+	kind models.TargetKind,
+	after int64,
+	limit int,
+	end time.Time,
+	repair bool,
+) (found []models.Difference, compared int, next int64, err error) {
 	sum, next, err := d.verifier(repair, &found).Stretch(ctx, shard, kind, after, limit, end)
 	return found, sum.Posts + sum.Comments, next, err
 }

@@ -12,7 +12,8 @@ import (
 
 // DriftWatch compares a stretch of posts and comments at a time, round and round, so that a difference shows in a
 // metric before anybody asks. It begins anywhere, so that one that runs a single round, for another scheduler, gets
-// everywhere too in the course of time. It mends nothing: a difference is a bug or a hand on the data, and wants a look.
+// everywhere too in the course of time. It mends nothing: a difference is a bug or a hand on the data, and wants a
+// look.
 type DriftWatch struct {
 	verifier *Verifier
 	after    map[models.TargetKind]int64
@@ -24,7 +25,13 @@ type DriftWatch struct {
 const driftPage = 500
 
 // NewDriftWatch makes a watch that calls report for each difference. In direct mode r and likes are nil.
-func NewDriftWatch(store *models.Store, r *counters.Redis, likes *counters.Likes, reg prometheus.Registerer, report func(models.Difference)) *DriftWatch {
+func NewDriftWatch(
+	store *models.Store,
+	r *counters.Redis,
+	likes *counters.Likes,
+	reg prometheus.Registerer,
+	report func(models.Difference),
+) *DriftWatch {
 	w := &DriftWatch{
 		verifier: NewVerifier(store, r, likes, false, report),
 		after:    map[models.TargetKind]int64{},
@@ -37,7 +44,7 @@ func NewDriftWatch(store *models.Store, r *counters.Redis, likes *counters.Likes
 	return w
 }
 
-// Watch does one round and gives the number of differences.
+// Watch compares one page of each kind and returns the number of differences.
 func (w *DriftWatch) Watch(ctx context.Context) (differences int, err error) {
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		after, begun := w.after[kind]

@@ -19,9 +19,9 @@ import (
 //
 // An archive is a compressed tar of JSON files: a section such as posts has one file, or several when it is long. Each
 // file is a gzip member of its own and a chunk in MySQL, written in the transaction that moves the export on. So an
-// Exporter that is killed leaves an archive that the next run goes on with, two at once cannot both write the same chunk,
-// and what is held in memory is a file and a page of rows. Sections are read one after the other: an archive is no
-// snapshot.
+// Exporter that is killed leaves an archive that the next run goes on with, two at once cannot both write the same
+// chunk, and what is held in memory is a file and a page of rows. Sections are read one after the other: an archive is
+// not a snapshot.
 type Exporter struct {
 	store   *models.Store
 	maxSize int64
@@ -40,8 +40,8 @@ const (
 	exportsRead = 100              // exports a query
 )
 
-// Export builds what is asked for until its time is nearly over. It returns the numbers of archives that are ready now and
-// of those that were deleted.
+// Export builds what is asked for until its time is nearly over. It returns the numbers of archives that are ready now
+// and of those that were deleted.
 func (e *Exporter) Export(ctx context.Context) (built, removed int, err error) {
 	var failures []error
 	if removed, err = e.store.RemoveExports(ctx); err != nil {
@@ -93,17 +93,27 @@ type manifest struct {
 	UserID      int64     `json:"user_id"`
 	RequestedAt time.Time `json:"requested_at"`
 	Sections    []string  `json:"sections"`
-	// Complete is false when the archive was ended because it was too large. Then Missing has the sections that are missing
-	// or go on after what is there.
+	// Complete is false when the archive was ended because it was too large. Then Missing has the sections that are
+	// missing or go on after what is there.
 	Complete bool     `json:"complete"`
 	Missing  []string `json:"missing"`
 }
 
 // next returns the chunk at the place of an export, and the place after it; its Section is "" after the last one.
-func (e *Exporter) next(ctx context.Context, export *models.Export, rows *exportedRows) ([]byte, models.ExportPlace, error) {
+func (e *Exporter) next(
+	ctx context.Context,
+	export *models.Export,
+	rows *exportedRows,
+) ([]byte, models.ExportPlace, error) {
 	place, sections := export.Place, models.ExportSections()
 	if at := slices.Index(sections, place.Section); place.Section == lastFile || export.Size >= e.maxSize {
-		m := manifest{UserID: export.UserID, RequestedAt: export.RequestedAt, Sections: sections, Complete: place.Section == lastFile, Missing: []string{}}
+		m := manifest{
+			UserID:      export.UserID,
+			RequestedAt: export.RequestedAt,
+			Sections:    sections,
+			Complete:    place.Section == lastFile,
+			Missing:     []string{},
+		}
 		if !m.Complete {
 			m.Missing = sections[max(at, 0):]
 		}
@@ -142,7 +152,15 @@ func archived(export *models.Export, name string, body []byte, last bool) ([]byt
 	var out bytes.Buffer
 	zip := gzip.NewWriter(&out)
 	archive := tar.NewWriter(zip)
-	err := archive.WriteHeader(&tar.Header{Name: "likewise-export/" + name, Mode: 0o600, Size: int64(len(body)), ModTime: export.RequestedAt.Truncate(time.Second), Format: tar.FormatUSTAR})
+	err := archive.WriteHeader(
+		&tar.Header{
+			Name:    "likewise-export/" + name,
+			Mode:    0o600,
+			Size:    int64(len(body)),
+			ModTime: export.RequestedAt.Truncate(time.Second),
+			Format:  tar.FormatUSTAR,
+		},
+	)
 	if err == nil {
 		_, err = archive.Write(body)
 	}
@@ -166,8 +184,8 @@ type exportedRows struct {
 	ended  bool // there is nothing after page
 }
 
-// file returns the next file of the place's section, an array with a row a line, and moves the place behind its last row.
-// more reports whether the section goes on.
+// file returns the next file of the place's section, an array with a row a line, and moves the place behind its last
+// row. more reports whether the section goes on.
 func (r *exportedRows) file(ctx context.Context, place *models.ExportPlace) (body []byte, more bool, err error) {
 	if at := (models.ExportPlace{Section: place.Section, AfterValue: place.AfterValue, AfterID: place.AfterID}); r.at != at {
 		r.at, r.page, r.ended = at, nil, false

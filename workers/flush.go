@@ -27,7 +27,16 @@ type FlushError struct {
 func (e *FlushError) Error() string {
 	var parts []string
 	for _, b := range e.Behind {
-		parts = append(parts, fmt.Sprintf("shard %d: accepted up to %s, MySQL has up to %s, %d events in the outbox", b.Shard, b.Goal, b.Applied, b.Depth))
+		parts = append(
+			parts,
+			fmt.Sprintf(
+				"shard %d: accepted up to %s, MySQL has up to %s, %d events in the outbox",
+				b.Shard,
+				b.Goal,
+				b.Applied,
+				b.Depth,
+			),
+		)
 	}
 	return fmt.Sprintf("not everything reached MySQL (%v): %s", e.Cause, strings.Join(parts, "; "))
 }
@@ -58,7 +67,12 @@ func Flush(ctx context.Context, r *counters.Redis, store *models.Store) error {
 	}
 }
 
-func unflushed(ctx context.Context, r *counters.Redis, store *models.Store, goals []counters.ShardInfo) ([]Behind, error) {
+func unflushed(
+	ctx context.Context,
+	r *counters.Redis,
+	store *models.Store,
+	goals []counters.ShardInfo,
+) ([]Behind, error) {
 	states, err := store.ShardStates(ctx)
 	if err != nil {
 		return nil, err
@@ -70,7 +84,10 @@ func unflushed(ctx context.Context, r *counters.Redis, store *models.Store, goal
 	var behind []Behind
 	for i, goal := range goals {
 		if goal.Last.After(states[i].Applied) {
-			behind = append(behind, Behind{Shard: goal.Shard, Goal: goal.Last, Applied: states[i].Applied, Depth: infos[i].Depth})
+			behind = append(
+				behind,
+				Behind{Shard: goal.Shard, Goal: goal.Last, Applied: states[i].Applied, Depth: infos[i].Depth},
+			)
 		}
 	}
 	return behind, nil

@@ -18,9 +18,9 @@ type Janitor struct {
 	now     func() time.Time
 }
 
-// MinCoolAfter is the shortest time for which a target must have been idle. It outlasts by far the call that opens a new
-// target, which would open one that was cooled before it arrived with no likes, and the lock of a load that began before
-// the target was warm.
+// MinCoolAfter is the shortest time for which a target must have been idle. It outlasts by far the call that opens a
+// new target, which would open one that was cooled before it arrived with no likes, and the lock of a load that began
+// before the target was warm.
 const MinCoolAfter = 5 * time.Minute
 
 // NewJanitor makes a janitor for targets that were not liked for idle, at least MinCoolAfter.
@@ -28,7 +28,7 @@ func NewJanitor(r *counters.Redis, store *models.Store, m *Metrics, idle time.Du
 	return &Janitor{redis: r, store: store, metrics: m, idle: max(idle, MinCoolAfter), now: now}
 }
 
-// Cool goes over all warm targets once and gives the number of those it dropped and of those that stay.
+// Cool visits all warm targets once and returns the numbers of evicted and of remaining ones.
 func (j *Janitor) Cool(ctx context.Context) (cooled, warm int, err error) {
 	// Before anything else: a watermark, and the absence of gaps, hold for every event up to it and no further.
 	states, err := j.store.ShardStates(ctx)

@@ -26,8 +26,8 @@ type Job struct {
 	run func(*Jobs, context.Context) (result string, err error)
 }
 
-// schedule is the table of jobs. To add a job, add a row with a method of Jobs, in the order of names. Tests compare the
-// table with docs/cli.md.
+// schedule is the table of jobs. To add a job, add a row with a method of Jobs, in the order of names. Tests compare
+// the table with docs/cli.md.
 var schedule = []Job{
 	{
 		"close", 10 * time.Second,
@@ -290,9 +290,9 @@ const (
 	flushDrain = 9 * time.Second // for a batch under way when flush has ended
 )
 
-// flush returns when every like that was accepted before the call is in MySQL. Workers usually need milliseconds. If the
-// watermarks stand still, as without a worker, this process relays and writes, too. It does not help workers that are
-// merely behind: another member would make their consumer group pause.
+// flush returns when every like that was accepted before the call is in MySQL. Workers usually need milliseconds. If
+// the watermarks stand still, as without a worker, this process relays and writes, too. It does not help workers that
+// are merely behind: another member would make their consumer group pause.
 func (j *Jobs) flush(ctx context.Context) (string, error) {
 	ctx, stop := context.WithCancel(ctx)
 	var helping sync.WaitGroup

@@ -29,7 +29,7 @@ type Kafka struct {
 	Group string
 }
 
-// config gives sarama's settings, many of which default to losing data.
+// config returns sarama's settings, many of which default to losing data.
 func (k Kafka) config() *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = "likewise"
@@ -61,9 +61,9 @@ func (k Kafka) config() *sarama.Config {
 	return c
 }
 
-// groupConfig gives the settings of a member of the consumer group. Joining is answered only when the other members have
-// joined too or were given up, which takes a session and a rebalance, twice when the leader is among the dead. Whoever
-// hangs up before that leaves a dead member behind for its own next attempt to wait for, and so on for ever.
+// groupConfig returns the settings of a member of the consumer group. Joining is answered only when the other members
+// have joined too or have expired, which takes a session and a rebalance, or twice that if the leader is dead. A member
+// that disconnects earlier leaves a dead member behind, for which its own next attempt waits.
 func (k Kafka) groupConfig() *sarama.Config {
 	c := k.config()
 	c.Net.ReadTimeout = 15 * time.Second
@@ -85,7 +85,11 @@ func (k Kafka) EnsureTopic(shards int) error {
 	if replicas == 0 {
 		replicas = -1 // the broker's default.replication.factor
 	}
-	err = admin.CreateTopic(k.Topic, &sarama.TopicDetail{NumPartitions: int32(shards), ReplicationFactor: replicas}, false)
+	err = admin.CreateTopic(
+		k.Topic,
+		&sarama.TopicDetail{NumPartitions: int32(shards), ReplicationFactor: replicas},
+		false,
+	)
 	if err == nil {
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -41,7 +40,7 @@ func (w *LikeWriter) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		slog.WarnContext(ctx, "like writer joins again", "error", err)
+		w.store.Logger().WarnContext(ctx, "like writer joins again", "error", err)
 		pause(ctx, backoff(attempt))
 	}
 }
@@ -61,15 +60,15 @@ func (w *LikeWriter) consume(ctx context.Context) error {
 		var logged time.Time
 		for err := range group.Errors() {
 			w.metrics.writerErrors.Inc()
-			if time.Since(logged) > time.Second { // a broker that goes away gives one for each partition, again and again
+			if time.Since(logged) > time.Second { // a missing broker causes one per partition, repeatedly
 				logged = time.Now()
-				slog.WarnContext(ctx, "like writer", "error", err)
+				w.store.Logger().WarnContext(ctx, "like writer", "error", err)
 			}
 		}
 	}()
 	defer func() {
 		if err := group.Close(); err != nil {
-			slog.WarnContext(ctx, "leave group", "error", err)
+			w.store.Logger().WarnContext(ctx, "leave group", "error", err)
 		}
 		<-drained
 	}()
@@ -97,7 +96,7 @@ func (b *batcher) Setup(session sarama.ConsumerGroupSession) error {
 		owned += len(partitions)
 	}
 	b.writer.metrics.writerPartitions.Set(float64(owned))
-	slog.InfoContext(session.Context(), "like writer owns partitions", "partitions", owned)
+	b.writer.store.Logger().InfoContext(session.Context(), "like writer owns partitions", "partitions", owned)
 	go func() {
 		defer close(b.stopped)
 		b.write(session)
@@ -173,7 +172,12 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 
 // decode takes a record apart. What cannot be read becomes a record with a Problem and no position.
 func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
-	base := models.LikeRecord{Shard: int(record.Partition), Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}
+	base := models.LikeRecord{
+		Shard:     int(record.Partition),
+		Topic:     record.Topic,
+		Partition: record.Partition,
+		Offset:    record.Offset,
+	}
 	envelope, err := models.DecodeEnvelope(record.Value, base.Shard)
 	if err != nil {
 		base.Payload, base.Problem = record.Value, err.Error()
@@ -204,7 +208,8 @@ func (w *LikeWriter) apply(ctx context.Context, events []models.LikeRecord) bool
 		if err == nil {
 			w.metrics.applied(events, done, time.Since(began))
 			if done.Gaps > 0 {
-				slog.ErrorContext(ctx, "events are missing from the log: the shard will be reconciled with Redis", "gaps", done.Gaps)
+				w.store.Logger().ErrorContext(ctx, "events are missing from the log: the shard will be reconciled with Redis",
+					"gaps", done.Gaps)
 			}
 			return true
 		}
@@ -212,7 +217,7 @@ func (w *LikeWriter) apply(ctx context.Context, events []models.LikeRecord) bool
 			return w.isolate(ctx, events, err)
 		}
 		w.metrics.writerErrors.Inc()
-		slog.WarnContext(ctx, "batch is tried again", "events", len(events), "attempt", attempt+1, "error", err)
+		w.store.Logger().WarnContext(ctx, "batch is tried again", "events", len(events), "attempt", attempt+1, "error", err)
 		if attempt%10 == 0 {
 			noteFailure(ctx, w.store, shardsOf(events), models.StageWriter, err)
 		}
@@ -240,7 +245,8 @@ func (w *LikeWriter) isolate(ctx context.Context, events []models.LikeRecord, ca
 	if events[0].Problem != "" {
 		// The letter itself is refused: nothing in it is ours to drop, so it waits for a person, and says so.
 		cause = errors.Join(errors.New("a dead letter cannot be stored"), cause)
-		slog.ErrorContext(ctx, "like writer is stuck", "shard", events[0].Shard, "position", events[0].Pos.String(), "error", cause)
+		w.store.Logger().ErrorContext(ctx, "like writer is stuck", "shard", events[0].Shard, "position", events[0].Pos.String(),
+			"error", cause)
 		return pause(ctx, 5*time.Second) && w.apply(ctx, events)
 	}
 	events[0].Problem = cause.Error()

@@ -128,7 +128,11 @@ func (p *pipeline) start() (stop func()) {
 
 func (p *pipeline) post() models.Target {
 	p.t.Helper()
-	post, err := p.store.CreatePost(context.Background(), p.author, models.PostText{Title: "A post", Content: "with text"})
+	post, err := p.store.CreatePost(
+		context.Background(),
+		p.author,
+		models.PostText{Title: "A post", Content: "with text"},
+	)
 	require.NoError(p.t, err)
 	return models.Target{Kind: models.KindPost, ID: post.ID}
 }
@@ -171,11 +175,17 @@ func (p *pipeline) likers(target models.Target) []int64 {
 	return ids
 }
 
-// verify gives what the verifier finds.
+// verify returns what the verifier finds.
 func (p *pipeline) verify(repair bool) []string {
 	p.t.Helper()
 	var found []string
-	sum, err := NewVerifier(p.store, p.redis, p.likes, repair, func(d models.Difference) { found = append(found, d.String()) }).Verify(context.Background())
+	sum, err := NewVerifier(
+		p.store,
+		p.redis,
+		p.likes,
+		repair,
+		func(d models.Difference) { found = append(found, d.String()) },
+	).Verify(context.Background())
 	require.NoError(p.t, err)
 	require.Equal(p.t, len(found), sum.Differences+sum.Undecided)
 	slices.Sort(found)
@@ -202,7 +212,9 @@ func (p *pipeline) produce(shard int, value string) {
 	producer, err := sarama.NewSyncProducer(p.kafka.Brokers, p.kafka.config())
 	require.NoError(p.t, err)
 	defer producer.Close()
-	_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: p.kafka.Topic, Partition: int32(shard), Value: sarama.StringEncoder(value)})
+	_, _, err = producer.SendMessage(
+		&sarama.ProducerMessage{Topic: p.kafka.Topic, Partition: int32(shard), Value: sarama.StringEncoder(value)},
+	)
 	require.NoError(p.t, err)
 }
 

@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	"log/slog"
 	"strconv"
 	"time"
 
@@ -53,33 +52,75 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 	}
 	m := &Metrics{
-		relayed:          counter("likewise_relay_events_total", "Events moved from the outboxes to Kafka."),
-		relayErrors:      counter("likewise_relay_errors_total", "Times a relay had to start over."),
-		relayShards:      gauge("likewise_relay_shards", "Shards whose relay lock this process holds."),
-		opened:           counter("likewise_shards_opened_total", "Times a closed shard was opened."),
-		writerErrors:     counter("likewise_writer_errors_total", "Batches that had to be tried again, and errors of the consumer group."),
+		relayed:     counter("likewise_relay_events_total", "Events moved from the outboxes to Kafka."),
+		relayErrors: counter("likewise_relay_errors_total", "Times a relay had to start over."),
+		relayShards: gauge("likewise_relay_shards", "Shards whose relay lock this process holds."),
+		opened:      counter("likewise_shards_opened_total", "Times a closed shard was opened."),
+		writerErrors: counter(
+			"likewise_writer_errors_total",
+			"Batches that had to be tried again, and errors of the consumer group.",
+		),
 		writerPartitions: gauge("likewise_writer_partitions", "Partitions that this process writes."),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_writer_events_total",
 			Help: "Events read from Kafka, by what became of them."}, []string{"result"}),
-		gaps:         counter("likewise_gaps_total", "Holes found in the numbers of events. Should stay 0 for ever."),
-		batchSize:    histogram("likewise_writer_batch_events", "Events in one transaction.", prometheus.ExponentialBuckets(1, 4, 7)),
-		batchSeconds: histogram("likewise_writer_batch_seconds", "Duration of one transaction.", prometheus.ExponentialBuckets(0.001, 2.5, 10)),
-		delay:        histogram("likewise_like_delay_seconds", "From the acceptance of the latest like in a batch to its commit.", prometheus.ExponentialBuckets(0.005, 2.5, 12)),
-		warm:         gauge("likewise_warm_targets", "Posts and comments held in Redis, at the janitor's last round."),
-		cooled:       counter("likewise_cooled_targets_total", "Targets that the janitor dropped from Redis."),
+		gaps: counter("likewise_gaps_total", "Holes found in the numbers of events. Should stay 0 for ever."),
+		batchSize: histogram(
+			"likewise_writer_batch_events",
+			"Events in one transaction.",
+			prometheus.ExponentialBuckets(1, 4, 7),
+		),
+		batchSeconds: histogram(
+			"likewise_writer_batch_seconds",
+			"Duration of one transaction.",
+			prometheus.ExponentialBuckets(0.001, 2.5, 10),
+		),
+		delay: histogram(
+			"likewise_like_delay_seconds",
+			"From the acceptance of the latest like in a batch to its commit.",
+			prometheus.ExponentialBuckets(0.005, 2.5, 12),
+		),
+		warm:   gauge("likewise_warm_targets", "Posts and comments held in Redis, at the janitor's last round."),
+		cooled: counter("likewise_cooled_targets_total", "Targets that the janitor dropped from Redis."),
 
-		depth:      byShard("likewise_outbox_events", "Events that wait for Kafka."),
-		oldest:     byShard("likewise_outbox_oldest_seconds", "Age of the oldest event that waits for Kafka."),
-		lag:        byShard("likewise_writer_lag_events", "Events accepted by the gate and not yet in MySQL."),
-		lagSeconds: byShard("likewise_writer_lag_seconds", "How long the watermark has stood still while events wait; 0 if none does."),
-		open:       byShard("likewise_shard_open", "1 if the shard takes likes."),
-		openGaps:   gauge("likewise_gaps_open", "Holes whose shard is not reconciled yet."),
-		letters:    gauge("likewise_dead_letters", "Events that could not be applied and wait for somebody to look at them."),
+		depth:  byShard("likewise_outbox_events", "Events that wait for Kafka."),
+		oldest: byShard("likewise_outbox_oldest_seconds", "Age of the oldest event that waits for Kafka."),
+		lag:    byShard("likewise_writer_lag_events", "Events accepted by the gate and not yet in MySQL."),
+		lagSeconds: byShard(
+			"likewise_writer_lag_seconds",
+			"How long the watermark has stood still while events wait; 0 if none does.",
+		),
+		open:     byShard("likewise_shard_open", "1 if the shard takes likes."),
+		openGaps: gauge("likewise_gaps_open", "Holes whose shard is not reconciled yet."),
+		letters: gauge(
+			"likewise_dead_letters",
+			"Events that could not be applied and wait for somebody to look at them.",
+		),
 		monitoring: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_monitor_errors_total",
 			Help: "Times the pipeline's state could not be read; its gauges are old then."}, []string{"source"}),
 	}
-	reg.MustRegister(m.relayed, m.relayErrors, m.relayShards, m.opened, m.writerErrors, m.writerPartitions, m.events, m.gaps,
-		m.batchSize, m.batchSeconds, m.delay, m.warm, m.cooled, m.depth, m.oldest, m.lag, m.lagSeconds, m.open, m.openGaps, m.letters, m.monitoring)
+	reg.MustRegister(
+		m.relayed,
+		m.relayErrors,
+		m.relayShards,
+		m.opened,
+		m.writerErrors,
+		m.writerPartitions,
+		m.events,
+		m.gaps,
+		m.batchSize,
+		m.batchSeconds,
+		m.delay,
+		m.warm,
+		m.cooled,
+		m.depth,
+		m.oldest,
+		m.lag,
+		m.lagSeconds,
+		m.open,
+		m.openGaps,
+		m.letters,
+		m.monitoring,
+	)
 	return m
 }
 
@@ -114,7 +155,7 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 	defer cancel()
 	infos, err := r.ShardInfos(ctx)
 	if err != nil {
-		m.monitorFailed(ctx, "redis", err)
+		m.monitorFailed(ctx, store, "redis", err)
 		return
 	}
 	for _, info := range infos {
@@ -122,7 +163,7 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 		m.depth.WithLabelValues(shard).Set(float64(info.Depth))
 		age := 0.0
 		if !info.Oldest.IsZero() {
-			age = max(0, time.Since(info.Oldest).Seconds())
+			age = max(0, store.Now().Sub(info.Oldest).Seconds())
 		}
 		m.oldest.WithLabelValues(shard).Set(age)
 		open := 0.0
@@ -133,7 +174,7 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 	}
 	states, err := store.ShardStates(ctx)
 	if err != nil {
-		m.monitorFailed(ctx, "mysql", err)
+		m.monitorFailed(ctx, store, "mysql", err)
 		return
 	}
 	gaps := 0
@@ -141,7 +182,7 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 		gaps += state.OpenGaps
 		shard, waiting, stood := strconv.Itoa(state.Shard), infos[i].Last.Beyond(state.Applied), 0.0
 		if waiting > 0 {
-			stood = max(0, time.Since(state.AppliedAt).Seconds())
+			stood = max(0, store.Now().Sub(state.AppliedAt).Seconds())
 		}
 		m.lag.WithLabelValues(shard).Set(float64(waiting))
 		m.lagSeconds.WithLabelValues(shard).Set(stood)
@@ -149,16 +190,16 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 	m.openGaps.Set(float64(gaps))
 	letters, err := store.DeadLetters(ctx)
 	if err != nil {
-		m.monitorFailed(ctx, "mysql", err)
+		m.monitorFailed(ctx, store, "mysql", err)
 		return
 	}
 	m.letters.Set(float64(letters))
 }
 
-func (m *Metrics) monitorFailed(ctx context.Context, source string, err error) {
+func (m *Metrics) monitorFailed(ctx context.Context, store *models.Store, source string, err error) {
 	if ctx.Err() == context.Canceled {
 		return
 	}
 	m.monitoring.WithLabelValues(source).Inc()
-	slog.WarnContext(ctx, "the pipeline's state cannot be read", "source", source, "error", err)
+	store.Logger().WarnContext(ctx, "the pipeline's state cannot be read", "source", source, "error", err)
 }

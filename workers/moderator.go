@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"likewise/counters"
 	"likewise/models"
@@ -26,8 +25,8 @@ func NewModerator(store *models.Store, targets counters.Targets) *Moderator {
 
 const moderateOperations = 100 // per run
 
-// Moderate works on the open operations until they are done or its time is nearly over. It returns the number of posts and
-// comments deleted or restored.
+// Moderate works on the open operations until they are done or its time is nearly over. It returns the number of posts
+// and comments deleted or restored.
 func (m *Moderator) Moderate(ctx context.Context) (changed int, err error) {
 	ids, err := m.store.OpenOperations(ctx, moderateOperations)
 	if err != nil {
@@ -54,7 +53,7 @@ func (m *Moderator) carryOut(ctx context.Context, id int64) (changed int, err er
 			return changed, err
 		}
 		if step.Done {
-			slog.InfoContext(ctx, "content operation is done", "operation", id)
+			m.store.Logger().InfoContext(ctx, "content operation is done", "operation", id)
 			return changed, nil
 		}
 		goOn := func(int64) (bool, error) { return !nearlyOver(ctx), nil }

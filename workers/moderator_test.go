@@ -35,7 +35,11 @@ func TestModerator_goesOnWhereItDied(t *testing.T) {
 	defer p.start()()
 	liker, mod := p.deletable("bob"), p.deletable("mod")
 	require.NoError(t, p.store.SetRole(t.Context(), mod, models.RoleModerator))
-	other, err := p.store.CreatePost(t.Context(), models.Author{ID: liker}, models.PostText{Title: "A post", Content: "with text"})
+	other, err := p.store.CreatePost(
+		t.Context(),
+		models.Author{ID: liker},
+		models.PostText{Title: "A post", Content: "with text"},
+	)
 	require.NoError(t, err)
 	var all []models.Target
 	for range 25 { // two batches
@@ -43,7 +47,13 @@ func TestModerator_goesOnWhereItDied(t *testing.T) {
 		all = append(all, post, p.comment(post))
 	}
 	on := p.comment(models.Target{Kind: models.KindPost, ID: other.ID})
-	under, err := p.store.CreateComment(t.Context(), models.Author{ID: liker}, all[0].ID, nil, models.CommentText{Content: "a comment of somebody else"})
+	under, err := p.store.CreateComment(
+		t.Context(),
+		models.Author{ID: liker},
+		all[0].ID,
+		nil,
+		models.CommentText{Content: "a comment of somebody else"},
+	)
 	require.NoError(t, err)
 	all = append(all, on, models.Target{Kind: models.KindComment, ID: under.ID})
 	for _, target := range all {

@@ -26,7 +26,13 @@ func TestPipeline_bringsLikesOfPostsAndCommentsToMySQL(t *testing.T) {
 	p := setup(t)
 	p.start()
 	target := p.post()
-	comment, err := p.store.CreateComment(t.Context(), p.author, target.ID, nil, models.CommentText{Content: "a comment"})
+	comment, err := p.store.CreateComment(
+		t.Context(),
+		p.author,
+		target.ID,
+		nil,
+		models.CommentText{Content: "a comment"},
+	)
 	require.NoError(t, err)
 	under := models.Target{Kind: models.KindComment, ID: comment.ID}
 	for user := int64(1); user <= 30; user++ {
@@ -55,7 +61,10 @@ func TestPipeline_keepsGarbageAsDeadLettersAndGoesOn(t *testing.T) {
 	outbox := fmt.Sprintf("{s%02d}:outbox", shard)
 	p.set(target, 7, true)
 	require.NoError(t, p.raw.Do(t.Context(), "XADD", outbox, "1-*", "e", "no json at all\n").Err())
-	require.NoError(t, p.raw.Do(t.Context(), "XADD", outbox, "1-*", "e", `{"type":"post.liked","id":-4,"user_id":1,"at":1}`).Err())
+	require.NoError(
+		t,
+		p.raw.Do(t.Context(), "XADD", outbox, "1-*", "e", `{"type":"post.liked","id":-4,"user_id":1,"at":1}`).Err(),
+	)
 	p.set(target, 8, true)
 	p.produce(shard, "not an envelope")
 	p.produce(shard, fmt.Sprintf(`{"v":2,"shard":%d,"events":[]}`, shard))
@@ -72,7 +81,9 @@ func TestPipeline_keepsGarbageAsDeadLettersAndGoesOn(t *testing.T) {
 
 func TestLikeWriter_isolatesWhatMySQLRefuses(t *testing.T) {
 	p := setup(t)
-	p.exec("CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW BEGIN IF NEW.user_id=666 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT='no devils'; END IF; END")
+	p.exec(
+		"CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW BEGIN IF NEW.user_id=666 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT='no devils'; END IF; END",
+	)
 	stop := p.start()
 	target := p.post()
 	p.set(target, 1, true)
@@ -84,7 +95,11 @@ func TestLikeWriter_isolatesWhatMySQLRefuses(t *testing.T) {
 	p.work()
 	p.flush()
 	assert.Len(t, p.likers(target), 10, "nine of the ten, and the first")
-	assert.Equal(t, 1, p.count("SELECT COUNT(*) FROM dead_letters WHERE error LIKE '%no devils%' AND payload LIKE '%666%'"))
+	assert.Equal(
+		t,
+		1,
+		p.count("SELECT COUNT(*) FROM dead_letters WHERE error LIKE '%no devils%' AND payload LIKE '%666%'"),
+	)
 }
 
 func TestLikeWriter_dropsWhatIsSentTwice(t *testing.T) {
@@ -95,7 +110,13 @@ func TestLikeWriter_dropsWhatIsSentTwice(t *testing.T) {
 	p.flush()
 	p.set(target, 7, false)
 	p.flush()
-	p.produce(3, fmt.Sprintf(`{"v":1,"shard":3,"events":[{"pos":"1-1","event":{"type":"post.liked","id":%d,"user_id":7,"at":1700000000000}}]}`, target.ID))
+	p.produce(
+		3,
+		fmt.Sprintf(
+			`{"v":1,"shard":3,"events":[{"pos":"1-1","event":{"type":"post.liked","id":%d,"user_id":7,"at":1700000000000}}]}`,
+			target.ID,
+		),
+	)
 	p.set(target, 8, true)
 	p.flush()
 	assert.Equal(t, []int64{8}, p.likers(target), "the zombie's like stays dropped")
@@ -189,7 +210,11 @@ func TestPipeline_acceptsLikesWhileKafkaIsDown(t *testing.T) {
 	})
 	infos, err := p.redis.ShardInfos(t.Context())
 	require.NoError(t, err)
-	assert.True(t, infos[shard].Holder == "" || strings.HasPrefix(infos[shard].Holder, process()+"/"), infos[shard].Holder)
+	assert.True(
+		t,
+		infos[shard].Holder == "" || strings.HasPrefix(infos[shard].Holder, process()+"/"),
+		infos[shard].Holder,
+	)
 	require.NoError(t, all.Kafka.Start(t.Context()))
 	p.flush()
 	assert.Len(t, p.likers(warm), 40)
@@ -324,7 +349,13 @@ func TestReconciler_mendsWhatTheLogHasLost(t *testing.T) {
 	assert.Equal(t, []int64{1, 3}, p.likers(target), "applied over the hole")
 	assert.NotEmpty(t, p.verify(false))
 
-	cooled, _, err := NewJanitor(p.redis, p.store, p.metrics, MinCoolAfter, func() time.Time { return time.Now().Add(time.Hour) }).Cool(t.Context())
+	cooled, _, err := NewJanitor(
+		p.redis,
+		p.store,
+		p.metrics,
+		MinCoolAfter,
+		func() time.Time { return time.Now().Add(time.Hour) },
+	).Cool(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, cooled, "Redis alone knows what is missing")
 
@@ -446,7 +477,12 @@ func TestVerify_findsAndRepairsEachDifference(t *testing.T) {
 	assert.True(t, containsText(found, comments.String()+": comments_count is 9 and there are 0 rows"), "%q", found)
 	assert.True(t, containsText(found, lost.String()+": Redis has 2 users and MySQL 1"), "%q", found)
 	assert.True(t, containsText(found, extra.String()+": Redis has 2 users and MySQL 3"), "%q", found)
-	assert.True(t, containsText(found, counter.String()+": the counter in Redis is 3 and its set has 2 users"), "%q", found)
+	assert.True(
+		t,
+		containsText(found, counter.String()+": the counter in Redis is 3 and its set has 2 users"),
+		"%q",
+		found,
+	)
 	assert.True(t, containsText(found, orphan.String()+": it has 2 likes and does not exist"), "%q", found)
 	assert.True(t, containsText(found, orphan.String()+": it is in Redis and does not exist in MySQL"), "%q", found)
 	for _, target := range []models.Target{lost, extra} {
@@ -465,7 +501,13 @@ func TestVerify_holdsTheGateToWhatIsDeleted(t *testing.T) {
 	p := setup(t)
 	p.start()
 	deleted, under, normal := p.post(), p.post(), p.post()
-	comment, err := p.store.CreateComment(t.Context(), p.author, under.ID, nil, models.CommentText{Content: "a comment"})
+	comment, err := p.store.CreateComment(
+		t.Context(),
+		p.author,
+		under.ID,
+		nil,
+		models.CommentText{Content: "a comment"},
+	)
 	require.NoError(t, err)
 	reply := models.Target{Kind: models.KindComment, ID: comment.ID}
 	for _, target := range []models.Target{deleted, under, normal, reply} {
@@ -496,7 +538,12 @@ func TestVerify_looksPastWhatIsOnItsWay(t *testing.T) {
 	for user := range int64(4) {
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := p.likes.SetLike(context.WithoutCancel(ctx), target, user+1, rand.IntN(2) == 0); err != nil {
+				if _, err := p.likes.SetLike(
+					context.WithoutCancel(ctx),
+					target,
+					user+1,
+					rand.IntN(2) == 0,
+				); err != nil {
 					t.Error(err)
 				}
 				pause(ctx, 20*time.Millisecond)
@@ -558,5 +605,5 @@ func TestDriftWatch_goesRoundAndCounts(t *testing.T) {
 	assert.Zero(t, n)
 	n, err = watch.Watch(ctx)
 	require.NoError(t, err)
-	assert.Zero(t, n, "what is on its way is no drift")
+	assert.Zero(t, n, "likes in transit are not drift")
 }

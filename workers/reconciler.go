@@ -3,7 +3,6 @@ package workers
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -27,7 +26,7 @@ func NewReconciler(r *counters.Redis, store *models.Store, likes *counters.Likes
 
 // Probe looks for shards whose outbox is empty although MySQL does not have their last events, and has had nothing new
 // for stalled. Either the log still has those events, or it has lost them and no event came after that would show the
-// gap; so one is sent that does. It gives the number of shards probed.
+// gap; so one is sent that does. It returns the number of shards probed.
 func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {
@@ -38,10 +37,11 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 		return 0, err
 	}
 	for i, state := range states {
-		if infos[i].Depth > 0 || !infos[i].Open || !infos[i].Last.After(state.Applied) || time.Since(state.AppliedAt) < stalled {
+		if infos[i].Depth > 0 || !infos[i].Open || !infos[i].Last.After(state.Applied) ||
+			r.store.Now().Sub(state.AppliedAt) < stalled {
 			continue
 		}
-		slog.WarnContext(ctx, "events that kafka took have not arrived: probing", "shard", state.Shard,
+		r.store.Logger().WarnContext(ctx, "events that kafka took have not arrived: probing", "shard", state.Shard,
 			"accepted", infos[i].Last.String(), "applied", state.Applied.String())
 		if err := r.redis.Probe(ctx, state.Shard); err != nil {
 			return probed, err
@@ -51,7 +51,7 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 	return probed, nil
 }
 
-// Reconcile mends every shard that has an open gap and gives the number of likes that were sent again.
+// Reconcile repairs every shard that has an open gap, and returns the number of likes sent again.
 func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 		if err := r.store.CloseGaps(ctx, ids); err != nil {
 			return resent, err
 		}
-		slog.InfoContext(ctx, "shard is reconciled with Redis", "shard", shard, "gaps", len(ids), "resent", resent)
+		r.store.Logger().InfoContext(ctx, "shard is reconciled with Redis", "shard", shard, "gaps", len(ids), "resent", resent)
 	}
 	return resent, nil
 }
@@ -112,7 +112,13 @@ const comparePage = 5000
 
 // eachDiffering calls fn with the users whose like of a warm target is in one of Redis and MySQL only, some thousands
 // at a time, and possibly twice.
-func eachDiffering(ctx context.Context, redis *counters.Redis, store *models.Store, target models.Target, fn func([]int64) error) error {
+func eachDiffering(
+	ctx context.Context,
+	redis *counters.Redis,
+	store *models.Store,
+	target models.Target,
+	fn func([]int64) error,
+) error {
 	both := int64(0)
 	for after := int64(0); ; {
 		ids, err := store.LikerIDs(ctx, target, after, comparePage)

@@ -27,10 +27,14 @@ func (p *pipeline) recovered(since time.Time) {
 	p.awaitOpen()
 	open := time.Since(since)
 	p.flush()
-	p.t.Logf("recovery: likes are taken after %v, everything is in MySQL after %v", open.Round(time.Millisecond), time.Since(since).Round(time.Millisecond))
+	p.t.Logf(
+		"recovery: likes are taken after %v, everything is in MySQL after %v",
+		open.Round(time.Millisecond),
+		time.Since(since).Round(time.Millisecond),
+	)
 }
 
-// head gives what a relay would send of a shard, as one that is stopped right after reading it has it.
+// head returns what a relay would send of a shard, as one that is stopped right after reading it has it.
 func (p *pipeline) head(shard int) models.Envelope {
 	p.t.Helper()
 	envelope := models.Envelope{V: models.EnvelopeVersion, Shard: shard}
@@ -39,7 +43,10 @@ func (p *pipeline) head(shard int) models.Envelope {
 	for _, entry := range entries {
 		pos, err := models.ParsePosition(entry.ID)
 		require.NoError(p.t, err)
-		envelope.Events = append(envelope.Events, models.Enveloped{Pos: pos, Event: json.RawMessage(entry.Values["e"].(string))})
+		envelope.Events = append(
+			envelope.Events,
+			models.Enveloped{Pos: pos, Event: json.RawMessage(entry.Values["e"].(string))},
+		)
 	}
 	return envelope
 }
@@ -100,7 +107,10 @@ func TestRecovery_writerKilledAfterCommitAndBeforeTheOffset(t *testing.T) {
 	p.produceEnvelope(envelope)
 	value, err := json.Marshal(envelope)
 	require.NoError(t, err)
-	_, err = p.store.ApplyLikes(t.Context(), decode(&sarama.ConsumerMessage{Topic: p.kafka.Topic, Partition: 6, Value: value}, 16))
+	_, err = p.store.ApplyLikes(
+		t.Context(),
+		decode(&sarama.ConsumerMessage{Topic: p.kafka.Topic, Partition: 6, Value: value}, 16),
+	)
 	require.NoError(t, err) // and dies here: Kafka thinks that nothing was read
 	p.set(target, 2, false)
 	began := time.Now()
@@ -110,7 +120,7 @@ func TestRecovery_writerKilledAfterCommitAndBeforeTheOffset(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// A writer hangs in its transaction while the group gives its partitions to another one.
+// A writer hangs in its transaction while the group assigns its partitions to another one.
 func TestRecovery_writerPausedInATransactionWhileAnotherTookOver(t *testing.T) {
 	p := setup(t)
 	stop := p.start()
@@ -120,7 +130,11 @@ func TestRecovery_writerPausedInATransactionWhileAnotherTookOver(t *testing.T) {
 
 	blocker, err := p.store.Pool().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = blocker.ExecContext(t.Context(), "SELECT id FROM post_likes WHERE post_id=? AND user_id=1 FOR UPDATE", target.ID)
+	_, err = blocker.ExecContext(
+		t.Context(),
+		"SELECT id FROM post_likes WHERE post_id=? AND user_id=1 FOR UPDATE",
+		target.ID,
+	)
 	require.NoError(t, err)
 	p.set(target, 2, true)
 	p.set(target, 4, true)
@@ -139,12 +153,14 @@ func TestRecovery_writerPausedInATransactionWhileAnotherTookOver(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// awaitBlocked waits until the writer's transaction, which has written likes by then, waits for one that it deletes, and
-// gives its connection.
+// awaitBlocked waits until the writer's transaction, which has written likes by then, waits for one that it deletes,
+// and returns its connection.
 func (p *pipeline) awaitBlocked() (connection int) {
 	p.t.Helper()
 	testkit.Eventually(p.t, patience, func() (bool, string) {
-		connection = p.count("SELECT COALESCE(MAX(id),0) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'DELETE FROM post_likes%'")
+		connection = p.count(
+			"SELECT COALESCE(MAX(id),0) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'DELETE FROM post_likes%'",
+		)
 		return connection > 0, "no writer waits for the like"
 	})
 	return connection
@@ -158,7 +174,11 @@ func TestRecovery_writersConnectionKilledInATransaction(t *testing.T) {
 	p.flush()
 	blocker, err := p.store.Pool().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = blocker.ExecContext(t.Context(), "SELECT id FROM post_likes WHERE post_id=? AND user_id=1 FOR UPDATE", target.ID)
+	_, err = blocker.ExecContext(
+		t.Context(),
+		"SELECT id FROM post_likes WHERE post_id=? AND user_id=1 FOR UPDATE",
+		target.ID,
+	)
 	require.NoError(t, err)
 	p.set(target, 2, true)
 	p.set(target, 1, false)
@@ -214,7 +234,7 @@ func (c *commitCutter) pipe(client, upstream net.Conn) {
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := upstream.Read(buffer)
-			if err != nil || cutting.Load() { // the server has answered the COMMIT: nobody shall hear of it
+			if err != nil || cutting.Load() { // the server has answered the COMMIT, and the answer is lost
 				return
 			}
 			if _, err := client.Write(buffer[:n]); err != nil {
@@ -501,8 +521,14 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	p.set(target, 1, true)
 	envelope := p.head(6)
 	next := envelope.Events[0].Pos
-	p.produce(6, fmt.Sprintf(`{"v":1,"shard":6,"zone":"a","events":[{"pos":%q,"sent":7,"event":{"type":"post.liked","id":%d,"user_id":1,"at":1700000000000,"from":"app"}}]}`,
-		next, target.ID))
+	p.produce(
+		6,
+		fmt.Sprintf(
+			`{"v":1,"shard":6,"zone":"a","events":[{"pos":%q,"sent":7,"event":{"type":"post.liked","id":%d,"user_id":1,"at":1700000000000,"from":"app"}}]}`,
+			next,
+			target.ID,
+		),
+	)
 	require.NoError(t, p.raw.Do(t.Context(), "XTRIM", "{s06}:outbox", "MAXLEN", "0").Err())
 	stop = p.work()
 	p.flush()
@@ -511,7 +537,10 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	stop()
 
 	p.set(target, 2, true)
-	p.produce(6, fmt.Sprintf(`{"v":2,"shard":6,"liked":[[%d,2]]}`, target.ID)) // the other version's relay sends this, and trims
+	p.produce(
+		6,
+		fmt.Sprintf(`{"v":2,"shard":6,"liked":[[%d,2]]}`, target.ID),
+	) // the other version's relay sends this, and trims
 	require.NoError(t, p.raw.Do(t.Context(), "XTRIM", "{s06}:outbox", "MAXLEN", "0").Err())
 	p.set(target, 3, true)
 	began := time.Now()
@@ -526,8 +555,8 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// A relay that slept while another took a later epoch must not open the shard under its own: the other's first event is on
-// its way, and once it is applied every like of the older epoch would be dropped.
+// A relay that slept while another took a later epoch must not open the shard under its own: the other's first event is
+// on its way, and once it is applied every like of the older epoch would be dropped.
 func TestRelay_leavesAnOpeningThatAnotherHasOvertaken(t *testing.T) {
 	p := setup(t)
 	relay := NewRelay(p.redis, p.store, p.kafka, p.metrics)

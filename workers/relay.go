@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strconv"
 	"sync"
@@ -58,7 +57,7 @@ func (r *Relay) Run(ctx context.Context) {
 		if err == nil {
 			break
 		}
-		slog.WarnContext(ctx, "relay waits for kafka", "error", err)
+		r.store.Logger().WarnContext(ctx, "relay waits for kafka", "error", err)
 		if !pause(ctx, backoff(attempt)) {
 			return
 		}
@@ -69,7 +68,7 @@ func (r *Relay) Run(ctx context.Context) {
 	}
 	shards.Wait()
 	if err := producer.Close(); err != nil {
-		slog.WarnContext(ctx, "close kafka producer", "error", err)
+		r.store.Logger().WarnContext(ctx, "close kafka producer", "error", err)
 	}
 }
 
@@ -88,12 +87,12 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 		case err != nil && ctx.Err() == nil:
 			r.metrics.relayErrors.Inc()
 			if failures%10 == 0 { // the first of a row, and then one every twenty seconds or so
-				slog.WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
+				r.store.Logger().WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
 				noteFailure(ctx, r.store, []int{shard}, models.StageRelay, err)
 			}
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) { // somebody deleted it
 				err = r.kafka.EnsureTopic(r.store.Shards())
-				slog.WarnContext(ctx, "topic is created again", "topic", r.kafka.Topic, "error", err)
+				r.store.Logger().WarnContext(ctx, "topic is created again", "topic", r.kafka.Topic, "error", err)
 			}
 			wait = min(2*time.Second, 100*time.Millisecond<<min(failures, 10))
 			failures++
@@ -118,11 +117,11 @@ func noteFailure(ctx context.Context, store *models.Store, shards []int, stage m
 	ctx, cancel := context.WithTimeout(ctx, noteLimit)
 	defer cancel()
 	if err := store.NoteFailure(ctx, shards, stage, process(), failure); err != nil {
-		slog.DebugContext(ctx, "failure not noted", "stage", string(stage), "error", err)
+		store.Logger().DebugContext(ctx, "failure not noted", "stage", string(stage), "error", err)
 	}
 }
 
-// hold relays until the lock is lost, something fails or ctx ends, and gives the lock up.
+// hold relays until the lock is lost, something fails or ctx ends, and releases the lock.
 func (r *Relay) hold(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
 	r.metrics.relayShards.Inc()
 	defer r.metrics.relayShards.Dec()
@@ -214,14 +213,17 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 	return nil
 }
 
-// send gives events to Kafka as one record and returns when every in-sync replica has it.
+// send sends events to Kafka as one record and returns when every in-sync replica has it.
 func (r *Relay) send(producer sarama.SyncProducer, shard int, events []models.Enveloped) error {
 	value, err := json.Marshal(models.Envelope{V: models.EnvelopeVersion, Shard: shard, Events: events})
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
 	_, _, err = producer.SendMessage(&sarama.ProducerMessage{
-		Topic: r.kafka.Topic, Partition: int32(shard), Key: sarama.StringEncoder(strconv.Itoa(shard)), Value: sarama.ByteEncoder(value),
+		Topic:     r.kafka.Topic,
+		Partition: int32(shard),
+		Key:       sarama.StringEncoder(strconv.Itoa(shard)),
+		Value:     sarama.ByteEncoder(value),
 	})
 	if err != nil {
 		return fmt.Errorf("send to kafka: %w", err)
@@ -250,7 +252,7 @@ func (r *Relay) beginOpening(ctx context.Context, shard int, outbox *counters.Ou
 	if err != nil {
 		return nil, err
 	}
-	slog.DebugContext(ctx, "shard is being opened", "shard", shard, "epoch", epoch, "restored", restored.String())
+	r.store.Logger().DebugContext(ctx, "shard is being opened", "shard", shard, "epoch", epoch, "restored", restored.String())
 	return &opening{epoch: epoch, restored: restored, since: time.Now()}, nil
 }
 
@@ -264,8 +266,8 @@ func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.O
 	}
 	switch {
 	case state.Epoch > o.epoch || state.Applied.Epoch > o.epoch:
-		// Another relay has begun to open it since, and its event may be on the way: under an older epoch than that every
-		// like would be dropped.
+		// Another relay has begun to open it since, and its event may be on the way: under an older epoch than that
+		// every like would be dropped.
 		return false, counters.ErrLockLost
 	case state.Applied.Epoch < o.epoch:
 		return false, nil
@@ -280,6 +282,7 @@ func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.O
 		return false, err
 	}
 	r.metrics.opened.Inc()
-	slog.InfoContext(ctx, "shard is open", "shard", shard, "epoch", o.epoch, "forgotten", forgotten, "took", time.Since(o.since))
+	r.store.Logger().InfoContext(ctx, "shard is open", "shard", shard, "epoch", o.epoch, "forgotten", forgotten,
+		"took", time.Since(o.since))
 	return true, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"hash/fnv"
-	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -16,14 +15,14 @@ import (
 // RingFinder looks for like rings: accounts that like the same author in the same seconds, again and again.
 //
 // Two likes of one author's posts or comments, by two accounts, coincide when they were accepted in the same window of
-// ringWindow. Two accounts are suspected when ringCoincidences of their likes coincide, and these are at least half of all
-// that each gave the author in ringDays. Suspected accounts that hang together, around one author, are a ring. Strangers
-// who meet on one post in one second do so once.
+// ringWindow. Two accounts are suspected when ringCoincidences of their likes coincide, and these are at least half of
+// all that each gave the author in ringDays. Suspected accounts that hang together, around one author, are a ring.
+// Strangers who meet on one post in one second do so once.
 //
 // A run reads the likes since the run before, and for what happens slowly those of ringBefore, but never more than
-// ringRows and ringRowsBefore rows of each kind. Accounts that coincide twice in these are looked at in earnest: at most
-// ringSuspects of them, with their latest ringHistory likes. What is read is rows in the order of their ids, so likes need no index
-// by time, which every like would pay for.
+// ringRows and ringRowsBefore rows of each kind. Accounts that coincide twice in these are looked at in earnest: at
+// most ringSuspects of them, with their latest ringHistory likes. What is read is rows in the order of their ids, so
+// likes need no index by time, which every like would pay for.
 type RingFinder struct {
 	store *models.Store
 	now   func() time.Time
@@ -34,7 +33,7 @@ func NewRingFinder(store *models.Store, now func() time.Time) *RingFinder {
 	return &RingFinder{store: store, now: now}
 }
 
-// The rule. docs/moderation.md tells it to moderators.
+// The rule. docs/moderation.md explains it to moderators.
 const (
 	ringWindow       = 5 * time.Second
 	ringCoincidences = 5
@@ -52,7 +51,7 @@ const (
 	ringMembers    = 100     // accounts that a report names
 )
 
-// Find reports the rings that it finds; it gives the number of likes read, and of rings that were not known before.
+// Find reports the rings that it finds; it returns the numbers of likes read and of new rings.
 func (f *RingFinder) Find(ctx context.Context) (read, found int, err error) {
 	var likes []models.AuthoredLike
 	marks := map[models.TargetKind]int64{}
@@ -80,7 +79,8 @@ func (f *RingFinder) Find(ctx context.Context) (read, found int, err error) {
 			}
 			if isNew && rings[i].ID > 0 {
 				found++
-				slog.InfoContext(ctx, "like ring found", "ring", rings[i].ID, "author_id", author, "members", len(rings[i].Members), "coincidences", rings[i].Coincidences)
+				f.store.Logger().InfoContext(ctx, "like ring found", "ring", rings[i].ID, "author_id", author,
+					"members", len(rings[i].Members), "coincidences", rings[i].Coincidences)
 			}
 		}
 	}
@@ -92,8 +92,11 @@ func (f *RingFinder) Find(ctx context.Context) (read, found int, err error) {
 	return len(likes), found, nil
 }
 
-// recent reads the likes of a kind since the last run, and some before, and gives the row up to which it got.
-func (f *RingFinder) recent(ctx context.Context, kind models.TargetKind) (likes []models.AuthoredLike, upTo int64, err error) {
+// recent reads the likes of a kind since the last run, and some before, and returns the row up to which it got.
+func (f *RingFinder) recent(
+	ctx context.Context,
+	kind models.TargetKind,
+) (likes []models.AuthoredLike, upTo int64, err error) {
 	last, err := f.store.LastLikeID(ctx, kind)
 	if err != nil {
 		return nil, 0, err
@@ -102,7 +105,8 @@ func (f *RingFinder) recent(ctx context.Context, kind models.TargetKind) (likes 
 	if err != nil {
 		return nil, 0, err
 	}
-	if !ok || mark > last { // the first run looks at the latest likes; so does one after rows were restored from a backup
+	if !ok ||
+		mark > last { // the first run looks at the latest likes; so does one after rows were restored from a backup
 		mark = max(0, last-ringRows)
 	}
 	upTo = min(last, mark+ringRows)
@@ -155,8 +159,8 @@ func windows(likes []models.AuthoredLike) map[int64]map[int64]int {
 	return at
 }
 
-// suspectPairs gives, by author, the pairs of accounts that coincide often enough to be looked at in earnest: those that
-// do most often, until they are ringSuspects accounts.
+// suspectPairs returns, by author, the pairs of accounts that coincide often enough to be looked at in earnest: those
+// that do most often, until they are ringSuspects accounts.
 func suspectPairs(likes []models.AuthoredLike) map[int64][]pair {
 	type suspect struct {
 		author int64
@@ -218,7 +222,10 @@ func crowd(ids []int64) []int64 {
 }
 
 // histories reads what suspects like, by account.
-func (f *RingFinder) histories(ctx context.Context, suspects map[int64][]pair) (map[int64][]models.AuthoredLike, error) {
+func (f *RingFinder) histories(
+	ctx context.Context,
+	suspects map[int64][]pair,
+) (map[int64][]models.AuthoredLike, error) {
 	history := map[int64][]models.AuthoredLike{}
 	since := f.now().Add(-ringDays).UTC()
 	for _, pairs := range suspects {
@@ -241,8 +248,13 @@ func (f *RingFinder) histories(ctx context.Context, suspects map[int64][]pair) (
 	return history, nil
 }
 
-// rings gives the rings around an author among pairs of suspects, by all that is known of them.
-func (f *RingFinder) rings(ctx context.Context, author int64, pairs []pair, history map[int64][]models.AuthoredLike) ([]models.LikeRing, error) {
+// rings returns the rings around an author among pairs of suspects, by all that is known of them.
+func (f *RingFinder) rings(
+	ctx context.Context,
+	author int64,
+	pairs []pair,
+	history map[int64][]models.AuthoredLike,
+) ([]models.LikeRing, error) {
 	users := map[int64]bool{}
 	for _, p := range pairs {
 		users[p[0]], users[p[1]] = true, true
@@ -301,7 +313,11 @@ func (f *RingFinder) rings(ctx context.Context, author int64, pairs []pair, hist
 func report(author int64, likes []models.AuthoredLike) models.LikeRing {
 	ring := models.LikeRing{AuthorID: author}
 	slices.SortFunc(likes, func(x, y models.AuthoredLike) int {
-		return cmp.Or(x.LikedAt.Compare(y.LikedAt), cmp.Compare(x.UserID, y.UserID), cmp.Compare(x.TargetID, y.TargetID))
+		return cmp.Or(
+			x.LikedAt.Compare(y.LikedAt),
+			cmp.Compare(x.UserID, y.UserID),
+			cmp.Compare(x.TargetID, y.TargetID),
+		)
 	})
 	company := windows(likes)
 	given, together := map[int64]int{}, map[int64]int{}
@@ -320,7 +336,10 @@ func report(author int64, likes []models.AuthoredLike) models.LikeRing {
 			order = append(order, w)
 		}
 		if o := occasions[w]; len(o.Likes) < ringCrowd {
-			o.Likes = append(o.Likes, models.RingLike{UserID: l.UserID, Type: l.Kind, ID: l.TargetID, At: l.LikedAt.UTC()})
+			o.Likes = append(
+				o.Likes,
+				models.RingLike{UserID: l.UserID, Type: l.Kind, ID: l.TargetID, At: l.LikedAt.UTC()},
+			)
 		}
 		if ring.FirstAt.IsZero() {
 			ring.FirstAt = l.LikedAt.UTC()
@@ -333,9 +352,15 @@ func report(author int64, likes []models.AuthoredLike) models.LikeRing {
 		ring.Evidence = append(ring.Evidence, *occasions[w])
 	}
 	users := slices.Collect(maps.Keys(together))
-	slices.SortFunc(users, func(a, b int64) int { return cmp.Or(cmp.Compare(together[b], together[a]), cmp.Compare(a, b)) })
+	slices.SortFunc(
+		users,
+		func(a, b int64) int { return cmp.Or(cmp.Compare(together[b], together[a]), cmp.Compare(a, b)) },
+	)
 	for _, user := range users[:min(len(users), ringMembers)] {
-		ring.Members = append(ring.Members, models.RingMember{UserID: user, Coincidences: together[user], Likes: given[user]})
+		ring.Members = append(
+			ring.Members,
+			models.RingMember{UserID: user, Coincidences: together[user], Likes: given[user]},
+		)
 	}
 	return ring
 }

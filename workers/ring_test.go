@@ -145,7 +145,16 @@ func TestRings_findsAPlantedRingAndNothingElse(t *testing.T) {
 	for _, e := range rings[0].Evidence {
 		assert.GreaterOrEqual(t, len(e.Likes), 2)
 		for _, l := range e.Likes {
-			assert.Equal(t, 1, w.count("SELECT COUNT(*) FROM post_likes WHERE user_id=? AND post_id=? AND created_at=?", l.UserID, l.ID, l.At))
+			assert.Equal(
+				t,
+				1,
+				w.count(
+					"SELECT COUNT(*) FROM post_likes WHERE user_id=? AND post_id=? AND created_at=?",
+					l.UserID,
+					l.ID,
+					l.At,
+				),
+			)
 		}
 	}
 	assert.True(t, rings[0].FirstAt.Before(rings[0].LastAt))
@@ -191,7 +200,14 @@ func TestRings_ofOneBurstOrOfAFewADay(t *testing.T) {
 	for _, r := range w.open() {
 		found[r.AuthorID] = memberIDs(r)
 	}
-	assert.Equal(t, map[int64][]int64{authors[0]: slices.Sorted(slices.Values(burst)), authors[1]: slices.Sorted(slices.Values(slow))}, found)
+	assert.Equal(
+		t,
+		map[int64][]int64{
+			authors[0]: slices.Sorted(slices.Values(burst)),
+			authors[1]: slices.Sorted(slices.Values(slow)),
+		},
+		found,
+	)
 }
 
 // TestRings_leavesFansAlone has two who like nearly all of an author, mostly at other times.
@@ -267,7 +283,10 @@ func TestRings_areFoundInACrowd(t *testing.T) {
 		when := at.Add(time.Duration(post) * time.Hour)
 		for user := range int64(crowdSize) {
 			if rand.IntN(20) == 0 {
-				likes = append(likes, models.AuthoredLike{UserID: 1000 + user, AuthorID: 1, TargetID: post, LikedAt: when})
+				likes = append(
+					likes,
+					models.AuthoredLike{UserID: 1000 + user, AuthorID: 1, TargetID: post, LikedAt: when},
+				)
 			}
 		}
 		for user := range int64(50) {

@@ -53,7 +53,10 @@ func newLink(t *testing.T, to string) *link {
 			}
 			for _, pair := range [][2]net.Conn{{from, upstream}, {upstream, from}} {
 				serving.Go(func() {
-					_, _ = io.Copy(pair[0], pair[1]) // it ends when either side is closed, which is all there is to know
+					_, _ = io.Copy(
+						pair[0],
+						pair[1],
+					) // it ends when either side is closed, which is all there is to know
 					pair[0].Close()
 				})
 			}
@@ -86,13 +89,16 @@ func startSentinel(t *testing.T, primary string) (address string) {
 	own := freePort(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "sentinel.conf")
-	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor forum %s %s 1\n"+
-		"sentinel down-after-milliseconds forum 1000\nsentinel failover-timeout forum 5000\n", own, dir, host, port), 0o600))
+	require.NoError(
+		t,
+		os.WriteFile(file, fmt.Appendf(nil, "bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor forum %s %s 1\n"+
+			"sentinel down-after-milliseconds forum 1000\nsentinel failover-timeout forum 5000\n", own, dir, host, port), 0o600),
+	)
 	cmd := exec.Command("redis-server", file, "--sentinel")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may be gone; Wait tells nothing else
+		_ = cmd.Process.Kill() // it may be gone; Wait reports nothing else
 		_ = cmd.Wait()
 	})
 	return "127.0.0.1:" + own
@@ -135,7 +141,12 @@ func TestRecovery_redisFailsOverToAReplicaThatLags(t *testing.T) {
 	})
 	t.Logf("the replica is the primary after %v", time.Since(began).Round(time.Millisecond))
 	p.recovered(began)
-	assert.Equal(t, []int64{2, 3}, p.likers(target), "what had reached MySQL is kept, though the new primary never heard of it")
+	assert.Equal(
+		t,
+		[]int64{2, 3},
+		p.likers(target),
+		"what had reached MySQL is kept, though the new primary never had it",
+	)
 	assert.Equal(t, int64(3), p.set(target, 4, true).Count)
 	p.flush()
 	assert.Equal(t, []int64{2, 3, 4}, p.likers(target))

@@ -3,7 +3,6 @@ package workers
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"likewise/counters"
@@ -37,7 +36,13 @@ type Verifier struct {
 // NewVerifier makes a verifier that calls report for each difference. With repair it sets counts to what the rows
 // say, deletes likes of nothing, and sends the likes that Redis holds and MySQL does not (or the other way round)
 // through the pipeline again.
-func NewVerifier(store *models.Store, r *counters.Redis, likes *counters.Likes, repair bool, report func(models.Difference)) *Verifier {
+func NewVerifier(
+	store *models.Store,
+	r *counters.Redis,
+	likes *counters.Likes,
+	repair bool,
+	report func(models.Difference),
+) *Verifier {
 	return &Verifier{store: store, redis: r, likes: likes, repair: repair, report: report, wait: verifyWait}
 }
 
@@ -65,8 +70,14 @@ func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 	return sum, v.verifyStrays(ctx, &sum)
 }
 
-// Sample compares at most limit targets of a kind with ids above after, and gives the id to go on with; 0 at the end.
-func (v *Verifier) Sample(ctx context.Context, kind models.TargetKind, after int64, limit int) (Verification, int64, error) {
+// Sample compares at most limit targets of a kind with ids above after, and returns the id to continue after, or 0 at
+// the end.
+func (v *Verifier) Sample(
+	ctx context.Context,
+	kind models.TargetKind,
+	after int64,
+	limit int,
+) (Verification, int64, error) {
 	var sum Verification
 	list, err := v.store.Tally(ctx, kind, after, limit)
 	if err != nil || len(list) == 0 {
@@ -92,7 +103,12 @@ func (v *Verifier) Target(ctx context.Context, target models.Target) (Verificati
 		return sum, err
 	}
 	if len(likers) > 0 {
-		err = v.found(&sum, target, "it has likes and does not exist", func() error { return v.store.DeleteOrphanLikes(ctx, target) })
+		err = v.found(
+			&sum,
+			target,
+			"it has likes and does not exist",
+			func() error { return v.store.DeleteOrphanLikes(ctx, target) },
+		)
 	}
 	if err != nil || v.redis == nil {
 		return sum, err
@@ -104,9 +120,16 @@ func (v *Verifier) Target(ctx context.Context, target models.Target) (Verificati
 	return sum, err
 }
 
-// Stretch compares targets of a shard, for a request: those of a kind with ids above after, at most limit, and as many as
-// it gets to until end. It gives the id to go on with; 0 when there are no more.
-func (v *Verifier) Stretch(ctx context.Context, shard int, kind models.TargetKind, after int64, limit int, end time.Time) (sum Verification, next int64, err error) {
+// Stretch compares targets of a shard, for a request: those of a kind with ids above after, at most limit, and as many
+// as it gets to until end. It returns the id to continue after, or 0 at the end.
+func (v *Verifier) Stretch(
+	ctx context.Context,
+	shard int,
+	kind models.TargetKind,
+	after int64,
+	limit int,
+	end time.Time,
+) (sum Verification, next int64, err error) {
 	v.wait = askedWait
 	list, err := v.store.TallyShard(ctx, kind, shard, after, limit)
 	if err != nil {
@@ -139,7 +162,12 @@ func (v *Verifier) verifyKind(ctx context.Context, kind models.TargetKind, sum *
 	}
 }
 
-func (v *Verifier) verifyPage(ctx context.Context, kind models.TargetKind, list []models.TargetTally, sum *Verification) error {
+func (v *Verifier) verifyPage(
+	ctx context.Context,
+	kind models.TargetKind,
+	list []models.TargetTally,
+	sum *Verification,
+) error {
 	if kind == models.KindPost {
 		sum.Posts += len(list)
 	} else {
@@ -172,7 +200,12 @@ func (v *Verifier) verifyPage(ctx context.Context, kind models.TargetKind, list 
 	return nil
 }
 
-func (v *Verifier) verifyCounts(ctx context.Context, target models.Target, t models.TargetTally, sum *Verification) error {
+func (v *Verifier) verifyCounts(
+	ctx context.Context,
+	target models.Target,
+	t models.TargetTally,
+	sum *Verification,
+) error {
 	children := "comments_count"
 	if target.Kind == models.KindComment {
 		children = "replies_count"
@@ -188,7 +221,10 @@ func (v *Verifier) verifyCounts(ctx context.Context, target models.Target, t mod
 	case t.Depth != t.DepthWant:
 		problem = fmt.Sprintf("depth is %d and the parent's makes it %d", t.Depth, t.DepthWant)
 	case t.TagsStale != 0:
-		problem = fmt.Sprintf("%d of its tags have another status, author, time, count or score than the post", t.TagsStale)
+		problem = fmt.Sprintf(
+			"%d of its tags have another status, author, time, count or score than the post",
+			t.TagsStale,
+		)
 	default:
 		return nil
 	}
@@ -205,7 +241,11 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		if arrived, err := v.awaitApplied(ctx, target, before.Last); err != nil {
 			return err
 		} else if !arrived {
-			v.undecided(sum, target, fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, v.wait))
+			v.undecided(
+				sum,
+				target,
+				fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, v.wait),
+			)
 			return nil
 		}
 		differ, example := 0, int64(0)
@@ -232,12 +272,22 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 		case after != before:
 			continue
 		case !exists:
-			return nil // it has no row any more: verifyStrays reports it
+			return nil // its row is gone: verifyStrays reports it
 		case before.Count != before.Users:
 			problem = fmt.Sprintf("the counter in Redis is %d and its set has %d users", before.Count, before.Users)
 		case differ > 0:
-			return v.found(sum, target, fmt.Sprintf("Redis has %d users and MySQL %d; they differ in %d, such as user %d", before.Users, tally.LikeRows, differ, example),
-				func() error { return v.resend(ctx, target) })
+			return v.found(
+				sum,
+				target,
+				fmt.Sprintf(
+					"Redis has %d users and MySQL %d; they differ in %d, such as user %d",
+					before.Users,
+					tally.LikeRows,
+					differ,
+					example,
+				),
+				func() error { return v.resend(ctx, target) },
+			)
 		case !before.Closed && !open:
 			return v.found(sum, target, "it takes likes in Redis but is deleted in MySQL",
 				func() error { return v.likes.CloseTargets(ctx, []models.Target{target}) })
@@ -252,7 +302,13 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 
 // resend sends the gate's state of every like that MySQL sees otherwise through the pipeline.
 func (v *Verifier) resend(ctx context.Context, target models.Target) error {
-	return eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error { return v.likes.Reassert(ctx, target, users) })
+	return eachDiffering(
+		ctx,
+		v.redis,
+		v.store,
+		target,
+		func(users []int64) error { return v.likes.Reassert(ctx, target, users) },
+	)
 }
 
 // forget makes a target cold whose set its own counter contradicts: what Redis has of it is worth nothing, and its next
@@ -349,7 +405,7 @@ func (v *Verifier) found(sum *Verification, target models.Target, problem string
 		}
 		d.Repaired = true
 		sum.Repaired++
-		slog.Warn("difference repaired", "target", target.String(), "problem", problem)
+		v.store.Logger().Warn("difference repaired", "target", target.String(), "problem", problem)
 	}
 	v.report(d)
 	return nil

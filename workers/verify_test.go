@@ -22,7 +22,13 @@ func TestVerify_mendsWhatAnOlderProcessWrote(t *testing.T) {
 		if len(chain) > 0 {
 			parent = &chain[len(chain)-1].ID
 		}
-		c, err := p.store.CreateComment(t.Context(), models.Author{ID: ada.ID}, post.ID, parent, models.CommentText{Content: "C"})
+		c, err := p.store.CreateComment(
+			t.Context(),
+			models.Author{ID: ada.ID},
+			post.ID,
+			parent,
+			models.CommentText{Content: "C"},
+		)
 		require.NoError(t, err)
 		chain = append(chain, c)
 	}
@@ -33,10 +39,20 @@ func TestVerify_mendsWhatAnOlderProcessWrote(t *testing.T) {
 	p.exec("UPDATE posts SET hot_score=0, updated_at=updated_at WHERE id=?", post.ID)
 	target := models.Target{Kind: models.KindComment, ID: chain[2].ID}
 	found := p.verify(true)
-	assert.True(t, containsText(found, target.String()+": depth is 1 and the parent's makes it 3 (repaired)"), "%q", found)
+	assert.True(
+		t,
+		containsText(found, target.String()+": depth is 1 and the parent's makes it 3 (repaired)"),
+		"%q",
+		found,
+	)
 	assert.Empty(t, p.verify(false), "one repair is enough")
 	for i, c := range chain {
 		assert.Equal(t, i+1, p.count("SELECT depth FROM comments WHERE id=?", c.ID))
 	}
-	assert.Equal(t, len(chain), p.count("SELECT COUNT(*) FROM comments WHERE post_id=? AND updated_at='2020-01-01'", post.ID), "mending is no edit")
+	assert.Equal(
+		t,
+		len(chain),
+		p.count("SELECT COUNT(*) FROM comments WHERE post_id=? AND updated_at='2020-01-01'", post.ID),
+		"a repair is not an edit",
+	)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +20,8 @@ import (
 // for the user, everything accepted has been applied and no row is left. Until then each run goes over it again. A
 // Voider that is killed leaves nothing but a shorter list; two at once do the same work twice.
 //
-// Of a deleted account the same turns remove everything else that hangs on it, and what Redis keeps about it. While Redis
-// is away the request stays open; and it stays open until no process can believe a session of the account any more, so
+// Of a deleted account the same turns remove everything else that hangs on it, and what Redis keeps about it. While
+// Redis is away the request stays open; and it stays open until every cached session of the account has expired, so
 // that what such a session has written goes as well.
 //
 // The gate takes no unlike of what is deleted. Such a like is withdrawn in MySQL, after the gate has forgotten the
@@ -54,7 +53,7 @@ const (
 )
 
 // Void works on every open request, those first that it never got to and then those that have waited longest, until its
-// time is nearly over. It gives the likes taken back and the requests done.
+// time is nearly over. It returns the numbers of likes withdrawn and of requests done.
 func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 	began := v.now()
 	var failures []error
@@ -86,20 +85,21 @@ func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 	}
 }
 
-// take works on a request for as long as its turn lasts. That it did not come to its end is no error.
+// take works on a request for as long as its turn lasts. An unfinished request is not an error.
 func (v *Voider) take(ctx context.Context, request models.LikeVoid) (likes int, done bool, err error) {
 	turn, cancel := context.WithTimeout(ctx, v.turn)
 	defer cancel()
 	likes, done, err = v.void(turn, request)
 	if err != nil && errors.Is(turn.Err(), context.DeadlineExceeded) {
-		slog.InfoContext(ctx, "voiding likes goes on in the next run", "user_id", request.UserID, "likes", likes)
+		v.store.Logger().InfoContext(ctx, "voiding likes goes on in the next run", "user_id", request.UserID, "likes", likes)
 		err = nil
 	}
 	return likes, done, err
 }
 
 func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, done bool, err error) {
-	// What is found after that moment is the last there can be, so the request is done only by a turn that begins after it.
+	// What is found after that moment is the last there can be, so the request is done only by a turn that begins after
+	// it.
 	last := v.now().After(request.LastLike())
 	if err := v.purge(ctx, request.UserID); err != nil {
 		return 0, false, err
@@ -119,7 +119,7 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 		case found == 0 && !last:
 			return likes, false, nil
 		case found == 0 && (round > 0 || v.redis == nil):
-			slog.InfoContext(ctx, "likes are voided", "user_id", request.UserID, "requested_by", request.RequestedBy)
+			v.store.Logger().InfoContext(ctx, "likes are voided", "user_id", request.UserID, "requested_by", request.RequestedBy)
 			return likes, true, v.store.CloseLikeVoid(ctx, request.ID)
 		}
 	}
@@ -135,8 +135,8 @@ func (v *Voider) purge(ctx context.Context, userID int64) error {
 	return v.redis.ForgetAccount(ctx, userID)
 }
 
-// sweep takes back every like of the request that MySQL has. It gives the rows found and the likes taken back, which
-// may be fewer: what cannot be taken back now is left to the next run.
+// sweep takes back every like of the request that MySQL has. It returns the numbers of rows found and of likes
+// withdrawn, which may be fewer: what cannot be taken back now is left to the next run.
 func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, withdrawn int, err error) {
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		for after := int64(0); ; {

@@ -15,7 +15,7 @@ import (
 	"likewise/models"
 )
 
-// deletable makes an account that can be deleted, and gives its id.
+// deletable makes an account that can be deleted, and returns its id.
 func (p *pipeline) deletable(name string) int64 {
 	p.t.Helper()
 	u := &models.User{Username: name, Email: name + "@example.org", PasswordHash: "of " + name}
@@ -31,7 +31,13 @@ func (p *pipeline) deleteUser(id int64, name string) {
 
 func (p *pipeline) comment(post models.Target) models.Target {
 	p.t.Helper()
-	c, err := p.store.CreateComment(context.Background(), p.author, post.ID, nil, models.CommentText{Content: "a comment"})
+	c, err := p.store.CreateComment(
+		context.Background(),
+		p.author,
+		post.ID,
+		nil,
+		models.CommentText{Content: "a comment"},
+	)
 	require.NoError(p.t, err)
 	return models.Target{Kind: models.KindComment, ID: c.ID}
 }
@@ -48,7 +54,12 @@ func (p *pipeline) void(ahead time.Duration) (likes, done int) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	likes, done, err := NewVoider(p.store, p.redis, p.likes, func() time.Time { return time.Now().Add(ahead) }).Void(ctx)
+	likes, done, err := NewVoider(
+		p.store,
+		p.redis,
+		p.likes,
+		func() time.Time { return time.Now().Add(ahead) },
+	).Void(ctx)
 	require.NoError(p.t, err)
 	return likes, done
 }
@@ -93,7 +104,12 @@ func TestVoider_leavesNoLike(t *testing.T) {
 	p.work()
 	p.void(0)
 	p.flush()
-	assert.Equal(t, 1, p.count("SELECT COUNT(*) FROM like_voids WHERE done_at IS NULL"), "nothing is done while a like could still come")
+	assert.Equal(
+		t,
+		1,
+		p.count("SELECT COUNT(*) FROM like_voids WHERE done_at IS NULL"),
+		"nothing is done while a like could still come",
+	)
 	p.set(late[0], bob, true)
 	_, done := p.void(afterAll)
 	assert.Equal(t, 1, done)
@@ -149,7 +165,12 @@ func TestVoider_goesOnAfterItWasKilled(t *testing.T) {
 		require.Less(t, killed, targets)
 		d := &dying{likeSetter: p.likes}
 		d.left.Store(7)
-		_, done, err := NewVoider(p.store, p.redis, d, func() time.Time { return time.Now().Add(afterAll) }).Void(t.Context())
+		_, done, err := NewVoider(
+			p.store,
+			p.redis,
+			d,
+			func() time.Time { return time.Now().Add(afterAll) },
+		).Void(t.Context())
 		if err == nil {
 			assert.Equal(t, 1, done)
 			assert.GreaterOrEqual(t, killed, targets/7)
@@ -175,9 +196,12 @@ func TestVoider_keepsToTheTimeAskedFor(t *testing.T) {
 	p.flush()
 	p.exec("UPDATE post_likes SET created_at='2026-01-01 10:00:00' WHERE post_id=?", before.ID)
 	p.exec("UPDATE post_likes SET created_at='2026-01-02 10:00:00' WHERE post_id=?", within.ID)
-	p.exec("INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until) VALUES (?,1,NOW(3),'2026-01-02','2026-01-03')", bob)
+	p.exec(
+		"INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until) VALUES (?,1,NOW(3),'2026-01-02','2026-01-03')",
+		bob,
+	)
 	_, done := p.void(0)
-	assert.Equal(t, 1, done, "no like of January can come any more")
+	assert.Equal(t, 1, done, "no like of January can follow")
 	assert.Equal(t, []int64{bob}, p.likers(before))
 	assert.Empty(t, p.likers(within))
 	assert.Equal(t, []int64{bob}, p.likers(after))
@@ -190,7 +214,11 @@ func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
 	bob := p.deletable("bob")
 	const others = 1200 // more than a batch
 	for i := range others {
-		p.exec("INSERT INTO users (username, email, password_hash, followers_count) VALUES (?,?,'',1)", fmt.Sprint("u", i), fmt.Sprint("u", i, "@x.invalid"))
+		p.exec(
+			"INSERT INTO users (username, email, password_hash, followers_count) VALUES (?,?,'',1)",
+			fmt.Sprint("u", i),
+			fmt.Sprint("u", i, "@x.invalid"),
+		)
 	}
 	p.exec("INSERT INTO follows (user_id, followed_id) SELECT ?, id FROM users WHERE username LIKE 'u%'", bob)
 	p.exec("INSERT INTO follows (user_id, followed_id) SELECT id, ? FROM users WHERE username LIKE 'u%'", bob)
@@ -214,8 +242,8 @@ func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
 	assert.Zero(t, p.count("SELECT COUNT(*) FROM users WHERE followers_count<>0 AND deleted_at IS NULL"))
 }
 
-// TestVoider_getsToEveryRequest has more open requests than a query gives, all of which have to wait for their end, and
-// then one more.
+// TestVoider_getsToEveryRequest has more open requests than a query returns, all of which have to wait for their end,
+// and then one more.
 func TestVoider_getsToEveryRequest(t *testing.T) {
 	p := setup(t)
 	p.start()
@@ -241,7 +269,12 @@ func TestVoider_getsToEveryRequest(t *testing.T) {
 	open, err := p.store.OpenLikeVoids(t.Context(), time.Now(), 2)
 	require.NoError(t, err)
 	require.Len(t, open, 2)
-	assert.Equal(t, []int64{5, 1000}, []int64{open[0].UserID, open[1].UserID}, "who had no turn, then who waited longest")
+	assert.Equal(
+		t,
+		[]int64{5, 1000},
+		[]int64{open[0].UserID, open[1].UserID},
+		"who had no turn, then who waited longest",
+	)
 	_, done = p.void(afterAll)
 	assert.Equal(t, others+2, done)
 	assert.Empty(t, p.likers(late))
@@ -254,7 +287,12 @@ type endless struct {
 	user int64
 }
 
-func (e endless) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
+func (e endless) SetLike(
+	ctx context.Context,
+	target models.Target,
+	userID int64,
+	liked bool,
+) (models.LikeState, error) {
 	if userID == e.user {
 		<-ctx.Done()
 		return models.LikeState{}, ctx.Err()

@@ -166,7 +166,7 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 	post := newPost(t, url, users[0])
 	like(t, url, users[5], post.path(), true) // warm, so that likes need no MySQL from here on
 
-	// Some like, on connections that are kept, until nobody listens any more.
+	// Some like, on connections that are kept, until the listener is closed.
 	var liking [10]chan string
 	for i := range liking {
 		liking[i] = make(chan string, 1)

@@ -27,7 +27,7 @@ var (
 	devLogin = regexp.MustCompile(`login +admin, password (\S+) `)
 )
 
-// startDev starts `likewise dev` on dir and gives its URL once it has said all.
+// startDev starts `likewise dev` on dir and returns its URL once it has said all.
 func startDev(t *testing.T, dir string) (*process, string) {
 	t.Helper()
 	p := start(t, nil, "dev", "--data", dir)

@@ -64,7 +64,7 @@ func drip(address, text, piece string) (took time.Duration, said string, err err
 	return time.Since(start), string(answer), nil // a reset is an end, too
 }
 
-// Slow clients, by the hundred: each is rid of in bounded time, and others do not notice them.
+// Slow clients, by the hundred: each is disconnected in bounded time, and others do not notice them.
 func TestSlowClients_areCutOffAndHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -441,7 +441,7 @@ func TestLogs_holdNoSecrets(t *testing.T) {
 	}
 }
 
-// column gives the values of a query's one column.
+// column returns the values of a query's one column.
 func (s *site) column(query string) []string {
 	s.t.Helper()
 	rows, err := s.db.QueryContext(context.Background(), query)

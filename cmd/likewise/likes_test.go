@@ -75,7 +75,7 @@ func likedComment(c contentJSON) liked {
 	return liked{fmt.Sprintf("/v1/comments/%d", c.ID), "comment_likes", "comment_id", "comments", c.ID}
 }
 
-// rows gives who likes it in MySQL, after holding the count against them.
+// rows returns who likes it in MySQL, after holding the count against them.
 func (s *site) rows(l liked) map[int64]bool {
 	s.t.Helper()
 	rows, err := s.db.QueryContext(context.Background(), "SELECT user_id FROM "+l.table+" WHERE "+l.column+"=?", l.id)

@@ -104,7 +104,7 @@ func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
 		if err != nil {
 			return
 		}
-		_ = cmd.Wait() // the state tells
+		_ = cmd.Wait() // the state has the result
 		p.status = cmd.ProcessState.ExitCode()
 		close(p.exited)
 	}()
@@ -152,7 +152,7 @@ func (p *process) inspect(env []string) {
 	}
 }
 
-// await waits for the exit and gives its status.
+// await waits for the exit and returns its status.
 func (p *process) await() int {
 	p.t.Helper()
 	select {
@@ -182,7 +182,7 @@ func (p *process) stop() {
 	require.Zero(p.t, p.await(), "exit status of %s", p.name)
 }
 
-// awaitPrint waits until the process printed something that fits, and gives the first group of the pattern.
+// awaitPrint waits until the process printed something that fits, and returns the first group of the pattern.
 func (p *process) awaitPrint(pattern *regexp.Regexp) string {
 	p.t.Helper()
 	var found string
@@ -227,7 +227,7 @@ func finish(t *testing.T, env []string, args ...string) result {
 	return result{status, p.stdout.String(), p.stderr.String()}
 }
 
-// succeed runs `likewise args` and gives what it printed on standard output.
+// succeed runs `likewise args` and returns what it printed on standard output.
 func succeed(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	r := finish(t, env, args...)
@@ -235,7 +235,7 @@ func succeed(t *testing.T, env []string, args ...string) string {
 	return r.stdout
 }
 
-// fail runs `likewise args`, holds it to the exit status, and gives what it printed on standard error.
+// fail runs `likewise args`, holds it to the exit status, and returns what it printed on standard error.
 func fail(t *testing.T, status int, env []string, args ...string) string {
 	t.Helper()
 	r := finish(t, env, args...)
@@ -295,7 +295,7 @@ func (s *site) succeed(args ...string) string {
 	return succeed(s.t, s.env, args...)
 }
 
-// api starts one copy and gives it with its URL.
+// api starts one copy and returns it with its URL.
 func (s *site) api(args ...string) (*process, string) {
 	s.t.Helper()
 	p := s.start(append([]string{"api"}, args...)...)

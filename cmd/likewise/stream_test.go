@@ -67,7 +67,7 @@ func TestStream_endsWhenTheProcessIsStopped(t *testing.T) {
 	}
 }
 
-// What a client that follows counts costs a process: with `go test -v -run Streams_cost ./cmd/likewise` it tells the
+// What a client that follows counts costs a process: with `go test -v -run Streams_cost ./cmd/likewise` it prints the
 // figures in docs/measurements.md. The bounds are wide, for slow machines and the race detector.
 func TestStreams_costLittle(t *testing.T) {
 	const clients, length = 2000, 5 * time.Second
@@ -132,11 +132,7 @@ func TestStreams_costLittle(t *testing.T) {
 		likes,
 		took.Round(time.Millisecond),
 		float64(events.Load())/took.Seconds(),
-		float64(
-			read.Load(),
-		)/float64(
-			events.Load(),
-		),
+		float64(read.Load())/float64(events.Load()),
 		100*(after-cpu).Seconds()/took.Seconds(),
 		(idle / clients).Round(time.Microsecond),
 	)
@@ -146,7 +142,7 @@ func TestStreams_costLittle(t *testing.T) {
 
 var residentSize = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 
-// usage gives the bytes of memory that a process has and the processor time that it used.
+// usage returns the bytes of memory that a process has and the processor time that it used.
 func usage(t *testing.T, pid int) (resident int64, cpu time.Duration) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

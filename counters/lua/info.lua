@@ -1,4 +1,4 @@
--- Tells how a shard stands.
+-- Returns the state of a shard.
 --
 -- KEYS  1 shard hash, 2 outbox, 3 relay lock
 -- reply {open, holder, depth, last position, first event}: open is 0 or 1, holder '' when nobody holds the lock, and depth

@@ -8,7 +8,7 @@
 --       {1} the shard is closed   {2} the target is cold   {4} the outbox is full
 --       {3, mark} the target was deleted: see close.lua
 --       {5} the counter and the set disagree: one of the keys was lost or tampered with, and neither can be trusted
---       {6, clock} too late: nobody waits for this call any more
+--       {6, clock} too late: the caller has given up
 --
 -- A call that the network held back may arrive after the caller has given up, said so, and made the opposite call. That
 -- must not be undone: what is late is refused. A replay finds the like as asked and answers the same with changed 0. Every key is read before the first write, so

@@ -119,38 +119,64 @@ func faults() []fault {
 		{"redis", redis, func(x *injection) *proxy { return x.toRedis }},
 		{"kafka", kafka, func(x *injection) *proxy { return x.toKafka }},
 	} {
-		list = append(list,
+		list = append(
+			list,
 			fault{kind: v.name + " killed", do: serversKilled(4*s1, v.of)},
 			fault{kind: v.name + " restarted", do: serverRestarted(v.of)},
 			fault{kind: v.name + " paused", do: serverPaused(500*ms, 3*s1, v.of)},
 			fault{kind: v.name + " paused for long", do: serverPaused(6*s1, 8*s1, v.of)},
-			fault{kind: v.name + " cut off", do: linked(v.link, 1*s1, 5*s1, func(*injection) condition { return condition{flow: cut} })},
+			fault{
+				kind: v.name + " cut off",
+				do:   linked(v.link, 1*s1, 5*s1, func(*injection) condition { return condition{flow: cut} }),
+			},
 			fault{kind: v.name + " connections reset", do: again(5, 100*ms, 800*ms, resetting(v.link))},
 			fault{kind: v.name + " slow to answer", do: linked(v.link, 3*s1, 6*s1, func(x *injection) condition {
 				d := time.Duration(50+x.rng.IntN(200)) * ms
 				x.notef("%v each way", d)
 				return condition{delay: d}
 			})},
-			fault{kind: v.name + " behind a thin line", do: linked(v.link, 3*s1, 6*s1, func(*injection) condition { return condition{rate: 64 << 10} })},
-			fault{kind: v.name + " route broken, bytes late", do: linked(v.link, 2*s1, 8*s1, func(*injection) condition { return condition{flow: stalled} })},
-			fault{kind: v.name + " route broken, bytes lost", do: linked(v.link, 2*s1, 8*s1, func(*injection) condition { return condition{flow: lost} })},
-			fault{kind: v.name + " replies lost", do: linked(v.link, 500*ms, 4*s1, func(*injection) condition { return condition{flow: deaf} })},
+			fault{
+				kind: v.name + " behind a thin line",
+				do:   linked(v.link, 3*s1, 6*s1, func(*injection) condition { return condition{rate: 64 << 10} }),
+			},
+			fault{
+				kind: v.name + " route broken, bytes late",
+				do:   linked(v.link, 2*s1, 8*s1, func(*injection) condition { return condition{flow: stalled} }),
+			},
+			fault{
+				kind: v.name + " route broken, bytes lost",
+				do:   linked(v.link, 2*s1, 8*s1, func(*injection) condition { return condition{flow: lost} }),
+			},
+			fault{
+				kind: v.name + " replies lost",
+				do:   linked(v.link, 500*ms, 4*s1, func(*injection) condition { return condition{flow: deaf} }),
+			},
 			fault{kind: v.name + " clients gone unnoticed", do: orphaned(v.link)},
 			fault{kind: v.name + " disk full", do: full(v.of), disk: true},
 		)
 	}
-	return append(list,
+	return append(
+		list,
 		fault{kind: "mysql read-only", do: statements("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0")},
 		fault{kind: "mysql tables locked", do: tablesLocked},
 		fault{kind: "mysql connections killed", do: again(5, 100*ms, 800*ms, mysqlKills)},
 		fault{kind: "mysql takes few connections", do: fewConnections},
-		fault{kind: "redis connections killed", do: again(5, 100*ms, 800*ms, redisDo("client", "kill", "type", "normal", "skipme", "yes"))},
+		fault{
+			kind: "redis connections killed",
+			do:   again(5, 100*ms, 800*ms, redisDo("client", "kill", "type", "normal", "skipme", "yes")),
+		},
 		fault{kind: "redis holds back writes", do: redisDo("client", "pause", "3000", "write")},
 		fault{kind: "redis holds back all", do: redisDo("client", "pause", "3000", "all")},
 		fault{kind: "redis forgets scripts", do: again(10, 50*ms, 300*ms, redisDo("script", "flush"))},
 		fault{kind: "redis busy", do: again(3, 200*ms, 500*ms, redisDo("debug", "sleep", "1.2"))},
-		fault{kind: "redis out of memory", do: redisConfigured([]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"})},
-		fault{kind: "redis demoted to replica", do: redisConfigured([]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"})},
+		fault{
+			kind: "redis out of memory",
+			do:   redisConfigured([]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"}),
+		},
+		fault{
+			kind: "redis demoted to replica",
+			do:   redisConfigured([]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"}),
+		},
 		fault{kind: "redis clock steps forward", do: again(3, 200*ms, 2*s1, redisExpiries(0))},
 		fault{kind: "redis clock steps back", do: again(3, 200*ms, 2*s1, redisExpiries(5*s1))},
 		fault{kind: "redis killed while it rewrites its log", do: killedInRewrite},
@@ -261,7 +287,11 @@ func thirdWorker(ctx context.Context, x *injection) error {
 }
 
 // again does a fault several times, with a while between.
-func again(times int, least, most time.Duration, do func(context.Context, *injection) error) func(context.Context, *injection) error {
+func again(
+	times int,
+	least, most time.Duration,
+	do func(context.Context, *injection) error,
+) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		for range times {
 			if err := do(ctx, x); err != nil {
@@ -325,7 +355,11 @@ func serverPaused(least, most time.Duration, of ...func(*injection) server) func
 	}
 }
 
-func linked(link func(*injection) *proxy, least, most time.Duration, c func(*injection) condition) func(context.Context, *injection) error {
+func linked(
+	link func(*injection) *proxy,
+	least, most time.Duration,
+	c func(*injection) condition,
+) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		link(x).set(c(x))
 		return x.during(ctx, least, most, func() error {
@@ -445,7 +479,10 @@ func mysqlKills(ctx context.Context, x *injection) error {
 func fewConnections(ctx context.Context, x *injection) error {
 	err := x.exec(ctx, "SET GLOBAL max_connections = 10")
 	err = errors.Join(err, mysqlKills(ctx, x))
-	return errors.Join(err, x.during(ctx, 3*s1, 6*s1, func() error { return x.exec(ctx, "SET GLOBAL max_connections = 500") }))
+	return errors.Join(
+		err,
+		x.during(ctx, 3*s1, 6*s1, func() error { return x.exec(ctx, "SET GLOBAL max_connections = 500") }),
+	)
 }
 
 func redisDo(args ...string) func(context.Context, *injection) error {
@@ -470,8 +507,8 @@ func redisConfigured(begin, end []any) func(context.Context, *injection) error {
 	}
 }
 
-// redisExpiries does to Redis what a step of its clock does: all that lives for a time is gone at once, or lives longer.
-// The clock itself is the machine's, and stays.
+// redisExpiries does to Redis what a step of its clock does: all that lives for a time is gone at once, or lives
+// longer. The clock itself is the machine's, and stays.
 func redisExpiries(more time.Duration) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -149,7 +149,15 @@ func (r *register) story() string {
 		if o.want {
 			verb = "like"
 		}
-		fmt.Fprintf(&b, "\n    %9.3f s to %9.3f s  api%d  %-6s  %s", o.start.Seconds(), o.end.Seconds(), o.api+1, verb, o.outcome)
+		fmt.Fprintf(
+			&b,
+			"\n    %9.3f s to %9.3f s  api%d  %-6s  %s",
+			o.start.Seconds(),
+			o.end.Seconds(),
+			o.api+1,
+			verb,
+			o.outcome,
+		)
 		if o.status != noStatus {
 			fmt.Fprintf(&b, " %d", o.status)
 		}
@@ -170,7 +178,16 @@ type creation struct {
 }
 
 func (c *creation) story() string {
-	return fmt.Sprintf("%s %q of user %d at %.3f s: %s %d, id %d", strings.TrimSuffix(c.kind, "s"), c.marker, c.author, c.start.Seconds(), c.outcome, c.status, c.id)
+	return fmt.Sprintf(
+		"%s %q of user %d at %.3f s: %s %d, id %d",
+		strings.TrimSuffix(c.kind, "s"),
+		c.marker,
+		c.author,
+		c.start.Seconds(),
+		c.outcome,
+		c.status,
+		c.id,
+	)
 }
 
 // targets is what clients choose from. It only grows.

@@ -13,7 +13,11 @@ func history(t *testing.T, words ...string) *register {
 	t.Helper()
 	r := &register{target: &target{kind: "posts", id: 1}, user: &account{id: 7}}
 	for i, w := range words {
-		o := op{want: w[0] == '+', outcome: map[byte]outcome{'o': ok, '?': unknown, 'x': failed}[w[1]], start: time.Duration(i)}
+		o := op{
+			want:    w[0] == '+',
+			outcome: map[byte]outcome{'o': ok, '?': unknown, 'x': failed}[w[1]],
+			start:   time.Duration(i),
+		}
 		came, went := r.begin(o.want)
 		r.finish(o, came, went)
 	}
@@ -90,8 +94,15 @@ func TestOracle_findsLikesThatAreNotAsAcknowledged(t *testing.T) {
 	key := func(r *register) registerKey { return registerKey{r.target, r.user.id} }
 	nobodys := registerKey{&target{kind: "comments", id: 3}, 7}
 	st := newOracle()
-	st.judgeLikes([]*register{lost, kept, back, either}, map[registerKey]bool{key(kept): true, key(back): true, key(either): true, nobodys: true})
-	assert.Equal(t, []string{"a like that nobody made", "an acknowledged like is lost", "liked after an acknowledged unlike"}, sorts(st))
+	st.judgeLikes(
+		[]*register{lost, kept, back, either},
+		map[registerKey]bool{key(kept): true, key(back): true, key(either): true, nobodys: true},
+	)
+	assert.Equal(
+		t,
+		[]string{"a like that nobody made", "an acknowledged like is lost", "liked after an acknowledged unlike"},
+		sorts(st),
+	)
 
 	st = newOracle()
 	st.judgeLikes([]*register{kept, either}, map[registerKey]bool{key(kept): true})
@@ -118,7 +129,16 @@ func TestOracle_findsCreationsThatAreNotAsAcknowledged(t *testing.T) {
 	}
 	st := newOracle()
 	st.judgeCreations("posts", there, made)
-	assert.Equal(t, []string{"a creation that nobody made", "an acknowledged creation is lost", "made though refused", "made twice"}, sorts(st))
+	assert.Equal(
+		t,
+		[]string{
+			"a creation that nobody made",
+			"an acknowledged creation is lost",
+			"made though refused",
+			"made twice",
+		},
+		sorts(st),
+	)
 }
 
 func TestViolations_keepsSomeAndCountsAll(t *testing.T) {
@@ -155,5 +175,9 @@ func TestInternals_areRecognised(t *testing.T) {
 	} {
 		assert.Regexp(t, internals, text)
 	}
-	assert.NotRegexp(t, internals, `{"type":"about:blank","title":"Service Unavailable","detail":"The server cannot do this at the moment; try again.","code":"unavailable"}`)
+	assert.NotRegexp(
+		t,
+		internals,
+		`{"type":"about:blank","title":"Service Unavailable","detail":"The server cannot do this at the moment; try again.","code":"unavailable"}`,
+	)
 }

@@ -49,7 +49,12 @@ type options struct {
 func main() {
 	servers.Main()
 	var o options
-	flag.DurationVar(&o.length, "for", 10*time.Minute, "how long to go on; what is under way then is finished and judged")
+	flag.DurationVar(
+		&o.length,
+		"for",
+		10*time.Minute,
+		"how long to go on; what is under way then is finished and judged",
+	)
 	flag.Uint64Var(&o.seed, "seed", 0, "what chance decides; 0: another each time")
 	flag.IntVar(&o.clients, "clients", 48, "concurrent clients, with ten users each")
 	flag.IntVar(&o.rate, "rate", 800, "requests a second at most, all clients together")
@@ -59,10 +64,17 @@ func main() {
 	flag.BoolVar(&o.race, "race", false, "build the product with the race detector")
 	flag.BoolVar(&o.json, "json", false, "report for machines")
 	flag.StringVar(&o.only, "only", "", "faults to inject, by parts of their names, separated by commas; empty: all")
-	flag.StringVar(&o.dir, "dir", "", "folder for logs and data, kept; empty: a temporary one, kept when something is wrong")
+	flag.StringVar(
+		&o.dir,
+		"dir",
+		"",
+		"folder for logs and data, kept; empty: a temporary one, kept when something is wrong",
+	)
 	flag.BoolVar(&o.list, "list", false, "list the faults and end")
 	flag.Parse()
-	if flag.NArg() > 0 || o.fsync != "always" && o.fsync != "everysec" || o.disk != "tmpfs" && o.disk != "real" || o.clients < 1 || o.rate < 1 {
+	if flag.NArg() > 0 || o.fsync != "always" && o.fsync != "everysec" || o.disk != "tmpfs" && o.disk != "real" ||
+		o.clients < 1 ||
+		o.rate < 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -179,7 +191,15 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 	if err := s.startProduct(ctx); err != nil {
 		return false, err
 	}
-	r := &report{Seed: o.seed, Setup: map[string]string{"appendfsync": o.fsync, "disk": o.disk, "clients": fmt.Sprint(o.clients), "requests a second at most": fmt.Sprint(o.rate)}}
+	r := &report{
+		Seed: o.seed,
+		Setup: map[string]string{
+			"appendfsync":               o.fsync,
+			"disk":                      o.disk,
+			"clients":                   fmt.Sprint(o.clients),
+			"requests a second at most": fmt.Sprint(o.rate),
+		},
+	}
 	st := newStorm(s)
 	st.violations.tell = func(v violation) { say("VIOLATION, %s: %s", v.Sort, v.Text) }
 	rec, err := st.rage(ctx, o, r, say)
@@ -234,7 +254,13 @@ func (s *site) mount(kind string) (disk string, err error) {
 		return disk, nil
 	}
 	for name, size := range sizes {
-		if err := syscall.Mount("tmpfs", filepath.Join(disk, name), "tmpfs", 0, fmt.Sprintf("size=%dm,mode=700", size)); err != nil {
+		if err := syscall.Mount(
+			"tmpfs",
+			filepath.Join(disk, name),
+			"tmpfs",
+			0,
+			fmt.Sprintf("size=%dm,mode=700", size),
+		); err != nil {
 			s.noFull = fmt.Sprintf("cannot mount a tmpfs: %v; the data are on a real disk", err)
 			return disk, nil
 		}
@@ -288,7 +314,11 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 		return nil, err
 	}
 	s.calm.Add(1)
-	say("the site is up: likes after %v, flush after %v", begun.likes.Round(time.Millisecond), begun.flush.Round(time.Millisecond))
+	say(
+		"the site is up: likes after %v, flush after %v",
+		begun.likes.Round(time.Millisecond),
+		begun.flush.Round(time.Millisecond),
+	)
 
 	storming, calm := context.WithCancel(ctx)
 	var raging sync.WaitGroup
@@ -337,7 +367,9 @@ func (st *storm) sow(ctx context.Context, c *client) error {
 			st.targets.add(t)
 		}
 	}
-	st.targets.discussed = append(append(st.targets.discussed, st.targets.hot...), st.targets.cold[:discussions-hotPosts]...)
+	st.targets.discussed = append(
+		append(st.targets.discussed, st.targets.hot...),
+		st.targets.cold[:discussions-hotPosts]...)
 	for i := range earlyComments {
 		t, err := make1(&creation{kind: "comments", parent: st.targets.discussed[i%discussions].id})
 		if err != nil {
@@ -384,10 +416,21 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 			return err
 		}
 		s.calm.Add(1)
-		r.Faults = append(r.Faults, injected{number, f.kind, strings.Join(x.notes, ", "), at, held, rec.likes, rec.rows, rec.flush})
-		say("          %s%s; well again after %.2f s (likes), %.2f s (rows), %.2f s (flush); %d writes acknowledged, %d unknown, %d violations",
-			strings.Join(x.notes, ", "), healed, rec.likes.Seconds(), rec.rows.Seconds(), rec.flush.Seconds(),
-			st.tally.writes[ok].Load(), st.tally.writes[unknown].Load(), st.violations.total())
+		r.Faults = append(
+			r.Faults,
+			injected{number, f.kind, strings.Join(x.notes, ", "), at, held, rec.likes, rec.rows, rec.flush},
+		)
+		say(
+			"          %s%s; well again after %.2f s (likes), %.2f s (rows), %.2f s (flush); %d writes acknowledged, %d unknown, %d violations",
+			strings.Join(x.notes, ", "),
+			healed,
+			rec.likes.Seconds(),
+			rec.rows.Seconds(),
+			rec.flush.Seconds(),
+			st.tally.writes[ok].Load(),
+			st.tally.writes[unknown].Load(),
+			st.violations.total(),
+		)
 	}
 	return nil
 }

@@ -124,10 +124,25 @@ func (st *storm) contents(ctx context.Context, kind string) ([]content, error) {
 		}
 		list = append(list, c)
 		if c.likes != c.rows {
-			st.violations.addf("likes_count is not its rows", at, "%s %d: likes_count %d, rows %d", kind, c.id, c.likes, c.rows)
+			st.violations.addf(
+				"likes_count is not its rows",
+				at,
+				"%s %d: likes_count %d, rows %d",
+				kind,
+				c.id,
+				c.likes,
+				c.rows,
+			)
 		}
 		if c.comments != c.commentsIn {
-			st.violations.addf("comments_count is not its comments", at, "post %d: comments_count %d, comments %d", c.id, c.comments, c.commentsIn)
+			st.violations.addf(
+				"comments_count is not its comments",
+				at,
+				"post %d: comments_count %d, comments %d",
+				c.id,
+				c.comments,
+				c.commentsIn,
+			)
 		}
 	}
 	return list, rows.Err()
@@ -166,7 +181,10 @@ func (st *storm) judgeCreations(kind string, contents []content, creations []*cr
 
 func (st *storm) likes(ctx context.Context, kind string) (map[registerKey]bool, error) {
 	one := strings.TrimSuffix(kind, "s")
-	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf("SELECT %[1]s_id, user_id FROM %[2]s.%[1]s_likes", one, database))
+	rows, err := st.site.db.QueryContext(
+		ctx,
+		fmt.Sprintf("SELECT %[1]s_id, user_id FROM %[2]s.%[1]s_likes", one, database),
+	)
 	if err != nil {
 		return nil, fmt.Errorf("read likes: %w", err)
 	}
@@ -248,7 +266,14 @@ queue:
 }
 
 // judgeList reads a list to its end as the user sees it.
-func (st *storm) judgeList(ctx context.Context, api int, u *account, kind, path string, counts map[*target]int64, there map[registerKey]bool) error {
+func (st *storm) judgeList(
+	ctx context.Context,
+	api int,
+	u *account,
+	kind, path string,
+	counts map[*target]int64,
+	there map[registerKey]bool,
+) error {
 	met := 0
 	for cursor := ""; ; {
 		var page struct {
@@ -266,10 +291,27 @@ func (st *storm) judgeList(ctx context.Context, api int, u *account, kind, path 
 			}
 			at := st.site.since()
 			if item.LikesCount != counts[t] {
-				st.violations.addf("the API counts otherwise than MySQL", at, "%s: api%d says likes_count %d, MySQL has %d likes", t.name(), api+1, item.LikesCount, counts[t])
+				st.violations.addf(
+					"the API counts otherwise than MySQL",
+					at,
+					"%s: api%d says likes_count %d, MySQL has %d likes",
+					t.name(),
+					api+1,
+					item.LikesCount,
+					counts[t],
+				)
 			}
 			if is := there[registerKey{t, u.id}]; item.Liked != is {
-				st.violations.addf("the API sees likes otherwise than MySQL", at, "%s, user %d: api%d says liked %v, in MySQL it is %v", t.name(), u.id, api+1, item.Liked, is)
+				st.violations.addf(
+					"the API sees likes otherwise than MySQL",
+					at,
+					"%s, user %d: api%d says liked %v, in MySQL it is %v",
+					t.name(),
+					u.id,
+					api+1,
+					item.Liked,
+					is,
+				)
 			}
 		}
 		if page.NextCursor == nil {
@@ -311,8 +353,11 @@ func (st *storm) watchCounts(ctx context.Context, one string) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	// One statement sees one state.
-	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf(`SELECT t.id, t.likes_count, COUNT(l.id) AS n FROM %[2]s.%[1]ss t
-		LEFT JOIN %[2]s.%[1]s_likes l ON l.%[1]s_id = t.id GROUP BY t.id, t.likes_count HAVING n <> t.likes_count`, one, database))
+	rows, err := st.site.db.QueryContext(
+		ctx,
+		fmt.Sprintf(`SELECT t.id, t.likes_count, COUNT(l.id) AS n FROM %[2]s.%[1]ss t
+		LEFT JOIN %[2]s.%[1]s_likes l ON l.%[1]s_id = t.id GROUP BY t.id, t.likes_count HAVING n <> t.likes_count`, one, database),
+	)
 	if err != nil {
 		return
 	}
@@ -320,7 +365,15 @@ func (st *storm) watchCounts(ctx context.Context, one string) {
 	for rows.Next() {
 		var id, count, n int64
 		if rows.Scan(&id, &count, &n) == nil {
-			st.violations.addf("likes_count is not its rows", st.site.since(), "during the storm: %s %d: likes_count %d, rows %d", one, id, count, n)
+			st.violations.addf(
+				"likes_count is not its rows",
+				st.site.since(),
+				"during the storm: %s %d: likes_count %d, rows %d",
+				one,
+				id,
+				count,
+				n,
+			)
 		}
 	}
 	_ = rows.Err() // the server went away in the middle: the next look will tell
@@ -341,7 +394,13 @@ func (st *storm) judgeLogs() error {
 			return fmt.Errorf("read log: %w", err)
 		}
 		if i := collapse.FindIndex(text); i != nil {
-			st.violations.addf("a crash", st.site.since(), "%s: %s", filepath.Base(path), text[i[0]:min(len(text), i[0]+3000)])
+			st.violations.addf(
+				"a crash",
+				st.site.since(),
+				"%s: %s",
+				filepath.Base(path),
+				text[i[0]:min(len(text), i[0]+3000)],
+			)
 		}
 	}
 	return nil

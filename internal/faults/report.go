@@ -111,27 +111,66 @@ func (r *report) write(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	kinds := r.byKind()
-	fmt.Fprintf(w, "\n%d faults of %d kinds. Seconds from healing until a like was acknowledged by each API, until fresh likes stood in\n"+
-		"MySQL, and until a flush had succeeded:\n\n", len(r.Faults), len(kinds))
+	fmt.Fprintf(
+		w,
+		"\n%d faults of %d kinds. Seconds from healing until a like was acknowledged by each API, until fresh likes stood in\n"+
+			"MySQL, and until a flush had succeeded:\n\n",
+		len(r.Faults),
+		len(kinds),
+	)
 	fmt.Fprintln(w, "| fault | times | likes, median | worst | rows, median | worst | flush, median | worst |")
 	fmt.Fprintln(w, "|---|--:|--:|--:|--:|--:|--:|--:|")
 	all := kindFigures{kind: "all"}
 	for _, k := range kinds {
-		fmt.Fprintf(w, "| %s | %d | %s | %s | %s |\n", k.kind, len(k.likes), figure(k.likes), figure(k.rows), figure(k.flush))
+		fmt.Fprintf(
+			w,
+			"| %s | %d | %s | %s | %s |\n",
+			k.kind,
+			len(k.likes),
+			figure(k.likes),
+			figure(k.rows),
+			figure(k.flush),
+		)
 		all.likes = append(all.likes, k.likes...)
 		all.rows = append(all.rows, k.rows...)
 		all.flush = append(all.flush, k.flush...)
 	}
 	if len(all.likes) > 0 {
-		fmt.Fprintf(w, "| **all** | %d | %s | %s | %s |\n", len(all.likes), figure(all.likes), figure(all.rows), figure(all.flush))
+		fmt.Fprintf(
+			w,
+			"| **all** | %d | %s | %s | %s |\n",
+			len(all.likes),
+			figure(all.likes),
+			figure(all.rows),
+			figure(all.flush),
+		)
 	}
 	for _, s := range r.Skipped {
 		fmt.Fprintf(w, "\nskipped: %s", s)
 	}
-	fmt.Fprintf(w, "\nwrites: %d acknowledged (%d likes and unlikes, %d posts, %d comments), %d refused or not sent, %d unknown\n",
-		r.Writes["ok"], r.Likes, r.Posts, r.Comments, r.Writes["failed"], r.Writes["unknown"])
-	fmt.Fprintf(w, "reads: %d answered, %d refused or not sent, %d unknown\n", r.Reads["ok"], r.Reads["failed"], r.Reads["unknown"])
-	fmt.Fprintf(w, "judged: %d likes of one user on one target each; operations put off behind one without an answer: %d\n", r.Registers, r.PutOff)
+	fmt.Fprintf(
+		w,
+		"\nwrites: %d acknowledged (%d likes and unlikes, %d posts, %d comments), %d refused or not sent, %d unknown\n",
+		r.Writes["ok"],
+		r.Likes,
+		r.Posts,
+		r.Comments,
+		r.Writes["failed"],
+		r.Writes["unknown"],
+	)
+	fmt.Fprintf(
+		w,
+		"reads: %d answered, %d refused or not sent, %d unknown\n",
+		r.Reads["ok"],
+		r.Reads["failed"],
+		r.Reads["unknown"],
+	)
+	fmt.Fprintf(
+		w,
+		"judged: %d likes of one user on one target each; operations put off behind one without an answer: %d\n",
+		r.Registers,
+		r.PutOff,
+	)
 	fmt.Fprintf(w, "ended by itself and started again: product %d times, servers %d times\n", r.Deaths, r.Servers)
 	if r.Violations == 0 {
 		fmt.Fprintf(w, "violations: none\n")

@@ -73,7 +73,14 @@ func (s *site) startServers(ctx context.Context, disk, fsync string) error {
 		return err
 	}
 	// Debugging commands are for one of the faults.
-	if s.redis, err = servers.StartRedis(ctx, filepath.Join(disk, "redis"), "--appendfsync", fsync, "--enable-debug-command", "local"); err != nil {
+	if s.redis, err = servers.StartRedis(
+		ctx,
+		filepath.Join(disk, "redis"),
+		"--appendfsync",
+		fsync,
+		"--enable-debug-command",
+		"local",
+	); err != nil {
 		return err
 	}
 	if s.kafka, err = servers.StartKafkaBehind(ctx, filepath.Join(disk, "kafka"), s.toKafka.addr()); err != nil {
@@ -139,7 +146,13 @@ func (s *site) startProduct(ctx context.Context) error {
 }
 
 func (s *site) process(name string, env []string, args ...string) *process {
-	return &process{name: name, binary: s.binary, args: args, env: append(env, s.env...), log: filepath.Join(s.dir, "logs", name+".log")}
+	return &process{
+		name:   name,
+		binary: s.binary,
+		args:   args,
+		env:    append(env, s.env...),
+		log:    filepath.Join(s.dir, "logs", name+".log"),
+	}
 }
 
 func freePort() (int, error) {

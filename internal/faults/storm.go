@@ -127,7 +127,15 @@ func (st *storm) send(ctx context.Context, api int, as *account, method, path st
 		a.outcome = failed
 		if a.status != http.StatusTooManyRequests {
 			// Every request of the storm is right: whatever is the matter, it is not the client.
-			st.violations.addf("blamed the client", st.site.since(), "api%d: %s answers %d %s", api+1, what, a.status, text)
+			st.violations.addf(
+				"blamed the client",
+				st.site.since(),
+				"api%d: %s answers %d %s",
+				api+1,
+				what,
+				a.status,
+				text,
+			)
 		}
 	default:
 		a.outcome = unknown
@@ -139,7 +147,9 @@ func (st *storm) send(ctx context.Context, api int, as *account, method, path st
 }
 
 // internals are words that only somebody who knows the inside would use.
-var internals = regexp.MustCompile(`(?i)sql|redis|kafka|sarama|gorm|mariadb|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|\blua\b|\beof\b|outbox|shard|broken pipe|connection re|i/o timeout|context (deadline|canceled)|/tmp|/home|/usr|Error [0-9]{4}`)
+var internals = regexp.MustCompile(
+	`(?i)sql|redis|kafka|sarama|gorm|mariadb|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|\blua\b|\beof\b|outbox|shard|broken pipe|connection re|i/o timeout|context (deadline|canceled)|/tmp|/home|/usr|Error [0-9]{4}`,
+)
 
 // holdProblem holds an error to what the README says of every one.
 func (st *storm) holdProblem(api int, what string, a answer, header http.Header) {
@@ -181,7 +191,15 @@ func (st *storm) holdCount(t *target, count int64, where string) {
 		st.violations.addf("a negative count", st.site.since(), "%s: %s says %d", t.name(), where, count)
 	}
 	if most := t.likers.Load(); count > most {
-		st.violations.addf("a count above its likers", st.site.since(), "%s: %s says %d, but at most %d users ever liked it", t.name(), where, count, most)
+		st.violations.addf(
+			"a count above its likers",
+			st.site.since(),
+			"%s: %s says %d, but at most %d users ever liked it",
+			t.name(),
+			where,
+			count,
+			most,
+		)
 	}
 }
 
@@ -201,13 +219,26 @@ func (st *storm) set(ctx context.Context, api int, r *register, want bool) outco
 			Liked      *bool  `json:"liked"`
 			LikesCount *int64 `json:"likes_count"`
 		}
-		if err := json.Unmarshal(a.body, &said); err != nil || said.Liked == nil || said.LikesCount == nil || *said.Liked != want {
+		if err := json.Unmarshal(
+			a.body,
+			&said,
+		); err != nil || said.Liked == nil || said.LikesCount == nil ||
+			*said.Liked != want {
 			st.violations.addf("a wrong answer", o.end, "%s %s/like answers %s", method, r.target.path(), a.body)
 		} else {
 			st.holdCount(r.target, *said.LikesCount, "the answer to a like")
 			if least, most := r.target.since(before); *said.LikesCount < least || *said.LikesCount > most {
-				st.violations.addf("a count that cannot be", o.end, "%s %s/like by user %d answers %s, but there were %d to %d likes",
-					method, r.target.path(), r.user.id, a.body, least, most)
+				st.violations.addf(
+					"a count that cannot be",
+					o.end,
+					"%s %s/like by user %d answers %s, but there were %d to %d likes",
+					method,
+					r.target.path(),
+					r.user.id,
+					a.body,
+					least,
+					most,
+				)
 			}
 		}
 		st.tally.likes.Add(1)
@@ -378,7 +409,11 @@ func (c *client) create(ctx context.Context, made *creation) *creation {
 		return made
 	}
 	var said seen
-	if err := json.Unmarshal(a.body, &said); err != nil || said.ID == 0 || !strings.Contains(said.Title+said.Content, made.marker) || said.LikesCount != 0 {
+	if err := json.Unmarshal(
+		a.body,
+		&said,
+	); err != nil || said.ID == 0 || !strings.Contains(said.Title+said.Content, made.marker) ||
+		said.LikesCount != 0 {
 		c.st.violations.addf("a wrong answer", c.st.site.since(), "POST %s answers %s", path, a.body)
 	}
 	made.id = said.ID

@@ -57,17 +57,11 @@ var rules = []rule{
 	{words(`nobody(?: else)? gets to see`), "private", nil},
 }
 
-// pending are the folders whose words have not been rewritten yet.
-var pending = []string{"cmd/", "counters/", "internal/protocol/", "workers/"}
-
 // TestWords_readLikeGo finds wordings that the house style replaces, in comments and strings of Go, in names of Go that
 // are wordplay, and in every other text of the repository.
 func TestWords_readLikeGo(t *testing.T) {
 	t.Parallel()
 	for _, file := range texts(t) {
-		if slices.ContainsFunc(pending, func(folder string) bool { return strings.HasPrefix(file, folder) }) {
-			continue
-		}
 		text, err := os.ReadFile(filepath.Join(root, file))
 		require.NoError(t, err)
 		for _, found := range find(file, text) {

@@ -55,7 +55,12 @@ var scenarios = []scenario{
 	},
 	{
 		name: "Redis crashes, a record comes late, writers hand over",
-		wide: Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Delays: 1, WriterPauses: 1}},
+		wide: Model{
+			Targets: 1,
+			Users:   1,
+			Loaders: 1,
+			Budget:  Budget{Ops: 1, RedisCrashes: 1, Delays: 1, WriterPauses: 1},
+		},
 	},
 	{
 		name:   "Redis crashes twice, relays hand over",
@@ -65,17 +70,36 @@ var scenarios = []scenario{
 	{
 		name:   "warming and cooling",
 		narrow: Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 3, LockLosses: 1}},
-		wide:   Model{Targets: 1, Users: 2, Loaders: 2, Janitor: true, Budget: Budget{Ops: 4, LockLosses: 2, WriterPauses: 1}},
+		wide: Model{
+			Targets: 1,
+			Users:   2,
+			Loaders: 2,
+			Janitor: true,
+			Budget:  Budget{Ops: 4, LockLosses: 2, WriterPauses: 1},
+		},
 	},
 	{
 		name:   "warming while Redis crashes",
 		narrow: Model{Targets: 1, Users: 1, Loaders: 1, Janitor: true, Budget: Budget{Ops: 1, RedisCrashes: 1}},
-		wide:   Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 2, RedisCrashes: 1, LockLosses: 1}},
+		wide: Model{
+			Targets: 1,
+			Users:   1,
+			Loaders: 2,
+			Janitor: true,
+			Budget:  Budget{Ops: 2, RedisCrashes: 1, LockLosses: 1},
+		},
 	},
 	{
 		name:   "a new target while Redis crashes",
 		narrow: Model{Targets: 1, Users: 1, Loaders: 1, NewTarget: true, Budget: Budget{Ops: 1, RedisCrashes: 1}},
-		wide:   Model{Targets: 1, Users: 1, Loaders: 2, NewTarget: true, Janitor: true, Budget: Budget{Ops: 2, RedisCrashes: 1}},
+		wide: Model{
+			Targets:   1,
+			Users:     1,
+			Loaders:   2,
+			NewTarget: true,
+			Janitor:   true,
+			Budget:    Budget{Ops: 2, RedisCrashes: 1},
+		},
 	},
 }
 
@@ -140,17 +164,37 @@ var mutants = []mutant{
 	{rule: "no fence", off: func(r *Rules) { r.Fence = false }, in: lost},
 	{rule: "warm from MySQL without the barrier", off: func(r *Rules) { r.Barrier = false }, in: lost},
 	{rule: "targets not forgotten after a loss", off: func(r *Rules) { r.ForgetTargets = false }, in: lost},
-	{rule: "targets forgotten without the lock", off: func(r *Rules) { r.ForgetUnderLock = false }, in: reopened, wide: true},
+	{
+		rule: "targets forgotten without the lock",
+		off:  func(r *Rules) { r.ForgetUnderLock = false },
+		in:   reopened,
+		wide: true,
+	},
 	{rule: "restored not kept", off: func(r *Rules) { r.RestoredKept = false }, in: lost},
-	{rule: "opened under an epoch that is not the last", off: func(r *Rules) { r.HighestEpoch = false }, in: again, wide: true},
+	{
+		rule: "opened under an epoch that is not the last",
+		off:  func(r *Rules) { r.HighestEpoch = false },
+		in:   again,
+		wide: true,
+	},
 	{rule: "opened without its opening", off: func(r *Rules) { r.OpenedChecks = false }, in: twice},
 	{rule: "cooled without the clean check", off: func(r *Rules) { r.CleanCheck = false }, in: warming},
 	{rule: "warmed without the lock", off: func(r *Rules) { r.WarmLock = false }, in: warming},
 	{rule: "OpenTarget without its epoch", off: func(r *Rules) { r.OpenTargetEpoch = false }, in: created},
 	{rule: "warmed without the epoch", off: func(r *Rules) { r.WarmEpoch = false }, in: created, spare: true},
-	{rule: "warmed without epoch and lock", off: func(r *Rules) { r.WarmEpoch, r.WarmLock = false, false }, in: created},
+	{
+		rule: "warmed without epoch and lock",
+		off:  func(r *Rules) { r.WarmEpoch, r.WarmLock = false, false },
+		in:   created,
+	},
 	{rule: "trim without the lock", off: func(r *Rules) { r.TrimLocked = false }, in: handover, spare: true},
-	{rule: "opened without the lock", off: func(r *Rules) { r.OpenedLocked = false }, in: reopened, wide: true, spare: true},
+	{
+		rule:  "opened without the lock",
+		off:   func(r *Rules) { r.OpenedLocked = false },
+		in:    reopened,
+		wide:  true,
+		spare: true,
+	},
 	{rule: "sealed without the lock", off: func(r *Rules) { r.SealLocked = false }, in: emptied, wide: true},
 }
 
@@ -166,7 +210,14 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 			m.Rules = AllRules()
 			mutant.off(&m.Rules)
 			r := Search(m, stateLimit)
-			t.Logf("%s\nafter %d steps; %d states, %v\n%s", r.Violation, len(r.Trace), r.States, r.Took.Round(1e6), strings.Join(r.Trace, "\n"))
+			t.Logf(
+				"%s\nafter %d steps; %d states, %v\n%s",
+				r.Violation,
+				len(r.Trace),
+				r.States,
+				r.Took.Round(1e6),
+				strings.Join(r.Trace, "\n"),
+			)
 			if mutant.spare {
 				require.Empty(t, r.Violation)
 				require.True(t, r.Complete)
@@ -186,7 +237,10 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 // A former master that comes back with what it had, and was not restarted, is open by the run id. The model shows what
 // the fence cannot see.
 func TestModel_runIDDoesNotShowAFailback(t *testing.T) {
-	r := Search(Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}}, stateLimit)
+	r := Search(
+		Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}},
+		stateLimit,
+	)
 	t.Logf("%s\nafter %d steps\n%s", r.Violation, len(r.Trace), strings.Join(r.Trace, "\n"))
 	require.NotEmpty(t, r.Violation)
 }

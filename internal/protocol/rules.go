@@ -33,10 +33,29 @@ type Rules struct {
 // AllRules is the protocol.
 func AllRules() Rules {
 	return Rules{
-		Epoch: true, SequenceCheck: true, OffsetAfterCommit: true, TrimAfterAck: true, RowCheck: true, CountByRows: true,
-		FoldOrder: true, WatermarkWithRows: true, ShardsLocked: true, Fence: true, Barrier: true, ForgetTargets: true,
-		ForgetUnderLock: true, RestoredKept: true, HighestEpoch: true, OpenedChecks: true, OpenedLocked: true, SealLocked: true, TrimLocked: true,
-		CleanCheck: true, WarmLock: true, WarmEpoch: true, OpenTargetEpoch: true,
+		Epoch:             true,
+		SequenceCheck:     true,
+		OffsetAfterCommit: true,
+		TrimAfterAck:      true,
+		RowCheck:          true,
+		CountByRows:       true,
+		FoldOrder:         true,
+		WatermarkWithRows: true,
+		ShardsLocked:      true,
+		Fence:             true,
+		Barrier:           true,
+		ForgetTargets:     true,
+		ForgetUnderLock:   true,
+		RestoredKept:      true,
+		HighestEpoch:      true,
+		OpenedChecks:      true,
+		OpenedLocked:      true,
+		SealLocked:        true,
+		TrimLocked:        true,
+		CleanCheck:        true,
+		WarmLock:          true,
+		WarmEpoch:         true,
+		OpenTargetEpoch:   true,
 	}
 }
 
@@ -77,10 +96,20 @@ func (m *Model) check(before, s *State) string {
 	r, db := &s.Redis, &s.MySQL
 	for t := range m.Targets {
 		if int(db.Count[t]) != db.Rows[t].size() {
-			return fmt.Sprintf("likes_count of target %d is %d and there are %d rows", t, db.Count[t], db.Rows[t].size())
+			return fmt.Sprintf(
+				"likes_count of target %d is %d and there are %d rows",
+				t,
+				db.Count[t],
+				db.Rows[t].size(),
+			)
 		}
 		if int(r.Targets[t].Count) != r.Targets[t].Users.size() {
-			return fmt.Sprintf("the gate counts %d for target %d and its set has %d users", r.Targets[t].Count, t, r.Targets[t].Users.size())
+			return fmt.Sprintf(
+				"the gate counts %d for target %d and its set has %d users",
+				r.Targets[t].Count,
+				t,
+				r.Targets[t].Users.size(),
+			)
 		}
 	}
 	if s.Endless {
@@ -89,7 +118,12 @@ func (m *Model) check(before, s *State) string {
 	truth := s.fold(r.Known | db.Taken)
 	for t, liked := range truth {
 		if r.Epoch != 0 && r.Targets[t].Warm && r.Targets[t].Users != liked {
-			return fmt.Sprintf("the gate answers that target %d is liked by %s and it is by %s", t, r.Targets[t].Users, liked)
+			return fmt.Sprintf(
+				"the gate answers that target %d is liked by %s and it is by %s",
+				t,
+				r.Targets[t].Users,
+				liked,
+			)
 		}
 	}
 	if m.PromiseOnly {
@@ -110,7 +144,11 @@ func (m *Model) check(before, s *State) string {
 			continue
 		}
 		if !e.Pos.after(db.Applied) {
-			return fmt.Sprintf("event %s was accepted, is not in MySQL, and is not after the watermark %s", e.Pos, db.Applied)
+			return fmt.Sprintf(
+				"event %s was accepted, is not in MySQL, and is not after the watermark %s",
+				e.Pos,
+				db.Applied,
+			)
 		}
 		if r.Epoch != 0 && !r.Targets[e.target()].Warm {
 			return fmt.Sprintf("target %d is cold and its event %s is not in MySQL", e.target(), e.Pos)
@@ -132,7 +170,12 @@ func (m *Model) checkRest(s *State) string {
 	}
 	for t, liked := range s.fold(r.Known | db.Taken) {
 		if db.Rows[t] != liked {
-			return fmt.Sprintf("at rest MySQL has likes of target %d by %s, and what was acknowledged is %s", t, db.Rows[t], liked)
+			return fmt.Sprintf(
+				"at rest MySQL has likes of target %d by %s, and what was acknowledged is %s",
+				t,
+				db.Rows[t],
+				liked,
+			)
 		}
 	}
 	if !m.PromiseOnly && (r.Outbox != 0 || r.Last != db.Applied) {

@@ -27,7 +27,8 @@ type node struct {
 	via  uint8
 }
 
-// Search goes through all states within m's budget, nearest first, until something is violated or limit states are seen.
+// Search goes through all states within m's budget, nearest first, until something is violated or limit states are
+// seen.
 func Search(m Model, limit int) Result {
 	x := search{m: &m, steps: m.steps(), seen: map[uint64]uint32{}, seed: maphash.MakeSeed()}
 	began := time.Now()
@@ -55,7 +56,7 @@ type found struct {
 	index uint32
 }
 
-// run gives the state at which something is violated.
+// run returns the state at which something is violated.
 func (x *search) run(start State, limit int) uint32 {
 	x.nodes = append(x.nodes, node{})
 	x.seen[maphash.Comparable(x.seed, start)] = 0
@@ -138,7 +139,7 @@ func (x *search) settle() uint32 {
 	return 0
 }
 
-// trace tells the way to a state.
+// trace returns the path to a state.
 func (x *search) trace(s State, to uint32) []string {
 	var via []uint8
 	for at := to; at != 0; at = x.nodes[at].from {
@@ -154,7 +155,7 @@ func (x *search) trace(s State, to uint32) []string {
 	return lines
 }
 
-// changes tells what a step did to the shard that its name does not tell.
+// changes returns what a step did to the shard beyond what its name says.
 func changes(before, s *State) string {
 	var told []string
 	tell := func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }

@@ -148,7 +148,7 @@ type Budget struct {
 	Reasserts    uint8 // of one like each
 	RedisCrashes uint8 // each with nothing lost, with any tail lost, or with everything lost
 	Failbacks    uint8 // a master that was replaced is master again, with what it had and under its old run id
-	Expiries     uint8 // of the relay lock while a relay believes to hold it
+	Expiries     uint8 // of the relay lock while a relay takes itself for its holder
 	RelayKills   uint8 // also: starts over after any failure
 	Delays       uint8 // of a record that its relay gave up, or of a copy of it
 	WriterKills  uint8 // also: COMMIT unknown
@@ -192,7 +192,7 @@ func (s *State) add(p pos, op uint8) bool {
 	return true
 }
 
-// next is the id that XADD gives for "EPOCH-*".
+// next is the id that XADD assigns to "EPOCH-*".
 func (r *redis) next(epoch uint8) pos {
 	if epoch == r.Last.Epoch {
 		return pos{epoch, r.Last.Seq + 1}
@@ -210,7 +210,7 @@ func (s *State) send(record events) {
 	s.Len++
 }
 
-// shorten forgets records that nobody can read any more, so that states which differ in those alone are one.
+// shorten forgets records that no reader can reach, so that states which differ in those alone are one.
 func (s *State) shorten() {
 	first := s.Offset
 	for _, w := range s.Writers {

@@ -12,7 +12,7 @@ type step struct {
 	// owed steps are what everybody goes on doing when nothing goes wrong and no user comes. From every state those
 	// alone must lead to rest.
 	owed bool
-	say  string // how describe tells it
+	say  string // what describe prints
 }
 
 // steps lists everything that can be done in the model, what is owed first.
@@ -84,7 +84,7 @@ func (m *Model) steps() []step {
 
 var names = [...]string{"ann", "bob"}
 
-// describe tells a step and what it changed.
+// describe returns the name of a step and what it changed.
 func (st step) describe(before, after *State) string {
 	r := strings.NewReplacer("{who}", strconv.Itoa(st.who), "{what}", strconv.Itoa(st.what), "{user}", names[st.what%2])
 	return r.Replace(st.say) + changes(before, after)
@@ -147,12 +147,13 @@ func openTarget(m *Model, s *State, _, _ int) bool {
 	return true
 }
 
-// cool is Janitor.Cool. An earlier watermark would allow less, so reading it and using it are one step. Time has a part:
-// in the MinCoolAfter for which a target was idle, its OpenTarget is over (ten seconds) and so is a warming lock that was
-// taken before the target was warm (warmLock, warmLimit).
+// cool is Janitor.Cool. An earlier watermark would allow less, so reading it and using it are one step. Time has a
+// part: in the MinCoolAfter for which a target was idle, its OpenTarget is over (ten seconds) and so is a warming lock
+// that was taken before the target was warm (warmLock, warmLimit).
 func cool(m *Model, s *State, t, _ int) bool {
 	target := &s.Redis.Targets[t]
-	if !target.Warm || target.Lock != 0 || s.OpenCalls>>t&1 == 1 || s.MySQL.Gaps != 0 || m.Rules.CleanCheck && target.Last.after(s.MySQL.Applied) {
+	if !target.Warm || target.Lock != 0 || s.OpenCalls>>t&1 == 1 || s.MySQL.Gaps != 0 ||
+		m.Rules.CleanCheck && target.Last.after(s.MySQL.Applied) {
 		return false
 	}
 	target.forget()

@@ -179,7 +179,9 @@ func (m mariadb) commandOn(dir, data string, flags ...string) (*exec.Cmd, error)
 	if err != nil {
 		return nil, err
 	}
-	flags = append([]string{"--no-defaults", "--datadir=" + filepath.Join(dir, data), "--tmpdir=" + temporary, "--socket="}, flags...)
+	flags = append(
+		[]string{"--no-defaults", "--datadir=" + filepath.Join(dir, data), "--tmpdir=" + temporary, "--socket="},
+		flags...)
 	if os.Geteuid() == 0 {
 		flags = append(flags, "--user=root") // a change of user would untie the child from our life
 	}
@@ -204,7 +206,9 @@ func (m mariadb) initialize(ctx context.Context, dir, account string) error {
 		script.Write(text)
 	}
 	// The scripts make password-less administrators; without FLUSH the bootstrap knows no accounts at all.
-	script.WriteString("DELETE FROM global_priv WHERE User = 'root';\nDELETE FROM proxies_priv;\nFLUSH PRIVILEGES;\n" + account)
+	script.WriteString(
+		"DELETE FROM global_priv WHERE User = 'root';\nDELETE FROM proxies_priv;\nFLUSH PRIVILEGES;\n" + account,
+	)
 	cmd, err := m.commandOn(dir, "data.new", "--bootstrap", "--log-warnings=0",
 		"--enforce-storage-engine=", "--max-allowed-packet=8M")
 	if err != nil {
@@ -275,7 +279,12 @@ func (o oracle) initialize(ctx context.Context, dir, account string) error {
 		return fmt.Errorf("write accounts: %w", err)
 	}
 	defer os.Remove(initFile)
-	cmd, err := o.commandOn(dir, "data.new", "--initialize-insecure", "--init-file="+filepath.Join(chrootMount, "init.sql"))
+	cmd, err := o.commandOn(
+		dir,
+		"data.new",
+		"--initialize-insecure",
+		"--init-file="+filepath.Join(chrootMount, "init.sql"),
+	)
 	if err != nil {
 		return err
 	}

@@ -108,8 +108,8 @@ func identity(pid int) string {
 	if err != nil {
 		return ""
 	}
-	// The second field is the program's name in parentheses and may hold anything. After it come the state (third field),
-	// the number of threads (20th) and the start time (22nd).
+	// The second field is the program's name in parentheses and may hold anything. After it come the state (third
+	// field), the number of threads (20th) and the start time (22nd).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "X" {
 		return ""

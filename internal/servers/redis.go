@@ -59,7 +59,12 @@ func redisCommand(s *Server, flags []string) (*exec.Cmd, error) {
 
 func probeRedis(ctx context.Context, s *Server) error {
 	client := redis.NewClient(&redis.Options{
-		Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 1, DisableIdentity: true, ContextTimeoutEnabled: true,
+		Addr:                  s.Addr(),
+		MaxRetries:            -1,
+		DialerRetries:         1,
+		PoolSize:              1,
+		DisableIdentity:       true,
+		ContextTimeoutEnabled: true,
 	})
 	defer client.Close()
 	info, err := client.Info(ctx, "server", "persistence").Result()

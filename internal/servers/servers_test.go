@@ -314,8 +314,17 @@ func expireDeadMember(t *testing.T, s *Server, admin sarama.ClusterAdmin, group 
 	broker := sarama.NewBroker(s.Addr())
 	require.NoError(t, broker.Open(dying))
 	defer broker.Close()
-	join := &sarama.JoinGroupRequest{Version: 4, GroupId: group, ProtocolType: "consumer", SessionTimeout: 6000, RebalanceTimeout: 5000}
-	require.NoError(t, join.AddGroupProtocolMetadata("range", &sarama.ConsumerGroupMemberMetadata{Topics: []string{"list"}}))
+	join := &sarama.JoinGroupRequest{
+		Version:          4,
+		GroupId:          group,
+		ProtocolType:     "consumer",
+		SessionTimeout:   6000,
+		RebalanceTimeout: 5000,
+	}
+	require.NoError(
+		t,
+		join.AddGroupProtocolMetadata("range", &sarama.ConsumerGroupMemberMetadata{Topics: []string{"list"}}),
+	)
 	reply, err := broker.JoinGroup(join)
 	require.NoError(t, err)
 	require.Equal(t, sarama.ErrMemberIdRequired, reply.Err)
@@ -394,7 +403,12 @@ func TestServer_pausedAnswersNobodyUntilResumed(t *testing.T) {
 	require.NoError(t, s.Pause())
 	require.Error(t, client.Ping(t.Context()).Err())
 	require.NoError(t, s.Resume())
-	require.Eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return client.Ping(t.Context()).Err() == nil },
+		5*time.Second,
+		10*time.Millisecond,
+	)
 
 	require.NoError(t, s.Pause())
 	require.NoError(t, s.Stop(t.Context()), "a paused server can be stopped")
@@ -604,7 +618,9 @@ func TestKafka_losesNothingAcknowledgedWhenKilledUnderLoad(t *testing.T) {
 			default:
 			}
 			value := fmt.Sprint(i)
-			if _, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: "load", Value: sarama.StringEncoder(value)}); err == nil {
+			if _, _, err := producer.SendMessage(
+				&sarama.ProducerMessage{Topic: "load", Value: sarama.StringEncoder(value)},
+			); err == nil {
 				acknowledged <- value
 			}
 		}

@@ -60,7 +60,11 @@ func fill(ctx context.Context, store *models.Store) (w worst, err error) {
 	}
 	// Posts are written as users do, so that they are found by tags and words, and then made worse.
 	for i := range rows {
-		post, err := store.CreatePost(ctx, models.Author{ID: w.author}, models.PostText{Title: fmt.Sprintf("Post %d", i), Content: "needle", Tags: models.Tags{"siege"}})
+		post, err := store.CreatePost(
+			ctx,
+			models.Author{ID: w.author},
+			models.PostText{Title: fmt.Sprintf("Post %d", i), Content: "needle", Tags: models.Tags{"siege"}},
+		)
 		if err != nil {
 			return w, err
 		}
@@ -83,13 +87,22 @@ func fill(ctx context.Context, store *models.Store) (w worst, err error) {
 		parent = w.deepest
 	}
 	for version := range rows {
-		insert("INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at) VALUES (?,?,?,'T',?,'','2026-01-01')",
-			w.post, -version-1, w.author, content)
+		insert(
+			"INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at) VALUES (?,?,?,'T',?,'','2026-01-01')",
+			w.post,
+			-version-1,
+			w.author,
+			content,
+		)
 	}
 	if err != nil {
 		return w, err
 	}
-	small, err := store.CreatePost(ctx, models.Author{ID: w.author}, models.PostText{Title: "A small post", Content: "A *few* words."})
+	small, err := store.CreatePost(
+		ctx,
+		models.Author{ID: w.author},
+		models.PostText{Title: "A small post", Content: "A *few* words."},
+	)
 	if err != nil {
 		return w, err
 	}

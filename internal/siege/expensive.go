@@ -38,16 +38,32 @@ const (
 // expensivePaths returns the paths, with cursors that are deep in the lists.
 func (s *site) expensivePaths(ctx context.Context, l large) ([]string, error) {
 	words := "/v1/posts?limit=100&q=" + url.QueryEscape(l.words)
-	tag, author, post := "/v1/posts?limit=100&tag="+l.tag, fmt.Sprintf("/v1/posts?limit=100&author=%d", l.author), fmt.Sprintf("/v1/posts/%d", l.post)
+	tag, author, post := "/v1/posts?limit=100&tag="+l.tag, fmt.Sprintf(
+		"/v1/posts?limit=100&author=%d",
+		l.author,
+	), fmt.Sprintf(
+		"/v1/posts/%d",
+		l.post,
+	)
 	var paths []string
 	for _, sort := range []string{"new", "hot", "top", "active"} {
 		paths = append(paths, tag+"&sort="+sort, words+"&sort="+sort)
 	}
-	paths = append(paths, words+"&sort=relevance", author+"&sort=top", words+fmt.Sprintf("&author=%d", l.author), words+"&tag="+l.tag,
-		"/v1/posts?limit=100&sort=top&window=year", words+"&sort=top&window=year",
-		"/v1/tags?limit=100&q="+l.prefix, "/v1/tags?limit=100&sort=name&q="+l.prefix,
-		post+"/thread?limit=500&depth=10", post+"/thread?limit=500&depth=10&sort=top",
-		post+"/comments?limit=100", post+"/comments?limit=100&sort=top")
+	paths = append(
+		paths,
+		words+"&sort=relevance",
+		author+"&sort=top",
+		words+fmt.Sprintf("&author=%d", l.author),
+		words+"&tag="+l.tag,
+		"/v1/posts?limit=100&sort=top&window=year",
+		words+"&sort=top&window=year",
+		"/v1/tags?limit=100&q="+l.prefix,
+		"/v1/tags?limit=100&sort=name&q="+l.prefix,
+		post+"/thread?limit=500&depth=10",
+		post+"/thread?limit=500&depth=10&sort=top",
+		post+"/comments?limit=100",
+		post+"/comments?limit=100&sort=top",
+	)
 	for _, deep := range []struct {
 		path  string
 		pages int
@@ -150,8 +166,19 @@ func runDear(ctx context.Context, s *site, o options) ([]figure, error) {
 	}
 	worst := during.longest()
 	return []figure{
-		{"the other client", fmt.Sprintf("max %.1f ms, p99 %.1f ms; idle max %.1f ms, p99 %.1f ms; %d of %d refused", milliseconds(worst), milliseconds(during.p99()),
-			milliseconds(idle.longest()), milliseconds(idle.p99()), refused, len(during)), worst <= maxWait && refused == 0},
+		{
+			"the other client",
+			fmt.Sprintf(
+				"max %.1f ms, p99 %.1f ms; idle max %.1f ms, p99 %.1f ms; %d of %d refused",
+				milliseconds(worst),
+				milliseconds(during.p99()),
+				milliseconds(idle.longest()),
+				milliseconds(idle.p99()),
+				refused,
+				len(during),
+			),
+			worst <= maxWait && refused == 0,
+		},
 		{"expensive requests", fmt.Sprintf("%s; the longest took %.1f s", answers, longest.Seconds()), true},
 		{fmt.Sprintf("statements that still run %v later", attackSettle), strconv.Itoa(len(left)), len(left) == 0},
 	}, nil

@@ -63,7 +63,10 @@ func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, er
 	digit := "(SELECT 0 d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5" +
 		" UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
 	for from := 0; from < posts; from += 100_000 {
-		run("INSERT INTO numbers SELECT ?+a.d+10*b.d+100*c.d+1000*e.d+10000*f.d FROM "+digit+" a, "+digit+" b, "+digit+" c, "+digit+" e, "+digit+" f", from)
+		run(
+			"INSERT INTO numbers SELECT ?+a.d+10*b.d+100*c.d+1000*e.d+10000*f.d FROM "+digit+" a, "+digit+" b, "+digit+" c, "+digit+" e, "+digit+" f",
+			from,
+		)
 	}
 	// insert writes n rows, of the numbers from 0, some in each statement.
 	insert := func(table, columns, selected string, n int, args ...any) {
@@ -78,12 +81,39 @@ func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, er
 	hot, likes := "UNIX_TIMESTAMP("+at+")+n%997", "IF(n%3=0, n%97, 0)"
 	of := fmt.Sprintf("%d+IF(n%%%d=0, 0, 1+n%%(%d-1))", user, authorShare, largeUsers)
 
-	insert("users", "id, username, email, password_hash, created_at",
-		fmt.Sprintf("%d+n, CONCAT('large',n), CONCAT('large',n,'%s'), '', %s", user, models.NoEmailDomain, at), largeUsers)
-	insert("posts", "id, user_id, title, content, likes_count, created_at, updated_at, hot_score, active_at, terms_version",
-		fmt.Sprintf("%d+n, %s, 'A title', 'Some content.', %s, %s, %s, %s, %s, 1", post, of, likes, at, at, hot, active), posts)
+	insert(
+		"users",
+		"id, username, email, password_hash, created_at",
+		fmt.Sprintf(
+			"%d+n, CONCAT('large',n), CONCAT('large',n,'%s'), '', %s",
+			user,
+			models.NoEmailDomain,
+			at,
+		),
+		largeUsers,
+	)
+	insert(
+		"posts",
+		"id, user_id, title, content, likes_count, created_at, updated_at, hot_score, active_at, terms_version",
+		fmt.Sprintf(
+			"%d+n, %s, 'A title', 'Some content.', %s, %s, %s, %s, %s, 1",
+			post,
+			of,
+			likes,
+			at,
+			at,
+			hot,
+			active,
+		),
+		posts,
+	)
 	fmt.Fprintf(os.Stderr, "%d posts after %v\n", posts, time.Since(started).Round(time.Second))
-	insert("tags", "id, name, posts_count", fmt.Sprintf("%d+n, IF(n=0, 'siege-old', CONCAT('large',n)), IF(n=0, %d, 1+n%%500)", tag, taggedPosts), largeTags)
+	insert(
+		"tags",
+		"id, name, posts_count",
+		fmt.Sprintf("%d+n, IF(n=0, 'siege-old', CONCAT('large',n)), IF(n=0, %d, 1+n%%500)", tag, taggedPosts),
+		largeTags,
+	)
 	insert("post_tags", "post_id, tag_id, position, created_at, status, user_id, likes_count, hot_score, active_at",
 		fmt.Sprintf("%d+n, %d, 0, %s, 1, %s, %s, %s, %s", post, tag, at, of, likes, hot, active), taggedPosts)
 	for _, term := range search.QueryTerms(oldWords) { // one after the other, as the primary key has them
@@ -93,8 +123,20 @@ func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, er
 	newest := post + int64(posts) - 1
 	insert("comments", "id, post_id, user_id, depth, content, likes_count, created_at, updated_at",
 		fmt.Sprintf("%d+n, %d, %s, 1, 'A comment.', n%%5, %s, %s", comment, newest, of, at, at), topComments)
-	insert("comments", "post_id, user_id, parent_id, depth, content, likes_count, created_at, updated_at",
-		fmt.Sprintf("%d, %s, %d+n DIV %d, 2, 'A reply.', n%%5, %s, %s", newest, of, comment, repliesOfTop, at, at), topComments*repliesOfTop)
+	insert(
+		"comments",
+		"post_id, user_id, parent_id, depth, content, likes_count, created_at, updated_at",
+		fmt.Sprintf(
+			"%d, %s, %d+n DIV %d, 2, 'A reply.', n%%5, %s, %s",
+			newest,
+			of,
+			comment,
+			repliesOfTop,
+			at,
+			at,
+		),
+		topComments*repliesOfTop,
+	)
 	run("UPDATE posts SET comments_count=? WHERE id=?", topComments*(1+repliesOfTop), newest)
 	run("DROP TEMPORARY TABLE numbers")
 	run("SET unique_checks=1")

@@ -10,8 +10,8 @@
 //
 //	go run ./internal/siege --api 127.0.0.1:8080 --pid PID --mysql-dsn DSN
 //
-// Everything stays on this machine, and is bounded in requests and time. Progress goes to standard error, the figures to
-// standard output. The exit status is 1 when a figure is beyond its bound, 2 when the siege itself failed.
+// Everything stays on this machine, and is bounded in requests and time. Progress goes to standard error, the figures
+// to standard output. The exit status is 1 when a figure is beyond its bound, 2 when the siege itself failed.
 package main
 
 import (
@@ -70,7 +70,9 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the scenarios and end")
 	flag.Parse()
 	attached := o.api != ""
-	if flag.NArg() > 0 || o.addresses < 1 || o.addresses > 200 || o.posts < minPosts || o.posts > maxPosts || attached != (o.pid > 0) || attached != (o.dsn != "") {
+	if flag.NArg() > 0 || o.addresses < 1 || o.addresses > 200 || o.posts < minPosts || o.posts > maxPosts ||
+		attached != (o.pid > 0) ||
+		attached != (o.dsn != "") {
 		flag.Usage()
 		os.Exit(2)
 	}

@@ -64,7 +64,8 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 	if binary == "" {
 		binary = filepath.Join(s.dir, "likewise")
 		fmt.Fprintln(os.Stderr, "building the product")
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "likewise/cmd/likewise").CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "likewise/cmd/likewise").
+			CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build the product: %w: %s", err, out)
 		}
 	}
@@ -76,7 +77,10 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 		return "", err
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(ctx, "CREATE DATABASE likewise CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"); err != nil {
+	if _, err := db.ExecContext(
+		ctx,
+		"CREATE DATABASE likewise CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci",
+	); err != nil {
 		return "", fmt.Errorf("create database: %w", err)
 	}
 	if dsn, err = models.DSN(s.mysql.DSN("likewise")); err != nil {
@@ -102,7 +106,15 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 		return "", err
 	}
 	defer log.Close()
-	s.process = exec.CommandContext(context.WithoutCancel(ctx), binary, "api", "--likes=direct", "--listen="+s.api, "--admin-listen="+free[1], "--mysql-dsn="+dsn)
+	s.process = exec.CommandContext(
+		context.WithoutCancel(ctx),
+		binary,
+		"api",
+		"--likes=direct",
+		"--listen="+s.api,
+		"--admin-listen="+free[1],
+		"--mysql-dsn="+dsn,
+	)
 	s.process.Stdout, s.process.Stderr = log, log
 	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.process.Start(); err != nil {

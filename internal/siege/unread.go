@@ -91,8 +91,16 @@ func runUnread(ctx context.Context, s *site, o options) ([]figure, error) {
 		}
 		slower := float64(during.p99()) / float64(idle.p99())
 		f := figure{name: "GET " + route.path, within: peak-before < maxGrowth && slower < maxSlower && refused == 0}
-		f.text = fmt.Sprintf("memory %+4d MB (since the beginning %+4d MB); p99 %.1f ms, idle %.1f ms: %.1f times, %d refused; answers %s",
-			(peak-started)>>20, (peak-before)>>20, milliseconds(during.p99()), milliseconds(idle.p99()), slower, refused, statuses)
+		f.text = fmt.Sprintf(
+			"memory %+4d MB (since the beginning %+4d MB); p99 %.1f ms, idle %.1f ms: %.1f times, %d refused; answers %s",
+			(peak-started)>>20,
+			(peak-before)>>20,
+			milliseconds(during.p99()),
+			milliseconds(idle.p99()),
+			slower,
+			refused,
+			statuses,
+		)
 		figures = append(figures, f)
 		fmt.Fprintln(os.Stderr, f.name, f.text)
 	}
@@ -102,9 +110,13 @@ func runUnread(ctx context.Context, s *site, o options) ([]figure, error) {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // besiege sends 200 requests at once for one path, reads no more of each answer than its status, and watches the site
-// for unreadFor. It returns how many requests had which status, how many of another client's were refused, the most memory
-// that there was, and how long the other client waited.
-func (s *site) besiege(ctx context.Context, path, token string, attack, addresses int) (statuses string, refused int, peak int64, during latencies, err error) {
+// for unreadFor. It returns how many requests had which status, how many of another client's were refused, the most
+// memory that there was, and how long the other client waited.
+func (s *site) besiege(
+	ctx context.Context,
+	path, token string,
+	attack, addresses int,
+) (statuses string, refused int, peak int64, during latencies, err error) {
 	watching, stop := context.WithTimeout(ctx, unreadFor)
 	defer stop()
 	var running sync.WaitGroup
@@ -146,7 +158,9 @@ func (s *site) besiege(ctx context.Context, path, token string, attack, addresse
 			return "", 0, 0, nil, err
 		}
 		connections = append(connections, conn)
-		_ = conn.(interface{ SetReadBuffer(bytes int) error }).SetReadBuffer(4 << 10) // the less it takes, the harder for the server
+		_ = conn.(interface{ SetReadBuffer(bytes int) error }).SetReadBuffer(
+			4 << 10,
+		) // the less it takes, the harder for the server
 	}
 	for _, conn := range connections {
 		running.Go(func() {

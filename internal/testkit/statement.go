@@ -6,7 +6,9 @@ import (
 )
 
 // timeLimit is how a read of models.Store carries its time limit, on MariaDB and on MySQL.
-var timeLimit = regexp.MustCompile(`^SET STATEMENT max_statement_time=[0-9.]+ FOR |/\*\+ MAX_EXECUTION_TIME\([0-9]+\) \*/ ?`)
+var timeLimit = regexp.MustCompile(
+	`^SET STATEMENT max_statement_time=[0-9.]+ FOR |/\*\+ MAX_EXECUTION_TIME\([0-9]+\) \*/ ?`,
+)
 
 // Unlimited returns a statement of a Store on one line and without the time limit that the Store adds to each read.
 func Unlimited(statement string) string {

@@ -101,8 +101,8 @@ type state struct {
 
 const folderPattern = "likewise-test-"
 
-// memoryFolder is where Linux keeps files in memory. A copy of the schema takes a twentieth of a second there, and up to
-// two seconds on a busy disk.
+// memoryFolder is where Linux keeps files in memory. A copy of the schema takes a twentieth of a second there, and up
+// to two seconds on a busy disk.
 const memoryFolder = "/dev/shm"
 
 // memoryWanted is how many bytes must be free there. Two packages at a time take less than half of it.

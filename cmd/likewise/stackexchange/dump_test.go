@@ -27,7 +27,7 @@ func TestScan_namesWhatIsWrong(t *testing.T) {
 		"entity":           {"<users><row Id=\"1\" CreationDate=\"&lol;\"/></users>", "invalid character entity &lol;"},
 		"control":          {"<users><row Id=\"1\" DisplayName=\"&#1;\"/></users>", "illegal character code U+0001"},
 		"no id":            {"<users>\n<row CreationDate=\"2020-01-01T00:00:00.000\"/></users>", "row 1 (line 2): it has no Id"},
-		"id 0":             {`<users><row Id="0" CreationDate="2020-01-01T00:00:00"/></users>`, `Id="0" is no user`},
+		"id 0":             {`<users><row Id="0" CreationDate="2020-01-01T00:00:00"/></users>`, `Id="0" is not a user`},
 		"id too big":       {`<users><row Id="9223372036854775808"/></users>`, `Id="9223372036854775808" is not a whole number`},
 		"year 9999":        {`<users><row Id="1" CreationDate="9999-01-01T00:00:00"/></users>`, `CreationDate="9999-01-01T00:00:00" is not a time from 1970 to 2037`},
 		"long value":       {`<users><row Id="` + strings.Repeat("é", 100) + `"/></users>`, `Id="éééééééééééééééééééé…" is not`},
@@ -82,9 +82,7 @@ func FuzzRow(f *testing.F) {
 				)
 			}
 		}
-		if p, err := decodePost(
-			&row{attrs: start.Attr},
-		); err == nil &&
+		if p, err := decodePost(&row{attrs: start.Attr}); err == nil &&
 			(p.kind == typeQuestion || p.kind == typeAnswer) {
 			require.False(t, p.edited.Before(p.created))
 			markdown, err := conv.markdown(p.body)

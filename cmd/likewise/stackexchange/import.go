@@ -2,10 +2,10 @@
 // forum.
 //
 // Users become accounts that nobody can log in to; questions become posts with their tags, five at most, and their HTML
-// Markdown; answers and the comments on questions become comments, and the comments on answers replies. An up-vote, and a
-// point of a comment's score, becomes a like of somebody: the dump does not say whose, so the voters are chosen, the same
-// ones at every run. What has no author goes to a placeholder account. Tag wikis, other votes and what hangs on nothing is
-// left out, and counted.
+// Markdown; answers and the comments on questions become comments, and the comments on answers replies. An up-vote, and
+// a point of a comment's score, becomes a like of somebody: the dump does not say whose, so the voters are chosen, the
+// same ones at every run. What has no author goes to a placeholder account. Tag wikis, other votes and what hangs on
+// nothing is left out, and counted.
 //
 // All files are checked before the first row is written. Whatever is written is recorded in the same transaction, so
 // an import that was stopped anywhere goes on where it was, and one that was completed does nothing. Likes go through
@@ -95,8 +95,8 @@ type importer struct {
 	deleted   int64           // the placeholder account; 0 until somebody needs it
 }
 
-// Import loads a dump. The summary tells what was done, also with an error; after any error the same call goes on
-// where this one ended. A dump that is not well-formed gives an error that names file and row, and nothing is written
+// Import loads a dump. The summary has what was done, even with an error. After any error the same call continues where
+// this one ended. If a dump is not well-formed, Import returns an error that names file and row, and nothing is written
 // then. Likes that are refused with CodeUnavailable are sent again for a minute each.
 func Import(ctx context.Context, o Options) (Summary, error) {
 	if o.Progress == nil {
@@ -176,7 +176,7 @@ func (im *importer) run(ctx context.Context) (err error) {
 
 var notInSite = regexp.MustCompile(`[^a-z0-9.-]+`)
 
-// siteName gives the name that an import is remembered under. It is part of a host name in the accounts' addresses, so
+// siteName returns the name that an import is recorded under. It is part of a host name in the accounts' addresses, so
 // it is made of what those are made of.
 func siteName(name, dir string) (string, error) {
 	if name == "" {
@@ -193,8 +193,8 @@ func siteName(name, dir string) (string, error) {
 	return site, nil
 }
 
-// load writes the rows of t that are not written yet, in batches, oldest first. It gives the ids here of all of them.
-// decode turns a row into what write takes, or tells why it cannot be.
+// load writes the rows of t that are not written yet, in batches, oldest first. It returns the local ids of all of
+// them. decode converts a row for write, or returns the reason why it cannot.
 func load[T any](ctx context.Context, im *importer, stage Stage, kind string, t table, tally *Tally,
 	decode func(context.Context, *row) (T, Reason, error),
 	write func(context.Context, string, string, []T) ([]int64, error),
@@ -340,7 +340,7 @@ func (im *importer) content(markdown string) string {
 	return text
 }
 
-// author gives the account of a user of the dump, or the placeholder.
+// author returns the account of a user of the dump, or the placeholder.
 func (im *importer) author(ctx context.Context, owner int64) (int64, error) {
 	if id := im.users[owner]; id != 0 {
 		return id, nil

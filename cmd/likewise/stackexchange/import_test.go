@@ -40,7 +40,7 @@ func importInto(t *testing.T, store *models.Store, dir string) Summary {
 	return s
 }
 
-// strs gives the first column of all rows.
+// strs returns the first column of all rows.
 func strs(t *testing.T, store *models.Store, query string, args ...any) []string {
 	t.Helper()
 	rows, err := store.Pool().QueryContext(t.Context(), query, args...)
@@ -214,7 +214,7 @@ func TestImport_goesOnWhereItWasStopped(t *testing.T) {
 	})
 }
 
-// failing gives an error for each like after the first n.
+// failing returns an error for each like after the first n.
 type failing struct {
 	Likes
 	left atomic.Int64
@@ -309,7 +309,7 @@ func TestImport_twiceAtOnceDoublesNothing(t *testing.T) {
 		runs.Go(func() {
 			_, err := Import(t.Context(), Options{Dir: extract, Store: store, Likes: store, batch: 3})
 			if err != nil && models.ErrorCode(err) != models.CodeConflict {
-				t.Errorf("neither done nor told of the other: %v", err)
+				t.Errorf("neither done nor refused for the other: %v", err)
 			}
 		})
 	}

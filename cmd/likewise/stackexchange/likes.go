@@ -192,7 +192,7 @@ func setLike(ctx context.Context, likes Likes, target models.Target, userID int6
 	return err
 }
 
-// voter gives the n-th of the users who like a target, 0 ≤ n < users. It steps round the list of users, from a place
+// voter returns the n-th of the users who like a target, 0 ≤ n < users. It steps round the list of users, from a place
 // and by a stride that follow from the target alone. The stride shares no factor with the number of users, so nobody
 // comes twice.
 func voter(kind string, external, n, users int64) int64 {

@@ -148,7 +148,7 @@ func (r *row) number(name string, low, high int64) int64 {
 func (r *row) id(name string) int64 {
 	n := r.number(name, math.MinInt32, math.MaxInt64)
 	if n == 0 {
-		r.failf("%s=\"0\" is no user", name)
+		r.failf("%s=\"0\" is not a user", name)
 	}
 	return n
 }

@@ -40,7 +40,7 @@ func (t *Tally) skip(why Reason, n int64) {
 	t.Skipped[why] += n
 }
 
-// Summary tells what a run did.
+// Summary is what a run did.
 type Summary struct {
 	Source string // in the imports table
 

@@ -26,7 +26,7 @@ var (
 	quotes = strings.NewReplacer("'", "", `"`, "", "`", "")
 )
 
-// usernames gives the names that a user of the dump may have here, the best first. They follow from the row alone, so
+// usernames returns the names that a user of the dump may have here, the best first. They follow from the row alone, so
 // they are the same at every run. All but the first hold the user's id, so they are rarely taken.
 func usernames(displayName string, id int64) []string {
 	name := notInUsername.ReplaceAllString(quotes.Replace(unidecode.Unidecode(displayName)), "-")
@@ -68,7 +68,7 @@ func title(s string) string {
 	return s
 }
 
-// tags reads the names between angle brackets, or between bars in newer dumps. Those that are no tags here are left out,
+// tags reads the names between angle brackets, or between bars in newer dumps. Names that are not valid tags are left out,
 // and all beyond the number that a post may have.
 func tags(s string) models.Tags {
 	names := models.NormalTags(strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune("<>|", r) }))
@@ -78,7 +78,7 @@ func tags(s string) models.Tags {
 
 const wasCut = "\n\n… (cut at import)"
 
-// content makes a content that models allows, and tells whether it had to be cut. It is cut between two lines if there
+// content makes a content that models allows, and reports whether it was cut. It is cut between two lines if there
 // is one in reach, or else between two characters.
 func content(markdown string) (text string, tooLong bool) {
 	markdown = strings.TrimSpace(strings.ReplaceAll(markdown, "\r\n", "\n"))
@@ -95,7 +95,7 @@ func content(markdown string) (text string, tooLong bool) {
 	return strings.TrimRight(text, " \n") + wasCut, true
 }
 
-// cut gives the first n bytes of s, or fewer if that would split a character.
+// cut returns the first n bytes of s, or fewer if that would split a character.
 func cut(s string, n int) string {
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--

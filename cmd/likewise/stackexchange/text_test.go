@@ -83,9 +83,7 @@ func TestMarkdown_rendersToTheSameText(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Join(strings.Fields(nodeText(root)), "")
 	}
-	conv, renderer := newHTMLConverter(
-		"quantumcomputing.stackexchange",
-	), goldmark.New(
+	conv, renderer := newHTMLConverter("quantumcomputing.stackexchange"), goldmark.New(
 		goldmark.WithExtensions(extension.GFM),
 	)
 	for _, list := range []table{d.questions, d.answers} {
