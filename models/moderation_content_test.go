@@ -101,7 +101,8 @@ func TestModeration_deletionsAndRestorationsCountExactly(t *testing.T) {
 	assert.Equal(t, models.CodeForbidden, models.ErrorCode(err))
 	acts := count(t, store, "SELECT COUNT(*) FROM moderation_log")
 	require.NoError(t, store.RemoveContent(ctx, mod2.ID, postTarget(p), "Again."))
-	assert.Equal(t, acts, count(t, store, "SELECT COUNT(*) FROM moderation_log"), "a request that changes nothing is not an act")
+	assert.Equal(t, acts, count(t, store, "SELECT COUNT(*) FROM moderation_log"),
+		"a request that changes nothing is not an act")
 	exactCounts(t, store)
 }
 

@@ -34,8 +34,8 @@ func TestConditions_cloneLeavesTheOriginal(t *testing.T) {
 	assert.Equal(t, []any{1}, c.args)
 }
 
-// TestStatements_nameTheirConstants checks that no statement spells a status, a kind or a role as a number. Their values
-// are arguments, or literals that are formatted from the constants.
+// TestStatements_nameTheirConstants checks that no statement spells a status, a kind or a role as a number. Their
+// values are arguments, or literals that are formatted from the constants.
 func TestStatements_nameTheirConstants(t *testing.T) {
 	number := regexp.MustCompile(`\b(status|kind|role)(=|<>|<|>|<=|>=| IN \()[0-9]`)
 	for _, statement := range []string{"WHERE p.status=1", "n.kind<>4", "role IN (2,3)"} {
