@@ -11,13 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var adminRoles = map[string]any{"api": apiCmd{}, "worker": workerCmd{}, "cron": cronServeCmd{}}
-
 // Roles that run side by side with their defaults must not collide, and nobody elsewhere may read their metrics.
 func TestAdminListen_isOnLoopbackAndApartByDefault(t *testing.T) {
 	t.Parallel()
+	checkAdminListen(t, map[string]any{"api": apiCmd{}, "worker": workerCmd{}, "cron": cronServeCmd{}})
+}
+
+func checkAdminListen(t *testing.T, roles map[string]any) {
+	t.Helper()
 	ports := map[string]string{}
-	for role, command := range adminRoles {
+	for role, command := range roles {
 		field, ok := reflect.TypeOf(command).FieldByName("AdminListen")
 		require.True(t, ok, role)
 		host, port, err := net.SplitHostPort(field.Tag.Get("default"))

@@ -67,7 +67,10 @@ func awaitNobody(t *testing.T, dir string) {
 	})
 }
 
-func init() { adminRoles["dev"] = devCmd{} }
+func TestDev_listensForAdminOnLoopback(t *testing.T) {
+	t.Parallel()
+	checkAdminListen(t, map[string]any{"dev": devCmd{}, "cron": cronServeCmd{}, "api": apiCmd{}, "worker": workerCmd{}})
+}
 
 func TestDev_checksOrigins(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,4 @@
-// Package model is the life of a shard as a state machine small enough to go through every state that it can reach:
+// Package protocol is the life of a shard as a state machine small enough to go through every state that it can reach:
 // gate, outbox, relays, Kafka's partition, like writers, MySQL, warming, cooling and opening, with crashes, pauses and
 // reordering at every step. It says what docs/design.md says, in the names of the code, and leaves out all else; see
 // docs/model.md for what is checked and what was found.
