@@ -103,7 +103,7 @@ func (s *Server) routes() []route {
 		{"PUT", "/v1/comments/:id/like", "like.set", limitLike, s.setLike(comment, true), nil},
 		{"DELETE", "/v1/comments/:id/like", "like.set", limitLike, s.setLike(comment, false), nil},
 		{"GET", "/v1/comments/:id/likes", "like.read", limitReadList, s.listLikers(comment), nil},
-		{"GET", "/v1/comments/:id/revisions", "comment.read", limitRead, s.listRevisions(comment, false), nil},
+		{"GET", "/v1/comments/:id/revisions", "comment.read", limitReadList, s.listRevisions(comment, false), nil},
 		{"GET", "/v1/comments/:id/revisions/:version", "comment.read", limitRead, s.readRevision(comment, false), nil},
 		{"POST", "/v1/comments/:id/revisions/:version/redaction", "comment.redact", limitReport,
 			s.requestRedaction(comment), s.repeatRedaction},

@@ -17,18 +17,37 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 	if !open {
 		return notFound(KindPost)
 	}
+	const find = `
+		SELECT id
+		FROM bookmarks FORCE INDEX (idx_user_post)
+		WHERE user_id=? AND post_id=?`
 	const insert = `
 		INSERT INTO bookmarks (user_id, post_id, created_at)
-		VALUES (?,?,?)
-		ON DUPLICATE KEY UPDATE id=id`
+		VALUES (?,?,?)`
 	const remove = `
 		DELETE FROM bookmarks
-		WHERE user_id=? AND post_id=?`
-	if bookmarked {
-		_, err = s.write(ctx, insert, userID, postID, second(s.now()))
-	} else {
-		_, err = s.write(ctx, remove, userID, postID)
-	}
+		WHERE id=?`
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		// Under this lock, nobody else writes bookmarks of the user, and a plain INSERT is enough; see setLikeRow.
+		users, err := lockStandings(tx, userID)
+		if err != nil {
+			return err
+		}
+		if users[userID] == nil {
+			return errNoUser()
+		}
+		var id int64
+		if err := tx.Raw(find, userID, postID).Scan(&id).Error; err != nil {
+			return err
+		}
+		switch {
+		case bookmarked && id == 0:
+			return tx.Exec(insert, userID, postID, second(s.now())).Error
+		case !bookmarked && id != 0:
+			return tx.Exec(remove, id).Error
+		}
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("set bookmark of post %d: %w", postID, err)
 	}

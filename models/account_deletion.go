@@ -120,6 +120,9 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 		return false, nil
 	}
 	err = s.transact(ctx, func(tx *gorm.DB) error {
+		if _, err := lockStandings(tx, userID); err != nil {
+			return err
+		}
 		_, err := endSessions(tx, userID, conditions{})
 		return err
 	})
@@ -129,7 +132,7 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 	for _, rows := range []purgedRows{
 		{"blocks", "PRIMARY", "user_id", "blocked_id"},
 		{"blocks", "PRIMARY", "blocked_id", "user_id"},
-		{"bookmarks", "idx_user_post", "user_id", "post_id"},
+		{"bookmarks", "PRIMARY", "user_id", "id"},
 		{"notifications", "PRIMARY", "user_id", "id"},
 		{"follows", "idx_user_followed", "followed_id", "user_id"}, // the followers of a deleted account are not shown
 	} {

@@ -249,6 +249,9 @@ func (s *Store) endSession(ctx context.Context, userID int64, token bool, id str
 	from, to := hashRange(id)
 	which := matching("is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
+		if _, err := lockStandings(tx, userID); err != nil {
+			return err
+		}
 		ended, err = endSessions(tx, userID, which)
 		if err != nil || len(ended) == 0 {
 			return err
@@ -273,6 +276,9 @@ func errNoSession() *Error { return Errorf(CodeNotFound, "There is no such sessi
 // EndOtherSessions ends all of the user's sessions except one and returns their hashes. API tokens stay.
 func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) error {
+		if _, err := lockStandings(tx, userID); err != nil {
+			return err
+		}
 		ended, err = endSessions(tx, userID, matching("NOT is_token AND token_hash<>UNHEX(?)", hexOf(keep)))
 		if err != nil || len(ended) == 0 {
 			return err
@@ -313,7 +319,9 @@ func (s *Store) ChangePassword(
 	return ended, nil
 }
 
-// endSessions deletes those sessions and API tokens of a user that meet the conditions, and returns their hashes.
+// endSessions deletes those sessions and API tokens of a user that meet the conditions, and returns their hashes. The
+// caller holds the lock of the user. Otherwise two transactions that end the same sessions would find them before, and
+// miss them after, the other one, and retry each other beyond maxAttempts.
 func endSessions(tx *gorm.DB, userID int64, which conditions) ([][32]byte, error) {
 	where := which.clone() // the transaction may be retried
 	where.add("user_id=?", userID)

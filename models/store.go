@@ -283,8 +283,8 @@ const maxAttempts = 20
 //  5. comments
 //  6. rows that belong to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post,
 //     cases and reports, members of a ring
-//  7. rows that belong to one user, by the one key that all their writers use: sessions, notifications, blocks and held
-//     names by the primary key, bookmarks and follows by the unique key of user and object
+//  7. rows that belong to one user, by the one key that all their writers use: sessions, notifications, blocks,
+//     bookmarks and held names by the primary key, follows by the unique key of user and object
 //  8. tags: posts of all authors share them, so they are held for the shortest time
 //
 // A transaction skips the steps that it does not need and never goes back. Writing or deleting a comment locks its
