@@ -38,11 +38,13 @@ func startDev(t *testing.T, dir string) (*process, string) {
 // devEnv reads dev.env as a shell does.
 func devEnv(t *testing.T, dir string) []string {
 	t.Helper()
-	out, err := exec.Command("sh", "-c", `set -a; . "$1"; env`, "sh", filepath.Join(dir, "dev.env")).Output()
+	shell := exec.Command("sh", "-c", `set -a; . "$1"; env`, "sh", filepath.Join(dir, "dev.env"))
+	shell.Env = []string{"PATH=" + os.Getenv("PATH")} // without the settings of this test run
+	out, err := shell.Output()
 	require.NoError(t, err)
 	var env []string
 	for _, line := range strings.Split(string(out), "\n") {
-		if strings.HasPrefix(line, "LIKEWISE_") && !strings.HasPrefix(line, "LIKEWISE_SERVERS_") {
+		if strings.HasPrefix(line, "LIKEWISE_") {
 			env = append(env, line)
 		}
 	}
