@@ -109,12 +109,12 @@ var (
 	limitLike     = &routeLimit{cost: 1} // spendLike, without a round trip
 )
 
-// Attempts at one password. An account has more attempts than one address has with its name, so no single address can
-// exhaust them. If many addresses together have, users can still log in from addresses that they have used before.
+// Attempts at one password. An account allows more attempts than one address may make against it, so no single address
+// can lock it out. If many addresses together exhaust them, users can still log in from addresses used before.
 var (
 	pairRate    = counters.Rate{Burst: 10, Every: 90 * time.Second} // of a login as typed, from an address
 	accountRate = counters.Rate{Burst: 100, Every: 36 * time.Second}
-	knownRate   = counters.Rate{Burst: 1, Every: 30 * 24 * time.Hour} // spent: the account has logged in from there
+	knownMark   = counters.Rate{Burst: 1, Every: 30 * 24 * time.Hour} // not a limit: spent once the account has logged in from an address
 )
 
 // Units in which examined index entries are charged, rounded down.
@@ -309,7 +309,7 @@ func (s *Server) countLogin(c *fiber.Ctx, user *models.User, login string) (logi
 		return t, s.refuseOverLimit(c, "logins-of-account-by-address", rate, taken)
 	}
 	taken := s.limits.Take(ctx, limit("login"), accountRate.Scale(s.limits.factor), 1)
-	t.blocked = !taken.OK && s.limits.Take(ctx, t.known, knownRate, 0).Remaining > 0
+	t.blocked = !taken.OK && s.limits.Take(ctx, t.known, knownMark, 0).Remaining > 0
 	if t.blocked {
 		s.metrics.limited.WithLabelValues("logins-of-account").Inc()
 	}
@@ -321,6 +321,6 @@ func (s *Server) loginSucceeded(ctx context.Context, t loginAttempt) {
 	if s.limits.Limiter != nil {
 		s.limits.Forget(ctx, t.pair)
 		s.limits.Forget(ctx, t.known) // otherwise the existing mark would not be renewed
-		s.limits.Take(ctx, t.known, knownRate, 1)
+		s.limits.Take(ctx, t.known, knownMark, 1)
 	}
 }

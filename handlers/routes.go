@@ -13,14 +13,14 @@ type route struct {
 	permission models.Permission // models/account_permission.go holds its rule
 	limit      *routeLimit       // what a request costs; see limit.go
 	handler    fiber.Handler
-	repeat     fiber.Handler // of a POST: answers a repeated Idempotency-Key without acting again; see once
+	repeat     fiber.Handler // of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go
 }
 
 // routes returns the table of all routes.
 //
 // To add a route, add a row here and describe it in openapi.yaml, with its permission as x-permission. A new permission
 // gets a rule in models/account_permission.go. If the permission is not for all objects, the handler passes the owner
-// of the object to allowOn. Tests compare table, rules and contract, and hold every operation to its rule.
+// of the object to allowOn in auth.go. Tests compare table, rules and contract, and hold every operation to its rule.
 func (s *Server) routes() []route {
 	const post, comment = models.KindPost, models.KindComment
 	moderatedPost, moderatedComment := s.readModerated(post), s.readModerated(comment)

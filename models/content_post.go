@@ -3,7 +3,6 @@ package models
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -48,24 +47,7 @@ type Post struct {
 	Locked        bool      // takes no new comments and no edits
 	Pinned        bool      // is in the list of pinned posts
 	Bookmarked    bool      // by the viewer
-	Relevance     int64     // to the terms of the list it was read from; 0 without
-}
-
-// hotDecade is the bonus of a post with ten times as many likes in the order PostsHot, in seconds.
-const hotDecade = 45_000
-
-// HotScore returns a post's place in the order PostsHot: the time of its creation in seconds since 1970, plus 45,000
-// seconds (12.5 hours) for each factor of ten in its likes, rounded to the second. The score changes only with likes,
-// and not with the clock. So an index keeps the order.
-func HotScore(createdAt time.Time, likes int64) int64 {
-	return createdAt.Unix() + int64(math.Round(hotDecade*math.Log10(float64(max(likes, 1)))))
-}
-
-// hotScoreSQL returns the expression for HotScore of a row of posts; likes is the expression for its likes. The score
-// is rounded, not truncated: logarithms differ in the last bit between Go and the databases, and truncation would turn
-// that into a second at powers of ten.
-func hotScoreSQL(likes string) string {
-	return fmt.Sprintf("UNIX_TIMESTAMP(created_at)+CAST(ROUND(%d*LOG10(GREATEST(%s,1))) AS SIGNED)", hotDecade, likes)
+	Relevance     int64     // to the terms of the search it was read from; 0 for other lists
 }
 
 // Limits on content. A title is counted in characters; content in bytes, as TEXT is.
@@ -296,12 +278,12 @@ func mayEdit(tx *gorm.DB, editor int64, locked bool) error {
 	return nil
 }
 
-// VersionMismatch returns the error of an edit of an old version, while the current one is now.
-func VersionMismatch(now int64) *Error {
+// VersionMismatch returns the error of an edit that is based on an outdated version; current is the latest one.
+func VersionMismatch(current int64) *Error {
 	return &Error{
 		Code:    CodePrecondition,
-		Message: fmt.Sprintf("It was edited meanwhile and has version %d now.", now),
-		Version: &now,
+		Message: fmt.Sprintf("It has been edited since you read it; its version is now %d.", current),
+		Version: &current,
 	}
 }
 

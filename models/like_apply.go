@@ -39,7 +39,7 @@ type LikesApplied struct {
 // the second one finds the watermark moved. Of each shard only what comes after the watermark is applied. A position
 // that does not follow the last one is applied over and recorded in like_gaps for the reconciler. Of each (target,
 // user) only the last event counts. Counts change by the rows that changed; neither version nor updated_at moves. An
-// author whose count reaches a power of ten for the first time is notified (see Notification).
+// author whose count reaches a milestone for the first time is notified (see Notification).
 //
 // Running it again with the same records changes nothing, so an unknown COMMIT is retried by the caller. IsBadData
 // errors mean that some record in the batch cannot be stored.
@@ -330,8 +330,8 @@ func readLikes(tx *gorm.DB, t likeTable, ids []int64, users map[int64][]int64) (
 	return rows, nil
 }
 
-// addToCounts counts the rows that changed, and notifies the authors of targets whose count reached a power of ten for
-// the first time.
+// addToCounts counts the rows that changed, and notifies the authors of targets whose count reached a milestone for the
+// first time.
 func addToCounts(tx *gorm.DB, kind TargetKind, before map[int64]likedRow, delta map[int64]int64, now time.Time) error {
 	maps.DeleteFunc(delta, func(_ int64, d int64) bool { return d == 0 })
 	if len(delta) == 0 {

@@ -22,7 +22,7 @@ type cronFlags struct {
 	likesFlags
 	secretFlags
 
-	CoolAfter time.Duration `env:"LIKEWISE_COOL_AFTER" default:"1h" help:"${cool_after_help}"`
+	CoolAfter time.Duration `env:"LIKEWISE_COOL_AFTER" default:"${cool_after}" help:"${cool_after_help}"`
 }
 
 // Validate reports missing settings.

@@ -95,7 +95,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var roles sync.WaitGroup
 	roles.Go(func() { c.work(background, kafka) })
-	roles.Go(func() { c.jobs(kafka, time.Hour).Serve(background) })
+	roles.Go(func() { c.jobs(kafka, workers.DefaultCoolAfter).Serve(background) })
 	defer roles.Wait()
 	defer stop()
 

@@ -17,6 +17,7 @@ func commandVars() kong.Vars {
 	vars := maps.Clone(helpTexts)
 	vars["like_limit"] = strconv.Itoa(handlers.DefaultLikeLimit)
 	vars["outbox_limit"] = strconv.Itoa(counters.DefaultOutboxLimit)
+	vars["cool_after"] = workers.DefaultCoolAfter.String()
 	vars["jobs"], vars["jobs_help"] = jobVars()
 	return vars
 }

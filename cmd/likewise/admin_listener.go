@@ -12,7 +12,7 @@ import (
 	"likewise/handlers"
 )
 
-// listenAdmin opens the listener of /healthz, /readyz and /metrics.
+// listenAdmin opens the listener of /healthz, /readyz and /metrics. The routes below /v1/admin are not on it.
 func listenAdmin(address string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
