@@ -14,12 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/sethvargo/go-retry"
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -309,29 +309,35 @@ func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error
 		}
 		return act(tx)
 	})
-	for attempt := 1; ; attempt++ {
+	attempt := 0
+	err := retry.Do(ctx, transactBackoff(), func(ctx context.Context) error {
+		attempt++
 		err := s.db.WithContext(ctx).Transaction(fn, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-		if err == nil {
-			committed()
-			return nil
-		}
 		cause := retryCause(err)
 		if cause == "" {
 			return err
 		}
 		s.retried(cause)
-		if attempt == maxAttempts {
-			return Unavailable("The database is too busy; try again.", err)
-		}
-		s.log.DebugContext(ctx, "transaction is retried", "attempt", attempt, "cause", cause, "error", err)
-		pause := time.NewTimer(time.Duration(rand.Int64N(int64(attempt) * int64(2*time.Millisecond))))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return ctx.Err()
-		}
+		s.log.DebugContext(ctx, "transaction met a conflict", "attempt", attempt, "cause", cause, "error", err)
+		return retry.RetryableError(err)
+	})
+	switch {
+	case err == nil:
+		committed()
+	case retryCause(err) != "":
+		return Unavailable("The database is too busy; try again.", err)
 	}
+	return err
+}
+
+// transactBackoff returns the pauses between the runs of one transaction: after run n a random time below n times 2 ms.
+func transactBackoff() retry.Backoff {
+	var most time.Duration
+	longer := retry.BackoffFunc(func() (next time.Duration, stop bool) {
+		most += 2 * time.Millisecond
+		return most, false
+	})
+	return retry.WithMaxRetries(maxAttempts-1, retry.WithFullJitter(longer))
 }
 
 // retryCause returns the cause for which a transaction that ended in err is retried; "" if it is not.
