@@ -24,13 +24,14 @@ import (
 // not a snapshot.
 type Exporter struct {
 	store   *models.Store
+	now     func() time.Time
 	maxSize int64
 	turn    time.Duration
 }
 
 // NewExporter returns an Exporter.
 func NewExporter(store *models.Store) *Exporter {
-	return &Exporter{store: store, maxSize: models.MaxExportSize, turn: exportTurn}
+	return &Exporter{store: store, now: store.Now, maxSize: models.MaxExportSize, turn: exportTurn}
 }
 
 const (
@@ -73,7 +74,7 @@ func (e *Exporter) Export(ctx context.Context) (built, removed int, err error) {
 
 // build works on an export for as long as its turn lasts, or until another process has gone on with it.
 func (e *Exporter) build(ctx context.Context, export *models.Export) (done bool, err error) {
-	ends := time.Now().Add(e.turn)
+	ends := e.now().Add(e.turn)
 	rows := &exportedRows{store: e.store, userID: export.UserID}
 	for {
 		chunk, next, err := e.next(ctx, export, rows)
@@ -82,7 +83,7 @@ func (e *Exporter) build(ctx context.Context, export *models.Export) (done bool,
 		}
 		done := next.Section == ""
 		ok, err := e.store.AppendExport(ctx, export, chunk, next, done)
-		if err != nil || !ok || done || !time.Now().Before(ends) || nearlyOver(ctx) {
+		if err != nil || !ok || done || !e.now().Before(ends) || nearlyOver(ctx) {
 			return ok && done, err
 		}
 	}

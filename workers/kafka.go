@@ -10,10 +10,8 @@
 package workers
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -104,21 +102,4 @@ func (k Kafka) EnsureTopic(shards int) error {
 		return fmt.Errorf("%w: topic %s has %d, and there are %d shards", ErrPartitions, k.Topic, n, shards)
 	}
 	return nil
-}
-
-// pause waits for about d; it reports false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// backoff doubles from 50 ms to at most 5 s.
-func backoff(attempt int) time.Duration {
-	return min(5*time.Second, 50*time.Millisecond<<min(attempt, 10))
 }

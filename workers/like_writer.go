@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/sethvargo/go-retry"
 
 	"likewise/models"
 )
@@ -19,11 +20,12 @@ type LikeWriter struct {
 	store   *models.Store
 	kafka   Kafka
 	metrics *Metrics
+	now     func() time.Time
 }
 
 // NewLikeWriter makes a writer; Run starts it.
 func NewLikeWriter(store *models.Store, kafka Kafka, m *Metrics) *LikeWriter {
-	return &LikeWriter{store: store, kafka: kafka, metrics: m}
+	return &LikeWriter{store: store, kafka: kafka, metrics: m, now: store.Now}
 }
 
 const (
@@ -35,14 +37,13 @@ const (
 
 // Run writes until ctx ends.
 func (w *LikeWriter) Run(ctx context.Context) {
-	for attempt := 0; ctx.Err() == nil; attempt++ {
+	_ = retry.Do(ctx, backOff(retryFirst, retryMost), func(ctx context.Context) error {
 		err := w.consume(ctx)
-		if ctx.Err() != nil {
-			return
+		if ctx.Err() == nil {
+			w.store.Logger().WarnContext(ctx, "like writer joins again", "error", err)
 		}
-		w.store.Logger().WarnContext(ctx, "like writer joins again", "error", err)
-		pause(ctx, backoff(attempt))
-	}
+		return retry.RetryableError(err)
+	})
 }
 
 // consume takes part in the consumer group until it fails or ctx ends.
@@ -60,8 +61,8 @@ func (w *LikeWriter) consume(ctx context.Context) error {
 		var logged time.Time
 		for err := range group.Errors() {
 			w.metrics.writerErrors.Inc()
-			if time.Since(logged) > time.Second { // a missing broker causes one per partition, repeatedly
-				logged = time.Now()
+			if w.now().Sub(logged) > time.Second { // a missing broker causes one per partition, repeatedly
+				logged = w.now()
 				w.store.Logger().WarnContext(ctx, "like writer", "error", err)
 			}
 		}
@@ -200,30 +201,41 @@ func (w *LikeWriter) apply(ctx context.Context, events []models.LikeRecord) bool
 	if len(events) == 0 {
 		return true
 	}
-	for attempt := 0; ctx.Err() == nil; attempt++ {
-		began := time.Now()
-		attemptCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchLimit)
-		done, err := w.store.ApplyLikes(attemptCtx, events)
-		cancel()
-		if err == nil {
-			w.metrics.applied(events, done, time.Since(began))
-			if done.Gaps > 0 {
-				w.store.Logger().ErrorContext(ctx, "events are missing from the log: the shard will be reconciled with Redis",
-					"gaps", done.Gaps)
-			}
-			return true
-		}
-		if models.IsBadData(err) {
-			return w.isolate(ctx, events, err)
+	attempt := 0
+	err := retry.Do(ctx, backOff(retryFirst, retryMost), func(ctx context.Context) error {
+		attempt++
+		err := w.try(ctx, events)
+		if err == nil || models.IsBadData(err) {
+			return err
 		}
 		w.metrics.writerErrors.Inc()
-		w.store.Logger().WarnContext(ctx, "batch is tried again", "events", len(events), "attempt", attempt+1, "error", err)
-		if attempt%10 == 0 {
+		w.store.Logger().WarnContext(ctx, "batch is tried again", "events", len(events), "attempt", attempt, "error", err)
+		if attempt%10 == 1 {
 			noteFailure(ctx, w.store, shardsOf(events), models.StageWriter, err)
 		}
-		pause(ctx, backoff(attempt))
+		return retry.RetryableError(err)
+	})
+	if models.IsBadData(err) {
+		return w.isolate(ctx, events, err)
 	}
-	return false
+	return err == nil
+}
+
+// try writes events once, within batchLimit.
+func (w *LikeWriter) try(ctx context.Context, events []models.LikeRecord) error {
+	began := w.now()
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchLimit)
+	defer cancel()
+	done, err := w.store.ApplyLikes(limited, events)
+	if err != nil {
+		return err
+	}
+	w.metrics.applied(events, done, began, w.now())
+	if done.Gaps > 0 {
+		w.store.Logger().ErrorContext(ctx, "events are missing from the log: the shard will be reconciled with Redis",
+			"gaps", done.Gaps)
+	}
+	return nil
 }
 
 func shardsOf(events []models.LikeRecord) []int {

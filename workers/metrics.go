@@ -124,16 +124,16 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) applied(events []models.LikeRecord, done models.LikesApplied, took time.Duration) {
+func (m *Metrics) applied(events []models.LikeRecord, done models.LikesApplied, began, ended time.Time) {
 	m.batchSize.Observe(float64(len(events)))
-	m.batchSeconds.Observe(took.Seconds())
+	m.batchSeconds.Observe(ended.Sub(began).Seconds())
 	m.gaps.Add(float64(done.Gaps))
 	m.events.WithLabelValues("duplicate").Add(float64(done.Duplicates))
 	m.events.WithLabelValues("vanished").Add(float64(done.Vanished))
 	m.events.WithLabelValues("dead_letter").Add(float64(done.DeadLetters))
 	m.events.WithLabelValues("accepted").Add(float64(len(events) - done.Duplicates - done.Vanished - done.DeadLetters))
 	if at := events[len(events)-1].Event.At; at > 0 {
-		m.delay.Observe(max(0, time.Since(time.UnixMilli(at)).Seconds()))
+		m.delay.Observe(max(0, ended.Sub(time.UnixMilli(at)).Seconds()))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/sethvargo/go-retry"
 
 	"likewise/counters"
 	"likewise/models"
@@ -28,17 +29,20 @@ type Relay struct {
 	store   *models.Store
 	kafka   Kafka
 	metrics *Metrics
+	now     func() time.Time
 }
 
 // NewRelay makes a relay; Run starts it.
 func NewRelay(r *counters.Redis, store *models.Store, kafka Kafka, m *Metrics) *Relay {
-	return &Relay{redis: r, store: store, kafka: kafka, metrics: m}
+	return &Relay{redis: r, store: store, kafka: kafka, metrics: m, now: store.Now}
 }
 
 const (
 	relayLock    = 5 * time.Second // how long after its relay was killed a shard waits for the next one
 	relayRenew   = relayLock / 3
 	relayContend = 500 * time.Millisecond // between two attempts at a lock that another holds
+	relayFirst   = 100 * time.Millisecond // between two attempts at a server that does not answer, at first
+	relayMost    = 2 * time.Second        // and after some failures in a row
 	relayFence   = 500 * time.Millisecond // between two looks at whether the server is still the same
 	relayBatch   = 1000                   // events in one record at most: about 100 kB
 	relayWait    = 500 * time.Millisecond // for an event, before looking after the shard again
@@ -48,19 +52,9 @@ const (
 
 // Run relays until ctx ends. It contends for every shard; the relays of other processes hold those that it does not.
 func (r *Relay) Run(ctx context.Context) {
-	var producer sarama.SyncProducer
-	for attempt := 0; ; attempt++ {
-		err := r.kafka.EnsureTopic(r.store.Shards())
-		if err == nil {
-			producer, err = sarama.NewSyncProducer(r.kafka.Brokers, r.kafka.config())
-		}
-		if err == nil {
-			break
-		}
-		r.store.Logger().WarnContext(ctx, "relay waits for kafka", "error", err)
-		if !pause(ctx, backoff(attempt)) {
-			return
-		}
+	producer, err := retry.DoValue(ctx, backOff(retryFirst, retryMost), r.connect)
+	if err != nil {
+		return // ctx ended
 	}
 	var shards sync.WaitGroup
 	for shard := range r.store.Shards() {
@@ -72,32 +66,45 @@ func (r *Relay) Run(ctx context.Context) {
 	}
 }
 
+// connect creates the topic if it is missing, and returns a producer. All its errors are retried.
+func (r *Relay) connect(ctx context.Context) (sarama.SyncProducer, error) {
+	err := r.kafka.EnsureTopic(r.store.Shards())
+	if err == nil {
+		var producer sarama.SyncProducer
+		if producer, err = sarama.NewSyncProducer(r.kafka.Brokers, r.kafka.config()); err == nil {
+			return producer, nil
+		}
+	}
+	r.store.Logger().WarnContext(ctx, "relay waits for kafka", "error", err)
+	return nil, retry.RetryableError(err)
+}
+
 // serve contends for a shard's lock and relays while it is held.
 func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard int) {
 	token := process() + "/" + rand.Text()
-	for failures := 0; ctx.Err() == nil; {
-		outbox, err := r.redis.HoldOutbox(ctx, shard, token, relayLock)
-		if err == nil {
-			err = r.hold(ctx, producer, shard, outbox)
-		}
-		wait := relayContend
-		switch {
-		case errors.Is(err, counters.ErrLockLost):
-			failures = 0
-		case err != nil && ctx.Err() == nil:
+	for ctx.Err() == nil {
+		failures := 0 // in a row: a lock that another relay holds ends the row
+		_ = retry.Do(ctx, backOff(relayFirst, relayMost), func(ctx context.Context) error {
+			outbox, err := r.redis.HoldOutbox(ctx, shard, token, relayLock)
+			if err == nil {
+				err = r.hold(ctx, producer, shard, outbox)
+			}
+			if err == nil || ctx.Err() != nil || errors.Is(err, counters.ErrLockLost) {
+				return err
+			}
+			failures++
 			r.metrics.relayErrors.Inc()
-			if failures%10 == 0 { // the first of a row, and then one every twenty seconds or so
+			if failures%10 == 1 { // the first of a row, and then one every twenty seconds or so
 				r.store.Logger().WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
 				noteFailure(ctx, r.store, []int{shard}, models.StageRelay, err)
 			}
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) { // somebody deleted it
-				err = r.kafka.EnsureTopic(r.store.Shards())
-				r.store.Logger().WarnContext(ctx, "topic is created again", "topic", r.kafka.Topic, "error", err)
+				created := r.kafka.EnsureTopic(r.store.Shards())
+				r.store.Logger().WarnContext(ctx, "topic is created again", "topic", r.kafka.Topic, "error", created)
 			}
-			wait = min(2*time.Second, 100*time.Millisecond<<min(failures, 10))
-			failures++
-		}
-		pause(ctx, wait)
+			return retry.RetryableError(err)
+		})
+		pause(ctx, relayContend)
 	}
 }
 
@@ -167,11 +174,11 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 	var opening *opening
 	var fenced time.Time
 	for ctx.Err() == nil {
-		if time.Since(fenced) > relayFence {
+		if r.now().Sub(fenced) > relayFence {
 			if err := outbox.Fence(ctx); err != nil {
 				return err
 			}
-			fenced = time.Now()
+			fenced = r.now()
 		}
 		open, err := outbox.Open(ctx)
 		if err != nil {
@@ -181,7 +188,7 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 		switch {
 		case open:
 			opening = nil
-		case opening == nil || time.Since(opening.since) > openingLimit:
+		case opening == nil || r.now().Sub(opening.since) > openingLimit:
 			if opening, err = r.beginOpening(ctx, shard, outbox); err != nil {
 				return err
 			}
@@ -253,7 +260,7 @@ func (r *Relay) beginOpening(ctx context.Context, shard int, outbox *counters.Ou
 		return nil, err
 	}
 	r.store.Logger().DebugContext(ctx, "shard is being opened", "shard", shard, "epoch", epoch, "restored", restored.String())
-	return &opening{epoch: epoch, restored: restored, since: time.Now()}, nil
+	return &opening{epoch: epoch, restored: restored, since: r.now()}, nil
 }
 
 // finishOpening opens the shard once MySQL has everything that was in the log before the epoch's first event. If
@@ -283,6 +290,6 @@ func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.O
 	}
 	r.metrics.opened.Inc()
 	r.store.Logger().InfoContext(ctx, "shard is open", "shard", shard, "epoch", o.epoch, "forgotten", forgotten,
-		"took", time.Since(o.since))
+		"took", r.now().Sub(o.since))
 	return true, nil
 }

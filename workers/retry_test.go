@@ -1,0 +1,26 @@
+package workers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestBackOff_doublesUpToItsBound(t *testing.T) {
+	t.Parallel()
+	pauses := backOff(50*time.Millisecond, 5*time.Second)
+	for _, most := range []time.Duration{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000} {
+		most *= time.Millisecond
+		next, stop := pauses.Next()
+		assert.False(t, stop)
+		assert.LessOrEqual(t, next, most)
+		assert.GreaterOrEqual(t, next, most/2)
+	}
+	for range 100 { // the doubled pause would overflow
+		next, stop := pauses.Next()
+		assert.False(t, stop)
+		assert.LessOrEqual(t, next, 5*time.Second)
+		assert.GreaterOrEqual(t, next, 2500*time.Millisecond)
+	}
+}
