@@ -31,7 +31,7 @@ func (d *Desk) ShardInfos(ctx context.Context) ([]counters.ShardInfo, error) {
 // Reassert sends the present state of a user's like of a target through the pipeline once more. counters.ErrNotWarm
 // when the gate does not hold it.
 func (d *Desk) Reassert(ctx context.Context, target models.Target, userID int64) error {
-	if d.redis == nil {
+	if !d.Gated() {
 		return counters.ErrNotWarm
 	}
 	return d.likes.Reassert(ctx, target, []int64{userID})

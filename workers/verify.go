@@ -2,8 +2,11 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/sethvargo/go-retry"
 
 	"likewise/counters"
 	"likewise/models"
@@ -26,10 +29,10 @@ type Verification struct {
 // while it was being read. A target that never holds still is reported as a difference: nothing can be said of it.
 type Verifier struct {
 	store  *models.Store
-	redis  *counters.Redis // nil in direct mode
-	likes  *counters.Likes // nil in direct mode
+	gate   gateVerifier
 	repair bool
 	report func(models.Difference)
+	now    func() time.Time
 	wait   time.Duration // for a change to get from the gate to MySQL
 }
 
@@ -43,14 +46,48 @@ func NewVerifier(
 	repair bool,
 	report func(models.Difference),
 ) *Verifier {
-	return &Verifier{store: store, redis: r, likes: likes, repair: repair, report: report, wait: verifyWait}
+	v := &Verifier{store: store, gate: directVerifier{}, repair: repair, report: report, now: store.Now, wait: verifyWait}
+	if r != nil {
+		v.gate = &gatedVerifier{v, r, likes}
+	}
+	return v
+}
+
+// gateVerifier is the part of a Verifier that compares what Redis holds: gatedVerifier, or directVerifier in direct mode.
+type gateVerifier interface {
+	// verifyTargets compares those of targets that are warm.
+	verifyTargets(ctx context.Context, targets []models.Target, sum *Verification) error
+	// verifyStray reports target, which has no row, if it is warm.
+	verifyStray(ctx context.Context, target models.Target, sum *Verification) error
+	// verifyStrays reports all warm targets that have no row.
+	verifyStrays(ctx context.Context, sum *Verification) error
+}
+
+// directVerifier has nothing to verify: without a gate, no target is warm.
+type directVerifier struct{}
+
+func (directVerifier) verifyTargets(context.Context, []models.Target, *Verification) error {
+	return nil
+}
+
+func (directVerifier) verifyStray(context.Context, models.Target, *Verification) error { return nil }
+
+func (directVerifier) verifyStrays(context.Context, *Verification) error { return nil }
+
+// gatedVerifier verifies what Redis holds.
+type gatedVerifier struct {
+	*Verifier
+
+	redis *counters.Redis
+	likes *counters.Likes
 }
 
 const (
 	verifyPage  = 500 // targets a query
 	verifyWait  = 10 * time.Second
 	askedWait   = 2 * time.Second // the same when somebody waits for the answer
-	verifyTries = 20              // to catch a busy target between two likes
+	verifyPoll  = 50 * time.Millisecond
+	verifyTries = 20 // to catch a busy target between two likes
 )
 
 // Verify goes over everything once.
@@ -64,10 +101,7 @@ func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 			return sum, err
 		}
 	}
-	if v.redis == nil {
-		return sum, nil
-	}
-	return sum, v.verifyStrays(ctx, &sum)
+	return sum, v.gate.verifyStrays(ctx, &sum)
 }
 
 // Sample compares at most limit targets of a kind with ids above after, and returns the id to continue after, or 0 at
@@ -110,14 +144,10 @@ func (v *Verifier) Target(ctx context.Context, target models.Target) (Verificati
 			func() error { return v.store.DeleteOrphanLikes(ctx, target) },
 		)
 	}
-	if err != nil || v.redis == nil {
+	if err != nil {
 		return sum, err
 	}
-	state, err := v.state(ctx, target)
-	if err == nil && state.Warm {
-		err = v.stray(ctx, target, &sum)
-	}
-	return sum, err
+	return sum, v.gate.verifyStray(ctx, target, &sum)
 }
 
 // Stretch compares targets of a shard, for a request: those of a kind with ids above after, at most limit, and as many
@@ -139,7 +169,7 @@ func (v *Verifier) Stretch(
 		if err := v.verifyPage(ctx, kind, list[i:i+1], &sum); err != nil {
 			return sum, 0, err
 		}
-		if after = list[i].ID; time.Now().After(end) {
+		if after = list[i].ID; v.now().After(end) {
 			return sum, after, nil
 		}
 	}
@@ -181,9 +211,10 @@ func (v *Verifier) verifyPage(
 			return err
 		}
 	}
-	if v.redis == nil {
-		return nil
-	}
+	return v.gate.verifyTargets(ctx, targets, sum)
+}
+
+func (v *gatedVerifier) verifyTargets(ctx context.Context, targets []models.Target, sum *Verification) error {
 	states, err := v.redis.TargetStates(ctx, targets)
 	if err != nil {
 		return err
@@ -232,7 +263,7 @@ func (v *Verifier) verifyCounts(
 }
 
 // verifyWarm compares a warm target's set and counter with the rows.
-func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Verification) error {
+func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, sum *Verification) error {
 	for range verifyTries {
 		before, err := v.state(ctx, target)
 		if err != nil || !before.Warm {
@@ -301,7 +332,7 @@ func (v *Verifier) verifyWarm(ctx context.Context, target models.Target, sum *Ve
 }
 
 // resend sends the gate's state of every like that MySQL sees otherwise through the pipeline.
-func (v *Verifier) resend(ctx context.Context, target models.Target) error {
+func (v *gatedVerifier) resend(ctx context.Context, target models.Target) error {
 	return eachDiffering(
 		ctx,
 		v.redis,
@@ -313,7 +344,7 @@ func (v *Verifier) resend(ctx context.Context, target models.Target) error {
 
 // forget makes a target cold whose set its own counter contradicts: what Redis has of it is worth nothing, and its next
 // like warms it from MySQL.
-func (v *Verifier) forget(ctx context.Context, target models.Target, last models.Position) error {
+func (v *gatedVerifier) forget(ctx context.Context, target models.Target, last models.Position) error {
 	forgotten, err := v.redis.Forget(ctx, target, last)
 	if err == nil && !forgotten {
 		err = fmt.Errorf("%s was liked meanwhile; run it again", target)
@@ -321,7 +352,7 @@ func (v *Verifier) forget(ctx context.Context, target models.Target, last models
 	return err
 }
 
-func (v *Verifier) state(ctx context.Context, target models.Target) (counters.TargetState, error) {
+func (v *gatedVerifier) state(ctx context.Context, target models.Target) (counters.TargetState, error) {
 	states, err := v.redis.TargetStates(ctx, []models.Target{target})
 	if err != nil {
 		return counters.TargetState{}, err
@@ -331,19 +362,22 @@ func (v *Verifier) state(ctx context.Context, target models.Target) (counters.Ta
 
 // awaitApplied waits until MySQL has everything of the target's shard up to pos.
 func (v *Verifier) awaitApplied(ctx context.Context, target models.Target, pos models.Position) (bool, error) {
-	for deadline := time.Now().Add(v.wait); ; {
+	poll := retry.WithMaxDuration(v.wait, retry.NewConstant(verifyPoll))
+	err := retry.Do(ctx, poll, func(ctx context.Context) error {
 		state, err := v.store.ShardState(ctx, target.Shard(v.store.Shards()))
-		if err != nil {
-			return false, err
+		if err == nil && pos.After(state.Applied) {
+			return retry.RetryableError(errNotApplied)
 		}
-		if !pos.After(state.Applied) {
-			return true, nil
-		}
-		if time.Now().After(deadline) || !pause(ctx, 50*time.Millisecond) {
-			return false, ctx.Err()
-		}
+		return err
+	})
+	if errors.Is(err, errNotApplied) {
+		return false, nil
 	}
+	return err == nil, err
 }
+
+// errNotApplied means that awaitApplied has waited long enough.
+var errNotApplied = errors.New("the change is not in MySQL yet")
 
 // verifyOrphans looks for likes of posts or comments that have no row.
 func (v *Verifier) verifyOrphans(ctx context.Context, kind models.TargetKind, sum *Verification) error {
@@ -362,7 +396,7 @@ func (v *Verifier) verifyOrphans(ctx context.Context, kind models.TargetKind, su
 }
 
 // verifyStrays looks for targets in Redis that have no row in MySQL.
-func (v *Verifier) verifyStrays(ctx context.Context, sum *Verification) error {
+func (v *gatedVerifier) verifyStrays(ctx context.Context, sum *Verification) error {
 	return v.redis.EachWarm(ctx, func(targets []models.Target) error {
 		strays, err := v.store.Missing(ctx, targets)
 		if err != nil {
@@ -377,8 +411,17 @@ func (v *Verifier) verifyStrays(ctx context.Context, sum *Verification) error {
 	})
 }
 
+// verifyStray is verifyStrays for one target.
+func (v *gatedVerifier) verifyStray(ctx context.Context, target models.Target, sum *Verification) error {
+	state, err := v.state(ctx, target)
+	if err != nil || !state.Warm {
+		return err
+	}
+	return v.stray(ctx, target, sum)
+}
+
 // stray reports a target that Redis holds and MySQL has no row of.
-func (v *Verifier) stray(ctx context.Context, target models.Target, sum *Verification) error {
+func (v *gatedVerifier) stray(ctx context.Context, target models.Target, sum *Verification) error {
 	state, err := v.state(ctx, target)
 	if err != nil {
 		return err

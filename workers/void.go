@@ -28,7 +28,7 @@ import (
 // target: it would keep the like and, if the deletion is taken back, count it again.
 type Voider struct {
 	store *models.Store
-	redis *counters.Redis // nil in direct mode
+	gate  voidGate
 	likes likeSetter
 	now   func() time.Time
 	turn  time.Duration
@@ -41,7 +41,54 @@ type likeSetter interface {
 
 // NewVoider makes a voider. In direct mode r is nil and likes the store.
 func NewVoider(store *models.Store, r *counters.Redis, likes likeSetter, now func() time.Time) *Voider {
-	return &Voider{store: store, redis: r, likes: likes, now: now, turn: voidTurn}
+	v := &Voider{store: store, gate: directVoids{}, likes: likes, now: now, turn: voidTurn}
+	if r != nil {
+		v.gate = &gatedVoids{r, store}
+	}
+	return v
+}
+
+// voidGate is what a Voider needs of the gate beside its likes: gatedVoids, or directVoids in direct mode.
+type voidGate interface {
+	// flush waits until every like that was accepted is in MySQL.
+	flush(ctx context.Context) error
+	// forgetAccount deletes what Redis holds about an account.
+	forgetAccount(ctx context.Context, userID int64) error
+	// forget makes the gate forget a deleted target, and reports whether it holds nothing of it. The target stays cold,
+	// because deleted targets are not warmed.
+	forget(ctx context.Context, target models.Target) (cold bool, err error)
+}
+
+// directVoids has nothing to forget: without a gate, every like is in MySQL already.
+type directVoids struct{}
+
+func (directVoids) flush(context.Context) error { return nil }
+
+func (directVoids) forgetAccount(context.Context, int64) error { return nil }
+
+func (directVoids) forget(context.Context, models.Target) (bool, error) { return true, nil }
+
+type gatedVoids struct {
+	redis *counters.Redis
+	store *models.Store
+}
+
+func (g *gatedVoids) flush(ctx context.Context) error { return Flush(ctx, g.redis, g.store) }
+
+func (g *gatedVoids) forgetAccount(ctx context.Context, userID int64) error {
+	return g.redis.ForgetAccount(ctx, userID)
+}
+
+func (g *gatedVoids) forget(ctx context.Context, target models.Target) (cold bool, err error) {
+	shard, err := g.store.ShardState(ctx, target.Shard(g.store.Shards()))
+	if err != nil {
+		return false, err
+	}
+	if _, err := g.redis.Forget(ctx, target, shard.Applied); err != nil {
+		return false, err
+	}
+	states, err := g.redis.TargetStates(ctx, []models.Target{target})
+	return err == nil && !states[0].Warm, err
 }
 
 const (
@@ -106,8 +153,8 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 	}
 	for round := range voidRounds {
 		// The first round goes by what is there, and does not wait for a pipeline that may stand still.
-		if round > 0 && v.redis != nil {
-			if err := Flush(ctx, v.redis, v.store); err != nil {
+		if round > 0 {
+			if err := v.gate.flush(ctx); err != nil {
 				return likes, false, err
 			}
 		}
@@ -118,7 +165,7 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 			return likes, false, err
 		case found == 0 && !last:
 			return likes, false, nil
-		case found == 0 && (round > 0 || v.redis == nil):
+		case found == 0 && round > 0:
 			v.store.Logger().InfoContext(ctx, "likes are voided", "user_id", request.UserID, "requested_by", request.RequestedBy)
 			return likes, true, v.store.CloseLikeVoid(ctx, request.ID)
 		}
@@ -129,10 +176,10 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 // purge removes what hangs on an account that was deleted, in MySQL and in Redis.
 func (v *Voider) purge(ctx context.Context, userID int64) error {
 	deleted, err := v.store.PurgeUser(ctx, userID)
-	if err != nil || !deleted || v.redis == nil {
+	if err != nil || !deleted {
 		return err
 	}
-	return v.redis.ForgetAccount(ctx, userID)
+	return v.gate.forgetAccount(ctx, userID)
 }
 
 // sweep takes back every like of the request that MySQL has. It returns the numbers of rows found and of likes
@@ -176,24 +223,8 @@ func (v *Voider) unlike(ctx context.Context, target models.Target, userID int64)
 	if models.ErrorCode(err) != models.CodeNotFound {
 		return err == nil, err
 	}
-	if v.redis != nil {
-		if cold, err := v.forget(ctx, target); err != nil || !cold {
-			return false, err
-		}
+	if cold, err := v.gate.forget(ctx, target); err != nil || !cold {
+		return false, err
 	}
 	return v.store.WithdrawLike(ctx, target, userID)
-}
-
-// forget makes the gate forget a deleted target, and reports whether it holds nothing of it; the target stays cold,
-// because what is deleted is not warmed.
-func (v *Voider) forget(ctx context.Context, target models.Target) (bool, error) {
-	shard, err := v.store.ShardState(ctx, target.Shard(v.store.Shards()))
-	if err != nil {
-		return false, err
-	}
-	if _, err := v.redis.Forget(ctx, target, shard.Applied); err != nil {
-		return false, err
-	}
-	states, err := v.redis.TargetStates(ctx, []models.Target{target})
-	return err == nil && !states[0].Warm, err
 }
