@@ -63,7 +63,8 @@ const callLimit = ioTimeout
 
 // deadline returns the end of callLimit on the clock of the shard's server. It returns 0, which is always over, until
 // that clock is known. The clocks of two machines may differ, and ours may be set, so it counts from the server's last
-// reply.
+// reply. The time since then is measured on the monotonic clock and not on LikesOptions.Now: it bounds a call on a
+// connection, as the deadline of a socket does.
 func (l *Likes) deadline(shard int) int64 {
 	clock := l.clocks[shard].Load()
 	if clock == nil {

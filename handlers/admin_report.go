@@ -62,7 +62,7 @@ func newReportedVersionsJSON(k *models.ReportCase) []reportedVersionJSON {
 }
 
 func (s *Server) newCaseJSON(k *models.ReportCase) caseJSON {
-	status := k.Status(time.Now())
+	status := k.Status(s.now())
 	out := caseJSON{
 		ID: k.ID, TargetType: string(k.TargetType), TargetID: k.TargetID, TargetStatus: k.TargetStatus.String(),
 		Author: s.author(k.Author), Post: titleJSON{k.PostID, k.Title}, Version: k.Version, Excerpt: k.Excerpt,

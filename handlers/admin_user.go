@@ -40,7 +40,7 @@ func (s *Server) newAccountJSON(a *models.Account) accountJSON {
 	u := s.newUserJSON(&a.User)
 	return accountJSON{
 		ID: u.ID, Username: u.Username, Role: u.Role, DisplayName: u.DisplayName, AvatarURL: u.AvatarURL,
-		Ban: newBanJSON(a.Ban(time.Now())), CreatedAt: u.CreatedAt,
+		Ban: newBanJSON(a.Ban(s.now())), CreatedAt: u.CreatedAt,
 	}
 }
 

@@ -63,7 +63,7 @@ func (s *Server) add(row route) {
 
 // observe wraps every request: it sets an id and a deadline, answers the error, and counts and logs the request once.
 func (s *Server) observe(c *fiber.Ctx) error {
-	start := time.Now()
+	start := s.now()
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	c.SetUserContext(ctx)
@@ -89,13 +89,13 @@ func (s *Server) refuseUnread(c *fiber.Ctx, err error) error {
 	if conn, ok := c.Context().Conn().(*network.Conn); ok {
 		conn.Linger()
 	}
-	s.finish(c, time.Now(), err)
+	s.finish(c, s.now(), err)
 	return nil
 }
 
 // finish counts a request and logs it.
 func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
-	took, status := time.Since(start), c.Response().StatusCode()
+	took, status := s.now().Sub(start), c.Response().StatusCode()
 	method, route := routeOf(c)
 	if s.leaving.Load() {
 		c.Context().SetConnectionClose()

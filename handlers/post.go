@@ -141,7 +141,7 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 	}
 	if q.After != nil && since != 0 {
 		q.Since = time.Unix(since, 0)
-	} else if q.Since = window.Since(time.Now()); !q.Since.IsZero() {
+	} else if q.Since = window.Since(s.now()); !q.Since.IsZero() {
 		since = q.Since.Unix()
 	}
 	q.Limit = n + 1

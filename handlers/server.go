@@ -76,7 +76,7 @@ type Config struct {
 	// TrustedProxies lists the proxies whose X-Forwarded-For is trusted.
 	TrustedProxies network.Proxies
 	Timeout        time.Duration    // of a whole request; 0 means 10 s
-	Now            func() time.Time // the clock that ages cached sessions; nil means time.Now
+	Now            func() time.Time // the clock; nil means time.Now. Deadlines of sockets keep to real time
 }
 
 // Bounds on the size and the duration of requests.
@@ -172,7 +172,7 @@ func New(c Config) (*Server, error) {
 	})
 	s.answers = s.newAnswers(c)
 	s.network = network.Config{
-		Proxies: c.TrustedProxies, Logger: c.Logger, Open: s.metrics.open, Refused: s.metrics.refused,
+		Proxies: c.TrustedProxies, Now: c.Now, Logger: c.Logger, Open: s.metrics.open, Refused: s.metrics.refused,
 	}
 	if c.Limiter != nil {
 		s.network.Factor = c.LimitFactor

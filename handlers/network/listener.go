@@ -8,6 +8,7 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sethvargo/go-retry"
 	"github.com/valyala/fasthttp"
 )
 
@@ -49,6 +51,7 @@ const (
 type Config struct {
 	Factor  float64 // of the bound for each address; 0 means no such bound
 	Proxies Proxies // exempt from it
+	Now     func() time.Time
 	Logger  *slog.Logger
 	Open    prometheus.Gauge   // open connections
 	Refused prometheus.Counter // connections that were closed at once
@@ -93,7 +96,7 @@ func (l *Listener) admit(from netip.Addr) bool {
 	one := Key(from)
 	if l.all >= l.most || l.mostOfOne > 0 && l.of[one] >= l.mostOfOne && !l.config.Proxies.Trust(from) {
 		l.config.Refused.Inc()
-		if now := time.Now(); now.Sub(l.warned) > warnInterval {
+		if now := l.config.Now(); now.Sub(l.warned) > warnInterval {
 			l.warned = now
 			l.config.Logger.Warn("too many open connections: new ones are closed at once",
 				"open", l.all, "address", one, "of_address", l.of[one])
@@ -120,12 +123,7 @@ func (l *Listener) leave(from netip.Addr) {
 // Accept returns the next connection within the bounds, a *Conn. It retries after transient errors.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
-		conn, err := l.Listener.Accept()
-		if transient(err) {
-			l.config.Logger.Warn("connections cannot be accepted at the moment", "error", err)
-			<-time.After(acceptPause)
-			continue
-		}
+		conn, err := retry.DoValue(context.Background(), retry.NewConstant(acceptPause), l.accept)
 		if err != nil {
 			return nil, err
 		}
@@ -141,6 +139,16 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		return &Conn{Conn: conn, left: sync.OnceFunc(func() { l.leave(from) })}, nil
 	}
+}
+
+// accept marks transient errors as retryable. Closing the listener ends it.
+func (l *Listener) accept(context.Context) (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if transient(err) {
+		l.config.Logger.Warn("connections cannot be accepted at the moment", "error", err)
+		err = retry.RetryableError(err)
+	}
+	return conn, err
 }
 
 // transient reports whether accepting can work again: the client has gone, or a resource ran out.
