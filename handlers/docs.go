@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"net/http"
+	"path"
 	"sync"
 
 	"github.com/gofiber/fiber/v2"
@@ -28,13 +29,18 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'uns
 // docsAge is how long a browser may cache the page's files, which change only with a release.
 const docsAge = "public, max-age=3600"
 
-// file is a static file in every coding, compressed when the process starts.
+// docsRevalidated is for the contract and the page. A browser revalidates them each time: they change with a release.
+const docsRevalidated = "public, no-cache"
+
+// file is a static file.
 type file struct {
 	contentType string
 	cache       string // Cache-Control
 	policy      string // Content-Security-Policy; "" for that of all answers
 	tag         string
-	coded       map[string][]byte // by coding; always has identity
+	body        []byte
+	// coded returns the compressed body, by coding; nil if that is not smaller. The first call compresses it.
+	coded map[string]func() []byte
 }
 
 // The levels are higher than those of answers, because files are compressed once.
@@ -44,19 +50,21 @@ const (
 )
 
 func newFile(contentType, cache, policy string, body []byte) file {
-	f := file{
-		contentType: contentType, cache: cache, policy: policy, tag: hashedTag(nil, body),
-		coded: map[string][]byte{identity: body},
+	once := func(compress func(dst, src []byte, level int) []byte, level int) func() []byte {
+		return sync.OnceValue(func() []byte {
+			if small := compress(nil, body, level); len(small) < len(body) {
+				return small
+			}
+			return nil
+		})
 	}
-	for coding, small := range map[string][]byte{
-		"br":   fasthttp.AppendBrotliBytesLevel(nil, body, fileBrotliLevel),
-		"gzip": fasthttp.AppendGzipBytesLevel(nil, body, fileGzipLevel),
-	} {
-		if len(small) < len(body) {
-			f.coded[coding] = small
-		}
+	return file{
+		contentType: contentType, cache: cache, policy: policy, tag: hashedTag(nil, body), body: body,
+		coded: map[string]func() []byte{
+			"br":   once(fasthttp.AppendBrotliBytesLevel, fileBrotliLevel),
+			"gzip": once(fasthttp.AppendGzipBytesLevel, fileGzipLevel),
+		},
 	}
-	return f
 }
 
 // send answers with the file in the client's preferred coding, without copying it.
@@ -75,58 +83,55 @@ func (f file) send(c *fiber.Ctx) error {
 			return nil
 		}
 	}
-	coding := acceptedCoding(c)
-	body, ok := f.coded[coding]
-	if !ok {
-		coding, body = identity, f.coded[identity]
-	}
-	if coding != identity {
-		c.Set(fiber.HeaderContentEncoding, coding)
-		c.Set(fiber.HeaderETag, withCoding(f.tag, coding))
+	body := f.body
+	if coding := acceptedCoding(c); coding != identity {
+		if small := f.coded[coding](); small != nil {
+			c.Set(fiber.HeaderContentEncoding, coding)
+			c.Set(fiber.HeaderETag, withCoding(f.tag, coding))
+			body = small
+		}
 	}
 	c.Response().SetBodyRaw(body)
 	return nil
 }
 
-// files returns all files by name. It compresses them once for the process, which takes some 0.2 s of one core.
-var files = sync.OnceValues(func() (map[string]file, error) {
-	// A cached contract or page is revalidated each time: they change with a release.
-	const revalidated = "public, no-cache"
-	all := map[string]file{
-		"openapi.yaml": newFile("application/yaml", revalidated, "", contract), // RFC 9512
-		"docs.html":    newFile(fiber.MIMETextHTMLCharsetUTF8, revalidated, docsPolicy, docsPage),
-		"docs.js":      newFile("text/javascript; charset=utf-8", docsAge, "", docsScript),
-	}
-	icon, err := static.FS.ReadFile("favicon-32x32.png")
-	if err != nil {
-		return nil, fmt.Errorf("docs: %w", err)
-	}
-	all["favicon-32x32.png"] = newFile("image/png", docsAge, "", icon)
-	for name, contentType := range map[string]string{
-		"swagger-ui.css":       "text/css; charset=utf-8",
-		"swagger-ui-bundle.js": "text/javascript; charset=utf-8",
-	} {
-		zipped, err := static.FS.ReadFile(name + ".gz") // its module has no uncompressed ones
-		if err != nil {
-			return nil, fmt.Errorf("docs: %w", err)
+// files returns each file by its name. A file is read on its first request: compressing all of them takes some 0.2 s of
+// one core, which no process should spend on its start.
+var files = map[string]func() (file, error){
+	"openapi.yaml":         ownFile("application/yaml", docsRevalidated, "", contract), // RFC 9512
+	"docs.html":            ownFile(fiber.MIMETextHTMLCharsetUTF8, docsRevalidated, docsPolicy, docsPage),
+	"docs.js":              ownFile("text/javascript; charset=utf-8", docsAge, "", docsScript),
+	"favicon-32x32.png":    swaggerFile("image/png", "favicon-32x32.png"),
+	"swagger-ui.css":       swaggerFile("text/css; charset=utf-8", "swagger-ui.css.gz"),
+	"swagger-ui-bundle.js": swaggerFile("text/javascript; charset=utf-8", "swagger-ui-bundle.js.gz"),
+}
+
+func ownFile(contentType, cache, policy string, body []byte) func() (file, error) {
+	return sync.OnceValues(func() (file, error) { return newFile(contentType, cache, policy, body), nil })
+}
+
+// swaggerFile returns a file of Swagger UI's module, which has its larger ones in gzip only.
+func swaggerFile(contentType, name string) func() (file, error) {
+	return sync.OnceValues(func() (file, error) {
+		body, err := static.FS.ReadFile(name)
+		if err == nil && path.Ext(name) == ".gz" {
+			body, err = fasthttp.AppendGunzipBytes(nil, body)
 		}
-		body, err := fasthttp.AppendGunzipBytes(nil, zipped)
 		if err != nil {
-			return nil, fmt.Errorf("docs: %s: %w", name, err)
+			return file{}, fmt.Errorf("docs: %s: %w", name, err)
 		}
-		all[name] = newFile(contentType, docsAge, "", body)
-	}
-	return all, nil
-})
+		return newFile(contentType, docsAge, "", body), nil
+	})
+}
 
 // sendFile returns the handler of one file.
 func sendFile(name string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		all, err := files()
+		f, err := files[name]()
 		if err != nil {
 			return err
 		}
-		return all[name].send(c)
+		return f.send(c)
 	}
 }
 

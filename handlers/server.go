@@ -141,9 +141,6 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("handlers: Config.ReservedNames: %w", err)
 	}
-	if _, err := files(); err != nil {
-		return nil, err
-	}
 	s := &Server{
 		store: c.Store, likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		targets:   counters.NewTargets(c.Store, c.Gate),
