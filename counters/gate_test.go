@@ -148,25 +148,45 @@ func TestGate_unlikeOfWhatWasNeverLikedChangesNothing(t *testing.T) {
 }
 
 func TestGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
+	type arrange func(t *testing.T, r *Redis, plain *redis.Client)
+	nothing := func(*testing.T, *Redis, *redis.Client) {}
+	closed := func(t *testing.T, _ *Redis, plain *redis.Client) {
+		t.Helper()
+		closeShard(t, plain, 1)
+	}
+	users := func(t *testing.T, r *Redis, plain *redis.Client) {
+		t.Helper()
+		plain.SAdd(t.Context(), r.keys(post(17)).users, 9)
+	}
+	deleted := func(t *testing.T, r *Redis, _ *redis.Client) {
+		t.Helper()
+		closeTarget(t, r, post(1))
+	}
+	liked := func(t *testing.T, r *Redis, _ *redis.Client) {
+		t.Helper()
+		like(t, r, post(1), 8)
+	}
+	lost := func(t *testing.T, r *Redis, plain *redis.Client) {
+		t.Helper()
+		like(t, r, post(1), 8)
+		plain.Del(t.Context(), r.keys(post(1)).users)
+	}
 	for name, c := range map[string]struct {
-		arrange func(t *testing.T, r *Redis, plain *redis.Client)
+		arrange arrange
 		target  models.Target
 		limit   int
 		want    []int64
 	}{
-		"closed shard":          {func(t *testing.T, _ *Redis, plain *redis.Client) { closeShard(t, plain, 1) }, post(1), 100, isClosed},
-		"shard never opened":    {func(*testing.T, *Redis, *redis.Client) {}, post(2), 100, isClosed},
-		"closed and cold":       {func(t *testing.T, _ *Redis, plain *redis.Client) { closeShard(t, plain, 1) }, post(17), 100, isClosed},
-		"cold":                  {func(*testing.T, *Redis, *redis.Client) {}, post(17), 100, isCold},
-		"cold with users":       {func(t *testing.T, r *Redis, plain *redis.Client) { plain.SAdd(t.Context(), r.keys(post(17)).users, 9) }, post(17), 100, isCold},
-		"comment of the number": {func(*testing.T, *Redis, *redis.Client) {}, comment(1), 100, isCold},
-		"deleted":               {func(t *testing.T, r *Redis, _ *redis.Client) { closeTarget(t, r, post(1)) }, post(1), 100, isDeleted},
-		"full outbox":           {func(*testing.T, *Redis, *redis.Client) {}, post(1), 1, isFull},
-		"set lost": {func(t *testing.T, r *Redis, plain *redis.Client) {
-			like(t, r, post(1), 8)
-			plain.Del(t.Context(), r.keys(post(1)).users)
-		}, post(1), 100, isDamaged},
-		"overfull outbox": {func(t *testing.T, r *Redis, _ *redis.Client) { like(t, r, post(1), 8) }, post(1), 1, isFull},
+		"closed shard":              {closed, post(1), 100, isClosed},
+		"shard never opened":        {nothing, post(2), 100, isClosed},
+		"closed and cold":           {closed, post(17), 100, isClosed},
+		"cold":                      {nothing, post(17), 100, isCold},
+		"cold with users":           {users, post(17), 100, isCold},
+		"comment of the same id":    {nothing, comment(1), 100, isCold},
+		"deleted":                   {deleted, post(1), 100, isDeleted},
+		"full outbox":               {nothing, post(1), 1, isFull},
+		"outbox beyond its limit":   {liked, post(1), 1, isFull},
+		"set of users that is lost": {lost, post(1), 100, isDamaged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, plain := newGate(t)

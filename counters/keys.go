@@ -7,27 +7,30 @@ import (
 	"likewise/models"
 )
 
-// Every key of a shard carries the same hash tag, so that a script's keys are on one node of a cluster:
+// All keys of a shard have the same hash tag, so that the keys of a script are on one node of a cluster:
 //
-//	{s07}:shard                    hash    epoch (absent: closed), opened (when, s), run (the server), opening, restored
-//	{s07}:outbox                   stream  events that Kafka does not have yet; the id is the event's Position
-//	{s07}:relay                    string  lock of the shard's relay
-//	{s07}:post:42:likes            hash    count, last (Position of the last change), at (its time, ms), closed (when, µs)
-//	{s07}:post:42:likes_users      set     users who like the target
-//	{s07}:post:42:warming          string  lock of the process that loads the target
-//	{s07}:post:42:loading:TOKEN    set     the users while they are loaded; expires
+//	{s07}:shard                  hash    epoch (absent if closed), opened (when, s), run (of the server), opening,
+//	                                     restored
+//	{s07}:outbox                 stream  events that Kafka does not have yet; an entry's id is the event's Position
+//	{s07}:relay                  string  lock of the shard's relay
+//	{s07}:post:42:likes          hash    count, last (Position of the last change), at (its time, ms),
+//	                                     closed (when, µs)
+//	{s07}:post:42:likes_users    set     users who like the target
+//	{s07}:post:42:warming        string  lock of the process that loads the target
+//	{s07}:post:42:loading:TOKEN  set     users of a target that is being loaded; expires
 //
-// Keys of no shard, each alone in its script:
+// Other keys belong to no shard. A script uses one of them at a time:
 //
-//	limits:OWNER                   zset    the limits of an owner, each with the time when its burst is whole again (µs);
-//	                                       expires with the last
+//	limits:OWNER                 zset    limits of an owner, each with the time when its burst is refilled (µs);
+//	                                     expires with the last of them
 //
-// What names a user: the likes_users of what they like, and outboxes while their likes are on the way to Kafka, which
-// the job that voids likes empties when the account is deleted; and limits:account:ID, which that job removes. Besides
-// the limits of the account (posts, writes, likes, …) it holds login for the tries of its password, for at most an
-// hour, and known:NETWORK for each network from which it has logged in, for 30 days. Other owners of limits are
-// networks, and hashes of what was typed as a login, each with the networks from which it was tried, for at most 15
-// minutes.
+// Personal data is in the likes_users of liked targets, in the outbox until Kafka has the events, and in
+// limits:account:ID. When an account is deleted, the job void removes its likes and its limits.
+//
+// limits:account:ID holds the limits of an account (posts, writes, likes, …). It also holds login, which counts
+// attempts at the password, for at most an hour. It holds known:NETWORK, for 30 days, for each network with a
+// successful login. The other owners of limits are networks and hashes of login names. A hash has the networks of its
+// attempts, for at most 15 minutes.
 
 func shardTag(shard int) string { return fmt.Sprintf("{s%02d}", shard) }
 

@@ -23,14 +23,14 @@ type Outcome string
 
 // The outcomes of a call of the gate.
 const (
-	Changed   Outcome = "changed"   // accepted, and an event written
-	Unchanged Outcome = "unchanged" // it was so already
+	Changed   Outcome = "changed"   // accepted, with a new event in the outbox
+	Unchanged Outcome = "unchanged" // accepted, and nothing to change
 	Closed    Outcome = "closed"    // refused: the shard is closed
-	Cold      Outcome = "cold"      // the target was warmed, and the call made again
-	Gone      Outcome = "gone"      // refused: deleted or never there
+	Cold      Outcome = "cold"      // retried after the target was warmed
+	Gone      Outcome = "gone"      // refused: the target is deleted or does not exist
 	Full      Outcome = "full"      // refused: the outbox is at its limit
-	Damaged   Outcome = "damaged"   // the target's keys contradict each other; it was forgotten if MySQL has all of it
-	Late      Outcome = "late"      // the call took too long to reach Redis, or our idea of its clock was off; made again
+	Damaged   Outcome = "damaged"   // the target's keys contradict each other; it is forgotten if MySQL has all of it
+	Late      Outcome = "late"      // retried: the call reached Redis too late, or the estimate of its clock was off
 	Failed    Outcome = "failed"    // Redis did not answer
 )
 
@@ -73,9 +73,9 @@ func (l *Likes) deadline(shard int) int64 {
 	return clock.ms + (time.Since(clock.heard) + callLimit).Milliseconds()
 }
 
-// LikesOptions configure Likes. The zero value is the defaults.
+// LikesOptions configure Likes. The zero value holds the defaults.
 type LikesOptions struct {
-	OutboxLimit int              // events that one shard's outbox may hold before the gate refuses; 0 means DefaultOutboxLimit
+	OutboxLimit int              // in events a shard; beyond it the gate refuses likes; 0 means DefaultOutboxLimit
 	Now         func() time.Time // the clock; nil means time.Now
 	Logger      *slog.Logger     // nil means slog.Default()
 	Count       func(Outcome)    // called with every outcome; nil means none
@@ -282,8 +282,8 @@ func (l *Likes) load(ctx context.Context, target models.Target) error {
 			return fmt.Errorf("keep lock: %w", err)
 		}
 	}
-	warm, err := r.run(ctx, "warm", []string{k.shard, k.likes, k.users, loading, k.warming}, lock.Token(), epoch, l.now().UnixMilli()).
-		Int()
+	keys := []string{k.shard, k.likes, k.users, loading, k.warming}
+	warm, err := r.run(ctx, "warm", keys, lock.Token(), epoch, l.now().UnixMilli()).Int()
 	if err != nil {
 		return fmt.Errorf("finish: %w", err)
 	}

@@ -623,7 +623,10 @@ func TestLikeStates_warmColdAndClosed(t *testing.T) {
 		{Target: warm, Count: 5},
 	}
 	for viewer, want := range map[int64][]models.LikeState{
-		7: {{Liked: true, Count: 5}, {Liked: true, Count: 2}, {Count: 0}, {Liked: true, Count: 5}, {Liked: true, Count: 2}},
+		7: {
+			{Liked: true, Count: 5}, {Liked: true, Count: 2}, {Count: 0}, {Liked: true, Count: 5},
+			{Liked: true, Count: 2},
+		},
 		8: {{Count: 5}, {Liked: true, Count: 2}, {Count: 0}, {Count: 5}, {Liked: true, Count: 2}},
 		9: {{Count: 5}, {Count: 2}, {Count: 0}, {Count: 5}, {Count: 2}},
 		0: {{Count: 5}, {Count: 2}, {Count: 0}, {Count: 5}, {Count: 2}},

@@ -106,7 +106,8 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, fmt.Errorf("redis url: %w", err)
 		}
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = how.timeout, how.timeout, how.timeout, true
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = how.timeout, how.timeout, how.timeout
+		o.ContextTimeoutEnabled = true
 		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
 		// Each node has a breaker, so that one that does not answer leaves the others open.
@@ -121,7 +122,8 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, fmt.Errorf("redis url: %w", err)
 		}
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = how.timeout, how.timeout, how.timeout, true
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = how.timeout, how.timeout, how.timeout
+		o.ContextTimeoutEnabled = true
 		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity = true
 		return redis.NewFailoverClient(o), nil
@@ -130,7 +132,8 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, fmt.Errorf("redis url: %w", err)
 		}
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = how.timeout, how.timeout, how.timeout, true
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = how.timeout, how.timeout, how.timeout
+		o.ContextTimeoutEnabled = true
 		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
 		return redis.NewClient(o), nil

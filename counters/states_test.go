@@ -29,7 +29,12 @@ func TestStatesOf_warmColdClosedAndGone(t *testing.T) {
 	targets = append(targets, post(99999), comment(99999))
 
 	for viewer, want := range map[int64]map[models.Target]models.LikeState{
-		7: {warm: {Liked: true, Count: 2}, cold: {Liked: true, Count: 1}, closed: {Liked: true, Count: 1}, under: {Liked: true, Count: 1}},
+		7: {
+			warm:   {Liked: true, Count: 2},
+			cold:   {Liked: true, Count: 1},
+			closed: {Liked: true, Count: 1},
+			under:  {Liked: true, Count: 1},
+		},
 		8: {warm: {Liked: true, Count: 2}, cold: {Count: 1}, closed: {Count: 1}, under: {Count: 1}},
 		0: {warm: {Count: 2}, cold: {Count: 1}, closed: {Count: 1}, under: {Count: 1}},
 	} {

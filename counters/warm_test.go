@@ -31,8 +31,10 @@ func TestParseLikesKey(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, target, got)
 	}
-	for _, key := range []string{"", "likes", "{s01}:post:1:likes_users", "{s01}:post:1:warming", "{s01}:post:x:likes", "{s01}:post::likes",
-		"{s01}:user:1:likes", "{s}:post:1:likes", "s01:post:1:likes", "{s01}:post:1:loading:likes"} {
+	for _, key := range []string{
+		"", "likes", "{s01}:post:1:likes_users", "{s01}:post:1:warming", "{s01}:post:x:likes", "{s01}:post::likes",
+		"{s01}:user:1:likes", "{s}:post:1:likes", "s01:post:1:likes", "{s01}:post:1:loading:likes",
+	} {
 		_, ok := parseLikesKey(key)
 		require.False(t, ok, key)
 	}
@@ -257,8 +259,10 @@ func TestCheckPolicy(t *testing.T) {
 	require.NoError(t, r.CheckPolicy(t.Context()))
 }
 
-func TestOpen_refusesWhatIsNoURL(t *testing.T) {
-	for _, url := range []string{"", "localhost:6379", "http://localhost", "redis+cluster://host:port", "redis://h:1?master_name=m&nonsense=1"} {
+func TestOpen_refusesMalformedURLs(t *testing.T) {
+	for _, url := range []string{
+		"", "localhost:6379", "http://localhost", "redis+cluster://host:port", "redis://h:1?master_name=m&nonsense=1",
+	} {
 		_, err := Open(url, shards)
 		require.Error(t, err, url)
 	}

@@ -370,8 +370,8 @@ func (w *world) diesAfter(o operation, commit int, want reply, effect map[string
 	return true
 }
 
-// repeats sends a request again whose process died, in the way that the text names. The effect must be that of one request,
-// and the answers to this and to another repetition must be like want.
+// repeats sends a request again after its process died, as death describes. The effect must be that of one request, and
+// the answers to this and to another repetition must be like want.
 func (w *world) repeats(death string, try idempotentTry, want reply, effect, before map[string]float64) {
 	w.t.Helper()
 	carriedOut := maps.Equal(w.effect(before), effect)

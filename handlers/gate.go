@@ -26,7 +26,7 @@ func (s *Server) closePost(c *fiber.Ctx, id int64) { s.closeTarget(c, postTarget
 // closeComment closes a deleted comment in the gate.
 func (s *Server) closeComment(c *fiber.Ctx, id int64) { s.closeTarget(c, commentTarget(id)) }
 
-// closeTarget has a deadline of its own: the deletion is committed, and the rest of the request's time may be too short.
+// closeTarget has its own deadline: the deletion is committed, and the rest of the request's time may be too short.
 // A failure is an error for the operator alone. Until workers.Closer gets to the target, the gate accepts its likes.
 func (s *Server) closeTarget(c *fiber.Ctx, target models.Target) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), closeTimeout)

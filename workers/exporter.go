@@ -188,7 +188,8 @@ type exportedRows struct {
 // file returns the next file of the place's section, an array with a row a line, and moves the place behind its last
 // row. more reports whether the section goes on.
 func (r *exportedRows) file(ctx context.Context, place *models.ExportPlace) (body []byte, more bool, err error) {
-	if at := (models.ExportPlace{Section: place.Section, AfterValue: place.AfterValue, AfterID: place.AfterID}); r.at != at {
+	at := models.ExportPlace{Section: place.Section, AfterValue: place.AfterValue, AfterID: place.AfterID}
+	if r.at != at {
 		r.at, r.page, r.ended = at, nil, false
 	}
 	var out bytes.Buffer

@@ -60,16 +60,15 @@ func (p *pipeline) exported(userID int64) (ids map[string][]int64, m manifest) {
 func (p *pipeline) writes(userID int64, posts int) (ids []int64) {
 	p.t.Helper()
 	for i := range posts {
-		result, err := p.store.Pool().
-			Exec("INSERT INTO posts (user_id, title, content, version) VALUES (?,?,REPEAT(?,1000),2)", userID, fmt.Sprint("Post ", i), fmt.Sprintf("text %05d ", i))
+		result, err := p.store.Pool().Exec(`
+			INSERT INTO posts (user_id, title, content, version)
+			VALUES (?,?,REPEAT(?,1000),2)`, userID, fmt.Sprint("Post ", i), fmt.Sprintf("text %05d ", i))
 		require.NoError(p.t, err)
 		id, err := result.LastInsertId()
 		require.NoError(p.t, err)
-		p.exec(
-			"INSERT INTO post_revisions (post_id, version, title, content, tags) VALUES (?,0,'Old','old','a b'),(?,1,'Older','older','')",
-			id,
-			id,
-		)
+		p.exec(`
+			INSERT INTO post_revisions (post_id, version, title, content, tags)
+			VALUES (?,0,'Old','old','a b'),(?,1,'Older','older','')`, id, id)
 		ids = append(ids, id)
 	}
 	return ids
@@ -105,12 +104,10 @@ func TestExporter_ofTwoProcessesBuildsOneArchive(t *testing.T) {
 	ids, m = p.exported(p.author.ID)
 	assert.Len(t, ids["posts"], 3)
 	assert.Equal(t, p.author.ID, m.UserID)
-	assert.Zero(
-		t,
-		p.count(
-			"SELECT COUNT(*) FROM export_chunks c JOIN exports e ON e.id=c.export_id WHERE c.number>=e.chunks OR LENGTH(c.data)>=1048576",
-		),
-	)
+	assert.Zero(t, p.count(`
+		SELECT COUNT(*)
+		FROM export_chunks c JOIN exports e ON e.id=c.export_id
+		WHERE c.number>=e.chunks OR LENGTH(c.data)>=1048576`))
 }
 
 func TestExporter_endsAnArchiveThatIsTooLarge(t *testing.T) {

@@ -257,8 +257,8 @@ func (w *LikeWriter) isolate(ctx context.Context, events []models.LikeRecord, ca
 	if events[0].Problem != "" {
 		// The letter itself is refused: nothing in it is ours to drop, so it waits for a person, and says so.
 		cause = errors.Join(errors.New("a dead letter cannot be stored"), cause)
-		w.store.Logger().ErrorContext(ctx, "like writer is stuck", "shard", events[0].Shard, "position", events[0].Pos.String(),
-			"error", cause)
+		w.store.Logger().ErrorContext(ctx, "like writer is stuck",
+			"shard", events[0].Shard, "position", events[0].Pos.String(), "error", cause)
 		return pause(ctx, 5*time.Second) && w.apply(ctx, events)
 	}
 	events[0].Problem = cause.Error()

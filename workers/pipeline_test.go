@@ -81,9 +81,13 @@ func TestPipeline_keepsGarbageAsDeadLettersAndGoesOn(t *testing.T) {
 
 func TestLikeWriter_isolatesWhatMySQLRefuses(t *testing.T) {
 	p := setup(t)
-	p.exec(
-		"CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW BEGIN IF NEW.user_id=666 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT='no devils'; END IF; END",
-	)
+	p.exec(`
+		CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW
+		BEGIN
+			IF NEW.user_id=666 THEN
+				SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT='no devils';
+			END IF;
+		END`)
 	stop := p.start()
 	target := p.post()
 	p.set(target, 1, true)
@@ -113,7 +117,8 @@ func TestLikeWriter_dropsWhatIsSentTwice(t *testing.T) {
 	p.produce(
 		3,
 		fmt.Sprintf(
-			`{"v":1,"shard":3,"events":[{"pos":"1-1","event":{"type":"post.liked","id":%d,"user_id":7,"at":1700000000000}}]}`,
+			`{"v":1,"shard":3,"events":[`+
+				`{"pos":"1-1","event":{"type":"post.liked","id":%d,"user_id":7,"at":1700000000000}}]}`,
 			target.ID,
 		),
 	)

@@ -89,7 +89,8 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 		if err := r.store.CloseGaps(ctx, ids); err != nil {
 			return resent, err
 		}
-		r.store.Logger().InfoContext(ctx, "shard is reconciled with Redis", "shard", shard, "gaps", len(ids), "resent", resent)
+		r.store.Logger().InfoContext(ctx, "shard is reconciled with Redis",
+			"shard", shard, "gaps", len(ids), "resent", resent)
 	}
 	return resent, nil
 }

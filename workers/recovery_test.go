@@ -158,9 +158,10 @@ func TestRecovery_writerPausedInATransactionWhileAnotherTookOver(t *testing.T) {
 func (p *pipeline) awaitBlocked() (connection int) {
 	p.t.Helper()
 	testkit.Eventually(p.t, patience, func() (bool, string) {
-		connection = p.count(
-			"SELECT COALESCE(MAX(id),0) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'DELETE FROM post_likes%'",
-		)
+		connection = p.count(`
+			SELECT COALESCE(MAX(id),0)
+			FROM information_schema.processlist
+			WHERE db=DATABASE() AND info LIKE 'DELETE FROM post_likes%'`)
 		return connection > 0, "no writer waits for the like"
 	})
 	return connection
@@ -524,7 +525,8 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	p.produce(
 		6,
 		fmt.Sprintf(
-			`{"v":1,"shard":6,"zone":"a","events":[{"pos":%q,"sent":7,"event":{"type":"post.liked","id":%d,"user_id":1,"at":1700000000000,"from":"app"}}]}`,
+			`{"v":1,"shard":6,"zone":"a","events":[{"pos":%q,"sent":7,"event":`+
+				`{"type":"post.liked","id":%d,"user_id":1,"at":1700000000000,"from":"app"}}]}`,
 			next,
 			target.ID,
 		),

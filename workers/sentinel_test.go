@@ -89,11 +89,9 @@ func startSentinel(t *testing.T, primary string) (address string) {
 	own := freePort(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "sentinel.conf")
-	require.NoError(
-		t,
-		os.WriteFile(file, fmt.Appendf(nil, "bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor forum %s %s 1\n"+
-			"sentinel down-after-milliseconds forum 1000\nsentinel failover-timeout forum 5000\n", own, dir, host, port), 0o600),
-	)
+	config := fmt.Appendf(nil, "bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor forum %s %s 1\n"+
+		"sentinel down-after-milliseconds forum 1000\nsentinel failover-timeout forum 5000\n", own, dir, host, port)
+	require.NoError(t, os.WriteFile(file, config, 0o600))
 	cmd := exec.Command("redis-server", file, "--sentinel")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())

@@ -138,7 +138,8 @@ func (v *Voider) take(ctx context.Context, request models.LikeVoid) (likes int, 
 	defer cancel()
 	likes, done, err = v.void(turn, request)
 	if err != nil && errors.Is(turn.Err(), context.DeadlineExceeded) {
-		v.store.Logger().InfoContext(ctx, "voiding likes goes on in the next run", "user_id", request.UserID, "likes", likes)
+		v.store.Logger().InfoContext(ctx, "voiding likes continues in the next run",
+			"user_id", request.UserID, "likes", likes)
 		err = nil
 	}
 	return likes, done, err

@@ -196,10 +196,9 @@ func TestVoider_keepsToTheTimeAskedFor(t *testing.T) {
 	p.flush()
 	p.exec("UPDATE post_likes SET created_at='2026-01-01 10:00:00' WHERE post_id=?", before.ID)
 	p.exec("UPDATE post_likes SET created_at='2026-01-02 10:00:00' WHERE post_id=?", within.ID)
-	p.exec(
-		"INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until) VALUES (?,1,NOW(3),'2026-01-02','2026-01-03')",
-		bob,
-	)
+	p.exec(`
+		INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until)
+		VALUES (?,1,NOW(3),'2026-01-02','2026-01-03')`, bob)
 	_, done := p.void(0)
 	assert.Equal(t, 1, done, "no like of January can follow")
 	assert.Equal(t, []int64{bob}, p.likers(before))
@@ -236,7 +235,12 @@ func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
 	deleted, err = p.store.PurgeUser(ctx, bob)
 	require.NoError(t, err)
 	assert.True(t, deleted)
-	for _, where := range []string{"follows WHERE user_id=? OR followed_id=?", "blocks WHERE user_id=? OR blocked_id=?", "bookmarks WHERE user_id=? OR user_id=?", "notifications WHERE user_id=? OR user_id=?"} {
+	for _, where := range []string{
+		"follows WHERE user_id=? OR followed_id=?",
+		"blocks WHERE user_id=? OR blocked_id=?",
+		"bookmarks WHERE user_id=? OR user_id=?",
+		"notifications WHERE user_id=? OR user_id=?",
+	} {
 		assert.Zero(t, p.count("SELECT COUNT(*) FROM "+where, bob, bob), where)
 	}
 	assert.Zero(t, p.count("SELECT COUNT(*) FROM users WHERE followers_count<>0 AND deleted_at IS NULL"))

@@ -56,7 +56,8 @@ var clients = &http.Client{
 
 // internals are words that only somebody who knows the inside would use; they may not be in an answer.
 var internals = regexp.MustCompile(
-	`(?i)mysql|redis|kafka|sarama|gorm|sql:|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|lua|eof|outbox|shard|Error [0-9]{4}|context `,
+	`(?i)mysql|redis|kafka|sarama|gorm|sql:|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|lua|eof|` +
+		`outbox|shard|Error [0-9]{4}|context `,
 )
 
 // send makes a request; body nil is none. An answer that breaks the rules for errors fails the test; no answer at all

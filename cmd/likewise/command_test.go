@@ -76,7 +76,11 @@ func TestSettings_areNeverShownWhenTheyAreWrong(t *testing.T) {
 		assert.Contains(t, said, "$LIKEWISE_MYSQL_DSN) is not of the form USER:PASSWORD@tcp(HOST:3306)/DATABASE")
 		assert.NotContains(t, said, secret)
 	}
-	for _, url := range []string{"redis://:" + secret + "@localhost:port/0", "http://:" + secret + "@localhost", secret} {
+	for _, url := range []string{
+		"redis://:" + secret + "@localhost:port/0",
+		"http://:" + secret + "@localhost",
+		secret,
+	} {
 		said := fail(
 			t,
 			2,
@@ -202,13 +206,11 @@ func TestUser(t *testing.T) {
 	assert.Equal(t, 2, s.count("SELECT COUNT(*) FROM users"), "what was refused left nothing")
 
 	assert.Equal(t, "bob now has the role moderator.\n", s.succeed("user", "promote", "bob", "moderator"))
-	assert.Equal(
-		t,
-		1,
-		s.count(
-			`SELECT COUNT(*) FROM moderation_log WHERE actor_id=0 AND action='user.role' AND before_state='{"role":"user"}' AND after_state='{"role":"moderator"}'`,
-		),
-	)
+	assert.Equal(t, 1, s.count(`
+		SELECT COUNT(*)
+		FROM moderation_log
+		WHERE actor_id=0 AND action='user.role'
+			AND before_state='{"role":"user"}' AND after_state='{"role":"moderator"}'`))
 	as := readTokens(t, s.succeed("user", "token", "bob@example.org"), 1)[0]
 	var me struct {
 		ID             int64
@@ -223,7 +225,8 @@ func TestUser(t *testing.T) {
 		SELECT COUNT(*)
 		FROM security_log
 		WHERE actor_id IS NULL AND address='' AND (kind='account.created' OR
-			user_id=? AND (kind='session.created' OR kind='role.changed' AND detail='user to moderator'))`, as.id), "what the operator did is in the security log")
+			user_id=? AND (kind='session.created' OR kind='role.changed' AND detail='user to moderator'))`,
+		as.id), "the security log has the operator's actions")
 
 	s.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE username='bob'")
 	fail(t, 2, s.env, "user", "delete", "bob")
@@ -232,14 +235,10 @@ func TestUser(t *testing.T) {
 		"bob is deleted, and banned permanently.\n",
 		s.succeed("user", "delete", "bob@example.org", "--reason=Asked to go."),
 	)
-	assert.Equal(
-		t,
-		1,
-		s.count(
-			`SELECT COUNT(*) FROM moderation_log WHERE actor_id=0 AND action='user.delete' AND target_id=? AND reason='Asked to go.'`,
-			as.id,
-		),
-	)
+	assert.Equal(t, 1, s.count(`
+		SELECT COUNT(*)
+		FROM moderation_log
+		WHERE actor_id=0 AND action='user.delete' AND target_id=? AND reason='Asked to go.'`, as.id))
 	assert.Contains(t, fail(t, 1, s.env, "user", "create", "BOB", "new@example.org"), "username")
 	assert.Contains(t, fail(t, 1, s.env, "user", "create", "robert", "bob@example.org"), "email")
 	s.succeed("user", "create", "grace", "grace@example.org")
@@ -255,7 +254,13 @@ func TestUser(t *testing.T) {
 
 func TestCommandLine_refusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	for _, args := range []string{"", "fly", "api --altitude=3", "cron run dance --likes=direct --mysql-dsn=u:p@tcp(h)/db", "api --likes=maybe --mysql-dsn=u:p@tcp(h)/db"} {
+	for _, args := range []string{
+		"",
+		"fly",
+		"api --altitude=3",
+		"cron run dance --likes=direct --mysql-dsn=u:p@tcp(h)/db",
+		"api --likes=maybe --mysql-dsn=u:p@tcp(h)/db",
+	} {
 		said := fail(t, 2, nil, strings.Fields(args)...)
 		assert.Regexp(t, "^likewise: .+", said)
 	}

@@ -51,7 +51,8 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	assert.Regexp(t, `^read \d+ likes, found 0 rings\n$`, s.succeed("cron", "run", "rings"))
 	assert.Equal(
 		t,
-		"deleted 1 expired sessions, 0 idempotency keys, 0 old events of the security log, 0 held names and 0 old notifications\n",
+		"deleted 1 expired sessions, 0 idempotency keys, 0 old events of the security log, "+
+			"0 held names and 0 old notifications\n",
 		s.succeed("cron", "run", "purge"),
 	)
 	assert.Contains(t, fail(t, 2, s.env, "cron", "run", "dance"), "must be one of")
@@ -106,7 +107,8 @@ func TestVerify_findsAndRepairsASpoiledCount(t *testing.T) {
 		assert.Contains(
 			t,
 			r.stdout,
-			"compared 1 posts and 1 comments with 3 likes, 2 of them with Redis: 2 differences, 0 repaired, 0 undecided\n",
+			"compared 1 posts and 1 comments with 3 likes, 2 of them with Redis: "+
+				"2 differences, 0 repaired, 0 undecided\n",
 		)
 	}
 	assert.Contains(t, s.succeed("verify", "--repair"), "2 differences, 2 repaired")
@@ -138,7 +140,7 @@ func TestImport_goesThroughTheGateOfARunningSite(t *testing.T) {
 	require.Len(t, list.Items, 1)
 	assert.Equal(t, int64(s.count("SELECT MAX(likes_count) FROM posts")), list.Items[0].LikesCount)
 
-	// The columns are: read, created, already there, skipped.
+	// The columns are: read, created, already present, skipped.
 	row := regexp.MustCompile(
 		`(?m)^ *(users|posts|comments|post likes|comment likes) +([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+) *$`,
 	)

@@ -33,7 +33,13 @@ func TestRoles_runWithoutRightsToChangeTheSchema(t *testing.T) {
 	app, err := sql.Open("mysql", dsn.FormatDSN())
 	require.NoError(t, err)
 	defer app.Close()
-	for _, statement := range []string{"CREATE TABLE nope (id INT)", "ALTER TABLE users ADD COLUMN nope INT", "DROP TABLE users", "TRUNCATE TABLE users", "CREATE INDEX nope ON users (id)"} {
+	for _, statement := range []string{
+		"CREATE TABLE nope (id INT)",
+		"ALTER TABLE users ADD COLUMN nope INT",
+		"DROP TABLE users",
+		"TRUNCATE TABLE users",
+		"CREATE INDEX nope ON users (id)",
+	} {
 		_, err := app.ExecContext(t.Context(), statement)
 		require.ErrorContains(t, err, "denied", statement)
 	}
@@ -48,7 +54,9 @@ func TestRoles_runWithoutRightsToChangeTheSchema(t *testing.T) {
 	assert.Equal(t, likeJSON{true, 1}, like(t, url, users[1], post.path(), true))
 	var list struct{ Items []contentJSON }
 	call(t, url, users[1], "GET", "/v1/posts?q=text", nil, 200, &list)
-	for _, job := range []string{"purge", "index", "drift", "void", "moderate", "close", "rings", "flush", "cool", "reconcile"} {
+	for _, job := range []string{
+		"purge", "index", "drift", "void", "moderate", "close", "rings", "flush", "cool", "reconcile",
+	} {
 		s.succeed("cron", "run", job)
 	}
 	s.verify()

@@ -105,7 +105,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err := d.greet(ctx, out, c, listener, admin, env); err != nil {
 		return err
 	}
-	config := handlers.Config{Origins: d.CORSOrigins}
+	config := handlers.Config{Origins: d.Origins}
 	if err := d.door().open(&config, all.Redis.URL(), c.registry); err != nil {
 		return err
 	}

@@ -97,7 +97,8 @@ func TestSlowClients_areCutOffAndHoldUpNobody(t *testing.T) {
 		"more than may be, by the byte": {header + user.token + strings.Replace(body, "60000", "60000000", 1), "x"},
 		"a second request that is slow": {"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/posts HT", "T"},
 		"a hundred continues, never sent": {
-			header + user.token + "\r\nExpect: 100-continue\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n",
+			header + user.token + "\r\nExpect: 100-continue\r\n" +
+				"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n",
 			"",
 		},
 	}
@@ -278,9 +279,10 @@ func TestSettings_ofTheDoorAreChecked(t *testing.T) {
 	t.Parallel()
 	const dsn, redis = "--mysql-dsn=u:correct-horse@tcp(127.0.0.1:1)/db", "--redis=redis://127.0.0.1:1/0"
 	for args, want := range map[string]string{
-		"--limits=-1":                          "--limits (or $LIKEWISE_LIMITS) must be a number from 0 up",
-		"--limits=NaN":                         "--limits (or $LIKEWISE_LIMITS) must be a number from 0 up",
-		"--trusted-proxies=0.0.0.0/0":          `--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): "0.0.0.0/0" includes every address`,
+		"--limits=-1":  "--limits (or $LIKEWISE_LIMITS) must be a number from 0 up",
+		"--limits=NaN": "--limits (or $LIKEWISE_LIMITS) must be a number from 0 up",
+		"--trusted-proxies=0.0.0.0/0": `--trusted-proxies (or $LIKEWISE_TRUSTED_PROXIES): ` +
+			`"0.0.0.0/0" includes every address`,
 		"--trusted-proxies=10.0.0.0/8,proxy":   `"proxy" is neither an address nor a network`,
 		"--trusted-proxies=10.0.0.1/8":         "did you mean 10.0.0.0/8?",
 		"--limits=1 --trusted-proxies=bogus/8": `"bogus/8" is neither an address nor a network`,
@@ -293,12 +295,24 @@ func TestSettings_ofTheDoorAreChecked(t *testing.T) {
 // a developer's.
 func TestPasswords_thatEverybodyKnowsAreRefused(t *testing.T) {
 	t.Parallel()
-	const strong, far = "likewise:9f8e7d6c5b4a@tcp(db.internal:3306)/forum", "redis://:9f8e7d6c5b4a@cache.internal:6379/0"
+	const strong = "likewise:9f8e7d6c5b4a@tcp(db.internal:3306)/forum"
+	const far = "redis://:9f8e7d6c5b4a@cache.internal:6379/0"
 	for _, dsn := range []string{
-		"likewise@tcp(db.internal:3306)/forum", "likewise:likewise@tcp(10.0.0.5)/forum", "app:App@tcp(db.internal)/forum", "app:forum@tcp(db.internal)/forum",
-		"root:root@tcp([2001:db8::1]:3306)/forum", "app:Password@tcp(db.internal)/forum", "app:changeme@tcp(db.internal)/forum",
+		"likewise@tcp(db.internal:3306)/forum",
+		"likewise:likewise@tcp(10.0.0.5)/forum",
+		"app:App@tcp(db.internal)/forum",
+		"app:forum@tcp(db.internal)/forum",
+		"root:root@tcp([2001:db8::1]:3306)/forum",
+		"app:Password@tcp(db.internal)/forum",
+		"app:changeme@tcp(db.internal)/forum",
 	} {
-		for _, role := range []string{"api --likes=direct", "cron --likes=direct", "api --redis=" + far, "worker --kafka=k:9092 --redis=" + far, "cron run purge --kafka=k:9092 --redis=" + far} {
+		for _, role := range []string{
+			"api --likes=direct",
+			"cron --likes=direct",
+			"api --redis=" + far,
+			"worker --kafka=k:9092 --redis=" + far,
+			"cron run purge --kafka=k:9092 --redis=" + far,
+		} {
 			said := fail(t, 2, nil, append(strings.Fields(role), "--mysql-dsn="+dsn)...)
 			assert.Contains(
 				t,
@@ -307,7 +321,13 @@ func TestPasswords_thatEverybodyKnowsAreRefused(t *testing.T) {
 			)
 		}
 	}
-	for _, url := range []string{"redis://cache.internal:6379/0", "redis://:redis@cache.internal", "rediss://default:default@10.0.0.9:6380", "redis://127.0.0.1:6379/0?master_name=m&addr=10.0.0.9:26379", "redis+cluster://:secret@c1.internal:6379?addr=c2.internal:6379"} {
+	for _, url := range []string{
+		"redis://cache.internal:6379/0",
+		"redis://:redis@cache.internal",
+		"rediss://default:default@10.0.0.9:6380",
+		"redis://127.0.0.1:6379/0?master_name=m&addr=10.0.0.9:26379",
+		"redis+cluster://:secret@c1.internal:6379?addr=c2.internal:6379",
+	} {
 		said := fail(t, 2, nil, "api", "--mysql-dsn="+strong, "--redis="+url)
 		assert.Contains(t, said, "--redis (or $LIKEWISE_REDIS) has no password, or one that everybody tries first")
 		assert.NotContains(t, said, "--mysql-dsn (or")
@@ -317,7 +337,11 @@ func TestPasswords_thatEverybodyKnowsAreRefused(t *testing.T) {
 		{"LIKEWISE_MYSQL_DSN=root:root@tcp(127.0.0.1:1)/forum", "LIKEWISE_REDIS=redis://localhost:1/0"},
 		{"LIKEWISE_MYSQL_DSN=root@unix(/nowhere/mysql.sock)/forum", "LIKEWISE_REDIS=redis://[::1]:1/0"},
 		{"LIKEWISE_MYSQL_DSN=app:9f8e7d6c5b4a@tcp(192.0.2.1:1)/forum?timeout=100ms", "LIKEWISE_REDIS=" + far},
-		{"LIKEWISE_MYSQL_DSN=root:root@tcp(192.0.2.1:1)/forum?timeout=100ms", "LIKEWISE_REDIS=redis://cache.internal:6379", "LIKEWISE_ALLOW_WEAK_PASSWORDS=true"},
+		{
+			"LIKEWISE_MYSQL_DSN=root:root@tcp(192.0.2.1:1)/forum?timeout=100ms",
+			"LIKEWISE_REDIS=redis://cache.internal:6379",
+			"LIKEWISE_ALLOW_WEAK_PASSWORDS=true",
+		},
 	} {
 		assert.NotContains(t, fail(t, 1, env, "api"), "everybody tries first")
 	}
@@ -410,12 +434,15 @@ func TestLogs_holdNoSecrets(t *testing.T) {
 		request("GET", "/v1/posts?q=confidential-query&cursor=confidential-query", "made-up-token", "", "")
 		request(strings.Repeat("B", 5), "/v1/posts/"+wrong, "made-up-token", key, "")
 	}
-	_, err := s.db.ExecContext(
-		context.Background(),
-		"RENAME TABLE users TO users_gone",
-	) // every statement fails now, and says why
+	// From here on every statement about users fails.
+	_, err := s.db.ExecContext(context.Background(), "RENAME TABLE users TO users_gone")
 	require.NoError(t, err)
-	for _, call := range [][2]string{{"POST", "/v1/auth/login"}, {"POST", "/v1/auth/register"}, {"GET", "/v1/me"}, {"GET", "/v1/posts"}} {
+	for _, call := range [][2]string{
+		{"POST", "/v1/auth/login"},
+		{"POST", "/v1/auth/register"},
+		{"GET", "/v1/me"},
+		{"GET", "/v1/posts"},
+	} {
 		r := request(
 			call[0],
 			call[1],

@@ -255,7 +255,8 @@ func (c *cluster) holdMetrics(answered int64) {
 		for name, want := range map[string]float64{
 			"likewise_relay_shards": 16, "likewise_writer_partitions": 16, "likewise_shard_open": 2 * 16,
 			"likewise_outbox_events": 0, "likewise_outbox_oldest_seconds": 0, "likewise_writer_lag_events": 0,
-			"likewise_gaps_open": 0, "likewise_gaps_total": 0, "likewise_writer_lag_seconds": 0, "likewise_dead_letters": 0,
+			"likewise_gaps_open": 0, "likewise_gaps_total": 0, "likewise_dead_letters": 0,
+			"likewise_writer_lag_seconds": 0,
 		} {
 			got, there := sum[name]
 			if !there || got != want {

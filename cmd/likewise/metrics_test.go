@@ -34,11 +34,9 @@ func TestMetrics_countDeadlocks(t *testing.T) {
 	holdMetric("0")
 
 	for n := range 200 {
-		s.exec(
-			"INSERT INTO users (username, email, password_hash) VALUES (CONCAT('user', ?), CONCAT(?, '@example.org'), '')",
-			n,
-			n,
-		)
+		s.exec(`
+			INSERT INTO users (username, email, password_hash)
+			VALUES (CONCAT('user', ?), CONCAT(?, '@example.org'), '')`, n, n)
 	}
 	other, err := s.db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
@@ -62,8 +60,10 @@ func TestMetrics_countDeadlocks(t *testing.T) {
 	}()
 	testkit.Eventually(t, patience, func() (bool, string) {
 		var waits int
-		err := s.db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE 'UPDATE comments FORCE INDEX (PRIMARY)%'").
-			Scan(&waits)
+		err := s.db.QueryRowContext(context.Background(), `
+			SELECT COUNT(*)
+			FROM information_schema.processlist
+			WHERE db=DATABASE() AND info LIKE 'UPDATE comments FORCE INDEX (PRIMARY)%'`).Scan(&waits)
 		return err == nil && waits > 0, "the reply does not wait for its parent"
 	})
 	change("UPDATE posts SET title='locked' WHERE id=?", post.ID)

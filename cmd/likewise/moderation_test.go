@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/internal/testkit"
+	"likewise/models"
 )
 
 // TestModeration_ofAllContentSurvivesKills kills the cron process that deletes all that a user wrote, and the one that
@@ -43,12 +44,11 @@ func TestModeration_ofAllContentSurvivesKills(t *testing.T) {
 	counted := func() int {
 		// One statement sees one moment.
 		s.t.Helper()
-		require.Zero(
-			t,
-			s.count(
-				"SELECT COUNT(*) FROM posts p WHERE p.comments_count<>(SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)",
-			),
-		)
+		require.Zero(t, s.count(`
+			SELECT COUNT(*)
+			FROM posts p
+			WHERE p.comments_count<>(SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=?)`,
+			models.StatusNormal))
 		return s.count("SELECT comments_count FROM posts WHERE id=?", post.ID)
 	}
 	// halfWay kills cron after it has begun and before it has come to an end.

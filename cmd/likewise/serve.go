@@ -55,7 +55,7 @@ func (a *apiCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), c.close())
 	}
-	config := handlers.Config{MaxInFlight: a.MaxInFlight, MaxStreams: a.MaxStreams, Origins: a.CORSOrigins}
+	config := handlers.Config{MaxInFlight: a.MaxInFlight, MaxStreams: a.MaxStreams, Origins: a.Origins}
 	if err := a.doorFlags.open(&config, a.gateURL(), c.registry); err != nil {
 		return errors.Join(err, admin.Close(), listener.Close(), c.close())
 	}

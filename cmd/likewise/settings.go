@@ -136,11 +136,11 @@ func (f kafkaFlags) setting() setting {
 
 // originFlags choose the origins whose pages may use the API.
 type originFlags struct {
-	CORSOrigins []string `name:"cors-origins" env:"LIKEWISE_CORS_ORIGINS" placeholder:"${origin}" help:"${origins_help}"`
+	Origins []string `name:"cors-origins" env:"LIKEWISE_CORS_ORIGINS" placeholder:"${origin}" help:"${origins_help}"`
 }
 
 func (f originFlags) check() error {
-	if err := handlers.CheckOrigins(f.CORSOrigins); err != nil {
+	if err := handlers.CheckOrigins(f.Origins); err != nil {
 		return fmt.Errorf("--cors-origins (or $LIKEWISE_CORS_ORIGINS): %w", err)
 	}
 	return nil

@@ -126,7 +126,8 @@ func TestStreams_costLittle(t *testing.T) {
 	awaitEvents(clients) // each heard at least once
 	memory := (resident - before) / clients
 	t.Logf(
-		"%d clients on one post: %.1f KiB each, resident; %d likes in %v, %.0f events/s of %.0f bytes; %.0f%% of one core, likes included; connecting took %v of it each",
+		"%d clients on one post: %.1f KiB each, resident; %d likes in %v, %.0f events/s of %.0f bytes; "+
+			"%.0f%% of one core, likes included; connecting took %v of it each",
 		clients,
 		float64(memory)/1024,
 		likes,

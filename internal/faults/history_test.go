@@ -170,14 +170,21 @@ func TestFaults_areManyAndDifferent(t *testing.T) {
 
 func TestInternals_areRecognised(t *testing.T) {
 	for _, text := range []string{
-		"dial tcp 10.0.0.1:6379: connection refused", "Error 1213: Deadlock found", "READONLY redis replica", "goroutine 1 [running]",
-		"open /tmp/x", "unexpected EOF", "context deadline exceeded", "kafka: client has run out of brokers",
+		"dial tcp 10.0.0.1:6379: connection refused",
+		"Error 1213: Deadlock found",
+		"READONLY redis replica",
+		"goroutine 1 [running]",
+		"open /tmp/x",
+		"unexpected EOF",
+		"context deadline exceeded",
+		"kafka: client has run out of brokers",
 	} {
 		assert.Regexp(t, internals, text)
 	}
 	assert.NotRegexp(
 		t,
 		internals,
-		`{"type":"about:blank","title":"Service Unavailable","detail":"The server cannot do this at the moment; try again.","code":"unavailable"}`,
+		`{"type":"about:blank","title":"Service Unavailable","code":"unavailable",`+
+			`"detail":"The server cannot do this at the moment; try again."}`,
 	)
 }

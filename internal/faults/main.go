@@ -421,7 +421,8 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 			injected{number, f.kind, strings.Join(x.notes, ", "), at, held, rec.likes, rec.rows, rec.flush},
 		)
 		say(
-			"          %s%s; well again after %.2f s (likes), %.2f s (rows), %.2f s (flush); %d writes acknowledged, %d unknown, %d violations",
+			"          %s%s; recovered after %.2f s (likes), %.2f s (rows), %.2f s (flush); "+
+				"%d writes acknowledged, %d unknown, %d violations",
 			strings.Join(x.notes, ", "),
 			healed,
 			rec.likes.Seconds(),

@@ -96,11 +96,17 @@ func (st *storm) judgeLikes(registers []*register, there map[registerKey]bool) {
 
 // contents reads all posts or comments with their counts and what those should be.
 func (st *storm) contents(ctx context.Context, kind string) ([]content, error) {
-	query := `SELECT p.id, 0, p.title, p.likes_count, p.comments_count,
-		(SELECT COUNT(*) FROM post_likes l WHERE l.post_id = p.id),
-		(SELECT COUNT(*) FROM comments c WHERE c.post_id = p.id) FROM posts p`
+	query := `
+		SELECT p.id, 0, p.title, p.likes_count, p.comments_count,
+			(SELECT COUNT(*) FROM post_likes l WHERE l.post_id = p.id),
+			(SELECT COUNT(*) FROM comments c WHERE c.post_id = p.id)
+		FROM posts p`
 	if kind == "comments" {
-		query = `SELECT c.id, c.post_id, c.content, c.likes_count, 0, (SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id = c.id), 0 FROM comments c`
+		query = `
+		SELECT c.id, c.post_id, c.content, c.likes_count, 0,
+			(SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id = c.id),
+			0
+		FROM comments c`
 	}
 	conn, err := st.site.db.Conn(ctx)
 	if err != nil {
@@ -353,11 +359,12 @@ func (st *storm) watchCounts(ctx context.Context, one string) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	// One statement sees one state.
-	rows, err := st.site.db.QueryContext(
-		ctx,
-		fmt.Sprintf(`SELECT t.id, t.likes_count, COUNT(l.id) AS n FROM %[2]s.%[1]ss t
-		LEFT JOIN %[2]s.%[1]s_likes l ON l.%[1]s_id = t.id GROUP BY t.id, t.likes_count HAVING n <> t.likes_count`, one, database),
-	)
+	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf(`
+		SELECT t.id, t.likes_count, COUNT(l.id) AS n
+		FROM %[2]s.%[1]ss t
+		LEFT JOIN %[2]s.%[1]s_likes l ON l.%[1]s_id = t.id
+		GROUP BY t.id, t.likes_count
+		HAVING n <> t.likes_count`, one, database))
 	if err != nil {
 		return
 	}

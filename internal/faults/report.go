@@ -113,8 +113,8 @@ func (r *report) write(w io.Writer) {
 	kinds := r.byKind()
 	fmt.Fprintf(
 		w,
-		"\n%d faults of %d kinds. Seconds from healing until a like was acknowledged by each API, until fresh likes stood in\n"+
-			"MySQL, and until a flush had succeeded:\n\n",
+		"\n%d faults of %d kinds. Seconds from the end of a fault until each API acknowledged a like,\n"+
+			"until MySQL had new likes, and until a flush succeeded:\n\n",
 		len(r.Faults),
 		len(kinds),
 	)

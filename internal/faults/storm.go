@@ -148,7 +148,8 @@ func (st *storm) send(ctx context.Context, api int, as *account, method, path st
 
 // internals are words that only somebody who knows the inside would use.
 var internals = regexp.MustCompile(
-	`(?i)sql|redis|kafka|sarama|gorm|mariadb|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|\blua\b|\beof\b|outbox|shard|broken pipe|connection re|i/o timeout|context (deadline|canceled)|/tmp|/home|/usr|Error [0-9]{4}`,
+	`(?i)sql|redis|kafka|sarama|gorm|mariadb|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|\blua\b|\beof\b|` +
+		`outbox|shard|broken pipe|connection re|i/o timeout|context (deadline|canceled)|/tmp|/home|/usr|Error [0-9]{4}`,
 )
 
 // holdProblem holds an error to what the README says of every one.

@@ -40,7 +40,8 @@ func TestMap_isTheImportsOfThePackages(t *testing.T) {
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	const module = "likewise/"
-	list := exec.CommandContext(t.Context(), "go", "list", "-tags", "dev", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+	const format = `{{.ImportPath}} {{join .Imports " "}}`
+	list := exec.CommandContext(t.Context(), "go", "list", "-tags", "dev", "-f", format, "./...")
 	list.Dir = root
 	var complaints bytes.Buffer
 	list.Stderr = &complaints
@@ -106,5 +107,7 @@ func follows(imports map[string][]string, name, imported string) bool {
 }
 
 func reaches(imports map[string][]string, from, to string) bool {
-	return from == to || slices.ContainsFunc(imports[from], func(next string) bool { return reaches(imports, next, to) })
+	return from == to || slices.ContainsFunc(imports[from], func(next string) bool {
+		return reaches(imports, next, to)
+	})
 }

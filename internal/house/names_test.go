@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests and files that pages name exist, and so do the lines of the log that they quote: a control whose test is gone
-// proves nothing.
+// The tests and files that pages name must exist, and so must the log messages that they quote. A control without its
+// test proves nothing.
 func TestPages_nameTestsAndFilesThatExist(t *testing.T) {
 	t.Parallel()
 	tests, code := testNames(t)
 	named := regexp.MustCompile("`(Test[A-Za-z0-9_]+)(…?)`")
-	file := regexp.MustCompile("`?\\b((?:cmd|counters|handlers|internal|migrations|models|scripts|workers)/[a-z_/]+\\.(?:go|lua|sql|sh|yaml))`?")
+	file := regexp.MustCompile("`?\\b((?:cmd|counters|handlers|internal|migrations|models|scripts|workers)" +
+		"/[a-z_/]+\\.(?:go|lua|sql|sh|yaml))`?")
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)

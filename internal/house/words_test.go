@@ -30,7 +30,11 @@ func words(pattern string) *regexp.Regexp {
 }
 
 var rules = []rule{
-	{words(`gives(?: up)?|giv(?:es?|ing)(?: it| them)? (?:away|back)`), "returns, reports, grants, issues, allows", words(`gives up`)},
+	{
+		words(`gives(?: up)?|giv(?:es?|ing)(?: it| them)? (?:away|back)`),
+		"returns, reports, grants, issues, allows",
+		words(`gives up`),
+	},
 	{words(`tells|tells? of|telling of|told of`), "reports whether, shows, notifies", nil},
 	{words(`hears? (?:of|from)|heard of|hearing of`), "is called with, receives, learns", nil},
 	{words(`(?:get|gets|got|be|is|are) rid of|rid of`), "remove, evict, disconnect", nil},
@@ -38,7 +42,8 @@ var rules = []rule{
 	{words(`whoever|whomever`), "name the subject: the caller, the deleting process", nil},
 	{
 		words(`(?:there |here )?(?:is|are|was|were) no [a-z]+`), "is not a",
-		words(`(?:there|here) (?:is|are|was|were) no [a-z]+|(?:is|are|was|were) no (?:longer|more|less|fewer|larger|older|greater|later|earlier|one)`),
+		words(`(?:there|here) (?:is|are|was|were) no [a-z]+|` +
+			`(?:is|are|was|were) no (?:longer|more|less|fewer|larger|older|greater|later|earlier|one)`),
 	},
 	{words(`(?:not?|nothing|nobody|none|never|cannot|n't)(?: [^\s.;:,]+){1,8} any ?more`), "no longer", nil},
 	{words(`what is (?:not )?an? [a-z]+ is`), "the subject is a noun", nil},
@@ -113,7 +118,8 @@ func texts(t *testing.T) []string {
 		if entry.IsDir() && slices.Contains(skipped, name) {
 			return filepath.SkipDir
 		}
-		plain := slices.Contains(kinds, filepath.Ext(name)) || name == "Makefile" || name == "Dockerfile" || file == ".ci/run"
+		plain := slices.Contains(kinds, filepath.Ext(name)) ||
+			name == "Makefile" || name == "Dockerfile" || file == ".ci/run"
 		// The rules themselves, and what a generator made of the contract.
 		if entry.Type().IsRegular() && plain && file != "internal/house/words_test.go" &&
 			file != "clients/typescript/src/schema.ts" {
@@ -146,13 +152,15 @@ func find(file string, text []byte) []string {
 				continue
 			}
 			line := 1 + bytes.Count(shown[:at[0]], []byte("\n"))
-			found = append(found, fmt.Sprintf("%s:%d: %q: %s", file, line, strings.Join(strings.Fields(string(match)), " "), rule.instead))
+			quoted := strings.Join(strings.Fields(string(match)), " ")
+			found = append(found, fmt.Sprintf("%s:%d: %q: %s", file, line, quoted, rule.instead))
 		}
 	}
 	return found
 }
 
-// goProse leaves comments, strings and the names that a rule has; the rest becomes a byte that no word has. Offsets stay.
+// goProse keeps comments, strings and the names that rules replace. It replaces all other bytes by zeros, so that
+// offsets stay the same.
 func goProse(text []byte) []byte {
 	shown := bytes.Repeat([]byte{0}, len(text))
 	for i, b := range text {

@@ -73,7 +73,9 @@ func fill(ctx context.Context, store *models.Store) (w worst, err error) {
 		insert("INSERT INTO bookmarks (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", w.author, post.ID)
 		insert("INSERT INTO post_likes (user_id, post_id, created_at) VALUES (?,?,'2026-01-01')", w.author, post.ID)
 	}
-	const comment = "INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at) VALUES (?,?,?,?,?,'2026-01-01')"
+	const comment = `
+		INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at)
+		VALUES (?,?,?,?,?,'2026-01-01')`
 	for range rows {
 		top := insert(comment, w.post, w.author, nil, 1, content)
 		insert("INSERT INTO comment_likes (user_id, comment_id, created_at) VALUES (?,?,'2026-01-01')", w.author, top)
@@ -87,13 +89,9 @@ func fill(ctx context.Context, store *models.Store) (w worst, err error) {
 		parent = w.deepest
 	}
 	for version := range rows {
-		insert(
-			"INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at) VALUES (?,?,?,'T',?,'','2026-01-01')",
-			w.post,
-			-version-1,
-			w.author,
-			content,
-		)
+		insert(`
+			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, created_at)
+			VALUES (?,?,?,'T',?,'','2026-01-01')`, w.post, -version-1, w.author, content)
 	}
 	if err != nil {
 		return w, err

@@ -29,8 +29,8 @@ const (
 	attackers    = 60
 	attackFrom   = "127.77.0.1"
 	attackFor    = 15 * time.Second
-	attackPause  = 100 * time.Millisecond // after a refusal, so that the figures are those of requests that are worked on
-	attackSettle = time.Second            // after the attack, when no statement of it may run
+	attackPause  = 100 * time.Millisecond // after a refusal, so that most requests are executed
+	attackSettle = time.Second            // after the attack; then all its statements must have ended
 
 	maxWait = 100 * time.Millisecond // of the other client, at any time
 )
@@ -68,8 +68,13 @@ func (s *site) expensivePaths(ctx context.Context, l large) ([]string, error) {
 		path  string
 		pages int
 	}{
-		{"/v1/posts?limit=100&sort=top", 100}, {tag + "&sort=hot", 20}, {author + "&sort=top", 50}, {words, 10}, {words + "&sort=hot", 10},
-		{post + "/comments?limit=100&sort=top", 40}, {post + "/thread?limit=500&depth=10", 10},
+		{"/v1/posts?limit=100&sort=top", 100},
+		{tag + "&sort=hot", 20},
+		{author + "&sort=top", 50},
+		{words, 10},
+		{words + "&sort=hot", 10},
+		{post + "/comments?limit=100&sort=top", 40},
+		{post + "/thread?limit=500&depth=10", 10},
 	} {
 		cursor, err := s.deepCursor(ctx, deep.path, deep.pages)
 		if err != nil {
@@ -114,7 +119,10 @@ func (s *site) deepCursor(ctx context.Context, path string, pages int) (cursor s
 
 // client returns a client whose connections come from a loopback address.
 func (s *site) client(from string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: s.dialer(from), MaxIdleConnsPerHost: attackers}, Timeout: 30 * time.Second}
+	return &http.Client{
+		Transport: &http.Transport{DialContext: s.dialer(from), MaxIdleConnsPerHost: attackers},
+		Timeout:   30 * time.Second,
+	}
 }
 
 func get(ctx context.Context, client *http.Client, address string) (status int, body []byte, err error) {
@@ -184,7 +192,7 @@ func runDear(ctx context.Context, s *site, o options) ([]figure, error) {
 	}, nil
 }
 
-// ask sends the requests for attackFor. It returns how many had which status, and the longest time that one with 200 took.
+// ask sends the requests for attackFor. It returns the number of answers by status, and the longest time of a 200.
 func (s *site) ask(ctx context.Context, paths []string) (answers string, longest time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, attackFor)
 	defer cancel()

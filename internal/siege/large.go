@@ -60,13 +60,14 @@ func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, er
 	}
 	run("SET unique_checks=0")
 	run("CREATE TEMPORARY TABLE numbers (n INT PRIMARY KEY)")
-	digit := "(SELECT 0 d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5" +
-		" UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+	const digit = `(
+		SELECT 0 d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+		UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)`
 	for from := 0; from < posts; from += 100_000 {
-		run(
-			"INSERT INTO numbers SELECT ?+a.d+10*b.d+100*c.d+1000*e.d+10000*f.d FROM "+digit+" a, "+digit+" b, "+digit+" c, "+digit+" e, "+digit+" f",
-			from,
-		)
+		run(`
+			INSERT INTO numbers
+			SELECT ?+a.d+10*b.d+100*c.d+1000*e.d+10000*f.d
+			FROM `+digit+" a, "+digit+" b, "+digit+" c, "+digit+" e, "+digit+" f", from)
 	}
 	// insert writes n rows, of the numbers from 0, some in each statement.
 	insert := func(table, columns, selected string, n int, args ...any) {

@@ -92,7 +92,8 @@ func runUnread(ctx context.Context, s *site, o options) ([]figure, error) {
 		slower := float64(during.p99()) / float64(idle.p99())
 		f := figure{name: "GET " + route.path, within: peak-before < maxGrowth && slower < maxSlower && refused == 0}
 		f.text = fmt.Sprintf(
-			"memory %+4d MB (since the beginning %+4d MB); p99 %.1f ms, idle %.1f ms: %.1f times, %d refused; answers %s",
+			"memory %+4d MB (since the beginning %+4d MB); "+
+				"p99 %.1f ms, idle %.1f ms: %.1f times, %d refused; answers %s",
 			(peak-started)>>20,
 			(peak-before)>>20,
 			milliseconds(during.p99()),

@@ -1,7 +1,8 @@
-// Package testkit provides tests with real servers: an empty migrated database, a logical Redis database and a Kafka topic of
-// their own, on servers that are started when the first test of the package asks and shared until its last has ended.
+// Package testkit provides tests with real servers. Each test has its own empty, migrated MySQL database, its own
+// logical Redis database and its own Kafka topic. The servers start when the first test of a package needs them, and
+// stop after its last.
 //
-// Every package that uses it has
+// A package that uses testkit declares
 //
 //	func TestMain(m *testing.M) { testkit.Main(m) }
 package testkit

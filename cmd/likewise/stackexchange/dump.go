@@ -15,12 +15,12 @@ import (
 	"slices"
 )
 
-// maxRow bounds one row, and so the memory that a dump can take: a post of Stack Exchange has at most 30,000
-// characters.
+// maxRow bounds a row, in bytes, and with it the memory that a dump can use. Posts of Stack Exchange have at most
+// 30,000 characters.
 const maxRow = 4 << 20
 
-// dump is a checked dump: the order in which its rows are to be written and where each of them stands. The rows
-// themselves stay in the files.
+// dump is an index of a checked dump. It holds the order in which the rows are written, and the offset of each row. The
+// rows themselves stay in the files.
 type dump struct {
 	users, questions, answers, comments table
 
@@ -30,14 +30,14 @@ type dump struct {
 	otherVotes int // not up-votes
 }
 
-// table lists rows of one file, oldest first.
+// table lists the rows of one file, oldest first.
 type table struct {
 	name string
 	file *os.File
 	rows []entry
 }
 
-// entry is a row's place: the bytes of its file that hold it, and what it is sorted by.
+// entry locates a row in its file, and holds the values that rows are sorted by.
 type entry struct {
 	id      int64
 	created int64 // milliseconds since 1970
@@ -47,8 +47,8 @@ type entry struct {
 	likes   int32 // the score of a comment
 }
 
-// openDump reads and checks all files of dir, so that what is wrong with a dump is found before anything of it is
-// written. Progress hears how many bytes of how many are read.
+// openDump reads and checks all files of dir, so that errors in a dump are found before the first row is written. It
+// calls progress with the number of bytes read and their total.
 func openDump(ctx context.Context, dir string, progress func(done, total int64)) (_ *dump, err error) {
 	d := &dump{votes: map[int64]int64{}}
 	defer func() {
@@ -83,7 +83,7 @@ func openDump(ctx context.Context, dir string, progress func(done, total int64))
 			t.name, t.file = f.name, open[i]
 		}
 	}
-	defer open[3].Close() // votes are counted now and never read again
+	defer open[3].Close() // votes are counted here, and not read again
 	for i, f := range files {
 		read := int64(0)
 		err := scan(ctx, open[i], f.root, func(e entry, r *row) error {
@@ -176,7 +176,7 @@ func (d *dump) addVote(_ entry, r *row) error {
 	return err
 }
 
-// sort puts the rows in the order of their time, and finds ids that occur twice.
+// sort sorts the rows by time. It returns an error if an id occurs twice.
 func (t *table) sort() error {
 	slices.SortFunc(t.rows, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
 	for i := 1; i < len(t.rows); i++ {
@@ -202,7 +202,7 @@ func (t *table) read(e entry) (*row, error) {
 	return &row{attrs: start.Attr}, nil
 }
 
-// scan calls each with every row of a file. An error of each is returned with the row's place.
+// scan calls each with every row of a file. If each fails, scan returns its error with the number and line of the row.
 func scan(ctx context.Context, file io.Reader, root string, each func(entry, *row) error) error {
 	limited := &rowReader{r: bufio.NewReaderSize(file, 1<<16), left: maxRow}
 	in := xml.NewDecoder(limited)
@@ -232,7 +232,7 @@ func scan(ctx context.Context, file io.Reader, root string, each func(entry, *ro
 				found = true
 				continue
 			case depth > 2 || token.Name.Local != "row":
-				return fmt.Errorf("row %d: %w but <%s>", rows+1, errNotRow, shorten(token.Name.Local))
+				return fmt.Errorf("row %d: %w, found <%s>", rows+1, errNotRow, shorten(token.Name.Local))
 			}
 			rows++
 			if rows%1000 == 0 && ctx.Err() != nil {
@@ -247,7 +247,7 @@ func scan(ctx context.Context, file io.Reader, root string, each func(entry, *ro
 			depth--
 		case xml.CharData:
 			if depth > 0 && len(bytes.TrimSpace(token)) > 0 {
-				return fmt.Errorf("row %d: %w but %q", rows+1, errNotRow, shorten(string(token)))
+				return fmt.Errorf("row %d: %w, found %q", rows+1, errNotRow, shorten(string(token)))
 			}
 		}
 	}
@@ -255,8 +255,7 @@ func scan(ctx context.Context, file io.Reader, root string, each func(entry, *ro
 
 var errRowTooLong = fmt.Errorf("it is longer than %d MiB", maxRow>>20)
 
-// rowReader ends the reading of a row that does not end. It is an io.ByteReader, so that the decoder reads no further
-// than it parses.
+// rowReader limits the length of a row. It is an io.ByteReader, so that the decoder does not read ahead.
 type rowReader struct {
 	r    *bufio.Reader
 	left int
@@ -270,4 +269,5 @@ func (r *rowReader) ReadByte() (byte, error) {
 	return r.r.ReadByte()
 }
 
+// Read is never called: the decoder calls ReadByte instead.
 func (r *rowReader) Read([]byte) (int, error) { return 0, errors.New("the decoder reads bytes") }

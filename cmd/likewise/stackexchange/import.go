@@ -1,17 +1,19 @@
 // Package stackexchange loads a dump of a Stack Exchange site, in the public format of one <row/> per record, into the
 // forum.
 //
-// Users become accounts that nobody can log in to; questions become posts with their tags, five at most, and their HTML
-// Markdown; answers and the comments on questions become comments, and the comments on answers replies. An up-vote, and
-// a point of a comment's score, becomes a like of somebody: the dump does not say whose, so the voters are chosen, the
-// same ones at every run. What has no author goes to a placeholder account. Tag wikis, other votes and what hangs on
-// nothing is left out, and counted.
+// Users become accounts without a password, which nobody can log in to. Questions become posts with at most five tags,
+// and their HTML becomes Markdown. Answers and comments on questions become comments. Comments on answers become
+// replies. Content without an author belongs to a placeholder account.
 //
-// All files are checked before the first row is written. Whatever is written is recorded in the same transaction, so
-// an import that was stopped anywhere goes on where it was, and one that was completed does nothing. Likes go through
-// the same gate as anybody's; a target's likes are recorded when the last of them was accepted, and never sent again.
+// Every up-vote, and every point of a comment's score, becomes a like. A dump does not name the voters, so the import
+// chooses them, and every run chooses the same. Tag wikis, other votes, and rows whose post is missing are skipped and
+// counted.
 //
-// Rows stay in their files; memory holds 100 to 200 bytes for each.
+// All files are checked before the first row is written. Each row is recorded as imported in the transaction that
+// writes it. So an import that was stopped continues where it ended, and repeating a complete import changes nothing.
+// Likes pass the same gate as the likes of users. The likes of a target are recorded when the last was accepted.
+//
+// Rows stay in their files. The import holds 100 to 200 bytes of memory for each row.
 package stackexchange
 
 import (
@@ -26,20 +28,20 @@ import (
 	"likewise/models"
 )
 
-// Likes is where likes are sent: the gate, or MySQL in direct mode.
+// Likes accepts likes. It is the gate, or the store in direct mode.
 type Likes interface {
 	SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
 }
 
-// Options say what to import and where to.
+// Options configure an import.
 type Options struct {
 	Dir   string // the folder with Users.xml, Posts.xml, Comments.xml and Votes.xml
-	Site  string // under which name the import is remembered; "" means the name of Dir
+	Site  string // the name under which the import is recorded; "" means the name of Dir
 	Store *models.Store
 	Likes Likes
 
-	// Progress, if set, hears how far a stage is: often, in order, and from one goroutine at a time. The stage
-	// StageRead counts bytes, the others rows or likes.
+	// Progress, if set, is called often with the progress of a stage, in order, and by one goroutine at a time.
+	// StageRead counts bytes. The other stages count rows or likes.
 	Progress func(stage Stage, done, total int64)
 
 	batch int // rows written in one transaction; 0 means defaultBatch
@@ -59,7 +61,7 @@ const (
 	StageCommentLikes Stage = "comment likes"
 )
 
-// Kinds in the imports table. Answers and comments have ids of their own each in a dump, and so have their likes.
+// Kinds in the imports table. In a dump, answers and comments are numbered separately, and so are their likes.
 const (
 	kindUser         = "user"
 	kindPost         = "post"
@@ -70,13 +72,13 @@ const (
 	kindCommentLikes = "comment_likes"
 )
 
-// The placeholder belongs to no dump: one serves all of them.
+// All dumps share one placeholder account, which has a source of its own.
 const (
 	placeholderSource = "stackexchange"
 	kindPlaceholder   = "placeholder"
 )
 
-// defaultBatch is small enough that nobody waits long for the locks of a transaction.
+// defaultBatch keeps transactions, and so the waits for their locks, short.
 const defaultBatch = 200
 
 // importer is one run.
@@ -91,13 +93,13 @@ type importer struct {
 	questions map[int64]int64
 	answers   map[int64]int64
 	comments  map[int64]int64
-	question  map[int64]int64 // the ids in the dump of answers and of what they answer
-	deleted   int64           // the placeholder account; 0 until somebody needs it
+	question  map[int64]int64 // ids of questions by ids of their answers, both in the dump
+	deleted   int64           // the placeholder account; 0 until it is needed
 }
 
-// Import loads a dump. The summary has what was done, even with an error. After any error the same call continues where
-// this one ended. If a dump is not well-formed, Import returns an error that names file and row, and nothing is written
-// then. Likes that are refused with CodeUnavailable are sent again for a minute each.
+// Import loads a dump and returns a summary, even with an error. After an error, the same call continues where this one
+// ended. If the dump is not well-formed, Import writes nothing and returns an error that names the file and the row. A
+// like that is refused with CodeUnavailable is retried for a minute.
 func Import(ctx context.Context, o Options) (Summary, error) {
 	if o.Progress == nil {
 		o.Progress = func(Stage, int64, int64) {}
@@ -176,8 +178,8 @@ func (im *importer) run(ctx context.Context) (err error) {
 
 var notInSite = regexp.MustCompile(`[^a-z0-9.-]+`)
 
-// siteName returns the name that an import is recorded under. It is part of a host name in the accounts' addresses, so
-// it is made of what those are made of.
+// siteName returns the name under which an import is recorded. The name is part of a host name in the accounts'
+// addresses, so it has only characters of host names.
 func siteName(name, dir string) (string, error) {
 	if name == "" {
 		path, err := filepath.Abs(dir)
@@ -193,8 +195,8 @@ func siteName(name, dir string) (string, error) {
 	return site, nil
 }
 
-// load writes the rows of t that are not written yet, in batches, oldest first. It returns the local ids of all of
-// them. decode converts a row for write, or returns the reason why it cannot.
+// load writes the rows of t that are not written yet, in batches, oldest first. It returns the local ids of all rows.
+// decode converts a row for write, or returns the reason to skip it.
 func load[T any](ctx context.Context, im *importer, stage Stage, kind string, t table, tally *Tally,
 	decode func(context.Context, *row) (T, Reason, error),
 	write func(context.Context, string, string, []T) ([]int64, error),
@@ -340,7 +342,7 @@ func (im *importer) content(markdown string) string {
 	return text
 }
 
-// author returns the account of a user of the dump, or the placeholder.
+// author returns the account of a user of the dump, or else the placeholder account.
 func (im *importer) author(ctx context.Context, owner int64) (int64, error) {
 	if id := im.users[owner]; id != 0 {
 		return id, nil

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// extract holds real rows: seven questions with what belongs to them, users of the same name, posts and a comment
-// without a user, tag wikis, comments and up-votes whose post is missing.
+// extract holds real rows: seven questions with their answers, comments and votes. It has users with the same name,
+// posts and a comment without a user, tag wikis, and comments and up-votes whose post is missing.
 const extract = "testdata/quantumcomputing.stackexchange"
 
 func openStore(t *testing.T) *models.Store {
@@ -56,38 +56,89 @@ func strs(t *testing.T, store *models.Store, query string, args ...any) []string
 	return list
 }
 
-// contentOf lists all there is, without the ids that the server gave.
+// contentOf lists all rows without the ids that the server assigned.
 func contentOf(t *testing.T, store *models.Store) []string {
 	t.Helper()
 	var all []string
 	for _, query := range []string{
-		// The placeholder is as old as the import.
-		`SELECT CONCAT_WS('|', 'user', username, email, IF(username='deleted', '', created_at), password_hash) AS line FROM users ORDER BY line`,
-		`SELECT CONCAT_WS('|', 'post', title, username, likes_count, comments_count, p.created_at, p.updated_at, version, content,
-		 (SELECT GROUP_CONCAT(t.name ORDER BY g.position) FROM post_tags g JOIN tags t ON t.id=g.tag_id WHERE g.post_id=p.id)) AS line
-		 FROM posts p JOIN users u ON u.id=p.user_id ORDER BY line`,
-		`SELECT CONCAT_WS('|', 'comment', p.title, u.username, c.likes_count, c.replies_count, c.created_at, c.updated_at, c.content, parent.content) AS line
-		 FROM comments c JOIN users u ON u.id=c.user_id JOIN posts p ON p.id=c.post_id LEFT JOIN comments parent ON parent.id=c.parent_id ORDER BY line`,
-		`SELECT CONCAT_WS('|', 'post like', title, username) AS line FROM post_likes l JOIN posts p ON p.id=l.post_id JOIN users u ON u.id=l.user_id ORDER BY line`,
-		`SELECT CONCAT_WS('|', 'comment like', content, username) AS line FROM comment_likes l JOIN comments c ON c.id=l.comment_id JOIN users u ON u.id=l.user_id ORDER BY line`,
-		`SELECT CONCAT_WS('|', 'import', source, kind, external_id) AS line FROM imports ORDER BY line`,
+		// The placeholder is created at the time of the import.
+		`
+		SELECT CONCAT_WS('|', 'user',
+			username, email, IF(username='deleted', '', created_at), password_hash) AS line
+		FROM users
+		ORDER BY line`,
+		`
+		SELECT CONCAT_WS('|', 'post',
+			title, username, likes_count, comments_count, p.created_at, p.updated_at, version, content,
+			(SELECT GROUP_CONCAT(t.name ORDER BY g.position)
+				FROM post_tags g JOIN tags t ON t.id=g.tag_id
+				WHERE g.post_id=p.id)) AS line
+		FROM posts p JOIN users u ON u.id=p.user_id
+		ORDER BY line`,
+		`
+		SELECT CONCAT_WS('|', 'comment',
+			p.title, u.username, c.likes_count, c.replies_count, c.created_at, c.updated_at, c.content,
+			parent.content) AS line
+		FROM comments c
+		JOIN users u ON u.id=c.user_id
+		JOIN posts p ON p.id=c.post_id
+		LEFT JOIN comments parent ON parent.id=c.parent_id
+		ORDER BY line`,
+		`
+		SELECT CONCAT_WS('|', 'post like', title, username) AS line
+		FROM post_likes l
+		JOIN posts p ON p.id=l.post_id
+		JOIN users u ON u.id=l.user_id
+		ORDER BY line`,
+		`
+		SELECT CONCAT_WS('|', 'comment like', content, username) AS line
+		FROM comment_likes l
+		JOIN comments c ON c.id=l.comment_id
+		JOIN users u ON u.id=l.user_id
+		ORDER BY line`,
+		`
+		SELECT CONCAT_WS('|', 'import', source, kind, external_id) AS line
+		FROM imports
+		ORDER BY line`,
 	} {
 		all = append(all, strs(t, store, query)...)
 	}
 	return all
 }
 
-// requireExact holds every count against the rows that it counts.
+// requireExact compares every count with the rows that it counts.
 func requireExact(t *testing.T, store *models.Store) {
 	t.Helper()
 	for _, query := range []string{
-		`SELECT CONCAT('likes of post ', id) FROM posts p WHERE likes_count <> (SELECT COUNT(*) FROM post_likes l WHERE l.post_id=p.id)`,
-		`SELECT CONCAT('likes of comment ', id) FROM comments c WHERE likes_count <> (SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)`,
-		`SELECT CONCAT('comments of post ', id) FROM posts p WHERE comments_count <> (SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=1)`,
-		`SELECT CONCAT('notification ', id) FROM notifications`,
-		`SELECT CONCAT('posts with tag ', name) FROM tags t WHERE posts_count <> (SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id)`,
-		`SELECT CONCAT('post ', id, ' cannot be found') FROM posts p WHERE NOT EXISTS (SELECT 1 FROM post_terms t WHERE t.post_id=p.id)`,
-		`SELECT CONCAT('replies to ', id) FROM comments p WHERE replies_count <> (SELECT COUNT(*) FROM comments c WHERE c.parent_id=p.id AND c.status=1)`,
+		`
+		SELECT CONCAT('likes of post ', id)
+		FROM posts p
+		WHERE likes_count <> (SELECT COUNT(*) FROM post_likes l WHERE l.post_id=p.id)`,
+		`
+		SELECT CONCAT('likes of comment ', id)
+		FROM comments c
+		WHERE likes_count <> (SELECT COUNT(*) FROM comment_likes l WHERE l.comment_id=c.id)`,
+		fmt.Sprintf(`
+		SELECT CONCAT('comments of post ', id)
+		FROM posts p
+		WHERE comments_count <> (SELECT COUNT(*) FROM comments c WHERE c.post_id=p.id AND c.status=%d)`,
+			models.StatusNormal),
+		`
+		SELECT CONCAT('notification ', id)
+		FROM notifications`,
+		`
+		SELECT CONCAT('posts with tag ', name)
+		FROM tags t
+		WHERE posts_count <> (SELECT COUNT(*) FROM post_tags g WHERE g.tag_id=t.id)`,
+		`
+		SELECT CONCAT('post ', id, ' cannot be found')
+		FROM posts p
+		WHERE NOT EXISTS (SELECT 1 FROM post_terms t WHERE t.post_id=p.id)`,
+		fmt.Sprintf(`
+		SELECT CONCAT('replies to ', id)
+		FROM comments p
+		WHERE replies_count <> (SELECT COUNT(*) FROM comments c WHERE c.parent_id=p.id AND c.status=%d)`,
+			models.StatusNormal),
 	} {
 		require.Empty(t, strs(t, store, query))
 	}
@@ -111,30 +162,37 @@ func TestImport_mapsTheDump(t *testing.T) {
 	require.Equal(
 		t,
 		[]string{"quantum-algorithms,performance,classical-computing"},
-		strs(t, store, `SELECT GROUP_CONCAT(t.name ORDER BY g.position)
-		FROM post_tags g JOIN tags t ON t.id=g.tag_id JOIN posts p ON p.id=g.post_id WHERE p.title LIKE '%ignoring constants%'`),
+		strs(t, store, `
+			SELECT GROUP_CONCAT(t.name ORDER BY g.position)
+			FROM post_tags g
+			JOIN tags t ON t.id=g.tag_id
+			JOIN posts p ON p.id=g.post_id
+			WHERE p.title LIKE '%ignoring constants%'`),
 	)
 	require.Equal(t, []string{"42 7 40 12 69 69"}, strs(t, store, `SELECT CONCAT_WS(' ',
 		(SELECT COUNT(*) FROM users), (SELECT COUNT(*) FROM posts), (SELECT COUNT(*) FROM comments),
 		(SELECT COUNT(*) FROM comments WHERE parent_id IS NOT NULL),
 		(SELECT COUNT(*) FROM post_likes), (SELECT COUNT(*) FROM comment_likes))`))
-	require.Equal(t, []string{"22 2018-03-12 18:12:22 2018-03-12 18:12:22"}, strs(
-		t,
-		store,
-		`SELECT CONCAT_WS(' ', likes_count, created_at, updated_at) FROM posts WHERE title='Can a quantum computer simulate a normal computer?'`,
-	))
+	require.Equal(t, []string{"22 2018-03-12 18:12:22 2018-03-12 18:12:22"}, strs(t, store, `
+		SELECT CONCAT_WS(' ', likes_count, created_at, updated_at)
+		FROM posts
+		WHERE title='Can a quantum computer simulate a normal computer?'`))
 
-	// What the site calls nobody's is the placeholder's, which nobody can log in to either.
+	// Content without an author belongs to the placeholder, whose account nobody can log in to.
 	require.Equal(
 		t,
 		[]string{"1 post, 2 comments"},
-		strs(t, store, `SELECT CONCAT((SELECT COUNT(*) FROM posts WHERE user_id=u.id), ' post, ',
-		(SELECT COUNT(*) FROM comments WHERE user_id=u.id), ' comments') FROM users u WHERE username='deleted' AND password_hash=''`),
+		strs(t, store, `
+			SELECT CONCAT(
+				(SELECT COUNT(*) FROM posts WHERE user_id=u.id), ' post, ',
+				(SELECT COUNT(*) FROM comments WHERE user_id=u.id), ' comments')
+			FROM users u
+			WHERE username='deleted' AND password_hash=''`),
 	)
-	// One name, six people.
+	// Six users have the same name.
 	require.Equal(t, []string{"Martin", "Martin-625", "Martin-905", "Martin-1854", "martin-2102", "Martin-2245"},
 		strs(t, store, `SELECT username FROM users WHERE username LIKE 'martin%' ORDER BY id`))
-	// Older rows have lower ids, wherever they stand in the file: question 1808 is dated before it was moved here.
+	// Older rows have lower ids, wherever they are in the file. Question 1808 is older than its move to this site.
 	for _, kind := range []string{"user", "post", "answer", "comment"} {
 		table := map[string]string{"user": "users", "post": "posts"}[kind]
 		if table == "" {
@@ -154,7 +212,7 @@ func TestImport_mapsTheDump(t *testing.T) {
 func TestImport_secondTimeChangesNothing(t *testing.T) {
 	store := openStore(t)
 	importInto(t, store, extract)
-	// What happened here since then stays: a like that was taken back, one that was given, an edit.
+	// A second import keeps later changes: a withdrawn like, a new like and an edit.
 	post := models.Target{Kind: models.KindPost, ID: 1}
 	likers, err := store.LikerIDs(t.Context(), post, 0, 100)
 	require.NoError(t, err)
@@ -177,7 +235,7 @@ func TestImport_goesOnWhereItWasStopped(t *testing.T) {
 	importInto(t, whole, extract)
 	want := contentOf(t, whole)
 
-	// stopAfter ends an import at its n-th step; a step is a batch that was written or a like that was accepted.
+	// stopAfter ends an import at its n-th step. A step is a written batch or an accepted like.
 	stopAfter := func(t *testing.T, store *models.Store, n int64) error {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -300,7 +358,7 @@ func TestImport_goesOnWhenConnectionsAreCut(t *testing.T) {
 	requireExact(t, store)
 }
 
-func TestImport_twiceAtOnceDoublesNothing(t *testing.T) {
+func TestImport_isIdempotentWhenTwoRunAtOnce(t *testing.T) {
 	whole := openStore(t)
 	importInto(t, whole, extract)
 	store := openStore(t)
@@ -316,7 +374,7 @@ func TestImport_twiceAtOnceDoublesNothing(t *testing.T) {
 	runs.Wait()
 	importInto(t, store, extract)
 	requireExact(t, store)
-	// Which of two people gets a name is the order in which they come, which two at once do not keep.
+	// Names are assigned in the order of writes, which differs when two imports run at once.
 	for _, table := range []string{"users", "posts", "comments", "post_likes", "comment_likes", "imports"} {
 		query := "SELECT COUNT(*) FROM " + table
 		require.Equal(t, strs(t, whole, query), strs(t, store, query), table)
@@ -337,11 +395,11 @@ func TestImport_leavesTakenNamesAlone(t *testing.T) {
 	require.Equal(
 		t,
 		[]string{"Martin-395", "user-625"},
-		strs(
-			t,
-			store,
-			"SELECT username FROM users JOIN imports ON local_id=id WHERE kind='user' AND external_id IN (395, 625) ORDER BY id",
-		),
+		strs(t, store, `
+			SELECT username
+			FROM users JOIN imports ON local_id=id
+			WHERE kind='user' AND external_id IN (395, 625)
+			ORDER BY id`),
 	)
 	require.Equal(
 		t,
@@ -350,7 +408,7 @@ func TestImport_leavesTakenNamesAlone(t *testing.T) {
 	)
 }
 
-func TestImport_leavesOutWhatHangsOnSomethingDeletedHere(t *testing.T) {
+func TestImport_skipsCommentsAndLikesOfDeletedContent(t *testing.T) {
 	store := openStore(t)
 	ctx, stop := context.WithCancel(t.Context())
 	_, err := Import(ctx, Options{Dir: extract, Store: store, Likes: store, Progress: func(stage Stage, _, _ int64) {
@@ -381,7 +439,7 @@ func TestImport_leavesOutWhatHangsOnSomethingDeletedHere(t *testing.T) {
 	require.Equal(t, []string{"0"}, strs(t, store, "SELECT COUNT(*) FROM post_likes WHERE post_id=?", post[0]))
 }
 
-// writeDump writes a dump of the given rows, which go by the name of their file.
+// writeDump writes a dump of the given rows, by the names of their files.
 func writeDump(t *testing.T, rows map[string]string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "tiny.example")
@@ -397,19 +455,18 @@ func writeDump(t *testing.T, rows map[string]string) string {
 const (
 	twoUsers = `<row Id="1" CreationDate="2020-01-01T00:00:00.000" DisplayName="Ada"/>
 <row Id="2" CreationDate="2020-01-01T00:00:00.000" DisplayName="ADA"/>`
-	oneQuestion = `<row Id="10" PostTypeId="1" CreationDate="2020-01-02T00:00:00.000" OwnerUserId="1" Title="T" Body="&lt;p&gt;Q&lt;/p&gt;"/>`
+	oneQuestion = `<row Id="10" PostTypeId="1" CreationDate="2020-01-02T00:00:00.000" OwnerUserId="1" ` +
+		`Title="T" Body="&lt;p&gt;Q&lt;/p&gt;"/>`
 )
 
-func TestImport_givesEachUserOneLikeAtMost(t *testing.T) {
+func TestImport_usesEachUserOnceForATarget(t *testing.T) {
 	store := openStore(t)
 	dir := writeDump(t, map[string]string{
-		"Users":    twoUsers,
-		"Posts":    oneQuestion,
-		"Comments": `<row Id="1" PostId="10" Score="2147483647" Text="all like it" CreationDate="2020-01-03T00:00:00.000" UserId="404"/>`,
-		"Votes": strings.Repeat(
-			`<row Id="1" PostId="10" VoteTypeId="2" CreationDate="2020-01-02T00:00:00.000"/>`,
-			5,
-		),
+		"Users": twoUsers,
+		"Posts": oneQuestion,
+		"Comments": `<row Id="1" PostId="10" Score="2147483647" Text="all like it" ` +
+			`CreationDate="2020-01-03T00:00:00.000" UserId="404"/>`,
+		"Votes": strings.Repeat(`<row Id="1" PostId="10" VoteTypeId="2" CreationDate="2020-01-02T00:00:00.000"/>`, 5),
 	})
 	s := importInto(t, store, dir)
 	require.Equal(t, Tally{Read: 5, Created: 2, Skipped: map[Reason]int64{TooFewUsers: 3}}, s.PostLikes)
@@ -423,16 +480,14 @@ func TestImport_fitsTextsToTheForum(t *testing.T) {
 	store := openStore(t)
 	dir := writeDump(t, map[string]string{
 		"Users": twoUsers,
-		"Posts": `<row Id="10" PostTypeId="1" CreationDate="2020-01-02T00:00:00.000" LastEditDate="2020-02-02T00:00:00.000" OwnerUserId="1" Title="` +
-			strings.Repeat(
-				"é",
-				300,
-			) + `" Body="` + strings.Repeat(
-			"&lt;p&gt;long line&lt;/p&gt;",
-			8000,
-		) + `"/>
-<row Id="11" PostTypeId="2" ParentId="10" CreationDate="2020-01-03T00:00:00.000" OwnerUserId="2" Body="&lt;p&gt; &lt;/p&gt;"/>
-<row Id="12" PostTypeId="2" ParentId="99" CreationDate="2020-01-03T00:00:00.000" OwnerUserId="2" Body="hangs on nothing"/>
+		"Posts": `<row Id="10" PostTypeId="1" CreationDate="2020-01-02T00:00:00.000"
+	LastEditDate="2020-02-02T00:00:00.000" OwnerUserId="1"
+	Title="` + strings.Repeat("é", 300) + `"
+	Body="` + strings.Repeat("&lt;p&gt;long line&lt;/p&gt;", 8000) + `"/>
+<row Id="11" PostTypeId="2" ParentId="10" CreationDate="2020-01-03T00:00:00.000" OwnerUserId="2"
+	Body="&lt;p&gt; &lt;/p&gt;"/>
+<row Id="12" PostTypeId="2" ParentId="99" CreationDate="2020-01-03T00:00:00.000" OwnerUserId="2"
+	Body="hangs on nothing"/>
 <row Id="13" PostTypeId="6" CreationDate="2020-01-03T00:00:00.000" Body="a nomination"/>`,
 	})
 	s := importInto(t, store, dir)
@@ -446,7 +501,7 @@ func TestImport_fitsTextsToTheForum(t *testing.T) {
 	require.Equal(t, time.Date(2020, 2, 2, 0, 0, 0, 0, time.UTC), post.UpdatedAt)
 }
 
-func TestImport_writesNothingOfABrokenDump(t *testing.T) {
+func TestImport_refusesABrokenDump(t *testing.T) {
 	store := openStore(t)
 	dir := writeDump(
 		t,
@@ -460,7 +515,7 @@ func TestImport_writesNothingOfABrokenDump(t *testing.T) {
 	require.ErrorContains(t, err, "Votes.xml is missing: a dump is a folder with")
 }
 
-// refusing refuses likes until a time.
+// refusing refuses likes until a given time.
 type refusing struct{ until time.Time }
 
 func (r refusing) SetLike(context.Context, models.Target, int64, bool) (models.LikeState, error) {
@@ -478,7 +533,7 @@ func TestSetLike_waitsAMinuteForTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		err := setLike(t.Context(), refusing{time.Now().Add(time.Hour)}, target, 1)
-		require.ErrorContains(t, err, "likes were not taken for 1m0s: unavailable: closed")
+		require.ErrorContains(t, err, "likes were not accepted for 1m0s: unavailable: closed")
 		require.WithinDuration(t, begin.Add(time.Minute), time.Now(), 6*time.Second)
 	})
 }

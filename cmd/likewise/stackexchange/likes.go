@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	concurrency = 16               // targets whose likes are sent at once; those of one target go one after the other
-	patience    = time.Minute      // how long a like that is refused is sent again
+	concurrency = 16               // targets whose likes are sent at once; the likes of a target are sent one by one
+	patience    = time.Minute      // for retries of a refused like
 	answerTime  = 15 * time.Second // for one attempt
 )
 
-// likes sends all likes of targets that are not marked as done.
+// likes sends the likes of all targets that are not marked as done.
 func (im *importer) likes(ctx context.Context) error {
 	voters := make([]int64, len(im.dump.users.rows))
 	for i, e := range im.dump.users.rows {
@@ -68,7 +68,7 @@ func (im *importer) countLostVotes() {
 	im.summary.PostLikes.skip(NoPost, lost)
 }
 
-// job is the likes of one target.
+// job holds the likes of one target.
 type job struct {
 	kind     string
 	external int64
@@ -76,7 +76,7 @@ type job struct {
 	likes    int64
 }
 
-// likeStage is the likes of posts, or those of comments.
+// likeStage sends the likes of posts, or those of comments.
 type likeStage struct {
 	im     *importer
 	stage  Stage
@@ -84,12 +84,12 @@ type likeStage struct {
 	jobs   []job
 	total  int64
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards tally and done
 	tally *Tally
 	done  int64
 }
 
-// add makes jobs of the rows whose likes are not done.
+// add adds a job for each row whose likes are not marked as done.
 func (s *likeStage) add(
 	ctx context.Context,
 	kind string,
@@ -140,11 +140,11 @@ func (s *likeStage) send(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return ctx.Err() // it may have ended between two targets
+	return ctx.Err() // ctx may have ended between two targets
 }
 
-// sendTarget sends the likes of one target and marks them as done after the last. Before that, a new run sends all of
-// them again: what is set already is not changed by it.
+// sendTarget sends the likes of one target, and marks them as done after the last. If a run ends earlier, the next run
+// sends all of them again, which does not change likes that are already set.
 func (s *likeStage) sendTarget(ctx context.Context, j job) error {
 	if err := s.im.Store.PassMilestones(ctx, j.target, j.likes); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (s *likeStage) count(likes int64, change func(*Tally)) {
 	s.im.Progress(s.stage, s.done, s.total)
 }
 
-// setLike sends one like, and sends it again while it is refused: repeating a like changes nothing.
+// setLike sends one like. While the server is unavailable, it retries for patience; a repeated like changes nothing.
 func setLike(ctx context.Context, likes Likes, target models.Target, userID int64) error {
 	backoff := retry.WithMaxDuration(
 		patience,
@@ -187,14 +187,13 @@ func setLike(ctx context.Context, likes Likes, target models.Target, userID int6
 		return err
 	})
 	if err != nil && models.ErrorCode(err) == models.CodeUnavailable && ctx.Err() == nil {
-		return fmt.Errorf("likes were not taken for %v: %w", patience, err)
+		return fmt.Errorf("likes were not accepted for %v: %w", patience, err)
 	}
 	return err
 }
 
-// voter returns the n-th of the users who like a target, 0 ≤ n < users. It steps round the list of users, from a place
-// and by a stride that follow from the target alone. The stride shares no factor with the number of users, so nobody
-// comes twice.
+// voter returns the index of the n-th user who likes a target, 0 ≤ n < users. The first index and the stride from one
+// user to the next depend on the target alone. The stride and the number of users are coprime, so no user occurs twice.
 func voter(kind string, external, n, users int64) int64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s:%d", kind, external)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The kinds of posts and votes that an import knows; the dump has more.
+// The kinds of posts and votes that are imported. A dump has other kinds, too.
 const (
 	typeQuestion = 1
 	typeAnswer   = 2
@@ -26,9 +26,9 @@ type postRow struct {
 	id      int64
 	kind    int64
 	parent  int64 // of an answer
-	owner   int64 // 0 when the account is gone
+	owner   int64 // 0 if the account was deleted
 	created time.Time
-	edited  time.Time // created when it never was
+	edited  time.Time // equal to created if the post was never edited
 	title   string    // of a question
 	body    string    // HTML
 	tags    string    // of a question, such as <qubit><quantum-gate>, or |qubit|quantum-gate|
@@ -37,7 +37,7 @@ type postRow struct {
 type commentRow struct {
 	id      int64
 	post    int64 // a question or an answer
-	owner   int64 // 0 when the account is gone
+	owner   int64 // 0 if the account was deleted
 	score   int64
 	created time.Time
 	text    string // Markdown
@@ -144,7 +144,7 @@ func (r *row) number(name string, low, high int64) int64 {
 	return n
 }
 
-// id reads the id of a user: the site itself is user -1, and 0 is nobody.
+// id reads the id of a user. User -1 is the site itself. The id 0 is invalid.
 func (r *row) id(name string) int64 {
 	n := r.number(name, math.MinInt32, math.MaxInt64)
 	if n == 0 {
@@ -155,16 +155,16 @@ func (r *row) id(name string) int64 {
 
 func (r *row) positive(name string) int64 { return r.number(name, 1, math.MaxInt64) }
 
-// Times that a TIMESTAMP column can hold.
+// The range of a TIMESTAMP column.
 var (
 	earliest = time.Date(1970, 1, 2, 0, 0, 0, 0, time.UTC)
 	latest   = time.Date(2038, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// time reads a time such as 2018-03-12T17:14:46.030, which is UTC.
+// time reads a time in UTC, such as 2018-03-12T17:14:46.030.
 func (r *row) time(name string) time.Time {
 	value := r.text(name)
-	t, err := time.Parse("2006-01-02T15:04:05", value) // takes a fraction too
+	t, err := time.Parse("2006-01-02T15:04:05", value) // accepts a fraction, too
 	if err != nil || t.Before(earliest) || t.After(latest) {
 		r.failf("%s=%q is not a time from 1970 to 2037, such as 2018-03-12T17:14:46.030", name, shorten(value))
 		return earliest
@@ -172,7 +172,7 @@ func (r *row) time(name string) time.Time {
 	return t
 }
 
-// shorten keeps a message readable whatever stands in the dump.
+// shorten bounds the length of a value from the dump that an error message quotes.
 func shorten(s string) string {
 	if len(s) > 40 {
 		return cut(s, 40) + "…"
@@ -180,4 +180,4 @@ func shorten(s string) string {
 	return s
 }
 
-var errNotRow = errors.New("there is something else than a <row/>")
+var errNotRow = errors.New("expected a <row/>")

@@ -9,24 +9,24 @@ import (
 	"text/tabwriter"
 )
 
-// Reason says why something of a dump was left out.
+// Reason is why rows or votes of a dump were skipped.
 type Reason string
 
-// The reasons.
+// The reasons. They are printed after "skipped".
 const (
 	TagWiki     Reason = "tag wikis"
 	OtherPost   Reason = "posts that are neither question nor answer"
 	NoPost      Reason = "their post is not in the dump"
-	LeftOut     Reason = "what they are of was left out"
-	DeletedHere Reason = "what they are of was deleted here"
+	LeftOut     Reason = "their post or comment was skipped"
+	DeletedHere Reason = "their post or comment was deleted here"
 	TooFewUsers Reason = "more likes than there are users"
 )
 
-// Tally counts what became of one kind of thing. Read = Created + Present + all that was skipped.
+// Tally counts the results for one kind of row. Read is the sum of Created, Present and all in Skipped.
 type Tally struct {
 	Read    int64
 	Created int64
-	Present int64 // there already, from an earlier run
+	Present int64 // created by an earlier run
 	Skipped map[Reason]int64
 }
 
@@ -40,24 +40,24 @@ func (t *Tally) skip(why Reason, n int64) {
 	t.Skipped[why] += n
 }
 
-// Summary is what a run did.
+// Summary holds the results of a run.
 type Summary struct {
 	Source string // in the imports table
 
 	Users        Tally
 	Posts        Tally
 	Comments     Tally // answers, and comments on questions and answers
-	PostLikes    Tally // with the up-votes whose post is not in the dump, because what it was is not known
+	PostLikes    Tally // includes the up-votes whose post is not in the dump, because its type is unknown
 	CommentLikes Tally // up-votes of answers, and the scores of comments
 
-	Placeholders int64 // 1 if this run made the account for what has no author; Users does not count it
-	NoAuthor     int64 // posts and comments that were given to it
+	Placeholders int64 // 1 if this run created the placeholder account, which Users does not count
+	NoAuthor     int64 // posts and comments of the placeholder account
 	Cut          int64 // texts that were too long
-	Blank        int64 // texts that were empty and became "(no text)"
+	Blank        int64 // blank texts, which became "(no text)"
 	OtherVotes   int64 // rows of Votes.xml that are not up-votes
 }
 
-// count enters what is known before anything is written.
+// count sets the numbers that are known before the first row is written.
 func (s *Summary) count(d *dump) {
 	s.Users.Read = int64(len(d.users.rows))
 	s.Posts.Read = int64(len(d.questions.rows) + d.tagWikis + d.otherPosts)
@@ -67,14 +67,20 @@ func (s *Summary) count(d *dump) {
 	s.OtherVotes = int64(d.otherVotes)
 }
 
-// Print writes the summary as a table, and below it why things were left out.
+// Print writes the summary as a table, followed by the reasons for skipped rows.
 func (s Summary) Print(w io.Writer) error {
 	tallies := []struct {
 		name string
 		Tally
-	}{{"users", s.Users}, {"posts", s.Posts}, {"comments", s.Comments}, {"post likes", s.PostLikes}, {"comment likes", s.CommentLikes}}
+	}{
+		{"users", s.Users},
+		{"posts", s.Posts},
+		{"comments", s.Comments},
+		{"post likes", s.PostLikes},
+		{"comment likes", s.CommentLikes},
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\tread\tcreated\talready there\tskipped\t")
+	fmt.Fprintln(table, "\tread\tcreated\talready present\tskipped\t")
 	var notes []string
 	for _, t := range tallies {
 		var skipped int64
@@ -99,9 +105,9 @@ func (s Summary) Print(w io.Writer) error {
 		what string
 		n    int64
 	}{
-		{"votes left out that are not up-votes", s.OtherVotes},
-		{"posts and comments without an author, given to a placeholder account", s.NoAuthor},
-		{"placeholder accounts made, beside the users above", s.Placeholders},
+		{"votes skipped because they are not up-votes", s.OtherVotes},
+		{"posts and comments without an author, assigned to a placeholder account", s.NoAuthor},
+		{"placeholder accounts created, in addition to the users above", s.Placeholders},
 		{"texts cut because they were too long", s.Cut},
 		{"empty texts that became \"" + noText + "\"", s.Blank},
 	} {

@@ -22,12 +22,12 @@ import (
 var (
 	notInUsername = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 	manyHyphens   = regexp.MustCompile(`-{2,}`)
-	// Marks inside a word fall away without a trace: O'Hara is OHara.
+	// Quotes inside a word are removed: O'Hara becomes OHara.
 	quotes = strings.NewReplacer("'", "", `"`, "", "`", "")
 )
 
-// usernames returns the names that a user of the dump may have here, the best first. They follow from the row alone, so
-// they are the same at every run. All but the first hold the user's id, so they are rarely taken.
+// usernames returns candidates for the username of an imported user, the best first. They depend on the row alone, so
+// every run finds the same. All but the first contain the user's id, so they are rarely taken.
 func usernames(displayName string, id int64) []string {
 	name := notInUsername.ReplaceAllString(quotes.Replace(unidecode.Unidecode(displayName)), "-")
 	name = strings.TrimLeft(manyHyphens.ReplaceAllString(name, "-"), "-._")
@@ -50,10 +50,10 @@ func usernames(displayName string, id int64) []string {
 
 func truncate(ascii string, n int) string { return ascii[:min(len(ascii), n)] }
 
-// noText stands where a text is blank: here, none may be.
+// noText replaces a blank text, which the forum does not allow.
 const noText = "(no text)"
 
-// title makes a title that models.PostText allows.
+// title converts s to a title that models.PostText allows.
 func title(s string) string {
 	s = strings.Join(
 		strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }),
@@ -68,8 +68,8 @@ func title(s string) string {
 	return s
 }
 
-// tags reads the names between angle brackets, or between bars in newer dumps. Names that are not valid tags are left out,
-// and all beyond the number that a post may have.
+// tags reads names between angle brackets, or between bars as in newer dumps. It skips invalid names and returns at
+// most models.MaxTags.
 func tags(s string) models.Tags {
 	names := models.NormalTags(strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune("<>|", r) }))
 	names = slices.DeleteFunc(names, func(name string) bool { return !models.ValidTag(name) })
@@ -78,8 +78,8 @@ func tags(s string) models.Tags {
 
 const wasCut = "\n\n… (cut at import)"
 
-// content makes a content that models allows, and reports whether it was cut. It is cut between two lines if there
-// is one in reach, or else between two characters.
+// content converts Markdown to a content that models allows, and reports whether it was cut. The cut is at the end of a
+// line if the second half of the text has one, and between two characters otherwise.
 func content(markdown string) (text string, tooLong bool) {
 	markdown = strings.TrimSpace(strings.ReplaceAll(markdown, "\r\n", "\n"))
 	if models.Seen(markdown) == "" {
@@ -103,7 +103,7 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// htmlConverter turns the HTML of a post into Markdown. Links without a host mean the site that the dump is of.
+// htmlConverter converts the HTML of a post to Markdown. Links without a host lead to the site of the dump.
 type htmlConverter struct {
 	conv *converter.Converter
 	site string // its address
@@ -118,13 +118,13 @@ func newHTMLConverter(site string) *htmlConverter {
 	))
 	conv.Register.RendererFor("sup", converter.TagTypeInline, renderSuperscript, converter.PriorityStandard)
 	if strings.HasSuffix(site, ".stackexchange") {
-		site += ".com" // folders of dumps are often named without it
+		site += ".com" // the folders of dumps are often named without it
 	}
 	return &htmlConverter{conv, "https://" + site}
 }
 
-// renderSuperscript keeps 2<sup>10</sup> apart from 210: Markdown has no superscript. Longer texts are set that way only
-// to be small.
+// renderSuperscript writes 2<sup>10</sup> as 2^10, because Markdown does not have superscripts. Longer superscripts are
+// small print, and become plain text.
 func renderSuperscript(ctx converter.Context, w converter.Writer, n *html.Node) converter.RenderStatus {
 	if !strings.ContainsAny(nodeText(n), " \n") {
 		_, _ = w.WriteString("^") // it writes to memory

@@ -72,8 +72,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// The Markdown of every post must say, once it is rendered as the forum does, what its HTML said: formulas are full of
-// what Markdown takes for markup.
+// The Markdown of every post must render to the text of its HTML, although formulas contain characters that are markup
+// in Markdown.
 func TestMarkdown_rendersToTheSameText(t *testing.T) {
 	d, err := openDump(t.Context(), extract, func(int64, int64) {})
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestMarkdown_rendersToTheSameText(t *testing.T) {
 	}
 }
 
-func TestVoter_isAnotherEachTimeAndTheSameAtEveryRun(t *testing.T) {
+func TestVoter_isDistinctAndReproducible(t *testing.T) {
 	for _, users := range []int64{1, 2, 6, 41, 3461} {
 		for external := range int64(20) {
 			seen := map[int64]bool{}
@@ -121,7 +121,7 @@ func TestVoter_isAnotherEachTimeAndTheSameAtEveryRun(t *testing.T) {
 			}
 		}
 	}
-	// Written down, so that a change of the choice does not go by unseen: a stopped import would go on with others.
+	// Fixed values: if the choice of voters changed, a stopped import would continue with other voters.
 	require.Equal(
 		t,
 		[]int64{32, 19, 11},
