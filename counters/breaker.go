@@ -11,9 +11,9 @@ import (
 	"likewise/models"
 )
 
-// breaker refuses commands at once while a server does not answer, so that a like is refused and a list is read from
-// MySQL without waiting for a timeout each. An error that the server replies counts as an answer. The open breaker
-// admits one call every models.BreakerPause. It opens after as many failures as the breaker of MySQL.
+// breaker refuses commands at once while a server does not answer. So likes are refused, and lists are read from MySQL,
+// without waiting for a timeout. An error reply counts as an answer. The breaker opens after models.BreakerFailures
+// consecutive failures, and then admits one call every models.BreakerPause.
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[any]
 }
@@ -24,14 +24,14 @@ func newBreaker() breaker {
 		Timeout:     models.BreakerPause,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= models.BreakerFailures },
 		IsSuccessful: func(err error) bool {
-			var answer redis.Error // Nil is one
+			var answer redis.Error // includes redis.Nil
 			return err == nil || errors.As(err, &answer) || errors.Is(err, context.Canceled)
 		},
 	})}
 }
 
-// guarded marks the context of a call that a breaker has let through. A call may have to make a connection first, and
-// what is said on that to begin with, the fence included, is a part of the call.
+// guarded marks the context of a call that a breaker has admitted. If the call has to connect first, the initial
+// commands on the connection, such as the fence, belong to the call.
 type guarded struct{}
 
 // call guards one call. If the breaker is open, refuse sets the error of the commands.
@@ -49,7 +49,7 @@ func (b breaker) call(ctx context.Context, refuse func(error), next func(context
 	return err
 }
 
-// DialHook leaves dialing alone: commands are what waits.
+// DialHook does not guard dialing, which is a part of a guarded command.
 func (b breaker) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook guards a command.
@@ -59,9 +59,9 @@ func (b breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook guards a pipeline. If the pipeline fails as a whole, each of its commands has the error. go-redis
-// leaves them without one when Redis answered the first words on a new connection with an error, such as LOADING right
-// after a restart, and their zero values would read as replies.
+// ProcessPipelineHook guards a pipeline. If the pipeline fails as a whole, ProcessPipelineHook sets the error of each
+// command. If the initial commands on a new connection fail, as with LOADING after a restart, go-redis does not set it,
+// and the zero values of the commands would be taken for replies.
 func (b breaker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		fail := func(err error) {

@@ -18,7 +18,7 @@ import (
 	"likewise/models"
 )
 
-// Outcome is what the gate said, for the metrics.
+// Outcome is the result of a call of the gate, for the metrics.
 type Outcome string
 
 // The outcomes of a call of the gate.
@@ -51,14 +51,14 @@ type Likes struct {
 	log     *slog.Logger
 }
 
-// serverClock is what a shard's server last said of the time, and when it was heard, which is a little later.
+// serverClock is the time on a shard's server, as of its last reply, and the local time when the reply arrived.
 type serverClock struct {
 	ms    int64
 	heard time.Time
 }
 
-// callLimit is how long a call of the gate may take to reach Redis. It is no longer than the client waits for the
-// answer, so a copy of the call that turns up after that is refused.
+// callLimit is how long a call of the gate may take to reach Redis. The client waits at least as long for the reply, so
+// the gate refuses every copy of a call that arrives after the client has given up.
 const callLimit = ioTimeout
 
 // deadline returns the end of callLimit on the clock of the shard's server. It returns 0, which is always over, until
@@ -81,10 +81,10 @@ type LikesOptions struct {
 	Count       func(Outcome)    // called with every outcome; nil means none
 }
 
-// DefaultOutboxLimit is about 15 MB of Redis memory a shard.
+// DefaultOutboxLimit is in events. An outbox of that size takes about 15 MB of Redis memory.
 const DefaultOutboxLimit = 100_000
 
-// NewLikes puts the gate in front of store.
+// NewLikes returns a gate in front of store.
 func NewLikes(r *Redis, store *models.Store, o LikesOptions) *Likes {
 	l := &Likes{redis: r, store: store, limit: o.OutboxLimit, now: o.Now, count: o.Count,
 		clocks: make([]atomic.Pointer[serverClock], r.shards)}
@@ -103,11 +103,11 @@ func NewLikes(r *Redis, store *models.Store, o LikesOptions) *Likes {
 	return l
 }
 
-const busy = "Likes are not being taken at the moment; try again."
+const busy = "The server cannot accept likes at the moment; try again."
 
-// SetLike sets or removes the user's like of the target and returns the resulting state. Repeating it changes nothing.
-// One round trip to Redis for a warm target. CodeNotFound: the target is deleted or was never there. CodeUnavailable:
-// nothing is known to have changed, and it is safe to try again.
+// SetLike sets or removes the user's like of the target, and returns the resulting state. Repeating a call changes
+// nothing. For a warm target, SetLike makes one round trip to Redis. If the target is deleted or does not exist, it
+// returns CodeNotFound. After CodeUnavailable the like may have changed, and it is safe to try again.
 func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
 	want := "0"
 	if liked {
@@ -120,8 +120,8 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 	}
 	k := l.redis.keys(target)
 	shard := target.Shard(l.redis.shards)
-	// Twice is the rule for a cold target, and for the first call of a shard, which asks for the time; more only if the
-	// shard is opened or the target cooled in between.
+	// A cold target takes two attempts, and so does the first call of a shard, which only learns the server's time.
+	// More attempts are needed only if the shard is opened or the target evicted in between.
 	for range 5 {
 		reply, err := l.redis.run(ctx, "like", []string{k.shard, k.likes, k.users, k.outbox},
 			want, userID, event, l.limit, now.UnixMilli(), l.deadline(shard)).Int64Slice()
@@ -133,7 +133,7 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 		if outcome == Unchanged && reply[2] == 1 {
 			outcome = Changed
 		}
-		if outcome != Late || l.clocks[shard].Load() != nil { // the first call only asks for the time
+		if outcome != Late || l.clocks[shard].Load() != nil { // the first call of a shard is always late
 			l.count(outcome)
 		}
 		switch outcome {
@@ -151,7 +151,7 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 				errors.New("the shard is closed until its worker opens it"),
 			)
 		case Full:
-			return models.LikeState{}, models.Unavailable(busy, errors.New("the outbox is full: is Kafka away?"))
+			return models.LikeState{}, models.Unavailable(busy, errors.New("the outbox is full: is Kafka down?"))
 		case Late:
 			l.clocks[shard].Store(&serverClock{reply[1], time.Now()})
 			continue
@@ -167,8 +167,7 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 	return models.LikeState{}, models.Unavailable(busy, fmt.Errorf("%s does not stay warm", target))
 }
 
-// forgetDamaged makes a target cold whose keys contradict each other, once MySQL has every change that was accepted
-// while they were whole.
+// forgetDamaged evicts a target whose keys contradict each other, if MySQL has all its accepted changes.
 func (l *Likes) forgetDamaged(ctx context.Context, target models.Target) error {
 	state, err := l.store.ShardState(ctx, target.Shard(l.redis.shards))
 	if err != nil {
@@ -187,16 +186,16 @@ func (l *Likes) forgetDamaged(ctx context.Context, target models.Target) error {
 }
 
 const (
-	warmLock  = 10 * time.Second // a loader that is silent this long has lost the target
-	warmLimit = 30 * time.Second // for the whole of a load: about ten million likers
+	warmLock  = 10 * time.Second // after which the lock of a silent loader expires
+	warmLimit = 30 * time.Second // for loading a target: about ten million likers
 	warmChunk = 10_000           // users a round trip
 )
 
-// warm loads a cold target from MySQL. One caller in this process and, by a lock, one of all processes does it; the
-// others wait for it.
+// warm loads a cold target from MySQL. Concurrent callers share one load: by singleflight in this process, and by a
+// lock among processes.
 func (l *Likes) warm(ctx context.Context, target models.Target) error {
 	result := l.warming.DoChan(target.String(), func() (any, error) {
-		// The load serves every waiter, so it must outlive the one who happened to come first.
+		// The load serves all waiting callers, so it must not end with the context of the first.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), warmLimit)
 		defer cancel()
 		return nil, l.load(ctx, target)
@@ -214,7 +213,7 @@ func (l *Likes) warm(ctx context.Context, target models.Target) error {
 
 func (l *Likes) load(ctx context.Context, target models.Target) error {
 	k, r := l.redis.keys(target), l.redis
-	// Asked first, because an id that was never there must leave no key behind, and cost no more than this query.
+	// This comes first, so that an unknown id leaves no key behind, and costs no more than this query.
 	open, err := l.store.TargetOpen(ctx, target)
 	if err != nil {
 		return err
@@ -228,7 +227,7 @@ func (l *Likes) load(ctx context.Context, target models.Target) error {
 		return fmt.Errorf("lock: %w", err)
 	}
 	defer func() {
-		// The lock expires by itself; giving it up early only saves the next one a wait.
+		// The lock expires by itself. Its release only spares the next caller a wait.
 		if err := lock.Release(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
 			l.log.WarnContext(ctx, "warming lock not released", "target", target.String(), "error", err)
 		}
@@ -239,16 +238,16 @@ func (l *Likes) load(ctx context.Context, target models.Target) error {
 		return nil
 	})
 	if errors.Is(err, redis.Nil) {
-		return nil // closed: the gate will say so
+		return nil // the shard is closed: the next attempt at the gate returns Closed
 	}
 	if err != nil {
 		return fmt.Errorf("read shard: %w", err)
 	}
 	epoch := state[0].(*redis.StringCmd).Val()
 	if state[1].(*redis.IntCmd).Val() == 1 {
-		return nil // the holder before us did it
+		return nil // the previous holder of the lock loaded it
 	}
-	// Once more under the lock: a deletion since then found no lock to take away.
+	// Again under the lock: an earlier deletion had no warming lock to delete.
 	if open, err = l.store.TargetOpen(ctx, target); err != nil {
 		return err
 	} else if !open {
@@ -293,7 +292,7 @@ func (l *Likes) load(ctx context.Context, target models.Target) error {
 	return nil
 }
 
-// OpenTarget warms a target that was just created. After a failure the target is cold, and warms on its first like.
+// OpenTarget warms a target that was just created. After an error the target is cold, and warms on its first like.
 func (l *Likes) OpenTarget(ctx context.Context, target models.Target, createdAt time.Time) error {
 	k := l.redis.keys(target)
 	if err := l.redis.run(ctx, "open", []string{k.shard, k.likes, k.users}, createdAt.Unix(), l.now().UnixMilli()).
@@ -303,12 +302,12 @@ func (l *Likes) OpenTarget(ctx context.Context, target models.Target, createdAt 
 	return nil
 }
 
-// CloseBatch is the number of targets closed in one round trip: a few milliseconds for Redis.
+// CloseBatch is the number of targets closed in one round trip, which takes Redis a few milliseconds.
 const CloseBatch = 500
 
-// CloseTargets makes the gate refuse likes of targets whose deletion is committed, in a round trip for each 500. After
-// an error some may be closed; it is safe to do it again, and for what is not deleted as well: a like of it asks MySQL
-// then.
+// CloseTargets makes the gate refuse likes of targets whose deletion is committed. It makes a round trip for each
+// CloseBatch targets. After an error some may be closed, and it is safe to try again. It is also safe for targets that
+// are not deleted: their next like reads MySQL and opens them.
 func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error {
 	for chunk := range slices.Chunk(targets, CloseBatch) {
 		_, err := l.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -325,10 +324,10 @@ func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error
 	return nil
 }
 
-// reopen makes the gate accept likes again of a closed target, if the target was restored. Otherwise it returns
-// CodeNotFound. So restoring a post need not open all its comments, and a target that was closed
-// late, by a process that slept during the restoration, opens again. It costs one query of one row. Callers do not
-// share it: an answer from before the restoration must not reach a call that came after.
+// reopen opens a closed target in the gate if the target was restored. Otherwise it returns CodeNotFound. So restoring
+// a post need not open all its comments, and a target that a delayed process closed after the restoration opens again.
+// It costs one query of one row. Concurrent callers do not share the query, because a call after a restoration must not
+// use a result from before it.
 func (l *Likes) reopen(ctx context.Context, target models.Target, mark int64) error {
 	open, err := l.store.TargetOpen(ctx, target)
 	if err != nil {
@@ -343,12 +342,12 @@ func (l *Likes) reopen(ctx context.Context, target models.Target, mark int64) er
 	return nil
 }
 
-// stateWait leaves a reader whose Redis is silent the time to ask MySQL.
+// stateWait is how long a reader waits for Redis. It leaves enough time for MySQL.
 const stateWait = 500 * time.Millisecond
 
 // LikeStates returns the viewer's states of rows, in their order, in one round trip to Redis. Viewer 0 is anonymous.
-// What is cold, or in a closed shard, or all of it when Redis does not answer within half a second, is taken from rows
-// and, for the viewer's own likes, from one query to MySQL.
+// For cold targets and closed shards, it uses the counts in rows, and one MySQL query for the viewer's own likes. If
+// Redis does not answer within half a second, it does so for all rows.
 func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
 	states := make([]models.LikeState, len(rows))
 	targets := make([]models.Target, len(rows))
@@ -374,9 +373,9 @@ func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.Targ
 	return states, nil
 }
 
-// StatesOf returns the viewer's states of targets, in one round trip to Redis. Viewer 0 is anonymous. For
-// those that are cold, in a closed shard or deleted, or for all when Redis does not answer within half a second, one
-// query to MySQL. What is deleted or was never there has no state.
+// StatesOf returns the viewer's states of targets, in one round trip to Redis. Viewer 0 is anonymous. Targets that are
+// cold, closed or in a closed shard take one MySQL query. If Redis does not answer within half a second, all targets
+// do. The result has no state for targets that are deleted or do not exist.
 func (l *Likes) StatesOf(
 	ctx context.Context,
 	viewer int64,
@@ -389,7 +388,7 @@ func (l *Likes) StatesOf(
 		switch {
 		case !held.known:
 			ask = append(ask, held.target)
-		case held.gone: // unless it was restored, which does not open the gate
+		case held.gone: // MySQL decides: a restored target stays closed in the gate until its next like
 			ask = append(ask, held.target)
 			closed[held.target] = held.LikeState
 		default:
@@ -406,15 +405,15 @@ func (l *Likes) StatesOf(
 	return states, err
 }
 
-// heldState is what Redis says of a target's likes.
+// heldState is the state of a target's likes in Redis.
 type heldState struct {
 	models.LikeState
 	target models.Target
 	known  bool // the target is warm and its shard open
-	gone   bool // it was deleted
+	gone   bool // the target is closed
 }
 
-// held asks Redis for the likes of targets, in one round trip. When it does not answer in time, nothing is known.
+// held reads the likes of targets from Redis, in one round trip. If Redis does not answer in time, no state is known.
 func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target) []heldState {
 	if len(targets) == 0 {
 		return nil
@@ -452,7 +451,7 @@ func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target)
 			continue
 		}
 		values := r.likes.Val()
-		text, _ := values[0].(string) // nil when the target is cold
+		text, _ := values[0].(string) // nil if the target is cold
 		count, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			continue

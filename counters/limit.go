@@ -13,39 +13,40 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Rate lets Burst pass at once, and one more each Every. The zero Rate lets nothing pass.
+// Rate admits Burst actions at once, and one more each Every. The zero Rate admits none.
 type Rate struct {
 	Burst int
 	Every time.Duration
 }
 
-// Window is how long it takes until all of a spent burst is there again.
+// Window returns the time in which an exhausted burst is refilled.
 func (r Rate) Window() time.Duration { return time.Duration(r.Burst) * r.Every }
 
-// Taken is what came of asking a Limiter.
+// Taken is the reply of a Limiter.
 type Taken struct {
 	OK         bool
-	Remaining  int           // what could pass now
-	RetryAfter time.Duration // until as much as was asked for can pass; 0 with OK
-	ResetAfter time.Duration // until all of the burst is there again
+	Remaining  int           // actions that would be admitted now
+	RetryAfter time.Duration // until the requested actions would be admitted; 0 if OK
+	ResetAfter time.Duration // until the burst is refilled
 }
 
-// Limiter counts by the generic cell rate algorithm: of each key it keeps one time, that at which the key's burst is
-// whole again. With Redis all processes count together. While Redis does not answer, each counts for itself, beginning
-// with whole bursts: nothing is refused because Redis is away, and nothing is unlimited. It is safe for concurrent use.
+// Limiter limits rates by the generic cell rate algorithm. For each key it stores one time, at which the key's burst is
+// refilled. With Redis, all processes count together. While Redis does not answer, each process counts by itself and
+// starts with full bursts. So an outage of Redis neither refuses requests nor removes limits. A Limiter is safe for
+// concurrent use.
 //
-// A key is the name of a limit, with its owner and a slash in front if it has one: see AccountLimit. Redis keeps the
-// limits of one owner in one key, so that Redis.ForgetAccount removes all that it holds about an account.
+// A key is the name of a limit. If the limit has an owner, the key starts with the owner and a slash: see AccountLimit.
+// Redis stores the limits of an owner in one key, so that Redis.ForgetAccount removes all limits of an account.
 //
-// Its connections are its own, and so is its breaker: a Redis that is merely slow must neither hold up every request
-// for a limit's sake, nor close the gate.
+// A Limiter has its own connections and its own breaker, so that a slow Redis neither delays requests at their limits
+// nor opens the breaker of the gate.
 type Limiter struct {
-	client redis.UniversalClient // nil: each process for itself
+	client redis.UniversalClient // nil if each process counts by itself
 	take   *redis.Script
 	tats   *otter.Cache[string, time.Time] // theoretical arrival times, as GCRA calls them
 	now    func() time.Time
 	alone  func()
-	wait   time.Duration // for an answer of Redis
+	wait   time.Duration // for a reply of Redis
 }
 
 const (
@@ -54,8 +55,9 @@ const (
 	maxLimitKeys     = 100_000 // in this process; about 15 MB
 )
 
-// OpenLimiter makes a Limiter on the Redis at url, in the forms that Open takes, or for this process alone if url is
-// empty. It does not connect. Alone, if not nil, is called each time when Redis should have counted and did not.
+// OpenLimiter returns a Limiter on the Redis at url, which has one of the forms of Open. If url is empty, the Limiter
+// counts in this process. OpenLimiter does not connect. If alone is not nil, it is called whenever Redis does not
+// answer.
 func OpenLimiter(url string, alone func()) (*Limiter, error) {
 	return openLimiter(url, alone, limitWait)
 }
@@ -87,7 +89,7 @@ func openLimiter(url string, alone func(), wait time.Duration) (*Limiter, error)
 	return l, nil
 }
 
-// Take asks whether n may pass under key, and counts them if they may. With n=0 it only looks.
+// Take counts n actions against the limit key if it admits them. If n is 0, Take only reads the limit.
 func (l *Limiter) Take(ctx context.Context, key string, rate Rate, n int) Taken {
 	if rate.Burst < 1 || rate.Every <= 0 {
 		return Taken{RetryAfter: time.Hour}
@@ -113,7 +115,7 @@ func (l *Limiter) Take(ctx context.Context, key string, rate Rate, n int) Taken 
 	}
 }
 
-// TakeHere is Take without Redis: it counts what passes in this process.
+// TakeHere is Take without Redis: it counts actions in this process.
 func (l *Limiter) TakeHere(key string, rate Rate, n int) Taken {
 	var taken Taken
 	l.tats.Compute(key, func(tat time.Time, _ bool) (time.Time, otter.ComputeOp) {
@@ -136,7 +138,7 @@ func (l *Limiter) TakeHere(key string, rate Rate, n int) Taken {
 	return taken
 }
 
-// Forget makes the burst of a key whole again.
+// Forget refills the burst of a key.
 func (l *Limiter) Forget(ctx context.Context, key string) {
 	l.tats.Invalidate(key)
 	if l.client == nil {
@@ -155,14 +157,14 @@ func AccountLimit(userID int64, limit string) string { return accountOwner(userI
 
 func accountOwner(userID int64) string { return "account:" + strconv.FormatInt(userID, 10) }
 
-// splitLimit returns the owner of a limit and its name. A limit without an owner owns itself.
+// splitLimit returns the owner and the name of a limit. A limit without an owner is its own owner.
 func splitLimit(key string) (owner, limit string) {
 	owner, limit, _ = strings.Cut(key, "/")
 	return owner, limit
 }
 
-// ForgetAccount removes what Limiters keep about an account: its limits, its tries of passwords and the networks from
-// which it has logged in. Processes that still believe a session of the account may write some of it again.
+// ForgetAccount removes the limits of an account, its failed logins and the networks of its successful logins. A
+// process that still caches a session of the account may write some of them again.
 func (r *Redis) ForgetAccount(ctx context.Context, userID int64) error {
 	if err := r.client.Unlink(ctx, limitsKey(accountOwner(userID))).Err(); err != nil {
 		return fmt.Errorf("forget limits of user %d: %w", userID, err)

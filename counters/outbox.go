@@ -13,20 +13,20 @@ import (
 	"likewise/models"
 )
 
-// ErrLockLost means that the relay lock of a shard belongs to somebody else by now.
+// ErrLockLost means that the relay lock of a shard expired or has another owner.
 var ErrLockLost = errors.New("the relay lock is lost")
 
-// Outbox is one shard's outbox in the hands of the relay that holds the shard's lock. The lock keeps two relays from
-// doing the same work; nothing is lost or doubled if they do, because the like writer goes by the events' positions.
+// Outbox is the outbox of a shard whose relay lock this process holds. The lock only avoids duplicate work. If two
+// relays read the same outbox, no event is lost or applied twice, because the like writer compares positions.
 type Outbox struct {
 	redis *Redis
 	shard int
 	lock  *redislock.Lock
 }
 
-// HoldOutbox takes the relay lock of a shard for ttl in the name of token. A caller that has left a lock behind under
-// the same token, because Redis was away when it should have been released, has it again at once. ErrLockLost when
-// another holds it.
+// HoldOutbox acquires the relay lock of a shard for ttl. The owner of the lock is token. If the same token already
+// holds the lock, because Redis was down when it should have been released, HoldOutbox succeeds at once. If another
+// token holds it, HoldOutbox returns ErrLockLost.
 func (r *Redis) HoldOutbox(ctx context.Context, shard int, token string, ttl time.Duration) (*Outbox, error) {
 	lock, err := r.locks.Obtain(ctx, relayKey(shard), ttl, &redislock.Options{Token: token})
 	if errors.Is(err, redislock.ErrNotObtained) {
@@ -38,7 +38,7 @@ func (r *Redis) HoldOutbox(ctx context.Context, shard int, token string, ttl tim
 	return &Outbox{redis: r, shard: shard, lock: lock}, nil
 }
 
-// Renew holds the lock for another ttl; ErrLockLost when it ran out.
+// Renew extends the lock by ttl from now. If the lock has expired, Renew returns ErrLockLost.
 func (o *Outbox) Renew(ctx context.Context, ttl time.Duration) error {
 	if err := o.lock.Refresh(ctx, ttl, nil); errors.Is(err, redislock.ErrNotObtained) {
 		return ErrLockLost
@@ -56,8 +56,8 @@ func (o *Outbox) Release(ctx context.Context) error {
 	return nil
 }
 
-// Read returns the oldest events of the outbox, at most limit. It waits up to wait for the first, and then returns
-// none.
+// Read returns the oldest events of the outbox, at most limit. If the outbox is empty, Read waits for an event. After
+// wait it returns none, without an error.
 func (o *Outbox) Read(ctx context.Context, limit int64, wait time.Duration) ([]models.Enveloped, error) {
 	streams, err := o.redis.blocking.XRead(ctx, &redis.XReadArgs{
 		Streams: []string{outboxKey(o.shard), "0-0"}, Count: limit, Block: wait,
@@ -80,22 +80,21 @@ func (o *Outbox) Read(ctx context.Context, limit int64, wait time.Duration) ([]m
 	return events, nil
 }
 
-// rawJSON passes a payload on as it is. One that is not JSON travels as a JSON string, so that it reaches the dead
-// letters under its own position and takes none of its neighbours with it.
+// rawJSON returns a valid payload unchanged. It encodes any other payload as a JSON string, so that the payload becomes
+// a dead letter under its own position, and the other events of the record are applied.
 func rawJSON(payload string) json.RawMessage {
 	if json.Valid([]byte(payload)) {
 		return json.RawMessage(payload)
 	}
 	quoted, err := json.Marshal(payload)
 	if err != nil {
-		return json.RawMessage(
-			`"unreadable"`,
-		) // Marshal of a string does not fail: it replaces bytes that are not UTF-8
+		return json.RawMessage(`"unreadable"`) // unreachable: Marshal replaces invalid UTF-8
 	}
 	return quoted
 }
 
-// Trim drops the events up to and including last, which Kafka has acknowledged. ErrLockLost when the lock is not ours.
+// Trim removes the events up to and including last, which Kafka has acknowledged. If this process does not hold the
+// lock, Trim returns ErrLockLost.
 func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
 	keep := models.Position{Epoch: last.Epoch, Seq: last.Seq + 1}
 	n, err := o.redis.run(ctx, "trim", []string{relayKey(o.shard), outboxKey(o.shard)}, o.lock.Token(), keep.String()).
@@ -109,8 +108,8 @@ func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
 	return nil
 }
 
-// Fence closes the shard if the server is another than the one that it was opened on. Every new connection does that
-// too; this is for connections that outlived a change of roles, as in a cluster that failed over and back.
+// Fence closes the shard if its server was restarted or replaced since the shard was opened. Every new connection does
+// the same. Fence is for connections that survive a change of roles, such as a failover and a failback.
 func (o *Outbox) Fence(ctx context.Context) error {
 	if err := o.redis.run(ctx, "fence", []string{shardKey(o.shard)}).Err(); err != nil {
 		return fmt.Errorf("fence shard %d: %w", o.shard, err)
@@ -118,7 +117,7 @@ func (o *Outbox) Fence(ctx context.Context) error {
 	return nil
 }
 
-// Open reports whether the shard takes likes.
+// Open reports whether the shard accepts likes.
 func (o *Outbox) Open(ctx context.Context) (bool, error) {
 	open, err := o.redis.client.HExists(ctx, shardKey(o.shard), "epoch").Result()
 	if err != nil {
@@ -133,8 +132,8 @@ func (o *Outbox) Last(ctx context.Context) (models.Position, error) {
 	return info.Last, err
 }
 
-// Seal begins to open the shard under a new epoch, which must be higher than Last's: it puts ShardOpened into
-// the outbox and returns the last position that this Redis knew when it was closed.
+// Seal begins to open the shard under a new epoch, which must be higher than that of Last. It adds ShardOpened to the
+// outbox, and returns the last position in this Redis when the shard was closed.
 func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error) {
 	event, err := json.Marshal(models.Event{Type: models.ShardOpened})
 	if err != nil {
@@ -152,7 +151,8 @@ func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error)
 	return models.ParsePosition(restored)
 }
 
-// Opened ends the opening: the shard takes likes. ErrLockLost when the lock went, or Redis was restarted meanwhile.
+// Opened ends the opening. From then on the shard accepts likes. If the lock was lost, or Redis was restarted since the
+// opening began, Opened returns ErrLockLost.
 func (o *Outbox) Opened(ctx context.Context, epoch int64) error {
 	ok, err := o.redis.run(ctx, "opened", []string{shardKey(o.shard), relayKey(o.shard)}, o.lock.Token(), epoch).Int()
 	if err != nil {
@@ -164,8 +164,8 @@ func (o *Outbox) Opened(ctx context.Context, epoch int64) error {
 	return nil
 }
 
-// ForgetTargets makes every target of the shard cold, while it is being opened under epoch. ErrLockLost when the lock
-// went, or the opening is over.
+// ForgetTargets evicts all targets of a shard that is being opened under epoch. If the lock was lost, or the opening is
+// over, it returns ErrLockLost.
 func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 	client, err := o.redis.node(ctx, o.shard)
 	if err != nil {
@@ -201,10 +201,11 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 	return nil
 }
 
-// forgetBatch is how many keys are forgotten in one script, which nothing else of Redis can run beside.
+// forgetBatch is how many keys a script evicts. Redis runs no other command during a script.
 const forgetBatch = 200
 
-// Probe sends an event that changes nothing through the pipeline of an open shard; on a closed one it does nothing.
+// Probe sends an event without an effect through the pipeline of an open shard. If the shard is closed, Probe does
+// nothing.
 func (r *Redis) Probe(ctx context.Context, shard int) error {
 	event, err := json.Marshal(models.Event{Type: models.ShardProbed})
 	if err != nil {
@@ -216,15 +217,15 @@ func (r *Redis) Probe(ctx context.Context, shard int) error {
 	return nil
 }
 
-// ShardInfo is what Redis knows of a shard.
+// ShardInfo is the state of a shard in Redis.
 type ShardInfo struct {
 	Shard  int
-	Open   bool            // it takes likes
+	Open   bool            // it accepts likes
 	Held   bool            // a relay holds its lock
-	Holder string          // the token of that relay, as HoldOutbox was given it
+	Holder string          // the token of that relay; see HoldOutbox
 	Depth  int64           // events in the outbox
-	Last   models.Position // of the last event ever put into the outbox
-	Oldest time.Time       // when the first event of the outbox was accepted; zero if there is none or it has no time
+	Last   models.Position // of the last event ever added to the outbox
+	Oldest time.Time       // when the first event of the outbox was accepted; zero if the outbox is empty
 }
 
 // ShardInfos reads every shard, in order, in one round trip.
@@ -232,7 +233,7 @@ func (r *Redis) ShardInfos(ctx context.Context) ([]ShardInfo, error) {
 	replies := make([]*redis.Cmd, r.shards)
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := range replies {
-			// Not EVALSHA: in a pipeline nothing would load the script after a restart.
+			// Not EVALSHA: a pipeline does not load a script that a restarted server lacks.
 			replies[shard] = p.Eval(ctx, r.source["info"], infoKeys(shard))
 		}
 		return nil

@@ -1,16 +1,16 @@
-// Package counters is the gate in front of MySQL: who likes what, and how many, in Redis.
+// Package counters is the gate in front of MySQL. It keeps the users who like a target, and their number, in Redis.
 //
-// What is truth: of a warm target (its likes hash exists) in an open shard, Redis holds the latest acknowledged state,
-// and the outbox holds every change that Kafka does not have yet. Of everything else MySQL is the truth. Nothing here
-// expires by itself: Redis must run with maxmemory-policy noeviction.
+// Source of truth: a target is warm if its likes hash exists. For a warm target in an open shard, Redis holds the
+// latest acknowledged state, and the outbox holds every change that Kafka does not have yet. For all other targets,
+// MySQL is the source of truth. Likes do not expire: Redis must run with maxmemory-policy noeviction.
 //
-// How it is rebuilt: a cold target is warmed from MySQL on its first like. A shard whose server was restarted,
-// replaced or emptied is closed (Fence) until everything that reached Kafka is in MySQL; then its relay opens it under
-// a new epoch, and forgets its warm targets if MySQL turned out to know more than Redis did.
+// Rebuilding: a cold target is warmed from MySQL on its first like. If a server is restarted, replaced or emptied, its
+// shards are closed (see Outbox.Fence) until every event in Kafka is in MySQL. Then the relay opens the shard under a
+// new epoch. If MySQL has events that Redis had lost, the relay evicts the shard's targets first.
 //
-// What is refused: a like in a closed shard, or with a full outbox, gets models.CodeUnavailable and leaves no trace.
-// What is retried: go-redis may run a script twice after a lost connection; every script replies with the resulting
-// state, so the second answer is as good as the first.
+// Refusals: in a closed shard, or with a full outbox, a like fails with models.CodeUnavailable and changes nothing.
+// Retries: after a lost connection, go-redis may run a script twice. Every script replies with the resulting state, so
+// the second reply is as good as the first.
 package counters
 
 import (
@@ -35,21 +35,21 @@ var luaFiles embed.FS
 // Redis is the connection to the gate's server, Sentinel group or cluster. It is safe for concurrent use.
 type Redis struct {
 	client   redis.UniversalClient
-	blocking redis.UniversalClient // for reads that wait, which would starve the others of connections
+	blocking redis.UniversalClient // for blocking reads, which would occupy the connections of other calls
 	locks    *redislock.Client
 	shards   int
 	source   map[string]string // of the scripts, by file name without ".lua"
 	script   map[string]*redis.Script
 }
 
-// Open makes a client for url, which is
+// Open returns a client for url, which has one of the forms
 //
 //	redis://[user:password@]host:port[/db]                              one server
 //	redis://host:port?master_name=NAME&addr=host2:port2                 Sentinel
 //	redis+cluster://host:port?addr=host2:port2                          Cluster
 //
-// (rediss for TLS). It does not connect: a Redis that is away is reported by each call. Shards is the number fixed at
-// install (models.Store.Shards).
+// The scheme rediss uses TLS. Open does not connect: if Redis is down, each call returns an error. The number of shards
+// is that of the installation, models.Store.Shards.
 func Open(url string, shards int) (*Redis, error) {
 	setPoolLog()
 	r := &Redis{shards: shards, source: map[string]string{}, script: map[string]*redis.Script{}}
@@ -78,11 +78,11 @@ func Open(url string, shards int) (*Redis, error) {
 	return r, nil
 }
 
-// poolLog logs the connections that go-redis could not make, at debug level. Every call that failed for it returns
-// an error of its own. go-redis has one logger per process, so it cannot be injected.
+// poolLog logs failed connections of go-redis at debug level. Each call that fails for lack of a connection returns its
+// own error. go-redis has one logger for all clients of a process, so it cannot be injected.
 type poolLog struct{}
 
-// setPoolLog acts once, for the whole process: go-redis does not guard its logger against clients that are in use.
+// setPoolLog sets the logger once in a process, because go-redis does not lock it against clients in use.
 var setPoolLog = sync.OnceFunc(func() { redis.SetLogger(poolLog{}) })
 
 func (poolLog) Printf(ctx context.Context, format string, v ...any) {
@@ -91,11 +91,11 @@ func (poolLog) Printf(ctx context.Context, format string, v ...any) {
 
 const ioTimeout = time.Second
 
-// connection says how a client connects.
+// connection configures the connections of a client.
 type connection struct {
-	pool    int           // connections at most
-	timeout time.Duration // for connecting, for an answer
-	first   func(ctx context.Context, conn *redis.Conn) error
+	pool    int                                               // most connections
+	timeout time.Duration                                     // for connecting, and for a reply
+	first   func(ctx context.Context, conn *redis.Conn) error // runs on each new connection
 }
 
 func connect(url string, how connection) (redis.UniversalClient, error) {
@@ -140,13 +140,13 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 	}
 }
 
-// errReplica refuses a connection to a replica: once that is promoted, the connection would lead past the fence.
+// errReplica refuses a connection to a replica. After a promotion, such a connection would bypass the fence.
 var errReplica = errors.New("the redis server is a replica")
 
-// fence closes the shards whose server is another than the one that they were opened on. It runs on every connection
-// before its first command, so no command reaches a restarted or promoted server past an open gate.
+// fence closes the shards whose server was restarted or replaced since they were opened. It runs on every connection
+// before the first command, so that no like reaches such a server through an open shard.
 func (r *Redis) fence(ctx context.Context, conn *redis.Conn) error {
-	// Sentinels get this hook too; they hold no data and know no scripts.
+	// Connections to Sentinels run this hook, too. Sentinels hold no data and do not support scripts.
 	if info, err := conn.Info(ctx, "server", "replication").Result(); err != nil {
 		return fmt.Errorf("fence: %w", err)
 	} else if strings.Contains(info, "redis_mode:sentinel") {
@@ -166,7 +166,7 @@ func (r *Redis) fence(ctx context.Context, conn *redis.Conn) error {
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil {
 			if _, elsewhere := redis.IsMovedError(err); elsewhere {
-				continue // a cluster keeps this shard on another node, whose connections see to it
+				continue // the shard is on another node of the cluster, whose connections fence it
 			}
 			return fmt.Errorf("fence: %w", err)
 		}
@@ -177,7 +177,7 @@ func (r *Redis) fence(ctx context.Context, conn *redis.Conn) error {
 // Ping reports whether Redis answers.
 func (r *Redis) Ping(ctx context.Context) error { return r.client.Ping(ctx).Err() }
 
-// ErrEvicts means that Redis may throw keys away when its memory is short.
+// ErrEvicts means that Redis may evict keys when it runs out of memory.
 var ErrEvicts = errors.New("redis may evict keys")
 
 // CheckPolicy returns ErrEvicts if the server may evict keys. A like that is evicted before it is in MySQL is lost.
@@ -188,7 +188,7 @@ func (r *Redis) CheckPolicy(ctx context.Context) error {
 	}
 	if policy := info["Memory"]["maxmemory_policy"]; policy != "" && policy != "noeviction" {
 		return fmt.Errorf(
-			"%w: its maxmemory-policy is %s; set noeviction, or likes are lost when memory is short",
+			"%w: its maxmemory-policy is %s; set noeviction, or likes are lost when it runs out of memory",
 			ErrEvicts,
 			policy,
 		)
@@ -204,7 +204,7 @@ func (r *Redis) run(ctx context.Context, name string, keys []string, args ...any
 	return r.script[name].Run(ctx, r.client, keys, args...)
 }
 
-// node is the server that holds a shard's keys, for commands that go over all keys of a server.
+// node returns the client of the server that holds a shard's keys, for commands such as SCAN.
 func (r *Redis) node(ctx context.Context, shard int) (redis.Cmdable, error) {
 	if cluster, ok := r.client.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, shardKey(shard))

@@ -25,9 +25,9 @@ type Targets interface {
 	// repeat.
 	Close(ctx context.Context, targets ...models.Target) error
 
-	// CloseInBatches is Close for jobs that have to stop in time and to go on later. Of each post it closes the
-	// comments with ids above after. It calls closed with the id of the last comment of each batch of 500, and reports
-	// false once closed returns false.
+	// CloseInBatches is Close for jobs that stop at a deadline and continue later. Of each post it closes the comments
+	// with ids above after. It calls closed with the id of the last comment of each batch of CloseBatch. If closed
+	// returns false, CloseInBatches stops and reports false.
 	CloseInBatches(
 		ctx context.Context, targets []models.Target, after int64, closed func(commentID int64) (goOn bool, err error),
 	) (done bool, err error)

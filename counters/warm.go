@@ -13,8 +13,8 @@ import (
 	"likewise/models"
 )
 
-// EachWarm calls fn with batches of at most 500 warm targets of all shards until fn fails. A target that is warmed
-// meanwhile may be missed, and one may come twice, as Redis SCAN has it.
+// EachWarm calls fn with batches of at most 500 warm targets of all shards, until fn fails. As with SCAN, it may miss a
+// target that is warmed during the call, and it may return a target twice.
 func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) error {
 	scan := func(ctx context.Context, client redis.Cmdable) error {
 		var batch []models.Target
@@ -47,7 +47,7 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 	if !ok {
 		return scan(ctx, r.client)
 	}
-	// One node after the other: fn is not asked to be safe for concurrent use.
+	// The nodes are scanned one by one, because fn need not be safe for concurrent use.
 	nodes := map[string]redis.Cmdable{}
 	for shard := range r.shards {
 		node, err := cluster.MasterForKey(ctx, shardKey(shard))
@@ -64,8 +64,9 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 	return nil
 }
 
-// Cool forgets those of targets that were not liked since idle and of which MySQL has everything, going by the
-// shards' watermarks, which must have been read before. It returns the number forgotten.
+// Cool evicts the targets that were not liked since idle and whose changes are all in MySQL, according to the
+// watermarks of their shards. The watermarks must have been read before the call. Cool skips targets of shards without
+// a watermark, and returns the number evicted.
 func (r *Redis) Cool(
 	ctx context.Context,
 	targets []models.Target,
@@ -77,7 +78,7 @@ func (r *Redis) Cool(
 		for _, t := range targets {
 			applied, ok := watermarks[t.Shard(r.shards)]
 			if !ok {
-				continue // the caller keeps this shard warm
+				continue
 			}
 			k := r.keys(t)
 			replies = append(
@@ -101,13 +102,13 @@ func (r *Redis) Cool(
 	return cooled, nil
 }
 
-// TargetState is what Redis holds of a target.
+// TargetState is the state of a target in Redis.
 type TargetState struct {
 	Warm   bool
-	Closed bool            // deleted
+	Closed bool            // the target was deleted
 	Count  int64           // the counter
-	Users  int64           // the size of the set; equal to Count
-	Last   models.Position // of the last change; zero if there was none since it was warmed
+	Users  int64           // the size of the set; equal to Count unless the target is damaged
+	Last   models.Position // of the last change since the target was warmed; zero if it was not changed
 }
 
 // TargetStates reads targets in one round trip, in their order.
@@ -144,7 +145,7 @@ func (r *Redis) TargetStates(ctx context.Context, targets []models.Target) ([]Ta
 	return states, nil
 }
 
-// EachUser calls fn with batches of the users who like a warm target. A user may come twice, as Redis SSCAN has it.
+// EachUser calls fn with batches of the users who like a warm target. As with SSCAN, it may return a user twice.
 func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]int64) error) error {
 	k := r.keys(target)
 	for cursor := uint64(0); ; {
@@ -190,8 +191,9 @@ func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64)
 // ErrNotWarm means that a target is cold or its shard closed.
 var ErrNotWarm = errors.New("the target is not warm")
 
-// Reassert sends the present state of some users' likes of a warm target through the pipeline once more. Events are
-// absolute, so one too many changes nothing. ErrNotWarm when the gate does not hold the target's state.
+// Reassert sends the current state of users' likes of a warm target through the pipeline again. Events hold the
+// resulting state, so additional events change nothing. If the target is cold or its shard closed, Reassert returns
+// ErrNotWarm.
 func (l *Likes) Reassert(ctx context.Context, target models.Target, users []int64) error {
 	k, now := l.redis.keys(target), l.now()
 	for start := 0; start < len(users); start += 500 {
@@ -217,7 +219,7 @@ func (l *Likes) Reassert(ctx context.Context, target models.Target, users []int6
 	return nil
 }
 
-// Forget makes a warm target cold if MySQL has everything of it up to watermark; it reports whether it did.
+// Forget evicts a warm target whose last change is at or before watermark. It reports whether it did.
 func (r *Redis) Forget(ctx context.Context, target models.Target, watermark models.Position) (bool, error) {
 	n, err := r.Cool(
 		ctx,

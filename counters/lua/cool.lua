@@ -1,11 +1,12 @@
--- Forgets a target that is idle and clean: MySQL has everything.
+-- Evicts an idle target whose changes are all in MySQL.
 --
 -- KEYS  1 likes hash of the target, 2 set of its users
--- ARGV  1 and 2 epoch and seq of the shard's watermark in MySQL, read before this call; 3 idle since, in ms
--- reply 1 cooled, 0 still in use or not yet written to MySQL
+-- ARGV  1 and 2 epoch and seq of the shard's watermark in MySQL, read before this call; 3 the time, in ms, after which
+--       a target counts as used
+-- reply 1 evicted, 0 in use or not yet written to MySQL
 --
--- The watermark only moves forward, so an old one is merely cautious. A replay finds nothing.
--- A hash that lost a field is left alone: it must not keep the janitor from the others.
+-- The watermark only moves forward, so an old watermark evicts less and is safe. A replay finds nothing to evict. The
+-- script skips a hash that lacks a field, so that the janitor can continue with other targets.
 local target = redis.call('HMGET', KEYS[1], 'last', 'at')
 local epoch, seq = string.match(target[1] or '', '^(%d+)-(%d+)$')
 local at = tonumber(target[2])

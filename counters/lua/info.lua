@@ -1,8 +1,8 @@
 -- Returns the state of a shard.
 --
 -- KEYS  1 shard hash, 2 outbox, 3 relay lock
--- reply {open, holder, depth, last position, first event}: open is 0 or 1, holder '' when nobody holds the lock, and depth
---       counts the outbox's events
+-- reply {open, holder, depth, last position, first event}: open is 0 or 1, holder is the token of the relay lock or '',
+--       depth is the number of events in the outbox, and first event is '' if the outbox is empty
 local depth, last, first = 0, '0-0', ''
 if redis.call('EXISTS', KEYS[2]) == 1 then
   depth = redis.call('XLEN', KEYS[2])

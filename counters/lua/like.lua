@@ -1,4 +1,4 @@
--- The gate: sets or takes away one user's like of one target.
+-- The gate: sets or removes one user's like of one target.
 --
 -- KEYS  1 shard hash, 2 likes hash of the target, 3 set of its users, 4 outbox of the shard
 -- ARGV  1 '1' to like, '0' to unlike; 2 user id; 3 the event as JSON; 4 most entries the outbox may hold; 5 now in ms;
@@ -10,10 +10,10 @@
 --       {5} the counter and the set disagree: one of the keys was lost or tampered with, and neither can be trusted
 --       {6, clock} too late: the caller has given up
 --
--- A call that the network held back may arrive after the caller has given up, said so, and made the opposite call. That
--- must not be undone: what is late is refused. A replay finds the like as asked and answers the same with changed 0. Every key is read before the first write, so
--- a key of a wrong type fails the script before anything has changed; XADD goes first because it is the only write
--- that can still be refused.
+-- A delayed call may arrive after its caller has given up and made the opposite call. It must not undo that call, so
+-- late calls are refused. A replay finds the like as asked and answers the same with changed 0. Every key is read
+-- before the first write, so a key of a wrong type fails the script before anything has changed; XADD goes first
+-- because it is the only write that can still be refused.
 local time = redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 if clock > tonumber(ARGV[6]) then return {6, clock} end

@@ -1,12 +1,13 @@
--- Warms a target that was just created and so has no likes yet.
+-- Warms a target that was just created, and so has no likes yet.
 --
 -- KEYS  1 shard hash, 2 likes hash of the target, 3 set of its users
 -- ARGV  1 when the target was created, in s; 2 now in ms
--- reply 1 warm, 0 left cold: it warms on its first like
+-- reply 1 warm, 0 cold: the target warms on its first like
 --
--- A call that comes late (a paused process, a repeated call) must not reset a target that was liked, written to MySQL and
--- forgotten in between. So it counts for ten seconds only, in which the janitor cools nothing; and not for a target that
--- may be older than the shard's opening, which forgets targets too: by ten seconds, for clocks that differ.
+-- A late call, of a paused process or a repeated one, must not reset a target that was liked and evicted in between. So
+-- the script refuses targets that are older than ten seconds, which is less than the janitor's shortest idle time. The
+-- opening of a shard evicts targets, too. So the script also refuses targets that were created before the opening, or
+-- within ten seconds after it, because clocks may differ.
 local opened = redis.call('HMGET', KEYS[1], 'epoch', 'opened')
 if not opened[1] then return 0 end
 if redis.call('EXISTS', KEYS[2], KEYS[3]) > 0 then return 1 end

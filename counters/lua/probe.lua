@@ -1,4 +1,4 @@
--- Puts an event that changes nothing into the outbox of an open shard.
+-- Adds an event without an effect to the outbox of an open shard.
 --
 -- KEYS  1 shard hash, 2 outbox
 -- ARGV  1 the event shard.probed as JSON

@@ -1,10 +1,11 @@
--- Puts the present state of some users' likes of one target into the outbox once more, for the reconciler.
+-- Adds the current state of some users' likes of one target to the outbox again, for the reconciler.
 --
 -- KEYS  1 shard hash, 2 likes hash of the target, 3 set of its users, 4 outbox of the shard
 -- ARGV  1 most entries the outbox may hold; then three for each user: user id, event if liked, event if not
--- reply the number of events written; -1 the shard is closed, -2 the target is cold or its set damaged, -4 the outbox has no room
+-- reply the number of events written; -1 the shard is closed, -2 the target is cold or its set damaged, -4 the outbox
+--       is full
 --
--- Events are absolute, so one too many does no harm, and neither does a replay.
+-- Events hold the resulting state, so additional events and replays are harmless.
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if not epoch then return -1 end
 if tonumber(redis.call('HGET', KEYS[2], 'count')) ~= redis.call('SCARD', KEYS[3]) then return -2 end

@@ -1,11 +1,12 @@
--- Begins to open a closed shard: puts the first event of a new epoch behind what is left in the outbox.
+-- Begins to open a closed shard: adds the first event of a new epoch to the end of the outbox.
 --
 -- KEYS  1 shard hash, 2 outbox, 3 relay lock
 -- ARGV  1 the lock's token, 2 the new epoch, 3 the event shard.opened as JSON
--- reply {1, position} the last position that this Redis knew when the shard was closed
---       {0} the lock is somebody else's, or the shard is open
+-- reply {1, position} the last position in this Redis when the shard was closed
+--       {0} the lock has another owner, or the shard is open
 --
--- The position is kept until the shard is open, so that a second attempt does not take the first one's event for it.
+-- The position is stored until the shard is open. So a second attempt does not return the position of the event that
+-- the first attempt added.
 if redis.call('GET', KEYS[3]) ~= ARGV[1] then return {0} end
 if redis.call('HEXISTS', KEYS[1], 'epoch') == 1 then return {0} end
 local last = '0-0'

@@ -1,9 +1,11 @@
 -- Counts actions against a limit, by the generic cell rate algorithm.
 --
--- KEYS  1 the limits of one owner: a sorted set of their names, each with the time at which its burst is whole again (µs)
--- ARGV  1 the limit, 2 its burst, 3 the time until one more may pass (µs), 4 how many ask; 0 only looks
--- reply {1 if they may pass, else 0; how many more could pass now; µs until they may pass; µs until the burst is whole}
--- A replay counts twice. The key expires with the last of its limits; members that are over go a few at a time.
+-- KEYS  1 the limits of one owner: a sorted set of their names, each with the time when its burst is refilled (µs)
+-- ARGV  1 the limit, 2 its burst, 3 the time between two actions (µs), 4 the number of actions; 0 only reads the limit
+-- reply {1 if the actions are admitted, else 0; the number of actions left; µs until the actions would be admitted;
+--       µs until the burst is refilled}
+--
+-- A replay counts twice. The key expires with the last of its limits. Each call removes at most 16 expired members.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local burst, every, n = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 shard hash, 2 likes hash of the target, 3 set of its users, 4 the set as loaded from MySQL, 5 warming lock
 -- ARGV  1 the lock's token, 2 the epoch in which the loading began, 3 now in ms
--- reply 1 warm, 0 the lock was lost or the shard was closed meanwhile: what was loaded may be old
+-- reply 1 warm, 0 the lock was lost or the shard was closed since, so the loaded set may be stale
 --
 -- A replay finds the target warm.
 if redis.call('GET', KEYS[5]) ~= ARGV[1] or redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[2] then
