@@ -305,7 +305,7 @@ func (l *Likes) OpenTarget(ctx context.Context, target models.Target, createdAt 
 // CloseBatch is the number of targets closed in one round trip, which takes Redis a few milliseconds.
 const CloseBatch = 500
 
-// CloseTargets makes the gate refuse likes of targets whose deletion is committed. It makes a round trip for each
+// CloseTargets makes the gate refuse likes of targets whose deletion is committed. It takes a round trip for each
 // CloseBatch targets. After an error some may be closed, and it is safe to try again. It is also safe for targets that
 // are not deleted: their next like reads MySQL and opens them.
 func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error {

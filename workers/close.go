@@ -10,8 +10,8 @@ import (
 	"likewise/models"
 )
 
-// Closer closes deleted targets in the gate. A deleting process does so itself, at once; the Closer is for processes
-// that died before they could. Several at once do the same work twice. A target that is restored meanwhile reopens on
+// Closer closes deleted targets in the gate. A deleting process closes them at once; the Closer finishes for processes
+// that died before. Several Closers at once do the same work twice. A target that is restored in between opens again on
 // its next like.
 type Closer struct {
 	store   *models.Store
@@ -22,8 +22,8 @@ type Closer struct {
 func NewCloser(store *models.Store, targets counters.Targets) *Closer { return &Closer{store, targets} }
 
 const (
-	runMargin   = 5 * time.Second // before its deadline, a run that works through a list ends
-	runFailures = 10              // that a run reports; if Redis is away, all fail
+	runMargin   = 5 * time.Second // before its deadline, at which a run ends
+	runFailures = 10              // failures that a run reports; if Redis is down, all items fail
 	closePage   = 100             // deletions a query
 )
 
@@ -41,7 +41,7 @@ func (c *Closer) Close(ctx context.Context) (closed int, err error) {
 			if done {
 				closed++
 			}
-			if err != nil && len(failures) < runFailures { // the next may live on another node
+			if err != nil && len(failures) < runFailures { // the next may be on another node
 				failures = append(failures, fmt.Errorf("close deleted %s: %w", one.Target, err))
 			}
 			if nearlyOver(ctx) {
@@ -54,7 +54,7 @@ func (c *Closer) Close(ctx context.Context) (closed int, err error) {
 	}
 }
 
-// nearlyOver reports whether a run should come to its end; the next one goes on.
+// nearlyOver reports whether a run should end. The next run continues.
 func nearlyOver(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return ok && time.Until(end) < runMargin
@@ -69,7 +69,7 @@ func (c *Closer) close(ctx context.Context, one models.Closing) (done bool, err 
 	if err != nil {
 		return false, err
 	}
-	if !open { // a restored target would only have to be opened again
+	if !open { // a restored target stays open
 		done, err := c.targets.CloseInBatches(
 			ctx,
 			[]models.Target{one.Target},

@@ -8,19 +8,19 @@ import (
 	"likewise/models"
 )
 
-// Desk is what moderators' tools see of the pipeline, and do about it. It is safe for concurrent use.
+// Desk inspects and repairs the pipeline for moderators' tools. It is safe for concurrent use.
 type Desk struct {
 	store *models.Store
 	redis *counters.Redis // nil in direct mode
 	likes *counters.Likes // nil in direct mode
 }
 
-// NewDesk makes a desk; in direct mode r and likes are nil.
+// NewDesk returns a Desk. In direct mode, r and likes are nil.
 func NewDesk(store *models.Store, r *counters.Redis, likes *counters.Likes) *Desk {
 	return &Desk{store: store, redis: r, likes: likes}
 }
 
-// Gated reports whether there is a pipeline at all.
+// Gated reports whether the site has a gate, and so a pipeline.
 func (d *Desk) Gated() bool { return d.redis != nil }
 
 // ShardInfos returns the state of every shard in Redis, in order. It must not be called in direct mode.
@@ -28,8 +28,8 @@ func (d *Desk) ShardInfos(ctx context.Context) ([]counters.ShardInfo, error) {
 	return d.redis.ShardInfos(ctx)
 }
 
-// Reassert sends the present state of a user's like of a target through the pipeline once more. counters.ErrNotWarm
-// when the gate does not hold it.
+// Reassert sends the current state of a user's like of a target through the pipeline again. If the gate does not hold
+// the state, Reassert returns counters.ErrNotWarm.
 func (d *Desk) Reassert(ctx context.Context, target models.Target, userID int64) error {
 	if !d.Gated() {
 		return counters.ErrNotWarm
@@ -37,14 +37,14 @@ func (d *Desk) Reassert(ctx context.Context, target models.Target, userID int64)
 	return d.likes.Reassert(ctx, target, []int64{userID})
 }
 
-// Compare compares a target (see Verifier), and mends it with repair.
+// Compare compares a target; see Verifier. With repair, it repairs the differences.
 func (d *Desk) Compare(ctx context.Context, target models.Target, repair bool) (found []models.Difference, err error) {
 	_, err = d.verifier(repair, &found).Target(ctx, target)
 	return found, err
 }
 
-// CompareShard compares targets of a kind in a shard with ids above after, at most limit and as many as it gets to
-// until end, and returns their number and the id to continue after, or 0 at the end.
+// CompareShard compares targets of a kind in a shard, with ids above after. It stops after limit targets or at the time
+// end. It returns the number compared and the id to continue after, or 0 if all targets are compared.
 func (d *Desk) CompareShard(
 	ctx context.Context,
 	shard int,

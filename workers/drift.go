@@ -10,10 +10,9 @@ import (
 	"likewise/models"
 )
 
-// DriftWatch compares a stretch of posts and comments at a time, round and round, so that a difference shows in a
-// metric before anybody asks. It begins anywhere, so that one that runs a single round, for another scheduler, gets
-// everywhere too in the course of time. It mends nothing: a difference is a bug or a hand on the data, and wants a
-// look.
+// DriftWatch compares a page of posts and comments at a time, in an endless loop, so that a metric shows differences.
+// It starts at a random id, so that a scheduler that runs single pages covers all targets over time. It repairs
+// nothing: a difference is caused by a bug or by a manual change of the data, and an operator must look into it.
 type DriftWatch struct {
 	verifier *Verifier
 	after    map[models.TargetKind]int64
@@ -21,10 +20,10 @@ type DriftWatch struct {
 	compared prometheus.Counter
 }
 
-// driftPage is how many posts, and how many comments, a round compares.
+// driftPage is how many posts, and how many comments, a call of Watch compares.
 const driftPage = 500
 
-// NewDriftWatch makes a watch that calls report for each difference. In direct mode r and likes are nil.
+// NewDriftWatch returns a DriftWatch that calls report for each difference. In direct mode, r and likes are nil.
 func NewDriftWatch(
 	store *models.Store,
 	r *counters.Redis,
@@ -36,9 +35,9 @@ func NewDriftWatch(
 		verifier: NewVerifier(store, r, likes, false, report),
 		after:    map[models.TargetKind]int64{},
 		drift: prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_drift_total",
-			Help: "Differences found between counts, rows and Redis. Should stay 0 for ever."}),
+			Help: "Differences found between counts, rows and Redis. Should always be 0."}),
 		compared: prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_drift_compared_total",
-			Help: "Posts and comments that the watch for drift has compared."}),
+			Help: "Posts and comments that the drift watch has compared."}),
 	}
 	reg.MustRegister(w.drift, w.compared)
 	return w

@@ -15,12 +15,12 @@ import (
 	"likewise/models"
 )
 
-// Exporter builds the archives that users ask for of what is stored about them, and deletes those that have expired.
+// Exporter builds the archives of their data that users request, and deletes expired archives.
 //
-// An archive is a compressed tar of JSON files: a section such as posts has one file, or several when it is long. Each
-// file is a gzip member of its own and a chunk in MySQL, written in the transaction that moves the export on. So an
-// Exporter that is killed leaves an archive that the next run goes on with, two at once cannot both write the same
-// chunk, and what is held in memory is a file and a page of rows. Sections are read one after the other: an archive is
+// An archive is a compressed tar of JSON files. A section, such as posts, has one file, or several if it is long. Each
+// file is a separate gzip member, and a chunk in MySQL. The transaction that writes a chunk also stores the place where
+// the export continues. So the next run continues after a killed Exporter, and two Exporters cannot write the same
+// chunk. An Exporter holds one file and one page of rows in memory. It reads the sections one by one, so an archive is
 // not a snapshot.
 type Exporter struct {
 	store   *models.Store
@@ -35,14 +35,13 @@ func NewExporter(store *models.Store) *Exporter {
 }
 
 const (
-	exportTurn  = 10 * time.Second // of an export in a run; a long one goes on when the others had theirs
-	exportFile  = 256 << 10        // bytes of JSON from which on a section goes on in another file
-	exportRows  = 50               // a query; with the largest posts some 3 MiB
+	exportTurn  = 10 * time.Second // for an export, before the next export has its turn
+	exportFile  = 256 << 10        // bytes of JSON after which a section continues in another file
+	exportRows  = 50               // rows a query; about 3 MiB of the largest posts
 	exportsRead = 100              // exports a query
 )
 
-// Export builds what is asked for until its time is nearly over. It returns the numbers of archives that are ready now
-// and of those that were deleted.
+// Export builds requested archives until its time is nearly over. It returns the numbers of archives built and deleted.
 func (e *Exporter) Export(ctx context.Context) (built, removed int, err error) {
 	var failures []error
 	if removed, err = e.store.RemoveExports(ctx); err != nil {
@@ -72,7 +71,7 @@ func (e *Exporter) Export(ctx context.Context) (built, removed int, err error) {
 	return built, removed, errors.Join(failures...)
 }
 
-// build works on an export for as long as its turn lasts, or until another process has gone on with it.
+// build works on an export until it is done, its turn ends or another process has continued it.
 func (e *Exporter) build(ctx context.Context, export *models.Export) (done bool, err error) {
 	ends := e.now().Add(e.turn)
 	rows := &exportedRows{store: e.store, userID: export.UserID}
@@ -94,13 +93,14 @@ type manifest struct {
 	UserID      int64     `json:"user_id"`
 	RequestedAt time.Time `json:"requested_at"`
 	Sections    []string  `json:"sections"`
-	// Complete is false when the archive was ended because it was too large. Then Missing has the sections that are
-	// missing or go on after what is there.
+	// Complete is false if the archive reached its largest size. Then Missing has the sections that are missing or
+	// incomplete.
 	Complete bool     `json:"complete"`
 	Missing  []string `json:"missing"`
 }
 
-// next returns the chunk at the place of an export, and the place after it; its Section is "" after the last one.
+// next returns the chunk at the place of an export, and the place after it. After the last chunk, the Section of the
+// place is empty.
 func (e *Exporter) next(
 	ctx context.Context,
 	export *models.Export,
@@ -145,10 +145,10 @@ func (e *Exporter) next(
 	return chunk, place, err
 }
 
-// lastFile is the name of the manifest, which comes after all sections.
+// lastFile is the name of the manifest, which follows all sections.
 const lastFile = "manifest"
 
-// archived returns a file as a piece of a tar in a gzip member; the last one ends the tar.
+// archived returns a gzip member with a file of the tar. If last is set, it also has the end of the tar.
 func archived(export *models.Export, name string, body []byte, last bool) ([]byte, error) {
 	var out bytes.Buffer
 	zip := gzip.NewWriter(&out)
@@ -176,17 +176,17 @@ func archived(export *models.Export, name string, body []byte, last bool) ([]byt
 	return out.Bytes(), nil
 }
 
-// exportedRows reads the rows of an export a page at a time, and keeps what of a page did not fit into a file.
+// exportedRows reads the rows of an export in pages. It keeps the rows of a page that did not fit into a file.
 type exportedRows struct {
 	store  *models.Store
 	userID int64
-	at     models.ExportPlace // of the first of page; Part does not count
+	at     models.ExportPlace // before the first row of page; Part is not used
 	page   []models.ExportItem
-	ended  bool // there is nothing after page
+	ended  bool // page is the last of its section
 }
 
-// file returns the next file of the place's section, an array with a row a line, and moves the place behind its last
-// row. more reports whether the section goes on.
+// file returns the next file of the place's section, and moves the place behind its last row. The file is an array with
+// a row a line. more reports whether the section has other rows.
 func (r *exportedRows) file(ctx context.Context, place *models.ExportPlace) (body []byte, more bool, err error) {
 	at := models.ExportPlace{Section: place.Section, AfterValue: place.AfterValue, AfterID: place.AfterID}
 	if r.at != at {

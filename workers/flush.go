@@ -10,7 +10,7 @@ import (
 	"likewise/models"
 )
 
-// Behind is a shard whose watermark has not reached what the gate accepted.
+// Behind is a shard whose watermark is behind the last event that the gate accepted.
 type Behind struct {
 	Shard   int
 	Goal    models.Position // the last event accepted when the flush began
@@ -18,7 +18,7 @@ type Behind struct {
 	Depth   int64           // events still in the outbox
 }
 
-// FlushError says which shards could not be flushed.
+// FlushError lists the shards that could not be flushed.
 type FlushError struct {
 	Behind []Behind
 	Cause  error
@@ -43,14 +43,14 @@ func (e *FlushError) Error() string {
 
 func (e *FlushError) Unwrap() error { return e.Cause }
 
-// Flush waits until every like that was accepted before the call is in MySQL. Relays and writers do the work, in this
-// process or another; Flush only watches. FlushError when ctx ends first.
+// Flush waits until every like that was accepted before the call is in MySQL. Flush itself moves no events: it needs
+// relays and like writers in this process or another. If ctx ends first, Flush returns a FlushError.
 func Flush(ctx context.Context, r *counters.Redis, store *models.Store) error {
 	infos, err := r.ShardInfos(ctx)
 	if err != nil {
 		return err
 	}
-	var behind []Behind // as of the last time that could be seen: ctx may end while it is being read
+	var behind []Behind // as of the last successful read, because ctx may end during a read
 	for {
 		now, err := unflushed(ctx, r, store, infos)
 		if err == nil {

@@ -8,8 +8,8 @@ import (
 	"likewise/models"
 )
 
-// Janitor drops idle targets from Redis. It drops none that MySQL does not have all of, and none of a shard with an
-// open gap: there Redis alone knows what is missing.
+// Janitor evicts idle targets from Redis. It keeps targets with changes that are not in MySQL, and all targets of
+// shards with an open gap, because only Redis has the missing likes.
 type Janitor struct {
 	redis   *counters.Redis
 	store   *models.Store
@@ -18,9 +18,9 @@ type Janitor struct {
 	now     func() time.Time
 }
 
-// MinCoolAfter is the shortest time for which a target must have been idle. It outlasts by far the call that opens a
-// new target, which would open one that was cooled before it arrived with no likes, and the lock of a load that began
-// before the target was warm.
+// MinCoolAfter is the shortest idle time after which a target is evicted. It is much longer than two other times. One
+// is that of a call that opens a new target: a late call would open an evicted target without its likes. The other is
+// that of a load that began before the target was warm.
 const MinCoolAfter = 5 * time.Minute
 
 // DefaultCoolAfter is the default of the flag --cool-after.
@@ -33,7 +33,7 @@ func NewJanitor(r *counters.Redis, store *models.Store, m *Metrics, idle time.Du
 
 // Cool visits all warm targets once and returns the numbers of evicted and of remaining ones.
 func (j *Janitor) Cool(ctx context.Context) (cooled, warm int, err error) {
-	// Before anything else: a watermark, and the absence of gaps, hold for every event up to it and no further.
+	// The watermarks come first: they and the gaps hold for the events up to the watermark, and not for later ones.
 	states, err := j.store.ShardStates(ctx)
 	if err != nil {
 		return 0, 0, err

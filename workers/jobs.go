@@ -41,7 +41,7 @@ var schedule = []Job{
 	},
 	{
 		"drift", time.Minute,
-		"Compare some posts and comments, as verify does with all.",
+		"Compare some of the posts and comments, as verify does with all of them.",
 		false, (*Jobs).drift,
 	},
 	{

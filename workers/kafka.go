@@ -1,5 +1,5 @@
-// Package workers holds what runs beside the API: the relay from Redis to Kafka, the like writer from Kafka to MySQL,
-// and the cron jobs that cool, mend and verify.
+// Package workers contains the background processes: the relay from Redis to Kafka, the like writer from Kafka to
+// MySQL, and the cron jobs.
 //
 // Who owns what: a shard's outbox belongs to the relay that holds its lock; a Kafka partition to the like writer that
 // the consumer group gave it to; neither belief has to be true for the counts to be right, because the writer's
@@ -17,17 +17,17 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Kafka says where the log is.
+// Kafka configures the event log.
 type Kafka struct {
 	Brokers []string
-	Topic   string // holds as many partitions as there are shards; shard n is partition n
-	// Replicas of each partition when the topic is created; 0 leaves it to the broker's default.
+	Topic   string // has one partition for each shard; shard n is partition n
+	// Replicas of each partition of a new topic; 0 means the broker's default.
 	Replicas int16
 	// Group is the consumer group of the like writers.
 	Group string
 }
 
-// config returns sarama's settings, many of which default to losing data.
+// config returns the settings of sarama. Several of its defaults may lose data.
 func (k Kafka) config() *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = "likewise"
@@ -46,12 +46,12 @@ func (k Kafka) config() *sarama.Config {
 	c.Producer.Compression = sarama.CompressionLZ4
 
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
-	// Offsets are advice: reading from the oldest again costs time and nothing else, since the watermark drops what is
-	// applied. So a group whose offset is no longer in the log goes back to the oldest rather than stopping.
+	// Offsets only save time: the like writer drops events up to the watermark. So a group whose offset is no longer in
+	// the log continues at the oldest record instead of stopping.
 	c.Consumer.Group.ResetInvalidOffsets = true
 	c.Consumer.Offsets.AutoCommit.Enable = true // only marked offsets, and those are marked after the transaction
 	c.Consumer.Offsets.AutoCommit.Interval = time.Second
-	// A writer that was killed keeps its partitions for a session: as short as brokers allow by default.
+	// A killed writer keeps its partitions for a session, so the session is as short as brokers allow by default.
 	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 6*time.Second, 2*time.Second
 	c.Consumer.Group.Rebalance.Timeout = 5 * time.Second
 	c.Consumer.MaxWaitTime = 250 * time.Millisecond
@@ -59,9 +59,9 @@ func (k Kafka) config() *sarama.Config {
 	return c
 }
 
-// groupConfig returns the settings of a member of the consumer group. Joining is answered only when the other members
-// have joined too or have expired, which takes a session and a rebalance, or twice that if the leader is dead. A member
-// that disconnects earlier leaves a dead member behind, for which its own next attempt waits.
+// groupConfig returns the settings of a member of the consumer group. A broker replies to a join only when the other
+// members have joined or expired. This takes a session and a rebalance, or twice as long if the leader is dead. A
+// member that disconnects earlier leaves a dead member behind, and its next attempt waits for that one.
 func (k Kafka) groupConfig() *sarama.Config {
 	c := k.config()
 	c.Net.ReadTimeout = 15 * time.Second
@@ -71,8 +71,8 @@ func (k Kafka) groupConfig() *sarama.Config {
 // ErrPartitions means that the topic does not have one partition for each shard.
 var ErrPartitions = errors.New("the topic does not have one partition for each shard")
 
-// EnsureTopic creates the topic if it is missing and makes sure that it has one partition a shard. An unreachable
-// Kafka is an error; so is ErrPartitions, which no retry can mend.
+// EnsureTopic creates the topic if it is missing. If an existing topic does not have one partition for each shard,
+// EnsureTopic returns ErrPartitions, and a retry does not help.
 func (k Kafka) EnsureTopic(shards int) error {
 	admin, err := sarama.NewClusterAdmin(k.Brokers, k.config())
 	if err != nil {

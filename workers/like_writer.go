@@ -13,9 +13,9 @@ import (
 	"likewise/models"
 )
 
-// LikeWriter reads events from Kafka and applies them to MySQL, one transaction a batch over all the partitions that
-// its process owns. It marks offsets after the commit only; a batch that is read twice is dropped the second time by
-// its positions. See models.Store.ApplyLikes for what the transaction does.
+// LikeWriter reads events from Kafka and applies them to MySQL. A batch has events of all partitions that the process
+// owns, and is one transaction: see models.Store.ApplyLikes. LikeWriter marks offsets after the commit. If it reads a
+// batch twice, the transaction drops the second by its positions.
 type LikeWriter struct {
 	store   *models.Store
 	kafka   Kafka
@@ -23,16 +23,16 @@ type LikeWriter struct {
 	now     func() time.Time
 }
 
-// NewLikeWriter makes a writer; Run starts it.
+// NewLikeWriter returns a LikeWriter. Run starts it.
 func NewLikeWriter(store *models.Store, kafka Kafka, m *Metrics) *LikeWriter {
 	return &LikeWriter{store: store, kafka: kafka, metrics: m, now: store.Now}
 }
 
 const (
 	batchEvents = 2000                  // events after which a batch is written
-	batchDelay  = 20 * time.Millisecond // after its first record, a batch is written with what it has
+	batchDelay  = 20 * time.Millisecond // after its first record, when a smaller batch is written
 	batchLimit  = 30 * time.Second      // for one attempt at writing a batch
-	queued      = 64                    // records that wait for the batch before; sarama holds back the rest
+	queued      = 64                    // records that wait for the previous batch; sarama blocks further ones
 )
 
 // Run writes until ctx ends.
@@ -105,14 +105,14 @@ func (b *batcher) Setup(session sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// Cleanup waits for the writing to stop. What was read and not written is read again by the next owner.
+// Cleanup waits until writing has stopped. The next owner reads unwritten records again.
 func (b *batcher) Cleanup(sarama.ConsumerGroupSession) error {
 	<-b.stopped
 	b.writer.metrics.writerPartitions.Set(0)
 	return nil
 }
 
-// ConsumeClaim hands on one partition's records.
+// ConsumeClaim passes the records of one partition to write.
 func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	for {
 		select {
@@ -171,7 +171,7 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 	}
 }
 
-// decode takes a record apart. What cannot be read becomes a record with a Problem and no position.
+// decode returns the events of a record. An unreadable record becomes one event with a Problem and without a position.
 func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
 	base := models.LikeRecord{
 		Shard:     int(record.Partition),
@@ -195,8 +195,8 @@ func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
 	return events
 }
 
-// apply writes events, however often it takes; it reports false when ctx ended first. The transaction itself is not
-// cut short by ctx: a query that is cancelled goes on in the server and holds its locks there.
+// apply writes events, and retries until it succeeds. If ctx ends first, it reports false. The end of ctx does not
+// cancel a transaction, because a cancelled query continues in the server and holds its locks.
 func (w *LikeWriter) apply(ctx context.Context, events []models.LikeRecord) bool {
 	if len(events) == 0 {
 		return true
@@ -247,15 +247,14 @@ func shardsOf(events []models.LikeRecord) []int {
 	return slices.Compact(shards)
 }
 
-// isolate halves a batch in which something cannot be stored, in order, until the culprit stands alone and becomes a
-// dead letter.
+// isolate halves a batch that MySQL refuses, in order, until the bad event is alone. That event becomes a dead letter.
 func (w *LikeWriter) isolate(ctx context.Context, events []models.LikeRecord, cause error) bool {
 	if len(events) > 1 {
 		half := len(events) / 2
 		return w.apply(ctx, events[:half]) && w.apply(ctx, events[half:])
 	}
 	if events[0].Problem != "" {
-		// The letter itself is refused: nothing in it is ours to drop, so it waits for a person, and says so.
+		// MySQL refuses the dead letter, too. The event must not be lost, so the writer waits for an operator.
 		cause = errors.Join(errors.New("a dead letter cannot be stored"), cause)
 		w.store.Logger().ErrorContext(ctx, "like writer is stuck",
 			"shard", events[0].Shard, "position", events[0].Pos.String(), "error", cause)

@@ -11,7 +11,7 @@ import (
 	"likewise/models"
 )
 
-// Metrics are what the workers tell Prometheus.
+// Metrics are the workers' metrics for Prometheus.
 type Metrics struct {
 	relayed          prometheus.Counter
 	relayErrors      prometheus.Counter
@@ -37,7 +37,7 @@ type Metrics struct {
 	monitoring *prometheus.CounterVec
 }
 
-// NewMetrics makes the metrics and registers them.
+// NewMetrics returns new metrics, registered with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -58,12 +58,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		opened:      counter("likewise_shards_opened_total", "Times a closed shard was opened."),
 		writerErrors: counter(
 			"likewise_writer_errors_total",
-			"Batches that had to be tried again, and errors of the consumer group.",
+			"Failed attempts at writing a batch, and errors of the consumer group.",
 		),
 		writerPartitions: gauge("likewise_writer_partitions", "Partitions that this process writes."),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_writer_events_total",
-			Help: "Events read from Kafka, by what became of them."}, []string{"result"}),
-		gaps: counter("likewise_gaps_total", "Holes found in the numbers of events. Should stay 0 for ever."),
+			Help: "Events read from Kafka, by result."}, []string{"result"}),
+		gaps: counter("likewise_gaps_total", "Gaps found in the numbers of events. Should always be 0."),
 		batchSize: histogram(
 			"likewise_writer_batch_events",
 			"Events in one transaction.",
@@ -79,24 +79,24 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"From the acceptance of the latest like in a batch to its commit.",
 			prometheus.ExponentialBuckets(0.005, 2.5, 12),
 		),
-		warm:   gauge("likewise_warm_targets", "Posts and comments held in Redis, at the janitor's last round."),
-		cooled: counter("likewise_cooled_targets_total", "Targets that the janitor dropped from Redis."),
+		warm:   gauge("likewise_warm_targets", "Posts and comments in Redis, after the janitor's last run."),
+		cooled: counter("likewise_cooled_targets_total", "Targets that the janitor evicted from Redis."),
 
 		depth:  byShard("likewise_outbox_events", "Events that wait for Kafka."),
 		oldest: byShard("likewise_outbox_oldest_seconds", "Age of the oldest event that waits for Kafka."),
 		lag:    byShard("likewise_writer_lag_events", "Events accepted by the gate and not yet in MySQL."),
 		lagSeconds: byShard(
 			"likewise_writer_lag_seconds",
-			"How long the watermark has stood still while events wait; 0 if none does.",
+			"How long the watermark has not moved although events wait; 0 if none waits.",
 		),
-		open:     byShard("likewise_shard_open", "1 if the shard takes likes."),
-		openGaps: gauge("likewise_gaps_open", "Holes whose shard is not reconciled yet."),
+		open:     byShard("likewise_shard_open", "1 if the shard accepts likes."),
+		openGaps: gauge("likewise_gaps_open", "Gaps whose shard is not reconciled yet."),
 		letters: gauge(
 			"likewise_dead_letters",
-			"Events that could not be applied and wait for somebody to look at them.",
+			"Events that could not be applied and wait for an operator.",
 		),
 		monitoring: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_monitor_errors_total",
-			Help: "Times the pipeline's state could not be read; its gauges are old then."}, []string{"source"}),
+			Help: "Failed reads of the pipeline's state. After one, its gauges are stale."}, []string{"source"}),
 	}
 	reg.MustRegister(
 		m.relayed,
@@ -137,7 +137,7 @@ func (m *Metrics) applied(events []models.LikeRecord, done models.LikesApplied, 
 	}
 }
 
-// monitorEvery is how old the pipeline's gauges can be.
+// monitorEvery is the greatest age of the pipeline's gauges.
 const monitorEvery = 5 * time.Second
 
 // Monitor reads the pipeline's state into the gauges until ctx ends.

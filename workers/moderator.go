@@ -9,10 +9,10 @@ import (
 	"likewise/models"
 )
 
-// Moderator deletes and restores everything that a user wrote, as moderators request: see models.ContentOperation.
+// Moderator deletes and restores all content of a user, as moderators request: see models.ContentOperation.
 //
-// It works in batches: MySQL first, then the gate, then the record of both. If it is killed in between, the next one
-// closes the batch again. Several at once take turns.
+// It works in batches. Each batch changes MySQL, then closes the targets in the gate, and then records both. If a
+// Moderator is killed in between, the next one closes the batch again. Several Moderators take turns.
 type Moderator struct {
 	store   *models.Store
 	targets counters.Targets
@@ -26,7 +26,7 @@ func NewModerator(store *models.Store, targets counters.Targets) *Moderator {
 const moderateOperations = 100 // per run
 
 // Moderate works on the open operations until they are done or its time is nearly over. It returns the number of posts
-// and comments deleted or restored.
+// and comments that were deleted or restored.
 func (m *Moderator) Moderate(ctx context.Context) (changed int, err error) {
 	ids, err := m.store.OpenOperations(ctx, moderateOperations)
 	if err != nil {
@@ -35,7 +35,7 @@ func (m *Moderator) Moderate(ctx context.Context) (changed int, err error) {
 	for _, id := range ids {
 		n, failed := m.carryOut(ctx, id)
 		changed += n
-		if failed != nil { // the next one may fare better
+		if failed != nil { // the next operation may succeed
 			err = errors.Join(err, failed)
 		}
 	}
@@ -45,7 +45,7 @@ func (m *Moderator) Moderate(ctx context.Context) (changed int, err error) {
 func (m *Moderator) carryOut(ctx context.Context, id int64) (changed int, err error) {
 	for {
 		if nearlyOver(ctx) {
-			return changed, nil // the next run goes on
+			return changed, nil // the next run continues
 		}
 		step, err := m.store.StepOperation(ctx, id)
 		changed += step.Changed
@@ -58,7 +58,7 @@ func (m *Moderator) carryOut(ctx context.Context, id int64) (changed int, err er
 		}
 		goOn := func(int64) (bool, error) { return !nearlyOver(ctx), nil }
 		if done, err := m.targets.CloseInBatches(ctx, step.Close, 0, goOn); err != nil {
-			return changed, fmt.Errorf("close what operation %d deleted: %w", id, err)
+			return changed, fmt.Errorf("close the content that operation %d deleted: %w", id, err)
 		} else if !done {
 			return changed, nil
 		}

@@ -10,23 +10,23 @@ import (
 	"likewise/models"
 )
 
-// Reconciler mends shards from which the log has lost events. The gate still holds what was acknowledged, because the
-// janitor leaves such a shard alone; so the present state of every like that MySQL sees otherwise is sent through the
-// pipeline once more.
+// Reconciler repairs shards whose events were lost in the log. The janitor does not evict targets of such a shard, so
+// the gate still has every acknowledged like. If a like differs in MySQL, the Reconciler sends its state in the gate
+// through the pipeline again.
 type Reconciler struct {
 	redis *counters.Redis
 	store *models.Store
 	likes *counters.Likes
 }
 
-// NewReconciler makes a reconciler.
+// NewReconciler returns a Reconciler.
 func NewReconciler(r *counters.Redis, store *models.Store, likes *counters.Likes) *Reconciler {
 	return &Reconciler{redis: r, store: store, likes: likes}
 }
 
-// Probe looks for shards whose outbox is empty although MySQL does not have their last events, and has had nothing new
-// for stalled. Either the log still has those events, or it has lost them and no event came after that would show the
-// gap; so one is sent that does. It returns the number of shards probed.
+// Probe finds shards whose outbox is empty although MySQL lacks their last events, and has applied none for stalled.
+// The log may have lost those events, and only a later event would reveal the gap. So Probe sends an event without an
+// effect to each such shard. It returns the number of shards probed.
 func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	gaps := map[int][]int64{} // by shard; only these are closed: one that appears later is the next round's
+	gaps := map[int][]int64{} // by shard; later gaps are left to the next call
 	for _, s := range states {
 		if s.OpenGaps == 0 {
 			continue
@@ -95,24 +95,24 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	return resent, nil
 }
 
-// resend sends again what MySQL and the gate disagree on about a target. Likes on their way count as disagreement;
-// sending those again does no harm.
+// resend sends the likes of a target that differ between MySQL and the gate. These include likes in the pipeline, which
+// are sent twice without harm.
 func (r *Reconciler) resend(ctx context.Context, target models.Target) (resent int, err error) {
 	err = eachDiffering(ctx, r.redis, r.store, target, func(users []int64) error {
 		resent += len(users)
 		return r.likes.Reassert(ctx, target, users)
 	})
 	if errors.Is(err, counters.ErrNotWarm) {
-		return resent, nil // cooled or forgotten since: then MySQL has all of it, or the shard is being opened
+		return resent, nil // evicted since: MySQL has all its likes, or the shard is being opened
 	}
 	return resent, err
 }
 
-// comparePage is how many likers are compared at a time: all that a comparison holds in memory.
+// comparePage is how many users are compared at a time, and the most that a comparison holds in memory.
 const comparePage = 5000
 
-// eachDiffering calls fn with the users whose like of a warm target is in one of Redis and MySQL only, some thousands
-// at a time, and possibly twice.
+// eachDiffering calls fn with the users whose like of a warm target is only in Redis or only in MySQL, in batches. A
+// user may occur twice.
 func eachDiffering(
 	ctx context.Context,
 	redis *counters.Redis,

@@ -20,10 +20,10 @@ import (
 
 // Relay moves events from the outboxes in Redis to Kafka, and opens shards that are closed.
 //
-// For each shard it reads the head of the outbox, sends it as one record, and drops it from the outbox when Kafka has
-// acknowledged it. It keeps no place of its own: after any failure or unknown outcome it reads the head again and
-// sends it again, and the writer drops what it knows. A record holds consecutive events and is written whole or not
-// at all, so whatever is resent, by this relay or by one that has lost its lock, no hole can come about.
+// For each shard it reads the head of the outbox, sends it as one record, and removes it from the outbox when Kafka has
+// acknowledged it. A relay stores no position. After a failure or an unknown outcome it reads and sends the head again,
+// and the like writer drops the events that it has applied. Records hold consecutive events, and Kafka writes a record
+// completely or not at all. So resent records cannot leave a gap, even if a relay without the lock sends them.
 type Relay struct {
 	redis   *counters.Redis
 	store   *models.Store
@@ -32,13 +32,13 @@ type Relay struct {
 	now     func() time.Time
 }
 
-// NewRelay makes a relay; Run starts it.
+// NewRelay returns a relay. Run starts it.
 func NewRelay(r *counters.Redis, store *models.Store, kafka Kafka, m *Metrics) *Relay {
 	return &Relay{redis: r, store: store, kafka: kafka, metrics: m, now: store.Now}
 }
 
 const (
-	relayLock    = 5 * time.Second // how long after its relay was killed a shard waits for the next one
+	relayLock    = 5 * time.Second // after a relay is killed, its shards wait this long for another
 	relayRenew   = relayLock / 3
 	relayContend = 500 * time.Millisecond // between two attempts at a lock that another holds
 	relayFirst   = 100 * time.Millisecond // between two attempts at a server that does not answer, at first
@@ -47,10 +47,10 @@ const (
 	relayBatch   = 1000                   // events in one record at most: about 100 kB
 	relayWait    = 500 * time.Millisecond // for an event, before looking after the shard again
 	openingWait  = 20 * time.Millisecond  // the same while the shard is being opened
-	openingLimit = 30 * time.Second       // after which the first event of an epoch is taken for lost
+	openingLimit = 30 * time.Second       // after which the first event of an epoch counts as lost
 )
 
-// Run relays until ctx ends. It contends for every shard; the relays of other processes hold those that it does not.
+// Run relays until ctx ends. It contends for the locks of all shards with the relays of other processes.
 func (r *Relay) Run(ctx context.Context) {
 	producer, err := retry.DoValue(ctx, backOff(retryFirst, retryMost), r.connect)
 	if err != nil {
@@ -108,18 +108,18 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 	}
 }
 
-// process names this process to people: the relay lock has its name, and so have its failures.
+// process returns the name of this process, for operators. Relay locks and recorded failures have it.
 func process() string {
 	host, err := os.Hostname()
 	if err != nil {
-		host = "unknown" // the pid has to do
+		host = "unknown"
 	}
 	return host + ":" + strconv.Itoa(os.Getpid())
 }
 
-const noteLimit = time.Second // for a note that nobody waits for
+const noteLimit = time.Second // for recording a failure
 
-// noteFailure keeps a failure where the pipeline desk finds it, if MySQL takes it.
+// noteFailure records a failure in MySQL, for Desk. If that fails, too, noteFailure only logs it.
 func noteFailure(ctx context.Context, store *models.Store, shards []int, stage models.Stage, failure error) {
 	ctx, cancel := context.WithTimeout(ctx, noteLimit)
 	defer cancel()
@@ -150,7 +150,7 @@ func (r *Relay) hold(ctx context.Context, producer sarama.SyncProducer, shard in
 	return err
 }
 
-// renew keeps the lock. It ends the relay's context when the lock is lost, or may be.
+// renew renews the lock. If it fails, the lock may be lost, and renew ends the relay's context.
 func (r *Relay) renew(ctx context.Context, lost context.CancelCauseFunc, outbox *counters.Outbox) {
 	ticker := time.NewTicker(relayRenew)
 	defer ticker.Stop()
@@ -238,14 +238,14 @@ func (r *Relay) send(producer sarama.SyncProducer, shard int, events []models.En
 	return nil
 }
 
-// opening is a shard on its way from closed to open.
+// opening is the state of a shard that is being opened.
 type opening struct {
 	epoch    int64
-	restored models.Position // the last position that this Redis knew when the shard was closed
+	restored models.Position // the last position in this Redis when the shard was closed
 	since    time.Time
 }
 
-// beginOpening puts the first event of a new epoch behind whatever is left in the outbox.
+// beginOpening adds the first event of a new epoch to the end of the outbox.
 func (r *Relay) beginOpening(ctx context.Context, shard int, outbox *counters.Outbox) (*opening, error) {
 	last, err := outbox.Last(ctx)
 	if err != nil {
@@ -263,9 +263,9 @@ func (r *Relay) beginOpening(ctx context.Context, shard int, outbox *counters.Ou
 	return &opening{epoch: epoch, restored: restored, since: r.now()}, nil
 }
 
-// finishOpening opens the shard once MySQL has everything that was in the log before the epoch's first event. If
-// MySQL then knows of events that Redis does not, Redis has lost the last of what it acknowledged: its warm targets
-// are forgotten, and warmed from MySQL again.
+// finishOpening opens the shard once MySQL has every event before the first of the epoch. If MySQL then has events that
+// Redis lacks, Redis has lost its last acknowledged writes. In that case finishOpening evicts the shard's targets
+// first, and they are warmed from MySQL again.
 func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.Outbox, o *opening) (bool, error) {
 	state, err := r.store.ShardState(ctx, shard)
 	if err != nil {
@@ -273,8 +273,7 @@ func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.O
 	}
 	switch {
 	case state.Epoch > o.epoch || state.Applied.Epoch > o.epoch:
-		// Another relay has begun to open it since, and its event may be on the way: under an older epoch than that
-		// every like would be dropped.
+		// Another relay has begun to open the shard under a higher epoch. The like writer would drop likes of this one.
 		return false, counters.ErrLockLost
 	case state.Applied.Epoch < o.epoch:
 		return false, nil

@@ -12,23 +12,23 @@ import (
 	"likewise/models"
 )
 
-// RingFinder looks for like rings: accounts that like the same author in the same seconds, again and again.
+// RingFinder finds like rings: accounts that repeatedly like the same author in the same seconds.
 //
-// Two likes of one author's posts or comments, by two accounts, coincide when they were accepted in the same window of
-// ringWindow. Two accounts are suspected when ringCoincidences of their likes coincide, and these are at least half of
-// all that each gave the author in ringDays. Suspected accounts that hang together, around one author, are a ring.
-// Strangers who meet on one post in one second do so once.
+// Two likes of one author's content, by two accounts, coincide if they were accepted in the same window of ringWindow.
+// Two accounts are suspects if at least ringCoincidences of their likes coincide, and these are at least half of the
+// likes that each of them gave the author in ringDays. A ring is a connected group of suspects around one author.
+// Unrelated accounts that like a post in the same second rarely do so again.
 //
-// A run reads the likes since the run before, and for what happens slowly those of ringBefore, but never more than
-// ringRows and ringRowsBefore rows of each kind. Accounts that coincide twice in these are looked at in earnest: at
-// most ringSuspects of them, with their latest ringHistory likes. What is read is rows in the order of their ids, so
-// likes need no index by time, which every like would pay for.
+// A run has two steps. First it reads the likes since the previous run, and the older likes of ringBefore, at most
+// ringRows and ringRowsBefore rows of each kind. Pairs with ringCandidate coincidences in them are candidates. Then it
+// reads the latest ringHistory likes of at most ringSuspects candidates. Both steps read rows in the order of their
+// ids, so likes need no index by time, which would make every like slower.
 type RingFinder struct {
 	store *models.Store
 	now   func() time.Time
 }
 
-// NewRingFinder makes a finder.
+// NewRingFinder returns a RingFinder.
 func NewRingFinder(store *models.Store, now func() time.Time) *RingFinder {
 	return &RingFinder{store: store, now: now}
 }
@@ -40,18 +40,18 @@ const (
 	ringDays         = 7 * 24 * time.Hour
 	ringBefore       = 24 * time.Hour
 
-	ringCandidate  = 2       // coincidences among the likes that a run reads, to be looked at in earnest
+	ringCandidate  = 2       // coincidences, in the rows of the first step, that make two accounts candidates
 	ringCrowd      = 20      // accounts of a window that are compared with each other
 	ringRows       = 300_000 // new rows of each kind that a run reads
-	ringRowsBefore = 100_000 // older ones
+	ringRowsBefore = 100_000 // older rows of each kind that a run reads
 	ringPage       = 10_000  // rows a query
-	ringSuspects   = 500     // accounts that a run looks at in earnest
-	ringHistory    = 2000    // likes of each kind of such an account
-	ringEvidence   = 20      // occasions that a report shows
-	ringMembers    = 100     // accounts that a report names
+	ringSuspects   = 500     // accounts in the second step
+	ringHistory    = 2000    // likes of each kind that the second step reads of an account
+	ringEvidence   = 20      // occasions in a report
+	ringMembers    = 100     // accounts in a report
 )
 
-// Find reports the rings that it finds; it returns the numbers of likes read and of new rings.
+// Find saves a report of each ring. It returns the numbers of likes read and of new rings.
 func (f *RingFinder) Find(ctx context.Context) (read, found int, err error) {
 	var likes []models.AuthoredLike
 	marks := map[models.TargetKind]int64{}
@@ -92,7 +92,7 @@ func (f *RingFinder) Find(ctx context.Context) (read, found int, err error) {
 	return len(likes), found, nil
 }
 
-// recent reads the likes of a kind since the last run, and some before, and returns the row up to which it got.
+// recent reads the likes of a kind since the previous run, and some older ones. It returns the id of the last row read.
 func (f *RingFinder) recent(
 	ctx context.Context,
 	kind models.TargetKind,
@@ -105,8 +105,7 @@ func (f *RingFinder) recent(
 	if err != nil {
 		return nil, 0, err
 	}
-	if !ok ||
-		mark > last { // the first run looks at the latest likes; so does one after rows were restored from a backup
+	if !ok || mark > last { // in the first run, and after rows were restored from a backup
 		mark = max(0, last-ringRows)
 	}
 	upTo = min(last, mark+ringRows)
@@ -132,7 +131,7 @@ func (f *RingFinder) recent(
 // pair is two accounts, the lower id first.
 type pair [2]int64
 
-// byAuthor sorts likes out by the author of what was liked. What authors like of their own is left out.
+// byAuthor groups likes by the author of the liked content. It skips authors' likes of their own content.
 func byAuthor(likes []models.AuthoredLike) map[int64][]models.AuthoredLike {
 	of := map[int64][]models.AuthoredLike{}
 	for _, l := range likes {
@@ -143,7 +142,7 @@ func byAuthor(likes []models.AuthoredLike) map[int64][]models.AuthoredLike {
 	return of
 }
 
-// windowOf numbers the window of a like.
+// windowOf returns the number of a like's window.
 func windowOf(l models.AuthoredLike) int64 { return l.LikedAt.Unix() / int64(ringWindow/time.Second) }
 
 // windows counts each account's likes in each window.
@@ -159,8 +158,8 @@ func windows(likes []models.AuthoredLike) map[int64]map[int64]int {
 	return at
 }
 
-// suspectPairs returns, by author, the pairs of accounts that coincide often enough to be looked at in earnest: those
-// that do most often, until they are ringSuspects accounts.
+// suspectPairs returns the pairs of accounts with at least ringCandidate coincidences, by author. Pairs with the most
+// coincidences come first, until they have ringSuspects accounts.
 func suspectPairs(likes []models.AuthoredLike) map[int64][]pair {
 	type suspect struct {
 		author int64
@@ -173,7 +172,7 @@ func suspectPairs(likes []models.AuthoredLike) map[int64][]pair {
 		for _, l := range likes {
 			given[l.UserID]++
 		}
-		// Who liked the author but once coincides with nobody twice. That is nearly everybody in a crowd.
+		// An account with a single like of the author cannot coincide twice. Most accounts of a crowd are such.
 		likes = slices.DeleteFunc(likes, func(l models.AuthoredLike) bool { return given[l.UserID] < ringCandidate })
 		together := map[pair]int{}
 		for _, users := range windows(likes) {
@@ -204,15 +203,15 @@ func suspectPairs(likes []models.AuthoredLike) map[int64][]pair {
 	return chosen
 }
 
-// crowd keeps ringCrowd of sorted accounts: by a hash of their ids, so that of the same accounts the same are kept in
-// every window, and chance cannot hide them from each other.
+// crowd returns ringCrowd of the sorted ids. It chooses them by a hash of the id, so that the same accounts are
+// compared in every window.
 func crowd(ids []int64) []int64 {
 	if len(ids) <= ringCrowd {
 		return ids
 	}
 	rank := func(id int64) uint64 {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(strconv.FormatInt(id, 10))) // a hash takes everything
+		_, _ = h.Write([]byte(strconv.FormatInt(id, 10))) // a hash returns no errors
 		return h.Sum64()
 	}
 	slices.SortFunc(ids, func(a, b int64) int { return cmp.Compare(rank(a), rank(b)) })
@@ -221,7 +220,7 @@ func crowd(ids []int64) []int64 {
 	return ids
 }
 
-// histories reads what suspects like, by account.
+// histories reads the likes of suspects, by account.
 func (f *RingFinder) histories(
 	ctx context.Context,
 	suspects map[int64][]pair,
@@ -248,7 +247,7 @@ func (f *RingFinder) histories(
 	return history, nil
 }
 
-// rings returns the rings around an author among pairs of suspects, by all that is known of them.
+// rings returns the rings around an author among pairs of suspects, according to their histories.
 func (f *RingFinder) rings(
 	ctx context.Context,
 	author int64,
@@ -276,7 +275,7 @@ func (f *RingFinder) rings(
 			at[user][windowOf(l)]++
 		}
 	}
-	ring := map[int64]int64{} // the lowest account that each hangs together with
+	ring := map[int64]int64{} // a union-find forest; its roots are the lowest ids of their rings
 	var root func(user int64) int64
 	root = func(user int64) int64 {
 		if up, ok := ring[user]; ok && up != user {
@@ -309,7 +308,7 @@ func (f *RingFinder) rings(
 	return rings, nil
 }
 
-// report makes the report of a ring from all likes that its members gave the author.
+// report returns the report of a ring, from all likes that its members gave the author.
 func report(author int64, likes []models.AuthoredLike) models.LikeRing {
 	ring := models.LikeRing{AuthorID: author}
 	slices.SortFunc(likes, func(x, y models.AuthoredLike) int {

@@ -12,21 +12,21 @@ import (
 	"likewise/models"
 )
 
-// Verification is the outcome of a Verifier's round.
+// Verification holds the results of a Verifier.
 type Verification struct {
 	Posts, Comments int   // compared
-	Likes           int64 // rows of likes that these have
-	Warm            int   // of the compared, those that Redis holds too
+	Likes           int64 // rows of likes of the compared targets
+	Warm            int   // compared targets that are warm in Redis
 	Differences     int
 	Repaired        int
-	Undecided       int // targets that did not hold still; not among the differences
+	Undecided       int // targets that could not be compared; not included in Differences
 }
 
 // Verifier compares rows, counts and Redis for every post and comment, while the site is live.
 //
-// Counts and rows of one target are read in one statement, so any difference between those is real. Redis is ahead of
-// MySQL by what is in the pipeline; so a warm target is compared when its last change has been applied and none came
-// while it was being read. A target that never holds still is reported as a difference: nothing can be said of it.
+// It reads the counts and rows of a target in one statement, so a difference between them is real. Redis is ahead of
+// MySQL by the events in the pipeline. So a warm target is compared once its last change has been applied, and only if
+// it did not change during the comparison. A target that changes in every attempt is reported as undecided.
 type Verifier struct {
 	store  *models.Store
 	gate   gateVerifier
@@ -36,9 +36,9 @@ type Verifier struct {
 	wait   time.Duration // for a change to get from the gate to MySQL
 }
 
-// NewVerifier makes a verifier that calls report for each difference. With repair it sets counts to what the rows
-// say, deletes likes of nothing, and sends the likes that Redis holds and MySQL does not (or the other way round)
-// through the pipeline again.
+// NewVerifier returns a Verifier that calls report for each difference. With repair, it sets counts to the number of
+// their rows, and deletes likes whose target does not exist. If Redis and MySQL differ in a like, it sends the state in
+// Redis through the pipeline again.
 func NewVerifier(
 	store *models.Store,
 	r *counters.Redis,
@@ -90,7 +90,7 @@ const (
 	verifyTries = 20 // to catch a busy target between two likes
 )
 
-// Verify goes over everything once.
+// Verify compares all posts and comments once.
 func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 	var sum Verification
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
@@ -104,7 +104,7 @@ func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 	return sum, v.gate.verifyStrays(ctx, &sum)
 }
 
-// Sample compares at most limit targets of a kind with ids above after, and returns the id to continue after, or 0 at
+// Sample compares at most limit targets of a kind with ids above after. It returns the id to continue after, or 0 at
 // the end.
 func (v *Verifier) Sample(
 	ctx context.Context,
@@ -121,7 +121,8 @@ func (v *Verifier) Sample(
 	return sum, list[len(list)-1].ID, err
 }
 
-// Target compares one target, which may have no row. It is for a request: it does not wait long for what is on its way.
+// Target compares one target, which may have no row. It is for requests, and waits only askedWait for events in the
+// pipeline.
 func (v *Verifier) Target(ctx context.Context, target models.Target) (Verification, error) {
 	var sum Verification
 	v.wait = askedWait
@@ -150,8 +151,8 @@ func (v *Verifier) Target(ctx context.Context, target models.Target) (Verificati
 	return sum, v.gate.verifyStray(ctx, target, &sum)
 }
 
-// Stretch compares targets of a shard, for a request: those of a kind with ids above after, at most limit, and as many
-// as it gets to until end. It returns the id to continue after, or 0 at the end.
+// Stretch compares targets of a kind in a shard, for a request. It starts after the id after, and stops after limit
+// targets or at the time end. It returns the id to continue after, or 0 if all targets are compared.
 func (v *Verifier) Stretch(
 	ctx context.Context,
 	shard int,
@@ -267,7 +268,7 @@ func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, su
 	for range verifyTries {
 		before, err := v.state(ctx, target)
 		if err != nil || !before.Warm {
-			return err // cooled since: then MySQL has all of it
+			return err // evicted since, so MySQL has all its changes
 		}
 		if arrived, err := v.awaitApplied(ctx, target, before.Last); err != nil {
 			return err
@@ -327,7 +328,7 @@ func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, su
 		}
 		return v.found(sum, target, problem, func() error { return v.forget(ctx, target, before.Last) })
 	}
-	v.undecided(sum, target, "it changes too fast to be compared")
+	v.undecided(sum, target, "it changed during every comparison")
 	return nil
 }
 
@@ -347,7 +348,7 @@ func (v *gatedVerifier) resend(ctx context.Context, target models.Target) error 
 func (v *gatedVerifier) forget(ctx context.Context, target models.Target, last models.Position) error {
 	forgotten, err := v.redis.Forget(ctx, target, last)
 	if err == nil && !forgotten {
-		err = fmt.Errorf("%s was liked meanwhile; run it again", target)
+		err = fmt.Errorf("%s changed during the repair; run it again", target)
 	}
 	return err
 }
@@ -360,7 +361,7 @@ func (v *gatedVerifier) state(ctx context.Context, target models.Target) (counte
 	return states[0], nil
 }
 
-// awaitApplied waits until MySQL has everything of the target's shard up to pos.
+// awaitApplied waits until MySQL has every event of the target's shard up to pos. It reports false after v.wait.
 func (v *Verifier) awaitApplied(ctx context.Context, target models.Target, pos models.Position) (bool, error) {
 	poll := retry.WithMaxDuration(v.wait, retry.NewConstant(verifyPoll))
 	err := retry.Do(ctx, poll, func(ctx context.Context) error {
@@ -432,18 +433,18 @@ func (v *gatedVerifier) stray(ctx context.Context, target models.Target, sum *Ve
 	})
 }
 
-// undecided reports a target of which nothing can be said.
+// undecided reports a target that could not be compared.
 func (v *Verifier) undecided(sum *Verification, target models.Target, why string) {
 	sum.Undecided++
 	v.report(models.Difference{Target: target, Problem: why, Undecided: true})
 }
 
-// found reports a difference, after mending it if that was asked for.
-func (v *Verifier) found(sum *Verification, target models.Target, problem string, mend func() error) error {
+// found reports a difference. If the verifier repairs, found calls repair first.
+func (v *Verifier) found(sum *Verification, target models.Target, problem string, repair func() error) error {
 	d := models.Difference{Target: target, Problem: problem}
 	sum.Differences++
 	if v.repair {
-		if err := mend(); err != nil {
+		if err := repair(); err != nil {
 			return fmt.Errorf("repair %s: %w", target, err)
 		}
 		d.Repaired = true

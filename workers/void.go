@@ -13,19 +13,19 @@ import (
 	"likewise/models"
 )
 
-// Voider takes likes back: those of deleted accounts, and whatever else like_voids asks for.
+// Voider withdraws the likes of deleted accounts, and the other likes that rows of like_voids request.
 //
-// A like is taken back as its user would do it, so that the gate, the rows and the counts stay one. What MySQL has is
-// only what has come through; so a request is done when, after the last moment at which a like could still be accepted
-// for the user, everything accepted has been applied and no row is left. Until then each run goes over it again. A
-// Voider that is killed leaves nothing but a shorter list; two at once do the same work twice.
+// It withdraws a like as its user would, so that the gate, the rows and the counts stay consistent. Some accepted likes
+// are not in MySQL yet. So a request is done when three conditions hold: the user's last possible like has been
+// accepted, every accepted like has been applied, and no row is left. Until then every run works on the request. A
+// Voider may be killed at any time. Two Voiders at once do the same work twice.
 //
-// Of a deleted account the same turns remove everything else that hangs on it, and what Redis keeps about it. While
-// Redis is away the request stays open; and it stays open until every cached session of the account has expired, so
-// that what such a session has written goes as well.
+// For a deleted account, the Voider also removes the other rows of the account, and its keys in Redis. While Redis is
+// down, the request stays open. It also stays open until every cached session of the account has expired, so that rows
+// written in such a session are removed, too.
 //
-// The gate takes no unlike of what is deleted. Such a like is withdrawn in MySQL, after the gate has forgotten the
-// target: it would keep the like and, if the deletion is taken back, count it again.
+// The gate refuses unlikes of deleted targets. The Voider withdraws such a like in MySQL, after the gate has evicted
+// the target. Otherwise the gate would keep the like, and count it again if the deletion is undone.
 type Voider struct {
 	store *models.Store
 	gate  voidGate
@@ -34,12 +34,12 @@ type Voider struct {
 	turn  time.Duration
 }
 
-// likeSetter is *models.Store in direct mode, *counters.Likes behind the gate.
+// likeSetter is *models.Store in direct mode, and *counters.Likes otherwise.
 type likeSetter interface {
 	SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
 }
 
-// NewVoider makes a voider. In direct mode r is nil and likes the store.
+// NewVoider returns a Voider. In direct mode, r is nil and likes is the store.
 func NewVoider(store *models.Store, r *counters.Redis, likes likeSetter, now func() time.Time) *Voider {
 	v := &Voider{store: store, gate: directVoids{}, likes: likes, now: now, turn: voidTurn}
 	if r != nil {
@@ -93,14 +93,14 @@ func (g *gatedVoids) forget(ctx context.Context, target models.Target) (cold boo
 
 const (
 	voidRequests = 100              // a query
-	voidTurn     = 10 * time.Second // of a request in a run; one with many likes goes on in the next
+	voidTurn     = 10 * time.Second // for a request in a run; the next run continues
 	voidPage     = 500              // likes a query
-	voidAtOnce   = 8                // likes in flight; the site's own come first
-	voidRounds   = 3                // of a turn, for likes that were on their way when it began
+	voidAtOnce   = 8                // concurrent likes; few, so that users' likes are not delayed
+	voidRounds   = 3                // in a turn, for likes that were in the pipeline when it began
 )
 
-// Void works on every open request, those first that it never got to and then those that have waited longest, until its
-// time is nearly over. It returns the numbers of likes withdrawn and of requests done.
+// Void works on the open requests until its time is nearly over. Requests without a turn come first, and then those
+// whose last turn is the oldest. Void returns the numbers of likes withdrawn and of requests done.
 func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 	began := v.now()
 	var failures []error
@@ -110,7 +110,7 @@ func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 			return likes, done, errors.Join(append(failures, err)...)
 		}
 		for _, request := range open {
-			// Before anything else: what cannot be carried out must not come first again.
+			// This comes before the work, so that a request that always fails does not block the others.
 			if err := v.store.TakeLikeVoidTurn(ctx, request.ID, began); err != nil {
 				return likes, done, errors.Join(append(failures, err)...)
 			}
@@ -119,7 +119,7 @@ func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 			if finished {
 				done++
 			}
-			if err != nil && len(failures) < runFailures { // the next one may fare better
+			if err != nil && len(failures) < runFailures { // the next request may succeed
 				failures = append(failures, fmt.Errorf("void likes of user %d: %w", request.UserID, err))
 			}
 			if nearlyOver(ctx) {
@@ -132,7 +132,7 @@ func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 	}
 }
 
-// take works on a request for as long as its turn lasts. An unfinished request is not an error.
+// take works on a request until the end of its turn. An unfinished request is not an error.
 func (v *Voider) take(ctx context.Context, request models.LikeVoid) (likes int, done bool, err error) {
 	turn, cancel := context.WithTimeout(ctx, v.turn)
 	defer cancel()
@@ -146,8 +146,7 @@ func (v *Voider) take(ctx context.Context, request models.LikeVoid) (likes int, 
 }
 
 func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, done bool, err error) {
-	// What is found after that moment is the last there can be, so the request is done only by a turn that begins after
-	// it.
+	// The user's last possible like is accepted before this time. Only a turn that begins later can end the request.
 	last := v.now().After(request.LastLike())
 	if err := v.purge(ctx, request.UserID); err != nil {
 		return 0, false, err
@@ -174,7 +173,7 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 	return likes, false, nil
 }
 
-// purge removes what hangs on an account that was deleted, in MySQL and in Redis.
+// purge removes the other rows of a deleted account, and its keys in Redis.
 func (v *Voider) purge(ctx context.Context, userID int64) error {
 	deleted, err := v.store.PurgeUser(ctx, userID)
 	if err != nil || !deleted {
@@ -183,8 +182,8 @@ func (v *Voider) purge(ctx context.Context, userID int64) error {
 	return v.gate.forgetAccount(ctx, userID)
 }
 
-// sweep takes back every like of the request that MySQL has. It returns the numbers of rows found and of likes
-// withdrawn, which may be fewer: what cannot be taken back now is left to the next run.
+// sweep withdraws every like of the request that MySQL has. It returns the numbers of rows found and of likes
+// withdrawn. The latter may be lower: the next run withdraws the others.
 func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, withdrawn int, err error) {
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		for after := int64(0); ; {
@@ -218,7 +217,7 @@ func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, wit
 	return found, withdrawn, nil
 }
 
-// unlike takes one like back; it reports false when that has to wait.
+// unlike withdraws one like. It reports false if the like must be withdrawn in another run.
 func (v *Voider) unlike(ctx context.Context, target models.Target, userID int64) (bool, error) {
 	_, err := v.likes.SetLike(ctx, target, userID, false)
 	if models.ErrorCode(err) != models.CodeNotFound {

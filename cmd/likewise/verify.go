@@ -17,7 +17,7 @@ type verifyCmd struct {
 // Validate reports missing settings.
 func (v *verifyCmd) Validate() error { return required(v.mysqlFlags.setting(), v.likesFlags.setting()) }
 
-// Run verifies. It returns errDiffers if a difference is not repaired, or if a target changes too fast to be compared.
+// Run verifies. It returns errDiffers if a difference is not repaired, or if a target could not be compared.
 func (v *verifyCmd) Run(ctx context.Context, out output) error {
 	c, err := openCore(ctx, v.mysqlFlags, v.likesFlags)
 	if err != nil {
