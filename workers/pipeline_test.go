@@ -557,7 +557,7 @@ func TestVerify_looksPastWhatIsOnItsWay(t *testing.T) {
 	}
 	for range 5 {
 		for _, found := range p.verify(false) {
-			assert.Contains(t, found, "changed during every comparison", "nothing else may be reported of a busy target")
+			assert.Contains(t, found, "changed during every comparison", "the only problem a busy target may have")
 		}
 	}
 	stop()
