@@ -61,10 +61,10 @@ type serverClock struct {
 // the gate refuses every copy of a call that arrives after the client has given up.
 const callLimit = ioTimeout
 
-// deadline returns the end of callLimit on the clock of the shard's server. It returns 0, which is always over, until
-// that clock is known. The clocks of two machines may differ, and ours may be set, so it counts from the server's last
-// reply. The time since then is measured on the monotonic clock and not on LikesOptions.Now: it bounds a call on a
-// connection, as the deadline of a socket does.
+// deadline returns the end of callLimit on the clock of the shard's server. While that clock is unknown, it returns 0,
+// which the gate refuses as late. The deadline counts from the server's last reply, because the local clock may differ
+// from the server's, and may be changed. The time since that reply is monotonic time and not LikesOptions.Now, because
+// it bounds a call on a connection, as the deadline of a socket does.
 func (l *Likes) deadline(shard int) int64 {
 	clock := l.clocks[shard].Load()
 	if clock == nil {

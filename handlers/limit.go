@@ -114,7 +114,8 @@ var (
 var (
 	pairRate    = counters.Rate{Burst: 10, Every: 90 * time.Second} // of a login as typed, from an address
 	accountRate = counters.Rate{Burst: 100, Every: 36 * time.Second}
-	knownMark   = counters.Rate{Burst: 1, Every: 30 * 24 * time.Hour} // not a limit: spent once the account has logged in from an address
+	// knownMark is not a limit. It is spent once the account has logged in from a network.
+	knownMark = counters.Rate{Burst: 1, Every: 30 * 24 * time.Hour}
 )
 
 // Units in which examined index entries are charged, rounded down.

@@ -13,7 +13,8 @@ type route struct {
 	permission models.Permission // models/account_permission.go holds its rule
 	limit      *routeLimit       // what a request costs; see limit.go
 	handler    fiber.Handler
-	repeat     fiber.Handler // of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go
+	// Of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go.
+	repeat fiber.Handler
 }
 
 // routes returns the table of all routes.

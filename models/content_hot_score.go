@@ -22,5 +22,6 @@ func HotScore(createdAt time.Time, likes int64) int64 {
 // is rounded, not truncated: logarithms differ in the last bit between Go and the databases, and truncation would turn
 // that into a second at powers of ten.
 func hotScoreSQL(likes string) string {
-	return fmt.Sprintf("UNIX_TIMESTAMP(created_at)+CAST(ROUND(%d*LOG10(GREATEST(%s,1))) AS SIGNED)", hotSecondsPerTenfold, likes)
+	return fmt.Sprintf("UNIX_TIMESTAMP(created_at)+CAST(ROUND(%d*LOG10(GREATEST(%s,1))) AS SIGNED)",
+		hotSecondsPerTenfold, likes)
 }

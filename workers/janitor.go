@@ -26,7 +26,7 @@ const MinCoolAfter = 5 * time.Minute
 // DefaultCoolAfter is the default of the flag --cool-after.
 const DefaultCoolAfter = time.Hour
 
-// NewJanitor makes a janitor for targets that were not liked for idle, at least MinCoolAfter.
+// NewJanitor returns a Janitor of targets that were not liked for idle, which is raised to MinCoolAfter.
 func NewJanitor(r *counters.Redis, store *models.Store, m *Metrics, idle time.Duration, now func() time.Time) *Janitor {
 	return &Janitor{redis: r, store: store, metrics: m, idle: max(idle, MinCoolAfter), now: now}
 }

@@ -209,7 +209,8 @@ func (w *LikeWriter) apply(ctx context.Context, events []models.LikeRecord) bool
 			return err
 		}
 		w.metrics.writerErrors.Inc()
-		w.store.Logger().WarnContext(ctx, "batch is tried again", "events", len(events), "attempt", attempt, "error", err)
+		w.store.Logger().WarnContext(ctx, "batch is tried again",
+			"events", len(events), "attempt", attempt, "error", err)
 		if attempt%10 == 1 {
 			noteFailure(ctx, w.store, shardsOf(events), models.StageWriter, err)
 		}

@@ -40,12 +40,12 @@ func NewRelay(r *counters.Redis, store *models.Store, kafka Kafka, m *Metrics) *
 const (
 	relayLock    = 5 * time.Second // after a relay is killed, its shards wait this long for another
 	relayRenew   = relayLock / 3
-	relayContend = 500 * time.Millisecond // between two attempts at a lock that another holds
-	relayFirst   = 100 * time.Millisecond // between two attempts at a server that does not answer, at first
-	relayMost    = 2 * time.Second        // and after some failures in a row
-	relayFence   = 500 * time.Millisecond // between two looks at whether the server is still the same
-	relayBatch   = 1000                   // events in one record at most: about 100 kB
-	relayWait    = 500 * time.Millisecond // for an event, before looking after the shard again
+	relayContend = 500 * time.Millisecond // between two attempts at a lock that another relay holds
+	relayFirst   = 100 * time.Millisecond // first back-off after a failure
+	relayMost    = 2 * time.Second        // longest back-off after consecutive failures
+	relayFence   = 500 * time.Millisecond // between two checks that the server is still the same
+	relayBatch   = 1000                   // most events in a record, about 100 kB
+	relayWait    = 500 * time.Millisecond // for an event, between two checks of the shard
 	openingWait  = 20 * time.Millisecond  // the same while the shard is being opened
 	openingLimit = 30 * time.Second       // after which the first event of an epoch counts as lost
 )
@@ -94,11 +94,11 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 			}
 			failures++
 			r.metrics.relayErrors.Inc()
-			if failures%10 == 1 { // the first of a row, and then one every twenty seconds or so
+			if failures%10 == 1 { // the first of several, and then about one in twenty seconds
 				r.store.Logger().WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
 				noteFailure(ctx, r.store, []int{shard}, models.StageRelay, err)
 			}
-			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) { // somebody deleted it
+			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) { // the topic was deleted
 				created := r.kafka.EnsureTopic(r.store.Shards())
 				r.store.Logger().WarnContext(ctx, "topic is created again", "topic", r.kafka.Topic, "error", created)
 			}
@@ -259,7 +259,8 @@ func (r *Relay) beginOpening(ctx context.Context, shard int, outbox *counters.Ou
 	if err != nil {
 		return nil, err
 	}
-	r.store.Logger().DebugContext(ctx, "shard is being opened", "shard", shard, "epoch", epoch, "restored", restored.String())
+	r.store.Logger().DebugContext(ctx, "shard is being opened",
+		"shard", shard, "epoch", epoch, "restored", restored.String())
 	return &opening{epoch: epoch, restored: restored, since: r.now()}, nil
 }
 

@@ -46,16 +46,23 @@ func NewVerifier(
 	repair bool,
 	report func(models.Difference),
 ) *Verifier {
-	v := &Verifier{store: store, gate: directVerifier{}, repair: repair, report: report, now: store.Now, wait: verifyWait}
+	v := &Verifier{
+		store:  store,
+		gate:   directVerifier{},
+		repair: repair,
+		report: report,
+		now:    store.Now,
+		wait:   verifyWait,
+	}
 	if r != nil {
 		v.gate = &gatedVerifier{v, r, likes}
 	}
 	return v
 }
 
-// gateVerifier is the part of a Verifier that compares what Redis holds: gatedVerifier, or directVerifier in direct mode.
+// gateVerifier compares targets in Redis: gatedVerifier, or directVerifier in direct mode.
 type gateVerifier interface {
-	// verifyTargets compares those of targets that are warm.
+	// verifyTargets compares the warm ones of targets.
 	verifyTargets(ctx context.Context, targets []models.Target, sum *Verification) error
 	// verifyStray reports target, which has no row, if it is warm.
 	verifyStray(ctx context.Context, target models.Target, sum *Verification) error
@@ -85,9 +92,9 @@ type gatedVerifier struct {
 const (
 	verifyPage  = 500 // targets a query
 	verifyWait  = 10 * time.Second
-	askedWait   = 2 * time.Second // the same when somebody waits for the answer
+	askedWait   = 2 * time.Second // the same in a request
 	verifyPoll  = 50 * time.Millisecond
-	verifyTries = 20 // to catch a busy target between two likes
+	verifyTries = 20 // comparisons of a target that changes
 )
 
 // Verify compares all posts and comments once.
@@ -332,7 +339,7 @@ func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, su
 	return nil
 }
 
-// resend sends the gate's state of every like that MySQL sees otherwise through the pipeline.
+// resend sends the state in Redis of every like that differs from MySQL through the pipeline.
 func (v *gatedVerifier) resend(ctx context.Context, target models.Target) error {
 	return eachDiffering(
 		ctx,
@@ -343,8 +350,7 @@ func (v *gatedVerifier) resend(ctx context.Context, target models.Target) error 
 	)
 }
 
-// forget makes a target cold whose set its own counter contradicts: what Redis has of it is worth nothing, and its next
-// like warms it from MySQL.
+// forget evicts a target whose counter in Redis contradicts its set. Its next like warms it from MySQL.
 func (v *gatedVerifier) forget(ctx context.Context, target models.Target, last models.Position) error {
 	forgotten, err := v.redis.Forget(ctx, target, last)
 	if err == nil && !forgotten {
@@ -421,7 +427,7 @@ func (v *gatedVerifier) verifyStray(ctx context.Context, target models.Target, s
 	return v.stray(ctx, target, sum)
 }
 
-// stray reports a target that Redis holds and MySQL has no row of.
+// stray reports a target that is warm in Redis and has no row in MySQL.
 func (v *gatedVerifier) stray(ctx context.Context, target models.Target, sum *Verification) error {
 	state, err := v.state(ctx, target)
 	if err != nil {

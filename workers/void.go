@@ -48,14 +48,14 @@ func NewVoider(store *models.Store, r *counters.Redis, likes likeSetter, now fun
 	return v
 }
 
-// voidGate is what a Voider needs of the gate beside its likes: gatedVoids, or directVoids in direct mode.
+// voidGate has the methods of the gate that a Voider needs besides SetLike: gatedVoids, or directVoids in direct mode.
 type voidGate interface {
 	// flush waits until every like that was accepted is in MySQL.
 	flush(ctx context.Context) error
-	// forgetAccount deletes what Redis holds about an account.
+	// forgetAccount deletes the keys of an account in Redis.
 	forgetAccount(ctx context.Context, userID int64) error
-	// forget makes the gate forget a deleted target, and reports whether it holds nothing of it. The target stays cold,
-	// because deleted targets are not warmed.
+	// forget evicts a deleted target from the gate, and reports whether it is cold. The target stays cold, because the
+	// gate does not warm deleted targets.
 	forget(ctx context.Context, target models.Target) (cold bool, err error)
 }
 
@@ -152,7 +152,7 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 		return 0, false, err
 	}
 	for round := range voidRounds {
-		// The first round goes by what is there, and does not wait for a pipeline that may stand still.
+		// The first round withdraws the likes in MySQL. It does not wait for the pipeline, which may be down.
 		if round > 0 {
 			if err := v.gate.flush(ctx); err != nil {
 				return likes, false, err
@@ -166,7 +166,8 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 		case found == 0 && !last:
 			return likes, false, nil
 		case found == 0 && round > 0:
-			v.store.Logger().InfoContext(ctx, "likes are voided", "user_id", request.UserID, "requested_by", request.RequestedBy)
+			v.store.Logger().InfoContext(ctx, "likes are voided",
+				"user_id", request.UserID, "requested_by", request.RequestedBy)
 			return likes, true, v.store.CloseLikeVoid(ctx, request.ID)
 		}
 	}
