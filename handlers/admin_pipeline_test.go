@@ -31,7 +31,8 @@ func newDesk(t *testing.T) *desk {
 	store := openStore(t, testkit.Database(t))
 	r, likes, settle := pipeline(t, store)
 	a := serve(t, store, func(c *handlers.Config) {
-		c.Likes, c.Gate, c.Desk = likes, likes, workers.NewDesk(store, r, likes)
+		behindGate(likes, likes)(c)
+		c.Desk = workers.NewDesk(store, r, likes)
 	})
 	a.settle = settle
 	d := &desk{api: a, redis: r, likes: likes}

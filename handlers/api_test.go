@@ -70,10 +70,14 @@ func newAPI(t *testing.T, m mode, changes ...func(*handlers.Config)) *api {
 	t.Helper()
 	store := openStore(t, testkit.Database(t))
 	likes, gate, settle := m.likes(t, store)
-	a := serve(t, store, append([]func(*handlers.Config){func(c *handlers.Config) { c.Likes, c.Gate = likes, gate }},
-		changes...)...)
+	a := serve(t, store, append([]func(*handlers.Config){behindGate(likes, gate)}, changes...)...)
 	a.settle, a.mode = settle, m.name
 	return a
+}
+
+// behindGate sets the likes, and the targets that gate opens and closes; nil means direct mode.
+func behindGate(likes handlers.Likes, gate counters.TargetGate) func(*handlers.Config) {
+	return func(c *handlers.Config) { c.Likes, c.Targets = likes, counters.NewTargets(c.Store, gate) }
 }
 
 func openStore(t *testing.T, dsn string) *models.Store {

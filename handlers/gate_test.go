@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -38,7 +37,8 @@ func (g *gate) CloseTargets(_ context.Context, targets []models.Target) error {
 
 func newGated(t *testing.T, g *gate) *api {
 	t.Helper()
-	return serve(t, openStore(t, testkit.Database(t)), func(c *handlers.Config) { c.Gate = g })
+	store := openStore(t, testkit.Database(t))
+	return serve(t, store, behindGate(store, g))
 }
 
 func targetOf(content any) models.Target {

@@ -251,7 +251,7 @@ func TestIdempotency_answersFromCreatedObjects(t *testing.T) {
 	gate := heldGate{make(chan struct{}), make(chan struct{})}
 	release := sync.OnceFunc(func() { close(gate.release) })
 	defer release()
-	stuck := serve(t, store, func(c *handlers.Config) { c.Gate = gate })
+	stuck := serve(t, store, behindGate(store, gate))
 	a := serve(t, store)
 	ada := a.account(t)
 	answered := make(chan reply, 2)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"likewise/handlers"
 	"likewise/handlers/signin"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -125,7 +124,7 @@ func spy(t *testing.T, m mode) (*world, *statements) {
 	config.Net = network
 	store := openStore(t, config.FormatDSN())
 	likes, gate, settle := m.likes(t, store)
-	a := serve(t, store, func(c *handlers.Config) { c.Likes, c.Gate = likes, gate }, limited(t, redisURL(t), 1e6))
+	a := serve(t, store, behindGate(likes, gate), limited(t, redisURL(t), 1e6))
 	a.settle, a.mode = settle, m.name
 	hash, err := signin.HashPassword("correct horse")
 	if err != nil {

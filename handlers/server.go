@@ -50,7 +50,7 @@ type Likes interface {
 type Config struct {
 	Store    *models.Store        // required
 	Likes    Likes                // required
-	Gate     counters.TargetGate  // nil in direct mode
+	Targets  counters.Targets     // nil in direct mode
 	Desk     Desk                 // required
 	Registry *prometheus.Registry // required; the API's metrics are registered in it
 
@@ -143,7 +143,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		store: c.Store, likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
-		targets:   counters.NewTargets(c.Store, c.Gate),
+		targets:   c.Targets,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		avatarHosts: c.AvatarHosts, reserved: reserved,
@@ -218,6 +218,9 @@ func (c *Config) complete() error {
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, maxInFlight)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Timeout = cmp.Or(c.Timeout, requestTimeout)
+	if c.Targets == nil {
+		c.Targets = counters.NewTargets(c.Store, nil)
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"likewise/counters"
-	"likewise/handlers"
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -34,7 +33,7 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 	url := server.URL()
 	store := openStore(t, testkit.Database(t))
 	gate, likes, _ := pipelineOn(t, store, url)
-	a := serve(t, store, limited(t, url, 1), behindProxy, func(c *handlers.Config) { c.Likes, c.Gate = likes, likes })
+	a := serve(t, store, limited(t, url, 1), behindProxy, behindGate(likes, likes))
 	options, err := redis.ParseURL(url)
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -24,13 +23,13 @@ func listenAdmin(address string) (net.Listener, error) {
 // withAdmin serves /healthz, /readyz and /metrics on listener while body runs, and returns body's error. It closes
 // listener. After the end of ctx, while body finishes the work in progress, /readyz answers 503.
 func (c *core) withAdmin(ctx context.Context, listener net.Listener, body func() error) error {
-	dependencies := map[string]func(context.Context) error{"mysql": c.store.Ping}
-	if c.redis != nil {
-		dependencies["redis"] = c.redis.Ping
+	dependencies := map[string]func(context.Context) error{}
+	for _, server := range c.servers {
+		dependencies[server.name] = server.ping
 	}
 	server := &http.Server{
 		Handler: handlers.Admin(handlers.AdminConfig{
-			Registry: c.registry, Dependencies: dependencies, Stopping: ctx.Done(),
+			Registry: c.registry, Dependencies: dependencies, Stopping: ctx.Done(), Logger: c.log,
 		}),
 		ReadHeaderTimeout: 5 * time.Second,
 		WriteTimeout:      10 * time.Second,
@@ -39,7 +38,7 @@ func (c *core) withAdmin(ctx context.Context, listener net.Listener, body func()
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	slog.InfoContext(ctx, "admin listens", "address", listener.Addr().String())
+	c.log.InfoContext(ctx, "admin listens", "address", listener.Addr().String())
 	err := body()
 	if closeErr := server.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("stop the admin listener: %w", closeErr))

@@ -62,8 +62,8 @@ func (b *benchCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // a line a request would be part of what is measured
-	report, err := b.measure(ctx, all)
+	log := slog.New(slog.DiscardHandler) // a line a request would be part of what is measured
+	report, err := b.measure(ctx, log, all)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	if err = errors.Join(err, all.Stop(stopping)); err != nil {
@@ -98,18 +98,18 @@ type bench struct {
 	all           *servers.All
 }
 
-func (b *benchCmd) measure(ctx context.Context, all *servers.All) ([]measurement, error) {
+func (b *benchCmd) measure(ctx context.Context, log *slog.Logger, all *servers.All) ([]measurement, error) {
 	dsn, err := prepareDatabase(ctx, all.MySQL)
 	if err != nil {
 		return nil, err
 	}
 	database := mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}
-	gated, err := openCore(ctx, database, gateAt(all.Redis.URL()))
+	gated, err := openCore(ctx, log, database, gateAt(all.Redis.URL()))
 	if err != nil {
 		return nil, err
 	}
 	defer gated.close()
-	direct, err := openCore(ctx, database, likesFlags{Likes: "direct"})
+	direct, err := openCore(ctx, log, database, likesFlags{Likes: "direct"})
 	if err != nil {
 		return nil, err
 	}

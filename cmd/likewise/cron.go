@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -35,11 +36,11 @@ func (f *cronFlags) Validate() error {
 }
 
 // open connects to the servers. The caller closes core.
-func (f *cronFlags) open(ctx context.Context) (*core, *workers.Jobs, error) {
+func (f *cronFlags) open(ctx context.Context, log *slog.Logger) (*core, *workers.Jobs, error) {
 	if f.CoolAfter < workers.MinCoolAfter {
 		return nil, nil, fmt.Errorf("--cool-after must be at least %s", workers.MinCoolAfter)
 	}
-	c, err := openCore(ctx, f.mysqlFlags, f.likesFlags)
+	c, err := openCore(ctx, log, f.mysqlFlags, f.likesFlags)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,7 +49,7 @@ func (f *cronFlags) open(ctx context.Context) (*core, *workers.Jobs, error) {
 
 func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) *workers.Jobs {
 	return workers.NewJobs(workers.JobsConfig{
-		Store: c.store, Redis: c.redis, Likes: c.likes, Targets: c.targets,
+		Store: c.store, Redis: c.redis, Likes: c.gate, Targets: c.targets,
 		Kafka: kafka, Metrics: c.metrics, Registry: c.registry, CoolAfter: coolAfter,
 	})
 }
@@ -60,8 +61,8 @@ type cronServeCmd struct {
 }
 
 // Run runs the jobs until ctx ends.
-func (s *cronServeCmd) Run(ctx context.Context) error {
-	c, jobs, err := s.open(ctx)
+func (s *cronServeCmd) Run(ctx context.Context, out output) error {
+	c, jobs, err := s.open(ctx, out.log)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ type cronRunCmd struct {
 
 // Run runs one job and prints what it did.
 func (r *cronRunCmd) Run(ctx context.Context, out output) error {
-	c, jobs, err := r.open(ctx)
+	c, jobs, err := r.open(ctx, out.log)
 	if err != nil {
 		return err
 	}

@@ -7,14 +7,17 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/sethvargo/go-retry"
+
+	"likewise/counters"
 	"likewise/handlers"
 	"likewise/internal/servers"
 	"likewise/migrations"
@@ -81,7 +84,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	kafka := devKafka(all)
-	c, err := openCore(ctx, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, gateAt(all.Redis.URL()))
+	c, err := openCore(ctx, out.log, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, gateAt(all.Redis.URL()))
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err := d.door().open(&config, all.Redis.URL(), c.registry); err != nil {
 		return err
 	}
-	defer closeLimiter(config.Limiter)
+	defer closeLimiter(c.log, config.Limiter)
 	return c.withAdmin(ctx, admin, func() error { return c.serveAPI(ctx, listener, config) })
 }
 
@@ -138,27 +141,20 @@ func prepareDatabase(ctx context.Context, server *servers.MySQL) (dsn string, er
 
 // awaitOpen waits until every shard accepts likes, so that the first request after the greeting does not get a 503.
 func (c *core) awaitOpen(ctx context.Context) error {
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	poll := retry.WithMaxDuration(30*time.Second, retry.NewConstant(10*time.Millisecond))
+	err := retry.Do(ctx, poll, func(ctx context.Context) error {
 		infos, err := c.redis.ShardInfos(ctx)
-		closed := 0
-		for _, info := range infos {
-			if !info.Open {
-				closed++
-			}
+		closed := slices.DeleteFunc(infos, func(info counters.ShardInfo) bool { return info.Open })
+		if len(closed) > 0 {
+			err = fmt.Errorf("%d shards are closed", len(closed))
 		}
-		if err == nil && closed == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			slog.WarnContext(ctx, "some shards do not accept likes yet", "shards_closed", closed, "error", err)
-			return nil
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return retry.RetryableError(err)
+	})
+	if err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "some shards do not accept likes yet", "error", err)
+		return nil
 	}
+	return err
 }
 
 // writeEnv writes the settings of the running servers for a shell, readable by the owner alone.

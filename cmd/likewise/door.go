@@ -76,12 +76,12 @@ func (d doorFlags) open(config *handlers.Config, redis string, registry promethe
 }
 
 // closeLimiter closes a limiter that may be nil.
-func closeLimiter(l *counters.Limiter) {
+func closeLimiter(log *slog.Logger, l *counters.Limiter) {
 	if l == nil {
 		return
 	}
 	if err := l.Close(); err != nil {
-		slog.Debug("limiter not closed", "error", err)
+		log.Debug("limiter not closed", "error", err)
 	}
 }
 

@@ -33,15 +33,11 @@ func (i *importStackExchangeCmd) Validate() error {
 
 // Run imports the dump and prints a summary.
 func (i *importStackExchangeCmd) Run(ctx context.Context, out output) error {
-	c, err := openCore(ctx, i.mysqlFlags, i.likesFlags)
+	c, err := openCore(ctx, out.log, i.mysqlFlags, i.likesFlags)
 	if err != nil {
 		return err
 	}
-	var likes stackexchange.Likes = c.store
-	if c.likes != nil {
-		likes = c.likes
-	}
-	return errors.Join(importStackExchange(ctx, c.store, likes, i.Dir, i.Site, out.stdout, os.Stderr), c.close())
+	return errors.Join(importStackExchange(ctx, c.store, c.likes, i.Dir, i.Site, out.stdout, os.Stderr), c.close())
 }
 
 func importStackExchange(

@@ -36,10 +36,11 @@ type cli struct {
 	devCommands
 }
 
-// output is where a command reads and writes. The log goes to standard error.
+// output is where a command reads and writes.
 type output struct {
 	stdout io.Writer
 	stdin  io.Reader
+	log    *slog.Logger // to standard error; set by run
 }
 
 func main() {
@@ -72,7 +73,8 @@ func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "likewise: %v\n", err)
 		return 2
 	}
-	slog.SetDefault(slog.New(c.logHandler(stderr)))
+	out.log = slog.New(c.logHandler(stderr))
+	slog.SetDefault(out.log) // for go-redis and net/http, whose loggers belong to the process
 	command.BindTo(ctx, (*context.Context)(nil))
 	if err := command.Run(out); err != nil {
 		if !errors.Is(err, errDiffers) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -37,8 +36,8 @@ func (a *apiCmd) Validate() error {
 }
 
 // Run serves the API until ctx ends.
-func (a *apiCmd) Run(ctx context.Context) error {
-	c, err := openCore(ctx, a.mysqlFlags, a.likesFlags)
+func (a *apiCmd) Run(ctx context.Context, out output) error {
+	c, err := openCore(ctx, out.log, a.mysqlFlags, a.likesFlags)
 	if err != nil {
 		return err
 	}
@@ -59,19 +58,17 @@ func (a *apiCmd) Run(ctx context.Context) error {
 	if err := a.doorFlags.open(&config, a.gateURL(), c.registry); err != nil {
 		return errors.Join(err, admin.Close(), listener.Close(), c.close())
 	}
-	defer closeLimiter(config.Limiter)
-	slog.InfoContext(ctx, "api serves", "address", listener.Addr().String(), "likes", a.Likes)
+	defer closeLimiter(c.log, config.Limiter)
+	c.log.InfoContext(ctx, "api serves", "address", listener.Addr().String(), "likes", a.Likes)
 	return errors.Join(c.withAdmin(ctx, admin, func() error { return c.serveAPI(ctx, listener, config) }), c.close())
 }
 
 // serveAPI answers requests on listener, within the limits of config, until ctx ends and the requests in progress are
 // answered.
 func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handlers.Config) error {
-	config.Store, config.Likes, config.Registry = c.store, c.store, c.registry
-	config.Desk = workers.NewDesk(c.store, c.redis, c.likes)
-	if c.likes != nil {
-		config.Likes, config.Gate = c.likes, c.likes
-	}
+	config.Logger, config.Registry = c.log, c.registry
+	config.Store, config.Likes, config.Targets = c.store, c.likes, c.targets
+	config.Desk = workers.NewDesk(c.store, c.redis, c.gate)
 	api, err := handlers.New(config)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -83,7 +80,7 @@ func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handl
 		return err
 	case <-ctx.Done():
 	}
-	slog.InfoContext(ctx, "api stops: answering the requests in progress")
+	c.log.InfoContext(ctx, "api stops: answering the requests in progress")
 	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 	defer cancel()
 	if err := api.Shutdown(draining); err != nil {
@@ -109,9 +106,9 @@ func (w *workerCmd) Validate() error {
 }
 
 // Run relays and writes until ctx ends.
-func (w *workerCmd) Run(ctx context.Context) error {
+func (w *workerCmd) Run(ctx context.Context, out output) error {
 	kafka := w.config()
-	c, err := openCore(ctx, w.mysqlFlags, gateAt(w.Redis))
+	c, err := openCore(ctx, out.log, w.mysqlFlags, gateAt(w.Redis))
 	if err != nil {
 		return err
 	}
@@ -136,10 +133,10 @@ func (c *core) work(ctx context.Context, kafka workers.Kafka) {
 	running.Go(func() { workers.NewRelay(c.redis, c.store, kafka, c.metrics).Run(ctx) })
 	running.Go(func() { workers.NewLikeWriter(c.store, kafka, c.metrics).Run(ctx) })
 	running.Go(func() { c.metrics.Monitor(ctx, c.redis, c.store) })
-	slog.InfoContext(ctx, "worker runs", "shards", c.store.Shards(), "topic", kafka.Topic)
+	c.log.InfoContext(ctx, "worker runs", "shards", c.store.Shards(), "topic", kafka.Topic)
 	<-ctx.Done()
-	slog.InfoContext(ctx, "worker stops: finishing the batches in progress")
+	c.log.InfoContext(ctx, "worker stops: finishing the batches in progress")
 	if !workers.AwaitGroup(&running, drainLimit) {
-		slog.WarnContext(ctx, "worker leaves an unfinished batch to another worker")
+		c.log.WarnContext(ctx, "worker leaves an unfinished batch to another worker")
 	}
 }

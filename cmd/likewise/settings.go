@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,11 +27,13 @@ type mysqlFlags struct {
 	MySQLConns int    `name:"mysql-conns" env:"LIKEWISE_MYSQL_CONNS" default:"32" help:"${mysql_conns_help}"`
 }
 
-func (f mysqlFlags) open(ctx context.Context, retried *prometheus.CounterVec) (*models.Store, error) {
+func (f mysqlFlags) open(
+	ctx context.Context, log *slog.Logger, retried *prometheus.CounterVec,
+) (*models.Store, error) {
 	if f.MySQLConns < minMySQLConns {
 		return nil, fmt.Errorf("--mysql-conns must be at least %d", minMySQLConns)
 	}
-	options := models.Options{MaxConns: f.MySQLConns}
+	options := models.Options{MaxConns: f.MySQLConns, Logger: log}
 	if retried != nil {
 		for _, cause := range models.RetryCauses {
 			retried.WithLabelValues(string(cause)) // exported from the start, so that an alert sees the first one
@@ -148,16 +152,26 @@ func (f originFlags) check() error {
 
 // core holds what every role of the product uses.
 type core struct {
+	log      *slog.Logger
 	registry *prometheus.Registry
 	store    *models.Store
 	redis    *counters.Redis // nil in direct mode
-	likes    *counters.Likes // nil in direct mode
+	gate     *counters.Likes // nil in direct mode
+	likes    handlers.Likes  // the gate, or the store in direct mode
 	targets  counters.Targets
 	metrics  *workers.Metrics
+	servers  []connected // in the order of opening
+}
+
+// connected is a server that the core is connected to.
+type connected struct {
+	name  string
+	ping  func(context.Context) error
+	close func() error
 }
 
 // openCore connects to MySQL and, in gated mode, opens the gate. The caller closes the core.
-func openCore(ctx context.Context, m mysqlFlags, l likesFlags) (*core, error) {
+func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags) (*core, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -169,16 +183,19 @@ func openCore(ctx context.Context, m mysqlFlags, l likesFlags) (*core, error) {
 			"or changed (a row changed between its read and its write).",
 	}, []string{"cause"})
 	registry.MustRegister(retried)
-	store, err := m.open(ctx, retried)
+	store, err := m.open(ctx, log, retried)
 	if err != nil {
 		return nil, err
 	}
 	registry.MustRegister(collectors.NewDBStatsCollector(store.Pool(), "likewise"))
 	c := &core{
+		log:      log,
 		registry: registry,
 		store:    store,
+		likes:    store,
 		targets:  counters.NewTargets(store, nil),
 		metrics:  workers.NewMetrics(registry),
+		servers:  []connected{{"mysql", store.Ping, store.Close}},
 	}
 	if !l.gated() {
 		return c, nil
@@ -205,11 +222,13 @@ func (c *core) openGate(l likesFlags) error {
 	if c.redis, err = counters.Open(l.Redis, c.store.Shards()); err != nil {
 		return err
 	}
-	c.likes = counters.NewLikes(c.redis, c.store, counters.LikesOptions{
+	c.servers = append(c.servers, connected{"redis", c.redis.Ping, c.redis.Close})
+	c.gate = counters.NewLikes(c.redis, c.store, counters.LikesOptions{
 		OutboxLimit: l.OutboxLimit,
+		Logger:      c.log,
 		Count:       func(o counters.Outcome) { outcomes.WithLabelValues(string(o)).Inc() },
 	})
-	c.targets = counters.NewTargets(c.store, c.likes)
+	c.likes, c.targets = c.gate, counters.NewTargets(c.store, c.gate)
 	return nil
 }
 
@@ -227,10 +246,10 @@ func (c *core) checkPolicy(ctx context.Context) error {
 
 func (c *core) close() error {
 	var err error
-	if c.redis != nil {
-		err = c.redis.Close()
+	for _, server := range slices.Backward(c.servers) {
+		err = errors.Join(err, server.close())
 	}
-	if err = errors.Join(err, c.store.Close()); err != nil {
+	if err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	return nil

@@ -38,7 +38,7 @@ func (u *userCreateCmd) Run(ctx context.Context, out output) error {
 		}
 		password = strings.TrimRight(line, "\r\n")
 	}
-	store, err := u.open(ctx, nil)
+	store, err := u.open(ctx, out.log, nil)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ type userPromoteCmd struct {
 
 // Run changes the role.
 func (u *userPromoteCmd) Run(ctx context.Context, out output) error {
-	store, err := u.open(ctx, nil)
+	store, err := u.open(ctx, out.log, nil)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ type userDeleteCmd struct {
 
 // Run deletes the account.
 func (u *userDeleteCmd) Run(ctx context.Context, out output) error {
-	store, err := u.open(ctx, nil)
+	store, err := u.open(ctx, out.log, nil)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (u *userTokenCmd) Run(ctx context.Context, out output) error {
 	if (u.Name == "") == (u.Count == 0) || u.Count < 0 || u.Count > 1_000_000 {
 		return errors.New("name either a user or --count, from 1 to 1000000")
 	}
-	store, err := u.open(ctx, nil)
+	store, err := u.open(ctx, out.log, nil)
 	if err != nil {
 		return err
 	}

@@ -19,12 +19,12 @@ func (v *verifyCmd) Validate() error { return required(v.mysqlFlags.setting(), v
 
 // Run verifies. It returns errDiffers if a difference is not repaired, or if a target could not be compared.
 func (v *verifyCmd) Run(ctx context.Context, out output) error {
-	c, err := openCore(ctx, v.mysqlFlags, v.likesFlags)
+	c, err := openCore(ctx, out.log, v.mysqlFlags, v.likesFlags)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	sum, err := workers.NewVerifier(c.store, c.redis, c.likes, v.Repair, func(d models.Difference) {
+	sum, err := workers.NewVerifier(c.store, c.redis, c.gate, v.Repair, func(d models.Difference) {
 		fmt.Fprintln(out.stdout, d)
 	}).Verify(ctx)
 	if err != nil {
