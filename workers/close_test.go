@@ -32,6 +32,7 @@ func (p *pipeline) aged() {
 
 // TestCloser_closesWhatNobodyToldTheGateOf deletes as a process that is killed after its COMMIT.
 func TestCloser_closesWhatNobodyToldTheGateOf(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	ctx := t.Context()
@@ -96,6 +97,7 @@ func TestCloser_closesWhatNobodyToldTheGateOf(t *testing.T) {
 
 // TestCloser_goesOnWhereItDied has a post with comments for several batches, and a gate that dies before each call.
 func TestCloser_goesOnWhereItDied(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	defer p.start()()
 	post := p.post()
@@ -134,6 +136,7 @@ func TestCloser_goesOnWhereItDied(t *testing.T) {
 
 // TestCloser_withoutAGateClearsUp: in direct mode there is nobody to tell.
 func TestCloser_withoutAGateClearsUp(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	for range closePage + 1 {
 		require.NoError(t, p.store.DeletePost(t.Context(), p.author.ID, p.post().ID))

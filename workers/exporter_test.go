@@ -76,6 +76,7 @@ func (p *pipeline) writes(userID int64, posts int) (ids []int64) {
 
 // TestExporter_ofTwoProcessesBuildsOneArchive has four build at once, and stops each of them after a while.
 func TestExporter_ofTwoProcessesBuildsOneArchive(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	bob := p.deletable("bob")
 	want := p.writes(bob, 230)
@@ -111,6 +112,7 @@ func TestExporter_ofTwoProcessesBuildsOneArchive(t *testing.T) {
 }
 
 func TestExporter_endsAnArchiveThatIsTooLarge(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	bob := p.deletable("bob")
 	p.writes(bob, 230)
@@ -130,6 +132,7 @@ func TestExporter_endsAnArchiveThatIsTooLarge(t *testing.T) {
 
 // TestExporter_goesOnAfterItWasStopped stops an Exporter between any two of its chunks.
 func TestExporter_goesOnAfterItWasStopped(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	bob := p.deletable("bob")
 	want := p.writes(bob, 120)

@@ -31,6 +31,7 @@ func (m *mortal) CloseTargets(ctx context.Context, targets []models.Target) erro
 // TestModerator_goesOnWhereItDied kills the moderator after each of its calls of the gate. However often that happens,
 // the gate takes no like of what is deleted in the end, and after it is undone takes likes of all of it again.
 func TestModerator_goesOnWhereItDied(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	defer p.start()()
 	liker, mod := p.deletable("bob"), p.deletable("mod")
@@ -95,6 +96,7 @@ func TestModerator_goesOnWhereItDied(t *testing.T) {
 
 // TestModerator_leavesTheRestToTheNextRun ends before its time is over.
 func TestModerator_leavesTheRestToTheNextRun(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	mod := p.deletable("mod")
 	require.NoError(t, p.store.SetRole(t.Context(), mod, models.RoleModerator))

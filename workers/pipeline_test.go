@@ -23,6 +23,7 @@ import (
 func sqlOpen(dsn string) (*sql.DB, error) { return sql.Open("mysql", dsn) }
 
 func TestPipeline_bringsLikesOfPostsAndCommentsToMySQL(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	target := p.post()
@@ -54,6 +55,7 @@ func TestPipeline_bringsLikesOfPostsAndCommentsToMySQL(t *testing.T) {
 }
 
 func TestPipeline_keepsGarbageAsDeadLettersAndGoesOn(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	target := p.post()
@@ -80,6 +82,7 @@ func TestPipeline_keepsGarbageAsDeadLettersAndGoesOn(t *testing.T) {
 }
 
 func TestLikeWriter_isolatesWhatMySQLRefuses(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.exec(`
 		CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW
@@ -107,6 +110,7 @@ func TestLikeWriter_isolatesWhatMySQLRefuses(t *testing.T) {
 }
 
 func TestLikeWriter_dropsWhatIsSentTwice(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	target := p.postIn(3)
@@ -129,6 +133,7 @@ func TestLikeWriter_dropsWhatIsSentTwice(t *testing.T) {
 
 // Two processes relay and write, and are stopped and started, while users like and unlike; several gates serve them.
 func TestPipeline_keepsTheLastStateOfEachUserWhileWorkersRestart(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stops := []func(){p.start(), p.work()}
 	targets := []models.Target{p.post(), p.post(), p.post()}
@@ -194,6 +199,7 @@ func TestPipeline_keepsTheLastStateOfEachUserWhileWorkersRestart(t *testing.T) {
 }
 
 func TestPipeline_acceptsLikesWhileKafkaIsDown(t *testing.T) {
+	t.Parallel()
 	p, all := setupOwn(t)
 	p.start()
 	warm, cold := p.post(), p.post()
@@ -228,6 +234,7 @@ func TestPipeline_acceptsLikesWhileKafkaIsDown(t *testing.T) {
 }
 
 func TestPipeline_acceptsWarmLikesWhileMySQLIsDown(t *testing.T) {
+	t.Parallel()
 	p, all := setupOwn(t)
 	p.start()
 	warm, cold := p.post(), p.post()
@@ -248,6 +255,7 @@ func TestPipeline_acceptsWarmLikesWhileMySQLIsDown(t *testing.T) {
 }
 
 func TestPipeline_refusesLikesAndReadsOnWhileRedisIsDown(t *testing.T) {
+	t.Parallel()
 	p, all := setupOwn(t)
 	p.start()
 	target := p.post()
@@ -271,6 +279,7 @@ func TestPipeline_refusesLikesAndReadsOnWhileRedisIsDown(t *testing.T) {
 
 // A restart alone loses nothing, so what is warm stays warm, and what waited in the outbox arrives.
 func TestRelay_keepsTargetsWarmWhenRedisRestartsWithItsData(t *testing.T) {
+	t.Parallel()
 	p, all := setupOwn(t)
 	stop := p.start()
 	target := p.post()
@@ -293,6 +302,7 @@ func TestRelay_keepsTargetsWarmWhenRedisRestartsWithItsData(t *testing.T) {
 
 // Redis comes back with an older file: MySQL knows likes that Redis does not, and wins.
 func TestRelay_forgetsTargetsWhenRedisHasLostItsLastEvents(t *testing.T) {
+	t.Parallel()
 	p, all := setupOwn(t)
 	p.start()
 	target := p.post()
@@ -321,6 +331,7 @@ func TestRelay_forgetsTargetsWhenRedisHasLostItsLastEvents(t *testing.T) {
 }
 
 func TestRelay_opensShardsAgainWhenRedisIsEmptied(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	target := p.post()
@@ -338,6 +349,7 @@ func TestRelay_opensShardsAgainWhenRedisIsEmptied(t *testing.T) {
 
 // The first event of an epoch is lost in Kafka: the shard must not stay closed for ever, nor open too early.
 func TestReconciler_mendsWhatTheLogHasLost(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target := p.postIn(5)
@@ -376,6 +388,7 @@ func TestReconciler_mendsWhatTheLogHasLost(t *testing.T) {
 }
 
 func TestJanitor_coolsWhatIsIdleAndClean(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	clean, dirty := p.postIn(1), p.postIn(2)
@@ -407,6 +420,7 @@ func TestJanitor_coolsWhatIsIdleAndClean(t *testing.T) {
 
 // Somebody deletes the set of a warm target: neither a like nor the verifier may take that for a mass unlike.
 func TestPipeline_takesALostSetFromMySQLAgain(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target, other := p.postIn(4), p.postIn(4)
@@ -457,6 +471,7 @@ func TestFlush_saysWhatIsMissing(t *testing.T) {
 }
 
 func TestVerify_findsAndRepairsEachDifference(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	count, lost, extra, counter, comments, orphan := p.post(), p.post(), p.post(), p.post(), p.post(), p.post()
@@ -503,6 +518,7 @@ func TestVerify_findsAndRepairsEachDifference(t *testing.T) {
 }
 
 func TestVerify_holdsTheGateToWhatIsDeleted(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	deleted, under, normal := p.post(), p.post(), p.post()
@@ -567,6 +583,7 @@ func TestVerify_looksPastWhatIsOnItsWay(t *testing.T) {
 }
 
 func TestKafka_refusesATopicWithOtherPartitions(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	require.NoError(t, p.kafka.EnsureTopic(16))
 	require.NoError(t, p.kafka.EnsureTopic(16))
@@ -575,6 +592,7 @@ func TestKafka_refusesATopicWithOtherPartitions(t *testing.T) {
 }
 
 func TestDriftWatch_goesRoundAndCounts(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target := p.post()

@@ -59,6 +59,7 @@ func (p *pipeline) produceEnvelope(e models.Envelope) {
 }
 
 func TestRecovery_relayKilledAfterKafkasAckAndBeforeTheTrim(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target := p.postIn(6)
@@ -77,6 +78,7 @@ func TestRecovery_relayKilledAfterKafkasAckAndBeforeTheTrim(t *testing.T) {
 }
 
 func TestRecovery_relayPausedPastItsLockWhileAnotherTookOver(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target := p.postIn(6)
@@ -96,6 +98,7 @@ func TestRecovery_relayPausedPastItsLockWhileAnotherTookOver(t *testing.T) {
 }
 
 func TestRecovery_writerKilledAfterCommitAndBeforeTheOffset(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target := p.postIn(6)
@@ -122,6 +125,7 @@ func TestRecovery_writerKilledAfterCommitAndBeforeTheOffset(t *testing.T) {
 
 // A writer hangs in its transaction while the group assigns its partitions to another one.
 func TestRecovery_writerPausedInATransactionWhileAnotherTookOver(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target := p.post()
@@ -168,6 +172,7 @@ func (p *pipeline) awaitBlocked() (connection int) {
 }
 
 func TestRecovery_writersConnectionKilledInATransaction(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	target := p.post()
@@ -265,6 +270,7 @@ func (c *commitCutter) pipe(client, upstream net.Conn) {
 }
 
 func TestRecovery_unknownCommit(t *testing.T) {
+	t.Parallel()
 	brokers, topic := testkit.Topic(t)
 	r := testkit.Redis(t)
 	dsn := testkit.Database(t)
@@ -296,6 +302,7 @@ func TestRecovery_unknownCommit(t *testing.T) {
 
 // The topic is deleted with events in it that Kafka had acknowledged and MySQL does not have.
 func TestRecovery_topicLostBelowTheWatermark(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target, other := p.postIn(6), p.postIn(7)
@@ -335,6 +342,7 @@ func TestRecovery_topicLostBelowTheWatermark(t *testing.T) {
 }
 
 func TestRecovery_oneShardsKeysAreGone(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	target, other := p.postIn(6), p.postIn(7)
@@ -357,6 +365,7 @@ func TestRecovery_oneShardsKeysAreGone(t *testing.T) {
 }
 
 func TestRecovery_mysqlIsReadOnlyForAWhile(t *testing.T) {
+	t.Parallel()
 	p, all := setupOwn(t)
 	p.start()
 	target := p.post()
@@ -381,6 +390,7 @@ func TestRecovery_mysqlIsReadOnlyForAWhile(t *testing.T) {
 }
 
 func TestRecovery_everyServerKilledAtOnce(t *testing.T) {
+	t.Parallel()
 	p, all := setupOwn(t)
 	p.start()
 	target := p.post()
@@ -461,6 +471,7 @@ func TestRecovery_everyServerKilledAtOnce(t *testing.T) {
 
 // MySQL is restored from a backup and Redis starts empty: likes made since the backup come back from Kafka.
 func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
+	t.Parallel()
 	p, all := setupOwn(t)
 	stop := p.start()
 	target, other := p.post(), p.post()
@@ -514,6 +525,7 @@ func (p *pipeline) awaitMySQL() {
 // While one version replaces another, writers read what relays of the other version send: fields that they do not know
 // are passed over, and a record in a form that they do not know is kept as a dead letter and its likes are sent again.
 func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	target := p.postIn(6)
@@ -560,6 +572,7 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 // A relay that slept while another took a later epoch must not open the shard under its own: the other's first event is
 // on its way, and once it is applied every like of the older epoch would be dropped.
 func TestRelay_leavesAnOpeningThatAnotherHasOvertaken(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	relay := NewRelay(p.redis, p.store, p.kafka, p.metrics)
 	outbox, err := p.redis.HoldOutbox(t.Context(), 3, "token", time.Minute)

@@ -108,6 +108,7 @@ func (w *likedWorld) traffic(readers, posts []int64) {
 }
 
 func TestRings_findsAPlantedRingAndNothingElse(t *testing.T) {
+	t.Parallel()
 	w := newLikedWorld(t)
 	authors, readers, ring := w.users(5), w.users(40), w.users(4)
 	var all []int64
@@ -183,6 +184,7 @@ func (w *likedWorld) together(users, posts []int64, apart, ago time.Duration) {
 }
 
 func TestRings_ofOneBurstOrOfAFewADay(t *testing.T) {
+	t.Parallel()
 	w := newLikedWorld(t)
 	authors := w.users(3)
 	burst, slow, pals := w.users(3), w.users(2), w.users(2)
@@ -212,6 +214,7 @@ func TestRings_ofOneBurstOrOfAFewADay(t *testing.T) {
 
 // TestRings_leavesFansAlone has two who like nearly all of an author, mostly at other times.
 func TestRings_leavesFansAlone(t *testing.T) {
+	t.Parallel()
 	w := newLikedWorld(t)
 	author, fans := w.user(), w.users(2)
 	posts := w.posts(author, 20)
@@ -225,6 +228,7 @@ func TestRings_leavesFansAlone(t *testing.T) {
 }
 
 func TestRings_growAndAreDealtWith(t *testing.T) {
+	t.Parallel()
 	w := newLikedWorld(t)
 	author, ring, admin := w.user(), w.users(4), w.user()
 	w.exec("UPDATE users SET role=2 WHERE id=?", admin)

@@ -11,6 +11,7 @@ import (
 
 // A process of before there were depths writes every reply with the depth 1, while newer ones go on below it.
 func TestVerify_mendsWhatAnOlderProcessWrote(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	ada := &models.User{Username: "depths", Email: "depths@example.org"}
 	require.NoError(t, p.store.CreateUser(t.Context(), ada))

@@ -70,6 +70,7 @@ const afterAll = models.SessionStale + 2*time.Minute
 // TestVoider_leavesNoLike has likes of every sort: of what is warm, cold, deleted and warm, deleted and cold, under a
 // deleted post, gone; one on its way, and one that comes after the account is deleted.
 func TestVoider_leavesNoLike(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	stop := p.start()
 	bob, carol := p.deletable("bob"), p.deletable("carol")
@@ -152,6 +153,7 @@ func (d *dying) SetLike(ctx context.Context, target models.Target, userID int64,
 }
 
 func TestVoider_goesOnAfterItWasKilled(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	bob := p.deletable("bob")
@@ -186,6 +188,7 @@ func TestVoider_goesOnAfterItWasKilled(t *testing.T) {
 }
 
 func TestVoider_keepsToTheTimeAskedFor(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	bob := p.deletable("bob")
@@ -208,6 +211,7 @@ func TestVoider_keepsToTheTimeAskedFor(t *testing.T) {
 }
 
 func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	ctx := t.Context()
 	bob := p.deletable("bob")
@@ -249,6 +253,7 @@ func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
 // TestVoider_getsToEveryRequest has more open requests than a query returns, all of which have to wait for their end,
 // and then one more.
 func TestVoider_getsToEveryRequest(t *testing.T) {
+	t.Parallel()
 	p := setup(t)
 	p.start()
 	bob := p.deletable("bob")
