@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"testing"
@@ -19,14 +20,114 @@ import (
 
 // rule is a wording that reads translated.
 type rule struct {
-	pattern *regexp.Regexp
+	pattern *wording
 	instead string
-	allowed *regexp.Regexp // what a match may be all the same; nil for nothing
+	allowed *wording // what a match may be all the same; nil for nothing
 }
 
-func words(pattern string) *regexp.Regexp {
+// wording is a pattern of words. To search for it at each of its possible beginnings takes a second for the whole
+// repository under the race detector; to let the pattern search takes a minute.
+type wording struct {
+	*regexp.Regexp // matches at the beginning of a text
+
+	starts []string // in lower case; every match begins with one
+}
+
+func words(pattern string) *wording {
 	// A space in a pattern stands for a line break, too.
-	return regexp.MustCompile(`(?i)\b(?:` + strings.ReplaceAll(pattern, " ", `\s+`) + `)\b`)
+	pattern = `(?i)^(?:` + strings.ReplaceAll(pattern, " ", `\s+`) + `)\b`
+	tree, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		panic(err)
+	}
+	starts, empty := startsOf(tree)
+	if empty {
+		panic("a wording without words: " + pattern)
+	}
+	return &wording{regexp.MustCompile(pattern), starts}
+}
+
+// startsOf returns texts in lower case of which every match of the expression begins with one. A match that begins with
+// none of them is empty.
+func startsOf(tree *syntax.Regexp) (texts []string, empty bool) {
+	switch tree.Op {
+	case syntax.OpLiteral:
+		return []string{strings.ToLower(string(tree.Rune))}, false
+	case syntax.OpCharClass:
+		for i := 0; i < len(tree.Rune); i += 2 {
+			for r := tree.Rune[i]; r <= tree.Rune[i+1]; r++ {
+				texts = append(texts, strings.ToLower(string(r)))
+			}
+		}
+		return texts, false
+	case syntax.OpBeginText, syntax.OpWordBoundary, syntax.OpEmptyMatch:
+		return nil, true
+	case syntax.OpCapture, syntax.OpPlus:
+		return startsOf(tree.Sub[0])
+	case syntax.OpQuest, syntax.OpStar:
+		texts, _ = startsOf(tree.Sub[0])
+		return texts, true
+	case syntax.OpAlternate:
+		for _, part := range tree.Sub {
+			of, mayBeEmpty := startsOf(part)
+			texts, empty = append(texts, of...), empty || mayBeEmpty
+		}
+		return texts, empty
+	case syntax.OpConcat:
+		for _, part := range tree.Sub {
+			of, mayBeEmpty := startsOf(part)
+			if texts = append(texts, of...); !mayBeEmpty {
+				return texts, false
+			}
+		}
+		return texts, true
+	default:
+		panic("a wording begins with " + tree.String())
+	}
+}
+
+// find returns the matches in a text that begin with a word, given the text in lower case, too. None overlap.
+func (w *wording) find(text, lower []byte) (found [][]int) {
+	var begins []int
+	for _, start := range w.starts {
+		for i := 0; ; i++ {
+			next := bytes.Index(lower[i:], []byte(start))
+			if next < 0 {
+				break
+			}
+			if i += next; i == 0 || !inWord(lower[i-1]) {
+				begins = append(begins, i)
+			}
+		}
+	}
+	slices.Sort(begins)
+	end := 0
+	for _, begin := range begins {
+		if begin < end {
+			continue
+		}
+		if at := w.FindIndex(text[begin:]); at != nil {
+			end = begin + at[1]
+			found = append(found, []int{begin, end})
+		}
+	}
+	return found
+}
+
+// inWord reports whether \b takes the byte for a part of a word.
+func inWord(b byte) bool {
+	return b == '_' || '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
+}
+
+// lowered returns a text with the letters of ASCII in lower case, so that offsets stay.
+func lowered(text []byte) []byte {
+	lower := slices.Clone(text)
+	for i, b := range lower {
+		if 'A' <= b && b <= 'Z' {
+			lower[i] = b + 'a' - 'A'
+		}
+	}
+	return lower
 }
 
 var rules = []rule{
@@ -144,9 +245,10 @@ func find(file string, text []byte) []string {
 	}
 	// Marks of comments at the beginning of a line, so that a wording is found across lines.
 	shown = regexp.MustCompile(`(?m)^[ \t]*(?://|--|#|\*)+`).ReplaceAllFunc(shown, blank)
+	lower := lowered(shown)
 	var found []string
 	for _, rule := range rules {
-		for _, at := range rule.pattern.FindAllIndex(shown, -1) {
+		for _, at := range rule.pattern.find(shown, lower) {
 			match := shown[at[0]:at[1]]
 			if rule.allowed != nil && rule.allowed.Match(match) {
 				continue
