@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fault is one way to hurt the site. do injects it, holds it and heals it; its error is one of the harness, not of the
-// product.
+// fault is a failure that the harness can cause. do injects the fault, holds it for some time and heals it. An error of
+// do is an error of the harness, not of the product.
 type fault struct {
 	kind string
 	do   func(ctx context.Context, x *injection) error
 	disk bool // needs a disk that can be filled
-	// rest stops the clients, and drains the pipeline, for as long as the fault is there.
+	// rest stops the clients and drains the pipeline for the duration of the fault.
 	rest bool
 }
 
-// injection is a fault at work. Everything that chance decides comes from rng, which the seed and the number of the
-// fault in the schedule determine: neither how long earlier faults took nor what clients do changes it.
+// injection is an active fault. All its random choices come from rng, which depends only on the seed and on the number
+// of the fault in the schedule. Neither the duration of earlier faults nor the clients change them.
 type injection struct {
 	*site
 
@@ -43,7 +43,7 @@ func (x *injection) notef(format string, args ...any) {
 	x.notes = append(x.notes, fmt.Sprintf(format, args...))
 }
 
-// hold waits for a random while.
+// hold waits for a random time from least to most.
 func (x *injection) hold(ctx context.Context, least, most time.Duration) error {
 	d := (least + time.Duration(x.rng.Int64N(int64(most-least)+1))).Round(10 * time.Millisecond)
 	x.notef("%v", d)
@@ -59,14 +59,14 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// one of the processes.
+// one returns one of the processes, at random.
 func (x *injection) one(of []*process) []*process {
 	i := x.rng.IntN(len(of))
 	x.notef("%s", of[i].name)
 	return of[i : i+1]
 }
 
-// during holds between a beginning and an end that comes in any case.
+// during holds a fault, and then calls end, even if the harness is interrupted.
 func (x *injection) during(ctx context.Context, least, most time.Duration, end func() error) error {
 	err := x.hold(ctx, least, most)
 	return errors.Join(err, end())
@@ -77,7 +77,7 @@ const (
 	s1 = time.Second
 )
 
-// faults are all that there is.
+// faults returns all faults.
 func faults() []fault {
 	apis := func(x *injection) []*process { return x.apis }
 	workers := func(x *injection) []*process { return x.workers }
@@ -194,7 +194,7 @@ func faults() []fault {
 	)
 }
 
-// killed ends processes with SIGKILL, at one instant, and starts them again.
+// killed kills processes with SIGKILL, all at once, and restarts them.
 func killed(of func(*injection) []*process, least, most time.Duration) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		list := of(x)
@@ -219,7 +219,7 @@ func startAll(list []*process) error {
 	return err
 }
 
-// paused freezes processes: to the rest of the world they are slow, to themselves no time passes.
+// paused pauses processes with SIGSTOP. To other processes they seem slow, and they do not notice the pause.
 func paused(of func(*injection) []*process, least, most time.Duration) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		list := of(x)
@@ -235,8 +235,8 @@ func paused(of func(*injection) []*process, least, most time.Duration) func(cont
 	}
 }
 
-// inTurnPaused pauses one worker past every lock, and resumes it while it pauses the other, so that both claim the same
-// shards.
+// inTurnPaused pauses one worker until its locks have expired, and resumes it while it pauses the other. So both
+// workers act for the same shards.
 func inTurnPaused(ctx context.Context, x *injection) error {
 	a, b := x.workers[0], x.workers[1]
 	a.signal(syscall.SIGSTOP)
@@ -248,10 +248,10 @@ func inTurnPaused(ctx context.Context, x *injection) error {
 	return err
 }
 
-// termLimit is the time that a process has for ending well; on a busy machine some more than the ten seconds promised.
+// termLimit is how long a process may take to stop. It exceeds the promised ten seconds, for busy machines.
 const termLimit = 15 * time.Second
 
-// restarted ends processes one after the other with SIGTERM, as a deployment does, each back before the next goes.
+// restarted restarts processes one by one with SIGTERM, as a deployment does.
 func restarted(of func(*injection) []*process) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		for _, p := range of(x) {
@@ -270,7 +270,7 @@ func restarted(of func(*injection) []*process) func(context.Context, *injection)
 	}
 }
 
-// thirdWorker makes the group share its partitions out again and again.
+// thirdWorker starts and kills a third worker, so that the consumer group rebalances several times.
 func thirdWorker(ctx context.Context, x *injection) error {
 	p := x.process(fmt.Sprintf("extra%d", x.extraCount.Add(1)), nil, "worker")
 	defer p.kill()
@@ -286,7 +286,7 @@ func thirdWorker(ctx context.Context, x *injection) error {
 	return nil
 }
 
-// again does a fault several times, with a while between.
+// again repeats a fault, with random pauses.
 func again(
 	times int,
 	least, most time.Duration,
@@ -434,7 +434,7 @@ func statements(begin, end string) func(context.Context, *injection) error {
 	}
 }
 
-// tablesLocked is what a backup tool does to a server: nothing commits.
+// tablesLocked locks all tables as a backup tool does, so that no transaction commits.
 func tablesLocked(ctx context.Context, x *injection) error {
 	conn, err := x.db.Conn(ctx)
 	if err != nil {
@@ -470,12 +470,12 @@ func (x *injection) productConnections(ctx context.Context) ([]int64, error) {
 func mysqlKills(ctx context.Context, x *injection) error {
 	ids, err := x.productConnections(ctx)
 	for _, id := range ids {
-		_, _ = x.db.ExecContext(ctx, fmt.Sprintf("KILL %d", id)) // it may have ended by itself
+		_, _ = x.db.ExecContext(ctx, fmt.Sprintf("KILL %d", id)) // the connection may have ended
 	}
 	return err
 }
 
-// fewConnections leaves the product less than one of its processes would like to have.
+// fewConnections limits the server to fewer connections than one process uses.
 func fewConnections(ctx context.Context, x *injection) error {
 	err := x.exec(ctx, "SET GLOBAL max_connections = 10")
 	err = errors.Join(err, mysqlKills(ctx, x))
@@ -507,8 +507,8 @@ func redisConfigured(begin, end []any) func(context.Context, *injection) error {
 	}
 }
 
-// redisExpiries does to Redis what a step of its clock does: all that lives for a time is gone at once, or lives
-// longer. The clock itself is the machine's, and stays.
+// redisExpiries has the effect of a step of Redis' clock: keys with a time to live expire at once, or later. It does
+// not change the clock itself, which is that of the machine.
 func redisExpiries(more time.Duration) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -521,7 +521,7 @@ func redisExpiries(more time.Duration) func(context.Context, *injection) error {
 				return fmt.Errorf("redis pttl: %w", err)
 			}
 			if left <= 0 {
-				continue // lives for ever, or is gone
+				continue // without an expiry, or expired
 			}
 			stepped++
 			if more > 0 {
@@ -549,8 +549,7 @@ func killedInRewrite(ctx context.Context, x *injection) error {
 	return errors.Join(err, x.redis.Start(ctx))
 }
 
-// redisEmptied runs while nobody likes anything and everything is in MySQL: then Redis holds nothing that is not there
-// as well, and may lose all.
+// redisEmptied empties Redis while the clients pause and every like is in MySQL. At that time Redis may lose all data.
 func redisEmptied(ctx context.Context, x *injection) error {
 	err := x.redis.Kill()
 	data := filepath.Join(x.redis.Dir(), "data")
@@ -586,7 +585,7 @@ func everythingPaused(ctx context.Context, x *injection) error {
 	return err
 }
 
-// withWorkers kills a server and the workers at one instant: nobody is left who knows what was under way.
+// withWorkers kills a server and the workers at once, so that no process knows which work was unfinished.
 func withWorkers(of func(*injection) server) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		var err error

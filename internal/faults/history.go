@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// outcome is what a client knows of an operation.
+// outcome is the outcome of an operation, as its client knows it.
 type outcome uint8
 
 const (
 	pending outcome = iota // not answered yet
-	ok                     // 2xx: it must be so from now on
-	failed                 // refused for good (4xx), or never sent
-	unknown                // 5xx, no answer in time, or a connection that broke
+	ok                     // 2xx: the effect must last
+	failed                 // 4xx, or never sent: it must have no effect
+	unknown                // 5xx, no answer in time, or a broken connection
 )
 
 func (o outcome) String() string { return [...]string{"pending", "ok", "failed", "unknown"}[o] }
 
-// noStatus is the status of an operation that got no answer at all.
+// noStatus is the status of an operation without an answer.
 const noStatus = 0
 
 // op is one PUT or DELETE of a like.
 type op struct {
 	want       bool
 	outcome    outcome
-	status     uint16 // HTTP; noStatus when there was no answer
+	status     uint16 // HTTP; noStatus without an answer
 	api        uint8
 	start, end time.Duration // since the run began
 }
@@ -36,24 +36,25 @@ type op struct {
 type target struct {
 	kind string // as in paths: posts or comments
 	id   int64
-	// likers are the users that ever liked it or might have: no count, however old, can be above.
+	// likers counts the users who liked the target at any time, or may have. Every count is at most that, even a stale
+	// one.
 	likers atomic.Int64
-	// The likes that might be there now and those that are there for sure, and how many of the first came and of the
-	// second went since the beginning. What a like is answered must lie between them.
+	// maybe is the number of likes that may be set now, and sure the number of likes that must be set. came counts the
+	// increments of maybe, and went the decrements of sure. Counts in answers must be between sure and maybe.
 	maybe, came, sure, went atomic.Int64
 }
 
-// bounds are what a target was like when an operation began.
+// bounds are the numbers of a target when an operation began.
 type bounds struct{ maybe, came, sure, went int64 }
 
-// bounds reads what counts changes first: a change in between is then counted twice, which only widens the bounds.
+// bounds reads came and went first. So a concurrent change may be counted twice, which only widens the bounds.
 func (t *target) bounds() bounds {
 	b := bounds{came: t.came.Load(), went: t.went.Load()}
 	b.maybe, b.sure = t.maybe.Load(), t.sure.Load()
 	return b
 }
 
-// since returns the least and the most that a correct count can have been at any instant from b until now.
+// since returns the lowest and the highest correct count at any time from b until now.
 func (t *target) since(b bounds) (least, most int64) {
 	return b.sure - (t.went.Load() - b.went), b.maybe + (t.came.Load() - b.came)
 }
@@ -66,23 +67,23 @@ type account struct {
 	token string
 }
 
-// register is the like of one user on one target: a boolean that one client alone writes, one operation after another.
+// register is the like of one user on one target: a boolean. Only one client writes it, one operation at a time.
 type register struct {
 	target *target
 	user   *account
 	ops    []op
-	ever   bool // an operation that sets it was begun
+	ever   bool // an operation to set it was begun
 	maybe  bool // it may be set now
-	sure   bool // it is set now, unless the promise is broken
+	sure   bool // it must be set now
 
-	// An operation without an answer may still be on its way, and may be applied after later ones: HTTP has no order
-	// across connections. Nothing is done to the register until it must have arrived or perished. An operation that
-	// was answered 5xx holds nothing up: the product has said that it is done with it.
-	heldCalm  int64         // not before the site's calm is above this
-	heldUntil time.Duration // and not before this instant of the run
+	// An operation without an answer may still be applied, even after later ones, because HTTP does not order requests
+	// across connections. The client does not use the register until the operation must have arrived or failed. After a
+	// 5xx answer it need not wait, because the product has ended the operation.
+	heldCalm  int64         // wait until the site's calm is above this,
+	heldUntil time.Duration // and until this time of the run
 }
 
-// begin notes that an operation is about to leave; the note is to be given to finish.
+// begin records that an operation is about to be sent. Its results are the last arguments of finish.
 func (r *register) begin(want bool) (came, went bool) {
 	if want && !r.ever {
 		r.ever = true
@@ -114,8 +115,8 @@ func (r *register) finish(o op, came, went bool) {
 	}
 }
 
-// possible are the states that the promise allows at the end: that of the last acknowledged operation, or of a later
-// unknown one.
+// possible returns the final states that the promise allows: that of the last acknowledged operation, and those of
+// later unknown operations.
 func (r *register) possible() (liked, notLiked bool) {
 	notLiked = true // before the first operation
 	for _, o := range r.ops {
@@ -131,10 +132,10 @@ func (r *register) possible() (liked, notLiked bool) {
 	return liked, notLiked
 }
 
-// lastWanted is what the newest operation asked for.
+// lastWanted returns the state that the last operation requested.
 func (r *register) lastWanted() bool { return len(r.ops) > 0 && r.ops[len(r.ops)-1].want }
 
-// story is the history for people; of a long one, the end.
+// story returns the last operations as text.
 func (r *register) story() string {
 	const most = 40
 	var b strings.Builder
@@ -165,7 +166,7 @@ func (r *register) story() string {
 	return b.String()
 }
 
-// creation is a POST of a post or comment. Its text holds a marker that nothing else has.
+// creation is a POST of a post or comment. Its text has a unique marker.
 type creation struct {
 	kind    string // posts or comments
 	parent  int64  // the post of a comment
@@ -173,7 +174,7 @@ type creation struct {
 	author  int64
 	outcome outcome
 	status  uint16
-	id      int64 // when ok
+	id      int64 // if ok
 	start   time.Duration
 }
 
@@ -190,12 +191,12 @@ func (c *creation) story() string {
 	)
 }
 
-// targets is what clients choose from. It only grows.
+// targets are the posts and comments that clients choose from. Targets are never removed.
 type targets struct {
 	mu   sync.RWMutex
 	hot  []*target
 	cold []*target
-	// discussed are the posts that get comments: few, so that reading all comments at the end stays affordable.
+	// discussed are the posts with comments. They are few, because all comments are read at the end.
 	discussed []*target
 }
 
@@ -205,12 +206,12 @@ func (t *targets) add(x *target) {
 	t.cold = append(t.cold, x)
 }
 
-// violations are the broken promises. Of each sort some are kept in words, all are counted.
+// violations are the observed violations of the promise. All are counted, and keptOfSort of each sort are recorded.
 type violations struct {
 	mu    sync.Mutex
 	count map[string]int
 	list  []violation
-	tell  func(violation) // of each that is kept; may be nil
+	log   func(violation) // called with each recorded violation; may be nil
 }
 
 type violation struct {
@@ -219,7 +220,7 @@ type violation struct {
 	Text string        `json:"text"`
 }
 
-// keptOfSort bounds the violations of each sort that are reported: one defect can break thousands of likes.
+// keptOfSort is how many violations of each sort are recorded, because one defect may break thousands of likes.
 const keptOfSort = 5
 
 func (v *violations) addf(sort string, at time.Duration, format string, args ...any) {
@@ -230,10 +231,10 @@ func (v *violations) addf(sort string, at time.Duration, format string, args ...
 	}
 	v.count[sort]++
 	if v.count[sort] <= keptOfSort {
-		told := violation{sort, at, fmt.Sprintf(format, args...)}
-		v.list = append(v.list, told)
-		if v.tell != nil {
-			v.tell(told)
+		kept := violation{sort, at, fmt.Sprintf(format, args...)}
+		v.list = append(v.list, kept)
+		if v.log != nil {
+			v.log(kept)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// history makes a register of operations in words: + likes, - unlikes; then o for ok, ? for unknown, x for failed.
+// history returns a register with operations. + is a like and - an unlike; o means ok, ? unknown and x failed.
 func history(t *testing.T, words ...string) *register {
 	t.Helper()
 	r := &register{target: &target{kind: "posts", id: 1}, user: &account{id: 7}}
@@ -150,7 +150,7 @@ func TestViolations_keepsSomeAndCountsAll(t *testing.T) {
 	assert.Len(t, v.list, keptOfSort)
 }
 
-// The same seed leads to the same fault at the same place, whatever came before.
+// With the same seed and the same number, a fault makes the same choices, regardless of earlier faults.
 func TestInjection_followsFromSeedAndNumber(t *testing.T) {
 	draw := func(seed uint64, number int) uint64 { return newInjection(newOracle(), seed, number).rng.Uint64() }
 	first := draw(1, 2)

@@ -1,14 +1,14 @@
-// Command faults tries to break the promise of the README. It runs a whole site, two processes of each role and real
-// servers behind proxies, lets a storm of clients use it over HTTP, and hurts it by a schedule that a seed determines:
-// processes killed and paused, links cut, disks full. In the end an oracle holds MySQL and the API to what each client
-// was told.
+// Command faults tries to break the promise of the README. It runs a whole site, with two processes of each role and
+// real servers behind proxies. A storm of clients uses the site over HTTP, while faults are injected on a schedule that
+// depends on a seed: processes are killed and paused, links are cut, and disks become full. In the end an oracle
+// compares MySQL and the API with the answers that the clients received.
 //
-// The oracle knows the promise and the API, and nothing of how the product is made.
+// The oracle relies on the promise and on the API, and not on the implementation.
 //
 //	go run ./internal/faults --for 10m --seed 7
 //
-// Progress goes to standard error, the report to standard output. The exit status is 1 when the promise was broken, 2
-// when the harness itself failed.
+// Progress goes to standard error, and the report to standard output. The exit status is 1 if the promise was broken,
+// and 2 if the harness itself failed.
 package main
 
 import (
@@ -53,24 +53,21 @@ func main() {
 		&o.length,
 		"for",
 		10*time.Minute,
-		"how long to go on; what is under way then is finished and judged",
+		"duration of the storm; the last fault and its recovery come on top",
 	)
-	flag.Uint64Var(&o.seed, "seed", 0, "what chance decides; 0: another each time")
+	flag.Uint64Var(&o.seed, "seed", 0, "seed of the random choices; 0 chooses one")
 	flag.IntVar(&o.clients, "clients", 48, "concurrent clients, with ten users each")
-	flag.IntVar(&o.rate, "rate", 800, "requests a second at most, all clients together")
-	flag.StringVar(&o.fsync, "appendfsync", "always", "Redis: always or everysec")
-	flag.StringVar(&o.disk, "disk", "tmpfs", "tmpfs: the servers' data are in memory, and can run full; real: on disk")
-	flag.StringVar(&o.binary, "binary", "", "the product; empty: it is built")
+	flag.IntVar(&o.rate, "rate", 800, "most requests a second, of all clients together")
+	flag.StringVar(&o.fsync, "appendfsync", "always", "appendfsync of Redis: always or everysec")
+	flag.StringVar(&o.disk, "disk", "tmpfs",
+		"where the servers' data are: tmpfs for memory that can be filled, real for the disk")
+	flag.StringVar(&o.binary, "binary", "", "path of the product; if empty, it is built")
 	flag.BoolVar(&o.race, "race", false, "build the product with the race detector")
-	flag.BoolVar(&o.json, "json", false, "report for machines")
-	flag.StringVar(&o.only, "only", "", "faults to inject, by parts of their names, separated by commas; empty: all")
-	flag.StringVar(
-		&o.dir,
-		"dir",
-		"",
-		"folder for logs and data, kept; empty: a temporary one, kept when something is wrong",
-	)
-	flag.BoolVar(&o.list, "list", false, "list the faults and end")
+	flag.BoolVar(&o.json, "json", false, "print the report as JSON")
+	flag.StringVar(&o.only, "only", "", "parts of names of faults, separated by commas; if empty, all are injected")
+	flag.StringVar(&o.dir, "dir", "",
+		"folder for logs and data, which is kept; if empty, a temporary one, which is kept after a failure")
+	flag.BoolVar(&o.list, "list", false, "list the faults and exit")
 	flag.Parse()
 	if flag.NArg() > 0 || o.fsync != "always" && o.fsync != "everysec" || o.disk != "tmpfs" && o.disk != "real" ||
 		o.clients < 1 ||
@@ -99,12 +96,12 @@ func main() {
 	}
 }
 
-// envInside marks the process that has a mount namespace of its own, or cannot have one.
+// envInside marks the child process, which has its own mount namespace if the system permits one.
 const envInside = "LIKEWISE_FAULTS_INSIDE"
 
-// inside runs this program again where its mounts are its own: they end with it, however it ends.
+// inside runs this program as a child with its own mount namespace, so that its mounts always end with it.
 func inside() int {
-	signal.Ignore(syscall.SIGINT) // Ctrl-C reaches the child too, which stops everything in order
+	signal.Ignore(syscall.SIGINT) // Ctrl-C reaches the child, too, which stops all processes in order
 	try := func(private bool) (int, error) {
 		cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -140,7 +137,7 @@ func inside() int {
 	return code
 }
 
-// run is one whole run.
+// run runs the storm, judges its results and prints the report. It reports whether the promise was violated.
 func run(ctx context.Context, o options) (violated bool, err error) {
 	for o.seed == 0 {
 		o.seed = uint64(rand.Uint32())
@@ -194,14 +191,14 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 	r := &report{
 		Seed: o.seed,
 		Setup: map[string]string{
-			"appendfsync":               o.fsync,
-			"disk":                      o.disk,
-			"clients":                   fmt.Sprint(o.clients),
-			"requests a second at most": fmt.Sprint(o.rate),
+			"appendfsync":            o.fsync,
+			"disk":                   o.disk,
+			"clients":                fmt.Sprint(o.clients),
+			"most requests a second": fmt.Sprint(o.rate),
 		},
 	}
 	st := newStorm(s)
-	st.violations.tell = func(v violation) { say("VIOLATION, %s: %s", v.Sort, v.Text) }
+	st.violations.log = func(v violation) { say("VIOLATION, %s: %s", v.Sort, v.Text) }
 	rec, err := st.rage(ctx, o, r, say)
 	if err != nil {
 		return st.violations.total() > 0, err
@@ -234,10 +231,11 @@ func build(ctx context.Context, path string, race bool) error {
 	return nil
 }
 
-// sizes of the small disks, in MiB: what each server needs, and room for the longest run.
+// sizes are the sizes of the small disks, in MiB. They suffice for the longest run.
 var sizes = map[string]int{"mysql": 768, "redis": 384, "kafka": 512}
 
-// mount returns the folder that holds the servers' folders. Where it can, it mounts a small disk for each.
+// mount returns the folder of the servers' folders. If the system permits it, mount mounts a small disk for each
+// server.
 func (s *site) mount(kind string) (disk string, err error) {
 	disk = filepath.Join(s.dir, "data")
 	for name := range sizes {
@@ -268,7 +266,7 @@ func (s *site) mount(kind string) (disk string, err error) {
 	return disk, nil
 }
 
-// save copies what is in memory alone to where it stays.
+// save copies the data on the small disks to the run's folder.
 func (s *site) save(disk string) error {
 	if s.noFull != "" {
 		return nil
@@ -288,7 +286,7 @@ const (
 	earlyComments = 100
 )
 
-// rage is the storm: it creates users and first posts, runs clients and faults, and returns what the clients recorded.
+// rage runs the storm: it creates users and the first posts, runs clients and faults, and returns the clients' records.
 func (st *storm) rage(ctx context.Context, o options, r *report, say func(string, ...any)) (*record, error) {
 	s := st.site
 	extra := len(s.urls) + 1 // of the prober
@@ -339,7 +337,7 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 	return rec, err
 }
 
-// sow makes what the clients begin with.
+// sow creates the posts and comments that the clients start with.
 func (st *storm) sow(ctx context.Context, c *client) error {
 	make1 := func(made *creation) (*target, error) {
 		for {
@@ -347,7 +345,7 @@ func (st *storm) sow(ctx context.Context, c *client) error {
 				return st.know(m.kind, m.id), nil
 			}
 			if st.site.since() > 2*patience {
-				return nil, fmt.Errorf("the site does not come up: %s", made.story())
+				return nil, fmt.Errorf("the site did not start: %s", made.story())
 			}
 			if err := wait(ctx, 100*time.Millisecond); err != nil {
 				return nil, err
@@ -380,7 +378,7 @@ func (st *storm) sow(ctx context.Context, c *client) error {
 	return nil
 }
 
-// hurt injects faults until the time is over.
+// hurt injects faults for the given time.
 func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober, say func(string, ...any)) error {
 	s := st.site
 	deck, skipped := st.deck(o.only)
@@ -393,7 +391,7 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 	var order []int
 	for number := 1; time.Now().Before(end); number++ {
 		if len(order) == 0 {
-			order = shuffle.Perm(len(deck)) // every fault once before any comes again
+			order = shuffle.Perm(len(deck)) // each round has every fault once
 		}
 		f := deck[order[0]]
 		order = order[1:]
@@ -436,7 +434,7 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 	return nil
 }
 
-// inject does one fault, and mends what the fault ended for good.
+// inject injects one fault, and restarts servers that ended because of it.
 func (st *storm) inject(ctx context.Context, f fault, x *injection) (note string, err error) {
 	if f.rest {
 		st.quiet.Lock()
@@ -454,7 +452,7 @@ func (st *storm) inject(ctx context.Context, f fault, x *injection) (note string
 	return note, err
 }
 
-// deck is what can be injected here.
+// deck returns the faults that can be injected on this machine.
 func (st *storm) deck(only string) (deck []fault, skipped []string) {
 	for _, f := range faults() {
 		wanted := only == ""

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// record is everything that the clients did, brought together when they have stopped.
+// record has all operations of the clients, after they have stopped.
 type record struct {
 	registers []*register
 	creations []*creation
 }
 
-// content is a post or comment as MySQL has it.
+// content is a post or comment in MySQL.
 type content struct {
 	id, parent       int64
 	marker           string
@@ -27,7 +27,7 @@ type content struct {
 	rows, commentsIn int64
 }
 
-// judge compares the answers that the clients recorded with the state of the site, which nobody uses at that time.
+// judge compares the answers that the clients recorded with the state of the site. The clients must have stopped.
 func (st *storm) judge(ctx context.Context, rec *record) error {
 	at := st.site.since()
 	if out, err := st.site.command(ctx, "cron", "run", "flush", "--timeout=60s"); err != nil {
@@ -58,8 +58,8 @@ func (st *storm) judge(ctx context.Context, rec *record) error {
 	return st.judgeAPI(ctx, rec, inMySQL)
 }
 
-// judgeLosses looks at what the product wrote down of events that it could not find or not apply. It mends those from
-// Redis, so that no client notices; but under these faults none may go missing.
+// judgeLosses checks that the product has recorded no gaps and no dead letters. The product repairs them from Redis, so
+// clients do not notice them, but none of the faults may cause them.
 func (st *storm) judgeLosses(ctx context.Context) error {
 	for _, table := range []string{"like_gaps", "dead_letters"} {
 		var n int
@@ -73,7 +73,7 @@ func (st *storm) judgeLosses(ctx context.Context) error {
 	return nil
 }
 
-// judgeLikes holds every like in MySQL to what its user was told.
+// judgeLikes compares every like in MySQL with the answers to its user.
 func (st *storm) judgeLikes(registers []*register, there map[registerKey]bool) {
 	at := st.site.since()
 	asked := make(map[registerKey]bool, len(registers))
@@ -94,7 +94,7 @@ func (st *storm) judgeLikes(registers []*register, there map[registerKey]bool) {
 	}
 }
 
-// contents reads all posts or comments with their counts and what those should be.
+// contents reads all posts or comments, with their counts and the numbers of their rows.
 func (st *storm) contents(ctx context.Context, kind string) ([]content, error) {
 	query := `
 		SELECT p.id, 0, p.title, p.likes_count, p.comments_count,
@@ -154,7 +154,8 @@ func (st *storm) contents(ctx context.Context, kind string) ([]content, error) {
 	return list, rows.Err()
 }
 
-// judgeCreations holds posts or comments to: acknowledged means exactly once, unknown at most once, refused never.
+// judgeCreations checks that posts or comments exist exactly once if they were acknowledged, at most once if their
+// outcome is unknown, and never if they were refused.
 func (st *storm) judgeCreations(kind string, contents []content, creations []*creation) {
 	at := st.site.since()
 	found := map[string][]content{}
@@ -210,12 +211,11 @@ func (st *storm) likes(ctx context.Context, kind string) (map[registerKey]bool, 
 	return there, rows.Err()
 }
 
-// viewers is how many users' views of everything are read at the end. Every like is held to MySQL; what each of some
-// hundreds of users sees of thousands of posts and comments would take longer than the storm.
+// viewers is the number of users whose views of all content are read at the end. Reading the views of all users would
+// take longer than the storm. All likes are compared with MySQL.
 const viewers = 64
 
-// judgeAPI holds what the API says to what MySQL has: all counts, and what some users see as liked by themselves. It
-// reads through both copies in turn.
+// judgeAPI compares the API with MySQL: all counts, and the likes of some users. It alternates between the two APIs.
 func (st *storm) judgeAPI(ctx context.Context, rec *record, there map[registerKey]bool) error {
 	counts := map[*target]int64{}
 	for key := range there {
@@ -271,7 +271,7 @@ queue:
 	}
 }
 
-// judgeList reads a list to its end as the user sees it.
+// judgeList reads a whole list as the user sees it.
 func (st *storm) judgeList(
 	ctx context.Context,
 	api int,
@@ -293,7 +293,7 @@ func (st *storm) judgeList(
 			met++
 			t := st.known(kind, item.ID)
 			if t == nil {
-				t = st.know(kind, item.ID) // of an unknown creation: nobody can have liked it
+				t = st.know(kind, item.ID) // its creation had an unknown outcome, so no client has liked it
 			}
 			at := st.site.since()
 			if item.LikesCount != counts[t] {
@@ -331,7 +331,7 @@ func (st *storm) judgeList(
 	return nil
 }
 
-// mustRead reads from a site that has recovered from all faults.
+// mustRead reads from the site, which must have recovered from all faults.
 func (st *storm) mustRead(ctx context.Context, api int, u *account, path string, out any) error {
 	var a answer
 	for range 5 {
@@ -345,8 +345,8 @@ func (st *storm) mustRead(ctx context.Context, api int, u *account, path string,
 	return fmt.Errorf("GET %s answers %d %s", path, a.status, a.body)
 }
 
-// watch compares counts with rows in MySQL all the time: they are equal at every commit. It ignores a server that is
-// unavailable.
+// watch compares counts with rows in MySQL throughout the storm, because they must be equal at every commit. It ignores
+// errors of the server.
 func (st *storm) watch(ctx context.Context) {
 	for wait(ctx, 2*time.Second) == nil {
 		for _, one := range []string{"post", "comment"} {
@@ -383,10 +383,10 @@ func (st *storm) watchCounts(ctx context.Context, one string) {
 			)
 		}
 	}
-	_ = rows.Err() // the server went away in the middle: the next look will tell
+	_ = rows.Err() // the server may have been killed; the next call tries again
 }
 
-// collapse is what no process may print.
+// collapse matches output that no process may print.
 var collapse = regexp.MustCompile(`WARNING: DATA RACE|panic:|fatal error:|msg=panic`)
 
 // judgeLogs looks for crashes of the product.

@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// process is one copy of the product. While it is wanted it is started again whenever it ends, as a supervisor would.
+// process is one process of the product. While it is wanted, it is restarted whenever it ends, as by a supervisor.
 type process struct {
 	name   string // such as api1
 	binary string
 	args   []string
 	env    []string
-	log    string // path; all its lives append to it
+	log    string // path; every start appends to it
 
 	mu     sync.Mutex
 	wanted bool
 	pid    int
-	exited chan struct{} // closed when the life with this pid is over; nil before the first
+	exited chan struct{} // closed when the process with this pid has ended; nil before the first start
 	status syscall.WaitStatus
-	alone  int // lives that ended without our doing
+	alone  int // number of times that it ended by itself
 }
 
-// restartDelay keeps a process that cannot start, because a server is away, from burning the processor.
+// restartDelay limits the load of a process that cannot start while a server is down.
 const restartDelay = 500 * time.Millisecond
 
-// start begins a life, unless one is going on.
+// start starts the process unless it is running.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +62,7 @@ func (p *process) startLocked() error {
 	return nil
 }
 
-// ended runs when a life is over, and begins the next if the process is wanted.
+// ended runs when the process has ended, and restarts it if it is wanted.
 func (p *process) ended(cmd *exec.Cmd, exited chan struct{}) {
 	p.mu.Lock()
 	p.status, _ = cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -79,17 +79,17 @@ func (p *process) ended(cmd *exec.Cmd, exited chan struct{}) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.wanted {
-			_ = p.startLocked() // if it cannot be started at all, recovery says so
+			_ = p.startLocked() // if it fails, the recovery is reported as failed
 		}
 	})
 }
 
-// spawn starts the command, tied to our life, and calls ended when it has ended.
+// spawn starts the command, and calls ended when it has ended. The kernel kills the command when this program ends.
 func spawn(cmd *exec.Cmd, ended func()) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// The kernel watches the thread that started the child, not the process: keep it until the child has ended.
+		// The kernel kills the child when the thread that started it ends, so the thread is kept.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -106,7 +106,7 @@ func spawn(cmd *exec.Cmd, ended func()) error {
 	return nil
 }
 
-// signal reaches the life that is going on, if any.
+// signal sends a signal to the process if it is running.
 func (p *process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,11 +120,11 @@ func (p *process) signalLocked(sig syscall.Signal) {
 	select {
 	case <-p.exited:
 	default:
-		_ = syscall.Kill(p.pid, sig) // not waited for yet, so the number is still its own, even if it just died
+		_ = syscall.Kill(p.pid, sig) // the pid is not reused before Wait has returned
 	}
 }
 
-// kill ends the process with SIGKILL and waits until it is gone. It stays down until start.
+// kill kills the process with SIGKILL, and waits until it has ended. It is not restarted until start.
 func (p *process) kill() {
 	p.mu.Lock()
 	p.wanted = false
@@ -136,11 +136,11 @@ func (p *process) kill() {
 	}
 }
 
-// errSlowStop: the process did not end within the time.
+// errSlowStop means that a process did not stop within the limit of term.
 var errSlowStop = errors.New("did not end in time after SIGTERM")
 
-// term sends SIGTERM and waits; a process that takes longer than limit is killed, and one that ends with another
-// status than 0 is an error too. It stays down until start.
+// term sends SIGTERM, and waits until the process has ended. It is not restarted until start. If the process takes
+// longer than limit, term kills it and returns errSlowStop. An exit status other than 0 is an error, too.
 func (p *process) term(limit time.Duration) error {
 	p.mu.Lock()
 	p.wanted = false
@@ -148,7 +148,7 @@ func (p *process) term(limit time.Duration) error {
 	if alive {
 		select {
 		case <-p.exited:
-			alive = false // between two lives
+			alive = false // it is about to be restarted
 		default:
 		}
 	}

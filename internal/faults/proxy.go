@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// flow is what a proxy does with the bytes that come.
+// flow is what a proxy does with the bytes that it receives.
 type flow int
 
 const (
 	through flow = iota
-	cut          // every connection is reset, and each new one at once
-	stalled      // bytes wait, and arrive when the fault is over, as after a broken network route
-	lost         // bytes vanish; both ends believe in their connection until it is reset at the end
-	deaf         // what clients send arrives, the replies vanish; reset at the end
+	cut          // every connection is reset, and so is each new one
+	stalled      // bytes are delayed until the fault is healed, as by a broken network route
+	lost         // bytes are lost; the connection stays open until it is reset at the end of the fault
+	deaf         // requests arrive and replies are lost; the connection is reset at the end of the fault
 )
 
-// condition is the state of a network link. Delay and rate only matter where bytes pass.
+// condition is the state of a network link. Delay and rate apply only if bytes pass.
 type condition struct {
 	flow  flow
-	delay time.Duration // of every piece of data, each way
-	rate  int           // bytes a second each way; 0 is unlimited
+	delay time.Duration // of all data, each way
+	rate  int           // in bytes a second each way; 0 means unlimited
 }
 
-// proxy stands between the product and one of its servers.
+// proxy is a TCP proxy between the product and one of its servers.
 type proxy struct {
 	listener net.Listener
 
@@ -36,7 +36,7 @@ type proxy struct {
 	now     condition
 	changed chan struct{} // closed when now is replaced
 	links   map[*link]struct{}
-	orphans []net.Conn // to the server, whose clients are gone without its knowing
+	orphans []net.Conn // connections to the server whose clients were reset; see orphan
 }
 
 // link is one connection through the proxy.
@@ -47,8 +47,8 @@ type link struct {
 	orphaned       bool // guarded by proxy.mu
 }
 
-// newProxy listens on a loopback port that the kernel never assigns to clients: one of those could be taken while the
-// proxy's user dials it, and find itself connected to itself.
+// newProxy listens on a loopback port outside the range of client ports. Within that range, a client that dials the
+// proxy could be assigned the same port, and connect to itself.
 func newProxy() (*proxy, error) {
 	listener, err := listenLow()
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *proxy) lead(target string) {
 	p.target = target
 }
 
-// set makes the link as c says. Connections whose bytes were lost, or that are cut now, are reset.
+// set sets the condition of the link. It resets connections that lost bytes or that are cut.
 func (p *proxy) set(c condition) {
 	p.mu.Lock()
 	holed := p.now.flow == lost || p.now.flow == deaf
@@ -105,8 +105,8 @@ func (p *proxy) reset() {
 	}
 }
 
-// orphan resets the clients and leaves their server in the belief that they are there: what they had begun and locked
-// stays so until bury.
+// orphan resets the clients of all connections, without notice to the server. Their transactions and locks stay open
+// until bury.
 func (p *proxy) orphan() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *proxy) orphan() {
 	}
 }
 
-// bury resets what orphan left.
+// bury resets the connections that orphan left.
 func (p *proxy) bury() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *proxy) serve() {
 	for {
 		c, err := p.listener.Accept()
 		if err != nil {
-			return // closed: the program ends
+			return // closed at the end of the program
 		}
 		go p.open(c.(*net.TCPConn))
 	}
@@ -174,8 +174,8 @@ func (p *proxy) open(client *net.TCPConn) {
 	p.mu.Unlock()
 }
 
-// pump carries bytes one way until an end closes. The condition of the link applies to the closing as to the bytes: an
-// end behind a broken route does not learn of it.
+// pump copies bytes one way until one end closes. The condition of the link applies to the close as to the bytes:
+// across a broken route, the other end is not notified.
 func (p *proxy) pump(l *link, from, to *net.TCPConn, reply bool) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -190,7 +190,7 @@ func (p *proxy) pump(l *link, from, to *net.TCPConn, reply bool) {
 	}
 }
 
-// pass delivers b as the link's condition allows; false when the link has ended.
+// pass delivers b according to the link's condition. It reports false if the link has ended.
 func (p *proxy) pass(l *link, to *net.TCPConn, b []byte, reply bool) bool {
 	now, changed := p.state()
 	for now.flow == stalled {
@@ -240,7 +240,7 @@ func (p *proxy) hangUp(l *link) {
 	orphaned := l.orphaned
 	p.mu.Unlock()
 	if orphaned {
-		l.end.Do(func() { close(l.ended) }) // the server's side is closed by bury
+		l.end.Do(func() { close(l.ended) }) // bury closes the server's side
 		return
 	}
 	l.close(false)
@@ -257,8 +257,8 @@ func (l *link) close(reset bool) {
 	l.server.Close()
 }
 
-// abort closes with RST: the other end learns that what it sent may never have been read.
+// abort closes the connection with RST, which tells the other end that its data may be lost.
 func abort(c *net.TCPConn) {
-	_ = c.SetLinger(0) // fails when it is closed already
+	_ = c.SetLinger(0) // fails if the connection is closed
 	c.Close()
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echoes starts a server that sends back what it gets, behind a proxy.
+// echoes starts an echo server behind a proxy.
 func echoes(t *testing.T) *proxy {
 	t.Helper()
 	server, err := net.Listen("tcp", "127.0.0.1:0")

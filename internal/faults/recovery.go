@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// patience is how long the site may take to be well again after a fault has healed. The README says seconds, and those
-// are in the report; this is for what nobody but the flush of cron gets going again, which comes once a minute.
+// patience is how long the site may take to recover after a fault is healed. The README promises seconds, which the
+// report shows. patience is longer because some recoveries wait for the job flush, which runs once a minute.
 const patience = 90 * time.Second
 
-// recovery is how long after healing something worked again.
+// recovery has the times from the end of a fault until a function worked again.
 type recovery struct {
-	likes time.Duration // a like of a hot post was acknowledged by each API
-	rows  time.Duration // fresh likes on probes of many shards stood in MySQL, through the workers alone
+	likes time.Duration // each API acknowledged a like of a hot post
+	rows  time.Duration // the workers had written new likes of many shards to MySQL
 	flush time.Duration // `likewise cron run flush` succeeded
 }
 
-// prober measures recovery. It has its own users: one for each API, and one for the rows.
+// prober measures recoveries. It has its own users: one for each API, and one for the rows.
 type prober struct {
 	st     *storm
 	hot    []*register // one for each API
@@ -38,8 +38,8 @@ func newProber(st *storm, users []*account, hot *target, spread []*target) *prob
 	return p
 }
 
-// measure waits until the site is well. What takes longer than patience is a violation, and is waited for as long
-// again; then the run is over.
+// measure waits until the site has recovered. A recovery that takes longer than patience is a violation. If it takes
+// twice as long, measure returns an error, which ends the run.
 func (p *prober) measure(ctx context.Context, after string) (recovery, error) {
 	var r recovery
 	begin := time.Now()
@@ -96,7 +96,7 @@ func (p *prober) until(ctx context.Context, api int, r *register) {
 	}
 }
 
-// missing says what of the probes is not in MySQL yet.
+// missing describes the likes of the prober that are not in MySQL yet.
 func (p *prober) missing(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// injected is one fault that was.
+// injected is a fault that was injected.
 type injected struct {
 	Number int           `json:"number"`
 	Kind   string        `json:"kind"`
@@ -72,7 +72,7 @@ func (r *report) writeJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// kindFigures are the recoveries of one kind of fault.
+// kindFigures has the recoveries of one kind of fault.
 type kindFigures struct {
 	kind               string
 	likes, rows, flush []time.Duration
@@ -103,7 +103,7 @@ func figure(list []time.Duration) string {
 	return fmt.Sprintf("%.2f | %.2f", median(list).Seconds(), slices.Max(list).Seconds())
 }
 
-// write prints the report for people. The table is Markdown, so that a document can have it as it is.
+// write prints the report as text. The table is Markdown, so that documents can include it.
 func (r *report) write(w io.Writer) {
 	fmt.Fprintf(w, "\nSeed %d, %.0f s.", r.Seed, r.Took.Seconds())
 	for _, k := range slices.Sorted(mapKeys(r.Setup)) {
@@ -167,11 +167,11 @@ func (r *report) write(w io.Writer) {
 	)
 	fmt.Fprintf(
 		w,
-		"judged: %d likes of one user on one target each; operations put off behind one without an answer: %d\n",
+		"judged: %d pairs of user and target; operations delayed by one without an answer: %d\n",
 		r.Registers,
 		r.PutOff,
 	)
-	fmt.Fprintf(w, "ended by itself and started again: product %d times, servers %d times\n", r.Deaths, r.Servers)
+	fmt.Fprintf(w, "restarted after ending by itself: product %d times, servers %d times\n", r.Deaths, r.Servers)
 	if r.Violations == 0 {
 		fmt.Fprintf(w, "violations: none\n")
 		return

@@ -21,8 +21,8 @@ import (
 	"likewise/internal/servers"
 )
 
-// site is a whole installation: servers, proxies in front of them, and the product's processes, which know the proxies
-// alone. The harness itself goes to the servers directly, so that it can see and mend them while a link is cut.
+// site is a whole installation: servers, proxies in front of them, and the product's processes, which connect to the
+// proxies. The harness connects to the servers directly, so that it can inspect and repair them while a link is cut.
 type site struct {
 	dir    string // logs and, unless there is a tmpfs, the servers' folders
 	binary string
@@ -31,7 +31,7 @@ type site struct {
 	mysql  *servers.MySQL
 	redis  *servers.Redis
 	kafka  *servers.Kafka
-	noFull string // why disks cannot be filled; empty when they can
+	noFull string // why disks cannot be filled; empty if they can
 
 	toMySQL, toRedis, toKafka *proxy
 	db                        *sql.DB
@@ -41,7 +41,7 @@ type site struct {
 	apis, workers, crons  []*process
 	urls                  []string // of the APIs
 	calm                  atomic.Int64
-	serverDeaths          atomic.Int64 // servers that ended without being told to
+	serverDeaths          atomic.Int64 // servers that ended by themselves
 	slowStops, extraCount atomic.Int64
 }
 
@@ -53,7 +53,7 @@ const (
 
 func (s *site) since() time.Duration { return time.Since(s.began) }
 
-// product are the processes that must go on whatever happens.
+// product returns the processes that must be running at the end.
 func (s *site) product() []*process {
 	var all []*process
 	all = append(all, s.apis...)
@@ -61,7 +61,7 @@ func (s *site) product() []*process {
 	return append(all, s.crons...)
 }
 
-// startServers starts the three, each on its own folder of disk, and the proxies.
+// startServers starts the three servers, each in its own folder of disk, and the proxies.
 func (s *site) startServers(ctx context.Context, disk, fsync string) error {
 	var err error
 	for _, p := range []**proxy{&s.toMySQL, &s.toRedis, &s.toKafka} {
@@ -72,7 +72,7 @@ func (s *site) startServers(ctx context.Context, disk, fsync string) error {
 	if s.mysql, err = servers.StartMySQL(ctx, filepath.Join(disk, "mysql")); err != nil {
 		return err
 	}
-	// Debugging commands are for one of the faults.
+	// One of the faults uses the command DEBUG.
 	if s.redis, err = servers.StartRedis(
 		ctx,
 		filepath.Join(disk, "redis"),
@@ -94,7 +94,7 @@ func (s *site) startServers(ctx context.Context, disk, fsync string) error {
 	}
 	s.db.SetMaxIdleConns(1)
 	s.rdb = redis.NewClient(&redis.Options{Addr: s.redis.Addr(), MaxRetries: -1, DisableIdentity: true})
-	// An ordinary account: an administrator would be let through when the server is read-only.
+	// The account is not an administrator, who may write to a read-only server.
 	for _, statement := range []string{
 		"CREATE DATABASE " + database + " CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci",
 		fmt.Sprintf("CREATE USER '%s'@'127.0.0.1' IDENTIFIED BY '%s'", productUser, productPassword),
@@ -119,8 +119,8 @@ func (s *site) startProduct(ctx context.Context) error {
 		"LIKEWISE_MYSQL_DSN=" + dsn.FormatDSN(),
 		"LIKEWISE_REDIS=redis://" + s.toRedis.addr() + "/0",
 		"LIKEWISE_KAFKA=" + s.toKafka.addr(),
-		"LIKEWISE_COOL_AFTER=5m", // the least there is
-		"LIKEWISE_LIMITS=0",      // all clients have one address
+		"LIKEWISE_COOL_AFTER=5m", // the minimum
+		"LIKEWISE_LIMITS=0",      // all clients have the same address
 		"LIKEWISE_ADMIN_LISTEN=127.0.0.1:0",
 	}
 	if out, err := s.command(ctx, "migrate", "up"); err != nil {
@@ -164,16 +164,16 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// command runs `likewise args` to its end and returns all that it printed.
+// command runs `likewise args` and returns its output.
 func (s *site) command(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, s.binary, args...)
 	cmd.Env = s.env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only us
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only the harness
 	out, err := cmd.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
 
-// server is what the three have in common.
+// server has the methods that the three servers share.
 type server interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
@@ -186,7 +186,7 @@ type server interface {
 
 func (s *site) servers() []server { return []server{s.mysql, s.redis, s.kafka} }
 
-// revive starts every server that ended by itself, as a supervisor would: Redis, for one, ends when its disk is full.
+// revive restarts servers that ended by themselves, as a supervisor does. Redis, for example, ends if its disk is full.
 func (s *site) revive(ctx context.Context) error {
 	var err error
 	for _, v := range s.servers() {
@@ -200,7 +200,7 @@ func (s *site) revive(ctx context.Context) error {
 	return err
 }
 
-// stop ends everything, as well as it goes.
+// stop stops all processes and servers, and continues after errors.
 func (s *site) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

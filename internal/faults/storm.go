@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// answerLimit is how long a client waits. The product answers by its own deadline, which may be longer: then the client
-// has gone away, as people do.
+// answerLimit is how long a client waits for an answer. The product's own deadline may be longer, as with impatient
+// users.
 const answerLimit = 5 * time.Second
 
-// lateAfter is when an operation that got no answer must have arrived or perished, once everything is well again.
+// lateAfter is how long after a recovery an operation without an answer may still be applied.
 const lateAfter = 20 * time.Second
 
-// storm is all clients and what they share.
+// storm has the state that all clients share.
 type storm struct {
 	site       *site
 	http       *http.Client
@@ -39,12 +39,12 @@ type storm struct {
 	quiet sync.RWMutex // held by the goroutine that needs the clients to pause
 }
 
-// tally counts what clients saw.
+// tally counts the outcomes of requests.
 type tally struct {
 	writes, reads [unknown + 1]atomic.Int64 // by outcome; writes are likes, unlikes and creations
 	likes, posts  atomic.Int64              // acknowledged
 	comments      atomic.Int64
-	held          atomic.Int64 // operations that were put off because of one without an answer
+	held          atomic.Int64 // operations that were delayed because of one without an answer
 }
 
 func newStorm(s *site) *storm {
@@ -74,14 +74,14 @@ func (st *storm) known(kind string, id int64) *target {
 	return st.index[fmt.Sprintf("/v1/%s/%d", kind, id)]
 }
 
-// answer is what came back.
+// answer is the answer to a request.
 type answer struct {
 	outcome outcome
 	status  int
 	body    []byte
 }
 
-// send makes one request and judges what came back by the rules that hold for every answer.
+// send sends a request, and checks the answer by the rules for all answers.
 func (st *storm) send(ctx context.Context, api int, as *account, method, path string, body any) answer {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -89,13 +89,13 @@ func (st *storm) send(ctx context.Context, api int, as *account, method, path st
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
-			panic(err) // only strings and numbers are sent
+			panic(err) // bodies have only strings and numbers
 		}
 		in = bytes.NewReader(text)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, st.site.urls[api]+path, in)
 	if err != nil {
-		panic(err) // our own addresses are sound
+		panic(err) // the addresses are valid
 	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
@@ -126,7 +126,7 @@ func (st *storm) send(ctx context.Context, api int, as *account, method, path st
 	case a.status < 500:
 		a.outcome = failed
 		if a.status != http.StatusTooManyRequests {
-			// Every request of the storm is right: whatever is the matter, it is not the client.
+			// Every request of the storm is valid, so a 4xx is a wrong answer.
 			st.violations.addf(
 				"blamed the client",
 				st.site.since(),
@@ -146,13 +146,13 @@ func (st *storm) send(ctx context.Context, api int, as *account, method, path st
 	return a
 }
 
-// internals are words that only somebody who knows the inside would use.
+// internals matches terms of the implementation, which answers must not contain.
 var internals = regexp.MustCompile(
 	`(?i)sql|redis|kafka|sarama|gorm|mariadb|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|\blua\b|\beof\b|` +
 		`outbox|shard|broken pipe|connection re|i/o timeout|context (deadline|canceled)|/tmp|/home|/usr|Error [0-9]{4}`,
 )
 
-// holdProblem holds an error to what the README says of every one.
+// holdProblem checks an error response against the README.
 func (st *storm) holdProblem(api int, what string, a answer, header http.Header) {
 	var p struct {
 		Code      string
@@ -173,7 +173,7 @@ func (st *storm) holdProblem(api int, what string, a answer, header http.Header)
 	}
 }
 
-// seen is what the storm reads of an answer about a post or comment.
+// seen has the fields of a post or comment that the storm checks.
 type seen struct {
 	ID            int64  `json:"id"`
 	Title         string `json:"title"`
@@ -183,10 +183,10 @@ type seen struct {
 	Liked         bool   `json:"liked"`
 }
 
-// holdCount holds a count to what can be.
+// holdCount checks that a count is possible.
 func (st *storm) holdCount(t *target, count int64, where string) {
 	if t == nil {
-		return // made by somebody whose own answer is still on its way
+		return // its creator has no answer yet
 	}
 	if count < 0 {
 		st.violations.addf("a negative count", st.site.since(), "%s: %s says %d", t.name(), where, count)
@@ -204,7 +204,7 @@ func (st *storm) holdCount(t *target, count int64, where string) {
 	}
 }
 
-// set makes one operation on a register, through the api.
+// set performs one operation on a register, at the given API.
 func (st *storm) set(ctx context.Context, api int, r *register, want bool) outcome {
 	came, went := r.begin(want)
 	before := r.target.bounds()
@@ -257,15 +257,15 @@ func (st *storm) held(r *register) bool {
 	return r.heldUntil > 0 && (st.site.calm.Load() <= r.heldCalm || st.site.since() < r.heldUntil)
 }
 
-// client is one user agent with some accounts that are its own.
+// client is one user agent with its own accounts.
 type client struct {
 	st        *storm
 	n         int
 	rng       *rand.Rand
 	users     []*account
-	api       int // the one it talks to now
+	api       int // the API that it uses
 	registers map[registerKey]*register
-	order     []*register // the same, to choose from
+	order     []*register // the same, in order of creation
 	made      []*creation
 }
 
@@ -279,7 +279,7 @@ func newClient(st *storm, n int, seed uint64, users []*account) *client {
 		registers: map[registerKey]*register{}}
 }
 
-// run works until ctx ends, at most once each interval.
+// run performs operations until ctx ends, at most one in each interval.
 func (c *client) run(ctx context.Context, interval time.Duration) {
 	next := time.Now().Add(time.Duration(c.rng.Float64() * float64(interval)))
 	for {
@@ -290,13 +290,13 @@ func (c *client) run(ctx context.Context, interval time.Duration) {
 		}
 		c.st.quiet.RLock()
 		if ctx.Err() == nil {
-			// What has begun is finished: a request that is given up here would be unknown for no reason.
+			// An operation that has begun is completed, because a cancelled request has an unknown outcome.
 			c.act(context.WithoutCancel(ctx))
 		}
 		c.st.quiet.RUnlock()
 		next = next.Add(interval)
 		if now := time.Now(); next.Before(now) {
-			next = now // what a fault held up is not made up for
+			next = now // requests that a fault delayed are not made up for
 		}
 	}
 }
@@ -316,7 +316,7 @@ func (c *client) act(ctx context.Context) {
 	}
 }
 
-// retire goes to the other API after one that did not answer.
+// retire switches to the other API after one did not answer.
 func (c *client) retire(a outcome, status int) {
 	if a == failed && status == noStatus || a == unknown && status == noStatus {
 		c.api = 1 - c.api
@@ -339,14 +339,14 @@ func (c *client) like(ctx context.Context) {
 			last := r.ops[len(r.ops)-1]
 			c.retire(outcome, int(last.status))
 			if outcome != failed || last.status != noStatus {
-				return // only what was never sent goes to the other API at once
+				return // only a request that was not sent is repeated at once, at the other API
 			}
 		}
 		return
 	}
 }
 
-// choose takes a hot target, one where this client was before, or any.
+// choose returns a hot target, one that this client has used before, or any.
 func (c *client) choose() *register {
 	c.st.targets.mu.RLock()
 	var t *target
@@ -392,7 +392,7 @@ func (c *client) comment(ctx context.Context) {
 	}
 }
 
-// create posts once and never again: a creation is not promised to be repeatable.
+// create sends a creation once. Without an Idempotency-Key, a repeated creation may create twice.
 func (c *client) create(ctx context.Context, made *creation) *creation {
 	user := c.users[c.rng.IntN(len(c.users))]
 	made.marker = fmt.Sprintf("marker-%d-%d-%d", c.n, len(c.made), c.rng.Uint64())
@@ -472,7 +472,7 @@ func (c *client) readList(ctx context.Context) {
 	}
 }
 
-// readTokens takes the output of `likewise user token` apart.
+// readTokens parses the output of `likewise user token`.
 func readTokens(text string) ([]*account, error) {
 	var list []*account
 	for line := range strings.Lines(text) {
