@@ -19,24 +19,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// These make this program an embedded broker; see Main.
+// Environment variables that make this program an embedded broker; see Main.
 const (
 	envBrokerData = "LIKEWISE_EMBEDDED_BROKER_DATA"
 	envBrokerPort = "LIKEWISE_EMBEDDED_BROKER_PORT"
 	envBrokerName = "LIKEWISE_EMBEDDED_BROKER_NAME"
 )
 
-// Kafka is a private broker that creates no topic by itself.
+// Kafka is a private broker. It does not create topics automatically.
 type Kafka struct{ *Server }
 
-// StartKafka starts the broker in dir, which is made when it does not exist. The embedded broker is this program again,
-// in a process of its own: main must call Main first. It syncs every batch to disk before it acknowledges it.
+// StartKafka starts the broker in dir, and creates dir if it does not exist. The embedded broker is another process of
+// this program, so main must call Main first. The broker syncs every batch to disk before it acknowledges it.
 func StartKafka(ctx context.Context, dir string) (*Kafka, error) {
 	return StartKafkaBehind(ctx, dir, "")
 }
 
-// StartKafkaBehind is StartKafka with a proxy in front: the broker sends its clients to advertised, a host:port, which
-// must lead to Addr. Empty: to Addr itself.
+// StartKafkaBehind is StartKafka behind a proxy. The broker directs its clients to advertised, a host:port that must
+// lead to Addr. If advertised is empty, it directs them to Addr.
 func StartKafkaBehind(ctx context.Context, dir, advertised string) (*Kafka, error) {
 	p := program{
 		name:    "embedded kafka",
@@ -59,7 +59,7 @@ func StartKafkaBehind(ctx context.Context, dir, advertised string) (*Kafka, erro
 	return &Kafka{s}, nil
 }
 
-// Brokers is where clients begin.
+// Brokers returns the addresses that clients connect to first.
 func (k *Kafka) Brokers() []string { return []string{k.Addr()} }
 
 func probeKafka(_ context.Context, s *Server) error {
@@ -81,8 +81,8 @@ func probeKafka(_ context.Context, s *Server) error {
 	return nil
 }
 
-// Main must be the first call in main and in TestMain of every program that starts an embedded broker. In the process
-// that was started to be the broker it serves until SIGTERM and does not return; in any other it returns at once.
+// Main must be the first call in main and in TestMain of every program that starts an embedded broker. In the broker's
+// process, Main serves until SIGTERM and does not return. In other processes it returns at once.
 func Main() {
 	data := os.Getenv(envBrokerData)
 	if data == "" {
@@ -118,17 +118,17 @@ func serveBroker(data, port, advertised string) error {
 	}
 	<-stop
 	close(stopping)
-	cluster.Close() // writes what lets the next start skip reading all segments again
+	cluster.Close() // writes a snapshot, so that the next start need not read all segments
 	return nil
 }
 
-// brokerListener may say that it has another address, for the broker sends its clients to what its listener says, and
-// its connections hide for a while that a client is gone.
+// brokerListener reports the advertised address as its own, because the broker directs its clients to the address of
+// its listener. Its connections are lingeringConns.
 type brokerListener struct {
 	net.Listener
 
-	advertised string          // empty: its own
-	stopping   <-chan struct{} // closed when the broker ends, which waits for all connections
+	advertised string          // empty means its own
+	stopping   <-chan struct{} // closed when the broker stops, which waits for all connections
 }
 
 func (l brokerListener) Addr() net.Addr {
@@ -151,9 +151,9 @@ type advertisedAddr string
 func (advertisedAddr) Network() string  { return "tcp" }
 func (a advertisedAddr) String() string { return string(a) }
 
-// lingeringConn reports its client's end only after lingerTime. The broker starts the session of a group member when
-// it answers the member's request to join, and only if the client is still there: one that was killed while it waited
-// would never be expired, and keep its partitions for ever. Kafka starts the session in any case.
+// lingeringConn reports the disconnection of its client after lingerTime. The broker starts the session of a group
+// member when it replies to the member's join, and only if the client is still connected. The session of a client that
+// was killed before would never expire, and its partitions would not be reassigned. Kafka always starts the session.
 type lingeringConn struct {
 	net.Conn
 
@@ -162,7 +162,7 @@ type lingeringConn struct {
 	closed   chan struct{}
 }
 
-// lingerTime is longer than any request to join waits: some rebalances, each with a timeout of its own.
+// lingerTime is longer than any join waits, which may take several rebalances with their timeouts.
 const lingerTime = 30 * time.Second
 
 func (c *lingeringConn) Read(b []byte) (int, error) {
@@ -186,7 +186,7 @@ func (c *lingeringConn) Close() error {
 }
 
 func embeddedCommand(s *Server, advertised string) (*exec.Cmd, error) {
-	// Not the path of the program: it may have been rebuilt since it started.
+	// Not the path of the program, which may have been rebuilt since it started.
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args[0] = "likewise-embedded-kafka"
 	cmd.Env = append(environment(), envBrokerData+"="+s.file("data"), envBrokerPort+"="+strconv.Itoa(s.ports[0]),
@@ -194,7 +194,7 @@ func embeddedCommand(s *Server, advertised string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// apache is a single node of Apache Kafka that is its own controller, from a folder of jars.
+// apache is a single node of Apache Kafka, with its own controller, from a folder of jars.
 func apache(jars, advertised string) program {
 	return program{
 		name:    "apache kafka",
@@ -257,7 +257,7 @@ func prepareApache(ctx context.Context, s *Server, jars string) error {
 		return fmt.Errorf("remove half-made data: %w", err)
 	}
 	config := s.file("format.properties")
-	// Ports are not part of what is stored; they are only asked for.
+	// The storage tool requires ports in the settings, but does not store them.
 	if err := os.WriteFile(config, []byte(apacheConfig(fresh, 1, 2, "")), 0o600); err != nil {
 		return fmt.Errorf("write settings: %w", err)
 	}
@@ -298,7 +298,7 @@ func javaCommand(dir, jars, class string, args ...string) (*exec.Cmd, error) {
 	}
 	cmd := exec.Command(java, append([]string{
 		"-Xmx384m",
-		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", // a quick start is worth more than speed here
+		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", // for a quick start
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", filepath.Join(jars, "*"),
 		class,

@@ -21,17 +21,17 @@ import (
 const (
 	mysqlUser = "likewise"
 
-	// chrootMount is where a server that runs in a folder tree of its own finds its data. The mount is made in a
-	// namespace that only this process is in: it ends with it.
+	// chrootMount is where a server in its own folder tree finds its data. The mount is in a namespace of the server's
+	// process, and ends with it.
 	chrootMount = "/mnt"
 )
 
-// MySQL is a private MariaDB or MySQL server: utf8mb4, UTC, every commit synced to disk, at most 500 connections. Its
-// only account is an administrator with a random password that is kept in the server's folder.
+// MySQL is a private MariaDB or MySQL server. It uses utf8mb4 and UTC, syncs every commit to disk, and allows 500
+// connections. Its only account is an administrator with a random password, which is stored in the server's folder.
 type MySQL struct{ *Server }
 
-// StartMySQL starts the server in dir, which is made when it does not exist; a new one takes a second (MySQL: several).
-// Flags come after the server's own and win over them.
+// StartMySQL starts the server in dir. If dir does not exist, StartMySQL creates it, which takes a second with MariaDB
+// and several with MySQL. flags override the server's own flags.
 func StartMySQL(ctx context.Context, dir string, flags ...string) (*MySQL, error) {
 	var m mysqld = mariadb{}
 	name := "mariadbd"
@@ -58,7 +58,7 @@ func StartMySQL(ctx context.Context, dir string, flags ...string) (*MySQL, error
 	return &MySQL{s}, nil
 }
 
-// DSN is the data source name of a database for go-sql-driver; without a name it selects none.
+// DSN returns the data source name of a database, for go-sql-driver. With an empty name, it selects no database.
 func (m *MySQL) DSN(database string) string {
 	cfg := mysqlConfig(m.Server)
 	cfg.DBName = database
@@ -66,7 +66,7 @@ func (m *MySQL) DSN(database string) string {
 }
 
 func mysqlConfig(s *Server) *mysql.Config {
-	password, _ := os.ReadFile(s.file("password")) // if it is not there, the server says so better than we could
+	password, _ := os.ReadFile(s.file("password")) // if it is missing, the server refuses the connection
 	cfg := mysql.NewConfig()
 	cfg.User = mysqlUser
 	cfg.Passwd = string(password)
@@ -76,7 +76,7 @@ func mysqlConfig(s *Server) *mysql.Config {
 	cfg.Loc = time.UTC
 	cfg.InterpolateParams = true
 	cfg.Params = map[string]string{"time_zone": "'+00:00'"}
-	_ = cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_unicode_ci")) // only fails for options that connect
+	_ = cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_unicode_ci")) // this option cannot fail
 	return cfg
 }
 
@@ -87,7 +87,7 @@ func mysqlFlags(port int) []string {
 		"--skip-name-resolve",
 		"--max-connections=500",
 		"--character-set-server=utf8mb4",
-		"--collation-server=utf8mb4_unicode_ci", // the best one that MySQL and MariaDB both have
+		"--collation-server=utf8mb4_unicode_ci", // the best that both MySQL and MariaDB have
 		"--default-time-zone=+00:00",
 		"--skip-log-bin",
 		"--innodb-flush-log-at-trx-commit=1",
@@ -113,8 +113,8 @@ func probeMySQL(ctx context.Context, s *Server) error {
 	return nil
 }
 
-// mysqld is the make of the server: they differ in how they are found and how they make a new data folder. Both work in
-// a server's folder, whose subfolder data is theirs.
+// mysqld is the kind of server, which determines the program and how a new data folder is created. A server's data are
+// in the subfolder data of its folder.
 type mysqld interface {
 	// command runs the server program on the folder.
 	command(dir string, flags ...string) (*exec.Cmd, error)
@@ -122,7 +122,7 @@ type mysqld interface {
 	initialize(ctx context.Context, dir, sql string) error
 }
 
-// prepareMySQL makes the data under another name first, so that a half-made one is never taken for whole.
+// prepareMySQL creates the data under another name first, so that incomplete data are never used.
 func prepareMySQL(ctx context.Context, s *Server, m mysqld) error {
 	if _, err := os.Stat(s.file("data")); err == nil {
 		return nil
@@ -149,8 +149,8 @@ func prepareMySQL(ctx context.Context, s *Server, m mysqld) error {
 	return nil
 }
 
-// temporaryFolder makes a server's own folder for temporary tables. In a shared one, a server that starts removes those
-// of all others: it takes them for what an earlier run left.
+// temporaryFolder creates a server's own folder for temporary tables. In a shared folder, a server that starts would
+// remove the tables of other servers, because it takes them for leftovers.
 func temporaryFolder(dir string) (string, error) {
 	path := filepath.Join(dir, "tmp")
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -183,15 +183,15 @@ func (m mariadb) commandOn(dir, data string, flags ...string) (*exec.Cmd, error)
 		[]string{"--no-defaults", "--datadir=" + filepath.Join(dir, data), "--tmpdir=" + temporary, "--socket="},
 		flags...)
 	if os.Geteuid() == 0 {
-		flags = append(flags, "--user=root") // a change of user would untie the child from our life
+		flags = append(flags, "--user=root") // a change of user would clear the parent-death signal
 	}
 	cmd := exec.Command(path, flags...)
 	cmd.Env = environment()
 	return cmd, nil
 }
 
-// initialize does what mariadb-install-db does, without the help texts and the sys schema, which take most of its time;
-// and that script needs a program of the client package.
+// initialize does the work of mariadb-install-db, except for the help texts and the sys schema, which take most of its
+// time. The script itself needs a program of the client package.
 func (m mariadb) initialize(ctx context.Context, dir, account string) error {
 	path, err := m.path()
 	if err != nil {
@@ -205,7 +205,7 @@ func (m mariadb) initialize(ctx context.Context, dir, account string) error {
 		}
 		script.Write(text)
 	}
-	// The scripts make password-less administrators; without FLUSH the bootstrap knows no accounts at all.
+	// The scripts create administrators without a password. Without FLUSH, the bootstrap does not know any accounts.
 	script.WriteString(
 		"DELETE FROM global_priv WHERE User = 'root';\nDELETE FROM proxies_priv;\nFLUSH PRIVILEGES;\n" + account,
 	)
@@ -218,7 +218,7 @@ func (m mariadb) initialize(ctx context.Context, dir, account string) error {
 	return runToEnd(ctx, cmd)
 }
 
-// readShared reads one of the scripts that come with MariaDB. Newer versions changed the folder and the prefix.
+// readShared reads one of MariaDB's scripts. Newer versions have another folder and another prefix.
 func readShared(prefix, name string) ([]byte, error) {
 	for _, brand := range []string{"mariadb", "mysql"} {
 		for _, folder := range []string{"mariadb", "mysql"} {
@@ -231,7 +231,7 @@ func readShared(prefix, name string) ([]byte, error) {
 	return nil, fmt.Errorf("no mysql_%s in %s/share/mysql: run %q", name, prefix, "apt-get install mariadb-server-core")
 }
 
-// oracle is Oracle's MySQL, installed in the folder tree root, with a C library of its own.
+// oracle is Oracle's MySQL, installed in the folder tree root with its own C library.
 type oracle struct{ root string }
 
 func (o oracle) command(dir string, flags ...string) (*exec.Cmd, error) {
@@ -242,12 +242,12 @@ func (o oracle) commandOn(dir, data string, flags ...string) (*exec.Cmd, error) 
 	if _, err := os.Stat(filepath.Join(o.root, "usr/sbin/mysqld")); err != nil {
 		return nil, fmt.Errorf("no mysqld in %s: run %q", o.root, "scripts/install-mysql.sh "+o.root)
 	}
-	// mysqld refuses to start without it, whatever secure-file-priv says.
+	// mysqld does not start without this folder, regardless of secure-file-priv.
 	if err := os.MkdirAll(filepath.Join(o.root, "var/lib/mysql-files"), 0o700); err != nil {
 		return nil, fmt.Errorf("prepare %s: %w", o.root, err)
 	}
-	// A killed server leaves its socket, and the next one takes the process that is named in it for alive while it only
-	// waits to be collected.
+	// A killed server leaves the lock file of its socket. Until its process is reaped, the next server would take it
+	// for running.
 	for _, name := range []string{"socket", "socket.lock"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("remove old socket: %w", err)
@@ -259,7 +259,7 @@ func (o oracle) commandOn(dir, data string, flags ...string) (*exec.Cmd, error) 
 	const enter = `mount --bind "$1" "$2$3" && exec chroot "$2" /usr/sbin/mysqld "${@:4}"`
 	args := append([]string{"-c", enter, "mysqld", dir, o.root, chrootMount,
 		"--no-defaults",
-		"--user=root", // a change of user would untie the child from our life
+		"--user=root", // a change of user would clear the parent-death signal
 		"--datadir=" + filepath.Join(chrootMount, data),
 		"--tmpdir=" + filepath.Join(chrootMount, "tmp"),
 		"--socket=" + filepath.Join(chrootMount, "socket"),
@@ -291,7 +291,7 @@ func (o oracle) initialize(ctx context.Context, dir, account string) error {
 	return runToEnd(ctx, cmd)
 }
 
-// runToEnd runs a command that ends by itself; the error has the end of what it said.
+// runToEnd runs a command that ends by itself. Its error includes the end of the command's output.
 func runToEnd(ctx context.Context, cmd *exec.Cmd) error {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

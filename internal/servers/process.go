@@ -16,18 +16,19 @@ import (
 	"time"
 )
 
-// deathSignal is what the kernel sends a child when its parent is gone. A test turns it off to leave a server behind.
+// deathSignal is the signal that the kernel sends a child when its parent ends. A test disables it to leave a server
+// behind.
 var deathSignal = syscall.SIGKILL
 
-// child is one process that was started, until it has been waited for.
+// child is a started process.
 type child struct {
 	pid    int
 	exited chan struct{} // closed when the process has ended
-	err    error         // why, once exited is closed
+	err    error         // the result of Wait, once exited is closed
 }
 
-// spawn starts the command in a process group of its own, so that Ctrl-C in a terminal reaches only us and children are
-// stopped in our order, and ties its life to ours.
+// spawn starts the command in its own process group, so that Ctrl-C in a terminal does not reach it, and children are
+// stopped in order. The kernel kills the command when this process ends.
 func spawn(cmd *exec.Cmd) (*child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -37,7 +38,7 @@ func spawn(cmd *exec.Cmd) (*child, error) {
 	c := &child{exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel watches the thread that started the child, not the process: keep it until the child has ended.
+		// The kernel kills the child when the thread that started it ends, so the thread is kept.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -60,7 +61,7 @@ func spawn(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-// alive reports whether the process runs; a child that was never started does not.
+// alive reports whether the process is running. It reports false for a nil child.
 func (c *child) alive() bool {
 	if c == nil {
 		return false
@@ -73,8 +74,8 @@ func (c *child) alive() bool {
 	}
 }
 
-// signal reaches the whole process group: Redis forks to rewrite its log. If the process has just ended,
-// signal returns nil: exited reports the end.
+// signal sends a signal to the whole process group, because Redis forks to rewrite its log. If the process has just
+// ended, signal returns nil.
 func (c *child) signal(sig syscall.Signal) { _ = syscall.Kill(-c.pid, sig) }
 
 func (c *child) kill() {
@@ -82,7 +83,7 @@ func (c *child) kill() {
 	<-c.exited
 }
 
-// lockFolder makes the folder and takes the lock that its owner holds. The kernel frees it when the owner dies.
+// lockFolder creates the folder, and acquires its lock. The kernel releases the lock when its owner ends.
 func lockFolder(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder: %w", err)
@@ -101,20 +102,20 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// identity names a process so that a later process with the same id is not taken for it: id, start time in clock ticks
-// since boot, and which boot. Empty when there is no such process or it has ended and only waits to be collected.
+// identity identifies a process uniquely, even if its id is reused: by its id, its start time in clock ticks since
+// boot, and the id of the boot. It is empty if the process does not exist or is a zombie.
 func identity(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
-	// The second field is the program's name in parentheses and may hold anything. After it come the state (third
-	// field), the number of threads (20th) and the start time (22nd).
+	// The second field is the program's name in parentheses, which may contain any character. After it come the state
+	// (third field), the number of threads (20th) and the start time (22nd).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "X" {
 		return ""
 	}
-	// While other threads of a killed process are still ending, its files and ports are still open.
+	// While other threads of a killed process are ending, its files and ports are still open.
 	if fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return ""
 	}
@@ -126,15 +127,15 @@ func identity(pid int) string {
 }
 
 func writePid(path string, pid int) error {
-	// Empty if the process has ended already: then there is nothing to find later.
+	// If the process has ended, the identity is empty, and the next start finds no process.
 	if err := os.WriteFile(path, []byte(identity(pid)), 0o600); err != nil {
 		return fmt.Errorf("write process id: %w", err)
 	}
 	return nil
 }
 
-// stopLeftover ends the process that the file names, if it is still the same one: first politely, after five seconds
-// by force.
+// stopLeftover stops the process that the file identifies, if it is running. It sends SIGTERM, and SIGKILL after five
+// seconds.
 func stopLeftover(ctx context.Context, path string) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -148,7 +149,7 @@ func stopLeftover(ctx context.Context, path string) error {
 	if err != nil || identity(pid) != noted {
 		return nil
 	}
-	process, err := os.FindProcess(pid) // holds the process, not the number: no signal can reach a successor
+	process, err := os.FindProcess(pid) // a pidfd, so that no signal reaches another process with the same id
 	if err != nil {
 		return nil
 	}
@@ -174,7 +175,7 @@ func stopLeftover(ctx context.Context, path string) error {
 	return nil
 }
 
-// openLog appends to the log; one that has grown over 8 MiB is put aside first, in place of the one before it.
+// openLog opens the log to append to it. If the log exceeds 8 MiB, openLog renames it first, over the previous one.
 func openLog(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > 8<<20 {
 		if err := os.Rename(path, path+".old"); err != nil {
@@ -195,14 +196,14 @@ func tail(path string, length int64) string {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil {
-		_, _ = f.Seek(max(0, info.Size()-length), io.SeekStart) // what cannot be sought is shown from its begin
+		_, _ = f.Seek(max(0, info.Size()-length), io.SeekStart) // after an error, the text starts at the beginning
 	}
 	text, _ := io.ReadAll(io.LimitReader(f, length))
 	return strings.TrimSpace(string(text))
 }
 
-// find looks for a program on PATH and where Debian puts servers, which is not on the PATH of an ordinary user. The
-// error says what to install.
+// find searches a program in PATH and in Debian's folders of servers, which are not in every user's PATH. Its error
+// names the command that installs the program.
 func find(program, install string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return filepath.Abs(path)
@@ -215,7 +216,7 @@ func find(program, install string) (string, error) {
 	return "", fmt.Errorf("%s not found: run %q", program, install)
 }
 
-// environment is what a child gets to see: nothing of ours can change how it behaves.
+// environment returns the environment of a child. It has no variables of ours that could change the child's behaviour.
 func environment() []string {
 	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC"}
 }

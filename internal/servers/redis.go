@@ -12,12 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis is a private redis-server: append-only file, nothing ever evicted, 1024 logical databases, no password.
+// Redis is a private redis-server with an append-only file, without eviction, with 1024 logical databases and without a
+// password.
 type Redis struct{ *Server }
 
-// StartRedis starts redis-server in dir, which is made when it does not exist. It keeps what it acknowledged when it is
-// killed, and all but up to the last two seconds when the host loses power; the flags "--appendfsync", "always" make it
-// keep all. Flags come after the server's own and win over them.
+// StartRedis starts redis-server in dir, and creates dir if it does not exist. A killed server keeps every acknowledged
+// write. If the host loses power, the last two seconds may be lost, unless the flags are "--appendfsync", "always".
+// flags override the server's own flags.
 func StartRedis(ctx context.Context, dir string, flags ...string) (*Redis, error) {
 	s, err := start(ctx, program{
 		name:  "redis-server",
@@ -34,7 +35,7 @@ func StartRedis(ctx context.Context, dir string, flags ...string) (*Redis, error
 	return &Redis{s}, nil
 }
 
-// URL is the address in the form redis://host:port/0.
+// URL returns the address in the form redis://host:port/0.
 func (r *Redis) URL() string { return "redis://" + r.Addr() + "/0" }
 
 func redisCommand(s *Server, flags []string) (*exec.Cmd, error) {

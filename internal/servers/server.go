@@ -1,14 +1,14 @@
 // Package servers runs private MySQL, Redis and Kafka servers for `likewise dev`, the tests and the benchmarks.
 //
-// Each server listens on a loopback port of its own and keeps everything it has in one folder: data, log, process id,
-// port and, for MySQL, the password. Starting on the same folder again continues with the same data, and on the same
-// port unless another program took it meanwhile.
+// Each server listens on its own loopback port. It has one folder with its data, log, process id, port and, for MySQL,
+// password. Starting in the same folder again continues with the same data. It also uses the same port, unless another
+// program has taken it.
 //
-// No server outlives the process that started it: the kernel kills the children when their parent is gone, whatever
-// ended it. Should one survive all the same, the next start on its folder recognises it in /proc and stops it first.
-// A folder has one owner at a time; a second one is refused.
+// No server outlives the process that started it, because the kernel kills the children of a process when it ends. If a
+// server survives nevertheless, the next start in its folder finds its process in /proc and stops it. A folder has one
+// owner at a time. A second owner is refused.
 //
-// The environment chooses other programs than the default ones:
+// The environment chooses other programs than the default:
 //
 //	LIKEWISE_SERVERS_MYSQL=chroot:DIR   Oracle's mysqld, installed in the folder tree DIR; default mariadbd
 //	LIKEWISE_SERVERS_KAFKA=apache:DIR   Apache Kafka, whose jars are in DIR; default the embedded broker
@@ -33,31 +33,30 @@ import (
 )
 
 const (
-	startTimeout = 60 * time.Second // when the caller's context has no deadline
-	stopTimeout  = 20 * time.Second // the same; a server that does not end by then is killed
+	startTimeout = 60 * time.Second // if the caller's context has no deadline
+	stopTimeout  = 20 * time.Second // the same; afterwards the server is killed
 	pollInterval = 10 * time.Millisecond
 )
 
 // program holds the differences between the kinds of servers.
 type program struct {
 	name  string // for messages
-	ports int    // how many it listens on
+	ports int    // number of ports that it listens on
 
-	// prepare makes the data when the folder has none. It may be interrupted at any instant: the next run starts over.
+	// prepare creates the data if the folder has none. If it is interrupted, the next start begins again.
 	prepare func(ctx context.Context, s *Server) error
-	// command is the process to run on s.ports.
+	// command returns the command that listens on s.ports.
 	command func(s *Server) (*exec.Cmd, error)
-	// probe returns nil once this very server, and no other that happens to have the port, answered a real request.
+	// probe returns nil once the server has answered a request. It must detect another server on the same port.
 	probe func(ctx context.Context, s *Server) error
 }
 
-// Server is one private server. Its methods may be called by several goroutines; those that start or stop it run one
-// after the other.
+// Server is one private server. It is safe for concurrent use. Calls that start or stop it run one at a time.
 type Server struct {
 	program program
 	dir     string // absolute
 
-	mu    sync.Mutex // held while starting and stopping; guards what follows
+	mu    sync.Mutex // held while starting and stopping; guards the fields below
 	lock  *os.File   // the folder's lock, from Start to Stop or Kill
 	ports []int      // fixed by the first start
 	child *child
@@ -75,9 +74,9 @@ func start(ctx context.Context, p program, dir string) (*Server, error) {
 	return s, nil
 }
 
-// Start runs the server again after Stop, Kill or a crash, on the same port and data, and returns when it answers. The
-// context bounds the start (one minute when it has no deadline), not the server's life. When it fails, nothing is left
-// running and the error ends with what the server logged last.
+// Start restarts the server after Stop, Kill or a crash, with the same port and data. It returns when the server
+// answers. ctx bounds the start, or one minute if ctx has no deadline. It does not bound the life of the server. If
+// Start fails, no process is left running, and the error includes the end of the server's log.
 func (s *Server) Start(ctx context.Context) error {
 	ctx, cancel := withDefaultTimeout(ctx, startTimeout)
 	defer cancel()
@@ -102,7 +101,7 @@ func (s *Server) start(ctx context.Context) error {
 		s.lock = lock
 	}
 	if err := stopLeftover(ctx, s.file("pid")); err != nil {
-		return fmt.Errorf("stop what an earlier run left: %w", err)
+		return fmt.Errorf("stop the server of an earlier run: %w", err)
 	}
 	if err := s.program.prepare(ctx, s); err != nil {
 		return err
@@ -110,7 +109,7 @@ func (s *Server) start(ctx context.Context) error {
 	if s.ports != nil {
 		return s.run(ctx)
 	}
-	// A port that is free now can be taken before the server listens; then another one will do.
+	// Another program may take a free port before the server listens. Then the next attempt uses another port.
 	for attempt := 1; ; attempt++ {
 		s.ports = s.choosePorts()
 		err := s.run(ctx)
@@ -125,7 +124,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 }
 
-// run starts the process and waits until it answers.
+// run starts the process, and waits until it answers.
 func (s *Server) run(ctx context.Context) error {
 	cmd, err := s.program.command(s)
 	if err != nil {
@@ -157,7 +156,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for {
-		// Client libraries log or retry when nobody listens: start them only after the port is open.
+		// Client libraries log or retry if the port is closed, so the probe waits until it is open.
 		conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
 		if err == nil {
 			conn.Close()
@@ -176,15 +175,15 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// tryProbe bounds one attempt, so that a connection that hangs does not use up the whole time.
+// tryProbe makes one attempt with its own deadline, so that a hanging connection does not use up the whole time.
 func (s *Server) tryProbe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	return s.program.probe(ctx, s)
 }
 
-// Stop asks the server to end and waits until it has; at the context's deadline (20 s when it has none) it is killed.
-// Stop of a server that is not running returns nil.
+// Stop stops the server, and waits until its process has ended. At the deadline of ctx, or after 20 seconds if ctx has
+// none, Stop kills the server. If the server is not running, Stop returns nil.
 func (s *Server) Stop(ctx context.Context) error {
 	ctx, cancel := withDefaultTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -195,7 +194,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		return nil
 	}
 	s.child.signal(syscall.SIGTERM)
-	s.child.signal(syscall.SIGCONT) // a paused process hears SIGTERM only when it goes on
+	s.child.signal(syscall.SIGCONT) // a paused process receives SIGTERM after SIGCONT
 	select {
 	case <-s.child.exited:
 		return nil
@@ -205,7 +204,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	}
 }
 
-// Kill ends the server with SIGKILL, as a crash would, and waits until it is gone.
+// Kill kills the server with SIGKILL, as a crash would, and waits until its process has ended.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,10 +216,10 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Pause freezes the server with SIGSTOP: its port stays open and nobody answers.
+// Pause pauses the server with SIGSTOP. Its port stays open, and it does not answer.
 func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused server go on.
+// Resume resumes a paused server.
 func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) error {
@@ -233,33 +232,33 @@ func (s *Server) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Dir is the folder that holds everything the server has; its data is in the folder "data" there.
+// Dir returns the server's folder. Its data are in the subfolder "data".
 func (s *Server) Dir() string { return s.dir }
 
-// Addr is where the server listens, as host:port. It stays the same for the life of the Server.
+// Addr returns the address of the server, as host:port. It never changes.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports[0])) }
 
-// Pid is the process id of the last process that ran the server.
+// Pid returns the process id of the server's current or last process.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.child.pid
 }
 
-// Exited is closed when the process that runs the server now has ended, for whatever reason.
+// Exited returns a channel that is closed when the server's current process has ended, for any reason.
 func (s *Server) Exited() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.child.exited
 }
 
-// LogTail is the end of the server's log, at most 4 KiB.
+// LogTail returns the end of the server's log, at most 4 KiB.
 func (s *Server) LogTail() string { return tail(s.file("log"), 4096) }
 
-// file is the path of one of the files and folders that a server's folder consists of.
+// file returns the path of a file or folder in the server's folder.
 func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }
 
-// release lets another owner have the folder. Without a lock there is nothing to release.
+// release releases the lock of the folder, if it is held.
 func (s *Server) release() {
 	if s.lock != nil {
 		s.lock.Close()
@@ -267,7 +266,7 @@ func (s *Server) release() {
 	}
 }
 
-// choosePorts prefers the ports of the last run, so that addresses noted elsewhere stay valid.
+// choosePorts chooses the ports of the last run if they are free, so that stored addresses stay valid.
 func (s *Server) choosePorts() []int {
 	var saved []int
 	text, _ := os.ReadFile(s.file("port")) // missing on the first start
@@ -279,8 +278,8 @@ func (s *Server) choosePorts() []int {
 	if len(saved) == s.program.ports && free(saved) {
 		return saved
 	}
-	// Not the ports that the kernel hands to clients (32768 and up): one of those could be taken while its server is
-	// down, even by a client of that very server, which then finds itself connected to itself.
+	// Ports from 32768 up are assigned to clients. Such a port could be taken while its server is down, even by a
+	// client of that server, which would then connect to itself.
 	for {
 		first := 20000 + rand.IntN(12000)
 		var ports []int
@@ -329,8 +328,8 @@ type All struct {
 	Kafka *Kafka
 }
 
-// StartAll starts the three at the same time, in the folders mysql, redis and kafka of dir. When one fails, the others
-// are stopped again. The context is that of Server.Start.
+// StartAll starts the three servers at once, in the folders mysql, redis and kafka of dir. If one fails, StartAll stops
+// the others. ctx is that of Server.Start.
 func StartAll(ctx context.Context, dir string) (*All, error) {
 	var (
 		all  All
@@ -347,7 +346,7 @@ func StartAll(ctx context.Context, dir string) (*All, error) {
 	return &all, nil
 }
 
-// Stop stops the three, at the same time because none needs another to end well. The context is that of Server.Stop.
+// Stop stops the three servers at once. ctx is that of Server.Stop.
 func (a *All) Stop(ctx context.Context) error {
 	var (
 		errs [3]error

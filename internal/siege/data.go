@@ -11,22 +11,22 @@ import (
 	"likewise/models"
 )
 
-// rows is how many posts, comments and revisions there are of each kind: more than a page has.
+// rows is the number of posts, comments and revisions of each kind. It exceeds the size of a page.
 const rows = 110
 
-// worst names what the site was filled with.
+// worst has the ids of the content that fill wrote.
 type worst struct {
 	author   int64
-	post     int64 // with all the comments and revisions
-	small    int64 // a post of an ordinary size
-	deepest  int64 // of 64 comments that each reply to the one before
+	post     int64 // the post with all comments and revisions
+	small    int64 // a post of ordinary size
+	deepest  int64 // the last of a chain of 64 replies
 	token    string
 	modToken string
 }
 
 func openSQL(dsn string) (*sql.DB, error) { return sql.Open("mysql", dsn) }
 
-// fill writes the content whose JSON and HTML are longest: 60 KB of ampersands.
+// fill writes the content with the longest JSON and HTML: 60 KB of ampersands.
 func fill(ctx context.Context, store *models.Store) (w worst, err error) {
 	pool := store.Pool()
 	insert := func(query string, args ...any) (id int64) {
@@ -38,7 +38,7 @@ func fill(ctx context.Context, store *models.Store) (w worst, err error) {
 			err = fmt.Errorf("fill: %w", err)
 			return 0
 		}
-		id, _ = result.LastInsertId() // zero where the table has none
+		id, _ = result.LastInsertId() // zero if the table has no AUTO_INCREMENT
 		return id
 	}
 	newUser := func(name string, role models.Role) (id int64, token string) {
@@ -58,7 +58,7 @@ func fill(ctx context.Context, store *models.Store) (w worst, err error) {
 	if err != nil {
 		return w, err
 	}
-	// Posts are written as users do, so that they are found by tags and words, and then made worse.
+	// Posts are created through the store, so that they have tags and search terms, and changed afterwards.
 	for i := range rows {
 		post, err := store.CreatePost(
 			ctx,

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// expensive asks for what costs the database most, from one address, without a token.
+// expensive sends the requests that cost the database most, from one address and without a token.
 var expensive = scenario{
 	name: "expensive",
-	help: "60 anonymous requests at once of one address, the most expensive ones, on a site of many posts",
+	help: "60 anonymous requests at once from one address, the most expensive ones, on a site with many posts",
 	run:  runDear,
 }
 
@@ -32,10 +32,10 @@ const (
 	attackPause  = 100 * time.Millisecond // after a refusal, so that most requests are executed
 	attackSettle = time.Second            // after the attack; then all its statements must have ended
 
-	maxWait = 100 * time.Millisecond // of the other client, at any time
+	maxWait = 100 * time.Millisecond // longest request of the other client
 )
 
-// expensivePaths returns the paths, with cursors that are deep in the lists.
+// expensivePaths returns the paths of the requests. Some have cursors deep in their lists.
 func (s *site) expensivePaths(ctx context.Context, l large) ([]string, error) {
 	words := "/v1/posts?limit=100&q=" + url.QueryEscape(l.words)
 	tag, author, post := "/v1/posts?limit=100&tag="+l.tag, fmt.Sprintf(
@@ -92,7 +92,7 @@ func (s *site) deepCursor(ctx context.Context, path string, pages int) (cursor s
 		if cursor != "" {
 			next += "&cursor=" + url.QueryEscape(cursor)
 		}
-		// Each page is asked for by an address of its own: together they cost more than one may spend.
+		// Each page is requested from another address, because together the pages exceed the limit of one.
 		client := s.client(fmt.Sprintf("127.76.%d.%d", s.walked/200, s.walked%200+1))
 		s.walked++
 		status, body, err := get(ctx, client, "http://"+s.api+next)
@@ -117,7 +117,7 @@ func (s *site) deepCursor(ctx context.Context, path string, pages int) (cursor s
 	return cursor, nil
 }
 
-// client returns a client whose connections come from a loopback address.
+// client returns a client that connects from a given loopback address.
 func (s *site) client(from string) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{DialContext: s.dialer(from), MaxIdleConnsPerHost: attackers},
@@ -164,7 +164,7 @@ func runDear(ctx context.Context, s *site, o options) ([]figure, error) {
 	case <-time.After(attackSettle):
 	}
 	stop()
-	running.Wait() // or a statement of the other client would be counted
+	running.Wait() // so that no statement of the other client is counted
 	left, err := s.statements(ctx)
 	if err := errors.Join(err, probeErr, ctx.Err()); err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (s *site) ask(ctx context.Context, paths []string) (answers string, longest
 				status, _, err := get(ctx, client, "http://"+s.api+path)
 				took, name := time.Since(started), strconv.Itoa(status)
 				if err != nil && ctx.Err() != nil {
-					name = "given up at the end"
+					name = "cancelled at the end"
 				} else if err != nil {
 					name = "broken"
 				}
@@ -237,7 +237,7 @@ func (s *site) ask(ctx context.Context, paths []string) (answers string, longest
 	return strings.Join(words, " "), longest
 }
 
-// statements returns the statements that run in the site's database, besides its own.
+// statements returns the statements that are running in the site's database, except its own.
 func (s *site) statements(ctx context.Context) (list []string, err error) {
 	rows, err := s.store.Pool().QueryContext(ctx, `
 		SELECT COALESCE(info, state, command)

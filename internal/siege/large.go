@@ -13,30 +13,30 @@ import (
 	"likewise/models/search"
 )
 
-// Of the large site, besides its posts.
+// The sizes of the large site, besides the number of its posts.
 const (
 	minPosts     = 10_000
 	maxPosts     = 1_000_000
-	fillStep     = 20_000 // rows of one statement
+	fillStep     = 20_000 // rows a statement
 	largeUsers   = 10_000
-	largeTags    = 10_000 // whose names begin alike
-	taggedPosts  = 3_000  // of one tag, the oldest of all
-	authorShare  = 20     // one post in that many is of one author
-	topComments  = 5_000  // of one post
-	repliesOfTop = 4      // to each
+	largeTags    = 10_000 // tags with a common prefix
+	taggedPosts  = 3_000  // the oldest posts, which have the same tag
+	authorShare  = 20     // one post in authorShare has the same author
+	topComments  = 5_000  // top-level comments on one post
+	repliesOfTop = 4      // replies to each of them
 	oldWords     = "alpha bravo charlie delta foxtrot golf lima papa quebec tango"
 )
 
-// large names what a large site was filled with.
+// large has the ids and names of the content that fillLarge wrote.
 type large struct {
 	author int64
 	tag    string
-	words  string // which all posts have
-	prefix string // of all tags but one
-	post   int64  // with all the comments
+	words  string // words of all posts
+	prefix string // common prefix of all tags but one
+	post   int64  // the post with all comments
 }
 
-// fillLarge writes a site of many ordinary posts, all of them older than a year. Times go up with ids, a minute apiece.
+// fillLarge writes many ordinary posts, all older than a year. Each post is a minute younger than the one before.
 func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, err error) {
 	conn, err := store.Pool().Conn(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, er
 			SELECT ?+a.d+10*b.d+100*c.d+1000*e.d+10000*f.d
 			FROM `+digit+" a, "+digit+" b, "+digit+" c, "+digit+" e, "+digit+" f", from)
 	}
-	// insert writes n rows, of the numbers from 0, some in each statement.
+	// insert writes n rows, fillStep in a statement, from the numbers 0 to n-1.
 	insert := func(table, columns, selected string, n int, args ...any) {
 		for from := 0; from < n; from += fillStep {
 			run("INSERT INTO "+table+" ("+columns+") SELECT "+selected+" FROM numbers WHERE n>=? AND n<? ORDER BY n",
@@ -117,10 +117,10 @@ func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, er
 	)
 	insert("post_tags", "post_id, tag_id, position, created_at, status, user_id, likes_count, hot_score, active_at",
 		fmt.Sprintf("%d+n, %d, 0, %s, 1, %s, %s, %s, %s", post, tag, at, of, likes, hot, active), taggedPosts)
-	for _, term := range search.QueryTerms(oldWords) { // one after the other, as the primary key has them
+	for _, term := range search.QueryTerms(oldWords) { // in the order of the primary key
 		insert("post_terms", "post_id, term, weight", fmt.Sprintf("%d+n, ?, 1+n%%300", post), posts, term)
 	}
-	fmt.Fprintf(os.Stderr, "the terms of all after %v\n", time.Since(started).Round(time.Second))
+	fmt.Fprintf(os.Stderr, "search terms after %v\n", time.Since(started).Round(time.Second))
 	newest := post + int64(posts) - 1
 	insert("comments", "id, post_id, user_id, depth, content, likes_count, created_at, updated_at",
 		fmt.Sprintf("%d+n, %d, %s, 1, 'A comment.', n%%5, %s, %s", comment, newest, of, at, at), topComments)
@@ -151,7 +151,7 @@ func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, er
 	return large{author: user, tag: "siege-old", words: oldWords, prefix: "large", post: newest}, nil
 }
 
-// analyze counts the rows anew for the plans of the server.
+// analyze updates the statistics of the tables, on which the server's plans depend.
 func analyze(ctx context.Context, conn *sql.Conn) error {
 	rows, err := conn.QueryContext(ctx, "ANALYZE TABLE users, posts, comments, tags, post_tags, post_terms")
 	if err != nil {

@@ -1,17 +1,18 @@
-// Command siege measures what clients who mean harm can do to those who do not. It runs the API as a process of its own
-// on a private MariaDB, fills it with the worst content that an account may write, lets clients on many loopback
-// addresses attack it, and measures the process's memory and how long another client waits.
+// Command siege measures how much malicious clients can disturb other clients. It runs the API as a separate process on
+// a private MariaDB, and fills it with the worst content that an account may write. Then clients on many loopback
+// addresses attack it. The command measures the memory of the process and the latency of another client.
 //
 //	go run ./internal/siege
 //	go run ./internal/siege --only unread --addresses 200
 //	go run ./internal/siege --only expensive --posts 100000
 //
-// To attack a server that runs already, name it; its database is filled, so it must be one to throw away:
+// To attack a running server, name its address, process and database. The command writes to the database, so use a
+// disposable one:
 //
 //	go run ./internal/siege --api 127.0.0.1:8080 --pid PID --mysql-dsn DSN
 //
-// Everything stays on this machine, and is bounded in requests and time. Progress goes to standard error, the figures
-// to standard output. The exit status is 1 when a figure is beyond its bound, 2 when the siege itself failed.
+// All requests stay on this machine, and their number and time are bounded. Progress goes to standard error, and the
+// figures to standard output. The exit status is 1 if a figure is beyond its bound, and 2 if the siege itself failed.
 package main
 
 import (
@@ -40,7 +41,7 @@ type options struct {
 	list      bool
 }
 
-// scenario is one way to attack. A file of this package has each.
+// scenario is one kind of attack. Each is in its own file.
 type scenario struct {
 	name string
 	help string
@@ -49,7 +50,7 @@ type scenario struct {
 
 var scenarios = []scenario{unread, expensive}
 
-// figure is one measurement, and the bound that it is held to.
+// figure is one measurement. within reports whether it is within its bound.
 type figure struct {
 	name   string
 	text   string
@@ -59,15 +60,15 @@ type figure struct {
 func main() {
 	servers.Main()
 	var o options
-	flag.StringVar(&o.api, "api", "", "address of an API that runs already; empty: one is started")
-	flag.IntVar(&o.pid, "pid", 0, "its process")
-	flag.StringVar(&o.dsn, "mysql-dsn", "", "its database, which is filled")
-	flag.StringVar(&o.binary, "binary", "", "the product; empty: it is built")
-	flag.StringVar(&o.only, "only", "", "scenarios to run, by name, separated by commas; empty: all")
-	flag.IntVar(&o.addresses, "addresses", 1, "loopback addresses that each attack of unread comes from, 1 to 200")
-	flag.StringVar(&o.paths, "paths", "", "a part of the paths that unread asks for; empty: all")
+	flag.StringVar(&o.api, "api", "", "address of a running API; if empty, one is started")
+	flag.IntVar(&o.pid, "pid", 0, "process id of the running API")
+	flag.StringVar(&o.dsn, "mysql-dsn", "", "database of the running API, which the siege fills")
+	flag.StringVar(&o.binary, "binary", "", "path of the product; if empty, it is built")
+	flag.StringVar(&o.only, "only", "", "names of scenarios, separated by commas; if empty, all run")
+	flag.IntVar(&o.addresses, "addresses", 1, "loopback addresses of the clients of unread, 1 to 200")
+	flag.StringVar(&o.paths, "paths", "", "part of the paths that unread requests; if empty, it requests all")
 	flag.IntVar(&o.posts, "posts", 300_000, "posts of the site that expensive attacks, 10,000 to 1,000,000")
-	flag.BoolVar(&o.list, "list", false, "list the scenarios and end")
+	flag.BoolVar(&o.list, "list", false, "list the scenarios and exit")
 	flag.Parse()
 	attached := o.api != ""
 	if flag.NArg() > 0 || o.addresses < 1 || o.addresses > 200 || o.posts < minPosts || o.posts > maxPosts ||
@@ -94,7 +95,7 @@ func main() {
 	}
 }
 
-// run reports whether every figure is within its bound.
+// run runs the scenarios, and reports whether every figure is within its bound.
 func run(ctx context.Context, o options) (held bool, err error) {
 	s, err := open(ctx, o)
 	if err != nil {

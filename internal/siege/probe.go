@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// Probes are those of a client that means no harm: one request after the other, on a connection that stays. They come
-// from many addresses in turn, so that no limit of requests is met. Every request counts, the last one however long it
-// takes.
+// Probes are the requests of a well-behaved client, one at a time on a persistent connection. They come from many
+// addresses in turn, so that they stay within the rate limits. All requests count, and the last is not cancelled.
 const (
 	probeAddresses = 20
 	probePause     = 10 * time.Millisecond
 )
 
-// latencies are how long the requests of a client took, in order.
+// latencies are the durations of a client's requests, sorted.
 type latencies []time.Duration
 
-// p99 returns the latency that one request in a hundred exceeds, 0 if there was none.
+// p99 returns the 99th percentile of the latencies, or 0 without any.
 func (l latencies) p99() time.Duration {
 	if len(l) == 0 {
 		return 0
@@ -28,7 +27,7 @@ func (l latencies) p99() time.Duration {
 	return l[min(len(l)-1, len(l)*99/100)]
 }
 
-// longest returns the latency that no request exceeds, 0 if there was none.
+// longest returns the longest latency, or 0 without any.
 func (l latencies) longest() time.Duration {
 	if len(l) == 0 {
 		return 0
@@ -36,7 +35,7 @@ func (l latencies) longest() time.Duration {
 	return l[len(l)-1]
 }
 
-// probe reads a post again and again until ctx ends. It returns how long each request took, and how many were refused.
+// probe reads a post repeatedly until ctx ends. It returns the latencies and the number of refused requests.
 func (s *site) probe(ctx context.Context, post int64) (took latencies, refused int, err error) {
 	if len(s.probes) == 0 {
 		for i := range probeAddresses {
@@ -66,7 +65,7 @@ func (s *site) probe(ctx context.Context, post int64) (took latencies, refused i
 	return took, refused, nil
 }
 
-// probeFor is probe for some time.
+// probeFor is probe for a given time.
 func (s *site) probeFor(ctx context.Context, length time.Duration, post int64) (latencies, error) {
 	probing, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
@@ -75,7 +74,7 @@ func (s *site) probeFor(ctx context.Context, length time.Duration, post int64) (
 		err = ctx.Err()
 	}
 	if err == nil && refused > 0 {
-		err = fmt.Errorf("%d requests of a client that is alone are refused", refused)
+		err = fmt.Errorf("%d requests were refused although no other client was active", refused)
 	}
 	return took, err
 }

@@ -26,12 +26,12 @@ type site struct {
 	store *models.Store
 	dir   string
 
-	process *exec.Cmd      // nil: it was there already
+	process *exec.Cmd      // nil if the API was already running
 	mysql   *servers.MySQL // nil, too
 
 	probes []*http.Client // by address; made by the first probe
 	data   worst
-	walked int // pages that were read to find cursors
+	walked int // pages read to find cursors
 }
 
 // open starts a site, or attaches to one, and fills it.
@@ -151,7 +151,7 @@ func (s *site) close(ctx context.Context) error {
 	}
 	if s.process != nil {
 		errs = append(errs, s.process.Process.Signal(syscall.SIGTERM))
-		_ = s.process.Wait() // how it ends is of no interest here
+		_ = s.process.Wait() // its exit status does not matter
 	}
 	if s.mysql != nil {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -164,7 +164,7 @@ func (s *site) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// resident returns the memory of the API's process that is in RAM, in bytes.
+// resident returns the resident memory of the API's process, in bytes.
 func (s *site) resident() (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
 	if err != nil {

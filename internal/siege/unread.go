@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// unread asks for the largest answer of each route on 200 connections at once, and reads none of them.
+// unread requests the largest answer of each route on 200 connections at once, and does not read the answers.
 var unread = scenario{
 	name: "unread",
-	help: "200 requests at once for the largest answer of each route, whose answers are not read",
+	help: "200 requests at once for the largest answer of each route, without reading the answers",
 	run:  runUnread,
 }
 
 const (
 	unreadConnections = 200
-	unreadFor         = 5 * time.Second // less than the server waits for a client to read
+	unreadFor         = 5 * time.Second // less than the server's write timeout
 	idleFor           = 3 * time.Second
 
 	maxGrowth = 300 << 20 // bytes of resident memory
 	maxSlower = 5.0       // times the idle p99
 )
 
-// largest are the routes whose answers have content, and the token each needs.
+// largest returns the routes with content in their answers, and the token that each needs.
 func (w worst) largest() []struct{ path, token string } {
 	post, user := fmt.Sprintf("/v1/posts/%d", w.post), fmt.Sprintf("/v1/users/%d", w.author)
 	chain := fmt.Sprintf("/v1/comments/%d", w.deepest)
@@ -65,7 +65,7 @@ func (w worst) largest() []struct{ path, token string } {
 }
 
 func runUnread(ctx context.Context, s *site, o options) ([]figure, error) {
-	if _, err := s.probeFor(ctx, idleFor, s.data.small); err != nil { // until everything is warm
+	if _, err := s.probeFor(ctx, idleFor, s.data.small); err != nil { // warms up the caches
 		return nil, err
 	}
 	before, err := s.resident()
@@ -110,9 +110,9 @@ func runUnread(ctx context.Context, s *site, o options) ([]figure, error) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// besiege sends 200 requests at once for one path, reads no more of each answer than its status, and watches the site
-// for unreadFor. It returns how many requests had which status, how many of another client's were refused, the most
-// memory that there was, and how long the other client waited.
+// besiege sends 200 requests at once for one path, and reads only the status of each answer. It watches the site for
+// unreadFor. It returns the number of requests by status, the number of another client's refused requests, the peak of
+// the memory, and the latencies of the other client.
 func (s *site) besiege(
 	ctx context.Context,
 	path, token string,
@@ -161,7 +161,7 @@ func (s *site) besiege(
 		connections = append(connections, conn)
 		_ = conn.(interface{ SetReadBuffer(bytes int) error }).SetReadBuffer(
 			4 << 10,
-		) // the less it takes, the harder for the server
+		) // a small buffer makes the server wait earlier
 	}
 	for _, conn := range connections {
 		running.Go(func() {

@@ -17,8 +17,8 @@ import (
 	"likewise/migrations"
 )
 
-// Database returns the data source name of a new database that has the whole schema, installed with 16 shards, and no
-// content. It is dropped when the test ends.
+// Database returns the data source name of a new database with the whole schema, for 16 shards, and without content.
+// The database is dropped when the test ends.
 func Database(t testing.TB) string {
 	t.Helper()
 	name := "test_" + strconv.FormatInt(databases.Add(1), 10)
@@ -38,8 +38,8 @@ func Database(t testing.TB) string {
 	return server.DSN(name)
 }
 
-// Redis returns how to reach a logical database of the test's own, empty. It is emptied again when the test ends.
-// The caller may change the options, except for the database number.
+// Redis returns the client options of an empty logical database of the test. The database is emptied when the test
+// ends. The caller may change the options, except for the number of the database.
 func Redis(t testing.TB) *redis.Options {
 	t.Helper()
 	server := sharedRedis(t)
@@ -50,14 +50,14 @@ func Redis(t testing.TB) *redis.Options {
 		defer client.Close()
 		if err := client.FlushDB(context.Background()).Err(); err != nil {
 			t.Errorf("empty redis database %d: %v", number, err)
-			return // nobody else should get it
+			return // so that no other test uses it
 		}
 		redisDatabases <- number
 	})
 	return opts
 }
 
-// Topic returns a topic name that no other test has. The topic does not exist yet: the product creates it.
+// Topic returns a unique name of a topic. The topic does not exist; the product creates it.
 func Topic(t testing.TB) (brokers []string, topic string) {
 	t.Helper()
 	return sharedKafka(t).Brokers(), "likes-" + strconv.FormatInt(topics.Add(1), 10)
@@ -66,7 +66,7 @@ func Topic(t testing.TB) (brokers []string, topic string) {
 var (
 	databases, topics atomic.Int64
 	redisDatabases    = func() chan int {
-		numbers := make(chan int, 1023) // 0 is left to what names no database
+		numbers := make(chan int, 1023) // without 0, which is the default
 		for i := range cap(numbers) {
 			numbers <- i + 1
 		}
@@ -74,7 +74,7 @@ var (
 	}()
 )
 
-// sharedMySQL returns a server that does not wait for its disk. A test that kills its server has one from Servers.
+// sharedMySQL returns a server that does not sync to disk. Tests that kill their server use Servers instead.
 func sharedMySQL(t testing.TB) *servers.MySQL {
 	t.Helper()
 	return sharedServer(t, "mysql", &shared.mysql, func(ctx context.Context, dir string) (*servers.MySQL, error) {
@@ -94,7 +94,7 @@ func sharedKafka(t testing.TB) *servers.Kafka {
 	return sharedServer(t, "kafka", &shared.kafka, servers.StartKafka)
 }
 
-// sharedServer starts a server for the first test that asks. A failed start is tried again by the next test.
+// sharedServer starts a server for the first test that needs it. After a failed start, the next test tries again.
 func sharedServer[T any](t testing.TB, name string, server **T, start func(context.Context, string) (*T, error)) *T {
 	t.Helper()
 	dir, err := shared.folder()
@@ -111,7 +111,7 @@ func sharedServer[T any](t testing.TB, name string, server **T, start func(conte
 	return *server
 }
 
-// template is a migrated database. Copying its tables is many times quicker than migrating each test's database.
+// template is a migrated database. Copying its tables is much faster than migrating each test's database.
 type template struct {
 	db     *sql.DB
 	tables []table
@@ -119,12 +119,12 @@ type template struct {
 
 type table struct {
 	name, definition string
-	columns          string // those that can be written, comma-separated; empty when the table is
+	columns          string // comma-separated, without generated ones; empty if the table is empty
 }
 
 const templateName = "likewise_template"
 
-// makeTemplate migrates the template once per process, for every test the same.
+// makeTemplate creates the template, once in a process.
 var makeTemplate = sync.OnceValues(func() (*template, error) {
 	ctx := context.Background()
 	db, err := sql.Open("mysql", shared.mysql.DSN(""))
@@ -187,7 +187,7 @@ func (t *template) copyTo(ctx context.Context, name string) error {
 	statements := []string{
 		"CREATE DATABASE " + name,
 		"USE " + name,
-		"SET foreign_key_checks = 0", // tables come in no particular order
+		"SET foreign_key_checks = 0", // the tables are not ordered by their keys
 	}
 	for _, tab := range t.tables {
 		statements = append(statements, tab.definition)

@@ -24,7 +24,7 @@ import (
 	"likewise/internal/servers"
 )
 
-// Main runs the package's tests and ends the process. It fails when tests pass but leave processes behind.
+// Main runs the package's tests, and exits. If the tests pass but leave processes behind, it fails.
 func Main(m *testing.M) {
 	servers.Main()
 	code := m.Run()
@@ -39,7 +39,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Servers starts a set of servers for one test alone, which may kill, pause and restart them.
+// Servers starts a set of servers for one test, which may kill, pause and restart them.
 func Servers(t testing.TB) *servers.All {
 	t.Helper()
 	dir, err := shared.folder()
@@ -67,8 +67,8 @@ func Servers(t testing.TB) *servers.All {
 	return all
 }
 
-// Eventually waits until the condition holds and asks for it every few milliseconds. When the time is over the test
-// fails with the last reason that the condition gave.
+// Eventually calls condition every few milliseconds until it reports true. After timeout, the test fails with the last
+// reason that condition returned.
 func Eventually(t testing.TB, timeout time.Duration, condition func() (ok bool, why string)) {
 	t.Helper()
 	deadline := time.NewTimer(timeout)
@@ -88,7 +88,7 @@ func Eventually(t testing.TB, timeout time.Duration, condition func() (ok bool, 
 	}
 }
 
-// shared is what all tests of the process use together.
+// shared has the servers that all tests of the process share.
 var shared = &state{}
 
 type state struct {
@@ -102,15 +102,14 @@ type state struct {
 
 const folderPattern = "likewise-test-"
 
-// memoryFolder is where Linux keeps files in memory. A copy of the schema takes a twentieth of a second there, and up
-// to two seconds on a busy disk.
+// memoryFolder is a folder in memory. Copying the schema takes 50 ms there, and up to two seconds on a busy disk.
 const memoryFolder = "/dev/shm"
 
-// memoryWanted is how many bytes must be free there. Two packages at a time take less than half of it.
+// memoryWanted is how many bytes must be free in memoryFolder. Two packages at a time take less than half of it.
 const memoryWanted = 4 << 30
 
-// parentFolder returns where the folders of test processes are: TMPDIR if it is set, else memory if there is enough of
-// it, else the folder for temporary files.
+// parentFolder returns the parent of the folders of test processes. It is TMPDIR if set, memoryFolder if it has enough
+// space, and the default folder of temporary files otherwise.
 func parentFolder() string {
 	if os.Getenv("TMPDIR") == "" {
 		var fs syscall.Statfs_t
@@ -121,7 +120,7 @@ func parentFolder() string {
 	return os.TempDir()
 }
 
-// folder is where the servers of this process live. It is locked, so that others know that its owner lives.
+// folder returns the folder of the servers of this process. The folder is locked while the process runs.
 func (s *state) folder() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +152,8 @@ func lockOwner(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// removeAbandoned removes the folders of test processes that were killed. One younger than a minute may not have
-// locked its folder yet.
+// removeAbandoned removes the folders of test processes that were killed. It keeps folders younger than a minute, which
+// may not be locked yet.
 func removeAbandoned() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPattern+"*"))
 	inMemory, _ := filepath.Glob(filepath.Join(memoryFolder, folderPattern+"*"))
@@ -170,7 +169,7 @@ func removeAbandoned() {
 	}
 }
 
-// stop ends the shared servers and removes what they stored.
+// stop stops the shared servers, and removes their data.
 func (s *state) stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,14 +182,14 @@ func (s *state) stop() error {
 	return err
 }
 
-// children lists the processes that this one started and that still run, as "id (name)".
+// children lists the running child processes of this one, as "id (name)".
 func children() []string {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	var list []string
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // ended since
+			continue // the process has ended
 		}
 		end := bytes.LastIndexByte(text, ')')
 		fields := strings.Fields(string(text[end+1:]))

@@ -1,8 +1,7 @@
 package testkit
 
-// Volume returns how much input a test should use: full, or race under the race detector, which makes the same work up
-// to ten times slower. Tests of large inputs call it, and `make test-mysql`, which runs without the detector, uses them
-// all.
+// Volume returns the size of input that a test should use: full, or race under the race detector, which is up to ten
+// times slower. `make test-mysql` runs without the detector, and so with the full sizes.
 func Volume(full, race int) int {
 	if raceEnabled {
 		return race
