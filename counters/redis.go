@@ -86,7 +86,7 @@ type poolLog struct{}
 var setPoolLog = sync.OnceFunc(func() { redis.SetLogger(poolLog{}) })
 
 func (poolLog) Printf(ctx context.Context, format string, v ...any) {
-	slog.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
+	slog.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...)) //nolint:sloglint // see poolLog
 }
 
 const ioTimeout = time.Second

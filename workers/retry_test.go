@@ -10,8 +10,8 @@ import (
 func TestBackOff_doublesUpToItsBound(t *testing.T) {
 	t.Parallel()
 	pauses := backOff(50*time.Millisecond, 5*time.Second)
-	for _, most := range []time.Duration{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000} {
-		most *= time.Millisecond
+	for _, ms := range []int{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000} {
+		most := time.Duration(ms) * time.Millisecond
 		next, stop := pauses.Next()
 		assert.False(t, stop)
 		assert.LessOrEqual(t, next, most)

@@ -361,7 +361,7 @@ func (im *importer) author(ctx context.Context, owner int64) (int64, error) {
 	ids, err := im.Store.ImportUsers(ctx, placeholderSource, kindPlaceholder, []models.ImportedUser{{
 		Usernames: []string{"deleted", "deleted-user", "deleted-user-2", "deleted-user-3"},
 		Email:     "deleted@stackexchange" + models.NoEmailDomain,
-		CreatedAt: time.Now(),
+		CreatedAt: im.Store.Now(),
 	}})
 	if err != nil {
 		return 0, err
