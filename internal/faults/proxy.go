@@ -257,7 +257,7 @@ func (l *link) close(reset bool) {
 	l.server.Close()
 }
 
-// abort closes the connection with RST, which tells the other end that its data may be lost.
+// abort closes the connection with RST, after which the other end knows that its data may be lost.
 func abort(c *net.TCPConn) {
 	_ = c.SetLinger(0) // fails if the connection is closed
 	c.Close()
