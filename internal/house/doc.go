@@ -1,4 +1,4 @@
-// Package house has no code but tests: they hold the whole repository to its rules. The words of comments, messages and
-// pages are those of the house style, docs/routes.md lists the routes of the contract, and docs/design.md draws the
-// packages as they import each other.
+// Package house has only tests, which check the rules of the whole repository. Comments, messages and pages must use
+// the words of the house style. docs/routes.md must list the routes of the contract. docs/design.md must draw the
+// packages and their imports.
 package house

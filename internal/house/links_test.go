@@ -18,7 +18,7 @@ var (
 	target   = regexp.MustCompile(`(?m)^([a-z-]+):[^=]`)
 )
 
-// Links of the pages lead to files and headings that exist, and docs/README.md lists every page.
+// Links of the pages must lead to existing files and headings, and docs/README.md must list every page.
 func TestPages_linksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	for _, file := range pages(t) {
@@ -50,7 +50,7 @@ func TestPages_linksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// The make targets that the pages name exist.
+// The make targets that the pages name must exist.
 func TestPages_nameMakeTargetsThatExist(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../Makefile")
@@ -68,7 +68,7 @@ func TestPages_nameMakeTargetsThatExist(t *testing.T) {
 	}
 }
 
-// pages returns the Markdown files that people read.
+// pages returns the Markdown files of the repository.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var files []string
@@ -88,7 +88,7 @@ func folderOrFile(path string) string {
 	return path
 }
 
-// anchors returns the ids that GitHub makes for the headings of a page.
+// anchors returns the ids that GitHub assigns to the headings of a page.
 func anchors(t *testing.T, file string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)

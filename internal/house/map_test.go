@@ -16,8 +16,8 @@ import (
 
 const designPage = "../../docs/design.md"
 
-// docs/design.md draws every package and its imports as they are. An import that follows from a longer path is left out
-// of the picture, so that it can be read.
+// docs/design.md must draw every package and its imports. For clarity, the picture omits an import if the package is
+// also imported through another one.
 func TestMap_isTheImportsOfThePackages(t *testing.T) {
 	t.Parallel()
 	imports := imports(t)
@@ -36,7 +36,8 @@ func TestMap_isTheImportsOfThePackages(t *testing.T) {
 	assert.Equal(t, drawn, string(page), "draw it: go test ./internal/house -run TestMap -update")
 }
 
-// imports returns the packages of the repository that each of them imports outside of tests, in either build.
+// imports returns the imports of each package among the packages of the repository, without those of tests, in the
+// development build.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	const module = "likewise/"
@@ -61,7 +62,7 @@ func imports(t *testing.T) map[string][]string {
 	return imports
 }
 
-// draw returns the lines of the picture: the product in one frame, what serves development in another.
+// draw returns the lines of the picture. The product is in one frame, and the packages for development in another.
 func draw(imports map[string][]string) string {
 	var product, development []string
 	for _, name := range slices.Sorted(maps.Keys(imports)) {
@@ -99,7 +100,7 @@ func draw(imports map[string][]string) string {
 // node returns the id of a package in the picture.
 func node(name string) string { return strings.ReplaceAll(name, "/", "_") }
 
-// follows reports whether name imports imported through another package as well.
+// follows reports whether name also imports imported through another package.
 func follows(imports map[string][]string, name, imported string) bool {
 	return slices.ContainsFunc(imports[name], func(other string) bool {
 		return other != imported && reaches(imports, other, imported)

@@ -41,7 +41,7 @@ func TestPages_nameTestsAndFilesThatExist(t *testing.T) {
 	}
 }
 
-// testNames returns the names of all tests, and the code of everything else.
+// testNames returns the names of all tests, and the code of all other files.
 func testNames(t *testing.T) (names []string, code string) {
 	t.Helper()
 	var product strings.Builder

@@ -24,7 +24,8 @@ const (
 	routesPage   = "../../docs/routes.md"
 )
 
-// contract is what docs/routes.md takes from the contract, which handlers' tests compare with the routes.
+// contract has the parts of openapi.yaml that docs/routes.md shows. Tests of handlers compare the contract with the
+// routes.
 type contract struct {
 	Tags       []struct{ Name, Description string }
 	Paths      map[string]map[string]yaml.Node
@@ -56,7 +57,7 @@ type schema struct {
 	Properties map[string]yaml.Node
 }
 
-// docs/routes.md lists every operation of the contract with its permission, callers and input.
+// docs/routes.md must list every operation of the contract, with its permission, callers and input.
 func TestRoutesPage_listsEveryOperation(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(contractFile)
@@ -77,10 +78,10 @@ func TestRoutesPage_listsEveryOperation(t *testing.T) {
 	assert.Equal(t, written, string(page), "write it: go test ./internal/house -run TestRoutesPage -update")
 }
 
-// methods are in the order in which a page names them.
+// methods are the methods in the order of the tables.
 var methods = []string{"get", "post", "put", "patch", "delete"}
 
-// tables has a section for each tag and a row for each operation, sorted by path.
+// tables returns a section for each tag, with a row for each operation, sorted by path.
 func (c contract) tables(t *testing.T) string {
 	t.Helper()
 	rows := map[string][]string{} // by tag
@@ -112,8 +113,8 @@ func (c contract) tables(t *testing.T) string {
 	return b.String()
 }
 
-// input returns the query parameters, but for those of every list, and the fields of the body, each as code. Optional
-// ones end with a question mark.
+// input returns the query parameters and the fields of the body, each as code. Optional ones end with a question mark.
+// It omits the parameters that all lists have.
 func (c contract) input(op operation) []string {
 	var names []string
 	add := func(name string, required bool) {

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every Lua script begins with what it does, its KEYS, its ARGV and its reply, and Go code runs it by its name.
+// Every Lua script must start with a description, its KEYS, its ARGV and its reply, and Go code must run it by its
+// name.
 func TestScripts_haveAHeaderAndACaller(t *testing.T) {
 	t.Parallel()
 	scripts, err := filepath.Glob("../../counters/lua/*.lua")

@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rule is a wording that reads translated.
+// rule is a wording that the house style replaces.
 type rule struct {
 	pattern *wording
 	instead string
-	allowed *wording // what a match may be all the same; nil for nothing
+	allowed *wording // matches that are correct; nil if none is
 }
 
 // wording is a pattern of words. To search for it at each of its possible beginnings takes a second for the whole
@@ -34,7 +34,7 @@ type wording struct {
 }
 
 func words(pattern string) *wording {
-	// A space in a pattern stands for a line break, too.
+	// A space in a pattern also matches a line break.
 	pattern = `(?i)^(?:` + strings.ReplaceAll(pattern, " ", `\s+`) + `)\b`
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -176,7 +176,7 @@ func TestWords_readLikeGo(t *testing.T) {
 	}
 }
 
-// The rules see what they are meant to see, and nothing of the same letters.
+// The rules match the wordings that they are for, and no similar ones.
 func TestWords_areFoundInProseAlone(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
@@ -205,7 +205,7 @@ func TestWords_areFoundInProseAlone(t *testing.T) {
 
 const root = "../.."
 
-// texts returns every file with prose, relative to the root.
+// texts returns all files with prose, relative to the root.
 func texts(t *testing.T) []string {
 	t.Helper()
 	var files []string
@@ -221,7 +221,7 @@ func texts(t *testing.T) []string {
 		}
 		plain := slices.Contains(kinds, filepath.Ext(name)) ||
 			name == "Makefile" || name == "Dockerfile" || file == ".ci/run"
-		// The rules themselves, and what a generator made of the contract.
+		// The rules themselves and generated code are not checked.
 		if entry.Type().IsRegular() && plain && file != "internal/house/words_test.go" &&
 			file != "clients/typescript/src/schema.ts" {
 			files = append(files, file)
@@ -232,7 +232,7 @@ func texts(t *testing.T) []string {
 	return files
 }
 
-// find returns what a rule finds in the prose of a file, each as "file:line: …".
+// find returns the matches of all rules in the prose of a file, each as "file:line: …".
 func find(file string, text []byte) []string {
 	var shown []byte
 	switch filepath.Ext(file) {
@@ -243,7 +243,7 @@ func find(file string, text []byte) []string {
 	default:
 		shown = slices.Clone(text)
 	}
-	// Marks of comments at the beginning of a line, so that a wording is found across lines.
+	// Comment markers at the start of a line are removed, so that wordings are found across lines.
 	shown = regexp.MustCompile(`(?m)^[ \t]*(?://|--|#|\*)+`).ReplaceAllFunc(shown, blank)
 	lower := lowered(shown)
 	var found []string
@@ -288,7 +288,7 @@ func goProse(text []byte) []byte {
 	}
 }
 
-// markdownProse leaves out code.
+// markdownProse removes code.
 func markdownProse(text []byte) []byte {
 	shown := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllFunc(text, blank)
 	return regexp.MustCompile("`[^`\n]*`").ReplaceAllFunc(shown, func(code []byte) []byte {
@@ -296,7 +296,7 @@ func markdownProse(text []byte) []byte {
 	})
 }
 
-// blank replaces everything but line breaks by spaces.
+// blank replaces all characters except line breaks by spaces.
 func blank(text []byte) []byte {
 	text = slices.Clone(text)
 	for i, b := range text {

@@ -10,12 +10,12 @@ import (
 
 var large = flag.Bool("large", false, "search the wide bounds of `make model`")
 
-// scenario is a part of the protocol and what may go wrong in it. The narrow one is for every test run, the wide one
-// for `make model`. All at once would be too much for either: what is searched together is what acts on each other.
+// scenario is a part of the protocol and its faults. Every test run searches the narrow model, and `make model` the
+// wide one. A search of all faults at once would be too large, so a scenario combines faults that affect each other.
 type scenario struct {
 	name         string
-	narrow, wide Model // narrow without targets: wide only
-	partly       bool  // wide has more states than stateLimit; those nearest to the start are searched
+	narrow, wide Model // narrow has no targets if the scenario is for the wide search only
+	partly       bool  // wide has more than stateLimit states, and only the nearest are searched
 }
 
 var scenarios = []scenario{
@@ -103,11 +103,11 @@ var scenarios = []scenario{
 	},
 }
 
-// stateLimit is about two gigabytes.
+// stateLimit bounds the memory of a search to about two gigabytes.
 const stateLimit = 8_000_000
 
-// Whatever crashes, is late or comes twice: the promise holds in every state within the bounds, and from every state
-// the shard comes to rest, open, with all that was acknowledged in MySQL.
+// The promise holds in every state within the bounds. From every state, the shard comes to rest: it is open, and MySQL
+// has every acknowledged like.
 func TestModel(t *testing.T) {
 	for _, s := range scenarios {
 		if s.narrow.Targets == 0 && !*large {
@@ -127,14 +127,14 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// mutant is the protocol without one of its rules.
+// mutant is the protocol without some of its rules.
 type mutant struct {
 	rule string
 	off  func(*Rules)
 	in   Model
-	// wide mutants need more states than every test run can have.
+	// wide mutants need the bounds of the wide search.
 	wide bool
-	// spare is a rule without which the model finds nothing wrong; docs/model.md says why it is there.
+	// spare marks a rule without which the model has no violation. docs/model.md explains why the protocol has it.
 	spare bool
 }
 
@@ -159,7 +159,7 @@ var mutants = []mutant{
 	{rule: "unlike without row check", off: func(r *Rules) { r.RowCheck = false }, in: killed},
 	{rule: "count by events", off: func(r *Rules) { r.CountByRows = false }, in: killed},
 	{rule: "no fold order", off: func(r *Rules) { r.FoldOrder = false }, in: handover},
-	{rule: "watermark in a transaction of its own", off: func(r *Rules) { r.WatermarkWithRows = false }, in: paused},
+	{rule: "watermark in a separate transaction", off: func(r *Rules) { r.WatermarkWithRows = false }, in: paused},
 	{rule: "shard rows not locked", off: func(r *Rules) { r.ShardsLocked = false }, in: paused},
 	{rule: "no fence", off: func(r *Rules) { r.Fence = false }, in: lost},
 	{rule: "warm from MySQL without the barrier", off: func(r *Rules) { r.Barrier = false }, in: lost},
@@ -198,8 +198,7 @@ var mutants = []mutant{
 	{rule: "sealed without the lock", off: func(r *Rules) { r.SealLocked = false }, in: emptied, wide: true},
 }
 
-// The model would see it if a rule were broken: without each of them it finds a way to a violation. In the wide search
-// also one that a user can see.
+// Without any of the rules, the search finds a violation. The wide search also finds one that users can see.
 func TestModel_everyRuleIsNeeded(t *testing.T) {
 	for _, mutant := range mutants {
 		if mutant.wide && !*large {
@@ -234,8 +233,8 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// A former master that comes back with what it had, and was not restarted, is open by the run id. The model shows what
-// the fence cannot see.
+// A former master that was not restarted still has its run id, so the fence does not close its shards. The model shows
+// the violation that follows.
 func TestModel_runIDDoesNotShowAFailback(t *testing.T) {
 	r := Search(
 		Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}},

@@ -2,35 +2,34 @@ package protocol
 
 import "fmt"
 
-// Rules are what the protocol consists of. With all of them it is what runs; each can be switched off to see what it is
-// there for.
+// Rules are the rules of the protocol. The product has all of them. Switching one off shows what it prevents.
 type Rules struct {
 	Epoch             bool // opening a shard takes a new epoch
-	SequenceCheck     bool // the writer drops what is at or before the watermark
+	SequenceCheck     bool // the writer drops events up to the watermark
 	OffsetAfterCommit bool // offsets are marked after the commit
 	TrimAfterAck      bool // the outbox is trimmed after Kafka's acknowledgement
-	RowCheck          bool // an unlike takes from the count only if there is a row
+	RowCheck          bool // an unlike decrements the count only if it deletes a row
 	CountByRows       bool // counts change by rows, not by events
-	FoldOrder         bool // of each (target, user) the last event of a batch counts
-	WatermarkWithRows bool // in the same transaction
+	FoldOrder         bool // the last event of a batch decides for each (target, user)
+	WatermarkWithRows bool // the watermark is written in the transaction of the rows
 	ShardsLocked      bool // ApplyLikes locks the like_shards row before it reads it
 	Fence             bool // the first connection after a crash closes the shard
-	Barrier           bool // a shard is opened when the watermark has reached the epoch's first event
-	ForgetTargets     bool // after Redis lost what MySQL has
-	ForgetUnderLock   bool // ForgetTargets demands the relay lock and the opening
-	RestoredKept      bool // a second attempt at opening keeps the first one's restored position
-	HighestEpoch      bool // finishOpening demands its epoch to be the last that MySQL has handed out
-	OpenedChecks      bool // Opened demands the opening to be its own
-	OpenedLocked      bool // Opened demands the relay lock
-	SealLocked        bool // Seal demands the relay lock
-	TrimLocked        bool // Trim demands the relay lock
-	CleanCheck        bool // a target is cooled only when its last change is at or before the watermark
-	WarmLock          bool // the end of warming demands the warming lock
-	WarmEpoch         bool // the end of warming demands the epoch in which it began
-	OpenTargetEpoch   bool // OpenTarget demands the epoch in which the target was created
+	Barrier           bool // a shard is opened after the watermark has reached the epoch's first event
+	ForgetTargets     bool // after Redis lost events that MySQL has, the shard's targets are evicted
+	ForgetUnderLock   bool // ForgetTargets requires the relay lock and the opening
+	RestoredKept      bool // a second attempt at opening keeps the restored position of the first
+	HighestEpoch      bool // finishOpening requires its epoch to be the last that MySQL has issued
+	OpenedChecks      bool // Opened requires that the opening is its own
+	OpenedLocked      bool // Opened requires the relay lock
+	SealLocked        bool // Seal requires the relay lock
+	TrimLocked        bool // Trim requires the relay lock
+	CleanCheck        bool // a target is evicted only if its last change is at or before the watermark
+	WarmLock          bool // the end of warming requires the warming lock
+	WarmEpoch         bool // the end of warming requires the epoch in which it began
+	OpenTargetEpoch   bool // OpenTarget requires the epoch in which the target was created
 }
 
-// AllRules is the protocol.
+// AllRules returns the complete protocol.
 func AllRules() Rules {
 	return Rules{
 		Epoch:             true,
@@ -59,21 +58,22 @@ func AllRules() Rules {
 	}
 }
 
-// Model is a protocol and how far to follow it.
+// Model is a protocol and the bounds of its search.
 type Model struct {
 	Rules   Rules
 	Targets int // 1 to 2
 	Users   int // 1 to 2
 	Loaders int // 0 to 2
 	Janitor bool
-	// NewTarget starts with target 0 just created, cold, and its OpenTarget on the way. Otherwise every target is warm.
+	// NewTarget starts with a cold target 0 that was just created, and a pending call of OpenTarget. Otherwise every
+	// target is warm.
 	NewTarget bool
-	// PromiseOnly checks what users see, and nothing of how it is kept.
+	// PromiseOnly checks only the promise to users, and no internal invariants.
 	PromiseOnly bool
 	Budget      Budget
 }
 
-// start is an open shard in which nothing has happened yet.
+// start returns the first state: an open shard without events.
 func (m *Model) start() State {
 	s := State{Left: m.Budget}
 	s.MySQL.Epoch, s.Redis.Epoch = 1, 1
@@ -91,7 +91,7 @@ func (m *Model) start() State {
 	return s
 }
 
-// check looks for what must never be, in a state and in the step that led to it.
+// check describes a violation by a state, or by the step that led to it. It returns "" if it finds none.
 func (m *Model) check(before, s *State) string {
 	r, db := &s.Redis, &s.MySQL
 	for t := range m.Targets {
@@ -113,13 +113,13 @@ func (m *Model) check(before, s *State) string {
 		}
 	}
 	if s.Endless {
-		return "stuck: there is no end to resending or reopening"
+		return "stuck: resending or reopening does not end"
 	}
 	truth := s.fold(r.Known | db.Taken)
 	for t, liked := range truth {
 		if r.Epoch != 0 && r.Targets[t].Warm && r.Targets[t].Users != liked {
 			return fmt.Sprintf(
-				"the gate answers that target %d is liked by %s and it is by %s",
+				"the gate answers that target %d is liked by %s, but it is liked by %s",
 				t,
 				r.Targets[t].Users,
 				liked,
@@ -136,7 +136,7 @@ func (m *Model) check(before, s *State) string {
 		return "a gap is recorded though Kafka lost nothing"
 	}
 	if applied := s.fold(db.Taken); applied != db.Rows {
-		return fmt.Sprintf("the rows are %v and what was applied makes %v", db.Rows, applied)
+		return fmt.Sprintf("the rows are %v, and the applied events make them %v", db.Rows, applied)
 	}
 	for id := range int(s.Events) {
 		e := s.History[id]
@@ -162,16 +162,16 @@ func (m *Model) check(before, s *State) string {
 	return ""
 }
 
-// checkRest looks at a state in which nobody has anything left to do.
+// checkRest checks a state without owed steps.
 func (m *Model) checkRest(s *State) string {
 	r, db := &s.Redis, &s.MySQL
 	if r.Epoch == 0 || r.Last.Epoch > r.Epoch {
-		return "stuck: the shard takes no likes and nobody will change that"
+		return "stuck: the shard is closed for ever"
 	}
 	for t, liked := range s.fold(r.Known | db.Taken) {
 		if db.Rows[t] != liked {
 			return fmt.Sprintf(
-				"at rest MySQL has likes of target %d by %s, and what was acknowledged is %s",
+				"at rest MySQL has likes of target %d by %s, and the acknowledged likes are by %s",
 				t,
 				db.Rows[t],
 				liked,

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Result is what a search found.
+// Result is the result of a search.
 type Result struct {
 	States    int
-	Steps     int // followed, those to a state seen before included
-	Depth     int // of the state that is farthest from the start
+	Steps     int // number of steps, including those to known states
+	Depth     int // longest distance of a state from the start
 	Complete  bool
-	Violation string   // empty if there is none
-	Trace     []string // the shortest way to it
+	Violation string   // empty if none was found
+	Trace     []string // the shortest path to the violation
 	Took      time.Duration
 }
 
-// node is what is kept of a state. States are told apart by 64 bits of hash: among ten million states the chance that
-// any two are taken for one is three in a million.
+// node is the record of a visited state. States are identified by a hash of 64 bits. The probability of any collision
+// among ten million states is three in a million.
 type node struct {
 	from uint32
-	owed uint32 // the state that the first owed step leads to; itself at rest
+	owed uint32 // the state after the first owed step; at rest, the state itself
 	via  uint8
 }
 
-// Search goes through all states within m's budget, nearest first, until something is violated or limit states are
-// seen.
+// Search visits all states within m's budget, in order of their distance from the start. It stops at the first
+// violation, or after limit states.
 func Search(m Model, limit int) Result {
 	x := search{m: &m, steps: m.steps(), seen: map[uint64]uint32{}, seed: maphash.MakeSeed()}
 	began := time.Now()
@@ -56,7 +56,7 @@ type found struct {
 	index uint32
 }
 
-// run returns the state at which something is violated.
+// run returns the state with a violation, if any.
 func (x *search) run(start State, limit int) uint32 {
 	x.nodes = append(x.nodes, node{})
 	x.seen[maphash.Comparable(x.seed, start)] = 0
@@ -77,7 +77,7 @@ func (x *search) run(start State, limit int) uint32 {
 	return x.settle()
 }
 
-// expand follows every step out of a state.
+// expand visits the next states of a state.
 func (x *search) expand(from *found, next []found) ([]found, uint32) {
 	rest := true
 	for k, st := range x.steps {
@@ -99,7 +99,7 @@ func (x *search) expand(from *found, next []found) ([]found, uint32) {
 			rest = false
 			x.nodes[from.index].owed = index
 		}
-		// A step back into a state seen before can still be wrong, as a watermark that goes back is.
+		// A step to a known state may be a violation, too, such as a watermark that moves back.
 		if x.result.Violation = x.m.check(&from.State, &s); x.result.Violation != "" {
 			if seen {
 				index = uint32(len(x.nodes))
@@ -114,7 +114,7 @@ func (x *search) expand(from *found, next []found) ([]found, uint32) {
 	return next, from.index
 }
 
-// settle looks for a state from which what is owed goes round in circles.
+// settle searches for a cycle of owed steps.
 func (x *search) settle() uint32 {
 	const fresh, onWay, fine = 0, 1, 2
 	colour := make([]uint8, len(x.nodes))
@@ -129,7 +129,7 @@ func (x *search) settle() uint32 {
 			}
 		}
 		if colour[at] == onWay {
-			x.result.Violation = "stuck: what is owed goes round in circles"
+			x.result.Violation = "stuck: the owed steps form a cycle"
 			return at
 		}
 		for _, passed := range way {
@@ -139,7 +139,7 @@ func (x *search) settle() uint32 {
 	return 0
 }
 
-// trace returns the path to a state.
+// trace returns the shortest path to a state.
 func (x *search) trace(s State, to uint32) []string {
 	var via []uint8
 	for at := to; at != 0; at = x.nodes[at].from {
@@ -155,50 +155,50 @@ func (x *search) trace(s State, to uint32) []string {
 	return lines
 }
 
-// changes returns what a step did to the shard beyond what its name says.
+// changes describes the changes of a step that its name does not imply.
 func changes(before, s *State) string {
-	var told []string
-	tell := func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }
+	var parts []string
+	note := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	for id := before.Events; id < s.Events; id++ {
-		tell("event %s", s.describe(int(id)))
+		note("event %s", s.describe(int(id)))
 	}
 	for i := range s.Relays {
 		if r := s.Relays[i]; r.Batch != before.Relays[i].Batch && r.Batch != 0 {
-			tell("batch %s", s.list(r.Batch))
+			note("batch %s", s.list(r.Batch))
 		}
 	}
 	if a, b := before.Redis.Outbox, s.Redis.Outbox; a != b && b&^a == 0 {
-		tell("outbox left: %s", s.list(b))
+		note("outbox left: %s", s.list(b))
 	}
 	if before.Redis.Epoch != s.Redis.Epoch {
 		if s.Redis.Epoch == 0 {
-			tell("the shard is closed")
+			note("the shard is closed")
 		} else {
-			tell("the shard is open, epoch %d", s.Redis.Epoch)
+			note("the shard is open, epoch %d", s.Redis.Epoch)
 		}
 	}
 	for t := range s.Redis.Targets {
 		a, b := before.Redis.Targets[t], s.Redis.Targets[t]
 		switch {
 		case a.Warm && !b.Warm:
-			tell("target %d is cold", t)
+			note("target %d is cold", t)
 		case b.Warm && (!a.Warm || a.Users != b.Users):
-			tell("target %d is warm, liked by %s", t, b.Users)
+			note("target %d is warm, liked by %s", t, b.Users)
 		}
 		if before.MySQL.Rows[t] != s.MySQL.Rows[t] || before.MySQL.Count[t] != s.MySQL.Count[t] {
-			tell("MySQL: target %d liked by %s, likes_count %d", t, s.MySQL.Rows[t], s.MySQL.Count[t])
+			note("MySQL: target %d liked by %s, likes_count %d", t, s.MySQL.Rows[t], s.MySQL.Count[t])
 		}
 	}
 	if before.MySQL.Applied != s.MySQL.Applied {
-		tell("watermark %s", s.MySQL.Applied)
+		note("watermark %s", s.MySQL.Applied)
 	}
 	if lost := before.Redis.Known &^ s.Redis.Known; lost != 0 {
-		tell("lost: %s", s.list(lost))
+		note("lost: %s", s.list(lost))
 	}
-	if len(told) == 0 {
+	if len(parts) == 0 {
 		return ""
 	}
-	return " [" + strings.Join(told, "; ") + "]"
+	return " [" + strings.Join(parts, "; ") + "]"
 }
 
 func (s *State) describe(id int) string {

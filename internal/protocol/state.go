@@ -1,7 +1,7 @@
-// Package protocol is the life of a shard as a state machine small enough to go through every state that it can reach:
-// gate, outbox, relays, Kafka's partition, like writers, MySQL, warming, cooling and opening, with crashes, pauses and
-// reordering at every step. It says what docs/design.md says, in the names of the code, and leaves out all else; see
-// docs/model.md for what is checked and what was found.
+// Package protocol models the life of a shard as a state machine that is small enough to search all its states. The
+// model has the gate, the outbox, relays, Kafka's partition, like writers, MySQL, and the warming, cooling and opening
+// of targets and shards. Crashes, pauses and reordering may occur at every step. The model follows docs/design.md, with
+// the names of the code. docs/model.md describes the checks and their results.
 package protocol
 
 import (
@@ -28,7 +28,7 @@ func (p pos) after(q pos) bool   { return p.position().After(q.position()) }
 func (p pos) follows(q pos) bool { return p.position().Follows(q.position()) }
 func (p pos) String() string     { return p.position().String() }
 
-// event is what XADD put into the outbox; both fields are zero where there is none.
+// event is an entry of the outbox. Without an entry, both fields are zero.
 type event struct {
 	Pos pos
 	Op  uint8 // 0 is models.ShardOpened
@@ -46,8 +46,8 @@ func (e event) target() int { return int(e.Op-1) >> 2 }
 func (e event) user() int   { return int(e.Op-1) >> 1 & 1 }
 func (e event) liked() bool { return (e.Op-1)&1 == 1 }
 
-// events is a set of events by their index in State.History. Events are numbered as they are accepted, so a set is also
-// a sequence: the outbox, or a Kafka record.
+// events is a set of events, by their index in State.History. The index is the order of acceptance, so a set is also a
+// sequence: the outbox, or a Kafka record.
 type events uint16
 
 func (es events) has(id int) bool { return es>>id&1 == 1 }
@@ -70,33 +70,33 @@ type target struct {
 	Count uint8
 	Users users
 	Last  pos
-	Lock  uint8 // 1 + the loader that holds it, 0 none
+	Lock  uint8 // 1 + the loader that holds it; 0 if free
 }
 
-// redis is one shard's keys. The run id is not here: a crash and the fence of the first connection after it are one
-// step, because nobody can see Redis between the two.
+// redis has the keys of the shard. It does not have the run id: a crash and the fence of the next connection are one
+// step, because no command runs between the two.
 type redis struct {
-	Epoch, Opening uint8 // 0 is absent
+	Epoch, Opening uint8 // 0 if absent
 	HasRestored    bool
 	Restored       pos
-	Lock           uint8 // relay lock: 1 + its holder, 0 none
+	Lock           uint8 // relay lock: 1 + its holder; 0 if free
 	Outbox         events
 	Last           pos
 	Targets        [maxTargets]target
-	Known          events // for the checks only: what this Redis accepted and has not lost
+	Known          events // only for checks: the accepted events that this Redis has not lost
 }
 
-// mysql is the shard's row in like_shards, the rows of likes, and the counts.
+// mysql has the shard's row in like_shards, the rows of likes and the counts.
 type mysql struct {
 	Epoch           uint8
 	Applied, Sealed pos
 	Gaps            uint8
 	Rows            [maxTargets]users
 	Count           [maxTargets]int8
-	Taken           events // for the checks only: what was applied and not dropped
+	Taken           events // only for checks: the events that were applied and not dropped
 }
 
-// What a relay does next.
+// The next step of a relay.
 const (
 	relayIdle uint8 = iota // contend for the lock
 	relayReady
@@ -109,28 +109,28 @@ const (
 
 type relay struct {
 	PC       uint8
-	Opening  uint8 // the epoch of workers.opening, 0 for nil
+	Opening  uint8 // the epoch of workers.opening; 0 for nil
 	Restored pos
 	Batch    events
 }
 
-// What a writer does next.
+// The next step of a writer.
 const (
 	writerIdle uint8 = iota
 	writerApply
-	writerWrite // only without ShardsLocked: the watermark is read, in Mark
-	writerMove  // only without WatermarkWithRows: the rows are committed, the watermark is to be Mark
+	writerWrite // only without ShardsLocked: Mark is the watermark read
+	writerMove  // only without WatermarkWithRows: the rows are committed, and Mark is the watermark to set
 	writerMark
 )
 
-// writer has the records From up to and without To of the log. Number 0 owns the partition; number 1 owned it until it
+// writer has the records of the log from From to before To. Writer 0 owns the partition. Writer 1 owned it before it
 // was paused.
 type writer struct {
 	PC, From, To uint8
 	Mark, Sealed pos
 }
 
-// What a loader does next.
+// The next step of a loader.
 const (
 	loaderIdle uint8 = iota
 	loaderRead
@@ -142,40 +142,40 @@ type loader struct {
 	Users             users
 }
 
-// Budget bounds a search: how often each thing may happen on any one way. Everything else happens as often as it can.
+// Budget bounds a search by how often each kind of step may occur on a path. Other steps are not bounded.
 type Budget struct {
-	Ops          uint8 // likes and unlikes that change something
+	Ops          uint8 // likes and unlikes that change the state
 	Reasserts    uint8 // of one like each
-	RedisCrashes uint8 // each with nothing lost, with any tail lost, or with everything lost
-	Failbacks    uint8 // a master that was replaced is master again, with what it had and under its old run id
-	Expiries     uint8 // of the relay lock while a relay takes itself for its holder
-	RelayKills   uint8 // also: starts over after any failure
-	Delays       uint8 // of a record that its relay gave up, or of a copy of it
-	WriterKills  uint8 // also: COMMIT unknown
+	RedisCrashes uint8 // each without a loss, with the loss of any tail, or with the loss of all data
+	Failbacks    uint8 // a replaced master becomes master again, with its old data and its old run id
+	Expiries     uint8 // of the relay lock, unnoticed by its holder
+	RelayKills   uint8 // kills of a relay, and restarts after a failure
+	Delays       uint8 // of a record that its relay has abandoned, or of its copy
+	WriterKills  uint8 // kills of a writer, and commits with an unknown outcome
 	WriterPauses uint8 // while another writer takes over
-	LockLosses   uint8 // a warming lock expires, or a deletion takes it away
+	LockLosses   uint8 // expiries of a warming lock, and deletions of it
 }
 
-// State is everything that can differ between two moments.
+// State is a state of the model.
 type State struct {
 	History     [maxEvents]event
-	Events      uint8 // in History
+	Events      uint8 // number of events in History
 	Redis       redis
-	Saved       redis // what the next crash with a loss leaves: Redis as it once was
+	Saved       redis // an earlier Redis, which the next crash with a loss restores
 	Remembered  bool  // Saved was chosen since the last crash
 	MySQL       mysql
-	Log         [maxLog]events // Kafka's partition from the first record on that anybody may still read
-	Len, Offset uint8          // of Log, and of the first record that is not marked
-	InFlight    events         // a record that its relay has given up and that may arrive yet
+	Log         [maxLog]events // Kafka's partition, from the first record that a writer may still read
+	Len, Offset uint8          // the length of Log, and the first record that is not marked
+	InFlight    events         // a record that its relay has abandoned, and that may still arrive
 	Relays      [2]relay
 	Writers     [2]writer
 	Loaders     [2]loader
-	OpenCalls   uint8 // targets whose OpenTarget is still on its way
-	Endless     bool  // more events or records than the budget can explain
+	OpenCalls   uint8 // targets with a pending call of OpenTarget
+	Endless     bool  // there are more events or records than the budget permits
 	Left        Budget
 }
 
-// add puts an event at the end of the outbox as XADD does, and reports whether Redis takes it.
+// add adds an event to the outbox as XADD does, and reports whether Redis accepts it.
 func (s *State) add(p pos, op uint8) bool {
 	if !p.after(s.Redis.Last) {
 		return false
@@ -192,7 +192,7 @@ func (s *State) add(p pos, op uint8) bool {
 	return true
 }
 
-// next is the id that XADD assigns to "EPOCH-*".
+// next returns the id that XADD assigns to "EPOCH-*".
 func (r *redis) next(epoch uint8) pos {
 	if epoch == r.Last.Epoch {
 		return pos{epoch, r.Last.Seq + 1}
@@ -210,7 +210,7 @@ func (s *State) send(record events) {
 	s.Len++
 }
 
-// shorten forgets records that no reader can reach, so that states which differ in those alone are one.
+// shorten removes records that no writer can read, so that states that differ only in them are equal.
 func (s *State) shorten() {
 	first := s.Offset
 	for _, w := range s.Writers {
@@ -233,10 +233,10 @@ func (s *State) shorten() {
 	}
 }
 
-// last is the highest position in a record.
+// last returns the highest position in a record.
 func (s *State) last(record events) pos { return s.History[bits.Len16(uint16(record))-1].Pos }
 
-// fold is the state of every like after some events.
+// fold returns the state of every like after the given events.
 func (s *State) fold(of events) (liked [maxTargets]users) {
 	for id := range int(s.Events) {
 		if e := s.History[id]; of.has(id) && e.Op != 0 {

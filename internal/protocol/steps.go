@@ -5,17 +5,16 @@ import (
 	"strings"
 )
 
-// step is one thing that somebody does. Who and what mean what describe says.
+// step is one step of the model. The meaning of who and what depends on the step; see describe.
 type step struct {
-	do        func(m *Model, s *State, who, what int) bool // false: it cannot be done in s
+	do        func(m *Model, s *State, who, what int) bool // reports false if it is impossible in s
 	who, what int
-	// owed steps are what everybody goes on doing when nothing goes wrong and no user comes. From every state those
-	// alone must lead to rest.
+	// owed steps are those of the processes without faults and without users. From every state, they must lead to rest.
 	owed bool
-	say  string // what describe prints
+	say  string // the format of describe
 }
 
-// steps lists everything that can be done in the model, what is owed first.
+// steps lists all steps of the model, with the owed steps first.
 func (m *Model) steps() []step {
 	var all []step
 	owed := func(who int, say string, do func(*Model, *State, int, int) bool) {
@@ -25,7 +24,7 @@ func (m *Model) steps() []step {
 		all = append(all, step{do: do, who: who, what: what, say: say})
 	}
 	for i := range 2 {
-		owed(i, "relay {who} notices that its lock is gone", relayNotice)
+		owed(i, "relay {who} notices the loss of its lock", relayNotice)
 		owed(i, "relay {who} takes the lock", relayHold)
 		owed(i, "relay {who} sees that the shard is open", relaySeesOpen)
 		owed(i, "relay {who} takes a new epoch from MySQL (NextEpoch)", relayNextEpoch)
@@ -39,7 +38,7 @@ func (m *Model) steps() []step {
 	}
 	owed(0, "the delayed record reaches Kafka", arrive)
 	for i := range 2 {
-		owed(i, "writer {who} takes all that is in the log", writerTake)
+		owed(i, "writer {who} reads all records of the log", writerTake)
 		owed(i, "writer {who} reads the watermark without a lock", writerReadMark)
 		owed(i, "writer {who}: ApplyLikes commits", writerDoApply)
 		owed(i, "writer {who} moves the watermark", writerDoMove)
@@ -62,35 +61,35 @@ func (m *Model) steps() []step {
 		for i := range m.Loaders {
 			may(i, t, "loader {who} takes the warming lock of target {what}", loaderBegin)
 		}
-		may(t, 0, "FAULT: the warming lock of target {who} is gone", loseWarmLock)
+		may(t, 0, "FAULT: the warming lock of target {who} is lost", loseWarmLock)
 	}
 	for i := range 2 {
 		may(i, 0, "FAULT: relay {who} is killed or starts over", relayRestart)
-		may(i, 0, "FAULT: relay {who} gives up a record that is still on its way, and starts over", relayGiveUp)
+		may(i, 0, "FAULT: relay {who} abandons a record that is still in flight, and starts over", relayGiveUp)
 		may(i, 0, "FAULT: relay {who}'s record reaches Kafka, and a copy of it is delayed", relayDouble)
 		may(i, 0, "FAULT: writer {who} is killed", writerKill)
 	}
 	may(0, 0, "FAULT: the relay lock expires", expire)
-	may(0, 1, "writer 0 takes the first record only", writerTake)
-	may(0, 0, "FAULT: writer 0 is paused, and another takes over as writer 0; it is writer 1 now", writerPause)
-	may(0, 0, "FAULT: writer 0's transaction commits, and it does not learn of it", writerUnknown)
-	may(0, 0, "what Redis holds now is what the next loss leaves", remember)
-	may(0, 0, "FAULT: Redis restarts and has lost nothing", crash)
-	may(0, 1, "FAULT: Redis restarts as it once was", crash)
+	may(0, 1, "writer 0 reads the first record only", writerTake)
+	may(0, 0, "FAULT: writer 0 is paused and becomes writer 1, and another takes over as writer 0", writerPause)
+	may(0, 0, "FAULT: writer 0's transaction commits, and its reply is lost", writerUnknown)
+	may(0, 0, "the next loss restores the current data of Redis", remember)
+	may(0, 0, "FAULT: Redis restarts without a loss", crash)
+	may(0, 1, "FAULT: Redis restarts with earlier data", crash)
 	may(0, 2, "FAULT: Redis restarts empty", crash)
-	may(0, 0, "FAULT: a former Redis master is master again, as it once was", failBack)
+	may(0, 0, "FAULT: a former Redis master becomes master again, with its old data", failBack)
 	return all
 }
 
 var names = [...]string{"ann", "bob"}
 
-// describe returns the name of a step and what it changed.
+// describe returns the description of a step and its changes.
 func (st step) describe(before, after *State) string {
 	r := strings.NewReplacer("{who}", strconv.Itoa(st.who), "{what}", strconv.Itoa(st.what), "{user}", names[st.what%2])
 	return r.Replace(st.say) + changes(before, after)
 }
 
-// A fault costs one of its budget.
+// Each fault uses up one of its budget.
 func pay(left *uint8) bool {
 	if *left == 0 {
 		return false
@@ -99,8 +98,7 @@ func pay(left *uint8) bool {
 	return true
 }
 
-// like is counters/lua/like.lua for an answer that changes something: the others change nothing, and check says
-// whether they would be right.
+// like is counters/lua/like.lua, if it changes the state. check judges the other replies.
 func like(_ *Model, s *State, t, u int) bool {
 	r, target := &s.Redis, &s.Redis.Targets[t]
 	if r.Epoch == 0 || !target.Warm || !pay(&s.Left.Ops) {
@@ -120,7 +118,7 @@ func like(_ *Model, s *State, t, u int) bool {
 	return true
 }
 
-// reassert is counters/lua/reassert.lua, as the reconciler and verify --repair may call it at any time.
+// reassert is counters/lua/reassert.lua. The reconciler and verify --repair may call it at any time.
 func reassert(_ *Model, s *State, t, u int) bool {
 	r, target := &s.Redis, &s.Redis.Targets[t]
 	if r.Epoch == 0 || !target.Warm || !pay(&s.Left.Reasserts) {
@@ -133,7 +131,7 @@ func reassert(_ *Model, s *State, t, u int) bool {
 	return true
 }
 
-// openTarget is counters/lua/open.lua, late. Its ten seconds are in cool: no target is cooled while the call may come.
+// openTarget is counters/lua/open.lua. cool models its ten seconds: it evicts no target while the call is pending.
 func openTarget(m *Model, s *State, _, _ int) bool {
 	if s.OpenCalls == 0 {
 		return false
@@ -147,9 +145,9 @@ func openTarget(m *Model, s *State, _, _ int) bool {
 	return true
 }
 
-// cool is Janitor.Cool. An earlier watermark would allow less, so reading it and using it are one step. Time has a
-// part: in the MinCoolAfter for which a target was idle, its OpenTarget is over (ten seconds) and so is a warming lock
-// that was taken before the target was warm (warmLock, warmLimit).
+// cool is Janitor.Cool. It reads the watermark and evicts in one step, because an earlier watermark would evict less.
+// MinCoolAfter is longer than the ten seconds of OpenTarget and than a load (warmLock, warmLimit). So both have ended
+// when a target is evicted.
 func cool(m *Model, s *State, t, _ int) bool {
 	target := &s.Redis.Targets[t]
 	if !target.Warm || target.Lock != 0 || s.OpenCalls>>t&1 == 1 || s.MySQL.Gaps != 0 ||
@@ -162,8 +160,8 @@ func cool(m *Model, s *State, t, _ int) bool {
 
 func (t *target) forget() { t.Warm, t.Users, t.Count, t.Last = false, 0, 0, pos{} }
 
-// loaderBegin is the start of Likes.load, whose readings of the lock, the epoch and the target can be one step: the
-// lock is first and is checked again at the end.
+// loaderBegin is the start of Likes.load. It reads the lock, the epoch and the target in one step, because the lock
+// comes first and is checked again at the end.
 func loaderBegin(_ *Model, s *State, i, t int) bool {
 	l, target := &s.Loaders[i], &s.Redis.Targets[t]
 	if l.PC != loaderIdle || s.Redis.Epoch == 0 || target.Warm || target.Lock != 0 {
@@ -211,7 +209,7 @@ func loseWarmLock(_ *Model, s *State, t, _ int) bool {
 
 func (s *State) holds(i int) bool { return int(s.Redis.Lock) == i+1 }
 
-// idle ends a relay's hold and gives up the lock, if it has it.
+// idle releases the relay's lock if it holds it, and makes the relay idle.
 func (s *State) idle(i int) bool {
 	if s.holds(i) {
 		s.Redis.Lock = 0
@@ -241,7 +239,7 @@ func relaySeesOpen(_ *Model, s *State, i, _ int) bool {
 	return true
 }
 
-// relayNextEpoch is the first half of beginOpening. openingLimit passes when the first event of the epoch was lost.
+// relayNextEpoch is the first half of beginOpening. openingLimit expires if the first event of the epoch was lost.
 func relayNextEpoch(m *Model, s *State, i, _ int) bool {
 	r := &s.Relays[i]
 	if r.PC != relayReady || s.Redis.Epoch != 0 || r.Opening != 0 && r.Opening == s.Redis.Opening {
@@ -279,7 +277,7 @@ func relayDoSeal(m *Model, s *State, i, _ int) bool {
 	return true
 }
 
-// relayFinish is what finishOpening reads in MySQL and makes of it.
+// relayFinish is the part of finishOpening that reads MySQL and decides the next step.
 func relayFinish(m *Model, s *State, i, _ int) bool {
 	r, db := &s.Relays[i], &s.MySQL
 	if r.PC != relayReady || s.Redis.Epoch != 0 || r.Opening == 0 {
@@ -419,8 +417,8 @@ func expire(_ *Model, s *State, _, _ int) bool {
 	return true
 }
 
-// writerTake reads on from the first record that is not marked. A writer that read its own last records again in the
-// same batch would have the same effect, so how far it is by itself is not kept.
+// writerTake reads from the first record that is not marked. The model has no position of the reader itself, because
+// reading the last records again in the same batch has the same effect.
 func writerTake(m *Model, s *State, i, what int) bool {
 	w := &s.Writers[i]
 	if w.PC != writerIdle || i != 0 || s.Offset == s.Len || what == 1 && s.Len < s.Offset+2 {
@@ -445,7 +443,7 @@ func writerReadMark(m *Model, s *State, i, _ int) bool {
 	return true
 }
 
-// writerDoApply is ApplyLikes: one step, as its transaction holds the shard's row from before its first look.
+// writerDoApply is ApplyLikes. It is one step, because its transaction locks the shard's row before it reads.
 func writerDoApply(m *Model, s *State, i, _ int) bool {
 	w := &s.Writers[i]
 	switch {
@@ -473,7 +471,7 @@ func writerDoMove(_ *Model, s *State, i, _ int) bool {
 	return true
 }
 
-// writerDoMark marks the offset; Kafka refuses that of a writer whose session is over.
+// writerDoMark marks the offset. Kafka refuses the offset of a writer whose session has ended.
 func writerDoMark(m *Model, s *State, i, _ int) bool {
 	w := &s.Writers[i]
 	if w.PC != writerMark {
@@ -511,7 +509,7 @@ func writerUnknown(m *Model, s *State, _, _ int) bool {
 	return true
 }
 
-// applyLikes is Store.applyLikes: w.Mark and w.Sealed are what was read, and become what is to be written.
+// applyLikes is Store.applyLikes. w.Mark and w.Sealed have the values that were read, and then the values to write.
 func (m *Model) applyLikes(s *State, w *writer) {
 	db := &s.MySQL
 	last := map[[2]int]bool{}
@@ -561,7 +559,8 @@ func (m *Model) applyLikes(s *State, w *writer) {
 	}
 }
 
-// remember chooses what a later crash leaves: a prefix of what Redis was told, as an append-only file or a replica has.
+// remember chooses the current data for a later crash. Like an append-only file or a replica, a crash restores a prefix
+// of the writes.
 func remember(_ *Model, s *State, _, _ int) bool {
 	if s.Left.RedisCrashes+s.Left.Failbacks == 0 || s.Remembered {
 		return false
@@ -570,7 +569,7 @@ func remember(_ *Model, s *State, _, _ int) bool {
 	return true
 }
 
-// crash restarts Redis; the first connection after it closes the shard (counters/lua/fence.lua).
+// crash restarts Redis. The next connection closes the shard (counters/lua/fence.lua).
 func crash(m *Model, s *State, _, what int) bool {
 	if what == 1 && s.Saved == (redis{}) || !pay(&s.Left.RedisCrashes) {
 		return false
@@ -588,7 +587,7 @@ func crash(m *Model, s *State, _, what int) bool {
 	return true
 }
 
-// failBack is a change of masters that the run id does not show: another server was master since Saved, and is gone.
+// failBack is a change of masters that the run id does not reveal: since Saved, another server was master.
 func failBack(m *Model, s *State, _, _ int) bool {
 	if s.Saved == (redis{}) || s.Remembered || s.Left.RedisCrashes == m.Budget.RedisCrashes || !pay(&s.Left.Failbacks) {
 		return false
