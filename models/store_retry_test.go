@@ -1,10 +1,15 @@
 package models
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"likewise/internal/testkit"
 )
 
 func TestTransactBackoff_allowsMaxAttempts(t *testing.T) {
@@ -18,4 +23,32 @@ func TestTransactBackoff_allowsMaxAttempts(t *testing.T) {
 	}
 	_, stop := pauses.Next()
 	assert.True(t, stop, "after run %d", maxAttempts)
+}
+
+func TestTransact_isUnavailableAfterMaxAttempts(t *testing.T) {
+	t.Parallel()
+	retried := 0
+	store, err := Open(t.Context(), testkit.Database(t), Options{Retried: func(cause RetryCause) {
+		assert.Equal(t, RetryChanged, cause)
+		retried++
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	runs := 0
+	changed := func(*gorm.DB) error {
+		runs++
+		return errChangedMeanwhile
+	}
+	err = store.transact(t.Context(), changed)
+	require.ErrorIs(t, err, errChangedMeanwhile)
+	assert.Equal(t, CodeUnavailable, ErrorCode(err))
+	assert.Equal(t, maxAttempts, runs)
+	assert.Equal(t, maxAttempts, retried)
+
+	ended, cancel := context.WithCancel(t.Context())
+	err = store.transact(ended, func(*gorm.DB) error {
+		cancel()
+		return errChangedMeanwhile
+	})
+	require.ErrorIs(t, err, context.Canceled)
 }
