@@ -37,7 +37,7 @@ func shardHash(t testing.TB, plain *redis.Client, shard int) hash {
 	return fields
 }
 
-func TestFence_notesTheServerOfEveryShard(t *testing.T) {
+func TestFence_storesTheServerOfEveryShard(t *testing.T) {
 	r, plain := newRedis(t)
 	require.NoError(t, r.Ping(t.Context()))
 	for shard := range shards {
@@ -45,7 +45,7 @@ func TestFence_notesTheServerOfEveryShard(t *testing.T) {
 	}
 }
 
-func TestFence_sameServerLeavesTheShard(t *testing.T) {
+func TestFence_sameServerKeepsTheShardOpen(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	_, err := hold(t, r, 2).Seal(t.Context(), 1)
@@ -95,7 +95,7 @@ func TestFence_failureRefusesTheConnection(t *testing.T) {
 	require.ErrorContains(t, r.Ping(t.Context()), "WRONGTYPE")
 }
 
-func TestFence_killedServerTakesNoLikeUntilItsShardsAreOpened(t *testing.T) {
+func TestFence_restartedServerRefusesLikesUntilItsShardsAreOpened(t *testing.T) {
 	server := privateRedis(t, "--appendfsync", "always")
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)
@@ -141,7 +141,7 @@ func TestFence_restartBetweenSealAndOpenedStartsTheOpeningOver(t *testing.T) {
 	require.Equal(t, []string{"1-0" + opened, "2-0" + opened, "3-0" + opened}, entries(t, plain, "{s01}:outbox"))
 }
 
-func TestFence_holdsOverABusyPool(t *testing.T) {
+func TestFence_holdsWithABusyPool(t *testing.T) {
 	t.Parallel()
 	const callers = 20
 	server := privateRedis(t, "--appendfsync", "always")

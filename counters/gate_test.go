@@ -85,7 +85,7 @@ func newGate(t testing.TB) (*Redis, *redis.Client) {
 	return r, plain
 }
 
-func TestGate_refusesWhatIsLate(t *testing.T) {
+func TestGate_refusesLateCalls(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -140,14 +140,14 @@ func TestGate_repeatedUnlikeChangesNothing(t *testing.T) {
 	require.Equal(t, before, dump(t, plain))
 }
 
-func TestGate_unlikeOfWhatWasNeverLikedChangesNothing(t *testing.T) {
+func TestGate_unlikeWithoutALikeChangesNothing(t *testing.T) {
 	r, plain := newGate(t)
 	before := dump(t, plain)
 	require.Equal(t, wasSo(0), unlike(t, r, post(1), 7))
 	require.Equal(t, before, dump(t, plain))
 }
 
-func TestGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
+func TestGate_refusalChangesNoKey(t *testing.T) {
 	type arrange func(t *testing.T, r *Redis, plain *redis.Client)
 	nothing := func(*testing.T, *Redis, *redis.Client) {}
 	closed := func(t *testing.T, _ *Redis, plain *redis.Client) {
@@ -198,7 +198,7 @@ func TestGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
 	}
 }
 
-func TestGate_fullOutboxRefusesUnlikesAndTellsWhatIs(t *testing.T) {
+func TestGate_fullOutboxRefusesUnlikesAndAnswersRepeats(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -208,7 +208,7 @@ func TestGate_fullOutboxRefusesUnlikesAndTellsWhatIs(t *testing.T) {
 	require.Equal(t, done(0), gate(t, r, post(1), 0, 7, `"off"`, 3), "with room for one")
 }
 
-func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
+func TestGate_keyOfAWrongTypeChangesNothing(t *testing.T) {
 	for key, wrong := range map[string]string{
 		"{s01}:shard": "set", "{s01}:post:1:likes": "set", "{s01}:post:1:likes_users": "hash", "{s01}:outbox": "string",
 	} {
@@ -235,7 +235,7 @@ func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
 	}
 }
 
-func TestGate_countAndSetThatDisagreeLeaveEverythingAsItWas(t *testing.T) {
+func TestGate_damagedTargetChangesNothing(t *testing.T) {
 	for _, count := range []string{"", "many", "0", "2", "-1", "9223372036854775807"} {
 		t.Run(count, func(t *testing.T) {
 			r, plain := newGate(t)
@@ -269,7 +269,7 @@ func TestGate_numbersAreDenseOverTheTargetsOfAShard(t *testing.T) {
 	require.Equal(t, want, entries(t, plain, "{s01}:outbox"))
 }
 
-func TestGate_numbersGoOnAfterTheOutboxWasEmptied(t *testing.T) {
+func TestGate_numbersContinueAfterTheOutboxWasEmptied(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	require.NoError(t, plain.XTrimMaxLen(t.Context(), "{s01}:outbox", 0).Err())
@@ -291,7 +291,7 @@ func TestGate_newEpochBeginsAtOneAfterItsFirstEvent(t *testing.T) {
 	require.Equal(t, hash{"count": "2", "last": "5-1", "at": "1000"}, dump(t, plain)["{s01}:post:1:likes"])
 }
 
-func TestGate_memoryLimitRefusesWhole(t *testing.T) {
+func TestGate_memoryLimitRefusesTheWholeCall(t *testing.T) {
 	server := privateRedis(t)
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)
@@ -315,7 +315,7 @@ func reassert(t testing.TB, r *Redis, target models.Target, limit int, users ...
 	return n
 }
 
-func TestReassertScript_writesWhatIs(t *testing.T) {
+func TestReassertScript_writesTheCurrentState(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	require.Equal(t, 2, reassert(t, r, post(1), 100, 7, 8))
@@ -327,7 +327,7 @@ func TestReassertScript_writesWhatIs(t *testing.T) {
 	}, dump(t, plain))
 }
 
-func TestReassertScript_refusalLeavesEveryKeyAsItWas(t *testing.T) {
+func TestReassertScript_refusalChangesNoKey(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -349,7 +349,7 @@ func TestOpenScript_newTarget(t *testing.T) {
 	require.Equal(t, done(1), like(t, r, post(1), 7))
 }
 
-func TestOpenScript_leavesTheRest(t *testing.T) {
+func TestOpenScript_refusesOtherTargets(t *testing.T) {
 	open := func(t *testing.T, r *Redis, target models.Target, age time.Duration) int {
 		k := r.keys(target)
 		n, err := r.run(t.Context(), "open", []string{k.shard, k.likes, k.users}, time.Now().Add(-age).Unix(), 500).
@@ -412,7 +412,7 @@ func reopen(t testing.TB, r *Redis, target models.Target, mark string) int {
 	return n
 }
 
-func TestReopenScript_takesAwayTheMarkOfThatDeletion(t *testing.T) {
+func TestReopenScript_removesOnlyTheMarkOfThatDeletion(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -432,7 +432,7 @@ func TestReopenScript_takesAwayTheMarkOfThatDeletion(t *testing.T) {
 	require.Equal(t, closed, dump(t, plain))
 }
 
-func TestCloseScript_coldTakesTheLoadersLockAway(t *testing.T) {
+func TestCloseScript_coldDeletesTheLoadersLock(t *testing.T) {
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	before := dump(t, plain)
@@ -472,7 +472,7 @@ func (l load) finish(t testing.TB, token string, epoch int) int {
 	return n
 }
 
-func TestWarmScript_putsTheLoadedUsersInPlace(t *testing.T) {
+func TestWarmScript_storesTheLoadedUsers(t *testing.T) {
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	l := loader(t, r, plain, "token", 7, 8)
@@ -492,7 +492,7 @@ func TestWarmScript_putsTheLoadedUsersInPlace(t *testing.T) {
 	require.Equal(t, want, dump(t, plain))
 }
 
-func TestWarmScript_nobody(t *testing.T) {
+func TestWarmScript_withoutUsers(t *testing.T) {
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	// Left over by a target that lost its hash: it must not come to life again.
@@ -505,7 +505,7 @@ func TestWarmScript_nobody(t *testing.T) {
 	}, dump(t, plain).only("post:1"))
 }
 
-func TestWarmScript_refusesWhatMayBeOld(t *testing.T) {
+func TestWarmScript_refusesStaleLoads(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, l load){
 		"lock expired":    func(t *testing.T, l load) { l.plain.Del(t.Context(), l.keys[4]) },
 		"lock taken over": func(t *testing.T, l load) { l.plain.Set(t.Context(), l.keys[4], "other", time.Minute) },
@@ -528,7 +528,7 @@ func TestWarmScript_refusesWhatMayBeOld(t *testing.T) {
 	}
 }
 
-func TestWarmScript_leavesAWarmTarget(t *testing.T) {
+func TestWarmScript_keepsAWarmTarget(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)

@@ -142,7 +142,7 @@ func TestSetLike_twoProcessesLoadATargetOnce(t *testing.T) {
 	}
 }
 
-func TestSetLike_ofWhatIsNotThereLeavesNoKey(t *testing.T) {
+func TestSetLike_ofAnUnknownTargetLeavesNoKey(t *testing.T) {
 	f := newForum(t)
 	hidden := f.post(t)
 	under := f.comment(t, hidden)
@@ -178,7 +178,7 @@ func (f *forum) restore(t testing.TB, target models.Target) {
 	require.NoError(t, err)
 }
 
-func TestSetLike_ofWhatWasRestoredGoesOnFromWhereItWas(t *testing.T) {
+func TestSetLike_ofARestoredTargetKeepsItsLikes(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	under := f.comment(t, target)
@@ -237,7 +237,7 @@ func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
 }
 
 // A deletion is committed, and its process sleeps before it closes the gate, until the post is restored.
-func TestSetLike_closingThatComesTooLateIsUndone(t *testing.T) {
+func TestSetLike_undoesALateClose(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
@@ -353,7 +353,7 @@ func TestSetLike_loaderThatLostItsLockDoesNotFinish(t *testing.T) {
 	require.Equal(t, 2, f.queries.selects(loads))
 }
 
-func TestSetLike_waiterMayLeaveAndTheLoadGoesOn(t *testing.T) {
+func TestSetLike_loadOutlivesACancelledCaller(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
@@ -423,7 +423,7 @@ func TestSetLike_closedShardIsUnavailable(t *testing.T) {
 	require.Zero(t, f.queries.selects(""), "a closed shard costs MySQL nothing")
 }
 
-func TestSetLike_damagedTargetIsWarmedAgainOnceMySQLHasAllOfIt(t *testing.T) {
+func TestSetLike_rewarmsADamagedTargetOnceMySQLHasItsLikes(t *testing.T) {
 	f := newForum(t)
 	clean, dirty := f.post(t), f.post(t)
 	f.inMySQL(t, clean, 7, 8)
@@ -443,7 +443,7 @@ func TestSetLike_damagedTargetIsWarmedAgainOnceMySQLHasAllOfIt(t *testing.T) {
 	require.Equal(t, 2, f.counted(Damaged))
 }
 
-func TestSetLike_withMySQLAway(t *testing.T) {
+func TestSetLike_whileMySQLIsDown(t *testing.T) {
 	f := newForum(t)
 	warm, cold := f.post(t), f.post(t)
 	f.like(t, warm, 7)
@@ -453,7 +453,7 @@ func TestSetLike_withMySQLAway(t *testing.T) {
 	requireCode(t, models.CodeUnavailable, err)
 }
 
-func TestLikes_withRedisAway(t *testing.T) {
+func TestLikes_whileRedisIsDown(t *testing.T) {
 	server := privateRedis(t)
 	r, _ := openRedis(t, server.URL())
 	f := newForumOn(t, r)

@@ -35,7 +35,7 @@ func limitersURL(t testing.TB) string {
 	return fmt.Sprintf("redis://%s/%d", o.Addr, o.DB)
 }
 
-func TestLimiter_letsABurstPassAndThenOneEach(t *testing.T) {
+func TestLimiter_admitsABurstAndThenOneEach(t *testing.T) {
 	rate := Rate{Burst: 3, Every: time.Hour}
 	for name, url := range map[string]string{"redis": limitersURL(t), "alone": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestLimiter_letsABurstPassAndThenOneEach(t *testing.T) {
 	}
 }
 
-func TestLimiter_givesBackOneAfterTheOther(t *testing.T) {
+func TestLimiter_refillsOneByOne(t *testing.T) {
 	l, _ := newLimiter(t, "")
 	now := time.Unix(1_700_000_000, 0)
 	l.now = func() time.Time { return now }
@@ -150,7 +150,7 @@ func TestLimiter_worksOnCluster(t *testing.T) {
 	}
 }
 
-func TestLimiter_leavesNothingBehind(t *testing.T) {
+func TestLimiter_leavesNoKeys(t *testing.T) {
 	o := testkit.Redis(t)
 	l, _ := newLimiter(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))
 	_, plain := openRedis(t, fmt.Sprintf("redis://%s/%d", o.Addr, o.DB))

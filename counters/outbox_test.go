@@ -43,7 +43,7 @@ func TestHoldOutbox_oneAtATime(t *testing.T) {
 	hold(t, r, 1)
 }
 
-func TestHoldOutbox_whoLeftALockBehindHasItAgain(t *testing.T) {
+func TestHoldOutbox_sameTokenAcquiresItsLockAgain(t *testing.T) {
 	r, plain := newRedis(t)
 	for range 2 {
 		_, err := r.HoldOutbox(t.Context(), 1, "mine", time.Minute)
@@ -61,7 +61,7 @@ func TestOutbox_renewHoldsTheLock(t *testing.T) {
 	require.InDelta(t, time.Hour, plain.TTL(t.Context(), "{s01}:relay").Val(), float64(time.Second))
 }
 
-func TestOutbox_lockThatRanOutIsLost(t *testing.T) {
+func TestOutbox_expiredLockIsLost(t *testing.T) {
 	r, _ := newRedis(t)
 	outbox, err := r.HoldOutbox(t.Context(), 1, rand.Text(), 100*time.Millisecond) // taking it may not last longer
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ func TestOutbox_withALostLockChangesNothing(t *testing.T) {
 	require.Equal(t, before, dump(t, plain))
 }
 
-func TestOutbox_trimDropsWhatKafkaHas(t *testing.T) {
+func TestOutbox_trimRemovesAcknowledgedEvents(t *testing.T) {
 	r, plain := newGate(t)
 	for user := range int64(4) {
 		like(t, r, post(1), user+1)
@@ -114,7 +114,7 @@ func TestOutbox_trimDropsWhatKafkaHas(t *testing.T) {
 	require.Equal(t, pos(2, 0), last, "an empty outbox knows where it stands")
 }
 
-func TestOutbox_trimOfAnOutboxThatIsNotThere(t *testing.T) {
+func TestOutbox_trimOfAMissingOutbox(t *testing.T) {
 	r, plain := newRedis(t)
 	require.NoError(t, hold(t, r, 1).Trim(t.Context(), pos(1, 1)))
 	require.NotContains(t, dump(t, plain), "{s01}:outbox")

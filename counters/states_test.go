@@ -88,7 +88,7 @@ func TestStatesOf_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 }
 
 // A restoration does not open the gate. The likes that the gate holds count, not those that MySQL has so far.
-func TestStatesOf_whatWasRestoredIsThereAtOnce(t *testing.T) {
+func TestStatesOf_hasRestoredTargetsAtOnce(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	under := f.comment(t, target)

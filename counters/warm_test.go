@@ -82,7 +82,7 @@ func TestEachWarm_none(t *testing.T) {
 	require.NoError(t, r.EachWarm(t.Context(), func([]models.Target) error { return errors.New("called") }))
 }
 
-func TestCool_goesByTheWatermarkOfEachShard(t *testing.T) {
+func TestCool_usesTheWatermarkOfEachShard(t *testing.T) {
 	r, plain := newRedis(t)
 	targets := []models.Target{post(1), comment(2), post(3), post(17), post(33)}
 	for shard := 1; shard <= 3; shard++ {
@@ -114,7 +114,7 @@ func TestCool_goesByTheWatermarkOfEachShard(t *testing.T) {
 	require.Zero(t, n)
 }
 
-func TestCool_isNotStoppedByADamagedTarget(t *testing.T) {
+func TestCool_continuesAfterADamagedTarget(t *testing.T) {
 	r, plain := newGate(t)
 	targets := []models.Target{post(17), post(33), post(49), post(1)}
 	damaged := []map[string]any{
@@ -133,7 +133,7 @@ func TestCool_isNotStoppedByADamagedTarget(t *testing.T) {
 	require.Equal(t, want, dump(t, plain))
 }
 
-func TestForget_coolsWhatWasLikedJustNow(t *testing.T) {
+func TestForget_evictsATargetThatWasJustLiked(t *testing.T) {
 	r, plain := newGate(t)
 	_, err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 7, `"e"`, 100, time.Now().UnixMilli(), never).
 		Result()
@@ -201,7 +201,7 @@ func TestEachUser(t *testing.T) {
 	require.ErrorContains(t, r.EachUser(t.Context(), post(1), func([]int64) error { return nil }), "post:1")
 }
 
-func TestReassert_sendsThePresentState(t *testing.T) {
+func TestReassert_sendsTheCurrentState(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
@@ -226,7 +226,7 @@ func TestReassert_sendsThePresentState(t *testing.T) {
 	require.Equal(t, "1-4", dump(t, f.plain)["{s01}:post:1:likes"].(hash)["last"])
 }
 
-func TestReassert_ofManyUsersComesInParts(t *testing.T) {
+func TestReassert_splitsManyUsers(t *testing.T) {
 	r, plain := newGate(t)
 	l := NewLikes(r, nil, LikesOptions{OutboxLimit: 1100})
 	users := make([]int64, 1001)

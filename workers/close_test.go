@@ -24,14 +24,14 @@ func (p *pipeline) closeDeleted() int {
 	return n
 }
 
-// aged makes the deletions so old that no request from before can be under way.
+// aged makes the deletions older than any pending request.
 func (p *pipeline) aged() {
 	p.t.Helper()
 	p.exec("UPDATE gate_closings SET deleted_at=deleted_at - INTERVAL 2 MINUTE")
 }
 
-// TestCloser_closesWhatNobodyToldTheGateOf deletes as a process that is killed after its COMMIT.
-func TestCloser_closesWhatNobodyToldTheGateOf(t *testing.T) {
+// TestCloser_closesTargetsOfKilledProcesses deletes as a process that is killed after its COMMIT.
+func TestCloser_closesTargetsOfKilledProcesses(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	p.start()
@@ -49,7 +49,7 @@ func TestCloser_closesWhatNobodyToldTheGateOf(t *testing.T) {
 	_, err := p.store.RestorePost(ctx, p.author.ID, back.ID)
 	require.NoError(t, err)
 	for _, target := range closed {
-		p.set(target, 2, true) // which is what the Closer is for
+		p.set(target, 2, true) // the gate does not know of the deletion
 	}
 	assert.Equal(t, 3, p.closeDeleted())
 	refused := func() {
@@ -72,7 +72,7 @@ func TestCloser_closesWhatNobodyToldTheGateOf(t *testing.T) {
 		assert.Equal(t, []int64{1, 2}, p.likers(target), "%s", target)
 	}
 
-	// A comment that was made before the deletion is opened after it, by a process that is killed then.
+	// A comment is created before the deletion and opened after it, by a process that is killed next.
 	assert.Zero(t, p.closeDeleted(), "all of it is told")
 	shard, err := p.store.ShardState(ctx, under.Shard(p.store.Shards()))
 	require.NoError(t, err)
@@ -95,8 +95,8 @@ func TestCloser_closesWhatNobodyToldTheGateOf(t *testing.T) {
 	p.flush()
 }
 
-// TestCloser_goesOnWhereItDied has a post with comments for several batches, and a gate that dies before each call.
-func TestCloser_goesOnWhereItDied(t *testing.T) {
+// TestCloser_continuesAfterAKill has a post with comments for several batches, and a gate that dies before each call.
+func TestCloser_continuesAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	defer p.start()()
@@ -134,8 +134,8 @@ func TestCloser_goesOnWhereItDied(t *testing.T) {
 	p.flush()
 }
 
-// TestCloser_withoutAGateClearsUp: in direct mode there is nobody to tell.
-func TestCloser_withoutAGateClearsUp(t *testing.T) {
+// In direct mode there is nothing to close, and the Closer only removes the records.
+func TestCloser_removesRecordsInDirectMode(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	for range closePage + 1 {

@@ -52,7 +52,7 @@ func startCluster(t *testing.T) (url string, nodes []*servers.Redis) {
 	return "redis+cluster://" + nodes[0].Addr() + "?addr=" + nodes[1].Addr(), nodes
 }
 
-// freePort returns a port that nobody listens on. The default, 10,000 above the client port, may be some client's.
+// freePort returns a free port for the cluster bus. The default, 10,000 above the client port, may be in use.
 func freePort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,7 +91,7 @@ func TestPipeline_runsOnARedisCluster(t *testing.T) {
 	p.flush()
 	assert.Empty(t, p.verify(false))
 
-	// One node is killed: its shards are closed and opened again, the other's stay open.
+	// One node is killed. Its shards are closed and opened again, and the shards of the other stay open.
 	require.NoError(t, nodes[1].Kill())
 	require.NoError(t, nodes[1].Start(t.Context()))
 	testkit.Eventually(t, patience, func() (bool, string) {
@@ -113,7 +113,7 @@ func TestPipeline_runsOnARedisCluster(t *testing.T) {
 	for _, s := range shards {
 		epochs[s.Applied.Epoch]++
 	}
-	// How often a shard is tried to be opened while its node comes back is up to chance.
+	// The number of attempts to open a shard while its node restarts is random.
 	assert.True(
 		t,
 		epochs[1] > 0 && epochs[1] < len(shards),

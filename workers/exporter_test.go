@@ -50,13 +50,13 @@ func (p *pipeline) exported(userID int64) (ids map[string][]int64, m manifest) {
 		section, _, _ := strings.Cut(name, "-")
 		for _, row := range rows {
 			var id int64
-			_ = json.Unmarshal(row.ID, &id) // not every row has one, and sessions have texts
+			_ = json.Unmarshal(row.ID, &id) // some rows have no id, and ids of sessions are strings
 			ids[section] = append(ids[section], id)
 		}
 	}
 }
 
-// writes makes posts with long texts, and old versions of them.
+// writes creates posts with long texts and old versions.
 func (p *pipeline) writes(userID int64, posts int) (ids []int64) {
 	p.t.Helper()
 	for i := range posts {
@@ -74,7 +74,7 @@ func (p *pipeline) writes(userID int64, posts int) (ids []int64) {
 	return ids
 }
 
-// TestExporter_ofTwoProcessesBuildsOneArchive has four build at once, and stops each of them after a while.
+// TestExporter_ofTwoProcessesBuildsOneArchive runs four Exporters at once, and stops each of them several times.
 func TestExporter_ofTwoProcessesBuildsOneArchive(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
@@ -130,8 +130,8 @@ func TestExporter_endsAnArchiveThatIsTooLarge(t *testing.T) {
 	assert.Less(t, len(ids["posts"]), 230)
 }
 
-// TestExporter_goesOnAfterItWasStopped stops an Exporter between any two of its chunks.
-func TestExporter_goesOnAfterItWasStopped(t *testing.T) {
+// TestExporter_continuesAfterAStop stops an Exporter between any two of its chunks.
+func TestExporter_continuesAfterAStop(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	bob := p.deletable("bob")

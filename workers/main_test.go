@@ -24,10 +24,10 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// patience bounds every wait for something that must happen; a busy machine is slow.
+// patience bounds every wait for a condition. It is long, for busy machines.
 const patience = 60 * time.Second
 
-// pipeline is a whole like's way on real servers, for one test.
+// pipeline is the whole pipeline of likes on real servers, for one test.
 type pipeline struct {
 	t       *testing.T
 	dsn     string
@@ -37,11 +37,11 @@ type pipeline struct {
 	likes   *counters.Likes
 	kafka   Kafka
 	metrics *Metrics
-	raw     *redis.Client // for looking at and spoiling keys
+	raw     *redis.Client // to read and damage keys
 	author  models.Author
 }
 
-// setup makes a pipeline on the shared servers. No worker runs yet.
+// setup returns a pipeline on the shared servers, without workers.
 func setup(t *testing.T) *pipeline {
 	t.Helper()
 	brokers, topic := testkit.Topic(t)
@@ -49,7 +49,7 @@ func setup(t *testing.T) *pipeline {
 	return newPipeline(t, testkit.Database(t), fmt.Sprintf("redis://%s/%d", r.Addr, r.DB), brokers, topic)
 }
 
-// setupOwn makes a pipeline on servers that the test may kill.
+// setupOwn returns a pipeline on servers that the test may kill.
 func setupOwn(t *testing.T) (*pipeline, *servers.All) {
 	t.Helper()
 	all := testkit.Servers(t)
@@ -78,7 +78,7 @@ func newPipeline(t *testing.T, dsn, url string, brokers []string, topic string) 
 	return p
 }
 
-// gate makes what one more process has.
+// gate returns a gate with its own connections, as in another process.
 func (p *pipeline) gate() (*counters.Redis, *counters.Likes) {
 	p.t.Helper()
 	r, err := counters.Open(p.url, p.store.Shards())
@@ -87,7 +87,7 @@ func (p *pipeline) gate() (*counters.Redis, *counters.Likes) {
 	return r, counters.NewLikes(r, p.store, counters.LikesOptions{})
 }
 
-// work runs one process's relay and writer until stop is called or the test ends.
+// work runs a relay and a like writer until stop is called or the test ends.
 func (p *pipeline) work() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -101,7 +101,7 @@ func (p *pipeline) work() (stop func()) {
 	return stop
 }
 
-// awaitOpen waits until every shard takes likes.
+// awaitOpen waits until every shard accepts likes.
 func (p *pipeline) awaitOpen() {
 	p.t.Helper()
 	testkit.Eventually(p.t, patience, func() (bool, string) {
@@ -118,7 +118,7 @@ func (p *pipeline) awaitOpen() {
 	})
 }
 
-// start is work and awaitOpen.
+// start calls work and awaitOpen.
 func (p *pipeline) start() (stop func()) {
 	p.t.Helper()
 	stop = p.work()
@@ -137,7 +137,7 @@ func (p *pipeline) post() models.Target {
 	return models.Target{Kind: models.KindPost, ID: post.ID}
 }
 
-// postIn makes a post that belongs to the shard.
+// postIn creates a post that belongs to the shard.
 func (p *pipeline) postIn(shard int) models.Target {
 	p.t.Helper()
 	for {
@@ -155,7 +155,7 @@ func (p *pipeline) set(target models.Target, user int64, liked bool) models.Like
 	return state
 }
 
-// flush waits until everything accepted is in MySQL.
+// flush waits until every accepted like is in MySQL.
 func (p *pipeline) flush() {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -163,7 +163,7 @@ func (p *pipeline) flush() {
 	require.NoError(p.t, Flush(ctx, p.redis, p.store))
 }
 
-// likers are those that MySQL has, after holding count and rows together.
+// likers returns the users who like the target in MySQL, after comparing the count with the rows.
 func (p *pipeline) likers(target models.Target) []int64 {
 	p.t.Helper()
 	tally, ok, err := p.store.TallyOf(context.Background(), target)
@@ -175,7 +175,7 @@ func (p *pipeline) likers(target models.Target) []int64 {
 	return ids
 }
 
-// verify returns what the verifier finds.
+// verify returns the differences that a Verifier reports.
 func (p *pipeline) verify(repair bool) []string {
 	p.t.Helper()
 	var found []string
@@ -205,7 +205,7 @@ func (p *pipeline) count(query string, args ...any) int {
 	return n
 }
 
-// produce puts a value into the topic past the relay.
+// produce writes a record to the topic, without the relay.
 func (p *pipeline) produce(shard int, value string) {
 	p.t.Helper()
 	require.NoError(p.t, p.kafka.EnsureTopic(p.store.Shards()))
@@ -228,7 +228,7 @@ func createDatabase(ctx context.Context, dsn string) error {
 	return err
 }
 
-// copyFolder copies the files of a folder without subfolders of subfolders, as Redis keeps its append-only file.
+// copyFolder copies a folder and its subfolders, but no deeper ones. Redis keeps its append-only file in such a folder.
 func copyFolder(t *testing.T, from, to string) {
 	t.Helper()
 	require.NoError(t, os.RemoveAll(to))

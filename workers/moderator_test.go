@@ -13,10 +13,10 @@ import (
 	"likewise/models"
 )
 
-// mortal is a gate whose caller dies before one of its calls.
+// mortal is a gate whose caller is killed before one of its calls.
 type mortal struct {
 	counters.TargetGate
-	calls int // that are left
+	calls int // calls before the kill
 }
 
 var errDied = errors.New("the process died")
@@ -28,9 +28,9 @@ func (m *mortal) CloseTargets(ctx context.Context, targets []models.Target) erro
 	return m.TargetGate.CloseTargets(ctx, targets)
 }
 
-// TestModerator_goesOnWhereItDied kills the moderator after each of its calls of the gate. However often that happens,
-// the gate takes no like of what is deleted in the end, and after it is undone takes likes of all of it again.
-func TestModerator_goesOnWhereItDied(t *testing.T) {
+// TestModerator_continuesAfterAKill kills the moderator after each of its calls of the gate. In the end the gate
+// refuses likes of deleted content. After the deletion is undone, it accepts likes of all of it again.
+func TestModerator_continuesAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	defer p.start()()
@@ -94,7 +94,7 @@ func TestModerator_goesOnWhereItDied(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// TestModerator_leavesTheRestToTheNextRun ends before its time is over.
+// TestModerator_leavesTheRestToTheNextRun runs a Moderator whose time is nearly over.
 func TestModerator_leavesTheRestToTheNextRun(t *testing.T) {
 	t.Parallel()
 	p := setup(t)

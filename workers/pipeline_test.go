@@ -22,7 +22,7 @@ import (
 
 func sqlOpen(dsn string) (*sql.DB, error) { return sql.Open("mysql", dsn) }
 
-func TestPipeline_bringsLikesOfPostsAndCommentsToMySQL(t *testing.T) {
+func TestPipeline_movesLikesOfPostsAndCommentsToMySQL(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	p.start()
@@ -54,7 +54,7 @@ func TestPipeline_bringsLikesOfPostsAndCommentsToMySQL(t *testing.T) {
 	}
 }
 
-func TestPipeline_keepsGarbageAsDeadLettersAndGoesOn(t *testing.T) {
+func TestPipeline_keepsGarbageAsDeadLettersAndContinues(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	p.start()
@@ -96,7 +96,7 @@ func TestLikeWriter_isolatesWhatMySQLRefuses(t *testing.T) {
 	p.set(target, 1, true)
 	p.flush()
 	stop()
-	for user := int64(660); user < 670; user++ { // one batch, because nobody writes yet
+	for user := int64(660); user < 670; user++ { // one batch, because no writer is running
 		p.set(target, user, true)
 	}
 	p.work()
@@ -131,7 +131,7 @@ func TestLikeWriter_dropsWhatIsSentTwice(t *testing.T) {
 	assert.Equal(t, []int64{8}, p.likers(target), "the zombie's like stays dropped")
 }
 
-// Two processes relay and write, and are stopped and started, while users like and unlike; several gates serve them.
+// Two processes relay and write, and are stopped and started, while users like and unlike through several gates.
 func TestPipeline_keepsTheLastStateOfEachUserWhileWorkersRestart(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
@@ -212,7 +212,7 @@ func TestPipeline_acceptsLikesWhileKafkaIsDown(t *testing.T) {
 	}
 	assert.Len(t, p.likers(warm), 1, "nothing can have arrived")
 	shard := warm.Shard(p.store.Shards())
-	testkit.Eventually(t, patience, func() (bool, string) { // the desk shows why, and whose it is
+	testkit.Eventually(t, patience, func() (bool, string) { // the desk shows the failure and its process
 		failures, err := p.store.ShardFailures(context.Background())
 		noted := slices.ContainsFunc(failures, func(f models.ShardFailure) bool {
 			return f.Shard == shard && f.Stage == models.StageRelay && f.Worker == process() && f.Error != ""
@@ -254,7 +254,7 @@ func TestPipeline_acceptsWarmLikesWhileMySQLIsDown(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-func TestPipeline_refusesLikesAndReadsOnWhileRedisIsDown(t *testing.T) {
+func TestPipeline_refusesLikesAndServesReadsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	p, all := setupOwn(t)
 	p.start()
@@ -277,7 +277,7 @@ func TestPipeline_refusesLikesAndReadsOnWhileRedisIsDown(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// A restart alone loses nothing, so what is warm stays warm, and what waited in the outbox arrives.
+// A restart without a loss keeps warm targets, and the events in the outbox arrive.
 func TestRelay_keepsTargetsWarmWhenRedisRestartsWithItsData(t *testing.T) {
 	t.Parallel()
 	p, all := setupOwn(t)
@@ -300,7 +300,7 @@ func TestRelay_keepsTargetsWarmWhenRedisRestartsWithItsData(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// Redis comes back with an older file: MySQL knows likes that Redis does not, and wins.
+// Redis restarts with an older file. MySQL has likes that Redis lacks, and MySQL's likes are kept.
 func TestRelay_forgetsTargetsWhenRedisHasLostItsLastEvents(t *testing.T) {
 	t.Parallel()
 	p, all := setupOwn(t)
@@ -347,8 +347,8 @@ func TestRelay_opensShardsAgainWhenRedisIsEmptied(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// The first event of an epoch is lost in Kafka: the shard must not stay closed for ever, nor open too early.
-func TestReconciler_mendsWhatTheLogHasLost(t *testing.T) {
+// The first event of an epoch is lost in Kafka. The shard must neither stay closed for ever nor open too early.
+func TestReconciler_repairsEventsLostInTheLog(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	stop := p.start()
@@ -387,7 +387,7 @@ func TestReconciler_mendsWhatTheLogHasLost(t *testing.T) {
 	assert.Zero(t, resent, "reconciled once")
 }
 
-func TestJanitor_coolsWhatIsIdleAndClean(t *testing.T) {
+func TestJanitor_evictsIdleCleanTargets(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	stop := p.start()
@@ -418,8 +418,8 @@ func TestJanitor_coolsWhatIsIdleAndClean(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// Somebody deletes the set of a warm target: neither a like nor the verifier may take that for a mass unlike.
-func TestPipeline_takesALostSetFromMySQLAgain(t *testing.T) {
+// The set of a warm target is deleted manually. Neither a like nor the verifier may take that for a mass unlike.
+func TestPipeline_reloadsALostSetFromMySQL(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	stop := p.start()
@@ -450,7 +450,7 @@ func TestPipeline_takesALostSetFromMySQLAgain(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-func TestFlush_saysWhatIsMissing(t *testing.T) {
+func TestFlush_namesTheShardsThatAreBehind(t *testing.T) {
 	p := setup(t)
 	stop := p.start()
 	target := p.postIn(9)
@@ -517,7 +517,7 @@ func TestVerify_findsAndRepairsEachDifference(t *testing.T) {
 	assert.Equal(t, []int64{1, 2}, p.likers(lost), "an acknowledged like is brought back")
 }
 
-func TestVerify_holdsTheGateToWhatIsDeleted(t *testing.T) {
+func TestVerify_findsDeletedTargetsThatAreOpenInTheGate(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	p.start()
@@ -539,9 +539,9 @@ func TestVerify_holdsTheGateToWhatIsDeleted(t *testing.T) {
 	require.NoError(t, p.likes.CloseTargets(t.Context(), []models.Target{under, reply}))
 	assert.Empty(t, p.verify(false), "a comment under a deleted post is closed rightly")
 
-	require.NoError(t, p.store.DeletePost(t.Context(), 0, deleted.ID)) // and Redis is not told
+	require.NoError(t, p.store.DeletePost(t.Context(), 0, deleted.ID)) // not closed in Redis
 	require.NoError(t, p.likes.CloseTargets(t.Context(), []models.Target{normal}))
-	// That the gate closed normal by mistake is none: it asks MySQL before it refuses a like.
+	// The closed normal target is not a difference, because the gate reads MySQL before it refuses a like.
 	assert.Equal(t, []string{deleted.String() + ": it takes likes in Redis but is deleted in MySQL"}, p.verify(false))
 	assert.Len(t, p.verify(true), 1)
 	assert.Empty(t, p.verify(false))
@@ -550,7 +550,7 @@ func TestVerify_holdsTheGateToWhatIsDeleted(t *testing.T) {
 	assert.Equal(t, int64(2), p.set(normal, 2, true).Count)
 }
 
-func TestVerify_looksPastWhatIsOnItsWay(t *testing.T) {
+func TestVerify_ignoresEventsInThePipeline(t *testing.T) {
 	p := setup(t)
 	p.start()
 	target := p.post()
@@ -591,7 +591,7 @@ func TestKafka_refusesATopicWithOtherPartitions(t *testing.T) {
 	assert.ErrorIs(t, err, ErrPartitions)
 }
 
-func TestDriftWatch_goesRoundAndCounts(t *testing.T) {
+func TestDriftWatch_loopsAndCounts(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	stop := p.start()

@@ -21,7 +21,7 @@ import (
 	"likewise/models"
 )
 
-// recovered prints how long it took from since until users can like again and everything is in MySQL.
+// recovered logs the time from since until likes are accepted again and every like is in MySQL.
 func (p *pipeline) recovered(since time.Time) {
 	p.t.Helper()
 	p.awaitOpen()
@@ -34,7 +34,7 @@ func (p *pipeline) recovered(since time.Time) {
 	)
 }
 
-// head returns what a relay would send of a shard, as one that is stopped right after reading it has it.
+// head returns the record that a relay would send next for a shard.
 func (p *pipeline) head(shard int) models.Envelope {
 	p.t.Helper()
 	envelope := models.Envelope{V: models.EnvelopeVersion, Shard: shard}
@@ -68,7 +68,7 @@ func TestRecovery_relayKilledAfterKafkasAckAndBeforeTheTrim(t *testing.T) {
 	p.set(target, 1, true)
 	p.set(target, 2, true)
 	p.set(target, 1, false)
-	p.produceEnvelope(p.head(6)) // and dies here: the outbox is as it was
+	p.produceEnvelope(p.head(6)) // the relay dies before it trims the outbox
 	began := time.Now()
 	p.work()
 	p.recovered(began)
@@ -85,12 +85,12 @@ func TestRecovery_relayPausedPastItsLockWhileAnotherTookOver(t *testing.T) {
 	p.flush()
 	stop()
 	p.set(target, 1, true)
-	paused := p.head(6) // a relay has read this, and sleeps
-	p.work()            // another takes over
+	paused := p.head(6) // a relay has read this, and is paused
+	p.work()            // another relay takes over
 	p.flush()
 	p.set(target, 1, false)
 	p.flush()
-	p.produceEnvelope(paused) // the first wakes up and sends what it has
+	p.produceEnvelope(paused) // the first relay resumes, and sends its record
 	p.set(target, 2, true)
 	p.flush()
 	assert.Equal(t, []int64{2}, p.likers(target), "the unlike came after the like")
@@ -114,7 +114,7 @@ func TestRecovery_writerKilledAfterCommitAndBeforeTheOffset(t *testing.T) {
 		t.Context(),
 		decode(&sarama.ConsumerMessage{Topic: p.kafka.Topic, Partition: 6, Value: value}, 16),
 	)
-	require.NoError(t, err) // and dies here: Kafka thinks that nothing was read
+	require.NoError(t, err) // the writer dies before it marks its offsets
 	p.set(target, 2, false)
 	began := time.Now()
 	p.work()
@@ -123,7 +123,7 @@ func TestRecovery_writerKilledAfterCommitAndBeforeTheOffset(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// A writer hangs in its transaction while the group assigns its partitions to another one.
+// A writer hangs in its transaction while the group assigns its partitions to another writer.
 func TestRecovery_writerPausedInATransactionWhileAnotherTookOver(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
@@ -145,7 +145,7 @@ func TestRecovery_writerPausedInATransactionWhileAnotherTookOver(t *testing.T) {
 	p.set(target, 1, false)
 	p.awaitBlocked()
 	var stopping sync.WaitGroup
-	stopping.Go(stop) // the session ends; the transaction does not
+	stopping.Go(stop) // the session ends, and the transaction continues
 	p.work()
 	p.set(target, 3, true)
 	began := time.Now()
@@ -196,8 +196,8 @@ func TestRecovery_writersConnectionKilledInATransaction(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// commitCutter stands in front of MySQL and, when armed, lets a COMMIT through and drops the connection before the
-// reply: the client cannot know what became of it.
+// commitCutter is a proxy in front of MySQL. When armed, it forwards a COMMIT and drops the connection before the
+// reply, so that the outcome is unknown to the client.
 type commitCutter struct {
 	net.Listener
 	armed atomic.Int32
@@ -240,7 +240,7 @@ func (c *commitCutter) pipe(client, upstream net.Conn) {
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := upstream.Read(buffer)
-			if err != nil || cutting.Load() { // the server has answered the COMMIT, and the answer is lost
+			if err != nil || cutting.Load() { // the reply to the COMMIT is lost
 				return
 			}
 			if _, err := client.Write(buffer[:n]); err != nil {
@@ -300,7 +300,7 @@ func TestRecovery_unknownCommit(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// The topic is deleted with events in it that Kafka had acknowledged and MySQL does not have.
+// The topic is deleted while it has acknowledged events that MySQL does not have.
 func TestRecovery_topicLostBelowTheWatermark(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
@@ -312,13 +312,13 @@ func TestRecovery_topicLostBelowTheWatermark(t *testing.T) {
 	stop()
 	p.set(target, 1, false)
 	p.set(target, 2, true)
-	// Kafka takes the events, the relay trims them, and then the topic goes.
+	// Kafka acknowledges the events, the relay trims them, and then the topic is deleted.
 	require.NoError(t, p.raw.Do(t.Context(), "XTRIM", "{s06}:outbox", "MAXLEN", "0").Err())
 	admin, err := sarama.NewClusterAdmin(p.kafka.Brokers, p.kafka.config())
 	require.NoError(t, err)
 	defer admin.Close()
 	require.NoError(t, admin.DeleteTopic(p.kafka.Topic))
-	testkit.Eventually(t, patience, func() (bool, string) { // Apache Kafka deletes at its leisure
+	testkit.Eventually(t, patience, func() (bool, string) { // Apache Kafka deletes topics later
 		topics, err := admin.ListTopics()
 		_, there := topics[p.kafka.Topic]
 		return err == nil && !there, "the topic is still there"
@@ -374,7 +374,7 @@ func TestRecovery_mysqlIsReadOnlyForAWhile(t *testing.T) {
 	admin, err := sqlOpen(all.MySQL.DSN(""))
 	require.NoError(t, err)
 	defer admin.Close()
-	// Not even an administrator may write, whatever the server calls that.
+	// Administrators may not write either. The name of the setting depends on the server.
 	_, err = admin.ExecContext(t.Context(), "FLUSH TABLES WITH READ LOCK")
 	require.NoError(t, err)
 	admin.SetMaxOpenConns(1)
@@ -469,7 +469,7 @@ func TestRecovery_everyServerKilledAtOnce(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// MySQL is restored from a backup and Redis starts empty: likes made since the backup come back from Kafka.
+// MySQL is restored from a backup, and Redis starts empty. Likes since the backup are restored from Kafka.
 func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	t.Parallel()
 	p, all := setupOwn(t)
@@ -483,7 +483,7 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	copyFolder(t, data, backup)
 	require.NoError(t, all.MySQL.Start(t.Context()))
 	p.awaitMySQL()
-	// After the backup: likes, a Redis that restarts and so begins another epoch, and likes in that.
+	// After the backup there are likes, a restart of Redis, which begins another epoch, and likes in that epoch.
 	p.set(target, 1, false)
 	p.flush()
 	require.NoError(t, all.Redis.Kill())
@@ -513,7 +513,7 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	assert.Equal(t, 0, p.count("SELECT COUNT(*) FROM like_gaps"))
 }
 
-// awaitMySQL waits until the store is served again.
+// awaitMySQL waits until MySQL answers again.
 func (p *pipeline) awaitMySQL() {
 	p.t.Helper()
 	testkit.Eventually(p.t, patience, func() (bool, string) {
@@ -522,8 +522,8 @@ func (p *pipeline) awaitMySQL() {
 	})
 }
 
-// While one version replaces another, writers read what relays of the other version send: fields that they do not know
-// are passed over, and a record in a form that they do not know is kept as a dead letter and its likes are sent again.
+// During a deployment, writers read records of relays of another version. They ignore unknown fields. A record in an
+// unknown format becomes a dead letter, and its likes are sent again.
 func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
@@ -554,7 +554,7 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	p.produce(
 		6,
 		fmt.Sprintf(`{"v":2,"shard":6,"liked":[[%d,2]]}`, target.ID),
-	) // the other version's relay sends this, and trims
+	) // the relay of the other version sends this, and trims the outbox
 	require.NoError(t, p.raw.Do(t.Context(), "XTRIM", "{s06}:outbox", "MAXLEN", "0").Err())
 	p.set(target, 3, true)
 	began := time.Now()
@@ -569,8 +569,8 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// A relay that slept while another took a later epoch must not open the shard under its own: the other's first event is
-// on its way, and once it is applied every like of the older epoch would be dropped.
+// A relay that was paused while another began a later epoch must not open the shard under its own. Once the first event
+// of the later epoch is applied, the writer would drop every like of the older epoch.
 func TestRelay_leavesAnOpeningThatAnotherHasOvertaken(t *testing.T) {
 	t.Parallel()
 	p := setup(t)

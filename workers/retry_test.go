@@ -17,7 +17,7 @@ func TestBackOff_doublesUpToItsBound(t *testing.T) {
 		assert.LessOrEqual(t, next, most)
 		assert.GreaterOrEqual(t, next, most/2)
 	}
-	for range 100 { // the doubled pause would overflow
+	for range 100 { // without a limit, the doubled pause would overflow
 		next, stop := pauses.Next()
 		assert.False(t, stop)
 		assert.LessOrEqual(t, next, 5*time.Second)

@@ -15,7 +15,7 @@ import (
 	"likewise/models"
 )
 
-// likedWorld is a database of likes whose times a test decides; nothing of it needs a pipeline.
+// likedWorld is a database of likes at given times. It does not need a pipeline.
 type likedWorld struct {
 	t     *testing.T
 	store *models.Store
@@ -68,7 +68,7 @@ func (w *likedWorld) posts(author int64, n int) []int64 {
 	return list
 }
 
-// like has a like accepted so long ago.
+// like adds a like of the given age.
 func (w *likedWorld) like(user, post int64, ago time.Duration) {
 	w.t.Helper()
 	w.exec("INSERT IGNORE INTO post_likes (post_id, user_id, created_at) VALUES (?,?,?)", post, user, w.now.Add(-ago))
@@ -97,7 +97,7 @@ func memberIDs(r models.LikeRing) []int64 {
 	return ids
 }
 
-// traffic is what readers do: each likes some posts, at any time of the last day.
+// traffic adds likes of readers. Each likes some posts at random times of the last day.
 func (w *likedWorld) traffic(readers, posts []int64) {
 	w.t.Helper()
 	for _, reader := range readers {
@@ -118,19 +118,19 @@ func TestRings_findsAPlantedRingAndNothingElse(t *testing.T) {
 		all = append(all, posts[author]...)
 	}
 	w.traffic(readers, all)
-	w.traffic(ring[:2], posts[authors[4]]) // they read, too
+	w.traffic(ring[:2], posts[authors[4]]) // members of a ring also read
 	for i, post := range posts[authors[0]] {
 		for j, member := range ring {
-			if (i+j)%6 != 0 { // not each of them every time
+			if (i+j)%6 != 0 { // some members miss some posts
 				w.like(member, post, time.Duration(i+1)*50*time.Minute)
 			}
 		}
 	}
 	viral := w.post(authors[1])
-	for range 300 { // strangers, in one second
+	for range 300 { // unrelated accounts, in one second
 		w.like(w.user(), viral, time.Hour)
 	}
-	for _, reader := range readers { // and the regulars with them
+	for _, reader := range readers { // and regular readers with them
 		w.like(reader, viral, time.Hour)
 	}
 
@@ -160,7 +160,7 @@ func TestRings_findsAPlantedRingAndNothingElse(t *testing.T) {
 	}
 	assert.True(t, rings[0].FirstAt.Before(rings[0].LastAt))
 
-	// A second run sees the same and reports nothing twice.
+	// A second run finds the same rings, and does not report them again.
 	assert.Zero(t, w.find())
 	assert.Len(t, w.open(), 1)
 }
@@ -172,7 +172,8 @@ func (w *likedWorld) count(query string, args ...any) int {
 	return n
 }
 
-// together has accounts like posts in turn, all in one second each, so many minutes apart and the last so long ago.
+// together has accounts like each post in the same second. The last post is liked the given time ago, and the earlier
+// ones at the given distance.
 func (w *likedWorld) together(users, posts []int64, apart, ago time.Duration) {
 	w.t.Helper()
 	for i, post := range posts {
@@ -190,8 +191,8 @@ func TestRings_ofOneBurstOrOfAFewADay(t *testing.T) {
 	burst, slow, pals := w.users(3), w.users(2), w.users(2)
 	w.together(burst, w.posts(authors[0], 6), 0, time.Hour)                // within one second
 	w.together(slow, w.posts(authors[1], 6), 11*time.Hour, 30*time.Minute) // over days, of which a run reads one
-	w.together(pals, w.posts(authors[2], 4), time.Hour, time.Hour)         // too seldom to mean anything
-	// No run has been yet, so the first one reads all days; it has to find the slow ones by the last day alone, too.
+	w.together(pals, w.posts(authors[2], 4), time.Hour, time.Hour)         // too rarely to be a ring
+	// The first run reads all days. A later run must also find the slow ring by the last day alone.
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		last, err := w.store.LastLikeID(t.Context(), kind)
 		require.NoError(t, err)
@@ -212,8 +213,8 @@ func TestRings_ofOneBurstOrOfAFewADay(t *testing.T) {
 	)
 }
 
-// TestRings_leavesFansAlone has two who like nearly all of an author, mostly at other times.
-func TestRings_leavesFansAlone(t *testing.T) {
+// TestRings_ignoresFans has two accounts that like nearly all posts of an author, mostly at different times.
+func TestRings_ignoresFans(t *testing.T) {
 	t.Parallel()
 	w := newLikedWorld(t)
 	author, fans := w.user(), w.users(2)
@@ -227,7 +228,7 @@ func TestRings_leavesFansAlone(t *testing.T) {
 	assert.Empty(t, w.open())
 }
 
-func TestRings_growAndAreDealtWith(t *testing.T) {
+func TestRings_growAndAreDecided(t *testing.T) {
 	t.Parallel()
 	w := newLikedWorld(t)
 	author, ring, admin := w.user(), w.users(4), w.user()
@@ -235,7 +236,7 @@ func TestRings_growAndAreDealtWith(t *testing.T) {
 	posts := w.posts(author, 24)
 	w.together(ring[:3], posts[:6], time.Minute, 3*time.Hour)
 	require.Equal(t, 1, w.find())
-	w.together(ring, posts[6:12], time.Minute, 2*time.Hour) // a fourth one joins
+	w.together(ring, posts[6:12], time.Minute, 2*time.Hour) // with a fourth member
 	assert.Zero(t, w.find(), "it is the same ring")
 	rings := w.open()
 	require.Len(t, rings, 1)
@@ -249,7 +250,7 @@ func TestRings_growAndAreDealtWith(t *testing.T) {
 	assert.Equal(t, models.CodeConflict, models.ErrorCode(w.store.DismissRing(ctx, admin, rings[0].ID, "A family.")))
 	assert.Zero(t, w.find(), "what was judged is not reported again")
 	assert.Empty(t, w.open())
-	w.now = w.now.Add(3 * time.Hour) // they go on
+	w.now = w.now.Add(3 * time.Hour) // the ring continues
 	w.together(ring[:2], posts[12:18], time.Minute, time.Hour)
 	assert.Equal(t, 1, w.find())
 	rings = w.open()
@@ -267,7 +268,7 @@ func TestRings_growAndAreDealtWith(t *testing.T) {
 	assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
 	assert.Equal(t, 2, w.count("SELECT COUNT(*) FROM like_voids WHERE done_at IS NULL"))
 	assert.Equal(t, 2, w.count("SELECT COUNT(*) FROM moderation_log WHERE target_type='like_ring'"))
-	// A ring with a moderator in it is for an admin.
+	// Only an admin may decide on a ring that has a moderator.
 	moderator := w.user()
 	w.exec("UPDATE users SET role=1 WHERE id IN (?,?)", moderator, ring[0])
 	w.together(ring[:2], posts[18:24], time.Minute, -time.Hour)
@@ -278,7 +279,7 @@ func TestRings_growAndAreDealtWith(t *testing.T) {
 	assert.Equal(t, 2, w.count("SELECT COUNT(*) FROM like_voids"))
 }
 
-// TestRings_areFoundInACrowd has a ring that always likes while many others do, who like the author often.
+// TestRings_areFoundInACrowd has a ring that likes at the same time as many accounts that often like the author.
 func TestRings_areFoundInACrowd(t *testing.T) {
 	var likes []models.AuthoredLike
 	at := time.Unix(1_800_000_000, 0)
@@ -307,7 +308,7 @@ func TestRings_areFoundInACrowd(t *testing.T) {
 	assert.GreaterOrEqual(t, among, 28, "at least eight of them are compared with each other")
 	began := time.Now()
 	for i := range likes {
-		likes[i].UserID = int64(i) // everybody once: nothing to compare
+		likes[i].UserID = int64(i) // one like of each account, so that none is compared
 	}
 	assert.Empty(t, suspectPairs(likes))
 	assert.Less(t, time.Since(began), time.Second)

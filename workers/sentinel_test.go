@@ -21,7 +21,7 @@ import (
 	"likewise/internal/testkit"
 )
 
-// link is a connection between two servers that can be cut.
+// link is a connection between two servers, which can be cut.
 type link struct {
 	net.Listener
 	mu    sync.Mutex
@@ -56,7 +56,7 @@ func newLink(t *testing.T, to string) *link {
 					_, _ = io.Copy(
 						pair[0],
 						pair[1],
-					) // it ends when either side is closed, which is all there is to know
+					) // it ends when either side closes
 					pair[0].Close()
 				})
 			}
@@ -81,7 +81,7 @@ func (l *link) sever() {
 	}
 }
 
-// startSentinel watches the primary and promotes its replica a second after it died.
+// startSentinel starts a Sentinel that promotes the replica one second after the primary has died.
 func startSentinel(t *testing.T, primary string) (address string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(primary)
@@ -96,7 +96,7 @@ func startSentinel(t *testing.T, primary string) (address string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may be gone; Wait reports nothing else
+		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
 	})
 	return "127.0.0.1:" + own
@@ -127,7 +127,7 @@ func TestRecovery_redisFailsOverToAReplicaThatLags(t *testing.T) {
 	p.set(target, 1, true)
 	p.set(target, 2, true)
 	p.flush()
-	wire.sever() // from here on the replica knows nothing
+	wire.sever() // the replica receives no further writes
 	p.set(target, 1, false)
 	p.set(target, 3, true)
 	p.flush()

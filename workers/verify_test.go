@@ -10,7 +10,7 @@ import (
 )
 
 // A process of before there were depths writes every reply with the depth 1, while newer ones go on below it.
-func TestVerify_mendsWhatAnOlderProcessWrote(t *testing.T) {
+func TestVerify_repairsRowsOfAnOlderProcess(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	ada := &models.User{Username: "depths", Email: "depths@example.org"}

@@ -15,7 +15,7 @@ import (
 	"likewise/models"
 )
 
-// deletable makes an account that can be deleted, and returns its id.
+// deletable creates an account that can be deleted, and returns its id.
 func (p *pipeline) deletable(name string) int64 {
 	p.t.Helper()
 	u := &models.User{Username: name, Email: name + "@example.org", PasswordHash: "of " + name}
@@ -42,14 +42,14 @@ func (p *pipeline) comment(post models.Target) models.Target {
 	return models.Target{Kind: models.KindComment, ID: c.ID}
 }
 
-// deletePost deletes as a handler does: in MySQL, and then in the gate.
+// deletePost deletes a post as a handler does: in MySQL, and then in the gate.
 func (p *pipeline) deletePost(post models.Target, comments ...models.Target) {
 	p.t.Helper()
 	p.exec("UPDATE posts SET status=2, updated_at=updated_at WHERE id=?", post.ID)
 	require.NoError(p.t, p.likes.CloseTargets(context.Background(), append(comments, post)))
 }
 
-// void runs a Voider whose clock is ahead by so much.
+// void runs a Voider whose clock is ahead by the given time.
 func (p *pipeline) void(ahead time.Duration) (likes, done int) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -64,11 +64,11 @@ func (p *pipeline) void(ahead time.Duration) (likes, done int) {
 	return likes, done
 }
 
-// afterAll is later than any like of a deleted account can be accepted.
+// afterAll is the time after which no like of a deleted account can be accepted.
 const afterAll = models.SessionStale + 2*time.Minute
 
-// TestVoider_leavesNoLike has likes of every sort: of what is warm, cold, deleted and warm, deleted and cold, under a
-// deleted post, gone; one on its way, and one that comes after the account is deleted.
+// TestVoider_leavesNoLike has likes of all kinds of targets: warm, cold, deleted and warm, deleted and cold, under a
+// deleted post, and missing. One like is in the pipeline, and one is accepted after the account is deleted.
 func TestVoider_leavesNoLike(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
@@ -97,11 +97,11 @@ func TestVoider_leavesNoLike(t *testing.T) {
 	p.exec("DELETE FROM posts WHERE id=?", gone[0].ID)
 	p.exec("DELETE FROM comments WHERE id=?", gone[1].ID)
 
-	stop() // from here nothing gets to MySQL
+	stop() // no further event reaches MySQL
 	late := []models.Target{p.post(), p.post()}
-	p.set(late[0], bob, true) // is on its way when the account is deleted
+	p.set(late[0], bob, true) // in the pipeline when the account is deleted
 	p.deleteUser(bob, "bob")
-	p.set(late[1], bob, true) // by a process that still believes the session
+	p.set(late[1], bob, true) // by a process that still caches the session
 	p.work()
 	p.void(0)
 	p.flush()
@@ -121,7 +121,7 @@ func TestVoider_leavesNoLike(t *testing.T) {
 		assert.Zero(t, p.count("SELECT COUNT(*) FROM "+table+" WHERE user_id=?", bob), table)
 		assert.Equal(t, want, p.count("SELECT COUNT(*) FROM "+table+" WHERE user_id=?", carol), table)
 	}
-	// Restored, it has the likes that the others gave it, at the gate as in MySQL.
+	// After its restoration, the target has the likes of other users, in the gate and in MySQL.
 	p.exec("UPDATE posts SET status=1, updated_at=updated_at WHERE status=2")
 	for _, target := range slices.Concat(closed, closedCold) {
 		assert.Equal(t, int64(2), p.set(target, p.author.ID, true).Count, "%s", target)
@@ -137,7 +137,7 @@ func TestVoider_leavesNoLike(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// dying fails after so many likes, as a process that is killed.
+// dying fails after a number of likes, like a killed process.
 type dying struct {
 	likeSetter
 	left atomic.Int64
@@ -152,7 +152,7 @@ func (d *dying) SetLike(ctx context.Context, target models.Target, userID int64,
 	return d.likeSetter.SetLike(ctx, target, userID, liked)
 }
 
-func TestVoider_goesOnAfterItWasKilled(t *testing.T) {
+func TestVoider_continuesAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	p.start()
@@ -187,7 +187,7 @@ func TestVoider_goesOnAfterItWasKilled(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-func TestVoider_keepsToTheTimeAskedFor(t *testing.T) {
+func TestVoider_withdrawsOnlyTheRequestedPeriod(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	p.start()
@@ -210,7 +210,7 @@ func TestVoider_keepsToTheTimeAskedFor(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
+func TestVoider_purgesADeletedAccount(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	ctx := t.Context()
@@ -250,9 +250,9 @@ func TestVoider_clearsUpAfterADeletedAccount(t *testing.T) {
 	assert.Zero(t, p.count("SELECT COUNT(*) FROM users WHERE followers_count<>0 AND deleted_at IS NULL"))
 }
 
-// TestVoider_getsToEveryRequest has more open requests than a query returns, all of which have to wait for their end,
-// and then one more.
-func TestVoider_getsToEveryRequest(t *testing.T) {
+// TestVoider_worksOnEveryRequest has more open requests than a query returns, which all must wait for their end, and
+// one more.
+func TestVoider_worksOnEveryRequest(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
 	p.start()
@@ -290,7 +290,7 @@ func TestVoider_getsToEveryRequest(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// endless takes the likes of one user back without coming to an end.
+// endless never finishes withdrawing the likes of one user.
 type endless struct {
 	likeSetter
 	user int64

@@ -49,7 +49,7 @@ func TestRegister_endsAsLastAcknowledgedOrLaterUnknown(t *testing.T) {
 	}
 }
 
-func TestTarget_boundsHoldWhatMayBe(t *testing.T) {
+func TestTarget_boundsHoldEveryPossibleCount(t *testing.T) {
 	for _, c := range []struct {
 		words       []string
 		least, most int64
@@ -168,7 +168,7 @@ func TestFaults_areManyAndDifferent(t *testing.T) {
 	assert.GreaterOrEqual(t, len(kinds), 60)
 }
 
-func TestInternals_areRecognised(t *testing.T) {
+func TestInternals_areRecognized(t *testing.T) {
 	for _, text := range []string{
 		"dial tcp 10.0.0.1:6379: connection refused",
 		"Error 1213: Deadlock found",

@@ -77,7 +77,7 @@ func hearReset(t *testing.T, c net.Conn) {
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-func TestProxy_carriesAndResets(t *testing.T) {
+func TestProxy_forwardsAndResets(t *testing.T) {
 	p := echoes(t)
 	c := dial(t, p)
 	say(t, c, "one")
@@ -99,7 +99,7 @@ func TestProxy_carriesAndResets(t *testing.T) {
 	hear(t, c, "three")
 }
 
-func TestProxy_deliversLateWhatWasStalled(t *testing.T) {
+func TestProxy_deliversStalledBytesLate(t *testing.T) {
 	p := echoes(t)
 	c := dial(t, p)
 	say(t, c, "one")
@@ -111,7 +111,7 @@ func TestProxy_deliversLateWhatWasStalled(t *testing.T) {
 	hear(t, c, "late")
 }
 
-func TestProxy_resetsWhatLostBytes(t *testing.T) {
+func TestProxy_resetsConnectionsThatLostBytes(t *testing.T) {
 	for _, f := range []flow{lost, deaf} {
 		p := echoes(t)
 		c := dial(t, p)
@@ -125,7 +125,7 @@ func TestProxy_resetsWhatLostBytes(t *testing.T) {
 	}
 }
 
-func TestProxy_leavesTheServerWithItsOrphans(t *testing.T) {
+func TestProxy_keepsOrphansAtTheServer(t *testing.T) {
 	p := echoes(t)
 	c := dial(t, p)
 	say(t, c, "one")

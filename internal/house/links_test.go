@@ -19,7 +19,7 @@ var (
 )
 
 // Links of the pages must lead to existing files and headings, and docs/README.md must list every page.
-func TestPages_linksLeadSomewhere(t *testing.T) {
+func TestPages_linksLeadToExistingTargets(t *testing.T) {
 	t.Parallel()
 	for _, file := range pages(t) {
 		text, err := os.ReadFile(file)

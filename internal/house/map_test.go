@@ -18,7 +18,7 @@ const designPage = "../../docs/design.md"
 
 // docs/design.md must draw every package and its imports. For clarity, the picture omits an import if the package is
 // also imported through another one.
-func TestMap_isTheImportsOfThePackages(t *testing.T) {
+func TestMap_drawsTheImportsOfThePackages(t *testing.T) {
 	t.Parallel()
 	imports := imports(t)
 	page, err := os.ReadFile(designPage)

@@ -177,7 +177,7 @@ func TestWords_readLikeGo(t *testing.T) {
 }
 
 // The rules match the wordings that they are for, and no similar ones.
-func TestWords_areFoundInProseAlone(t *testing.T) {
+func TestWords_areFoundInProseOnly(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		"package p\n\n// F gives the number.\nfunc F() {}\n":                              3,

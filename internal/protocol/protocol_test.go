@@ -235,7 +235,7 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 
 // A former master that was not restarted still has its run id, so the fence does not close its shards. The model shows
 // the violation that follows.
-func TestModel_runIDDoesNotShowAFailback(t *testing.T) {
+func TestModel_runIDDoesNotRevealAFailback(t *testing.T) {
 	r := Search(
 		Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}},
 		stateLimit,

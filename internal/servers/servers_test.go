@@ -392,7 +392,7 @@ func (r *readSome) ConsumeClaim(session sarama.ConsumerGroupSession, claim saram
 	}
 }
 
-func TestServer_pausedAnswersNobodyUntilResumed(t *testing.T) {
+func TestServer_pausedDoesNotAnswerUntilResumed(t *testing.T) {
 	s := startKind(t, kinds[1], t.TempDir())
 	client := redis.NewClient(&redis.Options{
 		Addr: s.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond,
@@ -425,7 +425,7 @@ func TestServer_refusesSecondOwner(t *testing.T) {
 	startKind(t, kinds[1], dir)
 }
 
-func TestMySQL_startSparesTemporaryTablesOfOthers(t *testing.T) {
+func TestMySQL_startKeepsTemporaryTablesOfOtherServers(t *testing.T) {
 	conn, err := openMySQL(t, startKind(t, kinds[0], t.TempDir())).Conn(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()
@@ -455,13 +455,13 @@ func TestServer_takesAnotherPortWhenItsOwnIsTaken(t *testing.T) {
 	require.Equal(t, []string{"kept"}, kinds[1].read(t, again))
 }
 
-func TestStart_failureShowsWhatTheServerSaid(t *testing.T) {
+func TestStart_failureShowsTheServersLog(t *testing.T) {
 	_, err := StartRedis(t.Context(), t.TempDir(), "--no-such-setting", "1")
 	require.ErrorContains(t, err, "ended before it was ready")
 	require.ErrorContains(t, err, "no-such-setting")
 }
 
-func TestStart_saysWhatToInstall(t *testing.T) {
+func TestStart_namesThePackageToInstall(t *testing.T) {
 	_, err := find("no-such-server", "apt-get install no-such-package")
 	require.EqualError(t, err, `no-such-server not found: run "apt-get install no-such-package"`)
 
@@ -559,7 +559,7 @@ func TestStartAll_childrenDieWithTheirParent(t *testing.T) {
 	}
 }
 
-func TestStartAll_stopsWhatAnEarlierRunLeft(t *testing.T) {
+func TestStartAll_stopsServersOfAnEarlierRun(t *testing.T) {
 	dir := t.TempDir()
 	first, kill := startParent(t, dir, envOrphans+"=1")
 	for i, k := range kinds {
@@ -588,7 +588,7 @@ func serverAt(dir string, i int, of started) *Server {
 	return &Server{dir: filepath.Join(dir, kinds[i].name), ports: []int{port}}
 }
 
-func TestStopLeftover_sparesAnotherProcessWithTheSameId(t *testing.T) {
+func TestStopLeftover_keepsAnotherProcessWithTheSameID(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	boot := strings.Fields(identity(os.Getpid()))[2]
 	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "%d 1 %s", os.Getpid(), boot), 0o600))

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-func TestDatabase_isMigratedAndOnesOwn(t *testing.T) {
+func TestDatabase_isMigratedAndPrivate(t *testing.T) {
 	open := func() *sql.DB {
 		begin := time.Now()
 		db, err := sql.Open("mysql", testkit.Database(t))
@@ -38,14 +38,14 @@ func TestDatabase_isMigratedAndOnesOwn(t *testing.T) {
 	}
 }
 
-func TestRedis_isOnesOwn(t *testing.T) {
+func TestRedis_isPrivate(t *testing.T) {
 	first, second := redis.NewClient(testkit.Redis(t)), redis.NewClient(testkit.Redis(t))
 	t.Cleanup(func() { first.Close(); second.Close() })
 	require.NoError(t, first.Set(t.Context(), "key", "value", 0).Err())
 	require.ErrorIs(t, second.Get(t.Context(), "key").Err(), redis.Nil)
 }
 
-func TestTopic_isOnesOwn(t *testing.T) {
+func TestTopic_isPrivate(t *testing.T) {
 	brokers, first := testkit.Topic(t)
 	_, second := testkit.Topic(t)
 	require.NotEqual(t, first, second)

@@ -230,7 +230,7 @@ func TestImport_secondTimeChangesNothing(t *testing.T) {
 	require.Zero(t, s.Placeholders)
 }
 
-func TestImport_goesOnWhereItWasStopped(t *testing.T) {
+func TestImport_continuesAfterAStop(t *testing.T) {
 	whole := openStore(t)
 	importInto(t, whole, extract)
 	want := contentOf(t, whole)
@@ -291,7 +291,7 @@ func (f *failing) SetLike(
 	return f.Likes.SetLike(ctx, target, userID, liked)
 }
 
-func TestImport_goesOnWhereLikesFailed(t *testing.T) {
+func TestImport_continuesAfterFailedLikes(t *testing.T) {
 	whole := openStore(t)
 	importInto(t, whole, extract)
 	store, broken := openStore(t), errors.New("broken")
@@ -306,7 +306,7 @@ func TestImport_goesOnWhereLikesFailed(t *testing.T) {
 	require.Equal(t, contentOf(t, whole), contentOf(t, store))
 }
 
-func TestImport_goesOnWhenConnectionsAreCut(t *testing.T) {
+func TestImport_continuesAfterLostConnections(t *testing.T) {
 	whole := openStore(t)
 	importInto(t, whole, extract)
 	store, killer := openStore(t), openStore(t)
@@ -381,7 +381,7 @@ func TestImport_isIdempotentWhenTwoRunAtOnce(t *testing.T) {
 	}
 }
 
-func TestImport_leavesTakenNamesAlone(t *testing.T) {
+func TestImport_skipsTakenNames(t *testing.T) {
 	store := openStore(t)
 	for _, name := range []string{"MARTIN", "community", "martin-625", "Deleted"} {
 		require.NoError(t, store.CreateUser(t.Context(), &models.User{Username: name, Email: name + "@example.org"}))
@@ -476,7 +476,7 @@ func TestImport_usesEachUserOnceForATarget(t *testing.T) {
 	requireExact(t, store)
 }
 
-func TestImport_fitsTextsToTheForum(t *testing.T) {
+func TestImport_adaptsTextsToTheForum(t *testing.T) {
 	store := openStore(t)
 	dir := writeDump(t, map[string]string{
 		"Users": twoUsers,
