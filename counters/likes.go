@@ -442,7 +442,7 @@ func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target)
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		l.log.WarnContext(ctx, "likes are read from MySQL alone", "error", err)
+		l.log.WarnContext(ctx, "Redis does not answer: likes are read from MySQL", "error", err)
 	}
 	states := make([]heldState, len(targets))
 	for i, r := range replies {

@@ -63,13 +63,13 @@ func (w *LikeWriter) consume(ctx context.Context) error {
 			w.metrics.writerErrors.Inc()
 			if w.now().Sub(logged) > time.Second { // a missing broker causes one per partition, repeatedly
 				logged = w.now()
-				w.store.Logger().WarnContext(ctx, "like writer", "error", err)
+				w.store.Logger().WarnContext(ctx, "consumer group reported an error", "error", err)
 			}
 		}
 	}()
 	defer func() {
 		if err := group.Close(); err != nil {
-			w.store.Logger().WarnContext(ctx, "leave group", "error", err)
+			w.store.Logger().WarnContext(ctx, "consumer group not left", "error", err)
 		}
 		<-drained
 	}()

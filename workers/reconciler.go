@@ -41,7 +41,7 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 			r.store.Now().Sub(state.AppliedAt) < stalled {
 			continue
 		}
-		r.store.Logger().WarnContext(ctx, "events that kafka took have not arrived: probing", "shard", state.Shard,
+		r.store.Logger().WarnContext(ctx, "events that Kafka acknowledged have not arrived", "shard", state.Shard,
 			"accepted", infos[i].Last.String(), "applied", state.Applied.String())
 		if err := r.redis.Probe(ctx, state.Shard); err != nil {
 			return probed, err

@@ -62,7 +62,7 @@ func (r *Relay) Run(ctx context.Context) {
 	}
 	shards.Wait()
 	if err := producer.Close(); err != nil {
-		r.store.Logger().WarnContext(ctx, "close kafka producer", "error", err)
+		r.store.Logger().WarnContext(ctx, "kafka producer not closed", "error", err)
 	}
 }
 
@@ -124,7 +124,7 @@ func noteFailure(ctx context.Context, store *models.Store, shards []int, stage m
 	ctx, cancel := context.WithTimeout(ctx, noteLimit)
 	defer cancel()
 	if err := store.NoteFailure(ctx, shards, stage, process(), failure); err != nil {
-		store.Logger().DebugContext(ctx, "failure not noted", "stage", string(stage), "error", err)
+		store.Logger().DebugContext(ctx, "failure not recorded", "stage", string(stage), "error", err)
 	}
 }
 
