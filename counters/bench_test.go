@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serverTime is the time that the server has spent in a command so far, and how often it ran.
+// serverTime returns the time that the server has spent in a command, and the number of its calls.
 func serverTime(b *testing.B, plain *redis.Client, command string) (spent time.Duration, calls int64) {
 	b.Helper()
 	line := plain.InfoMap(b.Context(), "commandstats").Item("Commandstats", "cmdstat_"+command)
@@ -22,8 +22,8 @@ func serverTime(b *testing.B, plain *redis.Client, command string) (spent time.D
 	return time.Duration(usec) * time.Microsecond, calls
 }
 
-// BenchmarkGate compares an accepted like with the bare SADD that it cannot do without, both in pipelines so that the
-// network does not hide the server. "server-us" is the time that Redis itself counted.
+// BenchmarkGate compares an accepted like with a bare SADD, which it must include. Both are in pipelines, so that the
+// server is the bottleneck, not the network. "server-us" is the time according to Redis.
 func BenchmarkGate(b *testing.B) {
 	const pipeline = 100
 	server := privateRedis(b)
@@ -51,7 +51,7 @@ func BenchmarkGate(b *testing.B) {
 		after, n := serverTime(b, plain, command)
 		call = float64(b.Elapsed()) / float64(user)
 		server = float64(after-before) / float64(n-calls)
-		b.ReportMetric(0, "ns/op") // an op is a pipeline, which says nothing
+		b.ReportMetric(0, "ns/op") // an op is a whole pipeline, so its time is not reported
 		b.ReportMetric(call/1e3, "us/call")
 		b.ReportMetric(server/1e3, "server-us/call")
 		return call, server
@@ -86,7 +86,7 @@ func BenchmarkGate(b *testing.B) {
 	})
 }
 
-// BenchmarkConnect compares a connection that asks the fence with one that does not.
+// BenchmarkConnect compares a connection with the fence and one without.
 func BenchmarkConnect(b *testing.B) {
 	server := privateRedis(b)
 	r, _ := openRedis(b, server.URL())

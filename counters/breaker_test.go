@@ -15,7 +15,7 @@ import (
 	"likewise/models"
 )
 
-// A Redis that hangs costs the first few calls a time-out, and those after them nothing.
+// If Redis hangs, the first calls wait for a timeout, and the breaker refuses later calls at once.
 func TestBreaker_refusesAtOnceWhileRedisHangs(t *testing.T) {
 	server, err := servers.StartRedis(t.Context(), t.TempDir())
 	require.NoError(t, err)

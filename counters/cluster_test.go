@@ -16,14 +16,14 @@ import (
 	"likewise/models"
 )
 
-// startCluster starts two masters with half of the slots each, and a replica of the first, and returns plain clients.
+// startCluster starts two masters with half of the slots each, and a replica of the first. It returns plain clients.
 func startCluster(t *testing.T) (url string, masters []*redis.Client, replica *redis.Client) {
 	t.Helper()
 	ctx := t.Context()
 	var nodes []*redis.Client
 	var buses []string
 	for range 3 {
-		// A replica with an append-only file cannot be stopped while it writes its first one.
+		// A replica cannot be stopped while it writes its first append-only file.
 		bus := freePort(t)
 		server := privateRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--appendonly", "no",
 			"--cluster-port", bus)
@@ -57,8 +57,7 @@ func startCluster(t *testing.T) (url string, masters []*redis.Client, replica *r
 	return "redis+cluster://" + masters[1].Options().Addr + "?addr=" + replica.Options().Addr, masters, replica
 }
 
-// freePort finds a port for a cluster's bus below those that the kernel hands to clients, and apart from those that
-// package servers takes.
+// freePort returns a port for a cluster's bus. It is outside the ranges of client ports and of package servers.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for {
@@ -127,14 +126,14 @@ func TestCluster(t *testing.T) {
 
 	t.Run("a promoted replica takes no like until its shards are opened", func(t *testing.T) {
 		shard := 8
-		for ; ; shard++ { // one that the first master has
+		for ; ; shard++ { // a shard of the first master
 			if n, err := masters[0].Exists(t.Context(), shardKey(shard)).Result(); err == nil && n == 1 {
 				break
 			}
 		}
 		before := dump(t, masters[0])
-		// A connection to the replica that was made before and used after its promotion would not have asked the fence.
-		// The client would make such connections, to ask for the layout of the cluster.
+		// A connection to the replica from before its promotion would bypass the fence. The client would make such
+		// connections to read the layout of the cluster.
 		early := redis.NewClient(&redis.Options{Addr: replica.Options().Addr, OnConnect: r.fence})
 		defer early.Close()
 		require.ErrorIs(t, early.Ping(t.Context()).Err(), errReplica)
@@ -148,7 +147,7 @@ func TestCluster(t *testing.T) {
 		})
 		target := targets[shard]
 		testkit.Eventually(t, 20*time.Second, func() (bool, string) {
-			// Until the new master is known, the old one sends the client on to it.
+			// Until the new master is known, the old one redirects the client to it.
 			reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"e"`, 100, 1000, never).
 				Int64Slice()
 			require.False(t, err == nil && reply[0] == 0, "a like was accepted: %v", reply)

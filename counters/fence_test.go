@@ -132,7 +132,7 @@ func TestFence_restartBetweenSealAndOpenedStartsTheOpeningOver(t *testing.T) {
 
 	require.NoError(t, server.Kill())
 	require.NoError(t, server.Start(t.Context()))
-	// What a connection of before finds first is that it is broken; the client tries again on a new one.
+	// The first call on an old connection fails, and the client retries on a new one.
 	require.ErrorIs(t, outbox.Opened(t.Context(), 2), ErrLockLost)
 	restored, err = outbox.Seal(t.Context(), 3)
 	require.NoError(t, err)
@@ -168,7 +168,7 @@ func TestFence_holdsWithABusyPool(t *testing.T) {
 
 	var user, accepted atomic.Int64
 	var mayAccept atomic.Bool
-	var early atomic.Int64 // accepted though the call began after the restart and ended before the opening
+	var early atomic.Int64 // likes accepted although the call began after the restart and ended before the opening
 	var restarted atomic.Bool
 	mayAccept.Store(true)
 	ctx, stop := context.WithCancel(t.Context())
@@ -198,7 +198,7 @@ func TestFence_holdsWithABusyPool(t *testing.T) {
 	wait(&accepted, 500, "likes before the crash")
 	require.NoError(t, server.Kill())
 	mayAccept.Store(false)
-	restarted.Store(true) // from here on nothing may be accepted: there is no server, then a closed one
+	restarted.Store(true) // from here on no like may be accepted: the server is down, and then its shards are closed
 	require.NoError(t, server.Start(t.Context()))
 	for i := range refused {
 		wait(&refused[i], 200, "refusals after the restart")

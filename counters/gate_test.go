@@ -13,7 +13,7 @@ import (
 	"likewise/models"
 )
 
-// What the script like.lua answers.
+// Replies of the script like.lua.
 var (
 	isClosed  = []int64{1}
 	isCold    = []int64{2}
@@ -46,7 +46,7 @@ func gate(t testing.TB, r *Redis, target models.Target, want int, user int64, ev
 	return reply
 }
 
-// never is a deadline that does not pass.
+// never is a deadline that never passes.
 const never = 1 << 52
 
 func like(t testing.TB, r *Redis, target models.Target, user int64) []int64 {
@@ -322,7 +322,7 @@ func TestReassertScript_writesTheCurrentState(t *testing.T) {
 	require.Equal(t, stored{
 		"{s01}:shard":              hash{"epoch": "1"},
 		"{s01}:outbox":             []string{"1-0" + opened, `1-1 "on"`, `1-2 "on 7"`, `1-3 "off 8"`},
-		"{s01}:post:1:likes":       hash{"count": "1", "last": "1-3", "at": "1000"}, // last: the janitor waits for them
+		"{s01}:post:1:likes":       hash{"count": "1", "last": "1-3", "at": "1000"}, // last delays the janitor
 		"{s01}:post:1:likes_users": []string{"7"},
 	}, dump(t, plain))
 }
@@ -396,7 +396,7 @@ func TestCloseScript_warm(t *testing.T) {
 	}
 }
 
-// closedMark returns the mark with which the gate refuses likes of a closed target.
+// closedMark returns the mark in the gate's reply for a closed target.
 func closedMark(t testing.TB, r *Redis, target models.Target) string {
 	t.Helper()
 	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"on"`, 100, 1000, never).Int64Slice()
@@ -445,14 +445,14 @@ func TestCloseScript_coldDeletesTheLoadersLock(t *testing.T) {
 	require.Equal(t, before, dump(t, plain))
 }
 
-// load is what has been loaded of post 1.
+// load is a load of post 1 that is in progress.
 type load struct {
 	r     *Redis
 	plain *redis.Client
 	keys  []string // of warm.lua
 }
 
-// loader holds the warming lock of post 1 under token and has loaded users.
+// loader returns a load that holds the warming lock of post 1 under token and has loaded users.
 func loader(t testing.TB, r *Redis, plain *redis.Client, token string, users ...any) load {
 	t.Helper()
 	k := r.keys(post(1))
@@ -495,7 +495,7 @@ func TestWarmScript_storesTheLoadedUsers(t *testing.T) {
 func TestWarmScript_withoutUsers(t *testing.T) {
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
-	// Left over by a target that lost its hash: it must not come to life again.
+	// A target that lost its hash left this set, which must not be used again.
 	require.NoError(t, plain.SAdd(t.Context(), r.keys(post(1)).users, 9).Err())
 	l := loader(t, r, plain, "token")
 	require.Equal(t, 1, l.finish(t, "token", 1))

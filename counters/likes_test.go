@@ -171,7 +171,7 @@ func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
 	require.Empty(t, before.only("999"))
 }
 
-// restore takes a deletion back in MySQL, which does not open the gate.
+// restore undoes a deletion in MySQL, and does not open the target in the gate.
 func (f *forum) restore(t testing.TB, target models.Target) {
 	t.Helper()
 	_, err := f.store.RestorePost(t.Context(), f.author.ID, target.ID)
@@ -216,7 +216,7 @@ func TestSetLike_ofARestoredTargetKeepsItsLikes(t *testing.T) {
 	require.Equal(t, 2, f.queries.selects(""), "one for each target")
 }
 
-// A call that found the post restored in MySQL must not open it if it is deleted again meanwhile.
+// A call that found the post restored in MySQL must not open it if the post has been deleted again.
 func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
@@ -236,7 +236,7 @@ func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
 	f.like(t, target, 8)
 }
 
-// A deletion is committed, and its process sleeps before it closes the gate, until the post is restored.
+// A deletion is committed, and its process is paused before it closes the target, until the post is restored.
 func TestSetLike_undoesALateClose(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
@@ -248,7 +248,7 @@ func TestSetLike_undoesALateClose(t *testing.T) {
 	require.Equal(t, 1, f.counted(Gone))
 }
 
-// A deletion that comes while its target is loaded, at whatever step, must leave nobody able to like it.
+// After a deletion during a load of its target, at any step, the target must refuse likes.
 func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 	for name, step := range map[string]struct {
 		query string
@@ -262,7 +262,7 @@ func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 			f := newForum(t)
 			target := f.post(t)
 			f.inMySQL(t, target, 7)
-			// Another connection than the store's, whose queries wait.
+			// The queries of the store's connection are held, so this uses another connection.
 			deleter, err := models.Open(t.Context(), f.dsn, models.Options{})
 			require.NoError(t, err)
 			defer deleter.Close()
@@ -290,7 +290,7 @@ func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 	}
 }
 
-// The last query has been answered with "open" when the deletion comes, so that only the lock can tell.
+// The deletion follows the last query, which found the target open. So only the lock reveals the deletion.
 func TestSetLike_deletionAfterTheLastQueryOfALoadWins(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
@@ -343,7 +343,7 @@ func TestSetLike_loaderThatLostItsLockDoesNotFinish(t *testing.T) {
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
 	f.redis.client.AddHook(beforeScript{f.redis.script["warm"].Hash(), sync.OnceFunc(func() {
-		// Paused for longer than the lock lives: another has loaded the target, and it was liked and cooled since.
+		// The loader is paused until its lock expires. Another loads the target, which is then liked and evicted.
 		assert.NoError(t, f.plain.Del(t.Context(), f.redis.keys(target).warming).Err())
 		f.inMySQL(t, target, 9)
 	})})
@@ -376,7 +376,7 @@ func TestSetLike_loadOutlivesACancelledCaller(t *testing.T) {
 }
 
 func TestSetLike_loadsASetOfManyLikers(t *testing.T) {
-	const likers = 25_000 // in three rounds; the last one is not full
+	const likers = 25_000 // three chunks, the last of which is not full
 	f := newForum(t)
 	target := f.post(t)
 	var rows strings.Builder
@@ -427,7 +427,7 @@ func TestSetLike_rewarmsADamagedTargetOnceMySQLHasItsLikes(t *testing.T) {
 	f := newForum(t)
 	clean, dirty := f.post(t), f.post(t)
 	f.inMySQL(t, clean, 7, 8)
-	f.like(t, clean, 7) // it was so: MySQL has all of it
+	f.like(t, clean, 7) // changes nothing, so MySQL has all its likes
 	f.like(t, dirty, 7)
 	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(clean).users, f.redis.keys(dirty).users).Err())
 
@@ -474,8 +474,8 @@ func TestLikes_whileRedisIsDown(t *testing.T) {
 	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
 }
 
-// Right after a restart Redis answers the first words on a new connection with an error, and the pipeline behind them
-// is not sent. Its commands must not read as answered.
+// Right after a restart, Redis answers the initial commands on a new connection with an error, and go-redis does not
+// send the pipeline. The commands of the pipeline must have an error, too.
 func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
 	r, plain := newRedis(t)
 	f := newForumOn(t, r)
@@ -485,7 +485,7 @@ func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
 	unconnected, _ := openRedis(t, urlOf(plain))
 	f.redis = unconnected
 
-	for range 2 * models.BreakerFailures { // until the breaker refuses, and after
+	for range 2 * models.BreakerFailures { // before and after the breaker opens
 		states, err := f.LikeStates(t.Context(), 7, rowsOf(1, target))
 		require.NoError(t, err)
 		require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
@@ -530,7 +530,7 @@ func TestPipelines_thatFailAsAWholeHaveNoReplies(t *testing.T) {
 	}
 }
 
-// A host that is gone does not even refuse connections.
+// A host that is down does not refuse connections.
 func TestLikeStates_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 	server := privateRedis(t)
 	r, _ := openRedis(t, server.URL())
@@ -547,7 +547,7 @@ func TestLikeStates_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
 }
 
-// The server's clock was set, or the call was on its way for long: either way it is made again, against the right time.
+// After a change of the server's clock, or a slow call, the call is repeated with the right deadline.
 func TestSetLike_learnsTheServersClock(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
@@ -565,7 +565,7 @@ func TestSetLike_retryAfterALostAnswerIsHarmless(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
-	// The script runs, its answer is lost, and the client library sends it again.
+	// The script runs, its reply is lost, and the client library sends it again.
 	f.redis.client.AddHook(twice{f.redis.script["like"].Hash()})
 	for user, liked := range map[int64]bool{8: true, 7: false} {
 		_, err := f.SetLike(t.Context(), target, user, liked)
@@ -577,7 +577,7 @@ func TestSetLike_retryAfterALostAnswerIsHarmless(t *testing.T) {
 	require.EqualValues(t, 4, f.plain.XLen(t.Context(), "{s01}:outbox").Val())
 }
 
-// twice runs a script a second time and returns the second answer.
+// twice runs each script a second time, and returns the second reply.
 type twice struct{ hash string }
 
 func (h twice) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -610,7 +610,7 @@ func TestLikeStates_warmColdAndClosed(t *testing.T) {
 		f.inMySQL(t, target, 7)
 	}
 	f.like(t, warm, 8)
-	f.like(t, closed, 8) // after the closing it is MySQL that knows
+	f.like(t, closed, 8) // in a closed shard, MySQL's state is returned
 	closeShard(t, f.plain, closed.Shard(shards))
 	_, err := f.SetLike(t.Context(), under, 7, false)
 	require.NoError(t, err)
@@ -667,7 +667,7 @@ func TestLikeStates_ofAHundredRowsCostTheSame(t *testing.T) {
 	require.EqualValues(t, 1, trips.Load())
 	require.Equal(t, 1, f.queries.selects(""))
 
-	// All warm: MySQL is not asked.
+	// All targets are warm, so MySQL is not queried.
 	var warm []models.TargetCount
 	for i := 0; i < 100; i += 3 {
 		warm = append(warm, rows[i])

@@ -14,7 +14,7 @@ import (
 	"likewise/internal/testkit"
 )
 
-// newLimiter waits for Redis as long as a busy machine may need.
+// newLimiter returns a Limiter that waits long for Redis, for busy machines.
 func newLimiter(t testing.TB, url string) (*Limiter, *atomic.Int64) {
 	t.Helper()
 	return newImpatientLimiter(t, url, time.Minute)
@@ -47,7 +47,7 @@ func TestLimiter_admitsABurstAndThenOneEach(t *testing.T) {
 				assert.Zero(t, taken.RetryAfter)
 				assert.InDelta(t, time.Duration(3-left)*time.Hour, taken.ResetAfter, float64(time.Minute))
 			}
-			for range 2 { // what is refused costs nothing
+			for range 2 { // refused actions are not counted
 				taken := l.Take(t.Context(), "a", rate, 1)
 				assert.False(t, taken.OK)
 				assert.InDelta(t, time.Hour, taken.RetryAfter, float64(time.Minute))
@@ -103,14 +103,14 @@ func TestLimiter_ofManyProcessesCountsTogether(t *testing.T) {
 	assert.EqualValues(t, 100, passed.Load())
 }
 
-// While Redis is away every process keeps the limits by itself, and waits for Redis hardly at all.
+// While Redis is down, every process applies the limits by itself, and waits for Redis only briefly.
 func TestLimiter_outlivesRedis(t *testing.T) {
 	server := privateRedis(t)
 	l, alone := newImpatientLimiter(t, server.URL(), limitWait)
 	rate := Rate{Burst: 10, Every: time.Hour}
 	require.True(t, l.Take(t.Context(), "a", rate, 10).OK)
 	require.False(t, l.Take(t.Context(), "a", rate, 1).OK)
-	require.NoError(t, server.Pause()) // takes commands and never answers
+	require.NoError(t, server.Pause()) // accepts commands and does not answer
 	start := time.Now()
 	passed := 0
 	for range 1000 {
@@ -122,18 +122,18 @@ func TestLimiter_outlivesRedis(t *testing.T) {
 	assert.Equal(t, 10, passed)
 	assert.EqualValues(t, 1000, alone.Load())
 	require.NoError(t, server.Resume())
-	testkit.Eventually(t, 10*time.Second, func() (bool, string) { // the breaker tries it again once a second
+	testkit.Eventually(t, 10*time.Second, func() (bool, string) { // the breaker retries once a second
 		before := alone.Load()
 		return !l.Take(t.Context(), "a", rate, 1).OK && alone.Load() == before, "Redis does not count again"
 	})
 }
 
-// Each key is alone in its script, so a cluster takes them all.
+// Each script uses one key, so it works on a cluster.
 func TestLimiter_worksOnCluster(t *testing.T) {
 	url, _, _ := startCluster(t)
 	l, alone := newLimiter(t, url)
 	for i := range 50 {
-		// A slow machine may not answer in time. Then the process counts alone, and another key is tried.
+		// A slow machine may not answer in time. Then the process counts by itself, and the test uses another key.
 		attempt := 0
 		testkit.Eventually(t, time.Minute, func() (bool, string) {
 			key, before := fmt.Sprint("key ", i, " ", attempt), alone.Load()
@@ -168,7 +168,7 @@ func TestRate_scales(t *testing.T) {
 	assert.Equal(t, 10*time.Minute, rate.Window())
 }
 
-// BenchmarkLimiter takes from a limit in Redis, and in the process alone; plain is one INCR on as many connections.
+// BenchmarkLimiter counts actions in Redis and in the process. plain is one INCR on as many connections.
 func BenchmarkLimiter(b *testing.B) {
 	rate := Rate{Burst: 1 << 30, Every: time.Nanosecond}
 	b.Run("plain", func(b *testing.B) {

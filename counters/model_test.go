@@ -13,14 +13,14 @@ import (
 	"likewise/models"
 )
 
-// Whatever users and the janitor do in whatever order, the gate's answers, its sets and its counts are those of a map,
-// and so is what the outbox adds to the likes that Kafka has.
+// After any sequence of actions of users and the janitor, the gate's replies, sets and counts must equal those of a
+// map. So must the likes in Kafka together with the events in the outbox.
 func TestGate_agreesWithAModel(t *testing.T) {
 	t.Parallel()
 	f := newForum(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
-		// Two targets in each of two shards, new for every run. Posts and comments are numbered in step.
+		// Every run has new targets, two in each of two shards. Posts and comments have the same numbers.
 		first, second := f.post(t), f.post(t)
 		targets := []models.Target{first, f.comment(t, first), second, f.comment(t, first)}
 		require.Equal(t, targets[0].ID, targets[1].ID)
@@ -62,7 +62,7 @@ func TestGate_agreesWithAModel(t *testing.T) {
 	})
 }
 
-// model is what the gate should hold: who likes what, and the part of it that is in MySQL.
+// model is the expected state: the users who like each target, and the part of it that is in MySQL.
 type model struct {
 	f              *forum
 	likes, applied map[models.Target]map[int64]bool
@@ -76,7 +76,7 @@ func (m model) set(likes map[models.Target]map[int64]bool, target models.Target,
 	}
 }
 
-// apply moves everything from a shard's outbox to MySQL as relay and writer do.
+// apply moves all events from a shard's outbox to MySQL, as the relay and the writer do.
 func (m model) apply(rt *rapid.T, ctx context.Context, shard int) {
 	outbox, err := m.f.redis.HoldOutbox(ctx, shard, "model", time.Minute)
 	require.NoError(rt, err)

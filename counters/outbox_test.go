@@ -63,7 +63,7 @@ func TestOutbox_renewHoldsTheLock(t *testing.T) {
 
 func TestOutbox_expiredLockIsLost(t *testing.T) {
 	r, _ := newRedis(t)
-	outbox, err := r.HoldOutbox(t.Context(), 1, rand.Text(), 100*time.Millisecond) // taking it may not last longer
+	outbox, err := r.HoldOutbox(t.Context(), 1, rand.Text(), 100*time.Millisecond) // must not take longer than that
 	require.NoError(t, err)
 	testkit.Eventually(t, 5*time.Second, func() (bool, string) {
 		return errors.Is(outbox.Renew(t.Context(), time.Millisecond), ErrLockLost), "the lock is still held"
@@ -174,7 +174,7 @@ func TestOutbox_readEndsWithItsContext(t *testing.T) {
 	require.Less(t, time.Since(begin), 5*time.Second)
 }
 
-// What is not JSON must not keep its neighbours from being sent, and must still be readable as what it was.
+// A payload that is not JSON must not block other events, and must stay readable.
 func TestOutbox_readOfAPayloadThatIsNotJSON(t *testing.T) {
 	r, plain := newGate(t)
 	for _, values := range []map[string]any{{"e": `{"broken`}, {"e": "\xff\x00"}, {"other": "field"}} {
@@ -237,7 +237,7 @@ func TestOutbox_sealKeepsTheRestoredPositionOverTwoAttempts(t *testing.T) {
 	require.ErrorIs(t, outbox.Opened(t.Context(), 2), ErrLockLost, "the first attempt was given up")
 	require.NoError(t, outbox.Opened(t.Context(), 3))
 
-	// The next time it begins anew.
+	// The next opening starts with a new position.
 	closeShard(t, plain, 1)
 	restored, err := outbox.Seal(t.Context(), 4)
 	require.NoError(t, err)

@@ -26,10 +26,10 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// shards is the number that testkit installs its databases with.
+// shards is the number of shards in testkit's databases.
 const shards = 16
 
-// start is what the tests' clock shows.
+// start is the time on the tests' clock.
 var start = time.UnixMilli(1_700_000_000_000)
 
 func post(id int64) models.Target    { return models.Target{Kind: models.KindPost, ID: id} }
@@ -38,7 +38,7 @@ func pos(epoch, seq int64) models.Position {
 	return models.Position{Epoch: epoch, Seq: seq}
 }
 
-// newRedis returns the code under test and a plain client to see what it stored. No shard is open.
+// newRedis returns a Redis under test, and a plain client to inspect its keys. No shard is open.
 func newRedis(t testing.TB) (*Redis, *redis.Client) {
 	t.Helper()
 	o := testkit.Redis(t)
@@ -80,11 +80,11 @@ func openShard(t testing.TB, r *Redis, shard int, epoch int64) {
 	require.NoError(t, err)
 	require.NoError(t, outbox.Opened(t.Context(), epoch))
 	require.NoError(t, outbox.Release(t.Context()))
-	// Long ago, so that what the test creates is younger than that.
+	// Long ago, so that the test's targets are younger than the opening.
 	require.NoError(t, r.client.HSet(t.Context(), shardKey(shard), "opened", 1).Err())
 }
 
-// forgetTargets makes the targets of a shard cold, as its relay does while it opens the shard.
+// forgetTargets evicts the targets of a shard, as its relay does while it opens the shard.
 func forgetTargets(t testing.TB, r *Redis, shard int) {
 	t.Helper()
 	outbox, err := r.HoldOutbox(t.Context(), shard, rand.Text(), time.Minute)
@@ -98,18 +98,18 @@ func forgetTargets(t testing.TB, r *Redis, shard int) {
 	require.NoError(t, r.client.HDel(t.Context(), shardKey(shard), "opening").Err())
 }
 
-// closeShard closes a shard as the fence does when it finds another server.
+// closeShard closes a shard, as the fence does on another server.
 func closeShard(t testing.TB, plain *redis.Client, shard int) {
 	t.Helper()
 	require.NoError(t, plain.HDel(t.Context(), shardKey(shard), "epoch", "opening").Err())
 }
 
-// forum is a Likes on a database of its own with every shard open, and users and posts to like.
+// forum has a Likes on its own database, with all shards open, and with users and posts.
 type forum struct {
 	*Likes
 	plain   *redis.Client
 	queries *queries
-	dsn     string // of the same database, unwatched
+	dsn     string // of the same database, without the watch for queries
 	author  models.Author
 	epochs  []int64 // by shard
 
@@ -131,7 +131,7 @@ func newForum(t testing.TB) *forum {
 	return f
 }
 
-// newForumOn is newForum on a Redis whose shards are as they are.
+// newForumOn is newForum on a given Redis, whose shards it does not open.
 func newForumOn(t testing.TB, r *Redis) *forum {
 	t.Helper()
 	dsn := testkit.Database(t)
@@ -164,7 +164,7 @@ func (f *forum) comment(t testing.TB, on models.Target) models.Target {
 	return comment(c.ID)
 }
 
-// inMySQL puts likes into MySQL, past the gate.
+// inMySQL writes likes to MySQL, without the gate.
 func (f *forum) inMySQL(t testing.TB, target models.Target, users ...int64) {
 	t.Helper()
 	for _, user := range users {
@@ -186,11 +186,11 @@ func (f *forum) counted(o Outcome) int {
 	return f.outcomes[o]
 }
 
-// queries sees what a Store sends to MySQL.
+// queries records the queries that a Store sends to MySQL.
 type queries struct {
 	mu     sync.Mutex
 	texts  []string
-	before func(query string) // called before each is sent; may wait
+	before func(query string) // called before each query is sent; may block
 }
 
 var watched atomic.Int64
@@ -216,7 +216,8 @@ type watchedConn struct {
 	queries *queries
 }
 
-// Write looks for the packets COM_QUERY, which the driver writes whole: four bytes of length and number, 3, the text.
+// Write finds COM_QUERY packets: four bytes of length and number, the byte 3, and the text. The driver writes each
+// packet as a whole.
 func (c watchedConn) Write(b []byte) (int, error) {
 	if len(b) > 5 && b[3] == 0 && b[4] == 3 {
 		text := testkit.Unlimited(string(b[5:]))
@@ -236,7 +237,7 @@ func (q *queries) hold(fn func(query string)) {
 	q.before = fn
 }
 
-// reset forgets the queries so far.
+// reset removes the recorded queries.
 func (q *queries) reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -256,17 +257,17 @@ func (q *queries) selects(part string) int {
 	return n
 }
 
-// loads are the queries that read who likes a post.
+// loads counts the queries for the users who like a post.
 const loads = "SELECT user_id FROM post_likes"
 
-// stored is what one Redis database holds: a hash as map[string]string, a set as sorted members, a stream as its
-// "id payload" lines, a string as it is.
+// stored has the keys of a Redis database. A hash is a map[string]string, a set its sorted members, a stream its
+// "id payload" lines, and a string itself.
 type stored map[string]any
 
 type hash = map[string]string
 
-// dump reads everything of a Redis database except which server each shard was opened on, and so the shards of which
-// nothing else is known. That one is for the tests of the fence.
+// dump reads all keys of a Redis database, except for the server that each shard was opened on. It omits shards with no
+// other field. Tests of the fence read the server.
 func dump(t testing.TB, plain *redis.Client) stored {
 	t.Helper()
 	ctx := t.Context()
@@ -303,14 +304,14 @@ func dump(t testing.TB, plain *redis.Client) stored {
 	return all
 }
 
-// only returns the part of what is stored whose keys contain part.
+// only returns the stored keys that contain part.
 func (s stored) only(part string) stored {
 	s = maps.Clone(s)
 	maps.DeleteFunc(s, func(key string, _ any) bool { return !strings.Contains(key, part) })
 	return s
 }
 
-// entries returns a stream as its "id payload" lines.
+// entries returns the "id payload" lines of a stream.
 func entries(t testing.TB, plain *redis.Client, key string) []string {
 	t.Helper()
 	messages, err := plain.XRange(t.Context(), key, "-", "+").Result()
@@ -322,7 +323,7 @@ func entries(t testing.TB, plain *redis.Client, key string) []string {
 	return lines
 }
 
-// fold returns who likes what after every event of a shard's outbox, and fails if the numbers have a hole.
+// fold returns the likes after all events of a shard's outbox. It fails if the numbers have a gap.
 func fold(t require.TestingT, ctx context.Context, plain *redis.Client, shard int) map[models.Target]map[int64]bool {
 	messages, err := plain.XRange(ctx, outboxKey(shard), "-", "+").Result()
 	require.NoError(t, err)
@@ -346,10 +347,10 @@ func fold(t require.TestingT, ctx context.Context, plain *redis.Client, shard in
 	return likes
 }
 
-// countTrips counts what is sent to Redis from now on: single commands and pipelines.
+// countTrips counts the single commands and the pipelines that are sent to Redis from now on.
 func countTrips(t testing.TB, r *Redis) *atomic.Int64 {
 	t.Helper()
-	// The first pipeline makes a connection of its own, which says hello and asks the fence.
+	// The first pipeline makes a new connection, with HELLO and the fence.
 	_, err := r.client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 	require.NoError(t, err)
 	trips := &roundTrips{}

@@ -19,9 +19,9 @@ func TestStatesOf_warmColdClosedAndGone(t *testing.T) {
 		f.inMySQL(t, target, 7)
 	}
 	for _, target := range []models.Target{warm, closed, deleted} {
-		f.like(t, target, 8) // what is not in MySQL yet
+		f.like(t, target, 8) // not in MySQL yet
 	}
-	// Of one that was deleted the gate knows, of the other only MySQL.
+	// The gate knows the deletion of the first target. Only MySQL knows that of the second.
 	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, deleted.ID))
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{deleted}))
 	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, buried.ID))
@@ -87,7 +87,8 @@ func TestStatesOf_withASilentRedisLeavesTimeForMySQL(t *testing.T) {
 	require.Equal(t, map[models.Target]models.LikeState{target: {Liked: true, Count: 1}}, states)
 }
 
-// A restoration does not open the gate. The likes that the gate holds count, not those that MySQL has so far.
+// A restoration does not open the target in the gate. StatesOf returns the likes in the gate, because MySQL may lack
+// some.
 func TestStatesOf_hasRestoredTargetsAtOnce(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
