@@ -257,7 +257,7 @@ func (q *queries) selects(part string) int {
 	return n
 }
 
-// loads counts the queries for the users who like a post.
+// loads begins the queries for the users who like a post.
 const loads = "SELECT user_id FROM post_likes"
 
 // stored has the keys of a Redis database. A hash is a map[string]string, a set its sorted members, a stream its

@@ -104,7 +104,7 @@ type JobsConfig struct {
 	CoolAfter time.Duration         // see NewJanitor
 }
 
-// Jobs runs the jobs of a site. It is safe for concurrent use, but for one job by itself.
+// Jobs runs the jobs of a site. It is safe for concurrent use, except for two runs of the same job.
 type Jobs struct {
 	JobsConfig
 

@@ -1,12 +1,11 @@
 // Package workers contains the background processes: the relay from Redis to Kafka, the like writer from Kafka to
 // MySQL, and the cron jobs.
 //
-// Who owns what: a shard's outbox belongs to the relay that holds its lock; a Kafka partition to the like writer that
-// the consumer group gave it to; neither belief has to be true for the counts to be right, because the writer's
-// transaction goes by the positions of events alone. What is retried: everything that a server refuses or a
-// connection loses, with a growing pause, for as long as the process lives. What is dropped: nothing but events that
-// MySQL has already; an event that can never be applied is kept as a dead letter. Every Run returns when its context
-// ends, and by itself never.
+// Who owns what: a shard's outbox belongs to the relay that holds its lock, and a Kafka partition to the like writer
+// that the consumer group assigned it to. The counts are right even if two processes own the same, because the writer's
+// transaction compares the positions of events. What is retried: every call that a server refuses or a connection
+// loses, with exponential back-off, as long as the process runs. What is dropped: only events that MySQL already has.
+// An event that cannot be applied becomes a dead letter. Every Run returns when its context ends, and not before.
 package workers
 
 import (

@@ -28,7 +28,7 @@ import (
 	"likewise/workers"
 )
 
-// benchCmd measures on private servers of its own, never on those of a site.
+// benchCmd measures on its own private servers, never on those of a site.
 type benchCmd struct {
 	Clients int           `default:"32" help:"Connections that like at once, one user each."`
 	Rounds  int           `default:"5" help:"${bench_rounds_help}"`
@@ -37,7 +37,7 @@ type benchCmd struct {
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
-// measurement is one line of the report. Ratios mean something; figures belong to the machine.
+// measurement is one line of the report. Ratios are comparable between machines, and figures are not.
 type measurement struct {
 	Name     string  `json:"name"`
 	Value    float64 `json:"value"`
@@ -48,7 +48,7 @@ type measurement struct {
 	Baseline string  `json:"baseline,omitempty"`
 }
 
-// Run measures and prints.
+// Run measures, and prints the report.
 func (b *benchCmd) Run(ctx context.Context, out output) error {
 	if b.Clients < 1 || b.Rounds < 1 || b.Length < 10*time.Millisecond || b.Likes < 1000 {
 		return errors.New("--clients and --rounds must be at least 1, --length 10ms and --likes 1000")
@@ -62,7 +62,7 @@ func (b *benchCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.DiscardHandler) // a line a request would be part of what is measured
+	log := slog.New(slog.DiscardHandler) // logging each request would distort the measurements
 	report, err := b.measure(ctx, log, all)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
@@ -88,7 +88,7 @@ func (b *benchCmd) Run(ctx context.Context, out output) error {
 	return w.Flush()
 }
 
-// bench is what the measurements share.
+// bench has the servers and users that the measurements share.
 type bench struct {
 	*benchCmd
 	gated, direct *core
@@ -175,8 +175,8 @@ type contender struct {
 	latencies      []time.Duration // of the answers that count
 }
 
-// likesOverHTTP has every client like and unlike the same post, through the gate and directly, beside a route that
-// does nothing.
+// likesOverHTTP measures likes and unlikes of one post by all clients, through the gate and directly, and compares them
+// with an empty route.
 func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 	serving, stop := context.WithCancel(ctx)
 	var apis sync.WaitGroup
@@ -202,7 +202,7 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Two more with a registry of their own each, for what happens when there is far too much to do.
+	// Two more APIs, each with its own registry, measure an overload.
 	var crowded [2]string
 	for i, maxInFlight := range []int{b.Clients, crowd * b.Clients} {
 		c := *b.direct
@@ -267,12 +267,12 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 	return report, nil
 }
 
-// crowd is how many times the clients come when a server has far too much to do.
+// crowd is the factor by which the number of clients exceeds --clients during an overload.
 const crowd = 16
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// race runs one contender with every client for one round.
+// race runs one contender with all clients for one round.
 func (b *bench) race(ctx context.Context, c *contender) error {
 	clients := b.Clients
 	if c.clients > 0 {
@@ -301,7 +301,7 @@ func (b *bench) race(ctx context.Context, c *contender) error {
 					took = append(took, time.Since(began))
 				case !c.mayRefuse || response.StatusCode() != fasthttp.StatusServiceUnavailable:
 					err = fmt.Errorf("%s: %d %s", c.name, response.StatusCode(), response.Body())
-				default: // it comes back, as clients do, a little later
+				default: // the client retries a little later
 					pauseRefused(ctx)
 				}
 			}
@@ -318,7 +318,7 @@ func (b *bench) race(ctx context.Context, c *contender) error {
 	return errors.Join(failed, ctx.Err())
 }
 
-// pauseRefused is what a refused client does before it tries again.
+// pauseRefused waits as a refused client does before its next attempt.
 func pauseRefused(ctx context.Context) {
 	select {
 	case <-time.After(50 * time.Millisecond):
@@ -326,8 +326,9 @@ func pauseRefused(ctx context.Context) {
 	}
 }
 
-// drain fills the outbox while no worker runs, as after an outage of Kafka, and measures how fast it empties, beside
-// the same rows inserted in plain batches; and what the likes cost in Redis, beside a plain set.
+// drain fills the outbox without a worker, as after an outage of Kafka, and measures how fast a worker empties it. It
+// compares this with the same rows in plain batches. It also compares the memory of the likes in Redis with a plain
+// set.
 func (b *bench) drain(ctx context.Context) ([]measurement, error) {
 	target, err := b.createPost(ctx)
 	if err != nil {
@@ -385,7 +386,7 @@ func (b *bench) drain(ctx context.Context) ([]measurement, error) {
 	}, nil
 }
 
-// likeAll has b.Likes users like the target through the gate.
+// likeAll makes b.Likes users like the target through the gate.
 func (b *bench) likeAll(ctx context.Context, target models.Target) error {
 	var mu sync.Mutex
 	var failed error
@@ -407,8 +408,8 @@ func (b *bench) likeAll(ctx context.Context, target models.Target) error {
 	return failed
 }
 
-// insertPlainly writes as many rows as drain does into a table like post_likes, 2,000 a statement and transaction: the
-// least that any batching writer has to do.
+// insertPlainly writes as many rows as drain into a copy of post_likes, 2,000 in each statement and transaction. Any
+// writer in batches must do at least that.
 func (b *bench) insertPlainly(ctx context.Context) (rowsPerSecond float64, err error) {
 	const batch = 2000
 	pool := b.gated.store.Pool()

@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// account is who a request is made by; the zero account is the anonymous.
+// account is the user who sends a request. The zero account is anonymous.
 type account struct {
 	id    int64
 	token string
 }
 
-// readTokens takes the output of `likewise user token` apart.
+// readTokens parses the output of `likewise user token`.
 func readTokens(t *testing.T, text string, n int) []account {
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
@@ -39,7 +39,7 @@ func readTokens(t *testing.T, text string, n int) []account {
 	return list
 }
 
-// reply is an answer that was read to its end.
+// reply is an answer with its whole body.
 type reply struct {
 	status int
 	header http.Header
@@ -48,20 +48,20 @@ type reply struct {
 
 func (r reply) String() string { return fmt.Sprintf("%d %s", r.status, r.body) }
 
-// clients are enough for every test: idle connections are kept for each API.
+// clients sends the requests of all tests. It keeps enough idle connections to each API.
 var clients = &http.Client{
 	Timeout:   30 * time.Second,
 	Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true},
 }
 
-// internals are words that only somebody who knows the inside would use; they may not be in an answer.
+// internals matches terms of the implementation, which answers must not contain.
 var internals = regexp.MustCompile(
 	`(?i)mysql|redis|kafka|sarama|gorm|sql:|dial |tcp|127\.0\.0\.1|goroutine|\.go\b|panic|deadlock|lua|eof|` +
 		`outbox|shard|Error [0-9]{4}|context `,
 )
 
-// send makes a request; body nil is none. An answer that breaks the rules for errors fails the test; no answer at all
-// is the error.
+// send sends a request, without a body if body is nil. If the answer violates the rules for errors, the test fails.
+// Without an answer, send returns an error.
 func send(t testing.TB, url string, as account, method, path string, body any) (reply, error) {
 	var in io.Reader
 	if body != nil {
@@ -97,7 +97,7 @@ func send(t testing.TB, url string, as account, method, path string, body any) (
 	return r, nil
 }
 
-// holdProblem holds an error to what every one must be.
+// holdProblem checks an answer by the rules for errors.
 func (r reply) holdProblem(t testing.TB, what string) {
 	t.Helper()
 	var p struct {
@@ -124,7 +124,7 @@ func (r reply) holdProblem(t testing.TB, what string) {
 	}
 }
 
-// call makes a request that must get the status, and reads the answer into out unless that is nil.
+// call sends a request whose answer must have the status. It decodes the answer into out unless out is nil.
 func call(t testing.TB, url string, as account, method, path string, body any, status int, out any) {
 	t.Helper()
 	r, err := send(t, url, as, method, path, body)
@@ -137,7 +137,7 @@ func call(t testing.TB, url string, as account, method, path string, body any, s
 
 type obj = map[string]any
 
-// contentJSON is what the tests read of posts and comments.
+// contentJSON has the fields of posts and comments that the tests read.
 type contentJSON struct {
 	ID            int64  `json:"id"`
 	Content       string `json:"content"`
@@ -167,7 +167,7 @@ func newComment(t testing.TB, url string, as account, post contentJSON) contentJ
 	return c
 }
 
-// like makes the account's like of what is at path (such as /v1/posts/1) as asked, which must succeed.
+// like sets or removes the account's like of the target at path, such as /v1/posts/1. It must succeed.
 func like(t testing.TB, url string, as account, path string, liked bool) likeJSON {
 	t.Helper()
 	var l likeJSON

@@ -90,7 +90,7 @@ func TestSettings_areNeverShownWhenTheyAreWrong(t *testing.T) {
 		assert.Contains(t, said, "$LIKEWISE_REDIS) is not of the form redis://HOST:6379/0")
 		assert.NotContains(t, said, secret)
 	}
-	// What is well formed and does not work: nobody listens, the password is wrong, there is no such database.
+	// Well-formed settings that do not work: no server, a wrong password, or a missing database.
 	c, err := mysql.ParseDSN(testkit.Database(t))
 	require.NoError(t, err)
 	for _, change := range []func(*mysql.Config){

@@ -30,7 +30,7 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	assert.Equal(t, "every like accepted so far is in MySQL\n", s.succeed("cron", "run", "flush"))
 	assert.Len(t, s.rows(post), 1)
 
-	// With no worker, flush does the work itself.
+	// Without a worker, flush relays and writes itself.
 	worker.stop()
 	like(t, url, users[0], post.path, false)
 	like(t, url, users[1], post.path, true)
@@ -157,7 +157,7 @@ func TestImport_goesThroughTheGateOfARunningSite(t *testing.T) {
 	assert.Contains(t, fail(t, 1, s.env, "import", "stackexchange", t.TempDir()), "Users.xml")
 }
 
-// Requests that were being answered when SIGTERM came are answered; the process then ends well and soon.
+// After SIGTERM, requests in progress are answered. Then the process exits with status 0, within seconds.
 func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -168,7 +168,7 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 	post := newPost(t, url, users[0])
 	like(t, url, users[5], post.path(), true) // warm, so that likes need no MySQL from here on
 
-	// Some like, on connections that are kept, until the listener is closed.
+	// Some clients like on persistent connections until the listener is closed.
 	var liking [10]chan string
 	for i := range liking {
 		liking[i] = make(chan string, 1)
@@ -192,8 +192,8 @@ func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
 	testkit.Eventually(t, patience, func() (bool, string) {
 		return strings.Count(api.stderr.String(), "/like status=200") > 50, "nobody likes"
 	})
-	// A lock in MySQL holds other requests; they are under way when their statements wait for it. They have 10 s, so
-	// the lock is taken last.
+	// A lock in MySQL delays other requests, which are in progress once their statements wait for it. They have 10 s,
+	// so the lock is acquired last.
 	conn, err := s.db.Conn(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()

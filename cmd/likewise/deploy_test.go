@@ -13,8 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The account of the roles, as the operator's guide says to make it, has all the rights that they need, and none to
-// change the schema.
+// The account of the roles, with the rights of the operator's guide, can run them, and cannot change the schema.
 func TestRoles_runWithoutRightsToChangeTheSchema(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -64,7 +63,7 @@ func TestRoles_runWithoutRightsToChangeTheSchema(t *testing.T) {
 	assert.NotContains(t, cron.stderr.String(), "denied")
 }
 
-// compose.yaml must bound what a container takes, and give the roles another account than the one that migrates.
+// compose.yaml must bound the resources of its containers, and the roles must not use the account that migrates.
 func TestCompose_boundsItsContainers(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../compose.yaml")

@@ -24,8 +24,8 @@ import (
 	"likewise/internal/testkit"
 )
 
-// drip sends text and then a piece of it every half second until the server ends the connection or two minutes have
-// passed, and says how long that took and what the server said.
+// drip sends text, and then a piece every half second until the server closes the connection or two minutes have
+// passed. It returns the duration and the server's answer.
 func drip(address, text, piece string) (took time.Duration, said string, err error) {
 	start := time.Now()
 	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
@@ -64,7 +64,7 @@ func drip(address, text, piece string) (took time.Duration, said string, err err
 	return time.Since(start), string(answer), nil // a reset is an end, too
 }
 
-// Slow clients, by the hundred: each is disconnected in bounded time, and others do not notice them.
+// Hundreds of slow clients are disconnected in bounded time, and do not affect other clients.
 func TestSlowClients_areCutOffAndHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -141,7 +141,7 @@ func TestSlowClients_areCutOffAndHoldUpNobody(t *testing.T) {
 	p.stop()
 }
 
-// More connections than the process has descriptors for: it goes on, and MySQL keeps its own.
+// More connections than the process has descriptors do not stop the process, and its connections to MySQL stay open.
 func TestConnections_beyondTheDescriptorsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -187,7 +187,7 @@ func TestConnections_beyondTheDescriptorsAreRefused(t *testing.T) {
 	p.stop()
 }
 
-// A wave of logins waits for its turn, some are told to come back, memory stays bounded, and reading goes on.
+// During a wave of logins, some wait, some are refused with Retry-After, memory stays bounded, and reads are answered.
 func TestLogins_byTheHundredsExhaustNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -265,7 +265,7 @@ func TestLogins_byTheHundredsExhaustNothing(t *testing.T) {
 	p.stop()
 }
 
-// resident is how much memory the process has, in bytes.
+// resident returns the resident memory of the process, in bytes.
 func (p *process) resident() int {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.pid))
@@ -291,9 +291,9 @@ func TestSettings_ofTheDoorAreChecked(t *testing.T) {
 	}
 }
 
-// The roles of production refuse servers on other machines that anybody could get into. What is on this machine may be
-// a developer's.
-func TestPasswords_thatEverybodyKnowsAreRefused(t *testing.T) {
+// The roles of production refuse servers on other machines with well-known passwords. Servers on this machine may
+// belong to a developer.
+func TestPasswords_wellKnownOnesAreRefused(t *testing.T) {
 	t.Parallel()
 	const strong = "likewise:9f8e7d6c5b4a@tcp(db.internal:3306)/forum"
 	const far = "redis://:9f8e7d6c5b4a@cache.internal:6379/0"
@@ -332,7 +332,7 @@ func TestPasswords_thatEverybodyKnowsAreRefused(t *testing.T) {
 		assert.Contains(t, said, "--redis (or $LIKEWISE_REDIS) has no password, or one that everybody tries first")
 		assert.NotContains(t, said, "--mysql-dsn (or")
 	}
-	// These get as far as to look for their servers, which are not there.
+	// These settings are accepted, and the servers do not exist.
 	for _, env := range [][]string{
 		{"LIKEWISE_MYSQL_DSN=root:root@tcp(127.0.0.1:1)/forum", "LIKEWISE_REDIS=redis://localhost:1/0"},
 		{"LIKEWISE_MYSQL_DSN=root@unix(/nowhere/mysql.sock)/forum", "LIKEWISE_REDIS=redis://[::1]:1/0"},
@@ -347,7 +347,7 @@ func TestPasswords_thatEverybodyKnowsAreRefused(t *testing.T) {
 	}
 }
 
-// What is secret never gets into a log, at whatever level, by requests that go well and by those that do not.
+// No log level shows secrets, neither of successful requests nor of failed ones.
 func TestLogs_holdNoSecrets(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -468,7 +468,7 @@ func TestLogs_holdNoSecrets(t *testing.T) {
 	}
 }
 
-// column returns the values of a query's one column.
+// column returns the values of a query with one column.
 func (s *site) column(query string) []string {
 	s.t.Helper()
 	rows, err := s.db.QueryContext(context.Background(), query)

@@ -19,7 +19,7 @@ import (
 	"likewise/internal/testkit"
 )
 
-// cluster is a site with two copies of the API and two workers.
+// cluster is a site with two processes of the API and two workers.
 type cluster struct {
 	*site
 	urls    [2]string
@@ -42,7 +42,7 @@ func newCluster(t *testing.T, users int) *cluster {
 	return c
 }
 
-// url is that of either API.
+// url returns the URL of one of the APIs, at random.
 func (c *cluster) url() string { return c.urls[rand.IntN(len(c.urls))] }
 
 // atOnce calls fn n times at the same time and waits.
@@ -59,7 +59,7 @@ func atOnce(n int, fn func(i int)) {
 	running.Wait()
 }
 
-// liked is a post or comment to like, and where its likes are stored.
+// liked is a post or comment, with the table of its likes.
 type liked struct {
 	path          string // such as /v1/posts/1
 	table, column string
@@ -75,7 +75,7 @@ func likedComment(c contentJSON) liked {
 	return liked{fmt.Sprintf("/v1/comments/%d", c.ID), "comment_likes", "comment_id", "comments", c.ID}
 }
 
-// rows returns who likes it in MySQL, after holding the count against them.
+// rows returns the users who like it in MySQL, after comparing the count with their number.
 func (s *site) rows(l liked) map[int64]bool {
 	s.t.Helper()
 	rows, err := s.db.QueryContext(context.Background(), "SELECT user_id FROM "+l.table+" WHERE "+l.column+"=?", l.id)
@@ -155,7 +155,7 @@ func TestLikes_endInTheirLastAcknowledgedStateWhileWorkersAreKilled(t *testing.T
 		c.exec("UPDATE "+target.targets+" SET updated_at='2020-02-02 02:02:02' WHERE id=?", target.id)
 	}
 
-	// What each user's like may be: more than one thing after an answer that did not say.
+	// The possible states of each user's like: both after an unknown outcome.
 	may := make([][2]map[bool]bool, users)
 	var unknown, answered atomic.Int64
 	var restarted [kills]chan struct{}
@@ -234,7 +234,7 @@ func TestLikes_endInTheirLastAcknowledgedStateWhileWorkersAreKilled(t *testing.T
 	c.holdMetrics(answered.Load())
 }
 
-// holdMetrics holds what the processes tell Prometheus to a site that has settled after so many answered likes.
+// holdMetrics checks the metrics of all processes, on a settled site with the given number of answered likes.
 func (c *cluster) holdMetrics(answered int64) {
 	t := c.t
 	t.Helper()
@@ -282,7 +282,7 @@ func (c *cluster) holdMetrics(answered int64) {
 	assert.Positive(t, changed)
 }
 
-// scrape reads /metrics: each sample by its name and labels, and by its name alone the sum of its samples.
+// scrape reads /metrics. It returns each sample by its name and labels, and the sum of the samples of each name.
 func scrape(t testing.TB, url string) map[string]float64 {
 	t.Helper()
 	r, err := send(t, url, account{}, "GET", "/metrics", nil)

@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// patience bounds every wait for something that must happen; a busy machine is slow.
+// patience bounds every wait for a condition. It is long, for busy machines.
 const patience = 120 * time.Second
 
-// process is the product as a process of its own. It is dead at the end of the test.
+// process is a process of the product. It is killed at the end of the test.
 type process struct {
 	t              *testing.T
 	name           string
@@ -50,7 +50,7 @@ type process struct {
 	status         int           // of the exit, once exited is closed; -1 if a signal ended it
 }
 
-// printed is what a process has printed so far.
+// printed has the output of a process so far.
 type printed struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -68,8 +68,8 @@ func (p *printed) String() string {
 	return p.b.String()
 }
 
-// start runs `likewise args` with nothing of our environment but what chooses servers, and env. Listeners get free
-// ports unless env says otherwise.
+// start starts `likewise args` with env and with the variables that choose servers, and no other environment. Listeners
+// have free ports unless env sets their addresses.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	return startCommand(t, env, exec.Command(testBinary(), args...))
@@ -120,7 +120,7 @@ func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// tail is the end of what was printed, without the requests that went well.
+// tail returns the end of the output, without the successful requests.
 func tail(s string) string {
 	const lines = 40
 	list := slices.DeleteFunc(strings.SplitAfter(s, "\n"), func(line string) bool {
@@ -132,7 +132,7 @@ func tail(s string) string {
 	return strings.Join(list, "")
 }
 
-// inspect holds what the process printed against what no process may print: passwords that it was given, races, panics.
+// inspect checks that the process printed no passwords of its environment, no data races and no panics.
 func (p *process) inspect(env []string) {
 	p.t.Helper()
 	all := p.stdout.String() + p.stderr.String()
@@ -163,7 +163,7 @@ func (p *process) await() int {
 	return p.status
 }
 
-// kill ends the process with SIGKILL, as a crash would, if it still runs.
+// kill kills the process with SIGKILL, as a crash would, if it is running.
 func (p *process) kill() {
 	_ = syscall.Kill(p.pid, syscall.SIGKILL) // our child until it was waited for
 	<-p.exited
@@ -175,14 +175,14 @@ func (p *process) term() {
 	require.NoError(p.t, syscall.Kill(p.pid, syscall.SIGTERM))
 }
 
-// stop sends SIGTERM and holds the process to ending well.
+// stop sends SIGTERM, and checks that the process exits with status 0.
 func (p *process) stop() {
 	p.t.Helper()
 	p.term()
 	require.Zero(p.t, p.await(), "exit status of %s", p.name)
 }
 
-// awaitPrint waits until the process printed something that fits, and returns the first group of the pattern.
+// awaitPrint waits until the output of the process matches the pattern, and returns the first group.
 func (p *process) awaitPrint(pattern *regexp.Regexp) string {
 	p.t.Helper()
 	var found string
@@ -207,7 +207,7 @@ var (
 	adminAddress = regexp.MustCompile(`"?admin listens"? .*address=(\S+)`)
 )
 
-// result is what a command that has ended left.
+// result is the result of a command.
 type result struct {
 	status         int
 	stdout, stderr string
@@ -219,7 +219,7 @@ func (p *process) admin() string {
 	return "http://" + p.awaitPrint(adminAddress)
 }
 
-// finish runs `likewise args` to its end.
+// finish runs `likewise args`, and waits until it has ended.
 func finish(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	p := start(t, env, args...)
@@ -227,7 +227,7 @@ func finish(t *testing.T, env []string, args ...string) result {
 	return result{status, p.stdout.String(), p.stderr.String()}
 }
 
-// succeed runs `likewise args` and returns what it printed on standard output.
+// succeed runs `likewise args`, which must succeed, and returns its standard output.
 func succeed(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	r := finish(t, env, args...)
@@ -235,7 +235,7 @@ func succeed(t *testing.T, env []string, args ...string) string {
 	return r.stdout
 }
 
-// fail runs `likewise args`, holds it to the exit status, and returns what it printed on standard error.
+// fail runs `likewise args`, which must exit with the status, and returns its standard error.
 func fail(t *testing.T, status int, env []string, args ...string) string {
 	t.Helper()
 	r := finish(t, env, args...)
@@ -243,7 +243,7 @@ func fail(t *testing.T, status int, env []string, args ...string) string {
 	return r.stderr
 }
 
-// site is an installation of the product: its settings, and a look behind it.
+// site is an installation of the product: its settings, and connections to inspect its servers.
 type site struct {
 	t   *testing.T
 	env []string
@@ -251,7 +251,7 @@ type site struct {
 	url string // of Redis
 }
 
-// newSite is a site with an empty database on the shared servers.
+// newSite returns a site with an empty database on the shared servers.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	r := testkit.Redis(t)
@@ -259,7 +259,7 @@ func newSite(t *testing.T) *site {
 	return makeSite(t, testkit.Database(t), fmt.Sprintf("redis://%s/%d", r.Addr, r.DB), brokers, topic)
 }
 
-// ownSite is a site on servers that the test may kill.
+// ownSite returns a site on servers that the test may kill.
 func ownSite(t *testing.T) (*site, *servers.All) {
 	t.Helper()
 	all := testkit.Servers(t)
@@ -295,14 +295,14 @@ func (s *site) succeed(args ...string) string {
 	return succeed(s.t, s.env, args...)
 }
 
-// api starts one copy and returns it with its URL.
+// api starts a process of the API, and returns it with its URL.
 func (s *site) api(args ...string) (*process, string) {
 	s.t.Helper()
 	p := s.start(append([]string{"api"}, args...)...)
 	return p, "http://" + p.awaitPrint(apiAddress)
 }
 
-// awaitOpen waits until every shard takes likes; a worker must be running.
+// awaitOpen waits until every shard accepts likes. A worker must be running.
 func (s *site) awaitOpen() {
 	s.t.Helper()
 	r, err := counters.Open(s.url, migrations.DefaultShards)
@@ -335,20 +335,20 @@ func (s *site) count(query string, args ...any) int {
 	return n
 }
 
-// verify flushes and holds the site to having no difference.
+// verify flushes, and checks that the site has no differences.
 func (s *site) verify() {
 	s.t.Helper()
 	s.succeed("cron", "run", "flush", "--timeout=2m")
 	require.Contains(s.t, s.succeed("verify"), " 0 differences,")
 }
 
-// accounts makes n users with tokens.
+// accounts creates n users with tokens.
 func (s *site) accounts(n int) []account {
 	s.t.Helper()
 	return readTokens(s.t, s.succeed("user", "token", "--count", fmt.Sprint(n)), n)
 }
 
-// testBinary is this program, by a path that is good in any folder.
+// testBinary returns the absolute path of this program.
 func testBinary() string {
 	path, err := os.Executable()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"likewise/internal/testkit"
 )
 
-// A deadlock between a request and another connection is counted, in a series that exists before the first one.
+// A deadlock between a request and another connection is counted. The series exists before the first deadlock.
 func TestMetrics_countDeadlocks(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -13,8 +13,8 @@ import (
 	"likewise/models"
 )
 
-// TestModeration_ofAllContentSurvivesKills kills the cron process that deletes all that a user wrote, and the one that
-// restores it, half way. Counts are exact at each moment, and the next process goes on.
+// TestModeration_ofAllContentSurvivesKills kills the cron process that deletes all content of a user, and the one that
+// restores it, half way. Counts are exact at any time, and the next process continues.
 func TestModeration_ofAllContentSurvivesKills(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -51,7 +51,7 @@ func TestModeration_ofAllContentSurvivesKills(t *testing.T) {
 			models.StatusNormal))
 		return s.count("SELECT comments_count FROM posts WHERE id=?", post.ID)
 	}
-	// halfWay kills cron after it has begun and before it has come to an end.
+	// halfWay kills cron after it has begun and before it is done.
 	halfWay := func(column string) {
 		t.Helper()
 		cron := s.start("cron")

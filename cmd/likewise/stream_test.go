@@ -22,7 +22,7 @@ import (
 	"likewise/internal/testkit"
 )
 
-// A stop ends streams at once, and whatever holds them, the process ends in time.
+// A stop ends streams at once. Even if a stream blocks, the process ends in time.
 func TestStream_endsWhenTheProcessIsStopped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -67,8 +67,8 @@ func TestStream_endsWhenTheProcessIsStopped(t *testing.T) {
 	}
 }
 
-// What a client that follows counts costs a process: with `go test -v -run Streams_cost ./cmd/likewise` it prints the
-// figures in docs/measurements.md. The bounds are wide, for slow machines and the race detector.
+// The memory and time that a stream costs the process. `go test -v -run Streams_cost ./cmd/likewise` prints the figures
+// of docs/measurements.md. The bounds are wide, for slow machines and the race detector.
 func TestStreams_costLittle(t *testing.T) {
 	const clients, length = 2000, 5 * time.Second
 	s := newSite(t)
@@ -77,7 +77,7 @@ func TestStreams_costLittle(t *testing.T) {
 	post := newPost(t, url, users[0])
 	before, _ := usage(t, api.pid)
 	var read, events atomic.Int64
-	// A process refuses what it cannot begin to answer at once, so no more clients than that are without an answer.
+	// A process refuses requests beyond those in flight, so the test connects only that many clients at once.
 	opening := make(chan struct{}, 100)
 	for range clients {
 		opening <- struct{}{}
@@ -143,7 +143,7 @@ func TestStreams_costLittle(t *testing.T) {
 
 var residentSize = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 
-// usage returns the bytes of memory that a process has and the processor time that it used.
+// usage returns the memory of a process, in bytes, and its processor time.
 func usage(t *testing.T, pid int) (resident int64, cpu time.Duration) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
