@@ -30,7 +30,7 @@ func TestCLIPage_hasEveryCommandAndFlag(t *testing.T) {
 // commandLine returns the commands of the product, and those that likewise-dev runs.
 func commandLine(t *testing.T) (product, development []*kong.Node) {
 	t.Helper()
-	parser, err := kong.New(&cli{}, kong.Name("likewise"), commandVars())
+	parser, err := kong.New(&cli{}, kong.Name("likewise"), commandTexts())
 	require.NoError(t, err)
 	for _, node := range parser.Model.Children {
 		if node.Name == "dev" || node.Name == "bench" {

@@ -96,8 +96,8 @@ func (r *cronRunCmd) Run(ctx context.Context, out output) error {
 	return err
 }
 
-// jobVars returns the names of the jobs, and their purposes for --help.
-func jobVars() (names, help string) {
+// jobTexts returns the names of the jobs, and their purposes for --help.
+func jobTexts() (names, help string) {
 	var listed, explained []string
 	for _, job := range workers.Schedule() {
 		listed = append(listed, job.Name)

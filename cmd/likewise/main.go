@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
 	parser, err := kong.New(&c, kong.Name("likewise"), kong.UsageOnError(),
 		kong.Description("The backend of a forum: posts, comments, and likes that are never lost and counted once."),
 		kong.Writers(out.stdout, stderr), kong.Exit(func(code int) { exit = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}), commandVars())
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}), commandTexts())
 	if err != nil {
 		fmt.Fprintln(stderr, "likewise:", err)
 		return 2
