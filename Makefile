@@ -63,7 +63,7 @@ servers:
 .PHONY: test
 test: servers ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
-	CGO_ENABLED=1 go test -race -timeout 30m -tags dev ./...
+	CGO_ENABLED=1 go test -race -parallel 4 -timeout 30m -tags dev ./... # four on two cores: many wait for servers
 	CGO_ENABLED=1 go test -race -timeout 5m -run 'TestProduction|TestDevProgram' ./cmd/likewise # without the tag
 
 .PHONY: test-mysql

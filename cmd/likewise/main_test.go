@@ -92,6 +92,8 @@ func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
+	// The race detector would keep a process that has ended well for a second.
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

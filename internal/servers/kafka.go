@@ -190,7 +190,8 @@ func embeddedCommand(s *Server, advertised string) (*exec.Cmd, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args[0] = "likewise-embedded-kafka"
 	cmd.Env = append(environment(), envBrokerData+"="+s.file("data"), envBrokerPort+"="+strconv.Itoa(s.ports[0]),
-		envBrokerName+"="+advertised)
+		envBrokerName+"="+advertised,
+		"GORACE=atexit_sleep_ms=0") // or the race detector keeps a stopped broker for a second
 	return cmd, nil
 }
 
