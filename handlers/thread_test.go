@@ -629,7 +629,7 @@ func TestThreads_costTheSameOnEveryPage(t *testing.T) {
 				return spent
 			}
 			first := cost()
-			for range 60 {
+			for range testkit.Volume(60, 12) {
 				r := read[page[tree]](t, a.must(t, 200, account{}, "GET", path+cursor, nil))
 				cursor = "&cursor=" + url.QueryEscape(*r.NextCursor)
 			}
