@@ -14,8 +14,8 @@ import (
 )
 
 // commandTexts puts the help texts that are too long for a tag, and the defaults that the code knows, in place of their
-// names. Vars of kong would do the same, but kong expands each of them again for every flag, which takes a process of the
-// tests a quarter of a second.
+// names. Vars of kong would do the same, but kong expands each of them again for every flag, which takes a process with
+// the race detector a quarter of a second.
 func commandTexts() kong.Option {
 	texts := maps.Clone(helpTexts)
 	texts["like_limit"] = strconv.Itoa(handlers.DefaultLikeLimit)
