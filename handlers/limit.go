@@ -114,7 +114,7 @@ var (
 var (
 	pairRate    = counters.Rate{Burst: 10, Every: 90 * time.Second} // of a login as typed, from an address
 	accountRate = counters.Rate{Burst: 100, Every: 36 * time.Second}
-	// knownMark is not a limit. It is spent once the account has logged in from a network.
+	// knownMark is not a limit. It is spent once the account has logged in from an address.
 	knownMark = counters.Rate{Burst: 1, Every: 30 * 24 * time.Hour}
 )
 

@@ -252,7 +252,7 @@ func TestUser(t *testing.T) {
 	assert.Len(t, ids, 5, "the same users the second time")
 }
 
-func TestCommandLine_refusesWhatItDoesNotKnow(t *testing.T) {
+func TestCommandLine_refusesUnknownArguments(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
 		"",

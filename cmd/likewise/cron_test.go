@@ -158,7 +158,7 @@ func TestImport_goesThroughTheGateOfARunningSite(t *testing.T) {
 }
 
 // After SIGTERM, requests in progress are answered. Then the process exits with status 0, within seconds.
-func TestAPI_answersWhatIsUnderWayWhenItIsStopped(t *testing.T) {
+func TestAPI_answersRequestsInProgressWhenItIsStopped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.start("worker")

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// envParent makes the test program start the servers in the folder that it names and wait to be killed;
-// envOrphans makes it do so without tying them to its life.
+// envParent makes the test program start the servers in the folder that it names, and wait to be killed. envOrphans
+// makes it do so without the parent-death signal.
 const (
 	envParent  = "LIKEWISE_TEST_PARENT"
 	envOrphans = "LIKEWISE_TEST_ORPHANS"
@@ -37,11 +37,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kind is what the tests do the same with each of the three.
+// kind has the functions that the tests need of each kind of server.
 type kind struct {
 	name  string
 	start func(ctx context.Context, dir string) (*Server, error)
-	// write stores a value and returns once it is acknowledged; read returns all values stored, in order.
+	// write stores a value, and returns once it is acknowledged. read returns all stored values, in order.
 	write func(t *testing.T, s *Server, value string)
 	read  func(t *testing.T, s *Server) []string
 }
@@ -258,8 +258,9 @@ func TestKafka_keepsGroupOffsetsWhenKilled(t *testing.T) {
 	require.Equal(t, []string{"4", "5"}, commit(2))
 }
 
-// A member that dies while it waits to join gets partitions all the same. Its session must end, or nobody would read
-// them. In several groups, because without help the broker expires it in half of all cases.
+// A member that dies while it waits to join is still assigned partitions. Its session must end, so that others read
+// them. The test uses several groups, because without lingeringConn the broker expires the session in half of all
+// cases.
 func TestKafka_expiresMemberThatDiedWhileJoining(t *testing.T) {
 	k := kinds[2]
 	s := startKind(t, k, t.TempDir())
@@ -341,7 +342,7 @@ func expireDeadMember(t *testing.T, s *Server, admin sarama.ClusterAdmin, group 
 	await(2, "a partition stays with the dead")
 }
 
-// lastDialed holds the connection that was dialed through it.
+// lastDialed is a dialer that keeps its last connection.
 type lastDialed struct{ net.Conn }
 
 func (l *lastDialed) Dial(network, address string) (net.Conn, error) {
@@ -350,7 +351,7 @@ func (l *lastDialed) Dial(network, address string) (net.Conn, error) {
 	return c, err
 }
 
-// countClaims sends the number of its partitions each time that it receives some, and 0 when it must release them.
+// countClaims sends the number of its partitions when it is assigned some, and 0 when it must release them.
 type countClaims struct{ claims chan int }
 
 func (c countClaims) Setup(session sarama.ConsumerGroupSession) error {
@@ -368,7 +369,7 @@ func (countClaims) ConsumeClaim(session sarama.ConsumerGroupSession, _ sarama.Co
 	return nil
 }
 
-// readSome is a consumer that takes some messages, commits and leaves.
+// readSome is a consumer that reads some messages, commits and leaves the group.
 type readSome struct {
 	count  int
 	values *[]string
@@ -478,13 +479,13 @@ func TestStart_namesThePackageToInstall(t *testing.T) {
 	require.ErrorContains(t, err, `LIKEWISE_SERVERS_KAFKA is "/nowhere", not apache:DIR`)
 }
 
-// started is what the parent reports about the servers that it started.
+// started is the parent's report about the servers that it started.
 type started struct {
 	Pids  []int
 	Addrs []string
 }
 
-// beParent runs in a process of its own: it starts the servers, says so and waits for its end.
+// beParent runs in a separate process: it starts the servers, reports them, and waits to be killed.
 func beParent(dir string) {
 	if os.Getenv(envOrphans) != "" {
 		deathSignal = 0
@@ -503,7 +504,7 @@ func beParent(dir string) {
 	select {}
 }
 
-// startParent returns what the parent reported and a function that kills it with SIGKILL.
+// startParent starts a parent. It returns the parent's report, and a function that kills it with SIGKILL.
 func startParent(t *testing.T, dir string, env ...string) (started, func()) {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(append(os.Environ(), envParent+"="+dir), env...)
@@ -581,7 +582,7 @@ func TestStartAll_stopsServersOfAnEarlierRun(t *testing.T) {
 	}
 }
 
-// serverAt is a server that another process runs, to talk to.
+// serverAt returns a Server to connect to the server of another process.
 func serverAt(dir string, i int, of started) *Server {
 	var port int
 	_, _ = fmt.Sscanf(of.Addrs[i][strings.LastIndexByte(of.Addrs[i], ':'):], ":%d", &port)
@@ -595,8 +596,8 @@ func TestStopLeftover_keepsAnotherProcessWithTheSameID(t *testing.T) {
 	require.NoError(t, stopLeftover(t.Context(), path))
 }
 
-// The producer lives through the crashes. What it was told is stored must be there, in order; what it got an error for
-// may be there too.
+// The producer continues after the crashes. All acknowledged messages must be stored, in order. Messages with an error
+// may be stored, too.
 func TestKafka_losesNothingAcknowledgedWhenKilledUnderLoad(t *testing.T) {
 	s := startKind(t, kinds[2], t.TempDir())
 	createTopic(t, s, "load")
