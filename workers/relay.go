@@ -83,7 +83,7 @@ func (r *Relay) connect(ctx context.Context) (sarama.SyncProducer, error) {
 func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard int) {
 	token := process() + "/" + rand.Text()
 	for ctx.Err() == nil {
-		failures := 0 // in a row: a lock that another relay holds ends the row
+		failures := 0 // consecutive; a lock that another relay holds resets the number
 		_ = retry.Do(ctx, backOff(relayFirst, relayMost), func(ctx context.Context) error {
 			outbox, err := r.redis.HoldOutbox(ctx, shard, token, relayLock)
 			if err == nil {

@@ -81,7 +81,7 @@ func (directVerifier) verifyStray(context.Context, models.Target, *Verification)
 
 func (directVerifier) verifyStrays(context.Context, *Verification) error { return nil }
 
-// gatedVerifier verifies what Redis holds.
+// gatedVerifier compares targets in Redis with MySQL.
 type gatedVerifier struct {
 	*Verifier
 
@@ -383,7 +383,7 @@ func (v *Verifier) awaitApplied(ctx context.Context, target models.Target, pos m
 	return err == nil, err
 }
 
-// errNotApplied means that awaitApplied has waited long enough.
+// errNotApplied means that MySQL still lacks the change after v.wait.
 var errNotApplied = errors.New("the change is not in MySQL yet")
 
 // verifyOrphans looks for likes of posts or comments that have no row.

@@ -16,8 +16,8 @@ import (
 // Voider withdraws the likes of deleted accounts, and the other likes that rows of like_voids request.
 //
 // It withdraws a like as its user would, so that the gate, the rows and the counts stay consistent. Some accepted likes
-// are not in MySQL yet. So a request is done when three conditions hold: the user's last possible like has been
-// accepted, every accepted like has been applied, and no row is left. Until then every run works on the request. A
+// are not in MySQL yet. So a request is done when three conditions hold: the time of the user's last possible like has
+// passed, every accepted like has been applied, and no row is left. Until then every run works on the request. A
 // Voider may be killed at any time. Two Voiders at once do the same work twice.
 //
 // For a deleted account, the Voider also removes the other rows of the account, and its keys in Redis. While Redis is
