@@ -50,19 +50,17 @@ type Limiter struct {
 }
 
 const (
-	limitWait        = 100 * time.Millisecond
 	limitConnections = 32
 	maxLimitKeys     = 100_000 // in this process; about 15 MB
 )
 
-// OpenLimiter returns a Limiter on the Redis at url, which has one of the forms of Open. If url is empty, the Limiter
-// counts in this process. OpenLimiter does not connect. If alone is not nil, it is called whenever Redis does not
-// answer.
-func OpenLimiter(url string, alone func()) (*Limiter, error) {
-	return openLimiter(url, alone, limitWait)
-}
+// DefaultLimitWait is how long a Limiter waits for Redis before it counts by itself.
+const DefaultLimitWait = 100 * time.Millisecond
 
-func openLimiter(url string, alone func(), wait time.Duration) (*Limiter, error) {
+// OpenLimiter returns a Limiter on the Redis at url, which has one of the forms of Open. If url is empty, the Limiter
+// counts in this process. OpenLimiter does not connect. A reply of Redis that takes longer than wait is not awaited, and
+// what was asked is counted in this process. If alone is not nil, it is called each time.
+func OpenLimiter(url string, wait time.Duration, alone func()) (*Limiter, error) {
 	tats, err := otter.New(&otter.Options[string, time.Time]{MaximumSize: maxLimitKeys})
 	if err != nil {
 		return nil, fmt.Errorf("limits: %w", err)

@@ -23,7 +23,7 @@ func newLimiter(t testing.TB, url string) (*Limiter, *atomic.Int64) {
 func newImpatientLimiter(t testing.TB, url string, wait time.Duration) (*Limiter, *atomic.Int64) {
 	t.Helper()
 	var alone atomic.Int64
-	l, err := openLimiter(url, func() { alone.Add(1) }, wait)
+	l, err := OpenLimiter(url, wait, func() { alone.Add(1) })
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Close()) })
 	return l, &alone
@@ -106,7 +106,7 @@ func TestLimiter_ofManyProcessesCountsTogether(t *testing.T) {
 // While Redis is down, every process applies the limits by itself, and waits for Redis only briefly.
 func TestLimiter_outlivesRedis(t *testing.T) {
 	server := privateRedis(t)
-	l, alone := newImpatientLimiter(t, server.URL(), limitWait)
+	l, alone := newImpatientLimiter(t, server.URL(), DefaultLimitWait)
 	rate := Rate{Burst: 10, Every: time.Hour}
 	require.True(t, l.Take(t.Context(), "a", rate, 10).OK)
 	require.False(t, l.Take(t.Context(), "a", rate, 1).OK)

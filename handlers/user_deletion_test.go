@@ -114,7 +114,7 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 	if left := kept(ada.ID); len(left) != 0 {
 		t.Errorf("Redis keeps %v", left)
 	}
-	limiter, err := counters.OpenLimiter(url, nil) // of a process that has cached the session
+	limiter, err := counters.OpenLimiter(url, time.Minute, nil) // of a process that has cached the session
 	if err != nil {
 		t.Fatal(err)
 	}

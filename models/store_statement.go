@@ -30,8 +30,8 @@ const (
 	serverMySQL
 )
 
-// statement returns query, if it is a read, with a time limit. The limit is a little shorter than the rest of ctx, so
-// that the server answers before the driver has to close the connection.
+// statement returns query, if it is a read, with a time limit. The limit is up to a second shorter than the rest of
+// ctx, so that even a busy server answers before the driver has to close the connection.
 func (l limitedReads) statement(ctx context.Context, query string) string {
 	if l.server == serverUnknown || !isRead(query) {
 		return query
@@ -39,7 +39,7 @@ func (l limitedReads) statement(ctx context.Context, query string) string {
 	limit := l.background
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
-		limit = left - min(left/10, 100*time.Millisecond)
+		limit = left - min(left/4, time.Second)
 	}
 	limit = max(limit, time.Millisecond)
 	if l.server == serverMariaDB {

@@ -71,7 +71,7 @@ func (d doorFlags) open(config *handlers.Config, redis string, registry promethe
 	})
 	registry.MustRegister(alone)
 	config.LimitFactor, config.LikeLimit = d.Limits, d.LikeLimit
-	config.Limiter, err = counters.OpenLimiter(redis, alone.Inc)
+	config.Limiter, err = counters.OpenLimiter(redis, counters.DefaultLimitWait, alone.Inc)
 	return err
 }
 
