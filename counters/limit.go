@@ -58,8 +58,8 @@ const (
 const DefaultLimitWait = 100 * time.Millisecond
 
 // OpenLimiter returns a Limiter on the Redis at url, which has one of the forms of Open. If url is empty, the Limiter
-// counts in this process. OpenLimiter does not connect. A reply of Redis that takes longer than wait is not awaited, and
-// what was asked is counted in this process. If alone is not nil, it is called each time.
+// counts in this process. OpenLimiter does not connect. If Redis does not reply within wait, the Limiter counts the
+// call in this process, and calls alone if it is not nil.
 func OpenLimiter(url string, wait time.Duration, alone func()) (*Limiter, error) {
 	tats, err := otter.New(&otter.Options[string, time.Time]{MaximumSize: maxLimitKeys})
 	if err != nil {
