@@ -84,7 +84,7 @@ func progressBars(w io.Writer) func(stackexchange.Stage, int64, int64) {
 	}
 }
 
-// lineEvery is the interval between two progress lines where there is no terminal.
+// lineEvery is the interval between two progress lines if the output is not a terminal.
 const lineEvery = 5 * time.Second
 
 func progressLines(w io.Writer, now func() time.Time) func(stackexchange.Stage, int64, int64) {
