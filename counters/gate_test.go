@@ -1,8 +1,10 @@
 package counters
 
 import (
-	"maps"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,59 +15,97 @@ import (
 	"likewise/models"
 )
 
-// Replies of the script like.lua.
-var (
-	isClosed  = []int64{1}
-	isCold    = []int64{2}
-	isDeleted = []int64{3}
-	isFull    = []int64{4}
-	isDamaged = []int64{5}
+// The statuses of a like in the reply of like.lua.
+const (
+	asAsked    = 0
+	isCold     = 2
+	isDeleted  = 3
+	isFull     = 4
+	isDamaged  = 5
+	isChanged  = 7
+	superseded = 8
 )
 
-func done(count int64) []int64       { return []int64{0, count, 1} }
-func wasSo(count int64) []int64      { return []int64{0, count, 0} }
-func at(ms int64) string             { return strconv.FormatInt(ms, 10) }
-func gateKeys(k targetKeys) []string { return []string{k.shard, k.likes, k.users, k.outbox} }
+// verdict is what like.lua replies to one like.
+type verdict struct{ status, number int64 }
 
-// gate calls like.lua at the time 1000 ms with room for limit events.
-func gate(t testing.TB, r *Redis, target models.Target, want int, user int64, event string, limit int) []int64 {
+func done(count int64) []verdict     { return []verdict{{isChanged, count}} }
+func wasSo(count int64) []verdict    { return []verdict{{asAsked, count}} }
+func refused(status int64) []verdict { return []verdict{{status, 0}} }
+
+// never is a deadline that does not pass.
+const never = 1 << 52
+
+// wanted is a target with its likes, as like.lua reads them.
+type wanted struct {
+	target models.Target
+	likes  []string
+}
+
+// gate calls like.lua, with room for limit likes. It returns no verdicts if the shard is closed.
+func gate(t testing.TB, r *Redis, limit int, all ...wanted) []verdict {
 	t.Helper()
-	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), want, user, event, limit, 1000, never).
-		Int64Slice()
+	reply := callGate(t, r, limit, never, all...)
+	if reply[0] == 1 {
+		return nil
+	}
+	require.Zero(t, reply[0])
+	var verdicts []verdict
+	for i := 2; i < len(reply); i += 2 {
+		verdicts = append(verdicts, verdict{reply[i], reply[i+1]})
+	}
+	return verdicts
+}
+
+func callGate(t testing.TB, r *Redis, limit int, deadline int64, all ...wanted) []int64 {
+	t.Helper()
+	k := r.keys(all[0].target)
+	keys, args := []string{k.shard, k.outbox}, []any{limit, deadline}
+	for _, one := range all {
+		keys = append(keys, r.keys(one.target).likes)
+		args = append(args, one.target.Short(), len(one.likes))
+		for _, like := range one.likes {
+			args = append(args, like)
+		}
+	}
+	reply, err := r.run(t.Context(), "like", keys, args...).Int64Slice()
 	require.NoError(t, err)
-	if reply[0] == 0 {
-		require.Len(t, reply, 4)
-		require.InDelta(t, time.Now().UnixMilli(), reply[3], 60_000)
-		reply = reply[:3]
-	}
-	if reply[0] == isDeleted[0] {
-		require.Len(t, reply, 2)
-		require.InDelta(t, time.Now().UnixMicro(), reply[1], 60_000_000, "when it was closed")
-		reply = reply[:1]
-	}
+	require.InDelta(t, time.Now().UnixMilli(), reply[1], 60_000, "the clock of the server")
 	return reply
 }
 
-// never is a deadline that never passes.
-const never = 1 << 52
-
-func like(t testing.TB, r *Redis, target models.Target, user int64) []int64 {
+func like(t testing.TB, r *Redis, target models.Target, user int64) []verdict {
 	t.Helper()
-	return gate(t, r, target, 1, user, `"on"`, 100)
+	return gate(t, r, 100, wanted{target, []string{strconv.FormatInt(user, 10)}})
 }
 
-func unlike(t testing.TB, r *Redis, target models.Target, user int64) []int64 {
+func unlike(t testing.TB, r *Redis, target models.Target, user int64) []verdict {
 	t.Helper()
-	return gate(t, r, target, 0, user, `"off"`, 100)
+	return like(t, r, target, -user)
 }
 
-// openNew warms a target without likes.
-func openNew(t testing.TB, r *Redis, target models.Target) {
+// warmUp makes a target warm as a loader does.
+func warmUp(t testing.TB, r *Redis, target models.Target, users ...int64) {
 	t.Helper()
-	k := r.keys(target)
-	n, err := r.run(t.Context(), "open", []string{k.shard, k.likes, k.users}, time.Now().Unix(), 500).Int()
+	ctx, k, token := t.Context(), r.keys(target), "load"
+	epoch, err := r.client.HGet(ctx, k.shard, "epoch").Result()
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.NoError(t, r.client.Set(ctx, k.warming, token, time.Minute).Err())
+	require.Equal(t, 1, placeUsers(t, r, target, token, epoch, users...))
+}
+
+// placeUsers ends a load whose lock token holds.
+func placeUsers(t testing.TB, r *Redis, target models.Target, token, epoch string, users ...int64) int {
+	t.Helper()
+	ctx, k, sets := t.Context(), r.keys(target), setsFor(len(users))
+	require.NoError(t, r.run(ctx, "load", []string{k.warming, k.garbage, k.likes}, token, 60_000, sets).Err())
+	for set, members := range spread(slices.Clone(users), sets) {
+		require.NoError(t, r.client.SAdd(ctx, setKey(k.likes, token, set), membersOf(members)...).Err())
+	}
+	keys := []string{k.shard, k.likes, k.warming, k.garbage}
+	n, err := r.run(ctx, "warm", keys, token, epoch, sets, len(users)).Int()
+	require.NoError(t, err)
+	return n
 }
 
 func closeTarget(t testing.TB, r *Redis, target models.Target) int {
@@ -81,144 +121,153 @@ func newGate(t testing.TB) (*Redis, *redis.Client) {
 	t.Helper()
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
-	openNew(t, r, post(1))
+	warmUp(t, r, post(1))
 	return r, plain
 }
 
-func TestGate_refusesLateCalls(t *testing.T) {
+func TestGate_refusesWhatIsLate(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
 	past := time.Now().Add(-10 * time.Second).UnixMilli()
-	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 0, 7, `"off"`, 100, 1000, past).Int64Slice()
-	require.NoError(t, err)
+	reply := callGate(t, r, 100, past, wanted{post(1), []string{"-7"}})
+	require.Len(t, reply, 2)
 	require.EqualValues(t, 6, reply[0])
 	require.Greater(t, reply[1], past)
 	require.Equal(t, before, dump(t, plain))
 }
 
-const opened = ` {"type":"shard.opened"}`
+const opened = " opened 0-0"
 
 func TestGate_like(t *testing.T) {
 	r, plain := newGate(t)
-	require.Equal(t, done(1), gate(t, r, post(1), 1, 7, `{"any": "payload"}`, 100))
+	require.Equal(t, done(1), like(t, r, post(1), 7))
 	require.Equal(t, stored{
-		"{s01}:shard":              hash{"epoch": "1"},
-		"{s01}:outbox":             []string{"1-0" + opened, `1-1 {"any": "payload"}`},
-		"{s01}:post:1:likes":       hash{"count": "1", "last": "1-1", "at": "1000"},
-		"{s01}:post:1:likes_users": []string{"7"},
+		"{s01}:shard":               hash{"epoch": "1", "accepted": "1"},
+		"{s01}:outbox":              []string{"1-0" + opened, "1-1 p1 +7"},
+		"{s01}:post:1:likes":        hash{"count": "1", "sets": "1", "load": "load", "last": "1-1"},
+		"{s01}:post:1:likes:load:0": []string{"0", "7"},
 	}, dump(t, plain))
-}
-
-func TestGate_repeatedLikeChangesNothing(t *testing.T) {
-	r, plain := newGate(t)
-	like(t, r, post(1), 7)
+	for _, key := range []string{"{s01}:post:1:likes", "{s01}:post:1:likes:load:0"} {
+		require.Equal(t, time.Duration(-1), plain.TTL(t.Context(), key).Val(), "%s never expires", key)
+	}
 	before := dump(t, plain)
-	require.Equal(t, wasSo(1), gate(t, r, post(1), 1, 7, `"again"`, 100))
+	require.Equal(t, wasSo(1), like(t, r, post(1), 7))
 	require.Equal(t, before, dump(t, plain))
 }
 
 func TestGate_unlike(t *testing.T) {
 	r, plain := newGate(t)
+	before := dump(t, plain)
+	require.Equal(t, wasSo(0), unlike(t, r, post(1), 7), "what was never liked")
+	require.Equal(t, before, dump(t, plain))
 	like(t, r, post(1), 7)
 	like(t, r, post(1), 8)
 	require.Equal(t, done(1), unlike(t, r, post(1), 7))
-	require.Equal(t, stored{
-		"{s01}:shard":              hash{"epoch": "1"},
-		"{s01}:outbox":             []string{"1-0" + opened, `1-1 "on"`, `1-2 "on"`, `1-3 "off"`},
-		"{s01}:post:1:likes":       hash{"count": "1", "last": "1-3", "at": "1000"},
-		"{s01}:post:1:likes_users": []string{"8"},
-	}, dump(t, plain))
+	require.Equal(t, wasSo(1), unlike(t, r, post(1), 7))
+	all := dump(t, plain)
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7", "1-2 p1 +8", "1-3 p1 -7"}, all["{s01}:outbox"])
+	require.Equal(t, []string{"0", "8"}, all["{s01}:post:1:likes:load:0"])
 }
 
-func TestGate_repeatedUnlikeChangesNothing(t *testing.T) {
+func TestGate_likesThatArriveTogetherAreOneRun(t *testing.T) {
 	r, plain := newGate(t)
-	like(t, r, post(1), 7)
-	require.Equal(t, done(0), unlike(t, r, post(1), 7))
-	before := dump(t, plain)
-	require.Equal(t, wasSo(0), unlike(t, r, post(1), 7))
-	require.Equal(t, before, dump(t, plain))
+	warmUp(t, r, comment(1), 7)
+	require.Equal(t, []verdict{
+		{isChanged, 1}, {asAsked, 1}, {isChanged, 2}, {isChanged, 1}, // of the post, in their order
+		{asAsked, 1}, {isChanged, 0}, {isChanged, 1},
+	}, gate(t, r, 100,
+		wanted{post(1), []string{"7", "7", "8", "-7"}},
+		wanted{comment(1), []string{"7", "-7", "7"}}))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7 +8 -7 c1 -7 +7"}, entries(t, plain, "{s01}:outbox"))
+	all := dump(t, plain)
+	require.Equal(t, hash{"count": "1", "sets": "1", "load": "load", "last": "1-1"}, all["{s01}:post:1:likes"])
+	require.Equal(t, hash{"count": "1", "sets": "1", "load": "load", "last": "1-1"}, all["{s01}:comment:1:likes"])
+	require.Equal(t, hash{"epoch": "1", "accepted": "5"}, all["{s01}:shard"])
+	require.Equal(t, map[models.Target]map[int64]bool{post(1): {7: false, 8: true}, comment(1): {7: true}},
+		fold(t, t.Context(), plain, 1))
 }
 
-func TestGate_unlikeWithoutALikeChangesNothing(t *testing.T) {
+func TestGate_refusesSomeOfTheLikesThatArriveTogether(t *testing.T) {
 	r, plain := newGate(t)
-	before := dump(t, plain)
-	require.Equal(t, wasSo(0), unlike(t, r, post(1), 7))
-	require.Equal(t, before, dump(t, plain))
+	warmUp(t, r, post(33))
+	warmUp(t, r, comment(1))
+	require.NoError(t, plain.Set(t.Context(), r.keys(comment(17)).likes, "of a wrong type", 0).Err())
+	closeTarget(t, r, post(33))
+	require.Equal(t, []verdict{{isCold, 1}, {isChanged, 1}, {isChanged, 2}, {isDeleted, 2}, {isDamaged, 0}, {isFull, 0}},
+		gate(t, r, 2,
+			wanted{post(17), []string{"7"}}, wanted{post(1), []string{"7", "8"}}, wanted{post(33), []string{"7"}},
+			wanted{comment(17), []string{"7"}}, wanted{comment(1), []string{"7"}}))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7 +8"}, entries(t, plain, "{s01}:outbox"))
 }
 
-func TestGate_refusalChangesNoKey(t *testing.T) {
+func TestGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
 	type arrange func(t *testing.T, r *Redis, plain *redis.Client)
 	nothing := func(*testing.T, *Redis, *redis.Client) {}
-	closed := func(t *testing.T, _ *Redis, plain *redis.Client) {
-		t.Helper()
-		closeShard(t, plain, 1)
-	}
-	users := func(t *testing.T, r *Redis, plain *redis.Client) {
-		t.Helper()
-		plain.SAdd(t.Context(), r.keys(post(17)).users, 9)
-	}
-	deleted := func(t *testing.T, r *Redis, _ *redis.Client) {
-		t.Helper()
-		closeTarget(t, r, post(1))
-	}
-	liked := func(t *testing.T, r *Redis, _ *redis.Client) {
-		t.Helper()
-		like(t, r, post(1), 8)
-	}
-	lost := func(t *testing.T, r *Redis, plain *redis.Client) {
-		t.Helper()
-		like(t, r, post(1), 8)
-		plain.Del(t.Context(), r.keys(post(1)).users)
-	}
 	for name, c := range map[string]struct {
 		arrange arrange
 		target  models.Target
 		limit   int
-		want    []int64
+		want    []verdict
 	}{
-		"closed shard":              {closed, post(1), 100, isClosed},
-		"shard never opened":        {nothing, post(2), 100, isClosed},
-		"closed and cold":           {closed, post(17), 100, isClosed},
-		"cold":                      {nothing, post(17), 100, isCold},
-		"cold with users":           {users, post(17), 100, isCold},
-		"comment of the same id":    {nothing, comment(1), 100, isCold},
-		"deleted":                   {deleted, post(1), 100, isDeleted},
-		"full outbox":               {nothing, post(1), 1, isFull},
-		"outbox beyond its limit":   {liked, post(1), 1, isFull},
-		"set of users that is lost": {lost, post(1), 100, isDamaged},
+		"closed shard": {func(t *testing.T, _ *Redis, plain *redis.Client) {
+			t.Helper()
+			closeShard(t, plain, 1)
+		}, post(1), 100, nil},
+		"shard of another server": {func(t *testing.T, _ *Redis, plain *redis.Client) {
+			t.Helper()
+			plain.HSet(t.Context(), "{s01}:shard", "server", strings.Repeat("0", 40))
+		}, post(1), 100, nil},
+		"shard never opened": {nothing, post(2), 100, nil},
+		"full outbox":        {nothing, post(1), 0, refused(isFull)},
+		"outbox beyond its limit": {func(t *testing.T, r *Redis, _ *redis.Client) {
+			t.Helper()
+			like(t, r, post(1), 8)
+			like(t, r, post(1), 9)
+		}, post(1), 1, []verdict{{isFull, 2}}},
+		"set of users that is lost": {func(t *testing.T, r *Redis, plain *redis.Client) {
+			t.Helper()
+			plain.Del(t.Context(), setKey(r.keys(post(1)).likes, "load", 0))
+		}, post(1), 100, refused(isDamaged)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, plain := newGate(t)
 			c.arrange(t, r, plain)
 			before := dump(t, plain)
-			require.Equal(t, c.want, gate(t, r, c.target, 1, 7, `"on"`, c.limit))
+			require.Equal(t, c.want, gate(t, r, c.limit, wanted{c.target, []string{"7"}}))
 			require.Equal(t, before, dump(t, plain))
 		})
 	}
 }
 
-func TestGate_fullOutboxRefusesUnlikesAndAnswersRepeats(t *testing.T) {
+func TestGate_fullOutboxRefusesUnlikesAndReportsWhatIs(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
-	require.Equal(t, isFull, gate(t, r, post(1), 0, 7, `"off"`, 2))
-	require.Equal(t, wasSo(1), gate(t, r, post(1), 1, 7, `"on"`, 2), "nothing is to be written")
+	require.Equal(t, []verdict{{isFull, 1}}, gate(t, r, 1, wanted{post(1), []string{"-7"}}))
+	require.Equal(t, wasSo(1), gate(t, r, 1, wanted{post(1), []string{"7"}}), "nothing is to be written")
 	require.Equal(t, before, dump(t, plain))
-	require.Equal(t, done(0), gate(t, r, post(1), 0, 7, `"off"`, 3), "with room for one")
+	require.Equal(t, done(0), gate(t, r, 2, wanted{post(1), []string{"-7"}}), "with room for one")
+	require.NoError(t, plain.XTrimMinID(t.Context(), "{s01}:outbox", "1-2").Err())
+	require.Equal(t, []verdict{{isChanged, 1}, {isFull, 1}}, gate(t, r, 2, wanted{post(1), []string{"7", "8"}}),
+		"what Kafka has takes no room")
 }
 
-func TestGate_keyOfAWrongTypeChangesNothing(t *testing.T) {
-	for key, wrong := range map[string]string{
-		"{s01}:shard": "set", "{s01}:post:1:likes": "set", "{s01}:post:1:likes_users": "hash", "{s01}:outbox": "string",
+func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
+	for key, c := range map[string]struct {
+		wrong string
+		fails bool // the whole call; otherwise only the like
+	}{
+		"{s01}:shard": {"set", true}, "{s01}:outbox": {"string", true},
+		"{s01}:post:1:likes": {"set", false}, "{s01}:post:1:likes:load:0": {"hash", false},
 	} {
-		for want, user := range map[int]int64{1: 8, 0: 7} {
-			t.Run(key+"/"+strconv.Itoa(want), func(t *testing.T) {
+		for _, word := range []string{"8", "-7"} {
+			t.Run(key+"/"+word, func(t *testing.T) {
 				r, plain := newGate(t)
 				like(t, r, post(1), 7)
 				ctx := t.Context()
 				require.NoError(t, plain.Del(ctx, key).Err())
-				switch wrong {
+				switch c.wrong {
 				case "set":
 					require.NoError(t, plain.SAdd(ctx, key, "x").Err())
 				case "hash":
@@ -227,26 +276,100 @@ func TestGate_keyOfAWrongTypeChangesNothing(t *testing.T) {
 					require.NoError(t, plain.Set(ctx, key, "x", 0).Err())
 				}
 				before := dump(t, plain)
-				err := r.run(ctx, "like", gateKeys(r.keys(post(1))), want, user, `"e"`, 100, 1000, never).Err()
-				require.ErrorContains(t, err, "WRONGTYPE")
+				k := r.keys(post(1))
+				reply, err := r.run(ctx, "like", []string{k.shard, k.outbox, k.likes}, 100, never, "p1", 1, word).Int64Slice()
+				if c.fails {
+					require.ErrorContains(t, err, "WRONGTYPE")
+				} else {
+					require.NoError(t, err)
+					require.EqualValues(t, isDamaged, reply[2])
+				}
 				require.Equal(t, before, dump(t, plain))
 			})
 		}
 	}
 }
 
-func TestGate_damagedTargetChangesNothing(t *testing.T) {
+func TestGate_countAndSetThatDisagreeLeaveEverythingAsItWas(t *testing.T) {
 	for _, count := range []string{"", "many", "0", "2", "-1", "9223372036854775807"} {
 		t.Run(count, func(t *testing.T) {
 			r, plain := newGate(t)
 			like(t, r, post(1), 7)
 			require.NoError(t, plain.HSet(t.Context(), "{s01}:post:1:likes", "count", count).Err())
 			before := dump(t, plain)
-			require.Equal(t, isDamaged, like(t, r, post(1), 7))
-			require.Equal(t, isDamaged, like(t, r, post(1), 8))
-			require.Equal(t, isDamaged, unlike(t, r, post(1), 7))
-			require.Equal(t, -2, reassert(t, r, post(1), 100, 7))
+			for _, word := range []string{"7", "8", "-7"} {
+				verdicts := gate(t, r, 100, wanted{post(1), []string{word}})
+				require.EqualValues(t, isDamaged, verdicts[0].status)
+			}
 			require.Equal(t, before, dump(t, plain))
+		})
+	}
+}
+
+func TestGate_missesASetOfMany(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	users := make([]int64, 2000)
+	for i := range users {
+		users[i] = int64(i + 1)
+	}
+	warmUp(t, r, post(1), users...)
+	sets := setsFor(len(users))
+	require.Greater(t, sets, 4)
+	require.NoError(t, plain.Del(t.Context(), setKey(r.keys(post(1)).likes, "load", setOf(5000, sets))).Err())
+	before := dump(t, plain)
+	for _, word := range []string{"5000", "-5000"} {
+		require.EqualValues(t, isDamaged, gate(t, r, 100, wanted{post(1), []string{word}})[0].status)
+	}
+	require.Equal(t, before, dump(t, plain))
+}
+
+// Sets grow with their target, one split at a time, and none grows so large that Redis makes a hash table of it.
+func TestGate_splitsSets(t *testing.T) {
+	for name, id := range map[string]func(i int64) int64{
+		"consecutive": func(i int64) int64 { return i },
+		"every tenth": func(i int64) int64 { return 10 * i },
+		"scattered":   func(i int64) int64 { return i * 2654435761 % (1 << 31) },
+		"snowflakes":  func(i int64) int64 { return 1<<52 + i<<12 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, plain := newGate(t)
+			k, ctx := r.keys(post(1)), t.Context()
+			const n = 6000
+			for first := int64(1); first <= n; first += 100 {
+				var words []string
+				for i := first; i < first+100; i++ {
+					words = append(words, strconv.FormatInt(id(i), 10))
+				}
+				verdicts := gate(t, r, 1_000_000, wanted{post(1), words})
+				require.Equal(t, verdict{isChanged, first + 99}, verdicts[99])
+			}
+			states, err := r.TargetStates(ctx, []models.Target{post(1)})
+			require.NoError(t, err)
+			require.EqualValues(t, n, states[0].Users)
+			require.Equal(t, setsFor(n), states[0].Sets)
+			for set := range states[0].Sets {
+				key := setKey(k.likes, "load", set)
+				encoding, err := plain.ObjectEncoding(ctx, key).Result()
+				require.NoError(t, err)
+				assert.Equal(t, "intset", encoding, "set %d of %d", set, plain.SCard(ctx, key).Val())
+				members, err := plain.SMembers(ctx, key).Result()
+				require.NoError(t, err)
+				require.Contains(t, members, "0")
+				for _, member := range members {
+					user, err := strconv.ParseInt(member, 10, 64)
+					require.NoError(t, err)
+					if user != 0 {
+						require.Equal(t, set, setOf(user, states[0].Sets), "user %d", user)
+					}
+				}
+			}
+			for i := int64(1); i <= n; i += 97 {
+				word := strconv.FormatInt(id(i), 10)
+				require.Equal(t, wasSo(n), gate(t, r, 1_000_000, wanted{post(1), []string{word}}))
+				require.Equal(t, done(n-1), gate(t, r, 1_000_000, wanted{post(1), []string{"-" + word}}))
+				require.Equal(t, done(n), gate(t, r, 1_000_000, wanted{post(1), []string{word}}))
+			}
 		})
 	}
 }
@@ -255,15 +378,14 @@ func TestGate_numbersAreDenseOverTheTargetsOfAShard(t *testing.T) {
 	r, plain := newGate(t)
 	targets := []models.Target{post(1), post(17), comment(1), comment(33)}
 	for _, target := range targets[1:] {
-		openNew(t, r, target)
+		warmUp(t, r, target)
 	}
 	want := []string{"1-0" + opened}
 	for user := int64(1); user <= 3; user++ {
 		for _, target := range targets {
-			event := `"` + target.String() + `"`
-			require.Equal(t, done(user), gate(t, r, target, 1, user, event, 100))
-			require.Equal(t, wasSo(user), gate(t, r, target, 1, user, event, 100), "takes no number")
-			want = append(want, "1-"+strconv.Itoa(len(want))+" "+event)
+			require.Equal(t, done(user), like(t, r, target, user))
+			require.Equal(t, wasSo(user), like(t, r, target, user), "takes no number")
+			want = append(want, fmt.Sprintf("1-%d %s +%d", len(want), target.Short(), user))
 		}
 	}
 	require.Equal(t, want, entries(t, plain, "{s01}:outbox"))
@@ -274,7 +396,7 @@ func TestGate_numbersContinueAfterTheOutboxWasEmptied(t *testing.T) {
 	like(t, r, post(1), 7)
 	require.NoError(t, plain.XTrimMaxLen(t.Context(), "{s01}:outbox", 0).Err())
 	like(t, r, post(1), 8)
-	require.Equal(t, []string{`1-2 "on"`}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-2 p1 +8"}, entries(t, plain, "{s01}:outbox"))
 }
 
 func TestGate_newEpochBeginsAtOneAfterItsFirstEvent(t *testing.T) {
@@ -283,126 +405,132 @@ func TestGate_newEpochBeginsAtOneAfterItsFirstEvent(t *testing.T) {
 	closeShard(t, plain, 1)
 	openShard(t, r, 1, 5)
 	require.Equal(t, done(2), like(t, r, post(1), 8), "the target is still warm")
-	require.Equal(
-		t,
-		[]string{"1-0" + opened, `1-1 "on"`, "5-0" + opened, `5-1 "on"`},
-		entries(t, plain, "{s01}:outbox"),
-	)
-	require.Equal(t, hash{"count": "2", "last": "5-1", "at": "1000"}, dump(t, plain)["{s01}:post:1:likes"])
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7", "5-0 opened 1-1", "5-1 p1 +8"},
+		entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, hash{"count": "2", "sets": "1", "load": "load", "last": "5-1"},
+		dump(t, plain)["{s01}:post:1:likes"])
 }
 
-func TestGate_memoryLimitRefusesTheWholeCall(t *testing.T) {
+func TestGate_memoryLimitRefusesWhole(t *testing.T) {
 	server := privateRedis(t)
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)
-	openNew(t, r, post(1))
+	warmUp(t, r, post(1))
 	like(t, r, post(1), 7)
-	before := dump(t, plain)
 	require.NoError(t, plain.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 8, `"e"`, 100, 1000, never).Err()
+	before := dump(t, plain)
+	k := r.keys(post(1))
+	err := r.run(t.Context(), "like", []string{k.shard, k.outbox, k.likes}, 100, never, "p1", 1, "8").Err()
 	require.ErrorContains(t, err, "OOM")
 	require.Equal(t, before, dump(t, plain))
+
+	// What lets go of memory works all the same: a relay takes the lock, and drains the outbox.
+	outbox, err := r.HoldOutbox(t.Context(), 1, "relay", time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, outbox.Renew(t.Context(), time.Minute))
+	require.NoError(t, outbox.Trim(t.Context(), pos(1, 1)))
+	require.Empty(t, entries(t, plain, "{s01}:outbox"))
+	closeShard(t, plain, 1)
+	_, err = outbox.Seal(t.Context(), 2)
+	require.NoError(t, err)
+	require.NoError(t, outbox.Opened(t.Context(), 2))
+	n, err := r.Cool(t.Context(), []models.Target{post(1)}, 0, map[int]models.Position{1: pos(9, 9)})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	n, err = r.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.NoError(t, outbox.Release(t.Context()))
+}
+
+// A like of a cold target leaves a ticket, and comes again with it. By then the user may have called again.
+func TestGate_ticketsKeepTheOrderOfAUser(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	first := like(t, r, post(1), 7)
+	require.Equal(t, []verdict{{isCold, 1}}, first)
+	second := unlike(t, r, post(1), 7)
+	require.Equal(t, []verdict{{isCold, 2}}, second)
+	require.Equal(t, []verdict{{isCold, 3}}, like(t, r, post(1), 8))
+	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"7 1"}}), "still cold")
+	require.Equal(t, []verdict{{isCold, 2}}, gate(t, r, 100, wanted{post(1), []string{"-7 2"}}), "still cold")
+	ttl := plain.PTTL(t.Context(), "{s01}:post:1:likes:waiting").Val()
+	require.Greater(t, ttl, 50*time.Second)
+
+	warmUp(t, r, post(1), 7)
+	require.Equal(t, []verdict{{superseded, 1}}, gate(t, r, 100, wanted{post(1), []string{"7 1"}}))
+	require.Equal(t, done(0), gate(t, r, 100, wanted{post(1), []string{"-7 2"}}))
+	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"-7 2"}}), "it came before")
+	require.Equal(t, done(1), like(t, r, post(1), 8), "a call without a ticket is the latest of its user")
+	require.Equal(t, done(0), unlike(t, r, post(1), 8))
+	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"8 3"}}))
+	require.Equal(t, hash{"count": "0", "sets": "1", "load": "load", "last": "1-3"}, dump(t, plain)["{s01}:post:1:likes"],
+		"nobody waits")
+}
+
+func TestGate_ticketsOfADeletedTarget(t *testing.T) {
+	r, _ := newGate(t)
+	closeTarget(t, r, post(1))
+	require.Equal(t, []verdict{{isDeleted, 1}}, like(t, r, post(1), 7))
+	require.Equal(t, []verdict{{isDeleted, 2}}, unlike(t, r, post(1), 7))
+	require.Equal(t, 1, reopen(t, r, post(1), closedMark(t, r, post(1))))
+	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"7 1"}}))
+	require.Equal(t, wasSo(0), gate(t, r, 100, wanted{post(1), []string{"-7 2"}}))
 }
 
 func reassert(t testing.TB, r *Redis, target models.Target, limit int, users ...int64) int {
 	t.Helper()
-	args := []any{limit}
+	k, args := r.keys(target), []any{limit, target.Short()}
 	for _, user := range users {
-		args = append(args, user, `"on `+at(user)+`"`, `"off `+at(user)+`"`)
+		args = append(args, user)
 	}
-	n, err := r.run(t.Context(), "reassert", gateKeys(r.keys(target)), args...).Int()
+	n, err := r.run(t.Context(), "reassert", []string{k.shard, k.outbox, k.likes}, args...).Int()
 	require.NoError(t, err)
 	return n
 }
 
-func TestReassertScript_writesTheCurrentState(t *testing.T) {
-	r, plain := newGate(t)
-	like(t, r, post(1), 7)
-	require.Equal(t, 2, reassert(t, r, post(1), 100, 7, 8))
-	require.Equal(t, stored{
-		"{s01}:shard":              hash{"epoch": "1"},
-		"{s01}:outbox":             []string{"1-0" + opened, `1-1 "on"`, `1-2 "on 7"`, `1-3 "off 8"`},
-		"{s01}:post:1:likes":       hash{"count": "1", "last": "1-3", "at": "1000"}, // last delays the janitor
-		"{s01}:post:1:likes_users": []string{"7"},
-	}, dump(t, plain))
-}
-
-func TestReassertScript_refusalChangesNoKey(t *testing.T) {
+func TestReassertScript_writesWhatIs(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
-	assert.Equal(t, -2, reassert(t, r, post(17), 100, 7), "cold")
-	assert.Equal(t, -4, reassert(t, r, post(1), 3, 7, 8), "two events, room for one")
-	assert.Equal(t, 0, reassert(t, r, post(1), 100), "nobody")
+	require.Equal(t, 3, reassert(t, r, post(1), 2, 6, 7, 8), "an outbox with room takes all")
+	before["{s01}:outbox"] = []string{"1-0" + opened, "1-1 p1 +7", "1-2 p1 -6 +7 -8"}
+	before["{s01}:post:1:likes"].(hash)["last"] = "1-2"
+	before["{s01}:shard"].(hash)["accepted"] = "4"
 	require.Equal(t, before, dump(t, plain))
+}
 
+func TestReassertScript_refusalLeavesEveryKeyAsItWas(t *testing.T) {
+	r, plain := newGate(t)
+	like(t, r, post(1), 7)
+	before := dump(t, plain)
+	require.Equal(t, -2, reassert(t, r, post(17), 100, 7), "cold")
+	require.Equal(t, -4, reassert(t, r, post(1), 1, 7), "full")
+	require.Equal(t, before, dump(t, plain))
 	closeShard(t, plain, 1)
-	before = dump(t, plain)
-	assert.Equal(t, -1, reassert(t, r, post(1), 100, 7), "closed")
-	require.Equal(t, before, dump(t, plain))
-}
-
-func TestOpenScript_newTarget(t *testing.T) {
-	r, plain := newGate(t)
-	require.Equal(t, hash{"count": "0", "last": "0-0", "at": "500"}, dump(t, plain)["{s01}:post:1:likes"])
-	require.NotContains(t, dump(t, plain), "{s01}:post:1:likes_users")
-	require.Equal(t, done(1), like(t, r, post(1), 7))
-}
-
-func TestOpenScript_refusesOtherTargets(t *testing.T) {
-	open := func(t *testing.T, r *Redis, target models.Target, age time.Duration) int {
-		k := r.keys(target)
-		n, err := r.run(t.Context(), "open", []string{k.shard, k.likes, k.users}, time.Now().Add(-age).Unix(), 500).
-			Int()
-		require.NoError(t, err)
-		return n
-	}
-	r, plain := newGate(t)
-	like(t, r, post(1), 7)
-	before := dump(t, plain)
-	assert.Equal(t, 1, open(t, r, post(1), 0), "already warm")
-	assert.Equal(t, 0, open(t, r, post(17), 12*time.Second), "late")
-	assert.Equal(t, 0, open(t, r, post(2), 0), "closed shard")
-	require.Equal(t, before, dump(t, plain))
-
-	assert.Equal(t, 1, closeTarget(t, r, post(1)))
-	assert.Equal(t, 1, open(t, r, post(1), 0))
-	assert.Equal(t, isDeleted, like(t, r, post(1), 8), "what is deleted is not opened again")
-
-	require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "opened", time.Now().Add(-12*time.Second).Unix()).Err())
-	assert.Equal(
-		t,
-		0,
-		open(t, r, post(17), 5*time.Second),
-		"the shard was opened so short a time before that it may have been after",
-	)
-	require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "opened", time.Now().Add(-20*time.Second).Unix()).Err())
-	assert.Equal(t, 1, open(t, r, post(17), 5*time.Second), "in time")
+	require.Equal(t, -1, reassert(t, r, post(1), 100, 7), "closed")
 }
 
 func TestCloseScript_warm(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
-	want := maps.Clone(dump(t, plain))
+	want := dump(t, plain)
 	for range 2 {
 		require.Equal(t, 1, closeTarget(t, r, post(1)))
-		want["{s01}:post:1:likes"] = hash{
-			"count":  "1",
-			"last":   "1-1",
-			"at":     "1000",
-			"closed": closedMark(t, r, post(1)),
-		}
+		want["{s01}:post:1:likes"].(hash)["closed"] = closedMark(t, r, post(1))
 		require.Equal(t, want, dump(t, plain))
 	}
 }
 
-// closedMark returns the mark in the gate's reply for a closed target.
+// closedMark returns the mark with which the gate refuses likes of a closed target.
 func closedMark(t testing.TB, r *Redis, target models.Target) string {
 	t.Helper()
-	reply, err := r.run(t.Context(), "like", gateKeys(r.keys(target)), 1, 8, `"on"`, 100, 1000, never).Int64Slice()
+	mark, err := r.client.HGet(t.Context(), r.keys(target).likes, "closed").Result()
 	require.NoError(t, err)
-	require.Equal(t, isDeleted[0], reply[0])
-	return strconv.FormatInt(reply[1], 10)
+	µs, err := strconv.ParseInt(mark, 10, 64)
+	require.NoError(t, err)
+	require.InDelta(t, time.Now().UnixMicro(), µs, 60_000_000, "when it was closed")
+	return mark
 }
 
 func reopen(t testing.TB, r *Redis, target models.Target, mark string) int {
@@ -412,7 +540,7 @@ func reopen(t testing.TB, r *Redis, target models.Target, mark string) int {
 	return n
 }
 
-func TestReopenScript_removesOnlyTheMarkOfThatDeletion(t *testing.T) {
+func TestReopenScript_removesTheMarkOfThatDeletion(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
@@ -432,141 +560,116 @@ func TestReopenScript_removesOnlyTheMarkOfThatDeletion(t *testing.T) {
 	require.Equal(t, closed, dump(t, plain))
 }
 
-func TestCloseScript_coldDeletesTheLoadersLock(t *testing.T) {
+func TestWarmScript_putsTheLoadedUsersInPlace(t *testing.T) {
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
-	before := dump(t, plain)
-	require.Equal(t, 0, closeTarget(t, r, post(1)))
-	require.Equal(t, before, dump(t, plain), "no key for what is cold")
-
-	l := loader(t, r, plain, "token", 7)
-	require.Equal(t, 0, closeTarget(t, r, post(1)))
-	require.Equal(t, 0, l.finish(t, "token", 1))
-	require.Equal(t, before, dump(t, plain))
-}
-
-// load is a load of post 1 that is in progress.
-type load struct {
-	r     *Redis
-	plain *redis.Client
-	keys  []string // of warm.lua
-}
-
-// loader returns a load that holds the warming lock of post 1 under token and has loaded users.
-func loader(t testing.TB, r *Redis, plain *redis.Client, token string, users ...any) load {
-	t.Helper()
-	k := r.keys(post(1))
-	loading := "{s01}:post:1:loading:" + token
-	require.NoError(t, plain.Set(t.Context(), k.warming, token, time.Minute).Err())
-	if len(users) > 0 {
-		require.NoError(t, plain.SAdd(t.Context(), loading, users...).Err())
-		require.NoError(t, plain.Expire(t.Context(), loading, time.Minute).Err())
-	}
-	return load{r, plain, []string{k.shard, k.likes, k.users, loading, k.warming}}
-}
-
-func (l load) finish(t testing.TB, token string, epoch int) int {
-	t.Helper()
-	n, err := l.r.run(t.Context(), "warm", l.keys, token, epoch, 2000).Int()
-	require.NoError(t, err)
-	return n
-}
-
-func TestWarmScript_storesTheLoadedUsers(t *testing.T) {
-	r, plain := newRedis(t)
-	openShard(t, r, 1, 1)
-	l := loader(t, r, plain, "token", 7, 8)
-	require.Equal(t, 1, l.finish(t, "token", 1))
+	warmUp(t, r, post(1), 7, 8)
 	want := stored{
-		"{s01}:shard":              hash{"epoch": "1"},
-		"{s01}:outbox":             []string{"1-0" + opened},
-		"{s01}:post:1:likes":       hash{"count": "2", "last": "0-0", "at": "2000"},
-		"{s01}:post:1:likes_users": []string{"7", "8"},
-		"{s01}:post:1:warming":     "token", // its holder releases it
+		"{s01}:shard":               hash{"epoch": "1"},
+		"{s01}:outbox":              []string{"1-0" + opened},
+		"{s01}:post:1:likes":        hash{"count": "2", "sets": "1", "load": "load", "last": "0-0"},
+		"{s01}:post:1:likes:load:0": []string{"0", "7", "8"},
 	}
 	require.Equal(t, want, dump(t, plain))
-	for _, key := range []string{"{s01}:post:1:likes", "{s01}:post:1:likes_users"} {
-		require.Equal(t, time.Duration(-1), plain.TTL(t.Context(), key).Val(), "%s never expires", key)
-	}
-	require.Equal(t, 1, l.finish(t, "token", 1), "a replay")
+	k := r.keys(post(1))
+	again, err := r.run(t.Context(), "warm", []string{k.shard, k.likes, k.warming, k.garbage}, "load", 1, 1, 2).Int()
+	require.NoError(t, err)
+	require.Equal(t, 1, again, "a replay")
 	require.Equal(t, want, dump(t, plain))
 }
 
-func TestWarmScript_withoutUsers(t *testing.T) {
-	r, plain := newRedis(t)
-	openShard(t, r, 1, 1)
-	// A target that lost its hash left this set, which must not be used again.
-	require.NoError(t, plain.SAdd(t.Context(), r.keys(post(1)).users, 9).Err())
-	l := loader(t, r, plain, "token")
-	require.Equal(t, 1, l.finish(t, "token", 1))
-	require.Equal(t, stored{
-		"{s01}:post:1:likes":   hash{"count": "0", "last": "0-0", "at": "2000"},
-		"{s01}:post:1:warming": "token",
-	}, dump(t, plain).only("post:1"))
-}
-
-func TestWarmScript_refusesStaleLoads(t *testing.T) {
-	for name, spoil := range map[string]func(t *testing.T, l load){
-		"lock expired":    func(t *testing.T, l load) { l.plain.Del(t.Context(), l.keys[4]) },
-		"lock taken over": func(t *testing.T, l load) { l.plain.Set(t.Context(), l.keys[4], "other", time.Minute) },
-		"shard closed":    func(t *testing.T, l load) { closeShard(t, l.plain, 1) },
-		"shard closed and opened again": func(t *testing.T, l load) {
-			closeShard(t, l.plain, 1)
-			openShard(t, l.r, 1, 2)
+func TestWarmScript_refusesWhatMayBeOld(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, r *Redis, plain *redis.Client){
+		"lock expired": func(t *testing.T, r *Redis, plain *redis.Client) {
+			t.Helper()
+			plain.Del(t.Context(), r.keys(post(1)).warming)
+		},
+		"lock taken over": func(t *testing.T, r *Redis, plain *redis.Client) {
+			t.Helper()
+			plain.Set(t.Context(), r.keys(post(1)).warming, "other", time.Minute)
+		},
+		"target deleted": func(t *testing.T, r *Redis, _ *redis.Client) {
+			t.Helper()
+			require.Equal(t, 0, closeTarget(t, r, post(1)), "it is cold")
+		},
+		"shard closed": func(t *testing.T, _ *Redis, plain *redis.Client) {
+			t.Helper()
+			closeShard(t, plain, 1)
+		},
+		"shard closed and opened again": func(t *testing.T, r *Redis, plain *redis.Client) {
+			t.Helper()
+			closeShard(t, plain, 1)
+			openShard(t, r, 1, 2)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, plain := newRedis(t)
 			openShard(t, r, 1, 1)
-			l := loader(t, r, plain, "token", 7)
-			spoil(t, l)
+			require.NoError(t, plain.Set(t.Context(), r.keys(post(1)).warming, "load", time.Minute).Err())
+			spoil(t, r, plain)
 			before := dump(t, plain)
-			require.Equal(t, 0, l.finish(t, "token", 1))
-			delete(before, "{s01}:post:1:loading:token")
+			require.Equal(t, 0, placeUsers(t, r, post(1), "load", "1", 7))
+			// What was loaded is garbage, and swept a minute later.
+			require.NoError(t, plain.ZAdd(t.Context(), garbageKey(1),
+				redis.Z{Score: 1, Member: "{s01}:post:1:likes:load 1"}).Err())
+			n, err := r.Sweep(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
 			require.Equal(t, before, dump(t, plain))
 		})
 	}
 }
 
-func TestWarmScript_keepsAWarmTarget(t *testing.T) {
+func TestWarmScript_leavesAWarmTarget(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
-	before := dump(t, plain)
-	l := loader(t, r, plain, "token", 8, 9)
-	require.Equal(t, 1, l.finish(t, "token", 1))
-	before["{s01}:post:1:warming"] = "token"
-	require.Equal(t, before, dump(t, plain))
+	require.NoError(t, plain.Set(t.Context(), r.keys(post(1)).warming, "other", time.Minute).Err())
+	before := dump(t, plain).only("likes:load")
+	require.Equal(t, 0, placeUsers(t, r, post(1), "other", "1", 8, 9))
+	require.Equal(t, before, dump(t, plain).only("likes:load"))
+	require.Equal(t, wasSo(1), like(t, r, post(1), 7))
+}
+
+func cool(t testing.TB, r *Redis, target models.Target, epoch, seq, idle int) int {
+	t.Helper()
+	k := r.keys(target)
+	n, err := r.run(t.Context(), "cool", []string{k.likes, k.garbage}, epoch, seq, idle).Int()
+	require.NoError(t, err)
+	return n
 }
 
 func TestCoolScript(t *testing.T) {
-	// Post 1 was last liked at 1000 ms; the event is 3-1.
+	// The last event of post 1 is 3-1.
 	for name, c := range map[string]struct {
 		epoch, seq, idle int
 		want             int
 	}{
-		"clean and idle":            {3, 1, 1000, 1},
-		"watermark beyond":          {3, 9, 1000, 1},
-		"watermark of a new epoch":  {4, 0, 1000, 1},
-		"in use":                    {3, 1, 999, 0},
-		"not yet written":           {3, 0, 1000, 0},
-		"watermark of an old epoch": {2, 9, 1000, 0},
-		"no watermark":              {0, 0, 1000, 0},
+		"clean and idle":            {3, 1, 0, 1},
+		"watermark beyond":          {3, 9, 0, 1},
+		"watermark of a new epoch":  {4, 0, 0, 1},
+		"in use":                    {3, 1, 3_600_000, 0},
+		"not yet written":           {3, 0, 0, 0},
+		"watermark of an old epoch": {2, 9, 0, 0},
+		"no watermark":              {0, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, plain := newRedis(t)
 			openShard(t, r, 1, 3)
-			openNew(t, r, post(1))
+			warmUp(t, r, post(1))
 			like(t, r, post(1), 7)
 			want := dump(t, plain)
-			k := r.keys(post(1))
-			n, err := r.run(t.Context(), "cool", []string{k.likes, k.users}, c.epoch, c.seq, c.idle).Int()
-			require.NoError(t, err)
-			require.Equal(t, c.want, n)
+			require.Equal(t, c.want, cool(t, r, post(1), c.epoch, c.seq, c.idle))
 			if c.want == 1 {
-				delete(want, k.likes)
-				delete(want, k.users)
+				delete(want, "{s01}:post:1:likes")
+				want["{s01}:garbage"] = []string{"{s01}:post:1:likes:load 1"}
 			}
 			require.Equal(t, want, dump(t, plain))
+			if c.want == 1 {
+				n, err := r.Sweep(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+				require.Empty(t, dump(t, plain).only("post:1"))
+			}
 		})
 	}
 }
@@ -574,29 +677,39 @@ func TestCoolScript(t *testing.T) {
 func TestCoolScript_comparesNumbersNotText(t *testing.T) {
 	r, plain := newRedis(t)
 	k := r.keys(post(1))
-	cool := func(last string, epoch, seq int) int {
-		require.NoError(t, plain.HSet(t.Context(), k.likes, "count", 0, "last", last, "at", 1).Err())
-		n, err := r.run(t.Context(), "cool", []string{k.likes, k.users}, epoch, seq, 1).Int()
-		require.NoError(t, err)
-		return n
+	at := func(last string, epoch, seq int) int {
+		fields := []any{"count", 0, "last", last, "at", 1, "load", "load", "sets", 1}
+		require.NoError(t, plain.HSet(t.Context(), k.likes, fields...).Err())
+		return cool(t, r, post(1), epoch, seq, 1)
 	}
-	require.Equal(t, 0, cool("10-0", 9, 5))
-	require.Equal(t, 0, cool("9-10", 9, 9))
-	require.Equal(t, 1, cool("9-9", 9, 10))
-	require.Equal(t, 1, cool("9-10", 10, 0))
+	require.Equal(t, 0, at("10-0", 9, 5))
+	require.Equal(t, 0, at("9-10", 9, 9))
+	require.Equal(t, 1, at("9-9", 9, 10))
+	require.Equal(t, 1, at("9-10", 10, 0))
 }
 
 func TestCoolScript_coldAndClosed(t *testing.T) {
 	r, plain := newGate(t)
-	k := r.keys(post(17))
-	n, err := r.run(t.Context(), "cool", []string{k.likes, k.users}, 9, 9, 9999).Int()
-	require.NoError(t, err)
-	require.Equal(t, 0, n, "cold")
-
+	require.Equal(t, 0, cool(t, r, post(17), 9, 9, 0), "cold")
 	closeTarget(t, r, post(1))
-	k = r.keys(post(1))
-	n, err = r.run(t.Context(), "cool", []string{k.likes, k.users}, 0, 0, 500).Int()
-	require.NoError(t, err)
-	require.Equal(t, 1, n, "never liked, so there is nothing to write")
-	require.Empty(t, dump(t, plain).only("post"))
+	require.Equal(t, 1, cool(t, r, post(1), 0, 0, 0), "never liked, so there is nothing to write")
+	require.NotContains(t, dump(t, plain), "{s01}:post:1:likes")
+}
+
+func TestSweepScript_removesManySetsInParts(t *testing.T) {
+	r, plain := newRedis(t)
+	ctx := t.Context()
+	for set := range 7 {
+		require.NoError(t, plain.SAdd(ctx, setKey("{s01}:post:1:likes", "old", set), 0).Err())
+	}
+	add := redis.Z{Score: 1, Member: "{s01}:post:1:likes:old 7"}
+	require.NoError(t, plain.ZAdd(ctx, garbageKey(1), add).Err())
+	later := redis.Z{Score: never, Member: "{s01}:post:1:likes:new 1"}
+	require.NoError(t, plain.ZAdd(ctx, garbageKey(1), later).Err())
+	for _, want := range []int{3, 3, 1, 0} {
+		n, err := r.run(ctx, "sweep", []string{garbageKey(1)}, 3).Int()
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+	require.Equal(t, stored{"{s01}:garbage": []string{"{s01}:post:1:likes:new 1"}}, dump(t, plain))
 }

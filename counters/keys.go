@@ -9,22 +9,24 @@ import (
 
 // All keys of a shard have the same hash tag, so that the keys of a script are on one node of a cluster:
 //
-//	{s07}:shard                  hash    epoch (absent if closed), opened (when, s), run (of the server), opening,
-//	                                     restored
-//	{s07}:outbox                 stream  events that Kafka does not have yet; an entry's id is the event's Position
+//	{s07}:shard                  hash    epoch (absent if closed), server (its replication id when the shard was opened),
+//	                                     opening, restored, accepted (likes, ever), tickets (ever)
+//	{s07}:outbox                 stream  runs that Kafka does not have yet; an entry's id is the run's Position, and
+//	                                     "before" the number of likes accepted before it
 //	{s07}:relay                  string  lock of the shard's relay
-//	{s07}:post:42:likes          hash    count, last (Position of the last change), at (its time, ms),
-//	                                     closed (when, µs)
-//	{s07}:post:42:likes_users    set     users who like the target
+//	{s07}:garbage                zset    loads that no target uses, each with the time after which it is swept (ms)
+//	{s07}:post:42:likes          hash    count, sets, load, last (Position of the last change), at (its time, ms),
+//	                                     closed (when, µs), waiting (if there may be tickets)
+//	{s07}:post:42:likes:LOAD:0   set     some of the users who like the target, and 0; see sets.go
+//	{s07}:post:42:likes:waiting  hash    tickets of users whose calls wait for the target; expires
 //	{s07}:post:42:warming        string  lock of the process that loads the target
-//	{s07}:post:42:loading:TOKEN  set     users of a target that is being loaded; expires
 //
 // Other keys belong to no shard. A script uses one of them at a time:
 //
 //	limits:OWNER                 zset    limits of an owner, each with the time when its burst is refilled (µs);
 //	                                     expires with the last of them
 //
-// Personal data is in the likes_users of liked targets, in the outbox until Kafka has the events, and in
+// Personal data is in the sets of liked targets, in the outbox until Kafka has the events, and in
 // limits:account:ID. When an account is deleted, the job void removes its likes and its limits.
 //
 // limits:account:ID holds the limits of an account (posts, writes, likes, …). It also holds login, which counts
@@ -40,17 +42,19 @@ func shardKey(shard int) string  { return shardTag(shard) + ":shard" }
 func outboxKey(shard int) string { return shardTag(shard) + ":outbox" }
 func relayKey(shard int) string  { return shardTag(shard) + ":relay" }
 
+func garbageKey(shard int) string { return shardTag(shard) + ":garbage" }
+
 // targetKeys are the keys of one target.
 type targetKeys struct {
-	shard, outbox, likes, users, warming string
+	shard, outbox, garbage, likes, warming string
 }
 
 func (r *Redis) keys(t models.Target) targetKeys {
 	shard := t.Shard(r.shards)
 	prefix := shardTag(shard) + ":" + string(t.Kind) + ":" + strconv.FormatInt(t.ID, 10)
 	return targetKeys{
-		shard: shardKey(shard), outbox: outboxKey(shard),
-		likes: prefix + ":likes", users: prefix + ":likes_users", warming: prefix + ":warming",
+		shard: shardKey(shard), outbox: outboxKey(shard), garbage: garbageKey(shard),
+		likes: prefix + ":likes", warming: prefix + ":warming",
 	}
 }
 

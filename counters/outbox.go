@@ -2,12 +2,10 @@ package counters
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/bsm/redislock"
 	"github.com/redis/go-redis/v9"
 
 	"likewise/models"
@@ -21,46 +19,49 @@ var ErrLockLost = errors.New("the relay lock is lost")
 type Outbox struct {
 	redis *Redis
 	shard int
-	lock  *redislock.Lock
+	token string
 }
 
 // HoldOutbox acquires the relay lock of a shard for ttl. The owner of the lock is token. If the same token already
 // holds the lock, because Redis was down when it should have been released, HoldOutbox succeeds at once. If another
 // token holds it, HoldOutbox returns ErrLockLost.
 func (r *Redis) HoldOutbox(ctx context.Context, shard int, token string, ttl time.Duration) (*Outbox, error) {
-	lock, err := r.locks.Obtain(ctx, relayKey(shard), ttl, &redislock.Options{Token: token})
-	if errors.Is(err, redislock.ErrNotObtained) {
-		return nil, ErrLockLost
+	o := &Outbox{redis: r, shard: shard, token: token}
+	if err := o.hold(ctx, ttl, true); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("relay lock of shard %d: %w", shard, err)
-	}
-	return &Outbox{redis: r, shard: shard, lock: lock}, nil
+	return o, nil
 }
 
 // Renew extends the lock by ttl from now. If the lock has expired, Renew returns ErrLockLost.
-func (o *Outbox) Renew(ctx context.Context, ttl time.Duration) error {
-	if err := o.lock.Refresh(ctx, ttl, nil); errors.Is(err, redislock.ErrNotObtained) {
+func (o *Outbox) Renew(ctx context.Context, ttl time.Duration) error { return o.hold(ctx, ttl, false) }
+
+func (o *Outbox) hold(ctx context.Context, ttl time.Duration, take bool) error {
+	held, err := o.redis.run(ctx, "hold", []string{relayKey(o.shard)}, o.token, ttl.Milliseconds(), take).Int()
+	if err != nil {
+		return fmt.Errorf("relay lock of shard %d: %w", o.shard, err)
+	}
+	if held == 0 {
 		return ErrLockLost
-	} else if err != nil {
-		return fmt.Errorf("renew relay lock: %w", err)
 	}
 	return nil
 }
 
 // Release releases the lock. A lock that is already lost is not an error.
 func (o *Outbox) Release(ctx context.Context) error {
-	if err := o.lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
+	if err := o.redis.run(ctx, "unlock", []string{relayKey(o.shard)}, o.token, false).Err(); err != nil {
 		return fmt.Errorf("release relay lock: %w", err)
 	}
 	return nil
 }
 
-// Read returns the oldest events of the outbox, at most limit. If the outbox is empty, Read waits for an event. After
-// wait it returns none, without an error.
-func (o *Outbox) Read(ctx context.Context, limit int64, wait time.Duration) ([]models.Enveloped, error) {
+// Read returns the runs of the outbox after a position, the oldest first, at most limit. If there are none, Read waits
+// for one. After wait it returns none, without an error.
+func (o *Outbox) Read(
+	ctx context.Context, after models.Position, limit int64, wait time.Duration,
+) ([]models.Enveloped, error) {
 	streams, err := o.redis.blocking.XRead(ctx, &redis.XReadArgs{
-		Streams: []string{outboxKey(o.shard), "0-0"}, Count: limit, Block: wait,
+		Streams: []string{outboxKey(o.shard), after.String()}, Count: limit, Block: wait,
 	}).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
@@ -68,36 +69,23 @@ func (o *Outbox) Read(ctx context.Context, limit int64, wait time.Duration) ([]m
 	if err != nil {
 		return nil, fmt.Errorf("read outbox %d: %w", o.shard, err)
 	}
-	var events []models.Enveloped
+	var runs []models.Enveloped
 	for _, entry := range streams[0].Messages {
 		pos, err := models.ParsePosition(entry.ID)
 		if err != nil {
 			return nil, fmt.Errorf("outbox %d: %w", o.shard, err)
 		}
-		payload, _ := entry.Values["e"].(string)
-		events = append(events, models.Enveloped{Pos: pos, Event: rawJSON(payload)})
+		run, _ := entry.Values["run"].(string)
+		runs = append(runs, models.Enveloped{Pos: pos, Run: models.Run(run)})
 	}
-	return events, nil
-}
-
-// rawJSON returns a valid payload unchanged. It encodes any other payload as a JSON string, so that the payload becomes
-// a dead letter under its own position, and the other events of the record are applied.
-func rawJSON(payload string) json.RawMessage {
-	if json.Valid([]byte(payload)) {
-		return json.RawMessage(payload)
-	}
-	quoted, err := json.Marshal(payload)
-	if err != nil {
-		return json.RawMessage(`"unreadable"`) // unreachable: Marshal replaces invalid UTF-8
-	}
-	return quoted
+	return runs, nil
 }
 
 // Trim removes the events up to and including last, which Kafka has acknowledged. If this process does not hold the
 // lock, Trim returns ErrLockLost.
 func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
 	keep := models.Position{Epoch: last.Epoch, Seq: last.Seq + 1}
-	n, err := o.redis.run(ctx, "trim", []string{relayKey(o.shard), outboxKey(o.shard)}, o.lock.Token(), keep.String()).
+	n, err := o.redis.run(ctx, "trim", []string{relayKey(o.shard), outboxKey(o.shard)}, o.token, keep.String()).
 		Int()
 	if err != nil {
 		return fmt.Errorf("trim outbox %d: %w", o.shard, err)
@@ -108,22 +96,11 @@ func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
 	return nil
 }
 
-// Fence closes the shard if its server was restarted or replaced since the shard was opened. Every new connection does
-// the same. Fence is for connections that survive a change of roles, such as a failover and a failback.
-func (o *Outbox) Fence(ctx context.Context) error {
-	if err := o.redis.run(ctx, "fence", []string{shardKey(o.shard)}).Err(); err != nil {
-		return fmt.Errorf("fence shard %d: %w", o.shard, err)
-	}
-	return nil
-}
-
-// Open reports whether the shard accepts likes.
+// Open reports whether the shard accepts likes: it was opened, on this server, since the server's last restart or
+// promotion.
 func (o *Outbox) Open(ctx context.Context) (bool, error) {
-	open, err := o.redis.client.HExists(ctx, shardKey(o.shard), "epoch").Result()
-	if err != nil {
-		return false, fmt.Errorf("read shard %d: %w", o.shard, err)
-	}
-	return open, nil
+	info, err := o.redis.shardInfo(ctx, o.shard)
+	return info.Open, err
 }
 
 // Last returns the last position ever added to the outbox, or zero.
@@ -135,12 +112,8 @@ func (o *Outbox) Last(ctx context.Context) (models.Position, error) {
 // Seal begins to open the shard under a new epoch, which must be higher than that of Last. It adds ShardOpened to the
 // outbox, and returns the last position in this Redis when the shard was closed.
 func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error) {
-	event, err := json.Marshal(models.Event{Type: models.ShardOpened})
-	if err != nil {
-		return models.Position{}, fmt.Errorf("encode event: %w", err)
-	}
 	reply, err := o.redis.run(ctx, "seal", []string{shardKey(o.shard), outboxKey(o.shard), relayKey(o.shard)},
-		o.lock.Token(), epoch, event).Slice()
+		o.token, epoch).Slice()
 	if err != nil {
 		return models.Position{}, fmt.Errorf("seal shard %d: %w", o.shard, err)
 	}
@@ -154,7 +127,7 @@ func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error)
 // Opened ends the opening. From then on the shard accepts likes. If the lock was lost, or Redis was restarted since the
 // opening began, Opened returns ErrLockLost.
 func (o *Outbox) Opened(ctx context.Context, epoch int64) error {
-	ok, err := o.redis.run(ctx, "opened", []string{shardKey(o.shard), relayKey(o.shard)}, o.lock.Token(), epoch).Int()
+	ok, err := o.redis.run(ctx, "opened", []string{shardKey(o.shard), relayKey(o.shard)}, o.token, epoch).Int()
 	if err != nil {
 		return fmt.Errorf("open shard %d: %w", o.shard, err)
 	}
@@ -172,8 +145,8 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 		return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
 	}
 	forget := func(found []string) error {
-		keys := append([]string{shardKey(o.shard), relayKey(o.shard)}, found...)
-		ok, err := o.redis.run(ctx, "forget", keys, o.lock.Token(), epoch).Int()
+		keys := append([]string{shardKey(o.shard), relayKey(o.shard), garbageKey(o.shard)}, found...)
+		ok, err := o.redis.run(ctx, "forget", keys, o.token, epoch).Int()
 		if err == nil && ok == 0 {
 			return ErrLockLost
 		}
@@ -181,7 +154,7 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 	}
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		var found []string
-		scan := client.Scan(ctx, 0, shardTag(o.shard)+":"+string(kind)+":*", 1000).Iterator()
+		scan := client.Scan(ctx, 0, shardTag(o.shard)+":"+string(kind)+":*:likes", 1000).Iterator()
 		for scan.Next(ctx) {
 			if found = append(found, scan.Val()); len(found) < forgetBatch {
 				continue
@@ -207,11 +180,7 @@ const forgetBatch = 200
 // Probe sends an event without an effect through the pipeline of an open shard. If the shard is closed, Probe does
 // nothing.
 func (r *Redis) Probe(ctx context.Context, shard int) error {
-	event, err := json.Marshal(models.Event{Type: models.ShardProbed})
-	if err != nil {
-		return fmt.Errorf("encode event: %w", err)
-	}
-	if err := r.run(ctx, "probe", []string{shardKey(shard), outboxKey(shard)}, event).Err(); err != nil {
+	if err := r.run(ctx, "probe", []string{shardKey(shard), outboxKey(shard)}).Err(); err != nil {
 		return fmt.Errorf("probe shard %d: %w", shard, err)
 	}
 	return nil
@@ -223,9 +192,10 @@ type ShardInfo struct {
 	Open   bool            // it accepts likes
 	Held   bool            // a relay holds its lock
 	Holder string          // the token of that relay; see HoldOutbox
-	Depth  int64           // events in the outbox
+	Depth  int64           // likes in the outbox
+	Runs   int64           // entries of the outbox
 	Last   models.Position // of the last event ever added to the outbox
-	Oldest time.Time       // when the first event of the outbox was accepted; zero if the outbox is empty
+	Oldest time.Time       // when the first like of the outbox was accepted; zero if the outbox is empty
 }
 
 // ShardInfos reads every shard, in order, in one round trip.
@@ -267,13 +237,12 @@ func parseShardInfo(shard int, reply *redis.Cmd) (ShardInfo, error) {
 	info.Holder, _ = values[1].(string)
 	info.Held = info.Holder != ""
 	info.Depth, _ = values[2].(int64)
-	last, _ := values[3].(string)
+	info.Runs, _ = values[3].(int64)
+	last, _ := values[4].(string)
 	if info.Last, err = models.ParsePosition(last); err != nil {
 		return ShardInfo{}, fmt.Errorf("read shard %d: %w", shard, err)
 	}
-	var first models.Event
-	if payload, _ := values[4].(string); json.Unmarshal([]byte(payload), &first) == nil && first.At > 0 {
-		info.Oldest = time.UnixMilli(first.At)
-	}
+	first, _ := values[5].(string)
+	info.Oldest = models.Run(first).Time()
 	return info, nil
 }

@@ -5,7 +5,7 @@
 // MySQL is the source of truth. Likes do not expire: Redis must run with maxmemory-policy noeviction.
 //
 // Rebuilding: a cold target is warmed from MySQL on its first like. If a server is restarted, replaced or emptied, its
-// shards are closed (see Outbox.Fence) until every event in Kafka is in MySQL. Then the relay opens the shard under a
+// shards are closed (see lua/shard.lua) until every event in Kafka is in MySQL. Then the relay opens the shard under a
 // new epoch. If MySQL has events that Redis had lost, the relay evicts the shard's targets first.
 //
 // Refusals: in a closed shard, or with a full outbox, a like fails with models.CodeUnavailable and changes nothing.
@@ -24,7 +24,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bsm/redislock"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
@@ -36,7 +35,6 @@ var luaFiles embed.FS
 type Redis struct {
 	client   redis.UniversalClient
 	blocking redis.UniversalClient // for blocking reads, which would occupy the connections of other calls
-	locks    *redislock.Client
 	shards   int
 	source   map[string]string // of the scripts, by file name without ".lua"
 	script   map[string]*redis.Script
@@ -62,19 +60,23 @@ func Open(url string, shards int) (*Redis, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read scripts: %w", err)
 		}
-		name := strings.TrimSuffix(f.Name(), ".lua")
-		r.source[name], r.script[name] = string(source), redis.NewScript(string(source))
+		r.source[strings.TrimSuffix(f.Name(), ".lua")] = string(source)
 	}
-	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, r.fence}); err != nil {
+	for name, source := range r.source {
+		if name != "shard" && name != "like" && name != "take" {
+			source = draining[name] + r.source["shard"] + source
+		}
+		r.source[name], r.script[name] = source, redis.NewScript(source)
+	}
+	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, refuseReplica}); err != nil {
 		return nil, err
 	}
 	if one, ok := r.client.(*redis.Client); ok {
 		one.AddHook(newBreaker())
 	}
-	if r.blocking, err = connect(url, connection{shards + 2, ioTimeout, r.fence}); err != nil {
+	if r.blocking, err = connect(url, connection{shards + 2, ioTimeout, refuseReplica}); err != nil {
 		return nil, errors.Join(err, r.client.Close())
 	}
-	r.locks = redislock.New(r.client)
 	return r, nil
 }
 
@@ -140,36 +142,28 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 	}
 }
 
-// errReplica refuses a connection to a replica. After a promotion, such a connection would bypass the fence.
+// draining holds the heads of the scripts that Redis runs even if it is out of memory, because they let go of memory, or
+// let a relay do so.
+var draining = func() map[string]string {
+	heads := map[string]string{}
+	for _, name := range []string{"hold", "trim", "seal", "opened", "forget", "cool", "sweep"} {
+		heads[name] = "#!lua flags=allow-oom\n"
+	}
+	return heads
+}()
+
+// errReplica refuses a connection to a replica, which accepts no likes and may be behind.
 var errReplica = errors.New("the redis server is a replica")
 
-// fence closes the shards whose server was restarted or replaced since they were opened. It runs on every connection
-// before the first command, so that no like reaches such a server through an open shard.
-func (r *Redis) fence(ctx context.Context, conn *redis.Conn) error {
-	// Connections to Sentinels run this hook, too. Sentinels hold no data and do not support scripts.
-	if info, err := conn.Info(ctx, "server", "replication").Result(); err != nil {
-		return fmt.Errorf("fence: %w", err)
-	} else if strings.Contains(info, "redis_mode:sentinel") {
-		return nil
-	} else if strings.Contains(info, "role:slave") {
-		return fmt.Errorf("fence: %w", errReplica)
+// refuseReplica runs on every connection before the first command.
+func refuseReplica(ctx context.Context, conn *redis.Conn) error {
+	// A Sentinel has no section of that name.
+	info, err := conn.Info(ctx, "replication").Result()
+	if err != nil {
+		return fmt.Errorf("read role: %w", err)
 	}
-	cmds, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for shard := range r.shards {
-			p.Eval(ctx, r.source["fence"], []string{shardKey(shard)})
-		}
-		return nil
-	})
-	if err == nil {
-		return nil
-	}
-	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil {
-			if _, elsewhere := redis.IsMovedError(err); elsewhere {
-				continue // the shard is on another node of the cluster, whose connections fence it
-			}
-			return fmt.Errorf("fence: %w", err)
-		}
+	if strings.Contains(info, "role:slave") {
+		return errReplica
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package counters
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -26,10 +25,10 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// shards is the number of shards in testkit's databases.
+// shards is the number that testkit installs its databases with.
 const shards = 16
 
-// start is the time on the tests' clock.
+// start is what the tests' clock shows.
 var start = time.UnixMilli(1_700_000_000_000)
 
 func post(id int64) models.Target    { return models.Target{Kind: models.KindPost, ID: id} }
@@ -38,7 +37,7 @@ func pos(epoch, seq int64) models.Position {
 	return models.Position{Epoch: epoch, Seq: seq}
 }
 
-// newRedis returns a Redis under test, and a plain client to inspect its keys. No shard is open.
+// newRedis returns the code under test and a plain client to see what it stored. No shard is open.
 func newRedis(t testing.TB) (*Redis, *redis.Client) {
 	t.Helper()
 	o := testkit.Redis(t)
@@ -80,11 +79,9 @@ func openShard(t testing.TB, r *Redis, shard int, epoch int64) {
 	require.NoError(t, err)
 	require.NoError(t, outbox.Opened(t.Context(), epoch))
 	require.NoError(t, outbox.Release(t.Context()))
-	// Long ago, so that the test's targets are younger than the opening.
-	require.NoError(t, r.client.HSet(t.Context(), shardKey(shard), "opened", 1).Err())
 }
 
-// forgetTargets evicts the targets of a shard, as its relay does while it opens the shard.
+// forgetTargets makes the targets of a shard cold, as its relay does while it opens the shard.
 func forgetTargets(t testing.TB, r *Redis, shard int) {
 	t.Helper()
 	outbox, err := r.HoldOutbox(t.Context(), shard, rand.Text(), time.Minute)
@@ -98,18 +95,18 @@ func forgetTargets(t testing.TB, r *Redis, shard int) {
 	require.NoError(t, r.client.HDel(t.Context(), shardKey(shard), "opening").Err())
 }
 
-// closeShard closes a shard, as the fence does on another server.
+// closeShard closes a shard, as a restart of the server does.
 func closeShard(t testing.TB, plain *redis.Client, shard int) {
 	t.Helper()
 	require.NoError(t, plain.HDel(t.Context(), shardKey(shard), "epoch", "opening").Err())
 }
 
-// forum has a Likes on its own database, with all shards open, and with users and posts.
+// forum is a Likes on a database of its own with every shard open, and users and posts to like.
 type forum struct {
 	*Likes
 	plain   *redis.Client
 	queries *queries
-	dsn     string // of the same database, without the watch for queries
+	dsn     string // of the same database, unwatched
 	author  models.Author
 	epochs  []int64 // by shard
 
@@ -131,7 +128,7 @@ func newForum(t testing.TB) *forum {
 	return f
 }
 
-// newForumOn is newForum on a given Redis, whose shards it does not open.
+// newForumOn is newForum on a Redis whose shards are as they are.
 func newForumOn(t testing.TB, r *Redis) *forum {
 	t.Helper()
 	dsn := testkit.Database(t)
@@ -142,7 +139,7 @@ func newForumOn(t testing.TB, r *Redis) *forum {
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
 	require.NoError(t, store.CreateUser(t.Context(), author))
 	f := &forum{queries: queries, dsn: dsn, author: models.Author{ID: author.ID}, outcomes: map[Outcome]int{}}
-	f.Likes = NewLikes(r, store, LikesOptions{Now: func() time.Time { return start }, Count: func(o Outcome) {
+	f.Likes = NewLikes(r, store, LikesOptions{Count: func(o Outcome) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.outcomes[o]++
@@ -164,7 +161,7 @@ func (f *forum) comment(t testing.TB, on models.Target) models.Target {
 	return comment(c.ID)
 }
 
-// inMySQL writes likes to MySQL, without the gate.
+// inMySQL puts likes into MySQL, past the gate.
 func (f *forum) inMySQL(t testing.TB, target models.Target, users ...int64) {
 	t.Helper()
 	for _, user := range users {
@@ -186,11 +183,11 @@ func (f *forum) counted(o Outcome) int {
 	return f.outcomes[o]
 }
 
-// queries records the queries that a Store sends to MySQL.
+// queries sees what a Store sends to MySQL.
 type queries struct {
 	mu     sync.Mutex
 	texts  []string
-	before func(query string) // called before each query is sent; may block
+	before func(query string) // called before each is sent; may wait
 }
 
 var watched atomic.Int64
@@ -216,8 +213,7 @@ type watchedConn struct {
 	queries *queries
 }
 
-// Write finds COM_QUERY packets: four bytes of length and number, the byte 3, and the text. The driver writes each
-// packet as a whole.
+// Write looks for the packets COM_QUERY, which the driver writes whole: four bytes of length and number, 3, the text.
 func (c watchedConn) Write(b []byte) (int, error) {
 	if len(b) > 5 && b[3] == 0 && b[4] == 3 {
 		text := testkit.Unlimited(string(b[5:]))
@@ -237,7 +233,7 @@ func (q *queries) hold(fn func(query string)) {
 	q.before = fn
 }
 
-// reset removes the recorded queries.
+// reset forgets the queries so far.
 func (q *queries) reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -257,17 +253,16 @@ func (q *queries) selects(part string) int {
 	return n
 }
 
-// loads begins the queries for the users who like a post.
+// loads are the queries that read who likes a post.
 const loads = "SELECT user_id FROM post_likes"
 
-// stored has the keys of a Redis database. A hash is a map[string]string, a set its sorted members, a stream its
-// "id payload" lines, and a string itself.
+// stored is what one Redis database holds: a hash as map[string]string, a set as sorted members, a stream as its
+// "id payload" lines, a string as it is.
 type stored map[string]any
 
 type hash = map[string]string
 
-// dump reads all keys of a Redis database, except for the server that each shard was opened on. It omits shards with no
-// other field. Tests of the fence read the server.
+// dump reads everything of a Redis database except which server each shard was opened on, and when targets changed.
 func dump(t testing.TB, plain *redis.Client) stored {
 	t.Helper()
 	ctx := t.Context()
@@ -281,8 +276,8 @@ func dump(t testing.TB, plain *redis.Client) stored {
 		case "hash":
 			fields, err := plain.HGetAll(ctx, key).Result()
 			require.NoError(t, err)
-			delete(fields, "run")
-			delete(fields, "opened")
+			delete(fields, "server")
+			delete(fields, "at")
 			if len(fields) > 0 {
 				all[key] = fields
 			}
@@ -293,6 +288,10 @@ func dump(t testing.TB, plain *redis.Client) stored {
 			all[key] = members
 		case "stream":
 			all[key] = entries(t, plain, key)
+		case "zset":
+			members, err := plain.ZRange(ctx, key, 0, -1).Result()
+			require.NoError(t, err)
+			all[key] = members
 		case "string":
 			value, err := plain.Get(ctx, key).Result()
 			require.NoError(t, err)
@@ -304,26 +303,30 @@ func dump(t testing.TB, plain *redis.Client) stored {
 	return all
 }
 
-// only returns the stored keys that contain part.
+// only returns the part of what is stored whose keys contain part.
 func (s stored) only(part string) stored {
 	s = maps.Clone(s)
 	maps.DeleteFunc(s, func(key string, _ any) bool { return !strings.Contains(key, part) })
 	return s
 }
 
-// entries returns the "id payload" lines of a stream.
+// entries returns a stream as its "id run" lines, without the times of the runs.
 func entries(t testing.TB, plain *redis.Client, key string) []string {
 	t.Helper()
 	messages, err := plain.XRange(t.Context(), key, "-", "+").Result()
 	require.NoError(t, err)
 	lines := []string{}
 	for _, m := range messages {
-		lines = append(lines, fmt.Sprintf("%s %s", m.ID, m.Values["e"]))
+		run, _ := m.Values["run"].(string)
+		if words := strings.SplitN(run, " ", 3); words[0] == "likes" {
+			run = words[2]
+		}
+		lines = append(lines, m.ID+" "+run)
 	}
 	return lines
 }
 
-// fold returns the likes after all events of a shard's outbox. It fails if the numbers have a gap.
+// fold returns who likes what after every event of a shard's outbox, and fails if the numbers have a hole.
 func fold(t require.TestingT, ctx context.Context, plain *redis.Client, shard int) map[models.Target]map[int64]bool {
 	messages, err := plain.XRange(ctx, outboxKey(shard), "-", "+").Result()
 	require.NoError(t, err)
@@ -334,23 +337,25 @@ func fold(t require.TestingT, ctx context.Context, plain *redis.Client, shard in
 		require.NoError(t, err)
 		require.True(t, i == 0 || p.Follows(last), "%s comes after %s", p, last)
 		last = p
-		var e models.Event
-		require.NoError(t, json.Unmarshal([]byte(m.Values["e"].(string)), &e))
-		if e.Type == models.ShardOpened {
-			continue
+		events, err := models.Run(m.Values["run"].(string)).Events(shard, shards)
+		require.NoError(t, err)
+		for _, e := range events {
+			if e.Type == models.ShardOpened {
+				continue
+			}
+			if likes[e.Target()] == nil {
+				likes[e.Target()] = map[int64]bool{}
+			}
+			likes[e.Target()][e.UserID] = e.Liked()
 		}
-		if likes[e.Target()] == nil {
-			likes[e.Target()] = map[int64]bool{}
-		}
-		likes[e.Target()][e.UserID] = e.Liked()
 	}
 	return likes
 }
 
-// countTrips counts the single commands and the pipelines that are sent to Redis from now on.
+// countTrips counts what is sent to Redis from now on: single commands and pipelines.
 func countTrips(t testing.TB, r *Redis) *atomic.Int64 {
 	t.Helper()
-	// The first pipeline makes a new connection, with HELLO and the fence.
+	// The first pipeline makes a connection of its own, which says hello and asks the fence.
 	_, err := r.client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 	require.NoError(t, err)
 	trips := &roundTrips{}

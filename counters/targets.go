@@ -2,24 +2,16 @@ package counters
 
 import (
 	"context"
-	"time"
 
 	"likewise/models"
 )
 
-// Targets opens targets in the gate when they are created, and closes them when they are deleted. MySQL comes first: a
-// caller commits the creation or the deletion, and then calls Targets.
-//
-// The two may overtake each other. A deletion may close a target that its creator has not opened yet, so Open reads
-// MySQL once more and closes what it opened too late. A caller may die before it closes: models.Closing is the record
-// that lets workers.Closer finish for it.
+// Targets closes targets in the gate when they are deleted. MySQL comes first: a caller commits the deletion, and then
+// calls Targets. It may die before: models.Closing is the record that lets workers.Closer finish for it. A new target
+// need not be opened: it is cold, and its first like warms it.
 type Targets interface {
 	// Gated reports whether there is a gate. Without one, the other methods do nothing.
 	Gated() bool
-
-	// Open opens a target that was created at createdAt. After an error the target may be cold, and warms on its first
-	// like.
-	Open(ctx context.Context, target models.Target, createdAt time.Time) error
 
 	// Close closes targets, and all comments on those that are posts. After an error some may be closed. It is safe to
 	// repeat.
@@ -33,9 +25,8 @@ type Targets interface {
 	) (done bool, err error)
 }
 
-// TargetGate opens and closes single targets. *Likes implements it.
+// TargetGate closes single targets. *Likes implements it.
 type TargetGate interface {
-	OpenTarget(ctx context.Context, target models.Target, createdAt time.Time) error
 	CloseTargets(ctx context.Context, targets []models.Target) error
 }
 
@@ -52,8 +43,6 @@ type directTargets struct{}
 
 func (directTargets) Gated() bool { return false }
 
-func (directTargets) Open(context.Context, models.Target, time.Time) error { return nil }
-
 func (directTargets) Close(context.Context, ...models.Target) error { return nil }
 
 func (directTargets) CloseInBatches(context.Context, []models.Target, int64, func(int64) (bool, error)) (bool, error) {
@@ -66,18 +55,6 @@ type gatedTargets struct {
 }
 
 func (t *gatedTargets) Gated() bool { return true }
-
-func (t *gatedTargets) Open(ctx context.Context, target models.Target, createdAt time.Time) error {
-	if err := t.gate.OpenTarget(ctx, target, createdAt); err != nil {
-		return err
-	}
-	// A deletion commits before it closes, so this read sees every deletion that closed before the target was open.
-	open, err := t.store.TargetOpen(ctx, target)
-	if err != nil || open {
-		return err
-	}
-	return t.gate.CloseTargets(ctx, []models.Target{target})
-}
 
 func (t *gatedTargets) Close(ctx context.Context, targets ...models.Target) error {
 	_, err := t.CloseInBatches(ctx, targets, 0, func(int64) (bool, error) { return true, nil })

@@ -2,9 +2,9 @@ package counters
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,14 +64,12 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 	return nil
 }
 
-// Cool evicts the targets that were not liked since idle and whose changes are all in MySQL, according to the
-// watermarks of their shards. The watermarks must have been read before the call. Cool skips targets of shards without
-// a watermark, and returns the number evicted.
+// Cool evicts the targets that were not liked for idle, on Redis's clock, and whose changes are all in MySQL, according
+// to the watermarks of their shards. The watermarks must have been read before the call, and with them that the shards
+// have no gap. Cool skips targets of shards without a watermark, and returns the number evicted. Sweep removes what is
+// left of them.
 func (r *Redis) Cool(
-	ctx context.Context,
-	targets []models.Target,
-	idle time.Time,
-	watermarks map[int]models.Position,
+	ctx context.Context, targets []models.Target, idle time.Duration, watermarks map[int]models.Position,
 ) (int, error) {
 	var replies []*redis.Cmd
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -81,10 +79,8 @@ func (r *Redis) Cool(
 				continue
 			}
 			k := r.keys(t)
-			replies = append(
-				replies,
-				p.Eval(ctx, r.source["cool"], []string{k.likes, k.users}, applied.Epoch, applied.Seq, idle.UnixMilli()),
-			)
+			replies = append(replies, p.Eval(ctx, r.source["cool"], []string{k.likes, k.garbage},
+				applied.Epoch, applied.Seq, idle.Milliseconds()))
 		}
 		return nil
 	})
@@ -102,24 +98,54 @@ func (r *Redis) Cool(
 	return cooled, nil
 }
 
+// Forget makes a target cold if MySQL has everything of it: its last change is at or before the watermark, and its shard
+// has no gap, whose events only the gate may still know. It reports whether it did.
+func (r *Redis) Forget(ctx context.Context, store *models.Store, target models.Target) (bool, error) {
+	state, err := store.ShardState(ctx, target.Shard(r.shards))
+	if err != nil || state.OpenGaps > 0 {
+		return false, err
+	}
+	n, err := r.Cool(ctx, []models.Target{target}, 0, map[int]models.Position{state.Shard: state.Applied})
+	return n == 1, err
+}
+
+// sweepSets is the number of sets that a script removes, in a fraction of a millisecond.
+const sweepSets = 200
+
+// Sweep removes the sets of evicted targets and of loads that were given up, and returns their number.
+func (r *Redis) Sweep(ctx context.Context) (sets int, err error) {
+	for shard := range r.shards {
+		for {
+			n, err := r.run(ctx, "sweep", []string{garbageKey(shard)}, sweepSets).Int()
+			if err != nil {
+				return sets, fmt.Errorf("sweep shard %d: %w", shard, err)
+			}
+			if n == 0 {
+				break
+			}
+			sets += n
+		}
+	}
+	return sets, nil
+}
+
 // TargetState is the state of a target in Redis.
 type TargetState struct {
 	Warm   bool
 	Closed bool            // the target was deleted
 	Count  int64           // the counter
-	Users  int64           // the size of the set; equal to Count unless the target is damaged
+	Users  int64           // the sizes of the sets together; equal to Count unless the target is damaged
+	Sets   int             // over which the users are spread
+	Load   string          // the name of the load that made the target warm
 	Last   models.Position // of the last change since the target was warmed; zero if it was not changed
 }
 
-// TargetStates reads targets in one round trip, in their order.
+// TargetStates reads targets in two round trips, in their order. The sizes are those of a later instant than the rest.
 func (r *Redis) TargetStates(ctx context.Context, targets []models.Target) ([]TargetState, error) {
 	hashes := make([]*redis.SliceCmd, len(targets))
-	sizes := make([]*redis.IntCmd, len(targets))
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, t := range targets {
-			k := r.keys(t)
-			hashes[i] = p.HMGet(ctx, k.likes, "count", "last", "closed")
-			sizes[i] = p.SCard(ctx, k.users)
+			hashes[i] = p.HMGet(ctx, r.keys(t).likes, "count", "last", "closed", "sets", "load")
 		}
 		return nil
 	})
@@ -129,103 +155,175 @@ func (r *Redis) TargetStates(ctx context.Context, targets []models.Target) ([]Ta
 	states := make([]TargetState, len(targets))
 	for i, t := range targets {
 		values := hashes[i].Val()
-		states[i].Users = sizes[i].Val()
 		if values[0] == nil {
 			continue
 		}
+		state := &states[i]
 		count, _ := values[0].(string)
 		last, _ := values[1].(string)
-		n, err1 := strconv.ParseInt(count, 10, 64)
-		pos, err2 := models.ParsePosition(last)
-		if err := errors.Join(err1, err2); err != nil {
+		sets, _ := values[3].(string)
+		state.Load, _ = values[4].(string)
+		var err1, err2, err3 error
+		state.Count, err1 = strconv.ParseInt(count, 10, 64)
+		state.Last, err2 = models.ParsePosition(last)
+		state.Sets, err3 = strconv.Atoi(sets)
+		if err := errors.Join(err1, err2, err3); err != nil {
 			return nil, fmt.Errorf("read %s: %w", t, err)
 		}
-		states[i].Warm, states[i].Count, states[i].Last, states[i].Closed = true, n, pos, values[2] != nil
+		state.Warm, state.Closed = true, values[2] != nil
 	}
-	return states, nil
+	return states, r.countUsers(ctx, targets, states)
 }
 
-// EachUser calls fn with batches of the users who like a warm target. As with SSCAN, it may return a user twice.
-func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]int64) error) error {
-	k := r.keys(target)
-	for cursor := uint64(0); ; {
-		members, next, err := r.client.SScan(ctx, k.users, cursor, "", 5000).Result()
-		if err != nil {
-			return fmt.Errorf("read users of %s: %w", target, err)
+// countUsers sets the number of users of warm targets.
+func (r *Redis) countUsers(ctx context.Context, targets []models.Target, states []TargetState) error {
+	type set struct {
+		state *TargetState
+		key   string
+	}
+	var sets []set
+	for i := range states {
+		for n := range states[i].Sets {
+			sets = append(sets, set{&states[i], setKey(r.keys(targets[i]).likes, states[i].Load, n)})
 		}
-		ids := make([]int64, len(members))
-		for i, m := range members {
-			if ids[i], err = strconv.ParseInt(m, 10, 64); err != nil {
-				return fmt.Errorf("read users of %s: %w", target, err)
+	}
+	for some := range slices.Chunk(sets, 1000) {
+		sizes := make([]*redis.IntCmd, len(some))
+		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, one := range some {
+				sizes[i] = p.SCard(ctx, one.key)
 			}
-		}
-		if err := fn(ids); err != nil {
-			return err
-		}
-		if cursor = next; cursor == 0 {
 			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read sizes of sets: %w", err)
 		}
-	}
-}
-
-// Likers reports which of users like a warm target, in one round trip.
-func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
-	if len(users) == 0 {
-		return nil, nil
-	}
-	members := make([]any, len(users))
-	for i, id := range users {
-		members[i] = id
-	}
-	in, err := r.client.SMIsMember(ctx, r.keys(target).users, members...).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read users of %s: %w", target, err)
-	}
-	liked := make(map[int64]bool, len(users))
-	for i, id := range users {
-		liked[id] = in[i]
-	}
-	return liked, nil
-}
-
-// ErrNotWarm means that a target is cold or its shard closed.
-var ErrNotWarm = errors.New("the target is not warm")
-
-// Reassert sends the current state of users' likes of a warm target through the pipeline again. Events hold the
-// resulting state, so additional events change nothing. If the target is cold or its shard closed, Reassert returns
-// ErrNotWarm.
-func (l *Likes) Reassert(ctx context.Context, target models.Target, users []int64) error {
-	k, now := l.redis.keys(target), l.now()
-	for start := 0; start < len(users); start += 500 {
-		args := []any{l.limit}
-		for _, user := range users[start:min(start+500, len(users))] {
-			on, err1 := json.Marshal(models.LikeEvent(target, user, true, now))
-			off, err2 := json.Marshal(models.LikeEvent(target, user, false, now))
-			if err := errors.Join(err1, err2); err != nil {
-				return fmt.Errorf("encode event: %w", err)
-			}
-			args = append(args, user, on, off)
-		}
-		n, err := l.redis.run(ctx, "reassert", []string{k.shard, k.likes, k.users, k.outbox}, args...).Int()
-		switch {
-		case err != nil:
-			return fmt.Errorf("reassert %s: %w", target, err)
-		case n == -4:
-			return models.Unavailable(busy, errors.New("the outbox is full"))
-		case n < 0:
-			return fmt.Errorf("reassert %s: %w", target, ErrNotWarm)
+		for i, one := range some {
+			one.state.Users += sizes[i].Val() - 1 // of which one is 0, which is no user
 		}
 	}
 	return nil
 }
 
-// Forget evicts a warm target whose last change is at or before watermark. It reports whether it did.
-func (r *Redis) Forget(ctx context.Context, target models.Target, watermark models.Position) (bool, error) {
-	n, err := r.Cool(
-		ctx,
-		[]models.Target{target},
-		time.UnixMilli(1<<52),
-		map[int]models.Position{target.Shard(r.shards): watermark},
-	)
-	return n == 1, err
+// loadOf returns the name and the number of the sets of a target.
+func (r *Redis) loadOf(ctx context.Context, target models.Target) (load string, sets int, err error) {
+	values, err := r.client.HMGet(ctx, r.keys(target).likes, "load", "sets").Result()
+	if err != nil {
+		return "", 0, fmt.Errorf("read %s: %w", target, err)
+	}
+	load, _ = values[0].(string)
+	number, _ := values[1].(string)
+	if load == "" {
+		return "", 0, fmt.Errorf("read users of %s: %w", target, ErrNotWarm)
+	}
+	if sets, err = strconv.Atoi(number); err != nil {
+		return "", 0, fmt.Errorf("read %s: %w", target, err)
+	}
+	return load, sets, nil
+}
+
+// readSets is the number of sets read in one round trip, with some thousand users.
+const readSets = 16
+
+// EachUser calls fn with batches of the users who like a warm target. It may miss those who like it meanwhile, and may
+// return a user twice. If the target is cold, EachUser returns ErrNotWarm.
+func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]int64) error) error {
+	load, sets, err := r.loadOf(ctx, target)
+	if err != nil {
+		return err
+	}
+	k := r.keys(target)
+	for at := 0; at < sets; at += readSets {
+		var lists []*redis.StringSliceCmd
+		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for set := at; set < min(at+readSets, sets); set++ {
+				lists = append(lists, p.SMembers(ctx, setKey(k.likes, load, set)))
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read users of %s: %w", target, err)
+		}
+		var ids []int64
+		for _, list := range lists {
+			for _, member := range list.Val() {
+				id, err := strconv.ParseInt(member, 10, 64)
+				if err != nil {
+					return fmt.Errorf("read users of %s: %w", target, err)
+				}
+				if id != 0 {
+					ids = append(ids, id)
+				}
+			}
+		}
+		if err := fn(ids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Likers reports which of users like a warm target. If the target is cold, Likers returns ErrNotWarm.
+func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
+	if len(users) == 0 {
+		return nil, nil
+	}
+	load, sets, err := r.loadOf(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	bySet := map[int][]any{}
+	for _, user := range users {
+		set := setOf(user, sets)
+		bySet[set] = append(bySet[set], user)
+	}
+	replies := make(map[int]*redis.BoolSliceCmd, len(bySet))
+	k := r.keys(target)
+	_, err = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for set, members := range bySet {
+			replies[set] = p.SMIsMember(ctx, setKey(k.likes, load, set), members...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read users of %s: %w", target, err)
+	}
+	liked := make(map[int64]bool, len(users))
+	for set, members := range bySet {
+		for i, in := range replies[set].Val() {
+			liked[members[i].(int64)] = in
+		}
+	}
+	return liked, nil
+}
+
+// Errors of Reassert and of reading warm targets.
+var (
+	ErrNotWarm     = errors.New("the target is not warm")
+	ErrShardClosed = errors.New("the shard is closed")
+)
+
+// Reassert sends the current state of users' likes of a warm target through the pipeline again. Events hold the
+// resulting state, so additional events change nothing. If the target is cold or damaged, Reassert returns ErrNotWarm.
+// If its shard is closed, it returns ErrShardClosed.
+func (l *Likes) Reassert(ctx context.Context, target models.Target, users []int64) error {
+	k := l.redis.keys(target)
+	for some := range slices.Chunk(users, maxBatch) {
+		args := []any{l.limit, target.Short()}
+		for _, user := range some {
+			args = append(args, user)
+		}
+		n, err := l.redis.run(ctx, "reassert", []string{k.shard, k.outbox, k.likes}, args...).Int()
+		switch {
+		case err != nil:
+			return fmt.Errorf("reassert %s: %w", target, err)
+		case n == -4:
+			return models.Unavailable(busy, errors.New("the outbox is full"))
+		case n == -1:
+			return fmt.Errorf("reassert %s: %w", target, ErrShardClosed)
+		case n < 0:
+			return fmt.Errorf("reassert %s: %w", target, ErrNotWarm)
+		}
+	}
+	return nil
 }

@@ -299,7 +299,6 @@ func (s *Server) writeComment(c *fiber.Ctx, postID int64, parentID *int64, text 
 	if err != nil {
 		return err
 	}
-	s.openTarget(c, commentTarget(comment.ID), comment.CreatedAt)
 	return s.replyCreatedComment(c, comment)
 }
 

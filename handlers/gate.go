@@ -9,14 +9,6 @@ import (
 	"likewise/models"
 )
 
-// openTarget opens a target that was just created in the gate. A failure is only logged: the target then warms on its
-// first like.
-func (s *Server) openTarget(c *fiber.Ctx, target models.Target, createdAt time.Time) {
-	if err := s.targets.Open(c.UserContext(), target, createdAt); err != nil {
-		s.log.Warn("target not opened", "target", target.String(), "request_id", requestID(c), "error", err)
-	}
-}
-
 // closeTimeout bounds the closing of a deleted target.
 const closeTimeout = 10 * time.Second
 

@@ -172,7 +172,6 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s.openTarget(c, postTarget(post.ID), post.CreatedAt)
 	return s.replyCreatedPost(c, post)
 }
 

@@ -11,13 +11,14 @@ import (
 	"gorm.io/gorm"
 )
 
-// LikeRecord is one event as the log delivered it.
+// LikeRecord is one run as the log delivered it.
 type LikeRecord struct {
 	Shard     int
 	Pos       Position // zero if the Kafka record could not be read at all
-	Event     Event    // meaningless when Problem is set
-	Payload   []byte
-	Problem   string // why the event can never be applied; such a record becomes a dead letter
+	Part      bool     // Events are only some of the run's: they are applied, and the watermark stays before it
+	Events    []Event  // none if Problem is set
+	Payload   []byte   // the run, or the whole Kafka record
+	Problem   string   // why the events can never be applied; such a record becomes a dead letter
 	Topic     string
 	Partition int32
 	Offset    int64
@@ -26,7 +27,8 @@ type LikeRecord struct {
 // LikesApplied counts what a batch did.
 type LikesApplied struct {
 	Inserted, Deleted int // rows of likes
-	Duplicates        int // events at or before the watermark, including those of old epochs; they are dropped
+	Accepted          int // events that were applied, whether or not they changed a row
+	Duplicates        int // events of runs at or before the watermark, including those of old epochs; they are dropped
 	Vanished          int // events whose target has no row; they are dropped
 	DeadLetters       int
 	Gaps              int
@@ -66,6 +68,26 @@ type shardMark struct {
 
 func (m *shardMark) pos() Position { return Position{m.AppliedEpoch, m.AppliedSeq} }
 
+// move moves the watermark to p. If an epoch ends with that, its last event is kept as sealed. An epoch that never had
+// one, because its opening was given up, leaves the last event of an earlier epoch there: everything that MySQL has and
+// Redis may have lost is at or before it.
+func (m *shardMark) move(p Position) {
+	if p.Epoch > m.AppliedEpoch && m.AppliedSeq > 0 {
+		m.SealedEpoch, m.SealedSeq = m.AppliedEpoch, m.AppliedSeq
+	}
+	m.AppliedEpoch, m.AppliedSeq, m.moved = p.Epoch, p.Seq, true
+}
+
+// follows reports whether nothing is missing between the watermark and the run. The first run of an epoch names the last
+// position before it. Redis may have lost some that MySQL has, but MySQL must not miss any that Redis had.
+func (r *LikeRecord) follows(watermark Position) bool {
+	if r.Pos.Epoch == watermark.Epoch {
+		return r.Pos.Follows(watermark)
+	}
+	return r.Pos.Seq == 0 && len(r.Events) == 1 && r.Events[0].Type == ShardOpened &&
+		!r.Events[0].After.After(watermark)
+}
+
 // sqlMillis is the layout of a time in a statement, with milliseconds.
 const sqlMillis = "2006-01-02 15:04:05.000"
 
@@ -92,23 +114,25 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 		if mark != nil && !r.Pos.IsZero() {
 			before := mark.pos()
 			if !r.Pos.After(before) {
-				done.Duplicates++
+				done.Duplicates += max(1, len(r.Events))
 				continue
 			}
-			if !r.Pos.Follows(before) {
+			if !r.follows(before) {
 				gaps = append(gaps, fmt.Sprintf("(%d,%d,%d,%d,%d,'%s')",
 					r.Shard, before.Epoch, before.Seq, r.Pos.Epoch, r.Pos.Seq, now.Format(sqlMillis)))
 			}
-			if r.Pos.Epoch > before.Epoch {
-				mark.SealedEpoch, mark.SealedSeq = before.Epoch, before.Seq
+			if !r.Part {
+				mark.move(r.Pos)
 			}
-			mark.AppliedEpoch, mark.AppliedSeq, mark.moved = r.Pos.Epoch, r.Pos.Seq, true
 		}
-		switch {
-		case r.Problem != "":
+		if r.Problem != "" {
 			dead = append(dead, r)
-		case r.Event.Type != ShardOpened && r.Event.Type != ShardProbed:
-			last[likeKey{r.Event.Target(), r.Event.UserID}] = r.Event
+		}
+		done.Accepted += len(r.Events)
+		for _, e := range r.Events {
+			if e.Type != ShardOpened && e.Type != ShardProbed {
+				last[likeKey{e.Target(), e.UserID}] = e
+			}
 		}
 	}
 
@@ -129,6 +153,7 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 		}
 	}
 	done.DeadLetters, done.Gaps = len(dead), len(gaps)
+	done.Accepted -= done.Vanished
 	return moveWatermarks(tx, marks, now, done)
 }
 
@@ -295,19 +320,22 @@ func lockTargets(tx *gorm.DB, t likeTable, ids []int64) (map[int64]likedRow, err
 	return before, nil
 }
 
-// readTargets is the maximum number of targets whose likes one query reads. The time to plan an OR grows with the
-// square of its length: 2,000 targets take a second in one query, and 50 ms in twenty.
-const readTargets = 100
+// readPairs is the number of (target, user) pairs that one query reads. The time to plan an OR grows with the square of
+// its length. The users of one target are an IN, which may be longer.
+const (
+	readPairs = 500
+	readUsers = 5000
+)
 
 // readLikes returns the ids of the rows of those (target, user) pairs that have one.
 func readLikes(tx *gorm.DB, t likeTable, ids []int64, users map[int64][]int64) (map[likeKey]int64, error) {
 	type like struct{ ID, TargetID, UserID int64 }
 	var list []like
-	for chunk := range slices.Chunk(ids, readTargets) {
-		where := make([]string, len(chunk))
-		for i, id := range chunk {
-			// One range of the unique key for each target. Both servers plan this form well, but not row constructors.
-			where[i] = fmt.Sprintf("(%s=%d AND user_id IN (%s))", t.column, id, joinIDs(users[id]))
+	var where []string
+	pairs := 0
+	read := func() error {
+		if len(where) == 0 {
+			return nil
 		}
 		query := `
 			SELECT id, ` + t.column + ` AS target_id, user_id
@@ -315,9 +343,25 @@ func readLikes(tx *gorm.DB, t likeTable, ids []int64, users map[int64][]int64) (
 			WHERE ` + strings.Join(where, " OR ")
 		var found []like
 		if err := tx.Raw(query).Scan(&found).Error; err != nil {
-			return nil, fmt.Errorf("read likes: %w", err)
+			return fmt.Errorf("read likes: %w", err)
 		}
-		list = append(list, found...)
+		list, where, pairs = append(list, found...), where[:0], 0
+		return nil
+	}
+	for _, id := range ids {
+		for some := range slices.Chunk(users[id], readUsers) {
+			if pairs > 0 && pairs+len(some) > readPairs {
+				if err := read(); err != nil {
+					return nil, err
+				}
+			}
+			// One range of the unique key for each target. Both servers plan this form well, but not row constructors.
+			where = append(where, fmt.Sprintf("(%s=%d AND user_id IN (%s))", t.column, id, joinIDs(some)))
+			pairs += len(some)
+		}
+	}
+	if err := read(); err != nil {
+		return nil, err
 	}
 	kind := KindPost
 	if t.likes == "comment_likes" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -137,23 +136,21 @@ func (s *Store) DeadLetter(ctx context.Context, id int64) (*DeadLetter, error) {
 // Events decodes the events of the letter by the current rules. If it still cannot be decoded, Events returns
 // CodeConflict.
 func (l *DeadLetter) Events(shards int) ([]Event, error) {
-	payloads := []json.RawMessage{l.Payload}
+	runs := []Enveloped{{Run: Run(l.Payload)}}
 	if l.Pos.IsZero() {
 		envelope, err := DecodeEnvelope(l.Payload, l.Shard)
 		if err != nil {
 			return nil, unreadable(err)
 		}
-		payloads = payloads[:0]
-		for _, e := range envelope.Events {
-			payloads = append(payloads, e.Event)
-		}
+		runs = envelope.Runs
 	}
-	events := make([]Event, len(payloads))
-	for i, payload := range payloads {
-		var err error
-		if events[i], err = DecodeEvent(payload, l.Shard, shards); err != nil {
+	var events []Event
+	for _, one := range runs {
+		some, err := one.Run.Events(l.Shard, shards)
+		if err != nil {
 			return nil, unreadable(err)
 		}
+		events = append(events, some...)
 	}
 	return events, nil
 }

@@ -27,6 +27,9 @@ type Target struct {
 // String returns "post:42", the form of a target in keys and logs.
 func (t Target) String() string { return string(t.Kind) + ":" + strconv.FormatInt(t.ID, 10) }
 
+// Short returns "p42" or "c42", the form of a target in runs.
+func (t Target) Short() string { return string(t.Kind[:1]) + strconv.FormatInt(t.ID, 10) }
+
 // Shard returns the shard of the target among n. Ids are consecutive, so the remainder spreads them evenly, and an
 // operator can compute it mentally.
 func (t Target) Shard(n int) int { return int(t.ID % int64(n)) }
@@ -79,14 +82,8 @@ func (p Position) After(q Position) bool {
 	return p.Epoch > q.Epoch || p.Epoch == q.Epoch && p.Seq > q.Seq
 }
 
-// Follows reports whether p is the next position after q: the next number of the same epoch, or the first number of a
-// later epoch.
-func (p Position) Follows(q Position) bool {
-	if p.Epoch == q.Epoch {
-		return p.Seq == q.Seq+1
-	}
-	return p.Epoch > q.Epoch && p.Seq == 0
-}
+// Follows reports whether p is the next number after q in the same epoch.
+func (p Position) Follows(q Position) bool { return p.Epoch == q.Epoch && p.Seq == q.Seq+1 }
 
 // Beyond returns the number of events after q up to p. Across epochs it counts from the beginning of the new one.
 func (p Position) Beyond(q Position) int64 {
@@ -131,7 +128,8 @@ type Event struct {
 	Type   EventType `json:"type"`
 	ID     int64     `json:"id,omitempty"`      // of the post or comment
 	UserID int64     `json:"user_id,omitempty"` // who liked
-	At     int64     `json:"at,omitempty"`      // when it was accepted, in milliseconds since 1970 UTC
+	At     int64     `json:"at,omitempty"`      // when it was accepted, in milliseconds since 1970 UTC, on Redis's clock
+	After  Position  `json:"after,omitzero"`    // of ShardOpened: the last position in the outbox before it
 }
 
 // LikeEvent returns the event of a user who likes, or unlikes, a target.
@@ -161,53 +159,132 @@ func (e Event) Target() Target {
 // Liked reports whether the event sets the like, rather than removing it.
 func (e Event) Liked() bool { return e.Type == PostLiked || e.Type == CommentLiked }
 
+// Run is the text of the events that have one position: likes that were accepted together, or one event of the shard
+// itself. The gate writes it, and the like writer decodes it. Its words are separated by single spaces:
+//
+//	likes 1732270000123 p42 +7 +8 -9 c5 +7   when, in milliseconds, and for each target who liked it and who unliked it
+//	opened 3-17                              ShardOpened, and the last position in the outbox before it
+//	probed                                   ShardProbed
+type Run string
+
+// NewRun returns the run of events that have the same time.
+func NewRun(events ...Event) Run {
+	var b strings.Builder
+	var target Target
+	for i, e := range events {
+		switch {
+		case e.Type == ShardOpened:
+			return Run("opened " + e.After.String())
+		case e.Type == ShardProbed:
+			return "probed"
+		case i == 0:
+			b.WriteString("likes " + strconv.FormatInt(e.At, 10))
+		}
+		if e.Target() != target {
+			target = e.Target()
+			b.WriteString(" " + target.Short())
+		}
+		sign := " -"
+		if e.Liked() {
+			sign = " +"
+		}
+		b.WriteString(sign + strconv.FormatInt(e.UserID, 10))
+	}
+	return Run(b.String())
+}
+
+// Time returns when the likes of the run were accepted, or the zero Time for other runs.
+func (r Run) Time() time.Time {
+	rest, ok := strings.CutPrefix(string(r), "likes ")
+	word, _, _ := strings.Cut(rest, " ")
+	at, err := strconv.ParseInt(word, 10, 64)
+	if !ok || err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(at)
+}
+
 // maxEventTime is the end of MySQL's TIMESTAMP, 2038-01-19 03:14:07 UTC, in milliseconds.
 const maxEventTime = (1<<31 - 1) * 1000
 
-// DecodeEvent decodes one event of a shard, out of shards. Events that cannot be written to MySQL are an error.
-func DecodeEvent(payload []byte, shard, shards int) (Event, error) {
-	var e Event
-	if err := json.Unmarshal(payload, &e); err != nil {
-		return Event{}, fmt.Errorf("event is not readable: %w", err)
+// Events decodes the run of a shard, out of shards. Events that cannot be written to MySQL are an error.
+func (r Run) Events(shard, shards int) ([]Event, error) {
+	verb, rest, _ := strings.Cut(string(r), " ")
+	switch verb {
+	case "likes":
+		return likesOfRun(rest, shard, shards)
+	case "probed":
+		if rest == "" {
+			return []Event{{Type: ShardProbed}}, nil
+		}
+	case "opened":
+		after, err := ParsePosition(rest)
+		if err == nil {
+			return []Event{{Type: ShardOpened, After: after}}, nil
+		}
 	}
-	switch e.Type {
-	case ShardOpened, ShardProbed:
-		return e, nil
-	case PostLiked, PostUnliked, CommentLiked, CommentUnliked:
-	default:
-		return Event{}, fmt.Errorf("event has an unknown type %q", e.Type)
-	}
-	switch {
-	case e.ID <= 0:
-		return Event{}, fmt.Errorf("event has no id of a %s", e.Target().Kind)
-	case e.UserID <= 0:
-		return Event{}, errors.New("event has no user_id")
-	case e.At <= 0 || e.At > maxEventTime:
-		return Event{}, fmt.Errorf("event has an impossible time %d", e.At)
-	case e.Target().Shard(shards) != shard:
-		return Event{}, fmt.Errorf("event of %s does not belong to shard %d", e.Target(), shard)
-	}
-	return e, nil
+	return nil, fmt.Errorf("run %.40q is not readable", string(r))
 }
 
-// Envelope is the value of one Kafka record: consecutive events of one shard. A record is written whole or not at all,
+func likesOfRun(rest string, shard, shards int) ([]Event, error) {
+	word, rest, _ := strings.Cut(rest, " ")
+	at, err := strconv.ParseInt(word, 10, 64)
+	if err != nil || at <= 0 || at > maxEventTime {
+		return nil, fmt.Errorf("run has an impossible time %.40q", word)
+	}
+	events := make([]Event, 0, strings.Count(rest, " ")+1)
+	var target Target
+	for rest != "" {
+		word, rest, _ = strings.Cut(rest, " ")
+		if word == "" {
+			return nil, errors.New("run has an empty word")
+		}
+		id, err := strconv.ParseInt(word[1:], 10, 64)
+		if err != nil || id <= 0 {
+			return nil, fmt.Errorf("run has no id in %.40q", word)
+		}
+		switch word[0] {
+		case 'p':
+			target = Target{KindPost, id}
+		case 'c':
+			target = Target{KindComment, id}
+		case '+', '-':
+			if target.ID == 0 {
+				return nil, fmt.Errorf("run names no target before %.40q", word)
+			}
+			events = append(events, LikeEvent(target, id, word[0] == '+', time.UnixMilli(at)))
+			continue
+		default:
+			return nil, fmt.Errorf("run has an unknown word %.40q", word)
+		}
+		if target.Shard(shards) != shard {
+			return nil, fmt.Errorf("run names %s, which does not belong to shard %d", target, shard)
+		}
+	}
+	if len(events) == 0 {
+		return nil, errors.New("run has no likes")
+	}
+	return events, nil
+}
+
+// Envelope is the value of one Kafka record: consecutive runs of one shard. A record is written whole or not at all,
 // so a send that fails halfway cannot leave a gap in the numbers.
 type Envelope struct {
-	V      int         `json:"v"` // EnvelopeVersion
-	Shard  int         `json:"shard"`
-	Events []Enveloped `json:"events"`
+	V     int         `json:"v"` // EnvelopeVersion
+	Shard int         `json:"shard"`
+	Runs  []Enveloped `json:"runs"`
 }
 
-// Enveloped is one event in a record. The relay passes on the event undecoded; the like writer checks it.
+// Enveloped is one run in a record. The relay passes on the run undecoded; the like writer checks it.
 type Enveloped struct {
-	Pos   Position        `json:"pos"`
-	Event json.RawMessage `json:"event"`
+	Pos Position `json:"pos"`
+	Run Run      `json:"run"`
 }
 
 // EnvelopeVersion is the version of the format. There is only one.
 const EnvelopeVersion = 1
 
-// DecodeEnvelope decodes the value of a record of a shard, but not its events.
+// DecodeEnvelope decodes the value of a record of a shard, but not its runs.
 func DecodeEnvelope(value []byte, shard int) (Envelope, error) {
 	var envelope Envelope
 	switch err := json.Unmarshal(value, &envelope); {

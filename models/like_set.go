@@ -312,6 +312,38 @@ func (s *Store) LikerIDs(ctx context.Context, target Target, after int64, limit 
 	return ids, nil
 }
 
+// LikersOf returns the ids of the users who like each of some targets, in ascending order, in one query. Targets of many
+// likers are for LikerIDs.
+func (s *Store) LikersOf(ctx context.Context, targets []Target) (map[Target][]int64, error) {
+	users := make(map[Target][]int64, len(targets))
+	ids := map[TargetKind][]int64{}
+	for _, t := range targets {
+		ids[t.Kind] = append(ids[t.Kind], t.ID)
+	}
+	var parts []string
+	for kind, list := range ids {
+		t := likeTables[kind]
+		parts = append(parts, `
+		SELECT '`+string(kind)+`' AS kind, `+t.column+` AS id, user_id
+		FROM `+t.likes+`
+		WHERE `+t.column+` IN (`+joinIDs(list)+`)`)
+	}
+	var found []struct {
+		Target Target `gorm:"embedded"`
+		UserID int64
+	}
+	query := strings.Join(parts, `
+		UNION ALL`) + `
+		ORDER BY user_id`
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&found).Error; err != nil {
+		return nil, fmt.Errorf("read likers of %d targets: %w", len(targets), err)
+	}
+	for _, f := range found {
+		users[f.Target] = append(users[f.Target], f.UserID)
+	}
+	return users, nil
+}
+
 // LikedAmong returns the set of those users who like a target, in one query.
 func (s *Store) LikedAmong(ctx context.Context, target Target, users []int64) (map[int64]bool, error) {
 	if len(users) == 0 {

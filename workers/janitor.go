@@ -15,20 +15,18 @@ type Janitor struct {
 	store   *models.Store
 	metrics *Metrics
 	idle    time.Duration
-	now     func() time.Time
 }
 
-// MinCoolAfter is the shortest idle time after which a target is evicted. It is much longer than two other times. One
-// is that of a call that opens a new target: a late call would open an evicted target without its likes. The other is
-// that of a load that began before the target was warm.
+// MinCoolAfter is the shortest idle time after which a target is evicted, so that targets in use are not loaded again
+// and again.
 const MinCoolAfter = 5 * time.Minute
 
 // DefaultCoolAfter is the default of the flag --cool-after.
 const DefaultCoolAfter = time.Hour
 
 // NewJanitor returns a Janitor of targets that were not liked for idle, which is raised to MinCoolAfter.
-func NewJanitor(r *counters.Redis, store *models.Store, m *Metrics, idle time.Duration, now func() time.Time) *Janitor {
-	return &Janitor{redis: r, store: store, metrics: m, idle: max(idle, MinCoolAfter), now: now}
+func NewJanitor(r *counters.Redis, store *models.Store, m *Metrics, idle time.Duration) *Janitor {
+	return &Janitor{redis: r, store: store, metrics: m, idle: max(idle, MinCoolAfter)}
 }
 
 // Cool visits all warm targets once and returns the numbers of evicted and of remaining ones.
@@ -44,14 +42,16 @@ func (j *Janitor) Cool(ctx context.Context) (cooled, warm int, err error) {
 			watermarks[s.Shard] = s.Applied
 		}
 	}
-	idle := j.now().Add(-j.idle)
 	err = j.redis.EachWarm(ctx, func(targets []models.Target) error {
-		n, err := j.redis.Cool(ctx, targets, idle, watermarks)
+		n, err := j.redis.Cool(ctx, targets, j.idle, watermarks)
 		cooled += n
 		warm += len(targets) - n
 		return err
 	})
 	j.metrics.cooled.Add(float64(cooled))
+	if _, swept := j.redis.Sweep(ctx); err == nil {
+		err = swept
+	}
 	if err == nil {
 		j.metrics.warm.Set(float64(warm))
 	}

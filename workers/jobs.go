@@ -124,7 +124,7 @@ func NewJobs(c JobsConfig) *Jobs {
 		}
 	})
 	if j.gated() {
-		j.janitor = NewJanitor(c.Redis, c.Store, c.Metrics, c.CoolAfter, c.Store.Now)
+		j.janitor = NewJanitor(c.Redis, c.Store, c.Metrics, c.CoolAfter)
 		j.reconciler = NewReconciler(c.Redis, c.Store, c.Likes)
 	}
 	return j

@@ -171,7 +171,7 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 	}
 }
 
-// decode returns the events of a record. An unreadable record becomes one event with a Problem and without a position.
+// decode returns the runs of a record. An unreadable record becomes one with a Problem and without a position.
 func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
 	base := models.LikeRecord{
 		Shard:     int(record.Partition),
@@ -184,15 +184,15 @@ func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
 		base.Payload, base.Problem = record.Value, err.Error()
 		return []models.LikeRecord{base}
 	}
-	events := make([]models.LikeRecord, len(envelope.Events))
-	for i, e := range envelope.Events {
-		events[i] = base
-		events[i].Pos, events[i].Payload = e.Pos, e.Event
-		if events[i].Event, err = models.DecodeEvent(e.Event, base.Shard, shards); err != nil {
-			events[i].Problem = err.Error()
+	runs := make([]models.LikeRecord, len(envelope.Runs))
+	for i, one := range envelope.Runs {
+		runs[i] = base
+		runs[i].Pos, runs[i].Payload = one.Pos, []byte(one.Run)
+		if runs[i].Events, err = one.Run.Events(base.Shard, shards); err != nil {
+			runs[i].Problem = err.Error()
 		}
 	}
-	return events
+	return runs
 }
 
 // apply writes events, and retries until it succeeds. If ctx ends first, it reports false. The end of ctx does not

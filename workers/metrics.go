@@ -124,16 +124,23 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) applied(events []models.LikeRecord, done models.LikesApplied, began, ended time.Time) {
-	m.batchSize.Observe(float64(len(events)))
+func (m *Metrics) applied(runs []models.LikeRecord, done models.LikesApplied, began, ended time.Time) {
+	events := 0
+	var last models.Event
+	for _, run := range runs {
+		if n := len(run.Events); n > 0 {
+			events, last = events+n, run.Events[n-1]
+		}
+	}
+	m.batchSize.Observe(float64(events))
 	m.batchSeconds.Observe(ended.Sub(began).Seconds())
 	m.gaps.Add(float64(done.Gaps))
 	m.events.WithLabelValues("duplicate").Add(float64(done.Duplicates))
 	m.events.WithLabelValues("vanished").Add(float64(done.Vanished))
 	m.events.WithLabelValues("dead_letter").Add(float64(done.DeadLetters))
-	m.events.WithLabelValues("accepted").Add(float64(len(events) - done.Duplicates - done.Vanished - done.DeadLetters))
-	if at := events[len(events)-1].Event.At; at > 0 {
-		m.delay.Observe(max(0, ended.Sub(time.UnixMilli(at)).Seconds()))
+	m.events.WithLabelValues("accepted").Add(float64(done.Accepted))
+	if last.At > 0 {
+		m.delay.Observe(max(0, ended.Sub(time.UnixMilli(last.At)).Seconds()))
 	}
 }
 

@@ -103,9 +103,9 @@ func (r *Reconciler) resend(ctx context.Context, target models.Target) (resent i
 		return r.likes.Reassert(ctx, target, users)
 	})
 	if errors.Is(err, counters.ErrNotWarm) {
-		return resent, nil // evicted since: MySQL has all its likes, or the shard is being opened
+		return resent, nil // an opening of the shard has evicted it: what Redis knew is not the truth any more
 	}
-	return resent, err
+	return resent, err // in a closed shard nothing was sent, and the gap stays
 }
 
 // comparePage is how many users are compared at a time, and the most that a comparison holds in memory.
@@ -120,7 +120,6 @@ func eachDiffering(
 	target models.Target,
 	fn func([]int64) error,
 ) error {
-	both := int64(0)
 	for after := int64(0); ; {
 		ids, err := store.LikerIDs(ctx, target, after, comparePage)
 		if err != nil {
@@ -131,7 +130,6 @@ func eachDiffering(
 			return err
 		}
 		differ := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return in[id] })
-		both += int64(len(ids) - len(differ))
 		if len(differ) > 0 {
 			if err := fn(differ); err != nil {
 				return err
@@ -142,10 +140,7 @@ func eachDiffering(
 		}
 		after = ids[len(ids)-1]
 	}
-	states, err := redis.TargetStates(ctx, []models.Target{target})
-	if err != nil || states[0].Users == both {
-		return err // Redis has no more than those
-	}
+	// Numbers do not tell whether Redis has more: a like of one user that MySQL lacks hides behind the unlike of another.
 	return redis.EachUser(ctx, target, func(ids []int64) error {
 		in, err := store.LikedAmong(ctx, target, ids)
 		if err != nil {

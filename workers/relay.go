@@ -43,9 +43,9 @@ const (
 	relayContend = 500 * time.Millisecond // between two attempts at a lock that another relay holds
 	relayFirst   = 100 * time.Millisecond // first back-off after a failure
 	relayMost    = 2 * time.Second        // longest back-off after consecutive failures
-	relayFence   = 500 * time.Millisecond // between two checks that the server is still the same
-	relayBatch   = 1000                   // most events in a record, about 100 kB
-	relayWait    = 500 * time.Millisecond // for an event, between two checks of the shard
+	relayBatch   = 1000                   // most runs in a record
+	relayBytes   = 500_000                // after which a record is sent, of at most 1 MB, which is Kafka's default
+	relayWait    = 500 * time.Millisecond // for a run, between two checks of the shard
 	openingWait  = 20 * time.Millisecond  // the same while the shard is being opened
 	openingLimit = 30 * time.Second       // after which the first event of an epoch counts as lost
 )
@@ -172,14 +172,7 @@ func (r *Relay) renew(ctx context.Context, lost context.CancelCauseFunc, outbox 
 
 func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
 	var opening *opening
-	var fenced time.Time
 	for ctx.Err() == nil {
-		if r.now().Sub(fenced) > relayFence {
-			if err := outbox.Fence(ctx); err != nil {
-				return err
-			}
-			fenced = r.now()
-		}
 		open, err := outbox.Open(ctx)
 		if err != nil {
 			return err
@@ -202,27 +195,40 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 				wait = openingWait
 			}
 		}
-		events, err := outbox.Read(ctx, relayBatch, wait)
+		runs, err := outbox.Read(ctx, models.Position{}, relayBatch, wait)
 		if err != nil {
 			return err
 		}
-		if len(events) == 0 {
+		if len(runs) == 0 {
 			continue
 		}
-		if err := r.send(producer, shard, events); err != nil {
+		runs = upToBytes(runs, relayBytes)
+		if err := r.send(producer, shard, runs); err != nil {
 			return err
 		}
-		if err := outbox.Trim(ctx, events[len(events)-1].Pos); err != nil {
+		if err := outbox.Trim(ctx, runs[len(runs)-1].Pos); err != nil {
 			return err
 		}
-		r.metrics.relayed.Add(float64(len(events)))
+		r.metrics.relayed.Add(float64(len(runs)))
 	}
 	return nil
 }
 
-// send sends events to Kafka as one record and returns when every in-sync replica has it.
-func (r *Relay) send(producer sarama.SyncProducer, shard int, events []models.Enveloped) error {
-	value, err := json.Marshal(models.Envelope{V: models.EnvelopeVersion, Shard: shard, Events: events})
+// upToBytes returns the first runs, at least one, that have no more than this many bytes together.
+func upToBytes(runs []models.Enveloped, limit int) []models.Enveloped {
+	size := 0
+	for i, one := range runs {
+		if size += len(one.Run) + 32; size > limit && i > 0 { // 32 for the position, and JSON
+			return runs[:i]
+		}
+	}
+	return runs
+}
+
+// send sends runs to Kafka as one record, and returns when every in-sync replica has it. If the record is too large for
+// the broker, send halves it.
+func (r *Relay) send(producer sarama.SyncProducer, shard int, runs []models.Enveloped) error {
+	value, err := json.Marshal(models.Envelope{V: models.EnvelopeVersion, Shard: shard, Runs: runs})
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
@@ -232,6 +238,13 @@ func (r *Relay) send(producer sarama.SyncProducer, shard int, events []models.En
 		Key:       sarama.StringEncoder(strconv.Itoa(shard)),
 		Value:     sarama.ByteEncoder(value),
 	})
+	if errors.Is(err, sarama.ErrMessageSizeTooLarge) && len(runs) > 1 {
+		half := len(runs) / 2
+		if err := r.send(producer, shard, runs[:half]); err != nil {
+			return err
+		}
+		return r.send(producer, shard, runs[half:])
+	}
 	if err != nil {
 		return fmt.Errorf("send to kafka: %w", err)
 	}

@@ -333,7 +333,7 @@ func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, su
 		default:
 			return nil
 		}
-		return v.found(sum, target, problem, func() error { return v.forget(ctx, target, before.Last) })
+		return v.found(sum, target, problem, func() error { return v.forget(ctx, target) })
 	}
 	v.undecided(sum, target, "it changed during every comparison")
 	return nil
@@ -351,10 +351,10 @@ func (v *gatedVerifier) resend(ctx context.Context, target models.Target) error 
 }
 
 // forget evicts a target whose counter in Redis contradicts its set. Its next like warms it from MySQL.
-func (v *gatedVerifier) forget(ctx context.Context, target models.Target, last models.Position) error {
-	forgotten, err := v.redis.Forget(ctx, target, last)
+func (v *gatedVerifier) forget(ctx context.Context, target models.Target) error {
+	forgotten, err := v.redis.Forget(ctx, v.store, target)
 	if err == nil && !forgotten {
-		err = fmt.Errorf("%s changed during the repair; run it again", target)
+		err = fmt.Errorf("%s has changes that are not in MySQL yet; run the repair again", target)
 	}
 	return err
 }
@@ -429,12 +429,8 @@ func (v *gatedVerifier) verifyStray(ctx context.Context, target models.Target, s
 
 // stray reports a target that is warm in Redis and has no row in MySQL.
 func (v *gatedVerifier) stray(ctx context.Context, target models.Target, sum *Verification) error {
-	state, err := v.state(ctx, target)
-	if err != nil {
-		return err
-	}
 	return v.found(sum, target, "it is in Redis and does not exist in MySQL", func() error {
-		_, err := v.redis.Forget(ctx, target, state.Last)
+		_, err := v.redis.Forget(ctx, v.store, target)
 		return err
 	})
 }

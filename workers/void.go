@@ -80,11 +80,7 @@ func (g *gatedVoids) forgetAccount(ctx context.Context, userID int64) error {
 }
 
 func (g *gatedVoids) forget(ctx context.Context, target models.Target) (cold bool, err error) {
-	shard, err := g.store.ShardState(ctx, target.Shard(g.store.Shards()))
-	if err != nil {
-		return false, err
-	}
-	if _, err := g.redis.Forget(ctx, target, shard.Applied); err != nil {
+	if _, err := g.redis.Forget(ctx, g.store, target); err != nil {
 		return false, err
 	}
 	states, err := g.redis.TargetStates(ctx, []models.Target{target})

@@ -1,16 +1,16 @@
 -- Returns the state of a shard.
 --
 -- KEYS  1 shard hash, 2 outbox, 3 relay lock
--- reply {open, holder, depth, last position, first event}: open is 0 or 1, holder is the token of the relay lock or '',
---       depth is the number of events in the outbox, and first event is '' if the outbox is empty
-local depth, last, first = 0, '0-0', ''
-if redis.call('EXISTS', KEYS[2]) == 1 then
-  depth = redis.call('XLEN', KEYS[2])
-  local info = redis.call('XINFO', 'STREAM', KEYS[2])
+-- reply {open, holder, likes, entries, last position, first run}: open is 0 or 1, holder '' when nobody holds the lock;
+--       likes and entries count what the outbox holds
+local last, head = '0-0', nil
+local entries = call('XLEN', KEYS[2])
+if call('EXISTS', KEYS[2]) == 1 then
+  local info = call('XINFO', 'STREAM', KEYS[2])
   for i = 1, #info, 2 do
     if info[i] == 'last-generated-id' then last = info[i + 1] end
   end
-  local head = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)
-  if head[1] then first = head[1][2][2] end
+  head = call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
 end
-return {redis.call('HEXISTS', KEYS[1], 'epoch'), redis.call('GET', KEYS[3]) or '', depth, last, first}
+return {open_epoch() and 1 or 0, call('GET', KEYS[3]) or '', (queued(KEYS[1], KEYS[2])), entries, last,
+  head and head[2][2] or ''}

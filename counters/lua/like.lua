@@ -1,35 +1,169 @@
--- The gate: sets or removes one user's like of one target.
+-- The gate: sets or removes likes that arrived together, in their order.
 --
--- KEYS  1 shard hash, 2 likes hash of the target, 3 set of its users, 4 outbox of the shard
--- ARGV  1 '1' to like, '0' to unlike; 2 user id; 3 the event as JSON; 4 most entries the outbox may hold; 5 now in ms;
---       6 until when the caller waits, in ms on this server's clock
--- reply {0, count, changed, clock} done: the user's like is as asked, count is the number of likes, changed is 0 or 1,
---       clock is this server's in ms
---       {1} the shard is closed   {2} the target is cold   {4} the outbox is full
---       {3, mark} the target was deleted: see close.lua
---       {5} the counter and the set disagree: one of the keys was lost or tampered with, and neither can be trusted
---       {6, clock} too late: the caller has given up
+-- KEYS  1 shard hash, 2 outbox, then the likes hash of each target
+-- ARGV  1 likes that the outbox may hold, 2 the deadline of the callers in ms on this server's clock,
+--       then for each target: its short name ("p42", "c7"), the number of its likes, and the likes.
+--       A like is a user id, with "-" in front to unlike, and " TICKET" behind if it was here before
+-- reply {0, clock, and for each like its status and a number}   {1, clock} the shard is closed
+--       {6, clock} the call is late: no like was looked at. clock is this server's in ms
+--       0 it is as asked already, 7 it changed: the number of likes of the target after it
+--       2 the target is cold, 3 it was deleted (see close.lua): the ticket with which to come again
+--       4 the outbox is full
+--       5 the keys of the target contradict each other: one was lost or tampered with, and none can be trusted
+--       8 the user has called again since: this call must not take effect any more
 --
--- A delayed call may arrive after its caller has given up and made the opposite call. It must not undo that call, so
--- late calls are refused. A replay finds the like as asked and answers the same with changed 0. Every key is read
--- before the first write, so a key of a wrong type fails the script before anything has changed; XADD goes first
--- because it is the only write that can still be refused.
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-if clock > tonumber(ARGV[6]) then return {6, clock} end
-local epoch = redis.call('HGET', KEYS[1], 'epoch')
-if not epoch then return {1} end
-local target = redis.call('HMGET', KEYS[2], 'count', 'closed')
-if not target[1] then return {2} end
-if target[2] then return {3, tonumber(target[2])} end
-local size = redis.call('SCARD', KEYS[3])
-if tonumber(target[1]) ~= size then return {5} end
-local want = tonumber(ARGV[1])
-if redis.call('SISMEMBER', KEYS[3], ARGV[2]) == want then return {0, size, 0, clock} end
-if redis.call('XLEN', KEYS[4]) >= tonumber(ARGV[4]) then return {4} end
+-- Users are spread over sets so small that Redis keeps them as sorted arrays of integers: see sets.lua. Each set also
+-- holds 0, which is no user, so a set that is lost is not taken for an empty one.
+--
+-- A call that the network delayed may arrive after its callers gave up, and after they made the opposite call. That
+-- must not be undone, so a late call is rejected. A like that has to wait (for its target to be loaded, or for MySQL to
+-- be asked about a deletion) leaves a ticket; the next call of the same user takes it away, and what comes with a ticket
+-- that is gone is rejected.
+--
+-- What is refused leaves no trace but a ticket. The first write is the only one that Redis can refuse for want of
+-- memory. A replay finds every like as asked.
+local call, pcall, floor, byte, sub, find = redis.call, redis.pcall, math.floor, string.byte, string.sub, string.find
+local time = call('TIME')
+local now = time[1] * 1000 + floor(time[2] / 1000)
+if now > tonumber(ARGV[2]) then return {6, now} end
+local shard = call('HMGET', KEYS[1], 'epoch', 'server', 'accepted')
+if not shard[1] or string.match(call('INFO', 'replication'), 'master_replid:(%x+)') ~= shard[2] then return {1, now} end
+local accepted = tonumber(shard[3] or 0)
+local first = call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+local room = ARGV[1] - (accepted - (first and first[2][4] or accepted))
 
-local id = redis.call('XADD', KEYS[4], epoch .. '-*', 'e', ARGV[3])
-redis.call(want == 1 and 'SADD' or 'SREM', KEYS[3], ARGV[2])
-local count = size + want * 2 - 1
-redis.call('HSET', KEYS[2], 'count', count, 'last', id, 'at', ARGV[5])
-return {0, count, 1, clock}
+local replies, n = {0, now}, 2
+local run, r = {}, 0 -- the words of the event
+local sets_of, users = {}, {} -- by word, to take back
+local changed = {} -- target, count, target, count, …
+local before = accepted
+
+-- wait notes a ticket of a user who has to come again, or confirms the one that came with the call.
+local function wait(target, op, space)
+  local key = target .. ':waiting'
+  local user = sub(op, byte(op) == 45 and 2 or 1, space and space - 1)
+  local ticket
+  if space then
+    ticket = sub(op, space + 1)
+    if pcall('HGET', key, user) ~= ticket then return end
+  else
+    ticket = call('HINCRBY', KEYS[1], 'tickets', 1)
+    if type(pcall('HSET', key, user, ticket)) == 'table' then return 0 end
+  end
+  pcall('PEXPIRE', key, 60000)
+  return tonumber(ticket)
+end
+
+local arg = 3
+for k = 3, #KEYS do
+  local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
+  local target = pcall('HMGET', KEYS[k], 'count', 'sets', 'load', 'closed', 'waiting')
+  local count, sets = tonumber(target[1] or nil), tonumber(target[2] or nil)
+  local damaged = target.err or target[1] and not (count and sets and target[3])
+  if sets == 1 and count and not damaged and not target[4] then
+    damaged = pcall('SCARD', KEYS[k] .. ':' .. target[3] .. ':0') ~= count + 1
+  end
+  if damaged then
+    for _ = arg + 2, last do
+      replies[n + 1], replies[n + 2] = 5, 0
+      n = n + 2
+    end
+  elseif not count or target[4] then
+    for i = arg + 2, last do
+      local ticket = wait(KEYS[k], ARGV[i], find(ARGV[i], ' ', 1, true))
+      replies[n + 1], replies[n + 2] = ticket and (count and 3 or 2) or 8, ticket or 0
+      n = n + 2
+    end
+    if count then call('HSET', KEYS[k], 'waiting', 1) end
+  else
+    local prefix = KEYS[k] .. ':' .. target[3] .. ':'
+    local half = 1
+    while half * 2 <= sets do half = half * 2 end
+    local begin, waiting = r, target[5]
+    for i = arg + 2, last do
+      local op, status = ARGV[i], 0
+      local unlike = byte(op) == 45
+      local user = unlike and sub(op, 2) or op
+      if waiting then
+        local space = find(user, ' ', 1, true)
+        local ticket
+        if space then user, ticket = sub(user, 1, space - 1), sub(user, space + 1) end
+        local held = pcall('HGET', KEYS[k] .. ':waiting', user)
+        if ticket and ticket ~= held then
+          status = 8
+        elseif held then
+          pcall('HDEL', KEYS[k] .. ':waiting', user)
+        end
+      elseif find(user, ' ', 1, true) then
+        status = 8
+      end
+      if status == 0 then
+        local at = floor(user % 2147483647 * 1296131 / 65536) % (2 * half)
+        if at >= sets then at = at - half end
+        local set = prefix .. at
+        if room <= 0 then
+          local is = pcall('SMISMEMBER', set, 0, user)
+          if is.err or is[1] == 0 then status = 5 elseif (is[2] == 0) ~= unlike then status = 4 end
+        elseif unlike then
+          local removed = pcall('SREM', set, user)
+          if removed == 1 then status, count = 7, count - 1 elseif removed ~= 0 then status = 5 end
+          if removed == 0 and call('EXISTS', set) == 0 then status = 5 end
+        else
+          local added = pcall('SADD', set, 0, user)
+          if added == 1 then
+            status, count = 7, count + 1
+          elseif added == 2 then
+            call('SREM', set, 0, user)
+            status = 5
+          elseif added ~= 0 then
+            if find(added.err, 'OOM', 1, true) then return added end
+            status = 5
+          end
+        end
+        if status == 7 then
+          r, room = r + 1, room - 1
+          run[r], sets_of[r], users[r] = (unlike and '-' or '+') .. user, set, user
+        end
+      end
+      replies[n + 1], replies[n + 2] = status, count
+      n = n + 2
+    end
+    if r > begin then
+      run[begin + 1] = name .. ' ' .. run[begin + 1]
+      accepted = accepted + r - begin
+      changed[#changed + 1] = k
+      changed[#changed + 1] = count
+      changed[#changed + 1] = sets
+    end
+    if waiting and call('EXISTS', KEYS[k] .. ':waiting') == 0 then call('HDEL', KEYS[k], 'waiting') end
+  end
+  arg = last + 1
+end
+if r == 0 then return replies end
+
+local id = pcall('XADD', KEYS[2], shard[1] .. '-*',
+  'run', 'likes ' .. now .. ' ' .. table.concat(run, ' '), 'before', before)
+if type(id) == 'table' then
+  for i = r, 1, -1 do call(find(run[i], '+', 1, true) and 'SREM' or 'SADD', sets_of[i], users[i]) end
+  return id
+end
+call('HSET', KEYS[1], 'accepted', accepted)
+for i = 1, #changed, 3 do
+  local key, count, sets = KEYS[changed[i]], changed[i + 1], changed[i + 2]
+  -- Linear hashing: the sets are split one after the other, each when those that are left have about 420 users.
+  local half = 1
+  while half * 2 <= sets do half = half * 2 end
+  local prefix = key .. ':' .. call('HGET', key, 'load') .. ':'
+  while count > 300 * half + 120 * (sets - half) do
+    local from, to, moved = prefix .. (sets - half), prefix .. sets, {0}
+    for _, user in ipairs(call('SMEMBERS', from)) do
+      if floor(user % 2147483647 * 1296131 / 65536) % (2 * half) == sets then moved[#moved + 1] = user end
+    end
+    call('SADD', to, unpack(moved))
+    if #moved > 1 then call('SREM', from, unpack(moved, 2)) end
+    sets = sets + 1
+    if sets == 2 * half then half = sets end
+  end
+  call('HSET', key, 'count', count, 'last', id, 'at', now, 'sets', sets)
+end
+return replies

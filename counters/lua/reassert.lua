@@ -1,20 +1,24 @@
--- Adds the current state of some users' likes of one target to the outbox again, for the reconciler.
+-- Appends the present state of some users' likes of one target to the outbox once more, for the reconciler.
 --
--- KEYS  1 shard hash, 2 likes hash of the target, 3 set of its users, 4 outbox of the shard
--- ARGV  1 most entries the outbox may hold; then three for each user: user id, event if liked, event if not
--- reply the number of events written; -1 the shard is closed, -2 the target is cold or its set damaged, -4 the outbox
---       is full
+-- KEYS  1 shard hash, 2 outbox, 3 likes hash of the target
+-- ARGV  1 likes that the outbox may hold, 2 the short name of the target, then user ids
+-- reply the number of likes; -1 the shard is closed, -2 the target is cold or damaged, -4 the outbox is full
 --
--- Events hold the resulting state, so additional events and replays are harmless.
-local epoch = redis.call('HGET', KEYS[1], 'epoch')
+-- Events are absolute, so one too many does no harm, and neither does a replay. An outbox that is not full takes all of
+-- the users, however low its limit is.
+local epoch = open_epoch()
 if not epoch then return -1 end
-if tonumber(redis.call('HGET', KEYS[2], 'count')) ~= redis.call('SCARD', KEYS[3]) then return -2 end
-local users = (#ARGV - 1) / 3
-if redis.call('XLEN', KEYS[4]) + users > tonumber(ARGV[1]) then return -4 end
-local id
-for i = 2, #ARGV, 3 do
-  local liked = redis.call('SISMEMBER', KEYS[3], ARGV[i]) == 1
-  id = redis.call('XADD', KEYS[4], epoch .. '-*', 'e', liked and ARGV[i + 1] or ARGV[i + 2])
+local target = call('HMGET', KEYS[3], 'count', 'sets', 'load')
+if not target[1] then return -2 end
+local likes, accepted = queued(KEYS[1], KEYS[2])
+if likes >= tonumber(ARGV[1]) then return -4 end
+local run = {}
+for i = 3, #ARGV do
+  local is = call('SMISMEMBER', set_of(KEYS[3], target[3], tonumber(target[2]), ARGV[i]), 0, ARGV[i])
+  if is[1] == 0 then return -2 end
+  run[#run + 1] = (is[2] == 1 and '+' or '-') .. ARGV[i]
 end
-if id then redis.call('HSET', KEYS[2], 'last', id) end
-return users
+local id = append(KEYS[1], KEYS[2], epoch,
+  'likes ' .. milliseconds() .. ' ' .. ARGV[2] .. ' ' .. table.concat(run, ' '), #run, accepted)
+call('HSET', KEYS[3], 'last', id)
+return #run

@@ -1,22 +1,16 @@
 -- Makes a loaded target warm.
 --
--- KEYS  1 shard hash, 2 likes hash of the target, 3 set of its users, 4 the set as loaded from MySQL, 5 warming lock
--- ARGV  1 the lock's token, 2 the epoch in which the loading began, 3 now in ms
--- reply 1 warm, 0 the lock was lost or the shard was closed since, so the loaded set may be stale
+-- KEYS  1 shard hash, 2 likes hash of the target, 3 warming lock, 4 garbage of the shard
+-- ARGV  1 the lock's token, which is the name of the load, too; 2 the epoch in which it began; 3 the number of its sets;
+--       4 the number of users
+-- reply 1 warm; 0 the lock was lost or the shard closed meanwhile: what was loaded may be old, and is swept
 --
 -- A replay finds the target warm.
-if redis.call('GET', KEYS[5]) ~= ARGV[1] or redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[2] then
-  redis.call('UNLINK', KEYS[4])
-  return 0
-end
-if redis.call('EXISTS', KEYS[2]) == 1 then
-  redis.call('UNLINK', KEYS[4])
-  return 1
-end
-redis.call('UNLINK', KEYS[3])
-if redis.call('EXISTS', KEYS[4]) == 1 then
-  redis.call('RENAME', KEYS[4], KEYS[3])
-  redis.call('PERSIST', KEYS[3])
-end
-redis.call('HSET', KEYS[2], 'count', redis.call('SCARD', KEYS[3]), 'last', '0-0', 'at', ARGV[3])
+local is = call('HGET', KEYS[2], 'load')
+if is then return is == ARGV[1] and 1 or 0 end
+if call('GET', KEYS[3]) ~= ARGV[1] or open_epoch() ~= ARGV[2] then return 0 end
+if call('ZREM', KEYS[4], KEYS[2] .. ':' .. ARGV[1] .. ' ' .. ARGV[3]) == 0 then return 0 end
+call('HSET', KEYS[2], 'count', ARGV[4], 'sets', ARGV[3], 'load', ARGV[1], 'last', '0-0', 'at', milliseconds())
+if call('EXISTS', KEYS[2] .. ':waiting') == 1 then call('HSET', KEYS[2], 'waiting', 1) end
+call('DEL', KEYS[3])
 return 1

@@ -1,0 +1,292 @@
+package counters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"likewise/models"
+)
+
+// call is one like on its way through the gate.
+type call struct {
+	target  models.Target
+	user    int64
+	liked   bool
+	arrived time.Time
+	ends    time.Time // the caller's deadline, or zero
+	ticket  int64     // of a call that had to wait for its target; 0 for others
+	asked   bool      // MySQL was asked about its target after it was parked
+	also    []*call   // earlier calls for the same like, which get the same answer
+	done    chan answer
+	state   atomic.Int32
+}
+
+// The states of a call. A caller that gives up takes back a call that waits. Redis may see a call once it is taken.
+const (
+	callWaits int32 = iota
+	callTaken
+	callLeft
+)
+
+// answer is the reply of the gate to a call, or the reason why there is none.
+type answer struct {
+	outcome Outcome
+	count   int64
+	err     error
+}
+
+// leave takes the call back. It reports whether Redis will never see the call from now on.
+func (c *call) leave() bool { return c.state.CompareAndSwap(callWaits, callLeft) }
+
+func (c *call) take() bool { return c.state.CompareAndSwap(callWaits, callTaken) }
+
+func (c *call) answer(a answer) {
+	c.done <- a
+	for _, one := range c.also {
+		if one.take() {
+			one.done <- a
+		}
+	}
+}
+
+// lane gathers the likes of a shard. At most one call of the gate is in flight; likes that arrive meanwhile share the
+// next one, in the order of their arrival. An idle site waits for nothing. Under load, one script, one round trip and
+// one entry of the outbox carry many likes.
+type lane struct {
+	likes *Likes
+	shard int
+
+	mu      sync.Mutex
+	waiting []*call
+	parked  map[models.Target][]*call // calls whose target is being loaded or reopened, in their order
+	running bool
+}
+
+// maxBatch is the maximum number of likes in one call of the gate. Redis works on them for about 0.3 ms.
+const maxBatch = 128
+
+// add queues a call.
+func (l *lane) add(c *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if parked, ok := l.parked[c.target]; ok {
+		l.parked[c.target] = append(parked, c)
+		return
+	}
+	l.waiting = append(l.waiting, c)
+	l.start()
+}
+
+// start starts run if calls wait and it is not running. The caller holds l.mu.
+func (l *lane) start() {
+	if !l.running && len(l.waiting) > 0 {
+		l.running = true
+		go l.run()
+	}
+}
+
+// run sends batches until no call waits.
+func (l *lane) run() {
+	for {
+		l.mu.Lock()
+		if len(l.waiting) == 0 {
+			l.waiting, l.running = nil, false
+			l.mu.Unlock()
+			return
+		}
+		n := min(len(l.waiting), maxBatch)
+		batch := make([]*call, 0, n)
+		for _, c := range l.waiting[:n] {
+			if c.take() {
+				batch = append(batch, c)
+			}
+		}
+		clear(l.waiting[:n])
+		l.waiting = l.waiting[n:]
+		l.mu.Unlock()
+		if len(batch) > 0 {
+			l.send(batch)
+		}
+	}
+}
+
+// send makes one call of the gate, and answers its likes or lets them wait.
+func (l *lane) send(batch []*call) {
+	// The likes of one target follow one another. Those of different targets have no order.
+	at := map[models.Target]int{}
+	var groups [][]*call
+	ends := callLimit
+	for _, c := range batch {
+		i, ok := at[c.target]
+		if !ok {
+			i = len(groups)
+			at[c.target], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], c)
+		if !c.ends.IsZero() {
+			ends = min(ends, time.Until(c.ends))
+		}
+	}
+	keys := make([]string, 2, 2+len(groups))
+	keys[0], keys[1] = shardKey(l.shard), outboxKey(l.shard)
+	args := make([]any, 2, 2+2*len(groups)+len(batch))
+	args[0], args[1] = l.likes.limit, l.likes.onServer(l.shard, ends)
+	order := batch[:0:0]
+	for _, group := range groups {
+		target := group[0].target
+		keys = append(keys, l.likes.redis.keys(target).likes)
+		args = append(args, target.Short(), len(group))
+		for _, c := range group {
+			args = append(args, c.word())
+		}
+		order = append(order, group...)
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	reply, err := l.likes.redis.run(ctx, "like", keys, args...).Int64Slice()
+	if err == nil && (len(reply) < 2 || reply[0] == 0 && len(reply) != 2+2*len(order)) {
+		err = fmt.Errorf("the gate replied %d numbers to %d likes", len(reply), len(order))
+	}
+	if err != nil {
+		for _, c := range order {
+			c.answer(answer{outcome: Failed, err: err})
+		}
+		return
+	}
+	known := l.likes.heard(l.shard, reply[1])
+	switch outcome := outcomes[reply[0]]; outcome {
+	case Unchanged:
+		l.settle(order, reply[2:])
+	case Late:
+		l.retryLate(order, known)
+	default:
+		for _, c := range order {
+			c.answer(answer{outcome: outcome})
+		}
+	}
+}
+
+// word returns the call in the form that the script reads.
+func (c *call) word() string {
+	var b []byte
+	if !c.liked {
+		b = append(b, '-')
+	}
+	b = strconv.AppendInt(b, c.user, 10)
+	if c.ticket != 0 {
+		b = strconv.AppendInt(append(b, ' '), c.ticket, 10)
+	}
+	return string(b)
+}
+
+// settle answers the likes of a batch, and parks those that have to wait.
+func (l *lane) settle(order []*call, replies []int64) {
+	for i, c := range order {
+		outcome, number := outcomes[replies[2*i]], replies[2*i+1]
+		switch outcome {
+		case Cold, Gone:
+			l.likes.count(outcome)
+			c.ticket = number
+			l.park(c, outcome == Gone)
+		default:
+			c.answer(answer{outcome: outcome, count: number})
+		}
+	}
+}
+
+// retryLate queues late calls again, first of all, if the clock of the server was unknown or the estimate of it was off.
+// It refuses those that arrived too long ago, or whose caller gives up.
+func (l *lane) retryLate(order []*call, known bool) {
+	var again []*call
+	for _, c := range order {
+		now := time.Now()
+		if known && (now.Sub(c.arrived) > callLimit/2 || !c.ends.IsZero() && now.After(c.ends)) {
+			c.answer(answer{outcome: Late, err: errors.New("the call reached redis too late")})
+			continue
+		}
+		c.state.Store(callWaits)
+		again = append(again, c)
+	}
+	l.mu.Lock()
+	l.waiting = append(again, l.waiting...)
+	l.mu.Unlock()
+}
+
+// park keeps a call until its target is loaded or, if that was deleted, MySQL was asked whether it was restored. A later
+// call of the same user takes the place of an earlier one.
+func (l *lane) park(c *call, gone bool) {
+	c.asked = false
+	c.state.Store(callWaits)
+	l.mu.Lock()
+	parked, ok := l.parked[c.target]
+	earlier := slices.IndexFunc(parked, func(p *call) bool { return p.user == c.user && p.ticket != 0 })
+	var superseded *call
+	if earlier >= 0 {
+		superseded = parked[earlier]
+		parked = slices.Delete(parked, earlier, earlier+1)
+		if superseded.liked == c.liked {
+			c.also, superseded = append(superseded.also, superseded), nil
+		}
+	}
+	l.parked[c.target] = append(parked, c)
+	l.mu.Unlock()
+	if superseded != nil && superseded.take() {
+		superseded.answer(answer{outcome: Superseded})
+	}
+	switch {
+	case ok:
+	case gone:
+		go func() { l.resume(c.target, l.likes.reopen(c.target, func() { l.ask(c.target) })) }()
+	default:
+		target := c.target
+		l.likes.loader.add(target, func() { l.ask(target) }, func(err error) { l.resume(target, err) })
+	}
+}
+
+// ask marks the parked calls of a target, because MySQL is asked about it now.
+func (l *lane) ask(target models.Target) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.parked[target] {
+		c.asked = true
+	}
+}
+
+// resume queues the parked calls of a target, before those that arrived later. If err is not nil, it answers them with
+// err. An answer from before the target was created or restored must not reach a call that came after it, so those that
+// were parked since MySQL was asked go to the gate once more.
+func (l *lane) resume(target models.Target, err error) {
+	missing := models.ErrorCode(err) == models.CodeNotFound
+	l.mu.Lock()
+	parked := l.parked[target]
+	delete(l.parked, target)
+	var failed []*call
+	if err != nil {
+		parked = slices.DeleteFunc(slices.Clone(parked), func(c *call) bool {
+			if missing && !c.asked {
+				return false
+			}
+			failed = append(failed, c)
+			return true
+		})
+	}
+	l.waiting = append(parked, l.waiting...)
+	l.start()
+	l.mu.Unlock()
+	outcome := Failed
+	if missing {
+		outcome = Gone
+	}
+	for _, c := range failed {
+		if c.take() {
+			c.answer(answer{outcome: outcome, err: err})
+		}
+	}
+}

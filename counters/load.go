@@ -1,0 +1,314 @@
+package counters
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"likewise/models"
+)
+
+// loader makes cold targets warm. Targets that are asked for while it works are loaded together: one query and two
+// round trips for up to loadTargets of them. A target of many likers is loaded by itself, beside the others.
+//
+// The lock of a target keeps two processes from loading it at once. It is taken before MySQL is read, and a deletion
+// takes it away, so that nothing read before the deletion is put in place after it. The loader writes the users into
+// sets that no target uses yet; one script then makes them those of the target. Sets of a load that was given up are
+// garbage, and swept.
+type loader struct {
+	likes *Likes
+	large chan struct{} // held by each load of a large target
+
+	mu      sync.Mutex
+	waiting []load
+	running bool
+}
+
+// load is a target that is to be loaded, with a function to call before MySQL is asked, and one for the outcome.
+type load struct {
+	target models.Target
+	asked  func()
+	done   func(error)
+}
+
+const (
+	loadTargets = 64               // targets at once
+	loadUsers   = 5_000            // likers of a target that is loaded with others
+	loadLarge   = 2                // large targets at once
+	loadLock    = 10 * time.Second // a loader that is silent for this long has lost the target
+	loadLimit   = 8 * time.Second  // for targets that are loaded together
+	largeLimit  = 10 * time.Minute // for a large target: far more than 10 million likers
+	largePage   = 50_000           // likers a query
+	largeSets   = 64               // sets a round trip: 2 ms of Redis in all, in commands of 50 µs
+	loadAgain   = 10 * time.Millisecond
+)
+
+func newLoader(l *Likes) *loader { return &loader{likes: l, large: make(chan struct{}, loadLarge)} }
+
+// add loads a target. It calls asked right before MySQL is asked whether the target exists, and then done: with nil if the gate is to be asked again, with CodeNotFound if the target is
+// deleted or does not exist, and with CodeUnavailable if it cannot be loaded.
+func (l *loader) add(target models.Target, asked func(), done func(error)) {
+	l.queue(load{target, asked, done})
+}
+
+func (l *loader) queue(one load) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(l.waiting, one)
+	if !l.running {
+		l.running = true
+		go l.run()
+	}
+}
+
+func (l *loader) run() {
+	for {
+		l.mu.Lock()
+		n := min(len(l.waiting), loadTargets)
+		if n == 0 {
+			l.waiting, l.running = nil, false
+			l.mu.Unlock()
+			return
+		}
+		some := l.waiting[:n:n]
+		l.waiting = l.waiting[n:]
+		l.mu.Unlock()
+		l.together(some)
+	}
+}
+
+// together loads some targets.
+func (l *loader) together(some []load) {
+	ctx, cancel := context.WithTimeout(context.Background(), loadLimit)
+	defer cancel()
+	token := strings.ToLower(rand.Text()[:10])
+	locked, epochs, err := l.lock(ctx, token, some)
+	if err != nil {
+		fail(some, err)
+		return
+	}
+	if len(locked) == 0 {
+		return
+	}
+	targets := make([]models.Target, len(locked))
+	for i, one := range locked {
+		targets[i] = one.target
+		one.asked()
+	}
+	states, err := l.likes.store.StatesOf(ctx, 0, targets)
+	if err != nil {
+		l.unlock(ctx, token, locked, false)
+		fail(locked, err)
+		return
+	}
+	var small, gone []load
+	targets = targets[:0]
+	for _, one := range locked {
+		state, open := states[one.target]
+		switch {
+		case !open:
+			gone = append(gone, one)
+		case state.Count > loadUsers:
+			go l.alone(one, token, epochs[one.target])
+		default:
+			small, targets = append(small, one), append(targets, one.target)
+		}
+	}
+	l.unlock(ctx, token, gone, true)
+	for _, one := range gone {
+		one.done(models.Errorf(models.CodeNotFound, "There is no such %s.", one.target.Kind))
+	}
+	if len(small) == 0 {
+		return
+	}
+	users, err := l.likes.store.LikersOf(ctx, targets)
+	if err == nil {
+		err = l.place(ctx, token, small, epochs, users)
+	}
+	if err != nil {
+		l.unlock(ctx, token, small, false)
+		fail(small, err)
+		return
+	}
+	for _, one := range small {
+		one.done(nil)
+	}
+}
+
+func fail(some []load, err error) {
+	for _, one := range some {
+		one.done(models.Unavailable(busy, fmt.Errorf("load %s: %w", one.target, err)))
+	}
+}
+
+// lock takes the locks of targets, and returns those that it got and the epochs of their shards. It finishes targets
+// that are warm or whose shard is closed, and queues those again that another process loads.
+func (l *loader) lock(
+	ctx context.Context, token string, some []load,
+) (locked []load, epochs map[models.Target]string, err error) {
+	type reply struct {
+		locked *redis.BoolCmd
+		epoch  *redis.StringCmd
+		warm   *redis.IntCmd
+	}
+	replies := make([]reply, len(some))
+	_, err = l.likes.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, one := range some {
+			k := l.likes.redis.keys(one.target)
+			replies[i] = reply{p.SetNX(ctx, k.warming, token, loadLock), p.HGet(ctx, k.shard, "epoch"), p.Exists(ctx, k.likes)}
+		}
+		return nil
+	})
+	if err != nil && err != redis.Nil {
+		return nil, nil, err
+	}
+	var ready, free []load
+	epochs = map[models.Target]string{}
+	for i, one := range some {
+		epoch, warm := replies[i].epoch.Val(), replies[i].warm.Val() == 1
+		switch {
+		case !replies[i].locked.Val() && !warm && epoch != "":
+			time.AfterFunc(loadAgain, func() { l.queue(one) })
+			continue
+		case warm || epoch == "": // the gate replies so
+			if replies[i].locked.Val() {
+				free = append(free, one)
+			}
+			ready = append(ready, one)
+			continue
+		}
+		locked = append(locked, one)
+		epochs[one.target] = epoch
+	}
+	l.unlock(ctx, token, free, false)
+	for _, one := range ready {
+		one.done(nil)
+	}
+	return locked, epochs, nil
+}
+
+// unlock releases locks. They expire by themselves; this only saves the next loader a wait. Of targets that are gone, it
+// also removes the tickets, so that an id that never existed leaves no key.
+func (l *loader) unlock(ctx context.Context, token string, some []load, gone bool) {
+	if len(some) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
+	defer cancel()
+	_, err := l.likes.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, one := range some {
+			k := l.likes.redis.keys(one.target)
+			p.Eval(ctx, l.likes.redis.source["unlock"], []string{k.warming, k.likes}, token, gone)
+		}
+		return nil
+	})
+	if err != nil {
+		l.likes.log.DebugContext(ctx, "locks of loads not released", "error", err)
+	}
+}
+
+// place writes the users of targets into Redis, and makes the targets warm, in one round trip.
+func (l *loader) place(
+	ctx context.Context, token string, some []load, epochs map[models.Target]string, users map[models.Target][]int64,
+) error {
+	r := l.likes.redis
+	warm := make([]*redis.Cmd, len(some))
+	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, one := range some {
+			k, list := r.keys(one.target), users[one.target]
+			sets := setsFor(len(list))
+			p.Eval(ctx, r.source["load"], []string{k.warming, k.garbage, k.likes}, token, loadLock.Milliseconds(), sets)
+			for set, members := range spread(list, sets) {
+				p.SAdd(ctx, setKey(k.likes, token, set), membersOf(members)...)
+			}
+			warm[i] = p.Eval(ctx, r.source["warm"], []string{k.shard, k.likes, k.warming, k.garbage},
+				token, epochs[one.target], sets, len(list))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, one := range some {
+		if n, err := warm[i].Int(); err == nil && n == 0 {
+			l.likes.log.InfoContext(ctx, "target was closed, or its lock was lost, while it was loaded",
+				"target", one.target.String())
+		}
+	}
+	return nil
+}
+
+// membersOf returns the members of a set: its users, and 0.
+func membersOf(users []int64) []any {
+	members := make([]any, 1, len(users)+1)
+	members[0] = 0
+	for _, user := range users {
+		members = append(members, user)
+	}
+	return members
+}
+
+// alone loads a target of many likers: pages of its users into memory, 8 bytes each, and then set by set into Redis.
+func (l *loader) alone(one load, token, epoch string) {
+	ctx, cancel := context.WithTimeout(context.Background(), largeLimit)
+	defer cancel()
+	l.large <- struct{}{}
+	defer func() { <-l.large }()
+	if err := l.loadLarge(ctx, one.target, token, epoch); err != nil {
+		l.unlock(ctx, token, []load{one}, false)
+		fail([]load{one}, err)
+		return
+	}
+	one.done(nil)
+}
+
+func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epoch string) error {
+	r := l.likes.redis
+	k := r.keys(target)
+	keep := func(sets int) error {
+		kept, err := r.run(ctx, "load", []string{k.warming, k.garbage, k.likes}, token, loadLock.Milliseconds(), sets).Int()
+		if err == nil && kept == 0 {
+			err = ErrLockLost
+		}
+		return err
+	}
+	var users []int64
+	for after := int64(0); ; {
+		if err := keep(0); err != nil {
+			return err
+		}
+		page, err := l.likes.store.LikerIDs(ctx, target, after, largePage)
+		if err != nil {
+			return err
+		}
+		users = append(users, page...)
+		if len(page) < largePage {
+			break
+		}
+		after = page[len(page)-1]
+	}
+	sets := setsFor(len(users))
+	lists := spread(users, sets)
+	for at := 0; at < sets; at += largeSets {
+		if err := keep(sets); err != nil {
+			return err
+		}
+		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for set := at; set < min(at+largeSets, sets); set++ {
+				p.SAdd(ctx, setKey(k.likes, token, set), membersOf(lists[set])...)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("load users: %w", err)
+		}
+	}
+	return r.run(ctx, "warm", []string{k.shard, k.likes, k.warming, k.garbage},
+		token, epoch, sets, strconv.Itoa(len(users))).Err()
+}

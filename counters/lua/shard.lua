@@ -1,0 +1,45 @@
+-- Precedes every script but take.lua. KEYS[1] of a script that needs an open shard is the shard hash.
+--
+-- A shard is open while it has an epoch and this server is the one that it was opened on. The replication id changes
+-- when a server restarts, and when it is promoted. Either can lose the last of what was acknowledged, and nothing may
+-- build on the rest before the relay has opened the shard again.
+local call = redis.call
+
+local function server()
+  return string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+end
+
+-- epoch returns the epoch of an open shard, and nil if it is closed.
+local function open_epoch()
+  local shard = call('HMGET', KEYS[1], 'epoch', 'server')
+  if shard[1] and shard[2] == server() then return shard[1] end
+end
+
+-- milliseconds returns the time in milliseconds since 1970.
+local function milliseconds()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- queued returns the number of likes in the outbox: those ever accepted, minus those accepted before its first entry.
+local function queued(shard, outbox)
+  local accepted = tonumber(call('HGET', shard, 'accepted') or 0)
+  local first = call('XRANGE', outbox, '-', '+', 'COUNT', 1)[1]
+  return accepted - (first and first[2][4] or accepted), accepted
+end
+
+-- append adds a run of likes to the outbox under the next position, which it returns.
+local function append(shard, outbox, epoch, run, likes, accepted)
+  local id = call('XADD', outbox, epoch .. '-*', 'run', run, 'before', accepted)
+  if likes > 0 then call('HSET', shard, 'accepted', accepted + likes) end
+  return id
+end
+
+-- set_of returns the key of the set that holds a user, if the target has this number of sets.
+local function set_of(likes, load, sets, user)
+  local half = 1
+  while half * 2 <= sets do half = half * 2 end
+  local at = math.floor(user % 2147483647 * 1296131 / 65536) % (2 * half)
+  if at >= sets then at = at - half end
+  return likes .. ':' .. load .. ':' .. at
+end
