@@ -10,10 +10,12 @@ import (
 // All keys of a shard have the same hash tag, so that the keys of a script are on one node of a cluster:
 //
 //	{s07}:shard                  hash    epoch (absent if closed), server (its replication id when the shard was opened),
-//	                                     opening, restored, accepted (likes, ever), tickets (ever)
+//	                                     opening, restored, accepted (likes, ever), tickets (ever), refusing (ms: until
+//	                                     then, likes of some users are refused)
 //	{s07}:outbox                 stream  runs that Kafka does not have yet; an entry's id is the run's Position, and
 //	                                     "before" the number of likes accepted before it
 //	{s07}:relay                  string  lock of the shard's relay
+//	{s07}:refused                zset    users whose likes are refused, each with the time until then (ms); expires
 //	{s07}:garbage                zset    loads that no target uses, each with the time after which it is swept (ms)
 //	{s07}:post:42:likes          hash    count, sets, load, last (Position of the last change), at (its time, ms),
 //	                                     closed (when, µs), waiting (if there may be tickets)
@@ -42,6 +44,7 @@ func shardKey(shard int) string  { return shardTag(shard) + ":shard" }
 func outboxKey(shard int) string { return shardTag(shard) + ":outbox" }
 func relayKey(shard int) string  { return shardTag(shard) + ":relay" }
 
+func refusedKey(shard int) string { return shardTag(shard) + ":refused" }
 func garbageKey(shard int) string { return shardTag(shard) + ":garbage" }
 
 // targetKeys are the keys of one target.

@@ -28,11 +28,12 @@ const (
 	Damaged    Outcome = "damaged"    // the target's keys contradict each other; it is forgotten if MySQL has all of it
 	Late       Outcome = "late"       // retried: the call reached Redis too late, or the estimate of its clock was off
 	Superseded Outcome = "superseded" // refused: the user called again while this call waited for its target
+	Refused    Outcome = "refused"    // refused: likes of the user are being voided
 	Failed     Outcome = "failed"     // Redis did not answer
 )
 
 // outcomes lists the outcomes by their numbers in the reply of the gate.
-var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged, Late, Changed, Superseded}
+var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged, Late, Changed, Superseded, Refused}
 
 // Outcomes lists every outcome.
 func Outcomes() []Outcome { return append([]Outcome{Failed}, outcomes...) }
@@ -131,6 +132,8 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 				return models.LikeState{}, models.Unavailable(busy, err)
 			}
 			continue
+		case Refused:
+			return models.LikeState{}, models.Unavailable("Likes of your account are being reviewed; try again.", errRefused)
 		case Superseded:
 			return models.LikeState{}, models.Unavailable("A later call for the same like has replaced this one.", errSuperseded)
 		}
@@ -145,6 +148,8 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 	}
 	return models.LikeState{}, models.Unavailable(busy, fmt.Errorf("%s does not stay warm", target))
 }
+
+var errRefused = errors.New("likes of the user are being voided")
 
 var errSuperseded = errors.New("superseded while the target was loaded")
 

@@ -109,6 +109,31 @@ func (r *Redis) Forget(ctx context.Context, store *models.Store, target models.T
 	return n == 1, err
 }
 
+// KeepCold reports whether a target is cold. It takes away the lock of a load that has begun, so that what was read
+// before the call cannot make the target warm.
+func (r *Redis) KeepCold(ctx context.Context, target models.Target) (bool, error) {
+	k := r.keys(target)
+	warm, err := r.run(ctx, "cold", []string{k.likes, k.warming}).Int()
+	if err != nil {
+		return false, fmt.Errorf("keep %s cold: %w", target, err)
+	}
+	return warm == 0, nil
+}
+
+// RefuseLikes makes the gate refuse likes of a user in all shards until limit is over, on Redis's clock. Unlikes pass.
+func (r *Redis) RefuseLikes(ctx context.Context, userID int64, limit time.Duration) error {
+	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for shard := range r.shards {
+			p.Eval(ctx, r.source["refuse"], []string{shardKey(shard), refusedKey(shard)}, userID, limit.Milliseconds())
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("refuse likes of user %d: %w", userID, err)
+	}
+	return nil
+}
+
 // sweepSets is the number of sets that a script removes, in a fraction of a millisecond.
 const sweepSets = 200
 

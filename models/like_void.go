@@ -276,14 +276,23 @@ func (s *Store) VoidedLikes(ctx context.Context, v LikeVoid, kind TargetKind, af
 	return list, nil
 }
 
-// WithdrawLike deletes a like of a deleted target, row and count in one transaction. It reports whether the target is
-// deleted, and changes nothing if it is not. The target must not be in the gate, which would keep the like. It cannot
-// be restored meanwhile, and a process that warms it later reads the likes that are left.
-func (s *Store) WithdrawLike(ctx context.Context, target Target, userID int64) (deleted bool, err error) {
+// WithdrawLike deletes a like of a deleted target, row and count in one transaction. It reports whether it did: if the
+// target is not deleted, or cold reports false, it changes nothing.
+//
+// WithdrawLike calls cold under the lock of the target's row. It must report whether the gate holds nothing of the
+// target and will not load it from rows read before, because the gate would keep the like. The target cannot be
+// restored meanwhile, and a process that warms it later reads the likes that are left.
+func (s *Store) WithdrawLike(
+	ctx context.Context, target Target, userID int64, cold func() (bool, error),
+) (done bool, err error) {
 	t := likeTables[target.Kind]
 	err = s.transact(ctx, func(tx *gorm.DB) error {
+		done = false
 		open, err := lockTarget(tx, target)
-		if deleted = !open; err != nil || open {
+		if err != nil || open {
+			return err
+		}
+		if done, err = cold(); err != nil || !done {
 			return err
 		}
 		remove := tx.Exec(`
@@ -304,7 +313,7 @@ func (s *Store) WithdrawLike(ctx context.Context, target Target, userID int64) (
 	if err != nil {
 		return false, fmt.Errorf("withdraw like of %s: %w", target, err)
 	}
-	return deleted, nil
+	return done, nil
 }
 
 // lockTarget locks a target, a comment after its post, and reports whether it is open.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,9 @@ import (
 // For a deleted account, the Voider also removes the other rows of the account, and its keys in Redis. While Redis is
 // down, the request stays open. It also stays open until every cached session of the account has expired, so that rows
 // written in such a session are removed, too.
+//
+// While a Voider works on likes of a period, the gate refuses further likes of the user. Otherwise a user could withdraw
+// a like of the period and give it again after it had been read here, and the Voider would take the new one.
 //
 // The gate refuses unlikes of deleted targets. The Voider withdraws such a like in MySQL, after the gate has evicted
 // the target. Otherwise the gate would keep the like, and count it again if the deletion is undone.
@@ -54,9 +58,15 @@ type voidGate interface {
 	flush(ctx context.Context) error
 	// forgetAccount deletes the keys of an account in Redis.
 	forgetAccount(ctx context.Context, userID int64) error
-	// forget evicts a deleted target from the gate, and reports whether it is cold. The target stays cold, because the
-	// gate does not warm deleted targets.
-	forget(ctx context.Context, target models.Target) (cold bool, err error)
+	// refuse makes the gate refuse likes of a user for a time.
+	refuse(ctx context.Context, userID int64, limit time.Duration) error
+	// forget evicts deleted targets from the gate, and returns those that are cold. When it returns, MySQL has an event
+	// of their shards that came after. So if Redis loses the evictions, it has lost that event, too, and evicts all
+	// targets of the shard when the shard is opened.
+	forget(ctx context.Context, targets []models.Target) (cold []models.Target, err error)
+	// keepCold reports whether a deleted target is still cold, and keeps loads that have begun from warming it. It is
+	// called in the transaction that withdraws a like, under the lock of the target's row.
+	keepCold(ctx context.Context, target models.Target) (cold bool, err error)
 }
 
 // directVoids has nothing to forget: without a gate, every like is in MySQL already.
@@ -66,7 +76,11 @@ func (directVoids) flush(context.Context) error { return nil }
 
 func (directVoids) forgetAccount(context.Context, int64) error { return nil }
 
-func (directVoids) forget(context.Context, models.Target) (bool, error) { return true, nil }
+func (directVoids) refuse(context.Context, int64, time.Duration) error { return nil }
+
+func (directVoids) forget(_ context.Context, targets []models.Target) ([]models.Target, error) { return targets, nil }
+
+func (directVoids) keepCold(context.Context, models.Target) (bool, error) { return true, nil }
 
 type gatedVoids struct {
 	redis *counters.Redis
@@ -79,17 +93,44 @@ func (g *gatedVoids) forgetAccount(ctx context.Context, userID int64) error {
 	return g.redis.ForgetAccount(ctx, userID)
 }
 
-func (g *gatedVoids) forget(ctx context.Context, target models.Target) (cold bool, err error) {
-	if _, err := g.redis.Forget(ctx, g.store, target); err != nil {
-		return false, err
+func (g *gatedVoids) refuse(ctx context.Context, userID int64, limit time.Duration) error {
+	return g.redis.RefuseLikes(ctx, userID, limit)
+}
+
+func (g *gatedVoids) forget(ctx context.Context, targets []models.Target) ([]models.Target, error) {
+	shards := map[int]bool{}
+	for _, target := range targets {
+		if _, err := g.redis.Forget(ctx, g.store, target); err != nil {
+			return nil, err
+		}
+		shards[target.Shard(g.store.Shards())] = true
 	}
-	states, err := g.redis.TargetStates(ctx, []models.Target{target})
-	return err == nil && !states[0].Warm, err
+	states, err := g.redis.TargetStates(ctx, targets)
+	if err != nil {
+		return nil, err
+	}
+	var cold []models.Target
+	for i, target := range targets {
+		if !states[i].Warm {
+			cold = append(cold, target)
+		}
+	}
+	for shard := range shards {
+		if err := g.redis.Probe(ctx, shard); err != nil {
+			return nil, err
+		}
+	}
+	return cold, g.flush(ctx)
+}
+
+func (g *gatedVoids) keepCold(ctx context.Context, target models.Target) (bool, error) {
+	return g.redis.KeepCold(ctx, target)
 }
 
 const (
 	voidRequests = 100              // a query
 	voidTurn     = 10 * time.Second // for a request in a run; the next run continues
+	voidRefusal  = voidTurn + 2*time.Second
 	voidPage     = 500              // likes a query
 	voidAtOnce   = 8                // concurrent likes; few, so that users' likes are not delayed
 	voidRounds   = 3                // in a turn, for likes that were in the pipeline when it began
@@ -147,9 +188,15 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 	if err := v.purge(ctx, request.UserID); err != nil {
 		return 0, false, err
 	}
+	if request.LikedUntil != nil {
+		if err := v.gate.refuse(ctx, request.UserID, voidRefusal); err != nil {
+			return 0, false, err
+		}
+	}
 	for round := range voidRounds {
-		// The first round withdraws the likes in MySQL. It does not wait for the pipeline, which may be down.
-		if round > 0 {
+		// The first round withdraws the likes in MySQL. Unless the user can like meanwhile, it does not wait for the
+		// pipeline, which may be down.
+		if round > 0 || request.LikedUntil != nil {
 			if err := v.gate.flush(ctx); err != nil {
 				return likes, false, err
 			}
@@ -192,20 +239,8 @@ func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, wit
 				break
 			}
 			found, after = found+len(rows), rows[len(rows)-1].RowID
-			var gone atomic.Int64
-			group, together := errgroup.WithContext(ctx)
-			group.SetLimit(voidAtOnce)
-			for _, row := range rows {
-				group.Go(func() error {
-					ok, err := v.unlike(together, models.Target{Kind: kind, ID: row.TargetID}, request.UserID)
-					if ok {
-						gone.Add(1)
-					}
-					return err
-				})
-			}
-			err = group.Wait()
-			withdrawn += int(gone.Load())
+			n, err := v.withdraw(ctx, request, kind, rows)
+			withdrawn += n
 			if err != nil {
 				return found, withdrawn, err
 			}
@@ -214,14 +249,50 @@ func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, wit
 	return found, withdrawn, nil
 }
 
-// unlike withdraws one like. It reports false if the like must be withdrawn in another run.
-func (v *Voider) unlike(ctx context.Context, target models.Target, userID int64) (bool, error) {
-	_, err := v.likes.SetLike(ctx, target, userID, false)
-	if models.ErrorCode(err) != models.CodeNotFound {
-		return err == nil, err
+// withdraw withdraws some likes, and returns the number of those withdrawn.
+func (v *Voider) withdraw(
+	ctx context.Context, request models.LikeVoid, kind models.TargetKind, rows []models.VoidedLike,
+) (withdrawn int, err error) {
+	var unliked atomic.Int64
+	var mu sync.Mutex
+	var deleted []models.Target
+	group, together := errgroup.WithContext(ctx)
+	group.SetLimit(voidAtOnce)
+	for _, row := range rows {
+		group.Go(func() error {
+			target := models.Target{Kind: kind, ID: row.TargetID}
+			_, err := v.likes.SetLike(together, target, request.UserID, false)
+			switch {
+			case err == nil:
+				unliked.Add(1)
+			case models.ErrorCode(err) == models.CodeNotFound:
+				mu.Lock()
+				deleted = append(deleted, target)
+				mu.Unlock()
+				return nil
+			}
+			return err
+		})
 	}
-	if cold, err := v.gate.forget(ctx, target); err != nil || !cold {
-		return false, err
+	err = group.Wait()
+	withdrawn = int(unliked.Load())
+	if err != nil || len(deleted) == 0 {
+		return withdrawn, err
 	}
-	return v.store.WithdrawLike(ctx, target, userID)
+	cold, err := v.gate.forget(ctx, deleted)
+	if err != nil {
+		return withdrawn, err
+	}
+	for _, target := range cold {
+		done, err := v.store.WithdrawLike(ctx, target, request.UserID, func() (bool, error) {
+			return v.gate.keepCold(ctx, target)
+		})
+		if err != nil {
+			return withdrawn, err
+		}
+		if done {
+			withdrawn++
+		}
+	}
+	return withdrawn, nil
 }

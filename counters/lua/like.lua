@@ -11,6 +11,7 @@
 --       4 the outbox is full
 --       5 the keys of the target contradict each other: one was lost or tampered with, and none can be trusted
 --       8 the user has called again since: this call must not take effect any more
+--       9 likes of the user are refused at the moment: see refuse.lua
 --
 -- Users are spread over sets so small that Redis keeps them as sorted arrays of integers: see sets.lua. Each set also
 -- holds 0, which is no user, so a set that is lost is not taken for an empty one.
@@ -26,7 +27,7 @@ local call, pcall, floor, byte, sub, find = redis.call, redis.pcall, math.floor,
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
 if now > tonumber(ARGV[2]) then return {6, now} end
-local shard = call('HMGET', KEYS[1], 'epoch', 'server', 'accepted')
+local shard = call('HMGET', KEYS[1], 'epoch', 'server', 'accepted', 'refusing')
 if not shard[1] or string.match(call('INFO', 'replication'), 'master_replid:(%x+)') ~= shard[2] then return {1, now} end
 local accepted = tonumber(shard[3] or 0)
 local first = call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
@@ -37,6 +38,7 @@ local run, r = {}, 0 -- the words of the event
 local sets_of, users = {}, {} -- by word, to take back
 local changed = {} -- target, count, target, count, …
 local before = accepted
+local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[1], 'shard$', 'refused')
 
 -- wait notes a ticket of a user who has to come again, or confirms the one that came with the call.
 local function wait(target, op, space)
@@ -96,6 +98,10 @@ for k = 3, #KEYS do
         end
       elseif find(user, ' ', 1, true) then
         status = 8
+      end
+      if refusing and status == 0 and not unlike then
+        local ends = call('ZSCORE', refusing, user)
+        if ends and now < tonumber(ends) then status = 9 end
       end
       if status == 0 then
         local at = floor(user % 2147483647 * 1296131 / 65536) % (2 * half)
