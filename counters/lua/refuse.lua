@@ -6,6 +6,6 @@
 local ends = milliseconds() + ARGV[2]
 call('ZREMRANGEBYSCORE', KEYS[2], '-inf', milliseconds())
 call('ZADD', KEYS[2], 'GT', ends, ARGV[1])
-call('PEXPIREAT', KEYS[2], ends, 'GT')
+call('PEXPIREAT', KEYS[2], ends)
 call('HSET', KEYS[1], 'refusing', math.max(ends, tonumber(call('HGET', KEYS[1], 'refusing') or 0)))
 return 1
