@@ -16,7 +16,7 @@ type LikeRecord struct {
 	Shard     int
 	Pos       Position // zero if the Kafka record could not be read at all
 	Part      bool     // Events are only some of the run's: they are applied, and the watermark stays before it
-	Events    []Event  // none if Problem is set
+	Events    []Event
 	Payload   []byte   // the run, or the whole Kafka record
 	Problem   string   // why the events can never be applied; such a record becomes a dead letter
 	Topic     string
@@ -127,6 +127,7 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 		}
 		if r.Problem != "" {
 			dead = append(dead, r)
+			continue
 		}
 		done.Accepted += len(r.Events)
 		for _, e := range r.Events {

@@ -25,6 +25,17 @@ func BenchmarkApplyLikes(b *testing.B) {
 			store := openStore(b)
 			author := newUser(b, store, "ada")
 			next := map[int]int64{} // by shard
+			var opened []models.LikeRecord
+			for shard := range store.Shards() {
+				opened, next[shard] = append(opened, models.LikeRecord{
+					Shard:  shard,
+					Pos:    models.Position{Epoch: 1},
+					Events: []models.Event{{Type: models.ShardOpened}},
+				}), 1
+			}
+			if _, err := store.ApplyLikes(b.Context(), opened); err != nil {
+				b.Fatal(err)
+			}
 			for b.Loop() {
 				b.StopTimer()
 				ids := make([]int64, c.targets)
@@ -46,9 +57,9 @@ func BenchmarkApplyLikes(b *testing.B) {
 						true, past)
 					shard := event.Target().Shard(store.Shards())
 					records[i] = models.LikeRecord{
-						Shard: shard,
-						Pos:   models.Position{Epoch: 1, Seq: next[shard]},
-						Event: event,
+						Shard:  shard,
+						Pos:    models.Position{Epoch: 1, Seq: next[shard]},
+						Events: []models.Event{event},
 					}
 					next[shard]++
 				}

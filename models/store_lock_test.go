@@ -92,12 +92,12 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 				records = append(records, models.LikeRecord{
 					Shard: shard,
 					Pos:   models.Position{Epoch: 1, Seq: seqs[w]},
-					Event: models.LikeEvent(
+					Events: []models.Event{models.LikeEvent(
 						on,
 						users[random.IntN(writers)].ID,
 						random.IntN(2) == 0,
 						past,
-					),
+					)},
 					Topic: "likes",
 				})
 				seqs[w]++
@@ -319,12 +319,12 @@ func TestWriters_queue(t *testing.T) {
 							Shard: shard,
 							Pos:   models.Position{Epoch: 1, Seq: seq},
 							Topic: "likes",
-							Event: models.LikeEvent(
+							Events: []models.Event{models.LikeEvent(
 								comments[random.IntN(len(comments))],
 								liker(random),
 								random.IntN(2) == 0,
 								past,
-							),
+							)},
 						},
 					)
 				}
@@ -642,12 +642,12 @@ func TestWriters_queue(t *testing.T) {
 							Shard: 1,
 							Pos:   models.Position{Epoch: 1, Seq: seq.Add(1)},
 							Topic: "likes",
-							Event: models.LikeEvent(
+							Events: []models.Event{models.LikeEvent(
 								one(random),
 								users[random.IntN(len(users))].ID,
 								random.IntN(2) == 0,
 								past,
-							),
+							)},
 						},
 					)
 				}
