@@ -15,10 +15,10 @@ import (
 type LikeRecord struct {
 	Shard     int
 	Pos       Position // zero if the Kafka record could not be read at all
-	Part      bool     // Events are only some of the run's: they are applied, and the watermark stays before it
+	Part      bool     // Events are only some of the run's: they are applied, and the watermark stays before the run
 	Events    []Event
-	Payload   []byte   // the run, or the whole Kafka record
-	Problem   string   // why the events can never be applied; such a record becomes a dead letter
+	Payload   []byte // the run, or the whole Kafka record
+	Problem   string // why the events can never be applied; such a record becomes a dead letter
 	Topic     string
 	Partition int32
 	Offset    int64
@@ -117,7 +117,7 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 				done.Duplicates += max(1, len(r.Events))
 				continue
 			}
-			if !r.follows(before) {
+			if !r.Part && !r.follows(before) {
 				gaps = append(gaps, fmt.Sprintf("(%d,%d,%d,%d,%d,'%s')",
 					r.Shard, before.Epoch, before.Seq, r.Pos.Epoch, r.Pos.Seq, now.Format(sqlMillis)))
 			}

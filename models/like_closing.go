@@ -14,13 +14,14 @@ import (
 type Closing struct {
 	ID            int64
 	Target        Target `gorm:"embedded;embeddedPrefix:target_"`
-	Last          bool   // no process that saw the target before the deletion can still open it
+	Last          bool   // the target has been closed once, or no second time is needed
 	DoneCommentID int64  // of a post: its comments up to here are closed
 }
 
-// lateOpening is much longer than the deadline of a request. A request that wrote a comment just before its post was
-// deleted can open the comment in the gate after the gate has closed the post, and die before it checks the post.
-const lateOpening = time.Minute
+// closeAgain is how long after a deletion its targets are closed for the second time. A restart or a failover of Redis
+// may lose its last seconds. If it loses a mark of close.lua and no like, the targets of the shard stay warm, and a
+// deleted one would accept likes.
+const closeAgain = time.Minute
 
 // askClosing records deletions for the gate, in their transaction. An operation has a record of its own.
 func askClosing(tx *gorm.DB, kind TargetKind, ids []int64, d Deletion) error {
@@ -41,8 +42,7 @@ func askClosing(tx *gorm.DB, kind TargetKind, ids []int64, d Deletion) error {
 }
 
 // OpenClosings returns the closings that are due, in the order of their ids: at most limit above after. Each deletion
-// is due at once, and a second time when a late opening is no longer possible. No row stays for long, so OpenClosings
-// reads few other rows.
+// is due at once, and a second time after closeAgain. No row stays for long, so OpenClosings reads few other rows.
 func (s *Store) OpenClosings(ctx context.Context, after int64, limit int) ([]Closing, error) {
 	const query = `
 		SELECT id, kind AS target_kind, target_id, deleted_at<? AS last, done_comment_id
@@ -50,7 +50,7 @@ func (s *Store) OpenClosings(ctx context.Context, after int64, limit int) ([]Clo
 		WHERE id>? AND (told=0 OR deleted_at<?)
 		ORDER BY id
 		LIMIT ?`
-	late := second(s.now()).Add(-lateOpening)
+	late := second(s.now()).Add(-closeAgain)
 	var list []Closing
 	if err := s.db.WithContext(ctx).Raw(query, late, after, late, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read closings: %w", err)

@@ -193,6 +193,21 @@ func NewRun(events ...Event) Run {
 	return Run(b.String())
 }
 
+// LastEvents returns the last event of each like, in their order. The others have no effect.
+func LastEvents(events []Event) []Event {
+	last := map[likeKey]int{}
+	for i, e := range events {
+		last[likeKey{e.Target(), e.UserID}] = i
+	}
+	var list []Event
+	for i, e := range events {
+		if last[likeKey{e.Target(), e.UserID}] == i {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 // Time returns when the likes of the run were accepted, or the zero Time for other runs.
 func (r Run) Time() time.Time {
 	rest, ok := strings.CutPrefix(string(r), "likes ")

@@ -1,7 +1,9 @@
 package workers
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +15,7 @@ import (
 	"likewise/models"
 )
 
-// LikeWriter reads events from Kafka and applies them to MySQL. A batch has events of all partitions that the process
+// LikeWriter reads runs of events from Kafka and applies them to MySQL. A batch has runs of all partitions that the process
 // owns, and is one transaction: see models.Store.ApplyLikes. LikeWriter marks offsets after the commit. If it reads a
 // batch twice, the transaction drops the second by its positions.
 type LikeWriter struct {
@@ -21,17 +23,18 @@ type LikeWriter struct {
 	kafka   Kafka
 	metrics *Metrics
 	now     func() time.Time
+	limit   time.Duration // for one attempt at writing a batch
 }
 
 // NewLikeWriter returns a LikeWriter. Run starts it.
 func NewLikeWriter(store *models.Store, kafka Kafka, m *Metrics) *LikeWriter {
-	return &LikeWriter{store: store, kafka: kafka, metrics: m, now: store.Now}
+	return &LikeWriter{store: store, kafka: kafka, metrics: m, now: store.Now, limit: batchLimit}
 }
 
 const (
 	batchEvents = 2000                  // events after which a batch is written
 	batchDelay  = 20 * time.Millisecond // after its first record, when a smaller batch is written
-	batchLimit  = 30 * time.Second      // for one attempt at writing a batch
+	batchLimit  = 30 * time.Second      // for one attempt at writing a batch; half of a longer one is tried next
 	queued      = 64                    // records that wait for the previous batch; sarama blocks further ones
 )
 
@@ -137,10 +140,15 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 	timer := time.NewTimer(batchDelay)
 	timer.Stop()
 	for {
-		var events []models.LikeRecord
+		var runs []models.LikeRecord
+		events := 0
 		last := map[int32]*sarama.ConsumerMessage{}
 		add := func(record *sarama.ConsumerMessage) {
-			events = append(events, decode(record, b.writer.store.Shards())...)
+			some := decode(record, b.writer.store.Shards())
+			for _, run := range some {
+				events += max(1, len(run.Events))
+			}
+			runs = append(runs, some...)
 			last[record.Partition] = record
 		}
 		select {
@@ -150,7 +158,7 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 			return
 		}
 		timer.Reset(batchDelay)
-		for full := false; !full && len(events) < batchEvents; {
+		for full := false; !full && events < batchEvents; {
 			select {
 			case record := <-b.records:
 				add(record)
@@ -162,7 +170,7 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 			}
 		}
 		timer.Stop()
-		if !b.writer.apply(ctx, events) {
+		if !b.writer.apply(ctx, runs) {
 			return
 		}
 		for _, record := range last {
@@ -195,43 +203,56 @@ func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
 	return runs
 }
 
-// apply writes events, and retries until it succeeds. If ctx ends first, it reports false. The end of ctx does not
+// apply writes runs, and retries until it succeeds. If ctx ends first, it reports false. The end of ctx does not
 // cancel a transaction, because a cancelled query continues in the server and holds its locks.
-func (w *LikeWriter) apply(ctx context.Context, events []models.LikeRecord) bool {
-	if len(events) == 0 {
+func (w *LikeWriter) apply(ctx context.Context, runs []models.LikeRecord) bool {
+	if len(runs) == 0 {
 		return true
 	}
 	attempt := 0
 	err := retry.Do(ctx, backOff(retryFirst, retryMost), func(ctx context.Context) error {
 		attempt++
-		err := w.try(ctx, events)
+		err := w.try(ctx, runs)
 		if err == nil || models.IsBadData(err) {
 			return err
 		}
 		w.metrics.writerErrors.Inc()
 		w.store.Logger().WarnContext(ctx, "batch is tried again",
-			"events", len(events), "attempt", attempt, "error", err)
+			"runs", len(runs), "attempt", attempt, "error", err)
 		if attempt%10 == 1 {
-			noteFailure(ctx, w.store, shardsOf(events), models.StageWriter, err)
+			noteFailure(ctx, w.store, shardsOf(runs), models.StageWriter, err)
+		}
+		if errors.Is(err, errTooLong) && divisible(runs) {
+			return err
 		}
 		return retry.RetryableError(err)
 	})
-	if models.IsBadData(err) {
-		return w.isolate(ctx, events, err)
+	switch {
+	case models.IsBadData(err):
+		return w.isolate(ctx, runs, err)
+	case errors.Is(err, errTooLong) && ctx.Err() == nil:
+		first, second := halve(runs)
+		return w.apply(ctx, first) && w.apply(ctx, second)
 	}
 	return err == nil
 }
 
-// try writes events once, within batchLimit.
-func (w *LikeWriter) try(ctx context.Context, events []models.LikeRecord) error {
+// errTooLong means that a batch took longer than the limit. Half of it may take less.
+var errTooLong = errors.New("the batch takes too long")
+
+// try writes runs once, within the limit of a batch.
+func (w *LikeWriter) try(ctx context.Context, runs []models.LikeRecord) error {
 	began := w.now()
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchLimit)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.limit)
 	defer cancel()
-	done, err := w.store.ApplyLikes(limited, events)
+	done, err := w.store.ApplyLikes(limited, runs)
+	if err != nil && limited.Err() != nil {
+		return errors.Join(errTooLong, err)
+	}
 	if err != nil {
 		return err
 	}
-	w.metrics.applied(events, done, began, w.now())
+	w.metrics.applied(runs, done, began, w.now())
 	if done.Gaps > 0 {
 		w.store.Logger().ErrorContext(ctx, "events are missing from the log: the shard will be reconciled with Redis",
 			"gaps", done.Gaps)
@@ -239,28 +260,67 @@ func (w *LikeWriter) try(ctx context.Context, events []models.LikeRecord) error 
 	return nil
 }
 
-func shardsOf(events []models.LikeRecord) []int {
+func shardsOf(runs []models.LikeRecord) []int {
 	var shards []int
-	for _, e := range events {
-		shards = append(shards, e.Shard)
+	for _, run := range runs {
+		shards = append(shards, run.Shard)
 	}
 	slices.Sort(shards)
 	return slices.Compact(shards)
 }
 
-// isolate halves a batch that MySQL refuses, in order, until the bad event is alone. That event becomes a dead letter.
-func (w *LikeWriter) isolate(ctx context.Context, events []models.LikeRecord, cause error) bool {
-	if len(events) > 1 {
-		half := len(events) / 2
-		return w.apply(ctx, events[:half]) && w.apply(ctx, events[half:])
+// divisible reports whether runs have more than one event together.
+func divisible(runs []models.LikeRecord) bool { return len(runs) > 1 || len(runs[0].Events) > 1 }
+
+// halve splits runs in two, in their order. The parts of a single run do not move the watermark. After them comes the
+// run without events, which does. A writer that is late may apply a part once more, after a later one. So the parts have
+// only the last event of each user.
+func halve(runs []models.LikeRecord) (first, second []models.LikeRecord) {
+	if half := len(runs) / 2; half > 0 {
+		return runs[:half], runs[half:]
 	}
-	if events[0].Problem != "" {
-		// MySQL refuses the dead letter, too. The event must not be lost, so the writer waits for an operator.
+	run := runs[0]
+	run.Events = models.LastEvents(run.Events)
+	half := len(run.Events) / 2
+	one, other, end := run, run, run
+	one.Events, one.Part = run.Events[:half], true
+	other.Events, other.Part = run.Events[half:], true
+	first, second = []models.LikeRecord{one}, []models.LikeRecord{other}
+	if !run.Part {
+		end.Events = nil
+		second = append(second, end)
+	}
+	return first, second
+}
+
+// isolate halves runs that MySQL refuses, in order, until the bad event is alone. That event becomes a dead letter.
+func (w *LikeWriter) isolate(ctx context.Context, runs []models.LikeRecord, cause error) bool {
+	if divisible(runs) {
+		first, second := halve(runs)
+		return w.apply(ctx, first) && w.apply(ctx, second)
+	}
+	run := runs[0]
+	switch {
+	case run.Problem == "":
+		run.Problem = cause.Error()
+		if len(run.Events) > 0 {
+			run.Payload = []byte(models.NewRun(run.Events...))
+		}
+	case !bytes.HasPrefix(run.Payload, []byte(digested)):
+		// MySQL refuses the dead letter, too. The other runs must not wait for it. Kafka still has the record.
+		w.store.Logger().ErrorContext(ctx, "a dead letter is stored without its payload",
+			"shard", run.Shard, "position", run.Pos.String(), "offset", run.Offset, "error", cause)
+		run.Problem = fmt.Sprintf("the payload could not be stored (%v): %s", cause, run.Problem)
+		run.Payload = fmt.Appendf(nil, "%s%x", digested, sha256.Sum256(run.Payload))
+	default:
+		// The record of the event must not be lost, too, so the writer waits for an operator.
 		cause = errors.Join(errors.New("a dead letter cannot be stored"), cause)
 		w.store.Logger().ErrorContext(ctx, "like writer is stuck",
-			"shard", events[0].Shard, "position", events[0].Pos.String(), "error", cause)
-		return pause(ctx, 5*time.Second) && w.apply(ctx, events)
+			"shard", run.Shard, "position", run.Pos.String(), "error", cause)
+		return pause(ctx, 5*time.Second) && w.apply(ctx, runs)
 	}
-	events[0].Problem = cause.Error()
-	return w.apply(ctx, events)
+	return w.apply(ctx, []models.LikeRecord{run})
 }
+
+// digested precedes the digest that takes the place of a payload. So letters with different payloads stay different.
+const digested = "sha256 "

@@ -192,6 +192,28 @@ func (p *pipeline) verify(repair bool) []string {
 	return found
 }
 
+// likesKey returns the key of a target's likes hash.
+func (p *pipeline) likesKey(target models.Target) string {
+	return fmt.Sprintf("{s%02d}:%s:likes", target.Shard(p.store.Shards()), target)
+}
+
+// set0 returns the key of the first set of a warm target, which is its only one while it has few users.
+func (p *pipeline) set0(target models.Target) string {
+	p.t.Helper()
+	load, err := p.raw.HGet(context.Background(), p.likesKey(target), "load").Result()
+	require.NoError(p.t, err)
+	return p.likesKey(target) + ":" + load + ":0"
+}
+
+// idle makes warm targets appear to have been liked last two hours ago.
+func (p *pipeline) idle(targets ...models.Target) {
+	p.t.Helper()
+	for _, target := range targets {
+		require.NoError(p.t, p.raw.HIncrBy(context.Background(), p.likesKey(target), "at",
+			-(2*time.Hour).Milliseconds()).Err())
+	}
+}
+
 func (p *pipeline) exec(query string, args ...any) {
 	p.t.Helper()
 	_, err := p.store.Pool().ExecContext(context.Background(), query, args...)

@@ -62,15 +62,13 @@ func TestPipeline_keepsGarbageAsDeadLettersAndContinues(t *testing.T) {
 	shard := target.Shard(p.store.Shards())
 	outbox := fmt.Sprintf("{s%02d}:outbox", shard)
 	p.set(target, 7, true)
-	require.NoError(t, p.raw.Do(t.Context(), "XADD", outbox, "1-*", "e", "no json at all\n").Err())
-	require.NoError(
-		t,
-		p.raw.Do(t.Context(), "XADD", outbox, "1-*", "e", `{"type":"post.liked","id":-4,"user_id":1,"at":1}`).Err(),
-	)
+	for _, run := range []string{"no run at all\n", "likes 1 p-4 +1"} {
+		require.NoError(t, p.raw.Do(t.Context(), "XADD", outbox, "1-*", "run", run, "before", 1).Err())
+	}
 	p.set(target, 8, true)
 	p.produce(shard, "not an envelope")
-	p.produce(shard, fmt.Sprintf(`{"v":2,"shard":%d,"events":[]}`, shard))
-	p.produce(shard, fmt.Sprintf(`{"v":1,"shard":%d,"events":[]}`, shard+1))
+	p.produce(shard, fmt.Sprintf(`{"v":2,"shard":%d,"runs":[]}`, shard))
+	p.produce(shard, fmt.Sprintf(`{"v":1,"shard":%d,"runs":[]}`, shard+1))
 	p.set(target, 9, true)
 	p.flush()
 	assert.Equal(t, []int64{7, 8, 9}, p.likers(target))
@@ -120,11 +118,7 @@ func TestLikeWriter_dropsWhatIsSentTwice(t *testing.T) {
 	p.flush()
 	p.produce(
 		3,
-		fmt.Sprintf(
-			`{"v":1,"shard":3,"events":[`+
-				`{"pos":"1-1","event":{"type":"post.liked","id":%d,"user_id":7,"at":1700000000000}}]}`,
-			target.ID,
-		),
+		fmt.Sprintf(`{"v":1,"shard":3,"runs":[{"pos":"1-1","run":"likes 1700000000000 p%d +7"}]}`, target.ID),
 	)
 	p.set(target, 8, true)
 	p.flush()
@@ -366,13 +360,8 @@ func TestReconciler_repairsEventsLostInTheLog(t *testing.T) {
 	assert.Equal(t, []int64{1, 3}, p.likers(target), "applied over the hole")
 	assert.NotEmpty(t, p.verify(false))
 
-	cooled, _, err := NewJanitor(
-		p.redis,
-		p.store,
-		p.metrics,
-		MinCoolAfter,
-		func() time.Time { return time.Now().Add(time.Hour) },
-	).Cool(t.Context())
+	p.idle(target)
+	cooled, _, err := NewJanitor(p.redis, p.store, p.metrics, MinCoolAfter).Cool(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, cooled, "Redis alone knows what is missing")
 
@@ -398,13 +387,12 @@ func TestJanitor_evictsIdleCleanTargets(t *testing.T) {
 	stop()
 	p.set(dirty, 2, true)
 
-	later := time.Now()
-	janitor := NewJanitor(p.redis, p.store, p.metrics, time.Hour, func() time.Time { return later })
+	janitor := NewJanitor(p.redis, p.store, p.metrics, time.Hour)
 	cooled, warm, err := janitor.Cool(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 0, cooled, "nothing is idle yet")
 	assert.Equal(t, 2, warm)
-	later = later.Add(2 * time.Hour)
+	p.idle(clean, dirty)
 	cooled, warm, err = janitor.Cool(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 1, cooled)
@@ -429,8 +417,7 @@ func TestPipeline_reloadsALostSetFromMySQL(t *testing.T) {
 		p.set(other, user, true)
 	}
 	p.flush()
-	users := func(t models.Target) string { return fmt.Sprintf("{s04}:%s:likes_users", t) }
-	require.NoError(t, p.raw.Del(t.Context(), users(target), users(other)).Err())
+	require.NoError(t, p.raw.Del(t.Context(), p.set0(target), p.set0(other)).Err())
 	assert.Equal(t, int64(4), p.set(target, 4, true).Count)
 	require.Len(t, p.verify(true), 1)
 	p.flush()
@@ -440,7 +427,7 @@ func TestPipeline_reloadsALostSetFromMySQL(t *testing.T) {
 
 	stop()
 	p.set(target, 5, true)
-	require.NoError(t, p.raw.Del(t.Context(), users(target)).Err())
+	require.NoError(t, p.raw.Del(t.Context(), p.set0(target)).Err())
 	_, err := p.likes.SetLike(t.Context(), target, 6, true)
 	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "what was accepted must reach MySQL first: %v", err)
 	p.work()

@@ -43,10 +43,7 @@ func (p *pipeline) head(shard int) models.Envelope {
 	for _, entry := range entries {
 		pos, err := models.ParsePosition(entry.ID)
 		require.NoError(p.t, err)
-		envelope.Events = append(
-			envelope.Events,
-			models.Enveloped{Pos: pos, Event: json.RawMessage(entry.Values["e"].(string))},
-		)
+		envelope.Runs = append(envelope.Runs, models.Enveloped{Pos: pos, Run: models.Run(entry.Values["run"].(string))})
 	}
 	return envelope
 }
@@ -533,12 +530,11 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	stop()
 	p.set(target, 1, true)
 	envelope := p.head(6)
-	next := envelope.Events[0].Pos
+	next := envelope.Runs[0].Pos
 	p.produce(
 		6,
 		fmt.Sprintf(
-			`{"v":1,"shard":6,"zone":"a","events":[{"pos":%q,"sent":7,"event":`+
-				`{"type":"post.liked","id":%d,"user_id":1,"at":1700000000000,"from":"app"}}]}`,
+			`{"v":1,"shard":6,"zone":"a","runs":[{"pos":%q,"sent":7,"run":"likes 1700000000000 p%d +1"}]}`,
 			next,
 			target.ID,
 		),
@@ -580,7 +576,7 @@ func TestRelay_leavesAnOpeningThatAnotherHasOvertaken(t *testing.T) {
 	mine, err := relay.beginOpening(t.Context(), 3, outbox)
 	require.NoError(t, err)
 	_, err = p.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: 3, Pos: models.Position{Epoch: mine.epoch},
-		Event: models.Event{Type: models.ShardOpened}}})
+		Events: []models.Event{{Type: models.ShardOpened}}}})
 	require.NoError(t, err)
 	_, err = p.store.NextEpoch(t.Context(), 3, 0) // the other relay
 	require.NoError(t, err)
@@ -596,7 +592,7 @@ func TestRelay_leavesAnOpeningThatAnotherHasOvertaken(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, done, "its first event is not applied yet")
 	_, err = p.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: 3, Pos: models.Position{Epoch: again.epoch},
-		Event: models.Event{Type: models.ShardOpened}}})
+		Events: []models.Event{{Type: models.ShardOpened}}}})
 	require.NoError(t, err)
 	done, err = relay.finishOpening(t.Context(), 3, outbox, again)
 	require.NoError(t, err)

@@ -87,10 +87,8 @@ func TestVoider_leavesNoLike(t *testing.T) {
 	cold, closed, closedCold, gone := all[2:4], all[4:6], all[6:8], all[8:10] // the others are warm
 	p.deletePost(closed[0], closed[1])
 	p.deletePost(closedCold[0], closedCold[1])
-	states, err := p.store.ShardStates(t.Context())
-	require.NoError(t, err)
 	for _, target := range slices.Concat(cold, closedCold, gone) {
-		ok, err := p.redis.Forget(t.Context(), target, states[target.Shard(p.store.Shards())].Applied)
+		ok, err := p.redis.Forget(t.Context(), p.store, target)
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
