@@ -22,16 +22,19 @@ type call struct {
 	ends    time.Time // the caller's deadline, or zero
 	ticket  int64     // of a call that had to wait for its target; 0 for others
 	asked   bool      // MySQL was asked about its target after it was parked
+	late    int       // how often it reached Redis too late
 	also    []*call   // earlier calls for the same like, which get the same answer
 	done    chan answer
 	state   atomic.Int32
 }
 
-// The states of a call. A caller that gives up takes back a call that waits. Redis may see a call once it is taken.
+// The states of a call. A caller that gives up takes back a call that waits. Redis may see a call once it is taken. If
+// the caller gives up then, the call is not queued again.
 const (
 	callWaits int32 = iota
 	callTaken
 	callLeft
+	callLeaving
 )
 
 // answer is the reply of the gate to a call, or the reason why there is none.
@@ -41,10 +44,54 @@ type answer struct {
 	err     error
 }
 
-// leave takes the call back. It reports whether Redis will never see the call from now on.
-func (c *call) leave() bool { return c.state.CompareAndSwap(callWaits, callLeft) }
+// leave takes the call back. It reports whether Redis will never see the call. If not, the answer comes within callLimit.
+func (c *call) leave() bool {
+	for {
+		if c.state.CompareAndSwap(callWaits, callLeft) {
+			return true
+		}
+		if c.state.CompareAndSwap(callTaken, callLeaving) {
+			return false
+		}
+	}
+}
 
 func (c *call) take() bool { return c.state.CompareAndSwap(callWaits, callTaken) }
+
+// taken takes the call or, if its caller gave up, the latest of the calls that wait for the same answer. It returns nil
+// if nobody waits.
+func (c *call) taken() *call {
+	if c.take() {
+		return c
+	}
+	for i := len(c.also) - 1; i >= 0; i-- {
+		if c.also[i].take() {
+			return c.also[i].inPlaceOf(c, i)
+		}
+	}
+	return nil
+}
+
+// again makes a taken call one that waits. If its caller is giving up, again answers it, and returns the latest of the
+// calls that wait for the same answer, or nil.
+func (c *call) again() *call {
+	if c.state.CompareAndSwap(callTaken, callWaits) {
+		return c
+	}
+	c.done <- answer{outcome: Failed, err: errLeft}
+	if n := len(c.also); n > 0 {
+		return c.also[n-1].inPlaceOf(c, n-1)
+	}
+	return nil
+}
+
+var errLeft = errors.New("the caller gave up before the target was loaded")
+
+// inPlaceOf makes also[i] of an earlier call go on for that call, and for the rest of also.
+func (c *call) inPlaceOf(gone *call, i int) *call {
+	c.ticket, c.asked, c.late, c.also = gone.ticket, gone.asked, gone.late, gone.also[:i]
+	return c
+}
 
 func (c *call) answer(a answer) {
 	c.done <- a
@@ -71,14 +118,11 @@ type lane struct {
 // maxBatch is the maximum number of likes in one call of the gate. Redis works on them for about 0.3 ms.
 const maxBatch = 128
 
-// add queues a call.
+// add queues a call. If its target is being loaded, the call goes to the gate nevertheless, for the ticket that keeps its
+// order with calls of other processes.
 func (l *lane) add(c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if parked, ok := l.parked[c.target]; ok {
-		l.parked[c.target] = append(parked, c)
-		return
-	}
 	l.waiting = append(l.waiting, c)
 	l.start()
 }
@@ -103,7 +147,7 @@ func (l *lane) run() {
 		n := min(len(l.waiting), maxBatch)
 		batch := make([]*call, 0, n)
 		for _, c := range l.waiting[:n] {
-			if c.take() {
+			if c := c.taken(); c != nil {
 				batch = append(batch, c)
 			}
 		}
@@ -121,7 +165,7 @@ func (l *lane) send(batch []*call) {
 	// The likes of one target follow one another. Those of different targets have no order.
 	at := map[models.Target]int{}
 	var groups [][]*call
-	ends := callLimit
+	begin, ends := time.Now(), callLimit
 	for _, c := range batch {
 		i, ok := at[c.target]
 		if !ok {
@@ -130,13 +174,13 @@ func (l *lane) send(batch []*call) {
 		}
 		groups[i] = append(groups[i], c)
 		if !c.ends.IsZero() {
-			ends = min(ends, time.Until(c.ends))
+			ends = min(ends, c.ends.Sub(begin))
 		}
 	}
 	keys := make([]string, 2, 2+len(groups))
 	keys[0], keys[1] = shardKey(l.shard), outboxKey(l.shard)
 	args := make([]any, 2, 2+2*len(groups)+len(batch))
-	args[0], args[1] = l.likes.limit, l.likes.onServer(l.shard, ends)
+	args[0], args[1] = l.likes.limit, l.likes.onServer(l.shard, begin.Add(ends))
 	order := batch[:0:0]
 	for _, group := range groups {
 		target := group[0].target
@@ -150,11 +194,15 @@ func (l *lane) send(batch []*call) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	reply, err := l.likes.redis.run(ctx, "like", keys, args...).Int64Slice()
+	reply, err := l.likes.redis.runOnce(ctx, "like", keys, args...).Int64Slice()
 	if err == nil && (len(reply) < 2 || reply[0] == 0 && len(reply) != 2+2*len(order)) {
 		err = fmt.Errorf("the gate replied %d numbers to %d likes", len(reply), len(order))
 	}
 	if err != nil {
+		if mayArrive(err) {
+			// What the network still holds is rejected from then on. Before, it could undo the caller's next call.
+			time.Sleep(time.Until(begin.Add(ends)))
+		}
 		for _, c := range order {
 			c.answer(answer{outcome: Failed, err: err})
 		}
@@ -201,18 +249,28 @@ func (l *lane) settle(order []*call, replies []int64) {
 	}
 }
 
-// retryLate queues late calls again, first of all, if the clock of the server was unknown or the estimate of it was off.
-// It refuses those that arrived too long ago, or whose caller gives up.
+// maxLate is how often a call is retried after it reached Redis too late.
+const maxLate = 3
+
+// lateMargin is the time that a caller needs to have left for a retry. One with less would make the others late again.
+const lateMargin = 20 * time.Millisecond
+
+// retryLate queues late calls again, first of all, if the clock of the server was unknown, the estimate of it was off, or
+// another caller's deadline was near.
 func (l *lane) retryLate(order []*call, known bool) {
 	var again []*call
+	now := time.Now()
 	for _, c := range order {
-		now := time.Now()
-		if known && (now.Sub(c.arrived) > callLimit/2 || !c.ends.IsZero() && now.After(c.ends)) {
-			c.answer(answer{outcome: Late, err: errors.New("the call reached redis too late")})
-			continue
+		if known {
+			l.likes.count(Late)
+			if c.late++; c.late > maxLate || !c.ends.IsZero() && c.ends.Sub(now) < lateMargin {
+				c.answer(answer{outcome: Late, err: errors.New("the call reached redis too late")})
+				continue
+			}
 		}
-		c.state.Store(callWaits)
-		again = append(again, c)
+		if c = c.again(); c != nil {
+			again = append(again, c)
+		}
 	}
 	l.mu.Lock()
 	l.waiting = append(again, l.waiting...)
@@ -222,8 +280,10 @@ func (l *lane) retryLate(order []*call, known bool) {
 // park keeps a call until its target is loaded or, if that was deleted, MySQL was asked whether it was restored. A later
 // call of the same user takes the place of an earlier one.
 func (l *lane) park(c *call, gone bool) {
+	if c = c.again(); c == nil {
+		return
+	}
 	c.asked = false
-	c.state.Store(callWaits)
 	l.mu.Lock()
 	parked, ok := l.parked[c.target]
 	earlier := slices.IndexFunc(parked, func(p *call) bool { return p.user == c.user && p.ticket != 0 })
@@ -232,7 +292,7 @@ func (l *lane) park(c *call, gone bool) {
 		superseded = parked[earlier]
 		parked = slices.Delete(parked, earlier, earlier+1)
 		if superseded.liked == c.liked {
-			c.also, superseded = append(superseded.also, superseded), nil
+			c.also, superseded = slices.Concat(superseded.also, []*call{superseded}, c.also), nil
 		}
 	}
 	l.parked[c.target] = append(parked, c)

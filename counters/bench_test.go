@@ -2,11 +2,15 @@ package counters
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"likewise/models"
 )
 
 // serverTime returns the time that the server has spent in a command, and the number of its calls.
@@ -22,91 +26,116 @@ func serverTime(b *testing.B, plain *redis.Client, command string) (spent time.D
 	return time.Duration(usec) * time.Microsecond, calls
 }
 
-// BenchmarkGate compares an accepted like with a bare SADD, which it must include. Both are in pipelines, so that the
-// server is the bottleneck, not the network. "server-us" is the time according to Redis.
+// BenchmarkGate measures likes of one hot post that arrive 1, 4, 16 and 64 at a time. The time is that of Redis.
 func BenchmarkGate(b *testing.B) {
-	const pipeline = 100
 	server := privateRedis(b)
 	r, plain := openRedis(b, server.URL())
 	openShard(b, r, 1, 1)
-	openNew(b, r, post(1))
-	like(b, r, post(1), 1<<40) // loads the script
-	keys, hash := gateKeys(r.keys(post(1))), r.script["like"].Hash()
-	event := `{"type":"post.liked","id":1,"user_id":1234567,"at":1700000000000}`
-
-	var perCall, perServer float64 // of SADD, in ns
-	measure := func(b *testing.B, command string, send func(p redis.Pipeliner, user int)) (call, server float64) {
-		before, calls := serverTime(b, plain, command)
-		user := 0
-		for b.Loop() {
-			_, err := plain.Pipelined(b.Context(), func(p redis.Pipeliner) error {
-				for range pipeline {
+	id := int64(1)
+	for _, together := range []int{1, 4, 16, 64} {
+		b.Run(fmt.Sprint(together), func(b *testing.B) {
+			id += shards
+			target := post(id)
+			k := r.keys(target)
+			warmUp(b, r, target)
+			before, calls := serverTime(b, plain, "evalsha")
+			memory := plain.MemoryUsage(b.Context(), k.outbox).Val()
+			user, likes := int64(0), int64(0)
+			keys := []string{k.shard, k.outbox, k.likes}
+			words := make([]any, 4+together)
+			words[0], words[1], words[2], words[3] = 1<<40, never, target.Short(), together
+			for b.Loop() {
+				for i := range together {
 					user++
-					send(p, user)
+					words[4+i] = user * 2654435761 % (1 << 31) // sparse
 				}
-				return nil
-			})
-			require.NoError(b, err)
-		}
-		after, n := serverTime(b, plain, command)
-		call = float64(b.Elapsed()) / float64(user)
-		server = float64(after-before) / float64(n-calls)
-		b.ReportMetric(0, "ns/op") // an op is a whole pipeline, so its time is not reported
-		b.ReportMetric(call/1e3, "us/call")
-		b.ReportMetric(server/1e3, "server-us/call")
-		return call, server
+				likes += int64(together)
+				require.NoError(b, r.run(b.Context(), "like", keys, words...).Err())
+			}
+			after, n := serverTime(b, plain, "evalsha")
+			require.Equal(b, int64(b.N), n-calls)
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64((after-before).Microseconds())/float64(likes), "redis-µs/like")
+			b.ReportMetric(float64(plain.MemoryUsage(b.Context(), k.outbox).Val()-memory)/float64(likes), "outbox-B/like")
+		})
 	}
-	b.Run("SADD", func(b *testing.B) {
-		require.NoError(b, plain.Del(b.Context(), "plain").Err())
-		perCall, perServer = measure(
-			b,
-			"sadd",
-			func(p redis.Pipeliner, user int) { p.SAdd(b.Context(), "plain", user) },
-		)
-	})
-	b.Run("like", func(b *testing.B) {
-		require.NoError(b, plain.Del(b.Context(), keys[2]).Err())
-		require.NoError(b, plain.HSet(b.Context(), keys[1], "count", 0).Err())
-		call, server := measure(b, "evalsha", func(p redis.Pipeliner, user int) {
-			p.EvalSha(b.Context(), hash, keys, 1, user, event, 1<<40, 1000, never)
-		})
-		if perCall > 0 {
-			b.ReportMetric(call/perCall, "times-SADD")
-			b.ReportMetric(server/perServer, "times-server-SADD")
-		}
-	})
-	b.Run("repeat", func(b *testing.B) {
-		like(b, r, post(1), 1)
-		call, _ := measure(b, "evalsha", func(p redis.Pipeliner, _ int) {
-			p.EvalSha(b.Context(), hash, keys, 1, 1, event, 1<<40, 1000, never)
-		})
-		if perCall > 0 {
-			b.ReportMetric(call/perCall, "times-SADD")
-		}
-	})
 }
 
-// BenchmarkConnect compares a connection with the fence and one without.
-func BenchmarkConnect(b *testing.B) {
+// BenchmarkMemory measures all keys of one target, loaded and liked through the gate.
+func BenchmarkMemory(b *testing.B) {
 	server := privateRedis(b)
-	r, _ := openRedis(b, server.URL())
-	var plain time.Duration
-	b.Run("plain", func(b *testing.B) {
-		for b.Loop() {
-			client := redis.NewClient(&redis.Options{Addr: server.Addr(), DisableIdentity: true})
-			require.NoError(b, client.Ping(b.Context()).Err())
-			require.NoError(b, client.Close())
+	r, plain := openRedis(b, server.URL())
+	openShard(b, r, 1, 1)
+	id := int64(1)
+	for _, users := range []int{1000, 100_000, 1_000_000} {
+		for _, how := range []string{"loaded", "liked"} {
+			b.Run(fmt.Sprint(users, "/", how), func(b *testing.B) {
+				for b.Loop() {
+					id += shards
+					fill(b, r, post(id), users, how == "liked")
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(memoryOf(b, r, plain, post(id)))/float64(users), "B/like")
+			})
 		}
-		plain = b.Elapsed() / time.Duration(b.N)
-	})
-	b.Run("fenced", func(b *testing.B) {
-		for b.Loop() {
-			client, err := connect(server.URL(), connection{1, ioTimeout, r.fence})
-			require.NoError(b, err)
-			require.NoError(b, client.Ping(b.Context()).Err())
-			require.NoError(b, client.Close())
+	}
+}
+
+// fill gives a cold target some likes, of users with sparse ids of 31 bits: all by a load, or half by the gate.
+func fill(t testing.TB, r *Redis, target models.Target, users int, half bool) {
+	t.Helper()
+	ids := make([]int64, users)
+	for i := range ids {
+		ids[i] = int64(i+1) * 2654435761 % (1 << 31)
+	}
+	first := users
+	if half {
+		first = users / 2
+	}
+	warmUp(t, r, target, ids[:first]...)
+	for some := range slices.Chunk(ids[first:], 1000) {
+		words := make([]string, len(some))
+		for i, user := range some {
+			words[i] = strconv.FormatInt(user, 10)
 		}
-		fence := b.Elapsed()/time.Duration(b.N) - plain
-		b.ReportMetric(float64(fence.Microseconds()), "us/fence")
-	})
+		gate(t, r, 1<<40, wanted{target, words})
+	}
+}
+
+// memoryOf returns the bytes that Redis uses for all keys of a target.
+func memoryOf(t testing.TB, r *Redis, plain *redis.Client, target models.Target) int64 {
+	t.Helper()
+	states, err := r.TargetStates(t.Context(), []models.Target{target})
+	require.NoError(t, err)
+	require.Equal(t, states[0].Count, states[0].Users)
+	k := r.keys(target)
+	total, err := plain.MemoryUsage(t.Context(), k.likes).Result()
+	require.NoError(t, err)
+	for first := 0; first < states[0].Sets; first += 1000 {
+		cmds, err := plain.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for set := first; set < min(first+1000, states[0].Sets); set++ {
+				p.MemoryUsage(t.Context(), setKey(k.likes, states[0].Load, set), 0)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		for _, cmd := range cmds {
+			total += cmd.(*redis.IntCmd).Val()
+		}
+	}
+	return total
+}
+
+func TestMemory_isAtMostSixBytesALike(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	for i, users := range []int{1000, 100_000} {
+		for j, half := range []bool{false, true} {
+			target := post(int64(1 + shards*(2*i+j)))
+			fill(t, r, target, users, half)
+			bytes := float64(memoryOf(t, r, plain, target)) / float64(users)
+			t.Logf("%d likes, half of them through the gate: %v, %.2f bytes a like", users, half, bytes)
+			require.LessOrEqual(t, bytes, 6.0)
+		}
+	}
 }

@@ -2,7 +2,7 @@ package counters
 
 import (
 	"context"
-	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,19 +17,6 @@ import (
 	"likewise/models"
 )
 
-func urlOf(client *redis.Client) string {
-	return fmt.Sprintf("redis://%s/%d", client.Options().Addr, client.Options().DB)
-}
-
-func runID(t testing.TB, plain *redis.Client) string {
-	t.Helper()
-	id := plain.InfoMap(t.Context(), "server").Item("Server", "run_id")
-	require.Len(t, id, 40)
-	history := plain.InfoMap(t.Context(), "replication").Item("Replication", "master_replid")
-	require.Len(t, history, 40)
-	return id + ":" + history
-}
-
 func shardHash(t testing.TB, plain *redis.Client, shard int) hash {
 	t.Helper()
 	fields, err := plain.HGetAll(t.Context(), shardKey(shard)).Result()
@@ -37,85 +24,133 @@ func shardHash(t testing.TB, plain *redis.Client, shard int) hash {
 	return fields
 }
 
-func TestFence_storesTheServerOfEveryShard(t *testing.T) {
-	r, plain := newRedis(t)
-	require.NoError(t, r.Ping(t.Context()))
-	for shard := range shards {
-		require.Equal(t, hash{"run": runID(t, plain)}, shardHash(t, plain, shard))
-	}
+// history returns the replication id of a server.
+func history(t testing.TB, plain *redis.Client) string {
+	t.Helper()
+	id := plain.InfoMap(t.Context(), "replication").Item("Replication", "master_replid")
+	require.Len(t, id, 40)
+	return id
 }
 
-func TestFence_sameServerKeepsTheShardOpen(t *testing.T) {
+func TestFence_openShardKnowsItsServer(t *testing.T) {
 	r, plain := newGate(t)
+	require.Equal(t, hash{"epoch": "1", "server": history(t, plain)}, shardHash(t, plain, 1))
+	like(t, r, post(1), 7)
+	other, _ := openRedis(t, urlOf(plain))
+	require.Equal(t, done(2), like(t, other, post(1), 8), "another process, the same server")
+}
+
+// A primary that is promoted again without a restart has the same run id and another history. Connections outlive it,
+// and so does every key.
+func TestFence_promotionClosesTheShard(t *testing.T) {
+	server, replica := privateRedis(t), privateRedis(t)
+	r, plain := openRedis(t, server.URL())
+	_, second := openRedis(t, replica.URL())
+	openShard(t, r, 1, 1)
+	warmUp(t, r, post(1))
 	like(t, r, post(1), 7)
 	_, err := hold(t, r, 2).Seal(t.Context(), 1)
 	require.NoError(t, err)
-	before := dump(t, plain)
-	other, _ := openRedis(t, urlOf(plain))
-	require.NoError(t, other.Ping(t.Context()))
-	require.Equal(t, before, dump(t, plain))
-	require.Equal(t, done(2), like(t, other, post(1), 8))
-}
+	before := history(t, plain)
+	old := plain.Conn()
+	defer old.Close()
+	k := r.keys(post(1))
+	gateOn := func(word string) ([]int64, error) {
+		reply, err := old.EvalSha(t.Context(), r.script["like"].Hash(), []string{k.shard, k.outbox, k.likes},
+			100, never, "p1", 1, word).Int64Slice()
+		return reply, err
+	}
+	reply, err := gateOn("8")
+	require.NoError(t, err)
+	require.EqualValues(t, isChanged, reply[2])
 
-// A primary that is promoted again without a restart has the same run id and another history.
-func TestFence_promotionClosesTheShard(t *testing.T) {
-	server := privateRedis(t)
-	r, plain := openRedis(t, "redis://"+server.Addr()+"/0")
-	openShard(t, r, 1, 1)
-	require.NoError(t, plain.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
+	// The second server is promoted, and accepts a like that the first receives as its replica.
+	follow := func(follower, leader *redis.Client) {
+		t.Helper()
+		host, port, err := net.SplitHostPort(leader.Options().Addr)
+		require.NoError(t, err)
+		require.NoError(t, leader.ReplicaOf(t.Context(), "NO", "ONE").Err())
+		require.NoError(t, follower.ReplicaOf(t.Context(), host, port).Err())
+		testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+			info := follower.Info(t.Context(), "replication").Val()
+			return strings.Contains(info, "master_link_status:up"), info
+		})
+	}
+	follow(second, plain)
+	follow(plain, second)
+	require.NotEqual(t, before, history(t, second), "promoted")
+	reply, err = gateOn("9")
+	if err == nil {
+		require.EqualValues(t, []int64{1}, reply[:1], "the demoted server accepts nothing")
+	}
+	rr, _ := openRedis(t, replica.URL())
+	require.Nil(t, like(t, rr, post(1), 9), "the promoted server is closed")
+	openShard(t, rr, 1, 2)
+	require.Equal(t, done(3), like(t, rr, post(1), 9))
+	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+		return plain.XLen(t.Context(), outboxKey(1)).Val() == second.XLen(t.Context(), outboxKey(1)).Val(), "replication"
+	})
+	_, err = gateOn("10")
+	require.ErrorContains(t, err, "READONLY", "its shard is open, with the replication id of its primary")
+	require.True(t, redis.HasErrorPrefix(err, "READONLY"), "so that the client drops the connection: %v", err)
+
+	// Promoted again, with all its keys and connections, it has another replication id.
 	require.NoError(t, plain.ReplicaOf(t.Context(), "NO", "ONE").Err())
-	require.NoError(t, hold(t, r, 1).Fence(t.Context()))
-	open, err := hold(t, r, 2).Open(t.Context())
+	reply, err = gateOn("10")
+	require.NoError(t, err)
+	require.EqualValues(t, []int64{1}, reply[:1])
+	require.Nil(t, like(t, r, post(1), 10))
+	states, err := NewLikes(r, nil, LikesOptions{}).LikeStates(t.Context(), 0, rowsOf(99, post(1)))
+	require.NoError(t, err)
+	require.EqualValues(t, 99, states[0].Count, "readers go to MySQL")
+	open, err := hold(t, r, 1).Open(t.Context())
 	require.NoError(t, err)
 	require.False(t, open)
-	require.NotContains(t, shardHash(t, plain, 1), "epoch")
+	openShard(t, r, 1, 3)
+	require.Equal(t, done(4), like(t, r, post(1), 10))
 }
 
 func TestFence_anotherServerClosesTheShardAndKeepsItsData(t *testing.T) {
 	r, plain := newGate(t)
 	like(t, r, post(1), 7)
-	_, err := hold(t, r, 2).Seal(t.Context(), 1)
+	outbox := hold(t, r, 2)
+	_, err := outbox.Seal(t.Context(), 1)
 	require.NoError(t, err)
 	for _, shard := range []int{1, 2} {
-		require.NoError(t, plain.HSet(t.Context(), shardKey(shard), "run", strings.Repeat("0", 40)).Err())
+		require.NoError(t, plain.HSet(t.Context(), shardKey(shard), "server", strings.Repeat("0", 40)).Err())
 	}
 	want := dump(t, plain)
-	delete(want, "{s01}:shard")
-	want["{s02}:shard"] = hash{"restored": "0-0"} // no longer opening
-
-	other, _ := openRedis(t, urlOf(plain))
-	require.Equal(t, isClosed, like(t, other, post(1), 8), "the first command of the first connection")
+	require.Nil(t, like(t, r, post(1), 8))
+	require.ErrorIs(t, outbox.Opened(t.Context(), 1), ErrLockLost, "the opening that began on the other server")
 	require.Equal(t, want, dump(t, plain))
-	require.Equal(t, hash{"run": runID(t, plain), "opened": "1"}, shardHash(t, plain, 1))
 }
 
-func TestFence_failureRefusesTheConnection(t *testing.T) {
-	r, plain := newRedis(t)
-	require.NoError(t, plain.Set(t.Context(), shardKey(5), "no hash", 0).Err())
-	require.ErrorContains(t, r.Ping(t.Context()), "WRONGTYPE")
+func TestConnect_refusesAReplica(t *testing.T) {
+	r, _ := openRedis(t, replicaRedis(t).URL())
+	require.ErrorIs(t, r.Ping(t.Context()), errReplica)
 }
 
 func TestFence_restartedServerRefusesLikesUntilItsShardsAreOpened(t *testing.T) {
 	server := privateRedis(t, "--appendfsync", "always")
 	r, plain := openRedis(t, server.URL())
 	openShard(t, r, 1, 1)
-	openNew(t, r, post(1))
+	warmUp(t, r, post(1))
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
+	k := r.keys(post(1))
 
 	require.NoError(t, server.Kill())
-	require.Error(t, r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 8, `"e"`, 100, 1000, never).Err())
+	require.Error(t, r.runOnce(t.Context(), "like", []string{k.shard, k.outbox, k.likes}, 100, never, "p1", 1, "8").Err())
 	require.NoError(t, server.Start(t.Context()))
 
-	require.Equal(t, isClosed, like(t, r, post(1), 8))
-	delete(before, "{s01}:shard")
+	require.Nil(t, like(t, r, post(1), 8))
 	require.Equal(t, before, dump(t, plain), "the data is kept")
 
 	openShard(t, r, 1, 2)
 	require.Equal(t, done(2), like(t, r, post(1), 8))
 	require.Equal(
 		t,
-		[]string{"1-0" + opened, `1-1 "on"`, "2-0" + opened, `2-1 "on"`},
+		[]string{"1-0" + opened, "1-1 p1 +7", "2-0 opened 1-1", "2-1 p1 +8"},
 		entries(t, plain, "{s01}:outbox"),
 	)
 }
@@ -138,7 +173,7 @@ func TestFence_restartBetweenSealAndOpenedStartsTheOpeningOver(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, pos(1, 0), restored, "still what was known before the first attempt")
 	require.NoError(t, outbox.Opened(t.Context(), 3))
-	require.Equal(t, []string{"1-0" + opened, "2-0" + opened, "3-0" + opened}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-0" + opened, "2-0 opened 1-0", "3-0 opened 2-0"}, entries(t, plain, "{s01}:outbox"))
 }
 
 func TestFence_holdsWithABusyPool(t *testing.T) {
@@ -161,9 +196,6 @@ func TestFence_holdsWithABusyPool(t *testing.T) {
 				refused[i].Add(1)
 			}
 		}}))
-	}
-	for _, l := range likes {
-		require.NoError(t, l.OpenTarget(t.Context(), post(1), time.Now()))
 	}
 
 	var user, accepted atomic.Int64

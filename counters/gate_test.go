@@ -24,6 +24,8 @@ const (
 	isDamaged  = 5
 	isChanged  = 7
 	superseded = 8
+	isRefused  = 9
+	isUnstored = 10
 )
 
 // verdict is what like.lua replies to one like.
@@ -419,17 +421,23 @@ func TestGate_memoryLimitRefusesWhole(t *testing.T) {
 	like(t, r, post(1), 7)
 	require.NoError(t, plain.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	before := dump(t, plain)
-	k := r.keys(post(1))
-	err := r.run(t.Context(), "like", []string{k.shard, k.outbox, k.likes}, 100, never, "p1", 1, "8").Err()
-	require.ErrorContains(t, err, "OOM")
+	require.Equal(t, []verdict{{isUnstored, 1}}, like(t, r, post(1), 8))
+	require.Equal(t, wasSo(1), like(t, r, post(1), 7))
+	require.Equal(t, []verdict{{isUnstored, 0}}, like(t, r, post(17), 8), "not even a ticket")
 	require.Equal(t, before, dump(t, plain))
+
+	// Likes that arrive together with unlikes are refused, in every order. Unlikes go on.
+	require.Equal(t, []verdict{{isUnstored, 1}, {isChanged, 0}, {isUnstored, 0}, {isUnstored, 0}},
+		gate(t, r, 100, wanted{post(1), []string{"8", "-7", "9"}}, wanted{post(17), []string{"7"}}))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7", "1-2 p1 -7"}, entries(t, plain, "{s01}:outbox"))
 
 	// What lets go of memory works all the same: a relay takes the lock, and drains the outbox.
 	outbox, err := r.HoldOutbox(t.Context(), 1, "relay", time.Minute)
 	require.NoError(t, err)
 	require.NoError(t, outbox.Renew(t.Context(), time.Minute))
-	require.NoError(t, outbox.Trim(t.Context(), pos(1, 1)))
+	require.NoError(t, outbox.Trim(t.Context(), pos(1, 2)))
 	require.Empty(t, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, 1, closeTarget(t, r, post(1)))
 	closeShard(t, plain, 1)
 	_, err = outbox.Seal(t.Context(), 2)
 	require.NoError(t, err)

@@ -29,11 +29,13 @@ const (
 	Late       Outcome = "late"       // retried: the call reached Redis too late, or the estimate of its clock was off
 	Superseded Outcome = "superseded" // refused: the user called again while this call waited for its target
 	Refused    Outcome = "refused"    // refused: likes of the user are being voided
+	Unstored   Outcome = "unstored"   // refused: Redis is out of memory, or moves the shard to another node
 	Failed     Outcome = "failed"     // Redis did not answer
 )
 
 // outcomes lists the outcomes by their numbers in the reply of the gate.
-var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged, Late, Changed, Superseded, Refused}
+var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged, Late, Changed, Superseded, Refused,
+	Unstored}
 
 // Outcomes lists every outcome.
 func Outcomes() []Outcome { return append([]Outcome{Failed}, outcomes...) }
@@ -60,16 +62,16 @@ type serverClock struct {
 // callLimit is how long a call of the gate may take to reach Redis, and how long the client waits for the reply.
 const callLimit = ioTimeout
 
-// onServer returns the time in wait from now on the clock of the shard's server, in milliseconds. While that clock is
-// unknown, it returns 0, which the gate refuses as late. It counts from the server's last reply, in monotonic time,
+// onServer returns a time of this process on the clock of the shard's server, in milliseconds. While that clock is
+// unknown, it returns a time long past, which the gate refuses as late. It counts from the server's last reply, in monotonic time,
 // because the local clock may differ from the server's, and may be changed. The reply was on its way for a moment, so
-// the result is never later than it should be.
-func (l *Likes) onServer(shard int, wait time.Duration) int64 {
+// the result is never later than it should be. It is up to 2 ms earlier, because the server reports whole milliseconds.
+func (l *Likes) onServer(shard int, at time.Time) int64 {
 	clock := l.clocks[shard].Load()
 	if clock == nil {
 		return 0
 	}
-	return clock.ms + (time.Since(l.began) - clock.heard + wait).Milliseconds()
+	return clock.ms + (at.Sub(l.began) - clock.heard).Milliseconds() - 1
 }
 
 // heard notes the time on the clock of the shard's server, and reports whether that clock was known before.
@@ -121,7 +123,9 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 		if err != nil {
 			return models.LikeState{}, err
 		}
-		l.count(a.outcome)
+		if a.outcome != Late { // counted already
+			l.count(a.outcome)
+		}
 		switch a.outcome {
 		case Changed, Unchanged:
 			return models.LikeState{Liked: liked, Count: a.count}, nil
@@ -141,6 +145,8 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 		switch a.outcome {
 		case Closed:
 			err = errors.New("the shard is closed until its worker opens it")
+		case Unstored:
+			err = errors.New("redis cannot store it: is it out of memory, or is the slot on its way to another node?")
 		case Full:
 			err = errors.New("the outbox is full: is Kafka away?")
 		}
@@ -164,7 +170,7 @@ func (l *Likes) call(ctx context.Context, target models.Target, userID int64, li
 	case <-ctx.Done():
 	}
 	if !c.leave() {
-		// Redis may have it. The answer comes within callLimit, and is better than none.
+		// Redis may have it. The answer comes within callLimit, and is better than none. Until then, the call may take effect.
 		a := <-c.done
 		return a, nil
 	}

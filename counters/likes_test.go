@@ -3,6 +3,7 @@ package counters
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -39,7 +41,6 @@ func atOnce(n int, fn func(i int)) {
 func TestSetLike_writesTheEventThatWasAccepted(t *testing.T) {
 	f := newForum(t)
 	target := f.comment(t, f.post(t))
-	require.NoError(t, f.OpenTarget(t.Context(), target, time.Now()))
 	for _, liked := range []bool{true, true, false, false} {
 		state, err := f.SetLike(t.Context(), target, 7, liked)
 		require.NoError(t, err)
@@ -47,11 +48,9 @@ func TestSetLike_writesTheEventThatWasAccepted(t *testing.T) {
 		require.Equal(t, map[bool]int64{true: 1, false: 0}[liked], state.Count)
 	}
 	require.Equal(t, []string{
-		"1-0" + opened,
-		`1-1 {"type":"comment.liked","id":1,"user_id":7,"at":1700000000000}`,
-		`1-2 {"type":"comment.unliked","id":1,"user_id":7,"at":1700000000000}`,
+		"1-0" + opened, "1-1 c1 +7", "1-2 c1 -7",
 	}, entries(t, f.plain, "{s01}:outbox"))
-	require.Equal(t, map[Outcome]int{Changed: 2, Unchanged: 2}, f.outcomes)
+	require.Equal(t, map[Outcome]int{Cold: 1, Changed: 2, Unchanged: 2}, f.outcomes)
 }
 
 func TestSetLike_ofAWarmTargetIsOneRoundTrip(t *testing.T) {
@@ -72,9 +71,10 @@ func TestSetLike_warmsAColdTargetFromMySQL(t *testing.T) {
 	state, err := f.SetLike(t.Context(), target, 9, true)
 	require.NoError(t, err)
 	require.Equal(t, models.LikeState{Liked: true, Count: 3}, state)
+	load := warmLoad(t, f.redis, target)
 	require.Equal(t, stored{
-		"{s01}:post:1:likes":       hash{"count": "3", "last": "1-1", "at": at(start.UnixMilli())},
-		"{s01}:post:1:likes_users": []string{"7", "8", "9"},
+		"{s01}:post:1:likes":                hash{"count": "3", "sets": "1", "load": load, "last": "1-1"},
+		"{s01}:post:1:likes:" + load + ":0": []string{"0", "7", "8", "9"},
 	}, dump(t, f.plain).only("post"))
 	require.Equal(t, map[Outcome]int{Cold: 1, Changed: 1}, f.outcomes)
 	require.Equal(t, 1, f.queries.selects(loads))
@@ -117,7 +117,28 @@ func TestSetLike_manyCallersLoadATargetOnce(t *testing.T) {
 		}
 	})
 	require.Equal(t, 1, f.queries.selects(loads))
-	require.EqualValues(t, callers+1, f.plain.SCard(t.Context(), "{s01}:post:1:likes_users").Val())
+	require.Len(t, usersOf(t, f.redis, target), callers+1)
+}
+
+// warmLoad returns the name of the load that made a target warm.
+func warmLoad(t testing.TB, r *Redis, target models.Target) string {
+	t.Helper()
+	states, err := r.TargetStates(t.Context(), []models.Target{target})
+	require.NoError(t, err)
+	require.True(t, states[0].Warm, "%s is cold", target)
+	return states[0].Load
+}
+
+// usersOf returns who likes a warm target, in ascending order.
+func usersOf(t testing.TB, r *Redis, target models.Target) []int64 {
+	t.Helper()
+	var users []int64
+	require.NoError(t, r.EachUser(t.Context(), target, func(ids []int64) error {
+		users = append(users, ids...)
+		return nil
+	}))
+	slices.Sort(users)
+	return users
 }
 
 func TestSetLike_twoProcessesLoadATargetOnce(t *testing.T) {
@@ -154,7 +175,17 @@ func TestSetLike_ofAnUnknownTargetLeavesNoKey(t *testing.T) {
 			requireCode(t, models.CodeNotFound, err)
 		}
 	}
-	require.Equal(t, before, dump(t, f.plain))
+	require.Equal(t, before, withoutTickets(dump(t, f.plain)))
+}
+
+// withoutTickets removes the numbers of tickets that shards have ever issued.
+func withoutTickets(s stored) stored {
+	for _, value := range s {
+		if fields, ok := value.(hash); ok {
+			delete(fields, "tickets")
+		}
+	}
+	return s
 }
 
 func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
@@ -166,8 +197,14 @@ func TestSetLike_ofADeletedWarmTargetIsNotFound(t *testing.T) {
 	before := dump(t, f.plain)
 	_, err := f.SetLike(t.Context(), target, 8, true)
 	requireCode(t, models.CodeNotFound, err)
-	require.Equal(t, 1, f.counted(Gone))
-	require.Equal(t, before, dump(t, f.plain))
+	require.Equal(t, 2, f.counted(Gone), "parked, and refused")
+	after := withoutTickets(dump(t, f.plain))
+	require.Equal(t, hash{"8": "2"}, after["{s01}:post:1:likes:waiting"])
+	ttl := f.plain.PTTL(t.Context(), "{s01}:post:1:likes:waiting").Val()
+	require.Positive(t, ttl, "the ticket expires")
+	delete(after, "{s01}:post:1:likes:waiting")
+	delete(after["{s01}:post:1:likes"].(hash), "waiting")
+	require.Equal(t, withoutTickets(before), after)
 	require.Empty(t, before.only("999"))
 }
 
@@ -227,7 +264,7 @@ func TestSetLike_anotherDeletionWhileReopeningWins(t *testing.T) {
 	}
 	remove()
 	f.restore(t, target)
-	f.redis.client.AddHook(beforeScript{f.redis.script["reopen"].Hash(), sync.OnceFunc(remove)})
+	hookBefore(f.redis, "reopen", sync.OnceFunc(remove))
 	_, err := f.SetLike(t.Context(), target, 8, true)
 	requireCode(t, models.CodeNotFound, err)
 	_, err = f.SetLike(t.Context(), target, 8, true)
@@ -254,8 +291,7 @@ func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 		query string
 		nth   int
 	}{
-		"before the lock":       {"FROM posts t WHERE", 1},
-		"under the lock":        {"FROM posts t WHERE", 2},
+		"under the lock":        {"FROM posts t WHERE", 1},
 		"before the users come": {loads, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,11 +315,11 @@ func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 			})
 			_, err = f.SetLike(t.Context(), target, 8, true)
 			requireCode(t, models.CodeNotFound, err)
-			after := dump(t, f.plain)
-			for key := range after.only(":loading:") {
-				ttl := f.plain.TTL(t.Context(), key).Val()
-				require.Positive(t, ttl, "%s expires", key)
-				delete(after, key)
+			after := withoutTickets(swept(t, f.redis, f.plain))
+			waiting := f.redis.keys(target).likes + ":waiting"
+			if _, left := after[waiting]; left {
+				require.Positive(t, f.plain.PTTL(t.Context(), waiting).Val(), "the ticket expires")
+				delete(after, waiting)
 			}
 			require.Equal(t, before, after)
 		})
@@ -296,29 +332,58 @@ func TestSetLike_deletionAfterTheLastQueryOfALoadWins(t *testing.T) {
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
 	before := dump(t, f.plain)
-	f.redis.client.AddHook(beforeScript{f.redis.script["warm"].Hash(), sync.OnceFunc(func() {
+	hookBefore(f.redis, "warm", sync.OnceFunc(func() {
 		assert.NoError(t, f.store.DeletePost(t.Context(), 0, target.ID))
 		assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
-	})})
+	}))
 	_, err := f.SetLike(t.Context(), target, 8, true)
 	requireCode(t, models.CodeNotFound, err)
-	require.Equal(t, before, dump(t, f.plain))
+	require.Equal(t, before, withoutTickets(swept(t, f.redis, f.plain)))
 	require.Equal(t, 2, f.counted(Cold))
 }
 
-// beforeScript calls fn before the script of a hash is run.
+// swept returns what is stored once all garbage is due, and swept.
+func swept(t testing.TB, r *Redis, plain *redis.Client) stored {
+	t.Helper()
+	for shard := range shards {
+		members, err := plain.ZRange(t.Context(), garbageKey(shard), 0, -1).Result()
+		require.NoError(t, err)
+		for _, member := range members {
+			require.NoError(t, plain.ZAdd(t.Context(), garbageKey(shard), redis.Z{Score: 1, Member: member}).Err())
+		}
+	}
+	_, err := r.Sweep(t.Context())
+	require.NoError(t, err)
+	return dump(t, plain)
+}
+
+// hookBefore calls fn before a script is sent from now on, alone or in a pipeline.
+func hookBefore(r *Redis, script string, fn func()) {
+	r.client.AddHook(beforeScript{r.script[script].Hash(), r.source[script], fn})
+}
+
 type beforeScript struct {
-	hash string
-	fn   func()
+	hash, source string
+	fn           func()
+}
+
+func (h beforeScript) is(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	return args[0] == "evalsha" && args[1] == h.hash || args[0] == "eval" && args[1] == h.source
 }
 
 func (h beforeScript) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h beforeScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, h.is) {
+			h.fn()
+		}
+		return next(ctx, cmds)
+	}
 }
 func (h beforeScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); args[0] == "evalsha" && args[1] == h.hash {
+		if h.is(cmd) {
 			h.fn()
 		}
 		return next(ctx, cmd)
@@ -329,24 +394,24 @@ func TestSetLike_shardClosedDuringALoadRefuses(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
-	f.redis.client.AddHook(beforeScript{f.redis.script["warm"].Hash(), sync.OnceFunc(func() {
+	hookBefore(f.redis, "warm", sync.OnceFunc(func() {
 		assert.NoError(t, f.plain.HDel(t.Context(), shardKey(1), "epoch").Err())
-	})})
+	}))
 	_, err := f.SetLike(t.Context(), target, 8, true)
 	requireCode(t, models.CodeUnavailable, err)
 	require.Equal(t, map[Outcome]int{Cold: 1, Closed: 1}, f.outcomes)
-	require.Empty(t, dump(t, f.plain).only("post"))
+	require.NotContains(t, dump(t, f.plain), "{s01}:post:1:likes")
 }
 
 func TestSetLike_loaderThatLostItsLockDoesNotFinish(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
-	f.redis.client.AddHook(beforeScript{f.redis.script["warm"].Hash(), sync.OnceFunc(func() {
+	hookBefore(f.redis, "warm", sync.OnceFunc(func() {
 		// The loader is paused until its lock expires. Another loads the target, which is then liked and evicted.
 		assert.NoError(t, f.plain.Del(t.Context(), f.redis.keys(target).warming).Err())
 		f.inMySQL(t, target, 9)
-	})})
+	}))
 	state, err := f.SetLike(t.Context(), target, 8, true)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, state.Count, "9 was not there when the first load read MySQL")
@@ -375,29 +440,45 @@ func TestSetLike_loadOutlivesACancelledCaller(t *testing.T) {
 	})
 }
 
-func TestSetLike_loadsASetOfManyLikers(t *testing.T) {
-	const likers = 25_000 // three chunks, the last of which is not full
+// likers puts many likes into MySQL, past the gate: users 1 to n.
+func (f *forum) likers(t testing.TB, target models.Target, n int) {
+	t.Helper()
+	const rows = 20_000 // a statement
+	for first := 1; first <= n; first += rows {
+		var values strings.Builder
+		for user := first; user < min(first+rows, n+1); user++ {
+			fmt.Fprintf(&values, ",(%d,%d)", target.ID, user)
+		}
+		_, err := f.store.Pool().ExecContext(t.Context(),
+			"INSERT INTO post_likes (post_id, user_id) VALUES "+values.String()[1:])
+		require.NoError(t, err)
+	}
+	_, err := f.store.Pool().ExecContext(t.Context(), "UPDATE posts SET likes_count=? WHERE id=?", n, target.ID)
+	require.NoError(t, err)
+}
+
+func TestSetLike_loadsATargetOfManyLikers(t *testing.T) {
+	const likers = largePage + 10_000 // two pages, the last of which is not full
 	f := newForum(t)
 	target := f.post(t)
-	var rows strings.Builder
-	for user := 1; user <= likers; user++ {
-		fmt.Fprintf(&rows, ",(%d,%d)", target.ID, user)
-	}
-	_, err := f.store.Pool().
-		ExecContext(t.Context(), "INSERT INTO post_likes (post_id, user_id) VALUES "+rows.String()[1:])
-	require.NoError(t, err)
+	f.likers(t, target, likers)
 	state, err := f.SetLike(t.Context(), target, likers+1, true)
 	require.NoError(t, err)
 	require.Equal(t, models.LikeState{Liked: true, Count: likers + 1}, state)
-	require.EqualValues(t, likers+1, f.plain.SCard(t.Context(), "{s01}:post:1:likes_users").Val())
-	require.Equal(t, 3, f.queries.selects(loads))
-	require.Len(t, dump(t, f.plain).only("post"), 2, "neither the lock nor the loading set is left")
+	users := usersOf(t, f.redis, target)
+	require.Len(t, users, likers+1)
+	require.EqualValues(t, 1, users[0])
+	require.EqualValues(t, likers+1, users[likers])
+	require.Equal(t, 2, f.queries.selects(pages))
+	sets := len(dump(t, f.plain).only(":likes:"))
+	require.Equal(t, setsFor(likers+1), sets)
+	require.Len(t, swept(t, f.redis, f.plain).only("s01}"), sets+3, "beside the sets: shard, outbox and likes")
 }
 
 func TestSetLike_fullOutboxIsUnavailable(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
-	small := NewLikes(f.redis, f.store, LikesOptions{OutboxLimit: 3})
+	small := NewLikes(f.redis, f.store, LikesOptions{OutboxLimit: 2})
 	for user := int64(1); user <= 2; user++ {
 		_, err := small.SetLike(t.Context(), target, user, true)
 		require.NoError(t, err)
@@ -429,18 +510,29 @@ func TestSetLike_rewarmsADamagedTargetOnceMySQLHasItsLikes(t *testing.T) {
 	f.inMySQL(t, clean, 7, 8)
 	f.like(t, clean, 7) // changes nothing, so MySQL has all its likes
 	f.like(t, dirty, 7)
-	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(clean).users, f.redis.keys(dirty).users).Err())
+	for _, target := range []models.Target{clean, dirty} {
+		require.NoError(t, f.plain.Del(t.Context(), f.setOf(t, target, 7)).Err())
+	}
 
 	state, err := f.SetLike(t.Context(), clean, 9, true)
 	require.NoError(t, err)
 	require.Equal(t, models.LikeState{Liked: true, Count: 3}, state)
-	require.Equal(t, []string{"7", "8", "9"}, dump(t, f.plain)["{s01}:post:1:likes_users"])
+	require.Equal(t, []int64{7, 8, 9}, usersOf(t, f.redis, clean))
 
 	before := dump(t, f.plain)
 	_, err = f.SetLike(t.Context(), dirty, 9, true)
 	requireCode(t, models.CodeUnavailable, err)
 	require.Equal(t, before, dump(t, f.plain))
 	require.Equal(t, 2, f.counted(Damaged))
+}
+
+// setOf returns the key of the set that holds a user of a warm target.
+func (f *forum) setOf(t testing.TB, target models.Target, user int64) string {
+	t.Helper()
+	states, err := f.redis.TargetStates(t.Context(), []models.Target{target})
+	require.NoError(t, err)
+	require.True(t, states[0].Warm, "%s is cold", target)
+	return setKey(f.redis.keys(target).likes, states[0].Load, setOf(user, states[0].Sets))
 }
 
 func TestSetLike_whileMySQLIsDown(t *testing.T) {
@@ -474,16 +566,25 @@ func TestLikes_whileRedisIsDown(t *testing.T) {
 	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)
 }
 
-// Right after a restart, Redis answers the initial commands on a new connection with an error, and go-redis does not
+// urlOf returns the address of a client's server and database.
+func urlOf(client *redis.Client) string {
+	return fmt.Sprintf("redis://%s/%d", client.Options().Addr, client.Options().DB)
+}
+
+// replicaRedis starts a server to which no new connection is made: it is a replica.
+func replicaRedis(t testing.TB) *servers.Redis {
+	t.Helper()
+	server := privateRedis(t, "--replicaof", "127.0.0.1 1")
+	return server
+}
+
+// If Redis answers the initial commands on a new connection with an error, as right after a restart, go-redis does not
 // send the pipeline. The commands of the pipeline must have an error, too.
 func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
-	r, plain := newRedis(t)
+	r, _ := openRedis(t, replicaRedis(t).URL())
 	f := newForumOn(t, r)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
-	require.NoError(t, plain.Set(t.Context(), shardKey(5), "no hash", 0).Err())
-	unconnected, _ := openRedis(t, urlOf(plain))
-	f.redis = unconnected
 
 	for range 2 * models.BreakerFailures { // before and after the breaker opens
 		states, err := f.LikeStates(t.Context(), 7, rowsOf(1, target))
@@ -496,15 +597,14 @@ func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
 }
 
 func TestPipelines_thatFailAsAWholeHaveNoReplies(t *testing.T) {
-	_, plain := newRedis(t)
-	require.NoError(t, plain.Set(t.Context(), shardKey(5), "no hash", 0).Err())
+	server := replicaRedis(t)
 	for name, read := range map[string]func(ctx context.Context, r *Redis) error{
 		"TargetStates": func(ctx context.Context, r *Redis) error {
 			_, err := r.TargetStates(ctx, []models.Target{post(1)})
 			return err
 		},
 		"Cool": func(ctx context.Context, r *Redis) error {
-			_, err := r.Cool(ctx, []models.Target{post(1)}, start, map[int]models.Position{1: pos(1, 1)})
+			_, err := r.Cool(ctx, []models.Target{post(1)}, 0, map[int]models.Position{1: pos(1, 1)})
 			return err
 		},
 		"ShardInfos": func(ctx context.Context, r *Redis) error {
@@ -524,8 +624,8 @@ func TestPipelines_thatFailAsAWholeHaveNoReplies(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, _ := openRedis(t, urlOf(plain))
-			require.ErrorContains(t, read(t.Context(), r), "WRONGTYPE")
+			r, _ := openRedis(t, server.URL())
+			require.ErrorIs(t, read(t.Context(), r), errReplica)
 		})
 	}
 }
@@ -552,7 +652,7 @@ func TestSetLike_learnsTheServersClock(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
-	f.clocks[target.Shard(shards)].Store(&serverClock{ms: 1000, heard: time.Now()})
+	f.clocks[target.Shard(shards)].Store(&serverClock{ms: 1000, heard: time.Since(f.began)})
 	state, err := f.SetLike(t.Context(), target, 8, true)
 	require.NoError(t, err)
 	require.Equal(t, models.LikeState{Liked: true, Count: 2}, state)
@@ -654,8 +754,7 @@ func TestLikeStates_ofAHundredRowsCostTheSame(t *testing.T) {
 		rows = append(rows, models.TargetCount{Target: target, Count: 3})
 		want = append(want, models.LikeState{Count: 3})
 		if i%3 == 0 {
-			openNew(t, f.redis, target)
-			like(t, f.redis, target, 7)
+			warmUp(t, f.redis, target, 7)
 			want[i] = models.LikeState{Liked: true, Count: 1}
 		}
 	}
@@ -690,8 +789,9 @@ func TestLikeStates_keyOfAWrongTypeIsReadFromMySQL(t *testing.T) {
 	f.inMySQL(t, broken, 7)
 	f.like(t, broken, 8)
 	f.like(t, fine, 7)
-	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(broken).users).Err())
-	require.NoError(t, f.plain.Set(t.Context(), f.redis.keys(broken).users, "x", 0).Err())
+	set := f.setOf(t, broken, 7)
+	require.NoError(t, f.plain.Del(t.Context(), set).Err())
+	require.NoError(t, f.plain.Set(t.Context(), set, "x", 0).Err())
 	states, err := f.LikeStates(t.Context(), 7, rowsOf(1, broken, fine))
 	require.NoError(t, err)
 	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}, {Liked: true, Count: 1}}, states)

@@ -3,7 +3,9 @@ package counters
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,8 +53,9 @@ const (
 
 func newLoader(l *Likes) *loader { return &loader{likes: l, large: make(chan struct{}, loadLarge)} }
 
-// add loads a target. It calls asked right before MySQL is asked whether the target exists, and then done: with nil if the gate is to be asked again, with CodeNotFound if the target is
-// deleted or does not exist, and with CodeUnavailable if it cannot be loaded.
+// add loads a target. It calls asked right before MySQL is asked whether the target exists, and then done: with nil if the
+// gate is to be asked again, with CodeNotFound if the target is deleted or does not exist, and with CodeUnavailable if it
+// cannot be loaded.
 func (l *loader) add(target models.Target, asked func(), done func(error)) {
 	l.queue(load{target, asked, done})
 }
@@ -88,11 +91,7 @@ func (l *loader) together(some []load) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadLimit)
 	defer cancel()
 	token := strings.ToLower(rand.Text()[:10])
-	locked, epochs, err := l.lock(ctx, token, some)
-	if err != nil {
-		fail(some, err)
-		return
-	}
+	locked, epochs := l.lock(ctx, token, some)
 	if len(locked) == 0 {
 		return
 	}
@@ -128,17 +127,12 @@ func (l *loader) together(some []load) {
 		return
 	}
 	users, err := l.likes.store.LikersOf(ctx, targets)
-	if err == nil {
-		err = l.place(ctx, token, small, epochs, users)
-	}
 	if err != nil {
 		l.unlock(ctx, token, small, false)
 		fail(small, err)
 		return
 	}
-	for _, one := range small {
-		one.done(nil)
-	}
+	l.place(ctx, token, small, epochs, users)
 }
 
 func fail(some []load, err error) {
@@ -148,30 +142,39 @@ func fail(some []load, err error) {
 }
 
 // lock takes the locks of targets, and returns those that it got and the epochs of their shards. It finishes targets
-// that are warm or whose shard is closed, and queues those again that another process loads.
+// that are warm or whose shard is closed, queues those again that another process loads, and fails those of which Redis
+// did not reply.
 func (l *loader) lock(
 	ctx context.Context, token string, some []load,
-) (locked []load, epochs map[models.Target]string, err error) {
+) (locked []load, epochs map[models.Target]string) {
 	type reply struct {
 		locked *redis.BoolCmd
 		epoch  *redis.StringCmd
 		warm   *redis.IntCmd
 	}
 	replies := make([]reply, len(some))
-	_, err = l.likes.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, _ = l.likes.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its error
 		for i, one := range some {
 			k := l.likes.redis.keys(one.target)
 			replies[i] = reply{p.SetNX(ctx, k.warming, token, loadLock), p.HGet(ctx, k.shard, "epoch"), p.Exists(ctx, k.likes)}
 		}
 		return nil
 	})
-	if err != nil && err != redis.Nil {
-		return nil, nil, err
-	}
 	var ready, free []load
 	epochs = map[models.Target]string{}
 	for i, one := range some {
 		epoch, warm := replies[i].epoch.Val(), replies[i].warm.Val() == 1
+		err := replies[i].epoch.Err()
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		if err := errors.Join(replies[i].locked.Err(), err, replies[i].warm.Err()); err != nil {
+			if replies[i].locked.Val() {
+				free = append(free, one)
+			}
+			fail([]load{one}, err)
+			continue
+		}
 		switch {
 		case !replies[i].locked.Val() && !warm && epoch != "":
 			time.AfterFunc(loadAgain, func() { l.queue(one) })
@@ -190,7 +193,7 @@ func (l *loader) lock(
 	for _, one := range ready {
 		one.done(nil)
 	}
-	return locked, epochs, nil
+	return locked, epochs
 }
 
 // unlock releases locks. They expire by themselves; this only saves the next loader a wait. Of targets that are gone, it
@@ -213,35 +216,42 @@ func (l *loader) unlock(ctx context.Context, token string, some []load, gone boo
 	}
 }
 
-// place writes the users of targets into Redis, and makes the targets warm, in one round trip.
+// place writes the users of targets into Redis, makes the targets warm, in one round trip, and finishes them. If a key of
+// one target has a wrong type, or a node of the cluster does not answer, the other targets are warm all the same.
 func (l *loader) place(
 	ctx context.Context, token string, some []load, epochs map[models.Target]string, users map[models.Target][]int64,
-) error {
+) {
 	r := l.likes.redis
-	warm := make([]*redis.Cmd, len(some))
+	replies := make([][]redis.Cmder, len(some)) // the last is that of the script warm
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, one := range some {
 			k, list := r.keys(one.target), users[one.target]
 			sets := setsFor(len(list))
-			p.Eval(ctx, r.source["load"], []string{k.warming, k.garbage, k.likes}, token, loadLock.Milliseconds(), sets)
+			replies[i] = append(replies[i], p.Eval(ctx, r.source["load"], []string{k.warming, k.garbage, k.likes},
+				token, loadLock.Milliseconds(), sets))
 			for set, members := range spread(list, sets) {
-				p.SAdd(ctx, setKey(k.likes, token, set), membersOf(members)...)
+				replies[i] = append(replies[i], p.SAdd(ctx, setKey(k.likes, token, set), membersOf(members)...))
 			}
-			warm[i] = p.Eval(ctx, r.source["warm"], []string{k.shard, k.likes, k.warming, k.garbage},
-				token, epochs[one.target], sets, len(list))
+			replies[i] = append(replies[i], p.Eval(ctx, r.source["warm"],
+				[]string{k.shard, k.likes, k.warming, k.garbage}, token, epochs[one.target], sets, len(list)))
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
+	var failed []load
 	for i, one := range some {
-		if n, err := warm[i].Int(); err == nil && n == 0 {
+		if refused := slices.IndexFunc(replies[i], func(c redis.Cmder) bool { return c.Err() != nil }); refused >= 0 {
+			err = replies[i][refused].Err()
+			failed = append(failed, one)
+			continue
+		}
+		if n, _ := replies[i][len(replies[i])-1].(*redis.Cmd).Int(); n == 0 {
 			l.likes.log.InfoContext(ctx, "target was closed, or its lock was lost, while it was loaded",
 				"target", one.target.String())
 		}
+		one.done(nil)
 	}
-	return nil
+	l.unlock(ctx, token, failed, false)
+	fail(failed, err)
 }
 
 // membersOf returns the members of a set: its users, and 0.
@@ -260,7 +270,8 @@ func (l *loader) alone(one load, token, epoch string) {
 	defer cancel()
 	l.large <- struct{}{}
 	defer func() { <-l.large }()
-	if err := l.loadLarge(ctx, one.target, token, epoch); err != nil {
+	err := l.loadLarge(ctx, one.target, token, epoch)
+	if err != nil && !errors.Is(err, ErrLockLost) { // a lost lock is often that of a deletion: the gate is to be asked again
 		l.unlock(ctx, token, []load{one}, false)
 		fail([]load{one}, err)
 		return

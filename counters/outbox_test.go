@@ -32,7 +32,7 @@ func takeOver(t testing.TB, plain *redis.Client, shard int) {
 func TestHoldOutbox_oneAtATime(t *testing.T) {
 	r, plain := newRedis(t)
 	outbox := hold(t, r, 1)
-	require.Equal(t, outbox.lock.Token(), dump(t, plain)["{s01}:relay"])
+	require.Equal(t, outbox.token, dump(t, plain)["{s01}:relay"])
 	require.InDelta(t, time.Minute, plain.TTL(t.Context(), "{s01}:relay").Val(), float64(time.Second))
 
 	_, err := r.HoldOutbox(t.Context(), 1, rand.Text(), time.Minute)
@@ -98,16 +98,16 @@ func TestOutbox_trimRemovesAcknowledgedEvents(t *testing.T) {
 	}
 	outbox := hold(t, r, 1)
 	require.NoError(t, outbox.Trim(t.Context(), pos(1, 2)))
-	require.Equal(t, []string{`1-3 "on"`, `1-4 "on"`}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-3 p1 +3", "1-4 p1 +4"}, entries(t, plain, "{s01}:outbox"))
 	require.NoError(t, outbox.Trim(t.Context(), pos(1, 1)), "late and behind")
-	require.Equal(t, []string{`1-3 "on"`, `1-4 "on"`}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-3 p1 +3", "1-4 p1 +4"}, entries(t, plain, "{s01}:outbox"))
 
 	closeShard(t, plain, 1)
 	require.NoError(t, outbox.Release(t.Context()))
 	openShard(t, r, 1, 2)
 	outbox = hold(t, r, 1)
 	require.NoError(t, outbox.Trim(t.Context(), pos(1, 4)))
-	require.Equal(t, []string{"2-0" + opened}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"2-0 opened 1-4"}, entries(t, plain, "{s01}:outbox"))
 	require.NoError(t, outbox.Trim(t.Context(), pos(2, 0)))
 	last, err := outbox.Last(t.Context())
 	require.NoError(t, err)
@@ -121,23 +121,31 @@ func TestOutbox_trimOfAMissingOutbox(t *testing.T) {
 }
 
 func TestOutbox_read(t *testing.T) {
-	r, _ := newGate(t)
-	gate(t, r, post(1), 1, 7, `{"any": "payload"}`, 100)
+	r, plain := newGate(t)
+	like(t, r, post(1), 7)
 	like(t, r, post(1), 8)
 	outbox := hold(t, r, 1)
+	texts := map[models.Position]models.Run{}
+	for _, m := range plain.XRange(t.Context(), "{s01}:outbox", "-", "+").Val() {
+		p, err := models.ParsePosition(m.ID)
+		require.NoError(t, err)
+		texts[p] = models.Run(m.Values["run"].(string))
+	}
 
-	events, err := outbox.Read(t.Context(), 2, time.Second)
+	runs, err := outbox.Read(t.Context(), models.Position{}, 2, time.Second)
 	require.NoError(t, err)
 	require.Equal(t, []models.Enveloped{
-		{Pos: pos(1, 0), Event: json.RawMessage(`{"type":"shard.opened"}`)},
-		{Pos: pos(1, 1), Event: json.RawMessage(`{"any": "payload"}`)},
-	}, events)
-	again, err := outbox.Read(t.Context(), 2, time.Second)
+		{Pos: pos(1, 0), Run: "opened 0-0"}, {Pos: pos(1, 1), Run: texts[pos(1, 1)]},
+	}, runs)
+	again, err := outbox.Read(t.Context(), models.Position{}, 2, time.Second)
 	require.NoError(t, err)
-	require.Equal(t, events, again, "the head stays until it is trimmed")
+	require.Equal(t, runs, again, "the head stays until it is trimmed")
+	next, err := outbox.Read(t.Context(), pos(1, 1), 2, time.Second)
+	require.NoError(t, err)
+	require.Equal(t, []models.Enveloped{{Pos: pos(1, 2), Run: texts[pos(1, 2)]}}, next, "what follows a position")
 
 	require.NoError(t, outbox.Trim(t.Context(), pos(1, 2)))
-	none, err := outbox.Read(t.Context(), 2, time.Millisecond)
+	none, err := outbox.Read(t.Context(), models.Position{}, 2, time.Millisecond)
 	require.NoError(t, err)
 	require.Empty(t, none)
 }
@@ -145,15 +153,14 @@ func TestOutbox_read(t *testing.T) {
 func TestOutbox_readWaitsForAnEvent(t *testing.T) {
 	r, plain := newGate(t)
 	outbox := hold(t, r, 1)
-	require.NoError(t, outbox.Trim(t.Context(), pos(1, 0)))
 	type result struct {
-		events []models.Enveloped
-		err    error
+		runs []models.Enveloped
+		err  error
 	}
 	read := make(chan result, 1)
 	go func() {
-		events, err := outbox.Read(t.Context(), 10, time.Minute)
-		read <- result{events, err}
+		runs, err := outbox.Read(t.Context(), pos(1, 0), 10, time.Minute)
+		read <- result{runs, err}
 	}()
 	testkit.Eventually(t, 5*time.Second, func() (bool, string) {
 		return plain.InfoMap(t.Context(), "clients").Item("Clients", "blocked_clients") == "1", "nobody waits"
@@ -161,7 +168,9 @@ func TestOutbox_readWaitsForAnEvent(t *testing.T) {
 	like(t, r, post(1), 7)
 	got := <-read
 	require.NoError(t, got.err)
-	require.Equal(t, []models.Enveloped{{Pos: pos(1, 1), Event: json.RawMessage(`"on"`)}}, got.events)
+	require.Len(t, got.runs, 1)
+	require.Equal(t, pos(1, 1), got.runs[0].Pos)
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7"}, entries(t, plain, "{s01}:outbox"))
 }
 
 func TestOutbox_readEndsWithItsContext(t *testing.T) {
@@ -169,30 +178,31 @@ func TestOutbox_readEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	_, err := hold(t, r, 1).Read(ctx, 10, time.Minute)
+	_, err := hold(t, r, 1).Read(ctx, models.Position{}, 10, time.Minute)
 	require.Error(t, err)
 	require.Less(t, time.Since(begin), 5*time.Second)
 }
 
-// A payload that is not JSON must not block other events, and must stay readable.
-func TestOutbox_readOfAPayloadThatIsNotJSON(t *testing.T) {
+// A run that is not readable must not block the others, and must stay as it is for the dead letters.
+func TestOutbox_readOfARunThatIsNotReadable(t *testing.T) {
 	r, plain := newGate(t)
-	for _, values := range []map[string]any{{"e": `{"broken`}, {"e": "\xff\x00"}, {"other": "field"}} {
+	for _, values := range []map[string]any{{"run": `{"broken`}, {"run": "\xff\x00"}, {"other": "field"}} {
 		require.NoError(
 			t,
 			plain.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s01}:outbox", ID: "1-*", Values: values}).Err(),
 		)
 	}
 	like(t, r, post(1), 7)
-	events, err := hold(t, r, 1).Read(t.Context(), 10, time.Second)
+	runs, err := hold(t, r, 1).Read(t.Context(), pos(1, 0), 10, time.Second)
 	require.NoError(t, err)
-	text, err := json.Marshal(models.Envelope{V: 1, Shard: 1, Events: events[1:]})
+	runs[3].Run = "likes 5 p1 +7" // without its time
+	text, err := json.Marshal(models.Envelope{V: 1, Shard: 1, Runs: runs})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"v":1,"shard":1,"events":[
-		{"pos":"1-1","event":"{\"broken"},
-		{"pos":"1-2","event":"\ufffd\u0000"},
-		{"pos":"1-3","event":""},
-		{"pos":"1-4","event":"on"}]}`, string(text))
+	require.JSONEq(t, `{"v":1,"shard":1,"runs":[
+		{"pos":"1-1","run":"{\"broken"},
+		{"pos":"1-2","run":"\ufffd\u0000"},
+		{"pos":"1-3","run":""},
+		{"pos":"1-4","run":"likes 5 p1 +7"}]}`, string(text))
 }
 
 func TestOutbox_sealAndOpened(t *testing.T) {
@@ -208,15 +218,15 @@ func TestOutbox_sealAndOpened(t *testing.T) {
 	require.Equal(t, stored{
 		"{s01}:shard":  hash{"opening": "4", "restored": "0-0"},
 		"{s01}:outbox": []string{"4-0" + opened},
-		"{s01}:relay":  outbox.lock.Token(),
+		"{s01}:relay":  outbox.token,
 	}, dump(t, plain))
-	require.Equal(t, isClosed, like(t, r, post(1), 7), "not before MySQL has everything")
+	require.Nil(t, like(t, r, post(1), 7), "not before MySQL has everything")
 
 	require.NoError(t, outbox.Opened(t.Context(), 4))
 	require.Equal(t, stored{
 		"{s01}:shard":  hash{"epoch": "4"},
 		"{s01}:outbox": []string{"4-0" + opened},
-		"{s01}:relay":  outbox.lock.Token(),
+		"{s01}:relay":  outbox.token,
 	}, dump(t, plain))
 	open, err = outbox.Open(t.Context())
 	require.NoError(t, err)
@@ -233,7 +243,9 @@ func TestOutbox_sealKeepsTheRestoredPositionOverTwoAttempts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, pos(1, 1), restored)
 	}
-	require.Equal(t, hash{"opening": "3", "restored": "1-1"}, dump(t, plain)["{s01}:shard"])
+	require.Equal(t, hash{"opening": "3", "restored": "1-1", "accepted": "1"}, dump(t, plain)["{s01}:shard"])
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7", "2-0 opened 1-1", "3-0 opened 2-0"},
+		entries(t, plain, "{s01}:outbox"))
 	require.ErrorIs(t, outbox.Opened(t.Context(), 2), ErrLockLost, "the first attempt was given up")
 	require.NoError(t, outbox.Opened(t.Context(), 3))
 
@@ -253,7 +265,8 @@ func TestOutbox_sealKnowsThePositionOfAnEmptiedOutbox(t *testing.T) {
 	restored, err := outbox.Seal(t.Context(), 2)
 	require.NoError(t, err)
 	require.Equal(t, pos(1, 1), restored)
-	require.Equal(t, []string{"2-0" + opened}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"2-0 opened 1-1"}, entries(t, plain, "{s01}:outbox"),
+		"names the position before it, which Kafka may have lost")
 }
 
 func TestOutbox_sealRefusesAnOpenShardAndAnOldEpoch(t *testing.T) {
@@ -278,11 +291,10 @@ func TestOutbox_openedNeedsTheSealOfThisRun(t *testing.T) {
 	require.ErrorIs(t, outbox.Opened(t.Context(), 1), ErrLockLost, "never sealed")
 	_, err := outbox.Seal(t.Context(), 1)
 	require.NoError(t, err)
-	require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "run", "of another server").Err())
-	fresh, _ := openRedis(t, urlOf(plain))
-	require.NoError(t, fresh.Ping(t.Context()))
+	require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "server", "another one").Err())
+	before := dump(t, plain)
 	require.ErrorIs(t, outbox.Opened(t.Context(), 1), ErrLockLost)
-	require.Equal(t, hash{"restored": "0-0"}, dump(t, plain)["{s01}:shard"])
+	require.Equal(t, before, dump(t, plain))
 }
 
 func TestOutbox_forgetTargets(t *testing.T) {
@@ -291,10 +303,15 @@ func TestOutbox_forgetTargets(t *testing.T) {
 		openShard(t, r, shard, 1)
 	}
 	for _, target := range []models.Target{post(1), post(17), comment(33), post(16)} {
-		openNew(t, r, target)
+		warmUp(t, r, target)
 		like(t, r, target, 7)
 	}
-	loader(t, r, plain, "token", 7)
+	many := make([]int64, 1000)
+	for i := range many {
+		many[i] = int64(i + 1)
+	}
+	warmUp(t, r, post(49), many...)
+	require.NoError(t, plain.HSet(t.Context(), r.keys(post(65)).likes, "count", 1).Err())
 	want := dump(t, plain)
 	for key := range want.only("{s01}:") {
 		if key != "{s01}:shard" && key != "{s01}:outbox" {
@@ -302,19 +319,19 @@ func TestOutbox_forgetTargets(t *testing.T) {
 		}
 	}
 	forgetTargets(t, r, 1)
-	require.Equal(t, want, dump(t, plain))
+	require.NotContains(t, dump(t, plain), "{s01}:post:1:likes")
+	require.Equal(t, want, swept(t, r, plain), "the sets are garbage, and can be swept")
 	require.Contains(t, want, "{s00}:post:16:likes")
 }
 
 func TestShardInfos(t *testing.T) {
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 3)
-	openNew(t, r, post(1))
-	holder := hold(t, r, 1).lock.Token()
-	event, err := json.Marshal(models.LikeEvent(post(1), 7, true, start))
-	require.NoError(t, err)
-	gate(t, r, post(1), 1, 7, string(event), 100)
-	like(t, r, post(1), 8)
+	warmUp(t, r, post(1))
+	holder := hold(t, r, 1).token
+	begin := time.Now().Add(-time.Second)
+	gate(t, r, 100, wanted{post(1), []string{"7", "8"}})
+	like(t, r, post(1), 9)
 	openShard(t, r, 2, 5)
 	require.NoError(t, plain.XTrimMaxLen(t.Context(), "{s02}:outbox", 0).Err())
 
@@ -326,18 +343,23 @@ func TestShardInfos(t *testing.T) {
 	require.Equal(t, ShardInfo{Shard: 0}, infos[0])
 	require.Equal(
 		t,
-		ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 3, Last: pos(3, 2)},
+		ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 3, Runs: 3, Last: pos(3, 2)},
 		infos[1],
-		"the first event has no time",
+		"the first run has no time",
 	)
 	require.Equal(t, ShardInfo{Shard: 2, Open: true, Last: pos(5, 0)}, infos[2])
 
 	require.NoError(t, plain.XDel(t.Context(), "{s01}:outbox", "3-0").Err())
 	info, err := r.shardInfo(t.Context(), 1)
 	require.NoError(t, err)
-	require.Equal(
-		t,
-		ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 2, Last: pos(3, 2), Oldest: start},
-		info,
-	)
+	require.WithinRange(t, info.Oldest, begin, time.Now().Add(time.Second))
+	info.Oldest = time.Time{}
+	require.Equal(t, ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 3, Runs: 2, Last: pos(3, 2)}, info)
+
+	require.NoError(t, hold(t, r, 3).Release(t.Context()))
+	require.NoError(t, plain.XTrimMinID(t.Context(), "{s01}:outbox", "3-2").Err())
+	info, err = r.shardInfo(t.Context(), 1)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, info.Depth, "the likes that Kafka has are not counted")
+	require.EqualValues(t, 1, info.Runs)
 }

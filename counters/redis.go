@@ -10,7 +10,7 @@
 //
 // Refusals: in a closed shard, or with a full outbox, a like fails with models.CodeUnavailable and changes nothing.
 // Retries: after a lost connection, go-redis may run a script twice. Every script replies with the resulting state, so
-// the second reply is as good as the first.
+// the second reply is as good as the first. The script like is sent once: see runOnce.
 package counters
 
 import (
@@ -19,13 +19,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/sony/gobreaker/v2"
 )
 
 //go:embed lua/*.lua
@@ -196,6 +199,42 @@ func (r *Redis) Close() error { return errors.Join(r.client.Close(), r.blocking.
 // run executes a script by its file name.
 func (r *Redis) run(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
 	return r.script[name].Run(ctx, r.client, keys, args...)
+}
+
+// runOnce executes a script as run does, but never sends it again after a connection was lost. Each attempt could be on
+// its way for a moment, and the first could arrive after the reply to the second.
+func (r *Redis) runOnce(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
+	words := make([]any, 3, 3+len(keys)+len(args))
+	words[2] = len(keys)
+	for _, key := range keys {
+		words = append(words, key)
+	}
+	words = append(words, args...)
+	words[0], words[1] = "evalsha", r.script[name].Hash()
+	cmd := redis.NewCmd(ctx, words...)
+	err := r.client.Process(ctx, once{cmd})
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		words = slices.Clone(words)
+		words[0], words[1] = "eval", r.source[name]
+		cmd = redis.NewCmd(ctx, words...)
+		_ = r.client.Process(ctx, once{cmd}) // cmd has the error
+	}
+	return cmd
+}
+
+// once is a command that go-redis does not retry.
+type once struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (once) NoRetry() bool { return true }
+
+// mayArrive reports whether a command that failed may reach Redis later: it was sent, and Redis did not reply.
+func mayArrive(err error) bool {
+	var reply redis.Error
+	var dial *net.OpError
+	return !errors.As(err, &reply) && !(errors.As(err, &dial) && dial.Op == "dial") &&
+		!errors.Is(err, gobreaker.ErrOpenState) && !errors.Is(err, gobreaker.ErrTooManyRequests) &&
+		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrClosed)
 }
 
 // node returns the client of the server that holds a shard's keys, for commands such as SCAN.

@@ -28,9 +28,6 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // shards is the number that testkit installs its databases with.
 const shards = 16
 
-// start is what the tests' clock shows.
-var start = time.UnixMilli(1_700_000_000_000)
-
 func post(id int64) models.Target    { return models.Target{Kind: models.KindPost, ID: id} }
 func comment(id int64) models.Target { return models.Target{Kind: models.KindComment, ID: id} }
 func pos(epoch, seq int64) models.Position {
@@ -253,8 +250,11 @@ func (q *queries) selects(part string) int {
 	return n
 }
 
-// loads are the queries that read who likes a post.
-const loads = "SELECT user_id FROM post_likes"
+// Parts of the queries that read who likes posts: some posts together, and one page of one post of many likers.
+const (
+	loads = "AS id, user_id FROM post_likes"
+	pages = "SELECT user_id FROM post_likes"
+)
 
 // stored is what one Redis database holds: a hash as map[string]string, a set as sorted members, a stream as its
 // "id payload" lines, a string as it is.
@@ -355,9 +355,10 @@ func fold(t require.TestingT, ctx context.Context, plain *redis.Client, shard in
 // countTrips counts what is sent to Redis from now on: single commands and pipelines.
 func countTrips(t testing.TB, r *Redis) *atomic.Int64 {
 	t.Helper()
-	// The first pipeline makes a connection of its own, which says hello and asks the fence.
+	// The first pipeline makes a connection of its own, which asks for the role of the server.
 	_, err := r.client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 	require.NoError(t, err)
+	require.NoError(t, r.script["states"].Load(t.Context(), r.client).Err())
 	trips := &roundTrips{}
 	r.client.AddHook(trips)
 	return &trips.n

@@ -57,8 +57,7 @@ func TestStatesOf_aHundredWarmTargetsCostNoQuery(t *testing.T) {
 	want := map[models.Target]models.LikeState{}
 	for i := range int64(100) {
 		target := []models.Target{post(i + 1), comment(i + 1)}[i%2]
-		openNew(t, f.redis, target)
-		like(t, f.redis, target, 7+i%2)
+		warmUp(t, f.redis, target, 7+i%2)
 		targets = append(targets, target)
 		want[target] = models.LikeState{Liked: i%2 == 0, Count: 1}
 	}
@@ -120,7 +119,7 @@ func TestCloseTargets_takesARoundTripForEachFiveHundred(t *testing.T) {
 	for i := range int64(1100) {
 		targets = append(targets, comment(i+1))
 		if i%7 == 0 {
-			openNew(t, f.redis, comment(i+1))
+			warmUp(t, f.redis, comment(i+1))
 		}
 	}
 	require.NoError(t, f.redis.Ping(t.Context()))

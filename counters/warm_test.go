@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,11 +16,12 @@ import (
 func TestKeys_ofAShardShareAHashTag(t *testing.T) {
 	r := &Redis{shards: shards}
 	require.Equal(t, targetKeys{
-		shard: "{s10}:shard", outbox: "{s10}:outbox", likes: "{s10}:post:42:likes",
-		users: "{s10}:post:42:likes_users", warming: "{s10}:post:42:warming",
+		shard: "{s10}:shard", outbox: "{s10}:outbox", garbage: "{s10}:garbage", likes: "{s10}:post:42:likes",
+		warming: "{s10}:post:42:warming",
 	}, r.keys(post(42)))
 	require.Equal(t, "{s08}:comment:8:likes", r.keys(comment(8)).likes)
 	require.Equal(t, "{s10}:relay", relayKey(10))
+	require.Equal(t, "{s10}:post:42:likes:load:3", setKey("{s10}:post:42:likes", "load", 3))
 }
 
 func TestParseLikesKey(t *testing.T) {
@@ -32,7 +32,7 @@ func TestParseLikesKey(t *testing.T) {
 		require.Equal(t, target, got)
 	}
 	for _, key := range []string{
-		"", "likes", "{s01}:post:1:likes_users", "{s01}:post:1:warming", "{s01}:post:x:likes", "{s01}:post::likes",
+		"", "likes", "{s01}:post:1:likes:load:0", "{s01}:post:1:likes:waiting", "{s01}:post:1:warming", "{s01}:post:x:likes", "{s01}:post::likes",
 		"{s01}:user:1:likes", "{s}:post:1:likes", "s01:post:1:likes", "{s01}:post:1:loading:likes",
 	} {
 		_, ok := parseLikesKey(key)
@@ -50,7 +50,7 @@ func TestEachWarm(t *testing.T) {
 	want := map[models.Target]bool{post(1): true}
 	for id := int64(2); id <= 1200; id++ {
 		target := []models.Target{post(id), comment(id)}[id%2]
-		openNew(t, r, target)
+		warmUp(t, r, target)
 		want[target] = true
 	}
 	like(t, r, post(1), 7)
@@ -89,80 +89,126 @@ func TestCool_usesTheWatermarkOfEachShard(t *testing.T) {
 		openShard(t, r, shard, 1)
 	}
 	for _, target := range targets[:4] {
-		openNew(t, r, target)
-		like(t, r, target, 7) // at 1000 ms; 1-1, and 1-2 of post 17
+		warmUp(t, r, target)
+		like(t, r, target, 7) // 1-1, and 1-2 of post 17
 	}
 	trips := countTrips(t, r)
-	n, err := r.Cool(t.Context(), targets, time.UnixMilli(1000), map[int]models.Position{1: pos(1, 1), 2: pos(1, 1)})
+	n, err := r.Cool(t.Context(), targets, 0, map[int]models.Position{1: pos(1, 1), 2: pos(1, 1)})
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.EqualValues(t, 1, trips.Load())
-	var left []string
-	for key := range dump(t, plain).only("likes") {
-		left = append(left, key)
-	}
-	slices.Sort(left)
+	n, err = r.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
 	require.Equal(
 		t,
-		[]string{"{s01}:post:17:likes", "{s01}:post:17:likes_users", "{s03}:post:3:likes", "{s03}:post:3:likes_users"},
-		left,
+		[]string{
+			"{s01}:post:17:likes", "{s01}:post:17:likes:load:0",
+			"{s03}:post:3:likes", "{s03}:post:3:likes:load:0",
+		},
+		slices.Sorted(maps.Keys(dump(t, plain).only("likes"))),
 		"post 17 is not in MySQL yet, and shard 3 is to be left alone",
 	)
 
-	n, err = r.Cool(t.Context(), nil, time.UnixMilli(1000), nil)
+	n, err = r.Cool(t.Context(), nil, 0, nil)
 	require.NoError(t, err)
 	require.Zero(t, n)
 }
 
 func TestCool_continuesAfterADamagedTarget(t *testing.T) {
 	r, plain := newGate(t)
-	targets := []models.Target{post(17), post(33), post(49), post(1)}
+	targets := []models.Target{post(17), post(33), post(49), post(65), post(1)}
 	damaged := []map[string]any{
-		{"count": 0, "last": "0-0"},
-		{"count": 0, "at": 1},
-		{"count": 0, "last": "never", "at": "soon"},
+		{"count": 0, "sets": 1, "load": "load", "last": "0-0"},
+		{"count": 0, "sets": 1, "load": "load", "at": 1},
+		{"count": 0, "sets": 1, "load": "load", "last": "never", "at": "soon"},
+		{"count": 0, "last": "0-0", "at": 1},
 	}
 	for i, fields := range damaged {
 		require.NoError(t, plain.HSet(t.Context(), r.keys(targets[i]).likes, fields).Err())
 	}
 	want := dump(t, plain)
-	n, err := r.Cool(t.Context(), targets, time.UnixMilli(1000), map[int]models.Position{1: pos(1, 1)})
+	n, err := r.Cool(t.Context(), targets, 0, map[int]models.Position{1: pos(1, 1)})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	delete(want, r.keys(post(1)).likes)
+	want["{s01}:garbage"] = []string{"{s01}:post:1:likes:load 1"}
 	require.Equal(t, want, dump(t, plain))
 }
 
-func TestForget_evictsATargetThatWasJustLiked(t *testing.T) {
+// The idle time is that of Redis alone: the change of a target and the call of Cool are compared on one clock.
+func TestCool_idleTimeIsThatOfRedis(t *testing.T) {
 	r, plain := newGate(t)
-	_, err := r.run(t.Context(), "like", gateKeys(r.keys(post(1))), 1, 7, `"e"`, 100, time.Now().UnixMilli(), never).
-		Result()
+	like(t, r, post(1), 7)
+	cool := func(idle time.Duration) int {
+		n, err := r.Cool(t.Context(), []models.Target{post(1)}, idle, map[int]models.Position{1: pos(1, 1)})
+		require.NoError(t, err)
+		return n
+	}
+	require.Zero(t, cool(time.Hour))
+	// Redis changed it two hours ago.
+	now, err := plain.Time(t.Context()).Result()
 	require.NoError(t, err)
-	forgotten, err := r.Forget(t.Context(), post(1), pos(1, 0))
+	at := now.Add(-2 * time.Hour).UnixMilli()
+	require.NoError(t, plain.HSet(t.Context(), r.keys(post(1)).likes, "at", at).Err())
+	require.Zero(t, cool(3*time.Hour))
+	require.Equal(t, 1, cool(time.Hour))
+}
+
+func TestForget_evictsATargetOnceMySQLHasAllOfIt(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.like(t, target, 7)
+	forget := func() bool {
+		forgotten, err := f.redis.Forget(t.Context(), f.store, target)
+		require.NoError(t, err)
+		return forgotten
+	}
+	require.False(t, forget(), "the like is not in MySQL yet")
+	model{f: f}.apply(t, t.Context(), target.Shard(shards))
+	require.True(t, forget())
+	require.NotContains(t, dump(t, f.plain), f.redis.keys(target).likes)
+	require.False(t, forget(), "it is cold")
+}
+
+// Only the gate may still know what is in a gap.
+func TestForget_asksForGaps(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	shard := target.Shard(shards)
+	f.like(t, target, 7)
+	f.like(t, target, 8)
+	// The first like is lost on its way, and the second arrives.
+	require.NoError(t, f.plain.XDel(t.Context(), outboxKey(shard), pos(f.epochs[shard], 1).String()).Err())
+	gaps := model{f: f}.applyWithGaps(t, t.Context(), shard)
+	require.Equal(t, 1, gaps)
+	forgotten, err := f.redis.Forget(t.Context(), f.store, target)
 	require.NoError(t, err)
 	require.False(t, forgotten)
-	forgotten, err = r.Forget(t.Context(), post(1), pos(1, 1))
-	require.NoError(t, err)
-	require.True(t, forgotten)
-	require.Empty(t, dump(t, plain).only("post"))
+	require.Equal(t, []int64{7, 8}, usersOf(t, f.redis, target))
 }
 
 func TestTargetStates(t *testing.T) {
 	r, plain := newGate(t)
-	openNew(t, r, post(17))
+	warmUp(t, r, post(17))
 	like(t, r, post(1), 7)
 	like(t, r, post(1), 8)
 	closeTarget(t, r, post(1))
-	require.NoError(t, plain.SAdd(t.Context(), r.keys(post(33)).users, 1, 2, 3).Err())
+	many := make([]int64, 1000)
+	for i := range many {
+		many[i] = int64(i + 1)
+	}
+	warmUp(t, r, post(33), many...)
+	require.NoError(t, plain.SRem(t.Context(), setKey(r.keys(post(33)).likes, "load", setOf(500, setsFor(1000))), 500).Err())
 	trips := countTrips(t, r)
 	states, err := r.TargetStates(t.Context(), []models.Target{post(999), post(1), post(17), post(33)})
 	require.NoError(t, err)
-	require.EqualValues(t, 1, trips.Load())
+	require.EqualValues(t, 2, trips.Load())
 	require.Equal(t, []TargetState{
 		{},
-		{Warm: true, Closed: true, Count: 2, Users: 2, Last: pos(1, 2)},
-		{Warm: true},
-		{Users: 3},
+		{Warm: true, Closed: true, Count: 2, Users: 2, Sets: 1, Load: "load", Last: pos(1, 2)},
+		{Warm: true, Sets: 1, Load: "load"},
+		{Warm: true, Count: 1000, Users: 999, Sets: setsFor(1000), Load: "load"},
 	}, states)
 
 	require.NoError(t, plain.HSet(t.Context(), r.keys(post(1)).likes, "last", "never").Err())
@@ -171,34 +217,49 @@ func TestTargetStates(t *testing.T) {
 }
 
 func TestEachUser(t *testing.T) {
-	r, plain := newGate(t)
-	want := map[int64]bool{}
-	var members []any
-	for user := int64(1); user <= 12_000; user++ {
-		want[user] = true
-		members = append(members, user)
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	users := make([]int64, 12_000)
+	for i := range users {
+		users[i] = int64(i + 1)
 	}
-	require.NoError(t, plain.SAdd(t.Context(), r.keys(post(1)).users, members...).Err())
-	got := map[int64]bool{}
+	warmUp(t, r, post(1), users...)
+	var got []int64
 	batches := 0
 	require.NoError(t, r.EachUser(t.Context(), post(1), func(ids []int64) error {
 		batches++
-		for _, id := range ids {
-			got[id] = true
-		}
+		got = append(got, ids...)
 		return nil
 	}))
-	require.True(t, maps.Equal(want, got))
+	slices.Sort(got)
+	require.Equal(t, users, got)
 	require.Greater(t, batches, 1)
 
 	failure := errors.New("enough")
 	require.ErrorIs(t, r.EachUser(t.Context(), post(1), func([]int64) error { return failure }), failure)
-	require.NoError(t, r.EachUser(t.Context(), post(17), func(ids []int64) error {
-		require.Empty(t, ids)
-		return nil
-	}), "cold")
-	require.NoError(t, plain.SAdd(t.Context(), r.keys(post(1)).users, "somebody").Err())
+	require.ErrorIs(t, r.EachUser(t.Context(), post(17), func([]int64) error { return nil }), ErrNotWarm)
+	require.NoError(t, plain.SAdd(t.Context(), setKey(r.keys(post(1)).likes, "load", 0), "somebody").Err())
 	require.ErrorContains(t, r.EachUser(t.Context(), post(1), func([]int64) error { return nil }), "post:1")
+}
+
+func TestLikers_reportsWhoLikesAWarmTarget(t *testing.T) {
+	r, _ := newRedis(t)
+	openShard(t, r, 1, 1)
+	var users []int64
+	for i := range int64(2000) {
+		users = append(users, 2*i+2)
+	}
+	warmUp(t, r, post(1), users...)
+	trips := countTrips(t, r)
+	liked, err := r.Likers(t.Context(), post(1), []int64{1, 2, 3, 4000, 4001})
+	require.NoError(t, err)
+	require.Equal(t, map[int64]bool{1: false, 2: true, 3: false, 4000: true, 4001: false}, liked)
+	require.EqualValues(t, 2, trips.Load())
+	_, err = r.Likers(t.Context(), post(17), []int64{1})
+	require.ErrorIs(t, err, ErrNotWarm)
+	liked, err = r.Likers(t.Context(), post(17), nil)
+	require.NoError(t, err)
+	require.Empty(t, liked)
 }
 
 func TestReassert_sendsTheCurrentState(t *testing.T) {
@@ -207,39 +268,35 @@ func TestReassert_sendsTheCurrentState(t *testing.T) {
 	f.inMySQL(t, target, 7)
 	f.like(t, target, 8)
 	require.NoError(t, f.Reassert(t.Context(), target, []int64{7, 9, 8}))
-	event := func(n int, kind string, user int) string {
-		return "1-" + strconv.Itoa(n) + ` {"type":"post.` + kind + `","id":1,"user_id":` + strconv.Itoa(
-			user,
-		) + `,"at":1700000000000}`
-	}
-	require.Equal(
-		t,
-		[]string{
-			"1-0" + opened,
-			event(1, "liked", 8),
-			event(2, "liked", 7),
-			event(3, "unliked", 9),
-			event(4, "liked", 8),
-		},
-		entries(t, f.plain, "{s01}:outbox"),
-	)
-	require.Equal(t, "1-4", dump(t, f.plain)["{s01}:post:1:likes"].(hash)["last"])
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +8", "1-2 p1 +7 -9 +8"}, entries(t, f.plain, "{s01}:outbox"))
+	require.Equal(t, "1-2", dump(t, f.plain)["{s01}:post:1:likes"].(hash)["last"])
 }
 
 func TestReassert_splitsManyUsers(t *testing.T) {
 	r, plain := newGate(t)
-	l := NewLikes(r, nil, LikesOptions{OutboxLimit: 1100})
-	users := make([]int64, 1001)
+	l := NewLikes(r, nil, LikesOptions{OutboxLimit: 901})
+	users := make([]int64, 1000)
 	for i := range users {
 		users[i] = int64(i + 1)
 	}
 	require.NoError(t, l.Reassert(t.Context(), post(1), users))
 	got := fold(t, t.Context(), plain, 1)[post(1)]
 	require.Len(t, got, len(users))
+	require.EqualValues(t, 9, plain.XLen(t.Context(), "{s01}:outbox").Val(), "eight parts, after the opening")
 
 	err := l.Reassert(t.Context(), post(1), users[:99])
 	requireCode(t, models.CodeUnavailable, err)
-	require.EqualValues(t, 1002, plain.XLen(t.Context(), "{s01}:outbox").Val())
+	require.EqualValues(t, 9, plain.XLen(t.Context(), "{s01}:outbox").Val())
+}
+
+// However low the limit of the outbox is, a gap can be closed.
+func TestReassert_fitsASmallOutbox(t *testing.T) {
+	r, plain := newGate(t)
+	l := NewLikes(r, nil, LikesOptions{OutboxLimit: 1})
+	require.NoError(t, l.Reassert(t.Context(), post(1), []int64{1, 2, 3}))
+	require.Len(t, fold(t, t.Context(), plain, 1)[post(1)], 3)
+	err := l.Reassert(t.Context(), post(1), []int64{4})
+	requireCode(t, models.CodeUnavailable, err)
 }
 
 func TestReassert_needsAWarmTargetInAnOpenShard(t *testing.T) {
@@ -247,8 +304,12 @@ func TestReassert_needsAWarmTargetInAnOpenShard(t *testing.T) {
 	l := NewLikes(r, nil, LikesOptions{})
 	assert.ErrorIs(t, l.Reassert(t.Context(), post(17), []int64{7}), ErrNotWarm)
 	assert.NoError(t, l.Reassert(t.Context(), post(17), nil))
+	require.NoError(t, plain.HSet(t.Context(), r.keys(post(33)).likes, "count", 1).Err())
+	assert.ErrorIs(t, l.Reassert(t.Context(), post(33), []int64{7}), ErrNotWarm, "damaged")
 	closeShard(t, plain, 1)
-	assert.ErrorIs(t, l.Reassert(t.Context(), post(1), []int64{7}), ErrNotWarm)
+	err := l.Reassert(t.Context(), post(1), []int64{7})
+	assert.ErrorIs(t, err, ErrShardClosed)
+	assert.NotErrorIs(t, err, ErrNotWarm)
 }
 
 func TestCheckPolicy(t *testing.T) {

@@ -12,6 +12,7 @@
 --       5 the keys of the target contradict each other: one was lost or tampered with, and none can be trusted
 --       8 the user has called again since: this call must not take effect any more
 --       9 likes of the user are refused at the moment: see refuse.lua
+--      10 Redis cannot store it: it is out of memory, or the keys of the shard are on their way to another node
 --
 -- Users are spread over sets so small that Redis keeps them as sorted arrays of integers: see sets.lua. Each set also
 -- holds 0, which is no user, so a set that is lost is not taken for an empty one.
@@ -21,8 +22,10 @@
 -- be asked about a deletion) leaves a ticket; the next call of the same user takes it away, and what comes with a ticket
 -- that is gone is rejected.
 --
--- What is refused leaves no trace but a ticket. The first write is the only one that Redis can refuse for want of
--- memory. A replay finds every like as asked.
+-- What is refused leaves no trace but a ticket. Redis refuses a write for want of memory only before the first write of
+-- a script; so after one refusal, all that takes memory is refused, and unlikes go on. While a slot moves to another
+-- node, Redis refuses each key that is there already. After the XADD nothing may fail: an error would hide likes that
+-- are accepted. A replay finds every like as asked.
 local call, pcall, floor, byte, sub, find = redis.call, redis.pcall, math.floor, string.byte, string.sub, string.find
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
@@ -37,10 +40,20 @@ local replies, n = {0, now}, 2
 local run, r = {}, 0 -- the words of the event
 local sets_of, users = {}, {} -- by word, to take back
 local changed = {} -- target, count, target, count, …
-local before = accepted
+local before, full_memory = accepted, false
 local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[1], 'shard$', 'refused')
 
--- wait notes a ticket of a user who has to come again, or confirms the one that came with the call.
+-- refused returns the status of a like for which a set replied with an error. A replica refuses every write: its reply is
+-- that of the script, so that the client looks for the primary.
+local function refused(reply)
+  if find(reply.err, 'READONLY', 1, true) then error(reply) end
+  if find(reply.err, 'WRONGTYPE', 1, true) then return 5 end
+  if find(reply.err, 'OOM', 1, true) then full_memory = true end
+  return 10
+end
+
+-- wait notes a ticket of a user who has to come again, or confirms the one that came with the call. It returns the
+-- ticket, nil if it is gone, or 0 if Redis cannot store one.
 local function wait(target, op, space)
   local key = target .. ':waiting'
   local user = sub(op, byte(op) == 45 and 2 or 1, space and space - 1)
@@ -49,7 +62,12 @@ local function wait(target, op, space)
     ticket = sub(op, space + 1)
     if pcall('HGET', key, user) ~= ticket then return end
   else
-    ticket = call('HINCRBY', KEYS[1], 'tickets', 1)
+    if full_memory then return 0 end
+    ticket = pcall('HINCRBY', KEYS[1], 'tickets', 1)
+    if type(ticket) == 'table' then
+      refused(ticket)
+      return 0
+    end
     if type(pcall('HSET', key, user, ticket)) == 'table' then return 0 end
   end
   pcall('PEXPIRE', key, 60000)
@@ -73,10 +91,10 @@ for k = 3, #KEYS do
   elseif not count or target[4] then
     for i = arg + 2, last do
       local ticket = wait(KEYS[k], ARGV[i], find(ARGV[i], ' ', 1, true))
-      replies[n + 1], replies[n + 2] = ticket and (count and 3 or 2) or 8, ticket or 0
+      replies[n + 1], replies[n + 2] = ticket == 0 and 10 or ticket and (count and 3 or 2) or 8, ticket or 0
       n = n + 2
     end
-    if count then call('HSET', KEYS[k], 'waiting', 1) end
+    if count then pcall('HSET', KEYS[k], 'waiting', 1) end
   else
     local prefix = KEYS[k] .. ':' .. target[3] .. ':'
     local half = 1
@@ -100,8 +118,12 @@ for k = 3, #KEYS do
         status = 8
       end
       if refusing and status == 0 and not unlike then
-        local ends = call('ZSCORE', refusing, user)
-        if ends and now < tonumber(ends) then status = 9 end
+        local ends = pcall('ZSCORE', refusing, user)
+        if type(ends) == 'table' then
+          status = refused(ends)
+        elseif ends and now < tonumber(ends) then
+          status = 9
+        end
       end
       if status == 0 then
         local at = floor(user % 2147483647 * 1296131 / 65536) % (2 * half)
@@ -109,21 +131,35 @@ for k = 3, #KEYS do
         local set = prefix .. at
         if room <= 0 then
           local is = pcall('SMISMEMBER', set, 0, user)
-          if is.err or is[1] == 0 then status = 5 elseif (is[2] == 0) ~= unlike then status = 4 end
+          if is.err then
+            status = refused(is)
+          elseif is[1] == 0 then
+            status = 5
+          elseif (is[2] == 0) ~= unlike then
+            status = 4
+          end
         elseif unlike then
           local removed = pcall('SREM', set, user)
-          if removed == 1 then status, count = 7, count - 1 elseif removed ~= 0 then status = 5 end
-          if removed == 0 and call('EXISTS', set) == 0 then status = 5 end
+          if removed == 1 then
+            status, count = 7, count - 1
+          elseif removed ~= 0 then
+            status = refused(removed)
+          elseif call('EXISTS', set) == 0 then
+            status = 5
+          end
         else
-          local added = pcall('SADD', set, 0, user)
+          local added = not full_memory and pcall('SADD', set, 0, user)
           if added == 1 then
             status, count = 7, count + 1
           elseif added == 2 then
             call('SREM', set, 0, user)
             status = 5
-          elseif added ~= 0 then
-            if find(added.err, 'OOM', 1, true) then return added end
-            status = 5
+          elseif added and added ~= 0 then
+            status = refused(added)
+          end
+          if full_memory then -- only a repeat takes none
+            local is = pcall('SMISMEMBER', set, 0, user)
+            if is.err then status = refused(is) elseif is[1] == 0 then status = 5 else status = is[2] == 1 and 0 or 10 end
           end
         end
         if status == 7 then
@@ -155,21 +191,28 @@ if type(id) == 'table' then
 end
 call('HSET', KEYS[1], 'accepted', accepted)
 for i = 1, #changed, 3 do
+  call('HSET', KEYS[changed[i]], 'count', changed[i + 1], 'last', id, 'at', now)
+end
+-- Linear hashing: the sets are split one after the other, each when those that are left have about 420 users.
+for i = 1, #changed, 3 do
   local key, count, sets = KEYS[changed[i]], changed[i + 1], changed[i + 2]
-  -- Linear hashing: the sets are split one after the other, each when those that are left have about 420 users.
   local half = 1
   while half * 2 <= sets do half = half * 2 end
   local prefix = key .. ':' .. call('HGET', key, 'load') .. ':'
   while count > 300 * half + 120 * (sets - half) do
     local from, to, moved = prefix .. (sets - half), prefix .. sets, {0}
-    for _, user in ipairs(call('SMEMBERS', from)) do
+    local users, whole = pcall('SMEMBERS', from), false
+    if users.err then break end
+    for _, user in ipairs(users) do
+      if user == '0' then whole = true end
       if floor(user % 2147483647 * 1296131 / 65536) % (2 * half) == sets then moved[#moved + 1] = user end
     end
-    call('SADD', to, unpack(moved))
+    -- A set that is lost, or on its way to another node, is not split: its users would be lost without a trace.
+    if not whole or type(pcall('SADD', to, unpack(moved))) == 'table' then break end
     if #moved > 1 then call('SREM', from, unpack(moved, 2)) end
     sets = sets + 1
     if sets == 2 * half then half = sets end
   end
-  call('HSET', key, 'count', count, 'last', id, 'at', now, 'sets', sets)
+  if sets > changed[i + 2] then call('HSET', key, 'sets', sets) end
 end
 return replies

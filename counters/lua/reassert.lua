@@ -9,7 +9,7 @@
 local epoch = open_epoch()
 if not epoch then return -1 end
 local target = call('HMGET', KEYS[3], 'count', 'sets', 'load')
-if not target[1] then return -2 end
+if not (target[1] and target[2] and target[3]) then return -2 end
 local likes, accepted = queued(KEYS[1], KEYS[2])
 if likes >= tonumber(ARGV[1]) then return -4 end
 local run = {}

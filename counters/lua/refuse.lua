@@ -6,6 +6,7 @@
 local ends = milliseconds() + ARGV[2]
 call('ZREMRANGEBYSCORE', KEYS[2], '-inf', milliseconds())
 call('ZADD', KEYS[2], 'GT', ends, ARGV[1])
-call('PEXPIREAT', KEYS[2], ends)
-call('HSET', KEYS[1], 'refusing', math.max(ends, tonumber(call('HGET', KEYS[1], 'refusing') or 0)))
+local last = math.max(ends, tonumber(call('HGET', KEYS[1], 'refusing') or 0))
+call('PEXPIREAT', KEYS[2], last)
+call('HSET', KEYS[1], 'refusing', last)
 return 1
