@@ -1,0 +1,85 @@
+package counters
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+)
+
+// The clock of an API process may show anything: the times of events and of targets are Redis's, a fresh like is not
+// idle, and a call is not late.
+func TestClock_ofTheProcessDoesNotMatter(t *testing.T) {
+	now := time.Now()
+	for name, clock := range map[string]time.Time{
+		"2000":              {}, // the clock of a bubble begins there
+		"two hours behind":  now.Add(-2 * time.Hour),
+		"20 seconds behind": now.Add(-20 * time.Second),
+		"two hours ahead":   now.Add(2 * time.Hour),
+		"2039":              time.Date(2039, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newForum(t)
+			target, cold := f.post(t), f.post(t)
+			f.inMySQL(t, cold, 1000)
+			f.like(t, target, 1)
+			shard := target.Shard(shards)
+			url, dsn := urlOf(f.plain), f.dsn
+			begin := redisTime(t, f.plain)
+			synctest.Test(t, func(t *testing.T) {
+				if !clock.IsZero() {
+					time.Sleep(time.Until(clock)) // the clock of the bubble jumps
+				}
+				r, err := Open(url, shards)
+				require.NoError(t, err)
+				store, err := models.Open(t.Context(), dsn, models.Options{})
+				require.NoError(t, err)
+				l := NewLikes(r, store, LikesOptions{})
+				for _, target := range []models.Target{target, cold} {
+					for user := int64(7); user <= 9; user++ {
+						state, err := l.SetLike(t.Context(), target, user, true)
+						require.NoError(t, err)
+						require.True(t, state.Liked)
+					}
+				}
+				_, err = l.SetLike(t.Context(), target, 9, false)
+				require.NoError(t, err)
+				n, err := r.Cool(t.Context(), []models.Target{target, cold}, time.Minute,
+					map[int]models.Position{shard: pos(99, 0), cold.Shard(shards): pos(99, 0)})
+				require.NoError(t, err)
+				require.Zero(t, n, "both were just liked")
+				n, err = r.Sweep(t.Context())
+				require.NoError(t, err)
+				require.Zero(t, n)
+				require.NoError(t, r.Close())
+				require.NoError(t, store.Close())
+			})
+			end := redisTime(t, f.plain)
+			require.Equal(t, []int64{1, 7, 8}, usersOf(t, f.redis, target))
+			require.Equal(t, []int64{7, 8, 9, 1000}, usersOf(t, f.redis, cold))
+			for _, m := range f.plain.XRange(t.Context(), outboxKey(shard), pos(f.epochs[shard], 2).String(), "+").Val() {
+				at := models.Run(m.Values["run"].(string)).Time()
+				require.WithinRange(t, at, begin, end, "%v", m.Values)
+			}
+			at, err := f.plain.HGet(t.Context(), f.redis.keys(target).likes, "at").Int64()
+			require.NoError(t, err)
+			require.WithinRange(t, time.UnixMilli(at), begin, end)
+			require.Equal(t, models.LikesApplied{}.Gaps, model{f: f}.applyWithGaps(t, t.Context(), shard),
+				"and MySQL takes every event")
+			users, err := f.store.LikerIDs(t.Context(), target, 0, 10)
+			require.NoError(t, err)
+			require.Equal(t, []int64{1, 7, 8}, users)
+		})
+	}
+}
+
+func redisTime(t testing.TB, plain *redis.Client) time.Time {
+	t.Helper()
+	now, err := plain.Time(t.Context()).Result()
+	require.NoError(t, err)
+	return now.Truncate(time.Millisecond)
+}

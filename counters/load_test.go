@@ -1,0 +1,246 @@
+package counters
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// awaitLoads waits until n targets wait for the loader.
+func (f *forum) awaitLoads(t testing.TB, n int) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+		f.loader.mu.Lock()
+		defer f.loader.mu.Unlock()
+		return len(f.loader.waiting) >= n, "too few targets wait"
+	})
+}
+
+// Targets that are asked for while others are loaded cost one query for their states, and one for their likers.
+func TestLoader_loadsTargetsInCompany(t *testing.T) {
+	f := newForum(t)
+	first := f.post(t)
+	var targets []models.Target
+	for i := range loadTargets {
+		target := f.post(t)
+		if i%2 == 1 {
+			target = f.comment(t, first)
+		}
+		f.inMySQL(t, target, 1000, int64(2000+i))
+		targets = append(targets, target)
+	}
+	f.queries.reset()
+	caught, let := f.queries.holdAll(t, loads)
+	calls := []<-chan result{start(t.Context(), f.Likes, first, 7, true)}
+	<-caught
+	for _, target := range targets {
+		calls = append(calls, start(t.Context(), f.Likes, target, 7, true))
+	}
+	f.awaitLoads(t, loadTargets)
+	trips := countTrips(t, f.redis)
+	let()
+	for i, done := range calls {
+		got := soon(t, done)
+		require.NoError(t, got.err)
+		require.Equal(t, models.LikeState{Liked: true, Count: int64(min(i, 1)*2 + 1)}, got.state)
+	}
+	require.Equal(t, 2, f.queries.selects("FROM posts t WHERE"), "that of the first, and one for both kinds")
+	require.Equal(t, 2, f.queries.selects(loads))
+	// Both loads end, one takes the locks, and each of the 16 lanes calls the gate once or twice.
+	require.LessOrEqual(t, trips.Load(), int64(3+2*shards+1))
+	for i, target := range targets {
+		require.Equal(t, []int64{7, 1000, int64(2000 + i)}, usersOf(t, f.redis, target))
+	}
+}
+
+// A key of one target that has a wrong type does not keep the others cold.
+func TestLoader_damagedTargetDoesNotHarmItsCompany(t *testing.T) {
+	f := newForum(t)
+	posts := f.sameShard(t, 4)
+	caught, let := f.queries.holdAll(t, loads)
+	calls := []<-chan result{start(t.Context(), f.Likes, posts[0], 7, true)}
+	<-caught
+	for _, target := range posts[1:] {
+		calls = append(calls, start(t.Context(), f.Likes, target, 7, true))
+	}
+	f.awaitLoads(t, 3)
+	// Found cold, and then spoilt.
+	require.NoError(t, f.plain.Set(t.Context(), f.redis.keys(posts[2]).warming, "", 0).Err())
+	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(posts[2]).warming).Err())
+	require.NoError(t, f.plain.LPush(t.Context(), f.redis.keys(posts[2]).warming, "of a wrong type").Err())
+	require.NoError(t, f.plain.Expire(t.Context(), f.redis.keys(posts[2]).warming, time.Hour).Err())
+	let()
+	for i, done := range calls {
+		if i != 2 {
+			require.NoError(t, soon(t, done).err)
+		}
+	}
+	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(posts[2]).warming).Err())
+	require.NoError(t, soon(t, calls[2]).err)
+}
+
+func TestLoader_largeTargetDoesNotHoldUpOthers(t *testing.T) {
+	const likers = 30_000
+	f := newForum(t)
+	large, small := f.post(t), f.post(t)
+	f.likers(t, large, likers)
+	caught, let := f.queries.holdAll(t, pages)
+	waits := start(t.Context(), f.Likes, large, likers+1, true)
+	<-caught
+	f.like(t, small, 7)
+	f.like(t, f.comment(t, large), 7)
+	another := start(t.Context(), f.Likes, large, likers+2, true)
+	f.awaitParked(t, large, 2)
+	let()
+	got := []int64{}
+	for _, done := range []<-chan result{waits, another} {
+		r := soon(t, done)
+		require.NoError(t, r.err)
+		got = append(got, r.state.Count)
+	}
+	require.ElementsMatch(t, []int64{likers + 1, likers + 2}, got)
+	require.Len(t, usersOf(t, f.redis, large), likers+2)
+	require.Equal(t, 1, f.queries.selects(pages))
+}
+
+// dead fails every command once its process is killed.
+type dead struct{ killed atomic.Bool }
+
+var errDead = errors.New("the process was killed")
+
+func (d *dead) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d *dead) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if d.killed.Load() {
+			cmd.SetErr(errDead)
+			return errDead
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (d *dead) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if d.killed.Load() {
+			for _, cmd := range cmds {
+				cmd.SetErr(errDead)
+			}
+			return errDead
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func TestLoader_killedHalfWayLeavesGarbageThatIsSwept(t *testing.T) {
+	const likers = 30_000
+	f := newForum(t)
+	other := f.process(t)
+	target := f.post(t)
+	f.likers(t, target, likers)
+	before := dump(t, f.plain)
+	process := &dead{}
+	other.redis.client.AddHook(process)
+	var calls atomic.Int64
+	hookBefore(other.redis, "load", func() {
+		// Before the only page of users, before the first sets, and before the second.
+		if calls.Add(1) == 3 {
+			process.killed.Store(true)
+		}
+	})
+	_, err := other.SetLike(t.Context(), target, 7, true)
+	requireCode(t, models.CodeUnavailable, err)
+	require.ErrorIs(t, err, errDead)
+	left := dump(t, f.plain)
+	require.NotContains(t, left, f.redis.keys(target).likes)
+	require.Len(t, left.only(":likes:"), largeSets+1, "sets, and the ticket")
+	n, err := f.redis.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n, "it may still be alive")
+	require.Len(t, dump(t, f.plain), len(left))
+
+	// Its lock expires, and another process loads the target.
+	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(target).warming).Err())
+	f.like(t, target, likers+1)
+	require.Len(t, usersOf(t, f.redis, target), likers+1)
+	sets := setsFor(likers + 1)
+	after := swept(t, f.redis, f.plain)
+	require.Len(t, usersOf(t, f.redis, target), likers+1)
+	require.NotContains(t, after, garbageKey(target.Shard(shards)))
+	require.Len(t, after, len(before)+1+sets+1, "the hash, its sets, and the ticket of the killed process")
+}
+
+// The state of a large target is read before its likers. A deletion meanwhile wins.
+func TestLoader_deletionDuringALargeLoadIsNotFound(t *testing.T) {
+	f := newForum(t)
+	other := f.process(t)
+	target := f.post(t)
+	f.likers(t, target, loadUsers+1)
+	caught, let := f.queries.holdAll(t, pages)
+	call := start(t.Context(), f.Likes, target, 7, true)
+	<-caught
+	require.NoError(t, other.store.DeletePost(t.Context(), f.author.ID, target.ID))
+	require.NoError(t, other.CloseTargets(t.Context(), []models.Target{target}))
+	let()
+	requireCode(t, models.CodeNotFound, soon(t, call).err)
+	require.NotContains(t, dump(t, f.plain), f.redis.keys(target).likes)
+}
+
+// A target that another process loads is waited for.
+func TestLoader_waitsForAnotherProcess(t *testing.T) {
+	f := newForum(t)
+	other := f.process(t)
+	target := f.post(t)
+	f.inMySQL(t, target, 1000)
+	f.queries.reset()
+	caught, let := f.queries.holdAll(t, loads)
+	first := start(t.Context(), f.Likes, target, 1, true)
+	<-caught
+	second := start(t.Context(), other.Likes, target, 2, true)
+	other.awaitParked(t, target, 1)
+	let()
+	require.NoError(t, soon(t, first).err)
+	require.NoError(t, soon(t, second).err)
+	require.Equal(t, 1, f.queries.selects(loads)+other.queries.selects(loads))
+	require.Equal(t, []int64{1, 2, 1000}, usersOf(t, f.redis, target))
+}
+
+// Many targets of one crowd, some of which do not exist, are loaded and answered each on its own.
+func TestLoader_answersEachOfACrowd(t *testing.T) {
+	f := newForum(t)
+	var targets []models.Target
+	for i := range 3 * loadTargets {
+		if i%3 == 2 {
+			targets = append(targets, comment(int64(100_000+i)))
+			continue
+		}
+		targets = append(targets, f.post(t))
+	}
+	var mu sync.Mutex
+	failed := map[int]error{}
+	atOnce(len(targets), func(i int) {
+		_, err := f.SetLike(t.Context(), targets[i], int64(i+1), true)
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			failed[i] = err
+		}
+	})
+	require.Len(t, failed, loadTargets)
+	for i, err := range failed {
+		require.Equal(t, 2, i%3)
+		requireCode(t, models.CodeNotFound, err)
+	}
+	states, err := f.redis.TargetStates(t.Context(), targets)
+	require.NoError(t, err)
+	require.Equal(t, loadTargets, len(targets)-len(slices.DeleteFunc(states, func(s TargetState) bool { return !s.Warm })))
+}
