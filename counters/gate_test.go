@@ -721,3 +721,22 @@ func TestSweepScript_removesManySetsInParts(t *testing.T) {
 	}
 	require.Equal(t, stored{"{s01}:garbage": []string{"{s01}:post:1:likes:new 1"}}, dump(t, plain))
 }
+
+func TestGate_refusesLikesOfAUserForATime(t *testing.T) {
+	r, plain := newGate(t)
+	warmUp(t, r, comment(1), 7)
+	require.NoError(t, r.RefuseLikes(t.Context(), 7, time.Minute))
+	require.NoError(t, r.RefuseLikes(t.Context(), 8, time.Hour))
+	require.NoError(t, r.RefuseLikes(t.Context(), 8, time.Minute))
+	require.Equal(t, []verdict{{isRefused, 0}, {isChanged, 1}, {isChanged, 0}},
+		gate(t, r, 100, wanted{post(1), []string{"7", "9"}}, wanted{comment(1), []string{"-7"}}), "unlikes pass")
+	require.Greater(t, plain.PTTL(t.Context(), refusedKey(1)).Val(), 50*time.Minute, "the longest one")
+	require.NoError(t, plain.ZAdd(t.Context(), refusedKey(1), redis.Z{Score: 1, Member: "7"}).Err())
+	require.Equal(t, done(2), like(t, r, post(1), 7))
+
+	// A key of a wrong type refuses, and leaves nothing behind.
+	require.NoError(t, plain.Set(t.Context(), refusedKey(1), "of a wrong type", 0).Err())
+	before := dump(t, plain)
+	require.EqualValues(t, isDamaged, like(t, r, post(1), 10)[0].status)
+	require.Equal(t, before, dump(t, plain))
+}
