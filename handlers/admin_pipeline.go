@@ -289,15 +289,19 @@ func (s *Server) reassert(ctx context.Context, shard int, events []models.Event)
 			continue // an event of the shard itself, which has no effect beyond its position
 		}
 		err := s.desk.Reassert(ctx, e.Target(), e.UserID)
-		if errors.Is(err, counters.ErrNotWarm) {
+		switch {
+		case errors.Is(err, counters.ErrNotWarm):
 			return s.notWarm(ctx, shard, e.Target())
-		}
-		if err != nil {
+		case errors.Is(err, counters.ErrShardClosed):
+			return models.Unavailable(closedShard, err)
+		case err != nil:
 			return pipelineError(err)
 		}
 	}
 	return nil
 }
+
+const closedShard = "The shard is closed until its worker opens it; try again."
 
 // notWarm returns the error for a target whose likes the gate does not hold.
 func (s *Server) notWarm(ctx context.Context, shard int, target models.Target) error {
@@ -307,7 +311,7 @@ func (s *Server) notWarm(ctx context.Context, shard int, target models.Target) e
 			return pipelineError(err)
 		}
 		if !infos[shard].Open {
-			return models.Unavailable("The shard is closed until its worker opens it; try again.", nil)
+			return models.Unavailable(closedShard, nil)
 		}
 	}
 	return models.Errorf(models.CodeConflict, "Redis no longer holds the likes of %s, so whether the letter is newer "+

@@ -3,10 +3,8 @@ package handlers_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -14,20 +12,8 @@ import (
 
 // gate records its calls.
 type gate struct {
-	opened, closed []models.Target
-	onOpen         func(models.Target)
-	err            error
-}
-
-func (g *gate) OpenTarget(_ context.Context, target models.Target, createdAt time.Time) error {
-	if time.Since(createdAt).Abs() > time.Minute {
-		return fmt.Errorf("created at %v", createdAt)
-	}
-	g.opened = append(g.opened, target)
-	if g.onOpen != nil {
-		g.onOpen(target)
-	}
-	return g.err
+	closed []models.Target
+	err    error
 }
 
 func (g *gate) CloseTargets(_ context.Context, targets []models.Target) error {
@@ -51,7 +37,7 @@ func targetOf(content any) models.Target {
 	panic("neither a post nor a comment")
 }
 
-func TestGate_opensAndClosesTargets(t *testing.T) {
+func TestGate_closesDeletedTargets(t *testing.T) {
 	t.Parallel()
 	g := &gate{}
 	a := newGated(t, g)
@@ -59,9 +45,6 @@ func TestGate_opensAndClosesTargets(t *testing.T) {
 	p := a.newPost(t, ada)
 	c := a.newComment(t, ada, p.ID)
 	r := a.newReply(t, ada, c.ID)
-	if want := []models.Target{targetOf(p), targetOf(c), targetOf(r)}; !slices.Equal(g.opened, want) {
-		t.Errorf("opened %v, want %v", g.opened, want)
-	}
 	if len(g.closed) != 0 {
 		t.Errorf("closed %v", g.closed)
 	}
@@ -90,22 +73,4 @@ func TestGate_failureDoesNotFailRequests(t *testing.T) {
 	c := a.newComment(t, ada, p.ID)
 	a.must(t, 204, ada, "DELETE", pathOf(c), nil)
 	a.must(t, 204, ada, "DELETE", pathOf(p), nil)
-}
-
-func TestGate_closesTargetsDeletedBeforeTheyOpened(t *testing.T) {
-	t.Parallel()
-	g := &gate{}
-	a := newGated(t, g)
-	ada := a.account(t)
-	p := a.newPost(t, ada)
-	// The post is deleted between the comment's commit and its opening.
-	g.onOpen = func(models.Target) {
-		if err := a.store.DeletePost(context.Background(), 0, p.ID); err != nil {
-			t.Error(err)
-		}
-	}
-	c := a.newComment(t, ada, p.ID)
-	if !slices.Contains(g.closed, targetOf(c)) {
-		t.Errorf("%v stays open: closed are %v", targetOf(c), g.closed)
-	}
 }

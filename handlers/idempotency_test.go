@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"likewise/handlers"
 	"likewise/internal/testkit"
@@ -233,25 +232,27 @@ func TestIdempotency_manyRepetitionsOfARefusal(t *testing.T) {
 	t.Logf("%d refused, %d while another was", refused.Load(), busy.Load())
 }
 
-// heldGate blocks requests after the COMMIT of a creation, until the test releases them.
-type heldGate struct{ entered, release chan struct{} }
-
-func (g heldGate) OpenTarget(context.Context, models.Target, time.Time) error {
-	g.entered <- struct{}{}
-	<-g.release
-	return nil
+// stalledLikes blocks requests after the COMMIT of a creation, when they read the likes for their answer, until the test
+// releases them.
+type stalledLikes struct {
+	*models.Store
+	entered, release chan struct{}
 }
 
-func (heldGate) CloseTargets(context.Context, []models.Target) error { return nil }
+func (h stalledLikes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
+	h.entered <- struct{}{}
+	<-h.release
+	return h.Store.LikeStates(ctx, viewer, rows)
+}
 
 // A process can stall or die between the COMMIT and its answer. The next request finds the created object.
 func TestIdempotency_answersFromCreatedObjects(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
-	gate := heldGate{make(chan struct{}), make(chan struct{})}
-	release := sync.OnceFunc(func() { close(gate.release) })
+	held := stalledLikes{store, make(chan struct{}), make(chan struct{})}
+	release := sync.OnceFunc(func() { close(held.release) })
 	defer release()
-	stuck := serve(t, store, behindGate(store, gate))
+	stuck := serve(t, store, func(c *handlers.Config) { c.Likes = held })
 	a := serve(t, store)
 	ada := a.account(t)
 	answered := make(chan reply, 2)
@@ -263,7 +264,7 @@ func TestIdempotency_answersFromCreatedObjects(t *testing.T) {
 			}
 			answered <- r
 		}()
-		<-gate.entered
+		<-held.entered
 	}
 	send("/v1/posts", text, "post")
 	r := a.must(t, 201, ada, "POST", "/v1/posts", text, key("post"))

@@ -73,7 +73,7 @@ func TestDeleteMe_reachesRedis(t *testing.T) {
 			if !ofTarget && slices.Contains(strings.Split(key, ":"), fmt.Sprint(id)) {
 				found = append(found, key)
 			}
-			if strings.HasSuffix(key, ":likes_users") && client.SIsMember(t.Context(), key, id).Val() {
+			if ofTarget && strings.Contains(key, ":likes:") && client.SIsMember(t.Context(), key, id).Val() {
 				found = append(found, key)
 			}
 		}

@@ -628,7 +628,8 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			},
 			func(random *rand.Rand) error {
-				_, err := store.WithdrawLike(t.Context(), one(random), users[random.IntN(len(users))].ID)
+				_, err := store.WithdrawLike(t.Context(), one(random), users[random.IntN(len(users))].ID,
+					func() (bool, error) { return true, nil })
 				return err
 			},
 			func(random *rand.Rand) error {
