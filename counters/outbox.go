@@ -177,6 +177,20 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 // forgetBatch is how many keys a script evicts. Redis runs no other command during a script.
 const forgetBatch = 200
 
+// CloseShards closes all shards: from then on the gate refuses likes until relays open the shards again.
+func (r *Redis) CloseShards(ctx context.Context) error {
+	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for shard := range r.shards {
+			p.HDel(ctx, shardKey(shard), "epoch", "opening")
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("close shards: %w", err)
+	}
+	return nil
+}
+
 // Probe sends an event without an effect through the pipeline of an open shard. If the shard is closed, Probe does
 // nothing.
 func (r *Redis) Probe(ctx context.Context, shard int) error {

@@ -64,18 +64,24 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 			return err
 		}
 		query := `
-			SELECT t.likes_count, t.milestone
+			SELECT t.likes_count, t.milestone, (SELECT value FROM settings WHERE name='likes') AS mode
 			FROM ` + t.open + `
 			WHERE t.id=? AND t.status=?`
-		var now likedRow
+		var now struct {
+			likedRow
+			Mode LikesMode
+		}
 		read := tx.Raw(query, target.ID, StatusNormal).Scan(&now)
 		if read.Error == nil && read.RowsAffected == 0 {
 			return notFound(target.Kind)
 		}
+		if now.Mode == LikesGated || now.Mode == LikesDraining { // this process should have been stopped
+			return errNotDirect()
+		}
 		if state.Count = now.LikesCount; read.Error != nil || !liked || !changed {
 			return read.Error
 		}
-		return s.reachMilestone(tx, target, now)
+		return s.reachMilestone(tx, target, now.likedRow)
 	})
 	if err != nil {
 		return LikeState{}, fmt.Errorf("set like of %s: %w", target, err)

@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ type ShardState struct {
 	AppliedAt time.Time // when the watermark last moved
 	Sealed    Position  // the watermark just before the applied epoch began
 	OpenGaps  int       // gaps that are not reconciled yet
+	Stale     bool      // direct mode was used since the shard was last opened
 }
 
 // ShardStates reads every shard in order, with the gaps as of the same instant.
@@ -41,6 +43,7 @@ func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not insta
 func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState, error) {
 	query := `
 		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq,
+			s.stale,
 			(SELECT COUNT(*) FROM like_gaps g WHERE g.shard=s.shard AND g.reconciled_at IS NULL) AS open_gaps
 		FROM like_shards s
 		` + where.clause() + `
@@ -50,6 +53,7 @@ func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState
 		Epoch     int64
 		AppliedAt time.Time
 		OpenGaps  int
+		Stale     bool
 	}
 	if err := s.db.WithContext(ctx).Raw(query, where.args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read shards: %w", err)
@@ -58,16 +62,31 @@ func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState
 	for i, r := range rows {
 		states[i] = ShardState{
 			Shard: r.Mark.Shard, Epoch: r.Epoch, Applied: r.Mark.pos(), AppliedAt: r.AppliedAt,
-			Sealed: Position{r.Mark.SealedEpoch, r.Mark.SealedSeq}, OpenGaps: r.OpenGaps,
+			Sealed: Position{r.Mark.SealedEpoch, r.Mark.SealedSeq}, OpenGaps: r.OpenGaps, Stale: r.Stale,
 		}
 	}
 	return states, nil
 }
 
+// ErrNotGated means that a shard may not be opened, because the site is not in the mode LikesGated.
+var ErrNotGated = errors.New("likes are not gated")
+
 // NextEpoch hands out a new epoch of a shard. It is higher than every one before and than above.
 func (s *Store) NextEpoch(ctx context.Context, shard int, above int64) (int64, error) {
 	var epoch int64
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		var mode LikesMode
+		const read = `
+			SELECT value
+			FROM settings
+			WHERE name='likes'
+			LOCK IN SHARE MODE`
+		if err := tx.Raw(read).Scan(&mode).Error; err != nil {
+			return err
+		}
+		if mode != "" && mode != LikesGated {
+			return fmt.Errorf("%w: they are %s", ErrNotGated, mode)
+		}
 		update := tx.Exec(`
 			UPDATE like_shards
 			SET epoch=GREATEST(epoch, applied_epoch, ?)+1
@@ -87,6 +106,18 @@ func (s *Store) NextEpoch(ctx context.Context, shard int, above int64) (int64, e
 		return 0, fmt.Errorf("next epoch of shard %d: %w", shard, err)
 	}
 	return epoch, nil
+}
+
+// ShardFresh records that the gate has evicted every target of a shard that direct mode may have changed.
+func (s *Store) ShardFresh(ctx context.Context, shard int) error {
+	const update = `
+		UPDATE like_shards
+		SET stale=0
+		WHERE shard=?`
+	if _, err := s.write(ctx, update, shard); err != nil {
+		return fmt.Errorf("mark shard %d as fresh: %w", shard, err)
+	}
+	return nil
 }
 
 // OpenGaps returns the ids of the gaps of a shard that are not reconciled.

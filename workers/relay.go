@@ -182,10 +182,14 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 		case open:
 			opening = nil
 		case opening == nil || r.now().Sub(opening.since) > openingLimit:
-			if opening, err = r.beginOpening(ctx, shard, outbox); err != nil {
+			opening, err = r.beginOpening(ctx, shard, outbox)
+			switch {
+			case errors.Is(err, models.ErrNotGated): // what is in the outbox is relayed all the same
+			case err != nil:
 				return err
+			default:
+				wait = openingWait
 			}
-			wait = openingWait
 		default:
 			done, err := r.finishOpening(ctx, shard, outbox, opening)
 			if err != nil {
@@ -292,9 +296,14 @@ func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.O
 	case state.Applied.Epoch < o.epoch:
 		return false, nil
 	}
-	forgotten := state.Sealed.After(o.restored)
+	forgotten := state.Stale || state.Sealed.After(o.restored)
 	if forgotten {
 		if err := outbox.ForgetTargets(ctx, o.epoch); err != nil {
+			return false, err
+		}
+	}
+	if state.Stale {
+		if err := r.store.ShardFresh(ctx, shard); err != nil {
 			return false, err
 		}
 	}

@@ -78,7 +78,9 @@ func (directVoids) forgetAccount(context.Context, int64) error { return nil }
 
 func (directVoids) refuse(context.Context, int64, time.Duration) error { return nil }
 
-func (directVoids) forget(_ context.Context, targets []models.Target) ([]models.Target, error) { return targets, nil }
+func (directVoids) forget(_ context.Context, targets []models.Target) ([]models.Target, error) {
+	return targets, nil
+}
 
 func (directVoids) keepCold(context.Context, models.Target) (bool, error) { return true, nil }
 
@@ -131,9 +133,9 @@ const (
 	voidRequests = 100              // a query
 	voidTurn     = 10 * time.Second // for a request in a run; the next run continues
 	voidRefusal  = voidTurn + 2*time.Second
-	voidPage     = 500              // likes a query
-	voidAtOnce   = 8                // concurrent likes; few, so that users' likes are not delayed
-	voidRounds   = 3                // in a turn, for likes that were in the pipeline when it began
+	voidPage     = 500 // likes a query
+	voidAtOnce   = 8   // concurrent likes; few, so that users' likes are not delayed
+	voidRounds   = 3   // in a turn, for likes that were in the pipeline when it began
 )
 
 // Void works on the open requests until its time is nearly over. Requests without a turn come first, and then those

@@ -31,6 +31,7 @@ type cli struct {
 	Import      importCmd      `cmd:"" help:"Import content."`
 	User        userCmd        `cmd:"" help:"Manage accounts and tokens."`
 	Verify      verifyCmd      `cmd:"" help:"Compare rows, counts and Redis for every post and comment."`
+	Likes       likesCmd       `cmd:"" help:"Switch the site between gated and direct likes."`
 	Healthcheck healthcheckCmd `cmd:"" help:"${healthcheck_help}"`
 
 	devCommands

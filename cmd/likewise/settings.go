@@ -197,10 +197,14 @@ func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags)
 		metrics:  workers.NewMetrics(registry),
 		servers:  []connected{{"mysql", store.Ping, store.Close}},
 	}
-	if !l.gated() {
-		return c, nil
+	mode := models.LikesDirect
+	if l.gated() {
+		mode = models.LikesGated
+		if err := c.openGate(l); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
 	}
-	if err := c.openGate(l); err != nil {
+	if err := store.StartLikes(ctx, mode); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
