@@ -18,27 +18,33 @@ const (
 	LikesDirect   LikesMode = "direct"   // in one transaction each
 )
 
+// LikesMode returns the mode of the site, or "" before the first process has started.
+func (s *Store) LikesMode(ctx context.Context) (LikesMode, error) {
+	const query = `
+		SELECT value
+		FROM settings
+		WHERE name='likes'`
+	var mode LikesMode
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&mode).Error; err != nil {
+		return "", fmt.Errorf("read mode of likes: %w", err)
+	}
+	return mode, nil
+}
+
 // StartLikes reports whether a process may start in a mode, gated or direct. The first process of a site decides. If the
 // site is in another mode, StartLikes returns CodeConflict.
 func (s *Store) StartLikes(ctx context.Context, mode LikesMode) error {
 	const insert = `
 		INSERT IGNORE INTO settings (name, value)
 		VALUES ('likes', ?)`
-	const query = `
-		SELECT value
-		FROM settings
-		WHERE name='likes'`
-	var is LikesMode
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&is).Error; err != nil {
-		return fmt.Errorf("read mode of likes: %w", err)
+	is, err := s.LikesMode(ctx)
+	if err == nil && is == "" {
+		if _, err = s.write(ctx, insert, string(mode)); err == nil {
+			is, err = s.LikesMode(ctx)
+		}
 	}
-	if is == "" {
-		if _, err := s.write(ctx, insert, string(mode)); err != nil {
-			return fmt.Errorf("set mode of likes: %w", err)
-		}
-		if err := s.db.WithContext(ctx).Raw(query).Scan(&is).Error; err != nil {
-			return fmt.Errorf("read mode of likes: %w", err)
-		}
+	if err != nil {
+		return fmt.Errorf("start in mode %s: %w", mode, err)
 	}
 	if is == mode || is == LikesDraining && mode == LikesGated {
 		return nil

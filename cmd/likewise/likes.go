@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,6 +50,18 @@ func (l *likesDirectCmd) Validate() error {
 // Run closes the gate, waits until MySQL has every like, and allows direct processes to start. If the likes do not
 // arrive in time, the site stays closed to likes: the command can be run again, or undone with gated.
 func (l *likesDirectCmd) Run(ctx context.Context, out output) error {
+	store, err := l.mysqlFlags.open(ctx, out.log, nil)
+	if err != nil {
+		return err
+	}
+	mode, err := store.LikesMode(ctx)
+	if err := errors.Join(err, store.Close()); err != nil {
+		return err
+	}
+	if mode == models.LikesDirect {
+		fmt.Fprintln(out.stdout, "likes are direct")
+		return nil
+	}
 	c, err := openCore(ctx, out.log, l.mysqlFlags, gateAt(l.Redis))
 	if err != nil {
 		return err

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Redis keeps what a site had there before direct mode. None of it may count when the site is gated again.
+func TestLikes_switchBetweenGatedAndDirect(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	users := s.accounts(2)
+	ada, bob := users[0], users[1]
+	worker := s.start("worker")
+	api, url := s.api()
+	s.awaitOpen()
+	post := newPost(t, url, ada)
+	require.Equal(t, likeJSON{true, 1}, like(t, url, ada, post.path(), true))
+
+	direct := append([]string{"LIKEWISE_LIKES=direct"}, s.env...)
+	assert.Contains(t, fail(t, 1, direct, "api"), "The likes of this site are gated, and not direct")
+	assert.Contains(t, fail(t, 1, direct, "cron", "run", "drift"), "The likes of this site are gated")
+
+	// An api that was not stopped accepts no likes from now on, though its worker runs.
+	assert.Contains(t, s.succeed("likes", "direct"), "likes are direct")
+	reply, err := send(t, url, bob, "PUT", post.path()+"/like", nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, reply.status, reply)
+	assert.Contains(t, s.succeed("likes", "direct"), "likes are direct", "again")
+	assert.Contains(t, fail(t, 1, s.env, "api"), "The likes of this site are direct, and not gated")
+	api.stop()
+	worker.stop()
+
+	// Direct mode: what Redis had is changed behind its back.
+	d := start(t, direct, "api")
+	directURL := "http://" + d.awaitPrint(apiAddress)
+	require.Equal(t, likeJSON{false, 0}, like(t, directURL, ada, post.path(), false))
+	require.Equal(t, likeJSON{true, 1}, like(t, directURL, bob, post.path(), true))
+
+	assert.Contains(t, succeed(t, s.env, "likes", "gated"), "likes are gated")
+	reply, err = send(t, directURL, ada, "PUT", post.path()+"/like", nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, reply.status, "the direct api was not stopped")
+	d.stop()
+
+	s.start("worker")
+	_, url = s.api()
+	s.awaitOpen()
+	require.Equal(t, likeJSON{false, 1}, like(t, url, ada, post.path(), false), "it was unliked in direct mode")
+	require.Equal(t, likeJSON{true, 2}, like(t, url, ada, post.path(), true))
+	s.succeed("cron", "run", "flush")
+	assert.Equal(t, map[int64]bool{ada.id: true, bob.id: true}, s.rows(likedPost(post)))
+	s.verify()
+}
+
+func TestLikes_switchToDirectNeedsEveryLikeInMySQL(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ada := s.accounts(1)[0]
+	worker := s.start("worker")
+	_, url := s.api()
+	s.awaitOpen()
+	post := newPost(t, url, ada)
+	require.Equal(t, likeJSON{true, 1}, like(t, url, ada, post.path(), true))
+	s.succeed("cron", "run", "flush")
+	worker.stop()
+	require.Equal(t, likeJSON{false, 0}, like(t, url, ada, post.path(), false))
+
+	printed := fail(t, 1, s.env, "likes", "direct", "--wait=1s")
+	assert.Contains(t, printed, "likes are refused until this command succeeds, or `likewise likes gated` is run")
+	assert.Contains(t, printed, "not everything reached MySQL")
+	reply, err := send(t, url, ada, "PUT", post.path()+"/like", nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, reply.status)
+
+	s.succeed("likes", "gated")
+	s.start("worker")
+	s.awaitOpen()
+	s.succeed("cron", "run", "flush")
+	assert.Empty(t, s.rows(likedPost(post)))
+	assert.Equal(t, likeJSON{true, 1}, like(t, url, ada, post.path(), true))
+	assert.Equal(t, 1, strings.Count(s.succeed("likes", "direct", "--wait=1m"), "likes are direct"))
+}
