@@ -37,6 +37,7 @@ type load struct {
 	target models.Target
 	asked  func()
 	done   func(error)
+	open   bool // it was, when MySQL was asked while another process held its lock
 }
 
 const (
@@ -57,7 +58,7 @@ func newLoader(l *Likes) *loader { return &loader{likes: l, large: make(chan str
 // gate is to be asked again, with CodeNotFound if the target is deleted or does not exist, and with CodeUnavailable if it
 // cannot be loaded.
 func (l *loader) add(target models.Target, asked func(), done func(error)) {
-	l.queue(load{target, asked, done})
+	l.queue(load{target: target, asked: asked, done: done})
 }
 
 func (l *loader) queue(one load) {
@@ -91,22 +92,29 @@ func (l *loader) together(some []load) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadLimit)
 	defer cancel()
 	token := strings.ToLower(rand.Text()[:10])
-	locked, epochs := l.lock(ctx, token, some)
-	if len(locked) == 0 {
-		return
-	}
-	targets := make([]models.Target, len(locked))
-	for i, one := range locked {
-		targets[i] = one.target
-		one.asked()
+	locked, held, epochs := l.lock(ctx, token, some)
+	var targets []models.Target
+	for _, one := range slices.Concat(locked, held) {
+		if !one.open {
+			targets = append(targets, one.target)
+			one.asked()
+		}
 	}
 	states, err := l.likes.store.StatesOf(ctx, 0, targets)
 	if err != nil {
 		l.unlock(ctx, token, locked, false)
-		fail(locked, err)
+		fail(slices.Concat(locked, held), err)
 		return
 	}
 	var small, gone []load
+	for _, one := range held {
+		if _, open := states[one.target]; !open && !one.open {
+			one.done(models.Errorf(models.CodeNotFound, "There is no such %s.", one.target.Kind))
+			continue
+		}
+		one.open = true
+		time.AfterFunc(loadAgain, func() { l.queue(one) })
+	}
 	targets = targets[:0]
 	for _, one := range locked {
 		state, open := states[one.target]
@@ -141,12 +149,12 @@ func fail(some []load, err error) {
 	}
 }
 
-// lock takes the locks of targets, and returns those that it got and the epochs of their shards. It finishes targets
-// that are warm or whose shard is closed, queues those again that another process loads, and fails those of which Redis
-// did not reply.
+// lock takes the locks of targets. It returns the targets whose lock it got, with the epochs of their shards, and those
+// whose lock another process holds. It finishes targets that are warm or whose shard is closed, and fails those of which
+// Redis did not reply.
 func (l *loader) lock(
 	ctx context.Context, token string, some []load,
-) (locked []load, epochs map[models.Target]string) {
+) (locked, held []load, epochs map[models.Target]string) {
 	type reply struct {
 		locked *redis.BoolCmd
 		epoch  *redis.StringCmd
@@ -177,7 +185,7 @@ func (l *loader) lock(
 		}
 		switch {
 		case !replies[i].locked.Val() && !warm && epoch != "":
-			time.AfterFunc(loadAgain, func() { l.queue(one) })
+			held = append(held, one)
 			continue
 		case warm || epoch == "": // the gate replies so
 			if replies[i].locked.Val() {
@@ -186,6 +194,7 @@ func (l *loader) lock(
 			ready = append(ready, one)
 			continue
 		}
+		one.open = false // a deletion since then has taken the lock away
 		locked = append(locked, one)
 		epochs[one.target] = epoch
 	}
@@ -193,7 +202,7 @@ func (l *loader) lock(
 	for _, one := range ready {
 		one.done(nil)
 	}
-	return locked, epochs
+	return locked, held, epochs
 }
 
 // unlock releases locks. They expire by themselves; this only saves the next loader a wait. Of targets that are gone, it
