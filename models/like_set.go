@@ -68,7 +68,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 			FROM ` + t.open + `
 			WHERE t.id=? AND t.status=?`
 		var now struct {
-			likedRow
+			Row  likedRow `gorm:"embedded"`
 			Mode LikesMode
 		}
 		read := tx.Raw(query, target.ID, StatusNormal).Scan(&now)
@@ -78,10 +78,10 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 		if now.Mode == LikesGated || now.Mode == LikesDraining { // this process should have been stopped
 			return errNotDirect()
 		}
-		if state.Count = now.LikesCount; read.Error != nil || !liked || !changed {
+		if state.Count = now.Row.LikesCount; read.Error != nil || !liked || !changed {
 			return read.Error
 		}
-		return s.reachMilestone(tx, target, now.likedRow)
+		return s.reachMilestone(tx, target, now.Row)
 	})
 	if err != nil {
 		return LikeState{}, fmt.Errorf("set like of %s: %w", target, err)

@@ -32,10 +32,11 @@ func NewLikeWriter(store *models.Store, kafka Kafka, m *Metrics) *LikeWriter {
 }
 
 const (
-	batchEvents = 2000                  // events after which a batch is written
+	batchEvents = 2000                  // events after which a batch is written, if no other records wait
+	batchMost   = 20_000                // events after which it is written if they do
 	batchDelay  = 20 * time.Millisecond // after its first record, when a smaller batch is written
 	batchLimit  = 30 * time.Second      // for one attempt at writing a batch; half of a longer one is tried next
-	queued      = 64                    // records that wait for the previous batch; sarama blocks further ones
+	queued      = 256                   // records that wait for the previous batch; sarama blocks further ones
 )
 
 // Run writes until ctx ends.
@@ -88,13 +89,13 @@ func (w *LikeWriter) consume(ctx context.Context) error {
 // batcher gathers the records of all partitions of one group session into batches. It owns the goroutine that writes.
 type batcher struct {
 	writer  *LikeWriter
-	records chan *sarama.ConsumerMessage
+	records chan decoded
 	stopped chan struct{}
 }
 
 // Setup starts writing.
 func (b *batcher) Setup(session sarama.ConsumerGroupSession) error {
-	b.records, b.stopped = make(chan *sarama.ConsumerMessage, queued), make(chan struct{})
+	b.records, b.stopped = make(chan decoded, queued), make(chan struct{})
 	owned := 0
 	for _, partitions := range session.Claims() {
 		owned += len(partitions)
@@ -115,7 +116,14 @@ func (b *batcher) Cleanup(sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// ConsumeClaim passes the records of one partition to write.
+// decoded is a record with its runs.
+type decoded struct {
+	record *sarama.ConsumerMessage
+	runs   []models.LikeRecord
+	events int // of all runs, and at least one for each
+}
+
+// ConsumeClaim decodes the records of one partition, while the batch before is being written, and passes them to write.
 func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	for {
 		select {
@@ -123,8 +131,12 @@ func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 			if !ok {
 				return nil
 			}
+			one := decoded{record: record, runs: decode(record, b.writer.store.Shards())}
+			for _, run := range one.runs {
+				one.events += max(1, len(run.Events))
+			}
 			select {
-			case b.records <- record:
+			case b.records <- one:
 			case <-session.Context().Done():
 				return nil
 			}
@@ -136,47 +148,48 @@ func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 
 // write gathers batches and writes them until the session ends.
 func (b *batcher) write(session sarama.ConsumerGroupSession) {
-	ctx := session.Context()
-	timer := time.NewTimer(batchDelay)
-	timer.Stop()
 	for {
-		var runs []models.LikeRecord
-		events := 0
-		last := map[int32]*sarama.ConsumerMessage{}
-		add := func(record *sarama.ConsumerMessage) {
-			some := decode(record, b.writer.store.Shards())
-			for _, run := range some {
-				events += max(1, len(run.Events))
-			}
-			runs = append(runs, some...)
-			last[record.Partition] = record
-		}
-		select {
-		case record := <-b.records:
-			add(record)
-		case <-ctx.Done():
-			return
-		}
-		timer.Reset(batchDelay)
-		for full := false; !full && events < batchEvents; {
-			select {
-			case record := <-b.records:
-				add(record)
-			case <-timer.C:
-				full = true
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			}
-		}
-		timer.Stop()
-		if !b.writer.apply(ctx, runs) {
+		runs, last := b.gather(session.Context())
+		if len(runs) == 0 || !b.writer.apply(session.Context(), runs) {
 			return
 		}
 		for _, record := range last {
 			session.MarkMessage(record, "")
 		}
 	}
+}
+
+// gather returns the runs of the next batch, and the last record of each of its partitions. It waits for the first
+// record, and for batchDelay for others while the batch is small. A large batch takes what waits already: the more there
+// is to catch up with, the less each like costs. If ctx ends, gather returns nothing.
+func (b *batcher) gather(ctx context.Context) (runs []models.LikeRecord, last map[int32]*sarama.ConsumerMessage) {
+	last = map[int32]*sarama.ConsumerMessage{}
+	events := 0
+	var delay <-chan time.Time
+	for events < batchMost {
+		var one decoded
+		if events >= batchEvents {
+			select {
+			case one = <-b.records:
+			default:
+				return runs, last
+			}
+		} else {
+			select {
+			case one = <-b.records:
+			case <-delay:
+				return runs, last
+			case <-ctx.Done():
+				return nil, nil
+			}
+		}
+		if events == 0 {
+			delay = time.After(batchDelay)
+		}
+		runs, events = append(runs, one.runs...), events+one.events
+		last[one.record.Partition] = one.record
+	}
+	return runs, last
 }
 
 // decode returns the runs of a record. An unreadable record becomes one with a Problem and without a position.
