@@ -243,6 +243,10 @@ func (l *lane) settle(order []*call, replies []int64) {
 			l.likes.count(outcome)
 			c.ticket = number
 			l.park(c, outcome == Gone)
+		case Superseded:
+			if !l.join(c, order[i+1:]) {
+				c.answer(answer{outcome: outcome, count: number})
+			}
 		default:
 			c.answer(answer{outcome: outcome, count: number})
 		}
@@ -254,6 +258,23 @@ const maxLate = 3
 
 // lateMargin is the time that a caller needs to have left for a retry. One with less would make the others late again.
 const lateMargin = 20 * time.Millisecond
+
+// join makes a superseded call wait for the answer of a later call for the same like, if there is one in this process:
+// among those after it in its batch, those that are parked or those that wait.
+func (l *lane) join(c *call, after []*call) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, calls := range [][]*call{after, l.parked[c.target], l.waiting} {
+		for _, later := range calls {
+			if later.target == c.target && later.user == c.user && later.liked == c.liked {
+				c.state.Store(callWaits)
+				later.also = append(later.also, c)
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // retryLate queues late calls again, first of all, if the clock of the server was unknown, the estimate of it was off, or
 // another caller's deadline was near.

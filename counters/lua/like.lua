@@ -104,17 +104,17 @@ for k = 3, #KEYS do
       local op, status = ARGV[i], 0
       local unlike = byte(op) == 45
       local user = unlike and sub(op, 2) or op
+      local space = find(user, ' ', 1, true)
+      local ticket
+      if space then user, ticket = sub(user, 1, space - 1), sub(user, space + 1) end
       if waiting then
-        local space = find(user, ' ', 1, true)
-        local ticket
-        if space then user, ticket = sub(user, 1, space - 1), sub(user, space + 1) end
         local held = pcall('HGET', KEYS[k] .. ':waiting', user)
         if ticket and ticket ~= held then
           status = 8
         elseif held then
           pcall('HDEL', KEYS[k] .. ':waiting', user)
         end
-      elseif find(user, ' ', 1, true) then
+      elseif ticket then
         status = 8
       end
       if refusing and status == 0 and not unlike then
@@ -166,6 +166,11 @@ for k = 3, #KEYS do
           r, room = r + 1, room - 1
           run[r], sets_of[r], users[r] = (unlike and '-' or '+') .. user, set, user
         end
+      elseif status == 8 then -- it has no effect, and needs none if the later call asked for the same
+        local at = floor(user % 2147483647 * 1296131 / 65536) % (2 * half)
+        if at >= sets then at = at - half end
+        local is = pcall('SMISMEMBER', prefix .. at, 0, user)
+        if not is.err and is[1] == 1 and (is[2] == 0) == unlike then status = 0 end
       end
       replies[n + 1], replies[n + 2] = status, count
       n = n + 2
