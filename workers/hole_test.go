@@ -1,0 +1,357 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/counters"
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// closeShard makes a shard look as after a restart of Redis: it was opened on another server.
+func (p *pipeline) closeShard(shard int) {
+	p.t.Helper()
+	require.NoError(p.t, p.raw.HSet(context.Background(), fmt.Sprintf("{s%02d}:shard", shard), "server", "restarted").Err())
+}
+
+// loseOutbox removes the runs in the outbox of a shard, as if Kafka had acknowledged and lost them.
+func (p *pipeline) loseOutbox(shard int) {
+	p.t.Helper()
+	require.NoError(p.t, p.raw.XTrimMaxLen(context.Background(), fmt.Sprintf("{s%02d}:outbox", shard), 0).Err())
+}
+
+func (p *pipeline) openGaps() int {
+	p.t.Helper()
+	return p.count("SELECT COUNT(*) FROM like_gaps WHERE reconciled_at IS NULL")
+}
+
+// holed returns a target whose shard has a gap: MySQL lacks the unlike of user 1 and the like of user 2. No worker runs.
+func (p *pipeline) holed() models.Target {
+	p.t.Helper()
+	stop := p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	p.set(target, 1, false)
+	p.set(target, 2, true)
+	p.loseOutbox(6)
+	p.set(target, 3, true)
+	stop = p.work()
+	p.flush()
+	stop()
+	require.Equal(p.t, []int64{1, 3}, p.likers(target))
+	require.Equal(p.t, 1, p.openGaps())
+	return target
+}
+
+// Kafka loses the end of an epoch, and nothing but the next opening can show it.
+func TestRecovery_aNewEpochShowsWhatTheLogLostBefore(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	p.set(target, 1, false)
+	p.set(target, 2, true)
+	p.loseOutbox(6)
+	p.closeShard(6)
+	p.start()
+	p.set(target, 3, true)
+	p.flush()
+	assert.Equal(t, 1, p.openGaps())
+	p.idle(target)
+	cooled, _, err := NewJanitor(p.redis, p.store, p.metrics, time.Hour).Cool(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, cooled, "Redis alone has what is missing")
+	resent, err := NewReconciler(p.redis, p.store, p.likes).Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 2, resent)
+	p.flush()
+	assert.Equal(t, []int64{2, 3}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
+func TestReconciler_keepsTheGapOfAClosedShard(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	target := p.holed()
+	p.closeShard(6)
+	reconciler := NewReconciler(p.redis, p.store, p.likes)
+	_, err := reconciler.Reconcile(t.Context())
+	require.ErrorIs(t, err, counters.ErrShardClosed)
+	assert.Equal(t, 1, p.openGaps(), "nothing was sent")
+	p.start()
+	resent, err := reconciler.Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 2, resent)
+	p.flush()
+	assert.Equal(t, []int64{2, 3}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
+// While the users in MySQL are compared, another unlike makes the numbers agree.
+func TestReconciler_comparesUsersAndNotNumbers(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	target := p.holed()
+	unliked := errors.New("not compared")
+	var found []int64
+	require.NoError(t, eachDiffering(t.Context(), p.redis, p.store, target, func(users []int64) error {
+		if unliked != nil { // user 1, who is in MySQL alone
+			_, unliked = p.likes.SetLike(t.Context(), target, 3, false)
+		}
+		found = append(found, users...)
+		return unliked
+	}))
+	assert.Equal(t, []int64{1, 2}, found, "Redis has one user, and MySQL had one in common with it")
+}
+
+// While a shard has a gap, MySQL does not have all of its targets, even if the watermark is past their last changes.
+func TestForget_keepsTargetsOfAShardWithAGap(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	target := p.holed()
+	require.NoError(t, p.raw.Del(t.Context(), p.set0(p.warmed(target))).Err())
+	_, err := p.likes.SetLike(t.Context(), target, 4, true)
+	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
+	gate := &gatedVoids{p.redis, p.store}
+	forgotten, err := p.redis.Forget(t.Context(), p.store, target)
+	require.NoError(t, err)
+	assert.False(t, forgotten)
+	p.work()
+	cold, err := gate.forget(t.Context(), []models.Target{target})
+	require.NoError(t, err)
+	assert.Empty(t, cold)
+	states, err := p.redis.TargetStates(t.Context(), []models.Target{target})
+	require.NoError(t, err)
+	assert.True(t, states[0].Warm)
+}
+
+// warmed returns a target after checking that it is warm.
+func (p *pipeline) warmed(target models.Target) models.Target {
+	p.t.Helper()
+	states, err := p.redis.TargetStates(context.Background(), []models.Target{target})
+	require.NoError(p.t, err)
+	require.True(p.t, states[0].Warm)
+	return target
+}
+
+// The outbox takes fewer likes than one batch of the Reconciler has.
+func TestReconciler_repairsThroughASmallOutbox(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	const lost = 60
+	for user := int64(2); user < 2+lost; user++ {
+		p.set(target, user, true)
+	}
+	p.loseOutbox(6)
+	p.set(target, 1, false)
+	p.work()
+	p.flush()
+	require.Equal(t, 1, p.openGaps())
+	small := counters.NewLikes(p.redis, p.store, counters.LikesOptions{OutboxLimit: 10})
+	testkit.Eventually(t, patience, func() (bool, string) {
+		_, err := NewReconciler(p.redis, p.store, small).Reconcile(context.Background())
+		return err == nil, fmt.Sprint(err)
+	})
+	assert.Zero(t, p.openGaps())
+	p.flush()
+	assert.Len(t, p.likers(target), lost)
+	assert.Empty(t, p.verify(false))
+}
+
+// A relay is killed while it opens a shard. The second attempt must not take the first one's event for a loss.
+func TestRelay_forgetsNothingAtASecondAttempt(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	p.closeShard(6)
+	relay := NewRelay(p.redis, p.store, p.kafka, p.metrics)
+	outbox, err := p.redis.HoldOutbox(t.Context(), 6, "killed", time.Minute)
+	require.NoError(t, err)
+	_, err = relay.beginOpening(t.Context(), 6, outbox)
+	require.NoError(t, err)
+	require.NoError(t, outbox.Release(t.Context()))
+	p.start()
+	p.warmed(target)
+	assert.Equal(t, int64(2), p.set(target, 2, true).Count)
+	p.flush()
+	assert.Equal(t, []int64{1, 2}, p.likers(target))
+	assert.Zero(t, p.openGaps())
+}
+
+// The broker takes less than the relay would send in one record.
+func TestRelay_halvesRecordsThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	limit := "700"
+	admin, err := sarama.NewClusterAdmin(p.kafka.Brokers, p.kafka.config())
+	require.NoError(t, err)
+	defer admin.Close()
+	require.NoError(t, admin.CreateTopic(p.kafka.Topic, &sarama.TopicDetail{NumPartitions: int32(p.store.Shards()),
+		ReplicationFactor: 1, ConfigEntries: map[string]*string{"max.message.bytes": &limit}}, false))
+	stop := p.start()
+	target := p.postIn(6)
+	p.flush()
+	stop()
+	const likes = 100
+	for user := range int64(likes) {
+		p.set(target, 1_000_003*(user+1)%2_000_000_011, true) // numbers that compression does not make short
+	}
+	p.work()
+	p.flush()
+	assert.Len(t, p.likers(target), likes)
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM like_gaps"))
+	assert.Empty(t, p.verify(false))
+}
+
+// refuseDevils makes MySQL refuse likes of user 666.
+func (p *pipeline) refuseDevils() {
+	p.t.Helper()
+	p.exec(`
+		CREATE TRIGGER refuse BEFORE INSERT ON post_likes FOR EACH ROW
+		BEGIN
+			IF NEW.user_id=666 THEN
+				SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT='no devils';
+			END IF;
+		END`)
+}
+
+// runOf returns the record of a run of likes of a target in shard 6, at the position after the watermark.
+func (p *pipeline) runOf(target models.Target, users ...int64) models.LikeRecord {
+	p.t.Helper()
+	state, err := p.store.ShardState(context.Background(), 6)
+	require.NoError(p.t, err)
+	var events []models.Event
+	for _, user := range users {
+		events = append(events, models.LikeEvent(target, max(user, -user), user > 0, time.Now()))
+	}
+	return models.LikeRecord{Shard: 6, Pos: models.Position{Epoch: state.Applied.Epoch, Seq: state.Applied.Seq + 1},
+		Events: events, Payload: []byte(models.NewRun(events...)), Topic: p.kafka.Topic, Partition: 6}
+}
+
+func TestLikeWriter_isolatesOneLikeOfARun(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.refuseDevils()
+	p.start()()
+	target := p.postIn(6)
+	run := p.runOf(target, 1, 2, 666, 4, 5)
+	writer := NewLikeWriter(p.store, p.kafka, p.metrics)
+
+	// The writer is killed after each of its transactions, and another one begins again.
+	rest := [][]models.LikeRecord{{run}}
+	for range 3 {
+		first, second := halve(rest[0])
+		if _, err := p.store.ApplyLikes(t.Context(), first); err != nil {
+			require.True(t, models.IsBadData(err), "%v", err)
+			second = first
+		}
+		state, err := p.store.ShardState(t.Context(), 6)
+		require.NoError(t, err)
+		require.True(t, run.Pos.After(state.Applied), "the run is not applied yet")
+		if rest[0] = second; !divisible(second) {
+			break
+		}
+	}
+	require.True(t, writer.apply(t.Context(), []models.LikeRecord{run}))
+	require.True(t, writer.apply(t.Context(), []models.LikeRecord{run}), "read twice")
+
+	assert.Equal(t, []int64{1, 2, 4, 5}, p.likers(target))
+	state, err := p.store.ShardState(t.Context(), 6)
+	require.NoError(t, err)
+	assert.Equal(t, run.Pos, state.Applied)
+	assert.Zero(t, state.OpenGaps)
+	letters, err := p.store.ListDeadLetters(t.Context(), false, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	assert.Equal(t, run.Pos, letters[0].Pos)
+	assert.Contains(t, letters[0].Error, "no devils")
+	events, err := letters[0].Events(p.store.Shards())
+	require.NoError(t, err)
+	assert.Equal(t, run.Events[2:3], events)
+}
+
+// A late writer may apply a part of a run once more, after a later part. So no part has what a later one takes back.
+func TestLikeWriter_partsOfARunHaveTheLastEventOfAUser(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.refuseDevils()
+	p.start()()
+	target := p.postIn(6)
+	run := p.runOf(target, 1, 2, -1, 666, 4)
+	first, _ := halve([]models.LikeRecord{run})
+	require.True(t, NewLikeWriter(p.store, p.kafka, p.metrics).apply(t.Context(), []models.LikeRecord{run}))
+	again, err := p.store.ApplyLikes(t.Context(), first)
+	require.NoError(t, err)
+	assert.Equal(t, len(first[0].Events), again.Duplicates)
+	first[0].Pos.Seq++ // the watermark had not moved
+	_, err = p.store.ApplyLikes(t.Context(), first[:1])
+	require.NoError(t, err)
+	assert.Equal(t, []int64{2, 4}, p.likers(target))
+}
+
+func TestLikeWriter_storesALetterWithoutItsPayload(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.exec(`
+		CREATE TRIGGER refuse_large BEFORE INSERT ON dead_letters FOR EACH ROW
+		BEGIN
+			IF LENGTH(NEW.payload)>1000 THEN
+				SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT='too large';
+			END IF;
+		END`)
+	p.start()
+	target := p.postIn(6)
+	p.produce(6, strings.Repeat("garbage", 1000))
+	p.set(target, 1, true)
+	p.flush()
+	assert.Equal(t, []int64{1}, p.likers(target), "it did not wait for the letter")
+	testkit.Eventually(t, patience, func() (bool, string) {
+		n := p.count(`
+			SELECT COUNT(*)
+			FROM dead_letters
+			WHERE payload LIKE 'sha256 %' AND error LIKE '%too large%' AND error LIKE '%not readable%'`)
+		return n == 1, fmt.Sprintf("%d letters", n)
+	})
+}
+
+// A batch that MySQL cannot write in time is written in parts.
+func TestLikeWriter_halvesABatchThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.exec("CREATE TRIGGER slow BEFORE INSERT ON post_likes FOR EACH ROW DO SLEEP(0.05)")
+	p.start()()
+	target := p.postIn(6)
+	var users []int64
+	for user := range int64(64) {
+		users = append(users, user+1)
+	}
+	writer := NewLikeWriter(p.store, p.kafka, p.metrics)
+	writer.limit = time.Second // for a third of them
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.True(t, writer.apply(ctx, []models.LikeRecord{p.runOf(target, users...)}))
+	assert.Equal(t, users, p.likers(target))
+}
