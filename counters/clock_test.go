@@ -68,7 +68,7 @@ func TestClock_ofTheProcessDoesNotMatter(t *testing.T) {
 			at, err := f.plain.HGet(t.Context(), f.redis.keys(target).likes, "at").Int64()
 			require.NoError(t, err)
 			require.WithinRange(t, time.UnixMilli(at), begin, end)
-			require.Equal(t, models.LikesApplied{}.Gaps, model{f: f}.applyWithGaps(t, t.Context(), shard),
+			require.Equal(t, models.LikesApplied{}.Gaps, (&model{f: f}).applyWithGaps(t, t.Context(), shard),
 				"and MySQL takes every event")
 			users, err := f.store.LikerIDs(t.Context(), target, 0, 10)
 			require.NoError(t, err)

@@ -1,11 +1,14 @@
 package counters
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,4 +165,138 @@ func TestCluster(t *testing.T) {
 		openShard(t, r, shard, 2)
 		require.Equal(t, done(2), like(t, r, target, 8))
 	})
+}
+
+// While a slot moves to another node, likes of other shards go on. Those of the moved shard are refused until its relay
+// has opened it on the new node. No acknowledged like is lost, and none is half done.
+func TestCluster_movedSlotLosesNoLike(t *testing.T) {
+	t.Parallel()
+	url, masters, _ := startCluster(t)
+	r, err := Open(url, shards)
+	require.NoError(t, err)
+	defer r.Close()
+	f := newForumOn(t, r)
+	targets := make([]models.Target, shards)
+	for range shards {
+		target := f.post(t)
+		targets[target.Shard(shards)] = target
+	}
+	const moved = 3
+	f.likers(t, targets[moved], 415) // so that its set is split soon
+	for shard := range shards {
+		openShard(t, r, shard, 1)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer func() { stop(); all.Wait() }()
+	all.Go(func() { // the relays, which retry
+		for ctx.Err() == nil {
+			for shard := range shards {
+				info, err := r.shardInfo(ctx, shard)
+				if err != nil || info.Open {
+					continue
+				}
+				outbox, err := r.HoldOutbox(ctx, shard, "relay", time.Minute)
+				if err != nil {
+					continue
+				}
+				if _, err := outbox.Seal(ctx, info.Last.Epoch+1); err == nil {
+					_ = outbox.Opened(ctx, info.Last.Epoch+1)
+				}
+			}
+		}
+	})
+	var accepted [shards]atomic.Int64
+	var users [shards][]int64 // whose likes were acknowledged
+	for shard := range shards {
+		all.Go(func() {
+			for user := int64(1000); ctx.Err() == nil; user++ {
+				call, cancel := context.WithTimeout(ctx, 5*time.Second)
+				_, err := f.SetLike(call, targets[shard], user, true)
+				cancel()
+				if err == nil {
+					users[shard] = append(users[shard], user)
+					accepted[shard].Add(1)
+				}
+			}
+		})
+	}
+	await := func(which func(shard int) bool, what string) {
+		t.Helper()
+		var from [shards]int64
+		for shard := range shards {
+			from[shard] = accepted[shard].Load()
+		}
+		testkit.Eventually(t, time.Minute, func() (bool, string) {
+			for shard := range shards {
+				if which(shard) && accepted[shard].Load() < from[shard]+20 {
+					return false, fmt.Sprintf("%s: shard %d accepts nothing", what, shard)
+				}
+			}
+			return true, ""
+		})
+	}
+	everyone := func(int) bool { return true }
+	others := func(shard int) bool { return shard != moved }
+	await(everyone, "before")
+
+	slot := int(masters[0].ClusterKeySlot(ctx, shardKey(moved)).Val())
+	from, to := masters[0], masters[1]
+	if slot > 8191 {
+		from, to = to, from
+	}
+	set := func(node *redis.Client, args ...any) {
+		t.Helper()
+		require.NoError(t, node.Do(ctx, append([]any{"CLUSTER", "SETSLOT", slot}, args...)...).Err())
+	}
+	fromID, toID := from.ClusterMyID(ctx).Val(), to.ClusterMyID(ctx).Val()
+	set(to, "IMPORTING", fromID)
+	set(from, "MIGRATING", toID)
+	await(others, "while the slot begins to move")
+	host, port, err := net.SplitHostPort(to.Options().Addr)
+	require.NoError(t, err)
+	move := func(part string) {
+		t.Helper()
+		for _, key := range from.ClusterGetKeysInSlot(ctx, slot, 1000).Val() {
+			if strings.Contains(key, part) {
+				require.NoError(t, from.Migrate(ctx, host, port, key, 0, 5*time.Second).Err())
+			}
+		}
+	}
+	move(":likes:")
+	f.awaitCount(t, Unstored, 5)
+	await(others, "while sets have moved")
+	move(":likes")
+	await(others, "while targets have moved")
+	move(":outbox")
+	await(others, "while the outbox has moved")
+	for len(from.ClusterGetKeysInSlot(ctx, slot, 1).Val()) > 0 {
+		move("")
+	}
+	set(to, "NODE", toID)
+	set(from, "NODE", toID)
+	await(everyone, "after")
+	stop()
+	all.Wait()
+
+	for shard := range shards {
+		node := masters[0]
+		if n, err := node.Exists(t.Context(), shardKey(shard)).Result(); err != nil || n == 0 {
+			node = masters[1]
+		}
+		liked := usersOf(t, r, targets[shard])
+		for _, user := range users[shard] {
+			require.Contains(t, liked, user, "shard %d", shard)
+		}
+		states, err := r.TargetStates(t.Context(), []models.Target{targets[shard]})
+		require.NoError(t, err)
+		require.EqualValues(t, len(liked), states[0].Count, "shard %d", shard)
+		inOutbox := fold(t, t.Context(), node, shard)[targets[shard]]
+		if shard == moved {
+			require.Len(t, inOutbox, len(liked)-415)
+			require.Greater(t, states[0].Sets, 1)
+			continue
+		}
+		require.Len(t, inOutbox, len(liked), "shard %d", shard)
+	}
 }

@@ -165,7 +165,7 @@ func TestForget_evictsATargetOnceMySQLHasAllOfIt(t *testing.T) {
 		return forgotten
 	}
 	require.False(t, forget(), "the like is not in MySQL yet")
-	model{f: f}.apply(t, t.Context(), target.Shard(shards))
+	(&model{f: f}).apply(t, t.Context(), target.Shard(shards))
 	require.True(t, forget())
 	require.NotContains(t, dump(t, f.plain), f.redis.keys(target).likes)
 	require.False(t, forget(), "it is cold")
@@ -180,7 +180,7 @@ func TestForget_asksForGaps(t *testing.T) {
 	f.like(t, target, 8)
 	// The first like is lost on its way, and the second arrives.
 	require.NoError(t, f.plain.XDel(t.Context(), outboxKey(shard), pos(f.epochs[shard], 1).String()).Err())
-	gaps := model{f: f}.applyWithGaps(t, t.Context(), shard)
+	gaps := (&model{f: f}).applyWithGaps(t, t.Context(), shard)
 	require.Equal(t, 1, gaps)
 	forgotten, err := f.redis.Forget(t.Context(), f.store, target)
 	require.NoError(t, err)
