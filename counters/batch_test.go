@@ -46,6 +46,16 @@ func soon(t testing.TB, done <-chan result) result {
 	}
 }
 
+// await waits for a signal that must come.
+func await(t testing.TB, signal <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-signal:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the signal never came")
+	}
+}
+
 // process returns another Likes on the same Redis and MySQL, which counts its outcomes.
 func (f *forum) process(t testing.TB) *forum {
 	t.Helper()
@@ -138,7 +148,7 @@ func TestBatch_likesThatArriveTogetherShareACall(t *testing.T) {
 	entriesBefore := f.plain.XLen(t.Context(), outboxKey(shard)).Val()
 	gate := holdGate(t, f.redis)
 	first := start(t.Context(), f.Likes, target, 1, true)
-	<-gate.arrived
+	await(t, gate.arrived)
 	var rest []<-chan result
 	for user := int64(2); user <= likes; user++ {
 		rest = append(rest, start(t.Context(), f.Likes, target, user, true))
@@ -164,7 +174,7 @@ func TestBatch_isBounded(t *testing.T) {
 	f.like(t, target, 1000)
 	gate := holdGate(t, f.redis)
 	calls := []<-chan result{start(t.Context(), f.Likes, target, 1, true)}
-	<-gate.arrived
+	await(t, gate.arrived)
 	for user := int64(2); user <= 2*maxBatch+2; user++ {
 		calls = append(calls, start(t.Context(), f.Likes, target, user, true))
 	}
@@ -181,7 +191,7 @@ func (f *forum) together(t testing.TB, targets ...models.Target) []result {
 	t.Helper()
 	gate := holdGate(t, f.redis)
 	first := start(t.Context(), f.Likes, targets[0], 4000, true)
-	<-gate.arrived
+	await(t, gate.arrived)
 	var calls []<-chan result
 	for i, target := range targets {
 		calls = append(calls, start(t.Context(), f.Likes, target, 5000+int64(i), true))
@@ -251,7 +261,7 @@ func TestBatch_likesOfAUserKeepTheirOrder(t *testing.T) {
 	f.like(t, target, 1000)
 	gate := holdGate(t, f.redis)
 	first := start(t.Context(), f.Likes, target, 1, true)
-	<-gate.arrived
+	await(t, gate.arrived)
 	var calls []<-chan result
 	for i := range 50 { // ends with a like
 		calls = append(calls, start(t.Context(), f.Likes, target, 7, i%2 == 1))
@@ -280,7 +290,7 @@ func TestBatch_memoryLimitRefusesLikesAndNotUnlikes(t *testing.T) {
 	require.NoError(t, plain.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	gate := holdGate(t, r)
 	first := start(t.Context(), f.Likes, target, 1, false)
-	<-gate.arrived
+	await(t, gate.arrived)
 	like := start(t.Context(), f.Likes, target, 8, true)
 	f.awaitWaiting(t, target, 1)
 	unlike := start(t.Context(), f.Likes, target, 2, false)
@@ -307,7 +317,7 @@ func TestBatch_neverSendsWhatWasTakenBack(t *testing.T) {
 	f.like(t, target, 1000)
 	gate := holdGate(t, f.redis)
 	first := start(t.Context(), f.Likes, target, 1, true)
-	<-gate.arrived
+	await(t, gate.arrived)
 	ctx, leave := context.WithCancel(t.Context())
 	second := start(ctx, f.Likes, target, 2, true)
 	f.awaitWaiting(t, target, 1)
@@ -328,7 +338,7 @@ func TestBatch_callerThatLeavesDoesNotWaitForALoad(t *testing.T) {
 	c := &call{target: target, user: 7, liked: true, done: make(chan answer, 1)}
 	lane := f.lanes[target.Shard(shards)]
 	lane.add(c)
-	<-gate.arrived
+	await(t, gate.arrived)
 	require.False(t, c.leave(), "Redis may have it")
 	gate.open()
 	a := <-c.done
@@ -496,7 +506,7 @@ func TestSetLike_heldCallDoesNotOutliveItsAnswer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.wait)
 			defer cancel()
 			call := start(ctx, far, target, 7, false)
-			<-slow.caught
+			await(t, slow.caught)
 			requireCode(t, models.CodeUnavailable, soon(t, call).err)
 			f.like(t, target, 7) // acknowledged after that
 			let()
@@ -522,7 +532,7 @@ func TestSetLike_isSentOnce(t *testing.T) {
 	require.NoError(t, err)
 	let := slow.hold(t, r.script["like"].Hash(), true)
 	call := start(t.Context(), far, target, 7, false)
-	<-slow.caught
+	await(t, slow.caught)
 	got := soon(t, call)
 	if got.err != nil { // unknown, so the caller is sure of its next call only
 		requireCode(t, models.CodeUnavailable, got.err)
@@ -543,7 +553,7 @@ func TestBatch_callerInAHurryDoesNotRefuseTheOthers(t *testing.T) {
 	f.like(t, target, 1000)
 	gate := holdGate(t, f.redis)
 	first := start(t.Context(), f.Likes, target, 1, true)
-	<-gate.arrived
+	await(t, gate.arrived)
 	lane := f.lanes[target.Shard(shards)]
 	hasty := &call{target: target, user: 2, liked: true, arrived: time.Now(), ends: time.Now(), done: make(chan answer, 1)}
 	lane.add(hasty)
@@ -569,7 +579,7 @@ func TestSetLike_laterCallOfAnotherProcessWins(t *testing.T) {
 			var stranger <-chan result
 			if company {
 				stranger = start(t.Context(), f.Likes, target, 1, true)
-				<-caught
+				await(t, caught)
 				waiting++
 			}
 			older := start(t.Context(), f.Likes, target, 7, true)
@@ -620,7 +630,7 @@ func TestSetLike_laterCallWinsOnADeletedTarget(t *testing.T) {
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
 	caught, let := f.queries.holdAll(t, "SELECT COUNT(*) FROM posts t WHERE")
 	older := start(t.Context(), f.Likes, target, 7, true)
-	<-caught
+	await(t, caught)
 	_, err := other.store.RestorePost(t.Context(), f.author.ID, target.ID)
 	require.NoError(t, err)
 	state, err := other.SetLike(t.Context(), target, 7, false)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -346,7 +347,9 @@ func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target)
 	err := ask((*redis.Script).Hash, func(p redis.Pipeliner, hash string, keys []string) *redis.Cmd {
 		return p.EvalSha(asking, hash, keys, viewer)
 	})
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	// Each node of a cluster has scripts of its own.
+	lacks := func(reply *redis.Cmd) bool { return redis.HasErrorPrefix(reply.Err(), "NOSCRIPT") }
+	if slices.ContainsFunc(slices.Collect(maps.Values(replies)), lacks) {
 		err = ask(func(*redis.Script) string { return l.redis.source["states"] },
 			func(p redis.Pipeliner, source string, keys []string) *redis.Cmd {
 				return p.Eval(asking, source, keys, viewer)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -246,21 +245,31 @@ func (l *loader) place(
 		}
 		return nil
 	})
-	var failed []load
+	var failed, refused, warmed []load
 	for i, one := range some {
-		if refused := slices.IndexFunc(replies[i], func(c redis.Cmder) bool { return c.Err() != nil }); refused >= 0 {
-			err = replies[i][refused].Err()
+		if wrong := slices.IndexFunc(replies[i], func(c redis.Cmder) bool { return c.Err() != nil }); wrong >= 0 {
+			err = replies[i][wrong].Err()
 			failed = append(failed, one)
 			continue
 		}
 		if n, _ := replies[i][len(replies[i])-1].(*redis.Cmd).Int(); n == 0 {
-			l.likes.log.InfoContext(ctx, "target was closed, or its lock was lost, while it was loaded",
-				"target", one.target.String())
+			l.refused(ctx, one)
+			refused = append(refused, one)
+			continue
 		}
+		warmed = append(warmed, one)
+	}
+	l.unlock(ctx, token, slices.Concat(failed, refused), false)
+	fail(failed, err)
+	for _, one := range slices.Concat(warmed, refused) {
 		one.done(nil)
 	}
-	l.unlock(ctx, token, failed, false)
-	fail(failed, err)
+}
+
+// refused logs a load that did not make its target warm: what was read may be old. The gate is asked again.
+func (l *loader) refused(ctx context.Context, one load) {
+	l.likes.log.InfoContext(ctx, "target was closed, or its lock was lost, while it was loaded",
+		"target", one.target.String())
 }
 
 // membersOf returns the members of a set: its users, and 0.
@@ -280,12 +289,18 @@ func (l *loader) alone(one load, token, epoch string) {
 	l.large <- struct{}{}
 	defer func() { <-l.large }()
 	err := l.loadLarge(ctx, one.target, token, epoch)
-	if err != nil && !errors.Is(err, ErrLockLost) { // a lost lock is often that of a deletion: the gate is to be asked again
+	if err != nil {
 		l.unlock(ctx, token, []load{one}, false)
-		fail([]load{one}, err)
-		return
 	}
-	one.done(nil)
+	switch {
+	case errors.Is(err, ErrLockLost): // often to a deletion
+		l.refused(ctx, one)
+		one.done(nil)
+	case err != nil:
+		fail([]load{one}, err)
+	default:
+		one.done(nil)
+	}
 }
 
 func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epoch string) error {
@@ -329,6 +344,9 @@ func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epo
 			return fmt.Errorf("load users: %w", err)
 		}
 	}
-	return r.run(ctx, "warm", []string{k.shard, k.likes, k.warming, k.garbage},
-		token, epoch, sets, strconv.Itoa(len(users))).Err()
+	warm, err := r.run(ctx, "warm", []string{k.shard, k.likes, k.warming, k.garbage}, token, epoch, sets, len(users)).Int()
+	if err == nil && warm == 0 {
+		err = ErrLockLost
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"likewise/internal/testkit"
@@ -42,7 +43,7 @@ func TestLoader_loadsTargetsInCompany(t *testing.T) {
 	f.queries.reset()
 	caught, let := f.queries.holdAll(t, loads)
 	calls := []<-chan result{start(t.Context(), f.Likes, first, 7, true)}
-	<-caught
+	await(t, caught)
 	for _, target := range targets {
 		calls = append(calls, start(t.Context(), f.Likes, target, 7, true))
 	}
@@ -69,24 +70,33 @@ func TestLoader_damagedTargetDoesNotHarmItsCompany(t *testing.T) {
 	posts := f.sameShard(t, 4)
 	caught, let := f.queries.holdAll(t, loads)
 	calls := []<-chan result{start(t.Context(), f.Likes, posts[0], 7, true)}
-	<-caught
+	await(t, caught)
 	for _, target := range posts[1:] {
 		calls = append(calls, start(t.Context(), f.Likes, target, 7, true))
 	}
 	f.awaitLoads(t, 3)
-	// Found cold, and then spoilt.
-	require.NoError(t, f.plain.Set(t.Context(), f.redis.keys(posts[2]).warming, "", 0).Err())
-	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(posts[2]).warming).Err())
-	require.NoError(t, f.plain.LPush(t.Context(), f.redis.keys(posts[2]).warming, "of a wrong type").Err())
-	require.NoError(t, f.plain.Expire(t.Context(), f.redis.keys(posts[2]).warming, time.Hour).Err())
+	lock := f.redis.keys(posts[2]).warming
+	second := make(chan struct{}, 1)
+	hookBefore(f.redis, "warm", sync.OnceFunc(func() { // of the first
+		hookBefore(f.redis, "warm", sync.OnceFunc(func() { // of the others
+			assert.NoError(t, f.plain.Del(t.Context(), lock).Err())
+			assert.NoError(t, f.plain.LPush(t.Context(), lock, "of a wrong type").Err())
+			second <- struct{}{}
+		}))
+	}))
 	let()
+	await(t, second)
 	for i, done := range calls {
-		if i != 2 {
-			require.NoError(t, soon(t, done).err)
+		got := soon(t, done)
+		if i == 2 {
+			requireCode(t, models.CodeUnavailable, got.err)
+			require.ErrorContains(t, got.err, "WRONGTYPE")
+			continue
 		}
+		require.NoError(t, got.err)
 	}
-	require.NoError(t, f.plain.Del(t.Context(), f.redis.keys(posts[2]).warming).Err())
-	require.NoError(t, soon(t, calls[2]).err)
+	require.NoError(t, f.plain.Del(t.Context(), lock).Err())
+	f.like(t, posts[2], 8)
 }
 
 func TestLoader_largeTargetDoesNotHoldUpOthers(t *testing.T) {
@@ -96,7 +106,7 @@ func TestLoader_largeTargetDoesNotHoldUpOthers(t *testing.T) {
 	f.likers(t, large, likers)
 	caught, let := f.queries.holdAll(t, pages)
 	waits := start(t.Context(), f.Likes, large, likers+1, true)
-	<-caught
+	await(t, caught)
 	f.like(t, small, 7)
 	f.like(t, f.comment(t, large), 7)
 	another := start(t.Context(), f.Likes, large, likers+2, true)
@@ -187,7 +197,7 @@ func TestLoader_deletionDuringALargeLoadIsNotFound(t *testing.T) {
 	f.likers(t, target, loadUsers+1)
 	caught, let := f.queries.holdAll(t, pages)
 	call := start(t.Context(), f.Likes, target, 7, true)
-	<-caught
+	await(t, caught)
 	require.NoError(t, other.store.DeletePost(t.Context(), f.author.ID, target.ID))
 	require.NoError(t, other.CloseTargets(t.Context(), []models.Target{target}))
 	let()
@@ -204,7 +214,7 @@ func TestLoader_waitsForAnotherProcess(t *testing.T) {
 	f.queries.reset()
 	caught, let := f.queries.holdAll(t, loads)
 	first := start(t.Context(), f.Likes, target, 1, true)
-	<-caught
+	await(t, caught)
 	second := start(t.Context(), other.Likes, target, 2, true)
 	other.awaitParked(t, target, 1)
 	let()
@@ -243,4 +253,20 @@ func TestLoader_answersEachOfACrowd(t *testing.T) {
 	states, err := f.redis.TargetStates(t.Context(), targets)
 	require.NoError(t, err)
 	require.Equal(t, loadTargets, len(targets)-len(slices.DeleteFunc(states, func(s TargetState) bool { return !s.Warm })))
+}
+
+// A shard that was closed and opened again while a target was loaded does not make its likes wait for a lock to expire.
+func TestLoader_releasesItsLockAfterAnotherOpening(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	hookBefore(f.redis, "warm", sync.OnceFunc(func() {
+		closeShard(t, f.plain, target.Shard(shards))
+		openShard(t, f.redis, target.Shard(shards), 2)
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), loadLock/2)
+	defer cancel()
+	_, err := f.SetLike(ctx, target, 7, true)
+	require.NoError(t, err)
+	require.Equal(t, 2, f.queries.selects(loads))
+	require.Zero(t, f.plain.Exists(t.Context(), f.redis.keys(target).warming).Val())
 }

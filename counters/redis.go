@@ -234,7 +234,7 @@ func mayArrive(err error) bool {
 	var dial *net.OpError
 	return !errors.As(err, &reply) && !(errors.As(err, &dial) && dial.Op == "dial") &&
 		!errors.Is(err, gobreaker.ErrOpenState) && !errors.Is(err, gobreaker.ErrTooManyRequests) &&
-		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrClosed)
+		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, errReplica)
 }
 
 // node returns the client of the server that holds a shard's keys, for commands such as SCAN.
