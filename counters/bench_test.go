@@ -81,7 +81,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// fill gives a cold target some likes, of users with sparse ids of 31 bits: all by a load, or half by the gate.
+// fill adds likes to a cold target, of users with sparse ids of 31 bits: all by a load, or half by the gate.
 func fill(t testing.TB, r *Redis, target models.Target, users int, half bool) {
 	t.Helper()
 	ids := make([]int64, users)

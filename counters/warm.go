@@ -224,7 +224,7 @@ func (r *Redis) countUsers(ctx context.Context, targets []models.Target, states 
 			return fmt.Errorf("read sizes of sets: %w", err)
 		}
 		for i, one := range some {
-			one.state.Users += sizes[i].Val() - 1 // of which one is 0, which is no user
+			one.state.Users += sizes[i].Val() - 1 // of which one is 0, which is not a user
 		}
 	}
 	return nil

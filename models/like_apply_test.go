@@ -172,7 +172,7 @@ func TestApplyLikes_recordsWhatTheLogLostBeforeAnOpening(t *testing.T) {
 		SELECT COUNT(*)
 		FROM like_gaps
 		WHERE after_epoch=1 AND after_seq=1 AND before_epoch=2 AND before_seq=0`))
-	assert.Zero(t, l.apply(l.opened(3, models.Position{Epoch: 1, Seq: 1})).Gaps, "what Redis lost is no gap in the log")
+	assert.Zero(t, l.apply(l.opened(3, models.Position{Epoch: 1, Seq: 1})).Gaps, "the log has what Redis lost")
 }
 
 // An opening that is given up begins an epoch without likes. Then MySQL is not ahead of a Redis that has kept all.

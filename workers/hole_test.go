@@ -201,6 +201,32 @@ func TestRelay_forgetsNothingAtASecondAttempt(t *testing.T) {
 	assert.Zero(t, p.openGaps())
 }
 
+// Redis has lost its last like, and the relay is killed while it opens the shard. At the second attempt, the outbox ends
+// with the first one's event, which must not hide the loss.
+func TestRelay_forgetsWhatRedisLostAtASecondAttempt(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	_, err := p.store.ApplyLikes(t.Context(), []models.LikeRecord{p.runOf(target, 2)})
+	require.NoError(t, err)
+	p.closeShard(6)
+	relay := NewRelay(p.redis, p.store, p.kafka, p.metrics)
+	outbox, err := p.redis.HoldOutbox(t.Context(), 6, "killed", time.Minute)
+	require.NoError(t, err)
+	_, err = relay.beginOpening(t.Context(), 6, outbox)
+	require.NoError(t, err)
+	require.NoError(t, outbox.Release(t.Context()))
+	p.start()
+	assert.Equal(t, int64(3), p.set(target, 3, true).Count, "counted from MySQL")
+	p.flush()
+	assert.Equal(t, []int64{1, 2, 3}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
 // The broker takes less than the relay would send in one record.
 func TestRelay_halvesRecordsThatAreTooLarge(t *testing.T) {
 	t.Parallel()

@@ -103,7 +103,7 @@ func (r *Reconciler) resend(ctx context.Context, target models.Target) (resent i
 		return r.likes.Reassert(ctx, target, users)
 	})
 	if errors.Is(err, counters.ErrNotWarm) {
-		return resent, nil // an opening of the shard has evicted it: what Redis knew is not the truth any more
+		return resent, nil // an opening of the shard has evicted it: what Redis knew is no longer the truth
 	}
 	return resent, err // in a closed shard nothing was sent, and the gap stays
 }

@@ -79,8 +79,8 @@ func TestVoider_takesTheTargetFromALoaderThatSlept(t *testing.T) {
 	assert.Empty(t, p.likers(post))
 }
 
-// A moderator voids the likes of a period. While the Voider works, the user withdraws a like of the period and gives it
-// again: that one is not of the period.
+// A moderator voids the likes of a period. While the Voider works, the user withdraws a like of the period and likes
+// again: that like is not of the period.
 func TestVoider_leavesALikeGivenAfterThePeriod(t *testing.T) {
 	t.Parallel()
 	p := setup(t)

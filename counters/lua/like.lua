@@ -10,12 +10,12 @@
 --       2 the target is cold, 3 it was deleted (see close.lua): the ticket with which to come again
 --       4 the outbox is full
 --       5 the keys of the target contradict each other: one was lost or tampered with, and none can be trusted
---       8 the user has called again since: this call must not take effect any more
+--       8 the user has called again since: this call must no longer take effect
 --       9 likes of the user are refused at the moment: see refuse.lua
 --      10 Redis cannot store it: it is out of memory, or the keys of the shard are on their way to another node
 --
 -- Users are spread over sets so small that Redis keeps them as sorted arrays of integers: see sets.lua. Each set also
--- holds 0, which is no user, so a set that is lost is not taken for an empty one.
+-- holds 0, which is not a user, so a set that is lost is not taken for an empty one.
 --
 -- A call that the network delayed may arrive after its callers gave up, and after they made the opposite call. That
 -- must not be undone, so a late call is rejected. A like that has to wait (for its target to be loaded, or for MySQL to

@@ -1,4 +1,7 @@
--- Precedes every script but take.lua. KEYS[1] of a script that needs an open shard is the shard hash.
+-- Precedes every script but like.lua and take.lua.
+--
+-- KEYS  1 shard hash, of a script that needs an open shard
+-- reply that of the script
 --
 -- A shard is open while it has an epoch and this server is the one that it was opened on. The replication id changes
 -- when a server restarts, and when it is promoted. Either can lose the last of what was acknowledged, and nothing may
