@@ -260,15 +260,16 @@ const maxLate = 3
 const lateMargin = 20 * time.Millisecond
 
 // join makes a superseded call wait for the answer of a later call for the same like, if there is one in this process:
-// among those after it in its batch, those that are parked or those that wait.
+// among those after it in its batch, those that are parked or those that wait. It reports whether the call waits.
 func (l *lane) join(c *call, after []*call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, calls := range [][]*call{after, l.parked[c.target], l.waiting} {
 		for _, later := range calls {
 			if later.target == c.target && later.user == c.user && later.liked == c.liked {
-				c.state.Store(callWaits)
-				later.also = append(later.also, c)
+				if c = c.again(); c != nil {
+					later.also = slices.Concat(c.also, []*call{c}, later.also)
+				}
 				return true
 			}
 		}
@@ -318,7 +319,10 @@ func (l *lane) park(c *call, gone bool) {
 	}
 	l.parked[c.target] = append(parked, c)
 	l.mu.Unlock()
-	if superseded != nil && superseded.take() {
+	if superseded != nil {
+		superseded = superseded.taken()
+	}
+	if superseded != nil {
 		superseded.answer(answer{outcome: Superseded})
 	}
 	switch {
@@ -366,7 +370,7 @@ func (l *lane) resume(target models.Target, err error) {
 		outcome = Gone
 	}
 	for _, c := range failed {
-		if c.take() {
+		if c = c.taken(); c != nil {
 			c.answer(answer{outcome: outcome, err: err})
 		}
 	}

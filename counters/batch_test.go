@@ -3,6 +3,7 @@ package counters
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -373,6 +374,55 @@ func TestBatch_equalCallsShareAnAnswer(t *testing.T) {
 		got := soon(t, calls[i])
 		require.NoError(t, got.err)
 		require.Equal(t, models.LikeState{Liked: true, Count: 1}, got.state)
+	}
+}
+
+// So do they if the target cannot be loaded, or a later call replaces them.
+func TestBatch_everyCallIsAnswered(t *testing.T) {
+	like := func(user int64, state int32, also ...*call) *call {
+		c := &call{target: post(1), user: user, liked: true, also: also, done: make(chan answer, 1)}
+		c.state.Store(state)
+		return c
+	}
+	outcome := func(c *call) Outcome {
+		select {
+		case a := <-c.done:
+			return a.outcome
+		default:
+			return "none"
+		}
+	}
+	failed := errors.New("MySQL is down")
+	for name, answered := range map[string]func(l *lane, earlier, latest *call) Outcome{
+		"load fails": func(l *lane, _, latest *call) Outcome {
+			l.parked[post(1)] = []*call{latest}
+			l.resume(post(1), failed)
+			return Failed
+		},
+		"replaced while parked": func(l *lane, _, latest *call) Outcome {
+			latest.ticket = 1
+			unlike := &call{target: post(1), user: 7, ticket: 2, done: make(chan answer, 1)}
+			unlike.state.Store(callTaken)
+			l.parked[post(1)] = []*call{latest}
+			l.park(unlike, false)
+			return Superseded
+		},
+		"joins a later one": func(l *lane, _, latest *call) Outcome {
+			later := like(7, callTaken)
+			latest.state.CompareAndSwap(callLeft, callLeaving)
+			require.True(t, l.join(latest, []*call{later}))
+			require.Equal(t, Failed, outcome(latest), "its caller gave up")
+			later.answer(answer{outcome: Changed})
+			require.Equal(t, Changed, outcome(later))
+			return Changed
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &lane{parked: map[models.Target][]*call{}, running: true}
+			earlier := like(7, callWaits)
+			latest := like(7, callLeft, earlier) // its caller gave up
+			require.Equal(t, answered(l, earlier, latest), outcome(earlier))
+		})
 	}
 }
 

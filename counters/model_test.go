@@ -113,12 +113,16 @@ func (m *model) come(rt *rapid.T, ctx context.Context, w waiter) {
 		1<<40, never, w.target.Short(), 1, c.word()).Int64Slice()
 	require.NoError(rt, err)
 	require.Zero(rt, reply[0])
-	if w.ticket != 0 && m.latest[w.likeOf] != w.ticket {
-		require.EqualValues(rt, superseded, reply[2], "the user has called again since")
-		return
-	}
 	states, err := m.f.redis.TargetStates(ctx, []models.Target{w.target})
 	require.NoError(rt, err)
+	if w.ticket != 0 && m.latest[w.likeOf] != w.ticket {
+		want := superseded // the user has called again since
+		if states[0].Warm && m.likes[w.target][w.user] == w.liked {
+			want = asAsked // it needs no effect
+		}
+		require.EqualValues(rt, want, reply[2])
+		return
+	}
 	if !states[0].Warm {
 		require.EqualValues(rt, isCold, reply[2])
 		w.ticket = reply[3]
