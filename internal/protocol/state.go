@@ -28,10 +28,19 @@ func (p pos) after(q pos) bool   { return p.position().After(q.position()) }
 func (p pos) follows(q pos) bool { return p.position().Follows(q.position()) }
 func (p pos) String() string     { return p.position().String() }
 
-// event is an entry of the outbox. Without an entry, both fields are zero.
+// event is an entry of the outbox, with one like. Without an entry, all fields are zero.
 type event struct {
-	Pos pos
-	Op  uint8 // 0 is models.ShardOpened
+	Pos    pos
+	Op     uint8 // 0 is models.ShardOpened
+	Before pos   // of models.ShardOpened: the last position in the outbox before it
+}
+
+// follows is LikeRecord.follows.
+func (e event) follows(watermark pos, rules Rules) bool {
+	if e.Pos.Epoch == watermark.Epoch {
+		return e.Pos.follows(watermark)
+	}
+	return e.Pos.Seq == 0 && e.Op == 0 && !(rules.OpeningNames && e.Before.after(watermark))
 }
 
 func likeOp(target, user int, liked bool) uint8 {
@@ -73,8 +82,8 @@ type target struct {
 	Lock  uint8 // 1 + the loader that holds it; 0 if free
 }
 
-// redis has the keys of the shard. It does not have the run id: a crash and the fence of the next connection are one
-// step, because no command runs between the two.
+// redis has the keys of the shard. It does not have the replication id: a crash closes the shard in the same step,
+// because every script compares the id.
 type redis struct {
 	Epoch, Opening uint8 // 0 if absent
 	HasRestored    bool
@@ -147,12 +156,13 @@ type Budget struct {
 	Ops          uint8 // likes and unlikes that change the state
 	Reasserts    uint8 // of one like each
 	RedisCrashes uint8 // each without a loss, with the loss of any tail, or with the loss of all data
-	Failbacks    uint8 // a replaced master becomes master again, with its old data and its old run id
+	Failbacks    uint8 // a replaced master becomes master again, with its old data and its old replication id
 	Expiries     uint8 // of the relay lock, unnoticed by its holder
 	RelayKills   uint8 // kills of a relay, and restarts after a failure
 	Delays       uint8 // of a record that its relay has abandoned, or of its copy
 	WriterKills  uint8 // kills of a writer, and commits with an unknown outcome
 	WriterPauses uint8 // while another writer takes over
+	LogLosses    uint8 // of an acknowledged record in Kafka; the model does not come to rest then, for want of a reconciler
 	LockLosses   uint8 // expiries of a warming lock, and deletions of it
 }
 
@@ -170,8 +180,8 @@ type State struct {
 	Relays      [2]relay
 	Writers     [2]writer
 	Loaders     [2]loader
-	OpenCalls   uint8 // targets with a pending call of OpenTarget
-	Endless     bool  // there are more events or records than the budget permits
+	Needless    bool // an opening forgot the targets though Redis had lost no like
+	Endless     bool // there are more events or records than the budget permits
 	Left        Budget
 }
 
@@ -184,7 +194,7 @@ func (s *State) add(p pos, op uint8) bool {
 		s.Endless = true
 		return true
 	}
-	s.History[s.Events] = event{p, op}
+	s.History[s.Events] = event{Pos: p, Op: op}
 	s.Redis.Outbox |= 1 << s.Events
 	s.Redis.Known |= 1 << s.Events
 	s.Redis.Last = p
@@ -208,6 +218,16 @@ func (s *State) send(record events) {
 	}
 	s.Log[s.Len] = record
 	s.Len++
+}
+
+// lostLikes reports whether MySQL has likes that Redis has lost.
+func (s *State) lostLikes() bool {
+	for id := range int(s.Events) {
+		if s.History[id].Op != 0 && s.MySQL.Taken.has(id) && !s.Redis.Known.has(id) {
+			return true
+		}
+	}
+	return false
 }
 
 // shorten removes records that no writer can read, so that states that differ only in them are equal.

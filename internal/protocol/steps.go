@@ -48,7 +48,6 @@ func (m *Model) steps() []step {
 		owed(i, "loader {who} reads the likers from MySQL", loaderDoRead)
 		owed(i, "loader {who} ends the warming (warm.lua)", loaderDoFinish)
 	}
-	owed(0, "OpenTarget arrives (open.lua)", openTarget)
 
 	for t := range m.Targets {
 		for u := range m.Users {
@@ -69,6 +68,7 @@ func (m *Model) steps() []step {
 		may(i, 0, "FAULT: relay {who}'s record reaches Kafka, and a copy of it is delayed", relayDouble)
 		may(i, 0, "FAULT: writer {who} is killed", writerKill)
 	}
+	may(0, 0, "FAULT: Kafka loses a record", loseRecord)
 	may(0, 0, "FAULT: the relay lock expires", expire)
 	may(0, 1, "writer 0 reads the first record only", writerTake)
 	may(0, 0, "FAULT: writer 0 is paused and becomes writer 1, and another takes over as writer 0", writerPause)
@@ -131,26 +131,11 @@ func reassert(_ *Model, s *State, t, u int) bool {
 	return true
 }
 
-// openTarget is counters/lua/open.lua. cool models its ten seconds: it evicts no target while the call is pending.
-func openTarget(m *Model, s *State, _, _ int) bool {
-	if s.OpenCalls == 0 {
-		return false
-	}
-	s.OpenCalls = 0
-	r, target := &s.Redis, &s.Redis.Targets[0]
-	if r.Epoch == 0 || target.Warm || m.Rules.OpenTargetEpoch && r.Epoch != 1 {
-		return true
-	}
-	target.Warm, target.Users, target.Count, target.Last = true, 0, 0, pos{}
-	return true
-}
-
 // cool is Janitor.Cool. It reads the watermark and evicts in one step, because an earlier watermark would evict less.
-// MinCoolAfter is longer than the ten seconds of OpenTarget and than a load (warmLock, warmLimit). So both have ended
-// when a target is evicted.
+// MinCoolAfter is longer than a load. So loads that began before have ended when a target is evicted.
 func cool(m *Model, s *State, t, _ int) bool {
 	target := &s.Redis.Targets[t]
-	if !target.Warm || target.Lock != 0 || s.OpenCalls>>t&1 == 1 || s.MySQL.Gaps != 0 ||
+	if !target.Warm || target.Lock != 0 || s.MySQL.Gaps != 0 ||
 		m.Rules.CleanCheck && target.Last.after(s.MySQL.Applied) {
 		return false
 	}
@@ -269,6 +254,9 @@ func relayDoSeal(m *Model, s *State, i, _ int) bool {
 	if !s.add(first, 0) {
 		return s.idle(i)
 	}
+	if !s.Endless {
+		s.History[s.Events-1].Before = last
+	}
 	if !redis.HasRestored || !m.Rules.RestoredKept {
 		redis.HasRestored, redis.Restored = true, last
 	}
@@ -311,6 +299,7 @@ func relayDoForget(m *Model, s *State, i, _ int) bool {
 	if m.Rules.ForgetUnderLock && (!s.holds(i) || s.Redis.Opening != r.Opening) {
 		return s.idle(i)
 	}
+	s.Needless = s.Needless || !s.lostLikes()
 	for t := range s.Redis.Targets {
 		s.Redis.Targets[t] = target{}
 	}
@@ -406,6 +395,17 @@ func arrive(_ *Model, s *State, _, _ int) bool {
 	}
 	s.send(s.InFlight)
 	s.InFlight = 0
+	return true
+}
+
+// loseRecord loses the first record that no writer has read.
+func loseRecord(_ *Model, s *State, _, _ int) bool {
+	if s.Offset == s.Len || s.Writers[0].PC != writerIdle || s.Writers[1].PC != writerIdle || !pay(&s.Left.LogLosses) {
+		return false
+	}
+	copy(s.Log[s.Offset:], s.Log[s.Offset+1:s.Len])
+	s.Len--
+	s.Log[s.Len] = 0
 	return true
 }
 
@@ -520,10 +520,10 @@ func (m *Model) applyLikes(s *State, w *writer) {
 			}
 			e := s.History[id]
 			if e.Pos.after(w.Mark) {
-				if !e.Pos.follows(w.Mark) {
+				if !e.follows(w.Mark, m.Rules) {
 					db.Gaps = 1
 				}
-				if e.Pos.Epoch > w.Mark.Epoch {
+				if e.Pos.Epoch > w.Mark.Epoch && (w.Mark.Seq > 0 || !m.Rules.SealedKept) {
 					w.Sealed = w.Mark
 				}
 				w.Mark = e.Pos
@@ -569,7 +569,7 @@ func remember(_ *Model, s *State, _, _ int) bool {
 	return true
 }
 
-// crash restarts Redis. The next connection closes the shard (counters/lua/fence.lua).
+// crash restarts Redis. All scripts take the shard for closed from then on (counters/lua/shard.lua).
 func crash(m *Model, s *State, _, what int) bool {
 	if what == 1 && s.Saved == (redis{}) || !pay(&s.Left.RedisCrashes) {
 		return false
@@ -580,14 +580,15 @@ func crash(m *Model, s *State, _, what int) bool {
 	case 2:
 		s.Redis, s.Saved = redis{}, redis{}
 	}
-	if m.Rules.Fence {
+	if m.Rules.ServerCheck {
 		s.Redis.Epoch, s.Redis.Opening = 0, 0
 	}
 	s.crashed()
 	return true
 }
 
-// failBack is a change of masters that the run id does not reveal: since Saved, another server was master.
+// failBack is a change of masters that the replication id does not reveal: since Saved, another server was master, and
+// this one was never demoted.
 func failBack(m *Model, s *State, _, _ int) bool {
 	if s.Saved == (redis{}) || s.Remembered || s.Left.RedisCrashes == m.Budget.RedisCrashes || !pay(&s.Left.Failbacks) {
 		return false
