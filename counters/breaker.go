@@ -31,7 +31,7 @@ func newBreaker() breaker {
 }
 
 // guarded marks the context of a call that a breaker has admitted. If the call has to connect first, the initial
-// commands on the connection, such as the fence, belong to the call.
+// commands on the connection, such as the check of its role, belong to the call.
 type guarded struct{}
 
 // call guards one call. If the breaker is open, refuse sets the error of the commands.
