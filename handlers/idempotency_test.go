@@ -232,14 +232,15 @@ func TestIdempotency_manyRepetitionsOfARefusal(t *testing.T) {
 	t.Logf("%d refused, %d while another was", refused.Load(), busy.Load())
 }
 
-// stalledLikes blocks requests after the COMMIT of a creation, when they read the likes for their answer, until the test
-// releases them.
+// stalledLikes blocks requests after the COMMIT of a creation, when they read the likes for their answer, until the
+// test releases them.
 type stalledLikes struct {
 	*models.Store
 	entered, release chan struct{}
 }
 
-func (h stalledLikes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
+func (h stalledLikes) LikeStates(ctx context.Context, viewer int64,
+	rows []models.TargetCount) ([]models.LikeState, error) {
 	h.entered <- struct{}{}
 	<-h.release
 	return h.Store.LikeStates(ctx, viewer, rows)

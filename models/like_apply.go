@@ -78,8 +78,8 @@ func (m *shardMark) move(p Position) {
 	m.AppliedEpoch, m.AppliedSeq, m.moved = p.Epoch, p.Seq, true
 }
 
-// follows reports whether nothing is missing between the watermark and the run. The first run of an epoch names the last
-// position before it. Redis may have lost some that MySQL has, but MySQL must not miss any that Redis had.
+// follows reports whether nothing is missing between the watermark and the run. The first run of an epoch names the
+// last position before it. Redis may have lost some that MySQL has, but MySQL must not miss any that Redis had.
 func (r *LikeRecord) follows(watermark Position) bool {
 	if r.Pos.Epoch == watermark.Epoch {
 		return r.Pos.Follows(watermark)

@@ -31,8 +31,8 @@ func (s *Store) LikesMode(ctx context.Context) (LikesMode, error) {
 	return mode, nil
 }
 
-// StartLikes reports whether a process may start in a mode, gated or direct. The first process of a site decides. If the
-// site is in another mode, StartLikes returns CodeConflict.
+// StartLikes reports whether a process may start in a mode, gated or direct. The first process of a site decides. If
+// the site is in another mode, StartLikes returns CodeConflict.
 func (s *Store) StartLikes(ctx context.Context, mode LikesMode) error {
 	const insert = `
 		INSERT IGNORE INTO settings (name, value)

@@ -318,8 +318,8 @@ func (s *Store) LikerIDs(ctx context.Context, target Target, after int64, limit 
 	return ids, nil
 }
 
-// LikersOf returns the ids of the users who like each of some targets, in ascending order, in one query. Targets of many
-// likers are for LikerIDs.
+// LikersOf returns the ids of the users who like each of some targets, in ascending order, in one query. Targets of
+// many likers are for LikerIDs.
 func (s *Store) LikersOf(ctx context.Context, targets []Target) (map[Target][]int64, error) {
 	users := make(map[Target][]int64, len(targets))
 	ids := map[TargetKind][]int64{}

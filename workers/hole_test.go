@@ -20,7 +20,8 @@ import (
 // closeShard makes a shard look as after a restart of Redis: it was opened on another server.
 func (p *pipeline) closeShard(shard int) {
 	p.t.Helper()
-	require.NoError(p.t, p.raw.HSet(context.Background(), fmt.Sprintf("{s%02d}:shard", shard), "server", "restarted").Err())
+	key := fmt.Sprintf("{s%02d}:shard", shard)
+	require.NoError(p.t, p.raw.HSet(context.Background(), key, "server", "restarted").Err())
 }
 
 // loseOutbox removes the runs in the outbox of a shard, as if Kafka had acknowledged and lost them.
@@ -34,7 +35,8 @@ func (p *pipeline) openGaps() int {
 	return p.count("SELECT COUNT(*) FROM like_gaps WHERE reconciled_at IS NULL")
 }
 
-// holed returns a target whose shard has a gap: MySQL lacks the unlike of user 1 and the like of user 2. No worker runs.
+// holed returns a target whose shard has a gap: MySQL lacks the unlike of user 1 and the like of user 2. No worker
+// runs.
 func (p *pipeline) holed() models.Target {
 	p.t.Helper()
 	stop := p.start()
@@ -201,8 +203,8 @@ func TestRelay_forgetsNothingAtASecondAttempt(t *testing.T) {
 	assert.Zero(t, p.openGaps())
 }
 
-// Redis has lost its last like, and the relay is killed while it opens the shard. At the second attempt, the outbox ends
-// with the first one's event, which must not hide the loss.
+// Redis has lost its last like, and the relay is killed while it opens the shard. At the second attempt, the outbox
+// ends with the first one's event, which must not hide the loss.
 func TestRelay_forgetsWhatRedisLostAtASecondAttempt(t *testing.T) {
 	t.Parallel()
 	p := setup(t)

@@ -15,9 +15,9 @@ import (
 	"likewise/models"
 )
 
-// LikeWriter reads runs of events from Kafka and applies them to MySQL. A batch has runs of all partitions that the process
-// owns, and is one transaction: see models.Store.ApplyLikes. LikeWriter marks offsets after the commit. If it reads a
-// batch twice, the transaction drops the second by its positions.
+// LikeWriter reads runs of events from Kafka and applies them to MySQL. A batch has runs of all partitions that the
+// process owns, and is one transaction: see models.Store.ApplyLikes. LikeWriter marks offsets after the commit. If it
+// reads a batch twice, the transaction drops the second by its positions.
 type LikeWriter struct {
 	store   *models.Store
 	kafka   Kafka
@@ -160,8 +160,8 @@ func (b *batcher) write(session sarama.ConsumerGroupSession) {
 }
 
 // gather returns the runs of the next batch, and the last record of each of its partitions. It waits for the first
-// record, and for batchDelay for others while the batch is small. A large batch takes what waits already: the more there
-// is to catch up with, the less each like costs. If ctx ends, gather returns nothing.
+// record, and for batchDelay for others while the batch is small. A large batch takes what waits already: the more
+// there is to catch up with, the less each like costs. If ctx ends, gather returns nothing.
 func (b *batcher) gather(ctx context.Context) (runs []models.LikeRecord, last map[int32]*sarama.ConsumerMessage) {
 	last = map[int32]*sarama.ConsumerMessage{}
 	events := 0
@@ -286,8 +286,8 @@ func shardsOf(runs []models.LikeRecord) []int {
 func divisible(runs []models.LikeRecord) bool { return len(runs) > 1 || len(runs[0].Events) > 1 }
 
 // halve splits runs in two, in their order. The parts of a single run do not move the watermark. After them comes the
-// run without events, which does. A writer that is late may apply a part once more, after a later one. So the parts have
-// only the last event of each user.
+// run without events, which does. A writer that is late may apply a part once more, after a later one. So the parts
+// have only the last event of each user.
 func halve(runs []models.LikeRecord) (first, second []models.LikeRecord) {
 	if half := len(runs) / 2; half > 0 {
 		return runs[:half], runs[half:]

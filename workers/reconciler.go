@@ -140,7 +140,8 @@ func eachDiffering(
 		}
 		after = ids[len(ids)-1]
 	}
-	// Numbers do not tell whether Redis has more: a like of one user that MySQL lacks hides behind the unlike of another.
+	// Numbers do not tell whether Redis has more: a like of one user that MySQL lacks hides behind the unlike of
+	// another.
 	return redis.EachUser(ctx, target, func(ids []int64) error {
 		in, err := store.LikedAmong(ctx, target, ids)
 		if err != nil {

@@ -25,8 +25,8 @@ import (
 // down, the request stays open. It also stays open until every cached session of the account has expired, so that rows
 // written in such a session are removed, too.
 //
-// While a Voider works on likes of a period, the gate refuses further likes of the user. Otherwise a user could withdraw
-// a like of the period and give it again after it had been read here, and the Voider would take the new one.
+// While a Voider works on likes of a period, the gate refuses further likes of the user. Otherwise a user could
+// withdraw a like of the period and give it again after it had been read here, and the Voider would take the new one.
 //
 // The gate refuses unlikes of deleted targets. The Voider withdraws such a like in MySQL, after the gate has evicted
 // the target. Otherwise the gate would keep the like, and count it again if the deletion is undone.

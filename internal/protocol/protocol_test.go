@@ -196,7 +196,12 @@ var mutants = []mutant{
 	{rule: "cooled without the clean check", off: func(r *Rules) { r.CleanCheck = false }, in: warming},
 	{rule: "warmed without the lock", off: func(r *Rules) { r.WarmLock = false }, in: warming},
 	{rule: "sealed by an epoch without likes", off: func(r *Rules) { r.SealedKept = false }, in: lost, unseen: true},
-	{rule: "openings do not name the position before", off: func(r *Rules) { r.OpeningNames = false }, in: holed, unseen: true},
+	{
+		rule:   "openings do not name the position before",
+		off:    func(r *Rules) { r.OpeningNames = false },
+		in:     holed,
+		unseen: true,
+	},
 	{rule: "warmed without the epoch", off: func(r *Rules) { r.WarmEpoch = false }, in: created, spare: true},
 	{
 		rule: "warmed without epoch and lock",
@@ -249,8 +254,8 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// A former master that was neither restarted nor demoted still has its replication id, so its shards stay open. The model shows
-// the violation that follows.
+// A former master that was neither restarted nor demoted still has its replication id, so its shards stay open. The
+// model shows the violation that follows.
 func TestModel_replicationIDDoesNotRevealAFailback(t *testing.T) {
 	r := Search(
 		Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}},

@@ -40,7 +40,7 @@ func (e event) follows(watermark pos, rules Rules) bool {
 	if e.Pos.Epoch == watermark.Epoch {
 		return e.Pos.follows(watermark)
 	}
-	return e.Pos.Seq == 0 && e.Op == 0 && !(rules.OpeningNames && e.Before.after(watermark))
+	return e.Pos.Seq == 0 && e.Op == 0 && (!rules.OpeningNames || !e.Before.after(watermark))
 }
 
 func likeOp(target, user int, liked bool) uint8 {
@@ -162,7 +162,7 @@ type Budget struct {
 	Delays       uint8 // of a record that its relay has abandoned, or of its copy
 	WriterKills  uint8 // kills of a writer, and commits with an unknown outcome
 	WriterPauses uint8 // while another writer takes over
-	LogLosses    uint8 // of an acknowledged record in Kafka; the model does not come to rest then, for want of a reconciler
+	LogLosses    uint8 // of an acknowledged record in Kafka. Rest is not checked, for there is no reconciler
 	LockLosses   uint8 // expiries of a warming lock, and deletions of it
 }
 
