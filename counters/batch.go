@@ -15,17 +15,16 @@ import (
 
 // call is one like on its way through the gate.
 type call struct {
-	target  models.Target
-	user    int64
-	liked   bool
-	arrived time.Time
-	ends    time.Time // the caller's deadline, or zero
-	ticket  int64     // of a call that had to wait for its target; 0 for others
-	asked   bool      // MySQL was asked about its target after it was parked
-	late    int       // how often it reached Redis too late
-	also    []*call   // earlier calls for the same like, which get the same answer
-	done    chan answer
-	state   atomic.Int32
+	target models.Target
+	user   int64
+	liked  bool
+	ends   time.Time // the caller's deadline, or zero
+	ticket int64     // of a call that had to wait for its target; 0 for others
+	asked  bool      // MySQL was asked about its target after it was parked
+	late   int       // how often it reached Redis too late
+	also   []*call   // earlier calls for the same like, which get the same answer
+	done   chan answer
+	state  atomic.Int32
 }
 
 // The states of a call. A caller that gives up takes back a call that waits. Redis may see a call once it is taken. If
@@ -44,7 +43,8 @@ type answer struct {
 	err     error
 }
 
-// leave takes the call back. It reports whether Redis will never see the call. If not, the answer comes within callLimit.
+// leave takes the call back. It reports whether Redis will never see the call. If not, the answer comes within
+// callLimit.
 func (c *call) leave() bool {
 	for {
 		if c.state.CompareAndSwap(callWaits, callLeft) {
@@ -64,9 +64,9 @@ func (c *call) taken() *call {
 	if c.take() {
 		return c
 	}
-	for i := len(c.also) - 1; i >= 0; i-- {
-		if c.also[i].take() {
-			return c.also[i].inPlaceOf(c, i)
+	for i, one := range slices.Backward(c.also) {
+		if one.take() {
+			return one.inPlaceOf(c, i)
 		}
 	}
 	return nil
@@ -118,8 +118,8 @@ type lane struct {
 // maxBatch is the maximum number of likes in one call of the gate. Redis works on them for about 0.3 ms.
 const maxBatch = 128
 
-// add queues a call. If its target is being loaded, the call goes to the gate nevertheless, for the ticket that keeps its
-// order with calls of other processes.
+// add queues a call. If its target is being loaded, the call goes to the gate nevertheless, for the ticket that keeps
+// its order with calls of other processes.
 func (l *lane) add(c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,7 +201,7 @@ func (l *lane) send(batch []*call) {
 	if err != nil {
 		if mayArrive(err) {
 			// What the network still holds is rejected from then on. Before, it could undo the caller's next call.
-			time.Sleep(time.Until(begin.Add(ends)))
+			<-time.After(time.Until(begin.Add(ends)))
 		}
 		for _, c := range order {
 			c.answer(answer{outcome: Failed, err: err})
@@ -277,8 +277,8 @@ func (l *lane) join(c *call, after []*call) bool {
 	return false
 }
 
-// retryLate queues late calls again, first of all, if the clock of the server was unknown, the estimate of it was off, or
-// another caller's deadline was near.
+// retryLate queues late calls again, first of all, if the clock of the server was unknown, the estimate of it was off,
+// or another caller's deadline was near.
 func (l *lane) retryLate(order []*call, known bool) {
 	var again []*call
 	now := time.Now()
@@ -299,8 +299,8 @@ func (l *lane) retryLate(order []*call, known bool) {
 	l.mu.Unlock()
 }
 
-// park keeps a call until its target is loaded or, if that was deleted, MySQL was asked whether it was restored. A later
-// call of the same user takes the place of an earlier one.
+// park keeps a call until its target is loaded or, if that was deleted, MySQL was asked whether it was restored. A
+// later call of the same user takes the place of an earlier one.
 func (l *lane) park(c *call, gone bool) {
 	if c = c.again(); c == nil {
 		return

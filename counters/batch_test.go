@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -129,7 +130,7 @@ func (q *queries) holdAll(t testing.TB, part string) (caught <-chan struct{}, le
 	t.Helper()
 	seen, open := make(chan struct{}, 1000), make(chan struct{})
 	q.hold(func(query string) {
-		if bytes.Contains([]byte(query), []byte(part)) {
+		if strings.Contains(query, part) {
 			seen <- struct{}{}
 			<-open
 		}
@@ -605,7 +606,7 @@ func TestBatch_callerInAHurryDoesNotRefuseTheOthers(t *testing.T) {
 	first := start(t.Context(), f.Likes, target, 1, true)
 	await(t, gate.arrived)
 	lane := f.lanes[target.Shard(shards)]
-	hasty := &call{target: target, user: 2, liked: true, arrived: time.Now(), ends: time.Now(), done: make(chan answer, 1)}
+	hasty := &call{target: target, user: 2, liked: true, ends: time.Now(), done: make(chan answer, 1)}
 	lane.add(hasty)
 	patient := start(t.Context(), f.Likes, target, 3, true)
 	f.awaitWaiting(t, target, 2)
@@ -619,7 +620,10 @@ func TestBatch_callerInAHurryDoesNotRefuseTheOthers(t *testing.T) {
 // A client gives up on a like of a cold target, and then unlikes through another process. The server does not notice
 // that the client is gone. The older like must not take effect after the newer call was acknowledged.
 func TestSetLike_laterCallOfAnotherProcessWins(t *testing.T) {
-	for name, company := range map[string]bool{"the first call of the target": false, "one that finds others waiting": true} {
+	for name, company := range map[string]bool{
+		"the first call of the target":  false,
+		"one that finds others waiting": true,
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newForum(t)
 			other := f.process(t)

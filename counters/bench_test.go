@@ -73,7 +73,8 @@ func BenchmarkGate(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(float64((after-before).Microseconds())/float64(likes), "redis-µs/like")
 			b.ReportMetric(float64(cpu.Microseconds())/float64(likes), "cpu-µs/like")
-			b.ReportMetric(float64(plain.MemoryUsage(b.Context(), k.outbox).Val()-memory)/float64(likes), "outbox-B/like")
+			memory = plain.MemoryUsage(b.Context(), k.outbox).Val() - memory
+			b.ReportMetric(float64(memory)/float64(likes), "outbox-B/like")
 		})
 	}
 }

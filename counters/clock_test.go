@@ -32,7 +32,7 @@ func TestClock_ofTheProcessDoesNotMatter(t *testing.T) {
 			begin := redisTime(t, f.plain)
 			synctest.Test(t, func(t *testing.T) {
 				if !clock.IsZero() {
-					time.Sleep(time.Until(clock)) // the clock of the bubble jumps
+					<-time.After(time.Until(clock)) // the clock of the bubble jumps
 				}
 				r, err := Open(url, shards)
 				require.NoError(t, err)
@@ -61,7 +61,8 @@ func TestClock_ofTheProcessDoesNotMatter(t *testing.T) {
 			end := redisTime(t, f.plain)
 			require.Equal(t, []int64{1, 7, 8}, usersOf(t, f.redis, target))
 			require.Equal(t, []int64{7, 8, 9, 1000}, usersOf(t, f.redis, cold))
-			for _, m := range f.plain.XRange(t.Context(), outboxKey(shard), pos(f.epochs[shard], 2).String(), "+").Val() {
+			second := pos(f.epochs[shard], 2).String()
+			for _, m := range f.plain.XRange(t.Context(), outboxKey(shard), second, "+").Val() {
 				at := models.Run(m.Values["run"].(string)).Time()
 				require.WithinRange(t, at, begin, end, "%v", m.Values)
 			}

@@ -84,13 +84,14 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 	require.NotEqual(t, before, history(t, second), "promoted")
 	reply, err = gateOn(old, "9")
 	require.NoError(t, err)
-	require.EqualValues(t, []int64{1}, reply[:1], "the demoted server accepts nothing")
+	require.Equal(t, []int64{1}, reply[:1], "the demoted server accepts nothing")
 	rr, _ := openRedis(t, replica.URL())
 	require.Nil(t, like(t, rr, post(1), 9), "the promoted server is closed")
 	openShard(t, rr, 1, 2)
 	require.Equal(t, done(3), like(t, rr, post(1), 9))
 	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
-		return plain.XLen(t.Context(), outboxKey(1)).Val() == second.XLen(t.Context(), outboxKey(1)).Val(), "replication"
+		first, second := plain.XLen(t.Context(), outboxKey(1)).Val(), second.XLen(t.Context(), outboxKey(1)).Val()
+		return first == second, "replication"
 	})
 	_, err = gateOn(another, "10")
 	require.True(t, redis.HasErrorPrefix(err, "READONLY"), "the shard is open, as on the primary: %v", err)
@@ -100,7 +101,7 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 	require.NoError(t, plain.ReplicaOf(t.Context(), "NO", "ONE").Err())
 	reply, err = gateOn(old, "10")
 	require.NoError(t, err)
-	require.EqualValues(t, []int64{1}, reply[:1])
+	require.Equal(t, []int64{1}, reply[:1])
 	require.Nil(t, like(t, r, post(1), 10))
 	states, err := NewLikes(r, nil, LikesOptions{}).LikeStates(t.Context(), 0, rowsOf(99, post(1)))
 	require.NoError(t, err)
@@ -142,7 +143,8 @@ func TestFence_restartedServerRefusesLikesUntilItsShardsAreOpened(t *testing.T) 
 	k := r.keys(post(1))
 
 	require.NoError(t, server.Kill())
-	require.Error(t, r.runOnce(t.Context(), "like", []string{k.shard, k.outbox, k.likes}, 100, never, "p1", 1, "8").Err())
+	keys := []string{k.shard, k.outbox, k.likes}
+	require.Error(t, r.runOnce(t.Context(), "like", keys, 100, never, "p1", 1, "8").Err())
 	require.NoError(t, server.Start(t.Context()))
 
 	require.Nil(t, like(t, r, post(1), 8))

@@ -196,7 +196,8 @@ func TestGate_refusesSomeOfTheLikesThatArriveTogether(t *testing.T) {
 	warmUp(t, r, comment(1))
 	require.NoError(t, plain.Set(t.Context(), r.keys(comment(17)).likes, "of a wrong type", 0).Err())
 	closeTarget(t, r, post(33))
-	require.Equal(t, []verdict{{isCold, 1}, {isChanged, 1}, {isChanged, 2}, {isDeleted, 2}, {isDamaged, 0}, {isFull, 0}},
+	want := []verdict{{isCold, 1}, {isChanged, 1}, {isChanged, 2}, {isDeleted, 2}, {isDamaged, 0}, {isFull, 0}}
+	require.Equal(t, want,
 		gate(t, r, 2,
 			wanted{post(17), []string{"7"}}, wanted{post(1), []string{"7", "8"}}, wanted{post(33), []string{"7"}},
 			wanted{comment(17), []string{"7"}}, wanted{comment(1), []string{"7"}}))
@@ -279,7 +280,8 @@ func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
 				}
 				before := dump(t, plain)
 				k := r.keys(post(1))
-				reply, err := r.run(ctx, "like", []string{k.shard, k.outbox, k.likes}, 100, never, "p1", 1, word).Int64Slice()
+				keys := []string{k.shard, k.outbox, k.likes}
+				reply, err := r.run(ctx, "like", keys, 100, never, "p1", 1, word).Int64Slice()
 				if c.fails {
 					require.ErrorContains(t, err, "WRONGTYPE")
 				} else {
@@ -466,14 +468,17 @@ func TestGate_ticketsKeepTheOrderOfAUser(t *testing.T) {
 	require.Greater(t, ttl, 50*time.Second)
 
 	warmUp(t, r, post(1), 7)
-	require.Equal(t, wasSo(1), gate(t, r, 100, wanted{post(1), []string{"7 1"}}), "without an effect, and it needs none")
+	require.Equal(t, wasSo(1), gate(t, r, 100, wanted{post(1), []string{"7 1"}}), "needs no effect")
 	require.Equal(t, done(0), gate(t, r, 100, wanted{post(1), []string{"-7 2"}}))
 	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"7 1"}}))
 	require.Equal(t, wasSo(0), gate(t, r, 100, wanted{post(1), []string{"-7 2"}}), "it came before")
 	require.Equal(t, done(1), like(t, r, post(1), 8), "a call without a ticket is the latest of its user")
 	require.Equal(t, done(0), unlike(t, r, post(1), 8))
 	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"8 3"}}))
-	require.Equal(t, hash{"count": "0", "sets": "1", "load": "load", "last": "1-3"}, dump(t, plain)["{s01}:post:1:likes"],
+	require.Equal(
+		t,
+		hash{"count": "0", "sets": "1", "load": "load", "last": "1-3"},
+		dump(t, plain)["{s01}:post:1:likes"],
 		"nobody waits")
 }
 

@@ -64,9 +64,10 @@ type serverClock struct {
 const callLimit = ioTimeout
 
 // onServer returns a time of this process on the clock of the shard's server, in milliseconds. While that clock is
-// unknown, it returns a time long past, which the gate refuses as late. It counts from the server's last reply, in monotonic time,
-// because the local clock may differ from the server's, and may be changed. The reply was on its way for a moment, so
-// the result is never later than it should be. It is up to 2 ms earlier, because the server reports whole milliseconds.
+// unknown, it returns a time long past, which the gate refuses as late. It counts from the server's last reply, in
+// monotonic time, because the local clock may differ from the server's, and may be changed. The reply was on its way
+// for a moment, so the result is never later than it should be. It is up to 2 ms earlier, because the server reports
+// whole milliseconds.
 func (l *Likes) onServer(shard int, at time.Time) int64 {
 	clock := l.clocks[shard].Load()
 	if clock == nil {
@@ -87,8 +88,8 @@ type LikesOptions struct {
 	Count       func(Outcome) // called with every outcome; nil means none
 }
 
-// DefaultOutboxLimit is in likes. An outbox of that size takes 2 to 8 MB of Redis memory if its likes came in crowds, and
-// 35 MB if each came alone.
+// DefaultOutboxLimit is in likes. An outbox of that size takes 2 to 8 MB of Redis memory if its likes came in crowds,
+// and 35 MB if each came alone.
 const DefaultOutboxLimit = 500_000
 
 // NewLikes returns a gate in front of store.
@@ -111,7 +112,12 @@ func NewLikes(r *Redis, store *models.Store, o LikesOptions) *Likes {
 	return l
 }
 
-const busy = "The server cannot accept likes at the moment; try again."
+// Messages of refusals.
+const (
+	busy     = "The server cannot accept likes at the moment; try again."
+	reviewed = "Likes of your account are being reviewed; try again."
+	replaced = "A later call for the same like has replaced this one."
+)
 
 // SetLike sets or removes the user's like of the target, and returns the resulting state. Repeating a call changes
 // nothing. For a warm target, SetLike takes at most one round trip to Redis, which it shares with other likes. If the
@@ -138,9 +144,9 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 			}
 			continue
 		case Refused:
-			return models.LikeState{}, models.Unavailable("Likes of your account are being reviewed; try again.", errRefused)
+			return models.LikeState{}, models.Unavailable(reviewed, errRefused)
 		case Superseded:
-			return models.LikeState{}, models.Unavailable("A later call for the same like has replaced this one.", errSuperseded)
+			return models.LikeState{}, models.Unavailable(replaced, errSuperseded)
 		}
 		err = a.err
 		switch a.outcome {
@@ -162,7 +168,7 @@ var errSuperseded = errors.New("superseded while the target was loaded")
 
 // call takes one like through its lane.
 func (l *Likes) call(ctx context.Context, target models.Target, userID int64, liked bool) (answer, error) {
-	c := &call{target: target, user: userID, liked: liked, arrived: time.Now(), done: make(chan answer, 1)}
+	c := &call{target: target, user: userID, liked: liked, done: make(chan answer, 1)}
 	c.ends, _ = ctx.Deadline()
 	l.lanes[target.Shard(l.redis.shards)].add(c)
 	select {
@@ -171,7 +177,8 @@ func (l *Likes) call(ctx context.Context, target models.Target, userID int64, li
 	case <-ctx.Done():
 	}
 	if !c.leave() {
-		// Redis may have it. The answer comes within callLimit, and is better than none. Until then, the call may take effect.
+		// Redis may have it. The answer comes within callLimit, and is better than none. Until then, the call may take
+		// effect.
 		a := <-c.done
 		return a, nil
 	}

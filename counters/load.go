@@ -53,9 +53,9 @@ const (
 
 func newLoader(l *Likes) *loader { return &loader{likes: l, large: make(chan struct{}, loadLarge)} }
 
-// add loads a target. It calls asked right before MySQL is asked whether the target exists, and then done: with nil if the
-// gate is to be asked again, with CodeNotFound if the target is deleted or does not exist, and with CodeUnavailable if it
-// cannot be loaded.
+// add loads a target. It calls asked right before MySQL is asked whether the target exists, and then done: with nil if
+// the gate is to be asked again, with CodeNotFound if the target is deleted or does not exist, and with CodeUnavailable
+// if it cannot be loaded.
 func (l *loader) add(target models.Target, asked func(), done func(error)) {
 	l.queue(load{target: target, asked: asked, done: done})
 }
@@ -149,8 +149,8 @@ func fail(some []load, err error) {
 }
 
 // lock takes the locks of targets. It returns the targets whose lock it got, with the epochs of their shards, and those
-// whose lock another process holds. It finishes targets that are warm or whose shard is closed, and fails those of which
-// Redis did not reply.
+// whose lock another process holds. It finishes targets that are warm or whose shard is closed, and fails those of
+// which Redis did not reply.
 func (l *loader) lock(
 	ctx context.Context, token string, some []load,
 ) (locked, held []load, epochs map[models.Target]string) {
@@ -163,7 +163,11 @@ func (l *loader) lock(
 	_, _ = l.likes.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its error
 		for i, one := range some {
 			k := l.likes.redis.keys(one.target)
-			replies[i] = reply{p.SetNX(ctx, k.warming, token, loadLock), p.HGet(ctx, k.shard, "epoch"), p.Exists(ctx, k.likes)}
+			replies[i] = reply{
+				locked: p.SetNX(ctx, k.warming, token, loadLock),
+				epoch:  p.HGet(ctx, k.shard, "epoch"),
+				warm:   p.Exists(ctx, k.likes),
+			}
 		}
 		return nil
 	})
@@ -204,8 +208,8 @@ func (l *loader) lock(
 	return locked, held, epochs
 }
 
-// unlock releases locks. They expire by themselves; this only saves the next loader a wait. Of targets that are gone, it
-// also removes the tickets, so that an id that never existed leaves no key.
+// unlock releases locks. They expire by themselves; this only saves the next loader a wait. Of targets that are gone,
+// it also removes the tickets, so that an id that never existed leaves no key.
 func (l *loader) unlock(ctx context.Context, token string, some []load, gone bool) {
 	if len(some) == 0 {
 		return
@@ -224,8 +228,8 @@ func (l *loader) unlock(ctx context.Context, token string, some []load, gone boo
 	}
 }
 
-// place writes the users of targets into Redis, makes the targets warm, in one round trip, and finishes them. If a key of
-// one target has a wrong type, or a node of the cluster does not answer, the other targets are warm all the same.
+// place writes the users of targets into Redis, makes the targets warm, in one round trip, and finishes them. If a key
+// of one target has a wrong type, or a node of the cluster does not answer, the other targets are warm all the same.
 func (l *loader) place(
 	ctx context.Context, token string, some []load, epochs map[models.Target]string, users map[models.Target][]int64,
 ) {
@@ -307,7 +311,8 @@ func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epo
 	r := l.likes.redis
 	k := r.keys(target)
 	keep := func(sets int) error {
-		kept, err := r.run(ctx, "load", []string{k.warming, k.garbage, k.likes}, token, loadLock.Milliseconds(), sets).Int()
+		keys := []string{k.warming, k.garbage, k.likes}
+		kept, err := r.run(ctx, "load", keys, token, loadLock.Milliseconds(), sets).Int()
 		if err == nil && kept == 0 {
 			err = ErrLockLost
 		}
@@ -344,7 +349,8 @@ func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epo
 			return fmt.Errorf("load users: %w", err)
 		}
 	}
-	warm, err := r.run(ctx, "warm", []string{k.shard, k.likes, k.warming, k.garbage}, token, epoch, sets, len(users)).Int()
+	keys := []string{k.shard, k.likes, k.warming, k.garbage}
+	warm, err := r.run(ctx, "warm", keys, token, epoch, sets, len(users)).Int()
 	if err == nil && warm == 0 {
 		err = ErrLockLost
 	}

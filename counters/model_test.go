@@ -15,8 +15,8 @@ import (
 )
 
 // After any sequence of actions of users and the janitor, the gate's replies, sets and counts must equal those of a
-// map. So must the likes in Kafka together with the events in the outbox. Crowds make the gate split sets and write runs
-// of many likes. Calls of another process find a target cold, and come again with their tickets later.
+// map. So must the likes in Kafka together with the events in the outbox. Crowds make the gate split sets and write
+// runs of many likes. Calls of another process find a target cold, and come again with their tickets later.
 func TestGate_agreesWithAModel(t *testing.T) {
 	t.Parallel()
 	f := newForum(t)
@@ -52,7 +52,8 @@ func TestGate_agreesWithAModel(t *testing.T) {
 				m.crowd(rt, ctx, target.Draw(rt, "target"), rapid.Bool().Draw(rt, "liked"))
 			},
 			"come": func(rt *rapid.T) {
-				m.come(rt, ctx, waiter{likeOf{target.Draw(rt, "target"), user.Draw(rt, "user")}, rapid.Bool().Draw(rt, "liked"), 0})
+				of := likeOf{target.Draw(rt, "target"), user.Draw(rt, "user")}
+				m.come(rt, ctx, waiter{of, rapid.Bool().Draw(rt, "liked"), 0})
 			},
 			"come again": func(rt *rapid.T) {
 				if len(m.waiters) == 0 {

@@ -354,7 +354,11 @@ func TestShardInfos(t *testing.T) {
 	require.NoError(t, err)
 	require.WithinRange(t, info.Oldest, begin, time.Now().Add(time.Second))
 	info.Oldest = time.Time{}
-	require.Equal(t, ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 3, Runs: 2, Last: pos(3, 2)}, info)
+	require.Equal(
+		t,
+		ShardInfo{Shard: 1, Open: true, Held: true, Holder: holder, Depth: 3, Runs: 2, Last: pos(3, 2)},
+		info,
+	)
 
 	require.NoError(t, hold(t, r, 3).Release(t.Context()))
 	require.NoError(t, plain.XTrimMinID(t.Context(), "{s01}:outbox", "3-2").Err())

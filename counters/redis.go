@@ -145,8 +145,8 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 	}
 }
 
-// draining holds the heads of the scripts that Redis runs even if it is out of memory, because they let go of memory, or
-// let a relay do so.
+// draining holds the heads of the scripts that Redis runs even if it is out of memory, because they let go of memory,
+// or let a relay do so.
 var draining = func() map[string]string {
 	heads := map[string]string{}
 	for _, name := range []string{"hold", "trim", "seal", "opened", "forget", "cool", "sweep"} {
@@ -232,7 +232,10 @@ func (once) NoRetry() bool { return true }
 func mayArrive(err error) bool {
 	var reply redis.Error
 	var dial *net.OpError
-	return !errors.As(err, &reply) && !(errors.As(err, &dial) && dial.Op == "dial") &&
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return false
+	}
+	return !errors.As(err, &reply) &&
 		!errors.Is(err, gobreaker.ErrOpenState) && !errors.Is(err, gobreaker.ErrTooManyRequests) &&
 		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, errReplica)
 }

@@ -98,8 +98,8 @@ func (r *Redis) Cool(
 	return cooled, nil
 }
 
-// Forget makes a target cold if MySQL has everything of it: its last change is at or before the watermark, and its shard
-// has no gap, whose events only the gate may still know. It reports whether it did.
+// Forget makes a target cold if MySQL has everything of it: its last change is at or before the watermark, and its
+// shard has no gap, whose events only the gate may still know. It reports whether it did.
 func (r *Redis) Forget(ctx context.Context, store *models.Store, target models.Target) (bool, error) {
 	state, err := store.ShardState(ctx, target.Shard(r.shards))
 	if err != nil || state.OpenGaps > 0 {

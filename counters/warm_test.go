@@ -32,7 +32,8 @@ func TestParseLikesKey(t *testing.T) {
 		require.Equal(t, target, got)
 	}
 	for _, key := range []string{
-		"", "likes", "{s01}:post:1:likes:load:0", "{s01}:post:1:likes:waiting", "{s01}:post:1:warming", "{s01}:post:x:likes", "{s01}:post::likes",
+		"", "likes", "{s01}:post:1:likes:load:0", "{s01}:post:1:likes:waiting",
+		"{s01}:post:1:warming", "{s01}:post:x:likes", "{s01}:post::likes",
 		"{s01}:user:1:likes", "{s}:post:1:likes", "s01:post:1:likes", "{s01}:post:1:loading:likes",
 	} {
 		_, ok := parseLikesKey(key)
@@ -199,7 +200,8 @@ func TestTargetStates(t *testing.T) {
 		many[i] = int64(i + 1)
 	}
 	warmUp(t, r, post(33), many...)
-	require.NoError(t, plain.SRem(t.Context(), setKey(r.keys(post(33)).likes, "load", setOf(500, setsFor(1000))), 500).Err())
+	set := setKey(r.keys(post(33)).likes, "load", setOf(500, setsFor(1000)))
+	require.NoError(t, plain.SRem(t.Context(), set, 500).Err())
 	trips := countTrips(t, r)
 	states, err := r.TargetStates(t.Context(), []models.Target{post(999), post(1), post(17), post(33)})
 	require.NoError(t, err)
