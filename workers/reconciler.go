@@ -69,16 +69,23 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	if len(gaps) == 0 {
 		return 0, nil
 	}
+	var closed error
 	err = r.redis.EachWarm(ctx, func(targets []models.Target) error {
 		for _, target := range targets {
-			if gaps[target.Shard(r.store.Shards())] == nil {
+			shard := target.Shard(r.store.Shards())
+			if gaps[shard] == nil {
 				continue
 			}
 			n, err := r.resend(ctx, target)
+			resent += n
+			if errors.Is(err, counters.ErrShardClosed) { // its gaps stay open; the other shards need not wait
+				delete(gaps, shard)
+				closed = err
+				continue
+			}
 			if err != nil {
 				return err
 			}
-			resent += n
 		}
 		return nil
 	})
@@ -92,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 		r.store.Logger().InfoContext(ctx, "shard is reconciled with Redis",
 			"shard", shard, "gaps", len(ids), "resent", resent)
 	}
-	return resent, nil
+	return resent, closed
 }
 
 // resend sends the likes of a target that differ between MySQL and the gate. These include likes in the pipeline, which
