@@ -541,9 +541,9 @@ func closedMark(t testing.TB, r *Redis, target models.Target) string {
 	t.Helper()
 	mark, err := r.client.HGet(t.Context(), r.keys(target).likes, "closed").Result()
 	require.NoError(t, err)
-	µs, err := strconv.ParseInt(mark, 10, 64)
+	micros, err := strconv.ParseInt(mark, 10, 64)
 	require.NoError(t, err)
-	require.InDelta(t, time.Now().UnixMicro(), µs, 60_000_000, "when it was closed")
+	require.InDelta(t, time.Now().UnixMicro(), micros, 60_000_000, "when it was closed")
 	return mark
 }
 

@@ -224,8 +224,8 @@ func (l *Likes) CloseTargets(ctx context.Context, targets []models.Target) error
 }
 
 // reopen makes the gate accept likes again of a closed target, if the target was restored. Otherwise it returns
-// CodeNotFound. So restoring a post need not open all its comments, and a target that was closed late, by a process that
-// slept during the restoration, opens again. It costs one query of one row. asked is called before the query.
+// CodeNotFound. So restoring a post need not open all its comments, and a target that was closed late, by a process
+// that slept during the restoration, opens again. It costs one query of one row. asked is called before the query.
 func (l *Likes) reopen(target models.Target, asked func()) error {
 	ctx, cancel := context.WithTimeout(context.Background(), loadLimit)
 	defer cancel()

@@ -470,7 +470,8 @@ func FuzzRun(f *testing.F) {
 		models.LikeEvent(models.Target{Kind: models.KindComment, ID: 19}, 7, true, past),
 	)))
 	for _, run := range []string{"probed", "opened 3-17", "opened", "likes", "likes 1 p3", "likes 1 +7",
-		"likes 1 p3 +-1", "likes 1 p4 +7", "likes 0 p3 +7", "likes 4102444800000 p3 +7", "likes 1 p3  +7", "likes 1 p3 +7 ", ""} {
+		"likes 1 p3 +-1", "likes 1 p4 +7", "likes 0 p3 +7", "likes 4102444800000 p3 +7", "likes 1 p3  +7",
+		"likes 1 p3 +7 ", ""} {
 		f.Add(run)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

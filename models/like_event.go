@@ -128,7 +128,7 @@ type Event struct {
 	Type   EventType `json:"type"`
 	ID     int64     `json:"id,omitempty"`      // of the post or comment
 	UserID int64     `json:"user_id,omitempty"` // who liked
-	At     int64     `json:"at,omitempty"`      // when it was accepted, in milliseconds since 1970 UTC, on Redis's clock
+	At     int64     `json:"at,omitempty"`      // when it was accepted, in ms since 1970 UTC, on Redis's clock
 	After  Position  `json:"after,omitzero"`    // of ShardOpened: the last position in the outbox before it
 }
 
@@ -162,7 +162,7 @@ func (e Event) Liked() bool { return e.Type == PostLiked || e.Type == CommentLik
 // Run is the text of the events that have one position: likes that were accepted together, or one event of the shard
 // itself. The gate writes it, and the like writer decodes it. Its words are separated by single spaces:
 //
-//	likes 1732270000123 p42 +7 +8 -9 c5 +7   when, in milliseconds, and for each target who liked it and who unliked it
+//	likes 1732270000123 p42 +7 +8 -9 c5 +7   when, in ms, and for each target who liked it and who unliked it
 //	opened 3-17                              ShardOpened, and the last position in the outbox before it
 //	probed                                   ShardProbed
 type Run string

@@ -19,11 +19,11 @@ type likesCmd struct {
 type likesGatedCmd struct{ mysqlFlags }
 
 // Validate reports missing settings.
-func (l *likesGatedCmd) Validate() error { return required(l.mysqlFlags.setting()) }
+func (l *likesGatedCmd) Validate() error { return required(l.setting()) }
 
 // Run allows gated processes to start. Shards evict what Redis still has when they are opened.
 func (l *likesGatedCmd) Run(ctx context.Context, out output) error {
-	store, err := l.mysqlFlags.open(ctx, out.log, nil)
+	store, err := l.open(ctx, out.log, nil)
 	if err != nil {
 		return err
 	}
@@ -44,13 +44,13 @@ type likesDirectCmd struct {
 
 // Validate reports missing settings.
 func (l *likesDirectCmd) Validate() error {
-	return required(l.mysqlFlags.setting(), redisSetting(l.Redis))
+	return required(l.setting(), redisSetting(l.Redis))
 }
 
 // Run closes the gate, waits until MySQL has every like, and allows direct processes to start. If the likes do not
 // arrive in time, the site stays closed to likes: the command can be run again, or undone with gated.
 func (l *likesDirectCmd) Run(ctx context.Context, out output) error {
-	store, err := l.mysqlFlags.open(ctx, out.log, nil)
+	store, err := l.open(ctx, out.log, nil)
 	if err != nil {
 		return err
 	}
