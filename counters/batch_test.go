@@ -36,6 +36,19 @@ func start(ctx context.Context, l *Likes, target models.Target, user int64, like
 	return done
 }
 
+// insist is a like of a client that retries while the gate is unavailable, as it is for calls that a busy machine delays.
+func insist(ctx context.Context, l *Likes, target models.Target, user int64) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		state, err := l.SetLike(ctx, target, user, true)
+		for models.ErrorCode(err) == models.CodeUnavailable && ctx.Err() == nil {
+			state, err = l.SetLike(ctx, target, user, true)
+		}
+		done <- result{state, err}
+	}()
+	return done
+}
+
 // soon returns the result of a call that must end by itself.
 func soon(t testing.TB, done <-chan result) result {
 	t.Helper()

@@ -45,7 +45,7 @@ func TestLoader_loadsTargetsInCompany(t *testing.T) {
 	calls := []<-chan result{start(t.Context(), f.Likes, first, 7, true)}
 	await(t, caught)
 	for _, target := range targets {
-		calls = append(calls, start(t.Context(), f.Likes, target, 7, true))
+		calls = append(calls, insist(t.Context(), f.Likes, target, 7))
 	}
 	f.awaitLoads(t, loadTargets)
 	trips := countTrips(t, f.redis)

@@ -96,21 +96,11 @@ func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
 	return nil
 }
 
-// Open reports whether the shard accepts likes: it was opened, on this server, since the server's last restart or
-// promotion.
-func (o *Outbox) Open(ctx context.Context) (bool, error) {
-	info, err := o.redis.shardInfo(ctx, o.shard)
-	return info.Open, err
-}
+// Info reads the state of the shard.
+func (o *Outbox) Info(ctx context.Context) (ShardInfo, error) { return o.redis.shardInfo(ctx, o.shard) }
 
-// Last returns the last position ever added to the outbox, or zero.
-func (o *Outbox) Last(ctx context.Context) (models.Position, error) {
-	info, err := o.redis.shardInfo(ctx, o.shard)
-	return info.Last, err
-}
-
-// Seal begins to open the shard under a new epoch, which must be higher than that of Last. It adds ShardOpened to the
-// outbox, and returns the last position in this Redis when the shard was closed.
+// Seal begins to open the shard under a new epoch, which must be higher than that of ShardInfo.Last. It adds ShardOpened
+// to the outbox, and returns the last position in this Redis when the shard was closed. An open shard is closed.
 func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error) {
 	reply, err := o.redis.run(ctx, "seal", []string{shardKey(o.shard), outboxKey(o.shard), relayKey(o.shard)},
 		o.token, epoch).Slice()
@@ -203,7 +193,7 @@ func (r *Redis) Probe(ctx context.Context, shard int) error {
 // ShardInfo is the state of a shard in Redis.
 type ShardInfo struct {
 	Shard  int
-	Open   bool            // it accepts likes
+	Open   bool            // it accepts likes: it was opened since its server's last restart or promotion
 	Held   bool            // a relay holds its lock
 	Holder string          // the token of that relay; see HoldOutbox
 	Depth  int64           // likes in the outbox

@@ -109,9 +109,9 @@ func TestOutbox_trimRemovesAcknowledgedEvents(t *testing.T) {
 	require.NoError(t, outbox.Trim(t.Context(), pos(1, 4)))
 	require.Equal(t, []string{"2-0 opened 1-4"}, entries(t, plain, "{s01}:outbox"))
 	require.NoError(t, outbox.Trim(t.Context(), pos(2, 0)))
-	last, err := outbox.Last(t.Context())
+	info, err := outbox.Info(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, pos(2, 0), last, "an empty outbox knows where it stands")
+	require.Equal(t, pos(2, 0), info.Last, "an empty outbox knows where it stands")
 }
 
 func TestOutbox_trimOfAMissingOutbox(t *testing.T) {
@@ -208,9 +208,9 @@ func TestOutbox_readOfARunThatIsNotReadable(t *testing.T) {
 func TestOutbox_sealAndOpened(t *testing.T) {
 	r, plain := newRedis(t)
 	outbox := hold(t, r, 1)
-	open, err := outbox.Open(t.Context())
+	info, err := outbox.Info(t.Context())
 	require.NoError(t, err)
-	require.False(t, open)
+	require.False(t, info.Open)
 
 	restored, err := outbox.Seal(t.Context(), 4)
 	require.NoError(t, err)
@@ -228,9 +228,16 @@ func TestOutbox_sealAndOpened(t *testing.T) {
 		"{s01}:outbox": []string{"4-0" + opened},
 		"{s01}:relay":  outbox.token,
 	}, dump(t, plain))
-	open, err = outbox.Open(t.Context())
+	info, err = outbox.Info(t.Context())
 	require.NoError(t, err)
-	require.True(t, open)
+	require.True(t, info.Open)
+
+	_, err = outbox.Seal(t.Context(), 4)
+	require.ErrorIs(t, err, ErrLockLost, "it is open")
+	restored, err = outbox.Seal(t.Context(), 9)
+	require.NoError(t, err)
+	require.Equal(t, pos(4, 0), restored)
+	require.Nil(t, like(t, r, post(1), 7), "closed until it is opened under the higher epoch")
 }
 
 func TestOutbox_sealKeepsTheRestoredPositionOverTwoAttempts(t *testing.T) {
@@ -269,11 +276,11 @@ func TestOutbox_sealKnowsThePositionOfAnEmptiedOutbox(t *testing.T) {
 		"names the position before it, which Kafka may have lost")
 }
 
-func TestOutbox_sealRefusesAnOpenShardAndAnOldEpoch(t *testing.T) {
+func TestOutbox_sealRefusesAnEpochThatWasBegun(t *testing.T) {
 	r, plain := newGate(t)
 	outbox := hold(t, r, 1)
 	before := dump(t, plain)
-	_, err := outbox.Seal(t.Context(), 2)
+	_, err := outbox.Seal(t.Context(), 1)
 	require.ErrorIs(t, err, ErrLockLost)
 	require.Equal(t, before, dump(t, plain), "open")
 

@@ -64,6 +64,41 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 	return nil
 }
 
+// ChangedAfter returns the warm ones of targets that were changed after a position, which is that of their shard.
+// Targets of shards without a position are left out.
+func (r *Redis) ChangedAfter(
+	ctx context.Context, targets []models.Target, after map[int]models.Position,
+) ([]models.Target, error) {
+	var asked []models.Target
+	var replies []*redis.StringCmd
+	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, t := range targets {
+			if _, ok := after[t.Shard(r.shards)]; ok {
+				asked, replies = append(asked, t), append(replies, p.HGet(ctx, r.keys(t).likes, "last"))
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read last changes: %w", err)
+	}
+	var changed []models.Target
+	for i, t := range asked {
+		last, err := replies[i].Result()
+		if errors.Is(err, redis.Nil) {
+			continue // not since it was warmed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the last change of %s: %w", t, err)
+		}
+		pos, err := models.ParsePosition(last)
+		if err != nil || pos.After(after[t.Shard(r.shards)]) { // a damaged position may have been any
+			changed = append(changed, t)
+		}
+	}
+	return changed, nil
+}
+
 // Cool evicts the targets that were not liked for idle, on Redis's clock, and whose changes are all in MySQL, according
 // to the watermarks of their shards. The watermarks must have been read before the call, and with them that the shards
 // have no gap. Cool skips targets of shards without a watermark, and returns the number evicted. Sweep removes what is
@@ -288,7 +323,8 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 	return nil
 }
 
-// Likers reports which of users like a warm target. If the target is cold, Likers returns ErrNotWarm.
+// Likers reports which of users like a warm target. The result lacks users whose set is lost. If the target is cold,
+// Likers returns ErrNotWarm.
 func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
 	if len(users) == 0 {
 		return nil, nil
@@ -300,6 +336,9 @@ func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64)
 	bySet := map[int][]any{}
 	for _, user := range users {
 		set := setOf(user, sets)
+		if bySet[set] == nil {
+			bySet[set] = []any{0}
+		}
 		bySet[set] = append(bySet[set], user)
 	}
 	replies := make(map[int]*redis.BoolSliceCmd, len(bySet))
@@ -315,8 +354,12 @@ func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64)
 	}
 	liked := make(map[int64]bool, len(users))
 	for set, members := range bySet {
-		for i, in := range replies[set].Val() {
-			liked[members[i].(int64)] = in
+		in := replies[set].Val()
+		if !in[0] {
+			continue // it is lost
+		}
+		for i, user := range members[1:] {
+			liked[user.(int64)] = in[i+1]
 		}
 	}
 	return liked, nil
@@ -329,8 +372,8 @@ var (
 )
 
 // Reassert sends the current state of users' likes of a warm target through the pipeline again. Events hold the
-// resulting state, so additional events change nothing. If the target is cold or damaged, Reassert returns ErrNotWarm.
-// If its shard is closed, it returns ErrShardClosed.
+// resulting state, so additional events change nothing. Users whose set is lost are left out. If the target is cold, or
+// its counter is lost, Reassert returns ErrNotWarm. If its shard is closed, it returns ErrShardClosed.
 func (l *Likes) Reassert(ctx context.Context, target models.Target, users []int64) error {
 	k := l.redis.keys(target)
 	for some := range slices.Chunk(users, maxBatch) {

@@ -126,9 +126,10 @@ func TestApplyLikes_recordsAJumpAndAppliesOverIt(t *testing.T) {
 			"SELECT COUNT(*) FROM like_gaps WHERE after_epoch=1 AND after_seq=1 AND before_epoch=1 AND before_seq=4"),
 	)
 
-	ids, err := l.store.OpenGaps(t.Context(), l.state().Shard)
+	gaps, err := l.store.OpenGaps(t.Context(), l.state().Shard)
 	require.NoError(t, err)
-	require.NoError(t, l.store.CloseGaps(t.Context(), ids))
+	assert.Equal(t, models.Position{Epoch: 1, Seq: 1}, gaps.After)
+	require.NoError(t, l.store.CloseGaps(t.Context(), gaps.IDs))
 	assert.Zero(t, l.state().OpenGaps)
 }
 

@@ -120,17 +120,34 @@ func (s *Store) ShardFresh(ctx context.Context, shard int) error {
 	return nil
 }
 
-// OpenGaps returns the ids of the gaps of a shard that are not reconciled.
-func (s *Store) OpenGaps(ctx context.Context, shard int) ([]int64, error) {
+// Gaps are the gaps of a shard that are not reconciled.
+type Gaps struct {
+	IDs   []int64
+	After Position // the last position applied before the first of them
+}
+
+// OpenGaps reads the gaps of a shard that are not reconciled.
+func (s *Store) OpenGaps(ctx context.Context, shard int) (Gaps, error) {
 	const query = `
-		SELECT id
+		SELECT id, after_epoch AS epoch, after_seq AS seq
 		FROM like_gaps
-		WHERE shard=? AND reconciled_at IS NULL`
-	var ids []int64
-	if err := s.db.WithContext(ctx).Raw(query, shard).Scan(&ids).Error; err != nil {
-		return nil, fmt.Errorf("read gaps of shard %d: %w", shard, err)
+		WHERE shard=? AND reconciled_at IS NULL
+		ORDER BY after_epoch, after_seq`
+	var rows []struct {
+		ID    int64
+		After Position `gorm:"embedded"`
 	}
-	return ids, nil
+	if err := s.db.WithContext(ctx).Raw(query, shard).Scan(&rows).Error; err != nil {
+		return Gaps{}, fmt.Errorf("read gaps of shard %d: %w", shard, err)
+	}
+	var gaps Gaps
+	for _, row := range rows {
+		gaps.IDs = append(gaps.IDs, row.ID)
+	}
+	if len(rows) > 0 {
+		gaps.After = rows[0].After
+	}
+	return gaps, nil
 }
 
 // CloseGaps records that the shard was compared with Redis and repaired after these gaps appeared.

@@ -103,6 +103,129 @@ func TestReconciler_keepsTheGapOfAClosedShard(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
+// The outbox of one shard is full. That shard keeps its gap, and the other one is repaired.
+func TestReconciler_keepsTheGapOfAFailedShardAlone(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	first, second := p.postIn(6), p.postIn(7)
+	p.set(first, 1, true)
+	p.set(second, 1, true)
+	p.flush()
+	stop()
+	for _, target := range []models.Target{first, second} {
+		p.set(target, 2, true)
+		p.loseOutbox(target.Shard(p.store.Shards()))
+		p.set(target, 3, true)
+	}
+	stop = p.start()
+	p.flush()
+	stop()
+	require.Equal(t, 2, p.openGaps())
+	p.set(first, 4, true)
+	small := counters.NewLikes(p.redis, p.store, counters.LikesOptions{OutboxLimit: 1})
+	_, err := NewReconciler(p.redis, p.store, small).Reconcile(t.Context())
+	require.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
+	assert.Equal(t, 1, p.openGaps())
+	p.start()
+	p.flush()
+	assert.Equal(t, []int64{1, 2, 3}, p.likers(second))
+	_, err = NewReconciler(p.redis, p.store, small).Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, p.openGaps())
+	p.flush()
+	assert.Equal(t, []int64{1, 2, 3, 4}, p.likers(first))
+	assert.Empty(t, p.verify(false))
+}
+
+// A gap concerns the targets that were changed since it began. The others, of which there may be a million, are not read.
+func TestReconciler_readsWhatWasChangedSinceTheGap(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	before, changed := p.postIn(6), p.postIn(6)
+	p.set(before, 1, true)
+	p.set(changed, 1, true)
+	p.flush()
+	stop()
+	p.set(changed, 2, true)
+	p.loseOutbox(6)
+	p.set(changed, 3, true)
+	p.start()
+	p.flush()
+	require.Equal(t, 1, p.openGaps())
+	targets := []models.Target{before, changed}
+	gaps, err := p.store.OpenGaps(t.Context(), 6)
+	require.NoError(t, err)
+	read, err := p.redis.ChangedAfter(t.Context(), targets, map[int]models.Position{6: gaps.After})
+	require.NoError(t, err)
+	assert.Equal(t, []models.Target{changed}, read)
+	read, err = p.redis.ChangedAfter(t.Context(), targets, nil)
+	require.NoError(t, err)
+	assert.Empty(t, read)
+	resent, err := NewReconciler(p.redis, p.store, p.likes).Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, resent)
+	p.flush()
+	assert.Equal(t, []int64{1, 2, 3}, p.likers(changed))
+	assert.Empty(t, p.verify(false))
+}
+
+// The log has lost likes, and Redis one of the sets of their target. What Redis still has is sent, and of the others
+// MySQL keeps what it has. Then the target can be made whole again from MySQL.
+func TestReconciler_sendsWhatIsLeftOfADamagedTarget(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(6)
+	const users = 1000
+	for user := int64(1); user <= users; user++ {
+		p.set(target, user, true)
+	}
+	p.flush()
+	stop()
+	for user := int64(1); user <= users; user++ {
+		p.set(target, 2000+user, true)
+	}
+	p.loseOutbox(6)
+	p.set(target, 1, false)
+	p.start()
+	p.flush()
+	require.Equal(t, 1, p.openGaps())
+	require.NoError(t, p.raw.Del(t.Context(), p.set0(target)).Err())
+	resent, err := NewReconciler(p.redis, p.store, p.likes).Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, p.openGaps())
+	p.flush()
+	likers := p.likers(target)
+	assert.Greater(t, resent, users/2)
+	assert.Len(t, likers, users-1+resent, "the likes of the set that is left, and all that MySQL had")
+	forgotten, err := p.redis.Forget(t.Context(), p.store, target)
+	require.NoError(t, err)
+	assert.True(t, forgotten)
+	assert.EqualValues(t, len(likers)+1, p.set(target, 1, true).Count)
+}
+
+// Another Redis has served the site meanwhile, so MySQL has applied likes of a higher epoch. What this Redis accepts
+// would be dropped.
+func TestRelay_opensAShardAgainThatWasOvertaken(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	p.exec("UPDATE like_shards SET epoch=50, applied_epoch=50, applied_seq=5 WHERE shard=6")
+	testkit.Eventually(t, patience, func() (bool, string) {
+		infos, err := p.redis.ShardInfos(context.Background())
+		return err == nil && infos[6].Open && infos[6].Last.Epoch == 51, fmt.Sprint(infos, err)
+	})
+	p.set(target, 2, true)
+	p.flush()
+	assert.Equal(t, []int64{1, 2}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
 // While the users in MySQL are compared, another unlike makes the numbers agree.
 func TestReconciler_comparesUsersAndNotNumbers(t *testing.T) {
 	t.Parallel()

@@ -51,59 +51,65 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 	return probed, nil
 }
 
-// Reconcile repairs every shard that has an open gap, and returns the number of likes sent again.
+// Reconcile repairs every shard that has an open gap, and returns the number of likes sent again. It reads the targets
+// that were changed since the first gap of their shard began. Gaps of a shard that fails stay open.
 func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {
 		return 0, err
 	}
-	gaps := map[int][]int64{} // by shard; later gaps are left to the next call
+	gaps, after := map[int]models.Gaps{}, map[int]models.Position{} // by shard; later gaps are left to the next call
 	for _, s := range states {
 		if s.OpenGaps == 0 {
 			continue
 		}
-		if gaps[s.Shard], err = r.store.OpenGaps(ctx, s.Shard); err != nil {
+		found, err := r.store.OpenGaps(ctx, s.Shard)
+		if err != nil {
 			return 0, err
 		}
+		gaps[s.Shard], after[s.Shard] = found, found.After
 	}
 	if len(gaps) == 0 {
 		return 0, nil
 	}
-	var closed error
+	var failures []error // one a shard, so that the other shards need not wait
 	err = r.redis.EachWarm(ctx, func(targets []models.Target) error {
-		for _, target := range targets {
+		changed, err := r.redis.ChangedAfter(ctx, targets, after)
+		if err != nil {
+			return err
+		}
+		for _, target := range changed {
 			shard := target.Shard(r.store.Shards())
-			if gaps[shard] == nil {
+			if _, ok := after[shard]; !ok {
 				continue
 			}
 			n, err := r.resend(ctx, target)
 			resent += n
-			if errors.Is(err, counters.ErrShardClosed) { // its gaps stay open; the other shards need not wait
-				delete(gaps, shard)
-				closed = err
-				continue
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
 			if err != nil {
-				return err
+				delete(after, shard)
+				failures = append(failures, err)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return resent, err
+		return resent, errors.Join(append(failures, err)...)
 	}
-	for shard, ids := range gaps {
-		if err := r.store.CloseGaps(ctx, ids); err != nil {
+	for shard := range after {
+		if err := r.store.CloseGaps(ctx, gaps[shard].IDs); err != nil {
 			return resent, err
 		}
 		r.store.Logger().InfoContext(ctx, "shard is reconciled with Redis",
-			"shard", shard, "gaps", len(ids), "resent", resent)
+			"shard", shard, "gaps", len(gaps[shard].IDs), "resent", resent)
 	}
-	return resent, closed
+	return resent, errors.Join(failures...)
 }
 
 // resend sends the likes of a target that differ between MySQL and the gate. These include likes in the pipeline, which
-// are sent twice without harm.
+// are sent twice without harm. Of a damaged target, resend sends what is left.
 func (r *Reconciler) resend(ctx context.Context, target models.Target) (resent int, err error) {
 	err = eachDiffering(ctx, r.redis, r.store, target, func(users []int64) error {
 		resent += len(users)
@@ -112,14 +118,14 @@ func (r *Reconciler) resend(ctx context.Context, target models.Target) (resent i
 	if errors.Is(err, counters.ErrNotWarm) {
 		return resent, nil // an opening of the shard has evicted it: what Redis knew is no longer the truth
 	}
-	return resent, err // in a closed shard nothing was sent, and the gap stays
+	return resent, err
 }
 
 // comparePage is how many users are compared at a time, and the most that a comparison holds in memory.
 const comparePage = 5000
 
 // eachDiffering calls fn with the users whose like of a warm target is only in Redis or only in MySQL, in batches. A
-// user may occur twice.
+// user may occur twice. Users whose set in Redis is lost do not occur.
 func eachDiffering(
 	ctx context.Context,
 	redis *counters.Redis,
@@ -136,7 +142,10 @@ func eachDiffering(
 		if err != nil {
 			return err
 		}
-		differ := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return in[id] })
+		differ := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool {
+			liked, known := in[id]
+			return liked || !known
+		})
 		if len(differ) > 0 {
 			if err := fn(differ); err != nil {
 				return err

@@ -582,9 +582,9 @@ func TestRelay_leavesAnOpeningThatAnotherHasOvertaken(t *testing.T) {
 	require.NoError(t, err)
 	_, err = relay.finishOpening(t.Context(), 3, outbox, mine)
 	require.ErrorIs(t, err, counters.ErrLockLost)
-	open, err := outbox.Open(t.Context())
+	info, err := outbox.Info(t.Context())
 	require.NoError(t, err)
-	assert.False(t, open)
+	assert.False(t, info.Open)
 
 	again, err := relay.beginOpening(t.Context(), 3, outbox)
 	require.NoError(t, err)

@@ -48,6 +48,7 @@ const (
 	relayWait    = 500 * time.Millisecond // for a run, between two checks of the shard
 	openingWait  = 20 * time.Millisecond  // the same while the shard is being opened
 	openingLimit = 30 * time.Second       // after which the first event of an epoch counts as lost
+	relayCompare = 2 * time.Second        // between two comparisons of an open shard's epoch with MySQL
 )
 
 // Run relays until ctx ends. It contends for the locks of all shards with the relays of other processes.
@@ -172,14 +173,22 @@ func (r *Relay) renew(ctx context.Context, lost context.CancelCauseFunc, outbox 
 
 func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
 	var opening *opening
+	var compared time.Time
 	for ctx.Err() == nil {
-		open, err := outbox.Open(ctx)
+		info, err := outbox.Info(ctx)
 		if err != nil {
 			return err
 		}
+		if info.Open && r.now().Sub(compared) > relayCompare {
+			overtaken, err := r.overtaken(ctx, info)
+			if err != nil {
+				return err
+			}
+			compared, info.Open = r.now(), !overtaken
+		}
 		wait := relayWait
 		switch {
-		case open:
+		case info.Open:
 			opening = nil
 		case opening == nil || r.now().Sub(opening.since) > openingLimit:
 			opening, err = r.beginOpening(ctx, shard, outbox)
@@ -262,13 +271,26 @@ type opening struct {
 	since    time.Time
 }
 
+// overtaken reports whether MySQL has applied a higher epoch than that of an open shard. Then the site has had another
+// Redis meanwhile, as after a network partition or a wrong setting. The like writer drops what this one accepts, so the
+// shard must be opened again.
+func (r *Relay) overtaken(ctx context.Context, info counters.ShardInfo) (bool, error) {
+	state, err := r.store.ShardState(ctx, info.Shard)
+	if err != nil || state.Applied.Epoch <= info.Last.Epoch {
+		return false, err
+	}
+	r.store.Logger().ErrorContext(ctx, "mysql has applied likes of another redis; the shard is opened again",
+		"shard", info.Shard, "epoch", info.Last.Epoch, "applied", state.Applied.String())
+	return true, nil
+}
+
 // beginOpening adds the first event of a new epoch to the end of the outbox.
 func (r *Relay) beginOpening(ctx context.Context, shard int, outbox *counters.Outbox) (*opening, error) {
-	last, err := outbox.Last(ctx)
+	info, err := outbox.Info(ctx)
 	if err != nil {
 		return nil, err
 	}
-	epoch, err := r.store.NextEpoch(ctx, shard, last.Epoch)
+	epoch, err := r.store.NextEpoch(ctx, shard, info.Last.Epoch)
 	if err != nil {
 		return nil, err
 	}

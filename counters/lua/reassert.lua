@@ -5,7 +5,7 @@
 -- reply the number of likes; -1 the shard is closed, -2 the target is cold or damaged, -4 the outbox is full
 --
 -- Events are absolute, so one too many does no harm, and neither does a replay. An outbox that is not full takes all of
--- the users, however low its limit is.
+-- the users, however low its limit is. A user whose set is lost is left out: MySQL may know better.
 local epoch = open_epoch()
 if not epoch then return -1 end
 local target = call('HMGET', KEYS[3], 'count', 'sets', 'load')
@@ -15,9 +15,9 @@ if likes >= tonumber(ARGV[1]) then return -4 end
 local run = {}
 for i = 3, #ARGV do
   local is = call('SMISMEMBER', set_of(KEYS[3], target[3], tonumber(target[2]), ARGV[i]), 0, ARGV[i])
-  if is[1] == 0 then return -2 end
-  run[#run + 1] = (is[2] == 1 and '+' or '-') .. ARGV[i]
+  if is[1] == 1 then run[#run + 1] = (is[2] == 1 and '+' or '-') .. ARGV[i] end
 end
+if #run == 0 then return 0 end
 local id = append(KEYS[1], KEYS[2], epoch,
   'likes ' .. milliseconds() .. ' ' .. ARGV[2] .. ' ' .. table.concat(run, ' '), #run, accepted)
 call('HSET', KEYS[3], 'last', id)

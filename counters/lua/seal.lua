@@ -1,13 +1,14 @@
--- Begins to open a closed shard: appends the first event of a new epoch to the outbox.
+-- Begins to open a shard: appends the first event of a new epoch to the outbox. The shard is closed until that is done.
 --
 -- KEYS  1 shard hash, 2 outbox, 3 relay lock
 -- ARGV  1 the lock's token, 2 the new epoch
 -- reply {1, position} the last position that this Redis knew when the shard was closed
---       {0} the lock has another holder, or the shard is open
+--       {0} the lock has another holder, or the shard is open under this epoch or a higher one
 --
 -- The event names the last position before it, so that the writer sees whether the log has lost events before it. The
 -- position in the reply is kept until the shard is open: a second attempt returns that of the first.
-if call('GET', KEYS[3]) ~= ARGV[1] or open_epoch() then return {0} end
+local open = open_epoch()
+if call('GET', KEYS[3]) ~= ARGV[1] or open and tonumber(open) >= tonumber(ARGV[2]) then return {0} end
 local last = '0-0'
 if call('EXISTS', KEYS[2]) == 1 then
   local info = call('XINFO', 'STREAM', KEYS[2])
