@@ -111,8 +111,47 @@ type lane struct {
 
 	mu      sync.Mutex
 	waiting []*call
-	parked  map[models.Target][]*call // calls whose target is being loaded or reopened, in their order
+	parked  map[models.Target]*parking
 	running bool
+}
+
+// parking holds the calls of a target that is being loaded or reopened: at most one of each user, in their order. A
+// large target is loaded for many seconds, so calls whose callers gave up are dropped now and then.
+type parking struct {
+	calls []*call       // nil for one that was replaced
+	of    map[int64]int // by user
+	limit int           // the number of calls at which parking looks for ones to drop
+}
+
+const parkingLimit = 1024
+
+// add parks a call, and returns the earlier one of its user, whose place it takes, or nil.
+func (p *parking) add(c *call) (earlier *call) {
+	if i, ok := p.of[c.user]; ok {
+		earlier, p.calls[i] = p.calls[i], nil
+	}
+	if len(p.calls) >= p.limit {
+		calls := p.all()
+		p.calls, p.of = nil, make(map[int64]int, len(calls))
+		for _, one := range calls {
+			if one.state.Load() != callLeft || len(one.also) > 0 {
+				p.append(one)
+			}
+		}
+		p.limit = max(parkingLimit, 2*len(p.calls))
+	}
+	p.append(c)
+	return earlier
+}
+
+func (p *parking) append(c *call) {
+	p.of[c.user] = len(p.calls)
+	p.calls = append(p.calls, c)
+}
+
+// all returns the calls in their order.
+func (p *parking) all() []*call {
+	return slices.DeleteFunc(slices.Clone(p.calls), func(c *call) bool { return c == nil })
 }
 
 // maxBatch is the maximum number of likes in one call of the gate. Redis works on them for about 0.3 ms.
@@ -179,8 +218,9 @@ func (l *lane) send(batch []*call) {
 	}
 	keys := make([]string, 2, 2+len(groups))
 	keys[0], keys[1] = shardKey(l.shard), outboxKey(l.shard)
-	args := make([]any, 2, 2+2*len(groups)+len(batch))
-	args[0], args[1] = l.likes.limit, l.likes.onServer(l.shard, begin.Add(ends))
+	deadline, epoch := l.likes.onServer(l.shard, begin.Add(ends))
+	args := make([]any, 3, 3+2*len(groups)+len(batch))
+	args[0], args[1], args[2] = l.likes.limit, deadline, epoch
 	order := batch[:0:0]
 	for _, group := range groups {
 		target := group[0].target
@@ -195,7 +235,8 @@ func (l *lane) send(batch []*call) {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	reply, err := l.likes.redis.runOnce(ctx, "like", keys, args...).Int64Slice()
-	if err == nil && (len(reply) < 2 || reply[0] == 0 && len(reply) != 2+2*len(order)) {
+	want := map[int64]int{0: 2 + 2*len(order), 1: 2, 6: 3}
+	if err == nil && (len(reply) == 0 || len(reply) != want[reply[0]]) {
 		err = fmt.Errorf("the gate replied %d numbers to %d likes", len(reply), len(order))
 	}
 	if err != nil {
@@ -208,12 +249,12 @@ func (l *lane) send(batch []*call) {
 		}
 		return
 	}
-	known := l.likes.heard(l.shard, reply[1])
 	switch outcome := outcomes[reply[0]]; outcome {
 	case Unchanged:
+		l.likes.heard(l.shard, reply[1], epoch)
 		l.settle(order, reply[2:])
 	case Late:
-		l.retryLate(order, known)
+		l.retryLate(order, l.likes.heard(l.shard, reply[1], reply[2]))
 	default:
 		for _, c := range order {
 			c.answer(answer{outcome: outcome})
@@ -264,7 +305,13 @@ const lateMargin = 20 * time.Millisecond
 func (l *lane) join(c *call, after []*call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, calls := range [][]*call{after, l.parked[c.target], l.waiting} {
+	var parked []*call
+	if p := l.parked[c.target]; p != nil {
+		if i, ok := p.of[c.user]; ok {
+			parked = p.calls[i : i+1]
+		}
+	}
+	for _, calls := range [][]*call{after, parked, l.waiting} {
 		for _, later := range calls {
 			if later.target == c.target && later.user == c.user && later.liked == c.liked {
 				if c = c.again(); c != nil {
@@ -277,8 +324,8 @@ func (l *lane) join(c *call, after []*call) bool {
 	return false
 }
 
-// retryLate queues late calls again, first of all, if the clock of the server was unknown, the estimate of it was off,
-// or another caller's deadline was near.
+// retryLate queues late calls again, first of all, if the clock of the server was unknown or that of another server, if
+// the estimate of it was off, or if another caller's deadline was near.
 func (l *lane) retryLate(order []*call, known bool) {
 	var again []*call
 	now := time.Now()
@@ -308,16 +355,14 @@ func (l *lane) park(c *call, gone bool) {
 	c.asked = false
 	l.mu.Lock()
 	parked, ok := l.parked[c.target]
-	earlier := slices.IndexFunc(parked, func(p *call) bool { return p.user == c.user && p.ticket != 0 })
-	var superseded *call
-	if earlier >= 0 {
-		superseded = parked[earlier]
-		parked = slices.Delete(parked, earlier, earlier+1)
-		if superseded.liked == c.liked {
-			c.also, superseded = slices.Concat(superseded.also, []*call{superseded}, c.also), nil
-		}
+	if !ok {
+		parked = &parking{of: map[int64]int{}, limit: parkingLimit}
+		l.parked[c.target] = parked
 	}
-	l.parked[c.target] = append(parked, c)
+	superseded := parked.add(c)
+	if superseded != nil && superseded.liked == c.liked {
+		c.also, superseded = slices.Concat(superseded.also, []*call{superseded}, c.also), nil
+	}
 	l.mu.Unlock()
 	if superseded != nil {
 		superseded = superseded.taken()
@@ -339,8 +384,10 @@ func (l *lane) park(c *call, gone bool) {
 func (l *lane) ask(target models.Target) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, c := range l.parked[target] {
-		c.asked = true
+	if parked := l.parked[target]; parked != nil {
+		for _, c := range parked.all() {
+			c.asked = true
+		}
 	}
 }
 
@@ -350,7 +397,10 @@ func (l *lane) ask(target models.Target) {
 func (l *lane) resume(target models.Target, err error) {
 	missing := models.ErrorCode(err) == models.CodeNotFound
 	l.mu.Lock()
-	parked := l.parked[target]
+	var parked []*call
+	if waiting := l.parked[target]; waiting != nil {
+		parked = waiting.all()
+	}
 	delete(l.parked, target)
 	var failed []*call
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,7 +37,8 @@ func start(ctx context.Context, l *Likes, target models.Target, user int64, like
 	return done
 }
 
-// insist is a like of a client that retries while the gate is unavailable, as it is for calls that a busy machine delays.
+// insist is a like of a client that retries while the gate is unavailable, as it is for calls that a busy machine
+// delays.
 func insist(ctx context.Context, l *Likes, target models.Target, user int64) <-chan result {
 	done := make(chan result, 1)
 	go func() {
@@ -114,7 +116,11 @@ func (f *forum) awaitParked(t testing.TB, target models.Target, n int) {
 	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
 		lane.mu.Lock()
 		defer lane.mu.Unlock()
-		return len(lane.parked[target]) >= n, fmt.Sprintf("%d calls are parked", len(lane.parked[target]))
+		parked := 0
+		if p := lane.parked[target]; p != nil {
+			parked = len(p.all())
+		}
+		return parked >= n, fmt.Sprintf("%d calls are parked", parked)
 	})
 }
 
@@ -409,7 +415,7 @@ func TestBatch_everyCallIsAnswered(t *testing.T) {
 	failed := errors.New("MySQL is down")
 	for name, answered := range map[string]func(l *lane, earlier, latest *call) Outcome{
 		"load fails": func(l *lane, _, latest *call) Outcome {
-			l.parked[post(1)] = []*call{latest}
+			l.parked[post(1)] = parkingOf(latest)
 			l.resume(post(1), failed)
 			return Failed
 		},
@@ -417,7 +423,7 @@ func TestBatch_everyCallIsAnswered(t *testing.T) {
 			latest.ticket = 1
 			unlike := &call{target: post(1), user: 7, ticket: 2, done: make(chan answer, 1)}
 			unlike.state.Store(callTaken)
-			l.parked[post(1)] = []*call{latest}
+			l.parked[post(1)] = parkingOf(latest)
 			l.park(unlike, false)
 			return Superseded
 		},
@@ -432,7 +438,7 @@ func TestBatch_everyCallIsAnswered(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &lane{parked: map[models.Target][]*call{}, running: true}
+			l := &lane{parked: map[models.Target]*parking{}, running: true}
 			earlier := like(7, callWaits)
 			latest := like(7, callLeft, earlier) // its caller gave up
 			require.Equal(t, answered(l, earlier, latest), outcome(earlier))
@@ -727,4 +733,34 @@ func TestBatch_idleLaneHoldsNothing(t *testing.T) {
 		}
 		return true, ""
 	})
+}
+
+func parkingOf(calls ...*call) *parking {
+	p := &parking{of: map[int64]int{}, limit: parkingLimit}
+	for _, c := range calls {
+		p.add(c)
+	}
+	return p
+}
+
+// A target of millions of likers is loaded for half a minute. Thousands of its callers give up meanwhile.
+func TestParking_dropsCallsWhoseCallersGaveUp(t *testing.T) {
+	p := parkingOf()
+	waits := &call{user: 1}
+	p.add(waits)
+	follower := &call{user: 2, also: []*call{{user: 2}}}
+	require.True(t, follower.leave())
+	p.add(follower)
+	for user := int64(3); user < 100*parkingLimit; user++ {
+		c := &call{user: user}
+		p.add(c)
+		require.True(t, c.leave())
+	}
+	require.Less(t, len(p.calls), 2*parkingLimit)
+	require.Len(t, p.of, len(p.calls))
+	require.Equal(t, []*call{waits, follower}, p.all()[:2], "another caller waits for the answer of the second")
+	again := &call{user: 1}
+	require.Same(t, waits, p.add(again))
+	require.False(t, slices.Contains(p.all(), waits))
+	require.Same(t, again, p.calls[p.of[1]])
 }

@@ -57,12 +57,12 @@ func BenchmarkGate(b *testing.B) {
 			memory := plain.MemoryUsage(b.Context(), k.outbox).Val()
 			user, likes := int64(0), int64(0)
 			keys := []string{k.shard, k.outbox, k.likes}
-			words := make([]any, 4+together)
-			words[0], words[1], words[2], words[3] = 1<<40, never, target.Short(), together
+			words := make([]any, 5+together)
+			copy(words, []any{1 << 40, never, epochOf(b, r, target), target.Short(), together})
 			for b.Loop() {
 				for i := range together {
 					user++
-					words[4+i] = user * 2654435761 % (1 << 31) // sparse
+					words[5+i] = user * 2654435761 % (1 << 31) // sparse
 				}
 				likes += int64(together)
 				require.NoError(b, r.run(b.Context(), "like", keys, words...).Err())

@@ -19,6 +19,32 @@ import (
 	"likewise/models"
 )
 
+// A target has the mark that users wait for it, whose tickets have expired. While its slot moves, Redis refuses the
+// missing key. A like must not stay in a set without an event.
+func TestCluster_movingSlotLeavesNoLikeWithoutAnEvent(t *testing.T) {
+	url, masters, _ := startCluster(t)
+	r, err := Open(url, shards)
+	require.NoError(t, err)
+	t.Cleanup(func() { r.Close() })
+	ctx := t.Context()
+	openShard(t, r, 1, 1)
+	warmUp(t, r, post(1), 7)
+	from, to := masters[0], masters[1]
+	slot := int(from.ClusterKeySlot(ctx, shardKey(1)).Val())
+	if slot > 8191 {
+		from, to = to, from
+	}
+	require.NoError(t, from.HSet(ctx, r.keys(post(1)).likes, "waiting", 1).Err())
+	require.NoError(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ClusterMyID(ctx).Val()).Err())
+	require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.ClusterMyID(ctx).Val()).Err())
+	before := dump(t, from)
+	require.Equal(t, refused(isUnstored)[0].status, like(t, r, post(1), 8)[0].status)
+	require.Equal(t, before, dump(t, from))
+	require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "STABLE").Err())
+	require.Equal(t, done(2), like(t, r, post(1), 8))
+	require.Equal(t, done(1), unlike(t, r, post(1), 7))
+}
+
 // startCluster starts two masters with half of the slots each, and a replica of the first. It returns plain clients.
 func startCluster(t *testing.T) (url string, masters []*redis.Client, replica *redis.Client) {
 	t.Helper()
@@ -152,7 +178,7 @@ func TestCluster(t *testing.T) {
 			// Until the new master is known, the old one redirects the client to it.
 			k := r.keys(target)
 			reply, err := r.runOnce(t.Context(), "like", []string{k.shard, k.outbox, k.likes},
-				100, never, target.Short(), 1, "8").Int64Slice()
+				100, never, 1, target.Short(), 1, "8").Int64Slice()
 			require.False(t, err == nil && reply[0] == 0, "a like was accepted: %v", reply)
 			return err == nil && reply[0] == 1, fmt.Sprint(reply, err)
 		})

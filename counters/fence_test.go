@@ -57,13 +57,13 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 	defer old.Close()
 	defer another.Close()
 	k := r.keys(post(1))
-	gateOn := func(conn *redis.Conn, word string) ([]int64, error) {
+	gateOn := func(conn *redis.Conn, epoch int, word string) ([]int64, error) {
 		reply, err := conn.EvalSha(t.Context(), r.script["like"].Hash(), []string{k.shard, k.outbox, k.likes},
-			100, never, "p1", 1, word).Int64Slice()
+			100, never, epoch, "p1", 1, word).Int64Slice()
 		return reply, err
 	}
 	require.NoError(t, another.Ping(t.Context()).Err())
-	reply, err := gateOn(old, "8")
+	reply, err := gateOn(old, 1, "8")
 	require.NoError(t, err)
 	require.EqualValues(t, isChanged, reply[2])
 
@@ -82,7 +82,7 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 	follow(second, plain)
 	follow(plain, second)
 	require.NotEqual(t, before, history(t, second), "promoted")
-	reply, err = gateOn(old, "9")
+	reply, err = gateOn(old, 1, "9")
 	require.NoError(t, err)
 	require.Equal(t, []int64{1}, reply[:1], "the demoted server accepts nothing")
 	rr, _ := openRedis(t, replica.URL())
@@ -93,13 +93,13 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 		first, second := plain.XLen(t.Context(), outboxKey(1)).Val(), second.XLen(t.Context(), outboxKey(1)).Val()
 		return first == second, "replication"
 	})
-	_, err = gateOn(another, "10")
+	_, err = gateOn(another, 2, "10")
 	require.True(t, redis.HasErrorPrefix(err, "READONLY"), "the shard is open, as on the primary: %v", err)
 	require.Error(t, another.Ping(t.Context()).Err(), "the client drops connections to a replica")
 
 	// Promoted again, with all its keys and connections, it has another replication id.
 	require.NoError(t, plain.ReplicaOf(t.Context(), "NO", "ONE").Err())
-	reply, err = gateOn(old, "10")
+	reply, err = gateOn(old, 2, "10")
 	require.NoError(t, err)
 	require.Equal(t, []int64{1}, reply[:1])
 	require.Nil(t, like(t, r, post(1), 10))
@@ -144,7 +144,7 @@ func TestFence_restartedServerRefusesLikesUntilItsShardsAreOpened(t *testing.T) 
 
 	require.NoError(t, server.Kill())
 	keys := []string{k.shard, k.outbox, k.likes}
-	require.Error(t, r.runOnce(t.Context(), "like", keys, 100, never, "p1", 1, "8").Err())
+	require.Error(t, r.runOnce(t.Context(), "like", keys, 100, never, 1, "p1", 1, "8").Err())
 	require.NoError(t, server.Start(t.Context()))
 
 	require.Nil(t, like(t, r, post(1), 8))

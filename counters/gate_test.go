@@ -62,7 +62,7 @@ func gate(t testing.TB, r *Redis, limit int, all ...wanted) []verdict {
 func callGate(t testing.TB, r *Redis, limit int, deadline int64, all ...wanted) []int64 {
 	t.Helper()
 	k := r.keys(all[0].target)
-	keys, args := []string{k.shard, k.outbox}, []any{limit, deadline}
+	keys, args := []string{k.shard, k.outbox}, []any{limit, deadline, epochOf(t, r, all[0].target)}
 	for _, one := range all {
 		keys = append(keys, r.keys(one.target).likes)
 		args = append(args, one.target.Short(), len(one.likes))
@@ -74,6 +74,12 @@ func callGate(t testing.TB, r *Redis, limit int, deadline int64, all ...wanted) 
 	require.NoError(t, err)
 	require.InDelta(t, time.Now().UnixMilli(), reply[1], 60_000, "the clock of the server")
 	return reply
+}
+
+// epochOf returns the epoch of the open shard of a target, and "" if it is closed.
+func epochOf(t testing.TB, r *Redis, target models.Target) string {
+	t.Helper()
+	return r.client.HGet(t.Context(), r.keys(target).shard, "epoch").Val()
 }
 
 func like(t testing.TB, r *Redis, target models.Target, user int64) []verdict {
@@ -102,7 +108,11 @@ func placeUsers(t testing.TB, r *Redis, target models.Target, token, epoch strin
 	ctx, k, sets := t.Context(), r.keys(target), setsFor(len(users))
 	require.NoError(t, r.run(ctx, "load", []string{k.warming, k.garbage, k.likes}, token, 60_000, sets).Err())
 	for set, members := range spread(slices.Clone(users), sets) {
-		require.NoError(t, r.client.SAdd(ctx, setKey(k.likes, token, set), membersOf(members)...).Err())
+		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			r.put(ctx, p, k, token, set, members)
+			return nil
+		})
+		require.NoError(t, err)
 	}
 	keys := []string{k.shard, k.likes, k.warming, k.garbage}
 	n, err := r.run(ctx, "warm", keys, token, epoch, sets, len(users)).Int()
@@ -133,9 +143,26 @@ func TestGate_refusesWhatIsLate(t *testing.T) {
 	before := dump(t, plain)
 	past := time.Now().Add(-10 * time.Second).UnixMilli()
 	reply := callGate(t, r, 100, past, wanted{post(1), []string{"-7"}})
-	require.Len(t, reply, 2)
+	require.Len(t, reply, 3)
 	require.EqualValues(t, 6, reply[0])
 	require.Greater(t, reply[1], past)
+	require.EqualValues(t, 1, reply[2])
+	require.Equal(t, before, dump(t, plain))
+}
+
+// The caller read the clock of another server, which may be ahead. Its deadline has no meaning here.
+func TestGate_refusesADeadlineOfAnotherServer(t *testing.T) {
+	r, plain := newGate(t)
+	like(t, r, post(1), 7)
+	closeShard(t, plain, 1)
+	openShard(t, r, 1, 2)
+	before := dump(t, plain)
+	k := r.keys(post(1))
+	keys := []string{k.shard, k.outbox, k.likes}
+	reply, err := r.run(t.Context(), "like", keys, 100, never, 1, "p1", 1, "-7").Int64Slice()
+	require.NoError(t, err)
+	require.EqualValues(t, 6, reply[0])
+	require.EqualValues(t, 2, reply[2], "the epoch of this server")
 	require.Equal(t, before, dump(t, plain))
 }
 
@@ -281,7 +308,7 @@ func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
 				before := dump(t, plain)
 				k := r.keys(post(1))
 				keys := []string{k.shard, k.outbox, k.likes}
-				reply, err := r.run(ctx, "like", keys, 100, never, "p1", 1, word).Int64Slice()
+				reply, err := r.run(ctx, "like", keys, 100, never, "1", "p1", 1, word).Int64Slice()
 				if c.fails {
 					require.ErrorContains(t, err, "WRONGTYPE")
 				} else {
@@ -745,4 +772,109 @@ func TestGate_refusesLikesOfAUserForATime(t *testing.T) {
 	before := dump(t, plain)
 	require.EqualValues(t, isDamaged, like(t, r, post(1), 10)[0].status)
 	require.Equal(t, before, dump(t, plain))
+}
+
+// The network delivers the calls of a load a second time, after the target was made warm and a user has unliked it.
+func TestLoad_copyThatArrivesLateChangesNothing(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	users := make([]int64, 1000)
+	for i := range users {
+		users[i] = int64(i + 1)
+	}
+	warmUp(t, r, post(1), users...)
+	require.Equal(t, done(999), unlike(t, r, post(1), 7))
+	before := dump(t, plain)
+	require.NotContains(t, before, "{s01}:garbage")
+	ctx, k := t.Context(), r.keys(post(1))
+	sets := setsFor(len(users))
+	require.Equal(t, 0, keepLoad(t, r, post(1), "load", sets))
+	for set, members := range spread(slices.Clone(users), sets) {
+		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			r.put(ctx, p, k, "load", set, members)
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	require.Equal(t, before, dump(t, plain))
+}
+
+func keepLoad(t testing.TB, r *Redis, target models.Target, token string, sets int) int {
+	t.Helper()
+	k := r.keys(target)
+	n, err := r.run(t.Context(), "load", []string{k.warming, k.garbage, k.likes}, token, 60_000, sets).Int()
+	require.NoError(t, err)
+	return n
+}
+
+// Redis was out of memory for a moment, and refused one of the sets.
+func TestWarmScript_refusesALoadThatLacksASet(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	ctx, k := t.Context(), r.keys(post(1))
+	require.NoError(t, plain.Set(ctx, k.warming, "load", time.Minute).Err())
+	const sets = 1500
+	require.Equal(t, 1, keepLoad(t, r, post(1), "load", sets))
+	for set := range sets {
+		require.NoError(t, plain.SAdd(ctx, setKey(k.likes, "load", set), 0).Err())
+	}
+	warm := func() int {
+		keys := []string{k.shard, k.likes, k.warming, k.garbage}
+		n, err := r.run(ctx, "warm", keys, "load", 1, sets, 0).Int()
+		require.NoError(t, err)
+		return n
+	}
+	for _, set := range []int{0, sets - 1} {
+		require.NoError(t, plain.Del(ctx, setKey(k.likes, "load", set)).Err())
+		require.Zero(t, warm())
+		require.NoError(t, plain.SAdd(ctx, setKey(k.likes, "load", set), 0).Err())
+	}
+	require.Equal(t, 1, warm())
+}
+
+// While a slot moves for hours, Redis refuses new sets, so those of a hot target grow far beyond their size.
+func TestGate_splitsASetThatHasGrownFarBeyondItsSize(t *testing.T) {
+	r, plain := newGate(t)
+	ctx, k := t.Context(), r.keys(post(1))
+	const users = 40_000
+	members := make([]any, users)
+	for i := range members {
+		members[i] = i + 1
+	}
+	require.NoError(t, plain.SAdd(ctx, setKey(k.likes, "load", 0), members...).Err())
+	stays := int64(30_000)
+	for setOf(stays, 2) != 0 {
+		stays++
+	}
+	require.NoError(t, plain.SAdd(ctx, setKey(k.likes, "load", 1), stays).Err(), "left by a split that failed")
+	require.NoError(t, plain.HSet(ctx, k.likes, "count", users).Err())
+	var want []int64
+	for user := int64(1); user <= users; user++ {
+		want = append(want, user)
+	}
+	for i := int64(1); i <= 100; i++ {
+		require.Equal(t, done(users+i), like(t, r, post(1), users+i))
+		want = append(want, users+i)
+		require.NoError(t, plain.XTrimMaxLen(ctx, k.outbox, 0).Err())
+		states, err := r.TargetStates(ctx, []models.Target{post(1)})
+		require.NoError(t, err)
+		require.Equal(t, users+i, states[0].Users)
+		require.LessOrEqual(t, states[0].Sets, int(1+4*i), "one call is not to take long")
+	}
+	require.Equal(t, want, usersOf(t, r, post(1)))
+	require.Equal(t, done(users+99), unlike(t, r, post(1), stays))
+	states, err := r.TargetStates(ctx, []models.Target{post(1)})
+	require.NoError(t, err)
+	require.Equal(t, setsFor(users+100), states[0].Sets)
+}
+
+func TestSweep_continuesAfterAShardThatFails(t *testing.T) {
+	r, plain := newRedis(t)
+	ctx := t.Context()
+	require.NoError(t, plain.Set(ctx, garbageKey(1), "of a wrong type", 0).Err())
+	require.NoError(t, plain.SAdd(ctx, setKey("{s02}:post:2:likes", "old", 0), 0).Err())
+	require.NoError(t, plain.ZAdd(ctx, garbageKey(2), redis.Z{Score: 1, Member: "{s02}:post:2:likes:old 1"}).Err())
+	n, err := r.Sweep(ctx)
+	require.ErrorContains(t, err, "sweep shard 1")
+	require.Equal(t, 1, n)
 }

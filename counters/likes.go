@@ -54,31 +54,34 @@ type Likes struct {
 	log    *slog.Logger
 }
 
-// serverClock is the time that a shard's server reported last, and when the report arrived, which is a little later.
+// serverClock is the time that a shard's server reported last, and when the report arrived, which is a little later. A
+// shard on another server has another epoch.
 type serverClock struct {
-	ms    int64
-	heard time.Duration // since Likes.began
+	ms, epoch int64
+	heard     time.Duration // since Likes.began
 }
 
 // callLimit is how long a call of the gate may take to reach Redis, and how long the client waits for the reply.
 const callLimit = ioTimeout
 
-// onServer returns a time of this process on the clock of the shard's server, in milliseconds. While that clock is
-// unknown, it returns a time long past, which the gate refuses as late. It counts from the server's last reply, in
-// monotonic time, because the local clock may differ from the server's, and may be changed. The reply was on its way
-// for a moment, so the result is never later than it should be. It is up to 2 ms earlier, because the server reports
-// whole milliseconds.
-func (l *Likes) onServer(shard int, at time.Time) int64 {
+// onServer returns a time of this process on the clock of the shard's server, in milliseconds, and the epoch of that
+// server. While the clock is unknown, it returns a time long past, which the gate refuses as late. It counts from the
+// server's last reply, in monotonic time, because the local clock may differ from the server's, and may be changed. The
+// reply was on its way for a moment, so the result is never later than it should be. It is up to 2 ms earlier, because
+// the server reports whole milliseconds.
+func (l *Likes) onServer(shard int, at time.Time) (ms, epoch int64) {
 	clock := l.clocks[shard].Load()
 	if clock == nil {
-		return 0
+		return 0, 0
 	}
-	return clock.ms + (at.Sub(l.began) - clock.heard).Milliseconds() - 1
+	return clock.ms + (at.Sub(l.began) - clock.heard).Milliseconds() - 1, clock.epoch
 }
 
-// heard notes the time on the clock of the shard's server, and reports whether that clock was known before.
-func (l *Likes) heard(shard int, ms int64) (known bool) {
-	return l.clocks[shard].Swap(&serverClock{ms, time.Since(l.began)}) != nil
+// heard notes the time on the clock of the server that has the shard in an epoch, and reports whether that clock was
+// known before.
+func (l *Likes) heard(shard int, ms, epoch int64) (known bool) {
+	before := l.clocks[shard].Swap(&serverClock{ms, epoch, time.Since(l.began)})
+	return before != nil && before.epoch == epoch
 }
 
 // LikesOptions configure Likes. The zero value holds the defaults.
@@ -107,7 +110,7 @@ func NewLikes(r *Redis, store *models.Store, o LikesOptions) *Likes {
 	}
 	l.loader = newLoader(l)
 	for shard := range r.shards {
-		l.lanes = append(l.lanes, &lane{likes: l, shard: shard, parked: map[models.Target][]*call{}})
+		l.lanes = append(l.lanes, &lane{likes: l, shard: shard, parked: map[models.Target]*parking{}})
 	}
 	return l
 }
@@ -124,43 +127,37 @@ const (
 // target is deleted or does not exist, it returns CodeNotFound. After CodeUnavailable the like may have changed, and it
 // is safe to try again. A call that ends because ctx does takes no effect after it has returned.
 func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
-	// Twice only for a target that is damaged or cannot be kept warm.
-	for range 3 {
-		a, err := l.call(ctx, target, userID, liked)
-		if err != nil {
-			return models.LikeState{}, err
-		}
-		if a.outcome != Late { // counted already
-			l.count(a.outcome)
-		}
-		switch a.outcome {
-		case Changed, Unchanged:
-			return models.LikeState{Liked: liked, Count: a.count}, nil
-		case Gone:
-			return models.LikeState{}, a.err
-		case Damaged:
-			if err := l.forgetDamaged(ctx, target); err != nil {
-				return models.LikeState{}, models.Unavailable(busy, err)
-			}
-			continue
-		case Refused:
-			return models.LikeState{}, models.Unavailable(reviewed, errRefused)
-		case Superseded:
-			return models.LikeState{}, models.Unavailable(replaced, errSuperseded)
-		}
-		err = a.err
-		switch a.outcome {
-		case Closed:
-			err = errors.New("the shard is closed until its worker opens it")
-		case Unstored:
-			err = errors.New("redis cannot store it: is it out of memory, or is the slot on its way to another node?")
-		case Full:
-			err = errors.New("the outbox is full: is Kafka away?")
-		}
-		return models.LikeState{}, models.Unavailable(busy, fmt.Errorf("gate of %s: %w", target, err))
+	a, err := l.call(ctx, target, userID, liked)
+	if err != nil {
+		return models.LikeState{}, err
 	}
-	return models.LikeState{}, models.Unavailable(busy, fmt.Errorf("%s does not stay warm", target))
+	if a.outcome != Late { // counted already
+		l.count(a.outcome)
+	}
+	err = a.err
+	switch a.outcome {
+	case Changed, Unchanged:
+		return models.LikeState{Liked: liked, Count: a.count}, nil
+	case Gone:
+		return models.LikeState{}, a.err
+	case Refused:
+		return models.LikeState{}, models.Unavailable(reviewed, errRefused)
+	case Superseded:
+		return models.LikeState{}, models.Unavailable(replaced, errSuperseded)
+	case Damaged:
+		// The call is not sent again: without a ticket, it could come after a later one.
+		err = l.forgetDamaged(ctx, target)
+	case Closed:
+		err = errors.New("the shard is closed until its worker opens it")
+	case Unstored:
+		err = errors.New("redis cannot store it: is it out of memory, or is the slot on its way to another node?")
+	case Full:
+		err = errors.New("the outbox is full: is Kafka away?")
+	}
+	return models.LikeState{}, models.Unavailable(busy, fmt.Errorf("gate of %s: %w", target, err))
 }
+
+var errForgotten = errors.New("it was damaged, and its next like warms it")
 
 var errRefused = errors.New("likes of the user are being voided")
 
@@ -187,7 +184,7 @@ func (l *Likes) call(ctx context.Context, target models.Target, userID int64, li
 }
 
 // forgetDamaged makes a target cold whose keys contradict each other, once MySQL has every change that was accepted
-// while they were whole.
+// while they were whole. It returns the reason why the like must come again.
 func (l *Likes) forgetDamaged(ctx context.Context, target models.Target) error {
 	forgotten, err := l.redis.Forget(ctx, l.store, target)
 	if err == nil && !forgotten {
@@ -198,7 +195,7 @@ func (l *Likes) forgetDamaged(ctx context.Context, target models.Target) error {
 	}
 	l.log.ErrorContext(ctx, "the keys of a target contradicted each other; it is warmed from MySQL again",
 		"target", target.String())
-	return nil
+	return errForgotten
 }
 
 // CloseBatch is the number of targets closed in one round trip, which takes Redis a few milliseconds.

@@ -514,6 +514,9 @@ func TestSetLike_rewarmsADamagedTargetOnceMySQLHasItsLikes(t *testing.T) {
 		require.NoError(t, f.plain.Del(t.Context(), f.setOf(t, target, 7)).Err())
 	}
 
+	_, err := f.SetLike(t.Context(), clean, 9, true)
+	requireCode(t, models.CodeUnavailable, err)
+	require.ErrorIs(t, err, errForgotten)
 	state, err := f.SetLike(t.Context(), clean, 9, true)
 	require.NoError(t, err)
 	require.Equal(t, models.LikeState{Liked: true, Count: 3}, state)
@@ -652,7 +655,7 @@ func TestSetLike_learnsTheServersClock(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.like(t, target, 7)
-	f.clocks[target.Shard(shards)].Store(&serverClock{ms: 1000, heard: time.Since(f.began)})
+	f.clocks[target.Shard(shards)].Store(&serverClock{ms: 1000, epoch: 1, heard: time.Since(f.began)})
 	state, err := f.SetLike(t.Context(), target, 8, true)
 	require.NoError(t, err)
 	require.Equal(t, models.LikeState{Liked: true, Count: 2}, state)

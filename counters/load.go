@@ -155,7 +155,7 @@ func (l *loader) lock(
 	ctx context.Context, token string, some []load,
 ) (locked, held []load, epochs map[models.Target]string) {
 	type reply struct {
-		locked *redis.BoolCmd
+		locked *redis.Cmd
 		epoch  *redis.StringCmd
 		warm   *redis.IntCmd
 	}
@@ -163,10 +163,11 @@ func (l *loader) lock(
 	_, _ = l.likes.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its error
 		for i, one := range some {
 			k := l.likes.redis.keys(one.target)
-			replies[i] = reply{
-				locked: p.SetNX(ctx, k.warming, token, loadLock),
-				epoch:  p.HGet(ctx, k.shard, "epoch"),
-				warm:   p.Exists(ctx, k.likes),
+			replies[i] = reply{ // a retry of the pipeline finds its own lock
+				locked: p.Eval(ctx, l.likes.redis.source["hold"], []string{k.warming},
+					token, loadLock.Milliseconds(), true),
+				epoch: p.HGet(ctx, k.shard, "epoch"),
+				warm:  p.Exists(ctx, k.likes),
 			}
 		}
 		return nil
@@ -175,25 +176,21 @@ func (l *loader) lock(
 	epochs = map[models.Target]string{}
 	for i, one := range some {
 		epoch, warm := replies[i].epoch.Val(), replies[i].warm.Val() == 1
-		err := replies[i].epoch.Err()
-		if errors.Is(err, redis.Nil) {
-			err = nil
+		mine, err := replies[i].locked.Int()
+		if missing := replies[i].epoch.Err(); !errors.Is(missing, redis.Nil) {
+			err = errors.Join(err, missing)
 		}
-		if err := errors.Join(replies[i].locked.Err(), err, replies[i].warm.Err()); err != nil {
-			if replies[i].locked.Val() {
-				free = append(free, one)
-			}
+		if err := errors.Join(err, replies[i].warm.Err()); err != nil {
+			free = append(free, one)
 			fail([]load{one}, err)
 			continue
 		}
 		switch {
-		case !replies[i].locked.Val() && !warm && epoch != "":
+		case mine == 0 && !warm && epoch != "":
 			held = append(held, one)
 			continue
 		case warm || epoch == "": // the gate replies so
-			if replies[i].locked.Val() {
-				free = append(free, one)
-			}
+			free = append(free, one)
 			ready = append(ready, one)
 			continue
 		}
@@ -242,7 +239,7 @@ func (l *loader) place(
 			replies[i] = append(replies[i], p.Eval(ctx, r.source["load"], []string{k.warming, k.garbage, k.likes},
 				token, loadLock.Milliseconds(), sets))
 			for set, members := range spread(list, sets) {
-				replies[i] = append(replies[i], p.SAdd(ctx, setKey(k.likes, token, set), membersOf(members)...))
+				replies[i] = append(replies[i], r.put(ctx, p, k, token, set, members))
 			}
 			replies[i] = append(replies[i], p.Eval(ctx, r.source["warm"],
 				[]string{k.shard, k.likes, k.warming, k.garbage}, token, epochs[one.target], sets, len(list)))
@@ -276,23 +273,28 @@ func (l *loader) refused(ctx context.Context, one load) {
 		"target", one.target.String())
 }
 
-// membersOf returns the members of a set: its users, and 0.
-func membersOf(users []int64) []any {
-	members := make([]any, 1, len(users)+1)
-	members[0] = 0
+// put adds a set of a load to a pipeline: its users, and 0.
+func (r *Redis) put(
+	ctx context.Context, p redis.Pipeliner, k targetKeys, token string, set int, users []int64,
+) *redis.Cmd {
+	args := make([]any, 2, 2+len(users))
+	args[0], args[1] = token, 0
 	for _, user := range users {
-		members = append(members, user)
+		args = append(args, user)
 	}
-	return members
+	return p.Eval(ctx, r.source["put"], []string{k.warming, setKey(k.likes, token, set)}, args...)
 }
 
-// alone loads a target of many likers: pages of its users into memory, 8 bytes each, and then set by set into Redis.
+// alone loads a target of many likers: pages of its users into memory, some 20 bytes each, and then set by set into
+// Redis.
 func (l *loader) alone(one load, token, epoch string) {
 	ctx, cancel := context.WithTimeout(context.Background(), largeLimit)
 	defer cancel()
-	l.large <- struct{}{}
-	defer func() { <-l.large }()
-	err := l.loadLarge(ctx, one.target, token, epoch)
+	err := l.turn(ctx, one.target, token)
+	if err == nil {
+		err = l.loadLarge(ctx, one.target, token, epoch)
+		<-l.large
+	}
 	if err != nil {
 		l.unlock(ctx, token, []load{one}, false)
 	}
@@ -307,20 +309,38 @@ func (l *loader) alone(one load, token, epoch string) {
 	}
 }
 
+// turn waits until fewer than loadLarge targets are being loaded, and keeps the lock meanwhile.
+func (l *loader) turn(ctx context.Context, target models.Target, token string) error {
+	for {
+		select {
+		case l.large <- struct{}{}:
+			return nil
+		case <-time.After(loadLock / 3):
+		}
+		if err := l.keep(ctx, target, token, 0); err != nil {
+			return err
+		}
+	}
+}
+
+// keep extends the lock of a target, and notes how many sets the load is about to write. It returns ErrLockLost if the
+// lock is lost.
+func (l *loader) keep(ctx context.Context, target models.Target, token string, sets int) error {
+	k := l.likes.redis.keys(target)
+	kept, err := l.likes.redis.run(ctx, "load", []string{k.warming, k.garbage, k.likes},
+		token, loadLock.Milliseconds(), sets).Int()
+	if err == nil && kept == 0 {
+		err = ErrLockLost
+	}
+	return err
+}
+
 func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epoch string) error {
 	r := l.likes.redis
 	k := r.keys(target)
-	keep := func(sets int) error {
-		keys := []string{k.warming, k.garbage, k.likes}
-		kept, err := r.run(ctx, "load", keys, token, loadLock.Milliseconds(), sets).Int()
-		if err == nil && kept == 0 {
-			err = ErrLockLost
-		}
-		return err
-	}
 	var users []int64
 	for after := int64(0); ; {
-		if err := keep(0); err != nil {
+		if err := l.keep(ctx, target, token, 0); err != nil {
 			return err
 		}
 		page, err := l.likes.store.LikerIDs(ctx, target, after, largePage)
@@ -336,12 +356,12 @@ func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epo
 	sets := setsFor(len(users))
 	lists := spread(users, sets)
 	for at := 0; at < sets; at += largeSets {
-		if err := keep(sets); err != nil {
+		if err := l.keep(ctx, target, token, sets); err != nil {
 			return err
 		}
 		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for set := at; set < min(at+largeSets, sets); set++ {
-				p.SAdd(ctx, setKey(k.likes, token, set), membersOf(lists[set])...)
+				r.put(ctx, p, k, token, set, lists[set])
 			}
 			return nil
 		})

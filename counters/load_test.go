@@ -189,6 +189,35 @@ func TestLoader_killedHalfWayLeavesGarbageThatIsSwept(t *testing.T) {
 	require.Len(t, after, len(before)+1+sets+1, "the hash, its sets, and the ticket of the killed process")
 }
 
+// The reply of the lock was lost, and the client asks again. The lock is its own.
+func TestLoader_findsItsOwnLock(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.inMySQL(t, target, 7)
+	f.redis.client.AddHook(lockTwice{f.redis.source["hold"]})
+	begin := time.Now()
+	f.like(t, target, 8)
+	require.Less(t, time.Since(begin), loadLock, "it does not wait until the lock expires")
+	require.Equal(t, []int64{7, 8}, usersOf(t, f.redis, target))
+}
+
+// lockTwice sends each pipeline that has a script twice, and returns the second replies.
+type lockTwice struct{ source string }
+
+func (h lockTwice) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h lockTwice) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h lockTwice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return slices.Contains(cmd.Args(), any(h.source)) }) {
+			_ = next(ctx, cmds)
+			for _, cmd := range cmds {
+				cmd.SetErr(nil)
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
 // The state of a large target is read before its likers. A deletion meanwhile wins.
 func TestLoader_deletionDuringALargeLoadIsNotFound(t *testing.T) {
 	f := newForum(t)

@@ -99,8 +99,9 @@ func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
 // Info reads the state of the shard.
 func (o *Outbox) Info(ctx context.Context) (ShardInfo, error) { return o.redis.shardInfo(ctx, o.shard) }
 
-// Seal begins to open the shard under a new epoch, which must be higher than that of ShardInfo.Last. It adds ShardOpened
-// to the outbox, and returns the last position in this Redis when the shard was closed. An open shard is closed.
+// Seal begins to open the shard under a new epoch, which must be higher than that of ShardInfo.Last. It adds
+// ShardOpened to the outbox, and returns the last position in this Redis when the shard was closed. An open shard is
+// closed.
 func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error) {
 	reply, err := o.redis.run(ctx, "seal", []string{shardKey(o.shard), outboxKey(o.shard), relayKey(o.shard)},
 		o.token, epoch).Slice()
@@ -142,24 +143,22 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 		}
 		return err
 	}
-	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
-		var found []string
-		scan := client.Scan(ctx, 0, shardTag(o.shard)+":"+string(kind)+":*:likes", 1000).Iterator()
-		for scan.Next(ctx) {
-			if found = append(found, scan.Val()); len(found) < forgetBatch {
-				continue
-			}
-			if err := forget(found); err != nil {
-				return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
-			}
-			found = found[:0]
+	var found []string
+	scan := client.Scan(ctx, 0, shardTag(o.shard)+":*:likes", 1000).Iterator()
+	for scan.Next(ctx) {
+		if _, ok := parseLikesKey(scan.Val()); !ok {
+			continue
 		}
-		if err := scan.Err(); err != nil {
-			return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
+		if found = append(found, scan.Val()); len(found) < forgetBatch {
+			continue
 		}
 		if err := forget(found); err != nil {
 			return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
 		}
+		found = found[:0]
+	}
+	if err := errors.Join(scan.Err(), forget(found)); err != nil {
+		return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
 	}
 	return nil
 }

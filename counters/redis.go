@@ -9,8 +9,8 @@
 // new epoch. If MySQL has events that Redis had lost, the relay evicts the shard's targets first.
 //
 // Refusals: in a closed shard, or with a full outbox, a like fails with models.CodeUnavailable and changes nothing.
-// Retries: after a lost connection, go-redis may run a script twice. Every script replies with the resulting state, so
-// the second reply is as good as the first. The script like is sent once: see runOnce.
+// Retries: after a lost connection, go-redis may run a script twice. A second run changes nothing more, and its reply
+// may be that nothing was left to do. The script like is sent once: see runOnce.
 package counters
 
 import (
@@ -66,7 +66,7 @@ func Open(url string, shards int) (*Redis, error) {
 		r.source[strings.TrimSuffix(f.Name(), ".lua")] = string(source)
 	}
 	for name, source := range r.source {
-		if name != "shard" && name != "like" && name != "take" {
+		if !slices.Contains([]string{"shard", "like", "take", "put"}, name) {
 			source = draining[name] + r.source["shard"] + source
 		}
 		r.source[name], r.script[name] = source, redis.NewScript(source)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -47,14 +48,18 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 	if !ok {
 		return scan(ctx, r.client)
 	}
-	// The nodes are scanned one by one, because fn need not be safe for concurrent use.
-	nodes := map[string]redis.Cmdable{}
-	for shard := range r.shards {
-		node, err := cluster.MasterForKey(ctx, shardKey(shard))
-		if err != nil {
-			return fmt.Errorf("scan targets: %w", err)
-		}
-		nodes[node.Options().Addr] = node
+	// The nodes are scanned one by one, because fn need not be safe for concurrent use. All are, because keys of a slot
+	// that is being moved are on two of them.
+	var mu sync.Mutex
+	var nodes []redis.Cmdable
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, node)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("scan targets: %w", err)
 	}
 	for _, node := range nodes {
 		if err := scan(ctx, node); err != nil {
@@ -172,21 +177,23 @@ func (r *Redis) RefuseLikes(ctx context.Context, userID int64, limit time.Durati
 // sweepSets is the number of sets that a script removes, in a fraction of a millisecond.
 const sweepSets = 200
 
-// Sweep removes the sets of evicted targets and of loads that were given up, and returns their number.
+// Sweep removes the sets of evicted targets and of loads that were given up, and returns their number. A shard that
+// fails does not keep it from the others.
 func (r *Redis) Sweep(ctx context.Context) (sets int, err error) {
+	var failures []error
 	for shard := range r.shards {
 		for {
 			n, err := r.run(ctx, "sweep", []string{garbageKey(shard)}, sweepSets).Int()
 			if err != nil {
-				return sets, fmt.Errorf("sweep shard %d: %w", shard, err)
+				failures = append(failures, fmt.Errorf("sweep shard %d: %w", shard, err))
 			}
-			if n == 0 {
+			if err != nil || n == 0 {
 				break
 			}
 			sets += n
 		}
 	}
-	return sets, nil
+	return sets, errors.Join(failures...)
 }
 
 // TargetState is the state of a target in Redis.
@@ -194,7 +201,7 @@ type TargetState struct {
 	Warm   bool
 	Closed bool            // the target was deleted
 	Count  int64           // the counter
-	Users  int64           // the sizes of the sets together; equal to Count unless the target is damaged
+	Users  int64           // the sizes of the sets together, or -1; equal to Count unless the target is damaged
 	Sets   int             // over which the users are spread
 	Load   string          // the name of the load that made the target warm
 	Last   models.Position // of the last change since the target was warmed; zero if it was not changed
@@ -213,7 +220,7 @@ func (r *Redis) TargetStates(ctx context.Context, targets []models.Target) ([]Ta
 		return nil, fmt.Errorf("read targets: %w", err)
 	}
 	states := make([]TargetState, len(targets))
-	for i, t := range targets {
+	for i := range targets {
 		values := hashes[i].Val()
 		if values[0] == nil {
 			continue
@@ -227,8 +234,8 @@ func (r *Redis) TargetStates(ctx context.Context, targets []models.Target) ([]Ta
 		state.Count, err1 = strconv.ParseInt(count, 10, 64)
 		state.Last, err2 = models.ParsePosition(last)
 		state.Sets, err3 = strconv.Atoi(sets)
-		if err := errors.Join(err1, err2, err3); err != nil {
-			return nil, fmt.Errorf("read %s: %w", t, err)
+		if errors.Join(err1, err2, err3) != nil {
+			state.Sets, state.Users = 0, -1
 		}
 		state.Warm, state.Closed = true, values[2] != nil
 	}
@@ -286,17 +293,18 @@ func (r *Redis) loadOf(ctx context.Context, target models.Target) (load string, 
 const readSets = 16
 
 // EachUser calls fn with batches of the users who like a warm target. It may miss those who like it meanwhile, and may
-// return a user twice. If the target is cold, EachUser returns ErrNotWarm.
+// return a user twice. If the target is cold, or becomes cold meanwhile, EachUser returns ErrNotWarm.
 func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]int64) error) error {
 	load, sets, err := r.loadOf(ctx, target)
 	if err != nil {
 		return err
 	}
 	k := r.keys(target)
-	for at := 0; at < sets; at += readSets {
+	for at := 0; at < sets; {
+		end := min(at+readSets, sets)
 		var lists []*redis.StringSliceCmd
 		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for set := at; set < min(at+readSets, sets); set++ {
+			for set := at; set < end; set++ {
 				lists = append(lists, p.SMembers(ctx, setKey(k.likes, load, set)))
 			}
 			return nil
@@ -304,6 +312,7 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 		if err != nil {
 			return fmt.Errorf("read users of %s: %w", target, err)
 		}
+		at = end
 		var ids []int64
 		for _, list := range lists {
 			for _, member := range list.Val() {
@@ -319,6 +328,18 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 		if err := fn(ids); err != nil {
 			return err
 		}
+		if at < sets {
+			continue
+		}
+		// A set that was split meanwhile has given users to a new one, which comes after all others.
+		now, more, err := r.loadOf(ctx, target)
+		if err != nil {
+			return err
+		}
+		if now != load {
+			return fmt.Errorf("read users of %s: %w", target, ErrNotWarm)
+		}
+		sets = more
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -131,9 +132,11 @@ func TestCool_continuesAfterADamagedTarget(t *testing.T) {
 	want := dump(t, plain)
 	n, err := r.Cool(t.Context(), targets, 0, map[int]models.Position{1: pos(1, 1)})
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	delete(want, r.keys(post(1)).likes)
-	want["{s01}:garbage"] = []string{"{s01}:post:1:likes:load 1"}
+	require.Equal(t, 3, n, "all whose last position is known")
+	for _, target := range []models.Target{post(17), post(65), post(1)} {
+		delete(want, r.keys(target).likes)
+	}
+	want["{s01}:garbage"] = []string{"{s01}:post:17:likes:load 1", "{s01}:post:1:likes:load 1"}
 	require.Equal(t, want, dump(t, plain))
 }
 
@@ -214,8 +217,11 @@ func TestTargetStates(t *testing.T) {
 	}, states)
 
 	require.NoError(t, plain.HSet(t.Context(), r.keys(post(1)).likes, "last", "never").Err())
-	_, err = r.TargetStates(t.Context(), []models.Target{post(1)})
-	require.ErrorContains(t, err, "post:1")
+	states, err = r.TargetStates(t.Context(), []models.Target{post(1), post(17)})
+	require.NoError(t, err, "a damaged target does not hide the others")
+	require.NotEqual(t, states[0].Count, states[0].Users)
+	require.True(t, states[0].Warm)
+	require.Equal(t, TargetState{Warm: true, Sets: 1, Load: "load"}, states[1])
 }
 
 func TestEachUser(t *testing.T) {
@@ -242,6 +248,38 @@ func TestEachUser(t *testing.T) {
 	require.ErrorIs(t, r.EachUser(t.Context(), post(17), func([]int64) error { return nil }), ErrNotWarm)
 	require.NoError(t, plain.SAdd(t.Context(), setKey(r.keys(post(1)).likes, "load", 0), "somebody").Err())
 	require.ErrorContains(t, r.EachUser(t.Context(), post(1), func([]int64) error { return nil }), "post:1")
+}
+
+// A set that is split after its turn was planned gives half of its users to a set behind all others.
+func TestEachUser_findsUsersThatASplitMoves(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	users := make([]int64, 12_000)
+	for i := range users {
+		users[i] = int64(i + 1)
+	}
+	warmUp(t, r, post(1), users...)
+	found := map[int64]bool{}
+	next := int64(len(users))
+	require.NoError(t, r.EachUser(t.Context(), post(1), func(ids []int64) error {
+		for _, id := range ids {
+			found[id] = true
+		}
+		for range 1000 {
+			if next++; next > 14_000 {
+				break
+			}
+			require.Equal(t, done(next), gate(t, r, 10_000, wanted{post(1), []string{strconv.FormatInt(next, 10)}}))
+		}
+		return plain.XTrimMaxLen(t.Context(), outboxKey(1), 0).Err()
+	}))
+	for _, user := range users {
+		require.True(t, found[user], "user %d liked it long before", user)
+	}
+	err := r.EachUser(t.Context(), post(1), func([]int64) error {
+		return plain.HSet(t.Context(), r.keys(post(1)).likes, "load", "another").Err()
+	})
+	require.ErrorIs(t, err, ErrNotWarm, "it was evicted and warmed again")
 }
 
 func TestLikers_reportsWhoLikesAWarmTarget(t *testing.T) {

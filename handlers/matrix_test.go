@@ -241,7 +241,7 @@ var objects = map[string]func(w *world, owner account) string{
 			INSERT INTO dead_letters
 				(digest, shard, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at)
 			VALUES (UNHEX(SHA2(UUID(),256)),1,1,1,'likes',1,1,
-				'{"type":"shard.probed"}','event has an unknown type',NOW(3))`)
+				'probed','event has an unknown type',NOW(3))`)
 	},
 }
 

@@ -48,7 +48,7 @@ func fillLarge(t testing.TB, store *models.Store) {
 	run("START TRANSACTION")
 	write := func(table, columns, selected string, n int) {
 		t.Helper()
-		const step = 20_000 // rows a statement, none of which takes longer than a connection waits
+		const step = 4_000 // rows a statement, none of which takes longer than a connection waits
 		for from := 0; from < n; from += step {
 			run(
 				fmt.Sprintf(

@@ -1,11 +1,12 @@
 -- The gate: sets or removes likes that arrived together, in their order.
 --
 -- KEYS  1 shard hash, 2 outbox, then the likes hash of each target
--- ARGV  1 likes that the outbox may hold, 2 the deadline of the callers in ms on this server's clock,
---       then for each target: its short name ("p42", "c7"), the number of its likes, and the likes.
+-- ARGV  1 likes that the outbox may hold, 2 the deadline of the callers in ms on this server's clock, 3 the epoch in which
+--       the caller read that clock; then for each target: its short name ("p42", "c7"), the number of its likes, and the likes.
 --       A like is a user id, with "-" in front to unlike, and " TICKET" behind if it was here before
 -- reply {0, clock, and for each like its status and a number}   {1, clock} the shard is closed
---       {6, clock} the call is late: no like was looked at. clock is this server's in ms
+--       {6, clock, epoch} the call is late, or its deadline is not one of this server: no like was looked at
+--       clock is this server's in ms
 --       0 it is as asked already, 7 it changed: the number of likes of the target after it
 --       2 the target is cold, 3 it was deleted (see close.lua): the ticket with which to come again
 --       4 the outbox is full
@@ -29,9 +30,9 @@
 local call, pcall, floor, byte, sub, find = redis.call, redis.pcall, math.floor, string.byte, string.sub, string.find
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
-if now > tonumber(ARGV[2]) then return {6, now} end
 local shard = call('HMGET', KEYS[1], 'epoch', 'server', 'accepted', 'refusing')
 if not shard[1] or string.match(call('INFO', 'replication'), 'master_replid:(%x+)') ~= shard[2] then return {1, now} end
+if now > tonumber(ARGV[2]) or shard[1] ~= ARGV[3] then return {6, now, tonumber(shard[1])} end
 local accepted = tonumber(shard[3] or 0)
 local first = call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
 local room = ARGV[1] - (accepted - (first and first[2][4] or accepted))
@@ -74,18 +75,21 @@ local function wait(target, op, space)
   return tonumber(ticket)
 end
 
-local arg = 3
+local arg = 4
 for k = 3, #KEYS do
   local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
   local target = pcall('HMGET', KEYS[k], 'count', 'sets', 'load', 'closed', 'waiting')
   local count, sets = tonumber(target[1] or nil), tonumber(target[2] or nil)
-  local damaged = target.err or target[1] and not (count and sets and target[3])
-  if sets == 1 and count and not damaged and not target[4] then
-    damaged = pcall('SCARD', KEYS[k] .. ':' .. target[3] .. ':0') ~= count + 1
+  local useless -- the status of all its likes
+  if target.err or (target[1] or target[2] or target[3]) and not (count and sets and target[3]) then
+    useless = 5
+  elseif sets == 1 and not target[4] then
+    local size = pcall('SCARD', KEYS[k] .. ':' .. target[3] .. ':0')
+    if type(size) == 'table' then useless = refused(size) elseif size ~= count + 1 then useless = 5 end
   end
-  if damaged then
+  if useless then
     for _ = arg + 2, last do
-      replies[n + 1], replies[n + 2] = 5, 0
+      replies[n + 1], replies[n + 2] = useless, 0
       n = n + 2
     end
   elseif not count or target[4] then
@@ -109,7 +113,9 @@ for k = 3, #KEYS do
       if space then user, ticket = sub(user, 1, space - 1), sub(user, space + 1) end
       if waiting then
         local held = pcall('HGET', KEYS[k] .. ':waiting', user)
-        if ticket and ticket ~= held then
+        if type(held) == 'table' then
+          status = refused(held)
+        elseif ticket and ticket ~= held then
           status = 8
         elseif held then
           pcall('HDEL', KEYS[k] .. ':waiting', user)
@@ -182,7 +188,7 @@ for k = 3, #KEYS do
       changed[#changed + 1] = count
       changed[#changed + 1] = sets
     end
-    if waiting and call('EXISTS', KEYS[k] .. ':waiting') == 0 then call('HDEL', KEYS[k], 'waiting') end
+    if waiting and pcall('EXISTS', KEYS[k] .. ':waiting') == 0 then call('HDEL', KEYS[k], 'waiting') end
   end
   arg = last + 1
 end
@@ -198,14 +204,28 @@ call('HSET', KEYS[1], 'accepted', accepted)
 for i = 1, #changed, 3 do
   call('HSET', KEYS[changed[i]], 'count', changed[i + 1], 'last', id, 'at', now)
 end
--- Linear hashing: the sets are split one after the other, each when those that are left have about 420 users.
+-- fill makes a new set of these members. It reports whether Redis could store it.
+local function fill(set, members)
+  if type(pcall('DEL', set)) == 'table' then return false end
+  for i = 1, #members, 1000 do
+    if type(pcall('SADD', set, unpack(members, i, math.min(i + 999, #members)))) == 'table' then
+      pcall('DEL', set)
+      return false
+    end
+  end
+  return true
+end
+
+-- Linear hashing: the sets are split one after the other, each when those that are left have about 420 users. What a
+-- call leaves, because Redis could not store it for a time, the next ones do.
 for i = 1, #changed, 3 do
   local key, count, sets = KEYS[changed[i]], changed[i + 1], changed[i + 2]
   local half = 1
   while half * 2 <= sets do half = half * 2 end
   local prefix = key .. ':' .. call('HGET', key, 'load') .. ':'
-  while count > 300 * half + 120 * (sets - half) do
-    local from, to, moved = prefix .. (sets - half), prefix .. sets, {0}
+  local most = sets + 4
+  while sets < most and count > 300 * half + 120 * (sets - half) do
+    local from, to, moved = prefix .. (sets - half), prefix .. sets, {'0'}
     local users, whole = pcall('SMEMBERS', from), false
     if users.err then break end
     for _, user in ipairs(users) do
@@ -213,11 +233,11 @@ for i = 1, #changed, 3 do
       if floor(user % 2147483647 * 1296131 / 65536) % (2 * half) == sets then moved[#moved + 1] = user end
     end
     -- A set that is lost, or on its way to another node, is not split: its users would be lost without a trace.
-    if not whole or type(pcall('SADD', to, unpack(moved))) == 'table' then break end
-    if #moved > 1 then call('SREM', from, unpack(moved, 2)) end
+    if not whole or not fill(to, moved) then break end
+    for j = 2, #moved, 1000 do call('SREM', from, unpack(moved, j, math.min(j + 999, #moved))) end
     sets = sets + 1
+    call('HSET', key, 'sets', sets)
     if sets == 2 * half then half = sets end
   end
-  if sets > changed[i + 2] then call('HSET', key, 'sets', sets) end
 end
 return replies

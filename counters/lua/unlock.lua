@@ -5,5 +5,5 @@
 -- reply 1 released, 0 the lock has another holder
 if call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 call('DEL', KEYS[1])
-if ARGV[2] == '1' then call('DEL', KEYS[2] .. ':waiting') end
+if ARGV[2] == '1' then call('UNLINK', KEYS[2] .. ':waiting') end
 return 1
