@@ -52,6 +52,9 @@ func openHidden(t *testing.T) (store *models.Store, ada, bob, cy, dan models.Aut
 		_, err := store.Pool().ExecContext(t.Context(), query, args...)
 		require.NoError(t, err, query)
 	}
+	// MariaDB fills an empty table faster without these checks: it sorts the entries of each index first.
+	run("SET unique_checks=0, foreign_key_checks=0")
+	defer run("SET unique_checks=1, foreign_key_checks=1")
 	run(`
 INSERT INTO posts (id, user_id, title, content, created_at, status)
 WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
