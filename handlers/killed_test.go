@@ -139,7 +139,7 @@ func (e *executioner) answers(server io.Reader, client io.Writer, last *atomic.B
 func buildProduct(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "likewise")
-	args := []string{"build", "-o", path}
+	args := []string{"build", "-ldflags=-s -w", "-o", path} // as go test links
 	if info, ok := debug.ReadBuildInfo(); ok &&
 		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race")
