@@ -159,24 +159,31 @@ func TestPages_areBoundedInBytes(t *testing.T) {
 	}
 }
 
+// listedItem is an item of a list, or what it is about, without its texts.
+type listedItem struct {
+	ID            any
+	Post, Comment *listedItem
+}
+
 // pages reads a list to its end. It returns the id of each item, and the length of each page.
 func (a *api) pages(t *testing.T, as account, path string, limit int) (ids []string, sizes []int) {
 	t.Helper()
 	for cursor := ""; ; {
 		r := a.must(t, 200, as, "GET", fmt.Sprintf("%s%slimit=%d%s", path, separator(path), limit, cursor), nil,
 			header{"Accept-Encoding", "identity"})
-		p := read[page[obj]](t, r)
+		p := read[page[*listedItem]](t, r)
 		sizes = append(sizes, len(r.Body))
 		if len(p.Items) == 0 && p.NextCursor != nil {
 			t.Fatalf("%s continues after a page without items", path)
 		}
 		for _, item := range p.Items {
-			for _, inner := range []string{"post", "comment"} {
-				if within, ok := item[inner].(obj); ok {
-					item = within
-				}
+			if item.Post != nil {
+				item = item.Post
 			}
-			ids = append(ids, fmt.Sprint(item["id"]))
+			if item.Comment != nil {
+				item = item.Comment
+			}
+			ids = append(ids, fmt.Sprint(item.ID))
 		}
 		if p.NextCursor == nil {
 			return ids, sizes

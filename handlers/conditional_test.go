@@ -38,6 +38,7 @@ func cacheControl(path string) string {
 func TestETag_savesRereading(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
+	a.compress(true)
 	ada, bob := a.account(t), a.account(t)
 	p := a.newPost(t, ada)
 	c := a.newComment(t, ada, p.ID)
@@ -96,6 +97,7 @@ func TestETag_savesRereading(t *testing.T) {
 func TestIfMatch_comparesTheVersionAlone(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
+	a.compress(true)
 	ada, bob := a.account(t), a.account(t)
 	long := obj{"title": "A title", "content": strings.Repeat("Some long content. ", 200)}
 	created := a.must(t, 201, ada, "POST", "/v1/posts", long)
@@ -163,6 +165,7 @@ func (a *api) raw(t *testing.T, method, path, accept string, headers ...header) 
 func TestCompression_ofReadsThatShrink(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
+	a.compress(true)
 	ada := a.account(t)
 	for range 10 {
 		a.newPost(t, ada)
@@ -233,6 +236,7 @@ func TestCORS_allowsConfiguredOrigins(t *testing.T) {
 	a := newAPI(t, modes[0], func(c *handlers.Config) {
 		c.Origins, c.MaxInFlight = []string{"http://localhost:3000", forum}, 1
 	})
+	a.compress(true)
 	ada := a.account(t)
 	asks := []header{origin(forum), {"Access-Control-Request-Method", "PATCH"},
 		{"Access-Control-Request-Headers", "authorization,if-match"}}
@@ -302,6 +306,7 @@ func TestCORS_marksRefusals(t *testing.T) {
 		held.Likes = c.Likes
 		c.Likes, c.MaxInFlight, c.Origins = held, 1, []string{"*"}
 	})
+	a.compress(true)
 	ada := a.account(t)
 	p := a.newPost(t, ada)
 	answered := make(chan struct{})
@@ -324,6 +329,7 @@ func TestCORS_marksRefusals(t *testing.T) {
 func TestCORS_isOffByDefault(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
+	a.compress(true)
 	r := a.must(t, 200, account{}, "GET", "/v1/posts", nil, origin("https://forum.example"))
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Access-Control-") ||

@@ -19,6 +19,7 @@ import (
 func TestContract_isServed(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
+	a.compress(true)
 	want, err := os.ReadFile("openapi.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +40,7 @@ var (
 func TestDocs_needNoOtherHost(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
+	a.compress(true)
 	page := a.must(t, 200, account{}, "GET", "/docs", nil)
 	for directive := range strings.SplitSeq(page.Header.Get("Content-Security-Policy"), ";") {
 		for _, source := range strings.Fields(directive)[1:] {
@@ -129,6 +131,7 @@ func (a *api) checkDocsFile(t *testing.T, name string) {
 func TestDocs_areCompressedOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
+	a.compress(true)
 	for _, path := range []string{"/openapi.yaml", "/docs", "/docs/docs.js", "/docs/swagger-ui.css",
 		"/docs/swagger-ui-bundle.js"} {
 		for _, coding := range []string{"", "gzip", "br"} {
