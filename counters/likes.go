@@ -123,7 +123,7 @@ const (
 )
 
 // SetLike sets or removes the user's like of the target, and returns the resulting state. Repeating a call changes
-// nothing. For a warm target, SetLike takes at most one round trip to Redis, which it shares with other likes. If the
+// nothing. For a warm target, SetLike takes one round trip to Redis, which it shares with other likes. If the
 // target is deleted or does not exist, it returns CodeNotFound. After CodeUnavailable the like may have changed, and it
 // is safe to try again. A call that ends because ctx does takes no effect after it has returned.
 func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {

@@ -8,7 +8,7 @@ import (
 
 // The users of a target are spread over sets of some hundred. Redis keeps a set of up to 512 integers as a sorted
 // array, which takes 4 to 5 bytes a user where a hash table takes 42 to 65. The sets grow by linear hashing: the gate
-// splits one at a time, in their order, so no call moves more than the users of one set.
+// splits one at a time, in their order, so a call moves no more than the users of a few sets.
 
 // setOf returns the set that holds a user if a target has this number of sets. The scripts compute the same: in
 // float64, in which a user id up to 2^53 and all products are exact, and with the modulo of Lua.

@@ -4,7 +4,8 @@
 -- reply that of the script
 --
 -- A shard is open while it has an epoch and this server is the one that it was opened on. The replication id changes
--- when a server restarts, and when it is promoted. Either can lose the last of what was acknowledged, and nothing may
+-- when a server restarts, when it is promoted, and, without need, when its first replica comes or its last one has been
+-- gone for an hour. A restart or a promotion can lose the last of what was acknowledged, and nothing may
 -- build on the rest before the relay has opened the shard again.
 local call = redis.call
 
