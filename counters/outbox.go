@@ -166,18 +166,35 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 // forgetBatch is how many keys a script evicts. Redis runs no other command during a script.
 const forgetBatch = 200
 
-// CloseShards closes all shards: from then on the gate refuses likes until relays open the shards again.
-func (r *Redis) CloseShards(ctx context.Context) error {
+// CloseShards closes all shards: from then on the gate refuses likes until relays open the shards again. It returns
+// their states at that moment: Shard, Last, and Open if the shard was open until then. A shard that an earlier call
+// closed counts as open if nothing has happened to it since. Of other shards, Redis may have lost the last likes, and
+// Kafka may hold likes after Last.
+func (r *Redis) CloseShards(ctx context.Context) ([]ShardInfo, error) {
+	replies := make([]*redis.Cmd, r.shards)
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for shard := range r.shards {
-			p.HDel(ctx, shardKey(shard), "epoch", "opening")
+		for shard := range replies {
+			// Not EVALSHA: see ShardInfos.
+			replies[shard] = p.Eval(ctx, r.source["drain"], []string{shardKey(shard), outboxKey(shard)})
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("close shards: %w", err)
+		return nil, fmt.Errorf("close shards: %w", err)
 	}
-	return nil
+	infos := make([]ShardInfo, r.shards)
+	for shard, reply := range replies {
+		values, err := reply.Slice()
+		if err != nil {
+			return nil, fmt.Errorf("close shard %d: %w", shard, err)
+		}
+		last, _ := values[1].(string)
+		infos[shard] = ShardInfo{Shard: shard, Open: values[0] == int64(1)}
+		if infos[shard].Last, err = models.ParsePosition(last); err != nil {
+			return nil, fmt.Errorf("close shard %d: %w", shard, err)
+		}
+	}
+	return infos, nil
 }
 
 // Probe sends an event without an effect through the pipeline of an open shard. If the shard is closed, Probe does

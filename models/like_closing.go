@@ -81,7 +81,13 @@ func (s *Store) EndClosing(ctx context.Context, c Closing) error {
 			DELETE FROM gate_closings
 			WHERE id=?`
 	}
-	if _, err := s.write(ctx, query, c.ID); err != nil {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.holdMode(tx); err != nil {
+			return err
+		}
+		return tx.Exec(query, c.ID).Error
+	})
+	if err != nil {
 		return fmt.Errorf("end closing %d: %w", c.ID, err)
 	}
 	return nil

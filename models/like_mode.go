@@ -31,8 +31,11 @@ func (s *Store) LikesMode(ctx context.Context) (LikesMode, error) {
 	return mode, nil
 }
 
-// StartLikes reports whether a process may start in a mode, gated or direct. The first process of a site decides. If
-// the site is in another mode, StartLikes returns CodeConflict.
+// StartLikes starts a process in a mode, gated or direct. The first process of a site decides. If the site is in
+// another mode, StartLikes returns CodeConflict.
+//
+// After a start in direct mode, the Store returns CodeUnavailable for what may be done in direct mode alone, if the
+// site has left it: SetLike, WithdrawLike, EndClosing and CloseLikeVoid.
 func (s *Store) StartLikes(ctx context.Context, mode LikesMode) error {
 	const insert = `
 		INSERT IGNORE INTO settings (name, value)
@@ -47,16 +50,21 @@ func (s *Store) StartLikes(ctx context.Context, mode LikesMode) error {
 		return fmt.Errorf("start in mode %s: %w", mode, err)
 	}
 	if is == mode || is == LikesDraining && mode == LikesGated {
+		s.direct.Store(mode == LikesDirect)
 		return nil
 	}
 	return Errorf(CodeConflict, "The likes of this site are %s, and not %s: see `likewise likes --help`.", is, mode)
 }
 
 // SwitchLikes changes the mode of a site: from gated to draining, from draining to direct or back to gated, and from
-// direct to gated. The caller has done what each step needs: see the command likes. SwitchLikes to the present mode
-// does nothing. For another step it returns CodeConflict.
+// direct to gated. SwitchLikes to the present mode does nothing. For another step it returns CodeConflict.
 //
-// From direct to gated, all targets in Redis are stale: each shard evicts them when it is opened.
+// To draining, it ends the openings of shards that are under way, and NextEpoch allows no other. To direct, the caller
+// has made sure that MySQL has every like that the gate accepted. For likes that only Redis has, SwitchLikes to either
+// returns CodeConflict: while a shard has a gap, the site stays in its mode.
+//
+// Direct mode is an epoch of each shard that Redis never had. So when the gate opens a shard afterwards, MySQL has
+// events that Redis lacks, and the relay evicts all of the shard's targets.
 func (s *Store) SwitchLikes(ctx context.Context, to LikesMode) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		var is LikesMode
@@ -71,11 +79,14 @@ func (s *Store) SwitchLikes(ctx context.Context, to LikesMode) error {
 		switch {
 		case is == to:
 			return nil
-		case is == LikesDirect && to == LikesGated:
-			if err := tx.Exec("UPDATE like_shards SET stale=1").Error; err != nil {
+		case is == "":
+			return &Error{Code: CodeConflict, Message: "No process of this site has started yet. " +
+				"The first one decides whether its likes are gated or direct: set LIKEWISE_LIKES."}
+		case is == LikesGated && to == LikesDraining, is == LikesDraining && to == LikesDirect:
+			if err := s.leaveGate(tx, to); err != nil {
 				return err
 			}
-		case is == LikesGated && to == LikesDraining, is == LikesDraining:
+		case to == LikesGated:
 		default:
 			return Errorf(CodeConflict, "The likes of this site are %s, and cannot become %s.", is, to)
 		}
@@ -91,7 +102,73 @@ func (s *Store) SwitchLikes(ctx context.Context, to LikesMode) error {
 	return nil
 }
 
-// errNotDirect refuses a like in direct mode after the site has left that mode.
-func errNotDirect() *Error {
-	return &Error{Code: CodeUnavailable, Message: "The server cannot accept likes at the moment; try again."}
+// leaveGate raises the epoch of each shard, because a relay does not finish an opening of a lower epoch. For direct mode
+// it also moves the watermark there, to seq 1: shardMark.move keeps the end of an epoch if the epoch has had a like.
+func (s *Store) leaveGate(tx *gorm.DB, to LikesMode) error {
+	const raise = `
+		UPDATE like_shards
+		SET epoch=GREATEST(epoch, applied_epoch)+1`
+	if err := tx.Exec(raise).Error; err != nil {
+		return err
+	}
+	// The like writer records gaps under the lock of the shard, so none can follow.
+	const read = `
+		SELECT DISTINCT shard
+		FROM like_gaps
+		WHERE reconciled_at IS NULL
+		ORDER BY shard`
+	var gaps []int
+	if err := tx.Raw(read).Scan(&gaps).Error; err != nil {
+		return err
+	}
+	if len(gaps) > 0 {
+		return Errorf(CodeConflict, "MySQL lacks likes of the shards %v that the log lost. "+
+			"While the site is gated, the job reconcile sends them again; then run this command again.", gaps)
+	}
+	if to != LikesDirect {
+		return nil
+	}
+	const apply = `
+		UPDATE like_shards
+		SET applied_epoch=epoch, applied_seq=1, applied_at=?`
+	return tx.Exec(apply, s.now().UTC()).Error
+}
+
+// StopDraining changes the mode of a site from draining back to gated. In another mode it does nothing.
+func (s *Store) StopDraining(ctx context.Context) error {
+	const update = `
+		UPDATE settings
+		SET value=?
+		WHERE name='likes' AND value=?`
+	if _, err := s.write(ctx, update, string(LikesGated), string(LikesDraining)); err != nil {
+		return fmt.Errorf("stop draining: %w", err)
+	}
+	return nil
+}
+
+// holdDirect returns CodeUnavailable unless the site is in direct mode, or has no mode yet. The site stays in its mode
+// until the end of the transaction.
+func holdDirect(tx *gorm.DB) error {
+	const read = `
+		SELECT value
+		FROM settings
+		WHERE name='likes'
+		LOCK IN SHARE MODE`
+	var is LikesMode
+	if err := tx.Raw(read).Scan(&is).Error; err != nil {
+		return err
+	}
+	if is != LikesDirect && is != "" {
+		return Unavailable("The server cannot accept likes at the moment; try again.",
+			fmt.Errorf("the likes of the site are %s, and this process should have been stopped", is))
+	}
+	return nil
+}
+
+// holdMode is holdDirect for a process that has started in direct mode. In gated mode the gate decides.
+func (s *Store) holdMode(tx *gorm.DB) error {
+	if !s.direct.Load() {
+		return nil
+	}
+	return holdDirect(tx)
 }

@@ -46,11 +46,15 @@ func notFound(kind TargetKind) *Error {
 }
 
 // SetLike sets a like in direct mode: one transaction writes the row and, if a row changed, the count. Setting a like
-// to the state that it has changes nothing. If the target is deleted or never existed, SetLike returns CodeNotFound.
+// to the state that it has changes nothing. If the target is deleted or never existed, SetLike returns CodeNotFound. If
+// the site is not in direct mode, SetLike returns CodeUnavailable.
 func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked bool) (LikeState, error) {
 	t := likeTables[target.Kind]
 	state := LikeState{Liked: liked}
 	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := holdDirect(tx); err != nil {
+			return err
+		}
 		// The like writer and deletions lock the target before its likes, too.
 		locked, err := lockTargets(tx, t, []int64{target.ID})
 		if err != nil {
@@ -64,24 +68,18 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 			return err
 		}
 		query := `
-			SELECT t.likes_count, t.milestone, (SELECT value FROM settings WHERE name='likes') AS mode
+			SELECT t.likes_count, t.milestone
 			FROM ` + t.open + `
 			WHERE t.id=? AND t.status=?`
-		var now struct {
-			Row  likedRow `gorm:"embedded"`
-			Mode LikesMode
-		}
+		var now likedRow
 		read := tx.Raw(query, target.ID, StatusNormal).Scan(&now)
 		if read.Error == nil && read.RowsAffected == 0 {
 			return notFound(target.Kind)
 		}
-		if now.Mode == LikesGated || now.Mode == LikesDraining { // this process should have been stopped
-			return errNotDirect()
-		}
-		if state.Count = now.Row.LikesCount; read.Error != nil || !liked || !changed {
+		if state.Count = now.LikesCount; read.Error != nil || !liked || !changed {
 			return read.Error
 		}
-		return s.reachMilestone(tx, target, now.Row)
+		return s.reachMilestone(tx, target, now)
 	})
 	if err != nil {
 		return LikeState{}, fmt.Errorf("set like of %s: %w", target, err)

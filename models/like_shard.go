@@ -18,7 +18,6 @@ type ShardState struct {
 	AppliedAt time.Time // when the watermark last moved
 	Sealed    Position  // the watermark just before the applied epoch began
 	OpenGaps  int       // gaps that are not reconciled yet
-	Stale     bool      // direct mode was used since the shard was last opened
 }
 
 // ShardStates reads every shard in order, with the gaps as of the same instant.
@@ -43,7 +42,6 @@ func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not insta
 func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState, error) {
 	query := `
 		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq,
-			s.stale,
 			(SELECT COUNT(*) FROM like_gaps g WHERE g.shard=s.shard AND g.reconciled_at IS NULL) AS open_gaps
 		FROM like_shards s
 		` + where.clause() + `
@@ -53,7 +51,6 @@ func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState
 		Epoch     int64
 		AppliedAt time.Time
 		OpenGaps  int
-		Stale     bool
 	}
 	if err := s.db.WithContext(ctx).Raw(query, where.args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read shards: %w", err)
@@ -62,7 +59,7 @@ func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState
 	for i, r := range rows {
 		states[i] = ShardState{
 			Shard: r.Mark.Shard, Epoch: r.Epoch, Applied: r.Mark.pos(), AppliedAt: r.AppliedAt,
-			Sealed: Position{r.Mark.SealedEpoch, r.Mark.SealedSeq}, OpenGaps: r.OpenGaps, Stale: r.Stale,
+			Sealed: Position{r.Mark.SealedEpoch, r.Mark.SealedSeq}, OpenGaps: r.OpenGaps,
 		}
 	}
 	return states, nil
@@ -106,18 +103,6 @@ func (s *Store) NextEpoch(ctx context.Context, shard int, above int64) (int64, e
 		return 0, fmt.Errorf("next epoch of shard %d: %w", shard, err)
 	}
 	return epoch, nil
-}
-
-// ShardFresh records that the gate has evicted every target of a shard that direct mode may have changed.
-func (s *Store) ShardFresh(ctx context.Context, shard int) error {
-	const update = `
-		UPDATE like_shards
-		SET stale=0
-		WHERE shard=?`
-	if _, err := s.write(ctx, update, shard); err != nil {
-		return fmt.Errorf("mark shard %d as fresh: %w", shard, err)
-	}
-	return nil
 }
 
 // Gaps are the gaps of a shard that are not reconciled.

@@ -73,7 +73,13 @@ func (s *Store) CloseLikeVoid(ctx context.Context, id int64) error {
 		UPDATE like_voids FORCE INDEX (PRIMARY)
 		SET done_at=?
 		WHERE id=? AND done_at IS NULL`
-	if _, err := s.write(ctx, update, s.now().UTC(), id); err != nil {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.holdMode(tx); err != nil {
+			return err
+		}
+		return tx.Exec(update, s.now().UTC(), id).Error
+	})
+	if err != nil {
 		return fmt.Errorf("close like void %d: %w", id, err)
 	}
 	return nil
@@ -281,13 +287,17 @@ func (s *Store) VoidedLikes(ctx context.Context, v LikeVoid, kind TargetKind, af
 //
 // WithdrawLike calls cold under the lock of the target's row. It must report whether the gate holds nothing of the
 // target and will not load it from rows read before, because the gate would keep the like. The target cannot be
-// restored meanwhile, and a process that warms it later reads the likes that are left.
+// restored meanwhile, and a process that warms it later reads the likes that are left. Without a gate, cold reports
+// true: see StartLikes.
 func (s *Store) WithdrawLike(
 	ctx context.Context, target Target, userID int64, cold func() (bool, error),
 ) (done bool, err error) {
 	t := likeTables[target.Kind]
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		done = false
+		if err := s.holdMode(tx); err != nil {
+			return err
+		}
 		open, err := lockTarget(tx, target)
 		if err != nil || open {
 			return err

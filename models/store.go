@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -35,6 +36,7 @@ type Store struct {
 	cursorKey []byte
 	retried   func(RetryCause)
 	log       *slog.Logger
+	direct    atomic.Bool // StartLikes has started the process in direct mode
 }
 
 // Options configure a Store. The zero value is for production.
@@ -276,16 +278,17 @@ const maxAttempts = 20
 // The lock order. Every transaction locks rows in this order, those of one table by ascending key. So two transactions
 // that meet queue, and neither ends in a deadlock:
 //
-//  1. like_shards
-//  2. users: the actor and the user acted on, the follower and the followed
-//  3. decisions and jobs: content_operations, like_rings, dead_letters
-//  4. posts
-//  5. comments
-//  6. rows that belong to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post,
+//  1. the mode of likes in settings
+//  2. like_shards
+//  3. users: the actor and the user acted on, the follower and the followed
+//  4. decisions and jobs: content_operations, like_rings, dead_letters
+//  5. posts
+//  6. comments
+//  7. rows that belong to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post,
 //     cases and reports, members of a ring
-//  7. rows that belong to one user, by the one key that all their writers use: sessions, notifications, blocks,
+//  8. rows that belong to one user, by the one key that all their writers use: sessions, notifications, blocks,
 //     bookmarks and held names by the primary key, follows by the unique key of user and object
-//  8. tags: posts of all authors share them, so they are held for the shortest time
+//  9. tags: posts of all authors share them, so they are held for the shortest time
 //
 // A transaction skips the steps that it does not need and never goes back. Writing or deleting a comment locks its
 // post, a like locks its target.

@@ -50,9 +50,14 @@ func Flush(ctx context.Context, r *counters.Redis, store *models.Store) error {
 	if err != nil {
 		return err
 	}
+	return flushTo(ctx, r, store, infos)
+}
+
+// flushTo waits until MySQL has every like up to the last of each shard.
+func flushTo(ctx context.Context, r *counters.Redis, store *models.Store, goals []counters.ShardInfo) error {
 	var behind []Behind // as of the last successful read, because ctx may end during a read
 	for {
-		now, err := unflushed(ctx, r, store, infos)
+		now, err := unflushed(ctx, r, store, goals)
 		if err == nil {
 			if behind = now; len(behind) == 0 {
 				return nil

@@ -318,14 +318,13 @@ func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.O
 	case state.Applied.Epoch < o.epoch:
 		return false, nil
 	}
-	forgotten := state.Stale || state.Sealed.After(o.restored)
+	forgotten := state.Sealed.After(o.restored)
 	if forgotten {
-		if err := outbox.ForgetTargets(ctx, o.epoch); err != nil {
-			return false, err
+		if state.OpenGaps > 0 { // two faults at once
+			r.store.Logger().ErrorContext(ctx, "likes are lost: the log lost them, and redis has lost its last writes",
+				"shard", shard, "gaps", state.OpenGaps)
 		}
-	}
-	if state.Stale {
-		if err := r.store.ShardFresh(ctx, shard); err != nil {
+		if err := outbox.ForgetTargets(ctx, o.epoch); err != nil {
 			return false, err
 		}
 	}

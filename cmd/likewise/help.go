@@ -56,9 +56,9 @@ var helpTexts = map[string]string{
 	// Commands
 	"dev_help":         "Run everything in one process, with private MariaDB, Redis and Kafka servers.",
 	"bench_help":       "Measure likes side by side on private servers, and print ratios.",
-	"likes_gated_help": "Let likes go through Redis again, after direct mode. Stop the direct apis first.",
+	"likes_gated_help": "Let likes go through Redis again, after direct mode. Stop the direct apis and crons first.",
 	"likes_direct_help": "Close the gate, wait until every like is in MySQL, and let likes go to MySQL directly. " +
-		"Workers must be running. Stop the gated apis first.",
+		"Workers must be running. Stop the gated apis and crons first.",
 	"likes_wait_help":  "How long to wait for the likes that were accepted.",
 	"cron_help":        "Run the jobs on schedule until the process is stopped. Any number of processes may run them.",
 	"healthcheck_help": "Check whether a running process answers, for containers.",

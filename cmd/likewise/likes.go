@@ -48,39 +48,45 @@ func (l *likesDirectCmd) Validate() error {
 }
 
 // Run closes the gate, waits until MySQL has every like, and allows direct processes to start. If the likes do not
-// arrive in time, the site stays closed to likes: the command can be run again, or undone with gated.
+// arrive in time, the site stays closed to likes: the command can be run again, or undone with gated. If MySQL cannot
+// have every like, the site becomes gated again.
 func (l *likesDirectCmd) Run(ctx context.Context, out output) error {
 	store, err := l.open(ctx, out.log, nil)
 	if err != nil {
 		return err
 	}
+	defer store.Close()
 	mode, err := store.LikesMode(ctx)
-	if err := errors.Join(err, store.Close()); err != nil {
+	if err != nil {
 		return err
 	}
-	if mode == models.LikesDirect {
-		fmt.Fprintln(out.stdout, "likes are direct")
-		return nil
+	if mode != models.LikesDirect {
+		if err := store.SwitchLikes(ctx, models.LikesDraining); err != nil {
+			return err
+		}
+		err := l.drain(ctx, out)
+		if models.ErrorCode(err) == models.CodeConflict {
+			return errors.Join(fmt.Errorf("likes stay gated: %w", err), store.StopDraining(ctx))
+		}
+		if err != nil {
+			return fmt.Errorf("likes are refused until this command succeeds, or `likewise likes gated` is run: %w", err)
+		}
 	}
+	fmt.Fprintln(out.stdout, "likes are direct")
+	return nil
+}
+
+// drain changes a site from draining to direct.
+func (l *likesDirectCmd) drain(ctx context.Context, out output) error {
 	c, err := openCore(ctx, out.log, l.mysqlFlags, gateAt(l.Redis))
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	if err := c.store.SwitchLikes(ctx, models.LikesDraining); err != nil {
-		return err
-	}
-	if err := c.redis.CloseShards(ctx); err != nil {
-		return err
-	}
 	waiting, cancel := context.WithTimeout(ctx, l.Wait)
 	defer cancel()
-	if err := workers.Flush(waiting, c.redis, c.store); err != nil {
-		return fmt.Errorf("likes are refused until this command succeeds, or `likewise likes gated` is run: %w", err)
-	}
-	if err := c.store.SwitchLikes(ctx, models.LikesDirect); err != nil {
+	if err := workers.Drain(waiting, c.redis, c.store); err != nil {
 		return err
 	}
-	fmt.Fprintln(out.stdout, "likes are direct")
-	return nil
+	return c.store.SwitchLikes(ctx, models.LikesDirect)
 }
