@@ -85,3 +85,47 @@ func TestLikes_switchToDirectNeedsEveryLikeInMySQL(t *testing.T) {
 	assert.Equal(t, likeJSON{true, 1}, like(t, url, ada, post.path(), true))
 	assert.Equal(t, 1, strings.Count(s.succeed("likes", "direct", "--wait=1m"), "likes are direct"))
 }
+
+// modeOf returns the mode of the site in MySQL, or "" if it has none.
+func (s *site) modeOf() (mode string) {
+	s.t.Helper()
+	const query = "SELECT COALESCE(MAX(value), '') FROM settings WHERE name='likes'"
+	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query).Scan(&mode))
+	return mode
+}
+
+func TestLikes_freshSitesHaveNoModeToSwitch(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, to := range []string{"gated", "direct"} {
+		assert.Contains(t, fail(t, 1, s.env, "likes", to), "No process of this site has started yet.")
+		assert.Empty(t, s.modeOf())
+	}
+}
+
+func TestLikes_switchToDirectNeedsOpenShardsWithoutGaps(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.succeed("cron", "run", "purge") // a first process, but no worker
+	printed := fail(t, 1, s.env, "likes", "direct")
+	assert.Contains(t, printed, "likes stay gated")
+	assert.Regexp(t, `The shards \[0 1 .*\] were closed`, printed)
+	assert.Equal(t, "gated", s.modeOf())
+
+	s.start("worker")
+	s.awaitOpen()
+	_, err := s.db.ExecContext(t.Context(), `
+		INSERT INTO like_gaps (shard, after_epoch, after_seq, before_epoch, before_seq, created_at)
+		VALUES (3, 0, 0, 1, 5, NOW())`)
+	require.NoError(t, err)
+	assert.Contains(t, fail(t, 1, s.env, "likes", "direct"), "MySQL lacks likes of the shards [3]")
+	assert.Equal(t, "gated", s.modeOf())
+	s.awaitOpen()
+
+	// The log shows a loss while the site is draining, as when the last runs are read.
+	_, err = s.db.ExecContext(t.Context(), "UPDATE settings SET value='draining' WHERE name='likes'")
+	require.NoError(t, err)
+	assert.Contains(t, fail(t, 1, s.env, "likes", "direct"), "likes stay gated: switch likes to direct: ")
+	assert.Equal(t, "gated", s.modeOf())
+	s.awaitOpen()
+}
