@@ -40,8 +40,10 @@ type LikesApplied struct {
 // The like_shards rows are locked first, in order, so that writers that both claim a shard take turns, and
 // the second one finds the watermark moved. Of each shard only what comes after the watermark is applied. A position
 // that does not follow the last one is applied over and recorded in like_gaps for the reconciler. Of each (target,
-// user) only the last event counts. Counts change by the rows that changed; neither version nor updated_at moves. An
-// author whose count reaches a milestone for the first time is notified (see Notification).
+// user) only the last event counts. If it is a like that replaces an unlike of the same batch, an existing row gets its
+// time, so that the row is of the period in which the like was accepted (see LikeVoid). Counts change by the rows that
+// changed; neither version nor updated_at moves. An author whose count reaches a milestone for the first time is
+// notified (see Notification).
 //
 // Running it again with the same records changes nothing, so an unknown COMMIT is retried by the caller. IsBadData
 // errors mean that some record in the batch cannot be stored.
@@ -131,9 +133,12 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 		}
 		done.Accepted += len(r.Events)
 		for _, e := range r.Events {
-			if e.Type != ShardOpened && e.Type != ShardProbed {
-				last[likeKey{e.Target(), e.UserID}] = e
+			if e.Type == ShardOpened || e.Type == ShardProbed {
+				continue
 			}
+			key := likeKey{e.Target(), e.UserID}
+			e.Again = e.again(last[key])
+			last[key] = e
 		}
 	}
 
@@ -245,23 +250,31 @@ func applyKind(tx *gorm.DB, kind TargetKind, last map[likeKey]Event, now time.Ti
 	delta := map[int64]int64{}
 	var insert []string
 	var remove []int64
+	again := map[string][]int64{} // rows by their new time
 	for _, id := range ids {
 		for _, user := range slices.Sorted(slices.Values(users[id])) {
 			key := likeKey{Target{kind, id}, user}
 			event := last[key]
 			row, exists := rows[key]
+			at := time.UnixMilli(event.At).UTC().Format(time.DateTime)
 			switch {
-			case event.Liked() && !exists:
-				at := time.UnixMilli(event.At).UTC().Format(time.DateTime)
+			case event.Liked() && exists:
+				if event.Again {
+					again[at] = append(again[at], row)
+				}
+			case event.Liked():
 				insert = append(insert, fmt.Sprintf("(%d,%d,'%s')", id, user, at))
 				delta[id]++
-			case !event.Liked() && exists:
+			case exists:
 				remove = append(remove, row)
 				delta[id]--
 			}
 		}
 	}
 	if err := writeLikes(tx, t, insert, remove); err != nil {
+		return err
+	}
+	if err := renewLikes(tx, t, again); err != nil {
 		return err
 	}
 	done.Inserted += len(insert)
@@ -291,6 +304,20 @@ func writeLikes(tx *gorm.DB, t likeTable, insert []string, remove []int64) error
 		}
 		if removed.RowsAffected != int64(len(remove)) {
 			return errChangedMeanwhile
+		}
+	}
+	return nil
+}
+
+// renewLikes sets the times of rows of likes, which are grouped by them.
+func renewLikes(tx *gorm.DB, t likeTable, rows map[string][]int64) error {
+	for _, at := range slices.Sorted(maps.Keys(rows)) {
+		update := `
+			UPDATE ` + t.likes + ` FORCE INDEX (PRIMARY)
+			SET created_at=?
+			WHERE id IN (` + joinIDs(ascending(rows[at])) + `)`
+		if err := tx.Exec(update, at).Error; err != nil {
+			return fmt.Errorf("renew likes: %w", err)
 		}
 	}
 	return nil

@@ -220,6 +220,40 @@ func TestApplyLikes_foldsABatchToTheLastEventOfEachUser(t *testing.T) {
 	assert.Equal(t, []int64{7}, l.likers())
 }
 
+// A user withdraws a like and likes again. In one batch this must have the same outcome as in two, because a LikeVoid
+// voids the likes of a period.
+func TestApplyLikes_renewsALikeThatWasWithdrawn(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	like := func(user int64, liked bool, after time.Duration) models.Event {
+		return models.LikeEvent(l.target, user, liked, past.Add(after))
+	}
+	users := []int64{7, 8, 9, 10}
+	for i, user := range users {
+		l.apply(l.at(1, int64(i+1), user, true))
+	}
+	one := l.run(1, 5, like(7, false, time.Hour), like(8, true, time.Hour))
+	two := l.run(1, 6, like(7, true, time.Hour), like(9, false, time.Hour), like(9, true, time.Hour),
+		like(9, true, time.Hour))
+	three := l.run(1, 7, models.LastEvents([]models.Event{like(10, false, 2*time.Hour), like(10, true, 2*time.Hour),
+		like(10, true, 2*time.Hour)})...)
+	done := l.apply(one, two, three)
+	assert.Zero(t, done.Inserted+done.Deleted)
+	assert.Equal(t, users, l.likers())
+	liked := func(user int64, after time.Duration) {
+		t.Helper()
+		assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM post_likes WHERE user_id=? AND created_at=?",
+			user, past.Add(after)), "user %d", user)
+	}
+	liked(7, time.Hour)
+	liked(8, 0) // liked twice, without an unlike in between
+	liked(9, time.Hour)
+	liked(10, 2*time.Hour)
+
+	l.apply(l.run(1, 8, like(7, false, 3*time.Hour), like(7, true, 3*time.Hour), like(7, false, 3*time.Hour)))
+	assert.Equal(t, users[1:], l.likers())
+}
+
 func TestApplyLikes_countsOnlyRowsThatChange(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)

@@ -130,6 +130,7 @@ type Event struct {
 	UserID int64     `json:"user_id,omitempty"` // who liked
 	At     int64     `json:"at,omitempty"`      // when it was accepted, in ms since 1970 UTC, on Redis's clock
 	After  Position  `json:"after,omitzero"`    // of ShardOpened: the last position in the outbox before it
+	Again  bool      `json:"-"`                 // of a like: LastEvents has left out an unlike before it
 }
 
 // LikeEvent returns the event of a user who likes, or unlikes, a target.
@@ -193,15 +194,27 @@ func NewRun(events ...Event) Run {
 	return Run(b.String())
 }
 
-// LastEvents returns the last event of each like, in their order. The others have no effect.
+// again reports whether an unlike comes before a like, if earlier is the event of the same like before it.
+func (e Event) again(earlier Event) bool {
+	return e.Liked() && (e.Again || earlier.Again || earlier.Type != "" && !earlier.Liked())
+}
+
+// LastEvents returns the last event of each like, in their order. The others have no effect but Again.
 func LastEvents(events []Event) []Event {
-	last := map[likeKey]int{}
+	last, again := map[likeKey]int{}, make([]bool, len(events))
 	for i, e := range events {
-		last[likeKey{e.Target(), e.UserID}] = i
+		key := likeKey{e.Target(), e.UserID}
+		if before, ok := last[key]; ok {
+			earlier := events[before]
+			earlier.Again = again[before]
+			again[i] = e.again(earlier)
+		}
+		last[key] = i
 	}
 	var list []Event
 	for i, e := range events {
 		if last[likeKey{e.Target(), e.UserID}] == i {
+			e.Again = e.Again || again[i]
 			list = append(list, e)
 		}
 	}
