@@ -328,22 +328,29 @@ type likedRow struct {
 	ID, LikesCount, Milestone int64
 }
 
-// lockTargets locks and reads those targets that have a row. The locks come before any decision: in direct mode,
-// another transaction could otherwise count a like meanwhile and take the count over a milestone unnoticed.
+// lockedAtOnce is the number of targets that one statement locks. For a much longer list, the range optimizer runs out
+// of range_optimizer_max_mem_size, and the server would lock the whole table.
+const lockedAtOnce = 5000
+
+// lockTargets locks and reads those targets that have a row. Their ids are in ascending order. The locks come before
+// any decision: in direct mode, another transaction could otherwise count a like meanwhile and take the count over a
+// milestone unnoticed.
 func lockTargets(tx *gorm.DB, t likeTable, ids []int64) (map[int64]likedRow, error) {
-	query := `
-		SELECT id, likes_count, milestone
-		FROM ` + t.targets + ` FORCE INDEX (PRIMARY)
-		WHERE id IN (` + joinIDs(ids) + `)
-		ORDER BY id
-		FOR UPDATE`
-	var rows []likedRow
-	if err := tx.Raw(query).Scan(&rows).Error; err != nil {
-		return nil, fmt.Errorf("lock %s: %w", t.targets, err)
-	}
-	before := make(map[int64]likedRow, len(rows))
-	for _, row := range rows {
-		before[row.ID] = row
+	before := make(map[int64]likedRow, len(ids))
+	for some := range slices.Chunk(ids, lockedAtOnce) {
+		query := `
+			SELECT id, likes_count, milestone
+			FROM ` + t.targets + ` FORCE INDEX (PRIMARY)
+			WHERE id IN (` + joinIDs(some) + `)
+			ORDER BY id
+			FOR UPDATE`
+		var rows []likedRow
+		if err := tx.Raw(query).Scan(&rows).Error; err != nil {
+			return nil, fmt.Errorf("lock %s: %w", t.targets, err)
+		}
+		for _, row := range rows {
+			before[row.ID] = row
+		}
 	}
 	return before, nil
 }

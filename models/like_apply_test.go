@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -252,6 +254,27 @@ func TestApplyLikes_renewsALikeThatWasWithdrawn(t *testing.T) {
 
 	l.apply(l.run(1, 8, like(7, false, 3*time.Hour), like(7, true, 3*time.Hour), like(7, false, 3*time.Hour)))
 	assert.Equal(t, users[1:], l.likers())
+}
+
+// A list that is too long for the range optimizer would lock the whole table.
+func TestApplyLikes_locksSomeThousandTargetsAtATime(t *testing.T) {
+	t.Parallel()
+	dsn := testkit.Database(t)
+	store, log := openWatched(t, dsn)
+	l := shardLog{t, store, models.Target{Kind: models.KindPost, ID: newPost(t, store, newUser(t, store, "ada")).ID}}
+	events := []models.Event{models.LikeEvent(l.target, 7, true, past)}
+	const ghosts = 12_000
+	for i := range int64(ghosts) {
+		ghost := models.Target{Kind: models.KindPost, ID: l.target.ID + (i+1)*int64(store.Shards())}
+		events = append(events, models.LikeEvent(ghost, 7, true, past))
+	}
+	log.selects()
+	done := l.apply(l.opened(1, models.Position{}), l.run(1, 1, events...))
+	assert.Equal(t, ghosts, done.Vanished)
+	assert.Equal(t, []int64{7}, l.likers())
+	for _, query := range log.selects() {
+		assert.LessOrEqual(t, strings.Count(query, ","), 5000+10)
+	}
 }
 
 func TestApplyLikes_countsOnlyRowsThatChange(t *testing.T) {

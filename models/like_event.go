@@ -312,7 +312,7 @@ type Enveloped struct {
 // EnvelopeVersion is the version of the format. There is only one.
 const EnvelopeVersion = 1
 
-// DecodeEnvelope decodes the value of a record of a shard, but not its runs.
+// DecodeEnvelope decodes the value of a record of a shard, but not its runs, of which there is at least one.
 func DecodeEnvelope(value []byte, shard int) (Envelope, error) {
 	var envelope Envelope
 	switch err := json.Unmarshal(value, &envelope); {
@@ -322,6 +322,8 @@ func DecodeEnvelope(value []byte, shard int) (Envelope, error) {
 		return Envelope{}, fmt.Errorf("record has version %d, and this writer knows %d", envelope.V, EnvelopeVersion)
 	case envelope.Shard != shard:
 		return Envelope{}, fmt.Errorf("record of shard %d is in partition %d", envelope.Shard, shard)
+	case len(envelope.Runs) == 0:
+		return Envelope{}, errors.New("record has no runs")
 	}
 	return envelope, nil
 }

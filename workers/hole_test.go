@@ -506,3 +506,90 @@ func TestLikeWriter_halvesABatchThatTakesTooLong(t *testing.T) {
 	require.True(t, writer.apply(ctx, []models.LikeRecord{p.runOf(target, users...)}))
 	assert.Equal(t, users, p.likers(target))
 }
+
+// The driver breaks the connection of a statement that takes longer than its readTimeout. That is not the limit of the
+// batch, and yet the batch will never be written as it is.
+func TestLikeWriter_halvesABatchThatTheDriverGivesUp(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.exec("CREATE TRIGGER slow BEFORE INSERT ON post_likes FOR EACH ROW DO SLEEP(0.05)")
+	p.start()()
+	target := p.postIn(6)
+	var users []int64
+	for user := range int64(64) {
+		users = append(users, user+1)
+	}
+	impatient, err := models.Open(t.Context(), p.dsn+"&readTimeout=1s", models.Options{})
+	require.NoError(t, err)
+	defer impatient.Close()
+	writer := NewLikeWriter(impatient, p.kafka, p.metrics)
+	writer.limit = 2 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.True(t, writer.apply(ctx, []models.LikeRecord{p.runOf(target, users...)}))
+	assert.Equal(t, users, p.likers(target))
+}
+
+// A record may have many times the events of a batch.
+func TestLikeWriter_cutsWhatItWrites(t *testing.T) {
+	t.Parallel()
+	run := func(events int) models.LikeRecord { return models.LikeRecord{Events: make([]models.Event, events)} }
+	sizes := func(most int, runs ...models.LikeRecord) (parts [][]int) {
+		for _, part := range cut(runs, most) {
+			var events []int
+			for _, one := range part {
+				events = append(events, len(one.Events))
+			}
+			parts = append(parts, events)
+		}
+		return parts
+	}
+	assert.Equal(t, [][]int{{4, 6}, {1, 9}, {2}}, sizes(10, run(4), run(6), run(1), run(9), run(2)))
+	assert.Equal(t, [][]int{{1}, {11}, {1}}, sizes(10, run(1), run(11), run(1)))
+	assert.Equal(t, [][]int{{0, 9}, {0}}, sizes(10, run(0), run(9), run(0)), "a run without events has its cost")
+	assert.Empty(t, sizes(10))
+}
+
+// session is that of a consumer group, without a group.
+type session struct {
+	sarama.ConsumerGroupSession
+	ctx    context.Context
+	marked chan int64
+}
+
+func (s session) Context() context.Context   { return s.ctx }
+func (s session) Claims() map[string][]int32 { return nil }
+
+func (s session) MarkMessage(m *sarama.ConsumerMessage, _ string) { s.marked <- m.Offset }
+
+// A backlog has larger records than a transaction should have, and more of them than fit into memory.
+func TestLikeWriter_boundsWhatItHoldsAndWrites(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()()
+	p.exec("CREATE TABLE batches (seq BIGINT)")
+	p.exec("CREATE TRIGGER batch AFTER UPDATE ON like_shards FOR EACH ROW INSERT INTO batches VALUES (NEW.applied_seq)")
+	ctx, stop := context.WithCancel(t.Context())
+	s := session{ctx: ctx, marked: make(chan int64)}
+	b := &batcher{writer: NewLikeWriter(p.store, p.kafka, p.metrics)}
+	require.NoError(t, b.Setup(s))
+	assert.LessOrEqual(t, cap(b.records), 8)
+
+	const runs = 2*batchMost/1000 + 1
+	one := decoded{record: &sarama.ConsumerMessage{Partition: 6, Offset: 17}, events: runs * 1000}
+	run := p.runOf(models.Target{Kind: models.KindPost, ID: 1_000_006}, 1)
+	for i := range int64(runs) {
+		next := run
+		next.Pos.Seq += i
+		for user := range int64(1000) {
+			next.Events = append(next.Events, models.LikeEvent(run.Events[0].Target(), i*1000+user+2, true, time.Now()))
+		}
+		next.Events = next.Events[1:]
+		one.runs = append(one.runs, next)
+	}
+	b.records <- one
+	assert.Equal(t, int64(17), <-s.marked)
+	assert.Equal(t, 3, p.count("SELECT COUNT(*) FROM batches"))
+	stop()
+	require.NoError(t, b.Cleanup(s))
+}

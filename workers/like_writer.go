@@ -33,10 +33,10 @@ func NewLikeWriter(store *models.Store, kafka Kafka, m *Metrics) *LikeWriter {
 
 const (
 	batchEvents = 2000                  // events after which a batch is written, if no other records wait
-	batchMost   = 20_000                // events after which it is written if they do
+	batchMost   = 20_000                // events after which it is written if they do, and the most that are written
 	batchDelay  = 20 * time.Millisecond // after its first record, when a smaller batch is written
 	batchLimit  = 30 * time.Second      // for one attempt at writing a batch; half of a longer one is tried next
-	queued      = 256                   // records that wait for the previous batch; sarama blocks further ones
+	queued      = 8                     // records that wait for the previous batch; one may have 5 MB when decoded
 )
 
 // Run writes until ctx ends.
@@ -148,15 +148,38 @@ func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 
 // write gathers batches and writes them until the session ends.
 func (b *batcher) write(session sarama.ConsumerGroupSession) {
+	ctx := session.Context()
 	for {
-		runs, last := b.gather(session.Context())
-		if len(runs) == 0 || !b.writer.apply(session.Context(), runs) {
+		runs, last := b.gather(ctx)
+		if ctx.Err() != nil {
 			return
+		}
+		for _, some := range cut(runs, batchMost) {
+			if !b.writer.apply(ctx, some) {
+				return
+			}
 		}
 		for _, record := range last {
 			session.MarkMessage(record, "")
 		}
 	}
+}
+
+// cut splits runs into consecutive parts of at most this many events. A run with more of them is a part of its own.
+func cut(runs []models.LikeRecord, most int) [][]models.LikeRecord {
+	var parts [][]models.LikeRecord
+	begin, events := 0, 0
+	for i, run := range runs {
+		n := max(1, len(run.Events))
+		if i > begin && events+n > most {
+			parts, begin, events = append(parts, runs[begin:i]), i, 0
+		}
+		events += n
+	}
+	if begin < len(runs) {
+		parts = append(parts, runs[begin:])
+	}
+	return parts
 }
 
 // gather returns the runs of the next batch, and the last record of each of its partitions. It waits for the first
@@ -217,7 +240,7 @@ func decode(record *sarama.ConsumerMessage, shards int) []models.LikeRecord {
 }
 
 // apply writes runs, and retries until it succeeds. If ctx ends first, it reports false. The end of ctx does not
-// cancel a transaction, because a cancelled query continues in the server and holds its locks.
+// cancel a transaction, because a cancelled query continues in the server and holds its locks. Only w.limit does.
 func (w *LikeWriter) apply(ctx context.Context, runs []models.LikeRecord) bool {
 	if len(runs) == 0 {
 		return true
@@ -250,7 +273,8 @@ func (w *LikeWriter) apply(ctx context.Context, runs []models.LikeRecord) bool {
 	return err == nil
 }
 
-// errTooLong means that a batch took longer than the limit. Half of it may take less.
+// errTooLong means that a batch failed after a third of the limit or later. Half of it may take less. The driver breaks
+// the connection after its readTimeout, which is shorter than the limit, so that such an attempt is not at its limit.
 var errTooLong = errors.New("the batch takes too long")
 
 // try writes runs once, within the limit of a batch.
@@ -259,7 +283,7 @@ func (w *LikeWriter) try(ctx context.Context, runs []models.LikeRecord) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.limit)
 	defer cancel()
 	done, err := w.store.ApplyLikes(limited, runs)
-	if err != nil && limited.Err() != nil {
+	if err != nil && !models.IsBadData(err) && w.now().Sub(began) > w.limit/3 {
 		return errors.Join(errTooLong, err)
 	}
 	if err != nil {

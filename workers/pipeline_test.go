@@ -69,12 +69,13 @@ func TestPipeline_keepsGarbageAsDeadLettersAndContinues(t *testing.T) {
 	p.produce(shard, "not an envelope")
 	p.produce(shard, fmt.Sprintf(`{"v":2,"shard":%d,"runs":[]}`, shard))
 	p.produce(shard, fmt.Sprintf(`{"v":1,"shard":%d,"runs":[]}`, shard+1))
+	p.produce(shard, fmt.Sprintf(`{"v":1,"shard":%d,"runs":[]}`, shard))
 	p.set(target, 9, true)
 	p.flush()
 	assert.Equal(t, []int64{7, 8, 9}, p.likers(target))
 	testkit.Eventually(t, patience, func() (bool, string) {
 		n := p.count("SELECT COUNT(*) FROM dead_letters")
-		return n == 5, fmt.Sprintf("%d dead letters", n)
+		return n == 6, fmt.Sprintf("%d dead letters", n)
 	})
 	assert.Zero(t, p.count("SELECT COUNT(*) FROM like_gaps"))
 }
