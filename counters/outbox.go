@@ -198,12 +198,13 @@ func (r *Redis) CloseShards(ctx context.Context) ([]ShardInfo, error) {
 }
 
 // Probe sends an event without an effect through the pipeline of an open shard. If the shard is closed, Probe does
-// nothing.
-func (r *Redis) Probe(ctx context.Context, shard int) error {
-	if err := r.run(ctx, "probe", []string{shardKey(shard), outboxKey(shard)}).Err(); err != nil {
-		return fmt.Errorf("probe shard %d: %w", shard, err)
+// nothing and reports false.
+func (r *Redis) Probe(ctx context.Context, shard int) (sent bool, err error) {
+	n, err := r.run(ctx, "probe", []string{shardKey(shard), outboxKey(shard)}).Int()
+	if err != nil {
+		return false, fmt.Errorf("probe shard %d: %w", shard, err)
 	}
-	return nil
+	return n == 1, nil
 }
 
 // ShardInfo is the state of a shard in Redis.

@@ -103,6 +103,87 @@ func TestReconciler_keepsTheGapOfAClosedShard(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
+// addGap makes a shard have a gap that began at its watermark.
+func (p *pipeline) addGap(shard int) {
+	p.t.Helper()
+	p.exec(`
+		INSERT INTO like_gaps (shard, after_epoch, after_seq, before_epoch, before_seq, created_at)
+		SELECT shard, applied_epoch, applied_seq, applied_epoch, applied_seq+2, NOW(3)
+		FROM like_shards
+		WHERE shard=?`, shard)
+}
+
+// Redis was restarted, so it may have lost targets that the gap is about. That nothing differs does not repair the gap.
+func TestReconciler_closesGapsOnlyOfShardsThatStayOpen(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	p.addGap(6)
+	p.closeShard(6)
+	reconciler := NewReconciler(p.redis, p.store, p.likes)
+	_, err := reconciler.Reconcile(t.Context())
+	require.ErrorIs(t, err, counters.ErrShardClosed)
+	assert.Equal(t, 1, p.openGaps())
+
+	p.start()
+	p.addGap(7)
+	reconciler.scan = func(ctx context.Context, fn func([]models.Target) error) error {
+		p.closeShard(6) // as it happens between two pages of the scan
+		p.awaitOpen()
+		return p.redis.EachWarm(ctx, fn)
+	}
+	_, err = reconciler.Reconcile(t.Context())
+	require.ErrorIs(t, err, errReopened)
+	assert.Equal(t, 1, p.openGaps(), "that of the other shard is closed")
+
+	stop = p.work()
+	reconciler = NewReconciler(p.redis, p.store, p.likes)
+	_, err = reconciler.Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, p.openGaps())
+	stop()
+}
+
+// A shard that is closed after the scan, and not opened yet, keeps its gap, too.
+func TestReconciler_keepsTheGapOfAShardThatCloses(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()()
+	p.addGap(6)
+	reconciler := NewReconciler(p.redis, p.store, p.likes)
+	reconciler.scan = func(ctx context.Context, fn func([]models.Target) error) error {
+		p.closeShard(6)
+		return p.redis.EachWarm(ctx, fn)
+	}
+	_, err := reconciler.Reconcile(t.Context())
+	require.ErrorIs(t, err, counters.ErrShardClosed)
+	assert.Equal(t, 1, p.openGaps())
+}
+
+// A probe in the outbox has no likes, and the relay has not sent it yet. Another one would show nothing more.
+func TestReconciler_probesAnEmptyOutboxOnly(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	stop()
+	p.set(target, 2, true)
+	p.loseOutbox(6)
+	reconciler := NewReconciler(p.redis, p.store, p.likes)
+	probed, err := reconciler.Probe(t.Context(), 0)
+	require.NoError(t, err)
+	assert.Equal(t, 1, probed)
+	probed, err = reconciler.Probe(t.Context(), 0)
+	require.NoError(t, err)
+	assert.Zero(t, probed, "the first one waits for a relay")
+}
+
 // The outbox of one shard is full. That shard keeps its gap, and the other one is repaired.
 func TestReconciler_keepsTheGapOfAFailedShardAlone(t *testing.T) {
 	t.Parallel()

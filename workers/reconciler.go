@@ -3,6 +3,8 @@ package workers
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,11 +19,12 @@ type Reconciler struct {
 	redis *counters.Redis
 	store *models.Store
 	likes *counters.Likes
+	scan  func(ctx context.Context, fn func([]models.Target) error) error // EachWarm of redis
 }
 
 // NewReconciler returns a Reconciler.
 func NewReconciler(r *counters.Redis, store *models.Store, likes *counters.Likes) *Reconciler {
-	return &Reconciler{redis: r, store: store, likes: likes}
+	return &Reconciler{redis: r, store: store, likes: likes, scan: r.EachWarm}
 }
 
 // Probe finds shards whose outbox is empty although MySQL lacks their last events, and has applied none for stalled.
@@ -37,22 +40,27 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 		return 0, err
 	}
 	for i, state := range states {
-		if infos[i].Depth > 0 || !infos[i].Open || !infos[i].Last.After(state.Applied) ||
+		if infos[i].Runs > 0 || !infos[i].Open || !infos[i].Last.After(state.Applied) ||
 			r.store.Now().Sub(state.AppliedAt) < stalled {
 			continue
 		}
 		r.store.Logger().WarnContext(ctx, "events that Kafka acknowledged have not arrived", "shard", state.Shard,
 			"accepted", infos[i].Last.String(), "applied", state.Applied.String())
-		if err := r.redis.Probe(ctx, state.Shard); err != nil {
+		sent, err := r.redis.Probe(ctx, state.Shard)
+		if err != nil {
 			return probed, err
 		}
-		probed++
+		if sent {
+			probed++
+		}
 	}
 	return probed, nil
 }
 
 // Reconcile repairs every shard that has an open gap, and returns the number of likes sent again. It reads the targets
-// that were changed since the first gap of their shard began. Gaps of a shard that fails stay open.
+// that were changed since the first gap of their shard began. Gaps of a shard that fails stay open. So do those of a
+// shard that was not open under the same epoch from the beginning to the end: Redis may have lost targets, or the scan
+// may have missed some because the shard moved to another node.
 func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {
@@ -72,8 +80,24 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	if len(gaps) == 0 {
 		return 0, nil
 	}
+	before, err := r.redis.ShardInfos(ctx)
+	if err != nil {
+		return 0, err
+	}
 	var failures []error // one a shard, so that the other shards need not wait
-	err = r.redis.EachWarm(ctx, func(targets []models.Target) error {
+	fail := func(shard int, err error) {
+		delete(after, shard)
+		failures = append(failures, fmt.Errorf("reconcile shard %d: %w", shard, err))
+	}
+	for _, shard := range slices.Sorted(maps.Keys(after)) {
+		if !before[shard].Open {
+			fail(shard, counters.ErrShardClosed)
+		}
+	}
+	if len(after) == 0 {
+		return 0, errors.Join(failures...)
+	}
+	err = r.scan(ctx, func(targets []models.Target) error {
 		changed, err := r.redis.ChangedAfter(ctx, targets, after)
 		if err != nil {
 			return err
@@ -89,8 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 				return ctx.Err()
 			}
 			if err != nil {
-				delete(after, shard)
-				failures = append(failures, err)
+				fail(shard, err)
 			}
 		}
 		return nil
@@ -98,7 +121,19 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	if err != nil {
 		return resent, errors.Join(append(failures, err)...)
 	}
-	for shard := range after {
+	now, err := r.redis.ShardInfos(ctx)
+	if err != nil {
+		return resent, errors.Join(append(failures, err)...)
+	}
+	for _, shard := range slices.Sorted(maps.Keys(after)) {
+		switch {
+		case !now[shard].Open:
+			fail(shard, counters.ErrShardClosed)
+			continue
+		case now[shard].Last.Epoch != before[shard].Last.Epoch:
+			fail(shard, errReopened)
+			continue
+		}
 		if err := r.store.CloseGaps(ctx, gaps[shard].IDs); err != nil {
 			return resent, err
 		}
@@ -107,6 +142,9 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	}
 	return resent, errors.Join(failures...)
 }
+
+// errReopened means that a shard was closed and opened again while its targets were compared.
+var errReopened = errors.New("the shard was opened again meanwhile; the next run compares it once more")
 
 // resend sends the likes of a target that differ between MySQL and the gate. These include likes in the pipeline, which
 // are sent twice without harm. Of a damaged target, resend sends what is left.
