@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,12 +11,14 @@ import (
 	"likewise/models"
 )
 
-// Behind is a shard whose watermark is behind the last event that the gate accepted.
+// Behind is a shard whose watermark is behind the last event that the gate accepted, or that is closed, so that this
+// event is unknown.
 type Behind struct {
 	Shard   int
+	Closed  bool            // since the flush began
 	Goal    models.Position // the last event accepted when the flush began
 	Applied models.Position // the watermark
-	Depth   int64           // events still in the outbox
+	Depth   int64           // likes still in the outbox
 }
 
 // FlushError lists the shards that could not be flushed.
@@ -27,37 +30,55 @@ type FlushError struct {
 func (e *FlushError) Error() string {
 	var parts []string
 	for _, b := range e.Behind {
-		parts = append(
-			parts,
-			fmt.Sprintf(
-				"shard %d: accepted up to %s, MySQL has up to %s, %d events in the outbox",
-				b.Shard,
-				b.Goal,
-				b.Applied,
-				b.Depth,
-			),
-		)
+		if b.Closed {
+			parts = append(parts, fmt.Sprintf("shard %d is closed, MySQL has up to %s", b.Shard, b.Applied))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("shard %d: accepted up to %s, MySQL has up to %s, %d likes in the outbox",
+			b.Shard, b.Goal, b.Applied, b.Depth))
 	}
 	return fmt.Sprintf("not everything reached MySQL (%v): %s", e.Cause, strings.Join(parts, "; "))
 }
 
 func (e *FlushError) Unwrap() error { return e.Cause }
 
-// Flush waits until every like that was accepted before the call is in MySQL. Flush itself moves no events: it needs
+// Flush waits until MySQL has every event that Redis knew when the call began. Flush itself moves no events: it needs
 // relays and like writers in this process or another. If ctx ends first, Flush returns a FlushError.
+//
+// If a shard is closed, Redis may have lost its last acknowledged likes, while Kafka still has them. Then Flush does not
+// wait for those, and FlushOpen does.
 func Flush(ctx context.Context, r *counters.Redis, store *models.Store) error {
-	infos, err := r.ShardInfos(ctx)
+	goals, err := r.ShardInfos(ctx)
 	if err != nil {
 		return err
 	}
-	return flushTo(ctx, r, store, infos)
+	return flush(ctx, r, store, goals, false)
 }
 
-// flushTo waits until MySQL has every like up to the last of each shard.
-func flushTo(ctx context.Context, r *counters.Redis, store *models.Store, goals []counters.ShardInfo) error {
+// FlushOpen waits until every like that was acknowledged before the call is in MySQL. It waits until closed shards are
+// open, because only then MySQL has all that was acknowledged before. If ctx ends first, it returns a FlushError.
+func FlushOpen(ctx context.Context, r *counters.Redis, store *models.Store) error {
+	return flushShards(ctx, r, store, func(int) bool { return true })
+}
+
+// flushShards is FlushOpen for some shards.
+func flushShards(ctx context.Context, r *counters.Redis, store *models.Store, which func(shard int) bool) error {
+	goals, err := r.ShardInfos(ctx)
+	if err != nil {
+		return err
+	}
+	goals = slices.DeleteFunc(goals, func(info counters.ShardInfo) bool { return !which(info.Shard) })
+	return flush(ctx, r, store, goals, true)
+}
+
+// flush waits until MySQL has the last events of goals. With open, shards that are closed in goals get a goal when they
+// are open.
+func flush(
+	ctx context.Context, r *counters.Redis, store *models.Store, goals []counters.ShardInfo, open bool,
+) error {
 	var behind []Behind // as of the last successful read, because ctx may end during a read
 	for {
-		now, err := unflushed(ctx, r, store, goals)
+		now, err := unflushed(ctx, r, store, goals, open)
 		if err == nil {
 			if behind = now; len(behind) == 0 {
 				return nil
@@ -73,26 +94,28 @@ func flushTo(ctx context.Context, r *counters.Redis, store *models.Store, goals 
 }
 
 func unflushed(
-	ctx context.Context,
-	r *counters.Redis,
-	store *models.Store,
-	goals []counters.ShardInfo,
+	ctx context.Context, r *counters.Redis, store *models.Store, goals []counters.ShardInfo, open bool,
 ) ([]Behind, error) {
-	states, err := store.ShardStates(ctx)
-	if err != nil {
-		return nil, err
-	}
 	infos, err := r.ShardInfos(ctx)
 	if err != nil {
 		return nil, err
 	}
+	states, err := store.ShardStates(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var behind []Behind
-	for i, goal := range goals {
-		if goal.Last.After(states[i].Applied) {
-			behind = append(
-				behind,
-				Behind{Shard: goal.Shard, Goal: goal.Last, Applied: states[i].Applied, Depth: infos[i].Depth},
-			)
+	for i := range goals {
+		goal := &goals[i]
+		info, applied := infos[goal.Shard], states[goal.Shard].Applied
+		if open && !goal.Open && info.Open {
+			*goal = info
+		}
+		closed := open && !goal.Open
+		if closed || goal.Last.After(applied) {
+			behind = append(behind, Behind{
+				Shard: goal.Shard, Closed: closed, Goal: goal.Last, Applied: applied, Depth: info.Depth,
+			})
 		}
 	}
 	return behind, nil

@@ -301,8 +301,8 @@ func (j *Jobs) flush(ctx context.Context) (string, error) {
 		AwaitGroup(&helping, flushDrain)
 	}()
 	flushed := make(chan error, 1)
-	go func() { flushed <- Flush(ctx, j.Redis, j.Store) }() // ends with ctx
-	before, _ := j.watermarks(ctx)                          // after an error, the first successful read is the start
+	go func() { flushed <- FlushOpen(ctx, j.Redis, j.Store) }() // ends with ctx
+	before, _ := j.watermarks(ctx)                              // after an error, the first successful read is the start
 	for help := false; ; {
 		select {
 		case err := <-flushed:

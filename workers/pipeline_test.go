@@ -455,7 +455,7 @@ func TestFlush_namesTheShardsThatAreBehind(t *testing.T) {
 	require.Len(t, behind.Behind, 1)
 	assert.Equal(t, 9, behind.Behind[0].Shard)
 	assert.Equal(t, int64(1), behind.Behind[0].Depth)
-	assert.Contains(t, err.Error(), "shard 9: accepted up to 1-2, MySQL has up to 1-1, 1 events in the outbox")
+	assert.Contains(t, err.Error(), "shard 9: accepted up to 1-2, MySQL has up to 1-1, 1 likes in the outbox")
 }
 
 func TestVerify_findsAndRepairsEachDifference(t *testing.T) {

@@ -25,8 +25,9 @@ import (
 // down, the request stays open. It also stays open until every cached session of the account has expired, so that rows
 // written in such a session are removed, too.
 //
-// While a Voider works on likes of a period, the gate refuses further likes of the user. Otherwise a user could
+// While a Voider withdraws likes of a period, the gate refuses further likes of the user. Otherwise a user could
 // withdraw a like of the period and give it again after it had been read here, and the Voider would take the new one.
+// A user without a like of the period can like, however long the request stays open.
 //
 // The gate refuses unlikes of deleted targets. The Voider withdraws such a like in MySQL, after the gate has evicted
 // the target. Otherwise the gate would keep the like, and count it again if the deletion is undone.
@@ -54,15 +55,15 @@ func NewVoider(store *models.Store, r *counters.Redis, likes likeSetter, now fun
 
 // voidGate has the methods of the gate that a Voider needs besides SetLike: gatedVoids, or directVoids in direct mode.
 type voidGate interface {
-	// flush waits until every like that was accepted is in MySQL.
+	// flush waits until every like that was accepted is in MySQL, and so until all shards are open.
 	flush(ctx context.Context) error
 	// forgetAccount deletes the keys of an account in Redis.
 	forgetAccount(ctx context.Context, userID int64) error
 	// refuse makes the gate refuse likes of a user for a time.
 	refuse(ctx context.Context, userID int64, limit time.Duration) error
-	// forget evicts deleted targets from the gate, and returns those that are cold. When it returns, MySQL has an event
-	// of their shards that came after. So if Redis loses the evictions, it has lost that event, too, and evicts all
-	// targets of the shard when the shard is opened.
+	// forget evicts deleted targets from the gate, and returns those that are cold and whose shard is open. When it
+	// returns, MySQL has a later event of these shards. If Redis loses the evictions, it has lost that event, too. Then
+	// the shard evicts all its targets when it is opened.
 	forget(ctx context.Context, targets []models.Target) (cold []models.Target, err error)
 	// keepCold reports whether a deleted target is still cold, and keeps loads that have begun from warming it. It is
 	// called in the transaction that withdraws a like, under the lock of the target's row.
@@ -89,7 +90,7 @@ type gatedVoids struct {
 	store *models.Store
 }
 
-func (g *gatedVoids) flush(ctx context.Context) error { return Flush(ctx, g.redis, g.store) }
+func (g *gatedVoids) flush(ctx context.Context) error { return FlushOpen(ctx, g.redis, g.store) }
 
 func (g *gatedVoids) forgetAccount(ctx context.Context, userID int64) error {
 	return g.redis.ForgetAccount(ctx, userID)
@@ -100,29 +101,32 @@ func (g *gatedVoids) refuse(ctx context.Context, userID int64, limit time.Durati
 }
 
 func (g *gatedVoids) forget(ctx context.Context, targets []models.Target) ([]models.Target, error) {
-	shards := map[int]bool{}
+	probed := map[int]bool{} // by shard: whether an event was sent
 	for _, target := range targets {
 		if _, err := g.redis.Forget(ctx, g.store, target); err != nil {
 			return nil, err
 		}
-		shards[target.Shard(g.store.Shards())] = true
+		probed[target.Shard(g.store.Shards())] = false
 	}
 	states, err := g.redis.TargetStates(ctx, targets)
 	if err != nil {
 		return nil, err
 	}
-	var cold []models.Target
-	for i, target := range targets {
-		if !states[i].Warm {
-			cold = append(cold, target)
-		}
-	}
-	for shard := range shards {
-		if err := g.redis.Probe(ctx, shard); err != nil {
+	for shard := range probed {
+		if probed[shard], err = g.redis.Probe(ctx, shard); err != nil {
 			return nil, err
 		}
 	}
-	return cold, g.flush(ctx)
+	var cold []models.Target
+	for i, target := range targets {
+		if !states[i].Warm && probed[target.Shard(g.store.Shards())] {
+			cold = append(cold, target)
+		}
+	}
+	if len(cold) == 0 {
+		return nil, nil
+	}
+	return cold, flushShards(ctx, g.redis, g.store, func(shard int) bool { return probed[shard] })
 }
 
 func (g *gatedVoids) keepCold(ctx context.Context, target models.Target) (bool, error) {
@@ -190,15 +194,11 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 	if err := v.purge(ctx, request.UserID); err != nil {
 		return 0, false, err
 	}
-	if request.LikedUntil != nil {
-		if err := v.gate.refuse(ctx, request.UserID, voidRefusal); err != nil {
-			return 0, false, err
-		}
-	}
 	for round := range voidRounds {
 		// The first round withdraws the likes in MySQL. Unless the user can like meanwhile, it does not wait for the
 		// pipeline, which may be down.
-		if round > 0 || request.LikedUntil != nil {
+		flushed := round > 0 || request.LikedUntil != nil
+		if flushed {
 			if err := v.gate.flush(ctx); err != nil {
 				return likes, false, err
 			}
@@ -210,7 +210,7 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 			return likes, false, err
 		case found == 0 && !last:
 			return likes, false, nil
-		case found == 0 && round > 0:
+		case found == 0 && flushed:
 			v.store.Logger().InfoContext(ctx, "likes are voided",
 				"user_id", request.UserID, "requested_by", request.RequestedBy)
 			return likes, true, v.store.CloseLikeVoid(ctx, request.ID)
@@ -230,7 +230,21 @@ func (v *Voider) purge(ctx context.Context, userID int64) error {
 
 // sweep withdraws every like of the request that MySQL has. It returns the numbers of rows found and of likes
 // withdrawn. The latter may be lower: the next run withdraws the others.
+//
+// If the user can like meanwhile, the likes in the pipeline have been flushed. If there is a like of the request, sweep
+// makes the gate refuse the user's likes, and flushes again. Then all rows have the times of the last likes.
 func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, withdrawn int, err error) {
+	if request.LikedUntil != nil {
+		if left, err := v.store.LikesLeft(ctx, request); err != nil || left == 0 {
+			return 0, 0, err
+		}
+		if err := v.gate.refuse(ctx, request.UserID, voidRefusal); err != nil {
+			return 0, 0, err
+		}
+		if err := v.gate.flush(ctx); err != nil {
+			return 0, 0, err
+		}
+	}
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		for after := int64(0); ; {
 			rows, err := v.store.VoidedLikes(ctx, request, kind, after, voidPage)

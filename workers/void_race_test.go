@@ -118,6 +118,101 @@ func TestVoider_leavesALikeGivenAfterThePeriod(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
+// requestVoid requests that likes of a user up to some time ago are voided.
+func (p *pipeline) requestVoid(user int64, ago time.Duration) {
+	p.t.Helper()
+	p.exec(`INSERT INTO like_voids (user_id, requested_by, requested_at, liked_until, reason)
+		VALUES (?, 1, NOW(3), ?, 'spam')`, user, time.Now().UTC().Add(-ago))
+}
+
+// A request stays open for a minute after its period. A user without a like of the period can like meanwhile, and so can
+// any user while the pipeline is down.
+func TestVoider_refusesLikesOnlyWhileItWithdraws(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	bob := p.deletable("bob")
+	old, first, second := p.post(), p.post(), p.post()
+	for _, target := range []models.Target{first, second} {
+		p.set(target, p.author.ID, true)
+	}
+	p.flush()
+	p.requestVoid(bob, 10*time.Second)
+	likes, done := p.void(0)
+	assert.Zero(t, likes)
+	assert.Zero(t, done, "its last like may be on its way")
+	p.set(first, bob, true)
+
+	p.set(old, bob, true)
+	p.flush()
+	p.exec("UPDATE post_likes SET created_at='2020-01-01' WHERE post_id=?", old.ID)
+	stop()
+	p.set(first, p.author.ID, false)
+	v := NewVoider(p.store, p.redis, p.likes, time.Now)
+	v.turn = time.Second
+	likes, _, err := v.Void(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, likes)
+	p.set(second, bob, true)
+
+	p.work()
+	likes, _ = p.void(0)
+	assert.Equal(t, 1, likes)
+	_, err = p.likes.SetLike(t.Context(), old, bob, true)
+	requireUnavailable(t, err)
+	p.flush()
+	assert.Empty(t, p.likers(old))
+	assert.Equal(t, []int64{bob}, p.likers(first))
+	assert.Empty(t, p.verify(false))
+}
+
+// Redis was restarted, and has lost a like that Kafka has. While the shard is closed, nothing shows that it will arrive.
+func TestVoider_waitsForClosedShards(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	bob := p.deletable("bob")
+	post := p.postIn(6)
+	p.set(post, p.author.ID, true)
+	p.flush()
+	stop()
+	p.deleteUser(bob, "bob")
+	run := p.runOf(post, bob)
+	p.produce(6, fmt.Sprintf(`{"v":1,"shard":6,"runs":[{"pos":%q,"run":%q}]}`, run.Pos, run.Payload))
+	p.closeShard(6)
+	v := NewVoider(p.store, p.redis, p.likes, func() time.Time { return time.Now().Add(afterAll) })
+	v.turn = time.Second
+	_, done, err := v.Void(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, done)
+
+	p.start()
+	_, done = p.void(2 * afterAll)
+	assert.Equal(t, 1, done)
+	assert.Equal(t, []int64{p.author.ID}, p.likers(post))
+	assert.Empty(t, p.verify(false))
+}
+
+// A closed shard takes no event, and so nothing would show that it has lost an eviction.
+func TestForget_returnsNoTargetOfAClosedShard(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	closed, open := p.postIn(6), p.postIn(7)
+	p.set(closed, 1, true)
+	p.set(open, 1, true)
+	p.flush()
+	stop()
+	p.closeShard(6)
+	gate := &gatedVoids{p.redis, p.store}
+	_, err := p.redis.HoldOutbox(t.Context(), 6, "another relay", time.Hour)
+	require.NoError(t, err)
+	p.work()
+	cold, err := gate.forget(t.Context(), []models.Target{closed, open})
+	require.NoError(t, err)
+	assert.Equal(t, []models.Target{open}, cold)
+}
+
 func requireUnavailable(t *testing.T, err error) {
 	t.Helper()
 	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)

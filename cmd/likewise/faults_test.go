@@ -38,7 +38,7 @@ func TestSite_goesOnWithoutOneOfItsServers(t *testing.T) {
 	began := time.Now()
 	said := fail(t, 1, s.env, "cron", "run", "flush", "--timeout=5s")
 	assert.Contains(t, said, "not everything reached MySQL")
-	assert.Contains(t, said, "events in the outbox")
+	assert.Contains(t, said, "likes in the outbox")
 	assert.Less(t, time.Since(began), 40*time.Second)
 	assert.Len(t, s.rows(warm), 1)
 	require.NoError(t, all.Kafka.Start(t.Context()))
