@@ -3,7 +3,6 @@ package workers
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,11 +10,11 @@ import (
 	"likewise/models"
 )
 
-// Behind is a shard whose watermark is behind the last event that the gate accepted, or that is closed, so that this
+// Behind is a shard whose watermark is behind the last event that the gate accepted, or a closed one, of which that
 // event is unknown.
 type Behind struct {
 	Shard   int
-	Closed  bool            // since the flush began
+	Closed  bool
 	Goal    models.Position // the last event accepted when the flush began
 	Applied models.Position // the watermark
 	Depth   int64           // likes still in the outbox
@@ -48,11 +47,11 @@ func (e *FlushError) Unwrap() error { return e.Cause }
 // If a shard is closed, Redis may have lost its last acknowledged likes, while Kafka still has them. Then Flush does not
 // wait for those, and FlushOpen does.
 func Flush(ctx context.Context, r *counters.Redis, store *models.Store) error {
-	goals, err := r.ShardInfos(ctx)
+	infos, err := r.ShardInfos(ctx)
 	if err != nil {
 		return err
 	}
-	return flush(ctx, r, store, goals, false)
+	return flushTo(ctx, r, store, infos)
 }
 
 // FlushOpen waits until every like that was acknowledged before the call is in MySQL. It waits until closed shards are
@@ -63,22 +62,44 @@ func FlushOpen(ctx context.Context, r *counters.Redis, store *models.Store) erro
 
 // flushShards is FlushOpen for some shards.
 func flushShards(ctx context.Context, r *counters.Redis, store *models.Store, which func(shard int) bool) error {
-	goals, err := r.ShardInfos(ctx)
+	var goals []counters.ShardInfo // as of the first time that a shard was open
+	known := map[int]bool{}
+	err := await(ctx, func() (closed []Behind, err error) {
+		states, err := store.ShardStates(ctx)
+		if err != nil {
+			return nil, err
+		}
+		infos, err := r.ShardInfos(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for i, info := range infos {
+			switch applied := states[i].Applied; {
+			case known[info.Shard] || !which(info.Shard):
+			case !info.Open || applied.Epoch > info.Last.Epoch: // of another Redis; its relay opens it again
+				closed = append(closed, Behind{Shard: info.Shard, Closed: true, Applied: applied})
+			default:
+				goals, known[info.Shard] = append(goals, info), true
+			}
+		}
+		return closed, nil
+	})
 	if err != nil {
 		return err
 	}
-	goals = slices.DeleteFunc(goals, func(info counters.ShardInfo) bool { return !which(info.Shard) })
-	return flush(ctx, r, store, goals, true)
+	return flushTo(ctx, r, store, goals)
 }
 
-// flush waits until MySQL has the last events of goals. With open, shards that are closed in goals get a goal when they
-// are open.
-func flush(
-	ctx context.Context, r *counters.Redis, store *models.Store, goals []counters.ShardInfo, open bool,
-) error {
+// flushTo waits until MySQL has every like up to the last of each of goals.
+func flushTo(ctx context.Context, r *counters.Redis, store *models.Store, goals []counters.ShardInfo) error {
+	return await(ctx, func() ([]Behind, error) { return unflushed(ctx, r, store, goals) })
+}
+
+// await waits until read returns no shards.
+func await(ctx context.Context, read func() ([]Behind, error)) error {
 	var behind []Behind // as of the last successful read, because ctx may end during a read
 	for {
-		now, err := unflushed(ctx, r, store, goals, open)
+		now, err := read()
 		if err == nil {
 			if behind = now; len(behind) == 0 {
 				return nil
@@ -94,28 +115,26 @@ func flush(
 }
 
 func unflushed(
-	ctx context.Context, r *counters.Redis, store *models.Store, goals []counters.ShardInfo, open bool,
+	ctx context.Context,
+	r *counters.Redis,
+	store *models.Store,
+	goals []counters.ShardInfo,
 ) ([]Behind, error) {
-	infos, err := r.ShardInfos(ctx)
-	if err != nil {
-		return nil, err
-	}
 	states, err := store.ShardStates(ctx)
 	if err != nil {
 		return nil, err
 	}
+	infos, err := r.ShardInfos(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var behind []Behind
-	for i := range goals {
-		goal := &goals[i]
-		info, applied := infos[goal.Shard], states[goal.Shard].Applied
-		if open && !goal.Open && info.Open {
-			*goal = info
-		}
-		closed := open && !goal.Open
-		if closed || goal.Last.After(applied) {
-			behind = append(behind, Behind{
-				Shard: goal.Shard, Closed: closed, Goal: goal.Last, Applied: applied, Depth: info.Depth,
-			})
+	for _, goal := range goals {
+		if applied := states[goal.Shard].Applied; goal.Last.After(applied) {
+			behind = append(
+				behind,
+				Behind{Shard: goal.Shard, Goal: goal.Last, Applied: applied, Depth: infos[goal.Shard].Depth},
+			)
 		}
 	}
 	return behind, nil
