@@ -350,7 +350,7 @@ func (s *Store) restoreSome(tx *gorm.DB, o *ContentOperation, step *OperationSte
 	return tags, countStep(tx, o, column, len(shown))
 }
 
-// CloseStep records that the targets of a step are closed in the gate.
+// CloseStep records that the targets of a step are closed in the gate, and that they are to be closed a second time.
 func (s *Store) CloseStep(ctx context.Context, id int64, step OperationStep) error {
 	if step.passed.ID == 0 {
 		return nil
@@ -360,7 +360,17 @@ func (s *Store) CloseStep(ctx context.Context, id int64, step OperationStep) err
 		UPDATE content_operations
 		SET ` + column + `=GREATEST(` + column + `,?)
 		WHERE id=?`
-	if _, err := s.write(ctx, update, step.passed.ID, id); err != nil {
+	ids := make([]int64, len(step.Close))
+	for i, target := range step.Close {
+		ids[i] = target.ID
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := tx.Exec(update, step.passed.ID, id).Error; err != nil {
+			return err
+		}
+		return recordClosings(tx, step.passed.Kind, ids, s.now(), true)
+	})
+	if err != nil {
 		return fmt.Errorf("operation %d: %w", id, err)
 	}
 	return nil

@@ -91,6 +91,54 @@ func TestCloser_closesTargetsOfKilledProcesses(t *testing.T) {
 	p.flush()
 }
 
+// Redis was down for minutes after the deletion, and right after the first closing it loses the mark.
+func TestCloser_closesTwiceAfterALateFirstTime(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	post := p.post()
+	p.set(post, 1, true)
+	require.NoError(t, p.store.DeletePost(t.Context(), p.author.ID, post.ID))
+	p.aged()
+	assert.Equal(t, 1, p.closeDeleted())
+	require.NoError(t, p.raw.HDel(t.Context(), p.likesKey(post), "closed").Err())
+	assert.Zero(t, p.closeDeleted(), "what Redis lost may be older than a second closing right after the first")
+	p.aged()
+	assert.Equal(t, 1, p.closeDeleted())
+	_, err := p.likes.SetLike(t.Context(), post, 2, true)
+	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err), "%v", err)
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM gate_closings"))
+}
+
+// A moderator removes all content of a user, and Redis loses the marks of that.
+func TestCloser_closesWhatAnOperationDeletedOnceMore(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	mod := p.deletable("mod")
+	require.NoError(t, p.store.SetRole(t.Context(), mod, models.RoleModerator))
+	post := p.post()
+	all := []models.Target{post, p.comment(post)}
+	for _, target := range all {
+		p.set(target, 1, true)
+	}
+	_, err := p.store.RemoveAll(t.Context(), mod, p.author.ID, "All spam.")
+	require.NoError(t, err)
+	_, err = NewModerator(p.store, counters.NewTargets(p.store, p.likes)).Moderate(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, p.closeDeleted(), "the operation has closed it")
+	for _, target := range all {
+		require.NoError(t, p.raw.HDel(t.Context(), p.likesKey(target), "closed").Err())
+	}
+	p.aged()
+	assert.Equal(t, 2, p.closeDeleted())
+	for _, target := range all {
+		_, err := p.likes.SetLike(t.Context(), target, 2, true)
+		assert.Equal(t, models.CodeNotFound, models.ErrorCode(err), "%s takes likes", target)
+	}
+	assert.Zero(t, p.count("SELECT COUNT(*) FROM gate_closings"))
+}
+
 // TestCloser_continuesAfterAKill has a post with comments for several batches, and a gate that dies before each call.
 func TestCloser_continuesAfterAKill(t *testing.T) {
 	t.Parallel()

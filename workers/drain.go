@@ -33,5 +33,5 @@ func Drain(ctx context.Context, r *counters.Redis, store *models.Store) error {
 		return models.Errorf(models.CodeConflict, "The shards %v were closed, so their last likes are not known. "+
 			"Wait until workers have opened all shards, and run this command again.", unknown)
 	}
-	return flush(ctx, r, store, goals, false)
+	return flushTo(ctx, r, store, goals)
 }
