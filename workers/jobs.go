@@ -20,6 +20,7 @@ import (
 type Job struct {
 	Name    string
 	Every   time.Duration // how often a process runs it
+	Limit   time.Duration // after which it is canceled; the next run continues or begins again
 	Purpose string        // a sentence for operators, shown by --help and in docs/cli.md
 	Gated   bool          // it needs the gate, and does not exist in direct mode
 
@@ -30,57 +31,57 @@ type Job struct {
 // the table with docs/cli.md.
 var schedule = []Job{
 	{
-		"close", 10 * time.Second,
+		"close", 10 * time.Second, time.Minute,
 		"Close deleted posts and comments in Redis, for processes that died before they could.",
 		false, (*Jobs).closeDeleted,
 	},
 	{
-		"cool", 10 * time.Minute,
+		"cool", 10 * time.Minute, 10 * time.Minute,
 		"Evict idle posts and comments from Redis.",
 		true, (*Jobs).cool,
 	},
 	{
-		"drift", time.Minute,
+		"drift", time.Minute, time.Minute,
 		"Compare some of the posts and comments, as verify does with all of them.",
 		false, (*Jobs).drift,
 	},
 	{
-		"export", 5 * time.Second,
+		"export", 5 * time.Second, time.Minute,
 		"Build the archives of their data that users requested, and delete expired ones.",
 		false, (*Jobs).export,
 	},
 	{
-		"flush", time.Minute,
+		"flush", time.Minute, time.Minute,
 		"Wait until every like accepted so far is in MySQL.",
 		true, (*Jobs).flush,
 	},
 	{
-		"index", time.Minute,
+		"index", time.Minute, time.Minute,
 		"Add posts to the search index that are not in it, or were indexed by older rules.",
 		false, (*Jobs).index,
 	},
 	{
-		"moderate", 2 * time.Second,
+		"moderate", 2 * time.Second, time.Minute,
 		"Delete and restore everything that a user wrote, as moderators requested.",
 		false, (*Jobs).moderate,
 	},
 	{
-		"purge", time.Hour,
+		"purge", time.Hour, time.Hour,
 		"Delete expired sessions, idempotency keys and held names, and old notifications and security events.",
 		false, (*Jobs).purge,
 	},
 	{
-		"reconcile", 30 * time.Second,
+		"reconcile", 30 * time.Second, reconcileLimit,
 		"Repair shards that lost events.",
 		true, (*Jobs).reconcile,
 	},
 	{
-		"rings", time.Hour,
+		"rings", time.Hour, time.Hour,
 		"Find accounts that repeatedly like the same author in the same seconds.",
 		false, (*Jobs).rings,
 	},
 	{
-		"void", 5 * time.Second,
+		"void", 5 * time.Second, time.Minute,
 		"Withdraw the likes of deleted accounts, and those that moderators voided.",
 		false, (*Jobs).void,
 	},
@@ -132,8 +133,8 @@ func NewJobs(c JobsConfig) *Jobs {
 
 func (j *Jobs) gated() bool { return j.Targets.Gated() }
 
-// Run runs one job once and returns a sentence about what it did. In direct mode, a job that needs the gate returns
-// ErrDirect.
+// Run runs one job once and returns a sentence about what it did. If ctx has no deadline, the job has its Limit. In
+// direct mode, a job that needs the gate returns ErrDirect.
 func (j *Jobs) Run(ctx context.Context, name string) (result string, err error) {
 	i := slices.IndexFunc(schedule, func(job Job) bool { return job.Name == name })
 	if i < 0 {
@@ -142,7 +143,12 @@ func (j *Jobs) Run(ctx context.Context, name string) (result string, err error) 
 	if schedule[i].Gated && !j.gated() {
 		return "", ErrDirect
 	}
-	return schedule[i].run(j, ctx)
+	if _, ok := ctx.Deadline(); ok {
+		return schedule[i].run(j, ctx)
+	}
+	limited, cancel := context.WithTimeout(ctx, schedule[i].Limit)
+	defer cancel()
+	return schedule[i].run(j, limited)
 }
 
 // Serve runs every job on its schedule, the first time at once, until ctx ends and no job is running.
@@ -158,7 +164,7 @@ func (j *Jobs) Serve(ctx context.Context) {
 
 func (j *Jobs) repeat(ctx context.Context, job Job) {
 	for {
-		limited, cancel := context.WithTimeout(ctx, max(job.Every, time.Minute))
+		limited, cancel := context.WithTimeout(ctx, job.Limit)
 		result, err := job.run(j, limited)
 		cancel()
 		switch {
@@ -259,8 +265,13 @@ func inBatches(
 	}
 }
 
-// probeAfter is how long events may take from Kafka to MySQL before a probe checks whether they are lost.
-const probeAfter = time.Minute
+const (
+	// probeAfter is how long events may take from Kafka to MySQL before a probe checks whether they are lost.
+	probeAfter = time.Minute
+	// reconcileLimit is enough for a target of ten million likers. A comparison of one target cannot be continued in
+	// another run, because the target changes meanwhile.
+	reconcileLimit = 30 * time.Minute
+)
 
 func (j *Jobs) reconcile(ctx context.Context) (string, error) {
 	probed, err := j.reconciler.Probe(ctx, probeAfter)

@@ -182,14 +182,15 @@ func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 // docs/cli.md has every job of the schedule, in the words of --help.
 func TestCLIPage_hasEveryJob(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("| job | every | without Redis | does |\n|---|---|---|---|\n")
+	b.WriteString("| job | every | limit | without Redis | does |\n|---|---|---|---|---|\n")
 	for _, job := range workers.Schedule() {
 		direct := "yes"
 		if job.Gated {
 			direct = "no"
 		}
-		every := strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(job.Every.String())
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", job.Name, every, direct, cell(job.Purpose))
+		short := strings.NewReplacer("h0m0s", "h", "m0s", "m")
+		every, limit := short.Replace(job.Every.String()), short.Replace(job.Limit.String())
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", job.Name, every, limit, direct, cell(job.Purpose))
 	}
 	holdPage(t, map[string]string{"jobs": b.String()})
 }

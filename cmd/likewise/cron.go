@@ -77,7 +77,7 @@ type cronRunCmd struct {
 	cronFlags
 
 	Job     string        `arg:"" enum:"${jobs}" help:"${jobs_help}"`
-	Timeout time.Duration `default:"1m" help:"Time after which the job is canceled."`
+	Timeout time.Duration `default:"0s" help:"Time after which the job is canceled; 0s is the limit of the job."`
 }
 
 // Run runs one job and prints what it did.
@@ -87,8 +87,11 @@ func (r *cronRunCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	defer c.close()
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
-	defer cancel()
+	if r.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Timeout)
+		defer cancel()
+	}
 	result, err := jobs.Run(ctx, r.Job)
 	if err == nil {
 		fmt.Fprintln(out.stdout, result)
