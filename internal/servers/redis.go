@@ -16,9 +16,9 @@ import (
 // password.
 type Redis struct{ *Server }
 
-// StartRedis starts redis-server in dir, and creates dir if it does not exist. A killed server keeps every acknowledged
-// write. If the host loses power, the last two seconds may be lost, unless the flags are "--appendfsync", "always".
-// flags override the server's own flags.
+// StartRedis starts redis-server in dir, and creates dir if it does not exist. The last two seconds may be lost if the
+// host loses power, or if the server is killed while its last sync takes long, as it can on a busy machine. With the
+// flags "--appendfsync", "always" it keeps every acknowledged write. flags override the server's own flags.
 func StartRedis(ctx context.Context, dir string, flags ...string) (*Redis, error) {
 	s, err := start(ctx, program{
 		name:  "redis-server",

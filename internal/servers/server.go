@@ -329,15 +329,15 @@ type All struct {
 }
 
 // StartAll starts the three servers at once, in the folders mysql, redis and kafka of dir. If one fails, StartAll stops
-// the others. ctx is that of Server.Start.
-func StartAll(ctx context.Context, dir string) (*All, error) {
+// the others. ctx is that of Server.Start. redisFlags are those of StartRedis.
+func StartAll(ctx context.Context, dir string, redisFlags ...string) (*All, error) {
 	var (
 		all  All
 		errs [3]error
 		wg   sync.WaitGroup
 	)
 	wg.Go(func() { all.MySQL, errs[0] = StartMySQL(ctx, filepath.Join(dir, "mysql")) })
-	wg.Go(func() { all.Redis, errs[1] = StartRedis(ctx, filepath.Join(dir, "redis")) })
+	wg.Go(func() { all.Redis, errs[1] = StartRedis(ctx, filepath.Join(dir, "redis"), redisFlags...) })
 	wg.Go(func() { all.Kafka, errs[2] = StartKafka(ctx, filepath.Join(dir, "kafka")) })
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {

@@ -39,7 +39,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Servers starts a set of servers for one test, which may kill, pause and restart them.
+// Servers starts a set of servers for one test, which may kill, pause and restart them. They keep what they acknowledged.
 func Servers(t testing.TB) *servers.All {
 	t.Helper()
 	dir, err := shared.folder()
@@ -50,7 +50,7 @@ func Servers(t testing.TB) *servers.All {
 	if err != nil {
 		t.Fatalf("make folder for servers: %v", err)
 	}
-	all, err := servers.StartAll(t.Context(), dir)
+	all, err := servers.StartAll(t.Context(), dir, "--appendfsync", "always")
 	if err != nil {
 		t.Fatal(err)
 	}
