@@ -149,7 +149,7 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 // or let a relay do so.
 var draining = func() map[string]string {
 	heads := map[string]string{}
-	for _, name := range []string{"hold", "trim", "seal", "opened", "forget", "cool", "sweep", "drain"} {
+	for _, name := range []string{"hold", "trim", "seal", "opened", "forget", "cool", "sweep"} {
 		heads[name] = "#!lua flags=allow-oom\n"
 	}
 	return heads

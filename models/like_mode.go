@@ -102,8 +102,9 @@ func (s *Store) SwitchLikes(ctx context.Context, to LikesMode) error {
 	return nil
 }
 
-// leaveGate raises the epoch of each shard, because a relay does not finish an opening of a lower epoch. For direct mode
-// it also moves the watermark there, to seq 1: shardMark.move keeps the end of an epoch if the epoch has had a like.
+// leaveGate raises the epoch of each shard, because a relay does not finish an opening of a lower epoch. For direct
+// mode it also moves the watermark there, to seq 1: shardMark.move keeps the end of an epoch if the epoch has had a
+// like.
 func (s *Store) leaveGate(tx *gorm.DB, to LikesMode) error {
 	const raise = `
 		UPDATE like_shards
