@@ -2,7 +2,7 @@ package models_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,7 +188,7 @@ func TestStartLikes_directProcessesFinishNothingOnAGatedSite(t *testing.T) {
 			done, err := store.WithdrawLike(t.Context(), postTarget(post), ada.ID,
 				func() (bool, error) { return true, nil })
 			if err == nil && !done {
-				err = fmt.Errorf("not withdrawn")
+				err = errors.New("not withdrawn")
 			}
 			return err
 		},

@@ -59,8 +59,7 @@ func (p *pipeline) applyOpened(epoch int64, after models.Position) {
 	require.NoError(p.t, err)
 }
 
-// rewind returns a function that takes shard 6 in Redis back to the present, as a restart does that loses the last
-// writes.
+// rewind returns a function that takes shard 6 in Redis back to the present, as when Redis loses its last writes.
 func (p *pipeline) rewind() (back func()) {
 	p.t.Helper()
 	ctx := context.Background()
@@ -81,7 +80,6 @@ func (p *pipeline) rewind() (back func()) {
 		for key, dump := range saved {
 			require.NoError(p.t, p.raw.Restore(ctx, key, 0, dump).Err())
 		}
-		p.closeShard(6)
 	}
 }
 
@@ -253,6 +251,7 @@ func TestRelay_evictsAgainWhatRedisForgotToEvict(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, done)
 	back()
+	p.closeShard(6)
 	p.warmed(target)
 	require.NoError(t, outbox.Release(t.Context()))
 	p.start()

@@ -69,7 +69,8 @@ func (l *likesDirectCmd) Run(ctx context.Context, out output) error {
 			return errors.Join(fmt.Errorf("likes stay gated: %w", err), store.StopDraining(ctx))
 		}
 		if err != nil {
-			return fmt.Errorf("likes are refused until this command succeeds, or `likewise likes gated` is run: %w", err)
+			return fmt.Errorf("likes are refused until this command succeeds, or `likewise likes gated` is run: %w",
+				err)
 		}
 	}
 	fmt.Fprintln(out.stdout, "likes are direct")
