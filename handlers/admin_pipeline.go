@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -282,8 +283,11 @@ func (s *Server) resolveDeadLetter(c *fiber.Ctx, id int64, how models.LetterFate
 	return c.JSON(newLetterJSON(letter))
 }
 
-// reassert sends the likes that the events of a letter are about through the pipeline again, as the gate holds them.
+// reassert sends the likes that the events of a letter are about through the pipeline again, as the gate holds them. If
+// the gate does not hold some, reassert sends the others and returns CodeConflict.
 func (s *Server) reassert(ctx context.Context, shard int, events []models.Event) error {
+	sent := 0
+	var cold []models.Target
 	for _, e := range events {
 		if e.UserID == 0 {
 			continue // an event of the shard itself, which has no effect beyond its position
@@ -291,20 +295,30 @@ func (s *Server) reassert(ctx context.Context, shard int, events []models.Event)
 		err := s.desk.Reassert(ctx, e.Target(), e.UserID)
 		switch {
 		case errors.Is(err, counters.ErrNotWarm):
-			return s.notWarm(ctx, shard, e.Target())
+			if !slices.Contains(cold, e.Target()) {
+				cold = append(cold, e.Target())
+			}
 		case errors.Is(err, counters.ErrShardClosed):
 			return models.Unavailable(closedShard, err)
 		case err != nil:
 			return pipelineError(err)
+		default:
+			sent++
 		}
 	}
-	return nil
+	if len(cold) == 0 {
+		return nil
+	}
+	return s.notWarm(ctx, shard, sent, cold)
 }
 
 const closedShard = "The shard is closed until its worker opens it; try again."
 
-// notWarm returns the error for a target whose likes the gate does not hold.
-func (s *Server) notWarm(ctx context.Context, shard int, target models.Target) error {
+// namedTargets is the number of targets that an error names.
+const namedTargets = 10
+
+// notWarm returns the error for targets whose likes the gate does not hold, of a letter of which some likes were sent.
+func (s *Server) notWarm(ctx context.Context, shard, sent int, cold []models.Target) error {
 	if s.desk.Gated() {
 		infos, err := s.desk.ShardInfos(ctx)
 		if err != nil {
@@ -314,8 +328,19 @@ func (s *Server) notWarm(ctx context.Context, shard int, target models.Target) e
 			return models.Unavailable(closedShard, nil)
 		}
 	}
+	names := make([]string, 0, namedTargets)
+	for _, target := range cold[:min(len(cold), namedTargets)] {
+		names = append(names, target.String())
+	}
+	which, others := strings.Join(names, ", "), ""
+	if more := len(cold) - len(names); more > 0 {
+		which += fmt.Sprintf(" and %d more targets", more)
+	}
+	if sent > 0 {
+		others = fmt.Sprintf(" The other likes of the letter (%d) were sent.", sent)
+	}
 	return models.Errorf(models.CodeConflict, "Redis no longer holds the likes of %s, so whether the letter is newer "+
-		"than MySQL is unknown. Discard the letter; its user can like again.", target)
+		"than MySQL is unknown.%s Discard the letter; its users can like again.", which, others)
 }
 
 // pipelineError returns CodeUnavailable for an internal error of the pipeline, and other errors unchanged.

@@ -326,6 +326,32 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 	d.clean(t)
 }
 
+// A letter of a whole record names many targets. That some are cold does not keep the likes of the others.
+func TestDeadLetters_areRetriedAsFarAsTheGateHasThem(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ada, bob := d.account(t), d.account(t)
+	warm, shards := d.newPost(t, ada), int64(d.store.Shards())
+	shard := models.Target{Kind: models.KindPost, ID: warm.ID}.Shard(d.store.Shards())
+	d.must(t, 200, bob, "PUT", fmt.Sprintf("/v1/posts/%d/like", warm.ID), nil)
+	d.settle()
+	d.exec(t, "DELETE FROM post_likes WHERE user_id=?", bob.ID)
+	d.exec(t, "UPDATE posts SET likes_count=0, hot_score=0, updated_at=updated_at WHERE id=?", warm.ID)
+	id := d.letter(t, shard, 1, fmt.Sprintf("likes 1 p%d +%d p%d +%d -%d p%d +%d", warm.ID+shards, bob.ID,
+		warm.ID+2*shards, bob.ID, ada.ID, warm.ID, bob.ID))
+	r := d.must(t, 409, d.admin, "POST", fmt.Sprintf("/v1/admin/dead-letters/%d/retry", id),
+		obj{"reason": "The writer was mended."})
+	for _, want := range []string{fmt.Sprintf("post:%d, post:%d,", warm.ID+shards, warm.ID+2*shards), "(1) were sent"} {
+		if !strings.Contains(r.String(), want) {
+			t.Errorf("%s does not say %q", r, want)
+		}
+	}
+	d.settle()
+	if n := d.number(t, "SELECT COUNT(*) FROM post_likes WHERE user_id=?", bob.ID); n != 1 {
+		t.Errorf("%d rows of the warm target", n)
+	}
+}
+
 type reconciled struct {
 	DryRun      bool `json:"dry_run"`
 	Compared    int

@@ -29,6 +29,7 @@ type Difference struct {
 	Target   Target
 	Problem  string
 	Repaired bool
+	Failure  string // why a repair failed; "" if there was none
 	// Undecided is set if the target changes too often, or its last change is still on its way, so that nothing is
 	// known.
 	Undecided bool
@@ -38,6 +39,9 @@ func (d Difference) String() string {
 	s := d.Target.String() + ": " + d.Problem
 	if d.Repaired {
 		s += " (repaired)"
+	}
+	if d.Failure != "" {
+		s += " (not repaired: " + d.Failure + ")"
 	}
 	return s
 }

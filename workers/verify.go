@@ -18,7 +18,7 @@ type Verification struct {
 	Likes           int64 // rows of likes of the compared targets
 	Warm            int   // compared targets that are warm in Redis
 	Differences     int
-	Repaired        int
+	Repaired        int // of the differences; the repair of the others failed, or was not asked for
 	Undecided       int // targets that could not be compared; not included in Differences
 }
 
@@ -146,6 +146,7 @@ func (v *Verifier) Target(ctx context.Context, target models.Target) (Verificati
 	}
 	if len(likers) > 0 {
 		err = v.found(
+			ctx,
 			&sum,
 			target,
 			"it has likes and does not exist",
@@ -267,7 +268,7 @@ func (v *Verifier) verifyCounts(
 	default:
 		return nil
 	}
-	return v.found(sum, target, problem, func() error { return v.store.Recount(ctx, target) })
+	return v.found(ctx, sum, target, problem, func() error { return v.store.Recount(ctx, target) })
 }
 
 // verifyWarm compares a warm target's set and counter with the rows.
@@ -316,6 +317,7 @@ func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, su
 			problem = fmt.Sprintf("the counter in Redis is %d and its set has %d users", before.Count, before.Users)
 		case differ > 0:
 			return v.found(
+				ctx,
 				sum,
 				target,
 				fmt.Sprintf(
@@ -328,12 +330,12 @@ func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, su
 				func() error { return v.resend(ctx, target) },
 			)
 		case !before.Closed && !open:
-			return v.found(sum, target, "it takes likes in Redis but is deleted in MySQL",
+			return v.found(ctx, sum, target, "it takes likes in Redis but is deleted in MySQL",
 				func() error { return v.likes.CloseTargets(ctx, []models.Target{target}) })
 		default:
 			return nil
 		}
-		return v.found(sum, target, problem, func() error { return v.forget(ctx, target) })
+		return v.found(ctx, sum, target, problem, func() error { return v.forget(ctx, target) })
 	}
 	v.undecided(sum, target, "it changed during every comparison")
 	return nil
@@ -350,11 +352,15 @@ func (v *gatedVerifier) resend(ctx context.Context, target models.Target) error 
 	)
 }
 
-// forget evicts a target whose counter in Redis contradicts its set. Its next like warms it from MySQL.
+// forget evicts a target that is damaged in Redis, or has no row. Its next like warms it from MySQL.
 func (v *gatedVerifier) forget(ctx context.Context, target models.Target) error {
 	forgotten, err := v.redis.Forget(ctx, v.store, target)
-	if err == nil && !forgotten {
-		err = fmt.Errorf("%s has changes that are not in MySQL yet; run the repair again", target)
+	if err != nil || forgotten {
+		return err
+	}
+	state, err := v.state(ctx, target)
+	if err == nil && state.Warm { // otherwise the janitor came first
+		err = errors.New("MySQL does not have all of its changes yet; run the repair again")
 	}
 	return err
 }
@@ -393,7 +399,7 @@ func (v *Verifier) verifyOrphans(ctx context.Context, kind models.TargetKind, su
 		return err
 	}
 	for _, o := range orphans {
-		err := v.found(sum, o.Target, fmt.Sprintf("it has %d likes and does not exist", o.Count),
+		err := v.found(ctx, sum, o.Target, fmt.Sprintf("it has %d likes and does not exist", o.Count),
 			func() error { return v.store.DeleteOrphanLikes(ctx, o.Target) })
 		if err != nil {
 			return err
@@ -429,10 +435,8 @@ func (v *gatedVerifier) verifyStray(ctx context.Context, target models.Target, s
 
 // stray reports a target that is warm in Redis and has no row in MySQL.
 func (v *gatedVerifier) stray(ctx context.Context, target models.Target, sum *Verification) error {
-	return v.found(sum, target, "it is in Redis and does not exist in MySQL", func() error {
-		_, err := v.redis.Forget(ctx, v.store, target)
-		return err
-	})
+	return v.found(ctx, sum, target, "it is in Redis and does not exist in MySQL",
+		func() error { return v.forget(ctx, target) })
 }
 
 // undecided reports a target that could not be compared.
@@ -441,17 +445,26 @@ func (v *Verifier) undecided(sum *Verification, target models.Target, why string
 	v.report(models.Difference{Target: target, Problem: why, Undecided: true})
 }
 
-// found reports a difference. If the verifier repairs, found calls repair first.
-func (v *Verifier) found(sum *Verification, target models.Target, problem string, repair func() error) error {
+// found reports a difference. If the verifier repairs, found calls repair first. A repair that fails is reported, and the
+// verifier goes on: the reason may concern that target alone.
+func (v *Verifier) found(
+	ctx context.Context, sum *Verification, target models.Target, problem string, repair func() error,
+) error {
 	d := models.Difference{Target: target, Problem: problem}
 	sum.Differences++
 	if v.repair {
-		if err := repair(); err != nil {
+		err := repair()
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return fmt.Errorf("repair %s: %w", target, err)
+		case err != nil:
+			d.Failure = err.Error()
+			v.store.Logger().Warn("difference not repaired", "target", target.String(), "problem", problem, "error", err)
+		default:
+			d.Repaired = true
+			sum.Repaired++
+			v.store.Logger().Warn("difference repaired", "target", target.String(), "problem", problem)
 		}
-		d.Repaired = true
-		sum.Repaired++
-		v.store.Logger().Warn("difference repaired", "target", target.String(), "problem", problem)
 	}
 	v.report(d)
 	return nil

@@ -1,6 +1,8 @@
 package workers
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -56,4 +58,33 @@ func TestVerify_repairsRowsOfAnOlderProcess(t *testing.T) {
 		p.count("SELECT COUNT(*) FROM comments WHERE post_id=? AND updated_at='2020-01-01'", post.ID),
 		"a repair is not an edit",
 	)
+}
+
+// A target cannot be evicted while its shard has a gap. That is reported, and the other differences are repaired.
+func TestVerify_goesOnAfterARepairThatFails(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	stray, damaged := p.postIn(6), p.postIn(6)
+	count := p.postIn(7)
+	for _, target := range []models.Target{stray, damaged, count} {
+		p.set(target, 1, true)
+	}
+	p.flush()
+	p.exec("DELETE FROM post_likes WHERE post_id=?", stray.ID)
+	p.exec("DELETE FROM posts WHERE id=?", stray.ID)
+	require.NoError(t, p.raw.HIncrBy(t.Context(), p.likesKey(damaged), "count", 1).Err())
+	p.exec("UPDATE posts SET likes_count=9, hot_score=0, updated_at=updated_at WHERE id=?", count.ID)
+	p.addGap(6)
+	found := p.verify(true)
+	require.Len(t, found, 3)
+	for _, target := range []models.Target{stray, damaged} {
+		assert.True(t, slices.ContainsFunc(found, func(one string) bool {
+			return strings.HasPrefix(one, target.String()+": ") && strings.Contains(one, "(not repaired: MySQL does not")
+		}), "%s in %q", target, found)
+	}
+	p.exec("UPDATE like_gaps SET reconciled_at=NOW(3)")
+	found = p.verify(true)
+	assert.Len(t, found, 2, "the count is repaired: %q", found)
+	assert.Empty(t, p.verify(false))
 }
