@@ -35,6 +35,8 @@ type Metrics struct {
 	openGaps   prometheus.Gauge
 	letters    prometheus.Gauge
 	monitoring *prometheus.CounterVec
+
+	timeless map[int]time.Time // by shard: when a run without a time was first seen at the head of the outbox
 }
 
 // NewMetrics returns new metrics, registered with reg.
@@ -52,7 +54,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 	}
 	m := &Metrics{
-		relayed:     counter("likewise_relay_events_total", "Events moved from the outboxes to Kafka."),
+		timeless:    map[int]time.Time{},
+		relayed:     counter("likewise_relay_events_total", "Runs moved from the outboxes to Kafka. A run has the likes that were accepted together."),
 		relayErrors: counter("likewise_relay_errors_total", "Times a relay had to start over."),
 		relayShards: gauge("likewise_relay_shards", "Shards whose relay lock this process holds."),
 		opened:      counter("likewise_shards_opened_total", "Times a closed shard was opened."),
@@ -63,7 +66,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		writerPartitions: gauge("likewise_writer_partitions", "Partitions that this process writes."),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_writer_events_total",
 			Help: "Events read from Kafka, by result."}, []string{"result"}),
-		gaps: counter("likewise_gaps_total", "Gaps found in the numbers of events. Should always be 0."),
+		gaps: counter("likewise_gaps_total", "Gaps found in the numbers of runs. Should always be 0."),
 		batchSize: histogram(
 			"likewise_writer_batch_events",
 			"Events in one transaction.",
@@ -82,9 +85,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		warm:   gauge("likewise_warm_targets", "Posts and comments in Redis, after the janitor's last run."),
 		cooled: counter("likewise_cooled_targets_total", "Targets that the janitor evicted from Redis."),
 
-		depth:  byShard("likewise_outbox_events", "Events that wait for Kafka."),
-		oldest: byShard("likewise_outbox_oldest_seconds", "Age of the oldest event that waits for Kafka."),
-		lag:    byShard("likewise_writer_lag_events", "Events accepted by the gate and not yet in MySQL."),
+		depth: byShard("likewise_outbox_events", "Likes that wait for Kafka."),
+		oldest: byShard(
+			"likewise_outbox_oldest_seconds",
+			"Age of the oldest run that waits for Kafka. Runs without likes age from when they were first seen.",
+		),
+		lag: byShard("likewise_writer_lag_events", "Runs accepted by the gate and not yet in MySQL."),
 		lagSeconds: byShard(
 			"likewise_writer_lag_seconds",
 			"How long the watermark has not moved although events wait; 0 if none waits.",
@@ -168,11 +174,7 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 	for _, info := range infos {
 		shard := strconv.Itoa(info.Shard)
 		m.depth.WithLabelValues(shard).Set(float64(info.Depth))
-		age := 0.0
-		if !info.Oldest.IsZero() {
-			age = max(0, store.Now().Sub(info.Oldest).Seconds())
-		}
-		m.oldest.WithLabelValues(shard).Set(age)
+		m.oldest.WithLabelValues(shard).Set(m.oldestAge(info, store.Now()).Seconds())
 		open := 0.0
 		if info.Open {
 			open = 1
@@ -201,6 +203,23 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 		return
 	}
 	m.letters.Set(float64(letters))
+}
+
+// oldestAge returns the age of the oldest run in the outbox of a shard. Only Monitor calls it.
+func (m *Metrics) oldestAge(info counters.ShardInfo, now time.Time) time.Duration {
+	oldest := info.Oldest
+	if info.Runs == 0 || !oldest.IsZero() {
+		delete(m.timeless, info.Shard)
+	} else { // a probe or an opening, whose likes behind it wait as well
+		if m.timeless[info.Shard].IsZero() {
+			m.timeless[info.Shard] = now
+		}
+		oldest = m.timeless[info.Shard]
+	}
+	if oldest.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(oldest))
 }
 
 func (m *Metrics) monitorFailed(ctx context.Context, store *models.Store, source string, err error) {
