@@ -145,8 +145,8 @@ func cool(m *Model, s *State, t, _ int) bool {
 
 func (t *target) forget() { t.Warm, t.Users, t.Count, t.Last = false, 0, 0, pos{} }
 
-// loaderBegin is the start of Likes.load. It reads the lock, the epoch and the target in one step, because the lock
-// comes first and is checked again at the end.
+// loaderBegin is the start of a load in counters/load.go. It reads the lock, the epoch and the target in one step,
+// because the lock comes first and is checked again at the end.
 func loaderBegin(_ *Model, s *State, i, t int) bool {
 	l, target := &s.Loaders[i], &s.Redis.Targets[t]
 	if l.PC != loaderIdle || s.Redis.Epoch == 0 || target.Warm || target.Lock != 0 {
