@@ -44,8 +44,8 @@ func (e *FlushError) Unwrap() error { return e.Cause }
 // Flush waits until MySQL has every event that Redis knew when the call began. Flush itself moves no events: it needs
 // relays and like writers in this process or another. If ctx ends first, Flush returns a FlushError.
 //
-// If a shard is closed, Redis may have lost its last acknowledged likes, while Kafka still has them. Then Flush does not
-// wait for those, and FlushOpen does.
+// If a shard is closed, Redis may have lost its last acknowledged likes, while Kafka still has them. Then Flush does
+// not wait for those, and FlushOpen does.
 func Flush(ctx context.Context, r *counters.Redis, store *models.Store) error {
 	infos, err := r.ShardInfos(ctx)
 	if err != nil {

@@ -131,9 +131,12 @@ func TestReconciler_closesGapsOnlyOfShardsThatStayOpen(t *testing.T) {
 
 	p.start()
 	p.addGap(7)
-	reconciler.scan = func(ctx context.Context, fn func([]models.Target) error) error {
-		p.closeShard(6) // as it happens between two pages of the scan
+	between := func() { // two pages of the scan
+		p.closeShard(6)
 		p.awaitOpen()
+	}
+	reconciler.scan = func(ctx context.Context, fn func([]models.Target) error) error {
+		between()
 		return p.redis.EachWarm(ctx, fn)
 	}
 	_, err = reconciler.Reconcile(t.Context())
@@ -155,8 +158,9 @@ func TestReconciler_keepsTheGapOfAShardThatCloses(t *testing.T) {
 	p.start()()
 	p.addGap(6)
 	reconciler := NewReconciler(p.redis, p.store, p.likes)
+	between := func() { p.closeShard(6) }
 	reconciler.scan = func(ctx context.Context, fn func([]models.Target) error) error {
-		p.closeShard(6)
+		between()
 		return p.redis.EachWarm(ctx, fn)
 	}
 	_, err := reconciler.Reconcile(t.Context())
@@ -219,7 +223,8 @@ func TestReconciler_keepsTheGapOfAFailedShardAlone(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// A gap concerns the targets that were changed since it began. The others, of which there may be a million, are not read.
+// A gap concerns the targets that were changed since it began. The others, of which there may be a million, are not
+// read.
 func TestReconciler_readsWhatWasChangedSinceTheGap(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
@@ -634,11 +639,11 @@ func TestLikeWriter_cutsWhatItWrites(t *testing.T) {
 // session is that of a consumer group, without a group.
 type session struct {
 	sarama.ConsumerGroupSession
-	ctx    context.Context
+	of     func() context.Context
 	marked chan int64
 }
 
-func (s session) Context() context.Context   { return s.ctx }
+func (s session) Context() context.Context   { return s.of() }
 func (s session) Claims() map[string][]int32 { return nil }
 
 func (s session) MarkMessage(m *sarama.ConsumerMessage, _ string) { s.marked <- m.Offset }
@@ -651,7 +656,7 @@ func TestLikeWriter_boundsWhatItHoldsAndWrites(t *testing.T) {
 	p.exec("CREATE TABLE batches (seq BIGINT)")
 	p.exec("CREATE TRIGGER batch AFTER UPDATE ON like_shards FOR EACH ROW INSERT INTO batches VALUES (NEW.applied_seq)")
 	ctx, stop := context.WithCancel(t.Context())
-	s := session{ctx: ctx, marked: make(chan int64)}
+	s := session{of: func() context.Context { return ctx }, marked: make(chan int64)}
 	b := &batcher{writer: NewLikeWriter(p.store, p.kafka, p.metrics)}
 	require.NoError(t, b.Setup(s))
 	assert.LessOrEqual(t, cap(b.records), 8)

@@ -313,7 +313,7 @@ func (j *Jobs) flush(ctx context.Context) (string, error) {
 	}()
 	flushed := make(chan error, 1)
 	go func() { flushed <- FlushOpen(ctx, j.Redis, j.Store) }() // ends with ctx
-	before, _ := j.watermarks(ctx)                              // after an error, the first successful read is the start
+	before, _ := j.watermarks(ctx)                              // after an error, the first successful read counts
 	for help := false; ; {
 		select {
 		case err := <-flushed:

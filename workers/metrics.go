@@ -55,7 +55,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		timeless:    map[int]time.Time{},
-		relayed:     counter("likewise_relay_events_total", "Runs moved from the outboxes to Kafka. A run has the likes that were accepted together."),
+		relayed:     counter("likewise_relay_events_total", "Runs of likes moved from the outboxes to Kafka."),
 		relayErrors: counter("likewise_relay_errors_total", "Times a relay had to start over."),
 		relayShards: gauge("likewise_relay_shards", "Shards whose relay lock this process holds."),
 		opened:      counter("likewise_shards_opened_total", "Times a closed shard was opened."),

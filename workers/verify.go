@@ -445,8 +445,8 @@ func (v *Verifier) undecided(sum *Verification, target models.Target, why string
 	v.report(models.Difference{Target: target, Problem: why, Undecided: true})
 }
 
-// found reports a difference. If the verifier repairs, found calls repair first. A repair that fails is reported, and the
-// verifier goes on: the reason may concern that target alone.
+// found reports a difference. If the verifier repairs, found calls repair first. A repair that fails is reported, and
+// the verifier goes on: the reason may concern that target alone.
 func (v *Verifier) found(
 	ctx context.Context, sum *Verification, target models.Target, problem string, repair func() error,
 ) error {
@@ -459,7 +459,8 @@ func (v *Verifier) found(
 			return fmt.Errorf("repair %s: %w", target, err)
 		case err != nil:
 			d.Failure = err.Error()
-			v.store.Logger().Warn("difference not repaired", "target", target.String(), "problem", problem, "error", err)
+			v.store.Logger().Warn("difference not repaired",
+				"target", target.String(), "problem", problem, "error", err)
 		default:
 			d.Repaired = true
 			sum.Repaired++

@@ -125,8 +125,8 @@ func (p *pipeline) requestVoid(user int64, ago time.Duration) {
 		VALUES (?, 1, NOW(3), ?, 'spam')`, user, time.Now().UTC().Add(-ago))
 }
 
-// A request stays open for a minute after its period. A user without a like of the period can like meanwhile, and so can
-// any user while the pipeline is down.
+// A request stays open for a minute after its period. A user without a like of the period can like meanwhile, and so
+// can any user while the pipeline is down.
 func TestVoider_refusesLikesOnlyWhileItWithdraws(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
@@ -166,7 +166,7 @@ func TestVoider_refusesLikesOnlyWhileItWithdraws(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
-// Redis was restarted, and has lost a like that Kafka has. While the shard is closed, nothing shows that it will arrive.
+// Redis was restarted, and has lost a like that Kafka has. While the shard is closed, nothing shows that it will come.
 func TestVoider_waitsForClosedShards(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
