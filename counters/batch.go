@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -195,6 +196,9 @@ func (l *lane) run() {
 		l.mu.Unlock()
 		if len(batch) > 0 {
 			l.send(batch)
+		}
+		if len(batch) > 1 {
+			runtime.Gosched() // to callers that have their answers, and may have another like for the next batch
 		}
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,18 +16,27 @@ import (
 	"likewise/models"
 )
 
-// serverTime returns the time that the server has spent in a command, and the number of its calls.
+// serverTime returns the time that the server has spent in a command, and the number of its calls. Without a command,
+// it returns those of all commands but the ones that scripts called.
 func serverTime(b *testing.B, plain *redis.Client, command string) (spent time.Duration, calls int64) {
 	b.Helper()
-	line := plain.InfoMap(b.Context(), "commandstats").Item("Commandstats", "cmdstat_"+command)
-	if line == "" {
-		return 0, 0
-	}
-	var usec int64
-	_, err := fmt.Sscanf(line, "calls=%d,usec=%d", &calls, &usec)
+	stats, err := plain.InfoMap(b.Context(), "commandstats").Result()
 	require.NoError(b, err)
-	return time.Duration(usec) * time.Microsecond, calls
+	for name, line := range stats["Commandstats"] {
+		name = strings.TrimPrefix(name, "cmdstat_")
+		if name != command && (command != "" || !slices.Contains(outside, name)) {
+			continue
+		}
+		var usec, n int64
+		_, err := fmt.Sscanf(line, "calls=%d,usec=%d", &n, &usec)
+		require.NoError(b, err)
+		spent, calls = spent+time.Duration(usec)*time.Microsecond, calls+n
+	}
+	return spent, calls
 }
+
+// outside are the commands that a run of likes sends to Redis. The time of a script includes that of its commands.
+var outside = []string{"evalsha", "eval", "set", "exists", "hget", "sadd", "info", "ping"}
 
 // serverCPU returns the processor time of the server's main thread, which a busy machine does not stretch.
 func serverCPU(b *testing.B, plain *redis.Client) time.Duration {
@@ -75,6 +87,48 @@ func BenchmarkGate(b *testing.B) {
 			b.ReportMetric(float64(cpu.Microseconds())/float64(likes), "cpu-µs/like")
 			memory = plain.MemoryUsage(b.Context(), k.outbox).Val() - memory
 			b.ReportMetric(float64(memory)/float64(likes), "outbox-B/like")
+		})
+	}
+}
+
+// BenchmarkHotPost measures likes of one hot post by 1 and by 64 clients, each with a like in flight at a time, through
+// the whole gate. "redis-µs" is the time of all commands of the run according to Redis, and "likes/call" is how many
+// shared a call of the script.
+func BenchmarkHotPost(b *testing.B) {
+	server := privateRedis(b)
+	r, plain := openRedis(b, server.URL())
+	f := newForumOn(b, r)
+	f.limit = 1 << 40
+	for shard := range shards {
+		openShard(b, r, shard, 1)
+	}
+	for _, clients := range []int{1, 64} {
+		b.Run(fmt.Sprint(clients), func(b *testing.B) {
+			target := f.post(b)
+			f.like(b, target, 1) // warms it
+			b.ResetTimer()
+			require.NoError(b, plain.ConfigResetStat(b.Context()).Err())
+			cpu := serverCPU(b, plain)
+			var next atomic.Int64
+			var running sync.WaitGroup
+			for range clients {
+				running.Go(func() {
+					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+						if _, err := f.SetLike(b.Context(), target, 2+n*2654435761%(1<<31), true); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			running.Wait()
+			b.StopTimer()
+			cpu = serverCPU(b, plain) - cpu
+			spent, _ := serverTime(b, plain, "")
+			_, calls := serverTime(b, plain, "evalsha")
+			b.ReportMetric(float64(spent.Microseconds())/float64(b.N), "redis-µs/like")
+			b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-µs/like")
+			b.ReportMetric(float64(b.N)/float64(calls), "likes/call")
 		})
 	}
 }
@@ -130,9 +184,9 @@ func memoryOf(t testing.TB, r *Redis, plain *redis.Client, target models.Target)
 	k := r.keys(target)
 	total, err := plain.MemoryUsage(t.Context(), k.likes).Result()
 	require.NoError(t, err)
-	for first := 0; first < states[0].Sets; first += 1000 {
+	for numbers := range slices.Chunk(setNumbers(states[0].Sets), 1000) {
 		cmds, err := plain.Pipelined(t.Context(), func(p redis.Pipeliner) error {
-			for set := first; set < min(first+1000, states[0].Sets); set++ {
+			for _, set := range numbers {
 				p.MemoryUsage(t.Context(), setKey(k.likes, states[0].Load, set), 0)
 			}
 			return nil

@@ -238,8 +238,8 @@ func (l *loader) place(
 			sets := setsFor(len(list))
 			replies[i] = append(replies[i], p.Eval(ctx, r.source["load"], []string{k.warming, k.garbage, k.likes},
 				token, loadLock.Milliseconds(), sets))
-			for set, members := range spread(list, sets) {
-				replies[i] = append(replies[i], r.put(ctx, p, k, token, set, members))
+			for _, part := range spread(list, sets) {
+				replies[i] = append(replies[i], r.put(ctx, p, k, token, part.set, part.users))
 			}
 			replies[i] = append(replies[i], p.Eval(ctx, r.source["warm"],
 				[]string{k.shard, k.likes, k.warming, k.garbage}, token, epochs[one.target], sets, len(list)))
@@ -354,14 +354,13 @@ func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epo
 		after = page[len(page)-1]
 	}
 	sets := setsFor(len(users))
-	lists := spread(users, sets)
-	for at := 0; at < sets; at += largeSets {
+	for parts := range slices.Chunk(spread(users, sets), largeSets) {
 		if err := l.keep(ctx, target, token, sets); err != nil {
 			return err
 		}
 		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for set := at; set < min(at+largeSets, sets); set++ {
-				r.put(ctx, p, k, token, set, lists[set])
+			for _, part := range parts {
+				r.put(ctx, p, k, token, part.set, part.users)
 			}
 			return nil
 		})

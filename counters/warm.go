@@ -202,7 +202,7 @@ type TargetState struct {
 	Closed bool            // the target was deleted
 	Count  int64           // the counter
 	Users  int64           // the sizes of the sets together, or -1; equal to Count unless the target is damaged
-	Sets   int             // over which the users are spread
+	Sets   int             // the lowest number above those of the sets over which the users are spread
 	Load   string          // the name of the load that made the target warm
 	Last   models.Position // of the last change since the target was warmed; zero if it was not changed
 }
@@ -250,7 +250,7 @@ func (r *Redis) countUsers(ctx context.Context, targets []models.Target, states 
 	}
 	var sets []set
 	for i := range states {
-		for n := range states[i].Sets {
+		for _, n := range setNumbers(states[i].Sets) {
 			sets = append(sets, set{&states[i], setKey(r.keys(targets[i]).likes, states[i].Load, n)})
 		}
 	}
@@ -299,39 +299,25 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 	if err != nil {
 		return err
 	}
-	k := r.keys(target)
-	for at := 0; at < sets; {
-		end := min(at+readSets, sets)
-		var lists []*redis.StringSliceCmd
-		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for set := at; set < end; set++ {
-				lists = append(lists, p.SMembers(ctx, setKey(k.likes, load, set)))
-			}
+	read := map[int]bool{}
+	for {
+		numbers := slices.DeleteFunc(setNumbers(sets), func(n int) bool { return read[n] })
+		if len(numbers) == 0 {
 			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("read users of %s: %w", target, err)
 		}
-		at = end
-		var ids []int64
-		for _, list := range lists {
-			for _, member := range list.Val() {
-				id, err := strconv.ParseInt(member, 10, 64)
-				if err != nil {
-					return fmt.Errorf("read users of %s: %w", target, err)
-				}
-				if id != 0 {
-					ids = append(ids, id)
-				}
+		for some := range slices.Chunk(numbers, readSets) {
+			ids, err := r.usersOf(ctx, setKeys(r.keys(target).likes, load, some))
+			if err != nil {
+				return fmt.Errorf("read users of %s: %w", target, err)
+			}
+			if err := fn(ids); err != nil {
+				return err
 			}
 		}
-		if err := fn(ids); err != nil {
-			return err
+		for _, n := range numbers {
+			read[n] = true
 		}
-		if at < sets {
-			continue
-		}
-		// A set that was split meanwhile has given users to a new one, which comes after all others.
+		// A set that was split meanwhile has given users to new ones.
 		now, more, err := r.loadOf(ctx, target)
 		if err != nil {
 			return err
@@ -341,7 +327,32 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 		}
 		sets = more
 	}
-	return nil
+}
+
+// usersOf returns the users of sets.
+func (r *Redis) usersOf(ctx context.Context, keys []string) (ids []int64, err error) {
+	lists := make([]*redis.StringSliceCmd, len(keys))
+	_, err = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			lists[i] = p.SMembers(ctx, key)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range lists {
+		for _, member := range list.Val() {
+			id, err := strconv.ParseInt(member, 10, 64)
+			if err != nil {
+				return nil, err
+			}
+			if id != 0 {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids, nil
 }
 
 // Likers reports which of users like a warm target. The result lacks users whose set is lost. If the target is cold,

@@ -5,9 +5,9 @@
 --       idle, in ms
 -- reply 1 cold, 0 still in use, or not yet written to MySQL
 --
--- One DEL takes the target away; its sets are swept later: see load.lua. The watermark only moves forward, so an old one
--- is merely cautious. A replay finds nothing. A hash that lost its last position is left alone, because nothing shows
--- whether MySQL has all of it. It must not keep the janitor from the others.
+-- One DEL takes the target away; its sets are swept later: see load.lua. The watermark only moves forward, so an old
+-- one is merely cautious. A replay finds nothing. A hash that lost its last position is left alone, because nothing
+-- shows whether MySQL has all of it. It must not keep the janitor from the others.
 local target = redis.pcall('HMGET', KEYS[1], 'last', 'at', 'load', 'sets')
 if target.err then return 0 end
 local epoch, seq = string.match(target[1] or '', '^(%d+)-(%d+)$')

@@ -15,37 +15,47 @@
 --       9 likes of the user are refused at the moment: see refuse.lua
 --      10 Redis cannot store it: it is out of memory, or the keys of the shard are on their way to another node
 --
--- Users are spread over sets so small that Redis keeps them as sorted arrays of integers: see sets.lua. Each set also
+-- Users are spread over sets so small that Redis keeps them as sorted arrays of integers: see sets.go. Each set also
 -- holds 0, which is not a user, so a set that is lost is not taken for an empty one.
 --
 -- A call that the network delayed may arrive after its callers gave up, and after they made the opposite call. That
 -- must not be undone, so a late call is rejected. A like that has to wait (for its target to be loaded, or for MySQL to
--- be asked about a deletion) leaves a ticket; the next call of the same user takes it away, and what comes with a ticket
+-- be asked about a deletion) leaves a ticket; the next call of the same user takes it away, and what comes with one
 -- that is gone is rejected.
 --
 -- What is refused leaves no trace but a ticket. Redis refuses a write for want of memory only before the first write of
 -- a script; so after one refusal, all that takes memory is refused, and unlikes go on. While a slot moves to another
 -- node, Redis refuses each key that is there already. After the XADD nothing may fail: an error would hide likes that
 -- are accepted. A replay finds every like as asked.
-local call, pcall, floor, byte, sub, find = redis.call, redis.pcall, math.floor, string.byte, string.sub, string.find
+--
+-- Redis converts strings faster than numbers, and the Lua of Redis needs most time for numbers that become strings: so
+-- words stay as they came.
+local call, pcall, sub, find = redis.call, redis.pcall, string.sub, string.find
 local time = call('TIME')
-local now = time[1] * 1000 + floor(time[2] / 1000)
-local shard = call('HMGET', KEYS[1], 'epoch', 'server', 'accepted', 'refusing')
-if not shard[1] or string.match(call('INFO', 'replication'), 'master_replid:(%x+)') ~= shard[2] then return {1, now} end
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local shard = call('HMGET', KEYS[1], 'epoch', 'server', 'accepted', 'refusing', 'relayed')
+if not shard[1] or not shard[2] or
+  not find(call('INFO', 'replication'), 'master_replid:' .. shard[2] .. '\r', 1, true) then return {1, now} end
 if now > tonumber(ARGV[2]) or shard[1] ~= ARGV[3] then return {6, now, tonumber(shard[1])} end
 local accepted = tonumber(shard[3] or 0)
-local first = call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
-local room = ARGV[1] - (accepted - (first and first[2][4] or accepted))
+-- At least so many likes have left the outbox. How many exactly matters only when it seems full.
+local relayed = tonumber(shard[5] or 0)
+local room, looked = ARGV[1] - (accepted - relayed), false
+if room < #ARGV then
+  local first = call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+  relayed, looked = tonumber(first and first[2][4] or accepted), true
+  room = ARGV[1] - (accepted - relayed)
+end
 
 local replies, n = {0, now}, 2
 local run, r = {}, 0 -- the words of the event
-local sets_of, users = {}, {} -- by word, to take back
-local changed = {} -- target, count, target, count, …
-local before, full_memory = accepted, false
+local sets_of = {} -- by word, to take back
+local changed = {} -- of each target: its key, count, sets and load
+local full_memory = false
 local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[1], 'shard$', 'refused')
 
--- refused returns the status of a like for which a set replied with an error. A replica refuses every write: its reply is
--- that of the script, so that the client looks for the primary.
+-- refused returns the status of a like for which a set replied with an error. A replica refuses every write: its reply
+-- is that of the script, so that the client looks for the primary.
 local function refused(reply)
   if find(reply.err, 'READONLY', 1, true) then error(reply) end
   if find(reply.err, 'WRONGTYPE', 1, true) then return 5 end
@@ -57,7 +67,7 @@ end
 -- ticket, nil if it is gone, or 0 if Redis cannot store one.
 local function wait(target, op, space)
   local key = target .. ':waiting'
-  local user = sub(op, byte(op) == 45 and 2 or 1, space and space - 1)
+  local user = sub(op, sub(op, 1, 1) == '-' and 2 or 1, space and space - 1)
   local ticket
   if space then
     ticket = sub(op, space + 1)
@@ -75,6 +85,7 @@ local function wait(target, op, space)
   return tonumber(ticket)
 end
 
+local digits = {[0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
 local arg = 4
 for k = 3, #KEYS do
   local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
@@ -101,16 +112,37 @@ for k = 3, #KEYS do
     if count then pcall('HSET', KEYS[k], 'waiting', 1) end
   else
     local prefix = KEYS[k] .. ':' .. target[3] .. ':'
-    local half = 1
-    while half * 2 <= sets do half = half * 2 end
-    local begin, waiting = r, target[5]
+    local wide = 1
+    while wide < sets do wide = wide * 4 end
+    local begin, waiting, base, split, wide = r, target[5], wide / 4, sets - 3 * wide / 4, 65536 * wide
     for i = arg + 2, last do
       local op, status = ARGV[i], 0
-      local unlike = byte(op) == 45
-      local user = unlike and sub(op, 2) or op
-      local space = find(user, ' ', 1, true)
-      local ticket
-      if space then user, ticket = sub(user, 1, space - 1), sub(user, space + 1) end
+      local user, id, ticket = op, tonumber(op)
+      if not id then
+        local space = find(op, ' ', 1, true)
+        user, ticket = sub(op, 1, space - 1), sub(op, space + 1)
+        id = tonumber(user)
+      end
+      local unlike = id < 0
+      if unlike then id, user = -id, sub(user, 2) end
+      local at = id % 2147483647 * 1296131 % wide
+      at = (at - at % 65536) / 65536
+      if at % base >= split then at = at % base end
+      local set
+      if at < 10 then
+        set = prefix .. digits[at]
+      elseif at < 1000 then
+        local ones = at % 10
+        local tens = (at - ones) / 10
+        if tens < 10 then
+          set = prefix .. digits[tens] .. digits[ones]
+        else
+          local ten = tens % 10
+          set = prefix .. digits[(tens - ten) / 10] .. digits[ten] .. digits[ones]
+        end
+      else
+        set = prefix .. at
+      end
       if waiting then
         local held = pcall('HGET', KEYS[k] .. ':waiting', user)
         if type(held) == 'table' then
@@ -132,11 +164,8 @@ for k = 3, #KEYS do
         end
       end
       if status == 0 then
-        local at = floor(user % 2147483647 * 1296131 / 65536) % (2 * half)
-        if at >= sets then at = at - half end
-        local set = prefix .. at
         if room <= 0 then
-          local is = pcall('SMISMEMBER', set, 0, user)
+          local is = pcall('SMISMEMBER', set, '0', user)
           if is.err then
             status = refused(is)
           elseif is[1] == 0 then
@@ -154,28 +183,30 @@ for k = 3, #KEYS do
             status = 5
           end
         else
-          local added = not full_memory and pcall('SADD', set, 0, user)
+          local added = not full_memory and pcall('SADD', set, '0', user)
           if added == 1 then
             status, count = 7, count + 1
           elseif added == 2 then
-            call('SREM', set, 0, user)
+            call('SREM', set, '0', user)
             status = 5
           elseif added and added ~= 0 then
             status = refused(added)
           end
           if full_memory then -- only a repeat takes none
-            local is = pcall('SMISMEMBER', set, 0, user)
-            if is.err then status = refused(is) elseif is[1] == 0 then status = 5 else status = is[2] == 1 and 0 or 10 end
+            local is = pcall('SMISMEMBER', set, '0', user)
+            if is.err then
+              status = refused(is)
+            else
+              status = is[1] == 0 and 5 or is[2] == 1 and 0 or 10
+            end
           end
         end
         if status == 7 then
           r, room = r + 1, room - 1
-          run[r], sets_of[r], users[r] = (unlike and '-' or '+') .. user, set, user
+          run[r], sets_of[r] = (unlike and '-' or '+') .. user, set
         end
       elseif status == 8 then -- it has no effect, and needs none if the later call asked for the same
-        local at = floor(user % 2147483647 * 1296131 / 65536) % (2 * half)
-        if at >= sets then at = at - half end
-        local is = pcall('SMISMEMBER', prefix .. at, 0, user)
+        local is = pcall('SMISMEMBER', set, '0', user)
         if not is.err and is[1] == 1 and (is[2] == 0) == unlike then status = 0 end
       end
       replies[n + 1], replies[n + 2] = status, count
@@ -184,9 +215,8 @@ for k = 3, #KEYS do
     if r > begin then
       run[begin + 1] = name .. ' ' .. run[begin + 1]
       accepted = accepted + r - begin
-      changed[#changed + 1] = k
-      changed[#changed + 1] = count
-      changed[#changed + 1] = sets
+      local c = #changed
+      changed[c + 1], changed[c + 2], changed[c + 3], changed[c + 4] = KEYS[k], count, sets, target[3]
     end
     if waiting and pcall('EXISTS', KEYS[k] .. ':waiting') == 0 then call('HDEL', KEYS[k], 'waiting') end
   end
@@ -194,16 +224,19 @@ for k = 3, #KEYS do
 end
 if r == 0 then return replies end
 
+local at = tostring(now)
 local id = pcall('XADD', KEYS[2], shard[1] .. '-*',
-  'run', 'likes ' .. now .. ' ' .. table.concat(run, ' '), 'before', before)
+  'run', 'likes ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
 if type(id) == 'table' then
-  for i = r, 1, -1 do call(find(run[i], '+', 1, true) and 'SREM' or 'SADD', sets_of[i], users[i]) end
+  for i = r, 1, -1 do
+    local sign, user = string.match(run[i], '([+-])(%d+)$')
+    call(sign == '+' and 'SREM' or 'SADD', sets_of[i], user)
+  end
   return id
 end
-call('HSET', KEYS[1], 'accepted', accepted)
-for i = 1, #changed, 3 do
-  call('HSET', KEYS[changed[i]], 'count', changed[i + 1], 'last', id, 'at', now)
-end
+if looked then call('HSET', KEYS[1], 'relayed', relayed) end
+call('HSET', KEYS[1], 'accepted', tostring(accepted))
+
 -- fill makes a new set of these members. It reports whether Redis could store it.
 local function fill(set, members)
   if type(pcall('DEL', set)) == 'table' then return false end
@@ -216,28 +249,43 @@ local function fill(set, members)
   return true
 end
 
--- Linear hashing: the sets are split one after the other, each when those that are left have about 420 users. What a
--- call leaves, because Redis could not store it for a time, the next ones do.
-for i = 1, #changed, 3 do
-  local key, count, sets = KEYS[changed[i]], changed[i + 1], changed[i + 2]
-  local half = 1
-  while half * 2 <= sets do half = half * 2 end
-  local prefix = key .. ':' .. call('HGET', key, 'load') .. ':'
-  local most = sets + 4
-  while sets < most and count > 300 * half + 120 * (sets - half) do
-    local from, to, moved = prefix .. (sets - half), prefix .. sets, {'0'}
-    local users, whole = pcall('SMEMBERS', from), false
+-- Linear hashing: the sets are split in four, one after the other, when those that are left have 300 to 420 users. What
+-- a call leaves, because Redis could not store it for a time, the next ones do.
+for i = 1, #changed, 4 do
+  local key, count, sets, load = changed[i], changed[i + 1], changed[i + 2], changed[i + 3]
+  call('HSET', key, 'count', tostring(count), 'last', id, 'at', at)
+  local wide = 1
+  while wide <= sets do wide = wide * 4 end
+  local base, split = wide / 4, math.max(0, sets - 3 * wide / 4)
+  local prefix, left = key .. ':' .. load .. ':', 4
+  while left > 0 and count > 300 * base + 120 * split do
+    local users, whole = pcall('SMEMBERS', prefix .. split), false
     if users.err then break end
-    for _, user in ipairs(users) do
-      if user == '0' then whole = true end
-      if floor(user % 2147483647 * 1296131 / 65536) % (2 * half) == sets then moved[#moved + 1] = user end
+    local parts, n, moved, m, quarter = {{'0'}, {'0'}, {'0'}}, {1, 1, 1}, {}, 0, 65536 * base
+    for j = 1, #users do
+      local user = users[j]
+      local part = user % 2147483647 * 1296131 % (4 * quarter)
+      if part >= quarter then
+        part = (part - part % quarter) / quarter
+        n[part], m = n[part] + 1, m + 1
+        parts[part][n[part]], moved[m] = user, user
+      elseif user == '0' then
+        whole = true
+      end
     end
     -- A set that is lost, or on its way to another node, is not split: its users would be lost without a trace.
-    if not whole or not fill(to, moved) then break end
-    for j = 2, #moved, 1000 do call('SREM', from, unpack(moved, j, math.min(j + 999, #moved))) end
-    sets = sets + 1
+    if not whole then break end
+    local filled = 0
+    while filled < 3 and fill(prefix .. (split + (filled + 1) * base), parts[filled + 1]) do filled = filled + 1 end
+    if filled < 3 then
+      for part = 1, filled do pcall('DEL', prefix .. (split + part * base)) end
+      break
+    end
+    for j = 1, m, 1000 do call('SREM', prefix .. split, unpack(moved, j, math.min(j + 999, m))) end
+    split, left = split + 1, left - 1
+    sets = 3 * base + split
     call('HSET', key, 'sets', sets)
-    if sets == 2 * half then half = sets end
+    if split == base then base, split = sets, 0 end
   end
 end
 return replies

@@ -39,11 +39,11 @@ local function append(shard, outbox, epoch, run, likes, accepted)
   return id
 end
 
--- set_of returns the key of the set that holds a user, if the target has this number of sets.
+-- set_of returns the key of the set that holds a user, if the numbers of the target's sets are below sets.
 local function set_of(likes, load, sets, user)
-  local half = 1
-  while half * 2 <= sets do half = half * 2 end
-  local at = math.floor(user % 2147483647 * 1296131 / 65536) % (2 * half)
-  if at >= sets then at = at - half end
+  local wide = 1
+  while wide < sets do wide = wide * 4 end
+  local at = math.floor(user % 2147483647 * 1296131 / 65536) % wide
+  if at % (wide / 4) >= sets - 3 * wide / 4 then at = at % (wide / 4) end
   return likes .. ':' .. load .. ':' .. at
 end

@@ -10,11 +10,15 @@
 local is = call('HGET', KEYS[2], 'load')
 if is then return is == ARGV[1] and 1 or 0 end
 if call('GET', KEYS[3]) ~= ARGV[1] or open_epoch() ~= ARGV[2] then return 0 end
-local sets = tonumber(ARGV[3])
+local sets, wide = tonumber(ARGV[3]), 1
+while wide < sets do wide = wide * 4 end
+local base, split = wide / 4, sets - 3 * wide / 4 -- as in sets.go
 for first = 0, sets - 1, 1000 do
   local keys = {}
-  for i = first, math.min(first + 999, sets - 1) do keys[#keys + 1] = KEYS[2] .. ':' .. ARGV[1] .. ':' .. i end
-  if call('EXISTS', unpack(keys)) < #keys then return 0 end
+  for i = first, math.min(first + 999, sets - 1) do
+    if i < base or i % base < split then keys[#keys + 1] = KEYS[2] .. ':' .. ARGV[1] .. ':' .. i end
+  end
+  if #keys > 0 and call('EXISTS', unpack(keys)) < #keys then return 0 end
 end
 if call('ZREM', KEYS[4], KEYS[2] .. ':' .. ARGV[1] .. ' ' .. ARGV[3]) == 0 then return 0 end
 call('HSET', KEYS[2], 'count', ARGV[4], 'sets', ARGV[3], 'load', ARGV[1], 'last', '0-0', 'at', milliseconds())
