@@ -1,6 +1,7 @@
 package counters
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"strconv"
@@ -133,6 +134,73 @@ func BenchmarkHotPost(b *testing.B) {
 	}
 }
 
+// warmLikers is the number of likers of the post that BenchmarkWarm warms.
+var warmLikers = flag.Int("warm-likers", 1_000_000, "likers of the post that BenchmarkWarm warms")
+
+// BenchmarkWarm measures how long the first like of a post of a million likers takes, and the p99 of likes of another
+// post meanwhile, by one client, against the p99 before. -warm-likers sets the number. One run is enough: -benchtime 1x.
+func BenchmarkWarm(b *testing.B) {
+	f := newForum(b)
+	small, large := f.post(b), f.post(b)
+	f.like(b, small, 1)
+	_, err := f.store.Pool().ExecContext(b.Context(), "CREATE TABLE digits (d INT PRIMARY KEY)")
+	require.NoError(b, err)
+	_, err = f.store.Pool().ExecContext(b.Context(), "INSERT INTO digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)")
+	require.NoError(b, err)
+	for first := 0; first < *warmLikers; first += 10_000 {
+		_, err = f.store.Pool().ExecContext(b.Context(), `
+			INSERT INTO post_likes (post_id, user_id)
+			SELECT ?, (? + a.d + 10*b.d + 100*c.d + 1000*d.d + 1) * 214
+			FROM digits a, digits b, digits c, digits d
+			ORDER BY d.d, c.d, b.d, a.d`, large.ID, first)
+		require.NoError(b, err)
+	}
+	_, err = f.store.Pool().ExecContext(b.Context(), "UPDATE posts SET likes_count=? WHERE id=?", *warmLikers, large.ID)
+	require.NoError(b, err)
+	for b.Loop() {
+		user := int64(1)
+		p99 := func(enough func(n int) bool) time.Duration {
+			var took []time.Duration
+			for !enough(len(took)) {
+				user++
+				began := time.Now()
+				f.like(b, small, user)
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			return took[len(took)*99/100]
+		}
+		before := p99(func(n int) bool { return n == 10_000 })
+		warm := make(chan time.Duration, 1)
+		began := time.Now()
+		go func() {
+			var err error
+			for range 1000 { // a caller waits for a second at most, and a client tries again
+				if _, err = f.SetLike(b.Context(), large, 1, true); err == nil {
+					break
+				}
+			}
+			warm <- time.Since(began)
+		}()
+		var took time.Duration
+		during := p99(func(n int) bool {
+			select {
+			case took = <-warm:
+			default:
+			}
+			return took > 0 && n > 100
+		})
+		states, err := f.redis.TargetStates(b.Context(), []models.Target{large})
+		require.NoError(b, err)
+		require.EqualValues(b, *warmLikers+1, states[0].Users)
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(took.Seconds(), "s-to-warm")
+		b.ReportMetric(float64(during.Microseconds()), "p99-µs")
+		b.ReportMetric(float64(during)/float64(before), "p99/before")
+		b.ReportMetric(float64(memoryOf(b, f.redis, f.plain, large))/float64(*warmLikers), "B/like")
+	}
+}
+
 // BenchmarkMemory measures all keys of one target, loaded, or half liked through the gate. One run is enough:
 // -benchtime 1x.
 func BenchmarkMemory(b *testing.B) {
@@ -140,7 +208,7 @@ func BenchmarkMemory(b *testing.B) {
 	r, plain := openRedis(b, server.URL())
 	openShard(b, r, 1, 1)
 	id := int64(1)
-	for _, users := range []int{1000, 100_000, 1_000_000} {
+	for _, users := range []int{1000, 100_000, 1_000_000, 10_000_000} {
 		for _, how := range []string{"loaded", "liked"} {
 			b.Run(fmt.Sprint(users, "/", how), func(b *testing.B) {
 				for b.Loop() {

@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -243,43 +244,75 @@ func applyKind(tx *gorm.DB, kind TargetKind, last map[likeKey]Event, now time.Ti
 		return nil
 	}
 
-	rows, err := readLikes(tx, t, ids, users)
-	if err != nil {
-		return err
-	}
-	delta := map[int64]int64{}
-	var insert []string
-	var remove []int64
-	again := map[string][]int64{} // rows by their new time
+	change := newLikeChange()
+	expected := true
 	for _, id := range ids {
-		for _, user := range slices.Sorted(slices.Values(users[id])) {
-			key := likeKey{Target{kind, id}, user}
-			event := last[key]
-			row, exists := rows[key]
-			at := time.UnixMilli(event.At).UTC().Format(time.DateTime)
-			switch {
-			case event.Liked() && exists:
-				if event.Again {
-					again[at] = append(again[at], row)
-				}
-			case event.Liked():
-				insert = append(insert, fmt.Sprintf("(%d,%d,'%s')", id, user, at))
-				delta[id]++
-			case exists:
-				remove = append(remove, row)
-				delta[id]--
-			}
+		slices.Sort(users[id])
+		for _, user := range users[id] {
+			event := last[likeKey{Target{kind, id}, user}]
+			expected = expected && event.Liked() && !event.Again
+			change.add(event, 0)
 		}
 	}
-	if err := writeLikes(tx, t, insert, remove); err != nil {
+	// Likes without an unlike among them have no row as a rule, and most of the time of a batch over many targets would
+	// go into looking for one. If one of them has a row, the server takes back the whole statement.
+	err = errChangedMeanwhile
+	if expected {
+		err = writeLikes(tx, t, change.insert, nil)
+	}
+	if errors.Is(err, errChangedMeanwhile) {
+		change = newLikeChange()
+		rows, err := readLikes(tx, t, ids, users)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			for _, user := range users[id] {
+				key := likeKey{Target{kind, id}, user}
+				change.add(last[key], rows[key])
+			}
+		}
+		if err := writeLikes(tx, t, change.insert, change.remove); err != nil {
+			return err
+		}
+	} else if err != nil {
 		return err
 	}
-	if err := renewLikes(tx, t, again); err != nil {
+	if err := renewLikes(tx, t, change.again); err != nil {
 		return err
 	}
-	done.Inserted += len(insert)
-	done.Deleted += len(remove)
-	return addToCounts(tx, kind, before, delta, now)
+	done.Inserted += len(change.insert)
+	done.Deleted += len(change.remove)
+	return addToCounts(tx, kind, before, change.delta, now)
+}
+
+// likeChange is what a batch changes in the likes of one kind of target.
+type likeChange struct {
+	insert []string           // rows of VALUES
+	remove []int64            // ids of rows
+	again  map[string][]int64 // ids of rows by their new time
+	delta  map[int64]int64    // by target
+}
+
+func newLikeChange() likeChange {
+	return likeChange{again: map[string][]int64{}, delta: map[int64]int64{}}
+}
+
+// add adds an event whose like has a row, or none if row is 0.
+func (c *likeChange) add(e Event, row int64) {
+	at := time.UnixMilli(e.At).UTC().Format(time.DateTime)
+	switch {
+	case e.Liked() && row != 0:
+		if e.Again {
+			c.again[at] = append(c.again[at], row)
+		}
+	case e.Liked():
+		c.insert = append(c.insert, fmt.Sprintf("(%d,%d,'%s')", e.ID, e.UserID, at))
+		c.delta[e.ID]++
+	case row != 0:
+		c.remove = append(c.remove, row)
+		c.delta[e.ID]--
+	}
 }
 
 // writeLikes inserts likes, as rows of VALUES, and deletes likes by their ids.

@@ -99,6 +99,21 @@ func TestApplyLikes_writesRowsCountAndWatermark(t *testing.T) {
 	assert.Equal(t, []int64{8}, l.likers())
 }
 
+// Likes that have a row, because they are reasserted, neither count twice nor keep the others out.
+func TestApplyLikes_likesThatHaveARow(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	l.apply(l.at(1, 1, 7, true), l.at(1, 2, 9, true))
+	done := l.apply(l.at(1, 3, 6, true), l.at(1, 4, 7, true), l.at(1, 5, 8, true))
+	assert.Equal(t, 2, done.Inserted)
+	assert.Equal(t, []int64{6, 7, 8, 9}, l.likers())
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM post_likes WHERE user_id=7 AND created_at=?", past))
+	done = l.apply(l.at(1, 6, 6, true), l.at(1, 7, 7, true))
+	assert.Zero(t, done.Inserted)
+	assert.Equal(t, []int64{6, 7, 8, 9}, l.likers())
+	assert.Equal(t, models.Position{Epoch: 1, Seq: 7}, l.state().Applied)
+}
+
 func TestApplyLikes_dropsDuplicates(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
