@@ -358,7 +358,7 @@ func TestBatch_callerThatLeavesDoesNotWaitForALoad(t *testing.T) {
 	gate := holdGate(t, f.redis)
 	c := &call{target: target, user: 7, liked: true, done: make(chan answer, 1)}
 	lane := f.lanes[target.Shard(shards)]
-	lane.add(c)
+	go lane.add(c) // sends it
 	await(t, gate.arrived)
 	require.False(t, c.leave(), "Redis may have it")
 	gate.open()

@@ -110,15 +110,18 @@ func BenchmarkHotPost(b *testing.B) {
 			b.ResetTimer()
 			require.NoError(b, plain.ConfigResetStat(b.Context()).Err())
 			cpu := serverCPU(b, plain)
+			took := make([]time.Duration, b.N)
 			var next atomic.Int64
 			var running sync.WaitGroup
 			for range clients {
 				running.Go(func() {
 					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+						began := time.Now()
 						if _, err := f.SetLike(b.Context(), target, 2+n*2654435761%(1<<31), true); err != nil {
 							b.Error(err)
 							return
 						}
+						took[n-1] = time.Since(began)
 					}
 				})
 			}
@@ -130,6 +133,9 @@ func BenchmarkHotPost(b *testing.B) {
 			b.ReportMetric(float64(spent.Microseconds())/float64(b.N), "redis-µs/like")
 			b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-µs/like")
 			b.ReportMetric(float64(b.N)/float64(calls), "likes/call")
+			slices.Sort(took)
+			b.ReportMetric(float64(took[b.N/2].Microseconds()), "p50-µs")
+			b.ReportMetric(float64(took[b.N/10].Microseconds()), "p10-µs")
 		})
 	}
 }
