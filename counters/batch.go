@@ -158,9 +158,9 @@ func (p *parking) all() []*call {
 // maxBatch is the maximum number of likes in one call of the gate. Redis works on them for about 0.3 ms.
 const maxBatch = 128
 
-// add queues a call. If no call is in flight, add sends the call itself, and returns with its answer: a goroutine for it
-// would cost a lone like a tenth of its time. If its target is being loaded, the call goes to the gate nevertheless, for
-// the ticket that keeps its order with calls of other processes.
+// add queues a call. If no call is in flight, add sends the call itself, and returns with its answer: a goroutine for
+// it would cost a lone like a third of its time. If its target is being loaded, the call goes to the gate nevertheless,
+// for the ticket that keeps its order with calls of other processes.
 func (l *lane) add(c *call) {
 	l.mu.Lock()
 	l.waiting = append(l.waiting, c)

@@ -144,14 +144,16 @@ func BenchmarkHotPost(b *testing.B) {
 var warmLikers = flag.Int("warm-likers", 1_000_000, "likers of the post that BenchmarkWarm warms")
 
 // BenchmarkWarm measures how long the first like of a post of a million likers takes, and the p99 of likes of another
-// post meanwhile, by one client, against the p99 before. -warm-likers sets the number. One run is enough: -benchtime 1x.
+// post meanwhile, by one client, against the p99 before. -warm-likers sets the number. One run is enough:
+// -benchtime 1x.
 func BenchmarkWarm(b *testing.B) {
 	f := newForum(b)
 	small, large := f.post(b), f.post(b)
 	f.like(b, small, 1)
 	_, err := f.store.Pool().ExecContext(b.Context(), "CREATE TABLE digits (d INT PRIMARY KEY)")
 	require.NoError(b, err)
-	_, err = f.store.Pool().ExecContext(b.Context(), "INSERT INTO digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)")
+	const insert = "INSERT INTO digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)"
+	_, err = f.store.Pool().ExecContext(b.Context(), insert)
 	require.NoError(b, err)
 	for first := 0; first < *warmLikers; first += 10_000 {
 		_, err = f.store.Pool().ExecContext(b.Context(), `

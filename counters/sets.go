@@ -7,8 +7,8 @@ import (
 
 // The users of a target are spread over sets of some hundred. Redis keeps a set of up to 512 integers as a sorted
 // array, which takes 4 to 5 bytes a user where a hash table takes 42 to 65. The sets grow by linear hashing: the gate
-// splits one at a time in four, in their order, so a call moves no more than the users of a few sets. Splits in two would
-// move each user thrice as often.
+// splits one at a time in four, in their order, so a call moves no more than the users of a few sets. Splits in two
+// would move each user thrice as often.
 //
 // A level has base sets, and base is a power of 4. Set n is split into n, n+base, n+2·base and n+3·base. The hash of a
 // target has the lowest number above those of all sets: 1, 4, 13 to 16, 49 to 64, 193 to 256, and so on.

@@ -8,8 +8,8 @@ import (
 	"likewise/models"
 )
 
-// Drain closes the gate of a site that is draining, and waits until every like that it accepted is in MySQL. Drain needs
-// relays and like writers, as Flush does. If ctx ends first, it returns a FlushError and can be called again.
+// Drain closes the gate of a site that is draining, and waits until every like that it accepted is in MySQL. As Flush
+// does, it needs relays and like writers. If ctx ends first, it returns a FlushError and can be called again.
 //
 // If a shard was closed before, or another Redis has served the site since the shard was opened, this Redis does not
 // have the last likes. Some may be in Kafka. In that case Drain returns CodeConflict, and the shards must be opened

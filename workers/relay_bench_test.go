@@ -64,8 +64,11 @@ func BenchmarkRelay(b *testing.B) {
 								target := models.Target{Kind: models.KindPost, ID: int64(16 + shard)}
 								events[i] = models.LikeEvent(target, user, true, time.Now())
 							}
-							p.XAdd(b.Context(), &redis.XAddArgs{Stream: fmt.Sprintf("{s%02d}:outbox", shard),
-								ID: fmt.Sprint(epoch, "-*"), Values: []any{"run", string(models.NewRun(events...)), "before", 0}})
+							p.XAdd(b.Context(), &redis.XAddArgs{
+								Stream: fmt.Sprintf("{s%02d}:outbox", shard),
+								ID:     fmt.Sprint(epoch, "-*"),
+								Values: []any{"run", string(models.NewRun(events...)), "before", 0},
+							})
 						}
 						return nil
 					})

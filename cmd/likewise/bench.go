@@ -91,25 +91,25 @@ func (b *benchCmd) Run(ctx context.Context, out output) error {
 // bench has the servers and users that the measurements share.
 type bench struct {
 	*benchCmd
-	gated, direct *core
-	users         []string // tokens, one a client
-	author        models.Author
+	gated, direct *benchSite // each with a database of its own, because a site has one mode
 	redis         *redis.Client
 	all           *servers.All
 }
 
+// benchSite is a site with its users.
+type benchSite struct {
+	*core
+	users  []string // tokens, one a client
+	author models.Author
+}
+
 func (b *benchCmd) measure(ctx context.Context, log *slog.Logger, all *servers.All) ([]measurement, error) {
-	dsn, err := prepareDatabase(ctx, all.MySQL)
-	if err != nil {
-		return nil, err
-	}
-	database := mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}
-	gated, err := openCore(ctx, log, database, gateAt(all.Redis.URL()))
+	gated, err := b.open(ctx, log, all.MySQL, devDatabase, gateAt(all.Redis.URL()))
 	if err != nil {
 		return nil, err
 	}
 	defer gated.close()
-	direct, err := openCore(ctx, log, database, likesFlags{Likes: "direct"})
+	direct, err := b.open(ctx, log, all.MySQL, devDatabase+"_direct", likesFlags{Likes: "direct"})
 	if err != nil {
 		return nil, err
 	}
@@ -129,8 +129,10 @@ func (b *benchCmd) measure(ctx context.Context, log *slog.Logger, all *servers.A
 	if err := gated.awaitOpen(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.createUsers(ctx); err != nil {
-		return nil, err
+	for _, site := range []*benchSite{gated, direct} {
+		if err := site.createUsers(ctx, b.Clients); err != nil {
+			return nil, err
+		}
 	}
 	report, err := m.likesOverHTTP(ctx)
 	if err != nil {
@@ -140,14 +142,29 @@ func (b *benchCmd) measure(ctx context.Context, log *slog.Logger, all *servers.A
 	return append(report, drain...), err
 }
 
-func (b *bench) createUsers(ctx context.Context) error {
-	for i := range b.Clients {
+// open opens a site with a new database.
+func (b *benchCmd) open(
+	ctx context.Context, log *slog.Logger, server *servers.MySQL, name string, likes likesFlags,
+) (*benchSite, error) {
+	dsn, err := prepareDatabase(ctx, server, name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := openCore(ctx, log, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, likes)
+	if err != nil {
+		return nil, err
+	}
+	return &benchSite{core: c}, nil
+}
+
+func (b *benchSite) createUsers(ctx context.Context, clients int) error {
+	for i := range clients {
 		name := "bench-" + strconv.Itoa(i)
 		user := &models.User{Username: name, Email: name + "@bench" + models.NoEmailDomain}
-		if err := b.gated.store.CreateUser(ctx, user); err != nil {
+		if err := b.store.CreateUser(ctx, user); err != nil {
 			return err
 		}
-		token, err := b.gated.store.CreateSession(ctx, user.ID)
+		token, err := b.store.CreateSession(ctx, user.ID)
 		if err != nil {
 			return err
 		}
@@ -157,8 +174,8 @@ func (b *bench) createUsers(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) createPost(ctx context.Context) (models.Target, error) {
-	post, err := b.gated.store.CreatePost(ctx, b.author, models.PostText{Title: "A hot post", Content: "with text"})
+func (b *benchSite) createPost(ctx context.Context) (models.Target, error) {
+	post, err := b.store.CreatePost(ctx, b.author, models.PostText{Title: "A hot post", Content: "with text"})
 	if err != nil {
 		return models.Target{}, err
 	}
@@ -194,49 +211,49 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 		})
 		return "http://" + listener.Addr().String(), nil
 	}
-	gated, err := serve(b.gated, 0)
+	gated, err := serve(b.gated.core, 0)
 	if err != nil {
 		return nil, err
 	}
-	direct, err := serve(b.direct, 0)
+	direct, err := serve(b.direct.core, 0)
 	if err != nil {
 		return nil, err
 	}
 	// Two more APIs, each with its own registry, measure an overload.
 	var crowded [2]string
 	for i, maxInFlight := range []int{b.Clients, crowd * b.Clients} {
-		c := *b.direct
+		c := *b.direct.core
 		c.registry = prometheus.NewRegistry()
 		if crowded[i], err = serve(&c, maxInFlight); err != nil {
 			return nil, err
 		}
 	}
-	like := func(base string) func(int, int, *fasthttp.Request) {
-		target, errPost := b.createPost(ctx)
+	like := func(site *benchSite, base string) func(int, int, *fasthttp.Request) {
+		target, errPost := site.createPost(ctx)
 		err = errors.Join(err, errPost)
 		url := base + "/v1/posts/" + strconv.FormatInt(target.ID, 10) + "/like"
 		return func(client, n int, r *fasthttp.Request) {
 			r.Header.SetMethod([]string{fasthttp.MethodPut, fasthttp.MethodDelete}[n%2])
-			r.Header.Set("Authorization", "Bearer "+b.users[client%len(b.users)])
+			r.Header.Set("Authorization", "Bearer "+site.users[client%len(site.users)])
 			r.SetRequestURI(url)
 		}
 	}
 	contenders := []*contender{
 		{name: "bare route", request: func(_, _ int, r *fasthttp.Request) { r.SetRequestURI(gated + "/healthz") }},
-		{name: "like, direct", baseline: "bare route", request: like(direct)},
-		{name: "like, gated", baseline: "like, direct", request: like(gated)},
+		{name: "like, direct", baseline: "bare route", request: like(b.direct, direct)},
+		{name: "like, gated", baseline: "like, direct", request: like(b.gated, gated)},
 		{
 			name:     "like, direct, 16 × the clients, all admitted",
 			baseline: "like, direct",
 			clients:  crowd * b.Clients,
-			request:  like(crowded[1]),
+			request:  like(b.direct, crowded[1]),
 		},
 		{
 			name:      "like, direct, 16 × the clients, most refused",
 			baseline:  "like, direct",
 			clients:   crowd * b.Clients,
 			mayRefuse: true,
-			request:   like(crowded[0]),
+			request:   like(b.direct, crowded[0]),
 		},
 	}
 	if err != nil {
@@ -330,7 +347,7 @@ func pauseRefused(ctx context.Context) {
 // compares this with the same rows in plain batches. It also compares the memory of the likes in Redis with a plain
 // set.
 func (b *bench) drain(ctx context.Context) ([]measurement, error) {
-	target, err := b.createPost(ctx)
+	target, err := b.gated.createPost(ctx)
 	if err != nil {
 		return nil, err
 	}

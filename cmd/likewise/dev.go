@@ -79,7 +79,7 @@ func (d *devCmd) Run(ctx context.Context, out output) error {
 }
 
 func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listener, admin net.Listener) error {
-	dsn, err := prepareDatabase(ctx, all.MySQL)
+	dsn, err := prepareDatabase(ctx, all.MySQL, devDatabase)
 	if err != nil {
 		return err
 	}
@@ -122,18 +122,18 @@ func devKafka(all *servers.All) workers.Kafka {
 }
 
 // prepareDatabase creates the database on a private server if it is missing, and migrates it.
-func prepareDatabase(ctx context.Context, server *servers.MySQL) (dsn string, err error) {
+func prepareDatabase(ctx context.Context, server *servers.MySQL, name string) (dsn string, err error) {
 	db, err := sql.Open("mysql", server.DSN(""))
 	if err != nil {
 		return "", fmt.Errorf("open mysql: %w", err)
 	}
 	defer db.Close()
-	const create = "CREATE DATABASE IF NOT EXISTS " + devDatabase + " CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"
+	create := "CREATE DATABASE IF NOT EXISTS " + name + " CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"
 	_, err = db.ExecContext(ctx, create)
 	if err != nil {
 		return "", fmt.Errorf("create database: %w", err)
 	}
-	if dsn, err = models.DSN(server.DSN(devDatabase)); err != nil {
+	if dsn, err = models.DSN(server.DSN(name)); err != nil {
 		return "", err
 	}
 	return dsn, migrations.Up(ctx, dsn, 0)

@@ -39,7 +39,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Servers starts a set of servers for one test, which may kill, pause and restart them. They keep what they acknowledged.
+// Servers starts a set of servers for one test, which may kill, pause and restart them. They keep what they
+// acknowledged.
 func Servers(t testing.TB) *servers.All {
 	t.Helper()
 	dir, err := shared.folder()
