@@ -351,10 +351,6 @@ func (b *bench) drain(ctx context.Context) ([]measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := b.redisMemory(ctx)
-	if err != nil {
-		return nil, err
-	}
 	began := time.Now()
 	if err := b.likeAll(ctx, target); err != nil {
 		return nil, err
@@ -363,7 +359,7 @@ func (b *bench) drain(ctx context.Context) ([]measurement, error) {
 		return nil, err
 	}
 	through := float64(b.Likes) / time.Since(began).Seconds()
-	after, err := b.redisMemory(ctx)
+	post, err := b.redisMemory(ctx, fmt.Sprintf("{s*}:post:%d:likes*", target.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -374,7 +370,7 @@ func (b *bench) drain(ctx context.Context) ([]measurement, error) {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("fill plain set: %w", err)
 	}
-	plain, err := b.redisMemory(ctx)
+	plain, err := b.redisMemory(ctx, "bench:plain")
 	if err != nil {
 		return nil, err
 	}
@@ -382,7 +378,7 @@ func (b *bench) drain(ctx context.Context) ([]measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	perLike, perMember := float64(after-before)/float64(b.Likes), float64(plain-after)/float64(b.Likes)
+	perLike, perMember := float64(post)/float64(b.Likes), float64(plain)/float64(b.Likes)
 	return []measurement{
 		{Name: "plain batches of INSERT", Unit: "rows/s", Value: inserted},
 		{
@@ -447,14 +443,19 @@ func (b *bench) insertPlainly(ctx context.Context) (rowsPerSecond float64, err e
 	return float64(b.Likes) / time.Since(began).Seconds(), nil
 }
 
-func (b *bench) redisMemory(ctx context.Context) (int64, error) {
-	info, err := b.redis.InfoMap(ctx, "memory").Result()
-	if err != nil {
+// redisMemory returns the bytes that the keys of a pattern take in Redis.
+func (b *bench) redisMemory(ctx context.Context, pattern string) (int64, error) {
+	var sum int64
+	keys := b.redis.Scan(ctx, 0, pattern, 1000).Iterator()
+	for keys.Next(ctx) {
+		n, err := b.redis.MemoryUsage(ctx, keys.Val(), 0).Result() // 0: of every member
+		if err != nil {
+			return 0, fmt.Errorf("read memory: %w", err)
+		}
+		sum += n
+	}
+	if err := keys.Err(); err != nil {
 		return 0, fmt.Errorf("read memory: %w", err)
 	}
-	n, err := strconv.ParseInt(info["Memory"]["used_memory_dataset"], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read memory: %w", err)
-	}
-	return n, nil
+	return sum, nil
 }
