@@ -114,10 +114,11 @@ func faults() []fault {
 		name string
 		of   func(*injection) server
 		link func(*injection) *proxy
+		most time.Duration // that requests are held; the callers' deadlines are shorter
 	}{
-		{"mysql", mysql, func(x *injection) *proxy { return x.toMySQL }},
-		{"redis", redis, func(x *injection) *proxy { return x.toRedis }},
-		{"kafka", kafka, func(x *injection) *proxy { return x.toKafka }},
+		{"mysql", mysql, func(x *injection) *proxy { return x.toMySQL }, 12 * s1},
+		{"redis", redis, func(x *injection) *proxy { return x.toRedis }, 6 * s1},
+		{"kafka", kafka, func(x *injection) *proxy { return x.toKafka }, 12 * s1},
 	} {
 		list = append(
 			list,
@@ -151,12 +152,25 @@ func faults() []fault {
 				kind: v.name + " replies lost",
 				do:   linked(v.link, 500*ms, 4*s1, func(*injection) condition { return condition{flow: deaf} }),
 			},
+			fault{kind: v.name + " calls held past their deadline", do: held(v.most, v.link)},
 			fault{kind: v.name + " clients gone unnoticed", do: orphaned(v.link)},
 			fault{kind: v.name + " disk full", do: full(v.of), disk: true},
 		)
 	}
+	anAPI := func(x *injection) *proxy { return x.toAPIs[x.rng.IntN(len(x.toAPIs))] }
 	return append(
 		list,
+		fault{kind: "api requests held past their deadline", do: held(14*s1, anAPI)},
+		fault{kind: "api connections reset", do: again(5, 100*ms, 800*ms, resetting(anAPI))},
+		fault{
+			kind: "api replies lost",
+			do: again(3, 200*ms, 1*s1, linked(
+				func(x *injection) *proxy { return x.toAPIs[0] },
+				500*ms,
+				2*s1,
+				func(*injection) condition { return condition{flow: deaf} },
+			)),
+		},
 		fault{kind: "mysql read-only", do: statements("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0")},
 		fault{kind: "mysql tables locked", do: tablesLocked},
 		fault{kind: "mysql connections killed", do: again(5, 100*ms, 800*ms, mysqlKills)},
@@ -373,6 +387,26 @@ func resetting(link func(*injection) *proxy) func(context.Context, *injection) e
 	return func(_ context.Context, x *injection) error {
 		link(x).reset()
 		return nil
+	}
+}
+
+// held keeps requests in the network for longer than their callers wait, and then delivers them. Three times it picks
+// some of the connections; the others pass, and so do new ones. So their callers give up, and what they send next
+// overtakes what is held.
+func held(most time.Duration, link func(*injection) *proxy) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		p, picks := link(x), rand.New(rand.NewPCG(x.rng.Uint64(), 0))
+		err := func() error {
+			for range 3 {
+				p.hold(func() bool { return picks.IntN(2) == 0 })
+				if err := x.hold(ctx, most/12, most/3); err != nil {
+					return err
+				}
+			}
+			return nil
+		}()
+		x.notef("%d requests", p.release())
+		return err
 	}
 }
 

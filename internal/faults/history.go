@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,12 +31,17 @@ type op struct {
 	status     uint16 // HTTP; noStatus without an answer
 	api        uint8
 	start, end time.Duration // since the run began
+	broken     bool          // the connection ended before the client gave up
 }
 
 // target is a post or comment.
 type target struct {
-	kind string // as in paths: posts or comments
-	id   int64
+	kind   string // as in paths: posts or comments
+	id     int64
+	parent *target  // the post of a comment; nil if unknown
+	author *account // nil if unknown
+	gone   spell    // its deletion
+
 	// likers counts the users who liked the target at any time, or may have. Every count is at most that, even a stale
 	// one.
 	likers atomic.Int64
@@ -59,13 +65,18 @@ func (t *target) since(b bounds) (least, most int64) {
 	return b.sure - (t.went.Load() - b.went), b.maybe + (t.came.Load() - b.came)
 }
 
+// mayBeGone reports whether the target, or the post of the comment, may have been deleted at some time since from.
+func (t *target) mayBeGone(from time.Duration) bool {
+	return t.gone.may(from) || t.parent != nil && t.parent.gone.may(from)
+}
+
+// mustBeGone reports whether the gate must have known since from that the target is deleted.
+func (t *target) mustBeGone(from time.Duration, trouble int64) bool {
+	return t.gone.must(from, trouble) || t.parent != nil && t.parent.gone.must(from, trouble)
+}
+
 func (t *target) path() string { return fmt.Sprintf("/v1/%s/%d", t.kind, t.id) }
 func (t *target) name() string { return fmt.Sprintf("%s %d", strings.TrimSuffix(t.kind, "s"), t.id) }
-
-type account struct {
-	id    int64
-	token string
-}
 
 // register is the like of one user on one target: a boolean. Only one client writes it, one operation at a time.
 type register struct {
@@ -75,12 +86,17 @@ type register struct {
 	ever   bool // an operation to set it was begun
 	maybe  bool // it may be set now
 	sure   bool // it must be set now
+	open   []op // operations without an answer that may still take effect
+}
 
-	// An operation without an answer may still be applied, even after later ones, because HTTP does not order requests
-	// across connections. The client does not use the register until the operation must have arrived or failed. After a
-	// 5xx answer it need not wait, because the product has ended the operation.
-	heldCalm  int64         // wait until the site's calm is above this,
-	heldUntil time.Duration // and until this time of the run
+// settle removes the operations from open that can no longer take effect at the given time.
+func (r *register) settle(now time.Duration, last func(op) time.Duration) {
+	r.open = slices.DeleteFunc(r.open, func(o op) bool { return last(o) < now })
+}
+
+// opposed reports whether an operation may still take effect that asked for the opposite of want.
+func (r *register) opposed(want bool) bool {
+	return slices.ContainsFunc(r.open, func(o op) bool { return o.want != want })
 }
 
 // begin records that an operation is about to be sent. Its results are the last arguments of finish.
@@ -105,31 +121,18 @@ func (r *register) begin(want bool) (came, went bool) {
 
 func (r *register) finish(o op, came, went bool) {
 	r.ops = append(r.ops, o)
+	if o.outcome == unknown && o.status == noStatus {
+		r.open = append(r.open, o)
+	}
 	switch {
-	case o.outcome == ok && o.want && !r.sure, o.outcome == failed && went:
+	case r.opposed(o.want == (o.outcome == ok)):
+	case o.outcome == ok && o.want && !r.sure && !r.user.outcast, o.outcome == failed && went:
 		r.sure = true
 		r.target.sure.Add(1)
 	case o.outcome == ok && !o.want && r.maybe, o.outcome == failed && came:
 		r.maybe = false
 		r.target.maybe.Add(-1)
 	}
-}
-
-// possible returns the final states that the promise allows: that of the last acknowledged operation, and those of
-// later unknown operations.
-func (r *register) possible() (liked, notLiked bool) {
-	notLiked = true // before the first operation
-	for _, o := range r.ops {
-		switch o.outcome {
-		case ok:
-			liked, notLiked = o.want, !o.want
-		case unknown, pending:
-			liked = liked || o.want
-			notLiked = notLiked || !o.want
-		case failed:
-		}
-	}
-	return liked, notLiked
 }
 
 // lastWanted returns the state that the last operation requested.
@@ -145,6 +148,9 @@ func (r *register) story() string {
 		fmt.Fprintf(&b, ", the last %d", most)
 		ops = ops[len(ops)-most:]
 	}
+	for _, v := range r.user.voids {
+		fmt.Fprintf(&b, "\n    %9.3f s  likes are withdrawn, of %s", v.start.Seconds(), v.period())
+	}
 	for _, o := range ops {
 		verb := "unlike"
 		if o.want {
@@ -152,10 +158,10 @@ func (r *register) story() string {
 		}
 		fmt.Fprintf(
 			&b,
-			"\n    %9.3f s to %9.3f s  api%d  %-6s  %s",
+			"\n    %9.3f s to %9.3f s  %s  %-6s  %s",
 			o.start.Seconds(),
 			o.end.Seconds(),
-			o.api+1,
+			route{api: int(o.api)}.name(),
 			verb,
 			o.outcome,
 		)
@@ -171,7 +177,7 @@ type creation struct {
 	kind    string // posts or comments
 	parent  int64  // the post of a comment
 	marker  string
-	author  int64
+	author  *account
 	outcome outcome
 	status  uint16
 	id      int64 // if ok
@@ -183,7 +189,7 @@ func (c *creation) story() string {
 		"%s %q of user %d at %.3f s: %s %d, id %d",
 		strings.TrimSuffix(c.kind, "s"),
 		c.marker,
-		c.author,
+		c.author.id,
 		c.start.Seconds(),
 		c.outcome,
 		c.status,
@@ -191,11 +197,13 @@ func (c *creation) story() string {
 	)
 }
 
-// targets are the posts and comments that clients choose from. Targets are never removed.
+// targets are the posts and comments that clients choose from, deleted or not.
 type targets struct {
 	mu   sync.RWMutex
 	hot  []*target
 	cold []*target
+	// disputed is as hot as the hot ones, and deleted and restored all the time.
+	disputed *target
 	// discussed are the posts with comments. They are few, because all comments are read at the end.
 	discussed []*target
 }

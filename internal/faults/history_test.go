@@ -8,15 +8,22 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// history returns a register with operations. + is a like and - an unlike; o means ok, ? unknown and x failed.
+// ended is when an operation of the tests can no longer take effect.
+func ended(o op) time.Duration { return o.end }
+
+// history returns a register with operations. + is a like and - an unlike; o means ok, ? unknown (503), ! unknown for
+// want of an answer, and x failed.
 func history(t *testing.T, words ...string) *register {
 	t.Helper()
-	r := &register{target: &target{kind: "posts", id: 1}, user: &account{id: 7}}
+	r := &register{target: &target{kind: "posts", id: 1}, user: newAccount(7, "")}
 	for i, w := range words {
 		o := op{
 			want:    w[0] == '+',
-			outcome: map[byte]outcome{'o': ok, '?': unknown, 'x': failed}[w[1]],
+			outcome: map[byte]outcome{'o': ok, '?': unknown, '!': unknown, 'x': failed}[w[1]],
 			start:   time.Duration(i),
+		}
+		if w[1] == '?' {
+			o.status = 503
 		}
 		came, went := r.begin(o.want)
 		r.finish(o, came, went)
@@ -43,10 +50,88 @@ func TestRegister_endsAsLastAcknowledgedOrLaterUnknown(t *testing.T) {
 		{[]string{"+?"}, true, true},
 	}
 	for _, c := range cases {
-		liked, notLiked := history(t, c.words...).possible()
+		liked, notLiked := history(t, c.words...).possible(ended)
 		assert.Equal(t, c.liked, liked, "liked after %v", c.words)
 		assert.Equal(t, c.notLiked, notLiked, "not liked after %v", c.words)
 	}
+}
+
+// A client that gives up goes on. Until the API's own deadline, the operation may take effect after later ones.
+func TestRegister_operationsWithoutAnAnswerMayBeLate(t *testing.T) {
+	late := func(words ...string) *register {
+		r := history(t, words...)
+		for i := range r.ops {
+			r.ops[i].start, r.ops[i].end = time.Duration(10*i), time.Duration(10*i+5)
+		}
+		return r
+	}
+	last := func(o op) time.Duration {
+		if o.status == noStatus && o.outcome == unknown {
+			return o.start + 12
+		}
+		return o.end
+	}
+	liked, not := late("+!", "-o").possible(last)
+	assert.Equal(t, []bool{true, true}, []bool{liked, not}, "the like may be applied after the unlike")
+	liked, not = late("+!", "-o", "-o").possible(last)
+	assert.Equal(t, []bool{false, true}, []bool{liked, not}, "the second unlike came when the like had ended")
+	liked, not = late("+o", "-!", "+o", "+o").possible(last)
+	assert.Equal(t, []bool{true, false}, []bool{liked, not})
+}
+
+func TestRegister_endsWithoutTheLikesThatWereWithdrawn(t *testing.T) {
+	const s = time.Second
+	period := func(since, until time.Duration, certain bool) void {
+		return void{start: 100 * s, since: since, until: until, certain: certain}
+	}
+	sure, perhaps := []void{period(0, 50*s, true)}, []void{period(0, 50*s, false)}
+	account := []void{{start: 100 * s, all: true, certain: true}}
+	type times []time.Duration
+	for name, c := range map[string]struct {
+		voids          []void
+		at             times
+		words          []string
+		liked, unliked bool
+	}{
+		"in the period":        {sure, times{10 * s}, []string{"+o"}, false, true},
+		"perhaps requested":    {perhaps, times{10 * s}, []string{"+o"}, true, true},
+		"at its edge":          {sure, times{49 * s}, []string{"+o"}, true, true},
+		"after it":             {sure, times{60 * s}, []string{"+o"}, true, false},
+		"liked again after it": {sure, times{10 * s, 60 * s, 70 * s}, []string{"+o", "-o", "+o"}, true, false},
+		"repeated after it":    {sure, times{10 * s, 60 * s}, []string{"+o", "+o"}, false, true},
+		"repeated later":       {sure, times{10 * s, 110 * s}, []string{"+o", "+o"}, true, true},
+		"with its account":     {account, times{10 * s, 110 * s}, []string{"+o", "+o"}, false, true},
+	} {
+		r := history(t, c.words...)
+		for i, at := range c.at {
+			r.ops[i].start, r.ops[i].end = at, at+s/10
+		}
+		r.user.voids = c.voids
+		liked, not := r.possible(ended)
+		assert.Equal(t, [2]bool{c.liked, c.unliked}, [2]bool{liked, not}, name)
+	}
+}
+
+func TestSpell_mayAndMustHold(t *testing.T) {
+	var s spell
+	assert.False(t, s.may(0))
+	assert.True(t, s.take())
+	assert.False(t, s.take())
+	s.begin(10, 4)
+	assert.True(t, s.may(5))
+	assert.False(t, s.must(50, 4), "it is not acknowledged")
+	s.confirm(20)
+	assert.True(t, s.must(21, 4))
+	assert.False(t, s.must(15, 4), "it began later")
+	assert.False(t, s.must(21, 6), "a fault was injected since")
+	s.beginEnd(30)
+	assert.True(t, s.may(40))
+	assert.False(t, s.must(40, 4))
+	s.end(50)
+	assert.True(t, s.may(49))
+	assert.False(t, s.may(51))
+	s.release()
+	assert.True(t, s.take())
 }
 
 func TestTarget_boundsHoldEveryPossibleCount(t *testing.T) {
@@ -63,6 +148,8 @@ func TestTarget_boundsHoldEveryPossibleCount(t *testing.T) {
 		{[]string{"+o", "-x"}, 1, 1},
 		{[]string{"+x"}, 0, 0},
 		{[]string{"+?", "-o", "+x"}, 0, 0},
+		{[]string{"+!", "-o"}, 0, 1},
+		{[]string{"+o", "-!", "+o"}, 0, 1},
 	} {
 		r := history(t, c.words...)
 		least, most := r.target.since(r.target.bounds())
@@ -118,6 +205,9 @@ func TestOracle_findsCreationsThatAreNotAsAcknowledged(t *testing.T) {
 		{kind: "posts", marker: "perhaps", outcome: unknown},
 		{kind: "posts", marker: "perhaps not", outcome: unknown},
 		{kind: "comments", marker: "of another kind", outcome: ok, id: 9},
+	}
+	for _, c := range made {
+		c.author = newAccount(7, "")
 	}
 	there := []content{
 		{id: 2, marker: "twice"},

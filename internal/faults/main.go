@@ -23,6 +23,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -281,6 +282,7 @@ func (s *site) save(disk string) error {
 const (
 	usersOfClient = 10
 	hotPosts      = 4
+	probed        = 16 // cold posts that the prober likes
 	coldPosts     = 300
 	discussions   = 16
 	earlyComments = 100
@@ -290,7 +292,7 @@ const (
 func (st *storm) rage(ctx context.Context, o options, r *report, say func(string, ...any)) (*record, error) {
 	s := st.site
 	extra := len(s.urls) + 1 // of the prober
-	out, err := s.command(ctx, "user", "token", "--count", fmt.Sprint(o.clients*usersOfClient+extra))
+	out, err := s.command(ctx, "user", "token", "--count", fmt.Sprint(o.clients*usersOfClient+extra+outcasts-leavers))
 	if err != nil {
 		return nil, fmt.Errorf("make users: %w: %s", err, out)
 	}
@@ -298,20 +300,37 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 	if err != nil {
 		return nil, err
 	}
-	clients := make([]*client, o.clients)
-	for i := range clients {
-		clients[i] = newClient(st, i, o.seed, users[extra+i*usersOfClient:][:usersOfClient])
+	if err := st.readNames(ctx, users); err != nil {
+		return nil, err
 	}
-	first := newClient(st, o.clients, o.seed, users[:extra])
+	st.outcasts, users = slices.Clip(users[:outcasts-leavers]), users[outcasts-leavers:]
+	admin, err := st.admit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var clients []*client
+	for i := range o.clients {
+		clients = append(clients, newClient(st, i, o.seed, users[extra+i*usersOfClient:][:usersOfClient]))
+	}
+	for part := range slices.Chunk(st.outcasts, usersOfClient) {
+		clients = append(clients, newClient(st, len(clients), o.seed, part))
+	}
+	first := newClient(st, len(clients), o.seed, users[:extra])
+	first.route = route{0, patientLimit}
+	for i := range moderators {
+		st.moderators = append(st.moderators, &moderator{
+			route: route{i % 2, patientLimit}, st: st, account: admin,
+			rng: rand.New(rand.NewPCG(o.seed, uint64(len(clients)+1+i))),
+		})
+	}
 	if err := st.sow(ctx, first); err != nil {
 		return nil, err
 	}
-	probes := newProber(st, users[:extra], st.targets.hot[0], st.targets.cold[:16])
+	probes := newProber(st, users[:extra], st.targets.hot[0], st.targets.cold[:probed])
 	begun, err := probes.measure(ctx, "the start")
 	if err != nil {
 		return nil, err
 	}
-	s.calm.Add(1)
 	say(
 		"the site is up: likes after %v, flush after %v",
 		begun.likes.Round(time.Millisecond),
@@ -323,12 +342,15 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 	for _, c := range clients {
 		raging.Go(func() { c.run(storming, time.Duration(o.clients)*time.Second/time.Duration(o.rate)) })
 	}
+	for _, m := range st.moderators {
+		raging.Go(func() { m.run(storming) })
+	}
 	raging.Go(func() { st.watch(storming) })
 	err = st.hurt(ctx, o, r, probes, say)
 	calm()
 	raging.Wait()
 
-	rec := &record{creations: first.made}
+	rec := &record{creations: first.made, viewer: users[0]}
 	rec.registers = append(append(rec.registers, probes.hot...), probes.spread...)
 	for _, c := range clients {
 		rec.registers = append(rec.registers, c.order...)
@@ -337,12 +359,34 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 	return rec, err
 }
 
+// readNames reads the usernames of accounts.
+func (st *storm) readNames(ctx context.Context, users []*account) error {
+	rows, err := st.site.db.QueryContext(ctx, "SELECT id, username FROM "+database+".users")
+	if err != nil {
+		return fmt.Errorf("read users: %w", err)
+	}
+	defer rows.Close()
+	names := map[int64]string{}
+	for rows.Next() {
+		var id int64
+		var name string
+		if err := rows.Scan(&id, &name); err != nil {
+			return fmt.Errorf("read users: %w", err)
+		}
+		names[id] = name
+	}
+	for _, u := range users {
+		u.name = names[u.id]
+	}
+	return rows.Err()
+}
+
 // sow creates the posts and comments that the clients start with.
 func (st *storm) sow(ctx context.Context, c *client) error {
 	make1 := func(made *creation) (*target, error) {
 		for {
 			if m := c.create(ctx, made); m.outcome == ok {
-				return st.know(m.kind, m.id), nil
+				return st.born(m), nil
 			}
 			if st.site.since() > 2*patience {
 				return nil, fmt.Errorf("the site did not start: %s", made.story())
@@ -350,9 +394,13 @@ func (st *storm) sow(ctx context.Context, c *client) error {
 			if err := wait(ctx, 100*time.Millisecond); err != nil {
 				return nil, err
 			}
-			c.api = 1 - c.api
+			c.route = c.other()
 			made = &creation{kind: made.kind, parent: made.parent}
 		}
+	}
+	var err error
+	if st.targets.disputed, err = make1(&creation{kind: "posts"}); err != nil {
+		return err
 	}
 	for i := range hotPosts + coldPosts {
 		t, err := make1(&creation{kind: "posts"})
@@ -365,9 +413,8 @@ func (st *storm) sow(ctx context.Context, c *client) error {
 			st.targets.add(t)
 		}
 	}
-	st.targets.discussed = append(
-		append(st.targets.discussed, st.targets.hot...),
-		st.targets.cold[:discussions-hotPosts]...)
+	st.targets.discussed = slices.Concat(
+		[]*target{st.targets.disputed}, st.targets.hot, st.targets.cold[:discussions-hotPosts-1])
 	for i := range earlyComments {
 		t, err := make1(&creation{kind: "comments", parent: st.targets.discussed[i%discussions].id})
 		if err != nil {
@@ -401,6 +448,7 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 		}
 		at := s.since()
 		say("fault %d: %s", number, f.kind)
+		s.trouble.Add(1)
 		healed, err := st.inject(ctx, f, x)
 		if err != nil {
 			return fmt.Errorf("fault %d, %s: %w", number, f.kind, err)
@@ -413,7 +461,7 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 			r.write(os.Stderr)
 			return err
 		}
-		s.calm.Add(1)
+		s.trouble.Add(1)
 		r.Faults = append(
 			r.Faults,
 			injected{number, f.kind, strings.Join(x.notes, ", "), at, held, rec.likes, rec.rows, rec.flush},

@@ -17,6 +17,7 @@ import (
 type record struct {
 	registers []*register
 	creations []*creation
+	viewer    *account // an account on which no moderator acts
 }
 
 // content is a post or comment in MySQL.
@@ -30,8 +31,12 @@ type content struct {
 // judge compares the answers that the clients recorded with the state of the site. The clients must have stopped.
 func (st *storm) judge(ctx context.Context, rec *record) error {
 	at := st.site.since()
-	if out, err := st.site.command(ctx, "cron", "run", "flush", "--timeout=60s"); err != nil {
-		st.violations.addf("flush fails", at, "at the end: %v: %s", err, out)
+	// A target whose deletion met a fault is closed by a job. The likes to withdraw are those that the writer has
+	// applied, and the withdrawals are likes, too.
+	for _, job := range []string{"close", "flush", "void", "flush"} {
+		if out, err := st.site.command(ctx, "cron", "run", job, "--timeout=60s"); err != nil {
+			st.violations.addf(job+" fails", at, "at the end: %v: %s", err, out)
+		}
 	}
 	if out, err := st.site.command(ctx, "verify"); err != nil || !strings.Contains(out, " 0 differences,") {
 		st.violations.addf("verify differs", at, "at the end: %v: %s", err, tail(out, 2000))
@@ -53,6 +58,9 @@ func (st *storm) judge(ctx context.Context, rec *record) error {
 	}
 	st.judgeLikes(rec.registers, inMySQL)
 	if err := st.judgeLosses(ctx); err != nil {
+		return err
+	}
+	if err := st.judgeModeration(ctx, st.moderators, rec.viewer); err != nil {
 		return err
 	}
 	return st.judgeAPI(ctx, rec, inMySQL)
@@ -80,7 +88,7 @@ func (st *storm) judgeLikes(registers []*register, there map[registerKey]bool) {
 	for _, r := range registers {
 		key := registerKey{r.target, r.user.id}
 		asked[key] = true
-		liked, notLiked := r.possible()
+		liked, notLiked := r.possible(st.site.last)
 		if is := there[key]; is && !liked {
 			st.violations.addf("liked after an acknowledged unlike", at, "the like is in MySQL: %s", r.story())
 		} else if !is && !notLiked {
@@ -99,7 +107,7 @@ func (st *storm) contents(ctx context.Context, kind string) ([]content, error) {
 	query := `
 		SELECT p.id, 0, p.title, p.likes_count, p.comments_count,
 			(SELECT COUNT(*) FROM post_likes l WHERE l.post_id = p.id),
-			(SELECT COUNT(*) FROM comments c WHERE c.post_id = p.id)
+			(SELECT COUNT(*) FROM comments c WHERE c.post_id = p.id AND c.deleted_at IS NULL)
 		FROM posts p`
 	if kind == "comments" {
 		query = `
@@ -223,12 +231,18 @@ func (st *storm) judgeAPI(ctx context.Context, rec *record, there map[registerKe
 	}
 	users := map[int64]*account{}
 	for _, r := range rec.registers {
+		if r.user.outcast {
+			continue
+		}
 		if len(users) < viewers || users[r.user.id] != nil {
 			users[r.user.id] = r.user
 		}
 	}
 	lists := []struct{ kind, path string }{{"posts", "/v1/posts?limit=100"}}
 	for _, t := range st.targets.discussed {
+		if t.gone.may(st.site.since()) {
+			continue // its comments are deleted with it
+		}
 		lists = append(lists, struct{ kind, path string }{"comments", t.path() + "/comments?limit=100"})
 	}
 	todo := make(chan func() error)
@@ -250,9 +264,9 @@ queue:
 	for _, u := range users {
 		for _, l := range lists {
 			api = 1 - api
-			from := api
+			by := route{api, patientLimit}
 			select {
-			case todo <- func() error { return st.judgeList(ctx, from, u, l.kind, l.path, counts, there) }:
+			case todo <- func() error { return st.judgeList(ctx, by, u, l.kind, l.path, counts, there) }:
 			case failure = <-errs:
 				break queue
 			}
@@ -274,7 +288,7 @@ queue:
 // judgeList reads a whole list as the user sees it.
 func (st *storm) judgeList(
 	ctx context.Context,
-	api int,
+	by route,
 	u *account,
 	kind, path string,
 	counts map[*target]int64,
@@ -286,11 +300,14 @@ func (st *storm) judgeList(
 			Items      []seen  `json:"items"`
 			NextCursor *string `json:"next_cursor"`
 		}
-		if err := st.mustRead(ctx, api, u, path+cursor, &page); err != nil {
+		if err := st.mustRead(ctx, by, u, path+cursor, &page); err != nil {
 			return err
 		}
 		for _, item := range page.Items {
 			met++
+			if item.Status == "deleted" {
+				continue // a placeholder
+			}
 			t := st.known(kind, item.ID)
 			if t == nil {
 				t = st.know(kind, item.ID) // its creation had an unknown outcome, so no client has liked it
@@ -300,9 +317,9 @@ func (st *storm) judgeList(
 				st.violations.addf(
 					"the API counts otherwise than MySQL",
 					at,
-					"%s: api%d says likes_count %d, MySQL has %d likes",
+					"%s: %s says likes_count %d, MySQL has %d likes",
 					t.name(),
-					api+1,
+					by.name(),
 					item.LikesCount,
 					counts[t],
 				)
@@ -311,10 +328,10 @@ func (st *storm) judgeList(
 				st.violations.addf(
 					"the API sees likes otherwise than MySQL",
 					at,
-					"%s, user %d: api%d says liked %v, in MySQL it is %v",
+					"%s, user %d: %s says liked %v, in MySQL it is %v",
 					t.name(),
 					u.id,
-					api+1,
+					by.name(),
 					item.Liked,
 					is,
 				)
@@ -332,15 +349,10 @@ func (st *storm) judgeList(
 }
 
 // mustRead reads from the site, which must have recovered from all faults.
-func (st *storm) mustRead(ctx context.Context, api int, u *account, path string, out any) error {
-	var a answer
-	for range 5 {
-		if a = st.send(ctx, api, u, http.MethodGet, path, nil); a.outcome == ok {
-			return json.Unmarshal(a.body, out)
-		}
-		if err := wait(ctx, time.Second); err != nil {
-			return err
-		}
+func (st *storm) mustRead(ctx context.Context, by route, u *account, path string, out any) error {
+	a := st.eventually(ctx, by, request{as: u, method: http.MethodGet, path: path})
+	if a.outcome == ok {
+		return json.Unmarshal(a.body, out)
 	}
 	return fmt.Errorf("GET %s answers %d %s", path, a.status, a.body)
 }

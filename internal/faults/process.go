@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -25,6 +26,24 @@ type process struct {
 	exited chan struct{} // closed when the process with this pid has ended; nil before the first start
 	status syscall.WaitStatus
 	alone  int // number of times that it ended by itself
+	paused []pause
+}
+
+// pause is a time in which a process or a proxy stood still. Its end is zero until it is known.
+type pause struct{ begin, end time.Time }
+
+// endPause sets the end of the last pause of a list.
+func endPause(list []pause) {
+	if n := len(list); n > 0 && list[n-1].end.IsZero() {
+		list[n-1].end = time.Now()
+	}
+}
+
+// pauses returns the times in which the process was paused.
+func (p *process) pauses() []pause {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.paused)
 }
 
 // restartDelay limits the load of a process that cannot start while a server is down.
@@ -66,6 +85,7 @@ func (p *process) startLocked() error {
 func (p *process) ended(cmd *exec.Cmd, exited chan struct{}) {
 	p.mu.Lock()
 	p.status, _ = cmd.ProcessState.Sys().(syscall.WaitStatus)
+	endPause(p.paused)
 	again := p.wanted
 	if again {
 		p.alone++
@@ -120,7 +140,13 @@ func (p *process) signalLocked(sig syscall.Signal) {
 	select {
 	case <-p.exited:
 	default:
+		if sig == syscall.SIGSTOP {
+			p.paused = append(p.paused, pause{begin: time.Now()})
+		}
 		_ = syscall.Kill(p.pid, sig) // the pid is not reused before Wait has returned
+		if sig == syscall.SIGCONT {
+			endPause(p.paused)
+		}
 	}
 }
 

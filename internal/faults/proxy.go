@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -37,6 +38,8 @@ type proxy struct {
 	changed chan struct{} // closed when now is replaced
 	links   map[*link]struct{}
 	orphans []net.Conn // connections to the server whose clients were reset; see orphan
+	held    []pause    // when hold held connections
+	kept    int        // requests that were held since the last release
 }
 
 // link is one connection through the proxy.
@@ -44,7 +47,8 @@ type link struct {
 	client, server *net.TCPConn
 	ended          chan struct{}
 	end            sync.Once
-	orphaned       bool // guarded by proxy.mu
+	orphaned       bool          // guarded by proxy.mu
+	held           chan struct{} // guarded by proxy.mu; closed when release lets requests pass; nil unless held
 }
 
 // newProxy listens on a loopback port outside the range of client ports. Within that range, a client that dials the
@@ -127,6 +131,54 @@ func (p *proxy) bury() {
 	p.orphans = nil
 }
 
+// hold keeps what the clients of some of the present connections send, and delivers it on release, even if they have
+// hung up. New connections are not held. So what they send is overtaken by what their clients send next.
+func (p *proxy) hold(some func() bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = append(p.held, pause{begin: time.Now()})
+	for l := range p.links {
+		if l.held == nil && some() {
+			l.held = make(chan struct{})
+		}
+	}
+}
+
+// release delivers what hold has kept, and returns the number of requests.
+func (p *proxy) release() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if l.held != nil {
+			close(l.held)
+			l.held = nil
+		}
+	}
+	for i := range p.held {
+		endPause(p.held[:i+1])
+	}
+	n := p.kept
+	p.kept = 0
+	return n
+}
+
+// holds returns the times in which connections were held.
+func (p *proxy) holds() []pause {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.held)
+}
+
+// keep returns the channel that is closed when the link's next request may pass, or nil if it may pass at once.
+func (p *proxy) keep(l *link) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.held != nil {
+		p.kept++
+	}
+	return l.held
+}
+
 func (p *proxy) state() (condition, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,6 +251,15 @@ func (p *proxy) pass(l *link, to *net.TCPConn, b []byte, reply bool) bool {
 			now, changed = p.state()
 		case <-l.ended:
 			return false
+		}
+	}
+	if !reply {
+		if held := p.keep(l); held != nil {
+			select {
+			case <-held:
+			case <-l.ended:
+				return false
+			}
 		}
 	}
 	if now.flow == lost || (now.flow == deaf && reply) {

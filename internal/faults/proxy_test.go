@@ -111,6 +111,48 @@ func TestProxy_deliversStalledBytesLate(t *testing.T) {
 	hear(t, c, "late")
 }
 
+func TestProxy_deliversHeldRequestsAfterLaterOnes(t *testing.T) {
+	p := echoes(t)
+	first := dial(t, p)
+	say(t, first, "one")
+	hear(t, first, "one")
+	p.hold(func() bool { return true })
+	say(t, first, "held")
+	hearNothing(t, first)
+	second := dial(t, p)
+	say(t, second, "two")
+	hear(t, second, "two")
+	require.Equal(t, 1, p.release())
+	hear(t, first, "held")
+	say(t, first, "three")
+	hear(t, first, "three")
+	require.Len(t, p.holds(), 1)
+	require.False(t, p.holds()[0].end.IsZero())
+}
+
+// What a client sent before it hung up arrives, as it does from a network.
+func TestProxy_deliversWhatWasHeldOfClientsThatHungUp(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer server.Close()
+	p, err := newProxy()
+	require.NoError(t, err)
+	defer p.listener.Close()
+	p.lead(server.Addr().String())
+	c := dial(t, p)
+	behind, err := server.Accept()
+	require.NoError(t, err)
+	defer behind.Close()
+	say(t, c, "one")
+	hear(t, behind, "one")
+	p.hold(func() bool { return true })
+	say(t, c, "held")
+	c.Close()
+	hearNothing(t, behind)
+	p.release()
+	hear(t, behind, "held")
+}
+
 func TestProxy_resetsConnectionsThatLostBytes(t *testing.T) {
 	for _, f := range []flow{lost, deaf} {
 		p := echoes(t)

@@ -29,11 +29,11 @@ type prober struct {
 
 func newProber(st *storm, users []*account, hot *target, spread []*target) *prober {
 	p := &prober{st: st}
-	for i := range st.site.urls {
+	for i := range st.site.apis {
 		p.hot = append(p.hot, &register{target: hot, user: users[i]})
 	}
 	for _, t := range spread {
-		p.spread = append(p.spread, &register{target: t, user: users[len(st.site.urls)]})
+		p.spread = append(p.spread, &register{target: t, user: users[len(st.site.apis)]})
 	}
 	return p
 }
@@ -89,7 +89,7 @@ func (p *prober) measure(ctx context.Context, after string) (recovery, error) {
 // until repeats an operation until it is acknowledged.
 func (p *prober) until(ctx context.Context, api int, r *register) {
 	for ctx.Err() == nil {
-		if p.st.set(context.WithoutCancel(ctx), api, r, p.want) == ok {
+		if p.st.set(context.WithoutCancel(ctx), route{api, patientLimit}, r, p.want) == ok {
 			return
 		}
 		_ = wait(ctx, 20*time.Millisecond)

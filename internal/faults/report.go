@@ -34,7 +34,8 @@ type report struct {
 	Posts      int64             `json:"acknowledged_posts"`
 	Comments   int64             `json:"acknowledged_comments"`
 	Registers  int               `json:"registers"`
-	PutOff     int64             `json:"put_off"`
+	Overtaken  int64             `json:"overtaken"`
+	Moderation map[string]int64  `json:"moderation"`
 	Deaths     int               `json:"product_exits_by_itself"`
 	Servers    int64             `json:"server_exits_by_itself"`
 	Violations int               `json:"violations"`
@@ -46,7 +47,11 @@ func (r *report) fill(st *storm, rec *record) {
 	r.Took = st.site.since()
 	r.Writes, r.Reads = outcomes(&st.tally, false), outcomes(&st.tally, true)
 	r.Likes, r.Posts, r.Comments = st.tally.likes.Load(), st.tally.posts.Load(), st.tally.comments.Load()
-	r.Registers, r.PutOff, r.Servers = len(rec.registers), st.tally.held.Load(), st.site.serverDeaths.Load()
+	r.Registers, r.Overtaken, r.Servers = len(rec.registers), st.tally.overtaken.Load(), st.site.serverDeaths.Load()
+	r.Moderation = map[string]int64{}
+	for i, name := range moderationNames {
+		r.Moderation[name] = st.tally.moderated[i].Load()
+	}
 	for _, p := range st.site.product() {
 		r.Deaths += p.deaths()
 	}
@@ -167,10 +172,15 @@ func (r *report) write(w io.Writer) {
 	)
 	fmt.Fprintf(
 		w,
-		"judged: %d pairs of user and target; operations delayed by one without an answer: %d\n",
+		"judged: %d pairs of user and target; operations sent while an opposite one could still take effect: %d\n",
 		r.Registers,
-		r.PutOff,
+		r.Overtaken,
 	)
+	fmt.Fprint(w, "moderation:")
+	for i, name := range moderationNames {
+		fmt.Fprintf(w, "%s %d %s", [2]string{"", ","}[min(i, 1)], r.Moderation[name], name)
+	}
+	fmt.Fprintln(w)
 	fmt.Fprintf(w, "restarted after ending by itself: product %d times, servers %d times\n", r.Deaths, r.Servers)
 	if r.Violations == 0 {
 		fmt.Fprintf(w, "violations: none\n")

@@ -34,13 +34,14 @@ type site struct {
 	noFull string // why disks cannot be filled; empty if they can
 
 	toMySQL, toRedis, toKafka *proxy
+	toAPIs                    []*proxy // for some of the clients
 	db                        *sql.DB
 	rdb                       *redis.Client
 
 	env                   []string
 	apis, workers, crons  []*process
-	urls                  []string // of the APIs
-	calm                  atomic.Int64
+	urls                  []string     // of the APIs, and then of the proxies in front of them
+	trouble               atomic.Int64 // odd from the begin of a fault until the site has recovered
 	serverDeaths          atomic.Int64 // servers that ended by themselves
 	slowStops, extraCount atomic.Int64
 }
@@ -133,9 +134,18 @@ func (s *site) startProduct(ctx context.Context) error {
 		}
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		s.urls = append(s.urls, "http://"+address)
+		front, err := newProxy()
+		if err != nil {
+			return err
+		}
+		front.lead(address)
+		s.toAPIs = append(s.toAPIs, front)
 		s.apis = append(s.apis, s.process(fmt.Sprintf("api%d", i+1), []string{"LIKEWISE_LISTEN=" + address}, "api"))
 		s.workers = append(s.workers, s.process(fmt.Sprintf("worker%d", i+1), nil, "worker"))
 		s.crons = append(s.crons, s.process(fmt.Sprintf("cron%d", i+1), nil, "cron"))
+	}
+	for _, front := range s.toAPIs {
+		s.urls = append(s.urls, "http://"+front.addr())
 	}
 	for _, p := range s.product() {
 		if err := p.start(); err != nil {
@@ -143,6 +153,34 @@ func (s *site) startProduct(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// span is a time of the run. Its end is forever until it is known.
+type span struct{ begin, end time.Duration }
+
+// heldAt returns the times in which an API may not have read requests: it was paused or, for clients behind a proxy,
+// the proxy held them.
+func (s *site) heldAt(api int) []span {
+	var held []span
+	if i := api % 2; i < len(s.apis) {
+		held = s.spans(s.apis[i].pauses())
+		if api >= 2 {
+			held = append(held, s.spans(s.toAPIs[i].holds())...)
+		}
+	}
+	return held
+}
+
+// spans converts times of the clock to times of the run.
+func (s *site) spans(list []pause) []span {
+	spans := make([]span, len(list))
+	for i, p := range list {
+		spans[i] = span{p.begin.Sub(s.began), forever}
+		if !p.end.IsZero() {
+			spans[i].end = p.end.Sub(s.began)
+		}
+	}
+	return spans
 }
 
 func (s *site) process(name string, env []string, args ...string) *process {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,12 +19,40 @@ import (
 	"time"
 )
 
-// answerLimit is how long a client waits for an answer. The product's own deadline may be longer, as with impatient
-// users.
-const answerLimit = 5 * time.Second
+// Clients wait for an answer until their own deadline. Patient ones wait longer than the API works on a request.
+// Impatient ones go on while the API may still do so.
+const (
+	patientLimit   = requestLimit + transit
+	impatientLimit = 3 * time.Second
+)
 
-// lateAfter is how long after a recovery an operation without an answer may still be applied.
-const lateAfter = 20 * time.Second
+// requestLimit is the time after which an API ends a request, from when it has read it.
+const requestLimit = 10 * time.Second
+
+// transit is how long a request takes to reach a process that runs, on a busy machine.
+const transit = 2 * time.Second
+
+// last returns until when an operation may take effect. After an answer, it has ended. If its client gave up, or a
+// proxy broke the connection, the API works on it until the deadline of the request. That begins when the API reads the
+// request: nobody can know before whether its client still waits. If the connection itself has ended, so has the API.
+func (s *site) last(o op) time.Duration {
+	switch {
+	case o.status != noStatus || o.outcome == failed:
+		return o.end
+	case o.broken:
+		return o.end + transit
+	}
+	begin := o.start
+	for _, held := range s.heldAt(int(o.api)) {
+		if held.begin <= o.end+transit && held.end >= o.start {
+			begin = max(begin, held.end)
+		}
+	}
+	if begin == forever {
+		return forever
+	}
+	return begin + requestLimit + transit
+}
 
 // storm has the state that all clients share.
 type storm struct {
@@ -36,6 +65,9 @@ type storm struct {
 	mu    sync.Mutex
 	index map[string]*target // by path
 
+	outcasts   []*account // users on whom moderators act
+	moderators []*moderator
+
 	quiet sync.RWMutex // held by the goroutine that needs the clients to pause
 }
 
@@ -44,7 +76,8 @@ type tally struct {
 	writes, reads [unknown + 1]atomic.Int64 // by outcome; writes are likes, unlikes and creations
 	likes, posts  atomic.Int64              // acknowledged
 	comments      atomic.Int64
-	held          atomic.Int64 // operations that were delayed because of one without an answer
+	overtaken     atomic.Int64 // operations that were sent while one without an answer could still take effect
+	moderated     [moderations]atomic.Int64
 }
 
 func newStorm(s *site) *storm {
@@ -68,6 +101,18 @@ func (st *storm) know(kind string, id int64) *target {
 	return t
 }
 
+// born returns the target that was created.
+func (st *storm) born(made *creation) *target {
+	t := st.know(made.kind, made.id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	t.author = made.author
+	if made.kind == "comments" {
+		t.parent = st.index[(&target{kind: "posts", id: made.parent}).path()]
+	}
+	return t
+}
+
 func (st *storm) known(kind string, id int64) *target {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -79,72 +124,106 @@ type answer struct {
 	outcome outcome
 	status  int
 	body    []byte
+	broken  bool // the connection to the API ended before the client gave up
 }
 
+// route is a way to an API, and the deadline of those who use it.
+type route struct {
+	api   int // index in site.urls
+	limit time.Duration
+}
+
+// name returns the name of the API.
+func (r route) name() string { return fmt.Sprintf("api%d", r.api%2+1) }
+
+// far reports whether a proxy is on the way.
+func (r route) far() bool { return r.api >= 2 }
+
+// other returns the same way to the other API.
+func (r route) other() route { return route{r.api ^ 1, r.limit} }
+
+// request is a request of a client. A status of 4xx is a wrong answer unless it is excused.
+type request struct {
+	as           *account
+	method, path string
+	body         any
+	excused      []int
+}
+
+func (q request) String() string { return q.method + " " + q.path }
+
 // send sends a request, and checks the answer by the rules for all answers.
-func (st *storm) send(ctx context.Context, api int, as *account, method, path string, body any) answer {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+func (st *storm) send(ctx context.Context, by route, q request) answer {
+	ctx, cancel := context.WithTimeout(ctx, by.limit)
 	defer cancel()
 	var in io.Reader
-	if body != nil {
-		text, err := json.Marshal(body)
+	if q.body != nil {
+		text, err := json.Marshal(q.body)
 		if err != nil {
 			panic(err) // bodies have only strings and numbers
 		}
 		in = bytes.NewReader(text)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, st.site.urls[api]+path, in)
+	sent, err := http.NewRequestWithContext(ctx, q.method, st.site.urls[by.api]+q.path, in)
 	if err != nil {
 		panic(err) // the addresses are valid
 	}
-	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
+	if q.body != nil {
+		sent.Header.Set("Content-Type", "application/json")
 	}
-	if as != nil {
-		request.Header.Set("Authorization", "Bearer "+as.token)
+	begin, trouble := st.site.since(), st.site.trouble.Load()
+	var used *pass
+	if q.as != nil {
+		used = q.as.pass.Load()
+		sent.Header.Set("Authorization", "Bearer "+used.token)
 	}
-	response, err := st.http.Do(request)
+	response, err := st.http.Do(sent)
 	if err != nil {
 		var dial *net.OpError
 		if errors.As(err, &dial) && dial.Op == "dial" {
 			return answer{outcome: failed} // nothing was sent
 		}
-		return answer{outcome: unknown}
+		return answer{outcome: unknown, broken: ctx.Err() == nil && !by.far()}
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
-		return answer{outcome: unknown}
+		return answer{outcome: unknown, broken: ctx.Err() == nil && !by.far()}
 	}
 	a := answer{status: response.StatusCode, body: text}
-	what := method + " " + path
 	switch {
 	case a.status < 300:
 		a.outcome = ok
+		// Other processes learn of a ban within seconds.
+		if q.as != nil && q.as.banned.must(begin-sessionsFresh, trouble) && st.site.trouble.Load() == trouble {
+			st.violations.addf("a banned account is served", st.site.since(), "%s: %s of user %d answers %d",
+				by.name(), q, q.as.id, a.status)
+		}
 	case a.status == http.StatusRequestTimeout:
 		a.outcome = unknown
 	case a.status < 500:
 		a.outcome = failed
-		if a.status != http.StatusTooManyRequests {
-			// Every request of the storm is valid, so a 4xx is a wrong answer.
-			st.violations.addf(
-				"blamed the client",
-				st.site.since(),
-				"api%d: %s answers %d %s",
-				api+1,
-				what,
-				a.status,
-				text,
-			)
+		excused := a.status == http.StatusTooManyRequests || slices.Contains(q.excused, a.status)
+		if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden {
+			excused = excused || used != nil && used.ended.Load()
+		}
+		if !excused {
+			// Every other request of the storm is valid, so a 4xx is a wrong answer.
+			st.violations.addf("blamed the client", st.site.since(), "%s: %s answers %d %s",
+				by.name(), q, a.status, text)
 		}
 	default:
 		a.outcome = unknown
 	}
 	if a.status >= 400 {
-		st.holdProblem(api, what, a, response.Header)
+		st.holdProblem(by, q, a, response.Header)
 	}
 	return a
 }
+
+// sessionsFresh is how long an API may rely on a session that was ended through another one. The README promises five
+// seconds.
+const sessionsFresh = 6 * time.Second
 
 // internals matches terms of the implementation, which answers must not contain.
 var internals = regexp.MustCompile(
@@ -153,13 +232,13 @@ var internals = regexp.MustCompile(
 )
 
 // holdProblem checks an error response against the README.
-func (st *storm) holdProblem(api int, what string, a answer, header http.Header) {
+func (st *storm) holdProblem(by route, q request, a answer, header http.Header) {
 	var p struct {
 		Code      string
 		RequestID string `json:"request_id"`
 	}
 	bad := func(sort string) {
-		st.violations.addf(sort, st.site.since(), "api%d: %s answers %d %s", api+1, what, a.status, a.body)
+		st.violations.addf(sort, st.site.since(), "%s: %s answers %d %s", by.name(), q, a.status, a.body)
 	}
 	if header.Get("Content-Type") != "application/problem+json" || json.Unmarshal(a.body, &p) != nil || p.Code == "" {
 		bad("an error that is not problem+json")
@@ -181,6 +260,7 @@ type seen struct {
 	LikesCount    int64  `json:"likes_count"`
 	CommentsCount int64  `json:"comments_count"`
 	Liked         bool   `json:"liked"`
+	Status        string `json:"status"` // of comments: deleted ones are placeholders
 }
 
 // holdCount checks that a count is possible.
@@ -204,17 +284,31 @@ func (st *storm) holdCount(t *target, count int64, where string) {
 	}
 }
 
-// set performs one operation on a register, at the given API.
-func (st *storm) set(ctx context.Context, api int, r *register, want bool) outcome {
+// set performs one operation on a register.
+func (st *storm) set(ctx context.Context, by route, r *register, want bool) outcome {
+	r.settle(st.site.since(), st.site.last)
+	if r.opposed(want) {
+		st.tally.overtaken.Add(1)
+	}
 	came, went := r.begin(want)
-	before := r.target.bounds()
+	before, trouble := r.target.bounds(), st.site.trouble.Load()
 	method := http.MethodDelete
 	if want {
 		method = http.MethodPut
 	}
-	o := op{want: want, api: uint8(api), start: st.site.since()}
-	a := st.send(ctx, api, r.user, method, r.target.path()+"/like", nil)
-	o.end, o.outcome, o.status = st.site.since(), a.outcome, uint16(a.status)
+	o := op{want: want, api: uint8(by.api), start: st.site.since()}
+	a := st.send(ctx, by, request{
+		as: r.user, method: method, path: r.target.path() + "/like", excused: []int{http.StatusNotFound},
+	})
+	o.end, o.outcome, o.status, o.broken = st.site.since(), a.outcome, uint16(a.status), a.broken
+	if a.status == http.StatusNotFound && !r.target.mayBeGone(o.start) {
+		st.violations.addf("blamed the client", o.end, "%s: %s %s/like answers 404, and the target is not deleted",
+			by.name(), method, r.target.path())
+	}
+	if a.outcome == ok && r.target.mustBeGone(o.start, trouble) && st.site.trouble.Load() == trouble {
+		st.violations.addf("a deleted target takes likes", o.end, "%s: %s %s/like of user %d answers %s",
+			by.name(), method, r.target.path(), r.user.id, a.body)
+	}
 	if a.outcome == ok {
 		var said struct {
 			Liked      *bool  `json:"liked"`
@@ -244,26 +338,19 @@ func (st *storm) set(ctx context.Context, api int, r *register, want bool) outco
 		}
 		st.tally.likes.Add(1)
 	}
-	if a.outcome == unknown && a.status == noStatus {
-		r.heldCalm, r.heldUntil = st.site.calm.Load(), o.end+lateAfter
-	}
 	st.tally.writes[a.outcome].Add(1)
 	r.finish(o, came, went)
 	return a.outcome
 }
 
-// held reports whether an operation without an answer may still arrive.
-func (st *storm) held(r *register) bool {
-	return r.heldUntil > 0 && (st.site.calm.Load() <= r.heldCalm || st.site.since() < r.heldUntil)
-}
-
 // client is one user agent with its own accounts.
 type client struct {
+	route
+
 	st        *storm
 	n         int
 	rng       *rand.Rand
 	users     []*account
-	api       int // the API that it uses
 	registers map[registerKey]*register
 	order     []*register // the same, in order of creation
 	made      []*creation
@@ -275,7 +362,14 @@ type registerKey struct {
 }
 
 func newClient(st *storm, n int, seed uint64, users []*account) *client {
-	return &client{st: st, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), users: users, api: n % 2,
+	by := route{n % 2, patientLimit}
+	if n%4 >= 2 {
+		by.limit = impatientLimit
+	}
+	if n%3 == 2 {
+		by.api += 2 // behind a proxy
+	}
+	return &client{route: by, st: st, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), users: users,
 		registers: map[registerKey]*register{}}
 }
 
@@ -305,9 +399,9 @@ func (c *client) act(ctx context.Context) {
 	switch p := c.rng.Float64(); {
 	case p < 0.76:
 		c.like(ctx)
-	case p < 0.762:
+	case p < 0.762 && !c.users[0].outcast:
 		c.post(ctx)
-	case p < 0.768:
+	case p < 0.768 && !c.users[0].outcast:
 		c.comment(ctx)
 	case p < 0.93:
 		c.readOne(ctx)
@@ -319,30 +413,28 @@ func (c *client) act(ctx context.Context) {
 // retire switches to the other API after one did not answer.
 func (c *client) retire(a outcome, status int) {
 	if a == failed && status == noStatus || a == unknown && status == noStatus {
-		c.api = 1 - c.api
+		c.route = c.other()
 	}
 }
 
 func (c *client) like(ctx context.Context) {
-	for range 5 {
-		r := c.choose()
-		if c.st.held(r) {
-			c.st.tally.held.Add(1)
-			continue
+	r := c.choose()
+	want := c.rng.Float64() < 0.85
+	if r.lastWanted() {
+		want = c.rng.Float64() < 0.2
+	}
+	again := c.rng.Float64() < 0.5
+	for range 3 {
+		outcome := c.st.set(ctx, c.route, r, want)
+		last := r.ops[len(r.ops)-1]
+		c.retire(outcome, int(last.status))
+		switch {
+		case outcome == failed && last.status == noStatus: // was not sent, and is repeated at the other API
+		case outcome == unknown && again: // the user changes their mind at once
+			want, again = !want, false
+		default:
+			return
 		}
-		want := c.rng.Float64() < 0.85
-		if r.lastWanted() {
-			want = c.rng.Float64() < 0.2
-		}
-		for range 2 {
-			outcome := c.st.set(ctx, c.api, r, want)
-			last := r.ops[len(r.ops)-1]
-			c.retire(outcome, int(last.status))
-			if outcome != failed || last.status != noStatus {
-				return // only a request that was not sent is repeated at once, at the other API
-			}
-		}
-		return
 	}
 }
 
@@ -352,8 +444,10 @@ func (c *client) choose() *register {
 	var t *target
 	p := c.rng.Float64()
 	switch {
-	case p < 0.45:
+	case p < 0.4:
 		t = c.st.targets.hot[c.rng.IntN(len(c.st.targets.hot))]
+	case p < 0.45:
+		t = c.st.targets.disputed
 	case p >= 0.65 || len(c.order) == 0:
 		t = c.st.targets.cold[c.rng.IntN(len(c.st.targets.cold))]
 	}
@@ -378,7 +472,7 @@ func (c *client) register(t *target, user *account) *register {
 func (c *client) post(ctx context.Context) {
 	made := c.create(ctx, &creation{kind: "posts"})
 	if made.outcome == ok {
-		c.st.targets.add(c.st.know("posts", made.id))
+		c.st.targets.add(c.st.born(made))
 	}
 }
 
@@ -388,7 +482,7 @@ func (c *client) comment(ctx context.Context) {
 	c.st.targets.mu.RUnlock()
 	made := c.create(ctx, &creation{kind: "comments", parent: on.id})
 	if made.outcome == ok {
-		c.st.targets.add(c.st.know("comments", made.id))
+		c.st.targets.add(c.st.born(made))
 	}
 }
 
@@ -396,13 +490,21 @@ func (c *client) comment(ctx context.Context) {
 func (c *client) create(ctx context.Context, made *creation) *creation {
 	user := c.users[c.rng.IntN(len(c.users))]
 	made.marker = fmt.Sprintf("marker-%d-%d-%d", c.n, len(c.made), c.rng.Uint64())
-	made.author, made.start = user.id, c.st.site.since()
+	made.author, made.start = user, c.st.site.since()
 	c.made = append(c.made, made)
 	path, body := "/v1/posts", map[string]any{"title": made.marker, "content": "The text of " + made.marker}
 	if made.kind == "comments" {
 		path, body = fmt.Sprintf("/v1/posts/%d/comments", made.parent), map[string]any{"content": made.marker}
 	}
-	a := c.st.send(ctx, c.api, user, http.MethodPost, path, body)
+	a := c.st.send(ctx, c.route, request{
+		as: user, method: http.MethodPost, path: path, body: body, excused: []int{http.StatusNotFound},
+	})
+	if a.status == http.StatusNotFound {
+		on := c.st.known("posts", made.parent)
+		if on == nil || !on.mayBeGone(made.start) {
+			c.st.violations.addf("blamed the client", c.st.site.since(), "POST %s answers 404 %s", path, a.body)
+		}
+	}
 	c.retire(a.outcome, a.status)
 	made.outcome, made.status = a.outcome, uint16(a.status)
 	c.st.tally.writes[a.outcome].Add(1)
@@ -426,12 +528,19 @@ func (c *client) create(ctx context.Context, made *creation) *creation {
 	return made
 }
 
-func (c *client) read(ctx context.Context, path string) []byte {
+// read reads a path that belongs to the target on, or to none.
+func (c *client) read(ctx context.Context, path string, on *target) []byte {
 	var as *account
 	if c.rng.Float64() < 0.7 {
 		as = c.users[c.rng.IntN(len(c.users))]
 	}
-	a := c.st.send(ctx, c.api, as, http.MethodGet, path, nil)
+	begin := c.st.site.since()
+	a := c.st.send(ctx, c.route, request{
+		as: as, method: http.MethodGet, path: path, excused: []int{http.StatusNotFound},
+	})
+	if a.status == http.StatusNotFound && (on == nil || !on.mayBeGone(begin)) {
+		c.st.violations.addf("blamed the client", c.st.site.since(), "GET %s answers 404 %s", path, a.body)
+	}
 	c.retire(a.outcome, a.status)
 	c.st.tally.reads[a.outcome].Add(1)
 	if a.outcome != ok {
@@ -442,7 +551,7 @@ func (c *client) read(ctx context.Context, path string) []byte {
 
 func (c *client) readOne(ctx context.Context) {
 	t := c.choose().target
-	if body := c.read(ctx, t.path()); body != nil {
+	if body := c.read(ctx, t.path(), t); body != nil {
 		var said seen
 		if err := json.Unmarshal(body, &said); err != nil || said.ID != t.id {
 			c.st.violations.addf("a wrong answer", c.st.site.since(), "GET %s answers %s", t.path(), body)
@@ -454,13 +563,14 @@ func (c *client) readOne(ctx context.Context) {
 
 func (c *client) readList(ctx context.Context) {
 	kind, path := "posts", "/v1/posts?sort="+[]string{"new", "top"}[c.rng.IntN(2)]
+	var under *target
 	if c.rng.IntN(2) == 0 {
 		c.st.targets.mu.RLock()
 		on := c.st.targets.discussed[c.rng.IntN(len(c.st.targets.discussed))]
 		c.st.targets.mu.RUnlock()
-		kind, path = "comments", on.path()+"/comments?sort="+[]string{"old", "new", "top"}[c.rng.IntN(3)]
+		under, kind, path = on, "comments", on.path()+"/comments?sort="+[]string{"old", "new", "top"}[c.rng.IntN(3)]
 	}
-	if body := c.read(ctx, path); body != nil {
+	if body := c.read(ctx, path, under); body != nil {
 		var said struct{ Items []seen }
 		if err := json.Unmarshal(body, &said); err != nil || said.Items == nil {
 			c.st.violations.addf("a wrong answer", c.st.site.since(), "GET %s answers %s", path, body)
@@ -481,7 +591,7 @@ func readTokens(text string) ([]*account, error) {
 		if !found || err != nil {
 			return nil, fmt.Errorf("not an id and a token: %q", line)
 		}
-		list = append(list, &account{n, token})
+		list = append(list, newAccount(n, token))
 	}
 	return list, nil
 }
