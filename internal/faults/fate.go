@@ -132,6 +132,9 @@ func (v void) covers(o op, last time.Duration) (may, must bool) {
 	if v.all {
 		return true, true
 	}
+	if o.undated {
+		return true, false
+	}
 	return last+roundingOfPeriods >= v.since && o.start-roundingOfPeriods <= v.until,
 		o.start-roundingOfPeriods >= v.since && last+roundingOfPeriods <= v.until
 }

@@ -21,6 +21,10 @@ type fault struct {
 	kind string
 	do   func(ctx context.Context, x *injection) error
 	disk bool // needs a disk that can be filled
+	// clock and serverClock need clocks of processes or servers that can be set.
+	clock, serverClock bool
+	// single needs one Redis, which is reached through a proxy, and cluster a Redis Cluster.
+	single, cluster bool
 	// rest stops the clients and drains the pipeline for the duration of the fault.
 	rest bool
 }
@@ -158,7 +162,7 @@ func faults() []fault {
 		)
 	}
 	anAPI := func(x *injection) *proxy { return x.toAPIs[x.rng.IntN(len(x.toAPIs))] }
-	return append(
+	list = append(
 		list,
 		fault{kind: "api requests held past their deadline", do: held(14*s1, anAPI)},
 		fault{kind: "api connections reset", do: again(5, 100*ms, 800*ms, resetting(anAPI))},
@@ -191,8 +195,17 @@ func faults() []fault {
 			kind: "redis demoted to replica",
 			do:   redisConfigured([]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"}),
 		},
-		fault{kind: "redis clock steps forward", do: again(3, 200*ms, 2*s1, redisExpiries(0))},
-		fault{kind: "redis clock steps back", do: again(3, 200*ms, 2*s1, redisExpiries(5*s1))},
+		fault{kind: "api clock ahead", do: clockOff(apis, true), clock: true},
+		fault{kind: "api clock behind", do: clockOff(apis, false), clock: true},
+		fault{kind: "worker clock ahead", do: clockOff(workers, true), clock: true},
+		fault{kind: "worker clock behind", do: clockOff(workers, false), clock: true},
+		fault{kind: "cron clock ahead", do: clockOff(crons, true), clock: true},
+		fault{kind: "cron clock behind", do: clockOff(crons, false), clock: true},
+		fault{kind: "redis clock ahead", do: serverClockOff("redis", true), serverClock: true},
+		fault{kind: "redis clock behind", do: serverClockOff("redis", false), serverClock: true},
+		fault{kind: "mysql clock ahead", do: serverClockOff("mysql", true), serverClock: true},
+		fault{kind: "mysql clock behind", do: serverClockOff("mysql", false), serverClock: true},
+		fault{kind: "redis slots move", do: slotsMoved, cluster: true},
 		fault{kind: "redis killed while it rewrites its log", do: killedInRewrite},
 		fault{kind: "redis emptied after a flush", do: redisEmptied, rest: true},
 		fault{kind: "mysql and redis killed", do: serversKilled(2*s1, mysql, redis)},
@@ -206,6 +219,16 @@ func faults() []fault {
 		fault{kind: "mysql killed, workers with it", do: withWorkers(mysql)},
 		fault{kind: "kafka killed, workers with it", do: withWorkers(kafka)},
 	)
+	// Of the faults of Redis alone, these work with a cluster, too.
+	for i, f := range list {
+		what, ofRedis := strings.CutPrefix(f.kind, "redis ")
+		switch what {
+		case "killed", "killed, workers with it", "restarted", "paused", "paused for long":
+		default:
+			list[i].single = ofRedis && !f.cluster
+		}
+	}
+	return list
 }
 
 // killed kills processes with SIGKILL, all at once, and restarts them.
@@ -286,7 +309,10 @@ func restarted(of func(*injection) []*process) func(context.Context, *injection)
 
 // thirdWorker starts and kills a third worker, so that the consumer group rebalances several times.
 func thirdWorker(ctx context.Context, x *injection) error {
-	p := x.process(fmt.Sprintf("extra%d", x.extraCount.Add(1)), nil, "worker")
+	p, err := x.process(fmt.Sprintf("extra%d", x.extraCount.Add(1)), nil, "worker")
+	if err != nil {
+		return err
+	}
 	defer p.kill()
 	for range 3 {
 		if err := p.start(); err != nil {
@@ -423,7 +449,7 @@ func orphaned(link func(*injection) *proxy) func(context.Context, *injection) er
 // full fills the disk of a server to the last byte.
 func full(of func(*injection) server) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
-		path := filepath.Join(of(x).Dir(), "filler")
+		path := filepath.Join(of(x).(singleServer).Dir(), "filler")
 		if err := fill(path); err != nil {
 			return err
 		}
@@ -541,37 +567,6 @@ func redisConfigured(begin, end []any) func(context.Context, *injection) error {
 	}
 }
 
-// redisExpiries has the effect of a step of Redis' clock: keys with a time to live expire at once, or later. It does
-// not change the clock itself, which is that of the machine.
-func redisExpiries(more time.Duration) func(context.Context, *injection) error {
-	return func(ctx context.Context, x *injection) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		keys := x.rdb.Scan(ctx, 0, "*", 10000).Iterator()
-		stepped := 0
-		for keys.Next(ctx) {
-			left, err := x.rdb.PTTL(ctx, keys.Val()).Result()
-			if err != nil {
-				return fmt.Errorf("redis pttl: %w", err)
-			}
-			if left <= 0 {
-				continue // without an expiry, or expired
-			}
-			stepped++
-			if more > 0 {
-				err = x.rdb.PExpire(ctx, keys.Val(), left+more).Err()
-			} else {
-				err = x.rdb.Del(ctx, keys.Val()).Err()
-			}
-			if err != nil {
-				return fmt.Errorf("redis expiry: %w", err)
-			}
-		}
-		x.notef("%d keys", stepped)
-		return keys.Err()
-	}
-}
-
 func killedInRewrite(ctx context.Context, x *injection) error {
 	if err := x.rdb.Do(ctx, "bgrewriteaof").Err(); err != nil {
 		return fmt.Errorf("rewrite log: %w", err)
@@ -586,7 +581,7 @@ func killedInRewrite(ctx context.Context, x *injection) error {
 // redisEmptied empties Redis while the clients pause and every like is in MySQL. At that time Redis may lose all data.
 func redisEmptied(ctx context.Context, x *injection) error {
 	err := x.redis.Kill()
-	data := filepath.Join(x.redis.Dir(), "data")
+	data := filepath.Join(x.single.Dir(), "data")
 	err = errors.Join(err, os.RemoveAll(data), os.Mkdir(data, 0o700))
 	return errors.Join(err, x.redis.Start(ctx))
 }

@@ -32,6 +32,7 @@ type op struct {
 	api        uint8
 	start, end time.Duration // since the run began
 	broken     bool          // the connection ended before the client gave up
+	undated    bool          // Redis's clock was off, or may have been
 }
 
 // target is a post or comment.

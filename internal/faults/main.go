@@ -45,6 +45,7 @@ type options struct {
 	only    string
 	dir     string
 	list    bool
+	redis   string
 }
 
 func main() {
@@ -62,15 +63,19 @@ func main() {
 	flag.StringVar(&o.fsync, "appendfsync", "always", "appendfsync of Redis: always or everysec")
 	flag.StringVar(&o.disk, "disk", "tmpfs",
 		"where the servers' data are: tmpfs for memory that can be filled, real for the disk")
-	flag.StringVar(&o.binary, "binary", "", "path of the product; if empty, it is built")
+	flag.StringVar(&o.binary, "binary", "",
+		"path of the product; if empty, it is built, with clocks that can be set")
 	flag.BoolVar(&o.race, "race", false, "build the product with the race detector")
 	flag.BoolVar(&o.json, "json", false, "print the report as JSON")
 	flag.StringVar(&o.only, "only", "", "parts of names of faults, separated by commas; if empty, all are injected")
 	flag.StringVar(&o.dir, "dir", "",
 		"folder for logs and data, which is kept; if empty, a temporary one, which is kept after a failure")
+	flag.StringVar(&o.redis, "redis", "single",
+		"what Redis is: single, or cluster for a Redis Cluster whose slots move")
 	flag.BoolVar(&o.list, "list", false, "list the faults and exit")
 	flag.Parse()
 	if flag.NArg() > 0 || o.fsync != "always" && o.fsync != "everysec" || o.disk != "tmpfs" && o.disk != "real" ||
+		o.redis != "single" && o.redis != "cluster" ||
 		o.clients < 1 ||
 		o.rate < 1 {
 		flag.Usage()
@@ -143,7 +148,7 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 	for o.seed == 0 {
 		o.seed = uint64(rand.Uint32())
 	}
-	s := &site{dir: o.dir, binary: o.binary, began: time.Now()}
+	s := &site{dir: o.dir, binary: o.binary, began: time.Now(), clustered: o.redis == "cluster"}
 	if s.dir == "" {
 		if s.dir, err = os.MkdirTemp("", "likewise-faults-"); err != nil {
 			return false, fmt.Errorf("make folder: %w", err)
@@ -166,9 +171,14 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 	}()
 	if s.binary == "" {
 		s.binary = filepath.Join(s.dir, "likewise")
-		if err := build(ctx, s.binary, o.race); err != nil {
+		if err := build(ctx, s.dir, s.binary, o.race); err != nil {
 			return false, err
 		}
+	} else {
+		s.noClocks = "the product was not built by the harness"
+	}
+	if s.library, err = preload(ctx, s.dir); err != nil {
+		s.noServerClocks = err.Error()
 	}
 	disk, err := s.mount(o.disk)
 	if err != nil {
@@ -194,6 +204,7 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 		Setup: map[string]string{
 			"appendfsync":            o.fsync,
 			"disk":                   o.disk,
+			"redis":                  o.redis,
 			"clients":                fmt.Sprint(o.clients),
 			"most requests a second": fmt.Sprint(o.rate),
 		},
@@ -218,18 +229,6 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 		r.write(os.Stdout)
 	}
 	return r.Violations > 0, err
-}
-
-func build(ctx context.Context, path string, race bool) error {
-	args := []string{"build", "-o", path}
-	if race {
-		args = append(args, "-race")
-	}
-	out, err := exec.CommandContext(ctx, "go", append(args, "likewise/cmd/likewise")...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the product: %w: %s", err, out)
-	}
-	return nil
 }
 
 // sizes are the sizes of the small disks, in MiB. They suffice for the longest run.
@@ -508,9 +507,15 @@ func (st *storm) deck(only string) (deck []fault, skipped []string) {
 			wanted = wanted || part != "" && strings.Contains(f.kind, part)
 		}
 		switch {
-		case !wanted:
+		case !wanted, f.cluster && !st.site.clustered:
+		case f.single && st.site.clustered:
+			skipped = append(skipped, f.kind+": Redis is a cluster")
 		case f.disk && st.site.noFull != "":
 			skipped = append(skipped, f.kind+": "+st.site.noFull)
+		case f.clock && st.site.noClocks != "":
+			skipped = append(skipped, f.kind+": "+st.site.noClocks)
+		case f.serverClock && st.site.noServerClocks != "":
+			skipped = append(skipped, f.kind+": "+st.site.noServerClocks)
 		default:
 			deck = append(deck, f)
 		}

@@ -80,11 +80,11 @@ func (m *moderator) act(ctx context.Context) {
 		m.restore(ctx)
 	case p < 0.88:
 		m.remove(ctx)
-	case p < 0.985 && (undo || len(m.banned) >= atOnce):
+	case p < 0.96 && (undo || len(m.banned) >= atOnce):
 		m.unban(ctx)
-	case p < 0.985:
+	case p < 0.96:
 		m.ban(ctx)
-	case p < 0.996:
+	case p < 0.99:
 		m.void(ctx)
 	default:
 		m.deleteAccount(ctx)
@@ -94,6 +94,7 @@ func (m *moderator) act(ctx context.Context) {
 // insist repeats a request until it is acknowledged or ctx ends. Requests without an answer are added to open. again
 // are the statuses that mean that an earlier request took effect.
 func (m *moderator) insist(ctx context.Context, q request, open *[]op, again ...int) bool {
+	var effect []int
 	for {
 		o := op{api: uint8(m.api), start: m.st.site.since()}
 		a := m.st.send(context.WithoutCancel(ctx), m.route, q)
@@ -105,10 +106,10 @@ func (m *moderator) insist(ctx context.Context, q request, open *[]op, again ...
 			m.route = m.other()
 			*open = append(*open, o)
 		case a.outcome == failed:
-			return slices.Contains(q.excused, a.status)
+			return slices.Contains(effect, a.status)
 		}
 		if a.outcome == unknown {
-			q.excused = again
+			q.excused, effect = slices.Concat(q.excused, again), again
 		}
 		if wait(ctx, 100*time.Millisecond) != nil {
 			return false
@@ -273,6 +274,7 @@ func (m *moderator) void(ctx context.Context) {
 	q := m.post(fmt.Sprintf("users/%d/likes/void", a.id), map[string]any{
 		"since": since.UTC().Format(time.RFC3339), "until": until.UTC().Format(time.RFC3339),
 	})
+	q.excused = []int{http.StatusUnprocessableEntity} // the API's clock may be behind: the period has not ended there
 	if m.insist(ctx, q, new([]op)) {
 		a.voids[len(a.voids)-1].certain = true
 		m.st.tally.moderated[voids].Add(1)

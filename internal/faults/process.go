@@ -19,6 +19,7 @@ type process struct {
 	args   []string
 	env    []string
 	log    string // path; every start appends to it
+	clock  clock
 
 	mu     sync.Mutex
 	wanted bool

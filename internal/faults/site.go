@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -28,10 +29,21 @@ type site struct {
 	binary string
 	began  time.Time
 
-	mysql  *servers.MySQL
-	redis  *servers.Redis
-	kafka  *servers.Kafka
-	noFull string // why disks cannot be filled; empty if they can
+	clustered bool // Redis is a cluster
+
+	mysql   *servers.MySQL
+	redis   server         // one server, or the cluster
+	single  *servers.Redis // nil with a cluster
+	kafka   *servers.Kafka
+	cluster *redisCluster // nil with one server
+	noFull  string        // why disks cannot be filled; empty if they can
+
+	noClocks       string // why clocks of the product cannot be set
+	noServerClocks string // why clocks of servers cannot be set
+	library        string // path of the library that gives servers a clock
+	serverClocks   map[string]clock
+	skewMu         sync.Mutex
+	skewed         []pause // when Redis's clock was off
 
 	toMySQL, toRedis, toKafka *proxy
 	toAPIs                    []*proxy // for some of the clients
@@ -73,28 +85,25 @@ func (s *site) startServers(ctx context.Context, disk, fsync string) error {
 	if s.mysql, err = servers.StartMySQL(ctx, filepath.Join(disk, "mysql")); err != nil {
 		return err
 	}
-	// One of the faults uses the command DEBUG.
-	if s.redis, err = servers.StartRedis(
-		ctx,
-		filepath.Join(disk, "redis"),
-		"--appendfsync",
-		fsync,
-		"--enable-debug-command",
-		"local",
-	); err != nil {
+	if err := s.startRedis(ctx, filepath.Join(disk, "redis"), fsync); err != nil {
 		return err
 	}
 	if s.kafka, err = servers.StartKafkaBehind(ctx, filepath.Join(disk, "kafka"), s.toKafka.addr()); err != nil {
 		return err
 	}
+	if err := s.giveClocks(ctx); err != nil {
+		return err
+	}
 	s.toMySQL.lead(s.mysql.Addr())
-	s.toRedis.lead(s.redis.Addr())
+	if s.single != nil {
+		s.toRedis.lead(s.single.Addr())
+		s.rdb = redis.NewClient(&redis.Options{Addr: s.single.Addr(), MaxRetries: -1, DisableIdentity: true})
+	}
 	s.toKafka.lead(s.kafka.Addr())
 	if s.db, err = sql.Open("mysql", s.mysql.DSN("")+"&timeout=2s&readTimeout=20s&writeTimeout=20s"); err != nil {
 		return fmt.Errorf("open mysql: %w", err)
 	}
 	s.db.SetMaxIdleConns(1)
-	s.rdb = redis.NewClient(&redis.Options{Addr: s.redis.Addr(), MaxRetries: -1, DisableIdentity: true})
 	// The account is not an administrator, who may write to a read-only server.
 	for _, statement := range []string{
 		"CREATE DATABASE " + database + " CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci",
@@ -103,6 +112,54 @@ func (s *site) startServers(ctx context.Context, disk, fsync string) error {
 	} {
 		if _, err := s.db.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("prepare mysql: %w", err)
+		}
+	}
+	return nil
+}
+
+// startRedis starts one Redis, or a cluster.
+func (s *site) startRedis(ctx context.Context, dir, fsync string) error {
+	var err error
+	if s.clustered {
+		s.cluster, err = startRedisCluster(ctx, dir, fsync)
+		s.redis = s.cluster
+		return err
+	}
+	// One of the faults uses the command DEBUG.
+	s.single, err = servers.StartRedis(ctx, dir, "--appendfsync", fsync, "--enable-debug-command", "local")
+	s.redis = s.single
+	return err
+}
+
+// redisURL returns the address of Redis for the product.
+func (s *site) redisURL() string {
+	if s.clustered {
+		return s.cluster.url()
+	}
+	return "redis://" + s.toRedis.addr() + "/0"
+}
+
+// giveClocks restarts MySQL and Redis with clocks that can be set.
+func (s *site) giveClocks(ctx context.Context) error {
+	if s.noServerClocks == "" && os.Getenv("LIKEWISE_SERVERS_MYSQL") != "" {
+		s.noServerClocks = "MySQL runs in a folder tree of its own"
+	}
+	if s.noServerClocks == "" && s.clustered {
+		s.noServerClocks = "Redis is a cluster"
+	}
+	if s.noServerClocks != "" {
+		return nil
+	}
+	s.serverClocks = map[string]clock{}
+	for name, server := range map[string]*servers.Server{"mysql": s.mysql.Server, "redis": s.single.Server} {
+		c, err := newClock(s.dir, name)
+		if err != nil {
+			return err
+		}
+		s.serverClocks[name] = c
+		server.Setenv("LD_PRELOAD="+s.library, c.env())
+		if err := errors.Join(server.Stop(ctx), server.Start(ctx)); err != nil {
+			return fmt.Errorf("restart %s with a clock: %w", name, err)
 		}
 	}
 	return nil
@@ -118,7 +175,7 @@ func (s *site) startProduct(ctx context.Context) error {
 	s.env = []string{
 		"PATH=" + os.Getenv("PATH"), "TZ=UTC",
 		"LIKEWISE_MYSQL_DSN=" + dsn.FormatDSN(),
-		"LIKEWISE_REDIS=redis://" + s.toRedis.addr() + "/0",
+		"LIKEWISE_REDIS=" + s.redisURL(),
 		"LIKEWISE_KAFKA=" + s.toKafka.addr(),
 		"LIKEWISE_COOL_AFTER=5m", // the minimum
 		"LIKEWISE_LIMITS=0",      // all clients have the same address
@@ -140,9 +197,21 @@ func (s *site) startProduct(ctx context.Context) error {
 		}
 		front.lead(address)
 		s.toAPIs = append(s.toAPIs, front)
-		s.apis = append(s.apis, s.process(fmt.Sprintf("api%d", i+1), []string{"LIKEWISE_LISTEN=" + address}, "api"))
-		s.workers = append(s.workers, s.process(fmt.Sprintf("worker%d", i+1), nil, "worker"))
-		s.crons = append(s.crons, s.process(fmt.Sprintf("cron%d", i+1), nil, "cron"))
+		for _, role := range []struct {
+			name string
+			list *[]*process
+			env  []string
+		}{
+			{"api", &s.apis, []string{"LIKEWISE_LISTEN=" + address}},
+			{"worker", &s.workers, nil},
+			{"cron", &s.crons, nil},
+		} {
+			p, err := s.process(fmt.Sprintf("%s%d", role.name, i+1), role.env, role.name)
+			if err != nil {
+				return err
+			}
+			*role.list = append(*role.list, p)
+		}
 	}
 	for _, front := range s.toAPIs {
 		s.urls = append(s.urls, "http://"+front.addr())
@@ -183,14 +252,16 @@ func (s *site) spans(list []pause) []span {
 	return spans
 }
 
-func (s *site) process(name string, env []string, args ...string) *process {
+func (s *site) process(name string, env []string, args ...string) (*process, error) {
+	c, err := newClock(s.dir, name)
 	return &process{
 		name:   name,
 		binary: s.binary,
 		args:   args,
-		env:    append(env, s.env...),
+		env:    append(append(env, c.env()), s.env...),
 		log:    filepath.Join(s.dir, "logs", name+".log"),
-	}
+		clock:  c,
+	}, err
 }
 
 func freePort() (int, error) {
@@ -218,11 +289,25 @@ type server interface {
 	Kill() error
 	Pause() error
 	Resume() error
+}
+
+// singleServer is a server of its own.
+type singleServer interface {
+	server
 	Exited() <-chan struct{}
 	Dir() string
 }
 
-func (s *site) servers() []server { return []server{s.mysql, s.redis, s.kafka} }
+func (s *site) servers() []singleServer {
+	list := []singleServer{s.mysql, s.kafka}
+	if !s.clustered {
+		return append(list, s.single)
+	}
+	for _, node := range s.cluster.nodes {
+		list = append(list, node)
+	}
+	return list
+}
 
 // revive restarts servers that ended by themselves, as a supervisor does. Redis, for example, ends if its disk is full.
 func (s *site) revive(ctx context.Context) error {
@@ -251,6 +336,10 @@ func (s *site) stop(ctx context.Context) error {
 	if s.rdb != nil {
 		s.rdb.Close()
 	}
-	all := &servers.All{MySQL: s.mysql, Redis: s.redis, Kafka: s.kafka}
-	return all.Stop(ctx)
+	all := &servers.All{MySQL: s.mysql, Redis: s.single, Kafka: s.kafka}
+	err := all.Stop(ctx)
+	if s.cluster != nil {
+		err = errors.Join(err, s.cluster.Stop(ctx))
+	}
+	return err
 }

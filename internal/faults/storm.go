@@ -301,6 +301,7 @@ func (st *storm) set(ctx context.Context, by route, r *register, want bool) outc
 		as: r.user, method: method, path: r.target.path() + "/like", excused: []int{http.StatusNotFound},
 	})
 	o.end, o.outcome, o.status, o.broken = st.site.since(), a.outcome, uint16(a.status), a.broken
+	o.undated = a.status == noStatus || st.site.skewedSince(o.start)
 	if a.status == http.StatusNotFound && !r.target.mayBeGone(o.start) {
 		st.violations.addf("blamed the client", o.end, "%s: %s %s/like answers 404, and the target is not deleted",
 			by.name(), method, r.target.path())

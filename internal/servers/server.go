@@ -60,6 +60,7 @@ type Server struct {
 	lock  *os.File   // the folder's lock, from Start to Stop or Kill
 	ports []int      // fixed by the first start
 	child *child
+	env   []string // see Setenv
 }
 
 func start(ctx context.Context, p program, dir string) (*Server, error) {
@@ -90,6 +91,13 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("start %s in %s: %w", s.program.name, s.dir, err)
 	}
 	return nil
+}
+
+// Setenv adds variables, each NAME=VALUE, to the environment of the server from its next start on.
+func (s *Server) Setenv(variables ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.env = append(s.env, variables...)
 }
 
 func (s *Server) start(ctx context.Context) error {
@@ -130,6 +138,7 @@ func (s *Server) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	cmd.Env = append(cmd.Env, s.env...)
 	log, err := openLog(s.file("log"))
 	if err != nil {
 		return err

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A clock is a file with the seconds by which the time of day of one process is off. The processes of the product are
+// built with a package time that adds them. The product itself is not changed for it. Servers are started with a
+// library that does the same. Clocks that only run forward, and the timers that use them, are not changed, as after a
+// step of the clock of a machine.
+type clock struct{ path string }
+
+// envClock names the file of a process's clock.
+const envClock = "LIKEWISE_FAULTS_CLOCK"
+
+//go:embed clock.go.txt
+var clockSource []byte
+
+//go:embed clock.c.txt
+var clockLibrary []byte
+
+// newClock returns a clock that is right.
+func newClock(dir, name string) (clock, error) {
+	c := clock{filepath.Join(dir, name+".clock")}
+	return c, c.set(0)
+}
+
+// set sets by how much the clock is off, in whole seconds.
+func (c clock) set(off time.Duration) error {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], uint64(int64(off/time.Second)))
+	f, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("set clock: %w", err)
+	}
+	_, err = f.Write(b[:])
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("set clock: %w", err)
+	}
+	return nil
+}
+
+// env returns the variable that makes a process use the clock.
+func (c clock) env() string { return envClock + "=" + c.path }
+
+// build builds the product with clocks that can be set.
+func build(ctx context.Context, dir, path string, race bool) error {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("find the sources of go: %w", err)
+	}
+	folder := filepath.Join(strings.TrimSpace(string(out)), "src", "time")
+	text, err := os.ReadFile(filepath.Join(folder, "time.go"))
+	if err != nil {
+		return fmt.Errorf("read package time: %w", err)
+	}
+	const before = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
+	stepped := bytes.Replace(text, []byte(before), []byte(strings.Replace(before, "runtimeNow", "steppedNow", 1)), 1)
+	if bytes.Equal(stepped, text) {
+		return errors.New("this version of go reads the time in another way: adapt clock.go")
+	}
+	replaced := map[string]string{}
+	for name, content := range map[string][]byte{"time.go": stepped, "faults_clock.go": clockSource} {
+		at := filepath.Join(dir, name+".txt")
+		replaced[filepath.Join(folder, name)] = at
+		if err := os.WriteFile(at, content, 0o600); err != nil {
+			return fmt.Errorf("write package time: %w", err)
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		return fmt.Errorf("describe package time: %w", err)
+	}
+	list := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+		return fmt.Errorf("describe package time: %w", err)
+	}
+	args := []string{"build", "-overlay", list, "-o", path}
+	if race {
+		args = append(args, "-race")
+	}
+	out, err = exec.CommandContext(ctx, "go", append(args, "likewise/cmd/likewise")...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the product: %w: %s", err, out)
+	}
+	return nil
+}
+
+// preload builds the library that gives a server a clock of its own.
+func preload(ctx context.Context, dir string) (path string, err error) {
+	compiler := os.Getenv("CC")
+	if compiler == "" {
+		compiler = "cc"
+	}
+	path = filepath.Join(dir, "clock.so")
+	cmd := exec.CommandContext(ctx, compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-o", path, "-")
+	cmd.Stdin = bytes.NewReader(clockLibrary)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the library with the clock: %w: %s", err, out)
+	}
+	return path, nil
+}
+
+// skew is by how much a clock is off: ahead or behind.
+func (x *injection) skew(ahead bool) time.Duration {
+	off := []time.Duration{30 * time.Second, 10 * time.Minute, 3 * time.Hour}[x.rng.IntN(3)]
+	if !ahead {
+		off = -off
+	}
+	x.notef("%v", off)
+	return off
+}
+
+// clockOff sets the clock of one process ahead or back for some time.
+func clockOff(of func(*injection) []*process, ahead bool) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		p := x.one(of(x))[0]
+		err := p.clock.set(x.skew(ahead))
+		return errors.Join(err, x.during(ctx, 3*s1, 7*s1, func() error { return p.clock.set(0) }))
+	}
+}
+
+// serverClockOff does the same to a server.
+func serverClockOff(name string, ahead bool) func(context.Context, *injection) error {
+	return func(ctx context.Context, x *injection) error {
+		c := x.serverClocks[name]
+		if name == "redis" {
+			x.skewBegins()
+			defer x.skewEnds()
+		}
+		err := c.set(x.skew(ahead))
+		return errors.Join(err, x.during(ctx, 3*s1, 7*s1, func() error { return c.set(0) }))
+	}
+}
+
+// skewBegins and skewEnds note when the times of likes are not those of the harness.
+func (s *site) skewBegins() {
+	s.skewMu.Lock()
+	defer s.skewMu.Unlock()
+	s.skewed = append(s.skewed, pause{begin: time.Now()})
+}
+
+func (s *site) skewEnds() {
+	s.skewMu.Lock()
+	defer s.skewMu.Unlock()
+	endPause(s.skewed)
+}
+
+// skewedSince reports whether Redis's clock has been off at some time since a time of the run.
+func (s *site) skewedSince(from time.Duration) bool {
+	s.skewMu.Lock()
+	defer s.skewMu.Unlock()
+	return slices.ContainsFunc(s.spans(s.skewed), func(p span) bool { return p.end >= from })
+}
