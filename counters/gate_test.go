@@ -354,6 +354,38 @@ func TestGate_missesASetOfMany(t *testing.T) {
 	require.Equal(t, before, dump(t, plain))
 }
 
+// The users of a lost set would be lost without a trace if the set was split: its halves would have their sentinels.
+func TestGate_splitsNoSetThatIsLost(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	key := r.keys(post(1)).likes
+	const sets = 2
+	users := make([]int64, 600)
+	for i := range users {
+		users[i] = int64(i + 1)
+	}
+	warmUp(t, r, post(1), users...)
+	require.Equal(t, sets, setsFor(len(users)))
+	require.NoError(t, plain.Del(t.Context(), setKey(key, "load", 0)).Err())
+	grown := 0
+	for id := int64(1000); grown < 10; id++ {
+		if setOf(id, sets) == 0 {
+			continue // of the lost set
+		}
+		verdicts := gate(t, r, 100, wanted{post(1), []string{strconv.FormatInt(id, 10)}})
+		require.EqualValues(t, isChanged, verdicts[0].status)
+		grown++
+	}
+	require.Greater(t, setsFor(len(users)+grown), sets, "a split is due")
+	require.Equal(t, strconv.Itoa(sets), plain.HGet(t.Context(), key, "sets").Val())
+	for _, id := range users {
+		if setOf(id, sets) == 0 {
+			verdicts := gate(t, r, 100, wanted{post(1), []string{strconv.FormatInt(id, 10)}})
+			require.EqualValues(t, isDamaged, verdicts[0].status, "user %d", id)
+		}
+	}
+}
+
 // Sets grow with their target, one split at a time, and none grows so large that Redis makes a hash table of it.
 func TestGate_splitsSets(t *testing.T) {
 	for name, id := range map[string]func(i int64) int64{
