@@ -35,6 +35,11 @@ var scenarios = []scenario{
 		wide:   Model{Targets: 2, Users: 2, Budget: Budget{Ops: 3, Delays: 1, WriterPauses: 1}},
 	},
 	{
+		name:   "runs of two likes",
+		narrow: together,
+		wide:   Model{Targets: 2, Users: 1, Budget: Budget{Ops: 1, Runs: 1, RedisCrashes: 1}},
+	},
+	{
 		name: "Redis crashes twice",
 		wide: Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 2}},
 	},
@@ -102,6 +107,18 @@ var scenarios = []scenario{
 		},
 	},
 	{
+		name:   "deletions, restorations and voids",
+		narrow: voided,
+		wide: Model{Targets: 1, Users: 2, Loaders: 2, Janitor: true,
+			Budget: Budget{Ops: 3, Deletions: 2, Restorations: 2, Voids: 2}},
+	},
+	{
+		name:   "voids while Redis crashes",
+		narrow: voidedCrash,
+		wide: Model{Targets: 1, Users: 1, Loaders: 1,
+			Budget: Budget{Ops: 2, Deletions: 1, Restorations: 1, Voids: 1, RedisCrashes: 1}},
+	},
+	{
 		name:   "Kafka loses a record while Redis crashes",
 		narrow: Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, LogLosses: 1}},
 		wide: Model{
@@ -163,6 +180,11 @@ var (
 	again    = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 2, Expiries: 1}}
 	holed    = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, LogLosses: 1}}
 	reloaded = Model{Targets: 1, Users: 1, Loaders: 1, Janitor: true, Budget: Budget{Ops: 1, RedisCrashes: 1}}
+	voided   = Model{Targets: 1, Users: 1, Loaders: 1, Janitor: true,
+		Budget: Budget{Ops: 2, Deletions: 2, Restorations: 1, Voids: 1}}
+	voidedCrash = Model{Targets: 1, Users: 1, Loaders: 1,
+		Budget: Budget{Ops: 1, Deletions: 1, Voids: 1, RedisCrashes: 1}}
+	together = Model{Targets: 2, Users: 1, Budget: Budget{Ops: 1, Runs: 2, WriterPauses: 1}}
 	reopened = Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Expiries: 1}}
 )
 
@@ -216,6 +238,22 @@ var mutants = []mutant{
 		wide:  true,
 		spare: true,
 	},
+	{
+		rule:  "closed without taking the lock of a load",
+		off:   func(r *Rules) { r.CloseTakesLock = false },
+		in:    voided,
+		spare: true,
+	},
+	{
+		rule: "voided without evicting the target",
+		off:  func(r *Rules) { r.VoidForgets, r.VoidLooks = false, false },
+		in:   voided,
+	},
+	{rule: "half of a run applied", off: func(r *Rules) { r.RunWhole = false }, in: together},
+	{rule: "voided without a probe", off: func(r *Rules) { r.VoidProbes = false }, in: voidedCrash},
+	{rule: "voided without looking that the target is cold", off: func(r *Rules) { r.VoidLooks = false }, in: voided},
+	{rule: "voided without taking the lock of a load", off: func(r *Rules) { r.VoidTakesLock = false }, in: voided},
+	{rule: "voided without the lock of the row", off: func(r *Rules) { r.VoidLocksRow = false }, in: voided},
 	{rule: "sealed without the lock", off: func(r *Rules) { r.SealLocked = false }, in: emptied, wide: true},
 }
 

@@ -28,6 +28,13 @@ type Rules struct {
 	WarmEpoch         bool // the end of warming requires the epoch in which it began
 	OpeningNames      bool // the first event of an epoch names the position before it, and the writer compares it
 	SealedKept        bool // an epoch without events after its first does not move the sealed position
+	RunWhole          bool // a run is applied whole before the watermark moves to it
+	CloseTakesLock    bool // closing a deleted target takes the lock of a load away
+	VoidForgets       bool // the voider evicts a deleted target before it deletes the row
+	VoidProbes        bool // the voider waits for an event after the eviction
+	VoidLooks         bool // the voider looks whether the target is cold, under the lock of its row
+	VoidTakesLock     bool // the same, and takes the lock of a load away
+	VoidLocksRow      bool // the target's row is locked from that look to the deletion of the like
 }
 
 // AllRules returns the complete protocol.
@@ -57,6 +64,13 @@ func AllRules() Rules {
 		WarmEpoch:         true,
 		OpeningNames:      true,
 		SealedKept:        true,
+		RunWhole:          true,
+		CloseTakesLock:    true,
+		VoidForgets:       true,
+		VoidProbes:        true,
+		VoidLooks:         true,
+		VoidTakesLock:     true,
+		VoidLocksRow:      true,
 	}
 }
 
@@ -156,8 +170,10 @@ func (m *Model) check(before, s *State) string {
 				db.Applied,
 			)
 		}
-		if r.Epoch != 0 && !r.Targets[e.target()].Warm {
-			return fmt.Sprintf("target %d is cold and its event %s is not in MySQL", e.target(), e.Pos)
+		for _, l := range e.likes() {
+			if r.Epoch != 0 && !r.Targets[l.target].Warm {
+				return fmt.Sprintf("target %d is cold and its event %s is not in MySQL", l.target, e.Pos)
+			}
 		}
 	}
 	for t, liked := range truth {

@@ -206,11 +206,18 @@ func (s *State) describe(id int) string {
 	if e.Op == 0 {
 		return e.Pos.String() + " shard.opened"
 	}
-	what := "unlikes"
-	if e.liked() {
-		what = "likes"
+	if e.Op == opProbe {
+		return e.Pos.String() + " probed"
 	}
-	return fmt.Sprintf("%s %s %s target %d", e.Pos, names[e.user()], what, e.target())
+	var likes []string
+	for _, l := range e.likes() {
+		what := "unlikes"
+		if l.liked {
+			what = "likes"
+		}
+		likes = append(likes, fmt.Sprintf("%s %s target %d", names[l.user], what, l.target))
+	}
+	return e.Pos.String() + " " + strings.Join(likes, " and ")
 }
 
 func (s *State) list(es events) string {

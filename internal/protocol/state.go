@@ -28,10 +28,12 @@ func (p pos) after(q pos) bool   { return p.position().After(q.position()) }
 func (p pos) follows(q pos) bool { return p.position().Follows(q.position()) }
 func (p pos) String() string     { return p.position().String() }
 
-// event is an entry of the outbox, with one like. Without an entry, all fields are zero.
+// event is an entry of the outbox: a run of one or two likes, or an event of the shard. Without an entry, all fields
+// are zero.
 type event struct {
 	Pos    pos
-	Op     uint8 // 0 is models.ShardOpened
+	Also   uint8 // the second like of a run; 0 for none
+	Op     uint8 // 0 is models.ShardOpened, and opProbe a probe
 	Before pos   // of models.ShardOpened: the last position in the outbox before it
 }
 
@@ -43,6 +45,9 @@ func (e event) follows(watermark pos, rules Rules) bool {
 	return e.Pos.Seq == 0 && e.Op == 0 && (!rules.OpeningNames || !e.Before.after(watermark))
 }
 
+// opProbe is the Op of an event without a like. It is after those of all likes.
+const opProbe = 1 + maxTargets<<2
+
 func likeOp(target, user int, liked bool) uint8 {
 	op := uint8(1 + target<<2 + user<<1)
 	if liked {
@@ -51,9 +56,22 @@ func likeOp(target, user int, liked bool) uint8 {
 	return op
 }
 
-func (e event) target() int { return int(e.Op-1) >> 2 }
-func (e event) user() int   { return int(e.Op-1) >> 1 & 1 }
-func (e event) liked() bool { return (e.Op-1)&1 == 1 }
+// likeOf is one like of a run.
+type likeOf struct {
+	target, user int
+	liked        bool
+}
+
+// likes returns the likes of a run, in their order.
+func (e event) likes() []likeOf {
+	var list []likeOf
+	for _, op := range []uint8{e.Op, e.Also} {
+		if op != 0 && op != opProbe {
+			list = append(list, likeOf{int(op-1) >> 2, int(op-1) >> 1 & 1, (op-1)&1 == 1})
+		}
+	}
+	return list
+}
 
 // events is a set of events, by their index in State.History. The index is the order of acceptance, so a set is also a
 // sequence: the outbox, or a Kafka record.
@@ -80,6 +98,8 @@ type target struct {
 	Users users
 	Last  pos
 	Lock  uint8 // 1 + the loader that holds it; 0 if free
+	// Closed marks a target as deleted. It refuses likes.
+	Closed bool
 }
 
 // redis has the keys of the shard. It does not have the replication id: a crash closes the shard in the same step,
@@ -102,7 +122,9 @@ type mysql struct {
 	Gaps            uint8
 	Rows            [maxTargets]users
 	Count           [maxTargets]int8
-	Taken           events // only for checks: the events that were applied and not dropped
+	Deleted         [maxTargets]bool
+	Closing         [maxTargets]bool // a row in gate_closings: the gate is not closed yet
+	Taken           events           // only for checks: the events that were applied and not dropped
 }
 
 // The next step of a relay.
@@ -151,9 +173,31 @@ type loader struct {
 	Users             users
 }
 
+// The next step of the voider.
+const (
+	voiderIdle uint8 = iota
+	voiderUnlike
+	voiderForget
+	voiderProbe
+	voiderFlush
+	voiderLook
+	voiderDelete // the transaction holds the lock of the target's row
+	voiderDeleteUnlocked
+)
+
+// voider withdraws the like of a user of a target.
+type voider struct {
+	PC, Target, User uint8
+	Probe            pos
+}
+
+// locks reports whether the voider's transaction holds the lock of the target's row.
+func (v voider) locks(t int) bool { return v.PC == voiderDelete && int(v.Target) == t }
+
 // Budget bounds a search by how often each kind of step may occur on a path. Other steps are not bounded.
 type Budget struct {
 	Ops          uint8 // likes and unlikes that change the state
+	Runs         uint8 // of two likes that change the state
 	Reasserts    uint8 // of one like each
 	RedisCrashes uint8 // each without a loss, with the loss of any tail, or with the loss of all data
 	Failbacks    uint8 // a replaced master becomes master again, with its old data and its old replication id
@@ -164,6 +208,9 @@ type Budget struct {
 	WriterPauses uint8 // while another writer takes over
 	LogLosses    uint8 // of an acknowledged record in Kafka. Rest is not checked, for there is no reconciler
 	LockLosses   uint8 // expiries of a warming lock, and deletions of it
+	Deletions    uint8 // of targets
+	Restorations uint8
+	Voids        uint8 // of one like each
 }
 
 // State is a state of the model.
@@ -180,6 +227,7 @@ type State struct {
 	Relays      [2]relay
 	Writers     [2]writer
 	Loaders     [2]loader
+	Voider      voider
 	Needless    bool // an opening forgot the targets though Redis had lost no like
 	Endless     bool // there are more events or records than the budget permits
 	Left        Budget
@@ -259,8 +307,11 @@ func (s *State) last(record events) pos { return s.History[bits.Len16(uint16(rec
 // fold returns the state of every like after the given events.
 func (s *State) fold(of events) (liked [maxTargets]users) {
 	for id := range int(s.Events) {
-		if e := s.History[id]; of.has(id) && e.Op != 0 {
-			liked[e.target()] = liked[e.target()].with(e.user(), e.liked())
+		if !of.has(id) {
+			continue
+		}
+		for _, l := range s.History[id].likes() {
+			liked[l.target] = liked[l.target].with(l.user, l.liked)
 		}
 	}
 	return liked

@@ -50,7 +50,21 @@ func (m *Model) steps() []step {
 	}
 
 	for t := range m.Targets {
+		owed(t, "the gate closes target {who}", closeTarget)
+	}
+	owed(0, "the voider withdraws the like as its user would", voiderDoUnlike)
+	owed(0, "the voider evicts the deleted target (forget)", voiderDoForget)
+	owed(0, "the voider appends a probe", voiderDoProbe)
+	owed(0, "the voider sees that the probe is applied (flush)", voiderDoFlush)
+	owed(0, "the voider locks the row and looks that the target is cold (KeepCold)", voiderDoLook)
+	owed(0, "the voider deletes the like's row and commits", voiderDoDelete)
+
+	for t := range m.Targets {
+		may(t, 0, "target {who} is deleted", deleteTarget)
+		may(t, 0, "target {who} is restored", restoreTarget)
+		may(t, 0, "a like finds that target {who} was restored (reopen.lua)", reopen)
 		for u := range m.Users {
+			may(t, u, "{user}'s like of target {who} is to be voided", requestVoid)
 			may(t, u, "{user} changes the like of target {who}", like)
 			may(t, u, "{user}'s like of target {who} is reasserted", reassert)
 		}
@@ -61,6 +75,9 @@ func (m *Model) steps() []step {
 			may(i, t, "loader {who} takes the warming lock of target {what}", loaderBegin)
 		}
 		may(t, 0, "FAULT: the warming lock of target {who} is lost", loseWarmLock)
+	}
+	if m.Users > 1 || m.Targets > 1 {
+		may(0, 0, "two likes are changed together", likeTogether)
 	}
 	for i := range 2 {
 		may(i, 0, "FAULT: relay {who} is killed or starts over", relayRestart)
@@ -101,21 +118,30 @@ func pay(left *uint8) bool {
 // like is counters/lua/like.lua, if it changes the state. check judges the other replies.
 func like(_ *Model, s *State, t, u int) bool {
 	r, target := &s.Redis, &s.Redis.Targets[t]
-	if r.Epoch == 0 || !target.Warm || !pay(&s.Left.Ops) {
+	if r.Epoch == 0 || !target.Warm || target.Closed || !pay(&s.Left.Ops) {
 		return false
 	}
-	liked := !target.Users.has(u)
+	return setLike(s, t, u, !target.Users.has(u))
+}
+
+// setLike changes a like of a warm target.
+func setLike(s *State, t, u int, liked bool) bool {
+	r, target := &s.Redis, &s.Redis.Targets[t]
 	if !s.add(r.next(r.Epoch), likeOp(t, u, liked)) {
 		return false
 	}
-	target.Users = target.Users.with(u, liked)
-	if liked {
-		target.Count++
-	} else {
-		target.Count--
-	}
-	target.Last = r.Last
+	target.set(u, liked, r.Last)
 	return true
+}
+
+// set changes a like of a warm target, and its count.
+func (t *target) set(u int, liked bool, last pos) {
+	t.Users, t.Last = t.Users.with(u, liked), last
+	if liked {
+		t.Count++
+	} else {
+		t.Count--
+	}
 }
 
 // reassert is counters/lua/reassert.lua. The reconciler and verify --repair may call it at any time.
@@ -131,6 +157,26 @@ func reassert(_ *Model, s *State, t, u int) bool {
 	return true
 }
 
+// likeTogether is like.lua with two likes: of both users, or of both targets. They are one run.
+func likeTogether(m *Model, s *State, _, _ int) bool {
+	t, u := 1, 0
+	if m.Users > 1 {
+		t, u = 0, 1
+	}
+	r, first, second := &s.Redis, &s.Redis.Targets[0], &s.Redis.Targets[t]
+	if r.Epoch == 0 || !first.Warm || first.Closed || !second.Warm || second.Closed || !pay(&s.Left.Runs) {
+		return false
+	}
+	if !setLike(s, 0, 0, !first.Users.has(0)) || s.Endless {
+		return s.Endless
+	}
+	run := &s.History[s.Events-1]
+	liked := !second.Users.has(u)
+	run.Also = likeOp(t, u, liked)
+	second.set(u, liked, run.Pos)
+	return true
+}
+
 // cool is Janitor.Cool. It reads the watermark and evicts in one step, because an earlier watermark would evict less.
 // MinCoolAfter is longer than a load. So loads that began before have ended when a target is evicted.
 func cool(m *Model, s *State, t, _ int) bool {
@@ -143,7 +189,7 @@ func cool(m *Model, s *State, t, _ int) bool {
 	return true
 }
 
-func (t *target) forget() { t.Warm, t.Users, t.Count, t.Last = false, 0, 0, pos{} }
+func (t *target) forget() { t.Warm, t.Users, t.Count, t.Last, t.Closed = false, 0, 0, pos{}, false }
 
 // loaderBegin is the start of a load in counters/load.go. It reads the lock, the epoch and the target in one step,
 // because the lock comes first and is checked again at the end.
@@ -161,6 +207,13 @@ func loaderDoRead(_ *Model, s *State, i, _ int) bool {
 	l := &s.Loaders[i]
 	if l.PC != loaderRead {
 		return false
+	}
+	if s.MySQL.Deleted[l.Target] {
+		if target := &s.Redis.Targets[l.Target]; int(target.Lock) == i+1 {
+			target.Lock = 0
+		}
+		*l = loader{}
+		return true
 	}
 	l.Users, l.PC = s.MySQL.Rows[l.Target], loaderFinish
 	return true
@@ -189,6 +242,164 @@ func loseWarmLock(_ *Model, s *State, t, _ int) bool {
 		return false
 	}
 	s.Redis.Targets[t].Lock = 0
+	return true
+}
+
+// deleteTarget is a deletion. It waits for a transaction that holds the row's lock.
+func deleteTarget(_ *Model, s *State, t, _ int) bool {
+	if s.MySQL.Deleted[t] || s.Voider.locks(t) || !pay(&s.Left.Deletions) {
+		return false
+	}
+	s.MySQL.Deleted[t], s.MySQL.Closing[t] = true, true
+	return true
+}
+
+// closeTarget is counters/lua/close.lua, by the deleting process or by the job. It may come late, even after a
+// restoration.
+func closeTarget(m *Model, s *State, t, _ int) bool {
+	if !s.MySQL.Closing[t] {
+		return false
+	}
+	target := &s.Redis.Targets[t]
+	target.Closed = target.Warm
+	if m.Rules.CloseTakesLock {
+		target.Lock = 0
+	}
+	s.MySQL.Closing[t] = false
+	return true
+}
+
+// restoreTarget does not call the gate.
+func restoreTarget(_ *Model, s *State, t, _ int) bool {
+	if !s.MySQL.Deleted[t] || s.Voider.locks(t) || !pay(&s.Left.Restorations) {
+		return false
+	}
+	s.MySQL.Deleted[t] = false
+	return true
+}
+
+func reopen(_ *Model, s *State, t, _ int) bool {
+	target := &s.Redis.Targets[t]
+	if !target.Closed || s.MySQL.Deleted[t] {
+		return false
+	}
+	target.Closed = false
+	return true
+}
+
+// requestVoid is the part of Voider.sweep that reads a row.
+func requestVoid(_ *Model, s *State, t, u int) bool {
+	if s.Voider.PC != voiderIdle || !s.MySQL.Rows[t].has(u) || !pay(&s.Left.Voids) {
+		return false
+	}
+	s.Voider = voider{PC: voiderUnlike, Target: uint8(t), User: uint8(u)}
+	return true
+}
+
+// voiderDoUnlike is SetLike by the voider. A deleted target is not found, unless it is still open in the gate.
+func voiderDoUnlike(_ *Model, s *State, _, _ int) bool {
+	v, r := &s.Voider, &s.Redis
+	t := int(v.Target)
+	target := &r.Targets[t]
+	switch {
+	case v.PC != voiderUnlike || r.Epoch == 0:
+		return false
+	case target.Warm && !target.Closed:
+		done := !target.Users.has(int(v.User)) || setLike(s, t, int(v.User), false)
+		*v = voider{}
+		return done
+	case s.MySQL.Deleted[t]:
+		v.PC = voiderForget
+	default:
+		*v = voider{} // the target has to be warmed or opened; the next run tries again
+	}
+	return true
+}
+
+// voiderDoForget is Redis.Forget. A target that it cannot evict is left for the next run.
+func voiderDoForget(m *Model, s *State, _, _ int) bool {
+	v := &s.Voider
+	if v.PC != voiderForget {
+		return false
+	}
+	target := &s.Redis.Targets[v.Target]
+	if target.Warm && m.Rules.VoidForgets {
+		if s.Redis.Epoch == 0 || s.MySQL.Gaps != 0 || m.Rules.CleanCheck && target.Last.after(s.MySQL.Applied) {
+			*v = voider{}
+			return true
+		}
+		target.forget()
+	}
+	v.PC = voiderProbe
+	return true
+}
+
+func voiderDoProbe(m *Model, s *State, _, _ int) bool {
+	v, r := &s.Voider, &s.Redis
+	if v.PC != voiderProbe || r.Epoch == 0 {
+		return false
+	}
+	v.PC = voiderLook
+	if m.Rules.VoidProbes {
+		if !s.add(r.next(r.Epoch), opProbe) {
+			return false
+		}
+		v.PC, v.Probe = voiderFlush, r.Last
+	}
+	return true
+}
+
+func voiderDoFlush(_ *Model, s *State, _, _ int) bool {
+	v := &s.Voider
+	if v.PC != voiderFlush || v.Probe.after(s.MySQL.Applied) {
+		return false
+	}
+	v.PC, v.Probe = voiderLook, pos{}
+	return true
+}
+
+// voiderDoLook is the first half of Store.WithdrawLike: it locks the row and calls Redis.KeepCold.
+func voiderDoLook(m *Model, s *State, _, _ int) bool {
+	v := &s.Voider
+	if v.PC != voiderLook {
+		return false
+	}
+	target := &s.Redis.Targets[v.Target]
+	if m.Rules.VoidTakesLock {
+		target.Lock = 0
+	}
+	if !s.MySQL.Deleted[v.Target] || target.Warm && m.Rules.VoidLooks {
+		*v = voider{}
+		return true
+	}
+	v.PC = voiderDelete
+	if !m.Rules.VoidLocksRow {
+		v.PC = voiderDeleteUnlocked
+	}
+	return true
+}
+
+// voiderDoDelete is the second half of Store.WithdrawLike. The model records the withdrawal as an event that MySQL has.
+func voiderDoDelete(_ *Model, s *State, _, _ int) bool {
+	v, db := &s.Voider, &s.MySQL
+	if v.PC != voiderDelete && v.PC != voiderDeleteUnlocked {
+		return false
+	}
+	t, u := int(v.Target), int(v.User)
+	*v = voider{}
+	if !db.Rows[t].has(u) {
+		return true
+	}
+	db.Rows[t] = db.Rows[t].with(u, false)
+	db.Count[t]--
+	if s.Events == maxEvents {
+		s.Endless = true
+		return true
+	}
+	s.History[s.Events] = event{Pos: db.Applied, Op: likeOp(t, u, false)}
+	db.Taken |= 1 << s.Events
+	s.Redis.Known |= 1 << s.Events
+	s.Events++
 	return true
 }
 
@@ -531,15 +742,18 @@ func (m *Model) applyLikes(s *State, w *writer) {
 				continue
 			}
 			db.Taken |= 1 << id
-			if e.Op == 0 {
-				continue
+			likes := e.likes()
+			if len(likes) > 1 && !m.Rules.RunWhole {
+				likes = likes[:1]
 			}
-			key := [2]int{e.target(), e.user()}
-			if _, there := last[key]; !there || m.Rules.FoldOrder {
-				last[key] = e.liked()
-			}
-			if !m.Rules.CountByRows {
-				db.Count[key[0]] += map[bool]int8{true: 1, false: -1}[e.liked()]
+			for _, l := range likes {
+				key := [2]int{l.target, l.user}
+				if _, there := last[key]; !there || m.Rules.FoldOrder {
+					last[key] = l.liked
+				}
+				if !m.Rules.CountByRows {
+					db.Count[l.target] += map[bool]int8{true: 1, false: -1}[l.liked]
+				}
 			}
 		}
 	}
