@@ -250,7 +250,7 @@ func TestEachUser(t *testing.T) {
 	require.ErrorContains(t, r.EachUser(t.Context(), post(1), func([]int64) error { return nil }), "post:1")
 }
 
-// A set that is split after its turn was planned gives half of its users to a set behind all others.
+// A set that is split after its turn was planned moves half of its users to a set behind all others.
 func TestEachUser_findsUsersThatASplitMoves(t *testing.T) {
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)

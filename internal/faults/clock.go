@@ -98,7 +98,7 @@ func build(ctx context.Context, dir, path string, race bool) error {
 	return nil
 }
 
-// preload builds the library that gives a server a clock of its own.
+// preload builds the library that adds the offset of a clock to the time of a server.
 func preload(ctx context.Context, dir string) (path string, err error) {
 	compiler := os.Getenv("CC")
 	if compiler == "" {

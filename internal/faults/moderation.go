@@ -57,7 +57,7 @@ type removal struct {
 	open     []op // requests without an answer, which may still take effect
 }
 
-// settled reports whether no request of the removal can take effect any more.
+// settled reports whether every request of the removal has ended.
 func (m *moderator) settled(r *removal) bool {
 	return !slices.ContainsFunc(r.open, func(o op) bool { return m.st.site.last(o) >= m.st.site.since() })
 }

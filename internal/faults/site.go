@@ -40,7 +40,7 @@ type site struct {
 
 	noClocks       string // why clocks of the product cannot be set
 	noServerClocks string // why clocks of servers cannot be set
-	library        string // path of the library that gives servers a clock
+	library        string // path of the library with the clock of servers
 	serverClocks   map[string]clock
 	skewMu         sync.Mutex
 	skewed         []pause // when Redis's clock was off
