@@ -55,26 +55,38 @@ func (c clock) set(off time.Duration) error {
 // env returns the variable that makes a process use the clock.
 func (c clock) env() string { return envClock + "=" + c.path }
 
-// build builds the product with clocks that can be set.
-func build(ctx context.Context, dir, path string, race bool) error {
+// timeSources returns the files of package time that differ for processes with clocks that can be set, by their path.
+func timeSources(ctx context.Context) (map[string][]byte, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
-		return fmt.Errorf("find the sources of go: %w", err)
+		return nil, fmt.Errorf("find the sources of go: %w", err)
 	}
 	folder := filepath.Join(strings.TrimSpace(string(out)), "src", "time")
 	text, err := os.ReadFile(filepath.Join(folder, "time.go"))
 	if err != nil {
-		return fmt.Errorf("read package time: %w", err)
+		return nil, fmt.Errorf("read package time: %w", err)
 	}
 	const before = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	stepped := bytes.Replace(text, []byte(before), []byte(strings.Replace(before, "runtimeNow", "steppedNow", 1)), 1)
 	if bytes.Equal(stepped, text) {
-		return errors.New("this version of go reads the time in another way: adapt clock.go")
+		return nil, errors.New("this version of go reads the time in another way: adapt clock.go")
+	}
+	return map[string][]byte{
+		filepath.Join(folder, "time.go"):         stepped,
+		filepath.Join(folder, "faults_clock.go"): clockSource,
+	}, nil
+}
+
+// build builds the product with clocks that can be set.
+func build(ctx context.Context, dir, path string, race bool) error {
+	sources, err := timeSources(ctx)
+	if err != nil {
+		return err
 	}
 	replaced := map[string]string{}
-	for name, content := range map[string][]byte{"time.go": stepped, "faults_clock.go": clockSource} {
-		at := filepath.Join(dir, name+".txt")
-		replaced[filepath.Join(folder, name)] = at
+	for of, content := range sources {
+		at := filepath.Join(dir, filepath.Base(of)+".txt")
+		replaced[of] = at
 		if err := os.WriteFile(at, content, 0o600); err != nil {
 			return fmt.Errorf("write package time: %w", err)
 		}
@@ -91,7 +103,7 @@ func build(ctx context.Context, dir, path string, race bool) error {
 	if race {
 		args = append(args, "-race")
 	}
-	out, err = exec.CommandContext(ctx, "go", append(args, "likewise/cmd/likewise")...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", append(args, "likewise/cmd/likewise")...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build the product: %w: %s", err, out)
 	}
