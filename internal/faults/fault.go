@@ -223,7 +223,7 @@ func faults() []fault {
 	for i, f := range list {
 		what, ofRedis := strings.CutPrefix(f.kind, "redis ")
 		switch what {
-		case "killed", "killed, workers with it", "restarted", "paused", "paused for long":
+		case "killed", "killed, workers with it", "and kafka killed", "restarted", "paused", "paused for long":
 		default:
 			list[i].single = ofRedis && !f.cluster
 		}

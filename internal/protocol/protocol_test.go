@@ -109,8 +109,8 @@ var scenarios = []scenario{
 	{
 		name:   "deletions, restorations and voids",
 		narrow: voided,
-		wide: Model{Targets: 1, Users: 2, Loaders: 2, Janitor: true,
-			Budget: Budget{Ops: 3, Deletions: 2, Restorations: 2, Voids: 2}},
+		wide: Model{Targets: 1, Users: 1, Loaders: 1, Janitor: true,
+			Budget: Budget{Ops: 3, Deletions: 2, Restorations: 2, Voids: 2, LockLosses: 1}},
 	},
 	{
 		name:   "voids while Redis crashes",
