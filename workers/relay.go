@@ -48,7 +48,7 @@ const (
 	relayWait    = 500 * time.Millisecond // for a run, between two checks of the shard
 	openingWait  = 20 * time.Millisecond  // the same while the shard is being opened
 	openingLimit = 30 * time.Second       // after which the first event of an epoch counts as lost
-	relayCompare = 2 * time.Second        // between two comparisons of an open shard's epoch with MySQL
+	relayCompare = 2 * time.Second        // between two comparisons of the epoch of runs with MySQL
 )
 
 // Run relays until ctx ends. It contends for the locks of all shards with the relays of other processes.
@@ -173,13 +173,13 @@ func (r *Relay) renew(ctx context.Context, lost context.CancelCauseFunc, outbox 
 
 func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
 	var opening *opening
-	var compared time.Time
+	var compared time.Time // first when the lock is taken, and then with events, so that an idle shard costs nothing
 	for ctx.Err() == nil {
 		info, err := outbox.Info(ctx)
 		if err != nil {
 			return err
 		}
-		if info.Open && r.now().Sub(compared) > relayCompare {
+		if info.Open && compared.IsZero() {
 			overtaken, err := r.overtaken(ctx, info)
 			if err != nil {
 				return err
@@ -214,6 +214,16 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 		}
 		if len(runs) == 0 {
 			continue
+		}
+		if info.Open && r.now().Sub(compared) > relayCompare {
+			compared = r.now()
+			overtaken, err := r.overtaken(ctx, info)
+			if err == nil && overtaken {
+				opening, err = r.beginOpening(ctx, shard, outbox)
+			}
+			if err != nil && !errors.Is(err, models.ErrNotGated) {
+				return err
+			}
 		}
 		runs = upToBytes(runs, relayBytes)
 		if err := r.send(producer, shard, runs); err != nil {

@@ -128,7 +128,7 @@ func prepareDatabase(ctx context.Context, server *servers.MySQL, name string) (d
 		return "", fmt.Errorf("open mysql: %w", err)
 	}
 	defer db.Close()
-	create := "CREATE DATABASE IF NOT EXISTS " + name + " CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"
+	create := fmt.Sprintf("CREATE DATABASE IF NOT EXISTS %s CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci", name)
 	_, err = db.ExecContext(ctx, create)
 	if err != nil {
 		return "", fmt.Errorf("create database: %w", err)
