@@ -360,8 +360,8 @@ func TestGate_splitsNoSetThatIsLost(t *testing.T) {
 	r, plain := newRedis(t)
 	openShard(t, r, 1, 1)
 	key := r.keys(post(1)).likes
-	const sets = 2
-	users := make([]int64, 600)
+	const sets = 4
+	users := make([]int64, 1195)
 	for i := range users {
 		users[i] = int64(i + 1)
 	}
@@ -369,7 +369,7 @@ func TestGate_splitsNoSetThatIsLost(t *testing.T) {
 	require.Equal(t, sets, setsFor(len(users)))
 	require.NoError(t, plain.Del(t.Context(), setKey(key, "load", 0)).Err())
 	grown := 0
-	for id := int64(1000); grown < 10; id++ {
+	for id := int64(10_000); grown < 10; id++ {
 		if setOf(id, sets) == 0 {
 			continue // of the lost set
 		}
