@@ -563,18 +563,18 @@ func TestGate_ticketsKeepTheOrderOfAUser(t *testing.T) {
 	first := like(t, r, post(1), 7)
 	require.Equal(t, []verdict{{isCold, 1}}, first)
 	second := unlike(t, r, post(1), 7)
-	require.Equal(t, []verdict{{isCold, 2}}, second)
+	require.Equal(t, []verdict{{isCold, -2}}, second)
 	require.Equal(t, []verdict{{isCold, 3}}, like(t, r, post(1), 8))
 	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"7 1"}}), "still cold")
-	require.Equal(t, []verdict{{isCold, 2}}, gate(t, r, 100, wanted{post(1), []string{"-7 2"}}), "still cold")
+	require.Equal(t, []verdict{{isCold, -2}}, gate(t, r, 100, wanted{post(1), []string{"-7 -2"}}), "still cold")
 	ttl := plain.PTTL(t.Context(), "{s01}:post:1:likes:waiting").Val()
 	require.Greater(t, ttl, 50*time.Second)
 
 	warmUp(t, r, post(1), 7)
 	require.Equal(t, wasSo(1), gate(t, r, 100, wanted{post(1), []string{"7 1"}}), "needs no effect")
-	require.Equal(t, done(0), gate(t, r, 100, wanted{post(1), []string{"-7 2"}}))
+	require.Equal(t, done(0), gate(t, r, 100, wanted{post(1), []string{"-7 -2"}}))
 	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"7 1"}}))
-	require.Equal(t, wasSo(0), gate(t, r, 100, wanted{post(1), []string{"-7 2"}}), "it came before")
+	require.Equal(t, wasSo(0), gate(t, r, 100, wanted{post(1), []string{"-7 -2"}}), "it came before")
 	require.Equal(t, done(1), like(t, r, post(1), 8), "a call without a ticket is the latest of its user")
 	require.Equal(t, done(0), unlike(t, r, post(1), 8))
 	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"8 3"}}))
@@ -585,14 +585,42 @@ func TestGate_ticketsKeepTheOrderOfAUser(t *testing.T) {
 		"nobody waits")
 }
 
+// Two processes take the same like of one user, whose finger slipped. Neither may answer that the other has replaced it.
+func TestGate_equalCallsOfTwoProcessesShareATicket(t *testing.T) {
+	for sign, liked := range map[string]bool{"": true, "-": false} {
+		r, plain := newRedis(t)
+		openShard(t, r, 1, 1)
+		call := func(word string) []verdict { return gate(t, r, 100, wanted{post(1), []string{word}}) }
+		first, later := sign+"1", sign+"2"
+		require.Equal(t, []verdict{{isCold, number(t, first)}}, call(sign+"7"))
+		require.Equal(t, []verdict{{isCold, number(t, later)}}, call(sign+"7"))
+		require.Equal(t, []verdict{{isCold, number(t, later)}}, call(sign+"7 "+first), "the target is still cold")
+		users, count := []int64{8}, int64(2)
+		if !liked {
+			users, count = []int64{7, 8}, 1
+		}
+		warmUp(t, r, post(1), users...)
+		require.Equal(t, done(count), call(sign+"7 "+later))
+		require.Equal(t, wasSo(count), call(sign+"7 "+later), "the other one")
+		require.NotContains(t, dump(t, plain), "{s01}:post:1:likes:waiting")
+	}
+}
+
+func number(t testing.TB, s string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(s, 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
 func TestGate_ticketsOfADeletedTarget(t *testing.T) {
 	r, _ := newGate(t)
 	closeTarget(t, r, post(1))
 	require.Equal(t, []verdict{{isDeleted, 1}}, like(t, r, post(1), 7))
-	require.Equal(t, []verdict{{isDeleted, 2}}, unlike(t, r, post(1), 7))
+	require.Equal(t, []verdict{{isDeleted, -2}}, unlike(t, r, post(1), 7))
 	require.Equal(t, 1, reopen(t, r, post(1), closedMark(t, r, post(1))))
 	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"7 1"}}))
-	require.Equal(t, wasSo(0), gate(t, r, 100, wanted{post(1), []string{"-7 2"}}))
+	require.Equal(t, wasSo(0), gate(t, r, 100, wanted{post(1), []string{"-7 -2"}}))
 }
 
 func reassert(t testing.TB, r *Redis, target models.Target, limit int, users ...int64) int {

@@ -22,7 +22,8 @@ import (
 //	{s07}:post:42:likes          hash    count, sets, load, last (Position of the last change), at (its time, ms),
 //	                                     closed (when, µs), waiting (if there may be tickets)
 //	{s07}:post:42:likes:LOAD:0   set     some of the users who like the target, and 0; see sets.go
-//	{s07}:post:42:likes:waiting  hash    tickets of users whose calls wait for the target; expires
+//	{s07}:post:42:likes:waiting  hash    tickets of users whose calls wait for the target, those of
+//	                                     unlikes negative; expires
 //	{s07}:post:42:warming        string  lock of the process that loads the target
 //
 // Other keys belong to no shard. A script uses one of them at a time:

@@ -116,7 +116,13 @@ func (m *model) come(rt *rapid.T, ctx context.Context, w waiter) {
 	require.Zero(rt, reply[0])
 	states, err := m.f.redis.TargetStates(ctx, []models.Target{w.target})
 	require.NoError(rt, err)
-	if w.ticket != 0 && m.latest[w.likeOf] != w.ticket {
+	if latest := m.latest[w.likeOf]; w.ticket != 0 && latest != w.ticket {
+		if !states[0].Warm && latest != 0 && latest > 0 == w.liked {
+			require.Equal(rt, []int64{isCold, latest}, reply[2:], "it waits for the same as the later call")
+			w.ticket = latest
+			m.waiters = append(m.waiters, w)
+			return
+		}
 		want := superseded // the user has called again since
 		if states[0].Warm && m.likes[w.target][w.user] == w.liked {
 			want = asAsked // it needs no effect

@@ -63,15 +63,18 @@ local function refused(reply)
   return 10
 end
 
--- wait notes a ticket of a user who has to come again, or confirms the one that came with the call. It returns the
--- ticket, nil if it is gone, or 0 if Redis cannot store one.
+-- wait notes a ticket of a user who has to come again, or confirms the one that came with the call. The ticket of an
+-- unlike is negative. If a later call of the user wants the same, the call waits with the ticket of that one. wait returns
+-- the ticket, nil if it is gone, or 0 if Redis cannot store one.
 local function wait(target, op, space)
   local key = target .. ':waiting'
-  local user = sub(op, sub(op, 1, 1) == '-' and 2 or 1, space and space - 1)
+  local unlike = sub(op, 1, 1) == '-'
+  local user = sub(op, unlike and 2 or 1, space and space - 1)
   local ticket
   if space then
-    ticket = sub(op, space + 1)
-    if pcall('HGET', key, user) ~= ticket then return end
+    ticket = pcall('HGET', key, user)
+    if type(ticket) ~= 'string' or
+      ticket ~= sub(op, space + 1) and (sub(ticket, 1, 1) == '-') ~= unlike then return end
   else
     if full_memory then return 0 end
     ticket = pcall('HINCRBY', KEYS[1], 'tickets', 1)
@@ -79,6 +82,7 @@ local function wait(target, op, space)
       refused(ticket)
       return 0
     end
+    if unlike then ticket = -ticket end
     if type(pcall('HSET', key, user, ticket)) == 'table' then return 0 end
   end
   pcall('PEXPIRE', key, 60000)
