@@ -585,7 +585,8 @@ func TestGate_ticketsKeepTheOrderOfAUser(t *testing.T) {
 		"nobody waits")
 }
 
-// Two processes take the same like of one user, whose finger slipped. Neither may answer that the other has replaced it.
+// Two processes take the same like of one user, whose finger slipped. Neither may answer that the other has replaced
+// it.
 func TestGate_equalCallsOfTwoProcessesShareATicket(t *testing.T) {
 	for sign, liked := range map[string]bool{"": true, "-": false} {
 		r, plain := newRedis(t)
@@ -600,7 +601,7 @@ func TestGate_equalCallsOfTwoProcessesShareATicket(t *testing.T) {
 			users, count = []int64{7, 8}, 1
 		}
 		warmUp(t, r, post(1), users...)
-		require.Equal(t, done(count), call(sign+"7 "+later))
+		require.Equal(t, done(count), call(sign+"7 "+first))
 		require.Equal(t, wasSo(count), call(sign+"7 "+later), "the other one")
 		require.NotContains(t, dump(t, plain), "{s01}:post:1:likes:waiting")
 	}

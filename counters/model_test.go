@@ -116,13 +116,8 @@ func (m *model) come(rt *rapid.T, ctx context.Context, w waiter) {
 	require.Zero(rt, reply[0])
 	states, err := m.f.redis.TargetStates(ctx, []models.Target{w.target})
 	require.NoError(rt, err)
-	if latest := m.latest[w.likeOf]; w.ticket != 0 && latest != w.ticket {
-		if !states[0].Warm && latest != 0 && latest > 0 == w.liked {
-			require.Equal(rt, []int64{isCold, latest}, reply[2:], "it waits for the same as the later call")
-			w.ticket = latest
-			m.waiters = append(m.waiters, w)
-			return
-		}
+	latest := m.latest[w.likeOf]
+	if w.ticket != 0 && latest != w.ticket && (latest == 0 || latest > 0 != w.liked) {
 		want := superseded // the user has called again since
 		if states[0].Warm && m.likes[w.target][w.user] == w.liked {
 			want = asAsked // it needs no effect
@@ -132,6 +127,9 @@ func (m *model) come(rt *rapid.T, ctx context.Context, w waiter) {
 	}
 	if !states[0].Warm {
 		require.EqualValues(rt, isCold, reply[2])
+		if w.ticket != 0 {
+			require.Equal(rt, latest, reply[3], "its own, or that of a later call that wants the same")
+		}
 		w.ticket = reply[3]
 		m.latest[w.likeOf] = w.ticket
 		m.waiters = append(m.waiters, w)

@@ -207,6 +207,7 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 			if !done {
 				wait = openingWait
 			}
+			compared = r.now() // MySQL has just applied the first event of the epoch
 		}
 		runs, err := outbox.Read(ctx, models.Position{}, relayBatch, wait)
 		if err != nil {

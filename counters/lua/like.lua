@@ -64,8 +64,8 @@ local function refused(reply)
 end
 
 -- wait notes a ticket of a user who has to come again, or confirms the one that came with the call. The ticket of an
--- unlike is negative. If a later call of the user wants the same, the call waits with the ticket of that one. wait returns
--- the ticket, nil if it is gone, or 0 if Redis cannot store one.
+-- unlike is negative. If a later call of the user wants the same, the call goes on with the ticket of that one. wait
+-- returns the ticket, nil if it is gone, or 0 if Redis cannot store one.
 local function wait(target, op, space)
   local key = target .. ':waiting'
   local unlike = sub(op, 1, 1) == '-'
@@ -151,7 +151,7 @@ for k = 3, #KEYS do
         local held = pcall('HGET', KEYS[k] .. ':waiting', user)
         if type(held) == 'table' then
           status = refused(held)
-        elseif ticket and ticket ~= held then
+        elseif ticket and ticket ~= held and not (held and (sub(held, 1, 1) == '-') == unlike) then
           status = 8
         elseif held then
           pcall('HDEL', KEYS[k] .. ':waiting', user)
