@@ -592,17 +592,19 @@ func TestGate_equalCallsOfTwoProcessesShareATicket(t *testing.T) {
 		r, plain := newRedis(t)
 		openShard(t, r, 1, 1)
 		call := func(word string) []verdict { return gate(t, r, 100, wanted{post(1), []string{word}}) }
-		first, later := sign+"1", sign+"2"
-		require.Equal(t, []verdict{{isCold, number(t, first)}}, call(sign+"7"))
-		require.Equal(t, []verdict{{isCold, number(t, later)}}, call(sign+"7"))
-		require.Equal(t, []verdict{{isCold, number(t, later)}}, call(sign+"7 "+first), "the target is still cold")
+		ticket, another := sign+"1", map[bool]string{true: "-7", false: "7"}[liked]
+		require.Equal(t, []verdict{{isCold, number(t, ticket)}}, call(sign+"7"))
+		require.Equal(t, []verdict{{isCold, number(t, ticket)}}, call(sign+"7"))
+		require.Equal(t, []verdict{{isCold, number(t, ticket)}}, call(sign+"7 "+ticket), "the target is still cold")
 		users, count := []int64{8}, int64(2)
 		if !liked {
 			users, count = []int64{7, 8}, 1
 		}
 		warmUp(t, r, post(1), users...)
-		require.Equal(t, done(count), call(sign+"7 "+first))
-		require.Equal(t, wasSo(count), call(sign+"7 "+later), "the other one")
+		require.Equal(t, done(count), call(sign+"7 "+ticket))
+		require.Equal(t, wasSo(count), call(sign+"7 "+ticket), "the other one")
+		require.EqualValues(t, isChanged, call(another)[0].status)
+		require.EqualValues(t, superseded, call(sign + "7 " + ticket)[0].status, "it must not undo a later call")
 		require.NotContains(t, dump(t, plain), "{s01}:post:1:likes:waiting")
 	}
 }

@@ -64,19 +64,18 @@ local function refused(reply)
 end
 
 -- wait notes a ticket of a user who has to come again, or confirms the one that came with the call. The ticket of an
--- unlike is negative. If a later call of the user wants the same, the call goes on with the ticket of that one. wait
--- returns the ticket, nil if it is gone, or 0 if Redis cannot store one.
+-- unlike is negative. Calls that want the same, without another in between, share a ticket: the first of them has the
+-- effect. wait returns the ticket, nil if it is gone, or 0 if Redis cannot store one.
 local function wait(target, op, space)
   local key = target .. ':waiting'
   local unlike = sub(op, 1, 1) == '-'
   local user = sub(op, unlike and 2 or 1, space and space - 1)
-  local ticket
+  local ticket = pcall('HGET', key, user)
   if space then
-    ticket = pcall('HGET', key, user)
-    if type(ticket) ~= 'string' or
-      ticket ~= sub(op, space + 1) and (sub(ticket, 1, 1) == '-') ~= unlike then return end
-  else
-    if full_memory then return 0 end
+    if ticket ~= sub(op, space + 1) then return end
+  elseif full_memory then
+    return 0
+  elseif not ticket or type(ticket) == 'table' or (sub(ticket, 1, 1) == '-') ~= unlike then
     ticket = pcall('HINCRBY', KEYS[1], 'tickets', 1)
     if type(ticket) == 'table' then
       refused(ticket)
@@ -151,7 +150,7 @@ for k = 3, #KEYS do
         local held = pcall('HGET', KEYS[k] .. ':waiting', user)
         if type(held) == 'table' then
           status = refused(held)
-        elseif ticket and ticket ~= held and not (held and (sub(held, 1, 1) == '-') == unlike) then
+        elseif ticket and ticket ~= held then
           status = 8
         elseif held then
           pcall('HDEL', KEYS[k] .. ':waiting', user)
