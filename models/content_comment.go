@@ -45,7 +45,7 @@ type CommentText struct {
 // Validate returns CodeInvalid with every field that breaks a rule.
 func (t CommentText) Validate() error {
 	var f fieldErrors
-	checkContent(&f, t.Content)
+	f.checkContent(t.Content)
 	return f.err()
 }
 

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"gorm.io/gorm"
 
@@ -68,20 +66,10 @@ type PostText struct {
 // Validate returns CodeInvalid with every field that breaks a rule.
 func (t PostText) Validate() error {
 	var f fieldErrors
-	f.check(!showsNothing(t.Title), "title", "must not be empty")
-	f.check(utf8.RuneCountInString(t.Title) <= MaxTitle,
-		"title", fmt.Sprintf("must have at most %d characters", MaxTitle))
-	f.check(!strings.ContainsFunc(t.Title, isUnseen), "title", "must be a single line without control characters")
-	checkContent(&f, t.Content)
-	checkTags(&f, t.Tags)
+	f.checkTitle(t.Title)
+	f.checkContent(t.Content)
+	f.checkTags(t.Tags)
 	return f.err()
-}
-
-func checkContent(f *fieldErrors, content string) {
-	f.check(!showsNothing(content), "content", "must not be empty")
-	f.check(len(content) <= MaxContent, "content", fmt.Sprintf("must have at most %d bytes", MaxContent))
-	f.check(utf8.ValidString(content) && !strings.ContainsRune(content, 0),
-		"content", "must be valid UTF-8 without NUL")
 }
 
 // postColumns are the columns of a Post. They have one placeholder, the viewer's id.

@@ -58,12 +58,6 @@ func NormalTags(names []string) Tags {
 	return tags
 }
 
-func checkTags(f *fieldErrors, tags Tags) {
-	f.check(len(tags) <= MaxTags, "tags", fmt.Sprintf("must be at most %d", MaxTags))
-	f.check(!slices.ContainsFunc(tags, func(name string) bool { return !ValidTag(name) }), "tags",
-		fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, maxTag))
-}
-
 // tagNames is the column with the tags of the post p, as Tags scans it.
 const tagNames = `(
 		SELECT GROUP_CONCAT(t.name ORDER BY g.position SEPARATOR ' ')

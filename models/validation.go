@@ -5,6 +5,7 @@ import (
 	"net/mail"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -135,6 +136,28 @@ func bareWord(s string) string {
 func emailNames(email string) []string {
 	local, _, _ := strings.Cut(email, "@")
 	return []string{email, local}
+}
+
+// checkTitle checks the title of a post.
+func (f *fieldErrors) checkTitle(title string) {
+	f.check(!showsNothing(title), "title", "must not be empty")
+	f.checkLength("title", title, MaxTitle)
+	f.check(!strings.ContainsFunc(title, isUnseen), "title", "must be a single line without control characters")
+}
+
+// checkContent checks the content of a post or comment.
+func (f *fieldErrors) checkContent(content string) {
+	f.check(!showsNothing(content), "content", "must not be empty")
+	f.check(len(content) <= MaxContent, "content", fmt.Sprintf("must have at most %d bytes", MaxContent))
+	f.check(utf8.ValidString(content) && !strings.ContainsRune(content, 0),
+		"content", "must be valid UTF-8 without NUL")
+}
+
+// checkTags checks the tags of a post, in their normal form.
+func (f *fieldErrors) checkTags(tags Tags) {
+	f.check(len(tags) <= MaxTags, "tags", fmt.Sprintf("must be at most %d", MaxTags))
+	f.check(!slices.ContainsFunc(tags, func(name string) bool { return !ValidTag(name) }), "tags",
+		fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, maxTag))
 }
 
 // maxReason is the length of the reason of a moderator's act, in characters.
