@@ -63,12 +63,10 @@ servers:
 # The packages whose tests take longest start first, so that no core idles at the end.
 LONG_PACKAGES := ./handlers ./models ./counters ./workers ./cmd/likewise
 
-# Memory is plentiful in a test, and collecting garbage less often saves a tenth of the time of the race detector. By
-# default, the detector keeps each process that has ended for a second. Four tests run at a time on two cores, because
-# many wait for servers.
+# Memory is plentiful in a test, and collecting garbage less often saves a tenth of the time of the race detector. Four
+# tests run at a time on two cores, because many wait for servers.
 .PHONY: test
 test: export GOGC ?= 400
-test: export GORACE ?= atexit_sleep_ms=0
 test: servers ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
 	CGO_ENABLED=1 go test -race -parallel 4 -timeout 30m -tags dev $(LONG_PACKAGES) ./...
