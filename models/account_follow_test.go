@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -26,12 +25,10 @@ const crowdAuthors, crowdPosts, crowdComments = 1000, 100, 20_000
 func newCrowd(tb testing.TB) *crowd {
 	tb.Helper()
 	// One connection, so that what the server counts for a session is what the test did.
-	store, err := models.Open(tb.Context(), testkit.Database(tb), models.Options{MaxConns: 1})
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, store.Close()) })
+	store := openWith(tb, models.Options{MaxConns: 1})
 	exec := func(query string, args ...any) {
 		tb.Helper()
-		_, err := store.Pool().ExecContext(tb.Context(), query, args...)
+		_, err := patient(store).ExecContext(tb.Context(), query, args...)
 		require.NoError(tb, err)
 	}
 	c := &crowd{store: store}

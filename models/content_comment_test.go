@@ -19,7 +19,7 @@ import (
 // exec runs a statement without the store.
 func exec(t testing.TB, store *models.Store, query string, args ...any) {
 	t.Helper()
-	_, err := store.Pool().ExecContext(context.Background(), query, args...)
+	_, err := patient(store).ExecContext(context.Background(), query, args...)
 	require.NoError(t, err)
 }
 

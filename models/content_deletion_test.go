@@ -7,16 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"likewise/internal/testkit"
 	"likewise/models"
 )
 
 func TestActiveAt_isThatOfTheLatestVisibleComment(t *testing.T) {
 	t.Parallel()
 	now := past
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store := openWith(t, models.Options{Now: func() time.Time { return now }})
 	ada, mod := newUser(t, store, "ada"), newUser(t, store, "mod")
 	require.NoError(t, store.SetRole(t.Context(), mod.ID, models.RoleModerator))
 	post, other := newPost(t, store, ada), newPost(t, store, ada)

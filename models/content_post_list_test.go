@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -18,14 +17,12 @@ const oldPosts = 3_000
 
 func openOld(t *testing.T) (store *models.Store, author models.Author, words []string) {
 	t.Helper()
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store = openWith(t, models.Options{MaxConns: 1})
 	author = newUser(t, store, "ada")
 	newUser(t, store, "bob")
 	run := func(query string, args ...any) {
 		t.Helper()
-		_, err := store.Pool().ExecContext(t.Context(), query, args...)
+		_, err := patient(store).ExecContext(t.Context(), query, args...)
 		require.NoError(t, err, query)
 	}
 	run("INSERT INTO tags (id, name, posts_count) VALUES (1,'old',?)", oldPosts)
@@ -148,9 +145,7 @@ func TestListPosts_boundASearch(t *testing.T) {
 // The number of blocked posts that a page passes over is bounded, also with a window and a tag. The first page is empty
 // and has a Rest, and the next one finds the only post that the viewer sees.
 func TestListPosts_boundWhatIsPassedOver(t *testing.T) {
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store := openWith(t, models.Options{MaxConns: 1})
 	const posts, maxExamined = 30_000, 20_000
 	ada, bob, dan := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "dan")
 	require.NoError(t, store.Block(t.Context(), bob.ID, ada.ID))
@@ -181,7 +176,7 @@ ORDER BY id`)
 		"of a window with a tag": {Sort: models.PostsTop, Tag: "old", Since: since},
 	} {
 		q.Limit, q.ViewerID = 21, bob.ID
-		var first, second models.PostPage
+		var first models.PostPage
 		n := entriesRead(t, store, func() {
 			var err error
 			first, err = store.ListPosts(t.Context(), q)
@@ -196,7 +191,7 @@ ORDER BY id`)
 		// An entry is read twice and its author looked up among the blocked; a window is counted.
 		assert.Less(t, n, 4*maxExamined+1000, "%s: rows and entries read", name)
 		q.After = first.Rest
-		second, err = store.ListPosts(t.Context(), q)
+		second, err := store.ListPosts(t.Context(), q)
 		require.NoError(t, err, name)
 		if assert.Len(t, second.Posts, 1, name) {
 			assert.EqualValues(t, 1, second.Posts[0].ID, name)
@@ -233,7 +228,7 @@ func TestTags_keepWhatTheirPostsAreOrderedBy(t *testing.T) {
 	_, err = store.SetLike(t.Context(), postTarget(p), bob.ID, false)
 	check("no like", err)
 	exec := func(query string, args ...any) {
-		_, err := store.Pool().ExecContext(t.Context(), query, args...)
+		_, err := patient(store).ExecContext(t.Context(), query, args...)
 		require.NoError(t, err)
 	}
 	exec("UPDATE posts SET created_at='2020-01-01', active_at='2020-01-01', hot_score=? WHERE id=?",

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/search"
 )
@@ -16,9 +15,7 @@ import (
 func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 	t.Parallel()
 	now := past
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store := openWith(t, models.Options{Now: func() time.Time { return now }})
 	ada, mod := newUser(t, store, "ada"), newUser(t, store, "mod")
 	p, err := store.CreatePost(t.Context(), ada,
 		models.PostText{Title: "T0", Content: "C0", Tags: models.Tags{"a", "b"}})
@@ -82,9 +79,7 @@ func TestRevisions_keepWhatAnEditReplaces(t *testing.T) {
 func TestRestorePost(t *testing.T) {
 	t.Parallel()
 	now := past
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store := openWith(t, models.Options{Now: func() time.Time { return now }})
 	ada, bob := newUser(t, store, "ada"), newUser(t, store, "bob")
 	restore := func(as models.Author, p *models.Post) models.Code {
 		got, err := store.RestorePost(t.Context(), as.ID, p.ID)

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -152,9 +151,7 @@ func TestListTags(t *testing.T) {
 // A page of tags examines a bounded number of them, even if many begin with the same letters, are unused, or are more
 // popular than the listed ones.
 func TestListTags_boundWhatIsPassedOver(t *testing.T) {
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store := openWith(t, models.Options{MaxConns: 1})
 	exec(t, store, `
 INSERT INTO tags (id, name, posts_count)
 WITH digits AS (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4

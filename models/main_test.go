@@ -2,9 +2,12 @@ package models_test
 
 import (
 	"context"
+	"database/sql"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"likewise/internal/testkit"
@@ -16,10 +19,48 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // openStore returns a store on a database of the test.
 func openStore(t testing.TB) *models.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{})
+	return openWith(t, models.Options{})
+}
+
+// openWith returns a store with options on a database of the test.
+func openWith(t testing.TB, options models.Options) *models.Store {
+	t.Helper()
+	dsn := testkit.Database(t)
+	store, err := models.Open(t.Context(), dsn, options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	addPatient(t, store, dsn)
 	return store
+}
+
+// patients has a pool for each store that waits for the answer of a statement for as long as it takes. A store gives up
+// after 15 s, and on a busy machine a statement that fills a table may take longer.
+var patients sync.Map
+
+// addPatient opens the pool of a store on the database that dsn names.
+func addPatient(t testing.TB, store *models.Store, dsn string) {
+	t.Helper()
+	dsn, err := models.DSN(dsn)
+	require.NoError(t, err)
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	config.ReadTimeout = 0
+	connector, err := mysql.NewConnector(config)
+	require.NoError(t, err)
+	pool := sql.OpenDB(connector)
+	patients.Store(store, pool)
+	t.Cleanup(func() {
+		patients.Delete(store)
+		require.NoError(t, pool.Close())
+	})
+}
+
+// patient returns the pool of a store for statements that fill tables.
+func patient(store *models.Store) *sql.DB {
+	if pool, ok := patients.Load(store); ok {
+		return pool.(*sql.DB)
+	}
+	return store.Pool() // of a store that the test has opened itself
 }
 
 func newUser(t testing.TB, store *models.Store, name string) models.Author {

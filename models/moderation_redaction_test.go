@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/models/search"
 )
@@ -449,9 +448,7 @@ func workOff(t *testing.T, store *models.Store, id int64) {
 // TestRevisions_ofAComment has the same versions and the same times as the edits.
 func TestRevisions_ofAComment(t *testing.T) {
 	now := past
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store := openWith(t, models.Options{Now: func() time.Time { return now }})
 	ada := newUser(t, store, "ada")
 	comment := newComment(t, store, ada, newPost(t, store, ada), nil)
 	target := models.Target{Kind: models.KindComment, ID: comment.ID}
@@ -460,7 +457,7 @@ func TestRevisions_ofAComment(t *testing.T) {
 		edit(t, store, target, ada.ID, i, fmt.Sprint("Edit ", i+1))
 		now = now.Add(time.Minute)
 		edit(t, store, target, ada.ID, i+1, fmt.Sprint("Edit ", i+1)) // changes nothing
-		_, err = store.SetLike(t.Context(), target, ada.ID, i%2 == 0)
+		_, err := store.SetLike(t.Context(), target, ada.ID, i%2 == 0)
 		require.NoError(t, err)
 	}
 	var got []string
@@ -486,6 +483,6 @@ func TestRevisions_ofAComment(t *testing.T) {
 		"0 ada a comment [] 0s",
 	}, got)
 	exec(t, store, "UPDATE posts SET status=2")
-	_, err = store.RevisionOf(t.Context(), models.RevisionQuery{Target: target}, 0)
+	_, err := store.RevisionOf(t.Context(), models.RevisionQuery{Target: target}, 0)
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 }

@@ -95,9 +95,7 @@ func TestStore_rejectsAtOnceWhileMySQLIsDown(t *testing.T) {
 
 // Calls that wait for a connection until their time is over report nothing about the server.
 func TestStore_staysAvailableWithBusyConnections(t *testing.T) {
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store := openWith(t, models.Options{MaxConns: 1})
 	author := newUser(t, store, "ada")
 	busy, err := store.Pool().Conn(t.Context())
 	require.NoError(t, err)

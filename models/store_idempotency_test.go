@@ -22,9 +22,7 @@ import (
 func agingStore(t *testing.T) (store *models.Store, age func(time.Duration)) {
 	t.Helper()
 	now := time.Now().Truncate(time.Second) // what MySQL rounds is the same then
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store = openWith(t, models.Options{Now: func() time.Time { return now }})
 	return store, func(d time.Duration) { now = now.Add(d) }
 }
 

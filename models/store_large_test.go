@@ -23,7 +23,7 @@ const (
 // fillLarge writes a large site. Times go up with ids, a minute apiece, and end now.
 func fillLarge(t testing.TB, store *models.Store) {
 	t.Helper()
-	conn, err := store.Pool().Conn(context.Background())
+	conn, err := patient(store).Conn(context.Background())
 	require.NoError(t, err)
 	defer conn.Close()
 	run := func(query string, args ...any) {

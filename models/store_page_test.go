@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -27,9 +26,7 @@ const ofUsers = 100_000
 // her, are blocked by cy and like post ofUsers+1, which is bob's.
 func openHidden(t *testing.T) (store *models.Store, ada, bob, cy, dan models.Author) {
 	t.Helper()
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store = openWith(t, models.Options{MaxConns: 1})
 	ada, bob, cy, dan = newUser(
 		t,
 		store,
@@ -49,7 +46,7 @@ func openHidden(t *testing.T) (store *models.Store, ada, bob, cy, dan models.Aut
 	)
 	run := func(query string, args ...any) {
 		t.Helper()
-		_, err := store.Pool().ExecContext(t.Context(), query, args...)
+		_, err := patient(store).ExecContext(t.Context(), query, args...)
 		require.NoError(t, err, query)
 	}
 	// MariaDB fills an empty table faster without these checks: it sorts the entries of each index first.
@@ -242,9 +239,7 @@ func keys[T any](rows []T, key func(*T) models.ListKey) []models.ListKey {
 // A page of comments passes over a bounded number of leaves that the viewer does not see, whatever the order, and so
 // does a thread on each of its levels. Going from page to page meets every visible comment once.
 func TestListComments_boundSkippedRows(t *testing.T) {
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store := openWith(t, models.Options{MaxConns: 1})
 	ada, bob, cy := newUser(t, store, "ada"), newUser(t, store, "bob"), newUser(t, store, "cy")
 	require.NoError(t, store.Block(t.Context(), bob.ID, cy.ID))
 	post := newPost(t, store, ada)

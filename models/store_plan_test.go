@@ -68,6 +68,7 @@ func openWatched(t testing.TB, dsn string) (*models.Store, *wireLog) {
 	store, err := models.Open(t.Context(), config.FormatDSN(), models.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
+	addPatient(t, store, dsn)
 	return store, log
 }
 
