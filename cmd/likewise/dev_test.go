@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -153,7 +154,9 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 	assert.Equal(t, int64(1), seen.CommentsCount)
 	assert.True(t, seen.Liked)
 
-	// Killed while users like, each one post after the other.
+	// Killed while users like, each one post after the other. Redis syncs each write first: with everysec, which is the
+	// setting of dev, it may lose what it acknowledged while a sync was slow.
+	syncEachWrite(t, devEnv(t, dir))
 	posts := []contentJSON{newPost(t, url, admin), newPost(t, url, admin), newPost(t, url, admin)}
 	type key struct {
 		post int64
@@ -210,6 +213,22 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 	}
 	dev.stop()
 	awaitNobody(t, dir)
+}
+
+// syncEachWrite makes the Redis of env sync each write before it replies.
+func syncEachWrite(t *testing.T, env []string) {
+	t.Helper()
+	for _, v := range env {
+		if url, ok := strings.CutPrefix(v, "LIKEWISE_REDIS="); ok {
+			options, err := redis.ParseURL(url)
+			require.NoError(t, err)
+			client := redis.NewClient(options)
+			require.NoError(t, client.ConfigSet(t.Context(), "appendfsync", "always").Err())
+			require.NoError(t, client.Close())
+			return
+		}
+	}
+	t.Fatal("the settings name no redis")
 }
 
 func TestDev_isStoppedWhileItStarts(t *testing.T) {
