@@ -28,8 +28,8 @@ type call struct {
 	state  atomic.Int32
 }
 
-// The states of a call. A caller that gives up withdraws its call while that waits. Once the call is taken, Redis may
-// have it. If the caller gives up after that, the call is not queued again.
+// The states of a call. The caller can withdraw a call that waits. Once a call is taken, Redis may have it; if the
+// caller then gives up, the call is not queued again.
 const (
 	callWaits int32 = iota
 	callTaken
