@@ -56,7 +56,7 @@ func TestRegister_endsAsLastAcknowledgedOrLaterUnknown(t *testing.T) {
 	}
 }
 
-// A client that gives up goes on. Until the API's own deadline, the operation may take effect after later ones.
+// A client that gives up continues with its next operation. Until the API's own deadline, the operation may take effect after later ones.
 func TestRegister_operationsWithoutAnAnswerMayBeLate(t *testing.T) {
 	late := func(words ...string) *register {
 		r := history(t, words...)
