@@ -56,7 +56,8 @@ func TestRegister_endsAsLastAcknowledgedOrLaterUnknown(t *testing.T) {
 	}
 }
 
-// A client that gives up continues with its next operation. Until the API's own deadline, the operation may take effect after later ones.
+// A client that gives up continues with its next operation. Until the API's own deadline, the first operation may take
+// effect after later ones.
 func TestRegister_operationsWithoutAnAnswerMayBeLate(t *testing.T) {
 	late := func(words ...string) *register {
 		r := history(t, words...)
