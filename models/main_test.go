@@ -33,8 +33,8 @@ func openWith(t testing.TB, options models.Options) *models.Store {
 	return store
 }
 
-// patients holds a pool without a deadline for each store, by *models.Store. A store cancels a statement after 15 s, and
-// on a busy machine a statement that fills a table may take longer.
+// patients holds a pool without a deadline for each store, by *models.Store. A store cancels a statement
+// after 15 s, and on a busy machine a statement that fills a table may take longer.
 var patients sync.Map
 
 // addPatient opens the pool of a store on the database that dsn names.
