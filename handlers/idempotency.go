@@ -25,7 +25,7 @@ const (
 	minAnonymousKey           = 16  // characters of an anonymous key
 
 	// claimMargin is how much longer than its deadline a request holds its key. Correctness does not depend on it: a
-	// request that would commit later is rolled back (see models.Claim).
+	// request that would commit later is rolled back (see models.RequestClaim).
 	claimMargin = 5 * time.Second
 	// finishTimeout bounds the work on the key after the request, even after the request's own deadline.
 	finishTimeout = 3 * time.Second
@@ -133,7 +133,7 @@ func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error 
 	if err != nil {
 		return err
 	}
-	c.SetUserContext(models.WithClaim(ctx, claim))
+	c.SetUserContext(models.WithRequestClaim(ctx, claim))
 	if claim.Done() {
 		return replay(c, repeat)
 	}
@@ -142,17 +142,17 @@ func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error 
 	ending, cancel := context.WithTimeout(models.WithCaller(context.WithoutCancel(ctx), nil), finishTimeout)
 	defer cancel()
 	if err == nil {
-		if err := s.store.FinishClaim(ending, claim); err != nil { // a retry carries it out again
+		if err := s.store.FinishRequest(ending, claim); err != nil { // a retry carries it out again
 			s.log.Warn("idempotent request not finished", "request_id", requestID(c), "error", err)
 		}
 		return nil
 	}
-	done, release := s.store.ReleaseClaim(ending, claim)
+	done, release := s.store.ReleaseRequest(ending, claim)
 	if release != nil {
 		s.log.Warn("idempotency key not released", "request_id", requestID(c), "error", release)
 	}
 	if done { // the error came after the COMMIT or from it
-		c.SetUserContext(models.WithClaim(ending, claim))
+		c.SetUserContext(models.WithRequestClaim(ending, claim))
 		if replay(c, repeat) == nil {
 			return nil
 		}

@@ -542,6 +542,16 @@ func FuzzRun(f *testing.F) {
 		models.LikeEvent(models.Target{Kind: models.KindPost, ID: 3}, 8, false, past),
 		models.LikeEvent(models.Target{Kind: models.KindComment, ID: 19}, 7, true, past),
 	)))
+	f.Add(string(models.NewRun(
+		models.ClaimEvent(3, 7, 881726354918, true, past),
+		models.ClaimEvent(3, 8, 771, false, past),
+		models.DropEvent(19, 3, past),
+	)))
+	for _, run := range []string{"claims 1 d3 +7", "claims 1 d3 +7:0", "claims 1 d3 +7:8:9", "claims 1 d3 =3:4",
+		"claims 1 p3 +7:1", "likes 1 d3 +7:1", "likes 1 p3 =3", "claims 1 d4 +7:1", "claims 1 d3 =0", "claims 1 =3",
+		"claims 1 d3 +7:9223372036854775808", "claims 1 d3 !7:1", "claims"} {
+		f.Add(run)
+	}
 	for _, run := range []string{"probed", "opened 3-17", "opened", "likes", "likes 1 p3", "likes 1 +7",
 		"likes 1 p3 +-1", "likes 1 p4 +7", "likes 0 p3 +7", "likes 4102444800000 p3 +7", "likes 1 p3  +7",
 		"likes 1 p3 +7 ", ""} {
@@ -562,7 +572,10 @@ func FuzzRun(f *testing.F) {
 				}
 				continue
 			}
-			if e.ID <= 0 || e.UserID <= 0 || e.Target().Shard(16) != 3 || time.UnixMilli(e.At).Year() > 2038 ||
+			claim := e.Type == models.ClaimTaken || e.Type == models.ClaimReturned
+			if e.ID <= 0 || (e.UserID <= 0) == (e.Type != models.DropSet) || (e.ClaimID > 0) != claim ||
+				(e.Version > 0) != (e.Type == models.DropSet) || (e.Target().Kind == models.KindDrop) != e.OfDrop() ||
+				e.Target().Shard(16) != 3 || time.UnixMilli(e.At).Year() > 2038 ||
 				e.At <= 0 {
 				t.Fatalf("accepted %+v", e)
 			}

@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// TargetKind is a kind of content that can be liked.
+// TargetKind is a kind of what the gate decides about.
 type TargetKind string
 
-// The kinds of targets.
+// The kinds of targets. Posts and comments can be liked, the stock of drops can be claimed.
 const (
 	KindPost    TargetKind = "post"
 	KindComment TargetKind = "comment"
+	KindDrop    TargetKind = "drop"
 )
 
-// Target is a post or a comment as the receiver of likes.
+// Target is a post or a comment as the receiver of likes, or a drop as the receiver of claims.
 type Target struct {
 	Kind TargetKind
 	ID   int64
@@ -27,7 +28,7 @@ type Target struct {
 // String returns "post:42", the form of a target in keys and logs.
 func (t Target) String() string { return string(t.Kind) + ":" + strconv.FormatInt(t.ID, 10) }
 
-// Short returns "p42" or "c42", the form of a target in runs.
+// Short returns "p42", "c42" or "d42", the form of a target in runs.
 func (t Target) Short() string { return string(t.Kind[:1]) + strconv.FormatInt(t.ID, 10) }
 
 // Shard returns the shard of the target among n. Ids are consecutive, so the remainder spreads them evenly, and an
@@ -116,6 +117,10 @@ const (
 	PostUnliked    EventType = "post.unliked"
 	CommentLiked   EventType = "comment.liked"
 	CommentUnliked EventType = "comment.unliked"
+	ClaimTaken     EventType = "claim.taken"
+	ClaimReturned  EventType = "claim.returned"
+	// DropSet means that the gate has the settings of a drop of this version.
+	DropSet EventType = "drop.set"
 	// ShardOpened is the first event of every epoch. When it is applied, all events before it in the log are applied,
 	// and later events of an older epoch are dropped.
 	ShardOpened EventType = "shard.opened"
@@ -123,14 +128,17 @@ const (
 	ShardProbed EventType = "shard.probed"
 )
 
-// Event is a change that the gate accepted. Events are absolute: the state of a (target, user) is its last event.
+// Event is a change that the gate accepted. Events of likes are absolute: the state of a (target, user) is its last
+// event. Events of claims are applied in their order: each names its claim, so a repeated one changes nothing.
 type Event struct {
-	Type   EventType `json:"type"`
-	ID     int64     `json:"id,omitempty"`      // of the post or comment
-	UserID int64     `json:"user_id,omitempty"` // who liked
-	At     int64     `json:"at,omitempty"`      // when it was accepted, in ms since 1970 UTC, on Redis's clock
-	After  Position  `json:"after,omitzero"`    // of ShardOpened: the last position in the outbox before it
-	Again  bool      `json:"-"`                 // of a like: LastEvents has left out an unlike before it
+	Type    EventType `json:"type"`
+	ID      int64     `json:"id,omitempty"`       // of the post, comment or drop
+	UserID  int64     `json:"user_id,omitempty"`  // who liked or claimed
+	ClaimID int64     `json:"claim_id,omitempty"` // of ClaimTaken and ClaimReturned
+	Version int64     `json:"version,omitempty"`  // of DropSet
+	At      int64     `json:"at,omitempty"`       // when it was accepted, in ms since 1970 UTC, on Redis's clock
+	After   Position  `json:"after,omitzero"`     // of ShardOpened: the last position in the outbox before it
+	Again   bool      `json:"-"`                  // of a like: LastEvents has left out an unlike before it
 }
 
 // LikeEvent returns the event of a user who likes, or unlikes, a target.
@@ -149,9 +157,31 @@ func LikeEvent(t Target, userID int64, liked bool, at time.Time) Event {
 	return e
 }
 
+// ClaimEvent returns the event of a user who claims a share of a drop, or whose claim is returned to its stock.
+func ClaimEvent(dropID, userID, claimID int64, taken bool, at time.Time) Event {
+	e := Event{Type: ClaimReturned, ID: dropID, UserID: userID, ClaimID: claimID, At: at.UnixMilli()}
+	if taken {
+		e.Type = ClaimTaken
+	}
+	return e
+}
+
+// DropEvent returns the event that the gate has the settings of a drop of this version.
+func DropEvent(dropID, version int64, at time.Time) Event {
+	return Event{Type: DropSet, ID: dropID, Version: version, At: at.UnixMilli()}
+}
+
+// OfDrop reports whether the event is about a drop or a claim.
+func (e Event) OfDrop() bool {
+	return e.Type == ClaimTaken || e.Type == ClaimReturned || e.Type == DropSet
+}
+
 // Target returns the target of the event. It has no meaning for the events of a shard itself.
 func (e Event) Target() Target {
-	if e.Type == PostLiked || e.Type == PostUnliked {
+	switch {
+	case e.OfDrop():
+		return Target{KindDrop, e.ID}
+	case e.Type == PostLiked || e.Type == PostUnliked:
 		return Target{KindPost, e.ID}
 	}
 	return Target{KindComment, e.ID}
@@ -160,15 +190,18 @@ func (e Event) Target() Target {
 // Liked reports whether the event sets the like, rather than removing it.
 func (e Event) Liked() bool { return e.Type == PostLiked || e.Type == CommentLiked }
 
-// Run is the text of the events that have one position: likes that were accepted together, or one event of the shard
-// itself. The gate writes it, and the like writer decodes it. Its words are separated by single spaces:
+// Run is the text of the events that have one position: likes that were accepted together, claims that were, or one
+// event of the shard itself. The gate writes it, and the like writer decodes it. Its words are separated by single
+// spaces:
 //
 //	likes 1732270000123 p42 +7 +8 -9 c5 +7   when, in ms, and for each target who liked it and who unliked it
+//	claims 1732270000123 d42 +7:99 -8:98 =3  when, in ms, and for each drop which user took or returned which claim,
+//	                                         and which version of the settings the gate has now
 //	opened 3-17                              ShardOpened, and the last position in the outbox before it
 //	probed                                   ShardProbed
 type Run string
 
-// NewRun returns the run of events that have the same time.
+// NewRun returns the run of events that have the same time: all of likes, or all of claims.
 func NewRun(events ...Event) Run {
 	var b strings.Builder
 	var target Target
@@ -178,6 +211,8 @@ func NewRun(events ...Event) Run {
 			return Run("opened " + e.After.String())
 		case e.Type == ShardProbed:
 			return "probed"
+		case i == 0 && e.OfDrop():
+			b.WriteString("claims " + strconv.FormatInt(e.At, 10))
 		case i == 0:
 			b.WriteString("likes " + strconv.FormatInt(e.At, 10))
 		}
@@ -185,13 +220,25 @@ func NewRun(events ...Event) Run {
 			target = e.Target()
 			b.WriteString(" " + target.Short())
 		}
-		sign := " -"
-		if e.Liked() {
-			sign = " +"
-		}
-		b.WriteString(sign + strconv.FormatInt(e.UserID, 10))
+		b.WriteString(" " + e.word())
 	}
 	return Run(b.String())
+}
+
+// word returns the form of the event in a run, after its target.
+func (e Event) word() string {
+	user := strconv.FormatInt(e.UserID, 10)
+	switch e.Type {
+	case PostLiked, CommentLiked:
+		return "+" + user
+	case ClaimTaken:
+		return "+" + user + ":" + strconv.FormatInt(e.ClaimID, 10)
+	case ClaimReturned:
+		return "-" + user + ":" + strconv.FormatInt(e.ClaimID, 10)
+	case DropSet:
+		return "=" + strconv.FormatInt(e.Version, 10)
+	}
+	return "-" + user
 }
 
 // again reports whether an unlike comes before a like, if earlier is the event of the same like before it.
@@ -199,10 +246,14 @@ func (e Event) again(earlier Event) bool {
 	return e.Liked() && (e.Again || earlier.Again || earlier.Type != "" && !earlier.Liked())
 }
 
-// LastEvents returns the last event of each like, in their order. The others have no effect but Again.
+// LastEvents returns the last event of each like, in their order, and all events of claims. The others have no effect
+// but Again.
 func LastEvents(events []Event) []Event {
 	last, again := map[likeKey]int{}, make([]bool, len(events))
 	for i, e := range events {
+		if e.OfDrop() {
+			continue
+		}
 		key := likeKey{e.Target(), e.UserID}
 		if before, ok := last[key]; ok {
 			earlier := events[before]
@@ -213,7 +264,9 @@ func LastEvents(events []Event) []Event {
 	}
 	var list []Event
 	for i, e := range events {
-		if last[likeKey{e.Target(), e.UserID}] == i {
+		if e.OfDrop() {
+			list = append(list, e)
+		} else if last[likeKey{e.Target(), e.UserID}] == i {
 			e.Again = e.Again || again[i]
 			list = append(list, e)
 		}
@@ -221,12 +274,12 @@ func LastEvents(events []Event) []Event {
 	return list
 }
 
-// Time returns when the likes of the run were accepted, or the zero Time for other runs.
+// Time returns when the likes or claims of the run were accepted, or the zero Time for other runs.
 func (r Run) Time() time.Time {
-	rest, ok := strings.CutPrefix(string(r), "likes ")
+	verb, rest, _ := strings.Cut(string(r), " ")
 	word, _, _ := strings.Cut(rest, " ")
 	at, err := strconv.ParseInt(word, 10, 64)
-	if !ok || err != nil {
+	if verb != "likes" && verb != "claims" || err != nil {
 		return time.Time{}
 	}
 	return time.UnixMilli(at)
@@ -239,8 +292,8 @@ const maxEventTime = (1<<31 - 1) * 1000
 func (r Run) Events(shard, shards int) ([]Event, error) {
 	verb, rest, _ := strings.Cut(string(r), " ")
 	switch verb {
-	case "likes":
-		return likesOfRun(rest, shard, shards)
+	case "likes", "claims":
+		return eventsOfRun(rest, verb == "claims", shard, shards)
 	case "probed":
 		if rest == "" {
 			return []Event{{Type: ShardProbed}}, nil
@@ -254,7 +307,8 @@ func (r Run) Events(shard, shards int) ([]Event, error) {
 	return nil, fmt.Errorf("run %.40q is not readable", string(r))
 }
 
-func likesOfRun(rest string, shard, shards int) ([]Event, error) {
+// eventsOfRun decodes what follows the verb of a run of likes, or of claims.
+func eventsOfRun(rest string, claims bool, shard, shards int) ([]Event, error) {
 	word, rest, _ := strings.Cut(rest, " ")
 	at, err := strconv.ParseInt(word, 10, 64)
 	if err != nil || at <= 0 || at > maxEventTime {
@@ -267,32 +321,80 @@ func likesOfRun(rest string, shard, shards int) ([]Event, error) {
 		if word == "" {
 			return nil, errors.New("run has an empty word")
 		}
-		id, err := strconv.ParseInt(word[1:], 10, 64)
-		if err != nil || id <= 0 {
-			return nil, fmt.Errorf("run has no id in %.40q", word)
-		}
-		switch word[0] {
-		case 'p':
-			target = Target{KindPost, id}
-		case 'c':
-			target = Target{KindComment, id}
-		case '+', '-':
-			if target.ID == 0 {
-				return nil, fmt.Errorf("run names no target before %.40q", word)
+		if strings.IndexByte("+-=", word[0]) < 0 {
+			if target, err = targetOfWord(word, claims); err != nil {
+				return nil, err
 			}
-			events = append(events, LikeEvent(target, id, word[0] == '+', time.UnixMilli(at)))
+			if target.Shard(shards) != shard {
+				return nil, fmt.Errorf("run names %s, which does not belong to shard %d", target, shard)
+			}
 			continue
-		default:
-			return nil, fmt.Errorf("run has an unknown word %.40q", word)
 		}
-		if target.Shard(shards) != shard {
-			return nil, fmt.Errorf("run names %s, which does not belong to shard %d", target, shard)
+		if target.ID == 0 {
+			return nil, fmt.Errorf("run names no target before %.40q", word)
 		}
+		event, err := eventOfWord(word, target, time.UnixMilli(at))
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, event)
 	}
 	if len(events) == 0 {
-		return nil, errors.New("run has no likes")
+		return nil, errors.New("run has no events")
 	}
 	return events, nil
+}
+
+// targetOfWord decodes the form that Short returns. A run of claims names only drops, a run of likes none.
+func targetOfWord(word string, claims bool) (Target, error) {
+	id, err := parseEventID(word[1:])
+	if err != nil {
+		return Target{}, fmt.Errorf("run has no id in %.40q", word)
+	}
+	switch {
+	case word[0] == 'p' && !claims:
+		return Target{KindPost, id}, nil
+	case word[0] == 'c' && !claims:
+		return Target{KindComment, id}, nil
+	case word[0] == 'd' && claims:
+		return Target{KindDrop, id}, nil
+	}
+	return Target{}, fmt.Errorf("run has an unknown word %.40q", word)
+}
+
+// eventOfWord decodes the form that Event.word returns.
+func eventOfWord(word string, target Target, at time.Time) (Event, error) {
+	number, claim, named := strings.Cut(word[1:], ":")
+	id, err := parseEventID(number)
+	if err != nil {
+		return Event{}, fmt.Errorf("run has no id in %.40q", word)
+	}
+	if target.Kind != KindDrop {
+		if named || word[0] == '=' {
+			return Event{}, fmt.Errorf("run has an unknown word %.40q", word)
+		}
+		return LikeEvent(target, id, word[0] == '+', at), nil
+	}
+	if word[0] == '=' {
+		if named {
+			return Event{}, fmt.Errorf("run has an unknown word %.40q", word)
+		}
+		return DropEvent(target.ID, id, at), nil
+	}
+	claimID, err := parseEventID(claim)
+	if err != nil {
+		return Event{}, fmt.Errorf("run has no claim in %.40q", word)
+	}
+	return ClaimEvent(target.ID, id, claimID, word[0] == '+', at), nil
+}
+
+// parseEventID parses an id or a version, which is above 0.
+func parseEventID(s string) (int64, error) {
+	id, err := strconv.ParseInt(s, 10, 64)
+	if err == nil && id <= 0 {
+		err = fmt.Errorf("%d is not an id", id)
+	}
+	return id, err
 }
 
 // Envelope is the value of one Kafka record: consecutive runs of one shard. A record is written whole or not at all,

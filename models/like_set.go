@@ -23,6 +23,14 @@ var likeTables = map[TargetKind]likeTable{
 	},
 }
 
+// targetTable returns the table of a kind of target.
+func targetTable(kind TargetKind) string {
+	if kind == KindDrop {
+		return "drops"
+	}
+	return likeTables[kind].targets
+}
+
 // adding returns the SET clause that adds delta, an expression, to the count and updates the score. The score comes
 // first and is computed from the new count: MySQL assigns from left to right, the standard all at once.
 func (t likeTable) adding(delta string) string {
@@ -287,12 +295,19 @@ func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before 
 	return list, rest, nil
 }
 
-// TargetOpen reports whether the target exists and is not deleted. A comment on a deleted post is not open.
+// TargetOpen reports whether the target exists and is not deleted. A comment or drop on a deleted post is not open.
 func (s *Store) TargetOpen(ctx context.Context, target Target) (bool, error) {
 	query := `
 		SELECT COUNT(*)
 		FROM ` + likeTables[target.Kind].open + `
 		WHERE t.id=? AND t.status=?`
+	if target.Kind == KindDrop {
+		query = `
+		SELECT COUNT(*)
+		FROM drops d
+		JOIN posts p ON p.id=d.post_id
+		WHERE d.id=? AND p.status=?`
+	}
 	var n int
 	if err := s.db.WithContext(ctx).Raw(query, target.ID, StatusNormal).Scan(&n).Error; err != nil {
 		return false, fmt.Errorf("read %s: %w", target, err)

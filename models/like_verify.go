@@ -171,7 +171,7 @@ var depthSQL = fmt.Sprintf(`IF(t.parent_id IS NULL, 1, COALESCE(
 
 // LastID returns the highest id of a kind of target; 0 if there is none.
 func (s *Store) LastID(ctx context.Context, kind TargetKind) (int64, error) {
-	table := likeTables[kind].targets
+	table := targetTable(kind)
 	query := `
 		SELECT COALESCE(MAX(id), 0)
 		FROM ` + table
@@ -203,7 +203,7 @@ func (s *Store) OrphanLikes(ctx context.Context, kind TargetKind, limit int) ([]
 	return orphans, nil
 }
 
-// Missing returns those targets that have no row. It runs at most two queries.
+// Missing returns those targets that have no row. It runs one query for each kind.
 func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error) {
 	ids := map[TargetKind][]int64{}
 	for _, t := range targets {
@@ -213,11 +213,11 @@ func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error)
 	for kind, list := range ids {
 		query := `
 			SELECT id
-			FROM ` + likeTables[kind].targets + `
+			FROM ` + targetTable(kind) + `
 			WHERE id IN (` + joinIDs(list) + `)`
 		var found []int64
 		if err := s.db.WithContext(ctx).Raw(query).Scan(&found).Error; err != nil {
-			return nil, fmt.Errorf("read %s: %w", likeTables[kind].targets, err)
+			return nil, fmt.Errorf("read %s: %w", targetTable(kind), err)
 		}
 		for _, id := range found {
 			present[Target{kind, id}] = true

@@ -304,7 +304,7 @@ const maxAttempts = 20
 // WithCaller).
 //
 // If the request has an Idempotency-Key, the transaction is the effect of the request, and the same COMMIT marks the
-// key (see WithClaim).
+// key (see WithRequestClaim).
 func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error {
 	fn, committed := claimed(ctx, func(tx *gorm.DB) error {
 		if err := s.admitCaller(tx); err != nil {

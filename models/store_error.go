@@ -20,8 +20,11 @@ const (
 	CodeForbidden    Code = "forbidden"           // 403: the caller may not do this
 	CodeBanned       Code = "banned"              // 403: the account is banned
 	CodeLocked       Code = "locked"              // 403: a moderator has locked the content
+	CodeNotStarted   Code = "not_started"         // 403: the drop has not begun
+	CodeEnded        Code = "ended"               // 403: the drop has ended
 	CodeNotFound     Code = "not_found"           // 404: it was deleted or never existed
 	CodeConflict     Code = "conflict"            // 409: the present state does not permit it
+	CodeSoldOut      Code = "sold_out"            // 409: no claim to the drop is left
 	CodeTooLate      Code = "too_late"            // 409: the period for it is over
 	CodePrecondition Code = "precondition_failed" // 412: If-Match does not match
 	CodeTooLarge     Code = "too_large"           // 413

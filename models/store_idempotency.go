@@ -38,8 +38,8 @@ type IdempotentRequest struct {
 	Body [32]byte // hash of everything that a repetition has in common with the request
 }
 
-// Claim is the right to carry out an idempotent request. It is not safe for concurrent use.
-type Claim struct {
+// RequestClaim is the right to carry out an idempotent request. It is not safe for concurrent use.
+type RequestClaim struct {
 	key    [32]byte
 	id     int64  // as the row has it
 	effect effect // as the row has it
@@ -57,7 +57,7 @@ type effect struct {
 }
 
 // Done reports whether the effect of the request is committed.
-func (c *Claim) Done() bool { return c.effect.Done }
+func (c *RequestClaim) Done() bool { return c.effect.Done }
 
 // The errors of ClaimRequest that a client can act on are these and CodeUnavailable.
 var (
@@ -71,7 +71,7 @@ var (
 	}
 )
 
-// errTwoEffects is the error of a handler that breaks the contract of WithClaim.
+// errTwoEffects is the error of a handler that breaks the contract of WithRequestClaim.
 var errTwoEffects = errors.New(
 	"a request with an Idempotency-Key has a second transaction: one of the two needs Aside or Step")
 
@@ -80,14 +80,14 @@ type (
 	stepKey  struct{}
 )
 
-// WithClaim returns a context under which the transaction of the Store is the effect of the claimed request. There can
-// be one; the others need Aside or Step.
-func WithClaim(ctx context.Context, claim *Claim) context.Context {
+// WithRequestClaim returns a context under which the transaction of the Store is the effect of the claimed request.
+// There can be one; the others need Aside or Step.
+func WithRequestClaim(ctx context.Context, claim *RequestClaim) context.Context {
 	return context.WithValue(ctx, claimKey{}, claim)
 }
 
 // Aside returns a context for writes that are not the effect of the request: bookkeeping, and what can be done again.
-func Aside(ctx context.Context) context.Context { return WithClaim(ctx, nil) }
+func Aside(ctx context.Context) context.Context { return WithRequestClaim(ctx, nil) }
 
 // Step returns a context for a transaction that is a part of the effect of the request, and reports whether that part
 // is committed already, by a process that died before the end. The name is unique in the request.
@@ -139,13 +139,13 @@ func made(tx *gorm.DB, id int64) {
 	}
 }
 
-func claimOf(ctx context.Context) *Claim {
-	claim, _ := ctx.Value(claimKey{}).(*Claim)
+func claimOf(ctx context.Context) *RequestClaim {
+	claim, _ := ctx.Value(claimKey{}).(*RequestClaim)
 	return claim
 }
 
 // after returns the effect when the transaction under the context is committed.
-func (c *Claim) after(ctx context.Context) (effect, error) {
+func (c *RequestClaim) after(ctx context.Context) (effect, error) {
 	next := c.effect
 	if c.kept != nil {
 		next.Kept = c.kept
@@ -191,7 +191,7 @@ func claimed(ctx context.Context, fn func(tx *gorm.DB) error) (recording func(tx
 	}
 }
 
-func (c *Claim) record(tx *gorm.DB, next effect) error {
+func (c *RequestClaim) record(tx *gorm.DB, next effect) error {
 	text, err := json.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("record effect: %w", err)
@@ -208,7 +208,7 @@ func (c *Claim) record(tx *gorm.DB, next effect) error {
 
 // ClaimRequest returns the right to carry the request out, for as long as hold, or to answer it again if it is Done.
 // ErrKeyReused, ErrKeyInUse.
-func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time.Duration) (*Claim, error) {
+func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestClaim, error) {
 	for range maxAttempts {
 		claim, err := s.insertClaim(ctx, r, hold)
 		if claim != nil || err != nil {
@@ -230,7 +230,7 @@ func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time
 		case row.RequestHash != hexOf(r.Body):
 			return nil, ErrKeyReused
 		case row.effect.Done:
-			return &Claim{key: r.Key, id: row.Claim, effect: row.effect, repeat: true}, nil
+			return &RequestClaim{key: r.Key, id: row.Claim, effect: row.effect, repeat: true}, nil
 		case now.Before(row.ClaimedUntil):
 			return nil, ErrKeyInUse
 		}
@@ -255,8 +255,8 @@ func (s *Store) CarriedOut(ctx context.Context, r IdempotentRequest) (bool, erro
 func newClaimID() int64 { return rand.Int64N(1 << 62) }
 
 // insertClaim returns nil if the key is known.
-func (s *Store) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Duration) (*Claim, error) {
-	claim, now := &Claim{key: r.Key, id: newClaimID()}, s.now().UTC()
+func (s *Store) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestClaim, error) {
+	claim, now := &RequestClaim{key: r.Key, id: newClaimID()}, s.now().UTC()
 	const insert = `
 		INSERT INTO idempotency_keys (key_hash, request_hash, claim, claimed_until, expires_at)
 		VALUES (UNHEX(?),UNHEX(?),?,?,?)`
@@ -312,8 +312,10 @@ func (s *Store) forgetKey(ctx context.Context, key [32]byte, now time.Time) erro
 }
 
 // takeOver returns nil if the request that held the claim committed something after all, or another was faster.
-func (s *Store) takeOver(ctx context.Context, key [32]byte, row *idempotencyRow, hold time.Duration) (*Claim, error) {
-	claim := &Claim{key: key, id: newClaimID(), effect: row.effect}
+func (s *Store) takeOver(
+	ctx context.Context, key [32]byte, row *idempotencyRow, hold time.Duration,
+) (*RequestClaim, error) {
+	claim := &RequestClaim{key: key, id: newClaimID(), effect: row.effect}
 	taken, err := s.write(ctx, `
 		UPDATE idempotency_keys
 		SET claim=?, claimed_until=?
@@ -327,22 +329,22 @@ func (s *Store) takeOver(ctx context.Context, key [32]byte, row *idempotencyRow,
 	return claim, nil
 }
 
-// FinishClaim records that the request succeeded, unless its transaction did so: because it had none, or only steps.
-func (s *Store) FinishClaim(ctx context.Context, claim *Claim) error {
+// FinishRequest records that the request succeeded, unless its transaction did so: because it had none, or only steps.
+func (s *Store) FinishRequest(ctx context.Context, claim *RequestClaim) error {
 	if claim.effect.Done {
 		return nil
 	}
-	ctx = WithClaim(ctx, claim)
+	ctx = WithRequestClaim(ctx, claim)
 	if err := s.transact(ctx, func(*gorm.DB) error { return nil }); err != nil {
 		return fmt.Errorf("finish idempotent request: %w", err)
 	}
 	return nil
 }
 
-// ReleaseClaim forgets a request that failed, with the steps of it that are committed, and reports whether it had its
+// ReleaseRequest forgets a request that failed, with the steps of it that are committed, and reports whether it had its
 // effect after all: then it is remembered, and can be answered again. A COMMIT whose outcome is unknown holds the row
-// until it is decided, and ReleaseClaim waits for it.
-func (s *Store) ReleaseClaim(ctx context.Context, claim *Claim) (done bool, err error) {
+// until it is decided, and ReleaseRequest waits for it.
+func (s *Store) ReleaseRequest(ctx context.Context, claim *RequestClaim) (done bool, err error) {
 	claim.repeat = true
 	if claim.effect.Done {
 		return true, nil

@@ -34,7 +34,7 @@ func request(key, body byte) models.IdempotentRequest {
 }
 
 // claim claims a request that is to be carried out.
-func claim(t *testing.T, store *models.Store, r models.IdempotentRequest) *models.Claim {
+func claim(t *testing.T, store *models.Store, r models.IdempotentRequest) *models.RequestClaim {
 	t.Helper()
 	claim, err := store.ClaimRequest(t.Context(), r, hold)
 	require.NoError(t, err)
@@ -54,24 +54,24 @@ func repeat(t *testing.T, store *models.Store, r models.IdempotentRequest) conte
 	claim, err := store.ClaimRequest(t.Context(), r, hold)
 	require.NoError(t, err)
 	require.True(t, claim.Done())
-	return models.WithClaim(t.Context(), claim)
+	return models.WithRequestClaim(t.Context(), claim)
 }
 
-func release(t *testing.T, store *models.Store, c *models.Claim) (done bool) {
+func release(t *testing.T, store *models.Store, c *models.RequestClaim) (done bool) {
 	t.Helper()
-	done, err := store.ReleaseClaim(t.Context(), c)
+	done, err := store.ReleaseRequest(t.Context(), c)
 	require.NoError(t, err)
 	return done
 }
 
-func TestClaim_isHeldUntilTheEnd(t *testing.T) {
+func TestRequestClaim_isHeldUntilTheEnd(t *testing.T) {
 	store, age := agingStore(t)
 	c := claim(t, store, request(1, 1))
 	claimFails(t, models.ErrKeyInUse, store, request(1, 1))
 	claimFails(t, models.ErrKeyReused, store, request(1, 2))
 	claim(t, store, request(2, 1))
-	require.NoError(t, models.KeepAnswer(models.WithClaim(t.Context(), c), "<answer>"))
-	require.NoError(t, store.FinishClaim(t.Context(), c))
+	require.NoError(t, models.KeepAnswer(models.WithRequestClaim(t.Context(), c), "<answer>"))
+	require.NoError(t, store.FinishRequest(t.Context(), c))
 	kept, err := models.KeptAnswer(repeat(t, store, request(1, 1)))
 	require.NoError(t, err)
 	assert.JSONEq(t, `"<answer>"`, string(kept))
@@ -83,28 +83,28 @@ func TestClaim_isHeldUntilTheEnd(t *testing.T) {
 	claim(t, store, request(1, 2))
 }
 
-func TestClaim_isReleased(t *testing.T) {
+func TestRequestClaim_isReleased(t *testing.T) {
 	store, _ := agingStore(t)
 	c := claim(t, store, request(1, 1))
 	assert.False(t, release(t, store, c))
 	claim(t, store, request(1, 2))
-	require.ErrorIs(t, store.FinishClaim(t.Context(), c), models.ErrKeyInUse)
+	require.ErrorIs(t, store.FinishRequest(t.Context(), c), models.ErrKeyInUse)
 	claimFails(t, models.ErrKeyInUse, store, request(1, 2))
 }
 
 // An answer that is too long is not kept: a row has a bound.
-func TestClaim_keepsOnlySmallAnswers(t *testing.T) {
+func TestRequestClaim_keepsOnlySmallAnswers(t *testing.T) {
 	store, _ := agingStore(t)
 	c := claim(t, store, request(1, 1))
-	require.NoError(t, models.KeepAnswer(models.WithClaim(t.Context(), c), strings.Repeat("x", 40_000)))
-	require.NoError(t, store.FinishClaim(t.Context(), c))
+	require.NoError(t, models.KeepAnswer(models.WithRequestClaim(t.Context(), c), strings.Repeat("x", 40_000)))
+	require.NoError(t, store.FinishRequest(t.Context(), c))
 	_, err := models.KeptAnswer(repeat(t, store, request(1, 1)))
 	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
 	assert.Less(t, count(t, store, "SELECT LENGTH(effect) FROM idempotency_keys"), 100)
 }
 
 // What creates something names it in the row of the key, so a repetition finds it.
-func TestClaim_namesCreatedRows(t *testing.T) {
+func TestRequestClaim_namesCreatedRows(t *testing.T) {
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
@@ -129,7 +129,7 @@ func TestClaim_namesCreatedRows(t *testing.T) {
 	} {
 		r := request(byte(i), 1)
 		c := claim(t, store, r)
-		want := []int64{create(models.WithClaim(t.Context(), c))}
+		want := []int64{create(models.WithRequestClaim(t.Context(), c))}
 		assert.Equal(t, want, models.Made(repeat(t, store, r)))
 		claimFails(t, models.ErrKeyReused, store, request(byte(i), 2))
 		age(hold)
@@ -139,12 +139,12 @@ func TestClaim_namesCreatedRows(t *testing.T) {
 }
 
 // A request has one effect. A second transaction is a mistake of the program, and shows before anything is lost by it.
-func TestClaim_refusesASecondEffect(t *testing.T) {
+func TestRequestClaim_refusesASecondEffect(t *testing.T) {
 	store, _ := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
 	c := claim(t, store, request(1, 1))
-	ctx := models.WithClaim(t.Context(), c)
+	ctx := models.WithRequestClaim(t.Context(), c)
 	comment := func(ctx context.Context) error {
 		_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "text"})
 		return err
@@ -157,12 +157,12 @@ func TestClaim_refusesASecondEffect(t *testing.T) {
 }
 
 // The process that takes a request over goes on where the one before it died.
-func TestClaim_continuesAfterItsSteps(t *testing.T) {
+func TestRequestClaim_continuesAfterItsSteps(t *testing.T) {
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
-	begun := func(c *models.Claim, name string) bool {
-		ctx, done := models.Step(models.WithClaim(t.Context(), c), name)
+	begun := func(c *models.RequestClaim, name string) bool {
+		ctx, done := models.Step(models.WithRequestClaim(t.Context(), c), name)
 		if !done {
 			_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: name})
 			require.NoError(t, err)
@@ -175,14 +175,14 @@ func TestClaim_continuesAfterItsSteps(t *testing.T) {
 	claimFails(t, models.ErrKeyInUse, store, request(1, 1))
 	age(hold)
 	second := claim(t, store, request(1, 1))
-	ctx, done := models.Step(models.WithClaim(t.Context(), first), "c")
+	ctx, done := models.Step(models.WithRequestClaim(t.Context(), first), "c")
 	assert.False(t, done)
 	_, err := store.CreateComment(ctx, ada, post.ID, nil, models.CommentText{Content: "late"})
 	require.ErrorIs(t, err, models.ErrKeyInUse)
 	assert.True(t, begun(second, "a"))
 	assert.True(t, begun(second, "b"))
 	assert.False(t, begun(second, "c"))
-	require.NoError(t, store.FinishClaim(t.Context(), second))
+	require.NoError(t, store.FinishRequest(t.Context(), second))
 	repeat(t, store, request(1, 1))
 	assert.Equal(t, 3, count(t, store, "SELECT COUNT(*) FROM comments"))
 
@@ -194,13 +194,13 @@ func TestClaim_continuesAfterItsSteps(t *testing.T) {
 }
 
 // A request that was given up may still be at work. What it does after its key was taken over must not be.
-func TestClaim_lateCommitIsRolledBack(t *testing.T) {
+func TestRequestClaim_lateCommitIsRolledBack(t *testing.T) {
 	store, age := agingStore(t)
 	ada := newUser(t, store, "ada")
 	post := newPost(t, store, ada)
-	create := func(c *models.Claim) error {
+	create := func(c *models.RequestClaim) error {
 		_, err := store.CreateComment(
-			models.WithClaim(t.Context(), c),
+			models.WithRequestClaim(t.Context(), c),
 			ada,
 			post.ID,
 			nil,
@@ -225,7 +225,7 @@ func TestClaim_lateCommitIsRolledBack(t *testing.T) {
 }
 
 // The row that the transaction holds decides whether a COMMIT without an answer took place.
-func TestClaim_waitsForACommitUnderWay(t *testing.T) {
+func TestRequestClaim_waitsForACommitUnderWay(t *testing.T) {
 	store, age := agingStore(t)
 	for i, end := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
 		r := request(byte(i), 1)
@@ -239,13 +239,13 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 		require.NoError(t, err)
 		age(hold)
 		type result struct {
-			claim *models.Claim
+			claim *models.RequestClaim
 			done  bool
 			err   error
 		}
 		taken, released := make(chan result, 1), make(chan result, 1)
 		go func() {
-			done, err := store.ReleaseClaim(t.Context(), c)
+			done, err := store.ReleaseRequest(t.Context(), c)
 			released <- result{c, done, err}
 			claim, err := store.ClaimRequest(t.Context(), r, hold)
 			taken <- result{claim: claim, err: err}
@@ -264,15 +264,15 @@ func TestClaim_waitsForACommitUnderWay(t *testing.T) {
 		assert.Equal(t, i == 0, first.done)
 		assert.Equal(t, i == 0, second.claim.Done())
 		if i == 0 {
-			assert.Equal(t, []int64{7}, models.Made(models.WithClaim(t.Context(), first.claim)))
-			assert.Equal(t, []int64{7}, models.Made(models.WithClaim(t.Context(), second.claim)))
+			assert.Equal(t, []int64{7}, models.Made(models.WithRequestClaim(t.Context(), first.claim)))
+			assert.Equal(t, []int64{7}, models.Made(models.WithRequestClaim(t.Context(), second.claim)))
 		}
 	}
 }
 
 // A key that is given back and claimed again all the time is a row that many delete and insert at once: MySQL breaks
 // deadlocks between them, and no caller sees them.
-func TestClaim_isReleasedAndTakenConcurrently(t *testing.T) {
+func TestRequestClaim_isReleasedAndTakenConcurrently(t *testing.T) {
 	store, _ := agingStore(t)
 	var claimed, busy atomic.Int64
 	var all sync.WaitGroup
@@ -288,7 +288,7 @@ func TestClaim_isReleasedAndTakenConcurrently(t *testing.T) {
 					return
 				}
 				claimed.Add(1)
-				if _, err := store.ReleaseClaim(t.Context(), claim); !assert.NoError(t, err) {
+				if _, err := store.ReleaseRequest(t.Context(), claim); !assert.NoError(t, err) {
 					return
 				}
 			}
