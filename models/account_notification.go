@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -17,10 +18,15 @@ const (
 	NotifyMention   NotificationKind = 2 // somebody wrote @name
 	NotifyMilestone NotificationKind = 3 // the likes of the user's post or comment reached a milestone
 	NotifyReport    NotificationKind = 4 // the user's report was resolved
+	NotifyConfirmed NotificationKind = 5 // the user's claim is confirmed
+	NotifyRejected  NotificationKind = 6 // the user's claim was rejected
+	NotifyExpiring  NotificationKind = 7 // the user's claim expires soon
 )
 
-// sqlReport is NotifyReport as a literal of SQL.
-var sqlReport = literal(NotifyReport)
+// outcomes are, as a list of SQL, the kinds that a user always sees, whatever becomes of the content: those of reports
+// and claims.
+var outcomes = "(" + literal(NotifyReport) + "," + literal(NotifyConfirmed) + "," + literal(NotifyRejected) + "," +
+	literal(NotifyExpiring) + ")"
 
 func (k NotificationKind) String() string {
 	switch k {
@@ -30,6 +36,12 @@ func (k NotificationKind) String() string {
 		return "mention"
 	case NotifyReport:
 		return "report"
+	case NotifyConfirmed:
+		return "claim_confirmed"
+	case NotifyRejected:
+		return "claim_rejected"
+	case NotifyExpiring:
+		return "claim_expiring"
 	}
 	return "milestone"
 }
@@ -49,6 +61,7 @@ type Notification struct {
 	CommentID int64  // 0: it is about the post
 	Milestone int64  // the number of likes that was reached; 0 for the other kinds
 	ReportID  int64  // the user's report; 0 for the other kinds
+	ClaimID   int64  // the user's claim; 0 for the other kinds
 	Outcome   string // of the report
 	CreatedAt time.Time
 	Read      bool `gorm:"column:is_read"`
@@ -123,6 +136,24 @@ func notifyReporters(tx *gorm.DB, caseID int64, at time.Time) error {
 	return nil
 }
 
+// notifyClaims notifies the users of claims, by their ids, that they are confirmed or rejected.
+func notifyClaims(tx *gorm.DB, ids []int64, at time.Time) error {
+	for some := range slices.Chunk(ids, writtenClaims) {
+		insert := `
+		INSERT INTO notifications (user_id, kind, post_id, claim_id, created_at)
+		SELECT c.user_id, IF(c.state=?, ?, ?), d.post_id, c.id, ?
+		FROM claims c FORCE INDEX (idx_id)
+		JOIN drops d ON d.id=c.drop_id
+		JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
+		WHERE c.id IN (` + joinIDs(some) + `)` + notificationOnce
+		err := tx.Exec(insert, StateRejected, NotifyRejected, NotifyConfirmed, second(at)).Error
+		if err != nil {
+			return fmt.Errorf("notify users of claims: %w", err)
+		}
+	}
+	return nil
+}
+
 // notificationsOf returns the trail of a user's notifications n, or of the unread ones. It names the index: for the
 // latest few of a user MySQL tends to read the latest of all users.
 func notificationsOf(userID int64, unread bool) trail {
@@ -139,18 +170,18 @@ func notificationsOf(userID int64, unread bool) trail {
 }
 
 // notificationParts joins to notifications n the content that they are about. It leaves out notifications about deleted
-// posts, except those of reports: a user always sees the outcome of a report.
+// posts, except outcomes: see there.
 var notificationParts = `
-		STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=` + sqlNormal + ` OR n.kind=` + sqlReport + `)
+		STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=` + sqlNormal + ` OR n.kind IN ` + outcomes + `)
 		LEFT JOIN comments c ON c.id=n.comment_id
 		LEFT JOIN users u ON u.id=n.actor_id`
 
 // addNotificationShown adds the conditions that the notification's comment is not deleted, and that the user has
 // blocked neither the actor nor the author of the post since.
 func addNotificationShown(where *conditions, userID int64) {
-	where.add("(n.comment_id=0 OR c.status=" + sqlNormal + " OR n.kind=" + sqlReport + ")")
+	where.add("(n.comment_id=0 OR c.status=" + sqlNormal + " OR n.kind IN " + outcomes + ")")
 	where.add(notBlocked("n.actor_id"), userID)
-	where.add("(n.kind="+sqlReport+" OR "+notBlocked("p.user_id")+")", userID)
+	where.add("(n.kind IN "+outcomes+" OR "+notBlocked("p.user_id")+")", userID)
 }
 
 // Notifications lists the user's notifications, latest first: at most limit before the id (0 for the first page), with
@@ -165,7 +196,7 @@ func (s *Store) Notifications(
 		query := `
 		SELECT n.id, n.kind, ` + authorColumns + `, n.post_id,
 			IF(p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `, p.title, '') AS post_title,
-			n.comment_id, n.milestone, n.report_id,
+			n.comment_id, n.milestone, n.report_id, n.claim_id,
 			(
 				SELECT k.outcome
 				FROM reports r

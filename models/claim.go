@@ -4,6 +4,10 @@ import (
 	"time"
 )
 
+// claimColumns are the columns of a Claim.
+const claimColumns = `c.id, c.drop_id, c.user_id, c.state, c.reason, c.created_at, c.expires_at, c.confirmed_at,
+			c.ended_at`
+
 // ClaimState is the state of a Claim.
 type ClaimState int8
 

@@ -74,7 +74,7 @@ func (s *Store) DropGate(ctx context.Context, ids []int64, most int) (map[int64]
 		SELECT ` + gateDropColumns + `, c.user_id, c.id AS claim_id
 		FROM drops d
 		STRAIGHT_JOIN posts p ON p.id=d.post_id AND p.status=?
-		LEFT JOIN claims c FORCE INDEX (idx_drop_user) ON c.drop_id=d.id AND c.state IN (?,?) AND d.claimed<=?
+		LEFT JOIN claims c FORCE INDEX (PRIMARY) ON c.drop_id=d.id AND c.state IN (?,?) AND d.claimed<=?
 		WHERE d.id IN (` + joinIDs(ascending(ids)) + `)
 		ORDER BY d.id, c.user_id`
 	rows, err := s.db.WithContext(ctx).Raw(query, StatusNormal, StateReserved, StateConfirmed, most).Rows()
@@ -107,7 +107,7 @@ func (s *Store) DropGate(ctx context.Context, ids []int64, most int) (map[int64]
 func (s *Store) LiveClaims(ctx context.Context, dropID, after int64, limit int) ([]LiveClaim, error) {
 	const query = `
 		SELECT user_id, id
-		FROM claims FORCE INDEX (idx_drop_user)
+		FROM claims FORCE INDEX (PRIMARY)
 		WHERE drop_id=? AND user_id>? AND state IN (?,?)
 		ORDER BY user_id
 		LIMIT ?`

@@ -28,6 +28,9 @@ type LikeRecord struct {
 // LikesApplied counts what a batch did.
 type LikesApplied struct {
 	Inserted, Deleted int // rows of likes
+	Claimed           int // claims that are live after their event
+	Returned          int // live claims that were returned
+	Rejected          int // claims that MySQL could not accept
 	Accepted          int // events that were applied, whether or not they changed a row
 	Duplicates        int // events of runs at or before the watermark, including those of old epochs; they are dropped
 	Vanished          int // events whose target has no row; they are dropped
@@ -44,7 +47,7 @@ type LikesApplied struct {
 // user) only the last event counts. If it is a like that replaces an unlike of the same batch, an existing row gets its
 // time, so that the row is of the period in which the like was accepted (see LikeVoid). Counts change by the rows that
 // changed; neither version nor updated_at moves. An author whose count reaches a milestone for the first time is
-// notified (see Notification).
+// notified (see Notification). Events of claims are applied in their order: see applyClaims.
 //
 // Running it again with the same records changes nothing, so an unknown COMMIT is retried by the caller. IsBadData
 // errors mean that some record in the batch cannot be stored.
@@ -107,6 +110,7 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 	}
 
 	last := map[likeKey]Event{}
+	var ofDrops []Event
 	var dead []LikeRecord
 	var gaps []string
 	for _, r := range records {
@@ -137,6 +141,10 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 			if e.Type == ShardOpened || e.Type == ShardProbed {
 				continue
 			}
+			if e.OfDrop() {
+				ofDrops = append(ofDrops, e)
+				continue
+			}
 			key := likeKey{e.Target(), e.UserID}
 			e.Again = e.again(last[key])
 			last[key] = e
@@ -147,6 +155,9 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 		if err := applyKind(tx, kind, last, now, done); err != nil {
 			return err
 		}
+	}
+	if err := applyClaims(tx, ofDrops, now, done); err != nil {
+		return err
 	}
 	if err := insertDeadLetters(tx, dead, now); err != nil {
 		return err

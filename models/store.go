@@ -266,7 +266,7 @@ func IsBadData(err error) bool {
 	case errDataOutOfRange, errBadDateTime, errBadValue, errDataTooLong, errSignal, errCheckMySQL, errCheckMariaDB:
 		return true
 	}
-	return false
+	return errors.Is(err, errBadClaim)
 }
 
 // errChangedMeanwhile makes transact retry: a row that the transaction had read was changed before it wrote.
@@ -283,8 +283,8 @@ const maxAttempts = 20
 //  3. users: the actor and the user acted on, the follower and the followed
 //  4. decisions and jobs: content_operations, like_rings, dead_letters
 //  5. posts
-//  6. comments
-//  7. rows that belong to a row above, under the lock of that row: likes, terms, revisions, redactions, tags of a post,
+//  6. comments, then drops
+//  7. rows that belong to a row above, under the lock of that row: likes, claims, terms, revisions, redactions, tags of a post,
 //     cases and reports, members of a ring
 //  8. rows that belong to one user, by the one key that all their writers use: sessions, notifications, blocks,
 //     bookmarks and held names by the primary key, follows by the unique key of user and object
