@@ -11,14 +11,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"likewise/models"
 )
 
-// call is one like on its way through the gate.
+// call is one like, claim or return on its way through the gate.
 type call struct {
 	target models.Target
 	user   int64
 	liked  bool
+	claim  string    // the word of a claim or a return; "" for a like
 	ends   time.Time // the caller's deadline, or zero
 	ticket int64     // of a call that had to wait for its target; 0 for others
 	asked  bool      // MySQL was asked about its target after it was parked
@@ -40,7 +43,8 @@ const (
 // answer is the reply of the gate to a call, or the reason why there is none.
 type answer struct {
 	outcome Outcome
-	count   int64
+	count   int64 // of likes, or of the remaining stock; of a like that has to wait, its ticket
+	claim   int64 // the id of the claim that the user holds or has returned, or 0
 	err     error
 }
 
@@ -103,12 +107,32 @@ func (c *call) answer(a answer) {
 	}
 }
 
-// lane gathers the likes of a shard. At most one call of the gate is in flight; likes that arrive meanwhile share the
-// next one, in the order of their arrival. An idle site waits for nothing. Under load, one script, one round trip and
-// one entry of the outbox carry many likes.
+// gateScript is a script of the gate.
+type gateScript struct {
+	name string
+	read func(reply *redis.Cmd) (head []int64, answers []answer, err error)
+}
+
+// likeScript is the gate of likes.
+var likeScript = gateScript{"like", func(reply *redis.Cmd) (head []int64, answers []answer, err error) {
+	numbers, err := reply.Int64Slice()
+	if err != nil || len(numbers) < 2 || numbers[0] != 0 {
+		return numbers, nil, err
+	}
+	answers = make([]answer, 0, len(numbers)/2)
+	for i := 2; i+1 < len(numbers); i += 2 {
+		answers = append(answers, answer{outcome: outcomes[numbers[i]], count: numbers[i+1]})
+	}
+	return numbers[:2], answers, nil
+}}
+
+// lane gathers the likes of a shard, or its claims. At most one call of its script is in flight; likes that arrive
+// meanwhile share the next one, in the order of their arrival. An idle site waits for nothing. Under load, one script,
+// one round trip and one entry of the outbox carry many likes.
 type lane struct {
-	likes *Likes
-	shard int
+	gate   *shardGate
+	script gateScript
+	shard  int
 
 	mu      sync.Mutex
 	waiting []*call
@@ -116,7 +140,7 @@ type lane struct {
 	running bool
 }
 
-// parking holds the calls of a target that is being loaded or reopened: at most one of each user, in their order. A
+// parking holds the calls of a target that is being loaded or reopened: of likes at most one of each user, in their order. A
 // large target is loaded for many seconds, so calls whose callers gave up are dropped now and then.
 type parking struct {
 	calls []*call       // nil for one that was replaced
@@ -126,9 +150,10 @@ type parking struct {
 
 const parkingLimit = 1024
 
-// add parks a call, and returns the earlier one of its user, whose place it takes, or nil.
+// add parks a call, and returns the earlier one of its user, whose place it takes, or nil. Claims and returns take the
+// place of none: each has an effect of its own.
 func (p *parking) add(c *call) (earlier *call) {
-	if i, ok := p.of[c.user]; ok {
+	if i, ok := p.of[c.user]; ok && c.claim == "" {
 		earlier, p.calls[i] = p.calls[i], nil
 	}
 	if len(p.calls) >= p.limit {
@@ -239,13 +264,13 @@ func (l *lane) send(batch []*call) {
 	}
 	keys := make([]string, 2, 2+len(groups))
 	keys[0], keys[1] = shardKey(l.shard), outboxKey(l.shard)
-	deadline, epoch := l.likes.onServer(l.shard, begin.Add(ends))
+	deadline, epoch := l.gate.onServer(l.shard, begin.Add(ends))
 	args := make([]any, 3, 3+2*len(groups)+len(batch))
-	args[0], args[1], args[2] = l.likes.limit, deadline, epoch
+	args[0], args[1], args[2] = l.gate.limit, deadline, epoch
 	order := batch[:0:0]
 	for _, group := range groups {
 		target := group[0].target
-		keys = append(keys, l.likes.redis.keys(target).likes)
+		keys = append(keys, l.gate.redis.keys(target).likes)
 		args = append(args, target.Short(), len(group))
 		for _, c := range group {
 			args = append(args, c.word())
@@ -255,10 +280,10 @@ func (l *lane) send(batch []*call) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	reply, err := l.likes.redis.runOnce(ctx, "like", keys, args...).Int64Slice()
-	want := map[int64]int{0: 2 + 2*len(order), 1: 2, 6: 3}
-	if err == nil && (len(reply) == 0 || len(reply) != want[reply[0]]) {
-		err = fmt.Errorf("the gate replied %d numbers to %d likes", len(reply), len(order))
+	head, answers, err := l.script.read(l.gate.redis.runOnce(ctx, l.script.name, keys, args...))
+	want := map[int64]int{0: 2, 1: 2, 6: 3}
+	if err == nil && (len(head) == 0 || len(head) != want[head[0]] || head[0] == 0 && len(answers) != len(order)) {
+		err = fmt.Errorf("the gate replied %d numbers and %d answers to %d calls", len(head), len(answers), len(order))
 	}
 	if err != nil {
 		if mayArrive(err) {
@@ -270,12 +295,12 @@ func (l *lane) send(batch []*call) {
 		}
 		return
 	}
-	switch outcome := outcomes[reply[0]]; outcome {
+	switch outcome := outcomes[head[0]]; outcome {
 	case Unchanged:
-		l.likes.heard(l.shard, reply[1], epoch)
-		l.settle(order, reply[2:])
+		l.gate.heard(l.shard, head[1], epoch)
+		l.settle(order, answers)
 	case Late:
-		l.retryLate(order, l.likes.heard(l.shard, reply[1], reply[2]))
+		l.retryLate(order, l.gate.heard(l.shard, head[1], head[2]))
 	default:
 		for _, c := range order {
 			c.answer(answer{outcome: outcome})
@@ -285,6 +310,9 @@ func (l *lane) send(batch []*call) {
 
 // word returns the call in the form that the script reads.
 func (c *call) word() string {
+	if c.claim != "" {
+		return c.claim
+	}
 	var b []byte
 	if !c.liked {
 		b = append(b, '-')
@@ -296,21 +324,20 @@ func (c *call) word() string {
 	return string(b)
 }
 
-// settle answers the likes of a batch, and parks those that have to wait.
-func (l *lane) settle(order []*call, replies []int64) {
+// settle answers the calls of a batch, and parks those that have to wait.
+func (l *lane) settle(order []*call, answers []answer) {
 	for i, c := range order {
-		outcome, number := outcomes[replies[2*i]], replies[2*i+1]
-		switch outcome {
+		switch a := answers[i]; a.outcome {
 		case Cold, Gone:
-			l.likes.count(outcome)
-			c.ticket = number
-			l.park(c, outcome == Gone)
+			l.gate.count(a.outcome)
+			c.ticket = a.count
+			l.park(c, a.outcome == Gone)
 		case Superseded:
 			if !l.join(c, order[i+1:]) {
-				c.answer(answer{outcome: outcome, count: number})
+				c.answer(a)
 			}
 		default:
-			c.answer(answer{outcome: outcome, count: number})
+			c.answer(a)
 		}
 	}
 }
@@ -352,7 +379,7 @@ func (l *lane) retryLate(order []*call, known bool) {
 	now := time.Now()
 	for _, c := range order {
 		if known {
-			l.likes.count(Late)
+			l.gate.count(Late)
 			if c.late++; c.late > maxLate || !c.ends.IsZero() && c.ends.Sub(now) < lateMargin {
 				c.answer(answer{outcome: Late, err: errors.New("the call reached redis too late")})
 				continue
@@ -394,10 +421,10 @@ func (l *lane) park(c *call, gone bool) {
 	switch {
 	case ok:
 	case gone:
-		go func() { l.resume(c.target, l.likes.reopen(c.target, func() { l.ask(c.target) })) }()
+		go func() { l.resume(c.target, l.gate.reopen(c.target, func() { l.ask(c.target) })) }()
 	default:
 		target := c.target
-		l.likes.loader.add(target, func() { l.ask(target) }, func(err error) { l.resume(target, err) })
+		l.gate.loader.add(target, func() { l.ask(target) }, func(err error) { l.resume(target, err) })
 	}
 }
 

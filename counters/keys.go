@@ -11,8 +11,8 @@ import (
 //
 //	{s07}:shard                  hash    epoch (absent if closed), server (its replication id when the shard was
 //	                                     opened), opening, restored, drained (the last Position when the shard was
-//	                                     closed), accepted (likes, ever), relayed (likes, ever, that have left the
-//	                                     outbox; may be too low), tickets (ever), refusing (ms: until then, likes of
+//	                                     closed), accepted (likes and claims, ever), relayed (those that have left
+//	                                     the outbox; may be too low), tickets (ever), refusing (ms: until then, likes of
 //	                                     some users are refused)
 //	{s07}:outbox                 stream  runs that Kafka does not have yet; an entry's id is the run's Position, and
 //	                                     "before" the number of likes accepted before it
@@ -25,14 +25,22 @@ import (
 //	{s07}:post:42:likes:waiting  hash    tickets of users whose calls wait for the target, those of
 //	                                     unlikes negative; expires
 //	{s07}:post:42:warming        string  lock of the process that loads the target
+//	{s07}:drop:39:claims         hash    count, stock, begins and ends (ms; 0 for none), version (of these settings),
+//	                                     told (the version that an event has named), sets (always 1), load, last, at,
+//	                                     closed
+//	{s07}:drop:39:claims:LOAD:0  hash    user → id of the claim that the user holds, and a field 0
+//	{s07}:drop:39:warming        string  lock of the process that loads the drop
+//	{s07}:claim:ID               string  "39 7 1732270000123 0": drop and user of a claim, when it was accepted and when
+//	                                     it was returned or released (ms; 0 for unknown or not yet); expires
 //
 // Other keys belong to no shard. A script uses one of them at a time:
 //
 //	limits:OWNER                 zset    limits of an owner, each with the time when its burst is refilled (µs);
 //	                                     expires with the last of them
 //
-// Personal data is in the sets of liked targets, in the outbox until Kafka has the events, and in
-// limits:account:ID. When an account is deleted, the job void removes its likes and its limits.
+// Personal data is in the sets of liked targets, in the hashes of claims, under the keys of claims for an hour, in the
+// outbox until Kafka has the events, and in limits:account:ID. When an account is deleted, the job void removes its
+// likes and its limits, and ends its claims.
 //
 // limits:account:ID holds the limits of an account (posts, writes, likes, …). It also holds login, which counts
 // attempts at the password, for at most an hour. It holds known:NETWORK, for 30 days, for each network with a
@@ -50,7 +58,7 @@ func relayKey(shard int) string  { return shardTag(shard) + ":relay" }
 func refusedKey(shard int) string { return shardTag(shard) + ":refused" }
 func garbageKey(shard int) string { return shardTag(shard) + ":garbage" }
 
-// targetKeys are the keys of one target.
+// targetKeys are the keys of one target. likes is its hash, which of a drop is the one of its claims.
 type targetKeys struct {
 	shard, outbox, garbage, likes, warming string
 }
@@ -58,21 +66,36 @@ type targetKeys struct {
 func (r *Redis) keys(t models.Target) targetKeys {
 	shard := t.Shard(r.shards)
 	prefix := shardTag(shard) + ":" + string(t.Kind) + ":" + strconv.FormatInt(t.ID, 10)
+	likes := prefix + ":likes"
+	if t.Kind == models.KindDrop {
+		likes = prefix + ":claims"
+	}
 	return targetKeys{
 		shard: shardKey(shard), outbox: outboxKey(shard), garbage: garbageKey(shard),
-		likes: prefix + ":likes", warming: prefix + ":warming",
+		likes: likes, warming: prefix + ":warming",
 	}
 }
 
-// parseLikesKey returns the target of a "…:likes" key.
+// claimKey returns the key of a claim, whose id has the shard of its drop.
+func (r *Redis) claimKey(id int64) string {
+	return shardTag(int(id%int64(r.shards))) + ":claim:" + strconv.FormatInt(id, 10)
+}
+
+// warmPattern matches the hashes of all warm targets, and no other key. It follows a tag.
+const warmPattern = ":*s"
+
+// parseLikesKey returns the target of a "…:likes" or "…:claims" key.
 func parseLikesKey(key string) (models.Target, bool) {
 	var shard int
 	var rest string
 	if _, err := fmt.Sscanf(key, "{s%d}:%s", &shard, &rest); err != nil {
 		return models.Target{}, false
 	}
-	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
+	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment, models.KindDrop} {
 		prefix, suffix := string(kind)+":", ":likes"
+		if kind == models.KindDrop {
+			suffix = ":claims"
+		}
 		if len(rest) > len(prefix)+len(suffix) && rest[:len(prefix)] == prefix &&
 			rest[len(rest)-len(suffix):] == suffix {
 			id, err := strconv.ParseInt(rest[len(prefix):len(rest)-len(suffix)], 10, 64)

@@ -23,13 +23,28 @@ import (
 // sets that no target uses yet; one script then makes them those of the target. Sets of a load that was given up are
 // garbage, and swept.
 type loader struct {
-	likes *Likes
-	large chan struct{} // held by each load of a large target
+	gate    *shardGate
+	loading loading
+	large   chan struct{} // held by each load of a large target
 
 	mu      sync.Mutex
 	waiting []load
 	running bool
 }
+
+// loading reads what the gate keeps of targets, and writes it into Redis: likeLoading or dropLoading.
+type loading interface {
+	// sizes returns the numbers of users of those targets that exist and are not deleted.
+	sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error)
+	// read reads targets. place adds the commands that make one of them warm to a pipeline, and returns these. The last
+	// one replies 0 if what was read may be old.
+	read(ctx context.Context, targets []models.Target) (place placing, err error)
+	// large makes a target of many users warm. It calls keep before each step, with the number of sets that are about
+	// to be written, and returns its error.
+	large(ctx context.Context, target models.Target, token, epoch string, keep func(sets int) error) error
+}
+
+type placing func(ctx context.Context, p redis.Pipeliner, target models.Target, token, epoch string) []redis.Cmder
 
 // load is a target that is to be loaded, with a function to call before MySQL is asked, and one for the outcome.
 type load struct {
@@ -51,7 +66,9 @@ const (
 	loadAgain   = 10 * time.Millisecond
 )
 
-func newLoader(l *Likes) *loader { return &loader{likes: l, large: make(chan struct{}, loadLarge)} }
+func newLoader(g *shardGate, kind loading) *loader {
+	return &loader{gate: g, loading: kind, large: make(chan struct{}, loadLarge)}
+}
 
 // add loads a target. It calls asked right before MySQL is asked whether the target exists, and then done: with nil if
 // the gate is to be asked again, with CodeNotFound if the target is deleted or does not exist, and with CodeUnavailable
@@ -99,15 +116,15 @@ func (l *loader) together(some []load) {
 			one.asked()
 		}
 	}
-	states, err := l.likes.store.StatesOf(ctx, 0, targets)
+	sizes, err := l.loading.sizes(ctx, targets)
 	if err != nil {
 		l.unlock(ctx, token, locked, false)
-		fail(slices.Concat(locked, held), err)
+		l.fail(slices.Concat(locked, held), err)
 		return
 	}
 	var small, gone []load
 	for _, one := range held {
-		if _, open := states[one.target]; !open && !one.open {
+		if _, open := sizes[one.target]; !open && !one.open {
 			one.done(models.Errorf(models.CodeNotFound, "There is no such %s.", one.target.Kind))
 			continue
 		}
@@ -116,11 +133,11 @@ func (l *loader) together(some []load) {
 	}
 	targets = targets[:0]
 	for _, one := range locked {
-		state, open := states[one.target]
+		size, open := sizes[one.target]
 		switch {
 		case !open:
 			gone = append(gone, one)
-		case state.Count > loadUsers:
+		case size > loadUsers:
 			go l.alone(one, token, epochs[one.target])
 		default:
 			small, targets = append(small, one), append(targets, one.target)
@@ -133,18 +150,18 @@ func (l *loader) together(some []load) {
 	if len(small) == 0 {
 		return
 	}
-	users, err := l.likes.store.LikersOf(ctx, targets)
+	place, err := l.loading.read(ctx, targets)
 	if err != nil {
 		l.unlock(ctx, token, small, false)
-		fail(small, err)
+		l.fail(small, err)
 		return
 	}
-	l.place(ctx, token, small, epochs, users)
+	l.place(ctx, token, small, epochs, place)
 }
 
-func fail(some []load, err error) {
+func (l *loader) fail(some []load, err error) {
 	for _, one := range some {
-		one.done(models.Unavailable(busy, fmt.Errorf("load %s: %w", one.target, err)))
+		one.done(models.Unavailable(l.gate.busy, fmt.Errorf("load %s: %w", one.target, err)))
 	}
 }
 
@@ -160,11 +177,11 @@ func (l *loader) lock(
 		warm   *redis.IntCmd
 	}
 	replies := make([]reply, len(some))
-	_, _ = l.likes.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its error
+	_, _ = l.gate.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its error
 		for i, one := range some {
-			k := l.likes.redis.keys(one.target)
+			k := l.gate.redis.keys(one.target)
 			replies[i] = reply{ // a retry of the pipeline finds its own lock
-				locked: p.Eval(ctx, l.likes.redis.source["hold"], []string{k.warming},
+				locked: p.Eval(ctx, l.gate.redis.source["hold"], []string{k.warming},
 					token, loadLock.Milliseconds(), true),
 				epoch: p.HGet(ctx, k.shard, "epoch"),
 				warm:  p.Exists(ctx, k.likes),
@@ -182,7 +199,7 @@ func (l *loader) lock(
 		}
 		if err := errors.Join(err, replies[i].warm.Err()); err != nil {
 			free = append(free, one)
-			fail([]load{one}, err)
+			l.fail([]load{one}, err)
 			continue
 		}
 		switch {
@@ -213,36 +230,27 @@ func (l *loader) unlock(ctx context.Context, token string, some []load, gone boo
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
 	defer cancel()
-	_, err := l.likes.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := l.gate.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, one := range some {
-			k := l.likes.redis.keys(one.target)
-			p.Eval(ctx, l.likes.redis.source["unlock"], []string{k.warming, k.likes}, token, gone)
+			k := l.gate.redis.keys(one.target)
+			p.Eval(ctx, l.gate.redis.source["unlock"], []string{k.warming, k.likes}, token, gone)
 		}
 		return nil
 	})
 	if err != nil {
-		l.likes.log.DebugContext(ctx, "locks of loads not released", "error", err)
+		l.gate.log.DebugContext(ctx, "locks of loads not released", "error", err)
 	}
 }
 
 // place writes the users of targets into Redis, makes the targets warm, in one round trip, and finishes them. If a key
 // of one target has a wrong type, or a node of the cluster does not answer, the other targets are warm all the same.
 func (l *loader) place(
-	ctx context.Context, token string, some []load, epochs map[models.Target]string, users map[models.Target][]int64,
+	ctx context.Context, token string, some []load, epochs map[models.Target]string, place placing,
 ) {
-	r := l.likes.redis
-	replies := make([][]redis.Cmder, len(some)) // the last is that of the script warm
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	replies := make([][]redis.Cmder, len(some))
+	_, err := l.gate.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, one := range some {
-			k, list := r.keys(one.target), users[one.target]
-			sets := setsFor(len(list))
-			replies[i] = append(replies[i], p.Eval(ctx, r.source["load"], []string{k.warming, k.garbage, k.likes},
-				token, loadLock.Milliseconds(), sets))
-			for _, part := range spread(list, sets) {
-				replies[i] = append(replies[i], r.put(ctx, p, k, token, part.set, part.users))
-			}
-			replies[i] = append(replies[i], p.Eval(ctx, r.source["warm"],
-				[]string{k.shard, k.likes, k.warming, k.garbage}, token, epochs[one.target], sets, len(list)))
+			replies[i] = place(ctx, p, one.target, token, epochs[one.target])
 		}
 		return nil
 	})
@@ -261,7 +269,7 @@ func (l *loader) place(
 		warmed = append(warmed, one)
 	}
 	l.unlock(ctx, token, slices.Concat(failed, refused), false)
-	fail(failed, err)
+	l.fail(failed, err)
 	for _, one := range slices.Concat(warmed, refused) {
 		one.done(nil)
 	}
@@ -269,7 +277,7 @@ func (l *loader) place(
 
 // refused logs a load that did not make its target warm: what was read may be old. The gate is asked again.
 func (l *loader) refused(ctx context.Context, one load) {
-	l.likes.log.InfoContext(ctx, "target was closed, or its lock was lost, while it was loaded",
+	l.gate.log.InfoContext(ctx, "target was closed, or its lock was lost, while it was loaded",
 		"target", one.target.String())
 }
 
@@ -292,7 +300,9 @@ func (l *loader) alone(one load, token, epoch string) {
 	defer cancel()
 	err := l.turn(ctx, one.target, token)
 	if err == nil {
-		err = l.loadLarge(ctx, one.target, token, epoch)
+		err = l.loading.large(ctx, one.target, token, epoch, func(sets int) error {
+			return l.keep(ctx, one.target, token, sets)
+		})
 		<-l.large
 	}
 	if err != nil {
@@ -303,7 +313,7 @@ func (l *loader) alone(one load, token, epoch string) {
 		l.refused(ctx, one)
 		one.done(nil)
 	case err != nil:
-		fail([]load{one}, err)
+		l.fail([]load{one}, err)
 	default:
 		one.done(nil)
 	}
@@ -326,8 +336,8 @@ func (l *loader) turn(ctx context.Context, target models.Target, token string) e
 // keep extends the lock of a target, and notes how many sets the load is about to write. It returns ErrLockLost if the
 // lock is lost.
 func (l *loader) keep(ctx context.Context, target models.Target, token string, sets int) error {
-	k := l.likes.redis.keys(target)
-	kept, err := l.likes.redis.run(ctx, "load", []string{k.warming, k.garbage, k.likes},
+	k := l.gate.redis.keys(target)
+	kept, err := l.gate.redis.run(ctx, "load", []string{k.warming, k.garbage, k.likes},
 		token, loadLock.Milliseconds(), sets).Int()
 	if err == nil && kept == 0 {
 		err = ErrLockLost
@@ -335,15 +345,53 @@ func (l *loader) keep(ctx context.Context, target models.Target, token string, s
 	return err
 }
 
-func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epoch string) error {
-	r := l.likes.redis
+// likeLoading loads the users who like posts and comments.
+type likeLoading struct {
+	redis *Redis
+	store *models.Store
+}
+
+func (l likeLoading) sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error) {
+	states, err := l.store.StatesOf(ctx, 0, targets)
+	sizes := make(map[models.Target]int64, len(states))
+	for target, state := range states {
+		sizes[target] = state.Count
+	}
+	return sizes, err
+}
+
+func (l likeLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
+	users, err := l.store.LikersOf(ctx, targets)
+	r := l.redis
+	return func(ctx context.Context, p redis.Pipeliner, target models.Target, token, epoch string) []redis.Cmder {
+		k, list := r.keys(target), users[target]
+		sets := setsFor(len(list))
+		replies := []redis.Cmder{r.noteLoad(ctx, p, k, token, sets)}
+		for _, part := range spread(list, sets) {
+			replies = append(replies, r.put(ctx, p, k, token, part.set, part.users))
+		}
+		return append(replies, p.Eval(ctx, r.source["warm"],
+			[]string{k.shard, k.likes, k.warming, k.garbage}, token, epoch, sets, len(list)))
+	}, err
+}
+
+// noteLoad adds the script load to a pipeline.
+func (r *Redis) noteLoad(ctx context.Context, p redis.Pipeliner, k targetKeys, token string, sets int) *redis.Cmd {
+	return p.Eval(ctx, r.source["load"], []string{k.warming, k.garbage, k.likes},
+		token, loadLock.Milliseconds(), sets)
+}
+
+func (l likeLoading) large(
+	ctx context.Context, target models.Target, token, epoch string, keep func(sets int) error,
+) error {
+	r := l.redis
 	k := r.keys(target)
 	var users []int64
 	for after := int64(0); ; {
-		if err := l.keep(ctx, target, token, 0); err != nil {
+		if err := keep(0); err != nil {
 			return err
 		}
-		page, err := l.likes.store.LikerIDs(ctx, target, after, largePage)
+		page, err := l.store.LikerIDs(ctx, target, after, largePage)
 		if err != nil {
 			return err
 		}
@@ -355,7 +403,7 @@ func (l *loader) loadLarge(ctx context.Context, target models.Target, token, epo
 	}
 	sets := setsFor(len(users))
 	for parts := range slices.Chunk(spread(users, sets), largeSets) {
-		if err := l.keep(ctx, target, token, sets); err != nil {
+		if err := keep(sets); err != nil {
 			return err
 		}
 		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {

@@ -144,7 +144,7 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 		return err
 	}
 	var found []string
-	scan := client.Scan(ctx, 0, shardTag(o.shard)+":*:likes", 1000).Iterator()
+	scan := client.Scan(ctx, 0, shardTag(o.shard)+warmPattern, 1000).Iterator()
 	for scan.Next(ctx) {
 		if _, ok := parseLikesKey(scan.Val()); !ok {
 			continue

@@ -1,4 +1,6 @@
-// Package counters is the gate in front of MySQL. It keeps the users who like a target, and their number, in Redis.
+// Package counters is the gate in front of MySQL. It keeps the users who like a target, and their number, in Redis. Of
+// drops, which are limited stock, it keeps the users who have a claim, and the number that is left. A drop is a target
+// whose claims take the place of likes.
 //
 // Source of truth: a target is warm if its likes hash exists. For a warm target in an open shard, Redis holds the
 // latest acknowledged state, and the outbox holds every change that Kafka does not have yet. For all other targets,
@@ -10,7 +12,7 @@
 //
 // Refusals: in a closed shard, or with a full outbox, a like fails with models.CodeUnavailable and changes nothing.
 // Retries: after a lost connection, go-redis may run a script twice. A second run changes nothing more, and its reply
-// may be that nothing was left to do. The script like is sent once: see runOnce.
+// may be that nothing was left to do. The scripts like and claim are sent once: see runOnce.
 package counters
 
 import (
@@ -66,7 +68,7 @@ func Open(url string, shards int) (*Redis, error) {
 		r.source[strings.TrimSuffix(f.Name(), ".lua")] = string(source)
 	}
 	for name, source := range r.source {
-		if !slices.Contains([]string{"shard", "like", "take", "put"}, name) {
+		if !slices.Contains([]string{"shard", "like", "claim", "take", "put", "put_claims"}, name) {
 			source = draining[name] + r.source["shard"] + source
 		}
 		r.source[name], r.script[name] = source, redis.NewScript(source)

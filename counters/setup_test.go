@@ -318,7 +318,7 @@ func entries(t testing.TB, plain *redis.Client, key string) []string {
 	lines := []string{}
 	for _, m := range messages {
 		run, _ := m.Values["run"].(string)
-		if words := strings.SplitN(run, " ", 3); words[0] == "likes" {
+		if words := strings.SplitN(run, " ", 3); words[0] == "likes" || words[0] == "claims" {
 			run = words[2]
 		}
 		lines = append(lines, m.ID+" "+run)

@@ -27,7 +27,7 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 			batch = nil
 			return fn(targets)
 		}
-		keys := client.Scan(ctx, 0, "{s*}:*:likes", 1000).Iterator()
+		keys := client.Scan(ctx, 0, "{s*}"+warmPattern, 1000).Iterator()
 		for keys.Next(ctx) {
 			target, ok := parseLikesKey(keys.Val())
 			if !ok {
@@ -247,18 +247,24 @@ func (r *Redis) countUsers(ctx context.Context, targets []models.Target, states 
 	type set struct {
 		state *TargetState
 		key   string
+		drop  bool
 	}
 	var sets []set
 	for i := range states {
 		for _, n := range setNumbers(states[i].Sets) {
-			sets = append(sets, set{&states[i], setKey(r.keys(targets[i]).likes, states[i].Load, n)})
+			key := setKey(r.keys(targets[i]).likes, states[i].Load, n)
+			sets = append(sets, set{&states[i], key, targets[i].Kind == models.KindDrop})
 		}
 	}
 	for some := range slices.Chunk(sets, 1000) {
 		sizes := make([]*redis.IntCmd, len(some))
 		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, one := range some {
-				sizes[i] = p.SCard(ctx, one.key)
+				if one.drop {
+					sizes[i] = p.HLen(ctx, one.key)
+				} else {
+					sizes[i] = p.SCard(ctx, one.key)
+				}
 			}
 			return nil
 		})

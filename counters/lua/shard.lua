@@ -1,4 +1,4 @@
--- Precedes every script but like.lua, put.lua and take.lua.
+-- Precedes every script but like.lua, claim.lua, put.lua, put_claims.lua and take.lua.
 --
 -- KEYS  1 shard hash, of a script that needs an open shard
 -- reply that of the script

@@ -1,0 +1,498 @@
+package counters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"likewise/models"
+)
+
+// Claims takes shares of limited stock through the gate. It is safe for concurrent use.
+//
+// A claim is accepted by one script, which looks at the window of the drop by Redis's clock, at the user and at the
+// stock. So the gate never accepts more claims than the stock that it knows. MySQL may know of less by then; the writer
+// rejects such a claim, and Release puts it back.
+type Claims struct{ *shardGate }
+
+// ClaimsOptions configure Claims. The zero value holds the defaults.
+type ClaimsOptions = LikesOptions
+
+// NewClaims returns a gate in front of store.
+func NewClaims(r *Redis, store *models.Store, o ClaimsOptions) *Claims {
+	return &Claims{newShardGate(r, store, gateOptions{claimScript, dropLoading{r, store}, busyClaims, o})}
+}
+
+// ClaimOutcomes lists every outcome of a claim.
+func ClaimOutcomes() []Outcome {
+	all := append([]Outcome{Failed}, outcomes...)
+	return slices.DeleteFunc(all, func(o Outcome) bool { return o == Superseded })
+}
+
+const (
+	busyClaims     = "The server cannot accept claims at the moment; try again."
+	reviewedClaims = "Claims of your account are being reviewed; try again."
+)
+
+// claimScript is the gate of claims.
+var claimScript = gateScript{"claim", func(reply *redis.Cmd) (head []int64, answers []answer, err error) {
+	values, err := reply.Slice()
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, value := range values {
+		number, ok := value.(int64)
+		if !ok || i > 1 && head[0] == 0 {
+			break
+		}
+		head = append(head, number)
+	}
+	if len(head) < 2 || head[0] != 0 {
+		return head, nil, nil
+	}
+	answers = make([]answer, 0, len(values)/3)
+	for i := 2; i+2 < len(values); i += 3 {
+		status, isStatus := values[i].(int64)
+		id, isID := values[i+1].(string)
+		remaining, isNumber := values[i+2].(int64)
+		if !isStatus || !isID || !isNumber || status < 0 || status >= int64(len(outcomes)) {
+			return nil, nil, fmt.Errorf("the gate replied %v, %v, %v to a claim", values[i], values[i+1], values[i+2])
+		}
+		a := answer{outcome: outcomes[status], count: remaining}
+		if id != "" {
+			if a.claim, err = strconv.ParseInt(id, 10, 64); err != nil {
+				return nil, nil, fmt.Errorf("the gate replied claim %q: %w", id, err)
+			}
+		}
+		answers = append(answers, a)
+	}
+	return head, answers, nil
+}}
+
+// Claimed is the gate's answer to a claim or a return.
+type Claimed struct {
+	ID        int64 // the claim that the user holds or has returned; 0 for none
+	Changed   bool  // this call has made or returned it
+	Remaining int64 // the stock that is left
+}
+
+// Claim takes a share of a drop for a user, under claimID, a new global id with the shard of the drop. If the user has
+// a claim, Claim returns that one, and Changed is false. It takes one round trip to Redis, which it shares with other
+// claims.
+//
+// It returns CodeNotStarted, CodeEnded or CodeSoldOut if the drop does not permit it, and CodeNotFound if the drop or
+// its post is deleted or does not exist. After CodeUnavailable the claim may have been accepted, and it is safe to try
+// again with another id. A call that ends because ctx does takes no effect after it has returned.
+func (c *Claims) Claim(ctx context.Context, dropID, userID, claimID int64) (Claimed, error) {
+	target := models.Target{Kind: models.KindDrop, ID: dropID}
+	word := strconv.FormatInt(userID, 10) + " " + strconv.FormatInt(claimID, 10)
+	a, err := c.take(ctx, &call{target: target, user: userID, claim: word})
+	if err != nil {
+		return Claimed{}, err
+	}
+	return c.claimed(ctx, target, a)
+}
+
+// Return puts a claim of a user back into the stock of the drop. If the user does not hold this claim, because it was
+// returned, released or never accepted, Return changes nothing, and returns the claim that the user holds, or none.
+//
+// It returns CodeEnded after the end of the drop, and CodeNotFound as Claim does. After CodeUnavailable the claim may
+// have been returned, and it is safe to try again.
+func (c *Claims) Return(ctx context.Context, dropID, userID, claimID int64) (Claimed, error) {
+	target := models.Target{Kind: models.KindDrop, ID: dropID}
+	word := "-" + strconv.FormatInt(userID, 10) + " " + strconv.FormatInt(claimID, 10)
+	a, err := c.take(ctx, &call{target: target, user: userID, claim: word})
+	if err != nil {
+		return Claimed{}, err
+	}
+	return c.claimed(ctx, target, a)
+}
+
+func (c *Claims) claimed(ctx context.Context, target models.Target, a answer) (Claimed, error) {
+	result := Claimed{ID: a.claim, Changed: a.outcome == Changed, Remaining: a.count}
+	switch a.outcome {
+	case Changed, Unchanged:
+		return result, nil
+	case SoldOut:
+		return result, models.Errorf(models.CodeSoldOut, "The drop is sold out.")
+	case NotStarted:
+		return result, models.Errorf(models.CodeNotStarted, "The drop has not begun.")
+	case Ended:
+		return result, models.Errorf(models.CodeEnded, "The drop has ended.")
+	case Refused:
+		return result, models.Unavailable(reviewedClaims, errRefused)
+	}
+	return Claimed{}, c.refusal(ctx, target, a)
+}
+
+// EndedClaim is a claim that MySQL has ended, and the gate may still hold.
+type EndedClaim struct {
+	DropID, UserID, ID int64
+}
+
+// Release releases claims that MySQL has ended, whether or not their drops have ended or were deleted. The gate sends
+// an event of each, unless it did so in the last hour. It returns the claims whose drop is cold: there is nothing to
+// release. It does not load a drop. After an error, some may be released, and it is safe to try again.
+func (c *Claims) Release(ctx context.Context, claims []EndedClaim) (cold []EndedClaim, err error) {
+	words := make([]dropWord, len(claims))
+	for i, one := range claims {
+		words[i] = dropWord{one.DropID, fmt.Sprintf("!%d %d", one.UserID, one.ID)}
+	}
+	indexes, err := c.tell(ctx, words)
+	for _, i := range indexes {
+		cold = append(cold, claims[i])
+	}
+	return cold, err
+}
+
+// Settings sets the stock and the window of drops in the gate. Settings that are older than those of the gate change
+// nothing. The gate sends an event of each version once. It returns the drops that are cold, and loads none. After an
+// error, some may be set, and it is safe to try again.
+func (c *Claims) Settings(ctx context.Context, drops []*models.GateDrop) (cold []*models.GateDrop, err error) {
+	words := make([]dropWord, len(drops))
+	for i, d := range drops {
+		words[i] = dropWord{d.ID, fmt.Sprintf("=%d %d %d %d", d.Version, d.Stock, millis(d.Begins), millis(d.Ends))}
+	}
+	indexes, err := c.tell(ctx, words)
+	for _, i := range indexes {
+		cold = append(cold, drops[i])
+	}
+	return cold, err
+}
+
+// millis returns a time in milliseconds since 1970, and 0 for nil.
+func millis(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return max(1, t.UnixMilli())
+}
+
+// dropWord is a word of claim.lua that no user sends.
+type dropWord struct {
+	dropID int64
+	word   string
+}
+
+// tell sends words to the gate, past the lanes, and returns the indexes of those whose drop is cold. Words that the
+// gate refuses for another reason are an error. A failure of a shard does not keep the others from their words.
+func (c *Claims) tell(ctx context.Context, words []dropWord) (cold []int, err error) {
+	byShard := map[int][]int{}
+	for i, w := range words {
+		shard := int(w.dropID % int64(c.redis.shards))
+		byShard[shard] = append(byShard[shard], i)
+	}
+	var failures []error
+	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
+		for some := range slices.Chunk(byShard[shard], maxBatch) {
+			// The words of a drop follow one another.
+			slices.SortStableFunc(some, func(a, b int) int { return int(words[a].dropID - words[b].dropID) })
+			answers, err := c.tellShard(ctx, shard, words, some)
+			if err != nil {
+				failures = append(failures, fmt.Errorf("claims of shard %d: %w", shard, err))
+				break
+			}
+			for i, a := range answers {
+				c.count(a.outcome)
+				switch a.outcome {
+				case Changed, Unchanged:
+				case Cold:
+					cold = append(cold, some[i])
+				default:
+					target := models.Target{Kind: models.KindDrop, ID: words[some[i]].dropID}
+					failures = append(failures, fmt.Errorf("%q: %w", words[some[i]].word, c.refusal(ctx, target, a)))
+				}
+			}
+		}
+	}
+	slices.Sort(cold)
+	return cold, errors.Join(failures...)
+}
+
+// tellShard is tell for at most maxBatch words of one shard. Such words have the same effect whenever they arrive, so
+// a script that is sent twice does no harm.
+func (c *Claims) tellShard(ctx context.Context, shard int, words []dropWord, some []int) ([]answer, error) {
+	keys, tail := []string{shardKey(shard), outboxKey(shard)}, []any(nil)
+	for from := 0; from < len(some); {
+		id, to := words[some[from]].dropID, from
+		for to < len(some) && words[some[to]].dropID == id {
+			to++
+		}
+		target := models.Target{Kind: models.KindDrop, ID: id}
+		keys, tail = append(keys, c.redis.keys(target).likes), append(tail, target.Short(), to-from)
+		for _, i := range some[from:to] {
+			tail = append(tail, words[i].word)
+		}
+		from = to
+	}
+	for range maxLate {
+		deadline, epoch := c.onServer(shard, time.Now().Add(callLimit))
+		args := append([]any{c.limit, deadline, epoch}, tail...)
+		head, answers, err := claimScript.read(c.redis.run(ctx, "claim", keys, args...))
+		switch {
+		case err != nil:
+			return nil, err
+		case len(head) == 2 && head[0] == 0 && len(answers) == len(some):
+			c.heard(shard, head[1], epoch)
+			return answers, nil
+		case len(head) == 3 && head[0] == 6:
+			c.heard(shard, head[1], head[2])
+		case len(head) == 2 && head[0] == 1:
+			return nil, ErrShardClosed
+		default:
+			return nil, fmt.Errorf("the gate replied %d numbers and %d answers", len(head), len(answers))
+		}
+	}
+	return nil, errors.New("the call reached redis too late")
+}
+
+// DropState is a warm drop as a viewer sees it.
+type DropState struct {
+	Stock, Claimed int64
+	Begins, Ends   time.Time // zero: it has none
+	Version        int64     // of these settings
+	ClaimID        int64     // of the viewer; 0 for none
+	Gone           bool      // its post was deleted; MySQL decides
+}
+
+// Remaining returns the stock that is left.
+func (s DropState) Remaining() int64 { return max(0, s.Stock-s.Claimed) }
+
+// dropNumbers is the number of values that drops.lua returns of a drop.
+const dropNumbers = 7
+
+// States returns the viewer's states of those drops that are warm and whose shards are open, in one round trip to
+// Redis. Viewer 0 is anonymous. If Redis does not answer within half a second, it returns none.
+func (c *Claims) States(ctx context.Context, viewer int64, dropIDs []int64) map[int64]DropState {
+	targets := make([]models.Target, len(dropIDs))
+	for i, id := range dropIDs {
+		targets[i] = models.Target{Kind: models.KindDrop, ID: id}
+	}
+	states := make(map[int64]DropState, len(dropIDs))
+	c.ask(ctx, "drops", targets, viewer, func(reply *redis.Cmd, places []int) {
+		values, err := reply.Slice()
+		if err != nil || len(values) != dropNumbers*len(places) {
+			return
+		}
+		for i, place := range places {
+			var n [dropNumbers]int64
+			for j, value := range values[dropNumbers*i : dropNumbers*(i+1)] {
+				n[j], _ = value.(int64)
+			}
+			if n[0] < 0 {
+				continue
+			}
+			claim, _ := values[dropNumbers*i+5].(string)
+			id, _ := strconv.ParseInt(claim, 10, 64) // 0 for none
+			states[dropIDs[place]] = DropState{Claimed: n[0], Stock: n[1], Begins: timeOf(n[2]), Ends: timeOf(n[3]),
+				Version: n[4], ClaimID: id, Gone: n[6] == 1}
+		}
+	})
+	return states
+}
+
+// timeOf returns a time in milliseconds since 1970, and the zero Time for 0.
+func timeOf(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// TakenClaim is a claim that the gate accepted in the last hour.
+type TakenClaim struct {
+	ID, DropID, UserID int64
+	At                 time.Time // when it was accepted; zero if that is unknown
+	EndedAt            time.Time // when it was returned or released; zero if it was not
+}
+
+// Taken returns a claim that the gate accepted, returned or released in the last hour. It answers for claims whose row
+// is not in MySQL yet. ok is false if the gate does not know the claim.
+func (c *Claims) Taken(ctx context.Context, claimID int64) (taken TakenClaim, ok bool, err error) {
+	if claimID <= 0 {
+		return TakenClaim{}, false, nil
+	}
+	text, err := c.redis.client.Get(ctx, c.redis.claimKey(claimID)).Result()
+	if errors.Is(err, redis.Nil) {
+		return TakenClaim{}, false, nil
+	}
+	if err != nil {
+		return TakenClaim{}, false, models.Unavailable(c.busy, fmt.Errorf("read claim %d: %w", claimID, err))
+	}
+	var n [4]int64
+	words := strings.Split(text, " ")
+	for i := range n {
+		var err error
+		if len(words) == len(n) {
+			n[i], err = strconv.ParseInt(words[i], 10, 64)
+		}
+		if err != nil || len(words) != len(n) {
+			return TakenClaim{}, false, fmt.Errorf("claim %d is %q in redis", claimID, text)
+		}
+	}
+	return TakenClaim{ID: claimID, DropID: n[0], UserID: n[1], At: timeOf(n[2]), EndedAt: timeOf(n[3])}, true, nil
+}
+
+// ReassertClaims sends the current state of claims of a warm drop through the pipeline again: as claimed if its user
+// holds it, otherwise as returned. It also sends the version of the settings. If the drop is cold or damaged, it
+// returns ErrNotWarm. If its shard is closed, it returns ErrShardClosed.
+func (c *Claims) ReassertClaims(ctx context.Context, dropID int64, claims []models.LiveClaim) error {
+	target := models.Target{Kind: models.KindDrop, ID: dropID}
+	k := c.redis.keys(target)
+	for from := 0; from == 0 || from < len(claims); from += maxBatch { // once for the settings alone
+		args := []any{c.limit, target.Short()}
+		for _, one := range claims[from:min(from+maxBatch, len(claims))] {
+			args = append(args, fmt.Sprintf("%d %d", one.UserID, one.ID))
+		}
+		n, err := c.redis.run(ctx, "reassert_claims", []string{k.shard, k.outbox, k.likes}, args...).Int()
+		switch {
+		case err != nil:
+			return fmt.Errorf("reassert %s: %w", target, err)
+		case n == -4:
+			return models.Unavailable(c.busy, errors.New("the outbox is full"))
+		case n == -1:
+			return fmt.Errorf("reassert %s: %w", target, ErrShardClosed)
+		case n < 0:
+			return fmt.Errorf("reassert %s: %w", target, ErrNotWarm)
+		}
+	}
+	return nil
+}
+
+// HeldClaims returns the claims that a warm drop holds, by their users. It reads them at once, so it takes some 100
+// bytes a claim. If the drop is cold, it returns ErrNotWarm.
+func (r *Redis) HeldClaims(ctx context.Context, dropID int64) (map[int64]int64, error) {
+	target := models.Target{Kind: models.KindDrop, ID: dropID}
+	load, _, err := r.loadOf(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := r.client.HGetAll(ctx, setKey(r.keys(target).likes, load, 0)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read claims of %s: %w", target, err)
+	}
+	held := make(map[int64]int64, len(fields))
+	for user, claim := range fields {
+		userID, err1 := strconv.ParseInt(user, 10, 64)
+		id, err2 := strconv.ParseInt(claim, 10, 64)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("read claims of %s: %w", target, err)
+		}
+		if userID != 0 {
+			held[userID] = id
+		}
+	}
+	return held, nil
+}
+
+// dropLoading loads the settings and the live claims of drops.
+type dropLoading struct {
+	redis *Redis
+	store *models.Store
+}
+
+func (l dropLoading) sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error) {
+	drops, err := l.store.DropGate(ctx, idsOf(targets), 0)
+	sizes := make(map[models.Target]int64, len(drops))
+	for _, drop := range drops {
+		sizes[drop.Target()] = drop.Claimed
+	}
+	return sizes, err
+}
+
+func idsOf(targets []models.Target) []int64 {
+	ids := make([]int64, len(targets))
+	for i, target := range targets {
+		ids[i] = target.ID
+	}
+	return ids
+}
+
+// grown is the number of claims up to which a drop that was small a moment ago is still loaded with others. A cold drop
+// gets no further claims.
+const grown = 2 * loadUsers
+
+func (l dropLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
+	drops, err := l.store.DropGate(ctx, idsOf(targets), grown)
+	r := l.redis
+	return func(ctx context.Context, p redis.Pipeliner, target models.Target, token, epoch string) []redis.Cmder {
+		k, drop := r.keys(target), drops[target.ID]
+		if drop == nil { // deleted since; the lock of its load is taken away, or will be
+			return []redis.Cmder{p.Eval(ctx, "return 0", []string{k.likes})}
+		}
+		replies := []redis.Cmder{r.noteLoad(ctx, p, k, token, 1), r.putClaims(ctx, p, k, token, drop.Claims)}
+		return append(replies, p.Eval(ctx, r.source["warm_drop"], []string{k.shard, k.likes, k.warming, k.garbage},
+			warmDropArgs(drop, token, epoch, len(drop.Claims))...))
+	}, err
+}
+
+func warmDropArgs(drop *models.GateDrop, token, epoch string, claims int) []any {
+	return []any{token, epoch, claims, drop.Stock, millis(drop.Begins), millis(drop.Ends), drop.Version}
+}
+
+// putClaims adds claims of a load, and the field 0, to a pipeline.
+func (r *Redis) putClaims(
+	ctx context.Context, p redis.Pipeliner, k targetKeys, token string, claims []models.LiveClaim,
+) *redis.Cmd {
+	args := make([]any, 3, 3+2*len(claims))
+	args[0], args[1], args[2] = token, 0, 0
+	for _, one := range claims {
+		args = append(args, one.UserID, one.ID)
+	}
+	return p.Eval(ctx, r.source["put_claims"], []string{k.warming, setKey(k.likes, token, 0)}, args...)
+}
+
+// claimsAtOnce is the number of claims of a large drop that one command writes, in some 2 ms.
+const claimsAtOnce = 5_000
+
+// large loads page by page. Rows that end meanwhile are released through the gate, or by a process that has taken the
+// lock of this load away: see models.Store.
+func (l dropLoading) large(
+	ctx context.Context, target models.Target, token, epoch string, keep func(sets int) error,
+) error {
+	r := l.redis
+	k, claims := r.keys(target), 0
+	drops, err := l.store.DropGate(ctx, []int64{target.ID}, 0)
+	if err != nil {
+		return err
+	}
+	drop := drops[target.ID]
+	if drop == nil {
+		return ErrLockLost
+	}
+	for after, more := int64(0), true; more; {
+		if err := keep(1); err != nil {
+			return err
+		}
+		page, err := l.store.LiveClaims(ctx, target.ID, after, largePage)
+		if err != nil {
+			return err
+		}
+		_, err = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for some := range slices.Chunk(page, claimsAtOnce) {
+				r.putClaims(ctx, p, k, token, some)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("load claims: %w", err)
+		}
+		claims += len(page)
+		if more = len(page) == largePage; more {
+			after = page[len(page)-1].UserID
+		}
+	}
+	warm, err := r.run(ctx, "warm_drop", []string{k.shard, k.likes, k.warming, k.garbage},
+		warmDropArgs(drop, token, epoch, claims)...).Int()
+	if err == nil && warm == 0 {
+		err = ErrLockLost
+	}
+	return err
+}
