@@ -17,5 +17,6 @@ CREATE TABLE drops (
     updated_at DATETIME(3) NOT NULL COMMENT 'UTC, of the settings',
     CONSTRAINT drops_not_oversold CHECK (claimed BETWEEN 0 AND stock),
     KEY idx_post_id (post_id, id),
+    KEY idx_user_id (user_id, id),
     KEY idx_untold (untold, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci COMMENT='limited stock, attached to posts';

@@ -106,7 +106,7 @@ func (s *Store) leaveAdmin(tx *gorm.DB, userID int64) error {
 const purgeBatch = 500
 
 // PurgeUser deletes the rows of a deleted account, except its content and likes: sessions, follows and blocks in both
-// directions, bookmarks, notifications. It reports whether the account was deleted, and leaves any other one alone.
+// directions, bookmarks, notifications. It also ends the account's claims. It reports whether the account was deleted, and leaves any other one alone.
 // Each transaction is short, and PurgeUser can be run again at any time.
 func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
 	const query = `
@@ -128,6 +128,9 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 	})
 	if err != nil {
 		return true, fmt.Errorf("purge user %d: %w", userID, err)
+	}
+	if _, err := s.endClaimsOf(ctx, userID, 0, ReasonAccountDeleted); err != nil {
+		return true, fmt.Errorf("end claims of user %d: %w", userID, err)
 	}
 	for _, rows := range []purgedRows{
 		{"blocks", "PRIMARY", "user_id", "blocked_id"},

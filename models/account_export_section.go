@@ -183,6 +183,7 @@ type (
 		CommentID *int64     `json:"comment_id"`
 		Milestone *int64     `json:"milestone"`
 		ReportID  *int64     `json:"report_id"`
+		ClaimID   *int64     `json:"claim_id,string"`
 		CreatedAt time.Time  `json:"created_at"`
 		ReadAt    *time.Time `json:"read_at"`
 	}
@@ -196,6 +197,31 @@ type (
 		CreatedAt  time.Time  `json:"created_at"`
 		Outcome    *string    `json:"outcome"`
 		ResolvedAt *time.Time `json:"resolved_at"`
+	}
+	exportedDrop struct {
+		RowKey        `gorm:"embedded"`
+		ID            int64      `json:"id"`
+		PostID        int64      `json:"post_id"`
+		Title         string     `json:"title"`
+		Stock         int64      `json:"stock"`
+		Claimed       int64      `json:"claimed"`
+		BeginsAt      *time.Time `json:"begins_at"`
+		EndsAt        *time.Time `json:"ends_at"`
+		ClosedAt      *time.Time `json:"closed_at"`
+		ConfirmWithin *int64     `json:"confirm_within"`
+		CreatedAt     time.Time  `json:"created_at"`
+		UpdatedAt     time.Time  `json:"updated_at"`
+	}
+	exportedClaim struct {
+		RowKey      `gorm:"embedded"`
+		ID          int64      `json:"id,string"`
+		DropID      int64      `json:"drop_id"`
+		State       string     `json:"state"`
+		Reason      string     `json:"reason,omitempty"`
+		CreatedAt   time.Time  `json:"created_at"`
+		ExpiresAt   *time.Time `json:"expires_at"`
+		ConfirmedAt *time.Time `json:"confirmed_at"`
+		EndedAt     *time.Time `json:"ended_at"`
 	}
 	exportedRedaction struct {
 		RowKey      `gorm:"embedded"`
@@ -285,9 +311,11 @@ var exportSections = []exportSection{
 	{"sessions", exportSessions},
 	{"api_tokens", exportTokens},
 	rowsOf[exportedNotification]("notifications", `
-		SELECT id AS row_id, ELT(kind,'reply','mention','milestone','report') AS kind,
+		SELECT id AS row_id,
+			ELT(kind,'reply','mention','milestone','report','claim_confirmed','claim_rejected','claim_expiring') AS kind,
 			NULLIF(actor_id,0) AS actor_id, post_id, NULLIF(comment_id,0) AS comment_id,
-			NULLIF(milestone,0) AS milestone, NULLIF(report_id,0) AS report_id, created_at, read_at
+			NULLIF(milestone,0) AS milestone, NULLIF(report_id,0) AS report_id,
+			NULLIF(claim_id,0) AS claim_id, created_at, read_at
 		FROM notifications FORCE INDEX (idx_user_id)
 		WHERE user_id=? AND id>?
 		ORDER BY id
@@ -305,6 +333,21 @@ var exportSections = []exportSection{
 			IF(outcome IS NULL,NULL,note) AS note
 		FROM redactions FORCE INDEX (idx_requester)
 		WHERE requested_by=? AND id>?
+		ORDER BY id
+		LIMIT ?`),
+	rowsOf[exportedDrop]("drops", `
+		SELECT id AS row_id, id, post_id, title, stock, claimed, begins_at, ends_at, closed_at,
+			NULLIF(confirm_within,0) AS confirm_within, created_at, updated_at
+		FROM drops FORCE INDEX (idx_user_id)
+		WHERE user_id=? AND id>?
+		ORDER BY id
+		LIMIT ?`),
+	rowsOf[exportedClaim]("claims", `
+		SELECT id AS row_id, id, drop_id,
+			ELT(state,'reserved','confirmed','returned','expired','rejected','voided') AS state, reason, created_at,
+			expires_at, confirmed_at, ended_at
+		FROM claims FORCE INDEX (idx_user_id)
+		WHERE user_id=? AND id>?
 		ORDER BY id
 		LIMIT ?`),
 	// The acts of moderators on the account that are shown to its user: bans with their reasons, and roles.

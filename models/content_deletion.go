@@ -46,6 +46,13 @@ func hidePosts(tx *gorm.DB, ids []int64, d Deletion) (hidden []int64, tags map[i
 	if err := askClosing(tx, KindPost, hidden, d); err != nil {
 		return nil, nil, err
 	}
+	drops, err := dropsOf(tx, hidden)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := recordClosings(tx, KindDrop, drops, d.At, false); err != nil {
+		return nil, nil, err
+	}
 	tags, err = moveTags(tx, hidden...)
 	return hidden, tags, err
 }

@@ -3,7 +3,11 @@ package models
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
+
+	"gorm.io/gorm"
 )
 
 // Drop is limited stock that is attached to a post: vouchers, tickets, badges. A user has at most one live Claim to it.
@@ -127,6 +131,332 @@ func (s *Store) LiveClaims(ctx context.Context, dropID, after int64, limit int) 
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read claims of drop %d: %w", dropID, err)
+	}
+	return list, nil
+}
+
+// Limits on drops.
+const (
+	MaxStock         = 1_000_000
+	MaxDrops         = 100            // of a post
+	MaxConfirmWithin = 30 * 24 * 3600 // seconds
+)
+
+// lastDropTime bounds the times of drops: the gate compares them with its clock in milliseconds.
+var lastDropTime = time.UnixMilli(maxEventTime)
+
+// DropSettings are the part of a drop that its maker writes.
+type DropSettings struct {
+	Title         string
+	Stock         int64
+	BeginsAt      *time.Time // in whole milliseconds; nil: at once
+	EndsAt        *time.Time // in whole milliseconds; nil: never
+	ConfirmWithin int64      // seconds; 0: claims need no confirmation
+}
+
+// Settings returns the settings of the drop.
+func (d *Drop) Settings() DropSettings {
+	return DropSettings{d.Title, d.Stock, d.BeginsAt, d.EndsAt, d.ConfirmWithin}
+}
+
+// Validate returns CodeInvalid with every field that breaks a rule.
+func (d DropSettings) Validate() error {
+	var f fieldErrors
+	f.check(!showsNothing(d.Title), "title", "must not be empty")
+	f.check(utf8.RuneCountInString(d.Title) <= MaxTitle,
+		"title", fmt.Sprintf("must have at most %d characters", MaxTitle))
+	f.check(!strings.ContainsFunc(d.Title, isUnseen), "title", "must be a single line without control characters")
+	f.check(d.Stock >= 1 && d.Stock <= MaxStock, "stock", fmt.Sprintf("must be between 1 and %d", MaxStock))
+	f.check(d.ConfirmWithin >= 0 && d.ConfirmWithin <= MaxConfirmWithin,
+		"confirm_within", fmt.Sprintf("must be between 0 and %d seconds", MaxConfirmWithin))
+	for field, at := range map[string]*time.Time{"begins_at": d.BeginsAt, "ends_at": d.EndsAt} {
+		f.check(at == nil || at.Year() >= 1970 && at.Before(lastDropTime), field, "must be a time before 2038")
+	}
+	f.check(d.BeginsAt == nil || d.EndsAt == nil || d.BeginsAt.Before(*d.EndsAt), "ends_at", "must be after begins_at")
+	return f.err()
+}
+
+// inMillis returns the settings with times as the columns keep them.
+func (d DropSettings) inMillis() DropSettings {
+	for _, at := range []**time.Time{&d.BeginsAt, &d.EndsAt} {
+		if *at != nil {
+			t := (*at).UTC().Truncate(time.Millisecond)
+			*at = &t
+		}
+	}
+	return d
+}
+
+func (d DropSettings) equal(o DropSettings) bool {
+	same := func(a, b *time.Time) bool { return a == nil && b == nil || a != nil && b != nil && a.Equal(*b) }
+	return d.Title == o.Title && d.Stock == o.Stock && d.ConfirmWithin == o.ConfirmWithin &&
+		same(d.BeginsAt, o.BeginsAt) && same(d.EndsAt, o.EndsAt)
+}
+
+// logged returns the settings as the moderation log keeps them.
+func (d DropSettings) logged() map[string]any {
+	return map[string]any{
+		"title": d.Title, "stock": d.Stock, "begins_at": d.BeginsAt, "ends_at": d.EndsAt, "confirm_within": d.ConfirmWithin,
+	}
+}
+
+// dropColumns are the columns of a Drop d with its maker u.
+const dropColumns = `d.id, d.post_id, ` + authorColumns + `, d.title, d.stock, d.claimed, d.begins_at, d.ends_at,
+			d.closed_at, d.confirm_within, d.version, d.created_at, d.updated_at`
+
+// lockDropPost locks the actor and a post that is not deleted, and reports whether the actor is a moderator who is not
+// its author. CodeNotFound: the post is deleted or does not exist. CodeForbidden: the actor is neither the author nor a
+// moderator. CodeLocked: a moderator has locked the post, and the actor is not one.
+func (s *Store) lockDropPost(tx *gorm.DB, actor, postID int64, kind TargetKind) (moderates bool, err error) {
+	found, err := lockStandings(tx, actor)
+	if err != nil {
+		return false, err
+	}
+	const query = `
+		SELECT user_id AS author_id, status, locked
+		FROM posts FORCE INDEX (PRIMARY)
+		WHERE id=?
+		FOR UPDATE`
+	var post moderated
+	if err := tx.Raw(query, postID).Scan(&post).Error; err != nil {
+		return false, err
+	}
+	user := found[actor]
+	moderator := s.requireRole(user, RoleModerator) == nil
+	switch {
+	case post.Status != StatusNormal:
+		return false, notFound(kind)
+	case user == nil || s.requireRole(user, RoleUser) != nil:
+		return false, Errorf(CodeUnauthorized, "The token is not valid.")
+	case post.AuthorID != actor && !moderator:
+		return false, Errorf(CodeForbidden, "Only the author of the post or a moderator can do this.")
+	case post.Locked && !moderator:
+		return false, Errorf(CodeLocked, "A moderator has locked the post: its drops cannot be changed.")
+	}
+	return post.AuthorID != actor, nil
+}
+
+// CreateDrop attaches a drop to a post, in the name of its author or of a moderator. For its errors, see lockDropPost;
+// CodeInvalid: a field breaks a rule; CodeConflict: the post has MaxDrops drops.
+func (s *Store) CreateDrop(ctx context.Context, actor, postID int64, settings DropSettings) (*Drop, error) {
+	if err := settings.Validate(); err != nil {
+		return nil, err
+	}
+	settings = settings.inMillis()
+	var d *Drop
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		moderates, err := s.lockDropPost(tx, actor, postID, KindPost)
+		if err != nil {
+			return err
+		}
+		ids, err := dropsOf(tx, []int64{postID})
+		if err != nil {
+			return err
+		}
+		if len(ids) >= MaxDrops {
+			return Errorf(CodeConflict, "The post has %d drops. It cannot have more.", MaxDrops)
+		}
+		now := s.now().UTC().Truncate(time.Millisecond)
+		id, err := s.insert(tx, `
+			INSERT INTO drops (post_id, user_id, title, stock, begins_at, ends_at, confirm_within, created_at, updated_at)
+			VALUES (?,?,?,?,?,?,?,?,?)`, postID, actor, settings.Title, settings.Stock, settings.BeginsAt,
+			settings.EndsAt, settings.ConfirmWithin, now, now)
+		if err != nil {
+			return err
+		}
+		if d, err = readDrop(tx, id); err != nil || !moderates {
+			return err
+		}
+		return s.logModeration(tx, moderationAct{
+			ActorID: actor, Action: "drop.create", TargetType: "drop", TargetID: id, After: settings.logged(),
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create drop of post %d: %w", postID, err)
+	}
+	return d, nil
+}
+
+// UpdateDrop replaces the settings of a drop that has the given version, and returns the drop as this change left it. A
+// change that changes nothing makes no version. A time to confirm applies to later claims. For its errors, see
+// lockDropPost; CodePrecondition: the drop has another version; CodeConflict: the drop is closed, or the stock would be
+// less than what MySQL has as claimed.
+//
+// The gate has the settings later: see SettingsToSend. Until then it may accept claims to a stock that is lowered, and
+// the like writer rejects them.
+func (s *Store) UpdateDrop(
+	ctx context.Context, actor, id, version int64, settings DropSettings,
+) (d *Drop, err error) {
+	if err := settings.Validate(); err != nil {
+		return nil, err
+	}
+	settings = settings.inMillis()
+	err = s.changeDrop(ctx, actor, id, "drop.update", func(tx *gorm.DB, is *Drop) (map[string]any, error) {
+		d = is
+		switch {
+		case d.Version != version:
+			return nil, VersionMismatch(d.Version)
+		case d.Settings().equal(settings):
+			return nil, nil
+		case d.ClosedAt != nil:
+			return nil, Errorf(CodeConflict, "The drop is closed.")
+		}
+		update := tx.Exec(`
+			UPDATE drops FORCE INDEX (PRIMARY)
+			SET title=?, stock=?, begins_at=?, ends_at=?, confirm_within=?, version=version+1, updated_at=?
+			WHERE id=? AND version=? AND claimed<=?`, settings.Title, settings.Stock, settings.BeginsAt,
+			settings.EndsAt, settings.ConfirmWithin, s.now().UTC(), id, version, settings.Stock)
+		if update.Error == nil && update.RowsAffected == 0 {
+			return nil, Errorf(CodeConflict, "%d are claimed already. The stock cannot be less.", d.Claimed)
+		}
+		return settings.logged(), update.Error
+	}, &d)
+	if err != nil {
+		return nil, fmt.Errorf("update drop %d: %w", id, err)
+	}
+	return d, nil
+}
+
+// CloseDrop ends a drop at once and for good. Claims to it stay. A drop that is closed stays as it is. For its errors,
+// see lockDropPost.
+func (s *Store) CloseDrop(ctx context.Context, actor, id int64) (d *Drop, err error) {
+	err = s.changeDrop(ctx, actor, id, "drop.close", func(tx *gorm.DB, is *Drop) (map[string]any, error) {
+		if d = is; d.ClosedAt != nil {
+			return nil, nil
+		}
+		now := s.now().UTC().Truncate(time.Millisecond)
+		const update = `
+			UPDATE drops FORCE INDEX (PRIMARY)
+			SET closed_at=?, version=version+1, updated_at=?
+			WHERE id=? AND closed_at IS NULL`
+		return map[string]any{"closed_at": now}, tx.Exec(update, now, now, id).Error
+	}, &d)
+	if err != nil {
+		return nil, fmt.Errorf("close drop %d: %w", id, err)
+	}
+	return d, nil
+}
+
+// changeDrop changes a drop under the locks of the actor, the post and the drop, and reads it again. change returns
+// what the moderation log keeps, or nil if it changed nothing.
+func (s *Store) changeDrop(
+	ctx context.Context, actor, id int64, action string,
+	change func(tx *gorm.DB, d *Drop) (logged map[string]any, err error), changed **Drop,
+) error {
+	return s.transact(ctx, func(tx *gorm.DB) error {
+		const find = `
+			SELECT post_id
+			FROM drops
+			WHERE id=?`
+		var postID int64
+		if err := tx.Raw(find, id).Scan(&postID).Error; err != nil {
+			return err
+		}
+		moderates, err := s.lockDropPost(tx, actor, postID, KindDrop)
+		if err != nil {
+			return err
+		}
+		if _, err := lockDrops(tx, []int64{id}); err != nil {
+			return err
+		}
+		before, err := readDrop(tx, id)
+		if err != nil {
+			return err
+		}
+		state := before.Settings().logged()
+		after, err := change(tx, before)
+		if err != nil || after == nil {
+			return err
+		}
+		if *changed, err = readDrop(tx, id); err != nil || !moderates {
+			return err
+		}
+		return s.logModeration(tx, moderationAct{
+			ActorID: actor, Action: action, TargetType: "drop", TargetID: id, Before: state, After: after,
+		})
+	})
+}
+
+// Drop reads a drop. If it does not exist, or its post is deleted, Drop returns CodeNotFound.
+func (s *Store) Drop(ctx context.Context, id int64) (*Drop, error) {
+	return readDrop(s.db.WithContext(ctx), id)
+}
+
+func readDrop(tx *gorm.DB, id int64) (*Drop, error) {
+	const query = `
+		SELECT ` + dropColumns + `
+		FROM drops d
+		JOIN posts p ON p.id=d.post_id AND p.status=?
+		JOIN users u ON u.id=d.user_id
+		WHERE d.id=?`
+	var d Drop
+	read := tx.Raw(query, StatusNormal, id).Scan(&d)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read drop %d: %w", id, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, notFound(KindDrop)
+	}
+	return &d, nil
+}
+
+// DropsOfPost lists the drops of a post, latest first: at most limit with ids below before (0 for the first page). If
+// the post is deleted or does not exist, DropsOfPost returns CodeNotFound.
+func (s *Store) DropsOfPost(ctx context.Context, postID, before int64, limit int) ([]Drop, error) {
+	where := matching("d.post_id=?", postID)
+	where.addIf(before > 0, "d.id<?", before)
+	query := `
+		SELECT ` + dropColumns + `
+		FROM posts p
+		STRAIGHT_JOIN drops d FORCE INDEX (idx_post_id)
+		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=d.user_id
+		` + where.clause() + ` AND p.id=? AND p.status=?
+		ORDER BY d.id DESC
+		LIMIT ?`
+	list := []Drop{}
+	err := s.db.WithContext(ctx).Raw(query, where.between(nil, postID, StatusNormal, limit)...).Scan(&list).Error
+	if err == nil && len(list) == 0 {
+		var open bool
+		if open, err = s.TargetOpen(ctx, Target{KindPost, postID}); err == nil && !open {
+			err = notFound(KindPost)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list drops of post %d: %w", postID, err)
+	}
+	return list, nil
+}
+
+// dropsOf returns the ids of the drops of posts, in their order.
+func dropsOf(tx *gorm.DB, posts []int64) ([]int64, error) {
+	if len(posts) == 0 {
+		return nil, nil
+	}
+	query := `
+		SELECT id
+		FROM drops FORCE INDEX (idx_post_id)
+		WHERE post_id IN (` + joinIDs(ascending(posts)) + `)`
+	var ids []int64
+	if err := tx.Raw(query).Scan(&ids).Error; err != nil {
+		return nil, fmt.Errorf("read drops of posts: %w", err)
+	}
+	return ascending(ids), nil
+}
+
+// SettingsToSend returns the settings that the gate may not have yet, of drops whose post is not deleted, in the order
+// of their ids: at most limit above after. A drop stays in the list until DropSet of its version is applied, or
+// ClearCold finds it cold.
+func (s *Store) SettingsToSend(ctx context.Context, after int64, limit int) ([]GateDrop, error) {
+	const query = `
+		SELECT ` + gateDropColumns + `
+		FROM drops d FORCE INDEX (idx_untold)
+		STRAIGHT_JOIN posts p ON p.id=d.post_id AND p.status=?
+		WHERE d.untold=1 AND d.id>?
+		ORDER BY d.id
+		LIMIT ?`
+	var list []GateDrop
+	if err := s.db.WithContext(ctx).Raw(query, StatusNormal, after, limit).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("read settings to send: %w", err)
 	}
 	return list, nil
 }

@@ -397,6 +397,10 @@ func purge(tx *gorm.DB, target Target, actor int64, reason string, now time.Time
 	deleteRevisions := `
 		DELETE FROM ` + table.name + `
 		WHERE ` + table.id + `=?`
+	const emptyDrops = `
+		UPDATE drops
+		SET title=''
+		WHERE post_id=?`
 	const deleteTags = `
 		DELETE FROM post_tags
 		WHERE post_id=?`
@@ -416,6 +420,9 @@ func purge(tx *gorm.DB, target Target, actor int64, reason string, now time.Time
 		return err
 	}
 	if kind == KindPost {
+		if err := tx.Exec(emptyDrops, id).Error; err != nil {
+			return err
+		}
 		if err := tx.Exec(deleteTags, id).Error; err != nil {
 			return err
 		}

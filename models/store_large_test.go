@@ -169,10 +169,16 @@ func fillLarge(t testing.TB, store *models.Store) {
 		fmt.Sprintf("n+1, IF(n%%20=0, 1, 2+n%%(%d-1)), 'spam', '', %s", largeUsers, at),
 		4*largeShare,
 	)
+	write("drops", "id, post_id, user_id, title, stock, claimed, version, created_at, updated_at",
+		fmt.Sprintf("n+1, IF(n<%d, 1, n+1), IF(n%%20=0, 1, 2+n%%(%d-1)), 'Tickets', %d, 0, 1+(n%%1000=0), %s, %s",
+			largeShare, largeUsers, largePosts, at, at), 4*largeShare)
+	write("claims", "drop_id, user_id, id, state, created_at, due_at, to_release",
+		fmt.Sprintf("IF(n<%[1]d, 1, n+1), IF(n<%[1]d, n+1, IF(n%%10=0, 1, 2+n%%(%[2]d-1))), n+1, 1+n%%6, %[3]s, "+
+			"IF(n%%6=0 AND n%%1000=0, %[3]s, NULL), n%%6>2 AND n%%1001=0", largeShare, largeUsers, at), 4*largeShare)
 	run("UPDATE posts SET pinned=(id%1000=0), locked=(id%500=0), status=IF(id%50=7, 2, 1)")
 	run("COMMIT")
 	run(`
 		ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions,
 			notifications, tags, post_tags, post_terms, post_revisions, comment_revisions, redactions, moderation_log,
-			report_cases, reports`)
+			report_cases, reports, drops, claims`)
 }

@@ -280,6 +280,12 @@ func plans() []planned {
 				21,
 			),
 			plan("Notifications", "unread "+where, 1, true, before, 21),
+			plan("DropsOfPost", where, 1, min(before, largeShare/2), 21),
+			plan("Claims", where, 1, min(before, largeShare), 21),
+			plan("ClaimsOfDrop", where, 1, min(before, largeShare/2), 21),
+			plan("LiveClaims", where, 1, min(before, largeShare/2), 500).walking(), // clustered by drop
+			plan("SettingsToSend", where, min(before, largeShare), 500),
+			plan("ClaimsToRelease", where, models.EndedClaim{DropID: min(before, largeShare)}, 500),
 		)
 	}
 	for where, after := range afters {
@@ -413,6 +419,12 @@ func plans() []planned {
 		plan("LikeRings", "", 1, 100, 21),
 		plan("OpenOperations", "", 21).sorting(),
 		plan("OpenClosings", "", 100, 100),
+		plan("TallyDrops", "", largeShare, 500).walking(),
+		plan("DropGate", "", []int64{1, 7, 999}, 5000).sorting(),
+		plan("Drop", "", 7),
+		plan("ClaimByID", "", 7),
+		plan("ClaimsAmong", "", 1, []int64{1, 7, 999}),
+		plan("ExpireClaims", ""),
 	)
 	return list
 }
@@ -426,6 +438,7 @@ var unplanned = map[string]string{
 	"ShardStates":    "one row a shard",
 	"ShardFailures":  "one row a shard",
 	"OpenGaps":       "gaps are rare",
+	"CompareClaims":  "reads LiveClaims",
 	"OpenLikeVoids":  "by the index of done_at and turn_at; few are open",
 	"OrphanLikes":    "verify goes over every like",
 	"ExportChunk":    "bytes, not a list",

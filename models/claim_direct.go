@@ -1,0 +1,190 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// errSoldOut, errDropEnded and errNotStarted are the refusals of a drop.
+func errSoldOut() *Error    { return Errorf(CodeSoldOut, "The drop is sold out.") }
+func errDropEnded() *Error  { return Errorf(CodeEnded, "The drop has ended.") }
+func errNotStarted() *Error { return Errorf(CodeNotStarted, "The drop has not begun yet.") }
+
+// Refusal returns the error of a claim that the drop does not accept at a time: CodeNotStarted, CodeEnded or
+// CodeSoldOut, in this order; nil if it accepts one.
+func (d *Drop) Refusal(at time.Time) error {
+	ends := d.Ends()
+	switch {
+	case d.BeginsAt != nil && at.Before(*d.BeginsAt):
+		return errNotStarted()
+	case ends != nil && !at.Before(*ends):
+		return errDropEnded()
+	case d.Claimed >= d.Stock:
+		return errSoldOut()
+	}
+	return nil
+}
+
+// The conditions that a drop has begun, and that it has neither ended nor been closed. Each placeholder takes the time.
+const (
+	dropBegun    = "(begins_at IS NULL OR begins_at<=?)"
+	dropNotEnded = "(ends_at IS NULL OR ends_at>?) AND closed_at IS NULL"
+)
+
+// ClaimDirect claims a share of a drop in direct mode, in one transaction: the conditional UPDATE counts the claim, and
+// the row has the id. If the user has a live claim, ClaimDirect returns it and reports false.
+//
+// CodeNotFound: the drop does not exist, or its post is deleted. CodeNotStarted, CodeEnded, CodeSoldOut: see
+// Drop.Refusal. If the site is not in direct mode, ClaimDirect returns CodeUnavailable.
+func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *Claim, taken bool, err error) {
+	const read = `
+		SELECT d.id AS drop_id, d.confirm_within, COALESCE(c.id, 0) AS id, COALESCE(c.state, 0) AS state, c.reason,
+			c.created_at, c.expires_at, c.confirmed_at, c.ended_at
+		FROM drops d
+		JOIN posts p ON p.id=d.post_id AND p.status=?
+		LEFT JOIN claims c FORCE INDEX (PRIMARY) ON c.drop_id=d.id AND c.user_id=?
+		WHERE d.id=?`
+	const count = `
+		UPDATE drops FORCE INDEX (PRIMARY)
+		SET claimed=claimed+1
+		WHERE id=? AND claimed<stock AND ` + dropBegun + ` AND ` + dropNotEnded
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		taken = false
+		if err := holdDirect(tx); err != nil {
+			return err
+		}
+		var has struct {
+			Claim         `gorm:"embedded"`
+			ConfirmWithin int64
+		}
+		found := tx.Raw(read, StatusNormal, userID, dropID).Scan(&has)
+		if found.Error != nil {
+			return found.Error
+		}
+		if found.RowsAffected == 0 {
+			return notFound(KindDrop)
+		}
+		if has.State.Live() {
+			has.UserID = userID
+			c = &has.Claim
+			return nil
+		}
+		now := s.now().UTC().Truncate(time.Millisecond)
+		counted := tx.Exec(count, dropID, now, now)
+		if counted.Error != nil {
+			return counted.Error
+		}
+		if counted.RowsAffected == 0 {
+			return refusal(tx, dropID, now)
+		}
+		row := newClaimRow(&lockedDrop{ID: dropID, ConfirmWithin: has.ConfirmWithin}, userID, id, now)
+		if err := takeRow(tx, row, has.ID); err != nil {
+			return err
+		}
+		c, taken = &row.Claim, true
+		if row.State != StateConfirmed {
+			return nil
+		}
+		return notifyClaims(tx, []int64{id}, now)
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("claim drop %d: %w", dropID, err)
+	}
+	return c, taken, nil
+}
+
+// refusal returns the reason for which a drop refuses a claim.
+func refusal(tx *gorm.DB, dropID int64, at time.Time) error {
+	d, err := readDrop(tx, dropID)
+	if err != nil {
+		return err
+	}
+	if err := d.Refusal(at); err != nil {
+		return err
+	}
+	return errChangedMeanwhile // it has room again
+}
+
+// takeRow writes the row of a new claim: a new one, or that of the user's ended claim old. The count is changed, so the
+// drop is locked. If the row is no longer as it was read before the lock, takeRow returns errChangedMeanwhile.
+func takeRow(tx *gorm.DB, r *claimRow, old int64) error {
+	const insert = `
+		INSERT INTO claims (drop_id, user_id, id, state, created_at, expires_at, confirmed_at, due_at)
+		VALUES (?,?,?,?,?,?,?,?)`
+	const takeOver = `
+		UPDATE claims FORCE INDEX (PRIMARY)
+		SET id=?, state=?, reason='', created_at=?, expires_at=?, confirmed_at=?, ended_at=NULL, due_at=?, to_release=0
+		WHERE drop_id=? AND user_id=? AND id=? AND state NOT IN (?,?)`
+	if old == 0 {
+		err := tx.Exec(insert, r.DropID, r.UserID, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt).Error
+		if mysqlCode(err) == errDuplicateKey {
+			return errChangedMeanwhile
+		}
+		return err
+	}
+	update := tx.Exec(takeOver, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt,
+		r.DropID, r.UserID, old, StateReserved, StateConfirmed)
+	if update.Error == nil && update.RowsAffected == 0 {
+		return errChangedMeanwhile
+	}
+	return update.Error
+}
+
+// ReturnDirect returns a live claim of a user to the stock in direct mode, until the drop ends. A claim that was
+// returned stays as it is.
+//
+// CodeNotFound: the user has no such claim. CodeConflict: it has ended in another way. CodeEnded: the drop has ended.
+// If the site is not in direct mode, ReturnDirect returns CodeUnavailable.
+func (s *Store) ReturnDirect(ctx context.Context, userID, id int64) (*Claim, error) {
+	const find = `
+		SELECT ` + claimColumns + `
+		FROM claims c FORCE INDEX (idx_id)
+		WHERE c.id=? AND c.user_id=?`
+	const count = `
+		UPDATE drops FORCE INDEX (PRIMARY)
+		SET claimed=claimed-1
+		WHERE id=? AND claimed>0 AND ` + dropNotEnded
+	const end = `
+		UPDATE claims FORCE INDEX (PRIMARY)
+		SET state=?, ended_at=?, due_at=NULL
+		WHERE drop_id=? AND user_id=? AND id=? AND state IN (?,?)`
+	var c Claim
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := holdDirect(tx); err != nil {
+			return err
+		}
+		c = Claim{}
+		if err := tx.Raw(find, id, userID).Scan(&c).Error; err != nil {
+			return err
+		}
+		switch {
+		case c.ID == 0:
+			return errNoClaim()
+		case c.State == StateReturned:
+			return nil
+		case !c.State.Live():
+			return Errorf(CodeConflict, "The claim is %s and cannot be returned.", c.State)
+		}
+		now := s.now().UTC().Truncate(time.Millisecond)
+		counted := tx.Exec(count, c.DropID, now)
+		if counted.Error != nil {
+			return counted.Error
+		}
+		if counted.RowsAffected == 0 {
+			return errDropEnded()
+		}
+		ended := tx.Exec(end, StateReturned, now, c.DropID, userID, id, StateReserved, StateConfirmed)
+		if ended.Error == nil && ended.RowsAffected == 0 {
+			return errChangedMeanwhile
+		}
+		c.State, c.EndedAt = StateReturned, &now
+		return ended.Error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("return claim %d: %w", id, err)
+	}
+	return &c, nil
+}

@@ -1,0 +1,220 @@
+package models
+
+import (
+	"context"
+	"fmt"
+
+	"gorm.io/gorm"
+)
+
+// DropTally is a drop with its stored count and the count of its rows, as of one instant.
+type DropTally struct {
+	ID        int64
+	Open      bool // its post is not deleted
+	Stock     int64
+	Claimed   int64 // the column
+	Rows      int64 `gorm:"column:live_rows"` // live claims
+	ToRelease int64 // claims that MySQL ended, and that the gate may still hold
+	Untold    bool  // the gate may lack its settings
+}
+
+// Problem describes a count that is off; "" if it is right.
+func (t *DropTally) Problem() string {
+	switch {
+	case t.Claimed != t.Rows:
+		return fmt.Sprintf("claimed is %d and there are %d live claims", t.Claimed, t.Rows)
+	case t.Rows > t.Stock:
+		return fmt.Sprintf("there are %d live claims and the stock is %d", t.Rows, t.Stock)
+	}
+	return ""
+}
+
+// TallyDrops counts the live claims of at most limit drops with ids above after, in the order of their ids. It is one
+// statement, so the counts and the rows of a drop belong to the same commit.
+func (s *Store) TallyDrops(ctx context.Context, after int64, limit int) ([]DropTally, error) {
+	return s.tallyDrops(ctx, matching("d.id>?", after), limit)
+}
+
+// TallyDrop counts the live claims of one drop. ok is false if the drop has no row.
+func (s *Store) TallyDrop(ctx context.Context, id int64) (tally DropTally, ok bool, err error) {
+	list, err := s.tallyDrops(ctx, matching("d.id=?", id), 1)
+	if err != nil || len(list) == 0 {
+		return DropTally{}, false, err
+	}
+	return list[0], true, nil
+}
+
+func (s *Store) tallyDrops(ctx context.Context, where conditions, limit int) ([]DropTally, error) {
+	query := `
+		SELECT d.id, p.status=? AS open, d.stock, d.claimed, d.untold,
+			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.state IN (?,?)) AS live_rows,
+			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.to_release=1) AS to_release
+		FROM drops d FORCE INDEX (PRIMARY)
+		STRAIGHT_JOIN posts p ON p.id=d.post_id
+		` + where.clause() + `
+		ORDER BY d.id
+		LIMIT ?`
+	var list []DropTally
+	args := where.between([]any{StatusNormal, StateReserved, StateConfirmed}, limit)
+	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("tally drops: %w", err)
+	}
+	return list, nil
+}
+
+// RecountDrop sets claimed of a drop to the number of its live claims. If the stock is less than that, RecountDrop
+// raises the stock, too, with a new version: the claims were promised to their users.
+func (s *Store) RecountDrop(ctx context.Context, id int64) error {
+	const read = `
+		SELECT COUNT(*)
+		FROM claims FORCE INDEX (PRIMARY)
+		WHERE drop_id=? AND state IN (?,?)`
+	const update = `
+		UPDATE drops FORCE INDEX (PRIMARY)
+		SET version=IF(stock<?, version+1, version), stock=GREATEST(stock, ?), claimed=?
+		WHERE id=?`
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if _, err := lockDrops(tx, []int64{id}); err != nil {
+			return err
+		}
+		var n int64
+		if err := tx.Raw(read, id, StateReserved, StateConfirmed).Scan(&n).Error; err != nil {
+			return err
+		}
+		return tx.Exec(update, n, n, n, id).Error
+	})
+	if err != nil {
+		return fmt.Errorf("recount drop %d: %w", id, err)
+	}
+	return nil
+}
+
+// ClaimDrift is a difference between the live claims that MySQL has of a drop and those of the gate: a user with
+// another claim, or with a claim in one of them.
+type ClaimDrift struct {
+	UserID int64
+	Row    int64 // the id of the live claim in MySQL; 0: none
+	Gate   int64 // the id in the gate; 0: none
+	Ended  bool  // MySQL has ended the claim of the gate, and it is to be released
+}
+
+func (d ClaimDrift) String() string {
+	switch {
+	case d.Ended:
+		return fmt.Sprintf("user %d: claim %d has ended in MySQL, and the gate holds it", d.UserID, d.Gate)
+	case d.Gate == 0:
+		return fmt.Sprintf("user %d: claim %d is in MySQL, and not in the gate", d.UserID, d.Row)
+	case d.Row == 0:
+		return fmt.Sprintf("user %d: claim %d is in the gate, and has no row", d.UserID, d.Gate)
+	}
+	return fmt.Sprintf("user %d: claim %d is in MySQL, and claim %d in the gate", d.UserID, d.Row, d.Gate)
+}
+
+// comparedClaims is the number of live claims that one query of CompareClaims reads.
+const comparedClaims = 5000
+
+// CompareClaims compares the live claims that MySQL has of a drop with those of the gate, and returns at most limit
+// differences in the order of their users. gate returns, in the order of their users, all claims that the gate holds of
+// users above after and up to upTo (0: without end). Changes on their way to MySQL are differences, too: the caller
+// compares again after they have arrived.
+func (s *Store) CompareClaims(
+	ctx context.Context, dropID int64, limit int,
+	gate func(ctx context.Context, after, upTo int64) ([]LiveClaim, error),
+) ([]ClaimDrift, error) {
+	var drifts []ClaimDrift
+	for after := int64(0); ; {
+		rows, err := s.LiveClaims(ctx, dropID, after, comparedClaims)
+		if err != nil {
+			return nil, err
+		}
+		upTo := int64(0)
+		if len(rows) == comparedClaims {
+			upTo = rows[len(rows)-1].UserID
+		}
+		held, err := gate(ctx, after, upTo)
+		if err != nil {
+			return nil, err
+		}
+		found := compareClaims(rows, held)
+		if err := s.markEnded(ctx, dropID, found); err != nil {
+			return nil, err
+		}
+		drifts = append(drifts, found...)
+		if upTo == 0 || len(drifts) >= limit {
+			return drifts[:min(limit, len(drifts))], nil
+		}
+		after = upTo
+	}
+}
+
+// compareClaims compares two lists in the order of their users.
+func compareClaims(rows, gate []LiveClaim) []ClaimDrift {
+	var found []ClaimDrift
+	for len(rows) > 0 || len(gate) > 0 {
+		switch {
+		case len(gate) == 0 || len(rows) > 0 && rows[0].UserID < gate[0].UserID:
+			found = append(found, ClaimDrift{UserID: rows[0].UserID, Row: rows[0].ID})
+			rows = rows[1:]
+		case len(rows) == 0 || gate[0].UserID < rows[0].UserID:
+			found = append(found, ClaimDrift{UserID: gate[0].UserID, Gate: gate[0].ID})
+			gate = gate[1:]
+		default:
+			if rows[0].ID != gate[0].ID {
+				found = append(found, ClaimDrift{UserID: rows[0].UserID, Row: rows[0].ID, Gate: gate[0].ID})
+			}
+			rows, gate = rows[1:], gate[1:]
+		}
+	}
+	return found
+}
+
+// markEnded marks the differences that are releases on their way to the gate.
+func (s *Store) markEnded(ctx context.Context, dropID int64, drifts []ClaimDrift) error {
+	var users []int64
+	for _, d := range drifts {
+		if d.Row == 0 {
+			users = append(users, d.UserID)
+		}
+	}
+	if len(users) == 0 {
+		return nil
+	}
+	rows, err := readClaims(s.db.WithContext(ctx), map[int64][]int64{dropID: users})
+	if err != nil {
+		return err
+	}
+	for i := range drifts {
+		row := rows[dropUser{dropID, drifts[i].UserID}]
+		drifts[i].Ended = row != nil && drifts[i].Row == 0 && row.ID == drifts[i].Gate && !row.State.Live()
+	}
+	return nil
+}
+
+// ReleaseClaim marks an ended claim as one that the gate has to release. It reports whether the row has this claim and
+// it has ended.
+func (s *Store) ReleaseClaim(ctx context.Context, dropID, userID, id int64) (ok bool, err error) {
+	const read = `
+		SELECT COUNT(*)
+		FROM claims FORCE INDEX (PRIMARY)
+		WHERE drop_id=? AND user_id=? AND id=? AND state NOT IN (?,?)`
+	const update = `
+		UPDATE claims FORCE INDEX (PRIMARY)
+		SET to_release=1
+		WHERE drop_id=? AND user_id=? AND id=? AND state NOT IN (?,?)`
+	args := []any{dropID, userID, id, StateReserved, StateConfirmed}
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		if _, err := lockDrops(tx, []int64{dropID}); err != nil {
+			return err
+		}
+		var n int
+		if err := tx.Raw(read, args...).Scan(&n).Error; err != nil {
+			return err
+		}
+		ok = n == 1
+		return tx.Exec(update, args...).Error
+	})
+	if err != nil {
+		return false, fmt.Errorf("release claim %d: %w", id, err)
+	}
+	return ok, nil
+}
