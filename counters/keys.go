@@ -35,6 +35,8 @@ import (
 //
 // Other keys belong to no shard. A script uses one of them at a time:
 //
+//	ids                          hash    slots of global ids: last (issued), end (those below are reserved in MySQL),
+//	                                     server (its replication id), asked (when a process was to reserve more, ms)
 //	limits:OWNER                 zset    limits of an owner, each with the time when its burst is refilled (µs);
 //	                                     expires with the last of them
 //
@@ -48,6 +50,8 @@ import (
 // attempts, for at most 15 minutes.
 
 func shardTag(shard int) string { return fmt.Sprintf("{s%02d}", shard) }
+
+const slotsKey = "ids"
 
 func limitsKey(owner string) string { return "limits:" + owner }
 
