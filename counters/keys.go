@@ -37,6 +37,7 @@ import (
 //
 //	ids                          hash    slots of global ids: last (issued), end (those below are reserved in MySQL),
 //	                                     server (its replication id), asked (when a process was to reserve more, ms)
+//	cron:JOB                     string  lock of the process that runs a cron job
 //	limits:OWNER                 zset    limits of an owner, each with the time when its burst is refilled (µs);
 //	                                     expires with the last of them
 //
@@ -52,6 +53,8 @@ import (
 func shardTag(shard int) string { return fmt.Sprintf("{s%02d}", shard) }
 
 const slotsKey = "ids"
+
+func jobKey(job string) string { return "cron:" + job }
 
 func limitsKey(owner string) string { return "limits:" + owner }
 

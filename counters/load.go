@@ -180,11 +180,11 @@ func (l *loader) lock(
 	_, _ = l.gate.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its error
 		for i, one := range some {
 			k := l.gate.redis.keys(one.target)
+			lock := l.gate.redis.lock(k.warming, token)
 			replies[i] = reply{ // a retry of the pipeline finds its own lock
-				locked: p.Eval(ctx, l.gate.redis.source["hold"], []string{k.warming},
-					token, loadLock.Milliseconds(), true),
-				epoch: p.HGet(ctx, k.shard, "epoch"),
-				warm:  p.Exists(ctx, k.likes),
+				locked: lock.holdIn(ctx, p, loadLock),
+				epoch:  p.HGet(ctx, k.shard, "epoch"),
+				warm:   p.Exists(ctx, k.likes),
 			}
 		}
 		return nil
@@ -233,7 +233,12 @@ func (l *loader) unlock(ctx context.Context, token string, some []load, gone boo
 	_, err := l.gate.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, one := range some {
 			k := l.gate.redis.keys(one.target)
-			p.Eval(ctx, l.gate.redis.source["unlock"], []string{k.warming, k.likes}, token, gone)
+			lock := l.gate.redis.lock(k.warming, token)
+			if gone {
+				lock.releaseIn(ctx, p, k.likes+":waiting")
+			} else {
+				lock.releaseIn(ctx, p)
+			}
 		}
 		return nil
 	})

@@ -11,48 +11,30 @@ import (
 	"likewise/models"
 )
 
-// ErrLockLost means that the relay lock of a shard expired or has another owner.
-var ErrLockLost = errors.New("the relay lock is lost")
-
 // Outbox is the outbox of a shard whose relay lock this process holds. The lock only avoids duplicate work. If two
 // relays read the same outbox, no event is lost or applied twice, because the like writer compares positions.
 type Outbox struct {
-	redis *Redis
+	Lock
+
 	shard int
-	token string
 }
 
 // HoldOutbox acquires the relay lock of a shard for ttl. The owner of the lock is token. If the same token already
 // holds the lock, because Redis was down when it should have been released, HoldOutbox succeeds at once. If another
 // token holds it, HoldOutbox returns ErrLockLost.
 func (r *Redis) HoldOutbox(ctx context.Context, shard int, token string, ttl time.Duration) (*Outbox, error) {
-	o := &Outbox{redis: r, shard: shard, token: token}
-	if err := o.hold(ctx, ttl, true); err != nil {
-		return nil, err
+	return r.AwaitOutbox(ctx, shard, token, ttl, 0)
+}
+
+// AwaitOutbox is HoldOutbox, but waits for the lock until wait is over.
+func (r *Redis) AwaitOutbox(
+	ctx context.Context, shard int, token string, ttl, wait time.Duration,
+) (*Outbox, error) {
+	o := &Outbox{Lock: r.lock(relayKey(shard), token), shard: shard}
+	if err := o.Acquire(ctx, ttl, wait); err != nil {
+		return nil, fmt.Errorf("relay of shard %d: %w", shard, err)
 	}
 	return o, nil
-}
-
-// Renew extends the lock by ttl from now. If the lock has expired, Renew returns ErrLockLost.
-func (o *Outbox) Renew(ctx context.Context, ttl time.Duration) error { return o.hold(ctx, ttl, false) }
-
-func (o *Outbox) hold(ctx context.Context, ttl time.Duration, take bool) error {
-	held, err := o.redis.run(ctx, "hold", []string{relayKey(o.shard)}, o.token, ttl.Milliseconds(), take).Int()
-	if err != nil {
-		return fmt.Errorf("relay lock of shard %d: %w", o.shard, err)
-	}
-	if held == 0 {
-		return ErrLockLost
-	}
-	return nil
-}
-
-// Release releases the lock. A lock that is already lost is not an error.
-func (o *Outbox) Release(ctx context.Context) error {
-	if err := o.redis.run(ctx, "unlock", []string{relayKey(o.shard)}, o.token, false).Err(); err != nil {
-		return fmt.Errorf("release relay lock: %w", err)
-	}
-	return nil
 }
 
 // Read returns the runs of the outbox after a position, the oldest first, at most limit. If there are none, Read waits

@@ -278,7 +278,7 @@ const maxAttempts = 20
 // The lock order. Every transaction locks rows in this order, those of one table by ascending key. So two transactions
 // that meet queue, and neither ends in a deadlock:
 //
-//  1. the mode of likes in settings
+//  1. fencing numbers and the mode of likes in settings
 //  2. like_shards
 //  3. users: the actor and the user acted on, the follower and the followed
 //  4. decisions and jobs: content_operations, like_rings, dead_letters
@@ -300,13 +300,16 @@ const maxAttempts = 20
 
 // transact runs act in a READ COMMITTED transaction: without gap locks, and every statement sees all committed changes.
 // It retries deadlocks, lock waits and errChangedMeanwhile; after maxAttempts runs it returns CodeUnavailable. An error
-// at COMMIT is returned as it is, because the outcome is unknown. The caller of the context is checked first (see
-// WithCaller).
+// at COMMIT is returned as it is, because the outcome is unknown. The fencing number and the caller of the context are
+// checked first (see WithFence and WithCaller).
 //
 // If the request has an Idempotency-Key, the transaction is the effect of the request, and the same COMMIT marks the
 // key (see WithRequestClaim).
 func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error {
 	fn, committed := claimed(ctx, func(tx *gorm.DB) error {
+		if err := admitFence(tx); err != nil {
+			return err
+		}
 		if err := s.admitCaller(tx); err != nil {
 			return err
 		}
@@ -315,7 +318,7 @@ func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error
 	attempt := 0
 	err := retry.Do(ctx, transactBackoff(), func(ctx context.Context) error {
 		attempt++
-		err := s.db.WithContext(ctx).Transaction(fn, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		err := s.db.WithContext(WithTransaction(ctx)).Transaction(fn, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 		cause := retryCause(err)
 		if cause == "" {
 			return err

@@ -16,7 +16,7 @@ import (
 	"likewise/models"
 )
 
-// Job is a background job. Several processes may run the same job at once.
+// Job is a background job. Several processes may run the same job at once, though those that serve it take turns.
 type Job struct {
 	Name    string
 	Every   time.Duration // how often a process runs it
@@ -165,7 +165,7 @@ func (j *Jobs) Serve(ctx context.Context) {
 func (j *Jobs) repeat(ctx context.Context, job Job) {
 	for {
 		limited, cancel := context.WithTimeout(ctx, job.Limit)
-		result, err := job.run(j, limited)
+		result, err := j.runAlone(limited, job)
 		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -180,6 +180,34 @@ func (j *Jobs) repeat(ctx context.Context, job Job) {
 			return
 		}
 	}
+}
+
+// jobLock is how long a job that was killed keeps other processes from running it.
+const jobLock = 5 * time.Second
+
+// runAlone runs a job under its lock, so that two processes do not do the same work at once. If another process runs the
+// job, runAlone skips it. The lock is not needed for correctness: without Redis, the job runs all the same.
+func (j *Jobs) runAlone(ctx context.Context, job Job) (result string, err error) {
+	if j.Redis == nil {
+		return job.run(j, ctx)
+	}
+	lock := j.Redis.JobLock(job.Name, lockToken())
+	if err := lock.Acquire(ctx, jobLock, 0); errors.Is(err, counters.ErrLockLost) {
+		return "another process runs it", nil
+	} else if err != nil {
+		return job.run(j, ctx)
+	}
+	number, err := j.Store.NextFence(ctx, job.Name)
+	if err == nil { // the lock may have been lost before the number was issued
+		err = lock.Renew(ctx, jobLock)
+	}
+	err = lock.While(ctx, func(ctx context.Context) error {
+		if err == nil {
+			result, err = job.run(j, models.WithFence(ctx, job.Name, number))
+		}
+		return err
+	})
+	return result, err
 }
 
 func (j *Jobs) closeDeleted(ctx context.Context) (string, error) {

@@ -38,17 +38,17 @@ func NewRelay(r *counters.Redis, store *models.Store, kafka Kafka, m *Metrics) *
 }
 
 const (
-	relayLock    = 5 * time.Second // after a relay is killed, its shards wait this long for another
-	relayRenew   = relayLock / 3
-	relayContend = 500 * time.Millisecond // between two attempts at a lock that another relay holds
-	relayFirst   = 100 * time.Millisecond // first back-off after a failure
-	relayMost    = 2 * time.Second        // longest back-off after consecutive failures
-	relayBatch   = 1000                   // most runs in a record
-	relayBytes   = 500_000                // after which a record is sent, of at most 1 MB, which is Kafka's default
-	relayWait    = 500 * time.Millisecond // for a run, between two checks of the shard
-	openingWait  = 20 * time.Millisecond  // the same while the shard is being opened
-	openingLimit = 30 * time.Second       // after which the first event of an epoch counts as lost
-	relayCompare = 2 * time.Second        // between two comparisons of the epoch of runs with MySQL
+	relayLock     = 5 * time.Second        // after a relay is killed, its shards wait this long for another
+	relayPatience = 10 * time.Second       // for a lock that another relay holds
+	relayContend  = 500 * time.Millisecond // after a lock was lost or released, before the next attempt at it
+	relayFirst    = 100 * time.Millisecond // first back-off after a failure
+	relayMost     = 2 * time.Second        // longest back-off after consecutive failures
+	relayBatch    = 1000                   // most runs in a record
+	relayBytes    = 500_000                // after which a record is sent, of at most 1 MB, which is Kafka's default
+	relayWait     = 500 * time.Millisecond // for a run, between two checks of the shard
+	openingWait   = 20 * time.Millisecond  // the same while the shard is being opened
+	openingLimit  = 30 * time.Second       // after which the first event of an epoch counts as lost
+	relayCompare  = 2 * time.Second        // between two comparisons of the epoch of runs with MySQL
 )
 
 // Run relays until ctx ends. It contends for the locks of all shards with the relays of other processes.
@@ -82,11 +82,11 @@ func (r *Relay) connect(ctx context.Context) (sarama.SyncProducer, error) {
 
 // serve contends for a shard's lock and relays while it is held.
 func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard int) {
-	token := process() + "/" + rand.Text()
+	token := lockToken()
 	for ctx.Err() == nil {
 		failures := 0 // consecutive; a lock that another relay holds resets the number
 		_ = retry.Do(ctx, backOff(relayFirst, relayMost), func(ctx context.Context) error {
-			outbox, err := r.redis.HoldOutbox(ctx, shard, token, relayLock)
+			outbox, err := r.redis.AwaitOutbox(ctx, shard, token, relayLock, relayPatience)
 			if err == nil {
 				err = r.hold(ctx, producer, shard, outbox)
 			}
@@ -118,6 +118,9 @@ func process() string {
 	return host + ":" + strconv.Itoa(os.Getpid())
 }
 
+// lockToken returns a new token of a lock, which names this process.
+func lockToken() string { return process() + "/" + rand.Text() }
+
 const noteLimit = time.Second // for recording a failure
 
 // noteFailure records a failure in MySQL, for Desk. If that fails, too, noteFailure only logs it.
@@ -133,42 +136,7 @@ func noteFailure(ctx context.Context, store *models.Store, shards []int, stage m
 func (r *Relay) hold(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
 	r.metrics.relayShards.Inc()
 	defer r.metrics.relayShards.Dec()
-	held, lost := context.WithCancelCause(ctx)
-	var renewing sync.WaitGroup
-	renewing.Go(func() { r.renew(held, lost, outbox) })
-	err := r.relay(held, producer, shard, outbox)
-	if cause := context.Cause(held); cause != nil && ctx.Err() == nil {
-		err = cause
-	}
-	lost(nil)
-	renewing.Wait()
-
-	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if released := outbox.Release(releasing); released != nil && err == nil {
-		err = released
-	}
-	return err
-}
-
-// renew renews the lock. If it fails, the lock may be lost, and renew ends the relay's context.
-func (r *Relay) renew(ctx context.Context, lost context.CancelCauseFunc, outbox *counters.Outbox) {
-	ticker := time.NewTicker(relayRenew)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		renewing, cancel := context.WithTimeout(ctx, relayRenew)
-		err := outbox.Renew(renewing, relayLock)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			lost(err)
-			return
-		}
-	}
+	return outbox.While(ctx, func(held context.Context) error { return r.relay(held, producer, shard, outbox) })
 }
 
 func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {

@@ -1,7 +1,7 @@
--- Takes or keeps the relay lock of a shard.
+-- Acquires or renews a lock.
 --
--- KEYS  1 relay lock
--- ARGV  1 token, 2 how long to hold it, in ms, 3 1 to take it if it is free, 0 only to keep it
+-- KEYS  1 the lock
+-- ARGV  1 token, 2 how long to hold it, in ms, 3 1 to acquire it if it is free, 0 only to renew it
 -- reply 1 held, 0 the lock is free, or has another holder
 local holder = call('GET', KEYS[1])
 if holder ~= ARGV[1] and (holder or ARGV[3] == '0') then return 0 end

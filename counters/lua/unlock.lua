@@ -1,9 +1,9 @@
--- Releases the lock of a load that is given up.
+-- Releases a lock.
 --
--- KEYS  1 warming lock, 2 likes hash of the target
--- ARGV  1 the lock's token, 2 1 if the target does not exist: tickets for it are removed, too
--- reply 1 released, 0 the lock has another holder
+-- KEYS  1 the lock, then keys that are removed with it
+-- ARGV  1 the lock's token
+-- reply 1 released, 0 the lock has another holder, and nothing is removed
 if call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 call('DEL', KEYS[1])
-if ARGV[2] == '1' then call('UNLINK', KEYS[2] .. ':waiting') end
+for i = 2, #KEYS do call('UNLINK', KEYS[i]) end
 return 1
