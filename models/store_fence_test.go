@@ -42,6 +42,7 @@ func TestFence_waitsForATransactionUnderWay(t *testing.T) {
 	target := models.Target{Kind: models.KindPost, ID: post.ID}
 	_, err := store.SetLike(t.Context(), target, author.ID, true)
 	require.NoError(t, err)
+	require.NoError(t, store.DeletePost(t.Context(), author.ID, post.ID))
 	number, err := store.NextFence(t.Context(), "work")
 	require.NoError(t, err)
 	inside, goOn := make(chan struct{}), make(chan struct{})
