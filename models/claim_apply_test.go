@@ -298,7 +298,10 @@ func TestApplyClaims_reportsBadData(t *testing.T) {
 	refused(l.take(other, l.users[0], 102), l.take(other, l.users[1], 102))
 
 	// Another writer has broken the lock: the last line of defence.
-	l.exec("CREATE TRIGGER meddle AFTER INSERT ON claims FOR EACH ROW UPDATE drops SET stock=claimed WHERE id=NEW.drop_id")
+	l.exec("ALTER TABLE drops DROP CONSTRAINT drops_not_oversold")
+	l.exec(`
+		CREATE TRIGGER meddle AFTER INSERT ON claims FOR EACH ROW
+		UPDATE drops SET stock=claimed WHERE id=NEW.drop_id`)
 	refused(l.take(d, l.users[1], 101))
 	l.exec("DROP TRIGGER meddle")
 	assert.Equal(t, 1, l.claimed(d))

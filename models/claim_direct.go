@@ -41,8 +41,9 @@ const (
 // Drop.Refusal. If the site is not in direct mode, ClaimDirect returns CodeUnavailable.
 func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *Claim, taken bool, err error) {
 	const read = `
-		SELECT d.id AS drop_id, d.confirm_within, COALESCE(c.id, 0) AS id, COALESCE(c.state, 0) AS state, c.reason,
-			c.created_at, c.expires_at, c.confirmed_at, c.ended_at
+		SELECT d.id AS drop_id, d.stock, d.claimed, d.begins_at, d.ends_at, d.closed_at, d.confirm_within,
+			COALESCE(c.id, 0) AS id, COALESCE(c.state, 0) AS state, c.reason, c.created_at, c.expires_at, c.confirmed_at,
+			c.ended_at
 		FROM drops d
 		JOIN posts p ON p.id=d.post_id AND p.status=?
 		LEFT JOIN claims c FORCE INDEX (PRIMARY) ON c.drop_id=d.id AND c.user_id=?
@@ -57,8 +58,9 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *C
 			return err
 		}
 		var has struct {
-			Claim         `gorm:"embedded"`
-			ConfirmWithin int64
+			Claim                         `gorm:"embedded"`
+			Stock, Claimed, ConfirmWithin int64
+			BeginsAt, EndsAt, ClosedAt    *time.Time
 		}
 		found := tx.Raw(read, StatusNormal, userID, dropID).Scan(&has)
 		if found.Error != nil {
@@ -73,6 +75,11 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *C
 			return nil
 		}
 		now := s.now().UTC().Truncate(time.Millisecond)
+		is := Drop{Stock: has.Stock, Claimed: has.Claimed, BeginsAt: has.BeginsAt, EndsAt: has.EndsAt,
+			ClosedAt: has.ClosedAt}
+		if err := is.Refusal(now); err != nil {
+			return err // without a lock, so a crowd that comes too late does not queue
+		}
 		counted := tx.Exec(count, dropID, now, now)
 		if counted.Error != nil {
 			return counted.Error

@@ -71,7 +71,8 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 	store := openStore(t)
 	post := newPost(t, store, newUser(t, store, "ada"))
 	hidden := newPost(t, store, post.Author)
-	one, empty, other := insertDrop(t, store, post, 5, 0), insertDrop(t, store, post, 7, 0), insertDrop(t, store, hidden, 9, 0)
+	one, empty := insertDrop(t, store, post, 5, 0), insertDrop(t, store, post, 7, 0)
+	other := insertDrop(t, store, hidden, 9, 0)
 	insertClaim(t, store, one, 8, 108, models.StateConfirmed)
 	insertClaim(t, store, one, 7, 107, models.StateReserved)
 	for state := models.StateReturned; state <= models.StateVoided; state++ {
@@ -98,7 +99,8 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 
 	ends, closed := past.Add(time.Hour), past.Add(time.Minute)
 	for _, c := range []struct{ ends, closed, want *time.Time }{
-		{nil, nil, nil}, {&ends, nil, &ends}, {nil, &closed, &closed}, {&ends, &closed, &closed}, {&closed, &ends, &closed},
+		{nil, nil, nil}, {&ends, nil, &ends}, {nil, &closed, &closed}, {&ends, &closed, &closed},
+		{&closed, &ends, &closed},
 	} {
 		_, err = store.Pool().ExecContext(t.Context(), "UPDATE drops SET ends_at=?, closed_at=?, begins_at=? WHERE id=?",
 			c.ends, c.closed, past, one)

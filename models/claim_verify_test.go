@@ -1,0 +1,93 @@
+package models_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+)
+
+func TestTallyDrop_findsAndRepairsACountThatIsOff(t *testing.T) {
+	t.Parallel()
+	l := newClaimSite(t, 3)
+	d := l.drop(models.DropSettings{Stock: 3})
+	l.apply(l.take(d.ID, l.users[0], 100), l.take(d.ID, l.users[1], 101))
+	problem := func() string {
+		t.Helper()
+		tally, ok, err := l.store.TallyDrop(t.Context(), d.ID)
+		require.NoError(t, err)
+		require.True(t, ok)
+		list, err := l.store.TallyDrops(t.Context(), 0, 10)
+		require.NoError(t, err)
+		require.Equal(t, []models.DropTally{tally}, list)
+		return tally.Problem()
+	}
+	assert.Empty(t, problem())
+	l.exec("UPDATE drops SET claimed=3")
+	assert.Equal(t, "claimed is 3 and there are 2 live claims", problem())
+	require.NoError(t, l.store.RecountDrop(t.Context(), d.ID))
+	assert.Empty(t, problem())
+
+	insert := func(user, id int64) {
+		l.exec("INSERT INTO claims (drop_id, user_id, id, state, created_at) VALUES (?,?,?,2,NOW(3))", d.ID, user, id)
+	}
+	l.exec("UPDATE drops SET stock=2")
+	insert(l.users[2], 102)
+	assert.Equal(t, "claimed is 2 and there are 3 live claims", problem(), "a row too many")
+	require.NoError(t, l.store.RecountDrop(t.Context(), d.ID))
+	assert.Empty(t, problem())
+	drop, err := l.store.Drop(t.Context(), d.ID)
+	require.NoError(t, err)
+	assert.Equal(t, []int64{3, 2}, []int64{drop.Stock, drop.Version}, "the gate gets the stock")
+	l.exec("DELETE FROM claims WHERE id=100")
+	assert.Equal(t, "claimed is 3 and there are 2 live claims", problem(), "a row too few")
+	_, ok, err := l.store.TallyDrop(t.Context(), 999)
+	require.NoError(t, err)
+	assert.False(t, ok)
+}
+
+func TestCompareClaims_findsEveryDifference(t *testing.T) {
+	t.Parallel()
+	l := newClaimSite(t, 6)
+	d := l.drop(models.DropSettings{Stock: 6}).ID
+	u := l.users
+	l.apply(l.take(d, u[0], 100), l.take(d, u[1], 101), l.take(d, u[2], 102), l.take(d, u[4], 104))
+	_, err := l.store.VoidClaims(t.Context(), models.ClaimVoid{ActorID: l.moderator("mod"), UserID: u[4], Reason: "x"})
+	require.NoError(t, err)
+	held := []models.LiveClaim{{u[0], 100}, {u[2], 202}, {u[3], 103}, {u[4], 104}, {u[5], 105}}
+	gate := func(_ context.Context, after, upTo int64) ([]models.LiveClaim, error) {
+		return slices.DeleteFunc(slices.Clone(held), func(c models.LiveClaim) bool {
+			return c.UserID <= after || upTo != 0 && c.UserID > upTo
+		}), nil
+	}
+	want := []models.ClaimDrift{
+		{UserID: u[1], Row: 101}, {UserID: u[2], Row: 102, Gate: 202}, {UserID: u[3], Gate: 103},
+		{UserID: u[4], Gate: 104, Ended: true}, {UserID: u[5], Gate: 105},
+	}
+	found, err := l.store.CompareClaims(t.Context(), d, 100, gate)
+	require.NoError(t, err)
+	assert.Equal(t, want, found)
+	found, err = l.store.CompareClaims(t.Context(), d, 2, gate)
+	require.NoError(t, err)
+	assert.Equal(t, want[:2], found)
+	for _, drift := range want {
+		assert.NotEmpty(t, drift.String())
+	}
+	_, err = l.store.CompareClaims(t.Context(), d, 100, func(context.Context, int64, int64) ([]models.LiveClaim, error) {
+		return nil, assert.AnError
+	})
+	require.ErrorIs(t, err, assert.AnError)
+
+	l.apply(l.back(d, u[4], 104))
+	for id, want := range map[int64]bool{104: true, 100: false, 999: false} {
+		user := map[int64]int64{104: u[4], 100: u[0], 999: u[5]}[id]
+		ok, err := l.store.ReleaseClaim(t.Context(), d, user, id)
+		require.NoError(t, err)
+		assert.Equal(t, want, ok)
+	}
+	assert.Equal(t, []models.EndedClaim{{d, u[4], 104}}, l.toRelease())
+}
