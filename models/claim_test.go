@@ -363,6 +363,9 @@ func TestExpireClaims_eachOnce(t *testing.T) {
 	}
 	for i, user := range l.users {
 		all.Go(func() {
+			if i >= users/2 {
+				<-some
+			}
 			_, err := l.store.ConfirmClaim(context.Background(), user, int64(100+i))
 			mu.Lock()
 			defer mu.Unlock()
