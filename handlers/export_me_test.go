@@ -119,6 +119,13 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	a.must(t, 202, bob, "POST", pathOf(theirs)+"/revisions/0/redaction", obj{"reason": "It has Bob's secret."})
 	made := read[struct{ Token string }](t,
 		a.must(t, 201, ada, "POST", "/v1/me/tokens", obj{"name": "Ada's bot", "scopes": []string{"read", "write"}}))
+	drop, err := a.store.CreateDrop(t.Context(), ada.ID, p.ID, models.DropSettings{Title: "Ada's tickets", Stock: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.exec(t, `
+		INSERT INTO claims (drop_id, user_id, id, state, created_at)
+		VALUES (?,?,77,2,NOW(3)), (?,?,78,2,NOW(3))`, drop.ID, ada.ID, drop.ID, bob.ID)
 	for action, reason := range map[string]string{"user.ban": "Told to Ada.", "user.unban": "Not told 1.",
 		"user.void_likes": "Not told 2."} {
 		a.exec(t, `
@@ -167,6 +174,8 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 			"reason": "It has Ada's address.", "outcome": nil},
 		"notifications": {"actor_id": float64(bob.ID), "post_id": float64(p.ID)},
 		"account_acts":  {"action": "user.ban", "reason": "Told to Ada."},
+		"drops":         {"id": float64(drop.ID), "title": "Ada's tickets", "stock": 3.0},
+		"claims":        {"id": "77", "drop_id": float64(drop.ID), "state": "confirmed"},
 	} {
 		if !slices.ContainsFunc(got.files[section], func(row obj) bool {
 			for key, value := range want {
