@@ -15,8 +15,8 @@ import (
 //
 // An id is a slot, which Redis issues, and a number within the slot. No slot is issued twice: Redis issues only slots
 // that are reserved in MySQL, some minutes of them at a time, and a server that may have lost its last writes first
-// needs new ones. So ids are unique across processes, restarts, failovers and a Redis that lost its memory, and no clock
-// matters. In direct mode, each slot comes from MySQL.
+// needs new ones. So ids are unique across processes, restarts, failovers and a Redis that lost its memory, and no
+// clock matters. In direct mode, each slot comes from MySQL.
 //
 // A process uses a slot for at most idAge and fetches the next one ahead of need. Within a slot it goes up by random
 // steps, whose size changes with each slot, so that ids do not show how many there are.
@@ -193,8 +193,8 @@ func (g *IDs) slot(ctx context.Context, last int64) (asked time.Time, slot, low 
 	return asked, 0, 0, errors.New("slot of ids: reserved slots were not made available")
 }
 
-// reserve reserves slots from atLeast or later and makes them available. Other processes may do so, too; then some slots
-// are left out.
+// reserve reserves slots from atLeast or later and makes them available. Other processes may do so, too; then some
+// slots are left out.
 func (g *IDs) reserve(ctx context.Context, atLeast int64, now time.Time) error {
 	first, err := g.store.ReserveSlots(ctx, atLeast, slotsAhead)
 	if err != nil {

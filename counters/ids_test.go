@@ -184,8 +184,8 @@ func TestIDs_withARedisThatLosesItsMemory(t *testing.T) {
 	requireUnique(t, append(all, restarted...)...)
 }
 
-// The replica lacks the last slots that its primary issued, and its clock may be anything: here it is behind, because the
-// slots of the primary are ahead.
+// The replica lacks the last slots that its primary issued, and its clock may be anything: here it is behind, because
+// the slots of the primary are ahead.
 func TestIDs_withAReplicaThatLacksTheLastWrites(t *testing.T) {
 	server, second := privateRedis(t, "--appendonly", "no"), privateRedis(t, "--appendonly", "no")
 	_, primary := openRedis(t, server.URL())

@@ -32,10 +32,10 @@ import (
 // and a Redis that fails over or loses its memory forgets its locks. So whatever is written under a lock is compared
 // with a number or a token where it is written:
 //
-//   - In Redis, the scripts that write for a holder compare the token in the same step (trim, seal, opened, forget, put,
-//     load, warm). The token of a load is also the name of what it writes.
-//   - In Kafka and for the like writer, each run has a position. Its epoch is the relay's fencing number: MySQL issues it,
-//     and drops the runs of an earlier one.
+//   - In Redis, the scripts that write for a holder compare the token in the same step (trim, seal, opened, forget,
+//     put, load, warm). The token of a load is also the name of what it writes.
+//   - In Kafka and for the like writer, each run has a position. Its epoch is the relay's fencing number: MySQL issues
+//     it, and drops the runs of an earlier one.
 //   - In MySQL, the transactions of a cron job have a fencing number (models.WithFence).
 //
 // Both numbers come from MySQL. A number from Redis would begin again when Redis has lost its memory, and so admit the
@@ -125,8 +125,8 @@ func (l *Lock) releaseIn(ctx context.Context, p redis.Pipeliner, with ...string)
 const releaseLimit = time.Second
 
 // While runs work under a lock that was acquired, renews the lock meanwhile, and releases it. The context of the work
-// ends when the lock is lost, or could not be renewed for two thirds of its ttl. Then While returns ErrLockLost, whatever
-// work returns.
+// ends when the lock is lost, or could not be renewed for two thirds of its ttl. Then While returns ErrLockLost,
+// whatever work returns.
 func (l *Lock) While(ctx context.Context, work func(ctx context.Context) error) (err error) {
 	held, lose := context.WithCancelCause(ctx)
 	var renewing sync.WaitGroup
@@ -146,8 +146,8 @@ func (l *Lock) While(ctx context.Context, work func(ctx context.Context) error) 
 	return work(held)
 }
 
-// keep renews the lock until ctx ends. If that fails until the lock may soon expire, keep returns an error. All times are
-// those of this process, and begin when a renewal is sent, so that they end before the key expires.
+// keep renews the lock until ctx ends. If that fails until the lock may soon expire, keep returns an error. All times
+// are those of this process, and begin when a renewal is sent, so that they end before the key expires.
 func (l *Lock) keep(ctx context.Context) error {
 	ttl := l.ttl
 	for {

@@ -9,11 +9,11 @@ import (
 	"gorm.io/gorm"
 )
 
-// ID is a global id: positive, of at most 63 bits, and ordered by time. In JSON it is a string, because JavaScript rounds
-// numbers of more than 53 bits.
+// ID is a global id: positive, of at most 63 bits, and ordered by time. In JSON it is a string, because JavaScript
+// rounds numbers of more than 53 bits.
 //
-// The upper bits are a slot, a number that is reserved in MySQL (see ReserveSlots) and issued once. The lower idBits are
-// chosen by the process that holds the slot.
+// The upper bits are a slot, a number that is reserved in MySQL (see ReserveSlots) and issued once. The lower idBits
+// are chosen by the process that holds the slot.
 type ID int64
 
 // The layout of an ID. A slot is a millisecond since 2026, so the slots suffice until the year 2165.

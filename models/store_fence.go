@@ -10,8 +10,8 @@ import (
 
 // A lock in Redis expires, so its holder may be paused, lose it to another process and then continue. A transaction
 // that belongs to a lock therefore has a fencing number: the number that MySQL issued when the lock was acquired. MySQL
-// commits the transaction only if it has issued no later one. The number comes from MySQL and not from the lock's Redis,
-// because a Redis that lost its memory would begin again with low numbers.
+// commits the transaction only if it has issued no later one. The number comes from MySQL and not from the lock's
+// Redis, because a Redis that lost its memory would begin again with low numbers.
 
 // ErrFenced means that another process has acquired the lock that a transaction belongs to. Nothing was written.
 var ErrFenced = errors.New("another process has taken over the lock")
