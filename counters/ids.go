@@ -23,7 +23,7 @@ import (
 //
 // Order: the ids of one IDs ascend. Of two processes, an id that is asked for idAge or more after another was returned
 // is the higher one. If a round trip to Redis takes longer than that, it takes idLate more than the round trip. While
-// two servers believe to be the primary, only their uniqueness is certain.
+// two servers act as the primary, only their uniqueness is certain.
 type IDs struct {
 	redis *Redis // nil in direct mode
 	store *models.Store

@@ -156,7 +156,7 @@ func TestIDs_withARedisThatLosesItsMemory(t *testing.T) {
 	all := newProcesses(t, 4, urlOf(plain), dsn)
 	fill := testkit.Volume(100_000, 10_000)
 	together(t, all, 1, func() {})
-	// The time of Redis is no help: the slots are a minute ahead of it.
+	// The time of Redis does not help: the slots are a minute ahead of it.
 	ahead := time.Since(slotEpoch).Milliseconds() + time.Minute.Milliseconds()
 	require.NoError(t, plain.HSet(t.Context(), slotsKey, "last", ahead).Err())
 	stopped := make(chan struct{})
