@@ -123,6 +123,9 @@ func TestLock_twoWaitersWorkOneAfterTheOther(t *testing.T) {
 			for range 5 {
 				err := p.acquire(t, rand.Text(), 2*time.Second).While(t.Context(), func(context.Context) error {
 					most.Store(max(most.Load(), working.Add(1)))
+					for range 10 { // the others have time to disturb
+						assert.NoError(t, plain.Ping(t.Context()).Err())
+					}
 					worked.Add(1)
 					working.Add(-1)
 					return nil
