@@ -83,23 +83,28 @@ func warmDrop(t testing.TB, r *Redis, target models.Target, stock int64, claims 
 	require.NoError(t, err)
 	require.NoError(t, r.client.Set(t.Context(), r.keys(target).warming, "load", time.Minute).Err())
 	gate := &models.GateDrop{ID: target.ID, Stock: stock, Version: warmVersion, Claims: claims}
+	putDrop(t, r, gate, "load")
 	require.Equal(t, 1, placeDrop(t, r, gate, "load", epoch))
 }
 
-// placeDrop ends a load whose lock token holds.
-func placeDrop(t testing.TB, r *Redis, gate *models.GateDrop, token, epoch string) int {
+// putDrop writes the claims of a load whose lock token holds.
+func putDrop(t testing.TB, r *Redis, gate *models.GateDrop, token string) {
 	t.Helper()
 	ctx, k := t.Context(), r.keys(gate.Target())
-	var last *redis.Cmd
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		r.noteLoad(ctx, p, k, token, 1)
 		r.putClaims(ctx, p, k, token, gate.Claims)
-		last = p.Eval(ctx, r.source["warm_drop"], []string{k.shard, k.likes, k.warming, k.garbage},
-			warmDropArgs(gate, token, epoch, len(gate.Claims))...)
 		return nil
 	})
 	require.NoError(t, err)
-	n, err := last.Int()
+}
+
+// placeDrop ends a load, and returns 1 if the drop is warm.
+func placeDrop(t testing.TB, r *Redis, gate *models.GateDrop, token, epoch string) int {
+	t.Helper()
+	k := r.keys(gate.Target())
+	n, err := r.run(t.Context(), "warm_drop", []string{k.shard, k.likes, k.warming, k.garbage},
+		warmDropArgs(gate, token, epoch, len(gate.Claims))...).Int()
 	require.NoError(t, err)
 	return n
 }
@@ -438,6 +443,10 @@ func TestWarmDrop_refusesWhatMayBeOld(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, cold)
 		},
+		"claim lost": func(t *testing.T, r *Redis, plain *redis.Client) {
+			t.Helper()
+			plain.HDel(t.Context(), setKey(r.keys(drop(1)).likes, "load", 0), "7")
+		},
 		"shard closed and opened again": func(t *testing.T, r *Redis, plain *redis.Client) {
 			t.Helper()
 			closeShard(t, plain, 1)
@@ -448,7 +457,20 @@ func TestWarmDrop_refusesWhatMayBeOld(t *testing.T) {
 			r, plain := newRedis(t)
 			openShard(t, r, 1, 1)
 			require.NoError(t, plain.Set(t.Context(), r.keys(drop(1)).warming, "load", time.Minute).Err())
+			putDrop(t, r, gate, "load")
 			spoil(t, r, plain)
+			require.Equal(t, 0, placeDrop(t, r, gate, "load", "1"))
+			require.NotContains(t, dump(t, plain), "{s01}:drop:1:claims")
+		})
+		if name == "claim lost" {
+			continue
+		}
+		t.Run(name+" before the claims", func(t *testing.T) {
+			r, plain := newRedis(t)
+			openShard(t, r, 1, 1)
+			require.NoError(t, plain.Set(t.Context(), r.keys(drop(1)).warming, "load", time.Minute).Err())
+			spoil(t, r, plain)
+			putDrop(t, r, gate, "load")
 			require.Equal(t, 0, placeDrop(t, r, gate, "load", "1"))
 			require.NotContains(t, dump(t, plain), "{s01}:drop:1:claims")
 		})

@@ -132,15 +132,10 @@ func (c *Claims) claimed(ctx context.Context, target models.Target, a answer) (C
 	return Claimed{}, c.refusal(ctx, target, a)
 }
 
-// EndedClaim is a claim that MySQL has ended, and the gate may still hold.
-type EndedClaim struct {
-	DropID, UserID, ID int64
-}
-
 // Release releases claims that MySQL has ended, whether or not their drops have ended or were deleted. The gate sends
 // an event of each, unless it did so in the last hour. It returns the claims whose drop is cold: there is nothing to
 // release. It does not load a drop. After an error, some may be released, and it is safe to try again.
-func (c *Claims) Release(ctx context.Context, claims []EndedClaim) (cold []EndedClaim, err error) {
+func (c *Claims) Release(ctx context.Context, claims []models.EndedClaim) (cold []models.EndedClaim, err error) {
 	words := make([]dropWord, len(claims))
 	for i, one := range claims {
 		words[i] = dropWord{one.DropID, fmt.Sprintf("!%d %d", one.UserID, one.ID)}
@@ -155,10 +150,10 @@ func (c *Claims) Release(ctx context.Context, claims []EndedClaim) (cold []Ended
 // Settings sets the stock and the window of drops in the gate. Settings that are older than those of the gate change
 // nothing. The gate sends an event of each version once. It returns the drops that are cold, and loads none. After an
 // error, some may be set, and it is safe to try again.
-func (c *Claims) Settings(ctx context.Context, drops []*models.GateDrop) (cold []*models.GateDrop, err error) {
+func (c *Claims) Settings(ctx context.Context, drops []models.GateDrop) (cold []models.GateDrop, err error) {
 	words := make([]dropWord, len(drops))
 	for i, d := range drops {
-		words[i] = dropWord{d.ID, fmt.Sprintf("=%d %d %d %d", d.Version, d.Stock, millis(d.Begins), millis(d.Ends))}
+		words[i] = dropWord{d.ID, fmt.Sprintf("=%d %d %d %d", d.Version, d.Stock, Millis(d.Begins), Millis(d.Ends))}
 	}
 	indexes, err := c.tell(ctx, words)
 	for _, i := range indexes {
@@ -167,8 +162,8 @@ func (c *Claims) Settings(ctx context.Context, drops []*models.GateDrop) (cold [
 	return cold, err
 }
 
-// millis returns a time in milliseconds since 1970, and 0 for nil.
-func millis(t *time.Time) int64 {
+// Millis returns a time in milliseconds since 1970, as the gate keeps it, and 0 for nil.
+func Millis(t *time.Time) int64 {
 	if t == nil {
 		return 0
 	}
@@ -343,20 +338,20 @@ func (c *Claims) Taken(ctx context.Context, claimID int64) (taken TakenClaim, ok
 // ReassertClaims sends the current state of claims of a warm drop through the pipeline again: as claimed if its user
 // holds it, otherwise as returned. It also sends the version of the settings. If the drop is cold or damaged, it
 // returns ErrNotWarm. If its shard is closed, it returns ErrShardClosed.
-func (c *Claims) ReassertClaims(ctx context.Context, dropID int64, claims []models.LiveClaim) error {
+func (g *shardGate) ReassertClaims(ctx context.Context, dropID int64, claims []models.LiveClaim) error {
 	target := models.Target{Kind: models.KindDrop, ID: dropID}
-	k := c.redis.keys(target)
+	k := g.redis.keys(target)
 	for from := 0; from == 0 || from < len(claims); from += maxBatch { // once for the settings alone
-		args := []any{c.limit, target.Short()}
+		args := []any{g.limit, target.Short()}
 		for _, one := range claims[from:min(from+maxBatch, len(claims))] {
 			args = append(args, fmt.Sprintf("%d %d", one.UserID, one.ID))
 		}
-		n, err := c.redis.run(ctx, "reassert_claims", []string{k.shard, k.outbox, k.likes}, args...).Int()
+		n, err := g.redis.run(ctx, "reassert_claims", []string{k.shard, k.outbox, k.likes}, args...).Int()
 		switch {
 		case err != nil:
 			return fmt.Errorf("reassert %s: %w", target, err)
 		case n == -4:
-			return models.Unavailable(c.busy, errors.New("the outbox is full"))
+			return models.Unavailable(g.busy, errors.New("the outbox is full"))
 		case n == -1:
 			return fmt.Errorf("reassert %s: %w", target, ErrShardClosed)
 		case n < 0:
@@ -390,6 +385,30 @@ func (r *Redis) HeldClaims(ctx context.Context, dropID int64) (map[int64]int64, 
 		}
 	}
 	return held, nil
+}
+
+// SettingsOf returns the settings that a warm drop has in Redis. If the drop is cold or damaged, it returns ErrNotWarm.
+func (r *Redis) SettingsOf(ctx context.Context, dropID int64) (models.GateDrop, error) {
+	target := models.Target{Kind: models.KindDrop, ID: dropID}
+	values, err := r.client.HMGet(ctx, r.keys(target).likes, "stock", "version", "count", "begins", "ends").Result()
+	if err != nil {
+		return models.GateDrop{}, fmt.Errorf("read settings of %s: %w", target, err)
+	}
+	var n [5]int64
+	for i, value := range values {
+		text, _ := value.(string)
+		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return models.GateDrop{}, fmt.Errorf("read settings of %s: %w", target, ErrNotWarm)
+		}
+	}
+	drop := models.GateDrop{ID: dropID, Stock: n[0], Version: n[1], Claimed: n[2]}
+	for i, at := range []**time.Time{&drop.Begins, &drop.Ends} {
+		if ms := n[3+i]; ms != 0 {
+			t := timeOf(ms)
+			*at = &t
+		}
+	}
+	return drop, nil
 }
 
 // dropLoading loads the settings and the live claims of drops.
@@ -434,7 +453,7 @@ func (l dropLoading) read(ctx context.Context, targets []models.Target) (placing
 }
 
 func warmDropArgs(drop *models.GateDrop, token, epoch string, claims int) []any {
-	return []any{token, epoch, claims, drop.Stock, millis(drop.Begins), millis(drop.Ends), drop.Version}
+	return []any{token, epoch, claims, drop.Stock, Millis(drop.Begins), Millis(drop.Ends), drop.Version}
 }
 
 // putClaims adds claims of a load, and the field 0, to a pipeline.

@@ -324,14 +324,15 @@ func TestClaims_releaseAndSettingsLoadNothing(t *testing.T) {
 	warm, cold := s.drop(t, 2), s.drop(t, 2)
 	got, err := s.claim(t, warm, 7)
 	require.NoError(t, err)
-	ended := []EndedClaim{{cold, 7, 16 + cold}, {warm, 7, got.ID}, {warm, 8, 16 + warm}}
+	ended := []models.EndedClaim{{DropID: cold, UserID: 7, ID: 16 + cold}, {DropID: warm, UserID: 7, ID: got.ID},
+		{DropID: warm, UserID: 8, ID: 16 + warm}}
 	for range 2 {
 		left, err := s.claims.Release(t.Context(), ended)
 		require.NoError(t, err)
 		require.Equal(t, ended[:1], left)
 	}
 	ends := time.Now().Add(-time.Minute)
-	drops := []*models.GateDrop{{ID: warm, Stock: 9, Version: 2, Ends: &ends}, {ID: cold, Stock: 9, Version: 2}}
+	drops := []models.GateDrop{{ID: warm, Stock: 9, Version: 2, Ends: &ends}, {ID: cold, Stock: 9, Version: 2}}
 	for range 2 {
 		left, err := s.claims.Settings(t.Context(), drops)
 		require.NoError(t, err)

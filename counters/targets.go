@@ -13,7 +13,7 @@ type Targets interface {
 	// Gated reports whether there is a gate. Without one, the other methods do nothing.
 	Gated() bool
 
-	// Close closes targets, and all comments on those that are posts. After an error some may be closed. It is safe to
+	// Close closes targets, and all comments on and drops of those that are posts. After an error some may be closed. It is safe to
 	// repeat.
 	Close(ctx context.Context, targets ...models.Target) error
 
@@ -71,11 +71,27 @@ func (t *gatedTargets) CloseInBatches(
 		if target.Kind != models.KindPost {
 			continue
 		}
+		if err := t.closeDrops(ctx, target.ID); err != nil {
+			return false, err
+		}
 		if done, err := t.closeComments(ctx, target.ID, after, closed); err != nil || !done {
 			return false, err
 		}
 	}
 	return true, nil
+}
+
+// closeDrops closes the drops of a post, of which there are few.
+func (t *gatedTargets) closeDrops(ctx context.Context, postID int64) error {
+	ids, err := t.store.DropIDs(ctx, postID)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	drops := make([]models.Target, len(ids))
+	for i, id := range ids {
+		drops[i] = models.Target{Kind: models.KindDrop, ID: id}
+	}
+	return t.gate.CloseTargets(ctx, drops)
 }
 
 func (t *gatedTargets) closeComments(

@@ -10,12 +10,13 @@ import (
 	"likewise/models"
 )
 
-// DriftWatch compares a page of posts and comments at a time, in an endless loop, so that a metric shows differences.
+// DriftWatch compares a page of posts, comments and drops at a time, in an endless loop, so that a metric shows differences.
 // It starts at a random id, so that a scheduler that runs single pages covers all targets over time. It repairs
 // nothing: a difference is caused by a bug or by a manual change of the data, and an operator must look into it.
 type DriftWatch struct {
 	verifier *Verifier
 	after    map[models.TargetKind]int64
+	drops    int64 // the id of the last drop that was compared
 	drift    prometheus.Counter
 	compared prometheus.Counter
 }
@@ -37,7 +38,7 @@ func NewDriftWatch(
 		drift: prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_drift_total",
 			Help: "Differences found between counts, rows and Redis. Should always be 0."}),
 		compared: prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_drift_compared_total",
-			Help: "Posts and comments that the drift watch has compared."}),
+			Help: "Posts, comments and drops that the drift watch has compared."}),
 	}
 	reg.MustRegister(w.drift, w.compared)
 	return w
@@ -63,5 +64,12 @@ func (w *DriftWatch) Watch(ctx context.Context) (differences int, err error) {
 		w.drift.Add(float64(sum.Differences))
 		w.compared.Add(float64(sum.Posts + sum.Comments - sum.Undecided))
 	}
-	return differences, nil
+	sum, next, err := w.verifier.SampleDrops(ctx, w.drops, driftPage)
+	if err != nil {
+		return differences, err
+	}
+	w.drops = next
+	w.drift.Add(float64(sum.Differences))
+	w.compared.Add(float64(sum.Drops - sum.Undecided))
+	return differences + sum.Differences, nil
 }

@@ -31,6 +31,11 @@ type Job struct {
 // the table with docs/cli.md.
 var schedule = []Job{
 	{
+		"claims", time.Second, time.Minute,
+		"End claims that were not confirmed in time, and put ended claims back into stock.",
+		false, (*Jobs).expireClaims,
+	},
+	{
 		"close", 10 * time.Second, time.Minute,
 		"Close deleted posts and comments in Redis, for processes that died before they could.",
 		false, (*Jobs).closeDeleted,
@@ -96,8 +101,9 @@ var ErrDirect = errors.New("this job does not exist in direct mode, where every 
 // JobsConfig holds what the jobs of a site need.
 type JobsConfig struct {
 	Store     *models.Store
-	Redis     *counters.Redis // nil in direct mode
-	Likes     *counters.Likes // nil in direct mode
+	Redis     *counters.Redis  // nil in direct mode
+	Likes     *counters.Likes  // nil in direct mode
+	Claims    *counters.Claims // nil in direct mode
 	Targets   counters.Targets
 	Kafka     Kafka
 	Metrics   *Metrics
@@ -208,6 +214,12 @@ func (j *Jobs) runAlone(ctx context.Context, job Job) (result string, err error)
 		return err
 	})
 	return result, err
+}
+
+func (j *Jobs) expireClaims(ctx context.Context) (string, error) {
+	done, err := NewReleaser(j.Store, j.Redis, j.Claims, j.Metrics).Release(ctx)
+	return fmt.Sprintf("%d claims expired, warned %d users, sent %d releases and settings, %d drops are cold",
+		done.Expired, done.Warned, done.Sent, done.Cold), err
 }
 
 func (j *Jobs) closeDeleted(ctx context.Context) (string, error) {

@@ -26,6 +26,8 @@ type Metrics struct {
 	delay            prometheus.Histogram
 	warm             prometheus.Gauge
 	cooled           prometheus.Counter
+	expired          prometheus.Counter
+	released         prometheus.Counter
 
 	depth      *prometheus.GaugeVec
 	oldest     *prometheus.GaugeVec
@@ -82,8 +84,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"From the acceptance of the latest like in a batch to its commit.",
 			prometheus.ExponentialBuckets(0.005, 2.5, 12),
 		),
-		warm:   gauge("likewise_warm_targets", "Posts and comments in Redis, after the janitor's last run."),
+		warm:   gauge("likewise_warm_targets", "Posts, comments and drops in Redis, after the janitor's last run."),
 		cooled: counter("likewise_cooled_targets_total", "Targets that the janitor evicted from Redis."),
+		expired: counter("likewise_claims_expired_total",
+			"Claims that were not confirmed in time and went back into stock."),
+		released: counter("likewise_claims_sent_total",
+			"Releases of ended claims, and settings of drops, sent to the gate until their events are in MySQL."),
 
 		depth: byShard("likewise_outbox_events", "Likes that wait for Kafka."),
 		oldest: byShard(
@@ -118,6 +124,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.delay,
 		m.warm,
 		m.cooled,
+		m.expired,
+		m.released,
 		m.depth,
 		m.oldest,
 		m.lag,

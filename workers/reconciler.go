@@ -61,7 +61,7 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 	return probed, nil
 }
 
-// Reconcile repairs every shard that has an open gap, and returns the number of likes sent again. It reads the targets
+// Reconcile repairs every shard that has an open gap, and returns the number of likes and claims sent again. It reads the targets
 // that were changed since the first gap of their shard began. Gaps of a shard that fails stay open. So do those of a
 // shard that was not open under the same epoch from the beginning to the end: Redis may have lost targets, or the scan
 // may have missed some because the shard moved to another node.
@@ -153,10 +153,14 @@ var errReopened = errors.New("the shard was opened again meanwhile; the next run
 // resend sends the likes of a target that differ between MySQL and the gate. These include likes in the pipeline, which
 // are sent twice without harm. Of a damaged target, resend sends what is left.
 func (r *Reconciler) resend(ctx context.Context, target models.Target) (resent int, err error) {
-	err = eachDiffering(ctx, r.redis, r.store, target, func(users []int64) error {
-		resent += len(users)
-		return r.likes.Reassert(ctx, target, users)
-	})
+	if target.Kind == models.KindDrop {
+		resent, err = resendClaims(ctx, r.redis, r.store, r.likes, target.ID)
+	} else {
+		err = eachDiffering(ctx, r.redis, r.store, target, func(users []int64) error {
+			resent += len(users)
+			return r.likes.Reassert(ctx, target, users)
+		})
+	}
 	if errors.Is(err, counters.ErrNotWarm) {
 		return resent, nil // an opening of the shard has evicted it: what Redis knew is no longer the truth
 	}

@@ -16,13 +16,15 @@ import (
 type Verification struct {
 	Posts, Comments int   // compared
 	Likes           int64 // rows of likes of the compared targets
+	Drops           int   // compared
+	Claims          int64 // live rows of claims to the compared drops
 	Warm            int   // compared targets that are warm in Redis
 	Differences     int
 	Repaired        int // of the differences; the repair of the others failed, or was not asked for
 	Undecided       int // targets that could not be compared; not included in Differences
 }
 
-// Verifier compares rows, counts and Redis for every post and comment, while the site is live.
+// Verifier compares rows, counts and Redis for every post, comment and drop, while the site is live.
 //
 // It reads the counts and rows of a target in one statement, so a difference between them is real. Redis is ahead of
 // MySQL by the events in the pipeline. So a warm target is compared once its last change has been applied, and only if
@@ -64,6 +66,8 @@ func NewVerifier(
 type gateVerifier interface {
 	// verifyTargets compares the warm ones of targets.
 	verifyTargets(ctx context.Context, targets []models.Target, sum *Verification) error
+	// verifyDrops compares the warm ones of drops.
+	verifyDrops(ctx context.Context, drops []models.DropTally, sum *Verification) error
 	// verifyStray reports target, which has no row, if it is warm.
 	verifyStray(ctx context.Context, target models.Target, sum *Verification) error
 	// verifyStrays reports all warm targets that have no row.
@@ -74,6 +78,10 @@ type gateVerifier interface {
 type directVerifier struct{}
 
 func (directVerifier) verifyTargets(context.Context, []models.Target, *Verification) error {
+	return nil
+}
+
+func (directVerifier) verifyDrops(context.Context, []models.DropTally, *Verification) error {
 	return nil
 }
 
@@ -97,7 +105,7 @@ const (
 	verifyTries = 20 // comparisons of a target that changes
 )
 
-// Verify compares all posts and comments once.
+// Verify compares all posts, comments and drops once.
 func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 	var sum Verification
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
@@ -107,6 +115,9 @@ func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 		if err := v.verifyOrphans(ctx, kind, &sum); err != nil {
 			return sum, err
 		}
+	}
+	if err := v.verifyDrops(ctx, &sum); err != nil {
+		return sum, err
 	}
 	return sum, v.gate.verifyStrays(ctx, &sum)
 }

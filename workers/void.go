@@ -101,32 +101,44 @@ func (g *gatedVoids) refuse(ctx context.Context, userID int64, limit time.Durati
 }
 
 func (g *gatedVoids) forget(ctx context.Context, targets []models.Target) ([]models.Target, error) {
-	probed := map[int]bool{} // by shard: whether an event was sent
 	for _, target := range targets {
 		if _, err := g.redis.Forget(ctx, g.store, target); err != nil {
 			return nil, err
 		}
-		probed[target.Shard(g.store.Shards())] = false
 	}
-	states, err := g.redis.TargetStates(ctx, targets)
+	return confirmCold(ctx, g.redis, g.store, targets)
+}
+
+// confirmCold returns those targets that are cold and whose shard is open. When it returns, MySQL has a later event of
+// these shards. If Redis loses the evictions, it has lost that event, too. Then the shard evicts all its targets when it
+// is opened.
+func confirmCold(
+	ctx context.Context, r *counters.Redis, store *models.Store, targets []models.Target,
+) ([]models.Target, error) {
+	states, err := r.TargetStates(ctx, targets)
 	if err != nil {
 		return nil, err
 	}
-	for shard := range probed {
-		if probed[shard], err = g.redis.Probe(ctx, shard); err != nil {
+	probed := map[int]bool{} // by shard: whether an event was sent
+	for _, target := range targets {
+		shard := target.Shard(store.Shards())
+		if _, ok := probed[shard]; ok {
+			continue
+		}
+		if probed[shard], err = r.Probe(ctx, shard); err != nil {
 			return nil, err
 		}
 	}
 	var cold []models.Target
 	for i, target := range targets {
-		if !states[i].Warm && probed[target.Shard(g.store.Shards())] {
+		if !states[i].Warm && probed[target.Shard(store.Shards())] {
 			cold = append(cold, target)
 		}
 	}
 	if len(cold) == 0 {
 		return nil, nil
 	}
-	return cold, flushShards(ctx, g.redis, g.store, func(shard int) bool { return probed[shard] })
+	return cold, flushShards(ctx, r, store, func(shard int) bool { return probed[shard] })
 }
 
 func (g *gatedVoids) keepCold(ctx context.Context, target models.Target) (bool, error) {

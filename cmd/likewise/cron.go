@@ -49,7 +49,7 @@ func (f *cronFlags) open(ctx context.Context, log *slog.Logger) (*core, *workers
 
 func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) *workers.Jobs {
 	return workers.NewJobs(workers.JobsConfig{
-		Store: c.store, Redis: c.redis, Likes: c.gate, Targets: c.targets,
+		Store: c.store, Redis: c.redis, Likes: c.gate, Claims: c.claims, Targets: c.targets,
 		Kafka: kafka, Metrics: c.metrics, Registry: c.registry, CoolAfter: coolAfter,
 	})
 }

@@ -155,9 +155,10 @@ type core struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 	store    *models.Store
-	redis    *counters.Redis // nil in direct mode
-	gate     *counters.Likes // nil in direct mode
-	likes    handlers.Likes  // the gate, or the store in direct mode
+	redis    *counters.Redis  // nil in direct mode
+	gate     *counters.Likes  // nil in direct mode
+	claims   *counters.Claims // nil in direct mode
+	likes    handlers.Likes   // the gate, or the store in direct mode
 	targets  counters.Targets
 	metrics  *workers.Metrics
 	servers  []connected // in the order of opening
@@ -231,6 +232,19 @@ func (c *core) openGate(l likesFlags) error {
 		OutboxLimit: l.OutboxLimit,
 		Logger:      c.log,
 		Count:       func(o counters.Outcome) { outcomes.WithLabelValues(string(o)).Inc() },
+	})
+	claims := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "likewise_gate_claims_total",
+		Help: "Claims, returns and releases at the gate, by outcome.",
+	}, []string{"outcome"})
+	c.registry.MustRegister(claims)
+	for _, o := range counters.ClaimOutcomes() {
+		claims.WithLabelValues(string(o))
+	}
+	c.claims = counters.NewClaims(c.redis, c.store, counters.ClaimsOptions{
+		OutboxLimit: l.OutboxLimit,
+		Logger:      c.log,
+		Count:       func(o counters.Outcome) { claims.WithLabelValues(string(o)).Inc() },
 	})
 	c.likes, c.targets = c.gate, counters.NewTargets(c.store, c.gate)
 	return nil

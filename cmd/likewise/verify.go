@@ -30,6 +30,9 @@ func (v *verifyCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
+	if sum.Drops > 0 {
+		fmt.Fprintf(out.stdout, "compared %d drops with %d claims\n", sum.Drops, sum.Claims)
+	}
 	fmt.Fprintf(out.stdout, "compared %d posts and %d comments with %d likes, %d of them with Redis: "+
 		"%d differences, %d repaired, %d undecided\n",
 		sum.Posts, sum.Comments, sum.Likes, sum.Warm, sum.Differences, sum.Repaired, sum.Undecided)
