@@ -154,6 +154,10 @@ func (s *Store) ReturnDirect(ctx context.Context, userID, id int64) (*Claim, err
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET claimed=claimed-1
 		WHERE id=? AND claimed>0 AND ` + dropNotEnded
+	const stillOpen = `
+		SELECT COUNT(*)>0
+		FROM drops
+		WHERE id=? AND ` + dropNotEnded
 	const end = `
 		UPDATE claims FORCE INDEX (PRIMARY)
 		SET state=?, ended_at=?, due_at=NULL
@@ -181,6 +185,13 @@ func (s *Store) ReturnDirect(ctx context.Context, userID, id int64) (*Claim, err
 			return counted.Error
 		}
 		if counted.RowsAffected == 0 {
+			var open bool
+			if err := tx.Raw(stillOpen, c.DropID, now).Scan(&open).Error; err != nil {
+				return err
+			}
+			if open {
+				return errChangedMeanwhile // another request has returned the last claim
+			}
 			return errDropEnded()
 		}
 		ended := tx.Exec(end, StateReturned, now, c.DropID, userID, id, StateReserved, StateConfirmed)
