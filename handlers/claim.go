@@ -1,0 +1,115 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+type claimJSON struct {
+	ID          models.ClaimID `json:"id"`
+	DropID      int64          `json:"drop_id"`
+	State       string         `json:"state"`
+	Reason      *string        `json:"reason"` // of a claim that was rejected or voided
+	CreatedAt   time.Time      `json:"created_at"`
+	ExpiresAt   *time.Time     `json:"expires_at"`
+	ConfirmedAt *time.Time     `json:"confirmed_at"`
+	EndedAt     *time.Time     `json:"ended_at"`
+}
+
+func newClaimJSON(m *models.Claim) claimJSON {
+	out := claimJSON{
+		ID: m.ID, DropID: m.DropID, State: m.State.String(), CreatedAt: m.CreatedAt, ExpiresAt: m.ExpiresAt,
+		ConfirmedAt: m.ConfirmedAt, EndedAt: m.EndedAt,
+	}
+	if m.Reason != "" {
+		out.Reason = &m.Reason
+	}
+	return out
+}
+
+// createClaim claims one of the stock of the drop in the path for the viewer.
+func (s *Server) createClaim(c *fiber.Ctx) error {
+	id, err := pathID(c, models.KindDrop)
+	if err != nil {
+		return err
+	}
+	if err := s.spendLike(c); err != nil {
+		return err
+	}
+	if err := s.mayLike(c, models.Target{Kind: models.KindDrop, ID: id}); err != nil {
+		return err
+	}
+	claim, made, err := s.claims.Claim(c.UserContext(), id, viewerID(c))
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if made {
+		status = http.StatusCreated
+	}
+	c.Location("/v1/claims/" + claim.ID.String())
+	return c.Status(status).JSON(newClaimJSON(claim))
+}
+
+// ownClaim returns the claim in the path, if it is the viewer's.
+func (s *Server) ownClaim(c *fiber.Ctx) (*models.Claim, error) {
+	id, ok := models.ParseClaimID(c.Params("id"))
+	if !ok {
+		return nil, models.NoClaim()
+	}
+	claim, err := s.claims.ClaimByID(c.UserContext(), id)
+	if err != nil {
+		return nil, err
+	}
+	return claim, allowOn(c, claim.UserID)
+}
+
+func (s *Server) readClaim(c *fiber.Ctx) error {
+	claim, err := s.ownClaim(c)
+	if err != nil {
+		return err
+	}
+	return c.JSON(newClaimJSON(claim))
+}
+
+// returnClaim returns the viewer's claim to the stock. A claim that has ended stays as it is.
+func (s *Server) returnClaim(c *fiber.Ctx) error {
+	claim, err := s.ownClaim(c)
+	if err != nil {
+		return err
+	}
+	if claim.State.Live() {
+		if err := s.claims.Return(c.UserContext(), claim); err != nil {
+			return err
+		}
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
+
+func (s *Server) confirmClaim(c *fiber.Ctx) error {
+	claim, err := s.ownClaim(c)
+	if err != nil {
+		return err
+	}
+	if claim, err = s.store.ConfirmClaim(c.UserContext(), viewerID(c), claim.ID); err != nil {
+		return err
+	}
+	return c.JSON(newClaimJSON(claim))
+}
+
+// listMyClaims lists the viewer's claims that MySQL holds, latest first.
+func (s *Server) listMyClaims(c *fiber.Ctx) error {
+	return replyList(s, c, listing[models.Claim, claimJSON]{
+		name: ofUser("claims", viewerID(c)),
+		read: func(ctx context.Context, at position) ([]models.Claim, *models.ListKey, error) {
+			return all(s.store.ClaimsOf(ctx, viewerID(c), at.id(), at.limit))
+		},
+		key:  func(m *models.Claim) models.ListKey { return models.ListKey{ID: int64(m.ID)} },
+		show: each(newClaimJSON),
+	})
+}
