@@ -15,7 +15,7 @@ type givenClaimJSON struct {
 	User *authorJSON `json:"user"` // null if the account is deleted
 }
 
-func (s *Server) givenClaimJSON(m *models.GivenClaim) givenClaimJSON {
+func (s *Server) givenClaimJSON(m *models.ClaimOfDrop) givenClaimJSON {
 	out := givenClaimJSON{claimJSON: newClaimJSON(&m.Claim)}
 	if m.User.ID != 0 {
 		user := s.author(m.User)
@@ -30,12 +30,12 @@ func (s *Server) listDropClaims(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyList(s, c, listing[models.GivenClaim, givenClaimJSON]{
+	return replyList(s, c, listing[models.ClaimOfDrop, givenClaimJSON]{
 		name: "claims:drop=" + strconv.FormatInt(id, 10),
-		read: func(ctx context.Context, at position) ([]models.GivenClaim, *models.ListKey, error) {
+		read: func(ctx context.Context, at position) ([]models.ClaimOfDrop, *models.ListKey, error) {
 			return all(s.store.ClaimsOfDrop(ctx, id, at.id(), at.limit))
 		},
-		key:  func(m *models.GivenClaim) models.ListKey { return models.ListKey{ID: int64(m.ID)} },
+		key:  func(m *models.ClaimOfDrop) models.ListKey { return models.ListKey{ID: m.ID} },
 		show: each(s.givenClaimJSON),
 	})
 }

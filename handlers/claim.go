@@ -11,7 +11,7 @@ import (
 )
 
 type claimJSON struct {
-	ID          models.ClaimID `json:"id"`
+	ID          models.ID `json:"id"`
 	DropID      int64          `json:"drop_id"`
 	State       string         `json:"state"`
 	Reason      *string        `json:"reason"` // of a claim that was rejected or voided
@@ -23,7 +23,7 @@ type claimJSON struct {
 
 func newClaimJSON(m *models.Claim) claimJSON {
 	out := claimJSON{
-		ID: m.ID, DropID: m.DropID, State: m.State.String(), CreatedAt: m.CreatedAt, ExpiresAt: m.ExpiresAt,
+		ID: models.ID(m.ID), DropID: m.DropID, State: m.State.String(), CreatedAt: m.CreatedAt, ExpiresAt: m.ExpiresAt,
 		ConfirmedAt: m.ConfirmedAt, EndedAt: m.EndedAt,
 	}
 	if m.Reason != "" {
@@ -44,25 +44,25 @@ func (s *Server) createClaim(c *fiber.Ctx) error {
 	if err := s.mayLike(c, models.Target{Kind: models.KindDrop, ID: id}); err != nil {
 		return err
 	}
-	claim, made, err := s.claims.Claim(c.UserContext(), id, viewerID(c))
+	claim, taken, err := s.stock.claim(c.UserContext(), id, viewerID(c))
 	if err != nil {
 		return err
 	}
 	status := http.StatusOK
-	if made {
+	if taken {
 		status = http.StatusCreated
 	}
-	c.Location("/v1/claims/" + claim.ID.String())
+	c.Location("/v1/claims/" + models.ID(claim.ID).String())
 	return c.Status(status).JSON(newClaimJSON(claim))
 }
 
 // ownClaim returns the claim in the path, if it is the viewer's.
 func (s *Server) ownClaim(c *fiber.Ctx) (*models.Claim, error) {
-	id, ok := models.ParseClaimID(c.Params("id"))
-	if !ok {
-		return nil, models.NoClaim()
+	id, err := pathID(c, "claim")
+	if err != nil {
+		return nil, err
 	}
-	claim, err := s.claims.ClaimByID(c.UserContext(), id)
+	claim, err := s.stock.claimByID(c.UserContext(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *Server) returnClaim(c *fiber.Ctx) error {
 		return err
 	}
 	if claim.State.Live() {
-		if err := s.claims.Return(c.UserContext(), claim); err != nil {
+		if err := s.stock.giveBack(c.UserContext(), claim); err != nil {
 			return err
 		}
 	}
@@ -104,12 +104,12 @@ func (s *Server) confirmClaim(c *fiber.Ctx) error {
 
 // listMyClaims lists the viewer's claims that MySQL holds, latest first.
 func (s *Server) listMyClaims(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.Claim, claimJSON]{
+	return replyList(s, c, listing[models.HeldClaim, claimJSON]{
 		name: ofUser("claims", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.Claim, *models.ListKey, error) {
-			return all(s.store.ClaimsOf(ctx, viewerID(c), at.id(), at.limit))
+		read: func(ctx context.Context, at position) ([]models.HeldClaim, *models.ListKey, error) {
+			return all(s.store.Claims(ctx, viewerID(c), at.id(), at.limit))
 		},
-		key:  func(m *models.Claim) models.ListKey { return models.ListKey{ID: int64(m.ID)} },
-		show: each(newClaimJSON),
+		key:  func(m *models.HeldClaim) models.ListKey { return models.ListKey{ID: m.ID} },
+		show: each(func(m *models.HeldClaim) claimJSON { return newClaimJSON(&m.Claim) }),
 	})
 }

@@ -32,13 +32,13 @@ type dropJSON struct {
 }
 
 type ownClaimJSON struct {
-	ID models.ClaimID `json:"id"`
+	ID models.ID `json:"id"`
 }
 
 // eachDrop shows drops to the viewer. Reading what is left of them takes one call for all.
 func (s *Server) eachDrop(c *fiber.Ctx, drops []models.Drop) iter.Seq2[dropJSON, error] {
 	return func(yield func(dropJSON, error) bool) {
-		states, err := s.claims.DropStates(c.UserContext(), viewerID(c), drops)
+		states, err := s.stock.states(c.UserContext(), viewerID(c), drops)
 		if err != nil {
 			yield(dropJSON{}, err)
 			return
@@ -52,17 +52,17 @@ func (s *Server) eachDrop(c *fiber.Ctx, drops []models.Drop) iter.Seq2[dropJSON,
 	}
 }
 
-func (s *Server) dropJSON(d *models.Drop, state models.DropState, now time.Time) dropJSON {
+func (s *Server) dropJSON(d *models.Drop, state dropState, now time.Time) dropJSON {
 	out := dropJSON{
 		ID: d.ID, PostID: d.PostID, Author: s.author(d.Author), Title: d.Title, Stock: d.Stock,
-		Claimed: state.Claimed, Remaining: max(0, d.Stock-state.Claimed), BeginsAt: d.BeginsAt, EndsAt: d.EndsAt,
+		Claimed: state.claimed, Remaining: max(0, d.Stock-state.claimed), BeginsAt: d.BeginsAt, EndsAt: d.EndsAt,
 		ClosedAt: d.ClosedAt, Version: d.Version, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
 	}
 	if d.ConfirmWithin > 0 {
 		out.ConfirmWithin = &d.ConfirmWithin
 	}
-	if state.ClaimID != 0 {
-		out.Claim = &ownClaimJSON{state.ClaimID}
+	if state.claim != 0 {
+		out.Claim = &ownClaimJSON{models.ID(state.claim)}
 	}
 	ends := d.Ends()
 	switch {
@@ -95,7 +95,7 @@ func (s *Server) listDrops(c *fiber.Ctx) error {
 	return replyList(s, c, listing[models.Drop, dropJSON]{
 		name: "drops:post=" + strconv.FormatInt(postID, 10),
 		read: func(ctx context.Context, at position) ([]models.Drop, *models.ListKey, error) {
-			return all(s.store.DropsOfPost(ctx, viewerID(c), postID, at.id(), at.limit))
+			return all(s.store.DropsOfPost(ctx, postID, at.id(), at.limit))
 		},
 		key:  func(d *models.Drop) models.ListKey { return models.ListKey{ID: d.ID} },
 		show: s.eachDrop,
@@ -104,7 +104,7 @@ func (s *Server) listDrops(c *fiber.Ctx) error {
 
 // createDrop attaches a drop to the post in the path.
 func (s *Server) createDrop(c *fiber.Ctx) error {
-	var in models.DropInput
+	var in models.DropSettings
 	var begins, ends *string
 	var confirm *int64
 	err := decode(c, fields{
@@ -131,7 +131,7 @@ func (s *Server) createDrop(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	drop, err := s.store.CreateDrop(c.UserContext(), viewerAuthor(c), post.ID, in)
+	drop, err := s.store.CreateDrop(c.UserContext(), viewerID(c), post.ID, in)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (s *Server) replyCreatedDrop(c *fiber.Ctx, d *models.Drop) error {
 
 // repeatDrop answers a repeated request to create a drop.
 func (s *Server) repeatDrop(c *fiber.Ctx) error {
-	drop, err := s.store.DropByID(c.UserContext(), viewerID(c), madeID(c))
+	drop, err := s.store.Drop(c.UserContext(), madeID(c))
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *Server) dropOfPath(c *fiber.Ctx) (*models.Drop, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.store.DropByID(c.UserContext(), viewerID(c), id)
+	return s.store.Drop(c.UserContext(), id)
 }
 
 func (s *Server) readDrop(c *fiber.Ctx) error {
@@ -203,7 +203,7 @@ func (s *Server) editDrop(c *fiber.Ctx) error {
 	if err := matches(drop.Version); err != nil {
 		return err
 	}
-	in := drop.Input()
+	in := drop.Settings()
 	if title != nil {
 		in.Title = *title
 	}
@@ -247,7 +247,7 @@ func (s *Server) closeDrop(c *fiber.Ctx) error {
 func (s *Server) applyDrop(c *fiber.Ctx, id int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), closeTimeout)
 	defer cancel()
-	if err := s.claims.ApplyDrop(ctx, id); err != nil {
+	if err := s.stock.apply(ctx, id); err != nil {
 		s.log.Error("settings of a drop not applied", "drop_id", id, "request_id", requestID(c), "error", err)
 	}
 }

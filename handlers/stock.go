@@ -1,0 +1,211 @@
+package handlers
+
+import (
+	"context"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"likewise/counters"
+	"likewise/models"
+)
+
+// stock claims the stock of drops: directStock in MySQL, gatedStock behind the Redis gate. Its errors are those of
+// counters.Claims.
+type stock interface {
+	// claim claims one of the stock of a drop for a user. If the user has a claim already, claim returns that one, and
+	// taken is false.
+	claim(ctx context.Context, dropID, userID int64) (c *models.Claim, taken bool, err error)
+	// giveBack returns a claim that is in force to the stock.
+	giveBack(ctx context.Context, c *models.Claim) error
+	// claimByID returns a claim, even if its row is not in MySQL yet.
+	claimByID(ctx context.Context, id int64) (*models.Claim, error)
+	// states returns the viewer's states of drops, in their order. Viewer 0 is anonymous.
+	states(ctx context.Context, viewer int64, drops []models.Drop) ([]dropState, error)
+	// apply makes changed settings of a drop take effect.
+	apply(ctx context.Context, dropID int64) error
+}
+
+// dropState is the part of a drop that claims change.
+type dropState struct {
+	claimed int64
+	claim   int64 // of the viewer, in force; 0 for none
+}
+
+// directStock has everything in MySQL.
+type directStock struct {
+	store *models.Store
+	ids   *counters.IDs
+}
+
+// newID returns the id of a new claim, which belongs to the shard of its drop.
+func (d *directStock) newID(ctx context.Context, dropID int64) (int64, error) {
+	shards := d.store.Shards()
+	id, err := d.ids.Next(ctx, models.Target{Kind: models.KindDrop, ID: dropID}.Shard(shards), shards)
+	return int64(id), err
+}
+
+func (d *directStock) claim(ctx context.Context, dropID, userID int64) (*models.Claim, bool, error) {
+	id, err := d.newID(ctx, dropID)
+	if err != nil {
+		return nil, false, err
+	}
+	return d.store.ClaimDirect(ctx, dropID, userID, id)
+}
+
+func (d *directStock) giveBack(ctx context.Context, c *models.Claim) error {
+	_, err := d.store.ReturnDirect(ctx, c.UserID, c.ID)
+	return err
+}
+
+func (d *directStock) claimByID(ctx context.Context, id int64) (*models.Claim, error) {
+	held, err := d.store.ClaimByID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &held.Claim, nil
+}
+
+func (d *directStock) states(ctx context.Context, viewer int64, drops []models.Drop) ([]dropState, error) {
+	states, ids := make([]dropState, len(drops)), make([]int64, len(drops))
+	for i := range drops {
+		states[i].claimed, ids[i] = drops[i].Claimed, drops[i].ID
+	}
+	if viewer == 0 || len(drops) == 0 {
+		return states, nil
+	}
+	claims, err := d.store.ClaimsAmong(ctx, viewer, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i := range drops {
+		if c := claims[ids[i]]; c.State.Live() {
+			states[i].claim = c.ID
+		}
+	}
+	return states, nil
+}
+
+func (d *directStock) apply(context.Context, int64) error { return nil }
+
+// gatedStock claims in the gate. MySQL has the rest, and what the gate does not know.
+type gatedStock struct {
+	directStock
+	gate *counters.Claims
+	// confirm has the time to confirm a claim of a drop, in seconds, which never changes. The gate does not know it.
+	confirm *otter.Cache[int64, int64]
+}
+
+// maxConfirmTimes is how many drops a process remembers the time to confirm a claim of.
+const maxConfirmTimes = 10_000
+
+func newGatedStock(store *models.Store, gate *counters.Claims, ids *counters.IDs) (*gatedStock, error) {
+	confirm, err := otter.New(&otter.Options[int64, int64]{MaximumSize: maxConfirmTimes})
+	if err != nil {
+		return nil, err
+	}
+	return &gatedStock{directStock{store, ids}, gate, confirm}, nil
+}
+
+func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.Claim, bool, error) {
+	id, err := g.newID(ctx, dropID)
+	if err != nil {
+		return nil, false, err
+	}
+	taken, err := g.gate.Claim(ctx, dropID, userID, id)
+	if err != nil {
+		return nil, false, err
+	}
+	if !taken.Changed {
+		c, err := g.claimByID(ctx, taken.ID)
+		return c, false, err
+	}
+	c, err := g.reserved(ctx, counters.TakenClaim{ID: taken.ID, DropID: dropID, UserID: userID, At: taken.At})
+	return c, true, err
+}
+
+func (g *gatedStock) giveBack(ctx context.Context, c *models.Claim) error {
+	_, err := g.gate.Return(ctx, c.DropID, c.UserID, c.ID)
+	return err
+}
+
+// claimByID returns a claim from MySQL. The gate may have returned it since, or accepted it only now.
+func (g *gatedStock) claimByID(ctx context.Context, id int64) (*models.Claim, error) {
+	c, err := g.directStock.claimByID(ctx, id)
+	missing := models.ErrorCode(err) == models.CodeNotFound
+	if err != nil && !missing || c != nil && !c.State.Live() {
+		return c, err
+	}
+	taken, known, asked := g.gate.Taken(ctx, id)
+	switch {
+	case asked != nil && missing:
+		return nil, asked
+	case !known:
+		return c, err
+	case missing:
+		if c, err = g.reserved(ctx, taken); err != nil {
+			return nil, err
+		}
+	}
+	if !taken.EndedAt.IsZero() {
+		c.State, c.EndedAt = models.StateReturned, &taken.EndedAt
+	}
+	return c, nil
+}
+
+// reserved returns a claim that the gate has accepted.
+func (g *gatedStock) reserved(ctx context.Context, taken counters.TakenClaim) (*models.Claim, error) {
+	c := &models.Claim{
+		ID: taken.ID, DropID: taken.DropID, UserID: taken.UserID, State: models.StateReserved, CreatedAt: taken.At,
+	}
+	seconds, ok := g.confirm.GetIfPresent(taken.DropID)
+	if !ok {
+		drop, err := g.store.Drop(ctx, taken.DropID)
+		if err != nil {
+			return nil, err
+		}
+		seconds = drop.ConfirmWithin
+		g.confirm.Set(taken.DropID, seconds)
+	}
+	if seconds > 0 {
+		expires := taken.At.Add(time.Duration(seconds) * time.Second)
+		c.ExpiresAt = &expires
+	}
+	return c, nil
+}
+
+// states takes the counts and claims of warm drops from the gate, and the rest from MySQL.
+func (g *gatedStock) states(ctx context.Context, viewer int64, drops []models.Drop) ([]dropState, error) {
+	ids := make([]int64, len(drops))
+	for i := range drops {
+		ids[i] = drops[i].ID
+	}
+	warm := g.gate.States(ctx, viewer, ids)
+	var cold []models.Drop
+	var places []int
+	states := make([]dropState, len(drops))
+	for i := range drops {
+		if state, ok := warm[ids[i]]; ok && !state.Gone {
+			states[i] = dropState{state.Claimed, state.ClaimID}
+			continue
+		}
+		cold, places = append(cold, drops[i]), append(places, i)
+	}
+	rest, err := g.directStock.states(ctx, viewer, cold)
+	if err != nil {
+		return nil, err
+	}
+	for i, place := range places {
+		states[place] = rest[i]
+	}
+	return states, nil
+}
+
+func (g *gatedStock) apply(ctx context.Context, dropID int64) error {
+	settings, err := g.store.DropSettingsOf(ctx, dropID)
+	if err != nil {
+		return err
+	}
+	_, err = g.gate.Settings(ctx, settings)
+	return err
+}
