@@ -40,22 +40,29 @@ func (s *Server) listDropClaims(c *fiber.Ctx) error {
 	})
 }
 
-// voidClaim ends a user's claim of the drop in the path.
-func (s *Server) voidClaim(c *fiber.Ctx) error {
-	id, err := pathID(c, models.KindDrop)
+type claimsVoidedJSON struct {
+	Voided int `json:"voided"`
+}
+
+// voidClaims ends the claims of the user in the path that are in force: those of one drop, or of all.
+func (s *Server) voidClaims(c *fiber.Ctx) error {
+	id, err := pathID(c, "user")
 	if err != nil {
 		return err
 	}
-	var userID int64
-	var reason string
-	if err := decode(c, fields{"user_id": &userID, "reason": &reason}); err != nil {
+	var dropID *int64
+	v := models.ClaimVoid{UserID: id, ActorID: viewerID(c)}
+	if err := decode(c, fields{"drop_id": &dropID, "reason": &v.Reason}); err != nil {
 		return err
 	}
-	claim, err := s.claims.Void(c.UserContext(), models.ClaimVoid{
-		DropID: id, UserID: userID, ActorID: viewerID(c), Reason: reason,
-	})
+	if dropID != nil {
+		if v.DropID = *dropID; v.DropID < 1 {
+			return models.Invalid("drop_id", "must be the id of a drop")
+		}
+	}
+	voided, err := s.desk.VoidClaims(c.UserContext(), v)
 	if err != nil {
 		return err
 	}
-	return c.JSON(s.givenClaimJSON(claim))
+	return c.JSON(claimsVoidedJSON{voided})
 }

@@ -35,6 +35,9 @@ type Desk interface {
 	CompareShard(
 		ctx context.Context, shard int, kind models.TargetKind, after int64, limit int, end time.Time, repair bool,
 	) (found []models.Difference, compared int, next int64, err error)
+	// VoidClaims ends the claims of a user that are in force, also those on their way to MySQL, and returns their
+	// number.
+	VoidClaims(ctx context.Context, v models.ClaimVoid) (int, error)
 }
 
 type pipelineJSON struct {

@@ -11,14 +11,14 @@ import (
 )
 
 type claimJSON struct {
-	ID          models.ID `json:"id"`
-	DropID      int64          `json:"drop_id"`
-	State       string         `json:"state"`
-	Reason      *string        `json:"reason"` // of a claim that was rejected or voided
-	CreatedAt   time.Time      `json:"created_at"`
-	ExpiresAt   *time.Time     `json:"expires_at"`
-	ConfirmedAt *time.Time     `json:"confirmed_at"`
-	EndedAt     *time.Time     `json:"ended_at"`
+	ID          models.ID  `json:"id"`
+	DropID      int64      `json:"drop_id"`
+	State       string     `json:"state"`
+	Reason      *string    `json:"reason"` // of a claim that was rejected or voided
+	CreatedAt   time.Time  `json:"created_at"`
+	ExpiresAt   *time.Time `json:"expires_at"`
+	ConfirmedAt *time.Time `json:"confirmed_at"`
+	EndedAt     *time.Time `json:"ended_at"`
 }
 
 func newClaimJSON(m *models.Claim) claimJSON {
@@ -30,6 +30,13 @@ func newClaimJSON(m *models.Claim) claimJSON {
 		out.Reason = &m.Reason
 	}
 	return out
+}
+
+// heldClaimJSON is a claim in the list of its user.
+type heldClaimJSON struct {
+	claimJSON
+	DropTitle string `json:"drop_title"` // "" if the post is deleted
+	PostID    int64  `json:"post_id"`
 }
 
 // createClaim claims one of the stock of the drop in the path for the viewer.
@@ -104,12 +111,14 @@ func (s *Server) confirmClaim(c *fiber.Ctx) error {
 
 // listMyClaims lists the viewer's claims that MySQL holds, latest first.
 func (s *Server) listMyClaims(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.HeldClaim, claimJSON]{
+	return replyList(s, c, listing[models.HeldClaim, heldClaimJSON]{
 		name: ofUser("claims", viewerID(c)),
 		read: func(ctx context.Context, at position) ([]models.HeldClaim, *models.ListKey, error) {
 			return all(s.store.Claims(ctx, viewerID(c), at.id(), at.limit))
 		},
-		key:  func(m *models.HeldClaim) models.ListKey { return models.ListKey{ID: m.ID} },
-		show: each(func(m *models.HeldClaim) claimJSON { return newClaimJSON(&m.Claim) }),
+		key: func(m *models.HeldClaim) models.ListKey { return models.ListKey{ID: m.ID} },
+		show: each(func(m *models.HeldClaim) heldClaimJSON {
+			return heldClaimJSON{newClaimJSON(&m.Claim), m.DropTitle, m.PostID}
+		}),
 	})
 }

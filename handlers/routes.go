@@ -54,6 +54,7 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/feed", "feed.read", limitReadLarge, s.readFeed, nil},
 		{"GET", "/v1/me/blocks", "block.list", limitReadList, s.listBlocks, nil},
 		{"GET", "/v1/me/bookmarks", "bookmark.list", limitReadList, s.listBookmarks, nil},
+		{"GET", "/v1/me/claims", "claim.list", limitReadList, s.listMyClaims, nil},
 		{"GET", "/v1/me/likes", "like.list", limitReadList, s.listMyLikes, nil},
 		{"GET", "/v1/me/redactions", "redaction.list", limitRead, s.listMyRedactions, nil},
 		{"GET", "/v1/me/reports", "report.list", limitRead, s.listMyReports, nil},
@@ -93,6 +94,17 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/posts/:id/revisions/:version", "post.read", limitRead, s.readRevision(post, false), nil},
 		{"POST", "/v1/posts/:id/revisions/:version/redaction", "post.redact", limitReport,
 			s.requestRedaction(post), s.repeatRedaction},
+
+		// Drops and claims
+		{"GET", "/v1/posts/:id/drops", "drop.read", limitReadList, s.listDrops, nil},
+		{"POST", "/v1/posts/:id/drops", "drop.create", limitWrite, s.createDrop, s.repeatDrop},
+		{"GET", "/v1/drops/:id", "drop.read", limitRead, s.readDrop, nil},
+		{"PATCH", "/v1/drops/:id", "drop.edit", limitWrite, s.editDrop, nil},
+		{"POST", "/v1/drops/:id/close", "drop.close", limitWrite, s.closeDrop, s.readDrop},
+		{"POST", "/v1/drops/:id/claims", "claim.create", limitLike, s.createClaim, s.createClaim},
+		{"GET", "/v1/claims/:id", "claim.read", limitRead, s.readClaim, nil},
+		{"DELETE", "/v1/claims/:id", "claim.return", limitLike, s.returnClaim, nil},
+		{"POST", "/v1/claims/:id/confirm", "claim.confirm", limitWrite, s.confirmClaim, s.readClaim},
 
 		// Comments
 		{"GET", "/v1/comments/:id", "comment.read", limitRead, s.readComment, nil},
@@ -177,6 +189,10 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/admin/operations/:id", "admin.content.read", limitRead, s.readOperation, nil},
 		{"POST", "/v1/admin/operations/:id/undo", "admin.content.restore", limitWrite,
 			s.undoOperation, s.repeatOperation},
+
+		// Moderators: claims
+		{"GET", "/v1/admin/drops/:id/claims", "admin.claim.read", limitReadList, s.listDropClaims, nil},
+		{"POST", "/v1/admin/users/:id/claims/void", "admin.claim.void", limitWrite, s.voidClaims, replyKept},
 
 		// Moderators: likes
 		{"GET", "/v1/admin/users/:id/likes", "admin.like.read", limitRead, s.listGivenLikes, nil},

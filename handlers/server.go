@@ -51,6 +51,8 @@ type Config struct {
 	Store    *models.Store        // required
 	Likes    Likes                // required
 	Targets  counters.Targets     // nil in direct mode
+	Claims   *counters.Claims     // nil in direct mode
+	IDs      *counters.IDs        // required; of claims
 	Desk     Desk                 // required
 	Registry *prometheus.Registry // required; the API's metrics are registered in it
 
@@ -95,6 +97,7 @@ type Server struct {
 	app         *fiber.App
 	store       *models.Store
 	likes       Likes
+	stock       stock
 	targets     counters.Targets
 	desk        Desk
 	now         func() time.Time
@@ -152,6 +155,9 @@ func New(c Config) (*Server, error) {
 	if s.metrics, err = newMetrics(c.Registry); err != nil {
 		return nil, err
 	}
+	if s.stock, err = newStock(c.Store, c.Claims, c.IDs); err != nil {
+		return nil, err
+	}
 	if s.sessions, err = signin.NewSessions(c.Store, c.Now, c.Logger); err != nil {
 		return nil, err
 	}
@@ -193,8 +199,8 @@ func New(c Config) (*Server, error) {
 
 // complete checks the Config and sets the defaults.
 func (c *Config) complete() error {
-	if c.Store == nil || c.Likes == nil || c.Desk == nil || c.Registry == nil {
-		return errors.New("handlers: Config needs Store, Likes, Desk and Registry")
+	if c.Store == nil || c.Likes == nil || c.IDs == nil || c.Desk == nil || c.Registry == nil {
+		return errors.New("handlers: Config needs Store, Likes, IDs, Desk and Registry")
 	}
 	if c.Timeout < 0 || c.MaxInFlight < 0 || c.MaxStreams < 0 {
 		return fmt.Errorf(

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -99,12 +100,17 @@ type gatedStock struct {
 // maxConfirmTimes is how many drops a process remembers the time to confirm a claim of.
 const maxConfirmTimes = 10_000
 
-func newGatedStock(store *models.Store, gate *counters.Claims, ids *counters.IDs) (*gatedStock, error) {
+// newStock returns the stock of a site; gate is nil in direct mode.
+func newStock(store *models.Store, gate *counters.Claims, ids *counters.IDs) (stock, error) {
+	direct := directStock{store, ids}
+	if gate == nil {
+		return &direct, nil
+	}
 	confirm, err := otter.New(&otter.Options[int64, int64]{MaximumSize: maxConfirmTimes})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cache of drops: %w", err)
 	}
-	return &gatedStock{directStock{store, ids}, gate, confirm}, nil
+	return &gatedStock{direct, gate, confirm}, nil
 }
 
 func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.Claim, bool, error) {
@@ -202,10 +208,10 @@ func (g *gatedStock) states(ctx context.Context, viewer int64, drops []models.Dr
 }
 
 func (g *gatedStock) apply(ctx context.Context, dropID int64) error {
-	settings, err := g.store.DropSettingsOf(ctx, dropID)
-	if err != nil {
+	settings, err := g.store.SettingsToSend(ctx, dropID-1, 1)
+	if err != nil || len(settings) == 0 || settings[0].ID != dropID {
 		return err
 	}
-	_, err = g.gate.Settings(ctx, settings)
+	_, err = g.gate.Settings(ctx, []*models.GateDrop{&settings[0]})
 	return err
 }

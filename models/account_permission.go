@@ -25,6 +25,7 @@ const (
 	Own                 // the caller; objects of others are CodeForbidden
 	Hidden              // the caller; objects of others are CodeNotFound, as if they did not exist
 	Others              // other users, never the caller
+	Kept                // the caller; for moderators, all
 	Lower               // users of a lower role, never the caller; for admins all other users (see Outranks)
 )
 
@@ -100,6 +101,18 @@ var rules = map[Permission]Rule{
 	"like.read": {RoleAnonymous, All, ScopeRead},
 	"like.list": {RoleUser, All, ScopeRead},
 
+	// Read drops; attach them to posts, edit and close them.
+	"drop.read":   {RoleAnonymous, All, ScopeRead},
+	"drop.create": {RoleUser, Kept, ScopeWrite},
+	"drop.edit":   {RoleUser, Kept, ScopeWrite},
+	"drop.close":  {RoleUser, Kept, ScopeWrite},
+	// Claim the stock of drops; read, return and confirm the caller's claims.
+	"claim.create":  {RoleUser, All, ScopeWrite},
+	"claim.read":    {RoleUser, Hidden, ScopeRead},
+	"claim.return":  {RoleUser, Hidden, ScopeWrite},
+	"claim.confirm": {RoleUser, Hidden, ScopeWrite},
+	"claim.list":    {RoleUser, All, ScopeRead},
+
 	// Bookmark posts, and list the caller's bookmarks.
 	"bookmark.set":  {RoleUser, All, ScopeWrite},
 	"bookmark.list": {RoleUser, All, ScopeRead},
@@ -153,6 +166,9 @@ var rules = map[Permission]Rule{
 	// Read the likes of users, void them, and read the progress.
 	"admin.like.read": {RoleModerator, All, ScopeModerate},
 	"admin.like.void": {RoleModerator, Lower, ScopeModerate},
+	// Read the claims of drops, and void the claims of users.
+	"admin.claim.read": {RoleModerator, All, ScopeModerate},
+	"admin.claim.void": {RoleModerator, Lower, ScopeModerate},
 	// Read rings, accounts that like the same author in the same seconds, and resolve them.
 	"admin.ring.read":    {RoleModerator, All, ScopeModerate},
 	"admin.ring.resolve": {RoleModerator, Others, ScopeModerate},
@@ -203,6 +219,8 @@ func (r Rule) Admit(caller *Session) error {
 func (r Rule) AdmitOn(caller *Session, owner int64) error {
 	own := caller != nil && caller.UserID == owner
 	switch {
+	case r.On == Kept && !own && (caller == nil || caller.Role < RoleModerator):
+		return Errorf(CodeForbidden, "Only the author of the post, and moderators, can do this.")
 	case r.On == Own && !own:
 		return Errorf(CodeForbidden, "Only the author can do this.")
 	case r.On == Hidden && !own:

@@ -61,3 +61,15 @@ func (d *Desk) CompareShard(
 func (d *Desk) verifier(repair bool, found *[]models.Difference) *Verifier {
 	return NewVerifier(d.store, d.redis, d.likes, repair, func(one models.Difference) { *found = append(*found, one) })
 }
+
+// VoidClaims ends the claims of a user that are in force, of one drop or of all, and returns their number; see
+// models.Store.VoidClaims. In gated mode it waits until MySQL has the claims that were accepted before. If the pipeline
+// does not deliver them within the time of ctx, it returns CodeUnavailable, and has ended none.
+func (d *Desk) VoidClaims(ctx context.Context, v models.ClaimVoid) (int, error) {
+	if d.Gated() {
+		if err := FlushOpen(ctx, d.redis, d.store); err != nil {
+			return 0, models.Unavailable("The claims on their way to the database have not arrived; try again.", err)
+		}
+	}
+	return d.store.VoidClaims(ctx, v)
+}
