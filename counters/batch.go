@@ -45,6 +45,7 @@ type answer struct {
 	outcome Outcome
 	count   int64 // of likes, or of the remaining stock; of a like that has to wait, its ticket
 	claim   int64 // the id of the claim that the user holds or has returned, or 0
+	at      int64 // of a claim: when the gate answered, in ms on the server's clock
 	err     error
 }
 

@@ -65,7 +65,7 @@ var claimScript = gateScript{"claim", func(reply *redis.Cmd) (head []int64, answ
 		if !isStatus || !isID || !isNumber || status < 0 || status >= int64(len(outcomes)) {
 			return nil, nil, fmt.Errorf("the gate replied %v, %v, %v to a claim", values[i], values[i+1], values[i+2])
 		}
-		a := answer{outcome: outcomes[status], count: remaining}
+		a := answer{outcome: outcomes[status], count: remaining, at: head[1]}
 		if id != "" {
 			if a.claim, err = strconv.ParseInt(id, 10, 64); err != nil {
 				return nil, nil, fmt.Errorf("the gate replied claim %q: %w", id, err)
@@ -78,9 +78,10 @@ var claimScript = gateScript{"claim", func(reply *redis.Cmd) (head []int64, answ
 
 // Claimed is the gate's answer to a claim or a return.
 type Claimed struct {
-	ID        int64 // the claim that the user holds or has returned; 0 for none
-	Changed   bool  // this call has made or returned it
-	Remaining int64 // the stock that is left
+	ID        int64     // the claim that the user holds or has returned; 0 for none
+	Changed   bool      // this call has made or returned it
+	Remaining int64     // the stock that is left
+	At        time.Time // when the gate answered, on the clock of Redis
 }
 
 // Claim takes a share of a drop for a user, under claimID, a new global id with the shard of the drop. If the user has
@@ -116,7 +117,7 @@ func (c *Claims) Return(ctx context.Context, dropID, userID, claimID int64) (Cla
 }
 
 func (c *Claims) claimed(ctx context.Context, target models.Target, a answer) (Claimed, error) {
-	result := Claimed{ID: a.claim, Changed: a.outcome == Changed, Remaining: a.count}
+	result := Claimed{ID: a.claim, Changed: a.outcome == Changed, Remaining: a.count, At: timeOf(a.at)}
 	switch a.outcome {
 	case Changed, Unchanged:
 		return result, nil

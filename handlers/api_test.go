@@ -100,7 +100,8 @@ func serve(t *testing.T, store *models.Store, changes ...func(*handlers.Config))
 	t.Helper()
 	log := &logBuffer{}
 	config := handlers.Config{
-		Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry(),
+		Store: store, Likes: store, IDs: counters.NewIDs(nil, store), Desk: workers.NewDesk(store, nil, nil),
+		Registry: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewJSONHandler(log, nil)),
 	}
 	for _, change := range changes {

@@ -212,6 +212,6 @@ func (g *gatedStock) apply(ctx context.Context, dropID int64) error {
 	if err != nil || len(settings) == 0 || settings[0].ID != dropID {
 		return err
 	}
-	_, err = g.gate.Settings(ctx, []*models.GateDrop{&settings[0]})
+	_, err = g.gate.Settings(ctx, settings)
 	return err
 }

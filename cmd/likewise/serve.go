@@ -68,6 +68,7 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handlers.Config) error {
 	config.Logger, config.Registry = c.log, c.registry
 	config.Store, config.Likes, config.Targets = c.store, c.likes, c.targets
+	config.Claims, config.IDs = c.claims, counters.NewIDs(c.redis, c.store)
 	config.Desk = workers.NewDesk(c.store, c.redis, c.gate)
 	api, err := handlers.New(config)
 	if err != nil {
