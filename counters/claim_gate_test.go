@@ -136,7 +136,7 @@ func withoutTimes(s stored) stored {
 
 func dropHash(count, stock int, last string) hash {
 	return hash{"count": strconv.Itoa(count), "stock": strconv.Itoa(stock), "begins": "0", "ends": "0",
-		"version": "3", "told": "0", "sets": "1", "load": "load", "last": last}
+		"version": "3", "sent": "0", "sets": "1", "load": "load", "last": last}
 }
 
 func TestClaimGate_takesReturnsAndTakesAgain(t *testing.T) {
@@ -239,7 +239,7 @@ func TestClaimGate_settingsAreAppliedByVersion(t *testing.T) {
 	require.Equal(t, []string{"1-0" + opened, "1-1 d1 +7:71 +8:81", "1-2 d1 =3", "1-3 d1 =5", "1-4 d1 -7:71 =10 +9:91"},
 		entries(t, plain, "{s01}:outbox"))
 	want := dropHash(2, 3, "1-4")
-	want["version"], want["told"] = "10", "10"
+	want["version"], want["sent"] = "10", "10"
 	require.Equal(t, want, dump(t, plain)["{s01}:drop:1:claims"])
 }
 
@@ -307,17 +307,17 @@ func TestClaimGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
 			t.Helper()
 			plain.HSet(t.Context(), "{s01}:shard", "server", strings.Repeat("0", 40))
 		}, 100, -1},
-		"full outbox":             {func(*testing.T, *Redis, *redis.Client) {}, 0, isFull},
-		"count that is too low":   {set("count", "0"), 100, isDamaged},
-		"count that is too high":  {set("count", "2"), 100, isDamaged},
-		"count that is no number": {set("count", "many"), 100, isDamaged},
-		"no count":                {without("count"), 100, isDamaged},
-		"no load":                 {without("load"), 100, isDamaged},
-		"no stock":                {without("stock"), 100, isDamaged},
-		"no end":                  {without("ends"), 100, isDamaged},
-		"no version":              {without("version"), 100, isDamaged},
-		"another load":            {set("load", "other"), 100, isDamaged},
-		"deleted post":            {set("closed", "1"), 100, isDeleted},
+		"full outbox":                {func(*testing.T, *Redis, *redis.Client) {}, 0, isFull},
+		"count that is too low":      {set("count", "0"), 100, isDamaged},
+		"count that is too high":     {set("count", "2"), 100, isDamaged},
+		"count that is not a number": {set("count", "many"), 100, isDamaged},
+		"no count":                   {without("count"), 100, isDamaged},
+		"no load":                    {without("load"), 100, isDamaged},
+		"no stock":                   {without("stock"), 100, isDamaged},
+		"no end":                     {without("ends"), 100, isDamaged},
+		"no version":                 {without("version"), 100, isDamaged},
+		"another load":               {set("load", "other"), 100, isDamaged},
+		"deleted post":               {set("closed", "1"), 100, isDeleted},
 		"lost users": {func(t *testing.T, _ *Redis, plain *redis.Client) {
 			t.Helper()
 			plain.Del(t.Context(), claims)

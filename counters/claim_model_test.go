@@ -106,7 +106,7 @@ type shardClaim struct {
 }
 
 type modelDrop struct {
-	stock, version, told int64
+	stock, version, sent int64
 	begins, ends         int64           // ms; 0 for none
 	held                 map[int64]int64 // claims by user
 	applied              map[int64]int64 // those in MySQL
@@ -143,7 +143,7 @@ func (m *claimModel) warm(rt *rapid.T, ctx context.Context, target models.Target
 	n, err := last.Int()
 	require.NoError(rt, err)
 	require.Equal(rt, 1, n)
-	d.isWarm, d.told = true, 0
+	d.isWarm, d.sent = true, 0
 }
 
 // call sends up to eight words about each of some drops.
@@ -222,9 +222,9 @@ func (m *claimModel) expect(target models.Target, word string) ruling {
 	if n, _ := fmt.Sscanf(word, "=%d %d %d %d", &version, &stock, &begins, &ends); n == 4 {
 		switch {
 		case version > d.version:
-			d.version, d.stock, d.begins, d.ends, d.told = version, stock, begins, ends, version
-		case version == d.version && d.told != version:
-			d.told = version
+			d.version, d.stock, d.begins, d.ends, d.sent = version, stock, begins, ends, version
+		case version == d.version && d.sent != version:
+			d.sent = version
 		default:
 			return reply(asAsked, 0)
 		}

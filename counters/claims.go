@@ -141,7 +141,7 @@ func (c *Claims) Release(ctx context.Context, claims []models.EndedClaim) (cold 
 	for i, one := range claims {
 		words[i] = dropWord{one.DropID, fmt.Sprintf("!%d %d", one.UserID, one.ID)}
 	}
-	indexes, err := c.tell(ctx, words)
+	indexes, err := c.send(ctx, words)
 	for _, i := range indexes {
 		cold = append(cold, claims[i])
 	}
@@ -156,7 +156,7 @@ func (c *Claims) Settings(ctx context.Context, drops []models.GateDrop) (cold []
 	for i, d := range drops {
 		words[i] = dropWord{d.ID, fmt.Sprintf("=%d %d %d %d", d.Version, d.Stock, Millis(d.Begins), Millis(d.Ends))}
 	}
-	indexes, err := c.tell(ctx, words)
+	indexes, err := c.send(ctx, words)
 	for _, i := range indexes {
 		cold = append(cold, drops[i])
 	}
@@ -177,9 +177,9 @@ type dropWord struct {
 	word   string
 }
 
-// tell sends words to the gate, past the lanes, and returns the indexes of those whose drop is cold. Words that the
+// send sends words to the gate, past the lanes, and returns the indexes of those whose drop is cold. Words that the
 // gate refuses for another reason are an error. A failure of a shard does not keep the others from their words.
-func (c *Claims) tell(ctx context.Context, words []dropWord) (cold []int, err error) {
+func (c *Claims) send(ctx context.Context, words []dropWord) (cold []int, err error) {
 	byShard := map[int][]int{}
 	for i, w := range words {
 		shard := int(w.dropID % int64(c.redis.shards))
@@ -190,7 +190,7 @@ func (c *Claims) tell(ctx context.Context, words []dropWord) (cold []int, err er
 		for some := range slices.Chunk(byShard[shard], maxBatch) {
 			// The words of a drop follow one another.
 			slices.SortStableFunc(some, func(a, b int) int { return int(words[a].dropID - words[b].dropID) })
-			answers, err := c.tellShard(ctx, shard, words, some)
+			answers, err := c.sendShard(ctx, shard, words, some)
 			if err != nil {
 				failures = append(failures, fmt.Errorf("claims of shard %d: %w", shard, err))
 				break
@@ -212,9 +212,9 @@ func (c *Claims) tell(ctx context.Context, words []dropWord) (cold []int, err er
 	return cold, errors.Join(failures...)
 }
 
-// tellShard is tell for at most maxBatch words of one shard. Such words have the same effect whenever they arrive, so
+// sendShard is send for at most maxBatch words of one shard. Such words have the same effect whenever they arrive, so
 // a script that is sent twice does no harm.
-func (c *Claims) tellShard(ctx context.Context, shard int, words []dropWord, some []int) ([]answer, error) {
+func (c *Claims) sendShard(ctx context.Context, shard int, words []dropWord, some []int) ([]answer, error) {
 	keys, tail := []string{shardKey(shard), outboxKey(shard)}, []any(nil)
 	for from := 0; from < len(some); {
 		id, to := words[some[from]].dropID, from

@@ -26,7 +26,7 @@ import (
 //	                                     unlikes negative; expires
 //	{s07}:post:42:warming        string  lock of the process that loads the target
 //	{s07}:drop:39:claims         hash    count, stock, begins and ends (ms; 0 for none), version (of these settings),
-//	                                     told (the version that an event has named), sets (always 1), load, last, at,
+//	                                     sent (the version that an event has named), sets (always 1), load, last, at,
 //	                                     closed
 //	{s07}:drop:39:claims:LOAD:0  hash    user → id of the claim that the user holds, and a field 0
 //	{s07}:drop:39:warming        string  lock of the process that loads the drop

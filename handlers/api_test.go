@@ -102,7 +102,7 @@ func serve(t *testing.T, store *models.Store, changes ...func(*handlers.Config))
 	config := handlers.Config{
 		Store: store, Likes: store, IDs: counters.NewIDs(nil, store), Desk: workers.NewDesk(store, nil, nil),
 		Registry: prometheus.NewRegistry(),
-		Logger: slog.New(slog.NewJSONHandler(log, nil)),
+		Logger:   slog.New(slog.NewJSONHandler(log, nil)),
 	}
 	for _, change := range changes {
 		change(&config)

@@ -11,12 +11,12 @@ CREATE TABLE drops (
     closed_at DATETIME(3) NULL COMMENT 'UTC; NULL: it was not closed',
     confirm_within INT NOT NULL DEFAULT 0 COMMENT 'seconds; 0: a claim needs no confirmation',
     version BIGINT NOT NULL DEFAULT 1 COMMENT 'grows with each change of the settings',
-    told_version BIGINT NOT NULL DEFAULT 1 COMMENT 'the highest version that the gate is known to have',
-    untold BOOLEAN GENERATED ALWAYS AS (told_version < version) STORED,
+    sent_version BIGINT NOT NULL DEFAULT 1 COMMENT 'the highest version that the gate is known to have',
+    unsent BOOLEAN GENERATED ALWAYS AS (sent_version < version) STORED,
     created_at DATETIME(3) NOT NULL COMMENT 'UTC',
     updated_at DATETIME(3) NOT NULL COMMENT 'UTC, of the settings',
     CONSTRAINT drops_not_oversold CHECK (claimed BETWEEN 0 AND stock),
     KEY idx_post_id (post_id, id),
     KEY idx_user_id (user_id, id),
-    KEY idx_untold (untold, id)
+    KEY idx_unsent (unsent, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci COMMENT='limited stock, attached to posts';

@@ -433,7 +433,7 @@ func (s *Store) ClearCold(ctx context.Context, dropID int64, cold func() (bool, 
 		WHERE to_release=1 AND drop_id=?`
 	const settings = `
 		UPDATE drops FORCE INDEX (PRIMARY)
-		SET told_version=version
+		SET sent_version=version
 		WHERE id=?`
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		done = false

@@ -29,8 +29,8 @@ type claimRow struct {
 type lockedDrop struct {
 	ID, PostID                       int64
 	Stock, Claimed, ConfirmWithin    int64
-	Version, ToldVersion             int64
-	claimedBefore, toldVersionBefore int64
+	Version, SentVersion             int64
+	claimedBefore, sentVersionBefore int64
 }
 
 // lockDrops locks and reads drops in the order of their ids. Every transaction that changes the claims of a drop, or
@@ -39,7 +39,7 @@ func lockDrops(tx *gorm.DB, ids []int64) (map[int64]*lockedDrop, error) {
 	drops := make(map[int64]*lockedDrop, len(ids))
 	for some := range slices.Chunk(ascending(ids), lockedAtOnce) {
 		query := `
-			SELECT id, post_id, stock, claimed, confirm_within, version, told_version
+			SELECT id, post_id, stock, claimed, confirm_within, version, sent_version
 			FROM drops FORCE INDEX (PRIMARY)
 			WHERE id IN (` + joinIDs(some) + `)
 			ORDER BY id
@@ -49,7 +49,7 @@ func lockDrops(tx *gorm.DB, ids []int64) (map[int64]*lockedDrop, error) {
 			return nil, fmt.Errorf("lock drops: %w", err)
 		}
 		for _, d := range rows {
-			d.claimedBefore, d.toldVersionBefore = d.Claimed, d.ToldVersion
+			d.claimedBefore, d.sentVersionBefore = d.Claimed, d.SentVersion
 			drops[d.ID] = d
 		}
 	}
@@ -225,7 +225,7 @@ func (b *claimBatch) apply(e Event, done *LikesApplied) error {
 	row := b.rows[key]
 	switch e.Type {
 	case DropSet:
-		d.ToldVersion = max(d.ToldVersion, e.Version)
+		d.SentVersion = max(d.SentVersion, e.Version)
 	case ClaimReturned:
 		if row == nil || row.ID != e.ClaimID {
 			return nil
@@ -319,20 +319,20 @@ func (b *claimBatch) write(tx *gorm.DB) error {
 		}
 		return int(a.UserID - b.UserID)
 	})
-	var told []int64
+	var notified []int64
 	for some := range slices.Chunk(keys, writtenClaims) {
 		rows := make([]*claimRow, len(some))
 		for i, key := range some {
 			rows[i] = b.rows[key]
 			if id := rows[i].ID; b.owners[id] == key && (rows[i].State == StateConfirmed || rows[i].State == StateRejected) {
-				told = append(told, id)
+				notified = append(notified, id)
 			}
 		}
 		if err := writeClaims(tx, rows); err != nil {
 			return err
 		}
 	}
-	return notifyClaims(tx, told, b.now)
+	return notifyClaims(tx, notified, b.now)
 }
 
 // writeClaims writes rows of claims, new ones and those that exist.
@@ -365,21 +365,21 @@ func sqlTime(t *time.Time) string {
 	return "'" + t.UTC().Format(sqlMillis) + "'"
 }
 
-// count changes the counts and told versions of the drops. The condition is the last line of defence: if any other
+// count changes the counts and sent versions of the drops. The condition is the last line of defence: if any other
 // writer broke the lock, the whole batch is rolled back rather than oversell.
 func (b *claimBatch) count(tx *gorm.DB) error {
-	claimed, told := map[int64]int64{}, map[int64]int64{}
+	claimed, sent := map[int64]int64{}, map[int64]int64{}
 	var ids []int64
 	for id, d := range b.drops {
-		if d.Claimed == d.claimedBefore && d.ToldVersion == d.toldVersionBefore {
+		if d.Claimed == d.claimedBefore && d.SentVersion == d.sentVersionBefore {
 			continue
 		}
 		ids = append(ids, id)
 		if d.Claimed != d.claimedBefore {
 			claimed[id] = d.Claimed - d.claimedBefore
 		}
-		if d.ToldVersion != d.toldVersionBefore {
-			told[id] = d.ToldVersion
+		if d.SentVersion != d.sentVersionBefore {
+			sent[id] = d.SentVersion
 		}
 	}
 	if len(ids) == 0 {
@@ -388,8 +388,8 @@ func (b *claimBatch) count(tx *gorm.DB) error {
 	var set []string
 	var where conditions
 	where.add("id IN (" + joinIDs(ascending(ids)) + ")")
-	if len(told) > 0 {
-		set = append(set, "told_version=GREATEST(told_version, "+caseOf(told, "0")+")")
+	if len(sent) > 0 {
+		set = append(set, "sent_version=GREATEST(sent_version, "+caseOf(sent, "0")+")")
 	}
 	if len(claimed) > 0 {
 		n := caseOf(claimed, "0")

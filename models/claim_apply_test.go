@@ -260,13 +260,13 @@ func TestApplyClaims_ofSettings(t *testing.T) {
 	a, b := insertDrop(t, l.store, l.post, 1, 0), insertDrop(t, l.store, l.post, 1, 0)
 	l.exec("UPDATE drops SET version=5")
 	l.apply(models.DropEvent(a, 3, past), models.DropEvent(a, 2, past), l.take(b, l.users[0], 100))
-	told := func(id int64) int { return count(t, l.store, "SELECT told_version FROM drops WHERE id=?", id) }
-	assert.Equal(t, 3, told(a))
-	assert.Equal(t, 1, told(b))
+	sent := func(id int64) int { return count(t, l.store, "SELECT sent_version FROM drops WHERE id=?", id) }
+	assert.Equal(t, 3, sent(a))
+	assert.Equal(t, 1, sent(b))
 	l.apply(models.DropEvent(a, 2, past), models.DropEvent(b, 5, past))
-	assert.Equal(t, 3, told(a))
-	assert.Equal(t, 5, told(b))
-	assert.Equal(t, 1, count(t, l.store, "SELECT SUM(untold) FROM drops"))
+	assert.Equal(t, 3, sent(a))
+	assert.Equal(t, 5, sent(b))
+	assert.Equal(t, 1, count(t, l.store, "SELECT SUM(unsent) FROM drops"))
 }
 
 func TestApplyClaims_passesOverADropWithoutARow(t *testing.T) {

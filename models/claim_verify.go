@@ -15,7 +15,7 @@ type DropTally struct {
 	Claimed   int64 // the column
 	Rows      int64 `gorm:"column:live_rows"` // live claims
 	ToRelease int64 // claims that MySQL ended, and that the gate may still hold
-	Untold    bool  // the gate may lack its settings
+	Unsent    bool  // the gate may lack its settings
 }
 
 // Problem describes a count that is off; "" if it is right.
@@ -46,7 +46,7 @@ func (s *Store) TallyDrop(ctx context.Context, id int64) (tally DropTally, ok bo
 
 func (s *Store) tallyDrops(ctx context.Context, where conditions, limit int) ([]DropTally, error) {
 	query := `
-		SELECT d.id, p.status=? AS open, d.stock, d.claimed, d.untold,
+		SELECT d.id, p.status=? AS open, d.stock, d.claimed, d.unsent,
 			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.state IN (?,?)) AS live_rows,
 			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.to_release=1) AS to_release
 		FROM drops d FORCE INDEX (PRIMARY)

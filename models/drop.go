@@ -449,9 +449,9 @@ func dropsOf(tx *gorm.DB, posts []int64) ([]int64, error) {
 func (s *Store) SettingsToSend(ctx context.Context, after int64, limit int) ([]GateDrop, error) {
 	const query = `
 		SELECT ` + gateDropColumns + `
-		FROM drops d FORCE INDEX (idx_untold)
+		FROM drops d FORCE INDEX (idx_unsent)
 		STRAIGHT_JOIN posts p ON p.id=d.post_id AND p.status=?
-		WHERE d.untold=1 AND d.id>?
+		WHERE d.unsent=1 AND d.id>?
 		ORDER BY d.id
 		LIMIT ?`
 	var list []GateDrop

@@ -110,7 +110,7 @@ func (s *shop) settled() {
 			err = FlushOpen(ctx, s.redis, s.store)
 		}
 		left := s.count("SELECT COUNT(*) FROM claims WHERE to_release=1") +
-			s.count("SELECT COUNT(*) FROM drops WHERE untold=1")
+			s.count("SELECT COUNT(*) FROM drops WHERE unsent=1")
 		return err == nil && left == 0, fmt.Sprintf("%d to send, %v", left, err)
 	})
 }
@@ -276,7 +276,7 @@ func TestReleaser_clearsColdDrops(t *testing.T) {
 	settings.Stock = 3
 	_, err = s.store.UpdateDrop(t.Context(), s.author.ID, drop.ID, drop.Version, settings)
 	require.NoError(t, err)
-	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM drops WHERE untold=1"))
+	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM drops WHERE unsent=1"))
 	// A process that loads the drop has read MySQL before.
 	warming := fmt.Sprintf("{s%02d}:%s:warming", drop.Target().Shard(s.store.Shards()), drop.Target())
 	require.NoError(t, s.raw.Set(t.Context(), warming, "loader", time.Minute).Err())
@@ -284,7 +284,7 @@ func TestReleaser_clearsColdDrops(t *testing.T) {
 	require.Equal(t, Released{Expired: 1, Cold: 1}, done)
 	require.Zero(t, s.raw.Exists(t.Context(), warming).Val())
 	require.Zero(t, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"))
-	require.Zero(t, s.count("SELECT COUNT(*) FROM drops WHERE untold=1"))
+	require.Zero(t, s.count("SELECT COUNT(*) FROM drops WHERE unsent=1"))
 	require.EqualValues(t, 1, s.claim(drop.ID, user+2).Remaining)
 	s.settled()
 	require.Empty(t, s.verify(false))

@@ -162,7 +162,7 @@ func (v *gatedVerifier) compareDrop(
 	case !state.Closed && !tally.Open:
 		return &dropProblem{"it takes claims in Redis but its post is deleted in MySQL",
 			func() error { return v.likes.CloseTargets(ctx, []models.Target{target}) }}, nil
-	case row != nil && !tally.Untold && !sameSettings(*row, set):
+	case row != nil && !tally.Unsent && !sameSettings(*row, set):
 		return &dropProblem{fmt.Sprintf("Redis has a stock of %d in version %d, and MySQL %d in version %d",
 			set.Stock, set.Version, row.Stock, row.Version), forget}, nil
 	}

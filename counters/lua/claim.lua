@@ -12,7 +12,7 @@
 --       {1, clock} the shard is closed
 --       {6, clock, epoch} the call is late, or its deadline is not one of this server: no word was looked at
 --       clock is this server's in ms
---       0 nothing to change: the user holds the claim of this id, or none if it is ''; or the settings were told before
+--       0 nothing to change: the user holds the claim of this id, or none if it is ''; or the settings were sent before
 --       7 it changed; the id is that of the word
 --       2 the drop is cold, 3 it was deleted (see close.lua)
 --       4 the outbox is full
@@ -86,7 +86,7 @@ local arg = 4
 for k = 3, #KEYS do
   local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
   local key, begin = KEYS[k], r
-  local drop = pcall('HMGET', key, 'count', 'load', 'stock', 'begins', 'ends', 'version', 'told', 'closed')
+  local drop = pcall('HMGET', key, 'count', 'load', 'stock', 'begins', 'ends', 'version', 'sent', 'closed')
   local count, stock, version = tonumber(drop[1] or nil), tonumber(drop[3] or nil), tonumber(drop[6] or nil)
   local begins, ends, closed = tonumber(drop[4] or nil), tonumber(drop[5] or nil), drop[8]
   local claims, held, users, ids
@@ -135,16 +135,16 @@ for k = 3, #KEYS do
       else
         local set
         if newer then
-          set = pcall('HSET', key, 'stock', s, 'begins', b, 'ends', e, 'version', v, 'told', v)
+          set = pcall('HSET', key, 'stock', s, 'begins', b, 'ends', e, 'version', v, 'sent', v)
         else
-          set = pcall('HSET', key, 'told', v)
+          set = pcall('HSET', key, 'sent', v)
         end
         if type(set) == 'table' then
           status = refused(set)
         else
           status = 7
           accept('=' .. v, 'HSET', key, 'stock', drop[3], 'begins', drop[4], 'ends', drop[5],
-            'version', drop[6], 'told', drop[7])
+            'version', drop[6], 'sent', drop[7])
           drop[7] = v
           if newer then
             drop[3], drop[4], drop[5], drop[6] = s, b, e, v
