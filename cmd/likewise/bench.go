@@ -99,8 +99,9 @@ type bench struct {
 // benchSite is a site with its users.
 type benchSite struct {
 	*core
-	users  []string // tokens, one a client
-	author models.Author
+	users     []string // tokens, one a client
+	author    models.Author
+	customers []int64 // ids of accounts that claim, as many as --likes
 }
 
 func (b *benchCmd) measure(ctx context.Context, log *slog.Logger, all *servers.All) ([]measurement, error) {
@@ -118,6 +119,7 @@ func (b *benchCmd) measure(ctx context.Context, log *slog.Logger, all *servers.A
 	if err != nil {
 		return nil, fmt.Errorf("redis url: %w", err)
 	}
+	options.PoolSize = b.Clients
 	m := &bench{benchCmd: b, gated: gated, direct: direct, redis: redis.NewClient(options), all: all}
 	defer m.redis.Close()
 
@@ -133,13 +135,19 @@ func (b *benchCmd) measure(ctx context.Context, log *slog.Logger, all *servers.A
 		if err := site.createUsers(ctx, b.Clients); err != nil {
 			return nil, err
 		}
+		if err := site.createCustomers(ctx, b.Likes); err != nil {
+			return nil, err
+		}
 	}
-	report, err := m.likesOverHTTP(ctx)
-	if err != nil {
-		return nil, err
+	var report []measurement
+	for _, measure := range []func(context.Context) ([]measurement, error){m.overHTTP, m.hotDrop, m.ids, m.drain} {
+		part, err := measure(ctx)
+		if err != nil {
+			return nil, err
+		}
+		report = append(report, part...)
 	}
-	drain, err := m.drain(ctx)
-	return append(report, drain...), err
+	return report, nil
 }
 
 // open opens a site with a new database.
@@ -184,17 +192,72 @@ func (b *benchSite) createPost(ctx context.Context) (models.Target, error) {
 
 // contender is one way to answer a request.
 type contender struct {
-	name, baseline string
-	clients        int  // 0: as many as --clients
-	mayRefuse      bool // 503 is an answer, though not one that counts
-	request        func(client, n int, r *fasthttp.Request)
-	rates          []float64
-	latencies      []time.Duration // of the answers that count
+	samples
+
+	clients   int  // 0: as many as --clients
+	status    int  // of the answers that count; 0: 200
+	mayRefuse bool // 503 is an answer, though not one that counts
+	request   func(client, n int, r *fasthttp.Request)
 }
 
-// likesOverHTTP measures likes and unlikes of one post by all clients, through the gate and directly, and compares them
-// with an empty route.
-func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
+// samples are what the rounds of a contender have measured.
+type samples struct {
+	name, baseline string
+	rates          []float64       // one a round
+	latencies      []time.Duration // of what counts
+}
+
+// measurement returns the median round. It looks the baseline up in rates, and adds its own rate.
+func (s *samples) measurement(unit string, rates map[string]float64) measurement {
+	slices.Sort(s.rates)
+	slices.Sort(s.latencies)
+	m := measurement{Name: s.name, Unit: unit, Value: s.rates[len(s.rates)/2]}
+	if n := len(s.latencies); n > 0 {
+		m.P50, m.P99 = ms(s.latencies[n/2]), ms(s.latencies[n*99/100])
+	}
+	rates[s.name] = m.Value
+	if s.baseline != "" {
+		m.Baseline, m.Ratio = s.baseline, m.Value/rates[s.baseline]
+	}
+	return m
+}
+
+// round lets all clients act, again and again, until the length of a round is over. act reports whether the act counts.
+func (s *samples) round(
+	ctx context.Context, clients int, length time.Duration, act func(client, n int) (counts bool, err error),
+) error {
+	var mu sync.Mutex
+	var failed error
+	done := 0
+	began := time.Now()
+	deadline := began.Add(length)
+	var running sync.WaitGroup
+	for client := range clients {
+		running.Go(func() {
+			var took []time.Duration
+			var err error
+			for n := 0; err == nil && time.Now().Before(deadline) && ctx.Err() == nil; n++ {
+				var counts bool
+				began := time.Now()
+				if counts, err = act(client, n); counts {
+					took = append(took, time.Since(began))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done += len(took)
+			s.latencies = append(s.latencies, took...)
+			failed = errors.Join(failed, err)
+		})
+	}
+	running.Wait()
+	s.rates = append(s.rates, float64(done)/time.Since(began).Seconds())
+	return errors.Join(failed, ctx.Err())
+}
+
+// overHTTP measures likes and unlikes of one post by all clients, through the gate and directly, and compares them with
+// an empty route. It compares claims to a drop that is sold out with likes.
+func (b *bench) overHTTP(ctx context.Context) ([]measurement, error) {
 	serving, stop := context.WithCancel(ctx)
 	var apis sync.WaitGroup
 	defer apis.Wait()
@@ -238,19 +301,33 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 			r.SetRequestURI(url)
 		}
 	}
+	soldOut, err := b.soldOutDrop(ctx)
+	if err != nil {
+		return nil, err
+	}
 	contenders := []*contender{
-		{name: "bare route", request: func(_, _ int, r *fasthttp.Request) { r.SetRequestURI(gated + "/healthz") }},
-		{name: "like, direct", baseline: "bare route", request: like(b.direct, direct)},
-		{name: "like, gated", baseline: "like, direct", request: like(b.gated, gated)},
 		{
-			name:     "like, direct, 16 × the clients, all admitted",
-			baseline: "like, direct",
-			clients:  crowd * b.Clients,
-			request:  like(b.direct, crowded[1]),
+			samples: samples{name: "bare route"},
+			request: func(_, _ int, r *fasthttp.Request) { r.SetRequestURI(gated + "/healthz") },
+		},
+		{samples: samples{name: "like, direct", baseline: "bare route"}, request: like(b.direct, direct)},
+		{samples: samples{name: "like, gated", baseline: "like, direct"}, request: like(b.gated, gated)},
+		{
+			samples: samples{name: "claim of a sold-out drop, gated", baseline: "like, gated"},
+			status:  fasthttp.StatusConflict,
+			request: func(client, _ int, r *fasthttp.Request) {
+				r.Header.SetMethod(fasthttp.MethodPost)
+				r.Header.Set("Authorization", "Bearer "+b.gated.users[client])
+				r.SetRequestURI(gated + "/v1/drops/" + strconv.FormatInt(soldOut, 10) + "/claims")
+			},
 		},
 		{
-			name:      "like, direct, 16 × the clients, most refused",
-			baseline:  "like, direct",
+			samples: samples{name: "like, direct, 16 × the clients, all admitted", baseline: "like, direct"},
+			clients: crowd * b.Clients,
+			request: like(b.direct, crowded[1]),
+		},
+		{
+			samples:   samples{name: "like, direct, 16 × the clients, most refused", baseline: "like, direct"},
 			clients:   crowd * b.Clients,
 			mayRefuse: true,
 			request:   like(b.direct, crowded[0]),
@@ -269,15 +346,7 @@ func (b *bench) likesOverHTTP(ctx context.Context) ([]measurement, error) {
 	var report []measurement
 	rates := map[string]float64{}
 	for _, c := range contenders {
-		slices.Sort(c.rates)
-		slices.Sort(c.latencies)
-		m := measurement{Name: c.name, Unit: "requests/s", Value: c.rates[len(c.rates)/2],
-			P50: ms(c.latencies[len(c.latencies)/2]), P99: ms(c.latencies[len(c.latencies)*99/100])}
-		rates[c.name] = m.Value
-		if c.baseline != "" {
-			m.Baseline, m.Ratio = c.baseline, m.Value/rates[c.baseline]
-		}
-		report = append(report, m)
+		report = append(report, c.measurement("requests/s", rates))
 	}
 	report = append(report, measurement{Name: "like, gated", Unit: "requests/s", Value: rates["like, gated"],
 		Baseline: "bare route", Ratio: rates["like, gated"] / rates["bare route"]})
@@ -295,44 +364,28 @@ func (b *bench) race(ctx context.Context, c *contender) error {
 	if c.clients > 0 {
 		clients = c.clients
 	}
+	status := fasthttp.StatusOK
+	if c.status > 0 {
+		status = c.status
+	}
 	client := &fasthttp.Client{MaxConnsPerHost: clients, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
-	var mu sync.Mutex
-	var failed error
-	done := 0
-	deadline := time.Now().Add(b.Length)
-	var running sync.WaitGroup
-	for i := range clients {
-		running.Go(func() {
-			var request fasthttp.Request
-			var response fasthttp.Response
-			var took []time.Duration
-			var err error
-			for n := 0; err == nil && time.Now().Before(deadline) && ctx.Err() == nil; n++ {
-				c.request(i, n, &request)
-				began := time.Now()
-				err = client.Do(&request, &response)
-				switch {
-				case err != nil:
-				case response.StatusCode() == fasthttp.StatusOK:
-					took = append(took, time.Since(began))
-				case !c.mayRefuse || response.StatusCode() != fasthttp.StatusServiceUnavailable:
-					err = fmt.Errorf("%s: %d %s", c.name, response.StatusCode(), response.Body())
-				default: // the client retries a little later
-					pauseRefused(ctx)
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			done += len(took)
-			c.latencies = append(c.latencies, took...)
-			failed = errors.Join(failed, err)
-		})
-	}
-	began := time.Now()
-	running.Wait()
-	c.rates = append(c.rates, float64(done)/time.Since(began).Seconds())
-	return errors.Join(failed, ctx.Err())
+	requests, responses := make([]fasthttp.Request, clients), make([]fasthttp.Response, clients)
+	return c.round(ctx, clients, b.Length, func(i, n int) (bool, error) {
+		request, response := &requests[i], &responses[i]
+		c.request(i, n, request)
+		if err := client.Do(request, response); err != nil {
+			return false, fmt.Errorf("%s: %w", c.name, err)
+		}
+		switch {
+		case response.StatusCode() == status:
+			return true, nil
+		case c.mayRefuse && response.StatusCode() == fasthttp.StatusServiceUnavailable:
+			pauseRefused(ctx) // the client retries a little later
+			return false, nil
+		}
+		return false, fmt.Errorf("%s: %d %s", c.name, response.StatusCode(), response.Body())
+	})
 }
 
 // pauseRefused waits as a refused client does before its next attempt.

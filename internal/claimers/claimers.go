@@ -1,0 +1,155 @@
+// Package claimers has three ways to claim limited stock in one transaction of MySQL: the conditional UPDATE of direct
+// mode, SELECT … FOR UPDATE, and a compare-and-swap with bounded retry. None of them oversells. A test and two
+// benchmarks compare them. The product has only the first one, in models.Store.ClaimDirect.
+package claimers
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+
+	"likewise/models"
+)
+
+// Claimer claims a share of a drop for a user. A user who has a claim keeps it.
+type Claimer interface {
+	// Claim writes the claim under id, unless the user has one. It returns ErrSoldOut if no share is left, and ErrBusy
+	// if it gave up. After ErrBusy it is safe to try again.
+	Claim(ctx context.Context, dropID, userID, id int64) error
+}
+
+// The refusals of a Claimer.
+var (
+	ErrSoldOut = errors.New("sold out")
+	ErrBusy    = errors.New("too many others claim at the same time")
+)
+
+// Conditional counts a claim by UPDATE … WHERE claimed<stock.
+type Conditional struct{ Store *models.Store }
+
+// Claim claims as the product does in direct mode.
+func (w Conditional) Claim(ctx context.Context, dropID, userID, id int64) error {
+	_, _, err := w.Store.ClaimDirect(ctx, dropID, userID, id)
+	if models.ErrorCode(err) == models.CodeSoldOut {
+		return ErrSoldOut
+	}
+	return err
+}
+
+// Pessimistic reads the count with FOR UPDATE, so that all others wait while it decides.
+type Pessimistic struct{ DB *sql.DB }
+
+// Claim locks the drop, looks at its stock, and writes.
+func (w Pessimistic) Claim(ctx context.Context, dropID, userID, id int64) error {
+	return transact(ctx, w.DB, func(tx *sql.Tx) error {
+		const read = `
+			SELECT stock, claimed
+			FROM drops
+			WHERE id=?
+			FOR UPDATE`
+		const count = `
+			UPDATE drops
+			SET claimed=claimed+1
+			WHERE id=?`
+		var stock, claimed int64
+		if err := tx.QueryRowContext(ctx, read, dropID).Scan(&stock, &claimed); err != nil {
+			return err
+		}
+		if claimed >= stock {
+			return ErrSoldOut
+		}
+		if err := insert(ctx, tx, dropID, userID, id); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, count, dropID)
+		return err
+	})
+}
+
+// Optimistic reads the count without a lock, and counts only if it is still the same. Otherwise it tries again, up to
+// optimisticTries times. The count serves as the version.
+type Optimistic struct{ DB *sql.DB }
+
+const optimisticTries = 200
+
+// Claim looks at the stock and swaps the count until one swap succeeds.
+func (w Optimistic) Claim(ctx context.Context, dropID, userID, id int64) error {
+	const read = `
+		SELECT stock, claimed
+		FROM drops
+		WHERE id=?`
+	for range optimisticTries {
+		var stock, claimed int64
+		if err := w.DB.QueryRowContext(ctx, read, dropID).Scan(&stock, &claimed); err != nil {
+			return fmt.Errorf("read drop: %w", err)
+		}
+		if claimed >= stock {
+			return ErrSoldOut
+		}
+		if err := w.swap(ctx, dropID, userID, id, claimed); !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+	return ErrBusy
+}
+
+// errChanged means that another claim was counted between the read and the swap.
+var errChanged = errors.New("the count has changed")
+
+func (w Optimistic) swap(ctx context.Context, dropID, userID, id, claimed int64) error {
+	return transact(ctx, w.DB, func(tx *sql.Tx) error {
+		const count = `
+			UPDATE drops
+			SET claimed=?
+			WHERE id=? AND claimed=?`
+		swapped, err := tx.ExecContext(ctx, count, claimed+1, dropID, claimed)
+		if err != nil {
+			return err
+		}
+		n, err := swapped.RowsAffected()
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errChanged
+		}
+		return insert(ctx, tx, dropID, userID, id)
+	})
+}
+
+// errRepeated means that the user has a claim. The transaction is rolled back, and the Claimer has succeeded.
+var errRepeated = errors.New("the user has a claim")
+
+// transact runs f in a transaction with the isolation of the product.
+func transact(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := f(tx); err != nil {
+		if errors.Is(err, errRepeated) {
+			return nil
+		}
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// insert writes the row of a claim. It returns errRepeated if the user has one.
+func insert(ctx context.Context, tx *sql.Tx, dropID, userID, id int64) error {
+	const insert = `
+		INSERT INTO claims (drop_id, user_id, id, state, created_at)
+		VALUES (?,?,?,?,NOW(3))`
+	_, err := tx.ExecContext(ctx, insert, dropID, userID, id, models.StateConfirmed)
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == 1062 {
+		return errRepeated
+	}
+	return err
+}
