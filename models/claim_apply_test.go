@@ -355,6 +355,48 @@ func TestApplyClaims_writersThatBothOwnAShardTakeTurns(t *testing.T) {
 	assert.Equal(t, len(held), l.claimed(d))
 }
 
+// A batch that MySQL refuses, or that takes too long, is written in parts, of one run in the end. A writer that is late
+// applies a part once more after the later ones. It must not bring back a claim that its user has replaced meanwhile.
+func TestApplyClaims_ofALatePartOfARun(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]func(l claimLog, d, user int64) []models.Event{
+		"returned and taken again": func(l claimLog, d, user int64) []models.Event {
+			return []models.Event{l.take(d, user, 101), l.back(d, user, 101), l.take(d, user, 102)}
+		},
+		"returned before": func(l claimLog, d, user int64) []models.Event {
+			return []models.Event{l.back(d, user, 100), l.take(d, user, 101), l.back(d, user, 101), l.take(d, user, 102)}
+		},
+		"a lost return": func(l claimLog, d, user int64) []models.Event {
+			return []models.Event{l.take(d, user, 101), l.take(d, user, 102)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newClaimLog(t, 2)
+			d := insertDrop(t, l.store, l.post, 2, 0)
+			l.apply(l.take(d, l.users[0], 100), l.take(d, l.users[1], 200))
+			run := models.LastEvents(of(l, d, l.users[0]))
+			part := func(events ...models.Event) {
+				t.Helper()
+				_, err := l.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: run[0].Target().Shard(l.store.Shards()),
+					Pos: models.Position{Epoch: 1, Seq: 1}, Part: true, Events: events}})
+				require.NoError(t, err)
+				l.check()
+			}
+			for _, e := range run {
+				part(e)
+			}
+			for cut := range len(run) {
+				for from := range cut + 1 {
+					part(run[from : cut+1]...)
+					assert.Equal(t, "102 confirmed", l.row(d, l.users[0]), "%v once more", run[from:cut+1])
+					assert.Equal(t, 2, l.claimed(d))
+				}
+			}
+		})
+	}
+}
+
 // claimModel is the state of drops in memory, one event at a time.
 type claimModel struct {
 	stock, claimed map[int64]int64

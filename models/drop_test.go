@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -30,6 +31,12 @@ func TestRun_ofClaims(t *testing.T) {
 
 	repeated := append(events, events[1], events[0])
 	assert.Equal(t, repeated, models.LastEvents(repeated), "each event of a claim counts")
+	replaced := []models.Event{models.ClaimEvent(42, 7, 770, false, at), models.ClaimEvent(42, 7, 773, true, at),
+		models.ClaimEvent(42, 8, 774, true, at), models.ClaimEvent(42, 7, 773, false, at),
+		models.ClaimEvent(58, 7, 775, true, at), models.ClaimEvent(42, 7, 776, true, at),
+		models.ClaimEvent(42, 7, 776, false, at)}
+	assert.Equal(t, slices.Concat(replaced[:1], replaced[2:3], replaced[4:]), models.LastEvents(replaced),
+		"a claim that was replaced has no effect")
 	for _, bad := range []models.Run{
 		"claims 1 d42 +7", "claims 1 d42 +7:0", "claims 1 d42 +7:1:2", "claims 1 d42 =3:1", "claims 1 d42 =0",
 		"claims 1 +7:1", "claims 1 d43 +7:1", "claims 1 p42 +7:1", "claims 1 p42 +7", "likes 1 d42 +7",

@@ -246,15 +246,20 @@ func (e Event) again(earlier Event) bool {
 	return e.Liked() && (e.Again || earlier.Again || earlier.Type != "" && !earlier.Liked())
 }
 
-// LastEvents returns the last event of each like, in their order, and all events of claims. The others have no effect
-// but Again.
+// LastEvents returns the events of a run that decide its outcome, in their order: the last event of each like, and the
+// events of claims without those of a claim that its user has replaced within the run. So an event that is applied once
+// more after later ones of the run changes nothing. The events left out have no effect but Again.
 func LastEvents(events []Event) []Event {
 	last, again := map[likeKey]int{}, make([]bool, len(events))
+	claims := map[likeKey]int64{} // the last claim that each user takes
 	for i, e := range events {
+		key := likeKey{e.Target(), e.UserID}
 		if e.OfDrop() {
+			if e.Type == ClaimTaken {
+				claims[key] = e.ClaimID
+			}
 			continue
 		}
-		key := likeKey{e.Target(), e.UserID}
 		if before, ok := last[key]; ok {
 			earlier := events[before]
 			earlier.Again = again[before]
@@ -262,11 +267,18 @@ func LastEvents(events []Event) []Event {
 		}
 		last[key] = i
 	}
+	replaced := map[int64]bool{} // by claim
 	var list []Event
 	for i, e := range events {
+		key := likeKey{e.Target(), e.UserID}
 		if e.OfDrop() {
-			list = append(list, e)
-		} else if last[likeKey{e.Target(), e.UserID}] == i {
+			if e.Type == ClaimTaken && claims[key] != e.ClaimID {
+				replaced[e.ClaimID] = true
+			}
+			if e.Type == DropSet || !replaced[e.ClaimID] {
+				list = append(list, e)
+			}
+		} else if last[key] == i {
 			e.Again = e.Again || again[i]
 			list = append(list, e)
 		}

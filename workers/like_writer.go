@@ -311,7 +311,7 @@ func divisible(runs []models.LikeRecord) bool { return len(runs) > 1 || len(runs
 
 // halve splits runs in two, in their order. The parts of a single run do not move the watermark. After them comes the
 // run without events, which does. A writer that is late may apply a part once more, after a later one. So the parts
-// have only the last event of each user.
+// have only the events that decide the outcome: see models.LastEvents.
 func halve(runs []models.LikeRecord) (first, second []models.LikeRecord) {
 	if half := len(runs) / 2; half > 0 {
 		return runs[:half], runs[half:]
