@@ -439,7 +439,13 @@ func TestWarmDrop_refusesWhatMayBeOld(t *testing.T) {
 		},
 		"kept cold": func(t *testing.T, r *Redis, _ *redis.Client) {
 			t.Helper()
-			cold, err := r.KeepCold(t.Context(), drop(1))
+			cold, err := r.IsCold(t.Context(), drop(1))
+			require.NoError(t, err)
+			require.False(t, cold, "it is being loaded")
+			cold, err = r.KeepCold(t.Context(), drop(1))
+			require.NoError(t, err)
+			require.True(t, cold)
+			cold, err = r.IsCold(t.Context(), drop(1))
 			require.NoError(t, err)
 			require.True(t, cold)
 		},

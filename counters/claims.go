@@ -362,30 +362,57 @@ func (g *shardGate) ReassertClaims(ctx context.Context, dropID int64, claims []m
 	return nil
 }
 
-// HeldClaims returns the claims that a warm drop holds, by their users. It reads them at once, so it takes some 100
-// bytes a claim. If the drop is cold, it returns ErrNotWarm.
+// heldPage is the number of claims that one command reads, in a fraction of a millisecond.
+const heldPage = 1000
+
+// HeldClaims returns the claims that a warm drop holds, by their users. It takes some 100 bytes a claim. Those that are
+// made or end during the call may be missing. If the drop is cold, or its claims are lost, HeldClaims returns ErrNotWarm.
 func (r *Redis) HeldClaims(ctx context.Context, dropID int64) (map[int64]int64, error) {
 	target := models.Target{Kind: models.KindDrop, ID: dropID}
 	load, _, err := r.loadOf(ctx, target)
 	if err != nil {
 		return nil, err
 	}
-	fields, err := r.client.HGetAll(ctx, setKey(r.keys(target).likes, load, 0)).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read claims of %s: %w", target, err)
-	}
-	held := make(map[int64]int64, len(fields))
-	for user, claim := range fields {
-		userID, err1 := strconv.ParseInt(user, 10, 64)
-		id, err2 := strconv.ParseInt(claim, 10, 64)
-		if err := errors.Join(err1, err2); err != nil {
+	held, whole := map[int64]int64{}, false
+	for cursor := uint64(0); ; {
+		fields, next, err := r.client.HScan(ctx, setKey(r.keys(target).likes, load, 0), cursor, "", heldPage).Result()
+		if err != nil {
 			return nil, fmt.Errorf("read claims of %s: %w", target, err)
 		}
-		if userID != 0 {
-			held[userID] = id
+		for pair := range slices.Chunk(fields, 2) {
+			userID, err1 := strconv.ParseInt(pair[0], 10, 64)
+			id, err2 := strconv.ParseInt(pair[1], 10, 64)
+			if err := errors.Join(err1, err2); err != nil {
+				return nil, fmt.Errorf("read claims of %s: %w", target, err)
+			}
+			if userID == 0 {
+				whole = true
+			} else {
+				held[userID] = id
+			}
+		}
+		if cursor = next; cursor == 0 {
+			break
 		}
 	}
+	if !whole {
+		return nil, fmt.Errorf("read claims of %s: %w", target, ErrNotWarm)
+	}
 	return held, nil
+}
+
+// HeldClaim returns the claim that a user holds to a warm drop; 0 for none. If the drop is cold, it returns ErrNotWarm.
+func (r *Redis) HeldClaim(ctx context.Context, dropID, userID int64) (int64, error) {
+	target := models.Target{Kind: models.KindDrop, ID: dropID}
+	load, _, err := r.loadOf(ctx, target)
+	if err != nil {
+		return 0, err
+	}
+	id, err := r.client.HGet(ctx, setKey(r.keys(target).likes, load, 0), strconv.FormatInt(userID, 10)).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, fmt.Errorf("read the claim of user %d to %s: %w", userID, target, err)
+	}
+	return id, nil
 }
 
 // SettingsOf returns the settings that a warm drop has in Redis. If the drop is cold or damaged, it returns ErrNotWarm.
@@ -444,7 +471,7 @@ func (l dropLoading) read(ctx context.Context, targets []models.Target) (placing
 	r := l.redis
 	return func(ctx context.Context, p redis.Pipeliner, target models.Target, token, epoch string) []redis.Cmder {
 		k, drop := r.keys(target), drops[target.ID]
-		if drop == nil { // deleted since; the lock of its load is taken away, or will be
+		if drop == nil || drop.Claimed > grown { // deleted since, or its claims were left out
 			return []redis.Cmder{p.Eval(ctx, "return 0", []string{k.likes})}
 		}
 		replies := []redis.Cmder{r.noteLoad(ctx, p, k, token, 1), r.putClaims(ctx, p, k, token, drop.Claims)}

@@ -152,10 +152,20 @@ func (r *Redis) Forget(ctx context.Context, store *models.Store, target models.T
 // KeepCold reports whether a target is cold. It takes away the lock of a load that has begun, so that what was read
 // before the call cannot make the target warm.
 func (r *Redis) KeepCold(ctx context.Context, target models.Target) (bool, error) {
+	return r.isCold(ctx, target, 1)
+}
+
+// IsCold reports whether a target is cold, and no load has begun that could make it warm. A caller that asks often must
+// not use KeepCold: a large target, whose load takes seconds, would never become warm.
+func (r *Redis) IsCold(ctx context.Context, target models.Target) (bool, error) {
+	return r.isCold(ctx, target, 0)
+}
+
+func (r *Redis) isCold(ctx context.Context, target models.Target, takeLock int) (bool, error) {
 	k := r.keys(target)
-	warm, err := r.run(ctx, "cold", []string{k.likes, k.warming}).Int()
+	warm, err := r.run(ctx, "cold", []string{k.likes, k.warming}, takeLock).Int()
 	if err != nil {
-		return false, fmt.Errorf("keep %s cold: %w", target, err)
+		return false, fmt.Errorf("look whether %s is cold: %w", target, err)
 	}
 	return warm == 0, nil
 }

@@ -443,49 +443,54 @@ func (s *Store) ClaimsToRelease(ctx context.Context, after EndedClaim, limit int
 	return list, nil
 }
 
-// ClearCold records that the gate has to be sent nothing about a drop, neither settings nor releases, because it holds
-// nothing of the drop. It reports whether it did: if cold reports false, it changes nothing.
+// ColdDrop is what had to be sent to the gate about a drop that turned out to be cold.
+type ColdDrop struct {
+	ID      int64
+	Version int64        // of the settings; 0 for none
+	Claims  []EndedClaim // to release
+}
+
+// ClearCold records that what had to be sent to the gate about a drop need not be sent, because the gate holds nothing
+// of the drop. It reports whether it did: if cold reports false, it changes nothing. Claims and settings that changed
+// after the caller had found the drop cold are left: Redis may have had the drop again in the meantime, and a crash can
+// bring that state back.
 //
 // ClearCold calls cold under the lock of the drop's row, as WithdrawLike does under that of its target. It must report
 // whether the gate holds nothing of the drop and will not load it from rows read before. A process that warms the drop
 // later reads its present settings and the live claims. Without a gate, cold reports true.
-func (s *Store) ClearCold(ctx context.Context, dropID int64, cold func() (bool, error)) (done bool, err error) {
-	const find = `
-		SELECT user_id
-		FROM claims FORCE INDEX (idx_release)
-		WHERE to_release=1 AND drop_id=?`
+func (s *Store) ClearCold(ctx context.Context, drop ColdDrop, cold func() (bool, error)) (done bool, err error) {
 	const settings = `
 		UPDATE drops FORCE INDEX (PRIMARY)
-		SET sent_version=version
+		SET sent_version=GREATEST(sent_version, LEAST(version, ?))
 		WHERE id=?`
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		done = false
 		if err := s.holdMode(tx); err != nil {
 			return err
 		}
-		if _, err := lockDrops(tx, []int64{dropID}); err != nil {
+		if _, err := lockDrops(tx, []int64{drop.ID}); err != nil {
 			return err
 		}
 		if done, err = cold(); err != nil || !done {
 			return err
 		}
-		var users []int64
-		if err := tx.Raw(find, dropID).Scan(&users).Error; err != nil {
-			return err
-		}
-		for some := range slices.Chunk(ascending(users), writtenClaims) {
+		for some := range slices.Chunk(drop.Claims, writtenClaims) {
+			users, ids := make([]int64, len(some)), make([]int64, len(some))
+			for i, c := range some {
+				users[i], ids[i] = c.UserID, c.ID
+			}
 			clear := `
 				UPDATE claims FORCE INDEX (PRIMARY)
 				SET to_release=0
-				WHERE drop_id=? AND user_id IN (` + joinIDs(some) + `)`
-			if err := tx.Exec(clear, dropID).Error; err != nil {
+				WHERE drop_id=? AND user_id IN (` + joinIDs(ascending(users)) + `) AND id IN (` + joinIDs(ids) + `)`
+			if err := tx.Exec(clear, drop.ID).Error; err != nil {
 				return err
 			}
 		}
-		return tx.Exec(settings, dropID).Error
+		return tx.Exec(settings, drop.Version, drop.ID).Error
 	})
 	if err != nil {
-		return false, fmt.Errorf("clear cold drop %d: %w", dropID, err)
+		return false, fmt.Errorf("clear cold drop %d: %w", drop.ID, err)
 	}
 	return done, nil
 }

@@ -99,7 +99,7 @@ func TestClaimDirect_inItsTime(t *testing.T) {
 	refusedAs(t, models.CodeUnavailable, claim(0, 103))
 	_, err = l.store.ReturnDirect(t.Context(), l.users[0], 100)
 	refusedAs(t, models.CodeUnavailable, err)
-	_, err = l.store.ClearCold(t.Context(), d.ID, func() (bool, error) { return true, nil })
+	_, err = l.store.ClearCold(t.Context(), models.ColdDrop{ID: d.ID}, func() (bool, error) { return true, nil })
 	refusedAs(t, models.CodeUnavailable, err)
 }
 

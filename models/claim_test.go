@@ -458,14 +458,15 @@ func TestVoidClaims_ofAUser(t *testing.T) {
 	l.apply(l.back(a.ID, l.users[0], 100))
 	assert.Equal(t, "100 voided moderator", l.row(a.ID, l.users[0]))
 	l.exec("UPDATE drops SET version=7")
-	done, err := l.store.ClearCold(t.Context(), b.ID, func() (bool, error) { return false, nil })
+	cold := models.ColdDrop{ID: b.ID, Version: 7, Claims: l.toRelease()}
+	done, err := l.store.ClearCold(t.Context(), cold, func() (bool, error) { return false, nil })
 	require.NoError(t, err)
 	assert.False(t, done)
 	assert.Len(t, l.toRelease(), 1, "it is warm")
-	_, err = l.store.ClearCold(t.Context(), b.ID, func() (bool, error) { return true, assert.AnError })
+	_, err = l.store.ClearCold(t.Context(), cold, func() (bool, error) { return true, assert.AnError })
 	require.ErrorIs(t, err, assert.AnError)
 	assert.Len(t, l.toRelease(), 1)
-	done, err = l.store.ClearCold(t.Context(), b.ID, func() (bool, error) {
+	done, err = l.store.ClearCold(t.Context(), cold, func() (bool, error) {
 		conn, err := l.store.Pool().Conn(t.Context())
 		require.NoError(t, err)
 		defer conn.Close()
@@ -482,6 +483,36 @@ func TestVoidClaims_ofAUser(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, send, 1)
 	assert.Equal(t, a.ID, send[0].ID)
+}
+
+// What changed after a drop was found cold is not cleared: Redis may have had the drop again in the meantime.
+func TestClearCold_leavesWhatCameLater(t *testing.T) {
+	t.Parallel()
+	l := newClaimSite(t, 3)
+	d := l.drop(models.DropSettings{Stock: 3})
+	l.apply(l.take(d.ID, l.users[0], 100), l.take(d.ID, l.users[1], 101), l.take(d.ID, l.users[2], 102))
+	void := models.ClaimVoid{ActorID: l.moderator("mod"), DropID: d.ID, Reason: "Bought."}
+	for _, void.UserID = range l.users[:2] {
+		_, err := l.store.VoidClaims(t.Context(), void)
+		require.NoError(t, err)
+	}
+	l.exec("UPDATE drops SET version=2")
+	found := models.ColdDrop{ID: d.ID, Version: 2, Claims: l.toRelease()}
+	// One of the claims was released and its user has another, which is voided, too. The settings change again.
+	l.apply(l.back(d.ID, l.users[0], 100), l.take(d.ID, l.users[0], 103))
+	for _, void.UserID = range []int64{l.users[0], l.users[2]} {
+		_, err := l.store.VoidClaims(t.Context(), void)
+		require.NoError(t, err)
+	}
+	l.exec("UPDATE drops SET version=3")
+	done, err := l.store.ClearCold(t.Context(), found, func() (bool, error) { return true, nil })
+	require.NoError(t, err)
+	assert.True(t, done)
+	assert.Equal(t, []models.EndedClaim{{d.ID, l.users[0], 103}, {d.ID, l.users[2], 102}}, l.toRelease())
+	send, err := l.store.SettingsToSend(t.Context(), 0, 10)
+	require.NoError(t, err)
+	assert.Len(t, send, 1)
+	assert.Equal(t, 2, count(t, l.store, "SELECT sent_version FROM drops"))
 }
 
 func TestPurgeUser_endsTheClaims(t *testing.T) {

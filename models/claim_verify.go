@@ -9,13 +9,12 @@ import (
 
 // DropTally is a drop with its stored count and the count of its rows, as of one instant.
 type DropTally struct {
-	ID        int64
-	Open      bool // its post is not deleted
-	Stock     int64
-	Claimed   int64 // the column
-	Rows      int64 `gorm:"column:live_rows"` // live claims
-	ToRelease int64 // claims that MySQL ended, and that the gate may still hold
-	Unsent    bool  // the gate may lack its settings
+	ID      int64
+	Open    bool // its post is not deleted
+	Stock   int64
+	Claimed int64 // the column
+	Rows    int64 `gorm:"column:live_rows"` // live claims
+	Unsent  bool  // the gate may lack its settings
 }
 
 // Problem describes a count that is off; "" if it is right.
@@ -44,11 +43,15 @@ func (s *Store) TallyDrop(ctx context.Context, id int64) (tally DropTally, ok bo
 	return list[0], true, nil
 }
 
+// TallyDropsOfShard is TallyDrops for the drops of one shard.
+func (s *Store) TallyDropsOfShard(ctx context.Context, shard int, after int64, limit int) ([]DropTally, error) {
+	return s.tallyDrops(ctx, matching("d.id>? AND MOD(d.id,?)=?", after, s.shards, shard), limit)
+}
+
 func (s *Store) tallyDrops(ctx context.Context, where conditions, limit int) ([]DropTally, error) {
 	query := `
 		SELECT d.id, p.status=? AS open, d.stock, d.claimed, d.unsent,
-			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.state IN (?,?)) AS live_rows,
-			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.to_release=1) AS to_release
+			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.state IN (?,?)) AS live_rows
 		FROM drops d FORCE INDEX (PRIMARY)
 		STRAIGHT_JOIN posts p ON p.id=d.post_id
 		` + where.clause() + `
@@ -95,11 +98,14 @@ type ClaimDrift struct {
 	UserID int64
 	Row    int64 // the id of the live claim in MySQL; 0: none
 	Gate   int64 // the id in the gate; 0: none
-	Ended  bool  // MySQL has ended the claim of the gate, and it is to be released
+	Ended  bool  // MySQL has ended the claim of the gate
+	Leaves bool  // and it is to be released
 }
 
 func (d ClaimDrift) String() string {
 	switch {
+	case d.Leaves:
+		return fmt.Sprintf("user %d: claim %d has ended in MySQL, and the gate is about to release it", d.UserID, d.Gate)
 	case d.Ended:
 		return fmt.Sprintf("user %d: claim %d has ended in MySQL, and the gate holds it", d.UserID, d.Gate)
 	case d.Gate == 0:
@@ -113,19 +119,19 @@ func (d ClaimDrift) String() string {
 // comparedClaims is the number of live claims that one query of CompareClaims reads.
 const comparedClaims = 5000
 
-// CompareClaims compares the live claims that MySQL has of a drop with those of the gate, and returns at most limit
-// differences in the order of their users. gate returns, in the order of their users, all claims that the gate holds of
-// users above after and up to upTo (0: without end). Changes on their way to MySQL are differences, too: the caller
+// CompareClaims compares the live claims that MySQL has of a drop with those of the gate, and calls fn with each batch
+// of differences, in the order of their users. gate returns, in the order of their users, all claims that the gate holds
+// of users above after and up to upTo (0: without end). Changes on their way to MySQL are differences, too: the caller
 // compares again after they have arrived.
 func (s *Store) CompareClaims(
-	ctx context.Context, dropID int64, limit int,
+	ctx context.Context, dropID int64,
 	gate func(ctx context.Context, after, upTo int64) ([]LiveClaim, error),
-) ([]ClaimDrift, error) {
-	var drifts []ClaimDrift
+	fn func([]ClaimDrift) error,
+) error {
 	for after := int64(0); ; {
 		rows, err := s.LiveClaims(ctx, dropID, after, comparedClaims)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		upTo := int64(0)
 		if len(rows) == comparedClaims {
@@ -133,15 +139,19 @@ func (s *Store) CompareClaims(
 		}
 		held, err := gate(ctx, after, upTo)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		found := compareClaims(rows, held)
 		if err := s.markEnded(ctx, dropID, found); err != nil {
-			return nil, err
+			return err
 		}
-		drifts = append(drifts, found...)
-		if upTo == 0 || len(drifts) >= limit {
-			return drifts[:min(limit, len(drifts))], nil
+		if len(found) > 0 {
+			if err := fn(found); err != nil {
+				return err
+			}
+		}
+		if upTo == 0 {
+			return nil
 		}
 		after = upTo
 	}
@@ -168,7 +178,7 @@ func compareClaims(rows, gate []LiveClaim) []ClaimDrift {
 	return found
 }
 
-// markEnded marks the differences that are releases on their way to the gate.
+// markEnded marks the differences of claims that MySQL has ended.
 func (s *Store) markEnded(ctx context.Context, dropID int64, drifts []ClaimDrift) error {
 	var users []int64
 	for _, d := range drifts {
@@ -186,6 +196,7 @@ func (s *Store) markEnded(ctx context.Context, dropID int64, drifts []ClaimDrift
 	for i := range drifts {
 		row := rows[dropUser{dropID, drifts[i].UserID}]
 		drifts[i].Ended = row != nil && drifts[i].Row == 0 && row.ID == drifts[i].Gate && !row.State.Live()
+		drifts[i].Leaves = drifts[i].Ended && row.ToRelease
 	}
 	return nil
 }

@@ -66,23 +66,32 @@ func TestCompareClaims_findsEveryDifference(t *testing.T) {
 	}
 	want := []models.ClaimDrift{
 		{UserID: u[1], Row: 101}, {UserID: u[2], Row: 102, Gate: 202}, {UserID: u[3], Gate: 103},
-		{UserID: u[4], Gate: 104, Ended: true}, {UserID: u[5], Gate: 105},
+		{UserID: u[4], Gate: 104, Ended: true, Leaves: true}, {UserID: u[5], Gate: 105},
 	}
-	found, err := l.store.CompareClaims(t.Context(), d, 100, gate)
-	require.NoError(t, err)
-	assert.Equal(t, want, found)
-	found, err = l.store.CompareClaims(t.Context(), d, 2, gate)
-	require.NoError(t, err)
-	assert.Equal(t, want[:2], found)
+	compare := func() (found []models.ClaimDrift) {
+		t.Helper()
+		require.NoError(t, l.store.CompareClaims(t.Context(), d, gate, func(some []models.ClaimDrift) error {
+			found = append(found, some...)
+			return nil
+		}))
+		return found
+	}
+	assert.Equal(t, want, compare())
+	texts := map[string]bool{}
 	for _, drift := range want {
-		assert.NotEmpty(t, drift.String())
+		texts[drift.String()] = true
 	}
-	_, err = l.store.CompareClaims(t.Context(), d, 100, func(context.Context, int64, int64) ([]models.LiveClaim, error) {
+	assert.Len(t, texts, len(want))
+	err = l.store.CompareClaims(t.Context(), d, func(context.Context, int64, int64) ([]models.LiveClaim, error) {
 		return nil, assert.AnError
-	})
+	}, nil)
+	require.ErrorIs(t, err, assert.AnError)
+	err = l.store.CompareClaims(t.Context(), d, gate, func([]models.ClaimDrift) error { return assert.AnError })
 	require.ErrorIs(t, err, assert.AnError)
 
 	l.apply(l.back(d, u[4], 104))
+	want[3].Leaves = false
+	assert.Equal(t, want, compare(), "nothing releases it")
 	for id, want := range map[int64]bool{104: true, 100: false, 999: false} {
 		user := map[int64]int64{104: u[4], 100: u[0], 999: u[5]}[id]
 		ok, err := l.store.ReleaseClaim(t.Context(), d, user, id)

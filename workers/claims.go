@@ -60,7 +60,7 @@ func (r *Releaser) Release(ctx context.Context) (done Released, err error) {
 	if r.claims == nil {
 		return done, nil
 	}
-	cold := map[int64]bool{}
+	cold := coldDrops{}
 	// The drops of one shard that fails do not keep the others from theirs.
 	err = errors.Join(r.releaseEnded(ctx, &done, cold), r.sendSettings(ctx, &done, cold))
 	if len(cold) > 0 && !nearlyOver(ctx) {
@@ -69,8 +69,18 @@ func (r *Releaser) Release(ctx context.Context) (done Released, err error) {
 	return done, err
 }
 
-// releaseEnded sends the gate the claims that MySQL has ended, and adds drops that are cold to cold.
-func (r *Releaser) releaseEnded(ctx context.Context, done *Released, cold map[int64]bool) error {
+// coldDrops is what could not be sent because the gate holds nothing of the drops, by drop.
+type coldDrops map[int64]*models.ColdDrop
+
+func (c coldDrops) of(id int64) *models.ColdDrop {
+	if c[id] == nil {
+		c[id] = &models.ColdDrop{ID: id}
+	}
+	return c[id]
+}
+
+// releaseEnded sends the gate the claims that MySQL has ended, and adds those to drops that are cold to cold.
+func (r *Releaser) releaseEnded(ctx context.Context, done *Released, cold coldDrops) error {
 	var failures []error
 	for after := (models.EndedClaim{}); ; {
 		list, err := r.store.ClaimsToRelease(ctx, after, releasePage)
@@ -84,7 +94,8 @@ func (r *Releaser) releaseEnded(ctx context.Context, done *Released, cold map[in
 				failures = append(failures, fmt.Errorf("release claims: %w", err))
 			}
 			for _, one := range left {
-				cold[one.DropID] = true
+				drop := cold.of(one.DropID)
+				drop.Claims = append(drop.Claims, one)
 			}
 			r.sent(done, len(list)-len(left), err)
 		}
@@ -94,8 +105,8 @@ func (r *Releaser) releaseEnded(ctx context.Context, done *Released, cold map[in
 	}
 }
 
-// sendSettings sends the gate the settings that it may not have, and adds drops that are cold to cold.
-func (r *Releaser) sendSettings(ctx context.Context, done *Released, cold map[int64]bool) error {
+// sendSettings sends the gate the settings that it may not have, and adds those of drops that are cold to cold.
+func (r *Releaser) sendSettings(ctx context.Context, done *Released, cold coldDrops) error {
 	var failures []error
 	for after := int64(0); ; {
 		list, err := r.store.SettingsToSend(ctx, after, releasePage)
@@ -109,7 +120,7 @@ func (r *Releaser) sendSettings(ctx context.Context, done *Released, cold map[in
 				failures = append(failures, fmt.Errorf("send settings of drops: %w", err))
 			}
 			for _, one := range left {
-				cold[one.ID] = true
+				cold.of(one.ID).Version = one.Version
 			}
 			r.sent(done, len(list)-len(left), err)
 		}
@@ -126,9 +137,10 @@ func (r *Releaser) sent(done *Released, n int, err error) {
 	}
 }
 
-// clearCold records that nothing has to be sent about drops that are cold. It waits for the pipeline, so that an event
-// follows the eviction of each: otherwise a Redis that loses its last writes could have the drop again.
-func (r *Releaser) clearCold(ctx context.Context, done *Released, drops map[int64]bool) error {
+// clearCold records what need not be sent about drops that are cold. It waits for the pipeline, so that an event
+// follows the eviction of each: otherwise a Redis that loses its last writes could have the drop again. A drop that is
+// being loaded is left to the next run, which finds it warm.
+func (r *Releaser) clearCold(ctx context.Context, done *Released, drops coldDrops) error {
 	waiting, cancel := context.WithTimeout(ctx, coldWait)
 	defer cancel()
 	targets := make([]models.Target, 0, len(drops))
@@ -141,8 +153,8 @@ func (r *Releaser) clearCold(ctx context.Context, done *Released, drops map[int6
 		return fmt.Errorf("cold drops: %w", err)
 	}
 	for _, target := range targets {
-		cleared, err := r.store.ClearCold(ctx, target.ID, func() (bool, error) {
-			return r.redis.KeepCold(ctx, target)
+		cleared, err := r.store.ClearCold(ctx, *drops[target.ID], func() (bool, error) {
+			return r.redis.IsCold(ctx, target)
 		})
 		if err != nil {
 			return err
@@ -184,37 +196,75 @@ func usersAbove(list []models.LiveClaim, after int64) int {
 	return i
 }
 
-// claimDifferences is the number of differences of a drop that one pass looks at.
-const claimDifferences = 100_000
-
 // resendClaims sends the state in the gate of every claim to a drop that differs from MySQL through the pipeline, and
-// the version of the settings. Claims on their way to MySQL are sent twice without harm. It returns the number of
-// claims sent.
+// the version of the settings. Claims on their way to MySQL are sent twice without harm. Claims that MySQL has ended are
+// sent, too, if it waits for their return: the log may have lost it. It returns the number of claims sent.
 func resendClaims(
 	ctx context.Context, r *counters.Redis, store *models.Store, likes *counters.Likes, dropID int64,
 ) (resent int, err error) {
-	drifts, err := compareDrop(ctx, r, store, dropID)
-	if err != nil {
-		return 0, err
-	}
-	var claims []models.LiveClaim
-	for _, d := range drifts {
-		for _, id := range []int64{d.Row, d.Gate} {
-			if id != 0 {
-				claims = append(claims, models.LiveClaim{UserID: d.UserID, ID: id})
+	err = eachClaimDrift(ctx, r, store, dropID, func(drifts []models.ClaimDrift) error {
+		var claims []models.LiveClaim
+		for _, d := range drifts {
+			for _, id := range []int64{d.Row, d.Gate} {
+				if id != 0 {
+					claims = append(claims, models.LiveClaim{UserID: d.UserID, ID: id})
+				}
 			}
 		}
+		resent += len(claims)
+		return likes.ReassertClaims(ctx, dropID, claims)
+	})
+	if err != nil {
+		return resent, err
 	}
-	return len(claims), likes.ReassertClaims(ctx, dropID, claims)
+	var ended []models.LiveClaim
+	for after := (models.EndedClaim{DropID: dropID}); ; {
+		list, err := store.ClaimsToRelease(ctx, after, releasePage)
+		if err != nil {
+			return resent, err
+		}
+		for _, one := range list {
+			if one.DropID == dropID {
+				ended = append(ended, models.LiveClaim{UserID: one.UserID, ID: one.ID})
+			}
+		}
+		if len(list) < releasePage || list[len(list)-1].DropID != dropID {
+			break
+		}
+		after = list[len(list)-1]
+	}
+	return resent + len(ended), likes.ReassertClaims(ctx, dropID, ended)
 }
 
-// compareDrop returns the differences between the claims of a warm drop and the rows.
-func compareDrop(
-	ctx context.Context, r *counters.Redis, store *models.Store, dropID int64,
-) ([]models.ClaimDrift, error) {
+// reassertClaim sends the state in the gate of a user's claims to a drop: of the one that the gate holds, and of the one
+// that MySQL has.
+func reassertClaim(
+	ctx context.Context, r *counters.Redis, store *models.Store, likes *counters.Likes, dropID, userID int64,
+) error {
+	rows, err := store.ClaimsAmong(ctx, userID, []int64{dropID})
+	if err != nil {
+		return err
+	}
+	held, err := r.HeldClaim(ctx, dropID, userID)
+	if err != nil {
+		return err
+	}
+	var claims []models.LiveClaim
+	for _, id := range []int64{rows[dropID].ID, held} { // the later one last
+		if id != 0 && (len(claims) == 0 || claims[0].ID != id) {
+			claims = append(claims, models.LiveClaim{UserID: userID, ID: id})
+		}
+	}
+	return likes.ReassertClaims(ctx, dropID, claims)
+}
+
+// eachClaimDrift calls fn with batches of the differences between the claims of a warm drop and the rows.
+func eachClaimDrift(
+	ctx context.Context, r *counters.Redis, store *models.Store, dropID int64, fn func([]models.ClaimDrift) error,
+) error {
 	held, err := heldClaims(ctx, r, dropID)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return store.CompareClaims(ctx, dropID, claimDifferences, held)
+	return store.CompareClaims(ctx, dropID, held, fn)
 }

@@ -115,6 +115,22 @@ func (s *shop) settled() {
 	})
 }
 
+// forget evicts a drop.
+func (s *shop) forget(dropID int64) {
+	s.t.Helper()
+	forgotten, err := s.redis.Forget(context.Background(), s.store, models.Target{Kind: models.KindDrop, ID: dropID})
+	require.NoError(s.t, err)
+	require.True(s.t, forgotten)
+}
+
+func texts(found []models.Difference) []string {
+	list := make([]string, len(found))
+	for i, d := range found {
+		list[i] = d.String()
+	}
+	return list
+}
+
 func (s *shop) held(dropID int64) map[int64]int64 {
 	s.t.Helper()
 	held, err := s.redis.HeldClaims(context.Background(), dropID)
@@ -258,7 +274,7 @@ func TestReleaser_loweredStockRejectsClaimsOnTheirWay(t *testing.T) {
 	require.Empty(t, s.verify(false))
 }
 
-// Nothing is sent about a drop that is cold, and a load that began before does not bring back what was ended.
+// Nothing is sent about a drop that is cold. A load that has begun may bring back what was ended, so it is waited for.
 func TestReleaser_clearsColdDrops(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, setup(t))
@@ -280,9 +296,12 @@ func TestReleaser_clearsColdDrops(t *testing.T) {
 	// A process that loads the drop has read MySQL before.
 	warming := fmt.Sprintf("{s%02d}:%s:warming", drop.Target().Shard(s.store.Shards()), drop.Target())
 	require.NoError(t, s.raw.Set(t.Context(), warming, "loader", time.Minute).Err())
-	done := s.release()
-	require.Equal(t, Released{Expired: 1, Cold: 1}, done)
-	require.Zero(t, s.raw.Exists(t.Context(), warming).Val())
+	require.Equal(t, Released{Expired: 1}, s.release())
+	require.EqualValues(t, 1, s.raw.Exists(t.Context(), warming).Val(), "the load goes on: it takes long for a large drop")
+	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"))
+	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM drops WHERE unsent=1"))
+	require.NoError(t, s.raw.Del(t.Context(), warming).Err())
+	require.Equal(t, Released{Cold: 1}, s.release())
 	require.Zero(t, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"))
 	require.Zero(t, s.count("SELECT COUNT(*) FROM drops WHERE unsent=1"))
 	require.EqualValues(t, 1, s.claim(drop.ID, user+2).Remaining)
@@ -328,6 +347,28 @@ func TestVerify_findsDifferencesOfClaims(t *testing.T) {
 			s.exec("UPDATE claims SET state=6, ended_at=NOW(3) WHERE user_id=?", user)
 			s.exec("UPDATE drops SET claimed=claimed-1 WHERE id=?", drop)
 		}, "1 claims are in Redis that MySQL has ended", 1},
+		"an ended claim that nobody releases, beside one that is released": {func(s *shop, drop, user int64) {
+			s.exec("UPDATE claims SET state=6, ended_at=NOW(3), to_release=user_id>? WHERE drop_id=?", user, drop)
+			s.exec("UPDATE drops SET claimed=0 WHERE id=?", drop)
+		}, "1 claims are in Redis that MySQL has ended", 0},
+		"a claim that replaced another": {func(s *shop, drop, user int64) {
+			s.exec("UPDATE claims SET id=? WHERE user_id=?", s.nextID(drop), user)
+		}, "is in MySQL, and claim", 2},
+		"a row too many that is not counted": {func(s *shop, drop, user int64) {
+			s.forget(drop)
+			s.exec("INSERT INTO claims (drop_id, user_id, id, state, created_at) VALUES (?,?,?,2,NOW(3))",
+				drop, user+5, s.nextID(drop))
+		}, "claimed is 2 and there are 3 live claims", 3},
+		"a row too few, of a cold drop": {func(s *shop, drop, user int64) {
+			s.forget(drop)
+			s.exec("DELETE FROM claims WHERE user_id=?", user)
+		}, "claimed is 2 and there are 1 live claims", 1},
+		"settings that the gate lacks": {func(s *shop, drop, _ int64) {
+			s.exec("UPDATE drops SET stock=3, version=2, sent_version=2 WHERE id=?", drop)
+		}, "Redis has a stock of 4 in version 1, and MySQL 3 in version 2", 2},
+		"a deleted post whose drop is open": {func(s *shop, drop, _ int64) {
+			s.exec("UPDATE posts SET status=2 WHERE id=(SELECT post_id FROM drops WHERE id=?)", drop)
+		}, "it takes claims in Redis but its post is deleted in MySQL", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -344,6 +385,16 @@ func TestVerify_findsDifferencesOfClaims(t *testing.T) {
 			require.Len(t, found, 1)
 			require.Contains(t, found[0], c.want)
 			require.Contains(t, found[0], drop.Target().String())
+			desk, all := NewDesk(s.store, s.redis, s.likes), found
+			one, err := desk.Compare(t.Context(), drop.Target(), false)
+			require.NoError(t, err)
+			require.Equal(t, all, texts(one), "the same for one target")
+			one, compared, next, err := desk.CompareShard(t.Context(), drop.Target().Shard(s.store.Shards()), models.KindDrop,
+				0, 10, time.Now().Add(patience), false)
+			require.NoError(t, err)
+			require.Equal(t, all, texts(one), "the same for a shard")
+			require.Equal(t, 1, compared)
+			require.Zero(t, next)
 			found = s.verify(true)
 			require.Len(t, found, 1)
 			require.Contains(t, found[0], "(repaired)")
@@ -394,6 +445,107 @@ func TestReconciler_repairsClaimsThatTheLogLost(t *testing.T) {
 		user + 2: models.StateConfirmed}, s.states(drop.ID))
 	require.Equal(t, int(again.ID), s.count("SELECT id FROM claims WHERE user_id=?", user))
 	require.Empty(t, s.verify(false))
+}
+
+// Kafka loses the event by which the gate has released a claim. The gate does not send it again by itself for an hour,
+// and the reconciler does at once.
+func TestReconciler_sendsLostReleasesAgain(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, setup(t))
+	stop := s.start()
+	user := s.customers(2)
+	drop := s.drop(2, 0)
+	s.claim(drop.ID, user)
+	s.claim(drop.ID, user+1)
+	s.flush()
+	s.exec("UPDATE claims SET state=6, ended_at=NOW(3), to_release=1 WHERE user_id=?", user)
+	s.exec("UPDATE drops SET claimed=1")
+	stop()
+	s.release()
+	require.Len(t, s.held(drop.ID), 1)
+	s.loseOutbox(drop.Target().Shard(s.store.Shards()))
+	s.work()
+	s.claim(drop.ID, user)
+	s.flush()
+	require.NotZero(t, s.openGaps())
+	require.Equal(t, 0, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"), "the row has the later claim")
+
+	s.exec("UPDATE claims SET state=6, ended_at=NOW(3), to_release=1 WHERE user_id=?", user+1)
+	s.exec("UPDATE drops SET claimed=1")
+	id := s.held(drop.ID)[user+1]
+	cold, err := s.claims.Release(t.Context(), []models.EndedClaim{{DropID: drop.ID, UserID: user + 1, ID: id}})
+	require.NoError(t, err)
+	require.Empty(t, cold)
+	s.flush()
+	s.exec("UPDATE claims SET to_release=1 WHERE user_id=?", user+1) // as if it had been lost
+	s.release()
+	s.flush()
+	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"), "the gate has sent the event before")
+	resent, err := NewReconciler(s.redis, s.store, s.likes).Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, resent)
+	s.flush()
+	require.Zero(t, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"))
+	require.Zero(t, s.openGaps())
+	require.Empty(t, s.verify(false))
+}
+
+// Moderators compare the drops of a shard in parts, and a drop without a row. They send the claim of a dead letter again.
+func TestDesk_ofDrops(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, setup(t))
+	s.start()
+	user := s.customers(3)
+	shards := int64(s.store.Shards())
+	first := s.drop(5, 0)
+	for range shards {
+		s.drop(5, 0)
+	}
+	shard := first.Target().Shard(int(shards))
+	for _, id := range []int64{first.ID, first.ID + shards} {
+		s.claim(id, user)
+		s.claim(id, user+1)
+	}
+	s.flush()
+	desk := NewDesk(s.store, s.redis, s.likes)
+	var after int64
+	for _, want := range []int64{first.ID, first.ID + shards} {
+		found, compared, next, err := desk.CompareShard(t.Context(), shard, models.KindDrop, after, 1, time.Time{}, false)
+		require.NoError(t, err)
+		require.Empty(t, found)
+		require.Equal(t, []int64{1, want}, []int64{int64(compared), next})
+		after = next
+	}
+	_, compared, next, err := desk.CompareShard(t.Context(), shard, models.KindDrop, after, 1, time.Time{}, false)
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 0}, []int64{int64(compared), next})
+
+	// MySQL lacks a claim, and has one that was returned. The gate knows better.
+	s.exec("DELETE FROM claims WHERE drop_id=? AND user_id=?", first.ID, user)
+	s.exec("INSERT INTO claims (drop_id, user_id, id, state, created_at) VALUES (?,?,?,2,NOW(3))",
+		first.ID, user+2, s.nextID(first.ID))
+	for u := range int64(3) {
+		require.NoError(t, desk.Reassert(t.Context(), first.Target(), user+u))
+	}
+	s.flush()
+	require.Equal(t, map[int64]models.ClaimState{user: models.StateConfirmed, user + 1: models.StateConfirmed,
+		user + 2: models.StateReturned}, s.states(first.ID))
+	require.Empty(t, s.verify(false))
+	s.forget(first.ID)
+	require.ErrorIs(t, desk.Reassert(t.Context(), first.Target(), user), counters.ErrNotWarm)
+
+	lost := models.Target{Kind: models.KindDrop, ID: first.ID + shards}
+	s.exec("DELETE FROM drops WHERE id=?", lost.ID)
+	for _, repaired := range []bool{false, true} {
+		found, err := desk.Compare(t.Context(), lost, repaired)
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, "it is in Redis and does not exist in MySQL", found[0].Problem)
+		require.Equal(t, repaired, found[0].Repaired)
+	}
+	found, err := desk.Compare(t.Context(), lost, true)
+	require.NoError(t, err)
+	require.Empty(t, found)
 }
 
 // The promise: stock 100 and 2,000 users at once through two processes, while the writer is stopped and started, Redis

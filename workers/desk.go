@@ -28,11 +28,14 @@ func (d *Desk) ShardInfos(ctx context.Context) ([]counters.ShardInfo, error) {
 	return d.redis.ShardInfos(ctx)
 }
 
-// Reassert sends the current state of a user's like of a target through the pipeline again. If the gate does not hold
-// the state, Reassert returns counters.ErrNotWarm.
+// Reassert sends the current state of a user's like of a target through the pipeline again, or of a user's claim to a
+// drop. If the gate does not hold the state, Reassert returns counters.ErrNotWarm.
 func (d *Desk) Reassert(ctx context.Context, target models.Target, userID int64) error {
 	if !d.Gated() {
 		return counters.ErrNotWarm
+	}
+	if target.Kind == models.KindDrop {
+		return reassertClaim(ctx, d.redis, d.store, d.likes, target.ID, userID)
 	}
 	return d.likes.Reassert(ctx, target, []int64{userID})
 }
@@ -55,7 +58,7 @@ func (d *Desk) CompareShard(
 	repair bool,
 ) (found []models.Difference, compared int, next int64, err error) {
 	sum, next, err := d.verifier(repair, &found).Stretch(ctx, shard, kind, after, limit, end)
-	return found, sum.Posts + sum.Comments, next, err
+	return found, sum.Posts + sum.Comments + sum.Drops, next, err
 }
 
 func (d *Desk) verifier(repair bool, found *[]models.Difference) *Verifier {

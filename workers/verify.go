@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sethvargo/go-retry"
@@ -131,6 +132,9 @@ func (v *Verifier) Sample(
 	limit int,
 ) (Verification, int64, error) {
 	var sum Verification
+	if kind == models.KindDrop {
+		return v.sampleDrops(ctx, after, limit)
+	}
 	list, err := v.store.Tally(ctx, kind, after, limit)
 	if err != nil || len(list) == 0 {
 		return sum, 0, err
@@ -144,6 +148,9 @@ func (v *Verifier) Sample(
 func (v *Verifier) Target(ctx context.Context, target models.Target) (Verification, error) {
 	var sum Verification
 	v.wait = askedWait
+	if target.Kind == models.KindDrop {
+		return sum, v.verifyOneDrop(ctx, target, &sum)
+	}
 	tally, exists, err := v.store.TallyOf(ctx, target)
 	if err != nil {
 		return sum, err
@@ -181,22 +188,43 @@ func (v *Verifier) Stretch(
 	end time.Time,
 ) (sum Verification, next int64, err error) {
 	v.wait = askedWait
+	if kind == models.KindDrop {
+		list, err := v.store.TallyDropsOfShard(ctx, shard, after, limit)
+		if err != nil {
+			return sum, 0, err
+		}
+		next, err = stretch(v, list, limit, end, func(one []models.DropTally) (int64, error) {
+			return one[0].ID, v.verifyDropPage(ctx, one, &sum)
+		})
+		return sum, next, err
+	}
 	list, err := v.store.TallyShard(ctx, kind, shard, after, limit)
 	if err != nil {
 		return sum, 0, err
 	}
-	for i := range list {
-		if err := v.verifyPage(ctx, kind, list[i:i+1], &sum); err != nil {
-			return sum, 0, err
+	next, err = stretch(v, list, limit, end, func(one []models.TargetTally) (int64, error) {
+		return one[0].ID, v.verifyPage(ctx, kind, one, &sum)
+	})
+	return sum, next, err
+}
+
+// stretch calls compare, which returns the id of what it compared, with each of a list until the time end. It returns
+// the id to continue after, or 0 if the list has fewer than limit, and so is the last.
+func stretch[T any](
+	v *Verifier, list []T, limit int, end time.Time, compare func(one []T) (id int64, err error),
+) (next int64, err error) {
+	for one := range slices.Chunk(list, 1) {
+		if next, err = compare(one); err != nil {
+			return 0, err
 		}
-		if after = list[i].ID; v.now().After(end) {
-			return sum, after, nil
+		if v.now().After(end) {
+			return next, nil
 		}
 	}
 	if len(list) < limit {
-		return sum, 0, nil
+		return 0, nil
 	}
-	return sum, after, nil
+	return next, nil
 }
 
 func (v *Verifier) verifyKind(ctx context.Context, kind models.TargetKind, sum *Verification) error {

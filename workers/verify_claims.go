@@ -23,8 +23,20 @@ func (v *Verifier) verifyDrops(ctx context.Context, sum *Verification) error {
 	}
 }
 
-// SampleDrops compares at most limit drops with ids above after. It returns the id to continue after, or 0 at the end.
-func (v *Verifier) SampleDrops(ctx context.Context, after int64, limit int) (Verification, int64, error) {
+// verifyOneDrop compares one drop, which may have no row.
+func (v *Verifier) verifyOneDrop(ctx context.Context, target models.Target, sum *Verification) error {
+	tally, exists, err := v.store.TallyDrop(ctx, target.ID)
+	switch {
+	case err != nil:
+		return err
+	case exists:
+		return v.verifyDropPage(ctx, []models.DropTally{tally}, sum)
+	}
+	return v.gate.verifyStray(ctx, target, sum)
+}
+
+// sampleDrops is Sample for drops.
+func (v *Verifier) sampleDrops(ctx context.Context, after int64, limit int) (Verification, int64, error) {
 	var sum Verification
 	list, err := v.store.TallyDrops(ctx, after, limit)
 	if err != nil || len(list) == 0 {
@@ -123,7 +135,22 @@ func (v *gatedVerifier) compareDrop(
 		return &dropProblem{fmt.Sprintf("the count in Redis is %d and %d users have claims there",
 			state.Count, state.Users), forget}, nil
 	}
-	drifts, err := compareDrop(ctx, v.redis, v.store, target.ID)
+	differ, example := 0, models.ClaimDrift{}
+	var ended []models.ClaimDrift // and nothing releases them
+	err := eachClaimDrift(ctx, v.redis, v.store, target.ID, func(drifts []models.ClaimDrift) error {
+		for _, d := range drifts {
+			switch {
+			case d.Leaves:
+			case d.Ended:
+				ended = append(ended, d)
+			default:
+				if differ++; differ == 1 {
+					example = d
+				}
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -139,24 +166,15 @@ func (v *gatedVerifier) compareDrop(
 	if err != nil || !exists {
 		return nil, err // verifyStrays reports it
 	}
-	var ended []models.ClaimDrift
-	var differ []models.ClaimDrift
-	for _, d := range drifts {
-		if d.Ended {
-			ended = append(ended, d)
-		} else {
-			differ = append(differ, d)
-		}
-	}
 	row := stored[target.ID]
 	switch {
-	case len(differ) > 0:
+	case differ > 0:
 		return &dropProblem{fmt.Sprintf("Redis has %d claims and MySQL %d; they differ in %d, such as %s",
-			state.Count, tally.Rows, len(differ), differ[0]), func() error {
+			state.Count, tally.Rows, differ, example), func() error {
 			_, err := resendClaims(ctx, v.redis, v.store, v.likes, target.ID)
 			return err
 		}}, nil
-	case int64(len(ended)) > tally.ToRelease:
+	case len(ended) > 0:
 		return &dropProblem{fmt.Sprintf("%d claims are in Redis that MySQL has ended, such as %s",
 			len(ended), ended[0]), func() error { return v.releaseEnded(ctx, target.ID, ended) }}, nil
 	case !state.Closed && !tally.Open:
