@@ -166,11 +166,10 @@ func (g *gatedStock) reserved(ctx context.Context, taken counters.TakenClaim) (*
 	}
 	seconds, ok := g.confirm.GetIfPresent(taken.DropID)
 	if !ok {
-		drop, err := g.store.Drop(ctx, taken.DropID)
-		if err != nil {
+		var err error
+		if seconds, err = g.store.ConfirmWithin(ctx, taken.DropID); err != nil {
 			return nil, err
 		}
-		seconds = drop.ConfirmWithin
 		g.confirm.Set(taken.DropID, seconds)
 	}
 	if seconds > 0 {
