@@ -36,6 +36,8 @@ CONTRACT_SEED ?= 1
 FAULTS_FOR ?= 10m
 FAULTS_SEED ?= 0
 FAULTS_FLAGS ?=
+# How often a crowd claims; the seeds follow FAULTS_SEED.
+FAULTS_RUNS ?= 20
 
 # Which attacks, and from how many addresses: SIEGE_FLAGS="--only unread --addresses 200".
 SIEGE_FLAGS ?=
@@ -119,6 +121,13 @@ faults: servers ## try to break the promise for FAULTS_FOR; FAULTS_SEED=N replay
 	@mkdir -p bin
 	go build -o bin/faults ./internal/faults
 	bin/faults --for $(FAULTS_FOR) --seed $(FAULTS_SEED) $(FAULTS_FLAGS)
+
+.PHONY: faults-drop
+faults-drop: servers build ## 10,000 users claim a stock of 100 in one second while servers are killed, FAULTS_RUNS times
+	go build -o bin/faults ./internal/faults
+	@for n in $$(seq $(FAULTS_RUNS)); do \
+		bin/faults --crowd 10000 --binary bin/likewise --seed $$(($(FAULTS_SEED) + n)) $(FAULTS_FLAGS) || exit; \
+	done
 
 .PHONY: siege
 siege: servers ## attack a private site as clients who mean harm would, and measure what others notice

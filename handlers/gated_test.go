@@ -10,21 +10,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"likewise/counters"
+	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/workers"
 )
 
-// gated stores likes and claims behind the Redis gate, with a relay and a writer that carry them to MySQL.
-func gated(t *testing.T, store *models.Store) parts {
+// gated stores likes behind the Redis gate, with a relay and a writer that carry them to MySQL.
+func gated(t *testing.T, store *models.Store) (handlers.Likes, counters.TargetGate, func()) {
 	t.Helper()
-	r, likes, settle := pipeline(t, store)
-	claims := counters.NewClaims(r, store, counters.ClaimsOptions{})
-	metrics := workers.NewMetrics(prometheus.NewRegistry())
-	return parts{
-		likes: likes, gate: likes, claims: claims, ids: counters.NewIDs(r, store),
-		desk: workers.NewDesk(store, r, likes), releaser: workers.NewReleaser(store, r, claims, metrics), settle: settle,
-	}
+	_, likes, settle := pipeline(t, store)
+	return likes, likes, settle
 }
 
 // pipeline is gated, with the parts behind the gate.

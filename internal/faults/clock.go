@@ -139,6 +139,8 @@ func (x *injection) skew(ahead bool) time.Duration {
 func clockOff(of func(*injection) []*process, ahead bool) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		p := x.one(of(x))[0]
+		x.skewBegins(&x.stepped)
+		defer x.skewEnds(&x.stepped)
 		err := p.clock.set(x.skew(ahead))
 		return errors.Join(err, x.during(ctx, 3*s1, 7*s1, func() error { return p.clock.set(0) }))
 	}
@@ -148,26 +150,28 @@ func clockOff(of func(*injection) []*process, ahead bool) func(context.Context, 
 func serverClockOff(name string, ahead bool) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		c := x.serverClocks[name]
+		x.skewBegins(&x.stepped)
+		defer x.skewEnds(&x.stepped)
 		if name == "redis" {
-			x.skewBegins()
-			defer x.skewEnds()
+			x.skewBegins(&x.skewed)
+			defer x.skewEnds(&x.skewed)
 		}
 		err := c.set(x.skew(ahead))
 		return errors.Join(err, x.during(ctx, 3*s1, 7*s1, func() error { return c.set(0) }))
 	}
 }
 
-// skewBegins and skewEnds note when the times of likes are not those of the harness.
-func (s *site) skewBegins() {
+// skewBegins and skewEnds note in a list when a clock is off.
+func (s *site) skewBegins(list *[]pause) {
 	s.skewMu.Lock()
 	defer s.skewMu.Unlock()
-	s.skewed = append(s.skewed, pause{begin: time.Now()})
+	*list = append(*list, pause{begin: time.Now()})
 }
 
-func (s *site) skewEnds() {
+func (s *site) skewEnds(list *[]pause) {
 	s.skewMu.Lock()
 	defer s.skewMu.Unlock()
-	endPause(s.skewed)
+	endPause(*list)
 }
 
 // skewedSince reports whether Redis's clock has been off at some time since a time of the run.
@@ -175,4 +179,11 @@ func (s *site) skewedSince(from time.Duration) bool {
 	s.skewMu.Lock()
 	defer s.skewMu.Unlock()
 	return slices.ContainsFunc(s.spans(s.skewed), func(p span) bool { return p.end >= from })
+}
+
+// steppedIn reports whether any clock may have been off between two times of the run.
+func (s *site) steppedIn(begin, end time.Duration) bool {
+	s.skewMu.Lock()
+	defer s.skewMu.Unlock()
+	return slices.ContainsFunc(s.spans(s.stepped), func(p span) bool { return p.end >= begin && p.begin <= end })
 }

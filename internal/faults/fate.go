@@ -92,8 +92,10 @@ type account struct {
 	name    string
 	outcast bool // moderators ban the account, void its likes or delete it
 	pass    atomic.Pointer[pass]
-	banned  spell  // or deleted, which has no end
-	voids   []void // guarded by banned.take, and read when all actors have stopped
+	banned  spell // or deleted, which has no end
+	// voids and claimVoids are guarded by banned.take, and read when all actors have stopped.
+	voids      []void
+	claimVoids []claimVoid
 }
 
 // pass is a token and its end.

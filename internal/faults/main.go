@@ -46,6 +46,7 @@ type options struct {
 	dir     string
 	list    bool
 	redis   string
+	crowd   int
 }
 
 func main() {
@@ -72,12 +73,13 @@ func main() {
 		"folder for logs and data, which is kept; if empty, a temporary one, which is kept after a failure")
 	flag.StringVar(&o.redis, "redis", "single",
 		"what Redis is: single, or cluster for a Redis Cluster whose slots move")
+	flag.IntVar(&o.crowd, "crowd", 0, fmt.Sprintf(
+		"instead of the storm, so many users claim a stock of %d in the same second while servers are killed", crowdStock))
 	flag.BoolVar(&o.list, "list", false, "list the faults and exit")
 	flag.Parse()
 	if flag.NArg() > 0 || o.fsync != "always" && o.fsync != "everysec" || o.disk != "tmpfs" && o.disk != "real" ||
 		o.redis != "single" && o.redis != "cluster" ||
-		o.clients < 1 ||
-		o.rate < 1 {
+		o.clients < 1 || o.rate < 1 || o.crowd < 0 || o.crowd > 0 && o.crowd <= crowdStock {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -199,6 +201,19 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 	if err := s.startProduct(ctx); err != nil {
 		return false, err
 	}
+	st := newStorm(s)
+	st.violations.log = func(v violation) { say("VIOLATION, %s: %s", v.Sort, v.Text) }
+	if o.crowd > 0 {
+		r, err := st.rush(ctx, o, say)
+		if err != nil {
+			return st.violations.total() > 0, err
+		}
+		if o.json {
+			return r.Violations > 0, writeJSON(os.Stdout, r)
+		}
+		r.write(os.Stdout)
+		return r.Violations > 0, nil
+	}
 	r := &report{
 		Seed: o.seed,
 		Setup: map[string]string{
@@ -209,8 +224,6 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 			"most requests a second": fmt.Sprint(o.rate),
 		},
 	}
-	st := newStorm(s)
-	st.violations.log = func(v violation) { say("VIOLATION, %s: %s", v.Sort, v.Text) }
 	rec, err := st.rage(ctx, o, r, say)
 	if err != nil {
 		return st.violations.total() > 0, err
@@ -224,7 +237,7 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 	}
 	r.fill(st, rec)
 	if o.json {
-		err = r.writeJSON(os.Stdout)
+		err = writeJSON(os.Stdout, r)
 	} else {
 		r.write(os.Stdout)
 	}
@@ -322,6 +335,12 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 			rng: rand.New(rand.NewPCG(o.seed, uint64(len(clients)+1+i))),
 		})
 	}
+	for i := range keepers {
+		st.keepers = append(st.keepers, &keeper{
+			route: route{i % 2, patientLimit}, st: st, n: i,
+			rng: rand.New(rand.NewPCG(o.seed, uint64(len(clients)+1+moderators+i))),
+		})
+	}
 	if err := st.sow(ctx, first); err != nil {
 		return nil, err
 	}
@@ -344,12 +363,15 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 	for _, m := range st.moderators {
 		raging.Go(func() { m.run(storming) })
 	}
+	for _, k := range st.keepers {
+		raging.Go(func() { k.run(storming) })
+	}
 	raging.Go(func() { st.watch(storming) })
 	err = st.hurt(ctx, o, r, probes, say)
 	calm()
 	raging.Wait()
 
-	rec := &record{creations: first.made, viewer: users[0]}
+	rec := &record{creations: first.made, viewer: users[0], users: users}
 	rec.registers = append(append(rec.registers, probes.hot...), probes.spread...)
 	for _, c := range clients {
 		rec.registers = append(rec.registers, c.order...)

@@ -19,12 +19,13 @@ const (
 	bans
 	unbans
 	voids
+	claimVoids
 	accountDeletions
 	moderations
 )
 
 var moderationNames = [moderations]string{
-	"deletions", "restorations", "bans", "bans lifted", "voids", "accounts deleted",
+	"deletions", "restorations", "bans", "bans lifted", "voids of likes", "voids of claims", "accounts deleted",
 }
 
 const (
@@ -84,8 +85,10 @@ func (m *moderator) act(ctx context.Context) {
 		m.unban(ctx)
 	case p < 0.96:
 		m.ban(ctx)
-	case p < 0.99:
+	case p < 0.975:
 		m.void(ctx)
+	case p < 0.99:
+		m.voidClaims(ctx)
 	default:
 		m.deleteAccount(ctx)
 	}
@@ -281,6 +284,26 @@ func (m *moderator) void(ctx context.Context) {
 	}
 }
 
+// voidClaims voids the claims of an outcast, to one drop or to all.
+func (m *moderator) voidClaims(ctx context.Context) {
+	a := m.outcast()
+	if a == nil {
+		return
+	}
+	defer a.banned.release()
+	body, v := map[string]any{}, claimVoid{start: m.st.site.since()}
+	if m.rng.IntN(2) == 0 {
+		if v.drop = m.st.drops.choose(m.rng); v.drop != nil {
+			body["drop_id"] = v.drop.id
+		}
+	}
+	a.claimVoids = append(a.claimVoids, v)
+	if m.insist(ctx, m.post(fmt.Sprintf("users/%d/claims/void", a.id), body), new([]op)) {
+		a.claimVoids[len(a.claimVoids)-1].certain = true
+		m.st.tally.moderated[claimVoids].Add(1)
+	}
+}
+
 // deleteAccount deletes the account of an outcast: they do it themselves, or an admin does it after a ban. Nobody takes
 // the account again.
 func (m *moderator) deleteAccount(ctx context.Context) {
@@ -289,6 +312,7 @@ func (m *moderator) deleteAccount(ctx context.Context) {
 		return
 	}
 	a.voids = append(a.voids, void{start: m.st.site.since(), all: true})
+	a.claimVoids = append(a.claimVoids, claimVoid{start: m.st.site.since(), account: true})
 	var done bool
 	if strings.HasPrefix(a.name, "leaver") {
 		a.pass.Load().ended.Store(true)
@@ -305,6 +329,7 @@ func (m *moderator) deleteAccount(ctx context.Context) {
 	}
 	if done {
 		a.voids[len(a.voids)-1].certain = true
+		a.claimVoids[len(a.claimVoids)-1].certain = true
 		m.st.tally.moderated[accountDeletions].Add(1)
 	}
 }

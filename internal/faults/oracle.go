@@ -18,6 +18,7 @@ type record struct {
 	registers []*register
 	creations []*creation
 	viewer    *account // an account on which no moderator acts
+	users     []*account
 }
 
 // content is a post or comment in MySQL.
@@ -33,14 +34,18 @@ func (st *storm) judge(ctx context.Context, rec *record) error {
 	at := st.site.since()
 	// A target whose deletion met a fault is closed by a job. The likes to withdraw are those that the writer has
 	// applied, and the withdrawals are likes, too.
-	for _, job := range []string{"close", "flush", "void", "flush"} {
+	for _, job := range []string{"close", "flush", "void", "claims", "flush"} {
 		if out, err := st.site.command(ctx, "cron", "run", job, "--timeout=60s"); err != nil {
 			st.violations.addf(job+" fails", at, "at the end: %v: %s", err, out)
 		}
 	}
-	if out, err := st.site.command(ctx, "verify"); err != nil || !strings.Contains(out, " 0 differences,") {
-		st.violations.addf("verify differs", at, "at the end: %v: %s", err, tail(out, 2000))
+	if err := st.judgeClaims(ctx, rec.users); err != nil {
+		return err
 	}
+	if err := st.sellRest(ctx, rec.users); err != nil {
+		return err
+	}
+	st.verify(ctx)
 	inMySQL := map[registerKey]bool{}
 	for _, kind := range []string{"posts", "comments"} {
 		contents, err := st.contents(ctx, kind)
@@ -64,6 +69,13 @@ func (st *storm) judge(ctx context.Context, rec *record) error {
 		return err
 	}
 	return st.judgeAPI(ctx, rec, inMySQL)
+}
+
+// verify runs the product's own comparison of Redis and MySQL.
+func (st *storm) verify(ctx context.Context) {
+	if out, err := st.site.command(ctx, "verify"); err != nil || !strings.Contains(out, " 0 differences,") {
+		st.violations.addf("verify differs", st.site.since(), "at the end: %v: %s", err, tail(out, 2000))
+	}
 }
 
 // judgeLosses checks that the product has recorded no gaps and no dead letters. The product repairs them from Redis, so
@@ -364,6 +376,7 @@ func (st *storm) watch(ctx context.Context) {
 		for _, one := range []string{"post", "comment"} {
 			st.watchCounts(ctx, one)
 		}
+		st.watchStock(ctx, "during the storm")
 	}
 }
 

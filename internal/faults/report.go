@@ -36,6 +36,7 @@ type report struct {
 	Registers  int               `json:"registers"`
 	Overtaken  int64             `json:"overtaken"`
 	Moderation map[string]int64  `json:"moderation"`
+	Claims     map[string]int64  `json:"claims"`
 	Deaths     int               `json:"product_exits_by_itself"`
 	Servers    int64             `json:"server_exits_by_itself"`
 	Violations int               `json:"violations"`
@@ -51,6 +52,10 @@ func (r *report) fill(st *storm, rec *record) {
 	r.Moderation = map[string]int64{}
 	for i, name := range moderationNames {
 		r.Moderation[name] = st.tally.moderated[i].Load()
+	}
+	r.Claims = map[string]int64{}
+	for i, name := range claimNames {
+		r.Claims[name] = st.tally.claims[i].Load()
 	}
 	for _, p := range st.site.product() {
 		r.Deaths += p.deaths()
@@ -71,7 +76,7 @@ func outcomes(t *tally, reads bool) map[string]int64 {
 	return m
 }
 
-func (r *report) writeJSON(w io.Writer) error {
+func writeJSON(w io.Writer, r any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
@@ -106,6 +111,14 @@ func median(list []time.Duration) time.Duration {
 
 func figure(list []time.Duration) string {
 	return fmt.Sprintf("%.2f | %.2f", median(list).Seconds(), slices.Max(list).Seconds())
+}
+
+func writeCounts(w io.Writer, of string, names []string, counts map[string]int64) {
+	fmt.Fprint(w, of+":")
+	for i, name := range names {
+		fmt.Fprintf(w, "%s %d %s", [2]string{"", ","}[min(i, 1)], counts[name], name)
+	}
+	fmt.Fprintln(w)
 }
 
 // write prints the report as text. The table is Markdown, so that documents can include it.
@@ -176,11 +189,8 @@ func (r *report) write(w io.Writer) {
 		r.Registers,
 		r.Overtaken,
 	)
-	fmt.Fprint(w, "moderation:")
-	for i, name := range moderationNames {
-		fmt.Fprintf(w, "%s %d %s", [2]string{"", ","}[min(i, 1)], r.Moderation[name], name)
-	}
-	fmt.Fprintln(w)
+	writeCounts(w, "moderation", moderationNames[:], r.Moderation)
+	writeCounts(w, "claims", claimNames[:], r.Claims)
 	fmt.Fprintf(w, "restarted after ending by itself: product %d times, servers %d times\n", r.Deaths, r.Servers)
 	if r.Violations == 0 {
 		fmt.Fprintf(w, "violations: none\n")

@@ -44,6 +44,7 @@ type site struct {
 	serverClocks   map[string]clock
 	skewMu         sync.Mutex
 	skewed         []pause // when Redis's clock was off
+	stepped        []pause // when any clock was off
 
 	toMySQL, toRedis, toKafka *proxy
 	toAPIs                    []*proxy // for some of the clients

@@ -62,8 +62,12 @@ type storm struct {
 	targets    *targets
 	tally      tally
 
-	mu    sync.Mutex
-	index map[string]*target // by path
+	mu     sync.Mutex
+	index  map[string]*target // by path
+	claims map[int64]*share   // by the ids that answers named
+
+	drops   store
+	keepers []*keeper
 
 	outcasts   []*account // users on whom moderators act
 	moderators []*moderator
@@ -78,11 +82,12 @@ type tally struct {
 	comments      atomic.Int64
 	overtaken     atomic.Int64 // operations that were sent while one without an answer could still take effect
 	moderated     [moderations]atomic.Int64
+	claims        [claimKinds]atomic.Int64
 }
 
 func newStorm(s *site) *storm {
 	return &storm{
-		site: s, violations: &violations{}, targets: &targets{}, index: map[string]*target{},
+		site: s, violations: &violations{}, targets: &targets{}, index: map[string]*target{}, claims: map[int64]*share{},
 		http: &http.Client{Transport: &http.Transport{
 			MaxIdleConnsPerHost: 128, DisableCompression: true,
 			DialContext: (&net.Dialer{Timeout: time.Second}).DialContext,
@@ -124,6 +129,7 @@ type answer struct {
 	outcome outcome
 	status  int
 	body    []byte
+	etag    string
 	broken  bool // the connection to the API ended before the client gave up
 }
 
@@ -147,6 +153,7 @@ type request struct {
 	as           *account
 	method, path string
 	body         any
+	header       map[string]string
 	excused      []int
 }
 
@@ -171,6 +178,9 @@ func (st *storm) send(ctx context.Context, by route, q request) answer {
 	if q.body != nil {
 		sent.Header.Set("Content-Type", "application/json")
 	}
+	for name, value := range q.header {
+		sent.Header.Set(name, value)
+	}
 	begin, trouble := st.site.since(), st.site.trouble.Load()
 	var used *pass
 	if q.as != nil {
@@ -190,7 +200,7 @@ func (st *storm) send(ctx context.Context, by route, q request) answer {
 	if err != nil {
 		return answer{outcome: unknown, broken: ctx.Err() == nil && !by.far()}
 	}
-	a := answer{status: response.StatusCode, body: text}
+	a := answer{status: response.StatusCode, body: text, etag: response.Header.Get("ETag")}
 	switch {
 	case a.status < 300:
 		a.outcome = ok
@@ -355,6 +365,7 @@ type client struct {
 	registers map[registerKey]*register
 	order     []*register // the same, in order of creation
 	made      []*creation
+	holding   []*share // that the client believes to have claims
 }
 
 type registerKey struct {
@@ -398,12 +409,16 @@ func (c *client) run(ctx context.Context, interval time.Duration) {
 
 func (c *client) act(ctx context.Context) {
 	switch p := c.rng.Float64(); {
-	case p < 0.76:
+	case p < 0.62:
 		c.like(ctx)
+	case p < 0.76:
+		c.shop(ctx)
 	case p < 0.762 && !c.users[0].outcast:
 		c.post(ctx)
 	case p < 0.768 && !c.users[0].outcast:
 		c.comment(ctx)
+	case p < 0.79:
+		c.readDrop(ctx)
 	case p < 0.93:
 		c.readOne(ctx)
 	default:

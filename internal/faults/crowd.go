@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// crowdStock is the stock that a crowd wants.
+const crowdStock = 100
+
+const (
+	rushBegins = 2 * time.Second // after the drop was made
+	rushFor    = time.Second     // in which every user asks for the first time
+	killsBegin = 500 * time.Millisecond
+	killsFor   = 8 * time.Second // after the begin of the rush
+)
+
+// rush is the outcome of a run with a crowd: as many users as --crowd names want one of the stock in the same second,
+// while servers and workers are killed.
+type rush struct {
+	Seed       uint64        `json:"seed"`
+	Users      int           `json:"users"`
+	Asked      time.Duration `json:"asked_within_ns"` // from the first to the last user's first request
+	Requests   int           `json:"requests"`
+	Made       int           `json:"made"`     // 201
+	Repeated   int           `json:"repeated"` // 200
+	SoldOut    int           `json:"sold_out"`
+	Unknown    int           `json:"unknown"`
+	Kills      []string      `json:"kills"`
+	Answered   time.Duration `json:"answered_after_ns"` // until every user had an answer
+	Flushed    time.Duration `json:"flushed_after_ns"`  // until a flush succeeded
+	Rows       int           `json:"rows"`
+	Violations int           `json:"violations"`
+	Told       []violation   `json:"violations_told"`
+}
+
+// rush lets a crowd claim the stock of one drop, and judges the result: exactly the stock is claimed, each user has one
+// answer, and every user with a positive answer has a row.
+func (st *storm) rush(ctx context.Context, o options, say func(string, ...any)) (*rush, error) {
+	s := st.site
+	st.http.Transport = &http.Transport{
+		MaxIdleConnsPerHost: o.crowd, DisableCompression: true,
+		DialContext: (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
+	}
+	out, err := s.command(ctx, "user", "token", "--count", fmt.Sprint(o.crowd+1))
+	if err != nil {
+		return nil, fmt.Errorf("make users: %w: %s", err, out)
+	}
+	users, err := readTokens(out)
+	if err != nil {
+		return nil, err
+	}
+	author, users := users[0], users[1:]
+	s.trouble.Store(1)
+	d, err := st.offer(ctx, o, author)
+	if err != nil {
+		return nil, err
+	}
+	say("%d users want %s in the second after %.3f s", len(users), d.name(), d.begins.Seconds())
+
+	r := &rush{Seed: o.seed, Users: len(users)}
+	var killing, asking sync.WaitGroup
+	begin := s.began.Add(d.begins)
+	var kills []*killer
+	for i, v := range s.victims() {
+		k := &killer{victim: v, rng: rand.New(rand.NewPCG(o.seed, uint64(i)+1<<33))}
+		kills = append(kills, k)
+		killing.Go(func() { k.run(ctx, begin) })
+	}
+	for i, u := range users {
+		rng := rand.New(rand.NewPCG(o.seed, uint64(i)+1<<34))
+		asking.Go(func() {
+			if wait(ctx, time.Until(begin)+time.Duration(rng.Int64N(int64(rushFor)))) == nil {
+				st.want(ctx, rng, d.share(u))
+			}
+		})
+	}
+	asking.Wait()
+	killing.Wait()
+	for _, k := range kills {
+		r.Kills = append(r.Kills, fmt.Sprintf("%s %d", k.name, k.times))
+		if k.err != nil {
+			return nil, fmt.Errorf("kill %s: %w", k.name, k.err)
+		}
+	}
+	if err := s.revive(ctx); err != nil {
+		return nil, err
+	}
+	healed := s.since()
+	for {
+		out, err := s.command(ctx, "cron", "run", "flush", "--timeout=60s")
+		if err == nil {
+			break
+		}
+		if s.since() > healed+patience {
+			st.violations.addf("no recovery", s.since(), "flush fails for %v: %v: %s", patience, err, out)
+			break
+		}
+		if err := wait(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	r.Flushed = s.since() - d.begins
+	if err := st.judgeClaims(ctx, users); err != nil {
+		return nil, err
+	}
+	if err := st.judgeRush(ctx, d, r); err != nil {
+		return nil, err
+	}
+	st.verify(ctx)
+	if err := st.judgeLosses(ctx); err != nil {
+		return nil, err
+	}
+	if err := st.judgeLogs(); err != nil {
+		return nil, err
+	}
+	r.Violations, r.Told = st.violations.total(), st.violations.list
+	return r, nil
+}
+
+// offer makes a post with a drop that begins soon.
+func (st *storm) offer(ctx context.Context, o options, author *account) (*drop, error) {
+	c := newClient(st, 0, o.seed, []*account{author})
+	var post *target
+	for post == nil {
+		if made := c.create(ctx, &creation{kind: "posts"}); made.outcome == ok {
+			post = st.born(made)
+		} else if st.site.since() > 2*patience {
+			return nil, fmt.Errorf("the site did not start: %s", made.story())
+		} else if err := wait(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	begins := time.Now().Add(rushBegins).UTC().Truncate(time.Millisecond)
+	d := &drop{post: post, begins: begins.Sub(st.site.began)}
+	set := setting{stock: crowdStock, start: st.site.since(), outcome: ok, calm: true}
+	a := st.eventually(ctx, c.route, request{
+		as: author, method: http.MethodPost, path: post.path() + "/drops",
+		body: map[string]any{
+			"title": "One of a hundred", "stock": crowdStock, "begins_at": begins.Format("2006-01-02T15:04:05.000Z07:00"),
+		},
+	})
+	var seen dropSeen
+	if err := json.Unmarshal(a.body, &seen); err != nil || a.outcome != ok {
+		return nil, fmt.Errorf("make a drop: %d %s", a.status, a.body)
+	}
+	set.end = st.site.since()
+	d.id, d.stocks = seen.ID, []setting{set}
+	st.drops.add(d)
+	return d, nil
+}
+
+// want repeats a claim until it is answered: the user has one, or nothing is left.
+func (st *storm) want(ctx context.Context, rng *rand.Rand, s *share) {
+	by := route{rng.IntN(2), patientLimit}
+	for {
+		o := st.claim(context.WithoutCancel(ctx), by, s, claims, 0)
+		if o.outcome == ok || o.code == "sold_out" {
+			return
+		}
+		if o.status == noStatus {
+			by = by.other()
+		}
+		if wait(ctx, time.Duration(300+rng.IntN(1000))*time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// victim is what is killed while the crowd claims.
+type victim struct {
+	name  string
+	kill  func() error
+	start func(context.Context) error
+}
+
+// victims returns the servers and workers.
+func (s *site) victims() []victim {
+	list := []victim{
+		{"mysql", s.mysql.Kill, s.mysql.Start},
+		{"redis", s.redis.Kill, s.redis.Start},
+		{"kafka", s.kafka.Kill, s.kafka.Start},
+	}
+	for _, p := range s.workers {
+		list = append(list, victim{
+			p.name, func() error { p.kill(); return nil }, func(context.Context) error { return p.start() },
+		})
+	}
+	return list
+}
+
+// killer kills a victim again and again, at times that depend only on the seed and on how long it takes to start.
+type killer struct {
+	victim
+
+	rng   *rand.Rand
+	times int
+	err   error
+}
+
+func (k *killer) run(ctx context.Context, rush time.Time) {
+	pause := func(least, most time.Duration) time.Duration {
+		return least + time.Duration(k.rng.Int64N(int64(most-least)))
+	}
+	at := time.Until(rush) - killsBegin + pause(0, killsBegin+rushFor)
+	for wait(ctx, at) == nil && time.Since(rush) < killsFor {
+		k.times++
+		k.err = k.kill()
+		down := wait(ctx, pause(50*time.Millisecond, 1200*time.Millisecond))
+		if err := k.start(context.WithoutCancel(ctx)); k.err == nil {
+			k.err = err
+		}
+		if k.err != nil || down != nil {
+			return
+		}
+		at = pause(300*time.Millisecond, 2500*time.Millisecond)
+	}
+}
+
+// judgeRush counts the answers, and checks that exactly the stock is claimed.
+func (st *storm) judgeRush(ctx context.Context, d *drop, r *rush) error {
+	rows, err := st.claimRows(ctx)
+	if err != nil {
+		return err
+	}
+	bad := func(format string, args ...any) {
+		st.violations.addf("not exactly the stock", st.site.since(), format, args...)
+	}
+	first, last := forever, time.Duration(0)
+	winners := 0
+	for _, s := range d.all() {
+		first, last = min(first, s.ops[0].start), max(last, s.ops[0].start)
+		r.Requests += len(s.ops)
+		r.Answered = max(r.Answered, s.ops[len(s.ops)-1].end-d.begins)
+		won := false
+		for _, o := range s.ops {
+			switch {
+			case o.made():
+				r.Made++
+			case o.outcome == ok:
+				r.Repeated++
+			case o.code == "sold_out":
+				r.SoldOut++
+			case o.outcome == unknown:
+				r.Unknown++
+			}
+			won = won || o.outcome == ok
+		}
+		if won {
+			winners++
+		}
+		if row, has := rows[d.id][s.user.id]; has != won || has && row.state != stateConfirmed {
+			bad("in MySQL: %s: %s", row, s.story())
+		}
+	}
+	r.Asked, r.Rows = last-first, len(rows[d.id])
+	if n := inForce(rows[d.id]); n != crowdStock || r.Rows != crowdStock || winners != crowdStock {
+		bad("stock %d, %d users were told that they have one, %d rows, %d of them live", crowdStock, winners, r.Rows, n)
+	}
+	for api := range st.site.apis {
+		var seen dropSeen
+		if err := st.mustRead(ctx, route{api, patientLimit}, d.post.author, d.path(), &seen); err != nil {
+			return err
+		}
+		if seen.Remaining != 0 || seen.Claimed != crowdStock {
+			bad("api%d says that %d are claimed and %d remain", api+1, seen.Claimed, seen.Remaining)
+		}
+	}
+	if n := len(d.all()); n != r.Users {
+		bad("only %d of %d users have asked", n, r.Users)
+	}
+	return nil
+}
+
+// write prints the outcome as a row of a table.
+func (r *rush) write(w io.Writer) {
+	verdict := "none"
+	if r.Violations > 0 {
+		verdict = fmt.Sprint(r.Violations)
+	}
+	fmt.Fprintf(w, "| %d | %d | %.2f | %d | %d | %d | %d | %d | %v | %.1f | %.1f | %d | %s |\n", r.Seed, r.Users,
+		r.Asked.Seconds(), r.Requests, r.Made, r.Repeated, r.SoldOut, r.Unknown, r.Kills, r.Answered.Seconds(),
+		r.Flushed.Seconds(), r.Rows, verdict)
+	for _, v := range r.Told {
+		fmt.Fprintf(w, "\n%s, at %.3f s: %s\n", v.Sort, v.At.Seconds(), v.Text)
+	}
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// watchStock compares the counts of drops with their rows in MySQL, and with the stock: all belong to one state. It
+// ignores errors of the server.
+func (st *storm) watchStock(ctx context.Context, when string) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf(`
+		SELECT d.id, d.stock, d.claimed, COUNT(c.id) AS n
+		FROM %[1]s.drops d
+		LEFT JOIN %[1]s.claims c ON c.drop_id = d.id AND c.state IN (1, 2)
+		GROUP BY d.id, d.stock, d.claimed
+		HAVING n <> d.claimed OR n > d.stock`, database))
+	if err != nil {
+		return
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, stock, claimed, n int64
+		if rows.Scan(&id, &stock, &claimed, &n) == nil {
+			st.violations.addf("claimed is not its rows, or above the stock", st.site.since(),
+				"%s: drop %d: stock %d, claimed %d, live rows %d", when, id, stock, claimed, n)
+		}
+	}
+	_ = rows.Err() // the server may have been killed; the next call tries again
+}
+
+// claimRows reads all rows of claims, by drop and user.
+func (st *storm) claimRows(ctx context.Context) (map[int64]map[int64]claimRow, error) {
+	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf(`
+		SELECT drop_id, user_id, id, state, reason, COALESCE(expires_at < UTC_TIMESTAMP(3) - INTERVAL 5 SECOND, 0)
+		FROM %s.claims`, database))
+	if err != nil {
+		return nil, fmt.Errorf("read claims: %w", err)
+	}
+	defer rows.Close()
+	states := []string{"", stateReserved, stateConfirmed, stateReturned, stateExpired, stateRejected, stateVoided}
+	list := map[int64]map[int64]claimRow{}
+	for rows.Next() {
+		var of, user int64
+		var state int
+		var r claimRow
+		if err := rows.Scan(&of, &user, &r.id, &state, &r.reason, &r.overdue); err != nil {
+			return nil, fmt.Errorf("read claims: %w", err)
+		}
+		r.state = states[state]
+		if list[of] == nil {
+			list[of] = map[int64]claimRow{}
+		}
+		if _, twice := list[of][user]; twice {
+			st.violations.addf("two claims of one user", st.site.since(), "drop %d, user %d", of, user)
+		}
+		list[of][user] = r
+	}
+	return list, rows.Err()
+}
+
+// judgeClaims compares the answers about claims with each other, with MySQL and with the API.
+func (st *storm) judgeClaims(ctx context.Context, viewers []*account) error {
+	rows, err := st.claimRows(ctx)
+	if err != nil {
+		return err
+	}
+	st.watchStock(ctx, "at the end")
+	drops := st.drops.all()
+	for _, d := range drops {
+		var histories []*claimHistory
+		asked := map[int64]bool{}
+		for _, s := range d.all() {
+			h := &claimHistory{share: s, st: st}
+			h.walk()
+			if row, there := rows[d.id][s.user.id]; there {
+				h.end(&row)
+			} else {
+				h.end(nil)
+			}
+			histories = append(histories, h)
+			asked[s.user.id] = true
+		}
+		for user, row := range rows[d.id] {
+			if !asked[user] {
+				st.violations.addf("a claim that nobody made", st.site.since(), "%s, user %d: %s", d.name(), user, row)
+			}
+		}
+		st.judgeStock(d, histories, rows[d.id])
+		if err := st.judgeDrop(ctx, d, rows[d.id]); err != nil {
+			return err
+		}
+	}
+	for i, u := range viewers[:min(len(viewers), 32)] {
+		if err := st.judgeHeld(ctx, route{i % 2, patientLimit}, u, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inForce counts the live claims among rows.
+func inForce(rows map[int64]claimRow) (n int64) {
+	for _, row := range rows {
+		if live(row.state) {
+			n++
+		}
+	}
+	return n
+}
+
+// judgeDrop compares a drop as both APIs show it with MySQL.
+func (st *storm) judgeDrop(ctx context.Context, d *drop, rows map[int64]claimRow) error {
+	if d.post.mayBeGone(st.site.since()) {
+		return nil
+	}
+	viewers := d.all()
+	for api := range st.site.apis {
+		q := request{method: http.MethodGet, path: d.path()}
+		want := ""
+		for _, s := range viewers { // the first API is asked by one who holds a claim, and the second by one who does not
+			row, has := rows[s.user.id]
+			if has = has && live(row.state); has == (api == 0) && !s.user.outcast {
+				if q.as = s.user; has {
+					want = strconv.FormatInt(row.id, 10)
+				}
+				break
+			}
+		}
+		a := st.eventually(ctx, route{api, patientLimit}, q)
+		if a.outcome != ok {
+			return fmt.Errorf("%s answers %d %s", q, a.status, a.body)
+		}
+		seen, is := st.holdDrop(d, a.body, q.String())
+		claim := ""
+		if seen.Claim != nil {
+			claim = seen.Claim.ID
+		}
+		if n := inForce(rows); is && (seen.Claimed != n || seen.Remaining != seen.Stock-n || claim != want) {
+			st.violations.addf("the API sees claims otherwise than MySQL", st.site.since(),
+				"api%d: %s answers %s; MySQL has %d live claims, and that of the viewer is %q", api+1, q, a.body, n, want)
+		}
+	}
+	return nil
+}
+
+// judgeHeld compares the list of a user's claims with MySQL, and reads each claim.
+func (st *storm) judgeHeld(ctx context.Context, by route, u *account, rows map[int64]map[int64]claimRow) error {
+	want := map[string]string{}
+	for _, d := range st.drops.all() {
+		if row, has := rows[d.id][u.id]; has {
+			want[strconv.FormatInt(row.id, 10)] = row.state
+		}
+	}
+	bad := func(id, state, where string) {
+		if state != want[id] {
+			st.violations.addf("the API sees claims otherwise than MySQL", st.site.since(),
+				"user %d: %s says that claim %s is %q, in MySQL it is %q", u.id, where, id, state, want[id])
+		}
+	}
+	met := map[string]bool{}
+	for cursor := ""; ; {
+		var page struct {
+			Items      []claimSeen
+			NextCursor *string `json:"next_cursor"`
+		}
+		if err := st.mustRead(ctx, by, u, "/v1/me/claims?limit=100"+cursor, &page); err != nil {
+			return err
+		}
+		for _, c := range page.Items {
+			met[c.ID] = true
+			bad(c.ID, c.State, "the list")
+		}
+		if page.NextCursor == nil {
+			break
+		}
+		cursor = "&cursor=" + *page.NextCursor
+	}
+	for id := range want {
+		if !met[id] {
+			bad(id, "", "the list")
+		}
+	}
+	for id := range want {
+		var c claimSeen
+		if err := st.mustRead(ctx, by.other(), u, "/v1/claims/"+id, &c); err != nil {
+			return err
+		}
+		bad(id, c.State, "GET /v1/claims/"+id)
+	}
+	return nil
+}
+
+// restSold is the number of drops whose rest is sold at the end.
+const restSold = 20
+
+// sellRest sells what is left of open drops, after everything has come to rest. As many users as are left over get a
+// claim, and not one more: what was returned, voided or expired is available again, once.
+func (st *storm) sellRest(ctx context.Context, users []*account) error {
+	rows, err := st.claimRows(ctx)
+	if err != nil {
+		return err
+	}
+	now := st.site.since()
+	sold := map[*drop][]*share{}
+	for _, d := range st.drops.all() {
+		if d.ends != 0 || d.begins > now || d.mayBeClosed(now) || d.post.mayBeGone(now) || len(sold) == restSold {
+			continue
+		}
+		var seen dropSeen
+		if err := st.mustRead(ctx, route{0, patientLimit}, users[0], d.path(), &seen); err != nil {
+			return err
+		}
+		sold[d] = nil
+		left := seen.Stock - inForce(rows[d.id])
+		for i, u := range users {
+			if live(rows[d.id][u.id].state) {
+				continue
+			}
+			s := d.share(u)
+			var o claimOp
+			for range 5 {
+				if o = st.claim(ctx, route{i % 2, patientLimit}, s, claims, 0); o.outcome != unknown && o.status != noStatus {
+					break
+				}
+				if err := wait(ctx, time.Second); err != nil {
+					return err
+				}
+			}
+			if o.outcome != ok {
+				break
+			}
+			sold[d] = append(sold[d], s)
+		}
+		if n := int64(len(sold[d])); n != left {
+			st.violations.addf("the rest is not what was left", st.site.since(),
+				"%s: stock %d, %d live claims in MySQL, and %d more were sold", d.name(), seen.Stock, seen.Stock-left, n)
+		}
+	}
+	if out, err := st.site.command(ctx, "cron", "run", "flush", "--timeout=60s"); err != nil {
+		st.violations.addf("flush fails", st.site.since(), "after the rest was sold: %v: %s", err, out)
+	}
+	if rows, err = st.claimRows(ctx); err != nil {
+		return err
+	}
+	st.watchStock(ctx, "after the rest was sold")
+	for d, shares := range sold {
+		for _, s := range shares {
+			last := s.ops[len(s.ops)-1]
+			if row := rows[d.id][s.user.id]; row.id != last.claim || !live(row.state) {
+				st.violations.addf("an acknowledged claim is lost", st.site.since(),
+					"after the rest was sold, in MySQL: %s: %s", row, s.story())
+			}
+		}
+		if err := st.judgeDrop(ctx, d, rows[d.id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
