@@ -149,6 +149,8 @@ func callers(rule models.Rule) string {
 	switch rule.On {
 	case models.Own, models.Hidden:
 		return who + ", on their own"
+	case models.Kept:
+		return who + ", on their own; moderators, on all"
 	case models.Others:
 		return who + ", not on their own"
 	case models.Lower:

@@ -247,3 +247,71 @@ test("an account posts, likes, replies, edits and deletes", async () => {
   const ended = await problemOf(ok(mine.GET("/v1/me")));
   assert.deepEqual([ended.status, ended.code], [401, "unauthorized"]);
 });
+
+test("a drop is claimed until it is sold out", async () => {
+  const join = async (username: string): Promise<Likewise> => {
+    const account = { username, email: `${username}@example.org`, password: "correct horse" };
+    const { token } = await ok(api.POST("/v1/auth/register", { body: account }));
+    return createClient({ baseUrl: server!.url, token: () => token });
+  };
+  const [author, first, second] = [await join("grace"), await join("alan"), await join("barbara")];
+  const post = await ok(author.POST("/v1/posts", { body: { title: "A meeting", content: "There is one ticket." } }));
+  const create = (client: Likewise, stock: number) =>
+    client.POST("/v1/posts/{id}/drops", { params: { path: { id: post.id } }, body: { title: "A ticket", stock } });
+  const forbidden = await problemOf(ok(create(first, 1)));
+  assert.deepEqual([forbidden.status, forbidden.code], [403, "forbidden"]);
+  const invalid = await problemOf(ok(create(author, 0)));
+  assert.deepEqual([invalid.code, invalid.problem?.errors?.map((e) => e.field)], ["invalid", ["stock"]]);
+  const created = await create(author, 1);
+  const drop = await ok(Promise.resolve(created));
+  assert.equal(created.response.headers.get("Location"), `/v1/drops/${drop.id}`);
+  assert.deepEqual([drop.state, drop.remaining, drop.claim], ["open", 1, null]);
+
+  const params = { path: { id: drop.id } };
+  const claim = (client: Likewise) => client.POST("/v1/drops/{id}/claims", { params });
+  const soldOut = async (client: Likewise) => {
+    const refused = await problemOf(ok(claim(client)));
+    assert.deepEqual([refused.status, refused.code], [409, "sold_out"]);
+  };
+  const claimed = await claim(first);
+  const { id } = await ok(Promise.resolve(claimed));
+  assert.equal(claimed.response.status, 201);
+  assert.equal(typeof id, "string", "an id of 63 bits does not fit into a number");
+  const repeated = await claim(first);
+  assert.deepEqual([repeated.response.status, repeated.data?.id], [200, id]);
+  await soldOut(second);
+  const read = async (client: Likewise) => {
+    const { state, claimed, remaining, claim } = await ok(client.GET("/v1/drops/{id}", { params }));
+    return [state, claimed, remaining, claim?.id];
+  };
+  assert.deepEqual(await read(first), ["sold_out", 1, 0, id]);
+  assert.deepEqual(await read(api), ["sold_out", 1, 0, undefined]);
+
+  const mine = { path: { id } };
+  for (const deadline = Date.now() + 30_000; ; await sleep(50)) {
+    const { state } = await ok(first.GET("/v1/claims/{id}", { params: mine }));
+    if (state === "confirmed") break;
+    assert.ok(state === "reserved" && Date.now() < deadline, state);
+  }
+  for await (const held of items((cursor) => first.GET("/v1/me/claims", { params: { query: { cursor } } }))) {
+    assert.deepEqual([held.id, held.drop_title, held.post_id], [id, "A ticket", post.id]);
+  }
+  const stranger = await problemOf(ok(second.GET("/v1/claims/{id}", { params: mine })));
+  assert.deepEqual([stranger.status, stranger.code], [404, "not_found"]);
+
+  for (let i = 0; i < 2; i++) await ok(first.DELETE("/v1/claims/{id}", { params: mine }));
+  const taken = await ok(claim(second));
+  assert.equal((await ok(first.GET("/v1/claims/{id}", { params: mine }))).state, "returned");
+  await soldOut(first);
+
+  const edit = (stock: number, tag: string | null) =>
+    author.PATCH("/v1/drops/{id}", { params: { ...params, header: { "If-Match": tag ?? "" } }, body: { stock } });
+  assert.equal((await ok(edit(2, created.response.headers.get("ETag")))).remaining, 1);
+  const late = await problemOf(ok(edit(3, created.response.headers.get("ETag"))));
+  assert.equal(late.code, "precondition_failed");
+  assert.notEqual((await ok(claim(first))).id, id, "a new claim has a new id");
+
+  assert.equal((await ok(author.POST("/v1/drops/{id}/close", { params }))).state, "ended");
+  const over = await problemOf(ok(second.DELETE("/v1/claims/{id}", { params: { path: { id: taken.id } } })));
+  assert.deepEqual([over.status, over.code], [403, "ended"]);
+});
