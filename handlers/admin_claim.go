@@ -2,6 +2,8 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
@@ -65,4 +67,16 @@ func (s *Server) voidClaims(c *fiber.Ctx) error {
 		return err
 	}
 	return c.JSON(claimsVoidedJSON{voided})
+}
+
+func (s *Server) repeatVoidClaims(c *fiber.Ctx) error {
+	kept, err := models.KeptAnswer(c.UserContext())
+	if err != nil {
+		return err
+	}
+	var out claimsVoidedJSON
+	if err := json.Unmarshal(kept, &out.Voided); err != nil {
+		return fmt.Errorf("read kept answer: %w", err)
+	}
+	return c.JSON(out)
 }

@@ -33,16 +33,36 @@ func TestMain(m *testing.M) {
 
 // mode is a way of storing likes. The suite expects the same behaviour of each.
 type mode struct {
-	name string
-	// likes returns the parts for the API's Config. settle returns when MySQL holds every acknowledged like.
-	likes func(t *testing.T, store *models.Store) (likes handlers.Likes, gate counters.TargetGate, settle func())
+	name  string
+	parts func(t *testing.T, store *models.Store) parts
 }
 
 var modes = []mode{
-	{"direct", func(_ *testing.T, store *models.Store) (handlers.Likes, counters.TargetGate, func()) {
-		return store, nil, func() {}
+	{"direct", func(_ *testing.T, store *models.Store) parts {
+		metrics := workers.NewMetrics(prometheus.NewRegistry())
+		return parts{
+			likes: store, ids: counters.NewIDs(nil, store), desk: workers.NewDesk(store, nil, nil),
+			releaser: workers.NewReleaser(store, nil, nil, metrics), settle: func() {},
+		}
 	}},
 	{"gated", gated},
+}
+
+// parts are the parts of the API's Config that depend on the mode, and what runs behind the API.
+type parts struct {
+	likes    handlers.Likes
+	gate     counters.TargetGate // nil in direct mode
+	claims   *counters.Claims    // nil in direct mode
+	ids      *counters.IDs
+	desk     *workers.Desk
+	releaser *workers.Releaser
+	settle   func() // returns when MySQL holds every acknowledged like and claim
+}
+
+// use sets the parts.
+func (p parts) use(c *handlers.Config) {
+	behindGate(p.likes, p.gate)(c)
+	c.Claims, c.IDs, c.Desk = p.claims, p.ids, p.desk
 }
 
 // eachMode runs the test once in each mode, on a database of its own.
@@ -56,23 +76,24 @@ func eachMode(t *testing.T, test func(t *testing.T, a *api), changes ...func(*ha
 // api is a served API with its store, and a client of it.
 type api struct {
 	*handlers.Server
-	store  *models.Store
-	url    string
-	client *http.Client
-	settle func()
-	mode   string
-	log    *logBuffer
-	admin  http.Handler // as on the admin listener
+	store    *models.Store
+	url      string
+	client   *http.Client
+	settle   func()
+	releaser *workers.Releaser // of newAPI
+	mode     string
+	log      *logBuffer
+	admin    http.Handler // as on the admin listener
 }
 
 // newAPI serves an API with an empty database until the test ends. Changes come after the defaults.
 func newAPI(t *testing.T, m mode, changes ...func(*handlers.Config)) *api {
 	t.Helper()
 	store := openStore(t, testkit.Database(t))
-	likes, gate, settle := m.likes(t, store)
-	a := serve(t, store, append([]func(*handlers.Config){behindGate(likes, gate)}, changes...)...)
-	a.settle, a.mode = settle, m.name
-	a.compress(gate != nil)
+	parts := m.parts(t, store)
+	a := serve(t, store, append([]func(*handlers.Config){parts.use}, changes...)...)
+	a.settle, a.releaser, a.mode = parts.settle, parts.releaser, m.name
+	a.compress(parts.gate != nil)
 	return a
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/sethvargo/go-retry"
 
 	"likewise/models"
 )
@@ -98,16 +99,34 @@ func (s *Server) returnClaim(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
+// confirmClaim confirms the viewer's claim. A claim that the gate has just accepted may not be in MySQL yet: then it
+// waits for the like writer.
 func (s *Server) confirmClaim(c *fiber.Ctx) error {
 	claim, err := s.ownClaim(c)
 	if err != nil {
 		return err
 	}
-	if claim, err = s.store.ConfirmClaim(c.UserContext(), viewerID(c), claim.ID); err != nil {
+	if claim.State == models.StateReturned { // the gate knows it before MySQL does
+		return models.Errorf(models.CodeConflict, "The claim is returned and cannot be confirmed.")
+	}
+	const pause = 50 * time.Millisecond
+	var confirmed *models.Claim
+	waits := retry.WithMaxDuration(storedWithin, retry.NewConstant(pause))
+	err = retry.Do(c.UserContext(), waits, func(ctx context.Context) (err error) {
+		confirmed, err = s.store.ConfirmClaim(ctx, viewerID(c), claim.ID)
+		if claim.State.Live() && models.ErrorCode(err) == models.CodeNotFound {
+			return retry.RetryableError(models.Unavailable("The claim is not stored yet; try again.", err))
+		}
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	return c.JSON(newClaimJSON(claim))
+	return c.JSON(newClaimJSON(confirmed))
 }
+
+// storedWithin is how long a confirmation waits until MySQL has the claim.
+const storedWithin = 3 * time.Second
 
 // listMyClaims lists the viewer's claims that MySQL holds, latest first.
 func (s *Server) listMyClaims(c *fiber.Ctx) error {

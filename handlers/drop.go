@@ -64,18 +64,22 @@ func (s *Server) dropJSON(d *models.Drop, state dropState, now time.Time) dropJS
 	if state.claim != 0 {
 		out.Claim = &ownClaimJSON{models.ID(state.claim)}
 	}
+	out.State = dropStateAt(d, out.Remaining, now)
+	return out
+}
+
+// dropStateAt returns the state of a drop as the API names it.
+func dropStateAt(d *models.Drop, remaining int64, now time.Time) string {
 	ends := d.Ends()
 	switch {
 	case ends != nil && !now.Before(*ends):
-		out.State = "ended"
+		return "ended"
 	case d.BeginsAt != nil && now.Before(*d.BeginsAt):
-		out.State = "upcoming"
-	case out.Remaining == 0:
-		out.State = "sold_out"
-	default:
-		out.State = "open"
+		return "upcoming"
+	case remaining == 0:
+		return "sold_out"
 	}
-	return out
+	return "open"
 }
 
 func (s *Server) replyDrop(c *fiber.Ctx, status int, d *models.Drop) error {

@@ -10,17 +10,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"likewise/counters"
-	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/workers"
 )
 
-// gated stores likes behind the Redis gate, with a relay and a writer that carry them to MySQL.
-func gated(t *testing.T, store *models.Store) (handlers.Likes, counters.TargetGate, func()) {
+// gated stores likes and claims behind the Redis gate, with a relay and a writer that carry them to MySQL.
+func gated(t *testing.T, store *models.Store) parts {
 	t.Helper()
-	_, likes, settle := pipeline(t, store)
-	return likes, likes, settle
+	r, likes, settle := pipeline(t, store)
+	claims := counters.NewClaims(r, store, counters.ClaimsOptions{})
+	metrics := workers.NewMetrics(prometheus.NewRegistry())
+	return parts{
+		likes: likes, gate: likes, claims: claims, ids: counters.NewIDs(r, store),
+		desk: workers.NewDesk(store, r, likes), releaser: workers.NewReleaser(store, r, claims, metrics), settle: settle,
+	}
 }
 
 // pipeline is gated, with the parts behind the gate.

@@ -151,7 +151,7 @@ func TestIdempotency_refusesUnreadableKeysOnEveryPOST(t *testing.T) {
 	}
 	posts := 0
 	for _, route := range a.Routes() {
-		if route.Method != http.MethodPost {
+		if route.Method != http.MethodPost || route.Path == "/v1/drops/:id/claims" { // which takes no key
 			continue
 		}
 		posts++

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"likewise/counters"
 	"likewise/handlers/signin"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -79,6 +80,10 @@ func verdict(rule models.Rule, by caller, on relation) int {
 		if !on.own {
 			return http.StatusNotFound
 		}
+	case models.Kept:
+		if !on.own && by.role < models.RoleModerator {
+			return http.StatusForbidden
+		}
 	case models.Others:
 		if on.own {
 			return http.StatusForbidden
@@ -95,6 +100,7 @@ func verdict(rule models.Rule, by caller, on relation) int {
 type world struct {
 	*api
 	t        *testing.T
+	ids      *counters.IDs       // of claims
 	dsn      string              // of its database
 	password string              // hash of the password in the contract's examples
 	counted  map[string][]string // see totals
@@ -108,6 +114,7 @@ func newWorld(t *testing.T) *world {
 	}
 	dsn := testkit.Database(t)
 	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com")), t: t, dsn: dsn, password: hash}
+	w.ids = counters.NewIDs(nil, w.store)
 	ada := w.someone(caller{role: models.RoleUser})
 	w.exec("UPDATE users SET username='ada' WHERE id=?", ada.ID)
 	// The examples are about the posts 1 to 3 and the comments 4, 5 and 9.
@@ -117,6 +124,9 @@ func newWorld(t *testing.T) *world {
 	post := w.post(ada)
 	for range 9 {
 		w.comment(ada, post.ID)
+	}
+	for range 3 {
+		w.drop(ada, 0)
 	}
 	return w
 }
@@ -196,6 +206,40 @@ func (w *world) comment(by account, postID int64) *models.Comment {
 	return comment
 }
 
+// drop attaches a drop to a new post of the owner. Its claims are to be confirmed within that many seconds, or not at all
+// if it is 0.
+func (w *world) drop(by account, confirmWithin int64) int64 {
+	w.t.Helper()
+	// A banned user can no longer create one.
+	id := w.insert(fmt.Sprintf("INSERT INTO drops"+
+		" (post_id, user_id, title, stock, confirm_within, created_at, updated_at)"+
+		" VALUES (%d,%d,'A ticket',1000,%d,NOW(3),NOW(3))", w.post(by).ID, by.ID, confirmWithin))
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// claim claims one of the stock of a drop.
+func (w *world) claim(by account, dropID int64) string {
+	w.t.Helper()
+	if w.mode == "gated" {
+		r := w.must(w.t, 201, by, "POST", fmt.Sprintf("/v1/drops/%d/claims", dropID), nil)
+		return read[claim](w.t, r).ID
+	}
+	shards := w.store.Shards()
+	id, err := w.ids.Next(w.t.Context(), models.Target{Kind: models.KindDrop, ID: dropID}.Shard(shards), shards)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	claim, _, err := w.store.ClaimDirect(w.t.Context(), dropID, by.ID, int64(id))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return models.ID(claim.ID).String()
+}
+
 // objects creates the object that a path parameter names, by the name of the parameter's component in the contract.
 // Objects without an owner ignore it.
 var objects = map[string]func(w *world, owner account) string{
@@ -203,6 +247,10 @@ var objects = map[string]func(w *world, owner account) string{
 	"PostId": func(w *world, owner account) string { return strconv.FormatInt(w.post(owner).ID, 10) },
 	"CommentId": func(w *world, owner account) string {
 		return strconv.FormatInt(w.comment(owner, w.post(owner).ID).ID, 10)
+	},
+	"DropId": func(w *world, owner account) string { return strconv.FormatInt(w.drop(owner, 0), 10) },
+	"ClaimId": func(w *world, owner account) string {
+		return w.claim(owner, w.drop(w.someone(caller{role: models.RoleUser}), 600))
 	},
 	"SessionId": func(w *world, owner account) string {
 		return models.SessionID(models.HashToken(w.token(owner, false, 0)))

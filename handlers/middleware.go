@@ -28,7 +28,7 @@ import (
 //	cors.preflight     answers preflight requests                               (not with limitNone)
 //	represent          entity tag, 304 and compression                          (under /v1)
 //	authorize          session, permission and limit of the row
-//	once               answers a repeated Idempotency-Key                       (POST)
+//	once               answers a repeated Idempotency-Key                       (if the row has repeat)
 func (s *Server) use(table []route) {
 	recoverPanic := recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic})
 	s.app.Use(s.observe, s.cors.mark, recoverPanic)
@@ -51,7 +51,7 @@ func (s *Server) use(table []route) {
 // add registers one row.
 func (s *Server) add(row route) {
 	handlers := []fiber.Handler{s.authorize(row)}
-	if row.method == fiber.MethodPost {
+	if row.repeat != nil {
 		handlers = append(handlers, s.once(row.repeat))
 	}
 	handlers = append(handlers, row.handler)

@@ -11,23 +11,33 @@ import (
 	"likewise/models"
 )
 
-// notificationJSON notifies the viewer of a reply, a mention, a milestone, or the outcome of a report.
+// notificationJSON notifies the viewer of a reply, a mention, a milestone, the outcome of a report, or a claim.
 type notificationJSON struct {
-	ID        int64        `json:"id"`
-	Kind      string       `json:"kind"`
-	Actor     *authorJSON  `json:"actor"` // of a reply or mention; null for other kinds
-	Post      titleJSON    `json:"post"`
-	CommentID *int64       `json:"comment_id"` // null if it is about the post
-	Milestone *int64       `json:"milestone"`  // the number of likes reached; null for other kinds
-	Report    *outcomeJSON `json:"report"`     // null for other kinds
-	CreatedAt time.Time    `json:"created_at"`
-	Read      bool         `json:"read"`
+	ID        int64          `json:"id"`
+	Kind      string         `json:"kind"`
+	Actor     *authorJSON    `json:"actor"` // of a reply or mention; null for other kinds
+	Post      titleJSON      `json:"post"`
+	CommentID *int64         `json:"comment_id"` // null if it is about the post
+	Milestone *int64         `json:"milestone"`  // the number of likes reached; null for other kinds
+	Report    *outcomeJSON   `json:"report"`     // null for other kinds
+	Claim     *claimNewsJSON `json:"claim"`      // null for other kinds
+	CreatedAt time.Time      `json:"created_at"`
+	Read      bool           `json:"read"`
 }
 
 // outcomeJSON is the outcome of a report.
 type outcomeJSON struct {
 	ID      int64  `json:"id"`
 	Outcome string `json:"outcome"`
+}
+
+// claimNewsJSON is the claim that a notification is about.
+type claimNewsJSON struct {
+	ID        models.ID  `json:"id"`
+	DropID    *int64     `json:"drop_id"`    // null if the user has made a later claim to the drop
+	DropTitle string     `json:"drop_title"` // "" if the post is deleted
+	Reason    *string    `json:"reason"`     // of a claim that was rejected
+	ExpiresAt *time.Time `json:"expires_at"` // of a claim that needs a confirmation
 }
 
 // titleJSON names a post.
@@ -52,6 +62,15 @@ func (s *Server) newNotificationJSON(n *models.Notification) notificationJSON {
 	}
 	if n.ReportID != 0 {
 		out.Report = &outcomeJSON{n.ReportID, n.Outcome}
+	}
+	if n.ClaimID != 0 {
+		out.Claim = &claimNewsJSON{ID: models.ID(n.ClaimID), DropTitle: n.Claim.DropTitle, ExpiresAt: n.Claim.ExpiresAt}
+		if n.Claim.DropID != 0 {
+			out.Claim.DropID = &n.Claim.DropID
+		}
+		if n.Claim.Reason != "" {
+			out.Claim.Reason = &n.Claim.Reason
+		}
 	}
 	return out
 }

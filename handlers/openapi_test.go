@@ -458,6 +458,8 @@ func TestContract_listsTheAnswersOfEveryOperation(t *testing.T) {
 		}
 		var parameter string
 		switch {
+		case op.value["operationId"] == "createClaim": // it has no body, and repeating it changes nothing
+			want = append(want, "409")
 		case method == http.MethodPost:
 			want, parameter = append(want, "400", "409", "422"), "IdempotencyKey"
 		case method == http.MethodGet && strings.HasPrefix(path, "/v1/") && path != "/v1/stream" &&

@@ -13,7 +13,8 @@ type route struct {
 	permission models.Permission // models/account_permission.go holds its rule
 	limit      *routeLimit       // what a request costs; see limit.go
 	handler    fiber.Handler
-	// Of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go.
+	// Of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go. It is nil for a
+	// claim, which repeating does not change.
 	repeat fiber.Handler
 }
 
@@ -101,7 +102,7 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/drops/:id", "drop.read", limitRead, s.readDrop, nil},
 		{"PATCH", "/v1/drops/:id", "drop.edit", limitWrite, s.editDrop, nil},
 		{"POST", "/v1/drops/:id/close", "drop.close", limitWrite, s.closeDrop, s.readDrop},
-		{"POST", "/v1/drops/:id/claims", "claim.create", limitLike, s.createClaim, s.createClaim},
+		{"POST", "/v1/drops/:id/claims", "claim.create", limitLike, s.createClaim, nil},
 		{"GET", "/v1/claims/:id", "claim.read", limitRead, s.readClaim, nil},
 		{"DELETE", "/v1/claims/:id", "claim.return", limitLike, s.returnClaim, nil},
 		{"POST", "/v1/claims/:id/confirm", "claim.confirm", limitWrite, s.confirmClaim, s.readClaim},
@@ -192,7 +193,7 @@ func (s *Server) routes() []route {
 
 		// Moderators: claims
 		{"GET", "/v1/admin/drops/:id/claims", "admin.claim.read", limitReadList, s.listDropClaims, nil},
-		{"POST", "/v1/admin/users/:id/claims/void", "admin.claim.void", limitWrite, s.voidClaims, replyKept},
+		{"POST", "/v1/admin/users/:id/claims/void", "admin.claim.void", limitWrite, s.voidClaims, s.repeatVoidClaims},
 
 		// Moderators: likes
 		{"GET", "/v1/admin/users/:id/likes", "admin.like.read", limitRead, s.listGivenLikes, nil},

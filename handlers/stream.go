@@ -35,6 +35,15 @@ type commentCountsJSON struct {
 	RepliesCount int64             `json:"replies_count"`
 }
 
+type dropCountsJSON struct {
+	Type      models.TargetKind `json:"type"`
+	ID        int64             `json:"id"`
+	Stock     int64             `json:"stock"`
+	Claimed   int64             `json:"claimed"`
+	Remaining int64             `json:"remaining"`
+	State     string            `json:"state"` // as in dropJSON
+}
+
 type goneJSON struct {
 	Type models.TargetKind `json:"type"`
 	ID   int64             `json:"id"`
@@ -64,6 +73,9 @@ func (s *Server) readCounts(ctx context.Context, targets []models.Target) (map[m
 			return nil, err
 		}
 	}
+	if err := s.readDropCounts(ctx, targets, all); err != nil {
+		return nil, err
+	}
 	for _, t := range targets {
 		if all[t] == nil {
 			if all[t], err = live.NewGone("gone", goneJSON{t.Kind, t.ID}); err != nil {
@@ -72,6 +84,40 @@ func (s *Server) readCounts(ctx context.Context, targets []models.Target) (map[m
 		}
 	}
 	return all, nil
+}
+
+// readDropCounts adds the counts of those targets that are drops.
+func (s *Server) readDropCounts(
+	ctx context.Context, targets []models.Target, all map[models.Target]*live.Counts,
+) error {
+	var ids []int64
+	for _, t := range targets {
+		if t.Kind == models.KindDrop {
+			ids = append(ids, t.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	drops, err := s.store.Drops(ctx, ids)
+	if err != nil {
+		return err
+	}
+	states, err := s.stock.states(ctx, 0, drops)
+	if err != nil {
+		return err
+	}
+	now := s.now()
+	for i := range drops {
+		d, remaining := &drops[i], max(0, drops[i].Stock-states[i].claimed)
+		all[d.Target()], err = live.NewCounts("counts", dropCountsJSON{
+			models.KindDrop, d.ID, d.Stock, states[i].claimed, remaining, dropStateAt(d, remaining, now),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openStream sends counts as they change, as server-sent events. It hijacks the connection: the server writes an answer
@@ -95,7 +141,7 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 		maps.Copy(known, read)
 	}
 	if !slices.ContainsFunc(targets, func(t models.Target) bool { return !known[t].Gone() }) {
-		return models.Errorf(models.CodeNotFound, "There are no such posts or comments.")
+		return models.Errorf(models.CodeNotFound, "There are no such posts, comments or drops.")
 	}
 	if err := s.hub.Admit(from, targets, known); err != nil {
 		return s.refusedStream(c, err)
@@ -154,14 +200,14 @@ func (s *Server) refuseStream(conn net.Conn, header *fasthttp.ResponseHeader, re
 	}
 }
 
-// streamTargets reads ?posts= and ?comments=, each a comma-separated list of ids. It returns every target once, in an
+// streamTargets reads ?posts=, ?comments= and ?drops=, each a comma-separated list of ids. It returns every target once, in an
 // order that depends on the targets alone: ids of events rely on it.
 func streamTargets(c *fiber.Ctx) ([]models.Target, error) {
 	var targets []models.Target
 	for _, list := range []struct {
 		name string
 		kind models.TargetKind
-	}{{"posts", models.KindPost}, {"comments", models.KindComment}} {
+	}{{"posts", models.KindPost}, {"comments", models.KindComment}, {"drops", models.KindDrop}} {
 		if !c.Context().QueryArgs().Has(list.name) {
 			continue
 		}
@@ -179,11 +225,11 @@ func streamTargets(c *fiber.Ctx) ([]models.Target, error) {
 		}
 		if len(targets) > live.MaxTargets {
 			return nil, models.Invalid(list.name,
-				fmt.Sprintf("must name at most %d posts and comments in all", live.MaxTargets))
+				fmt.Sprintf("must name at most %d posts, comments and drops in all", live.MaxTargets))
 		}
 	}
 	if len(targets) == 0 {
-		return nil, models.Invalid("posts", "must name what to watch, unless comments does")
+		return nil, models.Invalid("posts", "must name what to watch, unless comments or drops does")
 	}
 	return targets, nil
 }

@@ -38,6 +38,10 @@ type counted struct {
 	LikesCount    int64 `json:"likes_count"`
 	CommentsCount int64 `json:"comments_count"`
 	RepliesCount  int64 `json:"replies_count"`
+	Stock         int64
+	Claimed       int64
+	Remaining     int64
+	State         string
 }
 
 // follower reads a stream.

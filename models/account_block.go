@@ -29,6 +29,14 @@ func (s *Store) RefuseBlocked(ctx context.Context, target Target, userID int64) 
 		FROM ` + likeTables[target.Kind].targets + ` t
 		JOIN blocks b ON b.user_id=t.user_id AND b.blocked_id=?
 		WHERE t.id=?`
+	if target.Kind == KindDrop {
+		query = `
+		SELECT COUNT(*)
+		FROM drops d
+		JOIN posts t ON t.id=d.post_id
+		JOIN blocks b ON b.user_id=t.user_id AND b.blocked_id=?
+		WHERE d.id=?`
+	}
 	var n int
 	if err := s.db.WithContext(ctx).Raw(query, userID, target.ID).Scan(&n).Error; err != nil {
 		return fmt.Errorf("read blocks of the author of %s: %w", target, err)

@@ -129,7 +129,7 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 	if err != nil {
 		return true, fmt.Errorf("purge user %d: %w", userID, err)
 	}
-	if _, err := s.endClaimsOf(ctx, userID, 0, ReasonAccountDeleted); err != nil {
+	if _, err := s.endClaimsOf(ctx, userID, ReasonAccountDeleted); err != nil {
 		return true, fmt.Errorf("end claims of user %d: %w", userID, err)
 	}
 	for _, rows := range []purgedRows{

@@ -62,6 +62,13 @@ type Notification struct {
 	Milestone int64  // the number of likes that was reached; 0 for the other kinds
 	ReportID  int64  // the user's report; 0 for the other kinds
 	ClaimID   int64  // the user's claim; 0 for the other kinds
+	// Claim is the rest of the claim; zero if the user has made a later claim to the same drop.
+	Claim struct {
+		DropID    int64
+		DropTitle string // "" if the post was deleted
+		Reason    string
+		ExpiresAt *time.Time
+	} `gorm:"embedded;embeddedPrefix:claim_"`
 	Outcome   string // of the report
 	CreatedAt time.Time
 	Read      bool `gorm:"column:is_read"`
@@ -197,6 +204,9 @@ func (s *Store) Notifications(
 		SELECT n.id, n.kind, ` + authorColumns + `, n.post_id,
 			IF(p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `, p.title, '') AS post_title,
 			n.comment_id, n.milestone, n.report_id, n.claim_id,
+			COALESCE(m.drop_id, 0) AS claim_drop_id,
+			IF(p.status=` + sqlNormal + `, COALESCE(d.title, ''), '') AS claim_drop_title,
+			COALESCE(m.reason, '') AS claim_reason, m.expires_at AS claim_expires_at,
 			(
 				SELECT k.outcome
 				FROM reports r
@@ -204,6 +214,8 @@ func (s *Store) Notifications(
 				WHERE r.id=n.report_id) AS outcome,
 			n.created_at, n.read_at IS NOT NULL AS is_read
 		FROM ` + all.from + notificationParts + `
+		LEFT JOIN claims m FORCE INDEX (idx_id) ON n.claim_id>0 AND m.id=n.claim_id
+		LEFT JOIN drops d FORCE INDEX (PRIMARY) ON d.id=m.drop_id
 		` + where.clause() + `
 		ORDER BY ` + all.order() + `
 		LIMIT ?`

@@ -337,8 +337,12 @@ type ClaimVoid struct {
 	Reason  string
 }
 
-// VoidClaims ends the live claims of a user that MySQL has, and returns their number. Claims on their way to MySQL are
-// not among them: the caller flushes the pipeline before. The first transaction logs the act.
+// MaxVoided is the number of claims that one call of VoidClaims ends at most.
+const MaxVoided = 1000
+
+// VoidClaims ends live claims of a user that MySQL has, at most MaxVoided, and returns their number. The act is logged
+// in the same transaction, and the number is the kept answer of an idempotent request. Claims on their way to MySQL are
+// not among them: the caller flushes the pipeline before.
 //
 // CodeInvalid: the reason breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not
 // outrank the user (see Outranks).
@@ -346,42 +350,61 @@ func (s *Store) VoidClaims(ctx context.Context, v ClaimVoid) (voided int, err er
 	if err := ValidateReason(v.Reason); err != nil {
 		return 0, err
 	}
+	where := matching("user_id=? AND state IN (?,?)", v.UserID, StateReserved, StateConfirmed)
+	where.addIf(v.DropID != 0, "drop_id=?", v.DropID)
+	find := `
+		SELECT drop_id
+		FROM claims FORCE INDEX (idx_user_id)
+		` + where.clause() + `
+		ORDER BY id DESC
+		LIMIT ?`
 	err = s.transact(ctx, func(tx *gorm.DB) error {
+		voided = 0
+		if err := s.holdMode(tx); err != nil {
+			return err
+		}
 		if _, err := s.lockOutranked(tx, v.ActorID, v.UserID); err != nil {
 			return err
 		}
-		return s.logModeration(tx, moderationAct{
+		var drops []int64
+		if err := tx.Raw(find, where.between(nil, MaxVoided)...).Scan(&drops).Error; err != nil {
+			return err
+		}
+		if _, err := lockDrops(tx, drops); err != nil {
+			return err
+		}
+		for _, id := range ascending(drops) {
+			n, err := s.endLocked(tx, id, StateVoided, ReasonModerator, matching("user_id=?", v.UserID))
+			if voided += n; err != nil {
+				return err
+			}
+		}
+		err := s.logModeration(tx, moderationAct{
 			ActorID: v.ActorID, Action: "user.void_claims", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
-			After: map[string]any{"drop_id": v.DropID},
+			After: map[string]any{"drop_id": v.DropID, "voided": voided},
 		})
+		if err != nil {
+			return err
+		}
+		return KeepAnswer(ctx, voided)
 	})
-	if err == nil {
-		voided, err = s.endClaimsOf(Aside(ctx), v.UserID, v.DropID, ReasonModerator)
-	}
 	if err != nil {
-		return voided, fmt.Errorf("void claims of user %d: %w", v.UserID, err)
+		return 0, fmt.Errorf("void claims of user %d: %w", v.UserID, err)
 	}
 	return voided, nil
 }
 
-// endClaimsOf voids the live claims of a user, to one drop or to all (0), in one transaction for each drop.
-func (s *Store) endClaimsOf(ctx context.Context, userID, dropID int64, reason string) (n int, err error) {
-	where := matching("user_id=? AND state IN (?,?)", userID, StateReserved, StateConfirmed)
-	where.addIf(dropID != 0, "drop_id=?", dropID)
-	where.add("id>?")
-	index := "idx_user_id"
-	if dropID != 0 {
-		index = "PRIMARY"
-	}
-	find := `
+// endClaimsOf voids all live claims of a user, in one transaction for each drop.
+func (s *Store) endClaimsOf(ctx context.Context, userID int64, reason string) (n int, err error) {
+	const find = `
 		SELECT id, drop_id
-		FROM claims FORCE INDEX (` + index + `)
-		` + where.clause() + `
+		FROM claims FORCE INDEX (idx_user_id)
+		WHERE user_id=? AND state IN (?,?) AND id>?
 		ORDER BY id
 		LIMIT ?`
 	for after := int64(0); ; {
 		var found []struct{ ID, DropID int64 }
-		read := s.db.WithContext(ctx).Raw(find, where.between(nil, after, purgeBatch)...).Scan(&found)
+		read := s.db.WithContext(ctx).Raw(find, userID, StateReserved, StateConfirmed, after, purgeBatch).Scan(&found)
 		if read.Error != nil {
 			return n, read.Error
 		}

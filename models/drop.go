@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -168,7 +169,7 @@ func (d DropSettings) Validate() error {
 	f.check(!strings.ContainsFunc(d.Title, isUnseen), "title", "must be a single line without control characters")
 	f.check(d.Stock >= 1 && d.Stock <= MaxStock, "stock", fmt.Sprintf("must be between 1 and %d", MaxStock))
 	f.check(d.ConfirmWithin >= 0 && d.ConfirmWithin <= MaxConfirmWithin,
-		"confirm_within", fmt.Sprintf("must be between 0 and %d seconds", MaxConfirmWithin))
+		"confirm_within", fmt.Sprintf("must be between 1 and %d seconds", MaxConfirmWithin))
 	for field, at := range map[string]*time.Time{"begins_at": d.BeginsAt, "ends_at": d.EndsAt} {
 		f.check(at == nil || at.Year() >= 1970 && at.Before(lastDropTime), field, "must be a time before 2038")
 	}
@@ -398,6 +399,27 @@ func readDrop(tx *gorm.DB, id int64) (*Drop, error) {
 		return nil, notFound(KindDrop)
 	}
 	return &d, nil
+}
+
+// Drops returns those of the drops with these ids that exist and whose post is not deleted, in the order of their ids.
+// It runs one query for each thousand ids.
+func (s *Store) Drops(ctx context.Context, ids []int64) ([]Drop, error) {
+	var found []Drop
+	for some := range slices.Chunk(ascending(ids), liveCountsChunk) {
+		query := `
+		SELECT ` + dropColumns + `
+		FROM drops d FORCE INDEX (PRIMARY)
+		STRAIGHT_JOIN posts p FORCE INDEX (PRIMARY) ON p.id=d.post_id AND p.status=?
+		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=d.user_id
+		WHERE d.id IN (` + joinIDs(some) + `)
+		ORDER BY d.id`
+		var rows []Drop
+		if err := s.db.WithContext(ctx).Raw(query, StatusNormal).Scan(&rows).Error; err != nil {
+			return nil, fmt.Errorf("read %d drops: %w", len(some), err)
+		}
+		found = append(found, rows...)
+	}
+	return found, nil
 }
 
 // DropsOfPost lists the drops of a post, latest first: at most limit with ids below before (0 for the first page). If

@@ -1,4 +1,4 @@
-// Package live sends counts of posts and comments to open streams (server-sent events) as they change.
+// Package live sends counts of posts, comments and drops to open streams (server-sent events) as they change.
 //
 // The Hub reads the counts of all watched targets once in each round, however many streams watch a target, and runs no
 // rounds while nothing is watched. It holds the latest counts of each target and nothing else. A stream compares them
@@ -31,7 +31,7 @@ import (
 
 // Bounds of streams.
 const (
-	// MaxTargets is how many posts and comments one stream may watch.
+	// MaxTargets is how many posts, comments and drops one stream may watch.
 	MaxTargets = 100
 	// MaxStreams is the default bound on the streams of a process. One address may open maxStreamsOfOne of them, times
 	// the factor of NewLimits: an address may be that of a school, and may take a hundredth of all.
@@ -161,7 +161,7 @@ func NewHub(registry *prometheus.Registry, log *slog.Logger, limits Limits, read
 	}
 	h.metrics = metrics{
 		open: gauge("likewise_streams", "Open streams of counts.", func() int { return len(h.streams) }),
-		targets: gauge("likewise_stream_targets", "Posts and comments that open streams watch.",
+		targets: gauge("likewise_stream_targets", "Posts, comments and drops that open streams watch.",
 			func() int { return len(h.watched) }),
 		events: prometheus.NewCounter(prometheus.CounterOpts{Name: "likewise_stream_events_total",
 			Help: "Events written to streams."}),
@@ -209,7 +209,7 @@ func (h *Hub) refusal(from string, targets []models.Target, known map[models.Tar
 		return models.Errorf(models.CodeUnavailable, "The server has reached its limit of streams; try again.")
 	case more > 0 && len(h.watched)+more > h.Limits.Targets:
 		return models.Errorf(models.CodeUnavailable,
-			"The server has reached its limit of watched posts and comments; try again.")
+			"The server has reached its limit of watched posts, comments and drops; try again.")
 	case h.Limits.ofOne == nil:
 		return nil
 	}
@@ -227,7 +227,7 @@ func (h *Hub) refusal(from string, targets []models.Target, known map[models.Tar
 	// Even if other addresses watch the targets already: they may leave, and the targets would stay.
 	case moreOfMine > 0 && len(mine.targets)+moreOfMine > allowed.targets:
 		return &models.Error{Code: models.CodeRateLimited, RetryAfter: RetryAfter,
-			Message: "The streams of your address watch too many posts and comments; close some and try again."}
+			Message: "The streams of your address watch too many posts, comments and drops; close some and try again."}
 	}
 	return nil
 }
