@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"likewise/counters"
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -311,8 +312,8 @@ func TestShutdown_endsAtItsDeadline(t *testing.T) {
 func TestServe_afterShutdownReturns(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
-	server, err := handlers.New(handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil),
-		Registry: prometheus.NewRegistry()})
+	server, err := handlers.New(handlers.Config{Store: store, Likes: store, IDs: counters.NewIDs(nil, store),
+		Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,11 +332,12 @@ func TestServe_afterShutdownReturns(t *testing.T) {
 func TestNew_refusesIncompleteConfigs(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.Database(t))
-	whole := handlers.Config{Store: store, Likes: store, Desk: workers.NewDesk(store, nil, nil),
-		Registry: prometheus.NewRegistry()}
+	whole := handlers.Config{Store: store, Likes: store, IDs: counters.NewIDs(nil, store),
+		Desk: workers.NewDesk(store, nil, nil), Registry: prometheus.NewRegistry()}
 	for name, spoil := range map[string]func(*handlers.Config){
 		"no store":         func(c *handlers.Config) { c.Store = nil },
 		"no likes":         func(c *handlers.Config) { c.Likes = nil },
+		"no ids":           func(c *handlers.Config) { c.IDs = nil },
 		"no desk":          func(c *handlers.Config) { c.Desk = nil },
 		"no registry":      func(c *handlers.Config) { c.Registry = nil },
 		"negative timeout": func(c *handlers.Config) { c.Timeout = -1 },
