@@ -139,13 +139,20 @@ func (r *Releaser) sent(done *Released, n int, err error) {
 
 // clearCold records what need not be sent about drops that are cold. It waits for the pipeline, so that an event
 // follows the eviction of each: otherwise a Redis that loses its last writes could have the drop again. A drop that is
-// being loaded is left to the next run, which finds it warm.
+// being loaded is left to the next run, which finds it warm. A load that begins later reads what MySQL has now.
 func (r *Releaser) clearCold(ctx context.Context, done *Released, drops coldDrops) error {
 	waiting, cancel := context.WithTimeout(ctx, coldWait)
 	defer cancel()
 	targets := make([]models.Target, 0, len(drops))
 	for id := range drops {
-		targets = append(targets, models.Target{Kind: models.KindDrop, ID: id})
+		target := models.Target{Kind: models.KindDrop, ID: id}
+		cold, err := r.redis.IsCold(waiting, target)
+		if err != nil {
+			return fmt.Errorf("cold drops: %w", err)
+		}
+		if cold {
+			targets = append(targets, target)
+		}
 	}
 	slices.SortFunc(targets, func(a, b models.Target) int { return int(a.ID - b.ID) })
 	targets, err := confirmCold(waiting, r.redis, r.store, targets)

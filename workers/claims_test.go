@@ -278,7 +278,7 @@ func TestReleaser_loweredStockRejectsClaimsOnTheirWay(t *testing.T) {
 func TestReleaser_clearsColdDrops(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, setup(t))
-	s.start()
+	stop := s.start()
 	user := s.customers(3)
 	drop := s.drop(2, 3600)
 	s.claim(drop.ID, user)
@@ -296,8 +296,10 @@ func TestReleaser_clearsColdDrops(t *testing.T) {
 	// A process that loads the drop has read MySQL before.
 	warming := fmt.Sprintf("{s%02d}:%s:warming", drop.Target().Shard(s.store.Shards()), drop.Target())
 	require.NoError(t, s.raw.Set(t.Context(), warming, "loader", time.Minute).Err())
-	require.Equal(t, Released{Expired: 1}, s.release())
+	stop()
+	require.Equal(t, Released{Expired: 1}, s.release(), "it does not wait for the pipeline")
 	require.EqualValues(t, 1, s.raw.Exists(t.Context(), warming).Val(), "the load goes on: it takes long for a large drop")
+	s.work()
 	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"))
 	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM drops WHERE unsent=1"))
 	require.NoError(t, s.raw.Del(t.Context(), warming).Err())

@@ -147,7 +147,7 @@ func TestModel(t *testing.T) {
 				m = s.wide
 			}
 			m.Rules = AllRules()
-			r := Search(m, stateLimit)
+			r := Search(&m, stateLimit)
 			t.Logf("%d states, %d steps, %d deep, %v; %+v", r.States, r.Steps, r.Depth, r.Took.Round(1e6), m.Budget)
 			require.Empty(t, r.Violation, strings.Join(r.Trace, "\n"))
 			require.True(t, r.Complete || s.partly, "there are more than %d states", stateLimit)
@@ -267,7 +267,7 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 			m := mutant.in
 			m.Rules = AllRules()
 			mutant.off(&m.Rules)
-			r := Search(m, stateLimit)
+			r := Search(&m, stateLimit)
 			t.Logf(
 				"%s\nafter %d steps; %d states, %v\n%s",
 				r.Violation,
@@ -284,7 +284,7 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 			require.NotEmpty(t, r.Violation, "nothing found in %d states", r.States)
 			if *large && !mutant.unseen {
 				m.PromiseOnly = true
-				r = Search(m, stateLimit)
+				r = Search(&m, stateLimit)
 				t.Logf("seen by users: %s\nafter %d steps; %d states", r.Violation, len(r.Trace), r.States)
 				require.NotEmpty(t, r.Violation, "nothing seen in %d states", r.States)
 			}
@@ -296,7 +296,7 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 // model shows the violation that follows.
 func TestModel_replicationIDDoesNotRevealAFailback(t *testing.T) {
 	r := Search(
-		Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}},
+		&Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}},
 		stateLimit,
 	)
 	t.Logf("%s\nafter %d steps\n%s", r.Violation, len(r.Trace), strings.Join(r.Trace, "\n"))

@@ -27,10 +27,31 @@ type node struct {
 	via  uint8
 }
 
+// machine is a state machine with bounds, so that all its states can be searched.
+type machine[S comparable] interface {
+	start() S
+	// steps lists all steps, with the owed steps first.
+	steps() []step[S]
+	// tidy makes states equal that differ only in what no step reads.
+	tidy(s *S)
+	// check describes a violation by a state, or by the step that led to it. It returns "" if it finds none.
+	check(before, s *S) string
+	// checkRest checks a state without owed steps.
+	checkRest(s *S) string
+}
+
+// step is one step of a machine.
+type step[S comparable] struct {
+	do func(s *S) bool // reports false if it is impossible in s
+	// owed steps are those of the processes without faults and without users. From every state, they must lead to rest.
+	owed bool
+	say  func(before, after *S) string // describes the step and its changes
+}
+
 // Search visits all states within m's budget, in order of their distance from the start. It stops at the first
 // violation, or after limit states.
-func Search(m Model, limit int) Result {
-	x := search{m: &m, steps: m.steps(), seen: map[uint64]uint32{}, seed: maphash.MakeSeed()}
+func Search[S comparable](m machine[S], limit int) Result {
+	x := search[S]{m: m, steps: m.steps(), seen: map[uint64]uint32{}, seed: maphash.MakeSeed()}
 	began := time.Now()
 	start := m.start()
 	at := x.run(start, limit)
@@ -41,26 +62,25 @@ func Search(m Model, limit int) Result {
 	return x.result
 }
 
-type search struct {
-	m      *Model
-	steps  []step
+type search[S comparable] struct {
+	m      machine[S]
+	steps  []step[S]
 	seed   maphash.Seed
 	seen   map[uint64]uint32
 	nodes  []node
 	result Result
 }
 
-type found struct {
-	State
-
+type found[S comparable] struct {
+	state S
 	index uint32
 }
 
 // run returns the state with a violation, if any.
-func (x *search) run(start State, limit int) uint32 {
+func (x *search[S]) run(start S, limit int) uint32 {
 	x.nodes = append(x.nodes, node{})
 	x.seen[maphash.Comparable(x.seed, start)] = 0
-	level, next := []found{{start, 0}}, []found{}
+	level, next := []found[S]{{start, 0}}, []found[S]{}
 	for ; len(level) > 0; x.result.Depth++ {
 		for i := range level {
 			if len(x.nodes) > limit {
@@ -78,14 +98,14 @@ func (x *search) run(start State, limit int) uint32 {
 }
 
 // expand visits the next states of a state.
-func (x *search) expand(from *found, next []found) ([]found, uint32) {
+func (x *search[S]) expand(from *found[S], next []found[S]) ([]found[S], uint32) {
 	rest := true
 	for k, st := range x.steps {
-		s := from.State
-		if !st.do(x.m, &s, st.who, st.what) {
+		s := from.state
+		if !st.do(&s) {
 			continue
 		}
-		s.shorten()
+		x.m.tidy(&s)
 		x.result.Steps++
 		hash := maphash.Comparable(x.seed, s)
 		index, seen := x.seen[hash]
@@ -93,14 +113,14 @@ func (x *search) expand(from *found, next []found) ([]found, uint32) {
 			index = uint32(len(x.nodes))
 			x.nodes = append(x.nodes, node{from: from.index, owed: index, via: uint8(k)})
 			x.seen[hash] = index
-			next = append(next, found{s, index})
+			next = append(next, found[S]{s, index})
 		}
 		if st.owed && rest {
 			rest = false
 			x.nodes[from.index].owed = index
 		}
 		// A step to a known state may be a violation, too, such as a watermark that moves back.
-		if x.result.Violation = x.m.check(&from.State, &s); x.result.Violation != "" {
+		if x.result.Violation = x.m.check(&from.state, &s); x.result.Violation != "" {
 			if seen {
 				index = uint32(len(x.nodes))
 				x.nodes = append(x.nodes, node{from: from.index, owed: index, via: uint8(k)})
@@ -109,13 +129,13 @@ func (x *search) expand(from *found, next []found) ([]found, uint32) {
 		}
 	}
 	if rest {
-		x.result.Violation = x.m.checkRest(&from.State)
+		x.result.Violation = x.m.checkRest(&from.state)
 	}
 	return next, from.index
 }
 
 // settle searches for a cycle of owed steps.
-func (x *search) settle() uint32 {
+func (x *search[S]) settle() uint32 {
 	const fresh, onWay, fine = 0, 1, 2
 	colour := make([]uint8, len(x.nodes))
 	var way []uint32
@@ -140,7 +160,7 @@ func (x *search) settle() uint32 {
 }
 
 // trace returns the shortest path to a state.
-func (x *search) trace(s State, to uint32) []string {
+func (x *search[S]) trace(s S, to uint32) []string {
 	var via []uint8
 	for at := to; at != 0; at = x.nodes[at].from {
 		via = append(via, x.nodes[at].via)
@@ -148,9 +168,9 @@ func (x *search) trace(s State, to uint32) []string {
 	var lines []string
 	for _, k := range slices.Backward(via) {
 		before, st := s, x.steps[k]
-		st.do(x.m, &s, st.who, st.what)
-		lines = append(lines, st.describe(&before, &s))
-		s.shorten()
+		st.do(&s)
+		lines = append(lines, st.say(&before, &s))
+		x.m.tidy(&s)
 	}
 	return lines
 }

@@ -5,23 +5,18 @@ import (
 	"strings"
 )
 
-// step is one step of the model. The meaning of who and what depends on the step; see describe.
-type step struct {
-	do        func(m *Model, s *State, who, what int) bool // reports false if it is impossible in s
-	who, what int
-	// owed steps are those of the processes without faults and without users. From every state, they must lead to rest.
-	owed bool
-	say  string // the format of describe
-}
+// act is what a step does. It reports false if that is impossible in s. The meaning of who and what depends on the
+// step; see say.
+type act func(m *Model, s *State, who, what int) bool
 
 // steps lists all steps of the model, with the owed steps first.
-func (m *Model) steps() []step {
-	var all []step
-	owed := func(who int, say string, do func(*Model, *State, int, int) bool) {
-		all = append(all, step{do: do, who: who, owed: true, say: say})
+func (m *Model) steps() []step[State] {
+	var all []step[State]
+	owed := func(who int, say string, do act) {
+		all = append(all, step[State]{func(s *State) bool { return do(m, s, who, 0) }, true, saying(say, who, 0)})
 	}
-	may := func(who, what int, say string, do func(*Model, *State, int, int) bool) {
-		all = append(all, step{do: do, who: who, what: what, say: say})
+	may := func(who, what int, say string, do act) {
+		all = append(all, step[State]{func(s *State) bool { return do(m, s, who, what) }, false, saying(say, who, what)})
 	}
 	for i := range 2 {
 		owed(i, "relay {who} notices the loss of its lock", relayNotice)
@@ -100,11 +95,13 @@ func (m *Model) steps() []step {
 
 var names = [...]string{"ann", "bob"}
 
-// describe returns the description of a step and its changes.
-func (st step) describe(before, after *State) string {
-	r := strings.NewReplacer("{who}", strconv.Itoa(st.who), "{what}", strconv.Itoa(st.what), "{user}", names[st.what%2])
-	return r.Replace(st.say) + changes(before, after)
+// saying returns a function that describes a step and its changes.
+func saying(say string, who, what int) func(before, after *State) string {
+	r := strings.NewReplacer("{who}", strconv.Itoa(who), "{what}", strconv.Itoa(what), "{user}", names[what%2])
+	return func(before, after *State) string { return r.Replace(say) + changes(before, after) }
 }
+
+func (m *Model) tidy(s *State) { s.shorten() }
 
 // Each fault uses up one of its budget.
 func pay(left *uint8) bool {
