@@ -311,6 +311,40 @@ func TestReleaser_clearsColdDrops(t *testing.T) {
 	require.Empty(t, s.verify(false))
 }
 
+// A drop was evicted, and what was to be sent about it is cleared. Then Redis loses its last writes, so that it has the
+// drop again. It must not keep a claim that nothing releases any more.
+func TestReleaser_clearsAfterAnEventHasFollowedTheEviction(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, setup(t))
+	stop := s.start()
+	user := s.customers(1)
+	drop := s.drop(1, 0)
+	for drop.Target().Shard(s.store.Shards()) != 6 {
+		drop = s.drop(1, 0)
+	}
+	lost := s.claim(drop.ID, user)
+	s.flush()
+	stop()
+	back := s.rewind()
+	stop = s.work()
+	s.forget(drop.ID)
+	s.exec("UPDATE claims SET state=6, ended_at=NOW(3), to_release=1")
+	s.exec("UPDATE drops SET claimed=0, stock=2, version=2 WHERE id=?", drop.ID)
+	require.Equal(t, Released{Cold: 1}, s.release())
+	require.Zero(t, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"))
+	stop()
+	back()
+	require.Equal(t, map[int64]int64{user: lost.ID}, s.held(drop.ID))
+	s.closeShard(6)
+	s.work()
+	s.awaitOpen()
+	got := s.claim(drop.ID, user)
+	require.True(t, got.Changed)
+	require.EqualValues(t, 1, got.Remaining)
+	s.settled()
+	require.Empty(t, s.verify(false))
+}
+
 // verify finds each of these differences and repairs them.
 func TestVerify_findsDifferencesOfClaims(t *testing.T) {
 	t.Parallel()
