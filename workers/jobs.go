@@ -32,22 +32,22 @@ type Job struct {
 var schedule = []Job{
 	{
 		"claims", time.Second, time.Minute,
-		"End claims that were not confirmed in time, and put ended claims back into stock.",
+		"End claims that were not confirmed in time, put ended claims back into stock, and send changed settings of drops.",
 		false, (*Jobs).expireClaims,
 	},
 	{
 		"close", 10 * time.Second, time.Minute,
-		"Close deleted posts and comments in Redis, for processes that died before they could.",
+		"Close deleted posts and their comments and drops in Redis, for processes that died before they could.",
 		false, (*Jobs).closeDeleted,
 	},
 	{
 		"cool", 10 * time.Minute, 10 * time.Minute,
-		"Evict idle posts and comments from Redis.",
+		"Evict idle posts, comments and drops from Redis.",
 		true, (*Jobs).cool,
 	},
 	{
 		"drift", time.Minute, time.Minute,
-		"Compare some of the posts and comments, as verify does with all of them.",
+		"Compare some of the posts, comments and drops, as verify does with all of them.",
 		false, (*Jobs).drift,
 	},
 	{
@@ -57,7 +57,7 @@ var schedule = []Job{
 	},
 	{
 		"flush", time.Minute, time.Minute,
-		"Wait until every like accepted so far is in MySQL.",
+		"Wait until every like and claim accepted so far is in MySQL.",
 		true, (*Jobs).flush,
 	},
 	{
@@ -96,7 +96,7 @@ var schedule = []Job{
 func Schedule() []Job { return slices.Clone(schedule) }
 
 // ErrDirect means that a job needs the gate, on a site without one.
-var ErrDirect = errors.New("this job does not exist in direct mode, where every like is in MySQL already")
+var ErrDirect = errors.New("this job does not exist in direct mode, where every like and claim is in MySQL already")
 
 // JobsConfig holds what the jobs of a site need.
 type JobsConfig struct {
@@ -224,7 +224,7 @@ func (j *Jobs) expireClaims(ctx context.Context) (string, error) {
 
 func (j *Jobs) closeDeleted(ctx context.Context) (string, error) {
 	closed, err := NewCloser(j.Store, j.Targets).Close(ctx)
-	return fmt.Sprintf("closed %d posts and comments", closed), err
+	return fmt.Sprintf("closed %d posts, comments and drops", closed), err
 }
 
 func (j *Jobs) cool(ctx context.Context) (string, error) {

@@ -291,7 +291,8 @@ func TestDirectMode_needsNeitherRedisNorKafka(t *testing.T) {
 		"compared 1 posts and 1 comments with 3 likes, 0 of them with Redis: 0 differences",
 	)
 	assert.Contains(t, succeed(t, direct, "cron", "run", "purge", "--likes=direct"), "deleted 0 expired sessions")
-	assert.Contains(t, fail(t, 1, direct, "cron", "run", "flush", "--likes=direct"), "every like is in MySQL already")
+	assert.Contains(t, fail(t, 1, direct, "cron", "run", "flush", "--likes=direct"),
+		"every like and claim is in MySQL already")
 	s.exec("UPDATE posts SET likes_count=7")
 	r := finish(t, direct, "verify", "--likes=direct")
 	assert.Equal(t, 1, r.status)

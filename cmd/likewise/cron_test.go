@@ -47,7 +47,7 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	assert.Equal(t, "indexed 1 posts\n", s.succeed("cron", "run", "index"))
 	assert.Equal(t, "indexed 0 posts\n", s.succeed("cron", "run", "index"))
 	assert.Equal(t, "withdrew 0 likes, 0 requests are done\n", s.succeed("cron", "run", "void"))
-	assert.Equal(t, "closed 0 posts and comments\n", s.succeed("cron", "run", "close"))
+	assert.Equal(t, "closed 0 posts, comments and drops\n", s.succeed("cron", "run", "close"))
 	assert.Regexp(t, `^read \d+ likes, found 0 rings\n$`, s.succeed("cron", "run", "rings"))
 	assert.Equal(
 		t,

@@ -54,12 +54,13 @@ var helpTexts = map[string]string{
 	"origin": "https://forum.example",
 
 	// Commands
-	"dev_help":         "Run everything in one process, with private MariaDB, Redis and Kafka servers.",
-	"bench_help":       "Measure likes side by side on private servers, and print ratios.",
-	"likes_gated_help": "Let likes go through Redis again, after direct mode. Stop the direct apis and crons first.",
-	"likes_direct_help": "Close the gate, wait until every like is in MySQL, and let likes go to MySQL directly. " +
-		"Workers must be running. Stop the gated apis and crons first.",
-	"likes_wait_help":  "How long to wait for the likes that were accepted.",
+	"dev_help":   "Run everything in one process, with private MariaDB, Redis and Kafka servers.",
+	"bench_help": "Measure likes, claims and ids side by side on private servers, and print ratios.",
+	"likes_gated_help": "Let likes and claims go through Redis again, after direct mode. " +
+		"Stop the direct apis and crons first.",
+	"likes_direct_help": "Close the gate, wait until every like and claim is in MySQL, and let them go to MySQL " +
+		"directly. Workers must be running. Stop the gated apis and crons first.",
+	"likes_wait_help":  "How long to wait for the likes and claims that were accepted.",
 	"cron_help":        "Run the jobs on schedule until the process is stopped. Any number of processes may run them.",
 	"healthcheck_help": "Check whether a running process answers, for containers.",
 	"import_help": "Load a dump of a Stack Exchange site. The command can be stopped and run again; " +
@@ -74,20 +75,20 @@ var helpTexts = map[string]string{
 	// Servers
 	"mysql_help":       "MySQL or MariaDB database.",
 	"mysql_conns_help": "Maximum number of connections to MySQL; at least 4.",
-	"likes_help": "gated: likes go through Redis and Kafka. " +
-		"direct: one MySQL transaction per like, for small sites without Redis and Kafka.",
+	"likes_help": "gated: likes and claims go through Redis and Kafka. " +
+		"direct: one MySQL transaction for each, for small sites without Redis and Kafka.",
 	"redis_help": "Redis 7.0 or later, or Valkey. Sentinel: with ?master_name=NAME&addr=HOST:PORT. " +
 		"Cluster: redis+cluster://HOST:PORT?addr=HOST:PORT.",
-	"outbox_limit_help": "Likes that may wait for Kafka in each shard. At this limit, likes are refused.",
+	"outbox_limit_help": "Likes and claims that may wait for Kafka in each shard. At this limit, more are refused.",
 	"kafka_help":        "Kafka brokers to connect to first.",
-	"topic_help":        "Topic of the like events, which is created if it is missing.",
+	"topic_help":        "Topic of the events of likes and claims, which is created if it is missing.",
 	"replicas_help":     "Replicas of the topic when it is created; 0: the broker's default.",
 	"group_help":        "Consumer group of the like writers.",
 	"shards_help": "Number of shards, fixed by the first run; 0: the installed number, or " +
 		strconv.Itoa(migrations.DefaultShards) + ".",
 	"admin_help":     "Address of /metrics, /readyz and /healthz, which clients must not reach.",
 	"admin_dev_help": "Address of /metrics, /readyz and /healthz; dev.env has it as LIKEWISE_ADMIN_URL.",
-	"cool_after_help": "Evict a post or comment from Redis after this time without a like; at least " +
+	"cool_after_help": "Evict a post, comment or drop from Redis after this time without a like or a claim; at least " +
 		workers.MinCoolAfter.String() + ".",
 	"weak_password_help": "Start even if MySQL or Redis is on another machine and its password is missing or common.",
 
@@ -99,7 +100,7 @@ var helpTexts = map[string]string{
 		"* alone allows all; without a value, none.",
 	"limits_help":     "Factor of all limits on clients: 2 allows twice as much, and 0 turns the limits off.",
 	"limits_dev_help": "Factor of all limits on clients: 1 is as in production, and 0 turns the limits off.",
-	"like_limit_help": "Likes and unlikes per minute of an account. " +
+	"like_limit_help": "Likes and unlikes, claims and returns per minute of an account. " +
 		"New accounts have half of it, and moderators ten times as much.",
 	"proxies_help": "Trusted proxies: addresses or networks such as 10.0.0.0/8. " +
 		"Their X-Forwarded-For names the client. If a proxy is not trusted, all its clients share one set of limits.",
@@ -110,12 +111,12 @@ var helpTexts = map[string]string{
 
 	// Tools
 	"verify_help": "Repair differences: set counts to the number of rows, " +
-		"and send likes that only Redis or only MySQL has through the pipeline again, as Redis has them.",
+		"and send likes and claims that only Redis or only MySQL has through the pipeline again, as Redis has them.",
 	"site_help": "Name of the import, such as quantumcomputing.stackexchange; another name imports everything again. " +
 		"Default: the name of the folder.",
 	"count_help":        "Print tokens of this many users: the oldest accounts, and new ones named script-N if needed.",
 	"password_help":     "Read the password from the first line of standard input, and do not generate one.",
 	"url_help":          "URL to request; workers answer on port 9081, and cron on 9082.",
-	"bench_likes_help":  "Likes that the figures of the writer and of memory are measured with.",
+	"bench_likes_help":  "Likes that writer and memory are measured with, and accounts that claim.",
 	"bench_rounds_help": "Number of rounds. Every contender runs once in each, and the median round counts.",
 }

@@ -25,12 +25,12 @@ type cli struct {
 	LogLevel  string `enum:"debug,info,warn,error" default:"info" env:"LIKEWISE_LOG_LEVEL" help:"${log_level_help}"`
 
 	API         apiCmd         `cmd:"" name:"api" help:"Serve the JSON API."`
-	Worker      workerCmd      `cmd:"" help:"Move likes from Redis through Kafka to MySQL."`
+	Worker      workerCmd      `cmd:"" help:"Move likes and claims from Redis through Kafka to MySQL."`
 	Cron        cronCmd        `cmd:"" help:"Run the background jobs on schedule, or one of them once."`
 	Migrate     migrateCmd     `cmd:"" help:"Create or update the schema."`
 	Import      importCmd      `cmd:"" help:"Import content."`
 	User        userCmd        `cmd:"" help:"Manage accounts and tokens."`
-	Verify      verifyCmd      `cmd:"" help:"Compare rows, counts and Redis for every post and comment."`
+	Verify      verifyCmd      `cmd:"" help:"Compare rows, counts and Redis for every post, comment and drop."`
 	Likes       likesCmd       `cmd:"" help:"Switch the site between gated and direct likes."`
 	Healthcheck healthcheckCmd `cmd:"" help:"${healthcheck_help}"`
 
