@@ -28,6 +28,7 @@ type Metrics struct {
 	cooled           prometheus.Counter
 	expired          prometheus.Counter
 	released         prometheus.Counter
+	rejected         prometheus.Counter
 
 	depth      *prometheus.GaugeVec
 	oldest     *prometheus.GaugeVec
@@ -57,7 +58,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		timeless:    map[int]time.Time{},
-		relayed:     counter("likewise_relay_events_total", "Runs of likes moved from the outboxes to Kafka."),
+		relayed:     counter("likewise_relay_events_total", "Runs of likes and claims moved from the outboxes to Kafka."),
 		relayErrors: counter("likewise_relay_errors_total", "Times a relay had to start over."),
 		relayShards: gauge("likewise_relay_shards", "Shards whose relay lock this process holds."),
 		opened:      counter("likewise_shards_opened_total", "Times a closed shard was opened."),
@@ -81,7 +82,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		),
 		delay: histogram(
 			"likewise_like_delay_seconds",
-			"From the acceptance of the latest like in a batch to its commit.",
+			"From the acceptance of the latest like or claim in a batch to its commit.",
 			prometheus.ExponentialBuckets(0.005, 2.5, 12),
 		),
 		warm:   gauge("likewise_warm_targets", "Posts, comments and drops in Redis, after the janitor's last run."),
@@ -90,8 +91,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Claims that were not confirmed in time and went back into stock."),
 		released: counter("likewise_claims_sent_total",
 			"Releases of ended claims, and settings of drops, sent to the gate until their events are in MySQL."),
+		rejected: counter("likewise_claims_rejected_total",
+			"Claims that the gate accepted and MySQL could not: the stock was lowered, or the account or post deleted."),
 
-		depth: byShard("likewise_outbox_events", "Likes that wait for Kafka."),
+		depth: byShard("likewise_outbox_events", "Likes and claims that wait for Kafka."),
 		oldest: byShard(
 			"likewise_outbox_oldest_seconds",
 			"Age of the oldest run that waits for Kafka. Runs without likes age from when they were first seen.",
@@ -101,7 +104,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"likewise_writer_lag_seconds",
 			"How long the watermark has not moved although events wait; 0 if none waits.",
 		),
-		open:     byShard("likewise_shard_open", "1 if the shard accepts likes."),
+		open:     byShard("likewise_shard_open", "1 if the shard accepts likes and claims."),
 		openGaps: gauge("likewise_gaps_open", "Gaps whose shard is not reconciled yet."),
 		letters: gauge(
 			"likewise_dead_letters",
@@ -126,6 +129,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.cooled,
 		m.expired,
 		m.released,
+		m.rejected,
 		m.depth,
 		m.oldest,
 		m.lag,
@@ -149,6 +153,7 @@ func (m *Metrics) applied(runs []models.LikeRecord, done models.LikesApplied, be
 	m.batchSize.Observe(float64(events))
 	m.batchSeconds.Observe(ended.Sub(began).Seconds())
 	m.gaps.Add(float64(done.Gaps))
+	m.rejected.Add(float64(done.Rejected))
 	m.events.WithLabelValues("duplicate").Add(float64(done.Duplicates))
 	m.events.WithLabelValues("vanished").Add(float64(done.Vanished))
 	m.events.WithLabelValues("dead_letter").Add(float64(done.DeadLetters))

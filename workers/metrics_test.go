@@ -6,9 +6,27 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"likewise/counters"
+	"likewise/models"
 )
+
+func TestMetrics_countRejectedClaims(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	for range 2 {
+		m.applied(nil, models.LikesApplied{Claimed: 5, Rejected: 3}, time.Now(), time.Now())
+	}
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	counted := map[string]float64{}
+	for _, family := range families {
+		counted[family.GetName()] = family.GetMetric()[0].GetCounter().GetValue()
+	}
+	assert.InDelta(t, 6, counted["likewise_claims_rejected_total"], 0)
+}
 
 // A probe or an opening has no time. If it is stuck at the head of an outbox, so are the likes behind it.
 func TestMetrics_oldestAgeCountsRunsWithoutATime(t *testing.T) {
