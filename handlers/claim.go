@@ -87,6 +87,9 @@ func (s *Server) readClaim(c *fiber.Ctx) error {
 
 // returnClaim returns the viewer's claim to the stock. A claim that has ended stays as it is.
 func (s *Server) returnClaim(c *fiber.Ctx) error {
+	if err := s.spendLike(c); err != nil {
+		return err
+	}
 	claim, err := s.ownClaim(c)
 	if err != nil {
 		return err

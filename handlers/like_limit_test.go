@@ -83,6 +83,27 @@ func TestLikeLimit_isByTrust(t *testing.T) {
 	}
 }
 
+// Claims and returns share the limit of likes, also if they change nothing.
+func TestLikeLimit_countsClaimsAndReturns(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], limited(t, "", 1), func(c *handlers.Config) { c.LikeLimit = 20 })
+	d := a.newDrop(t, a.account(t), nil)
+	for _, method := range []string{"POST", "DELETE"} {
+		as := a.grow(t, a.account(t), models.RoleUser)
+		c := a.claim(t, 201, as, d)
+		path, status := d.path()+"/claims", 200
+		if method == "DELETE" {
+			path, status = "/v1/claims/"+c.ID, 204
+		}
+		began := time.Now()
+		passed, _ := a.until(t, status, as, method, path, nil)
+		most := 20 + int(time.Since(began)*20/time.Minute) + 1 // one is advanced
+		if passed < 17 || passed > most {
+			t.Errorf("%s passes %d times at once, want 20 and at most %d", method, passed, most)
+		}
+	}
+}
+
 // TestLikeLimit_forgetsOldLeases lets leases expire: what several processes had left must not be added to the limit
 // when the account likes again much later.
 func TestLikeLimit_forgetsOldLeases(t *testing.T) {
