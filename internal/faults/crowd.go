@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,10 +17,12 @@ import (
 const crowdStock = 100
 
 const (
-	rushBegins = 2 * time.Second // after the drop was made
-	rushFor    = time.Second     // in which every user asks for the first time
-	killsBegin = 500 * time.Millisecond
-	killsFor   = 8 * time.Second // after the begin of the rush
+	rushBegins = time.Second            // after the drop was made
+	rushFor    = 900 * time.Millisecond // in which every user asks for the first time
+	killsBegin = 200 * time.Millisecond // before the rush
+	killsFor   = 8 * time.Second        // after its begin
+	// The users reach an API over this many connections, as behind a balancer of load.
+	connections = 512
 )
 
 // rush is the outcome of a run with a crowd: as many users as --crowd names want one of the stock in the same second,
@@ -46,7 +49,7 @@ type rush struct {
 func (st *storm) rush(ctx context.Context, o options, say func(string, ...any)) (*rush, error) {
 	s := st.site
 	st.http.Transport = &http.Transport{
-		MaxIdleConnsPerHost: o.crowd, DisableCompression: true,
+		MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections, DisableCompression: true,
 		DialContext: (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
 	}
 	out, err := s.command(ctx, "user", "token", "--count", fmt.Sprint(o.crowd+1))
@@ -59,18 +62,21 @@ func (st *storm) rush(ctx context.Context, o options, say func(string, ...any)) 
 	}
 	author, users := users[0], users[1:]
 	s.trouble.Store(1)
-	d, err := st.offer(ctx, o, author)
+	say("%d users made", len(users))
+	d, err := st.offer(ctx, o, author, users)
 	if err != nil {
 		return nil, err
 	}
+	begin := s.began.Add(d.begins)
 	say("%d users want %s in the second after %.3f s", len(users), d.name(), d.begins.Seconds())
 
 	r := &rush{Seed: o.seed, Users: len(users)}
 	var killing, asking sync.WaitGroup
-	begin := s.began.Add(d.begins)
+	sold := make(chan struct{})
+	var once sync.Once
 	var kills []*killer
 	for i, v := range s.victims() {
-		k := &killer{victim: v, rng: rand.New(rand.NewPCG(o.seed, uint64(i)+1<<33))}
+		k := &killer{victim: v, sold: sold, rng: rand.New(rand.NewPCG(o.seed, uint64(i)+1<<33))}
 		kills = append(kills, k)
 		killing.Go(func() { k.run(ctx, begin) })
 	}
@@ -78,7 +84,7 @@ func (st *storm) rush(ctx context.Context, o options, say func(string, ...any)) 
 		rng := rand.New(rand.NewPCG(o.seed, uint64(i)+1<<34))
 		asking.Go(func() {
 			if wait(ctx, time.Until(begin)+time.Duration(rng.Int64N(int64(rushFor)))) == nil {
-				st.want(ctx, rng, d.share(u))
+				st.want(ctx, rng, d.share(u), func() { once.Do(func() { close(sold) }) })
 			}
 		})
 	}
@@ -125,8 +131,24 @@ func (st *storm) rush(ctx context.Context, o options, say func(string, ...any)) 
 	return r, nil
 }
 
-// offer makes a post with a drop that begins soon.
-func (st *storm) offer(ctx context.Context, o options, author *account) (*drop, error) {
+// lookAt lets every user read the post.
+func (st *storm) lookAt(ctx context.Context, post *target, users []*account) error {
+	errs := make([]error, connections)
+	var looking sync.WaitGroup
+	for n := range errs {
+		looking.Go(func() {
+			for i := n; i < len(users) && errs[n] == nil; i += len(errs) {
+				var page seen
+				errs[n] = st.mustRead(ctx, route{i % 2, patientLimit}, users[i], post.path(), &page)
+			}
+		})
+	}
+	looking.Wait()
+	return errors.Join(errs...)
+}
+
+// offer makes a post, at which every user looks, and then a drop of it that begins soon.
+func (st *storm) offer(ctx context.Context, o options, author *account, users []*account) (*drop, error) {
 	c := newClient(st, 0, o.seed, []*account{author})
 	var post *target
 	for post == nil {
@@ -137,6 +159,9 @@ func (st *storm) offer(ctx context.Context, o options, author *account) (*drop, 
 		} else if err := wait(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
+	}
+	if err := st.lookAt(ctx, post, users); err != nil {
+		return nil, err
 	}
 	begins := time.Now().Add(rushBegins).UTC().Truncate(time.Millisecond)
 	d := &drop{post: post, begins: begins.Sub(st.site.began)}
@@ -158,17 +183,20 @@ func (st *storm) offer(ctx context.Context, o options, author *account) (*drop, 
 }
 
 // want repeats a claim until it is answered: the user has one, or nothing is left.
-func (st *storm) want(ctx context.Context, rng *rand.Rand, s *share) {
+func (st *storm) want(ctx context.Context, rng *rand.Rand, s *share, won func()) {
 	by := route{rng.IntN(2), patientLimit}
-	for {
+	for n := 1; ; n++ {
 		o := st.claim(context.WithoutCancel(ctx), by, s, claims, 0)
+		if o.outcome == ok {
+			won()
+		}
 		if o.outcome == ok || o.code == "sold_out" {
 			return
 		}
 		if o.status == noStatus {
 			by = by.other()
 		}
-		if wait(ctx, time.Duration(300+rng.IntN(1000))*time.Millisecond) != nil {
+		if wait(ctx, time.Duration(min(n, 4)*(300+rng.IntN(1000)))*time.Millisecond) != nil {
 			return
 		}
 	}
@@ -196,10 +224,12 @@ func (s *site) victims() []victim {
 	return list
 }
 
-// killer kills a victim again and again, at times that depend only on the seed and on how long it takes to start.
+// killer kills a victim again and again, at times that depend only on the seed and on how long it takes to start. The
+// first time is near the begin of the rush, or within a moment after the first claim.
 type killer struct {
 	victim
 
+	sold  <-chan struct{}
 	rng   *rand.Rand
 	times int
 	err   error
@@ -209,7 +239,15 @@ func (k *killer) run(ctx context.Context, rush time.Time) {
 	pause := func(least, most time.Duration) time.Duration {
 		return least + time.Duration(k.rng.Int64N(int64(most-least)))
 	}
-	at := time.Until(rush) - killsBegin + pause(0, killsBegin+rushFor)
+	at := time.Until(rush) - killsBegin + pause(0, killsBegin+rushFor/2)
+	if k.rng.IntN(2) == 0 {
+		select {
+		case <-k.sold:
+		case <-time.After(time.Until(rush) + rushFor):
+		case <-ctx.Done():
+		}
+		at = pause(0, 60*time.Millisecond)
+	}
 	for wait(ctx, at) == nil && time.Since(rush) < killsFor {
 		k.times++
 		k.err = k.kill()
