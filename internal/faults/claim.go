@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// timestamp is the format of times in requests.
+const timestamp = "2006-01-02T15:04:05.000Z07:00"
+
 // claimSeen has the fields of a claim that the storm checks.
 type claimSeen struct {
 	ID        string     `json:"id"`
@@ -66,7 +69,8 @@ func (st *storm) claim(ctx context.Context, by route, s *share, act claiming, id
 		var p struct{ Code string }
 		_ = json.Unmarshal(a.body, &p) // send has checked it
 		o.code = p.Code
-		if !permitted(act, o) && !pass.ended.Load() || act == claims && a.status == http.StatusNotFound && !d.post.mayBeGone(o.start) {
+		missing := act == claims && a.status == http.StatusNotFound && !d.post.mayBeGone(o.start)
+		if missing || !permitted(act, o) && !pass.ended.Load() {
 			st.violations.addf("blamed the client", o.end, "%s: %s answers %d %s", by.name(), q, a.status, a.body)
 		}
 	}

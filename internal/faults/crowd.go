@@ -169,7 +169,7 @@ func (st *storm) offer(ctx context.Context, o options, author *account, users []
 	a := st.eventually(ctx, c.route, request{
 		as: author, method: http.MethodPost, path: post.path() + "/drops",
 		body: map[string]any{
-			"title": "One of a hundred", "stock": crowdStock, "begins_at": begins.Format("2006-01-02T15:04:05.000Z07:00"),
+			"title": "One of a hundred", "stock": crowdStock, "begins_at": begins.Format(timestamp),
 		},
 	})
 	var seen dropSeen

@@ -120,7 +120,7 @@ func (k *keeper) create(ctx context.Context) {
 	s := k.st.site
 	at := func(in time.Duration) (string, time.Duration) {
 		t := time.Now().Add(in).UTC().Truncate(time.Millisecond)
-		return t.Format("2006-01-02T15:04:05.000Z07:00"), t.Sub(s.began)
+		return t.Format(timestamp), t.Sub(s.began)
 	}
 	if k.rng.IntN(5) < 2 {
 		d.within = time.Duration(10+k.rng.IntN(5)) * time.Second
@@ -181,7 +181,8 @@ func (k *keeper) edit(ctx context.Context, kept *keeping) {
 	answered := kept.ask(&kept.stocks, setting{stock: stock, start: k.st.site.since()})
 	a, set := k.send(ctx, kept.post, request{
 		method: http.MethodPatch, path: kept.path(), body: map[string]any{"stock": stock},
-		header: map[string]string{"If-Match": kept.etag}, excused: []int{http.StatusConflict, http.StatusPreconditionFailed},
+		header:  map[string]string{"If-Match": kept.etag},
+		excused: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	})
 	set.stock = stock
 	answered(set)

@@ -74,7 +74,8 @@ func main() {
 	flag.StringVar(&o.redis, "redis", "single",
 		"what Redis is: single, or cluster for a Redis Cluster whose slots move")
 	flag.IntVar(&o.crowd, "crowd", 0, fmt.Sprintf(
-		"instead of the storm, so many users claim a stock of %d in the same second while servers are killed", crowdStock))
+		"instead of the storm, so many users claim a stock of %d in the same second, while servers are killed",
+		crowdStock))
 	flag.BoolVar(&o.list, "list", false, "list the faults and exit")
 	flag.Parse()
 	if flag.NArg() > 0 || o.fsync != "always" && o.fsync != "everysec" || o.disk != "tmpfs" && o.disk != "real" ||

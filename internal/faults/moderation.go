@@ -291,15 +291,20 @@ func (m *moderator) voidClaims(ctx context.Context) {
 		return
 	}
 	defer a.banned.release()
-	body, v := map[string]any{}, claimVoid{start: m.st.site.since()}
+	body, v := map[string]any{}, claimVoid{start: m.st.site.since(), until: forever}
 	if m.rng.IntN(2) == 0 {
 		if v.drop = m.st.drops.choose(m.rng); v.drop != nil {
 			body["drop_id"] = v.drop.id
 		}
 	}
 	a.claimVoids = append(a.claimVoids, v)
-	if m.insist(ctx, m.post(fmt.Sprintf("users/%d/claims/void", a.id), body), new([]op)) {
-		a.claimVoids[len(a.claimVoids)-1].certain = true
+	var open []op
+	if m.insist(ctx, m.post(fmt.Sprintf("users/%d/claims/void", a.id), body), &open) {
+		v.certain, v.until = true, m.st.site.since()
+		for _, o := range open {
+			v.until = max(v.until, m.st.site.last(o))
+		}
+		a.claimVoids[len(a.claimVoids)-1] = v
 		m.st.tally.moderated[claimVoids].Add(1)
 	}
 }
@@ -312,7 +317,7 @@ func (m *moderator) deleteAccount(ctx context.Context) {
 		return
 	}
 	a.voids = append(a.voids, void{start: m.st.site.since(), all: true})
-	a.claimVoids = append(a.claimVoids, claimVoid{start: m.st.site.since(), account: true})
+	a.claimVoids = append(a.claimVoids, claimVoid{start: m.st.site.since(), until: forever, account: true})
 	var done bool
 	if strings.HasPrefix(a.name, "leaver") {
 		a.pass.Load().ended.Store(true)

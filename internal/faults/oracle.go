@@ -31,6 +31,9 @@ type content struct {
 
 // judge compares the answers that the clients recorded with the state of the site. The clients must have stopped.
 func (st *storm) judge(ctx context.Context, rec *record) error {
+	if err := st.awaitExpiry(ctx); err != nil {
+		return err
+	}
 	at := st.site.since()
 	// A target whose deletion met a fault is closed by a job. The likes to withdraw are those that the writer has
 	// applied, and the withdrawals are likes, too.

@@ -60,7 +60,7 @@ func (h *claimHistory) mayExpire(c named, by time.Duration) bool {
 
 func (h *claimHistory) mayBeVoided(c named, by time.Duration) bool {
 	return slices.ContainsFunc(h.user.claimVoids, func(v claimVoid) bool {
-		return v.start <= by && (v.drop == nil || v.drop == h.drop)
+		return v.start <= by && v.until >= c.first && (v.drop == nil || v.drop == h.drop)
 	})
 }
 
@@ -382,8 +382,8 @@ func (st *storm) judgeStock(d *drop, histories []*claimHistory, rows map[int64]c
 			continue
 		}
 		if most := d.most(e.at); n > most {
-			st.violations.addf("more claims than the stock", e.at, "%s: %d users hold claims, and the stock is at most %d",
-				d.name(), n, most)
+			st.violations.addf("more claims than the stock", e.at,
+				"%s: %d users hold claims, and the stock is at most %d", d.name(), n, most)
 		}
 	}
 	for _, h := range histories {

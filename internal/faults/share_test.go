@@ -57,50 +57,57 @@ func stockOf(stock int64) *drop {
 }
 
 func TestClaimHistory_findsAnswersThatCannotBe(t *testing.T) {
-	for name, c := range map[string]struct {
+	const (
+		lost   = "an acknowledged claim is lost"
+		wrong  = "a claim in a wrong state"
+		back   = "an ended claim is back"
+		blamed = "blamed the client"
+	)
+	for _, c := range []struct {
+		name   string
 		within time.Duration
-		words  []string
+		words  string
 		row    string // state:id; empty for none
 		sort   string // of the violation; empty for none
 	}{
-		"made":                   {words: []string{"claim 201:7"}, row: "confirmed:7"},
-		"repeated":               {words: []string{"claim 201:7", "claim 200:7"}, row: "confirmed:7"},
-		"unknown, then there":    {words: []string{"claim ?", "claim 200:7"}, row: "confirmed:7"},
-		"unknown":                {words: []string{"claim !"}, row: "confirmed:7"},
-		"unknown and not made":   {words: []string{"claim !"}},
-		"returned":               {words: []string{"claim 201:7", "return 204:7"}, row: "returned:7"},
-		"return unknown":         {words: []string{"claim 201:7", "return !:7"}, row: "confirmed:7"},
-		"made again":             {words: []string{"claim 201:7", "return 204:7", "claim 201:8"}, row: "confirmed:8"},
-		"made again, unknown":    {words: []string{"claim 201:7", "return 204:7", "claim !"}, row: "confirmed:9"},
-		"confirmed":              {within: time.Minute, words: []string{"claim 201:7", "confirm confirmed:7"}, row: "confirmed:7"},
-		"expired":                {within: 15 * time.Second, words: []string{"claim 201:7", "look reserved:7", "confirm too_late:7"}, row: "expired:7"},
-		"sold out":               {words: []string{"claim sold_out"}},
-		"lost":                   {words: []string{"claim 201:7"}, sort: "an acknowledged claim is lost"},
-		"lost for a later one":   {words: []string{"claim 201:7"}, row: "confirmed:8", sort: "an acknowledged claim is lost"},
-		"an earlier one is back": {words: []string{"claim 201:7", "return 204:7", "claim 201:8"}, row: "returned:7", sort: "an acknowledged claim is lost"},
-		"there after its return": {words: []string{"claim 201:7", "return 204:7"}, row: "confirmed:7", sort: "a returned claim is there"},
-		"two of one user":        {words: []string{"claim 201:7", "claim 201:8"}, row: "confirmed:8", sort: "two claims of one user"},
-		"made twice":             {words: []string{"claim 201:7", "return 204:7", "claim 201:7"}, row: "confirmed:7", sort: "one claim is made twice"},
-		"returned and answered":  {words: []string{"claim 201:7", "return 204:7", "claim 200:7"}, row: "returned:7", sort: "an ended claim is back"},
-		"of nobody":              {words: []string{"claim 200:7"}, row: "confirmed:7", sort: "a claim that nobody made"},
-		"forgotten":              {words: []string{"claim 201:7", "claim sold_out"}, row: "confirmed:7", sort: "a claim is forgotten"},
-		"never confirmed":        {within: time.Minute, words: []string{"claim 201:7"}, row: "confirmed:7", sort: "a claim in a wrong state"},
-		"left reserved":          {words: []string{"claim 201:7"}, row: "reserved:7", sort: "a claim in a wrong state"},
-		"expired though sure":    {within: 15 * time.Second, words: []string{"claim 201:7", "confirm confirmed:7"}, row: "expired:7", sort: "a claim in a wrong state"},
-		"expired too early":      {within: time.Hour, words: []string{"claim 201:7", "look expired:7"}, row: "expired:7", sort: "a claim in a wrong state"},
-		"too late too early":     {within: time.Hour, words: []string{"claim 201:7", "confirm too_late:7"}, row: "reserved:7", sort: "blamed the client"},
-		"rejected for nothing":   {words: []string{"claim 201:7"}, row: "rejected:7", sort: "a claim in a wrong state"},
-		"voided for nothing":     {words: []string{"claim 201:7"}, row: "voided:7", sort: "a claim in a wrong state"},
-		"returned for nothing":   {words: []string{"claim 201:7", "look returned:7"}, row: "confirmed:7", sort: "a claim in a wrong state"},
-		"not found":              {words: []string{"claim 201:7", "look 404:7"}, row: "confirmed:7", sort: "blamed the client"},
-		"ended for nothing":      {words: []string{"claim ended"}, sort: "blamed the client"},
+		{"made", 0, "claim 201:7", "confirmed:7", ""},
+		{"repeated", 0, "claim 201:7, claim 200:7", "confirmed:7", ""},
+		{"unknown, then there", 0, "claim ?, claim 200:7", "confirmed:7", ""},
+		{"unknown", 0, "claim !", "confirmed:7", ""},
+		{"unknown and not made", 0, "claim !", "", ""},
+		{"returned", 0, "claim 201:7, return 204:7", "returned:7", ""},
+		{"return unknown", 0, "claim 201:7, return !:7", "confirmed:7", ""},
+		{"made again", 0, "claim 201:7, return 204:7, claim 201:8", "confirmed:8", ""},
+		{"made again, unknown", 0, "claim 201:7, return 204:7, claim !", "confirmed:9", ""},
+		{"confirmed", time.Minute, "claim 201:7, confirm confirmed:7", "confirmed:7", ""},
+		{"expired", 15 * time.Second, "claim 201:7, look reserved:7, confirm too_late:7", "expired:7", ""},
+		{"sold out", 0, "claim sold_out", "", ""},
+		{"lost", 0, "claim 201:7", "", lost},
+		{"lost for a later one", 0, "claim 201:7", "confirmed:8", lost},
+		{"an earlier one is back", 0, "claim 201:7, return 204:7, claim 201:8", "returned:7", lost},
+		{"there after its return", 0, "claim 201:7, return 204:7", "confirmed:7", "a returned claim is there"},
+		{"two of one user", 0, "claim 201:7, claim 201:8", "confirmed:8", "two claims of one user"},
+		{"made twice", 0, "claim 201:7, return 204:7, claim 201:7", "confirmed:7", "one claim is made twice"},
+		{"returned and answered", 0, "claim 201:7, return 204:7, claim 200:7", "returned:7", back},
+		{"of nobody", 0, "claim 200:7", "confirmed:7", "a claim that nobody made"},
+		{"forgotten", 0, "claim 201:7, claim sold_out", "confirmed:7", "a claim is forgotten"},
+		{"never confirmed", time.Minute, "claim 201:7", "confirmed:7", wrong},
+		{"left reserved", 0, "claim 201:7", "reserved:7", wrong},
+		{"expired though sure", 15 * time.Second, "claim 201:7, confirm confirmed:7", "expired:7", wrong},
+		{"expired too early", time.Hour, "claim 201:7, look expired:7", "expired:7", wrong},
+		{"too late too early", time.Hour, "claim 201:7, confirm too_late:7", "reserved:7", blamed},
+		{"rejected for nothing", 0, "claim 201:7", "rejected:7", wrong},
+		{"voided for nothing", 0, "claim 201:7", "voided:7", wrong},
+		{"returned for nothing", 0, "claim 201:7, look returned:7", "confirmed:7", wrong},
+		{"not found", 0, "claim 201:7, look 404:7", "confirmed:7", blamed},
+		{"ended for nothing", 0, "claim ended", "", blamed},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			d := stockOf(5)
 			d.within = c.within
 			st := newOracle()
 			st.site.began = time.Now().Add(-2 * time.Hour)
-			h := &claimHistory{share: sharing(d, 7, c.words...), st: st}
+			h := &claimHistory{share: sharing(d, 7, strings.Split(c.words, ", ")...), st: st}
 			h.walk()
 			if state, id, there := strings.Cut(c.row, ":"); there {
 				row := claimRow{state: state}
@@ -133,7 +140,7 @@ func TestClaimHistory_permitsWhatActorsCaused(t *testing.T) {
 	assert.Empty(t, end(stateRejected), "the stock may have been lowered")
 
 	assert.NotEmpty(t, end(stateVoided))
-	s.user.claimVoids = []claimVoid{{start: 5 * time.Second}}
+	s.user.claimVoids = []claimVoid{{start: 5 * time.Second, until: forever}}
 	assert.Empty(t, end(stateVoided), "a moderator may have voided it")
 	assert.Empty(t, end(stateConfirmed), "nobody acknowledged the void")
 	s.user.claimVoids[0].certain = true

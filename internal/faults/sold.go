@@ -103,6 +103,31 @@ func (st *storm) judgeClaims(ctx context.Context, viewers []*account) error {
 	return nil
 }
 
+// awaitExpiry waits until the claims have expired that do so in the next seconds, so that nothing changes while the
+// oracle judges.
+func (st *storm) awaitExpiry(ctx context.Context) error {
+	const soon = `
+		SELECT COUNT(*)
+		FROM ` + database + `.claims
+		WHERE state = 1 AND expires_at < UTC_TIMESTAMP(3) + INTERVAL 60 SECOND`
+	for begin := time.Now(); ; {
+		var n int
+		if err := st.site.db.QueryRowContext(ctx, soon).Scan(&n); err != nil {
+			return fmt.Errorf("count reserved claims: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+		if time.Since(begin) > patience {
+			st.violations.addf("claims do not expire", st.site.since(), "%d are reserved for %v", n, patience)
+			return nil
+		}
+		if err := wait(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
 // inForce counts the live claims among rows.
 func inForce(rows map[int64]claimRow) (n int64) {
 	for _, row := range rows {
@@ -122,7 +147,8 @@ func (st *storm) judgeDrop(ctx context.Context, d *drop, rows map[int64]claimRow
 	for api := range st.site.apis {
 		q := request{method: http.MethodGet, path: d.path()}
 		want := ""
-		for _, s := range viewers { // the first API is asked by one who holds a claim, and the second by one who does not
+		// The first API is asked by a user who holds a claim, and the second by one who does not.
+		for _, s := range viewers {
 			row, has := rows[s.user.id]
 			if has = has && live(row.state); has == (api == 0) && !s.user.outcast {
 				if q.as = s.user; has {
@@ -142,7 +168,8 @@ func (st *storm) judgeDrop(ctx context.Context, d *drop, rows map[int64]claimRow
 		}
 		if n := inForce(rows); is && (seen.Claimed != n || seen.Remaining != seen.Stock-n || claim != want) {
 			st.violations.addf("the API sees claims otherwise than MySQL", st.site.since(),
-				"api%d: %s answers %s; MySQL has %d live claims, and that of the viewer is %q", api+1, q, a.body, n, want)
+				"api%d: %s answers %s; MySQL has %d live claims, and that of the viewer is %q",
+				api+1, q, a.body, n, want)
 		}
 	}
 	return nil
@@ -224,7 +251,8 @@ func (st *storm) sellRest(ctx context.Context, users []*account) error {
 			s := d.share(u)
 			var o claimOp
 			for range 5 {
-				if o = st.claim(ctx, route{i % 2, patientLimit}, s, claims, 0); o.outcome != unknown && o.status != noStatus {
+				o = st.claim(ctx, route{i % 2, patientLimit}, s, claims, 0)
+				if o.outcome != unknown && o.status != noStatus {
 					break
 				}
 				if err := wait(ctx, time.Second); err != nil {
@@ -238,7 +266,8 @@ func (st *storm) sellRest(ctx context.Context, users []*account) error {
 		}
 		if n := int64(len(sold[d])); n != left {
 			st.violations.addf("the rest is not what was left", st.site.since(),
-				"%s: stock %d, %d live claims in MySQL, and %d more were sold", d.name(), seen.Stock, seen.Stock-left, n)
+				"%s: stock %d, %d live claims in MySQL, and %d more were sold",
+				d.name(), seen.Stock, seen.Stock-left, n)
 		}
 	}
 	if out, err := st.site.command(ctx, "cron", "run", "flush", "--timeout=60s"); err != nil {

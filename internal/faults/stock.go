@@ -33,8 +33,8 @@ type setting struct {
 	stock      int64
 	start, end time.Duration // end is forever while it is pending
 	outcome    outcome
-	// calm means that it was acknowledged while no fault was active. So every process acted on it from then on. Otherwise
-	// the gate may learn of it later.
+	// calm means that it was acknowledged while no fault was active. So every process acted on it from then on.
+	// Otherwise the gate may learn of it later.
 	calm bool
 }
 
@@ -154,13 +154,6 @@ func (d *drop) mustBeClosed(before time.Duration) bool {
 	return slices.ContainsFunc(d.closing, func(s setting) bool { return s.calm && s.end < before })
 }
 
-// isClosed reports whether the closing of the drop was acknowledged.
-func (d *drop) isClosed() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.ContainsFunc(d.closing, func(s setting) bool { return s.outcome == ok })
-}
-
 // claiming is what a user asks of a drop.
 type claiming uint8
 
@@ -207,9 +200,10 @@ type share struct {
 // claimVoid is a request to void the claims of a user.
 type claimVoid struct {
 	start   time.Duration
-	drop    *drop // nil: all
-	account bool  // the account is deleted
-	certain bool  // it was acknowledged
+	until   time.Duration // when it can no longer take effect
+	drop    *drop         // nil: all
+	account bool          // the account is deleted
+	certain bool          // it was acknowledged
 }
 
 // claimRow is a row of a claim in MySQL.
@@ -240,9 +234,9 @@ func (s *share) story() string {
 	const most = 40
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, user %d, %d operations", s.drop.name(), s.user.id, len(s.ops))
-	for _, c := range s.drop.stocks {
-		fmt.Fprintf(&b, "\n    %9.3f s to %9.3f s  stock %d, %s", c.start.Seconds(), min(c.end, time.Hour).Seconds(), c.stock,
-			c.outcome)
+	for _, c := range s.drop.stocks[max(0, len(s.drop.stocks)-most/2):] {
+		fmt.Fprintf(&b, "\n    %9.3f s to %9.3f s  stock %d, %s", c.start.Seconds(), min(c.end, time.Hour).Seconds(),
+			c.stock, c.outcome)
 	}
 	for _, v := range s.user.claimVoids {
 		fmt.Fprintf(&b, "\n    %9.3f s  claims are voided", v.start.Seconds())

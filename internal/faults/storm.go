@@ -87,7 +87,8 @@ type tally struct {
 
 func newStorm(s *site) *storm {
 	return &storm{
-		site: s, violations: &violations{}, targets: &targets{}, index: map[string]*target{}, claims: map[int64]*share{},
+		site: s, violations: &violations{}, targets: &targets{},
+		index: map[string]*target{}, claims: map[int64]*share{},
 		http: &http.Client{Transport: &http.Transport{
 			MaxIdleConnsPerHost: 128, DisableCompression: true,
 			DialContext: (&net.Dialer{Timeout: time.Second}).DialContext,
