@@ -408,6 +408,30 @@ func TestClaim_expiresUnlessItIsConfirmed(t *testing.T) {
 	})
 }
 
+// A user whose claim has just expired can claim again at once, and not only when the gate has learned of it.
+func TestClaim_followsAnExpiredOneAtOnce(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob := a.account(t), a.account(t)
+		d := a.newDrop(t, ada, obj{"confirm_within": 600, "stock": 1})
+		lost := a.claim(t, 201, bob, d)
+		a.settle()
+		if _, err := a.store.Pool().ExecContext(t.Context(), `
+			UPDATE claims SET expires_at=expires_at-INTERVAL 1 HOUR, due_at=due_at-INTERVAL 1 HOUR
+			WHERE drop_id=?`, d.ID); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := a.store.ExpireClaims(t.Context()); err != nil || n != 1 {
+			t.Fatalf("%d claims expired: %v", n, err)
+		}
+		if c := a.claim(t, 201, bob, d); c.ID == lost.ID || c.State != "reserved" {
+			t.Errorf("claimed %+v after %+v", c, lost)
+		}
+		a.refused(t, 409, "sold_out", ada, "POST", d.path()+"/claims", nil)
+		a.isStored(t, d, 1)
+	})
+}
+
 func TestVoidClaims_returnsThemToTheStock(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, a *api) {

@@ -118,16 +118,30 @@ func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.C
 	if err != nil {
 		return nil, false, err
 	}
-	taken, err := g.gate.Claim(ctx, dropID, userID, id)
-	if err != nil {
-		return nil, false, err
+	var c *models.Claim
+	for range 2 {
+		taken, err := g.gate.Claim(ctx, dropID, userID, id)
+		if err != nil {
+			return nil, false, err
+		}
+		of := counters.TakenClaim{ID: taken.ID, DropID: dropID, UserID: userID, At: taken.At}
+		if taken.Changed {
+			c, err = g.reserved(ctx, of)
+			return c, true, err
+		}
+		c, err = g.claimByID(ctx, taken.ID)
+		if models.ErrorCode(err) == models.CodeNotFound {
+			c, err = g.reserved(ctx, of) // the gate has kept nothing but the id, and the row is on its way
+		}
+		if err != nil || c.State.Live() {
+			return c, false, err
+		}
+		// MySQL has ended the claim, and the gate does not know it yet.
+		if _, err := g.gate.Release(ctx, []models.EndedClaim{{DropID: dropID, UserID: userID, ID: c.ID}}); err != nil {
+			return nil, false, models.Unavailable("Your last claim is being released; try again.", err)
+		}
 	}
-	if !taken.Changed {
-		c, err := g.claimByID(ctx, taken.ID)
-		return c, false, err
-	}
-	c, err := g.reserved(ctx, counters.TakenClaim{ID: taken.ID, DropID: dropID, UserID: userID, At: taken.At})
-	return c, true, err
+	return c, false, nil
 }
 
 func (g *gatedStock) giveBack(ctx context.Context, c *models.Claim) error {
