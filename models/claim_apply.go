@@ -225,7 +225,8 @@ func (b *claimBatch) apply(e Event, done *LikesApplied) error {
 	row := b.rows[key]
 	switch e.Type {
 	case DropSet:
-		d.SentVersion = max(d.SentVersion, e.Version)
+		// The log is ahead of a MySQL that was restored from a backup: its next version is another one.
+		d.SentVersion = max(d.SentVersion, min(e.Version, d.Version))
 	case ClaimReturned:
 		if row == nil || row.ID != e.ClaimID {
 			return nil

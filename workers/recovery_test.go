@@ -475,12 +475,19 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	p.set(target, 1, true)
 	p.set(target, 2, true)
 	p.flush()
+	newID := func() models.ID { // of a process that starts
+		id, err := counters.NewIDs(p.redis, p.store).Next(t.Context(), 0, 1)
+		require.NoError(t, err)
+		return id
+	}
+	newID()
 	data, backup := filepath.Join(all.MySQL.Dir(), "data"), filepath.Join(t.TempDir(), "backup")
 	require.NoError(t, all.MySQL.Stop(t.Context()))
 	copyFolder(t, data, backup)
 	require.NoError(t, all.MySQL.Start(t.Context()))
 	p.awaitMySQL()
-	// After the backup there are likes, a restart of Redis, which begins another epoch, and likes in that epoch.
+	// After the backup there are likes, a restart of Redis, which begins another epoch, and likes in that epoch. The
+	// ids after the restart are ahead of the clock.
 	p.set(target, 1, false)
 	p.flush()
 	require.NoError(t, all.Redis.Kill())
@@ -490,6 +497,7 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	p.set(other, 3, true)
 	p.flush()
 	stop()
+	latest := newID()
 
 	require.NoError(t, all.MySQL.Kill())
 	copyFolder(t, backup, data)
@@ -499,6 +507,11 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, p.likers(target))
 	began := time.Now()
 	p.exec("UPDATE like_shards SET epoch=UNIX_TIMESTAMP()")
+	p.exec(`
+		UPDATE settings
+		SET value=GREATEST(CAST(value AS SIGNED), (UNIX_TIMESTAMP()-1767225600)*1000)+3600000
+		WHERE name='ids'`)
+	assert.Greater(t, newID(), latest, "no id is issued again")
 	p.kafka.Group = "after-the-restore"
 	p.work()
 	p.recovered(began)
