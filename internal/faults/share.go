@@ -130,7 +130,8 @@ func (h *claimHistory) claimed(o claimOp, i int) {
 	if i >= 0 && i != len(h.claims)-1 {
 		h.bad("an ended claim is back", o, "the user has made another since")
 	}
-	if i >= 0 && h.mustReturn(h.claims[i], o.start) {
+	// Until the gate learns that MySQL has ended a claim, the answer is that claim as it is.
+	if i >= 0 && live(o.state) && h.mustReturn(h.claims[i], o.start) {
 		h.bad("an ended claim is back", o, "its return was acknowledged")
 	}
 	for j, c := range h.claims {
@@ -330,6 +331,13 @@ func (h *claimHistory) certain(row *claimRow) (list []holding) {
 	return list
 }
 
+// mayEndFirst reports whether MySQL may have ended a claim by a time. Then a return leaves it as it is, and the gate
+// holds it until it learns of its end.
+func (h *claimHistory) mayEndFirst(id int64, by time.Duration) bool {
+	i := slices.IndexFunc(h.claims, func(c named) bool { return c.id == id })
+	return i < 0 || h.mayExpire(h.claims[i], by) || h.mayBeVoided(h.claims[i], by) || h.mayBeRejected(h.claims[i], by)
+}
+
 // possible returns the times in which the gate may have held a claim of the user: from the request until an answer
 // that the user has none, or to a return. A request without an answer may take effect later.
 func (h *claimHistory) possible() (list []holding) {
@@ -343,7 +351,8 @@ func (h *claimHistory) possible() (list []holding) {
 			}
 		}
 		open = slices.DeleteFunc(open, func(p claimOp) bool { return h.st.site.last(p.op) < o.start })
-		if (o.act == returns && o.outcome == ok || o.none()) && len(open) == 0 && begin != forever {
+		returned := o.act == returns && o.outcome == ok && !h.mayEndFirst(o.claim, o.end)
+		if (returned || o.none()) && len(open) == 0 && begin != forever {
 			list = append(list, holding{begin, o.end})
 			begin = forever
 		}

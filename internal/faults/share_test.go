@@ -182,7 +182,9 @@ func TestOracle_findsWhatIsSoldOutTooEarly(t *testing.T) {
 		other.ops[0].start, other.ops[0].end = 35*time.Second, 36*time.Second
 		var histories []*claimHistory
 		for _, s := range d.all() {
-			histories = append(histories, &claimHistory{share: s, st: st})
+			h := &claimHistory{share: s, st: st}
+			h.walk()
+			histories = append(histories, h)
 		}
 		st.judgeStock(d, histories, nil)
 		return sorts(st)
