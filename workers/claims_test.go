@@ -345,6 +345,34 @@ func TestReleaser_clearsAfterAnEventHasFollowedTheEviction(t *testing.T) {
 	require.Empty(t, s.verify(false))
 }
 
+// The shard is opened again while the job waits for its probe, which may have been lost together with the eviction.
+func TestReleaser_clearsNothingAfterAnotherOpening(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, setup(t))
+	stop := s.start()
+	user := s.customers(1)
+	drop := s.drop(1, 0)
+	s.claim(drop.ID, user)
+	s.flush()
+	s.forget(drop.ID)
+	s.exec("UPDATE claims SET state=6, ended_at=NOW(3), to_release=1")
+	s.exec("UPDATE drops SET claimed=0")
+	stop()
+	released := make(chan Released)
+	go func() { released <- s.release() }()
+	shard := drop.Target().Shard(s.store.Shards())
+	testkit.Eventually(t, patience, func() (bool, string) {
+		infos, err := s.redis.ShardInfos(context.Background())
+		return err == nil && infos[shard].Runs == 1, "no probe"
+	})
+	s.closeShard(shard)
+	s.work()
+	require.Equal(t, Released{}, <-released)
+	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"))
+	s.settled()
+	require.Empty(t, s.verify(false))
+}
+
 // verify finds each of these differences and repairs them.
 func TestVerify_findsDifferencesOfClaims(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,11 +112,15 @@ func (g *gatedVoids) forget(ctx context.Context, targets []models.Target) ([]mod
 
 // confirmCold returns those targets that are cold and whose shard is open. When it returns, MySQL has a later event of
 // these shards. If Redis loses the evictions, it has lost that event, too. Then the shard evicts all its targets when it
-// is opened.
+// is opened. It leaves out targets of shards that were opened meanwhile, because the event may have been lost before.
 func confirmCold(
 	ctx context.Context, r *counters.Redis, store *models.Store, targets []models.Target,
 ) ([]models.Target, error) {
 	states, err := r.TargetStates(ctx, targets)
+	if err != nil {
+		return nil, err
+	}
+	before, err := r.ShardInfos(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +143,17 @@ func confirmCold(
 	if len(cold) == 0 {
 		return nil, nil
 	}
-	return cold, flushShards(ctx, r, store, func(shard int) bool { return probed[shard] })
+	if err := flushShards(ctx, r, store, func(shard int) bool { return probed[shard] }); err != nil {
+		return nil, err
+	}
+	now, err := r.ShardInfos(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(cold, func(target models.Target) bool {
+		shard := target.Shard(store.Shards())
+		return !now[shard].Open || now[shard].Last.Epoch != before[shard].Last.Epoch
+	}), nil
 }
 
 func (g *gatedVoids) keepCold(ctx context.Context, target models.Target) (bool, error) {

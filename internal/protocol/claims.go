@@ -33,6 +33,7 @@ type ClaimRules struct {
 	ClearSparesLoads  bool // and no load has begun
 	ClearAwaitsLoads  bool // nor had one begun when the event was sent
 	ClearOnlyFound    bool // only what was found before the event is cleared
+	ClearSameEpoch    bool // and if the shard was not opened since the event was sent
 	CleanCheck        bool // a drop is evicted only if its last change is at or before the watermark
 	GapKeeps          bool // no drop of a shard with a gap is evicted
 	LoadLock          bool // the end of a load requires its lock
@@ -47,7 +48,7 @@ func AllClaimRules() ClaimRules {
 		StockAtGate: true, OneEach: true, ReturnNames: true, ReleaseNames: true, ReleaseAnyway: true,
 		StockAtWriter: true, RejectReleases: true, TakenOnce: true, ReturnMatches: true, ReturnOnce: true,
 		TakesPlace: true, EndReleases: true, EndChecks: true, ReleasedByEvent: true, SettingsByEvent: true,
-		SettingsByVersion: true, ClearProbes: true, ClearLooks: true, ClearSparesLoads: true, ClearAwaitsLoads: true, ClearOnlyFound: true,
+		SettingsByVersion: true, ClearProbes: true, ClearLooks: true, ClearSparesLoads: true, ClearAwaitsLoads: true, ClearOnlyFound: true, ClearSameEpoch: true,
 		CleanCheck: true, GapKeeps: true, LoadLock: true, Barrier: true, ForgetTargets: true, ReconcileReleases: true,
 	}
 }

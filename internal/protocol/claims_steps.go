@@ -507,11 +507,15 @@ func jobDoProbe(m *ClaimModel, s *ClaimState, i int) bool {
 	return true
 }
 
-// jobDoFlush waits for the probe, or for the opening of the next epoch, whose position is higher.
-func jobDoFlush(_ *ClaimModel, s *ClaimState, i int) bool {
+// jobDoFlush waits for the probe. The opening of the next epoch has a higher position, and ends the wait, too.
+func jobDoFlush(m *ClaimModel, s *ClaimState, i int) bool {
 	j := &s.Jobs[i]
-	if j.PC != jobFlush || j.Probe > 0 && s.Opened == j.Opened || !s.Redis.Open {
+	switch {
+	case j.PC != jobFlush || j.Probe > 0 && s.Opened == j.Opened || !s.Redis.Open:
 		return false
+	case s.Opened != j.Opened && m.Rules.ClearSameEpoch:
+		*j = job{}
+		return true
 	}
 	j.PC, j.Probe, j.Opened = jobClear, 0, 0
 	return true

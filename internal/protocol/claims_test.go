@@ -18,13 +18,12 @@ var stockScenarios = []stockScenario{
 		name:   "claims, returns and expiries",
 		narrow: ClaimModel{Users: 2, Jobs: 2, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 3, Returns: 1}},
 		wide: ClaimModel{Users: 2, Jobs: 2, Stock: 1, Reserved: true,
-			Budget: ClaimBudget{Claims: 5, Returns: 2, Voids: 1, Reasserts: 1}},
+			Budget: ClaimBudget{Claims: 4, Returns: 2, Reasserts: 1}},
 	},
 	{
 		name:   "the stock changes",
 		narrow: ClaimModel{Users: 2, Jobs: 1, Stock: 2, Budget: ClaimBudget{Claims: 2, Returns: 1, Changes: 2}},
-		wide: ClaimModel{Users: 2, Jobs: 2, Stock: 2,
-			Budget: ClaimBudget{Claims: 3, Returns: 1, Changes: 2, Reasserts: 1}},
+		wide:   ClaimModel{Users: 2, Jobs: 2, Stock: 2, Budget: ClaimBudget{Claims: 3, Returns: 1, Changes: 2}},
 	},
 	{
 		name: "warming and cooling",
@@ -37,15 +36,15 @@ var stockScenarios = []stockScenario{
 		name: "Redis crashes",
 		narrow: ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true,
 			Budget: ClaimBudget{Claims: 2, Returns: 1, Loads: 1, Crashes: 1}},
-		wide: ClaimModel{Users: 2, Jobs: 2, Stock: 1, Reserved: true,
-			Budget: ClaimBudget{Claims: 3, Returns: 1, Voids: 1, Loads: 1, Crashes: 2}},
+		wide: ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true,
+			Budget: ClaimBudget{Claims: 3, Returns: 1, Loads: 1, Crashes: 2}},
 	},
 	{
 		name: "Redis crashes, warming and cooling",
 		narrow: ClaimModel{Users: 1, Jobs: 1, Stock: 1,
 			Budget: ClaimBudget{Claims: 1, Voids: 1, Changes: 1, Cools: 2, Loads: 2, Crashes: 1}},
-		wide: ClaimModel{Users: 2, Jobs: 2, Stock: 1,
-			Budget: ClaimBudget{Claims: 2, Voids: 1, Changes: 1, Cools: 2, Loads: 2, LockLosses: 1, Crashes: 1}},
+		wide: ClaimModel{Users: 2, Jobs: 1, Stock: 1,
+			Budget: ClaimBudget{Claims: 2, Voids: 1, Changes: 1, Cools: 2, Loads: 2, Crashes: 1}},
 	},
 	{
 		name: "Redis crashes twice, warming and cooling",
@@ -62,16 +61,18 @@ var stockScenarios = []stockScenario{
 }
 
 var (
-	shop      = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 3, Returns: 1}}
-	reduced   = ClaimModel{Users: 2, Jobs: 2, Stock: 2, Budget: ClaimBudget{Claims: 2, Changes: 2}}
-	chilled   = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 2, Voids: 1, Cools: 1, Loads: 1}}
-	slow      = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 1, Cools: 1, Loads: 1, LockLosses: 1}}
-	crashed   = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 2, Loads: 1, Crashes: 1}}
-	recalled  = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 1, Voids: 1, Changes: 1, Cools: 2, Loads: 1, Crashes: 1}}
-	retold    = ClaimModel{Users: 1, Jobs: 2, Stock: 1, Budget: ClaimBudget{Claims: 2, Voids: 1, Loads: 1, Crashes: 1}}
-	punctured = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 2, Returns: 1, Voids: 1, LogLosses: 1}}
-	pressed   = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 1, Reasserts: 1}}
-	leaky     = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 2, Cools: 1, Loads: 1, LogLosses: 1}}
+	shop         = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 3, Returns: 1}}
+	reduced      = ClaimModel{Users: 2, Jobs: 2, Stock: 2, Budget: ClaimBudget{Claims: 2, Changes: 2}}
+	chilled      = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 2, Voids: 1, Cools: 1, Loads: 1}}
+	slow         = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 1, Cools: 1, Loads: 1, LockLosses: 1}}
+	crashed      = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 2, Loads: 1, Crashes: 1}}
+	recalled     = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 1, Voids: 1, Changes: 1, Cools: 2, Loads: 1, Crashes: 1}}
+	retold       = ClaimModel{Users: 1, Jobs: 2, Stock: 1, Budget: ClaimBudget{Claims: 2, Voids: 1, Loads: 1, Crashes: 1}}
+	twiceCrashed = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Changes: 1, Cools: 2, Crashes: 2}}
+	reloading    = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 1, Voids: 1, Changes: 1, Cools: 2, Loads: 2, LockLosses: 1, Crashes: 1}}
+	punctured    = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 2, Returns: 1, Voids: 1, LogLosses: 1}}
+	pressed      = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 1, Reasserts: 1}}
+	leaky        = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 2, Cools: 1, Loads: 1, LogLosses: 1}}
 )
 
 // stockMutant is the protocol of claims without one of its rules.
@@ -102,11 +103,12 @@ var stockMutants = []stockMutant{
 	{rule: "settings of any version", off: func(r *ClaimRules) { r.SettingsByVersion = false }, in: reduced},
 	{rule: "cleared without a probe", off: func(r *ClaimRules) { r.ClearProbes = false }, in: recalled},
 	{rule: "cleared without looking that the drop is cold", off: func(r *ClaimRules) { r.ClearLooks = false },
-		in: recalled},
-	{rule: "cleared during a load", off: func(r *ClaimRules) { r.ClearSparesLoads = false }, in: chilled},
+		in: reloading, spare: true},
+	{rule: "cleared during a load", off: func(r *ClaimRules) { r.ClearSparesLoads = false }, in: reloading, spare: true},
 	{rule: "a probe during a load", off: func(r *ClaimRules) { r.ClearAwaitsLoads = false }, in: recalled},
 	{rule: "cleared during a load, with a probe during it",
 		off: func(r *ClaimRules) { r.ClearSparesLoads, r.ClearAwaitsLoads = false, false }, in: chilled},
+	{rule: "cleared after another opening", off: func(r *ClaimRules) { r.ClearSameEpoch = false }, in: twiceCrashed},
 	{rule: "cleared what came later", off: func(r *ClaimRules) { r.ClearOnlyFound = false }, in: recalled},
 	{rule: "cooled without the clean check", off: func(r *ClaimRules) { r.CleanCheck = false }, in: chilled},
 	{rule: "cooled with a gap", off: func(r *ClaimRules) { r.GapKeeps = false }, in: leaky},
