@@ -378,6 +378,17 @@ func TestClaimGate_refusesWhatIsLateOrOfAnotherServer(t *testing.T) {
 		require.EqualValues(t, 1, reply[2], "the epoch of this server")
 	}
 	require.Equal(t, before, dump(t, plain))
+
+	// As after a restart or a promotion: the shard was opened under another replication id.
+	require.NoError(t, plain.HSet(t.Context(), shardKey(1), "server", strings.Repeat("0", 40)).Err())
+	before = dump(t, plain)
+	for _, word := range []string{"7 71", "-7 71", "!7 71", "=2 5 0 0"} {
+		reply, err := callClaims(t, r, 100, never, "1", spoken{drop(1), []string{word}})
+		require.NoError(t, err)
+		require.Len(t, reply, 2)
+		require.EqualValues(t, 1, reply[0], "the shard is closed")
+	}
+	require.Equal(t, before, dump(t, plain))
 }
 
 // If the outbox cannot take the event, everything is taken back: claims, returns and settings.
@@ -481,6 +492,24 @@ func TestWarmDrop_refusesWhatMayBeOld(t *testing.T) {
 			require.NotContains(t, dump(t, plain), "{s01}:drop:1:claims")
 		})
 	}
+}
+
+// The network delivers a part of a load once more, after the drop has become warm and a claim was returned.
+func TestPutClaims_lateCopyChangesNothing(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	require.NoError(t, plain.Set(t.Context(), r.keys(drop(1)).warming, "load", time.Minute).Err())
+	gate := &models.GateDrop{ID: 1, Stock: 2, Version: 1, Claims: []models.LiveClaim{{UserID: 7, ID: 71}}}
+	putDrop(t, r, gate, "load")
+	require.Equal(t, 1, placeDrop(t, r, gate, "load", "1"))
+	say(t, r, "-7 71")
+	before := dump(t, plain)
+	_, err := plain.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		r.putClaims(t.Context(), p, r.keys(drop(1)), "load", gate.Claims)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, before, dump(t, plain))
 }
 
 // A drop is evicted, swept, closed and reopened by the scripts of likes.

@@ -612,6 +612,38 @@ func TestDesk_ofDrops(t *testing.T) {
 	require.Empty(t, found)
 }
 
+// A void also ends the claims on their way to MySQL. Without a worker it fails, and has ended none.
+func TestDesk_voidsClaimsOnTheirWay(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, setup(t))
+	stop := s.start()
+	user := s.customers(2)
+	first, second := s.drop(2, 0), s.drop(2, 0)
+	s.claim(first.ID, user)
+	s.flush()
+	stop()
+	s.claim(second.ID, user)
+	s.claim(second.ID, user+1)
+	s.exec("UPDATE users SET role=? WHERE id=?", models.RoleModerator, s.author.ID)
+	void := models.ClaimVoid{ActorID: s.author.ID, UserID: user, Reason: "Bought with stolen accounts."}
+	desk := NewDesk(s.store, s.redis, s.likes)
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := desk.VoidClaims(short, void)
+	require.Equal(t, models.CodeUnavailable, models.ErrorCode(err))
+	require.Equal(t, map[int64]models.ClaimState{user: models.StateConfirmed}, s.states(first.ID))
+	s.work()
+	voided, err := desk.VoidClaims(t.Context(), void)
+	require.NoError(t, err)
+	require.Equal(t, 2, voided)
+	s.settled()
+	require.Equal(t, map[int64]models.ClaimState{user: models.StateVoided}, s.states(first.ID))
+	require.Equal(t, map[int64]models.ClaimState{user: models.StateVoided, user + 1: models.StateConfirmed},
+		s.states(second.ID))
+	require.True(t, s.claim(first.ID, user).Changed, "the share is free, and so is the user")
+	require.Empty(t, s.verify(false))
+}
+
 // The promise: stock 100 and 2,000 users at once through two processes, while the writer is stopped and started, Redis
 // is killed, and two crons release and expire.
 func TestClaims_crowdWhileEverythingFails(t *testing.T) {

@@ -5,7 +5,7 @@ import "fmt"
 // The largest model of claims that fits in a ClaimState.
 const (
 	maxClaims  = 7  // ids
-	maxPending = 10 // events that are accepted and not applied
+	maxPending = 14 // events that are accepted and not applied
 	maxJobs    = 2
 )
 

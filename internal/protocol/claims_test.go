@@ -56,7 +56,7 @@ var stockScenarios = []stockScenario{
 		narrow: ClaimModel{Users: 2, Jobs: 1, Stock: 1,
 			Budget: ClaimBudget{Claims: 2, Returns: 1, Voids: 1, Cools: 1, Loads: 1, LogLosses: 1}},
 		wide: ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true,
-			Budget: ClaimBudget{Claims: 3, Returns: 1, Changes: 1, Cools: 1, Loads: 1, LogLosses: 2}},
+			Budget: ClaimBudget{Claims: 3, Returns: 1, Cools: 1, Loads: 1, LogLosses: 2}},
 	},
 }
 
