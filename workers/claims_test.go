@@ -312,7 +312,7 @@ func TestReleaser_clearsColdDrops(t *testing.T) {
 }
 
 // A drop was evicted, and what was to be sent about it is cleared. Then Redis loses its last writes, so that it has the
-// drop again. It must not keep a claim that nothing releases any more.
+// drop again. It must not keep a claim that nothing releases.
 func TestReleaser_clearsAfterAnEventHasFollowedTheEviction(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, setup(t))
