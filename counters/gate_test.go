@@ -960,7 +960,8 @@ func TestGate_splitsASetThatHasGrownFarBeyondItsSize(t *testing.T) {
 		want = append(want, user)
 	}
 	for i := int64(1); i <= 100; i++ {
-		require.Equal(t, done(users+i), like(t, r, post(1), users+i))
+		// On a busy machine the answer may come too late. Then the call is sent again, and finds the like.
+		require.Contains(t, [][]verdict{done(users + i), wasSo(users + i)}, like(t, r, post(1), users+i))
 		want = append(want, users+i)
 		require.NoError(t, plain.XTrimMaxLen(ctx, k.outbox, 0).Err())
 		states, err := r.TargetStates(ctx, []models.Target{post(1)})

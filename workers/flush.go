@@ -10,11 +10,12 @@ import (
 	"likewise/models"
 )
 
-// Behind is a shard whose watermark is behind the last event that the gate accepted, or a closed one, of which that
-// event is unknown.
+// Behind is a shard whose watermark is behind the last event that the gate accepted, a closed one, of which that event
+// is unknown, or one with gaps, whose lost events are not sent again yet.
 type Behind struct {
 	Shard   int
 	Closed  bool
+	Gaps    int             // not reconciled; then MySQL has everything else
 	Goal    models.Position // the last event accepted when the flush began
 	Applied models.Position // the watermark
 	Depth   int64           // likes still in the outbox
@@ -29,6 +30,10 @@ type FlushError struct {
 func (e *FlushError) Error() string {
 	var parts []string
 	for _, b := range e.Behind {
+		if b.Gaps > 0 {
+			parts = append(parts, fmt.Sprintf("shard %d has open gaps (%d), which the cron job reconcile repairs", b.Shard, b.Gaps))
+			continue
+		}
 		if b.Closed {
 			parts = append(parts, fmt.Sprintf("shard %d is closed, MySQL has up to %s", b.Shard, b.Applied))
 			continue
@@ -88,6 +93,23 @@ func flushShards(ctx context.Context, r *counters.Redis, store *models.Store, wh
 		return err
 	}
 	return flushTo(ctx, r, store, goals)
+}
+
+// FlushWhole is FlushOpen, and then waits until no shard has a gap: the events of a gap were acknowledged and lost on
+// the way, and MySQL has them when the reconciler has repaired the shard. If ctx ends first, it returns a FlushError.
+func FlushWhole(ctx context.Context, r *counters.Redis, store *models.Store) error {
+	if err := FlushOpen(ctx, r, store); err != nil {
+		return err
+	}
+	return await(ctx, func() (behind []Behind, err error) {
+		states, err := store.ShardStates(ctx)
+		for _, s := range states {
+			if s.OpenGaps > 0 {
+				behind = append(behind, Behind{Shard: s.Shard, Gaps: s.OpenGaps, Applied: s.Applied})
+			}
+		}
+		return behind, err
+	})
 }
 
 // flushTo waits until MySQL has every like up to the last of each of goals.

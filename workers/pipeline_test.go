@@ -462,6 +462,30 @@ func TestFlush_namesTheShardsThatAreBehind(t *testing.T) {
 	assert.Contains(t, err.Error(), "shard 9: accepted up to 1-2, MySQL has up to 1-1, 1 likes in the outbox")
 }
 
+// The events of a gap were acknowledged, so a flush has not ended while the gap is open.
+func TestFlush_waitsForGaps(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	target := p.postIn(9)
+	p.set(target, 1, true)
+	p.flush()
+	p.addGap(9)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err := FlushWhole(ctx, p.redis, p.store)
+	var behind *FlushError
+	require.ErrorAs(t, err, &behind)
+	assert.Contains(t, err.Error(), "shard 9 has open gaps (1), which the cron job reconcile repairs")
+
+	flushed := make(chan error, 1)
+	go func() { flushed <- FlushWhole(t.Context(), p.redis, p.store) }()
+	_, err = NewReconciler(p.redis, p.store, p.likes).Reconcile(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, <-flushed)
+	assert.Zero(t, p.openGaps())
+}
+
 func TestVerify_findsAndRepairsEachDifference(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
