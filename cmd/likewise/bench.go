@@ -322,9 +322,10 @@ func (b *bench) overHTTP(ctx context.Context) ([]measurement, error) {
 			},
 		},
 		{
-			samples: samples{name: "like, direct, 16 × the clients, all admitted", baseline: "like, direct"},
-			clients: crowd * b.Clients,
-			request: like(b.direct, crowded[1]),
+			samples:   samples{name: "like, direct, 16 × the clients, all admitted", baseline: "like, direct"},
+			clients:   crowd * b.Clients,
+			mayRefuse: true, // on a busy machine, the time of some is over before MySQL has answered
+			request:   like(b.direct, crowded[1]),
 		},
 		{
 			samples:   samples{name: "like, direct, 16 × the clients, most refused", baseline: "like, direct"},

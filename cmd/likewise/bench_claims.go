@@ -26,6 +26,7 @@ func (b *benchSite) createCustomers(ctx context.Context, n int) error {
 		for i := start; i < min(start+batch, n); i++ {
 			rows = append(rows, fmt.Sprintf("('customer-%d','customer-%d@bench%s','')", i, i, models.NoEmailDomain))
 		}
+		//nolint:gosec // the rows hold numbers
 		insert := "INSERT INTO users (username, email, password_hash) VALUES " + strings.Join(rows, ",")
 		if _, err := pool.ExecContext(ctx, insert); err != nil {
 			return fmt.Errorf("create customers: %w", err)

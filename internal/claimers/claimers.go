@@ -1,7 +1,7 @@
 // Package claimers has three ways to claim limited stock in one transaction of MySQL: the conditional UPDATE of direct
 // mode, SELECT … FOR UPDATE, and a compare-and-swap with bounded retry. None of them oversells. A test and two
-// benchmarks compare them. The product has only the first one, in models.Store.ClaimDirect. The other two read and write
-// the same rows, and do without its notifications.
+// benchmarks compare them. The product has only the first one, in models.Store.ClaimDirect. The other two read and
+// write the same rows, and do without its notifications.
 package claimers
 
 import (
