@@ -15,10 +15,11 @@ import (
 	"likewise/models"
 )
 
-// ways returns the ways to claim in direct mode by name.
+// ways returns the ways to claim in MySQL alone, by name.
 func ways(store *models.Store) map[string]claimers.Claimer {
 	return map[string]claimers.Claimer{
-		"conditional": claimers.Conditional{Store: store},
+		"direct":      claimers.Direct{Store: store},
+		"conditional": claimers.Conditional{DB: store.Pool()},
 		"pessimistic": claimers.Pessimistic{DB: store.Pool()},
 		"optimistic":  claimers.Optimistic{DB: store.Pool()},
 	}

@@ -122,27 +122,31 @@ type claimWay struct {
 	claimed atomic.Int64
 }
 
-// hotDrop measures claims to a hot drop, each by another user, through the gate and in three ways in MySQL alone.
-// Nothing of it goes over HTTP. In the end, the counts of all drops must be those of the claims.
+// hotDrop measures claims to a hot drop, each by another user, through the gate, in direct mode, and in three ways
+// in plain SQL. Nothing of it goes over HTTP. In the end, the counts of all drops must be those of the claims.
 func (b *bench) hotDrop(ctx context.Context) ([]measurement, error) {
-	const conditional = "claim, direct: conditional UPDATE"
+	const direct = "claim, direct"
 	pool := b.direct.store.Pool()
 	directIDs, gatedIDs := counters.NewIDs(nil, b.direct.store), counters.NewIDs(b.gated.redis, b.gated.store)
 	ways := []*claimWay{
-		{samples: samples{name: conditional}, Claimer: claimers.Conditional{Store: b.direct.store}},
+		{samples: samples{name: direct}, Claimer: claimers.Direct{Store: b.direct.store}},
 		{
-			samples: samples{name: "claim, SELECT … FOR UPDATE", baseline: conditional},
+			samples: samples{name: "claim, plain SQL: conditional UPDATE", baseline: direct},
+			Claimer: claimers.Conditional{DB: pool},
+		},
+		{
+			samples: samples{name: "claim, plain SQL: SELECT … FOR UPDATE", baseline: direct},
 			Claimer: claimers.Pessimistic{DB: pool},
 		},
 		{
-			samples: samples{name: "claim, version with bounded retry", baseline: conditional},
+			samples: samples{name: "claim, plain SQL: version with bounded retry", baseline: direct},
 			Claimer: claimers.Optimistic{DB: pool},
 		},
 		{
-			samples: samples{name: "claim, gated", baseline: conditional},
+			samples: samples{name: "claim, gated", baseline: direct},
 			Claimer: gateClaimer{b.gated.claims},
 			site:    b.gated, ids: gatedIDs,
-			behind: &samples{name: "claim, gated, until it is in MySQL", baseline: conditional},
+			behind: &samples{name: "claim, gated, until it is in MySQL", baseline: direct},
 		},
 	}
 	settle := func() error { return workers.Flush(ctx, b.gated.redis, b.gated.store) }
