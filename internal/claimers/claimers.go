@@ -140,7 +140,7 @@ func (w Optimistic) swap(ctx context.Context, dropID, userID, id, claimed int64)
 var errRepeated = errors.New("the user has a claim")
 
 // transact runs f in a transaction with the isolation of the product. It holds the mode of the site, as each claim in
-// direct mode does.
+// direct mode does. After a lock wait or a deadlock, it returns ErrBusy.
 func transact(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
 	const hold = `
 		SELECT value
@@ -157,8 +157,12 @@ func transact(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
 		return fmt.Errorf("hold mode: %w", err)
 	}
 	if err := f(tx); err != nil {
-		if errors.Is(err, errRepeated) {
+		e, isMySQL := errors.AsType[*mysql.MySQLError](err)
+		switch {
+		case errors.Is(err, errRepeated):
 			return nil
+		case isMySQL && (e.Number == 1205 || e.Number == 1213):
+			return ErrBusy
 		}
 		return err
 	}
