@@ -353,7 +353,7 @@ func (j *Jobs) flush(ctx context.Context) (string, error) {
 	}()
 	flushed := make(chan error, 1)
 	go func() { flushed <- FlushWhole(ctx, j.Redis, j.Store) }() // ends with ctx
-	before, _ := j.watermarks(ctx)                              // after an error, the first successful read counts
+	before, _ := j.watermarks(ctx)                               // after an error, the first successful read counts
 	for help := false; ; {
 		select {
 		case err := <-flushed:
