@@ -184,7 +184,7 @@ func (st *storm) holdDrop(d *drop, body []byte, where string) (seen dropSeen, is
 	if seen.Claimed < 0 || seen.Remaining < 0 {
 		st.violations.addf("a negative count", at, "%s: %s says %s", d.name(), where, body)
 	}
-	if most := min(d.claimants.Load(), d.ever()); seen.Claimed > most {
+	if most := min(d.claimants.Load(), d.ever(at)); seen.Claimed > most {
 		st.violations.addf("more claims than the stock", at, "%s: %s says %d are claimed, and at most %d can be",
 			d.name(), where, seen.Claimed, most)
 	}

@@ -363,15 +363,16 @@ func (h *claimHistory) possible() (list []holding) {
 	return list
 }
 
-// judgeStock checks all shares of a drop together: at no time did more users hold a claim than the stock allowed, and
-// an answer that nothing is left was right.
+// judgeStock checks all shares of a drop together: at no time did more users hold a claim than the stock ever was, no
+// claim was made while as many as the stock were held, and an answer that nothing is left was right. After the stock is
+// lowered, claims on their way to MySQL may exceed it for a while. They are rejected, unless others end first.
 func (st *storm) judgeStock(d *drop, histories []*claimHistory, rows map[int64]claimRow) {
 	type event struct {
 		at time.Duration
 		by int64
 	}
 	var events []event
-	var possible []holding
+	var certain, possible []holding
 	for _, h := range histories {
 		var row *claimRow
 		if r, there := rows[h.user.id]; there {
@@ -379,6 +380,7 @@ func (st *storm) judgeStock(d *drop, histories []*claimHistory, rows map[int64]c
 		}
 		for _, t := range h.certain(row) {
 			events = append(events, event{t.begin, 1}, event{t.end, -1})
+			certain = append(certain, t)
 		}
 		possible = append(possible, h.possible()...)
 	}
@@ -390,9 +392,24 @@ func (st *storm) judgeStock(d *drop, histories []*claimHistory, rows map[int64]c
 		if n += e.by; e.by < 0 || i+1 < len(events) && events[i+1].at == e.at {
 			continue
 		}
-		if most := d.most(e.at); n > most {
+		if most := d.ever(e.at); n > most {
 			st.violations.addf("more claims than the stock", e.at,
-				"%s: %d users hold claims, and the stock is at most %d", d.name(), n, most)
+				"%s: %d users hold claims, and the stock was never above %d", d.name(), n, most)
+		}
+	}
+	for _, h := range histories {
+		for _, c := range h.claims {
+			held := int64(0)
+			for _, t := range certain {
+				if t.begin <= c.first && t.end >= c.sure {
+					held++
+				}
+			}
+			if _, most := d.bounds(c.first, c.sure); held >= most {
+				st.violations.addf("more claims than the stock", c.sure,
+					"%s: %d users held claims, and the stock was at most %d, when claim %d was made: %s",
+					d.name(), held, most, c.id, h.story())
+			}
 		}
 	}
 	for _, h := range histories {
@@ -406,7 +423,7 @@ func (st *storm) judgeStock(d *drop, histories []*claimHistory, rows map[int64]c
 					held++
 				}
 			}
-			if least := d.least(o.start, o.end); held < least {
+			if least, _ := d.bounds(o.start, o.end); held < least {
 				h.bad("sold out too early", o, d.name()+" cannot have been sold out")
 			}
 		}

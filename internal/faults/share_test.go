@@ -159,6 +159,7 @@ func TestOracle_findsMoreClaimsThanTheStock(t *testing.T) {
 		st.judgeStock(d, histories, rows)
 		return sorts(st)
 	}
+	const sort = "more claims than the stock"
 	d := stockOf(1)
 	sharing(d, 7, "claim 201:7", "return ?:7")
 	sharing(d, 8, "claim ?", "claim ?", "claim 201:8")
@@ -166,12 +167,15 @@ func TestOracle_findsMoreClaimsThanTheStock(t *testing.T) {
 	assert.Empty(t, judge(d, rows))
 	sharing(d, 9, "claim 201:9")
 	rows[9] = claimRow{id: 9, state: stateConfirmed}
-	assert.Equal(t, []string{"more claims than the stock", "more claims than the stock"}, judge(d, rows))
+	assert.Equal(t, []string{sort, sort, sort}, judge(d, rows), "at 1 s, and from 21 s")
 
 	d.stocks = append(d.stocks, setting{stock: 2, start: 0, end: time.Second, outcome: ok})
 	assert.Empty(t, judge(d, rows), "the stock was raised")
-	d.stocks = append(d.stocks, setting{stock: 1, start: 15 * time.Second, end: 16 * time.Second, outcome: ok})
-	assert.Equal(t, []string{"more claims than the stock"}, judge(d, rows), "it was lowered before the third")
+	lowered := setting{stock: 1, start: 5 * s1, end: 6 * s1, outcome: ok}
+	d.stocks = append(d.stocks, lowered)
+	assert.Empty(t, judge(d, rows), "the gate may learn of it later")
+	d.stocks[2].calm = true
+	assert.Equal(t, []string{sort}, judge(d, rows), "it was lowered before the third")
 }
 
 func TestOracle_findsWhatIsSoldOutTooEarly(t *testing.T) {
@@ -200,12 +204,17 @@ func TestDrop_knowsWhatTheStockMayBe(t *testing.T) {
 	d := stockOf(5)
 	raised := setting{stock: 9, start: 10 * time.Second, end: 11 * time.Second, outcome: ok}
 	d.stocks = append(d.stocks, raised)
-	assert.Equal(t, []int64{5, 9, 9}, []int64{d.most(9 * s1), d.most(10 * s1), d.most(12 * s1)})
-	assert.Equal(t, int64(5), d.least(12*s1, 13*s1), "the gate may learn of it later")
+	bounds := func(begin, end time.Duration) [2]int64 {
+		least, most := d.bounds(begin, end)
+		return [2]int64{least, most}
+	}
+	assert.Equal(t, []int64{5, 9}, []int64{d.ever(9 * s1), d.ever(10 * s1)})
+	assert.Equal(t, [2]int64{5, 9}, bounds(12*s1, 13*s1), "the gate may learn of it later")
 	d.stocks[1].calm = true
-	assert.Equal(t, []int64{5, 9}, []int64{d.least(10*s1, 11*s1), d.least(12*s1, 13*s1)})
+	assert.Equal(t, [2]int64{5, 9}, bounds(10*s1, 11*s1))
+	assert.Equal(t, [2]int64{9, 9}, bounds(12*s1, 13*s1))
 	d.stocks = append(d.stocks, setting{stock: 2, start: 20 * s1, end: forever, outcome: unknown})
-	assert.Equal(t, []int64{9, 2}, []int64{d.most(30 * s1), d.least(30*s1, 31*s1)})
+	assert.Equal(t, [2]int64{2, 9}, bounds(30*s1, 31*s1))
 	assert.False(t, d.mayBeLowered(19*s1))
 	assert.True(t, d.mayBeLowered(20*s1))
 }

@@ -79,48 +79,31 @@ func (d *drop) ask(list *[]setting, s setting) (answered func(setting)) {
 	}
 }
 
-// most returns the highest stock that MySQL may have at a time. A request that was acknowledged replaces all before it:
-// they name a version that is no longer the present one.
-func (d *drop) most(at time.Duration) int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var most int64
-	for i, s := range d.stocks {
-		replaced := slices.ContainsFunc(d.stocks[i+1:], func(s setting) bool { return s.outcome == ok && s.end <= at })
-		if s.outcome != failed && s.start <= at && !replaced {
-			most = max(most, s.stock)
-		}
-	}
-	return most
-}
-
-// ever returns the highest stock that was ever asked for.
-func (d *drop) ever() int64 { return d.atMost(forever) }
-
-func (d *drop) atMost(at time.Duration) int64 {
+// ever returns the highest stock that was asked for by a time.
+func (d *drop) ever(by time.Duration) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var most int64
 	for _, s := range d.stocks {
-		if s.start <= at && s.outcome != failed {
+		if s.start <= by && s.outcome != failed {
 			most = max(most, s.stock)
 		}
 	}
 	return most
 }
 
-// least returns the lowest stock by which the gate may have gone at some time from begin to end.
-func (d *drop) least(begin, end time.Duration) int64 {
+// bounds returns the lowest and the highest stock by which the gate may have gone at some time from begin to end.
+func (d *drop) bounds(begin, end time.Duration) (least, most int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	least := int64(1<<63 - 1)
+	least = int64(1<<63 - 1)
 	for i, s := range d.stocks {
 		replaced := slices.ContainsFunc(d.stocks[i+1:], func(s setting) bool { return s.calm && s.end < begin })
 		if s.outcome != failed && s.start <= end && !replaced {
-			least = min(least, s.stock)
+			least, most = min(least, s.stock), max(most, s.stock)
 		}
 	}
-	return least
+	return least, most
 }
 
 // mayBeLowered reports whether the stock may have been lowered by a time.
