@@ -423,6 +423,8 @@ func plans() []planned {
 		plan("TallyDropsOfShard", "", 3, largeShare, 200).walking(),
 		plan("DropGate", "", []int64{1, 7, 999}, 5000).sorting(),
 		plan("Drop", "", 7),
+		plan("Drops", "", []int64{1, 7, 999}),
+		plan("DropIDs", "", 7),
 		plan("ClaimByID", "", 7),
 		plan("ClaimsAmong", "", 1, []int64{1, 7, 999}),
 		plan("ExpireClaims", ""),
