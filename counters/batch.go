@@ -141,8 +141,8 @@ type lane struct {
 	running bool
 }
 
-// parking holds the calls of a target that is being loaded or reopened: of likes at most one of each user, in their order. A
-// large target is loaded for many seconds, so calls whose callers gave up are dropped now and then.
+// parking holds the calls of a target that is being loaded or reopened: of likes at most one of each user, in their
+// order. A large target is loaded for many seconds, so calls whose callers gave up are dropped now and then.
 type parking struct {
 	calls []*call       // nil for one that was replaced
 	of    map[int64]int // by user

@@ -3,6 +3,7 @@ package counters
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"testing"
 	"time"
@@ -77,7 +78,7 @@ func TestClaimGate_agreesWithAModel(t *testing.T) {
 					m.warm(rt, ctx, target)
 				}
 			},
-			"new epoch": func(rt *rapid.T) {
+			"new epoch": func(*rapid.T) {
 				epoch++
 				for _, shard := range []int{1, 2} {
 					closeShard(t, plain, shard)
@@ -297,9 +298,7 @@ func (m *claimModel) check(rt *rapid.T, ctx context.Context, targets []models.Ta
 	for _, target := range targets {
 		d := m.drops[target]
 		claims := map[int64]int64{}
-		for user, claim := range d.applied {
-			claims[user] = claim
-		}
+		maps.Copy(claims, d.applied)
 		m.fold(rt, ctx, target.Shard(shards), map[models.Target]map[int64]int64{target: claims})
 		require.Equal(rt, d.held, claims, "in MySQL and on the way there")
 		if !d.isWarm {

@@ -366,7 +366,8 @@ func (g *shardGate) ReassertClaims(ctx context.Context, dropID int64, claims []m
 const heldPage = 1000
 
 // HeldClaims returns the claims that a warm drop holds, by their users. It takes some 100 bytes a claim. Those that are
-// made or end during the call may be missing. If the drop is cold, or its claims are lost, HeldClaims returns ErrNotWarm.
+// made or end during the call may be missing. If the drop is cold, or its claims are lost, HeldClaims returns
+// ErrNotWarm.
 func (r *Redis) HeldClaims(ctx context.Context, dropID int64) (map[int64]int64, error) {
 	target := models.Target{Kind: models.KindDrop, ID: dropID}
 	load, _, err := r.loadOf(ctx, target)
@@ -429,14 +430,16 @@ func (r *Redis) SettingsOf(ctx context.Context, dropID int64) (models.GateDrop, 
 			return models.GateDrop{}, fmt.Errorf("read settings of %s: %w", target, ErrNotWarm)
 		}
 	}
-	drop := models.GateDrop{ID: dropID, Stock: n[0], Version: n[1], Claimed: n[2]}
-	for i, at := range []**time.Time{&drop.Begins, &drop.Ends} {
-		if ms := n[3+i]; ms != 0 {
-			t := timeOf(ms)
-			*at = &t
+	at := func(ms int64) *time.Time {
+		if ms == 0 {
+			return nil
 		}
+		t := timeOf(ms)
+		return &t
 	}
-	return drop, nil
+	return models.GateDrop{
+		ID: dropID, Stock: n[0], Version: n[1], Claimed: n[2], Begins: at(n[3]), Ends: at(n[4]),
+	}, nil
 }
 
 // dropLoading loads the settings and the live claims of drops.

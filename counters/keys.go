@@ -12,8 +12,8 @@ import (
 //	{s07}:shard                  hash    epoch (absent if closed), server (its replication id when the shard was
 //	                                     opened), opening, restored, drained (the last Position when the shard was
 //	                                     closed), accepted (likes and claims, ever), relayed (those that have left
-//	                                     the outbox; may be too low), tickets (ever), refusing (ms: until then, likes of
-//	                                     some users are refused)
+//	                                     the outbox; may be too low), tickets (ever), refusing (ms: until then,
+//	                                     likes of some users are refused)
 //	{s07}:outbox                 stream  runs that Kafka does not have yet; an entry's id is the run's Position, and
 //	                                     "before" the number of likes accepted before it
 //	{s07}:relay                  string  lock of the shard's relay
@@ -30,8 +30,8 @@ import (
 //	                                     closed
 //	{s07}:drop:39:claims:LOAD:0  hash    user → id of the claim that the user holds, and a field 0
 //	{s07}:drop:39:warming        string  lock of the process that loads the drop
-//	{s07}:claim:ID               string  "39 7 1732270000123 0": drop and user of a claim, when it was accepted and when
-//	                                     it was returned or released (ms; 0 for unknown or not yet); expires
+//	{s07}:claim:ID               string  "39 7 1732270000123 0": drop and user of a claim, when it was accepted and
+//	                                     when it was returned or released (ms; 0 for unknown or not yet); expires
 //
 // Other keys belong to no shard. A script uses one of them at a time:
 //

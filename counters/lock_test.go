@@ -121,10 +121,10 @@ func TestLock_twoWaitersWorkOneAfterTheOther(t *testing.T) {
 		p := newLockProcess(t, urlOf(plain))
 		processes.Go(func() {
 			for range 5 {
-				err := p.acquire(t, rand.Text(), 2*time.Second).While(t.Context(), func(context.Context) error {
+				err := p.acquire(t, rand.Text(), 2*time.Second).While(t.Context(), func(ctx context.Context) error {
 					most.Store(max(most.Load(), working.Add(1)))
 					for range 10 { // the others have time to disturb
-						assert.NoError(t, plain.Ping(t.Context()).Err())
+						assert.NoError(t, plain.Ping(ctx).Err())
 					}
 					worked.Add(1)
 					working.Add(-1)
@@ -232,7 +232,9 @@ func TestLock_isNotAcquiredInATransaction(t *testing.T) {
 // a lock.
 func TestLock_isNotAcquiredInCallbacksOfTheStore(t *testing.T) {
 	t.Parallel()
-	acquires := map[string]bool{"Acquire": true, "HoldOutbox": true, "AwaitOutbox": true, "JobLock": true, "While": true}
+	acquires := map[string]bool{
+		"Acquire": true, "HoldOutbox": true, "AwaitOutbox": true, "JobLock": true, "While": true,
+	}
 	found := 0
 	for _, folder := range []string{".", "../workers", "../handlers", "../cmd/likewise"} {
 		files, err := filepath.Glob(folder + "/*.go")

@@ -13,8 +13,8 @@ type Targets interface {
 	// Gated reports whether there is a gate. Without one, the other methods do nothing.
 	Gated() bool
 
-	// Close closes targets, and all comments on and drops of those that are posts. After an error some may be closed. It is safe to
-	// repeat.
+	// Close closes targets, and all comments on and drops of those that are posts. After an error some may be closed.
+	// It is safe to repeat.
 	Close(ctx context.Context, targets ...models.Target) error
 
 	// CloseInBatches is Close for jobs that stop at a deadline and continue later. Of each post it closes the comments

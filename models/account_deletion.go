@@ -106,8 +106,8 @@ func (s *Store) leaveAdmin(tx *gorm.DB, userID int64) error {
 const purgeBatch = 500
 
 // PurgeUser deletes the rows of a deleted account, except its content and likes: sessions, follows and blocks in both
-// directions, bookmarks, notifications. It also ends the account's claims. It reports whether the account was deleted, and leaves any other one alone.
-// Each transaction is short, and PurgeUser can be run again at any time.
+// directions, bookmarks, notifications. It also ends the account's claims. It reports whether the account was deleted,
+// and leaves any other one alone. Each transaction is short, and PurgeUser can be run again at any time.
 func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
 	const query = `
 		SELECT COUNT(*)>0

@@ -312,7 +312,8 @@ var exportSections = []exportSection{
 	{"api_tokens", exportTokens},
 	rowsOf[exportedNotification]("notifications", `
 		SELECT id AS row_id,
-			ELT(kind,'reply','mention','milestone','report','claim_confirmed','claim_rejected','claim_expiring') AS kind,
+			ELT(kind, 'reply', 'mention', 'milestone', 'report', 'claim_confirmed', 'claim_rejected',
+				'claim_expiring') AS kind,
 			NULLIF(actor_id,0) AS actor_id, post_id, NULLIF(comment_id,0) AS comment_id,
 			NULLIF(milestone,0) AS milestone, NULLIF(report_id,0) AS report_id,
 			NULLIF(claim_id,0) AS claim_id, created_at, read_at

@@ -482,11 +482,11 @@ func (s *Store) ClearCold(ctx context.Context, drop ColdDrop, cold func() (bool,
 			for i, c := range some {
 				users[i], ids[i] = c.UserID, c.ID
 			}
-			clear := `
+			released := `
 				UPDATE claims FORCE INDEX (PRIMARY)
 				SET to_release=0
 				WHERE drop_id=? AND user_id IN (` + joinIDs(ascending(users)) + `) AND id IN (` + joinIDs(ids) + `)`
-			if err := tx.Exec(clear, drop.ID).Error; err != nil {
+			if err := tx.Exec(released, drop.ID).Error; err != nil {
 				return err
 			}
 		}

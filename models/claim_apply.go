@@ -325,7 +325,8 @@ func (b *claimBatch) write(tx *gorm.DB) error {
 		rows := make([]*claimRow, len(some))
 		for i, key := range some {
 			rows[i] = b.rows[key]
-			if id := rows[i].ID; b.owners[id] == key && (rows[i].State == StateConfirmed || rows[i].State == StateRejected) {
+			id, state := rows[i].ID, rows[i].State
+			if b.owners[id] == key && (state == StateConfirmed || state == StateRejected) {
 				notified = append(notified, id)
 			}
 		}

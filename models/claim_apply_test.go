@@ -370,7 +370,9 @@ func TestApplyClaims_ofALatePartOfARun(t *testing.T) {
 			return []models.Event{l.take(d, user, 101), l.back(d, user, 101), l.take(d, user, 102)}
 		},
 		"returned before": func(l claimLog, d, user int64) []models.Event {
-			return []models.Event{l.back(d, user, 100), l.take(d, user, 101), l.back(d, user, 101), l.take(d, user, 102)}
+			return []models.Event{
+				l.back(d, user, 100), l.take(d, user, 101), l.back(d, user, 101), l.take(d, user, 102),
+			}
 		},
 		"a lost return": func(l claimLog, d, user int64) []models.Event {
 			return []models.Event{l.take(d, user, 101), l.take(d, user, 102)}
@@ -384,7 +386,8 @@ func TestApplyClaims_ofALatePartOfARun(t *testing.T) {
 			run := models.LastEvents(of(l, d, l.users[0]))
 			part := func(events ...models.Event) {
 				t.Helper()
-				_, err := l.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: run[0].Target().Shard(l.store.Shards()),
+				shard := run[0].Target().Shard(l.store.Shards())
+				_, err := l.store.ApplyLikes(t.Context(), []models.LikeRecord{{Shard: shard,
 					Pos: models.Position{Epoch: 1, Seq: 1}, Part: true, Events: events}})
 				require.NoError(t, err)
 				l.check()
@@ -392,7 +395,7 @@ func TestApplyClaims_ofALatePartOfARun(t *testing.T) {
 			for _, e := range run {
 				part(e)
 			}
-			for cut := range len(run) {
+			for cut := range run {
 				for from := range cut + 1 {
 					part(run[from : cut+1]...)
 					assert.Equal(t, "102 confirmed", l.row(d, l.users[0]), "%v once more", run[from:cut+1])

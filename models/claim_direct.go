@@ -42,8 +42,8 @@ const (
 func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *Claim, taken bool, err error) {
 	const read = `
 		SELECT d.id AS drop_id, d.stock, d.claimed, d.begins_at, d.ends_at, d.closed_at, d.confirm_within,
-			COALESCE(c.id, 0) AS id, COALESCE(c.state, 0) AS state, c.reason, c.created_at, c.expires_at, c.confirmed_at,
-			c.ended_at
+			COALESCE(c.id, 0) AS id, COALESCE(c.state, 0) AS state, c.reason, c.created_at, c.expires_at,
+			c.confirmed_at, c.ended_at
 		FROM drops d
 		JOIN posts p ON p.id=d.post_id AND p.status=?
 		LEFT JOIN claims c FORCE INDEX (PRIMARY) ON c.drop_id=d.id AND c.user_id=?
@@ -126,7 +126,8 @@ func takeRow(tx *gorm.DB, r *claimRow, old int64) error {
 		SET id=?, state=?, reason='', created_at=?, expires_at=?, confirmed_at=?, ended_at=NULL, due_at=?, to_release=0
 		WHERE drop_id=? AND user_id=? AND id=? AND state NOT IN (?,?)`
 	if old == 0 {
-		err := tx.Exec(insert, r.DropID, r.UserID, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt).Error
+		err := tx.Exec(insert,
+			r.DropID, r.UserID, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt).Error
 		if mysqlCode(err) == errDuplicateKey {
 			return errChangedMeanwhile
 		}

@@ -105,7 +105,8 @@ type ClaimDrift struct {
 func (d ClaimDrift) String() string {
 	switch {
 	case d.Leaves:
-		return fmt.Sprintf("user %d: claim %d has ended in MySQL, and the gate is about to release it", d.UserID, d.Gate)
+		return fmt.Sprintf("user %d: claim %d has ended in MySQL, and the gate is about to release it",
+			d.UserID, d.Gate)
 	case d.Ended:
 		return fmt.Sprintf("user %d: claim %d has ended in MySQL, and the gate holds it", d.UserID, d.Gate)
 	case d.Gate == 0:
@@ -120,9 +121,9 @@ func (d ClaimDrift) String() string {
 const comparedClaims = 5000
 
 // CompareClaims compares the live claims that MySQL has of a drop with those of the gate, and calls fn with each batch
-// of differences, in the order of their users. gate returns, in the order of their users, all claims that the gate holds
-// of users above after and up to upTo (0: without end). Changes on their way to MySQL are differences, too: the caller
-// compares again after they have arrived.
+// of differences, in the order of their users. gate returns, in the order of their users, all claims that the gate
+// holds of users above after and up to upTo (0: without end). Changes on their way to MySQL are differences, too: the
+// caller compares again after they have arrived.
 func (s *Store) CompareClaims(
 	ctx context.Context, dropID int64,
 	gate func(ctx context.Context, after, upTo int64) ([]LiveClaim, error),

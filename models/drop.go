@@ -197,7 +197,8 @@ func (d DropSettings) equal(o DropSettings) bool {
 // logged returns the settings as the moderation log keeps them.
 func (d DropSettings) logged() map[string]any {
 	return map[string]any{
-		"title": d.Title, "stock": d.Stock, "begins_at": d.BeginsAt, "ends_at": d.EndsAt, "confirm_within": d.ConfirmWithin,
+		"title": d.Title, "stock": d.Stock, "begins_at": d.BeginsAt, "ends_at": d.EndsAt,
+		"confirm_within": d.ConfirmWithin,
 	}
 }
 
@@ -259,7 +260,8 @@ func (s *Store) CreateDrop(ctx context.Context, actor, postID int64, settings Dr
 		}
 		now := s.now().UTC().Truncate(time.Millisecond)
 		id, err := s.insert(tx, `
-			INSERT INTO drops (post_id, user_id, title, stock, begins_at, ends_at, confirm_within, created_at, updated_at)
+			INSERT INTO drops
+				(post_id, user_id, title, stock, begins_at, ends_at, confirm_within, created_at, updated_at)
 			VALUES (?,?,?,?,?,?,?,?,?)`, postID, actor, settings.Title, settings.Stock, settings.BeginsAt,
 			settings.EndsAt, settings.ConfirmWithin, now, now)
 		if err != nil {

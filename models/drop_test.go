@@ -29,7 +29,7 @@ func TestRun_ofClaims(t *testing.T) {
 	assert.Equal(t, models.Target{Kind: models.KindDrop, ID: 42}, decoded[0].Target())
 	assert.Equal(t, events, models.LastEvents(events))
 
-	repeated := append(events, events[1], events[0])
+	repeated := slices.Concat(events, []models.Event{events[1], events[0]})
 	assert.Equal(t, repeated, models.LastEvents(repeated), "each event of a claim counts")
 	replaced := []models.Event{models.ClaimEvent(42, 7, 770, false, at), models.ClaimEvent(42, 7, 773, true, at),
 		models.ClaimEvent(42, 8, 774, true, at), models.ClaimEvent(42, 7, 773, false, at),
@@ -109,7 +109,8 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 		{nil, nil, nil}, {&ends, nil, &ends}, {nil, &closed, &closed}, {&ends, &closed, &closed},
 		{&closed, &ends, &closed},
 	} {
-		_, err = store.Pool().ExecContext(t.Context(), "UPDATE drops SET ends_at=?, closed_at=?, begins_at=? WHERE id=?",
+		_, err = store.Pool().ExecContext(t.Context(),
+			"UPDATE drops SET ends_at=?, closed_at=?, begins_at=? WHERE id=?",
 			c.ends, c.closed, past, one)
 		require.NoError(t, err)
 		drops, err = store.DropGate(t.Context(), ids, 2)

@@ -284,7 +284,7 @@ const maxAttempts = 20
 //  4. decisions and jobs: content_operations, like_rings, dead_letters
 //  5. posts
 //  6. comments, then drops
-//  7. rows that belong to a row above, under the lock of that row: likes, claims, terms, revisions, redactions, tags of a post,
+//  7. rows that belong to a row above, under its lock: likes, claims, terms, revisions, redactions, tags of a post,
 //     cases and reports, members of a ring
 //  8. rows that belong to one user, by the one key that all their writers use: sessions, notifications, blocks,
 //     bookmarks and held names by the primary key, follows by the unique key of user and object

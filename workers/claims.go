@@ -204,8 +204,8 @@ func usersAbove(list []models.LiveClaim, after int64) int {
 }
 
 // resendClaims sends the state in the gate of every claim to a drop that differs from MySQL through the pipeline, and
-// the version of the settings. Claims on their way to MySQL are sent twice without harm. Claims that MySQL has ended are
-// sent, too, if it waits for their return: the log may have lost it. It returns the number of claims sent.
+// the version of the settings. Claims on their way to MySQL are sent twice without harm. Claims that MySQL has ended
+// are sent, too, if it waits for their return: the log may have lost it. It returns the number of claims sent.
 func resendClaims(
 	ctx context.Context, r *counters.Redis, store *models.Store, likes *counters.Likes, dropID int64,
 ) (resent int, err error) {
@@ -243,8 +243,8 @@ func resendClaims(
 	return resent + len(ended), likes.ReassertClaims(ctx, dropID, ended)
 }
 
-// reassertClaim sends the state in the gate of a user's claims to a drop: of the one that the gate holds, and of the one
-// that MySQL has.
+// reassertClaim sends the state in the gate of a user's claims to a drop: of the one that the gate holds, and of the
+// one that MySQL has.
 func reassertClaim(
 	ctx context.Context, r *counters.Redis, store *models.Store, likes *counters.Likes, dropID, userID int64,
 ) error {

@@ -287,7 +287,10 @@ func TestReleaser_clearsColdDrops(t *testing.T) {
 	forgotten, err := s.redis.Forget(t.Context(), s.store, drop.Target())
 	require.NoError(t, err)
 	require.True(t, forgotten)
-	s.exec("UPDATE claims SET expires_at=NOW(3)-INTERVAL 1 SECOND, due_at=NOW(3)-INTERVAL 1 SECOND WHERE user_id=?", user)
+	s.exec(`
+		UPDATE claims
+		SET expires_at=NOW(3)-INTERVAL 1 SECOND, due_at=NOW(3)-INTERVAL 1 SECOND
+		WHERE user_id=?`, user)
 	settings := drop.Settings()
 	settings.Stock = 3
 	_, err = s.store.UpdateDrop(t.Context(), s.author.ID, drop.ID, drop.Version, settings)
@@ -298,7 +301,7 @@ func TestReleaser_clearsColdDrops(t *testing.T) {
 	require.NoError(t, s.raw.Set(t.Context(), warming, "loader", time.Minute).Err())
 	stop()
 	require.Equal(t, Released{Expired: 1}, s.release(), "it does not wait for the pipeline")
-	require.EqualValues(t, 1, s.raw.Exists(t.Context(), warming).Val(), "the load goes on: it takes long for a large drop")
+	require.EqualValues(t, 1, s.raw.Exists(t.Context(), warming).Val(), "the load goes on: a large one takes long")
 	s.work()
 	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM claims WHERE to_release=1"))
 	require.Equal(t, 1, s.count("SELECT COUNT(*) FROM drops WHERE unsent=1"))
@@ -453,8 +456,9 @@ func TestVerify_findsDifferencesOfClaims(t *testing.T) {
 			one, err := desk.Compare(t.Context(), drop.Target(), false)
 			require.NoError(t, err)
 			require.Equal(t, all, texts(one), "the same for one target")
-			one, compared, next, err := desk.CompareShard(t.Context(), drop.Target().Shard(s.store.Shards()), models.KindDrop,
-				0, 10, time.Now().Add(patience), false)
+			shard := drop.Target().Shard(s.store.Shards())
+			one, compared, next, err := desk.CompareShard(t.Context(), shard, models.KindDrop, 0, 10,
+				time.Now().Add(patience), false)
 			require.NoError(t, err)
 			require.Equal(t, all, texts(one), "the same for a shard")
 			require.Equal(t, 1, compared)
@@ -554,7 +558,8 @@ func TestReconciler_sendsLostReleasesAgain(t *testing.T) {
 	require.Empty(t, s.verify(false))
 }
 
-// Moderators compare the drops of a shard in parts, and a drop without a row. They send the claim of a dead letter again.
+// Moderators compare the drops of a shard in parts, and a drop without a row. They send the claim of a dead letter
+// again.
 func TestDesk_ofDrops(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, setup(t))
@@ -574,7 +579,8 @@ func TestDesk_ofDrops(t *testing.T) {
 	desk := NewDesk(s.store, s.redis, s.likes)
 	var after int64
 	for _, want := range []int64{first.ID, first.ID + shards} {
-		found, compared, next, err := desk.CompareShard(t.Context(), shard, models.KindDrop, after, 1, time.Time{}, false)
+		found, compared, next, err := desk.CompareShard(t.Context(), shard, models.KindDrop, after, 1, time.Time{},
+			false)
 		require.NoError(t, err)
 		require.Empty(t, found)
 		require.Equal(t, []int64{1, want}, []int64{int64(compared), next})
@@ -720,7 +726,7 @@ func TestClaims_crowdWhileEverythingFails(t *testing.T) {
 	require.NoError(t, ctx.Err(), "the crowd was not answered")
 	// What is left goes to the next ones.
 	s.awaitOpen()
-	for i := int64(0); i < users; i++ {
+	for i := range int64(users) {
 		got, err := gates[i%2].Claim(ctx, drop.ID, user+i, s.nextID(drop.ID))
 		if models.ErrorCode(err) == models.CodeSoldOut {
 			continue

@@ -31,7 +31,8 @@ func (e *FlushError) Error() string {
 	var parts []string
 	for _, b := range e.Behind {
 		if b.Gaps > 0 {
-			parts = append(parts, fmt.Sprintf("shard %d has open gaps (%d), which the cron job reconcile repairs", b.Shard, b.Gaps))
+			parts = append(parts, fmt.Sprintf("shard %d has open gaps (%d), which the cron job reconcile repairs",
+				b.Shard, b.Gaps))
 			continue
 		}
 		if b.Closed {

@@ -32,7 +32,8 @@ type Job struct {
 var schedule = []Job{
 	{
 		"claims", time.Second, time.Minute,
-		"End claims that were not confirmed in time, put ended claims back into stock, and send changed settings of drops.",
+		"End claims that were not confirmed in time, put ended claims back into stock, " +
+			"and send changed settings of drops.",
 		false, (*Jobs).expireClaims,
 	},
 	{
@@ -191,8 +192,8 @@ func (j *Jobs) repeat(ctx context.Context, job Job) {
 // jobLock is how long a job that was killed keeps other processes from running it.
 const jobLock = 5 * time.Second
 
-// runAlone runs a job under its lock, so that two processes do not do the same work at once. If another process runs the
-// job, runAlone skips it. The lock is not needed for correctness: without Redis, the job runs all the same.
+// runAlone runs a job under its lock, so that two processes do not do the same work at once. If another process runs
+// the job, runAlone skips it. The lock is not needed for correctness: without Redis, the job runs all the same.
 func (j *Jobs) runAlone(ctx context.Context, job Job) (result string, err error) {
 	if j.Redis == nil {
 		return job.run(j, ctx)

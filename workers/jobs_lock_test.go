@@ -35,8 +35,9 @@ func TestJobs_runOneAtATime(t *testing.T) {
 	close(goOn)
 	require.NoError(t, <-ended)
 
+	another := t.Context()
 	job.run = func(_ *Jobs, ctx context.Context) (string, error) {
-		_, err := p.store.NextFence(t.Context(), "work") // another process has taken over
+		_, err := p.store.NextFence(another, "work") // another process has taken over
 		require.NoError(t, err)
 		return "", p.store.SetRingMark(ctx, models.KindPost, 2)
 	}

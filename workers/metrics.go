@@ -58,7 +58,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		timeless:    map[int]time.Time{},
-		relayed:     counter("likewise_relay_events_total", "Runs of likes and claims moved from the outboxes to Kafka."),
+		relayed:     counter("likewise_relay_events_total", "Runs of likes and claims moved from outboxes to Kafka."),
 		relayErrors: counter("likewise_relay_errors_total", "Times a relay had to start over."),
 		relayShards: gauge("likewise_relay_shards", "Shards whose relay lock this process holds."),
 		opened:      counter("likewise_shards_opened_total", "Times a closed shard was opened."),
@@ -92,7 +92,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		released: counter("likewise_claims_sent_total",
 			"Releases of ended claims, and settings of drops, sent to the gate until their events are in MySQL."),
 		rejected: counter("likewise_claims_rejected_total",
-			"Claims that the gate accepted and MySQL could not: the stock was lowered, or the account or post deleted."),
+			"Claims that the gate accepted and MySQL could not: stock was lowered, or the account or post deleted."),
 
 		depth: byShard("likewise_outbox_events", "Likes and claims that wait for Kafka."),
 		oldest: byShard(

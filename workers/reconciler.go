@@ -61,10 +61,10 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 	return probed, nil
 }
 
-// Reconcile repairs every shard that has an open gap, and returns the number of likes and claims sent again. It reads the targets
-// that were changed since the first gap of their shard began. Gaps of a shard that fails stay open. So do those of a
-// shard that was not open under the same epoch from the beginning to the end: Redis may have lost targets, or the scan
-// may have missed some because the shard moved to another node.
+// Reconcile repairs every shard that has an open gap, and returns the number of likes and claims sent again. It reads
+// the targets that were changed since the first gap of their shard began. Gaps of a shard that fails stay open. So do
+// those of a shard that was not open under the same epoch from the beginning to the end: Redis may have lost targets,
+// or the scan may have missed some because the shard moved to another node.
 func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {

@@ -111,8 +111,9 @@ func (g *gatedVoids) forget(ctx context.Context, targets []models.Target) ([]mod
 }
 
 // confirmCold returns those targets that are cold and whose shard is open. When it returns, MySQL has a later event of
-// these shards. If Redis loses the evictions, it has lost that event, too. Then the shard evicts all its targets when it
-// is opened. It leaves out targets of shards that were opened meanwhile, because the event may have been lost before.
+// these shards. If Redis loses the evictions, it has lost that event, too. Then the shard evicts all its targets when
+// it is opened. It leaves out targets of shards that were opened meanwhile, because the event may have been lost
+// before.
 func confirmCold(
 	ctx context.Context, r *counters.Redis, store *models.Store, targets []models.Target,
 ) ([]models.Target, error) {

@@ -48,7 +48,8 @@ func AllClaimRules() ClaimRules {
 		StockAtGate: true, OneEach: true, ReturnNames: true, ReleaseNames: true, ReleaseAnyway: true,
 		StockAtWriter: true, RejectReleases: true, TakenOnce: true, ReturnMatches: true, ReturnOnce: true,
 		TakesPlace: true, EndReleases: true, EndChecks: true, ReleasedByEvent: true, SettingsByEvent: true,
-		SettingsByVersion: true, ClearProbes: true, ClearLooks: true, ClearSparesLoads: true, ClearAwaitsLoads: true, ClearOnlyFound: true, ClearSameEpoch: true,
+		SettingsByVersion: true, ClearProbes: true, ClearLooks: true, ClearSparesLoads: true, ClearAwaitsLoads: true,
+		ClearOnlyFound: true, ClearSameEpoch: true,
 		CleanCheck: true, GapKeeps: true, LoadLock: true, Barrier: true, ForgetTargets: true, ReconcileReleases: true,
 	}
 }
@@ -140,7 +141,8 @@ const (
 	jobClear
 )
 
-// job is a process that runs the job claims, or that sends settings after a change. Version is 0 if it releases a claim.
+// job is a process that runs the job claims, or that sends settings after a change. Version is 0 if it releases a
+// claim.
 type job struct {
 	PC, User, ID   uint8
 	Version, Stock uint8
@@ -265,10 +267,11 @@ func (m *ClaimModel) check(_, s *ClaimState) string {
 		row := db.Rows[u]
 		ended := id != 0 && row.ID == id && !row.live()
 		switch {
-		case r.Held[u] != id && !(ended && r.Held[u] == 0):
+		case r.Held[u] != id && (!ended || r.Held[u] != 0):
 			return fmt.Sprintf("the gate holds claim %d of %s, who has claim %d", r.Held[u], names[u], id)
 		case ended && r.Held[u] == id && !row.ToRelease:
-			return fmt.Sprintf("the gate holds claim %d of %s, which MySQL has ended, and nothing releases it", id, names[u])
+			return fmt.Sprintf("the gate holds claim %d of %s, which MySQL has ended, and nothing releases it",
+				id, names[u])
 		}
 	}
 	return ""
@@ -297,7 +300,8 @@ func (m *ClaimModel) checkRest(s *ClaimState) string {
 		case row.live() && row.ID != id:
 			return fmt.Sprintf("at rest claim %d of %s is live, and the gate has accepted its return", row.ID, names[u])
 		case r.Warm && row.live() != (r.Held[u] != 0):
-			return fmt.Sprintf("at rest the gate holds claim %d of %s, whose row is in state %d", r.Held[u], names[u], row.State)
+			return fmt.Sprintf("at rest the gate holds claim %d of %s, whose row is in state %d",
+				r.Held[u], names[u], row.State)
 		}
 	}
 	return ""

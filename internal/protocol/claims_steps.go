@@ -61,7 +61,8 @@ func (m *ClaimModel) steps() []step[ClaimState] {
 func claimChanges(before, s *ClaimState) string {
 	var parts []string
 	note := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if a, b := before.Redis, s.Redis; a.Open != b.Open || a.Warm != b.Warm || a.Held != b.Held || a.Version != b.Version {
+	a, b := before.Redis, s.Redis
+	if a.Open != b.Open || a.Warm != b.Warm || a.Held != b.Held || a.Version != b.Version {
 		note("Redis: open %t, warm %t, held %v, stock %d in version %d", b.Open, b.Warm, b.Held, b.Stock, b.Version)
 	}
 	if before.MySQL != s.MySQL {
@@ -121,7 +122,7 @@ func claimLateReturn(m *ClaimModel, s *ClaimState, u int) bool {
 }
 
 // claimConfirm is Store.ConfirmClaim.
-func claimConfirm(m *ClaimModel, s *ClaimState, u int) bool {
+func claimConfirm(_ *ClaimModel, s *ClaimState, u int) bool {
 	if row := &s.MySQL.Rows[u]; row.State == reserved {
 		row.State = confirmed
 		return true
@@ -419,7 +420,7 @@ func claimCrash(_ *ClaimModel, s *ClaimState, what int) bool {
 }
 
 // jobReadClaim is Store.ClaimsToRelease for one claim.
-func jobReadClaim(m *ClaimModel, s *ClaimState, who int) bool {
+func jobReadClaim(_ *ClaimModel, s *ClaimState, who int) bool {
 	j, u := &s.Jobs[who%maxJobs], who/maxJobs
 	row := s.MySQL.Rows[u]
 	if j.PC != jobIdle || !row.ToRelease || !s.Redis.Open {

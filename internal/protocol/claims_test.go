@@ -61,18 +61,30 @@ var stockScenarios = []stockScenario{
 }
 
 var (
-	shop         = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 3, Returns: 1}}
-	reduced      = ClaimModel{Users: 2, Jobs: 2, Stock: 2, Budget: ClaimBudget{Claims: 2, Changes: 2}}
-	chilled      = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 2, Voids: 1, Cools: 1, Loads: 1}}
-	slow         = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 1, Cools: 1, Loads: 1, LockLosses: 1}}
-	crashed      = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 2, Loads: 1, Crashes: 1}}
-	recalled     = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 1, Voids: 1, Changes: 1, Cools: 2, Loads: 1, Crashes: 1}}
-	retold       = ClaimModel{Users: 1, Jobs: 2, Stock: 1, Budget: ClaimBudget{Claims: 2, Voids: 1, Loads: 1, Crashes: 1}}
-	twiceCrashed = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Changes: 1, Cools: 2, Crashes: 2}}
-	reloading    = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 1, Voids: 1, Changes: 1, Cools: 2, Loads: 2, LockLosses: 1, Crashes: 1}}
-	punctured    = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 2, Returns: 1, Voids: 1, LogLosses: 1}}
-	pressed      = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Reserved: true, Budget: ClaimBudget{Claims: 1, Reasserts: 1}}
-	leaky        = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Budget: ClaimBudget{Claims: 2, Cools: 1, Loads: 1, LogLosses: 1}}
+	shop = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true,
+		Budget: ClaimBudget{Claims: 3, Returns: 1}}
+	reduced = ClaimModel{Users: 2, Jobs: 2, Stock: 2,
+		Budget: ClaimBudget{Claims: 2, Changes: 2}}
+	chilled = ClaimModel{Users: 2, Jobs: 1, Stock: 1,
+		Budget: ClaimBudget{Claims: 2, Voids: 1, Cools: 1, Loads: 1}}
+	slow = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Reserved: true,
+		Budget: ClaimBudget{Claims: 1, Cools: 1, Loads: 1, LockLosses: 1}}
+	crashed = ClaimModel{Users: 2, Jobs: 1, Stock: 1, Reserved: true,
+		Budget: ClaimBudget{Claims: 2, Loads: 1, Crashes: 1}}
+	recalled = ClaimModel{Users: 1, Jobs: 1, Stock: 1,
+		Budget: ClaimBudget{Claims: 1, Voids: 1, Changes: 1, Cools: 2, Loads: 1, Crashes: 1}}
+	retold = ClaimModel{Users: 1, Jobs: 2, Stock: 1,
+		Budget: ClaimBudget{Claims: 2, Voids: 1, Loads: 1, Crashes: 1}}
+	twiceCrashed = ClaimModel{Users: 1, Jobs: 1, Stock: 1,
+		Budget: ClaimBudget{Changes: 1, Cools: 2, Crashes: 2}}
+	reloading = ClaimModel{Users: 1, Jobs: 1, Stock: 1,
+		Budget: ClaimBudget{Claims: 1, Voids: 1, Changes: 1, Cools: 2, Loads: 2, LockLosses: 1, Crashes: 1}}
+	punctured = ClaimModel{Users: 1, Jobs: 1, Stock: 1,
+		Budget: ClaimBudget{Claims: 2, Returns: 1, Voids: 1, LogLosses: 1}}
+	pressed = ClaimModel{Users: 1, Jobs: 1, Stock: 1, Reserved: true,
+		Budget: ClaimBudget{Claims: 1, Reasserts: 1}}
+	leaky = ClaimModel{Users: 2, Jobs: 1, Stock: 1,
+		Budget: ClaimBudget{Claims: 2, Cools: 1, Loads: 1, LogLosses: 1}}
 )
 
 // stockMutant is the protocol of claims without one of its rules.
@@ -91,11 +103,14 @@ var stockMutants = []stockMutant{
 	{rule: "no event of a release that has nothing to release", off: func(r *ClaimRules) { r.ReleaseAnyway = false },
 		in: chilled},
 	{rule: "no stock at the writer", off: func(r *ClaimRules) { r.StockAtWriter = false }, in: reduced},
-	{rule: "rejected claims are not released", off: func(r *ClaimRules) { r.RejectReleases = false }, in: reduced},
-	{rule: "a claim that has its row is taken again", off: func(r *ClaimRules) { r.TakenOnce = false }, in: pressed},
+	{rule: "rejected claims are not released", off: func(r *ClaimRules) { r.RejectReleases = false },
+		in: reduced},
+	{rule: "a claim that has its row is taken again", off: func(r *ClaimRules) { r.TakenOnce = false },
+		in: pressed},
 	{rule: "returns of any claim", off: func(r *ClaimRules) { r.ReturnMatches = false }, in: retold},
 	{rule: "returns are counted twice", off: func(r *ClaimRules) { r.ReturnOnce = false }, in: shop},
-	{rule: "a claim in the place of another is counted", off: func(r *ClaimRules) { r.TakesPlace = false }, in: punctured},
+	{rule: "a claim in the place of another is counted", off: func(r *ClaimRules) { r.TakesPlace = false },
+		in: punctured},
 	{rule: "ended claims are not released", off: func(r *ClaimRules) { r.EndReleases = false }, in: shop},
 	{rule: "confirmed claims expire", off: func(r *ClaimRules) { r.EndChecks = false }, in: shop},
 	{rule: "released by the call", off: func(r *ClaimRules) { r.ReleasedByEvent = false }, in: crashed},
@@ -104,18 +119,23 @@ var stockMutants = []stockMutant{
 	{rule: "cleared without a probe", off: func(r *ClaimRules) { r.ClearProbes = false }, in: recalled},
 	{rule: "cleared without looking that the drop is cold", off: func(r *ClaimRules) { r.ClearLooks = false },
 		in: reloading, spare: true},
-	{rule: "cleared during a load", off: func(r *ClaimRules) { r.ClearSparesLoads = false }, in: reloading, spare: true},
+	{rule: "cleared during a load", off: func(r *ClaimRules) { r.ClearSparesLoads = false },
+		in: reloading, spare: true},
 	{rule: "a probe during a load", off: func(r *ClaimRules) { r.ClearAwaitsLoads = false }, in: recalled},
 	{rule: "cleared during a load, with a probe during it",
 		off: func(r *ClaimRules) { r.ClearSparesLoads, r.ClearAwaitsLoads = false, false }, in: chilled},
-	{rule: "cleared after another opening", off: func(r *ClaimRules) { r.ClearSameEpoch = false }, in: twiceCrashed},
+	{rule: "cleared after another opening", off: func(r *ClaimRules) { r.ClearSameEpoch = false },
+		in: twiceCrashed},
 	{rule: "cleared what came later", off: func(r *ClaimRules) { r.ClearOnlyFound = false }, in: recalled},
 	{rule: "cooled without the clean check", off: func(r *ClaimRules) { r.CleanCheck = false }, in: chilled},
 	{rule: "cooled with a gap", off: func(r *ClaimRules) { r.GapKeeps = false }, in: leaky},
 	{rule: "warmed without the lock", off: func(r *ClaimRules) { r.LoadLock = false }, in: slow},
-	{rule: "warm from MySQL without the barrier", off: func(r *ClaimRules) { r.Barrier = false }, in: crashed},
-	{rule: "drops not forgotten after a loss", off: func(r *ClaimRules) { r.ForgetTargets = false }, in: crashed},
-	{rule: "lost releases are not sent again", off: func(r *ClaimRules) { r.ReconcileReleases = false }, in: punctured},
+	{rule: "warm from MySQL without the barrier", off: func(r *ClaimRules) { r.Barrier = false },
+		in: crashed},
+	{rule: "drops not forgotten after a loss", off: func(r *ClaimRules) { r.ForgetTargets = false },
+		in: crashed},
+	{rule: "lost releases are not sent again", off: func(r *ClaimRules) { r.ReconcileReleases = false },
+		in: punctured},
 }
 
 // Without any of the rules, the search finds a violation.

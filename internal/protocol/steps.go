@@ -16,7 +16,9 @@ func (m *Model) steps() []step[State] {
 		all = append(all, step[State]{func(s *State) bool { return do(m, s, who, 0) }, true, saying(say, who, 0)})
 	}
 	may := func(who, what int, say string, do act) {
-		all = append(all, step[State]{func(s *State) bool { return do(m, s, who, what) }, false, saying(say, who, what)})
+		all = append(all, step[State]{
+			func(s *State) bool { return do(m, s, who, what) }, false, saying(say, who, what),
+		})
 	}
 	for i := range 2 {
 		owed(i, "relay {who} notices the loss of its lock", relayNotice)
