@@ -494,15 +494,19 @@ func (s *Server) compare(
 	return s.desk.CompareShard(ctx, asked.shard, asked.kind, asked.after, limit, end, repair)
 }
 
-// nextPart returns the cursor of the targets after the id next: posts first, then comments.
+// reconciled are the kinds of targets in the order in which a shard is compared. Cursors have their indexes.
+var reconciled = []models.TargetKind{models.KindPost, models.KindComment, models.KindDrop}
+
+// nextPart returns the cursor of the targets after the id next; 0 means that there are none left of this kind.
 func (s *Server) nextPart(asked reconciliation, next int64) *string {
-	key := models.ListKey{ID: next}
-	switch {
-	case asked.kind == models.KindComment && next == 0:
-		return nil
-	case asked.kind == models.KindComment || next == 0:
-		key.Value = 1 // comments
+	part := slices.Index(reconciled, asked.kind)
+	if next == 0 {
+		part++
 	}
+	if part == len(reconciled) {
+		return nil
+	}
+	key := models.ListKey{ID: next, Value: int64(part)}
 	cursor := s.cursors.encode(shardList(asked.shard), key)
 	return &cursor
 }
@@ -529,8 +533,8 @@ func (s *Server) reconciliation(c *fiber.Ctx) (reconciliation, error) {
 	if shard == nil {
 		asked.target = models.Target{Kind: models.TargetKind(kind), ID: id}
 		switch {
-		case kind != string(models.KindPost) && kind != string(models.KindComment):
-			return asked, models.Invalid("target_type", "must be one of post, comment, unless a shard is given")
+		case !slices.Contains(reconciled, asked.target.Kind):
+			return asked, models.Invalid("target_type", "must be one of post, comment, drop, unless a shard is given")
 		case id < 1:
 			return asked, models.Invalid("target_id", "must be the id of a "+kind)
 		case cursor != "":
@@ -549,8 +553,8 @@ func (s *Server) reconciliation(c *fiber.Ctx) (reconciliation, error) {
 		return asked, nil
 	}
 	key, err := s.cursors.decode(shardList(asked.shard), cursor)
-	if key.Value == 1 {
-		asked.kind = models.KindComment
+	if key.Value > 0 && key.Value < int64(len(reconciled)) {
+		asked.kind = reconciled[key.Value]
 	}
 	asked.after = key.ID
 	return asked, err

@@ -451,6 +451,21 @@ func TestReconcile_reportsAndRepairs(t *testing.T) {
 		t.Errorf("the shard: %d compared, want %d; %d found, %d repaired", compared, want, found, repaired)
 	}
 	d.clean(t)
+
+	limited := d.newDrop(t, d.admin, nil)
+	miscount := func() { d.exec(t, "UPDATE drops SET claimed=1 WHERE id=?", limited.ID) }
+	miscount()
+	drops := obj{"target_type": "drop", "target_id": limited.ID, "dry_run": false, "reason": "Looks wrong."}
+	if got := ask(drops); got.Compared != 1 || len(got.Differences) != 1 || !got.Differences[0].Repaired {
+		t.Errorf("a drop that is off by one: %+v", got)
+	}
+	miscount()
+	_, found, repaired := whole(obj{"shard": limited.ID % int64(d.store.Shards()), "dry_run": false,
+		"reason": "Looks wrong."})
+	if found != 1 || repaired != 1 {
+		t.Errorf("the shard of the drop: %d found, %d repaired", found, repaired)
+	}
+	d.clean(t)
 	for field, body := range map[string]obj{
 		"target_type": {"target_type": "user", "target_id": 1}, "target_id": {"target_type": "post"},
 		"shard": {"shard": 99},
