@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"testing"
@@ -46,9 +47,7 @@ func (d drop) path() string { return fmt.Sprintf("/v1/drops/%d", d.ID) }
 func (a *api) newDrop(t testing.TB, as account, settings obj) drop {
 	t.Helper()
 	body := obj{"title": "A ticket", "stock": 2}
-	for name, value := range settings {
-		body[name] = value
-	}
+	maps.Copy(body, settings)
 	return read[drop](t, a.must(t, 201, as, "POST", pathOf(a.newPost(t, as))+"/drops", body))
 }
 

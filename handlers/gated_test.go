@@ -23,7 +23,8 @@ func gated(t *testing.T, store *models.Store) parts {
 	metrics := workers.NewMetrics(prometheus.NewRegistry())
 	return parts{
 		likes: likes, gate: likes, claims: claims, ids: counters.NewIDs(r, store),
-		desk: workers.NewDesk(store, r, likes), releaser: workers.NewReleaser(store, r, claims, metrics), settle: settle,
+		desk: workers.NewDesk(store, r, likes), releaser: workers.NewReleaser(store, r, claims, metrics),
+		settle: settle,
 	}
 }
 

@@ -206,8 +206,8 @@ func (w *world) comment(by account, postID int64) *models.Comment {
 	return comment
 }
 
-// drop attaches a drop to a new post of the owner. Its claims are to be confirmed within that many seconds, or not at all
-// if it is 0.
+// drop attaches a drop to a new post of the owner. Its claims are to be confirmed within that many seconds, or not at
+// all if it is 0.
 func (w *world) drop(by account, confirmWithin int64) int64 {
 	w.t.Helper()
 	// A banned user can no longer create one.

@@ -200,8 +200,8 @@ func (s *Server) refuseStream(conn net.Conn, header *fasthttp.ResponseHeader, re
 	}
 }
 
-// streamTargets reads ?posts=, ?comments= and ?drops=, each a comma-separated list of ids. It returns every target once, in an
-// order that depends on the targets alone: ids of events rely on it.
+// streamTargets reads ?posts=, ?comments= and ?drops=, each a comma-separated list of ids. It returns every target
+// once, in an order that depends on the targets alone: ids of events rely on it.
 func streamTargets(c *fiber.Ctx) ([]models.Target, error) {
 	var targets []models.Target
 	for _, list := range []struct {
