@@ -241,7 +241,7 @@ func (g *shardGate) reopen(target models.Target, asked func()) error {
 		return err
 	}
 	if !open {
-		return models.Errorf(models.CodeNotFound, "There is no such %s.", target.Kind)
+		return models.NotFound(target.Kind)
 	}
 	if err := g.redis.run(ctx, "reopen", []string{key}, mark).Err(); err != nil {
 		return models.Unavailable(g.busy, fmt.Errorf("reopen %s: %w", target, err))

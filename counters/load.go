@@ -125,7 +125,7 @@ func (l *loader) together(some []load) {
 	var small, gone []load
 	for _, one := range held {
 		if _, open := sizes[one.target]; !open && !one.open {
-			one.done(models.Errorf(models.CodeNotFound, "There is no such %s.", one.target.Kind))
+			one.done(models.NotFound(one.target.Kind))
 			continue
 		}
 		one.open = true
@@ -145,7 +145,7 @@ func (l *loader) together(some []load) {
 	}
 	l.unlock(ctx, token, gone, true)
 	for _, one := range gone {
-		one.done(models.Errorf(models.CodeNotFound, "There is no such %s.", one.target.Kind))
+		one.done(models.NotFound(one.target.Kind))
 	}
 	if len(small) == 0 {
 		return

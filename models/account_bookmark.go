@@ -15,7 +15,7 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 		return err
 	}
 	if !open {
-		return notFound(KindPost)
+		return NotFound(KindPost)
 	}
 	const find = `
 		SELECT id

@@ -67,7 +67,7 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *C
 			return found.Error
 		}
 		if found.RowsAffected == 0 {
-			return notFound(KindDrop)
+			return NotFound(KindDrop)
 		}
 		if has.State.Live() {
 			has.UserID = userID

@@ -87,7 +87,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 			return count.Error
 		}
 		if count.RowsAffected == 0 {
-			return notFound(KindPost)
+			return NotFound(KindPost)
 		}
 		if err := syncTags(tx, postID); err != nil {
 			return err
@@ -161,7 +161,7 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 	case parentID != nil && p.ParentPostID != 0 && p.ParentPostID != postID:
 		return nil, Invalid("parent_id", "is a comment of another post")
 	case parentID != nil && p.ParentStatus != StatusNormal:
-		return nil, notFound(KindComment)
+		return nil, NotFound(KindComment)
 	case p.depth() > MaxDepth:
 		return nil, Invalid("parent_id", fmt.Sprintf("is %d levels deep, and replies go no deeper", MaxDepth))
 	case p.BlockedByPost:
@@ -176,7 +176,7 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 		SET replies_count=replies_count+1, updated_at=updated_at
 		WHERE id=? AND status=?`, *parentID, StatusNormal)
 	if count.Error == nil && count.RowsAffected == 0 {
-		return nil, notFound(KindComment)
+		return nil, NotFound(KindComment)
 	}
 	return &p, count.Error
 }
@@ -200,7 +200,7 @@ func readComment(tx *gorm.DB, viewer, id int64) (*Comment, error) {
 		return nil, fmt.Errorf("read comment %d: %w", id, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, notFound(KindComment)
+		return nil, NotFound(KindComment)
 	}
 	return &c, nil
 }
@@ -289,7 +289,7 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 		return fmt.Errorf("list comments: %w", err)
 	}
 	if n == 0 {
-		return notFound(kind)
+		return NotFound(kind)
 	}
 	return nil
 }
@@ -357,7 +357,7 @@ func (s *Store) DeleteComment(ctx context.Context, c *Comment) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		hidden, err := hideComments(tx, []int64{c.ID}, Deletion{At: s.now(), By: c.Author})
 		if err == nil && len(hidden) == 0 {
-			return notFound(KindComment)
+			return NotFound(KindComment)
 		}
 		return err
 	})

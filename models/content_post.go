@@ -146,7 +146,7 @@ func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
 		return nil, fmt.Errorf("read post %d: %w", id, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, notFound(KindPost)
+		return nil, NotFound(KindPost)
 	}
 	return &p, nil
 }
@@ -287,7 +287,7 @@ func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 			return err
 		}
 		if len(hidden) == 0 {
-			return notFound(KindPost)
+			return NotFound(KindPost)
 		}
 		return countTags(tx, tags)
 	})
@@ -346,7 +346,7 @@ func (s *Store) lockRestorable(tx *gorm.DB, author, id int64) (restorable bool, 
 	case read.Error != nil:
 		return false, read.Error
 	case read.RowsAffected == 0:
-		return false, notFound(KindPost)
+		return false, NotFound(KindPost)
 	case p.Status == StatusNormal:
 		return false, nil
 	case p.DeletedBy != author && p.DeletedBy != 0:

@@ -244,7 +244,7 @@ func (s *Store) presentRevision(ctx context.Context, q RevisionQuery, text strin
 		return nil, fmt.Errorf("read %s: %w", q.Target, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, notFound(q.Target.Kind)
+		return nil, NotFound(q.Target.Kind)
 	}
 	return &r, nil
 }

@@ -316,7 +316,7 @@ func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit in
 		return nil, fmt.Errorf("read comment %d: %w", id, err)
 	}
 	if open == 0 {
-		return nil, notFound(KindComment)
+		return nil, NotFound(KindComment)
 	}
 	// Ordered by the steps up, so that a wrong depth does not change the result.
 	path, _, err := scanPage(s.db.WithContext(ctx).Raw(`

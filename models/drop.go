@@ -227,7 +227,7 @@ func (s *Store) lockDropPost(tx *gorm.DB, actor, postID int64, kind TargetKind) 
 	moderator := s.requireRole(user, RoleModerator) == nil
 	switch {
 	case post.Status != StatusNormal:
-		return false, notFound(kind)
+		return false, NotFound(kind)
 	case user == nil || s.requireRole(user, RoleUser) != nil:
 		return false, Errorf(CodeUnauthorized, "The token is not valid.")
 	case post.AuthorID != actor && !moderator:
@@ -398,7 +398,7 @@ func readDrop(tx *gorm.DB, id int64) (*Drop, error) {
 		return nil, fmt.Errorf("read drop %d: %w", id, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, notFound(KindDrop)
+		return nil, NotFound(KindDrop)
 	}
 	return &d, nil
 }
@@ -442,7 +442,7 @@ func (s *Store) DropsOfPost(ctx context.Context, postID, before int64, limit int
 	if err == nil && len(list) == 0 {
 		var open bool
 		if open, err = s.TargetOpen(ctx, Target{KindPost, postID}); err == nil && !open {
-			err = notFound(KindPost)
+			err = NotFound(KindPost)
 		}
 	}
 	if err != nil {

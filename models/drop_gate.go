@@ -27,7 +27,7 @@ func (s *Store) ConfirmWithin(ctx context.Context, dropID int64) (seconds int64,
 		return 0, fmt.Errorf("read drop %d: %w", dropID, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return 0, notFound(KindDrop)
+		return 0, NotFound(KindDrop)
 	}
 	return seconds, nil
 }

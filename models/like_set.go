@@ -49,7 +49,8 @@ func (t likeTable) counted(tx *gorm.DB, ids ...int64) error {
 	return syncTags(tx, ids...)
 }
 
-func notFound(kind TargetKind) *Error {
+// NotFound returns the CodeNotFound of a target that is deleted or never existed.
+func NotFound(kind TargetKind) *Error {
 	return Errorf(CodeNotFound, "There is no such %s.", kind)
 }
 
@@ -69,7 +70,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 			return err
 		}
 		if len(locked) == 0 {
-			return notFound(target.Kind)
+			return NotFound(target.Kind)
 		}
 		changed, err := s.setLikeRow(tx, target, userID, liked)
 		if err != nil {
@@ -82,7 +83,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 		var now likedRow
 		read := tx.Raw(query, target.ID, StatusNormal).Scan(&now)
 		if read.Error == nil && read.RowsAffected == 0 {
-			return notFound(target.Kind)
+			return NotFound(target.Kind)
 		}
 		if state.Count = now.LikesCount; read.Error != nil || !liked || !changed {
 			return read.Error
@@ -137,7 +138,7 @@ func (s *Store) setLikeRow(tx *gorm.DB, target Target, userID int64, liked bool)
 		return false, count.Error
 	}
 	if count.RowsAffected == 0 {
-		return false, notFound(target.Kind)
+		return false, NotFound(target.Kind)
 	}
 	return true, t.counted(tx, target.ID)
 }
@@ -289,7 +290,7 @@ func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before 
 			return nil, nil, err
 		}
 		if !open {
-			return nil, nil, notFound(target.Kind)
+			return nil, nil, NotFound(target.Kind)
 		}
 	}
 	return list, rest, nil

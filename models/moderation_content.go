@@ -55,7 +55,7 @@ func lockModerated(tx *gorm.DB, target Target) (*moderated, error) {
 	var m moderated
 	read := tx.Raw(query, target.ID).Scan(&m)
 	if read.Error == nil && read.RowsAffected == 0 {
-		return nil, notFound(target.Kind)
+		return nil, NotFound(target.Kind)
 	}
 	return &m, read.Error
 }

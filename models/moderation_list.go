@@ -231,7 +231,7 @@ func (s *Store) ModeratedPost(ctx context.Context, viewer, id int64) (*Moderated
 		return nil, fmt.Errorf("read post %d: %w", id, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, notFound(KindPost)
+		return nil, NotFound(KindPost)
 	}
 	return &p, nil
 }
@@ -251,7 +251,7 @@ func (s *Store) ModeratedComment(ctx context.Context, viewer, id int64) (*Modera
 		return nil, fmt.Errorf("read comment %d: %w", id, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, notFound(KindComment)
+		return nil, NotFound(KindComment)
 	}
 	return &c, nil
 }

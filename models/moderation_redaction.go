@@ -141,7 +141,7 @@ func (s *Store) RequestRedaction(
 			return err
 		}
 		if m.AuthorID != author {
-			return notFound(target.Kind)
+			return NotFound(target.Kind)
 		}
 		if redacted, err := isRedacted(tx, target, m, version); err != nil {
 			return err

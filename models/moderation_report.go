@@ -60,7 +60,7 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 	if open, err := s.TargetOpen(ctx, r.Target); err != nil {
 		return nil, err
 	} else if !open {
-		return nil, notFound(r.Target.Kind)
+		return nil, NotFound(r.Target.Kind)
 	}
 	const insert = `
 		INSERT INTO reports (case_id, reporter_id, reason, detail, version, created_at)
@@ -126,7 +126,7 @@ func reportedVersion(tx *gorm.DB, caseID int64, target Target) (*int64, error) {
 		return nil, fmt.Errorf("read version of %s: %w", target, read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, notFound(target.Kind)
+		return nil, NotFound(target.Kind)
 	}
 	var known []int64
 	if err := tx.Raw(reported, caseID).Scan(&known).Error; err != nil {
