@@ -130,7 +130,7 @@ func spy(t *testing.T, m mode) (*world, *statements) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{api: a, t: t, password: hash, ids: parts.ids}
+	w := &world{api: a, t: t, password: hash}
 	ada := w.someone(caller{role: models.RoleUser})
 	for range 3 {
 		w.post(ada)

@@ -204,9 +204,14 @@ func (s *Store) Notifications(
 		SELECT n.id, n.kind, ` + authorColumns + `, n.post_id,
 			IF(p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `, p.title, '') AS post_title,
 			n.comment_id, n.milestone, n.report_id, n.claim_id,
-			COALESCE(m.drop_id, 0) AS claim_drop_id,
-			IF(p.status=` + sqlNormal + `, COALESCE(d.title, ''), '') AS claim_drop_title,
-			COALESCE(m.reason, '') AS claim_reason, m.expires_at AS claim_expires_at,
+			COALESCE((SELECT m.drop_id FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id), 0) AS claim_drop_id,
+			COALESCE((
+				SELECT d.title
+				FROM claims m FORCE INDEX (idx_id)
+				JOIN drops d ON d.id=m.drop_id
+				WHERE m.id=n.claim_id AND p.status=` + sqlNormal + `), '') AS claim_drop_title,
+			COALESCE((SELECT m.reason FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id), '') AS claim_reason,
+			(SELECT m.expires_at FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id) AS claim_expires_at,
 			(
 				SELECT k.outcome
 				FROM reports r
@@ -214,8 +219,6 @@ func (s *Store) Notifications(
 				WHERE r.id=n.report_id) AS outcome,
 			n.created_at, n.read_at IS NOT NULL AS is_read
 		FROM ` + all.from + notificationParts + `
-		LEFT JOIN claims m FORCE INDEX (idx_id) ON n.claim_id>0 AND m.id=n.claim_id
-		LEFT JOIN drops d FORCE INDEX (PRIMARY) ON d.id=m.drop_id
 		` + where.clause() + `
 		ORDER BY ` + all.order() + `
 		LIMIT ?`
