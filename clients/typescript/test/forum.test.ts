@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { createClient, items, LikewiseError, ok, type Likewise, type Schema } from "../src/index.js";
+import { createClient, items, LikewiseError, ok, thread, type Likewise, type Schema } from "../src/index.js";
 import { dump, Server, type Imported } from "./server.js";
 
 let server: Server | undefined;
@@ -116,19 +116,12 @@ test("the imported forum is browsed whole", { timeout: 300_000 }, async (t) => {
 
   await t.test("every comment is reached once through trees that are cut", async () => {
     const found = new Set<number>();
-    // Wherever the tree is cut, a cursor continues.
-    const take = async (list: { items: Schema<"Comment">[]; next_cursor: string | null }, more: (cursor: string) => Promise<typeof list>): Promise<void> => {
-      for (const comment of list.items) {
-        assert.ok(!found.has(comment.id), `comment ${comment.id} is reached twice`);
-        found.add(comment.id);
-        const replies = (cursor?: string) => ok(api.GET("/v1/comments/{id}/replies", { params: { path: { id: comment.id }, query: { cursor } } }));
-        if (comment.replies) await take(comment.replies, replies);
-      }
-      if (list.next_cursor !== null) await take(await more(list.next_cursor), more);
-    };
     await each(posts.values(), async ({ id }) => {
-      const thread = (cursor?: string) => ok(api.GET("/v1/posts/{id}/thread", { params: { path: { id }, query: { limit: 5, depth: 2, cursor } } }));
-      await take(await thread(), thread);
+      for await (const comment of thread(api, id, { limit: 5, depth: 2 })) {
+        assert.ok(!found.has(comment.id), `comment ${comment.id} is reached twice`);
+        assert.ok(comment.parent_id === null || found.has(comment.parent_id), `comment ${comment.id} comes before its parent`);
+        found.add(comment.id);
+      }
     });
     assert.deepEqual([...found].sort((a, b) => a - b), keys(comments));
   });
@@ -219,6 +212,12 @@ test("an account posts, likes, replies, edits and deletes", async () => {
   }
   assert.equal((await ok(mine.GET("/v1/posts/{id}", { params }))).liked, true);
   assert.equal((await ok(api.GET("/v1/posts/{id}", { params }))).liked, false);
+  const [summary] = (await ok(api.GET("/v1/users/{id}/posts", { params: { path: { id: post.author.id } } }))).items;
+  assert.ok(summary && "excerpt" in summary);
+  assert.deepEqual([summary.excerpt, summary.last_commenter], ["Some content.", null]);
+  const [full] = (await ok(api.GET("/v1/users/{id}/posts", { params: { path: { id: post.author.id }, query: { view: "full" } } }))).items;
+  assert.ok(full && "content" in full);
+  assert.equal(full.content, "Some *content*.");
   assert.deepEqual(await ok(mine.DELETE("/v1/posts/{id}/like", { params })), { liked: false, likes_count: 0 });
 
   const comment = await ok(mine.POST("/v1/posts/{id}/comments", { params, body: { content: "A comment." } }));
@@ -246,6 +245,24 @@ test("an account posts, likes, replies, edits and deletes", async () => {
   await ok(mine.POST("/v1/auth/logout"));
   const ended = await problemOf(ok(mine.GET("/v1/me")));
   assert.deepEqual([ended.status, ended.code], [401, "unauthorized"]);
+});
+
+test("a stream sends the counts of a post, and what changes", async () => {
+  const account = { username: "hypatia", email: "hypatia@example.org", password: "correct horse" };
+  const { token } = await ok(api.POST("/v1/auth/register", { body: account }));
+  const mine = createClient({ baseUrl: server!.url, token: () => token });
+  const { id } = await ok(mine.POST("/v1/posts", { body: { title: "A title", content: "Some content." } }));
+  const counts: number[] = [];
+  for await (const update of api.stream({ posts: [id] })) {
+    assert.ok(update.event === "counts" && update.data.type === "post" && update.data.id === id);
+    assert.ok(update.lastEventId);
+    counts.push(update.data.likes_count);
+    if (update.data.likes_count === 1) break;
+    await ok(mine.PUT("/v1/posts/{id}/like", { params: { path: { id } } }));
+  }
+  assert.deepEqual(counts, [0, 1]);
+  const nothing = await problemOf(api.stream({ posts: [999_999_999] }).next());
+  assert.deepEqual([nothing.status, nothing.code], [404, "not_found"]);
 });
 
 test("a drop is claimed until it is sold out", async () => {
