@@ -4,7 +4,8 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 # Static: the image below has no C library.
-RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /likewise ./cmd/likewise
+ARG VERSION=
+RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X main.version=$VERSION" -o /likewise ./cmd/likewise
 
 FROM scratch
 # For MySQL, Redis and Kafka over TLS.

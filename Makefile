@@ -39,6 +39,12 @@ FAULTS_FLAGS ?=
 # How often a crowd claims; the seeds follow FAULTS_SEED.
 FAULTS_RUNS ?= 20
 
+# What --version prints; otherwise it is that of the repository.
+VERSION ?=
+
+# What to measure, and how much: BENCH_FLAGS="--rounds 3 --sizes 1000,10000".
+BENCH_FLAGS ?=
+
 # Which attacks, and from how many addresses: SIEGE_FLAGS="--only unread --addresses 200".
 SIEGE_FLAGS ?=
 
@@ -54,9 +60,15 @@ run: servers build ## build and run everything on http://127.0.0.1:8080; data st
 # Always through go build, which knows best what is out of date. Static, as in the image. bin/likewise holds no servers:
 # its commands dev and bench run bin/likewise-dev.
 .PHONY: build
-build: ## build bin/likewise and bin/likewise-dev
-	CGO_ENABLED=0 go build -trimpath -o bin/likewise ./cmd/likewise
-	CGO_ENABLED=0 go build -trimpath -tags dev -o bin/likewise-dev ./cmd/likewise
+build: LDFLAGS := $(if $(VERSION),-ldflags '-X main.version=$(VERSION)')
+build: ## build bin/likewise and bin/likewise-dev, as VERSION if it is set
+	CGO_ENABLED=0 go build -trimpath $(LDFLAGS) -o bin/likewise ./cmd/likewise
+	CGO_ENABLED=0 go build -trimpath $(LDFLAGS) -tags dev -o bin/likewise-dev ./cmd/likewise
+
+# A test of handlers uses /docs in it.
+.PHONY: browser
+browser:
+	@command -v chromium >/dev/null || scripts/install-packages.sh chromium
 
 .PHONY: servers
 servers:
@@ -65,19 +77,28 @@ servers:
 # The packages whose tests take longest start first, so that no core idles at the end.
 LONG_PACKAGES := ./handlers ./models ./counters ./workers ./cmd/likewise
 
+# Packages that compute in one goroutine and would take most of the time that the race detector costs: a compressor, the
+# check of answers against the contract, and the model of the protocol.
+NO_RACE := $(foreach package,compress/flate github.com/santhosh-tekuri/jsonschema/v6 likewise/internal/protocol,\
+	-gcflags=$(package)=-race=false)
+
 # Memory is plentiful in a test, and collecting garbage less often saves a tenth of the time of the race detector. Four
 # tests run at a time on two cores, because many wait for servers.
 .PHONY: test
 test: export GOGC ?= 400
-test: servers ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
+test: servers browser ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
-	CGO_ENABLED=1 go test -race -parallel 4 -timeout 30m -tags dev $(LONG_PACKAGES) ./...
-	CGO_ENABLED=1 go test -race -timeout 5m -run 'TestProduction|TestDevProgram' ./cmd/likewise # without the tag
+	CGO_ENABLED=1 go test -race $(NO_RACE) -parallel 4 -timeout 30m -tags dev $(LONG_PACKAGES) ./...
+	CGO_ENABLED=1 go test -race $(NO_RACE) -timeout 5m -run 'TestProduction|TestDevProgram' ./cmd/likewise # without the tag
 
 .PHONY: test-mysql
-test-mysql: servers ## run the tests on Oracle's MySQL; needs root
+test-mysql: servers browser ## run the tests on Oracle's MySQL; needs root
 	scripts/install-mysql.sh $(MYSQL)
 	LIKEWISE_SERVERS_MYSQL=chroot:$(MYSQL) go test -timeout 30m -tags dev ./...
+
+.PHONY: test-webhooks
+test-webhooks: servers ## deliver 10,080 events to a receiver that fails, while the senders are killed
+	go test -timeout 10m -tags dev -count=1 -v -run TestWebhooks_deliver ./cmd/likewise -webhook-events 10080
 
 .PHONY: test-kafka
 test-kafka: servers ## run the tests that use Kafka on Apache Kafka
@@ -94,6 +115,10 @@ test-client: servers build ## build the TypeScript client from the contract and 
 	npm --prefix clients/typescript ci --no-audit --no-fund
 	npm --prefix clients/typescript test
 
+.PHONY: test-generators
+test-generators: servers build ## generate clients with several generators, compile them, and use each; GENERATORS="hey-api"
+	scripts/test-generators.sh
+
 .PHONY: test-contract
 test-contract: servers build $(SCHEMATHESIS) ## attack the API for CONTRACT_FOR seconds with requests made from the contract
 	SCHEMATHESIS=$(SCHEMATHESIS) CONTRACT_FOR=$(CONTRACT_FOR) CONTRACT_SEED=$(CONTRACT_SEED) scripts/test-contract.sh
@@ -104,9 +129,16 @@ $(SCHEMATHESIS):
 	$(SCHEMATHESIS_DIR)/bin/pip install --quiet --disable-pip-version-check schemathesis==$(SCHEMATHESIS_VERSION)
 
 .PHONY: bench
-bench: servers build ## measure: benchmarks of packages, then likes side by side
+bench: servers build ## measure everything, and write docs/benchmarks.md, its plots and its recorded ratios
+	bin/likewise bench --record docs $(BENCH_FLAGS)
+
+.PHONY: bench-quick
+bench-quick: servers build ## measure for a minute, and fail if a ratio is below half of the recorded one
+	bin/likewise bench --quick
+
+.PHONY: bench-packages
+bench-packages: servers ## run the benchmarks of the packages
 	go test -tags dev -run '^$$' -bench . -benchmem ./...
-	bin/likewise bench
 
 .PHONY: flood
 flood: servers ## moderate a post under a flood of writers, 20 times 10 s: no deadlock, and no answer after a second

@@ -91,10 +91,9 @@ func warmDrop(t testing.TB, r *Redis, target models.Target, stock int64, claims 
 func putDrop(t testing.TB, r *Redis, gate *models.GateDrop, token string) {
 	t.Helper()
 	ctx, k := t.Context(), r.keys(gate.Target())
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := r.pipelined(ctx, func(p pipe) {
 		r.noteLoad(ctx, p, k, token, 1)
 		r.putClaims(ctx, p, k, token, gate.Claims)
-		return nil
 	})
 	require.NoError(t, err)
 }
@@ -506,7 +505,7 @@ func TestPutClaims_lateCopyChangesNothing(t *testing.T) {
 	say(t, r, "-7 71")
 	before := dump(t, plain)
 	_, err := plain.Pipelined(t.Context(), func(p redis.Pipeliner) error {
-		r.putClaims(t.Context(), p, r.keys(drop(1)), "load", gate.Claims)
+		r.putClaims(t.Context(), pipe{p, r, true}, r.keys(drop(1)), "load", gate.Claims)
 		return nil
 	})
 	require.NoError(t, err)

@@ -132,13 +132,12 @@ func (m *claimModel) warm(rt *rapid.T, ctx context.Context, target models.Target
 	token := "load" + strconv.FormatInt(*m.epoch, 10)
 	require.NoError(rt, m.plain.Set(ctx, k.warming, token, time.Minute).Err())
 	var last *redis.Cmd
-	_, err := m.r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := m.r.pipelined(ctx, func(p pipe) {
 		p.Del(ctx, setKey(k.likes, token, 0)) // of an earlier load of this epoch
 		m.r.noteLoad(ctx, p, k, token, 1)
 		m.r.putClaims(ctx, p, k, token, gate.Claims)
 		last = p.Eval(ctx, m.r.source["warm_drop"], []string{k.shard, k.likes, k.warming, k.garbage},
 			warmDropArgs(gate, token, strconv.FormatInt(*m.epoch, 10), len(gate.Claims))...)
-		return nil
 	})
 	require.NoError(rt, err)
 	n, err := last.Int()

@@ -472,13 +472,13 @@ const grown = 2 * loadUsers
 func (l dropLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
 	drops, err := l.store.DropGate(ctx, idsOf(targets), grown)
 	r := l.redis
-	return func(ctx context.Context, p redis.Pipeliner, target models.Target, token, epoch string) []redis.Cmder {
+	return func(ctx context.Context, p pipe, target models.Target, token, epoch string) []redis.Cmder {
 		k, drop := r.keys(target), drops[target.ID]
 		if drop == nil || drop.Claimed > grown { // deleted since, or its claims were left out
 			return []redis.Cmder{p.Eval(ctx, "return 0", []string{k.likes})}
 		}
 		replies := []redis.Cmder{r.noteLoad(ctx, p, k, token, 1), r.putClaims(ctx, p, k, token, drop.Claims)}
-		return append(replies, p.Eval(ctx, r.source["warm_drop"], []string{k.shard, k.likes, k.warming, k.garbage},
+		return append(replies, p.script(ctx, "warm_drop", []string{k.shard, k.likes, k.warming, k.garbage},
 			warmDropArgs(drop, token, epoch, len(drop.Claims))...))
 	}, err
 }
@@ -489,14 +489,14 @@ func warmDropArgs(drop *models.GateDrop, token, epoch string, claims int) []any 
 
 // putClaims adds claims of a load, and the field 0, to a pipeline.
 func (r *Redis) putClaims(
-	ctx context.Context, p redis.Pipeliner, k targetKeys, token string, claims []models.LiveClaim,
+	ctx context.Context, p pipe, k targetKeys, token string, claims []models.LiveClaim,
 ) *redis.Cmd {
 	args := make([]any, 3, 3+2*len(claims))
 	args[0], args[1], args[2] = token, 0, 0
 	for _, one := range claims {
 		args = append(args, one.UserID, one.ID)
 	}
-	return p.Eval(ctx, r.source["put_claims"], []string{k.warming, setKey(k.likes, token, 0)}, args...)
+	return p.script(ctx, "put_claims", []string{k.warming, setKey(k.likes, token, 0)}, args...)
 }
 
 // claimsAtOnce is the number of claims of a large drop that one command writes, in some 2 ms.
@@ -525,11 +525,10 @@ func (l dropLoading) large(
 		if err != nil {
 			return err
 		}
-		_, err = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		err = r.pipelined(ctx, func(p pipe) {
 			for some := range slices.Chunk(page, claimsAtOnce) {
 				r.putClaims(ctx, p, k, token, some)
 			}
-			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("load claims: %w", err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -91,31 +90,23 @@ func (g *shardGate) heard(shard int, ms, epoch int64) (known bool) {
 // stateWait is how long a reader waits for Redis. It leaves enough time for MySQL.
 const stateWait = 500 * time.Millisecond
 
-// ask runs a script that returns targets as a viewer sees them, once for each shard, all in one round trip. It calls
-// read with each reply and the places of the shard's targets. If Redis does not answer in time, the replies are errors.
+// ask runs a script that returns targets as a viewer sees them, in one round trip: once, or in a cluster once for each
+// shard. It calls read with each reply and the places of its targets. If Redis does not answer in time, the replies are
+// errors.
 func (g *shardGate) ask(
 	ctx context.Context, script string, targets []models.Target, viewer int64, read func(*redis.Cmd, []int),
 ) {
 	if len(targets) == 0 {
 		return
 	}
-	places := map[int][]int{} // of the targets, by shard
-	for i, target := range targets {
-		shard := target.Shard(g.redis.shards)
-		places[shard] = append(places[shard], i)
-	}
+	calls := g.asking(targets)
 	asking, cancel := context.WithTimeout(ctx, stateWait)
 	defer cancel()
-	replies := map[int]*redis.Cmd{}
+	replies := make([]*redis.Cmd, len(calls))
 	ask := func(name func(*redis.Script) string, eval func(redis.Pipeliner, string, []string) *redis.Cmd) error {
 		_, err := g.redis.client.Pipelined(asking, func(p redis.Pipeliner) error {
-			for shard, list := range places {
-				keys := make([]string, 1, 1+len(list))
-				keys[0] = shardKey(shard)
-				for _, i := range list {
-					keys = append(keys, g.redis.keys(targets[i]).likes)
-				}
-				replies[shard] = eval(p, name(g.redis.script[script]), keys)
+			for i, call := range calls {
+				replies[i] = eval(p, name(g.redis.script[script]), call.keys)
 			}
 			return nil
 		})
@@ -126,7 +117,7 @@ func (g *shardGate) ask(
 	})
 	// Each node of a cluster has scripts of its own.
 	lacks := func(reply *redis.Cmd) bool { return redis.HasErrorPrefix(reply.Err(), "NOSCRIPT") }
-	if slices.ContainsFunc(slices.Collect(maps.Values(replies)), lacks) {
+	if slices.ContainsFunc(replies, lacks) {
 		err = ask(func(*redis.Script) string { return g.redis.source[script] },
 			func(p redis.Pipeliner, source string, keys []string) *redis.Cmd {
 				return p.Eval(asking, source, keys, viewer)
@@ -135,9 +126,38 @@ func (g *shardGate) ask(
 	if err != nil {
 		g.log.WarnContext(ctx, "counts are read from MySQL alone", "error", err)
 	}
-	for shard, list := range places {
-		read(replies[shard], list)
+	for i, call := range calls {
+		read(replies[i], call.places)
 	}
+}
+
+// asked is the part of some targets that one call asks for.
+type asked struct {
+	keys   []string
+	places []int // of the targets
+}
+
+// asking divides targets into calls. Keys of several shards are on one node, except in a cluster.
+func (g *shardGate) asking(targets []models.Target) []asked {
+	places := map[int][]int{} // by shard
+	for i, target := range targets {
+		shard := target.Shard(g.redis.shards)
+		places[shard] = append(places[shard], i)
+	}
+	_, cluster := g.redis.client.(*redis.ClusterClient)
+	var calls []asked
+	for shard, list := range places {
+		if len(calls) == 0 || cluster {
+			calls = append(calls, asked{})
+		}
+		call := &calls[len(calls)-1]
+		call.keys = append(call.keys, shardKey(shard))
+		for _, i := range list {
+			call.keys = append(call.keys, g.redis.likesKey(targets[i]))
+		}
+		call.places = append(call.places, list...)
+	}
+	return calls
 }
 
 // take takes one call through its lane, and counts its outcome.
@@ -207,12 +227,11 @@ const CloseBatch = 500
 // that are not deleted: their next call reads MySQL and opens them.
 func (g *shardGate) CloseTargets(ctx context.Context, targets []models.Target) error {
 	for chunk := range slices.Chunk(targets, CloseBatch) {
-		_, err := g.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		err := g.redis.pipelined(ctx, func(p pipe) {
 			for _, t := range chunk {
 				k := g.redis.keys(t)
-				p.Eval(ctx, g.redis.source["close"], []string{k.likes, k.warming})
+				p.script(ctx, "close", []string{k.likes, k.warming})
 			}
-			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("close %d targets from %s on: %w", len(chunk), chunk[0], err)

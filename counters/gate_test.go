@@ -108,9 +108,8 @@ func placeUsers(t testing.TB, r *Redis, target models.Target, token, epoch strin
 	ctx, k, sets := t.Context(), r.keys(target), setsFor(len(users))
 	require.NoError(t, r.run(ctx, "load", []string{k.warming, k.garbage, k.likes}, token, 60_000, sets).Err())
 	for _, part := range spread(users, sets) {
-		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		err := r.pipelined(ctx, func(p pipe) {
 			r.put(ctx, p, k, token, part.set, part.users)
-			return nil
 		})
 		require.NoError(t, err)
 	}
@@ -897,9 +896,8 @@ func TestLoad_copyThatArrivesLateChangesNothing(t *testing.T) {
 	sets := setsFor(len(users))
 	require.Equal(t, 0, keepLoad(t, r, post(1), "load", sets))
 	for _, part := range spread(users, sets) {
-		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		err := r.pipelined(ctx, func(p pipe) {
 			r.put(ctx, p, k, "load", part.set, part.users)
-			return nil
 		})
 		require.NoError(t, err)
 	}

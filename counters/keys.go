@@ -37,6 +37,7 @@ import (
 //
 //	ids                          hash    slots of global ids: last (issued), end (those below are reserved in MySQL),
 //	                                     server (its replication id), asked (when a process was to reserve more, ms)
+//	edition                      string  random number, a new one after each change of what readers see
 //	cron:JOB                     string  lock of the process that runs a cron job
 //	limits:OWNER                 zset    limits of an owner, each with the time when its burst is refilled (µs);
 //	                                     expires with the last of them
@@ -50,9 +51,25 @@ import (
 // successful login. The other owners of limits are networks and hashes of login names. A hash has the networks of its
 // attempts, for at most 15 minutes.
 
-func shardTag(shard int) string { return fmt.Sprintf("{s%02d}", shard) }
+func shardTag(shard int) string {
+	if shard < len(shardTags) {
+		return shardTags[shard]
+	}
+	return fmt.Sprintf("{s%02d}", shard)
+}
 
-const slotsKey = "ids"
+// shardTags are those of the usual numbers of shards. Each key has one, so they are formatted once.
+var shardTags = func() (tags [256]string) {
+	for shard := range tags {
+		tags[shard] = fmt.Sprintf("{s%02d}", shard)
+	}
+	return tags
+}()
+
+const (
+	slotsKey   = "ids"
+	editionKey = "edition"
+)
 
 func jobKey(job string) string { return "cron:" + job }
 
@@ -72,15 +89,23 @@ type targetKeys struct {
 
 func (r *Redis) keys(t models.Target) targetKeys {
 	shard := t.Shard(r.shards)
-	prefix := shardTag(shard) + ":" + string(t.Kind) + ":" + strconv.FormatInt(t.ID, 10)
-	likes := prefix + ":likes"
-	if t.Kind == models.KindDrop {
-		likes = prefix + ":claims"
-	}
 	return targetKeys{
 		shard: shardKey(shard), outbox: outboxKey(shard), garbage: garbageKey(shard),
-		likes: likes, warming: prefix + ":warming",
+		likes: r.likesKey(t), warming: targetPrefix(shard, t) + ":warming",
 	}
+}
+
+// likesKey returns the key of a target's hash.
+func (r *Redis) likesKey(t models.Target) string {
+	prefix := targetPrefix(t.Shard(r.shards), t)
+	if t.Kind == models.KindDrop {
+		return prefix + ":claims"
+	}
+	return prefix + ":likes"
+}
+
+func targetPrefix(shard int, t models.Target) string {
+	return shardTag(shard) + ":" + string(t.Kind) + ":" + strconv.FormatInt(t.ID, 10)
 }
 
 // claimKey returns the key of a claim, whose id has the shard of its drop.

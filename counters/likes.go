@@ -103,8 +103,8 @@ func (l *Likes) call(ctx context.Context, target models.Target, userID int64, li
 }
 
 // LikeStates returns the viewer's states of rows, in their order, in one round trip to Redis. Viewer 0 is anonymous.
-// For cold targets and closed shards, it uses the counts in rows, and one MySQL query for the viewer's own likes. If
-// Redis does not answer within half a second, it does so for all rows.
+// For cold targets and closed shards, it uses the counts in rows, and one MySQL query for the viewer's own likes. Cold
+// targets that nobody likes need no query. If Redis does not answer within half a second, it does so for all rows.
 func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
 	states := make([]models.LikeState, len(rows))
 	targets := make([]models.Target, len(rows))
@@ -115,7 +115,10 @@ func (l *Likes) LikeStates(ctx context.Context, viewer int64, rows []models.Targ
 	for i, held := range l.held(ctx, viewer, targets) {
 		if !held.known {
 			states[i].Count = rows[i].Count
-			cold = append(cold, targets[i])
+			// Since the row was read, nobody has liked a cold target: it would be warm.
+			if !held.cold || rows[i].Count != 0 {
+				cold = append(cold, targets[i])
+			}
 			continue
 		}
 		states[i] = held.LikeState
@@ -167,8 +170,12 @@ type heldState struct {
 	models.LikeState
 	target models.Target
 	known  bool // the target is warm and its shard open
+	cold   bool // the target is cold and its shard open: MySQL has all of its likes
 	gone   bool // the target is closed
 }
+
+// coldCount is the count of a cold target in the reply of states.lua.
+const coldCount = -2
 
 // held reads the likes of targets from Redis, in one round trip. If Redis does not answer in time, no state is known.
 func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target) []heldState {
@@ -187,6 +194,7 @@ func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target)
 		for at, i := range places {
 			count, flags := numbers[2*at], numbers[2*at+1]
 			if count < 0 {
+				states[i].cold = count == coldCount
 				continue
 			}
 			states[i].LikeState = models.LikeState{Count: count, Liked: flags&1 != 0}

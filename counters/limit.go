@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -47,10 +50,24 @@ type Limiter struct {
 	now    func() time.Time
 	alone  func()
 	wait   time.Duration // for a reply of Redis
+
+	mu      sync.Mutex
+	waiting []*taking
+	running bool // run is
+}
+
+// taking is a call of Take that waits for Redis.
+type taking struct {
+	key    string
+	args   []any
+	reply  chan Taken
+	failed chan struct{}
+	left   atomic.Bool // the caller waits no more
 }
 
 const (
-	limitConnections = 32
+	limitConnections = 8
+	maxTakings       = 128     // in a round trip: 1 ms of Redis
 	maxLimitKeys     = 100_000 // in this process; about 15 MB
 )
 
@@ -95,21 +112,91 @@ func (l *Limiter) Take(ctx context.Context, key string, rate Rate, n int) Taken 
 	if l.client == nil {
 		return l.TakeHere(key, rate, n)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.wait)
-	defer cancel()
 	owner, limit := splitLimit(key)
 	every := max(time.Microsecond, rate.Every) // the unit of the script
-	result, err := l.take.Run(ctx, l.client, []string{limitsKey(owner)}, limit, rate.Burst, every.Microseconds(), n).
-		Int64Slice()
-	if err != nil || len(result) != 4 {
-		l.alone()
-		return l.TakeHere(key, rate, n)
+	t := &taking{
+		key:   limitsKey(owner),
+		args:  []any{limit, rate.Burst, every.Microseconds(), n},
+		reply: make(chan Taken, 1), failed: make(chan struct{}),
 	}
-	return Taken{
-		OK:         result[0] == 1,
-		Remaining:  int(result[1]),
-		RetryAfter: time.Duration(result[2]) * time.Microsecond,
-		ResetAfter: time.Duration(result[3]) * time.Microsecond,
+	l.queue(t) //nolint:contextcheck // a round trip belongs to many callers
+	timeout := time.NewTimer(l.wait)
+	defer timeout.Stop()
+	select {
+	case taken := <-t.reply:
+		return taken
+	case <-t.failed:
+	case <-ctx.Done():
+	case <-timeout.C:
+	}
+	t.left.Store(true)
+	l.alone()
+	return l.TakeHere(key, rate, n)
+}
+
+// queue adds a call to those of the next round trip. One is under way at a time, so that calls of a crowd share it.
+func (l *Limiter) queue(t *taking) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(l.waiting, t)
+	if !l.running {
+		l.running = true
+		go l.run()
+	}
+}
+
+func (l *Limiter) run() {
+	for {
+		l.mu.Lock()
+		n := min(len(l.waiting), maxTakings)
+		if n == 0 {
+			l.waiting, l.running = nil, false
+			l.mu.Unlock()
+			return
+		}
+		some := l.waiting[:n:n]
+		l.waiting = l.waiting[n:]
+		l.mu.Unlock()
+		some = slices.DeleteFunc(some, func(t *taking) bool { return t.left.Load() })
+		l.takeTogether(some)
+	}
+}
+
+// takeTogether answers calls in one round trip, or in two if Redis has forgotten the script.
+func (l *Limiter) takeTogether(some []*taking) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.wait)
+	defer cancel()
+	for _, command := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{
+		l.take.EvalSha, l.take.Eval,
+	} {
+		if len(some) == 0 {
+			return
+		}
+		replies := make([]*redis.Cmd, len(some))
+		_, _ = l.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its error
+			for i, t := range some {
+				replies[i] = command(ctx, p, []string{t.key}, t.args...)
+			}
+			return nil
+		})
+		var forgotten []*taking
+		for i, t := range some {
+			result, err := replies[i].Int64Slice()
+			switch {
+			case redis.HasErrorPrefix(err, "NOSCRIPT"):
+				forgotten = append(forgotten, t)
+			case err != nil || len(result) != 4:
+				close(t.failed)
+			default:
+				t.reply <- Taken{
+					OK:         result[0] == 1,
+					Remaining:  int(result[1]),
+					RetryAfter: time.Duration(result[2]) * time.Microsecond,
+					ResetAfter: time.Duration(result[3]) * time.Microsecond,
+				}
+			}
+		}
+		some = forgotten
 	}
 }
 

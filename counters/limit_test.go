@@ -192,3 +192,42 @@ func BenchmarkLimiter(b *testing.B) {
 		})
 	}
 }
+
+// Calls that arrive together share round trips, and each gets its own answer.
+func TestLimiter_aCrowdSharesRoundTrips(t *testing.T) {
+	l, alone := newLimiter(t, limitersURL(t))
+	trips := &roundTrips{}
+	l.client.AddHook(trips)
+	const accounts, each = 100, 4
+	rates := []Rate{{Burst: 1, Every: time.Hour}, {Burst: 3, Every: time.Hour}}
+	var admitted [accounts]atomic.Int64
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range accounts * each {
+		of := i % accounts
+		all.Go(func() {
+			<-start
+			if l.Take(context.Background(), AccountLimit(int64(of), "likes"), rates[of%2], 1).OK {
+				admitted[of].Add(1)
+			}
+		})
+	}
+	close(start)
+	all.Wait()
+	for of := range admitted {
+		assert.EqualValues(t, rates[of%2].Burst, admitted[of].Load(), "account %d", of)
+	}
+	assert.Less(t, trips.n.Load(), int64(accounts*each/4))
+	assert.Zero(t, alone.Load())
+}
+
+// After a restart, Redis has forgotten the script.
+func TestLimiter_sendsAForgottenScriptAgain(t *testing.T) {
+	l, alone := newLimiter(t, limitersURL(t))
+	rate := Rate{Burst: 3, Every: time.Hour}
+	for left := 2; left >= 0; left-- {
+		require.NoError(t, l.client.ScriptFlush(t.Context()).Err())
+		assert.Equal(t, left, l.Take(t.Context(), "a", rate, 1).Remaining)
+	}
+	assert.Zero(t, alone.Load())
+}

@@ -44,7 +44,7 @@ type loading interface {
 	large(ctx context.Context, target models.Target, token, epoch string, keep func(sets int) error) error
 }
 
-type placing func(ctx context.Context, p redis.Pipeliner, target models.Target, token, epoch string) []redis.Cmder
+type placing func(ctx context.Context, p pipe, target models.Target, token, epoch string) []redis.Cmder
 
 // load is a target that is to be loaded, with a function to call before MySQL is asked, and one for the outcome.
 type load struct {
@@ -177,7 +177,7 @@ func (l *loader) lock(
 		warm   *redis.IntCmd
 	}
 	replies := make([]reply, len(some))
-	_, _ = l.gate.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its error
+	_ = l.gate.redis.pipelined(ctx, func(p pipe) { // each reply has its error
 		for i, one := range some {
 			k := l.gate.redis.keys(one.target)
 			lock := l.gate.redis.lock(k.warming, token)
@@ -187,7 +187,6 @@ func (l *loader) lock(
 				warm:   p.Exists(ctx, k.likes),
 			}
 		}
-		return nil
 	})
 	var ready, free []load
 	epochs = map[models.Target]string{}
@@ -230,7 +229,7 @@ func (l *loader) unlock(ctx context.Context, token string, some []load, gone boo
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
 	defer cancel()
-	_, err := l.gate.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := l.gate.redis.pipelined(ctx, func(p pipe) {
 		for _, one := range some {
 			k := l.gate.redis.keys(one.target)
 			lock := l.gate.redis.lock(k.warming, token)
@@ -240,7 +239,6 @@ func (l *loader) unlock(ctx context.Context, token string, some []load, gone boo
 				lock.releaseIn(ctx, p)
 			}
 		}
-		return nil
 	})
 	if err != nil {
 		l.gate.log.DebugContext(ctx, "locks of loads not released", "error", err)
@@ -253,11 +251,10 @@ func (l *loader) place(
 	ctx context.Context, token string, some []load, epochs map[models.Target]string, place placing,
 ) {
 	replies := make([][]redis.Cmder, len(some))
-	_, err := l.gate.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := l.gate.redis.pipelined(ctx, func(p pipe) {
 		for i, one := range some {
 			replies[i] = place(ctx, p, one.target, token, epochs[one.target])
 		}
-		return nil
 	})
 	var failed, refused, warmed []load
 	for i, one := range some {
@@ -288,14 +285,14 @@ func (l *loader) refused(ctx context.Context, one load) {
 
 // put adds a set of a load to a pipeline: its users, and 0.
 func (r *Redis) put(
-	ctx context.Context, p redis.Pipeliner, k targetKeys, token string, set int, users []int64,
+	ctx context.Context, p pipe, k targetKeys, token string, set int, users []int64,
 ) *redis.Cmd {
 	args := make([]any, 2, 2+len(users))
 	args[0], args[1] = token, 0
 	for _, user := range users {
 		args = append(args, user)
 	}
-	return p.Eval(ctx, r.source["put"], []string{k.warming, setKey(k.likes, token, set)}, args...)
+	return p.script(ctx, "put", []string{k.warming, setKey(k.likes, token, set)}, args...)
 }
 
 // alone loads a target of many likers: pages of its users into memory, some 20 bytes each, and then set by set into
@@ -368,21 +365,21 @@ func (l likeLoading) sizes(ctx context.Context, targets []models.Target) (map[mo
 func (l likeLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
 	users, err := l.store.LikersOf(ctx, targets)
 	r := l.redis
-	return func(ctx context.Context, p redis.Pipeliner, target models.Target, token, epoch string) []redis.Cmder {
+	return func(ctx context.Context, p pipe, target models.Target, token, epoch string) []redis.Cmder {
 		k, list := r.keys(target), users[target]
 		sets := setsFor(len(list))
 		replies := []redis.Cmder{r.noteLoad(ctx, p, k, token, sets)}
 		for _, part := range spread(list, sets) {
 			replies = append(replies, r.put(ctx, p, k, token, part.set, part.users))
 		}
-		return append(replies, p.Eval(ctx, r.source["warm"],
+		return append(replies, p.script(ctx, "warm",
 			[]string{k.shard, k.likes, k.warming, k.garbage}, token, epoch, sets, len(list)))
 	}, err
 }
 
 // noteLoad adds the script load to a pipeline.
-func (r *Redis) noteLoad(ctx context.Context, p redis.Pipeliner, k targetKeys, token string, sets int) *redis.Cmd {
-	return p.Eval(ctx, r.source["load"], []string{k.warming, k.garbage, k.likes},
+func (r *Redis) noteLoad(ctx context.Context, p pipe, k targetKeys, token string, sets int) *redis.Cmd {
+	return p.script(ctx, "load", []string{k.warming, k.garbage, k.likes},
 		token, loadLock.Milliseconds(), sets)
 }
 
@@ -411,11 +408,10 @@ func (l likeLoading) large(
 		if err := keep(sets); err != nil {
 			return err
 		}
-		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		err := r.pipelined(ctx, func(p pipe) {
 			for _, part := range parts {
 				r.put(ctx, p, k, token, part.set, part.users)
 			}
-			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("load users: %w", err)

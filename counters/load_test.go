@@ -194,7 +194,7 @@ func TestLoader_findsItsOwnLock(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
-	f.redis.client.AddHook(lockTwice{f.redis.source["hold"]})
+	f.redis.client.AddHook(lockTwice{f.redis.script["hold"].Hash()})
 	begin := time.Now()
 	f.like(t, target, 8)
 	require.Less(t, time.Since(begin), loadLock, "it does not wait until the lock expires")
@@ -202,13 +202,13 @@ func TestLoader_findsItsOwnLock(t *testing.T) {
 }
 
 // lockTwice sends each pipeline that has a script twice, and returns the second replies.
-type lockTwice struct{ source string }
+type lockTwice struct{ script string }
 
 func (h lockTwice) DialHook(next redis.DialHook) redis.DialHook          { return next }
 func (h lockTwice) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 func (h lockTwice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return slices.Contains(cmd.Args(), any(h.source)) }) {
+		if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return slices.Contains(cmd.Args(), any(h.script)) }) {
 			_ = next(ctx, cmds)
 			for _, cmd := range cmds {
 				cmd.SetErr(nil)
@@ -299,4 +299,21 @@ func TestLoader_releasesItsLockAfterAnotherOpening(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, f.queries.selects(loads))
 	require.Zero(t, f.plain.Exists(t.Context(), f.redis.keys(target).warming).Val())
+}
+
+// A restarted Redis has forgotten all scripts, and learns again those that are called alone.
+func TestLoader_sendsForgottenScriptsAgain(t *testing.T) {
+	f := newForum(t)
+	for _, remembered := range []string{"", "hold", "put", "warm"} {
+		target := f.post(t)
+		f.inMySQL(t, target, 7)
+		require.NoError(t, f.plain.ScriptFlush(t.Context()).Err())
+		if remembered != "" {
+			require.NoError(t, f.redis.script[remembered].Load(t.Context(), f.plain).Err())
+		}
+		f.like(t, target, 8)
+		require.Equal(t, []int64{7, 8}, usersOf(t, f.redis, target))
+		require.Empty(t, dump(t, f.plain).only(":warming"))
+	}
+	require.Equal(t, 4, f.outcomes[Cold], "none was refused")
 }

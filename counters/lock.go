@@ -104,8 +104,8 @@ func (l *Lock) hold(ctx context.Context, ttl time.Duration, take bool) error {
 }
 
 // holdIn adds an attempt at the lock to a pipeline. The reply is 1 if this process holds it.
-func (l *Lock) holdIn(ctx context.Context, p redis.Pipeliner, ttl time.Duration) *redis.Cmd {
-	return p.Eval(ctx, l.redis.source["hold"], []string{l.key}, l.token, ttl.Milliseconds(), true)
+func (l *Lock) holdIn(ctx context.Context, p pipe, ttl time.Duration) *redis.Cmd {
+	return p.script(ctx, "hold", []string{l.key}, l.token, ttl.Milliseconds(), true)
 }
 
 // Release releases the lock. A lock that is already lost is not an error.
@@ -117,8 +117,8 @@ func (l *Lock) Release(ctx context.Context) error {
 }
 
 // releaseIn adds the release to a pipeline. The keys in with are removed with the lock, if this process holds it.
-func (l *Lock) releaseIn(ctx context.Context, p redis.Pipeliner, with ...string) {
-	p.Eval(ctx, l.redis.source["unlock"], append([]string{l.key}, with...), l.token)
+func (l *Lock) releaseIn(ctx context.Context, p pipe, with ...string) {
+	p.script(ctx, "unlock", append([]string{l.key}, with...), l.token)
 }
 
 // releaseLimit is how long a release may take after the work.

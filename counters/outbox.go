@@ -154,12 +154,10 @@ const forgetBatch = 200
 // Kafka may hold likes after Last.
 func (r *Redis) CloseShards(ctx context.Context) ([]ShardInfo, error) {
 	replies := make([]*redis.Cmd, r.shards)
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := r.pipelined(ctx, func(p pipe) {
 		for shard := range replies {
-			// Not EVALSHA: see ShardInfos.
-			replies[shard] = p.Eval(ctx, r.source["drain"], []string{shardKey(shard), outboxKey(shard)})
+			replies[shard] = p.script(ctx, "drain", []string{shardKey(shard), outboxKey(shard)})
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("close shards: %w", err)
@@ -204,12 +202,10 @@ type ShardInfo struct {
 // ShardInfos reads every shard, in order, in one round trip.
 func (r *Redis) ShardInfos(ctx context.Context) ([]ShardInfo, error) {
 	replies := make([]*redis.Cmd, r.shards)
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := r.pipelined(ctx, func(p pipe) {
 		for shard := range replies {
-			// Not EVALSHA: a pipeline does not load a script that a restarted server lacks.
-			replies[shard] = p.Eval(ctx, r.source["info"], infoKeys(shard))
+			replies[shard] = p.script(ctx, "info", infoKeys(shard))
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read shards: %w", err)

@@ -203,6 +203,40 @@ func (r *Redis) run(ctx context.Context, name string, keys []string, args ...any
 	return r.script[name].Run(ctx, r.client, keys, args...)
 }
 
+// pipe adds commands and scripts to a pipeline.
+type pipe struct {
+	redis.Pipeliner
+	redis  *Redis
+	source bool // scripts go with their sources
+}
+
+// script adds a script by its file name.
+func (p pipe) script(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {
+	if p.source {
+		return p.Eval(ctx, p.redis.source[name], keys, args...)
+	}
+	return p.EvalSha(ctx, p.redis.script[name].Hash(), keys, args...)
+}
+
+// pipelined executes in one round trip what add adds. Sources would cost Redis more time than the scripts, so it sends
+// their hashes. If a server has forgotten a script, as after a restart, pipelined calls add again and sends everything
+// with sources, so all of it must be safe to repeat. Each command has its error; pipelined returns the first.
+func (r *Redis) pipelined(ctx context.Context, add func(p pipe)) error {
+	var err error
+	for _, source := range []bool{false, true} {
+		var commands []redis.Cmder
+		commands, err = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			add(pipe{p, r, source})
+			return nil
+		})
+		forgotten := func(c redis.Cmder) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") }
+		if !slices.ContainsFunc(commands, forgotten) {
+			break
+		}
+	}
+	return err
+}
+
 // runOnce executes a script as run does, but never sends it again after a connection was lost. Each attempt could be on
 // its way for a moment, and the first could arrive after the reply to the second.
 func (r *Redis) runOnce(ctx context.Context, name string, keys []string, args ...any) *redis.Cmd {

@@ -359,7 +359,9 @@ func countTrips(t testing.TB, r *Redis) *atomic.Int64 {
 	// The first pipeline makes a connection of its own, which asks for the role of the server.
 	_, err := r.client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 	require.NoError(t, err)
-	require.NoError(t, r.script["states"].Load(t.Context(), r.client).Err())
+	for _, script := range r.script { // none is sent twice
+		require.NoError(t, script.Load(t.Context(), r.client).Err())
+	}
 	trips := &roundTrips{}
 	r.client.AddHook(trips)
 	return &trips.n

@@ -132,3 +132,36 @@ func TestCloseTargets_takesARoundTripForEachFiveHundred(t *testing.T) {
 		require.Equal(t, i%7 == 0, s.Closed, "%d", i)
 	}
 }
+
+// Most comments have no likes. A page of them must not cost each viewer a query.
+func TestLikeStates_ofColdTargetsWithoutLikesCostNoQuery(t *testing.T) {
+	f := newForum(t)
+	cold, liked, closed := f.post(t), f.post(t), f.post(t)
+	for closed.Shard(shards) == cold.Shard(shards) || closed.Shard(shards) == liked.Shard(shards) {
+		closed = f.post(t)
+	}
+	f.inMySQL(t, liked, 7)
+	f.inMySQL(t, closed, 7)
+	states := func(rows ...models.TargetCount) []models.LikeState {
+		f.queries.reset()
+		got, err := f.LikeStates(t.Context(), 7, rows)
+		require.NoError(t, err)
+		return got
+	}
+	require.Equal(t, []models.LikeState{{}}, states(models.TargetCount{Target: cold}))
+	require.Zero(t, f.queries.selects(""))
+
+	both := []models.TargetCount{{Target: cold}, {Target: liked, Count: 1}}
+	require.Equal(t, []models.LikeState{{}, {Liked: true, Count: 1}}, states(both...))
+	require.Equal(t, 1, f.queries.selects(""))
+
+	// A closed shard may have accepted the like after the row was read.
+	closeShard(t, f.plain, closed.Shard(shards))
+	require.Equal(t, []models.LikeState{{Liked: true}}, states(models.TargetCount{Target: closed}))
+	require.Equal(t, 1, f.queries.selects(""))
+
+	// So may the gate.
+	f.like(t, cold, 7)
+	require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states(models.TargetCount{Target: cold}))
+	require.Zero(t, f.queries.selects(""))
+}

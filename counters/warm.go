@@ -112,17 +112,17 @@ func (r *Redis) Cool(
 	ctx context.Context, targets []models.Target, idle time.Duration, watermarks map[int]models.Position,
 ) (int, error) {
 	var replies []*redis.Cmd
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := r.pipelined(ctx, func(p pipe) {
+		replies = nil
 		for _, t := range targets {
 			applied, ok := watermarks[t.Shard(r.shards)]
 			if !ok {
 				continue
 			}
 			k := r.keys(t)
-			replies = append(replies, p.Eval(ctx, r.source["cool"], []string{k.likes, k.garbage},
+			replies = append(replies, p.script(ctx, "cool", []string{k.likes, k.garbage},
 				applied.Epoch, applied.Seq, idle.Milliseconds()))
 		}
-		return nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("cool targets: %w", err)
@@ -172,11 +172,10 @@ func (r *Redis) isCold(ctx context.Context, target models.Target, takeLock int) 
 
 // RefuseLikes makes the gate refuse likes of a user in all shards until limit is over, on Redis's clock. Unlikes pass.
 func (r *Redis) RefuseLikes(ctx context.Context, userID int64, limit time.Duration) error {
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := r.pipelined(ctx, func(p pipe) {
 		for shard := range r.shards {
-			p.Eval(ctx, r.source["refuse"], []string{shardKey(shard), refusedKey(shard)}, userID, limit.Milliseconds())
+			p.script(ctx, "refuse", []string{shardKey(shard), refusedKey(shard)}, userID, limit.Milliseconds())
 		}
-		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("refuse likes of user %d: %w", userID, err)
@@ -262,7 +261,7 @@ func (r *Redis) countUsers(ctx context.Context, targets []models.Target, states 
 	var sets []set
 	for i := range states {
 		for _, n := range setNumbers(states[i].Sets) {
-			key := setKey(r.keys(targets[i]).likes, states[i].Load, n)
+			key := setKey(r.likesKey(targets[i]), states[i].Load, n)
 			sets = append(sets, set{&states[i], key, targets[i].Kind == models.KindDrop})
 		}
 	}

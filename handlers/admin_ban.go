@@ -22,7 +22,7 @@ func (s *Server) banUser(c *fiber.Ctx) error {
 	}
 	if until != nil {
 		if ban.Until, err = time.Parse(time.RFC3339, *until); err != nil {
-			return models.Invalid("until", "must be a time such as 2026-12-01T00:00:00Z")
+			return models.Invalid("until", models.BadTime())
 		}
 	}
 	ended, err := s.store.BanUser(c.UserContext(), viewerID(c), id, &ban)

@@ -59,7 +59,7 @@ func (s *Server) voidClaims(c *fiber.Ctx) error {
 	}
 	if dropID != nil {
 		if v.DropID = *dropID; v.DropID < 1 {
-			return models.Invalid("drop_id", "must be the id of a drop")
+			return models.Invalid("drop_id", models.BadFormat(models.FormatID, "must be the id of a drop"))
 		}
 	}
 	voided, err := s.desk.VoidClaims(c.UserContext(), v)

@@ -22,7 +22,7 @@ type deletionJSON struct {
 
 // moderatedPostJSON is a post, deleted or not, as moderators see it.
 type moderatedPostJSON struct {
-	Post     postJSON      `json:"post"`
+	Post     any           `json:"post"`      // see eachPost
 	Deletion *deletionJSON `json:"deletion"`  // null unless deleted
 	ReportID *int64        `json:"report_id"` // its open report
 }
@@ -80,7 +80,7 @@ func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q models.ContentQuery, 
 	if args.Has("author") {
 		var ok bool
 		if q.AuthorID, ok = parseID(c.Query("author")); !ok {
-			return q, "", models.Invalid("author", "must be the id of a user")
+			return q, "", models.Invalid("author", models.BadFormat(models.FormatID, "must be the id of a user"))
 		}
 	}
 	if args.Has("q") {
@@ -110,20 +110,30 @@ func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q models.ContentQuery, 
 
 // timeSpan reads ?since= and ?until=. A missing parameter is the zero time.
 func timeSpan(c *fiber.Ctx) (since, until time.Time, err error) {
-	for parameter, t := range map[string]*time.Time{"since": &since, "until": &until} {
-		if !c.Context().QueryArgs().Has(parameter) {
-			continue
-		}
-		if *t, err = time.Parse(time.RFC3339, c.Query(parameter)); err != nil || t.Year() < 1 || t.Year() > 9999 {
-			return since, until, models.Invalid(parameter, "must be a time such as 2026-12-01T00:00:00Z")
-		}
+	if since, err = queryTime(c, "since"); err != nil {
+		return since, until, err
 	}
-	return since, until, nil
+	until, err = queryTime(c, "until")
+	return since, until, err
+}
+
+// queryTime reads a time of the query; a missing one is the zero time.
+func queryTime(c *fiber.Ctx, parameter string) (t time.Time, err error) {
+	if !c.Context().QueryArgs().Has(parameter) {
+		return t, nil
+	}
+	if t, err = time.Parse(time.RFC3339, c.Query(parameter)); err != nil || t.Year() < 1 || t.Year() > 9999 {
+		return t, models.Invalid(parameter, models.BadTime())
+	}
+	return t, nil
 }
 
 func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
 	q, name, err := contentQuery(c, models.KindPost)
 	if err != nil {
+		return err
+	}
+	if q.View, err = postView(c); err != nil {
 		return err
 	}
 	return replyList(s, c, listing[models.ModeratedPost, moderatedPostJSON]{
@@ -133,7 +143,7 @@ func (s *Server) listModeratedPosts(c *fiber.Ctx) error {
 			return s.store.ModeratedPosts(ctx, q)
 		},
 		key:  func(p *models.ModeratedPost) models.ListKey { return p.Post.Key(models.PostsNew) },
-		show: s.eachModeratedPost,
+		show: s.eachModeratedPost(q.View),
 	})
 }
 
@@ -153,12 +163,12 @@ func (s *Server) listModeratedComments(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) eachModeratedPost(c *fiber.Ctx, posts []models.ModeratedPost) iter.Seq2[moderatedPostJSON, error] {
+func (s *Server) eachModeratedPost(view models.PostView) shower[models.ModeratedPost, moderatedPostJSON] {
 	plain := func(p *models.ModeratedPost) models.Post { return p.Post }
-	return within(plain, s.eachPost, func(p *models.ModeratedPost, post postJSON) moderatedPostJSON {
+	return within(plain, s.eachPost(view), func(p *models.ModeratedPost, post any) moderatedPostJSON {
 		deletion := s.newDeletionJSON(p.Post.Status, p.Moderation.Deletion)
 		return moderatedPostJSON{post, deletion, present(p.Moderation.ReportID)}
-	})(c, posts)
+	})
 }
 
 func (s *Server) eachModeratedComment(
@@ -203,7 +213,7 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 	if err != nil {
 		return err
 	}
-	out, err := collect(s.eachModeratedPost(c, []models.ModeratedPost{*post}))
+	out, err := collect(s.eachModeratedPost(models.ViewFull)(c, []models.ModeratedPost{*post}))
 	if err != nil {
 		return err
 	}

@@ -202,7 +202,7 @@ func TestModeration_locksAndPins(t *testing.T) {
 	if got := pinned(""); got != nil {
 		t.Errorf("pinned: got %v, want none", got)
 	}
-	a.refusedField(t, 422, "invalid", "pinned", ada, "GET", "/v1/posts?pinned=false", nil)
+	a.refusedField(t, 422, "invalid", "pinned", ada, "GET", "/v1/posts?pinned=no", nil)
 }
 
 func TestAccounts_areFoundByModerators(t *testing.T) {

@@ -117,7 +117,7 @@ func timeOf(field string, text *string) (*time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, *text)
 	if err != nil {
-		return nil, models.Invalid(field, "must be a time such as 2026-12-01T00:00:00Z")
+		return nil, models.Invalid(field, models.BadTime())
 	}
 	at = at.UTC()
 	return &at, nil

@@ -53,7 +53,7 @@ func actQuery(c *fiber.Ctx) (q models.ActQuery, name string, err error) {
 		}
 		var ok bool
 		if *id, ok = parseID(c.Query(parameter)); !ok {
-			return q, "", models.Invalid(parameter, "must be an id")
+			return q, "", models.Invalid(parameter, models.BadFormat(models.FormatID, "must be an id"))
 		}
 	}
 	for parameter, word := range map[string]*string{"action": &q.Action, "target_type": &q.TargetType} {
@@ -62,11 +62,12 @@ func actQuery(c *fiber.Ctx) (q models.ActQuery, name string, err error) {
 		}
 		*word = c.Query(parameter)
 		if *word == "" || len(*word) > maxLogWord || strings.Trim(*word, logAlphabet+"_") != "" {
-			return q, "", models.Invalid(parameter, "must be a word of the log, such as post.delete or post")
+			return q, "", models.Invalid(parameter,
+				models.BadFormat(models.FormatWord, "must be a word of the log, such as post.delete or post"))
 		}
 	}
 	if q.TargetID != 0 && q.TargetType == "" {
-		return q, "", models.Invalid("target_id", "needs target_type")
+		return q, "", models.Invalid("target_id", models.About(models.FieldNeeds, "target_type", "needs target_type"))
 	}
 	if q.Since, q.Until, err = timeSpan(c); err != nil {
 		return q, "", err

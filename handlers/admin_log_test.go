@@ -27,7 +27,8 @@ type act struct {
 }
 
 // TestModerationLog_hasEveryAct sends every operation of the contract with which moderators change something. Each
-// leaves one entry with actor, reason, before and after, and a deletion by a report one more. Reads leave none.
+// leaves one entry with actor, reason, before and after, and a deletion by a report one more. Reads, and requests that
+// only send an event, leave none.
 func TestModerationLog_hasEveryAct(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -46,6 +47,8 @@ func TestModerationLog_hasEveryAct(t *testing.T) {
 			body["ids"] = []int64{w.reported(owner)}
 		case "resolveReport":
 			want = 2
+		case "pingWebhook", "replayDelivery":
+			want = 0 // they send an event, and change nothing that others see
 		case "unbanUser":
 			w.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE id=?", owner.ID)
 		}
@@ -64,6 +67,9 @@ func TestModerationLog_hasEveryAct(t *testing.T) {
 		}
 		if left != want {
 			t.Errorf("%s left %d entries, want %d", o.id, left, want)
+			continue
+		}
+		if want == 0 {
 			continue
 		}
 		acts++

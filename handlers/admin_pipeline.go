@@ -534,19 +534,21 @@ func (s *Server) reconciliation(c *fiber.Ctx) (reconciliation, error) {
 		asked.target = models.Target{Kind: models.TargetKind(kind), ID: id}
 		switch {
 		case !slices.Contains(reconciled, asked.target.Kind):
-			return asked, models.Invalid("target_type", "must be one of post, comment, drop, unless a shard is given")
+			return asked, models.Invalid("target_type",
+				models.NotOneOf(reconciled...).Saying("must be one of post, comment, drop, unless a shard is given"))
 		case id < 1:
-			return asked, models.Invalid("target_id", "must be the id of a "+kind)
+			return asked, models.Invalid("target_id", models.BadFormat(models.FormatID, "must be the id of a "+kind))
 		case cursor != "":
-			return asked, models.Invalid("cursor", "is for shards")
+			return asked, models.Invalid("cursor", models.About(models.FieldNeeds, "shard", "is for shards"))
 		}
 		return asked, nil
 	}
 	switch {
 	case kind != "" || id != 0:
-		return asked, models.Invalid("shard", "cannot be given together with a target")
+		return asked, models.Invalid("shard",
+			models.About(models.FieldExclusive, "target_type", "cannot be given together with a target"))
 	case *shard < 0 || *shard >= int64(s.store.Shards()):
-		return asked, models.Invalid("shard", "must be a number from 0 to "+strconv.Itoa(s.store.Shards()-1))
+		return asked, models.Invalid("shard", models.OutOfRange(0, int64(s.store.Shards()-1)))
 	}
 	asked.shard = int(*shard)
 	if cursor == "" {

@@ -3,9 +3,7 @@ package handlers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -24,10 +22,12 @@ type caseJSON struct {
 	Post           titleJSON             `json:"post"`    // the target, or the post of the comment
 	Version        int64                 `json:"version"` // of the target now
 	Excerpt        string                `json:"excerpt"` // the beginning of its Markdown
+	Content        string                `json:"content"` // its Markdown now
 	Reported       []reportedVersionJSON `json:"reported"`
 	Status         string                `json:"status"`
 	ReportersCount int64                 `json:"reporters_count"`
 	Reasons        map[string]int64      `json:"reasons"` // how many reports have each
+	Reports        []reportedJSON        `json:"reports"` // the first ones; none if the viewer is the author
 	FirstAt        time.Time             `json:"first_reported_at"`
 	LastAt         time.Time             `json:"last_reported_at"`
 	ClaimedBy      *authorJSON           `json:"claimed_by"` // null unless claimed
@@ -61,17 +61,23 @@ func newReportedVersionsJSON(k *models.ReportCase) []reportedVersionJSON {
 	return out
 }
 
-func (s *Server) newCaseJSON(k *models.ReportCase) caseJSON {
+func (s *Server) newCaseJSON(k *models.ReportCase, viewer int64) caseJSON {
 	status := k.Status(s.now())
 	out := caseJSON{
 		ID: k.ID, TargetType: string(k.TargetType), TargetID: k.TargetID, TargetStatus: k.TargetStatus.String(),
 		Author: s.author(k.Author), Post: titleJSON{k.PostID, k.Title}, Version: k.Version, Excerpt: k.Excerpt,
-		Reported: newReportedVersionsJSON(k), Status: string(status), ReportersCount: k.ReportersCount,
-		Reasons: k.Reasons, FirstAt: k.FirstAt, LastAt: k.LastAt,
+		Content: k.Content, Reports: []reportedJSON{}, Reported: newReportedVersionsJSON(k), Status: string(status),
+		ReportersCount: k.ReportersCount,
+		Reasons:        k.Reasons, FirstAt: k.FirstAt, LastAt: k.LastAt,
 		ResolvedBy: s.presentAuthor(k.Resolver), ResolvedAt: k.ResolvedAt, Outcome: k.Outcome, Note: present(k.Note),
 	}
 	if status == models.CasesClaimed {
 		out.ClaimedBy, out.ClaimedUntil = s.presentAuthor(k.Claimant), k.ClaimedUntil
+	}
+	if k.Author.ID != viewer { // authors do not learn who reported them; see ReportsOf
+		for i := range k.Reports {
+			out.Reports = append(out.Reports, s.newReportedJSON(&k.Reports[i]))
+		}
 	}
 	return out
 }
@@ -87,7 +93,11 @@ func (s *Server) listReportCases(c *fiber.Ctx) error {
 			return all(s.store.ReportCases(ctx, status, at.id(), at.limit))
 		},
 		key:  (*models.ReportCase).Key,
-		show: each(s.newCaseJSON),
+		show: each(func(k *models.ReportCase) caseJSON { return s.newCaseJSON(k, viewerID(c)) }),
+		more: func(c *fiber.Ctx) ([]member, error) {
+			open, err := s.store.OpenCases(c.UserContext())
+			return []member{{"open_count", open}}, err
+		},
 	})
 }
 
@@ -104,7 +114,7 @@ func (s *Server) replyCase(c *fiber.Ctx, id int64) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(s.newCaseJSON(k))
+	return c.JSON(s.newCaseJSON(k, viewerID(c)))
 }
 
 // reportedJSON is a report as moderators see it.
@@ -114,6 +124,10 @@ type reportedJSON struct {
 	Reason    string     `json:"reason"`
 	Detail    string     `json:"detail"`
 	CreatedAt time.Time  `json:"created_at"`
+}
+
+func (s *Server) newReportedJSON(r *models.Reported) reportedJSON {
+	return reportedJSON{r.ID, s.author(r.Reporter), r.Reason, r.Detail, r.CreatedAt}
 }
 
 func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
@@ -126,10 +140,8 @@ func (s *Server) listReportsOfCase(c *fiber.Ctx) error {
 		read: func(ctx context.Context, at position) ([]models.Reported, *models.ListKey, error) {
 			return all(s.store.ReportsOf(ctx, viewerID(c), id, at.id(), at.limit))
 		},
-		key: (*models.Reported).Key,
-		show: each(func(r *models.Reported) reportedJSON {
-			return reportedJSON{r.ID, s.author(r.Reporter), r.Reason, r.Detail, r.CreatedAt}
-		}),
+		key:  (*models.Reported).Key,
+		show: each(s.newReportedJSON),
 	})
 }
 
@@ -191,8 +203,8 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 	if err := decode(c, fields{"ids": &ids, "action": &v.Outcome, "note": &v.Note}); err != nil {
 		return err
 	}
-	if len(ids) == 0 || len(ids) > maxResolve || slices.ContainsFunc(ids, func(id int64) bool { return id < 1 }) {
-		return models.Invalid("ids", fmt.Sprintf("must be 1 to %d ids of reports", maxResolve))
+	if err := checkIDs("ids", ids, maxResolve, "reports"); err != nil {
+		return err
 	}
 	if err := v.Validate(); err != nil {
 		return err

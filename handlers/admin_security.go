@@ -36,20 +36,21 @@ func (s *Server) listSecurityEvents(c *fiber.Ctx) error {
 		}
 		var ok bool
 		if *id, ok = parseID(c.Query(parameter)); !ok {
-			return models.Invalid(parameter, "must be an id")
+			return models.Invalid(parameter, models.BadFormat(models.FormatID, "must be an id"))
 		}
 	}
 	if args.Has("address") {
 		address, err := netip.ParseAddr(c.Query("address"))
 		if err != nil || address.Zone() != "" {
-			return models.Invalid("address", "must be an IP address")
+			return models.Invalid("address", models.BadFormat(models.FormatIP, "must be an IP address"))
 		}
 		q.Address = address.Unmap().String()
 	}
 	if args.Has("kind") {
 		q.Kind = c.Query("kind")
 		if q.Kind == "" || len(q.Kind) > maxLogWord || strings.Trim(q.Kind, logAlphabet) != "" {
-			return models.Invalid("kind", "must be a kind of event, such as login.failed")
+			return models.Invalid("kind",
+				models.BadFormat(models.FormatWord, "must be a kind of event, such as login.failed"))
 		}
 	}
 	var err error

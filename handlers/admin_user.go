@@ -51,10 +51,16 @@ func prefixOf(c *fiber.Ctx, parameter string, most int) (string, error) {
 	}
 	prefix := c.Query(parameter)
 	unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
-	if prefix == "" || len(prefix) > most || strings.ContainsFunc(prefix, unprintable) {
-		return "", models.Invalid(parameter, fmt.Sprintf("must be 1 to %d characters of ASCII, without spaces", most))
+	var fault models.Fault
+	switch {
+	case prefix == "" || len(prefix) > most:
+		fault = models.WrongLength(len(prefix), 1, most)
+	case strings.ContainsFunc(prefix, unprintable):
+		fault = models.Broken(models.FieldBadCharacters, "")
+	default:
+		return prefix, nil
 	}
-	return prefix, nil
+	return "", models.Invalid(parameter, fault.Saying("must be 1 to %d characters of ASCII, without spaces", most))
 }
 
 func (s *Server) listAccounts(c *fiber.Ctx) error {
@@ -67,12 +73,15 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 		return err
 	}
 	if q.Username != "" && q.Email != "" {
-		return models.Invalid("email", "cannot be combined with username")
+		return models.Invalid("email",
+			models.About(models.FieldExclusive, "username", "cannot be combined with username"))
 	}
 	// Otherwise a moderator could read every address, a character at a time.
 	if q.Email != "" && viewer(c).Role < models.RoleAdmin {
 		return &models.Error{Code: models.CodeForbidden, Message: "Only an admin can search by e-mail address.",
-			Fields: []models.FieldError{{Field: "email", Message: "can be used by admins only"}}}
+			Fields: []models.FieldError{
+				models.Broken(models.FieldNotPermitted, "can be used by admins only").In("email"),
+			}}
 	}
 	role, err := oneOf(c, "role", "", "user", "moderator", "admin")
 	if err != nil {
@@ -80,7 +89,7 @@ func (s *Server) listAccounts(c *fiber.Ctx) error {
 	}
 	if role != "" {
 		if q.Role, err = models.ParseRole(role); err != nil {
-			return models.Invalid("role", "must be one of user, moderator, admin")
+			return models.Invalid("role", models.NotOneOf("user", "moderator", "admin"))
 		}
 	}
 	banned, err := oneOf(c, "banned", "false", "true")

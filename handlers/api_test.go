@@ -21,6 +21,7 @@ import (
 
 	"likewise/counters"
 	"likewise/handlers"
+	"likewise/handlers/markdown"
 	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/workers"
@@ -54,6 +55,7 @@ type parts struct {
 	gate     counters.TargetGate // nil in direct mode
 	claims   *counters.Claims    // nil in direct mode
 	ids      *counters.IDs
+	edition  *counters.Edition // nil in direct mode
 	desk     *workers.Desk
 	releaser *workers.Releaser
 	settle   func() // returns when MySQL holds every acknowledged like and claim
@@ -62,7 +64,7 @@ type parts struct {
 // use sets the parts.
 func (p parts) use(c *handlers.Config) {
 	behindGate(p.likes, p.gate)(c)
-	c.Claims, c.IDs, c.Desk = p.claims, p.ids, p.desk
+	c.Claims, c.IDs, c.Desk, c.Edition = p.claims, p.ids, p.desk, p.edition
 }
 
 // eachMode runs the test once in each mode, on a database of its own.
@@ -83,15 +85,17 @@ type api struct {
 	releaser *workers.Releaser // of newAPI
 	mode     string
 	log      *logBuffer
-	admin    http.Handler // as on the admin listener
+	sent     *sentStatements // of newAPI and newScripted
+	admin    http.Handler    // as on the admin listener
 }
 
 // newAPI serves an API with an empty database until the test ends. Changes come after the defaults.
 func newAPI(t *testing.T, m mode, changes ...func(*handlers.Config)) *api {
 	t.Helper()
-	store := openStore(t, testkit.Database(t))
+	store, sent := openRecorded(t, testkit.Database(t))
 	parts := m.parts(t, store)
 	a := serve(t, store, append([]func(*handlers.Config){parts.use}, changes...)...)
+	a.sent = sent
 	a.settle, a.releaser, a.mode = parts.settle, parts.releaser, m.name
 	a.compress(parts.gate != nil)
 	return a
@@ -108,7 +112,7 @@ func behindGate(likes handlers.Likes, gate counters.TargetGate) func(*handlers.C
 
 func openStore(t *testing.T, dsn string) *models.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), dsn, models.Options{})
+	store, err := models.Open(t.Context(), dsn, models.Options{Excerpt: markdown.NewParser().Excerpt})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +127,7 @@ func serve(t *testing.T, store *models.Store, changes ...func(*handlers.Config))
 	config := handlers.Config{
 		Store: store, Likes: store, IDs: counters.NewIDs(nil, store), Desk: workers.NewDesk(store, nil, nil),
 		Registry: prometheus.NewRegistry(),
-		Logger:   slog.New(slog.NewJSONHandler(log, nil)),
+		Logger:   slog.New(slog.NewJSONHandler(log, nil)), PublicURL: "https://forum.example",
 	}
 	for _, change := range changes {
 		change(&config)
@@ -155,8 +159,11 @@ func serve(t *testing.T, store *models.Store, changes ...func(*handlers.Config))
 	})
 	return &api{
 		Server: server, store: store, url: "http://" + ln.Addr().String(), settle: func() {}, log: log,
-		admin:  handlers.Admin(handlers.AdminConfig{Registry: config.Registry, Logger: config.Logger}),
-		client: &http.Client{Transport: transport, Timeout: 20 * time.Second},
+		admin: handlers.Admin(handlers.AdminConfig{Registry: config.Registry, Logger: config.Logger}),
+		client: &http.Client{
+			Transport: transport, Timeout: 20 * time.Second,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
 	}
 }
 
@@ -330,8 +337,13 @@ type problem struct {
 	Type, Title, Detail, Code string
 	Status                    int
 	RequestID                 string `json:"request_id"`
-	Errors                    []struct{ Field, Message string }
+	Errors                    []fieldError
 	Version                   *int64
+}
+
+type fieldError struct {
+	Field, Code, Message string
+	Params               obj
 }
 
 // refused sends a request, fails unless it is answered with a complete problem of this status and code, and returns it.
@@ -358,7 +370,7 @@ func (a *api) refusedField(t testing.TB, status int, code, field string, as acco
 	headers ...header) {
 	t.Helper()
 	p, r := a.refused(t, status, code, as, method, path, body, headers...)
-	if len(p.Errors) != 1 || p.Errors[0].Field != field || p.Errors[0].Message == "" {
+	if len(p.Errors) != 1 || p.Errors[0].Field != field || p.Errors[0].Code == "" {
 		t.Errorf("%s %s: %s, want the field %s named", method, path, r, field)
 	}
 }

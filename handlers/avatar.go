@@ -49,9 +49,11 @@ func (h avatarHosts) check(address string) error {
 		return nil
 	}
 	if len(h) == 0 {
-		return models.Invalid("avatar_url", "cannot be set: this site does not show images from other hosts")
+		return models.Invalid("avatar_url", models.Broken(models.FieldNotPermitted,
+			"cannot be set: this site does not show images from other hosts"))
 	}
-	return models.Invalid("avatar_url", "must be on one of the hosts "+strings.Join(h, ", "))
+	return models.Invalid("avatar_url", models.Fault{Code: models.FieldBadHost,
+		Params: models.Params{"allowed": []string(h)}, Message: "must be on one of the hosts " + strings.Join(h, ", ")})
 }
 
 // shownAvatar is an avatar_url that readers may load; nil means none. It is a type of its own so that no address gets

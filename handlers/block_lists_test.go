@@ -170,7 +170,8 @@ func TestBlock_emptiesEveryList(t *testing.T) {
 	want := []string{
 		"listAncestors", "listBookmarks", "listCommentLikers", "listComments", "listFollowers", "listFollowing",
 		"listMyLikes", "listNotifications",
-		"listPostLikers", "listPosts", "listReplies", "listUserComments", "listUserLikes", "readFeed", "readThread",
+		"listPostLikers", "listPosts", "listReplies", "listUserComments", "listUserLikes",
+		"listUserPosts", "readFeed", "readThread",
 	}
 	if !slices.Equal(lists, want) {
 		t.Errorf("the author is shown before the block by %q, want %q", lists, want)

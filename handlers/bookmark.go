@@ -27,15 +27,27 @@ func (s *Server) setBookmark(bookmarked bool) fiber.Handler {
 	}
 }
 
+// keptKey returns the place of a post in the list of posts that a user keeps.
+func keptKey(k *models.KeptPost) models.ListKey { return models.ListKey{ID: k.RowID} }
+
+// eachKept shows posts that a user keeps as eachPost does.
+func (s *Server) eachKept(view models.PostView) shower[models.KeptPost, any] {
+	return within(func(k *models.KeptPost) models.Post { return k.Post }, s.eachPost(view),
+		func(_ *models.KeptPost, p any) any { return p })
+}
+
 // listBookmarks lists the viewer's bookmarked posts, the latest bookmark first.
 func (s *Server) listBookmarks(c *fiber.Ctx) error {
-	return replyList(s, c, listing[models.BookmarkedPost, postJSON]{
+	view, err := postView(c)
+	if err != nil {
+		return err
+	}
+	return replyList(s, c, listing[models.KeptPost, any]{
 		name: ofUser("bookmarks", viewerID(c)),
-		read: func(ctx context.Context, at position) ([]models.BookmarkedPost, *models.ListKey, error) {
-			return s.store.BookmarkedPosts(ctx, viewerID(c), at.id(), at.limit)
+		read: func(ctx context.Context, at position) ([]models.KeptPost, *models.ListKey, error) {
+			return s.store.BookmarkedPosts(ctx, viewerID(c), view, at.id(), at.limit)
 		},
-		key: func(b *models.BookmarkedPost) models.ListKey { return models.ListKey{ID: b.RowID} },
-		show: within(func(b *models.BookmarkedPost) models.Post { return b.Post }, s.eachPost,
-			func(_ *models.BookmarkedPost, p postJSON) postJSON { return p }),
+		key:  keptKey,
+		show: s.eachKept(view),
 	})
 }

@@ -17,7 +17,7 @@ func TestBan_isCheckedByEveryWrite(t *testing.T) {
 	w := newWorld(t)
 	for _, o := range operations(t) {
 		if o.method == "GET" || o.rule.Scope == models.NoToken || o.rule.Least == models.RoleAnonymous ||
-			o.op.value["x-permission"] == "like.set" {
+			o.op.value["x-permission"] == "like.set" || o.id == "renderText" { // these do not query MySQL
 			continue
 		}
 		banned := w.someone(caller{role: max(o.rule.Least, models.RoleUser)})

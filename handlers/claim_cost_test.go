@@ -22,9 +22,35 @@ import (
 
 // sentStatements are the statements that a store has sent to MySQL.
 type sentStatements struct {
-	mu   sync.Mutex
-	list []string
+	mu    sync.Mutex
+	list  []string
+	count int64 // of the first ones, too, which a caller of take may have dropped
+	feeds int   // readings of the changes of sessions, which do not count otherwise
+
+	waitsFor string // see onceAfter
+	run      func()
 }
+
+// onceAfter calls run when the next statement that contains a text was answered, before the store sees the answer.
+func (s *sentStatements) onceAfter(text string, run func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waitsFor, s.run = text, run
+}
+
+// takeRun returns the function of onceAfter if it was waiting for the statement, else nil.
+func (s *sentStatements) takeRun(statement string) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil || !strings.Contains(statement, s.waitsFor) {
+		return nil
+	}
+	run := s.run
+	s.run = nil
+	return run
+}
+
+const maxStatements = 10_000
 
 // take returns the statements since the last call.
 func (s *sentStatements) take() []string {
@@ -35,20 +61,46 @@ func (s *sentStatements) take() []string {
 	return list
 }
 
+func (s *sentStatements) add(statement string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case strings.Contains(statement, "FROM session_changes"):
+		s.feeds++
+		return
+	case strings.HasPrefix(statement, "SET "): // of a new connection
+		return
+	}
+	s.count++
+	s.list = append(s.list, statement)
+	if len(s.list) == maxStatements {
+		s.list = nil // nobody takes them
+	}
+}
+
 // recorded is a connection that records what it sends. The driver writes each packet whole: four bytes of length and
 // number, then 3 for a query or 22 for a statement to prepare.
 type recorded struct {
 	net.Conn
 	statements *sentStatements
+	run        func() // after the next answer
 }
 
-func (c recorded) Write(b []byte) (int, error) {
+func (c *recorded) Write(b []byte) (int, error) {
 	if len(b) > 5 && b[3] == 0 && (b[4] == 3 || b[4] == 22) {
-		c.statements.mu.Lock()
-		c.statements.list = append(c.statements.list, testkit.Unlimited(string(b[5:])))
-		c.statements.mu.Unlock()
+		c.statements.add(testkit.Unlimited(string(b[5:])))
+		c.run = c.statements.takeRun(string(b[5:]))
 	}
 	return c.Conn.Write(b)
+}
+
+func (c *recorded) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if run := c.run; run != nil {
+		c.run = nil
+		run()
+	}
+	return n, err
 }
 
 // openRecorded opens a store whose statements are recorded.
@@ -60,7 +112,7 @@ func openRecorded(t *testing.T, dsn string) (*models.Store, *sentStatements) {
 	network := "recorded-" + config.DBName
 	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-		return recorded{conn, sent}, err
+		return &recorded{Conn: conn, statements: sent}, err
 	})
 	t.Cleanup(func() { mysql.DeregisterDialContext(network) })
 	config.Net = network

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -222,6 +224,8 @@ func TestClaim_hasAWindow(t *testing.T) {
 		}
 		a.refused(t, 403, "ended", ada, "POST", d.path()+"/claims", nil)
 		a.refused(t, 403, "ended", bob, "DELETE", "/v1/claims/"+c.ID, nil)
+		a.must(t, 200, ada, "POST", later.path()+"/close", nil)
+		a.refused(t, 403, "ended", bob, "POST", later.path()+"/claims", nil)
 		if got := a.claim(t, 200, bob, d); got.ID != c.ID {
 			t.Errorf("after the end the user holds %+v", got)
 		}
@@ -404,6 +408,34 @@ func TestClaim_expiresUnlessItIsConfirmed(t *testing.T) {
 		a.isStored(t, d, 2)
 		a.must(t, 204, ada, "DELETE", "/v1/claims/"+c.ID, nil)
 		a.refused(t, 409, "conflict", ada, "POST", "/v1/claims/"+c.ID+"/confirm", nil)
+	})
+}
+
+// A claim that expires while it is read is shown as it was before or after, not as returned.
+func TestClaim_expiresWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob := a.account(t), a.account(t)
+		d := a.newDrop(t, ada, obj{"confirm_within": 600, "stock": 1})
+		c := a.claim(t, 201, bob, d)
+		a.settle()
+		ran := false
+		a.sent.onceAfter("FROM claims", func() {
+			ran = true
+			_, err := a.store.Pool().ExecContext(t.Context(), `
+				UPDATE claims SET expires_at=expires_at-INTERVAL 1 HOUR, due_at=due_at-INTERVAL 1 HOUR
+				WHERE drop_id=?`, d.ID)
+			assert.NoError(t, err)
+			n, _, err := a.store.ExpireClaims(t.Context())
+			assert.NoError(t, err)
+			assert.Equal(t, 1, n)
+			_, err = a.releaser.Release(t.Context())
+			assert.NoError(t, err)
+		})
+		got := a.claimByID(t, bob, c.ID)
+		assert.True(t, ran)
+		assert.Contains(t, []string{"reserved", "expired"}, got.State)
+		assert.Equal(t, "expired", a.claimByID(t, bob, c.ID).State)
 	})
 }
 

@@ -1,10 +1,13 @@
 package handlers
 
 import (
+	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -15,20 +18,21 @@ import (
 // commentJSON is a comment. A deleted comment, or one whose author the viewer has blocked, appears in a list only
 // because of its replies and has neither author nor content.
 type commentJSON struct {
-	ID           int64       `json:"id"`
-	PostID       int64       `json:"post_id"`
-	ParentID     *int64      `json:"parent_id"` // null at the top level
-	Depth        int         `json:"depth"`     // 1 at the top level
-	Author       *authorJSON `json:"author"`
-	Content      string      `json:"content"`
-	ContentHTML  string      `json:"content_html"`
-	LikesCount   int64       `json:"likes_count"`
-	RepliesCount int64       `json:"replies_count"`
-	Liked        bool        `json:"liked"`
-	Status       string      `json:"status"`
-	Version      int64       `json:"version"`
-	CreatedAt    time.Time   `json:"created_at"`
-	UpdatedAt    time.Time   `json:"updated_at"`
+	ID           int64          `json:"id"`
+	PostID       int64          `json:"post_id"`
+	ParentID     *int64         `json:"parent_id"` // null at the top level
+	Depth        int            `json:"depth"`     // 1 at the top level
+	Author       *authorJSON    `json:"author"`
+	Content      string         `json:"content"`
+	ContentHTML  string         `json:"content_html"`
+	LikesCount   int64          `json:"likes_count"`
+	RepliesCount int64          `json:"replies_count"`
+	Liked        bool           `json:"liked"`
+	Status       string         `json:"status"`
+	Version      int64          `json:"version"`
+	CreatedAt    time.Time      `json:"created_at"`
+	UpdatedAt    time.Time      `json:"updated_at"`
+	Can          commentCanJSON `json:"can"`
 	// Replies holds the first replies. Its cursor continues at /v1/comments/{id}/replies.
 	Replies list[commentJSON] `json:"replies"`
 }
@@ -47,15 +51,40 @@ func (s *Server) eachComment(c *fiber.Ctx, comments []models.Comment) iter.Seq2[
 func (s *Server) eachTree(sort models.CommentSort) shower[models.Comment, commentJSON] {
 	return func(c *fiber.Ctx, comments []models.Comment) iter.Seq2[commentJSON, error] {
 		return func(yield func(commentJSON, error) bool) {
-			items, err := s.treeJSON(c, comments, sort)
+			likes, err := s.likesIn(c, comments)
 			if err != nil {
 				yield(commentJSON{}, err)
 				return
 			}
-			for _, item := range items {
-				if !yield(item, nil) {
-					return
-				}
+			able, err := s.commentAbilities(c, comments)
+			if err != nil {
+				yield(commentJSON{}, err)
+				return
+			}
+			s.showTree(comments, sort, func(id int64) models.LikeState { return likes[id] }, able)(yield)
+		}
+	}
+}
+
+// eachTreeWith is eachTree with the same likes for all, for a viewer who may do nothing with the comments.
+func (s *Server) eachTreeWith(sort models.CommentSort, likes models.LikeState) shower[models.Comment, commentJSON] {
+	return func(_ *fiber.Ctx, comments []models.Comment) iter.Seq2[commentJSON, error] {
+		return s.showTree(comments, sort, func(int64) models.LikeState { return likes }, abilities{})
+	}
+}
+
+func (s *Server) showTree(
+	comments []models.Comment, sort models.CommentSort, likes func(id int64) models.LikeState, able abilities,
+) iter.Seq2[commentJSON, error] {
+	return func(yield func(commentJSON, error) bool) {
+		items, err := s.treeJSON(comments, sort, likes, able)
+		if err != nil {
+			yield(commentJSON{}, err)
+			return
+		}
+		for _, item := range items {
+			if !yield(item, nil) {
+				return
 			}
 		}
 	}
@@ -63,12 +92,10 @@ func (s *Server) eachTree(sort models.CommentSort) shower[models.Comment, commen
 
 // treeJSON shows comments with the replies that were read with them, in this order: as many as fit in a page, and at
 // least one. It proceeds level by level and cuts a level where its room is used up. A level above others may use half
-// of the remaining room. The likes of all comments cost one call.
-func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.CommentSort) ([]commentJSON, error) {
-	likes, err := s.likesIn(c, comments)
-	if err != nil {
-		return nil, err
-	}
+// of the remaining room.
+func (s *Server) treeJSON(
+	comments []models.Comment, sort models.CommentSort, likes func(id int64) models.LikeState, able abilities,
+) ([]commentJSON, error) {
 	type parent struct {
 		comment *models.Comment
 		replies *[]commentJSON
@@ -87,7 +114,7 @@ func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.C
 			out := make([]commentJSON, 0, len(p.comment.Replies))
 			for i := range p.comment.Replies {
 				m := &p.comment.Replies[i]
-				item, err := s.commentJSON(m, likes[m.ID])
+				item, err := s.commentJSON(m, likes(m.ID), able.comment(m))
 				if err != nil {
 					return nil, err
 				}
@@ -105,7 +132,8 @@ func (s *Server) treeJSON(c *fiber.Ctx, comments []models.Comment, sort models.C
 			}
 			for i := range out {
 				replies := &out[i].Replies
-				deeper = append(deeper, parent{&p.comment.Replies[i], &replies.Items, &replies.NextCursor})
+				reply := p.comment.Replies[i] // a copy: other requests show the same comments
+				deeper = append(deeper, parent{&reply, &replies.Items, &replies.NextCursor})
 			}
 			*p.replies = out
 			if p.comment.ID != 0 {
@@ -122,11 +150,13 @@ func hasReplies(comments []models.Comment) bool {
 }
 
 // commentJSON shows a comment without its replies.
-func (s *Server) commentJSON(m *models.Comment, likes models.LikeState) (commentJSON, error) {
+func (s *Server) commentJSON(
+	m *models.Comment, likes models.LikeState, can commentCanJSON,
+) (commentJSON, error) {
 	out := commentJSON{
 		ID: m.ID, PostID: m.PostID, ParentID: m.ParentID, Depth: m.Depth,
 		LikesCount: m.LikesCount, RepliesCount: m.RepliesCount, Status: commentStatus(m), Version: m.Version,
-		CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+		CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Can: can,
 		Replies: list[commentJSON]{Items: []commentJSON{}},
 	}
 	if m.Hidden() {
@@ -141,18 +171,7 @@ func (s *Server) commentJSON(m *models.Comment, likes models.LikeState) (comment
 
 // likesIn returns the viewer's likes of the comments, and of the replies read with them, that are not hidden, by id.
 func (s *Server) likesIn(c *fiber.Ctx, comments []models.Comment) (map[int64]models.LikeState, error) {
-	var counts []models.TargetCount
-	var add func(comments []models.Comment)
-	add = func(comments []models.Comment) {
-		for i := range comments {
-			m := &comments[i]
-			if !m.Hidden() {
-				counts = append(counts, models.TargetCount{Target: commentTarget(m.ID), Count: m.LikesCount})
-			}
-			add(m.Replies)
-		}
-	}
-	add(comments)
+	counts := visibleCounts(comments)
 	states, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
 	if err != nil {
 		return nil, err
@@ -162,6 +181,19 @@ func (s *Server) likesIn(c *fiber.Ctx, comments []models.Comment) (map[int64]mod
 		likes[count.ID] = states[i]
 	}
 	return likes, nil
+}
+
+// visibleCounts returns the comments, and the replies read with them, that are not hidden.
+func visibleCounts(comments []models.Comment) []models.TargetCount {
+	var counts []models.TargetCount
+	for i := range comments {
+		m := &comments[i]
+		if !m.Hidden() {
+			counts = append(counts, models.TargetCount{Target: commentTarget(m.ID), Count: m.LikesCount})
+		}
+		counts = append(counts, visibleCounts(m.Replies)...)
+	}
+	return counts
 }
 
 func commentStatus(m *models.Comment) string {
@@ -249,16 +281,91 @@ func (s *Server) replyComments(c *fiber.Ctx, name string, q models.CommentQuery)
 		return err
 	}
 	q.Limit = n
-	comments, rest, err := s.store.ListComments(c.UserContext(), q)
+	read := func(ctx context.Context, viewer int64) (found commentPage, err error) {
+		q.ViewerID = viewer
+		if found.comments, found.rest, err = s.store.ListComments(ctx, q); err != nil {
+			return commentPage{}, err
+		}
+		return found, s.store.FirstReplies(ctx, viewer, found.comments, firstReplies)
+	}
+	list := commentList{name: name + string(q.Sort), sort: q.Sort, limit: n, replies: models.CommentsOld, read: read}
+	return s.replyCommentList(c, list, fmt.Sprintf("%s limit=%d", list.name, n), q.After == nil)
+}
+
+// commentList describes a page of comments with replies to replyCommentList.
+type commentList struct {
+	name    string
+	sort    models.CommentSort
+	replies models.CommentSort // the order of the replies
+	limit   int                // 0: as many as were read
+	read    func(ctx context.Context, viewer int64) (commentPage, error)
+}
+
+// commentPage is a page of comments, with the replies that are shown with them.
+type commentPage struct {
+	comments []models.Comment
+	rest     *models.ListKey // where the list continues; nil at its end
+}
+
+// replyCommentList answers with a page of comments. If share is set, requests share it under a name, which must differ
+// from those of all other reads.
+func (s *Server) replyCommentList(c *fiber.Ctx, l commentList, shared string, share bool) error {
+	pageOf := func(found commentPage) page[models.Comment] {
+		limit := l.limit
+		if limit == 0 {
+			limit = len(found.comments)
+		}
+		key := func(m *models.Comment) models.ListKey { return m.Key(l.sort) }
+		return page[models.Comment]{name: l.name, rows: found.comments, limit: limit, key: key, rest: found.rest}
+	}
+	anyone := s.eachTreeWith(l.replies, widest.likes)
+	cut := func(ctx context.Context) (*template, error) {
+		found, err := l.read(ctx, 0)
+		if err != nil {
+			return nil, err
+		}
+		return cutPage(s, c, pageOf(found), anyone, nil, treeSlots(found.comments))
+	}
+	own := func() ([]byte, error) {
+		found, err := l.read(c.UserContext(), viewerID(c))
+		if err != nil {
+			return nil, err
+		}
+		return encodePage(s, c, pageOf(found), s.eachTree(l.replies))
+	}
+	return s.replyTemplate(c, shared, share, cut, own)
+}
+
+// findComments searches comments.
+func (s *Server) findComments(c *fiber.Ctx) error {
+	q := models.CommentSearch{ViewerID: viewerID(c)}
+	var err error
+	if q.Terms, err = queryTerms(c); err != nil {
+		return err
+	}
+	if q.Sort, err = sortOf(c, models.PostsRelevance, models.PostsNew); err != nil {
+		return err
+	}
+	n, err := pageLimit(c)
 	if err != nil {
 		return err
 	}
-	if err := s.store.FirstReplies(c.UserContext(), q.ViewerID, comments, firstReplies); err != nil {
+	name := fmt.Sprintf("comments:%s q=%s", q.Sort, strings.Join(q.Terms, " "))
+	if q.After, err = s.cursors.after(c, name); err != nil {
 		return err
 	}
-	key := func(m *models.Comment) models.ListKey { return m.Key(q.Sort) }
-	p := page[models.Comment]{name: name + string(q.Sort), rows: comments, limit: n, key: key, rest: rest}
-	return replyPage(s, c, p, s.eachComment)
+	q.Limit = n + 1
+	found, err := s.store.FindComments(c.UserContext(), q)
+	if err != nil {
+		return err
+	}
+	s.charge(c, found.Examined)
+	out := page[models.FoundComment]{
+		name: name, rows: found.Comments, limit: n, key: found.Key, rest: found.Rest, complete: &found.Complete,
+	}
+	return replyPage(s, c, out, within(
+		func(f *models.FoundComment) models.Comment { return f.Comment }, s.eachComment,
+		func(f *models.FoundComment, m commentJSON) userCommentJSON { return userCommentJSON{f.PostTitle, m} }))
 }
 
 func (s *Server) createComment(c *fiber.Ctx) error {

@@ -19,7 +19,7 @@ func TestComment_fromCreationToDeletion(t *testing.T) {
 			c.Author.Username != bob.Name || c.ContentHTML != "<p>First!</p>\n" {
 			t.Errorf("created %s at %s", r, r.Header.Get("Location"))
 		}
-		if got := a.must(t, 200, account{}, "GET", pathOf(c), nil); string(got.Body) != string(r.Body) ||
+		if got := a.must(t, 200, bob, "GET", pathOf(c), nil); string(got.Body) != string(r.Body) ||
 			got.Header.Get("ETag") != r.Header.Get("ETag") {
 			t.Errorf("reads as %s, was created as %s", got, r)
 		}

@@ -43,8 +43,8 @@ const uncached = "no-store"
 // Compression. A shorter body than compressFrom fits in one or two packets anyway.
 const (
 	compressFrom = 1 << 10 // bytes
-	brotliLevel  = 1       // as small as gzip at half its cost: see docs/measurements.md
-	gzipLevel    = 5
+	brotliLevel  = 3       // smaller than gzip at about its cost: see docs/benchmarks.md
+	gzipLevel    = 4
 )
 
 var compress = fasthttp.CompressHandlerBrotliLevel(func(*fasthttp.RequestCtx) {}, brotliLevel, gzipLevel)

@@ -3,6 +3,7 @@ package handlers
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -18,6 +19,7 @@ import (
 // would see a failed connection instead.
 type cors struct {
 	origins []string // exact; "*" alone means every origin
+	local   bool     // every origin on this machine, too
 }
 
 // What browsers may send and read, and for how long they may cache that: Chromium caps it at two hours.
@@ -55,17 +57,31 @@ func isDefaultPort(u *url.URL) bool {
 		strings.HasSuffix(u.Host, ":")
 }
 
+// isLocalOrigin reports whether an origin is on the client's own machine, at any port.
+func isLocalOrigin(origin string) bool {
+	u, err := url.Parse(origin)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Scheme+"://"+u.Host != origin {
+		return false
+	}
+	host := u.Hostname()
+	ip := net.ParseIP(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
+}
+
+// on reports whether any other origin may call the API.
+func (k cors) on() bool { return k.local || len(k.origins) > 0 }
+
 // allow sets the headers that let the origin of the request read the answer, if it is allowed.
 func (k cors) allow(c *fiber.Ctx) (allowed bool) {
-	if len(k.origins) == 0 {
+	if !k.on() {
 		return false
 	}
 	origin := c.Get(fiber.HeaderOrigin)
-	if k.origins[0] == "*" {
+	if slices.Contains(k.origins, "*") {
 		c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
 	} else {
 		c.Vary(fiber.HeaderOrigin)
-		if !slices.Contains(k.origins, origin) {
+		if !slices.Contains(k.origins, origin) && (!k.local || !isLocalOrigin(origin)) {
 			return false
 		}
 		c.Set(fiber.HeaderAccessControlAllowOrigin, origin)
@@ -84,7 +100,7 @@ func (k cors) mark(c *fiber.Ctx) error {
 func (k cors) preflight(c *fiber.Ctx) error {
 	isPreflight := c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderOrigin) != "" &&
 		c.Get(fiber.HeaderAccessControlRequestMethod) != ""
-	if !isPreflight || len(k.origins) == 0 {
+	if !isPreflight || !k.on() {
 		return c.Next()
 	}
 	allowed := k.allow(c)

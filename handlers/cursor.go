@@ -54,7 +54,7 @@ func (k cursors) decodeSince(list, cursor string) (key models.ListKey, since int
 	if err != nil || len(cursor) != cursorLength || len(b) != cursorPayload+cursorMAC ||
 		!hmac.Equal(k.mac(list, b[:cursorPayload]), b[cursorPayload:]) {
 		return key, 0, malformed("The cursor does not belong to this list.",
-			models.FieldError{Field: "cursor", Message: "is not a next_cursor of this list"})
+			models.Broken(models.FieldWrongCursor, "is not a next_cursor of this list").In("cursor"))
 	}
 	key = models.ListKey{
 		Value: int64(binary.BigEndian.Uint64(b)),

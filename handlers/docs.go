@@ -135,6 +135,23 @@ func sendFile(name string) fiber.Handler {
 	}
 }
 
+// rootJSON names where to begin.
+type rootJSON struct {
+	Docs     string `json:"docs"`
+	Contract string `json:"contract"`
+	Posts    string `json:"posts"`
+}
+
+// readRoot answers where people look first: it leads browsers to the page, and names the paths to other clients. The
+// redirection is relative, for servers below another path.
+func readRoot(c *fiber.Ctx) error {
+	c.Vary(fiber.HeaderAccept)
+	if c.Accepts(fiber.MIMEApplicationJSON, fiber.MIMETextHTML) == fiber.MIMETextHTML {
+		return c.Redirect("docs", http.StatusFound)
+	}
+	return c.JSON(rootJSON{Docs: "/docs", Contract: "/openapi.yaml", Posts: "/v1/posts"})
+}
+
 // sendDocsFile serves the files of the page at /docs: our script, and those of Swagger UI's module.
 func sendDocsFile(c *fiber.Ctx) error {
 	name := c.Params("file")

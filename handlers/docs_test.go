@@ -127,6 +127,26 @@ func (a *api) checkDocsFile(t *testing.T, name string) {
 	}
 }
 
+// The root leads browsers to the page, also below the path of a proxy, and names it to other clients.
+func TestDocs_areFoundFromTheRoot(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0])
+	for _, method := range []string{"GET", "HEAD"} {
+		r := a.must(t, 302, account{}, method, "/", nil, header{"Accept", "text/html,application/xml;q=0.9,*/*;q=0.8"})
+		if where := r.Header.Get("Location"); where != "docs" {
+			t.Errorf("%s / leads to %q", method, where)
+		}
+	}
+	for _, accept := range []string{"*/*", "application/json", "application/json, text/html;q=0.5"} {
+		var root struct{ Docs, Contract, Posts string }
+		a.must(t, 200, account{}, "GET", "/", nil, header{"Accept", accept}).into(t, &root)
+		for _, path := range []string{root.Docs, root.Contract, root.Posts} {
+			a.must(t, 200, account{}, "GET", path, nil)
+		}
+	}
+	a.refused(t, 405, "method_not_allowed", account{}, "POST", "/", nil)
+}
+
 // Compressing the page's script takes 14 ms of a core: it is done once, and every answer shares the bytes in memory.
 func TestDocs_areCompressedOnce(t *testing.T) {
 	t.Parallel()

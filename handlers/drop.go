@@ -29,6 +29,7 @@ type dropJSON struct {
 	Version       int64         `json:"version"`
 	CreatedAt     time.Time     `json:"created_at"`
 	UpdatedAt     time.Time     `json:"updated_at"`
+	Can           dropCanJSON   `json:"can"`
 }
 
 type ownClaimJSON struct {
@@ -43,9 +44,20 @@ func (s *Server) eachDrop(c *fiber.Ctx, drops []models.Drop) iter.Seq2[dropJSON,
 			yield(dropJSON{}, err)
 			return
 		}
+		posts := make([]int64, len(drops))
+		for i := range drops {
+			posts[i] = drops[i].PostID
+		}
+		able, err := s.abilitiesOn(c, nil, posts)
+		if err != nil {
+			yield(dropJSON{}, err)
+			return
+		}
 		now := s.now()
 		for i := range drops {
-			if !yield(s.dropJSON(&drops[i], states[i], now), nil) {
+			item := s.dropJSON(&drops[i], states[i], now)
+			item.Can = able.drop(&drops[i], item.State, item.Claim != nil)
+			if !yield(item, nil) {
 				return
 			}
 		}
@@ -68,18 +80,19 @@ func (s *Server) dropJSON(d *models.Drop, state dropState, now time.Time) dropJS
 	return out
 }
 
+const dropOpen = "open"
+
 // dropStateAt returns the state of a drop as the API names it.
 func dropStateAt(d *models.Drop, remaining int64, now time.Time) string {
-	ends := d.Ends()
 	switch {
-	case ends != nil && !now.Before(*ends):
+	case d.Ended(now):
 		return "ended"
 	case d.BeginsAt != nil && now.Before(*d.BeginsAt):
 		return "upcoming"
 	case remaining == 0:
 		return "sold_out"
 	}
-	return "open"
+	return dropOpen
 }
 
 func (s *Server) replyDrop(c *fiber.Ctx, status int, d *models.Drop) error {

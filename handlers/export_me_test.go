@@ -109,6 +109,11 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	a.must(t, 200, ada, "PUT", fmt.Sprintf("/v1/comments/%d/like", mine.ID), nil)
 	a.must(t, 200, ada, "PUT", pathOf(theirs)+"/bookmark", nil)
 	a.must(t, 200, ada, "PUT", fmt.Sprintf("/v1/users/%d/follow", bob.ID), nil)
+	a.must(t, 200, ada, "PUT", pathOf(theirs)+"/read", obj{})
+	a.must(t, 200, ada, "PUT", pathOf(theirs)+"/subscription", obj{"level": "muted"})
+	a.must(t, 201, ada, "PUT", "/v1/me/drafts/comment", obj{"content": "Ada's draft.", "post_id": theirs.ID})
+	a.must(t, 200, bob, "PUT", pathOf(p)+"/subscription", obj{"level": "following"})
+	a.must(t, 201, bob, "PUT", "/v1/me/drafts/post", obj{"title": "Bob's secret draft"})
 	a.exec(t, "INSERT INTO blocks (user_id, blocked_id) VALUES (?,?),(?,?)", ada.ID, carol.ID, carol.ID, ada.ID)
 	a.must(t, 201, ada, "POST", "/v1/reports",
 		obj{"target_type": "post", "target_id": theirs.ID, "reason": "spam", "detail": "Ada's detail."})
@@ -165,6 +170,9 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 		"post_likes":        {"post_id": float64(theirs.ID)},
 		"comment_likes":     {"comment_id": float64(mine.ID)},
 		"bookmarks":         {"post_id": float64(theirs.ID)},
+		"read_marks":        {"post_id": float64(theirs.ID), "comment_id": float64(mine.ID)},
+		"subscriptions":     {"post_id": float64(theirs.ID), "level": "muted"},
+		"drafts":            {"key": "comment", "content": "Ada's draft.", "post_id": float64(theirs.ID)},
 		"follows":           {"user_id": float64(bob.ID), "username": "bob"},
 		"blocks":            {"user_id": float64(carol.ID)},
 		"sessions":          {"user_agent": "Analytical/1"},

@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"maps"
+
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
@@ -29,6 +31,15 @@ func (s *Server) Limits() map[string]RouteLimit {
 			Counted: counted}
 	}
 	return limits
+}
+
+// ProblemStatuses returns the status of each code of a problem.
+func ProblemStatuses() map[models.Code]int {
+	all := maps.Clone(statuses)
+	for status, refusal := range transport {
+		all[refusal.code] = status
+	}
+	return all
 }
 
 // Hashes returns how often a password was hashed.

@@ -22,7 +22,7 @@ func gated(t *testing.T, store *models.Store) parts {
 	claims := counters.NewClaims(r, store, counters.ClaimsOptions{})
 	metrics := workers.NewMetrics(prometheus.NewRegistry())
 	return parts{
-		likes: likes, gate: likes, claims: claims, ids: counters.NewIDs(r, store),
+		likes: likes, gate: likes, claims: claims, ids: counters.NewIDs(r, store), edition: counters.NewEdition(r),
 		desk: workers.NewDesk(store, r, likes), releaser: workers.NewReleaser(store, r, claims, metrics),
 		settle: settle,
 	}

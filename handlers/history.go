@@ -9,7 +9,8 @@ import (
 	"likewise/models"
 )
 
-// userCommentJSON is a comment in the list of a user's comments, with the title of its post.
+// userCommentJSON is a comment in the list of a user's comments, or in the result of a search, with the title of its
+// post.
 type userCommentJSON struct {
 	PostTitle string      `json:"post_title"`
 	Comment   commentJSON `json:"comment"`
@@ -34,7 +35,7 @@ func (s *Server) listUserComments(c *fiber.Ctx) error {
 // likedJSON is a like of a user: the liked post or comment; the other is null.
 type likedJSON struct {
 	LikedAt time.Time    `json:"liked_at"`
-	Post    *postJSON    `json:"post"`
+	Post    any          `json:"post"` // see eachPost
 	Comment *commentJSON `json:"comment"`
 }
 
@@ -51,6 +52,10 @@ func (s *Server) listUserLikes(c *fiber.Ctx) error {
 // replyLikesOf answers with a page of the likes of a user that MySQL holds, latest first.
 func (s *Server) replyLikesOf(c *fiber.Ctx, userID int64) error {
 	kind, err := oneOf(c, "type", models.KindPost, models.KindComment)
+	if err != nil {
+		return err
+	}
+	view, err := postView(c) // of posts; with comments, it has no effect
 	if err != nil {
 		return err
 	}
@@ -71,12 +76,12 @@ func (s *Server) replyLikesOf(c *fiber.Ctx, userID int64) error {
 	return replyList(s, c, listing[models.Liked[models.Post], likedJSON]{
 		name: name,
 		read: func(ctx context.Context, at position) ([]models.Liked[models.Post], *models.ListKey, error) {
-			return s.store.LikedPosts(ctx, viewerID(c), userID, at.id(), at.limit)
+			return s.store.LikedPosts(ctx, viewerID(c), userID, view, at.id(), at.limit)
 		},
 		key: (*models.Liked[models.Post]).Key,
-		show: within(func(l *models.Liked[models.Post]) models.Post { return l.Item }, s.eachPost,
-			func(l *models.Liked[models.Post], p postJSON) likedJSON {
-				return likedJSON{LikedAt: l.LikedAt, Post: &p}
+		show: within(func(l *models.Liked[models.Post]) models.Post { return l.Item }, s.eachPost(view),
+			func(l *models.Liked[models.Post], p any) likedJSON {
+				return likedJSON{LikedAt: l.LikedAt, Post: p}
 			}),
 	})
 }

@@ -173,9 +173,9 @@ func idempotencyKey(c *fiber.Ctx) (string, error) {
 	}
 	unprintable := strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })
 	if len(sent) > 1 || len(key) < least || len(key) > maxIdempotencyKey || unprintable {
-		message := fmt.Sprintf("must be sent once, with %d to %d printable ASCII characters", least, maxIdempotencyKey)
-		return "", malformed("The Idempotency-Key cannot be read.",
-			models.FieldError{Field: headerIdempotencyKey, Message: message})
+		fault := models.BadFormat(models.FormatKey,
+			fmt.Sprintf("must be sent once, with %d to %d printable ASCII characters", least, maxIdempotencyKey))
+		return "", malformed("The Idempotency-Key cannot be read.", fault.In(headerIdempotencyKey))
 	}
 	return key, nil
 }

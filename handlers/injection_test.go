@@ -188,7 +188,7 @@ func TestInjection_isTextEverywhere(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			w, seen := spy(t, m)
 			heard := monitor(t)
-			tried, step := 0, testkit.Volume(1, 5)
+			tried, step := 0, testkit.Volume(1, 8)
 			var slowest time.Duration
 			try := func(o operation, as account, path string, body any, headers ...header) {
 				t.Helper()

@@ -79,10 +79,13 @@ func (s *Server) readLikes(c *fiber.Ctx) error {
 
 // targetsOf reads ?targets=post:1,comment:9, each target once. It returns CodeInvalid for the first invalid one.
 func targetsOf(c *fiber.Ctx) ([]models.Target, error) {
-	words := strings.Split(c.Query("targets"), ",")
-	if len(words) > maxTargets || len(words) == 1 && words[0] == "" {
-		return nil, models.Invalid("targets",
-			fmt.Sprintf("must be 1 to %d of post:ID and comment:ID, separated by commas", maxTargets))
+	var words []string
+	if text := c.Query("targets"); text != "" {
+		words = strings.Split(text, ",")
+	}
+	if len(words) == 0 || len(words) > maxTargets {
+		return nil, models.Invalid("targets", models.WrongCount(len(words), 1, maxTargets).
+			Saying("must be 1 to %d of post:ID and comment:ID, separated by commas", maxTargets))
 	}
 	targets := make([]models.Target, 0, len(words))
 	seen := map[models.Target]bool{}
@@ -91,7 +94,8 @@ func targetsOf(c *fiber.Ctx) ([]models.Target, error) {
 		target := models.Target{Kind: models.TargetKind(strings.Clone(kind))}
 		var ok bool
 		if target.ID, ok = parseID(id); !ok || target.Kind != models.KindPost && target.Kind != models.KindComment {
-			return nil, models.Invalid("targets", fmt.Sprintf("%.60q is neither post:ID nor comment:ID", word))
+			return nil, models.Invalid("targets",
+				models.BadFormat(models.FormatTarget, fmt.Sprintf("%.60q is neither post:ID nor comment:ID", word)))
 		}
 		if !seen[target] {
 			seen[target] = true

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -14,7 +15,8 @@ import (
 
 // likeLimits bounds the likes and unlikes of an account. A like costs one round trip to Redis, and its limit must not
 // double that. So a process takes leases of several likes from the account's limit and spends them from memory. It
-// advances the first like of an account that it has no lease of.
+// advances the first like of an account that it has no lease of. When a lease is nearly spent, it takes the next one in
+// the background.
 //
 // The rest of a lease expires after the time in which the limit refills by as much, and the limit on Redis is smaller
 // by that much. So in any period, all processes together admit no more likes than the limit, plus at most one advanced
@@ -34,10 +36,29 @@ const (
 
 // likeLease is the part of an account's limit that a process holds.
 type likeLease struct {
-	mu    sync.Mutex
+	mu       sync.Mutex
+	current  likeLot
+	next     likeLot // spent after current
+	renewing bool    // next is being taken
+	owed     int     // likes that were advanced before the first lease
+}
+
+// likeLot are likes that were taken from an account's limit at once.
+type likeLot struct {
 	left  int
 	until time.Time // when left expires
-	owed  int       // likes that were advanced before the first lease
+}
+
+// spend spends one like, and reports whether one was left.
+func (l *likeLease) spend(now time.Time) bool {
+	if l.current.left == 0 || !now.Before(l.current.until) {
+		l.current, l.next = l.next, likeLot{}
+	}
+	if l.current.left == 0 || !now.Before(l.current.until) {
+		return false
+	}
+	l.current.left--
+	return true
 }
 
 func newLikeLimits(perMinute int) (likeLimits, error) {
@@ -78,13 +99,16 @@ func (s *Server) spendLike(c *fiber.Ctx) error {
 	}
 	lease.mu.Lock() // one request of the account takes a lease, and the others wait for it
 	defer lease.mu.Unlock()
-	if lease.left > 0 && now.Before(lease.until) {
-		lease.left--
-		return nil
-	}
 	size := max(1, rate.Burst/likeLeases)
 	from := counters.Rate{Burst: rate.Burst - (size - 1), Every: rate.Every}
 	key := counters.AccountLimit(session.UserID, "likes")
+	if lease.spend(now) {
+		if lease.current.left <= size/3 && lease.next.left == 0 && !lease.renewing && size > 1 {
+			lease.renewing = true
+			go s.renewLease(lease, key, from, size)
+		}
+		return nil
+	}
 	// More than the burst would always be refused. Only a limit of one like is that small; then owed likes are waived.
 	taken := s.limits.Take(c.UserContext(), key, from, min(size+lease.owed, from.Burst))
 	if !taken.OK && size > 1 { // near the limit, leases hold one like
@@ -94,6 +118,18 @@ func (s *Server) spendLike(c *fiber.Ctx) error {
 	if !taken.OK {
 		return s.refuseOverLimit(c, "likes", rate, taken)
 	}
-	lease.left, lease.until, lease.owed = size-1, now.Add(time.Duration(size-1)*rate.Every), 0
+	lease.current, lease.owed = likeLot{size - 1, now.Add(time.Duration(size-1) * rate.Every)}, 0
 	return nil
+}
+
+// renewLease takes the next lot of a lease. If the limit does not admit that many, the lease ends with its current lot.
+func (s *Server) renewLease(lease *likeLease, key string, from counters.Rate, size int) {
+	now := s.limits.now()
+	taken := s.limits.Take(context.Background(), key, from, size)
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	lease.renewing = false
+	if taken.OK {
+		lease.next = likeLot{size, now.Add(time.Duration(size-1) * from.Every)}
+	}
 }

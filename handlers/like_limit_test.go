@@ -1,14 +1,19 @@
 package handlers_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"likewise/counters"
 	"likewise/handlers"
+	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -153,4 +158,42 @@ func TestLikeLimit_locksNobodyOut(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The next lease is taken before the last one is spent, so no like of a busy account waits for a second round trip.
+func TestLikeLimit_takesTheNextLeaseAhead(t *testing.T) {
+	t.Parallel()
+	redis, err := servers.StartRedis(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, redis.Stop(context.Background())) })
+	var alone atomic.Int64
+	limiter, err := counters.OpenLimiter(redis.URL(), time.Minute, func() { alone.Add(1) })
+	require.NoError(t, err)
+	t.Cleanup(func() { limiter.Close() })
+	now := time.Now() // stands still, so that no lease expires
+	a := newAPI(t, modes[0], func(c *handlers.Config) {
+		c.Limiter, c.LimitFactor, c.LikeLimit, c.Now = limiter, 1, 600, func() time.Time { return now }
+	})
+	as := a.grow(t, a.account(t), models.RoleUser)
+	path := pathOf(a.newPost(t, a.account(t))) + "/like"
+	a.must(t, 200, as, "PUT", path, nil) // advanced
+	rate := counters.Rate{Burst: 541, Every: 100 * time.Millisecond}
+	taken := func() int {
+		return rate.Burst - limiter.Take(t.Context(), counters.AccountLimit(as.ID, "likes"), rate, 0).Remaining
+	}
+	a.must(t, 200, as, "PUT", path, nil) // takes a lease of 60, and pays for the advance
+	before, start := taken(), time.Now()
+	for range 40 {
+		a.must(t, 200, as, "PUT", path, nil)
+	}
+	testkit.Eventually(t, 10*time.Second, func() (bool, string) {
+		n := taken() + int(time.Since(start)/rate.Every)
+		return n > before+50, fmt.Sprintf("%d likes were taken, and before %d", n, before)
+	})
+	require.NoError(t, redis.Pause())
+	for range 50 { // more than are left of the first lease
+		a.must(t, 200, as, "PUT", path, nil)
+	}
+	assert.Zero(t, alone.Load())
+	require.NoError(t, redis.Resume())
 }

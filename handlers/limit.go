@@ -56,11 +56,23 @@ var (
 		user:    counters.Rate{Burst: 10, Every: 90 * time.Second},
 		address: counters.Rate{Burst: 100, Every: 9 * time.Second},
 	}
+	renderQuota = quota{
+		name:    "previews",
+		user:    counters.Rate{Burst: 60, Every: time.Second},
+		address: counters.Rate{Burst: 300, Every: time.Second / 5},
+	}
 	writeQuota = quota{
 		name:    "writes",
 		user:    counters.Rate{Burst: 120, Every: 5 * time.Second},
 		fresh:   counters.Rate{Burst: 40, Every: 15 * time.Second},
 		address: counters.Rate{Burst: 1200, Every: time.Second / 2},
+	}
+
+	// Read marks and drafts, which front ends send by themselves while people read and write.
+	noteQuota = quota{
+		name:    "notes",
+		user:    counters.Rate{Burst: 300, Every: time.Second},
+		address: counters.Rate{Burst: 3000, Every: 100 * time.Millisecond},
 	}
 
 	// Edits of one post or comment, in addition to writeQuota. The oldest versions are deleted when there are too many,
@@ -98,11 +110,13 @@ var (
 	limitReadTags     = &routeLimit{cost: 2}                   // ?q= reads an index alone
 
 	limitWrite    = &routeLimit{quota: &writeQuota}
+	limitNote     = &routeLimit{quota: &noteQuota} // it changes nothing that others see
 	limitPost     = &routeLimit{quota: &postQuota}
 	limitComment  = &routeLimit{quota: &commentQuota}
 	limitReport   = &routeLimit{quota: &reportQuota}
 	limitPassword = &routeLimit{quota: &passwordQuota}
 	limitLogin    = &routeLimit{quota: &loginQuota}
+	limitRender   = &routeLimit{quota: &renderQuota, cost: 2} // and more by the length of the text
 
 	// The handlers of these count by themselves.
 	limitRegister = &routeLimit{cost: 1} // registerQuota, after the fields were validated

@@ -28,6 +28,13 @@ type listing[R, J any] struct {
 	read func(ctx context.Context, at position) (rows []R, rest *models.ListKey, err error)
 	key  func(*R) models.ListKey // the position after a row
 	show shower[R, J]
+	more func(c *fiber.Ctx) ([]member, error) // further members of the answer; nil for none
+}
+
+// member is a member of the JSON of a page besides items and next_cursor.
+type member struct {
+	name  string
+	value any
 }
 
 // position is where a page of a list begins.
@@ -68,7 +75,13 @@ func replyList[R, J any](s *Server, c *fiber.Ctx, l listing[R, J]) error {
 	if err != nil {
 		return err
 	}
-	return replyPage(s, c, page[R]{name: l.name, rows: rows, limit: n, key: l.key, rest: rest}, l.show)
+	p := page[R]{name: l.name, rows: rows, limit: n, key: l.key, rest: rest}
+	if l.more != nil {
+		if p.more, err = l.more(c); err != nil {
+			return err
+		}
+	}
+	return replyPage(s, c, p, l.show)
 }
 
 // page holds the rows that were read for a page of a list: one more than limit, if there are more.
@@ -81,6 +94,7 @@ type page[R any] struct {
 	rest  *models.ListKey // the position after all rows; nil at the end of the list
 	// complete reports whether a search has examined all candidates for the page; nil if the list is not a search.
 	complete *bool
+	more     []member
 }
 
 // pageOverhead is the size of a page without its items, in bytes.
@@ -90,25 +104,56 @@ var pageOverhead = len(`{"items":[],"complete":false,"next_cursor":""}`) + curso
 // Otherwise a page of long items keeps the processor for the scheduler's 10 ms, and short requests wait.
 const longItem = 16 << 10
 
-// replyPage answers with the rows of a page, up to its limit or to models.PageBytes of JSON, and at least one. If there
-// are more, next_cursor names the position after the last item.
+// replyPage answers with a page.
 func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) error {
+	body, err := encodePage(s, c, p, show)
+	if err != nil {
+		return err
+	}
+	return replyEncoded(c, body)
+}
+
+func replyEncoded(c *fiber.Ctx, body []byte) error {
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	c.Response().SetBodyRaw(body)
+	return nil
+}
+
+// encodePage returns the JSON of the rows of a page, up to its limit or to models.PageBytes, and at least one. If there
+// are more, next_cursor names the position after the last item.
+func encodePage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) ([]byte, error) {
+	body, _, err := encodeRows(s, c, p, show)
+	return body, err
+}
+
+// encodeRows is encodePage, and returns the number of rows in the page.
+func encodeRows[R, J any](
+	s *Server, c *fiber.Ctx, p page[R], show shower[R, J],
+) (encoded []byte, answered int, err error) {
 	var body bytes.Buffer
-	body.WriteString(`{"items":[`)
-	room, answered, held := models.PageBytes-pageOverhead, 0, 0
+	body.WriteByte('{')
+	for _, m := range p.more {
+		body.WriteString(`"` + m.name + `":`)
+		if err := writeJSON(&body, m.value); err != nil {
+			return nil, 0, err
+		}
+		body.WriteByte(',')
+	}
+	body.WriteString(`"items":[`)
+	room, held := models.PageBytes-pageOverhead, 0
 	for item, err := range show(c, p.rows[:min(len(p.rows), p.limit)]) {
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		before := body.Len()
 		if answered > 0 {
 			body.WriteByte(',')
 		}
 		if err := writeJSON(&body, item); err != nil {
-			return err
+			return nil, 0, err
 		}
 		if err := hold(c, body.Cap()-held); err != nil {
-			return err
+			return nil, 0, err
 		}
 		held = body.Cap()
 		if body.Len()-before > longItem {
@@ -135,9 +180,7 @@ func replyPage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) 
 	} else {
 		body.WriteString(`"` + s.cursors.encodeSince(p.name, *rest, p.since) + `"}`)
 	}
-	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-	c.Response().SetBodyRaw(bytes.Clone(body.Bytes())) // the buffer's capacity is up to twice its length
-	return nil
+	return bytes.Clone(body.Bytes()), answered, nil // the buffer's capacity is up to twice its length
 }
 
 // each shows every row by itself.

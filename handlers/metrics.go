@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -18,10 +19,24 @@ type metrics struct {
 	refused  prometheus.Counter
 	inFlight prometheus.Gauge
 	held     prometheus.Gauge
+	known    *sync.Map // requestLabels to requestSeries
+}
+
+// requestLabels are those of a request. Only routes of the table, known methods and statuses of the API occur.
+type requestLabels struct {
+	method, route string
+	status        int
+}
+
+// requestSeries are the series of some requestLabels, which a search by label would cost each request anew.
+type requestSeries struct {
+	requests prometheus.Counter
+	duration prometheus.Observer
 }
 
 func newMetrics(registry *prometheus.Registry) (metrics, error) {
 	m := metrics{
+		known: &sync.Map{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "likewise_http_requests_total",
 			Help: "Answered requests, by method, route pattern and status.",
@@ -61,8 +76,16 @@ func newMetrics(registry *prometheus.Registry) (metrics, error) {
 }
 
 func (m metrics) observe(method, route string, status int, took time.Duration) {
-	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
-	m.duration.WithLabelValues(method, route).Observe(took.Seconds())
+	labels := requestLabels{method, route, status}
+	known, ok := m.known.Load(labels)
+	if !ok {
+		known, _ = m.known.LoadOrStore(labels, requestSeries{
+			m.requests.WithLabelValues(method, route, strconv.Itoa(status)), m.duration.WithLabelValues(method, route),
+		})
+	}
+	series, _ := known.(requestSeries)
+	series.requests.Inc()
+	series.duration.Observe(took.Seconds())
 }
 
 // noRoute labels the requests without a route, so that paths that clients invent never become labels.
@@ -72,7 +95,9 @@ const noRoute = "none"
 // request, whose memory Fiber reuses.
 func routeOf(c *fiber.Ctx) (method, route string) {
 	r := c.Route()
-	if len(r.Handlers) == 0 || r.Path == "/" || r.Path == "/v1" { // Fiber's placeholder; our own middleware
+	root := c.Path() == "/" && (c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead)
+	// Fiber's placeholder; our own middleware, which has the path of the root, too
+	if len(r.Handlers) == 0 || r.Path == "/" && !root || r.Path == "/v1" {
 		return knownMethodName(c.Method()), noRoute
 	}
 	return r.Method, r.Path

@@ -28,6 +28,7 @@ import (
 //	cors.preflight     answers preflight requests                               (not with limitNone)
 //	represent          entity tag, 304 and compression                          (under /v1)
 //	authorize          session, permission and limit of the row
+//	advance            ends the edition of shared reads after a change          (see changesReads)
 //	once               answers a repeated Idempotency-Key                       (if the row has repeat)
 func (s *Server) use(table []route) {
 	recoverPanic := recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic})
@@ -51,6 +52,9 @@ func (s *Server) use(table []route) {
 // add registers one row.
 func (s *Server) add(row route) {
 	handlers := []fiber.Handler{s.authorize(row)}
+	if s.shared.edition != nil && row.changesReads() {
+		handlers = append(handlers, s.advance)
+	}
 	if row.repeat != nil {
 		handlers = append(handlers, s.once(row.repeat))
 	}
@@ -101,12 +105,18 @@ func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 		c.Context().SetConnectionClose()
 	}
 	s.metrics.observe(method, route, status, took)
+	if s.accessLog == AccessNone || s.accessLog == AccessErrors && status < 400 {
+		return
+	}
 	if kind, most := logKind(route, status, err); kind != "" && !s.logged.take(kind, most) {
 		return
 	}
 	attrs := []slog.Attr{
 		slog.String("method", method), slog.String("route", route), slog.Int("status", status),
 		slog.Duration("duration", took), slog.String("request_id", requestID(c)),
+	}
+	if s.logPaths {
+		attrs = append(attrs, slog.String("path", c.OriginalURL()))
 	}
 	if session := viewer(c); session != nil {
 		attrs = append(attrs, slog.Int64("user_id", session.UserID))
@@ -118,6 +128,16 @@ func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 	}
 	s.log.LogAttrs(context.Background(), level, "request", attrs...)
 }
+
+// AccessLog is which requests are logged.
+type AccessLog string
+
+// The values of AccessLog. "" is AccessAll.
+const (
+	AccessAll    AccessLog = "all"
+	AccessErrors AccessLog = "errors" // answered with 4xx or 5xx
+	AccessNone   AccessLog = "none"   // not even the error of a 5xx; metrics count it
+)
 
 // logKind returns the kind that a request is sampled as in the log, and how many lines of that kind are logged in a
 // second. Kind "" is always logged: successful requests, which the limits by address bound.

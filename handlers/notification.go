@@ -2,8 +2,6 @@ package handlers
 
 import (
 	"context"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -18,6 +16,7 @@ type notificationJSON struct {
 	Actor     *authorJSON    `json:"actor"` // of a reply or mention; null for other kinds
 	Post      titleJSON      `json:"post"`
 	CommentID *int64         `json:"comment_id"` // null if it is about the post
+	Excerpt   string         `json:"excerpt"`    // of the comment, or of the post; "" if the viewer cannot read it
 	Milestone *int64         `json:"milestone"`  // the number of likes reached; null for other kinds
 	Report    *outcomeJSON   `json:"report"`     // null for other kinds
 	Claim     *claimNewsJSON `json:"claim"`      // null for other kinds
@@ -49,13 +48,14 @@ type titleJSON struct {
 func (s *Server) newNotificationJSON(n *models.Notification) notificationJSON {
 	out := notificationJSON{
 		ID: n.ID, Kind: n.Kind.String(), Post: titleJSON{n.PostID, n.PostTitle}, CreatedAt: n.CreatedAt, Read: n.Read,
+		Excerpt: n.Excerpt,
 	}
 	if n.Actor.ID != 0 {
 		actor := s.author(n.Actor)
 		out.Actor = &actor
 	}
 	if n.CommentID != 0 {
-		out.CommentID = &n.CommentID
+		out.CommentID, out.Excerpt = &n.CommentID, s.markdown.Excerpt(n.CommentText)
 	}
 	if n.Milestone != 0 {
 		out.Milestone = &n.Milestone
@@ -114,20 +114,24 @@ func (s *Server) readNotifications(c *fiber.Ctx) error {
 	if err := decode(c, fields{"ids": &ids, "up_to": &upTo}); err != nil {
 		return err
 	}
-	bad := func(id int64) bool { return id < 1 }
-	switch {
-	case (ids == nil) == (upTo == nil):
-		return models.Invalid("ids", "must be given, or up_to, and not both")
-	case upTo != nil && bad(*upTo):
-		return models.Invalid("up_to", "must be the id of a notification")
-	case upTo == nil && (len(ids) == 0 || len(ids) > maxRead || slices.ContainsFunc(ids, bad)):
-		return models.Invalid("ids", "must be 1 to "+strconv.Itoa(maxRead)+" ids of notifications")
+	if (ids == nil) == (upTo == nil) {
+		fault := models.Missing()
+		if ids != nil {
+			fault = models.About(models.FieldExclusive, "up_to", "")
+		}
+		return models.Invalid("ids", fault.Saying("must be given, or up_to, and not both"))
 	}
 	var err error
-	if upTo != nil {
-		err = s.store.ReadNotificationsUpTo(c.UserContext(), viewerID(c), *upTo)
-	} else {
+	switch {
+	case upTo == nil:
+		if err := checkIDs("ids", ids, maxRead, "notifications"); err != nil {
+			return err
+		}
 		err = s.store.ReadNotifications(c.UserContext(), viewerID(c), ids)
+	case *upTo < 1:
+		return models.Invalid("up_to", models.BadFormat(models.FormatID, "must be the id of a notification"))
+	default:
+		err = s.store.ReadNotificationsUpTo(c.UserContext(), viewerID(c), *upTo)
 	}
 	if err != nil {
 		return err

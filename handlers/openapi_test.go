@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/assert"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -32,10 +33,6 @@ type contract struct {
 	schemas  map[string]*jsonschema.Schema // by JSON pointer
 
 	paths []template // of the document, sorted
-	yaml  struct {   // the latest body of this type, which takes longest to parse, and its value
-		text  []byte
-		value any
-	}
 }
 
 // template is a path of the document, and its segments.
@@ -212,7 +209,7 @@ func (k *contract) check(req *http.Request, sent []byte, r reply) error {
 		}
 	}
 	if r.Status >= 400 {
-		return nil
+		return checkStatus(r)
 	}
 	if err := k.parameters(op, item, params, req); err != nil {
 		return fmt.Errorf("request was accepted: %w", err)
@@ -221,6 +218,17 @@ func (k *contract) check(req *http.Request, sent []byte, r reply) error {
 		if err := k.body(request, req.Header, sent); err != nil {
 			return fmt.Errorf("request was accepted: %w", err)
 		}
+	}
+	return nil
+}
+
+// checkStatus checks that a problem names the status of its answer.
+func checkStatus(r reply) error {
+	var p struct {
+		Status int `json:"status"`
+	}
+	if err := json.Unmarshal(r.Body, &p); err == nil && p.Status != r.Status { // an answer to HEAD has no body
+		return fmt.Errorf("the problem of an answer %d has the status %d", r.Status, p.Status)
 	}
 	return nil
 }
@@ -235,7 +243,10 @@ func (k *contract) refusal(r reply) error {
 	if kind := r.Header.Get("Content-Type"); kind != "application/problem+json" {
 		return fmt.Errorf("the problem has the type %q", kind)
 	}
-	return k.valid(schema, value)
+	if err := k.valid(schema, value); err != nil {
+		return err
+	}
+	return checkStatus(r)
 }
 
 // plumbing lists the headers that are not specific to an operation.
@@ -356,29 +367,48 @@ func (k *contract) body(n node, header http.Header, body []byte) error {
 		return fmt.Errorf("the type %s is not documented", kind)
 	}
 	var value any = string(body)
-	switch {
-	case kind == "application/json", strings.HasSuffix(kind, "+json"):
-		value, err = jsonschema.UnmarshalJSON(bytes.NewReader(body))
-	case kind == "application/yaml":
-		value, err = k.readYAML(body)
+	if kind == "application/json" || strings.HasSuffix(kind, "+json") {
+		if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(body)); err != nil {
+			return err
+		}
 	}
+	if err := k.valid(schema, value); err != nil {
+		return err
+	}
+	if codes, ok := content.value[kind].(obj)["x-codes"].([]any); ok {
+		return checkProblem(value.(obj), codes)
+	}
+	return nil
+}
+
+// checkProblem checks what a problem has to do with its answer and its code. Generators of clients fail on schemas that
+// state it.
+func checkProblem(p obj, codes []any) error {
+	if !slices.Contains(codes, p["code"]) {
+		return fmt.Errorf("the code %v is not one of %v", p["code"], codes)
+	}
+	page, err := errorsPage()
 	if err != nil {
 		return err
 	}
-	return k.valid(schema, value)
-}
-
-func (k *contract) readYAML(text []byte) (value any, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.yaml.text != nil && bytes.Equal(k.yaml.text, text) {
-		return k.yaml.value, nil
+	list, _ := p["errors"].([]any)
+	for _, item := range list {
+		field := item.(obj)
+		params, _ := field["params"].(obj)
+		names, known := page.fields[field["code"].(string)]
+		if got := slices.Sorted(maps.Keys(params)); !known || !slices.Equal(got, names) {
+			return fmt.Errorf("the code %v of %v has the params %v, and in docs/errors.md %v",
+				field["code"], field["field"], got, names)
+		}
 	}
-	if err := yaml.Unmarshal(text, &value); err != nil {
-		return nil, err
+	for code, member := range map[string]string{
+		"invalid": "errors", "precondition_failed": "version", "banned": "ban",
+	} {
+		if _, ok := p[member]; p["code"] == code && !ok {
+			return fmt.Errorf("a problem with the code %s has no %s", code, member)
+		}
 	}
-	k.yaml.text, k.yaml.value = text, value
-	return value, nil
+	return nil
 }
 
 func mustSpec(t testing.TB) *contract {
@@ -460,11 +490,16 @@ func TestContract_listsTheAnswersOfEveryOperation(t *testing.T) {
 		switch {
 		case op.value["operationId"] == "createClaim": // it has no body, and repeating it changes nothing
 			want = append(want, "409")
+		case op.value["operationId"] == "renderText": // it has no effect
 		case method == http.MethodPost:
 			want, parameter = append(want, "400", "409", "422"), "IdempotencyKey"
 		case method == http.MethodGet && strings.HasPrefix(path, "/v1/") && path != "/v1/stream" &&
 			path != "/v1/admin/log.csv" && path != "/v1/me/export":
 			want, parameter = append(want, "304"), "IfNoneMatch"
+		}
+		if success, ok := k.at(op, "responses", "200"); ok && parameter == "IfNoneMatch" {
+			_, ok = success.in("headers", "ETag")
+			assert.True(t, ok, "%s: the answer 200 has an ETag", name)
 		}
 		if list := fmt.Sprint(op.value["parameters"]); !strings.Contains(list, parameter) {
 			t.Errorf("%s: the parameter %s is missing in %s", name, parameter, list)
@@ -488,6 +523,74 @@ func TestContract_listsTheAnswersOfEveryOperation(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestContract_suitsGenerators holds the contract to what generators of clients can read; docs/clients.md names them.
+func TestContract_suitsGenerators(t *testing.T) {
+	t.Parallel()
+	k := mustSpec(t)
+	schemas, _ := node{"", k.doc}.in("components", "schemas")
+	for name := range schemas.value {
+		// NewPost would be the constructor of Post in Go.
+		assert.NotRegexp(t, "^New[A-Z]", name, "the body of a request is a schema such as PostInput")
+	}
+	k.walk(node{"", k.doc}, func(n node) {
+		assert.NotContains(t, n.value, "allOf", n.pointer)
+		for _, keyword := range []string{"anyOf", "oneOf"} {
+			choices, _ := n.value[keyword].([]any)
+			for _, choice := range choices {
+				kind := k.follow(node{n.pointer, choice.(obj)}).value["type"]
+				assert.True(t, kind == "object" || kind == "null" && len(choices) > 1,
+					"%s: %s is for objects; another value that may be null has two types", n.pointer, keyword)
+			}
+		}
+		if n.value["format"] == "date-time" {
+			assert.NotContains(t, n.value, "pattern", n.pointer)
+		}
+	})
+	declared := map[any]bool{}
+	for _, tag := range k.doc["tags"].([]any) {
+		declared[tag.(obj)["name"]] = true
+	}
+	problem := obj{"$ref": "#/components/schemas/Problem"}
+	k.operations(func(method, path string, op node) {
+		// A tag is a class, a module or a file of a generated client.
+		permission, _ := op.value["x-permission"].(string)
+		resource := strings.ReplaceAll(permission[:strings.LastIndexByte(permission, '.')], ".", "-")
+		tags := fmt.Sprint(op.value["tags"])
+		assert.Contains(t, []string{"[" + resource + "]", "[" + resource + "s]"}, tags,
+			"%s %s: its tag is the resource of %s", method, path, permission)
+		assert.True(t, declared[strings.Trim(tags, "[]")], "%s is declared", tags)
+		responses, _ := op.in("responses")
+		for status := range responses.value {
+			if status < "400" {
+				continue
+			}
+			response, _ := k.at(responses, status)
+			answer, ok := response.in("content", "application/problem+json")
+			if assert.True(t, ok, "%s %s: %s is a problem", method, path, status) {
+				assert.Equal(t, problem, answer.value["schema"], "%s %s: %s", method, path, status)
+				assert.NotEmpty(t, answer.value["x-codes"], "%s %s: %s", method, path, status)
+			}
+		}
+	})
+}
+
+// walk calls f with every object of the document.
+func (k *contract) walk(n node, f func(node)) {
+	f(n)
+	for key, value := range n.value {
+		pointer := n.pointer + "/" + pointerEscapes.Replace(key)
+		list, ok := value.([]any)
+		if !ok {
+			list = []any{value}
+		}
+		for _, value := range list {
+			if child, ok := value.(obj); ok && key != "example" {
+				k.walk(node{pointer, child}, f)
+			}
+		}
+	}
 }
 
 // TestContract_detectsViolations breaks one thing at a time in an exchange that conforms to the contract.
@@ -555,6 +658,13 @@ func TestContract_detectsViolations(t *testing.T) {
 		"a problem's code": {"GET", "/v1/posts/9", "",
 			reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"),
 				bytes.Replace(fmt.Appendf(nil, problem, ""), []byte("not_found"), []byte("conflict"), 1)}, "code"},
+		"a problem's status": {"GET", "/v1/posts/9", "",
+			reply{404, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"),
+				bytes.Replace(fmt.Appendf(nil, problem, ""), []byte("404"), []byte("409"), 1)}, "status"},
+		"a problem's errors": {"GET", "/v1/posts", "",
+			reply{422, headers("Etag", "", "Location", "", "Content-Type", "application/problem+json"),
+				[]byte(strings.NewReplacer("404", "422", "not_found", "invalid").Replace(fmt.Sprintf(problem, "")))},
+			"errors"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), test.method, "http://forum.example"+test.path, nil)

@@ -1,9 +1,11 @@
 package handlers
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,12 +24,11 @@ type authorJSON struct {
 	AvatarURL   shownAvatar `json:"avatar_url"`
 }
 
-type postJSON struct {
+// postHead is the part of a post that every view of it has.
+type postHead struct {
 	ID            int64       `json:"id"`
 	Author        authorJSON  `json:"author"`
 	Title         string      `json:"title"`
-	Content       string      `json:"content"`
-	ContentHTML   string      `json:"content_html"`
 	Tags          models.Tags `json:"tags"`
 	LikesCount    int64       `json:"likes_count"`
 	CommentsCount int64       `json:"comments_count"`
@@ -36,42 +37,107 @@ type postJSON struct {
 	Status        string      `json:"status"`
 	Locked        bool        `json:"locked"` // takes neither new comments nor edits
 	Pinned        bool        `json:"pinned"`
-	Version       int64       `json:"version"`
-	CreatedAt     time.Time   `json:"created_at"`
-	UpdatedAt     time.Time   `json:"updated_at"`
+	standingJSON
+	Version   int64       `json:"version"`
+	CreatedAt time.Time   `json:"created_at"`
+	UpdatedAt time.Time   `json:"updated_at"`
+	Can       postCanJSON `json:"can"`
+}
+
+// postJSON is a post with its text, as it is read alone.
+type postJSON struct {
+	postHead
+
+	Content     string `json:"content"`
+	ContentHTML string `json:"content_html"`
+}
+
+// postSummaryJSON is a post as lists show it.
+type postSummaryJSON struct {
+	postHead
+
+	Excerpt       string      `json:"excerpt"` // plain text
+	ActiveAt      time.Time   `json:"active_at"`
+	LastCommenter *authorJSON `json:"last_commenter"`
 }
 
 func postTarget(id int64) models.Target { return models.Target{Kind: models.KindPost, ID: id} }
 
-// eachPost shows posts to the viewer. Reading their likes takes one call for all of them.
-func (s *Server) eachPost(c *fiber.Ctx, posts []models.Post) iter.Seq2[postJSON, error] {
-	return func(yield func(postJSON, error) bool) {
-		counts := make([]models.TargetCount, len(posts))
-		for i, p := range posts {
-			counts[i] = models.TargetCount{Target: postTarget(p.ID), Count: p.LikesCount}
-		}
-		likes, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
-		if err != nil {
-			yield(postJSON{}, err)
-			return
-		}
-		for i, p := range posts {
-			html, err := s.markdown.HTML(postTarget(p.ID), p.Version, p.Content)
-			item := postJSON{
-				ID: p.ID, Author: s.author(p.Author), Title: p.Title, Content: p.Content, ContentHTML: html,
-				Tags: p.Tags, LikesCount: likes[i].Count, CommentsCount: p.CommentsCount, Liked: likes[i].Liked,
-				Bookmarked: p.Bookmarked, Status: p.Status.String(), Locked: p.Locked, Pinned: p.Pinned,
-				Version: p.Version, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+// postView reads ?view= of a list of posts.
+func postView(c *fiber.Ctx) (models.PostView, error) {
+	return oneOf(c, "view", models.ViewSummary, models.ViewFull)
+}
+
+// eachPost shows posts to the viewer, as postSummaryJSON or postJSON. Reading their likes takes one call for all of
+// them, and so do the viewer's standings.
+func (s *Server) eachPost(view models.PostView) shower[models.Post, any] {
+	return func(c *fiber.Ctx, posts []models.Post) iter.Seq2[any, error] {
+		return func(yield func(any, error) bool) {
+			counts := make([]models.TargetCount, len(posts))
+			for i, p := range posts {
+				counts[i] = models.TargetCount{Target: postTarget(p.ID), Count: p.LikesCount}
 			}
-			if !yield(item, err) {
+			likes, err := s.likes.LikeStates(c.UserContext(), viewerID(c), counts)
+			if err != nil {
+				yield(nil, err)
 				return
+			}
+			standings, err := s.standings(c, posts)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			authors := make([]int64, len(posts))
+			for i, p := range posts {
+				authors[i] = p.Author.ID
+			}
+			able, err := s.abilitiesOn(c, authors, nil)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range posts {
+				p := &posts[i]
+				item, err := s.showPost(view, p, own{likes[i], standings[p.ID]}, able.post(p))
+				if !yield(item, err) {
+					return
+				}
 			}
 		}
 	}
 }
 
+// eachPostWith is eachPost with the same likes and standings for all, for a viewer who may do nothing with them.
+func (s *Server) eachPostWith(view models.PostView, all own) shower[models.Post, any] {
+	return func(_ *fiber.Ctx, posts []models.Post) iter.Seq2[any, error] {
+		return func(yield func(any, error) bool) {
+			for i := range posts {
+				if item, err := s.showPost(view, &posts[i], all, postCanJSON{}); !yield(item, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *Server) showPost(
+	view models.PostView, p *models.Post, viewers own, can postCanJSON,
+) (any, error) {
+	head := postHead{
+		ID: p.ID, Author: s.author(p.Author), Title: p.Title, Tags: p.Tags, LikesCount: viewers.likes.Count,
+		CommentsCount: p.CommentsCount, Liked: viewers.likes.Liked, Bookmarked: p.Bookmarked, Status: p.Status.String(),
+		Locked: p.Locked, Pinned: p.Pinned, standingJSON: newStandingJSON(viewers.standing), Version: p.Version,
+		CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Can: can,
+	}
+	if view == models.ViewSummary {
+		return postSummaryJSON{head, p.Excerpt, p.ActiveAt, s.presentAuthor(p.LastCommenter)}, nil
+	}
+	html, err := s.markdown.HTML(postTarget(p.ID), p.Version, p.Content)
+	return postJSON{head, p.Content, html}, err
+}
+
 func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post) error {
-	out, err := collect(s.eachPost(c, []models.Post{*p}))
+	out, err := collect(s.eachPost(models.ViewFull)(c, []models.Post{*p}))
 	if err != nil {
 		return err
 	}
@@ -83,46 +149,96 @@ func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post) error {
 // relevance.
 func postQuery(c *fiber.Ctx) (q models.PostQuery, window models.Window, name string, err error) {
 	args := c.Context().QueryArgs()
-	orders := []models.PostSort{models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive}
+	orders := []models.PostSort{
+		models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive, models.PostsRelevance,
+	}
 	if args.Has("q") {
-		text := c.Query("q")
-		if !utf8.ValidString(text) || utf8.RuneCountInString(text) > search.MaxQuery {
-			return q, "", "", models.Invalid("q", "must have at most "+strconv.Itoa(search.MaxQuery)+" characters")
+		if q.Terms, err = queryTerms(c); err != nil {
+			return q, "", "", err
 		}
-		if q.Terms = search.QueryTerms(text); len(q.Terms) == 0 {
-			return q, "", "", models.Invalid("q", "must contain a word to search for")
-		}
-		orders = append([]models.PostSort{models.PostsRelevance}, orders...)
+		orders = append([]models.PostSort{models.PostsRelevance}, orders[:4]...)
 	}
 	if q.Sort, err = sortOf(c, orders...); err != nil {
 		return q, "", "", err
+	}
+	if q.Sort == models.PostsRelevance && !args.Has("q") {
+		return q, "", "", models.Invalid("sort",
+			models.About(models.FieldNeeds, "q", "needs q, the words to search for"))
 	}
 	window, err = oneOf(c, "window",
 		models.WindowAll, models.WindowDay, models.WindowWeek, models.WindowMonth, models.WindowYear)
 	if err != nil {
 		return q, "", "", err
 	}
+	if q.Since, err = queryTime(c, "since"); err != nil {
+		return q, "", "", err
+	}
+	if args.Has("since") && window != models.WindowAll {
+		return q, "", "", models.Invalid("since",
+			models.About(models.FieldExclusive, "window", "must be left out if window is given"))
+	}
+	if q.Since.Unix() <= 0 {
+		q.Since = time.Time{} // all posts, as MySQL counts time from 1970 on
+	}
 	if args.Has("author") {
 		var ok bool
 		if q.AuthorID, ok = parseID(c.Query("author")); !ok {
-			return q, "", "", models.Invalid("author", "must be the id of a user")
+			return q, "", "", models.Invalid("author",
+				models.BadFormat(models.FormatID, "must be the id of a user"))
 		}
 	}
 	if args.Has("tag") {
 		if q.Tag = models.NormalTag(c.Query("tag")); !models.ValidTag(q.Tag) {
-			return q, "", "", models.Invalid("tag", "must be a tag")
+			return q, "", "", models.Invalid("tag", models.BadFormat(models.FormatTag, "must be a tag"))
 		}
 	}
-	if args.Has("pinned") {
-		if c.Query("pinned") != "true" {
-			return q, "", "", models.Invalid("pinned", "must be true if it is given")
-		}
-		q.Pinned = true
+	pinned, err := oneOf(c, "pinned", pinnedAmong, pinnedOnly, pinnedOnce)
+	if err != nil {
+		return q, "", "", err
 	}
+	q.Pinned = pinned == pinnedOnly
 	// Neither a tag nor a term contains a space, so no two lists have the same name.
-	name = fmt.Sprintf("posts:%s:%s:%d:%t tag=%s q=%s",
-		q.Sort, window, q.AuthorID, q.Pinned, q.Tag, strings.Join(q.Terms, " "))
+	name = fmt.Sprintf("posts:%s:%s:%d:%s tag=%s q=%s",
+		q.Sort, window, q.AuthorID, pinned, q.Tag, strings.Join(q.Terms, " "))
 	return q, window, name, nil
+}
+
+// The values of ?pinned= of a list of posts.
+const (
+	pinnedAmong = "false" // pinned posts have no place of their own
+	pinnedOnly  = "true"
+	pinnedOnce  = "once" // in the member pinned, and nowhere else in the list
+)
+
+// maxPinnedOnce is how many pinned posts a page shows apart from its items. More than these are among the items.
+const maxPinnedOnce = 20
+
+// pinnedOn returns how many pinned posts the page after a key shows: only the first page has any.
+func pinnedOn(after *models.ListKey) int {
+	if after == nil {
+		return maxPinnedOnce
+	}
+	return 0
+}
+
+// pinnedApart returns the latest pinned posts that match q, for pinnedOnce.
+func (s *Server) pinnedApart(ctx context.Context, q models.PostQuery) ([]models.Post, error) {
+	q.Pinned, q.Sort, q.Terms, q.After, q.Since, q.Limit = true, models.PostsNew, nil, nil, time.Time{}, maxPinnedOnce
+	found, err := s.store.ListPosts(ctx, q)
+	return found.Posts, err
+}
+
+// queryTerms reads ?q=. It returns at least one term, or CodeInvalid.
+func queryTerms(c *fiber.Ctx) ([]string, error) {
+	text := c.Query("q")
+	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > search.MaxQuery {
+		return nil, models.Invalid("q", models.TooLong(search.MaxQuery))
+	}
+	terms := search.QueryTerms(text)
+	if len(terms) == 0 {
+		return nil, models.Invalid("q", models.Broken(models.FieldNoWord, "must contain a word to search for"))
+	}
+	return terms, nil
 }
 
 func (s *Server) listPosts(c *fiber.Ctx) error {
@@ -131,6 +247,9 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 		return err
 	}
 	q.ViewerID = viewerID(c)
+	if q.View, err = postView(c); err != nil {
+		return err
+	}
 	n, err := pageLimit(c)
 	if err != nil {
 		return err
@@ -139,22 +258,86 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 	if q.After, since, err = s.cursors.afterSince(c, name); err != nil {
 		return err
 	}
-	if q.After != nil && since != 0 {
+	// First pages are shared, except those of searches and of a time that the client chose, which are seldom the same.
+	share := q.After == nil && len(q.Terms) == 0 && q.Since.IsZero()
+	switch {
+	case q.After != nil && since != 0:
 		q.Since = time.Unix(since, 0)
-	} else if q.Since = window.Since(s.now()); !q.Since.IsZero() {
+	case q.Since.IsZero():
+		q.Since = window.Since(s.now())
+	}
+	if !q.Since.IsZero() {
 		since = q.Since.Unix()
 	}
 	q.Limit = n + 1
-	found, err := s.store.ListPosts(c.UserContext(), q)
-	if err != nil {
-		return err
+	once := c.Query("pinned") == pinnedOnce
+	// read reads the page, and the pinned posts that it shows apart.
+	read := func(ctx context.Context, viewer int64) (found models.PostPage, pinned []models.Post, err error) {
+		q := q
+		q.ViewerID = viewer
+		if once {
+			if pinned, err = s.pinnedApart(ctx, q); err != nil {
+				return found, nil, err
+			}
+			for _, p := range pinned {
+				q.Except = append(q.Except, p.ID)
+			}
+			pinned = pinned[:min(len(pinned), pinnedOn(q.After))]
+		}
+		found, err = s.store.ListPosts(ctx, q)
+		return found, pinned, err
 	}
-	s.charge(c, found.Examined)
-	out := page[models.Post]{name: name, since: since, rows: found.Posts, limit: n, key: found.Key, rest: found.Rest}
-	if len(q.Terms) > 0 {
-		out.complete = &found.Complete
+	pageOf := func(
+		found models.PostPage, pinned []models.Post, show shower[models.Post, any],
+	) (page[models.Post], error) {
+		p := page[models.Post]{
+			name: name, since: since, rows: found.Posts, limit: n, key: found.Key, rest: found.Rest,
+		}
+		if len(q.Terms) > 0 {
+			p.complete = &found.Complete
+		}
+		if found.Total != nil {
+			p.more = append(p.more, member{"total_count", *found.Total})
+		}
+		if once {
+			shown, err := collect(show(c, pinned))
+			if err != nil {
+				return p, err
+			}
+			p.more = append(p.more, member{"pinned", append([]any{}, shown...)})
+		}
+		return p, nil
 	}
-	return replyPage(s, c, out, s.eachPost)
+	anyone := s.eachPostWith(q.View, widest)
+	cut := func(ctx context.Context) (*template, error) {
+		found, pinned, err := read(ctx, 0)
+		if err != nil {
+			return nil, err
+		}
+		p, err := pageOf(found, pinned, anyone)
+		if err != nil {
+			return nil, err
+		}
+		t, err := cutPage(s, c, p, anyone, pinnedSlots(pinned), postSlots(found.Posts))
+		if err == nil {
+			t.examined = found.Examined
+		}
+		return t, err
+	}
+	own := func() ([]byte, error) {
+		found, pinned, err := read(c.UserContext(), viewerID(c))
+		if err != nil {
+			return nil, err
+		}
+		s.charge(c, found.Examined)
+		p, err := pageOf(found, pinned, s.eachPost(q.View))
+		if err != nil {
+			return nil, err
+		}
+		return encodePage(s, c, p, s.eachPost(q.View))
+	}
+	shared := fmt.Sprintf("%s since=%d limit=%d view=%s", name, since, q.Limit, q.View)
+	return s.replyTemplate(c, shared, share, cut, own)
 }
 
 func (s *Server) createPost(c *fiber.Ctx) error {
@@ -188,11 +371,53 @@ func (s *Server) readPost(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	post, err := s.store.PostByID(c.UserContext(), viewerID(c), id)
+	post, err := s.sharedPost(c, id)
 	if err != nil {
 		return err
 	}
 	return s.replyPost(c, http.StatusOK, post)
+}
+
+// sharedPost returns a post as PostByID does.
+func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, error) {
+	if _, ok := s.edition(c); !ok {
+		return s.store.PostByID(c.UserContext(), viewerID(c), id)
+	}
+	view, _, err := s.asAnyone(c) // blocks hide no post that is asked for
+	if err != nil {
+		return nil, err
+	}
+	post, err := readShared(c, s, fmt.Sprintf("post:%d", id),
+		func(ctx context.Context) (*models.Post, error) { return s.store.PostByID(ctx, 0, id) })
+	if err != nil || !view.Bookmarks {
+		return post, err
+	}
+	marked, err := s.bookmarked(c, []models.Post{*post})
+	if err != nil {
+		return nil, err
+	}
+	return &marked[0], nil
+}
+
+// bookmarked returns a copy of posts with the viewer's bookmarks.
+func (s *Server) bookmarked(c *fiber.Ctx, posts []models.Post) ([]models.Post, error) {
+	bookmarked, err := s.store.Bookmarked(c.UserContext(), viewerID(c), idsOf(posts))
+	if err != nil {
+		return nil, err
+	}
+	posts = slices.Clone(posts)
+	for i := range posts {
+		posts[i].Bookmarked = bookmarked[posts[i].ID]
+	}
+	return posts, nil
+}
+
+func idsOf(posts []models.Post) []int64 {
+	ids := make([]int64, len(posts))
+	for i, p := range posts {
+		ids[i] = p.ID
+	}
+	return ids
 }
 
 // ownPost returns the post in the path, if the permission of the route allows the viewer to change it.

@@ -39,7 +39,7 @@ func TestPost_fromCreationToDeletion(t *testing.T) {
 			p.CreatedAt.IsZero() {
 			t.Errorf("created %s", r)
 		}
-		if got := a.must(t, 200, account{}, "GET", pathOf(p), nil); string(got.Body) != string(r.Body) ||
+		if got := a.must(t, 200, ada, "GET", pathOf(p), nil); string(got.Body) != string(r.Body) ||
 			got.Header.Get("ETag") != r.Header.Get("ETag") {
 			t.Errorf("reads as %s, was created as %s", got, r)
 		}

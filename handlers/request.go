@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"mime"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -23,6 +24,7 @@ const (
 	ruleKey       // of the route's permission
 	tokenKeyOwner // hash of the token that owns the Idempotency-Key
 	answerKey
+	editionKey // of the shared reads of the request
 )
 
 // pathID reads the id in the path of an object of a kind, such as "post". It returns CodeNotFound if the path has
@@ -32,6 +34,15 @@ func pathID[N ~string](c *fiber.Ctx, kind N) (int64, error) {
 		return id, nil
 	}
 	return 0, models.Errorf(models.CodeNotFound, "There is no such %s.", kind)
+}
+
+// pathText reads a text in the path; "" if its escapes cannot be read.
+func pathText(c *fiber.Ctx, name string) string {
+	text, err := url.PathUnescape(c.Params(name))
+	if err != nil {
+		return ""
+	}
+	return strings.Clone(text)
 }
 
 // pathIDAndReason reads the id in the path, as pathID, and a body with a reason and nothing else.
@@ -79,9 +90,11 @@ func decode(c *fiber.Ctx, into fields) error {
 	for name, value := range members {
 		target, ok := into[name]
 		if !ok {
-			unknown = append(unknown, models.FieldError{Field: name, Message: "is not a field of this request"})
+			unknown = append(unknown, models.Broken(models.FieldUnknown, "is not a field of this request").In(name))
 		} else if err := json.Unmarshal(value, target); err != nil {
-			wrong = append(wrong, models.FieldError{Field: name, Message: "must be " + jsonType(target)})
+			kind := jsonType(target)
+			wrong = append(wrong, models.Fault{Code: models.FieldWrongType, Params: models.Params{"type": kind.name},
+				Message: "must be " + kind.words}.In(name))
 		}
 	}
 	if len(wrong) > 0 {
@@ -95,24 +108,27 @@ func decode(c *fiber.Ctx, into fields) error {
 	return nil
 }
 
-// jsonType returns, in words, the JSON type that fits target, a pointer to a value or to a pointer to one.
-func jsonType(target any) string {
+// fieldType is the JSON type of a field: its name for programs, and in words.
+type fieldType struct{ name, words string }
+
+// jsonType returns the JSON type that fits target, a pointer to a value or to a pointer to one.
+func jsonType(target any) fieldType {
 	t := reflect.TypeOf(target).Elem()
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	switch t.Kind() {
 	case reflect.Int64:
-		return "an integer"
+		return fieldType{"integer", "an integer"}
 	case reflect.Bool:
-		return "true or false"
+		return fieldType{"boolean", "true or false"}
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Int64 {
-			return "a list of integers"
+			return fieldType{"integers", "a list of integers"}
 		}
-		return "a list of strings"
+		return fieldType{"strings", "a list of strings"}
 	}
-	return "a string"
+	return fieldType{"string", "a string"}
 }
 
 func sorted(list []models.FieldError) []models.FieldError {
@@ -138,7 +154,7 @@ func numberOf(c *fiber.Ctx, name string, byDefault, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(c.Query(name))
 	if err != nil || n < 1 || n > most {
-		return 0, models.Invalid(name, "must be a number from 1 to "+strconv.Itoa(most))
+		return 0, models.Invalid(name, models.OutOfRange(1, int64(most)))
 	}
 	return n, nil
 }
@@ -151,14 +167,28 @@ func oneOf[S ~string](c *fiber.Ctx, parameter string, words ...S) (S, error) {
 	if !c.Context().QueryArgs().Has(parameter) {
 		return words[0], nil
 	}
-	asked, names := c.Query(parameter), make([]string, len(words))
-	for i, word := range words {
+	asked := c.Query(parameter)
+	for _, word := range words {
 		if string(word) == asked {
 			return word, nil
 		}
-		names[i] = string(word)
 	}
-	return "", models.Invalid(parameter, "must be one of "+strings.Join(names, ", "))
+	named := slices.DeleteFunc(slices.Clone(words), func(word S) bool { return word == "" })
+	return "", models.Invalid(parameter, models.NotOneOf(named...))
+}
+
+// checkIDs returns CodeInvalid unless a field of the body has 1 to most ids of such objects.
+func checkIDs(field string, ids []int64, most int, objects string) error {
+	var fault models.Fault
+	switch {
+	case len(ids) == 0 || len(ids) > most:
+		fault = models.WrongCount(len(ids), 1, most)
+	case slices.ContainsFunc(ids, func(id int64) bool { return id < 1 }):
+		fault = models.BadFormat(models.FormatID, "")
+	default:
+		return nil
+	}
+	return models.Invalid(field, fault.Saying("must be 1 to %d ids of %s", most, objects))
 }
 
 // etag returns the entity tag of a version, without the hash of an answer: the part that If-Match compares.

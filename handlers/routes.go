@@ -14,8 +14,20 @@ type route struct {
 	limit      *routeLimit       // what a request costs; see limit.go
 	handler    fiber.Handler
 	// Of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go. It is nil for a
-	// claim, which repeating does not change.
+	// claim, which repeating does not change, and for a preview, which has no effect.
 	repeat fiber.Handler
+}
+
+// changesReads reports whether a request of the route may change what shared reads return.
+func (r route) changesReads() bool {
+	switch {
+	case r.method == fiber.MethodGet:
+		return false
+	// Many at a time, and without such an effect.
+	case r.limit == limitLike || r.limit == limitLogin || r.limit == limitNote || r.limit == limitRender:
+		return false
+	}
+	return true
 }
 
 // routes returns the table of all routes.
@@ -28,6 +40,7 @@ func (s *Server) routes() []route {
 	moderatedPost, moderatedComment := s.readModerated(post), s.readModerated(comment)
 	return []route{
 		// The server itself
+		{"GET", "/", "system.read", limitRead, readRoot, nil},
 		{"GET", "/healthz", "system.read", limitNone, s.alive, nil},
 		{"GET", "/openapi.yaml", "system.read", limitRead, sendFile("openapi.yaml"), nil},
 		{"GET", "/docs", "system.read", limitRead, sendFile("docs.html"), nil},
@@ -56,15 +69,22 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/me/blocks", "block.list", limitReadList, s.listBlocks, nil},
 		{"GET", "/v1/me/bookmarks", "bookmark.list", limitReadList, s.listBookmarks, nil},
 		{"GET", "/v1/me/claims", "claim.list", limitReadList, s.listMyClaims, nil},
+		{"GET", "/v1/me/drafts", "draft.read", limitReadList, s.listDrafts, nil},
+		{"GET", "/v1/me/drafts/:key", "draft.read", limitRead, s.readDraft, nil},
+		{"PUT", "/v1/me/drafts/:key", "draft.write", limitNote, s.saveDraft, nil},
+		{"DELETE", "/v1/me/drafts/:key", "draft.write", limitNote, s.deleteDraft, nil},
 		{"GET", "/v1/me/likes", "like.list", limitReadList, s.listMyLikes, nil},
 		{"GET", "/v1/me/redactions", "redaction.list", limitRead, s.listMyRedactions, nil},
 		{"GET", "/v1/me/reports", "report.list", limitRead, s.listMyReports, nil},
+		{"GET", "/v1/me/subscriptions", "subscription.list", limitReadList, s.listSubscriptions, nil},
 		{"GET", "/v1/notifications", "notification.list", limitReadList, s.listNotifications, nil},
 		{"GET", "/v1/notifications/unread-count", "notification.list", limitRead, s.countUnread, nil},
 		{"POST", "/v1/notifications/read", "notification.read", limitWrite, s.readNotifications, s.countUnread},
 
 		// Users
 		{"GET", "/v1/users", "user.read", limitRead, s.findUsers, nil},
+		{"GET", "/v1/users/by-name/:name", "user.read", limitRead, s.readUserByName, nil},
+		{"GET", "/v1/users/by-prefix/:prefix", "user.complete", limitRead, s.completeUsername, nil},
 		{"GET", "/v1/users/:id", "user.read", limitRead, s.readUser, nil},
 		{"GET", "/v1/users/:id/posts", "post.read", limitReadList, s.listUserPosts, nil},
 		{"GET", "/v1/users/:id/comments", "comment.read", limitReadList, s.listUserComments, nil},
@@ -91,10 +111,21 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/posts/:id/likes", "like.read", limitReadList, s.listLikers(post), nil},
 		{"PUT", "/v1/posts/:id/bookmark", "bookmark.set", limitWrite, s.setBookmark(true), nil},
 		{"DELETE", "/v1/posts/:id/bookmark", "bookmark.set", limitWrite, s.setBookmark(false), nil},
+		{"PUT", "/v1/posts/:id/read", "post.mark", limitNote, s.markRead, nil},
+		{"PUT", "/v1/posts/:id/subscription", "subscription.set", limitWrite, s.setSubscription, nil},
+		{"DELETE", "/v1/posts/:id/subscription", "subscription.set", limitWrite, s.endSubscription, nil},
 		{"GET", "/v1/posts/:id/revisions", "post.read", limitReadList, s.listRevisions(post, false), nil},
 		{"GET", "/v1/posts/:id/revisions/:version", "post.read", limitRead, s.readRevision(post, false), nil},
 		{"POST", "/v1/posts/:id/revisions/:version/redaction", "post.redact", limitReport,
 			s.requestRedaction(post), s.repeatRedaction},
+
+		// Feeds and sitemap
+		{"GET", "/v1/feeds/new", "post.read", limitReadLarge, s.feedNew, nil},
+		{"GET", "/v1/feeds/tags/:tag", "post.read", limitReadLarge, s.feedTag, nil},
+		{"GET", "/v1/feeds/users/:id", "post.read", limitReadLarge, s.feedUser, nil},
+		{"GET", "/v1/feeds/posts/:id", "comment.read", limitReadLarge, s.feedThread, nil},
+		{"GET", "/v1/sitemap.xml", "post.read", limitRead, s.sitemapIndex, nil},
+		{"GET", "/v1/sitemap/:page", "post.read", limitReadLarge, s.sitemapPage, nil},
 
 		// Drops and claims
 		{"GET", "/v1/posts/:id/drops", "drop.read", limitReadList, s.listDrops, nil},
@@ -108,6 +139,7 @@ func (s *Server) routes() []route {
 		{"POST", "/v1/claims/:id/confirm", "claim.confirm", limitWrite, s.confirmClaim, s.readClaim},
 
 		// Comments
+		{"GET", "/v1/comments", "comment.read", limitReadList, s.findComments, nil},
 		{"GET", "/v1/comments/:id", "comment.read", limitRead, s.readComment, nil},
 		{"PATCH", "/v1/comments/:id", "comment.edit", limitWrite, s.editComment, nil},
 		{"DELETE", "/v1/comments/:id", "comment.delete", limitWrite, s.deleteComment, nil},
@@ -122,7 +154,8 @@ func (s *Server) routes() []route {
 		{"POST", "/v1/comments/:id/revisions/:version/redaction", "comment.redact", limitReport,
 			s.requestRedaction(comment), s.repeatRedaction},
 
-		// Tags, likes, live counts and reports
+		// Previews, tags, likes, live counts and reports
+		{"POST", "/v1/render", "text.render", limitRender, s.renderText, nil},
 		{"GET", "/v1/tags", "post.read", limitReadTags, s.listTags, nil},
 		{"GET", "/v1/likes", "like.read", limitRead, s.readLikes, nil},
 		{"GET", "/v1/stream", "stream.read", limitRead, s.openStream, nil},
@@ -207,6 +240,17 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/admin/log", "admin.log.read", limitRead, s.listActs, nil},
 		{"GET", "/v1/admin/log.csv", "admin.log.read", limitRead, s.exportActs, nil},
 		{"GET", "/v1/admin/security-log", "admin.security.read", limitRead, s.listSecurityEvents, nil},
+
+		// Administrators: webhooks
+		{"GET", "/v1/admin/webhooks", "admin.webhook.read", limitRead, s.listWebhooks, nil},
+		{"POST", "/v1/admin/webhooks", "admin.webhook.edit", limitWrite, s.createWebhook, s.repeatWebhook},
+		{"GET", "/v1/admin/webhooks/:id", "admin.webhook.read", limitRead, s.readWebhook, nil},
+		{"PATCH", "/v1/admin/webhooks/:id", "admin.webhook.edit", limitWrite, s.editWebhook, nil},
+		{"DELETE", "/v1/admin/webhooks/:id", "admin.webhook.edit", limitWrite, s.deleteWebhook, nil},
+		{"POST", "/v1/admin/webhooks/:id/ping", "admin.webhook.send", limitWrite, s.pingWebhook, s.repeatPing},
+		{"GET", "/v1/admin/webhooks/:id/deliveries", "admin.webhook.read", limitRead, s.listDeliveries, nil},
+		{"POST", "/v1/admin/webhooks/:id/deliveries/:delivery/replay", "admin.webhook.send", limitWrite,
+			s.replayDelivery, s.repeatReplay},
 
 		// Administrators: the pipeline of likes
 		{"GET", "/v1/admin/pipeline", "admin.pipeline.read", limitRead, s.readPipeline, nil},

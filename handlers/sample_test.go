@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/handlers"
 	"likewise/internal/testkit"
 )
 
@@ -68,4 +72,19 @@ func TestLog_hasEverySuccessfulRequest(t *testing.T) {
 		n := strings.Count(a.log.String(), `"route":"/v1/posts","status":200`)
 		return n == 100, fmt.Sprintf("%d lines", n)
 	})
+}
+
+func TestAccessLog_selectsRequests(t *testing.T) {
+	t.Parallel()
+	for log, want := range map[handlers.AccessLog][2]int{
+		handlers.AccessAll: {1, 1}, handlers.AccessErrors: {0, 1}, handlers.AccessNone: {0, 0},
+	} {
+		a := newAPI(t, modes[0], func(c *handlers.Config) { c.AccessLog = log })
+		a.must(t, 200, account{}, "GET", "/v1/posts", nil)
+		a.refused(t, 404, "not_found", account{}, "GET", "/v1/posts/42", nil)
+		require.NoError(t, a.Shutdown(t.Context())) // the requests are logged by then
+		lines := a.log.String()
+		got := [2]int{strings.Count(lines, `"status":200`), strings.Count(lines, `"status":404`)}
+		assert.Equal(t, want, got, "%s: %s", log, lines)
+	}
 }

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/maypok86/otter/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
@@ -53,10 +54,13 @@ type Config struct {
 	Targets  counters.Targets     // nil in direct mode
 	Claims   *counters.Claims     // nil in direct mode
 	IDs      *counters.IDs        // required; of claims
+	Edition  *counters.Edition    // nil in direct mode: requests then share no reads
 	Desk     Desk                 // required
 	Registry *prometheus.Registry // required; the API's metrics are registered in it
 
-	Logger *slog.Logger // nil means slog.Default()
+	Logger    *slog.Logger // nil means slog.Default()
+	AccessLog AccessLog    // which requests are logged
+	LogPaths  bool         // log the path of a request besides its route
 	// MaxInFlight bounds the requests that are in flight, until their answers are written; 0 means 512. Requests over
 	// the bound are refused at once, so that admitted requests stay fast.
 	MaxInFlight int
@@ -64,8 +68,15 @@ type Config struct {
 	// Origins lists the origins whose pages may call the API, spelled as browsers send them. "*" alone allows every
 	// origin, and an empty list none.
 	Origins []string
+	// LocalOrigins allows every origin on the client's own machine, too, such as http://localhost:3000.
+	LocalOrigins bool
 	// AvatarHosts lists the hosts that avatars may be on. "*" alone allows every host, and an empty list none.
 	AvatarHosts []string
+	// PublicURL is the URL of the front end, such as "https://forum.example", without a slash at its end. The front end
+	// forwards /v1 to the API. Feeds and the sitemap contain it; without it, there are none.
+	PublicURL string
+	// Profiles is the URL of a profile without the name, to which mentions link; "" means DefaultProfiles.
+	Profiles string
 	// ReservedNames lists usernames that nobody can register, in addition to those of models.NewReservedNames.
 	ReservedNames []string
 	// Limiter counts the requests of clients; nil means no limits. LimitFactor multiplies the limits in limit.go;
@@ -77,8 +88,10 @@ type Config struct {
 	LikeLimit int
 	// TrustedProxies lists the proxies whose X-Forwarded-For is trusted.
 	TrustedProxies network.Proxies
-	Timeout        time.Duration    // of a whole request; 0 means 10 s
-	Now            func() time.Time // the clock; nil means time.Now. Deadlines of sockets keep to real time
+	// PrivateWebhooks allows webhooks at private addresses, and without TLS.
+	PrivateWebhooks bool
+	Timeout         time.Duration    // of a whole request; 0 means 10 s
+	Now             func() time.Time // the clock; nil means time.Now. Deadlines of sockets keep to real time
 }
 
 // Bounds on the size and the duration of requests.
@@ -103,6 +116,9 @@ type Server struct {
 	now         func() time.Time
 	log         *slog.Logger
 	logged      *sampler
+	accessLog   AccessLog
+	logPaths    bool
+	shared      shared
 	timeout     time.Duration
 	metrics     metrics
 	sessions    *signin.Sessions
@@ -110,6 +126,7 @@ type Server struct {
 	idempotency idempotency
 	cors        cors
 	hub         *live.Hub
+	news        *otter.Cache[int64, knownNews]
 	answers     *answers
 	downloads   atomic.Int64 // in progress
 	exporting   sync.Map     // int64: users whose archive is being sent
@@ -123,9 +140,13 @@ type Server struct {
 	proxies        network.Proxies
 	network        network.Config
 	avatarHosts    avatarHosts
+	publicURL      publicURL
 	reserved       models.ReservedNames
-	warnedProxy    sync.Once // of an X-Forwarded-For that is not trusted
-	table          []route   // as registered
+
+	privateWebhooks bool
+
+	warnedProxy sync.Once // of an X-Forwarded-For that is not trusted
+	table       []route   // as registered
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -147,9 +168,10 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		store: c.Store, likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		targets:   c.Targets,
-		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins},
+		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.LocalOrigins},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
-		avatarHosts: c.AvatarHosts, reserved: reserved,
+		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
+		privateWebhooks: c.PrivateWebhooks,
 	}
 	s.expensive, s.moderatorShare = newExpensiveShares(c.Store.Pool().Stats().MaxOpenConnections)
 	if s.metrics, err = newMetrics(c.Registry); err != nil {
@@ -161,8 +183,14 @@ func New(c Config) (*Server, error) {
 	if s.sessions, err = signin.NewSessions(c.Store, c.Now, c.Logger); err != nil {
 		return nil, err
 	}
-	if s.markdown, err = markdown.New(); err != nil {
+	if s.shared, err = newShared(c.Edition); err != nil {
 		return nil, err
+	}
+	if s.markdown, err = markdown.New(c.Profiles); err != nil {
+		return nil, err
+	}
+	if s.news, err = newNews(); err != nil {
+		return nil, fmt.Errorf("cache of notifications: %w", err)
 	}
 	if s.idempotency, err = newIdempotency(c.Store.CursorKey()); err != nil {
 		return nil, err
@@ -170,6 +198,7 @@ func New(c Config) (*Server, error) {
 	if s.likeLimits, err = newLikeLimits(c.LikeLimit); err != nil {
 		return nil, err
 	}
+	s.accessLog, s.logPaths = c.AccessLog, c.LogPaths
 	s.logged = newSampler(func(kind string, leftOut int) {
 		s.log.Warn("requests left out of the log", "kind", kind, "left_out", leftOut)
 	})
@@ -212,6 +241,13 @@ func (c *Config) complete() error {
 	}
 	if err := CheckAvatarHosts(c.AvatarHosts); err != nil {
 		return fmt.Errorf("handlers: Config.AvatarHosts: %w", err)
+	}
+	if err := CheckPublicURL(c.PublicURL); err != nil {
+		return fmt.Errorf("handlers: Config.PublicURL: %w", err)
+	}
+	c.Profiles = cmp.Or(c.Profiles, DefaultProfiles)
+	if err := CheckProfiles(c.Profiles); err != nil {
+		return fmt.Errorf("handlers: Config.Profiles: %w", err)
 	}
 	if c.LimitFactor < 0 || math.IsNaN(c.LimitFactor) || math.IsInf(c.LimitFactor, 0) {
 		return fmt.Errorf("handlers: Config.LimitFactor is %v", c.LimitFactor)
@@ -306,6 +342,11 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 	s.listener = ln
 	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	var feed sync.WaitGroup
+	defer feed.Wait()
+	defer cancel()
+	feed.Go(func() { s.sessions.Run(ctx) })
 	if err := s.app.Listener(network.Listen(ln, s.network)); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}

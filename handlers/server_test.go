@@ -35,8 +35,10 @@ func (l scriptedLikes) SetLike(ctx context.Context, _ models.Target, _ int64, _ 
 func newScripted(t *testing.T,
 	setLike func(context.Context) (models.LikeState, error), changes ...func(*handlers.Config)) *api {
 	t.Helper()
-	store := openStore(t, testkit.Database(t))
-	return serve(t, store, append(changes, func(c *handlers.Config) { c.Likes = scriptedLikes{store, setLike} })...)
+	store, sent := openRecorded(t, testkit.Database(t))
+	a := serve(t, store, append(changes, func(c *handlers.Config) { c.Likes = scriptedLikes{store, setLike} })...)
+	a.sent = sent
+	return a
 }
 
 func TestRequest_thatIsNotJSONIsRefused(t *testing.T) {
@@ -99,7 +101,7 @@ func TestRequest_overTheLimitIsRefused(t *testing.T) {
 func TestRequest_thatNoRouteTakesIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, modes[0])
-	for _, path := range []string{"/", "/v1", "/v2/posts", "/v1/posts/1/", "/v1/Posts", "/v1/posts/1/like/x",
+	for _, path := range []string{"/v", "/v1", "/v2/posts", "/v1/posts/1/", "/v1/Posts", "/v1/posts/1/like/x",
 		"/v1/users/1", "//v1/posts"} {
 		a.refused(t, 404, "not_found", account{}, "GET", path, nil)
 	}

@@ -167,9 +167,18 @@ func (g *gatedStock) claimByID(ctx context.Context, id int64) (*models.Claim, er
 			return nil, err
 		}
 	}
-	if !taken.EndedAt.IsZero() {
-		c.State, c.EndedAt = models.StateReturned, &taken.EndedAt
+	if taken.EndedAt.IsZero() {
+		return c, nil
 	}
+	// Either its user has returned it, which MySQL learns later, or MySQL ended it after the first read.
+	now, err := g.directStock.claimByID(ctx, id)
+	switch {
+	case err == nil && !now.State.Live():
+		return now, nil
+	case err != nil && models.ErrorCode(err) != models.CodeNotFound:
+		return nil, err
+	}
+	c.State, c.EndedAt = models.StateReturned, &taken.EndedAt
 	return c, nil
 }
 

@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -76,6 +75,9 @@ func (s *Server) readCounts(ctx context.Context, targets []models.Target) (map[m
 	if err := s.readDropCounts(ctx, targets, all); err != nil {
 		return nil, err
 	}
+	if err := s.readNews(ctx, targets, all); err != nil {
+		return nil, err
+	}
 	for _, t := range targets {
 		if all[t] == nil {
 			if all[t], err = live.NewGone("gone", goneJSON{t.Kind, t.ID}); err != nil {
@@ -127,6 +129,10 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	var valid func() bool // nil: what the stream sends is public
+	if targets[len(targets)-1].Kind == kindNews {
+		valid = s.sessionCheck(c)
+	}
 	from := s.clientKey(c)
 	if err := s.hub.Admit(from, nil, nil); err != nil {
 		return s.refusedStream(c, err)
@@ -164,7 +170,7 @@ func (s *Server) openStream(c *fiber.Ctx) error {
 		if wrapped, ok := conn.(interface{ UnsafeConn() net.Conn }); ok {
 			conn = wrapped.UnsafeConn() // without the bytes that the server has read ahead
 		}
-		if err := s.hub.Serve(conn, from, targets, known, head, resume); err != nil {
+		if err := s.hub.Serve(conn, from, targets, known, head, resume, valid); err != nil {
 			s.refuseStream(conn, &refused, request, err)
 		}
 	})
@@ -200,8 +206,9 @@ func (s *Server) refuseStream(conn net.Conn, header *fasthttp.ResponseHeader, re
 	}
 }
 
-// streamTargets reads ?posts=, ?comments= and ?drops=, each a comma-separated list of ids. It returns every target
-// once, in an order that depends on the targets alone: ids of events rely on it.
+// streamTargets reads ?posts=, ?comments= and ?drops=, each a comma-separated list of ids, and ?notifications=. It
+// returns every target once, in an order that depends on the targets alone: ids of events rely on it. The viewer's
+// notifications come last.
 func streamTargets(c *fiber.Ctx) ([]models.Target, error) {
 	var targets []models.Target
 	for _, list := range []struct {
@@ -215,7 +222,8 @@ func streamTargets(c *fiber.Ctx) ([]models.Target, error) {
 		for text := range strings.SplitSeq(c.Query(list.name), ",") {
 			id, ok := parseID(text)
 			if !ok {
-				return nil, models.Invalid(list.name, "must be a comma-separated list of ids")
+				return nil, models.Invalid(list.name,
+					models.BadFormat(models.FormatIDs, "must be a comma-separated list of ids"))
 			}
 			ids = append(ids, id)
 		}
@@ -224,12 +232,20 @@ func streamTargets(c *fiber.Ctx) ([]models.Target, error) {
 			targets = append(targets, models.Target{Kind: list.kind, ID: id})
 		}
 		if len(targets) > live.MaxTargets {
-			return nil, models.Invalid(list.name,
-				fmt.Sprintf("must name at most %d posts, comments and drops in all", live.MaxTargets))
+			return nil, models.Invalid(list.name, models.WrongCount(len(targets), 1, live.MaxTargets).
+				Saying("must name at most %d posts, comments and drops in all", live.MaxTargets))
 		}
 	}
+	news, err := streamNews(c)
+	if err != nil {
+		return nil, err
+	}
+	if news {
+		targets = append(targets, models.Target{Kind: kindNews, ID: viewerID(c)})
+	}
 	if len(targets) == 0 {
-		return nil, models.Invalid("posts", "must name what to watch, unless comments or drops does")
+		return nil, models.Invalid("posts",
+			models.Missing().Saying("must name what to watch, unless comments, drops or notifications does"))
 	}
 	return targets, nil
 }

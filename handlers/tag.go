@@ -20,7 +20,8 @@ func tagOf(c *fiber.Ctx, parameter string) (string, error) {
 	}
 	tag := models.NormalTag(c.Query(parameter))
 	if !models.ValidTagPrefix(tag) {
-		return "", models.Invalid(parameter, "must be a tag or the beginning of one")
+		return "", models.Invalid(parameter,
+			models.BadFormat(models.FormatTag, "must be a tag or the beginning of one"))
 	}
 	return tag, nil
 }

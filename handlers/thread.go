@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
@@ -24,7 +25,7 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	q := models.ThreadQuery{ViewerID: viewerID(c), PostID: id}
+	q := models.ThreadQuery{PostID: id}
 	if q.Depth, err = numberOf(c, "depth", defaultDepth, maxDepth); err != nil {
 		return err
 	}
@@ -34,13 +35,14 @@ func (s *Server) readThread(c *fiber.Ctx) error {
 	if q.Sort, q.After, err = s.commentsPosition(c, topLevelList(id)); err != nil {
 		return err
 	}
-	comments, rest, err := s.store.Thread(c.UserContext(), q)
-	if err != nil {
-		return err
+	name := topLevelList(id) + string(q.Sort)
+	read := func(ctx context.Context, viewer int64) (found commentPage, err error) {
+		q.ViewerID = viewer
+		found.comments, found.rest, err = s.store.Thread(ctx, q)
+		return found, err
 	}
-	p := page[models.Comment]{name: topLevelList(id) + string(q.Sort), rows: comments, limit: len(comments), rest: rest}
-	p.key = func(m *models.Comment) models.ListKey { return m.Key(q.Sort) }
-	return replyPage(s, c, p, s.eachTree(q.Sort))
+	list := commentList{name: name, sort: q.Sort, replies: q.Sort, read: read}
+	return s.replyCommentList(c, list, fmt.Sprintf("%s depth=%d limit=%d", name, q.Depth, q.Limit), q.After == nil)
 }
 
 // readAncestors lists the ancestors of a comment, from the top level down.

@@ -1,7 +1,9 @@
 package handlers
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -160,11 +162,11 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 }
 
 // valueOf returns *p, and "" for nil.
-func valueOf(p *string) string {
-	if p == nil {
-		return ""
+func valueOf[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return *p
+	return v
 }
 
 // checkPassword returns CodeForbidden unless password is that of user, the viewer's account. field is its name in the
@@ -179,7 +181,9 @@ func (s *Server) checkPassword(c *fiber.Ctx, user *models.User, field, password 
 			s.log.Warn("failed password not logged", "request_id", requestID(c), "error", err)
 		}
 		return &models.Error{Code: models.CodeForbidden, Message: "The password is wrong.",
-			Fields: []models.FieldError{{Field: field, Message: "is not the password of this account"}}}
+			Fields: []models.FieldError{
+				models.Broken(models.FieldWrongPassword, "is not the password of this account").In(field),
+			}}
 	}
 	return nil
 }
@@ -248,15 +252,26 @@ type publicUserJSON struct {
 	Followed       bool        `json:"followed"` // by the viewer
 	Blocked        bool        `json:"blocked"`  // by the viewer
 	CreatedAt      time.Time   `json:"created_at"`
+	Can            userCanJSON `json:"can"`
 }
 
-func (s *Server) newPublicUserJSON(u *models.PublicUser) publicUserJSON {
+// showUser shows a user to the viewer.
+func (s *Server) showUser(c *fiber.Ctx, u *models.PublicUser) (publicUserJSON, error) {
+	able, err := s.abilitiesOn(c, []int64{u.Author.ID}, nil)
 	return publicUserJSON{
 		ID: u.Author.ID, Username: u.Author.Username, DisplayName: u.Author.DisplayName, Bio: u.Bio,
 		AvatarURL: s.avatarHosts.show(u.Author.AvatarURL), PostsCount: u.PostsCount, CommentsCount: u.CommentsCount,
 		FollowersCount: u.FollowersCount, FollowingCount: u.FollowingCount,
-		Followed: u.Followed, Blocked: u.Blocked, CreatedAt: u.CreatedAt,
+		Followed: u.Followed, Blocked: u.Blocked, CreatedAt: u.CreatedAt, Can: able.user(u),
+	}, err
+}
+
+func (s *Server) replyUser(c *fiber.Ctx, u *models.PublicUser) error {
+	out, err := s.showUser(c, u)
+	if err != nil {
+		return err
 	}
+	return c.JSON(out)
 }
 
 // existingUser reads the user's id in the path. It returns CodeNotFound if there is no such user.
@@ -277,20 +292,73 @@ func (s *Server) readUser(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(s.newPublicUserJSON(user))
+	return s.replyUser(c, user)
+}
+
+func (s *Server) readUserByName(c *fiber.Ctx) error {
+	user, err := s.store.PublicUserByName(c.UserContext(), viewerID(c), pathText(c, "name"))
+	if err != nil {
+		return err
+	}
+	return s.replyUser(c, user)
+}
+
+const (
+	defaultNames = 10
+	maxNames     = 20
+)
+
+// completeUsername lists users whose names begin with the prefix in the path, in the order of their names.
+func (s *Server) completeUsername(c *fiber.Ctx) error {
+	n, err := numberOf(c, "limit", defaultNames, maxNames)
+	if err != nil {
+		return err
+	}
+	users, err := s.store.UsersByPrefix(c.UserContext(), viewerID(c), pathText(c, "prefix"), n)
+	if err != nil {
+		return err
+	}
+	out := namesJSON{Items: make([]authorJSON, len(users))}
+	for i, user := range users {
+		out.Items[i] = s.author(user)
+	}
+	return c.JSON(out)
+}
+
+type namesJSON struct {
+	Items []authorJSON `json:"items"`
+}
+
+// DefaultProfiles is where mentions link to unless Config.Profiles names another place.
+const DefaultProfiles = "/users/"
+
+// CheckProfiles returns an error unless prefix is the beginning of a path, or of an http or https URL.
+func CheckProfiles(prefix string) error {
+	u, err := url.Parse(prefix)
+	local := err == nil && u.Scheme == "" && u.Host == "" && strings.HasPrefix(prefix, "/")
+	remote := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil
+	if !local && !remote || strings.ContainsFunc(prefix, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("%q is neither the beginning of a path, such as %s, nor of an https URL", prefix,
+			DefaultProfiles)
+	}
+	return nil
 }
 
 // findUsers returns the user with a name, as a list of one or none: a text may mention an unknown name.
 func (s *Server) findUsers(c *fiber.Ctx) error {
 	name := c.Query("username")
 	if name == "" {
-		return models.Invalid("username", "must be the name of a user")
+		return models.Invalid("username", models.Missing().Saying("must be the name of a user"))
 	}
 	out := list[publicUserJSON]{Items: []publicUserJSON{}}
 	user, err := s.store.PublicUserByName(c.UserContext(), viewerID(c), name)
 	switch {
 	case err == nil:
-		out.Items = append(out.Items, s.newPublicUserJSON(user))
+		item, err := s.showUser(c, user)
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, item)
 	case models.ErrorCode(err) != models.CodeNotFound:
 		return err
 	}

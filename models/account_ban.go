@@ -20,7 +20,7 @@ var ForGood = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 // Validate names every field that breaks a rule (CodeInvalid).
 func (b Ban) Validate(now time.Time) error {
 	var f fieldErrors
-	f.check(b.Until.After(now) && !b.Until.After(ForGood), "until", "must be in the future")
+	f.check(b.Until.After(now) && !b.Until.After(ForGood), "until", Broken(FieldNotFuture, "must be in the future"))
 	f.checkReason("reason", b.Reason)
 	return f.err()
 }
@@ -73,6 +73,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		if err := tx.Exec(update, ban.Until, ban.Reason, userID).Error; err != nil {
 			return err
 		}
+		announce(tx, UserBanned, userID)
 		if ended, err = endSessions(tx, userID, conditions{}); err != nil {
 			return err
 		}
@@ -118,6 +119,7 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 		if err := tx.Exec(update, userID).Error; err != nil {
 			return err
 		}
+		announce(tx, UserUnbanned, userID)
 		if err := endVoids(tx, userID, s.now()); err != nil {
 			return err
 		}

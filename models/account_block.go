@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -19,6 +20,11 @@ func isBlocked(column string) string { return blockOf(column) + " IS NOT NULL" }
 // blockOf looks up one block. As a plain EXISTS, MariaDB would read all blocks that the viewer has made.
 func blockOf(column string) string {
 	return "(SELECT 1 FROM blocks b WHERE b.user_id=? AND b.blocked_id=" + column + " LIMIT 1)"
+}
+
+// blocksNot returns the condition that the user in one column does not block the user in another.
+func blocksNot(user, other string) string {
+	return strings.Replace(notBlocked(other), "?", user, 1)
 }
 
 // RefuseBlocked returns CodeForbidden if the target's author has blocked the user. A target that does not exist has no
@@ -45,6 +51,26 @@ func (s *Store) RefuseBlocked(ctx context.Context, target Target, userID int64) 
 		return Errorf(CodeForbidden, "The author has blocked you.")
 	}
 	return nil
+}
+
+// BlockersAmong returns which of these users block the viewer.
+func (s *Store) BlockersAmong(ctx context.Context, viewer int64, users []int64) (map[int64]bool, error) {
+	if len(users) == 0 {
+		return nil, nil
+	}
+	query := `
+		SELECT user_id
+		FROM blocks FORCE INDEX (PRIMARY)
+		WHERE user_id IN (` + joinIDs(users) + `) AND blocked_id=?`
+	var ids []int64
+	if err := s.db.WithContext(ctx).Raw(query, viewer).Scan(&ids).Error; err != nil {
+		return nil, fmt.Errorf("read who blocks user %d: %w", viewer, err)
+	}
+	blockers := make(map[int64]bool, len(ids))
+	for _, id := range ids {
+		blockers[id] = true
+	}
+	return blockers, nil
 }
 
 // lockPair locks two accounts, the lower id first, so that changes between two users take place one after another.
@@ -84,8 +110,14 @@ func (s *Store) Block(ctx context.Context, userID, other int64) error {
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
-		if err := tx.Exec(insert, userID, other, second(s.now())).Error; err != nil {
-			return err
+		inserted := tx.Exec(insert, userID, other, second(s.now()))
+		if inserted.Error != nil {
+			return inserted.Error
+		}
+		if inserted.RowsAffected > 0 {
+			if err := sessionsChanged(tx, other); err != nil { // Session.Blocked
+				return err
+			}
 		}
 		if err := unfollow(tx, userID, other); err != nil {
 			return err

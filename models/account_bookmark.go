@@ -54,8 +54,8 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 	return nil
 }
 
-// BookmarkedPost is a post in the list of a user's bookmarks.
-type BookmarkedPost struct {
+// KeptPost is a post in a list of posts that a user keeps, such as bookmarks.
+type KeptPost struct {
 	Post  Post `gorm:"embedded"`
 	RowID int64
 }
@@ -64,29 +64,37 @@ type BookmarkedPost struct {
 // than row before (0 for the first page). Deleted posts, and posts of authors whom the user blocks, are skipped. If
 // skipped posts make the page short, rest is where the list continues; nil at its end.
 func (s *Store) BookmarkedPosts(
-	ctx context.Context, userID, before int64, limit int,
-) (list []BookmarkedPost, rest *ListKey, err error) {
-	bookmarks := trail{
-		from:  "bookmarks k FORCE INDEX (idx_user_id)",
+	ctx context.Context, userID int64, view PostView, before int64, limit int,
+) (list []KeptPost, rest *ListKey, err error) {
+	return s.keptPosts(ctx, "bookmarks", userID, view, before, limit)
+}
+
+// keptPosts lists the posts in the user's rows of a table, as BookmarkedPosts does.
+func (s *Store) keptPosts(
+	ctx context.Context, table string, userID int64, view PostView, before int64, limit int,
+) (list []KeptPost, rest *ListKey, err error) {
+	kept := trail{
+		from:  table + " k FORCE INDEX (idx_user_id)",
 		where: matching("k.user_id=?", userID),
 		id:    "k.id",
 	}
 	visible := func(where conditions, limit int) *gorm.DB {
 		where.add(notBlocked("p.user_id"), userID)
 		query := `
-			SELECT ` + postColumns + `, k.id AS row_id
-			FROM ` + bookmarks.from + `
+			SELECT ` + view.columns() + `, k.id AS row_id
+			FROM ` + kept.from + `
 			STRAIGHT_JOIN posts p ON p.id=k.post_id AND p.status=` + sqlNormal + `
 			STRAIGHT_JOIN ` + listedUsers + `
+			` + view.join(userID) + `
 			` + where.clause() + `
-			ORDER BY ` + bookmarks.order() + `
+			ORDER BY ` + kept.order() + `
 			LIMIT ?`
 		return s.db.WithContext(ctx).Raw(query, where.between([]any{userID}, limit)...)
 	}
-	size := func(b *BookmarkedPost) int { return postSize(&b.Post) }
-	list, rest, err = sift(ctx, s, bookmarks, beforeID(before), limit, visible, size)
+	size := func(k *KeptPost) int { return postSize(&k.Post) }
+	list, rest, err = sift(ctx, s, kept, beforeID(before), limit, visible, size)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list bookmarks of user %d: %w", userID, err)
+		return nil, nil, fmt.Errorf("list %s of user %d: %w", table, userID, err)
 	}
 	return list, rest, nil
 }

@@ -106,8 +106,9 @@ func (s *Store) leaveAdmin(tx *gorm.DB, userID int64) error {
 const purgeBatch = 500
 
 // PurgeUser deletes the rows of a deleted account, except its content and likes: sessions, follows and blocks in both
-// directions, bookmarks, notifications. It also ends the account's claims. It reports whether the account was deleted,
-// and leaves any other one alone. Each transaction is short, and PurgeUser can be run again at any time.
+// directions, bookmarks, notifications, subscriptions, read marks, drafts. It also ends the account's claims, and
+// empties the events of webhooks that have its name. It reports whether the account was deleted, and leaves any other
+// one alone. Each transaction is short, and PurgeUser can be run again at any time.
 func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
 	const query = `
 		SELECT COUNT(*)>0
@@ -137,12 +138,20 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 		{"blocks", "PRIMARY", "blocked_id", "user_id"},
 		{"bookmarks", "PRIMARY", "user_id", "id"},
 		{"notifications", "PRIMARY", "user_id", "id"},
+		{"subscriptions", "PRIMARY", "user_id", "id"},
+		{"read_marks", "PRIMARY", "user_id", "post_id"},
+		{"drafts", "PRIMARY", "user_id", "id"},
 		{"follows", "idx_user_followed", "followed_id", "user_id"}, // the followers of a deleted account are not shown
 	} {
 		for more := true; more; {
 			if more, err = s.purgeSome(ctx, rows, userID); err != nil {
 				return true, fmt.Errorf("purge user %d: %w", userID, err)
 			}
+		}
+	}
+	for more := true; more; {
+		if more, err = s.emptyNewsOf(ctx, userID, purgeBatch); err != nil {
+			return true, fmt.Errorf("empty webhook events of user %d: %w", userID, err)
 		}
 	}
 	for more := true; more; {

@@ -155,6 +155,30 @@ type (
 		CommentID *int64    `json:"comment_id,omitempty"`
 		CreatedAt time.Time `json:"created_at"`
 	}
+	exportedReadMark struct {
+		RowKey    `gorm:"embedded"`
+		PostID    int64     `json:"post_id"`
+		CommentID *int64    `json:"comment_id"`
+		ReadAt    time.Time `json:"read_at"`
+	}
+	exportedSubscription struct {
+		RowKey    `gorm:"embedded"`
+		PostID    int64     `json:"post_id"`
+		Level     string    `json:"level"`
+		CreatedAt time.Time `json:"created_at"`
+	}
+	exportedDraft struct {
+		RowKey    `gorm:"embedded"`
+		Key       string    `gorm:"column:draft_key" json:"key"`
+		PostID    *int64    `json:"post_id"`
+		ParentID  *int64    `json:"parent_id"`
+		Title     string    `json:"title"`
+		Content   string    `json:"content"`
+		Tags      Tags      `json:"tags"`
+		Version   int64     `json:"version"`
+		CreatedAt time.Time `json:"created_at"`
+		UpdatedAt time.Time `json:"updated_at"`
+	}
 	exportedUser struct {
 		RowKey    `gorm:"embedded"`
 		UserID    int64     `json:"user_id"`
@@ -294,6 +318,25 @@ var exportSections = []exportSection{
 		WHERE user_id=? AND id>?
 		ORDER BY id
 		LIMIT ?`),
+	rowsOf[exportedReadMark]("read_marks", `
+		SELECT post_id AS row_id, post_id, NULLIF(comment_id,0) AS comment_id, read_at
+		FROM read_marks FORCE INDEX (PRIMARY)
+		WHERE user_id=? AND post_id>?
+		ORDER BY post_id
+		LIMIT ?`),
+	rowsOf[exportedSubscription]("subscriptions", `
+		SELECT id AS row_id, post_id, ELT(level,'following','muted') AS level, created_at
+		FROM subscriptions FORCE INDEX (idx_user_id)
+		WHERE user_id=? AND id>?
+		ORDER BY id
+		LIMIT ?`),
+	rowsOf[exportedDraft]("drafts", `
+		SELECT id AS row_id, draft_key, NULLIF(post_id,0) AS post_id, NULLIF(parent_id,0) AS parent_id, title,
+			content, tags, version, created_at, updated_at
+		FROM drafts FORCE INDEX (idx_user_id)
+		WHERE user_id=? AND id>?
+		ORDER BY id
+		LIMIT ?`),
 	rowsOf[exportedUser]("follows", `
 		SELECT f.id AS row_id, f.followed_id AS user_id, u.username, f.created_at
 		FROM follows f FORCE INDEX (idx_user_id)
@@ -313,7 +356,7 @@ var exportSections = []exportSection{
 	rowsOf[exportedNotification]("notifications", `
 		SELECT id AS row_id,
 			ELT(kind, 'reply', 'mention', 'milestone', 'report', 'claim_confirmed', 'claim_rejected',
-				'claim_expiring') AS kind,
+				'claim_expiring', 'comment') AS kind,
 			NULLIF(actor_id,0) AS actor_id, post_id, NULLIF(comment_id,0) AS comment_id,
 			NULLIF(milestone,0) AS milestone, NULLIF(report_id,0) AS report_id,
 			NULLIF(claim_id,0) AS claim_id, created_at, read_at

@@ -176,13 +176,13 @@ const (
 // by n authors at most. Those are the n authors whose own newest post after the key is newest: for every other author,
 // n posts of others are newer. So one query finds the newest post of each followed user, in three steps in an index
 // each, and another reads n entries of the index for each of n authors.
-func (s *Store) Feed(ctx context.Context, userID int64, after *ListKey, limit int) ([]Post, error) {
+func (s *Store) Feed(ctx context.Context, userID int64, view PostView, after *ListKey, limit int) ([]Post, error) {
 	for try := 1; ; try++ {
 		authors, err := s.feedAuthors(ctx, userID, after, limit)
 		if err != nil || len(authors) == 0 {
 			return nil, err
 		}
-		posts, left, err := s.newestOf(ctx, userID, authors, after, limit)
+		posts, left, err := s.newestOf(ctx, userID, view, authors, after, limit)
 		// A full set of authors makes a full page, unless some of their posts were deleted in between.
 		if err != nil || left < 0 || len(posts) == limit || len(authors) < limit || try == feedTries {
 			return posts, err
@@ -256,7 +256,7 @@ func neededAuthors(latest []latestPost, after *ListKey, limit int) []int64 {
 
 // newestOf reads the newest posts after the key of these authors, up to PageBytes of content.
 func (s *Store) newestOf(
-	ctx context.Context, viewer int64, authors []int64, after *ListKey, limit int,
+	ctx context.Context, viewer int64, view PostView, authors []int64, after *ListKey, limit int,
 ) (posts []Post, left int, err error) {
 	parts := make([]string, len(authors))
 	args := []any{viewer}
@@ -275,7 +275,7 @@ func (s *Store) newestOf(
 		args = append(append(args, where.args...), limit)
 	}
 	query := `
-		SELECT ` + postColumns + `
+		SELECT ` + view.columns() + `
 		FROM (
 			SELECT n.id
 			FROM (` + strings.Join(parts, " UNION ALL ") + `) n
@@ -283,6 +283,7 @@ func (s *Store) newestOf(
 			LIMIT ?) k
 		JOIN posts p ON p.id=k.id
 		JOIN users u ON u.id=p.user_id
+		` + view.join(viewer) + `
 		WHERE p.status=?
 		ORDER BY p.created_at DESC, p.id DESC`
 	read := s.db.WithContext(ctx).Raw(query, append(args, limit, StatusNormal)...)

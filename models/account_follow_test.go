@@ -113,19 +113,19 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 		most int64 // rows and entries read
 	}{
 		"feed of 1000": {func() (int, error) {
-			l, err := store.Feed(ctx, c.reader.ID, nil, limit)
+			l, err := store.Feed(ctx, c.reader.ID, models.ViewFull, nil, limit)
 			return len(l), err
 		}, 6*crowdAuthors + 3*limit*limit},
 		"feed of 1000, later": {func() (int, error) {
-			l, err := store.Feed(ctx, c.reader.ID, middle, limit)
+			l, err := store.Feed(ctx, c.reader.ID, models.ViewFull, middle, limit)
 			return len(l), err
 		}, 6*crowdAuthors + 3*limit*limit},
 		"feed of 3": {func() (int, error) {
-			l, err := store.Feed(ctx, c.guest.ID, nil, limit)
+			l, err := store.Feed(ctx, c.guest.ID, models.ViewFull, nil, limit)
 			return len(l), err
 		}, 3 * limit * limit},
 		"feed of 3, later": {func() (int, error) {
-			l, err := store.Feed(ctx, c.guest.ID, middle, limit)
+			l, err := store.Feed(ctx, c.guest.ID, models.ViewFull, middle, limit)
 			return len(l), err
 		}, 3 * limit * limit},
 		"followers": {func() (int, error) {
@@ -153,11 +153,11 @@ func TestPeople_listsReadNoMoreThanTheyShow(t *testing.T) {
 			return len(l), err
 		}, 15 * limit},
 		"liked posts": {func() (int, error) {
-			l, _, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, 0, limit)
+			l, _, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, models.ViewFull, 0, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked posts, later": {func() (int, error) {
-			l, _, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, 50_000, limit)
+			l, _, err := store.LikedPosts(ctx, c.reader.ID, c.guest.ID, models.ViewFull, 50_000, limit)
 			return len(l), err
 		}, 15 * limit},
 		"liked comments": {func() (int, error) {
@@ -216,7 +216,7 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 	for limit := 1; limit < 30; limit++ {
 		var got []int64
 		for after := (*models.ListKey)(nil); ; {
-			posts, err := store.Feed(ctx, reader.ID, after, limit)
+			posts, err := store.Feed(ctx, reader.ID, models.ViewFull, after, limit)
 			require.NoError(t, err)
 			for _, p := range posts {
 				got = append(got, p.ID)
@@ -234,7 +234,7 @@ func TestFeed_isTheOrderOfAllPosts(t *testing.T) {
 // BenchmarkFeed measures a page of 20 on a table of 100,000 posts.
 func BenchmarkFeed(b *testing.B) {
 	c := newCrowd(b)
-	all, err := c.store.Feed(context.Background(), c.reader.ID, nil, 21)
+	all, err := c.store.Feed(context.Background(), c.reader.ID, models.ViewFull, nil, 21)
 	require.NoError(b, err)
 	require.Len(b, all, 21)
 	page := &models.ListKey{Value: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC).Unix(), ID: 1 << 40}
@@ -243,7 +243,8 @@ func BenchmarkFeed(b *testing.B) {
 			for _, limit := range []int{21, 101} {
 				b.Run(fmt.Sprintf("%d followed, %s of %d", follows, name, limit-1), func(b *testing.B) {
 					for b.Loop() {
-						if _, err := c.store.Feed(context.Background(), user.ID, after, limit); err != nil {
+						_, err := c.store.Feed(context.Background(), user.ID, models.ViewFull, after, limit)
+						if err != nil {
 							b.Fatal(err)
 						}
 					}

@@ -129,7 +129,7 @@ func (s *Store) notHeld(tx *gorm.DB, u *User) error {
 			return fmt.Errorf("read held names: %w", err)
 		}
 		if until != nil && until.After(s.now()) {
-			return errTaken(FieldError{f.field, "is taken"})
+			return errTaken(f.field)
 		}
 	}
 	return nil

@@ -67,16 +67,17 @@ func likesOf(table string, userID int64) trail {
 // than row before (0 for the first page). Likes of deleted posts are skipped. If skipped likes make the page short,
 // rest is where the list continues; nil at its end.
 func (s *Store) LikedPosts(
-	ctx context.Context, viewer, userID, before int64, limit int,
+	ctx context.Context, viewer, userID int64, view PostView, before int64, limit int,
 ) (list []Liked[Post], rest *ListKey, err error) {
 	likes := likesOf("post_likes", userID)
 	visible := func(where conditions, limit int) *gorm.DB {
 		where.add(notBlocked("p.user_id"), viewer)
 		query := `
-			SELECT ` + postColumns + `, l.id AS row_id, l.created_at AS liked_at
+			SELECT ` + view.columns() + `, l.id AS row_id, l.created_at AS liked_at
 			FROM ` + likes.from + `
 			STRAIGHT_JOIN posts p ON p.id=l.post_id AND p.status=` + sqlNormal + `
 			STRAIGHT_JOIN ` + listedUsers + `
+			` + view.join(viewer) + `
 			` + where.clause() + `
 			ORDER BY ` + likes.order() + `
 			LIMIT ?`

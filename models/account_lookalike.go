@@ -54,7 +54,7 @@ func NewReservedNames(further []string) (ReservedNames, error) {
 // Check returns CodeInvalid for a username that is reserved, or looks like one that is.
 func (r ReservedNames) Check(username string) error {
 	if r[skeleton(username)] {
-		return Invalid("username", "is reserved, or looks like a name that is")
+		return Invalid("username", Broken(FieldReserved, "is reserved, or looks like a name that is"))
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ const (
 	NotifyConfirmed NotificationKind = 5 // the user's claim is confirmed
 	NotifyRejected  NotificationKind = 6 // the user's claim was rejected
 	NotifyExpiring  NotificationKind = 7 // the user's claim expires soon
+	NotifyComment   NotificationKind = 8 // a comment on a post that the user follows
 )
 
 // outcomes are, as a list of SQL, the kinds that a user always sees, whatever becomes of the content: those of reports
@@ -42,6 +43,8 @@ func (k NotificationKind) String() string {
 		return "claim_rejected"
 	case NotifyExpiring:
 		return "claim_expiring"
+	case NotifyComment:
+		return "comment"
 	}
 	return "milestone"
 }
@@ -51,17 +54,22 @@ func (k NotificationKind) String() string {
 // block. An author's own likes count towards their milestones like any other.
 //
 // The author of a post is notified of comments at its top level, the author of a comment of direct replies. A user who
-// is notified of a comment as a reply is not notified of it as a mention too. Edits notify nobody.
+// is notified of a comment as a reply is not notified of it as a mention too. Edits notify nobody. Followers of a post
+// are notified by NotifyFollowers. Users who mute a post are notified of nothing about it but outcomes.
 type Notification struct {
 	ID        int64
 	Kind      NotificationKind
-	Actor     Author `gorm:"embedded;embeddedPrefix:author_"` // the zero Author except for replies and mentions
+	Actor     Author `gorm:"embedded;embeddedPrefix:author_"` // zero except for replies, mentions and comments
 	PostID    int64
 	PostTitle string // of a report, "" if the post was deleted or its author is blocked by the user
-	CommentID int64  // 0: it is about the post
-	Milestone int64  // the number of likes that was reached; 0 for the other kinds
-	ReportID  int64  // the user's report; 0 for the other kinds
-	ClaimID   int64  // the user's claim; 0 for the other kinds
+	// Excerpt is that of the post; "" if it is not shown, or if the notification is about a comment.
+	Excerpt   string
+	CommentID int64 // 0: it is about the post
+	// CommentText is the beginning of the comment's Markdown; "" if it is not shown.
+	CommentText string
+	Milestone   int64 // the number of likes that was reached; 0 for the other kinds
+	ReportID    int64 // the user's report; 0 for the other kinds
+	ClaimID     int64 // the user's claim; 0 for the other kinds
 	// Claim is the rest of the claim; zero if the user has made a later claim to the same drop.
 	Claim struct {
 		DropID    int64
@@ -111,10 +119,12 @@ func notifyMentions(
 	return notify(tx, n, matching("u.username IN ? AND u.id NOT IN ?", names, []int64{actor, notified}))
 }
 
-// notify writes a notification for each user u who meets the conditions, is not deleted and does not block the actor.
+// notify writes a notification for each user u who meets the conditions, is not deleted, does not block the actor and
+// does not mute the post.
 func notify(tx *gorm.DB, n Notification, where conditions) error {
 	where.add("u.deleted_at IS NULL")
 	where.add("NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)", n.Actor.ID)
+	where.add(notMuted("u.id", "?"), n.PostID)
 	insert := `
 		INSERT INTO notifications (user_id, kind, actor_id, post_id, comment_id, created_at)
 		SELECT u.id,?,?,?,?,?
@@ -191,6 +201,9 @@ func addNotificationShown(where *conditions, userID int64) {
 	where.add("(n.kind IN "+outcomes+" OR "+notBlocked("p.user_id")+")", userID)
 }
 
+// subjectText is how much of a comment is read with a notification of it, in characters of Markdown.
+const subjectText = 4 * MaxExcerpt
+
 // Notifications lists the user's notifications, latest first: at most limit before the id (0 for the first page), with
 // unread only the unread ones. If skipped notifications make the page short, rest is where the list continues; nil at
 // its end.
@@ -203,6 +216,10 @@ func (s *Store) Notifications(
 		query := `
 		SELECT n.id, n.kind, ` + authorColumns + `, n.post_id,
 			IF(p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `, p.title, '') AS post_title,
+			IF(n.comment_id=0 AND p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `,
+				p.excerpt, '') AS excerpt,
+			IF(p.status=` + sqlNormal + ` AND c.status=` + sqlNormal + ` AND ` + notBlocked("c.user_id") + `,
+				LEFT(c.content,?), '') AS comment_text,
 			n.comment_id, n.milestone, n.report_id, n.claim_id,
 			COALESCE((SELECT m.drop_id FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id), 0) AS claim_drop_id,
 			COALESCE((
@@ -222,7 +239,8 @@ func (s *Store) Notifications(
 		` + where.clause() + `
 		ORDER BY ` + all.order() + `
 		LIMIT ?`
-		return s.db.WithContext(ctx).Raw(query, where.between([]any{userID}, limit)...)
+		args := []any{userID, userID, userID, subjectText}
+		return s.db.WithContext(ctx).Raw(query, where.between(args, limit)...)
 	}
 	list, rest, err = sift(ctx, s, all, beforeID(before), limit, visible, noContent[Notification])
 	if err != nil {
@@ -254,6 +272,45 @@ func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
 	}
 	return int64(len(list)), nil
+}
+
+// NewsMark changes whenever a user is notified, or has read a notification in another second than before.
+type NewsMark struct {
+	Unread int64 // the latest unread notification; 0 for none
+	ReadAt int64 // Unix time at which the user last read one; 0 for never
+}
+
+// NewsMarks returns the marks of users who are not deleted, by id. It reads two index entries of each. MySQL would sort
+// all entries of a user without user_id in the orders, and MariaDB with read_at in the first one.
+func (s *Store) NewsMarks(ctx context.Context, users []int64) (map[int64]NewsMark, error) {
+	query := `
+		SELECT u.id,
+			COALESCE((
+				SELECT n.id
+				FROM notifications n FORCE INDEX (idx_user_read)
+				WHERE n.user_id=u.id AND n.read_at IS NULL
+				ORDER BY n.user_id DESC, n.id DESC
+				LIMIT 1), 0) AS unread,
+			COALESCE((
+				SELECT UNIX_TIMESTAMP(n.read_at)
+				FROM notifications n FORCE INDEX (idx_user_read)
+				WHERE n.user_id=u.id
+				ORDER BY n.user_id DESC, n.read_at DESC, n.id DESC
+				LIMIT 1), 0) AS read_at
+		FROM users u FORCE INDEX (PRIMARY)
+		WHERE u.id IN (` + joinIDs(users) + `) AND u.deleted_at IS NULL`
+	var rows []struct {
+		ID   int64
+		Mark NewsMark `gorm:"embedded"`
+	}
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("look for notifications of %d users: %w", len(users), err)
+	}
+	marks := make(map[int64]NewsMark, len(rows))
+	for _, row := range rows {
+		marks[row.ID] = row.Mark
+	}
+	return marks, nil
 }
 
 // readBatch is the number of notifications that one statement marks as read.

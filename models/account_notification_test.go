@@ -379,7 +379,7 @@ func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
 			return int(n) / (models.MaxUnread / page), err
 		},
 		"bookmarks": func(before int64) (int, error) {
-			list, _, err := store.BookmarkedPosts(t.Context(), ada.ID, before, page)
+			list, _, err := store.BookmarkedPosts(t.Context(), ada.ID, models.ViewFull, before, page)
 			return len(list), err
 		},
 	} {
@@ -391,7 +391,7 @@ func TestLists_ofAUserReadOnlyTheirPage(t *testing.T) {
 			require.NoError(t, err)
 			read := rowsRead(t, store) - start
 			assert.Equal(t, page, got, name)
-			most := page * 12 // the row, its post, author, comment, and the rows that decide whether it is hidden
+			most := page * 16 // the row, its post, author, comment, and the rows that decide whether it is hidden
 			if name == "unread count" {
 				most = models.MaxUnread * 8
 			}

@@ -72,6 +72,8 @@ var rules = map[Permission]Rule{
 
 	// Read profiles, and the posts, comments and likes of users.
 	"user.read": {RoleAnonymous, All, ScopeRead},
+	// Complete usernames while writing a mention.
+	"user.complete": {RoleUser, All, ScopeRead},
 	// Follow users, and read the posts of followed users.
 	"follow.set": {RoleUser, Others, ScopeWrite},
 	"feed.read":  {RoleUser, All, ScopeRead},
@@ -96,6 +98,9 @@ var rules = map[Permission]Rule{
 	// Request that a version of the caller's comment be redacted.
 	"comment.redact": {RoleUser, Hidden, ScopeWrite},
 
+	// Render a text that is not stored.
+	"text.render": {RoleUser, All, ScopeWrite},
+
 	// Like and unlike; read likers, and the caller's own likes.
 	"like.set":  {RoleUser, All, ScopeWrite},
 	"like.read": {RoleAnonymous, All, ScopeRead},
@@ -116,6 +121,15 @@ var rules = map[Permission]Rule{
 	// Bookmark posts, and list the caller's bookmarks.
 	"bookmark.set":  {RoleUser, All, ScopeWrite},
 	"bookmark.list": {RoleUser, All, ScopeRead},
+
+	// Mark posts as read.
+	"post.mark": {RoleUser, All, ScopeWrite},
+	// Follow and mute posts, and list them.
+	"subscription.set":  {RoleUser, All, ScopeWrite},
+	"subscription.list": {RoleUser, All, ScopeRead},
+	// Read and write the caller's drafts.
+	"draft.read":  {RoleUser, All, ScopeRead},
+	"draft.write": {RoleUser, All, ScopeWrite},
 
 	// Read notifications, and mark them as read.
 	"notification.list": {RoleUser, All, ScopeRead},
@@ -175,6 +189,11 @@ var rules = map[Permission]Rule{
 	// Read the state of the like pipeline, and repair it.
 	"admin.pipeline.read": {RoleAdmin, All, ScopeModerate},
 	"admin.pipeline.mend": {RoleAdmin, All, ScopeModerate},
+	// Read webhooks and their deliveries, and send pings and events once more.
+	"admin.webhook.read": {RoleAdmin, All, ScopeModerate},
+	"admin.webhook.send": {RoleAdmin, All, ScopeModerate},
+	// Register, change and delete webhooks. The answer has a secret, and the events go to another site.
+	"admin.webhook.edit": {RoleAdmin, All, SessionOnly},
 	// Read the security log.
 	"admin.security.read": {RoleAdmin, All, ScopeModerate},
 	// Delete banned accounts.

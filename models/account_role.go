@@ -117,6 +117,8 @@ func (s *Store) roleChanged(
 		if ended, err = endSessions(tx, user.ID, conditions{}); err != nil {
 			return nil, err
 		}
+	} else if err = sessionsChanged(tx, user.ID); err != nil {
+		return nil, err
 	}
 	change := securityEvent{kind: eventRole, userID: user.ID, detail: user.Role.String() + " to " + role.String()}
 	if err := s.logSecurity(tx, change); err != nil {

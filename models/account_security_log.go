@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -83,14 +84,33 @@ func (s *Store) logSecurity(tx *gorm.DB, e securityEvent) error {
 	if err := s.boundRow(tx, r); err != nil {
 		return fmt.Errorf("log security: %w", err)
 	}
-	const insert = `
+	return insertSecurity(tx, []*securityRow{r})
+}
+
+// logSecurityOfAll writes an event of the operator for each of the accounts. No client causes it, so it has no bound.
+func (s *Store) logSecurityOfAll(tx *gorm.DB, kind string, userIDs []int64) error {
+	now := s.now().UTC()
+	rows := make([]*securityRow, len(userIDs))
+	for i, id := range userIDs {
+		e := securityEvent{kind: kind, userID: id}
+		rows[i] = &securityRow{securityEvent: e, hour: now.Truncate(time.Hour), created: now}
+	}
+	return insertSecurity(tx, rows)
+}
+
+func insertSecurity(tx *gorm.DB, rows []*securityRow) error {
+	const row = "(UNHEX(?),?,NULLIF(?,0),NULLIF(?,0),?,?,?,?,?,?)"
+	insert := `
 		INSERT INTO security_log (bucket, kind, user_id, actor_id, login_hash,
 			address, user_agent, detail, created_at, last_at)
-		VALUES (UNHEX(?),?,NULLIF(?,0),NULLIF(?,0),?,?,?,?,?,?)
+		VALUES ` + row + strings.Repeat(","+row, len(rows)-1) + `
 		ON DUPLICATE KEY UPDATE attempts=attempts+1, last_at=VALUES(last_at)`
-	err := tx.Exec(insert, r.bucket(), r.kind, r.userID, r.actor, r.loginHash,
-		r.address, r.agent, r.detail, now, now).Error
-	if err != nil {
+	var args []any
+	for _, r := range rows {
+		args = append(args, r.bucket(), r.kind, r.userID, r.actor, r.loginHash,
+			r.address, r.agent, r.detail, r.created, r.created)
+	}
+	if err := tx.Exec(insert, args...).Error; err != nil {
 		return fmt.Errorf("log security: %w", err)
 	}
 	return nil

@@ -59,20 +59,47 @@ func NewToken() (token string, hash [32]byte) {
 // HashToken returns the hash under which a token is stored and looked up. The token is random, so the hash has no salt.
 func HashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
 
-// CreateSession opens a session of 90 days without a login, as a command of the operator, and returns its token, which
-// is not stored.
+// CreateSession opens one session as CreateSessions does.
 func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
-	var token string
-	err := s.transact(ctx, func(tx *gorm.DB) (err error) {
-		if token, err = s.createSession(tx, userID, ""); err != nil {
-			return err
-		}
-		return s.logSecurity(tx, securityEvent{kind: eventSessionCreated, userID: userID})
-	})
+	tokens, err := s.CreateSessions(ctx, []int64{userID})
 	if err != nil {
-		return "", fmt.Errorf("create session: %w", err)
+		return "", err
 	}
-	return token, nil
+	return tokens[0], nil
+}
+
+// CreateSessions opens a session of 90 days for each user without a login, as a command of the operator, and returns
+// their tokens, which are not stored.
+func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, error) {
+	const atOnce = 1000
+	var tokens []string
+	for some := range slices.Chunk(userIDs, atOnce) {
+		var opened []string
+		err := s.transact(ctx, func(tx *gorm.DB) error {
+			opened = opened[:0]
+			now := second(s.now())
+			var rows []string
+			var args []any
+			for _, id := range some {
+				token, hash := NewToken()
+				opened = append(opened, token)
+				rows = append(rows, "(?,UNHEX(?),?,?)")
+				args = append(args, id, hexOf(hash), now, now.Add(sessionLife))
+			}
+			insert := `
+				INSERT INTO sessions (user_id, token_hash, created_at, expires_at)
+				VALUES ` + strings.Join(rows, ",")
+			if err := tx.Exec(insert, args...).Error; err != nil {
+				return err
+			}
+			return s.logSecurityOfAll(tx, eventSessionCreated, some)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("create sessions: %w", err)
+		}
+		tokens = append(tokens, opened...)
+	}
+	return tokens, nil
 }
 
 func (s *Store) createSession(tx *gorm.DB, userID int64, userAgent string) (string, error) {
@@ -150,30 +177,6 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 		return "", fmt.Errorf("log in: %w", err)
 	}
 	return token, nil
-}
-
-// SessionByHash returns the session of a token's hash. CodeUnauthorized: it is unknown, ended or expired, or the
-// account is banned or was deleted.
-func (s *Store) SessionByHash(ctx context.Context, hash [32]byte) (*Session, error) {
-	const query = `
-		SELECT s.user_id, u.username, u.display_name, u.avatar_url, u.role, u.created_at AS since,
-			s.expires_at, s.is_token, s.scopes, s.last_used_at,
-			EXISTS (SELECT 1 FROM blocks b WHERE b.blocked_id=s.user_id) AS blocked
-		FROM sessions s
-		JOIN users u ON u.id=s.user_id
-			AND u.deleted_at IS NULL
-			AND (u.banned_until IS NULL OR u.banned_until<=?)
-		WHERE s.token_hash=UNHEX(?) AND s.expires_at>?`
-	var session Session
-	now := s.now().UTC()
-	read := s.db.WithContext(ctx).Raw(query, now, hexOf(hash), now).Scan(&session)
-	if read.Error != nil {
-		return nil, fmt.Errorf("read session: %w", read.Error)
-	}
-	if read.RowsAffected == 0 {
-		return nil, Errorf(CodeUnauthorized, "The token is not valid.")
-	}
-	return &session, nil
 }
 
 // SessionInfo is a session as its user sees it in a list.
@@ -338,11 +341,17 @@ func endSessions(tx *gorm.DB, userID int64, which conditions) ([][32]byte, error
 	for i, f := range found {
 		ended[i] = [32]byte(f.TokenHash)
 	}
+	if len(ended) == 0 {
+		return ended, nil
+	}
 	deleted, err := deleteSessions(tx, ended)
 	if err == nil && deleted != int64(len(ended)) {
 		err = errChangedMeanwhile // one of them has ended or has another hash
 	}
-	return ended, err
+	if err != nil {
+		return nil, err
+	}
+	return ended, sessionsChanged(tx, userID)
 }
 
 // deleteSessions deletes sessions through the primary key, as DeleteSession does.
@@ -350,17 +359,10 @@ func deleteSessions(tx *gorm.DB, hashes [][32]byte) (deleted int64, err error) {
 	if len(hashes) == 0 {
 		return 0, nil
 	}
-	var list strings.Builder
-	for i, hash := range hashes {
-		if i > 0 {
-			list.WriteByte(',')
-		}
-		list.WriteString("x'" + hexOf(hash) + "'")
-	}
 	remove := tx.Exec(`
 		DELETE s
 		FROM sessions s FORCE INDEX (PRIMARY)
-		WHERE s.token_hash IN (` + list.String() + `)`)
+		WHERE s.token_hash IN (` + hashList(hashes) + `)`)
 	return remove.RowsAffected, remove.Error
 }
 
@@ -380,6 +382,9 @@ func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
 			return err
 		}
 		if err := tx.Exec(remove, hexOf(hash)).Error; err != nil {
+			return err
+		}
+		if err := sessionsChanged(tx, userID); err != nil {
 			return err
 		}
 		return s.logSecurity(tx, securityEvent{kind: eventLogout, userID: userID})

@@ -37,14 +37,13 @@ type TokenGrant struct {
 func (g TokenGrant) Validate() (Scope, error) {
 	var f fieldErrors
 	n := utf8.RuneCountInString(g.Name)
-	f.check(n >= 1 && n <= maxTokenName && utf8.ValidString(g.Name), "name",
-		fmt.Sprintf("must have 1 to %d characters", maxTokenName))
+	f.check(n >= 1 && n <= maxTokenName, "name", WrongLength(n, 1, maxTokenName))
 	f.check(!strings.ContainsFunc(g.Name, isUnseen) && g.Name == strings.TrimSpace(g.Name), "name",
-		"must not begin or end with space, and be a single line without control characters")
+		NotALine().Saying("must not begin or end with space, and be a single line without control characters"))
 	scopes, err := parseScopes(g.Scopes)
-	f.check(err == nil && scopes != 0, "scopes", "must be one or several of "+strings.Join(allScopes.Names(), ", "))
-	f.check(g.Days >= 1 && g.Days <= maxTokenDays, "expires_in_days",
-		fmt.Sprintf("must be a number from 1 to %d", maxTokenDays))
+	f.check(err == nil && scopes != 0, "scopes", NotOneOf(allScopes.Names()...).
+		Saying("must be one or several of %s", strings.Join(allScopes.Names(), ", ")))
+	f.check(g.Days >= 1 && g.Days <= maxTokenDays, "expires_in_days", OutOfRange(1, maxTokenDays))
 	return scopes, f.err()
 }
 
@@ -140,7 +139,7 @@ func (s *Store) lockSession(tx *gorm.DB, userID int64, session [32]byte, scopes 
 	}
 	if scopes&ScopeModerate != 0 && user.Role < RoleModerator {
 		return &Error{Code: CodeForbidden, Message: "Only a moderator can have a token that moderates.",
-			Fields: []FieldError{{"scopes", "must not have " + ScopeModerate.String()}}}
+			Fields: []FieldError{Broken(FieldNotPermitted, "must not have "+ScopeModerate.String()).In("scopes")}}
 	}
 	return nil
 }
@@ -193,17 +192,4 @@ func (s *Store) Tokens(ctx context.Context, userID int64, after *ListKey, limit 
 // RevokeToken ends one of the user's API tokens by its SessionID and returns its hash. CodeNotFound: it does not exist.
 func (s *Store) RevokeToken(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
 	return s.endSession(ctx, userID, true, id)
-}
-
-// UseToken records that a token is used now, unless a use less than a minute ago is recorded.
-func (s *Store) UseToken(ctx context.Context, hash [32]byte) error {
-	const update = `
-		UPDATE sessions
-		SET last_used_at=?
-		WHERE token_hash=UNHEX(?) AND (last_used_at IS NULL OR last_used_at<=?)`
-	now := second(s.now())
-	if _, err := s.write(ctx, update, now, hexOf(hash), now.Add(-tokenUsedEvery)); err != nil {
-		return fmt.Errorf("record use of token: %w", err)
-	}
-	return nil
 }

@@ -49,10 +49,8 @@ type Registration struct {
 // Validate names every field that breaks a rule (CodeInvalid).
 func (r Registration) Validate() error {
 	var f fieldErrors
-	f.check(ValidUsername(r.Username), "username",
-		fmt.Sprintf("must be %d to %d letters (a-z), digits, '_', '.' or '-',"+
-			" beginning with a letter or digit and ending with one or '_'", MinUsername, MaxUsername))
-	f.check(validEmail(r.Email), "email", fmt.Sprintf("must be an e-mail address of at most %d characters", MaxEmail))
+	f.checkUsername("username", r.Username)
+	f.checkEmail("email", r.Email)
 	checkPassword(&f, "password", r.Password, append(emailNames(r.Email), r.Username)...)
 	return f.err()
 }
@@ -80,12 +78,11 @@ func (p Profile) Validate() error {
 	var f fieldErrors
 	f.checkLength("display_name", p.DisplayName, maxDisplayName)
 	f.check(!strings.ContainsFunc(p.DisplayName, isUnseen) && p.DisplayName == strings.TrimSpace(p.DisplayName) &&
-		(p.DisplayName == "" || !showsNothing(p.DisplayName)), "display_name",
-		"must not begin or end with space, and be a single line of visible text without control characters")
+		(p.DisplayName == "" || !showsNothing(p.DisplayName)), "display_name", NotALine().Saying(
+		"must not begin or end with space, and be a single line of visible text without control characters"))
 	f.checkLength("bio", p.Bio, maxBio)
 	f.checkLines("bio", p.Bio)
-	f.check(p.AvatarURL == "" || validAvatarURL(p.AvatarURL), "avatar_url",
-		fmt.Sprintf("must be an https URL of at most %d characters, without a user name", maxAvatarURL))
+	f.checkAvatarURL("avatar_url", p.AvatarURL)
 	return f.err()
 }
 
@@ -137,16 +134,15 @@ func (s *Store) takenField(ctx context.Context, u *User) error {
 	if err := s.db.WithContext(ctx).Raw(query, u.Username).Scan(&names).Error; err != nil {
 		return fmt.Errorf("create user: %w", err)
 	}
-	field := FieldError{"email", "is taken"}
 	if names > 0 {
-		field = FieldError{"username", "is taken"}
+		return errTaken("username")
 	}
-	return errTaken(field)
+	return errTaken("email")
 }
 
-func errTaken(field FieldError) *Error {
-	message := "An account with this " + field.Field + " exists."
-	return &Error{Code: CodeConflict, Message: message, Fields: []FieldError{field}}
+func errTaken(field string) *Error {
+	return &Error{Code: CodeConflict, Message: "An account with this " + field + " exists.",
+		Fields: []FieldError{Broken(FieldTaken, "is taken").In(field)}}
 }
 
 func errNoUser() *Error { return Errorf(CodeNotFound, "There is no such user.") }
@@ -189,6 +185,7 @@ func (s *Store) userWhere(ctx context.Context, condition string, arg any) (*User
 // PublicUser is the public view of an account.
 type PublicUser struct {
 	Author         Author `gorm:"embedded;embeddedPrefix:author_"`
+	Role           Role
 	Bio            string
 	CreatedAt      time.Time
 	PostsCount     int64 // not deleted
@@ -208,12 +205,46 @@ func (s *Store) PublicUserByID(ctx context.Context, viewer, id int64) (*PublicUs
 
 // PublicUserByName is PublicUserByID for a username, without regard to case.
 func (s *Store) PublicUserByName(ctx context.Context, viewer int64, name string) (*PublicUser, error) {
-	return s.publicUser(ctx, viewer, "u.username=?", name)
+	user, err := s.publicUser(ctx, viewer, "u.username=?", name)
+	if err == nil && NormalizeLogin(user.Author.Username) != NormalizeLogin(name) { // as in UserByLogin
+		return nil, errNoUser()
+	}
+	return user, err
+}
+
+// prefixWindow is the number of names that UsersByPrefix examines.
+const prefixWindow = 100
+
+// UsersByPrefix returns users whose names begin with prefix, without regard to case, in the order of their names: at
+// most limit of the first prefixWindow. It passes over deleted accounts and those that the viewer blocks.
+func (s *Store) UsersByPrefix(ctx context.Context, viewer int64, prefix string, limit int) ([]Author, error) {
+	if len(prefix) > MaxUsername {
+		return nil, nil
+	}
+	query := `
+		SELECT u.id, u.username, u.display_name, u.avatar_url
+		FROM (
+			SELECT id
+			FROM users FORCE INDEX (idx_username)
+			WHERE username LIKE ?
+			ORDER BY username
+			LIMIT ?
+		) n
+		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=n.id
+		WHERE u.deleted_at IS NULL AND ` + notBlocked("u.id") + `
+		ORDER BY u.username
+		LIMIT ?`
+	var users []Author
+	err := s.db.WithContext(ctx).Raw(query, likeEscape(prefix)+"%", prefixWindow, viewer, limit).Scan(&users).Error
+	if err != nil {
+		return nil, fmt.Errorf("complete a username: %w", err)
+	}
+	return users, nil
 }
 
 func (s *Store) publicUser(ctx context.Context, viewer int64, condition string, arg any) (*PublicUser, error) {
 	query := `
-		SELECT ` + authorColumns + `, u.bio, u.created_at, u.followers_count,
+		SELECT ` + authorColumns + `, u.role, u.bio, u.created_at, u.followers_count,
 			(SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=?) AS posts_count,
 			(SELECT COUNT(*) FROM comments c WHERE c.user_id=u.id AND c.status=?) AS comments_count,
 			(SELECT COUNT(*) FROM follows f WHERE f.user_id=u.id) AS following_count,
@@ -254,7 +285,13 @@ func (s *Store) UpdateProfile(ctx context.Context, userID int64, p Profile) erro
 		UPDATE users
 		SET display_name=NULLIF(?,''), bio=?, avatar_url=NULLIF(?,'')
 		WHERE id=? AND deleted_at IS NULL`
-	if _, err := s.write(ctx, update, p.DisplayName, p.Bio, p.AvatarURL, userID); err != nil {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := tx.Exec(update, p.DisplayName, p.Bio, p.AvatarURL, userID).Error; err != nil {
+			return err
+		}
+		return sessionsChanged(tx, userID) // which hold the name
+	})
+	if err != nil {
 		return fmt.Errorf("update profile of user %d: %w", userID, err)
 	}
 	return nil

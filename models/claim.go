@@ -182,6 +182,7 @@ func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*Claim, err
 		}
 		if confirmed.RowsAffected == 1 {
 			c.State, c.ConfirmedAt = StateConfirmed, &now
+			announce(tx, ClaimConfirmed, id)
 			return notifyClaims(tx, []int64{id}, now)
 		}
 		c = Claim{} // as it is after any transaction that the UPDATE waited for

@@ -321,6 +321,7 @@ func (b *claimBatch) write(tx *gorm.DB) error {
 		return int(a.UserID - b.UserID)
 	})
 	var notified []int64
+	byState := map[ClaimState][]int64{} // the same
 	for some := range slices.Chunk(keys, writtenClaims) {
 		rows := make([]*claimRow, len(some))
 		for i, key := range some {
@@ -328,12 +329,15 @@ func (b *claimBatch) write(tx *gorm.DB) error {
 			id, state := rows[i].ID, rows[i].State
 			if b.owners[id] == key && (state == StateConfirmed || state == StateRejected) {
 				notified = append(notified, id)
+				byState[state] = append(byState[state], id)
 			}
 		}
 		if err := writeClaims(tx, rows); err != nil {
 			return err
 		}
 	}
+	announce(tx, ClaimConfirmed, byState[StateConfirmed]...)
+	announce(tx, ClaimRejected, byState[StateRejected]...)
 	return notifyClaims(tx, notified, b.now)
 }
 

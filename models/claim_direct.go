@@ -13,15 +13,14 @@ func errSoldOut() *Error    { return Errorf(CodeSoldOut, "The drop is sold out."
 func errDropEnded() *Error  { return Errorf(CodeEnded, "The drop has ended.") }
 func errNotStarted() *Error { return Errorf(CodeNotStarted, "The drop has not begun yet.") }
 
-// Refusal returns the error of a claim that the drop does not accept at a time: CodeNotStarted, CodeEnded or
+// Refusal returns the error of a claim that the drop does not accept at a time: CodeEnded, CodeNotStarted or
 // CodeSoldOut, in this order; nil if it accepts one.
 func (d *Drop) Refusal(at time.Time) error {
-	ends := d.Ends()
 	switch {
+	case d.Ended(at):
+		return errDropEnded()
 	case d.BeginsAt != nil && at.Before(*d.BeginsAt):
 		return errNotStarted()
-	case ends != nil && !at.Before(*ends):
-		return errDropEnded()
 	case d.Claimed >= d.Stock:
 		return errSoldOut()
 	}
@@ -95,6 +94,7 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *C
 		if row.State != StateConfirmed {
 			return nil
 		}
+		announce(tx, ClaimConfirmed, id)
 		return notifyClaims(tx, []int64{id}, now)
 	})
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+
+	"likewise/models/search"
 )
 
 // Comment is a comment on a post, or a reply to a comment.
@@ -78,6 +80,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal,
 		CreatedAt: now, UpdatedAt: now,
 	}
+	weights := search.Weights("", text.Content)
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		count := tx.Exec(`
 			UPDATE posts FORCE INDEX (PRIMARY)
@@ -97,9 +100,15 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 			return err
 		}
 		c.Depth = place.depth()
-		c.ID, err = s.insertComment(tx, c)
+		c.ID, err = s.insertComment(tx, c, weights)
 		if err != nil {
 			return err
+		}
+		announce(tx, CommentCreated, c.ID)
+		if place.Followed {
+			if err := addThreadNews(tx, c); err != nil {
+				return err
+			}
 		}
 		repliesTo := place.PostAuthorID
 		if parentID != nil {
@@ -113,12 +122,17 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 	return c, nil
 }
 
-// insertComment writes a comment and returns its id. The caller counts it on its post and parent.
-func (s *Store) insertComment(tx *gorm.DB, c *Comment) (int64, error) {
-	return s.insert(tx, `
-		INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		c.PostID, c.Author.ID, c.ParentID, c.Depth, c.Content, c.CreatedAt, c.UpdatedAt)
+// insertComment writes a comment with the terms of its text and returns its id. The caller counts it on its post and
+// parent.
+func (s *Store) insertComment(tx *gorm.DB, c *Comment, weights map[string]int) (int64, error) {
+	id, err := s.insert(tx, `
+		INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at, terms_version)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		c.PostID, c.Author.ID, c.ParentID, c.Depth, c.Content, c.CreatedAt, c.UpdatedAt, search.Version)
+	if err != nil {
+		return 0, err
+	}
+	return id, writeTerms(tx, Target{Kind: KindComment, ID: id}, weights)
 }
 
 // commentPlace is the place of a new comment: under a post, and under a parent if it is a reply.
@@ -129,6 +143,7 @@ type commentPlace struct {
 	ParentPostID    int64
 	ParentDepth     int
 	ParentStatus    Status
+	Followed        bool // somebody follows the post
 	BlockedByPost   bool // the post's author has blocked the writer
 	BlockedByParent bool
 }
@@ -138,7 +153,7 @@ func (p *commentPlace) depth() int { return p.ParentDepth + 1 }
 // placeFor counts a reply on its parent and returns the place, if the writer may write there. The caller has locked the
 // post's row.
 func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace, error) {
-	const query = `
+	query := `
 		SELECT
 			p.user_id AS post_author_id,
 			p.locked,
@@ -146,6 +161,12 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 			COALESCE(c.post_id, 0) AS parent_post_id,
 			COALESCE(c.depth, 0) AS parent_depth,
 			COALESCE(c.status, 0) AS parent_status,
+			(
+				SELECT 1
+				FROM subscriptions q FORCE INDEX (idx_post_level)
+				WHERE q.post_id=p.id AND q.level=` + sqlFollowing + `
+				LIMIT 1
+			) IS NOT NULL AS followed,
 			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=p.user_id AND b.blocked_id=?) AS blocked_by_post,
 			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=c.user_id AND b.blocked_id=?) AS blocked_by_parent
 		FROM posts p
@@ -159,11 +180,12 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 	case p.Locked:
 		return nil, Errorf(CodeLocked, "A moderator has locked the post: it takes no new comments.")
 	case parentID != nil && p.ParentPostID != 0 && p.ParentPostID != postID:
-		return nil, Invalid("parent_id", "is a comment of another post")
+		return nil, Invalid("parent_id", Broken(FieldOtherPost, "is a comment of another post"))
 	case parentID != nil && p.ParentStatus != StatusNormal:
 		return nil, NotFound(KindComment)
 	case p.depth() > MaxDepth:
-		return nil, Invalid("parent_id", fmt.Sprintf("is %d levels deep, and replies go no deeper", MaxDepth))
+		return nil, Invalid("parent_id", Fault{FieldTooDeep, Params{"max": MaxDepth},
+			fmt.Sprintf("is %d levels deep, and replies go no deeper", MaxDepth)})
 	case p.BlockedByPost:
 		return nil, Errorf(CodeForbidden, "The author of this post has blocked you.")
 	case p.BlockedByParent:
@@ -294,6 +316,24 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 	return nil
 }
 
+// LatestComments lists the latest comments on a post, at any depth, as the anonymous see them: at most limit, and none
+// beyond PageBytes of content. Deleted comments are left out.
+func (s *Store) LatestComments(ctx context.Context, postID int64, limit int) ([]Comment, error) {
+	// The order names every column of the index; see lastCommenter.
+	query := `
+		SELECT ` + commentColumns + `
+		FROM comments c FORCE INDEX (idx_post_status_created)
+		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
+		WHERE c.post_id=? AND c.status=` + sqlNormal + `
+		ORDER BY c.post_id DESC, c.status DESC, c.created_at DESC, c.id DESC
+		LIMIT ?`
+	list, _, err := scanPage(s.db.WithContext(ctx).Raw(query, 0, postID, limit), PageBytes, commentSize)
+	if err != nil {
+		return nil, fmt.Errorf("list the latest comments on post %d: %w", postID, err)
+	}
+	return list, nil
+}
+
 // UpdateComment replaces the text of a comment that has the given version, as UpdatePost does for posts. It returns
 // CodeLocked if the comment's post is locked.
 func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText,
@@ -332,9 +372,20 @@ func replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now t
 	c.Content, c.Version, c.UpdatedAt = content, c.Version+1, now
 	const update = `
 		UPDATE comments
-		SET content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id)
+		SET content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id), terms_version=?
 		WHERE id=?`
-	return tx.Exec(update, c.Content, c.Version, now, editor, c.ID).Error
+	announce(tx, CommentEdited, c.ID)
+	indexed := 0
+	if c.Status == StatusNormal {
+		indexed = search.Version
+	}
+	if err := tx.Exec(update, c.Content, c.Version, now, editor, indexed, c.ID).Error; err != nil {
+		return err
+	}
+	if err := deleteTerms(tx, KindComment, c.ID); err != nil || indexed == 0 {
+		return err // a deleted comment is not indexed
+	}
+	return writeTerms(tx, Target{Kind: KindComment, ID: c.ID}, search.Weights("", content))
 }
 
 // lockPostOf locks the row of a comment's post and reports whether a moderator has locked the post. Every transaction

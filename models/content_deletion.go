@@ -34,13 +34,14 @@ func hidePosts(tx *gorm.DB, ids []int64, d Deletion) (hidden []int64, tags map[i
 	update := `
 		UPDATE posts
 		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
-			updated_at=updated_at
+			excerpt='', excerpt_version=0, updated_at=updated_at
 		WHERE id IN (` + joinIDs(hidden) + `)`
 	err = tx.Exec(update, StatusDeleted, second(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := deleteTerms(tx, hidden...); err != nil {
+	announce(tx, PostDeleted, hidden...)
+	if err := deleteTerms(tx, KindPost, hidden...); err != nil {
 		return nil, nil, err
 	}
 	if err := askClosing(tx, KindPost, hidden, d); err != nil {
@@ -59,7 +60,7 @@ func hidePosts(tx *gorm.DB, ids []int64, d Deletion) (hidden []int64, tags map[i
 
 // showPosts restores those posts that are deleted and returns their ids. The caller passes tags to countTags as its
 // last statement.
-func showPosts(tx *gorm.DB, ids []int64) (shown []int64, tags map[int64]int, err error) {
+func (s *Store) showPosts(tx *gorm.DB, ids []int64) (shown []int64, tags map[int64]int, err error) {
 	if shown, err = lockPosts(tx, ids, StatusDeleted); err != nil || len(shown) == 0 {
 		return nil, nil, err
 	}
@@ -72,6 +73,7 @@ func showPosts(tx *gorm.DB, ids []int64) (shown []int64, tags map[int64]int, err
 	if err := tx.Exec(update, StatusNormal, search.Version).Error; err != nil {
 		return nil, nil, err
 	}
+	announce(tx, PostRestored, shown...)
 	read := `
 		SELECT id, title, content
 		FROM posts
@@ -85,7 +87,11 @@ func showPosts(tx *gorm.DB, ids []int64) (shown []int64, tags map[int64]int, err
 		return nil, nil, err
 	}
 	for _, p := range texts {
-		if err := writeTerms(tx, p.ID, search.Weights(p.Title, p.Content)); err != nil {
+		d := s.derive(PostText{Title: p.Title, Content: p.Content})
+		if err := writeTerms(tx, Target{Kind: KindPost, ID: p.ID}, d.weights); err != nil {
+			return nil, nil, err
+		}
+		if err := writeExcerpt(tx, p.ID, d.excerpt); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -129,11 +135,15 @@ func hideComments(tx *gorm.DB, ids []int64, d Deletion) ([]int64, error) {
 	}
 	update := `
 		UPDATE comments
-		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0),
+		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
 			updated_at=updated_at
 		WHERE id IN (` + joinIDs(hidden) + `)`
 	err = tx.Exec(update, StatusDeleted, second(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
+		return nil, err
+	}
+	announce(tx, CommentDeleted, hidden...)
+	if err := deleteTerms(tx, KindComment, hidden...); err != nil {
 		return nil, err
 	}
 	if err := askClosing(tx, KindComment, hidden, d); err != nil {
@@ -151,10 +161,29 @@ func showComments(tx *gorm.DB, ids []int64) ([]int64, error) {
 	}
 	update := `
 		UPDATE comments
-		SET status=?, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, updated_at=updated_at
+		SET status=?, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, terms_version=?,
+			updated_at=updated_at
 		WHERE id IN (` + joinIDs(shown) + `)`
-	if err := tx.Exec(update, StatusNormal).Error; err != nil {
+	if err := tx.Exec(update, StatusNormal, search.Version).Error; err != nil {
 		return nil, err
+	}
+	announce(tx, CommentRestored, shown...)
+	read := `
+		SELECT id, content
+		FROM comments
+		WHERE id IN (` + joinIDs(shown) + `)
+		ORDER BY id`
+	var texts []struct {
+		ID      int64
+		Content string
+	}
+	if err := tx.Raw(read).Scan(&texts).Error; err != nil {
+		return nil, err
+	}
+	for _, c := range texts {
+		if err := writeTerms(tx, Target{Kind: KindComment, ID: c.ID}, search.Weights("", c.Content)); err != nil {
+			return nil, err
+		}
 	}
 	return shown, refreshActiveAt(tx, shown)
 }
@@ -309,11 +338,11 @@ func hide(tx *gorm.DB, target Target, d Deletion) (tags map[int64]int, err error
 }
 
 // show restores a post or comment, as showPosts and showComments do.
-func show(tx *gorm.DB, target Target) (tags map[int64]int, err error) {
+func (s *Store) show(tx *gorm.DB, target Target) (tags map[int64]int, err error) {
 	if target.Kind == KindComment {
 		_, err = showComments(tx, []int64{target.ID})
 		return nil, err
 	}
-	_, tags, err = showPosts(tx, []int64{target.ID})
+	_, tags, err = s.showPosts(tx, []int64{target.ID})
 	return tags, err
 }

@@ -69,6 +69,57 @@ func (s *Store) Imported(ctx context.Context, source, kind string) (map[int64]in
 	return ids, nil
 }
 
+// ImportSource is how an earlier import compares with the accounts of another.
+type ImportSource struct {
+	Name  string
+	Known int // of the accounts, by their ids there
+	Same  int // of the known ones, created at the same time
+}
+
+// ImportSources compares accounts of a forum, times of their creation by ids there, with the imports whose source
+// begins with prefix. It returns those that know any of them.
+func (s *Store) ImportSources(
+	ctx context.Context, prefix, kind string, accounts map[int64]time.Time,
+) ([]ImportSource, error) {
+	const list = `
+		SELECT DISTINCT source
+		FROM imports
+		WHERE source LIKE CONCAT(?, '%')
+		ORDER BY source`
+	if len(accounts) == 0 {
+		return nil, nil
+	}
+	var names []string
+	if err := s.db.WithContext(ctx).Raw(list, prefix).Scan(&names).Error; err != nil {
+		return nil, fmt.Errorf("list imports: %w", err)
+	}
+	find := `
+		SELECT i.external_id, u.created_at
+		FROM imports i
+		JOIN users u ON u.id=i.local_id
+		WHERE i.source=? AND i.kind=? AND i.external_id IN (` + joinIDs(slices.Collect(maps.Keys(accounts))) + `)`
+	var sources []ImportSource
+	for _, name := range names {
+		var found []struct {
+			ExternalID int64
+			CreatedAt  time.Time
+		}
+		if err := s.db.WithContext(ctx).Raw(find, name, kind).Scan(&found).Error; err != nil {
+			return nil, fmt.Errorf("compare with import %s: %w", name, err)
+		}
+		source := ImportSource{Name: name, Known: len(found)}
+		for _, f := range found {
+			if f.CreatedAt.Equal(second(accounts[f.ExternalID])) {
+				source.Same++
+			}
+		}
+		if source.Known > 0 {
+			sources = append(sources, source)
+		}
+	}
+	return sources, nil
+}
+
 // MarkImported records the import of something without a row of its own, such as the likes of a post. Marking it again
 // changes nothing.
 func (s *Store) MarkImported(ctx context.Context, source, kind string, externalID, localID int64) error {
@@ -133,7 +184,7 @@ func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []Im
 		delta := map[int64]int{}
 		for _, p := range posts {
 			post := newPost{p.AuthorID, p.Text, second(p.CreatedAt), second(p.UpdatedAt)}
-			id, err := s.insertPost(tx, post, tags, search.Weights(p.Text.Title, p.Text.Content))
+			id, err := s.insertPost(tx, post, tags, s.derive(p.Text))
 			if err != nil {
 				return err
 			}
@@ -203,7 +254,7 @@ func (s *Store) importComments(tx *gorm.DB, comments []ImportedComment, record f
 		if comment.CreatedAt.After(latest[c.PostID]) {
 			latest[c.PostID] = comment.CreatedAt
 		}
-		id, err := s.insertComment(tx, &comment)
+		id, err := s.insertComment(tx, &comment, search.Weights("", comment.Content))
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,8 @@ type Post struct {
 	ID            int64
 	Author        Author `gorm:"embedded;embeddedPrefix:author_"`
 	Title         string
-	Content       string // Markdown
+	Content       string // Markdown; "" in a list with ViewSummary
+	Excerpt       string // see Options.Excerpt; "" unless it is in a list with ViewSummary
 	Tags          Tags
 	LikesCount    int64
 	CommentsCount int64
@@ -42,6 +43,7 @@ type Post struct {
 	UpdatedAt     time.Time
 	HotScore      int64     // see HotScore
 	ActiveAt      time.Time // of the latest comment; CreatedAt while there is none
+	LastCommenter Author    `gorm:"embedded;embeddedPrefix:last_commenter_"` // see lastCommenter
 	Locked        bool      // takes no new comments and no edits
 	Pinned        bool      // is in the list of pinned posts
 	Bookmarked    bool      // by the viewer
@@ -72,12 +74,6 @@ func (t PostText) Validate() error {
 	return f.err()
 }
 
-// postColumns are the columns of a Post. They have one placeholder, the viewer's id.
-const postColumns = `
-	p.id, ` + authorColumns + `, p.title, p.content, ` + tagNames + ` AS tags, p.likes_count, p.comments_count,
-	p.status, p.version, p.created_at, p.updated_at, p.hot_score, p.active_at, p.locked, p.pinned,
-	EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=? AND m.post_id=p.id) AS bookmarked`
-
 // CreatePost writes a post and returns it as viewers read it.
 func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*Post, error) {
 	now := second(s.now())
@@ -89,15 +85,16 @@ func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
-	weights := search.Weights(text.Title, text.Content)
+	derived := s.derive(text)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
-		p.ID, err = s.insertPost(tx, newPost{author.ID, text, now, now}, tags, weights)
+		p.ID, err = s.insertPost(tx, newPost{author.ID, text, now, now}, tags, derived)
 		if err != nil {
 			return err
 		}
 		if err := notifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
+		announce(tx, PostCreated, p.ID)
 		return countTags(tx, eachOnce(text.Tags, tags))
 	})
 	if err != nil {
@@ -112,20 +109,32 @@ type newPost struct {
 	createdAt, updatedAt time.Time // in whole seconds
 }
 
-// insertPost writes a post with its tags and its terms. The caller counts the tags.
-func (s *Store) insertPost(tx *gorm.DB, p newPost, tags map[string]int64, weights map[string]int) (int64, error) {
+// derived is what is stored beside the text of a post and made of it.
+type derived struct {
+	weights map[string]int // of the terms of the search index
+	excerpt excerpt
+}
+
+func (s *Store) derive(text PostText) derived {
+	return derived{search.Weights(text.Title, text.Content), s.excerptOf(text.Content)}
+}
+
+// insertPost writes a post with its tags and what was derived from its text. The caller counts the tags.
+func (s *Store) insertPost(tx *gorm.DB, p newPost, tags map[string]int64, d derived) (int64, error) {
 	id, err := s.insert(tx, `
-		INSERT INTO posts (user_id, title, content, created_at, updated_at, hot_score, active_at, terms_version)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		p.authorID, p.text.Title, p.text.Content, p.createdAt, p.updatedAt, HotScore(p.createdAt, 0), p.createdAt,
-		search.Version)
+		INSERT INTO posts
+			(user_id, title, content, excerpt, excerpt_version, created_at, updated_at, hot_score, active_at,
+			terms_version)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		p.authorID, p.text.Title, p.text.Content, d.excerpt.text, d.excerpt.version, p.createdAt, p.updatedAt,
+		HotScore(p.createdAt, 0), p.createdAt, search.Version)
 	if err != nil {
 		return 0, err
 	}
 	if err := insertTags(tx, id, p.createdAt, p.text.Tags, tags); err != nil {
 		return 0, err
 	}
-	return id, writeTerms(tx, id, weights)
+	return id, writeTerms(tx, Target{Kind: KindPost, ID: id}, d.weights)
 }
 
 // PostByID reads a post as viewer (0 for the anonymous) sees it. If the post is deleted or never existed, PostByID
@@ -137,7 +146,7 @@ func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*Post, error) {
 func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
 	var p Post
 	const query = `
-		SELECT ` + postColumns + `
+		SELECT ` + postColumns + `, ` + fullColumns + `
 		FROM posts p
 		JOIN users u ON u.id=p.user_id
 		WHERE p.id=? AND p.status=?`
@@ -151,6 +160,32 @@ func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
 	return &p, nil
 }
 
+// PostPlace is the part of a post that decides what may be done with its comments and drops.
+type PostPlace struct {
+	AuthorID int64
+	Locked   bool
+}
+
+// PostPlaces returns the places of posts that are not deleted, by id.
+func (s *Store) PostPlaces(ctx context.Context, ids []int64) (map[int64]PostPlace, error) {
+	query := `
+		SELECT id, user_id AS author_id, locked
+		FROM posts FORCE INDEX (PRIMARY)
+		WHERE id IN (` + joinIDs(ids) + `) AND status=?`
+	var rows []struct {
+		ID    int64
+		Place PostPlace `gorm:"embedded"`
+	}
+	if err := s.db.WithContext(ctx).Raw(query, StatusNormal).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read places of %d posts: %w", len(ids), err)
+	}
+	places := make(map[int64]PostPlace, len(rows))
+	for _, row := range rows {
+		places[row.ID] = row.Place
+	}
+	return places, nil
+}
+
 // UpdatePost replaces text and tags of a post that has the given version, and keeps the old ones as a Revision. It
 // returns the post as this edit left it. An edit that changes nothing makes no version. UpdatePost returns
 // CodePrecondition if the post has another version, CodeLocked if it is locked and the editor is not a moderator, and
@@ -160,7 +195,7 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 	if err != nil {
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
-	weights := search.Weights(text.Title, text.Content)
+	derived := s.derive(text)
 	err = s.transact(ctx, func(tx *gorm.DB) error {
 		if _, err := lockPosts(tx, []int64{id}, StatusNormal); err != nil {
 			return err
@@ -177,7 +212,7 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 		if p.changes(text) == 0 {
 			return nil
 		}
-		delta, err := replacePost(tx, p, editor, text, tags, weights, second(s.now()))
+		delta, err := replacePost(tx, p, editor, text, tags, derived, second(s.now()))
 		if err != nil {
 			return err
 		}
@@ -207,7 +242,7 @@ func (p *Post) changes(text PostText) Changes {
 // replacePost writes the next version of p, whose row is locked, keeps the old one as a Revision and updates p. editor
 // is 0 for the text that a redaction leaves. The caller passes delta to countTags as its last statement.
 func replacePost(
-	tx *gorm.DB, p *Post, editor int64, text PostText, tags map[string]int64, weights map[string]int, now time.Time,
+	tx *gorm.DB, p *Post, editor int64, text PostText, tags map[string]int64, d derived, now time.Time,
 ) (delta map[int64]int, err error) {
 	changed := p.changes(text)
 	if err := keepRevision(tx, Target{Kind: KindPost, ID: p.ID}); err != nil {
@@ -218,16 +253,20 @@ func replacePost(
 	indexed := 0
 	if p.Status == StatusNormal {
 		indexed = search.Version
+	} else {
+		d.excerpt = excerpt{} // showPosts makes it
 	}
 	const update = `
 		UPDATE posts
-		SET title=?, content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id), changed=?, terms_version=?
+		SET title=?, content=?, excerpt=?, excerpt_version=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id),
+			changed=?, terms_version=?
 		WHERE id=?`
-	err = tx.Exec(update, p.Title, p.Content, p.Version, now, editor, changed, indexed, p.ID).Error
+	err = tx.Exec(update, p.Title, p.Content, d.excerpt.text, d.excerpt.version, p.Version, now, editor, changed,
+		indexed, p.ID).Error
 	if err != nil {
 		return nil, err
 	}
-	if err := deleteTerms(tx, p.ID); err != nil {
+	if err := deleteTerms(tx, KindPost, p.ID); err != nil {
 		return nil, err
 	}
 	var before []int64
@@ -243,11 +282,12 @@ func replacePost(
 	if p.Status != StatusNormal { // a deleted post is neither indexed nor counted
 		return nil, nil
 	}
+	announce(tx, PostEdited, p.ID)
 	delta = eachOnce(text.Tags, tags)
 	for _, tag := range before {
 		delta[tag]--
 	}
-	return delta, writeTerms(tx, p.ID, weights)
+	return delta, writeTerms(tx, Target{Kind: KindPost, ID: p.ID}, d.weights)
 }
 
 // mayEdit returns CodeLocked if the post is locked and the editor is not a moderator. The caller holds the post's row,
@@ -316,7 +356,7 @@ func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error
 			return Errorf(CodeForbidden, "A moderator has deleted everything that you wrote, including this post. "+
 				"Only a moderator can restore it.")
 		}
-		_, tags, err := showPosts(tx, []int64{id})
+		_, tags, err := s.showPosts(tx, []int64{id})
 		if err != nil {
 			return err
 		}

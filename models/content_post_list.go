@@ -45,11 +45,13 @@ func (w Window) Since(now time.Time) time.Time {
 // PostQuery selects the posts of a list.
 type PostQuery struct {
 	ViewerID int64 // 0 for the anonymous
+	View     PostView
 	Sort     PostSort
 	AuthorID int64     // 0 for all
 	Tag      string    // see NormalTag; "" for all
 	Terms    []string  // see search.QueryTerms; a post must have all of them
 	Pinned   bool      // only pinned posts, at most MaxPinned
+	Except   []int64   // posts that the list leaves out
 	Since    time.Time // created then or later; the zero time for all
 	After    *ListKey  // nil for the first page
 	Limit    int
@@ -77,6 +79,9 @@ type PostPage struct {
 	// Complete reports whether everything was examined that could belong to the page. If not, the list may continue at
 	// Rest, or, with PostsRelevance, there may be older posts that the list leaves out.
 	Complete bool
+	// Total is the number of posts with the tag of the query, if it has no other condition; nil otherwise. Posts of
+	// authors whom the viewer blocks are counted.
+	Total    *int64
 	Examined int // upper bound of the index entries that were read: the cost of the page
 
 	sort  PostSort
@@ -127,6 +132,9 @@ func (s *Store) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 		}
 		for _, n := range facts.terms {
 			page.Examined += int(n)
+		}
+		if q.Tag != "" && q.AuthorID == 0 && len(q.Terms) == 0 && q.Since.IsZero() && !q.Pinned {
+			page.Total = &facts.TagPosts
 		}
 		if q.Tag != "" && facts.TagPosts == 0 || slices.Contains(facts.terms, 0) {
 			return page, nil
@@ -255,6 +263,6 @@ func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by p
 // as ids, before their texts are read.
 func (s *Store) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int,
 ) (posts []Post, left int, err error) {
-	query, args := p.query(q.ViewerID)
+	query, args := p.query(q.View, q.ViewerID)
 	return scanPage(s.db.WithContext(ctx).Raw(query, args...), room, postSize)
 }

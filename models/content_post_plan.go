@@ -237,6 +237,7 @@ func (q *PostQuery) walk(facts *postFacts, after, until *ListKey, limit int) *po
 	}
 	p.join(src.from(q.Sort))
 	q.match(p, facts, src.alias, byNothing)
+	q.leaveOut(p)
 	if src.alias != "p" {
 		p.join("posts p ON p.id=" + src.id)
 	}
@@ -264,6 +265,7 @@ func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor in
 	}
 	p.where.addIf(by != byTerm && floor > 0, p.id+">=?", floor)
 	q.match(p, facts, alias, by)
+	q.leaveOut(p)
 	if alias == "" {
 		alias = "p"
 	}
@@ -343,6 +345,11 @@ func (q *PostQuery) match(p *postPlan, facts *postFacts, alias string, by postCo
 	p.where.addIf(facts.Blocks, notBlocked(alias+".user_id"), q.ViewerID)
 }
 
+// leaveOut adds the condition on Except.
+func (q *PostQuery) leaveOut(p *postPlan) {
+	p.where.addIf(len(q.Except) > 0, p.id+" NOT IN ("+joinIDs(q.Except)+")")
+}
+
 // relevance returns the sum of the weights of n terms.
 func relevance(n int) string {
 	if n == 0 {
@@ -358,20 +365,21 @@ func relevance(n int) string {
 // listedUsers reads the author by the primary key. With few users MariaDB would read all of them and lose the order.
 const listedUsers = "users u FORCE INDEX (PRIMARY) ON u.id=p.user_id"
 
-// query returns the query of the plan.
-func (p *postPlan) query(viewerID int64) (query string, args []any) {
+// query returns the query of the plan, with the columns of a view.
+func (p *postPlan) query(view PostView, viewerID int64) (query string, args []any) {
 	args = slices.Concat([]any{viewerID}, p.fromArgs, p.where.args)
 	if p.sorted {
 		return `
-		SELECT ` + postColumns + `, ` + p.score + ` AS relevance
+		SELECT ` + view.columns() + `, ` + p.score + ` AS relevance
 		FROM ` + p.from + `
 		STRAIGHT_JOIN ` + listedUsers + `
+		` + view.join(viewerID) + `
 		` + p.where.clause() + `
 		ORDER BY ` + p.column + ` DESC, ` + p.id + ` DESC
 		LIMIT ` + strconv.Itoa(p.limit), args
 	}
 	return `
-		SELECT ` + postColumns + `, o.relevance
+		SELECT ` + view.columns() + `, o.relevance
 		FROM (
 			SELECT ` + p.id + ` AS id, ` + p.column + ` AS place, ` + p.score + ` AS relevance
 			FROM ` + p.from + `
@@ -381,5 +389,6 @@ func (p *postPlan) query(viewerID int64) (query string, args []any) {
 		) o
 		STRAIGHT_JOIN posts p ON p.id=o.id
 		STRAIGHT_JOIN ` + listedUsers + `
+		` + view.join(viewerID) + `
 		ORDER BY o.place DESC, o.id DESC`, args
 }

@@ -79,7 +79,7 @@ var revisionTables = map[TargetKind]revisionTable{
 		name: "post_revisions", id: "post_id",
 		presentText: ", x.title, x.content, " + tagNamesOfX + " AS tags", presentEdit: "x.changed",
 		oldText: ", r.title, r.content, r.tags", oldEdit: "r.changed",
-		noText: "title='', content='', tags=''", noPresentText: "title='', content='', changed=0, pinned=0",
+		noText: "title='', content='', tags=''", noPresentText: "title='', content='', excerpt='', changed=0, pinned=0",
 		keep: `
 			INSERT INTO post_revisions (post_id, version, editor_id, title, content, tags, size, changed, created_at)
 			SELECT x.id, x.version, x.edited_by, x.title, x.content, COALESCE(` + tagNamesOfX + `, ''),

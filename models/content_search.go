@@ -13,10 +13,18 @@ import (
 	"likewise/models/search"
 )
 
-// writeTerms adds a post to the search index. The index has no terms of the post yet; the caller sets terms_version.
-func writeTerms(tx *gorm.DB, postID int64, weights map[string]int) error {
+// termTables hold the search index of each kind. Their columns are id, term and weight.
+var termTables = map[TargetKind]struct{ name, id string }{
+	KindPost:    {"post_terms", "post_id"},
+	KindComment: {"comment_terms", "comment_id"},
+}
+
+// writeTerms adds a target to the search index. The index has no terms of the target yet; the caller sets
+// terms_version.
+func writeTerms(tx *gorm.DB, target Target, weights map[string]int) error {
 	const maxRows = 1000
-	id := strconv.FormatInt(postID, 10)
+	table := termTables[target.Kind]
+	id := strconv.FormatInt(target.ID, 10)
 	terms := slices.Sorted(maps.Keys(weights)) // the order of the primary key
 	for chunk := range slices.Chunk(terms, maxRows) {
 		rows, args := make([]string, len(chunk)), make([]any, len(chunk))
@@ -25,23 +33,24 @@ func writeTerms(tx *gorm.DB, postID int64, weights map[string]int) error {
 			args[i] = term
 		}
 		insert := `
-			INSERT INTO post_terms (post_id, term, weight)
+			INSERT INTO ` + table.name + ` (` + table.id + `, term, weight)
 			VALUES ` + strings.Join(rows, ",")
 		if err := tx.Exec(insert, args...).Error; err != nil {
-			return fmt.Errorf("index post %d: %w", postID, err)
+			return fmt.Errorf("index %s: %w", target, err)
 		}
 	}
 	return nil
 }
 
-// deleteTerms removes posts from the search index. The caller sets terms_version.
-func deleteTerms(tx *gorm.DB, postIDs ...int64) error {
+// deleteTerms removes targets from the search index. The caller sets terms_version.
+func deleteTerms(tx *gorm.DB, kind TargetKind, ids ...int64) error {
+	table := termTables[kind]
 	remove := `
 		DELETE t
-		FROM post_terms t FORCE INDEX (idx_post_id)
-		WHERE t.post_id IN (` + joinIDs(postIDs) + `)`
+		FROM ` + table.name + ` t FORCE INDEX (idx_` + table.id + `)
+		WHERE t.` + table.id + ` IN (` + joinIDs(ids) + `)`
 	if err := tx.Exec(remove).Error; err != nil {
-		return fmt.Errorf("remove posts from the index: %w", err)
+		return fmt.Errorf("remove %ss from the index: %w", kind, err)
 	}
 	return nil
 }
@@ -50,45 +59,63 @@ func deleteTerms(tx *gorm.DB, postIDs ...int64) error {
 // It returns their number: fewer than limit if none is left. Each post is indexed in a transaction of its own, and
 // several callers may run at once. A post that is written now is indexed by the transaction that writes it.
 func (s *Store) IndexPosts(ctx context.Context, limit int) (int, error) {
-	const query = `
+	return s.index(ctx, KindPost, limit)
+}
+
+// IndexComments indexes comments as IndexPosts indexes posts.
+func (s *Store) IndexComments(ctx context.Context, limit int) (int, error) {
+	return s.index(ctx, KindComment, limit)
+}
+
+func (s *Store) index(ctx context.Context, kind TargetKind, limit int) (int, error) {
+	query := `
 		SELECT id
-		FROM posts FORCE INDEX (idx_status_terms)
+		FROM ` + likeTables[kind].targets + ` FORCE INDEX (idx_status_terms)
 		WHERE status=? AND terms_version<?
 		ORDER BY status, terms_version, id
 		LIMIT ?`
 	var ids []int64
 	err := s.db.WithContext(ctx).Raw(query, StatusNormal, search.Version, limit).Scan(&ids).Error
 	if err != nil {
-		return 0, fmt.Errorf("find posts to index: %w", err)
+		return 0, fmt.Errorf("find %ss to index: %w", kind, err)
 	}
 	for _, id := range ids {
-		if err := s.indexPost(ctx, id); err != nil {
+		if err := s.indexOne(ctx, Target{Kind: kind, ID: id}); err != nil {
 			return 0, err
 		}
 	}
 	return len(ids), nil
 }
 
-func (s *Store) indexPost(ctx context.Context, id int64) error {
+func (s *Store) indexOne(ctx context.Context, target Target) error {
+	table, columns := likeTables[target.Kind].targets, "title, content"
+	if target.Kind == KindComment {
+		columns = "content"
+	}
+	read := `
+		SELECT ` + columns + `
+		FROM ` + table + ` FORCE INDEX (PRIMARY)
+		WHERE id=? AND status=? AND terms_version<?
+		FOR UPDATE`
+	update := `
+		UPDATE ` + table + `
+		SET terms_version=?, updated_at=updated_at
+		WHERE id=?`
 	return s.transact(ctx, func(tx *gorm.DB) error {
+		if err := lockTargetPost(tx, target); err != nil {
+			return err
+		}
 		var text struct{ Title, Content string }
-		read := tx.Raw(`
-			SELECT title, content
-			FROM posts FORCE INDEX (PRIMARY)
-			WHERE id=? AND status=? AND terms_version<?
-			FOR UPDATE`, id, StatusNormal, search.Version).Scan(&text)
-		if read.Error != nil || read.RowsAffected == 0 {
-			return read.Error // without a row, another process has indexed the post
+		found := tx.Raw(read, target.ID, StatusNormal, search.Version).Scan(&text)
+		if found.Error != nil || found.RowsAffected == 0 {
+			return found.Error // without a row, another process has indexed it
 		}
-		if err := deleteTerms(tx, id); err != nil {
+		if err := deleteTerms(tx, target.Kind, target.ID); err != nil {
 			return err
 		}
-		if err := writeTerms(tx, id, search.Weights(text.Title, text.Content)); err != nil {
+		if err := writeTerms(tx, target, search.Weights(text.Title, text.Content)); err != nil {
 			return err
 		}
-		return tx.Exec(`
-			UPDATE posts
-			SET terms_version=?, updated_at=updated_at
-			WHERE id=?`, search.Version, id).Error
+		return tx.Exec(update, search.Version, target.ID).Error
 	})
 }

@@ -109,18 +109,75 @@ func (s *Store) attachReplies(ctx context.Context, viewer int64, sort CommentSor
 	bounds branchBounds,
 ) error {
 	parents = slices.DeleteFunc(slices.Clone(parents), func(p *Comment) bool { return !p.More })
-	branches := make([]branch, len(parents))
-	for i, p := range parents {
-		branches[i] = branch{from: "%s", where: matching("c.post_id=? AND c.parent_id=?", p.PostID, p.ID)}
-	}
-	pages, err := s.readBranches(ctx, viewer, sort, branches, bounds)
+	pages, ok, err := s.readFew(ctx, viewer, sort, parents, bounds)
 	if err != nil {
 		return err
+	}
+	if !ok {
+		branches := make([]branch, len(parents))
+		for i, p := range parents {
+			branches[i] = branch{from: "%s", where: matching("c.post_id=? AND c.parent_id=?", p.PostID, p.ID)}
+		}
+		if pages, err = s.readBranches(ctx, viewer, sort, branches, bounds); err != nil {
+			return err
+		}
 	}
 	for i, p := range parents {
 		p.attach(pages[i], bounds.comments)
 	}
 	return nil
+}
+
+// fewHidden is how many hidden replies readFew reads, beyond those that the parents count.
+const fewHidden = 100
+
+// readFew reads all replies to parents along one range of the index, if they are not more than the branches of
+// readBranches may read. That takes a third of the time: the server plans one SELECT and not one for each parent. ok is
+// false if there are too many, or if their content does not fit within the bounds.
+func (s *Store) readFew(ctx context.Context, viewer int64, sort CommentSort, parents []*Comment,
+	bounds branchBounds,
+) (pages []branchPage, ok bool, err error) {
+	most, expected := bounds.comments+1, 0
+	ids, places := make([]int64, len(parents)), make(map[int64]int, len(parents))
+	for i, p := range parents {
+		expected += int(p.RepliesCount)
+		ids[i], places[p.ID] = p.ID, i
+		if p.PostID != parents[0].PostID {
+			return nil, false, nil
+		}
+	}
+	if len(parents) < 2 || expected < len(parents) || expected > most*len(parents) {
+		return nil, false, nil
+	}
+	limit := expected + min(fewHidden, bounds.passed)
+	o := sort.order()
+	inner := `
+		SELECT c.id, c.parent_id AS branch, ` + o.column + ` AS place,
+			IF(c.status=` + sqlNormal + `, LENGTH(c.content), 0) AS size,
+			` + commentShown + ` AS shown
+		FROM comments c FORCE INDEX (` + o.index + `)
+		WHERE c.post_id=? AND c.parent_id IN (` + joinIDs(ids) + `)
+		ORDER BY c.parent_id` + o.direction + `, ` + o.column + o.direction + `, c.id` + o.direction + `
+		LIMIT ` + strconv.Itoa(limit+1)
+	var found []foundComment
+	query := s.shownQuery(ctx, o, inner, max(0, bounds.bytes), "x.entries>"+strconv.Itoa(limit),
+		viewer, viewer, parents[0].PostID)
+	if err := query.Scan(&found).Error; err != nil {
+		return nil, false, err
+	}
+	size := 0
+	pages = make([]branchPage, len(parents))
+	for i := range found {
+		f := &found[i]
+		if f.Entries > limit || f.Cut {
+			return nil, false, nil
+		}
+		size += commentSize(&f.Comment)
+		if page := &pages[places[f.Branch]]; len(page.found) < most {
+			page.found = append(page.found, *f)
+		}
+	}
+	return pages, true, Hold(ctx, size)
 }
 
 // attach makes the first comments of a page the replies of c: at most size, and none from the first one that did not
@@ -181,8 +238,9 @@ type foundComment struct {
 	Comment `gorm:"embedded"`
 	Cut     bool
 	Shown   bool
-	Branch  int // index of the branch
-	Entry   int // number of the entry in the branch, from 1
+	Branch  int64 // index of the branch, or the parent's id
+	Entry   int   // number of the entry in the branch, from 1
+	Entries int   // of all branches
 }
 
 // branchPage is the part of a branch that was read.
@@ -241,7 +299,7 @@ func (s *Store) readBranches(ctx context.Context, viewer int64, sort CommentSort
 				still = append(still, n)
 			}
 		}
-		if err := hold(ctx, size); err != nil {
+		if err := Hold(ctx, size); err != nil {
 			return nil, err
 		}
 		bounds.bytes -= size
@@ -283,22 +341,28 @@ func (s *Store) branchQuery(ctx context.Context, viewer int64, sort CommentSort,
 			LIMIT ` + strconv.Itoa(entries) + `
 		)`
 	}
+	return s.shownQuery(ctx, o, strings.Join(parts, " UNION ALL "), room, "x.entry="+strconv.Itoa(entries), args...)
+}
+
+// shownQuery returns the query of those entries of branches that a list shows, and of those that also selects. Inner
+// selects the entries. The first argument is the viewer's id.
+func (s *Store) shownQuery(ctx context.Context, o order, inner string, room int, also string, args ...any) *gorm.DB {
 	fits := "x.total<=" + strconv.Itoa(room)
 	columns := strings.Replace(commentColumns, "c.content",
 		"IF(x.shown AND c.status="+sqlNormal+" AND "+fits+", c.content, '') AS content", 1)
 	byPlace := "y.place" + o.direction + ", y.id" + o.direction
 	return s.db.WithContext(ctx).Raw(`
 		SELECT `+columns+`,
-			NOT `+fits+` AS cut, x.shown, x.branch, x.entry
+			NOT `+fits+` AS cut, x.shown, x.branch, x.entry, x.entries
 		FROM (
-			SELECT y.id, y.branch, y.place, y.shown,
+			SELECT y.id, y.branch, y.place, y.shown, COUNT(*) OVER () AS entries,
 				SUM(IF(y.shown, y.size, 0)) OVER (ORDER BY y.branch, `+byPlace+` ROWS UNBOUNDED PRECEDING) AS total,
 				ROW_NUMBER() OVER (PARTITION BY y.branch ORDER BY `+byPlace+`) AS entry
-			FROM (`+strings.Join(parts, " UNION ALL ")+`) y
+			FROM (`+inner+`) y
 		) x
 		JOIN comments c ON c.id=x.id
 		JOIN users u ON u.id=c.user_id
-		WHERE x.shown OR x.entry=`+strconv.Itoa(entries)+`
+		WHERE x.shown OR `+also+`
 		ORDER BY x.branch, x.place`+o.direction+`, x.id`+o.direction, args...)
 }
 

@@ -20,19 +20,20 @@ func BenchmarkComments(b *testing.B) {
 	post := newPost(b, store, ada)
 	var rows []string
 	for i := range 50_000 {
-		parent, depth := "NULL", 1
+		parent, depth, replies := "NULL", 1, 4
 		if i >= 10_000 {
-			parent, depth = fmt.Sprint(i%10_000+1), 2
+			parent, depth, replies = fmt.Sprint(i%10_000+1), 2, 0
 		}
 		rows = append(
 			rows,
-			fmt.Sprintf("(%d,%d,%d,%s,%d,REPEAT('word ',40),FROM_UNIXTIME(%d),%d)", i+1, post.ID, ada.ID, parent, depth,
-				past.Unix()+int64(i), i%7),
+			fmt.Sprintf("(%d,%d,%d,%s,%d,%d,REPEAT('word ',40),FROM_UNIXTIME(%d),%d)",
+				i+1, post.ID, ada.ID, parent, depth, replies, past.Unix()+int64(i), i%7),
 		)
 	}
 	for some := range slices.Chunk(rows, 2000) {
 		exec(b, store, `
-			INSERT INTO comments (id, post_id, user_id, parent_id, depth, content, created_at, likes_count)
+			INSERT INTO comments
+				(id, post_id, user_id, parent_id, depth, replies_count, content, created_at, likes_count)
 			VALUES `+strings.Join(some, ","))
 	}
 	exec(b, store, "ANALYZE TABLE comments")

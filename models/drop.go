@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"gorm.io/gorm"
 )
@@ -35,23 +33,17 @@ func (d *Drop) Target() Target { return Target{KindDrop, d.ID} }
 // Remaining returns the number of claims that are left.
 func (d *Drop) Remaining() int64 { return d.Stock - d.Claimed }
 
-// Ends returns when the drop ends or was closed, whichever is earlier; nil if it has no end.
-func (d *Drop) Ends() *time.Time {
-	if d.ClosedAt != nil && (d.EndsAt == nil || d.ClosedAt.Before(*d.EndsAt)) {
-		return d.ClosedAt
-	}
-	return d.EndsAt
+// Ended reports whether the drop has ended at a time, or was closed. A closed drop stays closed on every clock.
+func (d *Drop) Ended(at time.Time) bool {
+	return d.ClosedAt != nil || d.EndsAt != nil && !at.Before(*d.EndsAt)
 }
-
-// dropEnds is Drop.Ends of a drop d.
-const dropEnds = "LEAST(COALESCE(d.ends_at, d.closed_at), COALESCE(d.closed_at, d.ends_at))"
 
 // GateDrop is the part of a drop that the gate needs.
 type GateDrop struct {
 	ID      int64
 	Stock   int64
 	Begins  *time.Time // nil: at once
-	Ends    *time.Time // see Drop.Ends
+	Ends    *time.Time // nil: never; a drop that was closed has ended in 1970
 	Version int64      // of these settings
 	Claimed int64      // the number of live claims
 	// Claims are the live claims in the order of their users. DropGate leaves them out if there are too many.
@@ -67,7 +59,11 @@ type LiveClaim struct {
 	ID     int64
 }
 
-const gateDropColumns = "d.id, d.stock, d.begins_at AS begins, " + dropEnds + " AS ends, d.version, d.claimed"
+// gateDropColumns are the columns of a GateDrop. If a closed drop ended when it was closed, it would be open again on a
+// clock that steps back, so it has ended a millisecond after the beginning of time. To the gate, 0 means none.
+const gateDropColumns = `
+	d.id, d.stock, IF(d.closed_at IS NULL, d.begins_at, NULL) AS begins,
+	IF(d.closed_at IS NULL, d.ends_at, TIMESTAMP('1970-01-01 00:00:00.001')) AS ends, d.version, d.claimed`
 
 // DropGate returns the settings of drops and their live claims, as of one commit. Drops that do not exist, and those
 // whose post is deleted, are left out. A drop with more than most live claims comes without them, for LiveClaims.
@@ -163,17 +159,16 @@ func (d *Drop) Settings() DropSettings {
 // Validate returns CodeInvalid with every field that breaks a rule.
 func (d DropSettings) Validate() error {
 	var f fieldErrors
-	f.check(!showsNothing(d.Title), "title", "must not be empty")
-	f.check(utf8.RuneCountInString(d.Title) <= MaxTitle,
-		"title", fmt.Sprintf("must have at most %d characters", MaxTitle))
-	f.check(!strings.ContainsFunc(d.Title, isUnseen), "title", "must be a single line without control characters")
-	f.check(d.Stock >= 1 && d.Stock <= MaxStock, "stock", fmt.Sprintf("must be between 1 and %d", MaxStock))
-	f.check(d.ConfirmWithin >= 0 && d.ConfirmWithin <= MaxConfirmWithin,
-		"confirm_within", fmt.Sprintf("must be between 1 and %d seconds", MaxConfirmWithin))
+	f.checkTitle(d.Title)
+	f.check(d.Stock >= 1 && d.Stock <= MaxStock, "stock", OutOfRange(1, MaxStock))
+	f.check(d.ConfirmWithin >= 0 && d.ConfirmWithin <= MaxConfirmWithin, "confirm_within",
+		OutOfRange(1, MaxConfirmWithin).Saying("must be between 1 and %d seconds", MaxConfirmWithin))
 	for field, at := range map[string]*time.Time{"begins_at": d.BeginsAt, "ends_at": d.EndsAt} {
-		f.check(at == nil || at.Year() >= 1970 && at.Before(lastDropTime), field, "must be a time before 2038")
+		f.check(at == nil || at.Year() >= 1970 && at.Before(lastDropTime), field, Fault{FieldNotBefore,
+			Params{"before": lastDropTime.UTC()}, "must be a time before 2038"})
 	}
-	f.check(d.BeginsAt == nil || d.EndsAt == nil || d.BeginsAt.Before(*d.EndsAt), "ends_at", "must be after begins_at")
+	f.check(d.BeginsAt == nil || d.EndsAt == nil || d.BeginsAt.Before(*d.EndsAt), "ends_at",
+		About(FieldBadOrder, "begins_at", "must be after begins_at"))
 	return f.err()
 }
 

@@ -104,10 +104,10 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, claims, append(first, second...))
 
-	ends, closed := past.Add(time.Hour), past.Add(time.Minute)
-	for _, c := range []struct{ ends, closed, want *time.Time }{
-		{nil, nil, nil}, {&ends, nil, &ends}, {nil, &closed, &closed}, {&ends, &closed, &closed},
-		{&closed, &ends, &closed},
+	ends, closed, always := past.Add(time.Hour), past.Add(time.Minute), time.UnixMilli(1).UTC()
+	for _, c := range []struct{ ends, closed, gateBegins, gateEnds *time.Time }{
+		{nil, nil, &past, nil}, {&ends, nil, &past, &ends},
+		{nil, &closed, nil, &always}, {&ends, &closed, nil, &always}, {&closed, &ends, nil, &always},
 	} {
 		_, err = store.Pool().ExecContext(t.Context(),
 			"UPDATE drops SET ends_at=?, closed_at=?, begins_at=? WHERE id=?",
@@ -115,10 +115,14 @@ func TestDropGate_readsSettingsAndLiveClaims(t *testing.T) {
 		require.NoError(t, err)
 		drops, err = store.DropGate(t.Context(), ids, 2)
 		require.NoError(t, err)
-		assert.Equal(t, c.want, drops[one].Ends)
-		assert.Equal(t, &past, drops[one].Begins)
-		drop := models.Drop{EndsAt: c.ends, ClosedAt: c.closed}
-		assert.Equal(t, c.want, drop.Ends())
+		assert.Equal(t, c.gateEnds, drops[one].Ends)
+		assert.Equal(t, c.gateBegins, drops[one].Begins)
+		drop := models.Drop{Stock: 1, BeginsAt: &past, EndsAt: c.ends, ClosedAt: c.closed}
+		for _, at := range []time.Time{past.Add(-time.Hour), past, past.Add(2 * time.Hour)} {
+			ended := c.closed != nil || c.ends != nil && at.After(*c.ends)
+			assert.Equal(t, ended, drop.Ended(at), "at %v", at)
+			assert.Equal(t, ended, models.ErrorCode(drop.Refusal(at)) == models.CodeEnded, "at %v", at)
+		}
 	}
 
 	for id, want := range map[int64]bool{one: true, other: false, 999: false} {

@@ -20,19 +20,20 @@ func milestones(above, upTo int64) []int64 {
 	return list
 }
 
-// notifyMilestone notifies the authors of targets of one kind that their likes reached a milestone. It skips deleted
-// targets, and comments under deleted posts.
+// notifyMilestone notifies the authors of targets of one kind that their likes reached a milestone, and announces it.
+// It notifies nobody of deleted targets, of comments under deleted posts, and of posts that the author mutes.
 func notifyMilestone(tx *gorm.DB, kind TargetKind, milestone int64, ids []int64, at time.Time) error {
-	about := "t.id,0"
+	announceAll(tx, announcement{event: LikeMilestone, kind: string(kind), ids: ids, milestone: milestone})
+	post, about := "t.id", "t.id,0"
 	if kind == KindComment {
-		about = "t.post_id,t.id"
+		post, about = "t.post_id", "t.post_id,t.id"
 	}
 	insert := `
 		INSERT INTO notifications (user_id, kind, post_id, comment_id, milestone, created_at)
 		SELECT t.user_id,?,` + about + `,?,?
 		FROM ` + likeTables[kind].open + `
 		JOIN users u ON u.id=t.user_id AND u.deleted_at IS NULL
-		WHERE t.id IN (` + joinIDs(ids) + `) AND t.status=?` + notificationOnce
+		WHERE t.id IN (` + joinIDs(ids) + `) AND t.status=? AND ` + notMuted("t.user_id", post) + notificationOnce
 	if err := tx.Exec(insert, NotifyMilestone, milestone, second(at), StatusNormal).Error; err != nil {
 		return fmt.Errorf("write milestones of %ss: %w", kind, err)
 	}

@@ -156,11 +156,11 @@ func (v *LikeVoid) validate(now time.Time) error {
 	for field, at := range map[string]*time.Time{"since": v.LikedSince, "until": v.LikedUntil} {
 		if at != nil {
 			*at = second(*at)
-			f.check(at.Year() >= 1970 && !at.After(now), field, "must be a time in the past")
+			f.check(at.Year() >= 1970 && !at.After(now), field, Broken(FieldNotPast, "must be a time in the past"))
 		}
 	}
 	ordered := v.LikedSince == nil || v.LikedUntil == nil || !v.LikedSince.After(*v.LikedUntil)
-	f.check(ordered, "since", "must not be after until")
+	f.check(ordered, "since", About(FieldBadOrder, "until", "must not be after until"))
 	return f.err()
 }
 

@@ -22,15 +22,22 @@ func openStore(t testing.TB) *models.Store {
 	return openWith(t, models.Options{})
 }
 
-// openWith returns a store with options on a database of the test.
+// openWith returns a store with options on a database of the test. Its excerpts are beginnings of the content.
 func openWith(t testing.TB, options models.Options) *models.Store {
 	t.Helper()
+	options.Excerpt = beginning
 	dsn := testkit.Database(t)
 	store, err := models.Open(t.Context(), dsn, options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	addPatient(t, store, dsn)
 	return store
+}
+
+// beginning returns at most models.MaxExcerpt characters of content.
+func beginning(content string) string {
+	runes := []rune(content)
+	return string(runes[:min(len(runes), models.MaxExcerpt)])
 }
 
 // patients holds a pool without a deadline for each store, by *models.Store. A store cancels a statement

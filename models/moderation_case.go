@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -28,6 +29,7 @@ type ReportCase struct {
 	PostID         int64  // the target's, or the target
 	Title          string // of the post
 	Excerpt        string // the beginning of the present content; Reported has the reported content
+	Content        string // the present content
 	TargetStatus   Status
 	ReportersCount int64
 	FirstAt        time.Time
@@ -41,7 +43,14 @@ type ReportCase struct {
 	Version        int64             // the present one
 	Reasons        map[string]int64  `gorm:"-"` // number of reports by reason
 	Reported       []ReportedVersion `gorm:"-"` // at most MaxReportedVersions, ascending
+	Reports        []Reported        `gorm:"-"` // the first ones, at most CaseReports, earliest first
 }
+
+// CaseReports is how many reports are read with a case. ReportsOf reads all.
+const CaseReports = 5
+
+// caseSize is the size of the texts of a case, in bytes.
+func caseSize(k *ReportCase) int { return len(k.Content) + len(k.Excerpt) }
 
 // ReportedVersion is a version of a target that was reported.
 type ReportedVersion struct {
@@ -85,7 +94,7 @@ const maxExcerpt = 200 // characters
 func caseQuery(keys, order string) string {
 	return fmt.Sprintf(`
 		SELECT k.id, k.target_type, k.target_id, `+authorColumns+`, p.id AS post_id, p.title,
-			LEFT(COALESCE(c.content,p.content),%d) AS excerpt,
+			LEFT(COALESCE(c.content,p.content),%d) AS excerpt, COALESCE(c.content,p.content) AS content,
 			COALESCE(c.status,p.status) AS target_status, COALESCE(c.version,p.version) AS version,
 			k.reporters_count, k.first_at, k.last_at, k.claimed_until, k.resolved_at, k.outcome, k.note,
 			m.id AS claimant_id, m.username AS claimant_username,
@@ -102,7 +111,8 @@ func caseQuery(keys, order string) string {
 		ORDER BY k.id %s`, maxExcerpt, keys, order)
 }
 
-// ReportCases lists cases after an id (0 for the first page), in three queries. Open and claimed cases are listed the
+// ReportCases lists cases after an id (0 for the first page), in four queries: at most limit, or fewer if their content
+// exceeds PageBytes. Open and claimed cases are listed the
 // earliest first, resolved ones the latest first.
 func (s *Store) ReportCases(ctx context.Context, status CaseStatus, after int64, limit int) ([]ReportCase, error) {
 	now := s.now().UTC()
@@ -125,8 +135,8 @@ func (s *Store) ReportCases(ctx context.Context, status CaseStatus, after int64,
 			` + where.clause() + `
 			ORDER BY x.id ` + order + `
 			LIMIT ?`
-	var list []ReportCase
-	err := s.db.WithContext(ctx).Raw(caseQuery(keys, order), append(where.args, limit)...).Scan(&list).Error
+	read := s.db.WithContext(ctx).Raw(caseQuery(keys, order), append(where.args, limit)...)
+	list, _, err := scanPage(read, PageBytes, caseSize)
 	if err != nil {
 		return nil, fmt.Errorf("list reports: %w", err)
 	}
@@ -192,7 +202,60 @@ func (s *Store) readReports(ctx context.Context, list []ReportCase) error {
 	for _, k := range list {
 		slices.SortFunc(k.Reported, func(a, b ReportedVersion) int { return cmp.Compare(a.Version, b.Version) })
 	}
+	return s.readFirstReports(ctx, list, at)
+}
+
+// readFirstReports reads the first reports of each case. at is the index of each case in list, by its id.
+func (s *Store) readFirstReports(ctx context.Context, list []ReportCase, at map[int64]int) error {
+	keys := make([]string, len(list))
+	for i, k := range list {
+		keys[i] = fmt.Sprintf(`(
+				SELECT id
+				FROM reports FORCE INDEX (idx_case_id)
+				WHERE case_id=%d
+				ORDER BY id
+				LIMIT %d)`, k.ID, CaseReports)
+	}
+	query := `
+		SELECT r.case_id, r.id, ` + authorColumns + `, r.reason, r.detail, r.created_at
+		FROM (` + strings.Join(keys, `
+			UNION ALL
+			`) + `) o
+		STRAIGHT_JOIN reports r FORCE INDEX (PRIMARY) ON r.id=o.id
+		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=r.reporter_id
+		ORDER BY r.id`
+	var rows []struct {
+		CaseID   int64
+		Reported Reported `gorm:"embedded"`
+	}
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&rows).Error; err != nil {
+		return fmt.Errorf("read first reports of %d cases: %w", len(list), err)
+	}
+	for _, r := range rows {
+		k := &list[at[r.CaseID]]
+		k.Reports = append(k.Reports, r.Reported)
+	}
 	return nil
+}
+
+// MaxOpenCases is the number up to which unresolved cases are counted. It stands for any higher number, too.
+const MaxOpenCases = 1000
+
+// OpenCases returns the number of cases that are not resolved, claimed or not, up to MaxOpenCases.
+func (s *Store) OpenCases(ctx context.Context) (int64, error) {
+	const query = `
+		SELECT COUNT(*)
+		FROM (
+			SELECT 1
+			FROM report_cases FORCE INDEX (idx_open)
+			WHERE is_open=1
+			LIMIT ?
+		) n`
+	var n int64
+	if err := s.db.WithContext(ctx).Raw(query, MaxOpenCases).Scan(&n).Error; err != nil {
+		return 0, fmt.Errorf("count cases: %w", err)
+	}
+	return n, nil
 }
 
 func errNoCase() *Error { return Errorf(CodeNotFound, "There is no such report.") }
@@ -226,7 +289,11 @@ func (s *Store) openCase(tx *gorm.DB, target Target, now time.Time) (id int64, e
 	if err != nil || id != 0 {
 		return id, err
 	}
-	return s.insert(tx, insert, target.Kind, target.ID, now, now)
+	if id, err = s.insert(tx, insert, target.Kind, target.ID, now, now); err != nil {
+		return 0, err
+	}
+	announce(tx, ReportOpened, id)
+	return id, nil
 }
 
 // caseTarget reads the target of a case, which never changes.
@@ -346,7 +413,8 @@ type Verdict struct {
 // Validate names every field that breaks a rule (CodeInvalid).
 func (r Verdict) Validate() error {
 	var f fieldErrors
-	f.check(r.Outcome == OutcomeDismissed || r.Outcome == OutcomeRemoved, "action", "must be one of dismissed, removed")
+	f.check(r.Outcome == OutcomeDismissed || r.Outcome == OutcomeRemoved, "action",
+		NotOneOf(OutcomeDismissed, OutcomeRemoved))
 	f.checkReason("note", r.Note)
 	return f.err()
 }
@@ -384,6 +452,7 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (
 		if err := tx.Exec(update, actor, now, r.Outcome, r.Note, id).Error; err != nil {
 			return err
 		}
+		announce(tx, ReportDecided, id)
 		if err := notifyReporters(tx, id, now); err != nil {
 			return err
 		}

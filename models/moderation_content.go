@@ -171,7 +171,7 @@ func (s *Store) ReinstateContent(ctx context.Context, actor int64, target Target
 		if err := mayOverrule(tx, actor, m.DeletedBy); err != nil {
 			return err
 		}
-		tags, err := show(tx, target)
+		tags, err := s.show(tx, target)
 		if err != nil {
 			return err
 		}

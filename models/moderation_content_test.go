@@ -50,6 +50,11 @@ func exactCounts(t testing.TB, store *models.Store) {
 			SELECT COUNT(*)
 			FROM posts p
 			WHERE (p.status=1)<>EXISTS (SELECT 1 FROM post_terms m WHERE m.post_id=p.id)`,
+		"comment terms": `
+			SELECT COUNT(*)
+			FROM comments c
+			WHERE (c.status=1)<>EXISTS (SELECT 1 FROM comment_terms m WHERE m.comment_id=c.id)
+				OR (c.status=1)<>(c.terms_version>0)`,
 	} {
 		assert.Zero(t, count(t, store, query), "rows with a wrong %s", what)
 	}

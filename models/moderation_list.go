@@ -29,6 +29,7 @@ type ModeratedComment struct {
 // ContentQuery selects the posts or comments that moderators list. A field with its zero value does not filter.
 type ContentQuery struct {
 	ViewerID     int64
+	View         PostView // of posts
 	Status       Status
 	AuthorID     int64
 	Text         string    // is contained in the title or content, without regard to case
@@ -115,7 +116,7 @@ func (s *Store) window(
 type contentColumns struct {
 	alias   string // p or c
 	columns string // with one placeholder: the viewer's id
-	join    string // a further table; "" for none
+	join    string // further tables; "" for none
 	text    string // the condition that the text is in row x; each placeholder takes the pattern
 }
 
@@ -184,8 +185,13 @@ var commentModerated = "p.title AS post_title, " + commentColumns
 // ModeratedPosts lists posts, latest first. It takes one query, with a Text two. If fewer than Limit of the examined
 // posts have the Text, rest is where the list continues after them; otherwise it is nil.
 func (s *Store) ModeratedPosts(ctx context.Context, q ContentQuery) (posts []ModeratedPost, rest *ListKey, err error) {
-	c := contentColumns{alias: "p", columns: postColumns, text: "x.title LIKE ? OR x.content LIKE ?"}
-	size := func(p *ModeratedPost) int { return len(p.Post.Content) }
+	c := contentColumns{
+		alias:   "p",
+		columns: q.View.columns(),
+		join:    q.View.join(q.ViewerID),
+		text:    "x.title LIKE ? OR x.content LIKE ?",
+	}
+	size := func(p *ModeratedPost) int { return postSize(&p.Post) }
 	posts, rest, err = listContent(ctx, s, KindPost, q, c, size)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list posts for moderation: %w", err)
@@ -220,7 +226,7 @@ func (s *Store) ModeratedComments(
 // ModeratedPost reads a post, deleted or not. CodeNotFound: it never existed.
 func (s *Store) ModeratedPost(ctx context.Context, viewer, id int64) (*ModeratedPost, error) {
 	query := `
-		SELECT ` + postColumns + moderationColumns(KindPost, "p") + `
+		SELECT ` + postColumns + `, ` + fullColumns + moderationColumns(KindPost, "p") + `
 		FROM posts p
 		JOIN users u ON u.id=p.user_id
 		LEFT JOIN users d ON d.id=p.deleted_by

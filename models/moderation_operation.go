@@ -338,7 +338,7 @@ func (s *Store) restoreSome(tx *gorm.DB, o *ContentOperation, step *OperationSte
 		if ids, err = next("posts", operationPosts); err != nil {
 			return nil, err
 		}
-		shown, tags, err = showPosts(tx, ids)
+		shown, tags, err = s.showPosts(tx, ids)
 	}
 	if err != nil {
 		return nil, err

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"gorm.io/gorm"
-
-	"likewise/models/search"
 )
 
 // RedactedText replaces the title and the content of a post or comment whose present version was redacted, until its
@@ -235,7 +233,7 @@ func (s *Store) redact(
 		return nil, err
 	}
 	if version == m.Version {
-		if tags, err = replaceByPlaceholder(tx, target, now); err != nil {
+		if tags, err = s.replaceByPlaceholder(tx, target, now); err != nil {
 			return nil, err
 		}
 	}
@@ -247,15 +245,18 @@ func (s *Store) redact(
 	if err := tx.Exec(overwrite, now, target.ID, version).Error; err != nil {
 		return nil, err
 	}
+	if err := redactNews(tx, target); err != nil {
+		return nil, err
+	}
 	return tags, s.logModeration(tx, act(actor, "redact", target, reason,
 		map[string]any{"version": version, "redacted": false}, map[string]any{"version": version, "redacted": true}))
 }
 
 // replaceByPlaceholder turns the present version of a target into an old one, and RedactedText into the present one. It
 // increments the version, so that an edit of the old text fails, and caches made of that text are not used.
-func replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[int64]int, err error) {
+func (s *Store) replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[int64]int, err error) {
 	const readCommentVersion = `
-		SELECT version
+		SELECT id, version, status
 		FROM comments
 		WHERE id=?`
 	const readPostText = `
@@ -263,8 +264,8 @@ func replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[i
 		FROM posts p
 		WHERE p.id=?`
 	if target.Kind == KindComment {
-		c := Comment{ID: target.ID}
-		if err := tx.Raw(readCommentVersion, target.ID).Scan(&c.Version).Error; err != nil {
+		var c Comment
+		if err := tx.Raw(readCommentVersion, target.ID).Scan(&c).Error; err != nil {
 			return nil, err
 		}
 		return nil, replaceComment(tx, &c, 0, RedactedText, now)
@@ -274,7 +275,7 @@ func replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[i
 		return nil, err
 	}
 	text := PostText{Title: RedactedText, Content: RedactedText}
-	return replacePost(tx, &p, 0, text, nil, search.Weights(text.Title, text.Content), now)
+	return replacePost(tx, &p, 0, text, nil, s.derive(text), now)
 }
 
 // ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the
@@ -282,7 +283,8 @@ func replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[i
 // actor made the request, or is not a moderator by now.
 func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, reason string) error {
 	var f fieldErrors
-	f.check(outcome == OutcomeRedacted || outcome == OutcomeDeclined, "outcome", "must be one of redacted, declined")
+	f.check(outcome == OutcomeRedacted || outcome == OutcomeDeclined, "outcome",
+		NotOneOf(OutcomeRedacted, OutcomeDeclined))
 	f.checkReason("reason", reason)
 	if err := f.err(); err != nil {
 		return err
@@ -417,6 +419,9 @@ func purge(tx *gorm.DB, target Target, actor int64, reason string, now time.Time
 		return err
 	}
 	if err := tx.Exec(deleteRevisions, id).Error; err != nil {
+		return err
+	}
+	if err := redactNews(tx, target); err != nil {
 		return err
 	}
 	if kind == KindPost {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -26,9 +25,10 @@ type NewReport struct {
 // Validate names every field that breaks a rule (CodeInvalid).
 func (r NewReport) Validate() error {
 	var f fieldErrors
-	f.check(r.Target.Kind == KindPost || r.Target.Kind == KindComment, "target_type", "must be one of post, comment")
-	f.check(r.Target.ID > 0, "target_id", "must be the id of a post or comment")
-	f.check(slices.Contains(Reasons, r.Reason), "reason", "must be one of "+strings.Join(Reasons, ", "))
+	f.check(r.Target.Kind == KindPost || r.Target.Kind == KindComment, "target_type", NotOneOf(KindPost, KindComment))
+	f.check(r.Target.ID > 0, "target_id",
+		BadFormat(FormatID, "must be the id of a post or comment"))
+	f.check(slices.Contains(Reasons, r.Reason), "reason", NotOneOf(Reasons...))
 	f.checkLength("detail", r.Detail, MaxDetail)
 	f.checkLines("detail", r.Detail)
 	return f.err()

@@ -36,7 +36,8 @@ type Store struct {
 	cursorKey []byte
 	retried   func(RetryCause)
 	log       *slog.Logger
-	direct    atomic.Bool // StartLikes has started the process in direct mode
+	excerpt   func(content string) string // nil: the store makes no excerpts
+	direct    atomic.Bool                 // StartLikes has started the process in direct mode
 }
 
 // Options configure a Store. The zero value is for production.
@@ -45,6 +46,9 @@ type Options struct {
 	Now      func() time.Time // the clock; nil means time.Now
 	Logger   *slog.Logger     // nil means slog.Default()
 	Retried  func(RetryCause) // called each time a transaction fails for a cause that a retry may cure
+	// Excerpt returns the beginning of a post's Markdown as plain text, of at most MaxExcerpt characters. If it is nil,
+	// posts are written without excerpts, and WriteExcerpts of another Store adds them.
+	Excerpt func(content string) string
 }
 
 // RetryCause is the reason for which a transaction is retried.
@@ -129,7 +133,8 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open gorm: %w", err), pool.Close())
 	}
-	s := &Store{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried, log: opts.Logger}
+	s := &Store{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried, log: opts.Logger,
+		excerpt: opts.Excerpt}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -281,14 +286,16 @@ const maxAttempts = 20
 //  1. fencing numbers and the mode of likes in settings
 //  2. like_shards
 //  3. users: the actor and the user acted on, the follower and the followed
-//  4. decisions and jobs: content_operations, like_rings, dead_letters
+//  4. decisions and jobs: content_operations, like_rings, dead_letters, webhooks
 //  5. posts
 //  6. comments, then drops
 //  7. rows that belong to a row above, under its lock: likes, claims, terms, revisions, redactions, tags of a post,
-//     cases and reports, members of a ring
+//     cases and reports, members of a ring; then the news of a post, which NotifyFollowers locks alone
 //  8. rows that belong to one user, by the one key that all their writers use: sessions, notifications, blocks,
-//     bookmarks and held names by the primary key, follows by the unique key of user and object
+//     bookmarks, subscriptions, drafts, read marks and held names by the primary key, follows by the unique key of
+//     user and object
 //  9. tags: posts of all authors share them, so they are held for the shortest time
+//  10. webhook_events: one that changes is locked by its id
 //
 // A transaction skips the steps that it does not need and never goes back. Writing or deleting a comment locks its
 // post, a like locks its target.
@@ -301,7 +308,7 @@ const maxAttempts = 20
 // transact runs act in a READ COMMITTED transaction: without gap locks, and every statement sees all committed changes.
 // It retries deadlocks, lock waits and errChangedMeanwhile; after maxAttempts runs it returns CodeUnavailable. An error
 // at COMMIT is returned as it is, because the outcome is unknown. The fencing number and the caller of the context are
-// checked first (see WithFence and WithCaller).
+// checked first (see WithFence and WithCaller). What the transaction announces is written last (see announce).
 //
 // If the request has an Idempotency-Key, the transaction is the effect of the request, and the same COMMIT marks the
 // key (see WithRequestClaim).
@@ -313,12 +320,16 @@ func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error
 		if err := s.admitCaller(tx); err != nil {
 			return err
 		}
-		return act(tx)
+		if err := act(tx); err != nil {
+			return err
+		}
+		return s.writeNews(tx)
 	})
 	attempt := 0
 	err := retry.Do(ctx, transactBackoff(), func(ctx context.Context) error {
 		attempt++
-		err := s.db.WithContext(WithTransaction(ctx)).Transaction(fn, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		tx := s.db.WithContext(withNews(WithTransaction(ctx)))
+		err := tx.Transaction(fn, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 		cause := retryCause(err)
 		if cause == "" {
 			return err

@@ -37,8 +37,10 @@ const (
 
 // FieldError names one field of the input and the rule that it breaks.
 type FieldError struct {
-	Field   string `json:"field"`
-	Message string `json:"message"`
+	Field   string    `json:"field"`
+	Code    FieldCode `json:"code"`
+	Params  Params    `json:"params,omitempty"`
+	Message string    `json:"message"`
 }
 
 // Error is an error that a caller can act on. Message is for the client and contains no internals. Err, if set, is the
@@ -73,8 +75,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 }
 
 // Invalid returns the error of one invalid field.
-func Invalid(field, message string) *Error {
-	fields := []FieldError{{field, message}}
+func Invalid(field string, fault Fault) *Error {
+	fields := []FieldError{fault.In(field)}
 	return &Error{Code: CodeInvalid, Message: "The request has an invalid field.", Fields: fields}
 }
 

@@ -63,11 +63,11 @@ func (c *RequestClaim) Done() bool { return c.effect.Done }
 var (
 	// ErrKeyReused means that the key was sent with another request.
 	ErrKeyReused = &Error{Code: CodeInvalid, Message: "The Idempotency-Key was sent before, with another request.",
-		Fields: []FieldError{{"Idempotency-Key", "belongs to another request"}}}
+		Fields: []FieldError{Broken(FieldKeyReused, "belongs to another request").In("Idempotency-Key")}}
 	// ErrKeyInUse means that the request is being carried out.
 	ErrKeyInUse = &Error{
 		Code: CodeConflict, Message: "The request with this Idempotency-Key is still being carried out.",
-		Fields: []FieldError{{"Idempotency-Key", "is in use"}},
+		Fields: []FieldError{Broken(FieldKeyInUse, "is in use").In("Idempotency-Key")},
 	}
 )
 

@@ -10,15 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
 // The size of a large site: posts and, for each, a few rows of everything else. User 1 and post 1 have the most.
-const (
-	largePosts = 100_000
-	largeUsers = 10_000
-	largeShare = 5_000 // what belongs to user 1, post 1 or comment 1
+var (
+	largePosts = int64(testkit.Volume(100_000, 30_000))
+	largeUsers = int64(testkit.Volume(10_000, 5_000))
 )
+
+const largeShare = 5_000 // what belongs to user 1, post 1 or comment 1
 
 // fillLarge writes a large site. Times go up with ids, a minute apiece, and end now.
 func fillLarge(t testing.TB, store *models.Store) {
@@ -36,9 +38,9 @@ func fillLarge(t testing.TB, store *models.Store) {
 	run("INSERT INTO digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)")
 	run("CREATE TEMPORARY TABLE numbers (n INT PRIMARY KEY)")
 	run("INSERT INTO numbers SELECT n FROM digits")
-	for size := 10; size < largePosts; size *= 10 {
+	for size := int64(10); size < largePosts; size *= 10 {
 		// A temporary table can be opened once in a statement.
-		for digit := 1; digit < 10; digit++ {
+		for digit := int64(1); digit < 10; digit++ {
 			run("CREATE TEMPORARY TABLE more AS SELECT n FROM numbers WHERE n<?", size)
 			run("INSERT INTO numbers SELECT n+? FROM more", digit*size)
 			run("DROP TEMPORARY TABLE more")
@@ -46,10 +48,10 @@ func fillLarge(t testing.TB, store *models.Store) {
 	}
 	at := "FROM_UNIXTIME(" + strconv.FormatInt(time.Now().Unix()-60*largePosts, 10) + "+60*n)"
 	run("START TRANSACTION")
-	write := func(table, columns, selected string, n int) {
+	write := func(table, columns, selected string, n int64) {
 		t.Helper()
 		const step = 4_000 // rows a statement, none of which takes longer than a connection waits
-		for from := 0; from < n; from += step {
+		for from := int64(0); from < n; from += step {
 			run(
 				fmt.Sprintf(
 					"INSERT INTO %s (%s) SELECT %s FROM numbers WHERE n>=%d AND n<%d ORDER BY n",
@@ -106,6 +108,12 @@ func fillLarge(t testing.TB, store *models.Store) {
 			largePosts,
 		)
 	}
+	mine := fmt.Sprintf("IF(n<%[1]d, n+1, IF(n%%50=0, 1, 2+n%%(%[2]d-1))), IF(n<%[1]d, 1, n+1)", largeShare, largeUsers)
+	write("subscriptions", "user_id, post_id, level, created_at", mine+", 1+(n%7=0), "+at, largePosts)
+	write("read_marks", "user_id, post_id, comment_id, read_at", mine+", n%500, "+at, largePosts)
+	write("thread_news", "post_id, latest_id, from_id", fmt.Sprintf("n+1, %d, 0", largeShare), 100)
+	write("drafts", "user_id, draft_key, title, content, tags, created_at, updated_at",
+		fmt.Sprintf("IF(n<50, 1, n), CONCAT('d',n), '', 'A draft.', '', %s, %s", at, at), largeShare)
 	write("follows", "user_id, followed_id, created_at", "1, n+2, "+at, largeShare)
 	write("follows", "user_id, followed_id, created_at", "n+2, 1, "+at, largeShare)
 	write("follows", "user_id, followed_id, created_at", "n+2, n+3, "+at, largeShare)
@@ -143,6 +151,9 @@ func fillLarge(t testing.TB, store *models.Store) {
 	run("UPDATE post_tags SET tag_id=2 WHERE post_id%2000=0")
 	write("post_terms", "post_id, term, weight", "n+1, IF(n%2=0, 'common', CONCAT('word',n%1000)), 1+n%300", largePosts)
 	write("post_terms", "post_id, term, weight", "n+1, CONCAT('mid',n%10), 1+n%299", largePosts)
+	write("comment_terms", "comment_id, term, weight", "n+1, IF(n%2=0, 'common', CONCAT('word',n%1000)), 1+n%300",
+		largeShare)
+	write("comment_terms", "comment_id, term, weight", "n+1, CONCAT('mid',n%10), 1+n%299", largeShare)
 	write("moderation_log", "actor_id, action, target_type, target_id, reason, request_id, created_at",
 		"1+n%3, IF(n%3=0, 'post.delete', 'user.ban'), IF(n%3=0, 'post', 'user'), 1+n%1000, '', '', "+at, 4*largeShare)
 	write(
@@ -175,10 +186,17 @@ func fillLarge(t testing.TB, store *models.Store) {
 	write("claims", "drop_id, user_id, id, state, created_at, due_at, to_release",
 		fmt.Sprintf("IF(n<%[1]d, 1, n+1), IF(n<%[1]d, n+1, IF(n%%10=0, 1, 2+n%%(%[2]d-1))), n+1, 1+n%%6, %[3]s, "+
 			"IF(n%%6=0 AND n%%1000=0, %[3]s, NULL), n%%6>2 AND n%%1001=0", largeShare, largeUsers, at), 4*largeShare)
+	write("webhooks", "id, url, events, secret, created_by, created_at, updated_at",
+		"n+1, 'https://example.org', 'post.created', '', 1, "+at+", "+at, models.MaxWebhooks)
+	write("webhook_events", "id, webhook_id, type, object_type, object_id, user_id, data, state, attempt_log, due_at,"+
+		" retry_until, created_at",
+		fmt.Sprintf("n+1, 1+n%%40, 'post.created', 'post', n+1, 1+n%%%d, '{}', IF(n%%10=0, 1, 2), '[]', %s, %s, %s",
+			largeUsers, at, at, at), 4*largeShare)
 	run("UPDATE posts SET pinned=(id%1000=0), locked=(id%500=0), status=IF(id%50=7, 2, 1)")
 	run("COMMIT")
 	run(`
 		ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions,
-			notifications, tags, post_tags, post_terms, post_revisions, comment_revisions, redactions, moderation_log,
-			report_cases, reports, drops, claims`)
+			notifications, tags, post_tags, post_terms, comment_terms, post_revisions, comment_revisions, redactions,
+			moderation_log, report_cases, reports, drops, claims, webhooks, webhook_events, subscriptions, read_marks,
+			thread_news, drafts`)
 }

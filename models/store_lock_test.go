@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -208,6 +209,7 @@ func TestWriters_queue(t *testing.T) {
 		require.NoError(t, store.SetRole(t.Context(), users[1].ID, models.RoleAdmin))
 		return store, users
 	}
+	rounds := func(n int64) int64 { return n / int64(testkit.Volume(1, 3)) }
 	// run lets two of each writer work.
 	run := func(t *testing.T, rounds int64, writers ...func(*rand.Rand) error) {
 		f := startFlood(
@@ -244,7 +246,7 @@ func TestWriters_queue(t *testing.T) {
 			return err
 		}
 		require.NoError(t, create(rand.New(rand.NewPCG(1, 1))))
-		run(t, 8, create,
+		run(t, rounds(8), create,
 			func(random *rand.Rand) error {
 				p, err := store.PostByID(t.Context(), 0, post(random))
 				if err == nil {
@@ -332,7 +334,7 @@ func TestWriters_queue(t *testing.T) {
 				return err
 			})
 		}
-		run(t, 60, writers...)
+		run(t, rounds(60), writers...)
 		assert.Zero(t, count(t, store, `
 			SELECT COUNT(*)
 			FROM comments c
@@ -346,7 +348,7 @@ func TestWriters_queue(t *testing.T) {
 			return users[a].ID, users[(a+1+random.IntN(len(users)-1))%len(users)].ID
 		}
 		post := newPost(t, store, users[2])
-		run(t, 12,
+		run(t, rounds(12),
 			func(random *rand.Rand) error {
 				a, b := two(random)
 				_, err := store.Follow(t.Context(), a, b)
@@ -429,9 +431,11 @@ func TestWriters_queue(t *testing.T) {
 			return err
 		}
 		require.NoError(t, login(nil))
-		run(t, 12, login, login, login,
+		run(t, rounds(12), login, login, login,
 			func(random *rand.Rand) error { return store.DeleteSession(t.Context(), hash(random)) },
-			func(random *rand.Rand) error { return store.UseToken(t.Context(), hash(random)) },
+			func(random *rand.Rand) error {
+				return store.UseTokens(t.Context(), [][32]byte{hash(random), hash(random)})
+			},
 			func(random *rand.Rand) error {
 				_, err := store.EndOtherSessions(t.Context(), user.ID, hash(random))
 				return err
@@ -483,7 +487,7 @@ func TestWriters_queue(t *testing.T) {
 			)
 			return err
 		}
-		run(t, 12, comment, comment,
+		run(t, rounds(12), comment, comment,
 			func(random *rand.Rand) error {
 				return store.ReadNotificationsUpTo(t.Context(), users[2+random.IntN(3)].ID, last())
 			},
@@ -502,6 +506,62 @@ func TestWriters_queue(t *testing.T) {
 			})
 	})
 
+	t.Run("threads", func(t *testing.T) {
+		store, users := setUp(t)
+		posts := []*models.Post{newPost(t, store, users[2]), newPost(t, store, users[2])}
+		some := func(random *rand.Rand) (user models.Author, post int64) {
+			return users[random.IntN(len(users))], posts[random.IntN(len(posts))].ID
+		}
+		run(t, rounds(12),
+			func(random *rand.Rand) error {
+				a, p := some(random)
+				text := models.CommentText{Content: "C", Mentions: []string{users[0].Username}}
+				_, err := store.CreateComment(t.Context(), a, p, nil, text)
+				return err
+			},
+			func(random *rand.Rand) error {
+				a, p := some(random)
+				return store.MarkRead(t.Context(), a.ID, p, 0)
+			},
+			func(random *rand.Rand) error {
+				a, p := some(random)
+				return store.SetSubscription(t.Context(), a.ID, p, models.Subscription(random.IntN(3)))
+			},
+			func(random *rand.Rand) error {
+				_, p := some(random)
+				_, err := store.NotifyFollowers(t.Context(), p-1, 1+random.IntN(2), nil)
+				return err
+			},
+			func(random *rand.Rand) error {
+				_, p := some(random)
+				_, err := store.NotifyFollowers(t.Context(), p-1, 10, nil)
+				return err
+			},
+			func(random *rand.Rand) error {
+				a, _ := some(random)
+				return store.ReadNotificationsUpTo(t.Context(), a.ID, 1<<40)
+			},
+			func(random *rand.Rand) error {
+				a, _ := some(random)
+				key := fmt.Sprint("d", random.IntN(2))
+				admit := func(*models.Draft) error { return nil }
+				text := models.DraftText{Content: fmt.Sprint(random.Int64())}
+				if _, _, err := store.SaveDraft(t.Context(), a.ID, key, text, admit); err != nil {
+					return err
+				}
+				return store.DeleteDraft(t.Context(), a.ID, key)
+			})
+		assert.Zero(t, count(t, store, `
+			SELECT COUNT(*)
+			FROM (
+				SELECT 1
+				FROM notifications
+				WHERE kind=8 AND read_at IS NULL
+				GROUP BY user_id, post_id
+				HAVING COUNT(*)>1
+			) n`), "a follower has two unread notifications of a post")
+	})
+
 	t.Run("reports", func(t *testing.T) {
 		store, users := setUp(t)
 		post := newPost(t, store, users[2])
@@ -517,7 +577,7 @@ func TestWriters_queue(t *testing.T) {
 			)
 			return err
 		}
-		run(t, 12, report, report, report,
+		run(t, rounds(12), report, report, report,
 			func(*rand.Rand) error { return store.ClaimReport(t.Context(), users[0].ID, open()) },
 			func(random *rand.Rand) error {
 				outcome := []string{models.OutcomeDismissed, models.OutcomeRemoved}[random.IntN(2)]
@@ -703,7 +763,7 @@ func TestWriters_queue(t *testing.T) {
 		latest := func() int64 { return int64(count(t, store, "SELECT COALESCE(MAX(id),0) FROM like_rings")) }
 		// The moderator has the lowest id; one with a higher id than the members acts, too.
 		require.NoError(t, store.SetRole(t.Context(), users[7].ID, models.RoleAdmin))
-		run(t, 12, ring, ring,
+		run(t, rounds(12), ring, ring,
 			func(*rand.Rand) error {
 				_, err := store.VoidRing(t.Context(), users[1].ID, latest(), "why")
 				return err

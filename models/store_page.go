@@ -25,15 +25,15 @@ func WithHold(ctx context.Context, hold func(bytes int) error) context.Context {
 	return context.WithValue(ctx, holdKey{}, hold)
 }
 
-// hold reports content that was read to the function of WithHold.
-func hold(ctx context.Context, bytes int) error {
+// Hold reports content that was read to the function of WithHold.
+func Hold(ctx context.Context, bytes int) error {
 	if report, ok := ctx.Value(holdKey{}).(func(int) error); ok && bytes > 0 {
 		return report(bytes)
 	}
 	return nil
 }
 
-func postSize(p *Post) int { return len(p.Content) }
+func postSize(p *Post) int { return len(p.Content) + len(p.Excerpt) }
 
 // noContent is the size function of rows that are short and of bounded length.
 func noContent[T any](*T) int { return 0 }
@@ -69,7 +69,7 @@ func scanPage[T any](read *gorm.DB, room int, size func(*T) int) (page []T, left
 		}
 		page = append(page, row)
 		n := size(&page[len(page)-1])
-		if err := hold(read.Statement.Context, n); err != nil {
+		if err := Hold(read.Statement.Context, n); err != nil {
 			return nil, 0, err
 		}
 		room -= n

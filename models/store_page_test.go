@@ -136,12 +136,12 @@ func TestLists_boundSkippedRows(t *testing.T) {
 	type list func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error)
 	for name, list := range map[string]list{
 		"bookmarks": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.BookmarkedPosts(ctx, bob.ID, before(after), limit)
-			key := func(b *models.BookmarkedPost) models.ListKey { return models.ListKey{ID: b.RowID} }
+			rows, rest, err := store.BookmarkedPosts(ctx, bob.ID, models.ViewFull, before(after), limit)
+			key := func(k *models.KeptPost) models.ListKey { return models.ListKey{ID: k.RowID} }
 			return keys(rows, key), rest, err
 		},
 		"liked posts": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
-			rows, rest, err := store.LikedPosts(ctx, ada.ID, bob.ID, before(after), limit)
+			rows, rest, err := store.LikedPosts(ctx, ada.ID, bob.ID, models.ViewFull, before(after), limit)
 			return keys(rows, (*models.Liked[models.Post]).Key), rest, err
 		},
 		"liked comments": func(after *models.ListKey, limit int) ([]models.ListKey, *models.ListKey, error) {
@@ -345,7 +345,7 @@ func TestLists_readOnePageOfContentInAllSegments(t *testing.T) {
 	}
 	held := 0
 	ctx := models.WithHold(t.Context(), func(bytes int) error { held += bytes; return nil })
-	page, _, err := store.BookmarkedPosts(ctx, bob.ID, 0, 100)
+	page, _, err := store.BookmarkedPosts(ctx, bob.ID, models.ViewFull, 0, 100)
 	require.NoError(t, err)
 	assert.Greater(t, len(page), visible, "rows of the first segment alone")
 	assert.LessOrEqual(t, held, models.PageBytes+models.MaxContent)

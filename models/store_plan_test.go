@@ -65,7 +65,7 @@ func openWatched(t testing.TB, dsn string) (*models.Store, *wireLog) {
 	})
 	t.Cleanup(func() { mysql.DeregisterDialContext(network) })
 	config.Net = network
-	store, err := models.Open(t.Context(), config.FormatDSN(), models.Options{})
+	store, err := models.Open(t.Context(), config.FormatDSN(), models.Options{Excerpt: strings.ToUpper})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	addPatient(t, store, dsn)
@@ -152,11 +152,13 @@ func plans() []planned {
 			if q.After = after; after != nil && (q.Sort == models.PostsTop || q.Sort == models.PostsRelevance) {
 				q.After = &models.ListKey{Value: 40, ID: largePosts / 2}
 			}
-			p := plan("ListPosts", fmt.Sprintf("%s, %s, %s", name, q.Sort, where), q)
-			p.sorts = sorts
-			// EXPLAIN estimates the postings above the floor, without the LIMIT that bounds them.
-			p.byID = q.Sort == models.PostsRelevance && q.Terms[0] == "common"
-			add(p)
+			for _, q.View = range []models.PostView{models.ViewFull, models.ViewSummary} {
+				p := plan("ListPosts", fmt.Sprintf("%s, %s, %s, %s", name, q.Sort, where, q.View), q)
+				p.sorts = sorts
+				// EXPLAIN estimates the postings above the floor, without the LIMIT that bounds them.
+				p.byID = q.Sort == models.PostsRelevance && q.Terms[0] == "common"
+				add(p)
+			}
 		}
 	}
 	since := time.Now().AddDate(0, 0, -50) // before the middle
@@ -228,6 +230,14 @@ func plans() []planned {
 			add(p)
 		}
 	}
+	for _, sort := range []models.PostSort{models.PostsRelevance, models.PostsNew} {
+		for where, after := range afters {
+			for _, terms := range [][]string{{"common"}, {"common", "mid7"}, {"mid7", "word12"}} {
+				q := models.CommentSearch{ViewerID: 1, Terms: terms, Sort: sort, After: after, Limit: 21}
+				add(plan("FindComments", fmt.Sprintf("%s, %v, %s", sort, terms, where), q).sorting())
+			}
+		}
+	}
 	for _, sort := range []models.CommentSort{models.CommentsOld, models.CommentsNew, models.CommentsTop} {
 		for where, after := range afters {
 			for name, q := range map[string]models.CommentQuery{
@@ -262,14 +272,14 @@ func plans() []planned {
 			plan("Redactions", "open "+where, false, min(before, largeShare), 21),
 			plan("Redactions", "resolved "+where, true, min(before, largeShare), 21),
 			plan("RedactionsBy", where, 1, min(before, largeShare), 21),
-			plan(
-				"BookmarkedPosts",
-				where,
-				1,
-				before,
-				21,
-			),
-			plan("LikedPosts", where, 1, 1, before, 21),
+			plan("BookmarkedPosts", where, 1, models.ViewFull, before, 21),
+			plan("BookmarkedPosts", "summaries "+where, 1, models.ViewSummary, before, 21),
+			plan("SubscribedPosts", where, 1, models.ViewFull, before, 21),
+			plan("SubscribedPosts", "summaries "+where, 1, models.ViewSummary, before, 21),
+			plan("Drafts", where, 1, before, 21),
+			plan("PostTimes", where, before, 500).walking(),
+			plan("LikedPosts", where, 1, 1, models.ViewFull, before, 21),
+			plan("LikedPosts", "summaries "+where, 1, 1, models.ViewSummary, before, 21),
 			plan("LikedComments", where, 1, 1, before, 21),
 			plan(
 				"Notifications",
@@ -290,7 +300,8 @@ func plans() []planned {
 	}
 	for where, after := range afters {
 		add(
-			plan("Feed", where, 1, after, 21).sorting(),
+			plan("Feed", where, 1, models.ViewFull, after, 21).sorting(),
+			plan("Feed", "summaries "+where, 1, models.ViewSummary, after, 21).sorting(),
 			plan("Followers", where, 1, 1, after, 21),
 			plan("Following", where, 1, 1, after, 21),
 			plan(
@@ -341,8 +352,21 @@ func plans() []planned {
 		plan("Tally", "comments", models.KindComment, largePosts/2, 500).walking(),
 		plan("TallyShard", "posts", models.KindPost, 3, largePosts/2, 500).walking(),
 		plan("IndexPosts", "", 100),
+		plan("IndexComments", "", 100),
+		plan("UsersByPrefix", "", 1, "user1", 20).sorting(),
+		plan("BlockersAmong", "", 1, []int64{1, 7, 999}),
+		plan("PostPlaces", "", []int64{1, 7, 999}),
+		plan("NewsMarks", "", []int64{1, 7, 999}),
+		plan("OpenCases", ""),
+		plan("WriteExcerpts", "", 100),
 		plan("PostByID", "", 1, 1),
 		plan("UnreadCount", "", 1),
+		plan("LatestComments", "", 1, 50),
+		plan("Standings", "", 1, []int64{1, 2, 3, 999}),
+		plan("MarkRead", "", 1, 1, 0),
+		plan("NotifyFollowers", "", 0, 500, map[int64]bool{}),
+		plan("PurgeReadMarks", "", 500),
+		plan("PurgeDrafts", "", 500),
 	)
 	for _, q := range []models.AccountQuery{
 		{}, {Username: "user1"}, {Email: "user1"}, {Role: models.RoleModerator}, {Banned: true},
@@ -392,6 +416,7 @@ func plans() []planned {
 	for _, q := range []models.ContentQuery{
 		{}, {Status: models.StatusDeleted}, {AuthorID: 1}, {AuthorID: 1, Status: models.StatusNormal},
 		{Pinned: true}, {Locked: true}, {Reported: true}, {Text: "no such text"}, {Since: since}, {After: &middle},
+		{View: models.ViewSummary},
 	} {
 		q.Limit = 21
 		name := fmt.Sprintf("%+v", q)
@@ -428,6 +453,15 @@ func plans() []planned {
 		plan("ClaimByID", "", 7),
 		plan("ClaimsAmong", "", 1, []int64{1, 7, 999}),
 		plan("ExpireClaims", ""),
+		plan("SessionChanges", "", int64(1), []int64{2, 3}, 100),
+		plan("Webhooks", "", 10, 21),
+		plan("WebhookBacklog", ""),
+		plan("WebhookByID", "", 7),
+		plan("Deliveries", "all", 7, models.DeliveryState(0), largeShare, 21),
+		plan("Deliveries", "of a state", 7, models.DeliveryFailed, largeShare, 21),
+		plan("PendingEvents", "", 7, largeShare, 500),
+		plan("PendingDelivery", "", 7),
+		plan("PurgeWebhookEvents", "", 500),
 	)
 	return list
 }
@@ -437,6 +471,8 @@ var unplanned = map[string]string{
 	"ImportUsers":    "writes",
 	"ImportPosts":    "writes",
 	"ImportComments": "writes",
+	"CreateScripts":  "writes",
+	"CreateSessions": "writes",
 	"VoidRing":       "writes",
 	"ShardStates":    "one row a shard",
 	"ShardFailures":  "one row a shard",
@@ -444,6 +480,7 @@ var unplanned = map[string]string{
 	"OpenLikeVoids":  "by the index of done_at and turn_at; few are open",
 	"OrphanLikes":    "verify goes over every like",
 	"ExportChunk":    "bytes, not a list",
+	"ImportSources":  "once an import, which takes minutes",
 }
 
 // TestPlans_everyListUsesAnIndex asks the server for the plan of what the store really sends. No step may read the

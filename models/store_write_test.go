@@ -38,6 +38,7 @@ func TestWrites_areInTransactions(t *testing.T) {
 	// Functions that only read.
 	readers := map[string]bool{
 		"readPost": true, "readComment": true, "readRedaction": true, "readDrop": true, "readClaims": true,
+		"readDelivery": true, "readDraft": true,
 		"dropsOf": true, "notAbout": true, "guard": true,
 	}
 	found, texts := 0, 0

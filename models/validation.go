@@ -18,9 +18,9 @@ import (
 // fieldErrors collects the errors that Validate finds, so that a client receives all of them at once.
 type fieldErrors []FieldError
 
-func (f *fieldErrors) check(ok bool, field, message string) {
+func (f *fieldErrors) check(ok bool, field string, fault Fault) {
 	if !ok {
-		*f = append(*f, FieldError{field, message})
+		*f = append(*f, fault.In(field))
 	}
 }
 
@@ -34,13 +34,14 @@ func (f fieldErrors) err() error {
 
 // checkLength checks that a text has at most limit characters.
 func (f *fieldErrors) checkLength(field, text string, limit int) {
-	f.check(utf8.RuneCountInString(text) <= limit, field, fmt.Sprintf("must have at most %d characters", limit))
+	f.check(utf8.RuneCountInString(text) <= limit, field, TooLong(limit))
 }
 
 // checkLines checks that a text of several lines contains no control characters.
 func (f *fieldErrors) checkLines(field, text string) {
 	unseen := func(r rune) bool { return isUnseen(r) && !strings.ContainsRune("\n\r\t", r) }
-	f.check(!strings.ContainsFunc(text, unseen), field, "must have no control characters but line ends and tabs")
+	f.check(!strings.ContainsFunc(text, unseen), field,
+		Broken(FieldBadCharacters, "must have no control characters but line ends and tabs"))
 }
 
 // Limits on the fields of an account, in characters.
@@ -63,9 +64,28 @@ func ValidUsername(name string) bool {
 	return len(name) >= MinUsername && len(name) <= MaxUsername && usernamePattern.MatchString(name)
 }
 
+// checkUsername checks the name of an account.
+func (f *fieldErrors) checkUsername(field, name string) {
+	fault := BadFormat(FormatUsername, "")
+	if len(name) < MinUsername || len(name) > MaxUsername {
+		fault = WrongLength(len(name), MinUsername, MaxUsername)
+	}
+	f.check(ValidUsername(name), field, fault.Saying("must be %d to %d letters (a-z), digits, '_', '.' or '-',"+
+		" beginning with a letter or digit and ending with one or '_'", MinUsername, MaxUsername))
+}
+
 // NoEmailDomain ends the address of an account that has none. The column is unique and not null, and no mail can be
 // sent to the reserved name "invalid" (RFC 2606).
 const NoEmailDomain = ".invalid"
+
+// checkEmail checks an e-mail address.
+func (f *fieldErrors) checkEmail(field, email string) {
+	fault := BadFormat(FormatEmail, "")
+	if utf8.RuneCountInString(email) > MaxEmail {
+		fault = TooLong(MaxEmail)
+	}
+	f.check(validEmail(email), field, fault.Saying("must be an e-mail address of at most %d characters", MaxEmail))
+}
 
 func validEmail(s string) bool {
 	a, err := mail.ParseAddress(s)
@@ -75,6 +95,16 @@ func validEmail(s string) bool {
 	_, domain, _ := strings.Cut(s, "@")
 	return strings.Contains(domain, ".") && !strings.HasSuffix(s, NoEmailDomain) && !strings.ContainsAny(s, " \"") &&
 		!strings.ContainsFunc(s, isUnseen)
+}
+
+// checkAvatarURL checks the address of a picture; an empty one is none.
+func (f *fieldErrors) checkAvatarURL(field, address string) {
+	fault := BadFormat(FormatURL, "")
+	if len(address) > maxAvatarURL {
+		fault = TooLong(maxAvatarURL)
+	}
+	f.check(address == "" || validAvatarURL(address), field,
+		fault.Saying("must be an https URL of at most %d characters, without a user name", maxAvatarURL))
 }
 
 // validAvatarURL permits only URLs that every client reads in the same way: the characters of RFC 3986, and a host.
@@ -96,7 +126,7 @@ func validPassword(p string) bool {
 // one of the account's own names, with or without digits after it.
 func checkPassword(f *fieldErrors, field, password string, names ...string) {
 	if !validPassword(password) {
-		f.check(false, field, fmt.Sprintf("must have %d to %d characters", minPassword, maxPassword))
+		f.check(false, field, WrongLength(utf8.RuneCountInString(password), minPassword, maxPassword))
 		return
 	}
 	forms := []string{skeleton(password)}
@@ -110,16 +140,16 @@ func checkPassword(f *fieldErrors, field, password string, names ...string) {
 		common = common || listed
 	}
 	if common {
-		f.check(false, field,
-			"must not be one of the most common passwords, nor a single word or name with digits after it")
+		f.check(false, field, Broken(FieldTooCommon,
+			"must not be one of the most common passwords, nor a single word or name with digits after it"))
 		return
 	}
 	for _, name := range names {
 		for _, own := range []string{name, bareWord(name)} {
 			for _, form := range forms {
 				if own != "" && skeleton(own) == form {
-					f.check(false, field, "must not be the username, the display name or the e-mail address"+
-						" of the account, nor that with digits after it")
+					f.check(false, field, Broken(FieldPersonal, "must not be the username, the display name or"+
+						" the e-mail address of the account, nor that with digits after it"))
 					return
 				}
 			}
@@ -138,26 +168,32 @@ func emailNames(email string) []string {
 	return []string{email, local}
 }
 
-// checkTitle checks the title of a post.
+// checkTitle checks the title of a post or drop.
 func (f *fieldErrors) checkTitle(title string) {
-	f.check(!showsNothing(title), "title", "must not be empty")
+	f.check(!showsNothing(title), "title", Missing())
 	f.checkLength("title", title, MaxTitle)
-	f.check(!strings.ContainsFunc(title, isUnseen), "title", "must be a single line without control characters")
+	f.check(!strings.ContainsFunc(title, isUnseen), "title", NotALine())
 }
 
 // checkContent checks the content of a post or comment.
 func (f *fieldErrors) checkContent(content string) {
-	f.check(!showsNothing(content), "content", "must not be empty")
-	f.check(len(content) <= MaxContent, "content", fmt.Sprintf("must have at most %d bytes", MaxContent))
+	f.check(!showsNothing(content), "content", Missing())
+	f.checkText(content)
+}
+
+// checkText checks content that may be empty.
+func (f *fieldErrors) checkText(content string) {
+	f.check(len(content) <= MaxContent, "content", tooLarge(MaxContent))
 	f.check(utf8.ValidString(content) && !strings.ContainsRune(content, 0),
-		"content", "must be valid UTF-8 without NUL")
+		"content", Broken(FieldBadCharacters, "must be valid UTF-8 without NUL"))
 }
 
 // checkTags checks the tags of a post, in their normal form.
 func (f *fieldErrors) checkTags(tags Tags) {
-	f.check(len(tags) <= MaxTags, "tags", fmt.Sprintf("must be at most %d", MaxTags))
+	f.check(len(tags) <= MaxTags, "tags", WrongCount(len(tags), 0, MaxTags))
 	f.check(!slices.ContainsFunc(tags, func(name string) bool { return !ValidTag(name) }), "tags",
-		fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, maxTag))
+		BadFormat(FormatTag,
+			fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, maxTag)))
 }
 
 // maxReason is the length of the reason of a moderator's act, in characters.
@@ -172,16 +208,23 @@ func ValidateReason(reason string) error {
 
 // checkReason checks the reason of a moderator's act, which came in field.
 func (f *fieldErrors) checkReason(field, reason string) {
-	f.check(strings.TrimSpace(reason) != "", field, "must not be empty")
+	f.check(strings.TrimSpace(reason) != "", field, Missing())
 	f.checkLength(field, reason, maxReason)
-	f.check(!strings.ContainsFunc(reason, isUnseen), field, "must be a single line without control characters")
+	f.check(!strings.ContainsFunc(reason, isUnseen), field, NotALine())
 }
 
 // ValidateSearch checks a text to search for, which came in field (CodeInvalid).
 func ValidateSearch(field, text string) error {
-	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > search.MaxQuery || strings.ContainsRune(text, 0) ||
-		showsNothing(text) {
-		return Invalid(field, fmt.Sprintf("must have 1 to %d characters", search.MaxQuery))
+	var fault Fault
+	switch {
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		fault = Broken(FieldBadCharacters, "")
+	case utf8.RuneCountInString(text) > search.MaxQuery:
+		fault = TooLong(search.MaxQuery)
+	case showsNothing(text):
+		fault = Missing()
+	default:
+		return nil
 	}
-	return nil
+	return Invalid(field, fault.Saying("must have 1 to %d characters", search.MaxQuery))
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Uses `make run` as a newcomer would, in a data folder of its own: it must be ready within ten seconds, take a like, stop
-# on one SIGTERM with no process left, find its data again, get over kill -9, import a dump twice without doubling
-# anything, and verify clean. The dump is LIKEWISE_DUMP if set, else the whole site beside the checkout, else the extract
+# Uses `make run` as a newcomer would, in a data folder of its own: it must be ready within ten seconds, have a sample
+# forum, greet last, take a like, stop on one SIGTERM with no process left and say so, find its data again, get over kill
+# -9, import a dump twice without doubling anything, even from a renamed folder, and verify clean. The dump is LIKEWISE_DUMP if set, else the whole site beside the checkout, else the extract
 # that the tests use.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,7 +49,7 @@ start() {
 	while :; do
 		waited=$(($(now) - begin))
 		[ -n "$admin" ] || admin=$(sed -n 's|^  readiness  \(http://.*\)/readyz$|\1|p' "$scratch/log")
-		if [ -n "$admin" ] && curl -fsS -m 2 "$admin/readyz" 2>/dev/null | grep -q '"status":"ok"'; then
+		if [ -n "$admin" ] && grep -q '^Stop it with Ctrl-C' "$scratch/log" && curl -fsS -m 2 "$admin/readyz" 2>/dev/null | grep -q '"status":"ok"'; then
 			break
 		fi
 		kill -0 "$run" 2>/dev/null || fail "make run ended before it was ready"
@@ -59,6 +59,8 @@ start() {
 	say "ready after $waited ms"
 	url=$(sed -n 's|^  API        \(http://.*\)/v1/posts$|\1|p' "$scratch/log")
 	[ "$(servers | wc -l)" = 3 ] || fail "not three servers run"
+	[ "$(grep -v '^$' "$scratch/log" | tail -n 1)" = 'Stop it with Ctrl-C.' ] || fail "the greeting is not the last"
+	[ "$(grep -c 'shards are open' "$scratch/log")" -le 1 ] || fail "the shards are reported more than once"
 }
 
 # servers prints the ids of the private servers that still run.
@@ -78,6 +80,7 @@ stop() {
 	wait "$run" || true # make fails after a signal
 	run=
 	[ -z "$(servers)" ] || fail "left running: $(servers | xargs ps -o pid,args -p)"
+	grep -q '^Likewise has stopped' "$scratch/log" || fail "it does not say that it has stopped"
 	say "stopped after $(($(now) - begin)) ms"
 }
 
@@ -104,9 +107,29 @@ verify() {
 	grep -q ': 0 differences' "$scratch/verify" || fail "verify found differences"
 }
 
+[ "$(bin/likewise)" = "$(bin/likewise --help)" ] || fail "likewise alone does not print its help"
+bin/likewise --version | grep -q '^likewise ' || fail "no version"
 start
-grep -q '^  login      admin, password ' "$scratch/log" || fail "the first start shows no password"
+password=$(sed -n 's/^  login      admin, password \([^ ]*\) .*/\1/p' "$scratch/log")
+[ -n "$password" ] || fail "the first start shows no password"
+grep -qx "password: $password" "$LIKEWISE_DATA/admin.txt" || fail "admin.txt does not have the password"
+[ "$(stat -c %a "$LIKEWISE_DATA/admin.txt")" = 600 ] || fail "others can read admin.txt"
+[ "$(curl -sS -H 'Accept: text/html' -o /dev/null -w '%{http_code} %{redirect_url}' "$url/")" = "302 $url/docs" ] || fail "/ does not lead to /docs"
+grep -qF "Open $url/docs" "$scratch/log" || fail "the greeting does not name the page to open"
 token=
+[ "$(call GET '/v1/posts?limit=100' 200 | grep -o '"excerpt"' | wc -l)" = 20 ] || fail "the sample has not 20 posts"
+token=$(call POST /v1/auth/login 200 "{\"login\":\"admin\",\"password\":\"$password\"}" | field token)
+[ "$(call GET /v1/admin/reports 200 | field reporters_count)" = 1 ] || fail "the sample has no open report"
+verify
+echo 'another password than the first' | likewise user password admin >/dev/null
+for _ in $(seq 100); do # within 5 s
+	status=$(curl -sS -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $token" "$url/v1/me")
+	[ "$status" != 401 ] || break
+	sleep 0.1
+done
+[ "$status" = 401 ] || fail "a session outlives its password"
+token=
+call POST /v1/auth/login 200 '{"login":"admin","password":"another password than the first"}' >/dev/null
 token=$(call POST /v1/auth/register 201 '{"username":"smoke","email":"smoke@likewise.example","password":"a smoke test only"}' | field token)
 [ -n "$token" ] || fail "registering returns no token"
 post=$(call POST /v1/posts 201 '{"title":"Does it work?","content":"It *should*."}' | field id)
@@ -118,7 +141,7 @@ say "liked post $post"
 stop
 
 start
-! grep -q 'password' "$scratch/log" || fail "the second start shows a password again"
+! grep -qF "$password" "$scratch/log" || fail "the second start shows the password again"
 [ "$(call GET "/v1/posts/$post" 200 | field likes_count)" = 1 ] || fail "the like is not there on the second start"
 [ "$(call GET /v1/me 200 | field username)" = smoke ] || fail "the token is not good on the second start"
 call DELETE "/v1/posts/$post/like" 200 >/dev/null
@@ -162,5 +185,8 @@ for round in first second; do
 done
 [ "$(created | xargs)" = "0 0 0 0 0" ] || fail "the second import created $(created | xargs)"
 [ "$(call GET '/v1/posts?sort=top&limit=1' 200 | field likes_count)" = "$top" ] || fail "the second import changed the top post"
+cp -r "$dump" "$scratch/renamed"
+! likewise import stackexchange "$scratch/renamed" 2>"$scratch/refused" || fail "a renamed dump is imported again"
+grep -q 'this dump was imported under the name' "$scratch/refused" || fail "a renamed dump is refused: $(cat "$scratch/refused")"
 stop
 say "passed"

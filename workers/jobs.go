@@ -52,6 +52,11 @@ var schedule = []Job{
 		false, (*Jobs).drift,
 	},
 	{
+		"excerpts", time.Minute, time.Minute,
+		"Make the excerpts of posts that have none, or one by older rules.",
+		false, (*Jobs).excerpts,
+	},
+	{
 		"export", 5 * time.Second, time.Minute,
 		"Build the archives of their data that users requested, and delete expired ones.",
 		false, (*Jobs).export,
@@ -63,7 +68,7 @@ var schedule = []Job{
 	},
 	{
 		"index", time.Minute, time.Minute,
-		"Add posts to the search index that are not in it, or were indexed by older rules.",
+		"Add posts and comments to the search index that are not in it, or were indexed by older rules.",
 		false, (*Jobs).index,
 	},
 	{
@@ -72,8 +77,14 @@ var schedule = []Job{
 		false, (*Jobs).moderate,
 	},
 	{
+		"notify", 2 * time.Second, time.Minute,
+		"Notify followers of posts of new comments.",
+		false, (*Jobs).notify,
+	},
+	{
 		"purge", time.Hour, time.Hour,
-		"Delete expired sessions, idempotency keys and held names, and old notifications and security events.",
+		"Delete expired sessions, idempotency keys and held names, and old notifications, security events, " +
+			"deliveries to webhooks, read marks and drafts.",
 		false, (*Jobs).purge,
 	},
 	{
@@ -90,6 +101,11 @@ var schedule = []Job{
 		"void", 5 * time.Second, time.Minute,
 		"Withdraw the likes of deleted accounts, and those that moderators voided.",
 		false, (*Jobs).void,
+	},
+	{
+		"webhooks", time.Second, time.Minute,
+		"Deliver events to webhooks.",
+		false, (*Jobs).deliver,
 	},
 }
 
@@ -110,6 +126,8 @@ type JobsConfig struct {
 	Metrics   *Metrics
 	Registry  prometheus.Registerer // of the metrics that only jobs have
 	CoolAfter time.Duration         // see NewJanitor
+	// PrivateWebhooks allows webhooks at private addresses, and without TLS.
+	PrivateWebhooks bool
 }
 
 // Jobs runs the jobs of a site. It is safe for concurrent use, except for two runs of the same job.
@@ -120,11 +138,12 @@ type Jobs struct {
 	watch      *DriftWatch
 	janitor    *Janitor
 	reconciler *Reconciler
+	courier    *Courier
 }
 
 // NewJobs returns the jobs of a site. It registers metrics, so a registry has one Jobs.
 func NewJobs(c JobsConfig) *Jobs {
-	j := &Jobs{JobsConfig: c, log: c.Store.Logger()}
+	j := &Jobs{JobsConfig: c, log: c.Store.Logger(), courier: NewCourier(c.Store, c.PrivateWebhooks, c.Registry)}
 	j.watch = NewDriftWatch(c.Store, c.Redis, c.Likes, c.Registry, func(d models.Difference) {
 		if !d.Undecided {
 			j.log.Error("drift found; `likewise verify --repair` repairs it",
@@ -243,22 +262,39 @@ func (j *Jobs) export(ctx context.Context) (string, error) {
 	return fmt.Sprintf("built %d archives, deleted %d", built, removed), err
 }
 
+// index adds posts and comments to the search index. Usually there is nothing to do: they are indexed when they are
+// written.
+func (j *Jobs) index(ctx context.Context) (string, error) {
+	posts, err := eachBatch(ctx, "indexed %d posts", j.Store.IndexPosts)
+	if err != nil {
+		return posts, err
+	}
+	comments, err := eachBatch(ctx, "%d comments", j.Store.IndexComments)
+	return posts + ", " + comments, err
+}
+
+// excerpts makes excerpts. Usually there is nothing to do: excerpts are made when posts are written.
+func (j *Jobs) excerpts(ctx context.Context) (string, error) {
+	return eachBatch(ctx, "made %d excerpts", j.Store.WriteExcerpts)
+}
+
 const (
-	indexBatch  = 100
-	indexMargin = 5 * time.Second // before its deadline, a run starts no other batch
+	textBatch  = 100
+	textMargin = 5 * time.Second // before its deadline, a run starts no other batch
 )
 
-// index works until all posts are indexed or its time is nearly over. Usually there is nothing to do, because posts are
-// indexed when they are written.
-func (j *Jobs) index(ctx context.Context) (string, error) {
-	for indexed := 0; ; {
-		n, err := j.Store.IndexPosts(ctx, indexBatch)
-		indexed += n
-		if err != nil || n < indexBatch {
-			return fmt.Sprintf("indexed %d posts", indexed), err
+// eachBatch calls work until nothing is left or the time of the job is nearly over. result describes what was done.
+func eachBatch(
+	ctx context.Context, result string, work func(ctx context.Context, limit int) (int, error),
+) (string, error) {
+	for done := 0; ; {
+		n, err := work(ctx, textBatch)
+		done += n
+		if err != nil || n < textBatch {
+			return fmt.Sprintf(result, done), err
 		}
-		if end, ok := ctx.Deadline(); ok && time.Until(end) < indexMargin {
-			return fmt.Sprintf("indexed %d posts, and more are left: run it again", indexed), nil
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < textMargin {
+			return fmt.Sprintf(result+", and more are left: run it again", done), nil
 		}
 	}
 }
@@ -268,10 +304,36 @@ func (j *Jobs) moderate(ctx context.Context) (string, error) {
 	return fmt.Sprintf("deleted or restored %d posts and comments", changed), err
 }
 
+// notifyBatch is the number of followers of whom one step takes care.
+const notifyBatch = 500
+
+// notify takes a step of each post in turn, so that a post with many followers does not keep the others waiting. A run
+// begins one pass over the followers of a post at most.
+func (j *Jobs) notify(ctx context.Context) (string, error) {
+	notified, passed := int64(0), map[int64]bool{}
+	for after, idle := int64(0), true; ; {
+		step, err := j.Store.NotifyFollowers(ctx, after, notifyBatch, passed)
+		notified += step.Notified
+		end, limited := ctx.Deadline()
+		if err != nil || step.PostID == 0 && idle || limited && time.Until(end) < textMargin {
+			return fmt.Sprintf("notified %d followers", notified), err
+		}
+		if after = step.PostID; after == 0 {
+			idle = true
+			continue
+		}
+		idle = idle && !step.Worked
+		passed[step.PostID] = passed[step.PostID] || step.Begun
+	}
+}
+
 // purge deletes in batches, so that no statement holds its locks for long.
 func (j *Jobs) purge(ctx context.Context) (string, error) {
 	sessions, err := inBatches(ctx, j.Store.PurgeSessions)
 	if err != nil {
+		return "", err
+	}
+	if _, err := inBatches(ctx, j.Store.PurgeSessionChanges); err != nil {
 		return "", err
 	}
 	keys, err := inBatches(ctx, j.Store.PurgeIdempotencyKeys)
@@ -287,8 +349,21 @@ func (j *Jobs) purge(ctx context.Context) (string, error) {
 		return "", err
 	}
 	notifications, err := inBatches(ctx, j.Store.PurgeNotifications)
+	if err != nil {
+		return "", err
+	}
+	deliveries, err := inBatches(ctx, j.Store.PurgeWebhookEvents)
+	if err != nil {
+		return "", err
+	}
+	marks, err := inBatches(ctx, j.Store.PurgeReadMarks)
+	if err != nil {
+		return "", err
+	}
+	drafts, err := inBatches(ctx, j.Store.PurgeDrafts)
 	return fmt.Sprintf("deleted %d expired sessions, %d idempotency keys, %d old events of the security log, "+
-		"%d held names and %d old notifications", sessions, keys, events, held, notifications), err
+		"%d held names, %d old notifications, %d old deliveries to webhooks, %d read marks and %d drafts",
+		sessions, keys, events, held, notifications, deliveries, marks, drafts), err
 }
 
 const purgeBatch = 1000
@@ -335,6 +410,11 @@ func (j *Jobs) void(ctx context.Context) (string, error) {
 	}
 	likes, done, err := voider.Void(ctx)
 	return fmt.Sprintf("withdrew %d likes, %d requests are done", likes, done), err
+}
+
+func (j *Jobs) deliver(ctx context.Context) (string, error) {
+	delivered, failed, err := j.courier.Deliver(ctx)
+	return fmt.Sprintf("delivered %d events, %d attempts failed", delivered, failed), err
 }
 
 const (

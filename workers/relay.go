@@ -30,6 +30,7 @@ type Relay struct {
 	kafka   Kafka
 	metrics *Metrics
 	now     func() time.Time
+	openings
 }
 
 // NewRelay returns a relay. Run starts it.
@@ -58,6 +59,9 @@ func (r *Relay) Run(ctx context.Context) {
 		return // ctx ended
 	}
 	var shards sync.WaitGroup
+	for shard := range r.store.Shards() {
+		r.noteOpening(shard)
+	}
 	for shard := range r.store.Shards() {
 		shards.Go(func() { r.serve(ctx, producer, shard) })
 	}
@@ -90,6 +94,7 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 			if err == nil {
 				err = r.hold(ctx, producer, shard, outbox)
 			}
+			r.endOpening(ctx, shard, false)
 			if err == nil || ctx.Err() != nil || errors.Is(err, counters.ErrLockLost) {
 				return err
 			}
@@ -153,6 +158,9 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 				return err
 			}
 			compared, info.Open = r.now(), !overtaken
+			if info.Open {
+				r.endOpening(ctx, shard, false)
+			}
 		}
 		wait := relayWait
 		switch {
@@ -279,6 +287,7 @@ func (r *Relay) beginOpening(ctx context.Context, shard int, outbox *counters.Ou
 	}
 	r.store.Logger().DebugContext(ctx, "shard is being opened",
 		"shard", shard, "epoch", epoch, "restored", restored.String())
+	r.noteOpening(shard)
 	return &opening{epoch: epoch, restored: restored, since: r.now()}, nil
 }
 
@@ -306,12 +315,51 @@ func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.O
 		if err := outbox.ForgetTargets(ctx, o.epoch); err != nil {
 			return false, err
 		}
+		r.store.Logger().InfoContext(ctx, "targets of a shard are loaded again, because redis has lost its last writes",
+			"shard", shard, "epoch", o.epoch)
 	}
 	if err := outbox.Opened(ctx, o.epoch); err != nil {
 		return false, err
 	}
 	r.metrics.opened.Inc()
-	r.store.Logger().InfoContext(ctx, "shard is open", "shard", shard, "epoch", o.epoch, "forgotten", forgotten,
+	r.store.Logger().DebugContext(ctx, "shard is open", "shard", shard, "epoch", o.epoch, "forgotten", forgotten,
 		"took", r.now().Sub(o.since))
+	r.endOpening(ctx, shard, true)
 	return true, nil
+}
+
+// openings are the shards that a relay is opening, or may have to. It logs those that it opened in one line, when none
+// is left.
+type openings struct {
+	mu      sync.Mutex
+	pending map[int]bool
+	opened  int
+	began   time.Time // when the first of them was noted
+}
+
+func (r *Relay) noteOpening(shard int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.pending) == 0 {
+		r.pending, r.began = map[int]bool{}, r.now()
+	}
+	r.pending[shard] = true
+}
+
+// endOpening notes that a shard was opened, or that this relay does not open it any longer.
+func (r *Relay) endOpening(ctx context.Context, shard int, opened bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.pending[shard] {
+		return
+	}
+	delete(r.pending, shard)
+	if opened {
+		r.opened++
+	}
+	if len(r.pending) == 0 && r.opened > 0 {
+		took := r.now().Sub(r.began).Round(time.Millisecond)
+		r.store.Logger().InfoContext(ctx, "shards are open", "opened", r.opened, "took", took)
+		r.opened = 0
+	}
 }

@@ -229,6 +229,11 @@ func TestVoider_purgesADeletedAccount(t *testing.T) {
 	post := p.post()
 	p.exec("INSERT INTO bookmarks (user_id, post_id) VALUES (?,?)", bob, post.ID)
 	p.exec("INSERT INTO notifications (user_id, kind, post_id) VALUES (?,3,?)", bob, post.ID)
+	require.NoError(t, p.store.MarkRead(ctx, bob, post.ID, 0))
+	require.NoError(t, p.store.SetSubscription(ctx, bob, post.ID, models.Following))
+	_, _, err = p.store.SaveDraft(ctx, bob, "post", models.DraftText{Content: "Half"},
+		func(*models.Draft) error { return nil })
+	require.NoError(t, err)
 	deleted, err := p.store.PurgeUser(ctx, bob)
 	require.NoError(t, err)
 	assert.False(t, deleted)
@@ -242,6 +247,9 @@ func TestVoider_purgesADeletedAccount(t *testing.T) {
 		"blocks WHERE user_id=? OR blocked_id=?",
 		"bookmarks WHERE user_id=? OR user_id=?",
 		"notifications WHERE user_id=? OR user_id=?",
+		"read_marks WHERE user_id=? OR user_id=?",
+		"subscriptions WHERE user_id=? OR user_id=?",
+		"drafts WHERE user_id=? OR user_id=?",
 	} {
 		assert.Zero(t, p.count("SELECT COUNT(*) FROM "+where, bob, bob), where)
 	}

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,38 +14,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/claimers"
 	"likewise/models"
-	"likewise/workers"
 )
-
-// createCustomers creates accounts that claim. They never sign in.
-func (b *benchSite) createCustomers(ctx context.Context, n int) error {
-	const batch = 2000
-	pool := b.store.Pool()
-	for start := 0; start < n; start += batch {
-		var rows []string
-		for i := start; i < min(start+batch, n); i++ {
-			rows = append(rows, fmt.Sprintf("('customer-%d','customer-%d@bench%s','')", i, i, models.NoEmailDomain))
-		}
-		//nolint:gosec // the rows hold numbers
-		insert := "INSERT INTO users (username, email, password_hash) VALUES " + strings.Join(rows, ",")
-		if _, err := pool.ExecContext(ctx, insert); err != nil {
-			return fmt.Errorf("create customers: %w", err)
-		}
-	}
-	rows, err := pool.QueryContext(ctx, "SELECT id FROM users WHERE username LIKE 'customer-%'")
-	if err != nil {
-		return fmt.Errorf("read customers: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return fmt.Errorf("read customers: %w", err)
-		}
-		b.customers = append(b.customers, id)
-	}
-	return rows.Err()
-}
 
 // createDrop creates a drop of a post of its own. Claims to it wait for a confirmation, so they notify nobody.
 func (b *benchSite) createDrop(ctx context.Context, stock int64) (id int64, err error) {
@@ -59,19 +28,6 @@ func (b *benchSite) createDrop(ctx context.Context, stock int64) (id int64, err 
 		return 0, err
 	}
 	return drop.ID, nil
-}
-
-// soldOutDrop creates a drop behind the gate whose only share is claimed.
-func (b *bench) soldOutDrop(ctx context.Context) (id int64, err error) {
-	if id, err = b.gated.createDrop(ctx, 1); err != nil {
-		return 0, err
-	}
-	claim, err := counters.NewIDs(b.gated.redis, b.gated.store).Next(ctx, b.shard(id), b.gated.store.Shards())
-	if err != nil {
-		return 0, err
-	}
-	_, err = b.gated.claims.Claim(ctx, id, b.gated.customers[0], int64(claim))
-	return id, err
 }
 
 // shard returns the shard of a drop.
@@ -118,76 +74,149 @@ type claimWay struct {
 	claimers.Claimer
 	site    *benchSite
 	ids     *counters.IDs
-	behind  *samples // of a way that answers before MySQL has the claims: the rate until it has them
 	claimed atomic.Int64
 }
 
-// hotDrop measures claims to a hot drop, each by another user, through the gate, in direct mode, and in three ways
-// in plain SQL. Nothing of it goes over HTTP. In the end, the counts of all drops must be those of the claims.
-func (b *bench) hotDrop(ctx context.Context) ([]measurement, error) {
-	const direct = "claim, direct"
+// checkDrop returns an error unless the drop has so many claims, by their rows and by its count.
+func (b *benchSite) checkDrop(ctx context.Context, id, want int64) error {
+	const query = `
+		SELECT (SELECT COUNT(*) FROM claims WHERE drop_id=? AND state=?), (SELECT claimed FROM drops WHERE id=?)`
+	var rows, counted int64
+	err := b.store.Pool().QueryRowContext(ctx, query, id, models.StateReserved, id).Scan(&rows, &counted)
+	if err != nil {
+		return fmt.Errorf("count claims: %w", err)
+	}
+	if rows != want || counted != want {
+		return fmt.Errorf("drop %d should have %d claims: %d have a row, and %d are counted", id, want, rows, counted)
+	}
+	return nil
+}
+
+// round lets all clients act in this process, again and again, until the length of a round is over. act reports whether
+// the act counts.
+func (s *samples) round(
+	ctx context.Context, clients int, length time.Duration, act func(client int) (counts bool, err error),
+) error {
+	var mu sync.Mutex
+	var failed error
+	l := &load{latencies: newLatencies()}
+	began := time.Now()
+	deadline := began.Add(length)
+	var running sync.WaitGroup
+	for client := range clients {
+		running.Go(func() {
+			latencies := newLatencies()
+			var err error
+			for err == nil && time.Now().Before(deadline) && ctx.Err() == nil {
+				var counts bool
+				began := time.Now()
+				if counts, err = act(client); counts {
+					err = latencies.RecordValue(max(1, time.Since(began).Microseconds()))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			l.latencies.Merge(latencies)
+			failed = errors.Join(failed, err)
+		})
+	}
+	running.Wait()
+	l.took = time.Since(began)
+	s.record(l)
+	return errors.Join(failed, ctx.Err())
+}
+
+// inLanes calls act for each number below n, several at a time, until one fails.
+func inLanes(n int, act func(i int) error) error {
+	var mu sync.Mutex
+	var failed error
+	var running sync.WaitGroup
+	lanes := 16 * runtime.GOMAXPROCS(0)
+	for lane := range lanes {
+		running.Go(func() {
+			for i := lane; i < n; i += lanes {
+				if err := act(i); err != nil {
+					mu.Lock()
+					failed = errors.Join(failed, err)
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	return failed
+}
+
+// measureClaims measures claims to a hot drop, each by another user, through the gate, in direct mode, and in three
+// ways in plain SQL. Nothing of it goes over HTTP. In the end, the counts of all drops must be those of the claims.
+func (b *bench) measureClaims(ctx context.Context) error {
+	const direct = "claim, direct mode"
 	pool := b.direct.store.Pool()
 	directIDs, gatedIDs := counters.NewIDs(nil, b.direct.store), counters.NewIDs(b.gated.redis, b.gated.store)
-	ways := []*claimWay{
-		{samples: samples{name: direct}, Claimer: claimers.Direct{Store: b.direct.store}},
-		{
-			samples: samples{name: "claim, plain SQL: conditional UPDATE", baseline: direct},
-			Claimer: claimers.Conditional{DB: pool},
-		},
-		{
-			samples: samples{name: "claim, plain SQL: SELECT … FOR UPDATE", baseline: direct},
-			Claimer: claimers.Pessimistic{DB: pool},
-		},
-		{
-			samples: samples{name: "claim, plain SQL: version with bounded retry", baseline: direct},
-			Claimer: claimers.Optimistic{DB: pool},
-		},
-		{
-			samples: samples{name: "claim, gated", baseline: direct},
-			Claimer: gateClaimer{b.gated.claims},
-			site:    b.gated, ids: gatedIDs,
-			behind: &samples{name: "claim, gated, until it is in MySQL", baseline: direct},
-		},
+	inSQL := func(name string, claimer claimers.Claimer) *claimWay {
+		return &claimWay{
+			samples: samples{name: "claim, plain SQL: " + name, against: direct, loose: true},
+			Claimer: claimer, site: b.direct, ids: directIDs,
+		}
 	}
-	settle := func() error { return workers.Flush(ctx, b.gated.redis, b.gated.store) }
-	if err := settle(); err != nil {
-		return nil, err
+	gated := &claimWay{
+		samples: samples{name: "claim, gated", against: direct, loose: true},
+		Claimer: gateClaimer{b.gated.claims}, site: b.gated, ids: gatedIDs,
+	}
+	ways := []*claimWay{
+		{
+			samples: samples{name: direct},
+			Claimer: claimers.Direct{Store: b.direct.store}, site: b.direct, ids: directIDs,
+		},
+		inSQL("conditional UPDATE", claimers.Conditional{DB: pool}),
+		inSQL("SELECT … FOR UPDATE", claimers.Pessimistic{DB: pool}),
+		inSQL("version with bounded retry", claimers.Optimistic{DB: pool}),
+		gated,
+	}
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	before := map[*benchSite]claimTally{}
+	for _, site := range []*benchSite{b.direct, b.gated} {
+		tally, err := site.countClaims(ctx)
+		if err != nil {
+			return err
+		}
+		before[site] = tally
 	}
 	for range b.Rounds {
 		for _, way := range ways {
-			if way.site == nil {
-				way.site, way.ids = b.direct, directIDs
-			}
 			began, before := time.Now(), way.claimed.Load()
 			if err := b.claimAll(ctx, way); err != nil {
-				return nil, fmt.Errorf("%s: %w", way.name, err)
+				return fmt.Errorf("%s: %w", way.name, err)
 			}
-			if way.behind == nil {
+			if way != gated {
 				continue
 			}
-			if err := settle(); err != nil {
-				return nil, err
+			if err := b.settle(ctx); err != nil {
+				return err
 			}
 			rate := float64(way.claimed.Load()-before) / time.Since(began).Seconds()
-			way.behind.rates = append(way.behind.rates, rate)
+			way.settled = append(way.settled, rate)
 		}
 	}
-	var report []measurement
-	rates := map[string]float64{}
 	for _, way := range ways {
-		report = append(report, way.measurement("claims/s", rates))
-		if way.behind != nil {
-			report = append(report, way.behind.measurement("claims/s", rates))
+		b.add(&b.report.Claims, way.result("claims/s"))
+	}
+	for site, tally := range before {
+		if err := checkClaims(ctx, site, tally, ways); err != nil {
+			return err
 		}
 	}
-	return report, errors.Join(b.checkClaims(ctx, b.direct, ways), b.checkClaims(ctx, b.gated, ways))
+	return nil
 }
 
 // claimAll is a round of a way, with a new drop.
 func (b *bench) claimAll(ctx context.Context, way *claimWay) error {
 	drop := &hotDrop{site: way.site}
 	shards := way.site.store.Shards()
-	return way.round(ctx, b.Clients, b.Length, func(_, _ int) (bool, error) {
+	return way.round(ctx, b.Clients, b.Length, func(int) (bool, error) {
 		dropID, userID, err := drop.take(ctx)
 		if err != nil {
 			return false, err
@@ -208,23 +237,35 @@ func (b *bench) claimAll(ctx context.Context, way *claimWay) error {
 	})
 }
 
-// checkClaims returns an error unless the site has counted as many claims, and as many rows, as its ways have made.
-func (b *bench) checkClaims(ctx context.Context, site *benchSite, ways []*claimWay) error {
-	var want, counted, rows int64
+// claimTally is how many claims the drops of a site have.
+type claimTally struct{ counted, rows int64 }
+
+func (b *benchSite) countClaims(ctx context.Context) (t claimTally, err error) {
+	const query = `
+		SELECT (SELECT COALESCE(SUM(claimed), 0) FROM drops WHERE stock=?),
+			(SELECT COUNT(*) FROM claims c JOIN drops d ON d.id=c.drop_id AND d.stock=? WHERE c.state IN (?,?))`
+	err = b.store.Pool().QueryRowContext(ctx, query, models.MaxStock, models.MaxStock, models.StateReserved,
+		models.StateConfirmed).Scan(&t.counted, &t.rows)
+	if err != nil {
+		return t, fmt.Errorf("count claims: %w", err)
+	}
+	return t, nil
+}
+
+// checkClaims returns an error unless the site has counted as many claims since before, and as many rows, as its ways
+// have made.
+func checkClaims(ctx context.Context, site *benchSite, before claimTally, ways []*claimWay) error {
+	var want int64
 	for _, way := range ways {
 		if way.site == site {
 			want += way.claimed.Load()
 		}
 	}
-	const query = `
-		SELECT (SELECT COALESCE(SUM(claimed), 0) FROM drops WHERE stock=?),
-			(SELECT COUNT(*) FROM claims c JOIN drops d ON d.id=c.drop_id AND d.stock=? WHERE c.state IN (?,?))`
-	err := site.store.Pool().QueryRowContext(ctx, query, models.MaxStock, models.MaxStock, models.StateReserved,
-		models.StateConfirmed).Scan(&counted, &rows)
+	now, err := site.countClaims(ctx)
 	if err != nil {
-		return fmt.Errorf("count claims: %w", err)
+		return err
 	}
-	if counted != want || rows != want {
+	if counted, rows := now.counted-before.counted, now.rows-before.rows; counted != want || rows != want {
 		return fmt.Errorf("%d claims were made, %d are counted, and %d have a row", want, counted, rows)
 	}
 	return nil
@@ -233,8 +274,8 @@ func (b *bench) checkClaims(ctx context.Context, site *benchSite, ways []*claimW
 // idsAtOnce is how many ids a client takes between two looks at the clock.
 const idsAtOnce = 32
 
-// ids measures global ids, as claims take them, and compares them with one INCR each.
-func (b *bench) ids(ctx context.Context) ([]measurement, error) {
+// measureIDs measures global ids, as claims take them, and compares them with one INCR each.
+func (b *bench) measureIDs(ctx context.Context) error {
 	const incr = "ids, one INCR each"
 	shards := b.gated.store.Shards()
 	ids := counters.NewIDs(b.gated.redis, b.gated.store)
@@ -244,14 +285,14 @@ func (b *bench) ids(ctx context.Context) ([]measurement, error) {
 		next func(client int) error
 	}{
 		{samples{name: incr}, func(int) error { return b.redis.Incr(ctx, "bench:id").Err() }},
-		{samples{name: "ids, slots", baseline: incr}, func(client int) error {
+		{samples{name: "ids, slots", against: incr, loose: true}, func(client int) error {
 			_, err := ids.Next(ctx, client%shards, shards)
 			return err
 		}},
 	}
 	for range b.Rounds {
 		for i := range ways {
-			err := ways[i].round(ctx, b.Clients, b.Length, func(client, _ int) (bool, error) {
+			err := ways[i].round(ctx, b.Clients, b.Length, func(client int) (bool, error) {
 				for range idsAtOnce {
 					if err := ways[i].next(client); err != nil {
 						return false, fmt.Errorf("%s: %w", ways[i].name, err)
@@ -260,18 +301,16 @@ func (b *bench) ids(ctx context.Context) ([]measurement, error) {
 				return true, nil
 			})
 			if err != nil {
-				return nil, err
+				return err
 			}
-			ways[i].latencies = nil // of many ids each
 		}
 	}
-	var report []measurement
-	rates := map[string]float64{}
 	for i := range ways {
+		ways[i].latencies = nil // of many ids each
 		for round := range ways[i].rates {
 			ways[i].rates[round] *= idsAtOnce
 		}
-		report = append(report, ways[i].measurement("ids/s", rates))
+		b.add(&b.report.IDs, ways[i].result("ids/s"))
 	}
-	return report, nil
+	return nil
 }

@@ -80,7 +80,7 @@ func commandTable(commands []*kong.Node) string {
 	for _, leaf := range leaves(commands) {
 		name := strings.TrimSuffix(leaf.Path(), " serve")
 		for _, arg := range leaf.Positional {
-			name += " " + arg.Summary()
+			name += " " + capitalNames(arg.Summary())
 		}
 		fmt.Fprintf(&b, "| `%s` | %s |\n", cell(name), cell(leaf.Help))
 	}
@@ -95,7 +95,7 @@ func flagTable(nodes []*kong.Node) string {
 	}
 	rows := map[string]*row{}
 	add := func(command string, f *kong.Flag) {
-		if f.Name == "help" {
+		if f.Name == "help" || f.Name == "version" {
 			return
 		}
 		env := strings.Join(f.Envs, ", ")

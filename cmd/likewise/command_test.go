@@ -55,6 +55,22 @@ func TestSettings_thatAreMissingAreNamedAsFlagAndVariable(t *testing.T) {
 	}
 }
 
+func TestProgram_saysWhatItIs(t *testing.T) {
+	t.Parallel()
+	help := succeed(t, nil)
+	assert.Contains(t, help, "Commands:")
+	assert.Equal(t, help, succeed(t, nil, "--help"))
+	assert.Regexp(t, `^likewise \S+ \(.*go1\.\S+ \w+/\w+\)\n$`, succeed(t, nil, "--version"))
+	assert.Contains(t, fail(t, 2, nil, "nonsense"), "unexpected argument nonsense")
+	said := succeed(t, nil, "user", "create", "--help")
+	assert.Regexp(t, `(?m)^Usage: .* NAME EMAIL \[flags\]$`, said)
+	assert.Regexp(t, `(?m)^  NAME       Username\.\n  EMAIL      E-mail address\.$`, said, "columns are aligned")
+	assert.NotRegexp(t, `<[a-z]`, said+help)
+	said = fail(t, 2, []string{"LIKEWISE_MYSQL_DSN=u:of-nobody@tcp(127.0.0.1:1)/likewise"}, "user", "create")
+	assert.Contains(t, said, "NAME")
+	assert.NotRegexp(t, `<[a-z]`, said)
+}
+
 func TestSettings_originsAreChecked(t *testing.T) {
 	t.Parallel()
 	said := fail(t, 2, nil, "api", "--cors-origins=forum.example")
@@ -170,6 +186,32 @@ func TestUser(t *testing.T) {
 		p := startCommand(t, s.env, cmd)
 		return result{p.await(), p.stdout.String(), p.stderr.String()}
 	}
+	// A new password ends what the old one opened.
+	set := func(input string, args ...string) result {
+		cmd := exec.Command(testBinary(), append([]string{"user", "password"}, args...)...)
+		cmd.Stdin = strings.NewReader(input)
+		p := startCommand(t, s.env, cmd)
+		return result{p.await(), p.stdout.String(), p.stderr.String()}
+	}
+	changed := set("another password of hers\n", "ada")
+	require.Zero(t, changed.status, changed.stderr)
+	assert.Equal(t, "ada has a new password. Ended sessions and API tokens: 1.\n", changed.stdout)
+	login := func(password string, status int) {
+		t.Helper()
+		call(t, url, account{}, "POST", "/v1/auth/login", obj{"login": "ada", "password": password}, status, nil)
+	}
+	login(match[2], http.StatusUnauthorized)
+	login("another password of hers", http.StatusOK)
+	assert.Equal(t, 1, s.count(`
+		SELECT COUNT(*)
+		FROM security_log l
+		JOIN users u ON u.id=l.user_id
+		WHERE l.kind='password.changed' AND l.actor_id IS NULL AND l.address='' AND u.username='ada'`))
+	assert.Equal(t, 1, set("short\n", "ada").status)
+	assert.Equal(t, 1, set("", "ada").status)
+	assert.Contains(t, set("another password of hers\n", "nobody").stderr, "no such user")
+	login("another password of hers", http.StatusOK)
+
 	piped := create("a password of mine\n", "bob", "bob@example.org", "--password-stdin")
 	require.Zero(t, piped.status, piped.stderr)
 	assert.NotContains(t, piped.stdout+piped.stderr, "a password of mine")
@@ -255,7 +297,6 @@ func TestUser(t *testing.T) {
 func TestCommandLine_refusesUnknownArguments(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
-		"",
 		"fly",
 		"api --altitude=3",
 		"cron run dance --likes=direct --mysql-dsn=u:p@tcp(h)/db",
@@ -264,7 +305,7 @@ func TestCommandLine_refusesUnknownArguments(t *testing.T) {
 		said := fail(t, 2, nil, strings.Fields(args)...)
 		assert.Regexp(t, "^likewise: .+", said)
 	}
-	for _, args := range []string{"--help", "cron --help", "cron run --help", "user token --help"} {
+	for _, args := range []string{"", "--help", "cron --help", "cron run --help", "user token --help"} {
 		assert.Contains(t, succeed(t, nil, strings.Fields(args)...), "Usage: likewise")
 	}
 }

@@ -22,6 +22,7 @@ type cronFlags struct {
 	kafkaFlags
 	likesFlags
 	secretFlags
+	webhookFlags
 
 	CoolAfter time.Duration `env:"LIKEWISE_COOL_AFTER" default:"${cool_after}" help:"${cool_after_help}"`
 }
@@ -44,13 +45,14 @@ func (f *cronFlags) open(ctx context.Context, log *slog.Logger) (*core, *workers
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, c.jobs(f.config(), f.CoolAfter), nil
+	return c, c.jobs(f.config(), f.CoolAfter, f.PrivateWebhooks), nil
 }
 
-func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration) *workers.Jobs {
+func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration, privateWebhooks bool) *workers.Jobs {
 	return workers.NewJobs(workers.JobsConfig{
 		Store: c.store, Redis: c.redis, Likes: c.gate, Claims: c.claims, Targets: c.targets,
 		Kafka: kafka, Metrics: c.metrics, Registry: c.registry, CoolAfter: coolAfter,
+		PrivateWebhooks: privateWebhooks,
 	})
 }
 

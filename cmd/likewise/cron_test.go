@@ -44,15 +44,19 @@ func TestJobs_runOnceAndOnSchedule(t *testing.T) {
 	assert.Equal(t, "sent 0 likes again, probed 0 shards\n", s.succeed("cron", "run", "reconcile"))
 	s.exec("UPDATE sessions SET expires_at='2020-02-02 02:02:02' WHERE user_id=?", users[2].id)
 	s.exec("UPDATE posts SET terms_version=0")
-	assert.Equal(t, "indexed 1 posts\n", s.succeed("cron", "run", "index"))
-	assert.Equal(t, "indexed 0 posts\n", s.succeed("cron", "run", "index"))
+	assert.Equal(t, "indexed 1 posts, 0 comments\n", s.succeed("cron", "run", "index"))
+	assert.Equal(t, "indexed 0 posts, 0 comments\n", s.succeed("cron", "run", "index"))
+	assert.Equal(t, "made 0 excerpts\n", s.succeed("cron", "run", "excerpts"), "the API has made it")
+	s.exec("UPDATE posts SET excerpt='', excerpt_version=0")
+	assert.Equal(t, "made 1 excerpts\n", s.succeed("cron", "run", "excerpts"))
+	assert.Equal(t, 1, s.count("SELECT COUNT(*) FROM posts WHERE excerpt<>''"))
 	assert.Equal(t, "withdrew 0 likes, 0 requests are done\n", s.succeed("cron", "run", "void"))
 	assert.Equal(t, "closed 0 posts, comments and drops\n", s.succeed("cron", "run", "close"))
 	assert.Regexp(t, `^read \d+ likes, found 0 rings\n$`, s.succeed("cron", "run", "rings"))
 	assert.Equal(
 		t,
 		"deleted 1 expired sessions, 0 idempotency keys, 0 old events of the security log, "+
-			"0 held names and 0 old notifications\n",
+			"0 held names, 0 old notifications, 0 old deliveries to webhooks, 0 read marks and 0 drafts\n",
 		s.succeed("cron", "run", "purge"),
 	)
 	assert.Contains(t, fail(t, 2, s.env, "cron", "run", "dance"), "must be one of")

@@ -19,6 +19,7 @@ import (
 
 	"likewise/counters"
 	"likewise/handlers"
+	"likewise/internal/sample"
 	"likewise/internal/servers"
 	"likewise/migrations"
 	"likewise/models"
@@ -43,6 +44,7 @@ type devCmd struct {
 	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:0" help:"${admin_dev_help}"`
 	// The only client is the developer, whose scripts may be fast.
 	Limits float64 `env:"LIKEWISE_LIMITS" default:"0" help:"${limits_dev_help}"`
+	Empty  bool    `help:"Begin without the sample forum. Only the first start on a folder writes it."`
 }
 
 // Validate reports invalid settings.
@@ -75,7 +77,10 @@ func (d *devCmd) Run(ctx context.Context, out output) error {
 	err = d.serve(ctx, out, all, listener, admin)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
-	return errors.Join(err, all.Stop(stopping))
+	if err = errors.Join(err, all.Stop(stopping)); err == nil {
+		fmt.Fprintln(out.stdout, "Likewise has stopped. Its data is in "+shortPath(d.Data)+".")
+	}
+	return err
 }
 
 func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listener, admin net.Listener) error {
@@ -98,22 +103,29 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var roles sync.WaitGroup
 	roles.Go(func() { c.work(background, kafka) })
-	roles.Go(func() { c.jobs(kafka, workers.DefaultCoolAfter).Serve(background) })
+	roles.Go(func() { c.jobs(kafka, workers.DefaultCoolAfter, true).Serve(background) })
 	defer roles.Wait()
 	defer stop()
 
 	if err := c.awaitOpen(ctx); err != nil {
 		return err
 	}
-	if err := d.greet(ctx, out, c, listener, admin, env); err != nil {
+	login, err := d.fill(ctx, c)
+	if err != nil {
 		return err
 	}
-	config := handlers.Config{Origins: d.Origins}
+	config := handlers.Config{LocalOrigins: true, PrivateWebhooks: true}
+	if d.openFrontEnd(&config); d.PublicURL == "" {
+		config.PublicURL = "http://" + listener.Addr().String()
+	}
 	if err := d.door().open(&config, all.Redis.URL(), c.registry); err != nil {
 		return err
 	}
 	defer closeLimiter(c.log, config.Limiter)
-	return c.withAdmin(ctx, admin, func() error { return c.serveAPI(ctx, listener, config) })
+	return c.withAdmin(ctx, admin, func() error {
+		d.greet(out, listener, admin, env, login)
+		return c.serveAPI(ctx, listener, config)
+	})
 }
 
 // devKafka returns the settings of the event log on private servers.
@@ -157,9 +169,18 @@ func (c *core) awaitOpen(ctx context.Context) error {
 	return err
 }
 
+// quote quotes s for a shell, if that is needed.
+func quote(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("./_-", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // writeEnv writes the settings of the running servers for a shell, readable by the owner alone.
 func (d *devCmd) writeEnv(dsn string, admin net.Listener, all *servers.All) (path string, err error) {
-	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	path = filepath.Join(d.Data, "dev.env")
 	text := "# Settings of the running development servers: set -a; . " + quote(path) + "; set +a\n" +
 		"LIKEWISE_MYSQL_DSN=" + quote(dsn) + "\n" +
@@ -172,39 +193,105 @@ func (d *devCmd) writeEnv(dsn string, admin net.Listener, all *servers.All) (pat
 	return path, nil
 }
 
-// greet creates the administrator on the first start, and prints the addresses and paths.
-func (d *devCmd) greet(
-	ctx context.Context, out output, c *core, listener, adminListener net.Listener, env string,
-) error {
-	url, adminURL := "http://"+listener.Addr().String(), "http://"+adminListener.Addr().String()
-	admin, err := c.firstAdmin(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out.stdout, `
-Likewise runs.
-
-  API        %s/v1/posts
-  readiness  %s/readyz
-  metrics    %s/metrics
-  data       %s
-  settings   set -a; . %s; set +a
-`, url, adminURL, adminURL, d.Data, env)
-	if admin != "" {
-		fmt.Fprintf(out.stdout, "  login      admin, password %s (shown this once)\n", admin)
-	}
-	fmt.Fprintf(out.stdout, "\nStop it with Ctrl-C.\n\n")
-	return nil
+// login is what the greeting says about accounts.
+type login struct {
+	password string   // of the administrator; "" if it exists already
+	file     string   // that has the password
+	names    []string // other accounts with the same password
 }
 
-// firstAdmin creates the account "admin" if there are no accounts, and returns its password.
-func (c *core) firstAdmin(ctx context.Context) (password string, err error) {
+// fill creates the administrator and the sample on the first start.
+func (d *devCmd) fill(ctx context.Context, c *core) (l login, err error) {
+	l.file = filepath.Join(d.Data, "admin.txt")
+	if l.password, err = c.firstAdmin(ctx, l.file); err != nil {
+		return l, err
+	}
+	if l.password != "" && !d.Empty {
+		if err := sample.Begin(ctx, c.store); err != nil {
+			return l, err
+		}
+	}
+	wanted, err := sample.Wanted(ctx, c.store)
+	if err != nil || !wanted {
+		return l, err
+	}
+	admin, err := c.store.UserByLogin(ctx, adminName)
+	if err != nil {
+		return l, err
+	}
+	if l.names, err = sample.Names(); err != nil {
+		return l, err
+	}
+	return l, sample.Create(ctx, sample.Forum{
+		Store: c.store, Likes: c.gate, Claims: c.claims, IDs: counters.NewIDs(c.redis, c.store),
+		PasswordHash: admin.PasswordHash, Now: c.store.Now(),
+	})
+}
+
+const adminName = "admin"
+
+// firstAdmin creates the administrator if there are no accounts, and returns its password. The password is written into
+// file first, so that it is never lost.
+func (c *core) firstAdmin(ctx context.Context, file string) (password string, err error) {
 	ids, err := c.store.UserIDs(ctx, 1)
 	if err != nil || len(ids) > 0 {
 		return "", err
 	}
 	password, _ = models.NewToken()
-	admin := models.Registration{Username: "admin", Email: "admin@likewise.example", Password: password}
+	text := fmt.Sprintf("# The administrator of the first start. A later change of the password is not noted here.\n"+
+		"username: %s\npassword: %s\n", adminName, password)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return "", fmt.Errorf("write login: %w", err)
+	}
+	admin := models.Registration{Username: adminName, Email: "admin@likewise.example", Password: password}
 	_, err = createUser(ctx, c.store, admin, "admin")
 	return password, err
+}
+
+// greet prints the addresses and paths.
+func (d *devCmd) greet(out output, listener, adminListener net.Listener, env string, l login) {
+	url, adminURL := "http://"+listener.Addr().String(), "http://"+adminListener.Addr().String()
+	program := "likewise"
+	if self, err := os.Executable(); err == nil {
+		program = shortPath(filepath.Join(filepath.Dir(self), "likewise"))
+	}
+	account := "the first one is in " + shortPath(l.file)
+	if l.password != "" {
+		account = "password " + l.password + " (also in " + shortPath(l.file) + ")"
+	}
+	fmt.Fprintf(out.stdout, `
+Likewise runs. Open %[1]s/docs in a browser.
+
+  docs       %[1]s/docs
+  API        %[1]s/v1/posts
+  readiness  %[2]s/readyz
+  metrics    %[2]s/metrics
+  data       %[3]s
+  login      %[4]s, %[5]s
+`, url, adminURL, shortPath(d.Data), adminName, account)
+	if len(l.names) > 0 {
+		fmt.Fprintf(out.stdout, "  people     %s: the same password\n", strings.Join(l.names, ", "))
+	}
+	fmt.Fprintf(out.stdout, `
+To import a forum, unpack a Stack Exchange data dump into a folder DIR, and in a second terminal:
+
+  set -a; . %s; set +a
+  %s import stackexchange DIR
+
+Stop it with Ctrl-C.
+
+`, quote(shortPath(env)), program)
+}
+
+// shortPath returns path as seen from the working folder if that is below it.
+func shortPath(path string) string {
+	here, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	short, err := filepath.Rel(here, path)
+	if err != nil || !filepath.IsLocal(short) {
+		return path
+	}
+	return short
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -29,9 +30,9 @@ var (
 )
 
 // startDev starts `likewise dev` on dir and returns its URL once it has said all.
-func startDev(t *testing.T, dir string) (*process, string) {
+func startDev(t *testing.T, dir string, args ...string) (*process, string) {
 	t.Helper()
-	p := start(t, nil, "dev", "--data", dir)
+	p := start(t, nil, append([]string{"dev", "--data", dir}, args...)...)
 	p.awaitPrint(devStop)
 	return p, p.awaitPrint(devURL)
 }
@@ -84,7 +85,7 @@ func TestDev_checksOrigins(t *testing.T) {
 func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a folder's name") // that a shell must be told carefully
-	dev, url := startDev(t, dir)
+	dev, url := startDev(t, dir, "--empty")
 	password := devLogin.FindStringSubmatch(dev.stdout.String())
 	require.NotNil(t, password, "the first start shows the password")
 	var session struct {
@@ -147,7 +148,7 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 	awaitNobody(t, dir)
 
 	dev, url = startDev(t, dir)
-	assert.NotContains(t, dev.stdout.String(), "password")
+	assert.NotContains(t, dev.stdout.String(), "password ")
 	var seen contentJSON
 	call(t, url, users[1], "GET", post.path(), nil, http.StatusOK, &seen)
 	assert.Equal(t, int64(2), seen.LikesCount)
@@ -229,6 +230,111 @@ func syncEachWrite(t *testing.T, env []string) {
 		}
 	}
 	t.Fatal("the settings name no redis")
+}
+
+// The first start on a folder writes the sample, and a start after one that was stopped writes what is left of it.
+func TestDev_beginsWithASampleForum(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	dev, url := startDev(t, dir)
+	said := dev.stdout.String()
+	assert.True(t, strings.HasSuffix(strings.TrimSpace(said), "Stop it with Ctrl-C."), "the greeting is last: %s", said)
+	assert.Contains(t, said, "Open "+url+"/docs in a browser.")
+	assert.Contains(t, said, "import stackexchange DIR")
+	assert.Equal(t, 1, strings.Count(dev.stderr.String(), `msg="shards are open" opened=16`), dev.stderr)
+	assert.NotContains(t, dev.stderr.String(), "shard is open")
+	password := devLogin.FindStringSubmatch(said)
+	require.NotNil(t, password)
+	kept, err := os.ReadFile(filepath.Join(dir, "admin.txt"))
+	require.NoError(t, err)
+	assert.Contains(t, string(kept), "username: admin\npassword: "+password[1]+"\n")
+	info, err := os.Stat(filepath.Join(dir, "admin.txt"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	env := devEnv(t, dir)
+	forum := func() map[string]int {
+		succeed(t, env, "cron", "run", "flush")
+		assert.Contains(t, succeed(t, env, "verify"), ": 0 differences")
+		found := map[string]int{}
+		db := openDSN(t, env)
+		for _, table := range []string{
+			"users", "posts", "comments", "post_likes", "comment_likes", "drops", "claims", "reports", "notifications",
+			"follows",
+		} {
+			var n int
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table).Scan(&n))
+			found[table] = n
+		}
+		return found
+	}
+	first := forum()
+	assert.Equal(t, 13, first["users"], "with the administrator")
+	assert.Equal(t, 20, first["posts"])
+	assert.Equal(t, 1, first["drops"])
+	assert.Equal(t, 3, first["claims"])
+	assert.Equal(t, 1, first["reports"])
+	for _, table := range []string{"comments", "post_likes", "comment_likes", "notifications", "follows"} {
+		assert.Positive(t, first[table], table)
+	}
+	var session struct{ User struct{ Role string } }
+	in := obj{"login": "grace", "password": password[1]}
+	call(t, url, account{}, "POST", "/v1/auth/login", in, http.StatusOK, &session)
+	assert.Equal(t, "moderator", session.User.Role)
+
+	// As if the first start had been stopped before its end.
+	_, err = openDSN(t, env).ExecContext(t.Context(), `
+		DELETE FROM imports
+		WHERE source='sample' AND kind='state' AND external_id=2`)
+	require.NoError(t, err)
+	dev.stop()
+	assert.Contains(t, dev.stdout.String(), "Likewise has stopped.")
+	dev, _ = startDev(t, dir)
+	env = devEnv(t, dir)
+	assert.Contains(t, dev.stdout.String(), "jo: the same password")
+	assert.Equal(t, first, forum(), "nothing is written twice")
+	dev.stop()
+}
+
+// openDSN connects to the database of env.
+func openDSN(t *testing.T, env []string) *sql.DB {
+	t.Helper()
+	for _, v := range env {
+		if dsn, ok := strings.CutPrefix(v, "LIKEWISE_MYSQL_DSN="); ok {
+			db, err := sql.Open("mysql", dsn)
+			require.NoError(t, err)
+			t.Cleanup(func() { db.Close() })
+			return db
+		}
+	}
+	t.Fatal("the settings name no database")
+	return nil
+}
+
+// A page that a developer serves from any port of this machine may use the API.
+func TestDev_answersPagesOfThisMachine(t *testing.T) {
+	t.Parallel()
+	dev, url := startDev(t, filepath.Join(t.TempDir(), "data"), "--empty")
+	for origin, allowed := range map[string]bool{
+		"http://localhost:5173": true, "http://127.0.0.1:3000": true, "https://localhost": true,
+		"http://app.localhost:8000": true, "http://[::1]:4200": true,
+		"https://forum.example": false, "http://localhost.forum.example": false, "http://192.0.2.1:3000": false,
+		"null": false,
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, url+"/v1/posts", nil)
+		require.NoError(t, err)
+		request.Header.Set("Origin", origin)
+		request.Header.Set("Access-Control-Request-Method", "POST")
+		answer, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		answer.Body.Close()
+		want := ""
+		if allowed {
+			want = origin
+		}
+		assert.Equal(t, want, answer.Header.Get("Access-Control-Allow-Origin"), origin)
+	}
+	dev.stop()
 }
 
 func TestDev_isStoppedWhileItStarts(t *testing.T) {

@@ -25,13 +25,15 @@ type doorFlags struct {
 	Limits         float64  `env:"LIKEWISE_LIMITS" default:"1" help:"${limits_help}"`
 	LikeLimit      int      `env:"LIKEWISE_LIKE_LIMIT" default:"${like_limit}" help:"${like_limit_help}"`
 	TrustedProxies []string `env:"LIKEWISE_TRUSTED_PROXIES" placeholder:"NETWORK" help:"${proxies_help}"`
+	AccessLog      string   `env:"LIKEWISE_ACCESS_LOG" default:"all" enum:"all,errors,none" help:"${access_log_help}"`
 	accountFlags
 }
 
-// accountFlags restrict the names and avatars of accounts.
+// accountFlags restrict the names and avatars of accounts, and say where a front end shows them.
 type accountFlags struct {
 	ReservedNames []string `env:"LIKEWISE_RESERVED_NAMES" placeholder:"NAME" help:"${reserved_help}"`
 	AvatarHosts   []string `env:"LIKEWISE_AVATAR_HOSTS" placeholder:"HOST" help:"${avatar_help}"`
+	Profiles      string   `env:"LIKEWISE_PROFILES" default:"${profiles}" placeholder:"URL" help:"${profiles_help}"`
 }
 
 func (f accountFlags) check() error {
@@ -40,6 +42,9 @@ func (f accountFlags) check() error {
 	}
 	if err := handlers.CheckAvatarHosts(f.AvatarHosts); err != nil {
 		return fmt.Errorf("--avatar-hosts (or $LIKEWISE_AVATAR_HOSTS): %w", err)
+	}
+	if err := handlers.CheckProfiles(f.Profiles); err != nil {
+		return fmt.Errorf("--profiles (or $LIKEWISE_PROFILES): %w", err)
 	}
 	return nil
 }
@@ -62,6 +67,8 @@ func (d doorFlags) check() error {
 // open sets the limits, proxies, names and hosts of config. The caller closes the limiter, if there is one.
 func (d doorFlags) open(config *handlers.Config, redis string, registry prometheus.Registerer) (err error) {
 	config.ReservedNames, config.AvatarHosts = d.ReservedNames, d.AvatarHosts
+	config.Profiles = d.Profiles
+	config.AccessLog = handlers.AccessLog(d.AccessLog)
 	if config.TrustedProxies, err = network.ParseProxies(d.TrustedProxies); err != nil || d.Limits == 0 {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestExport_survivesKills(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	ada := s.accounts(1)[0]
-	posts := testkit.Volume(400, 200)
+	posts := testkit.Volume(400, 140)
 	noise := make([]byte, 45_000)
 	for i := range posts {
 		rand.Read(noise)

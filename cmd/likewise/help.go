@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"maps"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -42,6 +45,34 @@ func commandTexts() kong.Option {
 	})
 }
 
+// positionalName is the name of a positional argument as kong writes it, with the spaces up to the next column.
+var positionalName = regexp.MustCompile(`<([a-z-]+)>(\]?)(  +)?`)
+
+// capitalNames returns text with NAME in place of <name>, which a shell would take for a file. Columns stay aligned.
+func capitalNames(text string) string {
+	return positionalName.ReplaceAllStringFunc(text, func(found string) string {
+		m := positionalName.FindStringSubmatch(found)
+		if m[3] != "" {
+			m[3] += "  "
+		}
+		return strings.ToUpper(m[1]) + m[2] + m[3]
+	})
+}
+
+// printHelp prints kong's help with capitalNames.
+func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	var text strings.Builder
+	stdout := ctx.Stdout
+	ctx.Stdout = &text
+	err := kong.DefaultHelpPrinter(options, ctx)
+	ctx.Stdout = stdout
+	if err != nil {
+		return fmt.Errorf("print help: %w", err)
+	}
+	_, err = io.WriteString(stdout, capitalNames(text.String()))
+	return err
+}
+
 // Placeholders of settings, and the form that messages name.
 const (
 	mysqlForm = "USER:PASSWORD@tcp(HOST:3306)/DATABASE"
@@ -55,7 +86,7 @@ var helpTexts = map[string]string{
 
 	// Commands
 	"dev_help":   "Run everything in one process, with private MariaDB, Redis and Kafka servers.",
-	"bench_help": "Measure likes, claims and ids side by side on private servers, and print ratios.",
+	"bench_help": "Measure likes, claims and reads side by side on private servers, and print ratios.",
 	"likes_gated_help": "Let likes and claims go through Redis again, after direct mode. " +
 		"Stop the direct apis and crons first.",
 	"likes_direct_help": "Close the gate, wait until every like and claim is in MySQL, and let them go to MySQL " +
@@ -65,12 +96,16 @@ var helpTexts = map[string]string{
 	"healthcheck_help": "Check whether a running process answers, for containers.",
 	"import_help": "Load a dump of a Stack Exchange site. The command can be stopped and run again; " +
 		"nothing is imported twice.",
+	"user_password_help": "Set the password of an account: ask for it in a terminal, or read the first line of " +
+		"standard input. All its sessions and API tokens end.",
 	"user_delete_help": "Delete the account of a banned user. " +
 		"Nobody can register with its username or e-mail address until the ban ends.",
 
 	// All commands
-	"log_format_help": "Format of the log on standard error: text or json.",
-	"log_level_help":  "Lowest level that is logged: debug, info, warn or error.",
+	"log_format_help": "Format of the log on standard error: text or json. " +
+		"auto is short lines for people in a terminal, and text elsewhere.",
+	"no_color_help":  "Write no colors to a terminal, whatever the value.",
+	"log_level_help": "Lowest level that is logged: debug, info, warn or error.",
 
 	// Servers
 	"mysql_help":       "MySQL or MariaDB database.",
@@ -98,6 +133,9 @@ var helpTexts = map[string]string{
 		"More are refused with 503. Each needs a file descriptor.",
 	"origins_help": "Origins whose pages may use the API from a browser, separated by commas. " +
 		"* alone allows all; without a value, none.",
+	"public_url_help": "URL of the front end, which forwards /v1 to the API. Feeds and the sitemap link to its pages " +
+		"/posts/ID, /users/ID and /tags/TAG; without a value, there are none. " +
+		"In dev it is the address of the API.",
 	"limits_help":     "Factor of all limits on clients: 2 allows twice as much, and 0 turns the limits off.",
 	"limits_dev_help": "Factor of all limits on clients: 1 is as in production, and 0 turns the limits off.",
 	"like_limit_help": "Likes and unlikes, claims and returns per minute of an account. " +
@@ -106,17 +144,31 @@ var helpTexts = map[string]string{
 		"Their X-Forwarded-For names the client. If a proxy is not trusted, all its clients share one set of limits.",
 	"reserved_help": "Usernames that nobody can register, besides built-in ones such as admin and moderator. " +
 		"Similar names are refused, too. The command user create accepts them.",
+	"webhook_help": "Allow webhooks at private addresses, and without TLS, for development: " +
+		"an admin could otherwise reach whatever this machine reaches.",
 	"avatar_help": "Hosts of avatars, such as images.example.org. Each learns the address of every reader. " +
 		"* alone allows every host; without a value, none.",
+	"profiles": handlers.DefaultProfiles,
+	"profiles_help": "Beginning of the URL at which the front end shows a user; the name follows. " +
+		"Mentions in content_html link to it.",
 
 	// Tools
 	"verify_help": "Repair differences: set counts to the number of rows, " +
 		"and send likes and claims that only Redis or only MySQL has through the pipeline again, as Redis has them.",
-	"site_help": "Name of the import, such as quantumcomputing.stackexchange; another name imports everything again. " +
-		"Default: the name of the folder.",
-	"count_help":        "Print tokens of this many users: the oldest accounts, and new ones named script-N if needed.",
-	"password_help":     "Read the password from the first line of standard input, and do not generate one.",
-	"url_help":          "URL to request; workers answer on port 9081, and cron on 9082.",
-	"bench_likes_help":  "Likes that writer and memory are measured with, and accounts that claim.",
-	"bench_rounds_help": "Number of rounds. Every contender runs once in each, and the median round counts.",
+	"site_help": "Name of the import, such as quantumcomputing.stackexchange. A dump that was imported under another " +
+		"name is refused unless --again. Default: the name of the folder.",
+	"access_log_help": "Requests that are logged: all, errors (4xx and 5xx) or none.",
+	"count_help":      "Print tokens of this many users: the oldest accounts, and new ones named script-N if needed.",
+	"password_help":   "Read the password from the first line of standard input, and do not generate one.",
+	"url_help":        "URL to request; workers answer on port 9081, and cron on 9082.",
+	"bench_likes_help": "Likes of a round of those that like once: of 1,000 posts, by Zipf's law, of cold posts; " +
+		"and claims.",
+	"bench_loads_help":    "Open loops: parts of the rate that a closed loop reached before.",
+	"bench_parts":         "scenarios,load,lag,claims,ids,pipeline,sizes",
+	"bench_parts_help":    "What to measure.",
+	"bench_quick_help":    "Measure for a minute, and fail if a ratio is below half of the recorded one.",
+	"bench_record_help":   "Write benchmarks.md, benchmarks.json and plots into this folder.",
+	"bench_recorded_help": "File with the recorded ratios.",
+	"bench_rounds_help":   "Number of rounds. Every contender runs once in each, and the median round counts.",
+	"bench_sizes_help":    "Posts, each with 10 likes, that the site has while it is measured again.",
 }

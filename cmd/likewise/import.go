@@ -12,7 +12,6 @@ import (
 	"golang.org/x/term"
 
 	"likewise/cmd/likewise/stackexchange"
-	"likewise/models"
 )
 
 type importCmd struct {
@@ -22,8 +21,9 @@ type importCmd struct {
 type importStackExchangeCmd struct {
 	mysqlFlags
 	likesFlags
-	Dir  string `arg:"" type:"existingdir" help:"Folder with Users.xml, Posts.xml, Comments.xml and Votes.xml."`
-	Site string `placeholder:"NAME" help:"${site_help}"`
+	Dir   string `arg:"" type:"existingdir" help:"Folder with Users.xml, Posts.xml, Comments.xml and Votes.xml."`
+	Site  string `placeholder:"NAME" help:"${site_help}"`
+	Again bool   `help:"Import the dump even if it was imported under another name, so that everything is there twice."`
 }
 
 // Validate reports missing settings.
@@ -37,24 +37,18 @@ func (i *importStackExchangeCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(importStackExchange(ctx, c.store, c.likes, i.Dir, i.Site, out.stdout, os.Stderr), c.close())
+	options := stackexchange.Options{Dir: i.Dir, Site: i.Site, Again: i.Again, Store: c.store, Likes: c.likes}
+	return errors.Join(importStackExchange(ctx, options, out.stdout, os.Stderr), c.close())
 }
 
 func importStackExchange(
-	ctx context.Context,
-	store *models.Store,
-	likes stackexchange.Likes,
-	dir, site string,
-	stdout io.Writer,
-	stderr *os.File,
+	ctx context.Context, options stackexchange.Options, stdout io.Writer, stderr *os.File,
 ) error {
-	show := progressLines(stderr, time.Now)
+	options.Progress = progressLines(stderr, time.Now)
 	if term.IsTerminal(int(stderr.Fd())) {
-		show = progressBars(stderr)
+		options.Progress = progressBars(stderr)
 	}
-	summary, err := stackexchange.Import(ctx, stackexchange.Options{
-		Dir: dir, Site: site, Store: store, Likes: likes, Progress: show,
-	})
+	summary, err := stackexchange.Import(ctx, options)
 	if summary.Users.Read > 0 {
 		err = errors.Join(err, summary.Print(stdout))
 	}

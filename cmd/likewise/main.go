@@ -21,8 +21,11 @@ import (
 // cli is the command line. Every flag that configures something can be set by an environment variable instead; nothing
 // but this struct reads the environment.
 type cli struct {
-	LogFormat string `enum:"text,json" default:"text" env:"LIKEWISE_LOG_FORMAT" help:"${log_format_help}"`
+	LogFormat string `enum:"auto,text,json" default:"auto" env:"LIKEWISE_LOG_FORMAT" help:"${log_format_help}"`
 	LogLevel  string `enum:"debug,info,warn,error" default:"info" env:"LIKEWISE_LOG_LEVEL" help:"${log_level_help}"`
+	NoColor   string `env:"NO_COLOR" placeholder:"1" help:"${no_color_help}"`
+
+	Version versionFlag `help:"Print the version."`
 
 	API         apiCmd         `cmd:"" name:"api" help:"Serve the JSON API."`
 	Worker      workerCmd      `cmd:"" help:"Move likes and claims from Redis through Kafka to MySQL."`
@@ -54,27 +57,33 @@ func main() {
 // errDiffers sets the exit status to 1 after a command has printed everything.
 var errDiffers = errors.New("differences were found")
 
-// run parses args and runs the command until it is done or ctx ends. It returns the exit status.
+// run parses args and runs the command until it is done or ctx ends. It returns the exit status. Without args it prints
+// the help.
 func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
 	var c cli
 	exit := -1
 	parser, err := kong.New(&c, kong.Name("likewise"), kong.UsageOnError(),
 		kong.Description("The backend of a forum: posts, comments, and likes that are never lost and counted once."),
 		kong.Writers(out.stdout, stderr), kong.Exit(func(code int) { exit = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}), commandTexts())
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}), kong.Help(printHelp), commandTexts())
 	if err != nil {
 		fmt.Fprintln(stderr, "likewise:", err)
 		return 2
 	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
 	command, err := parser.Parse(args)
 	if exit >= 0 {
-		return exit // --help
+		return exit // --help or --version
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "likewise: %v\n", err)
+		fmt.Fprintf(stderr, "likewise: %s\n", capitalNames(err.Error()))
 		return 2
 	}
-	out.log = slog.New(c.logHandler(stderr))
+	lines := &lineBuffer{w: stderr}
+	defer lines.flush()
+	out.log = slog.New(delayedLog{c.logHandler(lines, isTerminal(stderr)), lines})
 	slog.SetDefault(out.log) // for go-redis and net/http, whose loggers belong to the process
 	command.BindTo(ctx, (*context.Context)(nil))
 	if err := command.Run(out); err != nil {
@@ -86,12 +95,15 @@ func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
 	return 0
 }
 
-func (c *cli) logHandler(w io.Writer) slog.Handler {
+func (c *cli) logHandler(w io.Writer, terminal bool) slog.Handler {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked it against the enum
 	options := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
+	switch {
+	case c.LogFormat == "json":
 		return slog.NewJSONHandler(w, options)
+	case c.LogFormat == "auto" && terminal:
+		return newConsole(w, level, c.NoColor == "")
 	}
 	return slog.NewTextHandler(w, options)
 }

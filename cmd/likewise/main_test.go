@@ -77,6 +77,12 @@ func start(t *testing.T, env []string, args ...string) *process {
 
 func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
 	t.Helper()
+	return startCommandWith(t, env, cmd, nil)
+}
+
+// startCommandWith is startCommand with another standard error, unless stderr is nil.
+func startCommandWith(t *testing.T, env []string, cmd *exec.Cmd, stderr *os.File) *process {
+	t.Helper()
 	p := &process{
 		t:      t,
 		name:   "likewise " + strings.Join(cmd.Args[1:], " "),
@@ -85,6 +91,9 @@ func startCommand(t *testing.T, env []string, cmd *exec.Cmd) *process {
 		exited: make(chan struct{}),
 	}
 	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
+	if stderr != nil {
+		cmd.Stderr = stderr
+	}
 	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_ADMIN_LISTEN=127.0.0.1:0",
 		"LIKEWISE_LIMITS=0"} // all clients have one address
 	for _, v := range os.Environ() {

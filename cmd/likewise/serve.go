@@ -23,6 +23,7 @@ type apiCmd struct {
 	originFlags
 	doorFlags
 	secretFlags
+	webhookFlags
 	Listen      string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
 	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"${admin_help}"`
 	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"${in_flight_help}"`
@@ -54,7 +55,8 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), c.close())
 	}
-	config := handlers.Config{MaxInFlight: a.MaxInFlight, MaxStreams: a.MaxStreams, Origins: a.Origins}
+	config := handlers.Config{MaxInFlight: a.MaxInFlight, MaxStreams: a.MaxStreams, PrivateWebhooks: a.PrivateWebhooks}
+	a.openFrontEnd(&config)
 	if err := a.doorFlags.open(&config, a.gateURL(), c.registry); err != nil {
 		return errors.Join(err, admin.Close(), listener.Close(), c.close())
 	}
@@ -67,15 +69,19 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 // answered.
 func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handlers.Config) error {
 	config.Logger, config.Registry = c.log, c.registry
+	config.LogPaths = onConsole(c.log)
 	config.Store, config.Likes, config.Targets = c.store, c.likes, c.targets
 	config.Claims, config.IDs = c.claims, counters.NewIDs(c.redis, c.store)
+	if c.redis != nil {
+		config.Edition = counters.NewEdition(c.redis)
+	}
 	config.Desk = workers.NewDesk(c.store, c.redis, c.gate)
 	api, err := handlers.New(config)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- api.Serve(listener) }()
+	go func() { failed <- api.Serve(listener) }() //nolint:contextcheck // it serves until Shutdown, longer than ctx
 	select {
 	case err := <-failed:
 		return err
@@ -87,6 +93,7 @@ func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handl
 	if err := api.Shutdown(draining); err != nil {
 		return err
 	}
+	c.log.InfoContext(ctx, "api stopped")
 	return <-failed
 }
 
@@ -139,5 +146,7 @@ func (c *core) work(ctx context.Context, kafka workers.Kafka) {
 	c.log.InfoContext(ctx, "worker stops: finishing the batches in progress")
 	if !workers.AwaitGroup(&running, drainLimit) {
 		c.log.WarnContext(ctx, "worker leaves an unfinished batch to another worker")
+		return
 	}
+	c.log.InfoContext(ctx, "worker stopped")
 }

@@ -14,6 +14,7 @@ import (
 
 	"likewise/counters"
 	"likewise/handlers"
+	"likewise/handlers/markdown"
 	"likewise/models"
 	"likewise/workers"
 )
@@ -33,7 +34,7 @@ func (f mysqlFlags) open(
 	if f.MySQLConns < minMySQLConns {
 		return nil, fmt.Errorf("--mysql-conns must be at least %d", minMySQLConns)
 	}
-	options := models.Options{MaxConns: f.MySQLConns, Logger: log}
+	options := models.Options{MaxConns: f.MySQLConns, Logger: log, Excerpt: markdown.NewParser().Excerpt}
 	if retried != nil {
 		for _, cause := range models.RetryCauses {
 			retried.WithLabelValues(string(cause)) // exported from the start, so that an alert sees the first one
@@ -138,16 +139,30 @@ func (f kafkaFlags) setting() setting {
 	return setting{flag: "kafka", env: "LIKEWISE_KAFKA", value: strings.Join(f.Kafka, ",")}
 }
 
-// originFlags choose the origins whose pages may use the API.
+// originFlags choose the origins whose pages may use the API, and the URL of the front end.
 type originFlags struct {
-	Origins []string `name:"cors-origins" env:"LIKEWISE_CORS_ORIGINS" placeholder:"${origin}" help:"${origins_help}"`
+	Origins   []string `name:"cors-origins" env:"LIKEWISE_CORS_ORIGINS" placeholder:"${origin}" help:"${origins_help}"`
+	PublicURL string   `env:"LIKEWISE_PUBLIC_URL" placeholder:"${origin}" help:"${public_url_help}"`
+}
+
+// openFrontEnd sets the origins and the URL of config.
+func (f originFlags) openFrontEnd(config *handlers.Config) {
+	config.Origins, config.PublicURL = f.Origins, f.PublicURL
 }
 
 func (f originFlags) check() error {
+	if err := handlers.CheckPublicURL(f.PublicURL); err != nil {
+		return fmt.Errorf("--public-url (or $LIKEWISE_PUBLIC_URL): %w", err)
+	}
 	if err := handlers.CheckOrigins(f.Origins); err != nil {
 		return fmt.Errorf("--cors-origins (or $LIKEWISE_CORS_ORIGINS): %w", err)
 	}
 	return nil
+}
+
+// webhookFlags choose where webhooks can be.
+type webhookFlags struct {
+	PrivateWebhooks bool `name:"webhook-allow-private" env:"LIKEWISE_WEBHOOK_ALLOW_PRIVATE" help:"${webhook_help}"`
 }
 
 // core holds what every role of the product uses.

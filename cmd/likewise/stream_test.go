@@ -68,7 +68,7 @@ func TestStream_endsWhenTheProcessIsStopped(t *testing.T) {
 }
 
 // The memory and time that a stream costs the process. `go test -v -run Streams_cost ./cmd/likewise` prints the figures
-// of docs/measurements.md. The bounds are wide, for slow machines and the race detector.
+// of docs/benchmarks.md. The bounds are wide, for slow machines and the race detector.
 func TestStreams_costLittle(t *testing.T) {
 	const clients, length = 2000, 5 * time.Second
 	s := newSite(t)

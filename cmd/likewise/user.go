@@ -5,19 +5,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"io"
+	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/term"
 
 	"likewise/handlers/signin"
 	"likewise/models"
 )
 
 type userCmd struct {
-	Create  userCreateCmd  `cmd:"" help:"Create an account."`
-	Promote userPromoteCmd `cmd:"" help:"Change the role of an account."`
-	Delete  userDeleteCmd  `cmd:"" help:"${user_delete_help}"`
-	Token   userTokenCmd   `cmd:"" help:"Print tokens for scripts, one per line: user_id<TAB>token."`
+	Create   userCreateCmd   `cmd:"" help:"Create an account."`
+	Promote  userPromoteCmd  `cmd:"" help:"Change the role of an account."`
+	Password userPasswordCmd `cmd:"" help:"${user_password_help}"`
+	Delete   userDeleteCmd   `cmd:"" help:"${user_delete_help}"`
+	Token    userTokenCmd    `cmd:"" help:"Print tokens for scripts, one per line: user_id<TAB>token."`
 }
 
 type userCreateCmd struct {
@@ -32,11 +36,10 @@ type userCreateCmd struct {
 func (u *userCreateCmd) Run(ctx context.Context, out output) error {
 	password, _ := models.NewToken()
 	if u.PasswordStdin {
-		line, err := bufio.NewReader(out.stdin).ReadString('\n')
-		if err != nil && line == "" {
-			return fmt.Errorf("read password: %w", err)
+		var err error
+		if password, err = readPassword(out.stdin); err != nil {
+			return err
 		}
-		password = strings.TrimRight(line, "\r\n")
 	}
 	store, err := u.open(ctx, out.log, nil)
 	if err != nil {
@@ -103,6 +106,97 @@ func (u *userPromoteCmd) Run(ctx context.Context, out output) error {
 	return nil
 }
 
+type userPasswordCmd struct {
+	mysqlFlags
+	Name string `arg:"" help:"Username or e-mail address."`
+}
+
+// Run reads a new password, and sets it.
+func (u *userPasswordCmd) Run(ctx context.Context, out output) error {
+	store, err := u.open(ctx, out.log, nil)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	user, err := store.UserByLogin(ctx, u.Name)
+	if err != nil {
+		return err
+	}
+	password, err := newPassword(ctx, out.stdin, user.Username)
+	if err != nil {
+		return err
+	}
+	if err := user.ValidatePassword("password", password); err != nil {
+		return err
+	}
+	hash, err := signin.HashPassword(password)
+	if err != nil {
+		return err
+	}
+	ended, err := store.ChangePassword(ctx, user.ID, user.PasswordHash, hash, [32]byte{}) // no session is kept
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out.stdout, "%s has a new password. Ended sessions and API tokens: %d.\n", user.Username, len(ended))
+	return nil
+}
+
+// readPassword reads the first line.
+func readPassword(in io.Reader) (string, error) {
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && line == "" {
+		return "", fmt.Errorf("read password: %w", err)
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}
+
+// newPassword reads a password from a terminal twice, without showing it, and from any other input once.
+func newPassword(ctx context.Context, in io.Reader, of string) (string, error) {
+	terminal, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(int(terminal.Fd())) {
+		return readPassword(in)
+	}
+	first, err := ask(ctx, terminal, "New password of "+of+": ")
+	if err != nil {
+		return "", err
+	}
+	second, err := ask(ctx, terminal, "The same again: ")
+	if err == nil && first != second {
+		err = errors.New("the two passwords differ")
+	}
+	return first, err
+}
+
+// ask reads a line that the terminal does not show. Whatever ends it, the terminal shows input again.
+func ask(ctx context.Context, terminal *os.File, question string) (answer string, err error) {
+	fd := int(terminal.Fd())
+	state, err := term.GetState(fd)
+	if err != nil {
+		return "", fmt.Errorf("read password: %w", err)
+	}
+	defer func() { err = errors.Join(err, term.Restore(fd, state)) }()
+	fmt.Fprint(os.Stderr, question)
+	defer fmt.Fprintln(os.Stderr)
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() { // until the process ends, if ctx ends first
+		text, err := term.ReadPassword(fd)
+		read <- line{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", fmt.Errorf("read password: %w", ctx.Err())
+	case l := <-read:
+		if l.err != nil {
+			return "", fmt.Errorf("read password: %w", l.err)
+		}
+		return string(l.text), nil
+	}
+}
+
 type userDeleteCmd struct {
 	mysqlFlags
 	Name   string `arg:"" help:"Username or e-mail address."`
@@ -153,12 +247,12 @@ func (u *userTokenCmd) Run(ctx context.Context, out output) error {
 		return err
 	}
 	w := bufio.NewWriter(out.stdout)
-	for _, id := range ids {
-		token, err := store.CreateSession(ctx, id)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "%d\t%s\n", id, token)
+	tokens, err := store.CreateSessions(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for i, id := range ids {
+		fmt.Fprintf(w, "%d\t%s\n", id, tokens[i])
 	}
 	return w.Flush()
 }
@@ -175,15 +269,6 @@ func (u *userTokenCmd) users(ctx context.Context, store *models.Store) ([]int64,
 	if err != nil {
 		return nil, err
 	}
-	for n := 1; len(ids) < u.Count; n++ {
-		name := "script-" + strconv.Itoa(n)
-		user := &models.User{Username: name, Email: name + "@script" + models.NoEmailDomain}
-		if err := store.CreateUser(ctx, user); models.ErrorCode(err) == models.CodeConflict {
-			continue
-		} else if err != nil {
-			return nil, err
-		}
-		ids = append(ids, user.ID)
-	}
-	return ids, nil
+	created, err := store.CreateScripts(ctx, u.Count-len(ids))
+	return append(ids, created...), err
 }

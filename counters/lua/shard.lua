@@ -9,13 +9,16 @@
 -- build on the rest before the relay has opened the shard again.
 local call = redis.call
 
+local replid -- cannot change while a script runs
+
 local function server()
-  return string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+  replid = replid or string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+  return replid
 end
 
--- epoch returns the epoch of an open shard, and nil if it is closed.
-local function open_epoch()
-  local shard = call('HMGET', KEYS[1], 'epoch', 'server')
+-- open_epoch returns the epoch of a shard, by default that of KEYS[1], and nil if it is closed.
+local function open_epoch(key)
+  local shard = call('HMGET', key or KEYS[1], 'epoch', 'server')
   if shard[1] and shard[2] == server() then return shard[1] end
 end
 

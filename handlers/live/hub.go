@@ -31,17 +31,18 @@ import (
 
 // Bounds of streams.
 const (
-	// MaxTargets is how many posts, comments and drops one stream may watch.
-	MaxTargets = 100
+	// MaxTargets is how many posts, comments and drops one stream may watch: the largest thread, its post and drops.
+	// With ids of eight digits, they fit in the header of a request, with an id of an event to resume from.
+	MaxTargets = 512
 	// MaxStreams is the default bound on the streams of a process. One address may open maxStreamsOfOne of them, times
 	// the factor of NewLimits: an address may be that of a school, and may take a hundredth of all.
 	MaxStreams      = 10_000
 	maxStreamsOfOne = 100
-	// maxWatched bounds the targets of all streams of a process: reading so many takes a second. Streams of one address
+	// MaxWatched bounds the targets of all streams of a process: reading so many takes a second. Streams of one address
 	// may watch maxWatchedOfOne of them, times the factor.
-	maxWatched, maxWatchedOfOne = 20_000, 4_000
-	// fewStreams is how many streams an address may open while three quarters of all are open.
-	fewStreams = 10
+	MaxWatched, maxWatchedOfOne = 20_000, 4_000
+	// fewStreams and fewTargets are the share of an address while three quarters of all are taken.
+	fewStreams, fewTargets = 10, MaxTargets
 	// RetryAfter is when a client should retry whose address has too many streams.
 	RetryAfter = 10 * time.Second
 )
@@ -92,10 +93,10 @@ type share struct{ streams, targets int }
 // NewLimits returns the limits of a process with at most that many streams. factor multiplies those of an address;
 // 0 means that addresses are not limited.
 func NewLimits(streams int, factor float64) Limits {
-	l := Limits{Streams: streams, Targets: maxWatched}
+	l := Limits{Streams: streams, Targets: MaxWatched}
 	if factor > 0 {
 		l.ofOne = &share{max(1, int(maxStreamsOfOne*factor)), max(MaxTargets, int(maxWatchedOfOne*factor))}
-		l.few = &share{min(fewStreams, l.ofOne.streams), MaxTargets}
+		l.few = &share{min(fewStreams, l.ofOne.streams), fewTargets}
 	}
 	return l
 }

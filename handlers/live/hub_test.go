@@ -91,6 +91,9 @@ func TestHub_skipsTargetsThatCannotBeRead(t *testing.T) {
 	awaitNews(t, newSlowHub(t, 3*chunk, 7), 7)
 }
 
+// page is how many targets each stream of a crowd watches.
+const page = 100
+
 // crowd is a Hub with the limits of production whose streams have no clients.
 type crowd struct {
 	t       *testing.T
@@ -115,7 +118,7 @@ func newCrowd(t *testing.T) *crowd {
 
 // join opens a stream from an address that watches 100 posts, beginning with first.
 func (c *crowd) join(from string, first int) (*stream, error) {
-	targets, known := make([]models.Target, MaxTargets), map[models.Target]*Counts{}
+	targets, known := make([]models.Target, page), map[models.Target]*Counts{}
 	for i := range targets {
 		targets[i] = postTarget(int64(first + i))
 		known[targets[i]] = &Counts{event: []byte("old")}
@@ -144,7 +147,7 @@ func (c *crowd) leaveAll() {
 // fill opens streams from an address, each for other posts, until one is refused, and returns their number.
 func (c *crowd) fill(from string, first int) (streams int) {
 	for ; streams < maxStreamsOfOne; streams++ {
-		if _, err := c.join(from, first+streams*MaxTargets); err != nil {
+		if _, err := c.join(from, first+streams*page); err != nil {
 			if models.ErrorCode(err) != models.CodeRateLimited {
 				c.t.Errorf("%s is refused with %v", from, err)
 			}
@@ -159,8 +162,8 @@ func TestHub_hasRoomForAnotherAddress(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t)
 	const apart = 1_000_000
-	// The share, until three quarters are taken; then one stream each.
-	for i, want := range []int{40, 40, 40, 30, 1, 1} {
+	// The share, until three quarters are taken; then as many as fit in fewTargets.
+	for i, want := range []int{40, 40, 40, 30, 5, 5} {
 		from := fmt.Sprintf("203.0.113.%d", i)
 		if n := c.fill(from, (i+1)*apart); n != want {
 			t.Errorf("%s has %d streams, want %d", from, n, want)
@@ -188,7 +191,7 @@ func TestHub_countsSharedTargetsForEachAddress(t *testing.T) {
 	for round := range 8 {
 		var first []*stream
 		for i := range maxStreamsOfOne {
-			at := (round+1)*apart + i*MaxTargets
+			at := (round+1)*apart + i*page
 			s, err := c.join("203.0.113.1", at)
 			if err != nil {
 				break

@@ -45,13 +45,16 @@ func bound(conn net.Conn) {
 
 // Serve opens a stream of targets on a hijacked connection, and closes conn when the stream ends. from is the key of
 // the client's address, and known holds the counts of all targets. head is the header of the answer. resume is the id
-// of the last event that the client received, or "". If Serve returns an error, which is that of Admit, it has not used
-// conn.
+// of the last event that the client received, or "". valid is asked before each write but the first; once it reports
+// false, the stream ends. nil means that it always is. If Serve returns an error, which is that of Admit, it has not
+// used conn.
 func (h *Hub) Serve(
-	conn net.Conn, from string, targets []models.Target, known map[models.Target]*Counts, head []byte, resume string,
+	conn net.Conn, from string, targets []models.Target, known map[models.Target]*Counts,
+	head []byte, resume string, valid func() bool,
 ) error {
 	s := &stream{
-		hub: h, from: from, conn: conn, targets: make([]*watched, len(targets)), sent: make([]*Counts, len(targets)),
+		hub: h, from: from, conn: conn, valid: valid,
+		targets: make([]*watched, len(targets)), sent: make([]*Counts, len(targets)),
 		changed: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	if err := h.join(s, targets, known); err != nil {
@@ -68,8 +71,9 @@ type stream struct {
 	hub     *Hub
 	from    string // the key of the client's address
 	conn    net.Conn
-	targets []*watched // set by join
-	sent    []*Counts  // the counts of each target that the client has; used by serve alone
+	valid   func() bool // see Serve
+	targets []*watched  // set by join
+	sent    []*Counts   // the counts of each target that the client has; used by serve alone
 	changed chan struct{}
 	ended   chan struct{}
 	once    sync.Once
@@ -120,7 +124,7 @@ func (s *stream) serve(head []byte, resume string) {
 				continue
 			}
 		}
-		if !s.write(text) {
+		if s.valid != nil && !s.valid() || !s.write(text) {
 			return
 		}
 		written = time.Now()

@@ -1,4 +1,5 @@
-// Package markdown renders the Markdown of posts and comments to safe HTML, and finds whom they mention.
+// Package markdown renders the Markdown of posts and comments to safe HTML, makes excerpts of it, and finds whom it
+// mentions.
 //
 // Raw HTML in the content is dropped, and the sanitizer checks the rendered HTML again. An image becomes a link to it,
 // so that a reader's browser loads nothing from other hosts unless the reader follows the link. Content beyond the
@@ -31,11 +32,19 @@ import (
 	"likewise/models"
 )
 
-// Renderer renders GitHub's dialect of Markdown. It is safe for concurrent use.
+// Parser parses GitHub's dialect of Markdown. It is safe for concurrent use.
+type Parser struct{ converter goldmark.Markdown }
+
+// NewParser returns a Parser.
+func NewParser() *Parser { return &Parser{newConverter()} }
+
+// Renderer renders what a Parser parses. It is safe for concurrent use.
 type Renderer struct {
-	converter goldmark.Markdown
-	policy    *bluemonday.Policy
-	cache     *otter.Cache[cacheKey, string]
+	*Parser
+
+	policy   *bluemonday.Policy
+	cache    *otter.Cache[cacheKey, string]
+	profiles string // the URL of a profile, without the name
 }
 
 type cacheKey struct {
@@ -49,8 +58,8 @@ const maxCached = 64 << 20
 // cacheLife is how long HTML is cached. A redacted version is not rendered again, but its HTML must not stay in memory.
 const cacheLife = time.Hour
 
-// New returns a Renderer with an empty cache.
-func New() (*Renderer, error) {
+// New returns a Renderer with an empty cache. Mentions become links to profiles followed by the name, in lower case.
+func New(profiles string) (*Renderer, error) {
 	const entrySize = 100 // bytes of an entry besides its HTML
 	cache, err := otter.New(&otter.Options[cacheKey, string]{
 		ExpiryCalculator: otter.ExpiryWriting[cacheKey, string](cacheLife),
@@ -60,14 +69,14 @@ func New() (*Renderer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("markdown cache: %w", err)
 	}
-	return &Renderer{converter: newConverter(), policy: newPolicy(), cache: cache}, nil
+	return &Renderer{Parser: NewParser(), policy: newPolicy(), cache: cache, profiles: profiles}, nil
 }
 
 // HTML returns the HTML of a version of a target's content. Concurrent calls for the same version render it once.
 func (m *Renderer) HTML(target models.Target, version int64, content string) (string, error) {
 	return m.cache.Get(context.Background(), cacheKey{target, version}, otter.LoaderFunc[cacheKey, string](
 		func(context.Context, cacheKey) (string, error) {
-			html, err := m.render(content)
+			html, err := m.Render(content)
 			if err != nil {
 				return "", fmt.Errorf("render %s: %w", target, err)
 			}
@@ -75,8 +84,12 @@ func (m *Renderer) HTML(target models.Target, version int64, content string) (st
 		}))
 }
 
-func (m *Renderer) render(content string) (string, error) {
+// Render returns the HTML of content, and caches nothing.
+func (m *Renderer) Render(content string) (string, error) {
 	source, doc := m.parse(content)
+	if strings.Contains(content, "@") {
+		m.linkMentions(doc, source)
+	}
 	var raw bytes.Buffer
 	if err := m.converter.Renderer().Render(&raw, source, doc); err != nil {
 		return "", err
@@ -85,7 +98,7 @@ func (m *Renderer) render(content string) (string, error) {
 }
 
 // parse returns the syntax tree of content, and the source that its nodes refer to.
-func (m *Renderer) parse(content string) ([]byte, ast.Node) {
+func (m *Parser) parse(content string) ([]byte, ast.Node) {
 	if strings.Count(content, "\n") > maxLines {
 		content = blankLines.ReplaceAllString(content, "\n\n\n")
 	}
@@ -111,6 +124,7 @@ func newPolicy() *bluemonday.Policy {
 	p.AllowAttrs("type").Matching(regexp.MustCompile(`^checkbox$`)).OnElements("input")
 	p.AllowAttrs("checked", "disabled").Matching(regexp.MustCompile(`^$`)).OnElements("input")
 	p.AllowAttrs("href", "title").OnElements("a")
+	p.AllowAttrs("class").Matching(regexp.MustCompile("^" + mentionClass + "$")).OnElements("a")
 	p.AllowAttrs("rel").Matching(regexp.MustCompile("^" + linkRel + "$")).OnElements("a")
 	p.RequireParseableURLs(true)
 	p.AllowRelativeURLs(true)

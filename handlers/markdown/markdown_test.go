@@ -31,7 +31,7 @@ var safeAttributes = map[string][]string{
 	"pre": nil,
 	"em":  nil, "strong": nil, "del": nil, "ul": nil, "li": nil, "table": nil, "thead": nil, "tbody": nil, "tr": nil,
 	"ol": {"start"}, "code": {"class"}, "th": {"align"}, "td": {"align"}, "input": {"type", "checked", "disabled"},
-	"a": {"href", "title", "rel"},
+	"a": {"href", "title", "rel", "class"},
 }
 
 var safeValues = map[string]*regexp.Regexp{
@@ -65,6 +65,14 @@ func unsafeHTML(rendered string) string {
 	return ""
 }
 
+// isMention reports whether an element is a link as a mention becomes one, of which its user chose the name alone.
+func isMention(n *html.Node) bool {
+	text := n.FirstChild
+	return n.Data == "a" && len(n.Attr) == 2 && slices.Contains(n.Attr, html.Attribute{Key: "class", Val: "mention"}) &&
+		text != nil && text.Type == html.TextNode && text.NextSibling == nil && strings.HasPrefix(text.Data, "@") &&
+		slices.Contains(n.Attr, html.Attribute{Key: "href", Val: "/users/" + strings.ToLower(text.Data[1:])})
+}
+
 func unsafeNode(n *html.Node) string {
 	switch n.Type {
 	case html.TextNode:
@@ -73,17 +81,22 @@ func unsafeNode(n *html.Node) string {
 		if !ok || n.Namespace != "" {
 			return "element " + n.Namespace + n.Data
 		}
-		hasRel := false
+		hasRel := isMention(n)
 		for _, a := range n.Attr {
 			if !slices.Contains(allowed, a.Key) || a.Namespace != "" {
 				return "attribute " + a.Key + " of " + n.Data
 			}
 			hasRel = hasRel || a.Key == "rel"
-			if a.Key == "href" {
-				if !safeHref(a.Val) {
-					return "link to " + a.Val
-				}
-			} else if !safeValues[a.Key].MatchString(a.Val) {
+			var safe bool
+			switch {
+			case a.Key == "href":
+				safe = safeHref(a.Val)
+			case a.Key == "class" && n.Data == "a":
+				safe = isMention(n)
+			default:
+				safe = safeValues[a.Key].MatchString(a.Val)
+			}
+			if !safe {
 				return a.Key + "=" + a.Val
 			}
 		}
@@ -260,7 +273,7 @@ func markup() []string {
 
 func TestMarkdown_stopsAttacks(t *testing.T) {
 	t.Parallel()
-	m, err := New()
+	m, err := New("/users/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +284,7 @@ func TestMarkdown_stopsAttacks(t *testing.T) {
 			return // refused before it is rendered
 		}
 		tried++
-		rendered, err := m.render(content)
+		rendered, err := m.Render(content)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +329,7 @@ func TestUnsafeHTML_findsWhatIsUnsafe(t *testing.T) {
 
 func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 	t.Parallel()
-	m, err := New()
+	m, err := New("/users/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +361,7 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 		"> a\n> > b\n>\n> - c\n>   - d": "<blockquote>\n<p>a</p>\n<blockquote>\n<p>b</p>\n</blockquote>\n" +
 			"<ul>\n<li>c\n<ul>\n<li>d</li>\n</ul>\n</li>\n</ul>\n</blockquote>",
 	} {
-		if got, err := m.render(content); err != nil || strings.TrimSpace(got) != want {
+		if got, err := m.Render(content); err != nil || strings.TrimSpace(got) != want {
 			t.Errorf("%q becomes\n%s, %v, want\n%s", content, got, err, want)
 		}
 	}
@@ -358,7 +371,7 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 // second to minutes and all memory; now some 50 ms. Quadratic work would show on a machine of any speed.
 func TestMarkdown_boundsItsWork(t *testing.T) {
 	t.Parallel()
-	m, err := New()
+	m, err := New("/users/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +415,7 @@ func TestMarkdown_boundsItsWork(t *testing.T) {
 			t.Fatalf("%s is longer than content may be: %d", name, len(content))
 		}
 		start := processorTime(t)
-		if _, err := m.render(content); err != nil {
+		if _, err := m.Render(content); err != nil {
 			t.Fatal(err)
 		}
 		took := processorTime(t) - start
@@ -426,7 +439,7 @@ func processorTime(t *testing.T) time.Duration {
 }
 
 func FuzzMarkdown(f *testing.F) {
-	m, err := New()
+	m, err := New("/users/")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -440,7 +453,7 @@ func FuzzMarkdown(f *testing.F) {
 			return
 		}
 		start := time.Now()
-		rendered, err := m.render(content)
+		rendered, err := m.Render(content)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -459,7 +472,7 @@ func FuzzMarkdown(f *testing.F) {
 func TestMarkdown_cachesByVersion(t *testing.T) {
 	t.Parallel()
 	post, comment := models.Target{Kind: models.KindPost, ID: 1}, models.Target{Kind: models.KindComment, ID: 1}
-	m, err := New()
+	m, err := New("/users/")
 	if err != nil {
 		t.Fatal(err)
 	}

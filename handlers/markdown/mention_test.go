@@ -11,7 +11,7 @@ import (
 
 func markdownOf(t testing.TB) *Renderer {
 	t.Helper()
-	m, err := New()
+	m, err := New("/users/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +54,31 @@ func TestMentions(t *testing.T) {
 	}
 }
 
+func TestMentions_becomeLinks(t *testing.T) {
+	t.Parallel()
+	m := markdownOf(t)
+	const ada = `<a href="/users/ada" class="mention">@Ada</a>`
+	const bob = `<a href="/users/bob_b_c" class="mention">@bob_b_c</a>`
+	for _, c := range []struct{ content, want string }{
+		{"@Ada, @bob_b_c.", "<p>" + ada + ", " + bob + ".</p>\n"},
+		{"*@Ada* **(@bob_b_c)** &amp;", "<p><em>" + ada + "</em> <strong>(" + bob + ")</strong> &amp;</p>\n"},
+		{"one @Ada\ntwo @bob_b_c  \n3", "<p>one " + ada + "\ntwo " + bob + "<br>\n3</p>\n"},
+		{"|@Ada|\n|-|\n", "<table>\n<thead>\n<tr>\n<th>" + ada + "</th>\n</tr>\n</thead>\n</table>\n"},
+		{"`@Ada` \\@Ada x@Ada @a", "<p><code>@Ada</code> @Ada x@Ada @a</p>\n"},
+		{"<a class=\"mention\" href=\"/users/bob\">@Ada</a>", "<p>" + ada + "</p>\n"},
+		{"[@Ada](/x)", "<p><a href=\"/x\" rel=\"nofollow ugc noopener\">@Ada</a></p>\n"},
+	} {
+		got, err := m.Render(c.content)
+		if err != nil || got != c.want {
+			t.Errorf("%q becomes %q, %v; want %q", c.content, got, err, c.want)
+		}
+	}
+	many, err := m.Render(strings.Repeat("@ada ", models.MaxContent/5))
+	if err != nil || strings.Count(many, "<a ") != maxMentionLinks {
+		t.Errorf("%d links, %v", strings.Count(many, "<a "), err)
+	}
+}
+
 // FuzzMentions checks that every found name follows the rules of usernames and occurs in the text.
 func FuzzMentions(f *testing.F) {
 	f.Add("Hello @ada, `@bob` and x@y.zz \\@cyd [@dan](x) _@eve_\n\n    @fay")
@@ -61,6 +86,15 @@ func FuzzMentions(f *testing.F) {
 	m := markdownOf(f)
 	f.Fuzz(func(t *testing.T, content string) {
 		names := m.Mentions(content)
+		rendered, err := m.Render(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names { // those that are notified
+			if !strings.Contains(rendered, `<a href="/users/`+name+`" class="mention">`) {
+				t.Fatalf("%q becomes %q, without a link to %s", content, rendered, name)
+			}
+		}
 		if len(names) > models.MaxMentions {
 			t.Fatalf("%d names", len(names))
 		}

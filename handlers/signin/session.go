@@ -1,9 +1,10 @@
 // Package signin verifies credentials: tokens through a cache, and passwords within a bound on the work.
 //
-// MySQL holds the sessions and the hashes. Sessions owns a cache of what MySQL returned for a token. An entry is fresh
-// for 4 s, so a revoked token is accepted for at most that long by processes other than the one that revoked it. While
-// MySQL is unavailable, a stale entry still counts for models.SessionStale: nothing can be revoked meanwhile, and likes
-// work without MySQL. Losing the cache costs one query for each token.
+// MySQL holds the sessions and the hashes. Sessions owns a cache of what MySQL returned for a token. MySQL also holds a
+// feed of the users whose sessions have ended or changed. Every process reads it once a second, so a revoked token is
+// refused everywhere within some 2 s. A process that cannot read the feed asks MySQL about a token again after 4 s.
+// While MySQL is unavailable, an entry still counts for models.SessionStale: nothing can be revoked meanwhile, and
+// likes work without MySQL. Losing the cache costs one query for all tokens that arrive together.
 //
 // Passwords bounds how many hashes are computed at once and how many calls wait; calls over the bound are refused.
 package signin
@@ -12,21 +13,29 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
-	"golang.org/x/sync/singleflight"
 
 	"likewise/models"
 )
 
 // Sessions looks up sessions by the hash of their token, through a cache. It is safe for concurrent use.
 type Sessions struct {
-	store  *models.Store
-	now    func() time.Time
-	log    *slog.Logger
-	cache  *otter.Cache[[32]byte, entry]
-	flight singleflight.Group
+	store *models.Store
+	now   func() time.Time
+	log   *slog.Logger
+	cache *otter.Cache[[32]byte, *entry]
+	feed  feed
+
+	mu      sync.Mutex
+	next    *batch // waits for its turn
+	working bool
+	began   time.Time // the last query
+	used    map[[32]byte]struct{}
 }
 
 const (
@@ -35,85 +44,201 @@ const (
 	retryAfter   = time.Second // after a query that failed
 	queryTimeout = 2 * time.Second
 	maxSessions  = 100_000 // about 30 MB
+	// A query of a crowd waits for queryAtOnce tokens, or until queryEvery after the one before. The first of a crowd,
+	// and a token that comes alone, wait for nothing.
+	queryAtOnce = 24
+	queryEvery  = 5 * time.Millisecond
+	usedEvery   = time.Minute // recorded uses of an API token
 )
 
 // entry is a session as MySQL returned it.
 type entry struct {
-	session *models.Session // nil: there is no such token
-	queried time.Time
-	expires time.Time // when MySQL is queried again
+	session  *models.Session // nil: no session has this token
+	queried  time.Time       // before the query: the token may be revoked while it runs
+	position int64           // of the feed, then
+	retry    time.Time       // MySQL was unavailable, and is not asked again before
+	noted    atomic.Int64    // Unix time of the last use that was recorded, of an API token
+}
+
+// batch is the tokens that one query looks up.
+type batch struct {
+	hashes map[[32]byte]struct{}
+	full   chan struct{} // closed with the token after which the query need not wait
+	done   chan struct{}
+	found  map[[32]byte]*entry
+	err    error
 }
 
 // NewSessions returns Sessions with an empty cache. now is the clock that ages its entries.
 func NewSessions(store *models.Store, now func() time.Time, log *slog.Logger) (*Sessions, error) {
-	cache, err := otter.New(&otter.Options[[32]byte, entry]{MaximumSize: maxSessions})
+	cache, err := otter.New(&otter.Options[[32]byte, *entry]{MaximumSize: maxSessions})
 	if err != nil {
 		return nil, fmt.Errorf("session cache: %w", err)
 	}
-	return &Sessions{store: store, now: now, log: log, cache: cache}, nil
+	return &Sessions{store: store, now: now, log: log, cache: cache, used: map[[32]byte]struct{}{}}, nil
 }
 
 // Lookup returns the session of a token's hash. It returns CodeUnauthorized if the token is not valid, and
 // CodeUnavailable if MySQL is unavailable and the cache does not hold the session.
 func (s *Sessions) Lookup(ctx context.Context, hash [32]byte) (*models.Session, error) {
+	now := s.now()
 	e, ok := s.cache.GetIfPresent(hash)
-	if !ok || !s.now().Before(e.expires) {
+	if !ok || !s.counts(e, now) {
 		var err error
 		if e, err = s.query(ctx, hash); err != nil {
 			return nil, err
 		}
 	}
-	if e.session == nil || !s.now().Before(e.session.ExpiresAt) {
+	if e.session == nil || !now.Before(e.session.ExpiresAt) {
 		return nil, models.Errorf(models.CodeUnauthorized, "The token is not valid.")
+	}
+	if e.session.IsToken {
+		s.note(hash, e, now)
 	}
 	return e.session, nil
 }
 
-// query queries MySQL, once for all concurrent calls. The call that runs the query also records, once a minute, that an
-// API token is used; the others do not wait for that.
-func (s *Sessions) query(ctx context.Context, hash [32]byte) (entry, error) {
-	var mine *models.Session
-	answer, err, _ := s.flight.Do(string(hash[:]), func() (any, error) {
-		// The result is shared, so the deadline must not be that of the first caller.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
-		defer cancel()
-		e := entry{queried: s.now()} // before the query: the token may be revoked while it runs
-		e.expires = e.queried.Add(fresh)
-		session, err := s.store.SessionByHash(ctx, hash)
-		switch code := models.ErrorCode(err); {
-		case err == nil:
-			e.session, mine = session, session
-		case code == models.CodeUnavailable:
-			known, ok := s.cache.GetIfPresent(hash)
-			if !ok || s.now().Sub(known.queried) >= stale {
-				return nil, models.Unavailable("The token cannot be checked at the moment; try again.", err)
-			}
-			known.expires = s.now().Add(retryAfter)
-			e = known
-		case code != models.CodeUnauthorized:
-			return nil, err
+// counts reports whether an entry needs no query.
+func (s *Sessions) counts(e *entry, now time.Time) bool {
+	if e.session != nil && s.feed.changed(e.session.UserID, e.position) {
+		return false
+	}
+	age := now.Sub(e.queried)
+	return age < fresh || now.Before(e.retry) || e.session != nil && age < stale && s.feed.covers(e.queried, now)
+}
+
+// query looks up a token together with all others that arrive before its turn comes. They are never more than the
+// requests that are in flight.
+func (s *Sessions) query(ctx context.Context, hash [32]byte) (*entry, error) {
+	s.mu.Lock()
+	if s.next == nil {
+		s.next = &batch{hashes: map[[32]byte]struct{}{}, full: make(chan struct{}), done: make(chan struct{})}
+	}
+	b := s.next
+	if _, ok := b.hashes[hash]; !ok {
+		b.hashes[hash] = struct{}{}
+		if len(b.hashes) == queryAtOnce {
+			close(b.full)
 		}
-		s.cache.Set(hash, e)
+	}
+	if !s.working {
+		s.working = true
+		go s.work(context.WithoutCancel(ctx)) // the result is shared, so one caller must not end it
+	}
+	s.mu.Unlock()
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		return nil, unchecked(ctx.Err())
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	if e := b.found[hash]; e != nil {
 		return e, nil
-	})
-	if err != nil {
-		return entry{}, err
 	}
-	if mine != nil && mine.Unnoted(s.now()) {
-		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-		defer cancel()
-		if err := s.store.UseToken(ctx, hash); err != nil {
-			s.log.Warn("use of a token not recorded", "user_id", mine.UserID, "error", err)
+	return nil, unchecked(nil)
+}
+
+func unchecked(err error) error {
+	return models.Unavailable("The token cannot be checked at the moment; try again.", err)
+}
+
+// work queries one batch after another until no token waits.
+func (s *Sessions) work(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		b := s.next
+		if b == nil {
+			s.working = false
+			s.mu.Unlock()
+			return
+		}
+		wait := queryEvery - time.Since(s.began)
+		s.mu.Unlock()
+		if wait > 0 {
+			select {
+			case <-b.full:
+			case <-time.After(wait):
+			}
+		}
+		s.mu.Lock()
+		s.next, s.began = nil, time.Now()
+		s.mu.Unlock()
+		s.run(ctx, b)
+		close(b.done)
+	}
+}
+
+// run looks up the tokens of a batch.
+func (s *Sessions) run(ctx context.Context, b *batch) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	hashes := make([][32]byte, 0, len(b.hashes))
+	for hash := range b.hashes {
+		hashes = append(hashes, hash)
+	}
+	queried, position := s.now(), s.feed.position()
+	sessions, err := s.store.SessionsByHash(ctx, hashes)
+	if err != nil && models.ErrorCode(err) != models.CodeUnavailable {
+		b.err = err
+		return
+	}
+	b.found = make(map[[32]byte]*entry, len(hashes))
+	for _, hash := range hashes {
+		e := &entry{session: sessions[hash], queried: queried, position: position}
+		if err != nil {
+			known, ok := s.cache.GetIfPresent(hash)
+			if !ok || queried.Sub(known.queried) >= stale ||
+				known.session != nil && s.feed.changed(known.session.UserID, known.position) {
+				continue // it cannot be checked
+			}
+			e.session, e.queried, e.retry = known.session, known.queried, queried.Add(retryAfter)
+			e.position = known.position
+			e.noted.Store(known.noted.Load())
+		} else if e.session != nil && e.session.LastUsedAt != nil {
+			e.noted.Store(e.session.LastUsedAt.Unix())
+		}
+		b.found[hash] = e
+		s.cache.Set(hash, e)
+	}
+}
+
+// note has the use of an API token recorded, once a minute.
+func (s *Sessions) note(hash [32]byte, e *entry, now time.Time) {
+	last := e.noted.Load()
+	if now.Unix()-last < int64(usedEvery/time.Second) || !e.noted.CompareAndSwap(last, now.Unix()) {
+		return
+	}
+	s.mu.Lock()
+	s.used[hash] = struct{}{}
+	s.mu.Unlock()
+}
+
+// recordUses records the uses of API tokens since the last call. If that fails, they are lost: the next use, a minute
+// later, is recorded.
+func (s *Sessions) recordUses(ctx context.Context) {
+	s.mu.Lock()
+	used := s.used
+	s.used = map[[32]byte]struct{}{}
+	s.mu.Unlock()
+	hashes := make([][32]byte, 0, len(used))
+	for hash := range used {
+		hashes = append(hashes, hash)
+	}
+	for some := range slices.Chunk(hashes, 1000) {
+		if err := s.store.UseTokens(ctx, some); err != nil {
+			s.log.Warn("uses of tokens not recorded", "tokens", len(hashes), "error", err)
+			return
 		}
 	}
-	return answer.(entry), nil
 }
 
 // Forget makes this process refuse tokens at once whose sessions have ended.
 func (s *Sessions) Forget(hashes ...[32]byte) {
 	now := s.now()
 	for _, hash := range hashes {
-		s.cache.Set(hash, entry{queried: now, expires: now.Add(fresh)})
+		s.cache.Set(hash, &entry{queried: now})
 	}
 }
 

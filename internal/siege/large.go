@@ -122,13 +122,13 @@ func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, er
 	}
 	fmt.Fprintf(os.Stderr, "search terms after %v\n", time.Since(started).Round(time.Second))
 	newest := post + int64(posts) - 1
-	insert("comments", "id, post_id, user_id, depth, content, likes_count, created_at, updated_at",
-		fmt.Sprintf("%d+n, %d, %s, 1, 'A comment.', n%%5, %s, %s", comment, newest, of, at, at), topComments)
+	insert("comments", "id, post_id, user_id, depth, content, likes_count, created_at, updated_at, terms_version",
+		fmt.Sprintf("%d+n, %d, %s, 1, 'A comment.', n%%5, %s, %s, 1", comment, newest, of, at, at), topComments)
 	insert(
 		"comments",
-		"post_id, user_id, parent_id, depth, content, likes_count, created_at, updated_at",
+		"post_id, user_id, parent_id, depth, content, likes_count, created_at, updated_at, terms_version",
 		fmt.Sprintf(
-			"%d, %s, %d+n DIV %d, 2, 'A reply.', n%%5, %s, %s",
+			"%d, %s, %d+n DIV %d, 2, 'A reply.', n%%5, %s, %s, 1",
 			newest,
 			of,
 			comment,

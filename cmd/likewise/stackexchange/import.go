@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ type Likes interface {
 type Options struct {
 	Dir   string // the folder with Users.xml, Posts.xml, Comments.xml and Votes.xml
 	Site  string // the name under which the import is recorded; "" means the name of Dir
+	Again bool   // import the dump even if it was imported under another name
 	Store *models.Store
 	Likes Likes
 
@@ -71,6 +73,9 @@ const (
 	kindAnswerLikes  = "answer_likes"
 	kindCommentLikes = "comment_likes"
 )
+
+// sourcePrefix begins the names of imports in the imports table.
+const sourcePrefix = "stackexchange:"
 
 // All dumps share one placeholder account, which has a source of its own.
 const (
@@ -117,13 +122,16 @@ func (im *importer) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	im.Site, im.source, im.html = site, "stackexchange:"+site, newHTMLConverter(site)
+	im.Site, im.source, im.html = site, sourcePrefix+site, newHTMLConverter(site)
 	im.summary.Source = im.source
 	im.dump, err = openDump(ctx, im.Dir, func(done, total int64) { im.Progress(StageRead, done, total) })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, im.dump.Close()) }()
+	if err := im.checkName(ctx); err != nil {
+		return err
+	}
 	im.summary.count(im.dump)
 
 	im.users, err = load(ctx, im, StageUsers, kindUser, im.dump.users, &im.summary.Users, im.user, im.Store.ImportUsers)
@@ -174,6 +182,36 @@ func (im *importer) run(ctx context.Context) (err error) {
 		return err
 	}
 	return im.likes(ctx)
+}
+
+// compared is how many of the oldest accounts identify a dump.
+const compared = 50
+
+// checkName returns an error if the dump was imported under another name, or if another dump was imported under this
+// one. The ids of different sites are alike, but their accounts were not created at the same times.
+func (im *importer) checkName(ctx context.Context) error {
+	accounts := map[int64]time.Time{}
+	for _, e := range im.dump.users.rows[:min(compared, len(im.dump.users.rows))] {
+		accounts[e.id] = time.UnixMilli(e.created)
+	}
+	sources, err := im.Store.ImportSources(ctx, sourcePrefix, kindUser, accounts)
+	if err != nil {
+		return err
+	}
+	isSame := func(s models.ImportSource) bool { return 2*s.Same > s.Known }
+	if i := slices.IndexFunc(sources, func(s models.ImportSource) bool { return s.Name == im.source }); i >= 0 {
+		if isSame(sources[i]) {
+			return nil
+		}
+		return fmt.Errorf("another dump was imported under the name %q: choose a name for this one with --site NAME",
+			im.Site)
+	}
+	if i := slices.IndexFunc(sources, isSame); i >= 0 && !im.Again {
+		name := strings.TrimPrefix(sources[i].Name, sourcePrefix)
+		return fmt.Errorf("this dump was imported under the name %q: add --site %s to continue that import, "+
+			"or --again to import everything a second time under the name %q", name, name, im.Site)
+	}
+	return nil
 }
 
 var notInSite = regexp.MustCompile(`[^a-z0-9.-]+`)

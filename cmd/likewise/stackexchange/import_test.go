@@ -209,6 +209,39 @@ func TestImport_mapsTheDump(t *testing.T) {
 	}
 }
 
+// A reader of an imported thread sees what came since.
+func TestImport_canBeReadOn(t *testing.T) {
+	store := openStore(t)
+	importInto(t, store, extract)
+	threads := strs(t, store, `
+		SELECT CONCAT_WS(' ', post_id, MAX(id))
+		FROM comments
+		GROUP BY post_id
+		ORDER BY COUNT(*) DESC
+		LIMIT 1`)
+	var post, last int64
+	_, err := fmt.Sscan(threads[0], &post, &last)
+	require.NoError(t, err)
+	var people [2]models.Author
+	for i, name := range []string{"reader", "writer"} {
+		u := &models.User{Username: name, Email: name + "@example.org"}
+		require.NoError(t, store.CreateUser(t.Context(), u))
+		people[i] = models.Author{ID: u.ID, Username: name}
+	}
+	unread := func() int64 {
+		standings, _, err := store.Standings(t.Context(), people[0].ID, []int64{post})
+		require.NoError(t, err)
+		require.NotNil(t, standings[post].Mark)
+		require.Equal(t, last, standings[post].Mark.CommentID)
+		return standings[post].Mark.Unread
+	}
+	require.NoError(t, store.MarkRead(t.Context(), people[0].ID, post, 0))
+	require.Zero(t, unread())
+	_, err = store.CreateComment(t.Context(), people[1], post, nil, models.CommentText{Content: "Another one."})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, unread())
+}
+
 func TestImport_secondTimeChangesNothing(t *testing.T) {
 	store := openStore(t)
 	importInto(t, store, extract)
@@ -536,4 +569,42 @@ func TestSetLike_waitsAMinuteForTheGate(t *testing.T) {
 		require.ErrorContains(t, err, "likes were not accepted for 1m0s: unavailable: closed")
 		require.WithinDuration(t, begin.Add(time.Minute), time.Now(), 6*time.Second)
 	})
+}
+
+// Whatever its folder is called, a dump is imported once, unless that is wanted.
+func TestImport_refusesADumpUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	importInto(t, store, extract)
+	before := contentOf(t, store)
+	renamed := filepath.Join(t.TempDir(), "another name")
+	require.NoError(t, os.CopyFS(renamed, os.DirFS(extract)))
+	_, err := Import(t.Context(), Options{Dir: renamed, Store: store, Likes: store})
+	require.ErrorContains(t, err, `this dump was imported under the name "quantumcomputing.stackexchange": `+
+		`add --site quantumcomputing.stackexchange to continue that import, or --again`)
+	require.Equal(t, before, contentOf(t, store))
+	s, err := Import(t.Context(), Options{
+		Dir: renamed, Site: "QuantumComputing.StackExchange", Store: store, Likes: store,
+	})
+	require.NoError(t, err)
+	require.Zero(t, s.Users.Created+s.Posts.Created+s.Comments.Created)
+	require.Equal(t, before, contentOf(t, store))
+	s, err = Import(t.Context(), Options{Dir: renamed, Again: true, Store: store, Likes: store})
+	require.NoError(t, err)
+	require.Equal(t, s.Users.Read, s.Users.Created)
+	for _, dir := range []string{extract, renamed} { // both names are known
+		s = importInto(t, store, dir)
+		require.Zero(t, s.Users.Created+s.Posts.Created+s.Comments.Created)
+	}
+
+	// Another site in a folder of the same name: the same ids, and other times.
+	other := filepath.Join(t.TempDir(), filepath.Base(extract))
+	require.NoError(t, os.CopyFS(other, os.DirFS(extract)))
+	users, err := os.ReadFile(filepath.Join(other, "Users.xml"))
+	require.NoError(t, err)
+	moved := strings.ReplaceAll(string(users), `CreationDate="201`, `CreationDate="200`)
+	require.NotEqual(t, string(users), moved)
+	require.NoError(t, os.WriteFile(filepath.Join(other, "Users.xml"), []byte(moved), 0o600))
+	_, err = Import(t.Context(), Options{Dir: other, Store: store, Likes: store})
+	require.ErrorContains(t, err, "another dump was imported under the name")
 }

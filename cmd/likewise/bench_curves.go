@@ -1,0 +1,158 @@
+//go:build dev
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"likewise/models"
+)
+
+// loadsOf are the scenarios that are also measured with an open loop.
+var loadsOf = []string{hotToggled, hotDirect, listOwn}
+
+// scenario returns the row of this name that has a job.
+func (b *bench) scenario(name string) *scenario {
+	table := b.scenarios()
+	return table[slices.IndexFunc(table, func(s *scenario) bool { return s.name == name && s.prepare != nil })]
+}
+
+// capacity returns the answers a second of a scenario in one closed loop.
+func (b *bench) capacity(ctx context.Context, name string) (perSecond float64, err error) {
+	var s samples
+	if err := b.takeTurn(ctx, b.scenario(name), &s); err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	return s.rates[0], nil
+}
+
+// measureLoads sends some scenarios at constant rates, each a part of what a closed loop has reached before.
+func (b *bench) measureLoads(ctx context.Context) error {
+	for _, name := range loadsOf {
+		most, err := b.capacity(ctx, name)
+		if err != nil {
+			return err
+		}
+		for _, part := range b.Loads {
+			s := b.scenario(name)
+			j, err := b.prepared(ctx, s)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			rate := part * most
+			l, err := j.run(ctx, openLoop(max(1, int(rate*b.Length.Seconds())), rate))
+			if err == nil && s.settles {
+				err = b.settle(ctx)
+			}
+			if err == nil && j.check != nil {
+				err = j.check(ctx, l.requests)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			b.log.InfoContext(ctx, "bench measured", "scenario", name, "offered", int(rate), "reached", int(l.rate()))
+			b.report.Loads = append(b.report.Loads, loadPoint{
+				Name: name, Offered: rate, Reached: l.rate(), latency: newLatency(l.latencies),
+			})
+		}
+	}
+	return nil
+}
+
+// likesPerPost is the number of likes of each post that measureSizes adds.
+const likesPerPost = 10
+
+// measureSizes adds posts with likes, and measures the same requests at each size of the site.
+func (b *bench) measureSizes(ctx context.Context) error {
+	var filled []int64
+	for _, size := range slices.Sorted(slices.Values(b.Sizes)) {
+		began := time.Now()
+		more := max(0, size-len(filled))
+		first, err := b.gated.loadPosts(ctx, more, likesPerPost)
+		if err != nil {
+			return err
+		}
+		for i := range more {
+			filled = append(filled, first+int64(i))
+		}
+		b.log.InfoContext(ctx, "bench filled", "posts", size, "likes", size*likesPerPost,
+			"seconds", int(time.Since(began).Seconds()))
+		table := []*scenario{
+			{name: bareRoute, prepare: b.bare(b.production)},
+			{name: hotToggled, settles: true, prepare: b.toggle(b.gated, b.production, 1)},
+			{name: "like of any post, by any account", settles: true, prepare: b.anyLike(filled)},
+			{name: "any post, signed in", prepare: b.anyPost(filled)},
+			{name: listOwn, prepare: b.list(b.production, true)},
+			{name: "page of 20 by likes, anonymous", prepare: b.top()},
+		}
+		all, err := b.takeTurns(ctx, table)
+		if err != nil {
+			return err
+		}
+		base := median(all[0].rates)
+		for _, s := range all[1:] {
+			r := s.result("requests/s")
+			r.Ratio = r.Value / base
+			b.report.Sizes = append(b.report.Sizes, sizePoint{Posts: size, figure: r})
+		}
+	}
+	return nil
+}
+
+// scattered returns the i-th of a walk over posts that is not in their order.
+func scattered(ids []int64, i int) int64 {
+	const step = 7_919_317 // a prime
+	return ids[i*step%len(ids)]
+}
+
+// anyLike makes accounts like posts all over the site, most of which Redis does not know.
+func (b *bench) anyLike(filled []int64) func(context.Context) (*job, error) {
+	from := 0
+	return func(ctx context.Context) (*job, error) {
+		start := from
+		from += b.Likes
+		tokens, err := b.gated.store.CreateSessions(ctx, b.gated.customers[:b.Likes])
+		if err != nil {
+			return nil, err
+		}
+		return &job{
+			api:   b.production,
+			total: b.Likes,
+			request: func(t turn, r *fasthttp.Request) {
+				r.Header.SetMethod(fasthttp.MethodPut)
+				authorize(r, tokens[t.i])
+				r.SetRequestURI(postPath(scattered(filled, start+t.i)) + "/like")
+			},
+			check: func(ctx context.Context, _ int) error {
+				some := scattered(filled, start)
+				return b.gated.checkLikes(ctx, some, some+1000, -1)
+			},
+		}, nil
+	}
+}
+
+// anyPost reads posts all over the site.
+func (b *bench) anyPost(filled []int64) func(context.Context) (*job, error) {
+	return func(context.Context) (*job, error) {
+		return &job{
+			api: b.production,
+			request: func(t turn, r *fasthttp.Request) {
+				authorize(r, b.gated.tokens[t.i%b.readers()])
+				r.SetRequestURI(postPath(scattered(filled, t.i)))
+			},
+		}, nil
+	}
+}
+
+// top reads the page of posts with the most likes.
+func (b *bench) top() func(context.Context) (*job, error) {
+	return func(context.Context) (*job, error) {
+		path := "/v1/posts?limit=20&sort=" + string(models.PostsTop)
+		return b.reading(b.production, path, false, `"liked":false`, 1), nil
+	}
+}

@@ -1,0 +1,208 @@
+//go:build dev
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"likewise/internal/servers"
+	"likewise/models"
+	"likewise/models/search"
+	"likewise/workers"
+)
+
+// benchSite is a site with its users.
+type benchSite struct {
+	*core
+	dsn       string
+	author    models.Author
+	customers []int64  // ids of the accounts
+	tokens    []string // of the first accounts, which like again and again
+}
+
+// openBenchSite opens a site with a new database.
+func openBenchSite(
+	ctx context.Context, log *slog.Logger, server *servers.MySQL, name string, likes likesFlags,
+) (*benchSite, error) {
+	dsn, err := prepareDatabase(ctx, server, name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := openCore(ctx, log, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, likes)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.store.Pool().ExecContext(ctx, "SET GLOBAL local_infile=1"); err != nil {
+		return nil, errors.Join(fmt.Errorf("allow LOAD DATA: %w", err), c.close())
+	}
+	return &benchSite{core: c, dsn: dsn}, nil
+}
+
+// firstAccount is the id of the first account, so high that Redis needs four bytes for an id, as on a site that has had
+// many users.
+const firstAccount = 1_000_000
+
+// createUsers creates an author, and accounts of which the first have a token.
+func (b *benchSite) createUsers(ctx context.Context, accounts, tokens int) (err error) {
+	author := &models.User{Username: "bench", Email: "bench@bench" + models.NoEmailDomain}
+	if err := b.store.CreateUser(ctx, author); err != nil {
+		return err
+	}
+	b.author = models.Author{ID: author.ID, Username: author.Username}
+	err = b.load(ctx, "users", "id, username, email, password_hash", accounts, func(w io.Writer, i int) {
+		id := firstAccount + int64(i)
+		b.customers = append(b.customers, id)
+		fmt.Fprintf(w, "%d\tcustomer-%d\tcustomer-%d@bench%s\t\n", id, i, i, models.NoEmailDomain)
+	})
+	if err != nil {
+		return err
+	}
+	b.tokens, err = b.store.CreateSessions(ctx, b.customers[:tokens])
+	return err
+}
+
+// rowsAtOnce is the number of rows of a statement that loads, which must end within the client's timeout.
+const rowsAtOnce = 20_000
+
+// load fills a table with LOAD DATA: n rows, each a line of values separated by tabs.
+func (b *benchSite) load(ctx context.Context, table, columns string, n int, row func(w io.Writer, i int)) error {
+	const name = "bench"
+	for start := 0; start < n; start += rowsAtOnce {
+		var rows bytes.Buffer
+		for i := start; i < min(start+rowsAtOnce, n); i++ {
+			row(&rows, i)
+		}
+		mysql.RegisterReaderHandler(name, func() io.Reader { return &rows })
+		query := "LOAD DATA LOCAL INFILE 'Reader::" + name + "' INTO TABLE " + table + " (" + columns + ")"
+		_, err := b.store.Pool().ExecContext(ctx, query)
+		mysql.DeregisterReaderHandler(name)
+		if err != nil {
+			return fmt.Errorf("fill %s: %w", table, err)
+		}
+	}
+	return nil
+}
+
+// loadPosts writes posts with some likes each, as if they had been liked long ago: Redis knows none of them. The likers
+// of the i-th post are the accounts after the i-th. It returns the id of the first post; the others follow.
+func (b *benchSite) loadPosts(ctx context.Context, posts, likes int) (first int64, err error) {
+	const next = "SELECT COALESCE(MAX(id), 0)+1 FROM posts" // nothing else creates posts meanwhile
+	if err := b.store.Pool().QueryRowContext(ctx, next).Scan(&first); err != nil {
+		return 0, fmt.Errorf("read the last post: %w", err)
+	}
+	at := time.Now().UTC().Truncate(time.Second)
+	when := at.Format(time.DateTime)
+	columns := "id, user_id, title, content, likes_count, milestone, created_at, updated_at, active_at, hot_score, " +
+		"terms_version"
+	err = b.load(ctx, "posts", columns, posts, func(w io.Writer, i int) {
+		const text = "A title\tA post with some words of text, as many as a short one has."
+		fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\n", first+int64(i), b.author.ID, text, likes,
+			milestone(likes), when, when, when, models.HotScore(at, int64(likes)), search.Version)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return first, b.load(ctx, "post_likes", "post_id, user_id, created_at", posts*likes, func(w io.Writer, i int) {
+		post, n := i/likes, i%likes
+		user := b.customers[(post+1+n)%len(b.customers)]
+		fmt.Fprintf(w, "%d\t%d\t%s\n", first+int64(post), user, when)
+	})
+}
+
+// milestone returns the highest power of ten that is at most likes.
+func milestone(likes int) int {
+	m := 0
+	for power := 1; power <= likes; power *= 10 {
+		m = power
+	}
+	return m
+}
+
+func (b *benchSite) createPost(ctx context.Context) (models.Target, error) {
+	post, err := b.store.CreatePost(ctx, b.author, models.PostText{Title: "A hot post", Content: "with text"})
+	if err != nil {
+		return models.Target{}, err
+	}
+	return models.Target{Kind: models.KindPost, ID: post.ID}, nil
+}
+
+// createThread creates a post with 100 comments: 20, each with 4 replies.
+func (b *benchSite) createThread(ctx context.Context) (post models.Target, err error) {
+	const tops, replies = 20, 4
+	if post, err = b.createPost(ctx); err != nil {
+		return post, err
+	}
+	const insert = `
+		INSERT INTO comments (post_id, user_id, parent_id, depth, replies_count, content)
+		VALUES (?,?,?,?,?,'A comment with some words.')`
+	pool := b.store.Pool()
+	for range tops {
+		top, err := pool.ExecContext(ctx, insert, post.ID, b.author.ID, nil, 1, replies)
+		if err != nil {
+			return post, fmt.Errorf("create comment: %w", err)
+		}
+		id, _ := top.LastInsertId() // comments have one
+		for range replies {
+			if _, err := pool.ExecContext(ctx, insert, post.ID, b.author.ID, id, 2, 0); err != nil {
+				return post, fmt.Errorf("create reply: %w", err)
+			}
+		}
+	}
+	const count = `
+		UPDATE posts
+		SET comments_count=?, updated_at=updated_at
+		WHERE id=?`
+	if _, err := pool.ExecContext(ctx, count, tops*(1+replies), post.ID); err != nil {
+		return post, fmt.Errorf("count comments: %w", err)
+	}
+	return post, nil
+}
+
+// checkLikes returns an error unless the posts from first to last have so many likes, by their rows and by their
+// counts. If want is negative, it compares rows and counts alone.
+func (b *benchSite) checkLikes(ctx context.Context, first, last, want int64) error {
+	const query = `
+		SELECT (SELECT COUNT(*) FROM post_likes WHERE post_id BETWEEN ? AND ?),
+			(SELECT COALESCE(SUM(likes_count), 0) FROM posts WHERE id BETWEEN ? AND ?)`
+	var rows, counted int64
+	if err := b.store.Pool().QueryRowContext(ctx, query, first, last, first, last).Scan(&rows, &counted); err != nil {
+		return fmt.Errorf("count likes: %w", err)
+	}
+	if want < 0 {
+		want = rows
+	}
+	if rows != want || counted != want {
+		return fmt.Errorf("the posts from %d to %d should have %d likes: %d have a row, and %d are counted",
+			first, last, want, rows, counted)
+	}
+	return nil
+}
+
+// verify compares rows, counts and Redis for everything on the gated site, as the command verify does.
+func (b *bench) verify(ctx context.Context) error {
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	var found []string
+	sum, err := workers.NewVerifier(b.gated.store, b.gated.redis, b.gated.gate, false, func(d models.Difference) {
+		found = append(found, d.String())
+	}).Verify(ctx)
+	if err != nil {
+		return err
+	}
+	if sum.Differences > 0 || sum.Undecided > 0 {
+		return fmt.Errorf("%d differences: %.1000s", sum.Differences, strings.Join(found, "; "))
+	}
+	b.log.InfoContext(ctx, "bench verified", "posts", sum.Posts, "likes", sum.Likes, "in_redis", sum.Warm,
+		"drops", sum.Drops, "claims", sum.Claims)
+	return nil
+}

@@ -1,0 +1,200 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// abilities answers what the viewer may do, by the rules that the handlers and the store enforce: the permission of the
+// route, the owner of the object, locks and blocks. A ban ends all sessions, so nobody who has one is banned. Limits,
+// such as that of drops of a post, are not taken into account.
+type abilities struct {
+	viewer   *models.Session            // nil for the anonymous, who may do nothing of this
+	blockers map[int64]bool             // authors who block the viewer
+	places   map[int64]models.PostPlace // of comments and drops, by post
+	encoded  map[any][]byte             // see appendJSON
+}
+
+// abilitiesOn returns the viewer's abilities on objects of these authors that belong to these posts. It queries nothing
+// for the anonymous, and blocks only if somebody blocks the viewer.
+func (s *Server) abilitiesOn(c *fiber.Ctx, authors, posts []int64) (abilities, error) {
+	a := abilities{viewer: viewer(c)}
+	if a.viewer == nil {
+		return a, nil
+	}
+	if posts = distinct(posts); len(posts) > 0 {
+		var err error
+		a.places, err = readShared(c, s, fmt.Sprint("places of posts ", posts),
+			func(ctx context.Context) (map[int64]models.PostPlace, error) { return s.store.PostPlaces(ctx, posts) })
+		if err != nil {
+			return a, err
+		}
+		for _, place := range a.places {
+			authors = append(authors, place.AuthorID)
+		}
+	}
+	if !a.viewer.Blocked {
+		return a, nil
+	}
+	var err error
+	a.blockers, err = s.store.BlockersAmong(c.UserContext(), a.viewer.UserID, distinct(authors))
+	return a, err
+}
+
+// appendJSON appends the JSON of what the viewer may do. Most objects of a page permit the same: each is encoded once.
+func (a *abilities) appendJSON(body []byte, can any) ([]byte, error) {
+	encoded, ok := a.encoded[can]
+	if !ok {
+		var err error
+		if encoded, err = encodeJSON(can); err != nil {
+			return nil, err
+		}
+		if a.encoded == nil {
+			a.encoded = map[any][]byte{}
+		}
+		a.encoded[can] = encoded
+	}
+	return append(body, encoded...), nil
+}
+
+func distinct(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
+
+// may reports whether the viewer has a permission for objects of the owner.
+func (a *abilities) may(p models.Permission, owner int64) bool {
+	if a.viewer == nil {
+		return false
+	}
+	rule, ok := p.Rule()
+	return ok && rule.Admit(a.viewer) == nil && rule.AdmitOn(a.viewer, owner) == nil
+}
+
+// mayDespiteLock is may for an object of a post that is or is not locked. Locks do not bind moderators.
+func (a *abilities) mayDespiteLock(p models.Permission, owner int64, locked bool) bool {
+	return a.may(p, owner) && (!locked || a.viewer.Role >= models.RoleModerator)
+}
+
+// mayOnUser is may for a permission for users of lower roles.
+func (a *abilities) mayOnUser(p models.Permission, u *models.PublicUser) bool {
+	return a.may(p, u.Author.ID) && models.Outranks(a.viewer.UserID, a.viewer.Role, u.Author.ID, u.Role) == nil
+}
+
+// postCanJSON is what the viewer may do with a post.
+type postCanJSON struct {
+	Edit     bool `json:"edit"`
+	Delete   bool `json:"delete"`
+	Comment  bool `json:"comment"`
+	Like     bool `json:"like"`
+	Bookmark bool `json:"bookmark"`
+	Report   bool `json:"report"`
+	AddDrop  bool `json:"add_drop"`
+	Remove   bool `json:"remove"` // as a moderator, as the next
+	Lock     bool `json:"lock"`
+	Pin      bool `json:"pin"`
+}
+
+func (a *abilities) post(p *models.Post) postCanJSON {
+	owner := p.Author.ID
+	can := postCanJSON{
+		Remove: a.may("admin.post.delete", owner),
+		Lock:   a.may("admin.post.lock", owner),
+		Pin:    a.may("admin.post.pin", owner),
+	}
+	if p.Status != models.StatusNormal {
+		return can
+	}
+	can.Edit = a.mayDespiteLock("post.edit", owner, p.Locked)
+	can.Delete = a.may("post.delete", owner)
+	can.Comment = a.may("comment.create", owner) && !p.Locked && !a.blockers[owner]
+	can.Like = a.may("like.set", owner) && !a.blockers[owner]
+	can.Bookmark = a.may("bookmark.set", owner)
+	can.Report = a.may("report.create", owner)
+	can.AddDrop = a.mayDespiteLock("drop.create", owner, p.Locked)
+	return can
+}
+
+// commentCanJSON is what the viewer may do with a comment.
+type commentCanJSON struct {
+	Edit   bool `json:"edit"`
+	Delete bool `json:"delete"`
+	Reply  bool `json:"reply"`
+	Like   bool `json:"like"`
+	Report bool `json:"report"`
+	Remove bool `json:"remove"` // as a moderator
+}
+
+func (a *abilities) comment(m *models.Comment) commentCanJSON {
+	owner := m.Author.ID
+	can := commentCanJSON{Remove: a.may("admin.comment.delete", owner)}
+	place, open := a.places[m.PostID]
+	if m.Status != models.StatusNormal || !open {
+		return can
+	}
+	can.Edit = a.mayDespiteLock("comment.edit", owner, place.Locked)
+	can.Delete = a.may("comment.delete", owner)
+	can.Reply = a.may("comment.create", owner) && !place.Locked && m.Depth < models.MaxDepth &&
+		!a.blockers[owner] && !a.blockers[place.AuthorID]
+	can.Like = a.may("like.set", owner) && !a.blockers[owner]
+	can.Report = a.may("report.create", owner)
+	return can
+}
+
+// commentAbilities returns the viewer's abilities on comments and the replies that were read with them.
+func (s *Server) commentAbilities(c *fiber.Ctx, comments []models.Comment) (abilities, error) {
+	if viewer(c) == nil {
+		return abilities{}, nil
+	}
+	var authors, posts []int64
+	var add func(comments []models.Comment)
+	add = func(comments []models.Comment) {
+		for i := range comments {
+			m := &comments[i]
+			authors, posts = append(authors, m.Author.ID), append(posts, m.PostID)
+			add(m.Replies)
+		}
+	}
+	add(comments)
+	return s.abilitiesOn(c, authors, posts)
+}
+
+// dropCanJSON is what the viewer may do with a drop.
+type dropCanJSON struct {
+	Edit  bool `json:"edit"`
+	Close bool `json:"close"`
+	Claim bool `json:"claim"` // and has not
+}
+
+func (a *abilities) drop(d *models.Drop, state string, claimed bool) dropCanJSON {
+	place, open := a.places[d.PostID]
+	if !open {
+		return dropCanJSON{}
+	}
+	owner := place.AuthorID
+	return dropCanJSON{
+		Edit:  d.ClosedAt == nil && a.mayDespiteLock("drop.edit", owner, place.Locked),
+		Close: d.ClosedAt == nil && a.mayDespiteLock("drop.close", owner, place.Locked),
+		Claim: state == dropOpen && !claimed && a.may("claim.create", owner) && !a.blockers[owner],
+	}
+}
+
+// userCanJSON is what the viewer may do with a user.
+type userCanJSON struct {
+	Follow        bool `json:"follow"`
+	Block         bool `json:"block"`
+	Ban           bool `json:"ban"` // as a moderator, as the next
+	RemoveContent bool `json:"remove_content"`
+}
+
+func (a *abilities) user(u *models.PublicUser) userCanJSON {
+	id := u.Author.ID
+	return userCanJSON{
+		Follow:        a.may("follow.set", id) && !u.Blocked && !a.blockers[id],
+		Block:         a.may("block.set", id),
+		Ban:           a.mayOnUser("admin.user.ban", u),
+		RemoveContent: a.mayOnUser("admin.content.delete", u),
+	}
+}

@@ -1,0 +1,83 @@
+package handlers
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+// standingJSON is the relation of the viewer to a post.
+type standingJSON struct {
+	LastRead     *lastReadJSON `json:"last_read"`    // null if the viewer has not read it, and for the anonymous
+	UnreadCount  *int64        `json:"unread_count"` // null as last_read
+	Subscription *string       `json:"subscription"` // null without one
+}
+
+// lastReadJSON is how far the viewer has read.
+type lastReadJSON struct {
+	CommentID *int64    `json:"comment_id"` // null if there was no comment
+	At        time.Time `json:"at"`
+}
+
+func newStandingJSON(standing models.Standing) standingJSON {
+	out := standingJSON{Subscription: present(standing.Subscription.String())}
+	if m := standing.Mark; m != nil {
+		out.LastRead, out.UnreadCount = &lastReadJSON{present(m.CommentID), m.ReadAt}, &m.Unread
+	}
+	return out
+}
+
+// standings returns the viewer's standings towards posts, by id. What the counting of unread comments examines is
+// charged.
+func (s *Server) standings(c *fiber.Ctx, posts []models.Post) (map[int64]models.Standing, error) {
+	if viewerID(c) == 0 {
+		return nil, nil
+	}
+	view, known, err := s.viewpoint(c)
+	if err != nil || known && !view.Standings {
+		return nil, err
+	}
+	standings, examined, err := s.store.Standings(c.UserContext(), viewerID(c), idsOf(posts))
+	if err != nil {
+		return nil, err
+	}
+	s.charge(c, examined)
+	return standings, nil
+}
+
+// markRead marks the comments on a post as read, up to the one in comment_id or the latest.
+//
+// It does not end the edition of shared reads, which have no marks. But a viewpoint of the edition may have no
+// standings yet, and lists would then show none.
+func (s *Server) markRead(c *fiber.Ctx) error {
+	id, err := pathID(c, models.KindPost)
+	if err != nil {
+		return err
+	}
+	var upTo *int64
+	if err := decode(c, fields{"comment_id": &upTo}); err != nil {
+		return err
+	}
+	if upTo != nil && *upTo < 1 {
+		return models.Invalid("comment_id",
+			models.BadFormat(models.FormatID, "must be the id of a comment on this post"))
+	}
+	view, _, err := s.viewpoint(c)
+	if err != nil {
+		return err
+	}
+	if err := s.store.MarkRead(c.UserContext(), viewerID(c), id, valueOf(upTo)); err != nil {
+		return err
+	}
+	if !view.Standings {
+		s.endEdition(c)
+	}
+	standings, examined, err := s.store.Standings(c.UserContext(), viewerID(c), []int64{id})
+	if err != nil {
+		return err
+	}
+	s.charge(c, examined)
+	return c.JSON(newStandingJSON(standings[id]))
+}

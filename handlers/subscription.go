@@ -1,0 +1,67 @@
+package handlers
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+
+	"likewise/models"
+)
+
+type subscriptionJSON struct {
+	Subscription *string `json:"subscription"` // null without one
+}
+
+// setSubscription makes the viewer follow or mute the post in the path. Repeating it changes nothing.
+func (s *Server) setSubscription(c *fiber.Ctx) error {
+	id, err := pathID(c, models.KindPost)
+	if err != nil {
+		return err
+	}
+	var word string
+	if err := decode(c, fields{"level": &word}); err != nil {
+		return err
+	}
+	var level models.Subscription
+	switch word {
+	case models.Following.String():
+		level = models.Following
+	case models.Muted.String():
+		level = models.Muted
+	default:
+		return models.Invalid("level", models.NotOneOf("following", "muted"))
+	}
+	return s.subscribe(c, id, level)
+}
+
+// endSubscription ends the viewer's subscription to the post in the path. Repeating it changes nothing.
+func (s *Server) endSubscription(c *fiber.Ctx) error {
+	id, err := pathID(c, models.KindPost)
+	if err != nil {
+		return err
+	}
+	return s.subscribe(c, id, models.NotSubscribed)
+}
+
+func (s *Server) subscribe(c *fiber.Ctx, postID int64, level models.Subscription) error {
+	if err := s.store.SetSubscription(c.UserContext(), viewerID(c), postID, level); err != nil {
+		return err
+	}
+	return c.JSON(subscriptionJSON{present(level.String())})
+}
+
+// listSubscriptions lists the posts that the viewer follows or mutes, the latest subscription first.
+func (s *Server) listSubscriptions(c *fiber.Ctx) error {
+	view, err := postView(c)
+	if err != nil {
+		return err
+	}
+	return replyList(s, c, listing[models.KeptPost, any]{
+		name: ofUser("subscriptions", viewerID(c)),
+		read: func(ctx context.Context, at position) ([]models.KeptPost, *models.ListKey, error) {
+			return s.store.SubscribedPosts(ctx, viewerID(c), view, at.id(), at.limit)
+		},
+		key:  keptKey,
+		show: s.eachKept(view),
+	})
+}

@@ -1,0 +1,352 @@
+package models
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// WebhookEvent is a type of events that endpoints receive.
+type WebhookEvent string
+
+// The types. WebhookPing is sent on request alone, and nobody subscribes to it.
+const (
+	PostCreated     WebhookEvent = "post.created"
+	PostEdited      WebhookEvent = "post.edited"
+	PostDeleted     WebhookEvent = "post.deleted"
+	PostRestored    WebhookEvent = "post.restored"
+	CommentCreated  WebhookEvent = "comment.created"
+	CommentEdited   WebhookEvent = "comment.edited"
+	CommentDeleted  WebhookEvent = "comment.deleted"
+	CommentRestored WebhookEvent = "comment.restored"
+	LikeMilestone   WebhookEvent = "like.milestone"
+	ReportOpened    WebhookEvent = "report.opened"
+	ReportDecided   WebhookEvent = "report.decided"
+	UserBanned      WebhookEvent = "user.banned"
+	UserUnbanned    WebhookEvent = "user.unbanned"
+	ClaimConfirmed  WebhookEvent = "claim.confirmed"
+	ClaimRejected   WebhookEvent = "claim.rejected"
+	WebhookPing     WebhookEvent = "ping"
+)
+
+// WebhookEvents are the types that an endpoint can subscribe to.
+var WebhookEvents = []WebhookEvent{
+	PostCreated, PostEdited, PostDeleted, PostRestored, CommentCreated, CommentEdited, CommentDeleted, CommentRestored,
+	LikeMilestone, ReportOpened, ReportDecided, UserBanned, UserUnbanned, ClaimConfirmed, ClaimRejected,
+}
+
+// Limits on endpoints.
+const (
+	MaxWebhooks   = 50
+	maxWebhookURL = 2000 // characters
+	secretBytes   = 32
+)
+
+// Reasons for which a worker disables an endpoint.
+const (
+	WebhookFailing = "failing" // no attempt succeeded for WebhookPatience
+	WebhookGone    = "gone"    // it answered 410
+)
+
+// Webhook is an endpoint that receives events.
+type Webhook struct {
+	ID             int64
+	URL            string
+	Events         WebhookTypes
+	Secret         []byte // the key that signs deliveries; only CreateWebhook, WebhookByID and LeaseWebhook read it
+	Active         bool
+	DisabledReason string     // why a worker made it inactive; "" otherwise
+	FailingSince   *time.Time // of the first failure after the last success
+	PendingSince   *time.Time // of the oldest event that is neither delivered nor failed
+	Version        int64      // grows with each change by an admin
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+// Key returns the place of the endpoint in the list.
+func (w *Webhook) Key() ListKey { return ListKey{ID: w.ID} }
+
+// WebhookTypes are types of events, which a column keeps separated by spaces.
+type WebhookTypes []WebhookEvent
+
+// Scan reads types separated by spaces.
+func (t *WebhookTypes) Scan(value any) error {
+	var names Tags
+	if err := names.Scan(value); err != nil {
+		return err
+	}
+	*t = nil
+	for _, name := range names {
+		*t = append(*t, WebhookEvent(name))
+	}
+	return nil
+}
+
+// GormDataType makes GORM read the list as a column, not as an association.
+func (WebhookTypes) GormDataType() string { return "text" }
+
+func (t WebhookTypes) String() string {
+	names := make([]string, len(t))
+	for i, event := range t {
+		names[i] = string(event)
+	}
+	return strings.Join(names, " ")
+}
+
+// WebhookSettings are the part of an endpoint that admins set.
+type WebhookSettings struct {
+	URL    string
+	Events WebhookTypes
+	Active bool
+}
+
+// Settings returns the settings of the endpoint.
+func (w *Webhook) Settings() WebhookSettings { return WebhookSettings{w.URL, w.Events, w.Active} }
+
+// Validate names every field that breaks a rule (CodeInvalid). Unless private is set, it requires HTTPS, and refuses
+// private addresses. Names are resolved and checked when they are dialed.
+func (w WebhookSettings) Validate(private bool) error {
+	var f fieldErrors
+	outside := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}", r) }
+	u, err := url.Parse(w.URL)
+	readable := err == nil && len(w.URL) <= maxWebhookURL && !strings.ContainsFunc(w.URL, outside) &&
+		u.Hostname() != "" && u.User == nil && u.Fragment == "" && !strings.Contains(u.Host, "%")
+	secure := readable && (u.Scheme == "https" || private && u.Scheme == "http")
+	f.check(secure, "url", BadFormat(FormatURL, "").Saying("must be an https URL of at most %d characters, "+
+		"with a host and without a user or a fragment", maxWebhookURL))
+	if secure && !private {
+		address, err := netip.ParseAddr(u.Hostname())
+		f.check(err != nil || PublicAddress(address), "url", Broken(FieldNotPermitted, "must not be a private address"))
+	}
+	unknown := slices.ContainsFunc(w.Events, func(e WebhookEvent) bool { return !slices.Contains(WebhookEvents, e) })
+	f.check(len(w.Events) > 0 && len(w.Events) <= len(WebhookEvents) && !unknown, "events",
+		NotOneOf(WebhookEvents...).Saying("must be one or several of %s",
+			strings.ReplaceAll(WebhookTypes(WebhookEvents).String(), " ", ", ")))
+	return f.err()
+}
+
+// notPublic are networks that netip does not know as private, but that are not the public Internet either: those of the
+// registries of special-purpose addresses of IANA, and those whose addresses stand for others.
+var notPublic = func() (networks []netip.Prefix) {
+	for _, s := range []string{
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
+		"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16",
+		"3fff::/20", "5f00::/16", "fec0::/10",
+	} {
+		networks = append(networks, netip.MustParsePrefix(s))
+	}
+	return networks
+}()
+
+// PublicAddress reports whether an address is on the public Internet: neither private, loopback, link-local (such as
+// the metadata services of clouds), multicast nor reserved.
+func PublicAddress(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return a.IsGlobalUnicast() && !a.IsPrivate() &&
+		!slices.ContainsFunc(notPublic, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+const webhookColumns = `w.id, w.url, w.events, w.active, w.disabled_reason, w.failing_since, w.version, w.created_at,
+			w.updated_at`
+
+// pendingSince is the time of the oldest pending event of the endpoint w. MySQL sorts all of them unless the order
+// names all columns of the index.
+var pendingSince = `(
+				SELECT e.created_at
+				FROM webhook_events e FORCE INDEX (idx_webhook_state)
+				WHERE e.webhook_id=w.id AND e.state=` + literal(DeliveryPending) + `
+				ORDER BY e.webhook_id, e.state, e.id
+				LIMIT 1
+			) AS pending_since`
+
+// CreateWebhook registers an endpoint. It receives the events of every transaction that begins after the COMMIT.
+// CodeInvalid: a field breaks a rule. CodeForbidden: the actor is not an admin. CodeConflict: there are MaxWebhooks.
+func (s *Store) CreateWebhook(
+	ctx context.Context, actor int64, settings WebhookSettings, private bool,
+) (*Webhook, error) {
+	if err := settings.Validate(private); err != nil {
+		return nil, err
+	}
+	// The row of settings serializes creations, so that the bound holds.
+	const lock = `
+		INSERT INTO settings (name, value)
+		VALUES ('webhooks', '')
+		ON DUPLICATE KEY UPDATE value=''`
+	const count = `
+		SELECT COUNT(*)
+		FROM webhooks`
+	const insert = `
+		INSERT INTO webhooks (url, events, secret, active, created_by, created_at, updated_at)
+		VALUES (?,?,UNHEX(?),?,?,?,?)`
+	now := s.now().UTC().Truncate(time.Millisecond)
+	w := &Webhook{URL: settings.URL, Events: settings.Events, Active: settings.Active, CreatedAt: now, UpdatedAt: now}
+	var secret [secretBytes]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	w.Secret = secret[:]
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := tx.Exec(lock).Error; err != nil {
+			return err
+		}
+		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+			return err
+		}
+		var n int
+		if err := tx.Raw(count).Scan(&n).Error; err != nil {
+			return err
+		}
+		if n >= MaxWebhooks {
+			return Errorf(CodeConflict, "There are %d webhooks, and more is not possible. Delete one of them first.", n)
+		}
+		var err error
+		w.ID, err = s.insert(tx, insert, w.URL, w.Events.String(), hexOf(secret), w.Active, actor, now, now)
+		if err != nil {
+			return err
+		}
+		return s.logModeration(tx, webhookAct(actor, "create", w.ID, nil, settings.state()))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create webhook: %w", err)
+	}
+	return w, nil
+}
+
+// webhookAct returns an entry of the moderation log. actor is 0 for a worker.
+func webhookAct(actor int64, verb string, id int64, before, after map[string]any) moderationAct {
+	return moderationAct{
+		ActorID: actor, Action: "webhook." + verb, TargetType: "webhook", TargetID: id, Before: before, After: after,
+	}
+}
+
+// state returns the properties that the moderation log keeps. Moderators read it, so it has the host alone: the rest of
+// a URL may be a secret.
+func (w WebhookSettings) state() map[string]any {
+	host := ""
+	if u, err := url.Parse(w.URL); err == nil {
+		host = u.Host
+	}
+	return map[string]any{"host": host, "events": w.Events, "active": w.Active}
+}
+
+func errNoWebhook() *Error { return Errorf(CodeNotFound, "There is no such webhook.") }
+
+// Webhooks lists endpoints, earliest first: at most limit after an id (0 for the first page).
+func (s *Store) Webhooks(ctx context.Context, after int64, limit int) ([]Webhook, error) {
+	query := `
+		SELECT ` + webhookColumns + `, ` + pendingSince + `
+		FROM webhooks w
+		WHERE w.id>?
+		ORDER BY w.id
+		LIMIT ?`
+	var list []Webhook
+	if err := s.db.WithContext(ctx).Raw(query, after, limit).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("list webhooks: %w", err)
+	}
+	return list, nil
+}
+
+// WebhookByID reads an endpoint. CodeNotFound: it does not exist.
+func (s *Store) WebhookByID(ctx context.Context, id int64) (*Webhook, error) {
+	query := `
+		SELECT ` + webhookColumns + `, w.secret, ` + pendingSince + `
+		FROM webhooks w
+		WHERE w.id=?`
+	var w Webhook
+	read := s.db.WithContext(ctx).Raw(query, id).Scan(&w)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read webhook %d: %w", id, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, errNoWebhook()
+	}
+	return &w, nil
+}
+
+// UpdateWebhook changes the settings of an endpoint that has the given version. An endpoint that becomes active again
+// continues with its pending events, and has no failure behind it. Events that happened meanwhile were not recorded.
+// CodePrecondition: it has another version. CodeNotFound: it does not exist. The other errors are those of
+// CreateWebhook.
+func (s *Store) UpdateWebhook(
+	ctx context.Context, actor, id, version int64, settings WebhookSettings, private bool,
+) (*Webhook, error) {
+	if err := settings.Validate(private); err != nil {
+		return nil, err
+	}
+	const update = `
+		UPDATE webhooks
+		SET url=?, events=?, disabled_reason=IF(?,'',disabled_reason), failing_since=IF(active,failing_since,NULL),
+			active=?, version=version+1, updated_at=?
+		WHERE id=?`
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+			return err
+		}
+		w, err := lockWebhook(tx, id)
+		if err != nil {
+			return err
+		}
+		if w.Version != version {
+			return VersionMismatch(w.Version)
+		}
+		was := w.Settings()
+		if was.URL == settings.URL && was.Active == settings.Active && slices.Equal(was.Events, settings.Events) {
+			return nil
+		}
+		err = tx.Exec(update, settings.URL, settings.Events.String(), settings.Active, settings.Active,
+			s.now().UTC(), id).Error
+		if err != nil {
+			return err
+		}
+		return s.logModeration(tx, webhookAct(actor, "edit", id, was.state(), settings.state()))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("update webhook %d: %w", id, err)
+	}
+	return s.WebhookByID(ctx, id)
+}
+
+func lockWebhook(tx *gorm.DB, id int64) (*Webhook, error) {
+	const query = `
+		SELECT ` + webhookColumns + `
+		FROM webhooks w
+		WHERE w.id=?
+		FOR UPDATE`
+	var w Webhook
+	read := tx.Raw(query, id).Scan(&w)
+	if read.Error == nil && read.RowsAffected == 0 {
+		return nil, errNoWebhook()
+	}
+	return &w, read.Error
+}
+
+// DeleteWebhook deletes an endpoint. PurgeWebhookEvents deletes its events. CodeNotFound: it does not exist.
+// CodeForbidden: the actor is not an admin.
+func (s *Store) DeleteWebhook(ctx context.Context, actor, id int64) error {
+	const remove = `
+		DELETE FROM webhooks
+		WHERE id=?`
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+			return err
+		}
+		w, err := lockWebhook(tx, id)
+		if err != nil {
+			return err
+		}
+		if err := tx.Exec(remove, id).Error; err != nil {
+			return err
+		}
+		return s.logModeration(tx, webhookAct(actor, "delete", id, w.Settings().state(), nil))
+	})
+	if err != nil {
+		return fmt.Errorf("delete webhook %d: %w", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,408 @@
+package workers
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// hooks is a store with an admin, whose webhooks are at a receiver in the test.
+type hooks struct {
+	t     *testing.T
+	store *models.Store
+	admin models.Author
+}
+
+func newHooks(t *testing.T) hooks {
+	t.Helper()
+	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	u := &models.User{Username: "ada", Email: "ada@example.org"}
+	require.NoError(t, store.CreateUser(t.Context(), u))
+	require.NoError(t, store.SetRole(t.Context(), u.ID, models.RoleAdmin))
+	return hooks{t, store, models.Author{ID: u.ID, Username: "ada"}}
+}
+
+// receive registers a webhook that is served by handle.
+func (h hooks) receive(handle http.HandlerFunc) *models.Webhook {
+	h.t.Helper()
+	receiver := httptest.NewServer(handle)
+	h.t.Cleanup(receiver.Close)
+	return h.register(receiver.URL)
+}
+
+func (h hooks) register(url string) *models.Webhook {
+	h.t.Helper()
+	w, err := h.store.CreateWebhook(h.t.Context(), h.admin.ID,
+		models.WebhookSettings{URL: url, Events: models.WebhookEvents, Active: true}, true)
+	require.NoError(h.t, err)
+	return w
+}
+
+// courier returns a Courier that waits for milliseconds where others wait for seconds.
+func (h hooks) courier(private bool) *Courier {
+	c := NewCourier(h.store, private, prometheus.NewRegistry())
+	c.retryFirst, c.retryMost = 5*time.Millisecond, 20*time.Millisecond
+	c.pauseFirst, c.pauseMost = 5*time.Millisecond, 50*time.Millisecond
+	return c
+}
+
+// deliver runs a Courier until the condition holds.
+func (h hooks) deliver(c *Courier, condition func() (bool, string)) {
+	h.t.Helper()
+	testkit.Eventually(h.t, patience, func() (bool, string) {
+		_, _, err := c.Deliver(context.Background())
+		require.NoError(h.t, err)
+		return condition()
+	})
+}
+
+// done reports whether no event is pending.
+func (h hooks) done() (bool, string) {
+	list, err := h.store.WebhookBacklog(context.Background())
+	require.NoError(h.t, err)
+	pending := slices.ContainsFunc(list, func(w models.Webhook) bool { return w.PendingSince != nil })
+	return !pending, "events are pending"
+}
+
+// attempts returns the number of attempts with an outcome.
+func attempts(t *testing.T, c *Courier, outcome string) float64 {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c.attempts)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, m := range families[0].GetMetric() {
+		if m.GetLabel()[0].GetValue() == outcome {
+			return m.GetCounter().GetValue()
+		}
+	}
+	return -1
+}
+
+// last returns the latest delivery to a webhook.
+func (h hooks) last(w *models.Webhook) models.Delivery {
+	h.t.Helper()
+	list, err := h.store.Deliveries(context.Background(), w.ID, 0, 0, 1)
+	require.NoError(h.t, err)
+	require.Len(h.t, list, 1)
+	return list[0]
+}
+
+func (h hooks) post() *models.Post {
+	h.t.Helper()
+	post, err := h.store.CreatePost(h.t.Context(), h.admin, models.PostText{Title: "A post", Content: "<b>Ä</b>"})
+	require.NoError(h.t, err)
+	return post
+}
+
+func (h hooks) edit(post *models.Post, n int) {
+	h.t.Helper()
+	var err error
+	text := models.PostText{Title: fmt.Sprintf("Edit %d", n), Content: "text"}
+	_, err = h.store.UpdatePost(h.t.Context(), h.admin.ID, post.ID, int64(n-1), text)
+	require.NoError(h.t, err)
+}
+
+// A receiver can verify what it gets with nothing but the secret, as Standard Webhooks describes it.
+func TestCourier_signsWhatItSends(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	var header http.Header
+	var body string
+	w := h.receive(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		header, body = r.Header.Clone(), string(text)
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, strings.Repeat("ä", 1000)+"\xff")
+	})
+	post := h.post()
+	h.deliver(h.courier(true), h.done)
+	d := h.last(w)
+	assert.Equal(t, fmt.Sprintf("evt_%d", d.ID), header.Get("Webhook-Id"))
+	assert.Equal(t, "application/json", header.Get("Content-Type"))
+	assert.Equal(t, "v1,"+sign(w.Secret, header.Get("Webhook-Id")+"."+header.Get("Webhook-Timestamp")+"."+body),
+		header.Get("Webhook-Signature"))
+	var event struct {
+		Type      string
+		Timestamp time.Time
+		Data      struct {
+			ID      int64
+			Content string
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &event))
+	assert.Equal(t, "post.created", event.Type)
+	assert.Equal(t, d.CreatedAt, event.Timestamp)
+	assert.Equal(t, post.ID, event.Data.ID)
+	assert.Equal(t, "<b>Ä</b>", event.Data.Content)
+	assert.Equal(t, http.StatusAccepted, d.AttemptLog[0].Status)
+	assert.Equal(t, strings.Repeat("ä", models.MaxAnswer/2), d.AttemptLog[0].Answer)
+
+	// The example of the specification.
+	key, err := base64.StdEncoding.DecodeString("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	require.NoError(t, err)
+	assert.Equal(t, "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+		sign(key, `msg_p5jXN8AQM9LWM0D4loKWxJek.1614265330.{"test": 2432232314}`))
+}
+
+func TestCourier_reachesPublicAddressesAlone(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	var asked atomic.Int32
+	here := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer here.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(here.URL, "http://"), ":")
+	// The name is public when the webhook is registered, and resolves to a private address when it is dialed.
+	for _, url := range []string{here.URL, "http://localhost:" + port, "http://[::ffff:127.0.0.1]:" + port} {
+		w := h.register(url)
+		h.post()
+		_, failed, err := h.courier(false).Deliver(t.Context())
+		require.NoError(t, err)
+		require.Positive(t, failed)
+		attempt := h.last(w).AttemptLog[0]
+		assert.Zero(t, attempt.Status)
+		assert.Contains(t, attempt.Error, "the address is not public", "%s", url)
+		require.NoError(t, h.store.DeleteWebhook(t.Context(), h.admin.ID, w.ID))
+	}
+	assert.Zero(t, asked.Load())
+}
+
+func TestCourier_followsNoRedirects(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	var followed atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
+	defer other.Close()
+	w := h.receive(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	})
+	h.post()
+	_, failed, err := h.courier(true).Deliver(t.Context())
+	require.NoError(t, err)
+	assert.Positive(t, failed)
+	assert.Zero(t, followed.Load())
+	d := h.last(w)
+	assert.Equal(t, http.StatusTemporaryRedirect, d.AttemptLog[0].Status)
+	assert.Equal(t, models.DeliveryPending, d.State)
+}
+
+// An event that is refused holds up the later ones of its object, and no others.
+func TestCourier_keepsTheOrderOfAnObjectAndLetsOthersPass(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	stuck, other := h.post(), h.post()
+	var mu sync.Mutex
+	var got []string
+	healed := false
+	h.receive(func(w http.ResponseWriter, r *http.Request) {
+		var event struct {
+			Type string
+			Data struct{ ID, Version int64 }
+		}
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&event))
+		mu.Lock()
+		defer mu.Unlock()
+		if event.Data.ID == stuck.ID && event.Data.Version == 1 && !healed {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		got = append(got, fmt.Sprintf("%d.%d", event.Data.ID, event.Data.Version))
+	})
+	for n := 1; n <= 5; n++ {
+		h.edit(stuck, n)
+		h.edit(other, n)
+	}
+	c := h.courier(true)
+	want := []string{}
+	for n := 1; n <= 5; n++ {
+		want = append(want, fmt.Sprintf("%d.%d", other.ID, n))
+	}
+	h.deliver(c, func() (bool, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(got) == 5, fmt.Sprint(got)
+	})
+	assert.Equal(t, want, got)
+	mu.Lock()
+	healed, got, want = true, nil, nil
+	mu.Unlock()
+	for n := 1; n <= 5; n++ {
+		want = append(want, fmt.Sprintf("%d.%d", stuck.ID, n))
+	}
+	h.deliver(c, h.done)
+	assert.Equal(t, want, got)
+}
+
+// Several processes at once send an endpoint no more requests than one, and rarely an event twice.
+func TestCourier_sendsAFewRequestsAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	var now, all atomic.Int32
+	var mu sync.Mutex
+	var most int32 // at once
+	h.receive(func(http.ResponseWriter, *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		all.Add(1)
+		mu.Lock()
+		most = max(most, n)
+		mu.Unlock()
+		<-time.After(5 * time.Millisecond)
+	})
+	const events = 60
+	for range events {
+		h.post()
+	}
+	var running sync.WaitGroup
+	for range 3 {
+		running.Go(func() { h.deliver(h.courier(true), h.done) })
+	}
+	running.Wait()
+	assert.LessOrEqual(t, most, int32(courierAtOnce))
+	assert.Greater(t, most, int32(1))
+	assert.EqualValues(t, events, all.Load())
+}
+
+// An endpoint that is down is not asked for each event, and gets all of them soon after it is up again.
+func TestCourier_triesADownEndpointWithOneEvent(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	var up atomic.Bool
+	var asked atomic.Int32
+	w := h.receive(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		if !up.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	const events = 100
+	for range events {
+		h.post()
+	}
+	c := h.courier(true)
+	for range 5 {
+		_, _, err := c.Deliver(t.Context())
+		require.NoError(t, err)
+	}
+	assert.Less(t, int(asked.Load()), events/2)
+	found, err := h.store.WebhookByID(t.Context(), w.ID)
+	require.NoError(t, err)
+	assert.NotNil(t, found.FailingSince)
+	assert.Positive(t, attempts(t, c, "refused"))
+	up.Store(true)
+	h.deliver(c, h.done)
+	found, err = h.store.WebhookByID(t.Context(), w.ID)
+	require.NoError(t, err)
+	assert.Nil(t, found.FailingSince)
+	assert.EqualValues(t, events, attempts(t, c, "delivered"))
+}
+
+// A slow answer is given up after the timeout, and a process that is told to stop does not wait for it.
+func TestCourier_givesUpSlowAnswers(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	leave := make(chan struct{})
+	began := make(chan struct{}, 100)
+	w := h.receive(func(w http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-leave:
+		case <-r.Context().Done():
+		}
+	})
+	t.Cleanup(func() { close(leave) })
+	h.post()
+	c := h.courier(true)
+	c.timeout = 100 * time.Millisecond
+	h.deliver(c, h.done)
+	assert.Equal(t, http.StatusOK, h.last(w).AttemptLog[0].Status, "the status counts, whatever becomes of the body")
+
+	<-began
+	c.timeout = time.Hour
+	h.post()
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan error)
+	go func() {
+		_, _, err := c.Deliver(ctx)
+		stopped <- err
+	}()
+	<-began
+	stop()
+	select {
+	case err := <-stopped:
+		assert.ErrorIs(t, err, context.Canceled)
+	case <-time.After(patience):
+		t.Fatal("Deliver does not end with its context")
+	}
+}
+
+func TestCourier_disablesAnEndpointThatIsGoneOrFailsForDays(t *testing.T) {
+	t.Parallel()
+	for status, reason := range map[int]string{410: models.WebhookGone, 500: models.WebhookFailing} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			h := newHooks(t)
+			w := h.receive(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+			h.post()
+			since := time.Now().UTC().Add(-models.WebhookPatience)
+			_, err := h.store.Pool().ExecContext(t.Context(), "UPDATE webhooks SET failing_since=?", since)
+			require.NoError(t, err)
+			_, _, err = h.courier(true).Deliver(t.Context())
+			require.NoError(t, err)
+			found, err := h.store.WebhookByID(t.Context(), w.ID)
+			require.NoError(t, err)
+			assert.False(t, found.Active)
+			assert.Equal(t, reason, found.DisabledReason)
+			assert.Equal(t, models.DeliveryPending, h.last(w).State, "it is there if the endpoint comes back")
+		})
+	}
+}
+
+func TestCourier_reportsTheAgeOfTheBacklog(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	w := h.receive(func(http.ResponseWriter, *http.Request) {})
+	reg := prometheus.NewRegistry()
+	c := NewCourier(h.store, true, reg)
+	age := func() float64 {
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			if f.GetName() == "likewise_webhook_oldest_seconds" {
+				require.Len(t, f.GetMetric(), 1)
+				assert.Equal(t, fmt.Sprint(w.ID), f.GetMetric()[0].GetLabel()[0].GetValue())
+				return f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		return -1
+	}
+	assert.Zero(t, age())
+	h.post()
+	_, err := h.store.Pool().ExecContext(t.Context(),
+		"UPDATE webhook_events SET created_at=created_at-INTERVAL 700 SECOND")
+	require.NoError(t, err)
+	assert.InDelta(t, 700, age(), 60)
+	h.deliver(c, h.done)
+	assert.Zero(t, age())
+}
