@@ -35,7 +35,11 @@ type Relay struct {
 
 // NewRelay returns a relay. Run starts it.
 func NewRelay(r *counters.Redis, store *models.Store, kafka Kafka, m *Metrics) *Relay {
-	return &Relay{redis: r, store: store, kafka: kafka, metrics: m, now: store.Now}
+	relay := &Relay{redis: r, store: store, kafka: kafka, metrics: m, now: store.Now}
+	for shard := range store.Shards() {
+		relay.noteOpening(shard)
+	}
+	return relay
 }
 
 const (
@@ -59,9 +63,6 @@ func (r *Relay) Run(ctx context.Context) {
 		return // ctx ended
 	}
 	var shards sync.WaitGroup
-	for shard := range r.store.Shards() {
-		r.noteOpening(shard)
-	}
 	for shard := range r.store.Shards() {
 		shards.Go(func() { r.serve(ctx, producer, shard) })
 	}
@@ -335,6 +336,13 @@ type openings struct {
 	pending map[int]bool
 	opened  int
 	began   time.Time // when the first of them was noted
+}
+
+// Opening returns the number of shards that the relay is opening, or may have to.
+func (r *Relay) Opening() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pending)
 }
 
 func (r *Relay) noteOpening(shard int) {

@@ -222,7 +222,7 @@ func (b *bench) open(ctx context.Context, dir string) (err error) {
 	if err := b.startRoles(ctx, dir); err != nil {
 		return err
 	}
-	if err := b.gated.awaitOpen(ctx); err != nil {
+	if err := b.gated.awaitOpen(ctx, nil); err != nil {
 		return err
 	}
 	for _, site := range []*benchSite{b.gated, b.direct} {

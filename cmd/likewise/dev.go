@@ -102,14 +102,16 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	// The roles stop in the order in which a like passes them, so that each hands its likes to the next.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var roles sync.WaitGroup
-	roles.Go(func() { c.work(background, kafka) })
-	roles.Go(func() { c.jobs(kafka, workers.DefaultCoolAfter, true).Serve(background) })
+	relay := c.relay(kafka)
+	roles.Go(func() { c.work(background, kafka, relay) })
 	defer roles.Wait()
 	defer stop()
 
-	if err := c.awaitOpen(ctx); err != nil {
+	if err := c.awaitOpen(ctx, relay); err != nil {
 		return err
 	}
+	// Jobs start once the shards are open: to flush, shards that open slowly, as after a kill, seem to lack a worker.
+	roles.Go(func() { c.jobs(kafka, workers.DefaultCoolAfter, true).Serve(background) })
 	login, err := d.fill(ctx, c)
 	if err != nil {
 		return err
@@ -152,13 +154,17 @@ func prepareDatabase(ctx context.Context, server *servers.MySQL, name string) (d
 }
 
 // awaitOpen waits until every shard accepts likes, so that the first request after the greeting does not get a 503.
-func (c *core) awaitOpen(ctx context.Context) error {
+// The relay may be nil if another process has it. Otherwise awaitOpen also waits until the relay has logged that it has
+// opened the shards, so that the greeting is last.
+func (c *core) awaitOpen(ctx context.Context, relay *workers.Relay) error {
 	poll := retry.WithMaxDuration(30*time.Second, retry.NewConstant(10*time.Millisecond))
 	err := retry.Do(ctx, poll, func(ctx context.Context) error {
 		infos, err := c.redis.ShardInfos(ctx)
 		closed := slices.DeleteFunc(infos, func(info counters.ShardInfo) bool { return info.Open })
 		if len(closed) > 0 {
 			err = fmt.Errorf("%d shards are closed", len(closed))
+		} else if relay != nil && relay.Opening() > 0 {
+			err = fmt.Errorf("the relay has yet to check %d shards", relay.Opening())
 		}
 		return retry.RetryableError(err)
 	})

@@ -127,7 +127,7 @@ func (w *workerCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
-	return errors.Join(c.withAdmin(ctx, admin, func() error { c.work(ctx, kafka); return nil }), c.close())
+	return errors.Join(c.withAdmin(ctx, admin, func() error { c.work(ctx, kafka, c.relay(kafka)); return nil }), c.close())
 }
 
 // gateAt returns the likes flags of a role that does not accept likes itself.
@@ -135,10 +135,14 @@ func gateAt(redis string) likesFlags {
 	return likesFlags{Likes: "gated", Redis: redis, OutboxLimit: counters.DefaultOutboxLimit}
 }
 
+func (c *core) relay(kafka workers.Kafka) *workers.Relay {
+	return workers.NewRelay(c.redis, c.store, kafka, c.metrics)
+}
+
 // work runs the relay, the like writer and the monitor until ctx ends and they have stopped, or drainLimit has passed.
-func (c *core) work(ctx context.Context, kafka workers.Kafka) {
+func (c *core) work(ctx context.Context, kafka workers.Kafka, relay *workers.Relay) {
 	var running sync.WaitGroup
-	running.Go(func() { workers.NewRelay(c.redis, c.store, kafka, c.metrics).Run(ctx) })
+	running.Go(func() { relay.Run(ctx) })
 	running.Go(func() { workers.NewLikeWriter(c.store, kafka, c.metrics).Run(ctx) })
 	running.Go(func() { c.metrics.Monitor(ctx, c.redis, c.store) })
 	c.log.InfoContext(ctx, "worker runs", "shards", c.store.Shards(), "topic", kafka.Topic)
