@@ -35,8 +35,8 @@ func startDev(t *testing.T, dir string, args ...string) (*process, string) {
 	t.Helper()
 	p := start(t, nil, append([]string{"dev", "--data", dir}, args...)...)
 	p.awaitPrint(devStop)
-	// After a kill, shards open slowly, because the locks of the killed relay still stand. No job takes that for a missing
-	// worker and helps.
+	// After a kill, shards open slowly, because the locks of the killed relay still stand. No job takes that for a
+	// missing worker and helps.
 	assert.NotContains(t, p.stderr.String(), "no worker does")
 	assert.Equal(t, 1, strings.Count(p.stderr.String(), `msg="shards are open" opened=16`), p.stderr)
 	return p, p.awaitPrint(devURL)
@@ -222,7 +222,8 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 	awaitNobody(t, dir)
 }
 
-// holdRelayLocks lets the relay's locks stand for a while after its end, so that the next relay opens the shards slowly.
+// holdRelayLocks lets the relay's locks stand for a while after its end, so that the next relay opens the shards
+// slowly.
 func holdRelayLocks(t *testing.T, env []string) {
 	t.Helper()
 	client := openRedis(t, env)

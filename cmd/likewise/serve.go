@@ -127,7 +127,8 @@ func (w *workerCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
-	return errors.Join(c.withAdmin(ctx, admin, func() error { c.work(ctx, kafka, c.relay(kafka)); return nil }), c.close())
+	work := func() error { c.work(ctx, kafka, c.relay(kafka)); return nil }
+	return errors.Join(c.withAdmin(ctx, admin, work), c.close())
 }
 
 // gateAt returns the likes flags of a role that does not accept likes itself.
