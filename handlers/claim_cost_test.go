@@ -23,7 +23,7 @@ import (
 // sentStatements are the statements that a store has sent to MySQL.
 type sentStatements struct {
 	mu    sync.Mutex
-	list  []string
+	list  []string // as sent
 	count int64 // of the first ones, too, which a caller of take may have dropped
 	feeds int   // readings of the changes of sessions, which do not count otherwise
 
@@ -58,6 +58,9 @@ func (s *sentStatements) take() []string {
 	defer s.mu.Unlock()
 	list := s.list
 	s.list = nil
+	for i, statement := range list {
+		list[i] = testkit.Unlimited(statement)
+	}
 	return list
 }
 
@@ -68,7 +71,7 @@ func (s *sentStatements) add(statement string) {
 	case strings.Contains(statement, "FROM session_changes"):
 		s.feeds++
 		return
-	case strings.HasPrefix(statement, "SET "): // of a new connection
+	case strings.HasPrefix(statement, "SET ") && !strings.HasPrefix(statement, "SET STATEMENT "): // of a new connection
 		return
 	}
 	s.count++
@@ -88,8 +91,9 @@ type recorded struct {
 
 func (c *recorded) Write(b []byte) (int, error) {
 	if len(b) > 5 && b[3] == 0 && (b[4] == 3 || b[4] == 22) {
-		c.statements.add(testkit.Unlimited(string(b[5:])))
-		c.run = c.statements.takeRun(string(b[5:]))
+		statement := string(b[5:])
+		c.statements.add(statement)
+		c.run = c.statements.takeRun(statement)
 	}
 	return c.Conn.Write(b)
 }
