@@ -169,21 +169,22 @@ type churn struct {
 	postID int64
 	doomed []int64 // to be deleted, in this order
 
-	steps   chan struct{}
+	steps   chan int // numbered from 1
+	turns   atomic.Int64
 	workers sync.WaitGroup
 	added   atomic.Int64
 	deleted atomic.Int64
 }
 
 func (c *churn) start(t *testing.T, base int64, size int) {
-	c.steps = make(chan struct{}, 2)
+	c.steps = make(chan int, 2)
 	var next atomic.Int64
 	for i := range 2 {
 		c.workers.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 7))
 			var own []int64
-			for range c.steps {
-				switch random.IntN(4) {
+			for turn := range c.steps {
+				switch turn % 4 {
 				case 0:
 					if len(own) > 0 {
 						if r, err := c.a.try(c.as, "DELETE", fmt.Sprintf("/v1/comments/%d", own[0]), nil); err != nil ||
@@ -221,12 +222,8 @@ func (c *churn) start(t *testing.T, base int64, size int) {
 	}
 }
 
-func (c *churn) step() {
-	select {
-	case c.steps <- struct{}{}:
-	default: // both
-	}
-}
+// step waits while both workers are busy, so that a walk of any speed meets as many changes.
+func (c *churn) step() { c.steps <- int(c.turns.Add(1)) }
 
 func (c *churn) end() {
 	close(c.steps)
