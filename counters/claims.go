@@ -272,7 +272,7 @@ func (c *Claims) States(ctx context.Context, viewer int64, dropIDs []int64) map[
 		targets[i] = models.Target{Kind: models.KindDrop, ID: id}
 	}
 	states := make(map[int64]DropState, len(dropIDs))
-	c.ask(ctx, "drops", targets, viewer, func(reply *redis.Cmd, places []int) {
+	c.ask(ctx, "drops", targets, []any{viewer}, func(reply *redis.Cmd, places []int) {
 		values, err := reply.Slice()
 		if err != nil || len(values) != dropNumbers*len(places) {
 			return

@@ -90,11 +90,11 @@ func (g *shardGate) heard(shard int, ms, epoch int64) (known bool) {
 // stateWait is how long a reader waits for Redis. It leaves enough time for MySQL.
 const stateWait = 500 * time.Millisecond
 
-// ask runs a script that returns targets as a viewer sees them, in one round trip: once, or in a cluster once for each
+// ask runs a script that returns targets as viewers see them, in one round trip: once, or in a cluster once for each
 // shard. It calls read with each reply and the places of its targets. If Redis does not answer in time, the replies are
 // errors.
 func (g *shardGate) ask(
-	ctx context.Context, script string, targets []models.Target, viewer int64, read func(*redis.Cmd, []int),
+	ctx context.Context, script string, targets []models.Target, viewers []any, read func(*redis.Cmd, []int),
 ) {
 	if len(targets) == 0 {
 		return
@@ -113,14 +113,14 @@ func (g *shardGate) ask(
 		return err
 	}
 	err := ask((*redis.Script).Hash, func(p redis.Pipeliner, hash string, keys []string) *redis.Cmd {
-		return p.EvalSha(asking, hash, keys, viewer)
+		return p.EvalSha(asking, hash, keys, viewers...)
 	})
 	// Each node of a cluster has scripts of its own.
 	lacks := func(reply *redis.Cmd) bool { return redis.HasErrorPrefix(reply.Err(), "NOSCRIPT") }
 	if slices.ContainsFunc(replies, lacks) {
 		err = ask(func(*redis.Script) string { return g.redis.source[script] },
 			func(p redis.Pipeliner, source string, keys []string) *redis.Cmd {
-				return p.Eval(asking, source, keys, viewer)
+				return p.Eval(asking, source, keys, viewers...)
 			})
 	}
 	if err != nil {

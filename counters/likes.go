@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
+	"likewise/counters/rounds"
 	"likewise/models"
 )
 
@@ -47,7 +50,10 @@ const likeOutcomes = 11
 func Outcomes() []Outcome { return append([]Outcome{Failed}, outcomes[:likeOutcomes]...) }
 
 // Likes sets and reads likes through the gate. It is safe for concurrent use.
-type Likes struct{ *shardGate }
+type Likes struct {
+	*shardGate
+	reads *rounds.Batch[int64, []sight] // of viewers, by the targets
+}
 
 // LikesOptions configure Likes. The zero value holds the defaults.
 type LikesOptions struct {
@@ -63,7 +69,7 @@ const DefaultOutboxLimit = 500_000
 // NewLikes returns a gate in front of store.
 func NewLikes(r *Redis, store *models.Store, o LikesOptions) *Likes {
 	g := newShardGate(r, store, gateOptions{likeScript, likeLoading{r, store}, busy, o})
-	return &Likes{g}
+	return &Likes{g, &rounds.Batch[int64, []sight]{}}
 }
 
 // Messages of refusals.
@@ -177,29 +183,75 @@ type heldState struct {
 // coldCount is the count of a cold target in the reply of states.lua.
 const coldCount = -2
 
-// held reads the likes of targets from Redis, in one round trip. If Redis does not answer in time, no state is known.
+// maxViewers bounds the viewers of one call of states.lua, which Redis runs at once.
+const maxViewers = 256
+
+// held reads the likes of targets from Redis, in one round trip, which it shares with other viewers of the same
+// targets. If Redis does not answer in time, no state is known.
 func (l *Likes) held(ctx context.Context, viewer int64, targets []models.Target) []heldState {
 	if len(targets) == 0 {
 		return nil
 	}
+	name := make([]byte, 0, 16*len(targets))
+	for _, target := range targets {
+		name = strconv.AppendInt(append(name, target.Kind...), target.ID, 36)
+	}
+	seen, place, err := l.reads.Do(ctx, string(name), viewer, func(viewers []int64) ([]sight, error) {
+		return l.sights(context.WithoutCancel(ctx), viewers, targets), nil // others wait for it, too
+	})
 	states := make([]heldState, len(targets))
 	for i, target := range targets {
 		states[i].target = target
+		if err == nil {
+			states[i].see(seen[place/maxViewers*len(targets)+i], viewer != 0, place%maxViewers)
+		}
 	}
-	l.ask(ctx, "states", targets, viewer, func(reply *redis.Cmd, places []int) {
-		numbers, err := reply.Int64Slice()
-		if err != nil || len(numbers) != 2*len(places) {
-			return
-		}
-		for at, i := range places {
-			count, flags := numbers[2*at], numbers[2*at+1]
-			if count < 0 {
-				states[i].cold = count == coldCount
-				continue
-			}
-			states[i].LikeState = models.LikeState{Count: count, Liked: flags&1 != 0}
-			states[i].known, states[i].gone = true, flags&2 != 0
-		}
-	})
 	return states
+}
+
+// sight is a target as up to maxViewers viewers see it.
+type sight struct {
+	known bool // Redis answered
+	count int64
+	gone  bool
+	liked string // a '1' for each viewer who likes it, and a '0' for each other one
+}
+
+// sights reads targets as viewers see them: all targets for the first maxViewers viewers, then for the next ones.
+func (l *Likes) sights(ctx context.Context, viewers []int64, targets []models.Target) []sight {
+	var all []sight
+	for some := range slices.Chunk(viewers, maxViewers) {
+		ids := make([]any, len(some))
+		for i, id := range some {
+			ids[i] = id
+		}
+		seen := make([]sight, len(targets))
+		l.ask(ctx, "states", targets, ids, func(reply *redis.Cmd, places []int) {
+			values, err := reply.Slice()
+			if err != nil || len(values) != 3*len(places) {
+				return
+			}
+			for at, i := range places {
+				count, isCount := values[3*at].(int64)
+				gone, isGone := values[3*at+1].(int64)
+				liked, isLiked := values[3*at+2].(string)
+				known := isCount && isGone && isLiked && (count < 0 || len(liked) == len(some))
+				seen[i] = sight{known, count, gone != 0, liked}
+			}
+		})
+		all = append(all, seen...)
+	}
+	return all
+}
+
+// see sets the state as the viewer at a place sees it. Nobody knows what the anonymous like.
+func (s *heldState) see(seen sight, known bool, place int) {
+	switch {
+	case !seen.known:
+	case seen.count < 0:
+		s.cold = seen.count == coldCount
+	default:
+		s.LikeState = models.LikeState{Count: seen.count, Liked: known && seen.liked[place] == '1'}
+		s.known, s.gone = true, seen.gone
+	}
 }

@@ -7,67 +7,81 @@ import (
 	"sync"
 )
 
-// Group runs functions, one at a time for each key. A call that arrives while a function runs shares the next run of
-// its key with all other calls that wait for it. So no call gets a result of a run that began before the call. The zero
-// Group is ready to use.
-type Group[V any] struct {
+// Batch runs functions, one at a time for each key. A call that arrives while a function runs shares the next run of
+// its key with all other calls that wait for it, and adds its argument to those of the run. So no call gets a result of
+// a run that began before the call. The zero Batch is ready to use.
+type Batch[A, V any] struct {
 	mu   sync.Mutex
-	keys map[string]*rounds[V]
+	keys map[string]*rounds[A, V]
 }
 
-type rounds[V any] struct {
-	running, next *round[V] // nil: none
+type rounds[A, V any] struct {
+	running, next *round[A, V] // nil: none
 }
 
-type round[V any] struct {
+type round[A, V any] struct {
+	args   []A
 	done   chan struct{}
 	result V
 	err    error
 }
 
-// Do returns what run returns in the next run of the key. The run is that of the first call that waits for it, and
-// takes place in that call. If ctx ends before the run does, Do returns the error of ctx to all but the first call.
-func (g *Group[V]) Do(ctx context.Context, key string, run func() (V, error)) (V, error) {
-	g.mu.Lock()
-	if g.keys == nil {
-		g.keys = map[string]*rounds[V]{}
+// Do returns what run returns in the next run of the key, and the place of arg among the arguments of that run. The run
+// is that of the first call that waits for it, and takes place in that call. If ctx ends before the run does, Do
+// returns the error of ctx to all but the first call.
+func (b *Batch[A, V]) Do(ctx context.Context, key string, arg A, run func(args []A) (V, error)) (V, int, error) {
+	b.mu.Lock()
+	if b.keys == nil {
+		b.keys = map[string]*rounds[A, V]{}
 	}
-	k := g.keys[key]
+	k := b.keys[key]
 	if k == nil {
-		k = &rounds[V]{}
-		g.keys[key] = k
+		k = &rounds[A, V]{}
+		b.keys[key] = k
 	}
 	if mine := k.next; mine != nil {
-		g.mu.Unlock()
+		place := len(mine.args)
+		mine.args = append(mine.args, arg)
+		b.mu.Unlock()
 		select {
 		case <-mine.done:
-			return mine.result, mine.err
+			return mine.result, place, mine.err
 		case <-ctx.Done():
 			var none V
-			return none, ctx.Err()
+			return none, place, ctx.Err()
 		}
 	}
-	mine, before := &round[V]{done: make(chan struct{}), err: errors.New("the shared run panicked")}, k.running
+	mine := &round[A, V]{args: []A{arg}, done: make(chan struct{}), err: errors.New("the shared run panicked")}
+	before := k.running
 	k.next = mine
-	g.mu.Unlock()
+	b.mu.Unlock()
 	if before != nil {
 		<-before.done
 	}
-	g.mu.Lock()
+	b.mu.Lock()
 	k.running, k.next = mine, nil
-	g.mu.Unlock()
-	defer g.end(key, mine)
-	mine.result, mine.err = run()
-	return mine.result, mine.err
+	b.mu.Unlock()
+	defer b.end(key, mine)
+	mine.result, mine.err = run(mine.args)
+	return mine.result, 0, mine.err
 }
 
-func (g *Group[V]) end(key string, mine *round[V]) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	k := g.keys[key]
+func (b *Batch[A, V]) end(key string, mine *round[A, V]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := b.keys[key]
 	k.running = nil
 	if k.next == nil {
-		delete(g.keys, key)
+		delete(b.keys, key)
 	}
 	close(mine.done)
+}
+
+// Group is a Batch whose calls have no arguments. The zero Group is ready to use.
+type Group[V any] struct{ batch Batch[struct{}, V] }
+
+// Do returns what run returns in the next run of the key, as Batch.Do.
+func (g *Group[V]) Do(ctx context.Context, key string, run func() (V, error)) (V, error) {
+	result, _, err := g.batch.Do(ctx, key, struct{}{}, func([]struct{}) (V, error) { return run() })
+	return result, err
 }

@@ -34,7 +34,7 @@ func TestDo_returnsNothingOlderThanTheCall(t *testing.T) {
 	}
 	all.Wait()
 	assert.LessOrEqual(t, runs.Load(), int64(4000))
-	assert.Empty(t, g.keys, "keys are kept")
+	assert.Empty(t, g.batch.keys, "keys are kept")
 }
 
 func TestDo_callsThatWaitShareARun(t *testing.T) {
