@@ -18,6 +18,13 @@ type abilities struct {
 	blockers map[int64]bool             // authors who block the viewer
 	places   map[int64]models.PostPlace // of comments and drops, by post
 	encoded  map[any][]byte             // see appendJSON
+	rules    map[ruled]bool             // see may
+}
+
+// ruled is a question that rules alone answer. They distinguish the viewer's own objects from those of all others.
+type ruled struct {
+	permission models.Permission
+	own        bool
 }
 
 // abilitiesOn returns the viewer's abilities on objects of these authors that belong to these posts. It queries nothing
@@ -64,13 +71,22 @@ func (a *abilities) appendJSON(body []byte, can any) ([]byte, error) {
 
 func distinct(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
 
-// may reports whether the viewer has a permission for objects of the owner.
+// may reports whether the viewer has a permission for objects of the owner. A page asks the same of most of its objects.
 func (a *abilities) may(p models.Permission, owner int64) bool {
 	if a.viewer == nil {
 		return false
 	}
-	rule, ok := p.Rule()
-	return ok && rule.Admit(a.viewer) == nil && rule.AdmitOn(a.viewer, owner) == nil
+	question := ruled{p, owner == a.viewer.UserID}
+	answer, known := a.rules[question]
+	if !known {
+		rule, ok := p.Rule()
+		answer = ok && rule.Admit(a.viewer) == nil && rule.AdmitOn(a.viewer, owner) == nil
+		if a.rules == nil {
+			a.rules = map[ruled]bool{}
+		}
+		a.rules[question] = answer
+	}
+	return answer
 }
 
 // mayDespiteLock is may for an object of a post that is or is not locked. Locks do not bind moderators.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -17,13 +18,17 @@ import (
 // compares the version alone, because an edit changes the content; "v3" suffices.
 
 // hashedTag returns the handler's tag of the answer, if any, with the hash of the body.
-func hashedTag(given, body []byte) string {
-	sum := sha256.Sum256(body)
-	hash := base64.RawURLEncoding.EncodeToString(sum[:12])
+func hashedTag(given []byte, hash string) string {
 	if version, ok := strings.CutSuffix(string(given), `"`); ok {
 		return version + "-" + hash + `"`
 	}
 	return `"` + hash + `"`
+}
+
+// hashOf returns what a tag holds of a body.
+func hashOf(body []byte) string {
+	sum := sha256.Sum256(body)
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
 // versionOf returns the tag of the version in an entity tag: "v3" of "v3-HASH-br".
@@ -50,6 +55,34 @@ const (
 var compress = fasthttp.CompressHandlerBrotliLevel(func(*fasthttp.RequestCtx) {}, brotliLevel, gzipLevel)
 
 const identity = "identity" // no compression
+
+// encoded is a body that many requests are answered with. Its hash and its codings are computed once. It is JSON, which
+// always shrinks.
+type encoded struct {
+	body   []byte
+	hash   string
+	br, gz func() []byte
+}
+
+func newEncoded(body []byte) *encoded {
+	return &encoded{
+		body: body,
+		hash: hashOf(body),
+		br:   sync.OnceValue(func() []byte { return fasthttp.AppendBrotliBytesLevel(nil, body, brotliLevel) }),
+		gz:   sync.OnceValue(func() []byte { return fasthttp.AppendGzipBytesLevel(nil, body, gzipLevel) }),
+	}
+}
+
+// in returns the body in a coding that acceptedCoding returns.
+func (e *encoded) in(coding string) []byte {
+	switch coding {
+	case "br":
+		return e.br()
+	case "gzip":
+		return e.gz()
+	}
+	return e.body
+}
 
 // acceptedCoding returns the coding for the answer to a request.
 func acceptedCoding(c *fiber.Ctx) string {

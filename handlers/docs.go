@@ -59,7 +59,7 @@ func newFile(contentType, cache, policy string, body []byte) file {
 		})
 	}
 	return file{
-		contentType: contentType, cache: cache, policy: policy, tag: hashedTag(nil, body), body: body,
+		contentType: contentType, cache: cache, policy: policy, tag: hashedTag(nil, hashOf(body)), body: body,
 		coded: map[string]func() []byte{
 			"br":   once(fasthttp.AppendBrotliBytesLevel, fileBrotliLevel),
 			"gzip": once(fasthttp.AppendGzipBytesLevel, fileGzipLevel),

@@ -253,7 +253,14 @@ func (s *Server) represent(c *fiber.Ctx) error {
 	if status < 200 || status >= 300 || streams || !reads && len(given) == 0 {
 		return nil
 	}
-	tag := hashedTag(given, c.Response().Body())
+	shared, _ := c.Locals(encodedKey).(*encoded) // nil if the body is of this request alone
+	hash := ""
+	if shared != nil {
+		hash = shared.hash
+	} else {
+		hash = hashOf(c.Response().Body())
+	}
+	tag := hashedTag(given, hash)
 	c.Set(fiber.HeaderETag, tag)
 	if !reads {
 		return nil
@@ -278,8 +285,13 @@ func (s *Server) represent(c *fiber.Ctx) error {
 	if coding == identity {
 		return nil
 	}
-	c.Request().Header.Set(fiber.HeaderAcceptEncoding, coding) // fasthttp would not understand the client's
-	compress(c.Context())
+	if shared != nil {
+		c.Response().SetBodyRaw(shared.in(coding))
+		c.Set(fiber.HeaderContentEncoding, coding)
+	} else {
+		c.Request().Header.Set(fiber.HeaderAcceptEncoding, coding) // fasthttp would not understand the client's
+		compress(c.Context())
+	}
 	if len(c.Response().Header.ContentEncoding()) > 0 { // empty if compressing would not shrink the body
 		c.Set(fiber.HeaderETag, withCoding(tag, coding))
 	}

@@ -25,6 +25,7 @@ const (
 	tokenKeyOwner // hash of the token that owns the Idempotency-Key
 	answerKey
 	editionKey // of the shared reads of the request
+	encodedKey // of the body, if other requests are answered with it, too
 )
 
 // pathID reads the id in the path of an object of a kind, such as "post". It returns CodeNotFound if the path has

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -25,8 +26,9 @@ type shared struct {
 	cache   *otter.Cache[sharedKey, sharedRead]
 	// viewpoints are those of viewers. Nothing but a request changes them, so they live longer.
 	viewpoints *otter.Cache[viewpointKey, models.Viewpoint]
-	behind     *atomic.Bool          // a change was answered, and the edition has not ended yet
-	answers    *rounds.Group[[]byte] // to the anonymous
+	behind     *atomic.Bool                   // a change was answered, and the edition has not ended yet
+	answers    *rounds.Group[*encoded]        // to the anonymous
+	last       *otter.Cache[string, *encoded] // answers to the anonymous, by the name of the read
 }
 
 type viewpointKey struct{ edition, viewer int64 }
@@ -46,6 +48,9 @@ const (
 	maxShared  = 64 << 20 // bytes
 	// sharedOverhead is the size of a read without its content, in bytes. A page has up to 100 rows.
 	sharedOverhead = 32 << 10
+
+	lastLife = 10 * time.Second
+	maxLast  = 16 << 20 // bytes
 
 	viewpointLife = 10 * time.Second
 	maxViewpoints = 50_000 // about 5 MB
@@ -67,7 +72,32 @@ func newShared(edition *counters.Edition) (shared, error) {
 	if err != nil {
 		return shared{}, fmt.Errorf("viewpoints: %w", err)
 	}
-	return shared{edition, cache, viewpoints, &atomic.Bool{}, &rounds.Group[[]byte]{}}, nil
+	last, err := otter.New(&otter.Options[string, *encoded]{
+		ExpiryCalculator: otter.ExpiryWriting[string, *encoded](lastLife),
+		MaximumWeight:    maxLast,
+		Weigher:          func(name string, e *encoded) uint32 { return uint32(len(name) + 2*len(e.body)) },
+	})
+	if err != nil {
+		return shared{}, fmt.Errorf("last answers: %w", err)
+	}
+	return shared{edition, cache, viewpoints, &atomic.Bool{}, &rounds.Group[*encoded]{}, last}, nil
+}
+
+// answer returns the answer to the anonymous that read returns, and that others who wait for it get, too. Most pages
+// have not changed since the last answer of that name, which is then returned with its codings.
+func (s shared) answer(ctx context.Context, name string, read func() ([]byte, error)) (*encoded, error) {
+	return s.answers.Do(ctx, name, func() (*encoded, error) {
+		body, err := read()
+		if err != nil {
+			return nil, err
+		}
+		if last, ok := s.last.GetIfPresent(name); ok && bytes.Equal(last.body, body) {
+			return last, nil
+		}
+		e := newEncoded(body)
+		s.last.Set(name, e)
+		return e, nil
+	})
 }
 
 // readShared returns what load returns, or what it has returned to another request in the same edition. Both see the

@@ -262,11 +262,12 @@ func (s *Server) replyTemplate(
 	if viewerID(c) != 0 {
 		return s.replyOwn(c, fill)
 	}
-	body, err := s.shared.answers.Do(c.UserContext(), name, fill)
+	answer, err := s.shared.answer(c.UserContext(), name, fill)
 	if err != nil {
 		return err
 	}
-	return replyEncoded(c, body)
+	c.Locals(encodedKey, answer)
+	return replyEncoded(c, answer.body)
 }
 
 // pinnedSlots returns the slots of posts that a page shows apart from its items.
