@@ -24,8 +24,8 @@ import (
 type sentStatements struct {
 	mu    sync.Mutex
 	list  []string // as sent
-	count int64 // of the first ones, too, which a caller of take may have dropped
-	feeds int   // readings of the changes of sessions, which do not count otherwise
+	count int64    // of the first ones, too, which a caller of take may have dropped
+	feeds int      // readings of the changes of sessions, which do not count otherwise
 
 	waitsFor string // see onceAfter
 	run      func()

@@ -77,6 +77,7 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/me/redactions", "redaction.list", limitRead, s.listMyRedactions, nil},
 		{"GET", "/v1/me/reports", "report.list", limitRead, s.listMyReports, nil},
 		{"GET", "/v1/me/subscriptions", "subscription.list", limitReadList, s.listSubscriptions, nil},
+		{"GET", "/v1/me/unread", "post.unread", limitReadLarge, s.listUnread, nil},
 		{"GET", "/v1/notifications", "notification.list", limitReadList, s.listNotifications, nil},
 		{"GET", "/v1/notifications/unread-count", "notification.list", limitRead, s.countUnread, nil},
 		{"POST", "/v1/notifications/read", "notification.read", limitWrite, s.readNotifications, s.countUnread},
