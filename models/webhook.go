@@ -252,7 +252,8 @@ func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*Webhook, er
 			return err
 		}
 		if s.settle(w); w.PreviousUntil != nil {
-			return Errorf(CodeConflict, "The secret was changed in the last 24 hours. End the use of the previous one first.")
+			return Errorf(CodeConflict,
+				"The secret was changed in the last 24 hours. End the use of the previous one first.")
 		}
 		now := s.now().UTC().Truncate(time.Millisecond)
 		until := now.Add(SecretOverlap)
