@@ -22,12 +22,13 @@ type webhookJSON struct {
 	DisabledReason *string               `json:"disabled_reason"` // why a worker made it inactive; null otherwise
 	FailingSince   *time.Time            `json:"failing_since"`
 	PendingSince   *time.Time            `json:"pending_since"` // of the oldest event that waits
+	PreviousUntil  *time.Time            `json:"previous_secret_until"`
 	Version        int64                 `json:"version"`
 	CreatedAt      time.Time             `json:"created_at"`
 	UpdatedAt      time.Time             `json:"updated_at"`
 }
 
-// newWebhookJSON is the only answer that contains the secret.
+// newWebhookJSON is an endpoint with its secret. Only the answers to its creation and to a rotation contain that.
 type newWebhookJSON struct {
 	webhookJSON
 	Secret string `json:"secret"`
@@ -35,8 +36,8 @@ type newWebhookJSON struct {
 
 func showWebhook(w *models.Webhook) webhookJSON {
 	return webhookJSON{
-		w.ID, w.URL, w.Events, w.Active, present(w.DisabledReason), w.FailingSince, w.PendingSince, w.Version,
-		w.CreatedAt, w.UpdatedAt,
+		w.ID, w.URL, w.Events, w.Active, present(w.DisabledReason), w.FailingSince, w.PendingSince,
+		w.PreviousUntil, w.Version, w.CreatedAt, w.UpdatedAt,
 	}
 }
 
@@ -108,9 +109,13 @@ func (s *Server) createWebhook(c *fiber.Ctx) error {
 
 func replyCreatedWebhook(c *fiber.Ctx, w *models.Webhook) error {
 	c.Set(fiber.HeaderLocation, "/v1/admin/webhooks/"+strconv.FormatInt(w.ID, 10))
+	return replySecret(c, http.StatusCreated, w)
+}
+
+func replySecret(c *fiber.Ctx, status int, w *models.Webhook) error {
 	c.Set(fiber.HeaderETag, etag(w.Version))
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(w.Secret)
-	return c.Status(http.StatusCreated).JSON(newWebhookJSON{showWebhook(w), secret})
+	return c.Status(status).JSON(newWebhookJSON{showWebhook(w), secret})
 }
 
 func (s *Server) repeatWebhook(c *fiber.Ctx) error {
@@ -176,6 +181,39 @@ func (s *Server) editWebhook(c *fiber.Ctx) error {
 		return err
 	}
 	return replyWebhook(c, webhook)
+}
+
+// rotateSecret replaces the secret of an endpoint. The former one signs, too, for models.SecretOverlap.
+func (s *Server) rotateSecret(c *fiber.Ctx) error {
+	id, err := pathID(c, kindWebhook)
+	if err != nil {
+		return err
+	}
+	webhook, err := s.store.RotateSecret(c.UserContext(), viewerID(c), id)
+	if err != nil {
+		return err
+	}
+	return replySecret(c, http.StatusOK, webhook)
+}
+
+func (s *Server) repeatRotation(c *fiber.Ctx) error {
+	webhook, err := s.webhookOfPath(c)
+	if err != nil {
+		return err
+	}
+	return replySecret(c, http.StatusOK, webhook)
+}
+
+// endPreviousSecret ends the use of the secret before the latest rotation. Repeating it changes nothing.
+func (s *Server) endPreviousSecret(c *fiber.Ctx) error {
+	id, err := pathID(c, kindWebhook)
+	if err != nil {
+		return err
+	}
+	if err := s.store.EndSecretOverlap(c.UserContext(), viewerID(c), id); err != nil {
+		return err
+	}
+	return replyNothing(c)
 }
 
 func (s *Server) deleteWebhook(c *fiber.Ctx) error {

@@ -18,6 +18,8 @@ type webhook struct {
 	Active  bool
 	Secret  string
 	Version int64
+
+	PreviousUntil *string `json:"previous_secret_until"`
 }
 
 type delivery struct {
@@ -76,6 +78,42 @@ func TestWebhooks_areManagedByAdmins(t *testing.T) {
 		a.refused(t, 404, "not_found", ada, method, path, nil)
 	}
 	a.refused(t, 404, "not_found", ada, "GET", path+"/deliveries", nil)
+}
+
+func TestWebhooks_rotateTheirSecrets(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0])
+	ada := a.promoted(t, a.account(t), models.RoleAdmin)
+	made := read[webhook](t, a.must(t, 201, ada, "POST", webhooks,
+		obj{"url": "https://hooks.example.org/in", "events": []string{"post.created"}}))
+	path := fmt.Sprintf("%s/%d", webhooks, made.ID)
+	key := header{"Idempotency-Key", "rotate it once"}
+	rotated := read[webhook](t, a.must(t, 200, ada, "POST", path+"/rotate-secret", nil, key))
+	if rotated.Secret == made.Secret || !strings.HasPrefix(rotated.Secret, "whsec_") || rotated.PreviousUntil == nil {
+		t.Errorf("%+v after %+v", rotated, made)
+	}
+	again := read[webhook](t, a.must(t, 200, ada, "POST", path+"/rotate-secret", nil, key))
+	if again.Secret != rotated.Secret {
+		t.Errorf("a repeated request returns %+v after %+v", again, rotated)
+	}
+	a.refused(t, 409, "conflict", ada, "POST", path+"/rotate-secret", nil)
+	seen := a.must(t, 200, ada, "GET", path, nil)
+	if read[webhook](t, seen).PreviousUntil == nil || strings.Contains(seen.String(), "whsec_") {
+		t.Errorf("%s", seen)
+	}
+	for range 2 {
+		a.must(t, 204, ada, "DELETE", path+"/previous-secret", nil)
+		if w := read[webhook](t, a.must(t, 200, ada, "GET", path, nil)); w.PreviousUntil != nil || w.Version != 2 {
+			t.Errorf("%+v", w)
+		}
+	}
+	last := read[webhook](t, a.must(t, 200, ada, "POST", path+"/rotate-secret", nil))
+	if last.Secret == rotated.Secret {
+		t.Error("the secret stays")
+	}
+	for method, path := range map[string]string{"POST": "/rotate-secret", "DELETE": "/previous-secret"} {
+		a.refused(t, 404, "not_found", ada, method, webhooks+"/999"+path, nil)
+	}
 }
 
 func TestWebhooks_showAndReplayDeliveries(t *testing.T) {

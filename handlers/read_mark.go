@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -80,4 +81,21 @@ func (s *Server) markRead(c *fiber.Ctx) error {
 	}
 	s.charge(c, examined)
 	return c.JSON(newStandingJSON(standings[id]))
+}
+
+// listUnread lists summaries of the posts with comments that the viewer has not read, the latest comment first. What
+// the counting of unread comments examines is charged.
+func (s *Server) listUnread(c *fiber.Ctx) error {
+	examined := 0
+	err := replyList(s, c, listing[models.Post, any]{
+		name: ofUser("unread", viewerID(c)),
+		read: func(ctx context.Context, at position) (list []models.Post, rest *models.ListKey, err error) {
+			list, rest, examined, err = s.store.UnreadPosts(ctx, viewerID(c), at.after, at.limit)
+			return list, rest, err
+		},
+		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsActive) },
+		show: s.eachPost(models.ViewSummary),
+	})
+	s.charge(c, examined)
+	return err
 }

@@ -255,3 +255,78 @@ func TestPosts_areListedSinceATime(t *testing.T) {
 		a.refusedField(t, 422, "invalid", "since", ada, "GET", "/v1/posts?since=2026-03-01T00:00:00Z&window=day", nil)
 	})
 }
+
+func TestUnread_listsWhatIsUnreadTheLatestFirst(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, a *api) {
+		ada, bob, carol, dan := a.account(t), a.account(t), a.account(t), a.account(t)
+		unread := func(want ...string) {
+			t.Helper()
+			got := []string{}
+			path := "/v1/me/unread?limit=2"
+			for {
+				found := read[page[struct {
+					ID      int64
+					Excerpt *string
+					standing
+				}]](t, a.must(t, 200, bob, "GET", path, nil))
+				for _, item := range found.Items {
+					assert.NotNil(t, item.Excerpt)
+					got = append(got, fmt.Sprintf("%d: %s", item.ID, item))
+				}
+				if found.NextCursor == nil {
+					break
+				}
+				path = "/v1/me/unread?limit=2&cursor=" + *found.NextCursor
+			}
+			assert.Equal(t, append([]string{}, want...), got)
+		}
+		at := func(p post, comment int64, n int, more string) string {
+			return fmt.Sprintf("%d: read to %d, %d unread%s", p.ID, comment, n, more)
+		}
+		marked, followed, muted, other := a.newPost(t, ada), a.newPost(t, ada), a.newPost(t, ada), a.newPost(t, dan)
+		unread()
+		for _, p := range []post{marked, muted, other} {
+			a.markRead(t, bob, p.ID, obj{})
+		}
+		a.subscribe(t, bob, followed, "following")
+		a.subscribe(t, bob, muted, "muted")
+		unread()
+		write := func(as account, p post, seconds int) comment {
+			t.Helper()
+			c := a.newComment(t, as, p.ID)
+			// Seconds apart, whatever the speed of the test.
+			when := fmt.Sprintf("FROM_UNIXTIME(%d)", 1_900_000_000+seconds)
+			a.exec(t, "UPDATE comments SET created_at="+when+" WHERE id=?", c.ID)
+			a.exec(t, "UPDATE posts SET active_at="+when+" WHERE id=?", p.ID)
+			return c
+		}
+		write(bob, marked, 1) // the reader's own
+		write(bob, followed, 1)
+		unread()
+		write(carol, marked, 2)
+		write(carol, followed, 3)
+		write(carol, muted, 4)
+		last := write(ada, other, 5)
+		never := fmt.Sprintf("%d: unread, following", followed.ID)
+		unread(at(other, 0, 1, ""), never, at(marked, 0, 1, ""))
+		write(bob, marked, 6) // answers; the comment before is still unread
+		unread(at(marked, 0, 1, ""), at(other, 0, 1, ""), never)
+
+		a.must(t, 200, bob, "PUT", userPath(carol)+"/block", nil)
+		unread(at(other, 0, 1, ""))
+		a.must(t, 200, bob, "DELETE", userPath(carol)+"/block", nil)
+		a.must(t, 200, bob, "PUT", userPath(dan)+"/block", nil) // the author of the post
+		unread(at(marked, 0, 1, ""), never)
+		a.must(t, 200, bob, "DELETE", userPath(dan)+"/block", nil)
+		a.must(t, 204, ada, "DELETE", pathOf(last), nil)
+		unread(at(marked, 0, 1, ""), never)
+		a.must(t, 204, ada, "DELETE", pathOf(marked), nil)
+		unread(never)
+		mark := a.markRead(t, bob, followed.ID, obj{})
+		unread()
+		write(carol, followed, 7)
+		unread(at(followed, *mark.LastRead.CommentID, 1, ", following"))
+		a.refused(t, 401, "unauthorized", account{}, "GET", "/v1/me/unread", nil)
+	})
+}

@@ -122,8 +122,9 @@ var rules = map[Permission]Rule{
 	"bookmark.set":  {RoleUser, All, ScopeWrite},
 	"bookmark.list": {RoleUser, All, ScopeRead},
 
-	// Mark posts as read.
-	"post.mark": {RoleUser, All, ScopeWrite},
+	// Mark posts as read, and list those with unread comments.
+	"post.mark":   {RoleUser, All, ScopeWrite},
+	"post.unread": {RoleUser, All, ScopeRead},
 	// Follow and mute posts, and list them.
 	"subscription.set":  {RoleUser, All, ScopeWrite},
 	"subscription.list": {RoleUser, All, ScopeRead},

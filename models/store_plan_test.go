@@ -314,6 +314,7 @@ func plans() []planned {
 			plan("Sessions", where, 1, after, 21),
 			plan("Tokens", where, 1, after, 21),
 			plan("CommentsByUser", where, 1, 1, after, 21),
+			plan("UnreadPosts", where, 1, after, 21).sorting(),
 		)
 	}
 	some := []models.Target{

@@ -49,6 +49,9 @@ const (
 	secretBytes   = 32
 )
 
+// SecretOverlap is the time after a rotation for which the former secret signs, too.
+const SecretOverlap = 24 * time.Hour
+
 // Reasons for which a worker disables an endpoint.
 const (
 	WebhookFailing = "failing" // no attempt succeeded for WebhookPatience
@@ -61,6 +64,8 @@ type Webhook struct {
 	URL            string
 	Events         WebhookTypes
 	Secret         []byte // the key that signs deliveries; only CreateWebhook, WebhookByID and LeaseWebhook read it
+	PreviousSecret []byte // the former key, which signs, too, while PreviousUntil is set; read with Secret
+	PreviousUntil  *time.Time
 	Active         bool
 	DisabledReason string     // why a worker made it inactive; "" otherwise
 	FailingSince   *time.Time // of the first failure after the last success
@@ -155,7 +160,14 @@ func PublicAddress(a netip.Addr) bool {
 }
 
 const webhookColumns = `w.id, w.url, w.events, w.active, w.disabled_reason, w.failing_since, w.version, w.created_at,
-			w.updated_at`
+			w.updated_at, w.previous_until`
+
+// settle removes a former secret that no longer signs.
+func (s *Store) settle(w *Webhook) {
+	if w.PreviousUntil != nil && !s.now().Before(*w.PreviousUntil) {
+		w.PreviousSecret, w.PreviousUntil = nil, nil
+	}
+}
 
 // pendingSince is the time of the oldest pending event of the endpoint w. MySQL sorts all of them unless the order
 // names all columns of the index.
@@ -188,8 +200,7 @@ func (s *Store) CreateWebhook(
 		VALUES (?,?,UNHEX(?),?,?,?,?)`
 	now := s.now().UTC().Truncate(time.Millisecond)
 	w := &Webhook{URL: settings.URL, Events: settings.Events, Active: settings.Active, CreatedAt: now, UpdatedAt: now}
-	var secret [secretBytes]byte
-	_, _ = rand.Read(secret[:]) // never fails
+	secret := newSecret()
 	w.Secret = secret[:]
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		if err := tx.Exec(lock).Error; err != nil {
@@ -216,6 +227,73 @@ func (s *Store) CreateWebhook(
 		return nil, fmt.Errorf("create webhook: %w", err)
 	}
 	return w, nil
+}
+
+func newSecret() (secret [secretBytes]byte) {
+	_, _ = rand.Read(secret[:]) // never fails
+	return secret
+}
+
+// RotateSecret replaces the secret of an endpoint. The former one signs, too, for SecretOverlap. CodeConflict: the
+// former secret of the rotation before still signs. CodeNotFound: the endpoint does not exist. CodeForbidden: the actor
+// is not an admin.
+func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*Webhook, error) {
+	const update = `
+		UPDATE webhooks
+		SET previous_secret=secret, previous_until=?, secret=UNHEX(?), version=version+1, updated_at=?
+		WHERE id=?`
+	secret := newSecret()
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+			return err
+		}
+		w, err := lockWebhook(tx, id)
+		if err != nil {
+			return err
+		}
+		if s.settle(w); w.PreviousUntil != nil {
+			return Errorf(CodeConflict,
+				"The secret was changed in the last 24 hours. End the use of the previous one first.")
+		}
+		now := s.now().UTC().Truncate(time.Millisecond)
+		until := now.Add(SecretOverlap)
+		if err := tx.Exec(update, until, hexOf(secret), now, id).Error; err != nil {
+			return err
+		}
+		after := map[string]any{"previous_until": until}
+		return s.logModeration(tx, webhookAct(actor, "rotate_secret", id, nil, after))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("rotate secret of webhook %d: %w", id, err)
+	}
+	return s.WebhookByID(ctx, id)
+}
+
+// EndSecretOverlap ends the use of the secret before the latest rotation, whether it still signs or not. CodeNotFound:
+// the endpoint does not exist. CodeForbidden: the actor is not an admin.
+func (s *Store) EndSecretOverlap(ctx context.Context, actor, id int64) error {
+	const update = `
+		UPDATE webhooks
+		SET previous_secret=NULL, previous_until=NULL, version=version+1, updated_at=?
+		WHERE id=?`
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+			return err
+		}
+		w, err := lockWebhook(tx, id)
+		if err != nil || w.PreviousUntil == nil {
+			return err
+		}
+		if err := tx.Exec(update, s.now().UTC(), id).Error; err != nil {
+			return err
+		}
+		before := map[string]any{"previous_until": *w.PreviousUntil}
+		return s.logModeration(tx, webhookAct(actor, "end_previous_secret", id, before, nil))
+	})
+	if err != nil {
+		return fmt.Errorf("end the previous secret of webhook %d: %w", id, err)
+	}
+	return nil
 }
 
 // webhookAct returns an entry of the moderation log. actor is 0 for a worker.
@@ -249,13 +327,16 @@ func (s *Store) Webhooks(ctx context.Context, after int64, limit int) ([]Webhook
 	if err := s.db.WithContext(ctx).Raw(query, after, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list webhooks: %w", err)
 	}
+	for i := range list {
+		s.settle(&list[i])
+	}
 	return list, nil
 }
 
 // WebhookByID reads an endpoint. CodeNotFound: it does not exist.
 func (s *Store) WebhookByID(ctx context.Context, id int64) (*Webhook, error) {
 	query := `
-		SELECT ` + webhookColumns + `, w.secret, ` + pendingSince + `
+		SELECT ` + webhookColumns + `, w.secret, w.previous_secret, ` + pendingSince + `
 		FROM webhooks w
 		WHERE w.id=?`
 	var w Webhook
@@ -266,6 +347,7 @@ func (s *Store) WebhookByID(ctx context.Context, id int64) (*Webhook, error) {
 	if read.RowsAffected == 0 {
 		return nil, errNoWebhook()
 	}
+	s.settle(&w)
 	return &w, nil
 }
 

@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -426,4 +427,52 @@ func TestLeaseWebhook_isHeldByOneProcess(t *testing.T) {
 	assert.Nil(t, lease("a"))
 	require.NoError(t, store.ReleaseWebhook(t.Context(), w.ID, "b"))
 	assert.NotNil(t, lease("a"))
+}
+
+func TestRotateSecret_keepsTheFormerOneForADay(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	store := openWith(t, models.Options{Now: func() time.Time { return now }})
+	ctx := t.Context()
+	mod, user := newAdmin(t, store, "mod"), newUser(t, store, "user")
+	w := newWebhook(t, store, mod)
+	fetch := func() *models.Webhook { return must(store.WebhookByID(ctx, w.ID)) }
+	assert.Nil(t, fetch().PreviousUntil)
+	rotated := must(store.RotateSecret(ctx, mod.ID, w.ID))
+	assert.NotEqual(t, w.Secret, rotated.Secret)
+	assert.Len(t, rotated.Secret, 32)
+	assert.Equal(t, w.Secret, rotated.PreviousSecret)
+	assert.Equal(t, now.Add(24*time.Hour), *rotated.PreviousUntil)
+	assert.EqualValues(t, 1, rotated.Version)
+	assert.Equal(t, rotated.Secret, must(store.LeaseWebhook(ctx, w.ID, "a", 60)).Secret)
+	refusedAs(t, models.CodeConflict, must1(store.RotateSecret(ctx, mod.ID, w.ID)))
+
+	now = now.Add(24*time.Hour - time.Second)
+	assert.Equal(t, w.Secret, fetch().PreviousSecret)
+	now = now.Add(time.Second)
+	assert.Nil(t, fetch().PreviousUntil)
+	assert.Nil(t, fetch().PreviousSecret)
+	assert.Nil(t, must(store.Webhooks(ctx, 0, 10))[0].PreviousUntil)
+	again := must(store.RotateSecret(ctx, mod.ID, w.ID))
+	assert.Equal(t, rotated.Secret, again.PreviousSecret)
+	require.NotNil(t, must(store.Webhooks(ctx, 0, 10))[0].PreviousUntil)
+
+	for range 2 { // repeating it changes nothing
+		require.NoError(t, store.EndSecretOverlap(ctx, mod.ID, w.ID))
+		assert.Nil(t, fetch().PreviousUntil)
+		assert.Equal(t, again.Secret, fetch().Secret)
+		assert.EqualValues(t, 3, fetch().Version)
+	}
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM webhooks WHERE previous_secret IS NOT NULL"))
+	must(store.RotateSecret(ctx, mod.ID, w.ID))
+	acts := must(store.ModerationLog(ctx, models.ActQuery{Action: "webhook.rotate_secret", Limit: 10}))
+	assert.Len(t, acts, 3)
+	assert.Len(t, must(store.ModerationLog(ctx, models.ActQuery{Action: "webhook.end_previous_secret", Limit: 10})), 1)
+	for _, act := range acts {
+		assert.NotContains(t, fmt.Sprint(act), hex.EncodeToString(w.Secret))
+	}
+	refusedAs(t, models.CodeNotFound, must1(store.RotateSecret(ctx, mod.ID, w.ID+1)))
+	refusedAs(t, models.CodeNotFound, store.EndSecretOverlap(ctx, mod.ID, w.ID+1))
+	refusedAs(t, models.CodeForbidden, must1(store.RotateSecret(ctx, user.ID, w.ID)))
+	refusedAs(t, models.CodeForbidden, store.EndSecretOverlap(ctx, user.ID, w.ID))
 }

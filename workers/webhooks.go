@@ -208,7 +208,11 @@ type circuit struct {
 	failed map[string]bool // objects whose events failed
 	trips  int
 	until  time.Time // of the pause
+	asked  time.Time // the end of the pause that the endpoint asked for; a success of another request leaves it
 }
+
+// pauses reports whether no request begins at a time.
+func (t *circuit) pauses(now time.Time) bool { return now.Before(t.until) || now.Before(t.asked) }
 
 func (t *circuit) down() bool { return len(t.failed) >= courierObjects }
 
@@ -255,6 +259,7 @@ type turn struct {
 type sent struct {
 	object  string
 	attempt *models.Attempt // nil: the event was no longer pending
+	wait    time.Duration   // for which the endpoint asked; 0: it did not
 	err     error           // of MySQL, or of the context
 }
 
@@ -268,7 +273,7 @@ func (c *Courier) serve(ctx context.Context, id int64) (delivered, failed int, e
 		c: c, lease: rand.Text(), circuit: c.circuitOf(id), results: make(chan sent),
 		behind: map[string][]models.PendingEvent{}, busy: map[string]bool{},
 	}
-	if c.now().Before(t.circuit.until) {
+	if t.circuit.pauses(c.now()) {
 		return 0, 0, nil
 	}
 	if t.w, err = c.store.LeaseWebhook(ctx, id, t.lease, courierLease); err != nil || t.w == nil {
@@ -309,7 +314,7 @@ func (t *turn) run(ctx context.Context) (err error) {
 
 // next renews the lease and begins the requests that can begin.
 func (t *turn) next(ctx context.Context) error {
-	if t.c.left(ctx) <= 0 || t.c.now().Before(t.circuit.until) {
+	if t.c.left(ctx) <= 0 || t.circuit.pauses(t.c.now()) {
 		return nil
 	}
 	if time.Since(t.renewed) >= courierRenew {
@@ -337,8 +342,8 @@ func (t *turn) next(ctx context.Context) error {
 		t.busy[objectOf(event)] = true
 		w := *t.w
 		go func() { // ends before run returns
-			attempt, err := t.c.attempt(ctx, &w, event)
-			t.results <- sent{objectOf(event), attempt, err}
+			attempt, wait, err := t.c.attempt(ctx, &w, event)
+			t.results <- sent{objectOf(event), attempt, wait, err}
 		}()
 	}
 	return nil
@@ -389,12 +394,15 @@ func (t *turn) finish(ctx context.Context, result sent) error {
 	}
 	if a := result.attempt; a != nil && !a.Delivered() {
 		t.failed++
+		if result.wait > 0 {
+			t.circuit.asked = t.c.now().Add(min(max(result.wait, t.c.pauseFirst), t.c.pauseMost))
+		}
 		return t.failure(ctx, object, a)
 	}
 	if result.attempt != nil {
 		t.delivered++
 		t.w.FailingSince = nil
-		*t.circuit = circuit{failed: map[string]bool{}}
+		*t.circuit = circuit{failed: map[string]bool{}, asked: t.circuit.asked}
 	}
 	if len(later) > 0 && !later[0].DueAt.After(t.c.now()) {
 		t.ready, t.behind[object] = append(t.ready, later[0]), later[1:]
@@ -434,15 +442,17 @@ func (t *turn) failure(ctx context.Context, object string, a *models.Attempt) er
 }
 
 // attempt sends an event, if it is still pending, and records the outcome. An attempt that the end of ctx has cut off
-// is not recorded.
-func (c *Courier) attempt(ctx context.Context, w *models.Webhook, e models.PendingEvent) (*models.Attempt, error) {
+// is not recorded. wait is the time for which the endpoint asked.
+func (c *Courier) attempt(
+	ctx context.Context, w *models.Webhook, e models.PendingEvent,
+) (_ *models.Attempt, wait time.Duration, _ error) {
 	d, err := c.store.PendingDelivery(ctx, e.ID)
 	if err != nil || d == nil {
-		return nil, err
+		return nil, 0, err
 	}
-	a := c.send(ctx, w, d)
+	a, wait := c.send(ctx, w, d)
 	if ctx.Err() != nil && a.Status == 0 {
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
 	switch {
 	case a.Delivered():
@@ -455,11 +465,17 @@ func (c *Courier) attempt(ctx context.Context, w *models.Webhook, e models.Pendi
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), courierMargin)
 	defer cancel()
 	after := doubled(c.retryFirst, c.retryMost, d.Attempts)
-	return &a, c.store.RecordAttempt(recording, w.ID, d, a, after)
+	if wait > 0 {
+		after = min(max(wait, c.retryFirst), c.retryMost)
+	}
+	return &a, wait, c.store.RecordAttempt(recording, w.ID, d, a, after)
 }
 
-// send makes one request, as Standard Webhooks (https://www.standardwebhooks.com) describes it.
-func (c *Courier) send(ctx context.Context, w *models.Webhook, d *models.Delivery) (a models.Attempt) {
+// send makes one request, as Standard Webhooks (https://www.standardwebhooks.com) describes it. wait is the time for
+// which the endpoint asked.
+func (c *Courier) send(
+	ctx context.Context, w *models.Webhook, d *models.Delivery,
+) (a models.Attempt, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	a.At = c.now().UTC().Truncate(time.Millisecond)
@@ -470,25 +486,51 @@ func (c *Courier) send(ctx context.Context, w *models.Webhook, d *models.Deliver
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, strings.NewReader(body))
 	if err != nil {
 		a.Error = reasonOf(err)
-		return a
+		return a, 0
 	}
 	id, at := models.WebhookEventID(d.ID), strconv.FormatInt(a.At.Unix(), 10)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "Likewise")
 	request.Header.Set("Webhook-Id", id)
 	request.Header.Set("Webhook-Timestamp", at)
-	request.Header.Set("Webhook-Signature", "v1,"+sign(w.Secret, id+"."+at+"."+body))
+	request.Header.Set("Webhook-Signature", signatures(w, id+"."+at+"."+body, a.At))
 	answer, err := c.client.Do(request)
 	if err != nil {
 		a.Error = reasonOf(err)
-		return a
+		return a, 0
 	}
 	defer answer.Body.Close()
 	a.Status = answer.StatusCode
 	// This is enough for the connection to be used again. An answer that breaks off has its status all the same.
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, courierAnswer))
 	a.Answer = clip(string(text))
-	return a
+	return a, retryAfter(answer, c.now())
+}
+
+// retryAfter returns the time for which an answer of 429 or 503 asks to wait, in seconds or until a date; 0 if it does
+// not.
+func retryAfter(answer *http.Response, now time.Time) time.Duration {
+	if answer.StatusCode != http.StatusTooManyRequests && answer.StatusCode != http.StatusServiceUnavailable {
+		return 0
+	}
+	text := strings.TrimSpace(answer.Header.Get("Retry-After"))
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// signatures returns the signatures of a text, separated by a space: with the secret of the endpoint, and with the
+// former one as long as that is in use.
+func signatures(w *models.Webhook, text string, now time.Time) string {
+	all := "v1," + sign(w.Secret, text)
+	if w.PreviousUntil != nil && now.Before(*w.PreviousUntil) {
+		all += " v1," + sign(w.PreviousSecret, text)
+	}
+	return all
 }
 
 // sign returns the signature of a text.

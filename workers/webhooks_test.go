@@ -32,7 +32,12 @@ type hooks struct {
 
 func newHooks(t *testing.T) hooks {
 	t.Helper()
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{})
+	return newHooksWith(t, models.Options{})
+}
+
+func newHooksWith(t *testing.T, options models.Options) hooks {
+	t.Helper()
+	store, err := models.Open(t.Context(), testkit.Database(t), options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	u := &models.User{Username: "ada", Email: "ada@example.org"}
@@ -162,6 +167,129 @@ func TestCourier_signsWhatItSends(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
 		sign(key, `msg_p5jXN8AQM9LWM0D4loKWxJek.1614265330.{"test": 2432232314}`))
+}
+
+// During the overlap of a rotation, a receiver with either secret accepts what it gets.
+func TestCourier_signsWithBothSecretsAfterARotation(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	got := make(chan func(*models.Webhook) string, 10)
+	w := h.receive(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		text := r.Header.Get("Webhook-Id") + "." + r.Header.Get("Webhook-Timestamp") + "." + string(body)
+		got <- func(secrets *models.Webhook) string {
+			name := strings.NewReplacer(" ", " and ", "v1,"+sign(secrets.Secret, text), "new",
+				"v1,"+sign(secrets.PreviousSecret, text), "former")
+			return name.Replace(r.Header.Get("Webhook-Signature"))
+		}
+	})
+	rotated, err := h.store.RotateSecret(t.Context(), h.admin.ID, w.ID)
+	require.NoError(t, err)
+	require.Equal(t, w.Secret, rotated.PreviousSecret)
+	c := h.courier(true)
+	h.post()
+	h.deliver(c, h.done)
+	assert.Equal(t, "new and former", (<-got)(rotated))
+	require.NoError(t, h.store.EndSecretOverlap(t.Context(), h.admin.ID, w.ID))
+	h.post()
+	h.deliver(c, h.done)
+	assert.Equal(t, "new", (<-got)(rotated))
+	late := *rotated.PreviousUntil
+	assert.Len(t, strings.Fields(signatures(rotated, "text", late.Add(-time.Millisecond))), 2)
+	assert.Len(t, strings.Fields(signatures(rotated, "text", late)), 1, "a request that was late to begin")
+}
+
+// An endpoint that asks to wait gets neither the event nor another one before, within the bounds of the back-off.
+func TestCourier_waitsForAsLongAsItIsAsked(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		status        int
+		header        string
+		event, others time.Duration // to wait; 0: the usual back-off, and none
+	}{
+		"seconds":            {429, "100", 100 * time.Second, 100 * time.Second},
+		"a date":             {503, "Fri, 20 Nov 2026 12:01:40 GMT", 100 * time.Second, 100 * time.Second},
+		"a short time":       {429, "1", 5 * time.Second, 5 * time.Second},
+		"a long time":        {503, "100000", time.Hour, 5 * time.Minute},
+		"a very long time":   {503, "99999999999999999999", 0, 0},
+		"a date in the far":  {429, "Fri, 20 Nov 2076 12:01:40 GMT", time.Hour, 5 * time.Minute},
+		"a date in the past": {429, "Fri, 20 Nov 2026 11:59:00 GMT", 0, 0},
+		"no number":          {429, "soon", 0, 0},
+		"below zero":         {429, "-5", 0, 0},
+		"nothing":            {429, "", 0, 0},
+		"another status":     {500, "100", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := start
+			h := newHooksWith(t, models.Options{Now: func() time.Time { return now }})
+			var asked atomic.Int32
+			w := h.receive(func(w http.ResponseWriter, _ *http.Request) {
+				if asked.Add(1) == 1 {
+					w.Header().Set("Retry-After", c.header)
+					w.WriteHeader(c.status)
+				}
+			})
+			courier := NewCourier(h.store, true, prometheus.NewRegistry())
+			deliver := func(at time.Duration) int {
+				t.Helper()
+				now = start.Add(at)
+				delivered, _, err := courier.Deliver(t.Context())
+				require.NoError(t, err)
+				return delivered
+			}
+			h.post()
+			assert.Zero(t, deliver(0))
+			if due := h.last(w).DueAt.Sub(start); c.event == 0 {
+				assert.InDelta(t, 3750*time.Millisecond, due, float64(1250*time.Millisecond))
+			} else {
+				assert.Equal(t, c.event, due)
+			}
+			h.post()
+			if c.event == 0 {
+				assert.Equal(t, 1, deliver(0), "the other event")
+				return
+			}
+			assert.Zero(t, deliver(c.others-time.Second))
+			want := 1
+			if c.event == c.others {
+				want = 2
+			}
+			assert.Equal(t, want, deliver(c.others))
+			assert.Zero(t, deliver(max(c.others, c.event-time.Second)))
+			assert.Equal(t, 2-want, deliver(c.event))
+		})
+	}
+}
+
+// The success of a request that was under way does not end the pause that the endpoint asked for.
+func TestCourier_waitsAsItIsAskedAfterASuccess(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	var asked atomic.Int32
+	both := make(chan struct{})
+	h.receive(func(w http.ResponseWriter, _ *http.Request) {
+		switch asked.Add(1) {
+		case 1:
+			<-both
+			w.Header().Set("Retry-After", "100")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case 2:
+			close(both)
+			<-time.After(100 * time.Millisecond) // for the other answer to arrive
+		}
+	})
+	c := NewCourier(h.store, true, prometheus.NewRegistry())
+	h.post()
+	h.post()
+	delivered, failed, err := c.Deliver(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "1 delivered, 1 failed", fmt.Sprintf("%d delivered, %d failed", delivered, failed))
+	h.post()
+	_, _, err = c.Deliver(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, asked.Load())
 }
 
 func TestCourier_reachesPublicAddressesAlone(t *testing.T) {

@@ -1,10 +1,8 @@
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
-import { promisify } from "node:util";
 import { createClient, LikewiseError, ok } from "../src/index.js";
 
 // A server that answers as each test has it, for what a real one does rarely.
@@ -131,14 +129,4 @@ test("a stream reconnects with the id of its last event", async () => {
   serve((_, response) => json(response, 422, { code: "invalid", detail: "No.", request_id: "1" }));
   await assert.rejects(createClient({ baseUrl: baseUrl() }).stream({ posts: [1] }).next(), (err: LikewiseError) => err.code === "invalid");
   assert.equal(requests.length, 1, "what is refused for good is not tried again");
-});
-
-test("the package has what it needs, and nothing else", async () => {
-  const { stdout } = await promisify(execFile)("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"]);
-  const [pack] = JSON.parse(stdout) as [{ files: { path: string }[] }];
-  const files = pack.files.map((file) => file.path);
-  for (const path of ["README.md", "package.json", "dist/src/index.js", "dist/src/index.d.ts", "dist/src/schema.d.ts"]) {
-    assert.ok(files.includes(path), path);
-  }
-  assert.deepEqual(files.filter((path) => !/^(README\.md|package\.json|dist\/src\/\w+\.(js|d\.ts))$/.test(path)), []);
 });
