@@ -33,11 +33,12 @@ func TestStatesOf_viewersShareACall(t *testing.T) {
 
 	trips := countTrips(t, f.redis)
 	var all sync.WaitGroup
-	for viewer := int64(0); viewer < viewers; viewer++ {
+	for viewer := range int64(viewers) {
 		all.Go(func() {
 			got := f.held(t.Context(), viewer, []models.Target{small, large, cold})
 			odd := viewer >= 7 && viewer%2 == 1
-			assert.Equal(t, models.LikeState{Count: 3, Liked: odd && viewer < 13}, got[0].LikeState, "viewer %d", viewer)
+			few := models.LikeState{Count: 3, Liked: odd && viewer < 13}
+			assert.Equal(t, few, got[0].LikeState, "viewer %d", viewer)
 			assert.Equal(t, models.LikeState{Count: viewers, Liked: odd}, got[1].LikeState, "viewer %d", viewer)
 			assert.True(t, got[0].known && got[1].known && !got[2].known && got[2].cold, "viewer %d", viewer)
 		})

@@ -71,7 +71,8 @@ func (a *abilities) appendJSON(body []byte, can any) ([]byte, error) {
 
 func distinct(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
 
-// may reports whether the viewer has a permission for objects of the owner. A page asks the same of most of its objects.
+// may reports whether the viewer has a permission for objects of the owner. A page asks the same of most of its
+// objects.
 func (a *abilities) may(p models.Permission, owner int64) bool {
 	if a.viewer == nil {
 		return false

@@ -254,7 +254,7 @@ func (s *Server) represent(c *fiber.Ctx) error {
 		return nil
 	}
 	shared, _ := c.Locals(encodedKey).(*encoded) // nil if the body is of this request alone
-	hash := ""
+	var hash string
 	if shared != nil {
 		hash = shared.hash
 	} else {
