@@ -394,6 +394,31 @@ func (s *Store) DisableWebhook(ctx context.Context, id int64, reason string) (di
 	return disabled, nil
 }
 
+// PurgeWebhookSecrets deletes former secrets that no longer sign, and returns how many it deleted.
+func (s *Store) PurgeWebhookSecrets(ctx context.Context) (int64, error) {
+	const find = `
+		SELECT id
+		FROM webhooks
+		WHERE previous_until<=?`
+	now := s.now().UTC()
+	var ids []int64
+	if err := s.db.WithContext(ctx).Raw(find, now).Scan(&ids).Error; err != nil {
+		return 0, fmt.Errorf("read former webhook secrets: %w", err)
+	}
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	remove := `
+		UPDATE webhooks FORCE INDEX (PRIMARY)
+		SET previous_secret=NULL, previous_until=NULL
+		WHERE id IN (` + joinIDs(ascending(ids)) + `) AND previous_until<=?`
+	purged, err := s.write(ctx, remove, now)
+	if err != nil {
+		return 0, fmt.Errorf("purge former webhook secrets: %w", err)
+	}
+	return purged, nil
+}
+
 // PurgeWebhookEvents deletes at most limit events that are older than WebhookLife or whose endpoint was deleted, and
 // returns how many it deleted. Events are found without a lock and deleted by their ids, as they are written.
 func (s *Store) PurgeWebhookEvents(ctx context.Context, limit int) (int64, error) {

@@ -453,8 +453,11 @@ func TestRotateSecret_keepsTheFormerOneForADay(t *testing.T) {
 	assert.Nil(t, fetch().PreviousUntil)
 	assert.Nil(t, fetch().PreviousSecret)
 	assert.Nil(t, must(store.Webhooks(ctx, 0, 10))[0].PreviousUntil)
+	assert.EqualValues(t, 1, must(store.PurgeWebhookSecrets(ctx)))
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM webhooks WHERE previous_secret IS NOT NULL"))
 	again := must(store.RotateSecret(ctx, mod.ID, w.ID))
 	assert.Equal(t, rotated.Secret, again.PreviousSecret)
+	assert.Zero(t, must(store.PurgeWebhookSecrets(ctx)))
 	require.NotNil(t, must(store.Webhooks(ctx, 0, 10))[0].PreviousUntil)
 
 	for range 2 { // repeating it changes nothing

@@ -84,7 +84,7 @@ var schedule = []Job{
 	{
 		"purge", time.Hour, time.Hour,
 		"Delete expired sessions, idempotency keys and held names, and old notifications, security events, " +
-			"deliveries to webhooks, read marks and drafts.",
+			"deliveries to and secrets of webhooks, read marks and drafts.",
 		false, (*Jobs).purge,
 	},
 	{
@@ -354,6 +354,9 @@ func (j *Jobs) purge(ctx context.Context) (string, error) {
 	}
 	deliveries, err := inBatches(ctx, j.Store.PurgeWebhookEvents)
 	if err != nil {
+		return "", err
+	}
+	if _, err := j.Store.PurgeWebhookSecrets(ctx); err != nil {
 		return "", err
 	}
 	marks, err := inBatches(ctx, j.Store.PurgeReadMarks)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -197,6 +198,27 @@ func TestCourier_signsWithBothSecretsAfterARotation(t *testing.T) {
 	late := *rotated.PreviousUntil
 	assert.Len(t, strings.Fields(signatures(rotated, "text", late.Add(-time.Millisecond))), 2)
 	assert.Len(t, strings.Fields(signatures(rotated, "text", late)), 1, "a request that was late to begin")
+}
+
+func TestPurge_deletesFormerSecretsOfWebhooks(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHooksWith(t, models.Options{Now: func() time.Time { return now }})
+	_, err := h.store.RotateSecret(t.Context(), h.admin.ID, h.register("https://example.org").ID)
+	require.NoError(t, err)
+	jobs := NewJobs(JobsConfig{
+		Store: h.store, Targets: counters.NewTargets(h.store, nil),
+		Metrics: NewMetrics(prometheus.NewRegistry()), Registry: prometheus.NewRegistry(),
+	})
+	for _, left := range []int{1, 0} {
+		_, err := jobs.Run(t.Context(), "purge")
+		require.NoError(t, err)
+		var n int
+		require.NoError(t, h.store.Pool().QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM webhooks WHERE previous_secret IS NOT NULL").Scan(&n))
+		assert.Equal(t, left, n)
+		now = now.Add(models.SecretOverlap)
+	}
 }
 
 // An endpoint that asks to wait gets neither the event nor another one before, within the bounds of the back-off.
