@@ -24,7 +24,8 @@ const (
 	ruleKey       // of the route's permission
 	tokenKeyOwner // hash of the token that owns the Idempotency-Key
 	answerKey
-	editionKey // of the shared reads of the request
+	editionKey  // of the shared reads of the request
+	receivedKey // true: an upload was read to its end
 )
 
 // pathID reads the id in the path of an object of a kind, such as "post". It returns CodeNotFound if the path has

@@ -146,6 +146,9 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 			*field = *value
 		}
 	}
+	if name := models.ImageAt(profile.AvatarURL, string(s.publicURL)); name != "" {
+		profile.AvatarURL = models.ImagePath + name
+	}
 	if err := profile.Validate(); err != nil {
 		return err
 	}
