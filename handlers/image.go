@@ -245,15 +245,13 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		object, tag := name, `"`+name+`"`
+		random := name[:16] // the rest is the size
+		object, tag := name, `"`+random+`"`
 		if thumbnail {
-			object, tag = images.ThumbName(name), `"`+name+`-t"`
+			object, tag = images.ThumbName(name), `"`+random+`-thumb"`
 		}
-		c.Set(fiber.HeaderETag, tag)
-		c.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
-		// Pages of other origins may show it, as they may show its address.
-		c.Set("Cross-Origin-Resource-Policy", "cross-origin")
 		if tags, ok := parseTags(c.Get(fiber.HeaderIfNoneMatch), true); ok && slices.Contains(tags, tag) {
+			setCached(c, tag)
 			return c.SendStatus(http.StatusNotModified)
 		}
 		if s.images == nil {
@@ -266,11 +264,19 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 		if err != nil {
 			return models.Unavailable("The image cannot be read now; try again.", err)
 		}
+		setCached(c, tag)
 		c.Set(fiber.HeaderContentType, i.Type)
 		c.Set(fiber.HeaderContentLength, strconv.FormatInt(size, 10))
 		c.Context().SetBodyStream(body, int(size))
 		return nil
 	}
+}
+
+// setCached sets the headers of bytes that everybody may keep. Pages of other origins may show them.
+func setCached(c *fiber.Ctx, tag string) {
+	c.Set(fiber.HeaderETag, tag)
+	c.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
+	c.Set("Cross-Origin-Resource-Policy", "cross-origin")
 }
 
 func (s *Server) deleteImage(c *fiber.Ctx) error {

@@ -153,7 +153,7 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 		return err
 	}
 	if avatarURL != nil {
-		if err := s.avatarHosts.check(*avatarURL); err != nil {
+		if err := s.avatarHosts.check(profile.AvatarURL); err != nil {
 			return err
 		}
 	}
