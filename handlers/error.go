@@ -46,7 +46,8 @@ var transport = map[int]struct {
 
 	http.StatusRequestEntityTooLarge: {models.CodeTooLarge, "The body is larger than 384 KiB, or 10 MiB for an image."},
 	http.StatusUnsupportedMediaType: {
-		"unsupported_media_type", "The body must be JSON, sent as application/json, or multipart/form-data for an image.",
+		"unsupported_media_type",
+		"The body must be JSON, sent as application/json, or multipart/form-data for an image.",
 	},
 	http.StatusRequestHeaderFieldsTooLarge: {"header_too_large", "The header is larger than 8 KiB."},
 }

@@ -225,8 +225,8 @@ func TestFieldErrors_haveCodes(t *testing.T) {
 		{"exclusive map[field:up_to]", "ids", ada, "POST", read, obj{"ids": []int{1}, "up_to": 1}, nil},
 
 		{"bad_format map[format:image]", "file", ada, "POST", "/v1/images", broken, []header{brokenType}},
-		{"too_large map[max:10485760 unit:bytes]", "file", ada, "POST", "/v1/images", large, []header{largeType}},
-		{"no_room map[max:209715200]", "file", full, "POST", "/v1/images", small, []header{smallType}},
+		{"too_large map[max:1.048576e+07 unit:bytes]", "file", ada, "POST", "/v1/images", large, []header{largeType}},
+		{"no_room map[max:2.097152e+08]", "file", full, "POST", "/v1/images", small, []header{smallType}},
 
 		{"not_before map[before:2038-01-19T03:14:07Z]", "ends_at", ada, "POST", drops,
 			drop(later, "2039-01-01T00:00:00Z"), nil},

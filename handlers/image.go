@@ -257,7 +257,7 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 		if s.images == nil {
 			return models.Unavailable("The image cannot be read now; try again.", nil)
 		}
-		body, size, err := s.images.Open(context.WithoutCancel(c.UserContext()), object)
+		body, size, err := s.images.Open(c.UserContext(), object)
 		if errors.Is(err, images.ErrMissing) {
 			return models.Errorf(models.CodeNotFound, "There is no such image.")
 		}

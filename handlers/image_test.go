@@ -24,6 +24,7 @@ import (
 
 	"likewise/handlers"
 	"likewise/images"
+	"likewise/internal/testkit"
 	"likewise/models"
 	"likewise/workers"
 )
@@ -189,7 +190,7 @@ func TestImages_refuseWhatIsNoUpload(t *testing.T) {
 		if field != "" {
 			require.Len(t, p.Errors, 1)
 			assert.Equal(t, field, p.Errors[0].Field)
-			assert.EqualValues(t, fieldCode, p.Errors[0].Code)
+			assert.Equal(t, fieldCode, p.Errors[0].Code)
 		}
 	}
 	refused(415, "unsupported_media_type", "", "", `{"file":"x"}`)
@@ -241,7 +242,7 @@ func TestImages_haveRoomForSoMuch(t *testing.T) {
 	require.Equal(t, 409, r.Status, "%s", r)
 	p := read[problem](t, r)
 	require.Len(t, p.Errors, 1)
-	assert.EqualValues(t, "no_room", p.Errors[0].Code)
+	assert.Equal(t, "no_room", p.Errors[0].Code)
 	a.must(t, 204, ada, "DELETE", i.URL, nil)
 	a.uploaded(t, ada)
 }
@@ -481,4 +482,44 @@ func TestImages_oneUploadOfAUserAtATime(t *testing.T) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.Equal(c, http.StatusCreated, a.upload(t, ada, asPNG(t, 2, 2)).Status)
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// Images are kept in S3, too. While it is gone or does not answer, uploads and reads get 503, and no image is shown
+// that is not stored.
+func TestImages_inS3(t *testing.T) {
+	t.Parallel()
+	server := testkit.S3(t)
+	objects := imagesIn(t, server.Address())
+	a := newAPI(t, modes[0], withImages(objects))
+	ada := a.account(t)
+	i := a.uploaded(t, ada)
+	fails := func() {
+		t.Helper()
+		r := a.upload(t, ada, asPNG(t, 2, 2))
+		require.Equal(t, 503, r.Status, "%s", r)
+		assert.NotEmpty(t, r.Header.Get("Retry-After"))
+		r = a.must(t, 503, account{}, "GET", i.URL, nil)
+		assert.NotContains(t, r.Header.Get("Cache-Control"), "public")
+		assert.EqualValues(t, 1, a.number(t, "SELECT COUNT(*) FROM images WHERE state=2"))
+	}
+	works := func() {
+		t.Helper()
+		r := a.must(t, 200, account{}, "GET", i.URL, nil)
+		assert.Len(t, r.Body, int(i.Bytes))
+	}
+	works()
+	require.NoError(t, server.Pause())
+	fails()
+	require.NoError(t, server.Resume())
+	works()
+	require.NoError(t, server.Kill())
+	fails()
+	require.NoError(t, server.Start(t.Context()))
+	works()
+	a.must(t, 204, ada, "DELETE", i.URL, nil)
+	a.due(t)
+	a.sweep(t, objects)
+	_, _, err := objects.Open(t.Context(), i.ID)
+	require.ErrorIs(t, err, images.ErrMissing)
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM images"))
 }

@@ -14,8 +14,8 @@ type route struct {
 	limit      *routeLimit       // what a request costs; see limit.go
 	handler    fiber.Handler
 	// Of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go. It is nil for a
-	// claim, which repeating does not change, for a preview, which has no effect, and for an image, whose unused copy is
-	// deleted by a job.
+	// claim, which repeating does not change, for a preview, which has no effect, and for an image, whose unused copy
+	// is deleted by a job.
 	repeat fiber.Handler
 }
 
@@ -25,7 +25,8 @@ func (r route) changesReads() bool {
 	case r.method == fiber.MethodGet:
 		return false
 	// Many at a time, and without such an effect.
-	case r.limit == limitLike || r.limit == limitLogin || r.limit == limitUpload || r.limit == limitNote || r.limit == limitRender:
+	case r.limit == limitLike || r.limit == limitLogin || r.limit == limitUpload || r.limit == limitNote ||
+		r.limit == limitRender:
 		return false
 	}
 	return true

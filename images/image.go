@@ -118,10 +118,7 @@ func Make(ctx context.Context, field string, file []byte) (*Made, error) {
 	if err != nil {
 		return nil, damaged(field)
 	}
-	turn := orientation(f, file)
-	large := fit(pixels, MaxSide)
-	pixels = nil // it may be the largest of all
-	large = turned(large, turn)
+	large := turned(fit(pixels, MaxSide), orientation(f, file))
 	thumb := fit(large, ThumbSide)
 	opaque := large.Opaque()
 	made := &Made{}
@@ -205,7 +202,9 @@ func orientation(f format, file []byte) int {
 	found := upright
 	_, err := imagemeta.Decode(imagemeta.Options{
 		R: bytes.NewReader(file), ImageFormat: f.kind, Sources: imagemeta.EXIF, Timeout: time.Second,
-		ShouldHandleTag: func(tag imagemeta.TagInfo) bool { return tag.Tag == "Orientation" && tag.Namespace == "IFD0" },
+		ShouldHandleTag: func(tag imagemeta.TagInfo) bool {
+			return tag.Tag == "Orientation" && tag.Namespace == "IFD0"
+		},
 		HandleTag: func(tag imagemeta.TagInfo) error {
 			if n, ok := tag.Value.(uint16); ok && n >= 1 && n <= 8 {
 				found = int(n)

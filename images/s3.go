@@ -3,6 +3,7 @@ package images
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,8 +23,9 @@ type s3 struct {
 
 // Bounds on the work of one request. A request that takes longer fails.
 const (
-	s3Timeout = 8 * time.Second // of a whole Put or Delete, and of the header of an answer
-	s3Retries = 2
+	s3Timeout     = 8 * time.Second // of a whole Put or Delete, and of the header of an answer
+	s3ReadTimeout = 20 * time.Second
+	s3Retries     = 2
 )
 
 func openS3(host, key, secret, region string, tls bool) (*s3, error) {
@@ -71,12 +73,32 @@ func (s *s3) Open(ctx context.Context, name string) (io.ReadCloser, int64, error
 	if err != nil {
 		return nil, 0, err
 	}
+	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), s3ReadTimeout)
+	opened := context.AfterFunc(ctx, cancel)
 	core := minio.Core{Client: s.client} // unlike the client itself, it sends the request at once
-	body, info, _, err := core.GetObject(ctx, s.bucket, key, minio.GetObjectOptions{})
-	if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
-		return nil, 0, ErrMissing
+	body, info, _, err := core.GetObject(reading, s.bucket, key, minio.GetObjectOptions{})
+	switch {
+	case minio.ToErrorResponse(err).Code == minio.NoSuchKey:
+		err = ErrMissing
+	case err == nil && !opened():
+		err = errors.Join(ctx.Err(), body.Close())
+	case err == nil:
+		return &s3Body{body, cancel}, info.Size, nil
 	}
-	return body, info.Size, err
+	cancel()
+	return nil, 0, err
+}
+
+// s3Body is an object that is being read.
+type s3Body struct {
+	io.ReadCloser
+
+	cancel context.CancelFunc
+}
+
+func (b *s3Body) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
 }
 
 func (s *s3) Delete(ctx context.Context, name string) error {

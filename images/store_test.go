@@ -3,8 +3,10 @@ package images_test
 import (
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -74,4 +76,40 @@ func TestOpen_refusesOtherAddressesAndHidesThem(t *testing.T) {
 		_, err := images.Open(address)
 		require.NoError(t, err, "%q", address)
 	}
+}
+
+// inside makes a child of this test mount its own small disk.
+const inside = "LIKEWISE_TEST_DISK"
+
+// A full disk fails with its own error, leaves no part of an object, and keeps what there was.
+func TestFolder_survivesAFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := os.Getenv(inside)
+	if dir == "" {
+		// In a namespace of its own, the test needs no rights to mount, and leaves nothing behind.
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		child.Env = append(os.Environ(), inside+"="+t.TempDir())
+		child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		if os.Geteuid() != 0 {
+			own := func(id int) []syscall.SysProcIDMap { return []syscall.SysProcIDMap{{HostID: id, Size: 1}} }
+			child.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+			child.SysProcAttr.UidMappings, child.SysProcAttr.GidMappings = own(os.Getuid()), own(os.Getgid())
+		}
+		out, err := child.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "--- PASS: "+t.Name())
+		return
+	}
+	require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"))
+	s, err := images.Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, s.Put(t.Context(), "abcdef", "image/png", []byte("kept")))
+	err = s.Put(t.Context(), "abcdeg", "image/png", make([]byte, 1<<20))
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.ErrorIs(t, s.Put(t.Context(), "abcdef", "image/png", make([]byte, 1<<20)), syscall.ENOSPC)
+	assert.Equal(t, []string{filepath.Join(dir, "ab", "abcdef")}, filesIn(t, dir))
+	_, size, err := s.Open(t.Context(), "abcdef")
+	require.NoError(t, err)
+	assert.EqualValues(t, 4, size)
+	require.NoError(t, s.Put(t.Context(), "abcdeg", "image/png", []byte("fits")))
 }

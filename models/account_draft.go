@@ -235,7 +235,9 @@ func (s *Store) purgeDraftsOf(ctx context.Context, userID int64, limit int) (mor
 }
 
 // deleteDrafts deletes those of the drafts that meet a condition ("" for none), and frees their images.
-func (s *Store) deleteDrafts(ctx context.Context, ids []int64, condition string, args ...any) (deleted int64, err error) {
+func (s *Store) deleteDrafts(
+	ctx context.Context, ids []int64, condition string, args ...any,
+) (deleted int64, err error) {
 	where := matching("d.id IN (" + joinIDs(ascending(ids)) + ")")
 	where.addIf(condition != "", condition, args...)
 	lock := `

@@ -54,7 +54,9 @@ func (f *cronFlags) open(ctx context.Context, log *slog.Logger) (*core, *workers
 	return c, c.jobs(f.config(), f.CoolAfter, f.PrivateWebhooks, store), nil
 }
 
-func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration, privateWebhooks bool, objects images.Store) *workers.Jobs {
+func (c *core) jobs(
+	kafka workers.Kafka, coolAfter time.Duration, privateWebhooks bool, objects images.Store,
+) *workers.Jobs {
 	return workers.NewJobs(workers.JobsConfig{
 		Store: c.store, Redis: c.redis, Likes: c.gate, Claims: c.claims, Targets: c.targets,
 		Kafka: kafka, Metrics: c.metrics, Registry: c.registry, CoolAfter: coolAfter,

@@ -1,9 +1,9 @@
 // Package markdown renders the Markdown of posts and comments to safe HTML, makes excerpts of it, and finds whom it
 // mentions.
 //
-// Raw HTML in the content is dropped, and the sanitizer checks the rendered HTML again. An image that was uploaded to the
-// site is shown. Any other becomes a link to it, so that a reader's browser loads nothing from other hosts unless the
-// reader follows the link. Content beyond the bounds on nesting, links, emphasis and tables stays text.
+// Raw HTML in the content is dropped, and the sanitizer checks the rendered HTML again. An image that was uploaded to
+// the site is shown. Any other becomes a link to it, so that a reader's browser loads nothing from other hosts unless
+// the reader follows the link. Content beyond the bounds on nesting, links, emphasis and tables stays text.
 //
 // The Renderer owns a cache of rendered HTML, by target and version. An edit needs no invalidation, and losing an entry
 // costs one rendering.
@@ -275,8 +275,8 @@ func countTo(most int, key parser.ContextKey, pc parser.Context) bool {
 	return n < most
 }
 
-// userLinks sets linkRel on every link, replaces images of other sites by links to them, and replaces links that are not
-// allowed by their text.
+// userLinks sets linkRel on every link, replaces images of other sites by links to them, and replaces links that are
+// not allowed by their text.
 type userLinks struct{ site string }
 
 func (l userLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
@@ -322,8 +322,8 @@ func (l userLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Con
 	}
 }
 
-// show reports whether an image was uploaded to the site, and sets its attributes if so. The name of the image holds its
-// size, so that pages do not move when it has loaded.
+// show reports whether an image was uploaded to the site, and sets its attributes if so. The name of the image holds
+// its size, so that pages do not move when it has loaded.
 func (l userLinks) show(n *ast.Image) bool {
 	name := models.ImageAt(string(n.Destination), l.site)
 	width, height, ok := models.ImageSize(name)

@@ -13,7 +13,7 @@ import (
 // S3 starts a private server that speaks S3, until the test ends. The first call on a machine builds its program.
 func S3(t *testing.T) *servers.S3 {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
+	_, here, _, _ := runtime.Caller(0) //nolint:dogsled // that is its signature
 	script := filepath.Join(filepath.Dir(here), "..", "..", "scripts", "install-versitygw.sh")
 	install := exec.CommandContext(t.Context(), script)
 	install.Stderr = t.Output()
