@@ -166,8 +166,7 @@ func (s *Server) receiveFile(c *fiber.Ctx) ([]byte, error) {
 	return file, nil
 }
 
-// readForm returns the file of a form that has nothing else. The name and the type that the client gives it are
-// ignored.
+// readForm returns the file of a form that has nothing else. The name and the type in the form are ignored.
 func readForm(form *multipart.Reader) (file []byte, err error) {
 	for {
 		part, err := form.NextRawPart() // a raw part is not decoded, whatever its header asks for
@@ -216,7 +215,7 @@ func (s *Server) storeImage(ctx context.Context, i *models.Image, made *images.M
 	if err == nil {
 		return s.store.ShowImage(ctx, i.ID)
 	}
-	// The job gives the row up by itself, but the user needs the room before.
+	// The job deletes a pending row after a day, and this one now: the user needs the room.
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	if dropped := s.store.DropImage(after, i.ID); dropped != nil {

@@ -89,7 +89,7 @@ func Types() []string {
 
 // Make decodes a file, whose type it takes from the content alone, and encodes it again: as PNG if a pixel is
 // transparent, else as JPEG, with an orientation in its metadata applied. Of an animation it keeps the first frame.
-// CodeInvalid for the field: the file is no image of Types, it is damaged, or it exceeds a bound.
+// CodeInvalid for the field: the file is not an image of Types, it is damaged, or it exceeds a bound.
 //
 // Make holds up to 15 bytes for each pixel while it runs. The caller bounds how many run at once.
 func Make(ctx context.Context, field string, file []byte) (*Made, error) {

@@ -20,7 +20,7 @@ type Store interface {
 	// Delete deletes an object. If there is none of this name, Delete changes nothing.
 	Delete(ctx context.Context, name string) error
 	// Check returns an error if objects cannot be kept here, such as for wrong credentials. A server that cannot be
-	// reached now is no error: it may be back soon, and all but images works without it.
+	// reached now is accepted: it may be back soon, and all but images works without it.
 	Check(ctx context.Context) error
 }
 
@@ -73,7 +73,7 @@ func Open(address string) (Store, error) {
 // objectPath returns the path of an object, with its first two characters as a folder so that none has too many files.
 func objectPath(name string) (string, error) {
 	if len(name) < 3 || strings.ContainsAny(name, `/\`) || strings.Contains(name, "..") {
-		return "", fmt.Errorf("%q is no name of an object", name)
+		return "", fmt.Errorf("%q is not the name of an object", name)
 	}
 	return name[:2] + "/" + name, nil
 }
