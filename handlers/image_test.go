@@ -222,9 +222,12 @@ func TestImages_refusedUploadsHideNoRequest(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
-	hidden := "GET /healthz HTTP/1.1\r\nHost: hidden\r\n\r\n"
+	const (
+		read   = 8 << 10 // what the server reads of a body at once
+		hidden = "GET /healthz HTTP/1.1\r\nHost: hidden\r\n\r\n"
+	)
 	fmt.Fprintf(conn, "POST /v1/images HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"+
-		"Content-Length: %d\r\n\r\n%s", len(hidden), hidden)
+		"Content-Length: %d\r\n\r\n%s%s", read+len(hidden), strings.Repeat("x", read), hidden)
 	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 	answer, err := io.ReadAll(conn)
 	require.NoError(t, err)
