@@ -5,12 +5,14 @@ RUN go mod download
 COPY . .
 # Static: the image below has no C library.
 ARG VERSION=
-RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X main.version=$VERSION" -o /likewise ./cmd/likewise
+RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X main.version=$VERSION" -o /likewise ./cmd/likewise && mkdir /images
 
 FROM scratch
 # For MySQL, Redis and Kafka over TLS.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /likewise /likewise
+# The place of uploaded images in compose.yaml. A volume that is mounted there takes its owner from here.
+COPY --from=build --chown=65532:65532 /images /images
 # A number, so that Kubernetes can see that it is not root's.
 USER 65532:65532
 # The API. The admin listeners of api, worker and cron are on loopback unless LIKEWISE_ADMIN_LISTEN says otherwise.

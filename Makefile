@@ -66,6 +66,11 @@ build: ## build bin/likewise and bin/likewise-dev, as VERSION if it is set
 	CGO_ENABLED=0 go build -trimpath $(LDFLAGS) -tags dev -o bin/likewise-dev ./cmd/likewise
 
 # A test of handlers uses /docs in it.
+# A server of S3 for the tests of images.
+.PHONY: s3
+s3:
+	@scripts/install-versitygw.sh >/dev/null
+
 .PHONY: browser
 browser:
 	@command -v chromium >/dev/null || scripts/install-packages.sh chromium
@@ -86,13 +91,13 @@ NO_RACE := $(foreach package,compress/flate github.com/santhosh-tekuri/jsonschem
 # tests run at a time on two cores, because many wait for servers.
 .PHONY: test
 test: export GOGC ?= 400
-test: servers browser ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
+test: servers browser s3 ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
 	CGO_ENABLED=1 go test -race $(NO_RACE) -parallel 4 -timeout 30m -tags dev $(LONG_PACKAGES) ./...
 	CGO_ENABLED=1 go test -race $(NO_RACE) -timeout 5m -run 'TestProduction|TestDevProgram' ./cmd/likewise # without the tag
 
 .PHONY: test-mysql
-test-mysql: servers browser ## run the tests on Oracle's MySQL; needs root
+test-mysql: servers browser s3 ## run the tests on Oracle's MySQL; needs root
 	scripts/install-mysql.sh $(MYSQL)
 	LIKEWISE_SERVERS_MYSQL=chroot:$(MYSQL) go test -timeout 30m -tags dev ./...
 

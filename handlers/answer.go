@@ -137,6 +137,15 @@ func (a *answer) await(ctx context.Context) (done func(), err error) {
 	return done, nil
 }
 
+// pause lets other requests of the address be processed until resume, while the client sends the body of this one.
+func (a *answer) pause() (resume func()) {
+	if a.atWork == 0 {
+		return func() {}
+	}
+	<-a.holder.turns
+	return func() { a.holder.turns <- struct{}{} } // the others end at their deadlines
+}
+
 // hold counts n more bytes. If it returns an error, those of begin, nothing is counted. A request that exceeds
 // littleHeld waits for a place among the large ones: reading, rendering and encoding a large answer keeps a processor
 // and the database busy, and a short request would wait for all of them.

@@ -29,11 +29,7 @@ func TestBan_isCheckedByEveryWrite(t *testing.T) {
 		w.must(t, 200, banned, "GET", "/v1/me", nil) // caches the session
 		w.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE id=?", banned.ID)
 		before := w.checksums(w.tables())
-		var body any
-		if b := o.body(t); b != nil {
-			body = b
-		}
-		if r := w.send(t, banned, o.method, path, body, headers...); r.Status != 401 {
+		if r := w.ask(o, banned, path, o.body(t), headers); r.Status != 401 {
 			t.Errorf("%s of a banned user: %s, want 401", o.id, r)
 		}
 		for table, sum := range w.checksums(w.tables()) {

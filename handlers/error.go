@@ -44,9 +44,10 @@ var transport = map[int]struct {
 	http.StatusMethodNotAllowed: {"method_not_allowed", "The path does not support this method; see Allow."},
 	http.StatusRequestTimeout:   {"request_timeout", "The request did not arrive in time."},
 
-	http.StatusRequestEntityTooLarge: {models.CodeTooLarge, "The body is larger than 384 KiB."},
+	http.StatusRequestEntityTooLarge: {models.CodeTooLarge, "The body is larger than 384 KiB, or 10 MiB for an image."},
 	http.StatusUnsupportedMediaType: {
-		"unsupported_media_type", "The body must be JSON, sent as application/json.",
+		"unsupported_media_type",
+		"The body must be JSON, sent as application/json, or multipart/form-data for an image.",
 	},
 	http.StatusRequestHeaderFieldsTooLarge: {"header_too_large", "The header is larger than 8 KiB."},
 }

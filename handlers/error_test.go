@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/handlers"
+	"likewise/images"
 	"likewise/models"
 )
 
@@ -133,7 +134,8 @@ func TestErrorsPage_isTheContractAndTheCode(t *testing.T) {
 // TestFieldErrors_haveCodes provokes every code of a field and every format. The contract is checked with each answer.
 func TestFieldErrors_haveCodes(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, modes[0], avatarsAt("images.example.org"))
+	kept := imagesIn(t, t.TempDir())
+	a := newAPI(t, modes[0], avatarsAt("images.example.org"), withImages(kept))
 	none, ada := account{}, a.person(t, "ada")
 	mod, admin := a.promoted(t, a.account(t), models.RoleModerator), a.promoted(t, a.account(t), models.RoleAdmin)
 	p, other := a.newPost(t, ada), a.newPost(t, ada)
@@ -142,6 +144,13 @@ func TestFieldErrors_haveCodes(t *testing.T) {
 		models.MaxDepth, deepest.ID)
 	require.NoError(t, err)
 	a.must(t, 201, ada, "POST", "/v1/posts", text, key("spent"))
+
+	full := a.account(t)
+	addImage(t, a.store, kept, full.ID)
+	a.exec(t, "UPDATE images SET bytes=?", models.MaxImageBytes)
+	small, smallType := imageForm(t, "file", asPNG(t, 2, 2))
+	broken, brokenType := imageForm(t, "file", asPNG(t, 2, 2)[:40])
+	large, largeType := imageForm(t, "file", make([]byte, images.MaxBytes+1))
 
 	comments, drops := fmt.Sprintf("/v1/posts/%d/comments", p.ID), fmt.Sprintf("/v1/posts/%d/drops", p.ID)
 	void := fmt.Sprintf("/v1/admin/users/%d/likes/void", ada.ID)
@@ -214,6 +223,10 @@ func TestFieldErrors_haveCodes(t *testing.T) {
 			obj{"name": "T", "scopes": []string{"moderate"}}, nil},
 		{"too_few map[max:100 min:1]", "ids", ada, "POST", read, obj{"ids": []int{}}, nil},
 		{"exclusive map[field:up_to]", "ids", ada, "POST", read, obj{"ids": []int{1}, "up_to": 1}, nil},
+
+		{"bad_format map[format:image]", "file", ada, "POST", "/v1/images", broken, []header{brokenType}},
+		{"too_large map[max:1.048576e+07 unit:bytes]", "file", ada, "POST", "/v1/images", large, []header{largeType}},
+		{"no_room map[max:2.097152e+08]", "file", full, "POST", "/v1/images", small, []header{smallType}},
 
 		{"not_before map[before:2038-01-19T03:14:07Z]", "ends_at", ada, "POST", drops,
 			drop(later, "2039-01-01T00:00:00Z"), nil},

@@ -80,7 +80,8 @@ func (a *api) build(t testing.TB) {
 
 func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, modes[0])
+	kept := imagesIn(t, t.TempDir())
+	a := newAPI(t, modes[0], withImages(kept))
 	a.must(t, 201, account{}, "POST", "/v1/auth/register",
 		obj{"username": "ada", "email": "ada@example.org", "password": "difference engine"})
 	in := read[session](t, a.must(t, 200, account{}, "POST", "/v1/auth/login",
@@ -112,6 +113,8 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	a.must(t, 200, ada, "PUT", pathOf(theirs)+"/read", obj{})
 	a.must(t, 200, ada, "PUT", pathOf(theirs)+"/subscription", obj{"level": "muted"})
 	a.must(t, 201, ada, "PUT", "/v1/me/drafts/comment", obj{"content": "Ada's draft.", "post_id": theirs.ID})
+	picture := addImage(t, a.store, kept, ada.ID)
+	addImage(t, a.store, kept, bob.ID)
 	a.must(t, 200, bob, "PUT", pathOf(p)+"/subscription", obj{"level": "following"})
 	a.must(t, 201, bob, "PUT", "/v1/me/drafts/post", obj{"title": "Bob's secret draft"})
 	a.exec(t, "INSERT INTO blocks (user_id, blocked_id) VALUES (?,?),(?,?)", ada.ID, carol.ID, carol.ID, ada.ID)
@@ -173,6 +176,7 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 		"read_marks":        {"post_id": float64(theirs.ID), "comment_id": float64(mine.ID)},
 		"subscriptions":     {"post_id": float64(theirs.ID), "level": "muted"},
 		"drafts":            {"key": "comment", "content": "Ada's draft.", "post_id": float64(theirs.ID)},
+		"images":            {"id": picture.Name, "type": "image/png", "width": 600.0},
 		"follows":           {"user_id": float64(bob.ID), "username": "bob"},
 		"blocks":            {"user_id": float64(carol.ID)},
 		"sessions":          {"user_agent": "Analytical/1"},

@@ -124,13 +124,14 @@ func spy(t *testing.T, m mode) (*world, *statements) {
 	config.Net = network
 	store := openStore(t, config.FormatDSN())
 	parts := m.parts(t, store)
-	a := serve(t, store, parts.use, limited(t, redisURL(t), 1e6))
+	kept := imagesIn(t, t.TempDir())
+	a := serve(t, store, parts.use, limited(t, redisURL(t), 1e6), withImages(kept))
 	a.settle, a.mode = parts.settle, m.name
 	hash, err := signin.HashPassword("correct horse")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{api: a, t: t, password: hash}
+	w := &world{api: a, t: t, password: hash, images: kept}
 	ada := w.someone(caller{role: models.RoleUser})
 	for range 3 {
 		w.post(ada)

@@ -75,6 +75,13 @@ var (
 		address: counters.Rate{Burst: 3000, Every: 100 * time.Millisecond},
 	}
 
+	uploadQuota = quota{
+		name:    "uploads",
+		user:    counters.Rate{Burst: 50, Every: 30 * time.Minute},
+		fresh:   counters.Rate{Burst: 10, Every: 2 * time.Hour},
+		address: counters.Rate{Burst: 300, Every: 5 * time.Minute},
+	}
+
 	// Edits of one post or comment, in addition to writeQuota. The oldest versions are deleted when there are too many,
 	// and an author must not be able to push a version out within days.
 	editQuota = quota{name: "edits", user: counters.Rate{Burst: 20, Every: time.Hour}}
@@ -111,6 +118,7 @@ var (
 
 	limitWrite    = &routeLimit{quota: &writeQuota}
 	limitNote     = &routeLimit{quota: &noteQuota} // it changes nothing that others see
+	limitUpload   = &routeLimit{quota: &uploadQuota}
 	limitPost     = &routeLimit{quota: &postQuota}
 	limitComment  = &routeLimit{quota: &commentQuota}
 	limitReport   = &routeLimit{quota: &reportQuota}

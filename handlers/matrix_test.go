@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"likewise/handlers/signin"
+	"likewise/images"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -104,6 +105,7 @@ type world struct {
 	password string              // hash of the password in the contract's examples
 	counted  map[string][]string // see totals
 	callers  map[caller]account  // see lasting
+	images   images.Store
 }
 
 func newWorld(t *testing.T) *world {
@@ -113,8 +115,9 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	dsn := testkit.Database(t)
-	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com")), t: t, dsn: dsn, password: hash,
-		callers: map[caller]account{}}
+	kept := imagesIn(t, t.TempDir())
+	w := &world{api: serve(t, openStore(t, dsn), avatarsAt("example.com"), withImages(kept)), t: t, dsn: dsn,
+		password: hash, callers: map[caller]account{}, images: kept}
 	w.exec("INSERT INTO settings (name, value) VALUES ('webhooks', '')") // as the first webhook does
 	ada := w.someone(caller{role: models.RoleUser})
 	w.exec("UPDATE users SET username='ada' WHERE id=?", ada.ID)
@@ -264,6 +267,10 @@ var objects = map[string]func(w *world, owner account) string{
 	"DropId": func(w *world, owner account) string { return strconv.FormatInt(w.drop(owner, 0), 10) },
 	"ClaimId": func(w *world, owner account) string {
 		return w.claim(owner, w.drop(w.someone(caller{role: models.RoleUser}), 600))
+	},
+	"ImageId": func(w *world, owner account) string {
+		i := addImage(w.t, w.store, w.images, max(owner.ID, 1))
+		return i.Name
 	},
 	"SessionId": func(w *world, owner account) string {
 		return models.SessionID(models.HashToken(w.token(owner, false, 0)))
@@ -525,6 +532,11 @@ func (w *world) ask(o operation, as account, path string, body obj, headers []he
 		var sent any
 		if body != nil {
 			sent = body
+		}
+		if o.id == "uploadImage" {
+			var form header
+			sent, form = imageForm(w.t, "file", asPNG(w.t, 2, 2))
+			headers = append(headers, form)
 		}
 		return w.send(w.t, as, o.method, path, sent, headers...)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/middleware/recover"
 	"github.com/google/uuid"
+	"github.com/valyala/fasthttp"
 
 	"likewise/handlers/network"
 	"likewise/models"
@@ -89,12 +90,18 @@ func (s *Server) refuseUnread(c *fiber.Ctx, err error) error {
 	s.secure(c)
 	s.cors.allow(c)
 	writeProblem(c, err)
-	c.Context().SetConnectionClose()
-	if conn, ok := c.Context().Conn().(*network.Conn); ok {
-		conn.Linger()
-	}
+	closeUnread(c.Context())
 	s.finish(c, s.now(), err)
 	return nil
+}
+
+// closeUnread closes the connection of a request whose body was not read to its end. The client can still read the
+// answer.
+func closeUnread(r *fasthttp.RequestCtx) {
+	r.SetConnectionClose()
+	if conn, ok := r.Conn().(*network.Conn); ok {
+		conn.Linger()
+	}
 }
 
 // finish counts a request and logs it.

@@ -24,8 +24,9 @@ const (
 	ruleKey       // of the route's permission
 	tokenKeyOwner // hash of the token that owns the Idempotency-Key
 	answerKey
-	editionKey // of the shared reads of the request
-	encodedKey // of the body, if other requests are answered with it, too
+	editionKey  // of the shared reads of the request
+	encodedKey  // of the body, if other requests are answered with it, too
+	receivedKey // true: an upload was read to its end
 )
 
 // pathID reads the id in the path of an object of a kind, such as "post". It returns CodeNotFound if the path has

@@ -14,7 +14,8 @@ type route struct {
 	limit      *routeLimit       // what a request costs; see limit.go
 	handler    fiber.Handler
 	// Of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go. It is nil for a
-	// claim, which repeating does not change, and for a preview, which has no effect.
+	// claim, which repeating does not change, for a preview, which has no effect, and for an image, whose unused copy
+	// is deleted by a job.
 	repeat fiber.Handler
 }
 
@@ -24,7 +25,8 @@ func (r route) changesReads() bool {
 	case r.method == fiber.MethodGet:
 		return false
 	// Many at a time, and without such an effect.
-	case r.limit == limitLike || r.limit == limitLogin || r.limit == limitNote || r.limit == limitRender:
+	case r.limit == limitLike || r.limit == limitLogin || r.limit == limitUpload || r.limit == limitNote ||
+		r.limit == limitRender:
 		return false
 	}
 	return true
@@ -73,6 +75,7 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/me/drafts/:key", "draft.read", limitRead, s.readDraft, nil},
 		{"PUT", "/v1/me/drafts/:key", "draft.write", limitNote, s.saveDraft, nil},
 		{"DELETE", "/v1/me/drafts/:key", "draft.write", limitNote, s.deleteDraft, nil},
+		{"GET", "/v1/me/images", "image.list", limitReadList, s.listMyImages, nil},
 		{"GET", "/v1/me/likes", "like.list", limitReadList, s.listMyLikes, nil},
 		{"GET", "/v1/me/redactions", "redaction.list", limitRead, s.listMyRedactions, nil},
 		{"GET", "/v1/me/reports", "report.list", limitRead, s.listMyReports, nil},
@@ -154,6 +157,12 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/comments/:id/revisions/:version", "comment.read", limitRead, s.readRevision(comment, false), nil},
 		{"POST", "/v1/comments/:id/revisions/:version/redaction", "comment.redact", limitReport,
 			s.requestRedaction(comment), s.repeatRedaction},
+
+		// Images
+		{"POST", "/v1/images", "image.create", limitUpload, s.uploadImage, nil},
+		{"GET", "/v1/images/:id", "image.read", limitRead, s.readImage(false), nil},
+		{"GET", "/v1/images/:id/thumbnail", "image.read", limitRead, s.readImage(true), nil},
+		{"DELETE", "/v1/images/:id", "image.delete", limitWrite, s.deleteImage, nil},
 
 		// Previews, tags, likes, live counts and reports
 		{"POST", "/v1/render", "text.render", limitRender, s.renderText, nil},

@@ -33,6 +33,7 @@ import (
 	"likewise/handlers/markdown"
 	"likewise/handlers/network"
 	"likewise/handlers/signin"
+	"likewise/images"
 	"likewise/models"
 )
 
@@ -55,6 +56,7 @@ type Config struct {
 	Claims   *counters.Claims     // nil in direct mode
 	IDs      *counters.IDs        // required; of claims
 	Edition  *counters.Edition    // nil in direct mode: requests then share no reads
+	Images   images.Store         // nil: users cannot upload images
 	Desk     Desk                 // required
 	Registry *prometheus.Registry // required; the API's metrics are registered in it
 
@@ -132,6 +134,8 @@ type Server struct {
 	exporting   sync.Map     // int64: users whose archive is being sent
 	cursors     cursors
 	markdown    *markdown.Renderer
+	images      images.Store // nil: users cannot upload images
+	uploads     *uploads
 	limits      limits
 	likeLimits  likeLimits
 	expensive   expensiveShare
@@ -170,6 +174,7 @@ func New(c Config) (*Server, error) {
 		targets:   c.Targets,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.LocalOrigins},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
+		images: c.Images, uploads: newUploads(),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
 		privateWebhooks: c.PrivateWebhooks,
 	}
@@ -186,7 +191,7 @@ func New(c Config) (*Server, error) {
 	if s.shared, err = newShared(c.Edition); err != nil {
 		return nil, err
 	}
-	if s.markdown, err = markdown.New(c.Profiles); err != nil {
+	if s.markdown, err = markdown.New(c.Profiles, c.PublicURL); err != nil {
 		return nil, err
 	}
 	if s.news, err = newNews(); err != nil {
@@ -294,6 +299,7 @@ func (s *Server) newApp() *fiber.App {
 		BodyLimit:             maxBody,
 		// Otherwise a form would be read before a handler could refuse anything but JSON.
 		DisablePreParseMultipartForm: true,
+		StreamRequestBody:            true, // see receive
 		ReadBufferSize:               maxHeader,
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 writeTimeout,
@@ -302,6 +308,12 @@ func (s *Server) newApp() *fiber.App {
 		JSONEncoder:                  encodeJSON,
 	})
 	app.Server().KeepHijackedConns = true // a stream closes its own
+	app.Server().HeaderReceived = func(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+		if isUpload(h.Method(), h.RequestURI()) {
+			return fasthttp.RequestConfig{ReadTimeout: uploadTimeout, WriteTimeout: writeTimeout}
+		}
+		return fasthttp.RequestConfig{}
+	}
 	app.Server().ConnState = network.StateChanged
 	return app
 }
@@ -328,7 +340,14 @@ func (s *Server) install() error {
 			_ = s.refuseUnread(c, err) // always nil: it writes the answer
 			return
 		}
-		serve(r)
+		if err := receive(r); err != nil {
+			s.app.Server().ErrorHandler(r, err) // as for a body that fasthttp cannot read
+			return
+		}
+		upload := r.RequestBodyStream() != nil
+		if serve(r); upload && r.UserValue(receivedKey) == nil {
+			closeUnread(r)
+		}
 	}
 	return nil
 }

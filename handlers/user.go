@@ -146,11 +146,14 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 			*field = *value
 		}
 	}
+	if name := models.ImageAt(profile.AvatarURL, string(s.publicURL)); name != "" {
+		profile.AvatarURL = models.ImagePath + name
+	}
 	if err := profile.Validate(); err != nil {
 		return err
 	}
 	if avatarURL != nil {
-		if err := s.avatarHosts.check(*avatarURL); err != nil {
+		if err := s.avatarHosts.check(profile.AvatarURL); err != nil {
 			return err
 		}
 	}

@@ -65,6 +65,9 @@ func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err e
 	if err := dropExport(tx, userID); err != nil {
 		return nil, err
 	}
+	if err := s.setImageUses(tx, userSubject(userID)); err != nil { // the avatar
+		return nil, err
+	}
 	if err := s.logSecurity(tx, securityEvent{kind: eventAccountDeleted, userID: userID}); err != nil {
 		return nil, err
 	}
@@ -140,13 +143,17 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 		{"notifications", "PRIMARY", "user_id", "id"},
 		{"subscriptions", "PRIMARY", "user_id", "id"},
 		{"read_marks", "PRIMARY", "user_id", "post_id"},
-		{"drafts", "PRIMARY", "user_id", "id"},
 		{"follows", "idx_user_followed", "followed_id", "user_id"}, // the followers of a deleted account are not shown
 	} {
 		for more := true; more; {
 			if more, err = s.purgeSome(ctx, rows, userID); err != nil {
 				return true, fmt.Errorf("purge user %d: %w", userID, err)
 			}
+		}
+	}
+	for more := true; more; {
+		if more, err = s.purgeDraftsOf(ctx, userID, purgeBatch); err != nil {
+			return true, fmt.Errorf("purge drafts of user %d: %w", userID, err)
 		}
 	}
 	for more := true; more; {

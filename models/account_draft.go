@@ -123,10 +123,14 @@ func (s *Store) SaveDraft(
 		}
 		if created {
 			d, err = s.insertDraft(tx, userID, key, text)
+		} else {
+			d = now
+			err = s.replaceDraft(tx, d, text)
+		}
+		if err != nil {
 			return err
 		}
-		d = now
-		return s.replaceDraft(tx, d, text)
+		return s.setImageUses(tx, draftSubject(d.ID), text.Content)
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("save a draft of user %d: %w", userID, err)
@@ -150,9 +154,9 @@ func (s *Store) insertDraft(tx *gorm.DB, userID int64, key string, text DraftTex
 		return nil, Errorf(CodeConflict, "You have %d drafts, and more is not possible. Delete one first.", drafts)
 	}
 	now := second(s.now())
-	err := tx.Exec(insert, userID, key, text.PostID, text.ParentID, text.Title, text.Content,
-		strings.Join(text.Tags, " "), now, now).Error
-	return &Draft{Key: key, Text: text, CreatedAt: now, UpdatedAt: now}, err
+	id, err := s.insert(tx, insert, userID, key, text.PostID, text.ParentID, text.Title, text.Content,
+		strings.Join(text.Tags, " "), now, now)
+	return &Draft{ID: id, Key: key, Text: text, CreatedAt: now, UpdatedAt: now}, err
 }
 
 // replaceDraft writes the next version of d and updates d.
@@ -176,15 +180,12 @@ func (t DraftText) equal(other DraftText) bool {
 
 // DeleteDraft deletes the user's draft with this key. Without one, it changes nothing.
 func (s *Store) DeleteDraft(ctx context.Context, userID int64, key string) error {
-	const remove = `
-		DELETE FROM drafts
-		WHERE id=?`
 	d, err := s.DraftByKey(ctx, userID, key)
 	if ErrorCode(err) == CodeNotFound {
 		return nil
 	}
 	if err == nil {
-		_, err = s.write(ctx, remove, d.ID)
+		_, err = s.deleteDrafts(ctx, []int64{d.ID}, "")
 	}
 	if err != nil {
 		return fmt.Errorf("delete a draft of user %d: %w", userID, err)
@@ -211,13 +212,54 @@ func (s *Store) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	remove := `
-		DELETE d
-		FROM drafts d FORCE INDEX (PRIMARY)
-		WHERE d.id IN (` + joinIDs(ascending(ids)) + `) AND d.updated_at<=?`
-	purged, err := s.write(ctx, remove, before)
+	purged, err := s.deleteDrafts(ctx, ids, "d.updated_at<=?", before)
 	if err != nil {
 		return 0, fmt.Errorf("purge drafts: %w", err)
 	}
 	return purged, nil
+}
+
+// purgeDraftsOf deletes at most limit drafts of a user and reports whether there may be more.
+func (s *Store) purgeDraftsOf(ctx context.Context, userID int64, limit int) (more bool, err error) {
+	const find = `
+		SELECT id
+		FROM drafts FORCE INDEX (idx_user_id)
+		WHERE user_id=?
+		LIMIT ?`
+	var ids []int64
+	if err := s.db.WithContext(ctx).Raw(find, userID, limit).Scan(&ids).Error; err != nil || len(ids) == 0 {
+		return false, err
+	}
+	_, err = s.deleteDrafts(ctx, ids, "")
+	return len(ids) == limit, err
+}
+
+// deleteDrafts deletes those of the drafts that meet a condition ("" for none), and frees their images.
+func (s *Store) deleteDrafts(
+	ctx context.Context, ids []int64, condition string, args ...any,
+) (deleted int64, err error) {
+	where := matching("d.id IN (" + joinIDs(ascending(ids)) + ")")
+	where.addIf(condition != "", condition, args...)
+	lock := `
+		SELECT d.id
+		FROM drafts d FORCE INDEX (PRIMARY)
+		` + where.clause() + `
+		ORDER BY d.id
+		FOR UPDATE`
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		var locked []int64
+		if err := tx.Raw(lock, where.args...).Scan(&locked).Error; err != nil || len(locked) == 0 {
+			return err
+		}
+		remove := `
+			DELETE d
+			FROM drafts d FORCE INDEX (PRIMARY)
+			WHERE d.id IN (` + joinIDs(locked) + `)`
+		if err := tx.Exec(remove).Error; err != nil {
+			return err
+		}
+		deleted = int64(len(locked))
+		return s.freeImagesOfDrafts(tx, locked)
+	})
+	return deleted, err
 }

@@ -179,6 +179,15 @@ type (
 		CreatedAt time.Time `json:"created_at"`
 		UpdatedAt time.Time `json:"updated_at"`
 	}
+	exportedImage struct {
+		RowKey    `gorm:"embedded"`
+		Name      string    `json:"id"`
+		Type      string    `json:"type"`
+		Width     int       `json:"width"`
+		Height    int       `json:"height"`
+		Bytes     int64     `json:"bytes"`
+		CreatedAt time.Time `json:"created_at"`
+	}
 	exportedUser struct {
 		RowKey    `gorm:"embedded"`
 		UserID    int64     `json:"user_id"`
@@ -335,6 +344,12 @@ var exportSections = []exportSection{
 			content, tags, version, created_at, updated_at
 		FROM drafts FORCE INDEX (idx_user_id)
 		WHERE user_id=? AND id>?
+		ORDER BY id
+		LIMIT ?`),
+	rowsOf[exportedImage]("images", `
+		SELECT id AS row_id, name, type, width, height, bytes, created_at
+		FROM images FORCE INDEX (idx_user_id)
+		WHERE user_id=? AND id>? AND state=2
 		ORDER BY id
 		LIMIT ?`),
 	rowsOf[exportedUser]("follows", `

@@ -98,6 +98,12 @@ var rules = map[Permission]Rule{
 	// Request that a version of the caller's comment be redacted.
 	"comment.redact": {RoleUser, Hidden, ScopeWrite},
 
+	// Upload images; list and delete the caller's. Everybody who knows the address of an image may look at it.
+	"image.read":   {RoleAnonymous, All, NoToken},
+	"image.create": {RoleUser, All, ScopeWrite},
+	"image.list":   {RoleUser, All, ScopeRead},
+	"image.delete": {RoleUser, Kept, ScopeWrite},
+
 	// Render a text that is not stored.
 	"text.render": {RoleUser, All, ScopeWrite},
 
@@ -240,7 +246,7 @@ func (r Rule) AdmitOn(caller *Session, owner int64) error {
 	own := caller != nil && caller.UserID == owner
 	switch {
 	case r.On == Kept && !own && (caller == nil || caller.Role < RoleModerator):
-		return Errorf(CodeForbidden, "Only the author of the post, and moderators, can do this.")
+		return Errorf(CodeForbidden, "Only its author, and moderators, can do this.")
 	case r.On == Own && !own:
 		return Errorf(CodeForbidden, "Only the author can do this.")
 	case r.On == Hidden && !own:

@@ -114,7 +114,10 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		if parentID != nil {
 			repliesTo = place.ParentAuthorID
 		}
-		return notifyComment(tx, c, repliesTo, text.Mentions)
+		if err := notifyComment(tx, c, repliesTo, text.Mentions); err != nil {
+			return err
+		}
+		return s.addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), text.Content)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create comment: %w", err)
@@ -355,7 +358,7 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 		if c.Content == text.Content {
 			return nil
 		}
-		return replaceComment(tx, c, editor, text.Content, second(s.now()))
+		return s.replaceComment(tx, c, editor, text.Content, second(s.now()))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update comment %d: %w", id, err)
@@ -365,7 +368,7 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 
 // replaceComment writes the next version of c, whose post's row is locked, keeps the old one as a Revision and updates
 // c. editor is 0 for the text that a redaction leaves.
-func replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now time.Time) error {
+func (s *Store) replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now time.Time) error {
 	if err := keepRevision(tx, Target{Kind: KindComment, ID: c.ID}); err != nil {
 		return err
 	}
@@ -380,6 +383,9 @@ func replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now t
 		indexed = search.Version
 	}
 	if err := tx.Exec(update, c.Content, c.Version, now, editor, indexed, c.ID).Error; err != nil {
+		return err
+	}
+	if err := s.addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), content); err != nil {
 		return err
 	}
 	if err := deleteTerms(tx, KindComment, c.ID); err != nil || indexed == 0 {

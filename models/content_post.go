@@ -94,6 +94,9 @@ func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*
 		if err := notifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
+		if err := s.addImageUses(tx, Target{Kind: KindPost, ID: p.ID}.imageSubject(), text.Content); err != nil {
+			return err
+		}
 		announce(tx, PostCreated, p.ID)
 		return countTags(tx, eachOnce(text.Tags, tags))
 	})
@@ -212,7 +215,7 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 		if p.changes(text) == 0 {
 			return nil
 		}
-		delta, err := replacePost(tx, p, editor, text, tags, derived, second(s.now()))
+		delta, err := s.replacePost(tx, p, editor, text, tags, derived, second(s.now()))
 		if err != nil {
 			return err
 		}
@@ -241,7 +244,7 @@ func (p *Post) changes(text PostText) Changes {
 
 // replacePost writes the next version of p, whose row is locked, keeps the old one as a Revision and updates p. editor
 // is 0 for the text that a redaction leaves. The caller passes delta to countTags as its last statement.
-func replacePost(
+func (s *Store) replacePost(
 	tx *gorm.DB, p *Post, editor int64, text PostText, tags map[string]int64, d derived, now time.Time,
 ) (delta map[int64]int, err error) {
 	changed := p.changes(text)
@@ -277,6 +280,9 @@ func replacePost(
 		return nil, err
 	}
 	if err := insertTags(tx, p.ID, p.CreatedAt, text.Tags, tags); err != nil {
+		return nil, err
+	}
+	if err := s.addImageUses(tx, Target{Kind: KindPost, ID: p.ID}.imageSubject(), text.Content); err != nil {
 		return nil, err
 	}
 	if p.Status != StatusNormal { // a deleted post is neither indexed nor counted

@@ -245,6 +245,9 @@ func (s *Store) redact(
 	if err := tx.Exec(overwrite, now, target.ID, version).Error; err != nil {
 		return nil, err
 	}
+	if err := s.syncImageUses(tx, target); err != nil {
+		return nil, err
+	}
 	if err := redactNews(tx, target); err != nil {
 		return nil, err
 	}
@@ -268,14 +271,14 @@ func (s *Store) replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) 
 		if err := tx.Raw(readCommentVersion, target.ID).Scan(&c).Error; err != nil {
 			return nil, err
 		}
-		return nil, replaceComment(tx, &c, 0, RedactedText, now)
+		return nil, s.replaceComment(tx, &c, 0, RedactedText, now)
 	}
 	p := Post{}
 	if err := tx.Raw(readPostText, target.ID).Scan(&p).Error; err != nil {
 		return nil, err
 	}
 	text := PostText{Title: RedactedText, Content: RedactedText}
-	return replacePost(tx, &p, 0, text, nil, s.derive(text), now)
+	return s.replacePost(tx, &p, 0, text, nil, s.derive(text), now)
 }
 
 // ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the
@@ -369,7 +372,7 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target Target, re
 				return err
 			}
 		}
-		if err := purge(tx, target, actor, reason, second(s.now())); err != nil {
+		if err := s.purge(tx, target, actor, reason, second(s.now())); err != nil {
 			return err
 		}
 		now := &moderated{Status: StatusDeleted, DeletedBy: actor}
@@ -387,7 +390,7 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target Target, re
 }
 
 // purge deletes the text of a deleted target whose post's row is held.
-func purge(tx *gorm.DB, target Target, actor int64, reason string, now time.Time) error {
+func (s *Store) purge(tx *gorm.DB, target Target, actor int64, reason string, now time.Time) error {
 	table := revisionTables[target.Kind]
 	id, kind := target.ID, target.Kind
 	// The version is incremented, so that caches made of the text are not used.
@@ -419,6 +422,9 @@ func purge(tx *gorm.DB, target Target, actor int64, reason string, now time.Time
 		return err
 	}
 	if err := tx.Exec(deleteRevisions, id).Error; err != nil {
+		return err
+	}
+	if err := s.setImageUses(tx, target.imageSubject()); err != nil {
 		return err
 	}
 	if err := redactNews(tx, target); err != nil {

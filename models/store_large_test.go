@@ -112,6 +112,8 @@ func fillLarge(t testing.TB, store *models.Store) {
 	write("subscriptions", "user_id, post_id, level, created_at", mine+", 1+(n%7=0), "+at, largePosts)
 	write("read_marks", "user_id, post_id, comment_id, read_at", mine+", n%500, "+at, largePosts)
 	write("thread_news", "post_id, latest_id, from_id", fmt.Sprintf("n+1, %d, 0", largeShare), 100)
+	write("images", "name, user_id, state, type, width, height, bytes, thumbnail_bytes, due_at",
+		"LPAD(n, 20, '0'), IF(n%10=0, 1, 2+n%5), 2, 'image/png', 1, 1, 1, 1, IF(n%100, NULL, NOW())", 2*largeShare)
 	write("drafts", "user_id, draft_key, title, content, tags, created_at, updated_at",
 		fmt.Sprintf("IF(n<50, 1, n), CONCAT('d',n), '', 'A draft.', '', %s, %s", at, at), largeShare)
 	write("follows", "user_id, followed_id, created_at", "1, n+2, "+at, largeShare)
@@ -198,5 +200,5 @@ func fillLarge(t testing.TB, store *models.Store) {
 		ANALYZE TABLE users, posts, comments, post_likes, comment_likes, bookmarks, follows, blocks, sessions,
 			notifications, tags, post_tags, post_terms, comment_terms, post_revisions, comment_revisions, redactions,
 			moderation_log, report_cases, reports, drops, claims, webhooks, webhook_events, subscriptions, read_marks,
-			thread_news, drafts`)
+			thread_news, drafts, images`)
 }

@@ -277,6 +277,7 @@ func plans() []planned {
 			plan("SubscribedPosts", where, 1, models.ViewFull, before, 21),
 			plan("SubscribedPosts", "summaries "+where, 1, models.ViewSummary, before, 21),
 			plan("Drafts", where, 1, before, 21),
+			plan("Images", where, 1, before, 21),
 			plan("PostTimes", where, before, 500).walking(),
 			plan("LikedPosts", where, 1, 1, models.ViewFull, before, 21),
 			plan("LikedPosts", "summaries "+where, 1, 1, models.ViewSummary, before, 21),
@@ -368,6 +369,7 @@ func plans() []planned {
 		plan("NotifyFollowers", "", 0, 500, map[int64]bool{}),
 		plan("PurgeReadMarks", "", 500),
 		plan("PurgeDrafts", "", 500),
+		plan("OrphanImages", "", 100),
 	)
 	for _, q := range []models.AccountQuery{
 		{}, {Username: "user1"}, {Email: "user1"}, {Role: models.RoleModerator}, {Banned: true},

@@ -103,8 +103,9 @@ func (f *fieldErrors) checkAvatarURL(field, address string) {
 	if len(address) > maxAvatarURL {
 		fault = TooLong(maxAvatarURL)
 	}
-	f.check(address == "" || validAvatarURL(address), field,
-		fault.Saying("must be an https URL of at most %d characters, without a user name", maxAvatarURL))
+	f.check(address == "" || validAvatarURL(address) || ImageAt(address, "") != "", field,
+		fault.Saying("must be an https URL of at most %d characters, without a user name, or the path of an image of "+
+			"this site", maxAvatarURL))
 }
 
 // validAvatarURL permits only URLs that every client reads in the same way: the characters of RFC 3986, and a host.

@@ -14,6 +14,8 @@ const (
 	FieldRequired      FieldCode = "required"
 	FieldTooShort      FieldCode = "too_short"      // min, max, unit
 	FieldTooLong       FieldCode = "too_long"       // max, unit
+	FieldTooLarge      FieldCode = "too_large"      // max, unit: of a file
+	FieldNoRoom        FieldCode = "no_room"        // max: bytes of all files of an account
 	FieldTooFew        FieldCode = "too_few"        // min, max
 	FieldTooMany       FieldCode = "too_many"       // max
 	FieldOutOfRange    FieldCode = "out_of_range"   // min, max
@@ -52,6 +54,7 @@ const (
 	FormatEmail    Format = "email"
 	FormatID       Format = "id"
 	FormatIDs      Format = "ids" // separated by commas
+	FormatImage    Format = "image"
 	FormatIP       Format = "ip"
 	FormatKey      Format = "idempotency_key"
 	FormatTag      Format = "tag"
@@ -105,6 +108,12 @@ func TooLong(limit int) Fault {
 func tooLarge(limit int) Fault {
 	return Fault{FieldTooLong, Params{"max": limit, "unit": unitBytes},
 		fmt.Sprintf("must have at most %d bytes", limit)}
+}
+
+// TooLarge returns the fault of a file with more of a unit, "bytes" or "pixels", than limit.
+func TooLarge(limit int64, unit string) Fault {
+	return Fault{FieldTooLarge, Params{"max": limit, "unit": unit},
+		fmt.Sprintf("must have at most %d %s", limit, unit)}
 }
 
 // WrongLength returns the fault of a text with length characters, which must have least to most.

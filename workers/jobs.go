@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"likewise/counters"
+	"likewise/images"
 	"likewise/models"
 )
 
@@ -65,6 +66,11 @@ var schedule = []Job{
 		"flush", time.Minute, time.Minute,
 		"Wait until every like and claim accepted so far is in MySQL.",
 		true, (*Jobs).flush,
+	},
+	{
+		"images", 10 * time.Minute, 5 * time.Minute,
+		"Delete images that nothing has shown for a day, and those that were deleted or not stored to the end.",
+		false, (*Jobs).images,
 	},
 	{
 		"index", time.Minute, time.Minute,
@@ -126,6 +132,7 @@ type JobsConfig struct {
 	Metrics   *Metrics
 	Registry  prometheus.Registerer // of the metrics that only jobs have
 	CoolAfter time.Duration         // see NewJanitor
+	Images    images.Store          // nil: the site has none
 	// PrivateWebhooks allows webhooks at private addresses, and without TLS.
 	PrivateWebhooks bool
 }
@@ -260,6 +267,14 @@ func (j *Jobs) drift(ctx context.Context) (string, error) {
 func (j *Jobs) export(ctx context.Context) (string, error) {
 	built, removed, err := NewExporter(j.Store).Export(ctx)
 	return fmt.Sprintf("built %d archives, deleted %d", built, removed), err
+}
+
+// images deletes orphaned images. A run without the storage leaves them to another.
+func (j *Jobs) images(ctx context.Context) (string, error) {
+	if j.Images == nil {
+		return "this process has no storage of images", nil
+	}
+	return eachBatch(ctx, "looked at %d images", NewSweeper(j.Store, j.Images).Sweep)
 }
 
 // index adds posts and comments to the search index. Usually there is nothing to do: they are indexed when they are

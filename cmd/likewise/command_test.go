@@ -79,6 +79,15 @@ func TestSettings_originsAreChecked(t *testing.T) {
 	assert.Contains(t, said, "--cors-origins (or $LIKEWISE_CORS_ORIGINS): origin ")
 }
 
+func TestSettings_imagesAreCheckedAndNotShown(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"api"}, {"cron"}} {
+		said := fail(t, 2, []string{"LIKEWISE_IMAGES=s3://key:hidden@host"}, args...)
+		assert.Contains(t, said, "--images (or $LIKEWISE_IMAGES) is not of the form /folder, or s3://")
+		assert.NotContains(t, said, "hidden")
+	}
+}
+
 func TestSettings_areNeverShownWhenTheyAreWrong(t *testing.T) {
 	t.Parallel()
 	const secret = "correct-horse-battery"

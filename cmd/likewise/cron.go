@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"likewise/images"
 	"likewise/workers"
 )
 
@@ -23,13 +24,14 @@ type cronFlags struct {
 	likesFlags
 	secretFlags
 	webhookFlags
+	imageFlags
 
 	CoolAfter time.Duration `env:"LIKEWISE_COOL_AFTER" default:"${cool_after}" help:"${cool_after_help}"`
 }
 
 // Validate reports missing settings.
 func (f *cronFlags) Validate() error {
-	weak := f.check(f.MySQLDSN, f.gateURL())
+	weak := errors.Join(f.secretFlags.check(f.MySQLDSN, f.gateURL()), f.imageFlags.check())
 	if !f.gated() {
 		return errors.Join(required(f.mysqlFlags.setting()), weak)
 	}
@@ -45,14 +47,20 @@ func (f *cronFlags) open(ctx context.Context, log *slog.Logger) (*core, *workers
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, c.jobs(f.config(), f.CoolAfter, f.PrivateWebhooks), nil
+	store, err := f.store() // a storage that is down must not keep the other jobs from running
+	if err != nil {
+		return nil, nil, errors.Join(err, c.close())
+	}
+	return c, c.jobs(f.config(), f.CoolAfter, f.PrivateWebhooks, store), nil
 }
 
-func (c *core) jobs(kafka workers.Kafka, coolAfter time.Duration, privateWebhooks bool) *workers.Jobs {
+func (c *core) jobs(
+	kafka workers.Kafka, coolAfter time.Duration, privateWebhooks bool, objects images.Store,
+) *workers.Jobs {
 	return workers.NewJobs(workers.JobsConfig{
 		Store: c.store, Redis: c.redis, Likes: c.gate, Claims: c.claims, Targets: c.targets,
 		Kafka: kafka, Metrics: c.metrics, Registry: c.registry, CoolAfter: coolAfter,
-		PrivateWebhooks: privateWebhooks,
+		PrivateWebhooks: privateWebhooks, Images: objects,
 	})
 }
 

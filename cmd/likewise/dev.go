@@ -99,6 +99,11 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 
+	objects, err := imageFlags{filepath.Join(d.Data, "images")}.open(ctx)
+	if err != nil {
+		return err
+	}
+
 	// The roles stop in the order in which a like passes them, so that each hands its likes to the next.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var roles sync.WaitGroup
@@ -111,12 +116,12 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	// Jobs start once the shards are open: to flush, shards that open slowly, as after a kill, seem to lack a worker.
-	roles.Go(func() { c.jobs(kafka, workers.DefaultCoolAfter, true).Serve(background) })
+	roles.Go(func() { c.jobs(kafka, workers.DefaultCoolAfter, true, objects).Serve(background) })
 	login, err := d.fill(ctx, c)
 	if err != nil {
 		return err
 	}
-	config := handlers.Config{LocalOrigins: true, PrivateWebhooks: true}
+	config := handlers.Config{LocalOrigins: true, PrivateWebhooks: true, Images: objects}
 	if d.openFrontEnd(&config); d.PublicURL == "" {
 		config.PublicURL = "http://" + listener.Addr().String()
 	}

@@ -146,6 +146,9 @@ var helpTexts = map[string]string{
 		"Similar names are refused, too. The command user create accepts them.",
 	"webhook_help": "Allow webhooks at private addresses, and without TLS, for development: " +
 		"an admin could otherwise reach whatever this machine reaches.",
+	"images_help": "Where uploaded images are kept: a folder, or s3://KEY:SECRET@HOST/BUCKET of a server that speaks " +
+		"S3, with /PREFIX, ?region=REGION and &tls=false if needed. The API and cron need the same place. " +
+		"Without it, users cannot upload images.",
 	"avatar_help": "Hosts of avatars, such as images.example.org. Each learns the address of every reader. " +
 		"* alone allows every host; without a value, none.",
 	"profiles": handlers.DefaultProfiles,

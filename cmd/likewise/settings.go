@@ -15,6 +15,7 @@ import (
 	"likewise/counters"
 	"likewise/handlers"
 	"likewise/handlers/markdown"
+	"likewise/images"
 	"likewise/models"
 	"likewise/workers"
 )
@@ -158,6 +159,41 @@ func (f originFlags) check() error {
 		return fmt.Errorf("--cors-origins (or $LIKEWISE_CORS_ORIGINS): %w", err)
 	}
 	return nil
+}
+
+// imageFlags choose where images are kept.
+type imageFlags struct {
+	Images string `env:"LIKEWISE_IMAGES" placeholder:"PLACE" help:"${images_help}"`
+}
+
+// check returns an error for an address that cannot be read. It contains a secret, and is not shown.
+func (f imageFlags) check() error {
+	_, err := f.store()
+	return err
+}
+
+// store returns the storage of images; nil if there is none.
+func (f imageFlags) store() (images.Store, error) {
+	if f.Images == "" {
+		return nil, nil
+	}
+	s, err := images.Open(f.Images)
+	if err != nil {
+		return nil, fmt.Errorf("--images (or $LIKEWISE_IMAGES) %w", err)
+	}
+	return s, nil
+}
+
+// open is store for a process that needs the storage. It returns an error if the storage cannot be used now.
+func (f imageFlags) open(ctx context.Context) (images.Store, error) {
+	s, err := f.store()
+	if err != nil || s == nil {
+		return nil, err
+	}
+	if err := s.Check(ctx); err != nil {
+		return nil, fmt.Errorf("--images (or $LIKEWISE_IMAGES): the storage cannot be used: %w", err)
+	}
+	return s, nil
 }
 
 // webhookFlags choose where webhooks can be.

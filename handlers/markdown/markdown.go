@@ -1,9 +1,9 @@
 // Package markdown renders the Markdown of posts and comments to safe HTML, makes excerpts of it, and finds whom it
 // mentions.
 //
-// Raw HTML in the content is dropped, and the sanitizer checks the rendered HTML again. An image becomes a link to it,
-// so that a reader's browser loads nothing from other hosts unless the reader follows the link. Content beyond the
-// bounds on nesting, links, emphasis and tables stays text.
+// Raw HTML in the content is dropped, and the sanitizer checks the rendered HTML again. An image that was uploaded to
+// the site is shown. Any other becomes a link to it, so that a reader's browser loads nothing from other hosts unless
+// the reader follows the link. Content beyond the bounds on nesting, links, emphasis and tables stays text.
 //
 // The Renderer owns a cache of rendered HTML, by target and version. An edit needs no invalidation, and losing an entry
 // costs one rendering.
@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ import (
 type Parser struct{ converter goldmark.Markdown }
 
 // NewParser returns a Parser.
-func NewParser() *Parser { return &Parser{newConverter()} }
+func NewParser() *Parser { return &Parser{newConverter("")} }
 
 // Renderer renders what a Parser parses. It is safe for concurrent use.
 type Renderer struct {
@@ -59,7 +60,8 @@ const maxCached = 64 << 20
 const cacheLife = time.Hour
 
 // New returns a Renderer with an empty cache. Mentions become links to profiles followed by the name, in lower case.
-func New(profiles string) (*Renderer, error) {
+// site is the URL of the site, to which absolute addresses of its images begin; "" for none.
+func New(profiles, site string) (*Renderer, error) {
 	const entrySize = 100 // bytes of an entry besides its HTML
 	cache, err := otter.New(&otter.Options[cacheKey, string]{
 		ExpiryCalculator: otter.ExpiryWriting[cacheKey, string](cacheLife),
@@ -69,7 +71,7 @@ func New(profiles string) (*Renderer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("markdown cache: %w", err)
 	}
-	return &Renderer{Parser: NewParser(), policy: newPolicy(), cache: cache, profiles: profiles}, nil
+	return &Renderer{Parser: &Parser{newConverter(site)}, policy: newPolicy(), cache: cache, profiles: profiles}, nil
 }
 
 // HTML returns the HTML of a version of a target's content. Concurrent calls for the same version render it once.
@@ -123,6 +125,10 @@ func newPolicy() *bluemonday.Policy {
 	p.AllowAttrs("align").Matching(regexp.MustCompile(`^(left|center|right)$`)).OnElements("th", "td")
 	p.AllowAttrs("type").Matching(regexp.MustCompile(`^checkbox$`)).OnElements("input")
 	p.AllowAttrs("checked", "disabled").Matching(regexp.MustCompile(`^$`)).OnElements("input")
+	p.AllowAttrs("src").Matching(regexp.MustCompile("^" + models.ImagePath + "[A-Za-z0-9_-]+$")).OnElements("img")
+	p.AllowAttrs("alt", "title").OnElements("img")
+	p.AllowAttrs("width", "height").Matching(bluemonday.Integer).OnElements("img")
+	p.AllowAttrs("loading").Matching(regexp.MustCompile("^lazy$")).OnElements("img")
 	p.AllowAttrs("href", "title").OnElements("a")
 	p.AllowAttrs("class").Matching(regexp.MustCompile("^" + mentionClass + "$")).OnElements("a")
 	p.AllowAttrs("rel").Matching(regexp.MustCompile("^" + linkRel + "$")).OnElements("a")
@@ -151,7 +157,7 @@ var (
 	cellsKey      = parser.NewContextKey()
 )
 
-func newConverter() goldmark.Markdown {
+func newConverter(site string) goldmark.Markdown {
 	blocks := parser.DefaultBlockParsers()
 	for i, p := range blocks {
 		switch p.Value {
@@ -178,7 +184,7 @@ func newConverter() goldmark.Markdown {
 			parser.WithParagraphTransformers(paragraphs...),
 			parser.WithASTTransformers(
 				util.Prioritized(extension.NewTableASTTransformer(), 0),
-				util.Prioritized(userLinks{}, 1000),
+				util.Prioritized(userLinks{site}, 1000),
 			),
 		)),
 		goldmark.WithRendererOptions(renderer.WithNodeRenderers(
@@ -269,11 +275,11 @@ func countTo(most int, key parser.ContextKey, pc parser.Context) bool {
 	return n < most
 }
 
-// userLinks sets linkRel on every link, replaces images by links to them, and replaces links that are not allowed by
-// their text.
-type userLinks struct{}
+// userLinks sets linkRel on every link, replaces images of other sites by links to them, and replaces links that are
+// not allowed by their text.
+type userLinks struct{ site string }
 
-func (userLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
+func (l userLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
 	var found []ast.Node
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // it never fails
 		switch n.(type) {
@@ -291,6 +297,9 @@ func (userLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Conte
 				unwrap(n)
 			}
 		case *ast.Image:
+			if l.show(n) {
+				continue
+			}
 			link := ast.NewLink()
 			link.Destination, link.Title = n.Destination, n.Title
 			if linkable(n.Destination) && !inLink(n) {
@@ -311,6 +320,21 @@ func (userLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Conte
 		}
 		n.SetAttributeString("rel", []byte(linkRel))
 	}
+}
+
+// show reports whether an image was uploaded to the site, and sets its attributes if so. The name of the image holds
+// its size, so that pages do not move when it has loaded.
+func (l userLinks) show(n *ast.Image) bool {
+	name := models.ImageAt(string(n.Destination), l.site)
+	width, height, ok := models.ImageSize(name)
+	if !ok {
+		return false
+	}
+	n.Destination = []byte(models.ImagePath + name)
+	n.SetAttributeString("width", []byte(strconv.Itoa(width)))
+	n.SetAttributeString("height", []byte(strconv.Itoa(height)))
+	n.SetAttributeString("loading", []byte("lazy"))
+	return true
 }
 
 // linkable reports whether links to the destination are allowed.

@@ -273,7 +273,7 @@ func markup() []string {
 
 func TestMarkdown_stopsAttacks(t *testing.T) {
 	t.Parallel()
-	m, err := New("/users/")
+	m, err := New("/users/", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestUnsafeHTML_findsWhatIsUnsafe(t *testing.T) {
 
 func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 	t.Parallel()
-	m, err := New("/users/")
+	m, err := New("/users/", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +371,7 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 // second to minutes and all memory; now some 50 ms. Quadratic work would show on a machine of any speed.
 func TestMarkdown_boundsItsWork(t *testing.T) {
 	t.Parallel()
-	m, err := New("/users/")
+	m, err := New("/users/", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +439,7 @@ func processorTime(t *testing.T) time.Duration {
 }
 
 func FuzzMarkdown(f *testing.F) {
-	m, err := New("/users/")
+	m, err := New("/users/", "")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -472,7 +472,7 @@ func FuzzMarkdown(f *testing.F) {
 func TestMarkdown_cachesByVersion(t *testing.T) {
 	t.Parallel()
 	post, comment := models.Target{Kind: models.KindPost, ID: 1}, models.Target{Kind: models.KindComment, ID: 1}
-	m, err := New("/users/")
+	m, err := New("/users/", "")
 	if err != nil {
 		t.Fatal(err)
 	}

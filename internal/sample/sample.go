@@ -333,15 +333,19 @@ func (w *writer) follow(ctx context.Context) error {
 // atOnce is how many targets are liked at the same time.
 const atOnce = 8
 
-// like lets the first users after the author like each post and comment.
+// like lets users like each post and comment: in turn, so that no two of them like most of an author's content together
+// and look like a ring.
 func (w *writer) like(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
+	turn := 0
 	likes := func(target models.Target, by string, n int) {
+		others := slices.DeleteFunc(slices.Clone(w.Users), func(u user) bool { return u.Name == by })
+		first := turn
+		turn += n
 		group.Go(func() error {
-			at := slices.IndexFunc(w.Users, func(u user) bool { return u.Name == by })
-			for i := range min(n, len(w.Users)-1) {
-				liker := w.users[w.Users[(at+1+i)%len(w.Users)].Name]
+			for i := range min(n, len(others)) {
+				liker := w.users[others[(first+i)%len(others)].Name]
 				if _, err := w.Likes.SetLike(ctx, target, liker.ID, true); err != nil {
 					return err
 				}

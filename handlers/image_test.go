@@ -1,0 +1,528 @@
+package handlers_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/handlers"
+	"likewise/images"
+	"likewise/internal/testkit"
+	"likewise/models"
+	"likewise/workers"
+)
+
+func imagesIn(t *testing.T, address string) images.Store {
+	t.Helper()
+	s, err := images.Open(address)
+	require.NoError(t, err)
+	return s
+}
+
+func withImages(s images.Store) func(*handlers.Config) {
+	return func(c *handlers.Config) { c.Images = s }
+}
+
+// asPNG returns a PNG with one transparent pixel.
+func asPNG(t testing.TB, width, height int) []byte {
+	t.Helper()
+	p := image.NewNRGBA(image.Rect(0, 0, width, height))
+	for i := range p.Pix {
+		p.Pix[i] = 0xff
+	}
+	p.SetNRGBA(0, 0, color.NRGBA{})
+	var b bytes.Buffer
+	require.NoError(t, png.Encode(&b, p))
+	return b.Bytes()
+}
+
+// imageForm returns a body with a file, and its type.
+func imageForm(t testing.TB, field string, file []byte) (string, header) {
+	t.Helper()
+	var b bytes.Buffer
+	form := multipart.NewWriter(&b)
+	part, err := form.CreateFormFile(field, "photo.svg")
+	require.NoError(t, err)
+	_, err = part.Write(file)
+	require.NoError(t, err)
+	require.NoError(t, form.Close())
+	return b.String(), header{"Content-Type", form.FormDataContentType()}
+}
+
+type uploaded struct {
+	ID           string `json:"id"`
+	URL          string `json:"url"`
+	ThumbnailURL string `json:"thumbnail_url"`
+	Type         string `json:"type"`
+	Width        int    `json:"width"`
+	Height       int    `json:"height"`
+	Bytes        int64  `json:"bytes"`
+}
+
+func (a *api) upload(t testing.TB, as account, file []byte) reply {
+	t.Helper()
+	body, form := imageForm(t, "file", file)
+	return a.send(t, as, "POST", "/v1/images", body, form)
+}
+
+func (a *api) uploaded(t testing.TB, as account) uploaded {
+	t.Helper()
+	r := a.upload(t, as, asPNG(t, 600, 300))
+	require.Equal(t, 201, r.Status, "%s", r)
+	return read[uploaded](t, r)
+}
+
+// addImage stores an image of a user, without the API.
+func addImage(t testing.TB, store *models.Store, objects images.Store, user int64) *models.Image {
+	t.Helper()
+	made, err := images.Make(t.Context(), "file", asPNG(t, 600, 300))
+	require.NoError(t, err)
+	i := &models.Image{UserID: user, Type: made.Image.Type, Width: made.Image.Width, Height: made.Image.Height,
+		Bytes: int64(len(made.Image.Data)), ThumbnailBytes: int64(len(made.Thumb.Data))}
+	require.NoError(t, store.AddImage(t.Context(), i, "file"))
+	require.NoError(t, objects.Put(t.Context(), i.Name, i.Type, made.Image.Data))
+	require.NoError(t, objects.Put(t.Context(), images.ThumbName(i.Name), i.Type, made.Thumb.Data))
+	require.NoError(t, store.ShowImage(t.Context(), i.ID))
+	return i
+}
+
+func TestImages_areUploadedShownAndDeleted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, dir)))
+	ada, bob := a.account(t), a.account(t)
+	i := a.uploaded(t, ada)
+	assert.Equal(t, uploaded{i.ID, "/v1/images/" + i.ID, "/v1/images/" + i.ID + "/thumbnail", "image/png", 600, 300,
+		i.Bytes}, i)
+
+	for url, side := range map[string]int{i.URL: 600, i.ThumbnailURL: 480} {
+		r := a.must(t, 200, account{}, "GET", url, nil)
+		assert.Equal(t, "image/png", r.Header.Get("Content-Type"))
+		assert.Equal(t, "nosniff", r.Header.Get("X-Content-Type-Options"))
+		assert.Contains(t, r.Header.Get("Content-Security-Policy"), "default-src 'none'")
+		assert.Equal(t, "public, max-age=31536000, immutable", r.Header.Get("Cache-Control"))
+		assert.Equal(t, "cross-origin", r.Header.Get("Cross-Origin-Resource-Policy"))
+		shown, err := png.Decode(bytes.NewReader(r.Body))
+		require.NoError(t, err)
+		assert.Equal(t, side, shown.Bounds().Dx())
+		again := a.must(t, 304, account{}, "GET", url, nil, header{"If-None-Match", r.Header.Get("ETag")})
+		assert.Empty(t, again.Body)
+		head := a.must(t, 200, account{}, "HEAD", url, nil)
+		assert.Equal(t, r.Header.Get("Content-Length"), head.Header.Get("Content-Length"))
+	}
+	list := read[page[uploaded]](t, a.must(t, 200, ada, "GET", "/v1/me/images", nil))
+	assert.Equal(t, []uploaded{i}, list.Items)
+	assert.Empty(t, read[page[uploaded]](t, a.must(t, 200, bob, "GET", "/v1/me/images", nil)).Items)
+
+	a.must(t, 403, bob, "DELETE", i.URL, nil)
+	a.must(t, 204, ada, "DELETE", i.URL, nil)
+	for _, url := range []string{i.URL, i.ThumbnailURL, "/v1/images/1", "/v1/images/" + strings.Repeat("A", 20)} {
+		gone := a.must(t, 404, account{}, "GET", url, nil)
+		assert.NotContains(t, gone.Header.Get("Cache-Control"), "public")
+	}
+	a.must(t, 404, ada, "DELETE", i.URL, nil)
+	a.sweep(t, imagesIn(t, dir))
+	assert.Empty(t, filesIn(t, dir), "the job deletes the objects")
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM images"))
+}
+
+// sweep runs the job that deletes orphans until there are none.
+func (a *api) sweep(t *testing.T, objects images.Store) {
+	t.Helper()
+	for {
+		n, err := workers.NewSweeper(a.store, objects).Sweep(t.Context(), 100)
+		require.NoError(t, err)
+		if n == 0 {
+			return
+		}
+	}
+}
+
+// filesIn returns the files below a folder.
+func filesIn(t *testing.T, dir string) (files []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	}))
+	return files
+}
+
+func TestImages_deletedByModeratorsAreLogged(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, t.TempDir())))
+	ada, mod := a.account(t), a.moderator(t)
+	i := a.uploaded(t, ada)
+	a.must(t, 204, mod, "DELETE", i.URL, nil)
+	assert.EqualValues(t, 1, a.number(t, "SELECT COUNT(*) FROM moderation_log"+
+		" WHERE action='image.delete' AND actor_id=? AND before_state LIKE ?", mod.ID, "%"+i.ID+"%"))
+}
+
+func TestImages_refuseWhatIsNoUpload(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, t.TempDir())))
+	ada := a.account(t)
+	refused := func(status int, code, field, fieldCode, body string, headers ...header) {
+		t.Helper()
+		r := a.send(t, ada, "POST", "/v1/images", body, headers...)
+		require.Equal(t, status, r.Status, "%s", r)
+		p := read[problem](t, r)
+		assert.Equal(t, code, p.Code)
+		if field != "" {
+			require.Len(t, p.Errors, 1)
+			assert.Equal(t, field, p.Errors[0].Field)
+			assert.Equal(t, fieldCode, p.Errors[0].Code)
+		}
+	}
+	refused(415, "unsupported_media_type", "", "", `{"file":"x"}`)
+	refused(415, "unsupported_media_type", "", "", "file", header{"Content-Type", "multipart/form-data"})
+	body, form := imageForm(t, "picture", asPNG(t, 2, 2))
+	refused(422, "invalid", "picture", "unknown_field", body, form)
+	body, form = imageForm(t, "file", nil)
+	refused(422, "invalid", "file", "required", body, form)
+	refused(400, "malformed", "", "", body[:len(body)-10], form)
+	body, form = imageForm(t, "file", []byte("<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"))
+	refused(422, "invalid", "file", "not_one_of", body, form)
+	body, form = imageForm(t, "file", make([]byte, images.MaxBytes+1))
+	refused(422, "invalid", "file", "too_large", body, form)
+	body, form = imageForm(t, "file", make([]byte, images.MaxBytes+1<<20))
+	refused(413, "too_large", "", "", body, form)
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM images"))
+
+	off := newAPI(t, modes[0])
+	r := off.upload(t, off.account(t), asPNG(t, 2, 2))
+	assert.Equal(t, 403, r.Status)
+	assert.Equal(t, "forbidden", read[problem](t, r).Code)
+}
+
+// An upload that is refused before it is read ends its connection, so what follows in it is not taken for a request.
+func TestImages_refusedUploadsHideNoRequest(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, t.TempDir())))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	const (
+		read   = 8 << 10 // what the server reads of a body at once
+		hidden = "GET /healthz HTTP/1.1\r\nHost: hidden\r\n\r\n"
+	)
+	fmt.Fprintf(conn, "POST /v1/images HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"+
+		"Content-Length: %d\r\n\r\n%s%s", read+len(hidden), strings.Repeat("x", read), hidden)
+	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	assert.Equal(t, 1, strings.Count(string(answer), "HTTP/1.1 "), "%s", answer)
+	assert.Contains(t, string(answer), "401")
+}
+
+func TestImages_haveRoomForSoMuch(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, t.TempDir())))
+	ada := a.account(t)
+	i := a.uploaded(t, ada)
+	a.exec(t, "UPDATE images SET bytes=?", models.MaxImageBytes)
+	r := a.upload(t, ada, asPNG(t, 2, 2))
+	require.Equal(t, 409, r.Status, "%s", r)
+	p := read[problem](t, r)
+	require.Len(t, p.Errors, 1)
+	assert.Equal(t, "no_room", p.Errors[0].Code)
+	a.must(t, 204, ada, "DELETE", i.URL, nil)
+	a.uploaded(t, ada)
+}
+
+func TestImages_areShownInTextsAndProfiles(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, t.TempDir())))
+	ada := a.account(t)
+	i := a.uploaded(t, ada)
+	shown := func(markdown string) string {
+		return read[struct {
+			HTML string `json:"content_html"`
+		}](t, a.must(t, 200, ada, "POST", "/v1/render", obj{"content": markdown})).HTML
+	}
+	want := fmt.Sprintf(`<img src="%s" alt="a &#34;b&#34;" width="600" height="300" loading="lazy">`, i.URL)
+	for _, address := range []string{i.URL, "https://forum.example" + i.URL} {
+		assert.Contains(t, strings.ReplaceAll(shown(`![a "b"](`+address+`)`), "&quot;", "&#34;"), want)
+	}
+	for _, address := range []string{"https://other.example" + i.URL, i.URL + "x", "/v1/images/1", i.URL + "?x"} {
+		assert.NotContains(t, shown("![a]("+address+")"), "<img", "%s", address)
+	}
+
+	for _, address := range []string{i.URL, "https://forum.example" + i.URL} {
+		me := read[obj](t, a.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": address}))
+		assert.Equal(t, i.URL, me["avatar_url"])
+	}
+	a.must(t, 422, ada, "PATCH", "/v1/me", obj{"avatar_url": "/v1/images/1"})
+}
+
+// due makes every image due that the job has not put aside.
+func (a *api) due(t *testing.T) {
+	t.Helper()
+	a.exec(t, "UPDATE images SET due_at=NOW() - INTERVAL 1 SECOND WHERE due_at IS NOT NULL")
+}
+
+// Whatever shows an image keeps it, in any version that is kept. What is deleted for good frees it.
+func TestImages_areKeptWhileSomethingShowsThem(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	objects := imagesIn(t, dir)
+	a := newAPI(t, modes[0], withImages(objects))
+	ada, admin := a.account(t), a.promoted(t, a.account(t), models.RoleAdmin)
+	swept := func(i uploaded, gone bool) {
+		t.Helper()
+		a.due(t)
+		a.sweep(t, objects)
+		status := 200
+		if gone {
+			status = 404
+		}
+		a.must(t, status, account{}, "GET", i.URL, nil)
+	}
+	text := func(i uploaded) string { return "See ![this](" + i.URL + ")." }
+
+	unused := a.uploaded(t, ada)
+	swept(unused, true)
+
+	i := a.uploaded(t, ada)
+	post := read[obj](t, a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "A title", "content": text(i)}))
+	path := fmt.Sprintf("/v1/posts/%.0f", post["id"])
+	swept(i, false)
+	a.must(t, 200, ada, "PATCH", path, obj{"content": "nothing"}, header{"If-Match", "*"})
+	swept(i, false) // the first version shows it
+	a.must(t, 204, ada, "DELETE", path, nil)
+	swept(i, false) // it can be restored
+	moderated := strings.Replace(path, "/v1/", "/v1/admin/", 1)
+	a.must(t, 200, admin, "POST", moderated+"/purge", obj{"reason": "Spam."})
+	swept(i, true)
+
+	i = a.uploaded(t, ada)
+	other := read[obj](t, a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "A title", "content": "x"}))
+	path = fmt.Sprintf("/v1/posts/%.0f", other["id"])
+	comment := read[obj](t, a.must(t, 201, ada, "POST", path+"/comments", obj{"content": text(i)}))
+	swept(i, false)
+	a.must(t, 200, admin, "POST", fmt.Sprintf("/v1/admin/comments/%.0f/revisions/0/redact", comment["id"]),
+		obj{"reason": "It has an address."})
+	swept(i, true)
+
+	i = a.uploaded(t, ada)
+	a.must(t, 201, ada, "PUT", "/v1/me/drafts/one", obj{"content": text(i)})
+	swept(i, false)
+	a.must(t, 200, ada, "PUT", "/v1/me/drafts/one", obj{"content": "x"}, header{"If-Match", "*"})
+	swept(i, true)
+
+	i = a.uploaded(t, ada)
+	a.must(t, 200, ada, "PUT", "/v1/me/drafts/one", obj{"content": text(i)}, header{"If-Match", "*"})
+	a.must(t, 204, ada, "DELETE", "/v1/me/drafts/one", nil)
+	swept(i, true)
+
+	i = a.uploaded(t, ada)
+	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": i.URL})
+	swept(i, false)
+	a.must(t, 201, ada, "PUT", "/v1/me/drafts/two", obj{"content": text(i)})
+	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": ""})
+	swept(i, false)
+	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": i.URL})
+	a.exec(t, "UPDATE users SET deleted_at=NULL, banned_until='9999-12-31' WHERE id=?", ada.ID)
+	_, err := a.store.DeleteBannedUser(t.Context(), admin.ID, ada.ID, "Spam.")
+	require.NoError(t, err)
+	_, err = a.store.PurgeUser(t.Context(), ada.ID)
+	require.NoError(t, err)
+	swept(i, true)
+	assert.Empty(t, filesIn(t, dir))
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM image_uses"))
+}
+
+// A post that is written while the job looks at its image either keeps the image, or is written after the job has
+// marked it. The job never deletes an image that is in use.
+func TestImages_inUseSurviveTheJobThatRaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	objects := imagesIn(t, dir)
+	a := newAPI(t, modes[0], withImages(objects))
+	ada := a.account(t)
+	kept, gone := 0, 0
+	for range 40 {
+		i := addImage(t, a.store, objects, ada.ID)
+		a.due(t)
+		var both sync.WaitGroup
+		both.Go(func() { a.sweep(t, objects) })
+		both.Go(func() {
+			_, err := a.store.CreatePost(t.Context(), models.Author{ID: ada.ID},
+				models.PostText{Title: "A title", Content: "![x](" + models.ImagePath + i.Name + ")"})
+			assert.NoError(t, err)
+		})
+		both.Wait()
+		a.sweep(t, objects)
+		uses := a.number(t, "SELECT COUNT(*) FROM image_uses WHERE image_id=?", i.ID)
+		_, err := a.store.ImageByName(t.Context(), i.Name)
+		if uses == 0 {
+			gone++
+			assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
+			continue
+		}
+		kept++
+		require.NoError(t, err, "an image in use was deleted")
+		a.must(t, 200, account{}, "GET", models.ImagePath+i.Name, nil)
+	}
+	t.Logf("%d kept, %d deleted before the post", kept, gone)
+}
+
+// failing is a storage that fails when told to.
+type failing struct {
+	images.Store
+	put, remove func(name string) error
+}
+
+func (f *failing) Put(ctx context.Context, name, kind string, data []byte) error {
+	if f.put != nil {
+		if err := f.put(name); err != nil {
+			return err
+		}
+	}
+	return f.Store.Put(ctx, name, kind, data)
+}
+
+func (f *failing) Delete(ctx context.Context, name string) error {
+	if f.remove != nil {
+		if err := f.remove(name); err != nil {
+			return err
+		}
+	}
+	return f.Store.Delete(ctx, name)
+}
+
+var errNoStorage = errors.New("the storage is down")
+
+// Whichever step of an upload or of a deletion is the last, a later run of the job leaves nothing behind.
+func TestImages_interruptedLeaveNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	objects := &failing{Store: imagesIn(t, dir)}
+	a := newAPI(t, modes[0], withImages(objects))
+	ada := a.account(t)
+	isThumb := func(name string) bool { return strings.HasSuffix(name, ".thumb") }
+
+	objects.put = func(name string) error {
+		if isThumb(name) {
+			return errNoStorage
+		}
+		return nil
+	}
+	r := a.upload(t, ada, asPNG(t, 600, 300))
+	require.Equal(t, 503, r.Status, "%s", r)
+	assert.NotEmpty(t, r.Header.Get("Retry-After"))
+	assert.Len(t, filesIn(t, dir), 1)
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM images WHERE state=2"))
+	a.sweep(t, objects)
+	assert.Empty(t, filesIn(t, dir))
+
+	// The process was killed before the mark: the row stays pending, and is due after a day.
+	objects.put = nil
+	a.uploaded(t, ada)
+	a.exec(t, "UPDATE images SET state=1")
+	a.sweep(t, objects)
+	assert.Len(t, filesIn(t, dir), 2)
+	a.due(t)
+	a.sweep(t, objects)
+	assert.Empty(t, filesIn(t, dir))
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM images"))
+
+	// The job was killed between the objects: its next run continues.
+	i := a.uploaded(t, ada)
+	a.must(t, 204, ada, "DELETE", i.URL, nil)
+	objects.remove = func(name string) error {
+		if !isThumb(name) {
+			return errNoStorage
+		}
+		return nil
+	}
+	_, err := workers.NewSweeper(a.store, objects).Sweep(t.Context(), 100)
+	require.ErrorIs(t, err, errNoStorage)
+	assert.Len(t, filesIn(t, dir), 1)
+	assert.EqualValues(t, 1, a.number(t, "SELECT COUNT(*) FROM images WHERE state=3 AND due_at>NOW()"))
+	objects.remove = nil
+	a.due(t)
+	a.sweep(t, objects)
+	assert.Empty(t, filesIn(t, dir))
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM images"))
+}
+
+// One user uploads one image at a time, and another address is served while a body arrives slowly.
+func TestImages_oneUploadOfAUserAtATime(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, t.TempDir())))
+	ada := a.account(t)
+	body, form := imageForm(t, "file", asPNG(t, 2, 2))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/images HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
+		"Content-Length: %d\r\n\r\n%s", ada.Token, form.value, len(body)+10_000, body[:100]+strings.Repeat("x", 9000))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, 429, a.upload(t, ada, asPNG(t, 2, 2)).Status)
+	}, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, conn.Close())
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, http.StatusCreated, a.upload(t, ada, asPNG(t, 2, 2)).Status)
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// Images are kept in S3, too. While it is gone or does not answer, uploads and reads get 503, and no image is shown
+// that is not stored.
+func TestImages_inS3(t *testing.T) {
+	t.Parallel()
+	server := testkit.S3(t)
+	objects := imagesIn(t, server.Address())
+	a := newAPI(t, modes[0], withImages(objects))
+	ada := a.account(t)
+	i := a.uploaded(t, ada)
+	fails := func() {
+		t.Helper()
+		r := a.upload(t, ada, asPNG(t, 2, 2))
+		require.Equal(t, 503, r.Status, "%s", r)
+		assert.NotEmpty(t, r.Header.Get("Retry-After"))
+		r = a.must(t, 503, account{}, "GET", i.URL, nil)
+		assert.NotContains(t, r.Header.Get("Cache-Control"), "public")
+		assert.EqualValues(t, 1, a.number(t, "SELECT COUNT(*) FROM images WHERE state=2"))
+	}
+	works := func() {
+		t.Helper()
+		r := a.must(t, 200, account{}, "GET", i.URL, nil)
+		assert.Len(t, r.Body, int(i.Bytes))
+	}
+	works()
+	require.NoError(t, server.Pause())
+	fails()
+	require.NoError(t, server.Resume())
+	works()
+	require.NoError(t, server.Kill())
+	fails()
+	require.NoError(t, server.Start(t.Context()))
+	works()
+	a.must(t, 204, ada, "DELETE", i.URL, nil)
+	a.due(t)
+	a.sweep(t, objects)
+	_, _, err := objects.Open(t.Context(), i.ID)
+	require.ErrorIs(t, err, images.ErrMissing)
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM images"))
+}

@@ -1,0 +1,541 @@
+package models
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// Image is a picture that a user has uploaded. Its bytes are in a storage of objects, under its name.
+type Image struct {
+	ID             int64 // of the row; the API names images by their names
+	Name           string
+	UserID         int64
+	Type           string // of the image and its thumbnail, such as "image/jpeg"
+	Width, Height  int    // of the image, in pixels
+	Bytes          int64
+	ThumbnailBytes int64
+	CreatedAt      time.Time
+}
+
+// Key returns the place of the image in a list.
+func (i *Image) Key() ListKey { return ListKey{ID: i.ID} }
+
+// The states of an image. It begins as pending, so that a row names every object that the storage may hold. Only a
+// ready image is shown. The objects of one that is being deleted go first, its row last.
+const (
+	imagePending  = 1
+	imageReady    = 2
+	imageDeleting = 3
+)
+
+const (
+	// MaxImageBytes is the size of all images of an account, with their thumbnails.
+	MaxImageBytes = 200 << 20
+	// keepUnused is how long an image that nothing shows is kept.
+	keepUnused = 24 * time.Hour
+)
+
+// ImagePath is the path of an image, without its name.
+const ImagePath = "/v1/images/"
+
+const (
+	imageNameRandom = 12 // bytes
+	maxImageSide    = 1<<12 - 1
+)
+
+// newImageName returns a name that nobody can guess. It ends in the size of the image, so that a text that shows the
+// image can be rendered without reading a row.
+func newImageName(width, height int) string {
+	var name [imageNameRandom + 3]byte
+	_, _ = rand.Read(name[:imageNameRandom]) // it never fails
+	size := width<<12 | height
+	name[12], name[13], name[14] = byte(size>>16), byte(size>>8), byte(size)
+	return base64.RawURLEncoding.EncodeToString(name[:])
+}
+
+// ImageSize returns the size that the name of an image holds; ok is false if no image can have the name.
+func ImageSize(name string) (width, height int, ok bool) {
+	b, err := base64.RawURLEncoding.DecodeString(name)
+	if err != nil || len(b) != imageNameRandom+3 {
+		return 0, 0, false
+	}
+	size := int(b[12])<<16 | int(b[13])<<8 | int(b[14])
+	width, height = size>>12, size&maxImageSide
+	return width, height, width > 0 && height > 0
+}
+
+// ImageAt returns the name of the image at an address: a path, or a URL of the site at base ("" for none). It returns
+// "" for any other address.
+func ImageAt(address, base string) string {
+	if base != "" {
+		address = strings.TrimPrefix(address, base)
+	}
+	name, ok := strings.CutPrefix(address, ImagePath)
+	if !ok {
+		return ""
+	}
+	if _, _, ok := ImageSize(name); !ok {
+		return ""
+	}
+	return name
+}
+
+var imagePattern = regexp.MustCompile(regexp.QuoteMeta(ImagePath) + `([A-Za-z0-9_-]{20})`)
+
+// imageNames returns the names of the images that texts mention, in whatever form, each once.
+func imageNames(texts ...string) []string {
+	var names []string
+	for _, text := range texts {
+		for _, found := range imagePattern.FindAllStringSubmatch(text, -1) {
+			names = append(names, found[1])
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+const imageColumns = `
+	id, name, user_id, type, width, height, bytes, thumbnail_bytes, created_at`
+
+// AddImage writes the row of an image that the caller is about to store, names it and sets its id and time. Nobody sees
+// it before ShowImage. CodeConflict, with the field: the images of the user would exceed MaxImageBytes.
+func (s *Store) AddImage(ctx context.Context, i *Image, field string) error {
+	const sum = `
+		SELECT COALESCE(SUM(bytes+thumbnail_bytes),0)
+		FROM images FORCE INDEX (idx_user_id)
+		WHERE user_id=? AND state<>?`
+	const insert = `
+		INSERT INTO images (name, user_id, state, type, width, height, bytes, thumbnail_bytes, created_at, due_at)
+		VALUES (?,?,?,?,?,?,?,?,?,?)`
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		users, err := lockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
+		if err != nil {
+			return err
+		}
+		if users[i.UserID] == nil {
+			return errNoUser()
+		}
+		var used int64
+		if err := tx.Raw(sum, i.UserID, imageDeleting).Scan(&used).Error; err != nil {
+			return err
+		}
+		if used+i.Bytes+i.ThumbnailBytes > MaxImageBytes {
+			return &Error{Code: CodeConflict, Message: "Your images take up all the room of an account. " +
+				"Delete some of them first.", Fields: []FieldError{
+				Fault{FieldNoRoom, Params{"max": MaxImageBytes}, "does not fit in the room of the account"}.In(field),
+			}}
+		}
+		i.Name, i.CreatedAt = newImageName(i.Width, i.Height), second(s.now())
+		i.ID, err = s.insert(tx, insert, i.Name, i.UserID, imagePending, i.Type, i.Width, i.Height, i.Bytes,
+			i.ThumbnailBytes, i.CreatedAt, i.CreatedAt.Add(keepUnused))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("add an image of user %d: %w", i.UserID, err)
+	}
+	return nil
+}
+
+// ShowImage makes an image visible whose objects are stored.
+func (s *Store) ShowImage(ctx context.Context, id int64) error {
+	const update = `
+		UPDATE images
+		SET state=?
+		WHERE id=? AND state=?`
+	shown, err := s.write(ctx, update, imageReady, id, imagePending)
+	if err == nil && shown == 0 {
+		err = Unavailable("The upload took too long; try again.", nil) // cron has given it up
+	}
+	if err != nil {
+		return fmt.Errorf("show image %d: %w", id, err)
+	}
+	return nil
+}
+
+// DropImage has the cron job delete an image that could not be stored.
+func (s *Store) DropImage(ctx context.Context, id int64) error {
+	const update = `
+		UPDATE images
+		SET state=?, due_at=?
+		WHERE id=? AND state=?`
+	if _, err := s.write(ctx, update, imageDeleting, second(s.now()), id, imagePending); err != nil {
+		return fmt.Errorf("drop image %d: %w", id, err)
+	}
+	return nil
+}
+
+func errNoImage() *Error { return Errorf(CodeNotFound, "There is no such image.") }
+
+// ImageByName reads an image. CodeNotFound: it was deleted or never existed.
+func (s *Store) ImageByName(ctx context.Context, name string) (*Image, error) {
+	const query = `
+		SELECT ` + imageColumns + `
+		FROM images FORCE INDEX (idx_name)
+		WHERE name=? AND state=?`
+	var i Image
+	read := s.db.WithContext(ctx).Raw(query, name, imageReady).Scan(&i)
+	if read.Error != nil {
+		return nil, fmt.Errorf("read an image: %w", read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return nil, errNoImage()
+	}
+	return &i, nil
+}
+
+// Images lists the images of the user, the latest first: at most limit images older than row before (0 for the first
+// page).
+func (s *Store) Images(ctx context.Context, userID, before int64, limit int) ([]Image, error) {
+	where := matching("user_id=?", userID)
+	where.addIf(before > 0, "id<?", before)
+	where.add("state=?", imageReady)
+	query := `
+		SELECT ` + imageColumns + `
+		FROM images FORCE INDEX (idx_user_id)
+		` + where.clause() + `
+		ORDER BY id DESC
+		LIMIT ?`
+	var list []Image
+	if err := s.db.WithContext(ctx).Raw(query, where.between(nil, limit)...).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("list images of user %d: %w", userID, err)
+	}
+	return list, nil
+}
+
+// DeleteImage deletes an image, whatever shows it, and has the cron job delete its objects. If the actor is not its
+// user, the act is logged, and CodeForbidden means that the actor is no longer a moderator. CodeNotFound: it was
+// deleted before.
+func (s *Store) DeleteImage(ctx context.Context, actor int64, i *Image) error {
+	const update = `
+		UPDATE images FORCE INDEX (PRIMARY)
+		SET state=?, due_at=?
+		WHERE id=? AND state=?`
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if actor != i.UserID {
+			if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+				return err
+			}
+		}
+		deleted := tx.Exec(update, imageDeleting, second(s.now()), i.ID, imageReady)
+		if deleted.Error != nil {
+			return deleted.Error
+		}
+		if deleted.RowsAffected == 0 {
+			return errNoImage()
+		}
+		if actor == i.UserID {
+			return nil
+		}
+		return s.logModeration(tx, moderationAct{
+			ActorID: actor, Action: "image.delete", TargetType: "image", TargetID: i.ID,
+			Before: map[string]any{"name": i.Name, "user_id": i.UserID},
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("delete image %d: %w", i.ID, err)
+	}
+	return nil
+}
+
+// StoredImage names the objects of an image.
+type StoredImage struct {
+	ID   int64
+	Name string
+}
+
+// OrphanImages takes at most limit images that are due. Those that something shows are put aside until it no longer
+// does; of the others, nobody can begin to show them from now on. The caller deletes their objects and then forgets
+// them. taken counts both.
+//
+// The rows stay locked from the look at the uses to the mark, and a text locks the row of an image before it writes a
+// use. So either the text comes first and the image stays, or the text finds the image marked.
+func (s *Store) OrphanImages(ctx context.Context, limit int) (orphans []StoredImage, taken int, err error) {
+	const find = `
+		SELECT id
+		FROM images FORCE INDEX (idx_due_at)
+		WHERE due_at<=?
+		ORDER BY due_at
+		LIMIT ?`
+	now := second(s.now())
+	var ids []int64
+	if err := s.db.WithContext(ctx).Raw(find, now, limit).Scan(&ids).Error; err != nil {
+		return nil, 0, fmt.Errorf("find orphaned images: %w", err)
+	}
+	if len(ids) == 0 {
+		return nil, 0, nil
+	}
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		locked, err := lockImages(tx, ids)
+		if err != nil {
+			return err
+		}
+		uses := `
+			SELECT DISTINCT image_id
+			FROM image_uses FORCE INDEX (idx_image_id)
+			WHERE image_id IN (` + joinIDs(ascending(ids)) + `)`
+		var used []int64
+		if err := tx.Raw(uses).Scan(&used).Error; err != nil {
+			return err
+		}
+		orphans = nil
+		var aside, doomed []int64
+		for _, i := range locked {
+			switch {
+			case i.DueAt == nil || i.DueAt.After(now): // changed since it was found
+			case i.State == imageReady && slices.Contains(used, i.ID):
+				aside = append(aside, i.ID)
+			default:
+				doomed = append(doomed, i.ID)
+				orphans = append(orphans, StoredImage{i.ID, i.Name})
+			}
+		}
+		if err := updateImages(tx, aside, "due_at=NULL"); err != nil {
+			return err
+		}
+		return updateImages(tx, doomed, fmt.Sprintf("state=%d", imageDeleting))
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("mark orphaned images: %w", err)
+	}
+	return orphans, len(ids), nil
+}
+
+// lockedImage is a row that the transaction holds.
+type lockedImage struct {
+	ID    int64
+	Name  string
+	State int
+	DueAt *time.Time
+}
+
+// lockImages locks images in the order of their ids. Those that do not exist are left out.
+func lockImages(tx *gorm.DB, ids []int64) (locked []lockedImage, err error) {
+	query := `
+		SELECT id, name, state, due_at
+		FROM images FORCE INDEX (PRIMARY)
+		WHERE id IN (` + joinIDs(ascending(ids)) + `)
+		ORDER BY id
+		FOR UPDATE`
+	return locked, tx.Raw(query).Scan(&locked).Error
+}
+
+// updateImages changes the rows of images that the transaction holds. The change consists of names and numbers of this
+// package, and of placeholders for args.
+func updateImages(tx *gorm.DB, ids []int64, change string, args ...any) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	update := `
+		UPDATE images FORCE INDEX (PRIMARY)
+		SET ` + change + `
+		WHERE id IN (` + joinIDs(ids) + `)`
+	return tx.Exec(update, args...).Error
+}
+
+// ForgetImage deletes the row of an orphaned image whose objects are deleted.
+func (s *Store) ForgetImage(ctx context.Context, id int64) error {
+	const find = `
+		SELECT subject_type, subject_id
+		FROM image_uses FORCE INDEX (idx_image_id)
+		WHERE image_id=?
+		ORDER BY subject_type, subject_id`
+	const forgetUse = `
+		DELETE FROM image_uses
+		WHERE subject_type=? AND subject_id=? AND image_id=?`
+	const forget = `
+		DELETE FROM images
+		WHERE id=? AND state=?`
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		if _, err := lockImages(tx, []int64{id}); err != nil {
+			return err
+		}
+		var uses []imageSubject
+		if err := tx.Raw(find, id).Scan(&uses).Error; err != nil {
+			return err
+		}
+		for _, use := range uses {
+			if err := tx.Exec(forgetUse, use.Type, use.ID, id).Error; err != nil {
+				return err
+			}
+		}
+		return tx.Exec(forget, id, imageDeleting).Error
+	})
+	if err != nil {
+		return fmt.Errorf("forget image %d: %w", id, err)
+	}
+	return nil
+}
+
+// imageRetry is how long after a failure the objects of an orphaned image are deleted again.
+const imageRetry = 10 * time.Minute
+
+// RetryImage has the objects of an orphaned image deleted later, because the storage failed.
+func (s *Store) RetryImage(ctx context.Context, id int64) error {
+	const update = `
+		UPDATE images
+		SET due_at=?
+		WHERE id=? AND state=?`
+	if _, err := s.write(ctx, update, second(s.now().Add(imageRetry)), id, imageDeleting); err != nil {
+		return fmt.Errorf("retry image %d: %w", id, err)
+	}
+	return nil
+}
+
+// imageSubject is something that shows images.
+type imageSubject struct {
+	Type string `gorm:"column:subject_type"`
+	ID   int64  `gorm:"column:subject_id"`
+}
+
+// The types of subjects, besides those of a TargetKind.
+const (
+	subjectDraft = "draft"
+	subjectUser  = "user"
+)
+
+func draftSubject(id int64) imageSubject { return imageSubject{subjectDraft, id} }
+
+func userSubject(id int64) imageSubject { return imageSubject{subjectUser, id} }
+
+func (t Target) imageSubject() imageSubject { return imageSubject{string(t.Kind), t.ID} }
+
+// addImageUses records that a further version of a subject's text shows images. The caller holds the subject's row, and
+// locks only tags and events afterwards. Images that do not exist are passed over: a text may name any address.
+func (s *Store) addImageUses(tx *gorm.DB, subject imageSubject, texts ...string) error {
+	names := imageNames(texts...)
+	if len(names) == 0 {
+		return nil
+	}
+	return s.changeImageUses(tx, subject, names, false)
+}
+
+// setImageUses records that a subject shows the images of these texts and no others.
+func (s *Store) setImageUses(tx *gorm.DB, subject imageSubject, texts ...string) error {
+	return s.changeImageUses(tx, subject, imageNames(texts...), true)
+}
+
+func (s *Store) changeImageUses(tx *gorm.DB, subject imageSubject, names []string, replace bool) error {
+	const readBefore = `
+		SELECT image_id
+		FROM image_uses
+		WHERE subject_type=? AND subject_id=?`
+	const find = `
+		SELECT id
+		FROM images FORCE INDEX (idx_name)
+		WHERE name IN (?)`
+	const insert = `
+		INSERT INTO image_uses (subject_type, subject_id, image_id)
+		VALUES (?,?,?)`
+	var before, now []int64
+	if err := tx.Raw(readBefore, subject.Type, subject.ID).Scan(&before).Error; err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		if err := tx.Raw(find, names).Scan(&now).Error; err != nil {
+			return err
+		}
+	}
+	added, removed := without(now, before), []int64(nil)
+	if replace {
+		removed = without(before, now)
+	}
+	if len(added)+len(removed) == 0 {
+		return nil
+	}
+	locked, err := lockImages(tx, append(slices.Clone(added), removed...))
+	if err != nil {
+		return err
+	}
+	var free []int64
+	for _, i := range locked {
+		switch {
+		case slices.Contains(removed, i.ID):
+			if i.State == imageReady {
+				free = append(free, i.ID)
+			}
+		case i.State == imageReady:
+			if err := tx.Exec(insert, subject.Type, subject.ID, i.ID).Error; err != nil {
+				return err
+			}
+		}
+	}
+	if len(removed) == 0 {
+		return nil
+	}
+	remove := `
+		DELETE FROM image_uses
+		WHERE subject_type=? AND subject_id=? AND image_id IN (` + joinIDs(ascending(removed)) + `)`
+	if err := tx.Exec(remove, subject.Type, subject.ID).Error; err != nil {
+		return err
+	}
+	return updateImages(tx, free, "due_at=?", second(s.now().Add(keepUnused)))
+}
+
+// freeImagesOfDrafts records that deleted drafts show nothing.
+func (s *Store) freeImagesOfDrafts(tx *gorm.DB, drafts []int64) error {
+	list := joinIDs(drafts)
+	read := `
+		SELECT DISTINCT image_id
+		FROM image_uses FORCE INDEX (PRIMARY)
+		WHERE subject_type='draft' AND subject_id IN (` + list + `)`
+	remove := `
+		DELETE u
+		FROM image_uses u FORCE INDEX (PRIMARY)
+		WHERE u.subject_type='draft' AND u.subject_id IN (` + list + `)`
+	var shown []int64
+	if err := tx.Raw(read).Scan(&shown).Error; err != nil || len(shown) == 0 {
+		return err
+	}
+	locked, err := lockImages(tx, shown)
+	if err != nil {
+		return err
+	}
+	if err := tx.Exec(remove).Error; err != nil {
+		return err
+	}
+	var free []int64
+	for _, i := range locked {
+		if i.State == imageReady {
+			free = append(free, i.ID)
+		}
+	}
+	return updateImages(tx, free, "due_at=?", second(s.now().Add(keepUnused)))
+}
+
+// without returns the ids that are not among others.
+func without(ids, others []int64) []int64 {
+	set := map[int64]bool{}
+	for _, id := range ids {
+		set[id] = true
+	}
+	for _, id := range others {
+		delete(set, id)
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// syncImageUses records which images the texts of a target show that are left after some were deleted.
+func (s *Store) syncImageUses(tx *gorm.DB, target Target) error {
+	table := revisionTables[target.Kind]
+	query := `
+		SELECT content
+		FROM ` + likeTables[target.Kind].targets + `
+		WHERE id=?
+		UNION ALL
+		SELECT content
+		FROM ` + table.name + `
+		WHERE ` + table.id + `=?`
+	var texts []string
+	if err := tx.Raw(query, target.ID, target.ID).Scan(&texts).Error; err != nil {
+		return err
+	}
+	return s.setImageUses(tx, target.imageSubject(), texts...)
+}
