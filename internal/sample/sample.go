@@ -333,16 +333,16 @@ func (w *writer) follow(ctx context.Context) error {
 // atOnce is how many targets are liked at the same time.
 const atOnce = 8
 
-// like lets users like each post and comment: in turn, so that no two of them like most of an author's content together
-// and look like a ring.
+// like lets users like each post and comment. The others like an author's content in turn, so that no two of them like
+// much of it together and look like a ring.
 func (w *writer) like(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
-	turn := 0
+	turn := map[string]int{} // by author
 	likes := func(target models.Target, by string, n int) {
 		others := slices.DeleteFunc(slices.Clone(w.Users), func(u user) bool { return u.Name == by })
-		first := turn
-		turn += n
+		first := turn[by]
+		turn[by] += n
 		group.Go(func() error {
 			for i := range min(n, len(others)) {
 				liker := w.users[others[(first+i)%len(others)].Name]
