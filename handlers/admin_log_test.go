@@ -51,6 +51,8 @@ func TestModerationLog_hasEveryAct(t *testing.T) {
 			want = 0 // they send an event, and change nothing that others see
 		case "unbanUser":
 			w.exec("UPDATE users SET banned_until='9999-12-31', ban_reason='Spam.' WHERE id=?", owner.ID)
+		case "endPreviousWebhookSecret":
+			w.exec("UPDATE webhooks SET previous_secret=secret, previous_until='9999-12-31'")
 		}
 		before := w.number(t, "SELECT COALESCE(MAX(id),0) FROM moderation_log")
 		r := w.ask(o, admin, path, body, headers)
