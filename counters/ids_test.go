@@ -58,6 +58,20 @@ func newProcesses(t testing.TB, n int, url, dsn string) []*idProcess {
 	return all
 }
 
+// skipSlots leaves out the slots up to one. They may be left out already: if several processes reserve the first slots
+// at once, a later reservation can become available first, and it begins ten minutes ahead. Going back would issue slots
+// twice.
+func skipSlots(t testing.TB, plain *redis.Client, upTo int64) {
+	t.Helper()
+	const script = `
+		if tonumber(redis.call('HGET', KEYS[1], 'last')) < tonumber(ARGV[1]) then
+			redis.call('HSET', KEYS[1], 'last', ARGV[1])
+		end`
+	if err := plain.Eval(t.Context(), script, []string{slotsKey}, upTo).Err(); !errors.Is(err, redis.Nil) {
+		require.NoError(t, err)
+	}
+}
+
 // requireUnique checks the ids of all processes together.
 func requireUnique(t testing.TB, all ...*idProcess) {
 	t.Helper()
@@ -158,7 +172,7 @@ func TestIDs_withARedisThatLosesItsMemory(t *testing.T) {
 	together(t, all, 1, func() {})
 	// The time of Redis does not help: the slots are a minute ahead of it.
 	ahead := time.Since(slotEpoch).Milliseconds() + time.Minute.Milliseconds()
-	require.NoError(t, plain.HSet(t.Context(), slotsKey, "last", ahead).Err())
+	skipSlots(t, plain, ahead)
 	stopped := make(chan struct{})
 	var flushing sync.WaitGroup
 	flushing.Go(func() {
@@ -194,7 +208,7 @@ func TestIDs_withAReplicaThatLacksTheLastWrites(t *testing.T) {
 	before := newProcesses(t, 2, server.URL(), dsn)
 	together(t, before, 100, func() {})
 	ahead := time.Since(slotEpoch).Milliseconds() + 300_000
-	require.NoError(t, primary.HSet(t.Context(), slotsKey, "last", ahead).Err())
+	skipSlots(t, primary, ahead)
 	together(t, before, 100, func() {})
 	host, port, err := net.SplitHostPort(server.Addr())
 	require.NoError(t, err)
