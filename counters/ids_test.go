@@ -59,8 +59,8 @@ func newProcesses(t testing.TB, n int, url, dsn string) []*idProcess {
 }
 
 // skipSlots leaves out the slots up to one. They may be left out already: if several processes reserve the first slots
-// at once, a later reservation can become available first, and it begins ten minutes ahead. Going back would issue slots
-// twice.
+// at once, a later reservation can become available first, and it begins ten minutes ahead. Going back would issue
+// slots twice.
 func skipSlots(t testing.TB, plain *redis.Client, upTo int64) {
 	t.Helper()
 	const script = `
@@ -180,7 +180,7 @@ func TestIDs_withARedisThatLosesItsMemory(t *testing.T) {
 			select {
 			case <-stopped:
 				return
-			case <-time.After(3 * time.Millisecond):
+			case <-time.After(20 * time.Millisecond): // a process must come to use what it has reserved
 				assert.NoError(t, plain.FlushDB(t.Context()).Err())
 			}
 		}
