@@ -224,30 +224,22 @@ func (s *Server) storeImage(ctx context.Context, i *models.Image, made *images.M
 	return models.Unavailable("The image cannot be stored now; try again.", err)
 }
 
-// imageName reads the name in the path. It returns CodeNotFound if no image can have it.
-func imageName(c *fiber.Ctx) (string, error) {
-	name := strings.Clone(c.Params("id"))
-	if _, _, ok := models.ImageSize(name); !ok {
-		return "", models.Errorf(models.CodeNotFound, "There is no such image.")
-	}
-	return name, nil
+// imageOfPath reads the image that the path names.
+func (s *Server) imageOfPath(c *fiber.Ctx) (*models.Image, error) {
+	return s.store.ImageByName(c.UserContext(), c.Params("id"))
 }
 
 // readImage sends an image, or its thumbnail. The bytes under an address never change, so caches need not ask again.
 func (s *Server) readImage(thumbnail bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		name, err := imageName(c)
+		i, err := s.imageOfPath(c)
 		if err != nil {
 			return err
 		}
-		i, err := s.store.ImageByName(c.UserContext(), name)
-		if err != nil {
-			return err
-		}
-		random := name[:16] // the rest is the size
-		object, tag := name, `"`+random+`"`
+		random := i.Name[:16] // the rest is the size
+		object, tag := i.Name, `"`+random+`"`
 		if thumbnail {
-			object, tag = images.ThumbName(name), `"`+random+`-thumb"`
+			object, tag = images.ThumbName(i.Name), `"`+random+`-thumb"`
 		}
 		if tags, ok := parseTags(c.Get(fiber.HeaderIfNoneMatch), true); ok && slices.Contains(tags, tag) {
 			setCached(c, tag)
@@ -279,11 +271,7 @@ func setCached(c *fiber.Ctx, tag string) {
 }
 
 func (s *Server) deleteImage(c *fiber.Ctx) error {
-	name, err := imageName(c)
-	if err != nil {
-		return err
-	}
-	i, err := s.store.ImageByName(c.UserContext(), name)
+	i, err := s.imageOfPath(c)
 	if err != nil {
 		return err
 	}

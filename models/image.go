@@ -180,6 +180,9 @@ func (s *Store) ImageByName(ctx context.Context, name string) (*Image, error) {
 		SELECT ` + imageColumns + `
 		FROM images FORCE INDEX (idx_name)
 		WHERE name=? AND state=?`
+	if _, _, ok := ImageSize(name); !ok { // no image can have the name
+		return nil, errNoImage()
+	}
 	var i Image
 	read := s.db.WithContext(ctx).Raw(query, name, imageReady).Scan(&i)
 	if read.Error != nil {
