@@ -77,10 +77,32 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, uncached) // nearly every answer holds the viewer's likes
 	err := c.Next()
 	if err != nil {
+		s.allow(c, err)
 		writeProblem(c, err)
 	}
 	s.finish(c, start, err)
 	return nil
+}
+
+// allow sets the header Allow of a refused method, at a path without parameters, to the methods of exactly that path.
+// Fiber adds those of every pattern that matches it, such as GET of /v1/admin/reports/:id for /v1/admin/reports/resolve.
+func (s *Server) allow(c *fiber.Ctx, err error) {
+	if !errors.Is(err, fiber.ErrMethodNotAllowed) {
+		return
+	}
+	var methods []string
+	for _, row := range s.table {
+		if row.path != c.Path() {
+			continue
+		}
+		methods = append(methods, row.method)
+		if row.method == fiber.MethodGet {
+			methods = append(methods, fiber.MethodHead)
+		}
+	}
+	if methods != nil {
+		c.Set(fiber.HeaderAllow, strings.Join(methods, ", "))
+	}
 }
 
 // refuseUnread answers what never reached a handler: a body over the limit, or a header that cannot be read. Where the
