@@ -80,7 +80,7 @@ servers:
 	@scripts/install-servers.sh
 
 # The packages whose tests take longest start first, so that no core idles at the end.
-LONG_PACKAGES := ./handlers ./models ./counters ./workers ./cmd/likewise
+LONG_PACKAGES := ./handlers ./models ./counters ./workers ./cmd/likewise ./internal/servers
 
 # Packages that compute in one goroutine and would take most of the time that the race detector costs: a compressor, the
 # check of answers against the contract, and the model of the protocol.
