@@ -172,7 +172,13 @@ func (a *answer) hold(ctx context.Context, n int) error {
 }
 
 // enterLarge returns CodeUnavailable if ctx ends before there is a place.
+//
+// An expensive request takes its place in the expensiveShare first. One that had it only after its place here would wait
+// for those that wait for it.
 func (a *answer) enterLarge(ctx context.Context) error {
+	if err := models.Enter(ctx); err != nil {
+		return err
+	}
 	select {
 	case a.answers.large <- struct{}{}:
 		a.large = true

@@ -2,12 +2,13 @@ package handlers
 
 import (
 	"context"
+	"sync"
 
 	"likewise/models"
 )
 
 // expensiveShare bounds how many expensive requests use the database at once. The others wait, so that a cheap request
-// finds a free connection. The bound on the requests in flight of an address limits how many of its requests wait.
+// finds a free connection. A request whose pages are shared does not use the database, and does not wait. The bound on the requests in flight of an address limits how many of its requests wait.
 //
 // A request may hold its connection while it waits to build a large answer, and the request that builds one needs a
 // connection to finish. All shares together must therefore leave connections free, or these requests block each other
@@ -19,12 +20,51 @@ func newExpensiveShares(connections int) (everyone, moderators expensiveShare) {
 	return make(expensiveShare, max(1, connections/4)), make(expensiveShare, max(1, connections/8))
 }
 
-// enter waits for a place; leave returns it. If ctx ends first, enter returns CodeUnavailable.
-func (s expensiveShare) enter(ctx context.Context) (leave func(), err error) {
+// place is the place of one request in a share. Its queries may run at the same time.
+type place struct {
+	share expensiveShare
+	free  chan struct{} // closed when the request need not wait any more
+
+	mu           sync.Mutex
+	taken, ended bool
+}
+
+func newPlace(share expensiveShare) *place { return &place{share: share, free: make(chan struct{})} }
+
+// enter waits until the request has its place. If ctx ends first, it returns CodeUnavailable. A query that goes on
+// after the request has ended, because others wait for it, needs no place.
+func (p *place) enter(ctx context.Context) error {
 	select {
-	case s <- struct{}{}:
-		return func() { <-s }, nil
-	case <-ctx.Done():
-		return nil, models.Unavailable("Too many large requests are waiting; try again.", ctx.Err())
+	case <-p.free:
+		return nil
+	default:
 	}
+	select {
+	case <-p.free:
+		return nil
+	case <-ctx.Done():
+		return models.Unavailable("Too many large requests are waiting; try again.", ctx.Err())
+	case p.share <- struct{}{}:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken || p.ended { // another query came first
+		<-p.share
+		return nil
+	}
+	p.taken = true
+	close(p.free)
+	return nil
+}
+
+// leave returns the place at the end of the request.
+func (p *place) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken {
+		<-p.share
+	} else {
+		close(p.free)
+	}
+	p.ended = true
 }

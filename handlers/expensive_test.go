@@ -4,39 +4,72 @@ import (
 	"context"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"likewise/models"
 )
 
 func TestExpensiveShare_leavesConnectionsToOthers(t *testing.T) {
 	t.Parallel()
-	s, _ := newExpensiveShares(8)
-	first, err1 := s.enter(t.Context())
-	second, err2 := s.enter(t.Context())
-	if err1 != nil || err2 != nil {
-		t.Fatal(err1, err2)
+	share, _ := newExpensiveShares(8)
+	var requests []*place
+	for range 3 {
+		requests = append(requests, newPlace(share))
+	}
+	for range 2 { // a request has one place for all its queries
+		require.NoError(t, requests[0].enter(t.Context()))
+		require.NoError(t, requests[1].enter(t.Context()))
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.enter(ended); models.ErrorCode(err) != models.CodeUnavailable {
-		t.Errorf("a third request of eight connections' share ends with %v", err)
+	err := requests[2].enter(ended)
+	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "a third request of eight connections' share")
+
+	entered := make(chan error)
+	for range 2 { // queries at the same time
+		go func() { entered <- requests[2].enter(t.Context()) }()
 	}
-	third := make(chan func())
-	go func() {
-		leave, err := s.enter(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		third <- leave
-	}()
 	select {
-	case <-third:
+	case <-entered:
 		t.Error("the third request did not wait")
 	default:
 	}
-	first()
-	(<-third)()
-	second()
-	if len(s) != 0 {
-		t.Errorf("%d turns were not ended", len(s))
+	requests[0].leave()
+	for range 2 {
+		require.NoError(t, <-entered)
 	}
+	requests[1].leave()
+	requests[2].leave()
+	assert.Empty(t, share, "places after the requests ended")
+
+	fourth := newPlace(share)
+	fourth.leave()
+	require.NoError(t, fourth.enter(t.Context()), "a query that outlives its request")
+	assert.Empty(t, share, "a request that has ended took a place")
+}
+
+// An expensive request takes its place before it waits to build a large answer. Otherwise requests that have one of the
+// two and wait for the other would wait for each other.
+func TestExpensiveShare_isEnteredBeforeALargeAnswer(t *testing.T) {
+	t.Parallel()
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x", Help: "Of the test."})
+	all := answers{most: 10, held: maxHeld, large: make(chan struct{}, 1), inFlight: gauge, bytes: gauge,
+		of: map[string]*holder{}}
+	share := make(expensiveShare, 1)
+	other := newPlace(share)
+	require.NoError(t, other.enter(t.Context()))
+	a, err := all.begin("a")
+	require.NoError(t, err)
+	p := newPlace(share)
+	ctx, cancel := context.WithCancel(models.WithEntrance(t.Context(), p.enter))
+	held := make(chan error)
+	go func() { held <- a.hold(ctx, 2*littleHeld) }()
+	cancel()
+	require.Equal(t, models.CodeUnavailable, models.ErrorCode(<-held))
+	assert.Empty(t, all.large, "a request without a place in the share builds a large answer")
+	other.leave()
+	require.NoError(t, a.hold(models.WithEntrance(t.Context(), p.enter), 2*littleHeld))
+	assert.Len(t, share, 1)
 }

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"maps"
 
 	"github.com/gofiber/fiber/v2"
@@ -44,6 +45,23 @@ func ProblemStatuses() map[models.Code]int {
 
 // Hashes returns how often a password was hashed.
 func (s *Server) Hashes() int64 { return s.passwords.Hashed() }
+
+// FillExpensiveShare takes every place for expensive requests of users, until release.
+func (s *Server) FillExpensiveShare() (release func()) {
+	var all []*place
+	for range cap(s.expensive) {
+		p := newPlace(s.expensive)
+		if err := p.enter(context.Background()); err != nil {
+			panic(err) // impossible: it would wait
+		}
+		all = append(all, p)
+	}
+	return func() {
+		for _, p := range all {
+			p.leave()
+		}
+	}
+}
 
 // Permissions returns the permission of each route, by method and path.
 func (s *Server) Permissions() map[string]models.Permission {

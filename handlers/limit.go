@@ -190,11 +190,9 @@ func (s *Server) spend(c *fiber.Ctx, limit *routeLimit) error {
 	if session := viewer(c); session != nil && session.Role >= models.RoleModerator {
 		share = s.moderatorShare // a moderator may have to end what all others wait for
 	}
-	leave, err := share.enter(c.UserContext())
-	if err != nil {
-		return err
-	}
-	defer leave()
+	p := newPlace(share)
+	defer p.leave()
+	c.SetUserContext(models.WithEntrance(c.UserContext(), p.enter))
 	return c.Next()
 }
 

@@ -108,6 +108,30 @@ func TestShared_changesShowEverywhereAtOnce(t *testing.T) {
 	there.refused(t, 404, "not_found", bob, "GET", pathOf(p), nil)
 }
 
+// A shared page does not use the database, so it does not wait for pages that do.
+func TestShared_aSharedPageWaitsForNoExpensiveRequest(t *testing.T) {
+	t.Parallel()
+	here, _, _ := twoProcesses(t, func(c *handlers.Config) { c.Timeout = 2 * time.Second })
+	ada := here.account(t)
+	p := here.newPost(t, ada)
+	here.newComment(t, ada, p.ID)
+	for _, path := range []string{"/v1/posts", pathOf(p) + "/comments", pathOf(p) + "/thread"} {
+		for _, as := range []account{ada, {}} {
+			testkit.Eventually(t, 20*time.Second, func() (bool, string) { // a page is shared for a second
+				here.must(t, 200, as, "GET", path, nil)
+				release := here.FillExpensiveShare()
+				defer release()
+				r := here.send(t, as, "GET", path, nil)
+				return r.Status == 200, r.String()
+			})
+		}
+	}
+	release := here.FillExpensiveShare()
+	here.refused(t, 503, "unavailable", ada, "GET", "/v1/posts?limit=7", nil) // nobody has read it
+	release()
+	here.must(t, 200, ada, "GET", "/v1/posts?limit=7", nil)
+}
+
 // A crowd that asks for the same takes one read, and each of them sees the own likes.
 func TestShared_aCrowdTakesOneRead(t *testing.T) {
 	t.Parallel()

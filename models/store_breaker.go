@@ -64,11 +64,30 @@ func newGuardedPool(pool *sql.DB) *guardedPool {
 	})}
 }
 
-// guard runs one call of the pool if the breaker admits it, and counts its outcome.
+type entranceKey struct{}
+
+// WithEntrance returns a context under which enter is called before each query outside a transaction, and before each
+// transaction. If it returns an error, they end with that error.
+func WithEntrance(ctx context.Context, enter func(context.Context) error) context.Context {
+	return context.WithValue(ctx, entranceKey{}, enter)
+}
+
+// Enter calls the function of WithEntrance, for a caller that must not wait for it later.
+func Enter(ctx context.Context) error {
+	if enter, ok := ctx.Value(entranceKey{}).(func(context.Context) error); ok {
+		return enter(ctx)
+	}
+	return nil
+}
+
+// guard runs one call of the pool if its entrance and the breaker admit it, and counts its outcome.
 func guard[T any](ctx context.Context, g *guardedPool, call func(ctx context.Context) (T, error)) (T, error) {
+	var none T
+	if err := Enter(ctx); err != nil {
+		return none, err
+	}
 	done, err := g.breaker.Allow()
 	if err != nil {
-		var none T
 		return none, Unavailable("The database is not available at the moment; try again.", err)
 	}
 	var connecting atomic.Bool
