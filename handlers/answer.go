@@ -173,8 +173,8 @@ func (a *answer) hold(ctx context.Context, n int) error {
 
 // enterLarge returns CodeUnavailable if ctx ends before there is a place.
 //
-// An expensive request takes its place in the expensiveShare first. One that had it only after its place here would wait
-// for those that wait for it.
+// An expensive request takes its place in the expensiveShare first. In the other order, it could wait for a request
+// that waits for it.
 func (a *answer) enterLarge(ctx context.Context) error {
 	if err := models.Enter(ctx); err != nil {
 		return err

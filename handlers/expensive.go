@@ -8,7 +8,8 @@ import (
 )
 
 // expensiveShare bounds how many expensive requests use the database at once. The others wait, so that a cheap request
-// finds a free connection. A request whose pages are shared does not use the database, and does not wait. The bound on the requests in flight of an address limits how many of its requests wait.
+// finds a free connection. A request whose pages are shared does not use the database, and does not wait. The bound on
+// the requests in flight of an address limits how many of its requests wait.
 //
 // A request may hold its connection while it waits to build a large answer, and the request that builds one needs a
 // connection to finish. All shares together must therefore leave connections free, or these requests block each other
@@ -23,7 +24,7 @@ func newExpensiveShares(connections int) (everyone, moderators expensiveShare) {
 // place is the place of one request in a share. Its queries may run at the same time.
 type place struct {
 	share expensiveShare
-	free  chan struct{} // closed when the request need not wait any more
+	free  chan struct{} // closed when no query has to wait
 
 	mu           sync.Mutex
 	taken, ended bool

@@ -32,8 +32,8 @@ func TestExpensiveShare_leavesConnectionsToOthers(t *testing.T) {
 		go func() { entered <- requests[2].enter(t.Context()) }()
 	}
 	select {
-	case <-entered:
-		t.Error("the third request did not wait")
+	case err := <-entered:
+		t.Errorf("the third request did not wait: %v", err)
 	default:
 	}
 	requests[0].leave()

@@ -85,7 +85,7 @@ func (s *Server) observe(c *fiber.Ctx) error {
 }
 
 // allow sets the header Allow of a refused method, at a path without parameters, to the methods of exactly that path.
-// Fiber adds those of every pattern that matches it, such as GET of /v1/admin/reports/:id for /v1/admin/reports/resolve.
+// Fiber names those of every pattern that matches it: for /v1/admin/reports/resolve also GET, of /v1/admin/reports/:id.
 func (s *Server) allow(c *fiber.Ctx, err error) {
 	if !errors.Is(err, fiber.ErrMethodNotAllowed) {
 		return
