@@ -7,7 +7,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// DropTally is a drop with its stored count and the count of its rows, as of one instant.
+// DropTally is a drop with its stored count and the count of its rows.
 type DropTally struct {
 	ID      int64
 	Open    bool // its post is not deleted
@@ -28,15 +28,31 @@ func (t *DropTally) Problem() string {
 	return ""
 }
 
-// TallyDrops counts the live claims of at most limit drops with ids above after, in the order of their ids. It is one
-// statement, so the counts and the rows of a drop belong to the same commit.
+// TallyDrops counts the live claims of at most limit drops with ids above after, in the order of their ids. As with
+// Tally, LockedDropTally has to confirm a difference.
 func (s *Store) TallyDrops(ctx context.Context, after int64, limit int) ([]DropTally, error) {
-	return s.tallyDrops(ctx, matching("d.id>?", after), limit)
+	return tallyDrops(s.db.WithContext(ctx), matching("d.id>?", after), limit)
 }
 
-// TallyDrop counts the live claims of one drop. ok is false if the drop has no row.
-func (s *Store) TallyDrop(ctx context.Context, id int64) (tally DropTally, ok bool, err error) {
-	list, err := s.tallyDrops(ctx, matching("d.id=?", id), 1)
+// TallyDrop is TallyDrops for one drop. ok is false if the drop has no row.
+func (s *Store) TallyDrop(ctx context.Context, id int64) (t DropTally, ok bool, err error) {
+	return tallyDrop(s.db.WithContext(ctx), id)
+}
+
+// LockedDropTally counts the live claims of one drop while its row is locked, as LockedTally does.
+func (s *Store) LockedDropTally(ctx context.Context, id int64) (t DropTally, ok bool, err error) {
+	err = s.transact(Aside(ctx), func(tx *gorm.DB) error {
+		if _, err := lockDrops(tx, []int64{id}); err != nil {
+			return err
+		}
+		t, ok, err = tallyDrop(tx, id)
+		return err
+	})
+	return t, ok, err
+}
+
+func tallyDrop(db *gorm.DB, id int64) (t DropTally, ok bool, err error) {
+	list, err := tallyDrops(db, matching("d.id=?", id), 1)
 	if err != nil || len(list) == 0 {
 		return DropTally{}, false, err
 	}
@@ -45,10 +61,10 @@ func (s *Store) TallyDrop(ctx context.Context, id int64) (tally DropTally, ok bo
 
 // TallyDropsOfShard is TallyDrops for the drops of one shard.
 func (s *Store) TallyDropsOfShard(ctx context.Context, shard int, after int64, limit int) ([]DropTally, error) {
-	return s.tallyDrops(ctx, matching("d.id>? AND MOD(d.id,?)=?", after, s.shards, shard), limit)
+	return tallyDrops(s.db.WithContext(ctx), matching("d.id>? AND MOD(d.id,?)=?", after, s.shards, shard), limit)
 }
 
-func (s *Store) tallyDrops(ctx context.Context, where conditions, limit int) ([]DropTally, error) {
+func tallyDrops(db *gorm.DB, where conditions, limit int) ([]DropTally, error) {
 	query := `
 		SELECT d.id, p.status=? AS open, d.stock, d.claimed, d.unsent,
 			(SELECT COUNT(*) FROM claims c WHERE c.drop_id=d.id AND c.state IN (?,?)) AS live_rows
@@ -59,7 +75,7 @@ func (s *Store) tallyDrops(ctx context.Context, where conditions, limit int) ([]
 		LIMIT ?`
 	var list []DropTally
 	args := where.between([]any{StatusNormal, StateReserved, StateConfirmed}, limit)
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
+	if err := db.Raw(query, args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("tally drops: %w", err)
 	}
 	return list, nil

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -136,16 +135,6 @@ func TestSwitchLikes_waitsForDirectLikes(t *testing.T) {
 	defer func() { _ = other.Rollback() }()
 	_, err = other.ExecContext(t.Context(), "UPDATE posts SET version=version WHERE id=?", post.ID)
 	require.NoError(t, err)
-	waits := func(statement string, ended *atomic.Bool) {
-		t.Helper()
-		testkit.Eventually(t, time.Minute, func() (bool, string) {
-			return ended.Load() || count(t, store, `
-				SELECT COUNT(*)
-				FROM information_schema.processlist
-				WHERE db=DATABASE() AND id<>CONNECTION_ID() AND info LIKE ?`, statement) > 0, "no statement waits"
-		})
-		require.False(t, ended.Load(), "it did not wait: %s", statement)
-	}
 	var running sync.WaitGroup
 	var liked, switched atomic.Bool
 	running.Go(func() {
@@ -153,12 +142,12 @@ func TestSwitchLikes_waitsForDirectLikes(t *testing.T) {
 		liked.Store(true)
 		assert.NoError(t, err)
 	})
-	waits("%id, likes_count%FOR UPDATE%", &liked)
+	awaitWaiting(t, store, "%id, likes_count%FOR UPDATE%", &liked)
 	running.Go(func() {
 		assert.NoError(t, store.SwitchLikes(context.Background(), models.LikesGated))
 		switched.Store(true)
 	})
-	waits("%FROM settings%FOR UPDATE%", &switched)
+	awaitWaiting(t, store, "%FROM settings%FOR UPDATE%", &switched)
 	require.NoError(t, other.Commit())
 	running.Wait()
 	_, err = store.SetLike(t.Context(), post, ada.ID, false)

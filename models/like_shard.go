@@ -17,10 +17,10 @@ type ShardState struct {
 	Applied   Position  // the watermark
 	AppliedAt time.Time // when the watermark last moved
 	Sealed    Position  // the watermark just before the applied epoch began
-	OpenGaps  int       // gaps that are not reconciled yet
+	OpenGaps  int       // gaps that are not reconciled yet: all those up to Applied, at least
 }
 
-// ShardStates reads every shard in order, with the gaps as of the same instant.
+// ShardStates reads every shard in order.
 func (s *Store) ShardStates(ctx context.Context) ([]ShardState, error) {
 	return s.shardStates(ctx, conditions{})
 }
@@ -39,10 +39,11 @@ func (s *Store) ShardState(ctx context.Context, shard int) (ShardState, error) {
 
 func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not installed", shard) }
 
+// shardStates reads the gaps after the watermarks. A single statement could return a watermark without a gap below it;
+// see Tally.
 func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState, error) {
 	query := `
-		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq,
-			(SELECT COUNT(*) FROM like_gaps g WHERE g.shard=s.shard AND g.reconciled_at IS NULL) AS open_gaps
+		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq
 		FROM like_shards s
 		` + where.clause() + `
 		ORDER BY s.shard`
@@ -50,17 +51,36 @@ func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState
 		Mark      shardMark `gorm:"embedded"`
 		Epoch     int64
 		AppliedAt time.Time
-		OpenGaps  int
 	}
 	if err := s.db.WithContext(ctx).Raw(query, where.args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read shards: %w", err)
 	}
-	states := make([]ShardState, len(rows))
+	states, shards := make([]ShardState, len(rows)), make([]int64, len(rows))
 	for i, r := range rows {
 		states[i] = ShardState{
 			Shard: r.Mark.Shard, Epoch: r.Epoch, Applied: r.Mark.pos(), AppliedAt: r.AppliedAt,
-			Sealed: Position{r.Mark.SealedEpoch, r.Mark.SealedSeq}, OpenGaps: r.OpenGaps,
+			Sealed: Position{r.Mark.SealedEpoch, r.Mark.SealedSeq},
 		}
+		shards[i] = int64(r.Mark.Shard)
+	}
+	if len(states) == 0 {
+		return nil, nil
+	}
+	countGaps := `
+		SELECT shard, COUNT(*) AS gaps
+		FROM like_gaps FORCE INDEX (idx_open)
+		WHERE shard IN (` + joinIDs(shards) + `) AND reconciled_at IS NULL
+		GROUP BY shard`
+	var open []struct{ Shard, Gaps int }
+	if err := s.db.WithContext(ctx).Raw(countGaps).Scan(&open).Error; err != nil {
+		return nil, fmt.Errorf("count gaps: %w", err)
+	}
+	gaps := make(map[int]int, len(open))
+	for _, o := range open {
+		gaps[o.Shard] = o.Gaps
+	}
+	for i := range states {
+		states[i].OpenGaps = gaps[states[i].Shard]
 	}
 	return states, nil
 }

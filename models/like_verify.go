@@ -9,7 +9,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// TargetTally is a post or comment with its stored counts and the counts of its rows, as of one instant.
+// TargetTally is a post or comment with its stored counts and the counts of its rows.
 type TargetTally struct {
 	ID        int64
 	Status    Status
@@ -108,21 +108,42 @@ func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Dif
 	return nil
 }
 
-// Tally counts the rows of at most limit targets of a kind with ids above after, in the order of their ids. It is one
-// statement, so the counts and the rows of a target belong to the same commit.
+// Tally counts the rows of at most limit targets of a kind with ids above after, in the order of their ids. A difference
+// between counts and rows may be one that never was, so LockedTally has to confirm it.
+//
+// Tally is one statement, but that is not enough on MariaDB, which visits the running transactions one by one to take a
+// snapshot. If a transaction commits after it was visited, and one that waited for its locks commits before its turn,
+// the snapshot has the second transaction without the first.
 func (s *Store) Tally(ctx context.Context, kind TargetKind, after int64, limit int) ([]TargetTally, error) {
-	return s.tally(ctx, kind, matching("t.id>?", after), limit)
+	return tally(s.db.WithContext(ctx), kind, matching("t.id>?", after), limit)
 }
 
 // TallyShard is Tally for the targets of one shard.
 func (s *Store) TallyShard(ctx context.Context, kind TargetKind, shard int, after int64, limit int,
 ) ([]TargetTally, error) {
-	return s.tally(ctx, kind, matching("t.id>? AND MOD(t.id,?)=?", after, s.shards, shard), limit)
+	return tally(s.db.WithContext(ctx), kind, matching("t.id>? AND MOD(t.id,?)=?", after, s.shards, shard), limit)
 }
 
-// TallyOf counts the rows of one target. ok is false if the target has no row.
-func (s *Store) TallyOf(ctx context.Context, target Target) (tally TargetTally, ok bool, err error) {
-	list, err := s.tally(ctx, target.Kind, matching("t.id=?", target.ID), 1)
+// TallyOf is Tally for one target. ok is false if the target has no row.
+func (s *Store) TallyOf(ctx context.Context, target Target) (t TargetTally, ok bool, err error) {
+	return tallyOf(s.db.WithContext(ctx), target)
+}
+
+// LockedTally counts the rows of one target while its row is locked. ok is false if the target has no row. Transactions
+// that change the counts hold the same lock until they have committed, so a difference is real.
+func (s *Store) LockedTally(ctx context.Context, target Target) (t TargetTally, ok bool, err error) {
+	err = s.transact(Aside(ctx), func(tx *gorm.DB) error {
+		if _, err := lockTarget(tx, target); err != nil {
+			return err
+		}
+		t, ok, err = tallyOf(tx, target)
+		return err
+	})
+	return t, ok, err
+}
+
+func tallyOf(db *gorm.DB, target Target) (t TargetTally, ok bool, err error) {
+	list, err := tally(db, target.Kind, matching("t.id=?", target.ID), 1)
 	if err != nil || len(list) == 0 {
 		return TargetTally{}, false, err
 	}
@@ -140,7 +161,7 @@ var commentTallyColumns = `
 			(SELECT COUNT(*) FROM comments c WHERE c.parent_id=t.id AND c.status=` + sqlNormal + `) AS child_rows,
 			t.depth, ` + depthSQL + ` AS depth_want`
 
-func (s *Store) tally(ctx context.Context, kind TargetKind, where conditions, limit int) ([]TargetTally, error) {
+func tally(db *gorm.DB, kind TargetKind, where conditions, limit int) ([]TargetTally, error) {
 	t := likeTables[kind]
 	columns := postTallyColumns
 	if kind == KindComment {
@@ -154,7 +175,7 @@ func (s *Store) tally(ctx context.Context, kind TargetKind, where conditions, li
 		ORDER BY t.id
 		LIMIT ?`
 	var list []TargetTally
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := db.Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("tally %s: %w", t.targets, err)
 	}
 	return list, nil

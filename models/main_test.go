@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,3 +106,15 @@ func count(t testing.TB, store *models.Store, query string, args ...any) int {
 
 // past is before the time of any clock in a test.
 var past = time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
+
+// awaitWaiting waits until a statement like this one, of a call that must not end meanwhile, runs in the database.
+func awaitWaiting(t *testing.T, store *models.Store, statement string, ended *atomic.Bool) {
+	t.Helper()
+	testkit.Eventually(t, time.Minute, func() (bool, string) {
+		return ended.Load() || count(t, store, `
+			SELECT COUNT(*)
+			FROM information_schema.processlist
+			WHERE db=DATABASE() AND id<>CONNECTION_ID() AND info LIKE ?`, statement) > 0, "no statement waits"
+	})
+	require.False(t, ended.Load(), "it did not wait: %s", statement)
+}

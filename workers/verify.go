@@ -27,7 +27,7 @@ type Verification struct {
 
 // Verifier compares rows, counts and Redis for every post, comment and drop, while the site is live.
 //
-// It reads the counts and rows of a target in one statement, so a difference between them is real. Redis is ahead of
+// A difference between the counts and the rows of a target is confirmed while the row is locked. Redis is ahead of
 // MySQL by the events in the pipeline. So a warm target is compared once its last change has been applied, and only if
 // it did not change during the comparison. A target that changes in every attempt is reported as undecided.
 type Verifier struct {
@@ -285,29 +285,42 @@ func (v *Verifier) verifyCounts(
 	t models.TargetTally,
 	sum *Verification,
 ) error {
-	children := "comments_count"
-	if target.Kind == models.KindComment {
-		children = "replies_count"
+	if countProblem(target.Kind, t) == "" {
+		return nil
 	}
-	var problem string
-	switch {
-	case t.Likes != t.LikeRows:
-		problem = fmt.Sprintf("likes_count is %d and there are %d rows", t.Likes, t.LikeRows)
-	case t.Children != t.ChildRows:
-		problem = fmt.Sprintf("%s is %d and there are %d rows", children, t.Children, t.ChildRows)
-	case t.HotScore != t.HotWant:
-		problem = fmt.Sprintf("hot_score is %d and %d likes make it %d", t.HotScore, t.Likes, t.HotWant)
-	case t.Depth != t.DepthWant:
-		problem = fmt.Sprintf("depth is %d and the parent's makes it %d", t.Depth, t.DepthWant)
-	case t.TagsStale != 0:
-		problem = fmt.Sprintf(
-			"%d of its tags have another status, author, time, count or score than the post",
-			t.TagsStale,
-		)
-	default:
+	t, exists, err := v.store.LockedTally(ctx, target)
+	if err != nil || !exists {
+		return err
+	}
+	problem := countProblem(target.Kind, t)
+	if problem == "" {
 		return nil
 	}
 	return v.found(ctx, sum, target, problem, func() error { return v.store.Recount(ctx, target) })
+}
+
+// countProblem describes a count, score, depth or tag that is off; "" if all are right.
+func countProblem(kind models.TargetKind, t models.TargetTally) string {
+	children := "comments_count"
+	if kind == models.KindComment {
+		children = "replies_count"
+	}
+	switch {
+	case t.Likes != t.LikeRows:
+		return fmt.Sprintf("likes_count is %d and there are %d rows", t.Likes, t.LikeRows)
+	case t.Children != t.ChildRows:
+		return fmt.Sprintf("%s is %d and there are %d rows", children, t.Children, t.ChildRows)
+	case t.HotScore != t.HotWant:
+		return fmt.Sprintf("hot_score is %d and %d likes make it %d", t.HotScore, t.Likes, t.HotWant)
+	case t.Depth != t.DepthWant:
+		return fmt.Sprintf("depth is %d and the parent's makes it %d", t.Depth, t.DepthWant)
+	case t.TagsStale != 0:
+		return fmt.Sprintf(
+			"%d of its tags have another status, author, time, count or score than the post",
+			t.TagsStale,
+		)
+	}
+	return ""
 }
 
 // verifyWarm compares a warm target's set and counter with the rows.

@@ -51,12 +51,21 @@ func (v *Verifier) verifyDropPage(ctx context.Context, list []models.DropTally, 
 	sum.Drops += len(list)
 	for _, tally := range list {
 		sum.Claims += tally.Rows
-		if problem := tally.Problem(); problem != "" {
-			target := models.Target{Kind: models.KindDrop, ID: tally.ID}
-			err := v.found(ctx, sum, target, problem, func() error { return v.store.RecountDrop(ctx, tally.ID) })
-			if err != nil {
-				return err
-			}
+		if tally.Problem() == "" {
+			continue
+		}
+		tally, exists, err := v.store.LockedDropTally(ctx, tally.ID)
+		if err != nil {
+			return err
+		}
+		problem := tally.Problem()
+		if !exists || problem == "" {
+			continue
+		}
+		target := models.Target{Kind: models.KindDrop, ID: tally.ID}
+		err = v.found(ctx, sum, target, problem, func() error { return v.store.RecountDrop(ctx, tally.ID) })
+		if err != nil {
+			return err
 		}
 	}
 	return v.gate.verifyDrops(ctx, list, sum)

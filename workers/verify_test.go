@@ -88,3 +88,43 @@ func TestVerify_goesOnAfterARepairThatFails(t *testing.T) {
 	assert.Len(t, found, 2, "the count is repaired: %q", found)
 	assert.Empty(t, p.verify(false))
 }
+
+// On MariaDB, a statement can see the second of two transactions without the first, although the second waited for it.
+// Such a difference is none.
+func TestVerify_confirmsADifference(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	var reported []models.Difference
+	v := NewVerifier(p.store, p.redis, p.likes, true, func(d models.Difference) { reported = append(reported, d) })
+	ada := &models.User{Username: "confirms", Email: "confirms@example.org"}
+	require.NoError(t, p.store.CreateUser(t.Context(), ada))
+	post, err := p.store.CreatePost(t.Context(), models.Author{ID: ada.ID}, models.PostText{Title: "T", Content: "C"})
+	require.NoError(t, err)
+	target := models.Target{Kind: models.KindPost, ID: post.ID}
+	seen, ok, err := p.store.TallyOf(t.Context(), target)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, seen.ChildRows, seen.Children)
+	seen.ChildRows++
+	var sum Verification
+	require.NoError(t, v.verifyCounts(t.Context(), target, seen, &sum))
+	gone := models.Target{Kind: models.KindPost, ID: post.ID + 1000}
+	require.NoError(t, v.verifyCounts(t.Context(), gone, seen, &sum))
+	drop := newShop(t, p).drop(2, 0).ID
+	stale := models.DropTally{ID: drop, Open: true, Stock: 2, Claimed: 1}
+	require.NoError(t, v.verifyDropPage(t.Context(), []models.DropTally{stale}, &sum))
+	assert.Zero(t, sum.Differences)
+	assert.Empty(t, reported)
+
+	p.exec("UPDATE posts SET comments_count=7, updated_at=updated_at WHERE id=?", post.ID)
+	p.exec("UPDATE drops SET claimed=1 WHERE id=?", drop)
+	require.NoError(t, v.verifyCounts(t.Context(), target, seen, &sum))
+	require.NoError(t, v.verifyDropPage(t.Context(), []models.DropTally{stale}, &sum))
+	assert.Equal(t, []models.Difference{
+		{Target: target, Problem: "comments_count is 7 and there are 0 rows", Repaired: true},
+		{
+			Target:  models.Target{Kind: models.KindDrop, ID: drop},
+			Problem: "claimed is 1 and there are 0 live claims", Repaired: true,
+		},
+	}, reported)
+}
