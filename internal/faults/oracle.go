@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -386,20 +387,19 @@ func (st *storm) watch(ctx context.Context) {
 func (st *storm) watchCounts(ctx context.Context, one string) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	// One statement sees one state.
-	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf(`
-		SELECT t.id, t.likes_count, COUNT(l.id) AS n
+	suspects := st.ids(ctx, fmt.Sprintf(`
+		SELECT t.id
 		FROM %[2]s.%[1]ss t
 		LEFT JOIN %[2]s.%[1]s_likes l ON l.%[1]s_id = t.id
 		GROUP BY t.id, t.likes_count
-		HAVING n <> t.likes_count`, one, database))
-	if err != nil {
-		return
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id, count, n int64
-		if rows.Scan(&id, &count, &n) == nil {
+		HAVING COUNT(l.id) <> t.likes_count`, one, database))
+	for _, id := range suspects {
+		var count, n int64
+		err := st.locked(ctx, one+"s", id, fmt.Sprintf(`
+			SELECT t.likes_count, (SELECT COUNT(*) FROM %[2]s.%[1]s_likes l WHERE l.%[1]s_id = t.id)
+			FROM %[2]s.%[1]ss t
+			WHERE t.id = ?`, one, database), &count, &n)
+		if err == nil && count != n {
 			st.violations.addf(
 				"likes_count is not its rows",
 				st.site.since(),
@@ -411,7 +411,41 @@ func (st *storm) watchCounts(ctx context.Context, one string) {
 			)
 		}
 	}
-	_ = rows.Err() // the server may have been killed; the next call tries again
+}
+
+// ids reads ids, as many as the server returns before it is killed.
+func (st *storm) ids(ctx context.Context, query string) (ids []int64) {
+	rows, err := st.site.db.QueryContext(ctx, query)
+	if err != nil {
+		return nil
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if rows.Scan(&id) == nil {
+			ids = append(ids, id)
+		}
+	}
+	_ = rows.Err() // the next call of watch tries again
+	return ids
+}
+
+// locked reads one row about an id while its row in a table is locked. A statement without locks is not enough: on
+// MariaDB, it can see a transaction without one that the transaction waited for.
+func (st *storm) locked(ctx context.Context, table string, id int64, query string, into ...any) error {
+	tx, err := st.site.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	lock := fmt.Sprintf("SELECT id FROM %s.%s WHERE id=? FOR UPDATE", database, table)
+	if err := tx.QueryRowContext(ctx, lock, id).Scan(new(int64)); err != nil {
+		return fmt.Errorf("lock %s %d: %w", table, id, err)
+	}
+	if err := tx.QueryRowContext(ctx, query, id).Scan(into...); err != nil {
+		return fmt.Errorf("read %s %d: %w", table, id, err)
+	}
+	return nil
 }
 
 // collapse matches output that no process may print.

@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// watchStock compares the counts of drops with their rows in MySQL, and with the stock: all belong to one state. It
-// ignores errors of the server.
+// watchStock compares the counts of drops with their rows in MySQL, and with the stock. It ignores errors of the
+// server.
 func (st *storm) watchStock(ctx context.Context, when string) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf(`
-		SELECT d.id, d.stock, d.claimed, COUNT(c.id) AS n
+	suspects := st.ids(ctx, fmt.Sprintf(`
+		SELECT d.id
 		FROM %[1]s.drops d
 		LEFT JOIN %[1]s.claims c ON c.drop_id = d.id AND c.state IN (1, 2)
 		GROUP BY d.id, d.stock, d.claimed
-		HAVING n <> d.claimed OR n > d.stock`, database))
-	if err != nil {
-		return
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id, stock, claimed, n int64
-		if rows.Scan(&id, &stock, &claimed, &n) == nil {
+		HAVING COUNT(c.id) <> d.claimed OR COUNT(c.id) > d.stock`, database))
+	for _, id := range suspects {
+		var stock, claimed, n int64
+		err := st.locked(ctx, "drops", id, fmt.Sprintf(`
+			SELECT d.stock, d.claimed,
+				(SELECT COUNT(*) FROM %[1]s.claims c WHERE c.drop_id = d.id AND c.state IN (1, 2))
+			FROM %[1]s.drops d
+			WHERE d.id = ?`, database), &stock, &claimed, &n)
+		if err == nil && (n != claimed || n > stock) {
 			st.violations.addf("claimed is not its rows, or above the stock", st.site.since(),
 				"%s: drop %d: stock %d, claimed %d, live rows %d", when, id, stock, claimed, n)
 		}
 	}
-	_ = rows.Err() // the server may have been killed; the next call tries again
 }
 
 // claimRows reads all rows of claims, by drop and user.
