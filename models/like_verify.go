@@ -108,8 +108,8 @@ func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Dif
 	return nil
 }
 
-// Tally counts the rows of at most limit targets of a kind with ids above after, in the order of their ids. A difference
-// between counts and rows may be one that never was, so LockedTally has to confirm it.
+// Tally counts the rows of at most limit targets of a kind with ids above after, in the order of their ids. It may show
+// a difference between counts and rows that never was, so LockedTally has to confirm one.
 //
 // Tally is one statement, but that is not enough on MariaDB, which visits the running transactions one by one to take a
 // snapshot. If a transaction commits after it was visited, and one that waited for its locks commits before its turn,

@@ -438,8 +438,12 @@ func (st *storm) locked(ctx context.Context, table string, id int64, query strin
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	lock := fmt.Sprintf("SELECT id FROM %s.%s WHERE id=? FOR UPDATE", database, table)
-	if err := tx.QueryRowContext(ctx, lock, id).Scan(new(int64)); err != nil {
+	row := tx.QueryRowContext(ctx, fmt.Sprintf(`
+		SELECT t.id
+		FROM %[1]s.%[2]s t
+		WHERE t.id = ?
+		FOR UPDATE`, database, table), id)
+	if err := row.Scan(new(int64)); err != nil {
 		return fmt.Errorf("lock %s %d: %w", table, id, err)
 	}
 	if err := tx.QueryRowContext(ctx, query, id).Scan(into...); err != nil {
