@@ -39,6 +39,7 @@ func TestWrites_areInTransactions(t *testing.T) {
 	readers := map[string]bool{
 		"readPost": true, "readComment": true, "readRedaction": true, "readDrop": true, "readClaims": true,
 		"readDelivery": true, "readDraft": true,
+		"tally": true, "tallyOf": true, "tallyDrops": true, "tallyDrop": true,
 		"dropsOf": true, "notAbout": true, "guard": true,
 	}
 	found, texts := 0, 0
