@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"github.com/gofiber/fiber/v2"
+
 	"likewise/models"
 )
 
@@ -56,6 +58,18 @@ func (p *place) enter(ctx context.Context) error {
 	p.taken = true
 	close(p.free)
 	return nil
+}
+
+func (p *place) has() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
+}
+
+// hasPlace reports whether the request has a place in an expensiveShare.
+func hasPlace(c *fiber.Ctx) bool {
+	p, ok := c.Locals(placeKey).(*place)
+	return ok && p.has()
 }
 
 // leave returns the place at the end of the request.

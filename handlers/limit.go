@@ -192,6 +192,7 @@ func (s *Server) spend(c *fiber.Ctx, limit *routeLimit) error {
 	}
 	p := newPlace(share)
 	defer p.leave()
+	c.Locals(placeKey, p)
 	c.SetUserContext(models.WithEntrance(c.UserContext(), p.enter))
 	return c.Next()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -83,10 +84,14 @@ func newShared(edition *counters.Edition) (shared, error) {
 	return shared{edition, cache, viewpoints, &atomic.Bool{}, &rounds.Group[*encoded]{}, last}, nil
 }
 
-// answer returns the answer to the anonymous that read returns, and that others who wait for it get, too. Most pages
-// have not changed since the last answer of that name, which is then returned with its codings.
-func (s shared) answer(ctx context.Context, name string, read func() ([]byte, error)) (*encoded, error) {
-	return s.answers.Do(ctx, name, func() (*encoded, error) {
+// answer returns the answer to the anonymous that read returns, and that others who wait for it in the same edition
+// get, too. Most pages have not changed since the last answer of that name, which is then returned with its codings.
+//
+// Nobody waits here with a place in an expensiveShare: read may have to wait for one.
+func (s shared) answer(
+	ctx context.Context, edition int64, name string, read func() ([]byte, error),
+) (*encoded, error) {
+	return s.answers.Do(ctx, strconv.FormatInt(edition, 10)+" "+name, func() (*encoded, error) {
 		body, err := read()
 		if err != nil {
 			return nil, err
@@ -108,7 +113,17 @@ func readShared[T any](c *fiber.Ctx, s *Server, name string, load func(context.C
 	if !ok {
 		return load(ctx)
 	}
-	read, err := s.shared.cache.Get(ctx, sharedKey{edition, name}, otter.LoaderFunc[sharedKey, sharedRead](
+	key := sharedKey{edition, name}
+	if read, ok := s.shared.cache.GetIfPresent(key); ok {
+		result, _ := read.result.(T)
+		return result, nil
+	}
+	// Before the load, and before others wait for it. Otherwise the load could wait for a place that one of them has.
+	if err := models.Enter(ctx); err != nil {
+		var none T
+		return none, err
+	}
+	read, err := s.shared.cache.Get(ctx, key, otter.LoaderFunc[sharedKey, sharedRead](
 		func(ctx context.Context, _ sharedKey) (sharedRead, error) {
 			// Others wait for the result, so it must not end with this request.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
@@ -169,7 +184,14 @@ func (s *Server) viewpoint(c *fiber.Ctx) (view models.Viewpoint, known bool, err
 	if !ok {
 		return models.Viewpoint{}, false, nil
 	}
-	view, err = s.shared.viewpoints.Get(c.UserContext(), viewpointKey{edition, viewer},
+	key := viewpointKey{edition, viewer}
+	if view, known = s.shared.viewpoints.GetIfPresent(key); known {
+		return view, true, nil
+	}
+	if err := models.Enter(c.UserContext()); err != nil { // as in readShared
+		return models.Viewpoint{}, false, err
+	}
+	view, err = s.shared.viewpoints.Get(c.UserContext(), key,
 		otter.LoaderFunc[viewpointKey, models.Viewpoint](
 			func(ctx context.Context, _ viewpointKey) (models.Viewpoint, error) {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)

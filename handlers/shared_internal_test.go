@@ -3,6 +3,7 @@ package handlers
 import (
 	"bytes"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,7 +16,7 @@ func TestShared_encodesAnAnswerOnce(t *testing.T) {
 	s, err := newShared(nil)
 	require.NoError(t, err)
 	ask := func(name string, body []byte) *encoded {
-		e, err := s.answer(t.Context(), name, func() ([]byte, error) { return bytes.Clone(body), nil })
+		e, err := s.answer(t.Context(), 1, name, func() ([]byte, error) { return bytes.Clone(body), nil })
 		require.NoError(t, err)
 		return e
 	}
@@ -35,4 +36,31 @@ func TestShared_encodesAnAnswerOnce(t *testing.T) {
 			assert.Equal(t, body, decoded, coding)
 		}
 	}
+}
+
+// An answer is of the edition that its request has read, even if others wait for one of an earlier edition.
+func TestShared_anAnswerIsOfItsEdition(t *testing.T) {
+	t.Parallel()
+	s, err := newShared(nil) // outside the bubble, because its caches have goroutines
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		ask := func(edition int64, body string) {
+			e, err := s.answer(t.Context(), edition, "page", func() ([]byte, error) {
+				if edition == 1 {
+					<-release
+				}
+				return []byte(body), nil
+			})
+			assert.NoError(t, err)
+			assert.Equal(t, body, string(e.body))
+		}
+		for range 2 { // one is read, and one waits
+			go ask(1, "before")
+			synctest.Wait()
+		}
+		ask(2, "after")
+		close(release)
+		synctest.Wait()
+	})
 }

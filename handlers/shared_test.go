@@ -132,6 +132,41 @@ func TestShared_aSharedPageWaitsForNoExpensiveRequest(t *testing.T) {
 	here.must(t, 200, ada, "GET", "/v1/posts?limit=7", nil)
 }
 
+// Requests wait for what others load, and loads wait for places in the share. No request may wait for a load whose
+// place it has.
+func TestShared_noLoadWaitsForThoseWhoWaitForIt(t *testing.T) {
+	t.Parallel()
+	here, _, _ := twoProcesses(t, func(c *handlers.Config) { c.Timeout = 5 * time.Second })
+	ada := here.account(t)
+	p := here.newPost(t, ada)
+	here.newComment(t, ada, p.ID)
+	readers := append(here.accounts(t, 24), make([]account, 24)...) // and anonymous ones
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for i, as := range readers {
+		all.Go(func() {
+			paths := []string{"/v1/posts", pathOf(p) + "/comments", pathOf(p) + "/thread"}
+			for n := i; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r, err := here.try(as, "GET", paths[n%len(paths)], nil)
+				if err != nil || r.Status != 200 {
+					t.Errorf("%v, %v", r, err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 60 { // each change ends what is shared
+		here.must(t, 200, ada, "PATCH", pathOf(p), obj{"title": fmt.Sprintf("Title %d", i)}, header{"If-Match", "*"})
+	}
+	close(stop)
+	all.Wait()
+}
+
 // A crowd that asks for the same takes one read, and each of them sees the own likes.
 func TestShared_aCrowdTakesOneRead(t *testing.T) {
 	t.Parallel()
@@ -286,6 +321,12 @@ func TestShared_anAnswerIsNotOlderThanItsRequest(t *testing.T) {
 			a.must(t, 200, u, "DELETE", target+"/like", nil)
 			r := a.must(t, 200, account{}, "GET", path, nil).String()
 			assert.Contains(t, r, fmt.Sprintf(`"likes_count":%d,`, len(users)-i-1), path)
+		}
+		for i := range 20 {
+			title := fmt.Sprintf("Title %d of %s.", i, path)
+			a.must(t, 200, ada, "PATCH", pathOf(p), obj{"title": title}, header{"If-Match", "*"})
+			a.must(t, 200, ada, "PATCH", pathOf(m), obj{"content": title}, header{"If-Match", "*"})
+			assert.Contains(t, a.must(t, 200, account{}, "GET", path, nil).String(), title)
 		}
 		close(stop)
 		all.Wait()

@@ -241,7 +241,8 @@ func (s *Server) replyTemplate(
 	if !share {
 		return s.replyOwn(c, own)
 	}
-	if _, ok := s.edition(c); !ok {
+	edition, ok := s.edition(c)
+	if !ok {
 		return s.replyOwn(c, own)
 	}
 	view, asAnyone, err := s.asAnyone(c)
@@ -251,18 +252,16 @@ func (s *Server) replyTemplate(
 	if !asAnyone {
 		return s.replyOwn(c, own)
 	}
-	fill := func() ([]byte, error) {
-		t, err := readShared(c, s, name, cut)
-		if err != nil {
-			return nil, err
-		}
-		s.charge(c, t.examined)
-		return s.fill(c, t, view)
+	t, err := readShared(c, s, name, cut)
+	if err != nil {
+		return err
 	}
-	if viewerID(c) != 0 {
+	s.charge(c, t.examined)
+	fill := func() ([]byte, error) { return s.fill(c, t, view) }
+	if viewerID(c) != 0 || hasPlace(c) {
 		return s.replyOwn(c, fill)
 	}
-	answer, err := s.shared.answer(c.UserContext(), name, fill)
+	answer, err := s.shared.answer(c.UserContext(), edition, name, fill)
 	if err != nil {
 		return err
 	}
