@@ -238,15 +238,18 @@ func (o operation) takesKey() bool {
 // since. The effect is there once, and the answer is that of the request to a process that lives.
 //
 // For a POST that fails here see TestIdempotency_everyPOSTIsCarriedOutOnce, whose process dies after every COMMIT of a
-// request, within this one.
+// request, within this one. Under the race detector a third of the POSTs are sent.
 func TestIdempotency_survivesSIGKILLOfEveryPOST(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	program := buildProduct(t)
 	living := w.startMortal(program)
-	deaths := 0
+	posts, deaths := 0, 0
 	for _, o := range operations(t) {
 		if o.method != http.MethodPost || !o.takesKey() {
+			continue
+		}
+		if posts++; posts%testkit.Volume(1, 3) != 0 {
 			continue
 		}
 		dying := living

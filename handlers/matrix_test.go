@@ -683,7 +683,8 @@ func (w *world) prepare(o operation, c cell, owners map[models.Role]account, sam
 }
 
 // TestMatrix_everyCellFollowsThePermissions sends every operation of the contract as every caller, for every relation
-// to the owner. Allowed requests must succeed, and all others must be refused and change nothing.
+// to the owner. Allowed requests must succeed, and all others must be refused and change nothing. Under the race
+// detector each operation takes a third of the cells, in turn.
 func TestMatrix_everyCellFollowsThePermissions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -692,7 +693,7 @@ func TestMatrix_everyCellFollowsThePermissions(t *testing.T) {
 		owners[role] = w.someone(caller{role: role})
 	}
 	tables := w.tables()
-	cells := 0
+	cells, step := 0, testkit.Volume(1, 3)
 	for _, o := range operations(t) {
 		var refused, answered []cell // refused ones must change nothing
 		for _, by := range callers {
@@ -709,7 +710,9 @@ func TestMatrix_everyCellFollowsThePermissions(t *testing.T) {
 				cases = relations[:2] // the rule does not depend on the owner's role
 			}
 			for _, on := range cases {
-				cells++
+				if cells++; cells%step != 0 {
+					continue
+				}
 				if c := (cell{by, on, verdict(o.rule, by, on)}); c.want != 0 && o.method != http.MethodGet {
 					refused = append(refused, c)
 				} else {
