@@ -92,13 +92,13 @@ NO_RACE := $(foreach package,compress/flate compress/gzip github.com/molecule-ma
 	gonum.org/v1/plot/... github.com/santhosh-tekuri/jsonschema/v6 likewise/internal/protocol,\
 	-gcflags=$(package)=-race=false)
 
-# Memory is plentiful in a test, and collecting garbage less often saves a tenth of the time of the race detector. Four
-# tests run at a time on two cores, because many wait for servers.
+# Memory is plentiful in a test, and collecting garbage less often saves a tenth of the time of the race detector. Six
+# tests of a package run at a time, on two cores one package each, because many wait for servers.
 .PHONY: test
 test: export GOGC ?= 400
 test: servers browser s3 ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
-	CGO_ENABLED=1 go test -race $(NO_RACE) -parallel 4 -timeout 30m -tags dev $(LONG_PACKAGES) ./...
+	CGO_ENABLED=1 go test -race $(NO_RACE) -parallel 6 -timeout 30m -tags dev $(LONG_PACKAGES) ./...
 	CGO_ENABLED=1 go test -race $(NO_RACE) -timeout 5m -run 'TestProduction|TestDevProgram' ./cmd/likewise # without the tag
 
 .PHONY: test-mysql

@@ -684,7 +684,7 @@ func (w *world) prepare(o operation, c cell, owners map[models.Role]account, sam
 
 // TestMatrix_everyCellFollowsThePermissions sends every operation of the contract as every caller, for every relation
 // to the owner. Allowed requests must succeed, and all others must be refused and change nothing. Under the race
-// detector each operation takes a third of the cells, in turn.
+// detector each operation takes a fifth of the cells, in turn.
 func TestMatrix_everyCellFollowsThePermissions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -693,7 +693,7 @@ func TestMatrix_everyCellFollowsThePermissions(t *testing.T) {
 		owners[role] = w.someone(caller{role: role})
 	}
 	tables := w.tables()
-	cells, step := 0, testkit.Volume(1, 3)
+	cells, step := 0, testkit.Volume(1, 5)
 	for _, o := range operations(t) {
 		var refused, answered []cell // refused ones must change nothing
 		for _, by := range callers {
