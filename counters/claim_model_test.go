@@ -19,6 +19,7 @@ import (
 // must equal those of a map, and no claim may be accepted beyond the stock. The claims in MySQL together with the
 // events in the outbox must be those of the map, too. A drop has 0 to 4 shares, so it is often sold out.
 func TestClaimGate_agreesWithAModel(t *testing.T) {
+	t.Parallel()
 	r, plain := newRedis(t)
 	for _, shard := range []int{1, 2} {
 		openShard(t, r, shard, 1)

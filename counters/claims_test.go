@@ -391,6 +391,7 @@ func TestClaims_callerThatLeavesTakesNothing(t *testing.T) {
 // While a slot moves, Redis refuses keys that are there already, and those that do not exist yet. No claim may stay
 // without an event.
 func TestClaims_movingSlotLeavesNoClaimWithoutAnEvent(t *testing.T) {
+	t.Parallel()
 	url, masters, _ := startCluster(t)
 	r, err := Open(url, shards)
 	require.NoError(t, err)

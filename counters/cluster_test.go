@@ -22,6 +22,7 @@ import (
 // A target has the mark that users wait for it, whose tickets have expired. While its slot moves, Redis refuses the
 // missing key. A like must not stay in a set without an event.
 func TestCluster_movingSlotLeavesNoLikeWithoutAnEvent(t *testing.T) {
+	t.Parallel()
 	url, masters, _ := startCluster(t)
 	r, err := Open(url, shards)
 	require.NoError(t, err)

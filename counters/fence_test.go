@@ -43,6 +43,7 @@ func TestFence_openShardKnowsItsServer(t *testing.T) {
 // A primary that is promoted again without a restart has the same run id and another history. Connections outlive it,
 // and so does every key.
 func TestFence_promotionClosesTheShard(t *testing.T) {
+	t.Parallel()
 	// A replica cannot be stopped while it writes its first append-only file.
 	server, replica := privateRedis(t, "--appendonly", "no"), privateRedis(t, "--appendonly", "no")
 	r, plain := openRedis(t, server.URL())

@@ -201,6 +201,7 @@ func TestIDs_withARedisThatLosesItsMemory(t *testing.T) {
 // The replica lacks the last slots that its primary issued, and its clock may be anything: here it is behind, because
 // the slots of the primary are ahead.
 func TestIDs_withAReplicaThatLacksTheLastWrites(t *testing.T) {
+	t.Parallel()
 	server, second := privateRedis(t, "--appendonly", "no"), privateRedis(t, "--appendonly", "no")
 	_, primary := openRedis(t, server.URL())
 	_, replica := openRedis(t, second.URL())

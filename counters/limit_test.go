@@ -130,6 +130,7 @@ func TestLimiter_outlivesRedis(t *testing.T) {
 
 // Each script uses one key, so it works on a cluster.
 func TestLimiter_worksOnCluster(t *testing.T) {
+	t.Parallel()
 	url, _, _ := startCluster(t)
 	l, alone := newLimiter(t, url)
 	for i := range 50 {

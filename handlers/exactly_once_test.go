@@ -312,10 +312,10 @@ func (w *world) sendTry(try idempotentTry) reply {
 // dies after its first COMMIT, after its second and so on, and again to another process. Wherever the first process
 // died, the effect in MySQL is that of one request, and the answer is that of a process that does not die.
 //
-// The test includes every POST of the contract; under the race detector, every second. If it fails for a new one: its Store method must write in one transact;
-// other writes need models.Aside or models.Step; ids that the answer needs are recorded by insert or made; and the
-// repeat column in routes.go must answer the repeated request. If the example of the contract has no effect, add a line
-// to staged.
+// The test includes every POST of the contract; under the race detector, every second. If it fails for a new one: its
+// Store method must write in one transact; other writes need models.Aside or models.Step; ids that the answer needs are
+// recorded by insert or made; and the repeat column in routes.go must answer the repeated request. If the example of
+// the contract has no effect, add a line to staged.
 func TestIdempotency_everyPOSTIsCarriedOutOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

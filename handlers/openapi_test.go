@@ -181,8 +181,8 @@ func match(want, got []string) (params map[string]string, ok bool) {
 	return params, true
 }
 
-// spotCheck is check. Under the race detector, which makes it slow, it validates the first ten exchanges of each operation
-// and status, and every tenth after them.
+// spotCheck is check. Under the race detector, which makes it slow, it validates the first ten exchanges of each
+// operation and status, and every tenth after them.
 func (k *contract) spotCheck(req *http.Request, sent []byte, r reply) error {
 	op, _, _, _ := k.operation(req.Method, req.URL.EscapedPath())
 	key := op.pointer + " " + strconv.Itoa(r.Status)

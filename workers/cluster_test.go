@@ -64,6 +64,7 @@ func freePort(t *testing.T) string {
 }
 
 func TestPipeline_runsOnARedisCluster(t *testing.T) {
+	t.Parallel()
 	url, nodes := startCluster(t)
 	brokers, topic := testkit.Topic(t)
 	p := newPipeline(t, testkit.Database(t), url, brokers, topic)

@@ -103,6 +103,7 @@ func startSentinel(t *testing.T, primary string) (address string) {
 }
 
 func TestRecovery_redisFailsOverToAReplicaThatLags(t *testing.T) {
+	t.Parallel()
 	primary, err := servers.StartRedis(t.Context(), t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, primary.Stop(context.Background())) })
