@@ -308,7 +308,7 @@ func (a *api) try(as account, method, path string, body any, headers ...header) 
 	if err != nil {
 		return reply{}, err
 	}
-	if err := contract.spotCheck(req, sent, r); err != nil {
+	if err := contract.check(req, sent, r); err != nil {
 		return reply{}, fmt.Errorf("%s %s, answered with %s, breaks the contract: %w", method, path, r, err)
 	}
 	return r, nil

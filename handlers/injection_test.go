@@ -189,7 +189,7 @@ func TestInjection_isTextEverywhere(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			w, seen := spy(t, m)
 			heard := monitor(t)
-			tried, step := 0, testkit.Volume(1, 20)
+			tried, step := 0, testkit.Volume(1, 8)
 			var slowest time.Duration
 			try := func(o operation, as account, path string, body any, headers ...header) {
 				t.Helper()
@@ -272,7 +272,7 @@ func TestInjection_isTextEverywhere(t *testing.T) {
 				t.Errorf("MySQL was sent %s", statement)
 			}
 			t.Logf("%d attacks, %d statements, the slowest answer took %v", tried, seen.seen, slowest)
-			if seen.seen < testkit.Volume(200, 40) {
+			if seen.seen < testkit.Volume(200, 100) {
 				t.Errorf("only %d statements held an attack", seen.seen)
 			}
 			if slowest > 14*time.Second {

@@ -20,8 +20,6 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/assert"
 	"go.yaml.in/yaml/v3"
-
-	"likewise/internal/testkit"
 )
 
 // contract validates requests and answers against openapi.yaml. A schema of OpenAPI 3.1 is one of JSON Schema 2020-12
@@ -34,7 +32,6 @@ type contract struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
 	schemas  map[string]*jsonschema.Schema // by JSON pointer
-	seen     map[string]int                // exchanges, by operation and status
 
 	paths []template // of the document, sorted
 }
@@ -75,8 +72,7 @@ func newContract(raw []byte) (*contract, error) {
 	if err := compiler.AddResource(contractURL, doc); err != nil {
 		return nil, err
 	}
-	k := &contract{doc: doc.(obj), compiler: compiler, schemas: map[string]*jsonschema.Schema{},
-		seen: map[string]int{}}
+	k := &contract{doc: doc.(obj), compiler: compiler, schemas: map[string]*jsonschema.Schema{}}
 	paths, _ := node{"", k.doc}.in("paths")
 	for _, path := range slices.Sorted(maps.Keys(paths.value)) {
 		k.paths = append(k.paths, template{path, strings.Split(path, "/")})
@@ -179,24 +175,6 @@ func match(want, got []string) (params map[string]string, ok bool) {
 		}
 	}
 	return params, true
-}
-
-// spotCheck is check. Under the race detector, which makes it slow, it validates the first ten exchanges of each
-// operation and status, and every tenth after them.
-func (k *contract) spotCheck(req *http.Request, sent []byte, r reply) error {
-	op, _, _, found := k.operation(req.Method, req.URL.EscapedPath())
-	if !found {
-		return k.check(req, sent, r)
-	}
-	key := op.pointer + " " + strconv.Itoa(r.Status)
-	k.mu.Lock()
-	n := k.seen[key]
-	k.seen[key]++
-	k.mu.Unlock()
-	if n >= 10 && n%testkit.Volume(1, 10) != 0 {
-		return nil
-	}
-	return k.check(req, sent, r)
 }
 
 // check validates an exchange against the contract: the answer always, the request if it was accepted.

@@ -76,13 +76,11 @@ var (
 	}()
 )
 
-// sharedMySQL returns a server that does not sync to disk, and that keeps no statistics of tables on disk, which would
-// make a database for a test take twice as long. Tests that kill their server use Servers instead.
+// sharedMySQL returns a server that does not sync to disk. Tests that kill their server use Servers instead.
 func sharedMySQL(t testing.TB) *servers.MySQL {
 	t.Helper()
 	return sharedServer(t, "mysql", &shared.mysql, func(ctx context.Context, dir string) (*servers.MySQL, error) {
-		return servers.StartMySQL(ctx, dir, "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF",
-			"--innodb-stats-persistent=OFF")
+		return servers.StartMySQL(ctx, dir, "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF")
 	})
 }
 
