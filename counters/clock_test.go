@@ -84,3 +84,24 @@ func redisTime(t testing.TB, plain *redis.Client) time.Time {
 	require.NoError(t, err)
 	return now.Truncate(time.Millisecond)
 }
+
+// In a cluster, the clock of likes is that of every server that accepts them.
+func TestRedis_readsTheClocksOfAllServers(t *testing.T) {
+	f := newForum(t)
+	before := redisTime(t, f.plain)
+	earliest, latest, err := f.redis.Clock(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, earliest, latest)
+	require.WithinRange(t, earliest, before, redisTime(t, f.plain).Add(time.Millisecond))
+
+	url, masters, _ := startCluster(t)
+	r, err := Open(url, shards)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	before = redisTime(t, masters[0])
+	earliest, latest, err = r.Clock(t.Context())
+	require.NoError(t, err)
+	require.True(t, earliest.Before(latest), "each server was asked")
+	require.WithinRange(t, earliest, before, latest)
+	require.WithinRange(t, latest, earliest, redisTime(t, masters[0]).Add(time.Millisecond))
+}

@@ -176,6 +176,27 @@ func refuseReplica(ctx context.Context, conn *redis.Conn) error {
 // Ping reports whether Redis answers.
 func (r *Redis) Ping(ctx context.Context) error { return r.client.Ping(ctx).Err() }
 
+// Clock reads the clocks of the servers that accept likes, and returns the earliest and the latest time.
+func (r *Redis) Clock(ctx context.Context) (earliest, latest time.Time, err error) {
+	nodes, err := r.nodes(ctx)
+	if err != nil {
+		return earliest, latest, fmt.Errorf("time of redis: %w", err)
+	}
+	for i, node := range nodes {
+		now, err := node.Time(ctx).Result()
+		if err != nil {
+			return earliest, latest, fmt.Errorf("time of redis: %w", err)
+		}
+		if i == 0 || now.Before(earliest) {
+			earliest = now
+		}
+		if i == 0 || now.After(latest) {
+			latest = now
+		}
+	}
+	return earliest, latest, nil
+}
+
 // ErrEvicts means that Redis may evict keys when it runs out of memory.
 var ErrEvicts = errors.New("redis may evict keys")
 
@@ -274,6 +295,22 @@ func mayArrive(err error) bool {
 	return !errors.As(err, &reply) &&
 		!errors.Is(err, gobreaker.ErrOpenState) && !errors.Is(err, gobreaker.ErrTooManyRequests) &&
 		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, errReplica)
+}
+
+// nodes returns the clients of all servers that accept writes.
+func (r *Redis) nodes(ctx context.Context) (nodes []redis.Cmdable, err error) {
+	cluster, ok := r.client.(*redis.ClusterClient)
+	if !ok {
+		return []redis.Cmdable{r.client}, nil
+	}
+	var mu sync.Mutex
+	err = cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, node)
+		return nil
+	})
+	return nodes, err
 }
 
 // node returns the client of the server that holds a shard's keys, for commands such as SCAN.

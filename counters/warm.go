@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,20 +43,9 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 		}
 		return flush()
 	}
-	cluster, ok := r.client.(*redis.ClusterClient)
-	if !ok {
-		return scan(ctx, r.client)
-	}
 	// The nodes are scanned one by one, because fn need not be safe for concurrent use. All are, because keys of a slot
 	// that is being moved are on two of them.
-	var mu sync.Mutex
-	var nodes []redis.Cmdable
-	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		nodes = append(nodes, node)
-		return nil
-	})
+	nodes, err := r.nodes(ctx)
 	if err != nil {
 		return fmt.Errorf("scan targets: %w", err)
 	}

@@ -66,6 +66,7 @@ func pipelineOn(t *testing.T, store *models.Store,
 		}
 		return true, ""
 	})
+	store.UseLikeClock(r.Clock)
 	return r, counters.NewLikes(r, store, counters.LikesOptions{}), func() {
 		t.Helper()
 		flushing, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -53,8 +53,13 @@ func banState(b *Ban) map[string]any {
 // the user (see Outranks), or the present ban was decided by a user whose role is above the actor's.
 func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (ended [][32]byte, err error) {
 	ban.Until = second(ban.Until)
-	if err := ban.Validate(s.now()); err != nil {
+	now := s.now()
+	if err := ban.Validate(now); err != nil {
 		return nil, err
+	}
+	voidsEnd := ban.Until
+	if !ban.Permanent() {
+		voidsEnd = s.likeTimeIn(ctx, ban.Until.Sub(now)).Round(time.Second)
 	}
 	const update = `
 		UPDATE users
@@ -77,7 +82,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		if ended, err = endSessions(tx, userID, conditions{}); err != nil {
 			return err
 		}
-		if err := endVoids(tx, userID, ban.Until); err != nil { // it may end sooner than the one before
+		if err := endVoids(tx, userID, voidsEnd); err != nil { // it may end sooner than the one before
 			return err
 		}
 		until := "for good"
@@ -104,6 +109,7 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 	if err := ValidateReason(reason); err != nil {
 		return err
 	}
+	voidsEnd := s.likeTimeIn(ctx, 0)
 	const update = `
 		UPDATE users
 		SET banned_until=NULL, ban_reason='', updated_at=updated_at
@@ -120,7 +126,7 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 			return err
 		}
 		announce(tx, UserUnbanned, userID)
-		if err := endVoids(tx, userID, s.now()); err != nil {
+		if err := endVoids(tx, userID, voidsEnd); err != nil {
 			return err
 		}
 		if err := s.logSecurity(tx, securityEvent{kind: eventUnbanned, userID: userID}); err != nil {

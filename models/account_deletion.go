@@ -51,7 +51,7 @@ func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err e
 		WHERE id=?`
 	const requestVoid = `
 		INSERT INTO like_voids (user_id, requested_by, requested_at)
-		VALUES (?,?,?)`
+		VALUES (?,?,CURRENT_TIMESTAMP(3))`
 	now := s.now().UTC()
 	id := strconv.FormatInt(userID, 10)
 	// No username contains "~", and the address ends in NoEmailDomain: no other account can have them.
@@ -71,7 +71,7 @@ func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err e
 	if err := s.logSecurity(tx, securityEvent{kind: eventAccountDeleted, userID: userID}); err != nil {
 		return nil, err
 	}
-	return ended, tx.Exec(requestVoid, userID, userID, now).Error
+	return ended, tx.Exec(requestVoid, userID, userID).Error
 }
 
 // leaveAdmin returns CodeConflict if the user is the only admin who is not banned. It locks the admins, who are few: of

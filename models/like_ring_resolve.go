@@ -19,9 +19,14 @@ func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string)
 
 // VoidRing requests that all likes are voided that the members of a ring gave since its first occasion (see VoidLikes),
 // and returns the requests. It skips members whose account is deleted, because their likes are voided anyway. It
-// returns CodeForbidden if the actor does not outrank a member, and the errors of DismissRing.
+// returns CodeForbidden if the actor does not outrank a member, CodeUnavailable if the clock of likes cannot be read,
+// and the errors of DismissRing.
 func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []LikeVoid, err error) {
 	resolution := ringResolution{RingVoided, "like_ring.void", reason}
+	likeNow, err := s.voidingFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
 	err = s.resolveRing(ctx, actor, id, resolution, func(tx *gorm.DB) (map[string]any, error) {
 		voids = voids[:0]
 		var members []struct {
@@ -41,7 +46,7 @@ func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (v
 		now := s.now().UTC()
 		for _, m := range members {
 			v := LikeVoid{UserID: m.UserID, RequestedBy: actor, LikedSince: &m.FirstAt, Reason: reason}
-			err := s.voidLikes(tx, &v, now)
+			err := s.voidLikes(tx, &v, now, likeNow)
 			if ErrorCode(err) == CodeNotFound {
 				continue
 			}

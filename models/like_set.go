@@ -117,7 +117,7 @@ func (s *Store) setLikeRow(tx *gorm.DB, target Target, userID int64, liked bool)
 	if liked {
 		change = tx.Exec(`
 			INSERT INTO `+t.likes+` (`+t.column+`, user_id, created_at)
-			VALUES (?, ?, ?)`, target.ID, userID, second(s.now()))
+			VALUES (?, ?, CURRENT_TIMESTAMP)`, target.ID, userID)
 	} else {
 		delta = "-1"
 		change = tx.Exec(`

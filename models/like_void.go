@@ -21,51 +21,86 @@ type LikeVoid struct {
 	DoneAt      *time.Time // nil until it is completed
 }
 
-const voidColumns = "id, user_id, requested_by, requested_at, liked_since, liked_until, reason, done_at"
-
-// lateLikes is the time for which a like can be accepted after its session has expired: the deadline of a request, and
-// the difference between the clocks of two machines.
-const lateLikes = time.Minute
-
-// LastLike returns the time up to which likes of the request can be accepted. Processes that cannot read the session
-// accept likes of an ended session for SessionStale.
-func (v *LikeVoid) LastLike() time.Time {
-	if v.LikedUntil != nil {
-		return v.LikedUntil.Add(lateLikes)
-	}
-	return v.RequestedAt.Add(SessionStale + lateLikes)
+// OpenLikeVoid is a LikeVoid that is not completed.
+type OpenLikeVoid struct {
+	LikeVoid
+	SessionsOver bool // no process accepts likes in a session that the request's account had
 }
 
-// OpenLikeVoids returns requests that are not completed and whose last turn was before a time, at most limit. Those
-// without a turn come first, then those that have waited longest.
-func (s *Store) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]LikeVoid, error) {
+const voidColumns = "id, user_id, requested_by, requested_at, liked_since, liked_until, reason, done_at"
+
+// lateLikes is longer than any request. For so long, a like can be accepted after its session has expired, and a
+// transaction can commit after it wrote the time of a like.
+const lateLikes = time.Minute
+
+// LikeClock reads the clock by which likes are accepted. Several servers may accept likes, so it returns the earliest
+// and the latest of their times.
+type LikeClock func(context.Context) (earliest, latest time.Time, err error)
+
+// UseLikeClock makes the store compare the times of likes with a clock, instead of that of MySQL, which accepts the
+// likes of direct mode. It is called before the store is used.
+func (s *Store) UseLikeClock(clock LikeClock) { s.likeClock = clock }
+
+// LikeTime reads the clock by which likes are accepted. No other clock is compared with the times of likes: the clocks
+// of two machines may differ.
+func (s *Store) LikeTime(ctx context.Context) (earliest, latest time.Time, err error) {
+	if s.likeClock != nil {
+		return s.likeClock(ctx)
+	}
+	now, err := s.ServerTime(ctx)
+	return now.Add(-lateLikes), now, err // a transaction may have written an earlier time, and commit later
+}
+
+// ServerTime reads the clock of MySQL, to the millisecond.
+func (s *Store) ServerTime(ctx context.Context) (now time.Time, err error) {
+	const query = `SELECT CURRENT_TIMESTAMP(3)`
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&now).Error; err != nil {
+		return now, fmt.Errorf("read the time of mysql: %w", err)
+	}
+	return now, nil
+}
+
+// LikesOver reports whether no further like of the request can be accepted. Those accepted earlier may be on their way.
+func (s *Store) LikesOver(ctx context.Context, v OpenLikeVoid) (bool, error) {
+	if v.LikedUntil == nil {
+		return v.SessionsOver, nil
+	}
+	earliest, _, err := s.LikeTime(ctx)
+	return !earliest.Before(v.LikedUntil.Add(time.Second)), err // the times of likes in MySQL are whole seconds
+}
+
+// OpenLikeVoids returns requests that are not completed and whose last turn was before a ServerTime, at most limit.
+// Those without a turn come first, then those that have waited longest.
+//
+// For SessionStale after an account was deleted, processes that cannot read its sessions accept its likes. MySQL alone
+// measures that time.
+func (s *Store) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]OpenLikeVoid, error) {
 	const query = `
-		SELECT ` + voidColumns + `
+		SELECT ` + voidColumns + `,
+			requested_at < CURRENT_TIMESTAMP(3) - INTERVAL ? SECOND AS sessions_over
 		FROM like_voids FORCE INDEX (idx_done_turn)
 		WHERE done_at IS NULL AND (turn_at IS NULL OR turn_at<?)
 		ORDER BY turn_at, id
 		LIMIT ?`
-	var list []LikeVoid
-	if err := s.db.WithContext(ctx).Raw(query, turnTime(before), limit).Scan(&list).Error; err != nil {
+	var list []OpenLikeVoid
+	over := int((SessionStale + lateLikes) / time.Second)
+	if err := s.db.WithContext(ctx).Raw(query, over, before, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read like voids: %w", err)
 	}
 	return list, nil
 }
 
-// TakeLikeVoidTurn records that a request has its turn in the run that began at a time.
+// TakeLikeVoidTurn records that a request has its turn in the run that began at a ServerTime.
 func (s *Store) TakeLikeVoidTurn(ctx context.Context, id int64, run time.Time) error {
 	const update = `
 		UPDATE like_voids
 		SET turn_at=?
 		WHERE id=?`
-	if _, err := s.write(ctx, update, turnTime(run), id); err != nil {
+	if _, err := s.write(ctx, update, run, id); err != nil {
 		return fmt.Errorf("work on like void %d: %w", id, err)
 	}
 	return nil
 }
-
-// turnTime returns a time with the precision of turn_at.
-func turnTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 // CloseLikeVoid records that a request is completed: no like of it is left, and none can be accepted.
 func (s *Store) CloseLikeVoid(ctx context.Context, id int64) error {
@@ -125,18 +160,22 @@ func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 }
 
 // VoidLikes requests, in the name of a moderator, that likes of a user are voided: those accepted from LikedSince to
-// LikedUntil, in whole seconds. Without LikedUntil the period ends now. If the user is banned, it also has the likes
-// that stale sessions may still bring. VoidLikes fills in the other fields of v.
+// LikedUntil, in whole seconds. Without LikedUntil the period ends now, by the clock of likes. If the user is banned,
+// it also has the likes that stale sessions may still bring. VoidLikes fills in the other fields of v.
 //
-// It returns CodeInvalid if a field breaks a rule, CodeNotFound if the user does not exist, and CodeForbidden if the
-// actor does not outrank the user (see Outranks).
+// It returns CodeInvalid if a field breaks a rule, CodeNotFound if the user does not exist, CodeForbidden if the actor
+// does not outrank the user (see Outranks), and CodeUnavailable if the clock of likes cannot be read.
 func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 	now := s.now().UTC()
 	if err := v.validate(now); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.voidLikes(tx, v, now); err != nil {
+	likeNow, err := s.voidingFrom(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		if err := s.voidLikes(tx, v, now, likeNow); err != nil {
 			return err
 		}
 		return s.logModeration(tx, moderationAct{
@@ -164,19 +203,27 @@ func (v *LikeVoid) validate(now time.Time) error {
 	return f.err()
 }
 
-// voidLikes writes the request; the caller logs it.
-func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now time.Time) error {
+// voidingFrom returns the time by which every like that was accepted before the call was accepted.
+func (s *Store) voidingFrom(ctx context.Context) (time.Time, error) {
+	_, latest, err := s.LikeTime(ctx)
+	if err != nil {
+		s.log.WarnContext(ctx, "likes cannot be voided", "error", err)
+		return latest, Errorf(CodeUnavailable, "Likes cannot be voided at the moment. Please try again.")
+	}
+	return latest.UTC(), nil
+}
+
+// voidLikes writes the request; the caller logs it. likeNow is the present time by the clock of likes.
+func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now, likeNow time.Time) error {
 	user, err := s.lockOutranked(tx, v.RequestedBy, v.UserID)
 	if err != nil {
 		return err
 	}
 	if v.LikedUntil == nil {
-		until := now // later likes of a user who is not banned are allowed
+		until := likeNow // later likes of a user who is not banned are allowed
 		if ban := user.ban(now); ban != nil {
-			// Until then, a process may accept likes of an ended session. Likes after the ban are allowed again.
-			if until = now.Add(SessionStale + lateLikes); ban.Until.Before(until) {
-				until = ban.Until
-			}
+			// For so long, a process may accept likes of an ended session. Likes after the ban are allowed again.
+			until = likeNow.Add(min(SessionStale+lateLikes, ban.Until.Sub(now))).Round(time.Second)
 		}
 		until = second(until)
 		v.LikedUntil = &until
@@ -189,8 +236,24 @@ func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now time.Time) error {
 	return err
 }
 
-// endVoids ends open requests with a ban, so that they do not void likes after it. The user exists: requests about a
-// deleted account have no end.
+// likeTimeWait is how long a ban waits for the clock of likes.
+const likeTimeWait = time.Second
+
+// likeTimeIn returns the time of the clock of likes in a while. A ban must not fail because that clock cannot be read:
+// no like is accepted then, and the clock of this process takes its place.
+func (s *Store) likeTimeIn(ctx context.Context, d time.Duration) time.Time {
+	reading, cancel := context.WithTimeout(ctx, likeTimeWait)
+	defer cancel()
+	_, latest, err := s.LikeTime(reading)
+	if err != nil {
+		s.log.WarnContext(ctx, "the time of likes is that of this process", "error", err)
+		latest = s.now()
+	}
+	return latest.Add(d)
+}
+
+// endVoids ends open requests with a ban, so that they do not void likes after it. banEnds is by the clock of likes.
+// The user exists: requests about a deleted account have no end.
 func endVoids(tx *gorm.DB, userID int64, banEnds time.Time) error {
 	at := second(banEnds)
 	return tx.Exec(`

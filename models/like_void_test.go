@@ -1,12 +1,16 @@
 package models_test
 
 import (
+	"context"
+	"io"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -46,12 +50,12 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 
 	until := now.Add(2 * time.Minute).Truncate(time.Second)
 	ban(shortly, until)
-	assert.Equal(t, until, void(shortly)().UTC(), "of a ban that ends soon")
+	assert.WithinDuration(t, until, void(shortly)(), 5*time.Second, "of a ban that ends soon")
 
 	ban(shorter, models.ForGood)
 	end = void(shorter)
 	ban(shorter, until)
-	assert.Equal(t, until, end().UTC(), "after the ban was made shorter")
+	assert.WithinDuration(t, until, end(), 5*time.Second, "after the ban was made shorter")
 	exec(t, store, "UPDATE like_voids SET liked_until=NULL") // as requests were made before they had an end
 	require.NoError(t, store.UnbanUser(ctx, mod.ID, shorter.ID, "It was somebody else."))
 	assert.WithinRange(t, end(), now.Add(-time.Second), time.Now())
@@ -61,4 +65,83 @@ func TestVoidLikes_ofTheBannedEndsWithTheBan(t *testing.T) {
 	assert.Equal(t, 1,
 		count(t, store, "SELECT COUNT(*) FROM like_voids WHERE user_id=? AND liked_until IS NULL", deleted.ID),
 		"of a deleted account there is no end")
+}
+
+// The clocks of processes may show anything: a request without an end has the likes that were accepted before it, by
+// the clock of likes, and is not over before that clock says so.
+func TestVoidLikes_comparesNoClockOfAProcess(t *testing.T) {
+	t.Parallel()
+	dsn := testkit.Database(t)
+	likes := time.Now().Add(3 * time.Hour).UTC()
+	for name, process := range map[string]time.Time{
+		"as MySQL": time.Now(), "behind": time.Now().Add(-20 * time.Hour), "ahead": time.Now().Add(20 * time.Hour),
+	} {
+		store, err := models.Open(t.Context(), dsn, models.Options{Now: func() time.Time { return process }})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		earliest, latest := likes.Add(-time.Minute), likes
+		store.UseLikeClock(func(context.Context) (time.Time, time.Time, error) { return earliest, latest, nil })
+		mod, user := newModerator(t, store, "mod "+name), newUser(t, store, "user "+name)
+		void := func() (v models.LikeVoid) {
+			t.Helper()
+			v = models.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, Reason: "Bought likes."}
+			require.NoError(t, store.VoidLikes(t.Context(), &v), name)
+			return v
+		}
+		over := func(v models.LikeVoid) bool {
+			t.Helper()
+			over, err := store.LikesOver(t.Context(), models.OpenLikeVoid{LikeVoid: v})
+			require.NoError(t, err)
+			return over
+		}
+		v := void()
+		assert.Equal(t, likes.Truncate(time.Second), *v.LikedUntil, "%s: by the latest clock", name)
+		assert.False(t, over(v), "%s: one server is behind", name)
+		earliest = likes.Truncate(time.Second).Add(time.Second)
+		assert.True(t, over(v), name)
+
+		_, err = store.BanUser(t.Context(), mod.ID, user.ID,
+			&models.Ban{Until: process.Add(90 * time.Second), Reason: "Bought likes."})
+		require.NoError(t, err)
+		end := process.Truncate(time.Second).Sub(process) + 90*time.Second // a ban ends at a whole second
+		v = void()
+		assert.Equal(t, likes.Add(end).Round(time.Second), *v.LikedUntil, "%s: with the ban", name)
+		require.NoError(t, store.UnbanUser(t.Context(), mod.ID, user.ID, "It was somebody else."))
+		now, err := store.LikeVoid(t.Context(), v.ID)
+		require.NoError(t, err)
+		assert.Equal(t, likes.Truncate(time.Second), now.LikedUntil.UTC(), "%s: without a ban", name)
+
+		_, err = store.DeleteUser(t.Context(), user.ID, "")
+		require.NoError(t, err)
+		deleted := func() models.OpenLikeVoid {
+			t.Helper()
+			open, err := store.OpenLikeVoids(t.Context(), time.Now(), 100)
+			require.NoError(t, err)
+			return open[slices.IndexFunc(open, func(v models.OpenLikeVoid) bool {
+				return v.UserID == user.ID && v.LikedUntil == nil
+			})]
+		}
+		assert.False(t, deleted().SessionsOver, name)
+		exec(t, store, "UPDATE like_voids SET requested_at=requested_at - INTERVAL 12 MINUTE WHERE user_id=?", user.ID)
+		assert.True(t, deleted().SessionsOver, name)
+	}
+}
+
+// A period that ends now cannot be requested without the time of likes. A ban can.
+func TestVoidLikes_needsTheClockOfLikes(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	mod, user := newModerator(t, store, "mod"), newUser(t, store, "user")
+	store.UseLikeClock(func(context.Context) (_, _ time.Time, err error) { return time.Time{}, time.Time{}, io.EOF })
+	err := store.VoidLikes(t.Context(), &models.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, Reason: "Bought likes."})
+	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM like_voids"))
+
+	exec(t, store, "INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,?,NOW(3))", user.ID, mod.ID)
+	ban := &models.Ban{Until: time.Now().Add(time.Hour), Reason: "Bought likes."}
+	_, err = store.BanUser(t.Context(), mod.ID, user.ID, ban)
+	require.NoError(t, err)
+	require.NoError(t, store.UnbanUser(t.Context(), mod.ID, user.ID, "It was somebody else."))
+	assert.Equal(t, 1, count(t, store, "SELECT COUNT(*) FROM like_voids WHERE liked_until BETWEEN ? AND ?",
+		time.Now().UTC().Add(-time.Minute), time.Now().UTC()))
 }

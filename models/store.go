@@ -38,6 +38,7 @@ type Store struct {
 	log       *slog.Logger
 	excerpt   func(content string) string // nil: the store makes no excerpts
 	direct    atomic.Bool                 // StartLikes has started the process in direct mode
+	likeClock LikeClock                   // nil: that of MySQL
 }
 
 // Options configure a Store. The zero value is for production.

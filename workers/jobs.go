@@ -422,9 +422,9 @@ func (j *Jobs) rings(ctx context.Context) (string, error) {
 }
 
 func (j *Jobs) void(ctx context.Context) (string, error) {
-	voider := NewVoider(j.Store, nil, j.Store, j.Store.Now)
+	voider := NewVoider(j.Store, nil, j.Store)
 	if j.gated() {
-		voider = NewVoider(j.Store, j.Redis, j.Likes, j.Store.Now)
+		voider = NewVoider(j.Store, j.Redis, j.Likes)
 	}
 	likes, done, err := voider.Void(ctx)
 	return fmt.Sprintf("withdrew %d likes, %d requests are done", likes, done), err

@@ -67,6 +67,7 @@ func newPipeline(t *testing.T, dsn, url string, brokers []string, topic string) 
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.store.Close()) })
 	p.redis, p.likes = p.gate()
+	p.store.UseLikeClock(p.redis.Clock)
 	address, _, _ := strings.Cut(strings.Replace(url, "redis+cluster", "redis", 1), "?") // of a cluster: one node
 	options, err := redis.ParseURL(address)
 	require.NoError(t, err)

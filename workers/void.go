@@ -36,7 +36,6 @@ type Voider struct {
 	store *models.Store
 	gate  voidGate
 	likes likeSetter
-	now   func() time.Time
 	turn  time.Duration
 }
 
@@ -46,8 +45,8 @@ type likeSetter interface {
 }
 
 // NewVoider returns a Voider. In direct mode, r is nil and likes is the store.
-func NewVoider(store *models.Store, r *counters.Redis, likes likeSetter, now func() time.Time) *Voider {
-	v := &Voider{store: store, gate: directVoids{}, likes: likes, now: now, turn: voidTurn}
+func NewVoider(store *models.Store, r *counters.Redis, likes likeSetter) *Voider {
+	v := &Voider{store: store, gate: directVoids{}, likes: likes, turn: voidTurn}
 	if r != nil {
 		v.gate = &gatedVoids{r, store}
 	}
@@ -173,7 +172,10 @@ const (
 // Void works on the open requests until its time is nearly over. Requests without a turn come first, and then those
 // whose last turn is the oldest. Void returns the numbers of likes withdrawn and of requests done.
 func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
-	began := v.now()
+	began, err := v.store.ServerTime(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
 	var failures []error
 	for {
 		open, err := v.store.OpenLikeVoids(ctx, began, voidRequests)
@@ -204,7 +206,7 @@ func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 }
 
 // take works on a request until the end of its turn. An unfinished request is not an error.
-func (v *Voider) take(ctx context.Context, request models.LikeVoid) (likes int, done bool, err error) {
+func (v *Voider) take(ctx context.Context, request models.OpenLikeVoid) (likes int, done bool, err error) {
 	turn, cancel := context.WithTimeout(ctx, v.turn)
 	defer cancel()
 	likes, done, err = v.void(turn, request)
@@ -216,9 +218,12 @@ func (v *Voider) take(ctx context.Context, request models.LikeVoid) (likes int, 
 	return likes, done, err
 }
 
-func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, done bool, err error) {
-	// The user's last possible like is accepted before this time. Only a turn that begins later can end the request.
-	last := v.now().After(request.LastLike())
+func (v *Voider) void(ctx context.Context, request models.OpenLikeVoid) (likes int, done bool, err error) {
+	// Only a turn that begins after the last like can end the request.
+	over, err := v.store.LikesOver(ctx, request)
+	if err != nil {
+		return 0, false, err
+	}
 	if err := v.purge(ctx, request.UserID); err != nil {
 		return 0, false, err
 	}
@@ -231,12 +236,12 @@ func (v *Voider) void(ctx context.Context, request models.LikeVoid) (likes int, 
 				return likes, false, err
 			}
 		}
-		found, withdrawn, err := v.sweep(ctx, request)
+		found, withdrawn, err := v.sweep(ctx, request.LikeVoid)
 		likes += withdrawn
 		switch {
 		case err != nil:
 			return likes, false, err
-		case found == 0 && !last:
+		case found == 0 && !over:
 			return likes, false, nil
 		case found == 0 && flushed:
 			v.store.Logger().InfoContext(ctx, "likes are voided",

@@ -25,7 +25,8 @@ func TestVoider_leavesATargetThatIsWarmAgain(t *testing.T) {
 	p.deletePost(post)
 	p.deleteUser(bob, "bob")
 
-	v := NewVoider(p.store, p.redis, p.likes, func() time.Time { return time.Now().Add(afterAll) })
+	p.pass(afterAll)
+	v := NewVoider(p.store, p.redis, p.likes)
 	times := 0
 	v.gate = forgetThen{v.gate, func() {
 		if times++; times > 1 {
@@ -73,7 +74,8 @@ func TestVoider_takesTheTargetFromALoaderThatSlept(t *testing.T) {
 	lock := fmt.Sprintf("{s%02d}:post:%d:warming", post.Shard(p.store.Shards()), post.ID)
 	require.NoError(t, p.raw.Set(t.Context(), lock, "sleeper", time.Minute).Err())
 	p.deleteUser(bob, "bob")
-	_, done := p.void(afterAll)
+	p.pass(afterAll)
+	_, done := p.void()
 	assert.Equal(t, 1, done)
 	assert.Zero(t, p.raw.Exists(t.Context(), lock).Val(), "the sleeper has lost its lock")
 	assert.Empty(t, p.likers(post))
@@ -94,7 +96,7 @@ func TestVoider_leavesALikeGivenAfterThePeriod(t *testing.T) {
 	p.exec(`INSERT INTO like_voids (user_id, requested_by, requested_at, liked_until, reason)
 		VALUES (?, 1, '2024-01-01', '2023-01-01', 'spam')`, bob)
 
-	v := NewVoider(p.store, p.redis, p.likes, time.Now)
+	v := NewVoider(p.store, p.redis, p.likes)
 	ctx := t.Context()
 	again := func() error {
 		if _, err := p.likes.SetLike(ctx, old, bob, false); err != nil {
@@ -125,8 +127,8 @@ func (p *pipeline) requestVoid(user int64, ago time.Duration) {
 		VALUES (?, 1, NOW(3), ?, 'spam')`, user, time.Now().UTC().Add(-ago))
 }
 
-// A request stays open for a minute after its period. A user without a like of the period can like meanwhile, and so
-// can any user while the pipeline is down.
+// A request stays open until its period has passed by the clock of likes. A user without a like of the period can like
+// meanwhile, and so can any user while the pipeline is down.
 func TestVoider_refusesLikesOnlyWhileItWithdraws(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
@@ -138,7 +140,8 @@ func TestVoider_refusesLikesOnlyWhileItWithdraws(t *testing.T) {
 	}
 	p.flush()
 	p.requestVoid(bob, 10*time.Second)
-	likes, done := p.void(0)
+	p.pass(-time.Hour)
+	likes, done := p.void()
 	assert.Zero(t, likes)
 	assert.Zero(t, done, "its last like may be on its way")
 	p.set(first, bob, true)
@@ -148,7 +151,7 @@ func TestVoider_refusesLikesOnlyWhileItWithdraws(t *testing.T) {
 	p.exec("UPDATE post_likes SET created_at='2020-01-01' WHERE post_id=?", old.ID)
 	stop()
 	p.set(first, p.author.ID, false)
-	v := NewVoider(p.store, p.redis, p.likes, time.Now)
+	v := NewVoider(p.store, p.redis, p.likes)
 	v.turn = time.Second
 	likes, _, err := v.Void(t.Context())
 	require.NoError(t, err)
@@ -156,7 +159,7 @@ func TestVoider_refusesLikesOnlyWhileItWithdraws(t *testing.T) {
 	p.set(second, bob, true)
 
 	p.work()
-	likes, _ = p.void(0)
+	likes, _ = p.void()
 	assert.Equal(t, 1, likes)
 	_, err = p.likes.SetLike(t.Context(), old, bob, true)
 	requireUnavailable(t, err)
@@ -180,14 +183,15 @@ func TestVoider_waitsForClosedShards(t *testing.T) {
 	run := p.runOf(post, bob)
 	p.produce(6, fmt.Sprintf(`{"v":1,"shard":6,"runs":[{"pos":%q,"run":%q}]}`, run.Pos, run.Payload))
 	p.closeShard(6)
-	v := NewVoider(p.store, p.redis, p.likes, func() time.Time { return time.Now().Add(afterAll) })
+	p.pass(afterAll)
+	v := NewVoider(p.store, p.redis, p.likes)
 	v.turn = time.Second
 	_, done, err := v.Void(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, done)
 
 	p.start()
-	_, done = p.void(2 * afterAll)
+	_, done = p.void()
 	assert.Equal(t, 1, done)
 	assert.Equal(t, []int64{p.author.ID}, p.likers(post))
 	assert.Empty(t, p.verify(false))

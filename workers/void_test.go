@@ -49,19 +49,28 @@ func (p *pipeline) deletePost(post models.Target, comments ...models.Target) {
 	require.NoError(p.t, p.likes.CloseTargets(context.Background(), append(comments, post)))
 }
 
-// void runs a Voider whose clock is ahead by the given time.
-func (p *pipeline) void(ahead time.Duration) (likes, done int) {
+// void runs a Voider.
+func (p *pipeline) void() (likes, done int) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	likes, done, err := NewVoider(
-		p.store,
-		p.redis,
-		p.likes,
-		func() time.Time { return time.Now().Add(ahead) },
-	).Void(ctx)
+	likes, done, err := NewVoider(p.store, p.redis, p.likes).Void(ctx)
 	require.NoError(p.t, err)
 	return likes, done
+}
+
+// pass makes the open requests older, and lets time pass on the clock of likes.
+func (p *pipeline) pass(d time.Duration) {
+	p.t.Helper()
+	p.exec("UPDATE like_voids SET requested_at=requested_at - INTERVAL ? SECOND", d/time.Second)
+	clock := p.store.LikeTime
+	earliest, _, err := clock(context.Background())
+	require.NoError(p.t, err)
+	offset := time.Until(earliest) + d
+	p.store.UseLikeClock(func(context.Context) (earliest, latest time.Time, err error) {
+		now := time.Now().Add(offset)
+		return now, now, nil
+	})
 }
 
 // afterAll is the time after which no like of a deleted account can be accepted.
@@ -101,7 +110,7 @@ func TestVoider_leavesNoLike(t *testing.T) {
 	p.deleteUser(bob, "bob")
 	p.set(late[1], bob, true) // by a process that still caches the session
 	p.work()
-	p.void(0)
+	p.void()
 	p.flush()
 	assert.Equal(
 		t,
@@ -110,9 +119,10 @@ func TestVoider_leavesNoLike(t *testing.T) {
 		"nothing is done while a like could still come",
 	)
 	p.set(late[0], bob, true)
-	_, done := p.void(afterAll)
+	p.pass(afterAll)
+	_, done := p.void()
 	assert.Equal(t, 1, done)
-	_, done = p.void(afterAll)
+	_, done = p.void()
 	assert.Zero(t, done)
 	p.flush()
 	for table, want := range map[string]int{"post_likes": 8, "comment_likes": 8} {
@@ -161,16 +171,12 @@ func TestVoider_continuesAfterAKill(t *testing.T) {
 	}
 	p.flush()
 	p.deleteUser(bob, "bob")
+	p.pass(afterAll)
 	for killed := 0; ; killed++ {
 		require.Less(t, killed, targets)
 		d := &dying{likeSetter: p.likes}
 		d.left.Store(7)
-		_, done, err := NewVoider(
-			p.store,
-			p.redis,
-			d,
-			func() time.Time { return time.Now().Add(afterAll) },
-		).Void(t.Context())
+		_, done, err := NewVoider(p.store, p.redis, d).Void(t.Context())
 		if err == nil {
 			assert.Equal(t, 1, done)
 			assert.GreaterOrEqual(t, killed, targets/7)
@@ -200,7 +206,7 @@ func TestVoider_withdrawsOnlyTheRequestedPeriod(t *testing.T) {
 	p.exec(`
 		INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until)
 		VALUES (?,1,NOW(3),'2026-01-02','2026-01-03')`, bob)
-	_, done := p.void(0)
+	_, done := p.void()
 	assert.Equal(t, 1, done, "no like of January can follow")
 	assert.Equal(t, []int64{bob}, p.likers(before))
 	assert.Empty(t, p.likers(within))
@@ -271,7 +277,7 @@ func TestVoider_worksOnEveryRequest(t *testing.T) {
 		p.exec("INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,1,NOW(3))", 1000+i)
 	}
 	p.deleteUser(bob, "bob")
-	likes, done := p.void(0)
+	likes, done := p.void()
 	assert.Equal(t, 1, likes)
 	assert.Zero(t, done)
 	p.flush()
@@ -290,7 +296,8 @@ func TestVoider_worksOnEveryRequest(t *testing.T) {
 		[]int64{open[0].UserID, open[1].UserID},
 		"who had no turn, then who waited longest",
 	)
-	_, done = p.void(afterAll)
+	p.pass(afterAll)
+	_, done = p.void()
 	assert.Equal(t, others+2, done)
 	assert.Empty(t, p.likers(late))
 	assert.Empty(t, p.verify(false))
@@ -325,7 +332,8 @@ func TestVoider_givesEachRequestItsTurn(t *testing.T) {
 	p.flush()
 	p.deleteUser(huge, "huge")
 	p.deleteUser(bob, "bob")
-	v := NewVoider(p.store, p.redis, endless{p.likes, huge}, func() time.Time { return time.Now().Add(afterAll) })
+	p.pass(afterAll)
+	v := NewVoider(p.store, p.redis, endless{p.likes, huge})
 	v.turn = 2 * time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -335,7 +343,7 @@ func TestVoider_givesEachRequestItsTurn(t *testing.T) {
 	assert.Equal(t, 1, done)
 	p.flush()
 	assert.Equal(t, []int64{huge}, p.likers(post))
-	_, done = p.void(2 * afterAll)
+	_, done = p.void()
 	assert.Equal(t, 1, done)
 	assert.Empty(t, p.likers(post))
 }

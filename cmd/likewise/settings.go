@@ -298,6 +298,7 @@ func (c *core) openGate(l likesFlags) error {
 		Count:       func(o counters.Outcome) { claims.WithLabelValues(string(o)).Inc() },
 	})
 	c.likes, c.targets = c.gate, counters.NewTargets(c.store, c.gate)
+	c.store.UseLikeClock(c.redis.Clock)
 	return nil
 }
 
