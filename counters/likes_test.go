@@ -458,7 +458,7 @@ func (f *forum) likers(t testing.TB, target models.Target, n int) {
 }
 
 func TestSetLike_loadsATargetOfManyLikers(t *testing.T) {
-	const likers = largePage + 10_000 // two pages, the last of which is not full
+	const likers = 120*largePage + 100 // the last page is not full
 	f := newForum(t)
 	target := f.post(t)
 	f.likers(t, target, likers)
@@ -469,7 +469,7 @@ func TestSetLike_loadsATargetOfManyLikers(t *testing.T) {
 	require.Len(t, users, likers+1)
 	require.EqualValues(t, 1, users[0])
 	require.EqualValues(t, likers+1, users[likers])
-	require.Equal(t, 2, f.queries.selects(pages))
+	require.Equal(t, 121, f.queries.selects(pages))
 	sets := len(dump(t, f.plain).only(":likes:"))
 	require.Equal(t, setsFor(likers+1), sets)
 	require.Len(t, swept(t, f.redis, f.plain).only("s01}"), sets+3, "beside the sets: shard, outbox and likes")
