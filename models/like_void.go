@@ -164,17 +164,21 @@ func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 // it also has the likes that stale sessions may still bring. VoidLikes fills in the other fields of v.
 //
 // It returns CodeInvalid if a field breaks a rule, CodeNotFound if the user does not exist, CodeForbidden if the actor
-// does not outrank the user (see Outranks), and CodeUnavailable if the clock of likes cannot be read.
+// does not outrank the user (see Outranks), and CodeUnavailable if LikedUntil is missing and the clock of likes cannot
+// be read.
 func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 	now := s.now().UTC()
 	if err := v.validate(now); err != nil {
 		return err
 	}
-	likeNow, err := s.voidingFrom(ctx)
-	if err != nil {
-		return err
+	var likeNow time.Time
+	if v.LikedUntil == nil {
+		var err error
+		if likeNow, err = s.voidingFrom(ctx); err != nil {
+			return err
+		}
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
 		if err := s.voidLikes(tx, v, now, likeNow); err != nil {
 			return err
 		}
@@ -213,7 +217,8 @@ func (s *Store) voidingFrom(ctx context.Context) (time.Time, error) {
 	return latest.UTC(), nil
 }
 
-// voidLikes writes the request; the caller logs it. likeNow is the present time by the clock of likes.
+// voidLikes writes the request; the caller logs it. likeNow is the present time by the clock of likes, which a
+// request without LikedUntil needs.
 func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now, likeNow time.Time) error {
 	user, err := s.lockOutranked(tx, v.RequestedBy, v.UserID)
 	if err != nil {

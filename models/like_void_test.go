@@ -136,6 +136,10 @@ func TestVoidLikes_needsTheClockOfLikes(t *testing.T) {
 	err := store.VoidLikes(t.Context(), &models.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, Reason: "Bought likes."})
 	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
 	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM like_voids"))
+	until := time.Now().Add(-time.Hour)
+	require.NoError(t, store.VoidLikes(t.Context(),
+		&models.LikeVoid{UserID: user.ID, RequestedBy: mod.ID, LikedUntil: &until, Reason: "Bought likes."}))
+	exec(t, store, "DELETE FROM like_voids")
 
 	exec(t, store, "INSERT INTO like_voids (user_id, requested_by, requested_at) VALUES (?,?,NOW(3))", user.ID, mod.ID)
 	ban := &models.Ban{Until: time.Now().Add(time.Hour), Reason: "Bought likes."}
