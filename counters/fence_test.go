@@ -155,7 +155,7 @@ func TestFence_restartedServerRefusesLikesUntilItsShardsAreOpened(t *testing.T) 
 	require.Equal(t, done(2), like(t, r, post(1), 8))
 	require.Equal(
 		t,
-		[]string{"1-0" + opened, "1-1 p1 +7", "2-0 opened 1-1", "2-1 p1 +8"},
+		[]string{"1-0" + opened, "1-1 p1 7", "2-0 opened 1-1", "2-1 p1 8"},
 		entries(t, plain, "{s01}:outbox"),
 	)
 }

@@ -172,7 +172,7 @@ func TestGate_like(t *testing.T) {
 	require.Equal(t, done(1), like(t, r, post(1), 7))
 	require.Equal(t, stored{
 		"{s01}:shard":               hash{"epoch": "1", "accepted": "1"},
-		"{s01}:outbox":              []string{"1-0" + opened, "1-1 p1 +7"},
+		"{s01}:outbox":              []string{"1-0" + opened, "1-1 p1 7"},
 		"{s01}:post:1:likes":        hash{"count": "1", "sets": "1", "load": "load", "last": "1-1"},
 		"{s01}:post:1:likes:load:0": []string{"0", "7"},
 	}, dump(t, plain))
@@ -194,7 +194,7 @@ func TestGate_unlike(t *testing.T) {
 	require.Equal(t, done(1), unlike(t, r, post(1), 7))
 	require.Equal(t, wasSo(1), unlike(t, r, post(1), 7))
 	all := dump(t, plain)
-	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7", "1-2 p1 +8", "1-3 p1 -7"}, all["{s01}:outbox"])
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7", "1-2 p1 8", "1-3 p1 -7"}, all["{s01}:outbox"])
 	require.Equal(t, []string{"0", "8"}, all["{s01}:post:1:likes:load:0"])
 }
 
@@ -207,7 +207,7 @@ func TestGate_likesThatArriveTogetherAreOneRun(t *testing.T) {
 	}, gate(t, r, 100,
 		wanted{post(1), []string{"7", "7", "8", "-7"}},
 		wanted{comment(1), []string{"7", "-7", "7"}}))
-	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7 +8 -7 c1 -7 +7"}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7 8 -7 c1 -7 7"}, entries(t, plain, "{s01}:outbox"))
 	all := dump(t, plain)
 	require.Equal(t, hash{"count": "1", "sets": "1", "load": "load", "last": "1-1"}, all["{s01}:post:1:likes"])
 	require.Equal(t, hash{"count": "1", "sets": "1", "load": "load", "last": "1-1"}, all["{s01}:comment:1:likes"])
@@ -227,7 +227,7 @@ func TestGate_refusesSomeOfTheLikesThatArriveTogether(t *testing.T) {
 		gate(t, r, 2,
 			wanted{post(17), []string{"7"}}, wanted{post(1), []string{"7", "8"}}, wanted{post(33), []string{"7"}},
 			wanted{comment(17), []string{"7"}}, wanted{comment(1), []string{"7"}}))
-	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7 +8"}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7 8"}, entries(t, plain, "{s01}:outbox"))
 }
 
 func TestGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
@@ -491,7 +491,7 @@ func TestGate_numbersAreDenseOverTheTargetsOfAShard(t *testing.T) {
 		for _, target := range targets {
 			require.Equal(t, done(user), like(t, r, target, user))
 			require.Equal(t, wasSo(user), like(t, r, target, user), "takes no number")
-			want = append(want, fmt.Sprintf("1-%d %s +%d", len(want), target.Short(), user))
+			want = append(want, fmt.Sprintf("1-%d %s %d", len(want), target.Short(), user))
 		}
 	}
 	require.Equal(t, want, entries(t, plain, "{s01}:outbox"))
@@ -502,7 +502,7 @@ func TestGate_numbersContinueAfterTheOutboxWasEmptied(t *testing.T) {
 	like(t, r, post(1), 7)
 	require.NoError(t, plain.XTrimMaxLen(t.Context(), "{s01}:outbox", 0).Err())
 	like(t, r, post(1), 8)
-	require.Equal(t, []string{"1-2 p1 +8"}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-2 p1 8"}, entries(t, plain, "{s01}:outbox"))
 }
 
 func TestGate_newEpochBeginsAtOneAfterItsFirstEvent(t *testing.T) {
@@ -511,7 +511,7 @@ func TestGate_newEpochBeginsAtOneAfterItsFirstEvent(t *testing.T) {
 	closeShard(t, plain, 1)
 	openShard(t, r, 1, 5)
 	require.Equal(t, done(2), like(t, r, post(1), 8), "the target is still warm")
-	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7", "5-0 opened 1-1", "5-1 p1 +8"},
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7", "5-0 opened 1-1", "5-1 p1 8"},
 		entries(t, plain, "{s01}:outbox"))
 	require.Equal(t, hash{"count": "2", "sets": "1", "load": "load", "last": "5-1"},
 		dump(t, plain)["{s01}:post:1:likes"])
@@ -533,7 +533,7 @@ func TestGate_memoryLimitRefusesWhole(t *testing.T) {
 	// Likes that arrive together with unlikes are refused, in every order. Unlikes go on.
 	require.Equal(t, []verdict{{isUnstored, 1}, {isChanged, 0}, {isUnstored, 0}, {isUnstored, 0}},
 		gate(t, r, 100, wanted{post(1), []string{"8", "-7", "9"}}, wanted{post(17), []string{"7"}}))
-	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7", "1-2 p1 -7"}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7", "1-2 p1 -7"}, entries(t, plain, "{s01}:outbox"))
 
 	// What lets go of memory works all the same: a relay takes the lock, and drains the outbox.
 	outbox, err := r.HoldOutbox(t.Context(), 1, "relay", time.Minute)
@@ -641,7 +641,7 @@ func TestReassertScript_writesWhatIs(t *testing.T) {
 	like(t, r, post(1), 7)
 	before := dump(t, plain)
 	require.Equal(t, 3, reassert(t, r, post(1), 2, 6, 7, 8), "an outbox with room takes all")
-	before["{s01}:outbox"] = []string{"1-0" + opened, "1-1 p1 +7", "1-2 p1 -6 +7 -8"}
+	before["{s01}:outbox"] = []string{"1-0" + opened, "1-1 p1 7", "1-2 p1 -6 7 -8"}
 	before["{s01}:post:1:likes"].(hash)["last"] = "1-2"
 	before["{s01}:shard"].(hash)["accepted"] = "4"
 	require.Equal(t, before, dump(t, plain))

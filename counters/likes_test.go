@@ -48,7 +48,7 @@ func TestSetLike_writesTheEventThatWasAccepted(t *testing.T) {
 		require.Equal(t, map[bool]int64{true: 1, false: 0}[liked], state.Count)
 	}
 	require.Equal(t, []string{
-		"1-0" + opened, "1-1 c1 +7", "1-2 c1 -7",
+		"1-0" + opened, "1-1 c1 7", "1-2 c1 -7",
 	}, entries(t, f.plain, "{s01}:outbox"))
 	require.Equal(t, map[Outcome]int{Cold: 1, Changed: 2, Unchanged: 2}, f.outcomes)
 }

@@ -98,9 +98,9 @@ func TestOutbox_trimRemovesAcknowledgedEvents(t *testing.T) {
 	}
 	outbox := hold(t, r, 1)
 	require.NoError(t, outbox.Trim(t.Context(), pos(1, 2)))
-	require.Equal(t, []string{"1-3 p1 +3", "1-4 p1 +4"}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-3 p1 3", "1-4 p1 4"}, entries(t, plain, "{s01}:outbox"))
 	require.NoError(t, outbox.Trim(t.Context(), pos(1, 1)), "late and behind")
-	require.Equal(t, []string{"1-3 p1 +3", "1-4 p1 +4"}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-3 p1 3", "1-4 p1 4"}, entries(t, plain, "{s01}:outbox"))
 
 	closeShard(t, plain, 1)
 	require.NoError(t, outbox.Release(t.Context()))
@@ -170,7 +170,7 @@ func TestOutbox_readWaitsForAnEvent(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Len(t, got.runs, 1)
 	require.Equal(t, pos(1, 1), got.runs[0].Pos)
-	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7"}, entries(t, plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7"}, entries(t, plain, "{s01}:outbox"))
 }
 
 func TestOutbox_readEndsWithItsContext(t *testing.T) {
@@ -195,14 +195,14 @@ func TestOutbox_readOfARunThatIsNotReadable(t *testing.T) {
 	like(t, r, post(1), 7)
 	runs, err := hold(t, r, 1).Read(t.Context(), pos(1, 0), 10, time.Second)
 	require.NoError(t, err)
-	runs[3].Run = "likes 5 p1 +7" // without its time
+	runs[3].Run = "likes 5 p1 7" // without its time
 	text, err := json.Marshal(models.Envelope{V: 1, Shard: 1, Runs: runs})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"v":1,"shard":1,"runs":[
 		{"pos":"1-1","run":"{\"broken"},
 		{"pos":"1-2","run":"\ufffd\u0000"},
 		{"pos":"1-3","run":""},
-		{"pos":"1-4","run":"likes 5 p1 +7"}]}`, string(text))
+		{"pos":"1-4","run":"likes 5 p1 7"}]}`, string(text))
 }
 
 func TestOutbox_sealAndOpened(t *testing.T) {
@@ -251,7 +251,7 @@ func TestOutbox_sealKeepsTheRestoredPositionOverTwoAttempts(t *testing.T) {
 		require.Equal(t, pos(1, 1), restored)
 	}
 	require.Equal(t, hash{"opening": "3", "restored": "1-1", "accepted": "1"}, dump(t, plain)["{s01}:shard"])
-	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +7", "2-0 opened 1-1", "3-0 opened 2-0"},
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7", "2-0 opened 1-1", "3-0 opened 2-0"},
 		entries(t, plain, "{s01}:outbox"))
 	require.ErrorIs(t, outbox.Opened(t.Context(), 2), ErrLockLost, "the first attempt was given up")
 	require.NoError(t, outbox.Opened(t.Context(), 3))

@@ -308,7 +308,7 @@ func TestReassert_sendsTheCurrentState(t *testing.T) {
 	f.inMySQL(t, target, 7)
 	f.like(t, target, 8)
 	require.NoError(t, f.Reassert(t.Context(), target, []int64{7, 9, 8}))
-	require.Equal(t, []string{"1-0" + opened, "1-1 p1 +8", "1-2 p1 +7 -9 +8"}, entries(t, f.plain, "{s01}:outbox"))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 8", "1-2 p1 7 -9 8"}, entries(t, f.plain, "{s01}:outbox"))
 	require.Equal(t, "1-2", dump(t, f.plain)["{s01}:post:1:likes"].(hash)["last"])
 }
 

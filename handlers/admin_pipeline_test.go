@@ -249,7 +249,7 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 	d.exec(t, "DELETE FROM post_likes WHERE user_id=?", bob.ID)
 	d.exec(t, "UPDATE posts SET likes_count=0, updated_at=updated_at WHERE id=?", p.ID)
 	event := func(user account) string {
-		return fmt.Sprintf("likes %d p%d +%d", time.Now().UnixMilli(), p.ID, user.ID)
+		return fmt.Sprintf("likes %d p%d %d", time.Now().UnixMilli(), p.ID, user.ID)
 	}
 	bobs, carols := d.letter(t, shard, 1, event(bob)), d.letter(t, shard, 2, event(carol))
 	record := d.letter(t, shard, 0,
@@ -264,7 +264,7 @@ func TestDeadLetters_areRetriedAsTheGateHasItNow(t *testing.T) {
 		t.Fatalf("a post without likes: %+v, %v", states, err)
 	}
 	ofCold := d.letter(t, cold.Shard(d.store.Shards()), 4,
-		fmt.Sprintf("likes 1 p%d +%d", colds.ID, bob.ID))
+		fmt.Sprintf("likes 1 p%d %d", colds.ID, bob.ID))
 
 	list := read[page[letter]](t, d.must(t, 200, d.admin, "GET", "/v1/admin/dead-letters", nil)).Items
 	if len(list) != 6 || list[0].ID != ofCold || list[0].Encoding != "text" ||
@@ -338,7 +338,7 @@ func TestDeadLetters_areRetriedAsFarAsTheGateHasThem(t *testing.T) {
 	d.settle()
 	d.exec(t, "DELETE FROM post_likes WHERE user_id=?", bob.ID)
 	d.exec(t, "UPDATE posts SET likes_count=0, hot_score=0, updated_at=updated_at WHERE id=?", warm.ID)
-	id := d.letter(t, shard, 1, fmt.Sprintf("likes 1 p%d +%d p%d +%d -%d p%d +%d", warm.ID+shards, bob.ID,
+	id := d.letter(t, shard, 1, fmt.Sprintf("likes 1 p%d %d p%d %d -%d p%d %d", warm.ID+shards, bob.ID,
 		warm.ID+2*shards, bob.ID, ada.ID, warm.ID, bob.ID))
 	r := d.must(t, 409, d.admin, "POST", fmt.Sprintf("/v1/admin/dead-letters/%d/retry", id),
 		obj{"reason": "The writer was mended."})

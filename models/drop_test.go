@@ -39,9 +39,9 @@ func TestRun_ofClaims(t *testing.T) {
 		"a claim that was replaced has no effect")
 	for _, bad := range []models.Run{
 		"claims 1 d42 +7", "claims 1 d42 +7:0", "claims 1 d42 +7:1:2", "claims 1 d42 =3:1", "claims 1 d42 =0",
-		"claims 1 +7:1", "claims 1 d43 +7:1", "claims 1 p42 +7:1", "claims 1 p42 +7", "likes 1 d42 +7",
-		"likes 1 d42 +7:1", "likes 1 p42 =3", "likes 1 p42 +7:1", "claims 0 d42 +7:1", "claims 1", "claims",
-		"claims 1 d42 !7:1",
+		"claims 1 +7:1", "claims 1 d43 +7:1", "claims 1 p42 +7:1", "claims 1 p42 +7", "likes 1 d42 7",
+		"likes 1 d42 +7:1", "likes 1 p42 =3", "likes 1 p42 7:1", "claims 0 d42 +7:1", "claims 1", "claims",
+		"claims 1 d42 !7:1", "claims 1 d42 7:1", "likes 1 p42 +7",
 	} {
 		_, err := bad.Events(10, 16)
 		assert.Error(t, err, string(bad))

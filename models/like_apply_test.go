@@ -547,14 +547,15 @@ func FuzzRun(f *testing.F) {
 		models.ClaimEvent(3, 8, 771, false, past),
 		models.DropEvent(19, 3, past),
 	)))
-	for _, run := range []string{"claims 1 d3 +7", "claims 1 d3 +7:0", "claims 1 d3 +7:8:9", "claims 1 d3 =3:4",
-		"claims 1 p3 +7:1", "likes 1 d3 +7:1", "likes 1 p3 =3", "claims 1 d4 +7:1", "claims 1 d3 =0", "claims 1 =3",
+	for _, run := range []string{"claims 1 d3 +7", "claims 1 d3 7:8", "claims 1 d3 +7:0", "claims 1 d3 +7:8:9",
+		"claims 1 d3 =3:4", "claims 1 p3 +7:1", "likes 1 d3 7", "likes 1 p3 7:1", "likes 1 p3 =3", "claims 1 d4 +7:1",
+		"claims 1 d3 =0", "claims 1 =3",
 		"claims 1 d3 +7:9223372036854775808", "claims 1 d3 !7:1", "claims"} {
 		f.Add(run)
 	}
-	for _, run := range []string{"probed", "opened 3-17", "opened", "likes", "likes 1 p3", "likes 1 +7",
-		"likes 1 p3 +-1", "likes 1 p4 +7", "likes 0 p3 +7", "likes 4102444800000 p3 +7", "likes 1 p3  +7",
-		"likes 1 p3 +7 ", ""} {
+	for _, run := range []string{"probed", "opened 3-17", "opened", "likes", "likes 1 p3", "likes 1 7",
+		"likes 1 p3 +7", "likes 1 p3 --1", "likes 1 p4 7", "likes 0 p3 7", "likes 4102444800000 p3 7", "likes 1 p3  7",
+		"likes 1 p3 7 ", ""} {
 		f.Add(run)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

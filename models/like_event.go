@@ -194,7 +194,7 @@ func (e Event) Liked() bool { return e.Type == PostLiked || e.Type == CommentLik
 // event of the shard itself. The gate writes it, and the like writer decodes it. Its words are separated by single
 // spaces:
 //
-//	likes 1732270000123 p42 +7 +8 -9 c5 +7   when, in ms, and for each target who liked it and who unliked it
+//	likes 1732270000123 p42 7 8 -9 c5 7      when, in ms, and for each target who liked it and who unliked it
 //	claims 1732270000123 d42 +7:99 -8:98 =3  when, in ms, and for each drop which user took or returned which claim,
 //	                                         and which version of the settings the gate has now
 //	opened 3-17                              ShardOpened, and the last position in the outbox before it
@@ -230,7 +230,7 @@ func (e Event) word() string {
 	user := strconv.FormatInt(e.UserID, 10)
 	switch e.Type {
 	case PostLiked, CommentLiked:
-		return "+" + user
+		return user
 	case ClaimTaken:
 		return "+" + user + ":" + strconv.FormatInt(e.ClaimID, 10)
 	case ClaimReturned:
@@ -333,7 +333,7 @@ func eventsOfRun(rest string, claims bool, shard, shards int) ([]Event, error) {
 		if word == "" {
 			return nil, errors.New("run has an empty word")
 		}
-		if strings.IndexByte("+-=", word[0]) < 0 {
+		if strings.IndexByte("+-=0123456789", word[0]) < 0 {
 			if target, err = targetOfWord(word, claims); err != nil {
 				return nil, err
 			}
@@ -376,22 +376,24 @@ func targetOfWord(word string, claims bool) (Target, error) {
 
 // eventOfWord decodes the form that Event.word returns.
 func eventOfWord(word string, target Target, at time.Time) (Event, error) {
+	if target.Kind != KindDrop {
+		number, unliked := strings.CutPrefix(word, "-")
+		id, err := parseEventID(number)
+		if err != nil {
+			return Event{}, fmt.Errorf("run has an unknown word %.40q", word)
+		}
+		return LikeEvent(target, id, !unliked, at), nil
+	}
 	number, claim, named := strings.Cut(word[1:], ":")
 	id, err := parseEventID(number)
 	if err != nil {
 		return Event{}, fmt.Errorf("run has no id in %.40q", word)
 	}
-	if target.Kind != KindDrop {
-		if named || word[0] == '=' {
-			return Event{}, fmt.Errorf("run has an unknown word %.40q", word)
-		}
-		return LikeEvent(target, id, word[0] == '+', at), nil
-	}
-	if word[0] == '=' {
-		if named {
-			return Event{}, fmt.Errorf("run has an unknown word %.40q", word)
-		}
+	switch sign := word[0]; {
+	case sign == '=' && !named:
 		return DropEvent(target.ID, id, at), nil
+	case sign != '+' && sign != '-':
+		return Event{}, fmt.Errorf("run has an unknown word %.40q", word)
 	}
 	claimID, err := parseEventID(claim)
 	if err != nil {
@@ -402,11 +404,11 @@ func eventOfWord(word string, target Target, at time.Time) (Event, error) {
 
 // parseEventID parses an id or a version, which is above 0.
 func parseEventID(s string) (int64, error) {
-	id, err := strconv.ParseInt(s, 10, 64)
-	if err == nil && id <= 0 {
-		err = fmt.Errorf("%d is not an id", id)
+	id, err := strconv.ParseUint(s, 10, 63)
+	if err == nil && id == 0 {
+		err = errors.New("0 is not an id")
 	}
-	return id, err
+	return int64(id), err //nolint:gosec // of 63 bits
 }
 
 // Envelope is the value of one Kafka record: consecutive runs of one shard. A record is written whole or not at all,

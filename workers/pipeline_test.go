@@ -62,7 +62,7 @@ func TestPipeline_keepsGarbageAsDeadLettersAndContinues(t *testing.T) {
 	shard := target.Shard(p.store.Shards())
 	outbox := fmt.Sprintf("{s%02d}:outbox", shard)
 	p.set(target, 7, true)
-	for _, run := range []string{"no run at all\n", "likes 1 p-4 +1"} {
+	for _, run := range []string{"no run at all\n", "likes 1 p-4 1"} {
 		require.NoError(t, p.raw.Do(t.Context(), "XADD", outbox, "1-*", "run", run, "before", 1).Err())
 	}
 	p.set(target, 8, true)
@@ -119,7 +119,7 @@ func TestLikeWriter_dropsWhatIsSentTwice(t *testing.T) {
 	p.flush()
 	p.produce(
 		3,
-		fmt.Sprintf(`{"v":1,"shard":3,"runs":[{"pos":"1-1","run":"likes 1700000000000 p%d +7"}]}`, target.ID),
+		fmt.Sprintf(`{"v":1,"shard":3,"runs":[{"pos":"1-1","run":"likes 1700000000000 p%d 7"}]}`, target.ID),
 	)
 	p.set(target, 8, true)
 	p.flush()

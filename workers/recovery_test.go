@@ -547,7 +547,7 @@ func TestRecovery_recordsOfAnotherVersion(t *testing.T) {
 	p.produce(
 		6,
 		fmt.Sprintf(
-			`{"v":1,"shard":6,"zone":"a","runs":[{"pos":%q,"sent":7,"run":"likes 1700000000000 p%d +1"}]}`,
+			`{"v":1,"shard":6,"zone":"a","runs":[{"pos":%q,"sent":7,"run":"likes 1700000000000 p%d 1"}]}`,
 			next,
 			target.ID,
 		),

@@ -30,7 +30,8 @@
 --
 -- Redis converts strings faster than numbers, and the Lua of Redis needs most time for numbers that become strings: so
 -- words stay as they came.
-local call, pcall, sub, find = redis.call, redis.pcall, string.sub, string.find
+local KEYS, ARGV = KEYS, ARGV
+local call, pcall, sub, find, tonumber = redis.call, redis.pcall, string.sub, string.find, tonumber
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local shard = call('HMGET', KEYS[1], 'epoch', 'server', 'accepted', 'refusing', 'relayed')
@@ -119,15 +120,15 @@ for k = 3, #KEYS do
     while wide < sets do wide = wide * 4 end
     local begin, waiting, base, split, wide = r, target[5], wide / 4, sets - 3 * wide / 4, 65536 * wide
     for i = arg + 2, last do
-      local op, status = ARGV[i], 0
-      local user, id, ticket = op, tonumber(op)
+      local word, status = ARGV[i], 0
+      local id, ticket = tonumber(word)
       if not id then
-        local space = find(op, ' ', 1, true)
-        user, ticket = sub(op, 1, space - 1), sub(op, space + 1)
-        id = tonumber(user)
+        local space = find(word, ' ', 1, true)
+        word, ticket = sub(word, 1, space - 1), sub(word, space + 1)
+        id = tonumber(word)
       end
-      local unlike = id < 0
-      if unlike then id, user = -id, sub(user, 2) end
+      local user, unlike = word, id < 0
+      if unlike then id, user = -id, sub(word, 2) end
       local at = id % 2147483647 * 1296131 % wide
       at = (at - at % 65536) / 65536
       if at % base >= split then at = at % base end
@@ -206,7 +207,7 @@ for k = 3, #KEYS do
         end
         if status == 7 then
           r, room = r + 1, room - 1
-          run[r], sets_of[r] = (unlike and '-' or '+') .. user, set
+          run[r], sets_of[r] = word, set
         end
       elseif status == 8 then -- it has no effect, and needs none if the later call asked for the same
         local is = pcall('SMISMEMBER', set, '0', user)
@@ -232,8 +233,8 @@ local id = pcall('XADD', KEYS[2], shard[1] .. '-*',
   'run', 'likes ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
 if type(id) == 'table' then
   for i = r, 1, -1 do
-    local sign, user = string.match(run[i], '([+-])(%d+)$')
-    call(sign == '+' and 'SREM' or 'SADD', sets_of[i], user)
+    local sign, user = string.match(run[i], '(%-?)(%d+)$')
+    call(sign == '-' and 'SADD' or 'SREM', sets_of[i], user)
   end
   return id
 end

@@ -15,7 +15,7 @@ if likes >= tonumber(ARGV[1]) then return -4 end
 local run = {}
 for i = 3, #ARGV do
   local is = call('SMISMEMBER', set_of(KEYS[3], target[3], tonumber(target[2]), ARGV[i]), 0, ARGV[i])
-  if is[1] == 1 then run[#run + 1] = (is[2] == 1 and '+' or '-') .. ARGV[i] end
+  if is[1] == 1 then run[#run + 1] = (is[2] == 1 and '' or '-') .. ARGV[i] end
 end
 if #run == 0 then return 0 end
 local id = append(KEYS[1], KEYS[2], epoch,
