@@ -123,6 +123,28 @@ func TestLoader_largeTargetDoesNotHoldUpOthers(t *testing.T) {
 	require.Equal(t, likers/largePage+1, f.queries.selects(pages), "each page once")
 }
 
+// The lock of a long load is extended now and then, not with each page.
+func TestLoader_keepsTheLockOfALongLoad(t *testing.T) {
+	f := newForum(t)
+	target := f.post(t)
+	f.likers(t, target, loadUsers+1)
+	caught, let := f.queries.holdAll(t, pages)
+	var keeps atomic.Int64
+	hookBefore(f.redis, "load", func() { keeps.Add(1) })
+	var left time.Duration
+	hookBefore(f.redis, "put", sync.OnceFunc(func() {
+		left = f.plain.PTTL(t.Context(), f.redis.keys(target).warming).Val()
+	}))
+	call := start(t.Context(), f.Likes, target, 7, true)
+	await(t, caught)
+	<-time.After(loadLock / 5)
+	let()
+	require.NoError(t, soon(t, call).err)
+	require.Greater(t, left, loadLock*85/100, "it was extended since the first page")
+	require.GreaterOrEqual(t, keeps.Load(), int64(3), "at first, after the first page, and before the sets")
+	require.Less(t, keeps.Load(), int64(loadUsers/largePage))
+}
+
 // dead fails every command once its process is killed.
 type dead struct{ killed atomic.Bool }
 
@@ -160,13 +182,7 @@ func TestLoader_killedHalfWayLeavesGarbageThatIsSwept(t *testing.T) {
 	before := dump(t, f.plain)
 	process := &dead{}
 	other.redis.client.AddHook(process)
-	var calls atomic.Int64
-	hookBefore(other.redis, "load", func() {
-		// Before each page of users, the last of which is empty, before the first sets, and before the second.
-		if calls.Add(1) == likers/largePage+3 {
-			process.killed.Store(true)
-		}
-	})
+	hookBefore(other.redis, "put", func() { process.killed.Store(true) }) // after this round trip
 	_, err := other.SetLike(t.Context(), target, 7, true)
 	requireCode(t, models.CodeUnavailable, err)
 	require.ErrorIs(t, err, errDead)

@@ -408,7 +408,7 @@ func parseEventID(s string) (int64, error) {
 	if err == nil && id == 0 {
 		err = errors.New("0 is not an id")
 	}
-	return int64(id), err //nolint:gosec // of 63 bits
+	return int64(id), err
 }
 
 // Envelope is the value of one Kafka record: consecutive runs of one shard. A record is written whole or not at all,

@@ -1,11 +1,11 @@
--- Adds users to a set of a load.
+-- Writes a set of a load.
 --
 -- KEYS  1 warming lock, 2 the set
--- ARGV  1 the lock's token, then the members
+-- ARGV  1 the lock's token, 2 the set in the form of DUMP
 -- reply 1 done, 0 the lock is lost
 --
 -- The lock is released by the script that makes the target warm. So a copy of this call that the network delivers late,
 -- or a second time, does not change the set of a warm target.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-for i = 2, #ARGV, 1000 do redis.call('SADD', KEYS[2], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
+redis.call('RESTORE', KEYS[2], 0, ARGV[2], 'REPLACE')
 return 1
