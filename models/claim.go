@@ -152,6 +152,25 @@ func (s *Store) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit in
 	return list, nil
 }
 
+// claimTime reads the clock that decides which claims have expired: that of Redis, which dated them, or the earliest of
+// its servers. The clocks of two processes may differ, so they would not agree whether a claim can be confirmed. In
+// direct mode, and while Redis does not answer, it is the clock of the process; the conditional UPDATEs of ConfirmClaim
+// and ExpireClaims keep the stock right whatever it shows.
+func (s *Store) claimTime(ctx context.Context) time.Time {
+	now := s.now()
+	if s.likeClock != nil && !s.direct.Load() {
+		reading, cancel := context.WithTimeout(ctx, claimClockWait)
+		defer cancel()
+		if earliest, _, err := s.likeClock(reading); err == nil {
+			now = earliest
+		}
+	}
+	return now.UTC().Truncate(time.Millisecond)
+}
+
+// claimClockWait is how long a confirmation waits for the clock of Redis.
+const claimClockWait = 500 * time.Millisecond
+
 // ConfirmClaim confirms a reserved claim of a user and returns it. A confirmed claim stays as it is. The conditional
 // UPDATE decides between a confirmation and the expiry of the same moment.
 //
@@ -167,6 +186,7 @@ func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*Claim, err
 		SET state=?, confirmed_at=?, due_at=NULL
 		WHERE drop_id=? AND user_id=? AND id=? AND state=? AND expires_at>?`
 	var c Claim
+	now := s.claimTime(ctx)
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c = Claim{}
 		if err := tx.Raw(find, id, userID).Scan(&c).Error; err != nil {
@@ -175,7 +195,6 @@ func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*Claim, err
 		if c.State == 0 {
 			return errNoClaim() // also if the like writer inserts it only now: it was not too late
 		}
-		now := s.now().UTC().Truncate(time.Millisecond)
 		confirmed := tx.Exec(update, StateConfirmed, now, c.DropID, userID, id, StateReserved, now)
 		if confirmed.Error != nil {
 			return confirmed.Error
@@ -218,7 +237,7 @@ func (s *Store) ExpireClaims(ctx context.Context) (expired, warned int, err erro
 		WHERE due_at<=?
 		ORDER BY due_at
 		LIMIT ?`
-	now := s.now().UTC().Truncate(time.Millisecond)
+	now := s.claimTime(ctx)
 	var due []struct {
 		DropID, UserID int64
 		ExpiresAt      time.Time

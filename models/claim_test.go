@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -325,6 +326,44 @@ func TestConfirmClaim_inTimeAndOnce(t *testing.T) {
 	refusedAs(t, models.CodeTooLate, err)
 	assert.Equal(t, "101 expired release", l.row(d.ID, l.users[1]))
 	assert.Equal(t, 1, l.claimed(d.ID))
+	l.check()
+}
+
+// A claim expires by the clock of Redis, which dated it, whatever the clocks of the processes show.
+func TestClaims_expireByTheClockOfRedis(t *testing.T) {
+	t.Parallel()
+	l := newClaimSite(t, 2)
+	d := l.drop(models.DropSettings{Stock: 2, ConfirmWithin: 60})
+	l.apply(l.take(d.ID, l.users[0], 100), l.take(d.ID, l.users[1], 101))
+	accepted := *l.now
+	onRedis, failure := accepted.Add(59*time.Second), error(nil)
+	clock := func(context.Context) (earliest, latest time.Time, err error) {
+		return onRedis, onRedis.Add(time.Hour), failure
+	}
+	l.store.UseLikeClock(clock)
+	cron, err := models.Open(t.Context(), l.dsn, models.Options{
+		Now: func() time.Time { return accepted.Add(20 * time.Hour) }})
+	require.NoError(t, err)
+	defer cron.Close()
+	cron.UseLikeClock(clock)
+	expired, _, err := cron.ExpireClaims(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, expired, "the clock of the cron is ahead")
+
+	*l.now = accepted.Add(20 * time.Hour)
+	_, err = l.store.ConfirmClaim(t.Context(), l.users[0], 100)
+	require.NoError(t, err, "the clock of the API is ahead")
+	*l.now, onRedis = accepted.Add(-20*time.Hour), accepted.Add(time.Minute)
+	_, err = l.store.ConfirmClaim(t.Context(), l.users[1], 101)
+	refusedAs(t, models.CodeTooLate, err)
+
+	onRedis, failure = accepted, io.EOF
+	*l.now = accepted.Add(time.Minute)
+	_, err = l.store.ConfirmClaim(t.Context(), l.users[1], 101)
+	refusedAs(t, models.CodeTooLate, err)
+	expired, _, err = l.store.ExpireClaims(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, expired, "Redis does not answer")
 	l.check()
 }
 
