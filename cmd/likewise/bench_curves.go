@@ -31,6 +31,11 @@ func (b *bench) capacity(ctx context.Context, name string) (perSecond float64, e
 	return s.rates[0], nil
 }
 
+// halvesOf are the scenarios that are measured with an open loop at half of their rate, with those of loadsOf.
+var halvesOf = []string{
+	hotOnce, spreadOnce, zipfOnce, coldOnce, dropOnce, listAnonymous, onePost, ofOneThread,
+}
+
 // measureLoads sends some scenarios at constant rates, each a part of what a closed loop has reached before.
 func (b *bench) measureLoads(ctx context.Context) error {
 	for _, name := range loadsOf {
@@ -39,29 +44,51 @@ func (b *bench) measureLoads(ctx context.Context) error {
 			return err
 		}
 		for _, part := range b.Loads {
-			s := b.scenario(name)
-			j, err := b.prepared(ctx, s)
+			point, err := b.offer(ctx, name, part*most)
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			rate := part * most
-			l, err := j.run(ctx, openLoop(max(1, int(rate*b.Length.Seconds())), rate))
-			if err == nil && s.settles {
-				err = b.settle(ctx)
-			}
-			if err == nil && j.check != nil {
-				err = j.check(ctx, l.requests)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			b.log.InfoContext(ctx, "bench measured", "scenario", name, "offered", int(rate), "reached", int(l.rate()))
-			b.report.Loads = append(b.report.Loads, loadPoint{
-				Name: name, Offered: rate, Reached: l.rate(), latency: newLatency(l.latencies),
-			})
+			b.report.Loads = append(b.report.Loads, point)
 		}
 	}
+	for _, name := range halvesOf {
+		most, err := b.capacity(ctx, name)
+		if err != nil {
+			return err
+		}
+		point, err := b.offer(ctx, name, most/2)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		b.report.Halves = append(b.report.Halves, point)
+	}
 	return nil
+}
+
+// offer sends requests of a scenario at a constant rate for the length of a round, or until each of the requests that
+// it has was sent.
+func (b *bench) offer(ctx context.Context, name string, rate float64) (loadPoint, error) {
+	s := b.scenario(name)
+	j, err := b.prepared(ctx, s)
+	if err != nil {
+		return loadPoint{}, err
+	}
+	requests := max(1, int(rate*b.Length.Seconds()))
+	if j.total > 0 {
+		requests = min(requests, j.total)
+	}
+	l, err := j.run(ctx, openLoop(requests, rate))
+	if err == nil && s.settles {
+		err = b.settle(ctx)
+	}
+	if err == nil && j.check != nil {
+		err = j.check(ctx, l.requests)
+	}
+	if err != nil {
+		return loadPoint{}, err
+	}
+	b.log.InfoContext(ctx, "bench measured", "scenario", name, "offered", int(rate), "reached", int(l.rate()))
+	return loadPoint{Name: name, Offered: rate, Reached: l.rate(), latency: newLatency(l.latencies)}, nil
 }
 
 // likesPerPost is the number of likes of each post that measureSizes adds.

@@ -102,6 +102,7 @@ type report struct {
 
 	Scenarios []figure    `json:"scenarios"`
 	Loads     []loadPoint `json:"loads"`
+	Halves    []loadPoint `json:"halves"` // more scenarios, at half of what a closed loop reached
 	Lag       []lag       `json:"lag"`
 	Claims    []figure    `json:"claims"`
 	IDs       []figure    `json:"ids"`
@@ -186,7 +187,7 @@ func (r *report) print(out io.Writer) error {
 			fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\n", one.Name, number(one.Value), one.Unit, one.latency, one.compared())
 		}
 	}
-	for _, one := range r.Loads {
+	for _, one := range slices.Concat(r.Loads, r.Halves) {
 		fmt.Fprintf(w, "%s, offered %s/s\t%s requests/s\t%s\t\n", one.Name, number(one.Offered), number(one.Reached),
 			one.latency)
 	}

@@ -19,13 +19,21 @@ import (
 	"likewise/models"
 )
 
-// The names of scenarios that others are compared with.
+// The names of scenarios that are used again: in a comparison, or with an open loop.
 const (
-	bareRoute  = "bare route (/healthz)"
-	hotToggled = "hot post, liked and unliked"
-	hotDirect  = "hot post, liked and unliked, direct mode"
-	listOwn    = "list of 20 posts, signed in"
-	plainly    = ", without logs and limits"
+	bareRoute     = "bare route (/healthz)"
+	hotToggled    = "hot post, liked and unliked"
+	hotDirect     = "hot post, liked and unliked, direct mode"
+	listOwn       = "list of 20 posts, signed in"
+	hotOnce       = "hot post, liked by all accounts once"
+	spreadOnce    = "1,000 posts, liked once"
+	zipfOnce      = "posts by Zipf's law, liked once"
+	coldOnce      = "cold posts, each liked once"
+	dropOnce      = "claims of a hot drop, once"
+	listAnonymous = "list of 20 posts, anonymous"
+	onePost       = "one post, signed in"
+	ofOneThread   = "thread of 100 comments, signed in"
+	plainly       = ", without logs and limits"
 )
 
 // scenario is a row of the table of what is measured over HTTP.
@@ -47,26 +55,26 @@ func (b *bench) scenarios() []*scenario {
 
 		// Likes
 		{name: hotToggled, settles: true, prepare: b.toggle(b.gated, b.production, 1)},
-		{name: "hot post, liked by all accounts once", settles: true, prepare: b.once(b.Users, b.theHotPost)},
-		{name: "1,000 posts, liked once", settles: true, prepare: b.once(b.Likes, b.evenly(1000, 0))},
-		{name: "posts by Zipf's law, liked once", settles: true, prepare: b.once(b.Likes, b.zipf)},
-		{name: "cold posts, each liked once", settles: true, prepare: b.once(b.Likes, b.evenly(b.Likes, 3))},
+		{name: hotOnce, settles: true, prepare: b.once(b.Users, b.theHotPost)},
+		{name: spreadOnce, settles: true, prepare: b.once(b.Likes, b.evenly(1000, 0))},
+		{name: zipfOnce, settles: true, prepare: b.once(b.Likes, b.zipf)},
+		{name: coldOnce, settles: true, prepare: b.once(b.Likes, b.evenly(b.Likes, 3))},
 		{name: "the same like again", prepare: b.repeat()},
 		{name: hotDirect, loose: true, prepare: b.toggle(b.direct, b.immediate, 1)},
 		{name: hotToggled, against: hotDirect, loose: true, settles: true},
 
 		// Claims
 		base,
-		{name: "claims of a hot drop, once", settles: true, prepare: b.claimOnce},
+		{name: dropOnce, settles: true, prepare: b.claimOnce},
 		{name: "claims of a sold-out drop", against: hotToggled, prepare: b.claimSoldOut()},
 
 		// Reads
 		base,
 		{name: listOwn, prepare: b.list(b.production, true)},
-		{name: "list of 20 posts, anonymous", prepare: b.list(b.production, false)},
-		{name: "one post, signed in", prepare: b.read("", true, `"liked":true`, 1)},
+		{name: listAnonymous, prepare: b.list(b.production, false)},
+		{name: onePost, prepare: b.read("", true, `"liked":true`, 1)},
 		{name: "comments of a post, anonymous", prepare: b.read("/comments?limit=20", false, `"content":`, 20)},
-		{name: "thread of 100 comments, signed in",
+		{name: ofOneThread,
 			prepare: b.read("/thread?limit=100&depth=2", true, `"content":`, 100)},
 
 		// What logs and limits cost

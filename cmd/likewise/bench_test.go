@@ -43,6 +43,7 @@ func TestBench_measuresChecksAndRecordsEverything(t *testing.T) {
 	}
 	assert.Equal(t, want, names)
 	assert.Len(t, measured.Loads, 2*len(loadsOf))
+	assert.Len(t, measured.Halves, len(halvesOf))
 	assert.Len(t, measured.Lag, 2)
 	assert.Len(t, measured.Claims, 5)
 	assert.Len(t, measured.IDs, 2)
