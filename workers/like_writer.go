@@ -32,11 +32,13 @@ func NewLikeWriter(store *models.Store, kafka Kafka, m *Metrics) *LikeWriter {
 }
 
 const (
-	batchEvents = 2000                  // events after which a batch is written, if no other records wait
-	batchMost   = 20_000                // events after which it is written if they do, and the most that are written
-	batchDelay  = 20 * time.Millisecond // after its first record, when a smaller batch is written
-	batchLimit  = 30 * time.Second      // for one attempt at writing a batch; half of a longer one is tried next
-	queued      = 8                     // records that wait for the previous batch; one may have 5 MB when decoded
+	batchDelay    = 20 * time.Millisecond  // after its first record, when a batch of few events is written
+	batchFew      = 16                     // events from which on a batch waits longer for others
+	batchPatience = 200 * time.Millisecond // after it has that many, when it is written
+	batchEvents   = 5000                   // events after which it is written, if no other records wait
+	batchMost     = 20_000                 // events after which it is written if they do, and the most that are written
+	batchLimit    = 30 * time.Second       // for one attempt at writing a batch; half of a longer one is tried next
+	queued        = 8                      // records that wait for the previous batch; one may have 5 MB when decoded
 )
 
 // Run writes until ctx ends.
@@ -183,8 +185,9 @@ func cut(runs []models.LikeRecord, most int) [][]models.LikeRecord {
 }
 
 // gather returns the runs of the next batch, and the last record of each of its partitions. It waits for the first
-// record, and for batchDelay for others while the batch is small. A large batch takes what waits already: the more
-// there is to catch up with, the less each like costs. If ctx ends, gather returns nothing.
+// record, and for batchDelay for others. If those are many, it waits for batchPatience: a transaction changes each target
+// once, so likes that are written together cost less. A large batch takes what waits already: the more there is to catch
+// up with, the less each like costs. If ctx ends, gather returns nothing.
 func (b *batcher) gather(ctx context.Context) (runs []models.LikeRecord, last map[int32]*sarama.ConsumerMessage) {
 	last = map[int32]*sarama.ConsumerMessage{}
 	events := 0
@@ -209,7 +212,11 @@ func (b *batcher) gather(ctx context.Context) (runs []models.LikeRecord, last ma
 		if events == 0 {
 			delay = time.After(batchDelay)
 		}
+		before := events
 		runs, events = append(runs, one.runs...), events+one.events
+		if before < batchFew && events >= batchFew {
+			delay = time.After(batchPatience)
+		}
 		last[one.record.Partition] = one.record
 	}
 	return runs, last

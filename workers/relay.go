@@ -21,9 +21,12 @@ import (
 // Relay moves events from the outboxes in Redis to Kafka, and opens shards that are closed.
 //
 // For each shard it reads the head of the outbox, sends it as one record, and removes it from the outbox when Kafka has
-// acknowledged it. A relay stores no position. After a failure or an unknown outcome it reads and sends the head again,
-// and the like writer drops the events that it has applied. Records hold consecutive events, and Kafka writes a record
-// completely or not at all. So resent records cannot leave a gap, even if a relay without the lock sends them.
+// acknowledged it. The first like after a pause is sent at once. Then the likes of a shard are gathered for relayTick,
+// because a record costs Redis, the broker and the writer more than a like.
+//
+// A relay stores no position. After a failure or an unknown outcome it reads and sends the head again, and the like
+// writer drops the events that it has applied. Records hold consecutive events, and Kafka writes a record completely or
+// not at all. So resent records cannot leave a gap, even if a relay without the lock sends them.
 type Relay struct {
 	redis   *counters.Redis
 	store   *models.Store
@@ -50,6 +53,7 @@ const (
 	relayMost     = 2 * time.Second        // longest back-off after consecutive failures
 	relayBatch    = 1000                   // most runs in a record
 	relayBytes    = 500_000                // after which a record is sent, of at most 1 MB, which is Kafka's default
+	relayTick     = 50 * time.Millisecond  // between two records of an open shard, unless more waits than a record holds
 	relayWait     = 500 * time.Millisecond // for a run, between two checks of the shard
 	openingWait   = 20 * time.Millisecond  // the same while the shard is being opened
 	openingLimit  = 30 * time.Second       // after which the first event of an epoch counts as lost
@@ -163,7 +167,7 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 				r.endOpening(ctx, shard, false)
 			}
 		}
-		wait := relayWait
+		patience := relayWait
 		switch {
 		case info.Open:
 			opening = nil
@@ -174,7 +178,7 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 			case err != nil:
 				return err
 			default:
-				wait = openingWait
+				patience = openingWait
 			}
 		default:
 			done, err := r.finishOpening(ctx, shard, outbox, opening)
@@ -182,11 +186,11 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 				return err
 			}
 			if !done {
-				wait = openingWait
+				patience = openingWait
 			}
 			compared = r.now() // MySQL has just applied the first event of the epoch
 		}
-		runs, err := outbox.Read(ctx, models.Position{}, relayBatch, wait)
+		runs, err := outbox.Read(ctx, models.Position{}, relayBatch, patience)
 		if err != nil {
 			return err
 		}
@@ -203,6 +207,7 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 				return err
 			}
 		}
+		read := len(runs)
 		runs = upToBytes(runs, relayBytes)
 		if err := r.send(producer, shard, runs); err != nil {
 			return err
@@ -211,6 +216,11 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 			return err
 		}
 		r.metrics.relayed.Add(float64(len(runs)))
+		if info.Open && read < relayBatch && len(runs) == read {
+			// The shards wait for the same moments, so that their records share requests to the broker and the writer.
+			now := r.now()
+			wait(ctx, now.Truncate(relayTick).Add(relayTick).Sub(now))
+		}
 	}
 	return nil
 }

@@ -25,7 +25,12 @@ func backOff(first, most time.Duration) retry.Backoff {
 
 // pause waits for d, with jitter. It reports false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(jitter(d))
+	return wait(ctx, jitter(d))
+}
+
+// wait waits for d. If ctx ends first, wait reports false.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

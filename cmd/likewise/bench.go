@@ -39,6 +39,7 @@ type benchSettings struct {
 	Sizes   []int         `default:"1000,10000,100000,1000000" help:"${bench_sizes_help}"`
 	Loads   []float64     `default:"0.1,0.25,0.5,0.75,0.9,1,1.2" help:"${bench_loads_help}"`
 	Parts   []string      `enum:"${bench_parts}" default:"${bench_parts}" help:"${bench_parts_help}"`
+	Only    []string      `sep:"none" placeholder:"TEXT" help:"${bench_only_help}" json:",omitempty"`
 }
 
 // quickSettings are those of --quick: about a minute. It measures what has ratios.
@@ -69,9 +70,29 @@ const likersAtMost = 5000
 // Flags returns the flags of the settings, for the page.
 func (b benchSettings) Flags() string {
 	list := func(of any) string { return strings.ReplaceAll(strings.Trim(fmt.Sprint(of), "[]"), " ", ",") }
-	return fmt.Sprintf("--clients=%d --rounds=%d --length=%v --users=%d --likes=%d --posts=%d ", b.Clients, b.Rounds,
+	flags := fmt.Sprintf("--clients=%d --rounds=%d --length=%v --users=%d --likes=%d --posts=%d ", b.Clients, b.Rounds,
 		b.Length, b.Users, b.Likes, b.Posts) +
 		fmt.Sprintf("--sizes=%s --loads=%s --parts=%s", list(b.Sizes), list(b.Loads), list(b.Parts))
+	for _, text := range b.Only {
+		flags += fmt.Sprintf(" --only=%q", text)
+	}
+	return flags
+}
+
+// chosen returns the rows of a table that --only names, those that they are compared with, and the bare route.
+func (b *benchSettings) chosen(table []*scenario) []*scenario {
+	if len(b.Only) == 0 {
+		return table
+	}
+	names := map[string]bool{bareRoute: true}
+	for _, s := range table {
+		if slices.ContainsFunc(b.Only, func(text string) bool { return strings.Contains(s.name, text) }) {
+			names[s.name], names[s.against] = true, true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(table), func(s *scenario) bool {
+		return !names[s.name] || s.against != "" && !names[s.against]
+	})
 }
 
 func (b *benchSettings) check() error {

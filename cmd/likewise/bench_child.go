@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/sethvargo/go-retry"
 )
 
@@ -168,6 +169,40 @@ func (c *child) allocated(ctx context.Context) (a allocations, err error) {
 		return a, fmt.Errorf("%s exports %d of 2 metrics of its memory", c.name, found)
 	}
 	return a, nil
+}
+
+// The roles whose processor time is measured. The API is the one that a scenario uses.
+const (
+	roleClients = "clients"
+	roleAPI     = "api"
+	roleWorker  = "worker"
+	roleMySQL   = "mysql"
+	roleRedis   = "redis"
+	roleKafka   = "kafka"
+)
+
+// used returns the processor time that each role has used since it was started.
+func (b *bench) used(api *child) (map[string]time.Duration, error) {
+	used := map[string]time.Duration{}
+	for role, pid := range map[string]int{
+		roleClients: os.Getpid(),
+		roleAPI:     api.cmd.Process.Pid,
+		roleWorker:  b.worker.cmd.Process.Pid,
+		roleMySQL:   b.all.MySQL.Pid(),
+		roleRedis:   b.all.Redis.Pid(),
+		roleKafka:   b.all.Kafka.Pid(),
+	} {
+		process, err := procfs.NewProc(pid)
+		if err != nil {
+			return nil, fmt.Errorf("processor time of %s: %w", role, err)
+		}
+		stat, err := process.Stat()
+		if err != nil {
+			return nil, fmt.Errorf("processor time of %s: %w", role, err)
+		}
+		used[role] = time.Duration(stat.CPUTime() * float64(time.Second))
+	}
+	return used, nil
 }
 
 // freeAddress returns an address of this machine that nobody listens on.

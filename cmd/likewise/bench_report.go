@@ -55,9 +55,22 @@ type figure struct {
 	Settled float64 `json:"until_rows,omitempty"`         // the same rate until the rows are in MySQL
 	Objects float64 `json:"objects_per_request,omitzero"` // allocated by the API
 	Bytes   float64 `json:"bytes_per_request,omitzero"`
-	Against string  `json:"against,omitempty"`
-	Ratio   float64 `json:"ratio,omitempty"`
-	Loose   bool    `json:"loose,omitempty"` // --quick does not compare the ratio
+	// CPU is the processor time of a request in microseconds, by role, until its rows are in MySQL.
+	CPU     map[string]float64 `json:"cpu_us_per_request,omitempty"`
+	Against string             `json:"against,omitempty"`
+	Ratio   float64            `json:"ratio,omitempty"`
+	Loose   bool               `json:"loose,omitempty"` // --quick does not compare the ratio
+}
+
+// Roles returns the processor times of the roles in the order of the page, and their sum.
+func (r *figure) Roles() []float64 {
+	var list []float64
+	sum := 0.0
+	for _, role := range []string{roleAPI, roleWorker, roleMySQL, roleRedis, roleKafka, roleClients} {
+		list = append(list, r.CPU[role])
+		sum += r.CPU[role]
+	}
+	return append(list, sum)
 }
 
 // key names the ratio of the figure.
@@ -186,6 +199,13 @@ func (r *report) print(out io.Writer) error {
 		for _, one := range results {
 			fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\n", one.Name, number(one.Value), one.Unit, one.latency, one.compared())
 		}
+	}
+	for _, one := range r.Scenarios {
+		fmt.Fprintf(w, "processor time, %s\t", one.Name)
+		for i, name := range []string{"api", "worker", "mysql", "redis", "kafka", "clients", "all"} {
+			fmt.Fprintf(w, "%s %.1f ", name, one.Roles()[i])
+		}
+		fmt.Fprintf(w, "µs\t\t\n")
 	}
 	for _, one := range slices.Concat(r.Loads, r.Halves) {
 		fmt.Fprintf(w, "%s, offered %s/s\t%s requests/s\t%s\t\n", one.Name, number(one.Offered), number(one.Reached),

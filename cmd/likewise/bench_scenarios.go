@@ -100,6 +100,7 @@ type samples struct {
 	settled       []float64 // one a round: the rate until the rows are in MySQL
 	objects       []float64 // allocated by the API for a request, one a round
 	bytes         []float64
+	cpu           map[string][]float64    // microseconds of processors for a request, by role, one a round
 	latencies     *hdrhistogram.Histogram // of all rounds
 }
 
@@ -120,6 +121,12 @@ func (s *samples) result(unit string) figure {
 	if s.latencies != nil {
 		r.latency = newLatency(s.latencies)
 	}
+	if len(s.cpu) > 0 {
+		r.CPU = map[string]float64{}
+		for role, list := range s.cpu {
+			r.CPU[role] = median(list)
+		}
+	}
 	return r
 }
 
@@ -133,7 +140,7 @@ func (s *samples) record(l *load) {
 
 // measureScenarios lets all scenarios take turns.
 func (b *bench) measureScenarios(ctx context.Context) error {
-	all, err := b.takeTurns(ctx, b.scenarios())
+	all, err := b.takeTurns(ctx, b.chosen(b.scenarios()))
 	if err != nil {
 		return err
 	}
@@ -192,6 +199,10 @@ func (b *bench) takeTurn(ctx context.Context, s *scenario, into *samples) error 
 	if err != nil {
 		return err
 	}
+	usedBefore, err := b.used(j.api)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	l, err := j.run(ctx, closedLoop(j.total, b.Length))
 	if err != nil {
@@ -209,6 +220,17 @@ func (b *bench) takeTurn(ctx context.Context, s *scenario, into *samples) error 
 			return err
 		}
 		into.settled = append(into.settled, float64(l.requests)/time.Since(began).Seconds())
+	}
+	used, err := b.used(j.api)
+	if err != nil {
+		return err
+	}
+	if into.cpu == nil {
+		into.cpu = map[string][]float64{}
+	}
+	for role, time := range used {
+		spent := float64((time - usedBefore[role]).Microseconds()) / float64(l.requests)
+		into.cpu[role] = append(into.cpu[role], spent)
 	}
 	if j.check != nil {
 		return j.check(ctx, l.requests)

@@ -167,6 +167,7 @@ var helpTexts = map[string]string{
 	"bench_likes_help": "Likes of a round of those that like once: of 1,000 posts, by Zipf's law, of cold posts; " +
 		"and claims.",
 	"bench_loads_help":    "Open loops: parts of the rate that a closed loop reached before.",
+	"bench_only_help":     "Measure only the scenarios whose names contain one of these texts.",
 	"bench_parts":         "scenarios,load,lag,claims,ids,pipeline,sizes",
 	"bench_parts_help":    "What to measure.",
 	"bench_quick_help":    "Measure for a minute, and fail if a ratio is below half of the recorded one.",
