@@ -111,34 +111,71 @@ func (c *call) answer(a answer) {
 // gateScript is a script of the gate.
 type gateScript struct {
 	name string
-	read func(reply *redis.Cmd) (head []int64, answers []answer, err error)
+	read func(reply any) shardReply // reads the reply to one
+}
+
+// shardReply is what a script replied to a parcel.
+type shardReply struct {
+	head    []int64
+	answers []answer
+	err     error
+}
+
+// parts returns what the script replied to each parcel of a call. If err is not nil, it replied nothing.
+func (s gateScript) parts(reply *redis.Cmd) ([]shardReply, error) {
+	values, err := reply.Slice()
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]shardReply, len(values))
+	for i, value := range values {
+		if failed, ok := value.(error); ok {
+			parts[i].err = failed
+			continue
+		}
+		parts[i] = s.read(value)
+	}
+	return parts, nil
 }
 
 // likeScript is the gate of likes.
-var likeScript = gateScript{"like", func(reply *redis.Cmd) (head []int64, answers []answer, err error) {
-	numbers, err := reply.Int64Slice()
-	if err != nil || len(numbers) < 2 || numbers[0] != 0 {
-		return numbers, nil, err
+var likeScript = gateScript{"like", func(reply any) (part shardReply) {
+	values, _ := reply.([]any)
+	numbers := make([]int64, len(values))
+	for i, value := range values {
+		numbers[i], _ = value.(int64)
 	}
-	answers = make([]answer, 0, len(numbers)/2)
+	if len(numbers) < 2 || numbers[0] != 0 {
+		part.head = numbers
+		return part
+	}
+	part.head, part.answers = numbers[:2], make([]answer, 0, len(numbers)/2)
 	for i := 2; i+1 < len(numbers); i += 2 {
-		answers = append(answers, answer{outcome: outcomes[numbers[i]], count: numbers[i+1]})
+		part.answers = append(part.answers, answer{outcome: outcomes[numbers[i]], count: numbers[i+1]})
 	}
-	return numbers[:2], answers, nil
+	return part
 }}
 
-// lane gathers the likes of a shard, or its claims. At most one call of its script is in flight; likes that arrive
-// meanwhile share the next one, in the order of their arrival. An idle site waits for nothing. Under load, one script,
-// one round trip and one entry of the outbox carry many likes.
-type lane struct {
+// sender sends the calls of its lanes. At most one call of the script is in flight; likes that arrive meanwhile share
+// the next one. An idle site waits for nothing. Under load, one script and one round trip carry many likes, and one
+// entry of an outbox those of its shard.
+type sender struct {
 	gate   *shardGate
 	script gateScript
-	shard  int
 
-	mu      sync.Mutex
+	mu      sync.Mutex // of its lanes, too
+	ready   []*lane    // those with calls that wait, each once
+	running bool
+}
+
+// lane gathers the likes of a shard, or its claims, in the order of their arrival.
+type lane struct {
+	*sender
+
+	shard   int
+	queued  bool // it is in ready
 	waiting []*call
 	parked  map[models.Target]*parking
-	running bool
 }
 
 // parking holds the calls of a target that is being loaded or reopened: of likes at most one of each user, in their
@@ -181,7 +218,8 @@ func (p *parking) all() []*call {
 	return slices.DeleteFunc(slices.Clone(p.calls), func(c *call) bool { return c == nil })
 }
 
-// maxBatch is the maximum number of likes in one call of the gate. Redis works on them for about 0.3 ms.
+// maxBatch is the maximum number of likes in one call of the gate. Redis works on them for about 0.3 ms if they are of
+// one target, and for 1 ms if each is of another.
 const maxBatch = 128
 
 // add queues a call. If no call is in flight, add sends the call itself, and returns with its answer: a goroutine for
@@ -190,6 +228,7 @@ const maxBatch = 128
 func (l *lane) add(c *call) {
 	l.mu.Lock()
 	l.waiting = append(l.waiting, c)
+	l.queue()
 	if l.running {
 		l.mu.Unlock()
 		return
@@ -203,107 +242,174 @@ func (l *lane) add(c *call) {
 	l.start()
 }
 
-// start starts run if calls wait and it is not running. The caller holds l.mu.
-func (l *lane) start() {
-	if !l.running && len(l.waiting) > 0 {
-		l.running = true
-		go l.run()
+// queue makes the lane ready if calls wait in it. The caller holds mu.
+func (l *lane) queue() {
+	if !l.queued && len(l.waiting) > 0 {
+		l.queued = true
+		l.ready = append(l.ready, l)
+	}
+}
+
+// start starts run if a lane is ready and it is not running. The caller holds s.mu.
+func (s *sender) start() {
+	if !s.running && len(s.ready) > 0 {
+		s.running = true
+		go s.run()
 	}
 }
 
 // run sends batches until no call waits.
-func (l *lane) run() {
+func (s *sender) run() {
 	for {
-		if l.sendNext() > 1 {
+		if s.sendNext() > 1 {
 			runtime.Gosched() // to callers that have their answers, and may have another like for the next batch
 		}
-		l.mu.Lock()
-		if len(l.waiting) == 0 {
-			l.waiting, l.running = nil, false
-			l.mu.Unlock()
+		s.mu.Lock()
+		if len(s.ready) == 0 {
+			s.ready, s.running = nil, false
+			s.mu.Unlock()
 			return
 		}
-		l.mu.Unlock()
+		s.mu.Unlock()
 	}
+}
+
+// parcel is the calls of one lane that are sent together.
+type parcel struct {
+	lane  *lane
+	calls []*call // those of a target follow one another; those of different targets have no order
+	epoch int64   // in which the clock of the shard's server was read
 }
 
 // sendNext sends the next batch, and returns its size.
-func (l *lane) sendNext() int {
-	l.mu.Lock()
-	n := min(len(l.waiting), maxBatch)
-	batch := make([]*call, 0, n)
-	for _, c := range l.waiting[:n] {
-		if c := c.taken(); c != nil {
-			batch = append(batch, c)
+func (s *sender) sendNext() int {
+	batch, size := s.next()
+	if size > 0 {
+		s.send(batch)
+	}
+	return size
+}
+
+// next takes the calls of the next batch. Lanes take turns; one that has too many is the last of the next turn.
+func (s *sender) next() (batch []parcel, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for room := maxBatch; room > 0 && len(s.ready) > 0; {
+		l := s.ready[0]
+		s.ready = s.ready[1:]
+		n := min(len(l.waiting), room)
+		calls := make([]*call, 0, n)
+		for _, c := range l.waiting[:n] {
+			if c := c.taken(); c != nil {
+				calls = append(calls, c)
+			}
+		}
+		clear(l.waiting[:n])
+		if l.waiting, l.queued = l.waiting[n:], false; len(l.waiting) == 0 {
+			l.waiting = nil
+		}
+		l.queue()
+		if room -= n; len(calls) > 0 {
+			batch, size = append(batch, parcel{lane: l, calls: calls}), size+len(calls)
 		}
 	}
-	clear(l.waiting[:n])
-	l.waiting = l.waiting[n:]
-	l.mu.Unlock()
-	if len(batch) > 0 {
-		l.send(batch)
-	}
-	return len(batch)
+	return batch, size
 }
 
 // send makes one call of the gate, and answers its likes or lets them wait.
-func (l *lane) send(batch []*call) {
-	// The likes of one target follow one another. Those of different targets have no order.
+func (s *sender) send(batch []parcel) {
+	begin, ends := time.Now(), callLimit
+	calls := 0
+	for _, p := range batch {
+		calls += len(p.calls)
+		for _, c := range p.calls {
+			if !c.ends.IsZero() {
+				ends = min(ends, c.ends.Sub(begin))
+			}
+		}
+	}
+	keys, args := make([]string, 0, 2*len(batch)+calls), make([]any, 1, 1+3*len(batch)+3*calls)
+	args[0] = s.gate.limit
+	for i := range batch {
+		keys, args = batch[i].words(keys, args, begin.Add(ends))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	replies, err := s.script.parts(s.gate.redis.runOnce(ctx, s.script.name, keys, args...))
+	if err == nil && len(replies) != len(batch) {
+		err = fmt.Errorf("the gate replied to %d shards, not %d", len(replies), len(batch))
+	}
+	if err != nil && mayArrive(err) {
+		// What the network still holds is rejected from then on. Before, it could undo the caller's next call.
+		<-time.After(time.Until(begin.Add(ends)))
+	}
+	for i, p := range batch {
+		if err != nil {
+			p.fail(err)
+			continue
+		}
+		p.answer(replies[i])
+	}
+}
+
+// words adds the keys and arguments of a parcel to those of a call that ends at a time, and brings its calls into their
+// order.
+func (p *parcel) words(keys []string, args []any, ends time.Time) ([]string, []any) {
 	at := map[models.Target]int{}
 	var groups [][]*call
-	begin, ends := time.Now(), callLimit
-	for _, c := range batch {
+	for _, c := range p.calls {
 		i, ok := at[c.target]
 		if !ok {
 			i = len(groups)
 			at[c.target], groups = i, append(groups, nil)
 		}
 		groups[i] = append(groups[i], c)
-		if !c.ends.IsZero() {
-			ends = min(ends, c.ends.Sub(begin))
-		}
 	}
-	keys := make([]string, 2, 2+len(groups))
-	keys[0], keys[1] = shardKey(l.shard), outboxKey(l.shard)
-	deadline, epoch := l.gate.onServer(l.shard, begin.Add(ends))
-	args := make([]any, 3, 3+2*len(groups)+len(batch))
-	args[0], args[1], args[2] = l.gate.limit, deadline, epoch
-	order := batch[:0:0]
+	gate, shard := p.lane.gate, p.lane.shard
+	deadline, epoch := gate.onServer(shard, ends)
+	p.epoch = epoch
+	keys = append(keys, shardKey(shard), outboxKey(shard))
+	args = append(args, deadline, epoch, len(groups))
+	p.calls = p.calls[:0]
 	for _, group := range groups {
 		target := group[0].target
-		keys = append(keys, l.gate.redis.keys(target).likes)
+		keys = append(keys, gate.redis.likesKey(target))
 		args = append(args, target.Short(), len(group))
 		for _, c := range group {
 			args = append(args, c.word())
 		}
-		order = append(order, group...)
+		p.calls = append(p.calls, group...)
 	}
+	return keys, args
+}
 
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
-	defer cancel()
-	head, answers, err := l.script.read(l.gate.redis.runOnce(ctx, l.script.name, keys, args...))
-	want := map[int64]int{0: 2, 1: 2, 6: 3}
-	if err == nil && (len(head) == 0 || len(head) != want[head[0]] || head[0] == 0 && len(answers) != len(order)) {
-		err = fmt.Errorf("the gate replied %d numbers and %d answers to %d calls", len(head), len(answers), len(order))
+func (p *parcel) fail(err error) {
+	for _, c := range p.calls {
+		c.answer(answer{outcome: Failed, err: err})
 	}
-	if err != nil {
-		if mayArrive(err) {
-			// What the network still holds is rejected from then on. Before, it could undo the caller's next call.
-			<-time.After(time.Until(begin.Add(ends)))
-		}
-		for _, c := range order {
-			c.answer(answer{outcome: Failed, err: err})
-		}
+}
+
+// answer answers the calls of a parcel, or lets them wait.
+func (p *parcel) answer(r shardReply) {
+	l := p.lane
+	want := map[int64]int{0: 2, 1: 2, 6: 3}
+	if r.err == nil && (len(r.head) == 0 || len(r.head) != want[r.head[0]] ||
+		r.head[0] == 0 && len(r.answers) != len(p.calls)) {
+		r.err = fmt.Errorf("the gate replied %d numbers and %d answers to %d calls", len(r.head), len(r.answers),
+			len(p.calls))
+	}
+	if r.err != nil {
+		p.fail(r.err)
 		return
 	}
-	switch outcome := outcomes[head[0]]; outcome {
+	switch outcome := outcomes[r.head[0]]; outcome {
 	case Unchanged:
-		l.gate.heard(l.shard, head[1], epoch)
-		l.settle(order, answers)
+		l.gate.heard(l.shard, r.head[1], p.epoch)
+		l.settle(p.calls, r.answers)
 	case Late:
-		l.retryLate(order, l.gate.heard(l.shard, head[1], head[2]))
+		l.retryLate(p.calls, l.gate.heard(l.shard, r.head[1], r.head[2]))
 	default:
-		for _, c := range order {
+		for _, c := range p.calls {
 			c.answer(answer{outcome: outcome})
 		}
 	}
@@ -391,8 +497,9 @@ func (l *lane) retryLate(order []*call, known bool) {
 		}
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.waiting = append(again, l.waiting...)
-	l.mu.Unlock()
+	l.queue()
 }
 
 // park keeps a call until its target is loaded or, if that was deleted, MySQL was asked whether it was restored. A
@@ -462,6 +569,7 @@ func (l *lane) resume(target models.Target, err error) {
 		})
 	}
 	l.waiting = append(parked, l.waiting...)
+	l.queue()
 	l.start()
 	l.mu.Unlock()
 	outcome := Failed

@@ -438,7 +438,7 @@ func TestBatch_everyCallIsAnswered(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &lane{parked: map[models.Target]*parking{}, running: true}
+			l := &lane{sender: &sender{running: true}, parked: map[models.Target]*parking{}}
 			earlier := like(7, callWaits)
 			latest := like(7, callLeft, earlier) // its caller gave up
 			require.Equal(t, answered(l, earlier, latest), outcome(earlier))
@@ -725,7 +725,7 @@ func TestBatch_idleLaneHoldsNothing(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
 		for _, lane := range f.lanes {
 			lane.mu.Lock()
-			busy := lane.running || len(lane.waiting) > 0 || len(lane.parked) > 0
+			busy := lane.running || lane.queued || len(lane.ready) > 0 || len(lane.waiting) > 0 || len(lane.parked) > 0
 			lane.mu.Unlock()
 			if busy {
 				return false, "lane " + strconv.Itoa(lane.shard) + " is busy"

@@ -59,7 +59,7 @@ func callClaims(
 ) (reply []any, err error) {
 	t.Helper()
 	k := r.keys(all[0].target)
-	keys, args := []string{k.shard, k.outbox}, []any{limit, deadline, epoch}
+	keys, args := []string{k.shard, k.outbox}, []any{limit, deadline, epoch, len(all)}
 	for _, one := range all {
 		keys = append(keys, r.keys(one.target).likes)
 		args = append(args, one.target.Short(), len(one.words))
@@ -67,7 +67,7 @@ func callClaims(
 			args = append(args, word)
 		}
 	}
-	return r.run(t.Context(), "claim", keys, args...).Slice()
+	return ofOneShard(r.run(t.Context(), "claim", keys, args...))
 }
 
 // say sends words about drop 1.

@@ -165,14 +165,14 @@ func (m *claimModel) call(rt *rapid.T, ctx context.Context, targets []models.Tar
 
 func (m *claimModel) send(rt *rapid.T, ctx context.Context, all ...spoken) (rulings []ruling) {
 	k := m.r.keys(all[0].target)
-	keys, args := []string{k.shard, k.outbox}, []any{1 << 40, never, *m.epoch}
+	keys, args := []string{k.shard, k.outbox}, []any{1 << 40, never, *m.epoch, len(all)}
 	for _, one := range all {
 		keys, args = append(keys, m.r.keys(one.target).likes), append(args, one.target.Short(), len(one.words))
 		for _, word := range one.words {
 			args = append(args, word)
 		}
 	}
-	reply, err := m.r.run(ctx, "claim", keys, args...).Slice()
+	reply, err := ofOneShard(m.r.run(ctx, "claim", keys, args...))
 	require.NoError(rt, err)
 	require.EqualValues(rt, 0, reply[0])
 	for i := 2; i < len(reply); i += 3 {

@@ -42,38 +42,38 @@ const (
 )
 
 // claimScript is the gate of claims.
-var claimScript = gateScript{"claim", func(reply *redis.Cmd) (head []int64, answers []answer, err error) {
-	values, err := reply.Slice()
-	if err != nil {
-		return nil, nil, err
-	}
+var claimScript = gateScript{"claim", func(reply any) (part shardReply) {
+	values, _ := reply.([]any)
 	for i, value := range values {
 		number, ok := value.(int64)
-		if !ok || i > 1 && head[0] == 0 {
+		if !ok || i > 1 && part.head[0] == 0 {
 			break
 		}
-		head = append(head, number)
+		part.head = append(part.head, number)
 	}
-	if len(head) < 2 || head[0] != 0 {
-		return head, nil, nil
+	if len(part.head) < 2 || part.head[0] != 0 {
+		return part
 	}
-	answers = make([]answer, 0, len(values)/3)
+	part.answers = make([]answer, 0, len(values)/3)
 	for i := 2; i+2 < len(values); i += 3 {
 		status, isStatus := values[i].(int64)
 		id, isID := values[i+1].(string)
 		remaining, isNumber := values[i+2].(int64)
 		if !isStatus || !isID || !isNumber || status < 0 || status >= int64(len(outcomes)) {
-			return nil, nil, fmt.Errorf("the gate replied %v, %v, %v to a claim", values[i], values[i+1], values[i+2])
+			part.err = fmt.Errorf("the gate replied %v, %v, %v to a claim", values[i], values[i+1], values[i+2])
+			return part
 		}
-		a := answer{outcome: outcomes[status], count: remaining, at: head[1]}
+		a := answer{outcome: outcomes[status], count: remaining, at: part.head[1]}
 		if id != "" {
+			var err error
 			if a.claim, err = strconv.ParseInt(id, 10, 64); err != nil {
-				return nil, nil, fmt.Errorf("the gate replied claim %q: %w", id, err)
+				part.err = fmt.Errorf("the gate replied claim %q: %w", id, err)
+				return part
 			}
 		}
-		answers = append(answers, a)
+		part.answers = append(part.answers, a)
 	}
-	return head, answers, nil
+	return part
 }}
 
 // Claimed is the gate's answer to a claim or a return.
@@ -215,7 +215,7 @@ func (c *Claims) send(ctx context.Context, words []dropWord) (cold []int, err er
 // sendShard is send for at most maxBatch words of one shard. Such words have the same effect whenever they arrive, so
 // a script that is sent twice does no harm.
 func (c *Claims) sendShard(ctx context.Context, shard int, words []dropWord, some []int) ([]answer, error) {
-	keys, tail := []string{shardKey(shard), outboxKey(shard)}, []any(nil)
+	keys, drops, tail := []string{shardKey(shard), outboxKey(shard)}, 0, []any(nil)
 	for from := 0; from < len(some); {
 		id, to := words[some[from]].dropID, from
 		for to < len(some) && words[some[to]].dropID == id {
@@ -226,15 +226,22 @@ func (c *Claims) sendShard(ctx context.Context, shard int, words []dropWord, som
 		for _, i := range some[from:to] {
 			tail = append(tail, words[i].word)
 		}
-		from = to
+		drops, from = drops+1, to
 	}
 	for range maxLate {
 		deadline, epoch := c.onServer(shard, time.Now().Add(callLimit))
-		args := append([]any{c.limit, deadline, epoch}, tail...)
-		head, answers, err := claimScript.read(c.redis.run(ctx, "claim", keys, args...))
-		switch {
-		case err != nil:
+		args := append([]any{c.limit, deadline, epoch, drops}, tail...)
+		parts, err := claimScript.parts(c.redis.run(ctx, "claim", keys, args...))
+		if err != nil {
 			return nil, err
+		}
+		if len(parts) != 1 {
+			return nil, fmt.Errorf("the gate replied to %d shards, not 1", len(parts))
+		}
+		head, answers := parts[0].head, parts[0].answers
+		switch {
+		case parts[0].err != nil:
+			return nil, parts[0].err
 		case len(head) == 2 && head[0] == 0 && len(answers) == len(some):
 			c.heard(shard, head[1], epoch)
 			return answers, nil

@@ -178,8 +178,8 @@ func TestCluster(t *testing.T) {
 		testkit.Eventually(t, 20*time.Second, func() (bool, string) {
 			// Until the new master is known, the old one redirects the client to it.
 			k := r.keys(target)
-			reply, err := r.runOnce(t.Context(), "like", []string{k.shard, k.outbox, k.likes},
-				100, never, 1, target.Short(), 1, "8").Int64Slice()
+			reply, err := numbers(r.runOnce(t.Context(), "like", []string{k.shard, k.outbox, k.likes},
+				100, never, 1, 1, target.Short(), 1, "8"))
 			require.False(t, err == nil && reply[0] == 0, "a like was accepted: %v", reply)
 			return err == nil && reply[0] == 1, fmt.Sprint(reply, err)
 		})

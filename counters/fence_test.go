@@ -59,9 +59,8 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 	defer another.Close()
 	k := r.keys(post(1))
 	gateOn := func(conn *redis.Conn, epoch int, word string) ([]int64, error) {
-		reply, err := conn.EvalSha(t.Context(), r.script["like"].Hash(), []string{k.shard, k.outbox, k.likes},
-			100, never, epoch, "p1", 1, word).Int64Slice()
-		return reply, err
+		return numbers(conn.EvalSha(t.Context(), r.script["like"].Hash(), []string{k.shard, k.outbox, k.likes},
+			100, never, epoch, 1, "p1", 1, word))
 	}
 	require.NoError(t, another.Ping(t.Context()).Err())
 	reply, err := gateOn(old, 1, "8")
@@ -145,7 +144,7 @@ func TestFence_restartedServerRefusesLikesUntilItsShardsAreOpened(t *testing.T) 
 
 	require.NoError(t, server.Kill())
 	keys := []string{k.shard, k.outbox, k.likes}
-	require.Error(t, r.runOnce(t.Context(), "like", keys, 100, never, 1, "p1", 1, "8").Err())
+	require.Error(t, r.runOnce(t.Context(), "like", keys, 100, never, 1, 1, "p1", 1, "8").Err())
 	require.NoError(t, server.Start(t.Context()))
 
 	require.Nil(t, like(t, r, post(1), 8))

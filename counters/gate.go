@@ -50,9 +50,13 @@ func newShardGate(r *Redis, store *models.Store, o gateOptions) *shardGate {
 		g.count = func(Outcome) {}
 	}
 	g.loader = newLoader(g, o.loading)
+	_, cluster := r.client.(*redis.ClusterClient)
+	var to *sender
 	for shard := range r.shards {
-		g.lanes = append(g.lanes,
-			&lane{gate: g, script: o.script, shard: shard, parked: map[models.Target]*parking{}})
+		if to == nil || cluster { // the keys of a script belong to one slot
+			to = &sender{gate: g, script: o.script}
+		}
+		g.lanes = append(g.lanes, &lane{sender: to, shard: shard, parked: map[models.Target]*parking{}})
 	}
 	return g
 }

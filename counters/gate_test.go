@@ -62,7 +62,7 @@ func gate(t testing.TB, r *Redis, limit int, all ...wanted) []verdict {
 func callGate(t testing.TB, r *Redis, limit int, deadline int64, all ...wanted) []int64 {
 	t.Helper()
 	k := r.keys(all[0].target)
-	keys, args := []string{k.shard, k.outbox}, []any{limit, deadline, epochOf(t, r, all[0].target)}
+	keys, args := []string{k.shard, k.outbox}, []any{limit, deadline, epochOf(t, r, all[0].target), len(all)}
 	for _, one := range all {
 		keys = append(keys, r.keys(one.target).likes)
 		args = append(args, one.target.Short(), len(one.likes))
@@ -70,7 +70,7 @@ func callGate(t testing.TB, r *Redis, limit int, deadline int64, all ...wanted) 
 			args = append(args, like)
 		}
 	}
-	reply, err := r.run(t.Context(), "like", keys, args...).Int64Slice()
+	reply, err := numbers(r.run(t.Context(), "like", keys, args...))
 	require.NoError(t, err)
 	require.InDelta(t, time.Now().UnixMilli(), reply[1], 60_000, "the clock of the server")
 	return reply
@@ -158,7 +158,7 @@ func TestGate_refusesADeadlineOfAnotherServer(t *testing.T) {
 	before := dump(t, plain)
 	k := r.keys(post(1))
 	keys := []string{k.shard, k.outbox, k.likes}
-	reply, err := r.run(t.Context(), "like", keys, 100, never, 1, "p1", 1, "-7").Int64Slice()
+	reply, err := numbers(r.run(t.Context(), "like", keys, 100, never, 1, 1, "p1", 1, "-7"))
 	require.NoError(t, err)
 	require.EqualValues(t, 6, reply[0])
 	require.EqualValues(t, 2, reply[2], "the epoch of this server")
@@ -307,7 +307,7 @@ func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
 				before := dump(t, plain)
 				k := r.keys(post(1))
 				keys := []string{k.shard, k.outbox, k.likes}
-				reply, err := r.run(ctx, "like", keys, 100, never, "1", "p1", 1, word).Int64Slice()
+				reply, err := numbers(r.run(ctx, "like", keys, 100, never, "1", 1, "p1", 1, word))
 				if c.fails {
 					require.ErrorContains(t, err, "WRONGTYPE")
 				} else {

@@ -384,3 +384,25 @@ func (c *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 		return next(ctx, cmds)
 	}
 }
+
+// ofOneShard returns what a script of the gate replied to a call of one shard.
+func ofOneShard(reply *redis.Cmd) ([]any, error) {
+	shards, err := reply.Slice()
+	if err != nil {
+		return nil, err
+	}
+	if err, failed := shards[0].(error); failed {
+		return nil, err
+	}
+	return shards[0].([]any), nil
+}
+
+// numbers is ofOneShard for the script of likes.
+func numbers(reply *redis.Cmd) ([]int64, error) {
+	values, err := ofOneShard(reply)
+	list := make([]int64, len(values))
+	for i, value := range values {
+		list[i] = value.(int64)
+	}
+	return list, err
+}

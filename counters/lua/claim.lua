@@ -1,14 +1,15 @@
 -- The gate of limited stock: claims, returns and releases that arrived together, and settings, in their order.
 --
--- KEYS  1 shard hash, 2 outbox, then the claims hash of each drop
--- ARGV  1 words that the outbox may hold, 2 the deadline of the callers in ms on this server's clock, 3 the epoch in
---       which the caller read that clock; then for each drop: its short name ("d42"), the number of its words, and
---       the words:
+-- KEYS  for each shard: its hash, its outbox, and the claims hash of each drop
+-- ARGV  1 words that an outbox may hold; then for each shard: the deadline of the callers in ms on this server's clock,
+--       the epoch in which the caller read that clock, the number of drops, and for each drop: its short name ("d42"),
+--       the number of its words, and the words:
 --       "USER ID"   the user claims a share of the stock under this claim id
 --       "-USER ID"  the user returns the claim
 --       "!USER ID"  MySQL has ended the claim: its share is released, at any time
 --       "=VERSION STOCK BEGINS ENDS"  settings, in ms since 1970; BEGINS and ENDS may be 0, which means none
--- reply {0, clock, and for each word its status, a claim id or '', and the remaining stock}
+-- reply a list with one element for each shard (see like.lua), which is an error if Redis could not store the words, or
+--       {0, clock, and for each word its status, a claim id or '', and the remaining stock}
 --       {1, clock} the shard is closed
 --       {6, clock, epoch} the call is late, or its deadline is not one of this server: no word was looked at
 --       clock is this server's in ms
@@ -39,29 +40,9 @@
 local call, pcall, sub, find, match = redis.call, redis.pcall, string.sub, string.find, string.match
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local shard = call('HMGET', KEYS[1], 'epoch', 'server', 'accepted', 'refusing', 'relayed')
-if not shard[1] or not shard[2] or
-  not find(call('INFO', 'replication'), 'master_replid:' .. shard[2] .. '\r', 1, true) then return {1, now} end
-if now > tonumber(ARGV[2]) or shard[1] ~= ARGV[3] then return {6, now, tonumber(shard[1])} end
-local accepted = tonumber(shard[3] or 0)
--- At least so many words have left the outbox. How many exactly matters only when it seems full.
-local relayed = tonumber(shard[5] or 0)
-local room, looked = ARGV[1] - (accepted - relayed), false
-if room < #ARGV then
-  local first = call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
-  relayed, looked = tonumber(first and first[2][4] or accepted), true
-  room = ARGV[1] - (accepted - relayed)
-end
-
-local replies, n = {0, now}, 2
-local run, r = {}, 0 -- the words of the event
-local undo, u = {}, 0 -- commands that take back what was written
-local changed = {} -- of each drop: its key and count
-local marks, m = {}, 0 -- of claims: drop, user, id, and whether it begins
-local ended = {} -- by id: claims that this call has returned or released
+local at = string.format('%d', now)
+local info = call('INFO', 'replication')
 local full_memory = false
-local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[1], 'shard$', 'refused')
-local claim_key = string.gsub(KEYS[1], 'shard$', 'claim:')
 
 -- refused returns the status of a word for which a key of its drop replied with an error. A replica refuses every
 -- write: its reply is that of the script, so that the client looks for the primary.
@@ -72,189 +53,225 @@ local function refused(reply)
   return 10
 end
 
--- accept adds a word to the event, with the command that takes back its write.
-local function accept(word, ...)
-  r, room = r + 1, room - 1
-  run[r] = word
-  if select('#', ...) > 0 then
-    u = u + 1
-    undo[u] = {...}
+-- serve serves the words of a shard whose keys begin at KEYS[first], and its drops at ARGV[arg]. It returns the shard's
+-- part of the reply.
+local function serve(first, arg)
+  local shard = call('HMGET', KEYS[first], 'epoch', 'server', 'accepted', 'refusing', 'relayed')
+  if not shard[1] or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
+    return {1, now}
   end
-end
+  if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then return {6, now, tonumber(shard[1])} end
+  local accepted = tonumber(shard[3] or 0)
+  -- At least so many words have left the outbox. How many exactly matters only when it seems full.
+  local relayed = tonumber(shard[5] or 0)
+  local room, looked = ARGV[1] - (accepted - relayed), false
+  if room < #ARGV then
+    local head = call('XRANGE', KEYS[first + 1], '-', '+', 'COUNT', 1)[1]
+    relayed, looked = tonumber(head and head[2][4] or accepted), true
+    room = ARGV[1] - (accepted - relayed)
+  end
 
-local arg = 4
-for k = 3, #KEYS do
-  local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
-  local key, begin = KEYS[k], r
-  local drop = pcall('HMGET', key, 'count', 'load', 'stock', 'begins', 'ends', 'version', 'sent', 'closed')
-  local count, stock, version = tonumber(drop[1] or nil), tonumber(drop[3] or nil), tonumber(drop[6] or nil)
-  local begins, ends, closed = tonumber(drop[4] or nil), tonumber(drop[5] or nil), drop[8]
-  local claims, held, users, ids
-  local useless -- the status of all its words
-  if drop.err then
-    useless = refused(drop)
-  elseif not (drop[1] or drop[2] or drop[3] or drop[6]) then
-    useless = 2
-  elseif not (count and drop[2] and stock and version and begins and ends and drop[7]) then
-    useless = 5
-  else
-    claims = key .. ':' .. drop[2] .. ':0'
-    local size = pcall('HLEN', claims)
-    if type(size) == 'table' then useless = refused(size) elseif size ~= count + 1 then useless = 5 end
-  end
-  if not useless then
-    users, ids = {'0'}, {}
-    for i = arg + 2, last do
-      local user, id = match(ARGV[i], '^[-!]?(%d+) (%d+)$')
-      users[i - arg], ids[i - arg] = user or '0', id
+  local replies, n = {0, now}, 2
+  local run, r = {}, 0 -- the words of the event
+  local undo, u = {}, 0 -- commands that take back what was written
+  local changed = {} -- of each drop: its key and count
+  local marks, m = {}, 0 -- of claims: drop, user, id, and whether it begins
+  local ended = {} -- by id: claims that this call has returned or released
+  local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[first], 'shard$', 'refused')
+  local claim_key = string.gsub(KEYS[first], 'shard$', 'claim:')
+
+  -- accept adds a word to the event, with the command that takes back its write.
+  local function accept(word, ...)
+    r, room = r + 1, room - 1
+    run[r] = word
+    if select('#', ...) > 0 then
+      u = u + 1
+      undo[u] = {...}
     end
-    local now_held = pcall('HMGET', claims, unpack(users))
-    if now_held.err then
-      useless = refused(now_held)
-    elseif not now_held[1] then
+  end
+
+  for k = first + 2, first + 1 + ARGV[arg - 1] do
+    local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
+    local key, begin = KEYS[k], r
+    local drop = pcall('HMGET', key, 'count', 'load', 'stock', 'begins', 'ends', 'version', 'sent', 'closed')
+    local count, stock, version = tonumber(drop[1] or nil), tonumber(drop[3] or nil), tonumber(drop[6] or nil)
+    local begins, ends, closed = tonumber(drop[4] or nil), tonumber(drop[5] or nil), drop[8]
+    local claims, held, users, ids
+    local useless -- the status of all its words
+    if drop.err then
+      useless = refused(drop)
+    elseif not (drop[1] or drop[2] or drop[3] or drop[6]) then
+      useless = 2
+    elseif not (count and drop[2] and stock and version and begins and ends and drop[7]) then
       useless = 5
     else
-      held = {}
-      for i = 2, #users do held[users[i]] = now_held[i] end
+      claims = key .. ':' .. drop[2] .. ':0'
+      local size = pcall('HLEN', claims)
+      if type(size) == 'table' then useless = refused(size) elseif size ~= count + 1 then useless = 5 end
     end
-  end
-  for i = arg + 2, last do
-    local word, status, answer = ARGV[i], useless or 0, ''
-    local sign = sub(word, 1, 1)
-    if useless then
-      -- no word of this drop is looked at
-    elseif sign == '=' then
-      local v, s, b, e = match(word, '^=(%d+) (%d+) (%d+) (%d+)$')
-      local newer = tonumber(v) > version
-      if not newer and (tonumber(v) < version or drop[7] == v) then
-        status = 0
-      elseif room <= 0 then
-        status = 4
-      elseif full_memory then
-        status = 10
+    if not useless then
+      users, ids = {'0'}, {}
+      for i = arg + 2, last do
+        local user, id = match(ARGV[i], '^[-!]?(%d+) (%d+)$')
+        users[i - arg], ids[i - arg] = user or '0', id
+      end
+      local now_held = pcall('HMGET', claims, unpack(users))
+      if now_held.err then
+        useless = refused(now_held)
+      elseif not now_held[1] then
+        useless = 5
       else
-        local set
-        if newer then
-          set = pcall('HSET', key, 'stock', s, 'begins', b, 'ends', e, 'version', v, 'sent', v)
+        held = {}
+        for i = 2, #users do held[users[i]] = now_held[i] end
+      end
+    end
+    for i = arg + 2, last do
+      local word, status, answer = ARGV[i], useless or 0, ''
+      local sign = sub(word, 1, 1)
+      if useless then
+        -- no word of this drop is looked at
+      elseif sign == '=' then
+        local v, s, b, e = match(word, '^=(%d+) (%d+) (%d+) (%d+)$')
+        local newer = tonumber(v) > version
+        if not newer and (tonumber(v) < version or drop[7] == v) then
+          status = 0
+        elseif room <= 0 then
+          status = 4
+        elseif full_memory then
+          status = 10
         else
-          set = pcall('HSET', key, 'sent', v)
-        end
-        if type(set) == 'table' then
-          status = refused(set)
-        else
-          status = 7
-          accept('=' .. v, 'HSET', key, 'stock', drop[3], 'begins', drop[4], 'ends', drop[5],
-            'version', drop[6], 'sent', drop[7])
-          drop[7] = v
+          local set
           if newer then
-            drop[3], drop[4], drop[5], drop[6] = s, b, e, v
-            stock, begins, ends, version = tonumber(s), tonumber(b), tonumber(e), tonumber(v)
+            set = pcall('HSET', key, 'stock', s, 'begins', b, 'ends', e, 'version', v, 'sent', v)
+          else
+            set = pcall('HSET', key, 'sent', v)
+          end
+          if type(set) == 'table' then
+            status = refused(set)
+          else
+            status = 7
+            accept('=' .. v, 'HSET', key, 'stock', drop[3], 'begins', drop[4], 'ends', drop[5],
+              'version', drop[6], 'sent', drop[7])
+            drop[7] = v
+            if newer then
+              drop[3], drop[4], drop[5], drop[6] = s, b, e, v
+              stock, begins, ends, version = tonumber(s), tonumber(b), tonumber(e), tonumber(v)
+            end
           end
         end
-      end
-    else
-      local user, id = users[i - arg], ids[i - arg]
-      local mine = held[user]
-      if closed and sign ~= '!' then
-        status = 3
-      elseif sign == '-' or sign == '!' then
-        if mine ~= id then
-          answer = mine or ''
-          if sign == '!' then
-            local mark = pcall('GET', claim_key .. id)
-            if type(mark) == 'table' then
-              status = refused(mark)
-            elseif ended[id] or mark and match(mark, '^%d+ %d+ %d+ [1-9]%d*$') then
-              status = 0
+      else
+        local user, id = users[i - arg], ids[i - arg]
+        local mine = held[user]
+        if closed and sign ~= '!' then
+          status = 3
+        elseif sign == '-' or sign == '!' then
+          if mine ~= id then
+            answer = mine or ''
+            if sign == '!' then
+              local mark = pcall('GET', claim_key .. id)
+              if type(mark) == 'table' then
+                status = refused(mark)
+              elseif ended[id] or mark and match(mark, '^%d+ %d+ %d+ [1-9]%d*$') then
+                status = 0
+              elseif room <= 0 then
+                status = 4
+              else
+                status, m, ended[id] = 7, m + 1, true
+                accept('-' .. user .. ':' .. id)
+                marks[m] = {sub(name, 2), user, id, false}
+              end
+            end
+          elseif sign == '-' and ends > 0 and now >= ends then
+            status, answer = 13, mine
+          elseif room <= 0 then
+            status, answer = 4, mine
+          else
+            local removed = pcall('HDEL', claims, user)
+            if removed == 1 then
+              status, answer, count, held[user], m, ended[id] = 7, id, count - 1, nil, m + 1, true
+              accept('-' .. user .. ':' .. id, 'HSET', claims, user, id)
+              marks[m] = {sub(name, 2), user, id, false}
+            else
+              status = type(removed) == 'table' and refused(removed) or 5
+            end
+          end
+        elseif mine then
+          answer = mine
+        elseif begins > now then
+          status = 12
+        elseif ends > 0 and now >= ends then
+          status = 13
+        else
+          if refusing then
+            local over = pcall('ZSCORE', refusing, user)
+            if type(over) == 'table' then
+              status = refused(over)
+            elseif over and now < tonumber(over) then
+              status = 9
+            end
+          end
+          if status == 0 then
+            if count >= stock then
+              status = 11
             elseif room <= 0 then
               status = 4
+            elseif full_memory then
+              status = 10
             else
-              status, m, ended[id] = 7, m + 1, true
-              accept('-' .. user .. ':' .. id)
-              marks[m] = {sub(name, 2), user, id, false}
-            end
-          end
-        elseif sign == '-' and ends > 0 and now >= ends then
-          status, answer = 13, mine
-        elseif room <= 0 then
-          status, answer = 4, mine
-        else
-          local removed = pcall('HDEL', claims, user)
-          if removed == 1 then
-            status, answer, count, held[user], m, ended[id] = 7, id, count - 1, nil, m + 1, true
-            accept('-' .. user .. ':' .. id, 'HSET', claims, user, id)
-            marks[m] = {sub(name, 2), user, id, false}
-          else
-            status = type(removed) == 'table' and refused(removed) or 5
-          end
-        end
-      elseif mine then
-        answer = mine
-      elseif begins > now then
-        status = 12
-      elseif ends > 0 and now >= ends then
-        status = 13
-      else
-        if refusing then
-          local over = pcall('ZSCORE', refusing, user)
-          if type(over) == 'table' then
-            status = refused(over)
-          elseif over and now < tonumber(over) then
-            status = 9
-          end
-        end
-        if status == 0 then
-          if count >= stock then
-            status = 11
-          elseif room <= 0 then
-            status = 4
-          elseif full_memory then
-            status = 10
-          else
-            local added = pcall('HSET', claims, user, id)
-            if added == 1 then
-              status, answer, count, held[user], m = 7, id, count + 1, id, m + 1
-              accept('+' .. user .. ':' .. id, 'HDEL', claims, user)
-              marks[m] = {sub(name, 2), user, id, true}
-            else
-              status = type(added) == 'table' and refused(added) or 5
+              local added = pcall('HSET', claims, user, id)
+              if added == 1 then
+                status, answer, count, held[user], m = 7, id, count + 1, id, m + 1
+                accept('+' .. user .. ':' .. id, 'HDEL', claims, user)
+                marks[m] = {sub(name, 2), user, id, true}
+              else
+                status = type(added) == 'table' and refused(added) or 5
+              end
             end
           end
         end
       end
+      replies[n + 1], replies[n + 2], replies[n + 3] = status, answer, useless and 0 or math.max(0, stock - count)
+      n = n + 3
     end
-    replies[n + 1], replies[n + 2], replies[n + 3] = status, answer, useless and 0 or math.max(0, stock - count)
-    n = n + 3
+    if r > begin then
+      run[begin + 1] = name .. ' ' .. run[begin + 1]
+      accepted = accepted + r - begin
+      local c = #changed
+      changed[c + 1], changed[c + 2] = key, count
+    end
+    arg = last + 1
   end
-  if r > begin then
-    run[begin + 1] = name .. ' ' .. run[begin + 1]
-    accepted = accepted + r - begin
-    local c = #changed
-    changed[c + 1], changed[c + 2] = key, count
-  end
-  arg = last + 1
-end
-if r == 0 then return replies end
+  if r == 0 then return replies end
 
-local at = string.format('%d', now)
-local position = pcall('XADD', KEYS[2], shard[1] .. '-*',
-  'run', 'claims ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
-if type(position) == 'table' then
-  for i = u, 1, -1 do call(unpack(undo[i])) end
-  return position
-end
-if looked then call('HSET', KEYS[1], 'relayed', relayed) end
-call('HSET', KEYS[1], 'accepted', string.format('%d', accepted))
-for i = 1, #changed, 2 do
-  call('HSET', changed[i], 'count', string.format('%d', changed[i + 1]), 'last', position, 'at', at)
-end
-for i = 1, m do
-  local drop, user, id, begins = unpack(marks[i])
-  local since, ended = at, '0'
-  if not begins then
-    local mark = pcall('GET', claim_key .. id)
-    since, ended = type(mark) == 'string' and match(mark, '^%d+ %d+ (%d+)') or '0', at
+  local position = pcall('XADD', KEYS[first + 1], shard[1] .. '-*',
+    'run', 'claims ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
+  if type(position) == 'table' then
+    for i = u, 1, -1 do call(unpack(undo[i])) end
+    return position
   end
-  pcall('SET', claim_key .. id, drop .. ' ' .. user .. ' ' .. since .. ' ' .. ended, 'PX', 3600000)
+  if looked then call('HSET', KEYS[first], 'relayed', relayed) end
+  call('HSET', KEYS[first], 'accepted', string.format('%d', accepted))
+  for i = 1, #changed, 2 do
+    call('HSET', changed[i], 'count', string.format('%d', changed[i + 1]), 'last', position, 'at', at)
+  end
+  for i = 1, m do
+    local drop, user, id, begins = unpack(marks[i])
+    local since, ended = at, '0'
+    if not begins then
+      local mark = pcall('GET', claim_key .. id)
+      since, ended = type(mark) == 'string' and match(mark, '^%d+ %d+ (%d+)') or '0', at
+    end
+    pcall('SET', claim_key .. id, drop .. ' ' .. user .. ' ' .. since .. ' ' .. ended, 'PX', 3600000)
+  end
+  return replies
+end
+
+local replies = {}
+local key, arg = 1, 5
+while key <= #KEYS do
+  replies[#replies + 1] = serve(key, arg)
+  key = key + 2 + ARGV[arg - 1]
+  for _ = 1, ARGV[arg - 1] do arg = arg + 2 + ARGV[arg + 1] end
+  arg = arg + 3
 end
 return replies

@@ -1,10 +1,12 @@
 -- The gate: sets or removes likes that arrived together, in their order.
 --
--- KEYS  1 shard hash, 2 outbox, then the likes hash of each target
--- ARGV  1 likes that the outbox may hold, 2 the deadline of the callers in ms on this server's clock, 3 the epoch in which
---       the caller read that clock; then for each target: its short name ("p42", "c7"), the number of its likes, and the likes.
+-- KEYS  for each shard: its hash, its outbox, and the likes hash of each target
+-- ARGV  1 likes that an outbox may hold; then for each shard: the deadline of the callers in ms on this server's clock,
+--       the epoch in which the caller read that clock, the number of targets, and for each target: its short name
+--       ("p42", "c7"), the number of its likes, and the likes.
 --       A like is a user id, with "-" in front to unlike, and " TICKET" behind if it was here before
--- reply {0, clock, and for each like its status and a number}   {1, clock} the shard is closed
+-- reply a list with one element for each shard, which is an error if Redis could not store the likes of the shard, or
+--       {0, clock, and for each like its status and a number}   {1, clock} the shard is closed
 --       {6, clock, epoch} the call is late, or its deadline is not one of this server: no like was looked at
 --       clock is this server's in ms
 --       0 it is as asked already, 7 it changed: the number of likes of the target after it
@@ -28,32 +30,18 @@
 -- node, Redis refuses each key that is there already. After the XADD nothing may fail: an error would hide likes that
 -- are accepted. A replay finds every like as asked.
 --
+-- Shards have nothing in common but the call, which spares Redis the start of a script for each. In a cluster, a call is
+-- of one shard, because the keys of a script belong to one slot.
+--
 -- Redis converts strings faster than numbers, and the Lua of Redis needs most time for numbers that become strings: so
 -- words stay as they came.
 local KEYS, ARGV = KEYS, ARGV
 local call, pcall, sub, find, tonumber = redis.call, redis.pcall, string.sub, string.find, tonumber
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local shard = call('HMGET', KEYS[1], 'epoch', 'server', 'accepted', 'refusing', 'relayed')
-if not shard[1] or not shard[2] or
-  not find(call('INFO', 'replication'), 'master_replid:' .. shard[2] .. '\r', 1, true) then return {1, now} end
-if now > tonumber(ARGV[2]) or shard[1] ~= ARGV[3] then return {6, now, tonumber(shard[1])} end
-local accepted = tonumber(shard[3] or 0)
--- At least so many likes have left the outbox. How many exactly matters only when it seems full.
-local relayed = tonumber(shard[5] or 0)
-local room, looked = ARGV[1] - (accepted - relayed), false
-if room < #ARGV then
-  local first = call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
-  relayed, looked = tonumber(first and first[2][4] or accepted), true
-  room = ARGV[1] - (accepted - relayed)
-end
-
-local replies, n = {0, now}, 2
-local run, r = {}, 0 -- the words of the event
-local sets_of = {} -- by word, to take back
-local changed = {} -- of each target: its key, count, sets and load
+local at = tostring(now)
+local info = call('INFO', 'replication')
 local full_memory = false
-local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[1], 'shard$', 'refused')
 
 -- refused returns the status of a like for which a set replied with an error. A replica refuses every write: its reply
 -- is that of the script, so that the client looks for the primary.
@@ -67,7 +55,7 @@ end
 -- wait notes a ticket of a user who has to come again, or confirms the one that came with the call. The ticket of an
 -- unlike is negative. Calls that want the same, without another in between, share a ticket: the first of them has the
 -- effect. wait returns the ticket, nil if it is gone, or 0 if Redis cannot store one.
-local function wait(target, op, space)
+local function wait(shard_key, target, op, space)
   local key = target .. ':waiting'
   local unlike = sub(op, 1, 1) == '-'
   local user = sub(op, unlike and 2 or 1, space and space - 1)
@@ -77,7 +65,7 @@ local function wait(target, op, space)
   elseif full_memory then
     return 0
   elseif not ticket or type(ticket) == 'table' or (sub(ticket, 1, 1) == '-') ~= unlike then
-    ticket = pcall('HINCRBY', KEYS[1], 'tickets', 1)
+    ticket = pcall('HINCRBY', shard_key, 'tickets', 1)
     if type(ticket) == 'table' then
       refused(ticket)
       return 0
@@ -90,156 +78,6 @@ local function wait(target, op, space)
 end
 
 local digits = {[0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
-local arg = 4
-for k = 3, #KEYS do
-  local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
-  local target = pcall('HMGET', KEYS[k], 'count', 'sets', 'load', 'closed', 'waiting')
-  local count, sets = tonumber(target[1] or nil), tonumber(target[2] or nil)
-  local useless -- the status of all its likes
-  if target.err or (target[1] or target[2] or target[3]) and not (count and sets and target[3]) then
-    useless = 5
-  elseif sets == 1 and not target[4] then
-    local size = pcall('SCARD', KEYS[k] .. ':' .. target[3] .. ':0')
-    if type(size) == 'table' then useless = refused(size) elseif size ~= count + 1 then useless = 5 end
-  end
-  if useless then
-    for _ = arg + 2, last do
-      replies[n + 1], replies[n + 2] = useless, 0
-      n = n + 2
-    end
-  elseif not count or target[4] then
-    for i = arg + 2, last do
-      local ticket = wait(KEYS[k], ARGV[i], find(ARGV[i], ' ', 1, true))
-      replies[n + 1], replies[n + 2] = ticket == 0 and 10 or ticket and (count and 3 or 2) or 8, ticket or 0
-      n = n + 2
-    end
-    if count then pcall('HSET', KEYS[k], 'waiting', 1) end
-  else
-    local prefix = KEYS[k] .. ':' .. target[3] .. ':'
-    local wide = 1
-    while wide < sets do wide = wide * 4 end
-    local begin, waiting, base, split, wide = r, target[5], wide / 4, sets - 3 * wide / 4, 65536 * wide
-    for i = arg + 2, last do
-      local word, status = ARGV[i], 0
-      local id, ticket = tonumber(word)
-      if not id then
-        local space = find(word, ' ', 1, true)
-        word, ticket = sub(word, 1, space - 1), sub(word, space + 1)
-        id = tonumber(word)
-      end
-      local user, unlike = word, id < 0
-      if unlike then id, user = -id, sub(word, 2) end
-      local at = id % 2147483647 * 1296131 % wide
-      at = (at - at % 65536) / 65536
-      if at % base >= split then at = at % base end
-      local set
-      if at < 10 then
-        set = prefix .. digits[at]
-      elseif at < 1000 then
-        local ones = at % 10
-        local tens = (at - ones) / 10
-        if tens < 10 then
-          set = prefix .. digits[tens] .. digits[ones]
-        else
-          local ten = tens % 10
-          set = prefix .. digits[(tens - ten) / 10] .. digits[ten] .. digits[ones]
-        end
-      else
-        set = prefix .. at
-      end
-      if waiting then
-        local held = pcall('HGET', KEYS[k] .. ':waiting', user)
-        if type(held) == 'table' then
-          status = refused(held)
-        elseif ticket and ticket ~= held then
-          status = 8
-        elseif held then
-          pcall('HDEL', KEYS[k] .. ':waiting', user)
-        end
-      elseif ticket then
-        status = 8
-      end
-      if refusing and status == 0 and not unlike then
-        local ends = pcall('ZSCORE', refusing, user)
-        if type(ends) == 'table' then
-          status = refused(ends)
-        elseif ends and now < tonumber(ends) then
-          status = 9
-        end
-      end
-      if status == 0 then
-        if room <= 0 then
-          local is = pcall('SMISMEMBER', set, '0', user)
-          if is.err then
-            status = refused(is)
-          elseif is[1] == 0 then
-            status = 5
-          elseif (is[2] == 0) ~= unlike then
-            status = 4
-          end
-        elseif unlike then
-          local removed = pcall('SREM', set, user)
-          if removed == 1 then
-            status, count = 7, count - 1
-          elseif removed ~= 0 then
-            status = refused(removed)
-          elseif call('EXISTS', set) == 0 then
-            status = 5
-          end
-        else
-          local added = not full_memory and pcall('SADD', set, '0', user)
-          if added == 1 then
-            status, count = 7, count + 1
-          elseif added == 2 then
-            call('SREM', set, '0', user)
-            status = 5
-          elseif added and added ~= 0 then
-            status = refused(added)
-          end
-          if full_memory then -- only a repeat takes none
-            local is = pcall('SMISMEMBER', set, '0', user)
-            if is.err then
-              status = refused(is)
-            else
-              status = is[1] == 0 and 5 or is[2] == 1 and 0 or 10
-            end
-          end
-        end
-        if status == 7 then
-          r, room = r + 1, room - 1
-          run[r], sets_of[r] = word, set
-        end
-      elseif status == 8 then -- it has no effect, and needs none if the later call asked for the same
-        local is = pcall('SMISMEMBER', set, '0', user)
-        if not is.err and is[1] == 1 and (is[2] == 0) == unlike then status = 0 end
-      end
-      replies[n + 1], replies[n + 2] = status, count
-      n = n + 2
-    end
-    if r > begin then
-      run[begin + 1] = name .. ' ' .. run[begin + 1]
-      accepted = accepted + r - begin
-      local c = #changed
-      changed[c + 1], changed[c + 2], changed[c + 3], changed[c + 4] = KEYS[k], count, sets, target[3]
-    end
-    if waiting and pcall('EXISTS', KEYS[k] .. ':waiting') == 0 then call('HDEL', KEYS[k], 'waiting') end
-  end
-  arg = last + 1
-end
-if r == 0 then return replies end
-
-local at = tostring(now)
-local id = pcall('XADD', KEYS[2], shard[1] .. '-*',
-  'run', 'likes ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
-if type(id) == 'table' then
-  for i = r, 1, -1 do
-    local sign, user = string.match(run[i], '(%-?)(%d+)$')
-    call(sign == '-' and 'SADD' or 'SREM', sets_of[i], user)
-  end
-  return id
-end
-if looked then call('HSET', KEYS[1], 'relayed', relayed) end
-call('HSET', KEYS[1], 'accepted', tostring(accepted))
 
 -- fill makes a new set of these members. It reports whether Redis could store it.
 local function fill(set, members)
@@ -253,43 +91,230 @@ local function fill(set, members)
   return true
 end
 
--- Linear hashing: the sets are split in four, one after the other, when those that are left have 300 to 420 users. What
--- a call leaves, because Redis could not store it for a time, the next ones do.
-for i = 1, #changed, 4 do
-  local key, count, sets, load = changed[i], changed[i + 1], changed[i + 2], changed[i + 3]
-  call('HSET', key, 'count', tostring(count), 'last', id, 'at', at)
-  local wide = 1
-  while wide <= sets do wide = wide * 4 end
-  local base, split = wide / 4, math.max(0, sets - 3 * wide / 4)
-  local prefix, left = key .. ':' .. load .. ':', 4
-  while left > 0 and count > 300 * base + 120 * split do
-    local users, whole = pcall('SMEMBERS', prefix .. split), false
-    if users.err then break end
-    local parts, n, moved, m, quarter = {{'0'}, {'0'}, {'0'}}, {1, 1, 1}, {}, 0, 65536 * base
-    for j = 1, #users do
-      local user = users[j]
-      local part = user % 2147483647 * 1296131 % (4 * quarter)
-      if part >= quarter then
-        part = (part - part % quarter) / quarter
-        n[part], m = n[part] + 1, m + 1
-        parts[part][n[part]], moved[m] = user, user
-      elseif user == '0' then
-        whole = true
+-- store stores the counts of targets, and splits their sets. By linear hashing, sets are split in four, one after the
+-- other, when those that are left have 300 to 420 users. What a call leaves, because Redis could not store it for a
+-- time, the next ones do.
+local function store(changed, id)
+  for i = 1, #changed, 4 do
+    local target, count, sets, load = changed[i], changed[i + 1], changed[i + 2], changed[i + 3]
+    call('HSET', target, 'count', tostring(count), 'last', id, 'at', at)
+    local wide = 1
+    while wide <= sets do wide = wide * 4 end
+    local base, split = wide / 4, math.max(0, sets - 3 * wide / 4)
+    local prefix, left = target .. ':' .. load .. ':', 4
+    while left > 0 and count > 300 * base + 120 * split do
+      local users, whole = pcall('SMEMBERS', prefix .. split), false
+      if users.err then break end
+      local parts, n, moved, m, quarter = {{'0'}, {'0'}, {'0'}}, {1, 1, 1}, {}, 0, 65536 * base
+      for j = 1, #users do
+        local user = users[j]
+        local part = user % 2147483647 * 1296131 % (4 * quarter)
+        if part >= quarter then
+          part = (part - part % quarter) / quarter
+          n[part], m = n[part] + 1, m + 1
+          parts[part][n[part]], moved[m] = user, user
+        elseif user == '0' then
+          whole = true
+        end
       end
+      -- A set that is lost, or on its way to another node, is not split: its users would be lost without a trace.
+      if not whole then break end
+      local filled = 0
+      while filled < 3 and fill(prefix .. (split + (filled + 1) * base), parts[filled + 1]) do filled = filled + 1 end
+      if filled < 3 then
+        for part = 1, filled do pcall('DEL', prefix .. (split + part * base)) end
+        break
+      end
+      for j = 1, m, 1000 do call('SREM', prefix .. split, unpack(moved, j, math.min(j + 999, m))) end
+      split, left = split + 1, left - 1
+      sets = 3 * base + split
+      call('HSET', target, 'sets', sets)
+      if split == base then base, split = sets, 0 end
     end
-    -- A set that is lost, or on its way to another node, is not split: its users would be lost without a trace.
-    if not whole then break end
-    local filled = 0
-    while filled < 3 and fill(prefix .. (split + (filled + 1) * base), parts[filled + 1]) do filled = filled + 1 end
-    if filled < 3 then
-      for part = 1, filled do pcall('DEL', prefix .. (split + part * base)) end
-      break
-    end
-    for j = 1, m, 1000 do call('SREM', prefix .. split, unpack(moved, j, math.min(j + 999, m))) end
-    split, left = split + 1, left - 1
-    sets = 3 * base + split
-    call('HSET', key, 'sets', sets)
-    if split == base then base, split = sets, 0 end
   end
+end
+
+-- serve sets and removes the likes of a shard whose keys begin at KEYS[key], and its targets at ARGV[arg]. It returns
+-- the shard's part of the reply.
+local function serve(key, arg)
+  local shard = call('HMGET', KEYS[key], 'epoch', 'server', 'accepted', 'refusing', 'relayed')
+  if not shard[1] or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
+    return {1, now}
+  end
+  if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then return {6, now, tonumber(shard[1])} end
+  local accepted = tonumber(shard[3] or 0)
+  -- At least so many likes have left the outbox. How many exactly matters only when it seems full.
+  local relayed = tonumber(shard[5] or 0)
+  local room, looked = ARGV[1] - (accepted - relayed), false
+  if room < #ARGV then
+    local first = call('XRANGE', KEYS[key + 1], '-', '+', 'COUNT', 1)[1]
+    relayed, looked = tonumber(first and first[2][4] or accepted), true
+    room = ARGV[1] - (accepted - relayed)
+  end
+
+  local replies, n = {0, now}, 2
+  local run, r = {}, 0 -- the words of the event
+  local sets_of = {} -- by word, to take back
+  local changed = {} -- of each target: its key, count, sets and load
+  local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[key], 'shard$', 'refused')
+  for k = key + 2, key + 1 + ARGV[arg - 1] do
+    local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
+    local target = pcall('HMGET', KEYS[k], 'count', 'sets', 'load', 'closed', 'waiting')
+    local count, sets = tonumber(target[1] or nil), tonumber(target[2] or nil)
+    local useless -- the status of all its likes
+    if target.err or (target[1] or target[2] or target[3]) and not (count and sets and target[3]) then
+      useless = 5
+    elseif sets == 1 and not target[4] then
+      local size = pcall('SCARD', KEYS[k] .. ':' .. target[3] .. ':0')
+      if type(size) == 'table' then useless = refused(size) elseif size ~= count + 1 then useless = 5 end
+    end
+    if useless then
+      for _ = arg + 2, last do
+        replies[n + 1], replies[n + 2] = useless, 0
+        n = n + 2
+      end
+    elseif not count or target[4] then
+      for i = arg + 2, last do
+        local ticket = wait(KEYS[key], KEYS[k], ARGV[i], find(ARGV[i], ' ', 1, true))
+        replies[n + 1], replies[n + 2] = ticket == 0 and 10 or ticket and (count and 3 or 2) or 8, ticket or 0
+        n = n + 2
+      end
+      if count then pcall('HSET', KEYS[k], 'waiting', 1) end
+    else
+      local prefix = KEYS[k] .. ':' .. target[3] .. ':'
+      local wide = 1
+      while wide < sets do wide = wide * 4 end
+      local begin, waiting, base, split, wide = r, target[5], wide / 4, sets - 3 * wide / 4, 65536 * wide
+      for i = arg + 2, last do
+        local word, status = ARGV[i], 0
+        local id, ticket = tonumber(word)
+        if not id then
+          local space = find(word, ' ', 1, true)
+          word, ticket = sub(word, 1, space - 1), sub(word, space + 1)
+          id = tonumber(word)
+        end
+        local user, unlike = word, id < 0
+        if unlike then id, user = -id, sub(word, 2) end
+        local at = id % 2147483647 * 1296131 % wide
+        at = (at - at % 65536) / 65536
+        if at % base >= split then at = at % base end
+        local set
+        if at < 10 then
+          set = prefix .. digits[at]
+        elseif at < 1000 then
+          local ones = at % 10
+          local tens = (at - ones) / 10
+          if tens < 10 then
+            set = prefix .. digits[tens] .. digits[ones]
+          else
+            local ten = tens % 10
+            set = prefix .. digits[(tens - ten) / 10] .. digits[ten] .. digits[ones]
+          end
+        else
+          set = prefix .. at
+        end
+        if waiting then
+          local held = pcall('HGET', KEYS[k] .. ':waiting', user)
+          if type(held) == 'table' then
+            status = refused(held)
+          elseif ticket and ticket ~= held then
+            status = 8
+          elseif held then
+            pcall('HDEL', KEYS[k] .. ':waiting', user)
+          end
+        elseif ticket then
+          status = 8
+        end
+        if refusing and status == 0 and not unlike then
+          local ends = pcall('ZSCORE', refusing, user)
+          if type(ends) == 'table' then
+            status = refused(ends)
+          elseif ends and now < tonumber(ends) then
+            status = 9
+          end
+        end
+        if status == 0 then
+          if room <= 0 then
+            local is = pcall('SMISMEMBER', set, '0', user)
+            if is.err then
+              status = refused(is)
+            elseif is[1] == 0 then
+              status = 5
+            elseif (is[2] == 0) ~= unlike then
+              status = 4
+            end
+          elseif unlike then
+            local removed = pcall('SREM', set, user)
+            if removed == 1 then
+              status, count = 7, count - 1
+            elseif removed ~= 0 then
+              status = refused(removed)
+            elseif call('EXISTS', set) == 0 then
+              status = 5
+            end
+          else
+            local added = not full_memory and pcall('SADD', set, '0', user)
+            if added == 1 then
+              status, count = 7, count + 1
+            elseif added == 2 then
+              call('SREM', set, '0', user)
+              status = 5
+            elseif added and added ~= 0 then
+              status = refused(added)
+            end
+            if full_memory then -- only a repeat takes none
+              local is = pcall('SMISMEMBER', set, '0', user)
+              if is.err then
+                status = refused(is)
+              else
+                status = is[1] == 0 and 5 or is[2] == 1 and 0 or 10
+              end
+            end
+          end
+          if status == 7 then
+            r, room = r + 1, room - 1
+            run[r], sets_of[r] = word, set
+          end
+        elseif status == 8 then -- it has no effect, and needs none if the later call asked for the same
+          local is = pcall('SMISMEMBER', set, '0', user)
+          if not is.err and is[1] == 1 and (is[2] == 0) == unlike then status = 0 end
+        end
+        replies[n + 1], replies[n + 2] = status, count
+        n = n + 2
+      end
+      if r > begin then
+        run[begin + 1] = name .. ' ' .. run[begin + 1]
+        accepted = accepted + r - begin
+        local c = #changed
+        changed[c + 1], changed[c + 2], changed[c + 3], changed[c + 4] = KEYS[k], count, sets, target[3]
+      end
+      if waiting and pcall('EXISTS', KEYS[k] .. ':waiting') == 0 then call('HDEL', KEYS[k], 'waiting') end
+    end
+    arg = last + 1
+  end
+  if r == 0 then return replies end
+
+  local id = pcall('XADD', KEYS[key + 1], shard[1] .. '-*',
+    'run', 'likes ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
+  if type(id) == 'table' then
+    for i = r, 1, -1 do
+      local sign, user = string.match(run[i], '(%-?)(%d+)$')
+      call(sign == '-' and 'SADD' or 'SREM', sets_of[i], user)
+    end
+    return id
+  end
+  if looked then call('HSET', KEYS[key], 'relayed', relayed) end
+  call('HSET', KEYS[key], 'accepted', tostring(accepted))
+  store(changed, id)
+  return replies
+end
+
+local replies = {}
+local key, arg = 1, 5
+while key <= #KEYS do
+  replies[#replies + 1] = serve(key, arg)
+  key = key + 2 + ARGV[arg - 1]
+  for _ = 1, ARGV[arg - 1] do arg = arg + 2 + ARGV[arg + 1] end
+  arg = arg + 3
 end
 return replies
