@@ -764,3 +764,48 @@ func TestParking_dropsCallsWhoseCallersGaveUp(t *testing.T) {
 	require.False(t, slices.Contains(p.all(), waits))
 	require.Same(t, again, p.calls[p.of[1]])
 }
+
+// Likes of all shards that arrive together are one call. What is wrong with a shard refuses its own likes alone.
+func TestBatch_likesOfManyShardsShareACall(t *testing.T) {
+	f := newForum(t)
+	byShard := map[int]models.Target{}
+	for len(byShard) < shards {
+		target := f.post(t)
+		byShard[target.Shard(shards)] = target
+	}
+	var targets []models.Target
+	for shard := range shards {
+		f.like(t, byShard[shard], 7)
+		targets = append(targets, byShard[shard])
+	}
+	const closed, broken, reopened = 3, 5, 9
+	closeShard(t, f.plain, closed)
+	require.NoError(t, f.plain.Del(t.Context(), outboxKey(broken)).Err())
+	require.NoError(t, f.plain.Set(t.Context(), outboxKey(broken), "of a wrong type", 0).Err())
+	closeShard(t, f.plain, reopened)
+	openShard(t, f.redis, reopened, 9) // the process knows the clock of an earlier epoch
+
+	gate := holdGate(t, f.redis)
+	first := start(t.Context(), f.Likes, targets[0], 4000, true)
+	await(t, gate.arrived)
+	var calls []<-chan result
+	for _, target := range targets {
+		calls = append(calls, start(t.Context(), f.Likes, target, 8, true))
+	}
+	for _, target := range targets {
+		f.awaitWaiting(t, target, 1)
+	}
+	gate.open()
+	require.NoError(t, soon(t, first).err)
+	for shard, done := range calls {
+		got := soon(t, done)
+		if shard == closed || shard == broken {
+			requireCode(t, models.CodeUnavailable, got.err)
+			continue
+		}
+		require.NoError(t, got.err, "shard %d", shard)
+		require.Contains(t, usersOf(t, f.redis, targets[shard]), int64(8))
+	}
+	require.NotContains(t, usersOf(t, f.redis, targets[broken]), int64(8), "what the outbox does not have is taken back")
+	require.Len(t, gate.arrived, 2, "one for all shards, and one again for the reopened one")
+}

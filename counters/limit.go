@@ -59,7 +59,7 @@ type Limiter struct {
 // taking is a call of Take that waits for Redis.
 type taking struct {
 	key    string
-	args   []any
+	args   [takingArgs]any
 	reply  chan Taken
 	failed chan struct{}
 	left   atomic.Bool // the caller waits no more
@@ -67,6 +67,7 @@ type taking struct {
 
 const (
 	limitConnections = 8
+	takingArgs       = 4       // of the script for each call, and the numbers of its reply
 	maxTakings       = 128     // in a round trip: 1 ms of Redis
 	maxLimitKeys     = 100_000 // in this process; about 15 MB
 )
@@ -116,7 +117,7 @@ func (l *Limiter) Take(ctx context.Context, key string, rate Rate, n int) Taken 
 	every := max(time.Microsecond, rate.Every) // the unit of the script
 	t := &taking{
 		key:   limitsKey(owner),
-		args:  []any{limit, rate.Burst, every.Microseconds(), n},
+		args:  [takingArgs]any{limit, rate.Burst, every.Microseconds(), n},
 		reply: make(chan Taken, 1), failed: make(chan struct{}),
 	}
 	l.queue(t) //nolint:contextcheck // a round trip belongs to many callers
@@ -162,41 +163,65 @@ func (l *Limiter) run() {
 	}
 }
 
-// takeTogether answers calls in one round trip, or in two if Redis has forgotten the script.
+// takeTogether answers calls in one round trip, or in two if Redis has forgotten the script. A script takes all of them,
+// except in a cluster, where the keys of a script belong to one slot.
 func (l *Limiter) takeTogether(some []*taking) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.wait)
 	defer cancel()
+	together := max(1, len(some))
+	if _, cluster := l.client.(*redis.ClusterClient); cluster {
+		together = 1
+	}
 	for _, command := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{
 		l.take.EvalSha, l.take.Eval,
 	} {
-		if len(some) == 0 {
-			return
+		var calls [][]*taking
+		for chunk := range slices.Chunk(some, together) {
+			calls = append(calls, chunk)
 		}
-		replies := make([]*redis.Cmd, len(some))
+		replies := make([]*redis.Cmd, len(calls))
 		_, _ = l.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its error
-			for i, t := range some {
-				replies[i] = command(ctx, p, []string{t.key}, t.args...)
+			for i, call := range calls {
+				keys, args := make([]string, 0, len(call)), make([]any, 0, takingArgs*len(call))
+				for _, t := range call {
+					keys, args = append(keys, t.key), append(args, t.args[:]...)
+				}
+				replies[i] = command(ctx, p, keys, args...)
 			}
 			return nil
 		})
-		var forgotten []*taking
-		for i, t := range some {
-			result, err := replies[i].Int64Slice()
-			switch {
-			case redis.HasErrorPrefix(err, "NOSCRIPT"):
-				forgotten = append(forgotten, t)
-			case err != nil || len(result) != 4:
-				close(t.failed)
-			default:
-				t.reply <- Taken{
-					OK:         result[0] == 1,
-					Remaining:  int(result[1]),
-					RetryAfter: time.Duration(result[2]) * time.Microsecond,
-					ResetAfter: time.Duration(result[3]) * time.Microsecond,
-				}
+		some = nil
+		for i, call := range calls {
+			if redis.HasErrorPrefix(replies[i].Err(), "NOSCRIPT") {
+				some = append(some, call...)
+				continue
 			}
+			answerTakings(call, replies[i])
 		}
-		some = forgotten
+		if len(some) == 0 {
+			return
+		}
+	}
+	for _, t := range some {
+		close(t.failed)
+	}
+}
+
+// answerTakings answers the calls that a script has taken.
+func answerTakings(call []*taking, reply *redis.Cmd) {
+	numbers, err := reply.Int64Slice()
+	for i, t := range call {
+		if err != nil || len(numbers) != takingArgs*len(call) {
+			close(t.failed)
+			continue
+		}
+		result := numbers[takingArgs*i:]
+		t.reply <- Taken{
+			OK:         result[0] == 1,
+			Remaining:  int(result[1]),
+			RetryAfter: time.Duration(result[2]) * time.Microsecond,
+			ResetAfter: time.Duration(result[3]) * time.Microsecond,
+		}
 	}
 }
 

@@ -367,13 +367,14 @@ func countTrips(t testing.TB, r *Redis) *atomic.Int64 {
 	return &trips.n
 }
 
-type roundTrips struct{ n atomic.Int64 }
+type roundTrips struct{ n, commands atomic.Int64 }
 
 func (c *roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c *roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		c.n.Add(1)
+		c.commands.Add(1)
 		return next(ctx, cmd)
 	}
 }
@@ -381,6 +382,7 @@ func (c *roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (c *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		c.n.Add(1)
+		c.commands.Add(int64(len(cmds)))
 		return next(ctx, cmds)
 	}
 }
