@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -109,17 +110,26 @@ func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]
 			AND u.deleted_at IS NULL
 			AND (u.banned_until IS NULL OR u.banned_until<=?)
 		WHERE s.token_hash IN (` + hashList(hashes) + `) AND s.expires_at>?`
-	var rows []struct {
-		TokenHash []byte
-		Session   Session `gorm:"embedded"`
-	}
 	now := s.now().UTC()
-	if err := s.db.WithContext(ctx).Raw(query, now, now).Scan(&rows).Error; err != nil {
+	rows, err := s.db.WithContext(ctx).Raw(query, now, now).Rows()
+	if err != nil {
 		return nil, fmt.Errorf("read sessions: %w", err)
 	}
-	found := make(map[[32]byte]*Session, len(rows))
-	for i := range rows {
-		found[[32]byte(rows[i].TokenHash)] = &rows[i].Session
+	defer rows.Close()
+	found := make(map[[32]byte]*Session, len(hashes))
+	for rows.Next() {
+		// Of a post that goes viral, each like reads a session. GORM takes twice as long to fill one.
+		var hash sql.RawBytes
+		one := &Session{}
+		err := rows.Scan(&hash, &one.UserID, &one.Username, &one.DisplayName, &one.AvatarURL, &one.Role, &one.Since,
+			&one.ExpiresAt, &one.IsToken, &one.Scopes, &one.LastUsedAt, &one.Blocked)
+		if err != nil {
+			return nil, fmt.Errorf("read sessions: %w", err)
+		}
+		found[[32]byte(hash)] = one
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read sessions: %w", err)
 	}
 	return found, nil
 }

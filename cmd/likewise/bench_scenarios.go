@@ -46,7 +46,7 @@ type scenario struct {
 }
 
 // scenarios returns the table. Each is prepared anew for each round, with posts of its own. "Once" means that each
-// request is another user's, whose token the API has not seen before. The bare route is between the groups again, so
+// request is another user's, whom the API has not seen before. The bare route is between the groups again, so
 // that other work on the machine during one of its samples does not move all ratios.
 func (b *bench) scenarios() []*scenario {
 	base := &scenario{name: bareRoute, prepare: b.bare(b.production)}
@@ -319,14 +319,14 @@ type posts struct {
 	of    func(i int) int
 }
 
-// once makes users like posts, each user one of them, with a token that is new.
+// once makes users like posts. Each is new, comes once and likes one of them.
 func (b *bench) once(likes int, choose func(context.Context) (posts, error)) func(context.Context) (*job, error) {
 	return func(ctx context.Context) (*job, error) {
 		chosen, err := choose(ctx)
 		if err != nil {
 			return nil, err
 		}
-		tokens, err := b.gated.store.CreateSessions(ctx, b.gated.customers[:likes])
+		tokens, err := b.gated.newcomers(ctx, likes)
 		if err != nil {
 			return nil, err
 		}
@@ -402,13 +402,13 @@ func (b *bench) repeat() func(context.Context) (*job, error) {
 	}
 }
 
-// claimOnce makes users claim a share of a new drop, each once, with a token that is new.
+// claimOnce makes users claim a share of a new drop. Each is new, comes once and claims once.
 func (b *bench) claimOnce(ctx context.Context) (*job, error) {
 	drop, err := b.gated.createDrop(ctx, models.MaxStock)
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := b.gated.store.CreateSessions(ctx, b.gated.customers[:b.Likes])
+	tokens, err := b.gated.newcomers(ctx, b.Likes)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,8 @@ type benchSite struct {
 	*core
 	dsn       string
 	author    models.Author
-	customers []int64  // ids of the accounts
+	accounts  int64    // that were created
+	customers []int64  // ids of the accounts that do more than one thing
 	tokens    []string // of the first accounts, which like again and again
 }
 
@@ -58,16 +59,31 @@ func (b *benchSite) createUsers(ctx context.Context, accounts, tokens int) (err 
 		return err
 	}
 	b.author = models.Author{ID: author.ID, Username: author.Username}
-	err = b.load(ctx, "users", "id, username, email, password_hash", accounts, func(w io.Writer, i int) {
-		id := firstAccount + int64(i)
-		b.customers = append(b.customers, id)
-		fmt.Fprintf(w, "%d\tcustomer-%d\tcustomer-%d@bench%s\t\n", id, i, i, models.NoEmailDomain)
-	})
-	if err != nil {
+	if b.customers, err = b.createAccounts(ctx, accounts); err != nil {
 		return err
 	}
 	b.tokens, err = b.store.CreateSessions(ctx, b.customers[:tokens])
 	return err
+}
+
+// createAccounts creates accounts without a password, and returns their ids.
+func (b *benchSite) createAccounts(ctx context.Context, n int) (ids []int64, err error) {
+	first := firstAccount + b.accounts
+	b.accounts += int64(n)
+	return ids, b.load(ctx, "users", "id, username, email, password_hash", n, func(w io.Writer, i int) {
+		id := first + int64(i)
+		ids = append(ids, id)
+		fmt.Fprintf(w, "%d\tcustomer-%d\tcustomer-%d@bench%s\t\n", id, id, id, models.NoEmailDomain)
+	})
+}
+
+// newcomers returns the tokens of new accounts.
+func (b *benchSite) newcomers(ctx context.Context, n int) ([]string, error) {
+	ids, err := b.createAccounts(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	return b.store.CreateSessions(ctx, ids)
 }
 
 // rowsAtOnce is the number of rows of a statement that loads, which must end within the client's timeout.
