@@ -479,14 +479,19 @@ const grown = 2 * loadUsers
 func (l dropLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
 	drops, err := l.store.DropGate(ctx, idsOf(targets), grown)
 	r := l.redis
-	return func(ctx context.Context, p pipe, target models.Target, token, epoch string) []redis.Cmder {
-		k, drop := r.keys(target), drops[target.ID]
-		if drop == nil || drop.Claimed > grown { // deleted since, or its claims were left out
-			return []redis.Cmder{p.Eval(ctx, "return 0", []string{k.likes})}
-		}
-		replies := []redis.Cmder{r.noteLoad(ctx, p, k, token, 1), r.putClaims(ctx, p, k, token, drop.Claims)}
-		return append(replies, p.script(ctx, "warm_drop", []string{k.shard, k.likes, k.warming, k.garbage},
-			warmDropArgs(drop, token, epoch, len(drop.Claims))...))
+	return func(ctx context.Context, p pipe, some []load, token string) []func() (bool, error) {
+		return eachOf(some, func(one load) func() (bool, error) {
+			k, drop := r.keys(one.target), drops[one.target.ID]
+			if drop == nil || drop.Claimed > grown { // deleted since, or its claims were left out
+				return func() (bool, error) { return false, nil }
+			}
+			commands := []redis.Cmder{
+				r.noteLoad(ctx, p, k, token, 1), r.putClaims(ctx, p, k, token, drop.Claims),
+				p.script(ctx, "warm_drop", []string{k.shard, k.likes, k.warming, k.garbage},
+					warmDropArgs(drop, token, one.epoch, len(drop.Claims))...),
+			}
+			return func() (bool, error) { return allOf(commands) }
+		})
 	}, err
 }
 

@@ -332,7 +332,7 @@ func TestSetLike_deletionAfterTheLastQueryOfALoadWins(t *testing.T) {
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
 	before := dump(t, f.plain)
-	hookBefore(f.redis, "warm", sync.OnceFunc(func() {
+	hookBefore(f.redis, "place", sync.OnceFunc(func() {
 		assert.NoError(t, f.store.DeletePost(t.Context(), 0, target.ID))
 		assert.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
 	}))
@@ -394,7 +394,7 @@ func TestSetLike_shardClosedDuringALoadRefuses(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
-	hookBefore(f.redis, "warm", sync.OnceFunc(func() {
+	hookBefore(f.redis, "place", sync.OnceFunc(func() {
 		assert.NoError(t, f.plain.HDel(t.Context(), shardKey(1), "epoch").Err())
 	}))
 	_, err := f.SetLike(t.Context(), target, 8, true)
@@ -407,7 +407,7 @@ func TestSetLike_loaderThatLostItsLockDoesNotFinish(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
-	hookBefore(f.redis, "warm", sync.OnceFunc(func() {
+	hookBefore(f.redis, "place", sync.OnceFunc(func() {
 		// The loader is paused until its lock expires. Another loads the target, which is then liked and evicted.
 		assert.NoError(t, f.plain.Del(t.Context(), f.redis.keys(target).warming).Err())
 		f.inMySQL(t, target, 9)

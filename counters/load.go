@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,8 +16,9 @@ import (
 	"likewise/models"
 )
 
-// loader makes cold targets warm. Targets that are asked for while it works are loaded together: one query and two
-// round trips for up to loadTargets of them. A target of many likers is loaded by itself, beside the others.
+// loader makes cold targets warm. Targets that are asked for while it works are loaded together: two queries and two
+// scripts for up to loadTargets of them, or in a cluster two scripts for each shard. A target of many likers is loaded by
+// itself, beside the others.
 //
 // The lock of a target keeps two processes from loading it at once. It is taken before MySQL is read, and a deletion
 // takes it away, so that nothing read before the deletion is put in place after it. The loader writes the users into
@@ -36,22 +38,24 @@ type loader struct {
 type loading interface {
 	// sizes returns the numbers of users of those targets that exist and are not deleted.
 	sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error)
-	// read reads targets. place adds the commands that make one of them warm to a pipeline, and returns these. The last
-	// one replies 0 if what was read may be old.
+	// read reads targets, and returns a function that makes them warm.
 	read(ctx context.Context, targets []models.Target) (place placing, err error)
 	// large makes a target of many users warm. It calls keep before each step, with the number of sets that are about
 	// to be written, and returns its error.
 	large(ctx context.Context, target models.Target, token, epoch string, keep func(sets int) error) error
 }
 
-type placing func(ctx context.Context, p pipe, target models.Target, token, epoch string) []redis.Cmder
+// placing adds the commands that make targets warm to a pipeline. It returns a function for each target, to be called
+// after the pipeline. This reports whether the target is warm. If not, what was read may be old.
+type placing func(ctx context.Context, p pipe, some []load, token string) []func() (warm bool, err error)
 
 // load is a target that is to be loaded, with a function to call before MySQL is asked, and one for the outcome.
 type load struct {
 	target models.Target
 	asked  func()
 	done   func(error)
-	open   bool // it was, when MySQL was asked while another process held its lock
+	open   bool   // it was, when MySQL was asked while another process held its lock
+	epoch  string // of its shard, when its lock was taken
 }
 
 const (
@@ -108,7 +112,7 @@ func (l *loader) together(some []load) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadLimit)
 	defer cancel()
 	token := strings.ToLower(rand.Text()[:10])
-	locked, held, epochs := l.lock(ctx, token, some)
+	locked, held := l.lock(ctx, token, some)
 	var targets []models.Target
 	for _, one := range slices.Concat(locked, held) {
 		if !one.open {
@@ -138,7 +142,7 @@ func (l *loader) together(some []load) {
 		case !open:
 			gone = append(gone, one)
 		case size > loadUsers:
-			go l.alone(one, token, epochs[one.target])
+			go l.alone(one, token)
 		default:
 			small, targets = append(small, one), append(targets, one.target)
 		}
@@ -156,7 +160,7 @@ func (l *loader) together(some []load) {
 		l.fail(small, err)
 		return
 	}
-	l.place(ctx, token, small, epochs, place)
+	l.place(ctx, token, small, place)
 }
 
 func (l *loader) fail(some []load, err error) {
@@ -165,60 +169,84 @@ func (l *loader) fail(some []load, err error) {
 	}
 }
 
-// lock takes the locks of targets. It returns the targets whose lock it got, with the epochs of their shards, and those
-// whose lock another process holds. It finishes targets that are warm or whose shard is closed, and fails those of
-// which Redis did not reply.
-func (l *loader) lock(
-	ctx context.Context, token string, some []load,
-) (locked, held []load, epochs map[models.Target]string) {
-	type reply struct {
-		locked *redis.Cmd
-		epoch  *redis.StringCmd
-		warm   *redis.IntCmd
-	}
-	replies := make([]reply, len(some))
+// lock takes the locks of targets. It returns the targets whose lock it got, and those whose lock another process holds.
+// It finishes targets that are warm or whose shard is closed, and fails those of which Redis did not reply.
+func (l *loader) lock(ctx context.Context, token string, some []load) (locked, held []load) {
+	calls := inCalls(l.gate.redis, some)
+	replies := make([]*redis.Cmd, len(calls))
 	_ = l.gate.redis.pipelined(ctx, func(p pipe) { // each reply has its error
-		for i, one := range some {
-			k := l.gate.redis.keys(one.target)
-			lock := l.gate.redis.lock(k.warming, token)
-			replies[i] = reply{ // a retry of the pipeline finds its own lock
-				locked: lock.holdIn(ctx, p, loadLock),
-				epoch:  p.HGet(ctx, k.shard, "epoch"),
-				warm:   p.Exists(ctx, k.likes),
+		for i, call := range calls {
+			var keys []string
+			for _, one := range call {
+				k := l.gate.redis.keys(one.target)
+				keys = append(keys, k.warming, k.shard, k.likes)
 			}
+			replies[i] = p.script(ctx, "lock", keys, token, loadLock.Milliseconds())
 		}
 	})
 	var ready, free []load
-	epochs = map[models.Target]string{}
-	for i, one := range some {
-		epoch, warm := replies[i].epoch.Val(), replies[i].warm.Val() == 1
-		mine, err := replies[i].locked.Int()
-		if missing := replies[i].epoch.Err(); !errors.Is(missing, redis.Nil) {
-			err = errors.Join(err, missing)
+	for i, call := range calls {
+		for j, one := range call {
+			values, err := ofTarget[[]any](replies[i], j)
+			if err == nil && len(values) != 3 {
+				err = fmt.Errorf("%d values instead of 3", len(values))
+			}
+			if err != nil {
+				free = append(free, one)
+				l.fail([]load{one}, err)
+				continue
+			}
+			mine, warm := values[0] == int64(1), values[2] == int64(1)
+			one.epoch, _ = values[1].(string)
+			switch {
+			case !mine && !warm && one.epoch != "":
+				held = append(held, one)
+			case warm || one.epoch == "": // the gate replies so
+				free = append(free, one)
+				ready = append(ready, one)
+			default:
+				one.open = false // a deletion since then has taken the lock away
+				locked = append(locked, one)
+			}
 		}
-		if err := errors.Join(err, replies[i].warm.Err()); err != nil {
-			free = append(free, one)
-			l.fail([]load{one}, err)
-			continue
-		}
-		switch {
-		case mine == 0 && !warm && epoch != "":
-			held = append(held, one)
-			continue
-		case warm || epoch == "": // the gate replies so
-			free = append(free, one)
-			ready = append(ready, one)
-			continue
-		}
-		one.open = false // a deletion since then has taken the lock away
-		locked = append(locked, one)
-		epochs[one.target] = epoch
 	}
 	l.unlock(ctx, token, free, false)
 	for _, one := range ready {
 		one.done(nil)
 	}
-	return locked, held, epochs
+	return locked, held
+}
+
+// inCalls divides targets into calls of a script. Keys of several shards are on one node, except in a cluster.
+func inCalls(r *Redis, some []load) [][]load {
+	if _, cluster := r.client.(*redis.ClusterClient); !cluster {
+		return [][]load{some}
+	}
+	byShard := map[int][]load{}
+	for _, one := range some {
+		shard := one.target.Shard(r.shards)
+		byShard[shard] = append(byShard[shard], one)
+	}
+	return slices.Collect(maps.Values(byShard))
+}
+
+// ofTarget returns what a script replied to one of its targets.
+func ofTarget[T any](reply *redis.Cmd, i int) (value T, err error) {
+	values, err := reply.Slice()
+	if err != nil {
+		return value, err
+	}
+	if i >= len(values) {
+		return value, fmt.Errorf("redis replied to %d targets", len(values))
+	}
+	if err, failed := values[i].(error); failed {
+		return value, err
+	}
+	value, ok := values[i].(T)
+	if !ok {
+		err = fmt.Errorf("redis replied %v", values[i])
+	}
+	return value, err
 }
 
 // unlock releases locks. They expire by themselves; this only saves the next loader a wait. Of targets that are gone,
@@ -247,34 +275,38 @@ func (l *loader) unlock(ctx context.Context, token string, some []load, gone boo
 
 // place writes the users of targets into Redis, makes the targets warm, in one round trip, and finishes them. If a key
 // of one target has a wrong type, or a node of the cluster does not answer, the other targets are warm all the same.
-func (l *loader) place(
-	ctx context.Context, token string, some []load, epochs map[models.Target]string, place placing,
-) {
-	replies := make([][]redis.Cmder, len(some))
-	err := l.gate.redis.pipelined(ctx, func(p pipe) {
-		for i, one := range some {
-			replies[i] = place(ctx, p, one.target, token, epochs[one.target])
-		}
-	})
-	var failed, refused, warmed []load
+func (l *loader) place(ctx context.Context, token string, some []load, place placing) {
+	var placed []func() (bool, error)
+	_ = l.gate.redis.pipelined(ctx, func(p pipe) { placed = place(ctx, p, some, token) }) // each has its error
+	var failed, done []load
 	for i, one := range some {
-		if wrong := slices.IndexFunc(replies[i], func(c redis.Cmder) bool { return c.Err() != nil }); wrong >= 0 {
-			err = replies[i][wrong].Err()
+		warm, err := placed[i]()
+		switch {
+		case err != nil:
 			failed = append(failed, one)
+			l.fail([]load{one}, err)
 			continue
-		}
-		if n, _ := replies[i][len(replies[i])-1].(*redis.Cmd).Int(); n == 0 {
+		case !warm:
 			l.refused(ctx, one)
-			refused = append(refused, one)
-			continue
+			failed = append(failed, one)
 		}
-		warmed = append(warmed, one)
+		done = append(done, one)
 	}
-	l.unlock(ctx, token, slices.Concat(failed, refused), false)
-	l.fail(failed, err)
-	for _, one := range slices.Concat(warmed, refused) {
+	l.unlock(ctx, token, failed, false)
+	for _, one := range done {
 		one.done(nil)
 	}
+}
+
+// allOf returns the outcome of commands, the last of which replies 0 if the target is not warm.
+func allOf(commands []redis.Cmder) (warm bool, err error) {
+	for _, c := range commands {
+		if c.Err() != nil {
+			return false, c.Err()
+		}
+	}
+	n, err := commands[len(commands)-1].(*redis.Cmd).Int()
+	return n != 0, err
 }
 
 // refused logs a load that did not make its target warm: what was read may be old. The gate is asked again.
@@ -290,13 +322,13 @@ func (r *Redis) put(ctx context.Context, p pipe, k targetKeys, token string, set
 
 // alone loads a target of many likers: pages of its users into memory, some 20 bytes each, and then set by set into
 // Redis.
-func (l *loader) alone(one load, token, epoch string) {
+func (l *loader) alone(one load, token string) {
 	ctx, cancel := context.WithTimeout(context.Background(), largeLimit)
 	defer cancel()
 	err := l.turn(ctx, one.target, token)
 	if err == nil {
 		noted, due := -1, time.Time{} // each extension is a round trip
-		err = l.loading.large(ctx, one.target, token, epoch, func(sets int) error {
+		err = l.loading.large(ctx, one.target, token, one.epoch, func(sets int) error {
 			if now := time.Now(); sets != noted || now.After(due) {
 				noted, due = sets, now.Add(loadLock/10)
 				return l.keep(ctx, one.target, token, sets)
@@ -362,17 +394,63 @@ func (l likeLoading) sizes(ctx context.Context, targets []models.Target) (map[mo
 
 func (l likeLoading) read(ctx context.Context, targets []models.Target) (placing, error) {
 	users, err := l.store.LikersOf(ctx, targets)
-	r := l.redis
-	return func(ctx context.Context, p pipe, target models.Target, token, epoch string) []redis.Cmder {
-		k, list := r.keys(target), users[target]
-		sets := setsFor(len(list))
-		replies := []redis.Cmder{r.noteLoad(ctx, p, k, token, sets)}
-		for _, part := range spread(list, sets) {
-			replies = append(replies, r.put(ctx, p, k, token, part.set, part.users))
+	return func(ctx context.Context, p pipe, some []load, token string) []func() (bool, error) {
+		placed := map[models.Target]func() (bool, error){}
+		small := slices.DeleteFunc(slices.Clone(some), func(one load) bool { return setsFor(len(users[one.target])) > 1 })
+		for _, call := range inCalls(l.redis, small) {
+			l.placeSmall(ctx, p, call, users, token, placed)
 		}
-		return append(replies, p.script(ctx, "warm",
-			[]string{k.shard, k.likes, k.warming, k.garbage}, token, epoch, sets, len(list)))
+		return eachOf(some, func(one load) func() (bool, error) {
+			if of := placed[one.target]; of != nil {
+				return of
+			}
+			commands := l.placeSets(ctx, p, one, users[one.target], token)
+			return func() (bool, error) { return allOf(commands) }
+		})
 	}, err
+}
+
+// placeSmall makes targets warm whose users are one set.
+func (l likeLoading) placeSmall(
+	ctx context.Context, p pipe, some []load, users map[models.Target][]int64, token string,
+	placed map[models.Target]func() (bool, error),
+) {
+	if len(some) == 0 {
+		return
+	}
+	keys, args := []string(nil), []any{token}
+	for _, one := range some {
+		k, list := l.redis.keys(one.target), users[one.target]
+		keys = append(keys, k.shard, k.likes, k.warming, setKey(k.likes, token, 0))
+		args = append(args, one.epoch, len(list), dumpSet(list))
+	}
+	reply := p.script(ctx, "place", keys, args...)
+	for i, one := range some {
+		placed[one.target] = func() (bool, error) {
+			n, err := ofTarget[int64](reply, i)
+			return n == 1, err
+		}
+	}
+}
+
+// placeSets makes a target warm whose users are many sets.
+func (l likeLoading) placeSets(ctx context.Context, p pipe, one load, users []int64, token string) []redis.Cmder {
+	k, sets := l.redis.keys(one.target), setsFor(len(users))
+	commands := []redis.Cmder{l.redis.noteLoad(ctx, p, k, token, sets)}
+	for _, part := range spread(users, sets) {
+		commands = append(commands, l.redis.put(ctx, p, k, token, part.set, part.users))
+	}
+	return append(commands, p.script(ctx, "warm",
+		[]string{k.shard, k.likes, k.warming, k.garbage}, token, one.epoch, sets, len(users)))
+}
+
+// eachOf returns the result of f for each element of a list.
+func eachOf[E, R any](list []E, f func(E) R) []R {
+	results := make([]R, len(list))
+	for i, one := range list {
+		results[i] = f(one)
+	}
+	return results
 }
 
 // noteLoad adds the script load to a pipeline.

@@ -77,8 +77,8 @@ func TestLoader_damagedTargetDoesNotHarmItsCompany(t *testing.T) {
 	f.awaitLoads(t, 3)
 	lock := f.redis.keys(posts[2]).warming
 	second := make(chan struct{}, 1)
-	hookBefore(f.redis, "warm", sync.OnceFunc(func() { // of the first
-		hookBefore(f.redis, "warm", sync.OnceFunc(func() { // of the others
+	hookBefore(f.redis, "place", sync.OnceFunc(func() { // of the first
+		hookBefore(f.redis, "place", sync.OnceFunc(func() { // of the others
 			assert.NoError(t, f.plain.Del(t.Context(), lock).Err())
 			assert.NoError(t, f.plain.LPush(t.Context(), lock, "of a wrong type").Err())
 			second <- struct{}{}
@@ -305,7 +305,7 @@ func TestLoader_answersEachOfACrowd(t *testing.T) {
 func TestLoader_releasesItsLockAfterAnotherOpening(t *testing.T) {
 	f := newForum(t)
 	target := f.post(t)
-	hookBefore(f.redis, "warm", sync.OnceFunc(func() {
+	hookBefore(f.redis, "place", sync.OnceFunc(func() {
 		closeShard(t, f.plain, target.Shard(shards))
 		openShard(t, f.redis, target.Shard(shards), 2)
 	}))
@@ -320,7 +320,7 @@ func TestLoader_releasesItsLockAfterAnotherOpening(t *testing.T) {
 // A restarted Redis has forgotten all scripts, and learns again those that are called alone.
 func TestLoader_sendsForgottenScriptsAgain(t *testing.T) {
 	f := newForum(t)
-	for _, remembered := range []string{"", "hold", "put", "warm"} {
+	for _, remembered := range []string{"", "lock", "place"} {
 		target := f.post(t)
 		f.inMySQL(t, target, 7)
 		require.NoError(t, f.plain.ScriptFlush(t.Context()).Err())
@@ -331,5 +331,5 @@ func TestLoader_sendsForgottenScriptsAgain(t *testing.T) {
 		require.Equal(t, []int64{7, 8}, usersOf(t, f.redis, target))
 		require.Empty(t, dump(t, f.plain).only(":warming"))
 	}
-	require.Equal(t, 4, f.outcomes[Cold], "none was refused")
+	require.Equal(t, 3, f.outcomes[Cold], "none was refused")
 }

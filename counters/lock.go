@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"likewise/models"
 )
 
@@ -101,11 +99,6 @@ func (l *Lock) hold(ctx context.Context, ttl time.Duration, take bool) error {
 	}
 	l.ttl, l.since = ttl, sent
 	return nil
-}
-
-// holdIn adds an attempt at the lock to a pipeline. The reply is 1 if this process holds it.
-func (l *Lock) holdIn(ctx context.Context, p pipe, ttl time.Duration) *redis.Cmd {
-	return p.script(ctx, "hold", []string{l.key}, l.token, ttl.Milliseconds(), true)
 }
 
 // Release releases the lock. A lock that is already lost is not an error.
