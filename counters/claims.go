@@ -134,7 +134,7 @@ func (c *Claims) claimed(ctx context.Context, target models.Target, a answer) (C
 }
 
 // Release releases claims that MySQL has ended, whether or not their drops have ended or were deleted. The gate sends
-// an event of each, unless it did so in the last hour. It returns the claims whose drop is cold: there is nothing to
+// an event of each, unless it did so in the last day. It returns the claims whose drop is cold: there is nothing to
 // release. It does not load a drop. After an error, some may be released, and it is safe to try again.
 func (c *Claims) Release(ctx context.Context, claims []models.EndedClaim) (cold []models.EndedClaim, err error) {
 	words := make([]dropWord, len(claims))
@@ -309,14 +309,14 @@ func timeOf(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// TakenClaim is a claim that the gate accepted in the last hour.
+// TakenClaim is a claim that the gate accepted in the last day.
 type TakenClaim struct {
 	ID, DropID, UserID int64
 	At                 time.Time // when it was accepted; zero if that is unknown
 	EndedAt            time.Time // when it was returned or released; zero if it was not
 }
 
-// Taken returns a claim that the gate accepted, returned or released in the last hour. It answers for claims whose row
+// Taken returns a claim that the gate accepted, returned or released in the last day. It answers for claims whose row
 // is not in MySQL yet. ok is false if the gate does not know the claim.
 func (c *Claims) Taken(ctx context.Context, claimID int64) (taken TakenClaim, ok bool, err error) {
 	if claimID <= 0 {

@@ -42,7 +42,7 @@ import (
 //	limits:OWNER                 zset    limits of an owner, each with the time when its burst is refilled (µs);
 //	                                     expires with the last of them
 //
-// Personal data is in the sets of liked targets, in the hashes of claims, under the keys of claims for an hour, in the
+// Personal data is in the sets of liked targets, in the hashes of claims, under the keys of claims for a day, in the
 // outbox until Kafka has the events, and in limits:account:ID. When an account is deleted, the job void removes its
 // likes and its limits, and ends its claims.
 //

@@ -252,7 +252,7 @@ func (q *queries) selects(part string) int {
 
 // Parts of the queries that read who likes posts: some posts together, and one page of one post of many likers.
 const (
-	loads = "AS id, user_id FROM post_likes"
+	loads = "post_id, user_id FROM post_likes"
 	pages = "SELECT user_id FROM post_likes"
 )
 

@@ -29,9 +29,9 @@
 -- repeat finds the claim of its user before the window and the stock are looked at. Words need no tickets, because a
 -- return names its claim: a call that the network delayed cannot undo a later one.
 --
--- A word that takes effect leaves "DROP USER CLAIMED ENDED" under the key of its claim id for an hour, with times in ms
--- and 0 for what is not known. It answers for a claim whose row is not in MySQL yet. If Redis cannot store it, the
--- claim is valid all the same. A release whose claim is not here was carried out before, or the claim was never loaded.
+-- A word that takes effect leaves "DROP USER CLAIMED ENDED" under the key of its claim id for a day, with times in ms and
+-- 0 for what is not known. It answers for a claim whose row is not in MySQL yet. A day is longer than any jump of a clock
+-- whose time zone was wrong. If Redis cannot store it, the claim is valid all the same. A release whose claim is not here was carried out before, or the claim was never loaded.
 -- Its event is sent once in the lifetime of that key, so that the writer learns that the share is free.
 --
 -- What is refused leaves no trace. Redis refuses a write for want of memory only before the first write of a script; so
@@ -261,7 +261,7 @@ local function serve(first, arg)
       local mark = pcall('GET', claim_key .. id)
       since, ended = type(mark) == 'string' and match(mark, '^%d+ %d+ (%d+)') or '0', at
     end
-    pcall('SET', claim_key .. id, drop .. ' ' .. user .. ' ' .. since .. ' ' .. ended, 'PX', 3600000)
+    pcall('SET', claim_key .. id, drop .. ' ' .. user .. ' ' .. since .. ' ' .. ended, 'PX', 86400000)
   end
   return replies
 end
