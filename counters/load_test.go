@@ -3,6 +3,7 @@ package counters
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -332,4 +333,86 @@ func TestLoader_sendsForgottenScriptsAgain(t *testing.T) {
 		require.Empty(t, dump(t, f.plain).only(":warming"))
 	}
 	require.Equal(t, 3, f.outcomes[Cold], "none was refused")
+}
+
+// One script makes targets of all shards warm. Each has an outcome of its own. A replay changes nothing, and neither
+// does a copy that arrives after a target was liked, or evicted.
+func TestPlaceScript_eachTargetHasItsOutcome(t *testing.T) {
+	r, plain := newRedis(t)
+	targets := []models.Target{post(1), post(2), post(3), post(4), post(5)}
+	for _, target := range targets {
+		openShard(t, r, target.Shard(shards), 7)
+	}
+	const token = "load"
+	var some []load
+	for _, target := range targets {
+		some = append(some, load{target: target, epoch: "7"})
+		if target != post(2) { // whose lock is lost
+			require.NoError(t, plain.Set(t.Context(), r.keys(target).warming, token, time.Minute).Err())
+		}
+	}
+	some[2].epoch = "6" // the shard was opened again since
+	require.NoError(t, plain.LPush(t.Context(), r.keys(post(4)).likes, "of a wrong type").Err())
+	users := map[models.Target][]int64{post(1): {8, 9}, post(2): {8}, post(3): {8}, post(4): {8}}
+	place := func() []string {
+		placed := map[models.Target]func() (bool, error){}
+		err := r.pipelined(t.Context(), func(p pipe) {
+			likeLoading{redis: r}.placeSmall(t.Context(), p, some, users, token, placed)
+		})
+		require.NoError(t, err)
+		var outcomes []string
+		for _, target := range targets {
+			warm, err := placed[target]()
+			if err != nil {
+				require.ErrorContains(t, err, "WRONGTYPE")
+			}
+			outcomes = append(outcomes, fmt.Sprint(warm, err != nil))
+		}
+		return outcomes
+	}
+	const warm, old, failed = "true false", "false false", "false true"
+	require.Equal(t, []string{warm, old, old, failed, warm}, place())
+	require.Equal(t, []int64{8, 9}, usersOf(t, r, post(1)))
+	require.Empty(t, usersOf(t, r, post(5)), "nobody likes it")
+	require.Equal(t, done(3), like(t, r, post(1), 10))
+	require.Equal(t, done(2), unlike(t, r, post(1), 8))
+	before := dump(t, plain)
+	require.Equal(t, []string{warm, old, old, failed, warm}, place(), "a replay")
+	require.Equal(t, before, dump(t, plain))
+	require.NoError(t, plain.Del(t.Context(), r.keys(post(1)).likes).Err())
+	before = dump(t, plain)
+	require.Equal(t, []string{old, old, old, failed, warm}, place(), "a copy that arrives late")
+	require.Equal(t, before, dump(t, plain))
+}
+
+// The locks of targets are taken by one script, too.
+func TestLockScript_eachTargetHasItsOutcome(t *testing.T) {
+	r, plain := newRedis(t)
+	targets := []models.Target{post(1), post(2), post(3), post(4)}
+	for _, target := range targets[:3] {
+		openShard(t, r, target.Shard(shards), 7)
+	}
+	require.NoError(t, plain.Set(t.Context(), r.keys(post(2)).warming, "another", time.Minute).Err())
+	require.NoError(t, plain.LPush(t.Context(), r.keys(post(3)).warming, "of a wrong type").Err())
+	var keys []string
+	for _, target := range targets {
+		k := r.keys(target)
+		keys = append(keys, k.warming, k.shard, k.likes)
+	}
+	for range 2 { // a replay finds its own lock
+		reply := r.run(t.Context(), "lock", keys, "load", 10_000)
+		for i, want := range [][]any{
+			{int64(1), "7", int64(0)}, {int64(0), "7", int64(0)}, nil, {int64(1), "", int64(0)},
+		} {
+			got, err := ofTarget[[]any](reply, i)
+			if want == nil {
+				require.ErrorContains(t, err, "WRONGTYPE")
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
+	require.InDelta(t, 10*time.Second, plain.PTTL(t.Context(), r.keys(post(1)).warming).Val(), float64(9*time.Second))
+	require.Equal(t, "another", plain.Get(t.Context(), r.keys(post(2)).warming).Val())
 }
