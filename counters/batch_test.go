@@ -806,6 +806,6 @@ func TestBatch_likesOfManyShardsShareACall(t *testing.T) {
 		require.NoError(t, got.err, "shard %d", shard)
 		require.Contains(t, usersOf(t, f.redis, targets[shard]), int64(8))
 	}
-	require.NotContains(t, usersOf(t, f.redis, targets[broken]), int64(8), "what the outbox does not have is taken back")
+	require.NotContains(t, usersOf(t, f.redis, targets[broken]), int64(8), "its outbox does not have it")
 	require.Len(t, gate.arrived, 2, "one for all shards, and one again for the reopened one")
 }

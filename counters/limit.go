@@ -163,8 +163,8 @@ func (l *Limiter) run() {
 	}
 }
 
-// takeTogether answers calls in one round trip, or in two if Redis has forgotten the script. A script takes all of them,
-// except in a cluster, where the keys of a script belong to one slot.
+// takeTogether answers calls in one round trip, or in two if Redis has forgotten the script. One script takes all of
+// them, except in a cluster, where the keys of a script belong to one slot.
 func (l *Limiter) takeTogether(some []*taking) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.wait)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 )
 
 // loader makes cold targets warm. Targets that are asked for while it works are loaded together: two queries and two
-// scripts for up to loadTargets of them, or in a cluster two scripts for each shard. A target of many likers is loaded by
-// itself, beside the others.
+// scripts for up to loadTargets of them, or in a cluster two scripts for each shard. A target of many likers is loaded
+// by itself, beside the others.
 //
 // The lock of a target keeps two processes from loading it at once. It is taken before MySQL is read, and a deletion
 // takes it away, so that nothing read before the deletion is put in place after it. The loader writes the users into
@@ -169,8 +169,8 @@ func (l *loader) fail(some []load, err error) {
 	}
 }
 
-// lock takes the locks of targets. It returns the targets whose lock it got, and those whose lock another process holds.
-// It finishes targets that are warm or whose shard is closed, and fails those of which Redis did not reply.
+// lock takes the locks of targets. It returns the targets whose lock it got, and those whose lock another process
+// holds. It finishes targets that are warm or whose shard is closed, and fails those of which Redis did not reply.
 func (l *loader) lock(ctx context.Context, token string, some []load) (locked, held []load) {
 	calls := inCalls(l.gate.redis, some)
 	replies := make([]*redis.Cmd, len(calls))
@@ -396,7 +396,9 @@ func (l likeLoading) read(ctx context.Context, targets []models.Target) (placing
 	users, err := l.store.LikersOf(ctx, targets)
 	return func(ctx context.Context, p pipe, some []load, token string) []func() (bool, error) {
 		placed := map[models.Target]func() (bool, error){}
-		small := slices.DeleteFunc(slices.Clone(some), func(one load) bool { return setsFor(len(users[one.target])) > 1 })
+		small := slices.DeleteFunc(slices.Clone(some), func(one load) bool {
+			return setsFor(len(users[one.target])) > 1
+		})
 		for _, call := range inCalls(l.redis, small) {
 			l.placeSmall(ctx, p, call, users, token, placed)
 		}

@@ -3,7 +3,6 @@ package counters
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -352,7 +351,7 @@ func TestPlaceScript_eachTargetHasItsOutcome(t *testing.T) {
 		}
 	}
 	some[2].epoch = "6" // the shard was opened again since
-	require.NoError(t, plain.LPush(t.Context(), r.keys(post(4)).likes, "of a wrong type").Err())
+	require.NoError(t, plain.Set(t.Context(), r.keys(post(4)).likes, "of a wrong type", 0).Err())
 	users := map[models.Target][]int64{post(1): {8, 9}, post(2): {8}, post(3): {8}, post(4): {8}}
 	place := func() []string {
 		placed := map[models.Target]func() (bool, error){}
@@ -366,22 +365,28 @@ func TestPlaceScript_eachTargetHasItsOutcome(t *testing.T) {
 			if err != nil {
 				require.ErrorContains(t, err, "WRONGTYPE")
 			}
-			outcomes = append(outcomes, fmt.Sprint(warm, err != nil))
+			switch {
+			case err != nil:
+				outcomes = append(outcomes, "failed")
+			case warm:
+				outcomes = append(outcomes, "warm")
+			default:
+				outcomes = append(outcomes, "old")
+			}
 		}
 		return outcomes
 	}
-	const warm, old, failed = "true false", "false false", "false true"
-	require.Equal(t, []string{warm, old, old, failed, warm}, place())
+	require.Equal(t, []string{"warm", "old", "old", "failed", "warm"}, place())
 	require.Equal(t, []int64{8, 9}, usersOf(t, r, post(1)))
 	require.Empty(t, usersOf(t, r, post(5)), "nobody likes it")
 	require.Equal(t, done(3), like(t, r, post(1), 10))
 	require.Equal(t, done(2), unlike(t, r, post(1), 8))
 	before := dump(t, plain)
-	require.Equal(t, []string{warm, old, old, failed, warm}, place(), "a replay")
+	require.Equal(t, []string{"warm", "old", "old", "failed", "warm"}, place(), "a replay")
 	require.Equal(t, before, dump(t, plain))
 	require.NoError(t, plain.Del(t.Context(), r.keys(post(1)).likes).Err())
 	before = dump(t, plain)
-	require.Equal(t, []string{old, old, old, failed, warm}, place(), "a copy that arrives late")
+	require.Equal(t, []string{"old", "old", "old", "failed", "warm"}, place(), "a copy that arrives late")
 	require.Equal(t, before, dump(t, plain))
 }
 

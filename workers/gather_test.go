@@ -28,7 +28,7 @@ func TestRelay_gathersLikesThatKeepComing(t *testing.T) {
 	}
 	ticks := int64(time.Since(began)/relayTick) + 1
 	p.flush()
-	assert.LessOrEqual(t, p.records(target)-before, ticks+2, "one at once, one at each tick, and one for the last likes")
+	assert.LessOrEqual(t, p.records(target)-before, ticks+2, "one at once, one at each tick, and one at the end")
 	assert.Len(t, p.likers(target), 501)
 }
 

@@ -185,9 +185,9 @@ func cut(runs []models.LikeRecord, most int) [][]models.LikeRecord {
 }
 
 // gather returns the runs of the next batch, and the last record of each of its partitions. It waits for the first
-// record, and for batchDelay for others. If those are many, it waits for batchPatience: a transaction changes each target
-// once, so likes that are written together cost less. A large batch takes what waits already: the more there is to catch
-// up with, the less each like costs. If ctx ends, gather returns nothing.
+// record, and for batchDelay for others. If those are many, it waits for batchPatience: a transaction changes each
+// target once, so likes that are written together cost less. A large batch takes what waits already: the more there is
+// to catch up with, the less each like costs. If ctx ends, gather returns nothing.
 func (b *batcher) gather(ctx context.Context) (runs []models.LikeRecord, last map[int32]*sarama.ConsumerMessage) {
 	last = map[int32]*sarama.ConsumerMessage{}
 	events := 0

@@ -53,7 +53,7 @@ const (
 	relayMost     = 2 * time.Second        // longest back-off after consecutive failures
 	relayBatch    = 1000                   // most runs in a record
 	relayBytes    = 500_000                // after which a record is sent, of at most 1 MB, which is Kafka's default
-	relayTick     = 100 * time.Millisecond // between two records of an open shard, unless more waits than a record holds
+	relayTick     = 100 * time.Millisecond // between two records of an open shard, unless more waits than fits
 	relayWait     = 500 * time.Millisecond // for a run, between two checks of the shard
 	openingWait   = 20 * time.Millisecond  // the same while the shard is being opened
 	openingLimit  = 30 * time.Second       // after which the first event of an epoch counts as lost

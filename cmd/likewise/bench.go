@@ -39,7 +39,7 @@ type benchSettings struct {
 	Sizes   []int         `default:"1000,10000,100000,1000000" help:"${bench_sizes_help}"`
 	Loads   []float64     `default:"0.1,0.25,0.5,0.75,0.9,1,1.2" help:"${bench_loads_help}"`
 	Parts   []string      `enum:"${bench_parts}" default:"${bench_parts}" help:"${bench_parts_help}"`
-	Only    []string      `sep:"none" placeholder:"TEXT" help:"${bench_only_help}" json:",omitempty"`
+	Only    []string      `sep:"none" placeholder:"TEXT" help:"${bench_only_help}"`
 }
 
 // quickSettings are those of --quick: about a minute. It measures what has ratios.
