@@ -274,7 +274,7 @@ func (s *sender) run() {
 	}
 }
 
-// parcel is the calls of one lane that are sent together.
+// parcel holds the calls of one lane that are sent together.
 type parcel struct {
 	lane  *lane
 	calls []*call // those of a target follow one another; those of different targets have no order
@@ -290,7 +290,7 @@ func (s *sender) sendNext() int {
 	return size
 }
 
-// next takes the calls of the next batch. Lanes take turns; one that has too many is the last of the next turn.
+// next takes the calls of the next batch. A lane with more calls than fit goes to the end of the queue.
 func (s *sender) next() (batch []parcel, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,8 +352,8 @@ func (s *sender) send(batch []parcel) {
 	}
 }
 
-// words adds the keys and arguments of a parcel to those of a call that ends at a time, and brings its calls into their
-// order.
+// words appends the keys and arguments of the parcel to those of a call whose deadline is ends. It groups the calls of the
+// parcel by target.
 func (p *parcel) words(keys []string, args []any, ends time.Time) ([]string, []any) {
 	at := map[models.Target]int{}
 	var groups [][]*call

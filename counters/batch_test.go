@@ -778,10 +778,12 @@ func TestBatch_likesOfManyShardsShareACall(t *testing.T) {
 		f.like(t, byShard[shard], 7)
 		targets = append(targets, byShard[shard])
 	}
-	const closed, broken, reopened = 3, 5, 9
+	const closed, broken, damaged, reopened = 3, 5, 6, 9
 	closeShard(t, f.plain, closed)
 	require.NoError(t, f.plain.Del(t.Context(), outboxKey(broken)).Err())
 	require.NoError(t, f.plain.Set(t.Context(), outboxKey(broken), "of a wrong type", 0).Err())
+	require.NoError(t, f.plain.Del(t.Context(), shardKey(damaged)).Err())
+	require.NoError(t, f.plain.Set(t.Context(), shardKey(damaged), "of a wrong type", 0).Err())
 	closeShard(t, f.plain, reopened)
 	openShard(t, f.redis, reopened, 9) // the process knows the clock of an earlier epoch
 
@@ -799,7 +801,7 @@ func TestBatch_likesOfManyShardsShareACall(t *testing.T) {
 	require.NoError(t, soon(t, first).err)
 	for shard, done := range calls {
 		got := soon(t, done)
-		if shard == closed || shard == broken {
+		if shard == closed || shard == broken || shard == damaged {
 			requireCode(t, models.CodeUnavailable, got.err)
 			continue
 		}

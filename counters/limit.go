@@ -216,6 +216,10 @@ func answerTakings(call []*taking, reply *redis.Cmd) {
 			continue
 		}
 		result := numbers[takingArgs*i:]
+		if result[0] < 0 {
+			close(t.failed)
+			continue
+		}
 		t.reply <- Taken{
 			OK:         result[0] == 1,
 			Remaining:  int(result[1]),

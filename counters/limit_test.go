@@ -223,6 +223,25 @@ func TestLimiter_aCrowdSharesRoundTrips(t *testing.T) {
 	assert.Zero(t, alone.Load())
 }
 
+// A damaged key fails its own call alone. That call is counted in the process.
+func TestLimiter_aDamagedKeyFailsItsOwnCallAlone(t *testing.T) {
+	l, alone := newLimiter(t, limitersURL(t))
+	rate := Rate{Burst: 3, Every: time.Hour}
+	require.NoError(t, l.client.Set(t.Context(), limitsKey("damaged"), "of a wrong type", 0).Err())
+	some := make([]*taking, 3)
+	for i, key := range []string{"a", "damaged", "b"} {
+		some[i] = &taking{key: limitsKey(key), args: [takingArgs]any{"", 3, time.Hour.Microseconds(), 1},
+			reply: make(chan Taken, 1), failed: make(chan struct{})}
+	}
+	l.takeTogether(some)
+	assert.Equal(t, 2, (<-some[0].reply).Remaining)
+	<-some[1].failed
+	assert.Equal(t, 2, (<-some[2].reply).Remaining)
+	assert.Equal(t, 1, l.Take(t.Context(), "a", rate, 1).Remaining)
+	assert.Equal(t, 2, l.Take(t.Context(), "damaged", rate, 1).Remaining)
+	assert.EqualValues(t, 1, alone.Load())
+}
+
 // After a restart, Redis has forgotten the script.
 func TestLimiter_sendsAForgottenScriptAgain(t *testing.T) {
 	l, alone := newLimiter(t, limitersURL(t))

@@ -31,7 +31,7 @@ import (
 // with a number or a token where it is written:
 //
 //   - In Redis, the scripts that write for a holder compare the token in the same step (trim, seal, opened, forget,
-//     put, load, warm). The token of a load is also the name of what it writes.
+//     lock, place, put, load, warm, warm_drop). The token of a load is also the name of what it writes.
 //   - In Kafka and for the like writer, each run has a position. Its epoch is the relay's fencing number: MySQL issues
 //     it, and drops the runs of an earlier one.
 //   - In MySQL, the transactions of a cron job have a fencing number (models.WithFence).

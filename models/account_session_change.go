@@ -118,7 +118,7 @@ func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]
 	defer rows.Close()
 	found := make(map[[32]byte]*Session, len(hashes))
 	for rows.Next() {
-		// Of a post that goes viral, each like reads a session. GORM takes twice as long to fill one.
+		// While a post goes viral, most likes read a session. GORM takes twice as long to scan one.
 		var hash sql.RawBytes
 		one := &Session{}
 		err := rows.Scan(&hash, &one.UserID, &one.Username, &one.DisplayName, &one.AvatarURL, &one.Role, &one.Since,

@@ -8,7 +8,7 @@
 --       "-USER ID"  the user returns the claim
 --       "!USER ID"  MySQL has ended the claim: its share is released, at any time
 --       "=VERSION STOCK BEGINS ENDS"  settings, in ms since 1970; BEGINS and ENDS may be 0, which means none
--- reply a list with one element for each shard (see like.lua), which is an error if Redis could not store the words, or
+-- reply a list with one element for each shard (see like.lua): an error, or
 --       {0, clock, and for each word its status, a claim id or '', and the remaining stock}
 --       {1, clock} the shard is closed
 --       {6, clock, epoch} the call is late, or its deadline is not one of this server: no word was looked at
@@ -29,14 +29,16 @@
 -- repeat finds the claim of its user before the window and the stock are looked at. Words need no tickets, because a
 -- return names its claim: a call that the network delayed cannot undo a later one.
 --
--- A word that takes effect leaves "DROP USER CLAIMED ENDED" under the key of its claim id for a day, with times in ms and
--- 0 for what is not known. It answers for a claim whose row is not in MySQL yet. A day is longer than any jump of a clock
--- whose time zone was wrong. If Redis cannot store it, the claim is valid all the same. A release whose claim is not here was carried out before, or the claim was never loaded.
--- Its event is sent once in the lifetime of that key, so that the writer learns that the share is free.
+-- A word that takes effect leaves "DROP USER CLAIMED ENDED" under the key of its claim id for a day, with times in ms
+-- and 0 for what is not known. It answers for a claim whose row is not in MySQL yet. A day is longer than any jump of a
+-- clock whose time zone was wrong. If Redis cannot store it, the claim is valid all the same. A release whose claim is
+-- not here was carried out before, or the claim was never loaded. Its event is sent once in the lifetime of that key, so
+-- that the writer learns that the share is free.
 --
 -- What is refused leaves no trace. Redis refuses a write for want of memory only before the first write of a script; so
 -- after one refusal, all claims are refused, and returns go on. After the XADD nothing may fail. A replay finds
 -- everything as asked. Claim ids have 63 bits and stay strings: a number of Lua has only 53.
+local protected = pcall
 local call, pcall, sub, find, match = redis.call, redis.pcall, string.sub, string.find, string.match
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -269,7 +271,12 @@ end
 local replies = {}
 local key, arg = 1, 5
 while key <= #KEYS do
-  replies[#replies + 1] = serve(key, arg)
+  local ok, part = protected(serve, key, arg)
+  if not ok then
+    if type(part) ~= 'table' then part = {err = part} end
+    if find(part.err, 'READONLY', 1, true) then error(part) end -- that of every shard
+  end
+  replies[#replies + 1] = part
   key = key + 2 + ARGV[arg - 1]
   for _ = 1, ARGV[arg - 1] do arg = arg + 2 + ARGV[arg + 1] end
   arg = arg + 3

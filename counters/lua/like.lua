@@ -5,7 +5,7 @@
 --       the epoch in which the caller read that clock, the number of targets, and for each target: its short name
 --       ("p42", "c7"), the number of its likes, and the likes.
 --       A like is a user id, with "-" in front to unlike, and " TICKET" behind if it was here before
--- reply a list with one element for each shard, which is an error if Redis could not store the likes of the shard, or
+-- reply a list with one element for each shard: an error, if something is wrong with the keys of the shard, or
 --       {0, clock, and for each like its status and a number}   {1, clock} the shard is closed
 --       {6, clock, epoch} the call is late, or its deadline is not one of this server: no like was looked at
 --       clock is this server's in ms
@@ -30,12 +30,14 @@
 -- node, Redis refuses each key that is there already. After the XADD nothing may fail: an error would hide likes that
 -- are accepted. A replay finds every like as asked.
 --
--- Shards have nothing in common but the call, which spares Redis the start of a script for each. In a cluster, a call is
--- of one shard, because the keys of a script belong to one slot.
+-- Shards have nothing in common but the call, which spares Redis the start of a script for each. What is wrong with one
+-- is its part of the reply, and leaves the others alone. In a cluster, a call is of one shard, because the keys of a
+-- script belong to one slot.
 --
 -- Redis converts strings faster than numbers, and the Lua of Redis needs most time for numbers that become strings: so
 -- words stay as they came.
 local KEYS, ARGV = KEYS, ARGV
+local protected = pcall
 local call, pcall, sub, find, tonumber = redis.call, redis.pcall, string.sub, string.find, tonumber
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -301,7 +303,7 @@ local function serve(key, arg)
       local sign, user = string.match(run[i], '(%-?)(%d+)$')
       call(sign == '-' and 'SADD' or 'SREM', sets_of[i], user)
     end
-    return id
+    return id -- after a write, no error of want of memory, which clients cannot read in a list
   end
   if looked then call('HSET', KEYS[key], 'relayed', relayed) end
   call('HSET', KEYS[key], 'accepted', tostring(accepted))
@@ -312,7 +314,12 @@ end
 local replies = {}
 local key, arg = 1, 5
 while key <= #KEYS do
-  replies[#replies + 1] = serve(key, arg)
+  local ok, part = protected(serve, key, arg)
+  if not ok then
+    if type(part) ~= 'table' then part = {err = part} end
+    if find(part.err, 'READONLY', 1, true) then error(part) end -- that of every shard
+  end
+  replies[#replies + 1] = part
   key = key + 2 + ARGV[arg - 1]
   for _ = 1, ARGV[arg - 1] do arg = arg + 2 + ARGV[arg + 1] end
   arg = arg + 3

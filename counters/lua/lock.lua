@@ -2,8 +2,8 @@
 --
 -- KEYS  for each target: its warming lock, its shard hash, and its likes hash
 -- ARGV  1 the token of the locks, 2 how long to hold them, in ms
--- reply for each target: an error, or {1 the lock is held, 0 it has another holder; the epoch of the shard, or '' if it is
---       closed; 1 the target is warm, 0 it is cold}
+-- reply for each target: an error, or {1 the lock is held, 0 it has another holder; the epoch of the shard, or '' if it
+--       is closed; 1 the target is warm, 0 it is cold}
 --
 -- A replay finds its own locks.
 local function lock(warming, shard, likes)
@@ -17,6 +17,11 @@ end
 local replies = {}
 for i = 0, #KEYS / 3 - 1 do
   local ok, reply = pcall(lock, KEYS[3 * i + 1], KEYS[3 * i + 2], KEYS[3 * i + 3])
-  replies[i + 1] = (ok or type(reply) == 'table') and reply or {err = reply}
+  if not ok then -- only what is wrong with a target is an element: clients cannot read errors of the server in a list
+    local text = type(reply) == 'table' and reply.err or reply
+    if not string.find(text, 'WRONGTYPE', 1, true) then error(reply) end
+    reply = {err = text}
+  end
+  replies[i + 1] = reply
 end
 return replies
