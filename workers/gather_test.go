@@ -48,7 +48,7 @@ func TestLikeWriter_gathersLongerIfThereIsMuch(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct {
 		name    string
-		records []int // events of each
+		records []int // events of each; 0 opens a shard
 		every   time.Duration
 		events  int // of the first batch
 		after   time.Duration
@@ -58,6 +58,8 @@ func TestLikeWriter_gathersLongerIfThereIsMuch(t *testing.T) {
 		{"too late for the batch of a few", []int{5, 50}, 30 * time.Millisecond, 5, batchDelay},
 		{"many", []int{10, 10, 10, 10}, 15 * time.Millisecond, 40, 15*time.Millisecond + batchPatience},
 		{"many that keep coming", []int{99, 99, 99, 99, 99}, 60 * time.Millisecond, 4 * 99, batchPatience},
+		{"many, and a shard that is being opened", []int{99, 99, 0, 99, 99}, 15 * time.Millisecond, 3*99 + 1,
+			30*time.Millisecond + batchDelay},
 		{"enough", []int{batchEvents - 1, 1, 1}, time.Millisecond, batchEvents, time.Millisecond},
 	} {
 		t.Run(one.name, func(t *testing.T) {
@@ -71,8 +73,8 @@ func TestLikeWriter_gathersLongerIfThereIsMuch(t *testing.T) {
 							return
 						}
 						select {
-						case b.records <- decoded{record: &sarama.ConsumerMessage{}, events: events,
-							runs: []models.LikeRecord{{Events: make([]models.Event, events)}}}:
+						case b.records <- decoded{record: &sarama.ConsumerMessage{}, events: max(1, events), opens: events == 0,
+							runs: []models.LikeRecord{{Events: make([]models.Event, max(1, events))}}}:
 						case <-ctx.Done():
 							return
 						}

@@ -33,8 +33,8 @@ func NewLikeWriter(store *models.Store, kafka Kafka, m *Metrics) *LikeWriter {
 
 const (
 	batchDelay    = 20 * time.Millisecond  // after its first record, when a batch of few events is written
-	batchFew      = 16                     // events from which on a batch waits longer for others
-	batchPatience = 200 * time.Millisecond // after it has that many, when it is written
+	batchFew      = 16                     // a batch with this many events waits longer
+	batchPatience = 200 * time.Millisecond // after it has as many, when it is written
 	batchEvents   = 5000                   // events after which it is written, if no other records wait
 	batchMost     = 20_000                 // events after which it is written if they do, and the most that are written
 	batchLimit    = 30 * time.Second       // for one attempt at writing a batch; half of a longer one is tried next
@@ -122,7 +122,8 @@ func (b *batcher) Cleanup(sarama.ConsumerGroupSession) error {
 type decoded struct {
 	record *sarama.ConsumerMessage
 	runs   []models.LikeRecord
-	events int // of all runs, and at least one for each
+	events int  // of all runs, and at least one for each
+	opens  bool // a shard is closed until the record is applied
 }
 
 // ConsumeClaim decodes the records of one partition, while the batch before is being written, and passes them to write.
@@ -136,6 +137,7 @@ func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 			one := decoded{record: record, runs: decode(record, b.writer.store.Shards())}
 			for _, run := range one.runs {
 				one.events += max(1, len(run.Events))
+				one.opens = one.opens || len(run.Events) > 0 && run.Events[0].Type == models.ShardOpened
 			}
 			select {
 			case b.records <- one:
@@ -187,10 +189,11 @@ func cut(runs []models.LikeRecord, most int) [][]models.LikeRecord {
 // gather returns the runs of the next batch, and the last record of each of its partitions. It waits for the first
 // record, and for batchDelay for others. If those are many, it waits for batchPatience: a transaction changes each
 // target once, so likes that are written together cost less. A large batch takes what waits already: the more there is
-// to catch up with, the less each like costs. If ctx ends, gather returns nothing.
+// to catch up with, the less each like costs. Likes of a shard that is being opened are refused meanwhile, so its first
+// run waits for batchDelay at most. If ctx ends, gather returns nothing.
 func (b *batcher) gather(ctx context.Context) (runs []models.LikeRecord, last map[int32]*sarama.ConsumerMessage) {
 	last = map[int32]*sarama.ConsumerMessage{}
-	events := 0
+	events, opens := 0, false
 	var delay <-chan time.Time
 	for events < batchMost {
 		var one decoded
@@ -214,7 +217,10 @@ func (b *batcher) gather(ctx context.Context) (runs []models.LikeRecord, last ma
 		}
 		before := events
 		runs, events = append(runs, one.runs...), events+one.events
-		if before < batchFew && events >= batchFew {
+		if one.opens && !opens {
+			opens, delay = true, time.After(batchDelay)
+		}
+		if !opens && before < batchFew && events >= batchFew {
 			delay = time.After(batchPatience)
 		}
 		last[one.record.Partition] = one.record
