@@ -27,13 +27,17 @@ func TestBench_measuresChecksAndRecordsEverything(t *testing.T) {
 		"--length=50ms", "--users=100", "--likes=40", "--posts=20", "--sizes=20,40", "--loads=0.5,1")), &measured))
 
 	var names []string
+	used := 0.0 // one round is too short for the clock of the kernel
 	for _, s := range measured.Scenarios {
 		names = append(names, s.Name)
 		assert.Positive(t, s.Value, s.Name)
 		assert.Positive(t, s.Objects, s.Name)
 		assert.Positive(t, s.P50, s.Name)
+		assert.Len(t, s.CPU, 6, s.Name)
+		used += s.Roles()[6]
 		assert.Equal(t, s.Name != bareRoute, s.Ratio > 0, s.Name)
 	}
+	assert.Positive(t, used)
 	var want []string
 	table := (&bench{}).scenarios()
 	for i, s := range table {
@@ -68,6 +72,23 @@ func TestBench_measuresChecksAndRecordsEverything(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, measured.ratios(), recorded.Quick)
 	assert.NoError(t, recorded.compare(&measured))
+}
+
+// --only keeps what the chosen scenarios are compared with.
+func TestBench_measuresChosenScenarios(t *testing.T) {
+	t.Parallel()
+	names := func(only ...string) (list []string) {
+		for _, s := range (&benchSettings{Only: only}).chosen((&bench{}).scenarios()) {
+			if s.prepare != nil && !slices.Contains(list, s.name) {
+				list = append(list, s.name)
+			}
+		}
+		return list
+	}
+	assert.Equal(t, []string{bareRoute, spreadOnce}, names("1,000 posts"))
+	assert.Equal(t, []string{bareRoute, hotToggled, "claims of a sold-out drop"}, names("sold-out"))
+	assert.Equal(t, []string{bareRoute, coldOnce, onePost}, names("cold posts", "one post"))
+	assert.Len(t, names(), 20)
 }
 
 func TestBench_refusesSizesThatCannotBeMeasured(t *testing.T) {
