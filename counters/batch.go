@@ -352,8 +352,8 @@ func (s *sender) send(batch []parcel) {
 	}
 }
 
-// words appends the keys and arguments of the parcel to those of a call whose deadline is ends. It groups the calls of the
-// parcel by target.
+// words appends the keys and arguments of the parcel to those of a call whose deadline is ends. It groups the calls of
+// the parcel by target.
 func (p *parcel) words(keys []string, args []any, ends time.Time) ([]string, []any) {
 	at := map[models.Target]int{}
 	var groups [][]*call

@@ -73,8 +73,10 @@ func TestLikeWriter_gathersLongerIfThereIsMuch(t *testing.T) {
 							return
 						}
 						select {
-						case b.records <- decoded{record: &sarama.ConsumerMessage{}, events: max(1, events), opens: events == 0,
-							runs: []models.LikeRecord{{Events: make([]models.Event, max(1, events))}}}:
+						case b.records <- decoded{
+							record: &sarama.ConsumerMessage{}, events: max(1, events), opens: events == 0,
+							runs: []models.LikeRecord{{Events: make([]models.Event, max(1, events))}},
+						}:
 						case <-ctx.Done():
 							return
 						}

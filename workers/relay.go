@@ -21,8 +21,8 @@ import (
 // Relay moves events from the outboxes in Redis to Kafka, and opens shards that are closed.
 //
 // For each shard it reads the head of the outbox, sends it as one record, and removes it from the outbox when Kafka has
-// acknowledged it. The first like after a pause is sent at once. While others follow, a record is sent at each multiple of
-// relayTick, because a record costs Redis, the broker and the writer more than a like.
+// acknowledged it. The first like after a pause is sent at once. While others follow, a record is sent at each multiple
+// of relayTick, because a record costs Redis, the broker and the writer more than a like.
 //
 // A relay stores no position. After a failure or an unknown outcome it reads and sends the head again, and the like
 // writer drops the events that it has applied. Records hold consecutive events, and Kafka writes a record completely or
