@@ -16,12 +16,6 @@ end
 
 local replies = {}
 for i = 0, #KEYS / 3 - 1 do
-  local ok, reply = pcall(lock, KEYS[3 * i + 1], KEYS[3 * i + 2], KEYS[3 * i + 3])
-  if not ok then -- only what is wrong with a target is an element: clients cannot read errors of the server in a list
-    local text = type(reply) == 'table' and reply.err or reply
-    if not string.find(text, 'WRONGTYPE', 1, true) then error(reply) end
-    reply = {err = text}
-  end
-  replies[i + 1] = reply
+  replies[i + 1] = attempt(lock, KEYS[3 * i + 1], KEYS[3 * i + 2], KEYS[3 * i + 3])
 end
 return replies

@@ -22,13 +22,7 @@ end
 local replies = {}
 for i = 0, #KEYS / 4 - 1 do
   local k, a = 4 * i, 3 * i + 1
-  local ok, reply = pcall(place, KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4],
+  replies[i + 1] = attempt(place, KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4],
     ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
-  if not ok then -- only what is wrong with a target is an element: clients cannot read errors of the server in a list
-    local text = type(reply) == 'table' and reply.err or reply
-    if not string.find(text, 'WRONGTYPE', 1, true) then error(reply) end
-    reply = {err = text}
-  end
-  replies[i + 1] = reply
 end
 return replies

@@ -50,3 +50,13 @@ local function set_of(likes, load, sets, user)
   if at % (wide / 4) >= sets - 3 * wide / 4 then at = at % (wide / 4) end
   return likes .. ':' .. load .. ':' .. at
 end
+
+-- attempt calls fn for one of many targets. What is wrong with the target is its result; errors of the server are raised,
+-- because clients cannot read them in a list.
+local function attempt(fn, ...)
+  local ok, reply = pcall(fn, ...)
+  if ok then return reply end
+  local text = type(reply) == 'table' and reply.err or reply
+  if not string.find(text, 'WRONGTYPE', 1, true) then error(reply) end
+  return {err = text}
+end
