@@ -332,6 +332,30 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 	}
 }
 
+// UsersOf returns the users of some targets, as their sets hold them now, in any order. The states are those of the
+// targets a moment before. A target that became cold since has no users. All are read in one round trip.
+func (r *Redis) UsersOf(ctx context.Context, targets []models.Target, states []TargetState) ([][]int64, error) {
+	lists := make([][]*redis.StringSliceCmd, len(targets))
+	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, target := range targets {
+			for _, key := range setKeys(r.likesKey(target), states[i].Load, setNumbers(states[i].Sets)) {
+				lists[i] = append(lists[i], p.SMembers(ctx, key))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read users of %d targets: %w", len(targets), err)
+	}
+	users := make([][]int64, len(targets))
+	for i, list := range lists {
+		if users[i], err = usersIn(list); err != nil {
+			return nil, fmt.Errorf("read users of %s: %w", targets[i], err)
+		}
+	}
+	return users, nil
+}
+
 // usersOf returns the users of sets.
 func (r *Redis) usersOf(ctx context.Context, keys []string) (ids []int64, err error) {
 	lists := make([]*redis.StringSliceCmd, len(keys))
@@ -344,8 +368,13 @@ func (r *Redis) usersOf(ctx context.Context, keys []string) (ids []int64, err er
 	if err != nil {
 		return nil, err
 	}
-	for _, list := range lists {
-		for _, member := range list.Val() {
+	return usersIn(lists)
+}
+
+// usersIn returns the users of sets that were read.
+func usersIn(sets []*redis.StringSliceCmd) (ids []int64, err error) {
+	for _, set := range sets {
+		for _, member := range set.Val() {
 			id, err := strconv.ParseInt(member, 10, 64)
 			if err != nil {
 				return nil, err

@@ -183,13 +183,9 @@ func (s *Store) StatesOf(ctx context.Context, viewer int64, targets []Target) (m
 	if len(targets) == 0 {
 		return nil, nil
 	}
-	ids := map[TargetKind][]int64{}
-	for _, t := range targets {
-		ids[t.Kind] = append(ids[t.Kind], t.ID)
-	}
 	var parts []string
 	var args []any
-	for kind, list := range ids {
+	for kind, list := range idsByKind(targets) {
 		t, liked := likeTables[kind], "FALSE"
 		if viewer != 0 {
 			liked = "EXISTS (SELECT 1 FROM " + t.likes + " l WHERE l." + t.column + "=t.id AND l.user_id=?)"
@@ -223,13 +219,9 @@ func (s *Store) LikedBy(ctx context.Context, userID int64, targets []Target) (ma
 	if userID == 0 || len(targets) == 0 {
 		return nil, nil
 	}
-	ids := map[TargetKind][]int64{}
-	for _, t := range targets {
-		ids[t.Kind] = append(ids[t.Kind], t.ID)
-	}
 	var parts []string
 	var args []any
-	for kind, list := range ids {
+	for kind, list := range idsByKind(targets) {
 		t := likeTables[kind]
 		parts = append(parts, `
 		SELECT '`+string(kind)+`' AS kind, `+t.column+` AS id
@@ -302,22 +294,43 @@ func (s *Store) Likers(ctx context.Context, viewer int64, target Target, before 
 
 // TargetOpen reports whether the target exists and is not deleted. A comment or drop on a deleted post is not open.
 func (s *Store) TargetOpen(ctx context.Context, target Target) (bool, error) {
-	query := `
-		SELECT COUNT(*)
-		FROM ` + likeTables[target.Kind].open + `
-		WHERE t.id=? AND t.status=?`
-	if target.Kind == KindDrop {
-		query = `
-		SELECT COUNT(*)
-		FROM drops d
-		JOIN posts p ON p.id=d.post_id
-		WHERE d.id=? AND p.status=?`
+	open, err := s.OpenAmong(ctx, []Target{target})
+	return open[target], err
+}
+
+// OpenAmong returns the set of those targets that are open, as TargetOpen reports. It takes a query for each kind.
+func (s *Store) OpenAmong(ctx context.Context, targets []Target) (map[Target]bool, error) {
+	open := make(map[Target]bool, len(targets))
+	for kind, ids := range idsByKind(targets) {
+		query := `
+			SELECT t.id
+			FROM ` + likeTables[kind].open + `
+			WHERE t.id IN (` + joinIDs(ids) + `) AND t.status=` + sqlNormal
+		if kind == KindDrop {
+			query = `
+			SELECT d.id
+			FROM drops d
+			JOIN posts p ON p.id=d.post_id
+			WHERE d.id IN (` + joinIDs(ids) + `) AND p.status=` + sqlNormal
+		}
+		var found []int64
+		if err := s.db.WithContext(ctx).Raw(query).Scan(&found).Error; err != nil {
+			return nil, fmt.Errorf("read which of %d targets are open: %w", len(targets), err)
+		}
+		for _, id := range found {
+			open[Target{kind, id}] = true
+		}
 	}
-	var n int
-	if err := s.db.WithContext(ctx).Raw(query, target.ID, StatusNormal).Scan(&n).Error; err != nil {
-		return false, fmt.Errorf("read %s: %w", target, err)
+	return open, nil
+}
+
+// idsByKind returns the ids of targets of each kind.
+func idsByKind(targets []Target) map[TargetKind][]int64 {
+	ids := map[TargetKind][]int64{}
+	for _, t := range targets {
+		ids[t.Kind] = append(ids[t.Kind], t.ID)
 	}
-	return n > 0, nil
+	return ids
 }
 
 // LikerIDs returns the ids of the users who like a target, in ascending order: at most limit ids above after.
@@ -353,11 +366,7 @@ func (s *Store) LikerIDs(ctx context.Context, target Target, after int64, limit 
 // target. Targets that nobody likes are left out.
 func (s *Store) LikersOf(ctx context.Context, targets []Target) (map[Target][]int64, error) {
 	users := make(map[Target][]int64, len(targets))
-	ids := map[TargetKind][]int64{}
-	for _, t := range targets {
-		ids[t.Kind] = append(ids[t.Kind], t.ID)
-	}
-	for kind, list := range ids {
+	for kind, list := range idsByKind(targets) {
 		if err := s.likersOf(ctx, kind, list, users); err != nil {
 			return nil, fmt.Errorf("read likers of %d targets: %w", len(targets), err)
 		}

@@ -226,12 +226,8 @@ func (s *Store) OrphanLikes(ctx context.Context, kind TargetKind, limit int) ([]
 
 // Missing returns those targets that have no row. It runs one query for each kind.
 func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error) {
-	ids := map[TargetKind][]int64{}
-	for _, t := range targets {
-		ids[t.Kind] = append(ids[t.Kind], t.ID)
-	}
 	present := map[Target]bool{}
-	for kind, list := range ids {
+	for kind, list := range idsByKind(targets) {
 		query := `
 			SELECT id
 			FROM ` + targetTable(kind) + `

@@ -89,6 +89,66 @@ func TestVerify_goesOnAfterARepairThatFails(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
+// Targets are compared together. Only those that are certainly equal are not looked at again, each on its own.
+func TestVerify_comparesTargetsTogether(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	names := []string{
+		"equal", "lacks a row", "has another row", "has other users", "deleted", "changed", "ahead", "damaged",
+	}
+	targets, name := make([]models.Target, len(names)), map[models.Target]string{}
+	for i, one := range names {
+		targets[i] = p.postIn(i)
+		name[targets[i]] = one
+		for user := int64(1); user <= 3; user++ {
+			p.set(targets[i], user, true)
+		}
+	}
+	p.flush()
+	p.exec("DELETE FROM post_likes WHERE post_id=? AND user_id=2", targets[1].ID)
+	p.exec("INSERT INTO post_likes (post_id, user_id) VALUES (?,9)", targets[2].ID)
+	p.exec("UPDATE post_likes SET user_id=9 WHERE post_id=? AND user_id=2", targets[3].ID)
+	p.exec("UPDATE posts SET status=2, updated_at=updated_at WHERE id=?", targets[4].ID)
+	require.NoError(t, p.raw.HIncrBy(t.Context(), p.likesKey(targets[7]), "count", 1).Err())
+
+	v := &gatedVerifier{NewVerifier(p.store, p.redis, p.likes, false, func(models.Difference) {}), p.redis, p.likes}
+	last := p.raw.HGet(t.Context(), p.likesKey(targets[6]), "last").Val()
+	require.NoError(t, p.raw.HSet(t.Context(), p.likesKey(targets[6]), "last", last+"000").Err())
+	states, err := p.redis.TargetStates(t.Context(), targets)
+	require.NoError(t, err)
+	p.set(targets[5], 4, true)
+	var warm []warmTarget
+	for i, state := range states {
+		require.True(t, state.Warm)
+		warm = append(warm, warmTarget{targets[i], state})
+	}
+	p.flush()
+	equal, err := v.equal(t.Context(), warm)
+	require.NoError(t, err)
+	var found []string
+	for target, is := range equal {
+		if is {
+			found = append(found, name[target])
+		}
+	}
+	assert.Equal(t, []string{"equal"}, found)
+	require.NoError(t, p.raw.HSet(t.Context(), p.likesKey(targets[6]), "last", last).Err())
+
+	p.exec("UPDATE posts SET likes_count=(SELECT COUNT(*) FROM post_likes WHERE post_id=posts.id), updated_at=updated_at")
+	p.exec("UPDATE posts SET hot_score=0, updated_at=updated_at")
+	want := []string{
+		targets[1].String() + ": Redis has 3 users and MySQL 2; they differ in 1, such as user 2",
+		targets[2].String() + ": Redis has 3 users and MySQL 4; they differ in 1, such as user 9",
+		targets[3].String() + ": Redis has 3 users and MySQL 3; they differ in 2, such as user 2",
+		targets[4].String() + ": it takes likes in Redis but is deleted in MySQL",
+		targets[7].String() + ": the counter in Redis is 4 and its set has 3 users",
+	}
+	slices.Sort(want)
+	likes := slices.DeleteFunc(p.verify(false), func(one string) bool { return strings.Contains(one, "hot_score") })
+	assert.Equal(t, want, likes)
+}
+
 // On MariaDB, a statement can see the second of two transactions without the first, although the second waited for it.
 // Such a difference is none.
 func TestVerify_confirmsADifference(t *testing.T) {
