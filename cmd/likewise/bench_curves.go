@@ -33,7 +33,7 @@ func (b *bench) capacity(ctx context.Context, name string) (perSecond float64, e
 
 // halvesOf are the scenarios that are measured with an open loop at half of their rate, with those of loadsOf.
 var halvesOf = []string{
-	hotOnce, spreadOnce, zipfOnce, coldOnce, dropOnce, listAnonymous, onePost, ofOneThread,
+	hotOnce, spreadOnce, zipfOnce, coldOnce, likedAgain, dropOnce, listAnonymous, onePost, commentsOfPost, ofOneThread,
 }
 
 // measureLoads sends some scenarios at constant rates, each a part of what a closed loop has reached before.
@@ -77,10 +77,18 @@ func (b *bench) offer(ctx context.Context, name string, rate float64) (loadPoint
 	if j.total > 0 {
 		requests = j.total // a part would have more likes that are the first of a cold post
 	}
+	before, err := b.gated.queries(ctx)
+	if err != nil {
+		return loadPoint{}, err
+	}
 	l, err := j.run(ctx, openLoop(requests, rate))
 	if err == nil && s.settles {
 		err = b.settle(ctx)
 	}
+	if err != nil {
+		return loadPoint{}, err
+	}
+	after, err := b.gated.queries(ctx)
 	if err == nil && j.check != nil {
 		err = j.check(ctx, l.requests)
 	}
@@ -88,7 +96,10 @@ func (b *bench) offer(ctx context.Context, name string, rate float64) (loadPoint
 		return loadPoint{}, err
 	}
 	b.log.InfoContext(ctx, "bench measured", "scenario", name, "offered", int(rate), "reached", int(l.rate()))
-	return loadPoint{Name: name, Offered: rate, Reached: l.rate(), latency: newLatency(l.latencies)}, nil
+	return loadPoint{
+		Name: name, Offered: rate, Reached: l.rate(), Queries: float64(after-before) / float64(l.requests),
+		latency: newLatency(l.latencies),
+	}, nil
 }
 
 // likesPerPost is the number of likes of each post that measureSizes adds.

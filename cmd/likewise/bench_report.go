@@ -83,6 +83,7 @@ type loadPoint struct {
 	Name    string  `json:"name"`
 	Offered float64 `json:"offered"` // requests a second
 	Reached float64 `json:"reached"`
+	Queries float64 `json:"queries"` // statements that MySQL got for a request, until its row was there
 }
 
 // lag is the time from answers to rows.
@@ -208,8 +209,8 @@ func (r *report) print(out io.Writer) error {
 		fmt.Fprintf(w, "µs\t\t\n")
 	}
 	for _, one := range slices.Concat(r.Loads, r.Halves) {
-		fmt.Fprintf(w, "%s, offered %s/s\t%s requests/s\t%s\t\n", one.Name, number(one.Offered), number(one.Reached),
-			one.latency)
+		fmt.Fprintf(w, "%s, offered %s/s\t%s requests/s\t%s\t%.3f queries a request\n", one.Name, number(one.Offered),
+			number(one.Reached), one.latency, one.Queries)
 	}
 	for _, one := range r.Lag {
 		fmt.Fprintf(w, "from answer to row, %s\t\t%s\t\n", one.Name, one.latency)

@@ -21,19 +21,21 @@ import (
 
 // The names of scenarios that are used again: in a comparison, or with an open loop.
 const (
-	bareRoute     = "bare route (/healthz)"
-	hotToggled    = "hot post, liked and unliked"
-	hotDirect     = "hot post, liked and unliked, direct mode"
-	listOwn       = "list of 20 posts, signed in"
-	hotOnce       = "hot post, liked by all accounts once"
-	spreadOnce    = "1,000 posts, liked once"
-	zipfOnce      = "posts by Zipf's law, liked once"
-	coldOnce      = "cold posts, each liked once"
-	dropOnce      = "claims of a hot drop, once"
-	listAnonymous = "list of 20 posts, anonymous"
-	onePost       = "one post, signed in"
-	ofOneThread   = "thread of 100 comments, signed in"
-	plainly       = ", without logs and limits"
+	bareRoute      = "bare route (/healthz)"
+	hotToggled     = "hot post, liked and unliked"
+	hotDirect      = "hot post, liked and unliked, direct mode"
+	listOwn        = "list of 20 posts, signed in"
+	hotOnce        = "hot post, liked by all accounts once"
+	spreadOnce     = "1,000 posts, liked once"
+	zipfOnce       = "posts by Zipf's law, liked once"
+	coldOnce       = "cold posts, each liked once"
+	likedAgain     = "the same like again"
+	dropOnce       = "claims of a hot drop, once"
+	listAnonymous  = "list of 20 posts, anonymous"
+	onePost        = "one post, signed in"
+	commentsOfPost = "comments of a post, anonymous"
+	ofOneThread    = "thread of 100 comments, signed in"
+	plainly        = ", without logs and limits"
 )
 
 // scenario is a row of the table of what is measured over HTTP.
@@ -59,7 +61,7 @@ func (b *bench) scenarios() []*scenario {
 		{name: spreadOnce, settles: true, prepare: b.once(b.Likes, b.evenly(1000, 0))},
 		{name: zipfOnce, settles: true, prepare: b.once(b.Likes, b.zipf)},
 		{name: coldOnce, settles: true, prepare: b.once(b.Likes, b.evenly(b.Likes, 3))},
-		{name: "the same like again", prepare: b.repeat()},
+		{name: likedAgain, prepare: b.repeat()},
 		{name: hotDirect, loose: true, prepare: b.toggle(b.direct, b.immediate, 1)},
 		{name: hotToggled, against: hotDirect, loose: true, settles: true},
 
@@ -73,7 +75,7 @@ func (b *bench) scenarios() []*scenario {
 		{name: listOwn, prepare: b.list(b.production, true)},
 		{name: listAnonymous, prepare: b.list(b.production, false)},
 		{name: onePost, prepare: b.read("", true, `"liked":true`, 1)},
-		{name: "comments of a post, anonymous", prepare: b.read("/comments?limit=20", false, `"content":`, 20)},
+		{name: commentsOfPost, prepare: b.read("/comments?limit=20", false, `"content":`, 20)},
 		{name: ofOneThread,
 			prepare: b.read("/thread?limit=100&depth=2", true, `"content":`, 100)},
 

@@ -203,6 +203,15 @@ func (b *benchSite) checkLikes(ctx context.Context, first, last, want int64) err
 	return nil
 }
 
+// queries returns the number of statements that clients have sent to the MySQL server.
+func (b *benchSite) queries(ctx context.Context) (n int64, err error) {
+	var name string
+	if err := b.store.Pool().QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &n); err != nil {
+		return 0, fmt.Errorf("count queries: %w", err)
+	}
+	return n, nil
+}
+
 // verify compares rows, counts and Redis for everything on the gated site, as the command verify does.
 func (b *bench) verify(ctx context.Context) error {
 	if err := b.settle(ctx); err != nil {
