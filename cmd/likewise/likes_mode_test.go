@@ -70,7 +70,7 @@ func TestLikes_switchToDirectNeedsEveryLikeInMySQL(t *testing.T) {
 	worker.stop()
 	require.Equal(t, likeJSON{false, 0}, like(t, url, ada, post.path(), false))
 
-	printed := fail(t, 1, s.env, "likes", "direct", "--wait=1s")
+	printed := fail(t, 1, s.env, "likes", "direct", "--wait=3s") // one successful read at least
 	assert.Contains(t, printed, "likes are refused until this command succeeds, or `likewise likes gated` is run")
 	assert.Contains(t, printed, "not everything reached MySQL")
 	reply, err := send(t, url, ada, "PUT", post.path()+"/like", nil)

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait for a condition. It is long, for busy machines.
-const patience = 120 * time.Second
+const patience = 300 * time.Second
 
 // process is a process of the product. It is killed at the end of the test.
 type process struct {
