@@ -314,6 +314,7 @@ type TakenClaim struct {
 	ID, DropID, UserID int64
 	At                 time.Time // when it was accepted; zero if that is unknown
 	EndedAt            time.Time // when it was returned or released; zero if it was not
+	Released           bool      // it was released: MySQL had ended it before
 }
 
 // Taken returns a claim that the gate accepted, returned or released in the last day. It answers for claims whose row
@@ -340,7 +341,13 @@ func (c *Claims) Taken(ctx context.Context, claimID int64) (taken TakenClaim, ok
 			return TakenClaim{}, false, fmt.Errorf("claim %d is %q in redis", claimID, text)
 		}
 	}
-	return TakenClaim{ID: claimID, DropID: n[0], UserID: n[1], At: timeOf(n[2]), EndedAt: timeOf(n[3])}, true, nil
+	released := n[3] < 0
+	if released {
+		n[3] = -n[3]
+	}
+	return TakenClaim{
+		ID: claimID, DropID: n[0], UserID: n[1], At: timeOf(n[2]), EndedAt: timeOf(n[3]), Released: released,
+	}, true, nil
 }
 
 // ReassertClaims sends the current state of claims of a warm drop through the pipeline again: as claimed if its user

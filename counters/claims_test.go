@@ -110,6 +110,7 @@ func TestClaims_takeReturnAndFindOut(t *testing.T) {
 	taken, _, err = s.claims.Taken(t.Context(), first.ID)
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now(), taken.EndedAt, time.Minute)
+	require.False(t, taken.Released)
 	_, ok, err = s.claims.Taken(t.Context(), 1<<62)
 	require.NoError(t, err)
 	require.False(t, ok)
@@ -331,6 +332,10 @@ func TestClaims_releaseAndSettingsLoadNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, ended[:1], left)
 	}
+	taken, _, err := s.claims.Taken(t.Context(), got.ID)
+	require.NoError(t, err)
+	require.True(t, taken.Released)
+	require.WithinDuration(t, time.Now(), taken.EndedAt, time.Minute)
 	ends := time.Now().Add(-time.Minute)
 	drops := []models.GateDrop{{ID: warm, Stock: 9, Version: 2, Ends: &ends}, {ID: cold, Stock: 9, Version: 2}}
 	for range 2 {

@@ -460,6 +460,40 @@ func TestClaim_followsAnExpiredOneAtOnce(t *testing.T) {
 		}
 		a.refused(t, 409, "sold_out", ada, "POST", d.path()+"/claims", nil)
 		a.isStored(t, d, 1)
+		a.settle()
+		a.refused(t, 404, "not_found", bob, "GET", "/v1/claims/"+lost.ID, nil) // a later claim has taken the row
+	})
+}
+
+// A claim that ends while its user claims again, and claims once more, is followed by the latest.
+func TestClaim_followsOneThatEndsMeanwhile(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, a *api) {
+		if a.mode == "direct" {
+			return // there, a claim is one transaction
+		}
+		d := a.newDrop(t, a.account(t), obj{"confirm_within": 600, "stock": 1})
+		bob := a.account(t)
+		lost := a.claim(t, 201, bob, d)
+		a.settle()
+		var latest claim
+		a.sent.onceAfter("FROM claims", func() {
+			_, err := a.store.Pool().ExecContext(t.Context(), `
+				UPDATE claims SET expires_at=expires_at-INTERVAL 1 HOUR, due_at=due_at-INTERVAL 1 HOUR
+				WHERE drop_id=?`, d.ID)
+			assert.NoError(t, err)
+			n, _, err := a.store.ExpireClaims(t.Context())
+			assert.NoError(t, err)
+			assert.Equal(t, 1, n)
+			_, err = a.releaser.Release(t.Context())
+			assert.NoError(t, err)
+			latest = a.claim(t, 201, bob, d)
+			a.settle()
+		})
+		got := a.claim(t, 200, bob, d)
+		assert.Equal(t, latest.ID, got.ID)
+		assert.NotEqual(t, lost.ID, got.ID)
+		a.isStored(t, d, 1)
 	})
 }
 

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -130,6 +131,9 @@ func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.C
 			return c, true, err
 		}
 		c, err = g.claimByID(ctx, taken.ID)
+		if errors.Is(err, errClaimedAgain) {
+			continue // since the gate has answered
+		}
 		if models.ErrorCode(err) == models.CodeNotFound {
 			c, err = g.reserved(ctx, of) // the gate has kept nothing but the id, and the row is on its way
 		}
@@ -138,11 +142,19 @@ func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.C
 		}
 		// MySQL has ended the claim, and the gate does not know it yet.
 		if _, err := g.gate.Release(ctx, []models.EndedClaim{{DropID: dropID, UserID: userID, ID: c.ID}}); err != nil {
-			return nil, false, models.Unavailable("Your last claim is being released; try again.", err)
+			return nil, false, models.Unavailable(messageBeingReleased, err)
 		}
+	}
+	if c == nil {
+		return nil, false, models.Unavailable(messageBeingReleased, errClaimedAgain)
 	}
 	return c, false, nil
 }
+
+const messageBeingReleased = "Your last claim is being released; try again."
+
+// errClaimedAgain is the error of a claim that MySQL had ended, and whose row a later claim of its user has taken.
+var errClaimedAgain = models.Errorf(models.CodeNotFound, "There is no such claim.")
 
 func (g *gatedStock) giveBack(ctx context.Context, c *models.Claim) error {
 	_, err := g.gate.Return(ctx, c.DropID, c.UserID, c.ID)
@@ -170,10 +182,13 @@ func (g *gatedStock) claimByID(ctx context.Context, id int64) (*models.Claim, er
 	if taken.EndedAt.IsZero() {
 		return c, nil
 	}
-	// Either its user has returned it, which MySQL learns later, or MySQL ended it after the first read.
+	// Either its user has returned it, which MySQL learns later, or MySQL has ended it. In the latter case, MySQL may have
+	// done so after the first read, and the row may have been taken since.
 	now, err := g.directStock.claimByID(ctx, id)
 	switch {
-	case err == nil && !now.State.Live():
+	case taken.Released && models.ErrorCode(err) == models.CodeNotFound:
+		return nil, errClaimedAgain
+	case err == nil && (taken.Released || !now.State.Live()):
 		return now, nil
 	case err != nil && models.ErrorCode(err) != models.CodeNotFound:
 		return nil, err

@@ -30,8 +30,8 @@
 -- return names its claim: a call that the network delayed cannot undo a later one.
 --
 -- A word that takes effect leaves "DROP USER CLAIMED ENDED" under the key of its claim id for a day, with times in ms
--- and 0 for what is not known. It answers for a claim whose row is not in MySQL yet. A day is longer than any jump of a
--- clock whose time zone was wrong. If Redis cannot store it, the claim is valid all the same. A release whose claim is
+-- and 0 for what is not known. It answers for a claim whose row is not in MySQL yet. The time of a release is negative:
+-- MySQL knew the end before. A day is longer than any jump of a clock whose time zone was wrong. If Redis cannot store it, the claim is valid all the same. A release whose claim is
 -- not here was carried out before, or the claim was never loaded. Its event is sent once in the lifetime of that key, so
 -- that the writer learns that the share is free.
 --
@@ -77,7 +77,7 @@ local function serve(first, arg)
   local run, r = {}, 0 -- the words of the event
   local undo, u = {}, 0 -- commands that take back what was written
   local changed = {} -- of each drop: its key and count
-  local marks, m = {}, 0 -- of claims: drop, user, id, and whether it begins
+  local marks, m = {}, 0 -- of claims: drop, user, id, and the sign of the word, or '+'
   local ended = {} -- by id: claims that this call has returned or released
   local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[first], 'shard$', 'refused')
   local claim_key = string.gsub(KEYS[first], 'shard$', 'claim:')
@@ -173,14 +173,14 @@ local function serve(first, arg)
               local mark = pcall('GET', claim_key .. id)
               if type(mark) == 'table' then
                 status = refused(mark)
-              elseif ended[id] or mark and match(mark, '^%d+ %d+ %d+ [1-9]%d*$') then
+              elseif ended[id] or mark and match(mark, '^%d+ %d+ %d+ %-?[1-9]%d*$') then
                 status = 0
               elseif room <= 0 then
                 status = 4
               else
                 status, m, ended[id] = 7, m + 1, true
                 accept('-' .. user .. ':' .. id)
-                marks[m] = {sub(name, 2), user, id, false}
+                marks[m] = {sub(name, 2), user, id, sign}
               end
             end
           elseif sign == '-' and ends > 0 and now >= ends then
@@ -192,7 +192,7 @@ local function serve(first, arg)
             if removed == 1 then
               status, answer, count, held[user], m, ended[id] = 7, id, count - 1, nil, m + 1, true
               accept('-' .. user .. ':' .. id, 'HSET', claims, user, id)
-              marks[m] = {sub(name, 2), user, id, false}
+              marks[m] = {sub(name, 2), user, id, sign}
             else
               status = type(removed) == 'table' and refused(removed) or 5
             end
@@ -224,7 +224,7 @@ local function serve(first, arg)
               if added == 1 then
                 status, answer, count, held[user], m = 7, id, count + 1, id, m + 1
                 accept('+' .. user .. ':' .. id, 'HDEL', claims, user)
-                marks[m] = {sub(name, 2), user, id, true}
+                marks[m] = {sub(name, 2), user, id, '+'}
               else
                 status = type(added) == 'table' and refused(added) or 5
               end
@@ -257,11 +257,11 @@ local function serve(first, arg)
     call('HSET', changed[i], 'count', string.format('%d', changed[i + 1]), 'last', position, 'at', at)
   end
   for i = 1, m do
-    local drop, user, id, begins = unpack(marks[i])
+    local drop, user, id, sign = unpack(marks[i])
     local since, ended = at, '0'
-    if not begins then
+    if sign ~= '+' then
       local mark = pcall('GET', claim_key .. id)
-      since, ended = type(mark) == 'string' and match(mark, '^%d+ %d+ (%d+)') or '0', at
+      since, ended = type(mark) == 'string' and match(mark, '^%d+ %d+ (%d+)') or '0', sign == '!' and '-' .. at or at
     end
     pcall('SET', claim_key .. id, drop .. ' ' .. user .. ' ' .. since .. ' ' .. ended, 'PX', 86400000)
   end
