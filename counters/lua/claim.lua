@@ -31,9 +31,9 @@
 --
 -- A word that takes effect leaves "DROP USER CLAIMED ENDED" under the key of its claim id for a day, with times in ms
 -- and 0 for what is not known. It answers for a claim whose row is not in MySQL yet. The time of a release is negative:
--- MySQL knew the end before. A day is longer than any jump of a clock whose time zone was wrong. If Redis cannot store it, the claim is valid all the same. A release whose claim is
--- not here was carried out before, or the claim was never loaded. Its event is sent once in the lifetime of that key, so
--- that the writer learns that the share is free.
+-- MySQL knew the end before. A day is longer than any jump of a clock whose time zone was wrong. If Redis cannot store
+-- it, the claim is valid all the same. A release whose claim is not here was carried out before, or the claim was never
+-- loaded. Its event is sent once in the lifetime of that key, so that the writer learns that the share is free.
 --
 -- What is refused leaves no trace. Redis refuses a write for want of memory only before the first write of a script; so
 -- after one refusal, all claims are refused, and returns go on. After the XADD nothing may fail. A replay finds
