@@ -701,7 +701,7 @@ func TestSetLike_laterCallWinsOnADeletedTarget(t *testing.T) {
 	f.like(t, target, 8)
 	require.NoError(t, f.store.DeletePost(t.Context(), f.author.ID, target.ID))
 	require.NoError(t, f.CloseTargets(t.Context(), []models.Target{target}))
-	caught, let := f.queries.holdAll(t, "SELECT COUNT(*) FROM posts t WHERE")
+	caught, let := f.queries.holdAll(t, "SELECT t.id FROM posts t WHERE")
 	older := start(t.Context(), f.Likes, target, 7, true)
 	await(t, caught)
 	_, err := other.store.RestorePost(t.Context(), f.author.ID, target.ID)

@@ -182,8 +182,8 @@ func (g *gatedStock) claimByID(ctx context.Context, id int64) (*models.Claim, er
 	if taken.EndedAt.IsZero() {
 		return c, nil
 	}
-	// Either its user has returned it, which MySQL learns later, or MySQL has ended it. In the latter case, MySQL may have
-	// done so after the first read, and the row may have been taken since.
+	// Either its user has returned it, which MySQL learns later, or MySQL has ended it. In the latter case, MySQL may
+	// have done so after the first read, and the row may have been taken since.
 	now, err := g.directStock.claimByID(ctx, id)
 	switch {
 	case taken.Released && models.ErrorCode(err) == models.CodeNotFound:

@@ -348,7 +348,8 @@ func (v *gatedVerifier) equal(ctx context.Context, warm []warmTarget) (map[model
 	for i, target := range targets {
 		slices.Sort(rows[target])
 		slices.Sort(users[i])
-		equal[target] = (open[target] || before[i].Closed) && after[i] == before[i] && slices.Equal(rows[target], users[i])
+		equal[target] = (open[target] || before[i].Closed) && after[i] == before[i] &&
+			slices.Equal(rows[target], users[i])
 	}
 	return equal, nil
 }

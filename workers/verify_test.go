@@ -135,7 +135,9 @@ func TestVerify_comparesTargetsTogether(t *testing.T) {
 	assert.Equal(t, []string{"equal"}, found)
 	require.NoError(t, p.raw.HSet(t.Context(), p.likesKey(targets[6]), "last", last).Err())
 
-	p.exec("UPDATE posts SET likes_count=(SELECT COUNT(*) FROM post_likes WHERE post_id=posts.id), updated_at=updated_at")
+	p.exec(`
+		UPDATE posts
+		SET likes_count=(SELECT COUNT(*) FROM post_likes WHERE post_id=posts.id), updated_at=updated_at`)
 	p.exec("UPDATE posts SET hot_score=0, updated_at=updated_at")
 	want := []string{
 		targets[1].String() + ": Redis has 3 users and MySQL 2; they differ in 1, such as user 2",
