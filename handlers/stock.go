@@ -153,8 +153,8 @@ func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.C
 
 const messageBeingReleased = "Your last claim is being released; try again."
 
-// errClaimedAgain is the error of a claim that MySQL had ended, and whose row a later claim of its user has taken.
-var errClaimedAgain = models.Errorf(models.CodeNotFound, "There is no such claim.")
+// errClaimedAgain reports that MySQL had ended the claim, and that a later claim of its user has taken the row.
+var errClaimedAgain = errors.New("the user has claimed again since the claim ended")
 
 func (g *gatedStock) giveBack(ctx context.Context, c *models.Claim) error {
 	_, err := g.gate.Return(ctx, c.DropID, c.UserID, c.ID)
@@ -187,7 +187,7 @@ func (g *gatedStock) claimByID(ctx context.Context, id int64) (*models.Claim, er
 	now, err := g.directStock.claimByID(ctx, id)
 	switch {
 	case taken.Released && models.ErrorCode(err) == models.CodeNotFound:
-		return nil, errClaimedAgain
+		return nil, errors.Join(err, errClaimedAgain)
 	case err == nil && (taken.Released || !now.State.Live()):
 		return now, nil
 	case err != nil && models.ErrorCode(err) != models.CodeNotFound:
