@@ -97,9 +97,6 @@ func startCommandWith(t *testing.T, env []string, cmd *exec.Cmd, stderr *os.File
 	cmd.Env = []string{envRun + "=1", "LIKEWISE_LISTEN=127.0.0.1:0", "LIKEWISE_ADMIN_LISTEN=127.0.0.1:0",
 		"LIKEWISE_LIMITS=0"} // all clients have one address
 	for _, v := range os.Environ() {
-		if strings.HasPrefix(v, "GOGC=") {
-			continue // the memory of the product is part of some tests
-		}
 		if !strings.HasPrefix(v, "LIKEWISE_") || strings.HasPrefix(v, "LIKEWISE_SERVERS_") {
 			cmd.Env = append(cmd.Env, v)
 		}
