@@ -387,8 +387,16 @@ func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, error) {
 	if err != nil {
 		return nil, err
 	}
-	post, err := readShared(c, s, fmt.Sprintf("post:%d", id),
-		func(ctx context.Context) (*models.Post, error) { return s.store.PostByID(ctx, 0, id) })
+	post, err := readShared(c, s, fmt.Sprintf("post:%d", id), func(ctx context.Context) (*models.Post, error) {
+		post, err := readTogether(ctx, s, &s.shared.posts, id, s.store.PostsByID)
+		if err != nil {
+			return nil, err
+		}
+		if post == nil {
+			return nil, models.NotFound(models.KindPost)
+		}
+		return post, models.Hold(ctx, len(post.Content))
+	})
 	if err != nil || !view.Bookmarks {
 		return post, err
 	}

@@ -120,7 +120,7 @@ type Server struct {
 	logged      *sampler
 	accessLog   AccessLog
 	logPaths    bool
-	shared      shared
+	shared      *shared
 	timeout     time.Duration
 	metrics     metrics
 	sessions    *signin.Sessions

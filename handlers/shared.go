@@ -27,9 +27,11 @@ type shared struct {
 	cache   *otter.Cache[sharedKey, sharedRead]
 	// viewpoints are those of viewers. Nothing but a request changes them, so they live longer.
 	viewpoints *otter.Cache[viewpointKey, models.Viewpoint]
-	behind     *atomic.Bool                   // a change was answered, and the edition has not ended yet
-	answers    *rounds.Group[*encoded]        // to the anonymous
+	behind     atomic.Bool                    // a change was answered, and the edition has not ended yet
+	answers    rounds.Group[*encoded]         // to the anonymous
 	last       *otter.Cache[string, *encoded] // answers to the anonymous, by the name of the read
+	posts      rounds.Batch[int64, map[int64]*models.Post]
+	views      rounds.Batch[int64, map[int64]models.Viewpoint]
 }
 
 type viewpointKey struct{ edition, viewer int64 }
@@ -57,21 +59,21 @@ const (
 	maxViewpoints = 50_000 // about 5 MB
 )
 
-func newShared(edition *counters.Edition) (shared, error) {
+func newShared(edition *counters.Edition) (*shared, error) {
 	cache, err := otter.New(&otter.Options[sharedKey, sharedRead]{
 		ExpiryCalculator: otter.ExpiryWriting[sharedKey, sharedRead](sharedLife),
 		MaximumWeight:    maxShared,
 		Weigher:          func(_ sharedKey, r sharedRead) uint32 { return uint32(r.size + sharedOverhead) },
 	})
 	if err != nil {
-		return shared{}, fmt.Errorf("shared reads: %w", err)
+		return nil, fmt.Errorf("shared reads: %w", err)
 	}
 	viewpoints, err := otter.New(&otter.Options[viewpointKey, models.Viewpoint]{
 		ExpiryCalculator: otter.ExpiryWriting[viewpointKey, models.Viewpoint](viewpointLife),
 		MaximumSize:      maxViewpoints,
 	})
 	if err != nil {
-		return shared{}, fmt.Errorf("viewpoints: %w", err)
+		return nil, fmt.Errorf("viewpoints: %w", err)
 	}
 	last, err := otter.New(&otter.Options[string, *encoded]{
 		ExpiryCalculator: otter.ExpiryWriting[string, *encoded](lastLife),
@@ -79,16 +81,16 @@ func newShared(edition *counters.Edition) (shared, error) {
 		Weigher:          func(name string, e *encoded) uint32 { return uint32(len(name) + 2*len(e.body)) },
 	})
 	if err != nil {
-		return shared{}, fmt.Errorf("last answers: %w", err)
+		return nil, fmt.Errorf("last answers: %w", err)
 	}
-	return shared{edition, cache, viewpoints, &atomic.Bool{}, &rounds.Group[*encoded]{}, last}, nil
+	return &shared{edition: edition, cache: cache, viewpoints: viewpoints, last: last}, nil
 }
 
 // answer returns the answer to the anonymous that read returns, and that others who wait for it in the same edition
 // get, too. Most pages have not changed since the last answer of that name, which is then returned with its codings.
 //
 // Nobody waits here with a place in an expensiveShare: read may have to wait for one.
-func (s shared) answer(
+func (s *shared) answer(
 	ctx context.Context, edition int64, name string, read func() ([]byte, error),
 ) (*encoded, error) {
 	return s.answers.Do(ctx, strconv.FormatInt(edition, 10)+" "+name, func() (*encoded, error) {
@@ -196,13 +198,28 @@ func (s *Server) viewpoint(c *fiber.Ctx) (view models.Viewpoint, known bool, err
 			func(ctx context.Context, _ viewpointKey) (models.Viewpoint, error) {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 				defer cancel()
-				return s.store.Viewpoint(ctx, viewer)
+				return readTogether(ctx, s, &s.shared.views, viewer, s.store.Viewpoints)
 			}))
 	return view, err == nil, err
 }
 
+// readTogether returns what query finds for an id. While one query of the batch runs, the calls that come meanwhile
+// gather for the next. A query that hangs ends after half of the time of a request, so that those that wait for the next
+// still have time.
+func readTogether[T any](
+	ctx context.Context, s *Server, batch *rounds.Batch[int64, map[int64]T], id int64,
+	query func(ctx context.Context, ids []int64) (map[int64]T, error),
+) (T, error) {
+	found, _, err := batch.Do(ctx, "", id, func(ids []int64) (map[int64]T, error) {
+		ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
+		defer cancel()
+		return query(ctx, ids)
+	})
+	return found[id], err
+}
+
 // end ends the edition. If that fails, this process shares nothing until it succeeds.
-func (s shared) end(ctx context.Context) error {
+func (s *shared) end(ctx context.Context) error {
 	s.behind.Store(true)
 	if err := s.edition.Advance(ctx); err != nil {
 		return err

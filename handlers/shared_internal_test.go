@@ -2,12 +2,19 @@ package handlers
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
+
+	"likewise/counters/rounds"
 )
 
 // An answer that has not changed is hashed and compressed once, and each coding is of that answer.
@@ -62,5 +69,54 @@ func TestShared_anAnswerIsOfItsEdition(t *testing.T) {
 		ask(2, "after")
 		close(release)
 		synctest.Wait()
+	})
+}
+
+// While one query runs, other reads gather for the next, and a query that hangs leaves them time.
+func TestReadTogether_gathers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{timeout: 10 * time.Second}
+		var batch rounds.Batch[int64, map[int64]string]
+		var queries [][]int64
+		query := func(ctx context.Context, ids []int64) (map[int64]string, error) {
+			queries = append(queries, ids)
+			if slices.Contains(ids, 1) { // hangs
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			found := map[int64]string{}
+			for _, id := range ids {
+				if id != 7 {
+					found[id] = fmt.Sprint(id)
+				}
+			}
+			return found, nil
+		}
+		read := func(id int64) (string, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), s.timeout)
+			defer cancel()
+			return readTogether(ctx, s, &batch, id, query)
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := read(1)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+		synctest.Wait()
+		for id := int64(2); id <= 10; id++ {
+			all.Go(func() {
+				found, err := read(id)
+				assert.NoError(t, err)
+				if id == 7 {
+					assert.Empty(t, found)
+				} else {
+					assert.Equal(t, fmt.Sprint(id), found)
+				}
+			})
+		}
+		all.Wait()
+		require.Len(t, queries, 2)
+		assert.ElementsMatch(t, []int64{2, 3, 4, 5, 6, 7, 8, 9, 10}, queries[1])
 	})
 }

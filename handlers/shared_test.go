@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"sync"
@@ -204,6 +205,42 @@ func TestShared_aCrowdTakesOneRead(t *testing.T) {
 			assert.LessOrEqual(t, pageReads(sent.take()), 3, path) // with replies, and a level of a thread
 		}
 	}
+}
+
+// Readers of many posts share queries, even if each reads another post and comes for the first time.
+func TestShared_readersOfManyPostsShareQueries(t *testing.T) {
+	t.Parallel()
+	const crowd = 30
+	here, there, sent := twoProcesses(t)
+	ada := here.account(t)
+	var posts []post
+	for range crowd {
+		posts = append(posts, here.newPost(t, ada))
+	}
+	users := here.accounts(t, crowd)
+	testkit.Eventually(t, time.Minute, func() (bool, string) { // they may come too late to meet others
+		here.must(t, 200, ada, "PATCH", pathOf(posts[0]), obj{"title": rand.Text()}, header{"If-Match", "*"})
+		sent.take()
+		var all sync.WaitGroup
+		for i, u := range users {
+			all.Go(func() {
+				r, err := there.try(u, "GET", pathOf(posts[i]), nil)
+				if err != nil || r.Status != 200 || !strings.Contains(r.String(), fmt.Sprintf(`"id":%d,`, posts[i].ID)) {
+					t.Errorf("%v, %v", r, err)
+				}
+			})
+		}
+		all.Wait()
+		statements := sent.take()
+		views := 0
+		for _, s := range statements {
+			if strings.Contains(s, "FROM read_marks") {
+				views++
+			}
+		}
+		reads := pageReads(statements)
+		return reads < crowd && views < crowd, fmt.Sprintf("%d queries of posts, %d of viewpoints", reads, views)
+	})
 }
 
 // A request that is refused changes nothing, so the shared reads stay.

@@ -12,19 +12,28 @@ type Viewpoint struct {
 	Standings bool // the viewer has read a post, or subscribed to one
 }
 
-// Viewpoint reads the Viewpoint of a user.
-func (s *Store) Viewpoint(ctx context.Context, viewer int64) (Viewpoint, error) {
-	const query = `
-		SELECT
-			EXISTS (SELECT 1 FROM blocks WHERE user_id=?) AS blocks,
-			EXISTS (SELECT 1 FROM bookmarks WHERE user_id=?) AS bookmarks,
-			EXISTS (SELECT 1 FROM read_marks WHERE user_id=?) OR
-				EXISTS (SELECT 1 FROM subscriptions WHERE user_id=?) AS standings`
-	var v Viewpoint
-	if err := s.db.WithContext(ctx).Raw(query, viewer, viewer, viewer, viewer).Scan(&v).Error; err != nil {
-		return Viewpoint{}, fmt.Errorf("read the viewpoint of user %d: %w", viewer, err)
+// Viewpoints reads the Viewpoints of users.
+func (s *Store) Viewpoints(ctx context.Context, viewers []int64) (map[int64]Viewpoint, error) {
+	query := `
+		SELECT u.id,
+			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id) AS blocks,
+			EXISTS (SELECT 1 FROM bookmarks m WHERE m.user_id=u.id) AS bookmarks,
+			EXISTS (SELECT 1 FROM read_marks r WHERE r.user_id=u.id) OR
+				EXISTS (SELECT 1 FROM subscriptions w WHERE w.user_id=u.id) AS standings
+		FROM users u FORCE INDEX (PRIMARY)
+		WHERE u.id IN (` + joinIDs(viewers) + `)`
+	var rows []struct {
+		ID   int64
+		View Viewpoint `gorm:"embedded"`
 	}
-	return v, nil
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read the viewpoints of %d users: %w", len(viewers), err)
+	}
+	views := make(map[int64]Viewpoint, len(rows))
+	for _, row := range rows {
+		views[row.ID] = row.View
+	}
+	return views, nil
 }
 
 // Bookmarked returns which of the posts the user has bookmarked.

@@ -25,6 +25,21 @@ func (s *Store) ShardStates(ctx context.Context) ([]ShardState, error) {
 	return s.shardStates(ctx, conditions{})
 }
 
+// Watermarks returns Applied of the shards without open gaps: MySQL has everything of them up to there.
+func (s *Store) Watermarks(ctx context.Context) (map[int]Position, error) {
+	states, err := s.ShardStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	watermarks := map[int]Position{}
+	for _, state := range states {
+		if state.OpenGaps == 0 {
+			watermarks[state.Shard] = state.Applied
+		}
+	}
+	return watermarks, nil
+}
+
 // ShardState reads one shard.
 func (s *Store) ShardState(ctx context.Context, shard int) (ShardState, error) {
 	states, err := s.shardStates(ctx, matching("s.shard=?", shard))

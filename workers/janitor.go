@@ -31,16 +31,10 @@ func NewJanitor(r *counters.Redis, store *models.Store, m *Metrics, idle time.Du
 
 // Cool visits all warm targets once and returns the numbers of evicted and of remaining ones.
 func (j *Janitor) Cool(ctx context.Context) (cooled, warm int, err error) {
-	// The watermarks come first: they and the gaps hold for the events up to the watermark, and not for later ones.
-	states, err := j.store.ShardStates(ctx)
+	// They come first: they and the gaps hold for the events up to the watermark, and not for later ones.
+	watermarks, err := j.store.Watermarks(ctx)
 	if err != nil {
 		return 0, 0, err
-	}
-	watermarks := map[int]models.Position{}
-	for _, s := range states {
-		if s.OpenGaps == 0 {
-			watermarks[s.Shard] = s.Applied
-		}
 	}
 	err = j.redis.EachWarm(ctx, func(targets []models.Target) error {
 		n, err := j.redis.Cool(ctx, targets, j.idle, watermarks)

@@ -230,6 +230,9 @@ func (b *bench) open(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := b.gated.useMemory(ctx); err != nil {
+		return err
+	}
 	const direct = devDatabase + "_direct"
 	if b.direct, err = openBenchSite(ctx, quiet, b.all.MySQL, direct, likesFlags{Likes: "direct"}); err != nil {
 		return err

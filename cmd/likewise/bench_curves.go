@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -123,10 +124,14 @@ func (b *bench) measureSizes(ctx context.Context) error {
 		table := []*scenario{
 			{name: bareRoute, prepare: b.bare(b.production)},
 			{name: hotToggled, settles: true, prepare: b.toggle(b.gated, b.production, 1)},
-			{name: "like of any post, by any account", settles: true, prepare: b.anyLike(filled)},
-			{name: "any post, signed in", prepare: b.anyPost(filled)},
+			{name: "hot post, liked once", settles: true, prepare: b.once(b.Likes, b.theHotPost)},
+			{name: spreadOnce, settles: true, prepare: b.onceAmong(filled, false)},
+			{name: coldOnce, settles: true, prepare: b.onceAmong(filled, true)},
 			{name: listOwn, prepare: b.list(b.production, true)},
 			{name: "page of 20 by likes, anonymous", prepare: b.top()},
+			{name: onePost, prepare: b.read("", true, `"liked":true`, 1)},
+			{name: "any post, signed in", prepare: b.anyPost(filled)},
+			{name: ofOneThread, prepare: b.read("/thread?limit=100&depth=2", true, `"content":`, 100)},
 		}
 		all, err := b.takeTurns(ctx, table)
 		if err != nil {
@@ -148,27 +153,40 @@ func scattered(ids []int64, i int) int64 {
 	return ids[i*step%len(ids)]
 }
 
-// anyLike makes accounts like posts all over the site, most of which Redis does not know.
-func (b *bench) anyLike(filled []int64) func(context.Context) (*job, error) {
+// onceAmong makes newcomers like posts that were filled: if cold, each another one that Redis does not know, and
+// otherwise the same 1,000 in turn.
+func (b *bench) onceAmong(filled []int64, cold bool) func(context.Context) (*job, error) {
 	from := 0
 	return func(ctx context.Context) (*job, error) {
-		start := from
-		from += b.Likes
-		tokens, err := b.gated.store.CreateSessions(ctx, b.gated.customers[:b.Likes])
+		likes := b.Likes
+		chosen := make([]int64, min(1000, len(filled)))
+		if cold {
+			likes = min(likes, len(filled))
+			chosen = make([]int64, likes)
+		}
+		for i := range chosen {
+			chosen[i] = scattered(filled, from+i)
+		}
+		if cold {
+			from += likes
+			if err := errors.Join(b.settle(ctx), b.gated.cool(ctx, chosen)); err != nil {
+				return nil, err
+			}
+		}
+		tokens, err := b.gated.newcomers(ctx, likes)
 		if err != nil {
 			return nil, err
 		}
 		return &job{
 			api:   b.production,
-			total: b.Likes,
+			total: likes,
 			request: func(t turn, r *fasthttp.Request) {
 				r.Header.SetMethod(fasthttp.MethodPut)
 				authorize(r, tokens[t.i])
-				r.SetRequestURI(postPath(scattered(filled, start+t.i)) + "/like")
+				r.SetRequestURI(postPath(chosen[t.i%len(chosen)]) + "/like")
 			},
 			check: func(ctx context.Context, _ int) error {
-				some := scattered(filled, start)
-				return b.gated.checkLikes(ctx, some, some+1000, -1)
+				return b.gated.checkLikes(ctx, chosen[0], chosen[0]+1000, -1)
 			},
 		}, nil
 	}

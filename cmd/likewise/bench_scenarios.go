@@ -33,6 +33,7 @@ const (
 	dropOnce       = "claims of a hot drop, once"
 	listAnonymous  = "list of 20 posts, anonymous"
 	onePost        = "one post, signed in"
+	onePostOnce    = "one post, signed in, each reader once"
 	commentsOfPost = "comments of a post, anonymous"
 	ofOneThread    = "thread of 100 comments, signed in"
 	plainly        = ", without logs and limits"
@@ -75,6 +76,7 @@ func (b *bench) scenarios() []*scenario {
 		{name: listOwn, prepare: b.list(b.production, true)},
 		{name: listAnonymous, prepare: b.list(b.production, false)},
 		{name: onePost, prepare: b.read("", true, `"liked":true`, 1)},
+		{name: onePostOnce, prepare: b.readOnce()},
 		{name: commentsOfPost, prepare: b.read("/comments?limit=20", false, `"content":`, 20)},
 		{name: ofOneThread,
 			prepare: b.read("/thread?limit=100&depth=2", true, `"content":`, 100)},
@@ -494,6 +496,27 @@ func (b *bench) read(part string, signedIn bool, want string, times int) func(co
 			}
 		}
 		return b.reading(b.production, postPath(post.ID)+part, signedIn, want, times), b.settle(ctx)
+	}
+}
+
+// readOnce makes newcomers read a post, as they do when a link to it spreads.
+func (b *bench) readOnce() func(context.Context) (*job, error) {
+	post := b.read("", false, `"liked":false`, 1)
+	return func(ctx context.Context) (*job, error) {
+		j, err := post(ctx)
+		if err != nil {
+			return nil, err
+		}
+		tokens, err := b.gated.newcomers(ctx, b.Likes)
+		if err != nil {
+			return nil, err
+		}
+		anonymous := j.request
+		j.total, j.request = len(tokens), func(t turn, r *fasthttp.Request) {
+			anonymous(t, r)
+			authorize(r, tokens[t.i])
+		}
+		return j, nil
 	}
 }
 

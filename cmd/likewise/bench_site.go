@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sys/unix"
 
 	"likewise/internal/servers"
 	"likewise/models"
@@ -199,6 +200,46 @@ func (b *benchSite) checkLikes(ctx context.Context, first, last, want int64) err
 	if rows != want || counted != want {
 		return fmt.Errorf("the posts from %d to %d should have %d likes: %d have a row, and %d are counted",
 			first, last, want, rows, counted)
+	}
+	return nil
+}
+
+// cool makes posts cold whose likes are all in MySQL.
+func (b *benchSite) cool(ctx context.Context, posts []int64) error {
+	watermarks, err := b.store.Watermarks(ctx)
+	if err != nil {
+		return err
+	}
+	targets := make([]models.Target, len(posts))
+	chosen := map[models.Target]bool{}
+	for i, id := range posts {
+		targets[i] = models.Target{Kind: models.KindPost, ID: id}
+		chosen[targets[i]] = true
+	}
+	if _, err := b.redis.Cool(ctx, targets, 0, watermarks); err != nil {
+		return err
+	}
+	return b.redis.EachWarm(ctx, func(warm []models.Target) error {
+		for _, t := range warm {
+			if chosen[t] {
+				return fmt.Errorf("%s is still warm", t)
+			}
+		}
+		return nil
+	})
+}
+
+// useMemory gives InnoDB a quarter of the machine's memory for pages, at most 4 GB, as the server of a large site has.
+func (b *benchSite) useMemory(ctx context.Context) error {
+	const chunk = 128 << 20 // of which the size is a multiple
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return fmt.Errorf("read the size of the memory: %w", err)
+	}
+	quarter := info.Totalram * uint64(info.Unit) / 4
+	pages := max(1, min(quarter, 4<<30)/chunk) * chunk
+	if _, err := b.store.Pool().ExecContext(ctx, "SET GLOBAL innodb_buffer_pool_size=?", pages); err != nil {
+		return fmt.Errorf("set the memory of InnoDB: %w", err)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestBench_measuresChecksAndRecordsEverything(t *testing.T) {
 	assert.Len(t, measured.Claims, 5)
 	assert.Len(t, measured.IDs, 2)
 	assert.Len(t, measured.Pipeline, 5)
-	assert.Len(t, measured.Sizes, 2*5)
+	assert.Len(t, measured.Sizes, 2*9)
 
 	dir := t.TempDir()
 	page := filepath.Join(dir, "benchmarks.md")
