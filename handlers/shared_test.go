@@ -112,13 +112,13 @@ func TestShared_changesShowEverywhereAtOnce(t *testing.T) {
 // A shared page does not use the database, so it does not wait for pages that do.
 func TestShared_aSharedPageWaitsForNoExpensiveRequest(t *testing.T) {
 	t.Parallel()
-	here, _, _ := twoProcesses(t, func(c *handlers.Config) { c.Timeout = 2 * time.Second })
+	here, _, _ := twoProcesses(t, func(c *handlers.Config) { c.Timeout = 4 * time.Second })
 	ada := here.account(t)
 	p := here.newPost(t, ada)
 	here.newComment(t, ada, p.ID)
 	for _, path := range []string{"/v1/posts", pathOf(p) + "/comments", pathOf(p) + "/thread"} {
 		for _, as := range []account{ada, {}} {
-			testkit.Eventually(t, 20*time.Second, func() (bool, string) { // a page is shared for a second
+			testkit.Eventually(t, time.Minute, func() (bool, string) { // a page is shared for a second
 				here.must(t, 200, as, "GET", path, nil)
 				release := here.FillExpensiveShare()
 				defer release()
@@ -137,7 +137,7 @@ func TestShared_aSharedPageWaitsForNoExpensiveRequest(t *testing.T) {
 // place it has.
 func TestShared_noLoadWaitsForThoseWhoWaitForIt(t *testing.T) {
 	t.Parallel()
-	here, _, _ := twoProcesses(t, func(c *handlers.Config) { c.Timeout = 5 * time.Second })
+	here, _, _ := twoProcesses(t, func(c *handlers.Config) { c.Timeout = 20 * time.Second })
 	ada := here.account(t)
 	p := here.newPost(t, ada)
 	here.newComment(t, ada, p.ID)
