@@ -204,8 +204,8 @@ func (s *Server) viewpoint(c *fiber.Ctx) (view models.Viewpoint, known bool, err
 }
 
 // readTogether returns what query finds for an id. While one query of the batch runs, the calls that come meanwhile
-// gather for the next. A query that hangs ends after half of the time of a request, so that those that wait for the next
-// still have time.
+// gather for the next. A query that hangs ends after half of the time of a request, so that those that wait for the
+// next still have time.
 func readTogether[T any](
 	ctx context.Context, s *Server, batch *rounds.Batch[int64, map[int64]T], id int64,
 	query func(ctx context.Context, ids []int64) (map[int64]T, error),

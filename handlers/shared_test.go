@@ -225,7 +225,8 @@ func TestShared_readersOfManyPostsShareQueries(t *testing.T) {
 		for i, u := range users {
 			all.Go(func() {
 				r, err := there.try(u, "GET", pathOf(posts[i]), nil)
-				if err != nil || r.Status != 200 || !strings.Contains(r.String(), fmt.Sprintf(`"id":%d,`, posts[i].ID)) {
+				want := fmt.Sprintf(`"id":%d,`, posts[i].ID)
+				if err != nil || r.Status != 200 || !strings.Contains(r.String(), want) {
 					t.Errorf("%v, %v", r, err)
 				}
 			})

@@ -229,7 +229,7 @@ func (b *benchSite) cool(ctx context.Context, posts []int64) error {
 	})
 }
 
-// useMemory gives InnoDB a quarter of the machine's memory for pages, at most 4 GB, as the server of a large site has.
+// useMemory grants InnoDB a quarter of the machine's memory for pages, at most 4 GB, as the server of a large site has.
 func (b *benchSite) useMemory(ctx context.Context) error {
 	const chunk = 128 << 20 // of which the size is a multiple
 	var info unix.Sysinfo_t
