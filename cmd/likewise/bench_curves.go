@@ -32,9 +32,11 @@ func (b *bench) capacity(ctx context.Context, name string) (perSecond float64, e
 	return s.rates[0], nil
 }
 
-// halvesOf are the scenarios that are measured with an open loop at half of their rate, with those of loadsOf.
+// halvesOf are the scenarios that are measured with an open loop at half of their rate, with those of loadsOf. The bare
+// route shows what of a latency is that of the machine and its clients.
 var halvesOf = []string{
-	hotOnce, spreadOnce, zipfOnce, coldOnce, likedAgain, dropOnce, listAnonymous, onePost, commentsOfPost, ofOneThread,
+	bareRoute, hotOnce, spreadOnce, zipfOnce, coldOnce, likedAgain, dropOnce, listAnonymous, onePost, commentsOfPost,
+	ofOneThread,
 }
 
 // measureLoads sends some scenarios at constant rates, each a part of what a closed loop has reached before.

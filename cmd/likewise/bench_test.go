@@ -49,7 +49,7 @@ func TestBench_measuresChecksAndRecordsEverything(t *testing.T) {
 	assert.Len(t, measured.Loads, 2*len(loadsOf))
 	assert.Len(t, measured.Halves, len(halvesOf))
 	for _, l := range slices.Concat(measured.Loads, measured.Halves) {
-		assert.Positive(t, l.Queries, l.Name)
+		assert.True(t, l.Queries > 0 || l.Name == bareRoute, l.Name)
 	}
 	assert.Len(t, measured.Lag, 2)
 	assert.Len(t, measured.Claims, 5)
