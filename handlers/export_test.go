@@ -46,6 +46,9 @@ func ProblemStatuses() map[models.Code]int {
 // Hashes returns how often a password was hashed.
 func (s *Server) Hashes() int64 { return s.passwords.Hashed() }
 
+// SharedBytes returns what the cache of shared reads counts against its bound.
+func (s *Server) SharedBytes() uint64 { return s.shared.cache.WeightedSize() }
+
 // FillExpensiveShare takes every place for expensive requests of users, until release.
 func (s *Server) FillExpensiveShare() (release func()) {
 	var all []*place

@@ -133,6 +133,19 @@ func TestShared_aSharedPageWaitsForNoExpensiveRequest(t *testing.T) {
 	here.must(t, 200, ada, "GET", "/v1/posts?limit=7", nil)
 }
 
+// The bound of the cache counts the text of a post that is read alone.
+func TestShared_countsTheTextOfAPost(t *testing.T) {
+	t.Parallel()
+	here, _, _ := twoProcesses(t)
+	text := strings.Repeat("long ", 10_000)
+	p := read[post](t, here.must(t, 201, here.account(t), "POST", "/v1/posts", obj{"title": "Long", "content": text}))
+	testkit.Eventually(t, time.Minute, func() (bool, string) { // a read is kept for a second
+		here.must(t, 200, account{}, "GET", pathOf(p), nil)
+		counted := here.SharedBytes() // with 32 KiB for each read
+		return counted >= 80_000, fmt.Sprintf("%d bytes", counted)
+	})
+}
+
 // Requests wait for what others load, and loads wait for places in the share. No request may wait for a load whose
 // place it has.
 func TestShared_noLoadWaitsForThoseWhoWaitForIt(t *testing.T) {

@@ -148,37 +148,39 @@ func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*Post, error) {
 
 // PostsByID reads posts as the anonymous see them. It omits those that are deleted or never existed.
 func (s *Store) PostsByID(ctx context.Context, ids []int64) (map[int64]*Post, error) {
-	query := `
-		SELECT ` + postColumns + `, ` + fullColumns + `
-		FROM posts p FORCE INDEX (PRIMARY)
-		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=p.user_id
-		WHERE p.id IN (` + joinIDs(ids) + `) AND p.status=?`
-	var rows []*Post
-	if err := s.db.WithContext(ctx).Raw(query, 0, StatusNormal).Scan(&rows).Error; err != nil {
-		return nil, fmt.Errorf("read %d posts: %w", len(ids), err)
+	read, err := postsByID(s.db.WithContext(ctx), 0, ids)
+	if err != nil {
+		return nil, err
 	}
-	posts := make(map[int64]*Post, len(rows))
-	for _, p := range rows {
+	posts := make(map[int64]*Post, len(read))
+	for _, p := range read {
 		posts[p.ID] = p
 	}
 	return posts, nil
 }
 
 func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
-	var p Post
-	const query = `
-		SELECT ` + postColumns + `, ` + fullColumns + `
-		FROM posts p
-		JOIN users u ON u.id=p.user_id
-		WHERE p.id=? AND p.status=?`
-	read := tx.Raw(query, viewer, id, StatusNormal).Scan(&p)
-	if read.Error != nil {
-		return nil, fmt.Errorf("read post %d: %w", id, read.Error)
+	posts, err := postsByID(tx, viewer, []int64{id})
+	if err != nil {
+		return nil, err
 	}
-	if read.RowsAffected == 0 {
+	if len(posts) == 0 {
 		return nil, NotFound(KindPost)
 	}
-	return &p, nil
+	return posts[0], nil
+}
+
+// postsByID returns the posts that are not deleted, in no order.
+func postsByID(tx *gorm.DB, viewer int64, ids []int64) (posts []*Post, err error) {
+	query := `
+		SELECT ` + postColumns + `, ` + fullColumns + `
+		FROM posts p FORCE INDEX (PRIMARY)
+		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=p.user_id
+		WHERE p.id IN (` + joinIDs(ids) + `) AND p.status=?`
+	if err := tx.Raw(query, viewer, StatusNormal).Scan(&posts).Error; err != nil {
+		return nil, fmt.Errorf("read %d posts: %w", len(ids), err)
+	}
+	return posts, nil
 }
 
 // PostPlace is the part of a post that decides what may be done with its comments and drops.

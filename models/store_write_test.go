@@ -37,8 +37,8 @@ func TestWrites_areInTransactions(t *testing.T) {
 	}
 	// Functions that only read.
 	readers := map[string]bool{
-		"readPost": true, "readComment": true, "readRedaction": true, "readDrop": true, "readClaims": true,
-		"readDelivery": true, "readDraft": true,
+		"readPost": true, "postsByID": true, "readComment": true, "readRedaction": true, "readDrop": true,
+		"readClaims": true, "readDelivery": true, "readDraft": true,
 		"tally": true, "tallyOf": true, "tallyDrops": true, "tallyDrop": true,
 		"dropsOf": true, "notAbout": true, "guard": true,
 	}

@@ -160,12 +160,12 @@ func scattered(ids []int64, i int) int64 {
 func (b *bench) onceAmong(filled []int64, cold bool) func(context.Context) (*job, error) {
 	from := 0
 	return func(ctx context.Context) (*job, error) {
-		likes := b.Likes
-		chosen := make([]int64, min(1000, len(filled)))
+		likes, posts := b.Likes, min(1000, len(filled))
 		if cold {
 			likes = min(likes, len(filled))
-			chosen = make([]int64, likes)
+			posts = likes
 		}
+		chosen := make([]int64, posts)
 		for i := range chosen {
 			chosen[i] = scattered(filled, from+i)
 		}
