@@ -31,7 +31,7 @@ type webhookJSON struct {
 // newWebhookJSON is an endpoint with its secret. Only the answers to its creation and to a rotation contain that.
 type newWebhookJSON struct {
 	webhookJSON
-	Secret string `json:"secret"`
+	Secret *string `json:"secret"` // null: the request was repeated
 }
 
 func showWebhook(w *models.Webhook) webhookJSON {
@@ -104,18 +104,24 @@ func (s *Server) createWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyCreatedWebhook(c, webhook)
+	return replyCreatedWebhook(c, webhook, secretOf(webhook))
 }
 
-func replyCreatedWebhook(c *fiber.Ctx, w *models.Webhook) error {
+func replyCreatedWebhook(c *fiber.Ctx, w *models.Webhook, secret *string) error {
 	c.Set(fiber.HeaderLocation, "/v1/admin/webhooks/"+strconv.FormatInt(w.ID, 10))
-	return replySecret(c, http.StatusCreated, w)
+	return replySecret(c, http.StatusCreated, w, secret)
 }
 
-func replySecret(c *fiber.Ctx, status int, w *models.Webhook) error {
+// replySecret replies with an endpoint and its secret. A repeated request gets nil: the secret is shown once, and may
+// have been changed by another admin since. An admin who has missed it changes it.
+func replySecret(c *fiber.Ctx, status int, w *models.Webhook, secret *string) error {
 	c.Set(fiber.HeaderETag, etag(w.Version))
-	secret := "whsec_" + base64.StdEncoding.EncodeToString(w.Secret)
 	return c.Status(status).JSON(newWebhookJSON{showWebhook(w), secret})
+}
+
+func secretOf(w *models.Webhook) *string {
+	secret := "whsec_" + base64.StdEncoding.EncodeToString(w.Secret)
+	return &secret
 }
 
 func (s *Server) repeatWebhook(c *fiber.Ctx) error {
@@ -123,7 +129,7 @@ func (s *Server) repeatWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replyCreatedWebhook(c, webhook)
+	return replyCreatedWebhook(c, webhook, nil)
 }
 
 func (s *Server) webhookOfPath(c *fiber.Ctx) (*models.Webhook, error) {
@@ -193,7 +199,7 @@ func (s *Server) rotateSecret(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replySecret(c, http.StatusOK, webhook)
+	return replySecret(c, http.StatusOK, webhook, secretOf(webhook))
 }
 
 func (s *Server) repeatRotation(c *fiber.Ctx) error {
@@ -201,7 +207,7 @@ func (s *Server) repeatRotation(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return replySecret(c, http.StatusOK, webhook)
+	return replySecret(c, http.StatusOK, webhook, nil)
 }
 
 // endPreviousSecret ends the use of the secret before the latest rotation. Repeating it changes nothing.

@@ -51,7 +51,8 @@ func TestProfiles_areURLs(t *testing.T) {
 	for prefix, ok := range map[string]bool{
 		"/users/": true, "/#/u/": true, "/?user=": true, "https://forum.example/u/": true,
 		"users/": false, "//evil.example/": false, "javascript:": false, "https://": false, "/a b/": false,
-		"https://ada@forum.example/": false, "": false,
+		"https://ada@forum.example/": false, "": false, `/\evil/`: false, "///evil.example/": false, `\/evil/`: false,
+		`https://forum.example\@evil/`: false, "https://:443/": false, "http:evil": false, "/\tevil/": false,
 	} {
 		if err := handlers.CheckProfiles(prefix); (err == nil) != ok {
 			t.Errorf("%q: %v", prefix, err)

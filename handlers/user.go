@@ -338,9 +338,11 @@ const DefaultProfiles = "/users/"
 // CheckProfiles returns an error unless prefix is the beginning of a path, or of an http or https URL.
 func CheckProfiles(prefix string) error {
 	u, err := url.Parse(prefix)
-	local := err == nil && u.Scheme == "" && u.Host == "" && strings.HasPrefix(prefix, "/")
-	remote := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil
-	if !local && !remote || strings.ContainsFunc(prefix, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	local := err == nil && u.Scheme == "" && strings.HasPrefix(prefix, "/") && !strings.HasPrefix(prefix, "//")
+	remote := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil
+	// Browsers read a backslash as a slash, and two or more slashes as the beginning of a host.
+	outside := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}", r) }
+	if !local && !remote || strings.ContainsFunc(prefix, outside) {
 		return fmt.Errorf("%q is neither the beginning of a path, such as %s, nor of an https URL", prefix,
 			DefaultProfiles)
 	}

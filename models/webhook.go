@@ -137,14 +137,18 @@ func (w WebhookSettings) Validate(private bool) error {
 	return f.err()
 }
 
-// notPublic are networks that netip does not know as private, but that are not the public Internet either: those of the
-// registries of special-purpose addresses of IANA, and those whose addresses stand for others.
+// publicIPv6 is the part of IPv6 that IANA has allocated to the public Internet. Everything else is reserved, or stands
+// for other addresses, such as IPv4 ones that are mapped or translated.
+var publicIPv6 = netip.MustParsePrefix("2000::/3")
+
+// notPublic are networks that are neither private nor the public Internet: those of IANA's registries of special-purpose
+// addresses, and addresses at which clouds answer their own machines.
 var notPublic = func() (networks []netip.Prefix) {
 	for _, s := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 		"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16",
-		"3fff::/20", "5f00::/16", "fec0::/10",
+		"168.63.129.16/32", // Azure's DHCP, DNS and agent
+		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 	} {
 		networks = append(networks, netip.MustParsePrefix(s))
 	}
@@ -152,11 +156,19 @@ var notPublic = func() (networks []netip.Prefix) {
 }()
 
 // PublicAddress reports whether an address is on the public Internet: neither private, loopback, link-local (such as
-// the metadata services of clouds), multicast nor reserved.
+// the metadata services of clouds), multicast nor reserved, nor one that stands for an IPv4 address.
 func PublicAddress(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
-	return a.IsGlobalUnicast() && !a.IsPrivate() &&
-		!slices.ContainsFunc(notPublic, func(n netip.Prefix) bool { return n.Contains(a) })
+	if !a.IsGlobalUnicast() || a.IsPrivate() || a.Is6() && (!publicIPv6.Contains(a) || isatap(a)) {
+		return false
+	}
+	return !slices.ContainsFunc(notPublic, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+// isatap reports whether a stands for an IPv4 address at the end of an ISATAP tunnel (RFC 5214, 6.1).
+func isatap(a netip.Addr) bool {
+	b := a.As16()
+	return b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
 const webhookColumns = `w.id, w.url, w.events, w.active, w.disabled_reason, w.failing_since, w.version, w.created_at,
