@@ -23,6 +23,7 @@ import (
 //
 //	observe            request id, deadline, security headers; the error's answer, metrics, log
 //	cors.mark          CORS headers of every answer
+//	checkHost          refuses names of hosts that may be forged                (on a developer's machine)
 //	recover            a panic becomes an error
 //	countRequest       refuses an address over requestQuota                     (not with limitNone)
 //	admit              refuses a request that the server is too busy for        (not with limitNone)
@@ -33,7 +34,7 @@ import (
 //	once               answers a repeated Idempotency-Key                       (if the row has repeat)
 func (s *Server) use(table []route) {
 	recoverPanic := recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic})
-	s.app.Use(s.observe, s.cors.mark, recoverPanic)
+	s.app.Use(s.observe, s.cors.mark, s.checkHost, recoverPanic)
 	for _, row := range table {
 		if row.limit == limitNone {
 			s.add(row)

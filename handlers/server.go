@@ -70,8 +70,9 @@ type Config struct {
 	// Origins lists the origins whose pages may call the API, spelled as browsers send them. "*" alone allows every
 	// origin, and an empty list none.
 	Origins []string
-	// LocalOrigins allows every origin on the client's own machine, too, such as http://localhost:3000.
-	LocalOrigins bool
+	// Local is set on a developer's machine. It allows every origin on the client's own machine, too, such as
+	// http://localhost:3000, and refuses requests for a host that DNS could have led here: see CheckHost.
+	Local bool
 	// AvatarHosts lists the hosts that avatars may be on. "*" alone allows every host, and an empty list none.
 	AvatarHosts []string
 	// PublicURL is the URL of the front end, such as "https://forum.example", without a slash at its end. The front end
@@ -148,6 +149,7 @@ type Server struct {
 	reserved       models.ReservedNames
 
 	privateWebhooks bool
+	local           bool
 
 	warnedProxy sync.Once // of an X-Forwarded-For that is not trusted
 	table       []route   // as registered
@@ -172,11 +174,11 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		store: c.Store, likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
 		targets:   c.Targets,
-		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.LocalOrigins},
+		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		images: c.Images, uploads: newUploads(),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
-		privateWebhooks: c.PrivateWebhooks,
+		privateWebhooks: c.PrivateWebhooks, local: c.Local,
 	}
 	s.expensive, s.moderatorShare = newExpensiveShares(c.Store.Pool().Stats().MaxOpenConnections)
 	if s.metrics, err = newMetrics(c.Registry); err != nil {

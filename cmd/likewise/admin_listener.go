@@ -27,10 +27,14 @@ func (c *core) withAdmin(ctx context.Context, listener net.Listener, body func()
 	for _, server := range c.servers {
 		dependencies[server.name] = server.ping
 	}
+	handler := handlers.Admin(handlers.AdminConfig{
+		Registry: c.registry, Dependencies: dependencies, Stopping: ctx.Done(), Logger: c.log,
+	})
+	if c.local {
+		handler = handlers.LocalAlone(handler)
+	}
 	server := &http.Server{
-		Handler: handlers.Admin(handlers.AdminConfig{
-			Registry: c.registry, Dependencies: dependencies, Stopping: ctx.Done(), Logger: c.log,
-		}),
+		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		WriteTimeout:      10 * time.Second,
 		IdleTimeout:       2 * time.Minute,

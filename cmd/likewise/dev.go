@@ -121,7 +121,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err != nil {
 		return err
 	}
-	config := handlers.Config{LocalOrigins: true, PrivateWebhooks: true, Images: objects}
+	config := handlers.Config{Local: true, PrivateWebhooks: true, Images: objects}
 	if d.openFrontEnd(&config); d.PublicURL == "" {
 		config.PublicURL = "http://" + listener.Addr().String()
 	}
@@ -129,6 +129,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	defer closeLimiter(c.log, config.Limiter)
+	c.local = true
 	return c.withAdmin(ctx, admin, func() error {
 		d.greet(out, listener, admin, env, login)
 		return c.serveAPI(ctx, listener, config)

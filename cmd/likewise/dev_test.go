@@ -360,6 +360,23 @@ func TestDev_answersPagesOfThisMachine(t *testing.T) {
 		}
 		assert.Equal(t, want, answer.Header.Get("Access-Control-Allow-Origin"), origin)
 	}
+
+	// The name of any other host may have been made to lead here after its page was loaded.
+	metrics := dev.awaitPrint(regexp.MustCompile(`metrics +(http://\S+)\n`))
+	for host, status := range map[string]int{
+		"localhost": 200, "LOCALHOST:8080": 200, "127.0.0.1:1": 200, "[::1]:8080": 200, "app.localhost": 200,
+		"forum.example": 403, "forum.example:8080": 403, "127.0.0.1.forum.example": 403, "localhost.forum.example": 403,
+	} {
+		for _, url := range []string{url + "/v1/posts", url + "/docs", metrics} {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+			require.NoError(t, err)
+			request.Host = host
+			answer, err := http.DefaultClient.Do(request)
+			require.NoError(t, err)
+			answer.Body.Close()
+			assert.Equal(t, status, answer.StatusCode, "%s at %s", host, url)
+		}
+	}
 	dev.stop()
 }
 

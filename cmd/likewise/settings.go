@@ -213,6 +213,7 @@ type core struct {
 	targets  counters.Targets
 	metrics  *workers.Metrics
 	servers  []connected // in the order of opening
+	local    bool        // a developer's machine: see handlers.CheckHost
 }
 
 // connected is a server that the core is connected to.
