@@ -143,7 +143,7 @@ func TestClaimGate_takesReturnsAndTakesAgain(t *testing.T) {
 	big := strconv.FormatInt(bigClaim, 10)
 	require.Equal(t, []ruling{{isChanged, big, 1}}, say(t, r, "7 "+big))
 	require.Equal(t, stored{
-		"{s01}:shard":                hash{"epoch": "1", "accepted": "1"},
+		"{s01}:shard":                hash{"epoch": "1", "accepted": "1", "last": "1-1"},
 		"{s01}:outbox":               []string{"1-0" + opened, "1-1 d1 +7:" + big},
 		"{s01}:drop:1:claims":        dropHash(1, 2, "1-1"),
 		"{s01}:drop:1:claims:load:0": hash{"0": "0", "7": big},
@@ -160,7 +160,7 @@ func TestClaimGate_takesReturnsAndTakesAgain(t *testing.T) {
 	require.Equal(t, []ruling{{isChanged, big, 1}, {asAsked, "", 1}, {isChanged, "92", 0}, {isSoldOut, "", 0}},
 		say(t, r, "-7 "+big, "-7 "+big, "9 92", "7 93"))
 	require.Equal(t, stored{
-		"{s01}:shard": hash{"epoch": "1", "accepted": "4"},
+		"{s01}:shard": hash{"epoch": "1", "accepted": "4", "last": "1-3"},
 		"{s01}:outbox": []string{"1-0" + opened, "1-1 d1 +7:" + big, "1-2 d1 +8:81",
 			"1-3 d1 -7:" + big + " +9:92"},
 		"{s01}:drop:1:claims":        dropHash(2, 2, "1-3"),
@@ -276,7 +276,7 @@ func TestClaimGate_claimsOfDropsThatArriveTogetherAreOneRun(t *testing.T) {
 		spoken{drop(65), []string{"7 76", "=9 9 0 0"}}))
 	require.Equal(t, []string{"1-0" + opened, "1-1 d1 +7:71 d17 -7:17 +8:85 d33 -7:74"},
 		entries(t, plain, "{s01}:outbox"))
-	require.Equal(t, hash{"epoch": "1", "accepted": "4"}, dump(t, plain)["{s01}:shard"])
+	require.Equal(t, hash{"epoch": "1", "accepted": "4", "last": "1-1"}, dump(t, plain)["{s01}:shard"])
 }
 
 func TestClaimGate_refusalLeavesEveryKeyAsItWas(t *testing.T) {
@@ -550,7 +550,7 @@ func TestReassertClaims_writesWhatIs(t *testing.T) {
 	require.NoError(t, claims.ReassertClaims(t.Context(), 1, nil))
 	before["{s01}:outbox"] = []string{"1-0" + opened, "1-1 d1 +7:71", "1-2 d1 -7:70 +7:71 -8:81 =3", "1-3 d1 =3"}
 	before["{s01}:drop:1:claims"].(hash)["last"] = "1-3"
-	before["{s01}:shard"].(hash)["accepted"] = "6"
+	before["{s01}:shard"].(hash)["accepted"], before["{s01}:shard"].(hash)["last"] = "6", "1-3"
 	require.Equal(t, before, dump(t, plain))
 	require.ErrorIs(t, claims.ReassertClaims(t.Context(), 17, held), ErrNotWarm)
 	require.NoError(t, plain.HSet(t.Context(), "{s01}:drop:1:claims", "count", 9).Err())

@@ -34,7 +34,7 @@ func history(t testing.TB, plain *redis.Client) string {
 
 func TestFence_openShardKnowsItsServer(t *testing.T) {
 	r, plain := newGate(t)
-	require.Equal(t, hash{"epoch": "1", "server": history(t, plain)}, shardHash(t, plain, 1))
+	require.Equal(t, hash{"epoch": "1", "server": history(t, plain), "last": "1-0"}, shardHash(t, plain, 1))
 	like(t, r, post(1), 7)
 	other, _ := openRedis(t, urlOf(plain))
 	require.Equal(t, done(2), like(t, other, post(1), 8), "another process, the same server")

@@ -171,7 +171,7 @@ func TestGate_like(t *testing.T) {
 	r, plain := newGate(t)
 	require.Equal(t, done(1), like(t, r, post(1), 7))
 	require.Equal(t, stored{
-		"{s01}:shard":               hash{"epoch": "1", "accepted": "1"},
+		"{s01}:shard":               hash{"epoch": "1", "accepted": "1", "last": "1-1"},
 		"{s01}:outbox":              []string{"1-0" + opened, "1-1 p1 7"},
 		"{s01}:post:1:likes":        hash{"count": "1", "sets": "1", "load": "load", "last": "1-1"},
 		"{s01}:post:1:likes:load:0": []string{"0", "7"},
@@ -211,7 +211,7 @@ func TestGate_likesThatArriveTogetherAreOneRun(t *testing.T) {
 	all := dump(t, plain)
 	require.Equal(t, hash{"count": "1", "sets": "1", "load": "load", "last": "1-1"}, all["{s01}:post:1:likes"])
 	require.Equal(t, hash{"count": "1", "sets": "1", "load": "load", "last": "1-1"}, all["{s01}:comment:1:likes"])
-	require.Equal(t, hash{"epoch": "1", "accepted": "5"}, all["{s01}:shard"])
+	require.Equal(t, hash{"epoch": "1", "accepted": "5", "last": "1-1"}, all["{s01}:shard"])
 	require.Equal(t, map[models.Target]map[int64]bool{post(1): {7: false, 8: true}, comment(1): {7: true}},
 		fold(t, t.Context(), plain, 1))
 }
@@ -643,7 +643,7 @@ func TestReassertScript_writesWhatIs(t *testing.T) {
 	require.Equal(t, 3, reassert(t, r, post(1), 2, 6, 7, 8), "an outbox with room takes all")
 	before["{s01}:outbox"] = []string{"1-0" + opened, "1-1 p1 7", "1-2 p1 -6 7 -8"}
 	before["{s01}:post:1:likes"].(hash)["last"] = "1-2"
-	before["{s01}:shard"].(hash)["accepted"] = "4"
+	before["{s01}:shard"].(hash)["accepted"], before["{s01}:shard"].(hash)["last"] = "4", "1-2"
 	require.Equal(t, before, dump(t, plain))
 }
 
@@ -712,7 +712,7 @@ func TestWarmScript_putsTheLoadedUsersInPlace(t *testing.T) {
 	openShard(t, r, 1, 1)
 	warmUp(t, r, post(1), 7, 8)
 	want := stored{
-		"{s01}:shard":               hash{"epoch": "1"},
+		"{s01}:shard":               hash{"epoch": "1", "last": "1-0"},
 		"{s01}:outbox":              []string{"1-0" + opened},
 		"{s01}:post:1:likes":        hash{"count": "2", "sets": "1", "load": "load", "last": "0-0"},
 		"{s01}:post:1:likes:load:0": []string{"0", "7", "8"},

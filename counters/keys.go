@@ -11,9 +11,9 @@ import (
 //
 //	{s07}:shard                  hash    epoch (absent if closed), server (its replication id when the shard was
 //	                                     opened), opening, restored, drained (the last Position when the shard was
-//	                                     closed), accepted (likes and claims, ever), relayed (those that have left
-//	                                     the outbox; may be too low), tickets (ever), refusing (ms: until then,
-//	                                     likes of some users are refused)
+//	                                     closed), last (the last Position in the outbox), accepted (likes and
+//	                                     claims, ever), relayed (those that have left the outbox; may be too low),
+//	                                     tickets (ever), refusing (ms: until then, likes of some users are refused)
 //	{s07}:outbox                 stream  runs that Kafka does not have yet; an entry's id is the run's Position, and
 //	                                     "before" the number of likes accepted before it
 //	{s07}:relay                  string  lock of the shard's relay

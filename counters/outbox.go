@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -187,6 +188,30 @@ func (r *Redis) Probe(ctx context.Context, shard int) (sent bool, err error) {
 	return n == 1, nil
 }
 
+// CloseOvertaken closes an open shard that has not had a position that MySQL had applied before the call, and reports
+// whether it did. This Redis has lost positions, or another one has served the site, and the like writer would drop
+// what the shard appends. Its relay opens it again, and evicts its targets.
+func (r *Redis) CloseOvertaken(ctx context.Context, shard int, applied models.Position) (closed bool, err error) {
+	return r.closeOvertaken(ctx, shard, applied, "")
+}
+
+// CloseRewound is CloseOvertaken for a shard that is open under epoch, and of which the relay has read positions again
+// that it had trimmed. By now the shard may be past the watermark.
+func (r *Redis) CloseRewound(ctx context.Context, shard int, epoch int64) (closed bool, err error) {
+	return r.closeOvertaken(ctx, shard, models.Position{}, strconv.FormatInt(epoch, 10))
+}
+
+func (r *Redis) closeOvertaken(
+	ctx context.Context, shard int, applied models.Position, rewound string,
+) (closed bool, err error) {
+	keys := []string{shardKey(shard), outboxKey(shard)}
+	n, err := r.run(ctx, "overtaken", keys, applied.String(), rewound).Int()
+	if err != nil {
+		return false, fmt.Errorf("close overtaken shard %d: %w", shard, err)
+	}
+	return n == 1, nil
+}
+
 // ShardInfo is the state of a shard in Redis.
 type ShardInfo struct {
 	Shard  int
@@ -195,7 +220,7 @@ type ShardInfo struct {
 	Holder string          // the token of that relay; see HoldOutbox
 	Depth  int64           // likes in the outbox
 	Runs   int64           // entries of the outbox
-	Last   models.Position // of the last event ever added to the outbox
+	Last   models.Position // of the last event ever added to the outbox, even if the outbox is lost
 	Oldest time.Time       // when the first like of the outbox was accepted; zero if the outbox is empty
 }
 

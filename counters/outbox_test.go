@@ -186,11 +186,10 @@ func TestOutbox_readEndsWithItsContext(t *testing.T) {
 // A run that is not readable must not block the others, and must stay as it is for the dead letters.
 func TestOutbox_readOfARunThatIsNotReadable(t *testing.T) {
 	r, plain := newGate(t)
-	for _, values := range []map[string]any{{"run": `{"broken`}, {"run": "\xff\x00"}, {"other": "field"}} {
-		require.NoError(
-			t,
-			plain.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s01}:outbox", ID: "1-*", Values: values}).Err(),
-		)
+	for i, values := range []map[string]any{{"run": `{"broken`}, {"run": "\xff\x00"}, {"other": "field"}} {
+		id := pos(1, int64(i+1)).String()
+		require.NoError(t, plain.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s01}:outbox", ID: id, Values: values}).Err())
+		require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "last", id).Err())
 	}
 	like(t, r, post(1), 7)
 	runs, err := hold(t, r, 1).Read(t.Context(), pos(1, 0), 10, time.Second)
@@ -216,7 +215,7 @@ func TestOutbox_sealAndOpened(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, restored.IsZero(), "this Redis knows nothing yet")
 	require.Equal(t, stored{
-		"{s01}:shard":  hash{"opening": "4", "restored": "0-0"},
+		"{s01}:shard":  hash{"opening": "4", "restored": "0-0", "last": "4-0"},
 		"{s01}:outbox": []string{"4-0" + opened},
 		"{s01}:relay":  outbox.token,
 	}, dump(t, plain))
@@ -224,7 +223,7 @@ func TestOutbox_sealAndOpened(t *testing.T) {
 
 	require.NoError(t, outbox.Opened(t.Context(), 4))
 	require.Equal(t, stored{
-		"{s01}:shard":  hash{"epoch": "4"},
+		"{s01}:shard":  hash{"epoch": "4", "last": "4-0"},
 		"{s01}:outbox": []string{"4-0" + opened},
 		"{s01}:relay":  outbox.token,
 	}, dump(t, plain))
@@ -250,7 +249,7 @@ func TestOutbox_sealKeepsTheRestoredPositionOverTwoAttempts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, pos(1, 1), restored)
 	}
-	require.Equal(t, hash{"opening": "3", "restored": "1-1", "accepted": "1"}, dump(t, plain)["{s01}:shard"])
+	require.Equal(t, hash{"opening": "3", "restored": "1-1", "accepted": "1", "last": "3-0"}, dump(t, plain)["{s01}:shard"])
 	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7", "2-0 opened 1-1", "3-0 opened 2-0"},
 		entries(t, plain, "{s01}:outbox"))
 	require.ErrorIs(t, outbox.Opened(t.Context(), 2), ErrLockLost, "the first attempt was given up")
@@ -274,6 +273,93 @@ func TestOutbox_sealKnowsThePositionOfAnEmptiedOutbox(t *testing.T) {
 	require.Equal(t, pos(1, 1), restored)
 	require.Equal(t, []string{"2-0 opened 1-1"}, entries(t, plain, "{s01}:outbox"),
 		"names the position before it, which Kafka may have lost")
+}
+
+// An operator has deleted the outbox, or Redis has evicted it. Positions that the log has had do not come again.
+func TestOutbox_positionsGoOnWithoutTheOutbox(t *testing.T) {
+	r, plain := newGate(t)
+	like(t, r, post(1), 7)
+	lose := func() { require.NoError(t, plain.Del(t.Context(), "{s01}:outbox").Err()) }
+	lose()
+	info, err := hold(t, r, 1).Info(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, pos(1, 1), info.Last)
+	require.True(t, info.Open)
+	require.Equal(t, done(2), like(t, r, post(1), 8))
+	require.Equal(t, []string{"1-2 p1 8"}, entries(t, plain, "{s01}:outbox"))
+	lose()
+	sent, err := r.Probe(t.Context(), 1)
+	require.NoError(t, err)
+	require.True(t, sent)
+	require.Equal(t, []string{"1-3 probed"}, entries(t, plain, "{s01}:outbox"))
+	lose()
+	require.Equal(t, 1, reassert(t, r, post(1), 100, 8))
+	require.Equal(t, []string{"1-4 p1 8"}, entries(t, plain, "{s01}:outbox"))
+	lose()
+	infos, err := r.CloseShards(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, ShardInfo{Shard: 1, Open: true, Last: pos(1, 4)}, infos[1])
+	require.NoError(t, plain.Del(t.Context(), relayKey(1)).Err())
+	restored, err := hold(t, r, 1).Seal(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, pos(1, 4), restored)
+	require.Equal(t, []string{"2-0 opened 1-4"}, entries(t, plain, "{s01}:outbox"))
+}
+
+// The outbox has a later position than the hash, so the next one is refused. The shard counts as closed until it is
+// opened under a new epoch.
+func TestOutbox_opensAShardThatIsBehindItsOutbox(t *testing.T) {
+	r, plain := newGate(t)
+	like(t, r, post(1), 7)
+	for _, last := range []string{"1-0", "0-9", "one", ""} {
+		require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "last", last).Err())
+		k := r.keys(post(1))
+		before := dump(t, plain)
+		_, err := r.run(t.Context(), "like", []string{k.shard, k.outbox, k.likes},
+			100, never, 1, 1, "p1", 1, "8").Slice()
+		require.NoError(t, err)
+		require.Equal(t, before, dump(t, plain), "no like without an event")
+		info, err := r.shardInfo(t.Context(), 1)
+		require.NoError(t, err)
+		require.False(t, info.Open, "%q", last)
+		require.Equal(t, pos(1, 1), info.Last)
+	}
+	openShard(t, r, 1, 2)
+	require.Equal(t, done(2), like(t, r, post(1), 8))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7", "2-0 opened 1-1", "2-1 p1 8"},
+		entries(t, plain, "{s01}:outbox"))
+}
+
+func TestOutbox_closesAShardThatWasOvertaken(t *testing.T) {
+	r, plain := newGate(t)
+	like(t, r, post(1), 7)
+	overtaken := func(applied models.Position) bool {
+		closed, err := r.CloseOvertaken(t.Context(), 1, applied)
+		require.NoError(t, err)
+		return closed
+	}
+	rewound := func(epoch int64) bool {
+		closed, err := r.CloseRewound(t.Context(), 1, epoch)
+		require.NoError(t, err)
+		return closed
+	}
+	before := dump(t, plain)
+	require.False(t, overtaken(pos(0, 99)))
+	require.False(t, overtaken(pos(1, 1)), "the last position of this Redis")
+	require.False(t, rewound(9), "opened again since")
+	require.Equal(t, before, dump(t, plain))
+
+	require.True(t, overtaken(pos(1, 2)))
+	require.Equal(t, hash{"accepted": "1", "last": "1-1", "restored": "1-1"}, dump(t, plain)["{s01}:shard"])
+	require.False(t, overtaken(pos(1, 2)), "closed already")
+	require.False(t, rewound(1), "closed already")
+	restored, err := hold(t, r, 1).Seal(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, pos(1, 1), restored)
+	require.NoError(t, plain.Del(t.Context(), relayKey(1)).Err())
+	openShard(t, r, 1, 3)
+	require.True(t, rewound(3))
+	require.Equal(t, hash{"accepted": "1", "last": "3-0", "restored": "0-0"}, dump(t, plain)["{s01}:shard"])
 }
 
 func TestOutbox_sealRefusesAnEpochThatWasBegun(t *testing.T) {

@@ -52,6 +52,23 @@ func (s *Store) ShardState(ctx context.Context, shard int) (ShardState, error) {
 	return states[0], nil
 }
 
+// Applied reads the watermark of one shard. It is one lookup, for callers that ask often.
+func (s *Store) Applied(ctx context.Context, shard int) (Position, error) {
+	const query = `
+		SELECT applied_epoch AS epoch, applied_seq AS seq
+		FROM like_shards
+		WHERE shard=?`
+	var applied Position
+	read := s.db.WithContext(ctx).Raw(query, shard).Scan(&applied)
+	if read.Error != nil {
+		return Position{}, fmt.Errorf("read watermark of shard %d: %w", shard, read.Error)
+	}
+	if read.RowsAffected == 0 {
+		return Position{}, errNotInstalled(shard)
+	}
+	return applied, nil
+}
+
 func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not installed", shard) }
 
 // shardStates reads the gaps after the watermarks. A single statement could return a watermark without a gap below it;

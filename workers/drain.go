@@ -25,7 +25,7 @@ func Drain(ctx context.Context, r *counters.Redis, store *models.Store) error {
 	}
 	var unknown []int
 	for i, goal := range goals {
-		if !goal.Open || states[i].Applied.Epoch > goal.Last.Epoch {
+		if !goal.Open || states[i].Applied.After(goal.Last) {
 			unknown = append(unknown, goal.Shard)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -59,8 +60,9 @@ func (p *pipeline) applyOpened(epoch int64, after models.Position) {
 	require.NoError(p.t, err)
 }
 
-// rewind returns a function that takes shard 6 in Redis back to the present, as when Redis loses its last writes.
-func (p *pipeline) rewind() (back func()) {
+// rewind returns a function that takes shard 6 in Redis back to the present, as when Redis loses its last writes. The
+// commands that it is given are part of the same step.
+func (p *pipeline) rewind() (back func(more ...func(redis.Pipeliner))) {
 	p.t.Helper()
 	ctx := context.Background()
 	keys := func() []string {
@@ -74,12 +76,19 @@ func (p *pipeline) rewind() (back func()) {
 		require.NoError(p.t, err)
 		saved[key] = dump
 	}
-	return func() {
+	return func(more ...func(redis.Pipeliner)) {
 		p.t.Helper()
-		require.NoError(p.t, p.raw.Del(ctx, keys()...).Err())
-		for key, dump := range saved {
-			require.NoError(p.t, p.raw.Restore(ctx, key, 0, dump).Err())
-		}
+		_, err := p.raw.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+			tx.Del(ctx, keys()...)
+			for key, dump := range saved {
+				tx.Restore(ctx, key, 0, dump)
+			}
+			for _, add := range more {
+				add(tx)
+			}
+			return nil
+		})
+		require.NoError(p.t, err)
 	}
 }
 

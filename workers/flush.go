@@ -82,7 +82,7 @@ func flushShards(ctx context.Context, r *counters.Redis, store *models.Store, wh
 		for i, info := range infos {
 			switch applied := states[i].Applied; {
 			case known[info.Shard] || !which(info.Shard):
-			case !info.Open || applied.Epoch > info.Last.Epoch: // of another Redis; its relay opens it again
+			case !info.Open || applied.After(info.Last): // overtaken; its relay opens it again
 				closed = append(closed, Behind{Shard: info.Shard, Closed: true, Applied: applied})
 			default:
 				goals, known[info.Shard] = append(goals, info), true
@@ -153,11 +153,11 @@ func unflushed(
 	}
 	var behind []Behind
 	for _, goal := range goals {
-		if applied := states[goal.Shard].Applied; goal.Last.After(applied) {
-			behind = append(
-				behind,
-				Behind{Shard: goal.Shard, Goal: goal.Last, Applied: applied, Depth: infos[goal.Shard].Depth},
-			)
+		switch applied, info := states[goal.Shard].Applied, infos[goal.Shard]; {
+		case applied.After(info.Last): // overtaken, so that the watermark does not show whether MySQL has the goal
+			behind = append(behind, Behind{Shard: goal.Shard, Closed: true, Applied: applied})
+		case goal.Last.After(applied):
+			behind = append(behind, Behind{Shard: goal.Shard, Goal: goal.Last, Applied: applied, Depth: info.Depth})
 		}
 	}
 	return behind, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -326,6 +327,144 @@ func TestRelay_opensAShardAgainThatWasOvertaken(t *testing.T) {
 	p.flush()
 	assert.Subset(t, p.likers(target), []int64{1, 2, 3})
 	assert.Empty(t, p.verify(false))
+}
+
+// reopened waits until shard 6 is open under a higher epoch.
+func (p *pipeline) reopened(before int64) {
+	p.t.Helper()
+	testkit.Eventually(p.t, patience, func() (bool, string) {
+		infos, err := p.redis.ShardInfos(context.Background())
+		return err == nil && infos[6].Open && infos[6].Last.Epoch > before, fmt.Sprint(infos[6], err)
+	})
+}
+
+// An operator deletes the outbox of a live shard. The log lacks what was in it, which the gate still has, and what is
+// accepted afterwards reaches MySQL.
+func TestRelay_losesNothingWithTheOutbox(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	stop := p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	lose := func() { require.NoError(t, p.raw.Del(t.Context(), "{s06}:outbox").Err()) }
+	lose()
+	p.set(target, 2, true)
+	p.flush()
+	assert.Equal(t, []int64{1, 2}, p.likers(target), "positions went on")
+	assert.Zero(t, p.openGaps())
+	stop()
+	p.set(target, 1, false)
+	p.set(target, 3, true)
+	lose()
+	p.set(target, 4, true)
+	p.start()
+	p.flush()
+	assert.Equal(t, 1, p.openGaps())
+	resent, err := NewReconciler(p.redis, p.store, p.likes).Reconcile(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 2, resent)
+	p.flush()
+	assert.Equal(t, []int64{2, 3, 4}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
+// A machine is set back to a snapshot of its memory, so Redis neither restarts nor notices, and its positions come
+// again. Nobody likes, so nothing but the job finds out.
+func TestReconciler_closesAShardThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	back := p.rewind()
+	p.set(target, 1, false)
+	p.set(target, 2, true)
+	p.flush()
+	back()
+	reconciler := NewReconciler(p.redis, p.store, p.likes)
+	probed, err := reconciler.Probe(t.Context(), time.Hour)
+	require.NoError(t, err)
+	assert.Equal(t, 1, probed)
+	p.reopened(1)
+	assert.EqualValues(t, 2, p.set(target, 3, true).Count, "read from MySQL again")
+	p.flush()
+	assert.Equal(t, []int64{2, 3}, p.likers(target))
+	assert.Empty(t, p.verify(false))
+}
+
+// The same, while likes come: before a relay looks, the shard is past the watermark again. The relay remembers what it
+// has trimmed.
+func TestRelay_opensAShardAgainThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	back := p.rewind()
+	for user := int64(2); user <= 4; user++ {
+		p.set(target, user, true)
+		p.flush()
+	}
+	testkit.Eventually(t, patience, func() (bool, string) {
+		n, err := p.raw.XLen(context.Background(), "{s06}:outbox").Result()
+		return err == nil && n == 0, fmt.Sprint(n, " runs are not trimmed, ", err)
+	})
+	before, err := p.redis.ShardInfos(t.Context())
+	require.NoError(t, err)
+	last := before[6].Last
+	require.Equal(t, models.Position{Epoch: 1, Seq: 4}, last)
+	back(func(tx redis.Pipeliner) {
+		for seq := int64(2); seq <= 9; seq++ {
+			id := models.Position{Epoch: 1, Seq: seq}.String()
+			run := models.NewRun(models.LikeEvent(target, 10+seq, true, time.Now()))
+			tx.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s06}:outbox", ID: id, Values: []any{"run", string(run), "before", seq}})
+			tx.HSet(t.Context(), "{s06}:shard", "last", id)
+		}
+	})
+	p.reopened(1)
+	p.set(target, 5, true)
+	p.flush()
+	assert.Subset(t, p.likers(target), []int64{1, 2, 3, 4, 5})
+	assert.Empty(t, p.verify(false), "the targets were read from MySQL again")
+}
+
+// Another process has taken the lock, and remembers nothing. MySQL shows it as long as it is ahead.
+func TestRelay_asksMySQLWithEveryBatch(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	p.exec("UPDATE like_shards SET applied_seq=applied_seq+9 WHERE shard=6")
+	state, err := p.likes.SetLike(t.Context(), target, 2, true)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, state.Count)
+	p.reopened(1)
+	assert.EqualValues(t, 2, p.set(target, 3, true).Count, "that like was not sent")
+	p.flush()
+	assert.Empty(t, p.verify(false))
+}
+
+// The watermark of such a shard does not show that MySQL has what was accepted.
+func TestFlush_waitsForAShardThatWasOvertaken(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()()
+	p.exec("UPDATE like_shards SET applied_seq=applied_seq+9 WHERE shard=6")
+	for name, flush := range map[string]func(context.Context, *counters.Redis, *models.Store) error{
+		"Flush": Flush, "FlushOpen": FlushOpen, "FlushWhole": FlushWhole,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		var behind *FlushError
+		require.ErrorAs(t, flush(ctx, p.redis, p.store), &behind, name)
+		require.Len(t, behind.Behind, 1)
+		assert.True(t, behind.Behind[0].Closed && behind.Behind[0].Shard == 6, "%s: %v", name, behind)
+	}
 }
 
 // While the users in MySQL are compared, another unlike makes the numbers agree.

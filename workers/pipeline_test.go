@@ -62,8 +62,10 @@ func TestPipeline_keepsGarbageAsDeadLettersAndContinues(t *testing.T) {
 	shard := target.Shard(p.store.Shards())
 	outbox := fmt.Sprintf("{s%02d}:outbox", shard)
 	p.set(target, 7, true)
-	for _, run := range []string{"no run at all\n", "likes 1 p-4 1"} {
-		require.NoError(t, p.raw.Do(t.Context(), "XADD", outbox, "1-*", "run", run, "before", 1).Err())
+	for i, run := range []string{"no run at all\n", "likes 1 p-4 1"} {
+		last := fmt.Sprint("1-", 2+i)
+		require.NoError(t, p.raw.Do(t.Context(), "XADD", outbox, last, "run", run, "before", 1).Err())
+		require.NoError(t, p.raw.HSet(t.Context(), fmt.Sprintf("{s%02d}:shard", shard), "last", last).Err())
 	}
 	p.set(target, 8, true)
 	p.produce(shard, "not an envelope")

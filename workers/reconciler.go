@@ -29,8 +29,8 @@ func NewReconciler(r *counters.Redis, store *models.Store, likes *counters.Likes
 
 // Probe finds shards whose outbox is empty although MySQL lacks their last events, and has applied none for stalled.
 // The log may have lost those events, and only a later event would reveal the gap. So Probe sends an event without an
-// effect to each such shard. It does so as well if MySQL has applied a higher epoch, because the relay of an idle shard
-// does not ask MySQL. Probe returns the number of shards probed.
+// effect to each such shard. Probe closes shards that MySQL has overtaken, because the relay of an idle shard does not
+// ask MySQL. It returns the number of shards probed or closed.
 func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {
@@ -41,20 +41,22 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 		return 0, err
 	}
 	for i, state := range states {
-		overtaken := state.Applied.Epoch > infos[i].Last.Epoch
-		if infos[i].Runs > 0 || !infos[i].Open || !overtaken && (!infos[i].Last.After(state.Applied) ||
-			r.store.Now().Sub(state.AppliedAt) < stalled) {
-			continue
-		}
-		if !overtaken {
+		var done bool
+		switch {
+		case state.Applied.After(infos[i].Last):
+			if done, err = r.redis.CloseOvertaken(ctx, state.Shard, state.Applied); done {
+				logOvertaken(ctx, r.store, state.Shard, state.Applied)
+			}
+		case infos[i].Runs == 0 && infos[i].Open && infos[i].Last.After(state.Applied) &&
+			r.store.Now().Sub(state.AppliedAt) >= stalled:
 			r.store.Logger().WarnContext(ctx, "events that Kafka acknowledged have not arrived", "shard", state.Shard,
 				"accepted", infos[i].Last.String(), "applied", state.Applied.String())
+			done, err = r.redis.Probe(ctx, state.Shard)
 		}
-		sent, err := r.redis.Probe(ctx, state.Shard)
 		if err != nil {
 			return probed, err
 		}
-		if sent {
+		if done {
 			probed++
 		}
 	}

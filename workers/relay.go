@@ -27,18 +27,23 @@ import (
 // A relay stores no position. After a failure or an unknown outcome it reads and sends the head again, and the like
 // writer drops the events that it has applied. Records hold consecutive events, and Kafka writes a record completely or
 // not at all. So resent records cannot leave a gap, even if a relay without the lock sends them.
+//
+// Before it sends a batch, a relay compares it with MySQL and with what it has trimmed itself. A Redis whose positions
+// have gone back would otherwise accept events that the like writer drops: see wentBack.
 type Relay struct {
 	redis   *counters.Redis
 	store   *models.Store
 	kafka   Kafka
 	metrics *Metrics
 	now     func() time.Time
+	trimmed []models.Position // by shard: the last position that this relay removed from the outbox in its epoch
 	openings
 }
 
 // NewRelay returns a relay. Run starts it.
 func NewRelay(r *counters.Redis, store *models.Store, kafka Kafka, m *Metrics) *Relay {
-	relay := &Relay{redis: r, store: store, kafka: kafka, metrics: m, now: store.Now}
+	relay := &Relay{redis: r, store: store, kafka: kafka, metrics: m, now: store.Now,
+		trimmed: make([]models.Position, store.Shards())}
 	for shard := range store.Shards() {
 		relay.noteOpening(shard)
 	}
@@ -57,7 +62,6 @@ const (
 	relayWait     = 500 * time.Millisecond // for a run, between two checks of the shard
 	openingWait   = 20 * time.Millisecond  // the same while the shard is being opened
 	openingLimit  = 30 * time.Second       // after which the first event of an epoch counts as lost
-	relayCompare  = 2 * time.Second        // between two comparisons of the epoch of runs with MySQL
 )
 
 // Run relays until ctx ends. It contends for the locks of all shards with the relays of other processes.
@@ -151,21 +155,20 @@ func (r *Relay) hold(ctx context.Context, producer sarama.SyncProducer, shard in
 
 func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
 	var opening *opening
-	var compared time.Time // first when the lock is taken, and then with events, so that an idle shard costs nothing
+	compared := false // with MySQL: when the lock is taken, and then with runs, so that an idle shard costs nothing
 	for ctx.Err() == nil {
 		info, err := outbox.Info(ctx)
 		if err != nil {
 			return err
 		}
-		if info.Open && compared.IsZero() {
-			overtaken, err := r.overtaken(ctx, info)
-			if err != nil {
+		if info.Open && !compared {
+			if overtaken, err := r.overtaken(ctx, shard, info.Last); err != nil {
 				return err
+			} else if overtaken {
+				continue
 			}
-			compared, info.Open = r.now(), !overtaken
-			if info.Open {
-				r.endOpening(ctx, shard, false)
-			}
+			compared = true
+			r.endOpening(ctx, shard, false)
 		}
 		patience := relayWait
 		switch {
@@ -188,7 +191,6 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 			if !done {
 				patience = openingWait
 			}
-			compared = r.now() // MySQL has just applied the first event of the epoch
 		}
 		runs, err := outbox.Read(ctx, models.Position{}, relayBatch, patience)
 		if err != nil {
@@ -197,14 +199,11 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 		if len(runs) == 0 {
 			continue
 		}
-		if info.Open && r.now().Sub(compared) > relayCompare {
-			compared = r.now()
-			overtaken, err := r.overtaken(ctx, info)
-			if err == nil && overtaken {
-				opening, err = r.beginOpening(ctx, shard, outbox)
-			}
-			if err != nil && !errors.Is(err, models.ErrNotGated) {
+		if info.Open {
+			if back, err := r.wentBack(ctx, shard, runs); err != nil {
 				return err
+			} else if back {
+				continue
 			}
 		}
 		read := len(runs)
@@ -212,8 +211,13 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 		if err := r.send(producer, shard, runs); err != nil {
 			return err
 		}
-		if err := outbox.Trim(ctx, runs[len(runs)-1].Pos); err != nil {
+		last := runs[len(runs)-1].Pos
+		if err := outbox.Trim(ctx, last); err != nil {
 			return err
+		}
+		r.trimmed[shard] = models.Position{} // while a shard is opened, a replica may have runs that were trimmed
+		if info.Open {
+			r.trimmed[shard] = last
 		}
 		r.metrics.relayed.Add(float64(len(runs)))
 		if info.Open && read < relayBatch && len(runs) == read {
@@ -269,17 +273,41 @@ type opening struct {
 	since    time.Time
 }
 
-// overtaken reports whether MySQL has applied a higher epoch than that of an open shard. Then the site has had another
-// Redis meanwhile, as after a network partition or a wrong setting. The like writer drops what this one accepts, so the
-// shard must be opened again.
-func (r *Relay) overtaken(ctx context.Context, info counters.ShardInfo) (bool, error) {
-	state, err := r.store.ShardState(ctx, info.Shard)
-	if err != nil || state.Applied.Epoch <= info.Last.Epoch {
+// overtaken reports whether MySQL has applied a position after the last one of an open shard, which it closes then. The
+// site has had another Redis meanwhile, as after a network partition or a wrong setting, or this one was set back. The
+// like writer drops what such a Redis accepts, so the shard must be opened again.
+func (r *Relay) overtaken(ctx context.Context, shard int, last models.Position) (bool, error) {
+	applied, err := r.store.Applied(ctx, shard)
+	if err != nil || !applied.After(last) {
 		return false, err
 	}
-	r.store.Logger().ErrorContext(ctx, "mysql has applied likes of another redis; the shard is opened again",
-		"shard", info.Shard, "epoch", info.Last.Epoch, "applied", state.Applied.String())
-	return true, nil
+	closed, err := r.redis.CloseOvertaken(ctx, shard, applied)
+	if closed {
+		logOvertaken(ctx, r.store, shard, applied)
+	}
+	return closed, err
+}
+
+func logOvertaken(ctx context.Context, store *models.Store, shard int, applied models.Position) {
+	store.Logger().ErrorContext(ctx, "mysql has applied events that this redis does not know; the shard is opened again",
+		"shard", shard, "applied", applied.String())
+}
+
+// wentBack reports whether the positions of an open shard have gone back, and closes the shard then. Runs are the head
+// of its outbox. MySQL alone does not show it once the shard is past the watermark again, but this relay remembers what
+// it has trimmed.
+func (r *Relay) wentBack(ctx context.Context, shard int, runs []models.Enveloped) (bool, error) {
+	first, last := runs[0].Pos, runs[len(runs)-1].Pos
+	trimmed := r.trimmed[shard]
+	if trimmed.IsZero() || first.After(trimmed) {
+		return r.overtaken(ctx, shard, last)
+	}
+	closed, err := r.redis.CloseRewound(ctx, shard, last.Epoch)
+	if closed {
+		r.store.Logger().ErrorContext(ctx, "redis was set back to earlier positions; the shard is opened again",
+			"shard", shard, "relayed", trimmed.String(), "read", first.String())
+	}
+	return closed, err
 }
 
 // beginOpening adds the first event of a new epoch to the end of the outbox.

@@ -66,7 +66,7 @@ func BenchmarkRelay(b *testing.B) {
 							}
 							p.XAdd(b.Context(), &redis.XAddArgs{
 								Stream: fmt.Sprintf("{s%02d}:outbox", shard),
-								ID:     fmt.Sprint(epoch, "-*"),
+								ID:     fmt.Sprint(epoch, "-", user/int64(likes)),
 								Values: []any{"run", string(models.NewRun(events...)), "before", 0},
 							})
 						}

@@ -58,8 +58,9 @@ end
 -- serve serves the words of a shard whose keys begin at KEYS[first], and its drops at ARGV[arg]. It returns the shard's
 -- part of the reply.
 local function serve(first, arg)
-  local shard = call('HMGET', KEYS[first], 'epoch', 'server', 'accepted', 'refusing', 'relayed')
-  if not shard[1] or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
+  local shard = call('HMGET', KEYS[first], 'epoch', 'server', 'accepted', 'refusing', 'relayed', 'last')
+  local seq = shard[1] and match(shard[6] or '', '^' .. shard[1] .. '%-(%d+)$')
+  if not seq or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
     return {1, now}
   end
   if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then return {6, now, tonumber(shard[1])} end
@@ -245,14 +246,15 @@ local function serve(first, arg)
   end
   if r == 0 then return replies end
 
-  local position = pcall('XADD', KEYS[first + 1], shard[1] .. '-*',
+  local position = shard[1] .. string.format('-%d', seq + 1)
+  local added = pcall('XADD', KEYS[first + 1], position,
     'run', 'claims ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
-  if type(position) == 'table' then
+  if type(added) == 'table' then
     for i = u, 1, -1 do call(unpack(undo[i])) end
-    return position
+    return added
   end
   if looked then call('HSET', KEYS[first], 'relayed', relayed) end
-  call('HSET', KEYS[first], 'accepted', string.format('%d', accepted))
+  call('HSET', KEYS[first], 'accepted', string.format('%d', accepted), 'last', position)
   for i = 1, #changed, 2 do
     call('HSET', changed[i], 'count', string.format('%d', changed[i + 1]), 'last', position, 'at', at)
   end

@@ -6,13 +6,7 @@
 --
 -- The position is kept. After a replay, or in a second attempt, the shard counts as open if the server is still the one
 -- that it was opened on, and nothing was appended since.
-local last = '0-0'
-if call('EXISTS', KEYS[2]) == 1 then
-  local info = call('XINFO', 'STREAM', KEYS[2])
-  for i = 1, #info, 2 do
-    if info[i] == 'last-generated-id' then last = info[i + 1] end
-  end
-end
+local last = last_position(KEYS[1], KEYS[2])
 local shard = call('HMGET', KEYS[1], 'server', 'drained')
 local open = open_epoch() or shard[1] == server() and shard[2] == last
 call('HDEL', KEYS[1], 'epoch', 'opening')

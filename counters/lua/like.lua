@@ -38,7 +38,8 @@
 -- words stay as they came.
 local KEYS, ARGV = KEYS, ARGV
 local protected = pcall
-local call, pcall, sub, find, tonumber = redis.call, redis.pcall, string.sub, string.find, tonumber
+local call, pcall, sub, find, match = redis.call, redis.pcall, string.sub, string.find, string.match
+local tonumber = tonumber
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local at = tostring(now)
@@ -139,8 +140,9 @@ end
 -- serve sets and removes the likes of a shard whose keys begin at KEYS[key], and its targets at ARGV[arg]. It returns
 -- the shard's part of the reply.
 local function serve(key, arg)
-  local shard = call('HMGET', KEYS[key], 'epoch', 'server', 'accepted', 'refusing', 'relayed')
-  if not shard[1] or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
+  local shard = call('HMGET', KEYS[key], 'epoch', 'server', 'accepted', 'refusing', 'relayed', 'last')
+  local seq = shard[1] and match(shard[6] or '', '^' .. shard[1] .. '%-(%d+)$')
+  if not seq or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
     return {1, now}
   end
   if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then return {6, now, tonumber(shard[1])} end
@@ -296,17 +298,18 @@ local function serve(key, arg)
   end
   if r == 0 then return replies end
 
-  local id = pcall('XADD', KEYS[key + 1], shard[1] .. '-*',
+  local id = shard[1] .. string.format('-%d', seq + 1)
+  local added = pcall('XADD', KEYS[key + 1], id,
     'run', 'likes ' .. at .. ' ' .. table.concat(run, ' '), 'before', shard[3] or '0')
-  if type(id) == 'table' then
+  if type(added) == 'table' then
     for i = r, 1, -1 do
-      local sign, user = string.match(run[i], '(%-?)(%d+)$')
+      local sign, user = match(run[i], '(%-?)(%d+)$')
       call(sign == '-' and 'SADD' or 'SREM', sets_of[i], user)
     end
-    return id -- after a write, no error of want of memory, which clients cannot read in a list
+    return added -- after a write, no error of want of memory, which clients cannot read in a list
   end
   if looked then call('HSET', KEYS[key], 'relayed', relayed) end
-  call('HSET', KEYS[key], 'accepted', tostring(accepted))
+  call('HSET', KEYS[key], 'accepted', tostring(accepted), 'last', id)
   store(changed, id)
   return replies
 end

@@ -16,10 +16,36 @@ local function server()
   return replid
 end
 
--- open_epoch returns the epoch of a shard, by default that of KEYS[1], and nil if it is closed.
+-- open_epoch returns the epoch of a shard, by default that of KEYS[1], and nil if it is closed. A shard whose last
+-- position is not of its epoch is closed, because nothing shows which position comes next.
 local function open_epoch(key)
-  local shard = call('HMGET', key or KEYS[1], 'epoch', 'server')
-  if shard[1] and shard[2] == server() then return shard[1] end
+  local shard = call('HMGET', key or KEYS[1], 'epoch', 'server', 'last')
+  if shard[1] and shard[2] == server() and string.match(shard[3] or '', '^(%d+)-%d+$') == shard[1] then
+    return shard[1]
+  end
+end
+
+-- after reports whether a position is later than another.
+local function after(one, other)
+  local epoch, seq = string.match(one, '^(%d+)-(%d+)$')
+  local other_epoch, other_seq = string.match(other, '^(%d+)-(%d+)$')
+  if epoch ~= other_epoch then return tonumber(epoch) > tonumber(other_epoch) end
+  return tonumber(seq) > tonumber(other_seq)
+end
+
+-- last_position returns the last position that a shard has had. The hash keeps it, so that a lost outbox does not take
+-- positions back. A lost hash is made up for by the outbox. ahead reports that the outbox has a later position than the
+-- hash: the shard can append nothing until it is opened again.
+local function last_position(shard, outbox)
+  local last, ahead = call('HGET', shard, 'last'), false
+  if not last or not string.find(last, '^%d+-%d+$') then last = '0-0' end
+  if call('EXISTS', outbox) == 1 then
+    local info = call('XINFO', 'STREAM', outbox)
+    for i = 1, #info, 2 do
+      if info[i] == 'last-generated-id' and after(info[i + 1], last) then last, ahead = info[i + 1], true end
+    end
+  end
+  return last, ahead
 end
 
 -- milliseconds returns the time in milliseconds since 1970.
@@ -35,11 +61,13 @@ local function queued(shard, outbox)
   return accepted - (first and first[2][4] or accepted), accepted
 end
 
--- append adds a run of likes to the outbox under the next position, which it returns.
+-- append adds a run of likes to the outbox of an open shard under the next position, which it returns.
 local function append(shard, outbox, epoch, run, likes, accepted)
-  local id = call('XADD', outbox, epoch .. '-*', 'run', run, 'before', accepted)
-  if likes > 0 then call('HSET', shard, 'accepted', accepted + likes) end
-  return id
+  local seq = string.match(call('HGET', shard, 'last'), '%d+$')
+  local position = epoch .. string.format('-%d', seq + 1)
+  call('XADD', outbox, position, 'run', run, 'before', accepted)
+  call('HSET', shard, 'accepted', accepted + likes, 'last', position)
+  return position
 end
 
 -- set_of returns the key of the set that holds a user, if the numbers of the target's sets are below sets.

@@ -250,7 +250,7 @@ func (s *State) add(p pos, op uint8) bool {
 	return true
 }
 
-// next returns the id that XADD assigns to "EPOCH-*".
+// next returns the position that the scripts append under an epoch.
 func (r *redis) next(epoch uint8) pos {
 	if epoch == r.Last.Epoch {
 		return pos{epoch, r.Last.Seq + 1}
