@@ -76,11 +76,11 @@ type Profile struct {
 // Validate names every field that breaks a rule (CodeInvalid).
 func (p Profile) Validate() error {
 	var f fieldErrors
-	f.checkLength("display_name", p.DisplayName, maxDisplayName)
+	f.checkLength("display_name", p.DisplayName, MaxDisplayName)
 	f.check(!strings.ContainsFunc(p.DisplayName, isUnseen) && p.DisplayName == strings.TrimSpace(p.DisplayName) &&
 		(p.DisplayName == "" || !showsNothing(p.DisplayName)), "display_name", NotALine().Saying(
 		"must not begin or end with space, and be a single line of visible text without control characters"))
-	f.checkLength("bio", p.Bio, maxBio)
+	f.checkLength("bio", p.Bio, MaxBio)
 	f.checkLines("bio", p.Bio)
 	f.checkAvatarURL("avatar_url", p.AvatarURL)
 	return f.err()

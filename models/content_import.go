@@ -21,6 +21,7 @@ type ImportedUser struct {
 	ExternalID int64
 	Usernames  []string // in order of preference: the first free one is used
 	Email      string   // ends in NoEmailDomain
+	Profile    Profile
 	CreatedAt  time.Time
 }
 
@@ -152,11 +153,11 @@ func (s *Store) ImportUsers(ctx context.Context, source, kind string, users []Im
 // server has the collation. A duplicate key undoes the INSERT, not the transaction.
 func (s *Store) importUser(tx *gorm.DB, u ImportedUser) (int64, error) {
 	const insert = `
-		INSERT INTO users (username, email, password_hash, created_at, updated_at)
-		VALUES (?, ?, '', ?, ?)`
+		INSERT INTO users (username, email, password_hash, display_name, bio, avatar_url, created_at, updated_at)
+		VALUES (?, ?, '', NULLIF(?,''), ?, NULLIF(?,''), ?, ?)`
 	at := second(u.CreatedAt)
 	for _, name := range u.Usernames {
-		id, err := s.insert(tx, insert, name, u.Email, at, at)
+		id, err := s.insert(tx, insert, name, u.Email, u.Profile.DisplayName, u.Profile.Bio, u.Profile.AvatarURL, at, at)
 		if mysqlCode(err) != errDuplicateKey {
 			return id, err
 		}

@@ -51,8 +51,8 @@ const (
 	MaxEmail       = 100
 	minPassword    = 8
 	maxPassword    = 128
-	maxDisplayName = 50
-	maxBio         = 500
+	MaxDisplayName = 50
+	MaxBio         = 500
 	maxAvatarURL   = 500
 )
 

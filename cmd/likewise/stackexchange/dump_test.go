@@ -2,6 +2,8 @@ package stackexchange
 
 import (
 	"encoding/xml"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -11,8 +13,9 @@ import (
 	"likewise/models"
 )
 
+const user = `<row Id="1" CreationDate="2020-01-01T00:00:00.000" DisplayName="a"/>`
+
 func TestScan_namesTheErrorAndItsRow(t *testing.T) {
-	const user = `<row Id="1" CreationDate="2020-01-01T00:00:00.000" DisplayName="a"/>`
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":        {"", "it holds no <users>"},
 		"another root": {"<posts></posts>", "it holds <posts>, not <users>"},
@@ -36,44 +39,79 @@ func TestScan_namesTheErrorAndItsRow(t *testing.T) {
 		},
 		"text":             {"<users>hello</users>", `row 1: expected a <row/>, found "hello"`},
 		"another encoding": {`<?xml version="1.0" encoding="utf-16"?><users/>`, `encoding "utf-16" declared`},
-		"entity":           {`<users><row Id="1" CreationDate="&lol;"/></users>`, "invalid character entity &lol;"},
-		"control":          {`<users><row Id="1" DisplayName="&#1;"/></users>`, "illegal character code U+0001"},
-		"no id": {
-			"<users>\n<row CreationDate=\"2020-01-01T00:00:00.000\"/></users>",
-			"row 1 (line 2): it has no Id",
-		},
-		"id 0": {`<users><row Id="0" CreationDate="2020-01-01T00:00:00"/></users>`, `Id="0" is not a user`},
-		"id too big": {
-			`<users><row Id="9223372036854775808"/></users>`,
-			`Id="9223372036854775808" is not a whole number`,
-		},
-		"year 9999": {
-			`<users><row Id="1" CreationDate="9999-01-01T00:00:00"/></users>`,
-			`CreationDate="9999-01-01T00:00:00" is not a time from 1970 to 2037`,
-		},
-		"long value": {
-			`<users><row Id="` + strings.Repeat("é", 100) + `"/></users>`,
-			`Id="éééééééééééééééééééé…" is not`,
-		},
 		"endless row": {
 			`<users>` + user + `<row Id="` + strings.Repeat("1", maxRow),
 			"row 2: it is longer than 4 MiB",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := scan(t.Context(), strings.NewReader(c.text), "users", new(dump).addUser)
+			_, err := scan(t.Context(), strings.NewReader(c.text), "users", func(entry, int, *row) {})
 			require.ErrorContains(t, err, c.want)
 			require.True(t, utf8.ValidString(err.Error()))
 		})
 	}
 }
 
-func TestTable_refusesDuplicateIDs(t *testing.T) {
-	list := table{rows: []entry{{id: 1, created: 5}, {id: 2, created: 1}, {id: 1, created: 3}}}
-	require.ErrorContains(t, list.sort(), "two rows have the Id 1")
-	list = table{rows: []entry{{id: 1, created: 5}, {id: 2, created: 1}}}
-	require.NoError(t, list.sort())
-	require.Equal(t, int64(2), list.rows[0].id, "the oldest first")
+func TestDump_leavesOutRowsThatItCannotRead(t *testing.T) {
+	for bad, want := range map[string]string{
+		`<row CreationDate="2020-01-01T00:00:00.000"/>`:        "it has no Id",
+		`<row Id="0" CreationDate="2020-01-01T00:00:00"/>`:     `Id="0" is not a user`,
+		`<row Id="9223372036854775808"/>`:                      `Id="9223372036854775808" is not a whole number`,
+		`<row Id="2" CreationDate="&lol;"/>`:                   `CreationDate="&lol;" is not a time`,
+		`<row Id="2" CreationDate="9999-01-01T00:00:00"/>`:     `"9999-01-01T00:00:00" is not a time from 1970 to 2037`,
+		`<row Id="` + strings.Repeat("é", 100) + `"/>`:         `Id="éééééééééééééééééééé…" is not`,
+		`<row Id="1" CreationDate="2021-01-01T00:00:00.000"/>`: "more than one row has the Id 1",
+	} {
+		dir := writeDump(t, map[string]string{"Users": user + "\n" + bad})
+		d, err := openDump(t.Context(), dir, func(int64, int64) {})
+		require.NoError(t, err, bad)
+		require.NoError(t, d.Close())
+		require.Len(t, d.users.rows, 1, bad)
+		require.Equal(t, 1, d.unread, bad)
+		require.Contains(t, d.examples[0], "Users.xml", bad)
+		require.Contains(t, d.examples[0], want)
+		require.True(t, utf8.ValidString(d.examples[0]))
+	}
+}
+
+// A file holds what people once pasted, in every spelling. Rows after it are found at their place.
+func TestScan_leavesOutWhatXMLDoesNotAllow(t *testing.T) {
+	for name, want := range map[string]struct {
+		read    string
+		illegal int
+	}{
+		"a&#x0E;b&#14;c&#x0000e;d":  {"abcd", 3},
+		"a\x01\x0b\x1fb":            {"ab", 3},
+		"a&#xFFFE;\uffffb&#xD800;":  {"ab", 3},
+		"a&#x110000;&#99999999;b":   {"ab", 2},
+		"caf\xe9 \xf0\x9f\x98":      {"caf\ufffd \ufffd\ufffd\ufffd", 4},
+		"&#x41;&#66;&#x1F642;&#10;": {"AB🙂\n", 0},
+		"R&D &foo; &eacute; &amp;":  {"R&D &foo; é &", 0},
+		"é 日本 \U0010fffd":           {"é 日本 \U0010fffd", 0},
+	} {
+		text := `<users><row Id="1" Name="` + name + `"/>` + "\n" + `<row Id="2" Name="` + name + `" /></users>`
+		var found []entry
+		illegal, err := scan(t.Context(), strings.NewReader(text), "users", func(e entry, _ int, r *row) {
+			require.Equal(t, want.read, r.optional("Name"))
+			e.id = r.number("Id", 1, 2)
+			found = append(found, e)
+		})
+		require.NoError(t, err, name)
+		require.Equal(t, 2*want.illegal, illegal, name)
+		require.Len(t, found, 2, name)
+		path := filepath.Join(t.TempDir(), "Users.xml")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		file, err := os.Open(path)
+		require.NoError(t, err)
+		again := table{name: "Users.xml", file: file, rows: found}
+		for _, e := range found {
+			r, err := again.read(e)
+			require.NoError(t, err, name)
+			require.Equal(t, want.read, r.optional("Name"))
+			require.Equal(t, e.id, r.number("Id", 1, 2))
+		}
+		require.NoError(t, file.Close())
+	}
 }
 
 // FuzzRow checks that every row is either refused or converted to content that the forum allows.

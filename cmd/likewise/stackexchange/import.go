@@ -1,7 +1,8 @@
 // Package stackexchange loads a dump of a Stack Exchange site, in the public format of one <row/> per record, into the
 // forum.
 //
-// Users become accounts without a password, which nobody can log in to. Questions become posts with at most five tags,
+// Users become accounts without a password, which nobody can log in to. A name that no username can hold, such as one in
+// another script, is the display name; descriptions become bios. Questions become posts with at most five tags,
 // and their HTML becomes Markdown. Answers and comments on questions become comments. Comments on answers become
 // replies. Content without an author belongs to a placeholder account.
 //
@@ -9,7 +10,8 @@
 // chooses them, and every run chooses the same. Tag wikis, other votes, and rows whose post is missing are skipped and
 // counted.
 //
-// All files are checked before the first row is written. Each row is recorded as imported in the transaction that
+// All files are read before the first row is written, so that an incomplete dump is refused. What no text can contain,
+// such as a control character, is left out and counted, and so is a row with unreadable values. Each row is recorded as imported in the transaction that
 // writes it. So an import that was stopped continues where it ended, and repeating a complete import changes nothing.
 // Likes pass the same gate as the likes of users. The likes of a target are recorded when the last was accepted.
 //
@@ -297,8 +299,28 @@ func (im *importer) user(_ context.Context, r *row) (models.ImportedUser, Reason
 		ExternalID: u.id,
 		Usernames:  usernames(u.displayName, u.id),
 		Email:      fmt.Sprintf("user-%d@%s%s", u.id, im.Site, models.NoEmailDomain),
+		Profile:    im.profile(u),
 		CreatedAt:  u.created,
 	}, "", err
+}
+
+// profile returns the profile of a user. What breaks a rule of profiles is left out and counted.
+func (im *importer) profile(u userRow) models.Profile {
+	bio, tooLong := plainText(u.about, models.MaxBio)
+	if tooLong {
+		im.summary.CutBios++
+	}
+	p := models.Profile{DisplayName: displayName(u.displayName)}
+	for _, more := range []struct {
+		field *string
+		value string
+	}{{&p.Bio, bio}, {&p.AvatarURL, u.picture}} {
+		if *more.field = more.value; p.Validate() != nil {
+			*more.field = ""
+			im.summary.Profiles++
+		}
+	}
+	return p
 }
 
 func (im *importer) post(ctx context.Context, r *row) (post models.ImportedPost, _ Reason, err error) {
@@ -311,9 +333,9 @@ func (im *importer) post(ctx context.Context, r *row) (post models.ImportedPost,
 		return post, "", err
 	}
 	post = models.ImportedPost{ExternalID: p.id, CreatedAt: p.created, UpdatedAt: p.edited}
-	post.Text = models.PostText{Title: title(p.title), Content: im.content(markdown), Tags: tags(p.tags)}
-	if err := post.Text.Validate(); err != nil {
-		return post, "", err
+	post.Text = models.PostText{Title: title(p.title), Content: im.content(markdown), Tags: im.tags(p.tags)}
+	if post.Text.Validate() != nil {
+		return post, BrokenRule, nil
 	}
 	post.AuthorID, err = im.author(ctx, p.owner)
 	return post, "", err
@@ -337,7 +359,8 @@ func (im *importer) answer(ctx context.Context, r *row) (c models.ImportedCommen
 	if err != nil {
 		return c, "", err
 	}
-	return c, "", im.fill(ctx, &c, markdown, p.owner)
+	why, err := im.fill(ctx, &c, markdown, p.owner)
+	return c, why, err
 }
 
 func (im *importer) comment(ctx context.Context, r *row) (c models.ImportedComment, _ Reason, err error) {
@@ -357,16 +380,25 @@ func (im *importer) comment(ctx context.Context, r *row) (c models.ImportedComme
 			return c, NoPost, nil
 		}
 	}
-	return c, "", im.fill(ctx, &c, row.text, row.owner)
+	why, err := im.fill(ctx, &c, row.text, row.owner)
+	return c, why, err
 }
 
-func (im *importer) fill(ctx context.Context, c *models.ImportedComment, markdown string, owner int64) (err error) {
+func (im *importer) fill(
+	ctx context.Context, c *models.ImportedComment, markdown string, owner int64,
+) (why Reason, err error) {
 	c.Text = models.CommentText{Content: im.content(markdown)}
-	if err := c.Text.Validate(); err != nil {
-		return err
+	if c.Text.Validate() != nil {
+		return BrokenRule, nil
 	}
 	c.AuthorID, err = im.author(ctx, owner)
-	return err
+	return "", err
+}
+
+func (im *importer) tags(s string) models.Tags {
+	names, left := tags(s)
+	im.summary.BadTags += int64(left)
+	return names
 }
 
 func (im *importer) content(markdown string) string {

@@ -157,6 +157,9 @@ func TestImport_mapsTheDump(t *testing.T) {
 		Placeholders: 1,
 		NoAuthor:     3,
 		OtherVotes:   31,
+		NoPlace: map[string]int64{
+			"accepted answers": 5, "closings of questions": 1, "names of deleted accounts": 3,
+		},
 	}, s)
 	requireExact(t, store)
 	require.Equal(
@@ -534,14 +537,53 @@ func TestImport_adaptsTextsToTheForum(t *testing.T) {
 	require.Equal(t, time.Date(2020, 2, 2, 0, 0, 0, 0, time.UTC), post.UpdatedAt)
 }
 
+// What people wrote about themselves has a place here, also what no username can hold.
+func TestImport_keepsNamesBiosAndPictures(t *testing.T) {
+	store := openStore(t)
+	const at = ` CreationDate="2020-01-01T00:00:00.000" `
+	dir := writeDump(t, map[string]string{"Users": `
+<row Id="1"` + at + `DisplayName="José Núñez" ProfileImageUrl="https://images.example.org/1.png?s=128"
+	AboutMe="&lt;p&gt;I &amp;lt;3 &lt;a href=&quot;https://example.org/wiki&quot;&gt;wikis&lt;/a&gt;.&lt;/p&gt;&#xA;&#xA;&lt;ul&gt;&#xA;&lt;li&gt;one&lt;/li&gt;&#xA;&lt;li&gt;two&lt;/li&gt;&#xA;&lt;/ul&gt;"/>
+<row Id="2"` + at + `DisplayName="张伟" AboutMe="` + strings.Repeat("长", 600) + `" ProfileImageUrl="javascript:alert(1)"/>
+<row Id="3"` + at + `DisplayName=" محمد &#x0E;" Location="القاهرة"/>
+<row Id="4"` + at + `DisplayName=""/>
+<row Id="5"` + at + `DisplayName="` + strings.Repeat("w", 60) + `"/>`})
+	s := importInto(t, store, dir)
+	require.Equal(t, Tally{Read: 5, Created: 5}, s.Users)
+	require.Equal(t, [3]int64{1, 1, 1}, [3]int64{s.CutBios, s.Profiles, s.Illegal})
+	require.Equal(t, map[string]int64{"locations of users": 1}, s.NoPlace)
+	require.Equal(t, []string{
+		"Jose-Nunez|José Núñez|https://images.example.org/1.png?s=128|I <3 wikis (https://example.org/wiki).\n\n• one\n\n• two",
+		"Zhang-Wei|张伟||" + strings.Repeat("长", 499) + "…",
+		"mHmd|محمد||",
+		"user-4|||",
+		strings.Repeat("w", 50) + "|" + strings.Repeat("w", 49) + "…||",
+	}, strs(t, store, `
+		SELECT CONCAT(username, '|', COALESCE(display_name, ''), '|', COALESCE(avatar_url, ''), '|', bio)
+		FROM users
+		ORDER BY id`))
+}
+
+func TestImport_leavesOutWhatCannotBeRead(t *testing.T) {
+	store := openStore(t)
+	dir := writeDump(t, map[string]string{"Users": twoUsers,
+		"Posts": strings.Replace(oneQuestion, `Title="`, `Title="&#x0E;`, 1),
+		"Votes": `<row Id="1" PostId="x" VoteTypeId="2"/>`})
+	s := importInto(t, store, dir)
+	require.Equal(t, [2]int64{1, 1}, [2]int64{s.Illegal, s.Unread})
+	require.Equal(t, []string{`Votes.xml, line 3: PostId="x" is not a whole number from 1 to 9223372036854775807`},
+		s.Examples)
+	require.EqualValues(t, 1, s.Posts.Created)
+	var printed strings.Builder
+	require.NoError(t, s.Print(&printed))
+	require.Contains(t, printed.String(), "rows left out because of their values: 1\n  Votes.xml, line 3: PostId=")
+}
+
 func TestImport_refusesABrokenDump(t *testing.T) {
 	store := openStore(t)
-	dir := writeDump(
-		t,
-		map[string]string{"Users": twoUsers, "Posts": oneQuestion, "Votes": `<row Id="1" PostId="x" VoteTypeId="2"/>`},
-	)
+	dir := writeDump(t, map[string]string{"Users": twoUsers, "Posts": oneQuestion + "<row"})
 	_, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})
-	require.ErrorContains(t, err, `Votes.xml: row 1 (line 3): PostId="x" is not a whole number`)
+	require.ErrorContains(t, err, "Posts.xml: row 2 (line ")
 	require.Equal(t, []string{"0"}, strs(t, store, "SELECT COUNT(*) FROM users"))
 	require.NoError(t, os.Remove(filepath.Join(dir, "Votes.xml")))
 	_, err = Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})

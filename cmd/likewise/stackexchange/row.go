@@ -20,6 +20,8 @@ type userRow struct {
 	id          int64
 	created     time.Time
 	displayName string
+	about       string // HTML
+	picture     string // a URL
 }
 
 type postRow struct {
@@ -49,7 +51,10 @@ type voteRow struct {
 }
 
 func decodeUser(r *row) (userRow, error) {
-	u := userRow{id: r.id("Id"), created: r.time("CreationDate"), displayName: r.optional("DisplayName")}
+	u := userRow{
+		id: r.id("Id"), created: r.time("CreationDate"), displayName: r.optional("DisplayName"),
+		about: r.optional("AboutMe"), picture: r.optional("ProfileImageUrl"),
+	}
 	return u, r.err
 }
 
@@ -58,7 +63,7 @@ func decodePost(r *row) (postRow, error) {
 	if p.kind != typeQuestion && p.kind != typeAnswer {
 		return p, r.err
 	}
-	p.created, p.body = r.time("CreationDate"), r.text("Body")
+	p.created, p.body = r.time("CreationDate"), r.optional("Body")
 	p.edited = p.created
 	if r.has("LastEditDate") {
 		if edited := r.time("LastEditDate"); edited.After(p.created) {
@@ -69,7 +74,7 @@ func decodePost(r *row) (postRow, error) {
 		p.owner = r.id("OwnerUserId")
 	}
 	if p.kind == typeQuestion {
-		p.title, p.tags = r.text("Title"), r.optional("Tags")
+		p.title, p.tags = r.optional("Title"), r.optional("Tags")
 	} else {
 		p.parent = r.positive("ParentId")
 	}
@@ -81,10 +86,10 @@ func decodeComment(r *row) (commentRow, error) {
 		id:      r.positive("Id"),
 		post:    r.positive("PostId"),
 		created: r.time("CreationDate"),
-		text:    r.text("Text"),
+		text:    r.optional("Text"),
 	}
 	if r.has("Score") {
-		c.score = r.number("Score", 0, math.MaxInt32)
+		c.score = max(0, r.number("Score", math.MinInt32, math.MaxInt32)) // there is no like to take away
 	}
 	if r.has("UserId") {
 		c.owner = r.id("UserId")

@@ -18,6 +18,7 @@ const (
 	OtherPost   Reason = "posts that are neither question nor answer"
 	NoPost      Reason = "their post is not in the dump"
 	LeftOut     Reason = "their post or comment was skipped"
+	BrokenRule  Reason = "their text breaks a rule of this forum"
 	DeletedHere Reason = "their post or comment was deleted here"
 	TooFewUsers Reason = "more likes than there are users"
 )
@@ -55,6 +56,14 @@ type Summary struct {
 	Cut          int64 // texts that were too long
 	Blank        int64 // blank texts, which became "(no text)"
 	OtherVotes   int64 // rows of Votes.xml that are not up-votes
+	CutBios      int64 // bios that were too long
+	Profiles     int64 // bios and pictures that break a rule of this forum
+	BadTags      int64 // tags that break a rule of this forum
+
+	Illegal  int64            // characters that XML does not allow, left out; bytes that are not UTF-8, replaced
+	Unread   int64            // rows with unreadable values, which no Tally counts
+	Examples []string         // what is wrong with the first of them
+	NoPlace  map[string]int64 // values that this forum has no place for, by what they are
 }
 
 // count sets the numbers that are known before the first row is written.
@@ -65,6 +74,7 @@ func (s *Summary) count(d *dump) {
 	s.Posts.skip(OtherPost, int64(d.otherPosts))
 	s.Comments.Read = int64(len(d.answers.rows) + len(d.comments.rows))
 	s.OtherVotes = int64(d.otherVotes)
+	s.Illegal, s.Unread, s.Examples, s.NoPlace = int64(d.illegal), int64(d.unread), d.examples, d.noPlace
 }
 
 // Print writes the summary as a table, followed by the reasons for skipped rows.
@@ -110,10 +120,21 @@ func (s Summary) Print(w io.Writer) error {
 		{"placeholder accounts created, in addition to the users above", s.Placeholders},
 		{"texts cut because they were too long", s.Cut},
 		{"empty texts that became \"" + noText + "\"", s.Blank},
+		{"bios cut because they were too long", s.CutBios},
+		{"bios and pictures left out because they break a rule of this forum", s.Profiles},
+		{"tags left out because they break a rule of this forum", s.BadTags},
+		{"characters left out or replaced because no text can contain them", s.Illegal},
+		{"rows left out because of their values", s.Unread},
 	} {
 		if note.n > 0 {
 			notes = append(notes, note.what+": "+thousands(note.n))
 		}
+	}
+	for _, example := range s.Examples {
+		notes = append(notes, "  "+example)
+	}
+	for _, what := range slices.Sorted(maps.Keys(s.NoPlace)) {
+		notes = append(notes, what+", for which there is no place here: "+thousands(s.NoPlace[what]))
 	}
 	for _, n := range notes {
 		if _, err := fmt.Fprintln(w, n); err != nil {

@@ -68,12 +68,87 @@ func title(s string) string {
 	return s
 }
 
-// tags reads names between angle brackets, or between bars as in newer dumps. It skips invalid names and returns at
-// most models.MaxTags.
-func tags(s string) models.Tags {
-	names := models.NormalTags(strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune("<>|", r) }))
-	names = slices.DeleteFunc(names, func(name string) bool { return !models.ValidTag(name) })
-	return names[:min(len(names), models.MaxTags)]
+// tags reads names between angle brackets, or between bars as in newer dumps. It returns at most models.MaxTags valid
+// ones, and how many are left out.
+func tags(s string) (names models.Tags, left int) {
+	all := models.NormalTags(strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune("<>|", r) }))
+	names = slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !models.ValidTag(name) })
+	names = names[:min(len(names), models.MaxTags)]
+	return names, len(all) - len(names)
+}
+
+// displayName converts a name to one that models.Profile allows; "" if nothing is left.
+func displayName(name string) string {
+	if name = strings.Join(strings.Fields(models.Seen(name)), " "); utf8.RuneCountInString(name) > models.MaxDisplayName {
+		name = strings.TrimSpace(string([]rune(name)[:models.MaxDisplayName-1])) + "…"
+	}
+	if (models.Profile{DisplayName: name}).Validate() != nil {
+		return ""
+	}
+	return name
+}
+
+// plainText returns the text of HTML, with the addresses of links and pictures, in at most limit characters. It reports
+// whether the text was cut.
+func plainText(page string, limit int) (text string, tooLong bool) {
+	root, err := html.Parse(strings.NewReader(page))
+	if err != nil { // only the reader fails
+		return "", false
+	}
+	var b strings.Builder
+	writePlain(&b, root)
+	var lines []string
+	for line := range strings.SplitSeq(b.String(), "\n") {
+		line = strings.Join(strings.Fields(line), " ")
+		if line != "" || len(lines) > 0 && lines[len(lines)-1] != "" {
+			lines = append(lines, line)
+		}
+	}
+	text = strings.TrimSpace(strings.Join(lines, "\n"))
+	if utf8.RuneCountInString(text) <= limit {
+		return text, false
+	}
+	return strings.TrimSpace(string([]rune(text)[:limit-1])) + "…", true
+}
+
+// endsLine lists the elements that begin and end a line.
+var endsLine = map[string]string{
+	"p": "\n\n", "ul": "\n\n", "ol": "\n\n", "blockquote": "\n\n", "pre": "\n\n", "h1": "\n\n", "h2": "\n\n", "h3": "\n\n",
+	"div": "\n", "li": "\n", "br": "\n", "hr": "\n", "tr": "\n", "dt": "\n", "dd": "\n",
+}
+
+func writePlain(b *strings.Builder, n *html.Node) {
+	switch {
+	case n.Type == html.TextNode:
+		b.WriteString(strings.ReplaceAll(n.Data, "\n", " "))
+		return
+	case n.Type != html.ElementNode:
+	case n.Data == "img":
+		b.WriteString(attribute(n, "alt") + " " + attribute(n, "src"))
+	case n.Data == "li":
+		b.WriteString("\n• ")
+	default:
+		b.WriteString(endsLine[n.Data])
+	}
+	for child := range n.ChildNodes() {
+		writePlain(b, child)
+	}
+	if n.Type != html.ElementNode {
+		return
+	}
+	if address := attribute(n, "href"); n.Data == "a" && address != nodeText(n) && address != "" {
+		b.WriteString(" (" + address + ")")
+	}
+	b.WriteString(endsLine[n.Data])
+}
+
+func attribute(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
 }
 
 const wasCut = "\n\n… (cut at import)"
