@@ -1,9 +1,9 @@
 package testkit
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -13,9 +13,7 @@ import (
 // S3 starts a private server that speaks S3, until the test ends. The first call on a machine builds its program.
 func S3(t *testing.T) *servers.S3 {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0) //nolint:dogsled // that is its signature
-	script := filepath.Join(filepath.Dir(here), "..", "..", "scripts", "install-versitygw.sh")
-	install := exec.CommandContext(t.Context(), script)
+	install := exec.CommandContext(t.Context(), filepath.Join(root(t), "scripts", "install-versitygw.sh"))
 	install.Stderr = t.Output()
 	path, err := install.Output()
 	if err != nil {
@@ -31,4 +29,20 @@ func S3(t *testing.T) *servers.S3 {
 		}
 	})
 	return s
+}
+
+// root returns the folder of the module. Tests run in the folder of their package.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no folder above has a go.mod")
+	return ""
 }

@@ -18,18 +18,29 @@ func allTerms(text string) []string {
 func TestTerms(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"":                         nil,
-		"… —!🎀":                    nil,
-		"The Qubits' Entanglement": {"the", "qubit", "entangl"},
-		"Gödel, ＦＵＬＬ ﬁne Café":     {"godel", "full", "fine", "cafe"},
-		"snake_case node.js 3.14":  {"snake", "case", "node", "js", "3", "14"},
-		"Straße ΣΊΣΥΦΟΣ Ёлка":      {"strass", "σισυφοσ", "елка"},
-		"量子":                       {"量", "量子", "子"},
-		"量子计算":                     {"量", "量子", "子", "子计", "计", "计算", "算"},
-		"用Redis做缓存":                {"用", "redi", "做", "做缓", "缓", "缓存", "存"},
-		"ﾃｽﾄ がく":                   {"テ", "テス", "ス", "スト", "ト", "が", "がく", "く"},
-		"한국어":                      {"한", "한국", "국", "국어", "어"},
-		"हिन्दी":                   {"हिन्दी"},
+		"":                            nil,
+		"… —! + 5 < 6":                {"5", "6"},
+		"🎀❤️":                         {"🎀", "🎀❤", "❤"},
+		"C++ (C#), .NET; C++11":       {"c++", "c", "c#", "c", ".net", "net", "c++", "c", "11"},
+		"a+b i++ #1 issue#1 A+ ##":    {"a", "b", "i", "i++", "1", "issu", "1", "a", "a+"},
+		"asp.net end. Next ...what":   {"asp", "net", "end", "next", "what"},
+		"Łódź København Đường Þór":    {"lodz", "kobenhavn", "duong", "thor"},
+		"æsir ŒUVRE ıslak İZMİR":      {"aesir", "oeuvr", "islak", "izmir"},
+		"مُحَمَّد كتـاب أحمد":         {"محمد", "كتاب", "احمد"},
+		"שָׁלוֹם":                     {"שלום"},
+		"علی على علي مدرسة کتاب":      {"علي", "علي", "علي", "مدرسه", "كتاب"},
+		"co\u00adoperate می\u200cشود": {"cooper", "ميشود"},
+		"ក\u200bខ":                    {"ក", "ខ"},
+		"The Qubits' Entanglement":    {"the", "qubit", "entangl"},
+		"Gödel, ＦＵＬＬ ﬁne Café":        {"godel", "full", "fine", "cafe"},
+		"snake_case node.js 3.14":     {"snake", "case", "node", "js", "3", "14"},
+		"Straße ΣΊΣΥΦΟΣ Ёлка":         {"strass", "σισυφοσ", "елка"},
+		"量子":                          {"量", "量子", "子"},
+		"量子计算":                        {"量", "量子", "子", "子计", "计", "计算", "算"},
+		"用Redis做缓存":                   {"用", "redi", "做", "做缓", "缓", "缓存", "存"},
+		"ﾃｽﾄ がく":                      {"テ", "テス", "ス", "スト", "ト", "が", "がく", "く"},
+		"한국어":                         {"한", "한국", "국", "국어", "어"},
+		"हिन्दी":                      {"हिन्दी"},
 	} {
 		got := allTerms(text)
 		slices.Sort(got)
@@ -43,6 +54,10 @@ func TestQueryTerms(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string][]string{
 		" ?! ":                                nil,
+		"C++":                                 {"c++"},
+		"learn C# C .NET":                     {"learn", "c#", ".net"},
+		"🎉":                                   {"🎉"},
+		"The C++ language":                    {"c++", "languag"},
 		"Qubits qubit QUBIT":                  {"qubit"},
 		"how to run the code":                 {"run", "code"},
 		"to be or not to be":                  {"to", "be", "or", "not"},
@@ -80,7 +95,7 @@ func TestWeights(t *testing.T) {
 // FuzzTerms checks that every term fits its column and that a text is found by its own words.
 func FuzzTerms(f *testing.F) {
 	for _, seed := range []string{
-		"Qubits' é 量子计算 ﾃｽﾄ", "a\u0301\u0301\u0301", "\u200d\u0e01\u0301x", "İİİ ŉ ǰ", "\xff\x00",
+		"Qubits' é 量子计算 ﾃｽﾄ", "a\u0301\u0301\u0301", "C++ .net# ##+ +a+#. .", "❤️🏴󠁧󠁢󠁥󠁮󠁧󠁿", "\u200d\u0e01\u0301x", "İİİ ŉ ǰ", "\xff\x00",
 		strings.Repeat("漢a", 50),
 	} {
 		f.Add(seed)

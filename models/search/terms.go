@@ -13,13 +13,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/kljensen/snowball/english"
+	"github.com/mozillazg/go-unidecode"
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
 )
 
 // Version is the version of the rules in this package that make terms and weights. Posts that were indexed by an
 // earlier version are indexed again. Increase it with every change of the rules.
-const Version = 1
+const Version = 2
 
 const (
 	// MaxQuery is the maximum length of a query, in characters.
@@ -31,14 +32,17 @@ const (
 )
 
 // QueryTerms returns the terms that a post must have to be found by a query: at most MaxTerms, each once, in the order
-// of the query. It returns none if the query has no word. Stop words are left out if other terms remain.
+// of the query. It returns none if the query has neither a word nor a symbol. Stop words are left out if other terms
+// remain.
 func QueryTerms(query string) []string {
 	var terms, stopWords []string
-	paired := map[string]bool{} // characters that are part of a pair
+	covered := map[string]bool{} // terms that every post with another term has
 	each(query, func(term string) {
 		if first, size := utf8.DecodeRuneInString(term); isUnspaced(first) && len(term) > size {
 			_, last := utf8.DecodeLastRuneInString(term)
-			paired[string(first)], paired[term[len(term)-last:]] = true, true
+			covered[string(first)], covered[term[len(term)-last:]] = true, true
+		} else if word := strings.Trim(term, ".+#"); word != term && word != "" {
+			covered[stem(word)] = true
 		}
 		switch {
 		case slices.Contains(terms, term) || slices.Contains(stopWords, term):
@@ -48,8 +52,7 @@ func QueryTerms(query string) []string {
 			terms = append(terms, term)
 		}
 	})
-	// A post with a pair has both of its characters.
-	terms = slices.DeleteFunc(terms, func(term string) bool { return paired[term] })
+	terms = slices.DeleteFunc(terms, func(term string) bool { return covered[term] })
 	if len(terms) == 0 {
 		terms = stopWords
 	}
@@ -58,35 +61,111 @@ func QueryTerms(query string) []string {
 
 // each calls yield with every term of a text, in the order of the text and as often as the text has it.
 //
-// A word is a run of letters, marks and digits. Case, width and other differences of compatibility (NFKC) are folded,
-// and so are the accents of Latin, Greek and Cyrillic. An English word becomes its stem: the term of "Qubits" is
-// "qubit".
+// A word is a run of letters, marks and digits. What people may leave out, or have no key for, is folded: see fold. An
+// English word becomes its stem: the term of "Qubits" is "qubit". A word with "+" or "#" behind it, or "." before it, is
+// a term as well: "C++", "C#" and ".NET" are found as such, and by "C" and "NET". An emoji is a term.
 //
 // Scripts without spaces between words, and Korean, whose words take particles, have a term for each character and for
 // each pair of neighbours. So "量子计算" is found by "量子", "子计", "计算" and by each of its characters.
 func each(text string, yield func(term string)) {
-	folded := cases.Fold().String(norm.NFKD.String(text))
-	withoutAccents := strings.Map(func(r rune) rune {
-		if r >= 0x300 && r <= 0x36f { // marks of other scripts are kept: they are part of the spelling
-			return -1
+	text = fold(text)
+	for first := true; text != ""; first = false {
+		begin := strings.IndexFunc(text, func(r rune) bool { return !isSeparator(r) })
+		if begin < 0 {
+			return
 		}
-		return r
-	}, folded)
-	for word := range strings.FieldsFuncSeq(norm.NFC.String(withoutAccents), isSeparator) {
-		for word != "" {
-			var run string
-			if run, word = cutRun(word); isUnspaced(firstRune(run)) {
-				charactersAndPairs(run, yield)
-			} else {
-				yield(stem(run))
-			}
+		dotted := strings.HasSuffix(text[:begin], ".") && !strings.HasSuffix(text[:begin], "..") && (begin > 1 || first)
+		text = text[begin:]
+		end := strings.IndexFunc(text, isSeparator)
+		if end < 0 {
+			end = len(text)
+		}
+		words(text[:end], yield)
+		symbols := signs(text[end:])
+		if dotted {
+			yield(cut("." + text[:end]))
+		}
+		if symbols != "" {
+			yield(cut(text[:end] + symbols))
+		}
+		text = text[end:]
+	}
+}
+
+// signs returns the "+" or "#" at the beginning of s that belong to the word before them: "++" and what no word follows.
+func signs(s string) string {
+	n := len(s) - len(strings.TrimLeft(s, "+#"))
+	next, _ := utf8.DecodeRuneInString(s[n:])
+	if n > 3 || n == 1 && !isSeparator(next) && next != utf8.RuneError || strings.HasPrefix(s, "##") {
+		return ""
+	}
+	return s[:n]
+}
+
+// words yields the terms of a run of letters, marks, digits and emoji.
+func words(word string, yield func(term string)) {
+	for word != "" {
+		var run string
+		if run, word = cutRun(word); isUnspaced(firstRune(run)) {
+			charactersAndPairs(run, yield)
+		} else {
+			yield(stem(run))
 		}
 	}
 }
 
-func isSeparator(r rune) bool {
-	return !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r)
+// fold removes the differences that readers do not search by. Case, width and other differences of compatibility (NFKC)
+// are folded, and so are the accents of Latin, Greek and Cyrillic, with the Latin letters that Unicode does not take
+// apart, such as "ł" and "ø". The vowel points of Arabic and Hebrew go, and letters that Arabic and Persian keyboards
+// spell differently are one. Invisible characters go, but for the zero width space, which separates words.
+func fold(text string) string {
+	folded := cases.Fold().String(norm.NFKD.String(text))
+	var b strings.Builder
+	b.Grow(len(folded))
+	for _, r := range folded {
+		switch {
+		case r < utf8.RuneSelf:
+			b.WriteByte(byte(r))
+		case isPoint(r) || r != zeroWidthSpace && unicode.In(r, unicode.Cf, unicode.Variation_Selector):
+		case unicode.Is(unicode.Latin, r):
+			b.WriteString(strings.ToLower(unidecode.Unidecode(string(r))))
+		default:
+			b.WriteRune(sameLetter(r))
+		}
+	}
+	return norm.NFC.String(b.String())
 }
+
+const zeroWidthSpace = 0x200b
+
+// isPoint reports whether r is an accent, a vowel point, or a stroke that lengthens a word. Marks of other scripts are
+// kept: they are part of the spelling.
+func isPoint(r rune) bool {
+	return r >= 0x300 && r <= 0x36f || r == 0x640 || unicode.Is(unicode.Mn, r) && unicode.In(r, unicode.Arabic, unicode.Hebrew) ||
+		r >= 0x64b && r <= 0x65f || r == 0x670
+}
+
+// sameLetter returns the letter that stands for r in the index.
+func sameLetter(r rune) rune {
+	switch r {
+	case 'ى', 'ی': // alef maksura, Persian yeh
+		return 'ي'
+	case 'ک':
+		return 'ك'
+	case 'ة':
+		return 'ه'
+	case 'ٱ':
+		return 'ا'
+	}
+	return r
+}
+
+func isSeparator(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r) && !isEmoji(r)
+}
+
+// isEmoji reports whether r is a symbol such as an emoji: not one of mathematics or of money, which stand between words.
+func isEmoji(r rune) bool { return unicode.Is(unicode.So, r) && r >= 0x2190 }
 
 // cutRun cuts off the beginning of a word that is all in unspaced scripts, or all in others. Marks belong to the run
 // before them.
@@ -109,7 +188,7 @@ func firstRune(s string) rune {
 func isUnspaced(r rune) bool {
 	return r >= 0xe00 && unicode.In(r,
 		unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo,
-		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
+		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) || isEmoji(r)
 }
 
 func charactersAndPairs(run string, yield func(term string)) {
@@ -130,6 +209,11 @@ func stem(word string) string {
 	if len(word) <= maxTerm && strings.IndexFunc(word, func(r rune) bool { return r < 'a' || r > 'z' }) < 0 {
 		return english.Stem(word, false)
 	}
+	return cut(word)
+}
+
+// cut returns the first maxTerm characters of a term.
+func cut(word string) string {
 	n := 0
 	for i := range word {
 		if n++; n > maxTerm {
