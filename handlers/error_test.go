@@ -147,7 +147,7 @@ func TestFieldErrors_haveCodes(t *testing.T) {
 
 	full := a.account(t)
 	addImage(t, a.store, kept, full.ID)
-	a.exec(t, "UPDATE images SET bytes=?", models.MaxImageBytes)
+	a.exec(t, "UPDATE images SET bytes=?", models.DefaultImageRoom.User)
 	small, smallType := imageForm(t, "file", asPNG(t, 2, 2))
 	broken, brokenType := imageForm(t, "file", asPNG(t, 2, 2)[:40])
 	large, largeType := imageForm(t, "file", make([]byte, images.MaxBytes+1))

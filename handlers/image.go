@@ -1,16 +1,20 @@
 package handlers
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"mime/multipart"
+	"net"
 	"net/http"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -20,12 +24,22 @@ import (
 	"likewise/models"
 )
 
-// Bounds on uploads. A process holds at most maxUploads files, and the pixels of one image.
+// Bounds on uploads. A process holds at most maxUploads files, and the pixels of one image. An address has so few places
+// that all of them together decode for less time than others wait.
 const (
-	maxUpload     = images.MaxBytes + 64<<10 // bytes of a body: the file, and what surrounds it
-	maxUploads    = 8
-	uploadTimeout = 30 * time.Second // for receiving a body
-	decodeWait    = 8 * time.Second  // for a turn to decode
+	maxUpload       = images.MaxBytes + 64<<10 // bytes of a body: the file, and what surrounds it
+	maxUploads      = 8
+	maxUploadsOfOne = 2
+	uploadTimeout   = 30 * time.Second // for receiving a body
+	decodeLimit     = 4 * time.Second  // for decoding
+	decodeWait      = 10 * time.Second // for a turn to decode
+
+	// A client that sends more slowly loses its place to another one, once it has had the time to begin.
+	slowUpload  = 64 << 10 // bytes a second
+	uploadGrace = 2 * time.Second
+
+	// decodingUnit is the time of decoding that counts as one against decodingQuota.
+	decodingUnit = 100 * time.Millisecond
 )
 
 // imageField is the name of the part of a body that has the file.
@@ -33,13 +47,92 @@ const imageField = "file"
 
 // uploads bounds the work of uploads in a process.
 type uploads struct {
-	bodies   chan struct{} // a place for each body that is held
-	decoding chan struct{} // a place for the image that is being decoded
-	of       sync.Map      // int64: users who are uploading
+	decoding  chan struct{} // a place for the image that is being decoded
+	mostOfOne int           // places of one address
+
+	mu     sync.Mutex // guards all below
+	places map[*upload]bool
+	of     map[int64]bool // users who are uploading
 }
 
-func newUploads() *uploads {
-	return &uploads{bodies: make(chan struct{}, maxUploads), decoding: make(chan struct{}, 1)}
+func newUploads(mostOfOne int) *uploads {
+	return &uploads{decoding: make(chan struct{}, 1), mostOfOne: mostOfOne, places: map[*upload]bool{},
+		of: map[int64]bool{}}
+}
+
+// upload is a body that is held, or is about to be.
+type upload struct {
+	user      int64
+	from      string // the address
+	conn      net.Conn
+	began     time.Time
+	received  atomic.Int64 // bytes
+	receiving bool         // guarded by uploads.mu
+}
+
+// enter takes a place for an upload, at the expense of the slowest client if all are taken. CodeRateLimited: the user
+// or the address has theirs. CodeUnavailable: all are taken by clients that send fast enough.
+func (u *uploads) enter(up *upload) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.of[up.user] {
+		return &models.Error{Code: models.CodeRateLimited, RetryAfter: time.Second,
+			Message: "You are already uploading an image; wait until that has finished."}
+	}
+	ofAddress := 0
+	for other := range u.places {
+		if other.from == up.from {
+			ofAddress++
+		}
+	}
+	if ofAddress >= u.mostOfOne {
+		return &models.Error{Code: models.CodeRateLimited, RetryAfter: time.Second,
+			Message: "Your address is already uploading other images; wait until one of them has finished."}
+	}
+	if len(u.places) >= maxUploads && !u.evict(up.began) {
+		return models.Unavailable("Too many images are being uploaded; try again.", errOverload)
+	}
+	u.of[up.user], u.places[up], up.receiving = true, true, true
+	return nil
+}
+
+// evict ends the slowest upload that is slow, and reports whether there was one. Its handler answers 408.
+func (u *uploads) evict(now time.Time) bool {
+	var slowest *upload
+	least := float64(slowUpload)
+	for up := range u.places {
+		took := now.Sub(up.began)
+		if rate := float64(up.received.Load()) / took.Seconds(); up.receiving && took > uploadGrace && rate < least {
+			slowest, least = up, rate
+		}
+	}
+	if slowest == nil {
+		return false
+	}
+	delete(u.places, slowest)
+	_ = slowest.conn.SetReadDeadline(time.Unix(1, 0)) // a closed connection has ended its upload already
+	return true
+}
+
+// entered reports that all of an upload has been received, and whether it still has its place.
+func (u *uploads) entered(up *upload) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	up.receiving = false
+	return u.places[up]
+}
+
+func (u *uploads) leave(up *upload) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.places, up)
+	delete(u.of, up.user)
+}
+
+// count counts what was received.
+func (up *upload) count(n int, err error) (int, error) {
+	up.received.Add(int64(n))
+	return n, err
 }
 
 type imageJSON struct {
@@ -92,31 +185,31 @@ func (s *Server) uploadImage(c *fiber.Ctx) error {
 	if s.images == nil {
 		return models.Errorf(models.CodeForbidden, "This site takes no images.")
 	}
-	if _, twice := s.uploads.of.LoadOrStore(viewerID(c), nil); twice {
-		return &models.Error{Code: models.CodeRateLimited, RetryAfter: time.Second,
-			Message: "You are already uploading an image; wait until that has finished."}
+	if err := s.mayDecode(c); err != nil {
+		return err
 	}
-	defer s.uploads.of.Delete(viewerID(c))
-	select {
-	case s.uploads.bodies <- struct{}{}:
-		defer func() { <-s.uploads.bodies }()
-	default:
-		return models.Unavailable("Too many images are being uploaded; try again.", errOverload)
+	up := &upload{user: viewerID(c), from: s.clientKey(c), conn: c.Context().Conn(), began: time.Now()}
+	if err := s.uploads.enter(up); err != nil {
+		return err
 	}
-	file, err := s.receiveFile(c)
+	defer s.uploads.leave(up)
+	file, err := s.receiveFile(c, up)
 	if err != nil {
 		return err
+	}
+	if !s.uploads.entered(up) {
+		return fiber.ErrRequestTimeout
 	}
 	// Receiving had a time of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), s.timeout+decodeWait)
 	defer cancel()
-	made, err := s.makeImage(ctx, file)
+	made, err := s.makeImage(c, ctx, file)
 	if err != nil {
 		return err
 	}
 	i := &models.Image{UserID: viewerID(c), Type: made.Image.Type, Width: made.Image.Width, Height: made.Image.Height,
 		Bytes: int64(len(made.Image.Data)), ThumbnailBytes: int64(len(made.Thumb.Data))}
-	if err := s.store.AddImage(ctx, i, imageField); err != nil {
+	if err := s.store.AddImage(ctx, i, imageField, s.imageRoom); err != nil {
 		return err
 	}
 	if err := s.storeImage(ctx, i, made); err != nil {
@@ -127,7 +220,7 @@ func (s *Server) uploadImage(c *fiber.Ctx) error {
 }
 
 // receiveFile reads the file of an upload. While the client sends it, other requests of its address are processed.
-func (s *Server) receiveFile(c *fiber.Ctx) ([]byte, error) {
+func (s *Server) receiveFile(c *fiber.Ctx, up *upload) ([]byte, error) {
 	kind, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 	if err != nil || kind != fiber.MIMEMultipartForm || params["boundary"] == "" {
 		return nil, fiber.ErrUnsupportedMediaType
@@ -138,7 +231,9 @@ func (s *Server) receiveFile(c *fiber.Ctx) ([]byte, error) {
 	if a, ok := c.Locals(answerKey).(*answer); ok {
 		defer a.pause()()
 	}
-	body := &io.LimitedReader{R: c.Context().RequestBodyStream(), N: maxUpload + 1}
+	stream := c.Context().RequestBodyStream()
+	body := &io.LimitedReader{R: readerFunc(func(p []byte) (int, error) { return up.count(stream.Read(p)) }),
+		N: maxUpload + 1}
 	file, err := readForm(multipart.NewReader(body, strings.Clone(params["boundary"])))
 	switch {
 	case body.N <= 0:
@@ -193,8 +288,8 @@ func readForm(form *multipart.Reader) (file []byte, err error) {
 	return file, nil
 }
 
-// makeImage decodes and encodes a file when it is its turn.
-func (s *Server) makeImage(ctx context.Context, file []byte) (*images.Made, error) {
+// makeImage decodes and encodes a file when it is its turn, and charges its user and address for the time.
+func (s *Server) makeImage(c *fiber.Ctx, ctx context.Context, file []byte) (*images.Made, error) {
 	wait, cancel := context.WithTimeout(ctx, decodeWait)
 	defer cancel()
 	select {
@@ -203,8 +298,17 @@ func (s *Server) makeImage(ctx context.Context, file []byte) (*images.Made, erro
 	case <-wait.Done():
 		return nil, models.Unavailable("Too many images are being uploaded; try again.", errOverload)
 	}
+	began := time.Now()
+	defer func() { s.chargeDecoding(c, int((time.Since(began)+decodingUnit-1)/decodingUnit)) }()
+	ctx, end := context.WithTimeout(ctx, decodeLimit)
+	defer end()
 	return images.Make(ctx, imageField, file)
 }
+
+// readerFunc is a function that reads.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // storeImage stores the objects of a row and shows it.
 func (s *Server) storeImage(ctx context.Context, i *models.Image, made *images.Made) error {
@@ -229,7 +333,8 @@ func (s *Server) imageOfPath(c *fiber.Ctx) (*models.Image, error) {
 	return s.store.ImageByName(c.UserContext(), c.Params("id"))
 }
 
-// readImage sends an image, or its thumbnail. The bytes under an address never change, so caches need not ask again.
+// readImage sends an image, or its thumbnail, or the part of it that a header Range asks for. The bytes under an address
+// never change, so caches need not ask again.
 func (s *Server) readImage(thumbnail bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		i, err := s.imageOfPath(c)
@@ -237,30 +342,97 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 			return err
 		}
 		random := i.Name[:16] // the rest is the size
-		object, tag := i.Name, `"`+random+`"`
+		object, tag, size := i.Name, `"`+random+`"`, i.Bytes
 		if thumbnail {
-			object, tag = images.ThumbName(i.Name), `"`+random+`-thumb"`
+			object, tag, size = images.ThumbName(i.Name), `"`+random+`-thumb"`, i.ThumbnailBytes
 		}
 		if tags, ok := parseTags(c.Get(fiber.HeaderIfNoneMatch), true); ok && slices.Contains(tags, tag) {
 			setCached(c, tag)
 			return c.SendStatus(http.StatusNotModified)
 		}
+		part := rangeOf(c, tag, size)
 		if s.images == nil {
 			return models.Unavailable("The image cannot be read now; try again.", nil)
 		}
-		body, size, err := s.images.Open(c.UserContext(), object)
+		body, stored, err := s.images.Open(c.UserContext(), object, part.from)
 		if errors.Is(err, images.ErrMissing) {
 			return models.Errorf(models.CodeNotFound, "There is no such image.")
+		}
+		if err == nil && stored != size {
+			err = errors.Join(errStoredSize, body.Close())
 		}
 		if err != nil {
 			return models.Unavailable("The image cannot be read now; try again.", err)
 		}
 		setCached(c, tag)
+		c.Set(fiber.HeaderAcceptRanges, "bytes")
 		c.Set(fiber.HeaderContentType, i.Type)
-		c.Set(fiber.HeaderContentLength, strconv.FormatInt(size, 10))
-		c.Context().SetBodyStream(body, int(size))
+		if part.partial {
+			c.Status(http.StatusPartialContent)
+			c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", part.from, part.from+part.size-1, size))
+		}
+		if c.Method() != fiber.MethodHead {
+			s.chargeBytes(c, part.size)
+		}
+		c.Context().SetBodyStream(newSending(c, body, part.size), int(part.size))
 		return nil
 	}
+}
+
+var errStoredSize = errors.New("the stored object is not of the size in its row")
+
+// byteRange is the part of an object that is sent.
+type byteRange struct {
+	from, size int64
+	partial    bool
+}
+
+// rangeOf returns the part that a request asks for: all, unless it has one Range of this version that exists.
+func rangeOf(c *fiber.Ctx, tag string, size int64) byteRange {
+	all := byteRange{size: size}
+	asked := c.Request().Header.Peek(fiber.HeaderRange)
+	version := c.Get(fiber.HeaderIfRange)
+	spec, ok := bytes.CutPrefix(asked, []byte("bytes="))
+	if !ok || !rangePattern.Match(spec) || version != "" && version != tag {
+		return all
+	}
+	from, to, err := fasthttp.ParseByteRange(asked, int(size))
+	if err != nil || from > to {
+		return all
+	}
+	return byteRange{int64(from), int64(to-from) + 1, true}
+}
+
+// rangePattern is one range. Several are answered with all of the object, as RFC 9110 allows.
+var rangePattern = regexp.MustCompile(`^(\d{1,18}-\d{0,18}|-\d{1,18})$`)
+
+// slowestDownload is the rate at which a client must read an image, in bytes a second, after writeTimeout.
+const slowestDownload = 16 << 10
+
+// sending is the body of an answer that a client reads. The client has writeTimeout for each piece, and for all of it a
+// time in proportion to its size.
+type sending struct {
+	io.Reader
+	io.Closer
+
+	conn net.Conn
+	ends time.Time
+}
+
+func newSending(c *fiber.Ctx, body io.ReadCloser, size int64) *sending {
+	return &sending{io.LimitReader(body, size), body, c.Context().Conn(),
+		time.Now().Add(writeTimeout + time.Duration(size)*time.Second/slowestDownload)}
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	deadline := time.Now().Add(writeTimeout)
+	if s.ends.Before(deadline) {
+		deadline = s.ends
+	}
+	if err := s.conn.SetWriteDeadline(deadline); err != nil {
+		return 0, err
+	}
+	return s.Reader.Read(p)
 }
 
 // setCached sets the headers of bytes that everybody may keep. Pages of other origins may show them.

@@ -9,6 +9,7 @@ import (
 	"image/color"
 	"image/png"
 	"io"
+	"math/rand/v2"
 	"mime/multipart"
 	"net"
 	"net/http"
@@ -96,7 +97,7 @@ func addImage(t testing.TB, store *models.Store, objects images.Store, user int6
 	require.NoError(t, err)
 	i := &models.Image{UserID: user, Type: made.Image.Type, Width: made.Image.Width, Height: made.Image.Height,
 		Bytes: int64(len(made.Image.Data)), ThumbnailBytes: int64(len(made.Thumb.Data))}
-	require.NoError(t, store.AddImage(t.Context(), i, "file"))
+	require.NoError(t, store.AddImage(t.Context(), i, "file", models.DefaultImageRoom))
 	require.NoError(t, objects.Put(t.Context(), i.Name, i.Type, made.Image.Data))
 	require.NoError(t, objects.Put(t.Context(), images.ThumbName(i.Name), i.Type, made.Thumb.Data))
 	require.NoError(t, store.ShowImage(t.Context(), i.ID))
@@ -240,7 +241,7 @@ func TestImages_haveRoomForSoMuch(t *testing.T) {
 	a := newAPI(t, modes[0], withImages(imagesIn(t, t.TempDir())))
 	ada := a.account(t)
 	i := a.uploaded(t, ada)
-	a.exec(t, "UPDATE images SET bytes=?", models.MaxImageBytes)
+	a.exec(t, "UPDATE images SET bytes=?", models.DefaultImageRoom.User)
 	r := a.upload(t, ada, asPNG(t, 2, 2))
 	require.Equal(t, 409, r.Status, "%s", r)
 	p := read[problem](t, r)
@@ -248,6 +249,111 @@ func TestImages_haveRoomForSoMuch(t *testing.T) {
 	assert.Equal(t, "no_room", p.Errors[0].Code)
 	a.must(t, 204, ada, "DELETE", i.URL, nil)
 	a.uploaded(t, ada)
+}
+
+// The images of all users have room for so much, too, until their objects are deleted.
+func TestImages_ofTheSiteHaveRoomForSoMuch(t *testing.T) {
+	t.Parallel()
+	objects := imagesIn(t, t.TempDir())
+	small := func(c *handlers.Config) { c.Room = models.ImageRoom{User: 1 << 20, Site: 20_000} }
+	a := newAPI(t, modes[0], withImages(objects), small)
+	ada, bob := a.account(t), a.account(t)
+	var all []uploaded
+	var r reply
+	for len(all) < 100 {
+		if r = a.upload(t, ada, asPNG(t, 600, 300)); r.Status != 201 {
+			break
+		}
+		all = append(all, read[uploaded](t, r))
+	}
+	require.NotEmpty(t, all)
+	p := read[problem](t, r)
+	require.Equal(t, 409, r.Status, "%s", r)
+	require.Len(t, p.Errors, 1)
+	assert.Equal(t, "no_room", p.Errors[0].Code)
+	assert.Equal(t, 409, a.upload(t, bob, asPNG(t, 600, 300)).Status, "it is the room of all")
+	for _, i := range all {
+		a.must(t, 204, ada, "DELETE", i.URL, nil)
+	}
+	assert.Equal(t, 409, a.upload(t, bob, asPNG(t, 600, 300)).Status, "the objects are still there")
+	a.sweep(t, objects)
+	assert.Zero(t, a.number(t, "SELECT CAST(value AS SIGNED) FROM settings WHERE name='image_bytes'"))
+	a.uploaded(t, bob)
+}
+
+// A part of an image is what a header Range asks for. Whatever else the header says, all of it is sent.
+func TestImages_areSentInParts(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, t.TempDir())))
+	i := a.uploaded(t, a.account(t))
+	for _, url := range []string{i.URL, i.ThumbnailURL} {
+		whole := a.must(t, 200, account{}, "GET", url, nil)
+		assert.Equal(t, "bytes", whole.Header.Get("Accept-Ranges"))
+		n, tag := len(whole.Body), whole.Header.Get("ETag")
+		for asked, part := range map[string][2]int{
+			"bytes=0-0": {0, 1}, "bytes=10-19": {10, 20}, "bytes=10-": {10, n}, "bytes=-5": {n - 5, n},
+			"bytes=0-99999999": {0, n},
+		} {
+			r := a.must(t, 206, account{}, "GET", url, nil, header{"Range", asked}, header{"If-Range", tag})
+			assert.Equal(t, whole.Body[part[0]:part[1]], r.Body, asked)
+			assert.Equal(t, fmt.Sprintf("bytes %d-%d/%d", part[0], part[1]-1, n), r.Header.Get("Content-Range"), asked)
+			assert.Equal(t, tag, r.Header.Get("ETag"))
+			assert.Equal(t, whole.Header.Get("Cache-Control"), r.Header.Get("Cache-Control"))
+		}
+		for _, asked := range []string{"bytes=0-1,3-4", "bytes=x", "bytes=5-3", "bytes=99999999-", "lines=1-2", "bytes=-0",
+			"bytes=99999999999999999999-", "bytes=-"} {
+			r := a.must(t, 200, account{}, "GET", url, nil, header{"Range", asked})
+			assert.Equal(t, whole.Body, r.Body, asked)
+		}
+		r := a.must(t, 200, account{}, "GET", url, nil, header{"Range", "bytes=0-0"}, header{"If-Range", `"other"`})
+		assert.Equal(t, whole.Body, r.Body)
+		a.must(t, 304, account{}, "GET", url, nil, header{"Range", "bytes=0-0"}, header{"If-None-Match", tag})
+	}
+}
+
+// A row whose object has another size, as after half a restore, is not sent as if it were whole.
+func TestImages_ofAnotherSizeAreNotSent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, dir)))
+	i := a.uploaded(t, a.account(t))
+	for _, file := range filesIn(t, dir) {
+		require.NoError(t, os.Truncate(file, 10))
+	}
+	a.must(t, 503, account{}, "GET", i.URL, nil)
+}
+
+// Whoever has used up their time of decoding waits, however few images that were. Bytes that are sent count as
+// requests.
+func TestImages_areChargedByTimeAndBytes(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, modes[0], withImages(imagesIn(t, t.TempDir())), limited(t, "", 0.02), behindProxy)
+	ada, bob := a.account(t), a.account(t)
+	at := func(n int) header { return header{"X-Forwarded-For", fmt.Sprintf("192.0.2.%d", n)} }
+	noise := image.NewNRGBA(image.Rect(0, 0, 1000, 1000))
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range noise.Pix {
+		noise.Pix[i] = uint8(random.Uint32())
+	}
+	var b bytes.Buffer
+	require.NoError(t, png.Encode(&b, noise))
+	body, form := imageForm(t, "file", b.Bytes())
+	first := a.send(t, ada, "POST", "/v1/images", body, form, at(1))
+	require.Equal(t, 201, first.Status, "%s", first)
+	second := a.send(t, bob, "POST", "/v1/images", body, form, at(1))
+	require.Equal(t, 429, second.Status, "%s", second)
+	assert.Contains(t, second.Header.Get("RateLimit-Policy"), `"decoding-by-address"`)
+	assert.NotEmpty(t, second.Header.Get("Retry-After"))
+
+	i := read[uploaded](t, first)
+	require.Greater(t, i.Bytes, int64(3<<20))
+	downloads := 0
+	for ; downloads < 20; downloads++ {
+		if r := a.send(t, account{}, "GET", i.URL, "", at(3)); r.Status == 429 {
+			break
+		}
+	}
+	assert.Less(t, downloads, 5, "each counts as at least a dozen of twenty requests")
 }
 
 func TestImages_areShownInTextsAndProfiles(t *testing.T) {
@@ -532,7 +638,7 @@ func TestImages_inS3(t *testing.T) {
 	a.must(t, 204, ada, "DELETE", i.URL, nil)
 	a.due(t)
 	a.sweep(t, objects)
-	_, _, err := objects.Open(t.Context(), i.ID)
+	_, _, err := objects.Open(t.Context(), i.ID, 0)
 	require.ErrorIs(t, err, images.ErrMissing)
 	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM images"))
 }

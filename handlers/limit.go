@@ -82,6 +82,14 @@ var (
 		address: counters.Rate{Burst: 300, Every: 5 * time.Minute},
 	}
 
+	// The time that decoding uploads takes, in units of decodingUnit: ten seconds at once, and then a tenth of a
+	// processor for an account, and a fifth for an address.
+	decodingQuota = quota{
+		name:    "decoding",
+		user:    counters.Rate{Burst: 100, Every: time.Second},
+		address: counters.Rate{Burst: 150, Every: time.Second / 2},
+	}
+
 	// Edits of one post or comment, in addition to writeQuota. The oldest versions are deleted when there are too many,
 	// and an author must not be able to push a version out within days.
 	editQuota = quota{name: "edits", user: counters.Rate{Burst: 20, Every: time.Hour}}
@@ -140,8 +148,10 @@ var (
 	knownMark = counters.Rate{Burst: 1, Every: 30 * 24 * time.Hour}
 )
 
-// Units in which examined index entries are charged, rounded down.
+// Units in which work is charged that is known when it is done, rounded down.
 const (
+	bytesPerRequest = 256 << 10 // bytes of an image that cost as much as a request
+
 	examinedPerRequest = 500   // entries that cost as much as a request
 	examinedPerSearch  = 5_000 // entries that cost as much as a search
 )
@@ -224,6 +234,57 @@ func (s *Server) charge(c *fiber.Ctx, examined int) {
 	if session != nil {
 		take(counters.AccountLimit(session.UserID, searchQuota.name), searchQuota.user.Scale(factor))
 	}
+}
+
+// chargeBytes counts the bytes of an image that is sent as further requests of its address.
+func (s *Server) chargeBytes(c *fiber.Ctx, size int64) {
+	if s.limits.Limiter == nil {
+		return
+	}
+	from, rate := s.clientKey(c), requestQuota.address.Scale(s.limits.factor)
+	takeAtMost(int(size/bytesPerRequest), func(n int) counters.Taken {
+		return s.limits.TakeHere(requestKey(from), rate, n)
+	})
+}
+
+// mayDecode returns CodeRateLimited if the viewer or its address has used up its time of decoding.
+func (s *Server) mayDecode(c *fiber.Ctx) error {
+	for _, part := range s.decodingParts(c) {
+		if taken := s.limits.Take(c.UserContext(), part.key, part.rate, 1); !taken.OK {
+			return s.refuseOverLimit(c, part.policy, part.rate, taken)
+		}
+	}
+	return nil
+}
+
+// chargeDecoding counts time of decoding, in units of which mayDecode has taken one. It takes at most what is left.
+func (s *Server) chargeDecoding(c *fiber.Ctx, units int) {
+	for _, part := range s.decodingParts(c) {
+		takeAtMost(units-1, func(n int) counters.Taken {
+			return s.limits.Take(c.UserContext(), part.key, part.rate, n)
+		})
+	}
+}
+
+// limitPart is one rate of a quota.
+type limitPart struct {
+	policy, key string
+	rate        counters.Rate
+}
+
+// decodingParts returns the rates that bound the viewer's decoding.
+func (s *Server) decodingParts(c *fiber.Ctx) []limitPart {
+	if s.limits.Limiter == nil {
+		return nil
+	}
+	q, session, factor := decodingQuota, viewer(c), s.limits.factor
+	account := counters.AccountLimit(session.UserID, q.name)
+	if session.Role >= models.RoleModerator {
+		return []limitPart{{q.name, account, q.user.Scale(factor * moderatorFactor)}}
+	}
+	policy := q.name + "-by-address"
+	return []limitPart{{policy, policy + ":" + s.clientKey(c), q.address.Scale(factor)},
+		{q.name, account, q.user.Scale(factor)}}
 }
 
 // takeAtMost takes n, or less if less is left.

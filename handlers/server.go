@@ -57,6 +57,7 @@ type Config struct {
 	IDs      *counters.IDs        // required; of claims
 	Edition  *counters.Edition    // nil in direct mode: requests then share no reads
 	Images   images.Store         // nil: users cannot upload images
+	Room     models.ImageRoom     // of images; the zero value means models.DefaultImageRoom
 	Desk     Desk                 // required
 	Registry *prometheus.Registry // required; the API's metrics are registered in it
 
@@ -136,6 +137,7 @@ type Server struct {
 	cursors     cursors
 	markdown    *markdown.Renderer
 	images      images.Store // nil: users cannot upload images
+	imageRoom   models.ImageRoom
 	uploads     *uploads
 	limits      limits
 	likeLimits  likeLimits
@@ -176,7 +178,7 @@ func New(c Config) (*Server, error) {
 		targets:   c.Targets,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
-		images: c.Images, uploads: newUploads(),
+		images: c.Images, imageRoom: c.Room, uploads: newUploads(placesOfOne(c)),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
 		privateWebhooks: c.PrivateWebhooks, local: c.Local,
 	}
@@ -263,6 +265,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("handlers: Config.LikeLimit is %d", c.LikeLimit)
 	}
 	c.LimitFactor = cmp.Or(c.LimitFactor, 1)
+	c.Room = cmp.Or(c.Room, models.DefaultImageRoom)
 	c.MaxStreams = cmp.Or(c.MaxStreams, live.MaxStreams)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, maxInFlight)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
@@ -274,6 +277,14 @@ func (c *Config) complete() error {
 		c.Now = time.Now
 	}
 	return nil
+}
+
+// placesOfOne returns how many images one address may upload at once.
+func placesOfOne(c Config) int {
+	if c.Limiter == nil {
+		return maxUploads
+	}
+	return max(1, int(maxUploadsOfOne*c.LimitFactor))
 }
 
 func (s *Server) newAnswers(c Config) *answers {

@@ -23,9 +23,8 @@ func openFolder(path string) (*folder, error) {
 }
 
 func (f *folder) Check(context.Context) error {
-	if err := os.MkdirAll(f.path, 0o750); err != nil {
-		return err
-	}
+	// A folder that is missing is not made: the path may have a mistake, or a disk may not be mounted, and all images
+	// of the site would be gone.
 	probe, err := os.CreateTemp(f.path, newFile)
 	if err != nil {
 		return err
@@ -73,7 +72,7 @@ func syncFolder(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-func (f *folder) Open(_ context.Context, name string) (io.ReadCloser, int64, error) {
+func (f *folder) Open(_ context.Context, name string, from int64) (io.ReadCloser, int64, error) {
 	path, err := f.file(name)
 	if err != nil {
 		return nil, 0, err
@@ -86,6 +85,9 @@ func (f *folder) Open(_ context.Context, name string) (io.ReadCloser, int64, err
 		return nil, 0, err
 	}
 	info, err := file.Stat()
+	if err == nil {
+		_, err = file.Seek(from, io.SeekStart)
+	}
 	if err != nil {
 		return nil, 0, errors.Join(err, file.Close())
 	}

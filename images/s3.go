@@ -25,6 +25,7 @@ type s3 struct {
 const (
 	s3Timeout     = 8 * time.Second // of a whole Put or Delete, and of the header of an answer
 	s3ReadTimeout = 20 * time.Second
+	s3SlowestRead = 16 << 10 // bytes a second, after s3ReadTimeout: whoever reads the object may be slow
 	s3Retries     = 2
 )
 
@@ -68,22 +69,29 @@ func (s *s3) Put(ctx context.Context, name, kind string, data []byte) error {
 	return err
 }
 
-func (s *s3) Open(ctx context.Context, name string) (io.ReadCloser, int64, error) {
+func (s *s3) Open(ctx context.Context, name string, from int64) (io.ReadCloser, int64, error) {
 	key, err := s.key(name)
 	if err != nil {
 		return nil, 0, err
 	}
-	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), s3ReadTimeout)
+	options := minio.GetObjectOptions{}
+	if from > 0 {
+		if err := options.SetRange(from, 0); err != nil {
+			return nil, 0, err
+		}
+	}
+	reading, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	opened := context.AfterFunc(ctx, cancel)
 	core := minio.Core{Client: s.client} // unlike the client itself, it sends the request at once
-	body, info, _, err := core.GetObject(reading, s.bucket, key, minio.GetObjectOptions{})
+	body, info, _, err := core.GetObject(reading, s.bucket, key, options)
 	switch {
 	case minio.ToErrorResponse(err).Code == minio.NoSuchKey:
 		err = ErrMissing
 	case err == nil && !opened():
 		err = errors.Join(ctx.Err(), body.Close())
 	case err == nil:
-		return &s3Body{body, cancel}, info.Size, nil
+		limit := time.AfterFunc(s3ReadTimeout+time.Duration(info.Size)*time.Second/s3SlowestRead, cancel)
+		return &s3Body{body, func() { limit.Stop(); cancel() }}, from + info.Size, nil
 	}
 	cancel()
 	return nil, 0, err
@@ -93,7 +101,7 @@ func (s *s3) Open(ctx context.Context, name string) (io.ReadCloser, int64, error
 type s3Body struct {
 	io.ReadCloser
 
-	cancel context.CancelFunc
+	cancel func()
 }
 
 func (b *s3Body) Close() error {

@@ -14,9 +14,9 @@ import (
 type Store interface {
 	// Put stores an object, all of it or nothing, and replaces one of this name.
 	Put(ctx context.Context, name, kind string, data []byte) error
-	// Open returns an object and its size. ctx bounds the opening, and not the reading. ErrMissing: there is none of
-	// this name.
-	Open(ctx context.Context, name string) (io.ReadCloser, int64, error)
+	// Open returns an object from a byte on, and the size of all of it. ctx bounds the opening, and not the reading.
+	// ErrMissing: there is none of this name.
+	Open(ctx context.Context, name string, from int64) (io.ReadCloser, int64, error)
 	// Delete deletes an object. If there is none of this name, Delete changes nothing.
 	Delete(ctx context.Context, name string) error
 	// Check returns an error if objects cannot be kept here, such as for wrong credentials. A server that cannot be

@@ -2,6 +2,7 @@ package images_test
 
 import (
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,21 +21,29 @@ func keeps(t *testing.T, s images.Store) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(t, s.Check(ctx))
-	_, _, err := s.Open(ctx, "abcdef")
+	_, _, err := s.Open(ctx, "abcdef", 0)
 	require.ErrorIs(t, err, images.ErrMissing)
 	require.NoError(t, s.Delete(ctx, "abcdef"), "nothing can be deleted")
 	for _, text := range []string{"one", strings.Repeat("two", 100_000)} {
 		require.NoError(t, s.Put(ctx, "abcdef", "image/png", []byte(text)))
-		body, size, err := s.Open(ctx, "abcdef")
+		body, size, err := s.Open(ctx, "abcdef", 0)
 		require.NoError(t, err)
 		read, err := io.ReadAll(body)
 		require.NoError(t, err)
 		require.NoError(t, body.Close())
 		assert.Equal(t, text, string(read))
 		assert.EqualValues(t, len(text), size)
+
+		body, size, err = s.Open(ctx, "abcdef", 2)
+		require.NoError(t, err)
+		read, err = io.ReadAll(body)
+		require.NoError(t, err)
+		require.NoError(t, body.Close())
+		assert.Equal(t, text[2:], string(read))
+		assert.EqualValues(t, len(text), size, "of all of it")
 	}
 	require.NoError(t, s.Delete(ctx, "abcdef"))
-	_, _, err = s.Open(ctx, "abcdef")
+	_, _, err = s.Open(ctx, "abcdef", 0)
 	require.ErrorIs(t, err, images.ErrMissing)
 	for _, name := range []string{"", "a", "../passwd", `a\b`, "a/b/c"} {
 		require.Error(t, s.Put(ctx, name, "image/png", nil), "%q", name)
@@ -44,9 +53,19 @@ func keeps(t *testing.T, s images.Store) {
 func TestFolder_keepsObjects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := images.Open(filepath.Join(dir, "new"))
+	s, err := images.Open(dir)
 	require.NoError(t, err)
 	keeps(t, s)
+}
+
+// A folder that is missing is an error: a path with a mistake, or a disk that is not mounted.
+func TestFolder_mustExist(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "missing")
+	s, err := images.Open(dir)
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Check(t.Context()), fs.ErrNotExist)
+	assert.NoDirExists(t, dir)
 }
 
 // filesIn returns the files below a folder.
@@ -108,7 +127,7 @@ func TestFolder_survivesAFullDisk(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.ErrorIs(t, s.Put(t.Context(), "abcdef", "image/png", make([]byte, 1<<20)), syscall.ENOSPC)
 	assert.Equal(t, []string{filepath.Join(dir, "ab", "abcdef")}, filesIn(t, dir))
-	_, size, err := s.Open(t.Context(), "abcdef")
+	_, size, err := s.Open(t.Context(), "abcdef", 0)
 	require.NoError(t, err)
 	assert.EqualValues(t, 4, size)
 	require.NoError(t, s.Put(t.Context(), "abcdeg", "image/png", []byte("fits")))

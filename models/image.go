@@ -38,11 +38,16 @@ const (
 )
 
 const (
-	// MaxImageBytes is the size of all images of an account, with their thumbnails.
-	MaxImageBytes = 200 << 20
 	// keepUnused is how long an image that nothing shows is kept.
 	keepUnused = 24 * time.Hour
 )
+
+// ImageRoom bounds the bytes of images with their thumbnails: of one account, and of all of them together, until their
+// objects are deleted.
+type ImageRoom struct{ User, Site int64 }
+
+// DefaultImageRoom is the ImageRoom of a site that sets none.
+var DefaultImageRoom = ImageRoom{User: 200 << 20, Site: 20 << 30}
 
 // ImagePath is the path of an image, without its name.
 const ImagePath = "/v1/images/"
@@ -60,6 +65,13 @@ func newImageName(width, height int) string {
 	size := width<<12 | height
 	name[12], name[13], name[14] = byte(size>>16), byte(size>>8), byte(size)
 	return base64.RawURLEncoding.EncodeToString(name[:])
+}
+
+// noRoom returns the error of an image that does not fit in a room.
+func noRoom(field string, most int64, message string) error {
+	return &Error{Code: CodeConflict, Message: message, Fields: []FieldError{
+		Fault{FieldNoRoom, Params{"max": most}, "does not fit in the room that is left"}.In(field),
+	}}
 }
 
 // ImageSize returns the size that the name of an image holds; ok is false if no image can have the name.
@@ -106,8 +118,10 @@ const imageColumns = `
 	id, name, user_id, type, width, height, bytes, thumbnail_bytes, created_at`
 
 // AddImage writes the row of an image that the caller is about to store, names it and sets its id and time. Nobody sees
-// it before ShowImage. CodeConflict, with the field: the images of the user would exceed MaxImageBytes.
-func (s *Store) AddImage(ctx context.Context, i *Image, field string) error {
+// it before ShowImage. CodeConflict, with the field: the images of the user or of all users would exceed the room.
+//
+// The bytes of all images are in settings. That row is locked last.
+func (s *Store) AddImage(ctx context.Context, i *Image, field string, room ImageRoom) error {
 	const sum = `
 		SELECT COALESCE(SUM(bytes+thumbnail_bytes),0)
 		FROM images FORCE INDEX (idx_user_id)
@@ -115,6 +129,11 @@ func (s *Store) AddImage(ctx context.Context, i *Image, field string) error {
 	const insert = `
 		INSERT INTO images (name, user_id, state, type, width, height, bytes, thumbnail_bytes, created_at, due_at)
 		VALUES (?,?,?,?,?,?,?,?,?,?)`
+	const add = `
+		UPDATE settings
+		SET value=CAST(value AS SIGNED)+?
+		WHERE name='image_bytes' AND CAST(value AS SIGNED)<=?`
+	size := i.Bytes + i.ThumbnailBytes
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		users, err := lockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
 		if err != nil {
@@ -127,16 +146,20 @@ func (s *Store) AddImage(ctx context.Context, i *Image, field string) error {
 		if err := tx.Raw(sum, i.UserID, imageDeleting).Scan(&used).Error; err != nil {
 			return err
 		}
-		if used+i.Bytes+i.ThumbnailBytes > MaxImageBytes {
-			return &Error{Code: CodeConflict, Message: "Your images take up all the room of an account. " +
-				"Delete some of them first.", Fields: []FieldError{
-				Fault{FieldNoRoom, Params{"max": MaxImageBytes}, "does not fit in the room of the account"}.In(field),
-			}}
+		if used+size > room.User {
+			return noRoom(field, room.User, "Your images take up all the room of an account. Delete some of them first.")
 		}
 		i.Name, i.CreatedAt = newImageName(i.Width, i.Height), second(s.now())
 		i.ID, err = s.insert(tx, insert, i.Name, i.UserID, imagePending, i.Type, i.Width, i.Height, i.Bytes,
 			i.ThumbnailBytes, i.CreatedAt, i.CreatedAt.Add(keepUnused))
-		return err
+		if err != nil {
+			return err
+		}
+		added := tx.Exec(add, size, room.Site-size)
+		if added.Error == nil && added.RowsAffected == 0 {
+			return noRoom(field, room.Site, "The images of this site take up all its room. Ask its operator for more.")
+		}
+		return added.Error
 	})
 	if err != nil {
 		return fmt.Errorf("add an image of user %d: %w", i.UserID, err)
@@ -353,9 +376,17 @@ func (s *Store) ForgetImage(ctx context.Context, id int64) error {
 	const forgetUse = `
 		DELETE FROM image_uses
 		WHERE subject_type=? AND subject_id=? AND image_id=?`
+	const measure = `
+		SELECT bytes+thumbnail_bytes
+		FROM images
+		WHERE id=?`
 	const forget = `
 		DELETE FROM images
 		WHERE id=? AND state=?`
+	const free = `
+		UPDATE settings
+		SET value=CAST(value AS SIGNED)-?
+		WHERE name='image_bytes'`
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		if _, err := lockImages(tx, []int64{id}); err != nil {
 			return err
@@ -369,7 +400,15 @@ func (s *Store) ForgetImage(ctx context.Context, id int64) error {
 				return err
 			}
 		}
-		return tx.Exec(forget, id, imageDeleting).Error
+		var size int64
+		if err := tx.Raw(measure, id).Scan(&size).Error; err != nil {
+			return err
+		}
+		deleted := tx.Exec(forget, id, imageDeleting)
+		if deleted.Error != nil || deleted.RowsAffected == 0 {
+			return deleted.Error
+		}
+		return tx.Exec(free, size).Error
 	})
 	if err != nil {
 		return fmt.Errorf("forget image %d: %w", id, err)

@@ -297,6 +297,7 @@ const maxAttempts = 20
 //     user and object
 //  9. tags: posts of all authors share them, so they are held for the shortest time
 //  10. webhook_events: one that changes is locked by its id
+//  11. the bytes of all images in settings
 //
 // A transaction skips the steps that it does not need and never goes back. Writing or deleting a comment locks its
 // post, a like locks its target.

@@ -15,7 +15,7 @@ const (
 	FieldTooShort      FieldCode = "too_short"      // min, max, unit
 	FieldTooLong       FieldCode = "too_long"       // max, unit
 	FieldTooLarge      FieldCode = "too_large"      // max, unit: of a file
-	FieldNoRoom        FieldCode = "no_room"        // max: bytes of all files of an account
+	FieldNoRoom        FieldCode = "no_room"        // max: bytes of all files of an account, or of the site
 	FieldTooFew        FieldCode = "too_few"        // min, max
 	FieldTooMany       FieldCode = "too_many"       // max
 	FieldOutOfRange    FieldCode = "out_of_range"   // min, max

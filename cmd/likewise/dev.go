@@ -99,7 +99,11 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 
-	objects, err := imageFlags{filepath.Join(d.Data, "images")}.open(ctx)
+	pictures := filepath.Join(d.Data, "images")
+	if err := os.MkdirAll(pictures, 0o750); err != nil {
+		return err
+	}
+	objects, err := imageFlags{pictures}.open(ctx)
 	if err != nil {
 		return err
 	}

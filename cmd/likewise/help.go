@@ -149,6 +149,9 @@ var helpTexts = map[string]string{
 	"images_help": "Where uploaded images are kept: a folder, or s3://KEY:SECRET@HOST/BUCKET of a server that speaks " +
 		"S3, with /PREFIX, ?region=REGION and &tls=false if needed. The API and cron need the same place. " +
 		"Without it, users cannot upload images.",
+	"images_room_help": "MiB that the images of all users may take with their thumbnails. " +
+		"Uploads that do not fit are refused.",
+	"images_room_of_user_help": "MiB that the images of one account may take with their thumbnails.",
 	"avatar_help": "Hosts of avatars, such as images.example.org. Each learns the address of every reader. " +
 		"* alone allows every host; without a value, none.",
 	"profiles": handlers.DefaultProfiles,

@@ -25,6 +25,7 @@ type apiCmd struct {
 	secretFlags
 	webhookFlags
 	imageFlags
+	roomFlags
 	Listen      string `env:"LIKEWISE_LISTEN" default:":8080" help:"Address to serve on."`
 	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"${admin_help}"`
 	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"${in_flight_help}"`
@@ -34,7 +35,8 @@ type apiCmd struct {
 // Validate reports missing and invalid settings.
 func (a *apiCmd) Validate() error {
 	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check(),
-		a.doorFlags.check(), a.imageFlags.check(), a.secretFlags.check(a.MySQLDSN, a.gateURL()))
+		a.doorFlags.check(), a.imageFlags.check(), a.roomFlags.check(),
+		a.secretFlags.check(a.MySQLDSN, a.gateURL()))
 }
 
 // Run serves the API until ctx ends.
@@ -58,6 +60,7 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 	}
 	config := handlers.Config{MaxInFlight: a.MaxInFlight, MaxStreams: a.MaxStreams, PrivateWebhooks: a.PrivateWebhooks}
 	a.openFrontEnd(&config)
+	config.Room = a.room()
 	if config.Images, err = a.imageFlags.open(ctx); err != nil {
 		return errors.Join(err, admin.Close(), listener.Close(), c.close())
 	}

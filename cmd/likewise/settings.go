@@ -196,6 +196,24 @@ func (f imageFlags) open(ctx context.Context) (images.Store, error) {
 	return s, nil
 }
 
+// roomFlags bound the bytes of images.
+type roomFlags struct {
+	ImagesRoom       int64 `env:"LIKEWISE_IMAGES_ROOM" default:"20480" help:"${images_room_help}"`
+	ImagesRoomOfUser int64 `env:"LIKEWISE_IMAGES_ROOM_OF_USER" default:"200" help:"${images_room_of_user_help}"`
+}
+
+func (f roomFlags) check() error {
+	const most = 1 << 40 // MiB
+	if f.ImagesRoom < 1 || f.ImagesRoom > most || f.ImagesRoomOfUser < 1 || f.ImagesRoomOfUser > most {
+		return errors.New("--images-room and --images-room-of-user must be at least 1 MiB")
+	}
+	return nil
+}
+
+func (f roomFlags) room() models.ImageRoom {
+	return models.ImageRoom{User: f.ImagesRoomOfUser << 20, Site: f.ImagesRoom << 20}
+}
+
 // webhookFlags choose where webhooks can be.
 type webhookFlags struct {
 	PrivateWebhooks bool `name:"webhook-allow-private" env:"LIKEWISE_WEBHOOK_ALLOW_PRIVATE" help:"${webhook_help}"`
