@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -37,32 +38,49 @@ var ErrShards = errors.New("the number of shards is fixed at install")
 // Applied is one migration and when it was applied.
 type Applied struct {
 	Version int64
-	Name    string
-	At      time.Time // zero while pending
+	Name    string        // "" if only a newer version of the program knows it
+	At      time.Time     // zero while pending
+	Took    time.Duration // of those that Run applied
 }
 
-// Up applies the pending migrations, and installs the shards (1 to MaxShards) and the key that signs cursors. It can
-// run again, and in several processes at once. If shards is 0, the installed number stays, and a new installation gets
-// DefaultShards. If another number is installed, Up returns ErrShards.
+// Up is Run without its list.
 func Up(ctx context.Context, dsn string, shards int) error {
+	_, err := Run(ctx, dsn, shards)
+	return err
+}
+
+// Run applies the pending migrations, and installs the shards (1 to MaxShards), the key that signs cursors, and the id
+// of the installation. It returns the migrations that it applied, also with an error. It can run again, and in several
+// processes at once. If shards is 0, the installed number stays, and a new installation gets DefaultShards. If another
+// number is installed, Run returns ErrShards.
+func Run(ctx context.Context, dsn string, shards int) ([]Applied, error) {
 	if shards < 0 || shards > MaxShards {
-		return fmt.Errorf("shards must be between 1 and %d", MaxShards)
+		return nil, fmt.Errorf("shards must be between 1 and %d", MaxShards)
 	}
 	db, provider, err := open(dsn)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer db.Close()
-	if _, err := provider.Up(ctx); err != nil {
-		return fmt.Errorf("migrate: %w", err)
+	results, err := provider.Up(ctx)
+	var partly *goose.PartialError
+	if errors.As(err, &partly) {
+		results = partly.Applied
+	}
+	done := make([]Applied, len(results))
+	for i, r := range results {
+		done[i] = Applied{Version: r.Source.Version, Name: r.Source.Path, Took: r.Duration}
+	}
+	if err != nil {
+		return done, fmt.Errorf("migrate: %w", err)
 	}
 	if err := installShards(ctx, db, shards); err != nil {
-		return err
+		return done, err
 	}
-	return installCursorKey(ctx, db)
+	return done, errors.Join(installKey(ctx, db, "cursor_key", 32), installKey(ctx, db, "site", 8))
 }
 
-// Status lists every migration, oldest first.
+// Status lists every migration, oldest first. Those that only a newer version of the program knows come last.
 func Status(ctx context.Context, dsn string) ([]Applied, error) {
 	db, provider, err := open(dsn)
 	if err != nil {
@@ -77,7 +95,67 @@ func Status(ctx context.Context, dsn string) ([]Applied, error) {
 	for i, s := range status {
 		list[i] = Applied{Version: s.Source.Version, Name: s.Source.Path, At: s.AppliedAt}
 	}
+	const newer = `
+		SELECT version_id, MAX(tstamp)
+		FROM goose_db_version
+		WHERE is_applied AND version_id>?
+		GROUP BY version_id
+		ORDER BY version_id`
+	rows, err := db.QueryContext(ctx, newer, Latest())
+	if err != nil {
+		return nil, fmt.Errorf("migration status: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var a Applied
+		if err := rows.Scan(&a.Version, &a.At); err != nil {
+			return nil, fmt.Errorf("migration status: %w", err)
+		}
+		list = append(list, a)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("migration status: %w", err)
+	}
 	return list, nil
+}
+
+// Latest returns the number of the last migration that this version of the program knows.
+func Latest() int64 {
+	names, err := fs.Glob(files, "*.sql") // ascending
+	if err != nil || len(names) == 0 {
+		panic("no migrations are embedded")
+	}
+	version, err := goose.NumericComponent(names[len(names)-1])
+	if err != nil {
+		panic(err)
+	}
+	return version
+}
+
+// ErrNewerSchema means that a newer version of the program has migrated the database.
+var ErrNewerSchema = errors.New("the schema is newer than this version of the program")
+
+// ErrOlderSchema means that migrations are pending.
+var ErrOlderSchema = errors.New("the schema is older than this version of the program: run `likewise migrate up`")
+
+// Check compares the schema with this version of the program. It returns ErrOlderSchema or ErrNewerSchema if the two
+// differ.
+func Check(ctx context.Context, db *sql.DB) error {
+	const query = `
+		SELECT COALESCE(MAX(version_id), 0)
+		FROM goose_db_version
+		WHERE is_applied`
+	var version int64
+	if err := db.QueryRowContext(ctx, query).Scan(&version); err != nil {
+		return fmt.Errorf("read the version of the schema: %w", err)
+	}
+	switch latest := Latest(); {
+	case version < latest:
+		return fmt.Errorf("%w (it has migration %d of %d)", ErrOlderSchema, version, latest)
+	case version > latest:
+		return fmt.Errorf("%w (it has migration %d, and this version knows %d)", ErrNewerSchema, version, latest)
+	}
+	return nil
 }
 
 func open(dsn string) (*sql.DB, *goose.Provider, error) {
@@ -133,12 +211,13 @@ func installShards(ctx context.Context, db *sql.DB, shards int) error {
 	return nil
 }
 
-func installCursorKey(ctx context.Context, db *sql.DB) error {
-	key := make([]byte, 32)
+// installKey makes a random value of a setting, of some bytes, unless there is one.
+func installKey(ctx context.Context, db *sql.DB, name string, size int) error {
+	key := make([]byte, size)
 	rand.Read(key) // never fails: crypto/rand ends the process instead
-	const insert = "INSERT IGNORE INTO settings (name, value) VALUES ('cursor_key', UNHEX(?))"
-	if _, err := db.ExecContext(ctx, insert, hex.EncodeToString(key)); err != nil {
-		return fmt.Errorf("install cursor key: %w", err)
+	const insert = "INSERT IGNORE INTO settings (name, value) VALUES (?, UNHEX(?))"
+	if _, err := db.ExecContext(ctx, insert, name, hex.EncodeToString(key)); err != nil {
+		return fmt.Errorf("install %s: %w", name, err)
 	}
 	return nil
 }

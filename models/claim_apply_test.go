@@ -480,3 +480,17 @@ func TestApplyClaims_agreesWithAModel(t *testing.T) {
 		l.check()
 	})
 }
+
+// The claim of an account that a backup lacks is dropped: its user does not exist, and nobody can be notified.
+func TestApplyClaims_dropsClaimsOfUsersWithoutARow(t *testing.T) {
+	t.Parallel()
+	l := newClaimLog(t, 1)
+	d := insertDrop(t, l.store, l.post, 2, 0)
+	const gone = 70_000
+	done := l.apply(l.take(d, l.users[0], 100), l.take(d, gone, 101), l.back(d, gone, 101))
+	assert.Equal(t, 1, done.Strangers)
+	assert.Equal(t, 1, done.Claimed)
+	assert.Zero(t, done.Rejected)
+	assert.Equal(t, 1, count(t, l.store, "SELECT COUNT(*) FROM claims"))
+	assert.Equal(t, 1, count(t, l.store, "SELECT claimed FROM drops WHERE id=?", d))
+}

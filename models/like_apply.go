@@ -34,6 +34,7 @@ type LikesApplied struct {
 	Accepted          int // events that were applied, whether or not they changed a row
 	Duplicates        int // events of runs at or before the watermark, including those of old epochs; they are dropped
 	Vanished          int // events whose target has no row; they are dropped
+	Strangers         int // events whose user has no row; they are dropped
 	DeadLetters       int
 	Gaps              int
 	Watermarks        map[int]Position // of the shards in the batch, after it
@@ -151,6 +152,9 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 		}
 	}
 
+	if ofDrops, err = s.dropStrangers(tx, last, ofDrops, done); err != nil {
+		return err
+	}
 	for _, kind := range []TargetKind{KindPost, KindComment} {
 		if err := applyKind(tx, kind, last, now, done); err != nil {
 			return err
@@ -171,7 +175,7 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 		}
 	}
 	done.DeadLetters, done.Gaps = len(dead), len(gaps)
-	done.Accepted -= done.Vanished
+	done.Accepted -= done.Vanished + done.Strangers
 	return moveWatermarks(tx, marks, now, done)
 }
 

@@ -78,6 +78,7 @@ func newLog(t *testing.T) shardLog {
 	t.Helper()
 	store := openStore(t)
 	post := newPost(t, store, newUser(t, store, "ada"))
+	testkit.AddUsers(t, store.Pool(), 1, 2000)
 	l := shardLog{t, store, models.Target{Kind: models.KindPost, ID: post.ID}}
 	l.apply(l.opened(1, models.Position{}))
 	return l
@@ -278,6 +279,7 @@ func TestApplyLikes_locksSomeThousandTargetsAtATime(t *testing.T) {
 	store, log := openWatched(t, dsn)
 	l := shardLog{t, store, models.Target{Kind: models.KindPost, ID: newPost(t, store, newUser(t, store, "ada")).ID}}
 	events := []models.Event{models.LikeEvent(l.target, 7, true, past)}
+	testkit.AddUsers(t, store.Pool(), 7, 7)
 	const ghosts = 12_000
 	for i := range int64(ghosts) {
 		ghost := models.Target{Kind: models.KindPost, ID: l.target.ID + (i+1)*int64(store.Shards())}
@@ -586,4 +588,43 @@ func FuzzRun(f *testing.F) {
 			t.Fatalf("%q became %+v, then %+v, %v", text, events, again, err)
 		}
 	})
+}
+
+// After a restore from a backup, the log has likes of accounts that the backup lacks. Their ids must not come to like
+// anything when they are issued again.
+func TestApplyLikes_dropsLikesOfUsersWithoutARow(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	const gone = 70_000
+	done := l.apply(l.at(1, 1, 7, true), l.at(1, 2, gone, true), l.at(1, 3, gone+1, true), l.at(1, 4, gone+1, false))
+	assert.Equal(t, 1, done.Strangers, "an unlike takes nothing but a row away")
+	assert.Equal(t, 3, done.Accepted)
+	assert.Equal(t, []int64{7}, l.likers())
+	assert.Equal(t, models.Position{Epoch: 1, Seq: 4}, l.state().Applied)
+	done = l.apply(l.at(1, 5, 8, true), l.at(1, 6, gone, true))
+	assert.Equal(t, 1, done.Strangers, "nobody remembers a user without a row")
+	testkit.AddUsers(t, l.store.Pool(), gone, gone)
+	done = l.apply(l.at(1, 7, gone, true), l.at(1, 8, 8, false))
+	assert.Zero(t, done.Strangers)
+	assert.Equal(t, []int64{7, gone}, l.likers())
+}
+
+func TestApplyLikes_asksForAUserOnce(t *testing.T) {
+	t.Parallel()
+	store, log := openWatched(t, testkit.Database(t))
+	l := shardLog{t, store, models.Target{Kind: models.KindPost, ID: newPost(t, store, newUser(t, store, "ada")).ID}}
+	testkit.AddUsers(t, store.Pool(), 1, 9)
+	asked := func(records ...models.LikeRecord) (queries int) {
+		log.selects()
+		l.apply(records...)
+		for _, query := range log.selects() {
+			if strings.Contains(query, "FROM users FORCE INDEX (PRIMARY)") {
+				queries++
+			}
+		}
+		return queries
+	}
+	assert.Equal(t, 1, asked(l.opened(1, models.Position{}), l.at(1, 1, 7, true), l.at(1, 2, 8, true)))
+	assert.Zero(t, asked(l.at(1, 3, 7, false), l.at(1, 4, 8, true)))
+	assert.Equal(t, 1, asked(l.at(1, 5, 7, true), l.at(1, 6, 9, true)))
 }

@@ -3,6 +3,7 @@ package models_test
 import (
 	"testing"
 
+	"likewise/internal/testkit"
 	"likewise/models"
 )
 
@@ -38,6 +39,7 @@ func BenchmarkApplyLikes(b *testing.B) {
 			}
 			for b.Loop() {
 				b.StopTimer()
+				testkit.AddUsers(b, store.Pool(), 1, batch)
 				ids := make([]int64, c.targets)
 				for i := range ids {
 					post, err := store.CreatePost(b.Context(), author,

@@ -34,11 +34,13 @@ type Store struct {
 	now       func() time.Time
 	shards    int
 	cursorKey []byte
+	site      string
 	retried   func(RetryCause)
 	log       *slog.Logger
 	excerpt   func(content string) string // nil: the store makes no excerpts
 	direct    atomic.Bool                 // StartLikes has started the process in direct mode
 	likeClock LikeClock                   // nil: that of MySQL
+	userRows  userRows                    // for ApplyLikes
 }
 
 // Options configure a Store. The zero value is for production.
@@ -164,24 +166,29 @@ func (s *Store) Now() time.Time { return s.now() }
 // Logger returns the Store's logger. What works on the Store logs to it.
 func (s *Store) Logger() *slog.Logger { return s.log }
 
-// readInstall reads the number of shards, the kind of the server and the key of cursors.
+// readInstall reads the number of shards, the kind of the server, the key of cursors and the id of the installation.
 func (s *Store) readInstall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	const shards = `
 		SELECT COUNT(*), VERSION()
 		FROM like_shards`
-	const cursorKey = `
+	const setting = `
 		SELECT value
 		FROM settings
-		WHERE name='cursor_key'`
+		WHERE name=?`
 	var version string
 	err := s.pool.QueryRowContext(ctx, shards).Scan(&s.shards, &version)
 	if s.guarded.reads.server = serverMySQL; strings.Contains(version, "MariaDB") {
 		s.guarded.reads.server = serverMariaDB
 	}
 	if err == nil {
-		err = s.pool.QueryRowContext(ctx, cursorKey).Scan(&s.cursorKey)
+		err = s.pool.QueryRowContext(ctx, setting, "cursor_key").Scan(&s.cursorKey)
+	}
+	if err == nil {
+		var site []byte
+		err = s.pool.QueryRowContext(ctx, setting, "site").Scan(&site)
+		s.site = hex.EncodeToString(site)
 	}
 	if mysqlCode(err) == errNoSuchTable || errors.Is(err, sql.ErrNoRows) || err == nil && s.shards == 0 {
 		return errNotMigrated
@@ -210,6 +217,10 @@ func (s *Store) Pool() *sql.DB { return s.pool }
 
 // Shards returns the number of shards, which is fixed at installation.
 func (s *Store) Shards() int { return s.shards }
+
+// Site returns the id of the installation, which was made at random when it was installed. Records in Kafka and shards
+// in Redis have it, so that two sites which share them by mistake notice.
+func (s *Store) Site() string { return s.site }
 
 // CursorKey returns the key that signs list cursors. It is the same in every process of an installation.
 func (s *Store) CursorKey() []byte { return s.cursorKey }

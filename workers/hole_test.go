@@ -266,6 +266,7 @@ func TestReconciler_sendsWhatIsLeftOfADamagedTarget(t *testing.T) {
 	stop := p.start()
 	target := p.postIn(6)
 	const users = 1000
+	testkit.AddUsers(t, p.store.Pool(), 2001, 2000+users)
 	for user := int64(1); user <= users; user++ {
 		p.set(target, user, true)
 	}
@@ -609,7 +610,9 @@ func TestRelay_halvesRecordsThatAreTooLarge(t *testing.T) {
 	stop()
 	const likes = 100
 	for user := range int64(likes) {
-		p.set(target, 1_000_003*(user+1)%2_000_000_011, true) // numbers that compression does not make short
+		id := 1_000_003 * (user + 1) % 2_000_000_011 // compression does not make such numbers short
+		testkit.AddUsers(t, p.store.Pool(), id, id)
+		p.set(target, id, true)
 	}
 	p.work()
 	p.flush()

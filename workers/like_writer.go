@@ -303,6 +303,10 @@ func (w *LikeWriter) try(ctx context.Context, runs []models.LikeRecord) error {
 		return err
 	}
 	w.metrics.applied(runs, done, began, w.now())
+	if done.Strangers > 0 {
+		w.store.Logger().WarnContext(ctx, "likes and claims of users that do not exist are dropped",
+			"events", done.Strangers, "shards", shardsOf(runs))
+	}
 	if done.Gaps > 0 {
 		w.store.Logger().ErrorContext(ctx, "events are missing from the log: the shard will be reconciled with Redis",
 			"gaps", done.Gaps)

@@ -73,6 +73,7 @@ func newPipeline(t *testing.T, dsn, url string, brokers []string, topic string) 
 	require.NoError(t, err)
 	p.raw = redis.NewClient(options)
 	t.Cleanup(func() { require.NoError(t, p.raw.Close()) })
+	testkit.AddUsers(t, p.store.Pool(), 1, 2000)
 	u := &models.User{Username: "ada", Email: "ada@example.org"}
 	require.NoError(t, p.store.CreateUser(t.Context(), u))
 	p.author = models.Author{ID: u.ID, Username: u.Username}

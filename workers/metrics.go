@@ -156,6 +156,7 @@ func (m *Metrics) applied(runs []models.LikeRecord, done models.LikesApplied, be
 	m.rejected.Add(float64(done.Rejected))
 	m.events.WithLabelValues("duplicate").Add(float64(done.Duplicates))
 	m.events.WithLabelValues("vanished").Add(float64(done.Vanished))
+	m.events.WithLabelValues("stranger").Add(float64(done.Strangers))
 	m.events.WithLabelValues("dead_letter").Add(float64(done.DeadLetters))
 	m.events.WithLabelValues("accepted").Add(float64(done.Accepted))
 	if last.At > 0 {

@@ -391,6 +391,8 @@ func TestRecovery_everyServerKilledAtOnce(t *testing.T) {
 	p, all := setupOwn(t)
 	p.start()
 	target := p.post()
+	const users = 100_000
+	testkit.AddUsers(t, p.store.Pool(), 1, users)
 	ctx, stop := context.WithCancel(t.Context())
 	var mu sync.Mutex
 	acked := map[int64]bool{}
@@ -399,7 +401,7 @@ func TestRecovery_everyServerKilledAtOnce(t *testing.T) {
 	for client := range int64(8) {
 		clients.Go(func() {
 			for n := int64(1); ctx.Err() == nil; n++ {
-				user := client*1_000_000 + n
+				user := (8*n+client)%users + 1
 				_, err := p.likes.SetLike(context.WithoutCancel(ctx), target, user, true)
 				mu.Lock()
 				if err == nil {

@@ -51,7 +51,7 @@ func NewVerifier(
 ) *Verifier {
 	v := &Verifier{
 		store:  store,
-		gate:   directVerifier{},
+		gate:   directVerifier{store},
 		repair: repair,
 		report: report,
 		now:    store.Now,
@@ -73,10 +73,12 @@ type gateVerifier interface {
 	verifyStray(ctx context.Context, target models.Target, sum *Verification) error
 	// verifyStrays reports all warm targets that have no row.
 	verifyStrays(ctx context.Context, sum *Verification) error
+	// unlike takes a like away.
+	unlike(ctx context.Context, target models.Target, user int64) error
 }
 
 // directVerifier has nothing to verify: without a gate, no target is warm.
-type directVerifier struct{}
+type directVerifier struct{ store *models.Store }
 
 func (directVerifier) verifyTargets(context.Context, []models.Target, *Verification) error {
 	return nil
@@ -115,6 +117,9 @@ func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 			return sum, err
 		}
 		if err := v.verifyOrphans(ctx, kind, &sum); err != nil {
+			return sum, err
+		}
+		if err := v.verifyStrangers(ctx, kind, &sum); err != nil {
 			return sum, err
 		}
 	}

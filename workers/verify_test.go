@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -189,4 +190,22 @@ func TestVerify_confirmsADifference(t *testing.T) {
 			Problem: "claimed is 1 and there are 0 live claims", Repaired: true,
 		},
 	}, reported)
+}
+
+// A like whose user has no row is reported, and a repair takes it away in both stores.
+func TestVerify_findsLikesOfUsersWithoutARow(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	target := p.post()
+	p.set(target, 1, true)
+	p.set(target, 2, true)
+	p.flush()
+	p.exec("DELETE FROM users WHERE id=2")
+	want := fmt.Sprintf("%s: user 2 likes it and does not exist", target)
+	assert.Equal(t, []string{want}, p.verify(false))
+	assert.Equal(t, []string{want + " (repaired)"}, p.verify(true))
+	p.flush()
+	assert.Equal(t, []int64{1}, p.likers(target))
+	assert.Empty(t, p.verify(false))
 }

@@ -108,7 +108,10 @@ var helpTexts = map[string]string{
 	"log_level_help": "Lowest level that is logged: debug, info, warn or error.",
 
 	// Servers
-	"mysql_help":       "MySQL or MariaDB database.",
+	"mysql_help":        "MySQL or MariaDB database.",
+	"newer_schema_help": "Start on the schema of the next version, during an upgrade or after it was undone.",
+	"restored_help": "Prepare a database that was restored from a backup: raise its ids, so that none is issued twice. " +
+		"Stop everything first.",
 	"mysql_conns_help": "Maximum number of connections to MySQL; at least 4.",
 	"likes_help": "gated: likes and claims go through Redis and Kafka. " +
 		"direct: one MySQL transaction for each, for small sites without Redis and Kafka.",

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -13,6 +15,8 @@ import (
 type migrateCmd struct {
 	Up     migrateUpCmd     `cmd:"" help:"Create the schema, or apply pending migrations."`
 	Status migrateStatusCmd `cmd:"" help:"List every migration with the time when it was applied."`
+
+	Restored migrateRestoredCmd `cmd:"" help:"${restored_help}"`
 }
 
 // migrateFlags name a database that need not be migrated yet.
@@ -34,7 +38,29 @@ func (m *migrateUpCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	if err := migrations.Up(ctx, dsn, m.Shards); err != nil {
+	done, err := migrations.Run(ctx, dsn, m.Shards)
+	w := tabwriter.NewWriter(out.stdout, 0, 0, 2, ' ', 0)
+	for _, a := range done {
+		fmt.Fprintf(w, "%s\tapplied in %v\n", a.Name, a.Took.Round(time.Millisecond))
+	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		return err
+	}
+	return printSchema(ctx, dsn, out)
+}
+
+// printSchema prints how the schema compares with this version of the program.
+func printSchema(ctx context.Context, dsn string, out output) error {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return fmt.Errorf("mysql dsn: %w", err)
+	}
+	defer db.Close()
+	switch err := migrations.Check(ctx, db); {
+	case errors.Is(err, migrations.ErrNewerSchema), errors.Is(err, migrations.ErrOlderSchema):
+		fmt.Fprintln(out.stdout, err)
+		return nil
+	case err != nil:
 		return err
 	}
 	fmt.Fprintln(out.stdout, "the schema is up to date")
@@ -57,11 +83,42 @@ func (m *migrateStatusCmd) Run(ctx context.Context, out output) error {
 	}
 	w := tabwriter.NewWriter(out.stdout, 0, 0, 2, ' ', 0)
 	for _, a := range list {
-		at := "pending"
+		at, name := "pending", a.Name
 		if !a.At.IsZero() {
 			at = a.At.UTC().Format(time.RFC3339)
 		}
-		fmt.Fprintf(w, "%s\t%s\n", a.Name, at)
+		if name == "" {
+			name = fmt.Sprintf("%05d of a newer version", a.Version)
+		}
+		fmt.Fprintf(w, "%s\t%s\n", name, at)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return printSchema(ctx, dsn, out)
+}
+
+type migrateRestoredCmd struct {
+	migrateFlags
+}
+
+// Run raises ids and epochs.
+func (m *migrateRestoredCmd) Run(ctx context.Context, out output) error {
+	dsn, err := models.DSN(m.MySQLDSN)
+	if err != nil {
+		return err
+	}
+	raised, err := migrations.Restored(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out.stdout, 0, 0, 2, ' ', 0)
+	for _, r := range raised {
+		fmt.Fprintf(w, "%s\tnext id %d\n", r.Table, r.Next)
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	fmt.Fprintln(out.stdout, "no id or epoch is issued again; now empty Redis, and start the workers with another --group")
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"likewise/handlers"
 	"likewise/handlers/markdown"
 	"likewise/images"
+	"likewise/migrations"
 	"likewise/models"
 	"likewise/workers"
 )
@@ -27,6 +28,8 @@ const minMySQLConns = 4
 type mysqlFlags struct {
 	MySQLDSN   string `name:"mysql-dsn" env:"LIKEWISE_MYSQL_DSN" required:"" placeholder:"${dsn}" help:"${mysql_help}"`
 	MySQLConns int    `name:"mysql-conns" env:"LIKEWISE_MYSQL_CONNS" default:"32" help:"${mysql_conns_help}"`
+
+	AllowNewerSchema bool `name:"allow-newer-schema" env:"LIKEWISE_ALLOW_NEWER_SCHEMA" help:"${newer_schema_help}"`
 }
 
 func (f mysqlFlags) open(
@@ -42,7 +45,29 @@ func (f mysqlFlags) open(
 		}
 		options.Retried = func(cause models.RetryCause) { retried.WithLabelValues(string(cause)).Inc() }
 	}
-	return models.Open(ctx, f.MySQLDSN, options)
+	store, err := models.Open(ctx, f.MySQLDSN, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.checkSchema(ctx, store); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
+}
+
+// checkSchema returns an error if the schema is that of another version of the program. The schema of the next version
+// suits this one, too, but that of a later version may not.
+func (f mysqlFlags) checkSchema(ctx context.Context, store *models.Store) error {
+	err := migrations.Check(ctx, store.Pool())
+	if !errors.Is(err, migrations.ErrNewerSchema) {
+		return err
+	}
+	if f.AllowNewerSchema {
+		store.Logger().WarnContext(ctx, "started on a newer schema", "schema", err.Error())
+		return nil
+	}
+	return fmt.Errorf("%w; start the version that migrated it, or, if that is the next version, set "+
+		"--allow-newer-schema (or $LIKEWISE_ALLOW_NEWER_SCHEMA)", err)
 }
 
 // setting is a required setting of a command.

@@ -1,0 +1,35 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+
+	"likewise/models"
+)
+
+// verifyStrangers looks for likes of users who have no row. A repair unlikes in their name.
+func (v *Verifier) verifyStrangers(ctx context.Context, kind models.TargetKind, sum *Verification) error {
+	likes, err := v.store.StrangeLikes(ctx, kind, verifyPage)
+	if err != nil {
+		return err
+	}
+	for _, l := range likes {
+		err := v.found(ctx, sum, l.Target, fmt.Sprintf("user %d likes it and does not exist", l.UserID), func() error {
+			return v.gate.unlike(ctx, l.Target, l.UserID)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v directVerifier) unlike(ctx context.Context, target models.Target, user int64) error {
+	_, err := v.store.SetLike(ctx, target, user, false)
+	return err
+}
+
+func (v *gatedVerifier) unlike(ctx context.Context, target models.Target, user int64) error {
+	_, err := v.likes.SetLike(ctx, target, user, false)
+	return err
+}
