@@ -35,6 +35,7 @@ func TestSettings_thatAreMissingAreNamedAsFlagAndVariable(t *testing.T) {
 		"cron run purge --likes=direct":    {dsn},
 		"migrate up":                       {dsn},
 		"migrate status":                   {dsn},
+		"migrate restored":                 {dsn},
 		"import stackexchange .":           {dsn, redis},
 		"user create ada ada@example.org":  {dsn},
 		"user promote ada admin":           {dsn},
@@ -154,13 +155,16 @@ func TestMigrate(t *testing.T) {
 		assert.Contains(t, fail(t, 1, env, strings.Fields(args)...), "run `likewise migrate up`", "likewise %s", args)
 	}
 	assert.Regexp(t, `(?m)^00001_users\.sql +pending$`, succeed(t, env, "migrate", "status"))
+	said := succeed(t, env, "migrate", "up")
+	assert.Regexp(t, `(?m)^00001_users\.sql +applied in \d+(\.\d+)?m?s$`, said)
+	assert.True(t, strings.HasSuffix(said, "\nthe schema is up to date\n"), said)
 	assert.Equal(t, "the schema is up to date\n", succeed(t, env, "migrate", "up"))
 	status := succeed(t, env, "migrate", "status")
 	assert.Regexp(t, `(?m)^00001_users\.sql +2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ$`, status)
 	assert.NotContains(t, status, "pending")
 	succeed(t, env, "migrate", "up")
 	succeed(t, env, "migrate", "up", "--shards", "16")
-	said := fail(t, 1, env, "migrate", "up", "--shards", "8")
+	said = fail(t, 1, env, "migrate", "up", "--shards", "8")
 	assert.Contains(t, said, "the number of shards is fixed at install: this database has 16, not 8")
 	fail(t, 1, env, "migrate", "up", "--shards", "1000")
 }
