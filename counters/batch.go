@@ -117,6 +117,7 @@ type gateScript struct {
 // shardReply is what a script replied to a parcel.
 type shardReply struct {
 	head    []int64
+	site    string // of the shard, in the reply to a late call
 	answers []answer
 	err     error
 }
@@ -131,6 +132,12 @@ func (s gateScript) parts(reply *redis.Cmd) ([]shardReply, error) {
 	for i, value := range values {
 		if failed, ok := value.(error); ok {
 			parts[i].err = failed
+			continue
+		}
+		list, _ := value.([]any)
+		if len(list) == 4 && list[0] == int64(6) {
+			parts[i] = s.read(list[:3])
+			parts[i].site, _ = list[3].(string)
 			continue
 		}
 		parts[i] = s.read(value)
@@ -397,6 +404,9 @@ func (p *parcel) answer(r shardReply) {
 		r.head[0] == 0 && len(r.answers) != len(p.calls)) {
 		r.err = fmt.Errorf("the gate replied %d numbers and %d answers to %d calls", len(r.head), len(r.answers),
 			len(p.calls))
+	}
+	if site := l.gate.redis.site; r.err == nil && r.site != "" && site != "" && r.site != site {
+		r.err = foreign(l.shard, site, r.site)
 	}
 	if r.err != nil {
 		p.fail(r.err)

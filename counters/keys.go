@@ -13,7 +13,9 @@ import (
 //	                                     opened), opening, restored, drained (the last Position when the shard was
 //	                                     closed), last (the last Position in the outbox), accepted (likes and
 //	                                     claims, ever), relayed (those that have left the outbox; may be too low),
-//	                                     tickets (ever), refusing (ms: until then, likes of some users are refused)
+//	                                     tickets (ever), refusing (ms: until then, likes of some users are refused),
+//	                                     site (the id of the installation), applied (the latest watermark of MySQL
+//	                                     that a relay has seen)
 //	{s07}:outbox                 stream  runs that Kafka does not have yet; an entry's id is the run's Position, and
 //	                                     "before" the number of likes accepted before it
 //	{s07}:relay                  string  lock of the shard's relay

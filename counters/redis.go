@@ -41,6 +41,7 @@ type Redis struct {
 	client   redis.UniversalClient
 	blocking redis.UniversalClient // for blocking reads, which would occupy the connections of other calls
 	shards   int
+	site     string            // the id of the installation; "" in tools that do not know it
 	source   map[string]string // of the scripts, by file name without ".lua"
 	script   map[string]*redis.Script
 }
@@ -73,13 +74,13 @@ func Open(url string, shards int) (*Redis, error) {
 		}
 		r.source[name], r.script[name] = source, redis.NewScript(source)
 	}
-	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, refuseReplica}); err != nil {
+	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, r.greet}); err != nil {
 		return nil, err
 	}
 	if one, ok := r.client.(*redis.Client); ok {
 		one.AddHook(newBreaker())
 	}
-	if r.blocking, err = connect(url, connection{shards + 2, ioTimeout, refuseReplica}); err != nil {
+	if r.blocking, err = connect(url, connection{shards + 2, ioTimeout, r.greet}); err != nil {
 		return nil, errors.Join(err, r.client.Close())
 	}
 	return r, nil
@@ -151,7 +152,7 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 // or let a relay do so.
 var draining = func() map[string]string {
 	heads := map[string]string{}
-	for _, name := range []string{"hold", "trim", "seal", "opened", "forget", "cool", "sweep"} {
+	for _, name := range []string{"hold", "trim", "seal", "opened", "forget", "cool", "sweep", "remember"} {
 		heads[name] = "#!lua flags=allow-oom\n"
 	}
 	return heads
@@ -294,7 +295,8 @@ func mayArrive(err error) bool {
 	}
 	return !errors.As(err, &reply) &&
 		!errors.Is(err, gobreaker.ErrOpenState) && !errors.Is(err, gobreaker.ErrTooManyRequests) &&
-		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, errReplica)
+		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, errReplica) &&
+		!errors.Is(err, ErrForeign)
 }
 
 // nodes returns the clients of all servers that accept writes.

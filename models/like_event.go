@@ -1,6 +1,7 @@
 package models
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -414,7 +415,8 @@ func parseEventID(s string) (int64, error) {
 // Envelope is the value of one Kafka record: consecutive runs of one shard. A record is written whole or not at all,
 // so a send that fails halfway cannot leave a gap in the numbers.
 type Envelope struct {
-	V     int         `json:"v"` // EnvelopeVersion
+	V     int         `json:"v"`              // EnvelopeVersion
+	Site  string      `json:"site,omitempty"` // Store.Site
 	Shard int         `json:"shard"`
 	Runs  []Enveloped `json:"runs"`
 }
@@ -442,4 +444,28 @@ func DecodeEnvelope(value []byte, shard int) (Envelope, error) {
 		return Envelope{}, errors.New("record has no runs")
 	}
 	return envelope, nil
+}
+
+// SiteOf returns the id of the installation that made a record; "" if the record has none, or cannot be read. It reads
+// only the fields before the id, which is one of the first.
+func SiteOf(value []byte) string {
+	fields := json.NewDecoder(bytes.NewReader(value))
+	if begin, err := fields.Token(); err != nil || begin != json.Delim('{') {
+		return ""
+	}
+	for fields.More() {
+		name, err := fields.Token()
+		if err != nil || name == "runs" {
+			return ""
+		}
+		var field any
+		if fields.Decode(&field) != nil {
+			return ""
+		}
+		if name == "site" {
+			site, _ := field.(string)
+			return site
+		}
+	}
+	return ""
 }

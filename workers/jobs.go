@@ -176,6 +176,9 @@ func (j *Jobs) Run(ctx context.Context, name string) (result string, err error) 
 	if schedule[i].Gated && !j.gated() {
 		return "", ErrDirect
 	}
+	if err := j.checkSite(ctx); err != nil {
+		return "", err
+	}
 	if _, ok := ctx.Deadline(); ok {
 		return schedule[i].run(j, ctx)
 	}
@@ -215,6 +218,14 @@ func (j *Jobs) repeat(ctx context.Context, job Job) {
 	}
 }
 
+// checkSite returns an error if Redis belongs to another installation. A job would evict or close targets of that one.
+func (j *Jobs) checkSite(ctx context.Context) error {
+	if j.Redis == nil {
+		return nil
+	}
+	return j.Redis.CheckSite(ctx)
+}
+
 // jobLock is how long a job that was killed keeps other processes from running it.
 const jobLock = 5 * time.Second
 
@@ -223,6 +234,9 @@ const jobLock = 5 * time.Second
 func (j *Jobs) runAlone(ctx context.Context, job Job) (result string, err error) {
 	if j.Redis == nil {
 		return job.run(j, ctx)
+	}
+	if err := j.checkSite(ctx); err != nil {
+		return "", err
 	}
 	lock := j.Redis.JobLock(job.Name, lockToken())
 	if err := lock.Acquire(ctx, jobLock, 0); errors.Is(err, counters.ErrLockLost) {

@@ -70,8 +70,8 @@ func (k Kafka) groupConfig() *sarama.Config {
 // ErrPartitions means that the topic does not have one partition for each shard.
 var ErrPartitions = errors.New("the topic does not have one partition for each shard")
 
-// EnsureTopic creates the topic if it is missing. If an existing topic does not have one partition for each shard,
-// EnsureTopic returns ErrPartitions, and a retry does not help.
+// EnsureTopic creates the topic if it is missing. If an existing topic does not have one partition for each shard, or
+// would lose records, EnsureTopic returns ErrPartitions or ErrLoses, and a retry does not help.
 func (k Kafka) EnsureTopic(shards int) error {
 	admin, err := sarama.NewClusterAdmin(k.Brokers, k.config())
 	if err != nil {
@@ -82,13 +82,15 @@ func (k Kafka) EnsureTopic(shards int) error {
 	if replicas == 0 {
 		replicas = -1 // the broker's default.replication.factor
 	}
+	keep := "delete" // by age, and not all but one of the records of a shard
 	err = admin.CreateTopic(
 		k.Topic,
-		&sarama.TopicDetail{NumPartitions: int32(shards), ReplicationFactor: replicas},
+		&sarama.TopicDetail{NumPartitions: int32(shards), ReplicationFactor: replicas,
+			ConfigEntries: map[string]*string{"cleanup.policy": &keep}},
 		false,
 	)
 	if err == nil {
-		return nil
+		return k.checkConfig(admin) // the brokers may have a short retention by default
 	}
 	if !errors.Is(err, sarama.ErrTopicAlreadyExists) {
 		return fmt.Errorf("create topic %s: %w", k.Topic, err)
@@ -100,5 +102,5 @@ func (k Kafka) EnsureTopic(shards int) error {
 	if n := len(topics[0].Partitions); n != shards {
 		return fmt.Errorf("%w: topic %s has %d, and there are %d shards", ErrPartitions, k.Topic, n, shards)
 	}
-	return nil
+	return k.checkConfig(admin)
 }

@@ -38,6 +38,7 @@ const (
 	batchEvents   = 5000                   // events after which it is written, if no other records wait
 	batchMost     = 20_000                 // events after which it is written if they do, and the most that are written
 	batchLimit    = 30 * time.Second       // for one attempt at writing a batch; half of a longer one is tried next
+	refuseEvery   = time.Minute            // between two reports of a record that the writer does not pass
 	queued        = 8                      // records that wait for the previous batch; one may have 5 MB when decoded
 )
 
@@ -134,6 +135,10 @@ func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 			if !ok {
 				return nil
 			}
+			if err := b.writer.kafka.checkRecord(record, b.writer.store.Site()); err != nil {
+				b.refuse(session.Context(), record, err)
+				return nil
+			}
 			one := decoded{record: record, runs: decode(record, b.writer.store.Shards())}
 			for _, run := range one.runs {
 				one.events += max(1, len(run.Events))
@@ -146,6 +151,21 @@ func (b *batcher) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 			}
 		case <-session.Context().Done():
 			return nil
+		}
+	}
+}
+
+// refuse stops at a record of another installation until the session ends. The offset stays before it, so nothing is
+// lost: an operator has to give each site a topic of its own.
+func (b *batcher) refuse(ctx context.Context, record *sarama.ConsumerMessage, err error) {
+	w := b.writer
+	for {
+		w.metrics.writerErrors.Inc()
+		w.store.Logger().ErrorContext(ctx, "like writer stops at a record of another installation",
+			"partition", record.Partition, "offset", record.Offset, "error", err)
+		noteFailure(ctx, w.store, []int{int(record.Partition)}, models.StageWriter, err)
+		if !pause(ctx, refuseEvery) {
+			return
 		}
 	}
 }

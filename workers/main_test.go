@@ -86,6 +86,7 @@ func (p *pipeline) gate() (*counters.Redis, *counters.Likes) {
 	r, err := counters.Open(p.url, p.store.Shards())
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { require.NoError(p.t, r.Close()) })
+	r.UseSite(p.store.Site())
 	return r, counters.NewLikes(r, p.store, counters.LikesOptions{})
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"likewise/counters"
 	"likewise/internal/testkit"
+	"likewise/migrations"
 	"likewise/models"
 )
 
@@ -497,6 +498,14 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	p.awaitOpen()
 	p.set(target, 3, true)
 	p.set(other, 3, true)
+	account := func(name string) int64 {
+		u := &models.User{Username: name, Email: name + "@example.org"}
+		require.NoError(t, p.store.CreateUser(t.Context(), u))
+		return u.ID
+	}
+	gone, gonePost := account("gone"), p.post()
+	p.set(target, gone, true)
+	p.set(gonePost, 3, true)
 	p.flush()
 	stop()
 	latest := newID()
@@ -508,17 +517,22 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	p.awaitMySQL()
 	require.Equal(t, []int64{1, 2}, p.likers(target))
 	began := time.Now()
-	p.exec("UPDATE like_shards SET epoch=UNIX_TIMESTAMP()")
-	p.exec(`
-		UPDATE settings
-		SET value=GREATEST(CAST(value AS SIGNED), (UNIX_TIMESTAMP()-1767225600)*1000)+3600000
-		WHERE name='ids'`)
+	_, err := migrations.Restored(t.Context(), p.dsn)
+	require.NoError(t, err)
+	p.store, err = models.Open(t.Context(), p.dsn, models.Options{}) // processes start after a restore
+	require.NoError(t, err)
+	defer p.store.Close()
+	p.redis, p.likes = p.gate()
 	assert.Greater(t, newID(), latest, "no id is issued again")
+	newcomer, newPost := account("newcomer"), p.post()
+	assert.Greater(t, newcomer, gone)
+	assert.Greater(t, newPost.ID, gonePost.ID)
 	p.kafka.Group = "after-the-restore"
 	p.work()
 	p.recovered(began)
 	assert.Equal(t, []int64{2, 3}, p.likers(target))
 	assert.Equal(t, []int64{3}, p.likers(other))
+	assert.Empty(t, p.likers(newPost), "it does not begin with the likes of a post that is gone")
 	assert.Equal(t, int64(3), p.set(target, 4, true).Count)
 	p.flush()
 	assert.Empty(t, p.verify(false))

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -31,12 +33,13 @@ import (
 // Before it sends a batch, a relay compares it with MySQL and with what it has trimmed itself. A Redis whose positions
 // have gone back would otherwise accept events that the like writer drops: see wentBack.
 type Relay struct {
-	redis   *counters.Redis
-	store   *models.Store
-	kafka   Kafka
-	metrics *Metrics
-	now     func() time.Time
-	trimmed []models.Position // by shard: the last position that this relay removed from the outbox in its epoch
+	redis    *counters.Redis
+	store    *models.Store
+	kafka    Kafka
+	metrics  *Metrics
+	now      func() time.Time
+	trimmed  []models.Position // by shard: the last position that this relay removed from the outbox in its epoch
+	unusable atomic.Pointer[topicProblem]
 	openings
 }
 
@@ -62,6 +65,9 @@ const (
 	relayWait     = 500 * time.Millisecond // for a run, between two checks of the shard
 	openingWait   = 20 * time.Millisecond  // the same while the shard is being opened
 	openingLimit  = 30 * time.Second       // after which the first event of an epoch counts as lost
+	relayWatch    = 30 * time.Second       // between two looks at the configuration of the topic
+	relayRemember = 2 * time.Second        // between two looks at the watermark while runs come
+	relayIdle     = 30 * time.Second       // the same while none comes
 )
 
 // Run relays until ctx ends. It contends for the locks of all shards with the relays of other processes.
@@ -71,6 +77,7 @@ func (r *Relay) Run(ctx context.Context) {
 		return // ctx ended
 	}
 	var shards sync.WaitGroup
+	shards.Go(func() { r.watchTopic(ctx) })
 	for shard := range r.store.Shards() {
 		shards.Go(func() { r.serve(ctx, producer, shard) })
 	}
@@ -82,7 +89,7 @@ func (r *Relay) Run(ctx context.Context) {
 
 // connect creates the topic if it is missing, and returns a producer. All its errors are retried.
 func (r *Relay) connect(ctx context.Context) (sarama.SyncProducer, error) {
-	err := r.kafka.EnsureTopic(r.store.Shards())
+	err := r.kafka.Check(ctx, r.store)
 	if err == nil {
 		var producer sarama.SyncProducer
 		if producer, err = sarama.NewSyncProducer(r.kafka.Brokers, r.kafka.config()); err == nil {
@@ -91,6 +98,32 @@ func (r *Relay) connect(ctx context.Context) (sarama.SyncProducer, error) {
 	}
 	r.store.Logger().WarnContext(ctx, "relay waits for kafka", "error", err)
 	return nil, retry.RetryableError(err)
+}
+
+// watchTopic looks every relayWatch whether the topic has been told to lose records. While it is, events stay in the
+// outboxes.
+func (r *Relay) watchTopic(ctx context.Context) {
+	for pause(ctx, relayWatch) {
+		err := r.kafka.EnsureTopic(r.store.Shards())
+		if err != nil && !Misconfigured(err) {
+			continue // the brokers do not answer, and sending fails, too
+		}
+		if err != nil {
+			r.store.Logger().ErrorContext(ctx, "the topic cannot be used: likes stay in redis", "error", err)
+		}
+		r.unusable.Store(&topicProblem{err})
+	}
+}
+
+// topicProblem is why the topic cannot be used; its err is nil if it can.
+type topicProblem struct{ err error }
+
+// topicError returns why the topic cannot be used, as watchTopic found.
+func (r *Relay) topicError() error {
+	if p := r.unusable.Load(); p != nil {
+		return p.err
+	}
+	return nil
 }
 
 // serve contends for a shard's lock and relays while it is held.
@@ -110,7 +143,11 @@ func (r *Relay) serve(ctx context.Context, producer sarama.SyncProducer, shard i
 			failures++
 			r.metrics.relayErrors.Inc()
 			if failures%10 == 1 { // the first of several, and then about one in twenty seconds
-				r.store.Logger().WarnContext(ctx, "relay starts over", "shard", shard, "error", err)
+				level := slog.LevelWarn
+				if errors.Is(err, errSetBack) || errors.Is(err, counters.ErrForeign) || Misconfigured(err) {
+					level = slog.LevelError // until an operator acts
+				}
+				r.store.Logger().Log(ctx, level, "relay starts over", "shard", shard, "error", err)
 				noteFailure(ctx, r.store, []int{shard}, models.StageRelay, err)
 			}
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) { // the topic was deleted
@@ -154,6 +191,13 @@ func (r *Relay) hold(ctx context.Context, producer sarama.SyncProducer, shard in
 }
 
 func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard int, outbox *counters.Outbox) error {
+	if err := outbox.Own(ctx); err != nil {
+		return err
+	}
+	if err := r.remember(ctx, shard, outbox); err != nil {
+		return err
+	}
+	remembered := r.now()
 	var opening *opening
 	compared := false // with MySQL: when the lock is taken, and then with runs, so that an idle shard costs nothing
 	for ctx.Err() == nil {
@@ -196,6 +240,12 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 		if err != nil {
 			return err
 		}
+		if due := r.now().Sub(remembered); due > relayIdle || due > relayRemember && len(runs) > 0 {
+			if err := r.remember(ctx, shard, outbox); err != nil {
+				return err
+			}
+			remembered = r.now()
+		}
 		if len(runs) == 0 {
 			continue
 		}
@@ -205,6 +255,9 @@ func (r *Relay) relay(ctx context.Context, producer sarama.SyncProducer, shard i
 			} else if back {
 				continue
 			}
+		}
+		if err := r.topicError(); err != nil {
+			return err
 		}
 		read := len(runs)
 		runs = upToBytes(runs, relayBytes)
@@ -243,7 +296,7 @@ func upToBytes(runs []models.Enveloped, limit int) []models.Enveloped {
 // send sends runs to Kafka as one record, and returns when every in-sync replica has it. If the record is too large for
 // the broker, send halves it.
 func (r *Relay) send(producer sarama.SyncProducer, shard int, runs []models.Enveloped) error {
-	value, err := json.Marshal(models.Envelope{V: models.EnvelopeVersion, Shard: shard, Runs: runs})
+	value, err := json.Marshal(models.Envelope{V: models.EnvelopeVersion, Site: r.store.Site(), Shard: shard, Runs: runs})
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
@@ -286,6 +339,32 @@ func (r *Relay) overtaken(ctx context.Context, shard int, last models.Position) 
 		logOvertaken(ctx, r.store, shard, applied)
 	}
 	return closed, err
+}
+
+// errSetBack means that MySQL lacks events that it had applied before: it was restored from a backup, or lost commits.
+var errSetBack = errors.New("mysql has gone back")
+
+// remember notes the watermark of the shard in Redis. If a relay has seen a later one, remember closes the
+// shard and returns errSetBack: MySQL would issue ids again whose likes Redis has.
+func (r *Relay) remember(ctx context.Context, shard int, outbox *counters.Outbox) error {
+	for _, refuse := range []bool{false, true} { // the second time with what MySQL has after Redis was asked
+		applied, err := r.store.Applied(ctx, shard)
+		if err != nil {
+			return err
+		}
+		seen, err := outbox.Remember(ctx, applied, refuse)
+		if err != nil {
+			return err
+		}
+		if !seen.After(applied) {
+			return nil
+		}
+		if refuse {
+			return fmt.Errorf("%w: it has applied events of shard %d up to %s, and had up to %s; if it was restored, "+
+				"stop all processes, run `likewise migrate restored`, and empty Redis", errSetBack, shard, applied, seen)
+		}
+	}
+	return nil
 }
 
 func logOvertaken(ctx context.Context, store *models.Store, shard int, applied models.Position) {

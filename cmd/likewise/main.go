@@ -34,6 +34,7 @@ type cli struct {
 	Import      importCmd      `cmd:"" help:"Import content."`
 	User        userCmd        `cmd:"" help:"Manage accounts and tokens."`
 	Verify      verifyCmd      `cmd:"" help:"Compare rows, counts and Redis for every post, comment and drop."`
+	Cool        coolCmd        `cmd:"" help:"${cool_help}"`
 	Likes       likesCmd       `cmd:"" help:"Switch the site between gated and direct likes."`
 	Healthcheck healthcheckCmd `cmd:"" help:"${healthcheck_help}"`
 

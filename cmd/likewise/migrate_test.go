@@ -11,8 +11,8 @@ import (
 	"likewise/migrations"
 )
 
-// An old program on a newer schema might write rows that the new one does not expect. Whoever undoes an upgrade starts
-// it on purpose.
+// An old program on a newer schema might write rows that the new one does not expect. An operator who undoes an upgrade
+// starts it on purpose.
 func TestStart_refusesTheSchemaOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -130,6 +130,9 @@ func (w *workerCmd) Run(ctx context.Context, out output) error {
 	if err := c.checkPolicy(ctx); err != nil {
 		return errors.Join(err, c.close())
 	}
+	if err := kafka.Check(ctx, c.store); workers.Misconfigured(err) { // other errors are retried
+		return errors.Join(err, c.close())
+	}
 	admin, err := listenAdmin(w.AdminListen)
 	if err != nil {
 		return errors.Join(err, c.close())

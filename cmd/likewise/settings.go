@@ -299,6 +299,9 @@ func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags)
 		if err := c.openGate(l); err != nil {
 			return nil, errors.Join(err, c.close())
 		}
+		if err := c.checkSite(ctx); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
 	}
 	if err := store.StartLikes(ctx, mode); err != nil {
 		return nil, errors.Join(err, c.close())
@@ -323,6 +326,7 @@ func (c *core) openGate(l likesFlags) error {
 		return err
 	}
 	c.servers = append(c.servers, connected{"redis", c.redis.Ping, c.redis.Close})
+	c.redis.UseSite(c.store.Site())
 	c.gate = counters.NewLikes(c.redis, c.store, counters.LikesOptions{
 		OutboxLimit: l.OutboxLimit,
 		Logger:      c.log,
@@ -343,6 +347,17 @@ func (c *core) openGate(l likesFlags) error {
 	})
 	c.likes, c.targets = c.gate, counters.NewTargets(c.store, c.gate)
 	c.store.UseLikeClock(c.redis.Clock)
+	return nil
+}
+
+// checkSite returns an error if Redis belongs to another installation. If Redis does not answer, checkSite returns nil:
+// each connection asks again.
+func (c *core) checkSite(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if err := c.redis.CheckSite(ctx); errors.Is(err, counters.ErrForeign) {
+		return err
+	}
 	return nil
 }
 

@@ -11,7 +11,8 @@
 -- reply a list with one element for each shard (see like.lua): an error, or
 --       {0, clock, and for each word its status, a claim id or '', and the remaining stock}
 --       {1, clock} the shard is closed
---       {6, clock, epoch} the call is late, or its deadline is not one of this server: no word was looked at
+--       {6, clock, epoch, site} the call is late, or its deadline is not one of this server: no word was looked at. The
+--       caller accepts the epoch if site, the id of the installation, is its own
 --       clock is this server's in ms
 --       0 nothing to change: the user holds the claim of this id, or none if it is ''; or the settings were sent before
 --       7 it changed; the id is that of the word
@@ -63,7 +64,9 @@ local function serve(first, arg)
   if not seq or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
     return {1, now}
   end
-  if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then return {6, now, tonumber(shard[1])} end
+  if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then
+    return {6, now, tonumber(shard[1]), call('HGET', KEYS[first], 'site') or ''}
+  end
   local accepted = tonumber(shard[3] or 0)
   -- At least so many words have left the outbox. How many exactly matters only when it seems full.
   local relayed = tonumber(shard[5] or 0)

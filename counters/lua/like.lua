@@ -7,7 +7,8 @@
 --       A like is a user id, with "-" in front to unlike, and " TICKET" behind if it was here before
 -- reply a list with one element for each shard: an error, if something is wrong with the keys of the shard, or
 --       {0, clock, and for each like its status and a number}   {1, clock} the shard is closed
---       {6, clock, epoch} the call is late, or its deadline is not one of this server: no like was looked at
+--       {6, clock, epoch, site} the call is late, or its deadline is not one of this server: no like was looked at. The
+--       caller accepts the epoch if site, the id of the installation, is its own
 --       clock is this server's in ms
 --       0 it is as asked already, 7 it changed: the number of likes of the target after it
 --       2 the target is cold, 3 it was deleted (see close.lua): the ticket with which to come again
@@ -145,7 +146,9 @@ local function serve(key, arg)
   if not seq or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
     return {1, now}
   end
-  if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then return {6, now, tonumber(shard[1])} end
+  if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then
+    return {6, now, tonumber(shard[1]), call('HGET', KEYS[key], 'site') or ''}
+  end
   local accepted = tonumber(shard[3] or 0)
   -- At least so many likes have left the outbox. How many exactly matters only when it seems full.
   local relayed = tonumber(shard[5] or 0)
