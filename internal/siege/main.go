@@ -48,7 +48,7 @@ type scenario struct {
 	run  func(ctx context.Context, s *site, o options) ([]figure, error)
 }
 
-var scenarios = []scenario{unread, expensive}
+var scenarios = []scenario{unread, expensive, uploads}
 
 // figure is one measurement. within reports whether it is within its bound.
 type figure struct {

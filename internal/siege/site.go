@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"likewise/internal/servers"
 	"likewise/migrations"
 	"likewise/models"
@@ -101,6 +103,10 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 		}
 	}
 	s.api = free[0]
+	pictures := filepath.Join(s.dir, "images")
+	if err := os.Mkdir(pictures, 0o750); err != nil {
+		return "", err
+	}
 	log, err := os.Create(filepath.Join(s.dir, "api.log"))
 	if err != nil {
 		return "", err
@@ -114,7 +120,9 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 		"--listen="+s.api,
 		"--admin-listen="+free[1],
 		"--mysql-dsn="+dsn,
+		"--images="+pictures,
 	)
+	s.process.Env = append(os.Environ(), "GOMEMLIMIT=800MiB") // as in compose.yaml
 	s.process.Stdout, s.process.Stderr = log, log
 	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.process.Start(); err != nil {
@@ -122,6 +130,10 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 		return "", fmt.Errorf("start the api: %w", err)
 	}
 	s.pid = s.process.Process.Pid
+	limit := unix.Rlimit{Cur: apiMemory, Max: apiMemory}
+	if err := unix.Prlimit(s.pid, unix.RLIMIT_DATA, &limit, nil); err != nil {
+		return "", fmt.Errorf("limit the memory of the api: %w", err)
+	}
 	return dsn, s.await(ctx)
 }
 
@@ -165,18 +177,23 @@ func (s *site) close(ctx context.Context) error {
 }
 
 // resident returns the resident memory of the API's process, in bytes.
-func (s *site) resident() (int64, error) {
+func (s *site) resident() (int64, error) { return s.memory("VmRSS:") }
+
+// peak returns the largest resident memory that the process has had, in bytes.
+func (s *site) peak() (int64, error) { return s.memory("VmHWM:") }
+
+func (s *site) memory(name string) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, name); ok {
 			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			return kib << 10, err
 		}
 	}
-	return 0, errors.New("the process has no VmRSS")
+	return 0, fmt.Errorf("the process has no %s", name)
 }
 
 // dial opens a connection to the API from a loopback address.
