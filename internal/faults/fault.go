@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,6 +38,8 @@ type injection struct {
 	st    *storm
 	rng   *rand.Rand
 	notes []string
+	// afterwards restores what the site has to recover without, once it has recovered; nil for nothing.
+	afterwards func() error
 }
 
 func newInjection(st *storm, seed uint64, number int) *injection {
@@ -91,7 +94,7 @@ func faults() []fault {
 		return func(x *injection) []*process { return x.one(of(x)) }
 	}
 	mysql := func(x *injection) server { return x.mysql }
-	redis := func(x *injection) server { return x.redis }
+	ofRedis := func(x *injection) server { return x.redis }
 	kafka := func(x *injection) server { return x.kafka }
 	list := []fault{
 		{kind: "api killed", do: killed(one(apis), 200*ms, 2*s1)},
@@ -121,7 +124,7 @@ func faults() []fault {
 		most time.Duration // that requests are held; the callers' deadlines are shorter
 	}{
 		{"mysql", mysql, func(x *injection) *proxy { return x.toMySQL }, 12 * s1},
-		{"redis", redis, func(x *injection) *proxy { return x.toRedis }, 6 * s1},
+		{"redis", ofRedis, func(x *injection) *proxy { return x.toRedis }, 6 * s1},
 		{"kafka", kafka, func(x *injection) *proxy { return x.toKafka }, 12 * s1},
 	} {
 		list = append(
@@ -205,27 +208,31 @@ func faults() []fault {
 		fault{kind: "redis clock behind", do: serverClockOff("redis", false), serverClock: true},
 		fault{kind: "mysql clock ahead", do: serverClockOff("mysql", true), serverClock: true},
 		fault{kind: "mysql clock behind", do: serverClockOff("mysql", false), serverClock: true},
+		fault{kind: "redis fails over, and the demoted one is behind", do: failedOver},
 		fault{kind: "redis slots move", do: slotsMoved, cluster: true},
 		fault{kind: "redis killed while it rewrites its log", do: killedInRewrite},
 		fault{kind: "redis emptied after a flush", do: redisEmptied, rest: true},
-		fault{kind: "mysql and redis killed", do: serversKilled(2*s1, mysql, redis)},
-		fault{kind: "redis and kafka killed", do: serversKilled(2*s1, redis, kafka)},
+		fault{kind: "redis loses its outboxes after a flush", do: outboxesDeleted, rest: true},
+		fault{kind: "mysql and redis killed", do: serversKilled(2*s1, mysql, ofRedis)},
+		fault{kind: "redis and kafka killed", do: serversKilled(2*s1, ofRedis, kafka)},
 		fault{kind: "mysql and kafka killed", do: serversKilled(2*s1, mysql, kafka)},
-		fault{kind: "all servers killed", do: serversKilled(2*s1, mysql, redis, kafka)},
-		fault{kind: "all servers paused", do: serverPaused(1*s1, 6*s1, mysql, redis, kafka)},
+		fault{kind: "all servers killed", do: serversKilled(2*s1, mysql, ofRedis, kafka)},
+		fault{kind: "all servers paused", do: serverPaused(1*s1, 6*s1, mysql, ofRedis, kafka)},
 		fault{kind: "everything killed at once", do: everythingKilled},
 		fault{kind: "everything paused at once", do: everythingPaused},
-		fault{kind: "redis killed, workers with it", do: withWorkers(redis)},
+		fault{kind: "redis killed, workers with it", do: withWorkers(ofRedis)},
 		fault{kind: "mysql killed, workers with it", do: withWorkers(mysql)},
 		fault{kind: "kafka killed, workers with it", do: withWorkers(kafka)},
 	)
+	list = append(list, pairs(ofRedis, workers)...)
 	// Of the faults of Redis alone, these work with a cluster, too.
 	for i, f := range list {
-		what, ofRedis := strings.CutPrefix(f.kind, "redis ")
+		what, itsOwn := strings.CutPrefix(f.kind, "redis ")
 		switch what {
-		case "killed", "killed, workers with it", "and kafka killed", "restarted", "paused", "paused for long":
+		case "killed", "killed, workers with it", "and kafka killed", "restarted", "paused", "paused for long",
+			"loses its outboxes after a flush":
 		default:
-			list[i].single = ofRedis && !f.cluster
+			list[i].single = itsOwn && !f.cluster
 		}
 	}
 	return list
@@ -584,6 +591,30 @@ func redisEmptied(ctx context.Context, x *injection) error {
 	data := filepath.Join(x.single.Dir(), "data")
 	err = errors.Join(err, os.RemoveAll(data), os.Mkdir(data, 0o700))
 	return errors.Join(err, x.redis.Start(ctx))
+}
+
+// outboxesDeleted deletes the outboxes while the clients pause and every like is in MySQL, as an operator might who
+// takes them for leftovers. So nothing is lost but the last positions.
+func outboxesDeleted(ctx context.Context, x *injection) error {
+	clients := []*redis.Client{x.rdb}
+	if x.clustered {
+		clients = x.cluster.clients
+	}
+	deleted := 0
+	for _, client := range clients {
+		keys, err := client.Keys(ctx, "*:outbox").Result()
+		if err != nil {
+			return fmt.Errorf("find outboxes: %w", err)
+		}
+		for _, key := range keys {
+			if err := client.Del(ctx, key).Err(); err != nil {
+				return fmt.Errorf("delete outbox: %w", err)
+			}
+		}
+		deleted += len(keys)
+	}
+	x.notef("%d outboxes", deleted)
+	return x.hold(ctx, 0, 1*s1)
 }
 
 func everythingKilled(ctx context.Context, x *injection) error {

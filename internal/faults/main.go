@@ -483,6 +483,11 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 			r.write(os.Stderr)
 			return err
 		}
+		if x.afterwards != nil {
+			if err := x.afterwards(); err != nil {
+				return fmt.Errorf("fault %d, %s: %w", number, f.kind, err)
+			}
+		}
 		s.trouble.Add(1)
 		r.Faults = append(
 			r.Faults,

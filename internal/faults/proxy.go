@@ -109,6 +109,27 @@ func (p *proxy) reset() {
 	}
 }
 
+// resetTo ends every connection to one server with RST, both ways.
+func (p *proxy) resetTo(server string) {
+	p.mu.Lock()
+	var all []*link
+	for l := range p.links {
+		if l.server.RemoteAddr().String() == server {
+			all = append(all, l)
+		}
+	}
+	p.mu.Unlock()
+	for _, l := range all {
+		l.close(true)
+	}
+}
+
+// close stops the proxy.
+func (p *proxy) close() {
+	p.listener.Close()
+	p.set(condition{flow: cut})
+}
+
 // orphan resets the clients of all connections, without notice to the server. Their transactions and locks stay open
 // until bury.
 func (p *proxy) orphan() {

@@ -73,6 +73,22 @@ var scenarios = []scenario{
 		partly: true,
 	},
 	{
+		name:   "Redis fails over, and the demoted server is behind",
+		narrow: demoted,
+		wide:   Model{Targets: 1, Users: 2, Loaders: 1, Janitor: true, Budget: Budget{Ops: 2, Failovers: 1, Expiries: 1}},
+	},
+	{
+		name:   "the outbox is deleted",
+		narrow: forgetful,
+		wide: Model{Targets: 1, Users: 1, Loaders: 1, Janitor: true,
+			Budget: Budget{Ops: 3, OutboxLosses: 2, RedisCrashes: 1}},
+	},
+	{
+		name:   "Redis is set back with its memory",
+		narrow: setBackOnce,
+		wide:   Model{Targets: 1, Users: 2, Loaders: 1, Budget: Budget{Ops: 3, SetBacks: 1}},
+	},
+	{
 		name:   "warming and cooling",
 		narrow: Model{Targets: 1, Users: 1, Loaders: 2, Janitor: true, Budget: Budget{Ops: 3, LockLosses: 1}},
 		wide: Model{
@@ -184,8 +200,12 @@ var (
 		Budget: Budget{Ops: 2, Deletions: 2, Restorations: 1, Voids: 1}}
 	voidedCrash = Model{Targets: 1, Users: 1, Loaders: 1,
 		Budget: Budget{Ops: 1, Deletions: 1, Voids: 1, RedisCrashes: 1}}
-	together = Model{Targets: 2, Users: 1, Budget: Budget{Ops: 1, Runs: 2, WriterPauses: 1}}
-	reopened = Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Expiries: 1}}
+	together  = Model{Targets: 2, Users: 1, Budget: Budget{Ops: 1, Runs: 2, WriterPauses: 1}}
+	demoted   = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, Failovers: 1}}
+	forgetful = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, OutboxLosses: 1}}
+	// No more than one change follows the one that is lost, so that the shard is not past the watermark again.
+	setBackOnce = Model{Targets: 1, Users: 1, Budget: Budget{Ops: 2, SetBacks: 1}}
+	reopened    = Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, RedisCrashes: 1, Expiries: 1}}
 )
 
 var mutants = []mutant{
@@ -199,6 +219,9 @@ var mutants = []mutant{
 	{rule: "watermark in a separate transaction", off: func(r *Rules) { r.WatermarkWithRows = false }, in: paused},
 	{rule: "shard rows not locked", off: func(r *Rules) { r.ShardsLocked = false }, in: paused},
 	{rule: "no check of the server", off: func(r *Rules) { r.ServerCheck = false }, in: lost},
+	{rule: "a demoted server is asked", off: func(r *Rules) { r.RoleCheck = false }, in: demoted},
+	{rule: "the outbox alone has the last position", off: func(r *Rules) { r.LastKept = false }, in: forgetful},
+	{rule: "overtaken by an epoch alone", off: func(r *Rules) { r.OvertakenByPlace = false }, in: setBackOnce},
 	{rule: "warm from MySQL without the barrier", off: func(r *Rules) { r.Barrier = false }, in: lost},
 	{rule: "targets not forgotten after a loss", off: func(r *Rules) { r.ForgetTargets = false }, in: lost},
 	{

@@ -14,6 +14,9 @@ type Rules struct {
 	WatermarkWithRows bool // the watermark is written in the transaction of the rows
 	ShardsLocked      bool // ApplyLikes locks the like_shards row before it reads it
 	ServerCheck       bool // a shard is closed on every server but the one that it was opened on, which a crash ends
+	RoleCheck         bool // a shard is closed on a server that is not a master
+	LastKept          bool // the hash of the shard keeps the last position, too
+	OvertakenByPlace  bool // a shard is opened again if the watermark is after its last position, and not only its epoch
 	Barrier           bool // a shard is opened after the watermark has reached the epoch's first event
 	ForgetTargets     bool // after Redis lost events that MySQL has, the shard's targets are evicted
 	ForgetUnderLock   bool // ForgetTargets requires the relay lock and the opening
@@ -50,6 +53,9 @@ func AllRules() Rules {
 		WatermarkWithRows: true,
 		ShardsLocked:      true,
 		ServerCheck:       true,
+		RoleCheck:         true,
+		LastKept:          true,
+		OvertakenByPlace:  true,
 		Barrier:           true,
 		ForgetTargets:     true,
 		ForgetUnderLock:   true,
@@ -108,6 +114,9 @@ func (m *Model) start() State {
 // check describes a violation by a state, or by the step that led to it. It returns "" if it finds none.
 func (m *Model) check(before, s *State) string {
 	r, db := &s.Redis, &s.MySQL
+	if s.Left.SetBacks < m.Budget.SetBacks {
+		return "" // Redis has lost what it acknowledged
+	}
 	for t := range m.Targets {
 		if int(db.Count[t]) != db.Rows[t].size() {
 			return fmt.Sprintf(
@@ -136,6 +145,16 @@ func (m *Model) check(before, s *State) string {
 				"the gate answers that target %d is liked by %s, but it is liked by %s",
 				t,
 				r.Targets[t].Users,
+				liked,
+			)
+		}
+	}
+	for t, liked := range truth {
+		if b := s.Behind; b.Open && !m.Rules.RoleCheck && b.Targets[t].Warm && b.Targets[t].Users != liked {
+			return fmt.Sprintf(
+				"the demoted server answers that target %d is liked by %s, but it is liked by %s",
+				t,
+				b.Targets[t].Users,
 				liked,
 			)
 		}
@@ -192,6 +211,15 @@ func (m *Model) checkRest(s *State) string {
 	r, db := &s.Redis, &s.MySQL
 	if r.Epoch == 0 || r.Last.Epoch > r.Epoch {
 		return "stuck: the shard is closed for ever"
+	}
+	if s.Left.SetBacks < m.Budget.SetBacks {
+		for t := range m.Targets {
+			if r.Targets[t].Warm && r.Targets[t].Users != db.Rows[t] {
+				return fmt.Sprintf("at rest the gate answers that target %d is liked by %s, and MySQL has likes by %s", t,
+					r.Targets[t].Users, db.Rows[t])
+			}
+		}
+		return ""
 	}
 	for t, liked := range s.fold(r.Known | db.Taken) {
 		if db.Rows[t] != liked {

@@ -110,9 +110,18 @@ type redis struct {
 	Restored       pos
 	Lock           uint8 // relay lock: 1 + its holder; 0 if free
 	Outbox         events
-	Last           pos
+	Last           pos  // of the last event in the hash of the shard
+	Forgot         bool // the outbox does not have that position: it was deleted while it was empty
 	Targets        [maxTargets]target
 	Known          events // only for checks: the accepted events that this Redis has not lost
+}
+
+// replica has what a demoted server knew when it fell behind its primary. It has the primary's replication id, so the
+// shard is open on it if it was open on the primary.
+type replica struct {
+	Open    bool
+	Outbox  events
+	Targets [maxTargets]target
 }
 
 // mysql has the shard's row in like_shards, the rows of likes and the counts.
@@ -206,6 +215,9 @@ type Budget struct {
 	Delays       uint8 // of a record that its relay has abandoned, or of its copy
 	WriterKills  uint8 // kills of a writer, and commits with an unknown outcome
 	WriterPauses uint8 // while another writer takes over
+	Failovers    uint8 // without a loss; the demoted server stays, and falls behind at some time
+	OutboxLosses uint8 // deletions of the outbox while it is empty
+	SetBacks     uint8 // of Redis with its memory, to an earlier state. Of these, only rest is checked
 	LogLosses    uint8 // of an acknowledged record in Kafka. Rest is not checked, for there is no reconciler
 	LockLosses   uint8 // expiries of a warming lock, and deletions of it
 	Deletions    uint8 // of targets
@@ -220,6 +232,8 @@ type State struct {
 	Redis       redis
 	Saved       redis // an earlier Redis, which the next crash with a loss restores
 	Remembered  bool  // Saved was chosen since the last crash
+	Demoted     bool  // a server that was demoted follows Redis
+	Behind      replica
 	MySQL       mysql
 	Log         [maxLog]events // Kafka's partition, from the first record that a writer may still read
 	Len, Offset uint8          // the length of Log, and the first record that is not marked
@@ -235,7 +249,7 @@ type State struct {
 
 // add adds an event to the outbox as XADD does, and reports whether Redis accepts it.
 func (s *State) add(p pos, op uint8) bool {
-	if !p.after(s.Redis.Last) {
+	if !p.after(s.Redis.Last) && !s.Redis.Forgot {
 		return false
 	}
 	if s.Events == maxEvents {
@@ -245,15 +259,23 @@ func (s *State) add(p pos, op uint8) bool {
 	s.History[s.Events] = event{Pos: p, Op: op}
 	s.Redis.Outbox |= 1 << s.Events
 	s.Redis.Known |= 1 << s.Events
-	s.Redis.Last = p
+	s.Redis.Last, s.Redis.Forgot = p, false
 	s.Events++
 	return true
 }
 
-// next returns the position that the scripts append under an epoch.
-func (r *redis) next(epoch uint8) pos {
-	if epoch == r.Last.Epoch {
-		return pos{epoch, r.Last.Seq + 1}
+// last returns the last position that Redis knows.
+func (r *redis) last(rules Rules) pos {
+	if r.Forgot && !rules.LastKept {
+		return pos{}
+	}
+	return r.Last
+}
+
+// next returns the position that the scripts append under an epoch. Without LastKept, it is the id that XADD assigns to "EPOCH-*".
+func (r *redis) next(epoch uint8, rules Rules) pos {
+	if last := r.last(rules); epoch == last.Epoch {
+		return pos{epoch, last.Seq + 1}
 	}
 	return pos{epoch, 0}
 }

@@ -24,6 +24,7 @@ func (m *Model) steps() []step[State] {
 		owed(i, "relay {who} notices the loss of its lock", relayNotice)
 		owed(i, "relay {who} takes the lock", relayHold)
 		owed(i, "relay {who} sees that the shard is open", relaySeesOpen)
+		owed(i, "relay {who} sees that MySQL has overtaken the shard, and closes it", relayOvertaken)
 		owed(i, "relay {who} takes a new epoch from MySQL (NextEpoch)", relayNextEpoch)
 		owed(i, "relay {who}: Seal", relayDoSeal)
 		owed(i, "relay {who} looks at the watermark (finishOpening)", relayFinish)
@@ -91,6 +92,13 @@ func (m *Model) steps() []step[State] {
 	may(0, 0, "FAULT: Redis restarts without a loss", crash)
 	may(0, 1, "FAULT: Redis restarts with earlier data", crash)
 	may(0, 2, "FAULT: Redis restarts empty", crash)
+	may(0, 0, "FAULT: Redis fails over; the demoted server follows the new one", failOver)
+	may(0, 0, "FAULT: the demoted server falls behind", fallBehind)
+	for i := range 2 {
+		may(i, 0, "relay {who} reads the outbox of the demoted server", relayReadBehind)
+	}
+	may(0, 0, "FAULT: the outbox is deleted while it is empty", loseOutbox)
+	may(0, 0, "FAULT: Redis is set back to earlier data with its memory", setBack)
 	may(0, 0, "FAULT: a former Redis master becomes master again, with its old data", failBack)
 	return all
 }
@@ -115,18 +123,18 @@ func pay(left *uint8) bool {
 }
 
 // like is counters/lua/like.lua, if it changes the state. check judges the other replies.
-func like(_ *Model, s *State, t, u int) bool {
+func like(m *Model, s *State, t, u int) bool {
 	r, target := &s.Redis, &s.Redis.Targets[t]
 	if r.Epoch == 0 || !target.Warm || target.Closed || !pay(&s.Left.Ops) {
 		return false
 	}
-	return setLike(s, t, u, !target.Users.has(u))
+	return setLike(m, s, t, u, !target.Users.has(u))
 }
 
 // setLike changes a like of a warm target.
-func setLike(s *State, t, u int, liked bool) bool {
+func setLike(m *Model, s *State, t, u int, liked bool) bool {
 	r, target := &s.Redis, &s.Redis.Targets[t]
-	if !s.add(r.next(r.Epoch), likeOp(t, u, liked)) {
+	if !s.add(r.next(r.Epoch, m.Rules), likeOp(t, u, liked)) {
 		return false
 	}
 	target.set(u, liked, r.Last)
@@ -144,12 +152,12 @@ func (t *target) set(u int, liked bool, last pos) {
 }
 
 // reassert is counters/lua/reassert.lua. The reconciler and verify --repair may call it at any time.
-func reassert(_ *Model, s *State, t, u int) bool {
+func reassert(m *Model, s *State, t, u int) bool {
 	r, target := &s.Redis, &s.Redis.Targets[t]
 	if r.Epoch == 0 || !target.Warm || !pay(&s.Left.Reasserts) {
 		return false
 	}
-	if !s.add(r.next(r.Epoch), likeOp(t, u, target.Users.has(u))) {
+	if !s.add(r.next(r.Epoch, m.Rules), likeOp(t, u, target.Users.has(u))) {
 		return false
 	}
 	target.Last = r.Last
@@ -166,7 +174,7 @@ func likeTogether(m *Model, s *State, _, _ int) bool {
 	if r.Epoch == 0 || !first.Warm || first.Closed || !second.Warm || second.Closed || !pay(&s.Left.Runs) {
 		return false
 	}
-	if !setLike(s, 0, 0, !first.Users.has(0)) || s.Endless {
+	if !setLike(m, s, 0, 0, !first.Users.has(0)) || s.Endless {
 		return s.Endless
 	}
 	run := &s.History[s.Events-1]
@@ -296,7 +304,7 @@ func requestVoid(_ *Model, s *State, t, u int) bool {
 }
 
 // voiderDoUnlike is SetLike by the voider. A deleted target is not found, unless it is still open in the gate.
-func voiderDoUnlike(_ *Model, s *State, _, _ int) bool {
+func voiderDoUnlike(m *Model, s *State, _, _ int) bool {
 	v, r := &s.Voider, &s.Redis
 	t := int(v.Target)
 	target := &r.Targets[t]
@@ -304,7 +312,7 @@ func voiderDoUnlike(_ *Model, s *State, _, _ int) bool {
 	case v.PC != voiderUnlike || r.Epoch == 0:
 		return false
 	case target.Warm && !target.Closed:
-		done := !target.Users.has(int(v.User)) || setLike(s, t, int(v.User), false)
+		done := !target.Users.has(int(v.User)) || setLike(m, s, t, int(v.User), false)
 		*v = voider{}
 		return done
 	case s.MySQL.Deleted[t]:
@@ -340,7 +348,7 @@ func voiderDoProbe(m *Model, s *State, _, _ int) bool {
 	}
 	v.PC = voiderLook
 	if m.Rules.VoidProbes {
-		if !s.add(r.next(r.Epoch), opProbe) {
+		if !s.add(r.next(r.Epoch, m.Rules), opProbe) {
 			return false
 		}
 		v.PC, v.Probe = voiderFlush, r.Last
@@ -434,13 +442,24 @@ func relaySeesOpen(_ *Model, s *State, i, _ int) bool {
 	return true
 }
 
+// relayOvertaken is Relay.overtaken. The relay asks before it sends a batch; here it may ask at any time.
+func relayOvertaken(m *Model, s *State, i, _ int) bool {
+	last, applied := s.Redis.last(m.Rules), s.MySQL.Applied
+	if s.Relays[i].PC != relayReady || s.Redis.Epoch == 0 || !applied.after(last) ||
+		!m.Rules.OvertakenByPlace && applied.Epoch <= last.Epoch {
+		return false
+	}
+	s.Redis.Epoch, s.Redis.Opening = 0, 0
+	return true
+}
+
 // relayNextEpoch is the first half of beginOpening. openingLimit expires if the first event of the epoch was lost.
 func relayNextEpoch(m *Model, s *State, i, _ int) bool {
 	r := &s.Relays[i]
 	if r.PC != relayReady || s.Redis.Epoch != 0 || r.Opening != 0 && r.Opening == s.Redis.Opening {
 		return false
 	}
-	epoch := max(s.MySQL.Epoch, s.MySQL.Applied.Epoch, s.Redis.Last.Epoch)
+	epoch := max(s.MySQL.Epoch, s.MySQL.Applied.Epoch, s.Redis.last(m.Rules).Epoch)
 	if m.Rules.Epoch {
 		epoch++
 	}
@@ -457,9 +476,9 @@ func relayDoSeal(m *Model, s *State, i, _ int) bool {
 	if !s.holds(i) && m.Rules.SealLocked || redis.Epoch != 0 {
 		return s.idle(i)
 	}
-	last, first := redis.Last, pos{r.Opening, 0}
+	last, first := redis.last(m.Rules), pos{r.Opening, 0}
 	if !m.Rules.Epoch {
-		first = redis.next(r.Opening)
+		first = redis.next(r.Opening, m.Rules)
 	}
 	if !s.add(first, 0) {
 		return s.idle(i)
@@ -775,7 +794,7 @@ func (m *Model) applyLikes(s *State, w *writer) {
 // remember chooses the current data for a later crash. Like an append-only file or a replica, a crash restores a prefix
 // of the writes.
 func remember(_ *Model, s *State, _, _ int) bool {
-	if s.Left.RedisCrashes+s.Left.Failbacks == 0 || s.Remembered {
+	if s.Left.RedisCrashes+s.Left.Failbacks+s.Left.SetBacks == 0 || s.Remembered {
 		return false
 	}
 	s.Saved, s.Remembered = s.Redis, true
@@ -811,9 +830,60 @@ func failBack(m *Model, s *State, _, _ int) bool {
 	return true
 }
 
+// failOver promotes a replica that has everything. Its replication id is new, so it closes the shard.
+func failOver(m *Model, s *State, _, _ int) bool {
+	if s.Demoted || !pay(&s.Left.Failovers) {
+		return false
+	}
+	if m.Rules.ServerCheck {
+		s.Redis.Epoch, s.Redis.Opening = 0, 0
+	}
+	s.Demoted, s.Behind = true, replica{}
+	return true
+}
+
+// fallBehind keeps what the demoted server has at this time. The scripts that do not write answer on it.
+func fallBehind(_ *Model, s *State, _, _ int) bool {
+	if !s.Demoted {
+		return false
+	}
+	s.Demoted = false
+	s.Behind = replica{Open: s.Redis.Epoch != 0, Outbox: s.Redis.Outbox, Targets: s.Redis.Targets}
+	return true
+}
+
+// relayReadBehind is a read by a relay that has lost its lock without noticing, or not: a replica has the lock, too.
+func relayReadBehind(m *Model, s *State, i, _ int) bool {
+	r := &s.Relays[i]
+	if r.PC != relayReady || m.Rules.RoleCheck || s.Behind.Outbox == 0 {
+		return false
+	}
+	r.Batch, r.PC = s.Behind.Outbox, relaySend
+	return true
+}
+
+// loseOutbox deletes an outbox whose events Kafka has, as an operator or an eviction might. The hash stays.
+func loseOutbox(_ *Model, s *State, _, _ int) bool {
+	if s.Redis.Outbox != 0 || s.Redis.Forgot || !pay(&s.Left.OutboxLosses) {
+		return false
+	}
+	s.Redis.Forgot = true
+	return true
+}
+
+// setBack is a virtual machine that is set back to a snapshot with its memory: no replication id shows it.
+func setBack(_ *Model, s *State, _, _ int) bool {
+	if s.Saved == (redis{}) || !pay(&s.Left.SetBacks) {
+		return false
+	}
+	s.Redis = s.Saved
+	s.crashed()
+	return true
+}
+
 func (s *State) crashed() {
 	s.Remembered = false
-	if s.Left.RedisCrashes+s.Left.Failbacks == 0 {
+	if s.Left.RedisCrashes+s.Left.Failbacks+s.Left.SetBacks == 0 {
 		s.Saved = redis{}
 	}
 }
