@@ -249,7 +249,11 @@ func (c *client) shop(ctx context.Context) {
 		if act == claims {
 			id = 0
 		}
-		o := c.st.claim(ctx, c.route, s, act, id)
+		by := c.route
+		if c.rng.IntN(3) == 0 {
+			by = by.other()
+		}
+		o := c.st.claim(ctx, by, s, act, id)
 		c.retire(o.outcome, int(o.status))
 		c.believe(s, o)
 		switch {

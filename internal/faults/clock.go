@@ -150,13 +150,14 @@ func clockOff(of func(*injection) []*process, ahead bool) func(context.Context, 
 func serverClockOff(name string, ahead bool) func(context.Context, *injection) error {
 	return func(ctx context.Context, x *injection) error {
 		c := x.serverClocks[name]
+		off := x.skew(ahead)
 		x.skewBegins(&x.stepped)
 		defer x.skewEnds(&x.stepped)
 		if name == "redis" {
-			x.skewBegins(&x.skewed)
+			x.redisSkewBegins(off)
 			defer x.skewEnds(&x.skewed)
 		}
-		err := c.set(x.skew(ahead))
+		err := c.set(off)
 		return errors.Join(err, x.during(ctx, 3*s1, 7*s1, func() error { return c.set(0) }))
 	}
 }
@@ -166,6 +167,27 @@ func (s *site) skewBegins(list *[]pause) {
 	s.skewMu.Lock()
 	defer s.skewMu.Unlock()
 	*list = append(*list, pause{begin: time.Now()})
+}
+
+// redisSkewBegins notes by how much Redis's clock is off from now on.
+func (s *site) redisSkewBegins(off time.Duration) {
+	s.skewBegins(&s.skewed)
+	s.skewMu.Lock()
+	defer s.skewMu.Unlock()
+	s.skews = append(s.skews, off)
+}
+
+// offsets returns by how much Redis's clock was off at times between two times of the run: 0 if it was right throughout.
+func (s *site) offsets(begin, end time.Duration) []time.Duration {
+	s.skewMu.Lock()
+	defer s.skewMu.Unlock()
+	list := []time.Duration{0}
+	for i, p := range s.spans(s.skewed) {
+		if p.end >= begin && p.begin <= end {
+			list = append(list, s.skews[i])
+		}
+	}
+	return list
 }
 
 func (s *site) skewEnds(list *[]pause) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -116,10 +117,8 @@ func awaitSync(ctx context.Context, primary, replica *redis.Client) error {
 }
 
 // exchange promotes a replica and demotes its primary, without a loss: the primary accepts no writes until the replica
-// has all. The product's next connections lead to the promoted server. Its present ones stay, and their requests are
-// held until release, so that most of them outlast the demotion.
+// has all. The product's next connections lead to the promoted server, and its present ones stay.
 func (x *injection) exchange(ctx context.Context, primary, replica *redis.Client, to string, back *proxy) error {
-	x.toRedis.hold(func() bool { return true })
 	err := primary.Do(ctx, "CLIENT", "PAUSE", "10000", "WRITE").Err()
 	if err = errors.Join(err, awaitSync(ctx, primary, replica)); err != nil {
 		return fmt.Errorf("exchange servers: %w", err)
@@ -135,9 +134,9 @@ func (x *injection) exchange(ctx context.Context, primary, replica *redis.Client
 	return nil
 }
 
-// failedOver promotes a second Redis. The first becomes its replica, follows until the shards are open on the new
-// primary, and is behind from then on. The product's connections to it are kept, and those to the new primary break
-// again and again, so that the product falls back on the old ones. In the end the first is promoted again.
+// failedOver promotes a second Redis while an API stands still. The first becomes its replica, follows until the shards
+// are open on the new primary, and is behind from then on. So the API finds its connections alive, and they lead to a
+// server that knows less than was acknowledged. In the end the first is promoted again.
 func failedOver(ctx context.Context, x *injection) (err error) {
 	b, err := x.standby(ctx)
 	if b != nil {
@@ -146,20 +145,24 @@ func failedOver(ctx context.Context, x *injection) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := x.exchange(ctx, x.rdb, b.client, b.server.Addr(), b.fromStandby); err != nil {
+	x.toRedis.set(condition{delay: 60 * ms}) // so that the processes open more connections
+	err = x.hold(ctx, 1*s1, 1500*ms)
+	api := x.one(x.apis)[0]
+	api.signal(syscall.SIGSTOP)
+	defer api.signal(syscall.SIGCONT)
+	x.toRedis.set(condition{})
+	if err = errors.Join(err, x.exchange(ctx, x.rdb, b.client, b.server.Addr(), b.fromStandby)); err != nil {
 		return err
 	}
-	err = x.hold(ctx, 2500*ms, 3500*ms) // the callers of what is held give up, and dial the new primary
+	err = x.hold(ctx, 1500*ms, 2500*ms)
 	if err = errors.Join(err, awaitSync(ctx, b.client, x.rdb)); err != nil {
 		return err
 	}
 	b.fromStandby.set(condition{flow: stalled})
-	x.notef("%d requests", x.toRedis.release())
-	for range 4 {
-		x.toRedis.resetTo(b.server.Addr())
-		if err := x.hold(ctx, 500*ms, 1500*ms); err != nil {
-			return err
-		}
+	err = x.hold(ctx, 1500*ms, 2500*ms)
+	api.signal(syscall.SIGCONT)
+	if err = errors.Join(err, x.hold(ctx, 2*s1, 4*s1)); err != nil {
+		return err
 	}
 	b.fromStandby.set(condition{})
 	if err := awaitSync(ctx, b.client, x.rdb); err != nil {
@@ -168,7 +171,6 @@ func failedOver(ctx context.Context, x *injection) (err error) {
 	if err := x.exchange(ctx, b.client, x.rdb, x.single.Addr(), b.fromFirst); err != nil {
 		return err
 	}
-	x.toRedis.release()
 	err = x.during(ctx, 500*ms, 1500*ms, func() error {
 		x.toRedis.resetTo(b.server.Addr())
 		return nil

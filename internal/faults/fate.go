@@ -129,16 +129,22 @@ func (v void) period() string {
 // roundingOfPeriods is how far the acceptance of a like may be from its time in MySQL, which has whole seconds.
 const roundingOfPeriods = 2 * time.Second
 
-// covers reports whether an operation that took effect was, possibly and certainly, in the period.
+// covers reports whether an operation that took effect was, possibly and certainly, in the period. The time of a like is
+// that of Redis's clock.
 func (v void) covers(o op, last time.Duration) (may, must bool) {
 	if v.all {
 		return true, true
 	}
-	if o.undated {
-		return true, false
+	must = true
+	for _, off := range append([]time.Duration{0}, o.offsets...) {
+		begin, end := o.start+off-roundingOfPeriods, forever
+		if last != forever {
+			end = last + off + roundingOfPeriods
+		}
+		may = may || end >= v.since && begin <= v.until
+		must = must && begin >= v.since && end <= v.until
 	}
-	return last+roundingOfPeriods >= v.since && o.start-roundingOfPeriods <= v.until,
-		o.start-roundingOfPeriods >= v.since && last+roundingOfPeriods <= v.until
+	return may, must
 }
 
 // notLiked is the state of a register that is not set. Any other state is the index of the operation that set it.

@@ -32,7 +32,8 @@ type op struct {
 	api        uint8
 	start, end time.Duration // since the run began
 	broken     bool          // the connection ended before the client gave up
-	undated    bool          // Redis's clock was off, or may have been
+	// offsets are by how much Redis's clock may have been off when the operation took effect. The judge sets them.
+	offsets []time.Duration
 }
 
 // target is a post or comment.

@@ -66,6 +66,9 @@ func (st *storm) judge(ctx context.Context, rec *record) error {
 		}
 	}
 	st.judgeLikes(rec.registers, inMySQL)
+	if err := st.judgeNotices(ctx); err != nil {
+		return err
+	}
 	if err := st.judgeLosses(ctx); err != nil {
 		return err
 	}
@@ -104,6 +107,9 @@ func (st *storm) judgeLikes(registers []*register, there map[registerKey]bool) {
 	for _, r := range registers {
 		key := registerKey{r.target, r.user.id}
 		asked[key] = true
+		for i, o := range r.ops {
+			r.ops[i].offsets = st.site.offsets(o.start, st.site.last(o))
+		}
 		liked, notLiked := r.possible(st.site.last)
 		if is := there[key]; is && !liked {
 			st.violations.addf("liked after an acknowledged unlike", at, "the like is in MySQL: %s", r.story())

@@ -54,15 +54,15 @@ func (x *injection) part() *injection {
 
 // clockBack sets Redis's clock back until the returned function is called.
 func (x *injection) clockBack() (end func() error, err error) {
-	c := x.serverClocks["redis"]
+	c, off := x.serverClocks["redis"], x.skew(false)
 	x.skewBegins(&x.stepped)
-	x.skewBegins(&x.skewed)
+	x.redisSkewBegins(off)
 	return func() error {
 		err := c.set(0)
 		x.skewEnds(&x.stepped)
 		x.skewEnds(&x.skewed)
 		return err
-	}, c.set(x.skew(false))
+	}, c.set(off)
 }
 
 // clockBackWhileHeld holds calls to Redis, sets its clock back, and delivers the calls when their callers have given up.

@@ -35,6 +35,8 @@ type report struct {
 	Comments   int64             `json:"acknowledged_comments"`
 	Registers  int               `json:"registers"`
 	Overtaken  int64             `json:"overtaken"`
+	Repeated   int64             `json:"repeated_keys"`
+	ReadBack   int64             `json:"read_back"`
 	Moderation map[string]int64  `json:"moderation"`
 	Claims     map[string]int64  `json:"claims"`
 	Deaths     int               `json:"product_exits_by_itself"`
@@ -49,6 +51,7 @@ func (r *report) fill(st *storm, rec *record) {
 	r.Writes, r.Reads = outcomes(&st.tally, false), outcomes(&st.tally, true)
 	r.Likes, r.Posts, r.Comments = st.tally.likes.Load(), st.tally.posts.Load(), st.tally.comments.Load()
 	r.Registers, r.Overtaken, r.Servers = len(rec.registers), st.tally.overtaken.Load(), st.site.serverDeaths.Load()
+	r.Repeated, r.ReadBack = st.tally.repeated.Load(), st.tally.readBack.Load()
 	r.Moderation = map[string]int64{}
 	for i, name := range moderationNames {
 		r.Moderation[name] = st.tally.moderated[i].Load()
@@ -189,6 +192,7 @@ func (r *report) write(w io.Writer) {
 		r.Registers,
 		r.Overtaken,
 	)
+	fmt.Fprintf(w, "requests repeated with their Idempotency-Key: %d; likes read back at once: %d\n", r.Repeated, r.ReadBack)
 	writeCounts(w, "moderation", moderationNames[:], r.Moderation)
 	writeCounts(w, "claims", claimNames[:], r.Claims)
 	fmt.Fprintf(w, "restarted after ending by itself: product %d times, servers %d times\n", r.Deaths, r.Servers)

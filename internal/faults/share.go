@@ -24,6 +24,7 @@ type claimHistory struct {
 
 	st     *storm
 	claims []named // in the order in which answers named them
+	judged bool    // violations were recorded before
 }
 
 func (h *claimHistory) mayReturn(c named, by time.Duration) bool {
@@ -92,6 +93,9 @@ func (h *claimHistory) mayBeAnother(c named, by time.Duration) bool {
 
 // bad records a violation by an operation.
 func (h *claimHistory) bad(sort string, o claimOp, what string) {
+	if h.judged {
+		return
+	}
 	h.st.violations.addf(sort, o.end, "%s: %s of claim %d: %s", what, o.act, o.claim, h.story())
 }
 

@@ -43,8 +43,9 @@ type site struct {
 	library        string // path of the library with the clock of servers
 	serverClocks   map[string]clock
 	skewMu         sync.Mutex
-	skewed         []pause // when Redis's clock was off
-	stepped        []pause // when any clock was off
+	skewed         []pause         // when Redis's clock was off
+	skews          []time.Duration // by how much, for each of skewed
+	stepped        []pause         // when any clock was off
 
 	toMySQL, toRedis, toKafka *proxy
 	toAPIs                    []*proxy // for some of the clients

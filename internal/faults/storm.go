@@ -80,6 +80,8 @@ type tally struct {
 	writes, reads [unknown + 1]atomic.Int64 // by outcome; writes are likes, unlikes and creations
 	likes, posts  atomic.Int64              // acknowledged
 	comments      atomic.Int64
+	repeated      atomic.Int64 // with the same Idempotency-Key
+	readBack      atomic.Int64 // likes that were read at once
 	overtaken     atomic.Int64 // operations that were sent while one without an answer could still take effect
 	moderated     [moderations]atomic.Int64
 	claims        [claimKinds]atomic.Int64
@@ -132,6 +134,8 @@ type answer struct {
 	body    []byte
 	etag    string
 	broken  bool // the connection to the API ended before the client gave up
+	// replayed means that a request with the same Idempotency-Key was carried out before.
+	replayed bool
 }
 
 // route is a way to an API, and the deadline of those who use it.
@@ -201,7 +205,8 @@ func (st *storm) send(ctx context.Context, by route, q request) answer {
 	if err != nil {
 		return answer{outcome: unknown, broken: ctx.Err() == nil && !by.far()}
 	}
-	a := answer{status: response.StatusCode, body: text, etag: response.Header.Get("ETag")}
+	a := answer{status: response.StatusCode, body: text, etag: response.Header.Get("ETag"),
+		replayed: response.Header.Get("Idempotency-Replayed") == "true"}
 	switch {
 	case a.status < 300:
 		a.outcome = ok
@@ -312,7 +317,6 @@ func (st *storm) set(ctx context.Context, by route, r *register, want bool) outc
 		as: r.user, method: method, path: r.target.path() + "/like", excused: []int{http.StatusNotFound},
 	})
 	o.end, o.outcome, o.status, o.broken = st.site.since(), a.outcome, uint16(a.status), a.broken
-	o.undated = a.status == noStatus || st.site.skewedSince(o.start)
 	if a.status == http.StatusNotFound && !r.target.mayBeGone(o.start) {
 		st.violations.addf("blamed the client", o.end, "%s: %s %s/like answers 404, and the target is not deleted",
 			by.name(), method, r.target.path())
@@ -440,7 +444,7 @@ func (c *client) like(ctx context.Context) {
 	if r.lastWanted() {
 		want = c.rng.Float64() < 0.2
 	}
-	again := c.rng.Float64() < 0.5
+	again, back := c.rng.Float64() < 0.5, c.rng.Float64() < 0.1
 	for range 3 {
 		outcome := c.st.set(ctx, c.route, r, want)
 		last := r.ops[len(r.ops)-1]
@@ -449,10 +453,47 @@ func (c *client) like(ctx context.Context) {
 		case outcome == failed && last.status == noStatus: // was not sent, and is repeated at the other API
 		case outcome == unknown && again: // the user changes their mind at once
 			want, again = !want, false
+		case outcome == ok && back:
+			c.readBack(ctx, r)
+			return
 		default:
 			return
 		}
 	}
+}
+
+// readBack reads a target whose like was just answered, through either API. While no fault is active, the answer has
+// what was acknowledged, and a possible count. A process that waits too long for Redis may answer from MySQL, which is
+// behind by a moment, so a wrong answer is a violation only if it stays.
+func (c *client) readBack(ctx context.Context, r *register) {
+	want, trouble := r.lastWanted(), c.st.site.trouble.Load()
+	if trouble%2 == 1 || r.user.outcast || r.opposed(want) {
+		return
+	}
+	by, wrong := route{c.rng.IntN(2), c.limit}, ""
+	for range 10 {
+		before, begin := r.target.bounds(), c.st.site.since()
+		a := c.st.send(ctx, by, request{
+			as: r.user, method: http.MethodGet, path: r.target.path(), excused: []int{http.StatusNotFound},
+		})
+		var said seen
+		if a.outcome != ok || json.Unmarshal(a.body, &said) != nil || r.target.mayBeGone(begin) ||
+			c.st.site.trouble.Load() != trouble {
+			return
+		}
+		c.st.tally.reads[ok].Add(1)
+		c.st.tally.readBack.Add(1)
+		least, most := r.target.since(before)
+		if said.Liked == want && said.LikesCount >= least && said.LikesCount <= most {
+			return
+		}
+		wrong = fmt.Sprintf("user %d of %s: %s answers liked %v and %d likes, but liked is %v and there are %d to %d",
+			r.user.id, r.target.name(), by.name(), said.Liked, said.LikesCount, want, least, most)
+		if wait(ctx, 300*time.Millisecond) != nil {
+			return
+		}
+	}
+	c.st.violations.addf("a read that is not what was acknowledged", c.st.site.since(), "%s", wrong)
 }
 
 // choose returns a hot target, one that this client has used before, or any.
@@ -503,46 +544,103 @@ func (c *client) comment(ctx context.Context) {
 	}
 }
 
-// create sends a creation once. Without an Idempotency-Key, a repeated creation may create twice.
+// create sends a creation. Without an Idempotency-Key it is sent once, because a repetition may create twice. With a key,
+// it is repeated until there is an answer, and sometimes after it: whatever is sent has one effect and one answer.
 func (c *client) create(ctx context.Context, made *creation) *creation {
-	user := c.users[c.rng.IntN(len(c.users))]
 	made.marker = fmt.Sprintf("marker-%d-%d-%d", c.n, len(c.made), c.rng.Uint64())
-	made.author, made.start = user, c.st.site.since()
+	made.author, made.start = c.users[c.rng.IntN(len(c.users))], c.st.site.since()
 	c.made = append(c.made, made)
-	path, body := "/v1/posts", map[string]any{"title": made.marker, "content": "The text of " + made.marker}
+	q := request{
+		as: made.author, method: http.MethodPost, path: "/v1/posts",
+		body:    map[string]any{"title": made.marker, "content": "The text of " + made.marker},
+		excused: []int{http.StatusNotFound},
+	}
 	if made.kind == "comments" {
-		path, body = fmt.Sprintf("/v1/posts/%d/comments", made.parent), map[string]any{"content": made.marker}
+		q.path, q.body = fmt.Sprintf("/v1/posts/%d/comments", made.parent), map[string]any{"content": made.marker}
 	}
-	a := c.st.send(ctx, c.route, request{
-		as: user, method: http.MethodPost, path: path, body: body, excused: []int{http.StatusNotFound},
-	})
-	if a.status == http.StatusNotFound {
-		on := c.st.known("posts", made.parent)
-		if on == nil || !on.mayBeGone(made.start) {
-			c.st.violations.addf("blamed the client", c.st.site.since(), "POST %s answers 404 %s", path, a.body)
+	again := 1
+	if c.rng.IntN(2) == 0 {
+		q.header, again = map[string]string{"Idempotency-Key": made.marker}, 5
+	}
+	var a answer
+	for n := range again {
+		if n > 0 {
+			c.st.tally.repeated.Add(1)
+			q.excused = append(q.excused, http.StatusConflict) // the one before is still being carried out
 		}
+		a = c.st.send(ctx, c.route, q)
+		if a.status == http.StatusNotFound {
+			on := c.st.known("posts", made.parent)
+			if on == nil || !on.mayBeGone(made.start) {
+				c.st.violations.addf("blamed the client", c.st.site.since(), "POST %s answers 404 %s", q.path, a.body)
+			}
+		}
+		c.retire(a.outcome, a.status)
+		made.settle(a)
+		if a.outcome == ok || a.outcome == failed && a.status != http.StatusConflict {
+			break
+		}
+		_ = wait(ctx, time.Duration(n)*200*time.Millisecond)
 	}
-	c.retire(a.outcome, a.status)
-	made.outcome, made.status = a.outcome, uint16(a.status)
-	c.st.tally.writes[a.outcome].Add(1)
+	c.st.tally.writes[made.outcome].Add(1)
 	if a.outcome != ok {
 		return made
 	}
-	var said seen
-	if err := json.Unmarshal(
-		a.body,
-		&said,
-	); err != nil || said.ID == 0 || !strings.Contains(said.Title+said.Content, made.marker) ||
-		said.LikesCount != 0 {
-		c.st.violations.addf("a wrong answer", c.st.site.since(), "POST %s answers %s", path, a.body)
+	said, is := c.created(made, q, a)
+	if is && said.LikesCount != 0 && again == 1 {
+		c.st.violations.addf("a wrong answer", c.st.site.since(), "POST %s answers %s", q.path, a.body)
 	}
 	made.id = said.ID
+	if q.header != nil && c.rng.IntN(2) == 0 {
+		c.replay(ctx, made, q)
+	}
 	if made.kind == "posts" {
 		c.st.tally.posts.Add(1)
 	} else {
 		c.st.tally.comments.Add(1)
 	}
 	return made
+}
+
+// settle notes an answer. After one without a certain outcome, a refusal leaves it uncertain.
+func (c *creation) settle(a answer) {
+	if a.outcome == failed && c.outcome == unknown {
+		return
+	}
+	c.outcome, c.status = a.outcome, uint16(a.status)
+}
+
+// created reads the answer to a creation.
+func (c *client) created(made *creation, q request, a answer) (said seen, is bool) {
+	err := json.Unmarshal(a.body, &said)
+	if err != nil || said.ID == 0 || !strings.Contains(said.Title+said.Content, made.marker) {
+		c.st.violations.addf("a wrong answer", c.st.site.since(), "POST %s answers %s", q.path, a.body)
+		return said, false
+	}
+	return said, true
+}
+
+// replay sends an acknowledged creation again. The answer is that of the first, unless the object was deleted since.
+func (c *client) replay(ctx context.Context, made *creation, q request) {
+	q.excused = append(q.excused, http.StatusConflict)
+	trouble, begin := c.st.site.trouble.Load(), c.st.site.since()
+	a := c.st.send(ctx, c.route, q)
+	c.retire(a.outcome, a.status)
+	c.st.tally.repeated.Add(1)
+	switch {
+	case a.outcome == ok:
+		if said, is := c.created(made, q, a); is && (said.ID != made.id || !a.replayed) {
+			c.st.violations.addf("a key with two effects", c.st.site.since(), "%s: answered again, replayed %v, with %s",
+				made.story(), a.replayed, a.body)
+		}
+	case a.outcome == failed && a.status != noStatus:
+		on := c.st.known("posts", made.parent)
+		if on != nil && on.mayBeGone(begin) || trouble%2 == 1 || c.st.site.trouble.Load() != trouble {
+			return
+		}
+		c.st.violations.addf("blamed the client", c.st.site.since(), "%s: the same again answers %d %s", made.story(),
+			a.status, a.body)
+	}
 }
 
 // read reads a path that belongs to the target on, or to none.
