@@ -368,6 +368,8 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 		raging.Go(func() { k.run(storming) })
 	}
 	raging.Go(func() { st.watch(storming) })
+	hand := &operator{st, rand.New(rand.NewPCG(o.seed, uint64(len(clients)+1+moderators+keepers)))}
+	raging.Go(func() { hand.run(storming) })
 	err = st.hurt(ctx, o, r, probes, say)
 	calm()
 	raging.Wait()

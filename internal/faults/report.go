@@ -39,6 +39,7 @@ type report struct {
 	ReadBack   int64             `json:"read_back"`
 	Moderation map[string]int64  `json:"moderation"`
 	Claims     map[string]int64  `json:"claims"`
+	Operations map[string]int64  `json:"operations"`
 	Deaths     int               `json:"product_exits_by_itself"`
 	Servers    int64             `json:"server_exits_by_itself"`
 	Violations int               `json:"violations"`
@@ -59,6 +60,10 @@ func (r *report) fill(st *storm, rec *record) {
 	r.Claims = map[string]int64{}
 	for i, name := range claimNames {
 		r.Claims[name] = st.tally.claims[i].Load()
+	}
+	r.Operations = map[string]int64{}
+	for i, name := range operationNames {
+		r.Operations[name] = st.tally.operated[i].Load()
 	}
 	for _, p := range st.site.product() {
 		r.Deaths += p.deaths()
@@ -195,6 +200,7 @@ func (r *report) write(w io.Writer) {
 	fmt.Fprintf(w, "requests repeated with their Idempotency-Key: %d; likes read back at once: %d\n", r.Repeated, r.ReadBack)
 	writeCounts(w, "moderation", moderationNames[:], r.Moderation)
 	writeCounts(w, "claims", claimNames[:], r.Claims)
+	writeCounts(w, "operator", operationNames[:], r.Operations)
 	fmt.Fprintf(w, "restarted after ending by itself: product %d times, servers %d times\n", r.Deaths, r.Servers)
 	if r.Violations == 0 {
 		fmt.Fprintf(w, "violations: none\n")

@@ -85,6 +85,7 @@ type tally struct {
 	overtaken     atomic.Int64 // operations that were sent while one without an answer could still take effect
 	moderated     [moderations]atomic.Int64
 	claims        [claimKinds]atomic.Int64
+	operated      [operations]atomic.Int64 // commands of the operator that succeeded
 }
 
 func newStorm(s *site) *storm {
