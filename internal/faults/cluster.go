@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -181,4 +183,46 @@ func (c *redisCluster) move(ctx context.Context, from, to int) error {
 		return fmt.Errorf("end the move of slot %d: %w", slot, err)
 	}
 	return nil
+}
+
+// logLosesWhileSlotsMove removes accepted likes from the outboxes while the workers stand still, as if Kafka had
+// acknowledged and lost them. Redis still has their effect. The reconciler sends it again while slots move.
+func logLosesWhileSlotsMove(ctx context.Context, x *injection) error {
+	for _, p := range x.workers {
+		p.signal(syscall.SIGSTOP)
+	}
+	for _, c := range x.st.clients {
+		r := c.choose()
+		c.st.set(ctx, c.route, r, !r.lastWanted())
+	}
+	var lost int64
+	for _, client := range x.cluster.clients {
+		keys, err := client.Keys(ctx, "*:outbox").Result()
+		if err != nil {
+			return fmt.Errorf("find outboxes: %w", err)
+		}
+		for _, key := range keys {
+			n, err := client.XTrimMaxLen(ctx, key, 0).Result()
+			if err != nil {
+				return fmt.Errorf("trim outbox: %w", err)
+			}
+			lost += n
+		}
+	}
+	x.notef("%d runs", lost)
+	x.logLosses.Add(lost)
+	for _, p := range x.workers {
+		p.signal(syscall.SIGCONT)
+	}
+	reconciling, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for reconciling.Err() == nil {
+			_, _ = x.command(ctx, "cron", "run", "reconcile", "--timeout=20s") // it fails while the slot of a gap moves
+		}
+	})
+	err := slotsMoved(ctx, x)
+	stop()
+	all.Wait()
+	return err
 }

@@ -210,6 +210,7 @@ func faults() []fault {
 		fault{kind: "mysql clock behind", do: serverClockOff("mysql", false), serverClock: true},
 		fault{kind: "redis fails over, and the demoted one is behind", do: failedOver},
 		fault{kind: "redis slots move", do: slotsMoved, cluster: true},
+		fault{kind: "redis slots move, the log loses events", do: logLosesWhileSlotsMove, cluster: true, rest: true},
 		fault{kind: "redis killed while it rewrites its log", do: killedInRewrite},
 		fault{kind: "redis emptied after a flush", do: redisEmptied, rest: true},
 		fault{kind: "redis loses its outboxes after a flush", do: outboxesDeleted, rest: true},

@@ -328,6 +328,7 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 	for part := range slices.Chunk(st.outcasts, usersOfClient) {
 		clients = append(clients, newClient(st, len(clients), o.seed, part))
 	}
+	st.clients = clients
 	first := newClient(st, len(clients), o.seed, users[:extra])
 	first.route = route{0, patientLimit}
 	for i := range moderators {

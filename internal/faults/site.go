@@ -57,6 +57,7 @@ type site struct {
 	urls                  []string     // of the APIs, and then of the proxies in front of them
 	trouble               atomic.Int64 // odd from the begin of a fault until the site has recovered
 	serverDeaths          atomic.Int64 // servers that ended by themselves
+	logLosses             atomic.Int64 // runs that a fault took from the log
 	slowStops, extraCount atomic.Int64
 }
 

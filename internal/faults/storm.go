@@ -68,6 +68,7 @@ type storm struct {
 
 	drops   store
 	keepers []*keeper
+	clients []*client
 
 	outcasts   []*account // users on whom moderators act
 	moderators []*moderator
