@@ -86,7 +86,7 @@ var scenarios = []scenario{
 	{
 		name:   "Redis is set back with its memory",
 		narrow: setBackOnce,
-		wide:   Model{Targets: 1, Users: 2, Loaders: 1, Budget: Budget{Ops: 3, SetBacks: 1}},
+		wide:   setBackOnce,
 	},
 	{
 		name:   "warming and cooling",
