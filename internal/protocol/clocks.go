@@ -16,7 +16,7 @@ type ClockRules struct {
 	Turns     bool // a call names the turn of the clock that it was reckoned by, and a clock that was set back has another
 	Seen      bool // the clock was set back if it is before a time that the shard has seen
 	Earliest  bool // or before a time that a process knows to be over
-	Lapse     bool // a process that gives a call up begins a new turn, unless the clock has reached the deadline
+	Lapse     bool // a process that abandons a call begins a new turn, unless the clock has reached the deadline
 	LapseSeen bool // and has the shard see the time otherwise
 	Fresh     bool // a process asks for the clock again after readingTicks
 }
@@ -27,7 +27,7 @@ func AllClockRules() ClockRules {
 }
 
 // ClockModel is the like of one user at one shard, whose calls the network may hold for any time. The user makes one
-// after the other, through any of two processes. A process tells its caller that the call has failed when it has waited
+// after the other, through any of two processes. A process reports to its caller that the call has failed when it has waited
 // for callTicks, by a clock that only goes forward.
 type ClockModel struct {
 	Rules ClockRules
@@ -146,7 +146,7 @@ func (m *ClockModel) arrive(s *ClockState, i int) bool {
 	return true
 }
 
-// hear notes what a reply tells a process of the clock.
+// hear notes what a process learns of the clock from a reply.
 func (s *ClockState) hear(p int) { s.Readings[p] = reading{true, s.Turn, s.clock(), s.Now} }
 
 // look is a call that is not of the user, and has a reply at once.

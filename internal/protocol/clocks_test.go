@@ -59,7 +59,7 @@ func TestModel_everyRuleOfDeadlinesIsNeeded(t *testing.T) {
 	}
 }
 
-// A call is held, lapse.lua does not arrive either, and the clock is set back before a process that has never heard of
+// A call is held, lapse.lua does not arrive either, and the clock is set back before a process that has never read
 // it calls: three faults at once, which the rules do not cover.
 func TestModel_lostLapseIsNotNoticed(t *testing.T) {
 	m := deadlines()
