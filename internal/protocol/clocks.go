@@ -27,8 +27,8 @@ func AllClockRules() ClockRules {
 }
 
 // ClockModel is the like of one user at one shard, whose calls the network may hold for any time. The user makes one
-// after the other, through any of two processes. A process reports to its caller that the call has failed when it has waited
-// for callTicks, by a clock that only goes forward.
+// after the other, through any of two processes. When a process has waited for callTicks, by a clock that only goes
+// forward, it reports to its caller that the call has failed.
 type ClockModel struct {
 	Rules ClockRules
 	Calls uint8 // at most maxCalls
