@@ -75,7 +75,7 @@ var scenarios = []scenario{
 	{
 		name:   "Redis fails over, and the demoted server is behind",
 		narrow: demoted,
-		wide:   Model{Targets: 1, Users: 2, Loaders: 1, Janitor: true, Budget: Budget{Ops: 2, Failovers: 1, Expiries: 1}},
+		wide:   Model{Targets: 1, Users: 1, Loaders: 1, Budget: Budget{Ops: 2, Failovers: 1}},
 	},
 	{
 		name:   "the outbox is deleted",
