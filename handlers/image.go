@@ -143,6 +143,7 @@ type imageJSON struct {
 	Width        int       `json:"width"`
 	Height       int       `json:"height"`
 	Bytes        int64     `json:"bytes"`
+	Hidden       bool      `json:"hidden"`
 	CreatedAt    time.Time `json:"created_at"`
 }
 
@@ -150,7 +151,7 @@ const thumbnailPath = "/thumbnail"
 
 func newImageJSON(i *models.Image) imageJSON {
 	url := models.ImagePath + i.Name
-	return imageJSON{i.Name, url, url + thumbnailPath, i.Type, i.Width, i.Height, i.Bytes, i.CreatedAt}
+	return imageJSON{i.Name, url, url + thumbnailPath, i.Type, i.Width, i.Height, i.Bytes, i.Hidden, i.CreatedAt}
 }
 
 // isUpload reports whether the body of a request is received by its handler, as it arrives.
@@ -328,13 +329,21 @@ func (s *Server) storeImage(ctx context.Context, i *models.Image, made *images.M
 	return models.Unavailable("The image cannot be stored now; try again.", err)
 }
 
-// imageOfPath reads the image that the path names.
+// imageOfPath reads the image that the path names. A hidden one exists only for its user and for moderators.
 func (s *Server) imageOfPath(c *fiber.Ctx) (*models.Image, error) {
-	return s.store.ImageByName(c.UserContext(), c.Params("id"))
+	i, err := s.store.ImageByName(c.UserContext(), c.Params("id"))
+	if err != nil {
+		return nil, err
+	}
+	v := viewer(c)
+	if i.Hidden && (v == nil || v.UserID != i.UserID && v.Role < models.RoleModerator) {
+		return nil, models.ErrNoImage()
+	}
+	return i, nil
 }
 
 // readImage sends an image, or its thumbnail, or the part of it that a header Range asks for. The bytes under an address
-// never change, so caches need not ask again.
+// never change. Caches ask again after an hour, because the image may have been deleted or hidden.
 func (s *Server) readImage(thumbnail bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		i, err := s.imageOfPath(c)
@@ -347,7 +356,7 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 			object, tag, size = images.ThumbName(i.Name), `"`+random+`-thumb"`, i.ThumbnailBytes
 		}
 		if tags, ok := parseTags(c.Get(fiber.HeaderIfNoneMatch), true); ok && slices.Contains(tags, tag) {
-			setCached(c, tag)
+			setCached(c, tag, i.Hidden)
 			return c.SendStatus(http.StatusNotModified)
 		}
 		part := rangeOf(c, tag, size)
@@ -364,7 +373,7 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 		if err != nil {
 			return models.Unavailable("The image cannot be read now; try again.", err)
 		}
-		setCached(c, tag)
+		setCached(c, tag, i.Hidden)
 		c.Set(fiber.HeaderAcceptRanges, "bytes")
 		c.Set(fiber.HeaderContentType, i.Type)
 		if part.partial {
@@ -435,10 +444,16 @@ func (s *sending) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// setCached sets the headers of bytes that everybody may keep. Pages of other origins may show them.
-func setCached(c *fiber.Ctx, tag string) {
+// setCached sets the headers of the bytes of an image. Unless it is hidden, caches may keep them, and pages of other
+// origins may show them.
+func setCached(c *fiber.Ctx, tag string, hidden bool) {
 	c.Set(fiber.HeaderETag, tag)
-	c.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
+	c.Vary(fiber.HeaderAuthorization)
+	if hidden {
+		c.Set(fiber.HeaderCacheControl, uncached)
+		return
+	}
+	c.Set(fiber.HeaderCacheControl, "public, max-age=3600")
 	c.Set("Cross-Origin-Resource-Policy", "cross-origin")
 }
 
@@ -458,13 +473,57 @@ func (s *Server) deleteImage(c *fiber.Ctx) error {
 }
 
 // listMyImages lists the viewer's images, the latest first.
-func (s *Server) listMyImages(c *fiber.Ctx) error {
+func (s *Server) listMyImages(c *fiber.Ctx) error { return s.replyImages(c, viewerID(c)) }
+
+func (s *Server) replyImages(c *fiber.Ctx, userID int64) error {
 	return replyList(s, c, listing[models.Image, imageJSON]{
-		name: ofUser("images", viewerID(c)),
+		name: ofUser("images", userID),
 		read: func(ctx context.Context, at position) ([]models.Image, *models.ListKey, error) {
-			return all(s.store.Images(ctx, viewerID(c), at.id(), at.limit))
+			return all(s.store.Images(ctx, userID, at.id(), at.limit))
 		},
 		key:  (*models.Image).Key,
 		show: each(newImageJSON),
 	})
+}
+
+// listImagesOf lists the images of a user for moderators, the latest first.
+func (s *Server) listImagesOf(c *fiber.Ctx) error {
+	id, err := pathID(c, "user")
+	if err != nil {
+		return err
+	}
+	return s.replyImages(c, id)
+}
+
+// imageDetailJSON is an image as moderators read it.
+type imageDetailJSON struct {
+	imageJSON
+	User namedJSON      `json:"user"`
+	Uses []imageUseJSON `json:"uses"`
+}
+
+type imageUseJSON struct {
+	Type string `json:"type"`
+	ID   int64  `json:"id"`
+}
+
+func (s *Server) readImageForModerators(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	i, err := s.store.ImageByName(ctx, c.Params("id"))
+	if err != nil {
+		return err
+	}
+	account, _, err := s.store.AccountByID(ctx, i.UserID)
+	if err != nil {
+		return err
+	}
+	uses, err := s.store.ImageUses(ctx, i.ID)
+	if err != nil {
+		return err
+	}
+	out := imageDetailJSON{newImageJSON(i), namedJSON{i.UserID, account.User.Username}, make([]imageUseJSON, len(uses))}
+	for n, use := range uses {
+		out.Uses[n] = imageUseJSON(use)
+	}
+	return c.JSON(out)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/counters"
 	"likewise/handlers"
 	"likewise/images"
 	"likewise/internal/testkit"
@@ -118,7 +119,7 @@ func TestImages_areUploadedShownAndDeleted(t *testing.T) {
 		assert.Equal(t, "image/png", r.Header.Get("Content-Type"))
 		assert.Equal(t, "nosniff", r.Header.Get("X-Content-Type-Options"))
 		assert.Contains(t, r.Header.Get("Content-Security-Policy"), "default-src 'none'")
-		assert.Equal(t, "public, max-age=31536000, immutable", r.Header.Get("Cache-Control"))
+		assert.Equal(t, "public, max-age=3600", r.Header.Get("Cache-Control"))
 		assert.Equal(t, "cross-origin", r.Header.Get("Cross-Origin-Resource-Policy"))
 		shown, err := png.Decode(bytes.NewReader(r.Body))
 		require.NoError(t, err)
@@ -402,7 +403,7 @@ func TestImages_areKeptWhileSomethingShowsThem(t *testing.T) {
 		if gone {
 			status = 404
 		}
-		a.must(t, status, account{}, "GET", i.URL, nil)
+		a.must(t, status, admin, "GET", i.URL, nil) // also if it is hidden
 	}
 	text := func(i uploaded) string { return "See ![this](" + i.URL + ")." }
 
@@ -456,6 +457,134 @@ func TestImages_areKeptWhileSomethingShowsThem(t *testing.T) {
 	swept(i, true)
 	assert.Empty(t, filesIn(t, dir))
 	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM image_uses"))
+}
+
+// An image is hidden while its texts are deleted, comes back with them, and is deleted with a text that is erased. What
+// others write neither shows nor keeps it.
+func TestImages_areHiddenWithTheirTexts(t *testing.T) {
+	t.Parallel()
+	objects := imagesIn(t, t.TempDir())
+	a := newAPI(t, modes[0], withImages(objects))
+	ada, bob := a.account(t), a.account(t)
+	mod, admin := a.promoted(t, a.account(t), models.RoleModerator), a.promoted(t, a.account(t), models.RoleAdmin)
+	// seen checks who can read an image: everybody, or its user and moderators alone, or nobody.
+	const all, few, none = 200, 403, 404
+	seen := func(what string, i uploaded, by int) {
+		t.Helper()
+		tag := header{"If-None-Match", fmt.Sprintf(`"%[1]s", "%[1]s-thumb"`, i.ID[:16])}
+		for _, path := range []string{i.URL, i.ThumbnailURL} {
+			for _, stranger := range []account{{}, bob} {
+				status := map[int]int{all: 200, few: 404, none: 404}[by]
+				r := a.send(t, stranger, "GET", path, nil)
+				assert.Equal(t, status, r.Status, "%s: %s by a stranger", what, path)
+				unchanged := map[int]int{all: 304, few: 404, none: 404}[by]
+				assert.Equal(t, unchanged, a.send(t, stranger, "GET", path, nil, tag).Status, "%s: %s again", what, path)
+			}
+			for _, reader := range []account{ada, mod} {
+				status := map[int]int{all: 200, few: 200, none: 404}[by]
+				r := a.send(t, reader, "GET", path, nil)
+				assert.Equal(t, status, r.Status, "%s: %s by its user or a moderator", what, path)
+				if by == few {
+					assert.Equal(t, "no-store", r.Header.Get("Cache-Control"), "%s", what)
+				}
+			}
+		}
+		for path, reader := range map[string]account{
+			"/v1/me/images": ada, fmt.Sprintf("/v1/admin/users/%d/images", ada.ID): mod,
+		} {
+			var found []bool
+			for _, item := range read[page[obj]](t, a.must(t, 200, reader, "GET", path, nil)).Items {
+				if item["id"] == i.ID {
+					found = append(found, item["hidden"].(bool))
+				}
+			}
+			assert.Equal(t, map[int][]bool{all: {false}, few: {true}, none: nil}[by], found, "%s: %s", what, path)
+		}
+	}
+	reason := obj{"reason": "It shows too much."}
+	newPost := func(as account, content string) string {
+		p := read[obj](t, a.must(t, 201, as, "POST", "/v1/posts", obj{"title": "A title", "content": content}))
+		return fmt.Sprintf("/v1/posts/%.0f", p["id"])
+	}
+	newComment := func(as account, post, content string) string {
+		c := read[obj](t, a.must(t, 201, as, "POST", post+"/comments", obj{"content": content}))
+		return fmt.Sprintf("/v1/comments/%.0f", c["id"])
+	}
+	byModerator := func(path string) string { return strings.Replace(path, "/v1/", "/v1/admin/", 1) }
+	show := func(i uploaded) string { return "![](" + i.URL + ")" }
+	operate := func() {
+		t.Helper()
+		_, err := workers.NewModerator(a.store, counters.NewTargets(a.store, nil)).Moderate(t.Context())
+		require.NoError(t, err)
+	}
+
+	i := a.uploaded(t, ada)
+	seen("before it is used", i, all)
+	a.must(t, 201, ada, "PUT", "/v1/me/drafts/own", obj{"content": show(i)})
+	seen("in a draft", i, all)
+	post := newPost(ada, show(i))
+	a.must(t, 201, bob, "PUT", "/v1/me/drafts/copy", obj{"content": show(i)})
+	quote := newPost(bob, show(i))
+	newComment(bob, quote, show(i))
+	seen("in a post", i, all)
+	a.must(t, 204, ada, "DELETE", post, nil)
+	seen("deleted by its author", i, few)
+	a.must(t, 200, ada, "POST", post+"/restore", nil)
+	seen("restored by its author", i, all)
+	a.must(t, 200, mod, "POST", byModerator(post)+"/delete", reason)
+	seen("deleted by a moderator", i, few)
+	another := newComment(ada, quote, show(i))
+	seen("in another comment, too", i, all)
+	a.must(t, 200, mod, "POST", byModerator(quote)+"/delete", reason)
+	seen("below a deleted post", i, few)
+	a.must(t, 200, mod, "POST", byModerator(quote)+"/restore", reason)
+	a.must(t, 200, mod, "POST", byModerator(another)+"/delete", reason)
+	seen("all of its texts deleted", i, few)
+	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": i.URL})
+	seen("in a profile", i, all)
+	a.must(t, 200, ada, "PATCH", "/v1/me", obj{"avatar_url": ""})
+	detail := read[obj](t, a.must(t, 200, mod, "GET", "/v1/admin/images/"+i.ID, nil))
+	assert.Equal(t, float64(ada.ID), detail["user"].(map[string]any)["id"])
+	assert.Len(t, detail["uses"], 2)
+	a.must(t, 200, mod, "POST", byModerator(post)+"/restore", reason)
+	seen("restored by a moderator", i, all)
+	a.must(t, 200, mod, "POST", byModerator(post)+"/delete", reason)
+	a.must(t, 200, admin, "POST", byModerator(post)+"/purge", reason)
+	seen("purged, with a deleted comment", i, few)
+	a.must(t, 200, admin, "POST", byModerator(another)+"/purge", reason)
+	seen("purged", i, none)
+	a.sweep(t, objects)
+	assert.Zero(t, a.number(t, "SELECT COUNT(*) FROM image_uses"))
+
+	i = a.uploaded(t, ada)
+	post = newPost(ada, show(i))
+	a.must(t, 200, ada, "PATCH", post, obj{"content": "nothing"}, header{"If-Match", "*"})
+	seen("in an old version", i, all)
+	a.must(t, 200, mod, "POST", byModerator(post)+"/revisions/0/redact", reason)
+	seen("redacted", i, none)
+
+	i = a.uploaded(t, ada)
+	post = newPost(bob, "text")
+	edited := a.promoted(t, ada, models.RoleModerator)
+	a.exec(t, "UPDATE posts SET user_id=? WHERE id=?", edited.ID, strings.TrimPrefix(post, "/v1/posts/"))
+	a.must(t, 200, edited, "PATCH", post, obj{"content": show(i)}, header{"If-Match", "*"})
+	a.due(t)
+	a.sweep(t, objects)
+	seen("in a text that its user edited", i, all)
+	a.exec(t, "UPDATE users SET role=? WHERE id=?", models.RoleUser, ada.ID)
+
+	unused := a.uploaded(t, ada)
+	started := a.must(t, 202, mod, "POST", fmt.Sprintf("/v1/admin/users/%d/content/delete", ada.ID), reason)
+	operate()
+	seen("all content deleted", i, few)
+	a.must(t, 202, mod, "POST", started.Header.Get("Location")+"/undo", reason)
+	operate()
+	seen("all content restored", i, all)
+	a.exec(t, "UPDATE users SET banned_until='9999-12-31' WHERE id=?", ada.ID)
+	_, err := a.store.DeleteBannedUser(t.Context(), admin.ID, ada.ID, "Spam.")
+	require.NoError(t, err)
+	assert.Equal(t, 200, a.send(t, bob, "GET", i.URL, nil).Status, "in a text of a deleted account")
+	assert.Equal(t, 404, a.send(t, bob, "GET", unused.URL, nil).Status, "unused, of a deleted account")
 }
 
 // A post that is written while the job looks at its image either keeps the image, or is written after the job has

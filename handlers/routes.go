@@ -230,6 +230,8 @@ func (s *Server) routes() []route {
 		{"PUT", "/v1/admin/users/:id/role", "admin.user.role", limitWrite, s.changeRole, nil},
 		{"POST", "/v1/admin/users/:id/content/delete", "admin.content.delete", limitWrite,
 			s.removeAllContent, s.repeatOperation},
+		{"GET", "/v1/admin/users/:id/images", "admin.image.read", limitRead, s.listImagesOf, nil},
+		{"GET", "/v1/admin/images/:id", "admin.image.read", limitRead, s.readImageForModerators, nil},
 		{"GET", "/v1/admin/operations/:id", "admin.content.read", limitRead, s.readOperation, nil},
 		{"POST", "/v1/admin/operations/:id/undo", "admin.content.restore", limitWrite,
 			s.undoOperation, s.repeatOperation},

@@ -65,7 +65,7 @@ func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err e
 	if err := dropExport(tx, userID); err != nil {
 		return nil, err
 	}
-	if err := s.setImageUses(tx, userSubject(userID)); err != nil { // the avatar
+	if err := s.setImageUses(tx, userSubject(userID), nil); err != nil { // the avatar
 		return nil, err
 	}
 	if err := s.logSecurity(tx, securityEvent{kind: eventAccountDeleted, userID: userID}); err != nil {

@@ -130,7 +130,7 @@ func (s *Store) SaveDraft(
 		if err != nil {
 			return err
 		}
-		return s.setImageUses(tx, draftSubject(d.ID), text.Content)
+		return s.setImageUses(tx, draftSubject(d.ID), []int64{userID}, text.Content)
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("save a draft of user %d: %w", userID, err)

@@ -98,8 +98,9 @@ var rules = map[Permission]Rule{
 	// Request that a version of the caller's comment be redacted.
 	"comment.redact": {RoleUser, Hidden, ScopeWrite},
 
-	// Upload images; list and delete the caller's. Everybody who knows the address of an image may look at it.
-	"image.read":   {RoleAnonymous, All, NoToken},
+	// Upload images; list and delete the caller's. Everybody who knows the address of an image may look at it, unless it
+	// is hidden.
+	"image.read":   {RoleAnonymous, All, ScopeRead},
 	"image.create": {RoleUser, All, ScopeWrite},
 	"image.list":   {RoleUser, All, ScopeRead},
 	"image.delete": {RoleUser, Kept, ScopeWrite},
@@ -172,6 +173,8 @@ var rules = map[Permission]Rule{
 	"admin.content.delete":  {RoleModerator, Lower, ScopeModerate},
 	"admin.content.read":    {RoleModerator, All, ScopeModerate},
 	"admin.content.restore": {RoleModerator, Lower, ScopeModerate},
+	// Read the images of users, hidden ones included, with their users and uses.
+	"admin.image.read": {RoleModerator, All, ScopeModerate},
 	// Read reports and their reporters, claim and resolve them.
 	"admin.report.read":      {RoleModerator, All, ScopeModerate},
 	"admin.report.reporters": {RoleModerator, Others, ScopeModerate},

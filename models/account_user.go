@@ -289,7 +289,7 @@ func (s *Store) UpdateProfile(ctx context.Context, userID int64, p Profile) erro
 		if err := tx.Exec(update, p.DisplayName, p.Bio, p.AvatarURL, userID).Error; err != nil {
 			return err
 		}
-		if err := s.setImageUses(tx, userSubject(userID), p.AvatarURL); err != nil {
+		if err := s.setImageUses(tx, userSubject(userID), []int64{userID}, p.AvatarURL); err != nil {
 			return err
 		}
 		return sessionsChanged(tx, userID) // which hold the name

@@ -117,7 +117,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		if err := notifyComment(tx, c, repliesTo, text.Mentions); err != nil {
 			return err
 		}
-		return s.addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), text.Content)
+		return s.addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), []int64{c.Author.ID}, text.Content)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create comment: %w", err)
@@ -385,7 +385,8 @@ func (s *Store) replaceComment(tx *gorm.DB, c *Comment, editor int64, content st
 	if err := tx.Exec(update, c.Content, c.Version, now, editor, indexed, c.ID).Error; err != nil {
 		return err
 	}
-	if err := s.addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), content); err != nil {
+	owners := []int64{c.Author.ID, editor}
+	if err := s.addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), owners, content); err != nil {
 		return err
 	}
 	if err := deleteTerms(tx, KindComment, c.ID); err != nil || indexed == 0 {

@@ -94,7 +94,8 @@ func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*
 		if err := notifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
-		if err := s.addImageUses(tx, Target{Kind: KindPost, ID: p.ID}.imageSubject(), text.Content); err != nil {
+		subject := Target{Kind: KindPost, ID: p.ID}.imageSubject()
+		if err := s.addImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
 			return err
 		}
 		announce(tx, PostCreated, p.ID)
@@ -302,7 +303,8 @@ func (s *Store) replacePost(
 	if err := insertTags(tx, p.ID, p.CreatedAt, text.Tags, tags); err != nil {
 		return nil, err
 	}
-	if err := s.addImageUses(tx, Target{Kind: KindPost, ID: p.ID}.imageSubject(), text.Content); err != nil {
+	owners := []int64{p.Author.ID, editor}
+	if err := s.addImageUses(tx, Target{Kind: KindPost, ID: p.ID}.imageSubject(), owners, text.Content); err != nil {
 		return nil, err
 	}
 	if p.Status != StatusNormal { // a deleted post is neither indexed nor counted

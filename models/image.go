@@ -24,6 +24,9 @@ type Image struct {
 	Bytes          int64
 	ThumbnailBytes int64
 	CreatedAt      time.Time
+	// Hidden is set while every post and comment of the user that uses the image is deleted. Only the user and
+	// moderators can look at it. ImageByName and Images set Hidden.
+	Hidden bool `gorm:"-"`
 }
 
 // Key returns the place of the image in a list.
@@ -195,7 +198,8 @@ func (s *Store) DropImage(ctx context.Context, id int64) error {
 	return nil
 }
 
-func errNoImage() *Error { return Errorf(CodeNotFound, "There is no such image.") }
+// ErrNoImage returns CodeNotFound for an image that does not exist, or that the viewer may not see.
+func ErrNoImage() *Error { return Errorf(CodeNotFound, "There is no such image.") }
 
 // ImageByName reads an image. CodeNotFound: it was deleted or never existed.
 func (s *Store) ImageByName(ctx context.Context, name string) (*Image, error) {
@@ -204,7 +208,7 @@ func (s *Store) ImageByName(ctx context.Context, name string) (*Image, error) {
 		FROM images FORCE INDEX (idx_name)
 		WHERE name=? AND state=?`
 	if _, _, ok := ImageSize(name); !ok { // no image can have the name
-		return nil, errNoImage()
+		return nil, ErrNoImage()
 	}
 	var i Image
 	read := s.db.WithContext(ctx).Raw(query, name, imageReady).Scan(&i)
@@ -212,9 +216,99 @@ func (s *Store) ImageByName(ctx context.Context, name string) (*Image, error) {
 		return nil, fmt.Errorf("read an image: %w", read.Error)
 	}
 	if read.RowsAffected == 0 {
-		return nil, errNoImage()
+		return nil, ErrNoImage()
 	}
-	return &i, nil
+	one := []Image{i}
+	if err := s.markHidden(ctx, one); err != nil {
+		return nil, err
+	}
+	return &one[0], nil
+}
+
+// usesOfImages returns the uses of images as rows of (image_id, shown). A use is shown if everybody can read it: a
+// profile, or a post or comment that is not deleted. Drafts are left out: they neither show an image nor hide it.
+func usesOfImages(ids string) string {
+	return `
+		SELECT u.image_id, u.subject_type='user' AS shown
+		FROM image_uses u FORCE INDEX (idx_image_id)
+		WHERE u.image_id IN (` + ids + `) AND u.subject_type<>'draft'
+		UNION
+		SELECT u.image_id, TRUE
+		FROM image_uses u FORCE INDEX (idx_image_id)
+		STRAIGHT_JOIN posts p ON p.id=u.subject_id
+		WHERE u.image_id IN (` + ids + `) AND u.subject_type='post' AND p.status=` + literal(StatusNormal) + `
+		UNION
+		SELECT u.image_id, TRUE
+		FROM image_uses u FORCE INDEX (idx_image_id)
+		STRAIGHT_JOIN comments c ON c.id=u.subject_id
+		STRAIGHT_JOIN posts p ON p.id=c.post_id
+		WHERE u.image_id IN (` + ids + `) AND u.subject_type='comment' AND c.status=` + literal(StatusNormal) + `
+			AND p.status=` + literal(StatusNormal)
+}
+
+// markHidden sets Hidden of images. An image that no post or comment uses is new, or only in a draft: it is hidden if
+// the account of its user is deleted.
+func (s *Store) markHidden(ctx context.Context, list []Image) error {
+	if len(list) == 0 {
+		return nil
+	}
+	ids, users := make([]int64, len(list)), make([]int64, len(list))
+	for n, i := range list {
+		ids[n], users[n] = i.ID, i.UserID
+	}
+	var uses []struct {
+		ImageID int64
+		Shown   bool
+	}
+	if err := s.db.WithContext(ctx).Raw(usesOfImages(joinIDs(ids))).Scan(&uses).Error; err != nil {
+		return fmt.Errorf("read the uses of images: %w", err)
+	}
+	used, shown := map[int64]bool{}, map[int64]bool{}
+	for _, use := range uses {
+		used[use.ImageID] = true
+		shown[use.ImageID] = shown[use.ImageID] || use.Shown
+	}
+	query := `
+		SELECT id
+		FROM users
+		WHERE id IN (` + joinIDs(users) + `) AND deleted_at IS NOT NULL`
+	var gone []int64
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&gone).Error; err != nil {
+		return fmt.Errorf("read the users of images: %w", err)
+	}
+	for n := range list {
+		i := &list[n]
+		i.Hidden = !shown[i.ID] && (used[i.ID] || slices.Contains(gone, i.UserID))
+	}
+	return nil
+}
+
+// ImageUse is a post, comment or profile that keeps an image.
+type ImageUse struct {
+	Type string `gorm:"column:subject_type"` // "post", "comment" or "user"
+	ID   int64  `gorm:"column:subject_id"`
+}
+
+// MaxImageUses is the maximum number of uses that ImageUses returns.
+const MaxImageUses = 100
+
+// ImageUses returns what keeps an image, drafts excepted: the latest MaxImageUses of each type.
+func (s *Store) ImageUses(ctx context.Context, id int64) ([]ImageUse, error) {
+	const query = `
+		SELECT subject_type, subject_id
+		FROM image_uses FORCE INDEX (idx_image_id)
+		WHERE image_id=? AND subject_type=?
+		ORDER BY subject_id DESC
+		LIMIT ?`
+	uses := []ImageUse{}
+	for _, kind := range []string{subjectUser, string(KindPost), string(KindComment)} {
+		var some []ImageUse
+		if err := s.db.WithContext(ctx).Raw(query, id, kind, MaxImageUses).Scan(&some).Error; err != nil {
+			return nil, fmt.Errorf("read the uses of image %d: %w", id, err)
+		}
+		uses = append(uses, some...)
+	}
+	return uses, nil
 }
 
 // Images lists the images of the user, the latest first: at most limit images older than row before (0 for the first
@@ -233,7 +327,7 @@ func (s *Store) Images(ctx context.Context, userID, before int64, limit int) ([]
 	if err := s.db.WithContext(ctx).Raw(query, where.between(nil, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list images of user %d: %w", userID, err)
 	}
-	return list, nil
+	return list, s.markHidden(ctx, list)
 }
 
 // DeleteImage deletes an image, whatever shows it, and has the cron job delete its objects. If the actor is not its
@@ -255,7 +349,7 @@ func (s *Store) DeleteImage(ctx context.Context, actor int64, i *Image) error {
 			return deleted.Error
 		}
 		if deleted.RowsAffected == 0 {
-			return errNoImage()
+			return ErrNoImage()
 		}
 		if actor == i.UserID {
 			return nil
@@ -336,16 +430,17 @@ func (s *Store) OrphanImages(ctx context.Context, limit int) (orphans []StoredIm
 
 // lockedImage is a row that the transaction holds.
 type lockedImage struct {
-	ID    int64
-	Name  string
-	State int
-	DueAt *time.Time
+	ID     int64
+	Name   string
+	UserID int64
+	State  int
+	DueAt  *time.Time
 }
 
 // lockImages locks images in the order of their ids. Those that do not exist are left out.
 func lockImages(tx *gorm.DB, ids []int64) (locked []lockedImage, err error) {
 	query := `
-		SELECT id, name, state, due_at
+		SELECT id, name, user_id, state, due_at
 		FROM images FORCE INDEX (PRIMARY)
 		WHERE id IN (` + joinIDs(ascending(ids)) + `)
 		ORDER BY id
@@ -449,22 +544,55 @@ func userSubject(id int64) imageSubject { return imageSubject{subjectUser, id} }
 
 func (t Target) imageSubject() imageSubject { return imageSubject{string(t.Kind), t.ID} }
 
-// addImageUses records that a further version of a subject's text shows images. The caller holds the subject's row, and
-// locks only tags and events afterwards. Images that do not exist are passed over: a text may name any address.
-func (s *Store) addImageUses(tx *gorm.DB, subject imageSubject, texts ...string) error {
+// addImageUses records that a further version of a subject's text uses images. The caller holds the subject's row, and
+// locks only tags and events afterwards. An image that belongs to none of the owners is passed over: a text of another
+// user may name its address, but does not keep it. So are images that do not exist.
+func (s *Store) addImageUses(tx *gorm.DB, subject imageSubject, owners []int64, texts ...string) error {
 	names := imageNames(texts...)
 	if len(names) == 0 {
 		return nil
 	}
-	return s.changeImageUses(tx, subject, names, false)
+	_, err := changeImageUses(tx, subject, owners, names, false)
+	return err
 }
 
-// setImageUses records that a subject shows the images of these texts and no others.
-func (s *Store) setImageUses(tx *gorm.DB, subject imageSubject, texts ...string) error {
-	return s.changeImageUses(tx, subject, imageNames(texts...), true)
+// setImageUses records that a subject uses the images of these texts and no others. Those that nothing else uses are
+// kept for another day, because the user may want to use them again.
+func (s *Store) setImageUses(tx *gorm.DB, subject imageSubject, owners []int64, texts ...string) error {
+	free, err := changeImageUses(tx, subject, owners, imageNames(texts...), true)
+	if err != nil {
+		return err
+	}
+	return updateImages(tx, free, "due_at=?", second(s.now().Add(keepUnused)))
 }
 
-func (s *Store) changeImageUses(tx *gorm.DB, subject imageSubject, names []string, replace bool) error {
+// eraseImageUses records that a text was erased for good, and which texts of its subject are left. The images that only
+// the erased text used are deleted, like that text: a draft does not keep them.
+func (s *Store) eraseImageUses(tx *gorm.DB, subject imageSubject, left ...string) error {
+	free, err := changeImageUses(tx, subject, nil, imageNames(left...), true)
+	if err != nil || len(free) == 0 {
+		return err
+	}
+	query := `
+		SELECT DISTINCT image_id
+		FROM image_uses FORCE INDEX (idx_image_id)
+		WHERE image_id IN (` + joinIDs(ascending(free)) + `) AND subject_type<>'draft'`
+	var used []int64
+	if err := tx.Raw(query).Scan(&used).Error; err != nil {
+		return err
+	}
+	now := second(s.now())
+	if err := updateImages(tx, used, "due_at=?", now.Add(keepUnused)); err != nil {
+		return err
+	}
+	return updateImages(tx, without(free, used), "state=?, due_at=?", imageDeleting, now)
+}
+
+// changeImageUses adds uses of images that belong to one of the owners, and if replace is set, removes those of all
+// other images. It returns the images whose uses it removed, which the transaction holds.
+func changeImageUses(
+	tx *gorm.DB, subject imageSubject, owners []int64, names []string, replace bool,
+) (free []int64, err error) {
 	const readBefore = `
 		SELECT image_id
 		FROM image_uses
@@ -478,11 +606,11 @@ func (s *Store) changeImageUses(tx *gorm.DB, subject imageSubject, names []strin
 		VALUES (?,?,?)`
 	var before, now []int64
 	if err := tx.Raw(readBefore, subject.Type, subject.ID).Scan(&before).Error; err != nil {
-		return err
+		return nil, err
 	}
 	if len(names) > 0 {
 		if err := tx.Raw(find, names).Scan(&now).Error; err != nil {
-			return err
+			return nil, err
 		}
 	}
 	added, removed := without(now, before), []int64(nil)
@@ -490,35 +618,30 @@ func (s *Store) changeImageUses(tx *gorm.DB, subject imageSubject, names []strin
 		removed = without(before, now)
 	}
 	if len(added)+len(removed) == 0 {
-		return nil
+		return nil, nil
 	}
 	locked, err := lockImages(tx, append(slices.Clone(added), removed...))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var free []int64
 	for _, i := range locked {
 		switch {
+		case i.State != imageReady:
 		case slices.Contains(removed, i.ID):
-			if i.State == imageReady {
-				free = append(free, i.ID)
-			}
-		case i.State == imageReady:
+			free = append(free, i.ID)
+		case slices.Contains(owners, i.UserID):
 			if err := tx.Exec(insert, subject.Type, subject.ID, i.ID).Error; err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
 	if len(removed) == 0 {
-		return nil
+		return free, nil
 	}
 	remove := `
 		DELETE FROM image_uses
 		WHERE subject_type=? AND subject_id=? AND image_id IN (` + joinIDs(ascending(removed)) + `)`
-	if err := tx.Exec(remove, subject.Type, subject.ID).Error; err != nil {
-		return err
-	}
-	return updateImages(tx, free, "due_at=?", second(s.now().Add(keepUnused)))
+	return free, tx.Exec(remove, subject.Type, subject.ID).Error
 }
 
 // freeImagesOfDrafts records that deleted drafts show nothing.
@@ -564,8 +687,9 @@ func without(ids, others []int64) []int64 {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// syncImageUses records which images the texts of a target show that are left after some were deleted.
-func (s *Store) syncImageUses(tx *gorm.DB, target Target) error {
+// eraseImagesOf erases the images that only erased texts of a target used. What is left of its texts is in its row and
+// in its versions.
+func (s *Store) eraseImagesOf(tx *gorm.DB, target Target) error {
 	table := revisionTables[target.Kind]
 	query := `
 		SELECT content
@@ -579,5 +703,5 @@ func (s *Store) syncImageUses(tx *gorm.DB, target Target) error {
 	if err := tx.Raw(query, target.ID, target.ID).Scan(&texts).Error; err != nil {
 		return err
 	}
-	return s.setImageUses(tx, target.imageSubject(), texts...)
+	return s.eraseImageUses(tx, target.imageSubject(), texts...)
 }

@@ -245,7 +245,7 @@ func (s *Store) redact(
 	if err := tx.Exec(overwrite, now, target.ID, version).Error; err != nil {
 		return nil, err
 	}
-	if err := s.syncImageUses(tx, target); err != nil {
+	if err := s.eraseImagesOf(tx, target); err != nil {
 		return nil, err
 	}
 	if err := redactNews(tx, target); err != nil {
@@ -424,7 +424,7 @@ func (s *Store) purge(tx *gorm.DB, target Target, actor int64, reason string, no
 	if err := tx.Exec(deleteRevisions, id).Error; err != nil {
 		return err
 	}
-	if err := s.setImageUses(tx, target.imageSubject()); err != nil {
+	if err := s.eraseImageUses(tx, target.imageSubject()); err != nil {
 		return err
 	}
 	if err := redactNews(tx, target); err != nil {

@@ -370,6 +370,8 @@ func plans() []planned {
 		plan("PurgeReadMarks", "", 500),
 		plan("PurgeDrafts", "", 500),
 		plan("OrphanImages", "", 100),
+		plan("Images", "", 1, 0, 50),
+		plan("ImageUses", "", 1),
 	)
 	for _, q := range []models.AccountQuery{
 		{}, {Username: "user1"}, {Email: "user1"}, {Role: models.RoleModerator}, {Banned: true},
