@@ -75,6 +75,11 @@ s3:
 browser:
 	@command -v chromium >/dev/null || scripts/install-packages.sh chromium
 
+# For the tests of docs/proxies.
+.PHONY: proxies
+proxies:
+	@scripts/install-proxies.sh $(LIKEWISE_CACHE)/proxies
+
 .PHONY: servers
 servers:
 	@scripts/install-servers.sh
@@ -99,22 +104,22 @@ NO_RACE := $(foreach package,$(NO_RACE_PACKAGES),-gcflags=$(package)=-race=false
 # handlers took 7 % longer.
 .PHONY: test
 test: export TMPDIR ?= $(shell df --output=avail /dev/shm 2>/dev/null | awk '$$1+0 > 8000000 { print "/dev/shm" }')
-test: servers browser s3 ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
+test: servers browser s3 proxies ## run the tests with the race detector, on MariaDB, Redis and the embedded Kafka broker
 	@command -v "$${CC:-gcc}" >/dev/null || scripts/install-packages.sh gcc libc6-dev # the race detector needs a C compiler
 	CGO_ENABLED=1 go test -race $(NO_RACE) -parallel 6 -timeout 30m -tags dev $(LONG_PACKAGES) ./...
 	CGO_ENABLED=1 go test -race $(NO_RACE) -timeout 5m -run 'TestProduction|TestDevProgram' ./cmd/likewise # without the tag
 
 .PHONY: test-mysql
-test-mysql: servers browser s3 ## run the tests on Oracle's MySQL; needs root
+test-mysql: servers browser s3 proxies ## run the tests on Oracle's MySQL; needs root
 	scripts/install-mysql.sh $(MYSQL)
-	LIKEWISE_SERVERS_MYSQL=chroot:$(MYSQL) go test -timeout 30m -tags dev ./...
+	LIKEWISE_CACHE=$(LIKEWISE_CACHE) LIKEWISE_SERVERS_MYSQL=chroot:$(MYSQL) go test -timeout 30m -tags dev ./...
 
 .PHONY: test-webhooks
 test-webhooks: servers ## deliver 10,080 events to a receiver that fails, while the senders are killed
 	go test -timeout 10m -tags dev -count=1 -v -run TestWebhooks_deliver ./cmd/likewise -webhook-events 10080
 
 .PHONY: test-kafka
-test-kafka: servers ## run the tests that use Kafka on Apache Kafka
+test-kafka: servers proxies ## run the tests that use Kafka on Apache Kafka
 	scripts/install-kafka.sh $(KAFKA)
 	LIKEWISE_SERVERS_KAFKA=apache:$(KAFKA) go test -timeout 30m -tags dev $(KAFKA_PACKAGES)
 
@@ -199,6 +204,10 @@ lint: ## check Go code (gofmt and go vet among many), go.mod and the scripts
 lint-deploy: $(HADOLINT) $(COMPOSE) ## check Dockerfile and compose.yaml; needs no Docker
 	$(HADOLINT) Dockerfile
 	MYSQL_PASSWORD=check MYSQL_APP_PASSWORD=check REDIS_PASSWORD=check $(COMPOSE) -f compose.yaml config --quiet
+
+.PHONY: lint-systemd
+lint-systemd: ## check the units of docs/systemd, and how much each exposes
+	scripts/lint-systemd.sh
 
 .PHONY: pin-images
 pin-images: ## write the digests that the tags of compose.yaml and Dockerfile have now; needs Docker
