@@ -143,7 +143,7 @@ func (s *Server) finish(c *fiber.Ctx, start time.Time, err error) {
 	}
 	attrs := []slog.Attr{
 		slog.String("method", method), slog.String("route", route), slog.Int("status", status),
-		slog.Duration("duration", took), slog.String("request_id", requestID(c)),
+		slog.Float64("duration_ms", float64(took.Microseconds())/1000), slog.String("request_id", requestID(c)),
 	}
 	if s.logPaths {
 		attrs = append(attrs, slog.String("path", c.OriginalURL()))

@@ -385,14 +385,28 @@ func (s *Server) Serve(ln net.Listener) error {
 	return nil
 }
 
+// Drain prepares for Shutdown: every answer closes its connection from now on, and new connections are still accepted.
+// It returns after d, when proxies have noticed that the process is not ready, or at the end of ctx.
+func (s *Server) Drain(ctx context.Context, d time.Duration) {
+	s.leaving.Store(true)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
 // Shutdown stops accepting connections and waits until the requests in flight are answered. If ctx ends before, it
 // returns the error of ctx and leaves the connections open. A kept-alive connection is closed with its next answer, or
-// after closeIdleAfter without a request. Streams end at once: their clients reconnect to another server.
+// after closeIdleAfter without a request. Streams end at once: their clients reconnect to another server. A connection
+// is either served or refused: those that the kernel has established are accepted before the listener is closed.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.leaving.Store(true)
 	s.mu.Lock()
 	s.stopped = true
 	if s.listener != nil {
+		network.TurnAway(ctx, s.listener)
 		// The app does not know the listener before Serve has begun to accept.
 		_ = s.listener.Close()
 	}

@@ -175,7 +175,7 @@ func TestLog_hasEachRequestOnceAndNoSecrets(t *testing.T) {
 	})
 	log := a.log.String()
 	for id, wants := range map[string][]string{
-		"find-me\"": {`"method":"POST"`, `"route":"/v1/posts"`, `"status":201`, `"duration":`,
+		"find-me\"": {`"method":"POST"`, `"route":"/v1/posts"`, `"status":201`, `"duration_ms":`,
 			fmt.Sprintf(`"user_id":%d`, in.User.ID)},
 		"find-me-too": {`"route":"/v1/posts/:id"`, `"status":401`},
 	} {
@@ -298,6 +298,31 @@ func TestShutdown_answersRequestsInFlight(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Errorf("shut down: %v", err)
 	}
+}
+
+func TestDrain_servesNewConnectionsAndClosesEach(t *testing.T) {
+	t.Parallel()
+	a, answered, release := blocked(t)
+	draining, stop := context.WithCancel(t.Context())
+	drained := make(chan struct{})
+	go func() { defer close(drained); a.Drain(draining, time.Hour) }()
+	testkit.Eventually(t, 5*time.Second, func() (bool, string) {
+		answer, err := http.Get(a.url + "/healthz")
+		if err != nil {
+			t.Fatalf("while it drains: %v", err)
+		}
+		answer.Body.Close()
+		return answer.Close && answer.StatusCode == http.StatusOK, "the answer leaves its connection open"
+	})
+	select {
+	case <-drained:
+		t.Error("it has drained before its time")
+	default:
+	}
+	stop()
+	<-drained
+	release()
+	<-answered
 }
 
 func TestShutdown_endsAtItsDeadline(t *testing.T) {
