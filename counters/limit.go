@@ -78,7 +78,7 @@ const DefaultLimitWait = 100 * time.Millisecond
 // OpenLimiter returns a Limiter on the Redis at url, which has one of the forms of Open. If url is empty, the Limiter
 // counts in this process. OpenLimiter does not connect. If Redis does not reply within wait, the Limiter counts the
 // call in this process, and calls alone if it is not nil.
-func OpenLimiter(url string, wait time.Duration, alone func()) (*Limiter, error) {
+func OpenLimiter(url string, wait time.Duration, alone func(), options ...Option) (*Limiter, error) {
 	tats, err := otter.New(&otter.Options[string, time.Time]{MaximumSize: maxLimitKeys})
 	if err != nil {
 		return nil, fmt.Errorf("limits: %w", err)
@@ -91,7 +91,7 @@ func OpenLimiter(url string, wait time.Duration, alone func()) (*Limiter, error)
 		return l, nil
 	}
 	setPoolLog()
-	if l.client, err = connect(url, connection{pool: limitConnections, timeout: wait}); err != nil {
+	if l.client, err = connect(url, connection{pool: limitConnections, timeout: wait}, options); err != nil {
 		return nil, err
 	}
 	if one, ok := l.client.(*redis.Client); ok {

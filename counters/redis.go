@@ -17,6 +17,7 @@ package counters
 
 import (
 	"context"
+	"crypto/tls"
 	"embed"
 	"errors"
 	"fmt"
@@ -52,9 +53,9 @@ type Redis struct {
 //	redis://host:port?master_name=NAME&addr=host2:port2                 Sentinel
 //	redis+cluster://host:port?addr=host2:port2                          Cluster
 //
-// The scheme rediss uses TLS. Open does not connect: if Redis is down, each call returns an error. The number of shards
-// is that of the installation, models.Store.Shards.
-func Open(url string, shards int) (*Redis, error) {
+// The scheme rediss uses TLS; see WithTLS. Open does not connect: if Redis is down, each call returns an error. The
+// number of shards is that of the installation, models.Store.Shards.
+func Open(url string, shards int, options ...Option) (*Redis, error) {
 	setPoolLog()
 	r := &Redis{shards: shards, source: map[string]string{}, script: map[string]*redis.Script{}}
 	files, err := luaFiles.ReadDir("lua")
@@ -74,13 +75,13 @@ func Open(url string, shards int) (*Redis, error) {
 		}
 		r.source[name], r.script[name] = source, redis.NewScript(source)
 	}
-	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, r.greet}); err != nil {
+	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, r.greet}, options); err != nil {
 		return nil, err
 	}
 	if one, ok := r.client.(*redis.Client); ok {
 		one.AddHook(newBreaker())
 	}
-	if r.blocking, err = connect(url, connection{shards + 2, ioTimeout, r.greet}); err != nil {
+	if r.blocking, err = connect(url, connection{shards + 2, ioTimeout, r.greet}, options); err != nil {
 		return nil, errors.Join(err, r.client.Close())
 	}
 	return r, nil
@@ -106,7 +107,37 @@ type connection struct {
 	first   func(ctx context.Context, conn *redis.Conn) error // runs on each new connection
 }
 
-func connect(url string, how connection) (redis.UniversalClient, error) {
+// Option changes how a client connects.
+type Option func(*tls.Config) *tls.Config
+
+// WithTLS sets the authorities that the client trusts and its certificate, for URLs with rediss. Each server of a
+// cluster or of a Sentinel group must have a certificate for the host under which the others know it.
+func WithTLS(c *tls.Config) Option {
+	return func(*tls.Config) *tls.Config { return c.Clone() }
+}
+
+// secured returns the settings of TLS for one server, or for several under their own names. It returns nil without TLS.
+func secured(parsed *tls.Config, several bool, options []Option) *tls.Config {
+	if parsed == nil {
+		return nil
+	}
+	name := parsed.ServerName
+	for _, option := range options {
+		parsed = option(parsed)
+	}
+	if parsed.ServerName = name; several {
+		parsed.ServerName = "" // each connection takes that of its address
+	}
+	parsed.MinVersion = max(parsed.MinVersion, tls.VersionTLS12)
+	return parsed
+}
+
+// RefusesAccount reports whether Redis has refused a user name or password, or requires them.
+func RefusesAccount(err error) bool {
+	return redis.IsAuthError(err)
+}
+
+func connect(url string, how connection, options []Option) (redis.UniversalClient, error) {
 	noMaint := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch {
 	case strings.HasPrefix(url, "redis+cluster://"), strings.HasPrefix(url, "rediss+cluster://"):
@@ -118,6 +149,7 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 		o.ContextTimeoutEnabled = true
 		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
+		o.TLSConfig = secured(o.TLSConfig, true, options)
 		// Each node has a breaker, so that one that does not answer leaves the others open.
 		o.NewClient = func(node *redis.Options) *redis.Client {
 			client := redis.NewClient(node)
@@ -134,6 +166,7 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 		o.ContextTimeoutEnabled = true
 		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity = true
+		o.TLSConfig = secured(o.TLSConfig, true, options)
 		return redis.NewFailoverClient(o), nil
 	default:
 		o, err := redis.ParseURL(url)
@@ -144,6 +177,7 @@ func connect(url string, how connection) (redis.UniversalClient, error) {
 		o.ContextTimeoutEnabled = true
 		o.MaxRetries, o.DialerRetries, o.PoolSize, o.OnConnect = 1, 1, how.pool, how.first
 		o.DisableIdentity, o.MaintNotificationsConfig = true, noMaint
+		o.TLSConfig = secured(o.TLSConfig, false, options)
 		return redis.NewClient(o), nil
 	}
 }

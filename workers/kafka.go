@@ -9,6 +9,7 @@
 package workers
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -24,6 +25,8 @@ type Kafka struct {
 	Replicas int16
 	// Group is the consumer group of the like writers.
 	Group string
+	TLS   *tls.Config // nil means connections in plain text
+	SASL  *SASL       // the account at the brokers; nil means none
 }
 
 // config returns the settings of sarama. Several of its defaults may lose data.
@@ -55,6 +58,9 @@ func (k Kafka) config() *sarama.Config {
 	c.Consumer.Group.Rebalance.Timeout = 5 * time.Second
 	c.Consumer.MaxWaitTime = 250 * time.Millisecond
 	c.Consumer.Return.Errors = true
+
+	c.Net.TLS.Enable, c.Net.TLS.Config = k.TLS != nil, k.TLS
+	k.SASL.apply(c)
 	return c
 }
 
