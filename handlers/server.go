@@ -406,7 +406,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopped = true
 	if s.listener != nil {
-		network.TurnAway(ctx, s.listener)
+		if err := network.TurnAway(ctx, s.listener); err != nil && !errors.Is(err, net.ErrClosed) {
+			s.log.WarnContext(ctx, "connections that nobody has accepted yet are reset", "error", err)
+		}
 		// The app does not know the listener before Serve has begun to accept.
 		_ = s.listener.Close()
 	}

@@ -76,9 +76,9 @@ func (s *scramClient) Done() bool { return s.conversation.Done() }
 // refuse it.
 var ErrHungUp = errors.New("the broker closes the connection when it has the account")
 
-// Check returns the reason why no broker accepts a connection, or nil. It waits for each broker as long as a dial and
+// Dial returns the reason why no broker accepts a connection, or nil. It waits for each broker as long as a dial and
 // an answer may take.
-func (k Kafka) Check() error {
+func (k Kafka) Dial() error {
 	var errs []error
 	for _, address := range k.Brokers {
 		broker := sarama.NewBroker(address)

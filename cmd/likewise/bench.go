@@ -226,7 +226,7 @@ func (b *bench) run(ctx context.Context, dir string) (err error) {
 // open opens both sites, starts the roles, and creates the users.
 func (b *bench) open(ctx context.Context, dir string) (err error) {
 	quiet := slog.New(slog.DiscardHandler)
-	b.gated, err = openBenchSite(ctx, quiet, b.all.MySQL, devDatabase, gateAt(b.all.Redis.URL()))
+	b.gated, err = openBenchSite(ctx, quiet, b.all.MySQL, devDatabase, gateAt(b.all.Redis.URL(), tlsFlags{}))
 	if err != nil {
 		return err
 	}

@@ -70,8 +70,8 @@ func (c console) Handle(ctx context.Context, r slog.Record) error {
 			path = shown(a.Value.String())
 		case "status":
 			status = a.Value.Int64()
-		case "duration":
-			took = a.Value.Duration()
+		case "duration_ms":
+			took = time.Duration(a.Value.Float64() * float64(time.Millisecond))
 		case "error", "request_id":
 			if r.Level >= slog.LevelError {
 				rest = append(rest, a.Key+"="+shown(a.Value.String()))

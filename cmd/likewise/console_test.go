@@ -24,7 +24,7 @@ func TestConsole_writesARequestAsOneLine(t *testing.T) {
 		var out bytes.Buffer
 		log := slog.New(newConsole(&out, slog.LevelInfo, color))
 		log.Log(t.Context(), level, "request", "method", "GET", "route", "/v1/posts/:id", "status", status,
-			"duration", took, "request_id", "r-1", "path", path, "error", "a\nb")
+			"duration_ms", float64(took.Microseconds())/1000, "request_id", "r-1", "path", path, "error", "a\nb")
 		return out.String()
 	}
 	line := func(status int, took time.Duration, path string) string {

@@ -16,11 +16,13 @@ type coolCmd struct {
 	Redis  string        `env:"LIKEWISE_REDIS" placeholder:"${redis}" help:"${redis_help}"`
 	Target string        `arg:"" help:"${cool_target_help}"`
 	Wait   time.Duration `default:"1m" help:"${cool_wait_help}"`
+
+	RedisTLS tlsFlags `embed:"" prefix:"redis-" envprefix:"LIKEWISE_REDIS_"`
 }
 
 // Validate reports missing settings, and what is not a target.
 func (c *coolCmd) Validate() error {
-	if err := required(c.setting(), redisSetting(c.Redis)); err != nil {
+	if err := required(c.setting(), redisSetting(c.Redis, c.RedisTLS)); err != nil {
 		return err
 	}
 	_, err := models.ParseTarget(c.Target)
@@ -33,7 +35,7 @@ func (c *coolCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	core, err := openCore(ctx, out.log, c.mysqlFlags, gateAt(c.Redis))
+	core, err := openCore(ctx, out.log, c.mysqlFlags, gateAt(c.Redis, c.RedisTLS))
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,15 @@ func (f *cronFlags) open(ctx context.Context, log *slog.Logger) (*core, *workers
 	if f.CoolAfter < workers.MinCoolAfter {
 		return nil, nil, fmt.Errorf("--cool-after must be at least %s", workers.MinCoolAfter)
 	}
+	kafka, err := f.kafkaFlags.log()
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.gated() {
+		if err := checkKafka(kafka); err != nil {
+			return nil, nil, err
+		}
+	}
 	c, err := openCore(ctx, log, f.mysqlFlags, f.likesFlags)
 	if err != nil {
 		return nil, nil, err
@@ -51,7 +60,7 @@ func (f *cronFlags) open(ctx context.Context, log *slog.Logger) (*core, *workers
 	if err != nil {
 		return nil, nil, errors.Join(err, c.close())
 	}
-	return c, c.jobs(f.config(), f.CoolAfter, f.PrivateWebhooks, store), nil
+	return c, c.jobs(kafka, f.CoolAfter, f.PrivateWebhooks, store), nil
 }
 
 func (c *core) jobs(

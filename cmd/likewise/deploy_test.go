@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
@@ -108,4 +109,69 @@ func TestCompose_boundsItsContainers(t *testing.T) {
 			assert.Contains(t, from[1], "@sha256:")
 		}
 	}
+}
+
+// supported has the versions that the product supports: the tests run on each, whatever comes after these numbers.
+var supported = map[string]string{"MariaDB": "10.11", "MySQL": "9.7", "Redis": "7", "Kafka": "4", "Go": "1.26"}
+
+func TestVersions_areTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{}
+	check := func(place, server, version string) {
+		found[server] = true
+		want := supported[server]
+		if version != want && !strings.HasPrefix(version, want+".") {
+			t.Errorf("%s names %s %s, and %s is supported", place, server, version, want)
+		}
+	}
+	read := func(name string) string {
+		text, err := os.ReadFile("../../" + name)
+		require.NoError(t, err)
+		return string(text)
+	}
+	named := regexp.MustCompile(`\b(MariaDB|MySQL|Redis|Kafka|Go)\*{0,2}\s+v?(\d+(?:\.\d+)*)`)
+	for _, name := range []string{
+		"README.md", "CONTRIBUTING.md", "Makefile", "docs/operations.md", "docs/cli.md", "docs/README.md",
+	} {
+		for _, m := range named.FindAllStringSubmatch(read(name), -1) {
+			check(name, m[1], m[2])
+		}
+	}
+	require.Len(t, found, len(supported), "the documents name each")
+
+	image := regexp.MustCompile(`\b(mysql|mariadb|redis|apache/kafka|golang):([0-9.]+)[\w.-]*@`)
+	names := map[string]string{
+		"mysql": "MySQL", "mariadb": "MariaDB", "redis": "Redis", "apache/kafka": "Kafka", "golang": "Go",
+	}
+	images := image.FindAllStringSubmatch(read("compose.yaml")+read("Dockerfile"), -1)
+	require.Len(t, images, 4)
+	for _, m := range images {
+		check("the image "+m[0], names[m[1]], m[2])
+	}
+	kafka := regexp.MustCompile(`(?m)^version=(\S+)`).FindStringSubmatch(read("scripts/install-kafka.sh"))
+	require.NotNil(t, kafka)
+	check("scripts/install-kafka.sh", "Kafka", kafka[1])
+	module := regexp.MustCompile(`(?m)^go (\S+)`).FindStringSubmatch(read("go.mod"))
+	require.NotNil(t, module)
+	check("go.mod", "Go", module[1])
+}
+
+// The servers of the tests have the supported versions.
+func TestVersions_areThoseOfTheTests(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	var version string
+	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT VERSION()").Scan(&version))
+	want := supported["MySQL"]
+	if strings.Contains(version, "MariaDB") {
+		want = supported["MariaDB"]
+	}
+	assert.True(t, strings.HasPrefix(version, want+"."), "%s is not %s", version, want)
+	options, err := redis.ParseURL(s.url)
+	require.NoError(t, err)
+	client := redis.NewClient(options)
+	defer client.Close()
+	info, err := client.InfoMap(t.Context(), "server").Result()
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(info["Server"]["redis_version"], supported["Redis"]+"."), "%v", info["Server"])
 }

@@ -19,6 +19,7 @@ import (
 
 	"likewise/counters"
 	"likewise/handlers"
+	"likewise/handlers/network"
 	"likewise/internal/sample"
 	"likewise/internal/servers"
 	"likewise/migrations"
@@ -60,9 +61,9 @@ const devDatabase = "likewise"
 
 // Run runs the servers and every role until ctx ends.
 func (d *devCmd) Run(ctx context.Context, out output) error {
-	listener, err := net.Listen("tcp", d.Listen) // first, so that a second `likewise dev` fails at once
+	listener, err := network.ListenTCP(ctx, d.Listen) // first, so that a second `likewise dev` fails at once
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err
 	}
 	defer listener.Close()
 	admin, err := listenAdmin(d.AdminListen)
@@ -89,7 +90,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	kafka := devKafka(all)
-	c, err := openCore(ctx, out.log, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, gateAt(all.Redis.URL()))
+	c, err := openCore(ctx, out.log, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, gateAt(all.Redis.URL(), tlsFlags{}))
 	if err != nil {
 		return err
 	}
@@ -129,14 +130,14 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if d.openFrontEnd(&config); d.PublicURL == "" {
 		config.PublicURL = "http://" + listener.Addr().String()
 	}
-	if err := d.door().open(&config, all.Redis.URL(), c.registry); err != nil {
+	if err := d.door().open(&config, gateAt(all.Redis.URL(), tlsFlags{}), c.registry); err != nil {
 		return err
 	}
 	defer closeLimiter(c.log, config.Limiter)
 	c.local = true
 	return c.withAdmin(ctx, admin, func() error {
 		d.greet(out, listener, admin, env, login)
-		return c.serveAPI(ctx, listener, config)
+		return c.serveAPI(ctx, listener, config, 0)
 	})
 }
 

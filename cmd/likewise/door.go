@@ -65,7 +65,7 @@ func (d doorFlags) check() error {
 }
 
 // open sets the limits, proxies, names and hosts of config. The caller closes the limiter, if there is one.
-func (d doorFlags) open(config *handlers.Config, redis string, registry prometheus.Registerer) (err error) {
+func (d doorFlags) open(config *handlers.Config, gate likesFlags, registry prometheus.Registerer) (err error) {
 	config.ReservedNames, config.AvatarHosts = d.ReservedNames, d.AvatarHosts
 	config.Profiles = d.Profiles
 	config.AccessLog = handlers.AccessLog(d.AccessLog)
@@ -78,7 +78,10 @@ func (d doorFlags) open(config *handlers.Config, redis string, registry promethe
 	})
 	registry.MustRegister(alone)
 	config.LimitFactor, config.LikeLimit = d.Limits, d.LikeLimit
-	config.Limiter, err = counters.OpenLimiter(redis, counters.DefaultLimitWait, alone.Inc)
+	options, err := gate.RedisTLS.redisOptions(gate.gateURL())
+	if err == nil || !gate.gated() {
+		config.Limiter, err = counters.OpenLimiter(gate.gateURL(), counters.DefaultLimitWait, alone.Inc, options...)
+	}
 	return err
 }
 

@@ -118,13 +118,23 @@ var helpTexts = map[string]string{
 	"mysql_conns_help": "Maximum number of connections to MySQL; at least 4.",
 	"likes_help": "gated: likes and claims go through Redis and Kafka. " +
 		"direct: one MySQL transaction for each, for small sites without Redis and Kafka.",
-	"redis_help": "Redis 7.0 or later, or Valkey. Sentinel: with ?master_name=NAME&addr=HOST:PORT. " +
+	"redis_help": "Redis 7. Sentinel: with ?master_name=NAME&addr=HOST:PORT. " +
 		"Cluster: redis+cluster://HOST:PORT?addr=HOST:PORT.",
-	"outbox_limit_help": "Likes and claims that may wait for Kafka in each shard. At this limit, more are refused.",
-	"kafka_help":        "Kafka brokers to connect to first.",
-	"topic_help":        "Topic of the events of likes and claims, which is created if it is missing.",
-	"replicas_help":     "Replicas of the topic when it is created; 0: the broker's default.",
-	"group_help":        "Consumer group of the like writers.",
+	"ca_help": "Certificates, in PEM, of the authorities that sign the server's certificate. Without it, those of the " +
+		"system are trusted.",
+	"cert_help":      "Certificate of this client, in PEM, for a server that requires one.",
+	"key_help":       "Private key of this client's certificate, in PEM.",
+	"kafka_tls_help": "Connect to Kafka over TLS. --kafka-ca and --kafka-cert imply it.",
+	"sasl":           "none," + strings.Join(workers.SASLMechanisms(), ","),
+	"sasl_help": "Mechanism of the account at the brokers: none, plain (over TLS alone), scram-sha-256 or " +
+		"scram-sha-512.",
+	"kafka_user_help":     "User name at the brokers.",
+	"kafka_password_help": "Password at the brokers. Others can see arguments: set the variable.",
+	"outbox_limit_help":   "Likes and claims that may wait for Kafka in each shard. At this limit, more are refused.",
+	"kafka_help":          "Kafka brokers to connect to first.",
+	"topic_help":          "Topic of the events of likes and claims, which is created if it is missing.",
+	"replicas_help":       "Replicas of the topic when it is created; 0: the broker's default.",
+	"group_help":          "Consumer group of the like writers.",
 	"shards_help": "Number of shards, fixed by the first run; 0: the installed number, or " +
 		strconv.Itoa(migrations.DefaultShards) + ".",
 	"admin_help":     "Address of /metrics, /readyz and /healthz, which clients must not reach.",
@@ -134,6 +144,8 @@ var helpTexts = map[string]string{
 	"weak_password_help": "Start even if MySQL or Redis is on another machine and its password is missing or common.",
 
 	// The API
+	"drain_help": "Time after SIGTERM in which the API still accepts requests, while /readyz answers 503, so that " +
+		"proxies notice before the API stops.",
 	"in_flight_help": "Maximum number of requests in progress. More are refused with 503.",
 	"streams_help": "Maximum number of open streams of counts, which are not among the requests in progress. " +
 		"More are refused with 503. Each needs a file descriptor.",

@@ -40,11 +40,13 @@ type likesDirectCmd struct {
 
 	Redis string        `env:"LIKEWISE_REDIS" placeholder:"${redis}" help:"${redis_help}"`
 	Wait  time.Duration `default:"1m" help:"${likes_wait_help}"`
+
+	RedisTLS tlsFlags `embed:"" prefix:"redis-" envprefix:"LIKEWISE_REDIS_"`
 }
 
 // Validate reports missing settings.
 func (l *likesDirectCmd) Validate() error {
-	return required(l.setting(), redisSetting(l.Redis))
+	return required(l.setting(), redisSetting(l.Redis, l.RedisTLS))
 }
 
 // Run closes the gate, waits until MySQL has every like, and allows direct processes to start. If the likes do not
@@ -79,7 +81,7 @@ func (l *likesDirectCmd) Run(ctx context.Context, out output) error {
 
 // drain changes a site from draining to direct.
 func (l *likesDirectCmd) drain(ctx context.Context, out output) error {
-	c, err := openCore(ctx, out.log, l.mysqlFlags, gateAt(l.Redis))
+	c, err := openCore(ctx, out.log, l.mysqlFlags, gateAt(l.Redis, l.RedisTLS))
 	if err != nil {
 		return err
 	}

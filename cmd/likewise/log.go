@@ -8,6 +8,18 @@ import (
 	"time"
 )
 
+// logAttr writes times in UTC, whatever the zone of the process, and durations with their unit.
+func logAttr(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() { //nolint:exhaustive // all others are written as they are
+	case slog.KindTime:
+		a.Value = slog.TimeValue(a.Value.Time().UTC())
+	case slog.KindDuration:
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	default:
+	}
+	return a
+}
+
 // delayedLog writes lines of successful requests at most flushAfter late, many at once: a system call for each would
 // cost a busy API several percent of its time. Every other line is written at once, and those before it with it.
 type delayedLog struct {

@@ -38,6 +38,20 @@ func (s *sink) writes() int {
 	return s.count
 }
 
+func TestLog_writesTimesInUTCAndDurationsWithTheirUnit(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.FixedZone("", 2*60*60))
+	for _, format := range []string{"json", "text"} {
+		var out sink
+		handler := (&cli{LogFormat: format, LogLevel: "info"}).logHandler(&out, false)
+		r := slog.NewRecord(at, slog.LevelInfo, "m", 0)
+		r.AddAttrs(slog.Time("other", at), slog.Duration("wait", 1500*time.Millisecond))
+		assert.NoError(t, handler.Handle(t.Context(), r))
+		assert.Equal(t, 2, strings.Count(out.String(), "2026-07-01T10:00:00"), out.String())
+		assert.Regexp(t, `"?wait"?[=:]"?1\.5s`, out.String())
+	}
+}
+
 func TestLog_onlyLinesOfSuccessfulRequestsAreDelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -63,6 +63,8 @@ var errDiffers = errors.New("differences were found")
 func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
 	var c cli
 	exit := -1
+	stdout := &checkedWriter{w: out.stdout}
+	out.stdout = stdout
 	parser, err := kong.New(&c, kong.Name("likewise"), kong.UsageOnError(),
 		kong.Description("The backend of a forum: posts, comments, and likes that are never lost and counted once."),
 		kong.Writers(out.stdout, stderr), kong.Exit(func(code int) { exit = code }),
@@ -75,11 +77,18 @@ func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
 		args = []string{"--help"}
 	}
 	command, err := parser.Parse(args)
-	if exit >= 0 {
-		return exit // --help or --version
+	if exit >= 0 { // --help or --version
+		if stdout.err != nil {
+			fmt.Fprintln(stderr, "likewise: write the output:", stdout.err)
+			return 1
+		}
+		return exit
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "likewise: %s\n", capitalNames(err.Error()))
+		if stdout.err != nil {
+			return 1 // the help was not written
+		}
 		return 2
 	}
 	lines := &lineBuffer{w: stderr}
@@ -87,8 +96,12 @@ func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
 	out.log = slog.New(delayedLog{c.logHandler(lines, isTerminal(stderr)), lines})
 	slog.SetDefault(out.log) // for go-redis and net/http, whose loggers belong to the process
 	command.BindTo(ctx, (*context.Context)(nil))
-	if err := command.Run(out); err != nil {
-		if !errors.Is(err, errDiffers) {
+	err = command.Run(out)
+	if stdout.err != nil && !errors.Is(err, stdout.err) {
+		err = errors.Join(err, fmt.Errorf("write the output: %w", stdout.err))
+	}
+	if err != nil {
+		if !errors.Is(err, errDiffers) || stdout.err != nil {
 			fmt.Fprintf(stderr, "likewise %s: %v\n", command.Command(), err)
 		}
 		return 1
@@ -99,7 +112,7 @@ func run(ctx context.Context, args []string, out output, stderr io.Writer) int {
 func (c *cli) logHandler(w io.Writer, terminal bool) slog.Handler {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked it against the enum
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: logAttr}
 	switch {
 	case c.LogFormat == "json":
 		return slog.NewJSONHandler(w, options)

@@ -22,10 +22,29 @@ type migrateCmd struct {
 // migrateFlags name a database that need not be migrated yet.
 type migrateFlags struct {
 	MySQLDSN string `name:"mysql-dsn" env:"LIKEWISE_MYSQL_DSN" required:"" placeholder:"${dsn}" help:"${mysql_help}"`
+
+	MySQLTLS tlsFlags `embed:"" prefix:"mysql-" envprefix:"LIKEWISE_MYSQL_"`
 }
 
 // Validate reports a missing setting.
-func (f migrateFlags) Validate() error { return required(mysqlSetting(f.MySQLDSN)) }
+func (f migrateFlags) Validate() error { return required(mysqlSetting(f.MySQLDSN, f.MySQLTLS)) }
+
+// dsn returns the DSN with all settings.
+func (f migrateFlags) dsn() (string, error) {
+	dsn, err := f.MySQLTLS.withTLS(f.MySQLDSN)
+	if err != nil {
+		return "", err
+	}
+	return models.DSN(dsn)
+}
+
+// explain returns err, or in its place the setting that causes it.
+func (migrateFlags) explain(err error) error {
+	if fault := settingFault("mysql", err); fault != nil {
+		return fault
+	}
+	return err
+}
 
 type migrateUpCmd struct {
 	migrateFlags
@@ -34,7 +53,7 @@ type migrateUpCmd struct {
 
 // Run migrates.
 func (m *migrateUpCmd) Run(ctx context.Context, out output) error {
-	dsn, err := models.DSN(m.MySQLDSN)
+	dsn, err := m.dsn()
 	if err != nil {
 		return err
 	}
@@ -44,7 +63,7 @@ func (m *migrateUpCmd) Run(ctx context.Context, out output) error {
 		fmt.Fprintf(w, "%s\tapplied in %v\n", a.Name, a.Took.Round(time.Millisecond))
 	}
 	if err := errors.Join(err, w.Flush()); err != nil {
-		return err
+		return m.explain(err)
 	}
 	return printSchema(ctx, dsn, out)
 }
@@ -73,13 +92,13 @@ type migrateStatusCmd struct {
 
 // Run lists migrations.
 func (m *migrateStatusCmd) Run(ctx context.Context, out output) error {
-	dsn, err := models.DSN(m.MySQLDSN)
+	dsn, err := m.dsn()
 	if err != nil {
 		return err
 	}
 	list, err := migrations.Status(ctx, dsn)
 	if err != nil {
-		return err
+		return m.explain(err)
 	}
 	w := tabwriter.NewWriter(out.stdout, 0, 0, 2, ' ', 0)
 	for _, a := range list {

@@ -10,6 +10,7 @@ import (
 
 	"likewise/counters"
 	"likewise/handlers"
+	"likewise/handlers/network"
 	"likewise/workers"
 )
 
@@ -30,13 +31,25 @@ type apiCmd struct {
 	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9080" help:"${admin_help}"`
 	MaxInFlight int    `env:"LIKEWISE_MAX_IN_FLIGHT" default:"512" help:"${in_flight_help}"`
 	MaxStreams  int    `env:"LIKEWISE_MAX_STREAMS" default:"10000" help:"${streams_help}"`
+
+	Drain time.Duration `env:"LIKEWISE_DRAIN" default:"5s" help:"${drain_help}"`
+}
+
+// maxDrain is less than supervisors wait before they kill a process, if they are told to wait long.
+const maxDrain = 10 * time.Minute
+
+func (a *apiCmd) checkDrain() error {
+	if a.Drain < 0 || a.Drain > maxDrain {
+		return fmt.Errorf("--drain (or $LIKEWISE_DRAIN) must be from 0s to %s", maxDrain)
+	}
+	return nil
 }
 
 // Validate reports missing and invalid settings.
 func (a *apiCmd) Validate() error {
 	return errors.Join(required(a.mysqlFlags.setting(), a.likesFlags.setting()), a.originFlags.check(),
 		a.doorFlags.check(), a.imageFlags.check(), a.roomFlags.check(),
-		a.secretFlags.check(a.MySQLDSN, a.gateURL()))
+		a.secretFlags.check(a.MySQLDSN, a.gateURL()), a.checkDrain())
 }
 
 // Run serves the API until ctx ends.
@@ -50,9 +63,9 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 			return errors.Join(err, c.close())
 		}
 	}
-	listener, err := net.Listen("tcp", a.Listen)
+	listener, err := network.ListenTCP(ctx, a.Listen)
 	if err != nil {
-		return errors.Join(fmt.Errorf("listen: %w", err), c.close())
+		return errors.Join(err, c.close())
 	}
 	admin, err := listenAdmin(a.AdminListen)
 	if err != nil {
@@ -64,17 +77,21 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 	if config.Images, err = a.imageFlags.open(ctx); err != nil {
 		return errors.Join(err, admin.Close(), listener.Close(), c.close())
 	}
-	if err := a.doorFlags.open(&config, a.gateURL(), c.registry); err != nil {
+	if err := a.doorFlags.open(&config, a.likesFlags, c.registry); err != nil {
 		return errors.Join(err, admin.Close(), listener.Close(), c.close())
 	}
 	defer closeLimiter(c.log, config.Limiter)
 	c.log.InfoContext(ctx, "api serves", "address", listener.Addr().String(), "likes", a.Likes)
-	return errors.Join(c.withAdmin(ctx, admin, func() error { return c.serveAPI(ctx, listener, config) }), c.close())
+	return errors.Join(c.withAdmin(ctx, admin, func() error {
+		return c.serveAPI(ctx, listener, config, a.Drain)
+	}), c.close())
 }
 
-// serveAPI answers requests on listener, within the limits of config, until ctx ends and the requests in progress are
-// answered.
-func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handlers.Config) error {
+// serveAPI answers requests on listener, within the limits of config, until ctx ends, drain has passed and the requests
+// in progress are answered.
+func (c *core) serveAPI(
+	ctx context.Context, listener net.Listener, config handlers.Config, drain time.Duration,
+) error {
 	config.Logger, config.Registry = c.log, c.registry
 	config.LogPaths = onConsole(c.log)
 	config.Store, config.Likes, config.Targets = c.store, c.likes, c.targets
@@ -94,6 +111,10 @@ func (c *core) serveAPI(ctx context.Context, listener net.Listener, config handl
 		return err
 	case <-ctx.Done():
 	}
+	if drain > 0 {
+		c.log.InfoContext(ctx, "api drains: accepting requests until proxies have noticed", "for", drain)
+		api.Drain(context.WithoutCancel(ctx), drain)
+	}
 	c.log.InfoContext(ctx, "api stops: answering the requests in progress")
 	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 	defer cancel()
@@ -110,20 +131,28 @@ type workerCmd struct {
 	secretFlags
 	Redis       string `env:"LIKEWISE_REDIS" required:"" placeholder:"${redis}" help:"See api."`
 	AdminListen string `env:"LIKEWISE_ADMIN_LISTEN" default:"127.0.0.1:9081" help:"${admin_help}"`
+
+	RedisTLS tlsFlags `embed:"" prefix:"redis-" envprefix:"LIKEWISE_REDIS_"`
 }
 
 // Validate reports missing and invalid settings.
 func (w *workerCmd) Validate() error {
 	return errors.Join(
-		required(w.mysqlFlags.setting(), redisSetting(w.Redis), w.kafkaFlags.setting()),
+		required(w.mysqlFlags.setting(), redisSetting(w.Redis, w.RedisTLS), w.kafkaFlags.setting()),
 		w.check(w.MySQLDSN, w.Redis),
 	)
 }
 
 // Run relays and writes until ctx ends.
 func (w *workerCmd) Run(ctx context.Context, out output) error {
-	kafka := w.config()
-	c, err := openCore(ctx, out.log, w.mysqlFlags, gateAt(w.Redis))
+	kafka, err := w.kafkaFlags.log()
+	if err != nil {
+		return err
+	}
+	if err := checkKafka(kafka); err != nil {
+		return err
+	}
+	c, err := openCore(ctx, out.log, w.mysqlFlags, gateAt(w.Redis, w.RedisTLS))
 	if err != nil {
 		return err
 	}
@@ -142,8 +171,8 @@ func (w *workerCmd) Run(ctx context.Context, out output) error {
 }
 
 // gateAt returns the likes flags of a role that does not accept likes itself.
-func gateAt(redis string) likesFlags {
-	return likesFlags{Likes: "gated", Redis: redis, OutboxLimit: counters.DefaultOutboxLimit}
+func gateAt(redis string, files tlsFlags) likesFlags {
+	return likesFlags{Likes: "gated", Redis: redis, OutboxLimit: counters.DefaultOutboxLimit, RedisTLS: files}
 }
 
 func (c *core) relay(kafka workers.Kafka) *workers.Relay {

@@ -30,6 +30,8 @@ type mysqlFlags struct {
 	MySQLConns int    `name:"mysql-conns" env:"LIKEWISE_MYSQL_CONNS" default:"32" help:"${mysql_conns_help}"`
 
 	AllowNewerSchema bool `name:"allow-newer-schema" env:"LIKEWISE_ALLOW_NEWER_SCHEMA" help:"${newer_schema_help}"`
+
+	MySQLTLS tlsFlags `embed:"" prefix:"mysql-" envprefix:"LIKEWISE_MYSQL_"`
 }
 
 func (f mysqlFlags) open(
@@ -45,7 +47,14 @@ func (f mysqlFlags) open(
 		}
 		options.Retried = func(cause models.RetryCause) { retried.WithLabelValues(string(cause)).Inc() }
 	}
-	store, err := models.Open(ctx, f.MySQLDSN, options)
+	dsn, err := f.MySQLTLS.withTLS(f.MySQLDSN)
+	if err != nil {
+		return nil, err
+	}
+	store, err := models.Open(ctx, dsn, options)
+	if fault := settingFault("mysql", err); fault != nil {
+		return nil, fault
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +84,7 @@ type setting struct {
 	flag, env, value string
 	unless           string // the condition under which the setting is not needed, if there is one
 	form             string // the expected form, if the value does not have it
+	fault            error  // of settings that belong to it
 }
 
 // required returns an error that names every missing setting as a flag and as a variable, or one that cannot be parsed.
@@ -94,6 +104,9 @@ func required(settings ...setting) error {
 		if s.form != "" {
 			return fmt.Errorf("--%s (or $%s) is not of the form %s", s.flag, s.env, s.form)
 		}
+		if s.fault != nil {
+			return s.fault
+		}
 	}
 	return nil
 }
@@ -101,12 +114,14 @@ func required(settings ...setting) error {
 // Validate reports a missing setting. Commands that need more than MySQL have their own Validate.
 func (f mysqlFlags) Validate() error { return required(f.setting()) }
 
-func (f mysqlFlags) setting() setting { return mysqlSetting(f.MySQLDSN) }
+func (f mysqlFlags) setting() setting { return mysqlSetting(f.MySQLDSN, f.MySQLTLS) }
 
-func mysqlSetting(dsn string) setting {
+func mysqlSetting(dsn string, files tlsFlags) setting {
 	s := setting{flag: "mysql-dsn", env: "LIKEWISE_MYSQL_DSN", value: dsn}
 	if _, err := models.DSN(dsn); err != nil {
 		s.form = mysqlForm
+	} else {
+		_, s.fault = files.withTLS(dsn)
 	}
 	return s
 }
@@ -116,6 +131,8 @@ type likesFlags struct {
 	Likes       string `enum:"gated,direct" default:"gated" env:"LIKEWISE_LIKES" help:"${likes_help}"`
 	Redis       string `env:"LIKEWISE_REDIS" placeholder:"${redis}" help:"${redis_help}"`
 	OutboxLimit int    `env:"LIKEWISE_OUTBOX_LIMIT" default:"${outbox_limit}" help:"${outbox_limit_help}"`
+
+	RedisTLS tlsFlags `embed:"" prefix:"redis-" envprefix:"LIKEWISE_REDIS_"`
 }
 
 func (f likesFlags) gated() bool { return f.Likes == "gated" }
@@ -132,12 +149,12 @@ func (f likesFlags) setting() setting {
 	if !f.gated() {
 		return setting{value: "not needed"}
 	}
-	s := redisSetting(f.Redis)
+	s := redisSetting(f.Redis, f.RedisTLS)
 	s.unless = " unless --likes=direct"
 	return s
 }
 
-func redisSetting(url string) setting {
+func redisSetting(url string, files tlsFlags) setting {
 	s := setting{flag: "redis", env: "LIKEWISE_REDIS", value: url}
 	// Open does not connect, and accepts exactly the valid URLs.
 	r, err := counters.Open(url, 1)
@@ -146,6 +163,7 @@ func redisSetting(url string) setting {
 		return s
 	}
 	_ = r.Close() // it has no connections yet
+	_, s.fault = files.redisOptions(url)
 	return s
 }
 
@@ -155,14 +173,27 @@ type kafkaFlags struct {
 	Topic    string   `env:"LIKEWISE_TOPIC" default:"likewise.likes" help:"${topic_help}"`
 	Replicas int16    `env:"LIKEWISE_REPLICAS" default:"0" help:"${replicas_help}"`
 	Group    string   `env:"LIKEWISE_GROUP" default:"likewise" help:"${group_help}"`
+
+	KafkaTLS   bool     `name:"kafka-tls" env:"LIKEWISE_KAFKA_TLS" help:"${kafka_tls_help}"`
+	KafkaFiles tlsFlags `embed:"" prefix:"kafka-" envprefix:"LIKEWISE_KAFKA_"`
+	saslFlags
 }
 
-func (f kafkaFlags) config() workers.Kafka {
-	return workers.Kafka{Brokers: f.Kafka, Topic: f.Topic, Replicas: f.Replicas, Group: f.Group}
+// log returns the settings of the event log.
+func (f kafkaFlags) log() (k workers.Kafka, err error) {
+	k = workers.Kafka{Brokers: f.Kafka, Topic: f.Topic, Replicas: f.Replicas, Group: f.Group}
+	if f.KafkaTLS || f.KafkaFiles.given() {
+		if k.TLS, err = f.KafkaFiles.config("kafka"); err != nil {
+			return k, err
+		}
+	}
+	k.SASL, err = f.account(k.TLS != nil)
+	return k, err
 }
 
 func (f kafkaFlags) setting() setting {
-	return setting{flag: "kafka", env: "LIKEWISE_KAFKA", value: strings.Join(f.Kafka, ",")}
+	_, fault := f.log()
+	return setting{flag: "kafka", env: "LIKEWISE_KAFKA", value: strings.Join(f.Kafka, ","), fault: fault}
 }
 
 // originFlags choose the origins whose pages may use the API, and the URL of the front end.
@@ -296,7 +327,7 @@ func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags)
 	mode := models.LikesDirect
 	if l.gated() {
 		mode = models.LikesGated
-		if err := c.openGate(l); err != nil {
+		if err := c.openGate(ctx, l); err != nil {
 			return nil, errors.Join(err, c.close())
 		}
 		if err := c.checkSite(ctx); err != nil {
@@ -309,7 +340,7 @@ func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags)
 	return c, nil
 }
 
-func (c *core) openGate(l likesFlags) error {
+func (c *core) openGate(ctx context.Context, l likesFlags) error {
 	if l.OutboxLimit < 1 {
 		return errors.New("--outbox-limit must be at least 1")
 	}
@@ -321,12 +352,18 @@ func (c *core) openGate(l likesFlags) error {
 	for _, o := range counters.Outcomes() {
 		outcomes.WithLabelValues(string(o)) // exported from the start, so that a rate has a beginning
 	}
-	var err error
-	if c.redis, err = counters.Open(l.Redis, c.store.Shards()); err != nil {
+	options, err := l.RedisTLS.redisOptions(l.Redis)
+	if err != nil {
+		return err
+	}
+	if c.redis, err = counters.Open(l.Redis, c.store.Shards(), options...); err != nil {
 		return err
 	}
 	c.servers = append(c.servers, connected{"redis", c.redis.Ping, c.redis.Close})
 	c.redis.UseSite(c.store.Site())
+	if err := checkRedis(ctx, c.redis); err != nil {
+		return err
+	}
 	c.gate = counters.NewLikes(c.redis, c.store, counters.LikesOptions{
 		OutboxLimit: l.OutboxLimit,
 		Logger:      c.log,

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -34,12 +35,9 @@ type userCreateCmd struct {
 
 // Run creates the account, and prints a generated password.
 func (u *userCreateCmd) Run(ctx context.Context, out output) error {
-	password, _ := models.NewToken()
-	if u.PasswordStdin {
-		var err error
-		if password, err = readPassword(out.stdin); err != nil {
-			return err
-		}
+	password, err := u.password(out)
+	if err != nil {
+		return err
 	}
 	store, err := u.open(ctx, out.log, nil)
 	if err != nil {
@@ -55,11 +53,27 @@ func (u *userCreateCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out.stdout, "user_id\t%d\n", user.ID)
+	text := fmt.Sprintf("user_id\t%d\n", user.ID)
 	if !u.PasswordStdin {
-		fmt.Fprintf(out.stdout, "password\t%s\n", password)
+		text += fmt.Sprintf("password\t%s\n", password)
+	}
+	if _, err := io.WriteString(out.stdout, text); err != nil {
+		return fmt.Errorf("the account was created, but its password was not written: "+
+			"set one with `likewise user password %s`: %w", user.Username, err)
 	}
 	return nil
+}
+
+// password reads the password of the new account, or generates one.
+func (u *userCreateCmd) password(out output) (string, error) {
+	if u.PasswordStdin {
+		return readPassword(out.stdin)
+	}
+	if err := keepsOutput(out.stdout); err != nil {
+		return "", fmt.Errorf("%w: use --password-stdin", err)
+	}
+	password, _ := models.NewToken()
+	return password, nil
 }
 
 func createUser(ctx context.Context, store *models.Store, r models.Registration, role string) (*models.User, error) {
@@ -141,13 +155,16 @@ func (u *userPasswordCmd) Run(ctx context.Context, out output) error {
 	return nil
 }
 
-// readPassword reads the first line.
+// readPassword reads the first line. It skips the mark that editors and shells of Windows put before UTF-8.
 func readPassword(in io.Reader) (string, error) {
 	line, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil && line == "" {
 		return "", fmt.Errorf("read password: %w", err)
 	}
-	return strings.TrimRight(line, "\r\n"), nil
+	if strings.ContainsRune(line, 0) || !utf8.ValidString(line) {
+		return "", errors.New("read password: the input is not text in UTF-8")
+	}
+	return strings.TrimPrefix(strings.TrimRight(line, "\r\n"), "\ufeff"), nil
 }
 
 // newPassword reads a password from a terminal twice, without showing it, and from any other input once.
@@ -237,6 +254,9 @@ func (u *userTokenCmd) Run(ctx context.Context, out output) error {
 	if (u.Name == "") == (u.Count == 0) || u.Count < 0 || u.Count > 1_000_000 {
 		return errors.New("name either a user or --count, from 1 to 1000000")
 	}
+	if err := keepsOutput(out.stdout); err != nil {
+		return err
+	}
 	store, err := u.open(ctx, out.log, nil)
 	if err != nil {
 		return err
@@ -254,7 +274,11 @@ func (u *userTokenCmd) Run(ctx context.Context, out output) error {
 	for i, id := range ids {
 		fmt.Fprintf(w, "%d\t%s\n", id, tokens[i])
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("%d tokens were created, but not all were written: "+
+			"a new password of an account ends its tokens: %w", len(tokens), err)
+	}
+	return nil
 }
 
 func (u *userTokenCmd) users(ctx context.Context, store *models.Store) ([]int64, error) {

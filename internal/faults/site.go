@@ -205,7 +205,7 @@ func (s *site) startProduct(ctx context.Context) error {
 			list *[]*process
 			env  []string
 		}{
-			{"api", &s.apis, []string{"LIKEWISE_LISTEN=" + address}},
+			{"api", &s.apis, []string{"LIKEWISE_LISTEN=" + address, "LIKEWISE_DRAIN=0s"}},
 			{"worker", &s.workers, nil},
 			{"cron", &s.crons, nil},
 		} {

@@ -117,6 +117,7 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 		binary,
 		"api",
 		"--likes=direct",
+		"--drain=0s",
 		"--listen="+s.api,
 		"--admin-listen="+free[1],
 		"--mysql-dsn="+dsn,

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+)
+
+// After SIGTERM, /readyz answers 503, and the API accepts new connections until --drain has passed.
+func TestAPI_drainsBeforeItStops(t *testing.T) {
+	t.Parallel()
+	const drain = 6 * time.Second
+	s := newSite(t)
+	p, url := s.api("--likes=direct", "--drain="+drain.String())
+	admin := p.admin()
+	fetch := func(url string) (*http.Response, error) {
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		response, err := client.Get(url)
+		if err == nil {
+			err = response.Body.Close()
+		}
+		return response, err
+	}
+	begin := time.Now()
+	p.term()
+	testkit.Eventually(t, drain, func() (bool, string) {
+		response, err := fetch(admin + "/readyz")
+		require.NoError(t, err)
+		return response.StatusCode == http.StatusServiceUnavailable, "it is ready still"
+	})
+	response, err := fetch(url + "/v1/posts")
+	require.NoError(t, err, "a new connection while it drains")
+	assert.Equal(t, http.StatusOK, response.StatusCode)
+	assert.Zero(t, p.await())
+	assert.GreaterOrEqual(t, time.Since(begin), drain)
+	assert.Less(t, time.Since(begin), drain+drainLimit)
+}
+
+func TestAPI_refusesImpossibleDrains(t *testing.T) {
+	t.Parallel()
+	for _, drain := range []string{"-1s", "11m"} {
+		assert.Contains(t, fail(t, 2, nil, "api", "--likes=direct", "--mysql-dsn=u:p@tcp(127.0.0.1)/db",
+			"--drain="+drain), "--drain (or $LIKEWISE_DRAIN) must be from 0s to 10m0s")
+	}
+}
