@@ -135,9 +135,9 @@ func (s gateScript) parts(reply *redis.Cmd) ([]shardReply, error) {
 			continue
 		}
 		list, _ := value.([]any)
-		if len(list) == 4 && list[0] == int64(6) {
-			parts[i] = s.read(list[:3])
-			parts[i].site, _ = list[3].(string)
+		if len(list) == 5 && list[0] == int64(6) {
+			parts[i] = s.read(list[:4])
+			parts[i].site, _ = list[4].(string)
 			continue
 		}
 		parts[i] = s.read(value)
@@ -285,7 +285,7 @@ func (s *sender) run() {
 type parcel struct {
 	lane  *lane
 	calls []*call // those of a target follow one another; those of different targets have no order
-	epoch int64   // in which the clock of the shard's server was read
+	period
 }
 
 // sendNext sends the next batch, and returns its size.
@@ -335,10 +335,11 @@ func (s *sender) send(batch []parcel) {
 			}
 		}
 	}
-	keys, args := make([]string, 0, 2*len(batch)+calls), make([]any, 1, 1+3*len(batch)+3*calls)
+	keys, args := make([]string, 0, 2*len(batch)+calls), make([]any, 1, 1+5*len(batch)+3*calls)
 	args[0] = s.gate.limit
 	for i := range batch {
-		keys, args = batch[i].words(keys, args, begin.Add(ends))
+		batch[i].period = s.gate.period(batch[i].lane.shard, begin, ends)
+		keys, args = batch[i].words(keys, args)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
@@ -349,6 +350,7 @@ func (s *sender) send(batch []parcel) {
 	if err != nil && mayArrive(err) {
 		// What the network still holds is rejected from then on. Before, it could undo the caller's next call.
 		<-time.After(time.Until(begin.Add(ends)))
+		s.gate.lapse(batch)
 	}
 	for i, p := range batch {
 		if err != nil {
@@ -359,9 +361,8 @@ func (s *sender) send(batch []parcel) {
 	}
 }
 
-// words appends the keys and arguments of the parcel to those of a call whose deadline is ends. It groups the calls of
-// the parcel by target.
-func (p *parcel) words(keys []string, args []any, ends time.Time) ([]string, []any) {
+// words appends the keys and arguments of the parcel to those of a call. It groups the calls of the parcel by target.
+func (p *parcel) words(keys []string, args []any) ([]string, []any) {
 	at := map[models.Target]int{}
 	var groups [][]*call
 	for _, c := range p.calls {
@@ -373,10 +374,8 @@ func (p *parcel) words(keys []string, args []any, ends time.Time) ([]string, []a
 		groups[i] = append(groups[i], c)
 	}
 	gate, shard := p.lane.gate, p.lane.shard
-	deadline, epoch := gate.onServer(shard, ends)
-	p.epoch = epoch
 	keys = append(keys, shardKey(shard), outboxKey(shard))
-	args = append(args, deadline, epoch, len(groups))
+	args = append(args, p.earliest, p.deadline, p.epoch, p.turn, len(groups))
 	p.calls = p.calls[:0]
 	for _, group := range groups {
 		target := group[0].target
@@ -399,7 +398,7 @@ func (p *parcel) fail(err error) {
 // answer answers the calls of a parcel, or lets them wait.
 func (p *parcel) answer(r shardReply) {
 	l := p.lane
-	want := map[int64]int{0: 2, 1: 2, 6: 3}
+	want := map[int64]int{0: 2, 1: 2, 6: 4, 14: 2}
 	if r.err == nil && (len(r.head) == 0 || len(r.head) != want[r.head[0]] ||
 		r.head[0] == 0 && len(r.answers) != len(p.calls)) {
 		r.err = fmt.Errorf("the gate replied %d numbers and %d answers to %d calls", len(r.head), len(r.answers),
@@ -414,10 +413,10 @@ func (p *parcel) answer(r shardReply) {
 	}
 	switch outcome := outcomes[r.head[0]]; outcome {
 	case Unchanged:
-		l.gate.heard(l.shard, r.head[1], p.epoch)
+		l.gate.heard(l.shard, r.head[1], p.epoch, p.turn)
 		l.settle(p.calls, r.answers)
 	case Late:
-		l.retryLate(p.calls, l.gate.heard(l.shard, r.head[1], r.head[2]))
+		l.retryLate(p.calls, l.gate.heard(l.shard, r.head[1], r.head[2], r.head[3]))
 	default:
 		for _, c := range p.calls {
 			c.answer(answer{outcome: outcome})
@@ -489,8 +488,8 @@ func (l *lane) join(c *call, after []*call) bool {
 	return false
 }
 
-// retryLate queues late calls again, first of all, if the clock of the server was unknown or that of another server, if
-// the estimate of it was off, or if another caller's deadline was near.
+// retryLate queues late calls again, first of all, if the clock of the server was unknown, set back or that of another
+// server, if the estimate of it was off, or if another caller's deadline was near.
 func (l *lane) retryLate(order []*call, known bool) {
 	var again []*call
 	now := time.Now()

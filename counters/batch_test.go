@@ -666,7 +666,7 @@ func TestSetLike_laterCallOfAnotherProcessWins(t *testing.T) {
 			require.NoError(t, got.err)
 			require.False(t, got.state.Liked)
 			gate.open()
-			requireCode(t, models.CodeUnavailable, soon(t, older).err)
+			requireCode(t, models.CodeSuperseded, soon(t, older).err)
 			require.Equal(t, 1, f.counted(Superseded))
 			require.NotContains(t, usersOf(t, f.redis, target), int64(7))
 			if company {
@@ -684,7 +684,7 @@ func TestSetLike_laterCallOfTheSameProcessWins(t *testing.T) {
 	f.awaitCount(t, Cold, 1)
 	newer := start(t.Context(), f.Likes, target, 7, false)
 	f.awaitCount(t, Cold, 2)
-	requireCode(t, models.CodeUnavailable, soon(t, older).err)
+	requireCode(t, models.CodeSuperseded, soon(t, older).err)
 	let()
 	got := soon(t, newer)
 	require.NoError(t, got.err)
@@ -710,7 +710,7 @@ func TestSetLike_laterCallWinsOnADeletedTarget(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, models.LikeState{Count: 1}, state)
 	let()
-	requireCode(t, models.CodeUnavailable, soon(t, older).err)
+	requireCode(t, models.CodeSuperseded, soon(t, older).err)
 	require.Equal(t, []int64{8}, usersOf(t, f.redis, target))
 }
 

@@ -91,7 +91,7 @@ func BenchmarkGate(b *testing.B) {
 			user, likes := int64(0), int64(0)
 			keys := []string{k.shard, k.outbox, k.likes}
 			words := make([]any, 6+together)
-			copy(words, []any{1 << 40, never, epochOf(b, r, target), 1, target.Short(), together})
+			copy(words, []any{1 << 40, 0, never, epochOf(b, r, target), 0, 1, target.Short(), together})
 			for b.Loop() {
 				for i := range together {
 					user++

@@ -59,7 +59,7 @@ func callClaims(
 ) (reply []any, err error) {
 	t.Helper()
 	k := r.keys(all[0].target)
-	keys, args := []string{k.shard, k.outbox}, []any{limit, deadline, epoch, len(all)}
+	keys, args := []string{k.shard, k.outbox}, []any{limit, 0, deadline, epoch, 0, len(all)}
 	for _, one := range all {
 		keys = append(keys, r.keys(one.target).likes)
 		args = append(args, one.target.Short(), len(one.words))

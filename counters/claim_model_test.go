@@ -165,7 +165,7 @@ func (m *claimModel) call(rt *rapid.T, ctx context.Context, targets []models.Tar
 
 func (m *claimModel) send(rt *rapid.T, ctx context.Context, all ...spoken) (rulings []ruling) {
 	k := m.r.keys(all[0].target)
-	keys, args := []string{k.shard, k.outbox}, []any{1 << 40, never, *m.epoch, len(all)}
+	keys, args := []string{k.shard, k.outbox}, []any{1 << 40, 0, never, *m.epoch, 0, len(all)}
 	for _, one := range all {
 		keys, args = append(keys, m.r.keys(one.target).likes), append(args, one.target.Short(), len(one.words))
 		for _, word := range one.words {

@@ -229,8 +229,8 @@ func (c *Claims) sendShard(ctx context.Context, shard int, words []dropWord, som
 		drops, from = drops+1, to
 	}
 	for range maxLate {
-		deadline, epoch := c.onServer(shard, time.Now().Add(callLimit))
-		args := append([]any{c.limit, deadline, epoch, drops}, tail...)
+		in := c.period(shard, time.Now(), callLimit)
+		args := append([]any{c.limit, in.earliest, in.deadline, in.epoch, in.turn, drops}, tail...)
 		parts, err := claimScript.parts(c.redis.run(ctx, "claim", keys, args...))
 		if err != nil {
 			return nil, err
@@ -243,10 +243,10 @@ func (c *Claims) sendShard(ctx context.Context, shard int, words []dropWord, som
 		case parts[0].err != nil:
 			return nil, parts[0].err
 		case len(head) == 2 && head[0] == 0 && len(answers) == len(some):
-			c.heard(shard, head[1], epoch)
+			c.heard(shard, head[1], in.epoch, in.turn)
 			return answers, nil
-		case len(head) == 3 && head[0] == 6:
-			c.heard(shard, head[1], head[2])
+		case len(head) == 4 && head[0] == 6:
+			c.heard(shard, head[1], head[2], head[3])
 		case len(head) == 2 && head[0] == 1:
 			return nil, ErrShardClosed
 		default:
@@ -323,7 +323,7 @@ func (c *Claims) Taken(ctx context.Context, claimID int64) (taken TakenClaim, ok
 	if claimID <= 0 {
 		return TakenClaim{}, false, nil
 	}
-	text, err := c.redis.client.Get(ctx, c.redis.claimKey(claimID)).Result()
+	text, err := c.redis.run(ctx, "get", []string{c.redis.claimKey(claimID)}).Text()
 	if errors.Is(err, redis.Nil) {
 		return TakenClaim{}, false, nil
 	}
@@ -390,10 +390,14 @@ func (r *Redis) HeldClaims(ctx context.Context, dropID int64) (map[int64]int64, 
 	}
 	held, whole := map[int64]int64{}, false
 	for cursor := uint64(0); ; {
-		fields, next, err := r.client.HScan(ctx, setKey(r.keys(target).likes, load, 0), cursor, "", heldPage).Result()
+		var page *redis.ScanCmd
+		err := r.read(ctx, func(p redis.Pipeliner) {
+			page = p.HScan(ctx, setKey(r.keys(target).likes, load, 0), cursor, "", heldPage)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("read claims of %s: %w", target, err)
 		}
+		fields, next := page.Val()
 		for pair := range slices.Chunk(fields, 2) {
 			userID, err1 := strconv.ParseInt(pair[0], 10, 64)
 			id, err2 := strconv.ParseInt(pair[1], 10, 64)
@@ -423,22 +427,32 @@ func (r *Redis) HeldClaim(ctx context.Context, dropID, userID int64) (int64, err
 	if err != nil {
 		return 0, err
 	}
-	id, err := r.client.HGet(ctx, setKey(r.keys(target).likes, load, 0), strconv.FormatInt(userID, 10)).Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	var id *redis.StringCmd
+	err = r.read(ctx, func(p redis.Pipeliner) {
+		id = p.HGet(ctx, setKey(r.keys(target).likes, load, 0), strconv.FormatInt(userID, 10))
+	})
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	claimID, err2 := id.Int64()
+	if err := errors.Join(err, err2); err != nil {
 		return 0, fmt.Errorf("read the claim of user %d to %s: %w", userID, target, err)
 	}
-	return id, nil
+	return claimID, nil
 }
 
 // SettingsOf returns the settings that a warm drop has in Redis. If the drop is cold or damaged, it returns ErrNotWarm.
 func (r *Redis) SettingsOf(ctx context.Context, dropID int64) (models.GateDrop, error) {
 	target := models.Target{Kind: models.KindDrop, ID: dropID}
-	values, err := r.client.HMGet(ctx, r.keys(target).likes, "stock", "version", "count", "begins", "ends").Result()
+	var values *redis.SliceCmd
+	err := r.read(ctx, func(p redis.Pipeliner) {
+		values = p.HMGet(ctx, r.keys(target).likes, "stock", "version", "count", "begins", "ends")
+	})
 	if err != nil {
 		return models.GateDrop{}, fmt.Errorf("read settings of %s: %w", target, err)
 	}
 	var n [5]int64
-	for i, value := range values {
+	for i, value := range values.Val() {
 		text, _ := value.(string)
 		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil {
 			return models.GateDrop{}, fmt.Errorf("read settings of %s: %w", target, ErrNotWarm)

@@ -179,7 +179,7 @@ func TestCluster(t *testing.T) {
 			// Until the new master is known, the old one redirects the client to it.
 			k := r.keys(target)
 			reply, err := numbers(r.runOnce(t.Context(), "like", []string{k.shard, k.outbox, k.likes},
-				100, never, 1, 1, target.Short(), 1, "8"))
+				100, 0, never, 1, 0, 1, target.Short(), 1, "8"))
 			require.False(t, err == nil && reply[0] == 0, "a like was accepted: %v", reply)
 			return err == nil && reply[0] == 1, fmt.Sprint(reply, err)
 		})

@@ -32,7 +32,7 @@ func (e *Edition) Current(ctx context.Context) (int64, error) {
 func (e *Edition) get(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stateWait)
 	defer cancel()
-	edition, err := e.redis.client.Get(ctx, editionKey).Int64()
+	edition, err := e.redis.run(ctx, "get", []string{editionKey}).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, fmt.Errorf("read the edition: %w", err)
 	}

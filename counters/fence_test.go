@@ -55,12 +55,11 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 	require.NoError(t, err)
 	before := history(t, plain)
 	old, another := plain.Conn(), plain.Conn()
-	defer old.Close()
 	defer another.Close()
 	k := r.keys(post(1))
 	gateOn := func(conn *redis.Conn, epoch int, word string) ([]int64, error) {
 		return numbers(conn.EvalSha(t.Context(), r.script["like"].Hash(), []string{k.shard, k.outbox, k.likes},
-			100, never, epoch, 1, "p1", 1, word))
+			100, 0, never, epoch, 0, 1, "p1", 1, word))
 	}
 	require.NoError(t, another.Ping(t.Context()).Err())
 	reply, err := gateOn(old, 1, "8")
@@ -82,9 +81,9 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 	follow(second, plain)
 	follow(plain, second)
 	require.NotEqual(t, before, history(t, second), "promoted")
-	reply, err = gateOn(old, 1, "9")
-	require.NoError(t, err)
-	require.Equal(t, []int64{1}, reply[:1], "the demoted server accepts nothing")
+	_, err = gateOn(old, 1, "9")
+	require.True(t, redis.HasErrorPrefix(err, "READONLY"), "the demoted server accepts nothing: %v", err)
+	old.Close() // as the client does after this error
 	rr, _ := openRedis(t, replica.URL())
 	require.Nil(t, like(t, rr, post(1), 9), "the promoted server is closed")
 	openShard(t, rr, 1, 2)
@@ -99,7 +98,7 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 
 	// Promoted again, with all its keys and connections, it has another replication id.
 	require.NoError(t, plain.ReplicaOf(t.Context(), "NO", "ONE").Err())
-	reply, err = gateOn(old, 2, "10")
+	reply, err = gateOn(plain.Conn(), 2, "10")
 	require.NoError(t, err)
 	require.Equal(t, []int64{1}, reply[:1])
 	require.Nil(t, like(t, r, post(1), 10))
@@ -144,7 +143,7 @@ func TestFence_restartedServerRefusesLikesUntilItsShardsAreOpened(t *testing.T) 
 
 	require.NoError(t, server.Kill())
 	keys := []string{k.shard, k.outbox, k.likes}
-	require.Error(t, r.runOnce(t.Context(), "like", keys, 100, never, 1, 1, "p1", 1, "8").Err())
+	require.Error(t, r.runOnce(t.Context(), "like", keys, 100, 0, never, 1, 0, 1, "p1", 1, "8").Err())
 	require.NoError(t, server.Start(t.Context()))
 
 	require.Nil(t, like(t, r, post(1), 8))

@@ -62,33 +62,76 @@ func newShardGate(r *Redis, store *models.Store, o gateOptions) *shardGate {
 }
 
 // serverClock is the time that a shard's server reported last, and when the report arrived, which is a little later. A
-// shard on another server has another epoch.
+// shard on another server has another epoch. After the clock was set back, it has another turn.
 type serverClock struct {
-	ms, epoch int64
-	heard     time.Duration // since shardGate.began
+	ms, epoch, turn int64
+	heard           time.Duration // since shardGate.began
 }
 
 // callLimit is how long a call of the gate may take to reach Redis, and how long the client waits for the reply.
 const callLimit = ioTimeout
 
-// onServer returns a time of this process on the clock of the shard's server, in milliseconds, and the epoch of that
-// server. While the clock is unknown, it returns a time long past, which the gate refuses as late. It counts from the
-// server's last reply, in monotonic time, because the local clock may differ from the server's, and may be changed. The
-// reply was on its way for a moment, so the result is never later than it should be. It is up to 2 ms earlier, because
-// the server reports whole milliseconds.
-func (g *shardGate) onServer(shard int, at time.Time) (ms, epoch int64) {
+const (
+	// clockAge is how long a report of a server's clock is used for deadlines. The clock may have been set since.
+	clockAge = 5 * time.Second
+	// clockSlack and clockDrift are by how much a clock may fall behind without being set back: a little at once, as it
+	// reports whole milliseconds, and one in so many milliseconds, which is twice as much as clocks are slewed.
+	clockSlack = 20 * time.Millisecond
+	clockDrift = 1000
+)
+
+// period is when a call of a shard may take effect, in milliseconds on the clock of the shard's server. The clock shows
+// earliest or later, unless it was set back or stood still.
+type period struct{ earliest, deadline, epoch, turn int64 }
+
+// period returns the period of a call that begins at a time and whose callers wait for it. If the clock is unknown, or
+// was reported too long ago, the deadline is 0, and the gate refuses the call as late.
+//
+// It counts from the server's last reply, in monotonic time, because the local clock may differ from the server's, and
+// may be changed. The reply was on its way for a moment, so the result is never later than it should be.
+func (g *shardGate) period(shard int, begin time.Time, wait time.Duration) period {
 	clock := g.clocks[shard].Load()
 	if clock == nil {
-		return 0, 0
+		return period{}
 	}
-	return clock.ms + (at.Sub(g.began) - clock.heard).Milliseconds() - 1, clock.epoch
+	age := begin.Sub(g.began) - clock.heard
+	p := period{clock.ms + (age - clockSlack - age/clockDrift).Milliseconds(), 0, clock.epoch, clock.turn}
+	if age <= clockAge {
+		p.deadline = p.earliest + wait.Milliseconds()
+	}
+	return p
 }
 
-// heard notes the time on the clock of the server that has the shard in an epoch, and reports whether that clock was
-// known before.
-func (g *shardGate) heard(shard int, ms, epoch int64) (known bool) {
-	before := g.clocks[shard].Swap(&serverClock{ms, epoch, time.Since(g.began)})
-	return before != nil && before.epoch == epoch
+// heard notes the time on the clock of the server that has the shard in an epoch and a turn, and reports whether that
+// clock was known before.
+func (g *shardGate) heard(shard int, ms, epoch, turn int64) (known bool) {
+	now := &serverClock{ms, epoch, turn, time.Since(g.began)}
+	before := g.clocks[shard].Swap(now)
+	return before != nil && before.epoch == epoch && before.turn == turn && now.heard-before.heard <= clockAge
+}
+
+// lapseLimit is how long a failed call waits for the reply of lapse.
+const lapseLimit = 250 * time.Millisecond
+
+// lapse makes parcels late that failed and may still arrive. Their deadlines are over, so it changes nothing, unless
+// the clock of the server was set back or stood still. If Redis does not answer, the next call of a process that has
+// read the clock before makes them late.
+func (g *shardGate) lapse(batch []parcel) {
+	ctx, cancel := context.WithTimeout(context.Background(), lapseLimit)
+	defer cancel()
+	// With its source, lapse takes effect even if the reply comes too late.
+	_, err := g.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, one := range batch {
+			if one.deadline > 0 {
+				p.Eval(ctx, g.redis.source["lapse"], []string{shardKey(one.lane.shard)},
+					one.deadline, one.epoch, one.turn)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		g.log.DebugContext(ctx, "calls not made late", "error", err)
+	}
 }
 
 // stateWait is how long a reader waits for Redis. It leaves enough time for MySQL.
@@ -200,6 +243,8 @@ func (g *shardGate) refusal(ctx context.Context, target models.Target, a answer)
 		err = errors.New("the shard is closed until its worker opens it")
 	case Unstored:
 		err = errors.New("redis cannot store it: is it out of memory, or is the slot on its way to another node?")
+	case Undated:
+		err = errors.New("mysql cannot store the time that redis shows: is its clock wrong?")
 	case Full:
 		err = errors.New("the outbox is full: is Kafka away?")
 	}

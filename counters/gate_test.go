@@ -1,6 +1,7 @@
 package counters
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -62,7 +63,8 @@ func gate(t testing.TB, r *Redis, limit int, all ...wanted) []verdict {
 func callGate(t testing.TB, r *Redis, limit int, deadline int64, all ...wanted) []int64 {
 	t.Helper()
 	k := r.keys(all[0].target)
-	keys, args := []string{k.shard, k.outbox}, []any{limit, deadline, epochOf(t, r, all[0].target), len(all)}
+	keys := []string{k.shard, k.outbox}
+	args := []any{limit, 0, deadline, epochOf(t, r, all[0].target), turnOf(t, r, all[0].target), len(all)}
 	for _, one := range all {
 		keys = append(keys, r.keys(one.target).likes)
 		args = append(args, one.target.Short(), len(one.likes))
@@ -80,6 +82,16 @@ func callGate(t testing.TB, r *Redis, limit int, deadline int64, all ...wanted) 
 func epochOf(t testing.TB, r *Redis, target models.Target) string {
 	t.Helper()
 	return r.client.HGet(t.Context(), r.keys(target).shard, "epoch").Val()
+}
+
+// turnOf returns the turn of the shard of a target.
+func turnOf(t testing.TB, r *Redis, target models.Target) int64 {
+	t.Helper()
+	turn, err := r.client.HGet(t.Context(), r.keys(target).shard, "turn").Int64()
+	if !errors.Is(err, redis.Nil) {
+		require.NoError(t, err)
+	}
+	return turn
 }
 
 func like(t testing.TB, r *Redis, target models.Target, user int64) []verdict {
@@ -158,7 +170,7 @@ func TestGate_refusesADeadlineOfAnotherServer(t *testing.T) {
 	before := dump(t, plain)
 	k := r.keys(post(1))
 	keys := []string{k.shard, k.outbox, k.likes}
-	reply, err := numbers(r.run(t.Context(), "like", keys, 100, never, 1, 1, "p1", 1, "-7"))
+	reply, err := numbers(r.run(t.Context(), "like", keys, 100, 0, never, 1, 0, 1, "p1", 1, "-7"))
 	require.NoError(t, err)
 	require.EqualValues(t, 6, reply[0])
 	require.EqualValues(t, 2, reply[2], "the epoch of this server")
@@ -307,7 +319,7 @@ func TestGate_keyOfAWrongTypeLeavesEverythingAsItWas(t *testing.T) {
 				before := dump(t, plain)
 				k := r.keys(post(1))
 				keys := []string{k.shard, k.outbox, k.likes}
-				reply, err := numbers(r.run(ctx, "like", keys, 100, never, "1", 1, "p1", 1, word))
+				reply, err := numbers(r.run(ctx, "like", keys, 100, 0, never, "1", 0, 1, "p1", 1, word))
 				if c.fails {
 					require.ErrorContains(t, err, "WRONGTYPE")
 				} else {
@@ -851,7 +863,8 @@ func TestSweepScript_removesManySetsInParts(t *testing.T) {
 	}
 	add := redis.Z{Score: 1, Member: "{s01}:post:1:likes:old 7"}
 	require.NoError(t, plain.ZAdd(ctx, garbageKey(1), add).Err())
-	later := redis.Z{Score: never, Member: "{s01}:post:1:likes:new 1"}
+	soon := float64(time.Now().Add(30 * time.Second).UnixMilli())
+	later := redis.Z{Score: soon, Member: "{s01}:post:1:likes:new 1"}
 	require.NoError(t, plain.ZAdd(ctx, garbageKey(1), later).Err())
 	for _, want := range []int{3, 3, 1, 0} {
 		n, err := r.run(ctx, "sweep", []string{garbageKey(1)}, 3).Int()
@@ -864,12 +877,13 @@ func TestSweepScript_removesManySetsInParts(t *testing.T) {
 func TestGate_refusesLikesOfAUserForATime(t *testing.T) {
 	r, plain := newGate(t)
 	warmUp(t, r, comment(1), 7)
-	require.NoError(t, r.RefuseLikes(t.Context(), 7, time.Minute))
-	require.NoError(t, r.RefuseLikes(t.Context(), 8, time.Hour))
-	require.NoError(t, r.RefuseLikes(t.Context(), 8, time.Minute))
+	require.NoError(t, r.RefuseLikes(t.Context(), 7, 20*time.Second))
+	require.NoError(t, r.RefuseLikes(t.Context(), 8, time.Hour), "which is a minute at most")
+	require.NoError(t, r.RefuseLikes(t.Context(), 8, 20*time.Second))
 	require.Equal(t, []verdict{{isRefused, 0}, {isChanged, 1}, {isChanged, 0}},
 		gate(t, r, 100, wanted{post(1), []string{"7", "9"}}, wanted{comment(1), []string{"-7"}}), "unlikes pass")
-	require.Greater(t, plain.PTTL(t.Context(), refusedKey(1)).Val(), 50*time.Minute, "the longest one")
+	require.InDelta(t, 50*time.Second, plain.PTTL(t.Context(), refusedKey(1)).Val(), float64(10*time.Second),
+		"the longest one")
 	require.NoError(t, plain.ZAdd(t.Context(), refusedKey(1), redis.Z{Score: 1, Member: "7"}).Err())
 	require.Equal(t, done(2), like(t, r, post(1), 7))
 

@@ -29,6 +29,7 @@ const (
 	Superseded Outcome = "superseded" // refused: the user called again while this call waited for its target
 	Refused    Outcome = "refused"    // refused: likes of the user are being voided
 	Unstored   Outcome = "unstored"   // refused: Redis is out of memory, or moves the shard to another node
+	Undated    Outcome = "undated"    // refused: MySQL cannot store the time that Redis shows
 	Failed     Outcome = "failed"     // Redis did not answer
 )
 
@@ -41,13 +42,13 @@ const (
 
 // outcomes lists the outcomes by their numbers in the replies of the gate.
 var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged, Late, Changed, Superseded, Refused,
-	Unstored, SoldOut, NotStarted, Ended}
+	Unstored, SoldOut, NotStarted, Ended, Undated}
 
-// likeOutcomes is the number of outcomes that likes have.
+// likeOutcomes is the number of the first outcomes, which likes have, too.
 const likeOutcomes = 11
 
 // Outcomes lists every outcome of a like.
-func Outcomes() []Outcome { return append([]Outcome{Failed}, outcomes[:likeOutcomes]...) }
+func Outcomes() []Outcome { return append([]Outcome{Failed, Undated}, outcomes[:likeOutcomes]...) }
 
 // Likes sets and reads likes through the gate. It is safe for concurrent use.
 type Likes struct {
@@ -82,7 +83,8 @@ const (
 // SetLike sets or removes the user's like of the target, and returns the resulting state. Repeating a call changes
 // nothing. For a warm target, SetLike takes one round trip to Redis, which it shares with other likes. If the
 // target is deleted or does not exist, it returns CodeNotFound. After CodeUnavailable the like may have changed, and it
-// is safe to try again. A call that ends because ctx does takes no effect after it has returned.
+// is safe to try again. After CodeSuperseded it must not be tried again: the user has made a later call for the same
+// like. A call that ends because ctx does takes no effect after it has returned.
 func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
 	a, err := l.call(ctx, target, userID, liked)
 	if err != nil {
@@ -94,14 +96,12 @@ func (l *Likes) SetLike(ctx context.Context, target models.Target, userID int64,
 	case Refused:
 		return models.LikeState{}, models.Unavailable(reviewed, errRefused)
 	case Superseded:
-		return models.LikeState{}, models.Unavailable(replaced, errSuperseded)
+		return models.LikeState{}, models.Errorf(models.CodeSuperseded, replaced)
 	}
 	return models.LikeState{}, l.refusal(ctx, target, a)
 }
 
 var errRefused = errors.New("likes of the user are being voided")
-
-var errSuperseded = errors.New("superseded while the target was loaded")
 
 // call takes one like through its lane.
 func (l *Likes) call(ctx context.Context, target models.Target, userID int64, liked bool) (answer, error) {

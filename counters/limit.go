@@ -101,7 +101,7 @@ func OpenLimiter(url string, wait time.Duration, alone func(), options ...Option
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read scripts: %w", err), l.client.Close())
 	}
-	l.take = redis.NewScript(string(source))
+	l.take = redis.NewScript(heads["take"] + string(source))
 	return l, nil
 }
 

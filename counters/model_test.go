@@ -111,7 +111,7 @@ func (m *model) come(rt *rapid.T, ctx context.Context, w waiter) {
 	c := call{user: w.user, liked: w.liked, ticket: w.ticket}
 	k := m.f.redis.keys(w.target)
 	reply, err := numbers(m.f.redis.run(ctx, "like", []string{k.shard, k.outbox, k.likes},
-		1<<40, never, m.f.redis.client.HGet(ctx, k.shard, "epoch").Val(), 1, w.target.Short(), 1, c.word()))
+		1<<40, 0, never, m.f.redis.client.HGet(ctx, k.shard, "epoch").Val(), 0, 1, w.target.Short(), 1, c.word()))
 	require.NoError(rt, err)
 	require.Zero(rt, reply[0])
 	states, err := m.f.redis.TargetStates(ctx, []models.Target{w.target})

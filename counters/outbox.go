@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -84,10 +85,13 @@ func (o *Outbox) Info(ctx context.Context) (ShardInfo, error) { return o.redis.s
 
 // Seal begins to open the shard under a new epoch, which must be higher than that of ShardInfo.Last. It adds
 // ShardOpened to the outbox, and returns the last position in this Redis when the shard was closed. An open shard is
-// closed.
+// closed. If the server may evict keys, Seal returns ErrEvicts, and the shard stays as it is.
 func (o *Outbox) Seal(ctx context.Context, epoch int64) (models.Position, error) {
 	reply, err := o.redis.run(ctx, "seal", []string{shardKey(o.shard), outboxKey(o.shard), relayKey(o.shard)},
 		o.token, epoch).Slice()
+	if policy, evicts := strings.CutPrefix(redisError(err), "EVICTS "); evicts {
+		err = errPolicy(policy)
+	}
 	if err != nil {
 		return models.Position{}, fmt.Errorf("seal shard %d: %w", o.shard, err)
 	}
@@ -127,20 +131,20 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 		return err
 	}
 	var found []string
-	scan := client.Scan(ctx, 0, shardTag(o.shard)+warmPattern, 1000).Iterator()
-	for scan.Next(ctx) {
-		if _, ok := parseLikesKey(scan.Val()); !ok {
-			continue
+	err = o.redis.scan(ctx, client, shardTag(o.shard)+warmPattern, func(key string) error {
+		if _, ok := parseLikesKey(key); !ok {
+			return nil
 		}
-		if found = append(found, scan.Val()); len(found) < forgetBatch {
-			continue
+		if found = append(found, key); len(found) < forgetBatch {
+			return nil
 		}
-		if err := forget(found); err != nil {
-			return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
-		}
-		found = found[:0]
+		defer func() { found = found[:0] }()
+		return forget(found)
+	})
+	if err == nil {
+		err = forget(found)
 	}
-	if err := errors.Join(scan.Err(), forget(found)); err != nil {
+	if err != nil {
 		return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
 	}
 	return nil

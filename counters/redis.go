@@ -71,8 +71,9 @@ func Open(url string, shards int, options ...Option) (*Redis, error) {
 	}
 	for name, source := range r.source {
 		if !slices.Contains([]string{"shard", "like", "claim", "take", "put", "put_claims"}, name) {
-			source = draining[name] + r.source["shard"] + source
+			source = r.source["shard"] + source
 		}
+		source = heads[name] + source
 		r.source[name], r.script[name] = source, redis.NewScript(source)
 	}
 	if r.client, err = connect(url, connection{16 * runtime.GOMAXPROCS(0), ioTimeout, r.greet}, options); err != nil {
@@ -182,17 +183,18 @@ func connect(url string, how connection, options []Option) (redis.UniversalClien
 	}
 }
 
-// draining holds the heads of the scripts that Redis runs even if it is out of memory, because they let go of memory,
-// or let a relay do so.
-var draining = func() map[string]string {
-	heads := map[string]string{}
+// heads are the first lines of some scripts. A script with any head is not run on a replica. Some run even if Redis is
+// out of memory, because they let go of memory, or let a relay do so.
+var heads = func() map[string]string {
+	heads := map[string]string{"take": "#!lua\n", "put": "#!lua\n", "put_claims": "#!lua\n"}
 	for _, name := range []string{"hold", "trim", "seal", "opened", "forget", "cool", "sweep", "remember"} {
 		heads[name] = "#!lua flags=allow-oom\n"
 	}
 	return heads
 }()
 
-// errReplica refuses a connection to a replica, which accepts no likes and may be behind.
+// errReplica refuses a connection to a replica, which accepts no likes and may be behind. A primary that is demoted
+// later keeps its connections. So each script, and each pipeline that reads, finds out for itself.
 var errReplica = errors.New("the redis server is a replica")
 
 // refuseReplica runs on every connection before the first command.
@@ -232,21 +234,29 @@ func (r *Redis) Clock(ctx context.Context) (earliest, latest time.Time, err erro
 	return earliest, latest, nil
 }
 
-// ErrEvicts means that Redis may evict keys when it runs out of memory.
+// ErrEvicts means that a server may evict keys when it runs out of memory.
 var ErrEvicts = errors.New("redis may evict keys")
 
-// CheckPolicy returns ErrEvicts if the server may evict keys. A like that is evicted before it is in MySQL is lost.
+func errPolicy(policy string) error {
+	return fmt.Errorf("%w: its maxmemory-policy is %s; set noeviction, or likes are lost when it runs out of memory",
+		ErrEvicts, policy)
+}
+
+// CheckPolicy returns ErrEvicts if a server that accepts likes may evict keys. A like that is evicted before it is in
+// MySQL is lost. No shard is opened on such a server: see Outbox.Seal.
 func (r *Redis) CheckPolicy(ctx context.Context) error {
-	info, err := r.client.InfoMap(ctx, "memory").Result()
+	nodes, err := r.nodes(ctx)
 	if err != nil {
 		return fmt.Errorf("read maxmemory-policy: %w", err)
 	}
-	if policy := info["Memory"]["maxmemory_policy"]; policy != "" && policy != "noeviction" {
-		return fmt.Errorf(
-			"%w: its maxmemory-policy is %s; set noeviction, or likes are lost when it runs out of memory",
-			ErrEvicts,
-			policy,
-		)
+	for _, node := range nodes {
+		info, err := node.InfoMap(ctx, "memory").Result()
+		if err != nil {
+			return fmt.Errorf("read maxmemory-policy: %w", err)
+		}
+		if policy := info["Memory"]["maxmemory_policy"]; policy != "" && policy != "noeviction" {
+			return errPolicy(policy)
+		}
 	}
 	return nil
 }
@@ -278,10 +288,36 @@ func (p pipe) script(ctx context.Context, name string, keys []string, args ...an
 // their hashes. If a server has forgotten a script, as after a restart, pipelined calls add again and sends everything
 // with sources, so all of it must be safe to repeat. Each command has its error; pipelined returns the first.
 func (r *Redis) pipelined(ctx context.Context, add func(p pipe)) error {
+	return r.pipelinedOn(ctx, r.client, add)
+}
+
+// read is pipelined for commands that read, and fails on a replica. A cluster redirects commands with keys, so no
+// replica answers them.
+func (r *Redis) read(ctx context.Context, add func(p redis.Pipeliner)) error {
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		_, err := cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
+			add(p)
+			return nil
+		})
+		return err
+	}
+	return r.readOn(ctx, r.client, add)
+}
+
+// readOn is read on one server.
+func (r *Redis) readOn(ctx context.Context, client redis.Cmdable, add func(p redis.Pipeliner)) error {
+	return r.pipelinedOn(ctx, client, func(p pipe) {
+		p.script(ctx, "primary", nil)
+		add(p.Pipeliner)
+	})
+}
+
+// pipelinedOn is pipelined on one server, or on a cluster.
+func (r *Redis) pipelinedOn(ctx context.Context, client redis.Cmdable, add func(p pipe)) error {
 	var err error
 	for _, source := range []bool{false, true} {
 		var commands []redis.Cmder
-		commands, err = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		commands, err = client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			add(pipe{p, r, source})
 			return nil
 		})
@@ -331,6 +367,15 @@ func mayArrive(err error) bool {
 		!errors.Is(err, gobreaker.ErrOpenState) && !errors.Is(err, gobreaker.ErrTooManyRequests) &&
 		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, errReplica) &&
 		!errors.Is(err, ErrForeign)
+}
+
+// redisError returns the text of an error with which Redis replied, and "" for other errors.
+func redisError(err error) string {
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		return reply.Error()
+	}
+	return ""
 }
 
 // nodes returns the clients of all servers that accept writes.

@@ -26,20 +26,18 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 			batch = nil
 			return fn(targets)
 		}
-		keys := client.Scan(ctx, 0, "{s*}"+warmPattern, 1000).Iterator()
-		for keys.Next(ctx) {
-			target, ok := parseLikesKey(keys.Val())
+		err := r.scan(ctx, client, "{s*}"+warmPattern, func(key string) error {
+			target, ok := parseLikesKey(key)
 			if !ok {
-				continue
+				return nil
 			}
 			if batch = append(batch, target); len(batch) == 500 {
-				if err := flush(); err != nil {
-					return err
-				}
+				return flush()
 			}
-		}
-		if err := keys.Err(); err != nil {
-			return fmt.Errorf("scan targets: %w", err)
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		return flush()
 	}
@@ -57,6 +55,29 @@ func (r *Redis) EachWarm(ctx context.Context, fn func([]models.Target) error) er
 	return nil
 }
 
+// scanPage is the number of keys that SCAN visits in a round trip, in a fraction of a millisecond.
+const scanPage = 1000
+
+// scan calls fn with the keys of a server that match a pattern. If the server is or becomes a replica, scan fails.
+func (r *Redis) scan(ctx context.Context, server redis.Cmdable, pattern string, fn func(key string) error) error {
+	for cursor := uint64(0); ; {
+		var page *redis.ScanCmd
+		err := r.readOn(ctx, server, func(p redis.Pipeliner) { page = p.Scan(ctx, cursor, pattern, scanPage) })
+		if err != nil {
+			return fmt.Errorf("scan targets: %w", err)
+		}
+		keys, next := page.Val()
+		for _, key := range keys {
+			if err := fn(key); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
 // ChangedAfter returns the warm ones of targets that were changed after a position, which is that of their shard.
 // Targets of shards without a position are left out.
 func (r *Redis) ChangedAfter(
@@ -64,13 +85,13 @@ func (r *Redis) ChangedAfter(
 ) ([]models.Target, error) {
 	var asked []models.Target
 	var replies []*redis.StringCmd
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := r.read(ctx, func(p redis.Pipeliner) {
+		asked, replies = nil, nil
 		for _, t := range targets {
 			if _, ok := after[t.Shard(r.shards)]; ok {
 				asked, replies = append(asked, t), append(replies, p.HGet(ctx, r.keys(t).likes, "last"))
 			}
 		}
-		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read last changes: %w", err)
@@ -159,6 +180,7 @@ func (r *Redis) isCold(ctx context.Context, target models.Target, takeLock int) 
 }
 
 // RefuseLikes makes the gate refuse likes of a user in all shards until limit is over, on Redis's clock. Unlikes pass.
+// A limit is a minute at most.
 func (r *Redis) RefuseLikes(ctx context.Context, userID int64, limit time.Duration) error {
 	err := r.pipelined(ctx, func(p pipe) {
 		for shard := range r.shards {
@@ -207,11 +229,10 @@ type TargetState struct {
 // TargetStates reads targets in two round trips, in their order. The sizes are those of a later instant than the rest.
 func (r *Redis) TargetStates(ctx context.Context, targets []models.Target) ([]TargetState, error) {
 	hashes := make([]*redis.SliceCmd, len(targets))
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := r.read(ctx, func(p redis.Pipeliner) {
 		for i, t := range targets {
 			hashes[i] = p.HMGet(ctx, r.keys(t).likes, "count", "last", "closed", "sets", "load")
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read targets: %w", err)
@@ -255,7 +276,7 @@ func (r *Redis) countUsers(ctx context.Context, targets []models.Target, states 
 	}
 	for some := range slices.Chunk(sets, 1000) {
 		sizes := make([]*redis.IntCmd, len(some))
-		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		err := r.read(ctx, func(p redis.Pipeliner) {
 			for i, one := range some {
 				if one.drop {
 					sizes[i] = p.HLen(ctx, one.key)
@@ -263,7 +284,6 @@ func (r *Redis) countUsers(ctx context.Context, targets []models.Target, states 
 					sizes[i] = p.SCard(ctx, one.key)
 				}
 			}
-			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("read sizes of sets: %w", err)
@@ -277,12 +297,13 @@ func (r *Redis) countUsers(ctx context.Context, targets []models.Target, states 
 
 // loadOf returns the name and the number of the sets of a target.
 func (r *Redis) loadOf(ctx context.Context, target models.Target) (load string, sets int, err error) {
-	values, err := r.client.HMGet(ctx, r.keys(target).likes, "load", "sets").Result()
+	var values *redis.SliceCmd
+	err = r.read(ctx, func(p redis.Pipeliner) { values = p.HMGet(ctx, r.keys(target).likes, "load", "sets") })
 	if err != nil {
 		return "", 0, fmt.Errorf("read %s: %w", target, err)
 	}
-	load, _ = values[0].(string)
-	number, _ := values[1].(string)
+	load, _ = values.Val()[0].(string)
+	number, _ := values.Val()[1].(string)
 	if load == "" {
 		return "", 0, fmt.Errorf("read users of %s: %w", target, ErrNotWarm)
 	}
@@ -336,13 +357,13 @@ func (r *Redis) EachUser(ctx context.Context, target models.Target, fn func([]in
 // targets a moment before. A target that became cold since has no users. All are read in one round trip.
 func (r *Redis) UsersOf(ctx context.Context, targets []models.Target, states []TargetState) ([][]int64, error) {
 	lists := make([][]*redis.StringSliceCmd, len(targets))
-	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := r.read(ctx, func(p redis.Pipeliner) {
 		for i, target := range targets {
+			lists[i] = nil
 			for _, key := range setKeys(r.likesKey(target), states[i].Load, setNumbers(states[i].Sets)) {
 				lists[i] = append(lists[i], p.SMembers(ctx, key))
 			}
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read users of %d targets: %w", len(targets), err)
@@ -359,11 +380,10 @@ func (r *Redis) UsersOf(ctx context.Context, targets []models.Target, states []T
 // usersOf returns the users of sets.
 func (r *Redis) usersOf(ctx context.Context, keys []string) (ids []int64, err error) {
 	lists := make([]*redis.StringSliceCmd, len(keys))
-	_, err = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err = r.read(ctx, func(p redis.Pipeliner) {
 		for i, key := range keys {
 			lists[i] = p.SMembers(ctx, key)
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -407,11 +427,10 @@ func (r *Redis) Likers(ctx context.Context, target models.Target, users []int64)
 	}
 	replies := make(map[int]*redis.BoolSliceCmd, len(bySet))
 	k := r.keys(target)
-	_, err = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err = r.read(ctx, func(p redis.Pipeliner) {
 		for set, members := range bySet {
 			replies[set] = p.SMIsMember(ctx, setKey(k.likes, load, set), members...)
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read users of %s: %w", target, err)

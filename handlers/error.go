@@ -22,6 +22,7 @@ var statuses = map[models.Code]int{
 	models.CodeLocked:       http.StatusForbidden,
 	models.CodeNotFound:     http.StatusNotFound,
 	models.CodeConflict:     http.StatusConflict,
+	models.CodeSuperseded:   http.StatusConflict,
 	models.CodeTooLate:      http.StatusConflict,
 	models.CodeSoldOut:      http.StatusConflict,
 	models.CodeNotStarted:   http.StatusForbidden,

@@ -25,6 +25,7 @@ const (
 	CodeNotFound     Code = "not_found"           // 404: it was deleted or never existed
 	CodeConflict     Code = "conflict"            // 409: the present state does not permit it
 	CodeSoldOut      Code = "sold_out"            // 409: no claim to the drop is left
+	CodeSuperseded   Code = "superseded"          // 409: a later call of the same user has replaced this one
 	CodeTooLate      Code = "too_late"            // 409: the period for it is over
 	CodePrecondition Code = "precondition_failed" // 412: If-Match does not match
 	CodeTooLarge     Code = "too_large"           // 413

@@ -209,7 +209,7 @@ func TestForget_returnsNoTargetOfAClosedShard(t *testing.T) {
 	stop()
 	p.closeShard(6)
 	gate := &gatedVoids{p.redis, p.store}
-	_, err := p.redis.HoldOutbox(t.Context(), 6, "another relay", time.Hour)
+	_, err := p.redis.HoldOutbox(t.Context(), 6, "another relay", time.Minute)
 	require.NoError(t, err)
 	p.work()
 	cold, err := gate.forget(t.Context(), []models.Target{closed, open})

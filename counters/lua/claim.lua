@@ -1,9 +1,8 @@
 -- The gate of limited stock: claims, returns and releases that arrived together, and settings, in their order.
 --
 -- KEYS  for each shard: its hash, its outbox, and the claims hash of each drop
--- ARGV  1 words that an outbox may hold; then for each shard: the deadline of the callers in ms on this server's clock,
---       the epoch in which the caller read that clock, the number of drops, and for each drop: its short name ("d42"),
---       the number of its words, and the words:
+-- ARGV  1 words that an outbox may hold; then for each shard, as in like.lua: the earliest time, the deadline, the epoch,
+--       the turn and the number of drops; for each drop: its short name ("d42"), the number of its words, and the words:
 --       "USER ID"   the user claims a share of the stock under this claim id
 --       "-USER ID"  the user returns the claim
 --       "!USER ID"  MySQL has ended the claim: its share is released, at any time
@@ -11,8 +10,9 @@
 -- reply a list with one element for each shard (see like.lua): an error, or
 --       {0, clock, and for each word its status, a claim id or '', and the remaining stock}
 --       {1, clock} the shard is closed
---       {6, clock, epoch, site} the call is late, or its deadline is not one of this server: no word was looked at. The
---       caller accepts the epoch if site, the id of the installation, is its own
+--       {6, clock, epoch, turn, site} the call is late, or of another epoch or turn: no word was looked at. The caller
+--       accepts the epoch if site, the id of the installation, is its own
+--       {14, clock} MySQL cannot store this time: it is before 1970 or after 2038-01-19
 --       clock is this server's in ms
 --       0 nothing to change: the user holds the claim of this id, or none if it is ''; or the settings were sent before
 --       7 it changed; the id is that of the word
@@ -45,27 +45,40 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local at = string.format('%d', now)
 local info = call('INFO', 'replication')
+if not find(info, 'role:master\r', 1, true) then return {err = 'READONLY this server is a replica'} end
 local full_memory = false
 
--- refused returns the status of a word for which a key of its drop replied with an error. A replica refuses every
--- write: its reply is that of the script, so that the client looks for the primary.
+-- refused returns the status of a word for which a key of its drop replied with an error.
 local function refused(reply)
-  if find(reply.err, 'READONLY', 1, true) then error(reply) end
   if find(reply.err, 'WRONGTYPE', 1, true) then return 5 end
   if find(reply.err, 'OOM', 1, true) then full_memory = true end
   return 10
 end
 
+-- refuses reports whether a refusal that ends at a time is in force. None is longer than a minute: see refuse.lua.
+local function refuses(ends)
+  ends = tonumber(ends)
+  return now < ends and ends <= now + 60000
+end
+
 -- serve serves the words of a shard whose keys begin at KEYS[first], and its drops at ARGV[arg]. It returns the shard's
 -- part of the reply.
 local function serve(first, arg)
-  local shard = call('HMGET', KEYS[first], 'epoch', 'server', 'accepted', 'refusing', 'relayed', 'last')
+  local shard = call('HMGET', KEYS[first], 'epoch', 'server', 'accepted', 'refusing', 'relayed', 'last',
+    'turn', 'seen')
   local seq = shard[1] and match(shard[6] or '', '^' .. shard[1] .. '%-(%d+)$')
   if not seq or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
     return {1, now}
   end
-  if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then
-    return {6, now, tonumber(shard[1]), call('HGET', KEYS[first], 'site') or ''}
+  if now < 1000 or now >= 2147483647000 then return {14, now} end
+  local turn, seen = shard[7] or '0', tonumber(shard[8] or 0)
+  local current = shard[1] == ARGV[arg - 3] and turn == ARGV[arg - 2]
+  if now < seen or current and now < tonumber(ARGV[arg - 5]) then
+    turn, seen, current = call('HINCRBY', KEYS[first], 'turn', 1), 0, false
+  end
+  if now >= seen + 1000 then pcall('HSET', KEYS[first], 'seen', at) end
+  if not current or now > tonumber(ARGV[arg - 4]) then
+    return {6, now, tonumber(shard[1]), tonumber(turn), call('HGET', KEYS[first], 'site') or ''}
   end
   local accepted = tonumber(shard[3] or 0)
   -- At least so many words have left the outbox. How many exactly matters only when it seems full.
@@ -83,7 +96,7 @@ local function serve(first, arg)
   local changed = {} -- of each drop: its key and count
   local marks, m = {}, 0 -- of claims: drop, user, id, and the sign of the word, or '+'
   local ended = {} -- by id: claims that this call has returned or released
-  local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[first], 'shard$', 'refused')
+  local refusing = shard[4] and refuses(shard[4]) and string.gsub(KEYS[first], 'shard$', 'refused')
   local claim_key = string.gsub(KEYS[first], 'shard$', 'claim:')
 
   -- accept adds a word to the event, with the command that takes back its write.
@@ -212,7 +225,7 @@ local function serve(first, arg)
             local over = pcall('ZSCORE', refusing, user)
             if type(over) == 'table' then
               status = refused(over)
-            elseif over and now < tonumber(over) then
+            elseif over and refuses(over) then
               status = 9
             end
           end
@@ -274,16 +287,15 @@ local function serve(first, arg)
 end
 
 local replies = {}
-local key, arg = 1, 5
+local key, arg = 1, 7
 while key <= #KEYS do
   local ok, part = protected(serve, key, arg)
   if not ok then
     if type(part) ~= 'table' then part = {err = part} end
-    if find(part.err, 'READONLY', 1, true) then error(part) end -- that of every shard
   end
   replies[#replies + 1] = part
   key = key + 2 + ARGV[arg - 1]
   for _ = 1, ARGV[arg - 1] do arg = arg + 2 + ARGV[arg + 1] end
-  arg = arg + 3
+  arg = arg + 5
 end
 return replies

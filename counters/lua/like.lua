@@ -1,14 +1,15 @@
 -- The gate: sets or removes likes that arrived together, in their order.
 --
 -- KEYS  for each shard: its hash, its outbox, and the likes hash of each target
--- ARGV  1 likes that an outbox may hold; then for each shard: the deadline of the callers in ms on this server's clock,
---       the epoch in which the caller read that clock, the number of targets, and for each target: its short name
---       ("p42", "c7"), the number of its likes, and the likes.
+-- ARGV  1 likes that an outbox may hold; then for each shard: the earliest time that this server's clock can show, and
+--       the deadline of the callers, in ms; the epoch and the turn in which the caller read that clock; the number of
+--       targets, and for each target: its short name ("p42", "c7"), the number of its likes, and the likes.
 --       A like is a user id, with "-" in front to unlike, and " TICKET" behind if it was here before
 -- reply a list with one element for each shard: an error, if something is wrong with the keys of the shard, or
 --       {0, clock, and for each like its status and a number}   {1, clock} the shard is closed
---       {6, clock, epoch, site} the call is late, or its deadline is not one of this server: no like was looked at. The
---       caller accepts the epoch if site, the id of the installation, is its own
+--       {6, clock, epoch, turn, site} the call is late, or of another epoch or turn: no like was looked at. The caller
+--       accepts the epoch if site, the id of the installation, is its own
+--       {14, clock} MySQL cannot store this time: it is before 1970 or after 2038-01-19
 --       clock is this server's in ms
 --       0 it is as asked already, 7 it changed: the number of likes of the target after it
 --       2 the target is cold, 3 it was deleted (see close.lua): the ticket with which to come again
@@ -22,7 +23,10 @@
 -- holds 0, which is not a user, so a set that is lost is not taken for an empty one.
 --
 -- A call that the network delayed may arrive after its callers gave up, and after they made the opposite call. That
--- must not be undone, so a late call is rejected. A like that has to wait (for its target to be loaded, or for MySQL to
+-- must not be undone, so a late call is rejected. The deadline is one of this server's clock, which may be set back, or
+-- stand still with its machine. Then a new turn begins, and calls of earlier turns are late, too. The clock has been
+-- set back if it is before a time that it showed (seen, to the second), or before one that a caller knows to be over.
+-- Turns are numbered in the shard's hash, and cost nothing else. A like that has to wait (for its target to be loaded, or for MySQL to
 -- be asked about a deletion) leaves a ticket; the next call of the same user takes it away, and what comes with one
 -- that is gone is rejected.
 --
@@ -45,15 +49,20 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local at = tostring(now)
 local info = call('INFO', 'replication')
+if not find(info, 'role:master\r', 1, true) then return {err = 'READONLY this server is a replica'} end
 local full_memory = false
 
--- refused returns the status of a like for which a set replied with an error. A replica refuses every write: its reply
--- is that of the script, so that the client looks for the primary.
+-- refused returns the status of a like for which a set replied with an error.
 local function refused(reply)
-  if find(reply.err, 'READONLY', 1, true) then error(reply) end
   if find(reply.err, 'WRONGTYPE', 1, true) then return 5 end
   if find(reply.err, 'OOM', 1, true) then full_memory = true end
   return 10
+end
+
+-- refuses reports whether a refusal that ends at a time is in force. None is longer than a minute: see refuse.lua.
+local function refuses(ends)
+  ends = tonumber(ends)
+  return now < ends and ends <= now + 60000
 end
 
 -- wait notes a ticket of a user who has to come again, or confirms the one that came with the call. The ticket of an
@@ -141,13 +150,21 @@ end
 -- serve sets and removes the likes of a shard whose keys begin at KEYS[key], and its targets at ARGV[arg]. It returns
 -- the shard's part of the reply.
 local function serve(key, arg)
-  local shard = call('HMGET', KEYS[key], 'epoch', 'server', 'accepted', 'refusing', 'relayed', 'last')
+  local shard = call('HMGET', KEYS[key], 'epoch', 'server', 'accepted', 'refusing', 'relayed', 'last',
+    'turn', 'seen')
   local seq = shard[1] and match(shard[6] or '', '^' .. shard[1] .. '%-(%d+)$')
   if not seq or not shard[2] or not find(info, 'master_replid:' .. shard[2] .. '\r', 1, true) then
     return {1, now}
   end
-  if now > tonumber(ARGV[arg - 3]) or shard[1] ~= ARGV[arg - 2] then
-    return {6, now, tonumber(shard[1]), call('HGET', KEYS[key], 'site') or ''}
+  if now < 1000 or now >= 2147483647000 then return {14, now} end
+  local turn, seen = shard[7] or '0', tonumber(shard[8] or 0)
+  local current = shard[1] == ARGV[arg - 3] and turn == ARGV[arg - 2]
+  if now < seen or current and now < tonumber(ARGV[arg - 5]) then
+    turn, seen, current = call('HINCRBY', KEYS[key], 'turn', 1), 0, false
+  end
+  if now >= seen + 1000 then pcall('HSET', KEYS[key], 'seen', at) end
+  if not current or now > tonumber(ARGV[arg - 4]) then
+    return {6, now, tonumber(shard[1]), tonumber(turn), call('HGET', KEYS[key], 'site') or ''}
   end
   local accepted = tonumber(shard[3] or 0)
   -- At least so many likes have left the outbox. How many exactly matters only when it seems full.
@@ -163,7 +180,7 @@ local function serve(key, arg)
   local run, r = {}, 0 -- the words of the event
   local sets_of = {} -- by word, to take back
   local changed = {} -- of each target: its key, count, sets and load
-  local refusing = shard[4] and now < tonumber(shard[4]) and string.gsub(KEYS[key], 'shard$', 'refused')
+  local refusing = shard[4] and refuses(shard[4]) and string.gsub(KEYS[key], 'shard$', 'refused')
   for k = key + 2, key + 1 + ARGV[arg - 1] do
     local name, last = ARGV[arg], arg + 1 + ARGV[arg + 1]
     local target = pcall('HMGET', KEYS[k], 'count', 'sets', 'load', 'closed', 'waiting')
@@ -236,7 +253,7 @@ local function serve(key, arg)
           local ends = pcall('ZSCORE', refusing, user)
           if type(ends) == 'table' then
             status = refused(ends)
-          elseif ends and now < tonumber(ends) then
+          elseif ends and refuses(ends) then
             status = 9
           end
         end
@@ -318,16 +335,15 @@ local function serve(key, arg)
 end
 
 local replies = {}
-local key, arg = 1, 5
+local key, arg = 1, 7
 while key <= #KEYS do
   local ok, part = protected(serve, key, arg)
   if not ok then
     if type(part) ~= 'table' then part = {err = part} end
-    if find(part.err, 'READONLY', 1, true) then error(part) end -- that of every shard
   end
   replies[#replies + 1] = part
   key = key + 2 + ARGV[arg - 1]
   for _ = 1, ARGV[arg - 1] do arg = arg + 2 + ARGV[arg + 1] end
-  arg = arg + 3
+  arg = arg + 5
 end
 return replies

@@ -8,8 +8,8 @@
 -- A replay finds its own locks.
 local function lock(warming, shard, likes)
   local epoch, warm = call('HGET', shard, 'epoch') or '', call('EXISTS', likes)
-  local holder = call('GET', warming)
-  if holder and holder ~= ARGV[1] then return {0, epoch, warm} end
+  local token = holder(warming, ARGV[2])
+  if token and token ~= ARGV[1] then return {0, epoch, warm} end
   call('SET', warming, ARGV[1], 'PX', ARGV[2])
   return {1, epoch, warm}
 end

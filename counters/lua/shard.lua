@@ -1,7 +1,11 @@
--- Precedes every script but like.lua, claim.lua, put.lua, put_claims.lua and take.lua.
+-- Precedes every script but like.lua, claim.lua, put.lua, put_claims.lua and take.lua. Those two check the server
+-- themselves; Redis runs these three on no replica, because of their heads: see redis.go.
 --
 -- KEYS  1 shard hash, of a script that needs an open shard
 -- reply that of the script
+--
+-- A replica has every key of its primary, and the same replication id, but perhaps not the latest writes. So a script
+-- fails on a replica, even if it only reads. The error makes the client drop the connection.
 --
 -- A shard is open while it has an epoch and this server is the one that it was opened on. The replication id changes
 -- when a server restarts, when it is promoted, and, without need, when its first replica comes or its last one has been
@@ -9,12 +13,12 @@
 -- build on the rest before the relay has opened the shard again.
 local call = redis.call
 
-local replid -- cannot change while a script runs
-
-local function server()
-  replid = replid or string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
-  return replid
+local replication = call('INFO', 'replication') -- cannot change while a script runs
+if not string.find(replication, 'role:master\r', 1, true) then
+  return redis.error_reply('READONLY this server is a replica')
 end
+
+local function server() return string.match(replication, 'master_replid:(%x+)') end
 
 -- open_epoch returns the epoch of a shard, by default that of KEYS[1], and nil if it is closed. A shard whose last
 -- position is not of its epoch is closed, because nothing shows which position comes next.
@@ -54,6 +58,14 @@ local function milliseconds()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- holder returns the token in a lock, or nil if the lock is free. A key expires at an instant, so after the clock was
+-- set back, a lock would last for as much longer. No lock is held for more than a minute at a time, or ttl ms if that is
+-- more. So one with more time left is free.
+local function holder(lock, ttl)
+  local token = call('GET', lock)
+  if token and call('PTTL', lock) <= math.max(60000, ttl) then return token end
+end
+
 -- queued returns the number of likes in the outbox: those ever accepted, minus those accepted before its first entry.
 local function queued(shard, outbox)
   local accepted = tonumber(call('HGET', shard, 'accepted') or 0)
@@ -63,6 +75,10 @@ end
 
 -- append adds a run of likes to the outbox of an open shard under the next position, which it returns.
 local function append(shard, outbox, epoch, run, likes, accepted)
+  local now = milliseconds()
+  if likes > 0 and (now < 1000 or now >= 2147483647000) then
+    error({err = 'ERR MySQL cannot store the time of this server'})
+  end
   local seq = string.match(call('HGET', shard, 'last'), '%d+$')
   local position = epoch .. string.format('-%d', seq + 1)
   call('XADD', outbox, position, 'run', run, 'before', accepted)

@@ -13,7 +13,7 @@ local left = (tonumber(slots[2]) or 0) - slot
 if left <= 0 or slots[3] ~= server() then return {0, slot, now} end
 call('HSET', KEYS[1], 'last', string.format('%.0f', slot))
 local ask = 0
-if left <= tonumber(ARGV[2]) and now >= (tonumber(slots[4]) or 0) + 1000 then
+if left <= tonumber(ARGV[2]) and math.abs(now - (tonumber(slots[4]) or 0)) >= 1000 then
   call('HSET', KEYS[1], 'asked', now)
   ask = 1
 end

@@ -7,7 +7,8 @@
 -- reply for each call: 1 if the actions are admitted, 0 if not, -1 if the key is damaged; the number of actions left; µs
 --       until the actions would be admitted; µs until the burst is refilled
 --
--- A replay counts twice. A key expires with the last of its limits. Each call removes at most 16 expired members.
+-- A limit whose burst seems to be refilled later than its window from now is from before the clock was set back. Its
+-- window begins now. A replay counts twice. A key expires with the last of its limits. Each call removes at most 16 expired members.
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -15,6 +16,10 @@ local now = time[1] * 1000000 + time[2]
 local function take(key, limit, burst, every, n)
   local whole = call('ZSCORE', key, limit)
   local spent = whole and math.max(0, tonumber(whole) - now) or 0
+  if spent > burst * every then
+    spent = burst * every
+    call('ZADD', key, string.format('%.0f', now + spent), limit)
+  end
   local room = burst * every - spent - n * every
   if room < 0 then return 0, 0, -room, spent end
   if n > 0 then
