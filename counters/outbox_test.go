@@ -316,7 +316,7 @@ func TestOutbox_opensAShardThatIsBehindItsOutbox(t *testing.T) {
 		k := r.keys(post(1))
 		before := dump(t, plain)
 		_, err := r.run(t.Context(), "like", []string{k.shard, k.outbox, k.likes},
-			100, never, 1, 1, "p1", 1, "8").Slice()
+			100, 0, never, 1, 0, 1, "p1", 1, "8").Slice()
 		require.NoError(t, err)
 		require.Equal(t, before, dump(t, plain), "no like without an event")
 		info, err := r.shardInfo(t.Context(), 1)
