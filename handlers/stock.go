@@ -119,7 +119,6 @@ func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.C
 	if err != nil {
 		return nil, false, err
 	}
-	var c *models.Claim
 	for range 2 {
 		taken, err := g.gate.Claim(ctx, dropID, userID, id)
 		if err != nil {
@@ -127,10 +126,10 @@ func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.C
 		}
 		of := counters.TakenClaim{ID: taken.ID, DropID: dropID, UserID: userID, At: taken.At}
 		if taken.Changed {
-			c, err = g.reserved(ctx, of)
+			c, err := g.reserved(ctx, of)
 			return c, true, err
 		}
-		c, err = g.claimByID(ctx, taken.ID)
+		c, err := g.claimByID(ctx, taken.ID)
 		if errors.Is(err, errClaimedAgain) {
 			continue // since the gate has answered
 		}
@@ -145,10 +144,7 @@ func (g *gatedStock) claim(ctx context.Context, dropID, userID int64) (*models.C
 			return nil, false, models.Unavailable(messageBeingReleased, err)
 		}
 	}
-	if c == nil {
-		return nil, false, models.Unavailable(messageBeingReleased, errClaimedAgain)
-	}
-	return c, false, nil
+	return nil, false, models.Unavailable(messageBeingReleased, errClaimedAgain) // twice
 }
 
 const messageBeingReleased = "Your last claim is being released; try again."
@@ -157,9 +153,25 @@ const messageBeingReleased = "Your last claim is being released; try again."
 var errClaimedAgain = errors.New("the user has claimed again since the claim ended")
 
 func (g *gatedStock) giveBack(ctx context.Context, c *models.Claim) error {
-	_, err := g.gate.Return(ctx, c.DropID, c.UserID, c.ID)
-	return err
+	returned, err := g.gate.Return(ctx, c.DropID, c.UserID, c.ID)
+	if err != nil || returned.Changed {
+		return err
+	}
+	// The user does not hold the claim at the gate: it has ended since it was read, or the gate has lost it.
+	now, err := g.claimByID(ctx, c.ID)
+	switch {
+	case errors.Is(err, errClaimedAgain):
+		return nil
+	case err != nil:
+		return err
+	case now.State.Live():
+		return models.Unavailable("The claim cannot be returned at the moment; try again.", errNotHeld)
+	}
+	return nil
 }
+
+// errNotHeld reports that the gate does not know a claim that is live in MySQL.
+var errNotHeld = errors.New("the claim is live in mysql, and its user does not hold it at the gate")
 
 // claimByID returns a claim from MySQL. The gate may have returned it since, or accepted it only now.
 func (g *gatedStock) claimByID(ctx context.Context, id int64) (*models.Claim, error) {

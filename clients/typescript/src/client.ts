@@ -43,6 +43,9 @@ export function createClient({ baseUrl, token, fetch = (request) => globalThis.f
     if (current !== undefined && !headers.has("Authorization")) headers.set("Authorization", `Bearer ${current}`);
   };
 
+  // The latest PUT or DELETE of each address. An earlier one is not sent again: it would undo the later one.
+  const latest = new Map<string, object>();
+
   const call = async (method: Method, path: string, { params = {}, body, headers: more, signal }: AnyInit = {}) => {
     const url = base + fillPath(path, params.path) + queryString(params.query);
     const headers = new Headers();
@@ -58,7 +61,14 @@ export function createClient({ baseUrl, token, fetch = (request) => globalThis.f
       headers.set("Content-Type", "application/json");
     }
     const init: RequestInit = { method, headers, signal: signal ?? null, ...(sent !== undefined && { body: sent }) };
-    const response = await send(fetch, () => new Request(url, init), retrying, signal);
+    const self = {};
+    const address = `${url} ${headers.get("Authorization")}`;
+    const absolute = method === "PUT" || method === "DELETE";
+    if (absolute) latest.set(address, self);
+    const replaced = () => absolute && latest.get(address) !== self;
+    const response = await send(fetch, () => new Request(url, init), retrying, signal, replaced).finally(() => {
+      if (latest.get(address) === self) latest.delete(address);
+    });
     if (response.ok) return { data: await read(response), response };
     return { error: await read(response), response };
   };

@@ -40,29 +40,36 @@ export function wait(ms: number, signal?: AbortSignal | null): Promise<void> {
 
 /**
  * Sends a request until its answer is final. It is sent again after 429, which has no effect; and after 503 and failures
- * of the connection, if that is safe: see `repeatable`.
+ * of the connection, if that is safe: see `repeatable`. Once `replaced` returns true, it is not sent again.
  */
 export async function send(
   fetch: (request: Request) => Promise<Response>,
   request: () => Request,
   options: Required<RetryOptions>,
   signal: AbortSignal | null | undefined,
+  replaced: () => boolean = () => false,
 ): Promise<Response> {
   for (let attempt = 0; ; attempt++) {
     signal?.throwIfAborted();
     const sent = request();
     const last = attempt + 1 >= options.attempts;
     let asked = 0;
+    let end: () => Response; // what becomes of the call if it is not sent again
     try {
       const response = await fetch(sent);
-      if (last || !isTransient(response, sent)) return response;
+      if (last || replaced() || !isTransient(response, sent)) return response;
       asked = (retryAfter(response) ?? 0) * 1000;
       if (asked > options.maxWait) return response;
-      await response.body?.cancel(); // frees the connection
+      const body = await response.arrayBuffer(); // frees the connection
+      end = () => new Response(body, response);
     } catch (err) {
-      if (last || signal?.aborted || !repeatable(sent)) throw err;
+      if (last || replaced() || signal?.aborted || !repeatable(sent)) throw err;
+      end = () => {
+        throw err;
+      };
     }
     await wait(backOff(attempt, options, asked), signal);
+    if (replaced()) return end();
   }
 }
 

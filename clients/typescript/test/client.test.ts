@@ -65,6 +65,27 @@ test("a lost connection is repeated if that is safe", async () => {
   assert.equal(requests.length, 1, "the first may have made a new version");
 });
 
+test("the older of two clicks is not sent again", async () => {
+  const path = { params: { path: { id: 1 } } };
+  const api = createClient({ baseUrl: baseUrl(), retry: { firstWait: 50 } });
+  for (const fail of [
+    (response: ServerResponse) => json(response, 503, {}, { "Retry-After": "0" }),
+    (response: ServerResponse) => response.destroy(),
+  ]) {
+    serve((request, response) => {
+      if (request.method === "PUT") fail(response);
+      else json(response, 200, { liked: false, likes_count: 0 });
+    });
+    const older = api.PUT("/v1/posts/{id}/like", path).then(({ response }) => response.status, () => 0);
+    await ok(api.DELETE("/v1/posts/{id}/like", path));
+    assert.ok([503, 0].includes(await older));
+    assert.deepEqual(requests.map((request) => request.method), ["PUT", "DELETE"]);
+  }
+  serve((_, response) => json(response, 409, { code: "superseded" }));
+  assert.equal((await api.PUT("/v1/posts/{id}/like", path)).response.status, 409);
+  assert.equal(requests.length, 1);
+});
+
 test("retries end: after the attempts, for a long Retry-After, and when they are off", async () => {
   const refuse = (seconds: string) => serve((_, response) => json(response, 503, {}, { "Retry-After": seconds }));
   const calls = async (retry: Parameters<typeof createClient>[0]["retry"]) => {
