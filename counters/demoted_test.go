@@ -12,7 +12,7 @@ import (
 	"likewise/models"
 )
 
-// demoted returns a server that was demoted with all its keys, and no longer hears of its primary. The shard 1 is open
+// demoted returns a server that was demoted with all its keys, and no longer follows its primary. The shard 1 is open
 // there, in the history of the primary. Connections from before the demotion last.
 func demoted(t *testing.T) *Redis {
 	t.Helper()

@@ -157,7 +157,7 @@ func TestPeriod_ofAnOldReportIsOver(t *testing.T) {
 	p = f.period(1, begin.Add(clockAge+time.Second), callLimit)
 	require.Zero(t, p.deadline)
 	require.InDelta(t, 1_005_980, p.earliest, 30, "still an earliest time")
-	require.Equal(t, period{}, f.period(2, begin, callLimit), "nothing was heard of the shard")
+	require.Equal(t, period{}, f.period(2, begin, callLimit), "the clock is unknown")
 }
 
 // After the clock was set back three hours, what should have ended in a moment does not last three hours longer.
