@@ -90,12 +90,12 @@ func BenchmarkGate(b *testing.B) {
 			memory := plain.MemoryUsage(b.Context(), k.outbox).Val()
 			user, likes := int64(0), int64(0)
 			keys := []string{k.shard, k.outbox, k.likes}
-			words := make([]any, 6+together)
+			words := make([]any, 8+together)
 			copy(words, []any{1 << 40, 0, never, epochOf(b, r, target), 0, 1, target.Short(), together})
 			for b.Loop() {
 				for i := range together {
 					user++
-					words[6+i] = user * 2654435761 % (1 << 31) // sparse
+					words[8+i] = user * 2654435761 % (1 << 31) // sparse
 				}
 				likes += int64(together)
 				require.NoError(b, r.run(b.Context(), "like", keys, words...).Err())

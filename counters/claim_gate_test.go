@@ -373,7 +373,7 @@ func TestClaimGate_refusesWhatIsLateOrOfAnotherServer(t *testing.T) {
 	for epoch, deadline := range map[string]int64{"1": past, "2": never} {
 		reply, err := callClaims(t, r, 100, deadline, epoch, spoken{drop(1), []string{"7 71"}})
 		require.NoError(t, err)
-		require.Len(t, reply, 4)
+		require.Len(t, reply, 5)
 		require.EqualValues(t, 6, reply[0])
 		require.EqualValues(t, 1, reply[2], "the epoch of this server")
 	}

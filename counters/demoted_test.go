@@ -61,7 +61,10 @@ func TestDemoted_answersNothing(t *testing.T) {
 			_, err := claims.Return(ctx, 1, 7, 9*shards+1)
 			return err
 		},
-		"Release":      func() error { _, err := claims.Release(ctx, []models.EndedClaim{{DropID: 1, UserID: 9}}); return err },
+		"Release": func() error {
+			_, err := claims.Release(ctx, []models.EndedClaim{{DropID: 1, UserID: 9}})
+			return err
+		},
 		"Taken":        func() error { _, _, err := claims.Taken(ctx, 7*shards+1); return err },
 		"ShardInfos":   func() error { _, err := r.ShardInfos(ctx); return err },
 		"Probe":        func() error { _, err := r.Probe(ctx, 1); return err },

@@ -154,7 +154,7 @@ func TestGate_refusesWhatIsLate(t *testing.T) {
 	before := dump(t, plain)
 	past := time.Now().Add(-10 * time.Second).UnixMilli()
 	reply := callGate(t, r, 100, past, wanted{post(1), []string{"-7"}})
-	require.Len(t, reply, 4)
+	require.Len(t, reply, 5)
 	require.EqualValues(t, 6, reply[0])
 	require.Greater(t, reply[1], past)
 	require.EqualValues(t, 1, reply[2])
