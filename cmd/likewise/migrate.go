@@ -123,13 +123,13 @@ type migrateRestoredCmd struct {
 
 // Run raises ids and epochs.
 func (m *migrateRestoredCmd) Run(ctx context.Context, out output) error {
-	dsn, err := models.DSN(m.MySQLDSN)
+	dsn, err := m.dsn()
 	if err != nil {
 		return err
 	}
 	raised, err := migrations.Restored(ctx, dsn)
 	if err != nil {
-		return err
+		return m.explain(err)
 	}
 	w := tabwriter.NewWriter(out.stdout, 0, 0, 2, ' ', 0)
 	for _, r := range raised {

@@ -43,6 +43,7 @@ func TestOutput_fullFails(t *testing.T) {
 		"cron run":             "cron run purge",
 		"migrate up":           "migrate up",
 		"migrate status":       "migrate status",
+		"migrate restored":     "migrate restored",
 		"import stackexchange": "import stackexchange stackexchange/testdata/quantumcomputing.stackexchange",
 		"user create":          "user create eve eve@example.org",
 		"user promote":         "user promote ada moderator",
@@ -65,6 +66,7 @@ func TestOutput_fullFails(t *testing.T) {
 	order := []string{
 		"--help", "--version", "migrate up", "migrate status", "user create", "user promote", "user password",
 		"user delete", "user token", "cron run", "import stackexchange", "cool", "verify", "likes gated", "likes direct",
+		"migrate restored",
 	}
 	require.Len(t, order, len(lines))
 	for _, name := range order {
