@@ -20,7 +20,7 @@ func demoted(t *testing.T) *Redis {
 	leader, follower := privateRedis(t, "--appendonly", "no"), privateRedis(t, "--appendonly", "no")
 	primary, _ := openRedis(t, leader.URL())
 	r, plain := openRedis(t, follower.URL())
-	old, err := connect(follower.URL(), connection{pool: 10, timeout: ioTimeout}) // does not ask for the role
+	old, err := connect(follower.URL(), connection{pool: 10, timeout: ioTimeout}, nil) // does not ask for the role
 	require.NoError(t, err)
 	t.Cleanup(func() { old.Close() })
 	r.client = old

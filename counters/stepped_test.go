@@ -77,14 +77,15 @@ func TestSetLike_heldCallDoesNotOutliveAStepOfTheClock(t *testing.T) {
 		cutOff                bool          // nothing of the process arrives meanwhile
 		by                    []string      // who makes the second call
 	}{
-		"set back while it is held":     {0, minute, minute, 0, false, []string{"same", "other", "new"}},
-		"set back before it was sent":   {minute, minute, minute, 0, false, []string{"same", "other", "new"}},
-		"set back after its end":        {0, 0, minute, 0, false, []string{"same", "other", "new"}},
-		"set back by a second":          {0, -time.Second, -time.Second, 0, false, []string{"same", "other", "new"}},
-		"set back, and cut off":         {0, minute, minute, 0, true, []string{"other", "new"}},
-		"a machine that stood still":    {0, 0, -3 * time.Second, 3 * time.Second, false, []string{"same", "other"}},
-		"set ahead, and right again":    {0, 10 * time.Minute, 0, 0, false, []string{"same", "new"}},
-		"set ahead before, right again": {3 * time.Hour, 0, 0, 0, false, []string{"same", "new"}},
+		"set back while it is held":       {0, minute, minute, 0, false, []string{"same", "other", "new"}},
+		"set back before it was sent":     {minute, minute, minute, 0, false, []string{"same", "other", "new"}},
+		"set back after its end":          {0, 0, minute, 0, false, []string{"same", "other", "new"}},
+		"set back a little after its end": {0, 0, -500 * time.Millisecond, 0, false, []string{"same", "other", "new"}},
+		"set back by a second":            {0, -time.Second, -time.Second, 0, false, []string{"same", "other", "new"}},
+		"set back, and cut off":           {0, minute, minute, 0, true, []string{"other", "new"}},
+		"a machine that stood still":      {0, 0, -3 * time.Second, 3 * time.Second, false, []string{"same", "other"}},
+		"set ahead, and right again":      {0, 10 * time.Minute, 0, 0, false, []string{"same", "new"}},
+		"set ahead before, right again":   {3 * time.Hour, 0, 0, 0, false, []string{"same", "new"}},
 	} {
 		for _, by := range c.by {
 			t.Run(name+", "+by+" process", func(t *testing.T) {
