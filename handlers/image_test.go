@@ -324,7 +324,7 @@ func TestImages_ofAnotherSizeAreNotSent(t *testing.T) {
 	a.must(t, 503, account{}, "GET", i.URL, nil)
 }
 
-// Whoever has used up their time of decoding waits, however few images that were. Bytes that are sent count as
+// An account that has used up its time of decoding waits, however few images that were. Bytes that are sent count as
 // requests.
 func TestImages_areChargedByTimeAndBytes(t *testing.T) {
 	t.Parallel()

@@ -413,7 +413,7 @@ func makeOne(t *testing.T, path string) {
 	fmt.Printf("processor %d\n", time.Duration(usage.Utime.Nano()+usage.Stime.Nano()).Milliseconds())
 }
 
-// composeMemory returns the bytes that compose.yaml gives a process.
+// composeMemory returns the bytes that compose.yaml grants a process.
 func composeMemory(t *testing.T) uint64 {
 	t.Helper()
 	file, err := os.ReadFile("../compose.yaml")

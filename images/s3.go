@@ -25,7 +25,7 @@ type s3 struct {
 const (
 	s3Timeout     = 8 * time.Second // of a whole Put or Delete, and of the header of an answer
 	s3ReadTimeout = 20 * time.Second
-	s3SlowestRead = 16 << 10 // bytes a second, after s3ReadTimeout: whoever reads the object may be slow
+	s3SlowestRead = 16 << 10 // bytes a second, after s3ReadTimeout: the reader of the object may be slow
 	s3Retries     = 2
 )
 
