@@ -354,10 +354,22 @@ func (c *Claims) Taken(ctx context.Context, claimID int64) (taken TakenClaim, ok
 // holds it, otherwise as returned. It also sends the version of the settings. If the drop is cold or damaged, it
 // returns ErrNotWarm. If its shard is closed, it returns ErrShardClosed.
 func (g *shardGate) ReassertClaims(ctx context.Context, dropID int64, claims []models.LiveClaim) error {
+	return g.reassertClaims(ctx, dropID, claims, "")
+}
+
+// ReassertClaimEvent is ReassertClaims for the claims of an event that MySQL lacks, at a position. If the drop was
+// loaded after it, the gate does not know the event, and ReassertClaimEvent returns ErrNotWarm.
+func (g *shardGate) ReassertClaimEvent(
+	ctx context.Context, dropID int64, claims []models.LiveClaim, at models.Position,
+) error {
+	return g.reassertClaims(ctx, dropID, claims, at.String())
+}
+
+func (g *shardGate) reassertClaims(ctx context.Context, dropID int64, claims []models.LiveClaim, known string) error {
 	target := models.Target{Kind: models.KindDrop, ID: dropID}
 	k := g.redis.keys(target)
 	for from := 0; from == 0 || from < len(claims); from += maxBatch { // once for the settings alone
-		args := []any{g.limit, target.Short()}
+		args := []any{g.limit, target.Short(), known}
 		for _, one := range claims[from:min(from+maxBatch, len(claims))] {
 			args = append(args, fmt.Sprintf("%d %d", one.UserID, one.ID))
 		}

@@ -46,6 +46,74 @@ func TestCluster_movingSlotLeavesNoLikeWithoutAnEvent(t *testing.T) {
 	require.Equal(t, done(1), unlike(t, r, post(1), 7))
 }
 
+// While a slot moves key by key, some targets are on the other node, and the shard may still be open on the first. A
+// scan must not miss them. It ends with an error, and so does whatever needs all targets of the shard.
+func TestCluster_movingSlotEndsTheScanOfItsShard(t *testing.T) {
+	t.Parallel()
+	url, masters, _ := startCluster(t)
+	r, err := Open(url, shards)
+	require.NoError(t, err)
+	t.Cleanup(func() { r.Close() })
+	ctx := t.Context()
+	openShard(t, r, 1, 1)
+	for _, target := range []models.Target{post(1), post(17)} {
+		warmUp(t, r, target, 7)
+	}
+	scan := func() (targets []models.Target, err error) {
+		err = r.EachWarmOf(ctx, 1, func(some []models.Target) error {
+			targets = append(targets, some...)
+			return nil
+		})
+		return targets, err
+	}
+	both := []models.Target{post(1), post(17)}
+	targets, err := scan()
+	require.NoError(t, err)
+	require.ElementsMatch(t, both, targets)
+	outbox := hold(t, r, 1)
+	_, err = outbox.Seal(ctx, 2)
+	require.NoError(t, err)
+
+	from, to := masters[0], masters[1]
+	slot := int(from.ClusterKeySlot(ctx, shardKey(1)).Val())
+	if slot > 8191 {
+		from, to = to, from
+	}
+	set := func(node *redis.Client, args ...any) {
+		t.Helper()
+		require.NoError(t, node.Do(ctx, append([]any{"CLUSTER", "SETSLOT", slot}, args...)...).Err())
+	}
+	set(to, "IMPORTING", from.ClusterMyID(ctx).Val())
+	set(from, "MIGRATING", to.ClusterMyID(ctx).Val())
+	host, port, err := net.SplitHostPort(to.Options().Addr)
+	require.NoError(t, err)
+	move := func(part string) {
+		t.Helper()
+		for _, key := range from.ClusterGetKeysInSlot(ctx, slot, 1000).Val() {
+			if strings.Contains(key, part) {
+				require.NoError(t, from.Migrate(ctx, host, port, key, 0, 5*time.Second).Err())
+			}
+		}
+	}
+	move("post:17:")
+	_, err = scan()
+	require.ErrorIs(t, err, ErrMoving)
+	require.ErrorIs(t, outbox.ForgetTargets(ctx, 2), ErrMoving)
+
+	move("")
+	set(to, "NODE", to.ClusterMyID(ctx).Val())
+	set(from, "NODE", to.ClusterMyID(ctx).Val())
+	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
+		targets, err = scan()
+		return err == nil, fmt.Sprint(err)
+	})
+	require.ElementsMatch(t, both, targets)
+	require.NoError(t, outbox.ForgetTargets(ctx, 2))
+	targets, err = scan()
+	require.NoError(t, err)
+	require.Empty(t, targets)
+}
+
 // startCluster starts two masters with half of the slots each, and a replica of the first. It returns plain clients.
 func startCluster(t *testing.T) (url string, masters []*redis.Client, replica *redis.Client) {
 	t.Helper()
@@ -219,7 +287,7 @@ func TestCluster_movedSlotLosesNoLike(t *testing.T) {
 	all.Go(func() { // the relays, which retry
 		for ctx.Err() == nil {
 			for shard := range shards {
-				info, err := r.shardInfo(ctx, shard)
+				info, err := r.ShardInfo(ctx, shard)
 				if err != nil || info.Open {
 					continue
 				}

@@ -65,15 +65,17 @@ func TestDemoted_answersNothing(t *testing.T) {
 			_, err := claims.Release(ctx, []models.EndedClaim{{DropID: 1, UserID: 9}})
 			return err
 		},
-		"Taken":        func() error { _, _, err := claims.Taken(ctx, 7*shards+1); return err },
-		"ShardInfos":   func() error { _, err := r.ShardInfos(ctx); return err },
-		"Probe":        func() error { _, err := r.Probe(ctx, 1); return err },
-		"CloseShards":  func() error { _, err := r.CloseShards(ctx); return err },
-		"EachWarm":     func() error { return r.EachWarm(ctx, func([]models.Target) error { return nil }) },
-		"IsCold":       func() error { _, err := r.IsCold(ctx, post(2)); return err },
-		"TargetStates": func() error { _, err := r.TargetStates(ctx, targets); return err },
+		"Taken":          func() error { _, _, err := claims.Taken(ctx, 7*shards+1); return err },
+		"ShardInfos":     func() error { _, err := r.ShardInfos(ctx); return err },
+		"Probe":          func() error { _, err := r.Probe(ctx, 1); return err },
+		"CloseShards":    func() error { _, err := r.CloseShards(ctx); return err },
+		"EachWarm":       func() error { return r.EachWarm(ctx, func([]models.Target) error { return nil }) },
+		"EachWarmOf":     func() error { return r.EachWarmOf(ctx, 1, func([]models.Target) error { return nil }) },
+		"CloseOvertaken": func() error { _, err := r.CloseOvertaken(ctx, 1, pos(9, 9)); return err },
+		"IsCold":         func() error { _, err := r.IsCold(ctx, post(2)); return err },
+		"TargetStates":   func() error { _, err := r.TargetStates(ctx, targets); return err },
 		"ChangedAfter": func() error {
-			_, err := r.ChangedAfter(ctx, targets, map[int]models.Position{1: pos(1, 0)})
+			_, err := r.ChangedAfter(ctx, targets, pos(1, 0))
 			return err
 		},
 		"EachUser":    func() error { return r.EachUser(ctx, post(1), func([]int64) error { return nil }) },
@@ -108,7 +110,7 @@ func TestSeal_refusesAServerThatEvicts(t *testing.T) {
 	_, err := outbox.Seal(t.Context(), 2)
 	require.ErrorIs(t, err, ErrEvicts)
 	require.ErrorContains(t, err, "allkeys-lru")
-	info, err := r.shardInfo(t.Context(), 1)
+	info, err := r.ShardInfo(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, pos(1, 0), info.Last, "nothing was begun")
 	require.ErrorIs(t, r.CheckPolicy(t.Context()), ErrEvicts)

@@ -23,7 +23,7 @@ func TestCloseShards_returnsWhichWereOpen(t *testing.T) {
 	}
 	require.Equal(t, ShardInfo{Shard: 1, Open: true, Last: pos(1, 1)}, closed(1))
 	require.Equal(t, ShardInfo{Shard: 2}, closed(2))
-	info, err := r.shardInfo(t.Context(), 1)
+	info, err := r.ShardInfo(t.Context(), 1)
 	require.NoError(t, err)
 	require.False(t, info.Open)
 	require.True(t, closed(1).Open, "it was, and nothing has happened to it since")

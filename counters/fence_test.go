@@ -105,7 +105,7 @@ func TestFence_promotionClosesTheShard(t *testing.T) {
 	states, err := NewLikes(r, nil, LikesOptions{}).LikeStates(t.Context(), 0, rowsOf(99, post(1)))
 	require.NoError(t, err)
 	require.EqualValues(t, 99, states[0].Count, "readers go to MySQL")
-	info, err := r.shardInfo(t.Context(), 1)
+	info, err := r.ShardInfo(t.Context(), 1)
 	require.NoError(t, err)
 	require.False(t, info.Open)
 	openShard(t, r, 1, 3)

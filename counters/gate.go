@@ -258,7 +258,7 @@ var errForgotten = errors.New("it was damaged, and its next call warms it")
 func (g *shardGate) forgetDamaged(ctx context.Context, target models.Target) error {
 	forgotten, err := g.redis.Forget(ctx, g.store, target)
 	if err == nil && !forgotten {
-		err = errors.New("its last change is not in MySQL yet, or its shard has a gap")
+		err = errors.New("its last change is not in MySQL yet, or its shard has a gap or a dead letter")
 	}
 	if err != nil {
 		return fmt.Errorf("%s is damaged in redis: %w", target, err)

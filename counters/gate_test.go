@@ -639,7 +639,7 @@ func TestGate_ticketsOfADeletedTarget(t *testing.T) {
 
 func reassert(t testing.TB, r *Redis, target models.Target, limit int, users ...int64) int {
 	t.Helper()
-	k, args := r.keys(target), []any{limit, target.Short()}
+	k, args := r.keys(target), []any{limit, target.Short(), ""}
 	for _, user := range users {
 		args = append(args, user)
 	}
@@ -657,6 +657,53 @@ func TestReassertScript_writesWhatIs(t *testing.T) {
 	before["{s01}:post:1:likes"].(hash)["last"] = "1-2"
 	before["{s01}:shard"].(hash)["accepted"], before["{s01}:shard"].(hash)["last"] = "4", "1-2"
 	require.Equal(t, before, dump(t, plain))
+}
+
+// Nothing shows whether users of a lost set like the target.
+func TestReassertScript_leavesOutUsersOfALostSet(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	var users []int64
+	for user := range int64(1000) {
+		users = append(users, user+1)
+	}
+	warmUp(t, r, post(1), users...)
+	sets := setsFor(len(users))
+	lost := setOf(users[0], sets)
+	require.NoError(t, plain.Del(t.Context(), setKey(r.keys(post(1)).likes, "load", lost)).Err())
+	var kept []string
+	for _, user := range users {
+		if setOf(user, sets) != lost {
+			kept = append(kept, strconv.FormatInt(user, 10))
+		}
+	}
+	require.NotEmpty(t, kept)
+	require.Equal(t, len(kept), reassert(t, r, post(1), 10_000, users...))
+	require.Equal(t, []string{"1-0" + opened, "1-1 p1 " + strings.Join(kept, " ")}, entries(t, plain, "{s01}:outbox"))
+}
+
+// A target that was loaded after an event knows no more of it than MySQL.
+func TestReassertScript_knowsOnlyEventsSinceTheLoad(t *testing.T) {
+	r, _ := newGate(t)
+	like(t, r, post(1), 7)
+	l := NewLikes(r, nil, LikesOptions{})
+	require.NoError(t, l.ReassertEvent(t.Context(), post(1), 7, pos(1, 1)))
+	require.ErrorIs(t, l.ReassertEvent(t.Context(), post(1), 7, pos(1, 0)), ErrNotWarm, "before it was loaded")
+	warmUp(t, r, comment(1), 7)
+	require.ErrorIs(t, l.ReassertEvent(t.Context(), comment(1), 7, pos(1, 2)), ErrNotWarm)
+	require.NoError(t, l.ReassertEvent(t.Context(), comment(1), 7, pos(1, 3)))
+	require.NoError(t, l.ReassertEvent(t.Context(), comment(1), 7, pos(2, 0)))
+	require.NoError(t, r.client.HDel(t.Context(), r.keys(comment(1)).likes, "since").Err())
+	require.ErrorIs(t, l.ReassertEvent(t.Context(), comment(1), 7, pos(9, 9)), ErrNotWarm, "unknown")
+	require.NoError(t, l.Reassert(t.Context(), comment(1), []int64{7}))
+	placed := post(1 + shards)
+	require.NoError(t, r.client.Set(t.Context(), r.keys(placed).warming, "load", time.Minute).Err())
+	last := r.client.HGet(t.Context(), shardKey(1), "last").Val()
+	set := setKey(r.keys(placed).likes, "load", 0)
+	k := r.keys(placed)
+	require.NoError(t, r.run(t.Context(), "place", []string{k.shard, k.likes, k.warming, set},
+		"load", "1", 0, string(dumpSet(nil))).Err())
+	require.Equal(t, last, r.client.HGet(t.Context(), k.likes, "since").Val())
 }
 
 func TestReassertScript_refusalLeavesEveryKeyAsItWas(t *testing.T) {
@@ -777,6 +824,27 @@ func TestWarmScript_refusesWhatMayBeOld(t *testing.T) {
 			require.Equal(t, before, dump(t, plain))
 		})
 	}
+}
+
+// A load took longer than its entry in the garbage lasted, and the job has swept one of its sets, or is about to.
+func TestWarmScript_refusesASweptLoad(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	k := r.keys(post(1))
+	warm := func() int {
+		n, err := r.run(t.Context(), "warm", []string{k.shard, k.likes, k.warming, k.garbage}, "load", 1, 1, 1).Int()
+		require.NoError(t, err)
+		return n
+	}
+	require.NoError(t, plain.Set(t.Context(), k.warming, "load", time.Minute).Err())
+	require.NoError(t, r.pipelined(t.Context(), func(p pipe) { r.put(t.Context(), p, k, "load", 0, []int64{7}) }))
+	require.Equal(t, 0, warm(), "its sets are not noted as garbage: they were swept, and written late")
+	require.NotContains(t, dump(t, plain), k.likes)
+	require.NoError(t, plain.Del(t.Context(), setKey(k.likes, "load", 0)).Err())
+	require.NoError(t, r.run(t.Context(), "load", []string{k.warming, k.garbage, k.likes}, "load", 60_000, 1).Err())
+	require.Equal(t, 0, warm(), "a set is missing")
+	require.NotContains(t, dump(t, plain), k.likes)
+	require.Equal(t, 1, placeUsers(t, r, post(1), "load", "1", 7))
 }
 
 func TestWarmScript_leavesAWarmTarget(t *testing.T) {

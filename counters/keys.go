@@ -21,17 +21,19 @@ import (
 //	{s07}:outbox                 stream  runs that Kafka does not have yet; an entry's id is the run's Position, and
 //	                                     "before" the number of likes accepted before it
 //	{s07}:relay                  string  lock of the shard's relay
+//	{s07}:absent                 never exists; see scanWhole
 //	{s07}:refused                zset    users whose likes are refused, each with the time until then (ms); expires
 //	{s07}:garbage                zset    loads that no target uses, each with the time after which it is swept (ms)
 //	{s07}:post:42:likes          hash    count, sets, load, last (Position of the last change), at (its time, ms),
-//	                                     closed (when, µs), waiting (if there may be tickets)
+//	                                     since (the last Position of the shard when it was loaded), closed (when, µs),
+//	                                     waiting (if there may be tickets)
 //	{s07}:post:42:likes:LOAD:0   set     some of the users who like the target, and 0; see sets.go
 //	{s07}:post:42:likes:waiting  hash    tickets of users whose calls wait for the target, those of
 //	                                     unlikes negative; expires
 //	{s07}:post:42:warming        string  lock of the process that loads the target
 //	{s07}:drop:39:claims         hash    count, stock, begins and ends (ms; 0 for none), version (of these settings),
 //	                                     sent (the version that an event has named), sets (always 1), load, last, at,
-//	                                     closed
+//	                                     since, closed
 //	{s07}:drop:39:claims:LOAD:0  hash    user → id of the claim that the user holds, and a field 0
 //	{s07}:drop:39:warming        string  lock of the process that loads the drop
 //	{s07}:claim:ID               string  "39 7 1732270000123 0": drop and user of a claim, when it was accepted and
@@ -83,6 +85,7 @@ func shardKey(shard int) string  { return shardTag(shard) + ":shard" }
 func outboxKey(shard int) string { return shardTag(shard) + ":outbox" }
 func relayKey(shard int) string  { return shardTag(shard) + ":relay" }
 
+func absentKey(shard int) string  { return shardTag(shard) + ":absent" }
 func refusedKey(shard int) string { return shardTag(shard) + ":refused" }
 func garbageKey(shard int) string { return shardTag(shard) + ":garbage" }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,7 +82,7 @@ func (o *Outbox) Trim(ctx context.Context, last models.Position) error {
 }
 
 // Info reads the state of the shard.
-func (o *Outbox) Info(ctx context.Context) (ShardInfo, error) { return o.redis.shardInfo(ctx, o.shard) }
+func (o *Outbox) Info(ctx context.Context) (ShardInfo, error) { return o.redis.ShardInfo(ctx, o.shard) }
 
 // Seal begins to open the shard under a new epoch, which must be higher than that of ShardInfo.Last. It adds
 // ShardOpened to the outbox, and returns the last position in this Redis when the shard was closed. An open shard is
@@ -116,12 +117,8 @@ func (o *Outbox) Opened(ctx context.Context, epoch int64) error {
 }
 
 // ForgetTargets evicts all targets of a shard that is being opened under epoch. If the lock was lost, or the opening is
-// over, it returns ErrLockLost.
+// over, it returns ErrLockLost. If the shard is moving to another node, it returns ErrMoving.
 func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
-	client, err := o.redis.node(ctx, o.shard)
-	if err != nil {
-		return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
-	}
 	forget := func(found []string) error {
 		keys := append([]string{shardKey(o.shard), relayKey(o.shard), garbageKey(o.shard)}, found...)
 		ok, err := o.redis.run(ctx, "forget", keys, o.token, epoch).Int()
@@ -130,21 +127,19 @@ func (o *Outbox) ForgetTargets(ctx context.Context, epoch int64) error {
 		}
 		return err
 	}
-	var found []string
-	err = o.redis.scan(ctx, client, shardTag(o.shard)+warmPattern, func(key string) error {
-		if _, ok := parseLikesKey(key); !ok {
-			return nil
+	err := o.redis.EachWarmOf(ctx, o.shard, func(targets []models.Target) error {
+		for some := range slices.Chunk(targets, forgetBatch) {
+			var found []string
+			for _, target := range some {
+				found = append(found, o.redis.likesKey(target))
+			}
+			if err := forget(found); err != nil {
+				return err
+			}
 		}
-		if found = append(found, key); len(found) < forgetBatch {
-			return nil
-		}
-		defer func() { found = found[:0] }()
-		return forget(found)
+		return nil
 	})
-	if err == nil {
-		err = forget(found)
-	}
-	if err != nil {
+	if err = errors.Join(err, forget(nil)); err != nil {
 		return fmt.Errorf("forget targets of shard %d: %w", o.shard, err)
 	}
 	return nil
@@ -248,7 +243,8 @@ func (r *Redis) ShardInfos(ctx context.Context) ([]ShardInfo, error) {
 	return infos, nil
 }
 
-func (r *Redis) shardInfo(ctx context.Context, shard int) (ShardInfo, error) {
+// ShardInfo reads one shard.
+func (r *Redis) ShardInfo(ctx context.Context, shard int) (ShardInfo, error) {
 	return parseShardInfo(shard, r.run(ctx, "info", infoKeys(shard)))
 }
 

@@ -319,7 +319,7 @@ func TestOutbox_opensAShardThatIsBehindItsOutbox(t *testing.T) {
 			100, 0, never, 1, 0, 1, "p1", 1, "8").Slice()
 		require.NoError(t, err)
 		require.Equal(t, before, dump(t, plain), "no like without an event")
-		info, err := r.shardInfo(t.Context(), 1)
+		info, err := r.ShardInfo(t.Context(), 1)
 		require.NoError(t, err)
 		require.False(t, info.Open, "%q", last)
 		require.Equal(t, pos(1, 1), info.Last)
@@ -443,7 +443,7 @@ func TestShardInfos(t *testing.T) {
 	require.Equal(t, ShardInfo{Shard: 2, Open: true, Last: pos(5, 0)}, infos[2])
 
 	require.NoError(t, plain.XDel(t.Context(), "{s01}:outbox", "3-0").Err())
-	info, err := r.shardInfo(t.Context(), 1)
+	info, err := r.ShardInfo(t.Context(), 1)
 	require.NoError(t, err)
 	require.WithinRange(t, info.Oldest, begin, time.Now().Add(time.Second))
 	info.Oldest = time.Time{}
@@ -455,7 +455,7 @@ func TestShardInfos(t *testing.T) {
 
 	require.NoError(t, hold(t, r, 3).Release(t.Context()))
 	require.NoError(t, plain.XTrimMinID(t.Context(), "{s01}:outbox", "3-2").Err())
-	info, err = r.shardInfo(t.Context(), 1)
+	info, err = r.ShardInfo(t.Context(), 1)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, info.Depth, "the likes that Kafka has are not counted")
 	require.EqualValues(t, 1, info.Runs)

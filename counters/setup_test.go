@@ -280,6 +280,7 @@ func dump(t testing.TB, plain *redis.Client) stored {
 			delete(fields, "server")
 			delete(fields, "seen")
 			delete(fields, "at")
+			delete(fields, "since")
 			if len(fields) > 0 {
 				all[key] = fields
 			}

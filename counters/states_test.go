@@ -51,6 +51,36 @@ func TestStatesOf_warmColdClosedAndGone(t *testing.T) {
 	require.Empty(t, got)
 }
 
+// One of the sets of a target is lost: the only one, or one of several. Nothing shows who likes it, so MySQL does.
+func TestStatesOf_targetWithALostSet(t *testing.T) {
+	f := newForum(t)
+	for _, users := range []int{3, 1000} {
+		target := f.post(t)
+		f.inMySQL(t, target, 1)
+		var list []int64
+		for user := range int64(users) {
+			list = append(list, user+1)
+		}
+		warmUp(t, f.redis, target, list...)
+		sets := setsFor(users)
+		states := func(viewers ...int64) (found []models.LikeState) {
+			for _, viewer := range viewers {
+				got, err := f.StatesOf(t.Context(), viewer, []models.Target{target})
+				require.NoError(t, err)
+				found = append(found, got[target])
+			}
+			return found
+		}
+		require.Equal(t, []models.LikeState{{Liked: true, Count: int64(users)}, {Count: int64(users)}}, states(1, 5000))
+		lost := setOf(1, sets)
+		require.NoError(t, f.plain.Del(t.Context(), setKey(f.redis.likesKey(target), "load", lost)).Err())
+		require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states(1), "%d users", users)
+		if sets == 1 {
+			require.Equal(t, []models.LikeState{{Count: 1}}, states(5000))
+		}
+	}
+}
+
 func TestStatesOf_aHundredWarmTargetsCostNoQuery(t *testing.T) {
 	f := newForum(t)
 	var targets []models.Target

@@ -78,26 +78,88 @@ func (r *Redis) scan(ctx context.Context, server redis.Cmdable, pattern string, 
 	}
 }
 
-// ChangedAfter returns the warm ones of targets that were changed after a position, which is that of their shard.
-// Targets of shards without a position are left out.
-func (r *Redis) ChangedAfter(
-	ctx context.Context, targets []models.Target, after map[int]models.Position,
-) ([]models.Target, error) {
-	var asked []models.Target
-	var replies []*redis.StringCmd
-	err := r.read(ctx, func(p redis.Pipeliner) {
-		asked, replies = nil, nil
-		for _, t := range targets {
-			if _, ok := after[t.Shard(r.shards)]; ok {
-				asked, replies = append(asked, t), append(replies, p.HGet(ctx, r.keys(t).likes, "last"))
+// ErrMoving means that the keys of a shard are on their way to another node of a cluster.
+var ErrMoving = errors.New("the shard is moving to another node")
+
+// EachWarmOf calls fn with batches of the warm targets of a shard, until fn fails. It misses none that is warm from the
+// beginning to the end of the call. In a cluster, it reads each page at a moment at which the whole slot of the shard is
+// on one node, and otherwise returns ErrMoving. It may return a target twice.
+func (r *Redis) EachWarmOf(ctx context.Context, shard int, fn func([]models.Target) error) error {
+	node, err := r.node(ctx, shard)
+	if err != nil {
+		return fmt.Errorf("scan shard %d: %w", shard, err)
+	}
+	for cursor := uint64(0); ; {
+		keys, next, err := r.scanWhole(ctx, node, shard, cursor)
+		if cluster, ok := r.client.(*redis.ClusterClient); ok && errors.Is(err, ErrMoving) {
+			cluster.ReloadState(ctx) // for the next call, if it has moved already
+		}
+		if err != nil {
+			return fmt.Errorf("scan shard %d: %w", shard, err)
+		}
+		var targets []models.Target
+		for _, key := range keys {
+			if target, ok := parseLikesKey(key); ok {
+				targets = append(targets, target)
 			}
+		}
+		if len(targets) > 0 {
+			if err := fn(targets); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// scanWhole reads a page of the keys of warm targets. A node whose slot is moving refers a client that asks for a key
+// that it does not have to the other node. So the transaction fails unless the slot is whole when the page is read. It
+// also fails on a replica.
+func (r *Redis) scanWhole(ctx context.Context, node redis.Cmdable, shard int, cursor uint64) ([]string, uint64, error) {
+	var primary *redis.Cmd
+	var page *redis.ScanCmd
+	var absent *redis.IntCmd
+	var err error
+	for _, source := range []bool{false, true} { // as in pipelinedOn
+		_, err = node.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+			primary = pipe{tx, r, source}.script(ctx, "primary", nil)
+			page = tx.Scan(ctx, cursor, shardTag(shard)+warmPattern, scanPage)
+			absent = tx.Exists(ctx, absentKey(shard))
+			return nil
+		})
+		if !redis.HasErrorPrefix(primary.Err(), "NOSCRIPT") {
+			break
+		}
+	}
+	for _, moved := range []error{absent.Err(), err} {
+		if redis.HasErrorPrefix(moved, "ASK") || redis.HasErrorPrefix(moved, "MOVED") ||
+			redis.HasErrorPrefix(moved, "TRYAGAIN") {
+			return nil, 0, fmt.Errorf("%w: %w", ErrMoving, moved)
+		}
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return page.Result()
+}
+
+// ChangedAfter returns the warm ones of targets of one shard that were changed after a position.
+func (r *Redis) ChangedAfter(
+	ctx context.Context, targets []models.Target, after models.Position,
+) ([]models.Target, error) {
+	replies := make([]*redis.StringCmd, len(targets))
+	err := r.read(ctx, func(p redis.Pipeliner) {
+		for i, t := range targets {
+			replies[i] = p.HGet(ctx, r.keys(t).likes, "last")
 		}
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read last changes: %w", err)
 	}
 	var changed []models.Target
-	for i, t := range asked {
+	for i, t := range targets {
 		last, err := replies[i].Result()
 		if errors.Is(err, redis.Nil) {
 			continue // not since it was warmed
@@ -106,7 +168,7 @@ func (r *Redis) ChangedAfter(
 			return nil, fmt.Errorf("read the last change of %s: %w", t, err)
 		}
 		pos, err := models.ParsePosition(last)
-		if err != nil || pos.After(after[t.Shard(r.shards)]) { // a damaged position may have been any
+		if err != nil || pos.After(after) { // a damaged position may have been any
 			changed = append(changed, t)
 		}
 	}
@@ -115,7 +177,7 @@ func (r *Redis) ChangedAfter(
 
 // Cool evicts the targets that were not liked for idle, on Redis's clock, and whose changes are all in MySQL, according
 // to the watermarks of their shards. The watermarks must have been read before the call, and with them that the shards
-// have no gap. Cool skips targets of shards without a watermark, and returns the number evicted. Sweep removes what is
+// are whole. Cool skips targets of shards without a watermark, and returns the number evicted. Sweep removes what is
 // left of them.
 func (r *Redis) Cool(
 	ctx context.Context, targets []models.Target, idle time.Duration, watermarks map[int]models.Position,
@@ -148,10 +210,10 @@ func (r *Redis) Cool(
 }
 
 // Forget makes a target cold if MySQL has everything of it: its last change is at or before the watermark, and its
-// shard has no gap, whose events only the gate may still know. It reports whether it did.
+// shard has no gap and no dead letter, whose events only the gate may still know. It reports whether it did.
 func (r *Redis) Forget(ctx context.Context, store *models.Store, target models.Target) (bool, error) {
 	state, err := store.ShardState(ctx, target.Shard(r.shards))
-	if err != nil || state.OpenGaps > 0 {
+	if err != nil || !state.Whole() {
 		return false, err
 	}
 	n, err := r.Cool(ctx, []models.Target{target}, 0, map[int]models.Position{state.Shard: state.Applied})
@@ -458,9 +520,19 @@ var (
 // resulting state, so additional events change nothing. Users whose set is lost are left out. If the target is cold, or
 // its counter is lost, Reassert returns ErrNotWarm. If its shard is closed, it returns ErrShardClosed.
 func (l *Likes) Reassert(ctx context.Context, target models.Target, users []int64) error {
+	return l.reassert(ctx, target, users, "")
+}
+
+// ReassertEvent is Reassert for the like of an event that MySQL lacks, at a position. If the target was loaded after
+// it, the gate does not know the event, and ReassertEvent returns ErrNotWarm.
+func (l *Likes) ReassertEvent(ctx context.Context, target models.Target, user int64, at models.Position) error {
+	return l.reassert(ctx, target, []int64{user}, at.String())
+}
+
+func (l *Likes) reassert(ctx context.Context, target models.Target, users []int64, known string) error {
 	k := l.redis.keys(target)
 	for some := range slices.Chunk(users, maxBatch) {
-		args := []any{l.limit, target.Short()}
+		args := []any{l.limit, target.Short(), known}
 		for _, user := range some {
 			args = append(args, user)
 		}

@@ -192,6 +192,24 @@ func TestForget_asksForGaps(t *testing.T) {
 	require.Equal(t, []int64{7, 8}, usersOf(t, f.redis, target))
 }
 
+// A position that is damaged may have been any, so its target may be one that a gap is about.
+func TestChangedAfter_returnsTargetsWithADamagedPosition(t *testing.T) {
+	r, plain := newGate(t)
+	like(t, r, post(1), 7)
+	targets := []models.Target{post(1), post(17), comment(1)}
+	warmUp(t, r, post(17))
+	for _, last := range []string{"1-1", "x", "", "1", "-1-0"} {
+		require.NoError(t, plain.HSet(t.Context(), r.keys(post(1)).likes, "last", last).Err())
+		changed, err := r.ChangedAfter(t.Context(), targets, pos(1, 1))
+		require.NoError(t, err)
+		if last == "1-1" {
+			require.Empty(t, changed, "neither later, nor warm")
+		} else {
+			require.Equal(t, targets[:1], changed, "%q", last)
+		}
+	}
+}
+
 func TestTargetStates(t *testing.T) {
 	r, plain := newGate(t)
 	warmUp(t, r, post(17))

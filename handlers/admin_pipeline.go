@@ -25,9 +25,9 @@ type Desk interface {
 	Gated() bool
 	// ShardInfos returns what Redis holds about every shard, in order.
 	ShardInfos(ctx context.Context) ([]counters.ShardInfo, error)
-	// Reassert sends the present state of a user's like through the pipeline again. It returns counters.ErrNotWarm if
-	// the gate does not hold it.
-	Reassert(ctx context.Context, target models.Target, userID int64) error
+	// Reassert sends the present state of the like of an event through the pipeline again. It returns
+	// counters.ErrNotWarm if the gate does not hold it, or has loaded it after the position of the event.
+	Reassert(ctx context.Context, event models.Event, at models.Position) error
 	// Compare compares rows, counts and Redis of a target, and repairs them if repair is set.
 	Compare(ctx context.Context, target models.Target, repair bool) ([]models.Difference, error)
 	// CompareShard compares the targets of a kind in a shard with ids above after: at most limit, and none after end.
@@ -238,7 +238,7 @@ func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
 		return err
 	}
 	if letter.Resolution == models.Unresolved {
-		events, err := letter.Events(s.store.Shards())
+		events, first, err := letter.Events(s.store.Shards())
 		if err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
 				return err
 			}
 		}
-		if err := s.reassert(c.UserContext(), letter.Shard, events); err != nil {
+		if err := s.reassert(c.UserContext(), letter.Shard, events, first); err != nil {
 			s.logOutcome(c, func(ctx context.Context) error {
 				return s.store.FailRetry(models.Aside(ctx), viewerID(c), id, reason)
 			})
@@ -286,16 +286,16 @@ func (s *Server) resolveDeadLetter(c *fiber.Ctx, id int64, how models.LetterFate
 	return c.JSON(newLetterJSON(letter))
 }
 
-// reassert sends the likes that the events of a letter are about through the pipeline again, as the gate holds them. If
-// the gate does not hold some, reassert sends the others and returns CodeConflict.
-func (s *Server) reassert(ctx context.Context, shard int, events []models.Event) error {
+// reassert sends the likes that the events of a letter are about through the pipeline again, as the gate holds them. The
+// first event has the position at. If the gate does not hold some, reassert sends the others and returns CodeConflict.
+func (s *Server) reassert(ctx context.Context, shard int, events []models.Event, at models.Position) error {
 	sent := 0
 	var cold []models.Target
 	for _, e := range events {
 		if e.UserID == 0 {
 			continue // an event of the shard itself, which has no effect beyond its position
 		}
-		err := s.desk.Reassert(ctx, e.Target(), e.UserID)
+		err := s.desk.Reassert(ctx, e, at)
 		switch {
 		case errors.Is(err, counters.ErrNotWarm):
 			if !slices.Contains(cold, e.Target()) {

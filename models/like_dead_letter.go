@@ -133,26 +133,25 @@ func (s *Store) DeadLetter(ctx context.Context, id int64) (*DeadLetter, error) {
 	return &l, nil
 }
 
-// Events decodes the events of the letter by the current rules. If it still cannot be decoded, Events returns
-// CodeConflict.
-func (l *DeadLetter) Events(shards int) ([]Event, error) {
-	runs := []Enveloped{{Run: Run(l.Payload)}}
+// Events decodes the events of the letter by the current rules, and returns the position of the first of them. If it
+// still cannot be decoded, Events returns CodeConflict.
+func (l *DeadLetter) Events(shards int) (events []Event, first Position, err error) {
+	runs := []Enveloped{{Pos: l.Pos, Run: Run(l.Payload)}}
 	if l.Pos.IsZero() {
 		envelope, err := DecodeEnvelope(l.Payload, l.Shard)
 		if err != nil {
-			return nil, unreadable(err)
+			return nil, Position{}, unreadable(err)
 		}
 		runs = envelope.Runs
 	}
-	var events []Event
 	for _, one := range runs {
 		some, err := one.Run.Events(l.Shard, shards)
 		if err != nil {
-			return nil, unreadable(err)
+			return nil, Position{}, unreadable(err)
 		}
 		events = append(events, some...)
 	}
-	return events, nil
+	return events, runs[0].Pos, nil
 }
 
 func errNoLetter() *Error { return Errorf(CodeNotFound, "There is no such dead letter.") }

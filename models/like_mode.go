@@ -61,7 +61,7 @@ func (s *Store) StartLikes(ctx context.Context, mode LikesMode) error {
 //
 // To draining, it ends the openings of shards that are under way, and NextEpoch allows no other. To direct, the caller
 // has made sure that MySQL has every like that the gate accepted. For likes that only Redis has, SwitchLikes to either
-// returns CodeConflict: while a shard has a gap, the site stays in its mode.
+// returns CodeConflict: while a shard has a gap or an unresolved dead letter, the site stays in its mode.
 //
 // Direct mode is an epoch of each shard that Redis never had. So when the gate opens a shard afterwards, MySQL has
 // events that Redis lacks, and the relay evicts all of the shard's targets.
@@ -125,6 +125,19 @@ func (s *Store) leaveGate(tx *gorm.DB, to LikesMode) error {
 	if len(gaps) > 0 {
 		return Errorf(CodeConflict, "MySQL lacks likes of the shards %v that the log lost. "+
 			"While the site is gated, the job reconcile sends them again; then run this command again.", gaps)
+	}
+	const unresolved = `
+		SELECT DISTINCT shard
+		FROM dead_letters FORCE INDEX (idx_resolved_at)
+		WHERE resolved_at IS NULL
+		ORDER BY shard`
+	var letters []int
+	if err := tx.Raw(unresolved).Scan(&letters).Error; err != nil {
+		return err
+	}
+	if len(letters) > 0 {
+		return Errorf(CodeConflict, "The shards %v have dead letters, whose likes only Redis may have. "+
+			"Retry or discard them while the site is gated; then run this command again.", letters)
 	}
 	if to != LikesDirect {
 		return nil

@@ -18,14 +18,19 @@ type ShardState struct {
 	AppliedAt time.Time // when the watermark last moved
 	Sealed    Position  // the watermark just before the applied epoch began
 	OpenGaps  int       // gaps that are not reconciled yet: all those up to Applied, at least
+	Letters   int       // dead letters that are not resolved yet, in the same way
 }
+
+// Whole reports whether MySQL has everything up to Applied. Otherwise only Redis may have some of it: the events of gaps
+// and of dead letters.
+func (s ShardState) Whole() bool { return s.OpenGaps == 0 && s.Letters == 0 }
 
 // ShardStates reads every shard in order.
 func (s *Store) ShardStates(ctx context.Context) ([]ShardState, error) {
 	return s.shardStates(ctx, conditions{})
 }
 
-// Watermarks returns Applied of the shards without open gaps: MySQL has everything of them up to there.
+// Watermarks returns Applied of the shards that are whole.
 func (s *Store) Watermarks(ctx context.Context) (map[int]Position, error) {
 	states, err := s.ShardStates(ctx)
 	if err != nil {
@@ -33,7 +38,7 @@ func (s *Store) Watermarks(ctx context.Context) (map[int]Position, error) {
 	}
 	watermarks := map[int]Position{}
 	for _, state := range states {
-		if state.OpenGaps == 0 {
+		if state.Whole() {
 			watermarks[state.Shard] = state.Applied
 		}
 	}
@@ -71,8 +76,8 @@ func (s *Store) Applied(ctx context.Context, shard int) (Position, error) {
 
 func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not installed", shard) }
 
-// shardStates reads the gaps after the watermarks. A single statement could return a watermark without a gap below it;
-// see Tally.
+// shardStates reads the gaps and letters after the watermarks. A single statement could return a watermark without a
+// gap below it; see Tally.
 func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState, error) {
 	query := `
 		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq
@@ -98,23 +103,39 @@ func (s *Store) shardStates(ctx context.Context, where conditions) ([]ShardState
 	if len(states) == 0 {
 		return nil, nil
 	}
-	countGaps := `
-		SELECT shard, COUNT(*) AS gaps
+	gaps, err := s.countByShard(ctx, `
+		SELECT shard, COUNT(*) AS number
 		FROM like_gaps FORCE INDEX (idx_open)
-		WHERE shard IN (` + joinIDs(shards) + `) AND reconciled_at IS NULL
-		GROUP BY shard`
-	var open []struct{ Shard, Gaps int }
-	if err := s.db.WithContext(ctx).Raw(countGaps).Scan(&open).Error; err != nil {
+		WHERE shard IN (`+joinIDs(shards)+`) AND reconciled_at IS NULL
+		GROUP BY shard`)
+	if err != nil {
 		return nil, fmt.Errorf("count gaps: %w", err)
 	}
-	gaps := make(map[int]int, len(open))
-	for _, o := range open {
-		gaps[o.Shard] = o.Gaps
+	letters, err := s.countByShard(ctx, `
+		SELECT shard, COUNT(*) AS number
+		FROM dead_letters FORCE INDEX (idx_resolved_at)
+		WHERE resolved_at IS NULL
+		GROUP BY shard`)
+	if err != nil {
+		return nil, fmt.Errorf("count dead letters: %w", err)
 	}
 	for i := range states {
-		states[i].OpenGaps = gaps[states[i].Shard]
+		states[i].OpenGaps, states[i].Letters = gaps[states[i].Shard], letters[states[i].Shard]
 	}
 	return states, nil
+}
+
+// countByShard returns the numbers of a query of shards and numbers.
+func (s *Store) countByShard(ctx context.Context, query string) (map[int]int, error) {
+	var rows []struct{ Shard, Number int }
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&rows).Error; err != nil {
+		return nil, err
+	}
+	numbers := make(map[int]int, len(rows))
+	for _, row := range rows {
+		numbers[row.Shard] = row.Number
+	}
+	return numbers, nil
 }
 
 // ErrNotGated means that a shard may not be opened, because the site is not in the mode LikesGated.

@@ -243,11 +243,13 @@ func resendClaims(
 	return resent + len(ended), likes.ReassertClaims(ctx, dropID, ended)
 }
 
-// reassertClaim sends the state in the gate of a user's claims to a drop: of the one that the gate holds, and of the
-// one that MySQL has.
+// reassertClaim sends the state in the gate of the claims of an event's user to a drop: of the one that the gate holds,
+// and of the one that MySQL has. at is the position of the event.
 func reassertClaim(
-	ctx context.Context, r *counters.Redis, store *models.Store, likes *counters.Likes, dropID, userID int64,
+	ctx context.Context, r *counters.Redis, store *models.Store, likes *counters.Likes,
+	event models.Event, at models.Position,
 ) error {
+	dropID, userID := event.ID, event.UserID
 	rows, err := store.ClaimsAmong(ctx, userID, []int64{dropID})
 	if err != nil {
 		return err
@@ -262,7 +264,7 @@ func reassertClaim(
 			claims = append(claims, models.LiveClaim{UserID: userID, ID: id})
 		}
 	}
-	return likes.ReassertClaims(ctx, dropID, claims)
+	return likes.ReassertClaimEvent(ctx, dropID, claims, at)
 }
 
 // eachClaimDrift calls fn with batches of the differences between the claims of a warm drop and the rows.

@@ -54,6 +54,16 @@ func (s *shop) drop(stock, confirmWithin int64) *models.Drop {
 	return d
 }
 
+// dropIn creates a drop that belongs to the shard, and returns its id.
+func (s *shop) dropIn(shard int) int64 {
+	s.t.Helper()
+	for {
+		if d := s.drop(4, 0); d.Target().Shard(s.store.Shards()) == shard {
+			return d.ID
+		}
+	}
+}
+
 // nextID returns a claim id with the shard of a drop.
 func (s *shop) nextID(dropID int64) int64 {
 	shards := int64(s.store.Shards())
@@ -591,18 +601,23 @@ func TestDesk_ofDrops(t *testing.T) {
 	require.Equal(t, []int64{0, 0}, []int64{int64(compared), next})
 
 	// MySQL lacks a claim, and has one that was returned. The gate knows better.
+	about := func(user int64) models.Event { return models.ClaimEvent(first.ID, user, 1, true, time.Now()) }
+	latest := models.Position{Epoch: 1, Seq: 1000}
 	s.exec("DELETE FROM claims WHERE drop_id=? AND user_id=?", first.ID, user)
 	s.exec("INSERT INTO claims (drop_id, user_id, id, state, created_at) VALUES (?,?,?,2,NOW(3))",
 		first.ID, user+2, s.nextID(first.ID))
 	for u := range int64(3) {
-		require.NoError(t, desk.Reassert(t.Context(), first.Target(), user+u))
+		require.NoError(t, desk.Reassert(t.Context(), about(user+u), latest))
 	}
 	s.flush()
 	require.Equal(t, map[int64]models.ClaimState{user: models.StateConfirmed, user + 1: models.StateConfirmed,
 		user + 2: models.StateReturned}, s.states(first.ID))
 	require.Empty(t, s.verify(false))
 	s.forget(first.ID)
-	require.ErrorIs(t, desk.Reassert(t.Context(), first.Target(), user), counters.ErrNotWarm)
+	require.ErrorIs(t, desk.Reassert(t.Context(), about(user), latest), counters.ErrNotWarm)
+	s.claim(first.ID, user+2)
+	require.ErrorIs(t, desk.Reassert(t.Context(), about(user), models.Position{Epoch: 1, Seq: 1}), counters.ErrNotWarm,
+		"it was loaded since")
 
 	lost := models.Target{Kind: models.KindDrop, ID: first.ID + shards}
 	s.exec("DELETE FROM drops WHERE id=?", lost.ID)

@@ -2,14 +2,18 @@ package workers
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/counters"
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
@@ -61,6 +65,66 @@ func freePort(t *testing.T) string {
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	require.NoError(t, err)
 	return port
+}
+
+// The log has lost a like of a target, whose keys are on another node when the gaps are reconciled. The shard's own keys
+// are the last to move, so it is open until then.
+func TestReconciler_keepsTheGapOfAShardThatMoves(t *testing.T) {
+	t.Parallel()
+	url, nodes := startCluster(t)
+	brokers, topic := testkit.Topic(t)
+	p := newPipeline(t, testkit.Database(t), url, brokers, topic)
+	other := redis.NewClient(&redis.Options{Addr: nodes[1].Addr()})
+	defer other.Close()
+	ctx, from, to := t.Context(), p.raw, other
+	slot := int(from.ClusterKeySlot(ctx, "{s06}").Val())
+	if slot > 8191 {
+		from, to = to, from
+	}
+	p.raw = from // it has the keys of shard 6
+	target := p.holed()
+	lock := p.hold() // of a relay, which keeps the shard readable while it moves
+	set := func(node *redis.Client, args ...any) {
+		t.Helper()
+		require.NoError(t, node.Do(ctx, append([]any{"CLUSTER", "SETSLOT", slot}, args...)...).Err())
+	}
+	set(to, "IMPORTING", from.ClusterMyID(ctx).Val())
+	set(from, "MIGRATING", to.ClusterMyID(ctx).Val())
+	host, port, err := net.SplitHostPort(to.Options().Addr)
+	require.NoError(t, err)
+	move := func(part string) {
+		t.Helper()
+		for _, key := range from.ClusterGetKeysInSlot(ctx, slot, 1000).Val() {
+			if strings.Contains(key, part) {
+				require.NoError(t, from.Migrate(ctx, host, port, key, 0, 5*time.Second).Err())
+			}
+		}
+	}
+	move(target.String())
+	infos, err := p.redis.ShardInfos(ctx)
+	require.NoError(t, err)
+	require.True(t, infos[6].Open)
+	reconciler := NewReconciler(p.redis, p.store, p.likes)
+	_, err = reconciler.Reconcile(ctx)
+	require.ErrorIs(t, err, counters.ErrMoving)
+	require.Equal(t, 1, p.openGaps())
+
+	move("")
+	set(to, "NODE", to.ClusterMyID(ctx).Val())
+	set(from, "NODE", to.ClusterMyID(ctx).Val())
+	testkit.Eventually(t, patience, func() (bool, string) {
+		err := lock.Release(context.Background())
+		return err == nil, fmt.Sprint(err)
+	})
+	p.start()
+	testkit.Eventually(t, patience, func() (bool, string) {
+		_, err := reconciler.Reconcile(context.Background())
+		return err == nil, fmt.Sprint(err)
+	})
+	assert.Zero(t, p.openGaps())
+	p.flush()
+	assert.Equal(t, []int64{2, 3}, p.likers(target))
+	assert.Empty(t, p.verify(false))
 }
 
 func TestPipeline_runsOnARedisCluster(t *testing.T) {

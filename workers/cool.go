@@ -10,7 +10,7 @@ import (
 	"likewise/models"
 )
 
-// Cool evicts a target from Redis, and waits until it may: MySQL has all of the target, and its shard has no gap. If
+// Cool evicts a target from Redis, and waits until it may: MySQL has all of the target, and its shard is whole. If
 // Cool returns nil, the target was cold after the call began, and what was read from MySQL before does not make it warm
 // again. If ctx ends first, Cool returns an error, and the target stays as it is.
 func Cool(ctx context.Context, r *counters.Redis, store *models.Store, target models.Target) error {
@@ -48,8 +48,9 @@ func coolNow(ctx context.Context, r *counters.Redis, store *models.Store, target
 	if err != nil {
 		return false, err
 	}
-	if state.OpenGaps > 0 {
-		return false, fmt.Errorf("shard %d has %d gaps, which the cron job reconcile repairs", shard, state.OpenGaps)
+	if !state.Whole() {
+		return false, fmt.Errorf("shard %d has %d gaps, which the cron job reconcile repairs, and %d dead letters, which an "+
+			"admin retries or discards", shard, state.OpenGaps, state.Letters)
 	}
 	if _, err := r.Forget(ctx, store, target); err != nil {
 		return false, err

@@ -28,16 +28,18 @@ func (d *Desk) ShardInfos(ctx context.Context) ([]counters.ShardInfo, error) {
 	return d.redis.ShardInfos(ctx)
 }
 
-// Reassert sends the current state of a user's like of a target through the pipeline again, or of a user's claim to a
-// drop. If the gate does not hold the state, Reassert returns counters.ErrNotWarm.
-func (d *Desk) Reassert(ctx context.Context, target models.Target, userID int64) error {
+// Reassert sends the current state of the like or the claim of an event through the pipeline again. at is the position
+// of the event. If the gate does not hold the state, because the target is cold or was loaded after the event, Reassert
+// returns counters.ErrNotWarm.
+func (d *Desk) Reassert(ctx context.Context, event models.Event, at models.Position) error {
+	target := event.Target()
 	if !d.Gated() {
 		return counters.ErrNotWarm
 	}
 	if target.Kind == models.KindDrop {
-		return reassertClaim(ctx, d.redis, d.store, d.likes, target.ID, userID)
+		return reassertClaim(ctx, d.redis, d.store, d.likes, event, at)
 	}
-	return d.likes.Reassert(ctx, target, []int64{userID})
+	return d.likes.ReassertEvent(ctx, target, event.UserID, at)
 }
 
 // Compare compares a target; see Verifier. With repair, it repairs the differences.
@@ -67,7 +69,8 @@ func (d *Desk) verifier(repair bool, found *[]models.Difference) *Verifier {
 
 // VoidClaims ends the claims of a user that are in force, of one drop or of all, and returns their number; see
 // models.Store.VoidClaims. In gated mode it waits until MySQL has the claims that were accepted before. If the pipeline
-// does not deliver them within the time of ctx, it returns CodeUnavailable, and has ended none.
+// does not deliver them within the time of ctx, it returns CodeUnavailable, and has ended none. A claim that is accepted
+// during the call may stay, as one that comes right after it does.
 func (d *Desk) VoidClaims(ctx context.Context, v models.ClaimVoid) (int, error) {
 	if d.Gated() {
 		if err := FlushOpen(ctx, d.redis, d.store); err != nil {

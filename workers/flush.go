@@ -11,11 +11,12 @@ import (
 )
 
 // Behind is a shard whose watermark is behind the last event that the gate accepted, a closed one, of which that event
-// is unknown, or one with gaps, whose lost events are not sent again yet.
+// is unknown, or one with gaps or dead letters, whose events are not sent again yet.
 type Behind struct {
 	Shard   int
 	Closed  bool
 	Gaps    int             // not reconciled; then MySQL has everything else
+	Letters int             // dead letters that are not resolved, in the same way
 	Goal    models.Position // the last event accepted when the flush began
 	Applied models.Position // the watermark
 	Depth   int64           // likes still in the outbox
@@ -33,6 +34,12 @@ func (e *FlushError) Error() string {
 		if b.Gaps > 0 {
 			parts = append(parts, fmt.Sprintf("shard %d has open gaps (%d), which the cron job reconcile repairs",
 				b.Shard, b.Gaps))
+		}
+		if b.Letters > 0 {
+			parts = append(parts, fmt.Sprintf("shard %d has dead letters (%d), which an admin retries or discards",
+				b.Shard, b.Letters))
+		}
+		if b.Gaps+b.Letters > 0 {
 			continue
 		}
 		if b.Closed {
@@ -96,8 +103,9 @@ func flushShards(ctx context.Context, r *counters.Redis, store *models.Store, wh
 	return flushTo(ctx, r, store, goals)
 }
 
-// FlushWhole is FlushOpen, and then waits until no shard has a gap: the events of a gap were acknowledged and lost on
-// the way, and MySQL has them when the reconciler has repaired the shard. If ctx ends first, it returns a FlushError.
+// FlushWhole is FlushOpen, and then waits until all shards are whole. The events of a gap were acknowledged and lost on
+// the way, and MySQL has them when the reconciler has repaired the shard. Those of a dead letter wait for an admin. If
+// ctx ends first, FlushWhole returns a FlushError.
 func FlushWhole(ctx context.Context, r *counters.Redis, store *models.Store) error {
 	if err := FlushOpen(ctx, r, store); err != nil {
 		return err
@@ -105,8 +113,8 @@ func FlushWhole(ctx context.Context, r *counters.Redis, store *models.Store) err
 	return await(ctx, func() (behind []Behind, err error) {
 		states, err := store.ShardStates(ctx)
 		for _, s := range states {
-			if s.OpenGaps > 0 {
-				behind = append(behind, Behind{Shard: s.Shard, Gaps: s.OpenGaps, Applied: s.Applied})
+			if !s.Whole() {
+				behind = append(behind, Behind{Shard: s.Shard, Gaps: s.OpenGaps, Letters: s.Letters, Applied: s.Applied})
 			}
 		}
 		return behind, err

@@ -136,9 +136,11 @@ func TestReconciler_closesGapsOnlyOfShardsThatStayOpen(t *testing.T) {
 		p.closeShard(6)
 		p.awaitOpen()
 	}
-	reconciler.scan = func(ctx context.Context, fn func([]models.Target) error) error {
-		between()
-		return p.redis.EachWarm(ctx, fn)
+	reconciler.scan = func(ctx context.Context, shard int, fn func([]models.Target) error) error {
+		if shard == 6 {
+			between()
+		}
+		return p.redis.EachWarmOf(ctx, shard, fn)
 	}
 	_, err = reconciler.Reconcile(t.Context())
 	require.ErrorIs(t, err, errReopened)
@@ -160,9 +162,11 @@ func TestReconciler_keepsTheGapOfAShardThatCloses(t *testing.T) {
 	p.addGap(6)
 	reconciler := NewReconciler(p.redis, p.store, p.likes)
 	between := func() { p.closeShard(6) }
-	reconciler.scan = func(ctx context.Context, fn func([]models.Target) error) error {
-		between()
-		return p.redis.EachWarm(ctx, fn)
+	reconciler.scan = func(ctx context.Context, shard int, fn func([]models.Target) error) error {
+		if shard == 6 {
+			between()
+		}
+		return p.redis.EachWarmOf(ctx, shard, fn)
 	}
 	_, err := reconciler.Reconcile(t.Context())
 	require.ErrorIs(t, err, counters.ErrShardClosed)
@@ -244,12 +248,9 @@ func TestReconciler_readsWhatWasChangedSinceTheGap(t *testing.T) {
 	targets := []models.Target{before, changed}
 	gaps, err := p.store.OpenGaps(t.Context(), 6)
 	require.NoError(t, err)
-	read, err := p.redis.ChangedAfter(t.Context(), targets, map[int]models.Position{6: gaps.After})
+	read, err := p.redis.ChangedAfter(t.Context(), targets, gaps.After)
 	require.NoError(t, err)
 	assert.Equal(t, []models.Target{changed}, read)
-	read, err = p.redis.ChangedAfter(t.Context(), targets, nil)
-	require.NoError(t, err)
-	assert.Empty(t, read)
 	resent, err := NewReconciler(p.redis, p.store, p.likes).Reconcile(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 1, resent)
@@ -683,8 +684,9 @@ func TestLikeWriter_isolatesOneLikeOfARun(t *testing.T) {
 	require.Len(t, letters, 1)
 	assert.Equal(t, run.Pos, letters[0].Pos)
 	assert.Contains(t, letters[0].Error, "no devils")
-	events, err := letters[0].Events(p.store.Shards())
+	events, at, err := letters[0].Events(p.store.Shards())
 	require.NoError(t, err)
+	assert.Equal(t, run.Pos, at)
 	assert.Equal(t, run.Events[2:3], events)
 }
 

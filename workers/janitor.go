@@ -9,7 +9,7 @@ import (
 )
 
 // Janitor evicts idle targets from Redis. It keeps targets with changes that are not in MySQL, and all targets of
-// shards with an open gap, because only Redis has the missing likes.
+// shards with an open gap or an unresolved dead letter, because only Redis has what MySQL lacks.
 type Janitor struct {
 	redis   *counters.Redis
 	store   *models.Store
@@ -31,7 +31,7 @@ func NewJanitor(r *counters.Redis, store *models.Store, m *Metrics, idle time.Du
 
 // Cool visits all warm targets once and returns the numbers of evicted and of remaining ones.
 func (j *Janitor) Cool(ctx context.Context) (cooled, warm int, err error) {
-	// They come first: they and the gaps hold for the events up to the watermark, and not for later ones.
+	// They come first: they, the gaps and the letters hold for the events up to the watermark, and not for later ones.
 	watermarks, err := j.store.Watermarks(ctx)
 	if err != nil {
 		return 0, 0, err

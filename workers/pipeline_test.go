@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -407,6 +408,62 @@ func TestJanitor_evictsIdleCleanTargets(t *testing.T) {
 	assert.Equal(t, []int64{1, 2}, p.likers(clean))
 	assert.Equal(t, []int64{1, 2}, p.likers(dirty))
 	assert.Empty(t, p.verify(false))
+}
+
+// MySQL has refused a like, which waits for an admin. Until then the gate alone has it. Were its target evicted, the
+// retry would find the opposite in MySQL.
+func TestJanitor_keepsWhatADeadLetterIsAbout(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.refuseDevils()
+	p.switchTo()
+	p.start()
+	target, other := p.postIn(6), p.postIn(7)
+	p.set(target, 1, true)
+	p.set(target, 666, true)
+	p.set(other, 1, true)
+	p.flush()
+	require.Equal(t, 1, p.count("SELECT COUNT(*) FROM dead_letters"))
+	require.Equal(t, []int64{1}, p.likers(target))
+	janitor := NewJanitor(p.redis, p.store, p.metrics, time.Hour)
+	p.idle(target, other)
+	cooled, _, err := janitor.Cool(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, cooled, "that of the other shard")
+	forgotten, err := p.redis.Forget(t.Context(), p.store, target)
+	require.NoError(t, err)
+	assert.False(t, forgotten)
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, FlushWhole(short, p.redis, p.store), "shard 6 has dead letters (1)")
+	err = p.store.SwitchLikes(t.Context(), models.LikesDraining)
+	require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
+
+	p.exec("DROP TRIGGER refuse")
+	letters, err := p.store.ListDeadLetters(t.Context(), false, 0, 10)
+	require.NoError(t, err)
+	events, at, err := letters[0].Events(p.store.Shards())
+	require.NoError(t, err)
+	desk := NewDesk(p.store, p.redis, p.likes)
+	require.NoError(t, desk.Reassert(t.Context(), events[0], at))
+	p.flush()
+	assert.Equal(t, []int64{1, 666}, p.likers(target))
+
+	// An operator evicts the target, and its next like loads it from MySQL.
+	p.exec("DELETE FROM post_likes WHERE user_id=666")
+	p.exec("UPDATE posts SET likes_count=1 WHERE id=?", target.ID)
+	require.NoError(t, p.raw.Del(t.Context(), p.likesKey(target)).Err())
+	p.set(target, 2, true)
+	require.ErrorIs(t, desk.Reassert(t.Context(), events[0], at), counters.ErrNotWarm)
+
+	p.exec("UPDATE dead_letters SET resolution='discarded', resolved_at=NOW(3)")
+	p.flush()
+	require.NoError(t, FlushWhole(t.Context(), p.redis, p.store))
+	p.idle(target)
+	cooled, _, err = janitor.Cool(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, cooled)
+	require.NoError(t, p.store.SwitchLikes(t.Context(), models.LikesDraining))
 }
 
 // The set of a warm target is deleted manually. Neither a like nor the verifier may take that for a mass unlike.

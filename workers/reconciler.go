@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -19,12 +18,12 @@ type Reconciler struct {
 	redis *counters.Redis
 	store *models.Store
 	likes *counters.Likes
-	scan  func(ctx context.Context, fn func([]models.Target) error) error // EachWarm of redis
+	scan  func(ctx context.Context, shard int, fn func([]models.Target) error) error // EachWarmOf of redis
 }
 
 // NewReconciler returns a Reconciler.
 func NewReconciler(r *counters.Redis, store *models.Store, likes *counters.Likes) *Reconciler {
-	return &Reconciler{redis: r, store: store, likes: likes, scan: r.EachWarm}
+	return &Reconciler{redis: r, store: store, likes: likes, scan: r.EachWarmOf}
 }
 
 // Probe finds shards whose outbox is empty although MySQL lacks their last events, and has applied none for stalled.
@@ -63,93 +62,80 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 	return probed, nil
 }
 
-// Reconcile repairs every shard that has an open gap, and returns the number of likes and claims sent again. It reads
-// the targets that were changed since the first gap of their shard began. Gaps of a shard that fails stay open. So do
-// those of a shard that was not open under the same epoch from the beginning to the end: Redis may have lost targets,
-// or the scan may have missed some because the shard moved to another node.
+// Reconcile repairs every shard that has an open gap, and returns the number of likes and claims sent again. Gaps of a
+// shard that fails stay open, and do not keep the other shards from being repaired.
 func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {
 		return 0, err
 	}
-	gaps, after := map[int]models.Gaps{}, map[int]models.Position{} // by shard; later gaps are left to the next call
+	var failures []error
 	for _, s := range states {
 		if s.OpenGaps == 0 {
 			continue
 		}
-		found, err := r.store.OpenGaps(ctx, s.Shard)
+		n, err := r.reconcile(ctx, s.Shard)
+		resent += n
 		if err != nil {
-			return 0, err
+			failures = append(failures, fmt.Errorf("reconcile shard %d: %w", s.Shard, err))
 		}
-		gaps[s.Shard], after[s.Shard] = found, found.After
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	if len(gaps) == 0 {
-		return 0, nil
-	}
-	before, err := r.redis.ShardInfos(ctx)
+	return resent, errors.Join(failures...)
+}
+
+// reconcile repairs a shard. It reads the targets that were changed since the first gap began. The gaps stay open unless
+// the shard was open under the same epoch from the beginning to the end, because Redis may have lost targets otherwise.
+// They stay open, too, if the shard is moving to another node, because the scan could miss targets.
+func (r *Reconciler) reconcile(ctx context.Context, shard int) (resent int, err error) {
+	gaps, err := r.store.OpenGaps(ctx, shard) // later gaps are left to the next call
 	if err != nil {
 		return 0, err
 	}
-	var failures []error // one a shard, so that the other shards need not wait
-	fail := func(shard int, err error) {
-		delete(after, shard)
-		failures = append(failures, fmt.Errorf("reconcile shard %d: %w", shard, err))
+	before, err := r.redis.ShardInfo(ctx, shard)
+	if err != nil {
+		return 0, err
 	}
-	for _, shard := range slices.Sorted(maps.Keys(after)) {
-		if !before[shard].Open {
-			fail(shard, counters.ErrShardClosed)
-		}
+	if !before.Open {
+		return 0, counters.ErrShardClosed
 	}
-	if len(after) == 0 {
-		return 0, errors.Join(failures...)
-	}
-	err = r.scan(ctx, func(targets []models.Target) error {
-		changed, err := r.redis.ChangedAfter(ctx, targets, after)
+	err = r.scan(ctx, shard, func(targets []models.Target) error {
+		changed, err := r.redis.ChangedAfter(ctx, targets, gaps.After)
 		if err != nil {
 			return err
 		}
 		for _, target := range changed {
-			shard := target.Shard(r.store.Shards())
-			if _, ok := after[shard]; !ok {
-				continue
-			}
 			n, err := r.resend(ctx, target)
 			resent += n
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
 			if err != nil {
-				fail(shard, err)
+				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return resent, errors.Join(append(failures, err)...)
+		return resent, err
 	}
-	now, err := r.redis.ShardInfos(ctx)
-	if err != nil {
-		return resent, errors.Join(append(failures, err)...)
+	now, err := r.redis.ShardInfo(ctx, shard)
+	switch {
+	case err != nil:
+		return resent, err
+	case !now.Open:
+		return resent, counters.ErrShardClosed
+	case now.Last.Epoch != before.Last.Epoch || before.Last.After(now.Last):
+		return resent, errReopened
 	}
-	for _, shard := range slices.Sorted(maps.Keys(after)) {
-		switch {
-		case !now[shard].Open:
-			fail(shard, counters.ErrShardClosed)
-			continue
-		case now[shard].Last.Epoch != before[shard].Last.Epoch:
-			fail(shard, errReopened)
-			continue
-		}
-		if err := r.store.CloseGaps(ctx, gaps[shard].IDs); err != nil {
-			return resent, err
-		}
-		r.store.Logger().InfoContext(ctx, "shard is reconciled with Redis",
-			"shard", shard, "gaps", len(gaps[shard].IDs), "resent", resent)
+	if err := r.store.CloseGaps(ctx, gaps.IDs); err != nil {
+		return resent, err
 	}
-	return resent, errors.Join(failures...)
+	r.store.Logger().InfoContext(ctx, "shard is reconciled with Redis",
+		"shard", shard, "gaps", len(gaps.IDs), "resent", resent)
+	return resent, nil
 }
 
-// errReopened means that a shard was closed and opened again while its targets were compared.
+// errReopened means that a shard was opened again, or set back, while its targets were compared.
 var errReopened = errors.New("the shard was opened again meanwhile; the next run compares it once more")
 
 // resend sends the likes of a target that differ between MySQL and the gate. These include likes in the pipeline, which

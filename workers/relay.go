@@ -426,9 +426,9 @@ func (r *Relay) finishOpening(ctx context.Context, shard int, outbox *counters.O
 	}
 	forgotten := state.Sealed.After(o.restored)
 	if forgotten {
-		if state.OpenGaps > 0 { // two faults at once
-			r.store.Logger().ErrorContext(ctx, "likes are lost: the log lost them, and redis has lost its last writes",
-				"shard", shard, "gaps", state.OpenGaps)
+		if !state.Whole() { // two faults at once
+			r.store.Logger().ErrorContext(ctx, "likes are lost: mysql lacks them, and redis has lost its last writes",
+				"shard", shard, "gaps", state.OpenGaps, "dead_letters", state.Letters)
 		}
 		if err := outbox.ForgetTargets(ctx, o.epoch); err != nil {
 			return false, err

@@ -41,7 +41,7 @@ type Verifier struct {
 
 // NewVerifier returns a Verifier that calls report for each difference. With repair, it sets counts to the number of
 // their rows, and deletes likes whose target does not exist. If Redis and MySQL differ in a like, it sends the state in
-// Redis through the pipeline again.
+// Redis through the pipeline again, and counts that as repaired when MySQL has it.
 func NewVerifier(
 	store *models.Store,
 	r *counters.Redis,
@@ -403,8 +403,27 @@ func countProblem(kind models.TargetKind, t models.TargetTally) string {
 	return ""
 }
 
+// difference is what differs between a warm target and MySQL, with its repair.
+type difference struct {
+	text   string
+	repair func() error
+}
+
 // verifyWarm compares a warm target's set and counter with the rows.
 func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, sum *Verification) error {
+	return v.settle(ctx, target, sum, func(state counters.TargetState) (*difference, error) {
+		return v.compareLikes(ctx, target, state)
+	})
+}
+
+// settle compares a warm target until it does not change meanwhile, and reports what differs. Redis may have lost what
+// it accepted last, so a difference counts only if the shard is open afterwards: what is warm then is the truth. compare
+// returns nil if nothing differs.
+func (v *gatedVerifier) settle(
+	ctx context.Context, target models.Target, sum *Verification,
+	compare func(counters.TargetState) (*difference, error),
+) error {
+	why := "it changed during every comparison"
 	for range verifyTries {
 		before, err := v.state(ctx, target)
 		if err != nil || !before.Warm {
@@ -413,25 +432,13 @@ func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, su
 		if arrived, err := v.awaitApplied(ctx, target, before.Last); err != nil {
 			return err
 		} else if !arrived {
-			v.undecided(
-				sum,
-				target,
-				fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, v.wait),
-			)
-			return nil
+			why = fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, v.wait)
+			break
 		}
-		differ, example := 0, int64(0)
-		if err := eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error {
-			differ, example = differ+len(users), users[0]
-			return nil
-		}); err != nil {
-			return err
+		found, err := compare(before)
+		if errors.Is(err, counters.ErrNotWarm) {
+			return nil // evicted since
 		}
-		tally, exists, err := v.store.TallyOf(ctx, target)
-		if err != nil {
-			return err
-		}
-		open, err := v.store.TargetOpen(ctx, target)
 		if err != nil {
 			return err
 		}
@@ -439,49 +446,105 @@ func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, su
 		if err != nil {
 			return err
 		}
-		var problem string
-		switch {
-		case after != before:
+		if after != before {
 			continue
-		case !exists:
-			return nil // its row is gone: verifyStrays reports it
-		case before.Count != before.Users:
-			problem = fmt.Sprintf("the counter in Redis is %d and its set has %d users", before.Count, before.Users)
-		case differ > 0:
-			return v.found(
-				ctx,
-				sum,
-				target,
-				fmt.Sprintf(
-					"Redis has %d users and MySQL %d; they differ in %d, such as user %d",
-					before.Users,
-					tally.LikeRows,
-					differ,
-					example,
-				),
-				func() error { return v.resend(ctx, target) },
-			)
-		case !before.Closed && !open:
-			return v.found(ctx, sum, target, "it takes likes in Redis but is deleted in MySQL",
-				func() error { return v.likes.CloseTargets(ctx, []models.Target{target}) })
-		default:
+		}
+		if found == nil {
 			return nil
 		}
-		return v.found(ctx, sum, target, problem, func() error { return v.forget(ctx, target) })
+		open, err := v.open(ctx, target)
+		if err != nil {
+			return err
+		}
+		if open {
+			return v.found(ctx, sum, target, found.text, found.repair)
+		}
+		why = shardClosed
+		pause(ctx, verifyPoll) // an opening takes less
 	}
-	v.undecided(sum, target, "it changed during every comparison")
+	v.undecided(sum, target, why)
 	return nil
 }
 
-// resend sends the state in Redis of every like that differs from MySQL through the pipeline.
+const shardClosed = "its shard is closed: is a worker running?"
+
+// open reports whether the shard of a target is open, and MySQL has not overtaken it.
+func (v *gatedVerifier) open(ctx context.Context, target models.Target) (bool, error) {
+	shard := target.Shard(v.store.Shards())
+	applied, err := v.store.Applied(ctx, shard) // before Redis, which is never behind on a healthy shard
+	if err != nil {
+		return false, err
+	}
+	info, err := v.redis.ShardInfo(ctx, shard)
+	return err == nil && info.Open && !applied.After(info.Last), err
+}
+
+// compareLikes returns what differs between a warm target in a state and MySQL, or nil.
+func (v *gatedVerifier) compareLikes(
+	ctx context.Context, target models.Target, state counters.TargetState,
+) (*difference, error) {
+	differ, example := 0, int64(0)
+	if err := eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error {
+		differ, example = differ+len(users), users[0]
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	tally, exists, err := v.store.TallyOf(ctx, target)
+	if err != nil || !exists {
+		return nil, err // without a row, verifyStrays reports it
+	}
+	open, err := v.store.TargetOpen(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case state.Count != state.Users:
+		return &difference{fmt.Sprintf("the counter in Redis is %d and its set has %d users", state.Count, state.Users),
+			func() error { return v.forget(ctx, target) }}, nil
+	case differ > 0:
+		return &difference{fmt.Sprintf("Redis has %d users and MySQL %d; they differ in %d, such as user %d",
+			state.Users, tally.LikeRows, differ, example), func() error { return v.resend(ctx, target) }}, nil
+	case !state.Closed && !open:
+		return &difference{"it takes likes in Redis but is deleted in MySQL",
+			func() error { return v.likes.CloseTargets(ctx, []models.Target{target}) }}, nil
+	}
+	return nil, nil //nolint:nilnil // no difference
+}
+
+// resend sends the state in Redis of every like that differs from MySQL through the pipeline, and returns when MySQL
+// has it.
 func (v *gatedVerifier) resend(ctx context.Context, target models.Target) error {
-	return eachDiffering(
-		ctx,
-		v.redis,
-		v.store,
-		target,
-		func(users []int64) error { return v.likes.Reassert(ctx, target, users) },
-	)
+	return eachDiffering(ctx, v.redis, v.store, target, func(users []int64) error {
+		if err := v.likes.Reassert(ctx, target, users); err != nil {
+			return err
+		}
+		return v.await(ctx, func(ctx context.Context) (bool, error) {
+			in, err := v.redis.Likers(ctx, target, users)
+			if err != nil {
+				return false, err
+			}
+			rows, err := v.store.LikedAmong(ctx, target, users)
+			for user, liked := range in {
+				if liked != rows[user] {
+					return false, err
+				}
+			}
+			return true, err
+		})
+	})
+}
+
+// await waits until what was sent through the pipeline has its effect. After v.wait it returns an error.
+func (v *gatedVerifier) await(ctx context.Context, applied func(context.Context) (bool, error)) error {
+	poll := retry.WithMaxDuration(v.wait, retry.NewConstant(verifyPoll))
+	return retry.Do(ctx, poll, func(ctx context.Context) error {
+		done, err := applied(ctx)
+		if err == nil && !done {
+			return retry.RetryableError(errNotApplied)
+		}
+		return err
+	})
 }
 
 // forget evicts a target that is damaged in Redis, or has no row. Its next like warms it from MySQL.
@@ -522,7 +585,7 @@ func (v *Verifier) awaitApplied(ctx context.Context, target models.Target, pos m
 }
 
 // errNotApplied means that MySQL still lacks the change after v.wait.
-var errNotApplied = errors.New("the change is not in MySQL yet")
+var errNotApplied = errors.New("the change is not in MySQL yet: is a worker running?")
 
 // verifyOrphans looks for likes of posts or comments that have no row.
 func (v *Verifier) verifyOrphans(ctx context.Context, kind models.TargetKind, sum *Verification) error {
@@ -567,6 +630,12 @@ func (v *gatedVerifier) verifyStray(ctx context.Context, target models.Target, s
 
 // stray reports a target that is warm in Redis and has no row in MySQL.
 func (v *gatedVerifier) stray(ctx context.Context, target models.Target, sum *Verification) error {
+	if open, err := v.open(ctx, target); err != nil {
+		return err
+	} else if !open {
+		v.undecided(sum, target, shardClosed)
+		return nil
+	}
 	return v.found(ctx, sum, target, "it is in Redis and does not exist in MySQL",
 		func() error { return v.forget(ctx, target) })
 }

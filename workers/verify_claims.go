@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"likewise/counters"
@@ -92,74 +91,24 @@ func (v *gatedVerifier) verifyDrops(ctx context.Context, drops []models.DropTall
 	return nil
 }
 
-// dropProblem is a difference between a warm drop and MySQL, with its repair.
-type dropProblem struct {
-	text   string
-	repair func() error
-}
-
 // verifyDrop compares the claims, the count and the settings of a warm drop with MySQL, as verifyWarm does with likes.
 func (v *gatedVerifier) verifyDrop(ctx context.Context, target models.Target, sum *Verification) error {
-	for range verifyTries {
-		before, err := v.state(ctx, target)
-		if err != nil || !before.Warm {
-			return err
-		}
-		if arrived, err := v.awaitApplied(ctx, target, before.Last); err != nil {
-			return err
-		} else if !arrived {
-			v.undecided(sum, target,
-				fmt.Sprintf("its change %s did not reach MySQL within %s: is a worker running?", before.Last, v.wait))
-			return nil
-		}
-		problem, err := v.compareDrop(ctx, target, before)
-		if errors.Is(err, counters.ErrNotWarm) {
-			return nil // evicted since, so MySQL has all its changes
-		}
-		if err != nil {
-			return err
-		}
-		after, err := v.state(ctx, target)
-		switch {
-		case err != nil:
-			return err
-		case after != before:
-			continue
-		case problem == nil:
-			return nil
-		}
-		return v.found(ctx, sum, target, problem.text, problem.repair)
-	}
-	v.undecided(sum, target, "it changed during every comparison")
-	return nil
+	return v.settle(ctx, target, sum, func(state counters.TargetState) (*difference, error) {
+		return v.compareDrop(ctx, target, state)
+	})
 }
 
 // compareDrop returns what differs between a warm drop in a state and MySQL, or nil. A claim that MySQL has ended, and
 // that is about to be released, does not differ.
 func (v *gatedVerifier) compareDrop(
 	ctx context.Context, target models.Target, state counters.TargetState,
-) (*dropProblem, error) {
+) (*difference, error) {
 	forget := func() error { return v.forget(ctx, target) }
 	if state.Count != state.Users {
-		return &dropProblem{fmt.Sprintf("the count in Redis is %d and %d users have claims there",
+		return &difference{fmt.Sprintf("the count in Redis is %d and %d users have claims there",
 			state.Count, state.Users), forget}, nil
 	}
-	differ, example := 0, models.ClaimDrift{}
-	var ended []models.ClaimDrift // and nothing releases them
-	err := eachClaimDrift(ctx, v.redis, v.store, target.ID, func(drifts []models.ClaimDrift) error {
-		for _, d := range drifts {
-			switch {
-			case d.Leaves:
-			case d.Ended:
-				ended = append(ended, d)
-			default:
-				if differ++; differ == 1 {
-					example = d
-				}
-			}
-		}
-		return nil
-	})
+	differ, example, ended, err := v.claimDrifts(ctx, target.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -178,22 +127,52 @@ func (v *gatedVerifier) compareDrop(
 	row := stored[target.ID]
 	switch {
 	case differ > 0:
-		return &dropProblem{fmt.Sprintf("Redis has %d claims and MySQL %d; they differ in %d, such as %s",
-			state.Count, tally.Rows, differ, example), func() error {
-			_, err := resendClaims(ctx, v.redis, v.store, v.likes, target.ID)
-			return err
-		}}, nil
+		return &difference{fmt.Sprintf("Redis has %d claims and MySQL %d; they differ in %d, such as %s",
+			state.Count, tally.Rows, differ, example), func() error { return v.resendClaims(ctx, target.ID) }}, nil
 	case len(ended) > 0:
-		return &dropProblem{fmt.Sprintf("%d claims are in Redis that MySQL has ended, such as %s",
+		return &difference{fmt.Sprintf("%d claims are in Redis that MySQL has ended, such as %s",
 			len(ended), ended[0]), func() error { return v.releaseEnded(ctx, target.ID, ended) }}, nil
 	case !state.Closed && !tally.Open:
-		return &dropProblem{"it takes claims in Redis but its post is deleted in MySQL",
+		return &difference{"it takes claims in Redis but its post is deleted in MySQL",
 			func() error { return v.likes.CloseTargets(ctx, []models.Target{target}) }}, nil
 	case row != nil && !tally.Unsent && !sameSettings(*row, set):
-		return &dropProblem{fmt.Sprintf("Redis has a stock of %d in version %d, and MySQL %d in version %d",
+		return &difference{fmt.Sprintf("Redis has a stock of %d in version %d, and MySQL %d in version %d",
 			set.Stock, set.Version, row.Stock, row.Version), forget}, nil
 	}
 	return nil, nil //nolint:nilnil // no difference
+}
+
+// claimDrifts returns the number of differences between the claims of a warm drop and the rows, with an example, and
+// those claims that MySQL has ended and nothing releases.
+func (v *gatedVerifier) claimDrifts(
+	ctx context.Context, dropID int64,
+) (differ int, example models.ClaimDrift, ended []models.ClaimDrift, err error) {
+	err = eachClaimDrift(ctx, v.redis, v.store, dropID, func(drifts []models.ClaimDrift) error {
+		for _, d := range drifts {
+			switch {
+			case d.Leaves:
+			case d.Ended:
+				ended = append(ended, d)
+			default:
+				if differ++; differ == 1 {
+					example = d
+				}
+			}
+		}
+		return nil
+	})
+	return differ, example, ended, err
+}
+
+// resendClaims sends the claims of a drop that differ through the pipeline, and returns when none does.
+func (v *gatedVerifier) resendClaims(ctx context.Context, dropID int64) error {
+	if _, err := resendClaims(ctx, v.redis, v.store, v.likes, dropID); err != nil {
+		return err
+	}
+	return v.await(ctx, func(ctx context.Context) (bool, error) {
+		differ, _, _, err := v.claimDrifts(ctx, dropID)
+		return differ == 0, err
+	})
 }
 
 // releaseEnded marks claims that MySQL has ended to be released by the job claims.

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"likewise/counters"
 	"likewise/models"
 )
 
@@ -88,6 +90,104 @@ func TestVerify_goesOnAfterARepairThatFails(t *testing.T) {
 	found = p.verify(true)
 	assert.Len(t, found, 2, "the count is repaired: %q", found)
 	assert.Empty(t, p.verify(false))
+}
+
+// Redis has restarted without its last like, and no worker has opened the shard. What is warm there is not the truth.
+func TestVerify_reportsNothingOfAClosedShard(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	s := newShop(t, p)
+	stop := p.start()
+	target, stray := p.postIn(6), p.postIn(6)
+	p.set(target, 1, true)
+	p.set(stray, 1, true)
+	drop := s.dropIn(6)
+	user := s.customers(2)
+	s.claim(drop, user)
+	p.flush()
+	back := p.rewind()
+	p.set(target, 2, true)
+	s.claim(drop, user+1)
+	p.flush()
+	stop()
+	back()
+	p.closeShard(6)
+	require.NoError(t, p.raw.Del(t.Context(), "{s06}:relay").Err(), "it would have expired")
+	p.exec("DELETE FROM post_likes WHERE post_id=?", stray.ID)
+	p.exec("DELETE FROM posts WHERE id=?", stray.ID)
+	var want []string
+	for _, one := range []models.Target{target, stray, {Kind: models.KindDrop, ID: drop}} {
+		want = append(want, one.String()+": "+shardClosed)
+	}
+	slices.Sort(want)
+	assert.Equal(t, want, p.verify(true))
+	watch := NewDriftWatch(p.store, p.redis, p.likes, prometheus.NewRegistry(), func(models.Difference) {})
+	for range 2 {
+		drift, err := watch.Watch(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, drift)
+	}
+	p.start()
+	assert.Empty(t, p.verify(false), "what the shard had was forgotten")
+	assert.Equal(t, []int64{1, 2}, p.likers(target))
+}
+
+// A target that is evicted while it is compared does not differ, and the others are compared.
+func TestVerify_leavesATargetThatIsEvictedMeanwhile(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	target := p.postIn(6)
+	p.set(target, 1, true)
+	p.flush()
+	v := &gatedVerifier{NewVerifier(p.store, p.redis, p.likes, true, func(models.Difference) {}), p.redis, p.likes}
+	var sum Verification
+	compared := 0
+	err := v.settle(t.Context(), target, &sum, func(state counters.TargetState) (*difference, error) {
+		compared++
+		require.NoError(t, p.raw.Del(t.Context(), p.likesKey(target)).Err())
+		return v.compareLikes(t.Context(), target, state)
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 1, compared)
+	assert.Equal(t, Verification{}, sum)
+}
+
+func TestVerify_reportsARepairOnceItWasApplied(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	s := newShop(t, p)
+	stop := p.start()
+	target, drop := p.postIn(6), models.Target{Kind: models.KindDrop, ID: s.dropIn(6)}
+	user := s.customers(2)
+	for one := range int64(2) {
+		p.set(target, user+one, true)
+		s.claim(drop.ID, user+one)
+	}
+	p.flush()
+	stop()
+	damage := func() {
+		p.exec("UPDATE post_likes SET user_id=? WHERE post_id=? AND user_id=?", user+5, target.ID, user)
+	}
+	damage()
+	p.exec("DELETE FROM claims WHERE drop_id=? AND user_id=?", drop.ID, user)
+	p.exec("UPDATE drops SET claimed=1 WHERE id=?", drop.ID)
+	desk := NewDesk(p.store, p.redis, p.likes)
+	for _, one := range []models.Target{target, drop} {
+		found, err := desk.Compare(t.Context(), one, true)
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		assert.False(t, found[0].Repaired)
+		assert.Contains(t, found[0].String(), errNotApplied.Error())
+	}
+	p.work()
+	p.flush()
+	damage()
+	found, err := desk.Compare(t.Context(), target, true)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.True(t, found[0].Repaired, "%v", found)
+	assert.Equal(t, []int64{user, user + 1}, p.likers(target), "at once")
 }
 
 // Targets are compared together. Only those that are certainly equal are not looked at again, each on its own.

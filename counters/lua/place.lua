@@ -13,7 +13,8 @@ local function place(shard, likes, warming, set, epoch, users, dump)
   if call('GET', warming) ~= ARGV[1] or open_epoch(shard) ~= epoch then return 0 end
   local waiting = call('EXISTS', likes .. ':waiting') == 1
   call('RESTORE', set, 0, dump, 'REPLACE')
-  call('HSET', likes, 'count', users, 'sets', 1, 'load', ARGV[1], 'last', '0-0', 'at', milliseconds())
+  call('HSET', likes, 'count', users, 'sets', 1, 'load', ARGV[1], 'last', '0-0', 'at', milliseconds(),
+    'since', call('HGET', shard, 'last'))
   if waiting then call('HSET', likes, 'waiting', 1) end
   call('DEL', warming)
   return 1

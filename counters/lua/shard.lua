@@ -73,6 +73,14 @@ local function queued(shard, outbox)
   return accepted - (first and first[2][4] or accepted), accepted
 end
 
+-- holds reports whether a target has been warm since before a position, and so holds what became of it. A target that
+-- was loaded later knows no more than MySQL. '' stands for any position.
+local function holds(likes, position)
+  if position == '' then return true end
+  local since = call('HGET', likes, 'since')
+  return since and after(position, since)
+end
+
 -- append adds a run of likes to the outbox of an open shard under the next position, which it returns.
 local function append(shard, outbox, epoch, run, likes, accepted)
   local now = milliseconds()

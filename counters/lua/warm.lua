@@ -21,7 +21,8 @@ for first = 0, sets - 1, 1000 do
   if #keys > 0 and call('EXISTS', unpack(keys)) < #keys then return 0 end
 end
 if call('ZREM', KEYS[4], KEYS[2] .. ':' .. ARGV[1] .. ' ' .. ARGV[3]) == 0 then return 0 end
-call('HSET', KEYS[2], 'count', ARGV[4], 'sets', ARGV[3], 'load', ARGV[1], 'last', '0-0', 'at', milliseconds())
+call('HSET', KEYS[2], 'count', ARGV[4], 'sets', ARGV[3], 'load', ARGV[1], 'last', '0-0', 'at', milliseconds(),
+  'since', call('HGET', KEYS[1], 'last'))
 if call('EXISTS', KEYS[2] .. ':waiting') == 1 then call('HSET', KEYS[2], 'waiting', 1) end
 call('DEL', KEYS[3])
 return 1

@@ -13,6 +13,7 @@ if call('GET', KEYS[3]) ~= ARGV[1] or open_epoch() ~= ARGV[2] then return 0 end
 if call('HLEN', KEYS[2] .. ':' .. ARGV[1] .. ':0') ~= ARGV[3] + 1 then return 0 end
 if call('ZREM', KEYS[4], KEYS[2] .. ':' .. ARGV[1] .. ' 1') == 0 then return 0 end
 call('HSET', KEYS[2], 'count', ARGV[3], 'sets', 1, 'load', ARGV[1], 'last', '0-0', 'at', milliseconds(),
-  'stock', ARGV[4], 'begins', ARGV[5], 'ends', ARGV[6], 'version', ARGV[7], 'sent', 0)
+  'stock', ARGV[4], 'begins', ARGV[5], 'ends', ARGV[6], 'version', ARGV[7], 'sent', 0,
+  'since', call('HGET', KEYS[1], 'last'))
 call('DEL', KEYS[3])
 return 1
