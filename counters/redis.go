@@ -25,6 +25,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -259,6 +260,30 @@ func (r *Redis) CheckPolicy(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// MemoryRatio returns the share of its maxmemory that the fullest server uses; 0 if no server has a limit.
+func (r *Redis) MemoryRatio(ctx context.Context) (ratio float64, err error) {
+	nodes, err := r.nodes(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read memory of redis: %w", err)
+	}
+	for _, node := range nodes {
+		info, err := node.InfoMap(ctx, "memory").Result()
+		if err != nil {
+			return 0, fmt.Errorf("read memory of redis: %w", err)
+		}
+		most, err := strconv.ParseFloat(info["Memory"]["maxmemory"], 64)
+		if err != nil || most == 0 {
+			continue // a server that does not name its limit has none to compare with
+		}
+		used, err := strconv.ParseFloat(info["Memory"]["used_memory"], 64)
+		if err != nil {
+			return 0, fmt.Errorf("read memory of redis: %w", err)
+		}
+		ratio = max(ratio, used/most)
+	}
+	return ratio, nil
 }
 
 // Close closes the connections.

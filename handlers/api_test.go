@@ -40,7 +40,7 @@ type mode struct {
 
 var modes = []mode{
 	{"direct", func(_ *testing.T, store *models.Store) parts {
-		metrics := workers.NewMetrics(prometheus.NewRegistry())
+		metrics := workers.NewMetrics()
 		return parts{
 			likes: store, ids: counters.NewIDs(nil, store), desk: workers.NewDesk(store, nil, nil),
 			releaser: workers.NewReleaser(store, nil, nil, metrics), settle: func() {},

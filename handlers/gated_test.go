@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 
 	"likewise/counters"
 	"likewise/internal/testkit"
@@ -20,7 +19,7 @@ func gated(t *testing.T, store *models.Store) parts {
 	t.Helper()
 	r, likes, settle := pipeline(t, store)
 	claims := counters.NewClaims(r, store, counters.ClaimsOptions{})
-	metrics := workers.NewMetrics(prometheus.NewRegistry())
+	metrics := workers.NewMetrics()
 	return parts{
 		likes: likes, gate: likes, claims: claims, ids: counters.NewIDs(r, store), edition: counters.NewEdition(r),
 		desk: workers.NewDesk(store, r, likes), releaser: workers.NewReleaser(store, r, claims, metrics),
@@ -45,7 +44,7 @@ func pipelineOn(t *testing.T, store *models.Store,
 	t.Cleanup(func() { r.Close() })
 	brokers, topic := testkit.Topic(t)
 	kafka := workers.Kafka{Brokers: brokers, Topic: topic, Group: topic}
-	metrics := workers.NewMetrics(prometheus.NewRegistry())
+	metrics := workers.NewMetrics()
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { workers.NewRelay(r, store, kafka, metrics).Run(ctx) })

@@ -41,7 +41,8 @@ type AdminConfig struct {
 	Now          func() time.Time // the clock that ages the answers of /readyz; nil means time.Now
 }
 
-// Admin returns the handler of a role's admin listener: GET /healthz, /readyz and /metrics. They expose versions, pools
+// Admin returns the handler of a role's admin listener: GET /healthz, /readyz and /metrics. It registers the metric of
+// the servers, so a Registry has one listener. They expose versions, pools
 // and routes and have no limits by address, so clients must not be able to reach the listener.
 func Admin(c AdminConfig) http.Handler {
 	if c.Logger == nil {
@@ -51,6 +52,7 @@ func Admin(c AdminConfig) http.Handler {
 		c.Now = time.Now
 	}
 	r := &readiness{dependencies: c.Dependencies, stopping: c.Stopping, log: c.Logger, now: c.Now}
+	c.Registry.MustRegister(r)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
 	mux.Handle("GET /readyz", r)
@@ -98,6 +100,23 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		body = nil
 	}
 	_, _ = w.Write(body) // the client is gone if this fails
+}
+
+var dependencyUp = prometheus.NewDesc("likewise_dependency_up",
+	"1 if the server answers this process, as /readyz has it.", []string{"dependency"}, nil)
+
+// Describe sends the description of the metric.
+func (r *readiness) Describe(to chan<- *prometheus.Desc) { to <- dependencyUp }
+
+// Collect sends the metric of each server.
+func (r *readiness) Collect(to chan<- prometheus.Metric) {
+	for name, state := range r.check(context.Background()).Dependencies {
+		up := 0.0
+		if state == "ok" {
+			up = 1
+		}
+		to <- prometheus.MustNewConstMetric(dependencyUp, prometheus.GaugeValue, up, name)
+	}
 }
 
 // check returns the state of the servers, at most readyFor old. The result is shared by all that wait, so ctx must not

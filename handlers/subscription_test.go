@@ -20,7 +20,7 @@ func (a *api) notifyFollowers(t testing.TB) string {
 	t.Helper()
 	jobs := workers.NewJobs(workers.JobsConfig{
 		Store: a.store, Targets: counters.NewTargets(a.store, nil),
-		Metrics: workers.NewMetrics(prometheus.NewRegistry()), Registry: prometheus.NewRegistry(),
+		Metrics: workers.NewMetrics(), Registry: prometheus.NewRegistry(),
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -36,6 +36,7 @@ type Store struct {
 	cursorKey []byte
 	site      string
 	retried   func(RetryCause)
+	refused   func(WriteRefusal)
 	log       *slog.Logger
 	excerpt   func(content string) string // nil: the store makes no excerpts
 	direct    atomic.Bool                 // StartLikes has started the process in direct mode
@@ -45,10 +46,11 @@ type Store struct {
 
 // Options configure a Store. The zero value is for production.
 type Options struct {
-	MaxConns int              // maximum number of open connections; 0 means 32
-	Now      func() time.Time // the clock; nil means time.Now
-	Logger   *slog.Logger     // nil means slog.Default()
-	Retried  func(RetryCause) // called each time a transaction fails for a cause that a retry may cure
+	MaxConns int                // maximum number of open connections; 0 means 32
+	Now      func() time.Time   // the clock; nil means time.Now
+	Logger   *slog.Logger       // nil means slog.Default()
+	Retried  func(RetryCause)   // called each time a transaction fails for a cause that a retry may cure
+	Refused  func(WriteRefusal) // called each time the server answers but refuses to write
 	// Excerpt returns the beginning of a post's Markdown as plain text, of at most MaxExcerpt characters. If it is nil,
 	// posts are written without excerpts, and WriteExcerpts of another Store adds them.
 	Excerpt func(content string) string
@@ -66,6 +68,18 @@ const (
 
 // RetryCauses lists all causes.
 var RetryCauses = []RetryCause{RetryDeadlock, RetryLockWait, RetryChanged}
+
+// WriteRefusal is the reason for which a server that answers refuses a write.
+type WriteRefusal string
+
+// The refusals.
+const (
+	RefusedFull     WriteRefusal = "full"      // its disk is full
+	RefusedReadOnly WriteRefusal = "read_only" // it is read-only, as a replica is
+)
+
+// WriteRefusals lists all refusals.
+var WriteRefusals = []WriteRefusal{RefusedFull, RefusedReadOnly}
 
 var errNotMigrated = errors.New("the database is not migrated: run `likewise migrate up`")
 
@@ -136,13 +150,16 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open gorm: %w", err), pool.Close())
 	}
-	s := &Store{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried, log: opts.Logger,
-		excerpt: opts.Excerpt}
+	s := &Store{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried, refused: opts.Refused,
+		log: opts.Logger, excerpt: opts.Excerpt}
 	if s.now == nil {
 		s.now = time.Now
 	}
 	if s.retried == nil {
 		s.retried = func(RetryCause) {}
+	}
+	if s.refused == nil {
+		s.refused = func(WriteRefusal) {}
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -259,12 +276,17 @@ func mysqlCode(err error) uint16 {
 }
 
 // cannotWrite reports whether the server answers but rejects writes: its disk is full, or it is read-only.
-func cannotWrite(err error) bool {
+func cannotWrite(err error) bool { return writeRefusal(err) != "" }
+
+// writeRefusal returns the reason for which the server rejects writes; "" if it does not.
+func writeRefusal(err error) WriteRefusal {
 	switch mysqlCode(err) {
-	case errWriteFile, errDiskFull, errTableFull, errReadOnly, errReadOnlyMode:
-		return true
+	case errWriteFile, errDiskFull, errTableFull:
+		return RefusedFull
+	case errReadOnly, errReadOnlyMode:
+		return RefusedReadOnly
 	}
-	return false
+	return ""
 }
 
 // outOfTime reports whether the server ended a statement at its time limit.
@@ -343,6 +365,9 @@ func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error
 		attempt++
 		tx := s.db.WithContext(withNews(WithTransaction(ctx)))
 		err := tx.Transaction(fn, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		if refusal := writeRefusal(err); refusal != "" {
+			s.refused(refusal)
+		}
 		cause := retryCause(err)
 		if cause == "" {
 			return err

@@ -43,13 +43,21 @@ type recordingConnector struct{ driver.Connector }
 // Connect opens a connection.
 func (c recordingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	connecting, ok := ctx.Value(connectingKey{}).(*atomic.Bool)
-	if !ok {
-		return c.Connector.Connect(ctx)
+	if ok {
+		connecting.Store(true)
 	}
-	connecting.Store(true)
 	conn, err := c.Connector.Connect(ctx)
-	connecting.Store(err != nil)
-	return conn, err
+	if ok {
+		connecting.Store(err != nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	bounded, ok := conn.(driverConn)
+	if !ok {
+		return nil, errors.Join(errors.New("the driver's connections lack a method that the store needs"), conn.Close())
+	}
+	return boundedConn{bounded}, nil
 }
 
 func newGuardedPool(pool *sql.DB) *guardedPool {

@@ -319,3 +319,45 @@ func TestStore_closesConnectionsThatWereCut(t *testing.T) {
 	}
 	require.NoError(t, store.Close())
 }
+
+// A server that holds a COMMIT, as one that waits for space on its disk, holds no caller beyond its time.
+func TestStore_commitEndsWithItsContext(t *testing.T) {
+	server, err := servers.StartMySQL(t.Context(), filepath.Join(t.TempDir(), "mysql"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	require.NoError(t, createDatabase(t.Context(), server.DSN("")))
+	require.NoError(t, migrations.Up(t.Context(), server.DSN("likewise"), 0))
+	store, err := models.Open(t.Context(), server.DSN("likewise"), models.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	author := newUser(t, store, "ada")
+	admin, err := sql.Open("mysql", server.DSN("likewise"))
+	require.NoError(t, err)
+	defer admin.Close()
+	conn, err := admin.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	var version string
+	require.NoError(t, conn.QueryRowContext(t.Context(), "SELECT VERSION()").Scan(&version))
+	lock, unlock := []string{"FLUSH TABLES WITH READ LOCK"}, "UNLOCK TABLES"
+	if strings.Contains(version, "MariaDB") { // which can hold the COMMIT alone
+		lock = []string{
+			"BACKUP STAGE START", "BACKUP STAGE FLUSH", "BACKUP STAGE BLOCK_DDL", "BACKUP STAGE BLOCK_COMMIT",
+		}
+		unlock = "BACKUP STAGE END"
+	}
+	for _, statement := range lock {
+		_, err := conn.ExecContext(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err = store.CreateSession(ctx, author.ID)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(begin), 10*time.Second, "the driver's read timeout is 15 s")
+	_, err = conn.ExecContext(t.Context(), unlock)
+	require.NoError(t, err)
+	_, err = store.CreateSession(t.Context(), author.ID)
+	require.NoError(t, err)
+}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -172,7 +171,7 @@ func TestReleaser_expiresOnce(t *testing.T) {
 			ctx = killed
 		}
 		crons.Go(func() {
-			done, _ := NewReleaser(s.store, s.redis, s.claims, NewMetrics(prometheus.NewRegistry())).Release(ctx)
+			done, _ := NewReleaser(s.store, s.redis, s.claims, NewMetrics()).Release(ctx)
 			expired.Add(int64(done.Expired))
 		})
 	}
@@ -691,7 +690,7 @@ func TestClaims_crowdWhileEverythingFails(t *testing.T) {
 		crons.Go(func() {
 			for pause(serving, 20*time.Millisecond) {
 				// It fails while Redis is away, and the next run continues.
-				_, _ = NewReleaser(s.store, s.redis, s.claims, NewMetrics(prometheus.NewRegistry())).Release(serving)
+				_, _ = NewReleaser(s.store, s.redis, s.claims, NewMetrics()).Release(serving)
 			}
 		})
 	}

@@ -203,10 +203,15 @@ func (j *Jobs) repeat(ctx context.Context, job Job) {
 		limited, cancel := context.WithTimeout(ctx, job.Limit)
 		result, err := j.runAlone(limited, job)
 		cancel()
+		failing := j.Metrics.failing.WithLabelValues(job.Name)
 		switch {
+		case errors.Is(err, errElsewhere):
+			j.log.DebugContext(ctx, "cron job skipped", "job", job.Name, "reason", err)
 		case err != nil && ctx.Err() == nil:
+			failing.Inc()
 			j.log.ErrorContext(ctx, "cron job failed", "job", job.Name, "error", err)
 		case err == nil:
+			failing.Set(0)
 			j.log.DebugContext(ctx, "cron job done", "job", job.Name, "result", result)
 		}
 		select {
@@ -229,8 +234,11 @@ func (j *Jobs) checkSite(ctx context.Context) error {
 // jobLock is how long a job that was killed keeps other processes from running it.
 const jobLock = 5 * time.Second
 
+var errElsewhere = errors.New("another process runs it")
+
 // runAlone runs a job under its lock, so that two processes do not do the same work at once. If another process runs
-// the job, runAlone skips it. The lock is not needed for correctness: without Redis, the job runs all the same.
+// the job, runAlone returns errElsewhere. The lock is not needed for correctness: without Redis, the job runs all the
+// same.
 func (j *Jobs) runAlone(ctx context.Context, job Job) (result string, err error) {
 	if j.Redis == nil {
 		return job.run(j, ctx)
@@ -240,7 +248,7 @@ func (j *Jobs) runAlone(ctx context.Context, job Job) (result string, err error)
 	}
 	lock := j.Redis.JobLock(job.Name, lockToken())
 	if err := lock.Acquire(ctx, jobLock, 0); errors.Is(err, counters.ErrLockLost) {
-		return "another process runs it", nil
+		return "", errElsewhere
 	} else if err != nil {
 		return job.run(j, ctx)
 	}

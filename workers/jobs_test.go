@@ -22,7 +22,7 @@ func TestJobs_haveLimitsOfTheirOwn(t *testing.T) {
 		assert.GreaterOrEqual(t, one.Limit, time.Minute, one.Name)
 	}
 
-	j := &Jobs{JobsConfig: JobsConfig{Targets: counters.NewTargets(nil, nil)}}
+	j := &Jobs{JobsConfig: JobsConfig{Targets: counters.NewTargets(nil, nil), Metrics: NewMetrics()}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var left time.Duration
 	job.run = func(_ *Jobs, ctx context.Context) (string, error) {

@@ -9,6 +9,7 @@
 package workers
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -71,6 +72,44 @@ func (k Kafka) groupConfig() *sarama.Config {
 	c := k.config()
 	c.Net.ReadTimeout = 15 * time.Second
 	return c
+}
+
+// pingWait bounds the wait for each broker, and is less than the timeout of /readyz.
+const pingWait = time.Second
+
+// Ping returns an error if none of the brokers answers.
+func (k Kafka) Ping(ctx context.Context) error {
+	config := k.config()
+	config.Net.DialTimeout, config.Net.ReadTimeout, config.Net.WriteTimeout = pingWait, pingWait, pingWait
+	answers := make(chan error, len(k.Brokers))
+	for _, address := range k.Brokers {
+		go func() { answers <- pingBroker(address, k.Topic, config) }() // ends within 2 pingWait
+	}
+	failures := errors.New("kafka does not answer")
+	for range k.Brokers {
+		select {
+		case err := <-answers:
+			if err == nil {
+				return nil
+			}
+			failures = errors.Join(failures, err)
+		case <-ctx.Done():
+			return errors.Join(failures, ctx.Err())
+		}
+	}
+	return failures
+}
+
+func pingBroker(address, topic string, config *sarama.Config) error {
+	broker := sarama.NewBroker(address)
+	if err := broker.Open(config); err != nil {
+		return fmt.Errorf("connect to %s: %w", address, err)
+	}
+	defer broker.Close()
+	if _, err := broker.GetMetadata(sarama.NewMetadataRequest(config.Version, []string{topic})); err != nil {
+		return fmt.Errorf("ask %s: %w", address, err)
+	}
+	return nil
 }
 
 // ErrPartitions means that the topic does not have one partition for each shard.

@@ -322,7 +322,7 @@ func (w *LikeWriter) try(ctx context.Context, runs []models.LikeRecord) error {
 	if err != nil {
 		return err
 	}
-	w.metrics.applied(runs, done, began, w.now())
+	w.metrics.observeBatch(runs, done, began, w.now())
 	if done.Strangers > 0 {
 		w.store.Logger().WarnContext(ctx, "likes and claims of users that do not exist are dropped",
 			"events", done.Strangers, "shards", shardsOf(runs))

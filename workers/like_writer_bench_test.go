@@ -12,7 +12,6 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/go-sql-driver/mysql"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"likewise/internal/testkit"
@@ -146,7 +145,7 @@ func (w *writerBench) write() time.Duration {
 	w.b.Helper()
 	ctx, cancel := context.WithCancel(w.b.Context())
 	defer cancel()
-	writer := NewLikeWriter(w.store, w.kafka, NewMetrics(prometheus.NewRegistry()))
+	writer := NewLikeWriter(w.store, w.kafka, NewMetrics())
 	group, err := sarama.NewConsumerGroup(w.kafka.Brokers, w.kafka.Group, w.kafka.groupConfig())
 	require.NoError(w.b, err)
 	timed := &timedBatcher{batcher: batcher{writer: writer}}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -61,7 +60,7 @@ func setupOwn(t *testing.T) (*pipeline, *servers.All) {
 func newPipeline(t *testing.T, dsn, url string, brokers []string, topic string) *pipeline {
 	t.Helper()
 	p := &pipeline{t: t, dsn: dsn, url: url, kafka: Kafka{Brokers: brokers, Topic: topic, Group: topic},
-		metrics: NewMetrics(prometheus.NewRegistry())}
+		metrics: NewMetrics()}
 	var err error
 	p.store, err = models.Open(t.Context(), dsn, models.Options{})
 	require.NoError(t, err)

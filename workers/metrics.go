@@ -29,21 +29,25 @@ type Metrics struct {
 	expired          prometheus.Counter
 	released         prometheus.Counter
 	rejected         prometheus.Counter
+	failing          *prometheus.GaugeVec
 
 	depth      *prometheus.GaugeVec
 	oldest     *prometheus.GaugeVec
 	lag        *prometheus.GaugeVec
 	lagSeconds *prometheus.GaugeVec
 	open       *prometheus.GaugeVec
+	memory     prometheus.Gauge
 	openGaps   prometheus.Gauge
 	letters    prometheus.Gauge
 	monitoring *prometheus.CounterVec
 
 	timeless map[int]time.Time // by shard: when a run without a time was first seen at the head of the outbox
+	waiting  []arrivals        // by shard
+	applied  []models.Position // by shard, as of the last successful read
 }
 
-// NewMetrics returns new metrics, registered with reg.
-func NewMetrics(reg prometheus.Registerer) *Metrics {
+// NewMetrics returns new metrics. ExportPipeline and ExportJobs register those that a process owns.
+func NewMetrics() *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
@@ -93,6 +97,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Releases of ended claims, and settings of drops, sent to the gate until their events are in MySQL."),
 		rejected: counter("likewise_claims_rejected_total",
 			"Claims that the gate accepted and MySQL could not: stock was lowered, or the account or post deleted."),
+		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "likewise_job_failures",
+			Help: "Consecutive failed runs of a job of cron, since its last success in this process."}, []string{"task"}),
 
 		depth: byShard("likewise_outbox_events", "Likes and claims that wait for Kafka."),
 		oldest: byShard(
@@ -102,9 +108,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		lag: byShard("likewise_writer_lag_events", "Runs accepted by the gate and not yet in MySQL."),
 		lagSeconds: byShard(
 			"likewise_writer_lag_seconds",
-			"How long the watermark has not moved although events wait; 0 if none waits.",
+			"Age of the oldest run that the gate accepted and MySQL does not have, to within 10 s; 0 if none waits.",
 		),
-		open:     byShard("likewise_shard_open", "1 if the shard accepts likes and claims."),
+		open: byShard("likewise_shard_open", "1 if the shard accepts likes and claims."),
+		memory: gauge("likewise_redis_memory_ratio",
+			"Share of maxmemory that the fullest Redis server uses; 0 without a maxmemory."),
 		openGaps: gauge("likewise_gaps_open", "Gaps whose shard is not reconciled yet."),
 		letters: gauge(
 			"likewise_dead_letters",
@@ -113,6 +121,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		monitoring: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "likewise_monitor_errors_total",
 			Help: "Failed reads of the pipeline's state. After one, its gauges are stale."}, []string{"source"}),
 	}
+	return m
+}
+
+// ExportPipeline registers the metrics of relay, like writer and Monitor, which a worker owns. A process that exported
+// them without being a worker would report its zeros as facts.
+func (m *Metrics) ExportPipeline(reg prometheus.Registerer) {
 	reg.MustRegister(
 		m.relayed,
 		m.relayErrors,
@@ -125,24 +139,25 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.batchSize,
 		m.batchSeconds,
 		m.delay,
-		m.warm,
-		m.cooled,
-		m.expired,
-		m.released,
 		m.rejected,
 		m.depth,
 		m.oldest,
 		m.lag,
 		m.lagSeconds,
 		m.open,
+		m.memory,
 		m.openGaps,
 		m.letters,
 		m.monitoring,
 	)
-	return m
 }
 
-func (m *Metrics) applied(runs []models.LikeRecord, done models.LikesApplied, began, ended time.Time) {
+// ExportJobs registers the metrics of the jobs, which cron owns.
+func (m *Metrics) ExportJobs(reg prometheus.Registerer) {
+	reg.MustRegister(m.warm, m.cooled, m.expired, m.released, m.failing)
+}
+
+func (m *Metrics) observeBatch(runs []models.LikeRecord, done models.LikesApplied, began, ended time.Time) {
 	events := 0
 	var last models.Event
 	for _, run := range runs {
@@ -180,10 +195,40 @@ func (m *Metrics) Monitor(ctx context.Context, r *counters.Redis, store *models.
 func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.Store) {
 	ctx, cancel := context.WithTimeout(ctx, monitorEvery)
 	defer cancel()
-	infos, err := r.ShardInfos(ctx)
+	infos, err := m.observeRedis(ctx, r, store)
 	if err != nil {
+		// A gauge that cannot be read would report the past.
+		for _, gauge := range []*prometheus.GaugeVec{m.depth, m.oldest, m.open, m.lag, m.lagSeconds} {
+			gauge.Reset()
+		}
 		m.monitorFailed(ctx, store, "redis", err)
 		return
+	}
+	// What waits for MySQL ages all the more if MySQL does not answer.
+	err = m.observeMySQL(ctx, store)
+	for i, info := range infos {
+		if i >= len(m.applied) {
+			break // MySQL has not answered yet
+		}
+		shard, now := strconv.Itoa(info.Shard), store.Now()
+		age := m.waiting[i].age(info.Last, m.applied[i], now)
+		if age > 0 {
+			age = max(age, m.oldestAge(info, now))
+		}
+		m.lag.WithLabelValues(shard).Set(float64(info.Last.Beyond(m.applied[i])))
+		m.lagSeconds.WithLabelValues(shard).Set(age.Seconds())
+	}
+	if err != nil {
+		m.monitorFailed(ctx, store, "mysql", err)
+	}
+}
+
+func (m *Metrics) observeRedis(
+	ctx context.Context, r *counters.Redis, store *models.Store,
+) ([]counters.ShardInfo, error) {
+	infos, err := r.ShardInfos(ctx)
+	if err != nil {
+		return nil, err
 	}
 	for _, info := range infos {
 		shard := strconv.Itoa(info.Shard)
@@ -195,28 +240,32 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 		}
 		m.open.WithLabelValues(shard).Set(open)
 	}
+	used, err := r.MemoryRatio(ctx)
+	m.memory.Set(used)
+	return infos, err
+}
+
+func (m *Metrics) observeMySQL(ctx context.Context, store *models.Store) error {
 	states, err := store.ShardStates(ctx)
 	if err != nil {
-		m.monitorFailed(ctx, store, "mysql", err)
-		return
+		return err
 	}
 	gaps := 0
+	m.applied = make([]models.Position, len(states))
 	for i, state := range states {
 		gaps += state.OpenGaps
-		shard, waiting, stood := strconv.Itoa(state.Shard), infos[i].Last.Beyond(state.Applied), 0.0
-		if waiting > 0 {
-			stood = max(0, store.Now().Sub(state.AppliedAt).Seconds())
-		}
-		m.lag.WithLabelValues(shard).Set(float64(waiting))
-		m.lagSeconds.WithLabelValues(shard).Set(stood)
+		m.applied[i] = state.Applied
+	}
+	if m.waiting == nil {
+		m.waiting = make([]arrivals, len(states))
 	}
 	m.openGaps.Set(float64(gaps))
 	letters, err := store.DeadLetters(ctx)
 	if err != nil {
-		m.monitorFailed(ctx, store, "mysql", err)
-		return
+		return err
 	}
 	m.letters.Set(float64(letters))
+	return nil
 }
 
 // oldestAge returns the age of the oldest run in the outbox of a shard. Only Monitor calls it.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -80,7 +79,7 @@ func BenchmarkRelay(b *testing.B) {
 			defer cancel()
 			var running sync.WaitGroup
 			began := time.Now()
-			relay := NewRelay(gate, store, kafka, NewMetrics(prometheus.NewRegistry()))
+			relay := NewRelay(gate, store, kafka, NewMetrics())
 			running.Go(func() { relay.serve(ctx, waiting, shard) })
 			testkit.Eventually(b, 5*time.Minute, func() (bool, string) {
 				n, err := plain.XLen(ctx, fmt.Sprintf("{s%02d}:outbox", shard)).Result()

@@ -208,7 +208,7 @@ func TestPurge_deletesFormerSecretsOfWebhooks(t *testing.T) {
 	require.NoError(t, err)
 	jobs := NewJobs(JobsConfig{
 		Store: h.store, Targets: counters.NewTargets(h.store, nil),
-		Metrics: NewMetrics(prometheus.NewRegistry()), Registry: prometheus.NewRegistry(),
+		Metrics: NewMetrics(), Registry: prometheus.NewRegistry(),
 	})
 	for _, left := range []int{1, 0} {
 		_, err := jobs.Run(t.Context(), "purge")

@@ -171,11 +171,9 @@ func (c *child) allocated(ctx context.Context) (a allocations, err error) {
 	return a, nil
 }
 
-// The roles whose processor time is measured. The API is the one that a scenario uses.
+// The processes whose processor time is measured, beside roleAPI and roleWorker. The API is the one that a scenario uses.
 const (
 	roleClients = "clients"
-	roleAPI     = "api"
-	roleWorker  = "worker"
 	roleMySQL   = "mysql"
 	roleRedis   = "redis"
 	roleKafka   = "kafka"

@@ -85,6 +85,7 @@ func (s *cronServeCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
+	c.export(roleCron)
 	admin, err := listenAdmin(s.AdminListen)
 	if err != nil {
 		return errors.Join(err, c.close())

@@ -95,6 +95,8 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 		return err
 	}
 	defer c.close()
+	c.export(roleAPI, roleWorker, roleCron)
+	c.pingKafka(kafka)
 	env, err := d.writeEnv(dsn, admin, all)
 	if err != nil {
 		return err

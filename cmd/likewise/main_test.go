@@ -275,6 +275,12 @@ func newSite(t *testing.T) *site {
 func ownSite(t *testing.T) (*site, *servers.All) {
 	t.Helper()
 	all := testkit.Servers(t)
+	return siteOn(t, all), all
+}
+
+// siteOn returns a site on servers that have none.
+func siteOn(t *testing.T, all *servers.All) *site {
+	t.Helper()
 	db, err := sql.Open("mysql", all.MySQL.DSN(""))
 	require.NoError(t, err)
 	defer db.Close()
@@ -283,7 +289,7 @@ func ownSite(t *testing.T) (*site, *servers.All) {
 	dsn, err := models.DSN(all.MySQL.DSN("likewise"))
 	require.NoError(t, err)
 	require.NoError(t, migrations.Up(t.Context(), dsn, 0))
-	return makeSite(t, dsn, all.Redis.URL(), all.Kafka.Brokers(), "likes"), all
+	return makeSite(t, dsn, all.Redis.URL(), all.Kafka.Brokers(), "likes")
 }
 
 func makeSite(t *testing.T, dsn, url string, brokers []string, topic string) *site {

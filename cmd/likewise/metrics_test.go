@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"likewise/internal/testkit"
@@ -71,4 +73,49 @@ func TestMetrics_countDeadlocks(t *testing.T) {
 	r := <-answered
 	require.Equal(t, http.StatusCreated, r.status, "%s", r)
 	holdMetric("1")
+}
+
+// A role exports its own metrics and no others: another's zero would look like a measurement, and would hide from an
+// alert that nobody has the role.
+func TestMetrics_areThoseOfTheRole(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	api, _ := s.api()
+	roles := map[string]*process{"api": api, "worker": s.start("worker"), "cron": s.start("cron")}
+	s.awaitOpen()
+	own := map[string][]string{
+		"likewise_http_requests_in_flight": {"api"},
+		"likewise_gate_total":              {"api", "cron"},
+		"likewise_gate_claims_total":       {"api", "cron"},
+		"likewise_outbox_limit":            {"api", "cron"},
+		"likewise_relay_shards":            {"worker"},
+		"likewise_writer_partitions":       {"worker"},
+		"likewise_gaps_open":               {"worker"},
+		"likewise_dead_letters":            {"worker"},
+		"likewise_redis_memory_ratio":      {"worker"},
+		"likewise_warm_targets":            {"cron"},
+		"likewise_claims_expired_total":    {"cron"},
+		"likewise_drift_total":             {"cron"},
+		"likewise_job_failures":            {"cron"},
+		"likewise_mysql_refusals_total":    {"api", "worker", "cron"},
+		"likewise_dependency_up":           {"api", "worker", "cron"},
+	}
+	for role, p := range roles {
+		var metrics map[string]float64
+		testkit.Eventually(t, patience, func() (bool, string) {
+			metrics = scrape(t, p.admin())
+			_, done := metrics[`likewise_job_failures{task="claims"}`]
+			return role != "cron" || done, "no job has run"
+		})
+		for name, owners := range own {
+			_, there := metrics[name]
+			assert.Equal(t, slices.Contains(owners, role), there, "%s of %s", name, role)
+		}
+		for other := range roles {
+			_, there := metrics[`likewise_role{likes="gated",role="`+other+`"}`]
+			assert.Equal(t, role == other, there, "role %s of %s", other, role)
+		}
+		_, kafka := metrics[`likewise_dependency_up{dependency="kafka"}`]
+		assert.Equal(t, role == "worker", kafka, "%s asks Kafka", role)
+	}
 }

@@ -58,6 +58,7 @@ func (a *apiCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
+	c.export(roleAPI)
 	if a.gated() {
 		if err := c.checkPolicy(ctx); err != nil {
 			return errors.Join(err, c.close())
@@ -156,6 +157,8 @@ func (w *workerCmd) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
+	c.export(roleWorker)
+	c.pingKafka(kafka)
 	if err := c.checkPolicy(ctx); err != nil {
 		return errors.Join(err, c.close())
 	}
@@ -173,6 +176,11 @@ func (w *workerCmd) Run(ctx context.Context, out output) error {
 // gateAt returns the likes flags of a role that does not accept likes itself.
 func gateAt(redis string, files tlsFlags) likesFlags {
 	return likesFlags{Likes: "gated", Redis: redis, OutboxLimit: counters.DefaultOutboxLimit, RedisTLS: files}
+}
+
+// pingKafka makes the admin listener ask Kafka, too.
+func (c *core) pingKafka(kafka workers.Kafka) {
+	c.servers = append(c.servers, connected{"kafka", kafka.Ping, func() error { return nil }})
 }
 
 func (c *core) relay(kafka workers.Kafka) *workers.Relay {

@@ -34,18 +34,14 @@ type mysqlFlags struct {
 	MySQLTLS tlsFlags `embed:"" prefix:"mysql-" envprefix:"LIKEWISE_MYSQL_"`
 }
 
-func (f mysqlFlags) open(
-	ctx context.Context, log *slog.Logger, retried *prometheus.CounterVec,
-) (*models.Store, error) {
+// open connects to MySQL. Tools pass no registry.
+func (f mysqlFlags) open(ctx context.Context, log *slog.Logger, registry *prometheus.Registry) (*models.Store, error) {
 	if f.MySQLConns < minMySQLConns {
 		return nil, fmt.Errorf("--mysql-conns must be at least %d", minMySQLConns)
 	}
 	options := models.Options{MaxConns: f.MySQLConns, Logger: log, Excerpt: markdown.NewParser().Excerpt}
-	if retried != nil {
-		for _, cause := range models.RetryCauses {
-			retried.WithLabelValues(string(cause)) // exported from the start, so that an alert sees the first one
-		}
-		options.Retried = func(cause models.RetryCause) { retried.WithLabelValues(string(cause)).Inc() }
+	if registry != nil {
+		countTrouble(registry, &options)
 	}
 	dsn, err := f.MySQLTLS.withTLS(f.MySQLDSN)
 	if err != nil {
@@ -77,6 +73,29 @@ func (f mysqlFlags) checkSchema(ctx context.Context, store *models.Store) error 
 	}
 	return fmt.Errorf("%w; start the version that migrated it, or, if that is the next version, set "+
 		"--allow-newer-schema (or $LIKEWISE_ALLOW_NEWER_SCHEMA)", err)
+}
+
+// countTrouble counts the transactions that the database refuses or has run again. The series are exported from the
+// start, so that an alert sees the first one.
+func countTrouble(registry *prometheus.Registry, options *models.Options) {
+	retried := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "likewise_transaction_retries_total",
+		Help: "Failed transactions that were retried, by cause: deadlock, lock_wait, " +
+			"or changed (a row changed between its read and its write).",
+	}, []string{"cause"})
+	for _, cause := range models.RetryCauses {
+		retried.WithLabelValues(string(cause))
+	}
+	options.Retried = func(cause models.RetryCause) { retried.WithLabelValues(string(cause)).Inc() }
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "likewise_mysql_refusals_total",
+		Help: "Transactions that MySQL refused although it answers, by cause: full (its disk) or read_only.",
+	}, []string{"cause"})
+	for _, cause := range models.WriteRefusals {
+		refused.WithLabelValues(string(cause))
+	}
+	options.Refused = func(cause models.WriteRefusal) { refused.WithLabelValues(string(cause)).Inc() }
+	registry.MustRegister(retried, refused)
 }
 
 // setting is a required setting of a command.
@@ -286,8 +305,10 @@ type core struct {
 	likes    handlers.Likes   // the gate, or the store in direct mode
 	targets  counters.Targets
 	metrics  *workers.Metrics
-	servers  []connected // in the order of opening
-	local    bool        // a developer's machine: see handlers.CheckHost
+	gated    []prometheus.Collector // the metrics of the gate; none in direct mode
+	mode     string                 // of likes: gated or direct
+	servers  []connected            // in the order of opening
+	local    bool                   // a developer's machine: see handlers.CheckHost
 }
 
 // connected is a server that the core is connected to.
@@ -304,13 +325,7 @@ func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags)
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	retried := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "likewise_transaction_retries_total",
-		Help: "Failed transactions that were retried, by cause: deadlock, lock_wait, " +
-			"or changed (a row changed between its read and its write).",
-	}, []string{"cause"})
-	registry.MustRegister(retried)
-	store, err := m.open(ctx, log, retried)
+	store, err := m.open(ctx, log, registry)
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +336,8 @@ func openCore(ctx context.Context, log *slog.Logger, m mysqlFlags, l likesFlags)
 		store:    store,
 		likes:    store,
 		targets:  counters.NewTargets(store, nil),
-		metrics:  workers.NewMetrics(registry),
+		metrics:  workers.NewMetrics(),
+		mode:     l.Likes,
 		servers:  []connected{{"mysql", store.Ping, store.Close}},
 	}
 	mode := models.LikesDirect
@@ -344,14 +360,6 @@ func (c *core) openGate(ctx context.Context, l likesFlags) error {
 	if l.OutboxLimit < 1 {
 		return errors.New("--outbox-limit must be at least 1")
 	}
-	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "likewise_gate_total",
-		Help: "Calls of the gate, by outcome.",
-	}, []string{"outcome"})
-	c.registry.MustRegister(outcomes)
-	for _, o := range counters.Outcomes() {
-		outcomes.WithLabelValues(string(o)) // exported from the start, so that a rate has a beginning
-	}
 	options, err := l.RedisTLS.redisOptions(l.Redis)
 	if err != nil {
 		return err
@@ -367,21 +375,20 @@ func (c *core) openGate(ctx context.Context, l likesFlags) error {
 	c.gate = counters.NewLikes(c.redis, c.store, counters.LikesOptions{
 		OutboxLimit: l.OutboxLimit,
 		Logger:      c.log,
-		Count:       func(o counters.Outcome) { outcomes.WithLabelValues(string(o)).Inc() },
+		Count:       c.countOutcomes("likewise_gate_total", "Calls of the gate, by outcome.", counters.Outcomes()),
 	})
-	claims := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "likewise_gate_claims_total",
-		Help: "Claims, returns and releases at the gate, by outcome.",
-	}, []string{"outcome"})
-	c.registry.MustRegister(claims)
-	for _, o := range counters.ClaimOutcomes() {
-		claims.WithLabelValues(string(o))
-	}
 	c.claims = counters.NewClaims(c.redis, c.store, counters.ClaimsOptions{
 		OutboxLimit: l.OutboxLimit,
 		Logger:      c.log,
-		Count:       func(o counters.Outcome) { claims.WithLabelValues(string(o)).Inc() },
+		Count: c.countOutcomes("likewise_gate_claims_total", "Claims, returns and releases at the gate, by outcome.",
+			counters.ClaimOutcomes()),
 	})
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "likewise_outbox_limit",
+		Help: "Likes and claims that an outbox holds before others are refused: --outbox-limit.",
+	})
+	limit.Set(float64(l.OutboxLimit))
+	c.gated = append(c.gated, limit)
 	c.likes, c.targets = c.gate, counters.NewTargets(c.store, c.gate)
 	c.store.UseLikeClock(c.redis.Clock)
 	return nil
@@ -396,6 +403,46 @@ func (c *core) checkSite(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// countOutcomes returns a function that counts the outcomes of the gate. Each is exported from the start, so that a
+// rate has a beginning.
+func (c *core) countOutcomes(name, help string, all []counters.Outcome) func(counters.Outcome) {
+	counted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"outcome"})
+	for _, o := range all {
+		counted.WithLabelValues(string(o))
+	}
+	c.gated = append(c.gated, counted)
+	return func(o counters.Outcome) { counted.WithLabelValues(string(o)).Inc() }
+}
+
+// The roles of processes, as their metrics name them.
+const (
+	roleAPI    = "api"
+	roleWorker = "worker"
+	roleCron   = "cron"
+)
+
+// export exports the metrics that the roles of this process own, and no other: the zero of a role that a process does
+// not have looks like a measurement.
+func (c *core) export(roles ...string) {
+	role := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "likewise_role",
+		Help: "1 for each role of this process, with the mode of likes: gated or direct.",
+	}, []string{"role", "likes"})
+	c.registry.MustRegister(role)
+	for _, r := range roles {
+		role.WithLabelValues(r, c.mode).Set(1)
+	}
+	if slices.Contains(roles, roleWorker) {
+		c.metrics.ExportPipeline(c.registry)
+	}
+	if slices.Contains(roles, roleCron) {
+		c.metrics.ExportJobs(c.registry)
+	}
+	if slices.Contains(roles, roleAPI) || slices.Contains(roles, roleCron) { // which call the gate
+		c.registry.MustRegister(c.gated...)
+	}
 }
 
 // checkPolicy returns an error if Redis evicts likes when its memory is full. If Redis does not answer, checkPolicy
