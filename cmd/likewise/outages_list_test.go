@@ -47,11 +47,13 @@ var outages = []outage{
 	}, nil},
 
 	alone("MySQL is down", own, func(w *watched) { require.NoError(w.t, w.servers.MySQL.Kill()) },
-		[]string{"LikewiseMySQLDown", "LikewiseErrors", "LikewiseLikesWait"}),
+		[]string{"LikewiseMySQLDown", "LikewiseErrors", "LikewiseLikesWait"}, "LikewiseClaimsRefused"),
 	alone("the disk of MySQL is full", onSmallDisk, (*watched).fillMySQL,
-		[]string{"LikewiseMySQLRefusesWrites", "LikewiseErrors", "LikewiseLikesWait"}, "LikewiseJobsFail"),
+		[]string{"LikewiseMySQLRefusesWrites", "LikewiseErrors", "LikewiseLikesWait"},
+		"LikewiseJobsFail", "LikewiseClaimsRefused"),
 	alone("MySQL is read-only", own, func(w *watched) { w.admin("SET GLOBAL read_only=1") },
-		[]string{"LikewiseMySQLRefusesWrites", "LikewiseErrors", "LikewiseLikesWait"}, "LikewiseJobsFail"),
+		[]string{"LikewiseMySQLRefusesWrites", "LikewiseErrors", "LikewiseLikesWait"},
+		"LikewiseJobsFail", "LikewiseClaimsRefused"),
 	alone("Redis hangs", own, func(w *watched) { require.NoError(w.t, w.servers.Redis.Pause()) },
 		[]string{"LikewiseRedisDown", "LikewiseErrors", "LikewiseLikesRefused", "LikewiseClaimsRefused"}),
 	alone("Redis is full", own, (*watched).fillRedis,
@@ -79,7 +81,7 @@ var outages = []outage{
 			w.exec("UPDATE posts SET comments_count=comments_count+7")
 		}, []string{"LikewiseDrift"}},
 		{"the endpoint of a webhook fails", func(w *watched) {
-			w.exec("UPDATE webhook_events SET created_at=created_at-INTERVAL 20 MINUTE WHERE failed_at IS NULL")
+			w.exec("UPDATE webhook_events SET created_at=created_at-INTERVAL 20 MINUTE")
 		}, []string{"LikewiseWebhookBehind"}},
 		{"a job fails", func(w *watched) { w.exec("RENAME TABLE exports TO exports_gone") },
 			[]string{"LikewiseJobsFail"}},
@@ -127,6 +129,9 @@ func onSmallDisk(t *testing.T) *watched {
 	t.Cleanup(func() {
 		if err := all.Stop(context.Background()); err != nil {
 			t.Log(err) // MySQL cannot end in order on a full disk
+		}
+		if t.Failed() {
+			t.Logf("end of the MySQL log:\n%s", all.MySQL.LogTail())
 		}
 	})
 	return ownWatched(t, all)

@@ -82,7 +82,7 @@ type watched struct {
 	users      []account
 	url        string
 	post       contentJSON
-	drop       int64 // 0: nobody claims
+	drop       int64    // 0: nobody claims
 	apart      *relayed // between extra[0] and MySQL; nil if nothing is
 	prometheus *servers.Prometheus
 }
