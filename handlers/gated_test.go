@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"

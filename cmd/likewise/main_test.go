@@ -284,7 +284,9 @@ func siteOn(t *testing.T, all *servers.All) *site {
 	db, err := sql.Open("mysql", all.MySQL.DSN(""))
 	require.NoError(t, err)
 	defer db.Close()
-	_, err = db.ExecContext(t.Context(), "CREATE DATABASE likewise CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
+	_, err = db.ExecContext(t.Context(), `
+		CREATE DATABASE IF NOT EXISTS likewise
+		CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci`)
 	require.NoError(t, err)
 	dsn, err := models.DSN(all.MySQL.DSN("likewise"))
 	require.NoError(t, err)
