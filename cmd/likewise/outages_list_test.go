@@ -229,6 +229,33 @@ func (w *watched) fillMySQL() {
 	})
 }
 
+// holdShards locks the rows that the writer changes.
+func (w *watched) holdShards() {
+	w.t.Helper()
+	tx, err := w.db.BeginTx(context.Background(), nil)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = tx.Rollback() })
+	_, err = tx.ExecContext(w.t.Context(), "SELECT * FROM like_shards FOR UPDATE")
+	require.NoError(w.t, err)
+}
+
+// sendGarbage puts a run into an outbox that no version writes.
+func (w *watched) sendGarbage() {
+	w.t.Helper()
+	add := w.raw().Do(w.t.Context(), "XADD", "{s05}:outbox", "1-*", "run", "no run at all\n", "before", 1)
+	require.NoError(w.t, add.Err())
+}
+
+// deleteKeys deletes the sets of users of warm targets.
+func (w *watched) deleteKeys() {
+	w.t.Helper()
+	client := w.raw()
+	keys, err := client.Keys(w.t.Context(), "*:post:*:likes:*:*").Result()
+	require.NoError(w.t, err)
+	require.NotEmpty(w.t, keys)
+	require.NoError(w.t, client.Del(w.t.Context(), keys...).Err())
+}
+
 // loseOutbox removes events that wait for Kafka, as if Kafka had acknowledged and lost them.
 func (w *watched) loseOutbox() {
 	w.t.Helper()
