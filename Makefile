@@ -197,7 +197,7 @@ lint: ## check Go code (gofmt and go vet among many), go.mod and the scripts
 	$(GOLANGCI_LINT) run
 	go mod tidy -diff
 	@command -v shellcheck >/dev/null || scripts/install-packages.sh shellcheck
-	shellcheck .ci/run scripts/*.sh
+	shellcheck .ci/run .ci/nightly scripts/*.sh
 
 .PHONY: lint-deploy
 lint-deploy: $(HADOLINT) $(COMPOSE) ## check Dockerfile and compose.yaml; needs no Docker
