@@ -20,7 +20,7 @@ import (
 //     unlock.lua). So nobody releases the lock of another process after its own has expired.
 //   - The key expires, so that a holder that dies blocks the others for no longer than the ttl. While renews it as long
 //     as the work runs, so that work may take longer than the ttl.
-//   - The clock of Redis may be set back. A lock with more than a minute left is free, so that one whose holder has died
+//   - The clock of Redis may be set back. A lock with more than a minute left is free, so that one whose holder died
 //     lasts for a minute at most.
 //   - When the lock is lost, or cannot be renewed in time, the context of the work ends. The work stops.
 //   - A lock is acquired before a transaction, and never inside one: there it would be released before the COMMIT, and

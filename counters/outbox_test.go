@@ -249,7 +249,8 @@ func TestOutbox_sealKeepsTheRestoredPositionOverTwoAttempts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, pos(1, 1), restored)
 	}
-	require.Equal(t, hash{"opening": "3", "restored": "1-1", "accepted": "1", "last": "3-0"}, dump(t, plain)["{s01}:shard"])
+	require.Equal(t, hash{"opening": "3", "restored": "1-1", "accepted": "1", "last": "3-0"},
+		dump(t, plain)["{s01}:shard"])
 	require.Equal(t, []string{"1-0" + opened, "1-1 p1 7", "2-0 opened 1-1", "3-0 opened 2-0"},
 		entries(t, plain, "{s01}:outbox"))
 	require.ErrorIs(t, outbox.Opened(t.Context(), 2), ErrLockLost, "the first attempt was given up")

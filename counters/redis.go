@@ -396,8 +396,7 @@ func mayArrive(err error) bool {
 
 // redisError returns the text of an error with which Redis replied, and "" for other errors.
 func redisError(err error) string {
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	if reply, ok := errors.AsType[redis.Error](err); ok {
 		return reply.Error()
 	}
 	return ""

@@ -11,12 +11,12 @@ import (
 	"likewise/models"
 )
 
-const messageForeignHost = "This is a development server. It answers for localhost and for addresses, and for the host " +
-	"of --public-url."
+const messageForeignHost = "This is a development server. It answers for localhost and for addresses, and for the " +
+	"host of --public-url."
 
-// CheckHost reports whether a request for host, with or without a port, may be answered on a developer's machine: for an
-// address, for localhost, and for the host of the URL site. Any page can let the name of its own host lead to 127.0.0.1
-// after it was loaded. It would then read and write here as the same origin.
+// CheckHost reports whether a request for host, with or without a port, may be answered on a developer's machine: for
+// an address, for localhost, and for the host of the URL site. Any page can let the name of its own host lead to
+// 127.0.0.1 after it was loaded. It would then read and write here as the same origin.
 func CheckHost(host, site string) bool {
 	host, public := hostname(host), hostname(publicURL(site).host())
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {

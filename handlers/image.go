@@ -24,8 +24,8 @@ import (
 	"likewise/models"
 )
 
-// Bounds on uploads. A process holds at most maxUploads files, and the pixels of one image. An address has so few places
-// that all of them together decode for less time than others wait.
+// Bounds on uploads. A process holds at most maxUploads files, and the pixels of one image. An address has so few
+// places that all of them together decode for less time than others wait.
 const (
 	maxUpload       = images.MaxBytes + 64<<10 // bytes of a body: the file, and what surrounds it
 	maxUploads      = 8
@@ -204,7 +204,7 @@ func (s *Server) uploadImage(c *fiber.Ctx) error {
 	// Receiving had a time of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), s.timeout+decodeWait)
 	defer cancel()
-	made, err := s.makeImage(c, ctx, file)
+	made, err := s.makeImage(ctx, c, file)
 	if err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func readForm(form *multipart.Reader) (file []byte, err error) {
 }
 
 // makeImage decodes and encodes a file when it is its turn, and charges its user and address for the time.
-func (s *Server) makeImage(c *fiber.Ctx, ctx context.Context, file []byte) (*images.Made, error) {
+func (s *Server) makeImage(ctx context.Context, c *fiber.Ctx, file []byte) (*images.Made, error) {
 	wait, cancel := context.WithTimeout(ctx, decodeWait)
 	defer cancel()
 	select {
@@ -299,8 +299,8 @@ func (s *Server) makeImage(c *fiber.Ctx, ctx context.Context, file []byte) (*ima
 	case <-wait.Done():
 		return nil, models.Unavailable("Too many images are being uploaded; try again.", errOverload)
 	}
-	began := time.Now()
-	defer func() { s.chargeDecoding(c, int((time.Since(began)+decodingUnit-1)/decodingUnit)) }()
+	began, charging := time.Now(), context.WithoutCancel(ctx)
+	defer func() { s.chargeDecoding(charging, c, int((time.Since(began)+decodingUnit-1)/decodingUnit)) }()
 	ctx, end := context.WithTimeout(ctx, decodeLimit)
 	defer end()
 	return images.Make(ctx, imageField, file)
@@ -342,8 +342,8 @@ func (s *Server) imageOfPath(c *fiber.Ctx) (*models.Image, error) {
 	return i, nil
 }
 
-// readImage sends an image, or its thumbnail, or the part of it that a header Range asks for. The bytes under an address
-// never change. Caches ask again after an hour, because the image may have been deleted or hidden.
+// readImage sends an image, or its thumbnail, or the part of it that a header Range asks for. The bytes under an
+// address never change. Caches ask again after an hour, because the image may have been deleted or hidden.
 func (s *Server) readImage(thumbnail bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		i, err := s.imageOfPath(c)

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -101,5 +100,5 @@ func TestSending_givesSlowReadersTime(t *testing.T) {
 	assert.Equal(t, 3, n, "no more than was asked for")
 	assert.Negative(t, time.Until(conn.last))
 	_, err = s.Read(make([]byte, 5))
-	assert.True(t, errors.Is(err, io.EOF))
+	assert.ErrorIs(t, err, io.EOF)
 }

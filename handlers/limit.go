@@ -258,10 +258,10 @@ func (s *Server) mayDecode(c *fiber.Ctx) error {
 }
 
 // chargeDecoding counts time of decoding, in units of which mayDecode has taken one. It takes at most what is left.
-func (s *Server) chargeDecoding(c *fiber.Ctx, units int) {
+func (s *Server) chargeDecoding(ctx context.Context, c *fiber.Ctx, units int) {
 	for _, part := range s.decodingParts(c) {
 		takeAtMost(units-1, func(n int) counters.Taken {
-			return s.limits.Take(c.UserContext(), part.key, part.rate, n)
+			return s.limits.Take(ctx, part.key, part.rate, n)
 		})
 	}
 }

@@ -363,7 +363,8 @@ func FuzzProfile(f *testing.F) {
 func FuzzHeader(f *testing.F) {
 	plain := halves()
 	for _, file := range [][]byte{animation(), webpFile(withAlpha(8, 8, false)), gifFile(8, 8, false),
-		jpegOf{3, 0x22, true, 3, 0}.file(16, 16, false), pngOf{depth: 16, color: pngRGBA, interlaced: true}.file(9, 9, false)} {
+		jpegOf{3, 0x22, true, 3, 0}.file(16, 16, false),
+		pngOf{depth: 16, color: pngRGBA, interlaced: true}.file(9, 9, false)} {
 		f.Add(file)
 	}
 	var b bytes.Buffer

@@ -26,7 +26,8 @@ type header struct {
 // step is how much of a file is read at a time. A few bytes of a JPEG can ask for much work.
 const step = 256
 
-// chunkedReader reads the parts of a file in small steps, until its context ends. A decoder cannot be stopped otherwise.
+// chunkedReader reads the parts of a file in small steps, until its context ends. A decoder cannot be stopped
+// otherwise.
 type chunkedReader struct {
 	ctx   context.Context //nolint:containedctx // of one call of Make
 	parts [][]byte

@@ -47,8 +47,8 @@ type Made struct{ Image, Thumb Picture }
 // metadata applied, and in the colors of sRGB. Of an animation it keeps the first frame. The result is a PNG if a pixel
 // is transparent or if the file was lossless and a PNG is not much larger, and else a JPEG.
 //
-// CodeInvalid for the field: the file is not an image of Types, it is damaged, or it exceeds a bound. CodeUnavailable: ctx
-// ended before it was decoded. The work is bounded by the header, so that only a busy machine takes long.
+// CodeInvalid for the field: the file is not an image of Types, it is damaged, or it exceeds a bound. CodeUnavailable:
+// ctx ended before it was decoded. The work is bounded by the header, so that only a busy machine takes long.
 //
 // Make holds at most MaxMemory bytes while it runs, and goes on for less than a second after ctx has ended. The caller
 // bounds how many run at once.
@@ -84,17 +84,17 @@ var (
 	errMemory = errors.New("the file takes too much memory to decode")
 )
 
-// overBound is the error of a file that exceeds a bound.
-type overBound struct {
+// boundError means that a file exceeds a bound.
+type boundError struct {
 	most int64
 	unit string
 }
 
-func (o *overBound) Error() string { return fmt.Sprintf("the file exceeds %d %s", o.most, o.unit) }
+func (o *boundError) Error() string { return fmt.Sprintf("the file exceeds %d %s", o.most, o.unit) }
 
 // fault returns the error of a file.
 func fault(field string, err error) error {
-	if over, ok := errors.AsType[*overBound](err); ok {
+	if over, ok := errors.AsType[*boundError](err); ok {
 		return models.Invalid(field, models.TooLarge(over.most, over.unit))
 	}
 	if errors.Is(err, errWork) {
@@ -132,7 +132,7 @@ func tooManyPixels(width, height int64) error {
 	case width < 1 || height < 1:
 		return errDamaged
 	case width > MaxPixels || height > MaxPixels || width*height > MaxPixels:
-		return &overBound{MaxPixels, "pixels"}
+		return &boundError{MaxPixels, "pixels"}
 	}
 	return nil
 }

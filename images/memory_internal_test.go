@@ -182,8 +182,8 @@ func (w *bits) tree(length int) {
 	w.put(1<<length-2, 12)
 }
 
-// losslessData returns pixels for a VP8L with as many Huffman trees as can be, each as large as it can be. head adds the
-// header with the size.
+// losslessData returns pixels for a VP8L with as many Huffman trees as can be, each as large as it can be. head adds
+// the header with the size.
 func losslessData(width, height int, head, headers bool) []byte {
 	w := &bits{}
 	if head {
@@ -300,12 +300,15 @@ var kinds = map[string]kind{
 	"PNG of 16 bits, interlaced": pngOf{depth: 16, color: pngRGBA, interlaced: true}.file,
 	"PNG of palette, interlaced": pngOf{depth: 8, color: pngGray, interlaced: true}.file,
 	"GIF":                        gifFile,
-	"WebP lossy":                 func(w, h int, headers bool) []byte { return webpFile(riff("VP8 ", lossyData(w, h, headers))) },
+	"WebP lossy": func(w, h int, headers bool) []byte {
+		return webpFile(riff("VP8 ", lossyData(w, h, headers)))
+	},
 	"WebP lossless": func(w, h int, headers bool) []byte {
 		return webpFile(riff("VP8L", losslessData(w, h, true, headers)))
 	},
 	"WebP lossy with alpha": func(w, h int, headers bool) []byte {
-		return webpFile(append(riff("VP8X", append([]byte{1 << 4, 0, 0, 0}, uint24s(w-1, h-1)...)), withAlpha(w, h, headers)...))
+		head := riff("VP8X", append([]byte{1 << 4, 0, 0, 0}, uint24s(w-1, h-1)...))
+		return webpFile(append(head, withAlpha(w, h, headers)...))
 	},
 	"WebP animated with alpha": func(w, h int, headers bool) []byte {
 		return webpFile(riff("VP8X", append([]byte{1<<4 | 1<<1, 0, 0, 0}, uint24s(w-1, h-1)...), "ANIM", make([]byte, 6),
@@ -409,8 +412,8 @@ func makeOne(t *testing.T, path string) {
 	require.NoError(t, err)
 	var usage syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	fmt.Printf("peak %d\n", number(t, status, `VmHWM:\s+(\d+) kB`)<<10)
-	fmt.Printf("processor %d\n", time.Duration(usage.Utime.Nano()+usage.Stime.Nano()).Milliseconds())
+	fmt.Fprintf(os.Stdout, "peak %d\n", number(t, status, `VmHWM:\s+(\d+) kB`)<<10)
+	fmt.Fprintf(os.Stdout, "processor %d\n", time.Duration(usage.Utime.Nano()+usage.Stime.Nano()).Milliseconds())
 }
 
 // composeMemory returns the bytes that compose.yaml grants a process.
@@ -429,9 +432,11 @@ func TestMake_refusesWhatWouldTakeTooMuch(t *testing.T) {
 		code models.FieldCode
 	}{
 		"a JPEG of 1,006 MiB": {jpegOf{4, 0x11, true, 4, 2}.file(6320, 6320, true), models.FieldTooLarge},
-		"a PNG of 919 MB":     {pngOf{depth: 16, color: pngRGBA, interlaced: true}.file(39_999_999, 1, true), models.FieldTooLarge},
-		"a JPEG of 634 MB":    {jpegOf{3, 0x11, true, 3, 0}.file(6320, 6320, true), models.FieldTooLarge},
-		"a thousand scans":    {jpegOf{1, 0x11, true, 1000, 0}.file(6320, 6320, true), models.FieldBadFormat},
+		"a PNG of 919 MB": {
+			pngOf{depth: 16, color: pngRGBA, interlaced: true}.file(39_999_999, 1, true), models.FieldTooLarge,
+		},
+		"a JPEG of 634 MB": {jpegOf{3, 0x11, true, 3, 0}.file(6320, 6320, true), models.FieldTooLarge},
+		"a thousand scans": {jpegOf{1, 0x11, true, 1000, 0}.file(6320, 6320, true), models.FieldBadFormat},
 	} {
 		_, err := Make(t.Context(), "file", test.file)
 		e, ok := errors.AsType[*models.Error](err)

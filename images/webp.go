@@ -46,10 +46,13 @@ func readWebP(file []byte) (*header, error) {
 
 func uint24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }
 
+// chunkVP8 is the name of a chunk with a lossy image; names have four characters.
+const chunkVP8 = "VP8 "
+
 // webpChunks returns the first chunk of each kind. A chunk that is cut ends with the file.
 func webpChunks(b []byte) (p webpParts) {
 	for of := map[string]*[]byte{
-		"VP8X": &p.head, "ANMF": &p.frame, "ALPH": &p.alpha, "VP8 ": &p.vp8, "VP8L": &p.vp8l, "EXIF": &p.exif,
+		"VP8X": &p.head, "ANMF": &p.frame, "ALPH": &p.alpha, chunkVP8: &p.vp8, "VP8L": &p.vp8l, "EXIF": &p.exif,
 		"ICCP": &p.icc,
 	}; len(b) >= 8; {
 		size := int64(binary.LittleEndian.Uint32(b[4:]))

@@ -63,8 +63,7 @@ func Run(ctx context.Context, dsn string, shards int) ([]Applied, error) {
 	}
 	defer db.Close()
 	results, err := provider.Up(ctx)
-	var partly *goose.PartialError
-	if errors.As(err, &partly) {
+	if partly, ok := errors.AsType[*goose.PartialError](err); ok {
 		results = partly.Applied
 	}
 	done := make([]Applied, len(results))
@@ -91,9 +90,9 @@ func Status(ctx context.Context, dsn string) ([]Applied, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migration status: %w", err)
 	}
-	list := make([]Applied, len(status))
-	for i, s := range status {
-		list[i] = Applied{Version: s.Source.Version, Name: s.Source.Path, At: s.AppliedAt}
+	list := make([]Applied, 0, len(status))
+	for _, s := range status {
+		list = append(list, Applied{Version: s.Source.Version, Name: s.Source.Path, At: s.AppliedAt})
 	}
 	const newer = `
 		SELECT version_id, MAX(tstamp)

@@ -141,8 +141,8 @@ func (w WebhookSettings) Validate(private bool) error {
 // for other addresses, such as IPv4 ones that are mapped or translated.
 var publicIPv6 = netip.MustParsePrefix("2000::/3")
 
-// notPublic are networks that are neither private nor the public Internet: those of IANA's registries of special-purpose
-// addresses, and addresses at which clouds answer their own machines.
+// notPublic are networks that are neither private nor the public Internet: those of IANA's registries of
+// special-purpose addresses, and addresses at which clouds answer their own machines.
 var notPublic = func() (networks []netip.Prefix) {
 	for _, s := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",

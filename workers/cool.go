@@ -30,8 +30,8 @@ func Cool(ctx context.Context, r *counters.Redis, store *models.Store, target mo
 }
 
 // errStaysWarm means that a target cannot be evicted yet.
-var errStaysWarm = errors.New("its last like or claim is not in mysql, or it is damaged; see `likewise cron run flush` " +
-	"and `likewise verify`")
+var errStaysWarm = errors.New("its last like or claim is not in mysql, or it is damaged; see " +
+	"`likewise cron run flush` and `likewise verify`")
 
 // coolNow evicts the target if that is safe now, and reports whether it is cold. A cold target of a closed shard counts
 // as warm: Redis may have lost it, and its last likes are on their way.

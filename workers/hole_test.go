@@ -422,7 +422,8 @@ func TestRelay_opensAShardAgainThatWasSetBack(t *testing.T) {
 		for seq := int64(2); seq <= 9; seq++ {
 			id := models.Position{Epoch: 1, Seq: seq}.String()
 			run := models.NewRun(models.LikeEvent(target, 10+seq, true, time.Now()))
-			tx.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s06}:outbox", ID: id, Values: []any{"run", string(run), "before", seq}})
+			values := []any{"run", string(run), "before", seq}
+			tx.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s06}:outbox", ID: id, Values: values})
 			tx.HSet(t.Context(), "{s06}:shard", "last", id)
 		}
 	})

@@ -30,16 +30,22 @@ const minRetention = time.Hour
 // checkConfig returns ErrLoses if the topic is compacted, because all records of a shard have one key, or if it keeps
 // records for less than minRetention. If this client may not read the configuration, checkConfig returns nil.
 func (k Kafka) checkConfig(admin sarama.ClusterAdmin) error {
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{
+	results, err := admin.DescribeConfigs([]*sarama.ConfigResource{{
 		Type: sarama.TopicResource, Name: k.Topic, ConfigNames: []string{"cleanup.policy", "retention.ms"},
-	})
+	}}, sarama.DescribeConfigsOptions{})
+	if err == nil && len(results) != 1 {
+		err = fmt.Errorf("%d results", len(results))
+	}
+	if err == nil && !errors.Is(results[0].ErrorCode, sarama.ErrNoError) {
+		err = results[0].ErrorCode
+	}
 	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("configuration of topic %s: %w", k.Topic, err)
 	}
-	for _, e := range entries {
+	for _, e := range results[0].Configs {
 		switch e.Name {
 		case "cleanup.policy":
 			if strings.Contains(e.Value, "compact") {

@@ -69,7 +69,8 @@ func (a *authority) issue(host string, end time.Time) pair {
 	require.NoError(a.t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(a.t, err)
-	return pair{a.write(serial.String()+".pem", "CERTIFICATE", der), a.write(serial.String()+".key", "PRIVATE KEY", private)}
+	name := serial.String()
+	return pair{a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", private)}
 }
 
 // good returns a certificate for 127.0.0.1 that is valid.

@@ -43,7 +43,7 @@ func (f *cronFlags) open(ctx context.Context, log *slog.Logger) (*core, *workers
 	if f.CoolAfter < workers.MinCoolAfter {
 		return nil, nil, fmt.Errorf("--cool-after must be at least %s", workers.MinCoolAfter)
 	}
-	kafka, err := f.kafkaFlags.log()
+	kafka, err := f.log()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -85,9 +85,10 @@ var helpTexts = map[string]string{
 	"origin": "https://forum.example",
 
 	// Commands
-	"dev_help":         "Run everything in one process, with private MariaDB, Redis and Kafka servers.",
-	"bench_help":       "Measure likes, claims and reads side by side on private servers, and print ratios.",
-	"cool_help":        "Evict a post, comment or drop from Redis once MySQL has all of it, so that it is read from MySQL again.",
+	"dev_help":   "Run everything in one process, with private MariaDB, Redis and Kafka servers.",
+	"bench_help": "Measure likes, claims and reads side by side on private servers, and print ratios.",
+	"cool_help": "Evict a post, comment or drop from Redis once MySQL has all of it, so that it is read from " +
+		"MySQL again.",
 	"cool_target_help": "What to evict, such as post:12, comment:7 or drop:3.",
 	"cool_wait_help":   "How long to wait for the likes and claims that were accepted.",
 	"likes_gated_help": "Let likes and claims go through Redis again, after direct mode. " +

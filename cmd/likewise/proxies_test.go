@@ -138,9 +138,11 @@ func (p *proxied) nginx(ca *authority) *exec.Cmd {
 	p.t.Helper()
 	dir, cert, secure, plain := p.t.TempDir(), ca.good(), freePort(p.t), freePort(p.t)
 	p.url, p.plain = "https://127.0.0.1:"+secure, "http://127.0.0.1:"+plain
-	site := p.file("nginx.conf", "listen 80;", "listen 127.0.0.1:"+plain+";", "listen 443 ", "listen 127.0.0.1:"+secure+" ",
+	site := p.file("nginx.conf", "listen 80;", "listen 127.0.0.1:"+plain+";",
+		"listen 443 ", "listen 127.0.0.1:"+secure+" ",
 		"/etc/ssl/forum.example.pem", cert.cert, "/etc/ssl/forum.example.key", cert.key)
-	text := "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\n"
+	text := "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr warn;\nevents {}\n" +
+		"http {\naccess_log off;\n"
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		text += name + "_temp_path " + filepath.Join(dir, name) + ";\n"
 	}
@@ -285,7 +287,7 @@ func (p *proxied) newPost() (post contentJSON) {
 	return post
 }
 
-// restarts restarts both apis, one right after the other, under 40 requests a second. No client may notice, and no
+// restarts stops and starts both apis, one right after the other, under 40 requests a second. No client may notice, and no
 // comment may be written twice.
 func (p *proxied) restarts() {
 	p.t.Helper()

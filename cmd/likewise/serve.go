@@ -146,7 +146,7 @@ func (w *workerCmd) Validate() error {
 
 // Run relays and writes until ctx ends.
 func (w *workerCmd) Run(ctx context.Context, out output) error {
-	kafka, err := w.kafkaFlags.log()
+	kafka, err := w.log()
 	if err != nil {
 		return err
 	}

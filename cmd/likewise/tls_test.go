@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -210,7 +211,7 @@ func (s *secured) mistakes() {
 // stands for other text.
 func (s *secured) refuses(settings, pattern string) {
 	s.t.Helper()
-	said := fail(s.t, 1, append(s.env[:len(s.env):len(s.env)], strings.Fields(settings)...), "worker")
+	said := fail(s.t, 1, append(slices.Clip(s.env), strings.Fields(settings)...), "worker")
 	for _, part := range strings.Split(pattern, ".*") {
 		assert.Contains(s.t, said, part, settings)
 	}
@@ -223,19 +224,20 @@ func TestTLS_settingsAreChecked(t *testing.T) {
 	good := ca.good()
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	base := []string{"worker", "--mysql-dsn=u:p@tcp(127.0.0.1:1)/db", "--kafka=127.0.0.1:1"}
+	base := []string{"worker", "--mysql-dsn=u:p@tcp(127.0.0.1:1)/db", "--kafka=127.0.0.1:1",
+		"--redis=rediss://127.0.0.1:1"}
 	for args, want := range map[string]string{
-		"--redis=rediss://127.0.0.1:1 --redis-ca=/nowhere":                                                  "--redis-ca (or $LIKEWISE_REDIS_CA): open /nowhere",
-		"--redis=rediss://127.0.0.1:1 --redis-ca=" + empty:                                                  "has no certificate in PEM",
-		"--redis=redis://127.0.0.1:1 --redis-ca=" + ca.file:                                                 "need a URL with rediss",
-		"--redis=redis://127.0.0.1:1 --mysql-cert=" + good.cert:                                             "--mysql-key (or $LIKEWISE_MYSQL_KEY) need each other",
-		"--redis=redis://127.0.0.1:1 --kafka-key=" + good.key:                                               "--kafka-key (or $LIKEWISE_KAFKA_KEY) need each other",
-		"--redis=redis://127.0.0.1:1 --kafka-sasl=scram-sha-256":                                            "missing: --kafka-user (or $LIKEWISE_KAFKA_USER)",
-		"--redis=redis://127.0.0.1:1 --kafka-user=me":                                                       "need --kafka-sasl",
-		"--redis=redis://127.0.0.1:1 --kafka-sasl=kerberos":                                                 "--kafka-sasl",
-		"--redis=redis://127.0.0.1:1 --kafka-sasl=plain --kafka-user=me --kafka-password=" + securePassword: "needs --kafka-tls",
+		"--redis-ca=/nowhere":                               "--redis-ca (or $LIKEWISE_REDIS_CA): open /nowhere",
+		"--redis-ca=" + empty:                               "has no certificate in PEM",
+		"--redis=redis://127.0.0.1:1 --redis-ca=" + ca.file: "need a URL with rediss",
+		"--mysql-cert=" + good.cert:                         "--mysql-key (or $LIKEWISE_MYSQL_KEY) need each other",
+		"--kafka-key=" + good.key:                           "--kafka-key (or $LIKEWISE_KAFKA_KEY) need each other",
+		"--kafka-sasl=scram-sha-256":                        "missing: --kafka-user (or $LIKEWISE_KAFKA_USER)",
+		"--kafka-user=me":                                   "need --kafka-sasl",
+		"--kafka-sasl=kerberos":                             "--kafka-sasl",
+		"--kafka-sasl=plain --kafka-user=me --kafka-password=" + securePassword: "needs --kafka-tls",
 	} {
-		said := fail(t, 2, nil, append(base[:len(base):len(base)], strings.Fields(args)...)...)
+		said := fail(t, 2, nil, append(slices.Clip(base), strings.Fields(args)...)...)
 		assert.Contains(t, said, want, args)
 		assert.NotContains(t, said, securePassword)
 	}

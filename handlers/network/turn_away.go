@@ -15,7 +15,8 @@ import (
 const settleTime = 200 * time.Millisecond
 
 // ignoreSYN is a classic BPF program. On a listening socket it drops each segment that asks for a new connection, and
-// passes the other segments of handshakes that have begun. It reads the flags of the TCP header (RFC 9293, section 3.1).
+// passes the other segments of handshakes that have begun. It reads the flags of the TCP header (RFC 9293, section
+// 3.1).
 var ignoreSYN = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13},                   // the byte of the flags
 	{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: 0x02, Jt: 0, Jf: 1}, // SYN

@@ -177,7 +177,8 @@ func (s *site) redisSkewBegins(off time.Duration) {
 	s.skews = append(s.skews, off)
 }
 
-// offsets returns by how much Redis's clock was off at times between two times of the run: 0 if it was right throughout.
+// offsets returns by how much Redis's clock was off at times between two times of the run: 0 if it was right
+// throughout.
 func (s *site) offsets(begin, end time.Duration) []time.Duration {
 	s.skewMu.Lock()
 	defer s.skewMu.Unlock()

@@ -129,8 +129,8 @@ func (v void) period() string {
 // roundingOfPeriods is how far the acceptance of a like may be from its time in MySQL, which has whole seconds.
 const roundingOfPeriods = 2 * time.Second
 
-// covers reports whether an operation that took effect was, possibly and certainly, in the period. The time of a like is
-// that of Redis's clock.
+// covers reports whether an operation that took effect was, possibly and certainly, in the period. The time of a like
+// is that of Redis's clock.
 func (v void) covers(o op, last time.Duration) (may, must bool) {
 	if v.all {
 		return true, true

@@ -108,8 +108,8 @@ func (st *storm) verify(ctx context.Context) {
 }
 
 // judgeLosses checks that the product has recorded no gaps and no dead letters. The product repairs them from Redis, so
-// clients do not notice them, but none of the faults may cause them. If a fault took events from the log, there are gaps,
-// and the reconciler has repaired them all.
+// clients do not notice them, but none of the faults may cause them. If a fault took events from the log, there are
+// gaps, and the reconciler has repaired them all.
 func (st *storm) judgeLosses(ctx context.Context) error {
 	gaps := "like_gaps"
 	if st.site.logLosses.Load() > 0 {

@@ -65,7 +65,8 @@ func (x *injection) clockBack() (end func() error, err error) {
 	}, c.set(off)
 }
 
-// clockBackWhileHeld holds calls to Redis, sets its clock back, and delivers the calls when their callers have given up.
+// clockBackWhileHeld holds calls to Redis, sets its clock back, and delivers the calls when their callers have given
+// up.
 func clockBackWhileHeld(ctx context.Context, x *injection) error {
 	picks := rand.New(rand.NewPCG(x.rng.Uint64(), 0))
 	x.toRedis.hold(func() bool { return picks.IntN(2) == 0 })

@@ -197,7 +197,8 @@ func (r *report) write(w io.Writer) {
 		r.Registers,
 		r.Overtaken,
 	)
-	fmt.Fprintf(w, "requests repeated with their Idempotency-Key: %d; likes read back at once: %d\n", r.Repeated, r.ReadBack)
+	fmt.Fprintf(w, "requests repeated with their Idempotency-Key: %d; likes read back at once: %d\n",
+		r.Repeated, r.ReadBack)
 	writeCounts(w, "moderation", moderationNames[:], r.Moderation)
 	writeCounts(w, "claims", claimNames[:], r.Claims)
 	writeCounts(w, "operator", operationNames[:], r.Operations)

@@ -546,8 +546,8 @@ func (c *client) comment(ctx context.Context) {
 	}
 }
 
-// create sends a creation. Without an Idempotency-Key it is sent once, because a repetition may create twice. With a key,
-// it is repeated until there is an answer, and sometimes after it: whatever is sent has one effect and one answer.
+// create sends a creation. Without an Idempotency-Key it is sent once, because a repetition may create twice. With a
+// key, it is repeated until there is an answer, and sometimes after it: whatever is sent has one effect and one answer.
 func (c *client) create(ctx context.Context, made *creation) *creation {
 	made.marker = fmt.Sprintf("marker-%d-%d-%d", c.n, len(c.made), c.rng.Uint64())
 	made.author, made.start = c.users[c.rng.IntN(len(c.users))], c.st.site.since()

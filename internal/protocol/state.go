@@ -272,7 +272,8 @@ func (r *redis) last(rules Rules) pos {
 	return r.Last
 }
 
-// next returns the position that the scripts append under an epoch. Without LastKept, it is the id that XADD assigns to "EPOCH-*".
+// next returns the position that the scripts append under an epoch. Without LastKept, it is the id that XADD assigns to
+// "EPOCH-*".
 func (r *redis) next(epoch uint8, rules Rules) pos {
 	if last := r.last(rules); epoch == last.Epoch {
 		return pos{epoch, last.Seq + 1}

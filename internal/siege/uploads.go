@@ -23,7 +23,7 @@ import (
 const (
 	uploaders     = 10
 	uploadsFor    = time.Minute
-	quietFor       = 15 * time.Second
+	quietFor      = 15 * time.Second
 	uploadAddress = "127.0.8.1"
 	apiMemory     = 1 << 30 // bytes, as in compose.yaml
 	mostSlower    = 5       // times the latency of another client while nobody attacks
@@ -35,8 +35,8 @@ var uploads = scenario{
 	siegeUploads,
 }
 
-// siegeUploads uploads for a minute, and reports the memory of the API, what another client notices, and whether the API
-// works on after the last answer.
+// siegeUploads uploads for a minute, and reports the memory of the API, what another client notices, and whether the
+// API works on after the last answer.
 func siegeUploads(ctx context.Context, s *site, _ options) (figures []figure, err error) {
 	files, err := worstPictures()
 	if err != nil {

@@ -62,8 +62,8 @@ func QueryTerms(query string) []string {
 // each calls yield with every term of a text, in the order of the text and as often as the text has it.
 //
 // A word is a run of letters, marks and digits. What people may leave out, or have no key for, is folded: see fold. An
-// English word becomes its stem: the term of "Qubits" is "qubit". A word with "+" or "#" behind it, or "." before it, is
-// a term as well: "C++", "C#" and ".NET" are found as such, and by "C" and "NET". An emoji is a term.
+// English word becomes its stem: the term of "Qubits" is "qubit". A word with "+" or "#" behind it, or "." before it,
+// is a term as well: "C++", "C#" and ".NET" are found as such, and by "C" and "NET". An emoji is a term.
 //
 // Scripts without spaces between words, and Korean, whose words take particles, have a term for each character and for
 // each pair of neighbours. So "量子计算" is found by "量子", "子计", "计算" and by each of its characters.
@@ -92,7 +92,8 @@ func each(text string, yield func(term string)) {
 	}
 }
 
-// signs returns the "+" or "#" at the beginning of s that belong to the word before them: "++" and what no word follows.
+// signs returns the "+" or "#" at the beginning of s that belong to the word before them: "++" and what no word
+// follows.
 func signs(s string) string {
 	n := len(s) - len(strings.TrimLeft(s, "+#"))
 	next, _ := utf8.DecodeRuneInString(s[n:])
@@ -141,7 +142,8 @@ const zeroWidthSpace = 0x200b
 // isPoint reports whether r is an accent, a vowel point, or a stroke that lengthens a word. Marks of other scripts are
 // kept: they are part of the spelling.
 func isPoint(r rune) bool {
-	return r >= 0x300 && r <= 0x36f || r == 0x640 || unicode.Is(unicode.Mn, r) && unicode.In(r, unicode.Arabic, unicode.Hebrew) ||
+	return r >= 0x300 && r <= 0x36f || r == 0x640 ||
+		unicode.Is(unicode.Mn, r) && unicode.In(r, unicode.Arabic, unicode.Hebrew) ||
 		r >= 0x64b && r <= 0x65f || r == 0x670
 }
 
@@ -164,7 +166,8 @@ func isSeparator(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r) && !isEmoji(r)
 }
 
-// isEmoji reports whether r is a symbol such as an emoji: not one of mathematics or of money, which stand between words.
+// isEmoji reports whether r is a symbol such as an emoji: not one of mathematics or of money, which stand between
+// words.
 func isEmoji(r rune) bool { return unicode.Is(unicode.So, r) && r >= 0x2190 }
 
 // cutRun cuts off the beginning of a word that is all in unspaced scripts, or all in others. Marks belong to the run

@@ -101,7 +101,7 @@ func openDump(ctx context.Context, dir string, progress func(done, total int64))
 		before += read
 		for _, t := range f.tables {
 			for _, id := range t.sort() {
-				d.leaveOut("%s: more than one row has the Id %d: only the first one counts", f.name, id)
+				d.leaveOutf("%s: more than one row has the Id %d: only the first one counts", f.name, id)
 			}
 		}
 	}
@@ -124,15 +124,15 @@ func (d *dump) scan(
 		read = e.offset + int64(e.length)
 		progress(read)
 		if err := f.each(e, r); err != nil {
-			d.leaveOut("%s, line %d: %w", f.name, line, err)
+			d.leaveOutf("%s, line %d: %w", f.name, line, err)
 		}
 	})
 	d.illegal += illegal
 	return read, err
 }
 
-// leaveOut counts a row that is left out, and keeps the reason as an example.
-func (d *dump) leaveOut(format string, args ...any) {
+// leaveOutf counts a row that is left out, and keeps the reason as an example.
+func (d *dump) leaveOutf(format string, args ...any) {
 	d.unread++
 	if len(d.examples) < maxExamples {
 		d.examples = append(d.examples, fmt.Errorf(format, args...).Error())

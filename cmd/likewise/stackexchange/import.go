@@ -1,19 +1,20 @@
 // Package stackexchange loads a dump of a Stack Exchange site, in the public format of one <row/> per record, into the
 // forum.
 //
-// Users become accounts without a password, which nobody can log in to. A name that no username can hold, such as one in
-// another script, is the display name; descriptions become bios. Questions become posts with at most five tags,
-// and their HTML becomes Markdown. Answers and comments on questions become comments. Comments on answers become
-// replies. Content without an author belongs to a placeholder account.
+// Users become accounts without a password, which nobody can log in to. A name that no username can hold, such as one
+// in another script, is the display name; descriptions become bios. Questions become posts with at most five tags, and
+// their HTML becomes Markdown. Answers and comments on questions become comments. Comments on answers become replies.
+// Content without an author belongs to a placeholder account.
 //
 // Every up-vote, and every point of a comment's score, becomes a like. A dump does not name the voters, so the import
 // chooses them, and every run chooses the same. Tag wikis, other votes, and rows whose post is missing are skipped and
 // counted.
 //
 // All files are read before the first row is written, so that an incomplete dump is refused. What no text can contain,
-// such as a control character, is left out and counted, and so is a row with unreadable values. Each row is recorded as imported in the transaction that
-// writes it. So an import that was stopped continues where it ended, and repeating a complete import changes nothing.
-// Likes pass the same gate as the likes of users. The likes of a target are recorded when the last was accepted.
+// such as a control character, is left out and counted, and so is a row with unreadable values. Each row is recorded as
+// imported in the transaction that writes it. So an import that was stopped continues where it ended, and repeating a
+// complete import changes nothing. Likes pass the same gate as the likes of users. The likes of a target are recorded
+// when the last was accepted.
 //
 // Rows stay in their files. The import holds 100 to 200 bytes of memory for each row.
 package stackexchange
@@ -334,7 +335,7 @@ func (im *importer) post(ctx context.Context, r *row) (post models.ImportedPost,
 	}
 	post = models.ImportedPost{ExternalID: p.id, CreatedAt: p.created, UpdatedAt: p.edited}
 	post.Text = models.PostText{Title: title(p.title), Content: im.content(markdown), Tags: im.tags(p.tags)}
-	if post.Text.Validate() != nil {
+	if !allowed(post.Text) {
 		return post, BrokenRule, nil
 	}
 	post.AuthorID, err = im.author(ctx, p.owner)
@@ -384,11 +385,14 @@ func (im *importer) comment(ctx context.Context, r *row) (c models.ImportedComme
 	return c, why, err
 }
 
+// allowed reports whether the forum accepts a text.
+func allowed(text interface{ Validate() error }) bool { return text.Validate() == nil }
+
 func (im *importer) fill(
 	ctx context.Context, c *models.ImportedComment, markdown string, owner int64,
 ) (why Reason, err error) {
 	c.Text = models.CommentText{Content: im.content(markdown)}
-	if c.Text.Validate() != nil {
+	if !allowed(c.Text) {
 		return BrokenRule, nil
 	}
 	c.AuthorID, err = im.author(ctx, owner)

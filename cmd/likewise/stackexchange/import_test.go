@@ -543,7 +543,8 @@ func TestImport_keepsNamesBiosAndPictures(t *testing.T) {
 	const at = ` CreationDate="2020-01-01T00:00:00.000" `
 	dir := writeDump(t, map[string]string{"Users": `
 <row Id="1"` + at + `DisplayName="José Núñez" ProfileImageUrl="https://images.example.org/1.png?s=128"
-	AboutMe="&lt;p&gt;I &amp;lt;3 &lt;a href=&quot;https://example.org/wiki&quot;&gt;wikis&lt;/a&gt;.&lt;/p&gt;&#xA;&#xA;&lt;ul&gt;&#xA;&lt;li&gt;one&lt;/li&gt;&#xA;&lt;li&gt;two&lt;/li&gt;&#xA;&lt;/ul&gt;"/>
+	AboutMe="&lt;p&gt;I &amp;lt;3 &lt;a href=&quot;https://example.org/wiki&quot;&gt;wikis&lt;/a&gt;.&lt;/p&gt;
+&lt;ul&gt;&#xA;&lt;li&gt;one&lt;/li&gt;&#xA;&lt;li&gt;two&lt;/li&gt;&#xA;&lt;/ul&gt;"/>
 <row Id="2"` + at + `DisplayName="张伟" AboutMe="` + strings.Repeat("长", 600) + `" ProfileImageUrl="javascript:alert(1)"/>
 <row Id="3"` + at + `DisplayName=" محمد &#x0E;" Location="القاهرة"/>
 <row Id="4"` + at + `DisplayName=""/>
@@ -553,7 +554,8 @@ func TestImport_keepsNamesBiosAndPictures(t *testing.T) {
 	require.Equal(t, [3]int64{1, 1, 1}, [3]int64{s.CutBios, s.Profiles, s.Illegal})
 	require.Equal(t, map[string]int64{"locations of users": 1}, s.NoPlace)
 	require.Equal(t, []string{
-		"Jose-Nunez|José Núñez|https://images.example.org/1.png?s=128|I <3 wikis (https://example.org/wiki).\n\n• one\n\n• two",
+		"Jose-Nunez|José Núñez|https://images.example.org/1.png?s=128|" +
+			"I <3 wikis (https://example.org/wiki).\n\n• one\n\n• two",
 		"Zhang-Wei|张伟||" + strings.Repeat("长", 499) + "…",
 		"mHmd|محمد||",
 		"user-4|||",
