@@ -12,7 +12,7 @@ const MaxExcerpt = 280
 
 // ExcerptVersion is the version of the rules of Options.Excerpt. It is incremented when the rules change, so that the
 // excerpts of all posts are made again.
-const ExcerptVersion = 1
+const ExcerptVersion = 2
 
 // excerpt is the excerpt of a post and the version of its rules; the zero excerpt of a post that has none.
 type excerpt struct {

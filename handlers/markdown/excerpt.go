@@ -15,7 +15,7 @@ import (
 )
 
 // Excerpt returns the beginning of content as one line of plain text, of at most models.MaxExcerpt characters. Links,
-// images and code are replaced by their text, and raw HTML is dropped. If the text is longer, it is cut after a word
+// images, code and raw HTML are replaced by their text. If the text is longer, it is cut after a word
 // and ends in "…". The text may contain "<" and "&". Increment models.ExcerptVersion with every change of the results.
 func (m *Parser) Excerpt(content string) string {
 	source, doc := m.parse(content)
@@ -53,9 +53,11 @@ func (e *excerpt) visit(n ast.Node, entering bool) (ast.WalkStatus, error) {
 	case *ast.AutoLink:
 		e.write(string(n.Label(e.source)))
 	case *ast.Link:
-		if isAddress(n) {
+		if _, picture := n.AttributeString(pictureKey); picture {
 			next = ast.WalkSkipChildren
 		}
+	case *tagNode:
+		e.space = e.space || elements[n.name].block || n.name == "br"
 	case *ast.CodeBlock, *ast.FencedCodeBlock:
 		for _, line := range n.Lines().Sliced(0, n.Lines().Len()) {
 			e.write(string(line.Value(e.source)))
@@ -65,12 +67,6 @@ func (e *excerpt) visit(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		next = ast.WalkStop
 	}
 	return next, nil
-}
-
-// isAddress reports whether a link was an image without a text, whose text userLinks has set to its address.
-func isAddress(n *ast.Link) bool {
-	only, ok := n.FirstChild().(*ast.String)
-	return ok && n.ChildCount() == 1 && string(only.Value) == string(n.Destination)
 }
 
 // write appends text, whose white space and control characters become single spaces.

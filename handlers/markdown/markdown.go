@@ -1,9 +1,11 @@
 // Package markdown renders the Markdown of posts and comments to safe HTML, makes excerpts of it, and finds whom it
 // mentions.
 //
-// Raw HTML in the content is dropped, and the sanitizer checks the rendered HTML again. An image that was uploaded to
-// the site is shown. Any other becomes a link to it, so that a reader's browser loads nothing from other hosts unless
-// the reader follows the link. Content beyond the bounds on nesting, links, emphasis and tables stays text.
+// No words of the content are lost. Tags of raw HTML that do no harm keep their meaning, and the others are shown as they
+// were written. The sanitizer checks the rendered HTML again. An image that was uploaded to the site is shown. Any other
+// becomes a link to it, so that a reader's browser loads nothing from other hosts unless the reader follows the link. A
+// link that is not allowed is shown as its text and its address. Content beyond the bounds on nesting, links, emphasis
+// and tables stays text.
 //
 // The Renderer owns a cache of rendered HTML, by target and version. An edit needs no invalidation, and losing an entry
 // costs one rendering.
@@ -19,14 +21,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/maypok86/otter/v2"
 	"github.com/microcosm-cc/bluemonday"
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
+	tables "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/renderer"
+	goldmarkhtml "github.com/yuin/goldmark/renderer/html"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 
@@ -114,22 +120,37 @@ const linkRel = "nofollow ugc noopener"
 // linkSchemes are the schemes of absolute links. Relative links are allowed, too.
 var linkSchemes = []string{"http", "https", "mailto"}
 
+// language is the pattern of the languages of code that are marked.
+const language = "[A-Za-z0-9+#._-]{1,40}"
+
+var languageOnly = regexp.MustCompile("^" + language + "$")
+
 // newPolicy allows the elements and attributes that the converter writes, and nothing else. It allows neither id nor
 // name: the scripts of a page could mistake such elements for their own.
 func newPolicy() *bluemonday.Policy {
 	p := bluemonday.NewPolicy()
-	p.AllowElements("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre", "code", "em", "strong",
-		"del", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td")
-	p.AllowAttrs("start").Matching(bluemonday.Integer).OnElements("ol")
-	p.AllowAttrs("class").Matching(regexp.MustCompile(`^language-[A-Za-z0-9+#._-]{1,40}$`)).OnElements("code")
-	p.AllowAttrs("align").Matching(regexp.MustCompile(`^(left|center|right)$`)).OnElements("th", "td")
+	for name := range elements {
+		if name != "a" && name != "img" {
+			p.AllowElements(name)
+		}
+	}
+	for name, of := range attributes {
+		for element, values := range of {
+			if element == "" {
+				p.AllowAttrs(name).Matching(values).Globally()
+			} else {
+				p.AllowAttrs(name).Matching(values).OnElements(element)
+			}
+		}
+	}
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^language-` + language + `$`)).OnElements("code")
 	p.AllowAttrs("type").Matching(regexp.MustCompile(`^checkbox$`)).OnElements("input")
 	p.AllowAttrs("checked", "disabled").Matching(regexp.MustCompile(`^$`)).OnElements("input")
 	p.AllowAttrs("src").Matching(regexp.MustCompile("^" + models.ImagePath + "[A-Za-z0-9_-]+$")).OnElements("img")
-	p.AllowAttrs("alt", "title").OnElements("img")
+	p.AllowAttrs("alt").OnElements("img")
 	p.AllowAttrs("width", "height").Matching(bluemonday.Integer).OnElements("img")
 	p.AllowAttrs("loading").Matching(regexp.MustCompile("^lazy$")).OnElements("img")
-	p.AllowAttrs("href", "title").OnElements("a")
+	p.AllowAttrs("href").OnElements("a")
 	p.AllowAttrs("class").Matching(regexp.MustCompile("^" + mentionClass + "$")).OnElements("a")
 	p.AllowAttrs("rel").Matching(regexp.MustCompile("^" + linkRel + "$")).OnElements("a")
 	p.RequireParseableURLs(true)
@@ -174,9 +195,10 @@ func newConverter(site string) goldmark.Markdown {
 			inlines[i].Value = fewDelimiters{p.Value.(parser.InlineParser)}
 		}
 	}
-	tables := util.Prioritized(fewCells{extension.NewTableParagraphTransformer()}, 200)
-	paragraphs := append(parser.DefaultParagraphTransformers(), tables)
-	inlines = append(inlines, util.Prioritized(fewDelimiters{extension.NewStrikethroughParser()}, 500))
+	table := util.Prioritized(fewCells{extension.NewTableParagraphTransformer()}, 200)
+	paragraphs := append(parser.DefaultParagraphTransformers(), table)
+	inlines = append(inlines, util.Prioritized(fewDelimiters{extension.NewStrikethroughParser()}, 500),
+		util.Prioritized(webAddresses{}, 150)) // before links and emphasis
 	return goldmark.New(
 		goldmark.WithParser(parser.NewParser(
 			parser.WithBlockParsers(blocks...),
@@ -184,16 +206,21 @@ func newConverter(site string) goldmark.Markdown {
 			parser.WithParagraphTransformers(paragraphs...),
 			parser.WithASTTransformers(
 				util.Prioritized(extension.NewTableASTTransformer(), 0),
+				util.Prioritized(visible{}, 800),
+				util.Prioritized(rawHTML{}, 900),
+				util.Prioritized(bareAddresses{}, 950),
 				util.Prioritized(userLinks{site}, 1000),
 			),
 		)),
-		goldmark.WithRendererOptions(renderer.WithNodeRenderers(
+		goldmark.WithRendererOptions(goldmarkhtml.WithHardWraps(), renderer.WithNodeRenderers(
+			util.Prioritized(tagRenderer{}, 500),
+			util.Prioritized(linkRenderer{}, 500),
 			util.Prioritized(extension.NewStrikethroughHTMLRenderer(), 500),
 			// An attribute, because a style would have to be sanitized, too.
 			util.Prioritized(extension.NewTableHTMLRenderer(
 				extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)), 500),
 		)),
-		goldmark.WithExtensions(extension.Linkify, extension.TaskList),
+		goldmark.WithExtensions(extension.TaskList),
 	)
 }
 
@@ -236,14 +263,37 @@ func (p fewLinks) CloseBlock(parent ast.Node, block text.Reader, pc parser.Conte
 	pc.Set(delimitersKey, nil)
 }
 
-// fewDelimiters parses at most maxDelimiters runs of characters in a paragraph as emphasis.
+// fewDelimiters parses at most maxDelimiters runs of characters in a paragraph as emphasis. Only two "~" strike text out,
+// because "3~5" is a range.
 type fewDelimiters struct{ parser.InlineParser }
 
 func (p fewDelimiters) Parse(parent ast.Node, block text.Reader, pc parser.Context) ast.Node {
-	if !countTo(maxDelimiters, delimitersKey, pc) {
+	line, _ := block.PeekLine()
+	run := len(line) - len(bytes.TrimLeft(line, string(line[:1])))
+	if line[0] == '~' && run != 2 || !countTo(maxDelimiters, delimitersKey, pc) {
 		return nil
 	}
-	return p.InlineParser.Parse(parent, block, pc)
+	before := block.PrecendingCharacter()
+	node := p.InlineParser.Parse(parent, block, pc)
+	if d, ok := node.(*parser.Delimiter); ok {
+		after, _ := utf8.DecodeRune(line[run:])
+		besideUnspaced(d, before, after)
+	}
+	return node
+}
+
+// besideUnspaced lets a delimiter between punctuation and a letter of a script without spaces begin or end emphasis. In
+// CommonMark, the space that other scripts have there decides: "**“a”**b" has no emphasis.
+func besideUnspaced(d *parser.Delimiter, before, after rune) {
+	if d.Char == '_' {
+		return // is part of words
+	}
+	switch {
+	case util.IsPunctRune(before) && isUnspaced(after):
+		d.CanClose = true
+	case isUnspaced(before) && util.IsPunctRune(after):
+		d.CanOpen = true
+	}
 }
 
 // fewCells parses tables of at most maxCells together. Each row has as many cells as the table has columns, so a few
@@ -265,7 +315,36 @@ func (p fewCells) Transform(node *ast.Paragraph, reader text.Reader, pc parser.C
 			return
 		}
 	}
+	parent, previous, lines := node.Parent(), node.PreviousSibling(), node.Lines().Sliced(0, node.Lines().Len())
+	lines = slices.Clone(lines)
 	p.ParagraphTransformer.Transform(node, reader, pc)
+	table := node.NextSibling()
+	if node.Parent() == nil {
+		if table = parent.FirstChild(); previous != nil {
+			table = previous.NextSibling()
+		}
+	}
+	if table, ok := table.(*tables.Table); ok {
+		keepCells(table, lines[len(lines)-table.ChildCount()+1:], reader.Source())
+	}
+}
+
+// keepCells appends what a row has beyond the columns of its table to its last cell. lines are those of the rows after
+// the header.
+func keepCells(table *tables.Table, lines []text.Segment, source []byte) {
+	row := table.FirstChild()
+	for _, line := range lines {
+		row = row.NextSibling()
+		last := row.LastChild()
+		if row.ChildCount() < len(table.Alignments) || last == nil || last.Lines().Len() == 0 {
+			continue
+		}
+		cell := last.Lines().At(0)
+		rest := source[cell.Stop:line.Stop]
+		if bytes.IndexFunc(rest, func(r rune) bool { return r != '|' && !unicode.IsSpace(r) }) >= 0 {
+			last.Lines().Set(0, cell.WithStop(cell.Stop+len(bytes.TrimRight(rest, "| \t\r\n"))))
+		}
+	}
 }
 
 // countTo increments the counter of key and reports whether it was below most.
@@ -275,51 +354,200 @@ func countTo(most int, key parser.ContextKey, pc parser.Context) bool {
 	return n < most
 }
 
+// visible shows what CommonMark drops: definitions of links that nothing refers to, and what the opening line of a code
+// block has besides the name of a language.
+type visible struct{}
+
+func (visible) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
+	used := map[string]bool{}
+	var definitions []*ast.LinkReferenceDefinition
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // it never fails
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.Link:
+			if n.Reference != nil {
+				used[util.ToLinkReference(n.Reference.Value)] = true
+			}
+		case *ast.Image:
+			if n.Reference != nil {
+				used[util.ToLinkReference(n.Reference.Value)] = true
+			}
+		case *ast.LinkReferenceDefinition:
+			definitions = append(definitions, n)
+		case *ast.FencedCodeBlock:
+			showInfo(n, reader.Source())
+		}
+		return ast.WalkContinue, nil
+	})
+	for _, n := range definitions {
+		label := util.ToLinkReference(n.Label)
+		if used[label] {
+			used[label] = false // a second definition has no effect
+			continue
+		}
+		p := ast.NewParagraph()
+		p.SetBlankPreviousLines(n.HasBlankPreviousLines())
+		p.AppendChild(p, asWritten("["+string(n.Label)+"]: "))
+		link := ast.NewLink()
+		link.Destination = n.Destination
+		link.AppendChild(link, asWritten(string(n.Destination)))
+		p.AppendChild(p, link)
+		if len(n.Title) > 0 {
+			p.AppendChild(p, asWritten(` "`+string(n.Title)+`"`))
+		}
+		n.Parent().ReplaceChild(n.Parent(), n, p)
+	}
+}
+
+// showInfo makes the info string of a code block its first line, unless it is the name of a language.
+func showInfo(n *ast.FencedCodeBlock, source []byte) {
+	if n.Info == nil || languageOnly.Match(n.Info.Segment.Value(source)) {
+		return
+	}
+	line := n.Info.Segment
+	end := line.Stop
+	for end < len(source) && source[end] != '\n' {
+		end++
+	}
+	if end < len(source) {
+		line.Stop = end + 1
+	}
+	rest := n.Lines().Sliced(0, n.Lines().Len())
+	all := text.NewSegments()
+	all.Append(line)
+	all.AppendAll(rest)
+	n.SetLines(all)
+	n.Info = nil
+}
+
 // userLinks sets linkRel on every link, replaces images of other sites by links to them, and replaces links that are
-// not allowed by their text.
+// not allowed by their text and their address.
 type userLinks struct{ site string }
 
 func (l userLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
-	var found []ast.Node
+	for _, n := range linksOf(doc, reader.Source()) {
+		switch n := n.(type) {
+		case *ast.Link:
+			if !linkable(n.Destination) {
+				unlink(n, n.Destination, n.Title)
+			}
+		case *ast.Image:
+			if !l.show(n) {
+				linkImage(n)
+			}
+			continue
+		case *ast.AutoLink:
+			if !linkable(n.URL(reader.Source())) || inLink(n) {
+				n.Parent().ReplaceChild(n.Parent(), n, asWritten(string(n.Label(reader.Source()))))
+			}
+		}
+		n.SetAttributeString("rel", []byte(linkRel))
+	}
+}
+
+// linksOf returns the links and images of a document, in its order. Those of Markdown in a link of raw HTML become text
+// and their address, and so do bare addresses in its code.
+func linksOf(doc *ast.Document, source []byte) (found []ast.Node) {
+	var within []ast.Node
+	open := map[string]int{}                                                    // tags of raw HTML
+	literal := 0                                                                // of them, those whose text has no addresses
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // it never fails
-		switch n.(type) {
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *tagNode:
+			step := 1
+			if n.closing {
+				step = -1
+			}
+			open[n.name] += step
+			if elements[n.name].literal {
+				literal += step
+			}
 		case *ast.Link, *ast.Image, *ast.AutoLink:
-			if entering {
+			if open["a"] > 0 || n.Kind() == ast.KindAutoLink && literal > 0 {
+				within = append(within, n)
+			} else {
 				found = append(found, n)
 			}
 		}
 		return ast.WalkContinue, nil
 	})
-	for _, n := range found {
+	for _, n := range within {
 		switch n := n.(type) {
 		case *ast.Link:
-			if !linkable(n.Destination) {
-				unwrap(n)
-			}
+			unlink(n, n.Destination, n.Title)
 		case *ast.Image:
-			if l.show(n) {
-				continue
-			}
-			link := ast.NewLink()
-			link.Destination, link.Title = n.Destination, n.Title
-			if linkable(n.Destination) && !inLink(n) {
-				n.Parent().ReplaceChild(n.Parent(), n, link)
-				adopt(link, n)
-				if !link.HasChildren() {
-					link.AppendChild(link, ast.NewString(n.Destination))
-				}
-				link.SetAttributeString("rel", []byte(linkRel))
-			} else {
-				unwrap(n)
-			}
-			continue
+			unlink(n, n.Destination, n.Title)
 		case *ast.AutoLink:
-			if !linkable(n.URL(reader.Source())) {
-				n.Parent().ReplaceChild(n.Parent(), n, ast.NewString(n.Label(reader.Source())))
-			}
+			n.Parent().ReplaceChild(n.Parent(), n, asWritten(string(n.Label(source))))
 		}
-		n.SetAttributeString("rel", []byte(linkRel))
 	}
+	return found
+}
+
+// unlink replaces a link or an image by its text, with the address and the title in brackets.
+func unlink(n ast.Node, address, title []byte) {
+	if note := noteOn(n, address, title); note != "" {
+		n.Parent().InsertAfter(n.Parent(), n, asWritten(note))
+	}
+	unwrap(n)
+}
+
+// noteOn returns the address and the title of a link as text after its own; "" if that shows them.
+func noteOn(n ast.Node, address, title []byte) string {
+	note := string(address)
+	if only, ok := n.FirstChild().(*ast.String); ok && n.ChildCount() == 1 && string(only.Value) == note {
+		note = ""
+	}
+	if len(title) > 0 {
+		note = strings.TrimLeft(note+` "`+string(title)+`"`, " ")
+	}
+	switch {
+	case note == "":
+		return ""
+	case n.HasChildren():
+		return " (" + note + ")"
+	}
+	return note
+}
+
+// pictureKey marks the link that an image became which has no text but its address.
+const pictureKey = "picture"
+
+// linkImage replaces an image by a link to it. Within a link, it is replaced by its text, and the link to it follows.
+func linkImage(n *ast.Image) {
+	if !linkable(n.Destination) {
+		unlink(n, n.Destination, n.Title)
+		return
+	}
+	link := ast.NewLink()
+	link.Destination, link.Title = n.Destination, n.Title
+	link.SetAttributeString("rel", []byte(linkRel))
+	around := linkAround(n)
+	if around == nil {
+		n.Parent().ReplaceChild(n.Parent(), n, link)
+		adopt(link, n)
+		if !link.HasChildren() {
+			link.AppendChild(link, asWritten(string(n.Destination)))
+			link.SetAttributeString(pictureKey, true)
+		}
+		return
+	}
+	if !n.HasChildren() {
+		n.AppendChild(n, asWritten(string(n.Destination)))
+		unwrap(n)
+		return
+	}
+	link.AppendChild(link, asWritten("("+string(n.Destination)+")"))
+	link.SetAttributeString(pictureKey, true)
+	parent := around.Parent()
+	parent.InsertAfter(parent, around, link)
+	parent.InsertAfter(parent, around, asWritten(" "))
+	unwrap(n)
 }
 
 // show reports whether an image was uploaded to the site, and sets its attributes if so. The name of the image holds
@@ -337,19 +565,24 @@ func (l userLinks) show(n *ast.Image) bool {
 	return true
 }
 
-// linkable reports whether links to the destination are allowed.
+// linkable reports whether links to the destination are allowed, and the sanitizer keeps them.
 func linkable(destination []byte) bool {
-	u, err := url.Parse(string(destination)) // makes the scheme lower-case
-	return err == nil && len(destination) > 0 && (u.Scheme == "" || slices.Contains(linkSchemes, u.Scheme))
+	escaped := strings.TrimSpace(string(escapeAddress(destination))) // as the renderer writes it
+	u, err := url.Parse(escaped)                                     // makes the scheme lower-case
+	return err == nil && u.String() != "" && !strings.ContainsAny(escaped, " \t\n") &&
+		(u.Scheme == "" || slices.Contains(linkSchemes, u.Scheme))
 }
 
-func inLink(n ast.Node) bool {
+func inLink(n ast.Node) bool { return linkAround(n) != nil }
+
+// linkAround returns the link that a node is part of; nil if it is in none.
+func linkAround(n ast.Node) ast.Node {
 	for p := n.Parent(); p != nil; p = p.Parent() {
 		if p.Kind() == ast.KindLink {
-			return true
+			return p
 		}
 	}
-	return false
+	return nil
 }
 
 // adopt moves the children of one node to another.

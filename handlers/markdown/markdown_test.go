@@ -27,19 +27,31 @@ import (
 
 // safeAttributes lists the elements that rendered content may contain, with their attributes.
 var safeAttributes = map[string][]string{
-	"p": nil, "br": nil, "hr": nil, "h1": nil, "h2": nil, "h3": nil, "h4": nil, "h5": nil, "h6": nil, "blockquote": nil,
-	"pre": nil,
-	"em":  nil, "strong": nil, "del": nil, "ul": nil, "li": nil, "table": nil, "thead": nil, "tbody": nil, "tr": nil,
-	"ol": {"start"}, "code": {"class"}, "th": {"align"}, "td": {"align"}, "input": {"type", "checked", "disabled"},
-	"a": {"href", "title", "rel", "class"},
+	"a": {"href", "rel", "class"}, "abbr": nil, "b": nil, "bdi": nil, "bdo": nil, "blockquote": nil, "br": nil,
+	"caption": nil, "cite": nil, "code": {"class"}, "dd": nil, "del": {"datetime"}, "details": {"open"}, "dfn": nil,
+	"div": {"align"}, "dl": nil, "dt": nil, "em": nil, "figcaption": nil, "figure": nil,
+	"h1": {"align"}, "h2": {"align"}, "h3": {"align"}, "h4": {"align"}, "h5": {"align"}, "h6": {"align"}, "hr": nil,
+	"i": nil, "input": {"type", "checked", "disabled"}, "ins": {"datetime"}, "kbd": nil, "li": {"value"}, "mark": nil,
+	"ol": {"start", "type", "reversed"}, "p": {"align"}, "pre": nil, "q": nil, "rp": nil, "rt": nil, "ruby": nil,
+	"s": nil, "samp": nil, "small": nil, "span": nil, "strike": nil, "strong": nil, "sub": nil, "summary": nil,
+	"sup": nil, "table": {"align"}, "tbody": nil, "td": {"align", "valign", "colspan", "rowspan"}, "tfoot": nil,
+	"th": {"align", "valign", "colspan", "rowspan"}, "thead": nil, "time": {"datetime"}, "tr": {"valign"}, "tt": nil,
+	"u": nil, "ul": nil, "var": nil, "wbr": nil,
 }
+
+// safeEverywhere are attributes that each of the elements may have.
+var safeEverywhere = []string{"title", "lang", "dir"}
 
 var safeValues = map[string]*regexp.Regexp{
 	"start": regexp.MustCompile(`^[0-9]+$`), "class": regexp.MustCompile(`^language-\S+$`),
 	"align":   regexp.MustCompile(`^(left|right|center)$`),
-	"type":    regexp.MustCompile(`^checkbox$`),
 	"checked": regexp.MustCompile(`^$`), "disabled": regexp.MustCompile(`^$`),
 	"rel": regexp.MustCompile(`^nofollow ugc noopener$`), "title": regexp.MustCompile(``),
+	"valign":  regexp.MustCompile(`^(top|middle|bottom|baseline)$`),
+	"colspan": regexp.MustCompile(`^[1-9][0-9]?$`), "rowspan": regexp.MustCompile(`^[1-9][0-9]?$`),
+	"open": regexp.MustCompile(`^(open)?$`), "reversed": regexp.MustCompile(`^(reversed)?$`),
+	"value": regexp.MustCompile(`^[0-9]+$`), "datetime": regexp.MustCompile(`^[0-9A-Za-z:.+ -]+$`),
+	"lang": regexp.MustCompile(`^[A-Za-z0-9-]+$`), "dir": regexp.MustCompile(`^(ltr|rtl|auto)$`),
 }
 
 // unsafeHTML parses HTML as a browser would. It returns the first part that could run, load, imitate the page or link
@@ -47,6 +59,9 @@ var safeValues = map[string]*regexp.Regexp{
 func unsafeHTML(rendered string) string {
 	if strings.ContainsRune(rendered, 0) {
 		return "NUL"
+	}
+	if found := unbalanced(rendered); found != "" {
+		return found
 	}
 	// Twice, with scripting on and off: a noscript is parsed differently. In a div, as in a page.
 	for _, scripting := range []bool{true, false} {
@@ -63,6 +78,28 @@ func unsafeHTML(rendered string) string {
 		}
 	}
 	return ""
+}
+
+// unbalanced returns a tag that has no other half where it has to be, so that the content could close an element of the
+// page around it; "" if there is none.
+func unbalanced(rendered string) string {
+	var open []string
+	for tokens := html.NewTokenizer(strings.NewReader(rendered)); ; {
+		switch kind := tokens.Next(); kind {
+		case html.ErrorToken:
+			return strings.Join(open, " ")
+		case html.StartTagToken:
+			if name := tokens.Token().Data; !slices.Contains([]string{"br", "wbr", "hr", "img", "input"}, name) {
+				open = append(open, name)
+			}
+		case html.EndTagToken:
+			name := tokens.Token().Data
+			if len(open) == 0 || open[len(open)-1] != name {
+				return "/" + name
+			}
+			open = open[:len(open)-1]
+		}
+	}
 }
 
 // isMention reports whether an element is a link as a mention becomes one, of which its user chose the name alone.
@@ -83,7 +120,7 @@ func unsafeNode(n *html.Node) string {
 		}
 		hasRel := isMention(n)
 		for _, a := range n.Attr {
-			if !slices.Contains(allowed, a.Key) || a.Namespace != "" {
+			if !slices.Contains(allowed, a.Key) && !slices.Contains(safeEverywhere, a.Key) || a.Namespace != "" {
 				return "attribute " + a.Key + " of " + n.Data
 			}
 			hasRel = hasRel || a.Key == "rel"
@@ -93,6 +130,10 @@ func unsafeNode(n *html.Node) string {
 				safe = safeHref(a.Val)
 			case a.Key == "class" && n.Data == "a":
 				safe = isMention(n)
+			case a.Key == "type" && n.Data == "input":
+				safe = a.Val == "checkbox"
+			case a.Key == "type":
+				safe = strings.Contains("1aAiI", a.Val) && len(a.Val) == 1
 			default:
 				safe = safeValues[a.Key].MatchString(a.Val)
 			}
@@ -320,7 +361,8 @@ func TestUnsafeHTML_findsWhatIsUnsafe(t *testing.T) {
 		"<a href='javascript:x' rel='nofollow ugc noopener'>x</a>",
 		"<a href='\x01java\nscript:x' rel='nofollow ugc noopener'>x</a>", "<img src=x>",
 		"<a href=/x>x</a>", "<!--x-->", "<svg><p></svg>", "<code class=x>", "<p id=x>", "<input type=text>",
-		"<noscript><img src=x>", "<p\x00>"} {
+		"<noscript><img src=x>", "<p\x00>", "</div>", "<b>x", "<b><i></b></i>", "<table><tr><td width=1>x</td></tr></table>",
+		"<p align=x></p>", "<details open=x></details>"} {
 		if unsafeHTML(wrong) == "" {
 			t.Errorf("%q is called safe", wrong)
 		}
@@ -347,17 +389,19 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 			`>a cat</a></p>`,
 		"![](https://b.example/cat.png)": `<p><a href="https://b.example/cat.png"` + rel +
 			`>https://b.example/cat.png</a></p>`,
-		"[![a](https://b.example)](https://c.example)": `<p><a href="https://c.example"` + rel + `>a</a></p>`,
-		"[a](javascript:b) ![c](javascript:d)":         "<p>a c</p>",
-		"<javascript:a>":                               "<p>javascript:a</p>",
-		"```go\na < b\n```":                            "<pre><code class=\"language-go\">a &lt; b\n</code></pre>",
-		"3. a\n4. b":                                   "<ol start=\"3\">\n<li>a</li>\n<li>b</li>\n</ol>",
+		"[![a](https://b.example)](https://c.example)": `<p><a href="https://c.example"` + rel + `>a</a> ` +
+			`<a href="https://b.example"` + rel + `>(https://b.example)</a></p>`,
+		"[![](https://b.example)](https://c.example)": `<p><a href="https://c.example"` + rel + `>https://b.example</a></p>`,
+		"[a](javascript:b) ![c](javascript:d)":        "<p>a (javascript:b) c (javascript:d)</p>",
+		"<javascript:a>":                              "<p>javascript:a</p>",
+		"```go\na < b\n```":                           "<pre><code class=\"language-go\">a &lt; b\n</code></pre>",
+		"3. a\n4. b":                                  "<ol start=\"3\">\n<li>a</li>\n<li>b</li>\n</ol>",
 		"- [x] a\n- [ ] b": "<ul>\n<li><input checked=\"\" disabled=\"\" type=\"checkbox\"> a</li>\n" +
 			"<li><input disabled=\"\" type=\"checkbox\"> b</li>\n</ul>",
 		"|a|b|\n|:-:|-|\n|c|`d\\|e`|": "<table>\n<thead>\n" +
 			"<tr>\n<th align=\"center\">a</th>\n<th>b</th>\n</tr>\n</thead>\n<tbody>\n" +
 			"<tr>\n<td align=\"center\">c</td>\n<td><code>d|e</code></td>\n</tr>\n</tbody>\n</table>",
-		"a <b>b</b>": "<p>a b</p>",
+		"a\nb": "<p>a<br>\nb</p>",
 		"> a\n> > b\n>\n> - c\n>   - d": "<blockquote>\n<p>a</p>\n<blockquote>\n<p>b</p>\n</blockquote>\n" +
 			"<ul>\n<li>c\n<ul>\n<li>d</li>\n</ul>\n</li>\n</ul>\n</blockquote>",
 	} {

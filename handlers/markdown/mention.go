@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/text"
@@ -17,32 +18,20 @@ import (
 var mentionPattern = regexp.MustCompile(`[A-Za-z0-9_.+\\/@-]*@[A-Za-z0-9_.@-]+`)
 
 // Mentions returns the usernames that content mentions as @name: in lower case, each once, in the order of the text,
-// and at most models.MaxMentions. It ignores code and links. A trailing dot or dash does not belong to the name: in
-// "@ada." the dot ends the sentence.
+// and at most models.MaxMentions. It ignores code, links and quotations: a quotation repeats what somebody was notified
+// of. A trailing dot or dash does not belong to the name: in "@ada." the dot ends the sentence.
 func (m *Parser) Mentions(content string) []string {
 	if !strings.Contains(content, "@") || len(namesIn(content, nil)) == 0 {
 		return nil // most texts have no "@" and need not be parsed
 	}
 	source, doc := m.parse(content)
 	var names []string
-	var start, end int // of the text that the next node may continue
-	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if !entering {
-			return ast.WalkContinue, nil
+	for _, t := range textsOf(doc, source) {
+		if !t.quoted {
+			names = namesIn(string(t.Segment.Value(source)), names)
 		}
-		switch n := n.(type) {
-		case *ast.CodeSpan, *ast.Link, *ast.Image:
-			return ast.WalkSkipChildren, nil
-		case *ast.Text:
-			if n.Segment.Start != end {
-				names = namesIn(string(source[start:end]), names)
-				start = n.Segment.Start
-			}
-			end = n.Segment.Stop
-		}
-		return ast.WalkContinue, nil
-	}) // returns an error only if the function does
-	return namesIn(string(source[start:end]), names)
+	}
+	return names
 }
 
 // namesIn appends the names that plain text mentions to names.
@@ -70,11 +59,19 @@ func mentionsIn(plain string) iter.Seq2[int, string] {
 			from += found[1]
 			name, whole := strings.CutPrefix(plain[at:from], "@")
 			name = strings.TrimRight(name, ".-")
-			if whole && models.ValidUsername(name) && !yield(at, name) {
+			if whole && isApart(plain, at, at+len("@")+len(name)) && models.ValidUsername(name) && !yield(at, name) {
 				return
 			}
 		}
 	}
+}
+
+// isApart reports whether the words before start and after end are others: "josé@ada" and "@adaé" mention nobody, but
+// "你好@ada你好" does.
+func isApart(plain string, start, end int) bool {
+	before, _ := utf8.DecodeLastRuneInString(plain[:start])
+	after, _ := utf8.DecodeRuneInString(plain[end:])
+	return !inWord(before) && !inWord(after)
 }
 
 // maxMentionLinks bounds the mentions of a text that become links: a few characters become a long link.
@@ -99,28 +96,51 @@ func (m *Renderer) linkMentions(doc ast.Node, source []byte) {
 			link.Destination = []byte(m.profiles + strings.ToLower(name))
 			link.SetAttributeString("class", []byte(mentionClass))
 			link.AppendChild(link, ast.NewTextSegment(text.NewSegment(at, end)))
-			if at > t.Segment.Start {
-				t.Parent().InsertBefore(t.Parent(), t, ast.NewTextSegment(text.NewSegment(t.Segment.Start, at)))
-			}
-			t.Parent().InsertBefore(t.Parent(), t, link)
-			t.Segment = text.NewSegment(end, t.Segment.Stop) // keeps the line break after it
+			replace(t.Text, at, end, link)
 		}
 	}
 }
 
+// plainText is a text outside code and links.
+type plainText struct {
+	*ast.Text
+
+	quoted bool // is in a quotation
+}
+
 // textsOf returns the texts of a document outside code and links. Adjacent ones are merged: the parser divides a text
 // at each character that could begin markup.
-func textsOf(doc ast.Node, source []byte) (texts []*ast.Text) {
+func textsOf(doc ast.Node, source []byte) (texts []plainText) {
+	literal, quotations := 0, 0                                                 // that the text is in
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // it never fails
+		step := 1
+		if !entering {
+			step = -1
+		}
 		switch n := n.(type) {
-		case *ast.CodeSpan, *ast.Link, *ast.Image:
+		case *ast.CodeSpan, *ast.Link, *ast.Image, *ast.AutoLink:
 			return ast.WalkSkipChildren, nil
+		case *ast.Blockquote:
+			quotations += step
+		case *tagNode:
+			if n.closing == entering {
+				break // of the two visits, one counts
+			}
+			if n.closing {
+				step = -1
+			}
+			switch {
+			case n.name == "a" || elements[n.name].literal:
+				literal += step
+			case n.name == "blockquote":
+				quotations += step
+			}
 		case *ast.Text:
-			if entering {
+			if entering && literal == 0 {
 				for next := n.NextSibling(); next != nil && n.Merge(next, source); next = n.NextSibling() {
 					n.Parent().RemoveChild(n.Parent(), next)
 				}
-				texts = append(texts, n)
+				texts = append(texts, plainText{n, quotations > 0})
 			}
 		}
 		return ast.WalkContinue, nil

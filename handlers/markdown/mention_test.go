@@ -29,7 +29,12 @@ func TestMentions(t *testing.T) {
 		{"Hello @Ada, @bob.", "ada bob"},
 		{"@ada @ADA @Ada", "ada"},
 		{"(@ada) \"@bob\" [@cyd] **@dan** _@eve_ ~~@fay~~ > @gus", "ada bob cyd dan eve fay gus"},
-		{"# @ada\n\n- @bob\n\n> @cyd\n\n| a |\n|---|\n| @dan |\n", "ada bob cyd dan"},
+		{"# @ada\n\n- @bob\n\n| a |\n|---|\n| @dan |\n", "ada bob dan"},
+		{"> @ada wrote\n> > @bob\n\n@cyd: no", "cyd"},
+		{"<blockquote>\n@ada\n</blockquote>", ""},
+		{"josé@ada.example é@ada @adaé @ada\u0301 \u043f@ada @ada\u043f", ""},
+		{"感谢@ada，@bobは @cyd가 ขอบคุณ@dan", "ada bob cyd dan"},
+		{"`x` <code>@ada</code> <a href=\"/x\">@bob</a> @cyd", "cyd"},
 		{"你好@ada你好", "ada"},
 		{"@user_name_x and @a.b-c_", "user_name_x a.b-c_"},
 		{"@ada... @bob-- @cyd-.", "ada bob cyd"},
@@ -42,7 +47,7 @@ func TestMentions(t *testing.T) {
 		{"`@ada` ``x @bob`` and\n\n    @cyd\n\n```\n@dan\n```\n\n~~~@eve\n~~~", ""},
 		{"[@ada](https://example.org) ![@bob](x) [@cyd][1] https://example.org/@dan www.example.org/@eve\n\n" +
 			"[1]: https://x/@fay", ""},
-		{"<div>\n@ada\n</div>\n\n<a title=\"@bob\">x</a> <!-- @cyd -->", ""},
+		{"<div>\n@ada\n</div>\n\n<a title=\"@bob\">x</a> <!-- @cyd -->", "ada"},
 		{"`unclosed @ada", "ada"},
 		{"@ada\n@bob\\\n@cyd  \n@dan", "ada bob cyd dan"},
 		{"@media @import @n01 @n02 @n03 @n04 @n05 @n06 @n07 @n08 @n09", "media import n01 n02 n03 n04 n05 n06 n07 n08"},
@@ -62,10 +67,11 @@ func TestMentions_becomeLinks(t *testing.T) {
 	for _, c := range []struct{ content, want string }{
 		{"@Ada, @bob_b_c.", "<p>" + ada + ", " + bob + ".</p>\n"},
 		{"*@Ada* **(@bob_b_c)** &amp;", "<p><em>" + ada + "</em> <strong>(" + bob + ")</strong> &amp;</p>\n"},
-		{"one @Ada\ntwo @bob_b_c  \n3", "<p>one " + ada + "\ntwo " + bob + "<br>\n3</p>\n"},
+		{"one @Ada\ntwo @bob_b_c  \n3", "<p>one " + ada + "<br>\ntwo " + bob + "<br>\n3</p>\n"},
 		{"|@Ada|\n|-|\n", "<table>\n<thead>\n<tr>\n<th>" + ada + "</th>\n</tr>\n</thead>\n</table>\n"},
 		{"`@Ada` \\@Ada x@Ada @a", "<p><code>@Ada</code> @Ada x@Ada @a</p>\n"},
-		{"<a class=\"mention\" href=\"/users/bob\">@Ada</a>", "<p>" + ada + "</p>\n"},
+		{"<a class=\"mention\" href=\"/users/bob\">@Ada</a>",
+			"<p>&lt;a class=&#34;mention&#34; href=&#34;/users/bob&#34;&gt;" + ada + "&lt;/a&gt;</p>\n"},
 		{"[@Ada](/x)", "<p><a href=\"/x\" rel=\"nofollow ugc noopener\">@Ada</a></p>\n"},
 	} {
 		got, err := m.Render(c.content)
