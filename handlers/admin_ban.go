@@ -17,7 +17,7 @@ func (s *Server) banUser(c *fiber.Ctx) error {
 	}
 	var until *string
 	ban := models.Ban{Until: models.ForGood}
-	if err := decode(c, fields{"until": &until, "reason": &ban.Reason}); err != nil {
+	if err := decode(c, fields{"until": &until, "reason": lineOf{&ban.Reason}}); err != nil {
 		return err
 	}
 	if until != nil {

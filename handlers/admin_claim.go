@@ -54,7 +54,7 @@ func (s *Server) voidClaims(c *fiber.Ctx) error {
 	}
 	var dropID *int64
 	v := models.ClaimVoid{UserID: id, ActorID: viewerID(c)}
-	if err := decode(c, fields{"drop_id": &dropID, "reason": &v.Reason}); err != nil {
+	if err := decode(c, fields{"drop_id": &dropID, "reason": lineOf{&v.Reason}}); err != nil {
 		return err
 	}
 	if dropID != nil {

@@ -89,7 +89,7 @@ func (s *Server) voidLikes(c *fiber.Ctx) error {
 	}
 	var since, until *string
 	v := models.LikeVoid{UserID: id, RequestedBy: viewerID(c)}
-	if err := decode(c, fields{"reason": &v.Reason, "since": &since, "until": &until}); err != nil {
+	if err := decode(c, fields{"reason": lineOf{&v.Reason}, "since": &since, "until": &until}); err != nil {
 		return err
 	}
 	if v.LikedSince, err = timeOf("since", since); err != nil {

@@ -520,7 +520,7 @@ func (s *Server) reconciliation(c *fiber.Ctx) (reconciliation, error) {
 	asked := reconciliation{dryRun: true, kind: models.KindPost}
 	err := decode(c, fields{
 		"target_type": &kind, "target_id": &id, "shard": &shard, "cursor": &cursor,
-		"dry_run": &asked.dryRun, "reason": &asked.reason,
+		"dry_run": &asked.dryRun, "reason": lineOf{&asked.reason},
 	})
 	if err != nil {
 		return asked, err

@@ -163,7 +163,7 @@ func (s *Server) resolveReport(c *fiber.Ctx) error {
 		return err
 	}
 	var v models.Verdict
-	if err := decode(c, fields{"action": &v.Outcome, "note": &v.Note}); err != nil {
+	if err := decode(c, fields{"action": &v.Outcome, "note": lineOf{&v.Note}}); err != nil {
 		return err
 	}
 	if err := s.resolve(c, id, v); err != nil {
@@ -200,7 +200,7 @@ type resultsJSON struct {
 func (s *Server) resolveReports(c *fiber.Ctx) error {
 	var ids []int64
 	var v models.Verdict
-	if err := decode(c, fields{"ids": &ids, "action": &v.Outcome, "note": &v.Note}); err != nil {
+	if err := decode(c, fields{"ids": &ids, "action": &v.Outcome, "note": lineOf{&v.Note}}); err != nil {
 		return err
 	}
 	if err := checkIDs("ids", ids, maxResolve, "reports"); err != nil {

@@ -18,7 +18,7 @@ func (s *Server) changeRole(c *fiber.Ctx) error {
 		return err
 	}
 	var name, reason string
-	if err := decode(c, fields{"role": &name, "reason": &reason}); err != nil {
+	if err := decode(c, fields{"role": &name, "reason": lineOf{&reason}}); err != nil {
 		return err
 	}
 	role, err := models.ParseRole(name)

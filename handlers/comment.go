@@ -471,6 +471,7 @@ func (s *Server) editComment(c *fiber.Ctx) error {
 	if err := s.takeEdit(c, commentTarget(comment.ID)); err != nil {
 		return err
 	}
+	text.Mentions = s.newMentions(comment.Content, text.Content)
 	comment, err = s.store.UpdateComment(c.UserContext(), viewerID(c), comment.ID, comment.Version, text)
 	if err != nil {
 		return err

@@ -81,7 +81,7 @@ func (s *Server) saveDraft(c *fiber.Ctx) error {
 	var text models.DraftText
 	var postID, parentID *int64
 	err = decode(c, fields{
-		"post_id": &postID, "parent_id": &parentID, "title": &text.Title, "content": &text.Content,
+		"post_id": &postID, "parent_id": &parentID, "title": lineOf{&text.Title}, "content": &text.Content,
 		"tags": (*[]string)(&text.Tags),
 	})
 	if err != nil {

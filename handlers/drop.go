@@ -125,7 +125,7 @@ func (s *Server) createDrop(c *fiber.Ctx) error {
 	var begins, ends *string
 	var confirm *int64
 	err := decode(c, fields{
-		"title": &in.Title, "stock": &in.Stock, "begins_at": &begins, "ends_at": &ends, "confirm_within": &confirm,
+		"title": lineOf{&in.Title}, "stock": &in.Stock, "begins_at": &begins, "ends_at": &ends, "confirm_within": &confirm,
 	})
 	if err != nil {
 		return err
@@ -213,6 +213,7 @@ func (s *Server) editDrop(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	cleanOptional(models.CleanLine, title)
 	drop, err := s.ownDrop(c)
 	if err != nil {
 		return err

@@ -216,7 +216,10 @@ func replyKept(c *fiber.Ctx) error {
 // repeatRegistration checks the present password and opens a new session in place of the first.
 func (s *Server) repeatRegistration(c *fiber.Ctx) error {
 	var in models.Registration
-	if err := decode(c, fields{"username": &in.Username, "email": &in.Email, "password": &in.Password}); err != nil {
+	err := decode(c, fields{
+		"username": lineOf{&in.Username}, "email": lineOf{&in.Email}, "password": &in.Password,
+	})
+	if err != nil {
 		return err
 	}
 	user, token, err := s.openSession(c, in.Username, in.Password)

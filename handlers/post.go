@@ -342,7 +342,7 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 
 func (s *Server) createPost(c *fiber.Ctx) error {
 	var text models.PostText
-	err := decode(c, fields{"title": &text.Title, "content": &text.Content, "tags": (*[]string)(&text.Tags)})
+	err := decode(c, fields{"title": lineOf{&text.Title}, "content": &text.Content, "tags": (*[]string)(&text.Tags)})
 	if err != nil {
 		return err
 	}
@@ -356,6 +356,12 @@ func (s *Server) createPost(c *fiber.Ctx) error {
 		return err
 	}
 	return s.replyCreatedPost(c, post)
+}
+
+// newMentions returns the names that an edit adds to those that a text mentions.
+func (s *Server) newMentions(before, after string) []string {
+	known := s.markdown.Mentions(before)
+	return slices.DeleteFunc(s.markdown.Mentions(after), func(name string) bool { return slices.Contains(known, name) })
 }
 
 func (s *Server) replyCreatedPost(c *fiber.Ctx, post *models.Post) error {
@@ -454,6 +460,7 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if err := decode(c, fields{"title": &title, "content": &content, "tags": &tags}); err != nil {
 		return err
 	}
+	cleanOptional(models.CleanLine, title)
 	post, err := s.ownPost(c)
 	if err != nil {
 		return err
@@ -477,6 +484,7 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if err := s.takeEdit(c, postTarget(post.ID)); err != nil {
 		return err
 	}
+	text.Mentions = s.newMentions(post.Content, text.Content)
 	post, err = s.store.UpdatePost(c.UserContext(), viewerID(c), post.ID, post.Version, text)
 	if err != nil {
 		return err

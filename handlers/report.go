@@ -36,7 +36,7 @@ func newReportJSON(r *models.Report) reportJSON {
 func (s *Server) reportContent(c *fiber.Ctx) error {
 	var r models.NewReport
 	err := decode(c, fields{
-		"target_type": &r.Target.Kind, "target_id": &r.Target.ID, "reason": &r.Reason, "detail": &r.Detail,
+		"target_type": &r.Target.Kind, "target_id": &r.Target.ID, "reason": &r.Reason, "detail": linesOf{&r.Detail},
 	})
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func pathIDAndReason[N ~string](c *fiber.Ctx, kind N) (id int64, reason string, 
 	if id, err = pathID(c, kind); err != nil {
 		return 0, "", err
 	}
-	return id, reason, decode(c, fields{"reason": &reason})
+	return id, reason, decode(c, fields{"reason": lineOf{&reason}})
 }
 
 // pathIDAndValidReason is pathIDAndReason for callers that act before the store validates the reason.
@@ -85,16 +85,19 @@ func decode(c *fiber.Ctx, into fields) error {
 	if !utf8.Valid(body) {
 		return malformed("The body is not UTF-8.")
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(body, &members); err != nil || members == nil {
+	members, twice, ok := membersOf(body)
+	if !ok {
 		return malformed("The body is not a JSON object.")
+	}
+	if len(twice) > 0 {
+		return malformed("A field is there more than once.", sorted(twice)...)
 	}
 	var wrong, unknown []models.FieldError
 	for name, value := range members {
 		target, ok := into[name]
 		if !ok {
 			unknown = append(unknown, models.Broken(models.FieldUnknown, "is not a field of this request").In(name))
-		} else if err := json.Unmarshal(value, target); err != nil {
+		} else if err := decodeValue(value, target); err != nil {
 			kind := jsonType(target)
 			wrong = append(wrong, models.Fault{Code: models.FieldWrongType, Params: models.Params{"type": kind.name},
 				Message: "must be " + kind.words}.In(name))
@@ -111,12 +114,127 @@ func decode(c *fiber.Ctx, into fields) error {
 	return nil
 }
 
+// membersOf returns the members of a JSON object, and those whose name comes more than once: of two values, programs
+// would disagree about which one counts.
+func membersOf(body []byte) (members map[string]json.RawMessage, twice []models.FieldError, ok bool) {
+	if err := json.Unmarshal(body, &members); err != nil || members == nil {
+		return nil, nil, false
+	}
+	seen := map[string]bool{}
+	tokens := json.NewDecoder(bytes.NewReader(body))
+	_, _ = tokens.Token() // the body is valid
+	for tokens.More() {
+		token, _ := tokens.Token()
+		name, _ := token.(string)
+		var value json.RawMessage
+		if err := tokens.Decode(&value); err != nil {
+			return nil, nil, false
+		}
+		if seen[name] {
+			twice = append(twice, models.Broken(models.FieldRepeated, "must be there once").In(name))
+		}
+		seen[name] = true
+	}
+	return members, twice, true
+}
+
+// decodeValue decodes a value into target. An integer can be written with a fraction of zeros or an exponent, such as
+// 1.0 and 1e2: JSON Schema has one type of numbers.
+func decodeValue(value json.RawMessage, target any) error {
+	switch target := target.(type) {
+	case *int64, **int64:
+		return json.Unmarshal(integerForm(value), target)
+	case *[]int64:
+		var numbers []json.RawMessage
+		if err := json.Unmarshal(value, &numbers); err != nil || numbers == nil {
+			return err
+		}
+		*target = make([]int64, len(numbers))
+		for i, number := range numbers {
+			if string(number) == "null" {
+				return json.Unmarshal(value, new([]bool)) // no list of integers
+			}
+			if err := json.Unmarshal(integerForm(number), &(*target)[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return json.Unmarshal(value, target)
+}
+
+// integerForm returns a JSON number that is an integer of at most 19 digits in its digits alone, and every other value as
+// it is.
+func integerForm(value []byte) []byte {
+	const digits = 19
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(string(bytes.TrimSpace(value))), "e")
+	whole, fraction, dotted := strings.Cut(mantissa, ".")
+	if !dotted && exponent == "" || whole == "" || whole[0] != '-' && (whole[0] < '0' || whole[0] > '9') {
+		return value
+	}
+	shift := 0
+	if exponent != "" {
+		var err error
+		if shift, err = strconv.Atoi(exponent); err != nil {
+			return value
+		}
+	}
+	fraction = strings.TrimRight(fraction, "0")
+	sign := ""
+	if whole[0] == '-' {
+		sign, whole = "-", whole[1:]
+	}
+	all := strings.TrimLeft(whole+fraction, "0")
+	if all == "" {
+		return []byte("0")
+	}
+	for shift -= len(fraction); shift < 0 && strings.HasSuffix(all, "0"); shift++ {
+		all = all[:len(all)-1]
+	}
+	if shift < 0 || shift > digits || len(all)+shift > digits {
+		return value
+	}
+	return []byte(sign + all + strings.Repeat("0", shift))
+}
+
+// lineOf and linesOf are fields of the body with texts of one line and of several, which are cleaned.
+type (
+	lineOf  struct{ text *string }
+	linesOf struct{ text *string }
+)
+
+func (l lineOf) UnmarshalJSON(value []byte) error { return cleaned(value, l.text, models.CleanLine) }
+
+func (l linesOf) UnmarshalJSON(value []byte) error { return cleaned(value, l.text, models.CleanLines) }
+
+func cleaned(value []byte, text *string, clean func(string) string) error {
+	var raw *string
+	if err := json.Unmarshal(value, &raw); err != nil || raw == nil {
+		return err
+	}
+	*text = clean(*raw)
+	return nil
+}
+
+// cleanOptional cleans the texts that are there.
+func cleanOptional(clean func(string) string, texts ...*string) {
+	for _, text := range texts {
+		if text != nil {
+			*text = clean(*text)
+		}
+	}
+}
+
 // fieldType is the JSON type of a field: its name for programs, and in words.
 type fieldType struct{ name, words string }
 
 // jsonType returns the JSON type that fits target, a pointer to a value or to a pointer to one.
 func jsonType(target any) fieldType {
-	t := reflect.TypeOf(target).Elem()
+	t := reflect.TypeOf(target)
+	if t.Kind() != reflect.Pointer {
+		return fieldType{"string", "a string"} // lineOf, linesOf
+	}
+	t = t.Elem()
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}

@@ -159,7 +159,7 @@ func (s *Server) requestRedaction(kind models.TargetKind) fiber.Handler {
 			return err
 		}
 		var reason string
-		if err := decode(c, fields{"reason": &reason}); err != nil {
+		if err := decode(c, fields{"reason": lineOf{&reason}}); err != nil {
 			return err
 		}
 		r, err := s.store.RequestRedaction(c.UserContext(), viewerID(c), target, version, reason)
@@ -206,7 +206,7 @@ func (s *Server) resolveRedaction(c *fiber.Ctx) error {
 		return err
 	}
 	var outcome, reason string
-	if err := decode(c, fields{"outcome": &outcome, "reason": &reason}); err != nil {
+	if err := decode(c, fields{"outcome": &outcome, "reason": lineOf{&reason}}); err != nil {
 		return err
 	}
 	if err := s.store.ResolveRedaction(c.UserContext(), viewerID(c), id, outcome, reason); err != nil {

@@ -43,7 +43,7 @@ func (s *Server) listTokens(c *fiber.Ctx) error {
 
 func (s *Server) createToken(c *fiber.Ctx) error {
 	grant := models.TokenGrant{Days: models.DefaultTokenDays}
-	err := decode(c, fields{"name": &grant.Name, "scopes": &grant.Scopes, "expires_in_days": &grant.Days})
+	err := decode(c, fields{"name": lineOf{&grant.Name}, "scopes": &grant.Scopes, "expires_in_days": &grant.Days})
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,10 @@ type sessionJSON struct {
 
 func (s *Server) register(c *fiber.Ctx) error {
 	var in models.Registration
-	if err := decode(c, fields{"username": &in.Username, "email": &in.Email, "password": &in.Password}); err != nil {
+	err := decode(c, fields{
+		"username": lineOf{&in.Username}, "email": lineOf{&in.Email}, "password": &in.Password,
+	})
+	if err != nil {
 		return err
 	}
 	if err := in.Validate(); err != nil {
@@ -134,6 +137,8 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 	if err := decode(c, fields{"display_name": &displayName, "bio": &bio, "avatar_url": &avatarURL}); err != nil {
 		return err
 	}
+	cleanOptional(models.CleanLine, displayName)
+	cleanOptional(models.CleanLines, bio)
 	user, err := s.store.UserByID(c.UserContext(), viewerID(c))
 	if err != nil {
 		return err
@@ -144,6 +149,11 @@ func (s *Server) editMe(c *fiber.Ctx) error {
 	} {
 		if value != nil {
 			*field = *value
+		}
+	}
+	if displayName != nil && user.Role < models.RoleModerator {
+		if err := s.reserved.CheckDisplayName(profile.DisplayName); err != nil {
+			return err
 		}
 	}
 	if name := models.ImageAt(profile.AvatarURL, string(s.publicURL)); name != "" {

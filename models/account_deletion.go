@@ -52,6 +52,9 @@ func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err e
 	const requestVoid = `
 		INSERT INTO like_voids (user_id, requested_by, requested_at)
 		VALUES (?,?,CURRENT_TIMESTAMP(3))`
+	if err := s.holdUsername(tx, userID); err != nil {
+		return nil, err
+	}
 	now := s.now().UTC()
 	id := strconv.FormatInt(userID, 10)
 	// No username contains "~", and the address ends in NoEmailDomain: no other account can have them.

@@ -43,7 +43,7 @@ type DraftText struct {
 func (t DraftText) Validate() error {
 	var f fieldErrors
 	f.checkLength("title", t.Title, MaxTitle)
-	f.check(!strings.ContainsFunc(t.Title, isUnseen), "title", NotALine())
+	f.checkLine("title", t.Title)
 	f.checkText(t.Content)
 	f.checkTags(t.Tags)
 	f.check(t.PostID >= 0, "post_id", BadFormat(FormatID, "must be the id of a post"))

@@ -11,8 +11,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// A banned account that is deleted leaves two rows in held_names until the ban ends: for its username and its e-mail
-// address. They are hashes with a key of the installation, so the deleted names cannot be read from them.
+// A deleted account leaves a row in held_names for its username, for good. A banned one leaves one for its e-mail address,
+// too, until the ban ends. They are hashes with a key of the installation, so the deleted names cannot be read from them.
 
 // errNotBanned is the error of DeleteBannedUser and DeleteBanned for other users.
 var errNotBanned = Errorf(CodeConflict,
@@ -107,6 +107,30 @@ func (s *Store) deleteBanned(tx *gorm.DB, actor int64, user *standing, reason st
 		ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason,
 		Before: banState(ban),
 	})
+}
+
+// heldForever is the end of the hold of a deleted username, which no clock reaches.
+var heldForever = time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)
+
+// holdUsername holds the username of an account that the transaction deletes, for good: mentions of it in old texts must
+// not lead to somebody else.
+func (s *Store) holdUsername(tx *gorm.DB, userID int64) error {
+	const read = `
+		SELECT username
+		FROM users
+		WHERE id=?`
+	const hold = `
+		INSERT INTO held_names (name_hash, held_until)
+		VALUES (UNHEX(?),?)
+		ON DUPLICATE KEY UPDATE held_until=VALUES(held_until)`
+	var username string
+	if err := tx.Raw(read, userID).Scan(&username).Error; err != nil {
+		return err
+	}
+	if err := tx.Exec(hold, hexOf(s.heldHash("username", username)), heldForever).Error; err != nil {
+		return fmt.Errorf("hold username: %w", err)
+	}
+	return nil
 }
 
 // heldHash returns the key of a username or an e-mail address in held_names. Names that differ only in case have the

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/ccojocar/zxcvbn-go/data"
+	"golang.org/x/text/unicode/norm"
 )
 
 // lookalikes maps characters of ASCII that are read as letters to the letter. The lower-case "i" is among them, because
@@ -25,12 +27,20 @@ func skeleton(name string) string {
 	return letterPairs.Replace(lookalikes.Replace(strings.ToLower(name)))
 }
 
+// lookalikeLetters maps letters of other scripts that are read as letters of ASCII to them.
+var lookalikeLetters = strings.NewReplacer(
+	"а", "a", "в", "b", "е", "e", "ё", "e", "к", "k", "м", "m", "н", "h", "о", "o", "р", "p", "с", "c", "т", "t", "у", "y",
+	"х", "x", "ѕ", "s", "і", "i", "ї", "i", "ј", "j", "ԁ", "d", "ԛ", "q", "ԝ", "w", "ɩ", "i", "ı", "i", "ɑ", "a",
+	"α", "a", "ε", "e", "ι", "i", "κ", "k", "ν", "v", "ο", "o", "ρ", "p", "τ", "t", "υ", "u", "χ", "x", "ѵ", "v",
+)
+
 // reservedNames are usernames that seem to speak for the site, or not to be users.
 var reservedNames = []string{
-	"abuse", "admin", "administrator", "administrators", "admins", "all", "anonymous", "api", "bot", "deleted",
-	"everyone", "help", "helpdesk", "here", "hostmaster", "info", "likewise", "mod", "moderation", "moderator",
-	"moderators", "mods", "nobody", "noreply", "null", "official", "operator", "owner", "postmaster", "root",
-	"security", "staff", "superuser", "support", "sysadmin", "sysop", "system", "team", "undefined", "webmaster",
+	"abuse", "admin", "administrator", "administrators", "admins", "all", "anonymous", "api", "bot", "by-name",
+	"by-prefix", "deleted", "everyone", "help", "helpdesk", "here", "hostmaster", "info", "likewise", "login", "logout",
+	"mod", "moderation", "moderator", "moderators", "mods", "new", "nobody", "noreply", "null", "official", "operator",
+	"owner", "postmaster", "register", "root", "security", "self", "settings", "signin", "signup", "staff", "superuser",
+	"support", "sysadmin", "sysop", "system", "team", "undefined", "webmaster",
 }
 
 // ReservedNames is the set of usernames that nobody can register, by skeleton.
@@ -55,6 +65,21 @@ func NewReservedNames(further []string) (ReservedNames, error) {
 func (r ReservedNames) Check(username string) error {
 	if r[skeleton(username)] {
 		return Invalid("username", Broken(FieldReserved, "is reserved, or looks like a name that is"))
+	}
+	return nil
+}
+
+// CheckDisplayName returns CodeInvalid for a display name that is read as a reserved name: without punctuation, accents
+// and the differences between scripts.
+func (r ReservedNames) CheckDisplayName(name string) error {
+	letters := strings.Map(func(c rune) rune {
+		if unicode.In(c, unicode.L, unicode.N) || strings.ContainsRune("|!@$", c) {
+			return c
+		}
+		return -1
+	}, norm.NFKD.String(name))
+	if r[skeleton(lookalikeLetters.Replace(strings.ToLower(letters)))] {
+		return Invalid("display_name", Broken(FieldReserved, "is reserved, or looks like a name that is"))
 	}
 	return nil
 }

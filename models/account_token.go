@@ -38,8 +38,7 @@ func (g TokenGrant) Validate() (Scope, error) {
 	var f fieldErrors
 	n := utf8.RuneCountInString(g.Name)
 	f.check(n >= 1 && n <= maxTokenName, "name", WrongLength(n, 1, maxTokenName))
-	f.check(!strings.ContainsFunc(g.Name, isUnseen) && g.Name == strings.TrimSpace(g.Name), "name",
-		NotALine().Saying("must not begin or end with space, and be a single line without control characters"))
+	f.checkLine("name", g.Name)
 	scopes, err := parseScopes(g.Scopes)
 	f.check(err == nil && scopes != 0, "scopes", NotOneOf(allScopes.Names()...).
 		Saying("must be one or several of %s", strings.Join(allScopes.Names(), ", ")))

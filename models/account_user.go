@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
+	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
 	"gorm.io/gorm"
 )
@@ -77,9 +79,8 @@ type Profile struct {
 func (p Profile) Validate() error {
 	var f fieldErrors
 	f.checkLength("display_name", p.DisplayName, MaxDisplayName)
-	f.check(!strings.ContainsFunc(p.DisplayName, isUnseen) && p.DisplayName == strings.TrimSpace(p.DisplayName) &&
-		(p.DisplayName == "" || !showsNothing(p.DisplayName)), "display_name", NotALine().Saying(
-		"must not begin or end with space, and be a single line of visible text without control characters"))
+	f.checkLine("display_name", p.DisplayName)
+	f.check(p.DisplayName == "" || !showsNothing(p.DisplayName), "display_name", NotALine().Saying("must be visible"))
 	f.checkLength("bio", p.Bio, MaxBio)
 	f.checkLines("bio", p.Bio)
 	f.checkAvatarURL("avatar_url", p.AvatarURL)
@@ -152,19 +153,28 @@ func (s *Store) UserByID(ctx context.Context, id int64) (*User, error) {
 	return s.userWhere(ctx, "id=?", id)
 }
 
-// NormalizeLogin returns the form in which logins are compared: in lower case, and in the composed form of Unicode.
-func NormalizeLogin(login string) string { return strings.ToLower(norm.NFC.String(login)) }
+// NormalizeLogin returns the form in which logins are compared, which equates what MySQL does: without space around it,
+// regardless of case, accents and invisible characters.
+func NormalizeLogin(login string) string {
+	base := strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) || isInvisible(r) {
+			return -1
+		}
+		return r
+	}, norm.NFKD.String(strings.TrimSpace(login)))
+	return norm.NFC.String(cases.Fold().String(base))
+}
 
 // UserByLogin reads an account by its name or, if login contains an '@', by its e-mail address. Both are compared by
-// NormalizeLogin: MySQL treats further strings as equal, for example those with characters that it ignores.
-// CodeNotFound: the account does not exist.
+// NormalizeLogin, and a name has to be in ASCII. CodeNotFound: the account does not exist.
 func (s *Store) UserByLogin(ctx context.Context, login string) (*User, error) {
-	column, of := "username", func(u *User) string { return u.Username }
+	login = strings.TrimSpace(login)
+	column, of := "username", func(u *User) bool { return strings.EqualFold(u.Username, login) }
 	if strings.Contains(login, "@") {
-		column, of = "email", func(u *User) string { return u.Email }
+		column, of = "email", func(u *User) bool { return NormalizeLogin(u.Email) == NormalizeLogin(login) }
 	}
 	user, err := s.userWhere(ctx, column+"=?", login)
-	if err == nil && NormalizeLogin(of(user)) != NormalizeLogin(login) {
+	if err == nil && !of(user) {
 		return nil, errNoUser()
 	}
 	return user, err
@@ -206,7 +216,7 @@ func (s *Store) PublicUserByID(ctx context.Context, viewer, id int64) (*PublicUs
 // PublicUserByName is PublicUserByID for a username, without regard to case.
 func (s *Store) PublicUserByName(ctx context.Context, viewer int64, name string) (*PublicUser, error) {
 	user, err := s.publicUser(ctx, viewer, "u.username=?", name)
-	if err == nil && NormalizeLogin(user.Author.Username) != NormalizeLogin(name) { // as in UserByLogin
+	if err == nil && !strings.EqualFold(user.Author.Username, name) { // as in UserByLogin
 		return nil, errNoUser()
 	}
 	return user, err

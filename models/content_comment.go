@@ -41,7 +41,7 @@ func (c *Comment) Hidden() bool { return c.Status != StatusNormal || c.Blocked }
 // CommentText is the part of a comment that its author writes.
 type CommentText struct {
 	Content  string
-	Mentions []string // names of the users to notify of a new comment; at most MaxMentions
+	Mentions []string // names of the users to notify, once each; at most MaxMentions
 }
 
 // Validate returns CodeInvalid with every field that breaks a rule.
@@ -358,7 +358,10 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 		if c.Content == text.Content {
 			return nil
 		}
-		return s.replaceComment(tx, c, editor, text.Content, second(s.now()))
+		if err := s.replaceComment(tx, c, editor, text.Content, second(s.now())); err != nil {
+			return err
+		}
+		return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.UpdatedAt, text.Mentions, 0)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update comment %d: %w", id, err)

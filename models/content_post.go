@@ -62,7 +62,7 @@ type PostText struct {
 	Content string
 	Tags    Tags // see NormalTags
 
-	Mentions []string // names of the users to notify of a new post; at most MaxMentions
+	Mentions []string // names of the users to notify, once each; at most MaxMentions
 }
 
 // Validate returns CodeInvalid with every field that breaks a rule.
@@ -238,6 +238,9 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 		}
 		delta, err := s.replacePost(tx, p, editor, text, tags, derived, second(s.now()))
 		if err != nil {
+			return err
+		}
+		if err := notifyMentions(tx, p.Author.ID, p.ID, 0, p.UpdatedAt, text.Mentions, 0); err != nil {
 			return err
 		}
 		return countTags(tx, delta)

@@ -25,11 +25,12 @@ const (
 type Tags []string
 
 // tagPattern matches "node.js", ".net", "c++" and "c#", but not "-" or "a.", which begin or end in punctuation.
-var tagPattern = regexp.MustCompile(`^\.?[\p{L}\p{N}]([\p{L}\p{M}\p{N}+#.-]*[\p{L}\p{M}\p{N}+#])?$`)
+var tagPattern = regexp.MustCompile(
+	`^\.?[\p{L}\p{N}]([\p{L}\p{M}\p{N}\x{200C}\x{200D}+#.-]*[\p{L}\p{M}\p{N}+#])?$`)
 
 // NormalTag returns the normal form of a tag: lower case, NFC, without spaces around it. It may still break a rule.
 func NormalTag(name string) string {
-	return norm.NFC.String(strings.ToLower(norm.NFC.String(strings.TrimSpace(name))))
+	return norm.NFC.String(strings.ToLower(norm.NFC.String(CleanLine(name))))
 }
 
 // ValidTag reports whether a tag in normal form follows the rules: 1 to maxTag letters and digits of any script, and
@@ -40,7 +41,7 @@ func ValidTag(name string) bool {
 }
 
 // prefixPattern matches the beginnings of the tags that tagPattern matches.
-var prefixPattern = regexp.MustCompile(`^\.?([\p{L}\p{N}][\p{L}\p{M}\p{N}+#.-]*)?$`)
+var prefixPattern = regexp.MustCompile(`^\.?([\p{L}\p{N}][\p{L}\p{M}\p{N}\x{200C}\x{200D}+#.-]*)?$`)
 
 // ValidTagPrefix reports whether a valid tag can begin with prefix, which is in normal form.
 func ValidTagPrefix(prefix string) bool {

@@ -165,7 +165,7 @@ func (d DropSettings) Validate() error {
 		OutOfRange(1, MaxConfirmWithin).Saying("must be between 1 and %d seconds", MaxConfirmWithin))
 	for field, at := range map[string]*time.Time{"begins_at": d.BeginsAt, "ends_at": d.EndsAt} {
 		f.check(at == nil || at.Year() >= 1970 && at.Before(lastDropTime), field, Fault{FieldNotBefore,
-			Params{"before": lastDropTime.UTC()}, "must be a time before 2038"})
+			Params{"before": lastDropTime.UTC()}, "must be a time from 1970 to 2037"})
 	}
 	f.check(d.BeginsAt == nil || d.EndsAt == nil || d.BeginsAt.Before(*d.EndsAt), "ends_at",
 		About(FieldBadOrder, "begins_at", "must be after begins_at"))

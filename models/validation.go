@@ -10,6 +10,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/secure/precis"
+	"golang.org/x/text/unicode/norm"
+
 	"likewise/models/search"
 )
 
@@ -37,11 +40,25 @@ func (f *fieldErrors) checkLength(field, text string, limit int) {
 	f.check(utf8.RuneCountInString(text) <= limit, field, TooLong(limit))
 }
 
-// checkLines checks that a text of several lines contains no control characters.
+// checkLine checks that a text is a clean line: see CleanLine.
+func (f *fieldErrors) checkLine(field, text string) {
+	if r, bad := refused(text, ""); bad {
+		f.check(false, field, NotALine().Saying("must be a single line without the character %s", codePoint(r)))
+		return
+	}
+	f.check(text == strings.TrimSpace(text), field, NotALine().Saying("must not begin or end with space"))
+}
+
+// checkLines checks that a text of several lines has none of the characters that a line cannot have.
 func (f *fieldErrors) checkLines(field, text string) {
-	unseen := func(r rune) bool { return isUnseen(r) && !strings.ContainsRune("\n\r\t", r) }
-	f.check(!strings.ContainsFunc(text, unseen), field,
-		Broken(FieldBadCharacters, "must have no control characters but line ends and tabs"))
+	if r, bad := refused(text, "\n\r\t"); bad {
+		f.check(false, field, badCharacter(r))
+	}
+}
+
+// badCharacter returns the fault of a text with a character that it cannot have.
+func badCharacter(r rune) Fault {
+	return Broken(FieldBadCharacters, "must not have the character "+codePoint(r))
 }
 
 // Limits on the fields of an account, in characters.
@@ -59,9 +76,11 @@ const (
 // usernamePattern permits plain ASCII only, so that no two names look alike and a mention in a text has a clear end.
 var usernamePattern = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])$`)
 
-// ValidUsername reports whether an account can have the name.
+// ValidUsername reports whether an account can have the name. Digits alone would be the id of an account in paths that
+// have both.
 func ValidUsername(name string) bool {
-	return len(name) >= MinUsername && len(name) <= MaxUsername && usernamePattern.MatchString(name)
+	return len(name) >= MinUsername && len(name) <= MaxUsername && usernamePattern.MatchString(name) &&
+		strings.Trim(name, "0123456789") != ""
 }
 
 // checkUsername checks the name of an account.
@@ -71,7 +90,7 @@ func (f *fieldErrors) checkUsername(field, name string) {
 		fault = WrongLength(len(name), MinUsername, MaxUsername)
 	}
 	f.check(ValidUsername(name), field, fault.Saying("must be %d to %d letters (a-z), digits, '_', '.' or '-',"+
-		" beginning with a letter or digit and ending with one or '_'", MinUsername, MaxUsername))
+		" not digits alone, beginning with a letter or digit and ending with one or '_'", MinUsername, MaxUsername))
 }
 
 // NoEmailDomain ends the address of an account that has none. The column is unique and not null, and no mail can be
@@ -115,7 +134,8 @@ func validAvatarURL(s string) bool {
 		return false
 	}
 	u, err := url.Parse(s)
-	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && !strings.Contains(u.Host, "%")
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && !strings.Contains(u.Host, "%") &&
+		validPort(u)
 }
 
 func validPassword(p string) bool {
@@ -123,9 +143,19 @@ func validPassword(p string) bool {
 	return utf8.ValidString(p) && n >= minPassword && n <= maxPassword
 }
 
+// NormalizePassword returns the form of a password that is hashed: that of RFC 8265, in which the same characters are
+// the same, whether a keyboard composes them or not. A password that the RFC does not allow is composed alone.
+func NormalizePassword(password string) string {
+	if normal, err := precis.OpaqueString.String(password); err == nil {
+		return normal
+	}
+	return norm.NFC.String(password)
+}
+
 // checkPassword checks a new password in field: its length, and that it is neither among the most common passwords nor
 // one of the account's own names, with or without digits after it.
 func checkPassword(f *fieldErrors, field, password string, names ...string) {
+	password = NormalizePassword(password)
 	if !validPassword(password) {
 		f.check(false, field, WrongLength(utf8.RuneCountInString(password), minPassword, maxPassword))
 		return
@@ -173,7 +203,7 @@ func emailNames(email string) []string {
 func (f *fieldErrors) checkTitle(title string) {
 	f.check(!showsNothing(title), "title", Missing())
 	f.checkLength("title", title, MaxTitle)
-	f.check(!strings.ContainsFunc(title, isUnseen), "title", NotALine())
+	f.checkLine("title", title)
 }
 
 // checkContent checks the content of a post or comment.
@@ -185,8 +215,11 @@ func (f *fieldErrors) checkContent(content string) {
 // checkText checks content that may be empty.
 func (f *fieldErrors) checkText(content string) {
 	f.check(len(content) <= MaxContent, "content", tooLarge(MaxContent))
-	f.check(utf8.ValidString(content) && !strings.ContainsRune(content, 0),
-		"content", Broken(FieldBadCharacters, "must be valid UTF-8 without NUL"))
+	f.check(utf8.ValidString(content), "content", Broken(FieldBadCharacters, "must be valid UTF-8"))
+	if at := strings.IndexFunc(content, func(r rune) bool { return r == 0 || isNoncharacter(r) }); at >= 0 {
+		r, _ := utf8.DecodeRuneInString(content[at:])
+		f.check(false, "content", badCharacter(r))
+	}
 }
 
 // checkTags checks the tags of a post, in their normal form.
@@ -211,15 +244,17 @@ func ValidateReason(reason string) error {
 func (f *fieldErrors) checkReason(field, reason string) {
 	f.check(strings.TrimSpace(reason) != "", field, Missing())
 	f.checkLength(field, reason, maxReason)
-	f.check(!strings.ContainsFunc(reason, isUnseen), field, NotALine())
+	f.checkLine(field, reason)
 }
 
 // ValidateSearch checks a text to search for, which came in field (CodeInvalid).
 func ValidateSearch(field, text string) error {
 	var fault Fault
 	switch {
-	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
-		fault = Broken(FieldBadCharacters, "")
+	case !utf8.ValidString(text):
+		return Invalid(field, Broken(FieldBadCharacters, "must be valid UTF-8"))
+	case strings.ContainsRune(text, 0):
+		return Invalid(field, badCharacter(0))
 	case utf8.RuneCountInString(text) > search.MaxQuery:
 		fault = TooLong(search.MaxQuery)
 	case showsNothing(text):

@@ -22,6 +22,7 @@ const (
 	FieldNotOneOf      FieldCode = "not_one_of"     // allowed
 	FieldWrongType     FieldCode = "wrong_type"     // type
 	FieldUnknown       FieldCode = "unknown_field"  // the request has no such field
+	FieldRepeated      FieldCode = "repeated_field" // the request has it more than once
 	FieldBadFormat     FieldCode = "bad_format"     // format
 	FieldBadCharacters FieldCode = "bad_characters" // of a text of several lines, or of a word
 	FieldNotALine      FieldCode = "not_a_line"     // line ends, control characters, or space around it
@@ -158,7 +159,7 @@ func BadTime() Fault { return BadFormat(FormatTime, "must be a time such as 2026
 
 // NotALine returns the fault of a text that is not a single line.
 func NotALine() Fault {
-	return Broken(FieldNotALine, "must be a single line without control characters")
+	return Broken(FieldNotALine, "must be a single line")
 }
 
 // About returns a fault that concerns another field, too: FieldBadOrder, FieldExclusive or FieldNeeds.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -122,7 +123,7 @@ func (w WebhookSettings) Validate(private bool) error {
 	outside := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}", r) }
 	u, err := url.Parse(w.URL)
 	readable := err == nil && len(w.URL) <= maxWebhookURL && !strings.ContainsFunc(w.URL, outside) &&
-		u.Hostname() != "" && u.User == nil && u.Fragment == "" && !strings.Contains(u.Host, "%")
+		u.Hostname() != "" && u.User == nil && u.Fragment == "" && !strings.Contains(u.Host, "%") && validPort(u)
 	secure := readable && (u.Scheme == "https" || private && u.Scheme == "http")
 	f.check(secure, "url", BadFormat(FormatURL, "").Saying("must be an https URL of at most %d characters, "+
 		"with a host and without a user or a fragment", maxWebhookURL))
@@ -135,6 +136,15 @@ func (w WebhookSettings) Validate(private bool) error {
 		NotOneOf(WebhookEvents...).Saying("must be one or several of %s",
 			strings.ReplaceAll(WebhookTypes(WebhookEvents).String(), " ", ", ")))
 	return f.err()
+}
+
+// validPort reports whether the port of a URL exists, if it names one.
+func validPort(u *url.URL) bool {
+	if u.Port() == "" {
+		return !strings.HasSuffix(u.Host, ":")
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return err == nil && port > 0
 }
 
 // publicIPv6 is the part of IPv6 that IANA has allocated to the public Internet. Everything else is reserved, or stands

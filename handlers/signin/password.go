@@ -23,7 +23,7 @@ func noPassword() string {
 
 // HashPassword returns the hash of a password, with its parameters and salt. It keeps one core busy for some 20 ms.
 func HashPassword(password string) (string, error) {
-	hash, err := argon2id.CreateHash(password, &Cost)
+	hash, err := argon2id.CreateHash(models.NormalizePassword(password), &Cost)
 	if err != nil {
 		return "", fmt.Errorf("hash password: %w", err)
 	}
@@ -77,7 +77,8 @@ func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
 }
 
 // Match reports whether the password has this hash. No password matches an empty hash, that of an account without a
-// password, and the comparison takes as long. Match returns CodeUnavailable as Hash does.
+// password, and the comparison takes as long. A hash of the password as it was typed matches, too: hashes were made
+// before passwords were normalized. Match returns CodeUnavailable as Hash does.
 func (p *Passwords) Match(ctx context.Context, password, hash string) (bool, error) {
 	if err := p.enter(ctx); err != nil {
 		return false, err
@@ -87,7 +88,11 @@ func (p *Passwords) Match(ctx context.Context, password, hash string) (bool, err
 	if hash == "" {
 		hash = noPassword()
 	}
-	ok, err := argon2id.ComparePasswordAndHash(password, hash)
+	normal := models.NormalizePassword(password)
+	ok, err := argon2id.ComparePasswordAndHash(normal, hash)
+	if err == nil && !ok && normal != password {
+		ok, err = argon2id.ComparePasswordAndHash(password, hash)
+	}
 	if err != nil {
 		return false, fmt.Errorf("compare password: %w", err)
 	}

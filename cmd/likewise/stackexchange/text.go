@@ -36,7 +36,7 @@ func usernames(displayName string, id int64) []string {
 	name = strings.TrimRight(truncate(name, models.MaxUsername), "-.")
 
 	var names []string
-	if len(name) >= models.MinUsername {
+	if models.ValidUsername(name) {
 		names = append(names, name)
 	}
 	if long != "" {
