@@ -142,6 +142,8 @@ func membersOf(body []byte) (members map[string]json.RawMessage, twice []models.
 // 1.0 and 1e2: JSON Schema has one type of numbers.
 func decodeValue(value json.RawMessage, target any) error {
 	switch target := target.(type) {
+	case json.Unmarshaler: // lineOf, linesOf
+		return target.UnmarshalJSON(value)
 	case *int64, **int64:
 		return json.Unmarshal(integerForm(value), target)
 	case *[]int64:
@@ -163,8 +165,8 @@ func decodeValue(value json.RawMessage, target any) error {
 	return json.Unmarshal(value, target)
 }
 
-// integerForm returns a JSON number that is an integer of at most 19 digits in its digits alone, and every other value as
-// it is.
+// integerForm returns a JSON number that is an integer of at most 19 digits in its digits alone, and every other value
+// as it is.
 func integerForm(value []byte) []byte {
 	const digits = 19
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(string(bytes.TrimSpace(value))), "e")

@@ -11,8 +11,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// A deleted account leaves a row in held_names for its username, for good. A banned one leaves one for its e-mail address,
-// too, until the ban ends. They are hashes with a key of the installation, so the deleted names cannot be read from them.
+// A deleted account leaves a row in held_names for its username, for good. A banned one leaves one for its e-mail
+// address, too, until the ban ends. They are hashes with a key of the installation, so the deleted names cannot be read
+// from them.
 
 // errNotBanned is the error of DeleteBannedUser and DeleteBanned for other users.
 var errNotBanned = Errorf(CodeConflict,
@@ -112,8 +113,8 @@ func (s *Store) deleteBanned(tx *gorm.DB, actor int64, user *standing, reason st
 // heldForever is the end of the hold of a deleted username, which no clock reaches.
 var heldForever = time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)
 
-// holdUsername holds the username of an account that the transaction deletes, for good: mentions of it in old texts must
-// not lead to somebody else.
+// holdUsername holds the username of an account that the transaction deletes, for good: mentions of it in old texts
+// must not lead to somebody else.
 func (s *Store) holdUsername(tx *gorm.DB, userID int64) error {
 	const read = `
 		SELECT username

@@ -240,7 +240,7 @@ func addressLink(address []byte, at text.Segment, bare bool) ast.Node {
 }
 
 // bareAddresses links the addresses in the text of a document that webAddresses does not parse: those of e-mail, and
-// those in raw HTML and in brackets that are no link.
+// those in raw HTML and in brackets that are not a link.
 type bareAddresses struct{}
 
 func (bareAddresses) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {

@@ -16,8 +16,8 @@ import (
 
 // Raw HTML loses no words. A tag keeps its meaning if it is on the list below with all of its attributes, stands where
 // it may, and has its other half in the same container: the same paragraph, or the same list item or quotation for tags
-// that enclose blocks. Every other tag, and every comment, is shown as it was written. So the elements of the output are
-// nested as those of the converter are, and no text can close an element of the page around it.
+// that enclose blocks. Every other tag, and every comment, is shown as it was written. So the elements of the output
+// are nested as those of the converter are, and no text can close an element of the page around it.
 
 // element is what HTML says about an element that content may have.
 type element struct {
@@ -498,7 +498,7 @@ func show(pieces []*piece, source []byte) {
 	parent.ReplaceChild(parent, of, block)
 }
 
-// inlinePiece returns the piece of raw HTML within a line of Markdown. In the text of an image it is no tag.
+// inlinePiece returns the piece of raw HTML within a line of Markdown. In the text of an image it is not a tag.
 func inlinePiece(n *ast.RawHTML, source []byte) *piece {
 	p := &piece{of: n, source: n.Segments.Value(source)}
 	if tag, ok := readTag(p.source); ok && tag.length == len(p.source) && !inImage(n) {

@@ -1,11 +1,11 @@
 // Package markdown renders the Markdown of posts and comments to safe HTML, makes excerpts of it, and finds whom it
 // mentions.
 //
-// No words of the content are lost. Tags of raw HTML that do no harm keep their meaning, and the others are shown as they
-// were written. The sanitizer checks the rendered HTML again. An image that was uploaded to the site is shown. Any other
-// becomes a link to it, so that a reader's browser loads nothing from other hosts unless the reader follows the link. A
-// link that is not allowed is shown as its text and its address. Content beyond the bounds on nesting, links, emphasis
-// and tables stays text.
+// No words of the content are lost. Tags of raw HTML that do no harm keep their meaning, and the others are shown as
+// they were written. The sanitizer checks the rendered HTML again. An image that was uploaded to the site is shown. Any
+// other becomes a link to it, so that a reader's browser loads nothing from other hosts unless the reader follows the
+// link. A link that is not allowed is shown as its text and its address. Content beyond the bounds on nesting, links,
+// emphasis and tables stays text.
 //
 // The Renderer owns a cache of rendered HTML, by target and version. An edit needs no invalidation, and losing an entry
 // costs one rendering.
@@ -263,8 +263,8 @@ func (p fewLinks) CloseBlock(parent ast.Node, block text.Reader, pc parser.Conte
 	pc.Set(delimitersKey, nil)
 }
 
-// fewDelimiters parses at most maxDelimiters runs of characters in a paragraph as emphasis. Only two "~" strike text out,
-// because "3~5" is a range.
+// fewDelimiters parses at most maxDelimiters runs of characters in a paragraph as emphasis. Only two "~" strike text
+// out, because "3~5" is a range.
 type fewDelimiters struct{ parser.InlineParser }
 
 func (p fewDelimiters) Parse(parent ast.Node, block text.Reader, pc parser.Context) ast.Node {
