@@ -112,7 +112,7 @@ func TestNotifications_reachTheUsersConcerned(t *testing.T) {
 		models.CommentText{Content: "changed", Mentions: []string{"dan", "cyd"}},
 	)
 	require.NoError(t, err)
-	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "an edit")
+	assert.Equal(t, "ada, bob, cyd: mention, Dan: mention,", everybody(), "an edit")
 }
 
 func TestNotifications_areListedAndRead(t *testing.T) {
