@@ -213,7 +213,6 @@ func (s *Server) editDrop(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	cleanOptional(models.CleanLine, title)
 	drop, err := s.ownDrop(c)
 	if err != nil {
 		return err
@@ -225,6 +224,7 @@ func (s *Server) editDrop(c *fiber.Ctx) error {
 	if title != nil {
 		in.Title = *title
 	}
+	in.Title = models.CleanLine(in.Title)
 	if stock != nil {
 		in.Stock = *stock
 	}

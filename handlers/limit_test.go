@@ -356,14 +356,20 @@ func TestLogin_limitsReportNoAccount(t *testing.T) {
 			t.Errorf("%s when its account is blocked: %s, want %s", login, got, want)
 		}
 	}
-	// A string that MySQL compares as equal to a login is another login, unknown and with attempts of its own.
-	for _, login := range []string{"ada\u0001", "\u0001ada", "ada ", "\uff41da", "\u0430da", "\u00e1da",
-		"ada@ex\u00e1mple.org", "\u200bada@example.org", "ada@example.org\u0001", "eve@example.org"} {
+	a.must(t, 201, account{}, "POST", "/v1/auth/register",
+		obj{"username": "grace", "email": "grace@example.org", "password": password}, comesFrom("192.0.2.1"))
+	// A string that MySQL compares as equal to a login, and that no people take for it, is another login: unknown and
+	// with attempts of its own. A username in other letters is no login, and shares the attempts of the username.
+	for _, login := range []string{"grace\u0001", "\u0001grace", "gr\u0430ce", "grace@example.org\u0001",
+		"\uff47race", "gr\u00e1ce"} {
 		a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login",
-			obj{"login": login, "password": password}, comesFrom("192.0.2.99"))
+			obj{"login": login, "password": password}, comesFrom("192.0.2.98"))
 	}
+	a.refused(t, 429, "rate_limited", account{}, "POST", "/v1/auth/login",
+		obj{"login": "gra\u0302ce", "password": password}, comesFrom("192.0.2.98"))
 	for _, login := range []string{"eve", "EVE", "\u00e9ve@example.org", "e\u0301ve@example.org",
-		"\u00c9VE@EXAMPLE.ORG"} {
+		"\u00c9VE@EXAMPLE.ORG", "eve@example.org", "grace ", "\u200bgrace", "\u200bgrace@example.org",
+		"gr\u00e1ce@example.org"} {
 		a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": login, "password": password},
 			comesFrom("192.0.2.99"))
 	}

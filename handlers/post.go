@@ -231,7 +231,10 @@ func (s *Server) pinnedApart(ctx context.Context, q models.PostQuery) ([]models.
 // queryTerms reads ?q=. It returns at least one term, or CodeInvalid.
 func queryTerms(c *fiber.Ctx) ([]string, error) {
 	text := c.Query("q")
-	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > search.MaxQuery {
+	if !utf8.ValidString(text) {
+		return nil, models.Invalid("q", models.Broken(models.FieldBadCharacters, "must be valid UTF-8"))
+	}
+	if utf8.RuneCountInString(text) > search.MaxQuery {
 		return nil, models.Invalid("q", models.TooLong(search.MaxQuery))
 	}
 	terms := search.QueryTerms(text)
@@ -460,7 +463,6 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if err := decode(c, fields{"title": &title, "content": &content, "tags": &tags}); err != nil {
 		return err
 	}
-	cleanOptional(models.CleanLine, title)
 	post, err := s.ownPost(c)
 	if err != nil {
 		return err
@@ -472,6 +474,7 @@ func (s *Server) editPost(c *fiber.Ctx) error {
 	if title != nil {
 		text.Title = *title
 	}
+	text.Title = models.CleanLine(text.Title)
 	if content != nil {
 		text.Content = *content
 	}

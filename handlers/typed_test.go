@@ -3,6 +3,8 @@ package handlers_test
 import (
 	"strings"
 	"testing"
+
+	"likewise/models"
 )
 
 func TestBodies_haveEachFieldOnce(t *testing.T) {
@@ -66,7 +68,8 @@ func TestLogins_areComparedAsPeopleTypeThem(t *testing.T) {
 	}
 	register(201, " typist ", "josé@forum.example")
 	register(422, "20260711", "digits@forum.example")
-	for _, login := range []string{"typist", " Typist ", "josé@forum.example", "jose\u0301@FORUM.example ", "jose@forum.example"} {
+	for _, login := range []string{"typist", " Typist\u200b ", "josé@forum.example", "jose\u0301@FORUM.example ",
+		"jose@forum.example"} {
 		a.must(t, 200, account{}, "POST", "/v1/auth/login", obj{"login": login, "password": decomposed})
 	}
 	a.must(t, 401, account{}, "POST", "/v1/auth/login", obj{"login": "typist", "password": "schlusselbrett 9"})
@@ -90,7 +93,8 @@ func TestMentions_ofEditsNotifyOnceAndThoseOfQuotationsDoNot(t *testing.T) {
 	r := a.must(t, 201, ada, "POST", "/v1/posts", obj{"title": "x", "content": "> @" + bob.Name})
 	p := read[post](t, r)
 	mentions := func() int64 {
-		return a.number(t, "SELECT COUNT(*) FROM notifications WHERE user_id=? AND kind='mention'", bob.ID)
+		return a.number(t, "SELECT COUNT(*) FROM notifications WHERE user_id=? AND kind=?",
+			bob.ID, models.NotifyMention)
 	}
 	if n := mentions(); n != 0 {
 		t.Fatalf("a quotation notifies %d times", n)

@@ -54,8 +54,9 @@ func (k NotificationKind) String() string {
 // block. An author's own likes count towards their milestones like any other.
 //
 // The author of a post is notified of comments at its top level, the author of a comment of direct replies. A user who
-// is notified of a comment as a reply is not notified of it as a mention too. Edits notify nobody. Followers of a post
-// are notified by NotifyFollowers. Users who mute a post are notified of nothing about it but outcomes.
+// is notified of a comment as a reply is not notified of it as a mention too. An edit notifies
+// those whom it mentions anew. Followers of a post are notified by NotifyFollowers. Users who mute a post are notified
+// of nothing about it but outcomes.
 type Notification struct {
 	ID        int64
 	Kind      NotificationKind
@@ -102,6 +103,24 @@ func notifyComment(tx *gorm.DB, c *Comment, repliesTo int64, names []string) err
 		}
 	}
 	return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.CreatedAt, names, repliesTo)
+}
+
+// notifyAddedMentions notifies the users with these names, which an edit has added to a comment. The author of its post
+// or parent knows it already.
+func notifyAddedMentions(tx *gorm.DB, c *Comment, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	const read = `
+		SELECT COALESCE(parent.user_id, p.user_id)
+		FROM posts p
+		LEFT JOIN comments parent ON parent.id=?
+		WHERE p.id=?`
+	var repliesTo int64
+	if err := tx.Raw(read, c.ParentID, c.PostID).Scan(&repliesTo).Error; err != nil {
+		return fmt.Errorf("read whom comment %d replies to: %w", c.ID, err)
+	}
+	return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.UpdatedAt, names, repliesTo)
 }
 
 // notifyMentions notifies the users with these names, except the actor and notified, the user who was notified of the

@@ -113,6 +113,10 @@ func TestNotifications_reachTheUsersConcerned(t *testing.T) {
 	)
 	require.NoError(t, err)
 	assert.Equal(t, "ada, bob, cyd: mention, Dan: mention,", everybody(), "an edit")
+	_, err = store.UpdateComment(t.Context(), cyd.ID, reply.ID, 0,
+		models.CommentText{Content: "changed", Mentions: []string{"bob"}})
+	require.NoError(t, err)
+	assert.Equal(t, "ada, bob, cyd, Dan,", everybody(), "an edit that mentions the author of the parent")
 }
 
 func TestNotifications_areListedAndRead(t *testing.T) {

@@ -79,8 +79,11 @@ type Profile struct {
 func (p Profile) Validate() error {
 	var f fieldErrors
 	f.checkLength("display_name", p.DisplayName, MaxDisplayName)
-	f.checkLine("display_name", p.DisplayName)
-	f.check(p.DisplayName == "" || !showsNothing(p.DisplayName), "display_name", NotALine().Saying("must be visible"))
+	if p.DisplayName != "" && showsNothing(p.DisplayName) {
+		f.check(false, "display_name", NotALine().Saying("must be visible"))
+	} else {
+		f.checkLine("display_name", p.DisplayName)
+	}
 	f.checkLength("bio", p.Bio, MaxBio)
 	f.checkLines("bio", p.Bio)
 	f.checkAvatarURL("avatar_url", p.AvatarURL)
@@ -168,7 +171,7 @@ func NormalizeLogin(login string) string {
 // UserByLogin reads an account by its name or, if login contains an '@', by its e-mail address. Both are compared by
 // NormalizeLogin, and a name has to be in ASCII. CodeNotFound: the account does not exist.
 func (s *Store) UserByLogin(ctx context.Context, login string) (*User, error) {
-	login = strings.TrimSpace(login)
+	login = CleanLine(login)
 	column, of := "username", func(u *User) bool { return strings.EqualFold(u.Username, login) }
 	if strings.Contains(login, "@") {
 		column, of = "email", func(u *User) bool { return NormalizeLogin(u.Email) == NormalizeLogin(login) }

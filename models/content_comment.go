@@ -361,7 +361,7 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 		if err := s.replaceComment(tx, c, editor, text.Content, second(s.now())); err != nil {
 			return err
 		}
-		return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.UpdatedAt, text.Mentions, 0)
+		return notifyAddedMentions(tx, c, text.Mentions)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update comment %d: %w", id, err)

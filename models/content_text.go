@@ -29,8 +29,12 @@ const (
 	directionMarks  = string(leftToRightMark) + string(rightToLeftMark) + string(arabicLetterMark)
 	overrides       = "\u202d\u202e"
 	annotations     = "\ufff9\ufffa\ufffb"
-	mongolianVowels = '\u180e'
+	mongolianVowels = "\u180e"
 	lineSeparators  = "\u2028\u2029"
+	joiners         = string(zeroWidthNonJoiner) + string(zeroWidthJoiner)
+
+	directions   = beginEmbeddings + beginIsolates + string(popDirection) + string(popIsolate)
+	refusedLater = directions + overrides + annotations // CleanLine keeps them
 )
 
 // flag matches a flag of a region, such as that of Scotland: a black flag and the letters of the region as tags.
@@ -39,6 +43,10 @@ var flag = regexp.MustCompile(`\x{1F3F4}[\x{E0020}-\x{E007E}]+\x{E007F}`)
 // rightToLeft are the scripts that run from right to left.
 var rightToLeft = []*unicode.RangeTable{unicode.Arabic, unicode.Hebrew, unicode.Syriac, unicode.Thaana, unicode.Nko,
 	unicode.Adlam, unicode.Samaritan, unicode.Mandaic, unicode.Hanifi_Rohingya, unicode.Yezidi}
+
+// unjoined are the scripts whose spelling has no joiners.
+var unjoined = []*unicode.RangeTable{unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Armenian,
+	unicode.Georgian, unicode.Hebrew, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo}
 
 // CleanLine returns a text of one line as it is stored: without space around it, and without invisible characters that
 // mean nothing, such as the word joiners and soft hyphens of pasted text.
@@ -62,10 +70,18 @@ func clean(s string) string {
 	if !strings.ContainsFunc(s, isInvisible) {
 		return s
 	}
-	marks := strings.ContainsFunc(s, func(r rune) bool { return unicode.In(r, rightToLeft...) })
+	meant := refusedLater
+	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsLetter(r) && unicode.In(r, rightToLeft...) }) {
+		meant += directionMarks
+	}
+	if strings.ContainsFunc(s, isJoined) {
+		meant += joiners
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsLetter(r) && unicode.Is(unicode.Mongolian, r) }) {
+		meant += mongolianVowels
+	}
 	keep := func(r rune) rune {
-		switch {
-		case strings.ContainsRune(directionMarks, r) && !marks, isInvisible(r) && !hasMeaning(r):
+		if isInvisible(r) && !strings.ContainsRune(meant, r) {
 			return -1
 		}
 		return r
@@ -86,10 +102,10 @@ func isInvisible(r rune) bool {
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// hasMeaning reports whether an invisible character may stay in a line, or is refused because it must not be there.
-func hasMeaning(r rune) bool {
-	return r == zeroWidthNonJoiner || r == zeroWidthJoiner || r == mongolianVowels || r == popDirection ||
-		r == popIsolate || strings.ContainsRune(directionMarks+beginEmbeddings+beginIsolates+overrides+annotations, r)
+// isJoined reports whether r is an emoji or of a script that is spelled with joiners. In the other scripts, two texts
+// that differ in a joiner look the same.
+func isJoined(r rune) bool {
+	return unicode.Is(unicode.So, r) || unicode.IsLetter(r) && !unicode.In(r, unjoined...)
 }
 
 // isNoncharacter reports whether r is one of the code points that will never be characters, and that XML cannot have.
@@ -142,14 +158,14 @@ func showsNothing(s string) bool {
 // is left. It is for text of others that cannot be refused.
 func Seen(s string) string {
 	s = CleanLine(strings.Map(func(r rune) rune {
-		if _, bad := refused(string(r), beginEmbeddings+beginIsolates+string(popDirection)+string(popIsolate)); bad {
+		if _, bad := refused(string(r), directions); bad {
 			return -1
 		}
 		return r
 	}, separators(s, " ")))
 	if _, bad := refused(s, ""); bad { // marks of direction without their other half
 		s = strings.Map(func(r rune) rune {
-			if strings.ContainsRune(beginEmbeddings+beginIsolates+string(popDirection)+string(popIsolate), r) {
+			if strings.ContainsRune(directions, r) {
 				return -1
 			}
 			return r

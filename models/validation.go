@@ -46,7 +46,9 @@ func (f *fieldErrors) checkLine(field, text string) {
 		f.check(false, field, NotALine().Saying("must be a single line without the character %s", codePoint(r)))
 		return
 	}
-	f.check(text == strings.TrimSpace(text), field, NotALine().Saying("must not begin or end with space"))
+	f.check(utf8.ValidString(text), field, NotALine().Saying("must be valid UTF-8"))
+	f.check(text == CleanLine(text), field,
+		NotALine().Saying("must not begin or end with space, nor have invisible characters that mean nothing"))
 }
 
 // checkLines checks that a text of several lines has none of the characters that a line cannot have.
@@ -113,7 +115,7 @@ func validEmail(s string) bool {
 	}
 	_, domain, _ := strings.Cut(s, "@")
 	return strings.Contains(domain, ".") && !strings.HasSuffix(s, NoEmailDomain) && !strings.ContainsAny(s, " \"") &&
-		!strings.ContainsFunc(s, isUnseen)
+		!strings.ContainsFunc(s, isUnseen) && !strings.ContainsRune(s, utf8.RuneError) && s == CleanLine(s)
 }
 
 // checkAvatarURL checks the address of a picture; an empty one is none.
