@@ -142,7 +142,7 @@ func (s *Store) heldHash(field, name string) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// notHeld returns CodeConflict if the ban of a deleted account holds the username or the e-mail address of u.
+// notHeld returns CodeConflict if a deleted account, or its ban, holds the username or the e-mail address of u.
 func (s *Store) notHeld(tx *gorm.DB, u *User) error {
 	const read = `
 		SELECT held_until
