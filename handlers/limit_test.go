@@ -359,7 +359,7 @@ func TestLogin_limitsReportNoAccount(t *testing.T) {
 	a.must(t, 201, account{}, "POST", "/v1/auth/register",
 		obj{"username": "grace", "email": "grace@example.org", "password": password}, comesFrom("192.0.2.1"))
 	// A string that MySQL compares as equal to a login, and that no people take for it, is another login: unknown and
-	// with attempts of its own. A username in other letters is no login, and shares the attempts of the username.
+	// with attempts of its own. A username in other letters is not a login, and shares the attempts of the username.
 	for _, login := range []string{"grace\u0001", "\u0001grace", "gr\u0430ce", "grace@example.org\u0001",
 		"\uff47race", "gr\u00e1ce"} {
 		a.refused(t, 401, "unauthorized", account{}, "POST", "/v1/auth/login",
