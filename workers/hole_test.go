@@ -470,6 +470,35 @@ func TestFlush_waitsForAShardThatWasOvertaken(t *testing.T) {
 	}
 }
 
+// A shard that was overtaken when the flush began is sealed meanwhile, and so no longer behind. Kafka may still have what
+// was acknowledged before, until the shard is open.
+func TestFlushOpen_waitsUntilAnOvertakenShardIsOpen(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()()
+	p.exec("UPDATE like_shards SET applied_seq=applied_seq+9 WHERE shard=6")
+	outbox := p.hold()
+	sealed := false
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err := flushShards(ctx, p.redis, p.store, func(shard int) bool {
+		if shard == 7 && !sealed { // shard 6 was looked at
+			closed, err := p.redis.CloseOvertaken(t.Context(), 6, models.Position{Epoch: 1, Seq: 9})
+			require.NoError(t, err)
+			require.True(t, closed)
+			_, err = outbox.Seal(t.Context(), 2)
+			require.NoError(t, err)
+			sealed = true
+		}
+		return shard == 6
+	})
+	require.True(t, sealed)
+	var behind *FlushError
+	require.ErrorAs(t, err, &behind)
+	require.Len(t, behind.Behind, 1)
+	assert.True(t, behind.Behind[0].Closed)
+}
+
 // While the users in MySQL are compared, another unlike makes the numbers agree.
 func TestReconciler_comparesUsersAndNotNumbers(t *testing.T) {
 	t.Parallel()

@@ -111,16 +111,26 @@ func TestVerify_reportsNothingOfAClosedShard(t *testing.T) {
 	p.flush()
 	stop()
 	back()
-	p.closeShard(6)
 	require.NoError(t, p.raw.Del(t.Context(), "{s06}:relay").Err(), "it would have expired")
+	undecided := func(targets ...models.Target) (list []string) {
+		for _, one := range targets {
+			list = append(list, one.String()+": "+shardClosed)
+		}
+		slices.Sort(list)
+		return list
+	}
+	claimed := models.Target{Kind: models.KindDrop, ID: drop}
+	assert.Equal(t, undecided(target, claimed), p.verify(true), "set back without a restart")
+	p.closeShard(6)
+	outbox := p.hold()
+	epoch, err := p.store.NextEpoch(t.Context(), 6, 0)
+	require.NoError(t, err)
+	_, err = outbox.Seal(t.Context(), epoch) // its position is after the watermark
+	require.NoError(t, err)
+	require.NoError(t, outbox.Release(t.Context()))
 	p.exec("DELETE FROM post_likes WHERE post_id=?", stray.ID)
 	p.exec("DELETE FROM posts WHERE id=?", stray.ID)
-	var want []string
-	for _, one := range []models.Target{target, stray, {Kind: models.KindDrop, ID: drop}} {
-		want = append(want, one.String()+": "+shardClosed)
-	}
-	slices.Sort(want)
-	assert.Equal(t, want, p.verify(true))
+	assert.Equal(t, undecided(target, stray, claimed), p.verify(true))
 	watch := NewDriftWatch(p.store, p.redis, p.likes, prometheus.NewRegistry(), func(models.Difference) {})
 	for range 2 {
 		drift, err := watch.Watch(t.Context())
