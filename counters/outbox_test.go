@@ -188,7 +188,10 @@ func TestOutbox_readOfARunThatIsNotReadable(t *testing.T) {
 	r, plain := newGate(t)
 	for i, values := range []map[string]any{{"run": `{"broken`}, {"run": "\xff\x00"}, {"other": "field"}} {
 		id := pos(1, int64(i+1)).String()
-		require.NoError(t, plain.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s01}:outbox", ID: id, Values: values}).Err())
+		require.NoError(
+			t,
+			plain.XAdd(t.Context(), &redis.XAddArgs{Stream: "{s01}:outbox", ID: id, Values: values}).Err(),
+		)
 		require.NoError(t, plain.HSet(t.Context(), "{s01}:shard", "last", id).Err())
 	}
 	like(t, r, post(1), 7)

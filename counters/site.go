@@ -15,8 +15,14 @@ import (
 var ErrForeign = errors.New("this redis belongs to another installation")
 
 func foreign(shard int, site, other string) error {
-	return fmt.Errorf("%w: its shard %d has the installation id %s, and MySQL has %s; set LIKEWISE_REDIS to a Redis, or "+
-		"a logical database, of its own", ErrForeign, shard, other, site)
+	return fmt.Errorf(
+		"%w: its shard %d has the installation id %s, and MySQL has %s; set LIKEWISE_REDIS to a Redis, or "+
+			"a logical database, of its own",
+		ErrForeign,
+		shard,
+		other,
+		site,
+	)
 }
 
 // UseSite sets the id of the installation, which is models.Store.Site, before the first call. From then on, connections

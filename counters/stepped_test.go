@@ -72,7 +72,8 @@ func newSteppedForum(t testing.TB) (*forum, *stepped) {
 func TestSetLike_heldCallDoesNotOutliveAStepOfTheClock(t *testing.T) {
 	const minute = -time.Minute
 	for name, c := range map[string]struct {
-		before, during, after time.Duration // by how much the clock is off: when it is sent, while it is held, at the end
+		// By how much the clock is off: when the call is sent, while it is held, and at the end.
+		before, during, after time.Duration
 		stopped               time.Duration // the server's machine stands still for so long
 		cutOff                bool          // nothing of the process arrives meanwhile
 		by                    []string      // who makes the second call

@@ -82,8 +82,8 @@ func (r *Redis) scan(ctx context.Context, server redis.Cmdable, pattern string, 
 var ErrMoving = errors.New("the shard is moving to another node")
 
 // EachWarmOf calls fn with batches of the warm targets of a shard, until fn fails. It misses none that is warm from the
-// beginning to the end of the call. In a cluster, it reads each page at a moment at which the whole slot of the shard is
-// on one node, and otherwise returns ErrMoving. It may return a target twice.
+// beginning to the end of the call. In a cluster, it reads each page at a moment at which the whole slot of the shard
+// is on one node, and otherwise returns ErrMoving. It may return a target twice.
 func (r *Redis) EachWarmOf(ctx context.Context, shard int, fn func([]models.Target) error) error {
 	node, err := r.node(ctx, shard)
 	if err != nil {

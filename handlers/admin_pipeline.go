@@ -286,8 +286,9 @@ func (s *Server) resolveDeadLetter(c *fiber.Ctx, id int64, how models.LetterFate
 	return c.JSON(newLetterJSON(letter))
 }
 
-// reassert sends the likes that the events of a letter are about through the pipeline again, as the gate holds them. The
-// first event has the position at. If the gate does not hold some, reassert sends the others and returns CodeConflict.
+// reassert sends the likes that the events of a letter are about through the pipeline again, as the gate holds them.
+// The first event has the position at. If the gate does not hold some, reassert sends the others and returns
+// CodeConflict.
 func (s *Server) reassert(ctx context.Context, shard int, events []models.Event, at models.Position) error {
 	sent := 0
 	var cold []models.Target

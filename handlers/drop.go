@@ -125,7 +125,13 @@ func (s *Server) createDrop(c *fiber.Ctx) error {
 	var begins, ends *string
 	var confirm *int64
 	err := decode(c, fields{
-		"title": lineOf{&in.Title}, "stock": &in.Stock, "begins_at": &begins, "ends_at": &ends, "confirm_within": &confirm,
+		"title": lineOf{
+			&in.Title,
+		},
+		"stock":          &in.Stock,
+		"begins_at":      &begins,
+		"ends_at":        &ends,
+		"confirm_within": &confirm,
 	})
 	if err != nil {
 		return err

@@ -301,7 +301,8 @@ func TestImages_areSentInParts(t *testing.T) {
 			assert.Equal(t, tag, r.Header.Get("ETag"))
 			assert.Equal(t, whole.Header.Get("Cache-Control"), r.Header.Get("Cache-Control"))
 		}
-		for _, asked := range []string{"bytes=0-1,3-4", "bytes=x", "bytes=5-3", "bytes=99999999-", "lines=1-2", "bytes=-0",
+		for _, asked := range []string{"bytes=0-1,3-4", "bytes=x", "bytes=5-3", "bytes=99999999-",
+			"lines=1-2", "bytes=-0",
 			"bytes=99999999999999999999-", "bytes=-"} {
 			r := a.must(t, 200, account{}, "GET", url, nil, header{"Range", asked})
 			assert.Equal(t, whole.Body, r.Body, asked)
@@ -478,7 +479,14 @@ func TestImages_areHiddenWithTheirTexts(t *testing.T) {
 				r := a.send(t, stranger, "GET", path, nil)
 				assert.Equal(t, status, r.Status, "%s: %s by a stranger", what, path)
 				unchanged := map[int]int{all: 304, few: 404, none: 404}[by]
-				assert.Equal(t, unchanged, a.send(t, stranger, "GET", path, nil, tag).Status, "%s: %s again", what, path)
+				assert.Equal(
+					t,
+					unchanged,
+					a.send(t, stranger, "GET", path, nil, tag).Status,
+					"%s: %s again",
+					what,
+					path,
+				)
 			}
 			for _, reader := range []account{ada, mod} {
 				status := map[int]int{all: 200, few: 200, none: 404}[by]

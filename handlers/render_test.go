@@ -19,7 +19,8 @@ func TestRender_isWhatAPostWouldShow(t *testing.T) {
 		ContentHTML string `json:"content_html"`
 	}](t, r).ContentHTML
 	const link = `<a href="https://forum.example/u/bob" class="mention">@Bob</a>`
-	if got != p.ContentHTML || !strings.Contains(got, link) || !strings.Contains(got, "&lt;script&gt;alert(1)&lt;/script&gt;") {
+	if got != p.ContentHTML || !strings.Contains(got, link) ||
+		!strings.Contains(got, "&lt;script&gt;alert(1)&lt;/script&gt;") {
 		t.Errorf("rendered as %q, and the post has %q", got, p.ContentHTML)
 	}
 	if n := a.number(t, "SELECT COUNT(*) FROM posts"); n != 1 {

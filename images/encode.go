@@ -70,7 +70,8 @@ func asPNG(p *image.RGBA) ([]byte, error) {
 	return bytes.Clone(out.Bytes()), nil
 }
 
-// asJPEG returns a JPEG of the best quality with which it has no more bytes than most, and of the worst one if none has.
+// asJPEG returns a JPEG of the best quality with which it has no more bytes than most, and of the worst one if none
+// has.
 func asJPEG(p *image.RGBA, most int) ([]byte, error) {
 	var out bytes.Buffer
 	for _, quality := range []int{85, 75, 60} {

@@ -185,7 +185,10 @@ func readJPEG(file []byte) (*header, error) {
 
 // colors returns what the profile says of this number of components; nil if it is of another number.
 func (f *frame) colors(profile []byte) *colors {
-	if c := profileColors(profile); c != nil && (len(f.components) == 1 && c.gray || len(f.components) == 3 && !c.gray) {
+	if c := profileColors(
+		profile,
+	); c != nil &&
+		(len(f.components) == 1 && c.gray || len(f.components) == 3 && !c.gray) {
 		return c
 	}
 	return nil

@@ -311,8 +311,10 @@ var kinds = map[string]kind{
 		return webpFile(append(head, withAlpha(w, h, headers)...))
 	},
 	"WebP animated with alpha": func(w, h int, headers bool) []byte {
-		return webpFile(riff("VP8X", append([]byte{1<<4 | 1<<1, 0, 0, 0}, uint24s(w-1, h-1)...), "ANIM", make([]byte, 6),
-			"ANMF", append(append(uint24s(0, 0, w-1, h-1, 100), 0), withAlpha(w, h, headers)...)))
+		return webpFile(
+			riff("VP8X", append([]byte{1<<4 | 1<<1, 0, 0, 0}, uint24s(w-1, h-1)...), "ANIM", make([]byte, 6),
+				"ANMF", append(append(uint24s(0, 0, w-1, h-1, 100), 0), withAlpha(w, h, headers)...)),
+		)
 	},
 }
 

@@ -128,7 +128,15 @@ func (p pngHead) memory() (decoded, all int64) {
 func (p pngHead) size() (n int64) {
 	passes := [][4]int64{{0, 0, 1, 1}} // the first column and row, and the steps to the next ones
 	if p.interlaced {
-		passes = [][4]int64{{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}}
+		passes = [][4]int64{
+			{0, 0, 8, 8},
+			{4, 0, 8, 8},
+			{0, 4, 4, 8},
+			{2, 0, 4, 4},
+			{0, 2, 2, 4},
+			{1, 0, 2, 2},
+			{0, 1, 1, 2},
+		}
 	}
 	for _, pass := range passes {
 		width := (p.width - pass[0] + pass[2] - 1) / pass[2]

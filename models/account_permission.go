@@ -98,8 +98,8 @@ var rules = map[Permission]Rule{
 	// Request that a version of the caller's comment be redacted.
 	"comment.redact": {RoleUser, Hidden, ScopeWrite},
 
-	// Upload images; list and delete the caller's. Everybody who knows the address of an image may look at it, unless it
-	// is hidden.
+	// Upload images; list and delete the caller's. Everybody who knows the address of an image may look at it, unless
+	// it is hidden.
 	"image.read":   {RoleAnonymous, All, ScopeRead},
 	"image.create": {RoleUser, All, ScopeWrite},
 	"image.list":   {RoleUser, All, ScopeRead},

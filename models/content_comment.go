@@ -117,7 +117,12 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		if err := notifyComment(tx, c, repliesTo, text.Mentions); err != nil {
 			return err
 		}
-		return s.addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), []int64{c.Author.ID}, text.Content)
+		return s.addImageUses(
+			tx,
+			Target{Kind: KindComment, ID: c.ID}.imageSubject(),
+			[]int64{c.Author.ID},
+			text.Content,
+		)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create comment: %w", err)

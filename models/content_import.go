@@ -157,7 +157,17 @@ func (s *Store) importUser(tx *gorm.DB, u ImportedUser) (int64, error) {
 		VALUES (?, ?, '', NULLIF(?,''), ?, NULLIF(?,''), ?, ?)`
 	at := second(u.CreatedAt)
 	for _, name := range u.Usernames {
-		id, err := s.insert(tx, insert, name, u.Email, u.Profile.DisplayName, u.Profile.Bio, u.Profile.AvatarURL, at, at)
+		id, err := s.insert(
+			tx,
+			insert,
+			name,
+			u.Email,
+			u.Profile.DisplayName,
+			u.Profile.Bio,
+			u.Profile.AvatarURL,
+			at,
+			at,
+		)
 		if mysqlCode(err) != errDuplicateKey {
 			return id, err
 		}

@@ -150,7 +150,11 @@ func (s *Store) AddImage(ctx context.Context, i *Image, field string, room Image
 			return err
 		}
 		if used+size > room.User {
-			return noRoom(field, room.User, "Your images take up all the room of an account. Delete some of them first.")
+			return noRoom(
+				field,
+				room.User,
+				"Your images take up all the room of an account. Delete some of them first.",
+			)
 		}
 		i.Name, i.CreatedAt = newImageName(i.Width, i.Height), second(s.now())
 		i.ID, err = s.insert(tx, insert, i.Name, i.UserID, imagePending, i.Type, i.Width, i.Height, i.Bytes,

@@ -69,7 +69,10 @@ func (s *Store) dropStrangers(
 		return ofDrops, nil
 	}
 	before := len(last) + len(ofDrops)
-	maps.DeleteFunc(last, func(key likeKey, e Event) bool { return e.Liked() && users[key.UserID] && !found[key.UserID] })
+	maps.DeleteFunc(
+		last,
+		func(key likeKey, e Event) bool { return e.Liked() && users[key.UserID] && !found[key.UserID] },
+	)
 	ofDrops = slices.DeleteFunc(ofDrops, func(e Event) bool {
 		return e.Type == ClaimTaken && users[e.UserID] && !found[e.UserID]
 	})

@@ -21,8 +21,8 @@ type ShardState struct {
 	Letters   int       // dead letters that are not resolved yet, in the same way
 }
 
-// Whole reports whether MySQL has everything up to Applied. Otherwise only Redis may have some of it: the events of gaps
-// and of dead letters.
+// Whole reports whether MySQL has everything up to Applied. Otherwise only Redis may have some of it: the events of
+// gaps and of dead letters.
 func (s ShardState) Whole() bool { return s.OpenGaps == 0 && s.Letters == 0 }
 
 // ShardStates reads every shard in order.

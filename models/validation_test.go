@@ -38,7 +38,8 @@ func TestLines_nameTheCharacterThatIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, name := range map[string]string{
 		"a\x01b": "U+0001", "a\nb": "U+000A", "a\u202eb": "U+202E", "a\u2066b": "U+2069", "a\uffffb": "U+FFFF",
-		"a\ufdd0b": "U+FDD0", "a\U0001FFFEb": "U+1FFFE", "a\ufff9b": "U+FFF9", "a\u0085b": "U+0085", "a\u2069b": "U+2069",
+		"a\ufdd0b": "U+FDD0", "a\U0001FFFEb": "U+1FFFE", "a\ufff9b": "U+FFF9", "a\u0085b": "U+0085",
+		"a\u2069b": "U+2069",
 	} {
 		for field, err := range map[string]error{
 			"title":        PostText{Title: text, Content: "x"}.Validate(),
@@ -78,7 +79,8 @@ func TestCheckDisplayName_findsReservedNames(t *testing.T) {
 	t.Parallel()
 	reserved, err := NewReservedNames(nil)
 	assert.NoError(t, err)
-	for _, name := range []string{"[deleted]", "Moderator", "(moderator)", "Моdеrаtоr", "Ａｄｍｉｎ", "ADM1N", "Ádmin", "m o d"} {
+	for _, name := range []string{"[deleted]", "Moderator", "(moderator)",
+		"Моdеrаtоr", "Ａｄｍｉｎ", "ADM1N", "Ádmin", "m o d"} {
 		assert.Error(t, reserved.CheckDisplayName(name), name)
 	}
 	for _, name := range []string{"Ada Lovelace", "Модест", "张伟", "", "🙂"} {

@@ -6,8 +6,8 @@ import (
 	"likewise/models"
 )
 
-// arrivals measures how long the runs of a shard have been waiting for MySQL. Neither Redis nor MySQL knows the age of a
-// run that is in Kafka. So Monitor notes the last accepted position each time, and when it first saw it.
+// arrivals measures how long the runs of a shard have been waiting for MySQL. Neither Redis nor MySQL knows the age of
+// a run that is in Kafka. So Monitor notes the last accepted position each time, and when it first saw it.
 //
 // The age is at most the true one, and one or two intervals of Monitor less. A process that starts begins at zero.
 type arrivals struct{ notes []arrival } // in ascending order

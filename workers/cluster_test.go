@@ -67,8 +67,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// The log has lost a like of a target, whose keys are on another node when the gaps are reconciled. The shard's own keys
-// are the last to move, so it is open until then.
+// The log has lost a like of a target, whose keys are on another node when the gaps are reconciled. The shard's own
+// keys are the last to move, so it is open until then.
 func TestReconciler_keepsTheGapOfAShardThatMoves(t *testing.T) {
 	t.Parallel()
 	url, nodes := startCluster(t)

@@ -49,8 +49,13 @@ func coolNow(ctx context.Context, r *counters.Redis, store *models.Store, target
 		return false, err
 	}
 	if !state.Whole() {
-		return false, fmt.Errorf("shard %d has %d gaps, which the cron job reconcile repairs, and %d dead letters, which an "+
-			"admin retries or discards", shard, state.OpenGaps, state.Letters)
+		return false, fmt.Errorf(
+			"shard %d has %d gaps, which the cron job reconcile repairs, and %d dead letters, which an "+
+				"admin retries or discards",
+			shard,
+			state.OpenGaps,
+			state.Letters,
+		)
 	}
 	if _, err := r.Forget(ctx, store, target); err != nil {
 		return false, err

@@ -69,8 +69,8 @@ func (d *Desk) verifier(repair bool, found *[]models.Difference) *Verifier {
 
 // VoidClaims ends the claims of a user that are in force, of one drop or of all, and returns their number; see
 // models.Store.VoidClaims. In gated mode it waits until MySQL has the claims that were accepted before. If the pipeline
-// does not deliver them within the time of ctx, it returns CodeUnavailable, and has ended none. A claim that is accepted
-// during the call may stay, as one that comes right after it does.
+// does not deliver them within the time of ctx, it returns CodeUnavailable, and has ended none. A claim that is
+// accepted during the call may stay, as one that comes right after it does.
 func (d *Desk) VoidClaims(ctx context.Context, v models.ClaimVoid) (int, error) {
 	if d.Gated() {
 		if err := FlushOpen(ctx, d.redis, d.store); err != nil {

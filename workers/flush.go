@@ -114,7 +114,10 @@ func FlushWhole(ctx context.Context, r *counters.Redis, store *models.Store) err
 		states, err := store.ShardStates(ctx)
 		for _, s := range states {
 			if !s.Whole() {
-				behind = append(behind, Behind{Shard: s.Shard, Gaps: s.OpenGaps, Letters: s.Letters, Applied: s.Applied})
+				behind = append(
+					behind,
+					Behind{Shard: s.Shard, Gaps: s.OpenGaps, Letters: s.Letters, Applied: s.Applied},
+				)
 			}
 		}
 		return behind, err

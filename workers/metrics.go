@@ -97,8 +97,10 @@ func NewMetrics() *Metrics {
 			"Releases of ended claims, and settings of drops, sent to the gate until their events are in MySQL."),
 		rejected: counter("likewise_claims_rejected_total",
 			"Claims that the gate accepted and MySQL could not: stock was lowered, or the account or post deleted."),
-		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "likewise_job_failures",
-			Help: "Consecutive failed runs of a job of cron, since its last success in this process."}, []string{"task"}),
+		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "likewise_job_failures",
+			Help: "Consecutive failed runs of a job of cron, since its last success in this process.",
+		}, []string{"task"}),
 
 		depth: byShard("likewise_outbox_events", "Likes and claims that wait for Kafka."),
 		oldest: byShard(

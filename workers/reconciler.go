@@ -86,9 +86,9 @@ func (r *Reconciler) Reconcile(ctx context.Context) (resent int, err error) {
 	return resent, errors.Join(failures...)
 }
 
-// reconcile repairs a shard. It reads the targets that were changed since the first gap began. The gaps stay open unless
-// the shard was open under the same epoch from the beginning to the end, because Redis may have lost targets otherwise.
-// They stay open, too, if the shard is moving to another node, because the scan could miss targets.
+// reconcile repairs a shard. It reads the targets that were changed since the first gap began. The gaps stay open
+// unless the shard was open under the same epoch from the beginning to the end, because Redis may have lost targets
+// otherwise. They stay open, too, if the shard is moving to another node, because the scan could miss targets.
 func (r *Reconciler) reconcile(ctx context.Context, shard int) (resent int, err error) {
 	gaps, err := r.store.OpenGaps(ctx, shard) // later gaps are left to the next call
 	if err != nil {

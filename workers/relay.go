@@ -296,7 +296,9 @@ func upToBytes(runs []models.Enveloped, limit int) []models.Enveloped {
 // send sends runs to Kafka as one record, and returns when every in-sync replica has it. If the record is too large for
 // the broker, send halves it.
 func (r *Relay) send(producer sarama.SyncProducer, shard int, runs []models.Enveloped) error {
-	value, err := json.Marshal(models.Envelope{V: models.EnvelopeVersion, Site: r.store.Site(), Shard: shard, Runs: runs})
+	value, err := json.Marshal(
+		models.Envelope{V: models.EnvelopeVersion, Site: r.store.Site(), Shard: shard, Runs: runs},
+	)
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
@@ -361,15 +363,17 @@ func (r *Relay) remember(ctx context.Context, shard int, outbox *counters.Outbox
 		}
 		if refuse {
 			return fmt.Errorf("%w: it has applied events of shard %d up to %s, and had up to %s; if it was restored, "+
-				"stop all processes, run `likewise migrate restored`, and empty Redis", errSetBack, shard, applied, seen)
+				"stop all processes, run `likewise migrate restored`, and empty Redis",
+				errSetBack, shard, applied, seen)
 		}
 	}
 	return nil
 }
 
 func logOvertaken(ctx context.Context, store *models.Store, shard int, applied models.Position) {
-	store.Logger().ErrorContext(ctx, "mysql has applied events that this redis does not know; the shard is opened again",
-		"shard", shard, "applied", applied.String())
+	store.Logger().
+		ErrorContext(ctx, "mysql has applied events that this redis does not know; the shard is opened again",
+			"shard", shard, "applied", applied.String())
 }
 
 // wentBack reports whether the positions of an open shard have gone back, and closes the shard then. Runs are the head

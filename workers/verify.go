@@ -417,8 +417,8 @@ func (v *gatedVerifier) verifyWarm(ctx context.Context, target models.Target, su
 }
 
 // settle compares a warm target until it does not change meanwhile, and reports what differs. Redis may have lost what
-// it accepted last, so a difference counts only if the shard is open afterwards: what is warm then is the truth. compare
-// returns nil if nothing differs.
+// it accepted last, so a difference counts only if the shard is open afterwards: what is warm then is the truth.
+// compare returns nil if nothing differs.
 func (v *gatedVerifier) settle(
 	ctx context.Context, target models.Target, sum *Verification,
 	compare func(counters.TargetState) (*difference, error),

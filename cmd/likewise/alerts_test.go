@@ -47,7 +47,12 @@ func TestAlerts_haveAnEntryInTheRunbook(t *testing.T) {
 	for _, entry := range strings.Split(string(text), "\n### ")[1:] {
 		name, body, _ := strings.Cut(entry, "\n")
 		entries = append(entries, name)
-		assert.Regexp(t, `(?s)^\n- \*\*Real\?\*\* .*\n- \*\*First:\*\* .*\n- \*\*Hurt:\*\* .*\n- \*\*Heals:\*\* `, body, name)
+		assert.Regexp(
+			t,
+			`(?s)^\n- \*\*Real\?\*\* .*\n- \*\*First:\*\* .*\n- \*\*Hurt:\*\* .*\n- \*\*Heals:\*\* `,
+			body,
+			name,
+		)
 	}
 	var alerts []string
 	for _, r := range readRules(t) {
@@ -59,7 +64,13 @@ func TestAlerts_haveAnEntryInTheRunbook(t *testing.T) {
 		if r.For != "" {
 			wait, err := time.ParseDuration(r.For)
 			require.NoError(t, err)
-			assert.LessOrEqual(t, wait, time.Minute, "%s: two scrapes and two evaluations are left of two minutes", r.Alert)
+			assert.LessOrEqual(
+				t,
+				wait,
+				time.Minute,
+				"%s: two scrapes and two evaluations are left of two minutes",
+				r.Alert,
+			)
 		}
 	}
 	assert.Equal(t, alerts, entries, "in the same order")

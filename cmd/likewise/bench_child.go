@@ -171,7 +171,8 @@ func (c *child) allocated(ctx context.Context) (a allocations, err error) {
 	return a, nil
 }
 
-// The processes whose processor time is measured, beside roleAPI and roleWorker. The API is the one that a scenario uses.
+// The processes whose processor time is measured, beside roleAPI and roleWorker. The API is the one that a scenario
+// uses.
 const (
 	roleClients = "clients"
 	roleMySQL   = "mysql"

@@ -114,14 +114,16 @@ var helpTexts = map[string]string{
 	// Servers
 	"mysql_help":        "MySQL or MariaDB database.",
 	"newer_schema_help": "Start on the schema of the next version, during an upgrade or after it was undone.",
-	"restored_help": "Prepare a database that was restored from a backup: raise its ids, so that none is issued twice. " +
+	"restored_help": "Prepare a database that was restored from a backup: raise its ids, so that none is issued " +
+		"twice. " +
 		"Stop everything first.",
 	"mysql_conns_help": "Maximum number of connections to MySQL; at least 4.",
 	"likes_help": "gated: likes and claims go through Redis and Kafka. " +
 		"direct: one MySQL transaction for each, for small sites without Redis and Kafka.",
 	"redis_help": "Redis 7. Sentinel: with ?master_name=NAME&addr=HOST:PORT. " +
 		"Cluster: redis+cluster://HOST:PORT?addr=HOST:PORT.",
-	"ca_help": "Certificates, in PEM, of the authorities that sign the server's certificate. Without it, those of the " +
+	"ca_help": "Certificates, in PEM, of the authorities that sign the server's certificate. Without it, " +
+		"those of the " +
 		"system are trusted.",
 	"cert_help":      "Certificate of this client, in PEM, for a server that requires one.",
 	"key_help":       "Private key of this client's certificate, in PEM.",

@@ -27,9 +27,9 @@ import (
 
 // alone is an outage by one fault.
 func alone(
-	name string, make func(*testing.T) *watched, cause func(*watched), fires []string, may ...string,
+	name string, site func(*testing.T) *watched, cause func(*watched), fires []string, may ...string,
 ) outage {
-	return outage{name, make, []fault{{name, cause, fires}}, may}
+	return outage{name, site, []fault{{name, cause, fires}}, may}
 }
 
 // outages are the outages that the alerts are for. Faults that hit different parts share a site.
@@ -120,7 +120,11 @@ func onSmallDisk(t *testing.T) *watched {
 	all := testkit.Servers(t)
 	disk := filepath.Join(all.MySQL.Dir(), "data", "likewise") // the folder of a database
 	require.NoError(t, os.Mkdir(disk, 0o700))
-	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=100m,mode=700"), "make test-alerts runs it as root")
+	require.NoError(
+		t,
+		syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=100m,mode=700"),
+		"make test-alerts runs it as root",
+	)
 	t.Cleanup(func() {
 		if err := all.MySQL.Kill(); err != nil {
 			t.Error(err)
@@ -209,8 +213,8 @@ func (w *watched) fillRedis() {
 	require.NoError(w.t, w.raw().ConfigSet(w.t.Context(), "maxmemory", "1mb").Err())
 }
 
-// fillMySQL leaves the tables no room, and lets users send posts, until MySQL refuses one and from then on. Each fits into
-// its row, because MariaDB 10.11 ends itself if a text outside of its row finds no space.
+// fillMySQL leaves the tables no room, and lets users send posts, until MySQL refuses one and from then on. Each fits
+// into its row, because MariaDB 10.11 ends itself if a text outside of its row finds no space.
 func (w *watched) fillMySQL() {
 	w.t.Helper()
 	fillDisk(w.t, filepath.Join(w.servers.MySQL.Dir(), "data", "likewise"))
@@ -236,7 +240,7 @@ func (w *watched) holdShards() {
 	tx, err := w.db.BeginTx(context.Background(), nil)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = tx.Rollback() })
-	_, err = tx.ExecContext(w.t.Context(), "SELECT * FROM like_shards FOR UPDATE")
+	_, err = tx.ExecContext(w.t.Context(), "SELECT shard FROM like_shards FOR UPDATE")
 	require.NoError(w.t, err)
 }
 
@@ -297,16 +301,25 @@ func (w *watched) deadlock() {
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			_, _ = send(t, w.url, ada, "POST", fmt.Sprintf("/v1/comments/%d/replies", parent.ID), obj{"content": "A reply."})
+			_, _ = send(
+				t,
+				w.url,
+				ada,
+				"POST",
+				fmt.Sprintf("/v1/comments/%d/replies", parent.ID),
+				obj{"content": "A reply."},
+			)
 		}()
 		testkit.Eventually(t, patience, func() (bool, string) {
 			return w.count(`
 				SELECT COUNT(*)
 				FROM information_schema.processlist
-				WHERE db=DATABASE() AND info LIKE 'UPDATE comments FORCE INDEX (PRIMARY)%'`) > 0, "the reply does not wait"
+				WHERE db=DATABASE() AND info LIKE 'UPDATE comments FORCE INDEX (PRIMARY)%'`) > 0,
+				"the reply does not wait"
 		})
 		_, err = tx.ExecContext(t.Context(), "UPDATE posts SET title='locked' WHERE id=?", w.post.ID)
-		met = err == nil && scrape(t, w.roles["api"].admin())[`likewise_transaction_retries_total{cause="deadlock"}`] > 0
+		met = err == nil &&
+			scrape(t, w.roles["api"].admin())[`likewise_transaction_retries_total{cause="deadlock"}`] > 0
 		_ = tx.Rollback()
 		<-answered
 	}

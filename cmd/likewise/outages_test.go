@@ -44,11 +44,11 @@ type fault struct {
 	fires []string         // alerts that must fire
 }
 
-// Every outage is caused on a site of its own, with real roles, traffic, and a Prometheus with production's intervals and
-// the rules as they are. All of them at the same time, so that the whole takes as long as the slowest alert.
+// Every outage is caused on a site of its own, with real roles, traffic, and a Prometheus with production's intervals
+// and the rules as they are. All of them at the same time, so that the whole takes as long as the slowest alert.
 func TestAlerts_fireInTheirOutages(t *testing.T) {
 	if *prometheusPath == "" {
-		t.Skip("make test-alerts runs it, with Prometheus")
+		t.Skip("make test-alerts runs it, with Prometheus") //nolint:forbidigo // .ci/nightly runs that
 	}
 	var mu sync.Mutex
 	var table []string
@@ -108,11 +108,11 @@ func (w *watched) serve() {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	w.t.Cleanup(func() { stop(); running.Wait() })
-	running.Go(func() { w.use(ctx) })
+	running.Go(func() { w.use(ctx.Done()) })
 }
 
 // use sends requests as users do: they do not wait for each other.
-func (w *watched) use(ctx context.Context) {
+func (w *watched) use(until <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var running sync.WaitGroup
@@ -122,7 +122,7 @@ func (w *watched) use(ctx context.Context) {
 	}
 	for n := 0; ; n++ {
 		select {
-		case <-ctx.Done():
+		case <-until:
 			return
 		case <-tick.C:
 		}

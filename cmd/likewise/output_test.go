@@ -64,8 +64,21 @@ func TestOutput_fullFails(t *testing.T) {
 	}
 	lines["--help"], lines["--version"] = "--help", "--version"
 	order := []string{
-		"--help", "--version", "migrate up", "migrate status", "user create", "user promote", "user password",
-		"user delete", "user token", "cron run", "import stackexchange", "cool", "verify", "likes gated", "likes direct",
+		"--help",
+		"--version",
+		"migrate up",
+		"migrate status",
+		"user create",
+		"user promote",
+		"user password",
+		"user delete",
+		"user token",
+		"cron run",
+		"import stackexchange",
+		"cool",
+		"verify",
+		"likes gated",
+		"likes direct",
 		"migrate restored",
 	}
 	require.Len(t, order, len(lines))

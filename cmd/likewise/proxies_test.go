@@ -220,7 +220,9 @@ func (p *proxied) seesClients() {
 	assert.Contains(p.t, r.body, "https://forum.example/")
 	assert.NotContains(p.t, r.body, "http://forum.example")
 	if p.plain != "" {
-		client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		client := http.Client{
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
 		redirect, err := client.Get(p.plain + "/v1/posts")
 		require.NoError(p.t, err)
 		redirect.Body.Close()
@@ -287,8 +289,8 @@ func (p *proxied) newPost() (post contentJSON) {
 	return post
 }
 
-// restarts stops and starts both apis, one right after the other, under 40 requests a second. No client may notice, and no
-// comment may be written twice.
+// restarts stops and starts both apis, one right after the other, under 40 requests a second. No client may notice, and
+// no comment may be written twice.
 func (p *proxied) restarts() {
 	p.t.Helper()
 	post := p.newPost()

@@ -191,8 +191,10 @@ func (s *secured) mistakes() {
 	s.refuses(wrong(dsn), "--mysql-dsn (or $LIKEWISE_MYSQL_DSN): .*refuses the user name or the password")
 	s.refuses(wrong(url), "--redis (or $LIKEWISE_REDIS): .*refuses the user name or the password")
 	for _, mechanism := range workers.SASLMechanisms() {
-		s.refuses("LIKEWISE_KAFKA_PASSWORD=another-secret\nLIKEWISE_KAFKA_SASL="+mechanism+"\nLIKEWISE_KAFKA_USER="+mechanism,
-			"--kafka-password (or $LIKEWISE_KAFKA_PASSWORD): .*refuses the user name or the password")
+		s.refuses(
+			"LIKEWISE_KAFKA_PASSWORD=another-secret\nLIKEWISE_KAFKA_SASL="+mechanism+"\nLIKEWISE_KAFKA_USER="+mechanism,
+			"--kafka-password (or $LIKEWISE_KAFKA_PASSWORD): .*refuses the user name or the password",
+		)
 	}
 	for _, server := range []string{"REDIS", "KAFKA"} {
 		s.refuses(fmt.Sprintf("LIKEWISE_%[1]s_CERT=\nLIKEWISE_%[1]s_KEY=", server),

@@ -61,7 +61,7 @@ func addressLength(s []byte, prefix int, before byte) int {
 	if end == prefix {
 		return 0
 	}
-	if end < len(s) && bytes.IndexByte([]byte("/?#"), s[end]) >= 0 {
+	if end < len(s) && strings.IndexByte("/?#", s[end]) >= 0 {
 		end += pathLength(s[end:], before)
 	}
 	for {
@@ -358,18 +358,22 @@ func (linkRenderer) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 		}
 		return ast.WalkContinue, nil
 	})
-	r.Register(ast.KindAutoLink, func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if link := n.(*ast.AutoLink); entering {
-			address := link.URL(source)
-			if link.AutoLinkType == ast.AutoLinkEmail && !bytes.HasPrefix(bytes.ToLower(address), []byte("mailto:")) {
-				address = append([]byte("mailto:"), address...)
+	r.Register(
+		ast.KindAutoLink,
+		func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+			if link := n.(*ast.AutoLink); entering {
+				address := link.URL(source)
+				if link.AutoLinkType == ast.AutoLinkEmail &&
+					!bytes.HasPrefix(bytes.ToLower(address), []byte("mailto:")) {
+					address = append([]byte("mailto:"), address...)
+				}
+				openLink(w, link, address, nil)
+				_, _ = w.Write(util.EscapeHTML(link.Label(source)))
+				_, _ = w.WriteString("</a>")
 			}
-			openLink(w, link, address, nil)
-			_, _ = w.Write(util.EscapeHTML(link.Label(source)))
-			_, _ = w.WriteString("</a>")
-		}
-		return ast.WalkContinue, nil
-	})
+			return ast.WalkContinue, nil
+		},
+	)
 }
 
 func openLink(w util.BufWriter, n ast.Node, address, title []byte) {

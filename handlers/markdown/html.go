@@ -121,7 +121,9 @@ const maxTag = 2000
 var (
 	tagName   = regexp.MustCompile(`^<(/?)([A-Za-z][A-Za-z0-9-]*)`)
 	attribute = regexp.MustCompile(
-		`^[ \t\r\n]+([A-Za-z_:][A-Za-z0-9:._-]*)(?:[ \t\r\n]*=[ \t\r\n]*("[^"]*"|'[^']*'|[^ \t\r\n"'=<>` + "`" + `]+))?`)
+		`^[ \t\r\n]+([A-Za-z_:][A-Za-z0-9:._-]*)` +
+			`(?:[ \t\r\n]*=[ \t\r\n]*("[^"]*"|'[^']*'|[^ \t\r\n"'=<>` + "`" + `]+))?`,
+	)
 	tagEnd = regexp.MustCompile(`^[ \t\r\n]*/?>`)
 )
 
@@ -202,10 +204,10 @@ func (t *rawTag) html() string {
 	var b strings.Builder
 	b.WriteString("<" + t.name)
 	for _, a := range t.attrs {
-		switch {
-		case a.name == "target" || a.name == "rel":
+		switch a.name {
+		case "target", "rel":
 			continue // the site decides about both
-		case a.name == "href":
+		case "href":
 			a.value = string(escapeAddress([]byte(a.value)))
 		}
 		b.WriteString(" " + a.name + `="` + html.EscapeString(a.value) + `"`)
@@ -260,7 +262,7 @@ type piece struct {
 	lines  []text.Segment // of text, in the document
 	tag    *rawTag        // nil: text, or a comment
 	parent *piece         // of an opening tag: the one around it
-	other  *piece         // of a tag: its other half, or for an end tag that was left out, the piece before which it ends
+	other  *piece         // of a tag: its other half; for an end tag that was left out, the piece after it
 	ended  []*piece       // opening tags whose end tag was left out before this piece, innermost first
 	keeps  bool           // its meaning
 }

@@ -133,7 +133,7 @@ func unsafeNode(n *html.Node) string {
 			case a.Key == "type" && n.Data == "input":
 				safe = a.Val == "checkbox"
 			case a.Key == "type":
-				safe = strings.Contains("1aAiI", a.Val) && len(a.Val) == 1
+				safe = slices.Contains([]string{"1", "a", "A", "i", "I"}, a.Val)
 			default:
 				safe = safeValues[a.Key].MatchString(a.Val)
 			}
@@ -361,7 +361,8 @@ func TestUnsafeHTML_findsWhatIsUnsafe(t *testing.T) {
 		"<a href='javascript:x' rel='nofollow ugc noopener'>x</a>",
 		"<a href='\x01java\nscript:x' rel='nofollow ugc noopener'>x</a>", "<img src=x>",
 		"<a href=/x>x</a>", "<!--x-->", "<svg><p></svg>", "<code class=x>", "<p id=x>", "<input type=text>",
-		"<noscript><img src=x>", "<p\x00>", "</div>", "<b>x", "<b><i></b></i>", "<table><tr><td width=1>x</td></tr></table>",
+		"<noscript><img src=x>", "<p\x00>", "</div>", "<b>x", "<b><i></b></i>",
+		"<table><tr><td width=1>x</td></tr></table>",
 		"<p align=x></p>", "<details open=x></details>"} {
 		if unsafeHTML(wrong) == "" {
 			t.Errorf("%q is called safe", wrong)
@@ -391,11 +392,12 @@ func TestMarkdown_rendersGitHubsDialect(t *testing.T) {
 			`>https://b.example/cat.png</a></p>`,
 		"[![a](https://b.example)](https://c.example)": `<p><a href="https://c.example"` + rel + `>a</a> ` +
 			`<a href="https://b.example"` + rel + `>(https://b.example)</a></p>`,
-		"[![](https://b.example)](https://c.example)": `<p><a href="https://c.example"` + rel + `>https://b.example</a></p>`,
-		"[a](javascript:b) ![c](javascript:d)":        "<p>a (javascript:b) c (javascript:d)</p>",
-		"<javascript:a>":                              "<p>javascript:a</p>",
-		"```go\na < b\n```":                           "<pre><code class=\"language-go\">a &lt; b\n</code></pre>",
-		"3. a\n4. b":                                  "<ol start=\"3\">\n<li>a</li>\n<li>b</li>\n</ol>",
+		"[![](https://b.example)](https://c.example)": "" +
+			`<p><a href="https://c.example"` + rel + `>https://b.example</a></p>`,
+		"[a](javascript:b) ![c](javascript:d)": "<p>a (javascript:b) c (javascript:d)</p>",
+		"<javascript:a>":                       "<p>javascript:a</p>",
+		"```go\na < b\n```":                    "<pre><code class=\"language-go\">a &lt; b\n</code></pre>",
+		"3. a\n4. b":                           "<ol start=\"3\">\n<li>a</li>\n<li>b</li>\n</ol>",
 		"- [x] a\n- [ ] b": "<ul>\n<li><input checked=\"\" disabled=\"\" type=\"checkbox\"> a</li>\n" +
 			"<li><input disabled=\"\" type=\"checkbox\"> b</li>\n</ul>",
 		"|a|b|\n|:-:|-|\n|c|`d\\|e`|": "<table>\n<thead>\n" +

@@ -79,10 +79,22 @@ func (st *storm) judgeRejections(ctx context.Context, rejected, confirmed map[no
 		case times > 1:
 			st.violations.addf("notified twice", at, "user %d, claim %d is rejected: %d times", n.user, n.claim, times)
 		case known && of.user.id != n.user:
-			st.violations.addf("notified of the claim of another", at, "user %d, claim %d: %s", n.user, n.claim, of.story())
+			st.violations.addf(
+				"notified of the claim of another",
+				at,
+				"user %d, claim %d: %s",
+				n.user,
+				n.claim,
+				of.story(),
+			)
 		case confirmed[n] > 0:
-			st.violations.addf("notified otherwise than it is", at, "user %d: claim %d is confirmed and rejected", n.user,
-				n.claim)
+			st.violations.addf(
+				"notified otherwise than it is",
+				at,
+				"user %d: claim %d is confirmed and rejected",
+				n.user,
+				n.claim,
+			)
 		}
 	}
 	for _, d := range st.drops.all() {
@@ -137,8 +149,15 @@ func (st *storm) judgeMilestones(ctx context.Context) error {
 				n.milestone, n.post, n.comment, times)
 		case t != nil && t.author != nil && t.author.id != n.user,
 			t != nil && !slices.Contains(milestones(t.likers.Load()), n.milestone):
-			st.violations.addf("notified otherwise than it is", at, "user %d of %d likes: %s, at most %d users ever liked it",
-				n.user, n.milestone, t.name(), t.likers.Load())
+			st.violations.addf(
+				"notified otherwise than it is",
+				at,
+				"user %d of %d likes: %s, at most %d users ever liked it",
+				n.user,
+				n.milestone,
+				t.name(),
+				t.likers.Load(),
+			)
 		}
 	}
 	for _, kind := range []string{"posts", "comments"} {
@@ -157,8 +176,16 @@ func (st *storm) judgeMilestones(ctx context.Context) error {
 			}
 			for _, n.milestone = range milestones(c.likes) {
 				if told[n] == 0 {
-					st.violations.addf("a milestone without its notification", at, "%s has %d likes, and user %d was not "+
-						"notified of %d", t.name(), c.likes, n.user, n.milestone)
+					st.violations.addf(
+						"a milestone without its notification",
+						at,
+						"%s has %d likes, and user %d was not "+
+							"notified of %d",
+						t.name(),
+						c.likes,
+						n.user,
+						n.milestone,
+					)
 				}
 			}
 		}

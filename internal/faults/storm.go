@@ -632,8 +632,14 @@ func (c *client) replay(ctx context.Context, made *creation, q request) {
 	switch {
 	case a.outcome == ok:
 		if said, is := c.created(made, q, a); is && (said.ID != made.id || !a.replayed) {
-			c.st.violations.addf("a key with two effects", c.st.site.since(), "%s: answered again, replayed %v, with %s",
-				made.story(), a.replayed, a.body)
+			c.st.violations.addf(
+				"a key with two effects",
+				c.st.site.since(),
+				"%s: answered again, replayed %v, with %s",
+				made.story(),
+				a.replayed,
+				a.body,
+			)
 		}
 	case a.outcome == failed && a.status != noStatus:
 		on := c.st.known("posts", made.parent)

@@ -13,7 +13,7 @@ const (
 // ClockRules are the rules of deadlines. The product has all of them.
 type ClockRules struct {
 	Deadline  bool // Redis refuses a call after its deadline
-	Turns     bool // a call names the turn of the clock that it was reckoned by, and a clock that was set back has another
+	Turns     bool // a call names the turn of its clock, and a clock that was set back has another
 	Seen      bool // the clock was set back if it is before a time that the shard has seen
 	Earliest  bool // or before a time that a process knows to be over
 	Lapse     bool // a process that abandons a call begins a new turn, unless the clock has reached the deadline
@@ -23,7 +23,15 @@ type ClockRules struct {
 
 // AllClockRules returns the complete protocol.
 func AllClockRules() ClockRules {
-	return ClockRules{Deadline: true, Turns: true, Seen: true, Earliest: true, Lapse: true, LapseSeen: true, Fresh: true}
+	return ClockRules{
+		Deadline:  true,
+		Turns:     true,
+		Seen:      true,
+		Earliest:  true,
+		Lapse:     true,
+		LapseSeen: true,
+		Fresh:     true,
+	}
 }
 
 // ClockModel is the like of one user at one shard, whose calls the network may hold for any time. The user makes one

@@ -16,7 +16,7 @@ type Rules struct {
 	ServerCheck       bool // a shard is closed on every server but the one that it was opened on, which a crash ends
 	RoleCheck         bool // a shard is closed on a server that is not a master
 	LastKept          bool // the hash of the shard keeps the last position, too
-	OvertakenByPlace  bool // a shard is opened again if the watermark is after its last position, and not only its epoch
+	OvertakenByPlace  bool // a shard is opened again if the watermark is after its last position
 	Barrier           bool // a shard is opened after the watermark has reached the epoch's first event
 	ForgetTargets     bool // after Redis lost events that MySQL has, the shard's targets are evicted
 	ForgetUnderLock   bool // ForgetTargets requires the relay lock and the opening
@@ -215,8 +215,12 @@ func (m *Model) checkRest(s *State) string {
 	if s.Left.SetBacks < m.Budget.SetBacks {
 		for t := range m.Targets {
 			if r.Targets[t].Warm && r.Targets[t].Users != db.Rows[t] {
-				return fmt.Sprintf("at rest the gate answers that target %d is liked by %s, and MySQL has likes by %s", t,
-					r.Targets[t].Users, db.Rows[t])
+				return fmt.Sprintf(
+					"at rest the gate answers that target %d is liked by %s, and MySQL has likes by %s",
+					t,
+					r.Targets[t].Users,
+					db.Rows[t],
+				)
 			}
 		}
 		return ""

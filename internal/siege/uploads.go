@@ -101,7 +101,11 @@ func siegeUploads(ctx context.Context, s *site, _ options) (figures []figure, er
 		{"answers to uploads", strings.Join(statuses, ", "), true},
 		{"peak memory", fmt.Sprintf("%d MiB", peak>>20), peak < apiMemory},
 		{"other clients, refused", strconv.Itoa(refused), refused == 0},
-		{"other clients, p99", fmt.Sprintf("%v, idle %v", during.p99(), idle.p99()), during.p99() < mostSlower*idle.p99()},
+		{
+			"other clients, p99",
+			fmt.Sprintf("%v, idle %v", during.p99(), idle.p99()),
+			during.p99() < mostSlower*idle.p99(),
+		},
 		{"processor in 2 s after the last answer", after.String(), after < 500*time.Millisecond},
 	}, nil
 }

@@ -79,7 +79,12 @@ func tags(s string) (names models.Tags, left int) {
 
 // displayName converts a name to one that models.Profile allows; "" if nothing is left.
 func displayName(name string) string {
-	if name = strings.Join(strings.Fields(models.Seen(name)), " "); utf8.RuneCountInString(name) > models.MaxDisplayName {
+	if name = strings.Join(
+		strings.Fields(models.Seen(name)),
+		" ",
+	); utf8.RuneCountInString(
+		name,
+	) > models.MaxDisplayName {
 		name = strings.TrimSpace(string([]rune(name)[:models.MaxDisplayName-1])) + "…"
 	}
 	if (models.Profile{DisplayName: name}).Validate() != nil {
@@ -113,8 +118,21 @@ func plainText(page string, limit int) (text string, tooLong bool) {
 
 // endsLine lists the elements that begin and end a line.
 var endsLine = map[string]string{
-	"p": "\n\n", "ul": "\n\n", "ol": "\n\n", "blockquote": "\n\n", "pre": "\n\n", "h1": "\n\n", "h2": "\n\n", "h3": "\n\n",
-	"div": "\n", "li": "\n", "br": "\n", "hr": "\n", "tr": "\n", "dt": "\n", "dd": "\n",
+	"p":          "\n\n",
+	"ul":         "\n\n",
+	"ol":         "\n\n",
+	"blockquote": "\n\n",
+	"pre":        "\n\n",
+	"h1":         "\n\n",
+	"h2":         "\n\n",
+	"h3":         "\n\n",
+	"div":        "\n",
+	"li":         "\n",
+	"br":         "\n",
+	"hr":         "\n",
+	"tr":         "\n",
+	"dt":         "\n",
+	"dd":         "\n",
 }
 
 func writePlain(b *strings.Builder, n *html.Node) {
