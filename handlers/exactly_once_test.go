@@ -247,6 +247,8 @@ func alike(name string, v any) any {
 		return out
 	case float64:
 		return v != 0
+	case nil:
+		return name == "secret" // which no repetition shows again
 	case string:
 		switch name {
 		case "id", "token", "secret", "username", "email", "tags":
