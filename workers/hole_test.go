@@ -470,8 +470,8 @@ func TestFlush_waitsForAShardThatWasOvertaken(t *testing.T) {
 	}
 }
 
-// A shard that was overtaken when the flush began is sealed meanwhile, and so no longer behind. Kafka may still have what
-// was acknowledged before, until the shard is open.
+// A shard that was overtaken when the flush began is sealed meanwhile, and so no longer behind. Kafka may still have
+// what was acknowledged before, until the shard is open.
 func TestFlushOpen_waitsUntilAnOvertakenShardIsOpen(t *testing.T) {
 	t.Parallel()
 	p := setup(t)

@@ -105,10 +105,10 @@ func (w *watched) serve() {
 	call(w.t, w.url, w.users[0], "POST", w.post.path()+"/drops", obj{"title": "Stickers", "stock": 10000},
 		http.StatusCreated, &drop)
 	w.drop = drop.ID
-	ctx, stop := context.WithCancel(context.Background())
+	until := make(chan struct{})
 	var running sync.WaitGroup
-	w.t.Cleanup(func() { stop(); running.Wait() })
-	running.Go(func() { w.use(ctx.Done()) })
+	w.t.Cleanup(func() { close(until); running.Wait() })
+	running.Go(func() { w.use(until) })
 }
 
 // use sends requests as users do: they do not wait for each other.

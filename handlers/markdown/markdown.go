@@ -451,9 +451,10 @@ func (l userLinks) Transform(doc *ast.Document, reader text.Reader, _ parser.Con
 // and their address, and so do bare addresses in its code.
 func linksOf(doc *ast.Document, source []byte) (found []ast.Node) {
 	var within []ast.Node
-	open := map[string]int{}                                                    // tags of raw HTML
-	literal := 0                                                                // of them, those whose text has no addresses
-	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // it never fails
+	open := map[string]int{} // tags of raw HTML
+	literal := 0             // of them, those whose text has no addresses
+	// Walk never fails.
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
 			return ast.WalkContinue, nil
 		}
