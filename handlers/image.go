@@ -365,7 +365,7 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 		}
 		body, stored, err := s.images.Open(c.UserContext(), object, part.from)
 		if errors.Is(err, images.ErrMissing) {
-			return models.Errorf(models.CodeNotFound, "There is no such image.")
+			return models.Errorf(models.CodeNotFound, "The image does not exist.")
 		}
 		if err == nil && stored != size {
 			err = errors.Join(errStoredSize, body.Close())

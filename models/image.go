@@ -203,7 +203,7 @@ func (s *Store) DropImage(ctx context.Context, id int64) error {
 }
 
 // ErrNoImage returns CodeNotFound for an image that does not exist, or that the viewer may not see.
-func ErrNoImage() *Error { return Errorf(CodeNotFound, "There is no such image.") }
+func ErrNoImage() *Error { return Errorf(CodeNotFound, "The image does not exist.") }
 
 // ImageByName reads an image. CodeNotFound: it was deleted or never existed.
 func (s *Store) ImageByName(ctx context.Context, name string) (*Image, error) {

@@ -47,6 +47,8 @@ type fault struct {
 // Every outage is caused on a site of its own, with real roles, traffic, and a Prometheus with production's intervals
 // and the rules as they are. All of them at the same time, so that the whole takes as long as the slowest alert.
 func TestAlerts_fireInTheirOutages(t *testing.T) {
+	// It takes four minutes, root and most of two cores, so `make test` leaves it to `make test-alerts`, which
+	// .ci/nightly runs.
 	if *prometheusPath == "" {
 		t.Skip("make test-alerts runs it, with Prometheus") //nolint:forbidigo // .ci/nightly runs that
 	}

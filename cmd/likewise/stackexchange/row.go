@@ -89,7 +89,7 @@ func decodeComment(r *row) (commentRow, error) {
 		text:    r.optional("Text"),
 	}
 	if r.has("Score") {
-		c.score = max(0, r.number("Score", math.MinInt32, math.MaxInt32)) // there is no like to take away
+		c.score = max(0, r.number("Score", math.MinInt32, math.MaxInt32)) // a negative score has no likes
 	}
 	if r.has("UserId") {
 		c.owner = r.id("UserId")

@@ -134,7 +134,7 @@ func (s Summary) Print(w io.Writer) error {
 		notes = append(notes, "  "+example)
 	}
 	for _, what := range slices.Sorted(maps.Keys(s.NoPlace)) {
-		notes = append(notes, what+", for which there is no place here: "+thousands(s.NoPlace[what]))
+		notes = append(notes, what+" not imported, because this forum does not store them: "+thousands(s.NoPlace[what]))
 	}
 	for _, n := range notes {
 		if _, err := fmt.Fprintln(w, n); err != nil {
