@@ -347,10 +347,11 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 				var first int64
 				for i, limit := range []int{1, 20, 100} {
 					a.settle()
-					before := a.statements()
+					a.sent.take()
 					r := a.must(t, 200, as, "GET", fmt.Sprintf("%s%slimit=%d", list.path, separator(list.path), limit),
 						nil)
-					sent := a.statements() - before
+					statements := a.sent.take()
+					sent := int64(len(statements))
 					if got := len(read[page[obj]](t, r).Items); got != limit && !strings.HasSuffix(list.path, "likes") {
 						t.Fatalf("%s: %d items, want %d", list.path, got, limit)
 					}
@@ -377,8 +378,8 @@ func TestLists_costTheSameWhateverTheirLength(t *testing.T) {
 						most++ // once a second, whether the viewer blocks somebody or has bookmarks
 					}
 					if !shared && (sent != first || sent < 1 || sent > most) {
-						t.Errorf("%s of %d for %q: %d statements, want at most %d and as many as for 1 (%d)", list.path,
-							limit, as.Name, sent, list.most, first)
+						t.Errorf("%s of %d for %q: %d statements, want at most %d and as many as for 1 (%d):\n%s",
+							list.path, limit, as.Name, sent, most, first, strings.Join(statements, "\n"))
 					}
 				}
 			}

@@ -270,6 +270,8 @@ func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }
 // release releases the lock of the folder, if it is held.
 func (s *Server) release() {
 	if s.lock != nil {
+		// Closing is not enough: a child of this process holds a copy of the file from its fork until its exec.
+		_ = syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN)
 		s.lock.Close()
 		s.lock = nil
 	}

@@ -426,6 +426,19 @@ func TestServer_refusesSecondOwner(t *testing.T) {
 	startKind(t, kinds[1], dir)
 }
 
+// A process that is being started holds copies of all files of its parent, until it executes its program.
+func TestServer_startsAgainWhileAnotherProcessIsForked(t *testing.T) {
+	t.Parallel()
+	s, err := StartRedis(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Stop(context.Background())) })
+	copied, err := syscall.Dup(int(s.lock.Fd()))
+	require.NoError(t, err)
+	defer syscall.Close(copied)
+	require.NoError(t, s.Stop(t.Context()))
+	require.NoError(t, s.Start(t.Context()))
+}
+
 func TestMySQL_startKeepsTemporaryTablesOfOtherServers(t *testing.T) {
 	conn, err := openMySQL(t, startKind(t, kinds[0], t.TempDir())).Conn(t.Context())
 	require.NoError(t, err)
