@@ -185,9 +185,17 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
+// tail returns the last lines, after the lines of earlier errors.
 func (l *logBuffer) tail() string {
 	lines := strings.Split(l.String(), "\n")
-	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+	last := max(0, len(lines)-20)
+	var kept []string
+	for _, line := range lines[:last] {
+		if strings.Contains(line, `"level":"ERROR"`) {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(append(kept[max(0, len(kept)-20):], lines[last:]...), "\n")
 }
 
 // account is a user with a token; the zero account is anonymous.

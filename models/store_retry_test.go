@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,4 +52,26 @@ func TestTransact_isUnavailableAfterMaxAttempts(t *testing.T) {
 		return errChangedMeanwhile
 	})
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A writer of a hot post that gave up its place in the queue might never write.
+func TestTransact_keepsItsPlaceInTheQueueOfARow(t *testing.T) {
+	t.Parallel()
+	var causes atomic.Int64
+	store, err := Open(t.Context(), testkit.Database(t), Options{Retried: func(RetryCause) { causes.Add(1) }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	const lock = "SELECT value FROM settings WHERE name='cursor_key' FOR UPDATE"
+	holder, err := store.Pool().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = holder.ExecContext(t.Context(), lock)
+	require.NoError(t, err)
+	written := make(chan error, 1)
+	go func() {
+		written <- store.transact(t.Context(), func(tx *gorm.DB) error { return tx.Exec(lock).Error })
+	}()
+	<-time.After(2500 * time.Millisecond)
+	require.NoError(t, holder.Rollback())
+	require.NoError(t, <-written)
+	assert.Zero(t, causes.Load())
 }

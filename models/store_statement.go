@@ -10,9 +10,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// lockWait is the time in seconds for which a statement waits for a row that another transaction holds. A writer whose
-// request has ended waits on the server no longer than this.
-const lockWait = 2
+// lockWait is the time in seconds for which a statement waits for a row that another transaction holds. A writer that
+// waits longer starts again at the end of the row's queue: with a short wait, some writers of a hot post would never
+// reach its front on a slow server. A writer whose request has ended waits on the server no longer than this.
+const lockWait = 5
 
 // limitedReads adds to each read a time limit that the server enforces. Without it, a read goes on after its client has
 // gone: the driver closes the connection, but neither MariaDB nor MySQL notices before the statement ends. The zero
