@@ -34,12 +34,14 @@ func TestMain(m *testing.M) {
 
 // mode is a way of storing likes. The suite expects the same behaviour of each.
 type mode struct {
-	name  string
-	parts func(t *testing.T, store *models.Store) parts
+	name string
+	// parts returns the parts of an API on store. What runs behind the API, in processes of its own on a real site, is on
+	// behind.
+	parts func(t *testing.T, store, behind *models.Store) parts
 }
 
 var modes = []mode{
-	{"direct", func(_ *testing.T, store *models.Store) parts {
+	{"direct", func(_ *testing.T, store, _ *models.Store) parts {
 		metrics := workers.NewMetrics()
 		return parts{
 			likes: store, ids: counters.NewIDs(nil, store), desk: workers.NewDesk(store, nil, nil),
@@ -92,8 +94,9 @@ type api struct {
 // newAPI serves an API with an empty database until the test ends. Changes come after the defaults.
 func newAPI(t *testing.T, m mode, changes ...func(*handlers.Config)) *api {
 	t.Helper()
-	store, sent := openRecorded(t, testkit.Database(t))
-	parts := m.parts(t, store)
+	dsn := testkit.Database(t)
+	store, sent := openRecorded(t, dsn)
+	parts := m.parts(t, store, openStore(t, dsn))
 	a := serve(t, store, append([]func(*handlers.Config){parts.use}, changes...)...)
 	a.sent = sent
 	a.settle, a.releaser, a.mode = parts.settle, parts.releaser, m.name

@@ -14,9 +14,11 @@ import (
 )
 
 // gated stores likes and claims behind the Redis gate, with a relay and a writer that carry them to MySQL.
-func gated(t *testing.T, store *models.Store) parts {
+func gated(t *testing.T, store, behind *models.Store) parts {
 	t.Helper()
-	r, likes, settle := pipeline(t, store)
+	r, _, settle := pipeline(t, behind)
+	store.UseLikeClock(r.Clock)
+	likes := counters.NewLikes(r, store, counters.LikesOptions{})
 	claims := counters.NewClaims(r, store, counters.ClaimsOptions{})
 	metrics := workers.NewMetrics()
 	return parts{

@@ -123,7 +123,7 @@ func spy(t *testing.T, m mode) (*world, *statements) {
 	t.Cleanup(func() { mysql.DeregisterDialContext(network) })
 	config.Net = network
 	store := openStore(t, config.FormatDSN())
-	parts := m.parts(t, store)
+	parts := m.parts(t, store, store)
 	kept := imagesIn(t, t.TempDir())
 	a := serve(t, store, parts.use, limited(t, redisURL(t), 1e6), withImages(kept))
 	a.settle, a.mode = parts.settle, m.name
