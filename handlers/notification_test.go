@@ -50,6 +50,9 @@ func TestNotifications_coverRepliesMentionsAndMilestones(t *testing.T) {
 			obj{"content": "Thanks, @" + bob.Name + "."})
 		a.must(t, 201, bob, "POST", "/v1/posts",
 			obj{"title": "About", "content": "**@" + strings.ToUpper(ada.Name) + "**, `@" + bob.Name + "`"})
+		mine := a.newPost(t, ada)
+		a.must(t, 200, ada, "PUT", pathOf(mine)+"/like", nil)
+		a.must(t, 200, ada, "PUT", pathOf(p)+"/like", nil)
 		a.must(t, 200, bob, "PUT", pathOf(p)+"/like", nil)
 		a.must(t, 200, ada, "PUT", pathOf(c)+"/like", nil)
 		a.settle()

@@ -51,7 +51,7 @@ func (k NotificationKind) String() string {
 
 // Notification reports an action of others to a user. It is written in the transaction of the action, and a unique key
 // keeps it from being written twice. Users are not notified of their own actions, nor of those of users whom they
-// block. An author's own likes count towards their milestones like any other.
+// block. Milestones count the likes of others than the author.
 //
 // The author of a post is notified of comments at its top level, the author of a comment of direct replies. A user who
 // is notified of a comment as a reply is not notified of it as a mention too. An edit notifies

@@ -47,8 +47,8 @@ type LikesApplied struct {
 // that does not follow the last one is applied over and recorded in like_gaps for the reconciler. Of each (target,
 // user) only the last event counts. If it is a like that replaces an unlike of the same batch, an existing row gets its
 // time, so that the row is of the period in which the like was accepted (see LikeVoid). Counts change by the rows that
-// changed; neither version nor updated_at moves. An author whose count reaches a milestone for the first time is
-// notified (see Notification). Events of claims are applied in their order: see applyClaims.
+// changed; neither version nor updated_at moves. An author is notified of each milestone that the likes of others reach
+// for the first time (see Notification). Events of claims are applied in their order: see applyClaims.
 //
 // Running it again with the same records changes nothing, so an unknown COMMIT is retried by the caller. IsBadData
 // errors mean that some record in the batch cannot be stored.
@@ -298,7 +298,11 @@ func applyKind(tx *gorm.DB, kind TargetKind, last map[likeKey]Event, now time.Ti
 	}
 	done.Inserted += len(change.insert)
 	done.Deleted += len(change.remove)
-	return addToCounts(tx, kind, before, change.delta, now)
+	reached, err := reachedMilestones(tx, kind, before, change.delta, last)
+	if err != nil {
+		return err
+	}
+	return addToCounts(tx, kind, change.delta, reached, now)
 }
 
 // likeChange is what a batch changes in the likes of one kind of target.
@@ -371,9 +375,9 @@ func renewLikes(tx *gorm.DB, t likeTable, rows map[string][]int64) error {
 	return nil
 }
 
-// likedRow is the part of a target's row that depends on its likes.
+// likedRow is the part of a target's row that depends on its likes, and its author.
 type likedRow struct {
-	ID, LikesCount, Milestone int64
+	ID, UserID, LikesCount, Milestone int64
 }
 
 // lockedAtOnce is the number of targets that one statement locks. For a much longer list, the range optimizer runs out
@@ -387,7 +391,7 @@ func lockTargets(tx *gorm.DB, t likeTable, ids []int64) (map[int64]likedRow, err
 	before := make(map[int64]likedRow, len(ids))
 	for some := range slices.Chunk(ids, lockedAtOnce) {
 		query := `
-			SELECT id, likes_count, milestone
+			SELECT id, user_id, likes_count, milestone
 			FROM ` + t.targets + ` FORCE INDEX (PRIMARY)
 			WHERE id IN (` + joinIDs(some) + `)
 			ORDER BY id
@@ -457,22 +461,25 @@ func readLikes(tx *gorm.DB, t likeTable, ids []int64, users map[int64][]int64) (
 	return rows, nil
 }
 
-// addToCounts counts the rows that changed, and notifies the authors of targets whose count reached a milestone for the
-// first time.
-func addToCounts(tx *gorm.DB, kind TargetKind, before map[int64]likedRow, delta map[int64]int64, now time.Time) error {
-	maps.DeleteFunc(delta, func(_ int64, d int64) bool { return d == 0 })
+// addToCounts counts the rows that changed, marks the milestones that their targets reached, and notifies the authors.
+func addToCounts(
+	tx *gorm.DB,
+	kind TargetKind,
+	delta map[int64]int64,
+	reached map[int64][]int64,
+	now time.Time,
+) error {
+	highest := map[int64]int64{} // milestones by target
+	for _, m := range slices.Sorted(maps.Keys(reached)) {
+		for _, id := range reached[m] {
+			highest[id] = m
+		}
+	}
+	maps.DeleteFunc(delta, func(id, d int64) bool { return d == 0 && highest[id] == 0 })
 	if len(delta) == 0 {
 		return nil
 	}
 	t, ids := likeTables[kind], slices.Sorted(maps.Keys(delta))
-	reached, highest := map[int64][]int64{}, map[int64]int64{} // targets by milestone, and milestones by target
-	for _, id := range ids {
-		row := before[id]
-		for _, m := range milestones(max(row.LikesCount, row.Milestone), row.LikesCount+delta[id]) {
-			reached[m] = append(reached[m], id)
-			highest[id] = m
-		}
-	}
 	set := t.adding(caseOf(delta, "0"))
 	if len(reached) > 0 {
 		set += ", milestone=" + caseOf(highest, "milestone")

@@ -77,8 +77,8 @@ func (l shardLog) state() models.ShardState {
 func newLog(t *testing.T) shardLog {
 	t.Helper()
 	store := openStore(t)
+	testkit.AddUsers(t, store.Pool(), 1, 2000) // before the author, whose likes count for no milestone
 	post := newPost(t, store, newUser(t, store, "ada"))
-	testkit.AddUsers(t, store.Pool(), 1, 2000)
 	l := shardLog{t, store, models.Target{Kind: models.KindPost, ID: post.ID}}
 	l.apply(l.opened(1, models.Position{}))
 	return l

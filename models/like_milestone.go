@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,6 +19,50 @@ func milestones(above, upTo int64) []int64 {
 		}
 	}
 	return list
+}
+
+// reachedMilestones returns the targets of one kind by the milestones that the likes of others than their authors reach
+// with a batch, for the first time. The batch has written its likes, of which last are the events, and delta is the
+// change of each count. The targets are locked, and before are their rows before the batch.
+//
+// Whether the author likes a target matters only if its count is exactly a milestone. Then the author's like is read,
+// unless it is in the batch or the batch has the first likes of the target.
+func reachedMilestones(
+	tx *gorm.DB,
+	kind TargetKind,
+	before map[int64]likedRow,
+	delta map[int64]int64,
+	last map[likeKey]Event,
+) (map[int64][]int64, error) {
+	reached := map[int64][]int64{}
+	unknown, authors := map[int64]int64{}, map[int64][]int64{} // milestones, and the authors to read the likes of
+	for _, id := range slices.Sorted(maps.Keys(delta)) {
+		row := before[id]
+		count := row.LikesCount + delta[id]
+		for _, m := range milestones(row.Milestone, count) {
+			event, inBatch := last[likeKey{Target{kind, id}, row.UserID}]
+			switch {
+			case m < count, inBatch && !event.Liked(), !inBatch && row.LikesCount == 0:
+				reached[m] = append(reached[m], id)
+			case !inBatch:
+				unknown[id], authors[id] = m, []int64{row.UserID}
+			}
+		}
+	}
+	if len(unknown) == 0 {
+		return reached, nil
+	}
+	ids := slices.Sorted(maps.Keys(unknown))
+	own, err := readLikes(tx, likeTables[kind], ids, authors)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if own[likeKey{Target{kind, id}, authors[id][0]}] == 0 {
+			reached[unknown[id]] = append(reached[unknown[id]], id)
+		}
+	}
+	return reached, nil
 }
 
 // notifyMilestone notifies the authors of targets of one kind that their likes reached a milestone, and announces it.

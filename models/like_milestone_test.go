@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func TestMilestones_ofComments(t *testing.T) {
 	comment := newComment(t, l.store, post.Author, post, nil)
 	target := models.Target{Kind: models.KindComment, ID: comment.ID}
 	l.apply(l.of(target, 1, 1, 7, true), l.at(1, 2, 7, true))
-	assert.Equal(t, "1 1", notified(), "an author's own likes count too")
+	assert.Equal(t, "1 1", notified())
 	assert.Equal(
 		t,
 		1,
@@ -77,6 +78,68 @@ func TestMilestones_ofComments(t *testing.T) {
 		1,
 		count(t, l.store, "SELECT COUNT(*) FROM notifications WHERE comment_id=0 AND post_id=?", post.ID),
 	)
+}
+
+// The author's own like counts for no milestone, wherever it comes among the likes of others and the batches.
+func TestMilestones_countTheLikesOfOthers(t *testing.T) {
+	type like struct {
+		user  int64 // 0: the author
+		liked bool
+	}
+	others := func(first, last int64) (list []like) {
+		for user := first; user <= last; user++ {
+			list = append(list, like{user, true})
+		}
+		return list
+	}
+	own, withdrawn := []like{{0, true}}, []like{{0, false}}
+	for name, test := range map[string]struct {
+		steps [][]like
+		want  []string // after each step
+	}{
+		"only the author's":     {[][]like{own, withdrawn, own}, []string{"", "", ""}},
+		"the first":             {[][]like{own, others(1, 1), others(2, 10)}, []string{"", "1", "1 10"}},
+		"the tenth":             {[][]like{others(1, 9), own, others(10, 10)}, []string{"1", "1", "1 10"}},
+		"in the batch":          {[][]like{append(others(1, 9), own...), others(10, 10)}, []string{"1", "1 10"}},
+		"more than a milestone": {[][]like{own, others(1, 11)}, []string{"", "1 10"}},
+		"withdrawn": {
+			[][]like{own, others(1, 9), withdrawn, others(10, 10)},
+			[]string{"", "1", "1", "1 10"},
+		},
+		"withdrawn in the batch": {
+			[][]like{own, others(1, 9), append(others(10, 10), withdrawn...)},
+			[]string{"", "1", "1 10"},
+		},
+		"given again": {
+			[][]like{others(1, 10), own, withdrawn, {{1, false}, {0, true}}, others(1, 1)},
+			[]string{"1 10", "1 10", "1 10", "1 10", "1 10"},
+		},
+	} {
+		for _, direct := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, direct %v", name, direct), func(t *testing.T) {
+				l, notified := milestonesOf(t)
+				ada, seq := int64(count(t, l.store, "SELECT user_id FROM posts")), int64(0)
+				for i, step := range test.steps {
+					var records []models.LikeRecord
+					for _, e := range step {
+						if e.user == 0 {
+							e.user = ada
+						}
+						if seq++; !direct {
+							records = append(records, l.at(1, seq, e.user, e.liked))
+						} else if _, err := l.store.SetLike(t.Context(), l.target, e.user, e.liked); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if !direct {
+						l.apply(records...)
+					}
+					l.check(l.target)
+					assert.Equal(t, test.want[i], notified(), "after step %d", i)
+				}
+			})
+		}
+	}
 }
 
 func TestMilestones_skipDeletedTargets(t *testing.T) {

@@ -3,6 +3,8 @@ package models
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +79,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 			return err
 		}
 		query := `
-			SELECT t.likes_count, t.milestone
+			SELECT t.id, t.user_id, t.likes_count, t.milestone
 			FROM ` + t.open + `
 			WHERE t.id=? AND t.status=?`
 		var now likedRow
@@ -88,7 +90,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 		if state.Count = now.LikesCount; read.Error != nil || !liked || !changed {
 			return read.Error
 		}
-		return s.reachMilestone(tx, target, now)
+		return s.reachMilestone(tx, target, userID, now)
 	})
 	if err != nil {
 		return LikeState{}, fmt.Errorf("set like of %s: %w", target, err)
@@ -143,20 +145,31 @@ func (s *Store) setLikeRow(tx *gorm.DB, target Target, userID int64, liked bool)
 	return true, t.counted(tx, target.ID)
 }
 
-// reachMilestone notifies the author if the last like took the count to a power of ten for the first time.
-func (s *Store) reachMilestone(tx *gorm.DB, target Target, now likedRow) error {
-	reached := milestones(max(now.LikesCount-1, now.Milestone), now.LikesCount)
-	if len(reached) == 0 {
+// reachMilestone notifies the author if the like of a user took the likes of others to a milestone for the first time.
+func (s *Store) reachMilestone(tx *gorm.DB, target Target, userID int64, now likedRow) error {
+	if userID == now.UserID {
 		return nil
+	}
+	before := now
+	before.LikesCount--
+	delta := map[int64]int64{target.ID: 1}
+	reached, err := reachedMilestones(tx, target.Kind, map[int64]likedRow{target.ID: before}, delta, nil)
+	if err != nil || len(reached) == 0 {
+		return err
 	}
 	update := `
 		UPDATE ` + likeTables[target.Kind].targets + `
 		SET milestone=?, updated_at=updated_at
 		WHERE id=?`
-	if err := tx.Exec(update, reached[0], target.ID).Error; err != nil {
+	if err := tx.Exec(update, slices.Max(slices.Collect(maps.Keys(reached))), target.ID).Error; err != nil {
 		return err
 	}
-	return notifyMilestone(tx, target.Kind, reached[0], []int64{target.ID}, s.now())
+	for _, m := range slices.Sorted(maps.Keys(reached)) {
+		if err := notifyMilestone(tx, target.Kind, m, reached[m], s.now()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // LikeStates returns the likes of rows as viewer (0 for the anonymous) sees them, in their order. The counts are those

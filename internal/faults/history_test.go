@@ -232,6 +232,43 @@ func TestOracle_findsCreationsThatAreNotAsAcknowledged(t *testing.T) {
 	)
 }
 
+// Milestones count the likes of others than the author.
+func TestOracle_findsNotificationsOfMilestonesThatAreWrong(t *testing.T) {
+	st := newOracle()
+	author := newAccount(7, "")
+	own, liked := st.born(&creation{kind: "posts", id: 1, author: author}),
+		st.born(&creation{kind: "comments", parent: 1, id: 2, author: author})
+	registers := []*register{{target: own, user: author, ever: true}}
+	own.likers.Store(1)
+	liked.likers.Store(9)
+	first, ofComment := notice{user: 7, post: 1, milestone: 1}, notice{user: 7, post: 1, comment: 2, milestone: 1}
+
+	st.judgeReached(map[notice]int{ofComment: 1}, registers)
+	assert.Empty(t, sorts(st))
+	tenth := ofComment
+	tenth.milestone = 10
+	st.judgeReached(map[notice]int{ofComment: 2, first: 1, tenth: 1}, registers)
+	assert.Equal(
+		t,
+		[]string{"notified otherwise than it is", "notified otherwise than it is", "notified twice"},
+		sorts(st),
+	)
+
+	st = newOracle()
+	target := st.born(&creation{kind: "posts", id: 1, author: author})
+	there := map[registerKey]bool{{target, author.id}: true}
+	st.judgeMissed(nil, "posts", []content{{id: 1, likes: 1}}, there)
+	st.judgeMissed(map[notice]int{first: 1}, "posts", []content{{id: 1, likes: 10}}, there)
+	assert.Empty(t, sorts(st))
+	st.judgeMissed(map[notice]int{first: 1}, "posts", []content{{id: 1, likes: 10}}, nil)
+	st.judgeMissed(nil, "posts", []content{{id: 1, likes: 2}}, there)
+	assert.Equal(
+		t,
+		[]string{"a milestone without its notification", "a milestone without its notification"},
+		sorts(st),
+	)
+}
+
 func TestViolations_keepsSomeAndCountsAll(t *testing.T) {
 	var v violations
 	for range 100 {

@@ -47,7 +47,8 @@ func (st *storm) notices(ctx context.Context, kind int) (map[notice]int, error) 
 }
 
 // judgeNotices checks that each user of a rejected claim was notified of that once, and each author of a milestone.
-func (st *storm) judgeNotices(ctx context.Context) error {
+// inMySQL are the likes there.
+func (st *storm) judgeNotices(ctx context.Context, registers []*register, inMySQL map[registerKey]bool) error {
 	rejected, err := st.notices(ctx, noticeRejected)
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func (st *storm) judgeNotices(ctx context.Context) error {
 	if err := st.judgeRejections(ctx, rejected, confirmed); err != nil {
 		return err
 	}
-	return st.judgeMilestones(ctx)
+	return st.judgeMilestones(ctx, registers, inMySQL)
 }
 
 // judgeRejections compares notifications of rejected claims with the claims. A claim that is answered with 2xx is
@@ -122,7 +123,7 @@ func (st *storm) judgeRejections(ctx context.Context, rejected, confirmed map[no
 	return nil
 }
 
-// milestones returns the numbers of likes up to most of which authors are notified.
+// milestones returns the numbers of likes of others, up to most, of which authors are notified.
 func milestones(most int64) (list []int64) {
 	for m := int64(1); m <= most; m *= 10 {
 		list = append(list, m)
@@ -130,65 +131,75 @@ func milestones(most int64) (list []int64) {
 	return list
 }
 
-// judgeMilestones checks that authors were notified once of each milestone that their likes have reached, and of none
-// that they cannot have reached. Of a target that was ever deleted, nothing is certain: nobody is notified meanwhile.
-func (st *storm) judgeMilestones(ctx context.Context) error {
+// judgeMilestones compares notifications of milestones with the likes.
+func (st *storm) judgeMilestones(ctx context.Context, registers []*register, inMySQL map[registerKey]bool) error {
 	told, err := st.notices(ctx, noticeMilestone)
 	if err != nil {
 		return err
 	}
-	at := st.site.since()
-	for n, times := range told {
-		t := st.known("posts", n.post)
-		if n.comment != 0 {
-			t = st.known("comments", n.comment)
-		}
-		switch {
-		case times > 1:
-			st.violations.addf("notified twice", at, "user %d of %d likes, post %d, comment %d: %d times", n.user,
-				n.milestone, n.post, n.comment, times)
-		case t != nil && t.author != nil && t.author.id != n.user,
-			t != nil && !slices.Contains(milestones(t.likers.Load()), n.milestone):
-			st.violations.addf(
-				"notified otherwise than it is",
-				at,
-				"user %d of %d likes: %s, at most %d users ever liked it",
-				n.user,
-				n.milestone,
-				t.name(),
-				t.likers.Load(),
-			)
-		}
-	}
+	st.judgeReached(told, registers)
 	for _, kind := range []string{"posts", "comments"} {
 		contents, err := st.contents(ctx, kind)
 		if err != nil {
 			return err
 		}
-		for _, c := range contents {
-			t := st.known(kind, c.id)
-			if t == nil || t.author == nil || t.author.outcast || t.mayBeGone(0) {
-				continue
-			}
-			n := notice{user: t.author.id, post: c.id}
-			if kind == "comments" {
-				n.post, n.comment = c.parent, c.id
-			}
-			for _, n.milestone = range milestones(c.likes) {
-				if told[n] == 0 {
-					st.violations.addf(
-						"a milestone without its notification",
-						at,
-						"%s has %d likes, and user %d was not "+
-							"notified of %d",
-						t.name(),
-						c.likes,
-						n.user,
-						n.milestone,
-					)
-				}
+		st.judgeMissed(told, kind, contents, inMySQL)
+	}
+	return nil
+}
+
+// judgeReached checks that authors were notified at most once of each milestone, and of none that the likes of others
+// cannot have reached.
+func (st *storm) judgeReached(told map[notice]int, registers []*register) {
+	at, own := st.site.since(), map[*target]int64{}
+	for _, r := range registers {
+		if r.ever && r.target.author != nil && r.target.author.id == r.user.id {
+			own[r.target] = 1
+		}
+	}
+	for n, times := range told {
+		t := st.known("posts", n.post)
+		if n.comment != 0 {
+			t = st.known("comments", n.comment)
+		}
+		if times > 1 {
+			st.violations.addf("notified twice", at, "user %d of %d likes, post %d, comment %d: %d times", n.user,
+				n.milestone, n.post, n.comment, times)
+			continue
+		}
+		if t == nil {
+			continue
+		}
+		others := t.likers.Load() - own[t]
+		if t.author != nil && t.author.id != n.user || !slices.Contains(milestones(others), n.milestone) {
+			st.violations.addf("notified otherwise than it is", at, "user %d of %d likes: %s, at most %d others ever "+
+				"liked it", n.user, n.milestone, t.name(), others)
+		}
+	}
+}
+
+// judgeMissed checks that authors were notified of each milestone that the likes of others have reached. Of a target
+// that was ever deleted, nothing is certain: nobody is notified meanwhile.
+func (st *storm) judgeMissed(told map[notice]int, kind string, contents []content, inMySQL map[registerKey]bool) {
+	at := st.site.since()
+	for _, c := range contents {
+		t := st.known(kind, c.id)
+		if t == nil || t.author == nil || t.author.outcast || t.mayBeGone(0) {
+			continue
+		}
+		n := notice{user: t.author.id, post: c.id}
+		if kind == "comments" {
+			n.post, n.comment = c.parent, c.id
+		}
+		others := c.likes
+		if inMySQL[registerKey{t, n.user}] {
+			others--
+		}
+		for _, n.milestone = range milestones(others) {
+			if told[n] == 0 {
+				st.violations.addf("a milestone without its notification", at, "%s has %d likes of others, and user "+
+					"%d was not notified of %d", t.name(), others, n.user, n.milestone)
 			}
 		}
 	}
-	return nil
 }

@@ -71,7 +71,7 @@ func (st *storm) judge(ctx context.Context, rec *record) error {
 		}
 	}
 	st.judgeLikes(rec.registers, inMySQL)
-	if err := st.judgeNotices(ctx); err != nil {
+	if err := st.judgeNotices(ctx, rec.registers, inMySQL); err != nil {
 		return err
 	}
 	if err := st.judgeLosses(ctx); err != nil {
