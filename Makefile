@@ -47,6 +47,10 @@ BENCH_FLAGS ?=
 # Which attacks, and from how many addresses: SIEGE_FLAGS="--only unread --addresses 200".
 SIEGE_FLAGS ?=
 
+# Whose rules are switched off, and which tests are run: MUTATE_FLAGS="--tests ./workers" MUTATE_FILES=workers/relay.go.
+MUTATE_FILES ?= $(wildcard counters/lua/*.lua)
+MUTATE_FLAGS ?=
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -191,6 +195,10 @@ fuzz: ## fuzz everything that decodes input, FUZZTIME each
 			echo "$$package $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package"; \
 		done; \
 	done
+
+.PHONY: mutate
+mutate: servers ## switch off one rule of MUTATE_FILES after another, and print those that no test of ./counters notices
+	go run ./internal/mutate $(MUTATE_FLAGS) $(MUTATE_FILES)
 
 .PHONY: lint
 lint: ## check Go code (gofmt and go vet among many), go.mod and the scripts
