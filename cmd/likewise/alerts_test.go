@@ -90,6 +90,38 @@ func TestAlerts_haveAnOutage(t *testing.T) {
 	}
 }
 
+// An outage fails on an alert that its faults do not explain, and on one that is missing, late or early.
+func TestAlerts_outageFailsOnAWrongOne(t *testing.T) {
+	t.Parallel()
+	begun := time.Unix(1_800_000_000, 0)
+	after := func(seconds int) time.Time { return begun.Add(time.Duration(seconds) * time.Second) }
+	o := outage{"two faults", nil, []fault{
+		{"one", nil, []string{"LikewiseOne"}},
+		{"other", nil, []string{"LikewiseOther"}},
+	}, []string{"LikewiseConsequence"}}
+	for _, c := range []struct {
+		name  string
+		fired map[string]time.Time
+		wrong []string
+	}{
+		{"those alone", map[string]time.Time{"LikewiseOne": after(60), "LikewiseOther": after(75)}, nil},
+		{"a consequence", map[string]time.Time{
+			"LikewiseOne": after(60), "LikewiseOther": after(75), "LikewiseConsequence": after(1),
+		}, nil},
+		{"another", map[string]time.Time{
+			"LikewiseOne": after(60), "LikewiseOther": after(75), "LikewiseDrift": after(31),
+		}, []string{"two faults: LikewiseDrift fires, too, after 31 s"}},
+		{"one is missing", map[string]time.Time{"LikewiseOther": after(75)}, []string{"one: LikewiseOne does not fire"}},
+		{"one is late", map[string]time.Time{"LikewiseOne": after(121), "LikewiseOther": after(75)},
+			[]string{"one: LikewiseOne is late: 2m1s"}},
+		{"one is of the other fault", map[string]time.Time{"LikewiseOne": after(20), "LikewiseOther": after(20)},
+			[]string{"other: LikewiseOther fires before"}},
+	} {
+		_, wrong := judge(o, []time.Time{begun, after(30)}, c.fired)
+		assert.Equal(t, c.wrong, wrong, c.name)
+	}
+}
+
 // The alert on refused likes counts each outcome of the gate that is answered with 503, and no other.
 func TestAlerts_countEveryRefusal(t *testing.T) {
 	t.Parallel()
