@@ -114,6 +114,44 @@ func TestCluster_movingSlotEndsTheScanOfItsShard(t *testing.T) {
 	require.Empty(t, targets)
 }
 
+// A shard whose keys are on two nodes cannot be read. The others are read all the same.
+func TestCluster_movingSlotLeavesTheOtherShardsReadable(t *testing.T) {
+	t.Parallel()
+	url, masters, _ := startCluster(t)
+	r, err := Open(url, shards)
+	require.NoError(t, err)
+	t.Cleanup(func() { r.Close() })
+	ctx := t.Context()
+	for shard := range shards {
+		openShard(t, r, shard, 1)
+	}
+	unread := func() (failed []int) {
+		infos, err := r.ShardInfos(ctx)
+		require.NoError(t, err)
+		require.Len(t, infos, shards)
+		for shard, info := range infos {
+			require.Equal(t, shard, info.Shard)
+			require.Equal(t, info.Err == nil, info.Open)
+			if info.Err != nil {
+				require.ErrorContains(t, info.Err, "TRYAGAIN")
+				failed = append(failed, shard)
+			}
+		}
+		return failed
+	}
+	require.Empty(t, unread())
+	from, to := masters[0], masters[1]
+	slot := int(from.ClusterKeySlot(ctx, shardKey(1)).Val())
+	if slot > 8191 {
+		from, to = to, from
+	}
+	require.NoError(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ClusterMyID(ctx).Val()).Err())
+	require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.ClusterMyID(ctx).Val()).Err())
+	require.Equal(t, []int{1}, unread(), "the lock of its relay could be on either node")
+	require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "STABLE").Err())
+	require.Empty(t, unread())
+}
+
 // startCluster starts two masters with half of the slots each, and a replica of the first. It returns plain clients.
 func startCluster(t *testing.T) (url string, masters []*redis.Client, replica *redis.Client) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package counters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -221,24 +222,30 @@ type ShardInfo struct {
 	Runs   int64           // entries of the outbox
 	Last   models.Position // of the last event ever added to the outbox, even if the outbox is lost
 	Oldest time.Time       // when the first like of the outbox was accepted; zero if the outbox is empty
+	Err    error           // why ShardInfos could not read the shard; then only Shard is set
 }
 
-// ShardInfos reads every shard, in order, in one round trip.
+// ShardInfos reads every shard, in order, in one round trip. In a cluster, a shard cannot be read while its node does
+// not answer, or while its keys are on two nodes. The other shards are not affected: Err of that shard has the error.
+// If no shard can be read, ShardInfos returns the error.
 func (r *Redis) ShardInfos(ctx context.Context) ([]ShardInfo, error) {
 	replies := make([]*redis.Cmd, r.shards)
-	err := r.pipelined(ctx, func(p pipe) {
+	first := r.pipelined(ctx, func(p pipe) {
 		for shard := range replies {
 			replies[shard] = p.script(ctx, "info", infoKeys(shard))
 		}
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read shards: %w", err)
-	}
-	infos := make([]ShardInfo, r.shards)
+	infos, unread := make([]ShardInfo, r.shards), 0
 	for shard, reply := range replies {
-		if infos[shard], err = parseShardInfo(shard, reply); err != nil {
-			return nil, err
+		info, err := parseShardInfo(shard, reply)
+		if err != nil {
+			info, unread = ShardInfo{Shard: shard, Err: err}, unread+1
+			first = cmp.Or(first, err)
 		}
+		infos[shard] = info
+	}
+	if unread == len(infos) {
+		return nil, fmt.Errorf("read shards: %w", first)
 	}
 	return infos, nil
 }

@@ -23,7 +23,7 @@ import (
 type Desk interface {
 	// Gated reports whether there is a pipeline; in direct mode there is none.
 	Gated() bool
-	// ShardInfos returns what Redis holds about every shard, in order.
+	// ShardInfos returns what Redis holds about every shard, in order. Err of a shard is why it cannot be read.
 	ShardInfos(ctx context.Context) ([]counters.ShardInfo, error)
 	// Reassert sends the present state of the like of an event through the pipeline again. It returns
 	// counters.ErrNotWarm if the gate does not hold it, or has loaded it after the position of the event.
@@ -47,7 +47,8 @@ type pipelineJSON struct {
 	Shards []shardJSON        `json:"shards"`
 }
 
-// pipelineTotalsJSON holds sums over all shards. What Redis alone knows is null while Redis is unreachable.
+// pipelineTotalsJSON holds sums over all shards. What Redis alone knows is null while Redis is unreachable, and leaves
+// out a shard that cannot be read.
 type pipelineTotalsJSON struct {
 	OutboxEvents *int64     `json:"outbox_events"`
 	OldestAt     *time.Time `json:"oldest_at"`
@@ -126,7 +127,11 @@ func (s *Server) readPipeline(c *fiber.Ctx) error {
 				shard.Failures = append(shard.Failures, failureJSON{f.Stage, f.Worker, f.Error, f.FailedAt})
 			}
 		}
-		if infos != nil {
+		switch {
+		case infos == nil:
+		case infos[i].Err != nil:
+			s.log.Warn("a shard is shown without redis", "shard", state.Shard, "error", infos[i].Err)
+		default:
 			shard.add(infos[i], state, s.now())
 			out.Totals.add(shard)
 		}
@@ -327,6 +332,9 @@ func (s *Server) notWarm(ctx context.Context, shard, sent int, cold []models.Tar
 		infos, err := s.desk.ShardInfos(ctx)
 		if err != nil {
 			return pipelineError(err)
+		}
+		if infos[shard].Err != nil {
+			return pipelineError(infos[shard].Err)
 		}
 		if !infos[shard].Open {
 			return models.Unavailable(closedShard, nil)

@@ -55,6 +55,18 @@ func (a *api) exec(t *testing.T, query string, args ...any) {
 	}
 }
 
+// deskOfMovingShard is a desk that cannot read shard 2.
+type deskOfMovingShard struct{ handlers.Desk }
+
+func (d deskOfMovingShard) ShardInfos(ctx context.Context) ([]counters.ShardInfo, error) {
+	infos, err := d.Desk.ShardInfos(ctx)
+	if err != nil {
+		return nil, err
+	}
+	infos[2] = counters.ShardInfo{Shard: 2, Err: counters.ErrMoving}
+	return infos, nil
+}
+
 // clean fails if verify finds a difference.
 func (d *desk) clean(t *testing.T) {
 	t.Helper()
@@ -544,6 +556,16 @@ func TestPipeline_showsItsState(t *testing.T) {
 	}
 	dark.refused(t, 503, "unavailable", d.admin, "POST", "/v1/admin/reconcile",
 		obj{"target_type": "post", "target_id": p.ID})
+
+	// If one shard cannot be read, the others are shown as they are.
+	moving := serve(t, d.store, func(c *handlers.Config) {
+		c.Desk = deskOfMovingShard{workers.NewDesk(d.store, d.redis, d.likes)}
+	})
+	got = read[pipelineState](t, moving.must(t, 200, d.admin, "GET", "/v1/admin/pipeline", nil))
+	if *got.Redis != "ok" || got.Totals.OutboxEvents == nil || got.Shards[2].Open != nil || got.Shards[2].Accepted != nil ||
+		got.Shards[3].Open == nil {
+		t.Errorf("while a shard moves: %+v", got)
+	}
 
 	direct := newAPI(t, modes[0])
 	got = read[pipelineState](t,

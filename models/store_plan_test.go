@@ -485,6 +485,7 @@ var unplanned = map[string]string{
 	"OpenLikeVoids":  "by the index of done_at and turn_at; few are open",
 	"OrphanLikes":    "verify goes over every like",
 	"StrangeLikes":   "verify goes over every like",
+	"StrangeClaims":  "verify goes over every claim",
 	"ExportChunk":    "bytes, not a list",
 	"ImportSources":  "once an import, which takes minutes",
 }

@@ -489,6 +489,28 @@ func TestVerify_findsDifferencesOfClaims(t *testing.T) {
 	}
 }
 
+// A claim whose user has no row is reported, and a repair gives its share back in both stores.
+func TestVerify_findsClaimsOfUsersWithoutARow(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, setup(t))
+	s.start()
+	user := s.customers(2)
+	drop := s.drop(4, 0)
+	gone := s.claim(drop.ID, user)
+	s.claim(drop.ID, user+1)
+	s.flush()
+	s.exec("DELETE FROM users WHERE id=?", user)
+	want := fmt.Sprintf("%s: user %d has claim %d and does not exist", drop.Target(), user, gone.ID)
+	require.Equal(t, []string{want}, s.verify(false))
+	require.Equal(t, []string{want + " (repaired)"}, s.verify(true))
+	s.settled()
+	s.flush()
+	require.Equal(t, map[int64]models.ClaimState{user: models.StateVoided, user + 1: models.StateConfirmed},
+		s.states(drop.ID))
+	require.NotContains(t, s.held(drop.ID), user)
+	require.Empty(t, s.verify(false))
+}
+
 // Kafka loses acknowledged events of claims. The reconciler sends the claims again.
 func TestReconciler_repairsClaimsThatTheLogLost(t *testing.T) {
 	t.Parallel()

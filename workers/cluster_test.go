@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -125,6 +126,64 @@ func TestReconciler_keepsTheGapOfAShardThatMoves(t *testing.T) {
 	p.flush()
 	assert.Equal(t, []int64{2, 3}, p.likers(target))
 	assert.Empty(t, p.verify(false))
+}
+
+// While the keys of a shard are on two nodes, nobody knows its state. What concerns the other shards goes on: they are
+// probed and measured. A flush waits for the shard.
+func TestCluster_movingShardLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
+	url, nodes := startCluster(t)
+	brokers, topic := testkit.Topic(t)
+	p := newPipeline(t, testkit.Database(t), url, brokers, topic)
+	stop := p.start()
+	for _, shard := range []int{6, 7} {
+		p.set(p.postIn(shard), 1, true)
+	}
+	p.flush()
+	stop() // gives up the locks of the relays, so that some keys of the shard are missing
+	ctx := t.Context()
+	from, to := p.raw, redis.NewClient(&redis.Options{Addr: nodes[1].Addr()})
+	defer to.Close()
+	slot := int(from.ClusterKeySlot(ctx, "{s06}").Val())
+	if slot > 8191 {
+		from, to = to, from
+	}
+	require.NoError(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ClusterMyID(ctx).Val()).Err())
+	require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.ClusterMyID(ctx).Val()).Err())
+
+	registry, metrics := prometheus.NewRegistry(), NewMetrics()
+	metrics.ExportPipeline(registry)
+	metrics.observe(ctx, p.redis, p.store)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var open []string
+	for _, family := range families {
+		if family.GetName() == "likewise_shard_open" {
+			for _, one := range family.GetMetric() {
+				require.InDelta(t, 1, one.GetGauge().GetValue(), 0)
+				open = append(open, one.GetLabel()[0].GetValue())
+			}
+		}
+	}
+	assert.Len(t, open, p.store.Shards()-1)
+	assert.NotContains(t, open, "6")
+
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var behind *FlushError
+	require.ErrorAs(t, Flush(short, p.redis, p.store), &behind)
+	require.Len(t, behind.Behind, 1)
+	require.ErrorContains(t, behind, "shard 6 is unknown, MySQL has up to 1-1 (read shard 6: TRYAGAIN")
+
+	p.exec("UPDATE like_shards SET applied_epoch=applied_epoch+1 WHERE shard=7")
+	reconciler := NewReconciler(p.redis, p.store, p.likes)
+	probed, err := reconciler.Probe(ctx, time.Hour)
+	require.ErrorContains(t, err, "read shard 6: TRYAGAIN")
+	assert.Equal(t, 1, probed, "shard 7, which MySQL has overtaken")
+	p.exec("UPDATE like_shards SET applied_epoch=applied_epoch-1 WHERE shard=7")
+
+	require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "STABLE").Err())
+	p.flush()
 }
 
 func TestPipeline_runsOnARedisCluster(t *testing.T) {

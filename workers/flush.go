@@ -10,11 +10,12 @@ import (
 	"likewise/models"
 )
 
-// Behind is a shard whose watermark is behind the last event that the gate accepted, a closed one, of which that event
-// is unknown, or one with gaps or dead letters, whose events are not sent again yet.
+// Behind is a shard whose watermark is behind the last event that the gate accepted, a closed one or one that cannot be
+// read, of which that event is unknown, or one with gaps or dead letters, whose events are not sent again yet.
 type Behind struct {
 	Shard   int
 	Closed  bool
+	Unread  error           // why Redis cannot be asked about the shard
 	Gaps    int             // not reconciled; then MySQL has everything else
 	Letters int             // dead letters that are not resolved, in the same way
 	Goal    models.Position // the last event accepted when the flush began
@@ -42,6 +43,10 @@ func (e *FlushError) Error() string {
 		if b.Gaps+b.Letters > 0 {
 			continue
 		}
+		if b.Unread != nil {
+			parts = append(parts, fmt.Sprintf("shard %d is unknown, MySQL has up to %s (%v)", b.Shard, b.Applied, b.Unread))
+			continue
+		}
 		if b.Closed {
 			parts = append(parts, fmt.Sprintf("shard %d is closed, MySQL has up to %s", b.Shard, b.Applied))
 			continue
@@ -58,26 +63,26 @@ func (e *FlushError) Unwrap() error { return e.Cause }
 // relays and like writers in this process or another. If ctx ends first, Flush returns a FlushError.
 //
 // If a shard is closed, Redis may have lost its last acknowledged likes, while Kafka still has them. Then Flush does
-// not wait for those, and FlushOpen does.
+// not wait for those, and FlushOpen does. Both wait for a shard that cannot be read.
 func Flush(ctx context.Context, r *counters.Redis, store *models.Store) error {
-	infos, err := r.ShardInfos(ctx)
-	if err != nil {
-		return err
-	}
-	return flushTo(ctx, r, store, infos)
+	return flushShards(ctx, r, store, everyShard, false)
 }
+
+func everyShard(int) bool { return true }
 
 // FlushOpen waits until every like that was acknowledged before the call is in MySQL. It waits until closed shards are
 // open, because only then MySQL has all that was acknowledged before. If ctx ends first, it returns a FlushError.
 func FlushOpen(ctx context.Context, r *counters.Redis, store *models.Store) error {
-	return flushShards(ctx, r, store, func(int) bool { return true })
+	return flushShards(ctx, r, store, everyShard, true)
 }
 
-// flushShards is FlushOpen for some shards.
-func flushShards(ctx context.Context, r *counters.Redis, store *models.Store, which func(shard int) bool) error {
-	var goals []counters.ShardInfo // as of the first time that a shard was open
+// flushShards is Flush for some shards, or FlushOpen if open is set.
+func flushShards(
+	ctx context.Context, r *counters.Redis, store *models.Store, which func(shard int) bool, open bool,
+) error {
+	var goals []counters.ShardInfo // as of the first time that a shard could be read, and was open if it must be
 	known := map[int]bool{}
-	err := await(ctx, func() (closed []Behind, err error) {
+	err := await(ctx, func() (unknown []Behind, err error) {
 		states, err := store.ShardStates(ctx)
 		if err != nil {
 			return nil, err
@@ -89,13 +94,15 @@ func flushShards(ctx context.Context, r *counters.Redis, store *models.Store, wh
 		for i, info := range infos {
 			switch applied := states[i].Applied; {
 			case known[info.Shard] || !which(info.Shard):
-			case !info.Open || applied.After(info.Last): // overtaken; its relay opens it again
-				closed = append(closed, Behind{Shard: info.Shard, Closed: true, Applied: applied})
+			case info.Err != nil:
+				unknown = append(unknown, Behind{Shard: info.Shard, Unread: info.Err, Applied: applied})
+			case open && (!info.Open || applied.After(info.Last)): // overtaken; its relay opens it again
+				unknown = append(unknown, Behind{Shard: info.Shard, Closed: true, Applied: applied})
 			default:
 				goals, known[info.Shard] = append(goals, info), true
 			}
 		}
-		return closed, nil
+		return unknown, nil
 	})
 	if err != nil {
 		return err
@@ -165,6 +172,8 @@ func unflushed(
 	var behind []Behind
 	for _, goal := range goals {
 		switch applied, info := states[goal.Shard].Applied, infos[goal.Shard]; {
+		case info.Err != nil:
+			behind = append(behind, Behind{Shard: goal.Shard, Unread: info.Err, Applied: applied})
 		case applied.After(info.Last): // overtaken, so that the watermark does not show whether MySQL has the goal
 			behind = append(behind, Behind{Shard: goal.Shard, Closed: true, Applied: applied})
 		case goal.Last.After(applied):

@@ -491,7 +491,7 @@ func TestFlushOpen_waitsUntilAnOvertakenShardIsOpen(t *testing.T) {
 			sealed = true
 		}
 		return shard == 6
-	})
+	}, true)
 	require.True(t, sealed)
 	var behind *FlushError
 	require.ErrorAs(t, err, &behind)

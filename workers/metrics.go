@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -198,7 +199,7 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 	ctx, cancel := context.WithTimeout(ctx, monitorEvery)
 	defer cancel()
 	infos, err := m.observeRedis(ctx, r, store)
-	if err != nil {
+	if infos == nil {
 		// A gauge that cannot be read would report the past.
 		for _, gauge := range []*prometheus.GaugeVec{m.depth, m.oldest, m.open, m.lag, m.lagSeconds} {
 			gauge.Reset()
@@ -206,11 +207,17 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 		m.monitorFailed(ctx, store, "redis", err)
 		return
 	}
+	if err != nil {
+		m.monitorFailed(ctx, store, "redis", err)
+	}
 	// What waits for MySQL ages all the more if MySQL does not answer.
 	err = m.observeMySQL(ctx, store)
 	for i, info := range infos {
 		if i >= len(m.applied) {
 			break // MySQL has not answered yet
+		}
+		if info.Err != nil {
+			continue
 		}
 		shard, now := strconv.Itoa(info.Shard), store.Now()
 		age := m.waiting[i].age(info.Last, m.applied[i], now)
@@ -225,6 +232,8 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 	}
 }
 
+// observeRedis returns the states of the shards, or nil if Redis does not answer. The error is also that of a shard that
+// cannot be read.
 func (m *Metrics) observeRedis(
 	ctx context.Context, r *counters.Redis, store *models.Store,
 ) ([]counters.ShardInfo, error) {
@@ -232,8 +241,16 @@ func (m *Metrics) observeRedis(
 	if err != nil {
 		return nil, err
 	}
+	var failures []error
 	for _, info := range infos {
 		shard := strconv.Itoa(info.Shard)
+		if info.Err != nil {
+			for _, gauge := range []*prometheus.GaugeVec{m.depth, m.oldest, m.open, m.lag, m.lagSeconds} {
+				gauge.DeleteLabelValues(shard)
+			}
+			failures = append(failures, info.Err)
+			continue
+		}
 		m.depth.WithLabelValues(shard).Set(float64(info.Depth))
 		m.oldest.WithLabelValues(shard).Set(m.oldestAge(info, store.Now()).Seconds())
 		open := 0.0
@@ -244,7 +261,7 @@ func (m *Metrics) observeRedis(
 	}
 	used, err := r.MemoryRatio(ctx)
 	m.memory.Set(used)
-	return infos, err
+	return infos, errors.Join(append(failures, err)...)
 }
 
 func (m *Metrics) observeMySQL(ctx context.Context, store *models.Store) error {

@@ -29,7 +29,8 @@ func NewReconciler(r *counters.Redis, store *models.Store, likes *counters.Likes
 // Probe finds shards whose outbox is empty although MySQL lacks their last events, and has applied none for stalled.
 // The log may have lost those events, and only a later event would reveal the gap. So Probe sends an event without an
 // effect to each such shard. Probe closes shards that MySQL has overtaken, because the relay of an idle shard does not
-// ask MySQL. It returns the number of shards probed or closed.
+// ask MySQL. It returns the number of shards probed or closed. A shard that fails, such as one that is moving to another
+// node, does not keep the others from being probed.
 func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {
@@ -39,9 +40,12 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 	if err != nil {
 		return 0, err
 	}
+	var failures []error
 	for i, state := range states {
 		var done bool
+		err := infos[i].Err
 		switch {
+		case err != nil:
 		case state.Applied.After(infos[i].Last):
 			if done, err = r.redis.CloseOvertaken(ctx, state.Shard, state.Applied); done {
 				logOvertaken(ctx, r.store, state.Shard, state.Applied)
@@ -53,13 +57,16 @@ func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed i
 			done, err = r.redis.Probe(ctx, state.Shard)
 		}
 		if err != nil {
-			return probed, err
+			failures = append(failures, err)
 		}
 		if done {
 			probed++
 		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return probed, nil
+	return probed, errors.Join(failures...)
 }
 
 // Reconcile repairs every shard that has an open gap, and returns the number of likes and claims sent again. Gaps of a

@@ -40,7 +40,7 @@ type Verifier struct {
 }
 
 // NewVerifier returns a Verifier that calls report for each difference. With repair, it sets counts to the number of
-// their rows, and deletes likes whose target does not exist. If Redis and MySQL differ in a like, it sends the state in
+// their rows, deletes likes whose target does not exist, and ends likes and claims whose user does not exist. If Redis and MySQL differ in a like, it sends the state in
 // Redis through the pipeline again, and counts that as repaired when MySQL has it.
 func NewVerifier(
 	store *models.Store,
@@ -124,6 +124,9 @@ func (v *Verifier) Verify(ctx context.Context) (Verification, error) {
 		}
 	}
 	if err := v.verifyDrops(ctx, &sum); err != nil {
+		return sum, err
+	}
+	if err := v.verifyStrangeClaims(ctx, &sum); err != nil {
 		return sum, err
 	}
 	return sum, v.gate.verifyStrays(ctx, &sum)

@@ -24,6 +24,24 @@ func (v *Verifier) verifyStrangers(ctx context.Context, kind models.TargetKind, 
 	return nil
 }
 
+// verifyStrangeClaims looks for live claims of users who have no row. A repair ends them.
+func (v *Verifier) verifyStrangeClaims(ctx context.Context, sum *Verification) error {
+	claims, err := v.store.StrangeClaims(ctx, verifyPage)
+	if err != nil {
+		return err
+	}
+	for _, c := range claims {
+		problem := fmt.Sprintf("user %d has claim %d and does not exist", c.UserID, c.ID)
+		err := v.found(ctx, sum, models.Target{Kind: models.KindDrop, ID: c.DropID}, problem, func() error {
+			return v.store.EndStrangeClaim(ctx, c)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (v directVerifier) unlike(ctx context.Context, target models.Target, user int64) error {
 	_, err := v.store.SetLike(ctx, target, user, false)
 	return err

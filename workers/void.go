@@ -112,7 +112,7 @@ func (g *gatedVoids) forget(ctx context.Context, targets []models.Target) ([]mod
 // confirmCold returns those targets that are cold and whose shard is open. When it returns, MySQL has a later event of
 // these shards. If Redis loses the evictions, it has lost that event, too. Then the shard evicts all its targets when
 // it is opened. It leaves out targets of shards that were opened meanwhile, because the event may have been lost
-// before.
+// before, and of those that cannot be read.
 func confirmCold(
 	ctx context.Context, r *counters.Redis, store *models.Store, targets []models.Target,
 ) ([]models.Target, error) {
@@ -130,6 +130,9 @@ func confirmCold(
 		if _, ok := probed[shard]; ok {
 			continue
 		}
+		if probed[shard] = false; before[shard].Err != nil {
+			continue
+		}
 		if probed[shard], err = r.Probe(ctx, shard); err != nil {
 			return nil, err
 		}
@@ -143,7 +146,7 @@ func confirmCold(
 	if len(cold) == 0 {
 		return nil, nil
 	}
-	if err := flushShards(ctx, r, store, func(shard int) bool { return probed[shard] }); err != nil {
+	if err := flushShards(ctx, r, store, func(shard int) bool { return probed[shard] }, true); err != nil {
 		return nil, err
 	}
 	now, err := r.ShardInfos(ctx)
@@ -152,7 +155,7 @@ func confirmCold(
 	}
 	return slices.DeleteFunc(cold, func(target models.Target) bool {
 		shard := target.Shard(store.Shards())
-		return !now[shard].Open || now[shard].Last.Epoch != before[shard].Last.Epoch
+		return now[shard].Err != nil || !now[shard].Open || now[shard].Last.Epoch != before[shard].Last.Epoch
 	}), nil
 }
 
