@@ -307,7 +307,7 @@ func (im *importer) user(_ context.Context, r *row) (models.ImportedUser, Reason
 
 // profile returns the profile of a user. What breaks a rule of profiles is left out and counted.
 func (im *importer) profile(u userRow) models.Profile {
-	bio, tooLong := plainText(u.about, models.MaxBio)
+	bio, tooLong := plainText(u.about, addressOf(im.Site), models.MaxBio)
 	if tooLong {
 		im.summary.CutBios++
 	}

@@ -1,6 +1,7 @@
 package stackexchange
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/JohannesKaufmann/html-to-markdown/v2/converter"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/marker"
 	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/base"
 	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/commonmark"
 	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/strikethrough"
@@ -93,15 +95,15 @@ func displayName(name string) string {
 	return name
 }
 
-// plainText returns the text of HTML, with the addresses of links and pictures, in at most limit characters. It reports
-// whether the text was cut.
-func plainText(page string, limit int) (text string, tooLong bool) {
+// plainText returns the text of HTML, with the addresses of links and pictures, in at most limit characters. Addresses
+// without a host are those of the site at base. It reports whether the text was cut.
+func plainText(page, base string, limit int) (text string, tooLong bool) {
 	root, err := html.Parse(strings.NewReader(page))
 	if err != nil { // only the reader fails
 		return "", false
 	}
 	var b strings.Builder
-	writePlain(&b, root)
+	writePlain(&b, root, base)
 	var lines []string
 	for line := range strings.SplitSeq(b.String(), "\n") {
 		line = strings.Join(strings.Fields(line), " ")
@@ -135,29 +137,40 @@ var endsLine = map[string]string{
 	"dd":         "\n",
 }
 
-func writePlain(b *strings.Builder, n *html.Node) {
+func writePlain(b *strings.Builder, n *html.Node, base string) {
 	switch {
 	case n.Type == html.TextNode:
 		b.WriteString(strings.ReplaceAll(n.Data, "\n", " "))
 		return
 	case n.Type != html.ElementNode:
 	case n.Data == "img":
-		b.WriteString(attribute(n, "alt") + " " + attribute(n, "src"))
+		b.WriteString(attribute(n, "alt") + " " + absolute(attribute(n, "src"), base))
 	case n.Data == "li":
 		b.WriteString("\n• ")
 	default:
 		b.WriteString(endsLine[n.Data])
 	}
 	for child := range n.ChildNodes() {
-		writePlain(b, child)
+		writePlain(b, child, base)
 	}
 	if n.Type != html.ElementNode {
 		return
 	}
 	if address := attribute(n, "href"); n.Data == "a" && address != nodeText(n) && address != "" {
-		b.WriteString(" (" + address + ")")
+		b.WriteString(" (" + absolute(address, base) + ")")
 	}
 	b.WriteString(endsLine[n.Data])
+}
+
+// absolute returns an address with the scheme and the host of base, if it has none. Others are returned as they are.
+func absolute(address, base string) string {
+	switch {
+	case strings.HasPrefix(address, "//"):
+		return "https:" + address
+	case strings.HasPrefix(address, "/"):
+		return base + address
+	}
+	return address
 }
 
 func attribute(n *html.Node, name string) string {
@@ -209,20 +222,71 @@ func newHTMLConverter(site string) *htmlConverter {
 		strikethrough.NewStrikethroughPlugin(),
 		htmltable.NewTablePlugin(),
 	))
-	conv.Register.RendererFor("sup", converter.TagTypeInline, renderSuperscript, converter.PriorityStandard)
+	for _, name := range []string{"sub", "sup", "kbd", "ins", "u", "mark", "small"} {
+		conv.Register.RendererFor(name, converter.TagTypeInline, renderInlineTag, converter.PriorityEarly)
+	}
+	for _, name := range []string{"dl", "dt", "dd", "details", "summary"} {
+		conv.Register.RendererFor(name, converter.TagTypeBlock, renderBlockTag, converter.PriorityEarly)
+	}
+	conv.Register.RendererFor("#comment", converter.TagTypeBlock, renderListEnd, converter.PriorityEarly)
+	conv.Register.TextTransformer(escapeReferences, converter.PriorityEarly)
+	conv.Register.UnEscaper(beginsLine, converter.PriorityEarly)
+	return &htmlConverter{conv, addressOf(site)}
+}
+
+// addressOf returns the address of the site of a dump.
+func addressOf(site string) string {
 	if strings.HasSuffix(site, ".stackexchange") {
 		site += ".com" // the folders of dumps are often named without it
 	}
-	return &htmlConverter{conv, "https://" + site}
+	return "https://" + site
 }
 
-// renderSuperscript writes 2<sup>10</sup> as 2^10, because Markdown does not have superscripts. Longer superscripts are
-// small print, and become plain text.
-func renderSuperscript(ctx converter.Context, w converter.Writer, n *html.Node) converter.RenderStatus {
-	if !strings.ContainsAny(nodeText(n), " \n") {
-		_, _ = w.WriteString("^") // it writes to memory
+// entityInText is what Markdown resolves.
+var entityInText = regexp.MustCompile(`&(#?[0-9A-Za-z]+;)`)
+
+// escapeReferences escapes text that is a character reference in Markdown, such as "&lt;". The converter does not.
+func escapeReferences(_ converter.Context, text string) string {
+	return entityInText.ReplaceAllString(text, "&amp;$1")
+}
+
+// markers are the markers of quotations and lists at the beginning of a line, and the number of the next item.
+var markers = regexp.MustCompile(`^(?:[ \t>]|[-*+] |[0-9]{1,9}[.)] )*[0-9]*$`)
+
+// beginsLine keeps the escape of a character that begins a line of a quotation or a list item, as the converter does in
+// a paragraph. It returns the number of characters to escape, or -1 if others decide.
+func beginsLine(text []byte, i int) int {
+	line := text[bytes.LastIndexByte(text[:i], '\n')+1 : i]
+	line = bytes.ReplaceAll(line, marker.BytesMarkerEscaping, nil)
+	if !strings.ContainsRune("#.)+->=~|", rune(text[i])) || !markers.Match(line) {
+		return -1
 	}
+	return 1
+}
+
+// renderInlineTag keeps an element that Markdown does not have and the forum shows. Its attributes are left out.
+func renderInlineTag(ctx converter.Context, w converter.Writer, n *html.Node) converter.RenderStatus {
+	_, _ = w.WriteString("<" + n.Data + ">") // it writes to memory
 	ctx.RenderChildNodes(ctx, w, n)
+	_, _ = w.WriteString("</" + n.Data + ">")
+	return converter.RenderSuccess
+}
+
+// renderBlockTag keeps an element with blocks. Empty lines are around its tags, because what follows a tag without one
+// is not Markdown.
+func renderBlockTag(ctx converter.Context, w converter.Writer, n *html.Node) converter.RenderStatus {
+	_, _ = w.WriteString("\n\n<" + n.Data + ">\n\n") // it writes to memory
+	ctx.RenderChildNodes(ctx, w, n)
+	_, _ = w.WriteString("\n\n</" + n.Data + ">\n\n")
+	return converter.RenderSuccess
+}
+
+// renderListEnd separates two lists that follow one another. The converter puts this comment between them, which the
+// forum would show. Other comments are left out.
+func renderListEnd(_ converter.Context, w converter.Writer, n *html.Node) converter.RenderStatus {
+	if n.Data == "THE END" {
+		_, _ = w.WriteString("\n\n<br>\n\n") // it writes to memory
+	}
 	return converter.RenderSuccess
 }
 
