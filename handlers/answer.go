@@ -17,6 +17,9 @@ import (
 // writeTimeout. So memory is counted as it is allocated, for the process and for each address. A request that would
 // exceed a bound is refused, before the work is done if its size is known.
 //
+// An image is read from its storage as the client reads it, which may take minutes and holds next to nothing. So it
+// leaves its place to another request, and counts among the images that clients read; see send.
+//
 // An address may be that of many people, so its requests wait for each other before they are refused.
 const (
 	maxHeld    = 64 << 20  // bytes of all; an address that holds at most littleHeld is exempt
@@ -45,10 +48,11 @@ type answers struct {
 	bytes     prometheus.Gauge
 	limited   prometheus.Counter // requests refused because of heldOfOne or mostOfOne
 
-	mu    sync.Mutex // guards all below, and every holder and answer
-	count int
-	all   int64              // bytes
-	of    map[string]*holder // by network.Key of the address; no entry without a request
+	mu      sync.Mutex         // guards all below, and every holder and answer
+	count   int                // requests in flight, without readers
+	readers int                // clients that read images, at most `most`
+	all     int64              // bytes
+	of      map[string]*holder // by network.Key of the address; no entry without a request
 }
 
 // holder counts the requests of one address and their memory.
@@ -65,6 +69,7 @@ type answer struct {
 	holder *holder
 	own    int64 // bytes
 	large  bool  // holds a place in answers.large
+	reads  bool  // counts among answers.readers
 	ended  bool
 }
 
@@ -202,6 +207,22 @@ func (a *answer) settle(n int) {
 	a.add(int64(n) - a.own)
 }
 
+// send moves the request from those in flight to the images that clients read, of which there may be as many. It still
+// counts for its address. So slow readers keep others from images alone. send returns CodeUnavailable if too many
+// clients read images.
+func (a *answer) send() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.readers >= a.most {
+		return busy()
+	}
+	a.reads = true
+	a.readers++
+	a.count--
+	a.inFlight.Set(float64(a.count))
+	return nil
+}
+
 // end ends the count of the request. Calling it again has no effect.
 func (a *answer) end() {
 	a.mu.Lock()
@@ -211,8 +232,12 @@ func (a *answer) end() {
 	}
 	a.add(-a.own)
 	a.ended = true
-	a.count--
-	a.inFlight.Set(float64(a.count))
+	if a.reads {
+		a.readers--
+	} else {
+		a.count--
+		a.inFlight.Set(float64(a.count))
+	}
 	if a.holder.count--; a.holder.count == 0 {
 		delete(a.of, a.from)
 	}

@@ -12,8 +12,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"likewise/handlers"
+	"likewise/images"
 	"likewise/internal/testkit"
 	"likewise/models"
 )
@@ -319,6 +322,35 @@ func TestAnswers_areInFlightUntilTheyAreWritten(t *testing.T) {
 		return gauge(t, registry, "likewise_http_requests_in_flight") == 0 &&
 			gauge(t, registry, "likewise_http_answer_bytes") == 0
 	})
+}
+
+// A client that does not read an image holds a place among the readers of images, and none of a request in flight.
+func TestAnswers_unreadImagesHinderImagesAlone(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	objects := imagesIn(t, t.TempDir())
+	a := newAPI(t, modes[0], withImages(objects),
+		func(c *handlers.Config) { c.MaxInFlight, c.Registry = 1, registry })
+	i := &models.Image{UserID: a.account(t).ID, Type: "image/png", Width: 1, Height: 1, Bytes: images.MaxStored}
+	require.NoError(t, a.store.AddImage(t.Context(), i, "file", models.DefaultImageRoom))
+	require.NoError(t, objects.Put(t.Context(), i.Name, i.Type, make([]byte, i.Bytes)))
+	require.NoError(t, a.store.ShowImage(t.Context(), i.ID))
+	path := models.ImagePath + i.Name
+	conn := a.request(t, "127.0.0.1", path)
+	require.Equal(t, "HTTP/1.1 200", statusOf(t, conn))
+	a.must(t, 200, account{}, "GET", "/v1/posts", nil)
+	a.refused(t, 503, "unavailable", account{}, "GET", path, nil)
+	a.must(t, 200, account{}, "GET", "/v1/posts", nil)
+	conn.Close()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		r, err := a.try(account{}, "GET", path, nil)
+		if assert.NoError(c, err) && assert.Equal(c, 200, r.Status) {
+			assert.Len(c, r.Body, images.MaxStored)
+		}
+	}, 20*time.Second, 20*time.Millisecond)
+	a.must(t, 200, account{}, "GET", "/v1/posts", nil)
+	eventually(t, "nothing is in flight",
+		func() bool { return gauge(t, registry, "likewise_http_requests_in_flight") == 0 })
 }
 
 // One address holds at most its share of the memory for answers, and other addresses are not affected.

@@ -373,6 +373,11 @@ func (s *Server) readImage(thumbnail bool) fiber.Handler {
 		if err != nil {
 			return models.Unavailable("The image cannot be read now; try again.", err)
 		}
+		if a, ok := c.Locals(answerKey).(*answer); ok {
+			if err := a.send(); err != nil {
+				return errors.Join(err, body.Close())
+			}
+		}
 		setCached(c, tag, i.Hidden)
 		c.Set(fiber.HeaderAcceptRanges, "bytes")
 		c.Set(fiber.HeaderContentType, i.Type)
@@ -418,30 +423,33 @@ var rangePattern = regexp.MustCompile(`^(\d{1,18}-\d{0,18}|-\d{1,18})$`)
 // slowestDownload is the rate at which a client must read an image, in bytes a second, after writeTimeout.
 const slowestDownload = 16 << 10
 
-// sending is the body of an answer that a client reads. The client has writeTimeout for each piece, and for all of it a
-// time in proportion to its size.
+// sending is the body of an answer that a client reads. The client has writeTimeout for each piece. For all that it has
+// read, it has writeTimeout and a time in proportion, so that one who is too slow is disconnected soon.
 type sending struct {
 	io.Reader
 	io.Closer
 
-	conn net.Conn
-	ends time.Time
+	conn  net.Conn
+	began time.Time
+	read  int64 // bytes, of which the kernel may hold some
 }
 
 func newSending(c *fiber.Ctx, body io.ReadCloser, size int64) *sending {
-	return &sending{io.LimitReader(body, size), body, c.Context().Conn(),
-		time.Now().Add(writeTimeout + time.Duration(size)*time.Second/slowestDownload)}
+	return &sending{io.LimitReader(body, size), body, c.Context().Conn(), time.Now(), 0}
 }
 
 func (s *sending) Read(p []byte) (int, error) {
 	deadline := time.Now().Add(writeTimeout)
-	if s.ends.Before(deadline) {
-		deadline = s.ends
+	last := s.began.Add(writeTimeout + time.Duration(s.read)*time.Second/slowestDownload)
+	if last.Before(deadline) {
+		deadline = last
 	}
 	if err := s.conn.SetWriteDeadline(deadline); err != nil {
 		return 0, err
 	}
-	return s.Reader.Read(p)
+	n, err := s.Reader.Read(p)
+	s.read += int64(n)
+	return n, err
 }
 
 // setCached sets the headers of the bytes of an image. Unless it is hidden, caches may keep them, and pages of other

@@ -84,17 +84,22 @@ func (d *deadlined) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// A client has writeTimeout for each piece, and not forever.
+// A client has writeTimeout for each piece, and must keep up a rate.
 func TestSending_givesSlowReadersTime(t *testing.T) {
 	t.Parallel()
 	conn := &deadlined{}
 	body := io.NopCloser(strings.NewReader(strings.Repeat("x", 100)))
-	s := &sending{io.LimitReader(body, 8), body, conn, time.Now().Add(time.Hour)}
+	s := &sending{io.LimitReader(body, 8), body, conn, time.Now(), 0}
 	n, err := s.Read(make([]byte, 5))
 	require.NoError(t, err)
 	assert.Equal(t, 5, n)
+	assert.EqualValues(t, 5, s.read)
 	assert.InDelta(t, writeTimeout.Seconds(), time.Until(conn.last).Seconds(), 10)
-	s.ends = time.Now().Add(-time.Second)
+	s.began, s.read = time.Now().Add(-2*time.Minute), 4*60*slowestDownload
+	_, err = s.Read(nil)
+	require.NoError(t, err)
+	assert.InDelta(t, writeTimeout.Seconds(), time.Until(conn.last).Seconds(), 10, "it has read fast enough")
+	s.read = 60 * slowestDownload
 	n, err = s.Read(make([]byte, 5))
 	require.NoError(t, err)
 	assert.Equal(t, 3, n, "no more than was asked for")

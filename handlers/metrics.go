@@ -61,7 +61,7 @@ func newMetrics(registry *prometheus.Registry) (metrics, error) {
 	})
 	m.inFlight = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "likewise_http_requests_in_flight",
-		Help: "Requests in flight, until their answers are written.",
+		Help: "Requests in flight, until their answers are written; an image, until its reader is sent the first byte.",
 	})
 	m.held = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "likewise_http_answer_bytes",
