@@ -168,13 +168,23 @@ func TestModeration_locksAndPins(t *testing.T) {
 	m := a.newComment(t, ada, p.ID)
 	reason := obj{"reason": "Enough."}
 	a.must(t, 200, mod, "POST", moderated("post", p.ID, "lock"), reason)
-	for _, as := range []account{ada, mod} {
-		a.refused(t, 403, "locked", as, "POST", fmt.Sprintf("/v1/posts/%d/comments", p.ID), obj{"content": "x"})
-		a.refused(t, 403, "locked", as, "POST", fmt.Sprintf("/v1/comments/%d/replies", m.ID), obj{"content": "x"})
-	}
+	a.refused(t, 403, "locked", ada, "POST", fmt.Sprintf("/v1/posts/%d/comments", p.ID), obj{"content": "x"})
+	a.refused(t, 403, "locked", ada, "POST", fmt.Sprintf("/v1/comments/%d/replies", m.ID), obj{"content": "x"})
 	if n := a.number(t, "SELECT comments_count FROM posts WHERE id=?", p.ID); n != 1 {
 		t.Errorf("the locked post has %d comments", n)
 	}
+	// A moderator says why it is locked, and everybody reads that.
+	a.must(t, 201, mod, "POST", fmt.Sprintf("/v1/comments/%d/replies", m.ID), obj{"content": "Please calm down."})
+	a.must(t, 201, mod, "POST", fmt.Sprintf("/v1/posts/%d/comments", p.ID), obj{"content": "It was off topic."})
+	if r := a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/posts/%d/comments", p.ID), nil); !strings.Contains(
+		string(r.Body), "It was off topic.") || !strings.Contains(string(r.Body), "Please calm down.") {
+		t.Errorf("the comments on the locked post are %s", r)
+	}
+	// Moderators edit no text of others in it, and a block binds them.
+	a.refused(t, 403, "forbidden", mod, "PATCH", pathOf(m), obj{"content": "x"}, header{"If-Match", "*"})
+	a.block(t, ada, mod)
+	a.refused(t, 403, "forbidden", mod, "POST", fmt.Sprintf("/v1/posts/%d/comments", p.ID), obj{"content": "x"})
+	a.must(t, 200, ada, "DELETE", fmt.Sprintf("/v1/users/%d/block", mod.ID), nil)
 	if r := a.must(t, 200, ada, "GET", fmt.Sprintf("/v1/posts/%d", p.ID), nil); !strings.Contains(string(r.Body),
 		`"locked":true`) {
 		t.Errorf("the locked post is %s", r)

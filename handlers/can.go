@@ -126,7 +126,7 @@ func (a *abilities) post(p *models.Post) postCanJSON {
 	}
 	can.Edit = a.mayDespiteLock("post.edit", owner, p.Locked)
 	can.Delete = a.may("post.delete", owner)
-	can.Comment = a.may("comment.create", owner) && !p.Locked && !a.blockers[owner]
+	can.Comment = a.mayDespiteLock("comment.create", owner, p.Locked) && !a.blockers[owner]
 	can.Like = a.may("like.set", owner) && !a.blockers[owner]
 	can.Bookmark = a.may("bookmark.set", owner)
 	can.Report = a.may("report.create", owner)
@@ -153,7 +153,7 @@ func (a *abilities) comment(m *models.Comment) commentCanJSON {
 	}
 	can.Edit = a.mayDespiteLock("comment.edit", owner, place.Locked)
 	can.Delete = a.may("comment.delete", owner)
-	can.Reply = a.may("comment.create", owner) && !place.Locked && m.Depth < models.MaxDepth &&
+	can.Reply = a.mayDespiteLock("comment.create", owner, place.Locked) && m.Depth < models.MaxDepth &&
 		!a.blockers[owner] && !a.blockers[place.AuthorID]
 	can.Like = a.may("like.set", owner) && !a.blockers[owner]
 	can.Report = a.may("report.create", owner)

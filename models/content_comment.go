@@ -70,7 +70,7 @@ var commentShown = `(c.status=` + sqlNormal + ` AND ` + notBlocked("c.user_id") 
 // CreateComment writes a comment on a post, or a reply if parentID is not nil, and counts it, in one transaction. It
 // returns CodeNotFound if the post or the parent is deleted or never existed; CodeInvalid for parent_id if the parent
 // belongs to another post or has MaxDepth; CodeForbidden if the author of the post or of the parent has blocked this
-// one; and CodeLocked if a moderator has locked the post.
+// one; and CodeLocked if a moderator has locked the post and the author does not moderate.
 //
 // The post's row is locked first and held until the commit, so the changes of its comments are serialized.
 func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, parentID *int64, text CommentText,
@@ -181,12 +181,13 @@ func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace
 		LEFT JOIN comments c ON c.id=?
 		WHERE p.id=?`
 	var p commentPlace
-	err := tx.Raw(query, writer, writer, parentID, postID).Scan(&p).Error
-	switch {
-	case err != nil:
+	if err := tx.Raw(query, writer, writer, parentID, postID).Scan(&p).Error; err != nil {
 		return nil, err
-	case p.Locked:
-		return nil, Errorf(CodeLocked, "A moderator has locked the post: it takes no new comments.")
+	}
+	if err := despiteLock(tx, writer, p.Locked, "it takes no new comments"); err != nil {
+		return nil, err
+	}
+	switch {
 	case parentID != nil && p.ParentPostID != 0 && p.ParentPostID != postID:
 		return nil, Invalid("parent_id", Broken(FieldOtherPost, "is a comment of another post"))
 	case parentID != nil && p.ParentStatus != StatusNormal:

@@ -321,18 +321,23 @@ func (s *Store) replacePost(
 	return delta, writeTerms(tx, Target{Kind: KindPost, ID: p.ID}, d.weights)
 }
 
-// mayEdit returns CodeLocked if the post is locked and the editor is not a moderator. The caller holds the post's row,
-// so no moderator can lock the post before the edit is committed.
+// mayEdit returns CodeLocked if the post is locked and the editor is not a moderator (see despiteLock).
 func mayEdit(tx *gorm.DB, editor int64, locked bool) error {
+	return despiteLock(tx, editor, locked, "neither it nor its comments can be edited")
+}
+
+// despiteLock returns CodeLocked with the effect of the lock if the post is locked and the user is not a moderator. The
+// caller holds the post's row, so no moderator can lock the post before the caller commits.
+func despiteLock(tx *gorm.DB, userID int64, locked bool, effect string) error {
 	if !locked {
 		return nil
 	}
 	var role Role
-	if err := tx.Raw("SELECT role FROM users WHERE id=?", editor).Scan(&role).Error; err != nil {
-		return fmt.Errorf("read role of user %d: %w", editor, err)
+	if err := tx.Raw("SELECT role FROM users WHERE id=?", userID).Scan(&role).Error; err != nil {
+		return fmt.Errorf("read role of user %d: %w", userID, err)
 	}
 	if role < RoleModerator {
-		return Errorf(CodeLocked, "A moderator has locked the post: neither it nor its comments can be edited.")
+		return Errorf(CodeLocked, "A moderator has locked the post: %s.", effect)
 	}
 	return nil
 }
