@@ -33,7 +33,7 @@ func NewClaims(r *Redis, store *models.Store, o ClaimsOptions) *Claims {
 // ClaimOutcomes lists every outcome of a claim.
 func ClaimOutcomes() []Outcome {
 	all := append([]Outcome{Failed}, outcomes...)
-	return slices.DeleteFunc(all, func(o Outcome) bool { return o == Superseded })
+	return slices.DeleteFunc(all, func(o Outcome) bool { return o == Superseded || o == Lost })
 }
 
 const (

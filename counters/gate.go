@@ -247,6 +247,8 @@ func (g *shardGate) refusal(ctx context.Context, target models.Target, a answer)
 		err = errors.New("mysql cannot store the time that redis shows: is its clock wrong?")
 	case Full:
 		err = errors.New("the outbox is full: is Kafka away?")
+	case Lost:
+		err = errors.New("its ticket is gone")
 	}
 	return models.Unavailable(g.busy, fmt.Errorf("gate of %s: %w", target, err))
 }

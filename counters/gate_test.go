@@ -27,6 +27,7 @@ const (
 	superseded = 8
 	isRefused  = 9
 	isUnstored = 10
+	isLost     = 15
 )
 
 // verdict is what like.lua replies to one like.
@@ -591,9 +592,32 @@ func TestGate_ticketsKeepTheOrderOfAUser(t *testing.T) {
 	require.Equal(t, []verdict{{superseded, 0}}, gate(t, r, 100, wanted{post(1), []string{"8 3"}}))
 	require.Equal(
 		t,
-		hash{"count": "0", "sets": "1", "load": "load", "last": "1-3"},
-		dump(t, plain)["{s01}:post:1:likes"],
-		"nobody waits")
+		hash{"count": "0", "sets": "1", "load": "load", "last": "1-3", "waiting": "1"},
+		dump(t, plain)["{s01}:post:1:likes"])
+	require.Equal(t, hash{"7!": "1", "8!": "1"}, dump(t, plain)["{s01}:post:1:likes:waiting"], "nobody waits")
+	require.Greater(t, plain.PTTL(t.Context(), "{s01}:post:1:likes:waiting").Val(), 50*time.Second)
+}
+
+// A ticket that is gone without a later call of its user proves nothing. The user may try again.
+func TestGate_lostTicketsAreNotThoseOfReplacedCalls(t *testing.T) {
+	r, plain := newRedis(t)
+	openShard(t, r, 1, 1)
+	call := func(word string) []verdict { return gate(t, r, 100, wanted{post(1), []string{word}}) }
+	require.Equal(t, []verdict{{isCold, 1}}, call("7"))
+	plain.Del(t.Context(), "{s01}:post:1:likes:waiting")
+	require.Equal(t, []verdict{{isLost, 0}}, call("7 1"), "still cold")
+	require.Equal(t, []verdict{{isCold, 2}}, call("7"))
+	require.Equal(t, []verdict{{isCold, -3}}, call("-8"))
+	warmUp(t, r, post(1), 9)
+	plain.Del(t.Context(), "{s01}:post:1:likes:waiting")
+	require.Equal(t, []verdict{{isLost, 1}}, call("7 2"))
+	require.Equal(t, wasSo(1), call("-8 -3"), "it is as asked")
+	require.Equal(t, done(2), call("7"))
+	require.Equal(t, []verdict{{isLost, 2}}, call("-7 -4"), "nobody waits")
+	closeTarget(t, r, post(1))
+	require.Equal(t, []verdict{{isDeleted, 4}}, call("10"))
+	plain.Del(t.Context(), "{s01}:post:1:likes:waiting")
+	require.Equal(t, []verdict{{isLost, 0}}, call("10 4"), "still deleted")
 }
 
 // Two processes take the same like of one user, whose finger slipped. Neither may answer that the other has replaced
@@ -616,7 +640,7 @@ func TestGate_equalCallsOfTwoProcessesShareATicket(t *testing.T) {
 		require.Equal(t, wasSo(count), call(sign+"7 "+ticket), "the other one")
 		require.EqualValues(t, isChanged, call(another)[0].status)
 		require.EqualValues(t, superseded, call(sign + "7 " + ticket)[0].status, "it must not undo a later call")
-		require.NotContains(t, dump(t, plain), "{s01}:post:1:likes:waiting")
+		require.Equal(t, hash{"7!": "1"}, dump(t, plain)["{s01}:post:1:likes:waiting"])
 	}
 }
 

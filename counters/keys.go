@@ -28,8 +28,8 @@ import (
 //	                                     since (the last Position of the shard when it was loaded), closed (when, µs),
 //	                                     waiting (if there may be tickets)
 //	{s07}:post:42:likes:LOAD:0   set     some of the users who like the target, and 0; see sets.go
-//	{s07}:post:42:likes:waiting  hash    tickets of users whose calls wait for the target, those of
-//	                                     unlikes negative; expires
+//	{s07}:post:42:likes:waiting  hash    tickets of users whose calls wait for the target, those of unlikes negative;
+//	                                     "USER!" if a call of the user came while another one waited; expires
 //	{s07}:post:42:warming        string  lock of the process that loads the target
 //	{s07}:drop:39:claims         hash    count, stock, begins and ends (ms; 0 for none), version (of these settings),
 //	                                     sent (the version that an event has named), sets (always 1), load, last, at,

@@ -30,6 +30,7 @@ const (
 	Refused    Outcome = "refused"    // refused: likes of the user are being voided
 	Unstored   Outcome = "unstored"   // refused: Redis is out of memory, or moves the shard to another node
 	Undated    Outcome = "undated"    // refused: MySQL cannot store the time that Redis shows
+	Lost       Outcome = "lost"       // refused: Redis lost what keeps the call in order with later ones of the user
 	Failed     Outcome = "failed"     // Redis did not answer
 )
 
@@ -42,13 +43,13 @@ const (
 
 // outcomes lists the outcomes by their numbers in the replies of the gate.
 var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged, Late, Changed, Superseded, Refused,
-	Unstored, SoldOut, NotStarted, Ended, Undated}
+	Unstored, SoldOut, NotStarted, Ended, Undated, Lost}
 
 // likeOutcomes is the number of the first outcomes, which likes have, too.
 const likeOutcomes = 11
 
 // Outcomes lists every outcome of a like.
-func Outcomes() []Outcome { return append([]Outcome{Failed, Undated}, outcomes[:likeOutcomes]...) }
+func Outcomes() []Outcome { return append([]Outcome{Failed, Undated, Lost}, outcomes[:likeOutcomes]...) }
 
 // Likes sets and reads likes through the gate. It is safe for concurrent use.
 type Likes struct {

@@ -16,6 +16,7 @@
 --       4 the outbox is full
 --       5 the keys of the target contradict each other: one was lost or tampered with, and none can be trusted
 --       8 the user has called again since: this call must no longer take effect
+--      15 the ticket of the like is lost, so nobody knows whether the user has called again
 --       9 likes of the user are refused at the moment: see refuse.lua
 --      10 Redis cannot store it: it is out of memory, or the keys of the shard are on their way to another node
 --
@@ -65,26 +66,37 @@ local function refuses(ends)
   return now < ends and ends <= now + 60000
 end
 
+-- missed returns the status of a like whose ticket is not the one held for its user. A user of whom several calls
+-- waited, or one overtook another that waited, has a field with "!" behind the id. Without it, a ticket that is gone was
+-- lost: it expired because the clock was set ahead, Redis lost it, or the target was found to be deleted.
+local function missed(key, user, held)
+  if type(held) == 'string' or pcall('HEXISTS', key, user .. '!') == 1 then return 8 end
+  return 15
+end
+
 -- wait notes a ticket of a user who has to come again, or confirms the one that came with the call. The ticket of an
 -- unlike is negative. Calls that want the same, without another in between, share a ticket: the first of them has the
--- effect. wait returns the ticket, nil if it is gone, or 0 if Redis cannot store one.
+-- effect. wait returns the ticket, or nil and the status of the like.
 local function wait(shard_key, target, op, space)
   local key = target .. ':waiting'
   local unlike = sub(op, 1, 1) == '-'
   local user = sub(op, unlike and 2 or 1, space and space - 1)
   local ticket = pcall('HGET', key, user)
   if space then
-    if ticket ~= sub(op, space + 1) then return end
+    if ticket ~= sub(op, space + 1) then return nil, missed(key, user, ticket) end
   elseif full_memory then
-    return 0
-  elseif not ticket or type(ticket) == 'table' or (sub(ticket, 1, 1) == '-') ~= unlike then
-    ticket = pcall('HINCRBY', shard_key, 'tickets', 1)
-    if type(ticket) == 'table' then
-      refused(ticket)
-      return 0
+    return nil, 10
+  else
+    if type(ticket) == 'string' then pcall('HSET', key, user .. '!', 1) end
+    if type(ticket) ~= 'string' or (sub(ticket, 1, 1) == '-') ~= unlike then
+      ticket = pcall('HINCRBY', shard_key, 'tickets', 1)
+      if type(ticket) == 'table' then
+        refused(ticket)
+        return nil, 10
+      end
+      if unlike then ticket = -ticket end
+      if type(pcall('HSET', key, user, ticket)) == 'table' then return nil, 10 end
     end
-    if unlike then ticket = -ticket end
-    if type(pcall('HSET', key, user, ticket)) == 'table' then return 0 end
   end
   pcall('PEXPIRE', key, 60000)
   return tonumber(ticket)
@@ -199,8 +211,8 @@ local function serve(key, arg)
       end
     elseif not count or target[4] then
       for i = arg + 2, last do
-        local ticket = wait(KEYS[key], KEYS[k], ARGV[i], find(ARGV[i], ' ', 1, true))
-        replies[n + 1], replies[n + 2] = ticket == 0 and 10 or ticket and (count and 3 or 2) or 8, ticket or 0
+        local ticket, status = wait(KEYS[key], KEYS[k], ARGV[i], find(ARGV[i], ' ', 1, true))
+        replies[n + 1], replies[n + 2] = status or count and 3 or 2, ticket or 0
         n = n + 2
       end
       if count then pcall('HSET', KEYS[k], 'waiting', 1) end
@@ -238,16 +250,18 @@ local function serve(key, arg)
           set = prefix .. at
         end
         if waiting then
-          local held = pcall('HGET', KEYS[k] .. ':waiting', user)
+          local tickets = KEYS[k] .. ':waiting'
+          local held = pcall('HGET', tickets, user)
           if type(held) == 'table' then
             status = refused(held)
           elseif ticket and ticket ~= held then
-            status = 8
+            status = missed(tickets, user, held)
           elseif held then
-            pcall('HDEL', KEYS[k] .. ':waiting', user)
+            if not ticket then pcall('HSET', tickets, user .. '!', 1) end
+            pcall('HDEL', tickets, user)
           end
         elseif ticket then
-          status = 8
+          status = 15
         end
         if refusing and status == 0 and not unlike then
           local ends = pcall('ZSCORE', refusing, user)
@@ -299,7 +313,7 @@ local function serve(key, arg)
             r, room = r + 1, room - 1
             run[r], sets_of[r] = word, set
           end
-        elseif status == 8 then -- it has no effect, and needs none if the later call asked for the same
+        elseif status == 8 or status == 15 then -- it has no effect, and needs none if the later call asked for the same
           local is = pcall('SMISMEMBER', set, '0', user)
           if not is.err and is[1] == 1 and (is[2] == 0) == unlike then status = 0 end
         end

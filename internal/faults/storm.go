@@ -315,8 +315,12 @@ func (st *storm) set(ctx context.Context, by route, r *register, want bool) outc
 		method = http.MethodPut
 	}
 	o := op{want: want, api: uint8(by.api), start: st.site.since()}
+	excused := []int{http.StatusNotFound}
+	if len(r.open) > 0 || r.user.outcast { // an earlier request, or the withdrawal of the likes, may come after this one
+		excused = append(excused, http.StatusConflict)
+	}
 	a := st.send(ctx, by, request{
-		as: r.user, method: method, path: r.target.path() + "/like", excused: []int{http.StatusNotFound},
+		as: r.user, method: method, path: r.target.path() + "/like", excused: excused,
 	})
 	o.end, o.outcome, o.status, o.broken = st.site.since(), a.outcome, uint16(a.status), a.broken
 	if a.status == http.StatusNotFound && !r.target.mayBeGone(o.start) {
