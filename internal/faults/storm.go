@@ -188,6 +188,8 @@ func (st *storm) send(ctx context.Context, by route, q request) answer {
 	for name, value := range q.header {
 		sent.Header.Set(name, value)
 	}
+	// net/http would send a request with an Idempotency-Key again by itself, and return the outcome of the second.
+	sent.GetBody = nil
 	begin, trouble := st.site.since(), st.site.trouble.Load()
 	var used *pass
 	if q.as != nil {
