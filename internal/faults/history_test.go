@@ -1,7 +1,11 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -315,4 +319,25 @@ func TestInternals_areRecognized(t *testing.T) {
 		`{"type":"about:blank","title":"Service Unavailable","code":"unavailable",`+
 			`"detail":"The server cannot do this at the moment; try again."}`,
 	)
+}
+
+// A request may have been carried out although its connection broke. If it were sent again, the judge would see the
+// second outcome alone.
+func TestSend_sendsEachRequestOnce(t *testing.T) {
+	var arrived atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if arrived.Add(1) > 1 {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer server.Close()
+	st := newOracle()
+	st.site.urls, st.http = []string{server.URL}, server.Client()
+	q := request{method: http.MethodPost, path: "/v1/posts", body: map[string]any{"title": "T"},
+		header: map[string]string{"Idempotency-Key": "key"}}
+	by := route{0, 5 * time.Second}
+	assert.Equal(t, ok, st.send(t.Context(), by, q).outcome, "opens the connection")
+	assert.Equal(t, unknown, st.send(t.Context(), by, q).outcome)
+	assert.EqualValues(t, 2, arrived.Load())
 }
