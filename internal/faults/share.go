@@ -59,6 +59,16 @@ func (h *claimHistory) mayExpire(c named, by time.Duration) bool {
 		(by >= c.expires-clocksAgree || h.st.site.steppedIn(c.first, by))
 }
 
+// wasLate reports whether a confirmation that was refused as too late was so. The claim may be confirmed later all the
+// same, if a clock is set back before anything has ended it.
+func (h *claimHistory) wasLate(c named, refused claimOp) bool {
+	return h.drop.within > 0 && refused.end >= c.expires-clocksAgree &&
+		!slices.ContainsFunc(h.ops, func(o claimOp) bool {
+			return o.act == confirms && o.claim == c.id && o.outcome == ok &&
+				(o.start <= refused.end || !h.st.site.steppedIn(refused.start, o.end))
+		})
+}
+
 func (h *claimHistory) mayBeVoided(c named, by time.Duration) bool {
 	return slices.ContainsFunc(h.user.claimVoids, func(v claimVoid) bool {
 		return v.start <= by && v.until >= c.first && (v.drop == nil || v.drop == h.drop)
@@ -203,7 +213,7 @@ func (h *claimHistory) answered(o claimOp, c named) {
 	case stateReturned:
 		permitted = h.mayReturn(c, o.end)
 	case stateExpired:
-		permitted = h.mayExpire(c, o.end)
+		permitted = h.mayExpire(c, o.end) || h.wasLate(c, o)
 	case stateVoided:
 		permitted = h.mayBeVoided(c, o.end)
 	case stateRejected:
@@ -232,7 +242,7 @@ func (h *claimHistory) denied(o claimOp, c named) {
 	case o.act == returns:
 		h.refused(o)
 	case o.act == confirms && o.code == "too_late":
-		permitted = h.mayExpire(c, o.end)
+		permitted = h.mayExpire(c, o.end) || h.wasLate(c, o)
 	case o.act == confirms && o.code == "conflict":
 		permitted = h.mayReturn(c, o.end) || h.mayBeVoided(c, o.end) || h.mayBeRejected(c, o.end)
 	}

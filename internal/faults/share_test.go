@@ -96,6 +96,8 @@ func TestClaimHistory_findsAnswersThatCannotBe(t *testing.T) {
 		{"expired though sure", 15 * time.Second, "claim 201:7, confirm confirmed:7", "expired:7", wrong},
 		{"expired too early", time.Hour, "claim 201:7, look expired:7", "expired:7", wrong},
 		{"too late too early", time.Hour, "claim 201:7, confirm too_late:7", "reserved:7", blamed},
+		{"too late, then not", 15 * time.Second, "claim 201:7, look reserved:7, confirm too_late:7, confirm confirmed:7",
+			"confirmed:7", blamed},
 		{"rejected for nothing", 0, "claim 201:7", "rejected:7", wrong},
 		{"voided for nothing", 0, "claim 201:7", "voided:7", wrong},
 		{"returned for nothing", 0, "claim 201:7, look returned:7", "confirmed:7", wrong},
@@ -123,6 +125,20 @@ func TestClaimHistory_findsAnswersThatCannotBe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A clock that is set back makes a claim confirmable again, until something has ended it.
+func TestClaimHistory_permitsAConfirmationAfterAStepBack(t *testing.T) {
+	d, st := stockOf(5), newOracle()
+	d.within = 15 * time.Second
+	st.site.began = time.Now().Add(-2 * time.Hour)
+	st.site.stepped = []pause{{st.site.began.Add(22 * time.Second), st.site.began.Add(25 * time.Second)}}
+	h := &claimHistory{
+		share: sharing(d, 7, "claim 201:7", "look reserved:7", "confirm too_late:7", "confirm confirmed:7"), st: st,
+	}
+	h.walk()
+	h.end(&claimRow{id: 7, state: stateConfirmed})
+	assert.Empty(t, sorts(st))
 }
 
 func TestClaimHistory_permitsWhatActorsCaused(t *testing.T) {
