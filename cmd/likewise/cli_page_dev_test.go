@@ -62,7 +62,8 @@ func TestPages_nameFlagsThatExist(t *testing.T) {
 				continue
 			}
 			if value := match[2]; value != "" && f.Value != nil && f.Enum != "" {
-				assert.Subset(t, strings.Split(f.Enum, ","), strings.Split(value, ","), "%s: --%s=%s", page, match[1], value)
+				taken, given := strings.Split(f.Enum, ","), strings.Split(value, ",")
+				assert.Subset(t, taken, given, "%s: --%s=%s", page, match[1], value)
 			}
 		}
 		for _, name := range variable.FindAllString(string(text), -1) {

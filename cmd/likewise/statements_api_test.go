@@ -103,7 +103,8 @@ var apiStatements = []statement{
              "message": "must have at most 200 characters"}]}`, func(v *visit) {
 		r := v.refused(422, "invalid", v.user(), "POST /v1/posts",
 			obj{"title": strings.Repeat("a", 201), "content": "c"})
-		assert.Contains(v.t, r.body, `"errors":[{"field":"title","code":"too_long","params":{"max":200,"unit":"characters"},`+
+		assert.Contains(v.t, r.body, `"errors":[{"field":"title","code":"too_long","params":{"max":200,`+
+			`"unit":"characters"},`+
 			`"message":"must have at most 200 characters"}]`)
 	}},
 	{"`request_id` is also the header `X-Request-Id`, and identifies the request in the server's log.", func(v *visit) {

@@ -237,12 +237,14 @@ var moderationStatements = []statement{
 				v.refused(403, "forbidden", mod, "POST "+admin+"/restore", reason)
 			}
 		}},
-	{"A locked post takes no new comments from anybody, and its text is frozen: its author cannot edit it, and only " +
-		"moderators can edit comments on it (403, `locked`).", func(v *visit) {
+	{"A locked post takes new comments from moderators alone, who can say there why it is locked. Its text is frozen: " +
+		"its author cannot edit it, and only moderators can edit comments on it (403, `locked`).", func(v *visit) {
 		ada := v.user()
 		post := v.post(ada)
 		comment := v.comment(ada, post)
-		v.gets(200, v.moderator(), "POST /v1/admin"+strings.TrimPrefix(post, "/v1")+"/lock", obj{"reason": "r"})
+		mod := v.moderator()
+		v.gets(200, mod, "POST /v1/admin"+strings.TrimPrefix(post, "/v1")+"/lock", obj{"reason": "r"})
+		v.comment(mod, post)
 		v.refused(403, "locked", ada, "POST "+post+"/comments", obj{"content": "c"})
 		v.refused(403, "locked", ada, "PATCH "+post, obj{"content": "c"}, v.version(post))
 		v.refused(403, "locked", ada, "PATCH "+comment, obj{"content": "c"}, v.version(comment))
