@@ -303,7 +303,7 @@ func (s *Server) makeImage(ctx context.Context, c *fiber.Ctx, file []byte) (*ima
 	defer func() { s.chargeDecoding(charging, c, int((time.Since(began)+decodingUnit-1)/decodingUnit)) }()
 	ctx, end := context.WithTimeout(ctx, decodeLimit)
 	defer end()
-	return images.Make(ctx, imageField, file)
+	return s.imageMaker(ctx, imageField, file)
 }
 
 // readerFunc is a function that reads.

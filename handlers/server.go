@@ -50,16 +50,19 @@ type Likes interface {
 
 // Config holds the parts and the settings of the API.
 type Config struct {
-	Store    *models.Store        // required
-	Likes    Likes                // required
-	Targets  counters.Targets     // nil in direct mode
-	Claims   *counters.Claims     // nil in direct mode
-	IDs      *counters.IDs        // required; of claims
-	Edition  *counters.Edition    // nil in direct mode: requests then share no reads
-	Images   images.Store         // nil: users cannot upload images
-	Room     models.ImageRoom     // of images; the zero value means models.DefaultImageRoom
-	Desk     Desk                 // required
-	Registry *prometheus.Registry // required; the API's metrics are registered in it
+	Store   *models.Store     // required
+	Likes   Likes             // required
+	Targets counters.Targets  // nil in direct mode
+	Claims  *counters.Claims  // nil in direct mode
+	IDs     *counters.IDs     // required; of claims
+	Edition *counters.Edition // nil in direct mode: requests then share no reads
+	Images  images.Store      // nil: users cannot upload images
+	Room    models.ImageRoom  // of images; the zero value means models.DefaultImageRoom
+	// MakeImage decodes and encodes uploads, one at a time: images.MakeApart. nil means images.Make, which keeps a
+	// processor of this process busy.
+	MakeImage func(ctx context.Context, field string, file []byte) (*images.Made, error)
+	Desk      Desk                 // required
+	Registry  *prometheus.Registry // required; the API's metrics are registered in it
 
 	Logger    *slog.Logger // nil means slog.Default()
 	AccessLog AccessLog    // which requests are logged
@@ -137,6 +140,7 @@ type Server struct {
 	cursors     cursors
 	markdown    *markdown.Renderer
 	images      images.Store // nil: users cannot upload images
+	imageMaker  func(ctx context.Context, field string, file []byte) (*images.Made, error)
 	imageRoom   models.ImageRoom
 	uploads     *uploads
 	limits      limits
@@ -178,7 +182,7 @@ func New(c Config) (*Server, error) {
 		targets:   c.Targets,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
-		images: c.Images, imageRoom: c.Room, uploads: newUploads(placesOfOne(c)),
+		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: newUploads(placesOfOne(c)),
 		avatarHosts: c.AvatarHosts, publicURL: publicURL(c.PublicURL), reserved: reserved,
 		privateWebhooks: c.PrivateWebhooks, local: c.Local,
 	}
@@ -275,6 +279,9 @@ func (c *Config) complete() error {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.MakeImage == nil {
+		c.MakeImage = images.Make
 	}
 	return nil
 }

@@ -53,18 +53,9 @@ type Made struct{ Image, Thumb Picture }
 // Make holds at most MaxMemory bytes while it runs, and goes on for less than a second after ctx has ended. The caller
 // bounds how many run at once.
 func Make(ctx context.Context, field string, file []byte) (*Made, error) {
-	i := slices.IndexFunc(formats, func(f format) bool { return f.magic(file) })
-	if i < 0 {
-		return nil, models.Invalid(field, models.NotOneOf(Types()...).Saying(
-			"must be a JPEG, PNG, GIF or WebP image; its name and its declared type do not matter"))
-	}
-	h, err := formats[i].read(file)
+	h, memory, err := inspect(field, file)
 	if err != nil {
-		return nil, fault(field, err)
-	}
-	memory, err := h.check(int64(len(file)))
-	if err != nil {
-		return nil, fault(field, err)
+		return nil, err
 	}
 	if memory > largeMemory {
 		defer debug.FreeOSMemory()
@@ -77,6 +68,23 @@ func Make(ctx context.Context, field string, file []byte) (*Made, error) {
 		return nil, fault(field, errDamaged)
 	}
 	return encode(turned(large, orientation(h.exif)), h.lossless, len(file))
+}
+
+// inspect returns what a file says of itself, and the bytes that Make will hold for it. It decodes nothing.
+// CodeInvalid: the file is not an image of Types, or its header exceeds a bound.
+func inspect(field string, file []byte) (h *header, memory int64, err error) {
+	i := slices.IndexFunc(formats, func(f format) bool { return f.magic(file) })
+	if i < 0 {
+		return nil, 0, models.Invalid(field, models.NotOneOf(Types()...).Saying(
+			"must be a JPEG, PNG, GIF or WebP image; its name and its declared type do not matter"))
+	}
+	if h, err = formats[i].read(file); err != nil {
+		return nil, 0, fault(field, err)
+	}
+	if memory, err = h.check(int64(len(file))); err != nil {
+		return nil, 0, fault(field, err)
+	}
+	return h, memory, nil
 }
 
 var (

@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"likewise/images"
 )
 
 // cli is the command line. Every flag that configures something can be set by an environment variable instead; nothing
@@ -49,6 +51,7 @@ type output struct {
 }
 
 func main() {
+	images.ServeApart()
 	serveBroker()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal kills the process

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/counters"
+	"likewise/images"
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/migrations"
@@ -30,6 +31,7 @@ import (
 const envRun = "LIKEWISE_TEST_RUN"
 
 func TestMain(m *testing.M) {
+	images.ServeApart()
 	if os.Getenv(envRun) != "" {
 		main()
 		return

@@ -11,6 +11,7 @@ import (
 	"likewise/counters"
 	"likewise/handlers"
 	"likewise/handlers/network"
+	"likewise/images"
 	"likewise/workers"
 )
 
@@ -94,7 +95,7 @@ func (c *core) serveAPI(
 	ctx context.Context, listener net.Listener, config handlers.Config, drain time.Duration,
 ) error {
 	config.Logger, config.Registry = c.log, c.registry
-	config.LogPaths = onConsole(c.log)
+	config.LogPaths, config.MakeImage = onConsole(c.log), images.MakeApart
 	config.Store, config.Likes, config.Targets = c.store, c.likes, c.targets
 	config.Claims, config.IDs = c.claims, counters.NewIDs(c.redis, c.store)
 	if c.redis != nil {
