@@ -43,7 +43,7 @@ func MakeApart(ctx context.Context, field string, file []byte) (*Made, error) {
 	if _, _, err := inspect(field, file); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe")   // whatever has replaced the file of the program since it started
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")   // its file may have been replaced since it started
 	cmd.Args, cmd.Env = []string{apartName}, []string{} // it needs no secret of this process
 	var out, said capped
 	out.most, said.most = apartOutput, 4<<10
