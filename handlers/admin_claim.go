@@ -11,7 +11,7 @@ import (
 	"likewise/models"
 )
 
-// givenClaimJSON is a claim as moderators see it.
+// givenClaimJSON is a claim as moderators and the author of the post see it.
 type givenClaimJSON struct {
 	claimJSON
 	User *authorJSON `json:"user"` // null if the account is deleted
@@ -32,6 +32,11 @@ func (s *Server) listDropClaims(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	return s.replyClaimsOfDrop(c, id)
+}
+
+// replyClaimsOfDrop answers with a page of the claims of a drop.
+func (s *Server) replyClaimsOfDrop(c *fiber.Ctx, id int64) error {
 	return replyList(s, c, listing[models.ClaimOfDrop, givenClaimJSON]{
 		name: "claims:drop=" + strconv.FormatInt(id, 10),
 		read: func(ctx context.Context, at position) ([]models.ClaimOfDrop, *models.ListKey, error) {

@@ -64,6 +64,16 @@ func (s *Server) createClaim(c *fiber.Ctx) error {
 	return c.Status(status).JSON(newClaimJSON(claim))
 }
 
+// listClaimsOfDrop lists the claims of the drop in the path that MySQL holds, latest first, to the author of its post and
+// to moderators.
+func (s *Server) listClaimsOfDrop(c *fiber.Ctx) error {
+	drop, err := s.ownDrop(c)
+	if err != nil {
+		return err
+	}
+	return s.replyClaimsOfDrop(c, drop.ID)
+}
+
 // ownClaim returns the claim in the path, if it is the viewer's.
 func (s *Server) ownClaim(c *fiber.Ctx) (*models.Claim, error) {
 	id, err := pathID(c, "claim")

@@ -527,6 +527,22 @@ func TestVoidClaims_returnsThemToTheStock(t *testing.T) {
 		if len(list) != 2 || list[0].User.ID != eve.ID || list[1].User.ID != bob.ID || list[1].State != "voided" {
 			t.Errorf("listed are %+v", list)
 		}
+		// So does the author of the post, who has to give what was claimed. Nobody else does.
+		for _, as := range []account{ada, moderator} {
+			r := a.must(t, 200, as, "GET", d.path()+"/claims?limit=1", nil)
+			first := read[page[claim]](t, r)
+			if len(first.Items) != 1 || first.NextCursor == nil {
+				t.Fatalf("the author lists %s", r)
+			}
+			next := read[page[claim]](t, a.must(t, 200, as, "GET",
+				d.path()+"/claims?limit=1&cursor="+*first.NextCursor, nil))
+			if got := append(first.Items, next.Items...); len(got) != 2 || next.NextCursor != nil ||
+				got[0].User.ID != eve.ID || got[1].User.ID != bob.ID || got[1].State != "voided" {
+				t.Errorf("the author lists %+v", got)
+			}
+		}
+		a.refused(t, 403, "forbidden", bob, "GET", d.path()+"/claims", nil)
+		a.refused(t, 401, "unauthorized", account{}, "GET", d.path()+"/claims", nil)
 		if n := a.number(t, "SELECT COUNT(*) FROM moderation_log WHERE action='user.void_claims' AND target_id=?",
 			bob.ID); n != 2 {
 			t.Errorf("the log has %d entries", n)

@@ -137,6 +137,7 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/drops/:id", "drop.read", limitRead, s.readDrop, nil},
 		{"PATCH", "/v1/drops/:id", "drop.edit", limitWrite, s.editDrop, nil},
 		{"POST", "/v1/drops/:id/close", "drop.close", limitWrite, s.closeDrop, s.readDrop},
+		{"GET", "/v1/drops/:id/claims", "drop.claims", limitReadList, s.listClaimsOfDrop, nil},
 		{"POST", "/v1/drops/:id/claims", "claim.create", limitLike, s.createClaim, nil},
 		{"GET", "/v1/claims/:id", "claim.read", limitRead, s.readClaim, nil},
 		{"DELETE", "/v1/claims/:id", "claim.return", limitLike, s.returnClaim, nil},

@@ -124,6 +124,8 @@ var rules = map[Permission]Rule{
 	"claim.return":  {RoleUser, Hidden, ScopeWrite},
 	"claim.confirm": {RoleUser, Hidden, ScopeWrite},
 	"claim.list":    {RoleUser, All, ScopeRead},
+	// Read who has claimed the stock of a drop.
+	"drop.claims": {RoleUser, Kept, ScopeRead},
 
 	// Bookmark posts, and list the caller's bookmarks.
 	"bookmark.set":  {RoleUser, All, ScopeWrite},
