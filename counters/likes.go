@@ -49,7 +49,9 @@ var outcomes = []Outcome{Unchanged, Closed, Cold, Gone, Full, Damaged, Late, Cha
 const likeOutcomes = 11
 
 // Outcomes lists every outcome of a like.
-func Outcomes() []Outcome { return append([]Outcome{Failed, Undated, Lost}, outcomes[:likeOutcomes]...) }
+func Outcomes() []Outcome {
+	return append([]Outcome{Failed, Undated, Lost}, outcomes[:likeOutcomes]...)
+}
 
 // Likes sets and reads likes through the gate. It is safe for concurrent use.
 type Likes struct {

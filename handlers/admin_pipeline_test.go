@@ -562,7 +562,8 @@ func TestPipeline_showsItsState(t *testing.T) {
 		c.Desk = deskOfMovingShard{workers.NewDesk(d.store, d.redis, d.likes)}
 	})
 	got = read[pipelineState](t, moving.must(t, 200, d.admin, "GET", "/v1/admin/pipeline", nil))
-	if *got.Redis != "ok" || got.Totals.OutboxEvents == nil || got.Shards[2].Open != nil || got.Shards[2].Accepted != nil ||
+	if *got.Redis != "ok" || got.Totals.OutboxEvents == nil || got.Shards[2].Open != nil ||
+		got.Shards[2].Accepted != nil ||
 		got.Shards[3].Open == nil {
 		t.Errorf("while a shard moves: %+v", got)
 	}

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 // mode is a way of storing likes. The suite expects the same behaviour of each.
 type mode struct {
 	name string
-	// parts returns the parts of an API on store. What runs behind the API, in processes of its own on a real site, is on
-	// behind.
+	// parts returns the parts of an API on store. What runs behind the API, in processes of its own on a real site, is
+	// on behind.
 	parts func(t *testing.T, store, behind *models.Store) parts
 }
 

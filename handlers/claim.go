@@ -64,8 +64,8 @@ func (s *Server) createClaim(c *fiber.Ctx) error {
 	return c.Status(status).JSON(newClaimJSON(claim))
 }
 
-// listClaimsOfDrop lists the claims of the drop in the path that MySQL holds, latest first, to the author of its post and
-// to moderators.
+// listClaimsOfDrop lists the claims of the drop in the path that MySQL holds, latest first, to the author of its post
+// and to moderators.
 func (s *Server) listClaimsOfDrop(c *fiber.Ctx) error {
 	drop, err := s.ownDrop(c)
 	if err != nil {

@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -536,7 +537,7 @@ func TestVoidClaims_returnsThemToTheStock(t *testing.T) {
 			}
 			next := read[page[claim]](t, a.must(t, 200, as, "GET",
 				d.path()+"/claims?limit=1&cursor="+*first.NextCursor, nil))
-			if got := append(first.Items, next.Items...); len(got) != 2 || next.NextCursor != nil ||
+			if got := slices.Concat(first.Items, next.Items); len(got) != 2 || next.NextCursor != nil ||
 				got[0].User.ID != eve.ID || got[1].User.ID != bob.ID || got[1].State != "voided" {
 				t.Errorf("the author lists %+v", got)
 			}

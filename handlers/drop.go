@@ -194,8 +194,8 @@ func (s *Server) readDrop(c *fiber.Ctx) error {
 	return s.replyDrop(c, http.StatusOK, drop)
 }
 
-// ownDrop returns the drop in the path, if the permission of the route allows the viewer to act on those of the author of
-// its post.
+// ownDrop returns the drop in the path, if the permission of the route allows the viewer to act on those of the author
+// of its post.
 func (s *Server) ownDrop(c *fiber.Ctx) (*models.Drop, error) {
 	drop, err := s.dropOfPath(c)
 	if err != nil {

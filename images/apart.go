@@ -21,8 +21,8 @@ import (
 const (
 	// apartName is the name, argv[0], of a process that MakeApart starts.
 	apartName = "likewise-image"
-	// niceness is how much such a process yields: one that competes with it gets three times its share of a core. With a
-	// higher one, a photo would not be decoded in time where one other process keeps each core busy.
+	// niceness is how much such a process yields: one that competes with it gets three times its share of a core. With
+	// a higher one, a photo would not be decoded in time where one other process keeps each core busy.
 	niceness = 5
 	// apartLimit ends a process whose parent was killed.
 	apartLimit = 15 * time.Second

@@ -44,7 +44,8 @@ func (e *FlushError) Error() string {
 			continue
 		}
 		if b.Unread != nil {
-			parts = append(parts, fmt.Sprintf("shard %d is unknown, MySQL has up to %s (%v)", b.Shard, b.Applied, b.Unread))
+			parts = append(parts, fmt.Sprintf("shard %d is unknown, MySQL has up to %s (%v)",
+				b.Shard, b.Applied, b.Unread))
 			continue
 		}
 		if b.Closed {

@@ -232,8 +232,8 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *models.
 	}
 }
 
-// observeRedis returns the states of the shards, or nil if Redis does not answer. The error is also that of a shard that
-// cannot be read.
+// observeRedis returns the states of the shards, or nil if Redis does not answer. The error is also that of a shard
+// that cannot be read.
 func (m *Metrics) observeRedis(
 	ctx context.Context, r *counters.Redis, store *models.Store,
 ) ([]counters.ShardInfo, error) {

@@ -29,8 +29,8 @@ func NewReconciler(r *counters.Redis, store *models.Store, likes *counters.Likes
 // Probe finds shards whose outbox is empty although MySQL lacks their last events, and has applied none for stalled.
 // The log may have lost those events, and only a later event would reveal the gap. So Probe sends an event without an
 // effect to each such shard. Probe closes shards that MySQL has overtaken, because the relay of an idle shard does not
-// ask MySQL. It returns the number of shards probed or closed. A shard that fails, such as one that is moving to another
-// node, does not keep the others from being probed.
+// ask MySQL. It returns the number of shards probed or closed. A shard that fails, such as one that is moving to
+// another node, does not keep the others from being probed.
 func (r *Reconciler) Probe(ctx context.Context, stalled time.Duration) (probed int, err error) {
 	states, err := r.store.ShardStates(ctx)
 	if err != nil {

@@ -40,8 +40,9 @@ type Verifier struct {
 }
 
 // NewVerifier returns a Verifier that calls report for each difference. With repair, it sets counts to the number of
-// their rows, deletes likes whose target does not exist, and ends likes and claims whose user does not exist. If Redis and MySQL differ in a like, it sends the state in
-// Redis through the pipeline again, and counts that as repaired when MySQL has it.
+// their rows, deletes likes whose target does not exist, and ends likes and claims whose user does not exist. If Redis
+// and MySQL differ in a like, it sends the state in Redis through the pipeline again, and counts that as repaired when
+// MySQL has it.
 func NewVerifier(
 	store *models.Store,
 	r *counters.Redis,

@@ -111,7 +111,8 @@ func TestAlerts_outageFailsOnAWrongOne(t *testing.T) {
 		{"another", map[string]time.Time{
 			"LikewiseOne": after(60), "LikewiseOther": after(75), "LikewiseDrift": after(31),
 		}, []string{"two faults: LikewiseDrift fires, too, after 31 s"}},
-		{"one is missing", map[string]time.Time{"LikewiseOther": after(75)}, []string{"one: LikewiseOne does not fire"}},
+		{"one is missing", map[string]time.Time{"LikewiseOther": after(75)},
+			[]string{"one: LikewiseOne does not fire"}},
 		{"one is late", map[string]time.Time{"LikewiseOne": after(121), "LikewiseOther": after(75)},
 			[]string{"one: LikewiseOne is late: 2m1s"}},
 		{"one is of the other fault", map[string]time.Time{"LikewiseOne": after(20), "LikewiseOther": after(20)},

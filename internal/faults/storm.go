@@ -318,7 +318,7 @@ func (st *storm) set(ctx context.Context, by route, r *register, want bool) outc
 	}
 	o := op{want: want, api: uint8(by.api), start: st.site.since()}
 	excused := []int{http.StatusNotFound}
-	if len(r.open) > 0 || r.user.outcast { // an earlier request, or the withdrawal of the likes, may come after this one
+	if len(r.open) > 0 || r.user.outcast { // an earlier request, or a void of the likes, may come after this one
 		excused = append(excused, http.StatusConflict)
 	}
 	a := st.send(ctx, by, request{
