@@ -238,7 +238,8 @@ var moderationStatements = []statement{
 			}
 		}},
 	{"A locked post takes new comments from moderators alone, who can say there why it is locked. Its text is " +
-		"frozen: its author cannot edit it, and only moderators can edit comments on it (403, `locked`).", func(v *visit) {
+		"frozen: its author cannot edit it, and only moderators can edit comments on it " +
+		"(403, `locked`).", func(v *visit) {
 		ada := v.user()
 		post := v.post(ada)
 		comment := v.comment(ada, post)
