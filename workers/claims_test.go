@@ -489,7 +489,7 @@ func TestVerify_findsDifferencesOfClaims(t *testing.T) {
 	}
 }
 
-// A claim whose user has no row is reported, and a repair gives its share back in both stores.
+// A claim whose user has no row is reported, and a repair returns its share to the stock in both stores.
 func TestVerify_findsClaimsOfUsersWithoutARow(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, setup(t))
