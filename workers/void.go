@@ -59,8 +59,9 @@ type voidGate interface {
 	flush(ctx context.Context) error
 	// forgetAccount deletes the keys of an account in Redis.
 	forgetAccount(ctx context.Context, userID int64) error
-	// refuse makes the gate refuse likes of a user for a time.
-	refuse(ctx context.Context, userID int64, limit time.Duration) error
+	// refuse makes the gate refuse likes of a user for a time. It returns when that ends on the clock of likes, or the
+	// zero time if nothing is refused.
+	refuse(ctx context.Context, userID int64, limit time.Duration) (until time.Time, err error)
 	// forget evicts deleted targets from the gate, and returns those that are cold and whose shard is open. When it
 	// returns, MySQL has a later event of these shards. If Redis loses the evictions, it has lost that event, too. Then
 	// the shard evicts all its targets when it is opened.
@@ -77,7 +78,9 @@ func (directVoids) flush(context.Context) error { return nil }
 
 func (directVoids) forgetAccount(context.Context, int64) error { return nil }
 
-func (directVoids) refuse(context.Context, int64, time.Duration) error { return nil }
+func (directVoids) refuse(context.Context, int64, time.Duration) (until time.Time, err error) {
+	return until, nil
+}
 
 func (directVoids) forget(_ context.Context, targets []models.Target) ([]models.Target, error) {
 	return targets, nil
@@ -96,8 +99,12 @@ func (g *gatedVoids) forgetAccount(ctx context.Context, userID int64) error {
 	return g.redis.ForgetAccount(ctx, userID)
 }
 
-func (g *gatedVoids) refuse(ctx context.Context, userID int64, limit time.Duration) error {
-	return g.redis.RefuseLikes(ctx, userID, limit)
+func (g *gatedVoids) refuse(ctx context.Context, userID int64, limit time.Duration) (until time.Time, err error) {
+	now, _, err := g.store.LikeTime(ctx)
+	if err != nil {
+		return until, err
+	}
+	return now.Add(limit), g.redis.RefuseLikes(ctx, userID, limit)
 }
 
 func (g *gatedVoids) forget(ctx context.Context, targets []models.Target) ([]models.Target, error) {
@@ -213,7 +220,7 @@ func (v *Voider) take(ctx context.Context, request models.OpenLikeVoid) (likes i
 	turn, cancel := context.WithTimeout(ctx, v.turn)
 	defer cancel()
 	likes, done, err = v.void(turn, request)
-	if err != nil && errors.Is(turn.Err(), context.DeadlineExceeded) {
+	if errors.Is(err, errRefusalOver) || err != nil && errors.Is(turn.Err(), context.DeadlineExceeded) {
 		v.store.Logger().InfoContext(ctx, "voiding likes continues in the next run",
 			"user_id", request.UserID, "likes", likes)
 		err = nil
@@ -268,13 +275,15 @@ func (v *Voider) purge(ctx context.Context, userID int64) error {
 // withdrawn. The latter may be lower: the next run withdraws the others.
 //
 // If the user can like meanwhile, the likes in the pipeline have been flushed. If there is a like of the request, sweep
-// makes the gate refuse the user's likes, and flushes again. Then all rows have the times of the last likes.
+// makes the gate refuse the user's likes, and flushes again. Then all rows have the times of the last likes. Before each
+// page of likes, sweep looks whether a step of the clock has ended the refusal.
 func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, withdrawn int, err error) {
+	var refusedUntil time.Time
 	if request.LikedUntil != nil {
 		if left, err := v.store.LikesLeft(ctx, request); err != nil || left == 0 {
 			return 0, 0, err
 		}
-		if err := v.gate.refuse(ctx, request.UserID, voidRefusal); err != nil {
+		if refusedUntil, err = v.gate.refuse(ctx, request.UserID, voidRefusal); err != nil {
 			return 0, 0, err
 		}
 		if err := v.gate.flush(ctx); err != nil {
@@ -290,6 +299,9 @@ func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, wit
 			if len(rows) == 0 {
 				break
 			}
+			if err := v.stillRefused(ctx, refusedUntil); err != nil {
+				return found, withdrawn, err
+			}
 			found, after = found+len(rows), rows[len(rows)-1].RowID
 			n, err := v.withdraw(ctx, request, kind, rows)
 			withdrawn += n
@@ -299,6 +311,22 @@ func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, wit
 		}
 	}
 	return found, withdrawn, nil
+}
+
+// errRefusalOver means that the gate may accept likes of the user again, so rows that were read may be old.
+var errRefusalOver = errors.New("the clock of the gate was set ahead")
+
+// stillRefused returns errRefusalOver if the clock of the gate shows the end of a refusal, or a later time. A turn is
+// shorter than a refusal, so the clock was set ahead. The zero time is that of no refusal.
+func (v *Voider) stillRefused(ctx context.Context, until time.Time) error {
+	if until.IsZero() {
+		return nil
+	}
+	_, now, err := v.store.LikeTime(ctx)
+	if err == nil && !now.Before(until) {
+		return errRefusalOver
+	}
+	return err
 }
 
 // withdraw withdraws some likes, and returns the number of those withdrawn.

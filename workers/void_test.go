@@ -216,6 +216,43 @@ func TestVoider_withdrawsOnlyTheRequestedPeriod(t *testing.T) {
 	assert.Empty(t, p.verify(false))
 }
 
+// If the clock is set ahead, the gate accepts likes of the user again. What was read before must not be withdrawn then:
+// the user may have withdrawn and repeated a like since.
+func TestVoider_stopsWhenTheClockIsSetAhead(t *testing.T) {
+	t.Parallel()
+	p := setup(t)
+	p.start()
+	bob := p.deletable("bob")
+	const targets = voidPage + 5
+	var last models.Target
+	for range targets {
+		last = p.post()
+		p.set(last, bob, true)
+	}
+	p.flush()
+	p.exec(`
+		INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until)
+		VALUES (?,1,NOW(3) - INTERVAL 1 HOUR,NOW(3) - INTERVAL 1 DAY,NOW(3))`, bob)
+	reads := 0
+	p.store.UseLikeClock(func(context.Context) (earliest, latest time.Time, err error) {
+		now := time.Now()
+		// It was read for the end of the period, for that of the refusal, and before the first page.
+		if reads++; reads > 3 {
+			now = now.Add(time.Minute)
+		}
+		return now, now, nil
+	})
+	likes, done := p.void()
+	assert.Equal(t, voidPage, likes)
+	assert.Zero(t, done)
+	p.flush()
+	assert.Equal(t, []int64{bob}, p.likers(last), "it is of the second page")
+	likes, done = p.void() // by the same clock, which is a minute ahead now
+	assert.Equal(t, targets-voidPage, likes)
+	assert.Equal(t, 1, done)
+	assert.Empty(t, p.verify(false))
+}
+
 func TestVoider_purgesADeletedAccount(t *testing.T) {
 	t.Parallel()
 	p := setup(t)
