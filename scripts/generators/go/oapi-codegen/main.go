@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/oapi-codegen/runtime/types"
-
 	"walk/oapi-codegen/api"
 )
 
@@ -31,7 +29,7 @@ var ctx = context.Background()
 
 // register returns the client of a new account.
 func register(url, name string) *api.ClientWithResponses {
-	in := api.Registration{Username: name, Email: types.Email(name + "@likewise.example"), Password: "a walk of clients"}
+	in := api.Registration{Username: name, Email: name + "@likewise.example", Password: "a walk of clients"}
 	r := must(must(api.NewClientWithResponses(url)).RegisterWithResponse(ctx, nil, in))
 	check(r.JSON201 != nil, "register", string(r.Body))
 	bearer := func(_ context.Context, req *http.Request) error {
