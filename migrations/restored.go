@@ -71,11 +71,13 @@ func counters(ctx context.Context, conn *sql.Conn) ([]Raised, error) {
 	if _, err := conn.ExecContext(ctx, "/*!80000 SET SESSION information_schema_stats_expiry=0 */"); err != nil {
 		return nil, fmt.Errorf("read ids: %w", err)
 	}
+	// In MySQL, a table into which nothing was inserted has no number.
 	const query = `
-		SELECT table_name, auto_increment
-		FROM information_schema.tables
-		WHERE table_schema=DATABASE() AND auto_increment IS NOT NULL AND table_name NOT LIKE 'goose%'
-		ORDER BY table_name`
+		SELECT t.table_name, COALESCE(t.auto_increment, 1)
+		FROM information_schema.columns c
+		JOIN information_schema.tables t ON t.table_schema=c.table_schema AND t.table_name=c.table_name
+		WHERE c.table_schema=DATABASE() AND c.extra LIKE '%auto_increment%' AND t.table_name NOT LIKE 'goose%'
+		ORDER BY t.table_name`
 	rows, err := conn.QueryContext(ctx, query)
 	if err != nil {
 		return nil, fmt.Errorf("read ids: %w", err)
