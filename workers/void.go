@@ -275,8 +275,8 @@ func (v *Voider) purge(ctx context.Context, userID int64) error {
 // withdrawn. The latter may be lower: the next run withdraws the others.
 //
 // If the user can like meanwhile, the likes in the pipeline have been flushed. If there is a like of the request, sweep
-// makes the gate refuse the user's likes, and flushes again. Then all rows have the times of the last likes. Before each
-// page of likes, sweep looks whether a step of the clock has ended the refusal.
+// makes the gate refuse the user's likes, and flushes again. Then all rows have the times of the last likes. Before
+// each page of likes, sweep looks whether a step of the clock has ended the refusal.
 func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, withdrawn int, err error) {
 	var refusedUntil time.Time
 	if request.LikedUntil != nil {
