@@ -19,14 +19,21 @@ import (
 	"likewise/models"
 )
 
-// A target has the mark that users wait for it, whose tickets have expired. While its slot moves, Redis refuses the
-// missing key. A like must not stay in a set without an event.
-func TestCluster_movingSlotLeavesNoLikeWithoutAnEvent(t *testing.T) {
-	t.Parallel()
+// openCluster starts a cluster and opens it.
+func openCluster(t *testing.T) (r *Redis, masters []*redis.Client) {
+	t.Helper()
 	url, masters, _ := startCluster(t)
 	r, err := Open(url, shards)
 	require.NoError(t, err)
 	t.Cleanup(func() { r.Close() })
+	return r, masters
+}
+
+// A target has the mark that users wait for it, whose tickets have expired. While its slot moves, Redis refuses the
+// missing key. A like must not stay in a set without an event.
+func TestCluster_movingSlotLeavesNoLikeWithoutAnEvent(t *testing.T) {
+	t.Parallel()
+	r, masters := openCluster(t)
 	ctx := t.Context()
 	openShard(t, r, 1, 1)
 	warmUp(t, r, post(1), 7)
@@ -50,10 +57,7 @@ func TestCluster_movingSlotLeavesNoLikeWithoutAnEvent(t *testing.T) {
 // scan must not miss them. It ends with an error, and so does whatever needs all targets of the shard.
 func TestCluster_movingSlotEndsTheScanOfItsShard(t *testing.T) {
 	t.Parallel()
-	url, masters, _ := startCluster(t)
-	r, err := Open(url, shards)
-	require.NoError(t, err)
-	t.Cleanup(func() { r.Close() })
+	r, masters := openCluster(t)
 	ctx := t.Context()
 	openShard(t, r, 1, 1)
 	for _, target := range []models.Target{post(1), post(17)} {
@@ -117,10 +121,7 @@ func TestCluster_movingSlotEndsTheScanOfItsShard(t *testing.T) {
 // A shard whose keys are on two nodes cannot be read. The others are read all the same.
 func TestCluster_movingSlotLeavesTheOtherShardsReadable(t *testing.T) {
 	t.Parallel()
-	url, masters, _ := startCluster(t)
-	r, err := Open(url, shards)
-	require.NoError(t, err)
-	t.Cleanup(func() { r.Close() })
+	r, masters := openCluster(t)
 	ctx := t.Context()
 	for shard := range shards {
 		openShard(t, r, shard, 1)

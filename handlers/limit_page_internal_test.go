@@ -72,7 +72,7 @@ func TestLimits_areThoseOfThePage(t *testing.T) {
 	assert.Equal(t, 5_000, examinedPerSearch)
 }
 
-// rateOf reads a rate such as "10, then 1 in 2 min" or "3000, then 10 a second"; none if there is no rate.
+// rateOf parses a rate such as "10, then 1 in 2 min" or "3000, then 10 a second". An empty cell is the zero Rate.
 func rateOf(t *testing.T, cell string) counters.Rate {
 	t.Helper()
 	if cell == "" {

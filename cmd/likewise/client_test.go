@@ -85,16 +85,21 @@ func send(t testing.TB, url string, as account, method, path string, body any) (
 	if err != nil {
 		return reply{}, err
 	}
+	r, err := readReply(response)
+	if r.status >= 400 && path != "/readyz" {
+		r.holdProblem(t, method+" "+path)
+	}
+	return r, err
+}
+
+// readReply reads an answer to its end, and closes it.
+func readReply(response *http.Response) (reply, error) {
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		return reply{}, err
 	}
-	r := reply{response.StatusCode, response.Header, string(text)}
-	if r.status >= 400 && path != "/readyz" {
-		r.holdProblem(t, method+" "+path)
-	}
-	return r, nil
+	return reply{response.StatusCode, response.Header, string(text)}, nil
 }
 
 // holdProblem checks an answer by the rules for errors.

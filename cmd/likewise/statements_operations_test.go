@@ -192,7 +192,7 @@ func every(job, want string) func(*visit) {
 				return
 			}
 		}
-		v.t.Errorf("there is no job %s", job)
+		v.t.Errorf("job %s does not exist", job)
 	}
 }
 

@@ -176,16 +176,11 @@ func (v *visit) askAt(url string, as account, route string, body any, headers ..
 	if err != nil {
 		return reply{}, err
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return reply{}, err
-	}
-	r := reply{response.StatusCode, response.Header, string(text)}
+	r, err := readReply(response)
 	if r.status >= 400 {
 		r.holdProblem(v.t, route)
 	}
-	return r, nil
+	return r, err
 }
 
 // open is ask for an answer that the caller reads.

@@ -16,9 +16,9 @@
 --       4 the outbox is full
 --       5 the keys of the target contradict each other: one was lost or tampered with, and none can be trusted
 --       8 the user has called again since: this call must no longer take effect
---      15 the ticket of the like is lost, so nobody knows whether the user has called again
 --       9 likes of the user are refused at the moment: see refuse.lua
 --      10 Redis cannot store it: it is out of memory, or the keys of the shard are on their way to another node
+--      15 the ticket of the like is lost, so nobody knows whether the user has called again
 --
 -- Users are spread over sets so small that Redis keeps them as sorted arrays of integers: see sets.go. Each set also
 -- holds 0, which is not a user, so a set that is lost is not taken for an empty one.
