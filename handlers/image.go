@@ -31,8 +31,8 @@ const (
 	maxUploads      = 8
 	maxUploadsOfOne = 2
 	uploadTimeout   = 30 * time.Second // for receiving a body
-	decodeLimit     = 4 * time.Second  // for decoding
-	decodeWait      = 10 * time.Second // for a turn to decode
+	decodeLimit     = 8 * time.Second  // for decoding, of which images.MaxProcessor are work
+	decodeWait      = 20 * time.Second // for a turn to decode
 
 	// A client that sends more slowly loses its place to another one, once it has had the time to begin.
 	slowUpload  = 64 << 10 // bytes a second

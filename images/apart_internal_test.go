@@ -101,3 +101,18 @@ func TestServeApart_statuses(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, statusDamaged, serveApart(strings.NewReader("text"), io.Discard, io.Discard))
 }
+
+// The system ends a process that uses more processor time than a file may take.
+func TestLimitProcessor_endsTheProcess(t *testing.T) {
+	if os.Getenv("LIKEWISE_TEST_SPIN") != "" {
+		require.NoError(t, limitProcessor(time.Second))
+		for {
+		}
+	}
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), "LIKEWISE_TEST_SPIN=1")
+	require.Error(t, cmd.Run())
+	assert.GreaterOrEqual(t, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), 900*time.Millisecond)
+	assert.False(t, cmd.ProcessState.Exited(), "it is killed: %s", cmd.ProcessState)
+}
