@@ -6,9 +6,9 @@ import (
 	"likewise/models"
 )
 
-// Targets closes targets in the gate when they are deleted. MySQL comes first: a caller commits the deletion, and then
-// calls Targets. It may die before: models.Closing is the record that lets workers.Closer finish for it. A new target
-// need not be opened: it is cold, and its first like warms it.
+// Targets closes targets in the gate when they are deleted. MySQL comes first: the store commits the deletion, and then
+// calls Targets (see models.Store.CloseDeletedWith). Its process may die before: models.Closing is the record that lets
+// workers.Closer finish for it. A new target need not be opened: it is cold, and its first like warms it.
 type Targets interface {
 	// Gated reports whether there is a gate. Without one, the other methods do nothing.
 	Gated() bool

@@ -239,21 +239,8 @@ func (s *Server) moderate(
 
 func (s *Server) removeContent(kind models.TargetKind) fiber.Handler {
 	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
-		if err := s.store.RemoveContent(c.UserContext(), viewerID(c), target, reason); err != nil {
-			return err
-		}
-		s.closeContent(c, target)
-		return nil
+		return s.store.RemoveContent(c.UserContext(), viewerID(c), target, reason)
 	})
-}
-
-// closeContent closes a deleted post or comment in the gate.
-func (s *Server) closeContent(c *fiber.Ctx, target models.Target) {
-	if target.Kind == models.KindComment {
-		s.closeComment(c, target.ID)
-	} else {
-		s.closePost(c, target.ID)
-	}
 }
 
 // reinstateContent does not call the gate, which by itself notices when a target that it refuses exists again.

@@ -166,18 +166,10 @@ func (s *Server) resolveReport(c *fiber.Ctx) error {
 	if err := decode(c, fields{"action": &v.Outcome, "note": lineOf{&v.Note}}); err != nil {
 		return err
 	}
-	if err := s.resolve(c, id, v); err != nil {
+	if err := s.store.ResolveReport(c.UserContext(), viewerID(c), id, v); err != nil {
 		return err
 	}
 	return s.replyCase(c, id)
-}
-
-func (s *Server) resolve(c *fiber.Ctx, id int64, v models.Verdict) error {
-	target, err := s.store.ResolveReport(c.UserContext(), viewerID(c), id, v)
-	if err == nil && v.Outcome == models.OutcomeRemoved {
-		s.closeContent(c, target)
-	}
-	return err
 }
 
 // maxResolve is how many cases one request can resolve.
@@ -244,5 +236,5 @@ func (s *Server) resolveOf(c *fiber.Ctx, index int, id int64, v models.Verdict) 
 	}
 	c.SetUserContext(step)
 	defer c.SetUserContext(whole)
-	return s.resolve(c, id, v)
+	return s.store.ResolveReport(c.UserContext(), viewerID(c), id, v)
 }

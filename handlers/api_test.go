@@ -108,9 +108,12 @@ func newAPI(t *testing.T, m mode, changes ...func(*handlers.Config)) *api {
 // itself under the race detector. The clients of newAPI do so in gated mode alone.
 func (a *api) compress(on bool) { a.client.Transport.(*http.Transport).DisableCompression = !on }
 
-// behindGate sets the likes, and the targets that gate opens and closes; nil means direct mode.
+// behindGate sets the likes, and the gate in which the store closes deleted targets; nil means direct mode.
 func behindGate(likes handlers.Likes, gate counters.TargetGate) func(*handlers.Config) {
-	return func(c *handlers.Config) { c.Likes, c.Targets = likes, counters.NewTargets(c.Store, gate) }
+	return func(c *handlers.Config) {
+		c.Likes = likes
+		c.Store.CloseDeletedWith(counters.NewTargets(c.Store, gate).Close)
+	}
 }
 
 func openStore(t *testing.T, dsn string) *models.Store {

@@ -39,9 +39,6 @@ func (s *Server) authorize(row route) fiber.Handler {
 		if err := rule.Admit(session); err != nil {
 			return err
 		}
-		if rule.Least >= models.RoleModerator {
-			c.SetUserContext(models.WithRequestID(c.UserContext(), requestID(c)))
-		}
 		return s.spend(c, row.limit)
 	}
 }
@@ -51,6 +48,7 @@ func (s *Server) authorize(row route) fiber.Handler {
 func (s *Server) nameCaller(c *fiber.Ctx, session *models.Session, hash [32]byte) {
 	caller := &models.Caller{
 		Session: hash, Address: s.clientAddress(c).String(), UserAgent: strings.Clone(userAgent(c)),
+		RequestID: requestID(c),
 	}
 	if session != nil {
 		caller.UserID = session.UserID

@@ -488,6 +488,5 @@ func (s *Server) deleteComment(c *fiber.Ctx) error {
 	if err := s.store.DeleteComment(c.UserContext(), comment); err != nil {
 		return err
 	}
-	s.closeComment(c, comment.ID)
 	return c.SendStatus(http.StatusNoContent)
 }

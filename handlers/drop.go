@@ -266,10 +266,13 @@ func (s *Server) closeDrop(c *fiber.Ctx) error {
 	return s.replyDrop(c, http.StatusOK, drop)
 }
 
+// applyTimeout bounds the sending of changed settings to the gate.
+const applyTimeout = 10 * time.Second
+
 // applyDrop sends changed settings of a drop to the gate. They are committed: after a failure, the job "claims" sends
 // them, and until then the gate goes by the former settings.
 func (s *Server) applyDrop(c *fiber.Ctx, id int64) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), applyTimeout)
 	defer cancel()
 	if err := s.stock.apply(ctx, id); err != nil {
 		s.log.Error("settings of a drop not applied", "drop_id", id, "request_id", requestID(c), "error", err)

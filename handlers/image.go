@@ -30,6 +30,7 @@ const (
 	maxUpload       = images.MaxBytes + 64<<10 // bytes of a body: the file, and what surrounds it
 	maxUploads      = 8
 	maxUploadsOfOne = 2
+	dropTimeout     = 10 * time.Second // for removing the row of an image that was not stored
 	uploadTimeout   = 30 * time.Second // for receiving a body
 	decodeLimit     = 8 * time.Second  // for decoding, of which images.MaxProcessor are work
 	decodeWait      = 20 * time.Second // for a turn to decode
@@ -321,7 +322,7 @@ func (s *Server) storeImage(ctx context.Context, i *models.Image, made *images.M
 		return s.store.ShowImage(ctx, i.ID)
 	}
 	// The job deletes a pending row after a day, and this one now: the user needs the room.
-	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
 	if dropped := s.store.DropImage(after, i.ID); dropped != nil {
 		err = errors.Join(err, dropped)
@@ -473,8 +474,7 @@ func (s *Server) deleteImage(c *fiber.Ctx) error {
 	if err := allowOn(c, i.UserID); err != nil {
 		return err
 	}
-	ctx := models.WithRequestID(c.UserContext(), requestID(c))
-	if err := s.store.DeleteImage(ctx, viewerID(c), i); err != nil {
+	if err := s.store.DeleteImage(c.UserContext(), viewerID(c), i); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)

@@ -503,7 +503,6 @@ func (s *Server) deletePost(c *fiber.Ctx) error {
 	if err := s.store.DeletePost(c.UserContext(), viewerID(c), post.ID); err != nil {
 		return err
 	}
-	s.closePost(c, post.ID)
 	return c.SendStatus(http.StatusNoContent)
 }
 

@@ -240,10 +240,6 @@ func (s *Server) redactVersion(kind models.TargetKind) fiber.Handler {
 
 func (s *Server) purgeContent(kind models.TargetKind) fiber.Handler {
 	return s.moderate(kind, func(c *fiber.Ctx, target models.Target, reason string) error {
-		if err := s.store.PurgeContent(c.UserContext(), viewerID(c), target, reason); err != nil {
-			return err
-		}
-		s.closeContent(c, target)
-		return nil
+		return s.store.PurgeContent(c.UserContext(), viewerID(c), target, reason)
 	})
 }

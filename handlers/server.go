@@ -52,7 +52,6 @@ type Likes interface {
 type Config struct {
 	Store   *models.Store     // required
 	Likes   Likes             // required
-	Targets counters.Targets  // nil in direct mode
 	Claims  *counters.Claims  // nil in direct mode
 	IDs     *counters.IDs     // required; of claims
 	Edition *counters.Edition // nil in direct mode: requests then share no reads
@@ -118,7 +117,6 @@ type Server struct {
 	store       *models.Store
 	likes       Likes
 	stock       stock
-	targets     counters.Targets
 	desk        Desk
 	now         func() time.Time
 	log         *slog.Logger
@@ -179,7 +177,6 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		store: c.Store, likes: c.Likes, desk: c.Desk, now: c.Now, log: c.Logger, timeout: c.Timeout,
-		targets:   c.Targets,
 		passwords: signin.NewPasswords(), cursors: cursors{c.Store.CursorKey()}, cors: cors{c.Origins, c.Local},
 		limits: limits{c.Limiter, c.LimitFactor, c.Now}, proxies: c.TrustedProxies,
 		images: c.Images, imageMaker: c.MakeImage, imageRoom: c.Room, uploads: newUploads(placesOfOne(c)),
@@ -274,9 +271,6 @@ func (c *Config) complete() error {
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, maxInFlight)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Timeout = cmp.Or(c.Timeout, requestTimeout)
-	if c.Targets == nil {
-		c.Targets = counters.NewTargets(c.Store, nil)
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // Ban keeps a user from signing in, and so from everything that requires a token. The user's content and likes stay.
@@ -65,12 +63,12 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		UPDATE users
 		SET banned_until=?, ban_reason=?, updated_at=updated_at
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		user, err := s.lockOutranked(tx, actor, userID)
+	err = s.transact(ctx, func(tx *Tx) error {
+		user, err := lockOutranked(tx, actor, userID)
 		if err != nil {
 			return err
 		}
-		if user.ban(s.now()) != nil { // this ban replaces it
+		if user.ban(tx.Now) != nil { // this ban replaces it
 			if err := mayOverruleBan(tx, actor, userID); err != nil {
 				return err
 			}
@@ -78,7 +76,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		if err := tx.Exec(update, ban.Until, ban.Reason, userID).Error; err != nil {
 			return err
 		}
-		announce(tx, UserBanned, userID)
+		tx.announce(UserBanned, userID)
 		if ended, err = endSessions(tx, userID, conditions{}); err != nil {
 			return err
 		}
@@ -89,12 +87,12 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (end
 		if !ban.Permanent() {
 			until = "until " + ban.Until.UTC().Format(time.RFC3339)
 		}
-		if err := s.logSecurity(tx, securityEvent{kind: eventBanned, userID: userID, detail: until}); err != nil {
+		if err := logSecurity(tx, securityEvent{kind: eventBanned, userID: userID, detail: until}); err != nil {
 			return err
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: "user.ban", TargetType: "user", TargetID: userID, Reason: ban.Reason,
-			Before: banState(user.ban(s.now())), After: banState(ban),
+			Before: banState(user.ban(tx.Now)), After: banState(ban),
 		})
 	})
 	if err != nil {
@@ -114,9 +112,9 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 		UPDATE users
 		SET banned_until=NULL, ban_reason='', updated_at=updated_at
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		user, err := s.lockOutranked(tx, actor, userID)
-		if err != nil || user.ban(s.now()) == nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		user, err := lockOutranked(tx, actor, userID)
+		if err != nil || user.ban(tx.Now) == nil {
 			return err
 		}
 		if err := mayOverruleBan(tx, actor, userID); err != nil {
@@ -125,16 +123,16 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 		if err := tx.Exec(update, userID).Error; err != nil {
 			return err
 		}
-		announce(tx, UserUnbanned, userID)
+		tx.announce(UserUnbanned, userID)
 		if err := endVoids(tx, userID, voidsEnd); err != nil {
 			return err
 		}
-		if err := s.logSecurity(tx, securityEvent{kind: eventUnbanned, userID: userID}); err != nil {
+		if err := logSecurity(tx, securityEvent{kind: eventUnbanned, userID: userID}); err != nil {
 			return err
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: "user.unban", TargetType: "user", TargetID: userID, Reason: reason,
-			Before: banState(user.ban(s.now())), After: banState(nil),
+			Before: banState(user.ban(tx.Now)), After: banState(nil),
 		})
 	})
 	if err != nil {

@@ -75,7 +75,7 @@ func (s *Store) BlockersAmong(ctx context.Context, viewer int64, users []int64) 
 
 // lockPair locks two accounts, the lower id first, so that changes between two users take place one after another.
 // CodeNotFound: the other account does not exist or was deleted. CodeUnauthorized: the user's account was deleted.
-func lockPair(tx *gorm.DB, userID, other int64) error {
+func lockPair(tx *Tx, userID, other int64) error {
 	query := `
 		SELECT id
 		FROM users FORCE INDEX (PRIMARY)
@@ -106,11 +106,11 @@ func (s *Store) Block(ctx context.Context, userID, other int64) error {
 		INSERT INTO blocks (user_id, blocked_id, created_at)
 		VALUES (?,?,?)
 		ON DUPLICATE KEY UPDATE user_id=user_id`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
-		inserted := tx.Exec(insert, userID, other, second(s.now()))
+		inserted := tx.Exec(insert, userID, other, second(tx.Now))
 		if inserted.Error != nil {
 			return inserted.Error
 		}

@@ -27,7 +27,7 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 	const remove = `
 		DELETE FROM bookmarks
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		// Under this lock, nobody else writes bookmarks of the user, and a plain INSERT is enough; see setLikeRow.
 		users, err := lockStandings(tx, userID)
 		if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 		}
 		switch {
 		case bookmarked && id == 0:
-			return tx.Exec(insert, userID, postID, second(s.now())).Error
+			return tx.Exec(insert, userID, postID, second(tx.Now)).Error
 		case !bookmarked && id != 0:
 			return tx.Exec(remove, id).Error
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-
-	"gorm.io/gorm"
 )
 
 // DeleteUser turns an account into a placeholder for the author of its content, in one transaction. It frees the name,
@@ -15,8 +13,8 @@ import (
 // passwordHash is the hash that was checked. CodeForbidden: the password was changed since. CodeBanned: the account is
 // banned. CodeConflict: the user is the last admin.
 func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.leaveAdmin(tx, userID); err != nil {
+	err = s.transact(ctx, func(tx *Tx) error {
+		if err := leaveAdmin(tx, userID); err != nil {
 			return err
 		}
 		found, err := lockStandings(tx, userID)
@@ -27,13 +25,13 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 		if user == nil {
 			return errNoUser()
 		}
-		if ban := user.ban(s.now()); ban != nil {
+		if ban := user.ban(tx.Now); ban != nil {
 			return errBanned(*ban) // only an admin can delete the account: see DeleteBannedUser
 		}
 		if user.PasswordHash != passwordHash {
 			return Errorf(CodeForbidden, "The password was changed meanwhile.")
 		}
-		ended, err = s.emptyAccount(tx, userID)
+		ended, err = emptyAccount(tx, userID)
 		return err
 	})
 	if err != nil {
@@ -43,7 +41,7 @@ func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash strin
 }
 
 // emptyAccount does what DeleteUser describes to an account that the transaction has locked.
-func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err error) {
+func emptyAccount(tx *Tx, userID int64) (ended [][32]byte, err error) {
 	const empty = `
 		UPDATE users
 		SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL,
@@ -52,10 +50,10 @@ func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err e
 	const requestVoid = `
 		INSERT INTO like_voids (user_id, requested_by, requested_at)
 		VALUES (?,?,CURRENT_TIMESTAMP(3))`
-	if err := s.holdUsername(tx, userID); err != nil {
+	if err := holdUsername(tx, userID); err != nil {
 		return nil, err
 	}
-	now := s.now().UTC()
+	now := tx.Now
 	id := strconv.FormatInt(userID, 10)
 	// No username contains "~", and the address ends in NoEmailDomain: no other account can have them.
 	err = tx.Exec(empty, "deleted~"+id, id+"@deleted"+NoEmailDomain, RoleUser, now, userID).Error
@@ -68,10 +66,10 @@ func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err e
 	if err := dropExport(tx, userID); err != nil {
 		return nil, err
 	}
-	if err := s.setImageUses(tx, userSubject(userID), nil); err != nil { // the avatar
+	if err := setImageUses(tx, userSubject(userID), nil); err != nil { // the avatar
 		return nil, err
 	}
-	if err := s.logSecurity(tx, securityEvent{kind: eventAccountDeleted, userID: userID}); err != nil {
+	if err := logSecurity(tx, securityEvent{kind: eventAccountDeleted, userID: userID}); err != nil {
 		return nil, err
 	}
 	return ended, tx.Exec(requestVoid, userID, userID).Error
@@ -79,7 +77,7 @@ func (s *Store) emptyAccount(tx *gorm.DB, userID int64) (ended [][32]byte, err e
 
 // leaveAdmin returns CodeConflict if the user is the only admin who is not banned. It locks the admins, who are few: of
 // the last two, only one can be deleted.
-func (s *Store) leaveAdmin(tx *gorm.DB, userID int64) error {
+func leaveAdmin(tx *Tx, userID int64) error {
 	const readRole = `
 		SELECT role
 		FROM users
@@ -101,7 +99,7 @@ func (s *Store) leaveAdmin(tx *gorm.DB, userID int64) error {
 		return err
 	}
 	for id, user := range users {
-		if id != userID && s.requireRole(user, RoleAdmin) == nil {
+		if id != userID && requireRole(tx, user, RoleAdmin) == nil {
 			return nil
 		}
 	}
@@ -126,7 +124,7 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 	if !deleted {
 		return false, nil
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		if _, err := lockStandings(tx, userID); err != nil {
 			return err
 		}
@@ -165,7 +163,7 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 		}
 	}
 	for more := true; more; {
-		err := s.transact(ctx, func(tx *gorm.DB) error {
+		err := s.transact(ctx, func(tx *Tx) error {
 			n, err := unfollowSome(tx, userID)
 			more = n > 0
 			return err
@@ -206,7 +204,7 @@ func (s *Store) purgeSome(ctx context.Context, rows purgedRows, userID int64) (m
 
 // unfollowSome ends at most purgeBatch follows of a user and returns their number. The users are locked before the
 // follows, in the lock order.
-func unfollowSome(tx *gorm.DB, userID int64) (int, error) {
+func unfollowSome(tx *Tx, userID int64) (int, error) {
 	const find = `
 		SELECT followed_id
 		FROM follows

@@ -65,13 +65,13 @@ func (s *Store) DraftByKey(ctx context.Context, userID int64, key string) (*Draf
 	return readDraft(s.db.WithContext(ctx), userID, key)
 }
 
-func readDraft(tx *gorm.DB, userID int64, key string) (*Draft, error) {
+func readDraft(db *gorm.DB, userID int64, key string) (*Draft, error) {
 	const query = `
 		SELECT ` + draftColumns + `
 		FROM drafts FORCE INDEX (idx_user_key)
 		WHERE user_id=? AND draft_key=?`
 	var d Draft
-	read := tx.Raw(query, userID, key).Scan(&d)
+	read := db.Raw(query, userID, key).Scan(&d)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read a draft of user %d: %w", userID, read.Error)
 	}
@@ -105,7 +105,7 @@ func (s *Store) Drafts(ctx context.Context, userID, before int64, limit int) ([]
 func (s *Store) SaveDraft(
 	ctx context.Context, userID int64, key string, text DraftText, admit func(now *Draft) error,
 ) (d *Draft, created bool, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		// Under this lock, nobody else writes drafts of the user.
 		users, err := lockStandings(tx, userID)
 		if err != nil {
@@ -114,7 +114,7 @@ func (s *Store) SaveDraft(
 		if users[userID] == nil {
 			return errNoUser()
 		}
-		now, err := readDraft(tx, userID, key)
+		now, err := readDraft(tx.DB, userID, key)
 		if created = ErrorCode(err) == CodeNotFound; err != nil && !created {
 			return err
 		}
@@ -122,15 +122,15 @@ func (s *Store) SaveDraft(
 			return err
 		}
 		if created {
-			d, err = s.insertDraft(tx, userID, key, text)
+			d, err = insertDraft(tx, userID, key, text)
 		} else {
 			d = now
-			err = s.replaceDraft(tx, d, text)
+			err = replaceDraft(tx, d, text)
 		}
 		if err != nil {
 			return err
 		}
-		return s.setImageUses(tx, draftSubject(d.ID), []int64{userID}, text.Content)
+		return setImageUses(tx, draftSubject(d.ID), []int64{userID}, text.Content)
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("save a draft of user %d: %w", userID, err)
@@ -138,7 +138,7 @@ func (s *Store) SaveDraft(
 	return d, created, nil
 }
 
-func (s *Store) insertDraft(tx *gorm.DB, userID int64, key string, text DraftText) (*Draft, error) {
+func insertDraft(tx *Tx, userID int64, key string, text DraftText) (*Draft, error) {
 	const count = `
 		SELECT COUNT(*)
 		FROM drafts FORCE INDEX (idx_user_id)
@@ -153,14 +153,14 @@ func (s *Store) insertDraft(tx *gorm.DB, userID int64, key string, text DraftTex
 	if drafts >= MaxDrafts {
 		return nil, Errorf(CodeConflict, "You have %d drafts, and more is not possible. Delete one first.", drafts)
 	}
-	now := second(s.now())
-	id, err := s.insert(tx, insert, userID, key, text.PostID, text.ParentID, text.Title, text.Content,
+	now := second(tx.Now)
+	id, err := tx.insert(insert, userID, key, text.PostID, text.ParentID, text.Title, text.Content,
 		strings.Join(text.Tags, " "), now, now)
 	return &Draft{ID: id, Key: key, Text: text, CreatedAt: now, UpdatedAt: now}, err
 }
 
 // replaceDraft writes the next version of d and updates d.
-func (s *Store) replaceDraft(tx *gorm.DB, d *Draft, text DraftText) error {
+func replaceDraft(tx *Tx, d *Draft, text DraftText) error {
 	const update = `
 		UPDATE drafts
 		SET post_id=?, parent_id=?, title=?, content=?, tags=?, version=?, updated_at=?
@@ -168,7 +168,7 @@ func (s *Store) replaceDraft(tx *gorm.DB, d *Draft, text DraftText) error {
 	if d.Text.equal(text) {
 		return nil
 	}
-	d.Text, d.Version, d.UpdatedAt = text, d.Version+1, second(s.now())
+	d.Text, d.Version, d.UpdatedAt = text, d.Version+1, second(tx.Now)
 	return tx.Exec(update, text.PostID, text.ParentID, text.Title, text.Content, strings.Join(text.Tags, " "),
 		d.Version, d.UpdatedAt, d.ID).Error
 }
@@ -246,7 +246,7 @@ func (s *Store) deleteDrafts(
 		` + where.clause() + `
 		ORDER BY d.id
 		FOR UPDATE`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		var locked []int64
 		if err := tx.Raw(lock, where.args...).Scan(&locked).Error; err != nil || len(locked) == 0 {
 			return err
@@ -259,7 +259,7 @@ func (s *Store) deleteDrafts(
 			return err
 		}
 		deleted = int64(len(locked))
-		return s.freeImagesOfDrafts(tx, locked)
+		return freeImagesOfDrafts(tx, locked)
 	})
 	return deleted, err
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // ExportState is the progress of an Export.
@@ -65,12 +63,12 @@ func (s *Store) RequestExport(ctx context.Context, userID int64) (*Export, error
 		INSERT INTO exports (user_id, state, section, part, after_value, after_id, requested_at, expires_at)
 		VALUES (?,?,?,?,0,0,?,?)`
 	var e *Export
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, userID) // two requests take turns
 		if err != nil {
 			return err
 		}
-		now := s.now().UTC().Truncate(time.Millisecond)
+		now := tx.Now.Truncate(time.Millisecond)
 		user := found[userID]
 		if user == nil || user.ban(now) != nil {
 			return Errorf(CodeUnauthorized, "The token is not valid.")
@@ -103,7 +101,7 @@ func (s *Store) RequestExport(ctx context.Context, userID int64) (*Export, error
 }
 
 // dropExport makes a user's export unavailable at once. RemoveExports deletes its chunks, which may be many.
-func dropExport(tx *gorm.DB, userID int64) error {
+func dropExport(tx *Tx, userID int64) error {
 	const update = `
 		UPDATE exports
 		SET user_id=NULL
@@ -166,7 +164,7 @@ func (s *Store) AppendExport(
 		now := s.now().UTC().Truncate(time.Millisecond)
 		after.State, after.ReadyAt, after.ExpiresAt = ExportReady, &now, now.Add(exportLife)
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		moved := tx.Exec(update, after.State, next.Section, next.Part, next.AfterValue, next.AfterID, after.Chunks,
 			after.Size, after.ReadyAt, after.ExpiresAt,
 			e.ID, e.UserID, ExportBuilding, e.Chunks)

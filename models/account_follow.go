@@ -32,7 +32,7 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 		UPDATE users
 		SET followers_count=followers_count+1, updated_at=updated_at
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		// Follows, blocks and deletions of the two users wait for this lock, so the values read here hold.
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
@@ -54,7 +54,7 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 		case now.Follows >= MaxFollows:
 			return Errorf(CodeConflict, "You follow %d users, and more is not possible.", now.Follows)
 		default:
-			if err := tx.Exec(insert, userID, other, second(s.now())).Error; err != nil {
+			if err := tx.Exec(insert, userID, other, second(tx.Now)).Error; err != nil {
 				return err
 			}
 			if err := tx.Exec(count, other).Error; err != nil {
@@ -73,7 +73,7 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 // Unfollow ends a follow and returns the number of other's followers. Without a follow it changes nothing.
 // CodeNotFound: the other user does not exist.
 func (s *Store) Unfollow(ctx context.Context, userID, other int64) (followers int64, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (s *Store) Unfollow(ctx context.Context, userID, other int64) (followers in
 	return followers, nil
 }
 
-func followersOf(tx *gorm.DB, userID int64) (n int64, err error) {
+func followersOf(tx *Tx, userID int64) (n int64, err error) {
 	const query = `
 		SELECT followers_count
 		FROM users
@@ -98,7 +98,7 @@ func followersOf(tx *gorm.DB, userID int64) (n int64, err error) {
 }
 
 // unfollow deletes one follow and counts it; both users are locked.
-func unfollow(tx *gorm.DB, userID, other int64) error {
+func unfollow(tx *Tx, userID, other int64) error {
 	const remove = `
 		DELETE FROM follows
 		WHERE user_id=? AND followed_id=?`

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // A deleted account leaves a row in held_names for its username, for good. A banned one leaves one for its e-mail
@@ -28,13 +26,13 @@ func (s *Store) DeleteBannedUser(
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, actor, userID)
 		if err != nil {
 			return err
 		}
 		admin, user := found[actor], found[userID]
-		if err := s.requireRole(admin, RoleAdmin); err != nil {
+		if err := requireRole(tx, admin, RoleAdmin); err != nil {
 			return err
 		}
 		if user == nil {
@@ -43,7 +41,7 @@ func (s *Store) DeleteBannedUser(
 		if err := Outranks(actor, admin.Role, userID, user.Role); err != nil {
 			return err
 		}
-		ended, err = s.deleteBanned(tx, actor, user, reason)
+		ended, err = deleteBanned(tx, actor, user, reason)
 		return err
 	})
 	if err != nil {
@@ -59,7 +57,7 @@ func (s *Store) DeleteBanned(ctx context.Context, userID int64, reason string) (
 	if err := ValidateReason(reason); err != nil {
 		return nil, err
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, userID)
 		if err != nil {
 			return err
@@ -68,8 +66,8 @@ func (s *Store) DeleteBanned(ctx context.Context, userID int64, reason string) (
 		if user == nil {
 			return errNoUser()
 		}
-		ban = user.ban(s.now())
-		_, err = s.deleteBanned(tx, 0, user, reason)
+		ban = user.ban(tx.Now)
+		_, err = deleteBanned(tx, 0, user, reason)
 		return err
 	})
 	if err != nil {
@@ -79,8 +77,8 @@ func (s *Store) DeleteBanned(ctx context.Context, userID int64, reason string) (
 }
 
 // deleteBanned deletes the account of a user that the transaction has locked, and logs it as an act of the actor.
-func (s *Store) deleteBanned(tx *gorm.DB, actor int64, user *standing, reason string) (ended [][32]byte, err error) {
-	ban := user.ban(s.now())
+func deleteBanned(tx *Tx, actor int64, user *standing, reason string) (ended [][32]byte, err error) {
+	ban := user.ban(tx.Now)
 	if ban == nil {
 		return nil, errNotBanned
 	}
@@ -96,15 +94,15 @@ func (s *Store) deleteBanned(tx *gorm.DB, actor int64, user *standing, reason st
 	if err := tx.Raw(read, user.ID).Scan(&email).Error; err != nil {
 		return nil, err
 	}
-	hashes := []string{hexOf(s.heldHash("username", user.Username)), hexOf(s.heldHash("email", email))}
+	hashes := []string{hexOf(heldHash(tx, "username", user.Username)), hexOf(heldHash(tx, "email", email))}
 	slices.Sort(hashes)
 	if err := tx.Exec(hold, hashes[0], ban.Until, hashes[1], ban.Until).Error; err != nil {
 		return nil, fmt.Errorf("hold names: %w", err)
 	}
-	if ended, err = s.emptyAccount(tx, user.ID); err != nil {
+	if ended, err = emptyAccount(tx, user.ID); err != nil {
 		return nil, err
 	}
-	return ended, s.logModeration(tx, moderationAct{
+	return ended, logModeration(tx, moderationAct{
 		ActorID: actor, Action: "user.delete", TargetType: "user", TargetID: user.ID, Reason: reason,
 		Before: banState(ban),
 	})
@@ -115,7 +113,7 @@ var heldForever = time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)
 
 // holdUsername holds the username of an account that the transaction deletes, for good: mentions of it in old texts
 // must not lead to somebody else.
-func (s *Store) holdUsername(tx *gorm.DB, userID int64) error {
+func holdUsername(tx *Tx, userID int64) error {
 	const read = `
 		SELECT username
 		FROM users
@@ -128,7 +126,7 @@ func (s *Store) holdUsername(tx *gorm.DB, userID int64) error {
 	if err := tx.Raw(read, userID).Scan(&username).Error; err != nil {
 		return err
 	}
-	if err := tx.Exec(hold, hexOf(s.heldHash("username", username)), heldForever).Error; err != nil {
+	if err := tx.Exec(hold, hexOf(heldHash(tx, "username", username)), heldForever).Error; err != nil {
 		return fmt.Errorf("hold username: %w", err)
 	}
 	return nil
@@ -136,24 +134,24 @@ func (s *Store) holdUsername(tx *gorm.DB, userID int64) error {
 
 // heldHash returns the key of a username or an e-mail address in held_names. Names that differ only in case have the
 // same key.
-func (s *Store) heldHash(field, name string) [32]byte {
-	h := hmac.New(sha256.New, s.cursorKey)
+func heldHash(tx *Tx, field, name string) [32]byte {
+	h := hmac.New(sha256.New, tx.store.cursorKey)
 	fmt.Fprintf(h, "held %s %s", field, NormalizeLogin(name))
 	return [32]byte(h.Sum(nil))
 }
 
 // notHeld returns CodeConflict if a deleted account, or its ban, holds the username or the e-mail address of u.
-func (s *Store) notHeld(tx *gorm.DB, u *User) error {
+func notHeld(tx *Tx, u *User) error {
 	const read = `
 		SELECT held_until
 		FROM held_names
 		WHERE name_hash=UNHEX(?)`
 	for _, f := range []struct{ field, name string }{{"username", u.Username}, {"email", u.Email}} {
 		var until *time.Time
-		if err := tx.Raw(read, hexOf(s.heldHash(f.field, f.name))).Scan(&until).Error; err != nil {
+		if err := tx.Raw(read, hexOf(heldHash(tx, f.field, f.name))).Scan(&until).Error; err != nil {
 			return fmt.Errorf("read held names: %w", err)
 		}
-		if until != nil && until.After(s.now()) {
+		if until != nil && until.After(tx.Now) {
 			return errTaken(f.field)
 		}
 	}

@@ -95,7 +95,7 @@ const notificationOnce = `
 
 // notifyComment notifies the users whom a new comment concerns: repliesTo, the author of its post or parent, and the
 // users with these names.
-func notifyComment(tx *gorm.DB, c *Comment, repliesTo int64, names []string) error {
+func notifyComment(tx *Tx, c *Comment, repliesTo int64, names []string) error {
 	if repliesTo != c.Author.ID {
 		n := Notification{Kind: NotifyReply, Actor: c.Author, PostID: c.PostID, CommentID: c.ID, CreatedAt: c.CreatedAt}
 		if err := notify(tx, n, matching("u.id=?", repliesTo)); err != nil {
@@ -107,7 +107,7 @@ func notifyComment(tx *gorm.DB, c *Comment, repliesTo int64, names []string) err
 
 // notifyAddedMentions notifies the users with these names, which an edit has added to a comment. The author of its post
 // or parent knows it already.
-func notifyAddedMentions(tx *gorm.DB, c *Comment, names []string) error {
+func notifyAddedMentions(tx *Tx, c *Comment, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -126,7 +126,7 @@ func notifyAddedMentions(tx *gorm.DB, c *Comment, names []string) error {
 // notifyMentions notifies the users with these names, except the actor and notified, the user who was notified of the
 // same text as a reply (0 for none).
 func notifyMentions(
-	tx *gorm.DB, actor, postID, commentID int64, at time.Time, names []string, notified int64,
+	tx *Tx, actor, postID, commentID int64, at time.Time, names []string, notified int64,
 ) error {
 	if len(names) == 0 {
 		return nil
@@ -140,7 +140,7 @@ func notifyMentions(
 
 // notify writes a notification for each user u who meets the conditions, is not deleted, does not block the actor and
 // does not mute the post.
-func notify(tx *gorm.DB, n Notification, where conditions) error {
+func notify(tx *Tx, n Notification, where conditions) error {
 	where.add("u.deleted_at IS NULL")
 	where.add("NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)", n.Actor.ID)
 	where.add(notMuted("u.id", "?"), n.PostID)
@@ -157,7 +157,7 @@ func notify(tx *gorm.DB, n Notification, where conditions) error {
 }
 
 // notifyReporters notifies all reporters of a case that it is resolved. Moderators are not named.
-func notifyReporters(tx *gorm.DB, caseID int64, at time.Time) error {
+func notifyReporters(tx *Tx, caseID int64, at time.Time) error {
 	const insert = `
 		INSERT INTO notifications (user_id, kind, post_id, comment_id, report_id, created_at)
 		SELECT r.reporter_id,?,COALESCE(c.post_id,k.target_id),COALESCE(c.id,0),r.id,?
@@ -173,7 +173,7 @@ func notifyReporters(tx *gorm.DB, caseID int64, at time.Time) error {
 }
 
 // notifyClaims notifies the users of claims, by their ids, that they are confirmed or rejected.
-func notifyClaims(tx *gorm.DB, ids []int64, at time.Time) error {
+func notifyClaims(tx *Tx, ids []int64, at time.Time) error {
 	for some := range slices.Chunk(ids, writtenClaims) {
 		insert := `
 		INSERT INTO notifications (user_id, kind, post_id, claim_id, created_at)
@@ -369,7 +369,7 @@ func (s *Store) markRead(ctx context.Context, userID int64, where conditions) (i
 		ORDER BY id
 		LIMIT ?`
 	var ids []int64
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		err := tx.Raw(find, where.between(nil, readBatch)...).Scan(&ids).Error
 		if err != nil || len(ids) == 0 {
 			return err
@@ -378,7 +378,7 @@ func (s *Store) markRead(ctx context.Context, userID int64, where conditions) (i
 			UPDATE notifications FORCE INDEX (PRIMARY)
 			SET read_at=?
 			WHERE id IN (` + joinIDs(ids) + `) AND read_at IS NULL`
-		return tx.Exec(update, second(s.now())).Error
+		return tx.Exec(update, second(tx.Now)).Error
 	})
 	if err != nil {
 		return 0, fmt.Errorf("mark notifications of user %d as read: %w", userID, err)

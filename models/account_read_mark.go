@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // MaxUnreadComments bounds the comments on one post that are examined to count the unread ones. As a count it stands
@@ -67,8 +65,8 @@ func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error 
 	case !post.Belongs:
 		return Invalid("comment_id", Broken(FieldOtherPost, "must be the id of a comment on this post"))
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		now := second(s.now())
+	err := s.transact(ctx, func(tx *Tx) error {
+		now := second(tx.Now)
 		if err := tx.Exec(upsert, userID, postID, upTo, now).Error; err != nil {
 			return err
 		}

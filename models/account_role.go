@@ -3,8 +3,6 @@ package models
 import (
 	"context"
 	"fmt"
-
-	"gorm.io/gorm"
 )
 
 // Role determines the rights that a user has beyond their own content.
@@ -41,7 +39,7 @@ func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
 		UPDATE users
 		SET role=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, userID)
 		if err != nil {
 			return err
@@ -56,7 +54,7 @@ func (s *Store) SetRole(ctx context.Context, userID int64, role Role) error {
 		if err := tx.Exec(update, role, userID).Error; err != nil {
 			return err
 		}
-		_, err = s.roleChanged(tx, operator, user, role, "")
+		_, err = roleChanged(tx, operator, user, role, "")
 		return err
 	})
 	if err != nil {
@@ -81,13 +79,13 @@ func (s *Store) ChangeRole(
 		UPDATE users
 		SET role=?, updated_at=updated_at
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, actor, userID)
 		if err != nil {
 			return err
 		}
 		admin, user := found[actor], found[userID]
-		if err := s.requireRole(admin, RoleAdmin); err != nil {
+		if err := requireRole(tx, admin, RoleAdmin); err != nil {
 			return err
 		}
 		if user == nil {
@@ -99,7 +97,7 @@ func (s *Store) ChangeRole(
 		if err := tx.Exec(update, role, userID).Error; err != nil {
 			return err
 		}
-		ended, err = s.roleChanged(tx, actor, user, role, reason)
+		ended, err = roleChanged(tx, actor, user, role, reason)
 		return err
 	})
 	if err != nil {
@@ -110,8 +108,8 @@ func (s *Store) ChangeRole(
 
 // roleChanged ends the sessions of a user whose role the transaction lowers, and logs the change as an act of the actor
 // (0 for the operator). user has the role before the change.
-func (s *Store) roleChanged(
-	tx *gorm.DB, actor int64, user *standing, role Role, reason string,
+func roleChanged(
+	tx *Tx, actor int64, user *standing, role Role, reason string,
 ) (ended [][32]byte, err error) {
 	if role < user.Role {
 		if ended, err = endSessions(tx, user.ID, conditions{}); err != nil {
@@ -121,10 +119,10 @@ func (s *Store) roleChanged(
 		return nil, err
 	}
 	change := securityEvent{kind: eventRole, userID: user.ID, detail: user.Role.String() + " to " + role.String()}
-	if err := s.logSecurity(tx, change); err != nil {
+	if err := logSecurity(tx, change); err != nil {
 		return nil, err
 	}
-	return ended, s.logModeration(tx, moderationAct{
+	return ended, logModeration(tx, moderationAct{
 		ActorID: actor, Action: "user.role", TargetType: "user", TargetID: user.ID, Reason: reason,
 		Before: map[string]any{"role": user.Role.String()}, After: map[string]any{"role": role.String()},
 	})

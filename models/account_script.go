@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"gorm.io/gorm"
 )
 
 // CreateScripts creates n accounts without a password for scripts, as a command of the operator, and returns their ids.
@@ -22,12 +20,12 @@ func (s *Store) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 			users[i] = &User{Username: name, Email: name + "@script" + NoEmailDomain, Role: RoleUser}
 		}
 		var created []int64
-		err := s.transact(ctx, func(tx *gorm.DB) error {
-			free, err := s.freeNames(tx, users)
+		err := s.transact(ctx, func(tx *Tx) error {
+			free, err := freeNames(tx, users)
 			if err != nil {
 				return err
 			}
-			created, err = s.createUsers(tx, free[:min(len(free), n-len(ids))])
+			created, err = createUsers(tx, free[:min(len(free), n-len(ids))])
 			return err
 		})
 		if mysqlCode(err) == errDuplicateKey {
@@ -42,11 +40,11 @@ func (s *Store) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 }
 
 // freeNames returns the users whose username and e-mail address are neither taken nor held by a ban.
-func (s *Store) freeNames(tx *gorm.DB, users []*User) ([]*User, error) {
+func freeNames(tx *Tx, users []*User) ([]*User, error) {
 	var names, emails, hashes []string
 	for _, u := range users {
 		names, emails = append(names, u.Username), append(emails, u.Email)
-		hashes = append(hashes, s.heldKeys(u)...)
+		hashes = append(hashes, heldKeys(tx, u)...)
 	}
 	const readTaken = `
 		SELECT username
@@ -64,7 +62,7 @@ func (s *Store) freeNames(tx *gorm.DB, users []*User) ([]*User, error) {
 		SELECT HEX(name_hash)
 		FROM held_names
 		WHERE held_until>? AND name_hash IN (x'` + strings.Join(hashes, "',x'") + `')`
-	if err := tx.Raw(readHeld, s.now().UTC()).Scan(&held).Error; err != nil {
+	if err := tx.Raw(readHeld, tx.Now).Scan(&held).Error; err != nil {
 		return nil, err
 	}
 	unfit := make(map[string]bool, len(taken)+len(held))
@@ -73,7 +71,7 @@ func (s *Store) freeNames(tx *gorm.DB, users []*User) ([]*User, error) {
 	}
 	var free []*User
 	for _, u := range users {
-		keys := s.heldKeys(u)
+		keys := heldKeys(tx, u)
 		if !unfit[u.Username] && !unfit[keys[0]] && !unfit[keys[1]] {
 			free = append(free, u)
 		}
@@ -82,12 +80,12 @@ func (s *Store) freeNames(tx *gorm.DB, users []*User) ([]*User, error) {
 }
 
 // heldKeys returns the keys in held_names of a user's username and e-mail address, in hexadecimal.
-func (s *Store) heldKeys(u *User) []string {
-	return []string{hexOf(s.heldHash("username", u.Username)), hexOf(s.heldHash("email", u.Email))}
+func heldKeys(tx *Tx, u *User) []string {
+	return []string{hexOf(heldHash(tx, "username", u.Username)), hexOf(heldHash(tx, "email", u.Email))}
 }
 
 // createUsers inserts accounts and logs that the operator created them. It returns their ids.
-func (s *Store) createUsers(tx *gorm.DB, users []*User) ([]int64, error) {
+func createUsers(tx *Tx, users []*User) ([]int64, error) {
 	if len(users) == 0 {
 		return nil, nil
 	}
@@ -96,7 +94,7 @@ func (s *Store) createUsers(tx *gorm.DB, users []*User) ([]int64, error) {
 		FROM users
 		WHERE username IN ?
 		ORDER BY id`
-	now := second(s.now())
+	now := second(tx.Now)
 	names := make([]string, len(users))
 	for i, u := range users {
 		u.ID, u.CreatedAt, u.UpdatedAt = 0, now, now // the transaction may be retried
@@ -109,5 +107,5 @@ func (s *Store) createUsers(tx *gorm.DB, users []*User) ([]int64, error) {
 	if err := tx.Raw(read, names).Scan(&ids).Error; err != nil {
 		return nil, err
 	}
-	return ids, s.logSecurityOfAll(tx, eventAccountCreated, ids)
+	return ids, logSecurityOfAll(tx, eventAccountCreated, ids)
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // SecurityLogLife is the time for which the security log is kept.
@@ -72,33 +70,31 @@ func (r *securityRow) bucket() string {
 
 // logSecurity writes an event into the security log as the last statement of tx, the transaction of the event. Equal
 // events share a row in each hour, and the rows of an hour are bounded, so that no client can fill the log.
-func (s *Store) logSecurity(tx *gorm.DB, e securityEvent) error {
-	now := s.now().UTC()
-	r := &securityRow{securityEvent: e, hour: now.Truncate(time.Hour), created: now}
-	if caller := callerOf(tx.Statement.Context); caller != nil {
+func logSecurity(tx *Tx, e securityEvent) error {
+	r := &securityRow{securityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
+	if caller := tx.caller; caller != nil {
 		r.address, r.agent = caller.Address, cleanAgent(caller.UserAgent)
 		if caller.UserID != e.userID {
 			r.actor = caller.UserID
 		}
 	}
-	if err := s.boundRow(tx, r); err != nil {
+	if err := boundRow(tx, r); err != nil {
 		return fmt.Errorf("log security: %w", err)
 	}
 	return insertSecurity(tx, []*securityRow{r})
 }
 
 // logSecurityOfAll writes an event of the operator for each of the accounts. No client causes it, so it has no bound.
-func (s *Store) logSecurityOfAll(tx *gorm.DB, kind string, userIDs []int64) error {
-	now := s.now().UTC()
+func logSecurityOfAll(tx *Tx, kind string, userIDs []int64) error {
 	rows := make([]*securityRow, len(userIDs))
 	for i, id := range userIDs {
 		e := securityEvent{kind: kind, userID: id}
-		rows[i] = &securityRow{securityEvent: e, hour: now.Truncate(time.Hour), created: now}
+		rows[i] = &securityRow{securityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
 	}
 	return insertSecurity(tx, rows)
 }
 
-func insertSecurity(tx *gorm.DB, rows []*securityRow) error {
+func insertSecurity(tx *Tx, rows []*securityRow) error {
 	const row = "(UNHEX(?),?,NULLIF(?,0),NULLIF(?,0),?,?,?,?,?,?)"
 	insert := `
 		INSERT INTO security_log (bucket, kind, user_id, actor_id, login_hash,
@@ -117,7 +113,7 @@ func insertSecurity(tx *gorm.DB, rows []*securityRow) error {
 }
 
 // boundRow removes from a row over a bound the details that keep it from sharing another row.
-func (s *Store) boundRow(tx *gorm.DB, r *securityRow) error {
+func boundRow(tx *Tx, r *securityRow) error {
 	const findRow = `
 		SELECT COUNT(*)
 		FROM security_log
@@ -190,7 +186,7 @@ func (s *Store) LogEmailSearched(ctx context.Context) error {
 
 // logAlone writes an event in a transaction of its own. It is not the effect of an idempotent request.
 func (s *Store) logAlone(ctx context.Context, e securityEvent) error {
-	return s.transact(Aside(ctx), func(tx *gorm.DB) error { return s.logSecurity(tx, e) })
+	return s.transact(Aside(ctx), func(tx *Tx) error { return logSecurity(tx, e) })
 }
 
 // LoggedEvent is a row of the security log: one event, or several equal ones, in an hour.

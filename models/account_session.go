@@ -13,8 +13,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"gorm.io/gorm"
 )
 
 // sessionLife is the time after which a session expires.
@@ -75,9 +73,9 @@ func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, 
 	var tokens []string
 	for some := range slices.Chunk(userIDs, atOnce) {
 		var opened []string
-		err := s.transact(ctx, func(tx *gorm.DB) error {
+		err := s.transact(ctx, func(tx *Tx) error {
 			opened = opened[:0]
-			now := second(s.now())
+			now := second(tx.Now)
 			var rows []string
 			var args []any
 			for _, id := range some {
@@ -92,7 +90,7 @@ func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, 
 			if err := tx.Exec(insert, args...).Error; err != nil {
 				return err
 			}
-			return s.logSecurityOfAll(tx, eventSessionCreated, some)
+			return logSecurityOfAll(tx, eventSessionCreated, some)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("create sessions: %w", err)
@@ -102,13 +100,13 @@ func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, 
 	return tokens, nil
 }
 
-func (s *Store) createSession(tx *gorm.DB, userID int64, userAgent string) (string, error) {
+func createSession(tx *Tx, userID int64, userAgent string) (string, error) {
 	const insert = `
 		INSERT INTO sessions (user_id, token_hash, created_at, expires_at, user_agent)
 		VALUES (?,UNHEX(?),?,?,?)`
 	token, hash := NewToken()
-	now := second(s.now())
-	made(tx, hashNumber(hash[:]))
+	now := second(tx.Now)
+	tx.answerHas(hashNumber(hash[:]))
 	return token, tx.Exec(insert, userID, hexOf(hash), now, now.Add(sessionLife), cleanAgent(userAgent)).Error
 }
 
@@ -131,14 +129,14 @@ func cleanAgent(s string) string {
 
 // Register creates an account, as CreateUser does, and its first session, in one transaction.
 func (s *Store) Register(ctx context.Context, u *User, userAgent string) (token string, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.createUser(tx, u); err != nil {
+	err = s.transact(ctx, func(tx *Tx) error {
+		if err := createUser(tx, u); err != nil {
 			return err
 		}
-		if token, err = s.createSession(tx, u.ID, userAgent); err != nil {
+		if token, err = createSession(tx, u.ID, userAgent); err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: eventAccountCreated, userID: u.ID})
+		return logSecurity(tx, securityEvent{kind: eventAccountCreated, userID: u.ID})
 	})
 	return token, s.createdUser(ctx, u, err)
 }
@@ -149,7 +147,7 @@ func (s *Store) Register(ctx context.Context, u *User, userAgent string) (token 
 // CodeUnauthorized: the hash has changed since. A change of the password, and a deletion of the account, end all
 // sessions, and no session may begin after that. CodeBanned, with the Ban: the user is banned.
 func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token string, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, u.ID)
 		if err != nil {
 			return err
@@ -158,7 +156,7 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 		if now == nil || now.PasswordHash != u.PasswordHash {
 			return Errorf(CodeUnauthorized, "The login or the password is wrong.")
 		}
-		if ban := now.ban(s.now()); ban != nil {
+		if ban := now.ban(tx.Now); ban != nil {
 			return errBanned(*ban)
 		}
 		for _, number := range Made(ctx) {
@@ -168,10 +166,10 @@ func (s *Store) Login(ctx context.Context, u *User, userAgent string) (token str
 				return err
 			}
 		}
-		if token, err = s.createSession(tx, u.ID, userAgent); err != nil {
+		if token, err = createSession(tx, u.ID, userAgent); err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: eventLogin, userID: u.ID})
+		return logSecurity(tx, securityEvent{kind: eventLogin, userID: u.ID})
 	})
 	if err != nil {
 		return "", fmt.Errorf("log in: %w", err)
@@ -251,7 +249,7 @@ func (s *Store) endSession(ctx context.Context, userID int64, token bool, id str
 	}
 	from, to := hashRange(id)
 	which := matching("is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		if _, err := lockStandings(tx, userID); err != nil {
 			return err
 		}
@@ -263,7 +261,7 @@ func (s *Store) endSession(ctx context.Context, userID int64, token bool, id str
 		if token {
 			kind = eventTokenRevoked
 		}
-		return s.logSecurity(tx, securityEvent{kind: kind, userID: userID, detail: id})
+		return logSecurity(tx, securityEvent{kind: kind, userID: userID, detail: id})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end session of user %d: %w", userID, err)
@@ -278,7 +276,7 @@ func errNoSession() *Error { return Errorf(CodeNotFound, "There is no such sessi
 
 // EndOtherSessions ends all of the user's sessions except one and returns their hashes. API tokens stay.
 func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		if _, err := lockStandings(tx, userID); err != nil {
 			return err
 		}
@@ -286,7 +284,7 @@ func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byt
 		if err != nil || len(ended) == 0 {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: eventSessionEnded, userID: userID, detail: "all others"})
+		return logSecurity(tx, securityEvent{kind: eventSessionEnded, userID: userID, detail: "all others"})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end sessions of user %d: %w", userID, err)
@@ -303,7 +301,7 @@ func (s *Store) ChangePassword(
 		UPDATE users
 		SET password_hash=?
 		WHERE id=? AND password_hash=? AND deleted_at IS NULL`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		updated := tx.Exec(update, hash, userID, old)
 		if updated.Error != nil {
 			return updated.Error
@@ -314,7 +312,7 @@ func (s *Store) ChangePassword(
 		if ended, err = endSessions(tx, userID, matching("token_hash<>UNHEX(?)", hexOf(keep))); err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: eventPassword, userID: userID})
+		return logSecurity(tx, securityEvent{kind: eventPassword, userID: userID})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("change password of user %d: %w", userID, err)
@@ -325,7 +323,7 @@ func (s *Store) ChangePassword(
 // endSessions deletes those sessions and API tokens of a user that meet the conditions, and returns their hashes. The
 // caller holds the lock of the user. Otherwise two transactions that end the same sessions would find them before, and
 // miss them after, the other one, and retry each other beyond maxAttempts.
-func endSessions(tx *gorm.DB, userID int64, which conditions) ([][32]byte, error) {
+func endSessions(tx *Tx, userID int64, which conditions) ([][32]byte, error) {
 	where := which.clone() // the transaction may be retried
 	where.add("user_id=?", userID)
 	query := `
@@ -355,7 +353,7 @@ func endSessions(tx *gorm.DB, userID int64, which conditions) ([][32]byte, error
 }
 
 // deleteSessions deletes sessions through the primary key, as DeleteSession does.
-func deleteSessions(tx *gorm.DB, hashes [][32]byte) (deleted int64, err error) {
+func deleteSessions(tx *Tx, hashes [][32]byte) (deleted int64, err error) {
 	if len(hashes) == 0 {
 		return 0, nil
 	}
@@ -376,7 +374,7 @@ func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
 	const remove = `
 		DELETE FROM sessions
 		WHERE token_hash=UNHEX(?)`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		var userID int64
 		if err := tx.Raw(lock, hexOf(hash)).Scan(&userID).Error; err != nil || userID == 0 {
 			return err
@@ -387,7 +385,7 @@ func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
 		if err := sessionsChanged(tx, userID); err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: eventLogout, userID: userID})
+		return logSecurity(tx, securityEvent{kind: eventLogout, userID: userID})
 	})
 	if err != nil {
 		return fmt.Errorf("delete session: %w", err)
@@ -404,9 +402,9 @@ func (s *Store) PurgeSessions(ctx context.Context, limit int) (int64, error) {
 		ORDER BY expires_at
 		LIMIT ?`
 	var purged int64
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		var expired []struct{ TokenHash []byte }
-		if err := tx.Raw(find, s.now().UTC(), limit).Scan(&expired).Error; err != nil {
+		if err := tx.Raw(find, tx.Now, limit).Scan(&expired).Error; err != nil {
 			return err
 		}
 		hashes := make([][32]byte, len(expired))

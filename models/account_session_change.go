@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"gorm.io/gorm"
 )
 
 // SessionChange says that sessions of a user have ended or changed: the user signed out, was banned or blocked, got
@@ -22,7 +20,7 @@ type SessionChange struct {
 const sessionChangeLife = 6 * SessionStale
 
 // sessionsChanged makes all processes read the sessions of a user again, once the transaction is committed.
-func sessionsChanged(tx *gorm.DB, userID int64) error {
+func sessionsChanged(tx *Tx, userID int64) error {
 	const insert = `
 		INSERT INTO session_changes (user_id)
 		VALUES (?)`

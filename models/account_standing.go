@@ -2,8 +2,6 @@ package models
 
 import (
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // standing is the part of an account that decides what its user may do and what others may do to it. It is read in a
@@ -26,7 +24,7 @@ func (u *standing) ban(now time.Time) *Ban {
 }
 
 // lockStandings reads users that were not deleted and locks them, by ascending id.
-func lockStandings(tx *gorm.DB, ids ...int64) (map[int64]*standing, error) {
+func lockStandings(tx *Tx, ids ...int64) (map[int64]*standing, error) {
 	query := `
 		SELECT id, username, password_hash, role, banned_until, ban_reason
 		FROM users FORCE INDEX (PRIMARY)
@@ -45,8 +43,8 @@ func lockStandings(tx *gorm.DB, ids ...int64) (map[int64]*standing, error) {
 }
 
 // requireRole returns CodeForbidden if the actor's role is below least, or the actor is banned or deleted (nil).
-func (s *Store) requireRole(actor *standing, least Role) error {
-	if actor == nil || actor.Role < least || actor.ban(s.now()) != nil {
+func requireRole(tx *Tx, actor *standing, least Role) error {
+	if actor == nil || actor.Role < least || actor.ban(tx.Now) != nil {
 		return Errorf(CodeForbidden, "Your account no longer has the role %s.", least)
 	}
 	return nil
@@ -54,17 +52,17 @@ func (s *Store) requireRole(actor *standing, least Role) error {
 
 // lockActor locks the actor of an act that requires a role, and checks the role as it is now, even while a session is
 // cached with another one (CodeForbidden). It comes before all other locks of an act.
-func (s *Store) lockActor(tx *gorm.DB, actor int64, least Role) error {
+func lockActor(tx *Tx, actor int64, least Role) error {
 	found, err := lockStandings(tx, actor)
 	if err != nil {
 		return err
 	}
-	return s.requireRole(found[actor], least)
+	return requireRole(tx, found[actor], least)
 }
 
 // mayOverrule returns CodeForbidden if the decider's role is now above the actor's. The decisions of deleted accounts,
 // and of deciders who are not known, can be reversed by any actor.
-func mayOverrule(tx *gorm.DB, actor, decider int64) error {
+func mayOverrule(tx *Tx, actor, decider int64) error {
 	const query = `
 		SELECT
 			COALESCE((SELECT role FROM users WHERE id=?),0) AS actor,
@@ -78,7 +76,7 @@ func mayOverrule(tx *gorm.DB, actor, decider int64) error {
 }
 
 // mayOverruleBan is mayOverrule for the ban of a user.
-func mayOverruleBan(tx *gorm.DB, actor, userID int64) error {
+func mayOverruleBan(tx *Tx, actor, userID int64) error {
 	const query = `
 		SELECT COALESCE((
 			SELECT actor_id
@@ -96,13 +94,13 @@ func mayOverruleBan(tx *gorm.DB, actor, userID int64) error {
 // lockOutranked locks a moderator and the user whom they act on, and returns the user. It checks the moderator's role
 // as it is now, even while a session is cached with another one. CodeNotFound: the user does not exist. CodeForbidden:
 // the actor is not a moderator, or does not outrank the user (see Outranks).
-func (s *Store) lockOutranked(tx *gorm.DB, actor, userID int64) (*standing, error) {
+func lockOutranked(tx *Tx, actor, userID int64) (*standing, error) {
 	found, err := lockStandings(tx, actor, userID)
 	if err != nil {
 		return nil, err
 	}
 	moderator, user := found[actor], found[userID]
-	if err := s.requireRole(moderator, RoleModerator); err != nil {
+	if err := requireRole(tx, moderator, RoleModerator); err != nil {
 		return nil, err
 	}
 	if user == nil {

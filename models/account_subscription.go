@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // Subscription is which notifications of a post a user gets.
@@ -60,7 +58,7 @@ func (s *Store) SetSubscription(ctx context.Context, userID, postID int64, level
 	const remove = `
 		DELETE FROM subscriptions
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		// Under this lock, nobody else writes subscriptions of the user, and a plain INSERT is enough.
 		users, err := lockStandings(tx, userID)
 		if err != nil {
@@ -82,7 +80,7 @@ func (s *Store) SetSubscription(ctx context.Context, userID, postID int64, level
 		case level == NotSubscribed:
 			return tx.Exec(remove, now.ID).Error
 		case now.ID == 0:
-			return tx.Exec(insert, userID, postID, level, second(s.now())).Error
+			return tx.Exec(insert, userID, postID, level, second(tx.Now)).Error
 		}
 		return tx.Exec(update, level, now.ID).Error
 	})
@@ -100,7 +98,7 @@ func (s *Store) SubscribedPosts(
 }
 
 // addThreadNews leaves a new comment on a followed post to NotifyFollowers. The caller holds the row of the post.
-func addThreadNews(tx *gorm.DB, c *Comment) error {
+func addThreadNews(tx *Tx, c *Comment) error {
 	const insert = `
 		INSERT INTO thread_news (post_id, latest_id, from_id)
 		VALUES (?,?,?)
@@ -112,7 +110,7 @@ func addThreadNews(tx *gorm.DB, c *Comment) error {
 }
 
 // readThreadNews marks the user's notification of comments on a followed post, up to this one, as read.
-func readThreadNews(tx *gorm.DB, userID, postID, upTo int64, now time.Time) error {
+func readThreadNews(tx *Tx, userID, postID, upTo int64, now time.Time) error {
 	const find = `
 		SELECT id
 		FROM notifications FORCE INDEX (idx_once)

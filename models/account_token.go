@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"gorm.io/gorm"
 )
 
 // An API token is a row of sessions that has a name and scopes. So one lookup serves both, and an act that ends a
@@ -93,8 +91,8 @@ func (s *Store) CreateToken(
 		TokenHash: hash[:], Name: grant.Name, Scopes: scopes,
 		CreatedAt: now, ExpiresAt: now.AddDate(0, 0, int(grant.Days)),
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockSession(tx, userID, session, scopes); err != nil {
+	err = s.transact(ctx, func(tx *Tx) error {
+		if err := lockSession(tx, userID, session, scopes); err != nil {
 			return err
 		}
 		var n int
@@ -108,9 +106,9 @@ func (s *Store) CreateToken(
 		if err != nil {
 			return err
 		}
-		made(tx, hashNumber(t.TokenHash))
+		tx.answerHas(hashNumber(t.TokenHash))
 		detail := SessionID(hash) + " " + t.Scopes.String()
-		return s.logSecurity(tx, securityEvent{kind: eventTokenCreated, userID: userID, detail: detail})
+		return logSecurity(tx, securityEvent{kind: eventTokenCreated, userID: userID, detail: detail})
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("create token of user %d: %w", userID, err)
@@ -119,7 +117,7 @@ func (s *Store) CreateToken(
 }
 
 // lockSession locks a user and checks that their session has not ended and that their role has the scopes.
-func (s *Store) lockSession(tx *gorm.DB, userID int64, session [32]byte, scopes Scope) error {
+func lockSession(tx *Tx, userID int64, session [32]byte, scopes Scope) error {
 	found, err := lockStandings(tx, userID)
 	if err != nil {
 		return err
@@ -129,11 +127,11 @@ func (s *Store) lockSession(tx *gorm.DB, userID int64, session [32]byte, scopes 
 		FROM sessions
 		WHERE token_hash=UNHEX(?) AND user_id=? AND NOT is_token AND expires_at>?`
 	var sessions int
-	if err := tx.Raw(query, hexOf(session), userID, s.now().UTC()).Scan(&sessions).Error; err != nil {
+	if err := tx.Raw(query, hexOf(session), userID, tx.Now).Scan(&sessions).Error; err != nil {
 		return err
 	}
 	user := found[userID]
-	if sessions == 0 || user == nil || user.ban(s.now()) != nil {
+	if sessions == 0 || user == nil || user.ban(tx.Now) != nil {
 		return Errorf(CodeUnauthorized, "The token is not valid.")
 	}
 	if scopes&ScopeModerate != 0 && user.Role < RoleModerator {
@@ -158,7 +156,7 @@ func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*APITok
 	token, hash := NewToken()
 	from, to := hashRange(numberID(number))
 	var t APIToken
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		read := tx.Raw(lock, userID, from, to).Scan(&t)
 		if read.Error != nil {
 			return read.Error
@@ -168,7 +166,7 @@ func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*APITok
 		}
 		old := [32]byte(slices.Clone(t.TokenHash))
 		t.TokenHash = hash[:]
-		made(tx, hashNumber(t.TokenHash))
+		tx.answerHas(hashNumber(t.TokenHash))
 		return tx.Exec(update, hexOf(hash), hexOf(old)).Error
 	})
 	if err != nil {

@@ -93,28 +93,28 @@ func (p Profile) Validate() error {
 // CreateUser creates an account and sets its id and times. CodeConflict, with the field: the name or the address is
 // taken, or held by a ban (see DeleteBannedUser).
 func (s *Store) CreateUser(ctx context.Context, u *User) error {
-	return s.createdUser(ctx, u, s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.createUser(tx, u); err != nil {
+	return s.createdUser(ctx, u, s.transact(ctx, func(tx *Tx) error {
+		if err := createUser(tx, u); err != nil {
 			return err
 		}
-		return s.logSecurity(tx, securityEvent{kind: eventAccountCreated, userID: u.ID})
+		return logSecurity(tx, securityEvent{kind: eventAccountCreated, userID: u.ID})
 	}))
 }
 
-func (s *Store) createUser(tx *gorm.DB, u *User) error {
+func createUser(tx *Tx, u *User) error {
 	u.ID = 0 // the transaction may be retried
 	if u.Role == 0 {
 		u.Role = RoleUser
 	}
 	if u.CreatedAt.IsZero() {
-		u.CreatedAt = s.now()
+		u.CreatedAt = tx.Now
 	}
 	u.CreatedAt = second(u.CreatedAt)
 	u.UpdatedAt = u.CreatedAt
 	if err := tx.Create(u).Error; err != nil {
 		return err
 	}
-	return s.notHeld(tx, u) // a deletion that freed the name meanwhile has held it in the same COMMIT
+	return notHeld(tx, u) // a deletion that freed the name meanwhile has held it in the same COMMIT
 }
 
 // createdUser returns the error of creating u as one that the caller can act on.
@@ -298,11 +298,11 @@ func (s *Store) UpdateProfile(ctx context.Context, userID int64, p Profile) erro
 		UPDATE users
 		SET display_name=NULLIF(?,''), bio=?, avatar_url=NULLIF(?,'')
 		WHERE id=? AND deleted_at IS NULL`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if err := tx.Exec(update, p.DisplayName, p.Bio, p.AvatarURL, userID).Error; err != nil {
 			return err
 		}
-		if err := s.setImageUses(tx, userSubject(userID), []int64{userID}, p.AvatarURL); err != nil {
+		if err := setImageUses(tx, userSubject(userID), []int64{userID}, p.AvatarURL); err != nil {
 			return err
 		}
 		return sessionsChanged(tx, userID) // which hold the name

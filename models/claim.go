@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // claimColumns are the columns of a Claim.
@@ -187,7 +185,7 @@ func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*Claim, err
 		WHERE drop_id=? AND user_id=? AND id=? AND state=? AND expires_at>?`
 	var c Claim
 	now := s.claimTime(ctx)
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		c = Claim{}
 		if err := tx.Raw(find, id, userID).Scan(&c).Error; err != nil {
 			return err
@@ -201,7 +199,7 @@ func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*Claim, err
 		}
 		if confirmed.RowsAffected == 1 {
 			c.State, c.ConfirmedAt = StateConfirmed, &now
-			announce(tx, ClaimConfirmed, id)
+			tx.announce(ClaimConfirmed, id)
 			return notifyClaims(tx, []int64{id}, now)
 		}
 		c = Claim{} // as it is after any transaction that the UPDATE waited for
@@ -274,14 +272,14 @@ func (s *Store) ExpireClaims(ctx context.Context) (expired, warned int, err erro
 func (s *Store) endClaims(
 	ctx context.Context, dropID int64, state ClaimState, reason string, where conditions,
 ) (n int, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.holdMode(tx); err != nil {
+	err = s.transact(ctx, func(tx *Tx) error {
+		if err := holdMode(tx); err != nil {
 			return err
 		}
 		if _, err := lockDrops(tx, []int64{dropID}); err != nil {
 			return err
 		}
-		n, err = s.endLocked(tx, dropID, state, reason, where)
+		n, err = endLocked(tx, dropID, state, reason, where)
 		return err
 	})
 	return n, err
@@ -289,17 +287,17 @@ func (s *Store) endClaims(
 
 // endLocked is endClaims for a drop that the transaction has locked. The count and the rows change by the same number.
 // Without a gate, there is nothing to release.
-func (s *Store) endLocked(
-	tx *gorm.DB, dropID int64, state ClaimState, reason string, where conditions,
+func endLocked(
+	tx *Tx, dropID int64, state ClaimState, reason string, where conditions,
 ) (n int, err error) {
-	now := s.now().UTC().Truncate(time.Millisecond)
+	now := tx.Now.Truncate(time.Millisecond)
 	where = where.clone()
 	where.add("drop_id=? AND state IN (?,?)", dropID, StateReserved, StateConfirmed)
 	end := `
 		UPDATE claims FORCE INDEX (PRIMARY)
 		SET state=?, reason=?, ended_at=?, due_at=NULL, to_release=?
 		` + where.clause()
-	ended := tx.Exec(end, where.between([]any{state, reason, now, !s.direct.Load()})...)
+	ended := tx.Exec(end, where.between([]any{state, reason, now, !tx.store.direct.Load()})...)
 	if ended.Error != nil || ended.RowsAffected == 0 {
 		return 0, ended.Error
 	}
@@ -324,7 +322,7 @@ func (s *Store) warnClaims(ctx context.Context, dropID int64, users []int64, now
 		WHERE drop_id=? AND user_id IN (` + list + `) AND state=? AND due_at<=? AND due_at<expires_at
 		ORDER BY user_id
 		FOR UPDATE`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		var ids []int64
 		if err := tx.Raw(lock, dropID, StateReserved, now).Scan(&ids).Error; err != nil || len(ids) == 0 {
 			return err
@@ -378,12 +376,12 @@ func (s *Store) VoidClaims(ctx context.Context, v ClaimVoid) (voided int, err er
 		` + where.clause() + `
 		ORDER BY id DESC
 		LIMIT ?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		voided = 0
-		if err := s.holdMode(tx); err != nil {
+		if err := holdMode(tx); err != nil {
 			return err
 		}
-		if _, err := s.lockOutranked(tx, v.ActorID, v.UserID); err != nil {
+		if _, err := lockOutranked(tx, v.ActorID, v.UserID); err != nil {
 			return err
 		}
 		var drops []int64
@@ -394,12 +392,12 @@ func (s *Store) VoidClaims(ctx context.Context, v ClaimVoid) (voided int, err er
 			return err
 		}
 		for _, id := range ascending(drops) {
-			n, err := s.endLocked(tx, id, StateVoided, ReasonModerator, matching("user_id=?", v.UserID))
+			n, err := endLocked(tx, id, StateVoided, ReasonModerator, matching("user_id=?", v.UserID))
 			if voided += n; err != nil {
 				return err
 			}
 		}
-		err := s.logModeration(tx, moderationAct{
+		err := logModeration(tx, moderationAct{
 			ActorID: v.ActorID, Action: "user.void_claims", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
 			After: map[string]any{"drop_id": v.DropID, "voided": voided},
 		})
@@ -486,9 +484,9 @@ func (s *Store) ClearCold(ctx context.Context, drop ColdDrop, cold func() (bool,
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET sent_version=GREATEST(sent_version, LEAST(version, ?))
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		done = false
-		if err := s.holdMode(tx); err != nil {
+		if err := holdMode(tx); err != nil {
 			return err
 		}
 		if _, err := lockDrops(tx, []int64{drop.ID}); err != nil {

@@ -35,7 +35,7 @@ type lockedDrop struct {
 
 // lockDrops locks and reads drops in the order of their ids. Every transaction that changes the claims of a drop, or
 // their number, holds this lock.
-func lockDrops(tx *gorm.DB, ids []int64) (map[int64]*lockedDrop, error) {
+func lockDrops(tx *Tx, ids []int64) (map[int64]*lockedDrop, error) {
 	drops := make(map[int64]*lockedDrop, len(ids))
 	for some := range slices.Chunk(ascending(ids), lockedAtOnce) {
 		query := `
@@ -71,7 +71,7 @@ type claimBatch struct {
 // A claim is written if the drop has stock left, and neither the post nor the account is deleted. Otherwise it becomes
 // StateRejected, and the gate has to release it. Each event names its claim, so one that is in the row already changes
 // nothing. Events whose drop has no row are dropped.
-func applyClaims(tx *gorm.DB, events []Event, now time.Time, done *LikesApplied) error {
+func applyClaims(tx *Tx, events []Event, now time.Time, done *LikesApplied) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -101,7 +101,7 @@ func applyClaims(tx *gorm.DB, events []Event, now time.Time, done *LikesApplied)
 }
 
 // read reads the rows that the events are about, and which posts and accounts exist.
-func (b *claimBatch) read(tx *gorm.DB, events []Event) error {
+func (b *claimBatch) read(tx *Tx, events []Event) error {
 	users := map[int64][]int64{} // by drop
 	var taken, takers []int64
 	for _, e := range events {
@@ -119,7 +119,7 @@ func (b *claimBatch) read(tx *gorm.DB, events []Event) error {
 		}
 	}
 	var err error
-	if b.rows, err = readClaims(tx, users); err != nil {
+	if b.rows, err = readClaims(tx.DB, users); err != nil {
 		return err
 	}
 	if err := b.checkOwners(tx, ascending(taken)); err != nil {
@@ -137,7 +137,7 @@ func (b *claimBatch) read(tx *gorm.DB, events []Event) error {
 }
 
 // readClaims returns the rows of those (drop, user) pairs that have one.
-func readClaims(tx *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, error) {
+func readClaims(db *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, error) {
 	rows := map[dropUser]*claimRow{}
 	var where []string
 	pairs := 0
@@ -150,7 +150,7 @@ func readClaims(tx *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, e
 			FROM claims c FORCE INDEX (PRIMARY)
 			WHERE ` + strings.Join(where, " OR ")
 		var found []*claimRow
-		if err := tx.Raw(query).Scan(&found).Error; err != nil {
+		if err := db.Raw(query).Scan(&found).Error; err != nil {
 			return fmt.Errorf("read claims: %w", err)
 		}
 		for _, row := range found {
@@ -175,7 +175,7 @@ func readClaims(tx *gorm.DB, users map[int64][]int64) (map[dropUser]*claimRow, e
 
 // checkOwners returns errBadClaim if one of the claims that the events take is that of another user or drop. The row
 // would otherwise be overwritten.
-func (b *claimBatch) checkOwners(tx *gorm.DB, taken []int64) error {
+func (b *claimBatch) checkOwners(tx *Tx, taken []int64) error {
 	for some := range slices.Chunk(taken, readUsers) {
 		query := `
 			SELECT id, drop_id, user_id
@@ -199,7 +199,7 @@ func (b *claimBatch) checkOwners(tx *gorm.DB, taken []int64) error {
 }
 
 // idsWhere returns those ids of a table whose rows meet the conditions.
-func idsWhere(tx *gorm.DB, table string, where conditions, ids []int64) (map[int64]bool, error) {
+func idsWhere(tx *Tx, table string, where conditions, ids []int64) (map[int64]bool, error) {
 	found := make(map[int64]bool, len(ids))
 	for some := range slices.Chunk(ids, readUsers) {
 		where := where.clone()
@@ -307,7 +307,7 @@ const writtenClaims = 5000
 
 // write writes the rows that the events changed, and notifies the users of claims that are confirmed or rejected. The
 // drops are locked, so no other transaction writes rows of theirs, except to confirm claims.
-func (b *claimBatch) write(tx *gorm.DB) error {
+func (b *claimBatch) write(tx *Tx) error {
 	var keys []dropUser
 	for key, row := range b.rows {
 		if row.changed {
@@ -336,13 +336,13 @@ func (b *claimBatch) write(tx *gorm.DB) error {
 			return err
 		}
 	}
-	announce(tx, ClaimConfirmed, byState[StateConfirmed]...)
-	announce(tx, ClaimRejected, byState[StateRejected]...)
+	tx.announce(ClaimConfirmed, byState[StateConfirmed]...)
+	tx.announce(ClaimRejected, byState[StateRejected]...)
 	return notifyClaims(tx, notified, b.now)
 }
 
 // writeClaims writes rows of claims, new ones and those that exist.
-func writeClaims(tx *gorm.DB, rows []*claimRow) error {
+func writeClaims(tx *Tx, rows []*claimRow) error {
 	values := make([]string, len(rows))
 	for i, r := range rows {
 		values[i] = fmt.Sprintf("(%d,%d,%d,%d,'%s',%s,%s,%s,%s,%s,%t)", r.DropID, r.UserID, r.ID, r.State, r.Reason,
@@ -373,7 +373,7 @@ func sqlTime(t *time.Time) string {
 
 // count changes the counts and sent versions of the drops. The condition is the last line of defence: if any other
 // writer broke the lock, the whole batch is rolled back rather than oversell.
-func (b *claimBatch) count(tx *gorm.DB) error {
+func (b *claimBatch) count(tx *Tx) error {
 	claimed, sent := map[int64]int64{}, map[int64]int64{}
 	var ids []int64
 	for id, d := range b.drops {

@@ -33,7 +33,7 @@ func TestConfirmClaim_rowThatArrivesMeanwhile(t *testing.T) {
 		const claim = `
 			INSERT INTO claims (drop_id, user_id, id, state, created_at, expires_at)
 			VALUES (1, ?, 100, ?, UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE)`
-		assert.NoError(t, writer.transact(t.Context(), func(tx *gorm.DB) error {
+		assert.NoError(t, writer.transact(t.Context(), func(tx *Tx) error {
 			return tx.Exec(claim, user.ID, StateReserved).Error
 		}))
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // errSoldOut, errDropEnded and errNotStarted are the refusals of a drop.
@@ -51,7 +49,7 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *C
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET claimed=claimed+1
 		WHERE id=? AND claimed<stock AND ` + dropBegun + ` AND ` + dropNotEnded
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		taken = false
 		if err := holdDirect(tx); err != nil {
 			return err
@@ -73,7 +71,7 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *C
 			c = &has.Claim
 			return nil
 		}
-		now := s.now().UTC().Truncate(time.Millisecond)
+		now := tx.Now.Truncate(time.Millisecond)
 		is := Drop{Stock: has.Stock, Claimed: has.Claimed, BeginsAt: has.BeginsAt, EndsAt: has.EndsAt,
 			ClosedAt: has.ClosedAt}
 		if err := is.Refusal(now); err != nil {
@@ -94,7 +92,7 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *C
 		if row.State != StateConfirmed {
 			return nil
 		}
-		announce(tx, ClaimConfirmed, id)
+		tx.announce(ClaimConfirmed, id)
 		return notifyClaims(tx, []int64{id}, now)
 	})
 	if err != nil {
@@ -104,8 +102,8 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *C
 }
 
 // refusal returns the reason for which a drop refuses a claim.
-func refusal(tx *gorm.DB, dropID int64, at time.Time) error {
-	d, err := readDrop(tx, dropID)
+func refusal(tx *Tx, dropID int64, at time.Time) error {
+	d, err := readDrop(tx.DB, dropID)
 	if err != nil {
 		return err
 	}
@@ -117,7 +115,7 @@ func refusal(tx *gorm.DB, dropID int64, at time.Time) error {
 
 // takeRow writes the row of a new claim: a new one, or that of the user's ended claim old. The count is changed, so the
 // drop is locked. If the row is no longer as it was read before the lock, takeRow returns errChangedMeanwhile.
-func takeRow(tx *gorm.DB, r *claimRow, old int64) error {
+func takeRow(tx *Tx, r *claimRow, old int64) error {
 	const insert = `
 		INSERT INTO claims (drop_id, user_id, id, state, created_at, expires_at, confirmed_at, due_at)
 		VALUES (?,?,?,?,?,?,?,?)`
@@ -164,7 +162,7 @@ func (s *Store) ReturnDirect(ctx context.Context, userID, id int64) (*Claim, err
 		SET state=?, ended_at=?, due_at=NULL
 		WHERE drop_id=? AND user_id=? AND id=? AND state IN (?,?)`
 	var c Claim
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if err := holdDirect(tx); err != nil {
 			return err
 		}
@@ -180,7 +178,7 @@ func (s *Store) ReturnDirect(ctx context.Context, userID, id int64) (*Claim, err
 		case !c.State.Live():
 			return Errorf(CodeConflict, "The claim is %s and cannot be returned.", c.State)
 		}
-		now := s.now().UTC().Truncate(time.Millisecond)
+		now := tx.Now.Truncate(time.Millisecond)
 		counted := tx.Exec(count, c.DropID, now)
 		if counted.Error != nil {
 			return counted.Error

@@ -41,11 +41,11 @@ func (s *Store) TallyDrop(ctx context.Context, id int64) (t DropTally, ok bool, 
 
 // LockedDropTally counts the live claims of one drop while its row is locked, as LockedTally does.
 func (s *Store) LockedDropTally(ctx context.Context, id int64) (t DropTally, ok bool, err error) {
-	err = s.transact(Aside(ctx), func(tx *gorm.DB) error {
+	err = s.transact(Aside(ctx), func(tx *Tx) error {
 		if _, err := lockDrops(tx, []int64{id}); err != nil {
 			return err
 		}
-		t, ok, err = tallyDrop(tx, id)
+		t, ok, err = tallyDrop(tx.DB, id)
 		return err
 	})
 	return t, ok, err
@@ -92,7 +92,7 @@ func (s *Store) RecountDrop(ctx context.Context, id int64) error {
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET version=IF(stock<?, version+1, version), stock=GREATEST(stock, ?), claimed=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if _, err := lockDrops(tx, []int64{id}); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (s *Store) ReleaseClaim(ctx context.Context, dropID, userID, id int64) (ok 
 		SET to_release=1
 		WHERE drop_id=? AND user_id=? AND id=? AND state NOT IN (?,?)`
 	args := []any{dropID, userID, id, StateReserved, StateConfirmed}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		if _, err := lockDrops(tx, []int64{dropID}); err != nil {
 			return err
 		}

@@ -75,13 +75,14 @@ var commentShown = `(c.status=` + sqlNormal + ` AND ` + notBlocked("c.user_id") 
 // The post's row is locked first and held until the commit, so the changes of its comments are serialized.
 func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, parentID *int64, text CommentText,
 ) (*Comment, error) {
-	now := second(s.now())
-	c := &Comment{
-		PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal,
-		CreatedAt: now, UpdatedAt: now,
-	}
+	var c *Comment
 	weights := search.Weights("", text.Content)
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
+		now := second(tx.Now)
+		c = &Comment{
+			PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal,
+			CreatedAt: now, UpdatedAt: now,
+		}
 		count := tx.Exec(`
 			UPDATE posts FORCE INDEX (PRIMARY)
 			SET comments_count=comments_count+1, active_at=GREATEST(active_at,?), updated_at=updated_at
@@ -100,11 +101,11 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 			return err
 		}
 		c.Depth = place.depth()
-		c.ID, err = s.insertComment(tx, c, weights)
+		c.ID, err = insertComment(tx, c, weights)
 		if err != nil {
 			return err
 		}
-		announce(tx, CommentCreated, c.ID)
+		tx.announce(CommentCreated, c.ID)
 		if place.Followed {
 			if err := addThreadNews(tx, c); err != nil {
 				return err
@@ -117,12 +118,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		if err := notifyComment(tx, c, repliesTo, text.Mentions); err != nil {
 			return err
 		}
-		return s.addImageUses(
-			tx,
-			Target{Kind: KindComment, ID: c.ID}.imageSubject(),
-			[]int64{c.Author.ID},
-			text.Content,
-		)
+		return addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), []int64{author.ID}, text.Content)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create comment: %w", err)
@@ -132,8 +128,8 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 
 // insertComment writes a comment with the terms of its text and returns its id. The caller counts it on its post and
 // parent.
-func (s *Store) insertComment(tx *gorm.DB, c *Comment, weights map[string]int) (int64, error) {
-	id, err := s.insert(tx, `
+func insertComment(tx *Tx, c *Comment, weights map[string]int) (int64, error) {
+	id, err := tx.insert(`
 		INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at, terms_version)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		c.PostID, c.Author.ID, c.ParentID, c.Depth, c.Content, c.CreatedAt, c.UpdatedAt, search.Version)
@@ -160,7 +156,7 @@ func (p *commentPlace) depth() int { return p.ParentDepth + 1 }
 
 // placeFor counts a reply on its parent and returns the place, if the writer may write there. The caller has locked the
 // post's row.
-func placeFor(tx *gorm.DB, writer, postID int64, parentID *int64) (*commentPlace, error) {
+func placeFor(tx *Tx, writer, postID int64, parentID *int64) (*commentPlace, error) {
 	query := `
 		SELECT
 			p.user_id AS post_author_id,
@@ -218,7 +214,7 @@ func (s *Store) CommentByID(ctx context.Context, viewer, id int64) (*Comment, er
 	return readComment(s.db.WithContext(ctx), viewer, id)
 }
 
-func readComment(tx *gorm.DB, viewer, id int64) (*Comment, error) {
+func readComment(db *gorm.DB, viewer, id int64) (*Comment, error) {
 	var c Comment
 	query := `
 		SELECT ` + commentColumns + `
@@ -226,7 +222,7 @@ func readComment(tx *gorm.DB, viewer, id int64) (*Comment, error) {
 		JOIN users u ON u.id=c.user_id
 		JOIN posts p ON p.id=c.post_id AND p.status=?
 		WHERE c.id=? AND c.status=?`
-	read := tx.Raw(query, viewer, StatusNormal, id, StatusNormal).Scan(&c)
+	read := db.Raw(query, viewer, StatusNormal, id, StatusNormal).Scan(&c)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read comment %d: %w", id, read.Error)
 	}
@@ -347,12 +343,12 @@ func (s *Store) LatestComments(ctx context.Context, postID int64, limit int) ([]
 // CodeLocked if the comment's post is locked.
 func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text CommentText,
 ) (c *Comment, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		locked, err := lockPostOf(tx, id)
 		if err != nil {
 			return err
 		}
-		if c, err = readComment(tx, editor, id); err != nil {
+		if c, err = readComment(tx.DB, editor, id); err != nil {
 			return err
 		}
 		if err := mayEdit(tx, editor, locked); err != nil {
@@ -364,7 +360,7 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 		if c.Content == text.Content {
 			return nil
 		}
-		if err := s.replaceComment(tx, c, editor, text.Content, second(s.now())); err != nil {
+		if err := replaceComment(tx, c, editor, text.Content); err != nil {
 			return err
 		}
 		return notifyAddedMentions(tx, c, text.Mentions)
@@ -377,25 +373,25 @@ func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, te
 
 // replaceComment writes the next version of c, whose post's row is locked, keeps the old one as a Revision and updates
 // c. editor is 0 for the text that a redaction leaves.
-func (s *Store) replaceComment(tx *gorm.DB, c *Comment, editor int64, content string, now time.Time) error {
+func replaceComment(tx *Tx, c *Comment, editor int64, content string) error {
 	if err := keepRevision(tx, Target{Kind: KindComment, ID: c.ID}); err != nil {
 		return err
 	}
-	c.Content, c.Version, c.UpdatedAt = content, c.Version+1, now
+	c.Content, c.Version, c.UpdatedAt = content, c.Version+1, second(tx.Now)
 	const update = `
 		UPDATE comments
 		SET content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id), terms_version=?
 		WHERE id=?`
-	announce(tx, CommentEdited, c.ID)
+	tx.announce(CommentEdited, c.ID)
 	indexed := 0
 	if c.Status == StatusNormal {
 		indexed = search.Version
 	}
-	if err := tx.Exec(update, c.Content, c.Version, now, editor, indexed, c.ID).Error; err != nil {
+	if err := tx.Exec(update, c.Content, c.Version, c.UpdatedAt, editor, indexed, c.ID).Error; err != nil {
 		return err
 	}
 	owners := []int64{c.Author.ID, editor}
-	if err := s.addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), owners, content); err != nil {
+	if err := addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), owners, content); err != nil {
 		return err
 	}
 	if err := deleteTerms(tx, KindComment, c.ID); err != nil || indexed == 0 {
@@ -406,7 +402,7 @@ func (s *Store) replaceComment(tx *gorm.DB, c *Comment, editor int64, content st
 
 // lockPostOf locks the row of a comment's post and reports whether a moderator has locked the post. Every transaction
 // that changes a comment's text or status holds this row.
-func lockPostOf(tx *gorm.DB, commentID int64) (locked bool, err error) {
+func lockPostOf(tx *Tx, commentID int64) (locked bool, err error) {
 	const query = `
 		SELECT locked
 		FROM posts FORCE INDEX (PRIMARY)
@@ -421,8 +417,8 @@ func lockPostOf(tx *gorm.DB, commentID int64) (locked bool, err error) {
 // DeleteComment marks a comment as deleted by its author and subtracts it from the counts, in one transaction. Its
 // replies stay. If the comment is already deleted or never existed, DeleteComment returns CodeNotFound.
 func (s *Store) DeleteComment(ctx context.Context, c *Comment) error {
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		hidden, err := hideComments(tx, []int64{c.ID}, Deletion{At: s.now(), By: c.Author})
+	err := s.transact(ctx, func(tx *Tx) error {
+		hidden, err := hideComments(tx, []int64{c.ID}, Deletion{At: tx.Now, By: c.Author})
 		if err == nil && len(hidden) == 0 {
 			return NotFound(KindComment)
 		}

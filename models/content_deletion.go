@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"gorm.io/gorm"
-
 	"likewise/models/search"
 )
 
@@ -25,11 +23,10 @@ type Deletion struct {
 // ascending returns ids, each once, in the order in which rows are locked.
 func ascending(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
 
-// hidePosts deletes those posts that are not deleted and returns their ids. The caller passes tags to countTags as its
-// last statement.
-func hidePosts(tx *gorm.DB, ids []int64, d Deletion) (hidden []int64, tags map[int64]int, err error) {
+// hidePosts deletes those posts that are not deleted and returns their ids.
+func hidePosts(tx *Tx, ids []int64, d Deletion) (hidden []int64, err error) {
 	if hidden, err = lockPosts(tx, ids, StatusNormal); err != nil || len(hidden) == 0 {
-		return nil, nil, err
+		return nil, err
 	}
 	update := `
 		UPDATE posts
@@ -38,31 +35,29 @@ func hidePosts(tx *gorm.DB, ids []int64, d Deletion) (hidden []int64, tags map[i
 		WHERE id IN (` + joinIDs(hidden) + `)`
 	err = tx.Exec(update, StatusDeleted, second(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	announce(tx, PostDeleted, hidden...)
+	tx.announce(PostDeleted, hidden...)
 	if err := deleteTerms(tx, KindPost, hidden...); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := askClosing(tx, KindPost, hidden, d); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	drops, err := dropsOf(tx, hidden)
+	drops, err := dropsOf(tx.DB, hidden)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := recordClosings(tx, KindDrop, drops, d.At, false); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	tags, err = moveTags(tx, hidden...)
-	return hidden, tags, err
+	return hidden, moveTags(tx, hidden...)
 }
 
-// showPosts restores those posts that are deleted and returns their ids. The caller passes tags to countTags as its
-// last statement.
-func (s *Store) showPosts(tx *gorm.DB, ids []int64) (shown []int64, tags map[int64]int, err error) {
+// showPosts restores those posts that are deleted and returns their ids.
+func showPosts(tx *Tx, ids []int64) (shown []int64, err error) {
 	if shown, err = lockPosts(tx, ids, StatusDeleted); err != nil || len(shown) == 0 {
-		return nil, nil, err
+		return nil, err
 	}
 	list := joinIDs(shown)
 	update := `
@@ -71,9 +66,9 @@ func (s *Store) showPosts(tx *gorm.DB, ids []int64) (shown []int64, tags map[int
 			updated_at=updated_at
 		WHERE id IN (` + list + `)`
 	if err := tx.Exec(update, StatusNormal, search.Version).Error; err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	announce(tx, PostRestored, shown...)
+	tx.announce(PostRestored, shown...)
 	read := `
 		SELECT id, title, content
 		FROM posts
@@ -84,23 +79,22 @@ func (s *Store) showPosts(tx *gorm.DB, ids []int64) (shown []int64, tags map[int
 		Title, Content string
 	}
 	if err := tx.Raw(read).Scan(&texts).Error; err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, p := range texts {
-		d := s.derive(PostText{Title: p.Title, Content: p.Content})
+		d := tx.store.derive(PostText{Title: p.Title, Content: p.Content})
 		if err := writeTerms(tx, Target{Kind: KindPost, ID: p.ID}, d.weights); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if err := writeExcerpt(tx, p.ID, d.excerpt); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	tags, err = moveTags(tx, shown...)
-	return shown, tags, err
+	return shown, moveTags(tx, shown...)
 }
 
 // lockPosts locks posts in the order of their ids and returns the ids of those with the status.
-func lockPosts(tx *gorm.DB, ids []int64, status Status) ([]int64, error) {
+func lockPosts(tx *Tx, ids []int64, status Status) ([]int64, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -128,7 +122,7 @@ func lockPosts(tx *gorm.DB, ids []int64, status Status) ([]int64, error) {
 
 // hideComments deletes those comments that are not deleted, subtracts them from the counts and returns their ids. Their
 // replies stay.
-func hideComments(tx *gorm.DB, ids []int64, d Deletion) ([]int64, error) {
+func hideComments(tx *Tx, ids []int64, d Deletion) ([]int64, error) {
 	hidden, err := countComments(tx, ids, StatusNormal, "-")
 	if err != nil || len(hidden) == 0 {
 		return nil, err
@@ -142,7 +136,7 @@ func hideComments(tx *gorm.DB, ids []int64, d Deletion) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	announce(tx, CommentDeleted, hidden...)
+	tx.announce(CommentDeleted, hidden...)
 	if err := deleteTerms(tx, KindComment, hidden...); err != nil {
 		return nil, err
 	}
@@ -154,7 +148,7 @@ func hideComments(tx *gorm.DB, ids []int64, d Deletion) ([]int64, error) {
 
 // showComments restores those comments that are deleted, adds them to the counts and returns their ids. Their posts and
 // parents may be deleted.
-func showComments(tx *gorm.DB, ids []int64) ([]int64, error) {
+func showComments(tx *Tx, ids []int64) ([]int64, error) {
 	shown, err := countComments(tx, ids, StatusDeleted, "+")
 	if err != nil || len(shown) == 0 {
 		return nil, err
@@ -167,7 +161,7 @@ func showComments(tx *gorm.DB, ids []int64) ([]int64, error) {
 	if err := tx.Exec(update, StatusNormal, search.Version).Error; err != nil {
 		return nil, err
 	}
-	announce(tx, CommentRestored, shown...)
+	tx.announce(CommentRestored, shown...)
 	read := `
 		SELECT id, content
 		FROM comments
@@ -192,7 +186,7 @@ func showComments(tx *gorm.DB, ids []int64) ([]int64, error) {
 // comment. So a deleted comment no longer moves its post up.
 //
 // The times are read by a query of their own: inside the UPDATE, the comments would be locked.
-func refreshActiveAt(tx *gorm.DB, comments []int64) error {
+func refreshActiveAt(tx *Tx, comments []int64) error {
 	query := `
 		SELECT p.id,
 			UNIX_TIMESTAMP(p.active_at) AS was,
@@ -240,7 +234,7 @@ type commentPlacement struct {
 
 // countComments locks comments with their posts and parents, posts first. It adds the comments that have the status to
 // the counts of their posts and parents, or subtracts them, and returns their ids. sign is "+" or "-".
-func countComments(tx *gorm.DB, ids []int64, status Status, sign string) ([]int64, error) {
+func countComments(tx *Tx, ids []int64, status Status, sign string) ([]int64, error) {
 	find := `
 		SELECT id, post_id, parent_id
 		FROM comments
@@ -285,7 +279,7 @@ func countComments(tx *gorm.DB, ids []int64, status Status, sign string) ([]int6
 }
 
 // lockComments locks comments in the order of their ids and returns their statuses.
-func lockComments(tx *gorm.DB, ids []int64) (map[int64]Status, error) {
+func lockComments(tx *Tx, ids []int64) (map[int64]Status, error) {
 	query := `
 		SELECT id, status
 		FROM comments FORCE INDEX (PRIMARY)
@@ -304,7 +298,7 @@ func lockComments(tx *gorm.DB, ids []int64) (map[int64]Status, error) {
 }
 
 // addCounts adds to a count of each of these rows, or subtracts from it. sign is "+" or "-".
-func addCounts(tx *gorm.DB, table, column, sign string, by map[int64]int) error {
+func addCounts(tx *Tx, table, column, sign string, by map[int64]int) error {
 	if len(by) == 0 {
 		return nil
 	}
@@ -328,21 +322,21 @@ func caseByID(ids []int64, values map[int64]int) string {
 }
 
 // hide deletes a post or comment, as hidePosts and hideComments do.
-func hide(tx *gorm.DB, target Target, d Deletion) (tags map[int64]int, err error) {
+func hide(tx *Tx, target Target, d Deletion) (err error) {
 	if target.Kind == KindComment {
 		_, err = hideComments(tx, []int64{target.ID}, d)
-		return nil, err
+	} else {
+		_, err = hidePosts(tx, []int64{target.ID}, d)
 	}
-	_, tags, err = hidePosts(tx, []int64{target.ID}, d)
-	return tags, err
+	return err
 }
 
 // show restores a post or comment, as showPosts and showComments do.
-func (s *Store) show(tx *gorm.DB, target Target) (tags map[int64]int, err error) {
+func show(tx *Tx, target Target) (err error) {
 	if target.Kind == KindComment {
 		_, err = showComments(tx, []int64{target.ID})
-		return nil, err
+	} else {
+		_, err = showPosts(tx, []int64{target.ID})
 	}
-	_, tags, err = s.showPosts(tx, []int64{target.ID})
-	return tags, err
+	return err
 }

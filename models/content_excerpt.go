@@ -3,8 +3,6 @@ package models
 import (
 	"context"
 	"fmt"
-
-	"gorm.io/gorm"
 )
 
 // MaxExcerpt is the maximum length of an excerpt, in characters.
@@ -28,7 +26,7 @@ func (s *Store) excerptOf(content string) excerpt {
 }
 
 // writeExcerpt stores the excerpt of a post whose row is locked.
-func writeExcerpt(tx *gorm.DB, postID int64, e excerpt) error {
+func writeExcerpt(tx *Tx, postID int64, e excerpt) error {
 	const update = `
 		UPDATE posts
 		SET excerpt=?, excerpt_version=?, updated_at=updated_at
@@ -68,7 +66,7 @@ func (s *Store) excerptPost(ctx context.Context, id int64) error {
 		FROM posts FORCE INDEX (PRIMARY)
 		WHERE id=? AND status=? AND excerpt_version<?
 		FOR UPDATE`
-	return s.transact(ctx, func(tx *gorm.DB) error {
+	return s.transact(ctx, func(tx *Tx) error {
 		var content string
 		read := tx.Raw(query, id, StatusNormal, ExcerptVersion).Scan(&content)
 		if read.Error != nil || read.RowsAffected == 0 {

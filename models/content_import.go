@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"gorm.io/gorm"
-
 	"likewise/models/search"
 )
 
@@ -137,9 +135,9 @@ func (s *Store) MarkImported(ctx context.Context, source, kind string, externalI
 // ImportUsers writes accounts in their order and returns their ids. If one of them was imported meanwhile, or its
 // address or all of its usernames are taken, ImportUsers writes nothing and returns CodeConflict.
 func (s *Store) ImportUsers(ctx context.Context, source, kind string, users []ImportedUser) ([]int64, error) {
-	return s.importBatch(ctx, source, kind, len(users), func(tx *gorm.DB, record func(externalID, id int64)) error {
+	return s.importBatch(ctx, source, kind, len(users), func(tx *Tx, record func(externalID, id int64)) error {
 		for _, u := range users {
-			id, err := s.importUser(tx, u)
+			id, err := importUser(tx, u)
 			if err != nil {
 				return err
 			}
@@ -151,23 +149,13 @@ func (s *Store) ImportUsers(ctx context.Context, source, kind string, users []Im
 
 // importUser tries the usernames one after the other. Only the unique key decides which names are equal, because the
 // server has the collation. A duplicate key undoes the INSERT, not the transaction.
-func (s *Store) importUser(tx *gorm.DB, u ImportedUser) (int64, error) {
+func importUser(tx *Tx, u ImportedUser) (int64, error) {
 	const insert = `
 		INSERT INTO users (username, email, password_hash, display_name, bio, avatar_url, created_at, updated_at)
 		VALUES (?, ?, '', NULLIF(?,''), ?, NULLIF(?,''), ?, ?)`
 	at := second(u.CreatedAt)
 	for _, name := range u.Usernames {
-		id, err := s.insert(
-			tx,
-			insert,
-			name,
-			u.Email,
-			u.Profile.DisplayName,
-			u.Profile.Bio,
-			u.Profile.AvatarURL,
-			at,
-			at,
-		)
+		id, err := tx.insert(insert, name, u.Email, u.Profile.DisplayName, u.Profile.Bio, u.Profile.AvatarURL, at, at)
 		if mysqlCode(err) != errDuplicateKey {
 			return id, err
 		}
@@ -191,20 +179,16 @@ func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []Im
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", kind, err)
 	}
-	return s.importBatch(ctx, source, kind, len(posts), func(tx *gorm.DB, record func(externalID, id int64)) error {
-		delta := map[int64]int{}
+	return s.importBatch(ctx, source, kind, len(posts), func(tx *Tx, record func(externalID, id int64)) error {
 		for _, p := range posts {
 			post := newPost{p.AuthorID, p.Text, second(p.CreatedAt), second(p.UpdatedAt)}
-			id, err := s.insertPost(tx, post, tags, s.derive(p.Text))
+			id, err := insertPost(tx, post, tags, s.derive(p.Text))
 			if err != nil {
 				return err
 			}
-			for _, name := range p.Text.Tags {
-				delta[tags[name]]++
-			}
 			record(p.ExternalID, id)
 		}
-		return countTags(tx, delta)
+		return nil
 	})
 }
 
@@ -213,13 +197,13 @@ func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []Im
 // sibling of that comment. If one of the comments was imported meanwhile, ImportComments writes nothing and returns
 // CodeConflict.
 func (s *Store) ImportComments(ctx context.Context, source, kind string, comments []ImportedComment) ([]int64, error) {
-	importAll := func(tx *gorm.DB, record func(externalID, id int64)) error {
-		return s.importComments(tx, comments, record)
+	importAll := func(tx *Tx, record func(externalID, id int64)) error {
+		return importComments(tx, comments, record)
 	}
 	return s.importBatch(ctx, source, kind, len(comments), importAll)
 }
 
-func (s *Store) importComments(tx *gorm.DB, comments []ImportedComment, record func(externalID, id int64)) error {
+func importComments(tx *Tx, comments []ImportedComment, record func(externalID, id int64)) error {
 	var postIDs, parentIDs []int64
 	for _, c := range comments {
 		postIDs = append(postIDs, c.PostID)
@@ -265,7 +249,7 @@ func (s *Store) importComments(tx *gorm.DB, comments []ImportedComment, record f
 		if comment.CreatedAt.After(latest[c.PostID]) {
 			latest[c.PostID] = comment.CreatedAt
 		}
-		id, err := s.insertComment(tx, &comment, search.Weights("", comment.Content))
+		id, err := insertComment(tx, &comment, search.Weights("", comment.Content))
 		if err != nil {
 			return err
 		}
@@ -275,7 +259,7 @@ func (s *Store) importComments(tx *gorm.DB, comments []ImportedComment, record f
 }
 
 // countImported counts imported comments on their posts and their parents. latest are the times of the latest comments.
-func countImported(tx *gorm.DB, latest map[int64]time.Time, added, replies map[int64]int) error {
+func countImported(tx *Tx, latest map[int64]time.Time, added, replies map[int64]int) error {
 	const countOnPost = `
 		UPDATE posts
 		SET comments_count=comments_count+?, active_at=GREATEST(active_at,?), updated_at=updated_at
@@ -308,7 +292,7 @@ type importPlace struct {
 
 // importPlaces returns the places of replies to each of parents. Neither the parent nor the depth of a comment ever
 // changes, so importPlaces locks nothing.
-func importPlaces(tx *gorm.DB, parents []int64) (map[int64]importPlace, error) {
+func importPlaces(tx *Tx, parents []int64) (map[int64]importPlace, error) {
 	if len(parents) == 0 {
 		return nil, nil
 	}
@@ -334,7 +318,7 @@ func importPlaces(tx *gorm.DB, parents []int64) (map[int64]importPlace, error) {
 }
 
 // lockOpen locks those rows of table among ids that are not deleted, and returns the set of their ids.
-func lockOpen(tx *gorm.DB, table string, ids []int64) (map[int64]bool, error) {
+func lockOpen(tx *Tx, table string, ids []int64) (map[int64]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -359,13 +343,13 @@ func lockOpen(tx *gorm.DB, table string, ids []int64) (map[int64]bool, error) {
 // importBatch runs write and stores each recorded id in the table imports, in the same transaction. It returns the n
 // ids in the order in which write recorded them. An id of 0 means that nothing was written.
 func (s *Store) importBatch(ctx context.Context, source, kind string, n int,
-	write func(tx *gorm.DB, record func(externalID, id int64)) error,
+	write func(tx *Tx, record func(externalID, id int64)) error,
 ) ([]int64, error) {
 	if n == 0 {
 		return nil, nil
 	}
 	ids := make([]int64, 0, n)
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		ids = ids[:0] // the transaction may run again
 		var values []string
 		var args []any

@@ -76,30 +76,30 @@ func (t PostText) Validate() error {
 
 // CreatePost writes a post and returns it as viewers read it.
 func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*Post, error) {
-	now := second(s.now())
-	p := &Post{
-		Author: author, Title: text.Title, Content: text.Content, Tags: text.Tags, Status: StatusNormal,
-		CreatedAt: now, UpdatedAt: now, HotScore: HotScore(now, 0), ActiveAt: now,
-	}
+	var p *Post
 	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
 	derived := s.derive(text)
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		p.ID, err = s.insertPost(tx, newPost{author.ID, text, now, now}, tags, derived)
-		if err != nil {
+	err = s.transact(ctx, func(tx *Tx) error {
+		now := second(tx.Now)
+		p = &Post{
+			Author: author, Title: text.Title, Content: text.Content, Tags: text.Tags, Status: StatusNormal,
+			CreatedAt: now, UpdatedAt: now, HotScore: HotScore(now, 0), ActiveAt: now,
+		}
+		if p.ID, err = insertPost(tx, newPost{author.ID, text, now, now}, tags, derived); err != nil {
 			return err
 		}
 		if err := notifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
 		subject := Target{Kind: KindPost, ID: p.ID}.imageSubject()
-		if err := s.addImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
+		if err := addImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
 			return err
 		}
-		announce(tx, PostCreated, p.ID)
-		return countTags(tx, eachOnce(text.Tags, tags))
+		tx.announce(PostCreated, p.ID)
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
@@ -123,9 +123,9 @@ func (s *Store) derive(text PostText) derived {
 	return derived{search.Weights(text.Title, text.Content), s.excerptOf(text.Content)}
 }
 
-// insertPost writes a post with its tags and what was derived from its text. The caller counts the tags.
-func (s *Store) insertPost(tx *gorm.DB, p newPost, tags map[string]int64, d derived) (int64, error) {
-	id, err := s.insert(tx, `
+// insertPost writes a post with its tags and what was derived from its text.
+func insertPost(tx *Tx, p newPost, tags map[string]int64, d derived) (int64, error) {
+	id, err := tx.insert(`
 		INSERT INTO posts
 			(user_id, title, content, excerpt, excerpt_version, created_at, updated_at, hot_score, active_at,
 			terms_version)
@@ -137,6 +137,9 @@ func (s *Store) insertPost(tx *gorm.DB, p newPost, tags map[string]int64, d deri
 	}
 	if err := insertTags(tx, id, p.createdAt, p.text.Tags, tags); err != nil {
 		return 0, err
+	}
+	for _, name := range p.text.Tags {
+		tx.countTag(tags[name], 1)
 	}
 	return id, writeTerms(tx, Target{Kind: KindPost, ID: id}, d.weights)
 }
@@ -160,8 +163,8 @@ func (s *Store) PostsByID(ctx context.Context, ids []int64) (map[int64]*Post, er
 	return posts, nil
 }
 
-func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
-	posts, err := postsByID(tx, viewer, []int64{id})
+func readPost(db *gorm.DB, viewer, id int64) (*Post, error) {
+	posts, err := postsByID(db, viewer, []int64{id})
 	if err != nil {
 		return nil, err
 	}
@@ -172,13 +175,13 @@ func readPost(tx *gorm.DB, viewer, id int64) (*Post, error) {
 }
 
 // postsByID returns the posts that are not deleted, in no order.
-func postsByID(tx *gorm.DB, viewer int64, ids []int64) (posts []*Post, err error) {
+func postsByID(db *gorm.DB, viewer int64, ids []int64) (posts []*Post, err error) {
 	query := `
 		SELECT ` + postColumns + `, ` + fullColumns + `
 		FROM posts p FORCE INDEX (PRIMARY)
 		STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=p.user_id
 		WHERE p.id IN (` + joinIDs(ids) + `) AND p.status=?`
-	if err := tx.Raw(query, viewer, StatusNormal).Scan(&posts).Error; err != nil {
+	if err := db.Raw(query, viewer, StatusNormal).Scan(&posts).Error; err != nil {
 		return nil, fmt.Errorf("read %d posts: %w", len(ids), err)
 	}
 	return posts, nil
@@ -220,11 +223,11 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
 	derived := s.derive(text)
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		if _, err := lockPosts(tx, []int64{id}, StatusNormal); err != nil {
 			return err
 		}
-		if p, err = readPost(tx, editor, id); err != nil {
+		if p, err = readPost(tx.DB, editor, id); err != nil {
 			return err
 		}
 		if err := mayEdit(tx, editor, p.Locked); err != nil {
@@ -236,14 +239,10 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 		if p.changes(text) == 0 {
 			return nil
 		}
-		delta, err := s.replacePost(tx, p, editor, text, tags, derived, second(s.now()))
-		if err != nil {
+		if err := replacePost(tx, p, editor, text, tags, derived); err != nil {
 			return err
 		}
-		if err := notifyMentions(tx, p.Author.ID, p.ID, 0, p.UpdatedAt, text.Mentions, 0); err != nil {
-			return err
-		}
-		return countTags(tx, delta)
+		return notifyMentions(tx, p.Author.ID, p.ID, 0, p.UpdatedAt, text.Mentions, 0)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update post %d: %w", id, err)
@@ -267,16 +266,14 @@ func (p *Post) changes(text PostText) Changes {
 }
 
 // replacePost writes the next version of p, whose row is locked, keeps the old one as a Revision and updates p. editor
-// is 0 for the text that a redaction leaves. The caller passes delta to countTags as its last statement.
-func (s *Store) replacePost(
-	tx *gorm.DB, p *Post, editor int64, text PostText, tags map[string]int64, d derived, now time.Time,
-) (delta map[int64]int, err error) {
+// is 0 for the text that a redaction leaves.
+func replacePost(tx *Tx, p *Post, editor int64, text PostText, tags map[string]int64, d derived) error {
 	changed := p.changes(text)
 	if err := keepRevision(tx, Target{Kind: KindPost, ID: p.ID}); err != nil {
-		return nil, err
+		return err
 	}
 	p.Title, p.Content, p.Tags = text.Title, text.Content, text.Tags
-	p.Version, p.UpdatedAt = p.Version+1, now
+	p.Version, p.UpdatedAt = p.Version+1, second(tx.Now)
 	indexed := 0
 	if p.Status == StatusNormal {
 		indexed = search.Version
@@ -288,47 +285,49 @@ func (s *Store) replacePost(
 		SET title=?, content=?, excerpt=?, excerpt_version=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id),
 			changed=?, terms_version=?
 		WHERE id=?`
-	err = tx.Exec(update, p.Title, p.Content, d.excerpt.text, d.excerpt.version, p.Version, now, editor, changed,
-		indexed, p.ID).Error
+	err := tx.Exec(update, p.Title, p.Content, d.excerpt.text, d.excerpt.version, p.Version, p.UpdatedAt, editor,
+		changed, indexed, p.ID).Error
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := deleteTerms(tx, KindPost, p.ID); err != nil {
-		return nil, err
+		return err
 	}
 	var before []int64
 	if err := tx.Raw("SELECT tag_id FROM post_tags WHERE post_id=?", p.ID).Scan(&before).Error; err != nil {
-		return nil, err
+		return err
 	}
 	if err := tx.Exec("DELETE FROM post_tags WHERE post_id=?", p.ID).Error; err != nil {
-		return nil, err
+		return err
 	}
 	if err := insertTags(tx, p.ID, p.CreatedAt, text.Tags, tags); err != nil {
-		return nil, err
+		return err
 	}
 	owners := []int64{p.Author.ID, editor}
-	if err := s.addImageUses(tx, Target{Kind: KindPost, ID: p.ID}.imageSubject(), owners, text.Content); err != nil {
-		return nil, err
+	if err := addImageUses(tx, Target{Kind: KindPost, ID: p.ID}.imageSubject(), owners, text.Content); err != nil {
+		return err
 	}
 	if p.Status != StatusNormal { // a deleted post is neither indexed nor counted
-		return nil, nil
+		return nil
 	}
-	announce(tx, PostEdited, p.ID)
-	delta = eachOnce(text.Tags, tags)
+	tx.announce(PostEdited, p.ID)
+	for _, name := range text.Tags {
+		tx.countTag(tags[name], 1)
+	}
 	for _, tag := range before {
-		delta[tag]--
+		tx.countTag(tag, -1)
 	}
-	return delta, writeTerms(tx, Target{Kind: KindPost, ID: p.ID}, d.weights)
+	return writeTerms(tx, Target{Kind: KindPost, ID: p.ID}, d.weights)
 }
 
 // mayEdit returns CodeLocked if the post is locked and the editor is not a moderator (see despiteLock).
-func mayEdit(tx *gorm.DB, editor int64, locked bool) error {
+func mayEdit(tx *Tx, editor int64, locked bool) error {
 	return despiteLock(tx, editor, locked, "neither it nor its comments can be edited")
 }
 
 // despiteLock returns CodeLocked with the effect of the lock if the post is locked and the user is not a moderator. The
 // caller holds the post's row, so no moderator can lock the post before the caller commits.
-func despiteLock(tx *gorm.DB, userID int64, locked bool, effect string) error {
+func despiteLock(tx *Tx, userID int64, locked bool, effect string) error {
 	if !locked {
 		return nil
 	}
@@ -357,15 +356,12 @@ const RestoreWithin = 24 * time.Hour
 // DeletePost marks a post as deleted by a user, 0 for nobody. If the post is already deleted or never existed,
 // DeletePost returns CodeNotFound.
 func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		hidden, tags, err := hidePosts(tx, []int64{id}, Deletion{At: s.now(), By: Author{ID: by}})
-		if err != nil {
-			return err
+	err := s.transact(ctx, func(tx *Tx) error {
+		hidden, err := hidePosts(tx, []int64{id}, Deletion{At: tx.Now, By: Author{ID: by}})
+		if err == nil && len(hidden) == 0 {
+			err = NotFound(KindPost)
 		}
-		if len(hidden) == 0 {
-			return NotFound(KindPost)
-		}
-		return countTags(tx, tags)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("delete post %d: %w", id, err)
@@ -377,12 +373,12 @@ func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 // post that is not deleted stays as it is. RestorePost returns CodeNotFound to anybody but the author, CodeForbidden if
 // somebody else deleted the post, and CodeTooLate after RestoreWithin.
 func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error) {
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		// A moderator who requests the deletion of all posts of the author locks the author, too.
 		if _, err := lockStandings(tx, author); err != nil {
 			return err
 		}
-		restorable, err := s.lockRestorable(tx, author, id)
+		restorable, err := lockRestorable(tx, author, id)
 		if err != nil || !restorable {
 			return err
 		}
@@ -392,11 +388,8 @@ func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error
 			return Errorf(CodeForbidden, "A moderator has deleted everything that you wrote, including this post. "+
 				"Only a moderator can restore it.")
 		}
-		_, tags, err := s.showPosts(tx, []int64{id})
-		if err != nil {
-			return err
-		}
-		return countTags(tx, tags)
+		_, err = showPosts(tx, []int64{id})
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("restore post %d: %w", id, err)
@@ -406,7 +399,7 @@ func (s *Store) RestorePost(ctx context.Context, author, id int64) (*Post, error
 
 // lockRestorable locks a post. It reports false if the post is not deleted, and returns an error if the author must not
 // restore it.
-func (s *Store) lockRestorable(tx *gorm.DB, author, id int64) (restorable bool, err error) {
+func lockRestorable(tx *Tx, author, id int64) (restorable bool, err error) {
 	const query = `
 		SELECT status, deleted_at, COALESCE(deleted_by, 0) AS deleted_by
 		FROM posts FORCE INDEX (PRIMARY)
@@ -427,7 +420,7 @@ func (s *Store) lockRestorable(tx *gorm.DB, author, id int64) (restorable bool, 
 		return false, nil
 	case p.DeletedBy != author && p.DeletedBy != 0:
 		return false, Errorf(CodeForbidden, "Somebody else deleted the post. Only a moderator can restore it.")
-	case p.DeletedBy == 0 || p.DeletedAt == nil || s.now().Sub(*p.DeletedAt) > RestoreWithin:
+	case p.DeletedBy == 0 || p.DeletedAt == nil || tx.Now.Sub(*p.DeletedAt) > RestoreWithin:
 		return false, Errorf(CodeTooLate,
 			"An author can restore a post for 24 hours after deleting it. After that, only a moderator can restore it.")
 	}

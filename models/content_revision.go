@@ -6,8 +6,6 @@ import (
 	"math/bits"
 	"slices"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // Changes is the set of parts of a text that differ from the version before.
@@ -102,7 +100,7 @@ var revisionTables = map[TargetKind]revisionTable{
 
 // keepRevision copies the current version of a target before an edit replaces it, and deletes old ones that exceed the
 // bounds. Counting never moves updated_at, so it is the time when the version was written.
-func keepRevision(tx *gorm.DB, target Target) error {
+func keepRevision(tx *Tx, target Target) error {
 	if err := tx.Exec(revisionTables[target.Kind].keep, target.ID).Error; err != nil {
 		return fmt.Errorf("keep revision of %s: %w", target, err)
 	}
@@ -110,7 +108,7 @@ func keepRevision(tx *gorm.DB, target Target) error {
 }
 
 // pruneRevisions deletes the versions of a target that exceed MaxRevisions or MaxRevisionBytes.
-func pruneRevisions(tx *gorm.DB, target Target) error {
+func pruneRevisions(tx *Tx, target Target) error {
 	table := revisionTables[target.Kind]
 	var kept []struct{ Version, Size int64 }
 	query := `

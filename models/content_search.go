@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"gorm.io/gorm"
-
 	"likewise/models/search"
 )
 
@@ -21,7 +19,7 @@ var termTables = map[TargetKind]struct{ name, id string }{
 
 // writeTerms adds a target to the search index. The index has no terms of the target yet; the caller sets
 // terms_version.
-func writeTerms(tx *gorm.DB, target Target, weights map[string]int) error {
+func writeTerms(tx *Tx, target Target, weights map[string]int) error {
 	const maxRows = 1000
 	table := termTables[target.Kind]
 	id := strconv.FormatInt(target.ID, 10)
@@ -43,7 +41,7 @@ func writeTerms(tx *gorm.DB, target Target, weights map[string]int) error {
 }
 
 // deleteTerms removes targets from the search index. The caller sets terms_version.
-func deleteTerms(tx *gorm.DB, kind TargetKind, ids ...int64) error {
+func deleteTerms(tx *Tx, kind TargetKind, ids ...int64) error {
 	table := termTables[kind]
 	remove := `
 		DELETE t
@@ -101,7 +99,7 @@ func (s *Store) indexOne(ctx context.Context, target Target) error {
 		UPDATE ` + table + `
 		SET terms_version=?, updated_at=updated_at
 		WHERE id=?`
-	return s.transact(ctx, func(tx *gorm.DB) error {
+	return s.transact(ctx, func(tx *Tx) error {
 		if err := lockTargetPost(tx, target); err != nil {
 			return err
 		}

@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
-	"gorm.io/gorm"
 )
 
 // Limits on tags.
@@ -146,7 +145,7 @@ func (s *Store) readTagIDs(ctx context.Context, names Tags, ids map[string]int64
 }
 
 // insertTags writes the tags of a post that has none. The caller has written the post, and counts the tags.
-func insertTags(tx *gorm.DB, postID int64, createdAt time.Time, tags Tags, ids map[string]int64) error {
+func insertTags(tx *Tx, postID int64, createdAt time.Time, tags Tags, ids map[string]int64) error {
 	if len(tags) == 0 {
 		return nil
 	}
@@ -167,7 +166,7 @@ func insertTags(tx *gorm.DB, postID int64, createdAt time.Time, tags Tags, ids m
 
 // syncTags copies the columns that lists of a tag are ordered and filtered by from posts to their rows of post_tags.
 // Every transaction that changes one of these columns calls it. The caller has locked the rows of the posts.
-func syncTags(tx *gorm.DB, posts ...int64) error {
+func syncTags(tx *Tx, posts ...int64) error {
 	if len(posts) == 0 {
 		return nil
 	}
@@ -193,26 +192,20 @@ const staleTags = `(
 		)
 	)`
 
-// eachOnce returns the counts for countTags if a post gets these tags, by id.
-func eachOnce(tags Tags, ids map[string]int64) map[int64]int {
-	delta := make(map[int64]int, len(tags))
-	for _, name := range tags {
-		delta[ids[name]]++
-	}
-	return delta
-}
+// countTag notes how many more posts have a tag.
+func (tx *Tx) countTag(id int64, more int) { tx.tags[id] += more }
 
-// countTags adds to the counts of tags. It is the last statement of every transaction that needs it, because everybody
-// who uses a popular tag waits for its row. The rows are locked in the order of their ids.
-func countTags(tx *gorm.DB, delta map[int64]int) error {
-	maps.DeleteFunc(delta, func(_ int64, d int) bool { return d == 0 })
-	if len(delta) == 0 {
+// writeTagCounts adds what countTag has noted to the counts of tags. It is at the end of the transaction, because
+// everybody who uses a popular tag waits for its row. The rows are locked in the order of their ids.
+func writeTagCounts(tx *Tx) error {
+	maps.DeleteFunc(tx.tags, func(_ int64, more int) bool { return more == 0 })
+	if len(tx.tags) == 0 {
 		return nil
 	}
-	ids := slices.Sorted(maps.Keys(delta))
+	ids := slices.Sorted(maps.Keys(tx.tags))
 	update := `
 		UPDATE tags
-		SET posts_count=posts_count+` + caseByID(ids, delta) + `
+		SET posts_count=posts_count+` + caseByID(ids, tx.tags) + `
 		WHERE id IN (` + joinIDs(ids) + `)`
 	if err := tx.Exec(update).Error; err != nil {
 		return fmt.Errorf("count tags: %w", err)
@@ -220,8 +213,8 @@ func countTags(tx *gorm.DB, delta map[int64]int) error {
 	return nil
 }
 
-// moveTags hides or shows the tags of posts as the posts are, and returns the counts for countTags.
-func moveTags(tx *gorm.DB, posts ...int64) (delta map[int64]int, err error) {
+// moveTags hides or shows the tags of posts as the posts are, and counts them.
+func moveTags(tx *Tx, posts ...int64) error {
 	query := `
 		SELECT g.tag_id, p.status=? AS shown
 		FROM post_tags g
@@ -232,17 +225,16 @@ func moveTags(tx *gorm.DB, posts ...int64) (delta map[int64]int, err error) {
 		Shown bool
 	}
 	if err := tx.Raw(query, StatusNormal).Scan(&changes).Error; err != nil {
-		return nil, fmt.Errorf("read tags of posts: %w", err)
+		return fmt.Errorf("read tags of posts: %w", err)
 	}
-	delta = map[int64]int{}
 	for _, c := range changes {
 		if c.Shown {
-			delta[c.TagID]++
+			tx.countTag(c.TagID, 1)
 		} else {
-			delta[c.TagID]--
+			tx.countTag(c.TagID, -1)
 		}
 	}
-	return delta, syncTags(tx, posts...)
+	return syncTags(tx, posts...)
 }
 
 // TagSort is the order of a list of tags.

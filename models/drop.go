@@ -204,7 +204,7 @@ const dropColumns = `d.id, d.post_id, ` + authorColumns + `, d.title, d.stock, d
 // lockDropPost locks the actor and a post that is not deleted, and reports whether the actor is a moderator who is not
 // its author. CodeNotFound: the post is deleted or does not exist. CodeForbidden: the actor is neither the author nor a
 // moderator. CodeLocked: a moderator has locked the post, and the actor is not one.
-func (s *Store) lockDropPost(tx *gorm.DB, actor, postID int64, kind TargetKind) (moderates bool, err error) {
+func lockDropPost(tx *Tx, actor, postID int64, kind TargetKind) (moderates bool, err error) {
 	found, err := lockStandings(tx, actor)
 	if err != nil {
 		return false, err
@@ -219,11 +219,11 @@ func (s *Store) lockDropPost(tx *gorm.DB, actor, postID int64, kind TargetKind) 
 		return false, err
 	}
 	user := found[actor]
-	moderator := s.requireRole(user, RoleModerator) == nil
+	moderator := requireRole(tx, user, RoleModerator) == nil
 	switch {
 	case post.Status != StatusNormal:
 		return false, NotFound(kind)
-	case user == nil || s.requireRole(user, RoleUser) != nil:
+	case user == nil || requireRole(tx, user, RoleUser) != nil:
 		return false, Errorf(CodeUnauthorized, "The token is not valid.")
 	case post.AuthorID != actor && !moderator:
 		return false, Errorf(CodeForbidden, "Only the author of the post or a moderator can do this.")
@@ -241,20 +241,20 @@ func (s *Store) CreateDrop(ctx context.Context, actor, postID int64, settings Dr
 	}
 	settings = settings.inMillis()
 	var d *Drop
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		moderates, err := s.lockDropPost(tx, actor, postID, KindPost)
+	err := s.transact(ctx, func(tx *Tx) error {
+		moderates, err := lockDropPost(tx, actor, postID, KindPost)
 		if err != nil {
 			return err
 		}
-		ids, err := dropsOf(tx, []int64{postID})
+		ids, err := dropsOf(tx.DB, []int64{postID})
 		if err != nil {
 			return err
 		}
 		if len(ids) >= MaxDrops {
 			return Errorf(CodeConflict, "The post has %d drops. It cannot have more.", MaxDrops)
 		}
-		now := s.now().UTC().Truncate(time.Millisecond)
-		id, err := s.insert(tx, `
+		now := tx.Now.Truncate(time.Millisecond)
+		id, err := tx.insert(`
 			INSERT INTO drops
 				(post_id, user_id, title, stock, begins_at, ends_at, confirm_within, created_at, updated_at)
 			VALUES (?,?,?,?,?,?,?,?,?)`, postID, actor, settings.Title, settings.Stock, settings.BeginsAt,
@@ -262,10 +262,10 @@ func (s *Store) CreateDrop(ctx context.Context, actor, postID int64, settings Dr
 		if err != nil {
 			return err
 		}
-		if d, err = readDrop(tx, id); err != nil || !moderates {
+		if d, err = readDrop(tx.DB, id); err != nil || !moderates {
 			return err
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: "drop.create", TargetType: "drop", TargetID: id, After: settings.logged(),
 		})
 	})
@@ -289,7 +289,7 @@ func (s *Store) UpdateDrop(
 		return nil, err
 	}
 	settings = settings.inMillis()
-	err = s.changeDrop(ctx, actor, id, "drop.update", func(tx *gorm.DB, is *Drop) (map[string]any, error) {
+	err = s.changeDrop(ctx, actor, id, "drop.update", func(tx *Tx, is *Drop) (map[string]any, error) {
 		d = is
 		switch {
 		case d.Version != version:
@@ -303,7 +303,7 @@ func (s *Store) UpdateDrop(
 			UPDATE drops FORCE INDEX (PRIMARY)
 			SET title=?, stock=?, begins_at=?, ends_at=?, confirm_within=?, version=version+1, updated_at=?
 			WHERE id=? AND version=? AND claimed<=?`, settings.Title, settings.Stock, settings.BeginsAt,
-			settings.EndsAt, settings.ConfirmWithin, s.now().UTC(), id, version, settings.Stock)
+			settings.EndsAt, settings.ConfirmWithin, tx.Now, id, version, settings.Stock)
 		if update.Error == nil && update.RowsAffected == 0 {
 			return nil, Errorf(CodeConflict, "%d are claimed already. The stock cannot be less.", d.Claimed)
 		}
@@ -318,11 +318,11 @@ func (s *Store) UpdateDrop(
 // CloseDrop ends a drop at once and for good. Claims to it stay. A drop that is closed stays as it is. For its errors,
 // see lockDropPost.
 func (s *Store) CloseDrop(ctx context.Context, actor, id int64) (d *Drop, err error) {
-	err = s.changeDrop(ctx, actor, id, "drop.close", func(tx *gorm.DB, is *Drop) (map[string]any, error) {
+	err = s.changeDrop(ctx, actor, id, "drop.close", func(tx *Tx, is *Drop) (map[string]any, error) {
 		if d = is; d.ClosedAt != nil {
 			return nil, nil
 		}
-		now := s.now().UTC().Truncate(time.Millisecond)
+		now := tx.Now.Truncate(time.Millisecond)
 		const update = `
 			UPDATE drops FORCE INDEX (PRIMARY)
 			SET closed_at=?, version=version+1, updated_at=?
@@ -339,9 +339,9 @@ func (s *Store) CloseDrop(ctx context.Context, actor, id int64) (d *Drop, err er
 // what the moderation log keeps, or nil if it changed nothing.
 func (s *Store) changeDrop(
 	ctx context.Context, actor, id int64, action string,
-	change func(tx *gorm.DB, d *Drop) (logged map[string]any, err error), changed **Drop,
+	change func(tx *Tx, d *Drop) (logged map[string]any, err error), changed **Drop,
 ) error {
-	return s.transact(ctx, func(tx *gorm.DB) error {
+	return s.transact(ctx, func(tx *Tx) error {
 		const find = `
 			SELECT post_id
 			FROM drops
@@ -350,14 +350,14 @@ func (s *Store) changeDrop(
 		if err := tx.Raw(find, id).Scan(&postID).Error; err != nil {
 			return err
 		}
-		moderates, err := s.lockDropPost(tx, actor, postID, KindDrop)
+		moderates, err := lockDropPost(tx, actor, postID, KindDrop)
 		if err != nil {
 			return err
 		}
 		if _, err := lockDrops(tx, []int64{id}); err != nil {
 			return err
 		}
-		before, err := readDrop(tx, id)
+		before, err := readDrop(tx.DB, id)
 		if err != nil {
 			return err
 		}
@@ -366,10 +366,10 @@ func (s *Store) changeDrop(
 		if err != nil || after == nil {
 			return err
 		}
-		if *changed, err = readDrop(tx, id); err != nil || !moderates {
+		if *changed, err = readDrop(tx.DB, id); err != nil || !moderates {
 			return err
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: action, TargetType: "drop", TargetID: id, Before: state, After: after,
 		})
 	})
@@ -380,7 +380,7 @@ func (s *Store) Drop(ctx context.Context, id int64) (*Drop, error) {
 	return readDrop(s.db.WithContext(ctx), id)
 }
 
-func readDrop(tx *gorm.DB, id int64) (*Drop, error) {
+func readDrop(db *gorm.DB, id int64) (*Drop, error) {
 	const query = `
 		SELECT ` + dropColumns + `
 		FROM drops d
@@ -388,7 +388,7 @@ func readDrop(tx *gorm.DB, id int64) (*Drop, error) {
 		JOIN users u ON u.id=d.user_id
 		WHERE d.id=?`
 	var d Drop
-	read := tx.Raw(query, StatusNormal, id).Scan(&d)
+	read := db.Raw(query, StatusNormal, id).Scan(&d)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read drop %d: %w", id, read.Error)
 	}
@@ -447,7 +447,7 @@ func (s *Store) DropsOfPost(ctx context.Context, postID, before int64, limit int
 }
 
 // dropsOf returns the ids of the drops of posts, in their order.
-func dropsOf(tx *gorm.DB, posts []int64) ([]int64, error) {
+func dropsOf(db *gorm.DB, posts []int64) ([]int64, error) {
 	if len(posts) == 0 {
 		return nil, nil
 	}
@@ -456,7 +456,7 @@ func dropsOf(tx *gorm.DB, posts []int64) ([]int64, error) {
 		FROM drops FORCE INDEX (idx_post_id)
 		WHERE post_id IN (` + joinIDs(ascending(posts)) + `)`
 	var ids []int64
-	if err := tx.Raw(query).Scan(&ids).Error; err != nil {
+	if err := db.Raw(query).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read drops of posts: %w", err)
 	}
 	return ascending(ids), nil

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-
-	"gorm.io/gorm"
 )
 
 // ID is a global id: positive, of at most 63 bits, and ordered by time. In JSON it is a string, because JavaScript
@@ -49,7 +47,7 @@ var errNoSlots = errors.New("no slots of ids are left: the clock of Redis or of 
 // is above all earlier ones. It is committed before its slots are used, so no slot is issued twice, whatever Redis and
 // the clocks do.
 func (s *Store) ReserveSlots(ctx context.Context, atLeast, n int64) (first int64, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		const reserve = `
 			INSERT INTO settings (name, value)
 			VALUES ('ids', ?)

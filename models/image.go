@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // Image is a picture that a user has uploaded. Its bytes are in a storage of objects, under its name.
@@ -137,7 +135,7 @@ func (s *Store) AddImage(ctx context.Context, i *Image, field string, room Image
 		SET value=CAST(value AS SIGNED)+?
 		WHERE name='image_bytes' AND CAST(value AS SIGNED)<=?`
 	size := i.Bytes + i.ThumbnailBytes
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		users, err := lockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
 		if err != nil {
 			return err
@@ -156,8 +154,8 @@ func (s *Store) AddImage(ctx context.Context, i *Image, field string, room Image
 				"Your images take up all the room of an account. Delete some of them first.",
 			)
 		}
-		i.Name, i.CreatedAt = newImageName(i.Width, i.Height), second(s.now())
-		i.ID, err = s.insert(tx, insert, i.Name, i.UserID, imagePending, i.Type, i.Width, i.Height, i.Bytes,
+		i.Name, i.CreatedAt = newImageName(i.Width, i.Height), second(tx.Now)
+		i.ID, err = tx.insert(insert, i.Name, i.UserID, imagePending, i.Type, i.Width, i.Height, i.Bytes,
 			i.ThumbnailBytes, i.CreatedAt, i.CreatedAt.Add(keepUnused))
 		if err != nil {
 			return err
@@ -342,13 +340,13 @@ func (s *Store) DeleteImage(ctx context.Context, actor int64, i *Image) error {
 		UPDATE images FORCE INDEX (PRIMARY)
 		SET state=?, due_at=?
 		WHERE id=? AND state=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if actor != i.UserID {
-			if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+			if err := lockActor(tx, actor, RoleModerator); err != nil {
 				return err
 			}
 		}
-		deleted := tx.Exec(update, imageDeleting, second(s.now()), i.ID, imageReady)
+		deleted := tx.Exec(update, imageDeleting, second(tx.Now), i.ID, imageReady)
 		if deleted.Error != nil {
 			return deleted.Error
 		}
@@ -358,7 +356,7 @@ func (s *Store) DeleteImage(ctx context.Context, actor int64, i *Image) error {
 		if actor == i.UserID {
 			return nil
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: "image.delete", TargetType: "image", TargetID: i.ID,
 			Before: map[string]any{"name": i.Name, "user_id": i.UserID},
 		})
@@ -396,7 +394,7 @@ func (s *Store) OrphanImages(ctx context.Context, limit int) (orphans []StoredIm
 	if len(ids) == 0 {
 		return nil, 0, nil
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		locked, err := lockImages(tx, ids)
 		if err != nil {
 			return err
@@ -442,7 +440,7 @@ type lockedImage struct {
 }
 
 // lockImages locks images in the order of their ids. Those that do not exist are left out.
-func lockImages(tx *gorm.DB, ids []int64) (locked []lockedImage, err error) {
+func lockImages(tx *Tx, ids []int64) (locked []lockedImage, err error) {
 	query := `
 		SELECT id, name, user_id, state, due_at
 		FROM images FORCE INDEX (PRIMARY)
@@ -454,7 +452,7 @@ func lockImages(tx *gorm.DB, ids []int64) (locked []lockedImage, err error) {
 
 // updateImages changes the rows of images that the transaction holds. The change consists of names and numbers of this
 // package, and of placeholders for args.
-func updateImages(tx *gorm.DB, ids []int64, change string, args ...any) error {
+func updateImages(tx *Tx, ids []int64, change string, args ...any) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -486,7 +484,7 @@ func (s *Store) ForgetImage(ctx context.Context, id int64) error {
 		UPDATE settings
 		SET value=CAST(value AS SIGNED)-?
 		WHERE name='image_bytes'`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if _, err := lockImages(tx, []int64{id}); err != nil {
 			return err
 		}
@@ -551,7 +549,7 @@ func (t Target) imageSubject() imageSubject { return imageSubject{string(t.Kind)
 // addImageUses records that a further version of a subject's text uses images. The caller holds the subject's row, and
 // locks only tags and events afterwards. An image that belongs to none of the owners is passed over: a text of another
 // user may name its address, but does not keep it. So are images that do not exist.
-func (s *Store) addImageUses(tx *gorm.DB, subject imageSubject, owners []int64, texts ...string) error {
+func addImageUses(tx *Tx, subject imageSubject, owners []int64, texts ...string) error {
 	names := imageNames(texts...)
 	if len(names) == 0 {
 		return nil
@@ -562,17 +560,17 @@ func (s *Store) addImageUses(tx *gorm.DB, subject imageSubject, owners []int64, 
 
 // setImageUses records that a subject uses the images of these texts and no others. Those that nothing else uses are
 // kept for another day, because the user may want to use them again.
-func (s *Store) setImageUses(tx *gorm.DB, subject imageSubject, owners []int64, texts ...string) error {
+func setImageUses(tx *Tx, subject imageSubject, owners []int64, texts ...string) error {
 	free, err := changeImageUses(tx, subject, owners, imageNames(texts...), true)
 	if err != nil {
 		return err
 	}
-	return updateImages(tx, free, "due_at=?", second(s.now().Add(keepUnused)))
+	return updateImages(tx, free, "due_at=?", second(tx.Now.Add(keepUnused)))
 }
 
 // eraseImageUses records that a text was erased for good, and which texts of its subject are left. The images that only
 // the erased text used are deleted, like that text: a draft does not keep them.
-func (s *Store) eraseImageUses(tx *gorm.DB, subject imageSubject, left ...string) error {
+func eraseImageUses(tx *Tx, subject imageSubject, left ...string) error {
 	free, err := changeImageUses(tx, subject, nil, imageNames(left...), true)
 	if err != nil || len(free) == 0 {
 		return err
@@ -585,7 +583,7 @@ func (s *Store) eraseImageUses(tx *gorm.DB, subject imageSubject, left ...string
 	if err := tx.Raw(query).Scan(&used).Error; err != nil {
 		return err
 	}
-	now := second(s.now())
+	now := second(tx.Now)
 	if err := updateImages(tx, used, "due_at=?", now.Add(keepUnused)); err != nil {
 		return err
 	}
@@ -595,7 +593,7 @@ func (s *Store) eraseImageUses(tx *gorm.DB, subject imageSubject, left ...string
 // changeImageUses adds uses of images that belong to one of the owners, and if replace is set, removes those of all
 // other images. It returns the images whose uses it removed, which the transaction holds.
 func changeImageUses(
-	tx *gorm.DB, subject imageSubject, owners []int64, names []string, replace bool,
+	tx *Tx, subject imageSubject, owners []int64, names []string, replace bool,
 ) (free []int64, err error) {
 	const readBefore = `
 		SELECT image_id
@@ -649,7 +647,7 @@ func changeImageUses(
 }
 
 // freeImagesOfDrafts records that deleted drafts show nothing.
-func (s *Store) freeImagesOfDrafts(tx *gorm.DB, drafts []int64) error {
+func freeImagesOfDrafts(tx *Tx, drafts []int64) error {
 	list := joinIDs(drafts)
 	read := `
 		SELECT DISTINCT image_id
@@ -676,7 +674,7 @@ func (s *Store) freeImagesOfDrafts(tx *gorm.DB, drafts []int64) error {
 			free = append(free, i.ID)
 		}
 	}
-	return updateImages(tx, free, "due_at=?", second(s.now().Add(keepUnused)))
+	return updateImages(tx, free, "due_at=?", second(tx.Now.Add(keepUnused)))
 }
 
 // without returns the ids that are not among others.
@@ -693,7 +691,7 @@ func without(ids, others []int64) []int64 {
 
 // eraseImagesOf erases the images that only erased texts of a target used. What is left of its texts is in its row and
 // in its versions.
-func (s *Store) eraseImagesOf(tx *gorm.DB, target Target) error {
+func eraseImagesOf(tx *Tx, target Target) error {
 	table := revisionTables[target.Kind]
 	query := `
 		SELECT content
@@ -707,5 +705,5 @@ func (s *Store) eraseImagesOf(tx *gorm.DB, target Target) error {
 	if err := tx.Raw(query, target.ID, target.ID).Scan(&texts).Error; err != nil {
 		return err
 	}
-	return s.eraseImageUses(tx, target.imageSubject(), texts...)
+	return eraseImageUses(tx, target.imageSubject(), texts...)
 }

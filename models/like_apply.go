@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // LikeRecord is one run as the log delivered it.
@@ -54,9 +52,9 @@ type LikesApplied struct {
 // errors mean that some record in the batch cannot be stored.
 func (s *Store) ApplyLikes(ctx context.Context, records []LikeRecord) (LikesApplied, error) {
 	var done LikesApplied
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		done = LikesApplied{}
-		return s.applyLikes(tx, records, &done)
+		return applyLikes(tx, records, &done)
 	})
 	if err != nil {
 		return LikesApplied{}, fmt.Errorf("apply likes: %w", err)
@@ -103,8 +101,8 @@ type likeKey struct {
 	UserID int64
 }
 
-func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied) error {
-	now := s.now().UTC()
+func applyLikes(tx *Tx, records []LikeRecord, done *LikesApplied) error {
+	now := tx.Now
 	marks, err := lockShards(tx, records)
 	if err != nil {
 		return err
@@ -152,7 +150,7 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 		}
 	}
 
-	if ofDrops, err = s.dropStrangers(tx, last, ofDrops, done); err != nil {
+	if ofDrops, err = dropStrangers(tx, last, ofDrops, done); err != nil {
 		return err
 	}
 	for _, kind := range []TargetKind{KindPost, KindComment} {
@@ -180,7 +178,7 @@ func (s *Store) applyLikes(tx *gorm.DB, records []LikeRecord, done *LikesApplied
 }
 
 // lockShards locks the like_shards rows of the records, in order, and returns them by shard.
-func lockShards(tx *gorm.DB, records []LikeRecord) (map[int]*shardMark, error) {
+func lockShards(tx *Tx, records []LikeRecord) (map[int]*shardMark, error) {
 	var shards []int64
 	for _, r := range records {
 		shards = append(shards, int64(r.Shard))
@@ -204,7 +202,7 @@ func lockShards(tx *gorm.DB, records []LikeRecord) (map[int]*shardMark, error) {
 }
 
 // moveWatermarks stores the watermarks that the batch has moved.
-func moveWatermarks(tx *gorm.DB, marks map[int]*shardMark, now time.Time, done *LikesApplied) error {
+func moveWatermarks(tx *Tx, marks map[int]*shardMark, now time.Time, done *LikesApplied) error {
 	done.Watermarks = make(map[int]Position, len(marks))
 	var rows []string
 	for _, shard := range slices.Sorted(maps.Keys(marks)) {
@@ -232,7 +230,7 @@ func moveWatermarks(tx *gorm.DB, marks map[int]*shardMark, now time.Time, done *
 }
 
 // applyKind writes the last events of one kind of target.
-func applyKind(tx *gorm.DB, kind TargetKind, last map[likeKey]Event, now time.Time, done *LikesApplied) error {
+func applyKind(tx *Tx, kind TargetKind, last map[likeKey]Event, now time.Time, done *LikesApplied) error {
 	t := likeTables[kind]
 	users := map[int64][]int64{} // by target
 	for key := range last {
@@ -335,7 +333,7 @@ func (c *likeChange) add(e Event, row int64) {
 }
 
 // writeLikes inserts likes, as rows of VALUES, and deletes likes by their ids.
-func writeLikes(tx *gorm.DB, t likeTable, insert []string, remove []int64) error {
+func writeLikes(tx *Tx, t likeTable, insert []string, remove []int64) error {
 	if len(insert) > 0 {
 		added := tx.Exec(`
 			INSERT INTO ` + t.likes + ` (` + t.column + `, user_id, created_at)
@@ -362,7 +360,7 @@ func writeLikes(tx *gorm.DB, t likeTable, insert []string, remove []int64) error
 }
 
 // renewLikes sets the times of rows of likes, which are grouped by them.
-func renewLikes(tx *gorm.DB, t likeTable, rows map[string][]int64) error {
+func renewLikes(tx *Tx, t likeTable, rows map[string][]int64) error {
 	for _, at := range slices.Sorted(maps.Keys(rows)) {
 		update := `
 			UPDATE ` + t.likes + ` FORCE INDEX (PRIMARY)
@@ -387,7 +385,7 @@ const lockedAtOnce = 5000
 // lockTargets locks and reads those targets that have a row. Their ids are in ascending order. The locks come before
 // any decision: in direct mode, another transaction could otherwise count a like meanwhile and take the count over a
 // milestone unnoticed.
-func lockTargets(tx *gorm.DB, t likeTable, ids []int64) (map[int64]likedRow, error) {
+func lockTargets(tx *Tx, t likeTable, ids []int64) (map[int64]likedRow, error) {
 	before := make(map[int64]likedRow, len(ids))
 	for some := range slices.Chunk(ids, lockedAtOnce) {
 		query := `
@@ -415,7 +413,7 @@ const (
 )
 
 // readLikes returns the ids of the rows of those (target, user) pairs that have one.
-func readLikes(tx *gorm.DB, t likeTable, ids []int64, users map[int64][]int64) (map[likeKey]int64, error) {
+func readLikes(tx *Tx, t likeTable, ids []int64, users map[int64][]int64) (map[likeKey]int64, error) {
 	type like struct{ ID, TargetID, UserID int64 }
 	var list []like
 	var where []string
@@ -463,7 +461,7 @@ func readLikes(tx *gorm.DB, t likeTable, ids []int64, users map[int64][]int64) (
 
 // addToCounts counts the rows that changed, marks the milestones that their targets reached, and notifies the authors.
 func addToCounts(
-	tx *gorm.DB,
+	tx *Tx,
 	kind TargetKind,
 	delta map[int64]int64,
 	reached map[int64][]int64,

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-
-	"gorm.io/gorm"
 )
 
 // rememberedUsers is half of the number of users that userRows remembers, in some 5 MB.
@@ -43,17 +41,17 @@ func (u *userRows) add(ids map[int64]bool) {
 
 // dropStrangers removes the likes of users who have no row, and returns the events of drops without their claims. Their
 // unlikes and returns stay, because they only take rows away.
-func (s *Store) dropStrangers(
-	tx *gorm.DB, last map[likeKey]Event, ofDrops []Event, done *LikesApplied,
+func dropStrangers(
+	tx *Tx, last map[likeKey]Event, ofDrops []Event, done *LikesApplied,
 ) ([]Event, error) {
 	users := map[int64]bool{}
 	for key, e := range last {
-		if e.Liked() && !s.userRows.has(key.UserID) {
+		if e.Liked() && !tx.store.userRows.has(key.UserID) {
 			users[key.UserID] = true
 		}
 	}
 	for _, e := range ofDrops {
-		if e.Type == ClaimTaken && !s.userRows.has(e.UserID) {
+		if e.Type == ClaimTaken && !tx.store.userRows.has(e.UserID) {
 			users[e.UserID] = true
 		}
 	}
@@ -64,7 +62,7 @@ func (s *Store) dropStrangers(
 	if err != nil {
 		return nil, err
 	}
-	s.userRows.add(found)
+	tx.store.userRows.add(found)
 	if len(found) == len(users) {
 		return ofDrops, nil
 	}

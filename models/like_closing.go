@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // Closing is the record of a deletion that is to be announced to the gate. It is written in the transaction of the
@@ -25,15 +23,16 @@ const closeAgain = time.Minute
 
 // askClosing records deletions for the gate, in their transaction. An operation has a record of its own for the first
 // time that its targets are closed: see CloseStep.
-func askClosing(tx *gorm.DB, kind TargetKind, ids []int64, d Deletion) error {
+func askClosing(tx *Tx, kind TargetKind, ids []int64, d Deletion) error {
 	if d.Operation != 0 {
 		return nil
 	}
+	tx.closeAfter(kind, ids)
 	return recordClosings(tx, kind, ids, d.At, false)
 }
 
 // recordClosings records deletions for the gate. told means that their targets were closed once, at the time at.
-func recordClosings(tx *gorm.DB, kind TargetKind, ids []int64, at time.Time, told bool) error {
+func recordClosings(tx *Tx, kind TargetKind, ids []int64, at time.Time, told bool) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -92,8 +91,8 @@ func (s *Store) EndClosing(ctx context.Context, c Closing) error {
 			DELETE FROM gate_closings
 			WHERE id=?`, []any{c.ID}
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.holdMode(tx); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := holdMode(tx); err != nil {
 			return err
 		}
 		return tx.Exec(query, args...).Error

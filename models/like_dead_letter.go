@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // DeadLetter is an event, or a whole record of the log, that could not be applied.
@@ -52,7 +50,7 @@ const MaxShownPayload = 4 << 10
 const maxLetterError = 1000
 
 // insertDeadLetters stores records that cannot be applied. A record that is stored already stays as it is.
-func insertDeadLetters(tx *gorm.DB, dead []LikeRecord, now time.Time) error {
+func insertDeadLetters(tx *Tx, dead []LikeRecord, now time.Time) error {
 	const insert = `
 		INSERT INTO dead_letters (
 			shard, digest, epoch, seq, topic, topic_partition, topic_offset, payload, error, created_at
@@ -169,8 +167,8 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Lett
 		return nil, err
 	}
 	now := s.now().UTC()
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleAdmin); err != nil {
 			return err
 		}
 		problem, err := lockOpenLetter(tx, id)
@@ -187,7 +185,7 @@ func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how Lett
 		act := letterAct(actor, id, "dead_letter.discard", reason)
 		act.Before = map[string]any{"resolution": nil, "error": problem}
 		act.After = map[string]any{"resolution": string(how)}
-		return s.logModeration(tx, act)
+		return logModeration(tx, act)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("resolve dead letter %d: %w", id, err)
@@ -204,8 +202,8 @@ func letterAct(actor, id int64, action, reason string) moderationAct {
 // log has an entry too many, but no act without an entry. ResolveDeadLetter or FailRetry ends the retry. The errors are
 // those of ResolveDeadLetter.
 func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleAdmin); err != nil {
 			return err
 		}
 		problem, err := lockOpenLetter(tx, id)
@@ -215,7 +213,7 @@ func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, 
 		act := letterAct(actor, id, "dead_letter.retry", reason)
 		act.Before = map[string]any{"resolution": nil, "error": problem}
 		act.After = map[string]any{"events": events}
-		return s.logModeration(tx, act)
+		return logModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)
@@ -225,10 +223,10 @@ func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, 
 
 // FailRetry logs that a retry failed or was not completed. The letter stays open.
 func (s *Store) FailRetry(ctx context.Context, actor, id int64, reason string) error {
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		act := letterAct(actor, id, "dead_letter.retry_failed", reason)
 		act.After = map[string]any{"resolution": nil}
-		return s.logModeration(tx, act)
+		return logModeration(tx, act)
 	})
 	if err != nil {
 		return fmt.Errorf("retry dead letter %d: %w", id, err)
@@ -237,7 +235,7 @@ func (s *Store) FailRetry(ctx context.Context, actor, id int64, reason string) e
 }
 
 // lockOpenLetter locks an unresolved letter and returns its error.
-func lockOpenLetter(tx *gorm.DB, id int64) (problem string, err error) {
+func lockOpenLetter(tx *Tx, id int64) (problem string, err error) {
 	var letter struct {
 		ID         int64
 		Resolution LetterFate

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // milestones returns the milestones in (above, upTo]: the powers of ten.
@@ -28,7 +26,7 @@ func milestones(above, upTo int64) []int64 {
 // Whether the author likes a target matters only if its count is exactly a milestone. Then the author's like is read,
 // unless it is in the batch or the batch has the first likes of the target.
 func reachedMilestones(
-	tx *gorm.DB,
+	tx *Tx,
 	kind TargetKind,
 	before map[int64]likedRow,
 	delta map[int64]int64,
@@ -67,8 +65,8 @@ func reachedMilestones(
 
 // notifyMilestone notifies the authors of targets of one kind that their likes reached a milestone, and announces it.
 // It notifies nobody of deleted targets, of comments under deleted posts, and of posts that the author mutes.
-func notifyMilestone(tx *gorm.DB, kind TargetKind, milestone int64, ids []int64, at time.Time) error {
-	announceAll(tx, announcement{event: LikeMilestone, kind: string(kind), ids: ids, milestone: milestone})
+func notifyMilestone(tx *Tx, kind TargetKind, milestone int64, ids []int64, at time.Time) error {
+	tx.announceAll(announcement{event: LikeMilestone, kind: string(kind), ids: ids, milestone: milestone})
 	post, about := "t.id", "t.id,0"
 	if kind == KindComment {
 		post, about = "t.post_id", "t.post_id,t.id"

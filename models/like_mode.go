@@ -3,8 +3,6 @@ package models
 import (
 	"context"
 	"fmt"
-
-	"gorm.io/gorm"
 )
 
 // LikesMode is how the likes of a site reach MySQL. All processes of a site agree on it, because Redis is the truth in
@@ -66,7 +64,7 @@ func (s *Store) StartLikes(ctx context.Context, mode LikesMode) error {
 // Direct mode is an epoch of each shard that Redis never had. So when the gate opens a shard afterwards, MySQL has
 // events that Redis lacks, and the relay evicts all of the shard's targets.
 func (s *Store) SwitchLikes(ctx context.Context, to LikesMode) error {
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		var is LikesMode
 		const lock = `
 			SELECT value
@@ -83,7 +81,7 @@ func (s *Store) SwitchLikes(ctx context.Context, to LikesMode) error {
 			return &Error{Code: CodeConflict, Message: "No process of this site has started yet. " +
 				"The first one decides whether its likes are gated or direct: set LIKEWISE_LIKES."}
 		case is == LikesGated && to == LikesDraining, is == LikesDraining && to == LikesDirect:
-			if err := s.leaveGate(tx, to); err != nil {
+			if err := leaveGate(tx, to); err != nil {
 				return err
 			}
 		case to == LikesGated:
@@ -105,7 +103,7 @@ func (s *Store) SwitchLikes(ctx context.Context, to LikesMode) error {
 // leaveGate raises the epoch of each shard, because a relay does not finish an opening of a lower epoch. For direct
 // mode it also moves the watermark there, to seq 1: shardMark.move keeps the end of an epoch if the epoch has had a
 // like.
-func (s *Store) leaveGate(tx *gorm.DB, to LikesMode) error {
+func leaveGate(tx *Tx, to LikesMode) error {
 	const raise = `
 		UPDATE like_shards
 		SET epoch=GREATEST(epoch, applied_epoch)+1`
@@ -145,7 +143,7 @@ func (s *Store) leaveGate(tx *gorm.DB, to LikesMode) error {
 	const apply = `
 		UPDATE like_shards
 		SET applied_epoch=epoch, applied_seq=1, applied_at=?`
-	return tx.Exec(apply, s.now().UTC()).Error
+	return tx.Exec(apply, tx.Now).Error
 }
 
 // StopDraining changes the mode of a site from draining back to gated. In another mode it does nothing.
@@ -162,7 +160,7 @@ func (s *Store) StopDraining(ctx context.Context) error {
 
 // holdDirect returns CodeUnavailable unless the site is in direct mode, or has no mode yet. The site stays in its mode
 // until the end of the transaction.
-func holdDirect(tx *gorm.DB) error {
+func holdDirect(tx *Tx) error {
 	const read = `
 		SELECT value
 		FROM settings
@@ -180,8 +178,8 @@ func holdDirect(tx *gorm.DB) error {
 }
 
 // holdMode is holdDirect for a process that has started in direct mode. In gated mode the gate decides.
-func (s *Store) holdMode(tx *gorm.DB) error {
-	if !s.direct.Load() {
+func holdMode(tx *Tx) error {
+	if !tx.store.direct.Load() {
 		return nil
 	}
 	return holdDirect(tx)

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // LikeRing is a report of accounts that repeatedly like the same author in the same seconds. workers.RingFinder decides
@@ -197,7 +195,7 @@ func (s *Store) SaveRing(ctx context.Context, ring *LikeRing) (isNew bool, err e
 	if err != nil {
 		return false, fmt.Errorf("encode evidence: %w", err)
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		isNew = false
 		const lockAuthor = `
 			SELECT id
@@ -220,7 +218,7 @@ func (s *Store) SaveRing(ctx context.Context, ring *LikeRing) (isNew bool, err e
 			}
 		}
 		if isNew = known == 0; isNew {
-			err = insertRing(tx, ring, evidence, s.now())
+			err = insertRing(tx, ring, evidence, tx.Now)
 		} else {
 			ring.ID = known
 			err = updateRing(tx, ring, evidence)
@@ -246,7 +244,7 @@ func (r *LikeRing) memberIDs() []int64 {
 
 // lockKnownRing locks the open report of the same author with a member in common and returns its id; 0 if there is
 // none. It waits for a moderator who is resolving the report, because a resolved report gets no more members.
-func lockKnownRing(tx *gorm.DB, ring *LikeRing) (id int64, err error) {
+func lockKnownRing(tx *Tx, ring *LikeRing) (id int64, err error) {
 	find := `
 		SELECT r.id
 		FROM like_rings r
@@ -275,7 +273,7 @@ func lockKnownRing(tx *gorm.DB, ring *LikeRing) (id int64, err error) {
 
 // isJudged reports whether moderators have resolved rings of all members since the ring's last occasion (see
 // JudgedUntil).
-func isJudged(tx *gorm.DB, ring *LikeRing) (bool, error) {
+func isJudged(tx *Tx, ring *LikeRing) (bool, error) {
 	query := `
 		SELECT COUNT(DISTINCT m.user_id)
 		FROM like_rings r
@@ -286,7 +284,7 @@ func isJudged(tx *gorm.DB, ring *LikeRing) (bool, error) {
 	return judged == len(ring.Members), err
 }
 
-func insertRing(tx *gorm.DB, ring *LikeRing, evidence []byte, now time.Time) error {
+func insertRing(tx *Tx, ring *LikeRing, evidence []byte, now time.Time) error {
 	const insert = `
 		INSERT INTO like_rings (author_id, coincidences, occasions, first_at, last_at, evidence, found_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?)`
@@ -299,7 +297,7 @@ func insertRing(tx *gorm.DB, ring *LikeRing, evidence []byte, now time.Time) err
 }
 
 // updateRing replaces a report. The period that is examined moves on, so the first time is kept.
-func updateRing(tx *gorm.DB, ring *LikeRing, evidence []byte) error {
+func updateRing(tx *Tx, ring *LikeRing, evidence []byte) error {
 	const update = `
 		UPDATE like_rings
 		SET coincidences=?, occasions=?, first_at=LEAST(first_at,?), last_at=?, evidence=?
@@ -308,7 +306,7 @@ func updateRing(tx *gorm.DB, ring *LikeRing, evidence []byte) error {
 		ring.Coincidences, ring.Occasions, ring.FirstAt, ring.LastAt, string(evidence), ring.ID).Error
 }
 
-func writeRingMembers(tx *gorm.DB, ring *LikeRing) error {
+func writeRingMembers(tx *Tx, ring *LikeRing) error {
 	args := make([]any, 0, 4*len(ring.Members))
 	for _, m := range ring.Members {
 		args = append(args, ring.ID, m.UserID, m.Coincidences, m.Likes)

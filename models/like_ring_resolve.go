@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // DismissRing records that a moderator found nothing wrong with a ring. The likes that its members gave until now are
@@ -14,7 +12,7 @@ import (
 // already, and CodeForbidden if the actor is not a moderator, or is the author or a member.
 func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string) error {
 	resolution := ringResolution{RingDismissed, "like_ring.dismiss", reason}
-	return s.resolveRing(ctx, actor, id, resolution, func(*gorm.DB) (map[string]any, error) { return nil, nil })
+	return s.resolveRing(ctx, actor, id, resolution, func(*Tx) (map[string]any, error) { return nil, nil })
 }
 
 // VoidRing requests that all likes are voided that the members of a ring gave since its first occasion (see VoidLikes),
@@ -27,7 +25,7 @@ func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (v
 	if err != nil {
 		return nil, err
 	}
-	err = s.resolveRing(ctx, actor, id, resolution, func(tx *gorm.DB) (map[string]any, error) {
+	err = s.resolveRing(ctx, actor, id, resolution, func(tx *Tx) (map[string]any, error) {
 		voids = voids[:0]
 		var members []struct {
 			UserID  int64
@@ -43,10 +41,10 @@ func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (v
 			return nil, err
 		}
 		var ids []int64
-		now := s.now().UTC()
+		now := tx.Now
 		for _, m := range members {
 			v := LikeVoid{UserID: m.UserID, RequestedBy: actor, LikedSince: &m.FirstAt, Reason: reason}
-			err := s.voidLikes(tx, &v, now, likeNow)
+			err := voidLikes(tx, &v, now, likeNow)
 			if ErrorCode(err) == CodeNotFound {
 				continue
 			}
@@ -60,7 +58,7 @@ func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (v
 	return voids, err
 }
 
-func ringMembers(tx *gorm.DB, id int64) (users []int64, err error) {
+func ringMembers(tx *Tx, id int64) (users []int64, err error) {
 	err = tx.Raw(`
 		SELECT user_id
 		FROM like_ring_members
@@ -79,12 +77,12 @@ type ringResolution struct {
 
 // resolveRing resolves an open ring. act does what the resolution requires and returns what the log has of it.
 func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
-	act func(*gorm.DB) (map[string]any, error),
+	act func(*Tx) (map[string]any, error),
 ) error {
 	if err := ValidateReason(r.reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		members, err := ringMembers(tx, id)
 		if err != nil {
 			return err
@@ -93,7 +91,7 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResoluti
 		if err != nil {
 			return err
 		}
-		if err := s.requireRole(users[actor], RoleModerator); err != nil {
+		if err := requireRole(tx, users[actor], RoleModerator); err != nil {
 			return err
 		}
 		if err := lockOpenRing(tx, actor, id); err != nil {
@@ -116,10 +114,10 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResoluti
 			UPDATE like_rings
 			SET status=?, resolved_at=?, resolved_by=?, reason=?
 			WHERE id=?`
-		if err := tx.Exec(update, r.status, s.now().UTC(), actor, r.reason, id).Error; err != nil {
+		if err := tx.Exec(update, r.status, tx.Now, actor, r.reason, id).Error; err != nil {
 			return err
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: r.action, TargetType: "like_ring", TargetID: id, Reason: r.reason,
 			Before: map[string]any{"status": string(RingOpen)}, After: after,
 		})
@@ -132,7 +130,7 @@ func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResoluti
 
 // lockOpenRing locks a ring that the actor is about to resolve. It returns an error if the ring does not exist, is
 // resolved already, or concerns the actor.
-func lockOpenRing(tx *gorm.DB, actor, id int64) error {
+func lockOpenRing(tx *Tx, actor, id int64) error {
 	const query = `
 		SELECT status,
 			author_id=? OR EXISTS (

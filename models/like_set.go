@@ -44,7 +44,7 @@ func (t likeTable) adding(delta string) string {
 }
 
 // counted copies the new counts of posts to post_tags, after adding, in the same transaction.
-func (t likeTable) counted(tx *gorm.DB, ids ...int64) error {
+func (t likeTable) counted(tx *Tx, ids ...int64) error {
 	if t.targets != "posts" {
 		return nil
 	}
@@ -62,7 +62,7 @@ func NotFound(kind TargetKind) *Error {
 func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked bool) (LikeState, error) {
 	t := likeTables[target.Kind]
 	state := LikeState{Liked: liked}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if err := holdDirect(tx); err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 		if len(locked) == 0 {
 			return NotFound(target.Kind)
 		}
-		changed, err := s.setLikeRow(tx, target, userID, liked)
+		changed, err := setLikeRow(tx, target, userID, liked)
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 		if state.Count = now.LikesCount; read.Error != nil || !liked || !changed {
 			return read.Error
 		}
-		return s.reachMilestone(tx, target, userID, now)
+		return reachMilestone(tx, target, userID, now)
 	})
 	if err != nil {
 		return LikeState{}, fmt.Errorf("set like of %s: %w", target, err)
@@ -104,7 +104,7 @@ func (s *Store) SetLike(ctx context.Context, target Target, userID int64, liked 
 // Nobody else writes the row under this lock, so a plain INSERT is enough. Shortly after an unlike, the unique key
 // still has a deleted entry. ON DUPLICATE KEY UPDATE would lock this entry and the next one exclusively. The next entry
 // can belong to another target, so two such inserts could deadlock.
-func (s *Store) setLikeRow(tx *gorm.DB, target Target, userID int64, liked bool) (changed bool, err error) {
+func setLikeRow(tx *Tx, target Target, userID int64, liked bool) (changed bool, err error) {
 	t := likeTables[target.Kind]
 	rows, err := readLikes(tx, t, []int64{target.ID}, map[int64][]int64{target.ID: {userID}})
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Store) setLikeRow(tx *gorm.DB, target Target, userID int64, liked bool)
 }
 
 // reachMilestone notifies the author if the like of a user took the likes of others to a milestone for the first time.
-func (s *Store) reachMilestone(tx *gorm.DB, target Target, userID int64, now likedRow) error {
+func reachMilestone(tx *Tx, target Target, userID int64, now likedRow) error {
 	if userID == now.UserID {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (s *Store) reachMilestone(tx *gorm.DB, target Target, userID int64, now lik
 		return err
 	}
 	for _, m := range slices.Sorted(maps.Keys(reached)) {
-		if err := notifyMilestone(tx, target.Kind, m, reached[m], s.now()); err != nil {
+		if err := notifyMilestone(tx, target.Kind, m, reached[m], tx.Now); err != nil {
 			return err
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // ShardState is the state of a shard in MySQL.
@@ -144,7 +142,7 @@ var ErrNotGated = errors.New("likes are not gated")
 // NextEpoch hands out a new epoch of a shard. It is higher than every one before and than above.
 func (s *Store) NextEpoch(ctx context.Context, shard int, above int64) (int64, error) {
 	var epoch int64
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		var mode LikesMode
 		const read = `
 			SELECT value

@@ -64,12 +64,12 @@ func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Diff
 	for _, d := range found[:min(len(found), maxLoggedDifferences)] {
 		problems = append(problems, d.String())
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, r.ActorID, RoleAdmin); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, r.ActorID, RoleAdmin); err != nil {
 			return err
 		}
 		before := map[string]any{"found": len(found), "differences": problems}
-		return s.logModeration(tx, r.act(moderationAct{Action: "pipeline.reconcile", Before: before}))
+		return logModeration(tx, r.act(moderationAct{Action: "pipeline.reconcile", Before: before}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconcile: %w", err)
@@ -99,8 +99,8 @@ func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Dif
 	if interrupted {
 		after["interrupted"] = true
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		return s.logModeration(tx, r.act(moderationAct{Action: "pipeline.reconciled", After: after}))
+	err := s.transact(ctx, func(tx *Tx) error {
+		return logModeration(tx, r.act(moderationAct{Action: "pipeline.reconciled", After: after}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconciled: %w", err)
@@ -132,11 +132,11 @@ func (s *Store) TallyOf(ctx context.Context, target Target) (t TargetTally, ok b
 // LockedTally counts the rows of one target while its row is locked. ok is false if the target has no row. Transactions
 // that change the counts hold the same lock until they have committed, so a difference is real.
 func (s *Store) LockedTally(ctx context.Context, target Target) (t TargetTally, ok bool, err error) {
-	err = s.transact(Aside(ctx), func(tx *gorm.DB) error {
+	err = s.transact(Aside(ctx), func(tx *Tx) error {
 		if _, err := lockTarget(tx, target); err != nil {
 			return err
 		}
-		t, ok, err = tallyOf(tx, target)
+		t, ok, err = tallyOf(tx.DB, target)
 		return err
 	})
 	return t, ok, err
@@ -252,7 +252,7 @@ func (s *Store) Missing(ctx context.Context, targets []Target) ([]Target, error)
 // Recount sets the stored counts of a target to the counts of its rows. It also sets the score of a post and the
 // columns of its tags, and the depths of a comment and of its replies.
 func (s *Store) Recount(ctx context.Context, target Target) error {
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		// Transactions that change the counts, and those that write comments, wait for this lock.
 		if _, err := lockTarget(tx, target); err != nil {
 			return err
@@ -261,11 +261,7 @@ func (s *Store) Recount(ctx context.Context, target Target) error {
 			return err
 		}
 		if target.Kind == KindPost {
-			tags, err := moveTags(tx, target.ID)
-			if err != nil {
-				return err
-			}
-			return countTags(tx, tags)
+			return moveTags(tx, target.ID)
 		}
 		return repairDepths(tx, target.ID)
 	})
@@ -276,7 +272,7 @@ func (s *Store) Recount(ctx context.Context, target Target) error {
 }
 
 // storeCounts counts the rows of a target, which is locked, and stores the counts and the score of a post.
-func storeCounts(tx *gorm.DB, target Target) error {
+func storeCounts(tx *Tx, target Target) error {
 	t := likeTables[target.Kind]
 	children, parent := "comments_count", "post_id"
 	if target.Kind == KindComment {
@@ -312,7 +308,7 @@ func storeCounts(tx *gorm.DB, target Target) error {
 
 // repairDepths corrects the depth of a comment by that of its parent, and the depths of its replies if this changes
 // them. The post is locked, so no comment is written meanwhile.
-func repairDepths(tx *gorm.DB, id int64) error {
+func repairDepths(tx *Tx, id int64) error {
 	type depth struct{ ID, ParentID, Depth, Want int64 }
 	query := `
 		SELECT t.id, t.depth, ` + depthSQL + ` AS want
@@ -363,7 +359,7 @@ func repairDepths(tx *gorm.DB, id int64) error {
 // DeleteOrphanLikes deletes the likes of a target that has no row.
 func (s *Store) DeleteOrphanLikes(ctx context.Context, target Target) error {
 	t := likeTables[target.Kind]
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		existing, err := lockTargets(tx, t, []int64{target.ID})
 		if err != nil || len(existing) > 0 {
 			return err

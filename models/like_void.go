@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // LikeVoid is a request to void likes of a user: all of them, or those accepted in a period. It is a row, so that it is
@@ -108,11 +106,11 @@ func (s *Store) CloseLikeVoid(ctx context.Context, id int64) error {
 		UPDATE like_voids FORCE INDEX (PRIMARY)
 		SET done_at=?
 		WHERE id=? AND done_at IS NULL`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.holdMode(tx); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := holdMode(tx); err != nil {
 			return err
 		}
-		return tx.Exec(update, s.now().UTC(), id).Error
+		return tx.Exec(update, tx.Now, id).Error
 	})
 	if err != nil {
 		return fmt.Errorf("close like void %d: %w", id, err)
@@ -178,11 +176,11 @@ func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 			return err
 		}
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.voidLikes(tx, v, now, likeNow); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := voidLikes(tx, v, now, likeNow); err != nil {
 			return err
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: v.RequestedBy, Action: "user.void_likes", TargetType: "user", TargetID: v.UserID, Reason: v.Reason,
 			After: map[string]any{"void_id": v.ID, "since": v.LikedSince, "until": v.LikedUntil},
 		})
@@ -219,8 +217,8 @@ func (s *Store) voidingFrom(ctx context.Context) (time.Time, error) {
 
 // voidLikes writes the request; the caller logs it. likeNow is the present time by the clock of likes, which a
 // request without LikedUntil needs.
-func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now, likeNow time.Time) error {
-	user, err := s.lockOutranked(tx, v.RequestedBy, v.UserID)
+func voidLikes(tx *Tx, v *LikeVoid, now, likeNow time.Time) error {
+	user, err := lockOutranked(tx, v.RequestedBy, v.UserID)
 	if err != nil {
 		return err
 	}
@@ -234,7 +232,7 @@ func (s *Store) voidLikes(tx *gorm.DB, v *LikeVoid, now, likeNow time.Time) erro
 		v.LikedUntil = &until
 	}
 	v.RequestedAt, v.DoneAt = now.Truncate(time.Millisecond), nil
-	v.ID, err = s.insert(tx, `
+	v.ID, err = tx.insert(`
 		INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until, reason)
 		VALUES (?, ?, ?, ?, ?, ?)`,
 		v.UserID, v.RequestedBy, v.RequestedAt, v.LikedSince, v.LikedUntil, v.Reason)
@@ -259,7 +257,7 @@ func (s *Store) likeTimeIn(ctx context.Context, d time.Duration) time.Time {
 
 // endVoids ends open requests with a ban, so that they do not void likes after it. banEnds is by the clock of likes.
 // The user exists: requests about a deleted account have no end.
-func endVoids(tx *gorm.DB, userID int64, banEnds time.Time) error {
+func endVoids(tx *Tx, userID int64, banEnds time.Time) error {
 	at := second(banEnds)
 	return tx.Exec(`
 		UPDATE like_voids
@@ -361,9 +359,9 @@ func (s *Store) WithdrawLike(
 	ctx context.Context, target Target, userID int64, cold func() (bool, error),
 ) (done bool, err error) {
 	t := likeTables[target.Kind]
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		done = false
-		if err := s.holdMode(tx); err != nil {
+		if err := holdMode(tx); err != nil {
 			return err
 		}
 		open, err := lockTarget(tx, target)
@@ -395,7 +393,7 @@ func (s *Store) WithdrawLike(
 }
 
 // lockTarget locks a target, a comment after its post, and reports whether it is open.
-func lockTarget(tx *gorm.DB, target Target) (open bool, err error) {
+func lockTarget(tx *Tx, target Target) (open bool, err error) {
 	if target.Kind == KindPost {
 		return lockRow(tx, "posts", target.ID)
 	}
@@ -416,7 +414,7 @@ func lockTarget(tx *gorm.DB, target Target) (open bool, err error) {
 }
 
 // lockRow locks a row of a table and reports whether it exists and is not deleted.
-func lockRow(tx *gorm.DB, table string, id int64) (open bool, err error) {
+func lockRow(tx *Tx, table string, id int64) (open bool, err error) {
 	query := `
 		SELECT status
 		FROM ` + table + ` FORCE INDEX (PRIMARY)

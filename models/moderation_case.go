@@ -274,7 +274,7 @@ func (s *Store) ReportCaseByID(ctx context.Context, id int64) (*ReportCase, erro
 
 // openCase returns the open case about a target; if there is none, it opens one. It locks the target's post first: two
 // concurrent INSERTs into the gap of a unique key would wait for each other.
-func (s *Store) openCase(tx *gorm.DB, target Target, now time.Time) (id int64, err error) {
+func openCase(tx *Tx, target Target, now time.Time) (id int64, err error) {
 	const find = `
 		SELECT COALESCE(MAX(id),0)
 		FROM report_cases
@@ -289,10 +289,10 @@ func (s *Store) openCase(tx *gorm.DB, target Target, now time.Time) (id int64, e
 	if err != nil || id != 0 {
 		return id, err
 	}
-	if id, err = s.insert(tx, insert, target.Kind, target.ID, now, now); err != nil {
+	if id, err = tx.insert(insert, target.Kind, target.ID, now, now); err != nil {
 		return 0, err
 	}
-	announce(tx, ReportOpened, id)
+	tx.announce(ReportOpened, id)
 	return id, nil
 }
 
@@ -327,13 +327,13 @@ func (k *lockedCase) notAbout(db *gorm.DB, userID int64) error {
 
 // lockCase locks an open case for a moderator. CodeForbidden: the actor is not a moderator, or is the author of the
 // target. CodeConflict: the case is resolved, or claimed by another moderator.
-func (s *Store) lockCase(tx *gorm.DB, actor, id int64) (*lockedCase, error) {
+func lockCase(tx *Tx, actor, id int64) (*lockedCase, error) {
 	const lock = `
 		SELECT target_type, target_id, is_open, COALESCE(claimed_by,0) AS claimed_by, claimed_until
 		FROM report_cases FORCE INDEX (PRIMARY)
 		WHERE id=?
 		FOR UPDATE`
-	if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+	if err := lockActor(tx, actor, RoleModerator); err != nil {
 		return nil, err
 	}
 	var about lockedCase
@@ -354,13 +354,13 @@ func (s *Store) lockCase(tx *gorm.DB, actor, id int64) (*lockedCase, error) {
 	case read.RowsAffected == 0:
 		return nil, errNoCase()
 	}
-	if err := k.notAbout(tx, actor); err != nil {
+	if err := k.notAbout(tx.DB, actor); err != nil {
 		return nil, err
 	}
 	switch {
 	case k.IsOpen == nil:
 		return nil, Errorf(CodeConflict, "The report is resolved.")
-	case k.claimed(s.now()) && k.ClaimedBy != actor:
+	case k.claimed(tx.Now) && k.ClaimedBy != actor:
 		until := k.ClaimedUntil.UTC().Format(time.RFC3339)
 		return nil, Errorf(CodeConflict, "Another moderator has claimed the report until %s.", until)
 	}
@@ -379,12 +379,12 @@ func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
 		UPDATE report_cases
 		SET claimed_by=?, claimed_until=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		k, err := s.lockCase(tx, actor, id)
+	err := s.transact(ctx, func(tx *Tx) error {
+		k, err := lockCase(tx, actor, id)
 		if err != nil {
 			return err
 		}
-		now := s.now().UTC().Truncate(time.Millisecond)
+		now := tx.Now.Truncate(time.Millisecond)
 		until := now.Add(ClaimLife)
 		if err := tx.Exec(update, actor, until, id).Error; err != nil {
 			return err
@@ -393,7 +393,7 @@ func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
 		if k.claimed(now) {
 			before["claimed_until"] = k.ClaimedUntil.UTC()
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: "report.claim", TargetType: "report", TargetID: id,
 			Before: before, After: map[string]any{"claimed_until": until},
 		})
@@ -420,54 +420,48 @@ func (r Verdict) Validate() error {
 }
 
 // ResolveReport ends a case and notifies all reporters in one transaction, which also deletes the target if that is the
-// outcome. It returns the target; if it was removed, the caller closes it. CodeInvalid: a field breaks a rule. The
-// other errors are those of ClaimReport.
-func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) (target Target, err error) {
+// outcome. CodeInvalid: a field breaks a rule. The other errors are those of ClaimReport.
+func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) error {
 	if err := r.Validate(); err != nil {
-		return target, err
+		return err
 	}
 	const update = `
 		UPDATE report_cases
 		SET is_open=NULL, claimed_until=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		k, err := s.lockCase(tx, actor, id)
+	err := s.transact(ctx, func(tx *Tx) error {
+		k, err := lockCase(tx, actor, id)
 		if err != nil {
 			return err
 		}
-		target = Target{Kind: k.TargetType, ID: k.TargetID}
-		var tags map[int64]int
+		target := Target{Kind: k.TargetType, ID: k.TargetID}
 		if r.Outcome == OutcomeRemoved {
 			var before, after map[string]any
-			if before, after, tags, err = s.remove(tx, actor, target, r.Note); err != nil {
+			if before, after, err = remove(tx, actor, target, r.Note); err != nil {
 				return err
 			}
 			if after != nil {
-				if err := s.logModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
+				if err := logModeration(tx, act(actor, "delete", target, r.Note, before, after)); err != nil {
 					return err
 				}
 			}
 		}
-		now := second(s.now())
+		now := second(tx.Now)
 		if err := tx.Exec(update, actor, now, r.Outcome, r.Note, id).Error; err != nil {
 			return err
 		}
-		announce(tx, ReportDecided, id)
+		tx.announce(ReportDecided, id)
 		if err := notifyReporters(tx, id, now); err != nil {
 			return err
 		}
-		err = s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: "report.resolve", TargetType: "report", TargetID: id, Reason: r.Note,
 			Before: map[string]any{"outcome": nil},
 			After:  map[string]any{"outcome": r.Outcome, "target_type": target.Kind, "target_id": target.ID},
 		})
-		if err != nil {
-			return err
-		}
-		return countTags(tx, tags)
 	})
 	if err != nil {
-		return target, fmt.Errorf("resolve report %d: %w", id, err)
+		return fmt.Errorf("resolve report %d: %w", id, err)
 	}
-	return target, nil
+	return nil
 }

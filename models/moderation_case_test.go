@@ -64,12 +64,8 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 			assert.Equal(t, models.CodeConflict, models.ErrorCode(errs[i]))
 		}
 	}
-	_, err := store.ResolveReport(
-		ctx,
-		loser.ID,
-		cases[0].ID,
-		models.Verdict{Outcome: models.OutcomeRemoved, Note: "Spam."},
-	)
+	verdict := models.Verdict{Outcome: models.OutcomeRemoved, Note: "Spam."}
+	err := store.ResolveReport(ctx, loser.ID, cases[0].ID, verdict)
 	assert.Equal(t, models.CodeConflict, models.ErrorCode(err))
 	assert.Empty(t, must(store.ReportCases(ctx, models.CasesOpen, 0, 10)))
 	assert.Len(t, must(store.ReportCases(ctx, models.CasesClaimed, 0, 10)), 1)
@@ -80,7 +76,7 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 	assert.Len(t, must(store.ReportCases(ctx, models.CasesOpen, 0, 10)), 1)
 	for i := range errs {
 		group.Go(func() {
-			_, errs[i] = store.ResolveReport(
+			errs[i] = store.ResolveReport(
 				context.Background(),
 				[]int64{mod.ID, mod2.ID}[i%2],
 				cases[0].ID,

@@ -3,8 +3,6 @@ package models
 import (
 	"context"
 	"fmt"
-
-	"gorm.io/gorm"
 )
 
 // moderated is the part of a post or comment that acts of moderators depend on. It is read in a transaction that holds
@@ -39,7 +37,7 @@ func (m *moderated) state() map[string]any {
 
 // lockModerated reads a post or comment with the post's row locked: every deletion and restoration locks that row.
 // CodeNotFound: it never existed.
-func lockModerated(tx *gorm.DB, target Target) (*moderated, error) {
+func lockModerated(tx *Tx, target Target) (*moderated, error) {
 	if err := lockTargetPost(tx, target); err != nil {
 		return nil, err
 	}
@@ -61,7 +59,7 @@ func lockModerated(tx *gorm.DB, target Target) (*moderated, error) {
 }
 
 // lockTargetPost locks the post that is the target, or that the target is a comment on.
-func lockTargetPost(tx *gorm.DB, target Target) error {
+func lockTargetPost(tx *Tx, target Target) error {
 	const query = `
 		SELECT COALESCE(MAX(post_id),0)
 		FROM comments
@@ -95,18 +93,15 @@ func (s *Store) RemoveContent(ctx context.Context, actor int64, target Target, r
 	if err := ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleModerator); err != nil {
 			return err
 		}
-		before, after, tags, err := s.remove(tx, actor, target, reason)
+		before, after, err := remove(tx, actor, target, reason)
 		if err != nil || after == nil {
 			return err
 		}
-		if err := s.logModeration(tx, act(actor, "delete", target, reason, before, after)); err != nil {
-			return err
-		}
-		return countTags(tx, tags)
+		return logModeration(tx, act(actor, "delete", target, reason, before, after))
 	})
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", target, err)
@@ -114,37 +109,34 @@ func (s *Store) RemoveContent(ctx context.Context, actor int64, target Target, r
 	return nil
 }
 
-// remove does what RemoveContent describes and leaves the log and the tags to the caller. If nothing changed, after is
-// nil.
-func (s *Store) remove(
-	tx *gorm.DB, actor int64, target Target, reason string,
-) (before, after map[string]any, tags map[int64]int, err error) {
+// remove does what RemoveContent describes and leaves the log to the caller. If nothing changed, after is nil.
+func remove(tx *Tx, actor int64, target Target, reason string) (before, after map[string]any, err error) {
 	update := `
 		UPDATE ` + likeTables[target.Kind].targets + `
 		SET deleted_at=?, deleted_by=?, delete_reason=?, operation_id=NULL, updated_at=updated_at
 		WHERE id=?`
 	m, err := lockModerated(tx, target)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	before = m.state()
 	now := &moderated{Status: StatusDeleted, DeletedBy: actor}
 	switch {
 	case m.Status == StatusNormal:
-		tags, err = hide(tx, target, Deletion{At: s.now(), By: Author{ID: actor}, Reason: reason})
+		err = hide(tx, target, Deletion{At: tx.Now, By: Author{ID: actor}, Reason: reason})
 	case m.DeletedBy == 0 || m.OperationID != 0 || m.DeletedBy == m.AuthorID && actor != m.AuthorID:
 		if m.OperationID != 0 {
 			if err := mayOverrule(tx, actor, m.DeletedBy); ErrorCode(err) == CodeForbidden {
 				now.DeletedBy = m.DeletedBy // otherwise the actor could restore the deletion of an admin
 			} else if err != nil {
-				return nil, nil, nil, err
+				return nil, nil, err
 			}
 		}
-		err = tx.Exec(update, second(s.now()), now.DeletedBy, reason, target.ID).Error
+		err = tx.Exec(update, second(tx.Now), now.DeletedBy, reason, target.ID).Error
 	default:
-		return before, nil, nil, nil
+		return before, nil, nil
 	}
-	return before, now.state(), tags, err
+	return before, now.state(), err
 }
 
 // ReinstateContent restores a deleted post or comment, regardless of who deleted it and when. If it is not deleted,
@@ -154,8 +146,8 @@ func (s *Store) ReinstateContent(ctx context.Context, actor int64, target Target
 	if err := ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleModerator); err != nil {
 			return err
 		}
 		m, err := lockModerated(tx, target)
@@ -171,15 +163,11 @@ func (s *Store) ReinstateContent(ctx context.Context, actor int64, target Target
 		if err := mayOverrule(tx, actor, m.DeletedBy); err != nil {
 			return err
 		}
-		tags, err := s.show(tx, target)
-		if err != nil {
+		if err := show(tx, target); err != nil {
 			return err
 		}
 		after := map[string]any{"status": StatusNormal.String()}
-		if err := s.logModeration(tx, act(actor, "restore", target, reason, m.state(), after)); err != nil {
-			return err
-		}
-		return countTags(tx, tags)
+		return logModeration(tx, act(actor, "restore", target, reason, m.state(), after))
 	})
 	if err != nil {
 		return fmt.Errorf("reinstate %s: %w", target, err)
@@ -217,8 +205,8 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag PostFlag,
 		UPDATE posts
 		SET ` + string(flag) + `=?, updated_at=updated_at
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleModerator); err != nil {
 			return err
 		}
 		m, err := lockModerated(tx, target)
@@ -241,7 +229,7 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag PostFlag,
 			return err
 		}
 		before, after := map[string]any{string(flag): was}, map[string]any{string(flag): set}
-		return s.logModeration(tx, act(actor, verb, target, reason, before, after))
+		return logModeration(tx, act(actor, verb, target, reason, before, after))
 	})
 	if err != nil {
 		return fmt.Errorf("%s post %d: %w", verb, id, err)
@@ -250,7 +238,7 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag PostFlag,
 }
 
 // roomToPin returns CodeConflict if MaxPinned posts are pinned. Until the commit, other transactions wait for it.
-func roomToPin(tx *gorm.DB) error {
+func roomToPin(tx *Tx) error {
 	const lock = `
 		SELECT name
 		FROM settings

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // A moderationAct is one action of a moderator. It is logged in the transaction that carries it out, and never changed.
@@ -21,15 +19,9 @@ type moderationAct struct {
 	Before, After map[string]any
 }
 
-type requestIDKey struct{}
-
-// WithRequestID returns a context under which the moderation log records this id of the request.
-func WithRequestID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, requestIDKey{}, id)
-}
-
-// logModeration writes an act into the moderation log, as part of the transaction tx that does it.
-func (s *Store) logModeration(tx *gorm.DB, act moderationAct) error {
+// logModeration writes an act into the moderation log, as part of the transaction tx that does it, with the id of the
+// request.
+func logModeration(tx *Tx, act moderationAct) error {
 	before, err := stateJSON(act.Before)
 	if err != nil {
 		return err
@@ -38,13 +30,12 @@ func (s *Store) logModeration(tx *gorm.DB, act moderationAct) error {
 	if err != nil {
 		return err
 	}
-	requestID, _ := tx.Statement.Context.Value(requestIDKey{}).(string)
 	const insert = `
 		INSERT INTO moderation_log (actor_id, action, target_type, target_id, reason,
 			before_state, after_state, request_id, created_at)
 		VALUES (?,?,?,?,?,?,?,?,?)`
 	err = tx.Exec(insert, act.ActorID, act.Action, act.TargetType, act.TargetID, act.Reason,
-		before, after, requestID, s.now().UTC()).Error
+		before, after, tx.requestID(), tx.Now).Error
 	if err != nil {
 		return fmt.Errorf("log moderation: %w", err)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // OperationState is the progress of a ContentOperation.
@@ -67,8 +65,8 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 			last_post_id, last_comment_id)
 		VALUES (?,?,?,?,?,?,?)`
 	var id int64
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockAuthor(tx, actor, userID); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockAuthor(tx, actor, userID); err != nil {
 			return err
 		}
 		var last struct{ Post, Comment int64 }
@@ -76,12 +74,12 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 		if err != nil {
 			return err
 		}
-		id, err = s.insert(tx, insert,
-			userID, OperationDeleting, actor, s.now().UTC(), reason, last.Post, last.Comment)
+		id, err = tx.insert(insert,
+			userID, OperationDeleting, actor, tx.Now, reason, last.Post, last.Comment)
 		if err != nil {
 			return err
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: "user.delete_content", TargetType: "user", TargetID: userID, Reason: reason,
 			After: map[string]any{"operation_id": id, "state": OperationDeleting.String()},
 		})
@@ -93,8 +91,8 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 }
 
 // lockAuthor is lockOutranked for an author who may have deleted their account: their content still exists.
-func (s *Store) lockAuthor(tx *gorm.DB, actor, userID int64) error {
-	_, err := s.lockOutranked(tx, actor, userID)
+func lockAuthor(tx *Tx, actor, userID int64) error {
+	_, err := lockOutranked(tx, actor, userID)
 	if ErrorCode(err) != CodeNotFound {
 		return err
 	}
@@ -129,11 +127,11 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		UPDATE content_operations
 		SET state=?, undone_by=?, finished_at=NULL
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockAuthor(tx, actor, o.UserID); err != nil {
+	err = s.transact(ctx, func(tx *Tx) error {
+		if err := lockAuthor(tx, actor, o.UserID); err != nil {
 			return err
 		}
-		made(tx, id)
+		tx.answerHas(id)
 		now, err := lockOperation(tx, id)
 		if err != nil || now.State >= OperationUndoing {
 			return err
@@ -144,7 +142,7 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		if err := tx.Exec(update, OperationUndoing, actor, id).Error; err != nil {
 			return err
 		}
-		return s.logModeration(tx, moderationAct{
+		return logModeration(tx, moderationAct{
 			ActorID: actor, Action: "user.restore_content", TargetType: "user", TargetID: o.UserID, Reason: reason,
 			Before: map[string]any{"operation_id": id, "state": now.State.String()},
 			After:  map[string]any{"operation_id": id, "state": OperationUndoing.String()},
@@ -158,7 +156,7 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 
 // sweptAway reports whether a post is in the range of an operation that was not undone. A post that its author had
 // deleted before the operation was left as it was, and must stay deleted like the others.
-func sweptAway(tx *gorm.DB, userID, postID int64) (bool, error) {
+func sweptAway(tx *Tx, userID, postID int64) (bool, error) {
 	const query = `
 		SELECT COUNT(*)
 		FROM content_operations
@@ -187,7 +185,7 @@ func (s *Store) OperationByID(ctx context.Context, id int64) (*ContentOperation,
 
 func errNoOperation() *Error { return Errorf(CodeNotFound, "There is no such operation.") }
 
-func lockOperation(tx *gorm.DB, id int64) (*ContentOperation, error) {
+func lockOperation(tx *Tx, id int64) (*ContentOperation, error) {
 	const query = `
 		SELECT ` + operationColumns + `
 		FROM content_operations
@@ -234,29 +232,25 @@ func (s *Store) StepOperation(ctx context.Context, id int64) (OperationStep, err
 		SET state=?, finished_at=?
 		WHERE id=?`
 	var step OperationStep
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		step = OperationStep{}
 		o, err := lockOperation(tx, id)
 		if err != nil {
 			return err
 		}
-		var tags map[int64]int
 		switch o.State {
 		case OperationDeleting:
-			tags, err = s.deleteSome(tx, o, &step)
+			err = deleteSome(tx, o, &step)
 		case OperationUndoing:
-			tags, err = s.restoreSome(tx, o, &step)
+			err = restoreSome(tx, o, &step)
 		default:
 			step.Done = true
 			return nil
 		}
-		if err != nil {
+		if err != nil || !step.Done {
 			return err
 		}
-		if step.Done {
-			return tx.Exec(finish, o.State+1, s.now().UTC(), id).Error
-		}
-		return countTags(tx, tags)
+		return tx.Exec(finish, o.State+1, tx.Now, id).Error
 	})
 	if err != nil {
 		return step, fmt.Errorf("operation %d: %w", id, err)
@@ -266,7 +260,7 @@ func (s *Store) StepOperation(ctx context.Context, id int64) (OperationStep, err
 
 // deleteSome deletes the next comments or, if there are none left, posts. Targets that are marked with the operation
 // already were deleted in a step that was not completed.
-func (s *Store) deleteSome(tx *gorm.DB, o *ContentOperation, step *OperationStep) (tags map[int64]int, err error) {
+func deleteSome(tx *Tx, o *ContentOperation, step *OperationStep) error {
 	next := func(table string, done, last int64, limit int) (ids []int64, err error) {
 		query := `
 			SELECT id
@@ -276,11 +270,11 @@ func (s *Store) deleteSome(tx *gorm.DB, o *ContentOperation, step *OperationStep
 			LIMIT ?`
 		return ids, tx.Raw(query, o.UserID, done, last, StatusNormal, o.ID, limit).Scan(&ids).Error
 	}
-	d := Deletion{At: s.now(), By: Author{ID: o.RequestedBy}, Reason: o.Reason, Operation: o.ID}
+	d := Deletion{At: tx.Now, By: Author{ID: o.RequestedBy}, Reason: o.Reason, Operation: o.ID}
 	kind, column := KindComment, "comments_deleted"
 	ids, err := next("comments", o.DoneCommentID, o.LastCommentID, operationComments)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var hidden []int64
 	if len(ids) > 0 {
@@ -288,25 +282,25 @@ func (s *Store) deleteSome(tx *gorm.DB, o *ContentOperation, step *OperationStep
 	} else {
 		kind, column = KindPost, "posts_deleted"
 		if ids, err = next("posts", o.DonePostID, o.LastPostID, operationPosts); err != nil {
-			return nil, err
+			return err
 		}
-		hidden, tags, err = hidePosts(tx, ids, d)
+		hidden, err = hidePosts(tx, ids, d)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if step.Done = len(ids) == 0; step.Done {
-		return nil, nil
+		return nil
 	}
 	step.Changed, step.passed = len(hidden), Target{Kind: kind, ID: ids[len(ids)-1]}
 	for _, id := range ids {
 		step.Close = append(step.Close, Target{Kind: kind, ID: id})
 	}
-	return tags, countStep(tx, o, column, len(hidden))
+	return countStep(tx, o, column, len(hidden))
 }
 
 // countStep adds to a counter of an operation.
-func countStep(tx *gorm.DB, o *ContentOperation, column string, n int) error {
+func countStep(tx *Tx, o *ContentOperation, column string, n int) error {
 	update := `
 		UPDATE content_operations
 		SET ` + column + `=` + column + `+?
@@ -315,7 +309,7 @@ func countStep(tx *gorm.DB, o *ContentOperation, column string, n int) error {
 }
 
 // restoreSome restores a batch of the targets that are still marked with the operation.
-func (s *Store) restoreSome(tx *gorm.DB, o *ContentOperation, step *OperationStep) (tags map[int64]int, err error) {
+func restoreSome(tx *Tx, o *ContentOperation, step *OperationStep) error {
 	next := func(table string, limit int) (ids []int64, err error) {
 		query := `
 			SELECT id
@@ -328,7 +322,7 @@ func (s *Store) restoreSome(tx *gorm.DB, o *ContentOperation, step *OperationSte
 	column := "comments_restored"
 	ids, err := next("comments", operationComments)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var shown []int64
 	if len(ids) > 0 {
@@ -336,18 +330,18 @@ func (s *Store) restoreSome(tx *gorm.DB, o *ContentOperation, step *OperationSte
 	} else {
 		column = "posts_restored"
 		if ids, err = next("posts", operationPosts); err != nil {
-			return nil, err
+			return err
 		}
-		shown, tags, err = s.showPosts(tx, ids)
+		shown, err = showPosts(tx, ids)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if step.Done = len(ids) == 0; step.Done {
-		return nil, nil
+		return nil
 	}
 	step.Changed = len(shown)
-	return tags, countStep(tx, o, column, len(shown))
+	return countStep(tx, o, column, len(shown))
 }
 
 // CloseStep records that the targets of a step are closed in the gate, and that they are to be closed a second time.
@@ -364,11 +358,11 @@ func (s *Store) CloseStep(ctx context.Context, id int64, step OperationStep) err
 	for i, target := range step.Close {
 		ids[i] = target.ID
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if err := tx.Exec(update, step.passed.ID, id).Error; err != nil {
 			return err
 		}
-		return recordClosings(tx, step.passed.Kind, ids, s.now(), true)
+		return recordClosings(tx, step.passed.Kind, ids, tx.Now, true)
 	})
 	if err != nil {
 		return fmt.Errorf("operation %d: %w", id, err)

@@ -238,7 +238,8 @@ func TestOperation_leavesDeletionsOfModerators(t *testing.T) {
 	finish(t, store, o.ID)
 	require.NoError(t, store.RemoveContent(ctx, mod2.ID, postTarget(kept), "Illegal."))
 	require.NoError(t, store.RemoveContent(ctx, mod.ID, commentTarget(comment), "Illegal."))
-	must(store.ResolveReport(ctx, mod2.ID, report, models.Verdict{Outcome: models.OutcomeRemoved, Note: "Illegal."}))
+	require.NoError(t, store.ResolveReport(ctx, mod2.ID, report,
+		models.Verdict{Outcome: models.OutcomeRemoved, Note: "Illegal."}))
 	assert.Equal(
 		t,
 		3,

@@ -104,9 +104,9 @@ func (s *Store) RedactionByID(ctx context.Context, id int64) (*Redaction, error)
 	return readRedaction(s.db.WithContext(ctx), id)
 }
 
-func readRedaction(tx *gorm.DB, id int64) (*Redaction, error) {
+func readRedaction(db *gorm.DB, id int64) (*Redaction, error) {
 	var r Redaction
-	read := tx.Raw(redactionQuery("SELECT ? AS id", "ASC"), id).Scan(&r)
+	read := db.Raw(redactionQuery("SELECT ? AS id", "ASC"), id).Scan(&r)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read redaction %d: %w", id, read.Error)
 	}
@@ -133,7 +133,7 @@ func (s *Store) RequestRedaction(
 		SELECT id
 		FROM redactions
 		WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		m, err := lockModerated(tx, target)
 		if err != nil {
 			return err
@@ -146,15 +146,15 @@ func (s *Store) RequestRedaction(
 		} else if redacted {
 			return Errorf(CodeConflict, "The version is redacted.")
 		}
-		if err := tx.Exec(insert, target.Kind, target.ID, version, author, reason, second(s.now())).Error; err != nil {
+		if err := tx.Exec(insert, target.Kind, target.ID, version, author, reason, second(tx.Now)).Error; err != nil {
 			return err
 		}
 		var id int64
 		if err := tx.Raw(find, target.Kind, target.ID, version).Scan(&id).Error; err != nil {
 			return err
 		}
-		made(tx, id)
-		r, err = readRedaction(tx, id)
+		tx.answerHas(id)
+		r, err = readRedaction(tx.DB, id)
 		return err
 	})
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *Store) RequestRedaction(
 }
 
 // isRedacted reports whether a version of m, which is target, has no text left. CodeNotFound: there is no such version.
-func isRedacted(tx *gorm.DB, target Target, m *moderated, version int64) (bool, error) {
+func isRedacted(tx *Tx, target Target, m *moderated, version int64) (bool, error) {
 	if m.Purged {
 		return false, errNoRevision()
 	}
@@ -192,15 +192,11 @@ func (s *Store) RedactVersion(ctx context.Context, actor int64, target Target, v
 	if err := ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleModerator); err != nil {
 			return err
 		}
-		tags, err := s.redact(tx, actor, target, version, reason)
-		if err != nil {
-			return err
-		}
-		return countTags(tx, tags)
+		return redact(tx, actor, target, version, reason)
 	})
 	if err != nil {
 		return fmt.Errorf("redact version %d of %s: %w", version, target, err)
@@ -208,33 +204,31 @@ func (s *Store) RedactVersion(ctx context.Context, actor int64, target Target, v
 	return nil
 }
 
-// redact does what RedactVersion describes and leaves the tags to the caller.
-func (s *Store) redact(
-	tx *gorm.DB, actor int64, target Target, version int64, reason string,
-) (tags map[int64]int, err error) {
+// redact does what RedactVersion describes.
+func redact(tx *Tx, actor int64, target Target, version int64, reason string) error {
 	m, err := lockModerated(tx, target)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if m.AuthorID == actor {
-		return nil, errOwnCase()
+		return errOwnCase()
 	}
 	redacted, err := isRedacted(tx, target, m, version)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	now := second(s.now())
+	now := second(tx.Now)
 	const resolve = `
 		UPDATE redactions
 		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
 	err = tx.Exec(resolve, actor, now, OutcomeRedacted, reason, target.Kind, target.ID, version).Error
 	if err != nil || redacted {
-		return nil, err
+		return err
 	}
 	if version == m.Version {
-		if tags, err = s.replaceByPlaceholder(tx, target, now); err != nil {
-			return nil, err
+		if err := replaceByPlaceholder(tx, target); err != nil {
+			return err
 		}
 	}
 	table := revisionTables[target.Kind]
@@ -243,21 +237,21 @@ func (s *Store) redact(
 		SET ` + table.noText + `, size=0, redacted_at=?
 		WHERE ` + table.id + `=? AND version=?`
 	if err := tx.Exec(overwrite, now, target.ID, version).Error; err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.eraseImagesOf(tx, target); err != nil {
-		return nil, err
+	if err := eraseImagesOf(tx, target); err != nil {
+		return err
 	}
 	if err := redactNews(tx, target); err != nil {
-		return nil, err
+		return err
 	}
-	return tags, s.logModeration(tx, act(actor, "redact", target, reason,
+	return logModeration(tx, act(actor, "redact", target, reason,
 		map[string]any{"version": version, "redacted": false}, map[string]any{"version": version, "redacted": true}))
 }
 
 // replaceByPlaceholder turns the present version of a target into an old one, and RedactedText into the present one. It
 // increments the version, so that an edit of the old text fails, and caches made of that text are not used.
-func (s *Store) replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) (tags map[int64]int, err error) {
+func replaceByPlaceholder(tx *Tx, target Target) error {
 	const readCommentVersion = `
 		SELECT id, version, status
 		FROM comments
@@ -269,16 +263,16 @@ func (s *Store) replaceByPlaceholder(tx *gorm.DB, target Target, now time.Time) 
 	if target.Kind == KindComment {
 		var c Comment
 		if err := tx.Raw(readCommentVersion, target.ID).Scan(&c).Error; err != nil {
-			return nil, err
+			return err
 		}
-		return nil, s.replaceComment(tx, &c, 0, RedactedText, now)
+		return replaceComment(tx, &c, 0, RedactedText)
 	}
 	p := Post{}
 	if err := tx.Raw(readPostText, target.ID).Scan(&p).Error; err != nil {
-		return nil, err
+		return err
 	}
 	text := PostText{Title: RedactedText, Content: RedactedText}
-	return s.replacePost(tx, &p, 0, text, nil, s.derive(text), now)
+	return replacePost(tx, &p, 0, text, nil, tx.store.derive(text))
 }
 
 // ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the
@@ -301,11 +295,11 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 		UPDATE redactions
 		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleModerator); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleModerator); err != nil {
 			return err
 		}
-		r, err := readRedaction(tx, id) // the fields that are used here never change
+		r, err := readRedaction(tx.DB, id) // the fields that are used here never change
 		if err != nil {
 			return err
 		}
@@ -324,17 +318,13 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 			return Errorf(CodeConflict, "The request is resolved.")
 		}
 		if outcome == OutcomeRedacted {
-			tags, err := s.redact(tx, actor, target, r.Version, reason)
-			if err != nil {
-				return err
-			}
-			return countTags(tx, tags)
+			return redact(tx, actor, target, r.Version, reason)
 		}
-		if err := tx.Exec(decline, actor, second(s.now()), outcome, reason, id).Error; err != nil {
+		if err := tx.Exec(decline, actor, second(tx.Now), outcome, reason, id).Error; err != nil {
 			return err
 		}
 		after := map[string]any{"version": r.Version, "redaction_id": id}
-		return s.logModeration(tx, act(actor, "decline_redaction", target, reason, nil, after))
+		return logModeration(tx, act(actor, "decline_redaction", target, reason, nil, after))
 	})
 	if err != nil {
 		return fmt.Errorf("resolve redaction %d: %w", id, err)
@@ -355,8 +345,8 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target Target, re
 	if err := ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleAdmin); err != nil {
 			return err
 		}
 		m, err := lockModerated(tx, target)
@@ -366,22 +356,18 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target Target, re
 		if err != nil || m.Purged {
 			return err
 		}
-		var tags map[int64]int
 		if m.Status == StatusNormal {
-			if tags, err = hide(tx, target, Deletion{At: s.now(), By: Author{ID: actor}, Reason: reason}); err != nil {
+			if err := hide(tx, target, Deletion{At: tx.Now, By: Author{ID: actor}, Reason: reason}); err != nil {
 				return err
 			}
 		}
-		if err := s.purge(tx, target, actor, reason, second(s.now())); err != nil {
+		if err := purge(tx, target, actor, reason, second(tx.Now)); err != nil {
 			return err
 		}
 		now := &moderated{Status: StatusDeleted, DeletedBy: actor}
 		after := now.state()
 		after["purged"] = true
-		if err := s.logModeration(tx, act(actor, "purge", target, reason, m.state(), after)); err != nil {
-			return err
-		}
-		return countTags(tx, tags)
+		return logModeration(tx, act(actor, "purge", target, reason, m.state(), after))
 	})
 	if err != nil {
 		return fmt.Errorf("purge %s: %w", target, err)
@@ -390,7 +376,7 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target Target, re
 }
 
 // purge deletes the text of a deleted target whose post's row is held.
-func (s *Store) purge(tx *gorm.DB, target Target, actor int64, reason string, now time.Time) error {
+func purge(tx *Tx, target Target, actor int64, reason string, now time.Time) error {
 	table := revisionTables[target.Kind]
 	id, kind := target.ID, target.Kind
 	// The version is incremented, so that caches made of the text are not used.
@@ -424,7 +410,7 @@ func (s *Store) purge(tx *gorm.DB, target Target, actor int64, reason string, no
 	if err := tx.Exec(deleteRevisions, id).Error; err != nil {
 		return err
 	}
-	if err := s.eraseImageUses(tx, target.imageSubject()); err != nil {
+	if err := eraseImageUses(tx, target.imageSubject()); err != nil {
 		return err
 	}
 	if err := redactNews(tx, target); err != nil {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // Reasons are the reasons for which posts and comments can be reported.
@@ -76,9 +74,9 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 		JOIN report_cases k ON k.id=r.case_id
 		WHERE r.case_id=? AND r.reporter_id=?`
 	var out Report
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		now := second(s.now())
-		caseID, err := s.openCase(tx, r.Target, now)
+	err := s.transact(ctx, func(tx *Tx) error {
+		now := second(tx.Now)
+		caseID, err := openCase(tx, r.Target, now)
 		if err != nil {
 			return err
 		}
@@ -96,7 +94,7 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 			}
 		}
 		err = tx.Raw(read, caseID, reporter).Scan(&out).Error
-		made(tx, out.ID)
+		tx.answerHas(out.ID)
 		return err
 	})
 	if err != nil {
@@ -111,7 +109,7 @@ const MaxReportedVersions = 10
 // reportedVersion returns the present version of a target, for a report of it: edits do not delete reported versions.
 // If the case keeps MaxReportedVersions others, it returns nil. The target's post is locked (see openCase), so that
 // later edits see the report. CodeNotFound: the target was deleted meanwhile.
-func reportedVersion(tx *gorm.DB, caseID int64, target Target) (*int64, error) {
+func reportedVersion(tx *Tx, caseID int64, target Target) (*int64, error) {
 	find := `
 		SELECT version
 		FROM ` + likeTables[target.Kind].targets + `

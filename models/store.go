@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/sethvargo/go-retry"
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -28,20 +27,21 @@ import (
 
 // Store keeps the domain in MySQL or MariaDB. It is safe for concurrent use.
 type Store struct {
-	db        *gorm.DB
-	pool      *sql.DB
-	guarded   *guardedPool // of pool
-	now       func() time.Time
-	shards    int
-	cursorKey []byte
-	site      string
-	retried   func(RetryCause)
-	refused   func(WriteRefusal)
-	log       *slog.Logger
-	excerpt   func(content string) string // nil: the store makes no excerpts
-	direct    atomic.Bool                 // StartLikes has started the process in direct mode
-	likeClock LikeClock                   // nil: that of MySQL
-	userRows  userRows                    // for ApplyLikes
+	db           *gorm.DB
+	pool         *sql.DB
+	guarded      *guardedPool // of pool
+	now          func() time.Time
+	shards       int
+	cursorKey    []byte
+	site         string
+	retried      func(RetryCause)
+	refused      func(WriteRefusal)
+	log          *slog.Logger
+	excerpt      func(content string) string                        // nil: the store makes no excerpts
+	direct       atomic.Bool                                        // StartLikes has started the process in direct mode
+	likeClock    LikeClock                                          // nil: that of MySQL
+	closeTargets func(ctx context.Context, targets ...Target) error // see CloseDeletedWith; nil: there is no gate
+	userRows     userRows                                           // for ApplyLikes
 }
 
 // Options configure a Store. The zero value is for production.
@@ -306,131 +306,6 @@ func IsBadData(err error) bool {
 		return true
 	}
 	return errors.Is(err, errBadClaim)
-}
-
-// errChangedMeanwhile makes transact retry: a row that the transaction had read was changed before it wrote.
-var errChangedMeanwhile = errors.New("a row changed between reading and writing it")
-
-// maxAttempts bounds the runs of one transaction. Fifty writers of one row deadlock a few times at most.
-const maxAttempts = 20
-
-// The lock order. Every transaction locks rows in this order, those of one table by ascending key. So two transactions
-// that meet queue, and neither ends in a deadlock:
-//
-//  1. fencing numbers and the mode of likes in settings
-//  2. like_shards
-//  3. users: the actor and the user acted on, the follower and the followed
-//  4. decisions and jobs: content_operations, like_rings, dead_letters, webhooks
-//  5. posts
-//  6. comments, then drops
-//  7. rows that belong to a row above, under its lock: likes, claims, terms, revisions, redactions, tags of a post,
-//     cases and reports, members of a ring; then the news of a post, which NotifyFollowers locks alone
-//  8. rows that belong to one user, by the one key that all their writers use: sessions, notifications, blocks,
-//     bookmarks, subscriptions, drafts, read marks and held names by the primary key, follows by the unique key of
-//     user and object
-//  9. tags: posts of all authors share them, so they are held for the shortest time
-//  10. webhook_events: one that changes is locked by its id
-//  11. the bytes of all images in settings
-//
-// A transaction skips the steps that it does not need and never goes back. Writing or deleting a comment locks its
-// post, a like locks its target.
-//
-// Rows are locked through the key that the list names, with FORCE INDEX where the server might choose otherwise. Left
-// alone, the server may lock an entry of a secondary index first and its row second, while a transaction that holds the
-// row waits to change the entry. Rows that are found by another index are read without a lock, locked by their keys and
-// read again.
-
-// transact runs act in a READ COMMITTED transaction: without gap locks, and every statement sees all committed changes.
-// It retries deadlocks, lock waits and errChangedMeanwhile; after maxAttempts runs it returns CodeUnavailable. An error
-// at COMMIT is returned as it is, because the outcome is unknown. The fencing number and the caller of the context are
-// checked first (see WithFence and WithCaller). What the transaction announces is written last (see announce).
-//
-// If the request has an Idempotency-Key, the transaction is the effect of the request, and the same COMMIT marks the
-// key (see WithRequestClaim).
-func (s *Store) transact(ctx context.Context, act func(tx *gorm.DB) error) error {
-	fn, committed := claimed(ctx, func(tx *gorm.DB) error {
-		if err := admitFence(tx); err != nil {
-			return err
-		}
-		if err := s.admitCaller(tx); err != nil {
-			return err
-		}
-		if err := act(tx); err != nil {
-			return err
-		}
-		return s.writeNews(tx)
-	})
-	attempt := 0
-	err := retry.Do(ctx, transactBackoff(), func(ctx context.Context) error {
-		attempt++
-		tx := s.db.WithContext(withNews(WithTransaction(ctx)))
-		err := tx.Transaction(fn, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-		if refusal := writeRefusal(err); refusal != "" {
-			s.refused(refusal)
-		}
-		cause := retryCause(err)
-		if cause == "" {
-			return err
-		}
-		s.retried(cause)
-		s.log.DebugContext(ctx, "transaction met a conflict", "attempt", attempt, "cause", cause, "error", err)
-		return retry.RetryableError(err)
-	})
-	switch {
-	case err == nil:
-		committed()
-	case retryCause(err) != "":
-		return Unavailable("The database is too busy; try again.", err)
-	}
-	return err
-}
-
-// transactBackoff returns the pauses between the runs of one transaction: after run n a random time below n times 2 ms.
-func transactBackoff() retry.Backoff {
-	var most time.Duration
-	longer := retry.BackoffFunc(func() (next time.Duration, stop bool) {
-		most += 2 * time.Millisecond
-		return most, false
-	})
-	return retry.WithMaxRetries(maxAttempts-1, retry.WithFullJitter(longer))
-}
-
-// retryCause returns the cause for which a transaction that ended in err is retried; "" if it is not.
-func retryCause(err error) RetryCause {
-	switch code := mysqlCode(err); {
-	case code == errDeadlock:
-		return RetryDeadlock
-	case code == errLockWait:
-		return RetryLockWait
-	case errors.Is(err, errChangedMeanwhile):
-		return RetryChanged
-	}
-	return ""
-}
-
-// write runs one statement as a transaction and returns the number of rows that it changed. Outside a transaction, the
-// statement would not be retried, and would take gap locks under the isolation level of its session.
-func (s *Store) write(ctx context.Context, query string, args ...any) (changed int64, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		result := tx.Exec(query, args...)
-		changed = result.RowsAffected
-		return result.Error
-	})
-	return changed, err
-}
-
-// insert runs an INSERT of one row and returns the row's id. It names the row for the answer of a request with an
-// Idempotency-Key (see Made); rows that are not in the answer are written with Exec.
-func (s *Store) insert(tx *gorm.DB, query string, args ...any) (int64, error) {
-	result, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	id, err := result.LastInsertId()
-	if err == nil {
-		made(tx, id)
-	}
-	return id, err
 }
 
 // joinIDs formats ids for an IN list. Only numbers get in, so nothing needs quoting.

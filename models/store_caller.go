@@ -3,8 +3,6 @@ package models
 import (
 	"context"
 	"fmt"
-
-	"gorm.io/gorm"
 )
 
 // Caller is the sender of the request that a transaction belongs to.
@@ -13,6 +11,7 @@ type Caller struct {
 	Session   [32]byte // hash of the token, unless UserID is 0
 	Address   string   // IP address; "" if it is not known
 	UserAgent string   // header of the request
+	RequestID string   // "" if the request has none
 }
 
 type callerKey struct{}
@@ -32,8 +31,8 @@ func callerOf(ctx context.Context) *Caller {
 
 // admitCaller checks the caller's session and account as they are now (see WithCaller). It locks nothing, so a ban that
 // is committed between this check and the COMMIT takes effect after the transaction.
-func (s *Store) admitCaller(tx *gorm.DB) error {
-	caller := callerOf(tx.Statement.Context)
+func admitCaller(tx *Tx) error {
+	caller := tx.caller
 	if caller == nil || caller.UserID == 0 {
 		return nil
 	}
@@ -44,8 +43,7 @@ func (s *Store) admitCaller(tx *gorm.DB) error {
 		WHERE s.token_hash=UNHEX(?) AND s.user_id=? AND s.expires_at>?
 			AND u.deleted_at IS NULL AND (u.banned_until IS NULL OR u.banned_until<=?)`
 	var sessions int
-	now := s.now().UTC()
-	err := tx.Raw(query, hexOf(caller.Session), caller.UserID, now, now).Scan(&sessions).Error
+	err := tx.Raw(query, hexOf(caller.Session), caller.UserID, tx.Now, tx.Now).Scan(&sessions).Error
 	if err != nil {
 		return fmt.Errorf("check session: %w", err)
 	}

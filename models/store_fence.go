@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"gorm.io/gorm"
 )
 
 // A lock in Redis expires, so its holder may be paused, lose it to another process and then continue. A transaction
@@ -31,7 +29,7 @@ type fence struct {
 // earlier number that are under way, and fences off those that have not begun. Afterwards, the process must make sure
 // that it still holds the lock.
 func (s *Store) NextFence(ctx context.Context, lock string) (number int64, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		const issue = `
 			INSERT INTO settings (name, value)
 			VALUES (?, '1')
@@ -60,8 +58,8 @@ func WithFence(ctx context.Context, lock string, number int64) context.Context {
 
 // admitFence compares the fencing number of the context with that of the lock (see WithFence). It locks the number
 // until COMMIT, so that a later holder begins after the transaction.
-func admitFence(tx *gorm.DB) error {
-	own, ok := tx.Statement.Context.Value(fenceKey{}).(fence)
+func admitFence(ctx context.Context, tx *Tx) error {
+	own, ok := ctx.Value(fenceKey{}).(fence)
 	if !ok {
 		return nil
 	}

@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // An Idempotency-Key is a row that goes through these states:
@@ -44,7 +42,6 @@ type RequestClaim struct {
 	id     int64  // as the row has it
 	effect effect // as the row has it
 	repeat bool   // the request was carried out before: the claim is the right to answer it again
-	made   []int64
 	kept   json.RawMessage
 }
 
@@ -132,20 +129,13 @@ func Made(ctx context.Context) []int64 {
 	return nil
 }
 
-// made names a row that the answer of the request is made from. It is committed with the transaction.
-func made(tx *gorm.DB, id int64) {
-	if claim := claimOf(tx.Statement.Context); claim != nil {
-		claim.made = append(claim.made, id)
-	}
-}
-
 func claimOf(ctx context.Context) *RequestClaim {
 	claim, _ := ctx.Value(claimKey{}).(*RequestClaim)
 	return claim
 }
 
 // after returns the effect when the transaction under the context is committed.
-func (c *RequestClaim) after(ctx context.Context) (effect, error) {
+func (c *RequestClaim) after(ctx context.Context, tx *Tx) (effect, error) {
 	next := c.effect
 	if c.kept != nil {
 		next.Kept = c.kept
@@ -159,51 +149,41 @@ func (c *RequestClaim) after(ctx context.Context) (effect, error) {
 		return next, errTwoEffects
 	}
 	next.Done = true
-	if c.made != nil {
-		next.Made = c.made
+	if tx.made != nil {
+		next.Made = tx.made
 	}
 	return next, nil
 }
 
-// claimed makes fn, which is to run in a transaction, one that also records its effect in the row of the request's key,
-// if the request has one. The transaction fails with ErrKeyInUse if the claim was taken over. Once it is committed, the
-// caller calls committed.
-func claimed(ctx context.Context, fn func(tx *gorm.DB) error) (recording func(tx *gorm.DB) error, committed func()) {
-	claim := claimOf(ctx)
-	if claim == nil {
-		return fn, func() {}
+// record records in the row of the request's key what the transaction adds to its effect, and returns that effect. The
+// transaction fails with ErrKeyInUse if the claim was taken over. Without a claim, record does nothing.
+func (c *RequestClaim) record(ctx context.Context, tx *Tx) (next effect, err error) {
+	if c == nil {
+		return next, nil
 	}
-	var next effect
-	recording = func(tx *gorm.DB) error {
-		claim.made = nil // the transaction may run again
-		if err := fn(tx); err != nil {
-			return err
-		}
-		var err error
-		if next, err = claim.after(ctx); err != nil {
-			return err
-		}
-		return claim.record(tx, next)
+	if next, err = c.after(ctx, tx); err != nil {
+		return next, err
 	}
-	return recording, func() {
-		claim.effect = next
-		claim.id++
-	}
-}
-
-func (c *RequestClaim) record(tx *gorm.DB, next effect) error {
 	text, err := json.Marshal(next)
 	if err != nil {
-		return fmt.Errorf("record effect: %w", err)
+		return next, fmt.Errorf("record effect: %w", err)
 	}
 	update := tx.Exec(`
 		UPDATE idempotency_keys
 		SET effect=?, claim=claim+1
 		WHERE key_hash=UNHEX(?) AND claim=?`, string(text), hexOf(c.key), c.id)
 	if update.Error == nil && update.RowsAffected == 0 {
-		return ErrKeyInUse
+		return next, ErrKeyInUse
 	}
-	return update.Error
+	return next, update.Error
+}
+
+// committed follows the row after the COMMIT that record is part of.
+func (c *RequestClaim) committed(next effect) {
+	if c != nil {
+		c.effect = next
+		c.id++
+	}
 }
 
 // ClaimRequest returns the right to carry the request out, for as long as hold, or to answer it again if it is Done.
@@ -335,7 +315,7 @@ func (s *Store) FinishRequest(ctx context.Context, claim *RequestClaim) error {
 		return nil
 	}
 	ctx = WithRequestClaim(ctx, claim)
-	if err := s.transact(ctx, func(*gorm.DB) error { return nil }); err != nil {
+	if err := s.transact(ctx, func(*Tx) error { return nil }); err != nil {
 		return fmt.Errorf("finish idempotent request: %w", err)
 	}
 	return nil

@@ -167,7 +167,7 @@ func TestModeration_queuesUnderAFlood(t *testing.T) {
 		store.Pool().QueryRowContext(ctx, "SELECT case_id FROM reports WHERE id=?", report.ID).Scan(&caseID),
 	)
 	took["decide"] = act(t, "decide", func() error {
-		_, err := store.ResolveReport(ctx, mod.ID, caseID, models.Verdict{Outcome: models.OutcomeRemoved, Note: "why"})
+		err := store.ResolveReport(ctx, mod.ID, caseID, models.Verdict{Outcome: models.OutcomeRemoved, Note: "why"})
 		return err
 	})
 	f.goOn(1, 0.2)
@@ -581,7 +581,7 @@ func TestWriters_queue(t *testing.T) {
 			func(*rand.Rand) error { return store.ClaimReport(t.Context(), users[0].ID, open()) },
 			func(random *rand.Rand) error {
 				outcome := []string{models.OutcomeDismissed, models.OutcomeRemoved}[random.IntN(2)]
-				_, err := store.ResolveReport(
+				err := store.ResolveReport(
 					t.Context(),
 					users[0].ID,
 					open(),

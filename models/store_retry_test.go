@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
 
 	"likewise/internal/testkit"
 )
@@ -36,7 +35,7 @@ func TestTransact_isUnavailableAfterMaxAttempts(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	runs := 0
-	changed := func(*gorm.DB) error {
+	changed := func(*Tx) error {
 		runs++
 		return errChangedMeanwhile
 	}
@@ -47,7 +46,7 @@ func TestTransact_isUnavailableAfterMaxAttempts(t *testing.T) {
 	assert.Equal(t, maxAttempts, retried)
 
 	ended, cancel := context.WithCancel(t.Context())
-	err = store.transact(ended, func(*gorm.DB) error {
+	err = store.transact(ended, func(*Tx) error {
 		cancel()
 		return errChangedMeanwhile
 	})
@@ -68,7 +67,7 @@ func TestTransact_keepsItsPlaceInTheQueueOfARow(t *testing.T) {
 	require.NoError(t, err)
 	written := make(chan error, 1)
 	go func() {
-		written <- store.transact(t.Context(), func(tx *gorm.DB) error { return tx.Exec(lock).Error })
+		written <- store.transact(t.Context(), func(tx *Tx) error { return tx.Exec(lock).Error })
 	}()
 	<-time.After(2500 * time.Millisecond)
 	require.NoError(t, holder.Rollback())

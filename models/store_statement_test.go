@@ -83,7 +83,7 @@ func TestReads_areEndedByTheServer(t *testing.T) {
 		forms.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 			defer cancel()
-			err := s.transact(ctx, read)
+			err := s.transact(ctx, func(tx *Tx) error { return read(tx.DB) })
 			assert.True(t, outOfTime(err), "%s in a transaction: %v", name, err)
 		})
 	}

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // WebhookEvent is a type of events that endpoints receive.
@@ -224,11 +222,11 @@ func (s *Store) CreateWebhook(
 	w := &Webhook{URL: settings.URL, Events: settings.Events, Active: settings.Active, CreatedAt: now, UpdatedAt: now}
 	secret := newSecret()
 	w.Secret = secret[:]
-	err := s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if err := tx.Exec(lock).Error; err != nil {
 			return err
 		}
-		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+		if err := lockActor(tx, actor, RoleAdmin); err != nil {
 			return err
 		}
 		var n int
@@ -239,11 +237,11 @@ func (s *Store) CreateWebhook(
 			return Errorf(CodeConflict, "There are %d webhooks, and more is not possible. Delete one of them first.", n)
 		}
 		var err error
-		w.ID, err = s.insert(tx, insert, w.URL, w.Events.String(), hexOf(secret), w.Active, actor, now, now)
+		w.ID, err = tx.insert(insert, w.URL, w.Events.String(), hexOf(secret), w.Active, actor, now, now)
 		if err != nil {
 			return err
 		}
-		return s.logModeration(tx, webhookAct(actor, "create", w.ID, nil, settings.state()))
+		return logModeration(tx, webhookAct(actor, "create", w.ID, nil, settings.state()))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create webhook: %w", err)
@@ -265,8 +263,8 @@ func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*Webhook, er
 		SET previous_secret=secret, previous_until=?, secret=UNHEX(?), version=version+1, updated_at=?
 		WHERE id=?`
 	secret := newSecret()
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -277,13 +275,13 @@ func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*Webhook, er
 			return Errorf(CodeConflict,
 				"The secret was changed in the last 24 hours. End the use of the previous one first.")
 		}
-		now := s.now().UTC().Truncate(time.Millisecond)
+		now := tx.Now.Truncate(time.Millisecond)
 		until := now.Add(SecretOverlap)
 		if err := tx.Exec(update, until, hexOf(secret), now, id).Error; err != nil {
 			return err
 		}
 		after := map[string]any{"previous_until": until}
-		return s.logModeration(tx, webhookAct(actor, "rotate_secret", id, nil, after))
+		return logModeration(tx, webhookAct(actor, "rotate_secret", id, nil, after))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rotate secret of webhook %d: %w", id, err)
@@ -298,19 +296,19 @@ func (s *Store) EndSecretOverlap(ctx context.Context, actor, id int64) error {
 		UPDATE webhooks
 		SET previous_secret=NULL, previous_until=NULL, version=version+1, updated_at=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
 		if err != nil || w.PreviousUntil == nil {
 			return err
 		}
-		if err := tx.Exec(update, s.now().UTC(), id).Error; err != nil {
+		if err := tx.Exec(update, tx.Now, id).Error; err != nil {
 			return err
 		}
 		before := map[string]any{"previous_until": *w.PreviousUntil}
-		return s.logModeration(tx, webhookAct(actor, "end_previous_secret", id, before, nil))
+		return logModeration(tx, webhookAct(actor, "end_previous_secret", id, before, nil))
 	})
 	if err != nil {
 		return fmt.Errorf("end the previous secret of webhook %d: %w", id, err)
@@ -388,8 +386,8 @@ func (s *Store) UpdateWebhook(
 		SET url=?, events=?, disabled_reason=IF(?,'',disabled_reason), failing_since=IF(active,failing_since,NULL),
 			active=?, version=version+1, updated_at=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -404,11 +402,11 @@ func (s *Store) UpdateWebhook(
 			return nil
 		}
 		err = tx.Exec(update, settings.URL, settings.Events.String(), settings.Active, settings.Active,
-			s.now().UTC(), id).Error
+			tx.Now, id).Error
 		if err != nil {
 			return err
 		}
-		return s.logModeration(tx, webhookAct(actor, "edit", id, was.state(), settings.state()))
+		return logModeration(tx, webhookAct(actor, "edit", id, was.state(), settings.state()))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update webhook %d: %w", id, err)
@@ -416,7 +414,7 @@ func (s *Store) UpdateWebhook(
 	return s.WebhookByID(ctx, id)
 }
 
-func lockWebhook(tx *gorm.DB, id int64) (*Webhook, error) {
+func lockWebhook(tx *Tx, id int64) (*Webhook, error) {
 	const query = `
 		SELECT ` + webhookColumns + `
 		FROM webhooks w
@@ -436,8 +434,8 @@ func (s *Store) DeleteWebhook(ctx context.Context, actor, id int64) error {
 	const remove = `
 		DELETE FROM webhooks
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		if err := s.lockActor(tx, actor, RoleAdmin); err != nil {
+	err := s.transact(ctx, func(tx *Tx) error {
+		if err := lockActor(tx, actor, RoleAdmin); err != nil {
 			return err
 		}
 		w, err := lockWebhook(tx, id)
@@ -447,7 +445,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, actor, id int64) error {
 		if err := tx.Exec(remove, id).Error; err != nil {
 			return err
 		}
-		return s.logModeration(tx, webhookAct(actor, "delete", id, w.Settings().state(), nil))
+		return logModeration(tx, webhookAct(actor, "delete", id, w.Settings().state(), nil))
 	})
 	if err != nil {
 		return fmt.Errorf("delete webhook %d: %w", id, err)

@@ -132,13 +132,13 @@ func (s *Store) DeliveryByID(ctx context.Context, webhookID, id int64) (*Deliver
 	return d, nil
 }
 
-func readDelivery(tx *gorm.DB, webhookID, id int64) (*Delivery, error) {
+func readDelivery(db *gorm.DB, webhookID, id int64) (*Delivery, error) {
 	const query = `
 		SELECT ` + deliveryColumns + `
 		FROM webhook_events e FORCE INDEX (PRIMARY)
 		WHERE e.id=? AND e.webhook_id=?`
 	var d Delivery
-	read := tx.Raw(query, id, webhookID).Scan(&d)
+	read := db.Raw(query, id, webhookID).Scan(&d)
 	if read.Error == nil && read.RowsAffected == 0 {
 		return nil, Errorf(CodeNotFound, "There is no such delivery.")
 	}
@@ -153,16 +153,16 @@ func (s *Store) PingWebhook(ctx context.Context, id int64) (d *Delivery, err err
 			created_at)
 		VALUES (?,?,'webhook',?,?,'[]',?,?,?)`
 	now := s.now().UTC()
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		if err := lockActive(tx, id); err != nil {
 			return err
 		}
 		data := fmt.Sprintf(`{"id":%d}`, id)
-		event, err := s.insert(tx, insert, id, WebhookPing, id, data, now, now.Add(WebhookRetry), now)
+		event, err := tx.insert(insert, id, WebhookPing, id, data, now, now.Add(WebhookRetry), now)
 		if err != nil {
 			return err
 		}
-		d, err = readDelivery(tx, id, event)
+		d, err = readDelivery(tx.DB, id, event)
 		return err
 	})
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *Store) PingWebhook(ctx context.Context, id int64) (d *Delivery, err err
 }
 
 // lockActive locks an endpoint. CodeNotFound: it does not exist. CodeConflict: it is not active.
-func lockActive(tx *gorm.DB, id int64) error {
+func lockActive(tx *Tx, id int64) error {
 	w, err := lockWebhook(tx, id)
 	if err == nil && !w.Active {
 		err = Errorf(CodeConflict, "The webhook is not active. Set active to true first.")
@@ -188,14 +188,14 @@ func (s *Store) ReplayDelivery(ctx context.Context, webhookID, id int64) (d *Del
 		SET state=?, due_at=?, retry_until=?, ended_at=NULL
 		WHERE id=? AND webhook_id=?`
 	now := s.now().UTC()
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		if err := lockActive(tx, webhookID); err != nil {
 			return err
 		}
 		if err := tx.Exec(update, DeliveryPending, now, now.Add(WebhookRetry), id, webhookID).Error; err != nil {
 			return err
 		}
-		d, err = readDelivery(tx, webhookID, id)
+		d, err = readDelivery(tx.DB, webhookID, id)
 		return err
 	})
 	if err != nil {
@@ -336,7 +336,7 @@ func (s *Store) RecordAttempt(
 	if err != nil {
 		return err
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		if a.Delivered() {
 			var failing int // read without a lock, for which all requests of the endpoint would wait
 			if err := tx.Raw(isFailing, webhookID).Scan(&failing).Error; err != nil {
@@ -368,7 +368,7 @@ func (s *Store) DisableWebhook(ctx context.Context, id int64, reason string) (di
 		SET active=0, disabled_reason=?
 		WHERE id=?`
 	const worker = 0
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err = s.transact(ctx, func(tx *Tx) error {
 		disabled = false
 		w, err := lockWebhook(tx, id)
 		if ErrorCode(err) == CodeNotFound {
@@ -377,7 +377,7 @@ func (s *Store) DisableWebhook(ctx context.Context, id int64, reason string) (di
 		if err != nil || !w.Active {
 			return err
 		}
-		if reason == WebhookFailing && (w.FailingSince == nil || s.now().Sub(*w.FailingSince) < WebhookPatience) {
+		if reason == WebhookFailing && (w.FailingSince == nil || tx.Now.Sub(*w.FailingSince) < WebhookPatience) {
 			return nil
 		}
 		if err := tx.Exec(update, reason, id).Error; err != nil {
@@ -386,7 +386,7 @@ func (s *Store) DisableWebhook(ctx context.Context, id int64, reason string) (di
 		disabled = true
 		before, after := w.Settings().state(), w.Settings().state()
 		after["active"], after["disabled_reason"] = false, reason
-		return s.logModeration(tx, webhookAct(worker, "disable", id, before, after))
+		return logModeration(tx, webhookAct(worker, "disable", id, before, after))
 	})
 	if err != nil {
 		return false, fmt.Errorf("disable webhook %d: %w", id, err)

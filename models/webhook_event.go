@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // The events of webhooks are a transactional outbox. What changes an object calls announce in its transaction.
@@ -27,11 +25,6 @@ const (
 	WebhookPatience = 5 * 24 * time.Hour
 )
 
-type newsKey struct{}
-
-// news collects what a transaction announces.
-type news struct{ list []announcement }
-
 // announcement is one event, of several objects of a kind.
 type announcement struct {
 	event     WebhookEvent
@@ -40,19 +33,15 @@ type announcement struct {
 	milestone int64 // of LikeMilestone
 }
 
-// withNews returns a context of a transaction that collects what it announces.
-func withNews(ctx context.Context) context.Context { return context.WithValue(ctx, newsKey{}, &news{}) }
-
-// announce records that an event happened to objects whose rows the transaction holds. Their state is read at its end.
-func announce(tx *gorm.DB, event WebhookEvent, ids ...int64) {
+// announce notes that an event happened to objects whose rows the transaction holds. Their state is read at its end.
+func (tx *Tx) announce(event WebhookEvent, ids ...int64) {
 	kind, _, _ := strings.Cut(string(event), ".")
-	announceAll(tx, announcement{event: event, kind: kind, ids: ids})
+	tx.announceAll(announcement{event: event, kind: kind, ids: ids})
 }
 
-func announceAll(tx *gorm.DB, t announcement) {
-	if len(t.ids) > 0 {
-		n := tx.Statement.Context.Value(newsKey{}).(*news)
-		n.list = append(n.list, t)
+func (tx *Tx) announceAll(a announcement) {
+	if len(a.ids) > 0 {
+		tx.events = append(tx.events, a)
 	}
 }
 
@@ -66,9 +55,8 @@ type subscription struct {
 const writtenNews = 1 << 20
 
 // writeNews writes the events that the transaction has announced, for the endpoints that subscribe to them.
-func (s *Store) writeNews(tx *gorm.DB) error {
-	list := tx.Statement.Context.Value(newsKey{}).(*news).list
-	if len(list) == 0 {
+func writeNews(tx *Tx) error {
+	if len(tx.events) == 0 {
 		return nil
 	}
 	const query = `
@@ -80,8 +68,8 @@ func (s *Store) writeNews(tx *gorm.DB) error {
 	if err := tx.Raw(query).Scan(&subscriptions).Error; err != nil {
 		return fmt.Errorf("read webhooks: %w", err)
 	}
-	rows := newsRows{tx: tx, now: s.now().UTC()}
-	for _, t := range list {
+	rows := newsRows{tx: tx}
+	for _, t := range tx.events {
 		var to []int64
 		for _, sub := range subscriptions {
 			if slices.Contains(sub.Events, t.event) {
@@ -110,8 +98,7 @@ func (s *Store) writeNews(tx *gorm.DB) error {
 
 // newsRows writes rows of webhook_events, many in a statement.
 type newsRows struct {
-	tx    *gorm.DB
-	now   time.Time
+	tx    *Tx
 	rows  int
 	bytes int
 	args  []any
@@ -131,8 +118,8 @@ func (r *newsRows) add(t announcement, id int64, object described, to []int64) e
 				return err
 			}
 		}
-		until := r.now.Add(WebhookRetry)
-		r.args = append(r.args, webhook, t.event, t.kind, id, object.userID, text, r.now, until, r.now)
+		until := r.tx.Now.Add(WebhookRetry)
+		r.args = append(r.args, webhook, t.event, t.kind, id, object.userID, text, r.tx.Now, until, r.tx.Now)
 		r.bytes += len(text)
 		r.rows++
 	}
@@ -168,7 +155,7 @@ type objectRef struct {
 }
 
 // describe returns the objects of an event by their ids, as the API shows them to everybody.
-func describe(tx *gorm.DB, t announcement) (map[int64]described, error) {
+func describe(tx *Tx, t announcement) (map[int64]described, error) {
 	switch t.event {
 	case PostCreated, PostEdited, PostRestored:
 		return describePosts(tx, t.ids)
@@ -211,7 +198,7 @@ type publicPost struct {
 	UpdatedAt     time.Time `json:"updated_at"`
 }
 
-func describePosts(tx *gorm.DB, ids []int64) (map[int64]described, error) {
+func describePosts(tx *Tx, ids []int64) (map[int64]described, error) {
 	query := `
 		SELECT ` + postColumns + `, ` + fullColumns + `
 		FROM posts p
@@ -248,7 +235,7 @@ type publicComment struct {
 }
 
 // describeComments shows comments that are public. Those that are deleted, or whose post is, have their ids alone.
-func describeComments(tx *gorm.DB, ids []int64) (map[int64]described, error) {
+func describeComments(tx *Tx, ids []int64) (map[int64]described, error) {
 	query := `
 		SELECT ` + commentColumns + `, p.status AS post_status
 		FROM comments c
@@ -278,7 +265,7 @@ func describeComments(tx *gorm.DB, ids []int64) (map[int64]described, error) {
 }
 
 // describeMilestones shows which posts or comments reached a milestone. Deleted ones have no rows.
-func describeMilestones(tx *gorm.DB, t announcement) (map[int64]described, error) {
+func describeMilestones(tx *Tx, t announcement) (map[int64]described, error) {
 	post := "t.id"
 	if t.kind == string(KindComment) {
 		post = "t.post_id"
@@ -307,7 +294,7 @@ func describeMilestones(tx *gorm.DB, t announcement) (map[int64]described, error
 
 // describeReports shows reports as moderators list them: the open or decided case about a target. It has neither
 // reporters nor what they or moderators wrote.
-func describeReports(tx *gorm.DB, ids []int64) (map[int64]described, error) {
+func describeReports(tx *Tx, ids []int64) (map[int64]described, error) {
 	query := `
 		SELECT k.id, k.target_type, k.target_id, k.reporters_count, k.outcome, k.first_at, k.resolved_at
 		FROM report_cases k
@@ -333,7 +320,7 @@ func describeReports(tx *gorm.DB, ids []int64) (map[int64]described, error) {
 }
 
 // describeBans shows users with the ends of their bans. The reason of a ban is for its user alone.
-func describeBans(tx *gorm.DB, ids []int64) (map[int64]described, error) {
+func describeBans(tx *Tx, ids []int64) (map[int64]described, error) {
 	query := `
 		SELECT ` + authorColumns + `, u.banned_until
 		FROM users u
@@ -361,7 +348,7 @@ func describeBans(tx *gorm.DB, ids []int64) (map[int64]described, error) {
 	return objects, nil
 }
 
-func describeClaims(tx *gorm.DB, ids []int64) (map[int64]described, error) {
+func describeClaims(tx *Tx, ids []int64) (map[int64]described, error) {
 	objects := make(map[int64]described, len(ids))
 	for some := range slices.Chunk(ids, readUsers) {
 		query := `
@@ -395,7 +382,7 @@ func describeClaims(tx *gorm.DB, ids []int64) (map[int64]described, error) {
 
 // redactNews removes an object's text from the events about it, delivered or not, and from what endpoints answered. The
 // transaction holds the row of the object's post.
-func redactNews(tx *gorm.DB, target Target) error {
+func redactNews(tx *Tx, target Target) error {
 	const find = `
 		SELECT id
 		FROM webhook_events FORCE INDEX (idx_object)
@@ -413,7 +400,7 @@ func redactNews(tx *gorm.DB, target Target) error {
 }
 
 // emptyNews leaves of events the ids of their objects alone.
-func emptyNews(tx *gorm.DB, ids []int64) error {
+func emptyNews(tx *Tx, ids []int64) error {
 	update := `
 		UPDATE webhook_events FORCE INDEX (PRIMARY)
 		SET data=CONCAT('{"id":',object_id,',"redacted":true}'), user_id=NULL, attempt_log='[]'
@@ -436,6 +423,6 @@ func (s *Store) emptyNewsOf(ctx context.Context, userID int64, limit int) (more 
 	if err := s.db.WithContext(ctx).Raw(find, userID, limit).Scan(&ids).Error; err != nil || len(ids) == 0 {
 		return false, err
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error { return emptyNews(tx, ascending(ids)) })
+	err = s.transact(ctx, func(tx *Tx) error { return emptyNews(tx, ascending(ids)) })
 	return len(ids) == limit, err
 }

@@ -101,7 +101,7 @@ func TestWebhookEvents_areWrittenWithWhatTheyTell(t *testing.T) {
 	assert.Contains(t, told(t, store, w, &last, "report.opened "+r)[0], `"outcome":null`)
 	must(store.ReportContent(ctx, mod.ID, models.NewReport{Target: postTarget(before), Reason: "spam"}))
 	told(t, store, w, &last)
-	must(store.ResolveReport(ctx, mod.ID, report,
+	require.NoError(t, store.ResolveReport(ctx, mod.ID, report,
 		models.Verdict{Outcome: models.OutcomeRemoved, Note: "A private note."}))
 	decided := told(t, store, w, &last, "post.deleted "+b, "report.decided "+r)[1]
 	assert.Contains(t, decided, `"outcome":"removed"`)

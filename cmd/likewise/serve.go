@@ -96,7 +96,7 @@ func (c *core) serveAPI(
 ) error {
 	config.Logger, config.Registry = c.log, c.registry
 	config.LogPaths, config.MakeImage = onConsole(c.log), images.MakeApart
-	config.Store, config.Likes, config.Targets = c.store, c.likes, c.targets
+	config.Store, config.Likes = c.store, c.likes
 	config.Claims, config.IDs = c.claims, counters.NewIDs(c.redis, c.store)
 	if c.redis != nil {
 		config.Edition = counters.NewEdition(c.redis)

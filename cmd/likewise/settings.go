@@ -390,6 +390,7 @@ func (c *core) openGate(ctx context.Context, l likesFlags) error {
 	limit.Set(float64(l.OutboxLimit))
 	c.gated = append(c.gated, limit)
 	c.likes, c.targets = c.gate, counters.NewTargets(c.store, c.gate)
+	c.store.CloseDeletedWith(c.targets.Close)
 	c.store.UseLikeClock(c.redis.Clock)
 	return nil
 }
