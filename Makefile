@@ -23,7 +23,7 @@ COMPOSE_VERSION := v2.40.3
 COMPOSE := $(LIKEWISE_CACHE)/docker-compose-$(COMPOSE_VERSION)
 
 # The packages that talk to Kafka.
-KAFKA_PACKAGES := ./internal/servers ./internal/testkit ./workers ./cmd/likewise
+KAFKA_PACKAGES := ./internal/bench ./internal/servers ./internal/testkit ./workers ./cmd/likewise
 
 FUZZTIME ?= 60s
 

@@ -2,7 +2,6 @@ package handlers_test
 
 import (
 	"context"
-	"database/sql"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"likewise/handlers"
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
-	"likewise/migrations"
 	"likewise/models"
 )
 
@@ -61,11 +59,8 @@ func TestSession_outlivesMySQL(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	dsn := mysql.DSN("likewise")
-	if err := makeDatabase(mysql); err != nil {
-		t.Fatal(err)
-	}
-	if err := migrations.Up(t.Context(), dsn, 0); err != nil {
+	dsn, err := mysql.Migrate(t.Context(), "likewise")
+	if err != nil {
 		t.Fatal(err)
 	}
 	store := openStore(t, dsn)
@@ -119,14 +114,4 @@ func TestSession_outlivesMySQL(t *testing.T) {
 	})
 	a.must(t, 200, bob, "GET", "/v1/me", nil)
 	a.refused(t, 401, "unauthorized", account{Token: "made up"}, "GET", "/v1/me", nil)
-}
-
-func makeDatabase(mysql *servers.MySQL) error {
-	db, err := sql.Open("mysql", mysql.DSN(""))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	_, err = db.Exec("CREATE DATABASE likewise")
-	return err
 }

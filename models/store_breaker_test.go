@@ -23,27 +23,16 @@ import (
 
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
-	"likewise/migrations"
 	"likewise/models"
 )
-
-func createDatabase(ctx context.Context, dsn string) error {
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	_, err = db.ExecContext(ctx, "CREATE DATABASE likewise CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
-	return err
-}
 
 // A MySQL that hangs costs the first few calls their deadline, and those after them nothing.
 func TestStore_rejectsAtOnceWhileMySQLIsDown(t *testing.T) {
 	server, err := servers.StartMySQL(t.Context(), filepath.Join(t.TempDir(), "mysql"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	require.NoError(t, createDatabase(t.Context(), server.DSN("")))
-	require.NoError(t, migrations.Up(t.Context(), server.DSN("likewise"), 0))
+	_, err = server.Migrate(t.Context(), "likewise")
+	require.NoError(t, err)
 	store, err := models.Open(t.Context(), server.DSN("likewise"), models.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -116,8 +105,8 @@ func TestStore_readsFromReadOnlyMySQL(t *testing.T) {
 	server, err := servers.StartMySQL(t.Context(), filepath.Join(t.TempDir(), "mysql"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	require.NoError(t, createDatabase(t.Context(), server.DSN("")))
-	require.NoError(t, migrations.Up(t.Context(), server.DSN("likewise"), 0))
+	_, err = server.Migrate(t.Context(), "likewise")
+	require.NoError(t, err)
 	admin, err := sql.Open("mysql", server.DSN("likewise"))
 	require.NoError(t, err)
 	t.Cleanup(func() { admin.Close() })
@@ -325,8 +314,8 @@ func TestStore_commitEndsWithItsContext(t *testing.T) {
 	server, err := servers.StartMySQL(t.Context(), filepath.Join(t.TempDir(), "mysql"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	require.NoError(t, createDatabase(t.Context(), server.DSN("")))
-	require.NoError(t, migrations.Up(t.Context(), server.DSN("likewise"), 0))
+	_, err = server.Migrate(t.Context(), "likewise")
+	require.NoError(t, err)
 	store, err := models.Open(t.Context(), server.DSN("likewise"), models.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/internal/testkit"
-	"likewise/migrations"
 	"likewise/models"
 )
 
@@ -30,9 +29,8 @@ const (
 // same indexes. One run is enough: -benchtime 1x.
 func BenchmarkLikeWriter(b *testing.B) {
 	all := testkit.Servers(b)
-	require.NoError(b, createDatabase(b.Context(), all.MySQL.DSN("")))
-	dsn := all.MySQL.DSN("likewise")
-	require.NoError(b, migrations.Up(b.Context(), dsn, 0))
+	dsn, err := all.MySQL.Migrate(b.Context(), "likewise")
+	require.NoError(b, err)
 	store, err := models.Open(b.Context(), dsn, models.Options{})
 	require.NoError(b, err)
 	defer store.Close()

@@ -17,7 +17,6 @@ import (
 	"likewise/counters"
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
-	"likewise/migrations"
 	"likewise/models"
 )
 
@@ -52,9 +51,9 @@ func setup(t *testing.T) *pipeline {
 func setupOwn(t *testing.T) (*pipeline, *servers.All) {
 	t.Helper()
 	all := testkit.Servers(t)
-	require.NoError(t, createDatabase(t.Context(), all.MySQL.DSN("")))
-	require.NoError(t, migrations.Up(t.Context(), all.MySQL.DSN("likewise"), 0))
-	return newPipeline(t, all.MySQL.DSN("likewise"), all.Redis.URL(), all.Kafka.Brokers(), "likes"), all
+	dsn, err := all.MySQL.Migrate(t.Context(), "likewise")
+	require.NoError(t, err)
+	return newPipeline(t, dsn, all.Redis.URL(), all.Kafka.Brokers(), "likes"), all
 }
 
 func newPipeline(t *testing.T, dsn, url string, brokers []string, topic string) *pipeline {
@@ -240,16 +239,6 @@ func (p *pipeline) produce(shard int, value string) {
 		&sarama.ProducerMessage{Topic: p.kafka.Topic, Partition: int32(shard), Value: sarama.StringEncoder(value)},
 	)
 	require.NoError(p.t, err)
-}
-
-func createDatabase(ctx context.Context, dsn string) error {
-	db, err := sqlOpen(dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	_, err = db.ExecContext(ctx, "CREATE DATABASE likewise CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
-	return err
 }
 
 // copyFolder copies a folder and its subfolders, but no deeper ones. Redis keeps its append-only file in such a folder.

@@ -13,7 +13,6 @@ import (
 
 	"likewise/counters"
 	"likewise/internal/testkit"
-	"likewise/migrations"
 	"likewise/models"
 )
 
@@ -22,9 +21,8 @@ import (
 // run is enough: -benchtime 1x.
 func BenchmarkRelay(b *testing.B) {
 	all := testkit.Servers(b)
-	require.NoError(b, createDatabase(b.Context(), all.MySQL.DSN("")))
-	dsn := all.MySQL.DSN("likewise")
-	require.NoError(b, migrations.Up(b.Context(), dsn, 0))
+	dsn, err := all.MySQL.Migrate(b.Context(), "likewise")
+	require.NoError(b, err)
 	store, err := models.Open(b.Context(), dsn, models.Options{})
 	require.NoError(b, err)
 	defer store.Close()

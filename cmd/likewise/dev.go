@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -22,7 +21,6 @@ import (
 	"likewise/handlers/network"
 	"likewise/internal/sample"
 	"likewise/internal/servers"
-	"likewise/migrations"
 	"likewise/models"
 	"likewise/workers"
 )
@@ -57,8 +55,6 @@ func (d *devCmd) door() doorFlags {
 	return doorFlags{Limits: d.Limits, LikeLimit: handlers.DefaultLikeLimit, accountFlags: d.accountFlags}
 }
 
-const devDatabase = "likewise"
-
 // Run runs the servers and every role until ctx ends.
 func (d *devCmd) Run(ctx context.Context, out output) error {
 	listener, err := network.ListenTCP(ctx, d.Listen) // first, so that a second `likewise dev` fails at once
@@ -85,11 +81,14 @@ func (d *devCmd) Run(ctx context.Context, out output) error {
 }
 
 func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listener, admin net.Listener) error {
-	dsn, err := prepareDatabase(ctx, all.MySQL, devDatabase)
+	dsn, err := all.MySQL.Migrate(ctx, "likewise")
 	if err != nil {
 		return err
 	}
-	kafka := devKafka(all)
+	if dsn, err = models.DSN(dsn); err != nil {
+		return err
+	}
+	kafka := workers.Kafka{Brokers: all.Kafka.Brokers(), Topic: "likewise.likes", Group: "likewise"}
 	c, err := openCore(ctx, out.log, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, gateAt(all.Redis.URL(), tlsFlags{}))
 	if err != nil {
 		return err
@@ -143,32 +142,8 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	})
 }
 
-// devKafka returns the settings of the event log on private servers.
-func devKafka(all *servers.All) workers.Kafka {
-	return workers.Kafka{Brokers: all.Kafka.Brokers(), Topic: "likewise.likes", Group: "likewise"}
-}
-
-// prepareDatabase creates the database on a private server if it is missing, and migrates it.
-func prepareDatabase(ctx context.Context, server *servers.MySQL, name string) (dsn string, err error) {
-	db, err := sql.Open("mysql", server.DSN(""))
-	if err != nil {
-		return "", fmt.Errorf("open mysql: %w", err)
-	}
-	defer db.Close()
-	create := fmt.Sprintf("CREATE DATABASE IF NOT EXISTS %s CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci", name)
-	_, err = db.ExecContext(ctx, create)
-	if err != nil {
-		return "", fmt.Errorf("create database: %w", err)
-	}
-	if dsn, err = models.DSN(server.DSN(name)); err != nil {
-		return "", err
-	}
-	return dsn, migrations.Up(ctx, dsn, 0)
-}
-
 // awaitOpen waits until every shard accepts likes, so that the first request after the greeting does not get a 503.
-// The relay may be nil if another process has it. Otherwise awaitOpen also waits until the relay has logged that it has
-// opened the shards, so that the greeting is last.
+// It also waits until the relay has logged that it has opened the shards, so that the greeting is last.
 func (c *core) awaitOpen(ctx context.Context, relay *workers.Relay) error {
 	poll := retry.WithMaxDuration(30*time.Second, retry.NewConstant(10*time.Millisecond))
 	err := retry.Do(ctx, poll, func(ctx context.Context) error {
@@ -176,7 +151,7 @@ func (c *core) awaitOpen(ctx context.Context, relay *workers.Relay) error {
 		closed := slices.DeleteFunc(infos, func(info counters.ShardInfo) bool { return info.Open })
 		if len(closed) > 0 {
 			err = fmt.Errorf("%d shards are closed", len(closed))
-		} else if relay != nil && relay.Opening() > 0 {
+		} else if relay.Opening() > 0 {
 			err = fmt.Errorf("the relay has yet to check %d shards", relay.Opening())
 		}
 		return retry.RetryableError(err)

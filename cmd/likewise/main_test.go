@@ -283,16 +283,10 @@ func ownSite(t *testing.T) (*site, *servers.All) {
 // siteOn returns a site on servers that have none.
 func siteOn(t *testing.T, all *servers.All) *site {
 	t.Helper()
-	db, err := sql.Open("mysql", all.MySQL.DSN(""))
+	dsn, err := all.MySQL.Migrate(t.Context(), "likewise")
 	require.NoError(t, err)
-	defer db.Close()
-	_, err = db.ExecContext(t.Context(), `
-		CREATE DATABASE IF NOT EXISTS likewise
-		CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci`)
+	dsn, err = models.DSN(dsn)
 	require.NoError(t, err)
-	dsn, err := models.DSN(all.MySQL.DSN("likewise"))
-	require.NoError(t, err)
-	require.NoError(t, migrations.Up(t.Context(), dsn, 0))
 	return makeSite(t, dsn, all.Redis.URL(), all.Kafka.Brokers(), "likes")
 }
 

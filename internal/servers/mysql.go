@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"likewise/migrations"
 )
 
 const (
@@ -63,6 +65,20 @@ func (m *MySQL) DSN(database string) string {
 	cfg := mysqlConfig(m.Server)
 	cfg.DBName = database
 	return cfg.FormatDSN()
+}
+
+// Migrate creates a database unless it exists, migrates its schema, and returns its data source name.
+func (m *MySQL) Migrate(ctx context.Context, name string) (dsn string, err error) {
+	db, err := sql.Open("mysql", m.DSN(""))
+	if err != nil {
+		return "", fmt.Errorf("open mysql: %w", err)
+	}
+	defer db.Close()
+	create := fmt.Sprintf("CREATE DATABASE IF NOT EXISTS %s CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci", name)
+	if _, err := db.ExecContext(ctx, create); err != nil {
+		return "", fmt.Errorf("create database: %w", err)
+	}
+	return m.DSN(name), migrations.Up(ctx, m.DSN(name), 0)
 }
 
 func mysqlConfig(s *Server) *mysql.Config {

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -81,6 +83,21 @@ func (c *child) signal(sig syscall.Signal) { _ = syscall.Kill(-c.pid, sig) }
 func (c *child) kill() {
 	c.signal(syscall.SIGKILL)
 	<-c.exited
+}
+
+// Build builds the product into the file path. It has the race detector if this program has. flags are those of
+// `go build`.
+func Build(ctx context.Context, path string, flags ...string) error {
+	args := []string{"build", "-ldflags=-s -w", "-o", path} // as go test links
+	info, ok := debug.ReadBuildInfo()
+	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = append(args, "-race")
+	}
+	args = append(append(args, flags...), "likewise/cmd/likewise")
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build the product: %w: %s", err, out)
+	}
+	return nil
 }
 
 // lockFolder creates the folder, and acquires its lock. The kernel releases the lock when its owner ends.

@@ -1,6 +1,4 @@
-//go:build dev
-
-package main
+package bench
 
 import (
 	"bufio"
@@ -108,11 +106,11 @@ type sizePoint struct {
 
 // report is everything that was measured.
 type report struct {
-	Date     string        `json:"date"`
-	Machine  string        `json:"machine"`
-	Servers  string        `json:"servers"`
-	Revision string        `json:"revision,omitempty"` // empty if the program was built without it
-	Settings benchSettings `json:"settings"`
+	Date     string   `json:"date"`
+	Machine  string   `json:"machine"`
+	Servers  string   `json:"servers"`
+	Revision string   `json:"revision,omitempty"` // empty if the program was built without it
+	Settings Settings `json:"settings"`
 
 	Scenarios []figure    `json:"scenarios"`
 	Loads     []loadPoint `json:"loads"`
@@ -154,7 +152,7 @@ func (b *bench) newReport(ctx context.Context) (*report, error) {
 	r := &report{
 		Date:     time.Now().UTC().Format(time.DateOnly),
 		Machine:  machine(),
-		Settings: b.benchSettings,
+		Settings: b.Settings,
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, setting := range info.Settings {
@@ -249,19 +247,19 @@ func number(f float64) string {
 	return s
 }
 
-// benchRecord is a report with the ratios of a short one, which later short ones are compared with. It is written to
+// record is a report with the ratios of a short one, which later short ones are compared with. It is written to
 // benchmarks.json.
-type benchRecord struct {
+type record struct {
 	Report *report            `json:"report"`
 	Quick  map[string]float64 `json:"quick"`
 }
 
-func readRecord(path string) (*benchRecord, error) {
+func readRecord(path string) (*record, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read recorded ratios: %w", err)
 	}
-	var r benchRecord
+	var r record
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, fmt.Errorf("read recorded ratios: %s: %w", path, err)
 	}
@@ -272,7 +270,7 @@ func readRecord(path string) (*benchRecord, error) {
 }
 
 // compare returns an error for each ratio that is below half of the recorded one, or that was not measured.
-func (r *benchRecord) compare(now *report) error {
+func (r *record) compare(now *report) error {
 	var err error
 	measured := now.ratios()
 	for _, name := range slices.Sorted(maps.Keys(r.Quick)) {
@@ -291,7 +289,7 @@ func (r *benchRecord) compare(now *report) error {
 const recordName = "benchmarks"
 
 // write writes the figures into the page benchmarks.md of a folder, and benchmarks.json and the plots beside it.
-func (r *benchRecord) write(dir string) error {
+func (r *record) write(dir string) error {
 	path := filepath.Join(dir, recordName+".md")
 	page, err := os.ReadFile(path)
 	if err != nil {
@@ -320,7 +318,7 @@ func (r *benchRecord) write(dir string) error {
 	return nil
 }
 
-//go:embed bench_page.tmpl
+//go:embed page.tmpl
 var pageText string
 
 // The figures of the page are between these lines.

@@ -1,6 +1,4 @@
-//go:build dev
-
-package main
+package bench
 
 import (
 	"bytes"
@@ -9,44 +7,84 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/sethvargo/go-retry"
 	"golang.org/x/sys/unix"
 
+	"likewise/counters"
 	"likewise/internal/servers"
 	"likewise/models"
 	"likewise/models/search"
 	"likewise/workers"
 )
 
-// benchSite is a site with its users.
-type benchSite struct {
-	*core
-	dsn       string
+// site is a site with its users.
+type site struct {
+	dsn   string
+	store *models.Store
+
+	// These are nil in direct mode.
+	redis  *counters.Redis
+	gate   *counters.Likes
+	claims *counters.Claims
+
 	author    models.Author
 	accounts  int64    // that were created
 	customers []int64  // ids of the accounts that do more than one thing
 	tokens    []string // of the first accounts, which like again and again
 }
 
-// openBenchSite opens a site with a new database.
-func openBenchSite(
-	ctx context.Context, log *slog.Logger, server *servers.MySQL, name string, likes likesFlags,
-) (*benchSite, error) {
-	dsn, err := prepareDatabase(ctx, server, name)
+// openSite opens a site with a new database.
+func openSite(ctx context.Context, server *servers.MySQL, database string) (s *site, err error) {
+	quiet := slog.New(slog.DiscardHandler)
+	s = &site{}
+	if s.dsn, err = server.Migrate(ctx, database); err != nil {
+		return nil, err
+	}
+	s.store, err = models.Open(ctx, s.dsn, models.Options{MaxConns: 32, Logger: quiet})
 	if err != nil {
 		return nil, err
 	}
-	c, err := openCore(ctx, log, mysqlFlags{MySQLDSN: dsn, MySQLConns: 32}, likes)
-	if err != nil {
-		return nil, err
+	if _, err := s.store.Pool().ExecContext(ctx, "SET GLOBAL local_infile=1"); err != nil {
+		return nil, errors.Join(fmt.Errorf("allow LOAD DATA: %w", err), s.close())
 	}
-	if _, err := c.store.Pool().ExecContext(ctx, "SET GLOBAL local_infile=1"); err != nil {
-		return nil, errors.Join(fmt.Errorf("allow LOAD DATA: %w", err), c.close())
+	return s, nil
+}
+
+// openGate makes the site a gated one.
+func (s *site) openGate(ctx context.Context, url string) (err error) {
+	if s.redis, err = counters.Open(url, s.store.Shards()); err != nil {
+		return err
 	}
-	return &benchSite{core: c, dsn: dsn}, nil
+	s.redis.UseSite(s.store.Site())
+	s.store.UseLikeClock(s.redis.Clock)
+	s.gate = counters.NewLikes(s.redis, s.store, counters.LikesOptions{Logger: s.store.Logger()})
+	s.claims = counters.NewClaims(s.redis, s.store, counters.ClaimsOptions{Logger: s.store.Logger()})
+	return s.store.StartLikes(ctx, models.LikesGated)
+}
+
+// awaitOpen waits until every shard accepts likes.
+func (s *site) awaitOpen(ctx context.Context) error {
+	poll := retry.WithMaxDuration(30*time.Second, retry.NewConstant(10*time.Millisecond))
+	return retry.Do(ctx, poll, func(ctx context.Context) error {
+		infos, err := s.redis.ShardInfos(ctx)
+		if slices.ContainsFunc(infos, func(info counters.ShardInfo) bool { return !info.Open }) {
+			err = errors.New("some shards are closed")
+		}
+		return retry.RetryableError(err)
+	})
+}
+
+func (s *site) close() error {
+	var err error
+	if s.redis != nil {
+		err = s.redis.Close()
+	}
+	return errors.Join(err, s.store.Close())
 }
 
 // firstAccount is the id of the first account, so high that Redis needs four bytes for an id, as on a site that has had
@@ -54,24 +92,24 @@ func openBenchSite(
 const firstAccount = 1_000_000
 
 // createUsers creates an author, and accounts of which the first have a token.
-func (b *benchSite) createUsers(ctx context.Context, accounts, tokens int) (err error) {
+func (s *site) createUsers(ctx context.Context, accounts, tokens int) (err error) {
 	author := &models.User{Username: "bench", Email: "bench@bench" + models.NoEmailDomain}
-	if err := b.store.CreateUser(ctx, author); err != nil {
+	if err := s.store.CreateUser(ctx, author); err != nil {
 		return err
 	}
-	b.author = models.Author{ID: author.ID, Username: author.Username}
-	if b.customers, err = b.createAccounts(ctx, accounts); err != nil {
+	s.author = models.Author{ID: author.ID, Username: author.Username}
+	if s.customers, err = s.createAccounts(ctx, accounts); err != nil {
 		return err
 	}
-	b.tokens, err = b.store.CreateSessions(ctx, b.customers[:tokens])
+	s.tokens, err = s.store.CreateSessions(ctx, s.customers[:tokens])
 	return err
 }
 
 // createAccounts creates accounts without a password, and returns their ids.
-func (b *benchSite) createAccounts(ctx context.Context, n int) (ids []int64, err error) {
-	first := firstAccount + b.accounts
-	b.accounts += int64(n)
-	return ids, b.load(ctx, "users", "id, username, email, password_hash", n, func(w io.Writer, i int) {
+func (s *site) createAccounts(ctx context.Context, n int) (ids []int64, err error) {
+	first := firstAccount + s.accounts
+	s.accounts += int64(n)
+	return ids, s.load(ctx, "users", "id, username, email, password_hash", n, func(w io.Writer, i int) {
 		id := first + int64(i)
 		ids = append(ids, id)
 		fmt.Fprintf(w, "%d\tcustomer-%d\tcustomer-%d@bench%s\t\n", id, id, id, models.NoEmailDomain)
@@ -79,19 +117,19 @@ func (b *benchSite) createAccounts(ctx context.Context, n int) (ids []int64, err
 }
 
 // newcomers returns the tokens of new accounts.
-func (b *benchSite) newcomers(ctx context.Context, n int) ([]string, error) {
-	ids, err := b.createAccounts(ctx, n)
+func (s *site) newcomers(ctx context.Context, n int) ([]string, error) {
+	ids, err := s.createAccounts(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	return b.store.CreateSessions(ctx, ids)
+	return s.store.CreateSessions(ctx, ids)
 }
 
 // rowsAtOnce is the number of rows of a statement that loads, which must end within the client's timeout.
 const rowsAtOnce = 20_000
 
 // load fills a table with LOAD DATA: n rows, each a line of values separated by tabs.
-func (b *benchSite) load(ctx context.Context, table, columns string, n int, row func(w io.Writer, i int)) error {
+func (s *site) load(ctx context.Context, table, columns string, n int, row func(w io.Writer, i int)) error {
 	const name = "bench"
 	for start := 0; start < n; start += rowsAtOnce {
 		var rows bytes.Buffer
@@ -100,7 +138,7 @@ func (b *benchSite) load(ctx context.Context, table, columns string, n int, row 
 		}
 		mysql.RegisterReaderHandler(name, func() io.Reader { return &rows })
 		query := "LOAD DATA LOCAL INFILE 'Reader::" + name + "' INTO TABLE " + table + " (" + columns + ")"
-		_, err := b.store.Pool().ExecContext(ctx, query)
+		_, err := s.store.Pool().ExecContext(ctx, query)
 		mysql.DeregisterReaderHandler(name)
 		if err != nil {
 			return fmt.Errorf("fill %s: %w", table, err)
@@ -111,26 +149,26 @@ func (b *benchSite) load(ctx context.Context, table, columns string, n int, row 
 
 // loadPosts writes posts with some likes each, as if they had been liked long ago: Redis knows none of them. The likers
 // of the i-th post are the accounts after the i-th. It returns the id of the first post; the others follow.
-func (b *benchSite) loadPosts(ctx context.Context, posts, likes int) (first int64, err error) {
+func (s *site) loadPosts(ctx context.Context, posts, likes int) (first int64, err error) {
 	const next = "SELECT COALESCE(MAX(id), 0)+1 FROM posts" // nothing else creates posts meanwhile
-	if err := b.store.Pool().QueryRowContext(ctx, next).Scan(&first); err != nil {
+	if err := s.store.Pool().QueryRowContext(ctx, next).Scan(&first); err != nil {
 		return 0, fmt.Errorf("read the last post: %w", err)
 	}
 	at := time.Now().UTC().Truncate(time.Second)
 	when := at.Format(time.DateTime)
 	columns := "id, user_id, title, content, likes_count, milestone, created_at, updated_at, active_at, hot_score, " +
 		"terms_version"
-	err = b.load(ctx, "posts", columns, posts, func(w io.Writer, i int) {
+	err = s.load(ctx, "posts", columns, posts, func(w io.Writer, i int) {
 		const text = "A title\tA post with some words of text, as many as a short one has."
-		fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\n", first+int64(i), b.author.ID, text, likes,
+		fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\n", first+int64(i), s.author.ID, text, likes,
 			milestone(likes), when, when, when, models.HotScore(at, int64(likes)), search.Version)
 	})
 	if err != nil {
 		return 0, err
 	}
-	return first, b.load(ctx, "post_likes", "post_id, user_id, created_at", posts*likes, func(w io.Writer, i int) {
+	return first, s.load(ctx, "post_likes", "post_id, user_id, created_at", posts*likes, func(w io.Writer, i int) {
 		post, n := i/likes, i%likes
-		user := b.customers[(post+1+n)%len(b.customers)]
+		user := s.customers[(post+1+n)%len(s.customers)]
 		fmt.Fprintf(w, "%d\t%d\t%s\n", first+int64(post), user, when)
 	})
 }
@@ -144,8 +182,8 @@ func milestone(likes int) int {
 	return m
 }
 
-func (b *benchSite) createPost(ctx context.Context) (models.Target, error) {
-	post, err := b.store.CreatePost(ctx, b.author, models.PostText{Title: "A hot post", Content: "with text"})
+func (s *site) createPost(ctx context.Context) (models.Target, error) {
+	post, err := s.store.CreatePost(ctx, s.author, models.PostText{Title: "A hot post", Content: "with text"})
 	if err != nil {
 		return models.Target{}, err
 	}
@@ -153,23 +191,23 @@ func (b *benchSite) createPost(ctx context.Context) (models.Target, error) {
 }
 
 // createThread creates a post with 100 comments: 20, each with 4 replies.
-func (b *benchSite) createThread(ctx context.Context) (post models.Target, err error) {
+func (s *site) createThread(ctx context.Context) (post models.Target, err error) {
 	const tops, replies = 20, 4
-	if post, err = b.createPost(ctx); err != nil {
+	if post, err = s.createPost(ctx); err != nil {
 		return post, err
 	}
 	const insert = `
 		INSERT INTO comments (post_id, user_id, parent_id, depth, replies_count, content)
 		VALUES (?,?,?,?,?,'A comment with some words.')`
-	pool := b.store.Pool()
+	pool := s.store.Pool()
 	for range tops {
-		top, err := pool.ExecContext(ctx, insert, post.ID, b.author.ID, nil, 1, replies)
+		top, err := pool.ExecContext(ctx, insert, post.ID, s.author.ID, nil, 1, replies)
 		if err != nil {
 			return post, fmt.Errorf("create comment: %w", err)
 		}
 		id, _ := top.LastInsertId() // comments have one
 		for range replies {
-			if _, err := pool.ExecContext(ctx, insert, post.ID, b.author.ID, id, 2, 0); err != nil {
+			if _, err := pool.ExecContext(ctx, insert, post.ID, s.author.ID, id, 2, 0); err != nil {
 				return post, fmt.Errorf("create reply: %w", err)
 			}
 		}
@@ -186,12 +224,12 @@ func (b *benchSite) createThread(ctx context.Context) (post models.Target, err e
 
 // checkLikes returns an error unless the posts from first to last have so many likes, by their rows and by their
 // counts. If want is negative, it compares rows and counts alone.
-func (b *benchSite) checkLikes(ctx context.Context, first, last, want int64) error {
+func (s *site) checkLikes(ctx context.Context, first, last, want int64) error {
 	const query = `
 		SELECT (SELECT COUNT(*) FROM post_likes WHERE post_id BETWEEN ? AND ?),
 			(SELECT COALESCE(SUM(likes_count), 0) FROM posts WHERE id BETWEEN ? AND ?)`
 	var rows, counted int64
-	if err := b.store.Pool().QueryRowContext(ctx, query, first, last, first, last).Scan(&rows, &counted); err != nil {
+	if err := s.store.Pool().QueryRowContext(ctx, query, first, last, first, last).Scan(&rows, &counted); err != nil {
 		return fmt.Errorf("count likes: %w", err)
 	}
 	if want < 0 {
@@ -205,8 +243,8 @@ func (b *benchSite) checkLikes(ctx context.Context, first, last, want int64) err
 }
 
 // cool makes posts cold whose likes are all in MySQL.
-func (b *benchSite) cool(ctx context.Context, posts []int64) error {
-	watermarks, err := b.store.Watermarks(ctx)
+func (s *site) cool(ctx context.Context, posts []int64) error {
+	watermarks, err := s.store.Watermarks(ctx)
 	if err != nil {
 		return err
 	}
@@ -216,10 +254,10 @@ func (b *benchSite) cool(ctx context.Context, posts []int64) error {
 		targets[i] = models.Target{Kind: models.KindPost, ID: id}
 		chosen[targets[i]] = true
 	}
-	if _, err := b.redis.Cool(ctx, targets, 0, watermarks); err != nil {
+	if _, err := s.redis.Cool(ctx, targets, 0, watermarks); err != nil {
 		return err
 	}
-	return b.redis.EachWarm(ctx, func(warm []models.Target) error {
+	return s.redis.EachWarm(ctx, func(warm []models.Target) error {
 		for _, t := range warm {
 			if chosen[t] {
 				return fmt.Errorf("%s is still warm", t)
@@ -230,7 +268,7 @@ func (b *benchSite) cool(ctx context.Context, posts []int64) error {
 }
 
 // useMemory grants InnoDB a quarter of the machine's memory for pages, at most 4 GB, as the server of a large site has.
-func (b *benchSite) useMemory(ctx context.Context) error {
+func (s *site) useMemory(ctx context.Context) error {
 	const chunk = 128 << 20 // of which the size is a multiple
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -238,16 +276,16 @@ func (b *benchSite) useMemory(ctx context.Context) error {
 	}
 	quarter := info.Totalram * uint64(info.Unit) / 4
 	pages := max(1, min(quarter, 4<<30)/chunk) * chunk
-	if _, err := b.store.Pool().ExecContext(ctx, "SET GLOBAL innodb_buffer_pool_size=?", pages); err != nil {
+	if _, err := s.store.Pool().ExecContext(ctx, "SET GLOBAL innodb_buffer_pool_size=?", pages); err != nil {
 		return fmt.Errorf("set the memory of InnoDB: %w", err)
 	}
 	return nil
 }
 
 // queries returns the number of statements that clients have sent to the MySQL server.
-func (b *benchSite) queries(ctx context.Context) (n int64, err error) {
+func (s *site) queries(ctx context.Context) (n int64, err error) {
 	var name string
-	if err := b.store.Pool().QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &n); err != nil {
+	if err := s.store.Pool().QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &n); err != nil {
 		return 0, fmt.Errorf("count queries: %w", err)
 	}
 	return n, nil

@@ -1,6 +1,4 @@
-//go:build dev
-
-package main
+package bench
 
 import (
 	"bufio"
@@ -32,14 +30,12 @@ type child struct {
 	log            string        // path
 }
 
-// startChild starts `likewise args` with variables in addition to those of this process, which logs to a file of dir.
+// startChild starts `program args` with variables in addition to those of this process, which logs to a file of dir.
 // It returns when the process is ready. The kernel kills the process when this one ends.
-func startChild(ctx context.Context, dir, name string, variables []string, args ...string) (*child, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	c := &child{name: name, exited: make(chan struct{}), log: filepath.Join(dir, name+".log")}
+func startChild(
+	ctx context.Context, program, dir, name string, variables []string, args ...string,
+) (c *child, err error) {
+	c = &child{name: name, exited: make(chan struct{}), log: filepath.Join(dir, name+".log")}
 	for _, address := range []*string{&c.address, &c.admin} {
 		if *address, err = freeAddress(); err != nil {
 			return nil, err
@@ -50,7 +46,7 @@ func startChild(ctx context.Context, dir, name string, variables []string, args 
 		return nil, fmt.Errorf("create log: %w", err)
 	}
 	defer log.Close()
-	c.cmd = exec.Command(self, args...) //nolint:noctx // stop ends it
+	c.cmd = exec.Command(program, args...) //nolint:noctx // stop ends it
 	c.cmd.Env = append(os.Environ(), variables...)
 	c.cmd.Env = append(c.cmd.Env, "LIKEWISE_LISTEN="+c.address, "LIKEWISE_ADMIN_LISTEN="+c.admin)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
@@ -123,7 +119,10 @@ func (c *child) readAdmin(ctx context.Context, path string) (io.ReadCloser, erro
 	return response.Body, nil
 }
 
-// stop sends SIGTERM, and waits until the process has ended. After drainLimit and a second, it kills the process.
+// stopLimit is more than a role takes to drain.
+const stopLimit = 10 * time.Second
+
+// stop sends SIGTERM, and waits until the process has ended. After stopLimit, it kills the process.
 func (c *child) stop() error {
 	if c == nil {
 		return nil
@@ -131,7 +130,7 @@ func (c *child) stop() error {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
 	case <-c.exited:
-	case <-time.After(drainLimit + time.Second):
+	case <-time.After(stopLimit):
 		_ = c.cmd.Process.Kill()
 		<-c.exited
 	}
@@ -171,9 +170,10 @@ func (c *child) allocated(ctx context.Context) (a allocations, err error) {
 	return a, nil
 }
 
-// The processes whose processor time is measured, beside roleAPI and roleWorker. The API is the one that a scenario
-// uses.
+// The processes whose processor time is measured. The API is the one that a scenario uses.
 const (
+	roleAPI     = "api"
+	roleWorker  = "worker"
 	roleClients = "clients"
 	roleMySQL   = "mysql"
 	roleRedis   = "redis"

@@ -1,6 +1,4 @@
-//go:build dev
-
-package main
+package bench
 
 import (
 	"context"
@@ -274,7 +272,7 @@ func (b *bench) bare(api *child) func(context.Context) (*job, error) {
 
 // toggle makes users like a new post, and then unlike it, again and again. Each client has users of its own, so that
 // the requests of one user are in order.
-func (b *bench) toggle(site *benchSite, api *child, times int) func(context.Context) (*job, error) {
+func (b *bench) toggle(site *site, api *child, times int) func(context.Context) (*job, error) {
 	return func(ctx context.Context) (*job, error) {
 		target, err := site.createPost(ctx)
 		if err != nil {
@@ -542,7 +540,7 @@ func (b *bench) reading(api *child, path string, signedIn bool, want string, tim
 // likeAll makes users like the target through the gate, in this process.
 func (b *bench) likeAll(ctx context.Context, target models.Target, users []int64) error {
 	return inLanes(len(users), func(i int) error {
-		_, err := b.gated.likes.SetLike(ctx, target, users[i], true)
+		_, err := b.gated.gate.SetLike(ctx, target, users[i], true)
 		return err
 	})
 }

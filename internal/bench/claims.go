@@ -1,6 +1,4 @@
-//go:build dev
-
-package main
+package bench
 
 import (
 	"context"
@@ -17,13 +15,13 @@ import (
 )
 
 // createDrop creates a drop of a post of its own. Claims to it wait for a confirmation, so they notify nobody.
-func (b *benchSite) createDrop(ctx context.Context, stock int64) (id int64, err error) {
-	post, err := b.createPost(ctx)
+func (s *site) createDrop(ctx context.Context, stock int64) (id int64, err error) {
+	post, err := s.createPost(ctx)
 	if err != nil {
 		return 0, err
 	}
 	settings := models.DropSettings{Title: "Tickets", Stock: stock, ConfirmWithin: models.MaxConfirmWithin}
-	drop, err := b.store.CreateDrop(ctx, b.author.ID, post.ID, settings)
+	drop, err := s.store.CreateDrop(ctx, s.author.ID, post.ID, settings)
 	if err != nil {
 		return 0, err
 	}
@@ -37,7 +35,7 @@ func (b *bench) shard(dropID int64) int {
 
 // hotDrop is a drop that all customers of a site claim, each once. When all have claimed, the next drop is hot.
 type hotDrop struct {
-	site *benchSite
+	site *site
 
 	mu    sync.Mutex
 	drops []int64
@@ -72,17 +70,17 @@ type claimWay struct {
 	samples
 
 	claimers.Claimer
-	site    *benchSite
+	site    *site
 	ids     *counters.IDs
 	claimed atomic.Int64
 }
 
 // checkDrop returns an error unless the drop has so many claims, by their rows and by its count.
-func (b *benchSite) checkDrop(ctx context.Context, id, want int64) error {
+func (s *site) checkDrop(ctx context.Context, id, want int64) error {
 	const query = `
 		SELECT (SELECT COUNT(*) FROM claims WHERE drop_id=? AND state=?), (SELECT claimed FROM drops WHERE id=?)`
 	var rows, counted int64
-	err := b.store.Pool().QueryRowContext(ctx, query, id, models.StateReserved, id).Scan(&rows, &counted)
+	err := s.store.Pool().QueryRowContext(ctx, query, id, models.StateReserved, id).Scan(&rows, &counted)
 	if err != nil {
 		return fmt.Errorf("count claims: %w", err)
 	}
@@ -177,8 +175,8 @@ func (b *bench) measureClaims(ctx context.Context) error {
 	if err := b.settle(ctx); err != nil {
 		return err
 	}
-	before := map[*benchSite]claimTally{}
-	for _, site := range []*benchSite{b.direct, b.gated} {
+	before := map[*site]claimTally{}
+	for _, site := range []*site{b.direct, b.gated} {
 		tally, err := site.countClaims(ctx)
 		if err != nil {
 			return err
@@ -240,11 +238,11 @@ func (b *bench) claimAll(ctx context.Context, way *claimWay) error {
 // claimTally is how many claims the drops of a site have.
 type claimTally struct{ counted, rows int64 }
 
-func (b *benchSite) countClaims(ctx context.Context) (t claimTally, err error) {
+func (s *site) countClaims(ctx context.Context) (t claimTally, err error) {
 	const query = `
 		SELECT (SELECT COALESCE(SUM(claimed), 0) FROM drops WHERE stock=?),
 			(SELECT COUNT(*) FROM claims c JOIN drops d ON d.id=c.drop_id AND d.stock=? WHERE c.state IN (?,?))`
-	err = b.store.Pool().QueryRowContext(ctx, query, models.MaxStock, models.MaxStock, models.StateReserved,
+	err = s.store.Pool().QueryRowContext(ctx, query, models.MaxStock, models.MaxStock, models.StateReserved,
 		models.StateConfirmed).Scan(&t.counted, &t.rows)
 	if err != nil {
 		return t, fmt.Errorf("count claims: %w", err)
@@ -254,7 +252,7 @@ func (b *benchSite) countClaims(ctx context.Context) (t claimTally, err error) {
 
 // checkClaims returns an error unless the site has counted as many claims since before, and as many rows, as its ways
 // have made.
-func checkClaims(ctx context.Context, site *benchSite, before claimTally, ways []*claimWay) error {
+func checkClaims(ctx context.Context, site *site, before claimTally, ways []*claimWay) error {
 	var want int64
 	for _, way := range ways {
 		if way.site == site {
