@@ -11,8 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +21,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"likewise/internal/servers"
 	"likewise/internal/testkit"
 )
 
@@ -139,14 +138,8 @@ func (e *executioner) answers(server io.Reader, client io.Writer, last *atomic.B
 func buildProduct(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "likewise")
-	args := []string{"build", "-ldflags=-s -w", "-o", path} // as go test links
-	if info, ok := debug.ReadBuildInfo(); ok &&
-		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		args = append(args, "-race")
-	}
-	args = append(args, "likewise/cmd/likewise")
-	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
-		t.Fatalf("build the product: %v: %s", err, out)
+	if err := servers.Build(t.Context(), path); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
@@ -154,8 +147,8 @@ func buildProduct(t *testing.T) string {
 // mortalAPI is `likewise api` as a process of its own, in direct mode.
 type mortalAPI struct {
 	*executioner
-	url    string
-	exited chan struct{} // closed when the process has ended
+	*servers.Process
+	url string
 }
 
 var serving = regexp.MustCompile(`api serves.* address=(\S+)`)
@@ -169,29 +162,15 @@ func (w *world) startMortal(program string) *mortalAPI {
 		"--admin-listen=127.0.0.1:0",
 		"--mysql-dsn="+dsn, "--avatar-hosts=example.com")
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	m := &mortalAPI{executioner: e, exited: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		// The kernel watches the thread that started the child, not the process: keep it until the child has ended.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		_ = cmd.Wait() // it is killed
-		close(m.exited)
-	}()
-	if err := <-started; err != nil {
+	process, err := servers.Spawn(cmd)
+	if err != nil {
 		e.close()
 		w.t.Fatal(err)
 	}
-	e.kill = func() { _ = cmd.Process.Kill() } // fails if it has ended
+	m := &mortalAPI{executioner: e, Process: process}
+	e.kill = func() { m.Signal(syscall.SIGKILL) }
 	w.t.Cleanup(func() {
-		e.kill()
-		<-m.exited
+		m.Kill()
 		e.close()
 		if strings.Contains(log.String(), "DATA RACE") {
 			w.t.Error("the process has a race")
@@ -214,7 +193,7 @@ func (w *world) startMortal(program string) *mortalAPI {
 // ended reports whether the process has ended.
 func (m *mortalAPI) ended() bool {
 	select {
-	case <-m.exited:
+	case <-m.Exited():
 		return true
 	default:
 		return false

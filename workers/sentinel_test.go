@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -93,12 +92,9 @@ func startSentinel(t *testing.T, primary string) (address string) {
 		"sentinel down-after-milliseconds forum 1000\nsentinel failover-timeout forum 5000\n", own, dir, host, port)
 	require.NoError(t, os.WriteFile(file, config, 0o600))
 	cmd := exec.Command("redis-server", file, "--sentinel")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-	})
+	sentinel, err := servers.Spawn(cmd)
+	require.NoError(t, err)
+	t.Cleanup(sentinel.Kill)
 	return "127.0.0.1:" + own
 }
 

@@ -195,7 +195,7 @@ func TestDev_keepsItsDataWhateverEndsIt(t *testing.T) {
 		return answered.Load() >= 500, fmt.Sprintf("%d likes are answered", answered.Load())
 	})
 	holdRelayLocks(t, devEnv(t, dir))
-	dev.kill()
+	dev.Kill()
 	clients.Wait()
 	awaitNobody(t, dir)
 

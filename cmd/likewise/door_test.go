@@ -268,7 +268,7 @@ func TestLogins_byTheHundredsExhaustNothing(t *testing.T) {
 // resident returns the resident memory of the process, in bytes.
 func (p *process) resident() int {
 	p.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Pid()))
 	require.NoError(p.t, err)
 	pages, err := strconv.Atoi(strings.Fields(string(text))[1])
 	require.NoError(p.t, err)

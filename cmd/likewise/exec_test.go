@@ -30,7 +30,7 @@ func TestProduction_handsDevelopmentCommandsOver(t *testing.T) {
 	} {
 		p := start(t, []string{path}, strings.Fields(args)...)
 		require.Zero(t, p.await())
-		assert.Equal(t, fmt.Sprintf("%d %s\n", p.pid, args), p.stdout.String())
+		assert.Equal(t, fmt.Sprintf("%d %s\n", p.Pid(), args), p.stdout.String())
 	}
 }
 

@@ -45,7 +45,7 @@ func TestExport_survivesKills(t *testing.T) {
 			chunks = s.count("SELECT chunks FROM exports")
 			return chunks > before+3, "nothing is built"
 		})
-		builder.kill()
+		builder.Kill()
 		require.Equal(t, 1, s.count("SELECT state FROM exports"), "it was built before it could be killed")
 	}
 	assert.Equal(t, s.count("SELECT chunks FROM exports"), s.count("SELECT COUNT(*) FROM export_chunks"))

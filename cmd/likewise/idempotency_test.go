@@ -60,7 +60,7 @@ func TestIdempotency_survivesAKillBetweenCommitAndAnswer(t *testing.T) {
 			n := s.count("SELECT COUNT(*) FROM idempotency_keys WHERE effect IS NOT NULL")
 			return n == 1, create.path + " is not committed"
 		})
-		first.kill()
+		first.Kill()
 		require.Error(t, <-broken)
 		require.NoError(t, all.Redis.Resume())
 		assert.Equal(t, 1, s.count("SELECT COUNT(*) FROM "+create.table))

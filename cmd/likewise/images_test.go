@@ -40,7 +40,7 @@ func TestAPI_decodesImagesApart(t *testing.T) {
 		defer response.Body.Close()
 		return response.StatusCode == http.StatusCreated, response.Status
 	})
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", api.pid))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", api.Pid()))
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	assert.NotEqual(t, []string{"0", "0"}, strings.Fields(rest)[13:15], "the time of its children")

@@ -194,7 +194,7 @@ func TestLikes_endInTheirLastAcknowledgedStateWhileWorkersAreKilled(t *testing.T
 			got := answered.Load() + unknown.Load()
 			return got >= int64(users*(phase*n+1)), fmt.Sprintf("%d likes are answered", got)
 		})
-		c.workers[n%2].kill()
+		c.workers[n%2].Kill()
 		c.workers[n%2] = c.start("worker")
 		c.workers[n%2].awaitPrint(regexp.MustCompile(`"worker runs"`))
 		close(restarted[n])

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -46,10 +45,8 @@ const patience = 300 * time.Second
 type process struct {
 	t              *testing.T
 	name           string
-	pid            int
 	stdout, stderr *printed
-	exited         chan struct{} // closed when the process has ended
-	status         int           // of the exit, once exited is closed; -1 if a signal ended it
+	*servers.Process
 }
 
 // printed has the output of a process so far.
@@ -90,7 +87,6 @@ func startCommandWith(t *testing.T, env []string, cmd *exec.Cmd, stderr *os.File
 		name:   "likewise " + strings.Join(cmd.Args[1:], " "),
 		stdout: &printed{},
 		stderr: &printed{},
-		exited: make(chan struct{}),
 	}
 	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
 	if stderr != nil {
@@ -107,28 +103,14 @@ func startCommandWith(t *testing.T, env []string, cmd *exec.Cmd, stderr *os.File
 	// The race detector would keep a process that has ended well for a second.
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		// The kernel watches the thread that started the child, not the process: keep it until the child has ended.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		_ = cmd.Wait() // the state has the result
-		p.status = cmd.ProcessState.ExitCode()
-		close(p.exited)
-	}()
-	require.NoError(t, <-started)
-	p.pid = cmd.Process.Pid
+	var err error
+	p.Process, err = servers.Spawn(cmd)
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		p.kill()
+		p.Kill()
 		p.inspect(cmd.Env)
 		if t.Failed() {
-			t.Logf("%s (status %d) printed\n%s%s", p.name, p.status, tail(p.stdout.String()), tail(p.stderr.String()))
+			t.Logf("%s (status %d) printed\n%s%s", p.name, p.status(), tail(p.stdout.String()), tail(p.stderr.String()))
 		}
 	})
 	return p
@@ -170,23 +152,20 @@ func (p *process) inspect(env []string) {
 func (p *process) await() int {
 	p.t.Helper()
 	select {
-	case <-p.exited:
+	case <-p.Exited():
 	case <-time.After(patience):
 		p.t.Fatalf("%s does not end", p.name)
 	}
-	return p.status
+	return p.status()
 }
 
-// kill kills the process with SIGKILL, as a crash would, if it is running.
-func (p *process) kill() {
-	_ = syscall.Kill(p.pid, syscall.SIGKILL) // our child until it was waited for
-	<-p.exited
-}
+// status returns the exit status of a process that has ended; -1 if a signal ended it.
+func (p *process) status() int { return p.State().ExitCode() }
 
 // term sends SIGTERM.
 func (p *process) term() {
 	p.t.Helper()
-	require.NoError(p.t, syscall.Kill(p.pid, syscall.SIGTERM))
+	p.Signal(syscall.SIGTERM)
 }
 
 // stop sends SIGTERM, and checks that the process exits with status 0.
@@ -202,8 +181,8 @@ func (p *process) awaitPrint(pattern *regexp.Regexp) string {
 	var found string
 	testkit.Eventually(p.t, patience, func() (bool, string) {
 		select {
-		case <-p.exited:
-			p.t.Fatalf("%s ended with status %d", p.name, p.status)
+		case <-p.Exited():
+			p.t.Fatalf("%s ended with status %d", p.name, p.status())
 		default:
 		}
 		match := pattern.FindStringSubmatch(p.stdout.String() + p.stderr.String())

@@ -58,7 +58,7 @@ func TestModeration_ofAllContentSurvivesKills(t *testing.T) {
 		testkit.Eventually(t, patience, func() (bool, string) {
 			return s.count("SELECT "+column+" FROM content_operations") > 0, "cron has not begun"
 		})
-		cron.kill()
+		cron.Kill()
 		n := s.count("SELECT " + column + " FROM content_operations")
 		require.Less(t, n, comments, "cron was too quick to be killed")
 		counted()

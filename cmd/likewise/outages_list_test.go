@@ -42,7 +42,7 @@ var outages = []outage{
 	alone("no worker runs", shared, kills("worker"), []string{"LikewiseNoWorker", "LikewiseTargetDown"}),
 	{"one of several", withSecondProcesses, []fault{
 		{"one of two workers hangs", func(w *watched) {
-			require.NoError(w.t, syscall.Kill(w.extra[0].pid, syscall.SIGSTOP))
+			w.extra[0].Signal(syscall.SIGSTOP)
 		}, []string{"LikewiseTargetDown"}},
 		{"one of two apis does not reach MySQL", func(w *watched) { w.apart.close() }, []string{"LikewiseCutOff"}},
 	}, nil},
@@ -89,7 +89,7 @@ var outages = []outage{
 	}, nil},
 }
 
-func kills(role string) func(*watched) { return func(w *watched) { w.roles[role].kill() } }
+func kills(role string) func(*watched) { return func(w *watched) { w.roles[role].Kill() } }
 
 // shared makes a site on servers that others use, too.
 func shared(t *testing.T) *watched {
@@ -265,7 +265,7 @@ func (w *watched) deleteKeys() {
 func (w *watched) loseOutbox() {
 	w.t.Helper()
 	client := w.raw()
-	worker := w.roles["worker"].pid
+	worker := w.roles["worker"].Pid()
 	require.NoError(w.t, syscall.Kill(worker, syscall.SIGSTOP))
 	outbox := fmt.Sprintf("{s%02d}:outbox", w.post.ID%migrations.DefaultShards)
 	testkit.Eventually(w.t, patience, func() (bool, string) {

@@ -75,7 +75,7 @@ func TestStreams_costLittle(t *testing.T) {
 	users := s.accounts(300) // more than there are beats
 	api, url := s.api("--likes=direct")
 	post := newPost(t, url, users[0])
-	before, _ := usage(t, api.pid)
+	before, _ := usage(t, api.Pid())
 	var read, events atomic.Int64
 	// A process refuses requests beyond those in flight, so the test connects only that many clients at once.
 	opening := make(chan struct{}, 100)
@@ -110,10 +110,10 @@ func TestStreams_costLittle(t *testing.T) {
 		})
 	}
 	awaitEvents(clients)
-	_, idle := usage(t, api.pid)
+	_, idle := usage(t, api.Pid())
 	read.Store(0)
 	events.Store(0)
-	resident, cpu := usage(t, api.pid)
+	resident, cpu := usage(t, api.Pid())
 	begin, likes := time.Now(), 0
 	beat := time.NewTicker(20 * time.Millisecond)
 	defer beat.Stop()
@@ -121,7 +121,7 @@ func TestStreams_costLittle(t *testing.T) {
 		<-beat.C
 		like(t, url, users[likes], post.path(), true)
 	}
-	_, after := usage(t, api.pid)
+	_, after := usage(t, api.Pid())
 	took := time.Since(begin)
 	awaitEvents(clients) // each heard at least once
 	memory := (resident - before) / clients

@@ -149,7 +149,7 @@ func TestWebhooks_deliverEveryEventInOrder(t *testing.T) {
 	restart := func() {
 		t.Helper()
 		for _, p := range crons {
-			p.kill()
+			p.Kill()
 		}
 		crons = []*process{s.start("cron", "--webhook-allow-private"), s.start("cron", "--webhook-allow-private")}
 	}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -167,12 +168,12 @@ type bench struct {
 	gated, direct *site // each with a database of its own, because a site has one mode
 	redis         *redis.Client
 
-	production *child // an API of the gated site, with logs and limits
-	plain      *child // the same without logs and limits
-	immediate  *child // an API of the direct site, with logs and limits
-	crowded    *child // an API of the direct site that admits all clients of an overload
-	narrow     *child // an API of the direct site that refuses most of them
-	worker     *child
+	production *servers.Product // an API of the gated site, with logs and limits
+	plain      *servers.Product // the same without logs and limits
+	immediate  *servers.Product // an API of the direct site, with logs and limits
+	crowded    *servers.Product // an API of the direct site that admits all clients of an overload
+	narrow     *servers.Product // an API of the direct site that refuses most of them
+	worker     *servers.Product
 
 	values map[string]float64 // by the name of a figure, for the ratios of later ones
 	report *report
@@ -287,7 +288,7 @@ func (b *bench) startRoles(ctx context.Context, dir string) (err error) {
 	const limits, noLimits = "--limits=" + limitFactor, "--limits=0"
 	admit := func(requests int) string { return fmt.Sprintf("--max-in-flight=%d", requests) }
 	for _, role := range []struct {
-		into      **child
+		into      **servers.Product
 		name      string
 		variables []string
 		args      []string
@@ -301,18 +302,28 @@ func (b *bench) startRoles(ctx context.Context, dir string) (err error) {
 		{&b.narrow, "api-narrow", direct, []string{"api", logs, noLimits, "--likes=direct", admit(b.Clients)}},
 	} {
 		args := append([]string{"--log-format=json"}, role.args...)
-		if *role.into, err = startChild(ctx, b.program, dir, role.name, role.variables, args...); err != nil {
+		if *role.into, err = servers.StartProduct(
+			ctx, role.name, b.program, filepath.Join(dir, role.name+".log"), role.variables, args...,
+		); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// stopLimit is more than a role takes to drain.
+const stopLimit = 10 * time.Second
+
 // close stops the roles, APIs first, and closes the sites.
 func (b *bench) close() error {
 	var err error
-	for _, role := range []*child{b.crowded, b.narrow, b.immediate, b.plain, b.production, b.worker} {
-		err = errors.Join(err, role.stop())
+	for _, role := range []*servers.Product{b.crowded, b.narrow, b.immediate, b.plain, b.production, b.worker} {
+		if role == nil {
+			continue
+		}
+		if stopped := role.Terminate(stopLimit); stopped != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", role.Name, stopped))
+		}
 	}
 	if b.redis != nil {
 		b.redis.Close()

@@ -129,7 +129,7 @@ func TestBench_quickFailsBelowHalfOfARecordedRatio(t *testing.T) {
 }
 
 // stallingServer answers at once, except that it answers nothing for a while when it has answered some requests.
-func stallingServer(t *testing.T, after int64, stall time.Duration) *child {
+func stallingServer(t *testing.T, after int64, stall time.Duration) *servers.Product {
 	t.Helper()
 	var served atomic.Int64
 	var until atomic.Int64
@@ -142,7 +142,7 @@ func stallingServer(t *testing.T, after int64, stall time.Duration) *child {
 		}
 	}))
 	t.Cleanup(server.Close)
-	return &child{address: strings.TrimPrefix(server.URL, "http://")}
+	return &servers.Product{Address: strings.TrimPrefix(server.URL, "http://")}
 }
 
 // An open loop charges a stall to all requests that were due meanwhile, although only a few could be sent. A closed
@@ -178,7 +178,7 @@ func TestLoad_endsAtTheFirstUnexpectedAnswer(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	j := &job{
-		api: &child{address: strings.TrimPrefix(server.URL, "http://")}, clients: 2,
+		api: &servers.Product{Address: strings.TrimPrefix(server.URL, "http://")}, clients: 2,
 		request: func(_ turn, r *fasthttp.Request) { r.SetRequestURI("/missing") },
 	}
 	_, err := j.run(t.Context(), closedLoop(1000, 0))

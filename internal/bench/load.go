@@ -9,6 +9,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/valyala/fasthttp"
+
+	"likewise/internal/servers"
 )
 
 // turn is one request of a load.
@@ -20,7 +22,7 @@ type turn struct {
 
 // job is a kind of request, with the answer that it must get.
 type job struct {
-	api     *child
+	api     *servers.Product
 	clients int // connections, one request in flight on each
 	// total is the number of requests in a closed loop; 0: as many as fit into the length of a round.
 	total     int
@@ -103,7 +105,7 @@ func (j *job) run(ctx context.Context, due schedule) (*load, error) {
 
 func (j *job) newClient() *fasthttp.HostClient {
 	return &fasthttp.HostClient{
-		Addr:     j.api.address,
+		Addr:     j.api.Address,
 		MaxConns: j.clients,
 		// An answer that takes longer is an error, because the API answers or refuses every request before.
 		ReadTimeout:               20 * time.Second,
@@ -173,7 +175,7 @@ func (j *job) send(
 	ctx context.Context, client *fasthttp.HostClient, t turn, request *fasthttp.Request, response *fasthttp.Response,
 ) (counts bool, err error) {
 	request.Reset()
-	request.Header.SetHost(j.api.address)
+	request.Header.SetHost(j.api.Address)
 	j.request(t, request)
 	if err := client.Do(request, response); err != nil {
 		return false, fmt.Errorf("%s: %w", request.RequestURI(), err)

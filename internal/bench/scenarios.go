@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"likewise/counters"
+	"likewise/internal/servers"
 	"likewise/models"
 )
 
@@ -197,7 +198,7 @@ func (b *bench) takeTurn(ctx context.Context, s *scenario, into *samples) error 
 	if err != nil {
 		return err
 	}
-	before, err := j.api.allocated(ctx)
+	before, err := allocated(ctx, j.api)
 	if err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (b *bench) takeTurn(ctx context.Context, s *scenario, into *samples) error 
 	if err != nil {
 		return err
 	}
-	after, err := j.api.allocated(ctx)
+	after, err := allocated(ctx, j.api)
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func authorize(r *fasthttp.Request, token string) { r.Header.Set("Authorization"
 func postPath(id int64) string { return "/v1/posts/" + strconv.FormatInt(id, 10) }
 
 // bare requests a route that does nothing. All ratios have this base.
-func (b *bench) bare(api *child) func(context.Context) (*job, error) {
+func (b *bench) bare(api *servers.Product) func(context.Context) (*job, error) {
 	return func(context.Context) (*job, error) {
 		return &job{api: api, request: func(_ turn, r *fasthttp.Request) { r.SetRequestURI("/healthz") }}, nil
 	}
@@ -272,7 +273,7 @@ func (b *bench) bare(api *child) func(context.Context) (*job, error) {
 
 // toggle makes users like a new post, and then unlike it, again and again. Each client has users of its own, so that
 // the requests of one user are in order.
-func (b *bench) toggle(site *site, api *child, times int) func(context.Context) (*job, error) {
+func (b *bench) toggle(site *site, api *servers.Product, times int) func(context.Context) (*job, error) {
 	return func(ctx context.Context) (*job, error) {
 		target, err := site.createPost(ctx)
 		if err != nil {
@@ -458,7 +459,7 @@ func (b *bench) claimSoldOut() func(context.Context) (*job, error) {
 const readersAtMost = 64
 
 // list reads the newest 20 posts, which the readers like.
-func (b *bench) list(api *child, signedIn bool) func(context.Context) (*job, error) {
+func (b *bench) list(api *servers.Product, signedIn bool) func(context.Context) (*job, error) {
 	return func(ctx context.Context) (*job, error) {
 		const size = 20
 		first, err := b.gated.loadPosts(ctx, size, 0)
@@ -519,7 +520,7 @@ func (b *bench) readOnce() func(context.Context) (*job, error) {
 }
 
 // reading requests a path. Its answer must have a text some times.
-func (b *bench) reading(api *child, path string, signedIn bool, want string, times int) *job {
+func (b *bench) reading(api *servers.Product, path string, signedIn bool, want string, times int) *job {
 	return &job{
 		api: api,
 		request: func(t turn, r *fasthttp.Request) {

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"likewise/internal/servers"
 )
 
 // A clock is a file with the seconds by which the time of day of one process is off. The processes of the product are
@@ -99,15 +101,11 @@ func build(ctx context.Context, dir, path string, race bool) error {
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		return fmt.Errorf("describe package time: %w", err)
 	}
-	args := []string{"build", "-overlay", list, "-o", path}
+	flags := []string{"-overlay", list}
 	if race {
-		args = append(args, "-race")
+		flags = append(flags, "-race")
 	}
-	out, err := exec.CommandContext(ctx, "go", append(args, "likewise/cmd/likewise")...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the product: %w: %s", err, out)
-	}
-	return nil
+	return servers.Build(ctx, path, flags...)
 }
 
 // preload builds the library that adds the offset of a clock to the time of a server.

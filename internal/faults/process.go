@@ -1,15 +1,15 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"likewise/internal/servers"
 )
 
 // process is one process of the product. While it is wanted, it is restarted whenever it ends, as by a supervisor.
@@ -21,13 +21,12 @@ type process struct {
 	log    string // path; every start appends to it
 	clock  clock
 
-	mu     sync.Mutex
-	wanted bool
-	pid    int
-	exited chan struct{} // closed when the process with this pid has ended; nil before the first start
-	status syscall.WaitStatus
-	alone  int // number of times that it ended by itself
-	paused []pause
+	mu      sync.Mutex
+	wanted  bool
+	running *servers.Process // the last that was started
+	exited  chan struct{}    // closed when that has ended and the fields below show it; nil before the first start
+	alone   int              // number of times that it ended by itself
+	paused  []pause
 }
 
 // pause is a time in which a process or a proxy stood still. Its end is zero until it is known.
@@ -74,18 +73,18 @@ func (p *process) startLocked() error {
 	cmd := exec.Command(p.binary, p.args...)
 	cmd.Env = p.env
 	cmd.Stdout, cmd.Stderr = log, log
-	exited := make(chan struct{})
-	if err := spawn(cmd, func() { p.ended(cmd, exited) }); err != nil {
+	if p.running, err = servers.Spawn(cmd); err != nil {
 		return err
 	}
-	p.pid, p.exited = cmd.Process.Pid, exited
+	p.exited = make(chan struct{})
+	go p.await(p.running.Exited(), p.exited)
 	return nil
 }
 
-// ended runs when the process has ended, and restarts it if it is wanted.
-func (p *process) ended(cmd *exec.Cmd, exited chan struct{}) {
+// await waits until the process has ended, and restarts it if it is wanted.
+func (p *process) await(ended <-chan struct{}, exited chan<- struct{}) {
+	<-ended
 	p.mu.Lock()
-	p.status, _ = cmd.ProcessState.Sys().(syscall.WaitStatus)
 	endPause(p.paused)
 	again := p.wanted
 	if again {
@@ -105,28 +104,6 @@ func (p *process) ended(cmd *exec.Cmd, exited chan struct{}) {
 	})
 }
 
-// spawn starts the command, and calls ended when it has ended. The kernel kills the command when this program ends.
-func spawn(cmd *exec.Cmd, ended func()) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		// The kernel kills the child when the thread that started it ends, so the thread is kept.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		_ = cmd.Wait() // its state has the result
-		ended()
-	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("run %s: %w", cmd.Path, err)
-	}
-	return nil
-}
-
 // signal sends a signal to the process if it is running.
 func (p *process) signal(sig syscall.Signal) {
 	p.mu.Lock()
@@ -144,7 +121,7 @@ func (p *process) signalLocked(sig syscall.Signal) {
 		if sig == syscall.SIGSTOP {
 			p.paused = append(p.paused, pause{begin: time.Now()})
 		}
-		_ = syscall.Kill(p.pid, sig) // the pid is not reused before Wait has returned
+		p.running.Signal(sig)
 		if sig == syscall.SIGCONT {
 			endPause(p.paused)
 		}
@@ -163,47 +140,26 @@ func (p *process) kill() {
 	}
 }
 
-// errSlowStop means that a process did not stop within the limit of term.
-var errSlowStop = errors.New("did not end in time after SIGTERM")
-
-// term sends SIGTERM, and waits until the process has ended. It is not restarted until start. If the process takes
-// longer than limit, term kills it and returns errSlowStop. An exit status other than 0 is an error, too.
+// term sends SIGTERM, and waits until the process has ended, as Terminate does. It is not restarted until start.
 func (p *process) term(limit time.Duration) error {
 	p.mu.Lock()
 	p.wanted = false
-	alive := p.exited != nil
-	if alive {
-		select {
-		case <-p.exited:
-			alive = false // it is about to be restarted
-		default:
-		}
-	}
-	p.signalLocked(syscall.SIGTERM)
-	exited := p.exited
+	running, exited := p.running, p.exited
 	p.mu.Unlock()
-	if !alive {
+	if running == nil {
 		return nil
 	}
 	select {
-	case <-exited:
-	case <-time.After(limit):
-		p.kill()
-		return fmt.Errorf("%s %w (%v)", p.name, errSlowStop, limit)
+	case <-exited: // it is about to be restarted
+		return nil
+	default:
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.status.Exited() || p.status.ExitStatus() != 0 {
-		return fmt.Errorf("%s ended with %s after SIGTERM", p.name, describe(p.status))
+	err := running.Terminate(limit)
+	<-exited
+	if err != nil {
+		return fmt.Errorf("%s %w", p.name, err)
 	}
 	return nil
-}
-
-func describe(s syscall.WaitStatus) string {
-	if s.Signaled() {
-		return "signal " + s.Signal().String()
-	}
-	return fmt.Sprintf("status %d", s.ExitStatus())
 }
 
 func (p *process) deaths() int {

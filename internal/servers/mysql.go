@@ -311,19 +311,19 @@ func (o oracle) initialize(ctx context.Context, dir, account string) error {
 func runToEnd(ctx context.Context, cmd *exec.Cmd) error {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	c, err := spawn(cmd)
+	c, err := Spawn(cmd)
 	if err != nil {
 		return err
 	}
 	select {
 	case <-c.exited:
 	case <-ctx.Done():
-		c.kill()
+		c.killGroup()
 		return fmt.Errorf("make the data: %w", ctx.Err())
 	}
 	if !cmd.ProcessState.Success() {
 		text := said.Bytes()
-		return fmt.Errorf("make the data: %w\n%s", c.err, text[max(0, len(text)-4096):])
+		return fmt.Errorf("make the data: %s\n%s", c.State(), text[max(0, len(text)-4096):])
 	}
 	return nil
 }

@@ -10,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,80 +20,92 @@ import (
 // behind.
 var deathSignal = syscall.SIGKILL
 
-// child is a started process.
-type child struct {
-	pid    int
-	exited chan struct{} // closed when the process has ended
-	err    error         // the result of Wait, once exited is closed
+// Process is a process that Spawn started.
+type Process struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
 }
 
-// spawn starts the command in its own process group, so that Ctrl-C in a terminal does not reach it, and children are
-// stopped in order. The kernel kills the command when this process ends.
-func spawn(cmd *exec.Cmd) (*child, error) {
+// Spawn starts the command in its own process group, so that Ctrl-C in a terminal does not reach it, and children are
+// stopped in order. The kernel kills the process when this one ends.
+func Spawn(cmd *exec.Cmd) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
 	cmd.SysProcAttr.Pdeathsig = deathSignal
-	c := &child{exited: make(chan struct{})}
+	p := &Process{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// The kernel kills the child when the thread that started it ends, so the thread is kept.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
-		if err == nil {
-			c.pid = cmd.Process.Pid
-		}
 		started <- err
 		if err != nil {
 			return
 		}
-		c.err = cmd.Wait()
-		if c.err == nil {
-			c.err = errors.New("exit status 0")
-		}
-		close(c.exited)
+		_ = cmd.Wait() // the state has the result
+		close(p.exited)
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("run %s: %w", cmd.Path, err)
 	}
-	return c, nil
+	return p, nil
 }
 
-// alive reports whether the process is running. It reports false for a nil child.
-func (c *child) alive() bool {
-	if c == nil {
+// Pid returns the process id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Exited returns a channel that is closed when the process has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// State returns how the process has ended. It may be called once Exited is closed.
+func (p *Process) State() *os.ProcessState { return p.cmd.ProcessState }
+
+// alive reports whether the process is running. It reports false for a nil Process.
+func (p *Process) alive() bool {
+	if p == nil {
 		return false
 	}
 	select {
-	case <-c.exited:
+	case <-p.exited:
 		return false
 	default:
 		return true
 	}
 }
 
-// signal sends a signal to the whole process group, because Redis forks to rewrite its log. If the process has just
-// ended, signal returns nil.
-func (c *child) signal(sig syscall.Signal) { _ = syscall.Kill(-c.pid, sig) }
+// Signal sends a signal to the process alone. If the process has ended, Signal does nothing.
+func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
-func (c *child) kill() {
-	c.signal(syscall.SIGKILL)
-	<-c.exited
+// signalGroup sends a signal to the whole process group, because Redis forks to rewrite its log. If the process has
+// just ended, signalGroup does nothing.
+func (p *Process) signalGroup(sig syscall.Signal) { _ = syscall.Kill(-p.Pid(), sig) }
+
+func (p *Process) killGroup() {
+	p.signalGroup(syscall.SIGKILL)
+	<-p.exited
 }
 
-// Build builds the product into the file path. It has the race detector if this program has. flags are those of
-// `go build`.
-func Build(ctx context.Context, path string, flags ...string) error {
-	args := []string{"build", "-ldflags=-s -w", "-o", path} // as go test links
-	info, ok := debug.ReadBuildInfo()
-	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		args = append(args, "-race")
+// Kill kills the process with SIGKILL, as a crash would, and waits until it has ended.
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGKILL)
+	<-p.exited
+}
+
+// Terminate sends SIGTERM, and waits until the process has ended. After a time limit, it kills the process and returns
+// an error. An exit status other than 0 is an error, too.
+func (p *Process) Terminate(limit time.Duration) error {
+	p.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(limit):
+		p.Kill()
+		return fmt.Errorf("did not end within %v after SIGTERM", limit)
 	}
-	args = append(append(args, flags...), "likewise/cmd/likewise")
-	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build the product: %w: %s", err, out)
+	if !p.State().Success() {
+		return fmt.Errorf("ended with %s after SIGTERM", p.State())
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func probeRedis(ctx context.Context, s *Server) error {
 	if strings.Contains(info, "\r\nloading:1\r\n") {
 		return errors.New("redis is loading its data")
 	}
-	if !strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", s.child.pid)) {
+	if !strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", s.child.Pid())) {
 		return errors.New("another redis has the port")
 	}
 	return nil

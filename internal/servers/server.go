@@ -59,7 +59,7 @@ type Server struct {
 	mu    sync.Mutex // held while starting and stopping; guards the fields below
 	lock  *os.File   // the folder's lock, from Start to Stop or Kill
 	ports []int      // fixed by the first start
-	child *child
+	child *Process
 	env   []string // see Setenv
 }
 
@@ -145,17 +145,17 @@ func (s *Server) run(ctx context.Context) error {
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	c, err := spawn(cmd)
+	c, err := Spawn(cmd)
 	if err != nil {
 		return err
 	}
 	s.child = c
-	if err := writePid(s.file("pid"), c.pid); err != nil {
-		c.kill()
+	if err := writePid(s.file("pid"), c.Pid()); err != nil {
+		c.killGroup()
 		return err
 	}
 	if err := s.awaitReady(ctx); err != nil {
-		c.kill()
+		c.killGroup()
 		return fmt.Errorf("%w\n%s", err, s.LogTail())
 	}
 	return nil
@@ -176,7 +176,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-s.child.exited:
-			return fmt.Errorf("it ended before it was ready: %w", s.child.err)
+			return fmt.Errorf("it ended before it was ready: %s", s.child.State())
 		case <-ctx.Done():
 			return fmt.Errorf("it did not answer in time: %w", err)
 		case <-poll.C:
@@ -202,13 +202,13 @@ func (s *Server) Stop(ctx context.Context) error {
 	if !s.child.alive() {
 		return nil
 	}
-	s.child.signal(syscall.SIGTERM)
-	s.child.signal(syscall.SIGCONT) // a paused process receives SIGTERM after SIGCONT
+	s.child.signalGroup(syscall.SIGTERM)
+	s.child.signalGroup(syscall.SIGCONT) // a paused process receives SIGTERM after SIGCONT
 	select {
 	case <-s.child.exited:
 		return nil
 	case <-ctx.Done():
-		s.child.kill()
+		s.child.killGroup()
 		return fmt.Errorf("%s in %s did not stop in time and was killed: %w", s.program.name, s.dir, ctx.Err())
 	}
 }
@@ -221,7 +221,7 @@ func (s *Server) Kill() error {
 	if !s.child.alive() {
 		return fmt.Errorf("%s in %s is not running", s.program.name, s.dir)
 	}
-	s.child.kill()
+	s.child.killGroup()
 	return nil
 }
 
@@ -237,7 +237,7 @@ func (s *Server) signal(sig syscall.Signal) error {
 	if !s.child.alive() {
 		return fmt.Errorf("%s in %s is not running", s.program.name, s.dir)
 	}
-	s.child.signal(sig)
+	s.child.signalGroup(sig)
 	return nil
 }
 
@@ -245,20 +245,20 @@ func (s *Server) signal(sig syscall.Signal) error {
 func (s *Server) Dir() string { return s.dir }
 
 // Addr returns the address of the server, as host:port. It never changes.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports[0])) }
+func (s *Server) Addr() string { return loopback(s.ports[0]) }
 
 // Pid returns the process id of the server's current or last process.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.child.pid
+	return s.child.Pid()
 }
 
 // Exited returns a channel that is closed when the server's current process has ended, for any reason.
 func (s *Server) Exited() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.child.exited
+	return s.child.Exited()
 }
 
 // LogTail returns the end of the server's log, at most 4 KiB.
@@ -289,12 +289,17 @@ func (s *Server) choosePorts() []int {
 	if len(saved) == s.program.ports && free(saved) {
 		return saved
 	}
+	return chooseFree(s.program.ports)
+}
+
+// chooseFree chooses n consecutive ports that are free.
+func chooseFree(n int) []int {
 	// Ports from 32768 up are assigned to clients. Such a port could be taken while its server is down, even by a
 	// client of that server, which would then connect to itself.
 	for {
 		first := 20000 + rand.IntN(12000)
 		var ports []int
-		for i := range s.program.ports {
+		for i := range n {
 			ports = append(ports, first+i)
 		}
 		if free(ports) {
@@ -316,7 +321,7 @@ func (s *Server) savePorts() error {
 
 func free(ports []int) bool {
 	for _, port := range ports {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := net.Listen("tcp", loopback(port))
 		if err != nil {
 			return false
 		}
