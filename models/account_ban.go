@@ -12,6 +12,14 @@ type Ban struct {
 	Reason string    // shown to the user
 }
 
+// BanAt returns the ban of an account that is banned until a time, nil for one that is not; nil if it is over at now.
+func BanAt(now time.Time, until *time.Time, reason string) *Ban {
+	if until == nil || !until.After(now) {
+		return nil
+	}
+	return &Ban{until.UTC(), reason}
+}
+
 // ForGood is the end of a permanent ban.
 var ForGood = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
@@ -50,7 +58,7 @@ func banState(b *Ban) map[string]any {
 // CodeInvalid: the ban breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not outrank
 // the user (see Outranks), or the present ban was decided by a user whose role is above the actor's.
 func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *Ban) (ended [][32]byte, err error) {
-	ban.Until = second(ban.Until)
+	ban.Until = wholeSeconds(ban.Until)
 	now := s.now()
 	if err := ban.Validate(now); err != nil {
 		return nil, err

@@ -110,7 +110,7 @@ func (s *Store) Block(ctx context.Context, userID, other int64) error {
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
-		inserted := tx.Exec(insert, userID, other, second(tx.Now))
+		inserted := tx.Exec(insert, userID, other, wholeSeconds(tx.Now))
 		if inserted.Error != nil {
 			return inserted.Error
 		}

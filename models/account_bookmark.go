@@ -42,7 +42,7 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 		}
 		switch {
 		case bookmarked && id == 0:
-			return tx.Exec(insert, userID, postID, second(tx.Now)).Error
+			return tx.Exec(insert, userID, postID, wholeSeconds(tx.Now)).Error
 		case !bookmarked && id != 0:
 			return tx.Exec(remove, id).Error
 		}

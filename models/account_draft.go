@@ -153,7 +153,7 @@ func insertDraft(tx *Tx, userID int64, key string, text DraftText) (*Draft, erro
 	if drafts >= MaxDrafts {
 		return nil, Errorf(CodeConflict, "You have %d drafts, and more is not possible. Delete one first.", drafts)
 	}
-	now := second(tx.Now)
+	now := wholeSeconds(tx.Now)
 	id, err := tx.insert(insert, userID, key, text.PostID, text.ParentID, text.Title, text.Content,
 		strings.Join(text.Tags, " "), now, now)
 	return &Draft{ID: id, Key: key, Text: text, CreatedAt: now, UpdatedAt: now}, err
@@ -168,7 +168,7 @@ func replaceDraft(tx *Tx, d *Draft, text DraftText) error {
 	if d.Text.equal(text) {
 		return nil
 	}
-	d.Text, d.Version, d.UpdatedAt = text, d.Version+1, second(tx.Now)
+	d.Text, d.Version, d.UpdatedAt = text, d.Version+1, wholeSeconds(tx.Now)
 	return tx.Exec(update, text.PostID, text.ParentID, text.Title, text.Content, strings.Join(text.Tags, " "),
 		d.Version, d.UpdatedAt, d.ID).Error
 }
@@ -205,7 +205,7 @@ func (s *Store) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
 		ORDER BY updated_at
 		LIMIT ?`
 	var ids []int64
-	before := second(s.now().Add(-keepDrafts))
+	before := wholeSeconds(s.now().Add(-keepDrafts))
 	if err := s.db.WithContext(ctx).Raw(find, before, limit).Scan(&ids).Error; err != nil {
 		return 0, fmt.Errorf("find old drafts: %w", err)
 	}

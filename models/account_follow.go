@@ -54,7 +54,7 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 		case now.Follows >= MaxFollows:
 			return Errorf(CodeConflict, "You follow %d users, and more is not possible.", now.Follows)
 		default:
-			if err := tx.Exec(insert, userID, other, second(tx.Now)).Error; err != nil {
+			if err := tx.Exec(insert, userID, other, wholeSeconds(tx.Now)).Error; err != nil {
 				return err
 			}
 			if err := tx.Exec(count, other).Error; err != nil {

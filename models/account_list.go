@@ -14,9 +14,7 @@ type Account struct {
 }
 
 // Ban returns the ban that is in force at the time; nil if there is none.
-func (a *Account) Ban(now time.Time) *Ban {
-	return (&standing{BannedUntil: a.BannedUntil, BanReason: a.BanReason}).ban(now)
-}
+func (a *Account) Ban(now time.Time) *Ban { return BanAt(now, a.BannedUntil, a.BanReason) }
 
 // AccountQuery selects the accounts to list. With Username or Email, accounts are in the order of that field; otherwise
 // the latest come first.
@@ -56,7 +54,7 @@ func (s *Store) Accounts(ctx context.Context, q AccountQuery) ([]Account, error)
 		where.addIf(q.After != 0, "u.id<?", q.After)
 	}
 	where.addIf(q.Role != 0, "u.role=?", q.Role)
-	where.addIf(q.Banned, "u.banned_until>?", second(s.now()))
+	where.addIf(q.Banned, "u.banned_until>?", wholeSeconds(s.now()))
 	query := `
 		SELECT ` + accountColumns + `
 		FROM users u FORCE INDEX (` + index + `)

@@ -182,7 +182,7 @@ func notifyClaims(tx *Tx, ids []int64, at time.Time) error {
 		JOIN drops d ON d.id=c.drop_id
 		JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
 		WHERE c.id IN (` + joinIDs(some) + `)` + notificationOnce
-		err := tx.Exec(insert, StateRejected, NotifyRejected, NotifyConfirmed, second(at)).Error
+		err := tx.Exec(insert, StateRejected, NotifyRejected, NotifyConfirmed, wholeSeconds(at)).Error
 		if err != nil {
 			return fmt.Errorf("notify users of claims: %w", err)
 		}
@@ -378,7 +378,7 @@ func (s *Store) markRead(ctx context.Context, userID int64, where conditions) (i
 			UPDATE notifications FORCE INDEX (PRIMARY)
 			SET read_at=?
 			WHERE id IN (` + joinIDs(ids) + `) AND read_at IS NULL`
-		return tx.Exec(update, second(tx.Now)).Error
+		return tx.Exec(update, wholeSeconds(tx.Now)).Error
 	})
 	if err != nil {
 		return 0, fmt.Errorf("mark notifications of user %d as read: %w", userID, err)

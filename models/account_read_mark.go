@@ -66,7 +66,7 @@ func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error 
 		return Invalid("comment_id", Broken(FieldOtherPost, "must be the id of a comment on this post"))
 	}
 	err := s.transact(ctx, func(tx *Tx) error {
-		now := second(tx.Now)
+		now := wholeSeconds(tx.Now)
 		if err := tx.Exec(upsert, userID, postID, upTo, now).Error; err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (s *Store) PurgeReadMarks(ctx context.Context, limit int) (purged int64, er
 		LIMIT ?`
 	type key struct{ UserID, PostID int64 }
 	var keys []key
-	before := second(s.now().Add(-keepMarks))
+	before := wholeSeconds(s.now().Add(-keepMarks))
 	err = s.db.WithContext(ctx).Raw(find, before, limit).Scan(&keys).Error
 	if err != nil {
 		return 0, fmt.Errorf("find old read marks: %w", err)

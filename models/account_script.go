@@ -28,7 +28,7 @@ func (s *Store) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 			created, err = createUsers(tx, free[:min(len(free), n-len(ids))])
 			return err
 		})
-		if mysqlCode(err) == errDuplicateKey {
+		if mySQLCode(err) == errDuplicateKey {
 			return nil, Errorf(CodeConflict, "Somebody took a name from script-%d on meanwhile; try again.", first)
 		}
 		if err != nil {
@@ -94,7 +94,7 @@ func createUsers(tx *Tx, users []*User) ([]int64, error) {
 		FROM users
 		WHERE username IN ?
 		ORDER BY id`
-	now := second(tx.Now)
+	now := wholeSeconds(tx.Now)
 	names := make([]string, len(users))
 	for i, u := range users {
 		u.ID, u.CreatedAt, u.UpdatedAt = 0, now, now // the transaction may be retried

@@ -75,7 +75,7 @@ func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, 
 		var opened []string
 		err := s.transact(ctx, func(tx *Tx) error {
 			opened = opened[:0]
-			now := second(tx.Now)
+			now := wholeSeconds(tx.Now)
 			var rows []string
 			var args []any
 			for _, id := range some {
@@ -105,7 +105,7 @@ func createSession(tx *Tx, userID int64, userAgent string) (string, error) {
 		INSERT INTO sessions (user_id, token_hash, created_at, expires_at, user_agent)
 		VALUES (?,UNHEX(?),?,?,?)`
 	token, hash := NewToken()
-	now := second(tx.Now)
+	now := wholeSeconds(tx.Now)
 	tx.answerHas(hashNumber(hash[:]))
 	return token, tx.Exec(insert, userID, hexOf(hash), now, now.Add(sessionLife), cleanAgent(userAgent)).Error
 }

@@ -141,7 +141,7 @@ func (s *Store) UseTokens(ctx context.Context, hashes [][32]byte) error {
 		UPDATE sessions FORCE INDEX (PRIMARY)
 		SET last_used_at=?
 		WHERE token_hash IN (` + hashList(hashes) + `) AND (last_used_at IS NULL OR last_used_at<=?)`
-	now := second(s.now())
+	now := wholeSeconds(s.now())
 	if _, err := s.write(ctx, update, now, now.Add(-tokenUsedEvery)); err != nil {
 		return fmt.Errorf("record use of tokens: %w", err)
 	}

@@ -16,12 +16,7 @@ type standing struct {
 }
 
 // ban returns the user's ban; nil if none is in force.
-func (u *standing) ban(now time.Time) *Ban {
-	if u.BannedUntil == nil || !u.BannedUntil.After(now) {
-		return nil
-	}
-	return &Ban{u.BannedUntil.UTC(), u.BanReason}
-}
+func (u *standing) ban(now time.Time) *Ban { return BanAt(now, u.BannedUntil, u.BanReason) }
 
 // lockStandings reads users that were not deleted and locks them, by ascending id.
 func lockStandings(tx *Tx, ids ...int64) (map[int64]*standing, error) {

@@ -80,7 +80,7 @@ func (s *Store) SetSubscription(ctx context.Context, userID, postID int64, level
 		case level == NotSubscribed:
 			return tx.Exec(remove, now.ID).Error
 		case now.ID == 0:
-			return tx.Exec(insert, userID, postID, level, second(tx.Now)).Error
+			return tx.Exec(insert, userID, postID, level, wholeSeconds(tx.Now)).Error
 		}
 		return tx.Exec(update, level, now.ID).Error
 	})

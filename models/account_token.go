@@ -86,7 +86,7 @@ func (s *Store) CreateToken(
 		INSERT INTO sessions (user_id, token_hash, is_token, name, scopes, created_at, expires_at)
 		VALUES (?,UNHEX(?),TRUE,?,?,?,?)`
 	token, hash := NewToken()
-	now := second(s.now())
+	now := wholeSeconds(s.now())
 	t := &APIToken{
 		TokenHash: hash[:], Name: grant.Name, Scopes: scopes,
 		CreatedAt: now, ExpiresAt: now.AddDate(0, 0, int(grant.Days)),

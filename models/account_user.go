@@ -109,7 +109,7 @@ func createUser(tx *Tx, u *User) error {
 	if u.CreatedAt.IsZero() {
 		u.CreatedAt = tx.Now
 	}
-	u.CreatedAt = second(u.CreatedAt)
+	u.CreatedAt = wholeSeconds(u.CreatedAt)
 	u.UpdatedAt = u.CreatedAt
 	if err := tx.Create(u).Error; err != nil {
 		return err
@@ -119,7 +119,7 @@ func createUser(tx *Tx, u *User) error {
 
 // createdUser returns the error of creating u as one that the caller can act on.
 func (s *Store) createdUser(ctx context.Context, u *User, err error) error {
-	if mysqlCode(err) == errDuplicateKey {
+	if mySQLCode(err) == errDuplicateKey {
 		return s.takenField(ctx, u)
 	}
 	if err != nil {

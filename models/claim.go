@@ -342,7 +342,7 @@ func (s *Store) warnClaims(ctx context.Context, dropID int64, users []int64, now
 			JOIN drops d ON d.id=c.drop_id
 			JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
 			WHERE c.id IN (` + joinIDs(ids) + `)` + notificationOnce
-		return tx.Exec(notify, NotifyExpiring, second(now)).Error
+		return tx.Exec(notify, NotifyExpiring, wholeSeconds(now)).Error
 	})
 	return n, err
 }

@@ -126,7 +126,7 @@ func takeRow(tx *Tx, r *claimRow, old int64) error {
 	if old == 0 {
 		err := tx.Exec(insert,
 			r.DropID, r.UserID, r.ID, r.State, r.CreatedAt, r.ExpiresAt, r.ConfirmedAt, r.DueAt).Error
-		if mysqlCode(err) == errDuplicateKey {
+		if mySQLCode(err) == errDuplicateKey {
 			return errChangedMeanwhile
 		}
 		return err

@@ -78,7 +78,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 	var c *Comment
 	weights := search.Weights("", text.Content)
 	err := s.transact(ctx, func(tx *Tx) error {
-		now := second(tx.Now)
+		now := wholeSeconds(tx.Now)
 		c = &Comment{
 			PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: StatusNormal,
 			CreatedAt: now, UpdatedAt: now,
@@ -118,7 +118,7 @@ func (s *Store) CreateComment(ctx context.Context, author Author, postID int64, 
 		if err := notifyComment(tx, c, repliesTo, text.Mentions); err != nil {
 			return err
 		}
-		return addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), []int64{author.ID}, text.Content)
+		return addImageUses(tx, targetSubject(Target{Kind: KindComment, ID: c.ID}), []int64{author.ID}, text.Content)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create comment: %w", err)
@@ -253,8 +253,8 @@ type order struct {
 	index string
 }
 
-func (o CommentSort) order() order {
-	switch o {
+func orderOf(sort CommentSort) order {
+	switch sort {
 	case CommentsTop:
 		return order{"c.likes_count", "?", "<", " DESC", "idx_post_parent_likes"}
 	case CommentsNew:
@@ -377,7 +377,7 @@ func replaceComment(tx *Tx, c *Comment, editor int64, content string) error {
 	if err := keepRevision(tx, Target{Kind: KindComment, ID: c.ID}); err != nil {
 		return err
 	}
-	c.Content, c.Version, c.UpdatedAt = content, c.Version+1, second(tx.Now)
+	c.Content, c.Version, c.UpdatedAt = content, c.Version+1, wholeSeconds(tx.Now)
 	const update = `
 		UPDATE comments
 		SET content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id), terms_version=?
@@ -391,7 +391,7 @@ func replaceComment(tx *Tx, c *Comment, editor int64, content string) error {
 		return err
 	}
 	owners := []int64{c.Author.ID, editor}
-	if err := addImageUses(tx, Target{Kind: KindComment, ID: c.ID}.imageSubject(), owners, content); err != nil {
+	if err := addImageUses(tx, targetSubject(Target{Kind: KindComment, ID: c.ID}), owners, content); err != nil {
 		return err
 	}
 	if err := deleteTerms(tx, KindComment, c.ID); err != nil || indexed == 0 {

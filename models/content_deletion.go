@@ -33,7 +33,7 @@ func hidePosts(tx *Tx, ids []int64, d Deletion) (hidden []int64, err error) {
 		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
 			excerpt='', excerpt_version=0, updated_at=updated_at
 		WHERE id IN (` + joinIDs(hidden) + `)`
-	err = tx.Exec(update, StatusDeleted, second(d.At), d.By.ID, d.Reason, d.Operation).Error
+	err = tx.Exec(update, StatusDeleted, wholeSeconds(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func hideComments(tx *Tx, ids []int64, d Deletion) ([]int64, error) {
 		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
 			updated_at=updated_at
 		WHERE id IN (` + joinIDs(hidden) + `)`
-	err = tx.Exec(update, StatusDeleted, second(d.At), d.By.ID, d.Reason, d.Operation).Error
+	err = tx.Exec(update, StatusDeleted, wholeSeconds(d.At), d.By.ID, d.Reason, d.Operation).Error
 	if err != nil {
 		return nil, err
 	}

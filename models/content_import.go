@@ -108,7 +108,7 @@ func (s *Store) ImportSources(
 		}
 		source := ImportSource{Name: name, Known: len(found)}
 		for _, f := range found {
-			if f.CreatedAt.Equal(second(accounts[f.ExternalID])) {
+			if f.CreatedAt.Equal(wholeSeconds(accounts[f.ExternalID])) {
 				source.Same++
 			}
 		}
@@ -153,10 +153,10 @@ func importUser(tx *Tx, u ImportedUser) (int64, error) {
 	const insert = `
 		INSERT INTO users (username, email, password_hash, display_name, bio, avatar_url, created_at, updated_at)
 		VALUES (?, ?, '', NULLIF(?,''), ?, NULLIF(?,''), ?, ?)`
-	at := second(u.CreatedAt)
+	at := wholeSeconds(u.CreatedAt)
 	for _, name := range u.Usernames {
 		id, err := tx.insert(insert, name, u.Email, u.Profile.DisplayName, u.Profile.Bio, u.Profile.AvatarURL, at, at)
-		if mysqlCode(err) != errDuplicateKey {
+		if mySQLCode(err) != errDuplicateKey {
 			return id, err
 		}
 	}
@@ -181,7 +181,7 @@ func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []Im
 	}
 	return s.importBatch(ctx, source, kind, len(posts), func(tx *Tx, record func(externalID, id int64)) error {
 		for _, p := range posts {
-			post := newPost{p.AuthorID, p.Text, second(p.CreatedAt), second(p.UpdatedAt)}
+			post := newPost{p.AuthorID, p.Text, wholeSeconds(p.CreatedAt), wholeSeconds(p.UpdatedAt)}
 			id, err := insertPost(tx, post, tags, s.derive(p.Text))
 			if err != nil {
 				return err
@@ -239,7 +239,7 @@ func importComments(tx *Tx, comments []ImportedComment, record func(externalID, 
 		}
 		comment := Comment{
 			PostID: c.PostID, Author: Author{ID: c.AuthorID}, Depth: place.Depth, Content: c.Text.Content,
-			CreatedAt: second(c.CreatedAt), UpdatedAt: second(c.UpdatedAt),
+			CreatedAt: wholeSeconds(c.CreatedAt), UpdatedAt: wholeSeconds(c.UpdatedAt),
 		}
 		if c.ParentID != 0 {
 			comment.ParentID = &place.ParentID
@@ -367,7 +367,7 @@ func (s *Store) importBatch(ctx context.Context, source, kind string, n int,
 			INSERT INTO imports (source, kind, external_id, local_id)
 			VALUES ` + strings.Join(values, ", ")
 		err = tx.Exec(insert, args...).Error
-		if mysqlCode(err) == errDuplicateKey {
+		if mySQLCode(err) == errDuplicateKey {
 			return &Error{Code: CodeConflict, Message: "Another import of the same source is running.", Err: err}
 		}
 		return err

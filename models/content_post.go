@@ -83,7 +83,7 @@ func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*
 	}
 	derived := s.derive(text)
 	err = s.transact(ctx, func(tx *Tx) error {
-		now := second(tx.Now)
+		now := wholeSeconds(tx.Now)
 		p = &Post{
 			Author: author, Title: text.Title, Content: text.Content, Tags: text.Tags, Status: StatusNormal,
 			CreatedAt: now, UpdatedAt: now, HotScore: HotScore(now, 0), ActiveAt: now,
@@ -94,7 +94,7 @@ func (s *Store) CreatePost(ctx context.Context, author Author, text PostText) (*
 		if err := notifyMentions(tx, author.ID, p.ID, 0, now, text.Mentions, 0); err != nil {
 			return err
 		}
-		subject := Target{Kind: KindPost, ID: p.ID}.imageSubject()
+		subject := targetSubject(Target{Kind: KindPost, ID: p.ID})
 		if err := addImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 		if p.Version != version {
 			return VersionMismatch(p.Version)
 		}
-		if p.changes(text) == 0 {
+		if p.changesTo(text) == 0 {
 			return nil
 		}
 		if err := replacePost(tx, p, editor, text, tags, derived); err != nil {
@@ -250,8 +250,8 @@ func (s *Store) UpdatePost(ctx context.Context, editor, id, version int64, text 
 	return p, nil
 }
 
-// changes returns the parts in which text differs from the post.
-func (p *Post) changes(text PostText) Changes {
+// changesTo returns the parts in which text differs from the post.
+func (p *Post) changesTo(text PostText) Changes {
 	var c Changes
 	if p.Title != text.Title {
 		c |= changedTitle
@@ -268,12 +268,12 @@ func (p *Post) changes(text PostText) Changes {
 // replacePost writes the next version of p, whose row is locked, keeps the old one as a Revision and updates p. editor
 // is 0 for the text that a redaction leaves.
 func replacePost(tx *Tx, p *Post, editor int64, text PostText, tags map[string]int64, d derived) error {
-	changed := p.changes(text)
+	changed := p.changesTo(text)
 	if err := keepRevision(tx, Target{Kind: KindPost, ID: p.ID}); err != nil {
 		return err
 	}
 	p.Title, p.Content, p.Tags = text.Title, text.Content, text.Tags
-	p.Version, p.UpdatedAt = p.Version+1, second(tx.Now)
+	p.Version, p.UpdatedAt = p.Version+1, wholeSeconds(tx.Now)
 	indexed := 0
 	if p.Status == StatusNormal {
 		indexed = search.Version
@@ -304,7 +304,7 @@ func replacePost(tx *Tx, p *Post, editor int64, text PostText, tags map[string]i
 		return err
 	}
 	owners := []int64{p.Author.ID, editor}
-	if err := addImageUses(tx, Target{Kind: KindPost, ID: p.ID}.imageSubject(), owners, text.Content); err != nil {
+	if err := addImageUses(tx, targetSubject(Target{Kind: KindPost, ID: p.ID}), owners, text.Content); err != nil {
 		return err
 	}
 	if p.Status != StatusNormal { // a deleted post is neither indexed nor counted

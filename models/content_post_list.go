@@ -39,7 +39,7 @@ func (w Window) Since(now time.Time) time.Time {
 	if days == 0 {
 		return time.Time{}
 	}
-	return second(now).AddDate(0, 0, -days)
+	return wholeSeconds(now).AddDate(0, 0, -days)
 }
 
 // PostQuery selects the posts of a list.

@@ -46,7 +46,7 @@ func (s *Store) postFacts(ctx context.Context, q PostQuery, most int) (postFacts
 		if q.Tag != "" {
 			src.where = matching("g.tag_id=(SELECT id FROM tags WHERE name=?) AND g.status=?", q.Tag, StatusNormal)
 		}
-		src.where.add(src.column("created_at")+">=?", second(q.Since))
+		src.where.add(src.column("created_at")+">=?", wholeSeconds(q.Since))
 		add(count(src.from(PostsNew)+" "+src.where.clause())+` AS window_posts`, src.where.args...)
 	}
 	if len(q.Terms) > 0 {
@@ -258,7 +258,7 @@ func (q *PostQuery) gathering(facts *postFacts, by postCondition, most, floor in
 		alias = p.joinNewest(authorSource(q.AuthorID, facts), most)
 	case byWindow:
 		src := q.source(facts)
-		src.where.add(src.column("created_at")+">=?", second(q.Since))
+		src.where.add(src.column("created_at")+">=?", wholeSeconds(q.Since))
 		alias = p.joinNewest(src, most)
 	default:
 		alias = p.joinNewest(pinnedSource(), most)
@@ -341,7 +341,7 @@ func (q *PostQuery) match(p *postPlan, facts *postFacts, alias string, by postCo
 		alias = "p"
 	}
 	p.where.addIf(q.AuthorID != 0, alias+".user_id=?", q.AuthorID)
-	p.where.addIf(!q.Since.IsZero(), alias+".created_at>=?", second(q.Since))
+	p.where.addIf(!q.Since.IsZero(), alias+".created_at>=?", wholeSeconds(q.Since))
 	p.where.addIf(facts.Blocks, notBlocked(alias+".user_id"), q.ViewerID)
 }
 

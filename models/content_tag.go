@@ -112,7 +112,7 @@ func (s *Store) tagIDs(ctx context.Context, names Tags) (map[string]int64, error
 		if _, known := ids[name]; known {
 			continue
 		}
-		if _, err := s.write(Aside(ctx), insert, name, second(s.now())); err != nil {
+		if _, err := s.write(Aside(ctx), insert, name, wholeSeconds(s.now())); err != nil {
 			return nil, fmt.Errorf("create tag: %w", err)
 		}
 	}

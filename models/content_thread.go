@@ -100,7 +100,7 @@ func (s *Store) readRoot(ctx context.Context, q CommentQuery, bounds branchBound
 		}
 	}
 	root := &Comment{}
-	root.attach(pages[0], bounds.comments)
+	attachReplies(root, pages[0], bounds.comments)
 	return root, nil
 }
 
@@ -123,7 +123,7 @@ func (s *Store) attachReplies(ctx context.Context, viewer int64, sort CommentSor
 		}
 	}
 	for i, p := range parents {
-		p.attach(pages[i], bounds.comments)
+		attachReplies(p, pages[i], bounds.comments)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (s *Store) readFew(ctx context.Context, viewer int64, sort CommentSort, par
 		return nil, false, nil
 	}
 	limit := expected + min(fewHidden, bounds.passed)
-	o := sort.order()
+	o := orderOf(sort)
 	inner := `
 		SELECT c.id, c.parent_id AS branch, ` + o.column + ` AS place,
 			IF(c.status=` + sqlNormal + `, LENGTH(c.content), 0) AS size,
@@ -180,9 +180,9 @@ func (s *Store) readFew(ctx context.Context, viewer int64, sort CommentSort, par
 	return pages, true, Hold(ctx, size)
 }
 
-// attach makes the first comments of a page the replies of c: at most size, and none from the first one that did not
-// fit.
-func (c *Comment) attach(page branchPage, size int) {
+// attachReplies makes the first comments of a page the replies of c: at most size, and none from the first one that did
+// not fit.
+func attachReplies(c *Comment, page branchPage, size int) {
 	for i, f := range page.found {
 		if c.More = i == size || f.Cut; c.More {
 			return
@@ -320,7 +320,7 @@ func (p *branchPage) isCut() bool {
 // the list shows. The last entry is returned in any case if a branch has that many.
 func (s *Store) branchQuery(ctx context.Context, viewer int64, sort CommentSort, branches []branch, entries, room int,
 ) *gorm.DB {
-	o := sort.order()
+	o := orderOf(sort)
 	parts := make([]string, len(branches))
 	args := []any{viewer}
 	for i, b := range branches {

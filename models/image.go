@@ -154,7 +154,7 @@ func (s *Store) AddImage(ctx context.Context, i *Image, field string, room Image
 				"Your images take up all the room of an account. Delete some of them first.",
 			)
 		}
-		i.Name, i.CreatedAt = newImageName(i.Width, i.Height), second(tx.Now)
+		i.Name, i.CreatedAt = newImageName(i.Width, i.Height), wholeSeconds(tx.Now)
 		i.ID, err = tx.insert(insert, i.Name, i.UserID, imagePending, i.Type, i.Width, i.Height, i.Bytes,
 			i.ThumbnailBytes, i.CreatedAt, i.CreatedAt.Add(keepUnused))
 		if err != nil {
@@ -194,7 +194,7 @@ func (s *Store) DropImage(ctx context.Context, id int64) error {
 		UPDATE images
 		SET state=?, due_at=?
 		WHERE id=? AND state=?`
-	if _, err := s.write(ctx, update, imageDeleting, second(s.now()), id, imagePending); err != nil {
+	if _, err := s.write(ctx, update, imageDeleting, wholeSeconds(s.now()), id, imagePending); err != nil {
 		return fmt.Errorf("drop image %d: %w", id, err)
 	}
 	return nil
@@ -346,7 +346,7 @@ func (s *Store) DeleteImage(ctx context.Context, actor int64, i *Image) error {
 				return err
 			}
 		}
-		deleted := tx.Exec(update, imageDeleting, second(tx.Now), i.ID, imageReady)
+		deleted := tx.Exec(update, imageDeleting, wholeSeconds(tx.Now), i.ID, imageReady)
 		if deleted.Error != nil {
 			return deleted.Error
 		}
@@ -386,7 +386,7 @@ func (s *Store) OrphanImages(ctx context.Context, limit int) (orphans []StoredIm
 		WHERE due_at<=?
 		ORDER BY due_at
 		LIMIT ?`
-	now := second(s.now())
+	now := wholeSeconds(s.now())
 	var ids []int64
 	if err := s.db.WithContext(ctx).Raw(find, now, limit).Scan(&ids).Error; err != nil {
 		return nil, 0, fmt.Errorf("find orphaned images: %w", err)
@@ -522,7 +522,7 @@ func (s *Store) RetryImage(ctx context.Context, id int64) error {
 		UPDATE images
 		SET due_at=?
 		WHERE id=? AND state=?`
-	if _, err := s.write(ctx, update, second(s.now().Add(imageRetry)), id, imageDeleting); err != nil {
+	if _, err := s.write(ctx, update, wholeSeconds(s.now().Add(imageRetry)), id, imageDeleting); err != nil {
 		return fmt.Errorf("retry image %d: %w", id, err)
 	}
 	return nil
@@ -544,7 +544,7 @@ func draftSubject(id int64) imageSubject { return imageSubject{subjectDraft, id}
 
 func userSubject(id int64) imageSubject { return imageSubject{subjectUser, id} }
 
-func (t Target) imageSubject() imageSubject { return imageSubject{string(t.Kind), t.ID} }
+func targetSubject(t Target) imageSubject { return imageSubject{string(t.Kind), t.ID} }
 
 // addImageUses records that a further version of a subject's text uses images. The caller holds the subject's row, and
 // locks only tags and events afterwards. An image that belongs to none of the owners is passed over: a text of another
@@ -565,7 +565,7 @@ func setImageUses(tx *Tx, subject imageSubject, owners []int64, texts ...string)
 	if err != nil {
 		return err
 	}
-	return updateImages(tx, free, "due_at=?", second(tx.Now.Add(keepUnused)))
+	return updateImages(tx, free, "due_at=?", wholeSeconds(tx.Now.Add(keepUnused)))
 }
 
 // eraseImageUses records that a text was erased for good, and which texts of its subject are left. The images that only
@@ -583,7 +583,7 @@ func eraseImageUses(tx *Tx, subject imageSubject, left ...string) error {
 	if err := tx.Raw(query).Scan(&used).Error; err != nil {
 		return err
 	}
-	now := second(tx.Now)
+	now := wholeSeconds(tx.Now)
 	if err := updateImages(tx, used, "due_at=?", now.Add(keepUnused)); err != nil {
 		return err
 	}
@@ -674,7 +674,7 @@ func freeImagesOfDrafts(tx *Tx, drafts []int64) error {
 			free = append(free, i.ID)
 		}
 	}
-	return updateImages(tx, free, "due_at=?", second(tx.Now.Add(keepUnused)))
+	return updateImages(tx, free, "due_at=?", wholeSeconds(tx.Now.Add(keepUnused)))
 }
 
 // without returns the ids that are not among others.
@@ -705,5 +705,5 @@ func eraseImagesOf(tx *Tx, target Target) error {
 	if err := tx.Raw(query, target.ID, target.ID).Scan(&texts).Error; err != nil {
 		return err
 	}
-	return eraseImageUses(tx, target.imageSubject(), texts...)
+	return eraseImageUses(tx, targetSubject(target), texts...)
 }

@@ -145,7 +145,7 @@ func applyLikes(tx *Tx, records []LikeRecord, done *LikesApplied) error {
 				continue
 			}
 			key := likeKey{e.Target(), e.UserID}
-			e.Again = e.again(last[key])
+			e.Again = e.repeats(last[key])
 			last[key] = e
 		}
 	}
@@ -338,7 +338,7 @@ func writeLikes(tx *Tx, t likeTable, insert []string, remove []int64) error {
 		added := tx.Exec(`
 			INSERT INTO ` + t.likes + ` (` + t.column + `, user_id, created_at)
 			VALUES ` + strings.Join(insert, ","))
-		if mysqlCode(added.Error) == errDuplicateKey {
+		if mySQLCode(added.Error) == errDuplicateKey {
 			return errChangedMeanwhile
 		}
 		if added.Error != nil {

@@ -38,7 +38,7 @@ func recordClosings(tx *Tx, kind TargetKind, ids []int64, at time.Time, told boo
 	}
 	args := make([]any, 0, 4*len(ids))
 	for _, id := range ids {
-		args = append(args, kind, id, second(at), told)
+		args = append(args, kind, id, wholeSeconds(at), told)
 	}
 	insert := `
 		INSERT INTO gate_closings (kind, target_id, deleted_at, told)
@@ -59,7 +59,7 @@ func (s *Store) OpenClosings(ctx context.Context, after int64, limit int) ([]Clo
 		WHERE id>? AND (told=0 OR deleted_at<?)
 		ORDER BY id
 		LIMIT ?`
-	late := second(s.now()).Add(-closeAgain)
+	late := wholeSeconds(s.now()).Add(-closeAgain)
 	var list []Closing
 	if err := s.db.WithContext(ctx).Raw(query, after, late, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read closings: %w", err)
@@ -85,7 +85,7 @@ func (s *Store) EndClosing(ctx context.Context, c Closing) error {
 	query, args := `
 		UPDATE gate_closings
 		SET told=1, deleted_at=?, done_comment_id=0
-		WHERE id=?`, []any{second(s.now()), c.ID}
+		WHERE id=?`, []any{wholeSeconds(s.now()), c.ID}
 	if c.Last {
 		query, args = `
 			DELETE FROM gate_closings

@@ -242,8 +242,8 @@ func (e Event) word() string {
 	return "-" + user
 }
 
-// again reports whether an unlike comes before a like, if earlier is the event of the same like before it.
-func (e Event) again(earlier Event) bool {
+// repeats reports whether an unlike comes before a like, if earlier is the event of the same like before it.
+func (e Event) repeats(earlier Event) bool {
 	return e.Liked() && (e.Again || earlier.Again || earlier.Type != "" && !earlier.Liked())
 }
 
@@ -264,7 +264,7 @@ func LastEvents(events []Event) []Event {
 		if before, ok := last[key]; ok {
 			earlier := events[before]
 			earlier.Again = again[before]
-			again[i] = e.again(earlier)
+			again[i] = e.repeats(earlier)
 		}
 		last[key] = i
 	}

@@ -77,7 +77,7 @@ func notifyMilestone(tx *Tx, kind TargetKind, milestone int64, ids []int64, at t
 		FROM ` + likeTables[kind].open + `
 		JOIN users u ON u.id=t.user_id AND u.deleted_at IS NULL
 		WHERE t.id IN (` + joinIDs(ids) + `) AND t.status=? AND ` + notMuted("t.user_id", post) + notificationOnce
-	if err := tx.Exec(insert, NotifyMilestone, milestone, second(at), StatusNormal).Error; err != nil {
+	if err := tx.Exec(insert, NotifyMilestone, milestone, wholeSeconds(at), StatusNormal).Error; err != nil {
 		return fmt.Errorf("write milestones of %ss: %w", kind, err)
 	}
 	return nil

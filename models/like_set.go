@@ -126,7 +126,7 @@ func setLikeRow(tx *Tx, target Target, userID int64, liked bool) (changed bool, 
 			DELETE FROM `+t.likes+`
 			WHERE id=?`, row)
 	}
-	if mysqlCode(change.Error) == errDuplicateKey {
+	if mySQLCode(change.Error) == errDuplicateKey {
 		return false, errChangedMeanwhile
 	}
 	if change.Error != nil {

@@ -69,7 +69,7 @@ func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Diff
 			return err
 		}
 		before := map[string]any{"found": len(found), "differences": problems}
-		return logModeration(tx, r.act(moderationAct{Action: "pipeline.reconcile", Before: before}))
+		return logModeration(tx, reconciles(&r, moderationAct{Action: "pipeline.reconcile", Before: before}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconcile: %w", err)
@@ -77,7 +77,8 @@ func (s *Store) LogReconcile(ctx context.Context, r Reconciliation, found []Diff
 	return nil
 }
 
-func (r *Reconciliation) act(act moderationAct) moderationAct {
+// reconciles returns an act of the log as one of a reconciliation.
+func reconciles(r *Reconciliation, act moderationAct) moderationAct {
 	act.ActorID, act.TargetType, act.TargetID, act.Reason = r.ActorID, r.TargetType, r.TargetID, r.Reason
 	return act
 }
@@ -100,7 +101,7 @@ func (s *Store) LogReconciled(ctx context.Context, r Reconciliation, found []Dif
 		after["interrupted"] = true
 	}
 	err := s.transact(ctx, func(tx *Tx) error {
-		return logModeration(tx, r.act(moderationAct{Action: "pipeline.reconciled", After: after}))
+		return logModeration(tx, reconciles(&r, moderationAct{Action: "pipeline.reconciled", After: after}))
 	})
 	if err != nil {
 		return fmt.Errorf("log reconciled: %w", err)

@@ -196,7 +196,7 @@ func (v *LikeVoid) validate(now time.Time) error {
 	f.checkReason("reason", v.Reason)
 	for field, at := range map[string]*time.Time{"since": v.LikedSince, "until": v.LikedUntil} {
 		if at != nil {
-			*at = second(*at)
+			*at = wholeSeconds(*at)
 			f.check(at.Year() >= 1970 && !at.After(now), field, Broken(FieldNotPast, "must be a time in the past"))
 		}
 	}
@@ -228,7 +228,7 @@ func voidLikes(tx *Tx, v *LikeVoid, now, likeNow time.Time) error {
 			// For so long, a process may accept likes of an ended session. Likes after the ban are allowed again.
 			until = likeNow.Add(min(SessionStale+lateLikes, ban.Until.Sub(now))).Round(time.Second)
 		}
-		until = second(until)
+		until = wholeSeconds(until)
 		v.LikedUntil = &until
 	}
 	v.RequestedAt, v.DoneAt = now.Truncate(time.Millisecond), nil
@@ -258,7 +258,7 @@ func (s *Store) likeTimeIn(ctx context.Context, d time.Duration) time.Time {
 // endVoids ends open requests with a ban, so that they do not void likes after it. banEnds is by the clock of likes.
 // The user exists: requests about a deleted account have no end.
 func endVoids(tx *Tx, userID int64, banEnds time.Time) error {
-	at := second(banEnds)
+	at := wholeSeconds(banEnds)
 	return tx.Exec(`
 		UPDATE like_voids
 		SET liked_until=?

@@ -446,7 +446,7 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r Verdict) e
 				}
 			}
 		}
-		now := second(tx.Now)
+		now := wholeSeconds(tx.Now)
 		if err := tx.Exec(update, actor, now, r.Outcome, r.Note, id).Error; err != nil {
 			return err
 		}

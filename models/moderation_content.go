@@ -132,7 +132,7 @@ func remove(tx *Tx, actor int64, target Target, reason string) (before, after ma
 				return nil, nil, err
 			}
 		}
-		err = tx.Exec(update, second(tx.Now), now.DeletedBy, reason, target.ID).Error
+		err = tx.Exec(update, wholeSeconds(tx.Now), now.DeletedBy, reason, target.ID).Error
 	default:
 		return before, nil, nil
 	}

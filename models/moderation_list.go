@@ -69,8 +69,8 @@ func (q ContentQuery) from(kind TargetKind) (from string, where conditions) {
 	where.addIf(q.Locked, "x.locked=1")
 	where.addIf(q.AuthorID != 0, "x.user_id=?", q.AuthorID)
 	where.addIf(q.Status != 0, "x.status=?", q.Status)
-	where.addIf(!q.Since.IsZero(), "x.created_at>=?", second(q.Since))
-	where.addIf(!q.Until.IsZero(), "x.created_at<?", second(q.Until))
+	where.addIf(!q.Since.IsZero(), "x.created_at>=?", wholeSeconds(q.Since))
+	where.addIf(!q.Until.IsZero(), "x.created_at<?", wholeSeconds(q.Until))
 	if after, args := keyRange("x.created_at", "FROM_UNIXTIME(?)", "x.id", q.After, nil); after != "" {
 		where.add(after, args...)
 	}

@@ -146,7 +146,7 @@ func (s *Store) RequestRedaction(
 		} else if redacted {
 			return Errorf(CodeConflict, "The version is redacted.")
 		}
-		if err := tx.Exec(insert, target.Kind, target.ID, version, author, reason, second(tx.Now)).Error; err != nil {
+		if err := tx.Exec(insert, target.Kind, target.ID, version, author, reason, wholeSeconds(tx.Now)).Error; err != nil {
 			return err
 		}
 		var id int64
@@ -217,7 +217,7 @@ func redact(tx *Tx, actor int64, target Target, version int64, reason string) er
 	if err != nil {
 		return err
 	}
-	now := second(tx.Now)
+	now := wholeSeconds(tx.Now)
 	const resolve = `
 		UPDATE redactions
 		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
@@ -320,7 +320,7 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 		if outcome == OutcomeRedacted {
 			return redact(tx, actor, target, r.Version, reason)
 		}
-		if err := tx.Exec(decline, actor, second(tx.Now), outcome, reason, id).Error; err != nil {
+		if err := tx.Exec(decline, actor, wholeSeconds(tx.Now), outcome, reason, id).Error; err != nil {
 			return err
 		}
 		after := map[string]any{"version": r.Version, "redaction_id": id}
@@ -361,7 +361,7 @@ func (s *Store) PurgeContent(ctx context.Context, actor int64, target Target, re
 				return err
 			}
 		}
-		if err := purge(tx, target, actor, reason, second(tx.Now)); err != nil {
+		if err := purge(tx, target, actor, reason, wholeSeconds(tx.Now)); err != nil {
 			return err
 		}
 		now := &moderated{Status: StatusDeleted, DeletedBy: actor}
@@ -410,7 +410,7 @@ func purge(tx *Tx, target Target, actor int64, reason string, now time.Time) err
 	if err := tx.Exec(deleteRevisions, id).Error; err != nil {
 		return err
 	}
-	if err := eraseImageUses(tx, target.imageSubject()); err != nil {
+	if err := eraseImageUses(tx, targetSubject(target)); err != nil {
 		return err
 	}
 	if err := redactNews(tx, target); err != nil {

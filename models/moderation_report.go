@@ -75,7 +75,7 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r NewReport) 
 		WHERE r.case_id=? AND r.reporter_id=?`
 	var out Report
 	err := s.transact(ctx, func(tx *Tx) error {
-		now := second(tx.Now)
+		now := wholeSeconds(tx.Now)
 		caseID, err := openCase(tx, r.Target, now)
 		if err != nil {
 			return err

@@ -207,7 +207,7 @@ func (s *Store) readInstall(ctx context.Context) error {
 		err = s.pool.QueryRowContext(ctx, setting, "site").Scan(&site)
 		s.site = hex.EncodeToString(site)
 	}
-	if mysqlCode(err) == errNoSuchTable || errors.Is(err, sql.ErrNoRows) || err == nil && s.shards == 0 {
+	if mySQLCode(err) == errNoSuchTable || errors.Is(err, sql.ErrNoRows) || err == nil && s.shards == 0 {
 		return errNotMigrated
 	}
 	if err != nil {
@@ -244,31 +244,35 @@ func (s *Store) CursorKey() []byte { return s.cursorKey }
 
 // MySQL error numbers that the code acts on.
 const (
-	errWriteFile      = 3 // with errDiskFull and errTableFull: a disk is full
-	errDiskFull       = 1021
-	errTooManyConns   = 1040
-	errShutdown       = 1053
 	errDuplicateKey   = 1062
-	errTableFull      = 1114
 	errLockWait       = 1205
 	errDeadlock       = 1213
 	errNoSuchTable    = 1146
 	errDataOutOfRange = 1264
-	errReadOnly       = 1290 // with --read-only; errReadOnlyMode with super_read_only and others
 	errBadDateTime    = 1292
 	errBadValue       = 1366
 	errDataTooLong    = 1406
-	errInterrupted    = 1317 // by KILL QUERY
 	errSignal         = 1644
-	errReadOnlyMode   = 1836
-	errTimeMariaDB    = 1969 // a statement took longer than its limit
-	errTimeMySQL      = 3024
 	errCheckMySQL     = 3819
 	errCheckMariaDB   = 4025
 )
 
-// mysqlCode returns the server's error number; 0 for any other error.
-func mysqlCode(err error) uint16 {
+// MySQL error numbers that make an error CodeUnavailable.
+const (
+	errWriteFile    = 3 // with errDiskFull and errTableFull: a disk is full
+	errDiskFull     = 1021
+	errTooManyConns = 1040
+	errShutdown     = 1053
+	errTableFull    = 1114
+	errReadOnly     = 1290 // with --read-only; errReadOnlyMode with super_read_only and others
+	errInterrupted  = 1317 // by KILL QUERY
+	errReadOnlyMode = 1836
+	errTimeMariaDB  = 1969 // a statement took longer than its limit
+	errTimeMySQL    = 3024
+)
+
+// mySQLCode returns the server's error number; 0 for any other error.
+func mySQLCode(err error) uint16 {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number
 	}
@@ -276,11 +280,11 @@ func mysqlCode(err error) uint16 {
 }
 
 // cannotWrite reports whether the server answers but rejects writes: its disk is full, or it is read-only.
-func cannotWrite(err error) bool { return writeRefusal(err) != "" }
+func cannotWrite(err error) bool { return refusalOf(err) != "" }
 
-// writeRefusal returns the reason for which the server rejects writes; "" if it does not.
-func writeRefusal(err error) WriteRefusal {
-	switch mysqlCode(err) {
+// refusalOf returns the reason for which the server rejects writes; "" if it does not.
+func refusalOf(err error) WriteRefusal {
+	switch mySQLCode(err) {
 	case errWriteFile, errDiskFull, errTableFull:
 		return RefusedFull
 	case errReadOnly, errReadOnlyMode:
@@ -291,7 +295,7 @@ func writeRefusal(err error) WriteRefusal {
 
 // outOfTime reports whether the server ended a statement at its time limit.
 func outOfTime(err error) bool {
-	switch mysqlCode(err) {
+	switch mySQLCode(err) {
 	case errInterrupted, errTimeMariaDB, errTimeMySQL:
 		return true
 	}
@@ -301,7 +305,7 @@ func outOfTime(err error) bool {
 // IsBadData reports whether the server rejected the data itself, so that a retry cannot succeed. Other errors are about
 // the server or the connection.
 func IsBadData(err error) bool {
-	switch mysqlCode(err) {
+	switch mySQLCode(err) {
 	case errDataOutOfRange, errBadDateTime, errBadValue, errDataTooLong, errSignal, errCheckMySQL, errCheckMariaDB:
 		return true
 	}
@@ -320,8 +324,8 @@ func joinIDs(ids []int64) string {
 	return b.String()
 }
 
-// second returns the time as a TIMESTAMP column keeps it: whole seconds, UTC.
-func second(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
+// wholeSeconds returns the time as a TIMESTAMP column keeps it: whole seconds, UTC.
+func wholeSeconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
 // hexOf formats a hash for UNHEX(?). A statement must not contain bytes that are not text: MySQL fails every query of
 // the process list while such a statement runs.

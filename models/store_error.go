@@ -96,7 +96,7 @@ func ErrorCode(err error) Code {
 	if errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) {
 		return CodeUnavailable
 	}
-	switch mysqlCode(err) {
+	switch mySQLCode(err) {
 	case errTooManyConns, errShutdown:
 		return CodeUnavailable
 	}

@@ -243,7 +243,7 @@ func (s *Store) insertClaim(ctx context.Context, r IdempotentRequest, hold time.
 	_, err := s.write(ctx, insert,
 		hexOf(r.Key), hexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
 	switch {
-	case mysqlCode(err) == errDuplicateKey:
+	case mySQLCode(err) == errDuplicateKey:
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("claim idempotency key: %w", err)

@@ -120,7 +120,7 @@ func (s *Store) transact(ctx context.Context, act func(tx *Tx) error) error {
 		attempt++
 		db := s.db.WithContext(WithTransaction(ctx))
 		err := db.Transaction(run, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-		if refusal := writeRefusal(err); refusal != "" {
+		if refusal := refusalOf(err); refusal != "" {
 			s.refused(refusal)
 		}
 		cause := retryCause(err)
@@ -195,7 +195,7 @@ func transactBackoff() retry.Backoff {
 
 // retryCause returns the cause for which a transaction that ended in err is retried; "" if it is not.
 func retryCause(err error) RetryCause {
-	switch code := mysqlCode(err); {
+	switch code := mySQLCode(err); {
 	case code == errDeadlock:
 		return RetryDeadlock
 	case code == errLockWait:
