@@ -19,6 +19,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // result is what SetLike returned.
@@ -78,7 +79,7 @@ func (f *forum) process(t testing.TB) *forum {
 	t.Helper()
 	r, _ := openRedis(t, urlOf(f.plain))
 	seen, queries := watch(t, f.dsn)
-	store, err := models.Open(t.Context(), seen, models.Options{})
+	store, err := db.Open(t.Context(), seen, db.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	other := &forum{plain: f.plain, queries: queries, dsn: f.dsn, author: f.author, outcomes: map[Outcome]int{}}

@@ -8,12 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
 
-	"likewise/models"
+	"likewise/models/db"
 )
 
 // breaker refuses commands at once while a server does not answer. So likes are refused, and lists are read from MySQL,
-// without waiting for a timeout. An error reply counts as an answer. The breaker opens after models.BreakerFailures
-// consecutive failures, and then admits one call every models.BreakerPause.
+// without waiting for a timeout. An error reply counts as an answer. The breaker opens after db.BreakerFailures
+// consecutive failures, and then admits one call every db.BreakerPause.
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[any]
 }
@@ -21,8 +21,8 @@ type breaker struct {
 func newBreaker() breaker {
 	return breaker{gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name:        "redis",
-		Timeout:     models.BreakerPause,
-		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= models.BreakerFailures },
+		Timeout:     db.BreakerPause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= db.BreakerFailures },
 		IsSuccessful: func(err error) bool {
 			var answer redis.Error // includes redis.Nil
 			return err == nil || errors.As(err, &answer) || errors.Is(err, context.Canceled)

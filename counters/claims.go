@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Claims takes shares of limited stock through the gate. It is safe for concurrent use.
@@ -26,7 +27,7 @@ type Claims struct{ *shardGate }
 type ClaimsOptions = LikesOptions
 
 // NewClaims returns a gate in front of store.
-func NewClaims(r *Redis, store *models.Store, o ClaimsOptions) *Claims {
+func NewClaims(r *Redis, store *db.Store, o ClaimsOptions) *Claims {
 	return &Claims{newShardGate(r, store, gateOptions{claimScript, dropLoading{r, store}, busyClaims, o})}
 }
 
@@ -485,7 +486,7 @@ func (r *Redis) SettingsOf(ctx context.Context, dropID int64) (models.GateDrop, 
 // dropLoading loads the settings and the live claims of drops.
 type dropLoading struct {
 	redis *Redis
-	store *models.Store
+	store *db.Store
 }
 
 func (l dropLoading) sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error) {
@@ -548,7 +549,7 @@ func (r *Redis) putClaims(
 const claimsAtOnce = 5_000
 
 // large loads page by page. Rows that end meanwhile are released through the gate, or by a process that has taken the
-// lock of this load away: see models.Store.
+// lock of this load away: see db.Store.
 func (l dropLoading) large(
 	ctx context.Context, target models.Target, token, epoch string, keep func(sets int) error,
 ) error {

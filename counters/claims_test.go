@@ -13,6 +13,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // shop is a forum with drops.
@@ -251,7 +252,7 @@ func TestClaims_deletionDuringALoadIsNotFound(t *testing.T) {
 			done <- err
 		}()
 		await(t, caught)
-		plain, err := models.Open(t.Context(), s.dsn, models.Options{})
+		plain, err := db.Open(t.Context(), s.dsn, db.Options{})
 		require.NoError(t, err)
 		_, err = plain.Pool().ExecContext(t.Context(),
 			"UPDATE posts SET status=2 WHERE id=(SELECT post_id FROM drops WHERE id=?)", id)

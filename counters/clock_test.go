@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // The clock of an API process may show anything: the times of events and of targets are Redis's, a fresh like is not
@@ -36,7 +37,7 @@ func TestClock_ofTheProcessDoesNotMatter(t *testing.T) {
 				}
 				r, err := Open(url, shards)
 				require.NoError(t, err)
-				store, err := models.Open(t.Context(), dsn, models.Options{})
+				store, err := db.Open(t.Context(), dsn, db.Options{})
 				require.NoError(t, err)
 				l := NewLikes(r, store, LikesOptions{})
 				for _, target := range []models.Target{target, cold} {

@@ -12,13 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // shardGate is what Likes and Claims have in common: lanes to one script, a loader of what it decides about, and the
 // clocks of the servers.
 type shardGate struct {
 	redis  *Redis
-	store  *models.Store
+	store  *db.Store
 	limit  int
 	busy   string // the message of refusals
 	count  func(Outcome)
@@ -37,7 +38,7 @@ type gateOptions struct {
 	LikesOptions
 }
 
-func newShardGate(r *Redis, store *models.Store, o gateOptions) *shardGate {
+func newShardGate(r *Redis, store *db.Store, o gateOptions) *shardGate {
 	g := &shardGate{redis: r, store: store, limit: o.OutboxLimit, busy: o.busy, count: o.Count, log: o.Logger,
 		began: time.Now(), clocks: make([]atomic.Pointer[serverClock], r.shards)}
 	if g.limit == 0 {

@@ -15,6 +15,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // idProcess is a process of its own, with its own clients.
@@ -40,9 +41,9 @@ func (p *idProcess) next(t testing.TB, n int) {
 	}
 }
 
-func openStoreAt(t testing.TB, dsn string) *models.Store {
+func openStoreAt(t testing.TB, dsn string) *db.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), dsn, models.Options{})
+	store, err := db.Open(t.Context(), dsn, db.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	return store

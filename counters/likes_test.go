@@ -16,6 +16,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 func requireCode(t testing.TB, code models.Code, err error) {
@@ -299,7 +300,7 @@ func TestSetLike_deletionDuringALoadWins(t *testing.T) {
 			target := f.post(t)
 			f.inMySQL(t, target, 7)
 			// The queries of the store's connection are held, so this uses another connection.
-			deleter, err := models.Open(t.Context(), f.dsn, models.Options{})
+			deleter, err := db.Open(t.Context(), f.dsn, db.Options{})
 			require.NoError(t, err)
 			defer deleter.Close()
 			before := dump(t, f.plain)
@@ -589,7 +590,7 @@ func TestLikeStates_whenRedisRefusesNewConnections(t *testing.T) {
 	target := f.post(t)
 	f.inMySQL(t, target, 7)
 
-	for range 2 * models.BreakerFailures { // before and after the breaker opens
+	for range 2 * db.BreakerFailures { // before and after the breaker opens
 		states, err := f.LikeStates(t.Context(), 7, rowsOf(1, target))
 		require.NoError(t, err)
 		require.Equal(t, []models.LikeState{{Liked: true, Count: 1}}, states)

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // loader makes cold targets warm. Targets that are asked for while it works are loaded together: two queries and two
@@ -380,7 +381,7 @@ func (l *loader) keep(ctx context.Context, target models.Target, token string, s
 // likeLoading loads the users who like posts and comments.
 type likeLoading struct {
 	redis *Redis
-	store *models.Store
+	store *db.Store
 }
 
 func (l likeLoading) sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error) {

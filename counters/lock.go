@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"likewise/models"
+	"likewise/models/db"
 )
 
 // Lock is a lock in Redis, which one process of a site holds at a time. The relay of a shard, the load of a target and
@@ -36,7 +36,7 @@ import (
 //     lock, place, put, load, warm, warm_drop). The token of a load is also the name of what it writes.
 //   - In Kafka and for the like writer, each run has a position. Its epoch is the relay's fencing number: MySQL issues
 //     it, and drops the runs of an earlier one.
-//   - In MySQL, the transactions of a cron job have a fencing number (models.WithFence).
+//   - In MySQL, the transactions of a cron job have a fencing number (db.WithFence).
 //
 // Both numbers come from MySQL. A number from Redis would begin again when Redis has lost its memory, and so admit the
 // paused holder and reject the present one.
@@ -69,7 +69,7 @@ func (r *Redis) JobLock(job, token string) *Lock {
 // Acquire acquires the lock for ttl. If another process holds it, Acquire tries again until wait is over, and then
 // returns ErrLockLost.
 func (l *Lock) Acquire(ctx context.Context, ttl, wait time.Duration) error {
-	if models.InTransaction(ctx) {
+	if db.InTransaction(ctx) {
 		return fmt.Errorf("%w: %s", ErrInTransaction, l.key)
 	}
 	end := time.Now().Add(wait)

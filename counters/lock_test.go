@@ -20,6 +20,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 var errStalled = errors.New("the network is stalled")
@@ -196,7 +197,7 @@ func TestLock_aPausedHolderDoesNotWriteAfterATakeover(t *testing.T) {
 	l := paused.acquire(t, "paused", 50*time.Millisecond)
 	number, err := store.NextFence(t.Context(), "work")
 	require.NoError(t, err)
-	ctx := models.WithFence(t.Context(), "work", number) // not that of While, so that nothing stops the work
+	ctx := db.WithFence(t.Context(), "work", number) // not that of While, so that nothing stops the work
 	require.NoError(t, write(ctx, 1))
 	paused.stalled.Store(true)
 
@@ -207,12 +208,12 @@ func TestLock_aPausedHolderDoesNotWriteAfterATakeover(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, later, number)
 
-	require.ErrorIs(t, write(ctx, 2), models.ErrFenced)
+	require.ErrorIs(t, write(ctx, 2), db.ErrFenced)
 	id, _, err := store.RingMark(t.Context(), models.KindPost)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, id)
-	require.NoError(t, write(models.WithFence(t.Context(), "work", later), 3), "the present holder writes")
-	require.NoError(t, write(models.WithFence(t.Context(), "other work", 0), 4), "another lock")
+	require.NoError(t, write(db.WithFence(t.Context(), "work", later), 3), "the present holder writes")
+	require.NoError(t, write(db.WithFence(t.Context(), "other work", 0), 4), "another lock")
 	require.NoError(t, l.Release(t.Context()))
 	require.NoError(t, other.Renew(t.Context(), time.Minute), "and does not lose its lock")
 }
@@ -221,7 +222,7 @@ func TestLock_aPausedHolderDoesNotWriteAfterATakeover(t *testing.T) {
 
 func TestLock_isNotAcquiredInATransaction(t *testing.T) {
 	r, plain := newRedis(t)
-	ctx := models.WithTransaction(t.Context())
+	ctx := db.WithTransaction(t.Context())
 	_, err := r.HoldOutbox(ctx, 1, "relay", time.Minute)
 	require.ErrorIs(t, err, ErrInTransaction)
 	require.ErrorIs(t, r.JobLock("work", "token").Acquire(ctx, time.Minute, time.Minute), ErrInTransaction)

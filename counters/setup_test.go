@@ -21,6 +21,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -130,7 +131,7 @@ func newForumOn(t testing.TB, r *Redis) *forum {
 	t.Helper()
 	dsn := testkit.Database(t)
 	seen, queries := watch(t, dsn)
-	store, err := models.Open(t.Context(), seen, models.Options{})
+	store, err := db.Open(t.Context(), seen, db.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	testkit.AddUsers(t, store.Pool(), 1, 1000)

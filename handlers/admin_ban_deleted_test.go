@@ -7,13 +7,14 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // A banned account stays banned after an admin deletes it: its names cannot be registered until the ban ends.
 func TestBan_outlivesItsAccount(t *testing.T) {
 	t.Parallel()
 	var ahead clock
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{Now: ahead.now})
+	store, err := db.Open(t.Context(), testkit.Database(t), db.Options{Now: ahead.now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // givenClaimJSON is a claim as moderators and the author of the post see it.
@@ -75,7 +76,7 @@ func (s *Server) voidClaims(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatVoidClaims(c *fiber.Ctx) error {
-	kept, err := models.KeptAnswer(c.UserContext())
+	kept, err := db.KeptAnswer(c.UserContext())
 	if err != nil {
 		return err
 	}

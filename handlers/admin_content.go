@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // deletionJSON is the deletion of a post or comment.
@@ -66,7 +67,7 @@ func (s *Server) newDeletionJSON(status models.Status, d models.Deletion) *delet
 }
 
 // contentQuery reads the query of a list of content, and returns the name of the list.
-func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q models.ContentQuery, name string, err error) {
+func contentQuery(c *fiber.Ctx, kind models.TargetKind) (q db.ContentQuery, name string, err error) {
 	q.ViewerID = viewerID(c)
 	if kind == models.KindComment {
 		q.ViewerID = 0 // moderators also see comments of users whom they block
@@ -163,7 +164,7 @@ func (s *Server) listModeratedComments(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) eachModeratedPost(view models.PostView) shower[models.ModeratedPost, moderatedPostJSON] {
+func (s *Server) eachModeratedPost(view db.PostView) shower[models.ModeratedPost, moderatedPostJSON] {
 	plain := func(p *models.ModeratedPost) models.Post { return p.Post }
 	return within(plain, s.eachPost(view), func(p *models.ModeratedPost, post any) moderatedPostJSON {
 		deletion := s.newDeletionJSON(p.Post.Status, p.Moderation.Deletion)
@@ -213,7 +214,7 @@ func (s *Server) replyModerated(c *fiber.Ctx, target models.Target) error {
 	if err != nil {
 		return err
 	}
-	out, err := collect(s.eachModeratedPost(models.ViewFull)(c, []models.ModeratedPost{*post}))
+	out, err := collect(s.eachModeratedPost(db.ViewFull)(c, []models.ModeratedPost{*post}))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // givenLikeJSON is a like as moderators see it, even if the target is deleted or gone.
@@ -74,7 +75,7 @@ type likeVoidJSON struct {
 	DoneAt      *time.Time `json:"done_at"`
 }
 
-func newLikeVoidJSON(v *models.LikeVoid) likeVoidJSON {
+func newLikeVoidJSON(v *db.LikeVoid) likeVoidJSON {
 	return likeVoidJSON{
 		ID: v.ID, UserID: v.UserID, Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt,
 		Since: v.LikedSince, Until: v.LikedUntil, DoneAt: v.DoneAt,
@@ -88,7 +89,7 @@ func (s *Server) voidLikes(c *fiber.Ctx) error {
 		return err
 	}
 	var since, until *string
-	v := models.LikeVoid{UserID: id, RequestedBy: viewerID(c)}
+	v := db.LikeVoid{UserID: id, RequestedBy: viewerID(c)}
 	if err := decode(c, fields{"reason": lineOf{&v.Reason}, "since": &since, "until": &until}); err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (s *Server) voidLikes(c *fiber.Ctx) error {
 }
 
 // replyRequestedVoid answers 202: the cron job "void" carries the request out.
-func (s *Server) replyRequestedVoid(c *fiber.Ctx, v *models.LikeVoid) error {
+func (s *Server) replyRequestedVoid(c *fiber.Ctx, v *db.LikeVoid) error {
 	c.Location("/v1/admin/like-voids/" + strconv.FormatInt(v.ID, 10))
 	return s.replyLikeVoid(c.Status(fiber.StatusAccepted), v)
 }
@@ -136,7 +137,7 @@ func (s *Server) readLikeVoid(c *fiber.Ctx) error {
 	return s.replyLikeVoid(c, v)
 }
 
-func (s *Server) replyLikeVoid(c *fiber.Ctx, v *models.LikeVoid) error {
+func (s *Server) replyLikeVoid(c *fiber.Ctx, v *db.LikeVoid) error {
 	left, err := s.store.LikesLeft(c.UserContext(), *v)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Desk inspects and repairs the pipeline of likes to MySQL: *workers.Desk.
@@ -247,14 +248,14 @@ func (s *Server) retryDeadLetter(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		if step, begun := models.Step(c.UserContext(), "begin"); !begun {
+		if step, begun := db.Step(c.UserContext(), "begin"); !begun {
 			if err := s.store.BeginRetry(step, viewerID(c), id, reason, len(events)); err != nil {
 				return err
 			}
 		}
 		if err := s.reassert(c.UserContext(), letter.Shard, events, first); err != nil {
 			s.logOutcome(c, func(ctx context.Context) error {
-				return s.store.FailRetry(models.Aside(ctx), viewerID(c), id, reason)
+				return s.store.FailRetry(db.Aside(ctx), viewerID(c), id, reason)
 			})
 			return err
 		}
@@ -409,7 +410,7 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 	var out reconciliationJSON
 	answer := func() error {
 		out = s.newReconciliation(asked, compared, found, next)
-		return models.KeepAnswer(ctx, out)
+		return db.KeepAnswer(ctx, out)
 	}
 	if err := answer(); err != nil {
 		return err
@@ -421,7 +422,7 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 		if asked.target.ID != 0 {
 			act.TargetType, act.TargetID = string(asked.target.Kind), asked.target.ID
 		}
-		step, begun := models.Step(ctx, "begin")
+		step, begun := db.Step(ctx, "begin")
 		if len(found) == 0 {
 			step = ctx // nothing to repair: the log entry completes the request
 		}
@@ -434,7 +435,7 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 			found, compared, next, err = s.compare(ctx, asked, max(1, compared), true)
 			if err != nil {
 				s.logOutcome(c, func(ctx context.Context) error {
-					return s.store.LogReconciled(models.Aside(ctx), act, found, true)
+					return s.store.LogReconciled(db.Aside(ctx), act, found, true)
 				})
 				return pipelineError(err)
 			}
@@ -457,7 +458,7 @@ func (s *Server) reconcile(c *fiber.Ctx) error {
 // repairedBefore returns the differences that a process repaired before it died without answering: those that it had
 // found and that are not found now.
 func repairedBefore(ctx context.Context, found []models.Difference) (repaired []models.Difference, err error) {
-	kept, err := models.KeptAnswer(ctx)
+	kept, err := db.KeptAnswer(ctx)
 	if models.ErrorCode(err) == models.CodeNotFound {
 		return nil, nil
 	}
@@ -494,7 +495,7 @@ func (s *Server) newReconciliation(
 func (s *Server) compare(
 	ctx context.Context, asked reconciliation, limit int, repair bool,
 ) (found []models.Difference, compared int, next int64, err error) {
-	ctx = models.Aside(ctx) // repeating the comparison repairs the rest
+	ctx = db.Aside(ctx) // repeating the comparison repairs the rest
 	if asked.target.ID != 0 {
 		found, err = s.desk.Compare(ctx, asked.target, repair)
 		return found, 1, 0, err

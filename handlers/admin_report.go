@@ -10,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // caseJSON is a case: all reports of a target until a moderator resolves them.
@@ -205,7 +206,7 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 	for i, id := range ids {
 		result := resolvedJSON{ID: id, Status: "resolved"}
 		err := s.resolveOf(c, i, id, v)
-		if errors.Is(err, models.ErrKeyInUse) {
+		if errors.Is(err, db.ErrKeyInUse) {
 			return err // another request continues with the rest
 		}
 		if err != nil {
@@ -220,7 +221,7 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 		}
 		out.Results[i] = result
 	}
-	if err := models.KeepAnswer(c.UserContext(), out); err != nil {
+	if err := db.KeepAnswer(c.UserContext(), out); err != nil {
 		return err
 	}
 	return c.JSON(out)
@@ -230,7 +231,7 @@ func (s *Server) resolveReports(c *fiber.Ctx) error {
 // request.
 func (s *Server) resolveOf(c *fiber.Ctx, index int, id int64, v models.Verdict) error {
 	whole := c.UserContext()
-	step, done := models.Step(whole, strconv.Itoa(index))
+	step, done := db.Step(whole, strconv.Itoa(index))
 	if done {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 type securityEvent struct {
@@ -144,7 +145,7 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 	fail := func(address, login string) {
 		t.Helper()
 		failed++
-		ctx := models.WithCaller(t.Context(), &models.Caller{Address: address, UserAgent: login})
+		ctx := db.WithCaller(t.Context(), &db.Caller{Address: address, UserAgent: login})
 		if err := store.LogFailedLogin(ctx, 0, login); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +175,7 @@ func TestSecurityLog_cannotBeFilled(t *testing.T) {
 		t.Errorf("%d failed logins are counted, want %d", n, failed)
 	}
 	for i := range 50 { // by one account, from everywhere
-		ctx := models.WithCaller(t.Context(), &models.Caller{Address: fmt.Sprintf("203.0.113.%d", i)})
+		ctx := db.WithCaller(t.Context(), &db.Caller{Address: fmt.Sprintf("203.0.113.%d", i)})
 		if _, err := store.Login(ctx, ada, ""); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // A request is in flight until the last byte of its answer is written. Until then it holds memory: the content that was
@@ -111,7 +112,7 @@ func (k *answers) tooMuch() error {
 // exhausted returns the error of a new request if those before it hold too much memory.
 func (k *answers) exhausted(h *holder) error {
 	switch {
-	case k.heldOfOne > 0 && h.bytes+models.PageBytes > k.heldOfOne:
+	case k.heldOfOne > 0 && h.bytes+db.PageBytes > k.heldOfOne:
 		return k.tooMuch()
 	case k.all >= k.held && h.bytes > littleHeld:
 		return busy()
@@ -181,7 +182,7 @@ func (a *answer) hold(ctx context.Context, n int) error {
 // An expensive request takes its place in the expensiveShare first. In the other order, it could wait for a request
 // that waits for it.
 func (a *answer) enterLarge(ctx context.Context) error {
-	if err := models.Enter(ctx); err != nil {
+	if err := db.Enter(ctx); err != nil {
 		return err
 	}
 	select {

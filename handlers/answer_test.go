@@ -19,6 +19,7 @@ import (
 	"likewise/images"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // dense is content whose JSON and HTML are longest.
@@ -161,7 +162,7 @@ func TestPages_areBoundedInBytes(t *testing.T) {
 			t.Errorf("%s in large pages is\n%s, in small ones\n%s", list.path, got, want)
 		}
 		for i, size := range sizes {
-			if size > models.PageBytes {
+			if size > db.PageBytes {
 				t.Errorf("page %d of %s has %d bytes", i, list.path, size)
 			}
 		}
@@ -304,7 +305,7 @@ func TestAnswers_areInFlightUntilTheyAreWritten(t *testing.T) {
 	if got := statusOf(t, conn); got != "HTTP/1.1 200" {
 		t.Fatalf("the first is answered with %s", got)
 	}
-	if held := gauge(t, registry, "likewise_http_answer_bytes"); held < 256<<10 || held > models.PageBytes {
+	if held := gauge(t, registry, "likewise_http_answer_bytes"); held < 256<<10 || held > db.PageBytes {
 		t.Errorf("an answer that is not read holds %.0f bytes", held)
 	}
 	a.refused(t, 503, "unavailable", account{}, "GET", "/v1/posts/1", nil)
@@ -417,7 +418,7 @@ func TestProblem_boundsItsFields(t *testing.T) {
 // builds one must still find a connection, for every role and with or without limits.
 func TestAnswers_largeOnesLeaveConnectionsToEachOther(t *testing.T) {
 	t.Parallel()
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{MaxConns: 4})
+	store, err := db.Open(t.Context(), testkit.Database(t), db.Options{MaxConns: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

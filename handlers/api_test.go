@@ -24,6 +24,7 @@ import (
 	"likewise/handlers/markdown"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/workers"
 )
 
@@ -37,11 +38,11 @@ type mode struct {
 	name string
 	// parts returns the parts of an API on store. What runs behind the API, in processes of its own on a real site, is
 	// on behind.
-	parts func(t *testing.T, store, behind *models.Store) parts
+	parts func(t *testing.T, store, behind *db.Store) parts
 }
 
 var modes = []mode{
-	{"direct", func(_ *testing.T, store, _ *models.Store) parts {
+	{"direct", func(_ *testing.T, store, _ *db.Store) parts {
 		metrics := workers.NewMetrics()
 		return parts{
 			likes: store, ids: counters.NewIDs(nil, store), desk: workers.NewDesk(store, nil, nil),
@@ -80,7 +81,7 @@ func eachMode(t *testing.T, test func(t *testing.T, a *api), changes ...func(*ha
 // api is a served API with its store, and a client of it.
 type api struct {
 	*handlers.Server
-	store    *models.Store
+	store    *db.Store
 	url      string
 	client   *http.Client
 	settle   func()
@@ -116,9 +117,9 @@ func behindGate(likes handlers.Likes, gate counters.TargetGate) func(*handlers.C
 	}
 }
 
-func openStore(t *testing.T, dsn string) *models.Store {
+func openStore(t *testing.T, dsn string) *db.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), dsn, models.Options{Excerpt: markdown.NewParser().Excerpt})
+	store, err := db.Open(t.Context(), dsn, db.Options{Excerpt: markdown.NewParser().Excerpt})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func openStore(t *testing.T, dsn string) *models.Store {
 }
 
 // serve serves an API, in direct mode unless changed, until the test ends.
-func serve(t *testing.T, store *models.Store, changes ...func(*handlers.Config)) *api {
+func serve(t *testing.T, store *db.Store, changes ...func(*handlers.Config)) *api {
 	t.Helper()
 	log := &logBuffer{}
 	config := handlers.Config{

@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Feeds and the sitemap are for programs that do not log in: everybody gets what the anonymous see. Their links lead to
@@ -68,7 +69,7 @@ const (
 	mimeAtom = "application/atom+xml; charset=utf-8"
 	mimeXML  = "application/xml; charset=utf-8"
 
-	// feedEntries is the number of entries of a feed. A feed ends earlier at models.PageBytes.
+	// feedEntries is the number of entries of a feed. A feed ends earlier at db.PageBytes.
 	feedEntries = 50
 	feedAge     = "public, max-age=60"
 	sitemapAge  = "public, max-age=3600"
@@ -130,7 +131,7 @@ type feed struct {
 	entry   func(i int) (atomEntry, error)
 }
 
-// encode returns the feed as XML: the entries that fit in models.PageBytes, and at least one.
+// encode returns the feed as XML: the entries that fit in db.PageBytes, and at least one.
 func (f feed) encode(base publicURL) ([]byte, error) {
 	var entries bytes.Buffer
 	var updated time.Time
@@ -143,7 +144,7 @@ func (f feed) encode(base publicURL) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode an entry of a feed: %w", err)
 		}
-		if i > 0 && entries.Len()+len(text) > models.PageBytes {
+		if i > 0 && entries.Len()+len(text) > db.PageBytes {
 			break
 		}
 		entries.Write(text)
@@ -181,7 +182,7 @@ func (s *Server) replyXML(
 	body, err := readShared(c, s, name, func(ctx context.Context) ([]byte, error) {
 		body, err := build(ctx)
 		if err == nil {
-			err = models.Hold(ctx, len(body))
+			err = db.Hold(ctx, len(body))
 		}
 		return body, err
 	})
@@ -205,8 +206,8 @@ func (s *Server) replyFeed(c *fiber.Ctx, name string, read func(context.Context)
 }
 
 // postFeed adds the newest posts that match q to a feed.
-func (s *Server) postFeed(ctx context.Context, f feed, q models.PostQuery) (feed, error) {
-	q.Sort, q.View, q.Limit = models.PostsNew, models.ViewFull, feedEntries
+func (s *Server) postFeed(ctx context.Context, f feed, q db.PostQuery) (feed, error) {
+	q.Sort, q.View, q.Limit = models.PostsNew, db.ViewFull, feedEntries
 	found, err := s.store.ListPosts(ctx, q)
 	if err != nil {
 		return feed{}, err
@@ -251,7 +252,7 @@ func (s *Server) atomAuthor(a models.Author) atomAuthor {
 func (s *Server) feedNew(c *fiber.Ctx) error {
 	return s.replyFeed(c, "new", func(ctx context.Context) (feed, error) {
 		f := feed{path: "/v1/feeds/new", page: s.publicURL.home(), title: "New posts on " + s.publicURL.host()}
-		return s.postFeed(ctx, f, models.PostQuery{})
+		return s.postFeed(ctx, f, db.PostQuery{})
 	})
 }
 
@@ -270,7 +271,7 @@ func (s *Server) feedTag(c *fiber.Ctx) error {
 			path: "/v1/feeds/tags/" + url.PathEscape(tag), page: s.publicURL.tag(tag),
 			title: "Posts tagged " + tag + " on " + s.publicURL.host(),
 		}
-		return s.postFeed(ctx, f, models.PostQuery{Tag: tag})
+		return s.postFeed(ctx, f, db.PostQuery{Tag: tag})
 	})
 }
 
@@ -290,7 +291,7 @@ func (s *Server) feedUser(c *fiber.Ctx) error {
 			path: "/v1/feeds/users/" + strconv.FormatInt(id, 10), page: author.URI,
 			title: "Posts by " + author.Name + " on " + s.publicURL.host(),
 		}
-		return s.postFeed(ctx, f, models.PostQuery{AuthorID: id})
+		return s.postFeed(ctx, f, db.PostQuery{AuthorID: id})
 	})
 }
 

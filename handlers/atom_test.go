@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/handlers"
-	"likewise/models"
+	"likewise/models/db"
 )
 
 const front = "https://forum.example"
@@ -149,7 +149,7 @@ func TestFeeds_areBounded(t *testing.T) {
 	for _, path := range []string{"/v1/feeds/new", fmt.Sprintf("/v1/feeds/posts/%d", p.ID)} {
 		r := a.must(t, 200, account{}, "GET", path, nil)
 		n := len(a.feed(t, path).Items)
-		assert.LessOrEqual(t, len(r.Body), models.PageBytes+2000, path)
+		assert.LessOrEqual(t, len(r.Body), db.PageBytes+2000, path)
 		assert.Greater(t, n, 1, path)
 	}
 	a.exec(t, "UPDATE posts SET content='Short', version=version+1")

@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // authorize returns the middleware that authorizes requests of a row and counts them against its limit. It refuses an
@@ -44,16 +45,16 @@ func (s *Server) authorize(row route) fiber.Handler {
 }
 
 // nameCaller attaches the caller to the request's context; session is nil for the anonymous. Each transaction checks
-// that the session is still valid when it runs (see models.Caller).
+// that the session is still valid when it runs (see db.Caller).
 func (s *Server) nameCaller(c *fiber.Ctx, session *models.Session, hash [32]byte) {
-	caller := &models.Caller{
+	caller := &db.Caller{
 		Session: hash, Address: s.clientAddress(c).String(), UserAgent: strings.Clone(userAgent(c)),
 		RequestID: requestID(c),
 	}
 	if session != nil {
 		caller.UserID = session.UserID
 	}
-	c.SetUserContext(models.WithCaller(c.UserContext(), caller))
+	c.SetUserContext(db.WithCaller(c.UserContext(), caller))
 }
 
 // allowOn returns an error unless the route's permission allows the viewer to act on an object of this owner.

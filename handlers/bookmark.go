@@ -6,6 +6,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 type bookmarkJSON struct {
@@ -31,7 +32,7 @@ func (s *Server) setBookmark(bookmarked bool) fiber.Handler {
 func keptKey(k *models.KeptPost) models.ListKey { return models.ListKey{ID: k.RowID} }
 
 // eachKept shows posts that a user keeps as eachPost does.
-func (s *Server) eachKept(view models.PostView) shower[models.KeptPost, any] {
+func (s *Server) eachKept(view db.PostView) shower[models.KeptPost, any] {
 	return within(func(k *models.KeptPost) models.Post { return k.Post }, s.eachPost(view),
 		func(_ *models.KeptPost, p any) any { return p })
 }

@@ -18,6 +18,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // sentStatements are the statements that a store has sent to MySQL.
@@ -108,7 +109,7 @@ func (c *recorded) Read(b []byte) (int, error) {
 }
 
 // openRecorded opens a store whose statements are recorded.
-func openRecorded(t *testing.T, dsn string) (*models.Store, *sentStatements) {
+func openRecorded(t *testing.T, dsn string) (*db.Store, *sentStatements) {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // commentJSON is a comment. A deleted comment, or one whose author the viewer has blocked, appears in a list only
@@ -103,7 +104,7 @@ func (s *Server) treeJSON(
 	}
 	var top []commentJSON
 	var none *string
-	room := models.PageBytes - pageOverhead
+	room := db.PageBytes - pageOverhead
 	for level := []parent{{&models.Comment{Replies: comments}, &top, &none}}; len(level) > 0; {
 		share := room
 		if slices.ContainsFunc(level, func(p parent) bool { return hasReplies(p.comment.Replies) }) {
@@ -260,7 +261,7 @@ func (s *Server) listComments(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyComments(c, topLevelList(id), models.CommentQuery{ViewerID: viewerID(c), PostID: id})
+	return s.replyComments(c, topLevelList(id), db.CommentQuery{ViewerID: viewerID(c), PostID: id})
 }
 
 func (s *Server) listReplies(c *fiber.Ctx) error {
@@ -268,11 +269,11 @@ func (s *Server) listReplies(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.replyComments(c, repliesList(id), models.CommentQuery{ViewerID: viewerID(c), ParentID: id})
+	return s.replyComments(c, repliesList(id), db.CommentQuery{ViewerID: viewerID(c), ParentID: id})
 }
 
 // replyComments answers with a page of comments and the first replies of each.
-func (s *Server) replyComments(c *fiber.Ctx, name string, q models.CommentQuery) error {
+func (s *Server) replyComments(c *fiber.Ctx, name string, q db.CommentQuery) error {
 	n, err := pageLimit(c)
 	if err != nil {
 		return err

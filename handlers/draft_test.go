@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // draft is a draft as a client decodes it.
@@ -118,7 +119,7 @@ func TestDrafts_areBounded(t *testing.T) {
 	seen := 0
 	for path := "/v1/me/drafts?limit=100"; path != ""; {
 		r := a.must(t, 200, ada, "GET", path, nil)
-		require.LessOrEqual(t, len(r.Body), models.PageBytes)
+		require.LessOrEqual(t, len(r.Body), db.PageBytes)
 		p := read[page[draft]](t, r)
 		seen += len(p.Items)
 		if path = ""; p.NextCursor != nil {

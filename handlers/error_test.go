@@ -20,6 +20,7 @@ import (
 	"likewise/handlers"
 	"likewise/images"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // errorCodes are the codes in the tables of docs/errors.md.
@@ -165,7 +166,7 @@ func TestFieldErrors_haveCodes(t *testing.T) {
 		return obj{"title": "T", "stock": 1, "begins_at": begins, "ends_at": ends}
 	}
 	titled := func(title any) obj { return obj{"title": title, "content": "C"} }
-	seen := map[string]bool{string(models.ErrKeyInUse.Fields[0].Code): true} // it takes two requests at a time
+	seen := map[string]bool{string(db.ErrKeyInUse.Fields[0].Code): true} // it takes two requests at a time
 	for _, test := range []struct {
 		want, field  string // the code with its parameters, and the field
 		by           account

@@ -314,7 +314,7 @@ func (w *world) sendTry(try idempotentTry) reply {
 // died, the effect in MySQL is that of one request, and the answer is that of a process that does not die.
 //
 // The test includes every POST of the contract. If it fails for a new one: its Store method must write in one transact;
-// other writes need models.Aside or models.Step; ids that the answer needs are recorded by insert or made; and the
+// other writes need db.Aside or db.Step; ids that the answer needs are recorded by insert or made; and the
 // repeat column in routes.go must answer the repeated request. If the example of the contract has no effect, add a line
 // to staged.
 func TestIdempotency_everyPOSTIsCarriedOutOnce(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 func TestExpensiveShare_leavesConnectionsToOthers(t *testing.T) {
@@ -63,13 +64,13 @@ func TestExpensiveShare_isEnteredBeforeALargeAnswer(t *testing.T) {
 	a, err := all.begin("a")
 	require.NoError(t, err)
 	p := newPlace(share)
-	ctx, cancel := context.WithCancel(models.WithEntrance(t.Context(), p.enter))
+	ctx, cancel := context.WithCancel(db.WithEntrance(t.Context(), p.enter))
 	held := make(chan error)
 	go func() { held <- a.hold(ctx, 2*littleHeld) }()
 	cancel()
 	require.Equal(t, models.CodeUnavailable, models.ErrorCode(<-held))
 	assert.Empty(t, all.large, "a request without a place in the share builds a large answer")
 	other.leave()
-	require.NoError(t, a.hold(models.WithEntrance(t.Context(), p.enter), 2*littleHeld))
+	require.NoError(t, a.hold(db.WithEntrance(t.Context(), p.enter), 2*littleHeld))
 	assert.Len(t, share, 1)
 }

@@ -21,6 +21,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/workers"
 )
 
@@ -150,10 +151,10 @@ func TestExportMe_hasAllOfTheUserAndNothingPrivateOfOthers(t *testing.T) {
 	r = a.must(t, 200, ada, "GET", "/v1/me/export", nil)
 	got := readArchive(t, r.Body)
 	if got.obj["complete"] != true || got.obj["user_id"] != float64(ada.ID) ||
-		len(got.files) != len(models.ExportSections()) {
+		len(got.files) != len(db.ExportSections()) {
 		t.Errorf("the manifest is %v, with %d files", got.obj, len(got.files))
 	}
-	for _, section := range models.ExportSections() {
+	for _, section := range db.ExportSections() {
 		want := map[string]int{"posts": 2, "sessions": 2, "account_acts": 2}[section]
 		if rows := got.files[section]; len(rows) != max(want, 1) && section != "notifications" &&
 			section != "security_events" || len(rows) == 0 {

@@ -9,12 +9,12 @@ import (
 
 	"likewise/counters"
 	"likewise/internal/testkit"
-	"likewise/models"
+	"likewise/models/db"
 	"likewise/workers"
 )
 
 // gated stores likes and claims behind the Redis gate, with a relay and a writer that carry them to MySQL.
-func gated(t *testing.T, store, behind *models.Store) parts {
+func gated(t *testing.T, store, behind *db.Store) parts {
 	t.Helper()
 	r, _, settle := pipeline(t, behind)
 	store.UseLikeClock(r.Clock)
@@ -29,13 +29,13 @@ func gated(t *testing.T, store, behind *models.Store) parts {
 }
 
 // pipeline is gated, with the parts behind the gate.
-func pipeline(t *testing.T, store *models.Store) (r *counters.Redis, likes *counters.Likes, settle func()) {
+func pipeline(t *testing.T, store *db.Store) (r *counters.Redis, likes *counters.Likes, settle func()) {
 	t.Helper()
 	return pipelineOn(t, store, redisURL(t))
 }
 
 // pipelineOn is pipeline on the Redis at url.
-func pipelineOn(t *testing.T, store *models.Store,
+func pipelineOn(t *testing.T, store *db.Store,
 	url string) (r *counters.Redis, likes *counters.Likes, settle func()) {
 	t.Helper()
 	r, err := counters.Open(url, store.Shards())

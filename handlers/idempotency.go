@@ -16,6 +16,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 	minAnonymousKey           = 16  // characters of an anonymous key
 
 	// claimMargin is how much longer than its deadline a request holds its key. Correctness does not depend on it: a
-	// request that would commit later is rolled back (see models.RequestClaim).
+	// request that would commit later is rolled back (see db.RequestClaim).
 	claimMargin = 5 * time.Second
 	// finishTimeout bounds the work on the key after the request, even after the request's own deadline.
 	finishTimeout = 3 * time.Second
@@ -51,7 +52,7 @@ func newIdempotency(installKey []byte) (idempotency, error) {
 
 // request returns the identity of the request in the database. A request may contain a password, so its hash is keyed
 // by the Idempotency-Key, of which the database holds only a hash.
-func (i idempotency) request(c *fiber.Ctx, key string) (r models.IdempotentRequest, err error) {
+func (i idempotency) request(c *fiber.Ctx, key string) (r db.IdempotentRequest, err error) {
 	secret, err := hkdf.Key(sha256.New, []byte(key), i.key, keyOwner(c)+" ", 2*sha256.Size)
 	if err != nil {
 		return r, fmt.Errorf("derive key: %w", err)
@@ -104,7 +105,7 @@ func (s *Server) repeatLogout(c *fiber.Ctx) error {
 }
 
 // once runs between the authorization of a POST and its handler. repeat answers a request that was carried out before,
-// from what MySQL holds: by the path, models.Made or models.KeptAnswer. It has no effect of its own. It returns
+// from what MySQL holds: by the path, db.Made or db.KeptAnswer. It has no effect of its own. It returns
 // CodeNotFound if the object of the answer no longer exists.
 func (s *Server) once(repeat fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
@@ -116,7 +117,7 @@ func (s *Server) once(repeat fiber.Handler) fiber.Handler {
 			return c.Next()
 		}
 		err = s.carryOut(c, key, repeat)
-		if errors.Is(err, models.ErrKeyInUse) {
+		if errors.Is(err, db.ErrKeyInUse) {
 			c.Set(fiber.HeaderRetryAfter, "1")
 		}
 		return err
@@ -133,13 +134,13 @@ func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error 
 	if err != nil {
 		return err
 	}
-	c.SetUserContext(models.WithRequestClaim(ctx, claim))
+	c.SetUserContext(db.WithRequestClaim(ctx, claim))
 	if claim.Done() {
 		return replay(c, repeat)
 	}
 	err = c.Next()
 	// The key is finished or released even if the session has ended.
-	ending, cancel := context.WithTimeout(models.WithCaller(context.WithoutCancel(ctx), nil), finishTimeout)
+	ending, cancel := context.WithTimeout(db.WithCaller(context.WithoutCancel(ctx), nil), finishTimeout)
 	defer cancel()
 	if err == nil {
 		if err := s.store.FinishRequest(ending, claim); err != nil { // a retry carries it out again
@@ -152,7 +153,7 @@ func (s *Server) carryOut(c *fiber.Ctx, key string, repeat fiber.Handler) error 
 		s.log.Warn("idempotency key not released", "request_id", requestID(c), "error", release)
 	}
 	if done { // the error came after the COMMIT or from it
-		c.SetUserContext(models.WithRequestClaim(ending, claim))
+		c.SetUserContext(db.WithRequestClaim(ending, claim))
 		if replay(c, repeat) == nil {
 			return nil
 		}
@@ -195,7 +196,7 @@ func replay(c *fiber.Ctx, repeat fiber.Handler) error {
 
 // madeID returns the id of the object that the request created when it was carried out; 0 if it recorded none.
 func madeID(c *fiber.Ctx) int64 {
-	if made := models.Made(c.UserContext()); len(made) > 0 {
+	if made := db.Made(c.UserContext()); len(made) > 0 {
 		return made[0]
 	}
 	return 0
@@ -206,7 +207,7 @@ func madeID(c *fiber.Ctx) int64 {
 func replyNothing(c *fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) }
 
 func replyKept(c *fiber.Ctx) error {
-	kept, err := models.KeptAnswer(c.UserContext())
+	kept, err := db.KeptAnswer(c.UserContext())
 	if err != nil {
 		return err
 	}
@@ -306,8 +307,8 @@ func (s *Server) repeatVoid(c *fiber.Ctx) error {
 }
 
 func (s *Server) repeatRingVoids(c *fiber.Ctx) error {
-	voids := []models.LikeVoid{}
-	for _, id := range models.Made(c.UserContext()) {
+	voids := []db.LikeVoid{}
+	for _, id := range db.Made(c.UserContext()) {
 		v, err := s.store.LikeVoid(c.UserContext(), id)
 		if err != nil {
 			return err

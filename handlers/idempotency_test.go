@@ -15,6 +15,7 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 func key(k string) header { return header{"Idempotency-Key", k} }
@@ -236,7 +237,7 @@ func TestIdempotency_manyRepetitionsOfARefusal(t *testing.T) {
 // stalledLikes blocks requests after the COMMIT of a creation, when they read the likes for their answer, until the
 // test releases them.
 type stalledLikes struct {
-	*models.Store
+	*db.Store
 	entered, release chan struct{}
 }
 
@@ -349,7 +350,7 @@ func TestIdempotency_answersThoughTheAnswerFailed(t *testing.T) {
 
 // brokenLikes fails to read likes while it is set to fail, so that no post can be shown.
 type brokenLikes struct {
-	*models.Store
+	*db.Store
 	fail *atomic.Bool
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // quota bounds one kind of action. Without a rate it bounds nothing.
@@ -203,7 +204,7 @@ func (s *Server) spend(c *fiber.Ctx, limit *routeLimit) error {
 	p := newPlace(share)
 	defer p.leave()
 	c.Locals(placeKey, p)
-	c.SetUserContext(models.WithEntrance(c.UserContext(), p.enter))
+	c.SetUserContext(db.WithEntrance(c.UserContext(), p.enter))
 	return c.Next()
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // list is the JSON of a page of a list.
@@ -23,7 +24,7 @@ type list[T any] struct {
 type listing[R, J any] struct {
 	name string // signed into the cursors, so it must differ from that of every other list
 	// read returns at most at.limit rows from a position on. It may return fewer if it has passed over too many rows,
-	// or if the content of the rows exceeds models.PageBytes. In the first case rest is the position after all rows
+	// or if the content of the rows exceeds db.PageBytes. In the first case rest is the position after all rows
 	// that it has seen.
 	read func(ctx context.Context, at position) (rows []R, rest *models.ListKey, err error)
 	key  func(*R) models.ListKey // the position after a row
@@ -119,7 +120,7 @@ func replyEncoded(c *fiber.Ctx, body []byte) error {
 	return nil
 }
 
-// encodePage returns the JSON of the rows of a page, up to its limit or to models.PageBytes, and at least one. If there
+// encodePage returns the JSON of the rows of a page, up to its limit or to db.PageBytes, and at least one. If there
 // are more, next_cursor names the position after the last item.
 func encodePage[R, J any](s *Server, c *fiber.Ctx, p page[R], show shower[R, J]) ([]byte, error) {
 	body, _, err := encodeRows(s, c, p, show)
@@ -140,7 +141,7 @@ func encodeRows[R, J any](
 		body.WriteByte(',')
 	}
 	body.WriteString(`"items":[`)
-	room, held := models.PageBytes-pageOverhead, 0
+	room, held := db.PageBytes-pageOverhead, 0
 	for item, err := range show(c, p.rows[:min(len(p.rows), p.limit)]) {
 		if err != nil {
 			return nil, 0, err

@@ -16,7 +16,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"likewise/handlers/network"
-	"likewise/models"
+	"likewise/models/db"
 )
 
 // use registers the rows of the table with the middleware around them. Each request passes, in this order:
@@ -257,7 +257,7 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	defer done()
 	c.Locals(answerKey, a)
 	ctx := c.UserContext()
-	c.SetUserContext(models.WithHold(ctx, func(n int) error { return a.hold(ctx, n) }))
+	c.SetUserContext(db.WithHold(ctx, func(n int) error { return a.hold(ctx, n) }))
 	if err := c.Next(); err != nil {
 		a.settle(0) // a problem is short
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 )
 
@@ -64,13 +65,13 @@ type postSummaryJSON struct {
 func postTarget(id int64) models.Target { return models.Target{Kind: models.KindPost, ID: id} }
 
 // postView reads ?view= of a list of posts.
-func postView(c *fiber.Ctx) (models.PostView, error) {
-	return oneOf(c, "view", models.ViewSummary, models.ViewFull)
+func postView(c *fiber.Ctx) (db.PostView, error) {
+	return oneOf(c, "view", db.ViewSummary, db.ViewFull)
 }
 
 // eachPost shows posts to the viewer, as postSummaryJSON or postJSON. Reading their likes takes one call for all of
 // them, and so do the viewer's standings.
-func (s *Server) eachPost(view models.PostView) shower[models.Post, any] {
+func (s *Server) eachPost(view db.PostView) shower[models.Post, any] {
 	return func(c *fiber.Ctx, posts []models.Post) iter.Seq2[any, error] {
 		return func(yield func(any, error) bool) {
 			counts := make([]models.TargetCount, len(posts))
@@ -108,7 +109,7 @@ func (s *Server) eachPost(view models.PostView) shower[models.Post, any] {
 }
 
 // eachPostWith is eachPost with the same likes and standings for all, for a viewer who may do nothing with them.
-func (s *Server) eachPostWith(view models.PostView, all own) shower[models.Post, any] {
+func (s *Server) eachPostWith(view db.PostView, all own) shower[models.Post, any] {
 	return func(_ *fiber.Ctx, posts []models.Post) iter.Seq2[any, error] {
 		return func(yield func(any, error) bool) {
 			for i := range posts {
@@ -121,7 +122,7 @@ func (s *Server) eachPostWith(view models.PostView, all own) shower[models.Post,
 }
 
 func (s *Server) showPost(
-	view models.PostView, p *models.Post, viewers own, can postCanJSON,
+	view db.PostView, p *models.Post, viewers own, can postCanJSON,
 ) (any, error) {
 	head := postHead{
 		ID: p.ID, Author: s.author(p.Author), Title: p.Title, Tags: p.Tags, LikesCount: viewers.likes.Count,
@@ -129,7 +130,7 @@ func (s *Server) showPost(
 		Locked: p.Locked, Pinned: p.Pinned, standingJSON: newStandingJSON(viewers.standing), Version: p.Version,
 		CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Can: can,
 	}
-	if view == models.ViewSummary {
+	if view == db.ViewSummary {
 		return postSummaryJSON{head, p.Excerpt, p.ActiveAt, s.presentAuthor(p.LastCommenter)}, nil
 	}
 	html, err := s.markdown.HTML(postTarget(p.ID), p.Version, p.Content)
@@ -137,7 +138,7 @@ func (s *Server) showPost(
 }
 
 func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post) error {
-	out, err := collect(s.eachPost(models.ViewFull)(c, []models.Post{*p}))
+	out, err := collect(s.eachPost(db.ViewFull)(c, []models.Post{*p}))
 	if err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func (s *Server) replyPost(c *fiber.Ctx, status int, p *models.Post) error {
 
 // postQuery reads the query of a list of posts, and returns the name of the list. The default order of a search is
 // relevance.
-func postQuery(c *fiber.Ctx) (q models.PostQuery, window models.Window, name string, err error) {
+func postQuery(c *fiber.Ctx) (q db.PostQuery, window models.Window, name string, err error) {
 	args := c.Context().QueryArgs()
 	orders := []models.PostSort{
 		models.PostsNew, models.PostsHot, models.PostsTop, models.PostsActive, models.PostsRelevance,
@@ -222,7 +223,7 @@ func pinnedOn(after *models.ListKey) int {
 }
 
 // pinnedApart returns the latest pinned posts that match q, for pinnedOnce.
-func (s *Server) pinnedApart(ctx context.Context, q models.PostQuery) ([]models.Post, error) {
+func (s *Server) pinnedApart(ctx context.Context, q db.PostQuery) ([]models.Post, error) {
 	q.Pinned, q.Sort, q.Terms, q.After, q.Since, q.Limit = true, models.PostsNew, nil, nil, time.Time{}, maxPinnedOnce
 	found, err := s.store.ListPosts(ctx, q)
 	return found.Posts, err
@@ -275,7 +276,7 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 	q.Limit = n + 1
 	once := c.Query("pinned") == pinnedOnce
 	// read reads the page, and the pinned posts that it shows apart.
-	read := func(ctx context.Context, viewer int64) (found models.PostPage, pinned []models.Post, err error) {
+	read := func(ctx context.Context, viewer int64) (found db.PostPage, pinned []models.Post, err error) {
 		q := q
 		q.ViewerID = viewer
 		if once {
@@ -291,7 +292,7 @@ func (s *Server) listPosts(c *fiber.Ctx) error {
 		return found, pinned, err
 	}
 	pageOf := func(
-		found models.PostPage, pinned []models.Post, show shower[models.Post, any],
+		found db.PostPage, pinned []models.Post, show shower[models.Post, any],
 	) (page[models.Post], error) {
 		p := page[models.Post]{
 			name: name, since: since, rows: found.Posts, limit: n, key: found.Key, rest: found.Rest,
@@ -404,7 +405,7 @@ func (s *Server) sharedPost(c *fiber.Ctx, id int64) (*models.Post, error) {
 		if post == nil {
 			return nil, models.NotFound(models.KindPost)
 		}
-		return post, models.Hold(ctx, len(post.Content))
+		return post, db.Hold(ctx, len(post.Content))
 	})
 	if err != nil || !view.Bookmarks {
 		return post, err

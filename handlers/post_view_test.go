@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // views returns the paths of all lists of posts. The contract names them by their answers.
@@ -117,7 +118,7 @@ func TestSummaries_areSmall(t *testing.T) {
 		return len(r.Body)
 	}
 	summaries, full := size("/v1/posts?limit=100"), size("/v1/posts?limit=100&view=full")
-	if summaries > 100*1000 || full < models.PageBytes*9/10 {
+	if summaries > 100*1000 || full < db.PageBytes*9/10 {
 		t.Errorf("a page has %d bytes of summaries and %d bytes of posts", summaries, full)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // standingJSON is the relation of the viewer to a post.
@@ -94,7 +95,7 @@ func (s *Server) listUnread(c *fiber.Ctx) error {
 			return list, rest, err
 		},
 		key:  func(p *models.Post) models.ListKey { return p.Key(models.PostsActive) },
-		show: s.eachPost(models.ViewSummary),
+		show: s.eachPost(db.ViewSummary),
 	})
 	s.charge(c, examined)
 	return err

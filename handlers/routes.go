@@ -10,7 +10,7 @@ import (
 type route struct {
 	method     string // GET stands for HEAD, too
 	path       string
-	permission models.Permission // models/account_permission.go holds its rule
+	permission models.Permission // models/permission.go holds its rule
 	limit      *routeLimit       // what a request costs; see limit.go
 	handler    fiber.Handler
 	// Of a POST: answers a repeated Idempotency-Key without acting again; see once in idempotency.go. It is nil for a
@@ -35,7 +35,7 @@ func (r route) changesReads() bool {
 // routes returns the table of all routes.
 //
 // To add a route, add a row here and describe it in openapi.yaml, with its permission as x-permission. A new permission
-// gets a rule in models/account_permission.go. If the permission is not for all objects, the handler passes the owner
+// gets a rule in models/permission.go. If the permission is not for all objects, the handler passes the owner
 // of the object to allowOn in auth.go. Tests compare table, rules and contract, and hold every operation to its rule.
 func (s *Server) routes() []route {
 	const post, comment = models.KindPost, models.KindComment

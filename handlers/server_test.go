@@ -18,12 +18,13 @@ import (
 	"likewise/handlers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/workers"
 )
 
 // scriptedLikes is the store with a SetLike that the test defines.
 type scriptedLikes struct {
-	*models.Store
+	*db.Store
 	setLike func(ctx context.Context) (models.LikeState, error)
 }
 

@@ -15,6 +15,7 @@ import (
 	"likewise/counters"
 	"likewise/counters/rounds"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // shared holds what MySQL returned for reads that many people make at once: posts, pages of posts and comments, as
@@ -121,7 +122,7 @@ func readShared[T any](c *fiber.Ctx, s *Server, name string, load func(context.C
 		return result, nil
 	}
 	// Before the load, and before others wait for it. Otherwise the load could wait for a place that one of them has.
-	if err := models.Enter(ctx); err != nil {
+	if err := db.Enter(ctx); err != nil {
 		var none T
 		return none, err
 	}
@@ -131,9 +132,9 @@ func readShared[T any](c *fiber.Ctx, s *Server, name string, load func(context.C
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 			defer cancel()
 			var size atomic.Int64
-			result, err := load(models.WithHold(ctx, func(n int) error {
+			result, err := load(db.WithHold(ctx, func(n int) error {
 				size.Add(int64(n))
-				return models.Hold(ctx, n)
+				return db.Hold(ctx, n)
 			}))
 			if t, ok := any(result).(*template); ok && t != nil {
 				return sharedRead{result, t.size}, err // the rows are not kept
@@ -190,7 +191,7 @@ func (s *Server) viewpoint(c *fiber.Ctx) (view models.Viewpoint, known bool, err
 	if view, known = s.shared.viewpoints.GetIfPresent(key); known {
 		return view, true, nil
 	}
-	if err := models.Enter(c.UserContext()); err != nil { // as in readShared
+	if err := db.Enter(c.UserContext()); err != nil { // as in readShared
 		return models.Viewpoint{}, false, err
 	}
 	view, err = s.shared.viewpoints.Get(c.UserContext(), key,

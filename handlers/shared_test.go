@@ -14,7 +14,7 @@ import (
 	"likewise/counters"
 	"likewise/handlers"
 	"likewise/internal/testkit"
-	"likewise/models"
+	"likewise/models/db"
 )
 
 // twoProcesses serves two APIs behind one gate. The statements are those of the second.
@@ -436,8 +436,8 @@ func TestShared_aSharedPageEqualsOnesOwn(t *testing.T) {
 	}
 	for _, path := range []string{pathOf(long) + "/comments?limit=100", pathOf(long) + "/thread?limit=500"} {
 		got := there.must(t, 200, bob, "GET", path, nil).String()
-		assert.LessOrEqual(t, len(got), models.PageBytes)
-		assert.Greater(t, len(got), models.PageBytes*9/10)
+		assert.LessOrEqual(t, len(got), db.PageBytes)
+		assert.Greater(t, len(got), db.PageBytes*9/10)
 		assert.NotContains(t, got, `"next_cursor":null`+"}\n")
 		assert.Equal(t, 40, strings.Count(got, `"liked":true,"status"`), "the content holds no such member")
 	}

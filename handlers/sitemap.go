@@ -11,12 +11,13 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // A sitemap (sitemaps.org) is an index of pages. Each page has the posts of a range of ids, so it stays the same while
 // posts are written, and is read along the primary key.
 const (
-	// sitemapIDs is the width of a range. A page with so many links has less than models.PageBytes.
+	// sitemapIDs is the width of a range. A page with so many links has less than db.PageBytes.
 	sitemapIDs = 2500
 	// maxSitemaps is the number of pages that an index may have.
 	maxSitemaps = 50_000
@@ -24,7 +25,7 @@ const (
 	sitemapSpace = "http://www.sitemaps.org/schemas/sitemap/0.9"
 )
 
-const _ = uint(models.PageBytes - sitemapIDs*(2*maxPublicURL))
+const _ = uint(db.PageBytes - sitemapIDs*(2*maxPublicURL))
 
 // sitemapIndex lists the pages of the sitemap.
 func (s *Server) sitemapIndex(c *fiber.Ctx) error {

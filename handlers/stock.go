@@ -10,6 +10,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // stock claims the stock of drops: directStock in MySQL, gatedStock behind the Redis gate. Its errors are those of
@@ -36,7 +37,7 @@ type dropState struct {
 
 // directStock has everything in MySQL.
 type directStock struct {
-	store *models.Store
+	store *db.Store
 	ids   *counters.IDs
 }
 
@@ -102,7 +103,7 @@ type gatedStock struct {
 const maxConfirmTimes = 10_000
 
 // newStock returns the stock of a site; gate is nil in direct mode.
-func newStock(store *models.Store, gate *counters.Claims, ids *counters.IDs) (stock, error) {
+func newStock(store *db.Store, gate *counters.Claims, ids *counters.IDs) (stock, error) {
 	direct := directStock{store, ids}
 	if gate == nil {
 		return &direct, nil

@@ -62,7 +62,7 @@ type own struct {
 }
 
 // widest has the longest JSON. A page is encoded with it before it is cut, so a filled page is not longer than
-// models.PageBytes.
+// db.PageBytes.
 var widest = own{
 	models.LikeState{Count: math.MaxInt64},
 	models.Standing{

@@ -24,7 +24,8 @@ const (
 	// niceness is how much such a process yields: one that competes with it gets three times its share of a core. With
 	// a higher one, a photo would not be decoded in time where one other process keeps each core busy.
 	niceness = 5
-	// MaxProcessor is the processor time of a process that MakeApart starts, in whole seconds. The worst files take 2.4 s.
+	// MaxProcessor is the processor time of a process that MakeApart starts, in whole seconds. The worst files take 2.4
+	// s.
 	MaxProcessor = 4 * time.Second
 	// apartLimit ends a process whose parent was killed.
 	apartLimit = 15 * time.Second
@@ -40,7 +41,8 @@ const (
 
 // MakeApart is Make in another process: the program of this one, which calls ServeApart first. That process has one
 // core at most, and a lower priority, so that requests do not wait for it. It is killed when ctx ends or
-// it has used MaxProcessor, and all of its memory is free when MakeApart returns. A file that ends the decoder ends no other request.
+// it has used MaxProcessor, and all of its memory is free when MakeApart returns. A file that ends the decoder ends no
+// other request.
 func MakeApart(ctx context.Context, field string, file []byte) (*Made, error) {
 	if _, _, err := inspect(field, file); err != nil {
 		return nil, err
@@ -117,8 +119,9 @@ func serveApart(in io.Reader, out, errs io.Writer) (status int) {
 	return 0
 }
 
-// limitProcessor makes the system kill this process when it has used a time of processors, in whole seconds. Time that it
-// waits for a processor does not count: a bound on the time alone would refuse photos where others keep each core busy.
+// limitProcessor makes the system kill this process when it has used a time of processors, in whole seconds. Time that
+// it waits for a processor does not count: a bound on the time alone would refuse photos where others keep each core
+// busy.
 func limitProcessor(most time.Duration) error {
 	seconds := uint64(most / time.Second)
 	if err := syscall.Setrlimit(syscall.RLIMIT_CPU, &syscall.Rlimit{Cur: seconds, Max: seconds}); err != nil {

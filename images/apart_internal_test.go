@@ -106,7 +106,8 @@ func TestServeApart_statuses(t *testing.T) {
 func TestLimitProcessor_endsTheProcess(t *testing.T) {
 	if os.Getenv("LIKEWISE_TEST_SPIN") != "" {
 		require.NoError(t, limitProcessor(time.Second))
-		for {
+		for n := 0; ; n++ {
+			_ = n
 		}
 	}
 	t.Parallel()

@@ -1,8 +1,6 @@
 package models
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strconv"
 )
@@ -17,7 +15,7 @@ type ID int64
 // The layout of an ID. A slot is a millisecond since 2026, so the slots suffice until the year 2165.
 const (
 	IDBits   = 21      // of an ID, within its slot
-	maxSlots = 1 << 42 // slots
+	MaxSlots = 1 << 42 // slots
 )
 
 // ParseID returns the ID with a decimal form. Another form of the same number is an error.
@@ -39,38 +37,4 @@ func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 func (id *ID) UnmarshalText(text []byte) (err error) {
 	*id, err = ParseID(string(text))
 	return err
-}
-
-var errNoSlots = errors.New("no slots of ids are left: the clock of Redis or of this machine is far ahead")
-
-// ReserveSlots reserves n consecutive slots of ids, from atLeast or later, and returns the first one. Each reservation
-// is above all earlier ones. It is committed before its slots are used, so no slot is issued twice, whatever Redis and
-// the clocks do.
-func (s *Store) ReserveSlots(ctx context.Context, atLeast, n int64) (first int64, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
-		const reserve = `
-			INSERT INTO settings (name, value)
-			VALUES ('ids', ?)
-			ON DUPLICATE KEY UPDATE value=GREATEST(CAST(value AS SIGNED), ?)+?`
-		if err := tx.Exec(reserve, atLeast+n, atLeast, n).Error; err != nil {
-			return err
-		}
-		const read = `
-			SELECT CAST(value AS SIGNED)
-			FROM settings
-			WHERE name='ids'`
-		var end int64
-		if err := tx.Raw(read).Scan(&end).Error; err != nil {
-			return err
-		}
-		if end > maxSlots {
-			return errNoSlots
-		}
-		first = end - n
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("reserve slots of ids: %w", err)
-	}
-	return first, nil
 }

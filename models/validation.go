@@ -18,17 +18,18 @@ import (
 
 // The rules for input that several types share. The Validate method of a type applies them to its fields.
 
-// fieldErrors collects the errors that Validate finds, so that a client receives all of them at once.
-type fieldErrors []FieldError
+// FieldErrors collects the errors that Validate finds, so that a client receives all of them at once.
+type FieldErrors []FieldError
 
-func (f *fieldErrors) check(ok bool, field string, fault Fault) {
+// Check adds the fault of a field unless ok.
+func (f *FieldErrors) Check(ok bool, field string, fault Fault) {
 	if !ok {
 		*f = append(*f, fault.In(field))
 	}
 }
 
-// err returns the errors as CodeInvalid; nil if there are none.
-func (f fieldErrors) err() error {
+// Err returns the errors as CodeInvalid; nil if there are none.
+func (f FieldErrors) Err() error {
 	if len(f) == 0 {
 		return nil
 	}
@@ -36,25 +37,25 @@ func (f fieldErrors) err() error {
 }
 
 // checkLength checks that a text has at most limit characters.
-func (f *fieldErrors) checkLength(field, text string, limit int) {
-	f.check(utf8.RuneCountInString(text) <= limit, field, TooLong(limit))
+func (f *FieldErrors) checkLength(field, text string, limit int) {
+	f.Check(utf8.RuneCountInString(text) <= limit, field, TooLong(limit))
 }
 
 // checkLine checks that a text is a clean line: see CleanLine.
-func (f *fieldErrors) checkLine(field, text string) {
+func (f *FieldErrors) checkLine(field, text string) {
 	if r, bad := refused(text, ""); bad {
-		f.check(false, field, NotALine().Saying("must be a single line without the character %s", codePoint(r)))
+		f.Check(false, field, NotALine().Saying("must be a single line without the character %s", codePoint(r)))
 		return
 	}
-	f.check(utf8.ValidString(text), field, NotALine().Saying("must be valid UTF-8"))
-	f.check(text == CleanLine(text), field,
+	f.Check(utf8.ValidString(text), field, NotALine().Saying("must be valid UTF-8"))
+	f.Check(text == CleanLine(text), field,
 		NotALine().Saying("must not begin or end with space, nor have invisible characters that mean nothing"))
 }
 
 // checkLines checks that a text of several lines has none of the characters that a line cannot have.
-func (f *fieldErrors) checkLines(field, text string) {
+func (f *FieldErrors) checkLines(field, text string) {
 	if r, bad := refused(text, "\n\r\t"); bad {
-		f.check(false, field, badCharacter(r))
+		f.Check(false, field, badCharacter(r))
 	}
 }
 
@@ -86,12 +87,12 @@ func ValidUsername(name string) bool {
 }
 
 // checkUsername checks the name of an account.
-func (f *fieldErrors) checkUsername(field, name string) {
+func (f *FieldErrors) checkUsername(field, name string) {
 	fault := BadFormat(FormatUsername, "")
 	if len(name) < MinUsername || len(name) > MaxUsername {
 		fault = WrongLength(len(name), MinUsername, MaxUsername)
 	}
-	f.check(ValidUsername(name), field, fault.Saying("must be %d to %d letters (a-z), digits, '_', '.' or '-',"+
+	f.Check(ValidUsername(name), field, fault.Saying("must be %d to %d letters (a-z), digits, '_', '.' or '-',"+
 		" not digits alone, beginning with a letter or digit and ending with one or '_'", MinUsername, MaxUsername))
 }
 
@@ -100,12 +101,12 @@ func (f *fieldErrors) checkUsername(field, name string) {
 const NoEmailDomain = ".invalid"
 
 // checkEmail checks an e-mail address.
-func (f *fieldErrors) checkEmail(field, email string) {
+func (f *FieldErrors) checkEmail(field, email string) {
 	fault := BadFormat(FormatEmail, "")
 	if utf8.RuneCountInString(email) > MaxEmail {
 		fault = TooLong(MaxEmail)
 	}
-	f.check(validEmail(email), field, fault.Saying("must be an e-mail address of at most %d characters", MaxEmail))
+	f.Check(validEmail(email), field, fault.Saying("must be an e-mail address of at most %d characters", MaxEmail))
 }
 
 func validEmail(s string) bool {
@@ -119,12 +120,12 @@ func validEmail(s string) bool {
 }
 
 // checkAvatarURL checks the address of a picture; an empty one is none.
-func (f *fieldErrors) checkAvatarURL(field, address string) {
+func (f *FieldErrors) checkAvatarURL(field, address string) {
 	fault := BadFormat(FormatURL, "")
 	if len(address) > maxAvatarURL {
 		fault = TooLong(maxAvatarURL)
 	}
-	f.check(address == "" || validAvatarURL(address) || ImageAt(address, "") != "", field,
+	f.Check(address == "" || validAvatarURL(address) || ImageAt(address, "") != "", field,
 		fault.Saying("must be an https URL of at most %d characters, without a user name, or the path of an image of "+
 			"this site", maxAvatarURL))
 }
@@ -156,10 +157,10 @@ func NormalizePassword(password string) string {
 
 // checkPassword checks a new password in field: its length, and that it is neither among the most common passwords nor
 // one of the account's own names, with or without digits after it.
-func checkPassword(f *fieldErrors, field, password string, names ...string) {
+func checkPassword(f *FieldErrors, field, password string, names ...string) {
 	password = NormalizePassword(password)
 	if !validPassword(password) {
-		f.check(false, field, WrongLength(utf8.RuneCountInString(password), minPassword, maxPassword))
+		f.Check(false, field, WrongLength(utf8.RuneCountInString(password), minPassword, maxPassword))
 		return
 	}
 	forms := []string{skeleton(password)}
@@ -173,7 +174,7 @@ func checkPassword(f *fieldErrors, field, password string, names ...string) {
 		common = common || listed
 	}
 	if common {
-		f.check(false, field, Broken(FieldTooCommon,
+		f.Check(false, field, Broken(FieldTooCommon,
 			"must not be one of the most common passwords, nor a single word or name with digits after it"))
 		return
 	}
@@ -181,7 +182,7 @@ func checkPassword(f *fieldErrors, field, password string, names ...string) {
 		for _, own := range []string{name, bareWord(name)} {
 			for _, form := range forms {
 				if own != "" && skeleton(own) == form {
-					f.check(false, field, Broken(FieldPersonal, "must not be the username, the display name or"+
+					f.Check(false, field, Broken(FieldPersonal, "must not be the username, the display name or"+
 						" the e-mail address of the account, nor that with digits after it"))
 					return
 				}
@@ -202,32 +203,32 @@ func emailNames(email string) []string {
 }
 
 // checkTitle checks the title of a post or drop.
-func (f *fieldErrors) checkTitle(title string) {
-	f.check(!showsNothing(title), "title", Missing())
+func (f *FieldErrors) checkTitle(title string) {
+	f.Check(!showsNothing(title), "title", Missing())
 	f.checkLength("title", title, MaxTitle)
 	f.checkLine("title", title)
 }
 
 // checkContent checks the content of a post or comment.
-func (f *fieldErrors) checkContent(content string) {
-	f.check(!showsNothing(content), "content", Missing())
+func (f *FieldErrors) checkContent(content string) {
+	f.Check(!showsNothing(content), "content", Missing())
 	f.checkText(content)
 }
 
 // checkText checks content that may be empty.
-func (f *fieldErrors) checkText(content string) {
-	f.check(len(content) <= MaxContent, "content", tooLarge(MaxContent))
-	f.check(utf8.ValidString(content), "content", Broken(FieldBadCharacters, "must be valid UTF-8"))
+func (f *FieldErrors) checkText(content string) {
+	f.Check(len(content) <= MaxContent, "content", tooLarge(MaxContent))
+	f.Check(utf8.ValidString(content), "content", Broken(FieldBadCharacters, "must be valid UTF-8"))
 	if at := strings.IndexFunc(content, func(r rune) bool { return r == 0 || isNoncharacter(r) }); at >= 0 {
 		r, _ := utf8.DecodeRuneInString(content[at:])
-		f.check(false, "content", badCharacter(r))
+		f.Check(false, "content", badCharacter(r))
 	}
 }
 
 // checkTags checks the tags of a post, in their normal form.
-func (f *fieldErrors) checkTags(tags Tags) {
-	f.check(len(tags) <= MaxTags, "tags", WrongCount(len(tags), 0, MaxTags))
-	f.check(!slices.ContainsFunc(tags, func(name string) bool { return !ValidTag(name) }), "tags",
+func (f *FieldErrors) checkTags(tags Tags) {
+	f.Check(len(tags) <= MaxTags, "tags", WrongCount(len(tags), 0, MaxTags))
+	f.Check(!slices.ContainsFunc(tags, func(name string) bool { return !ValidTag(name) }), "tags",
 		BadFormat(FormatTag,
 			fmt.Sprintf(`must each have 1 to %d letters or digits, and among them "+", "#", "." or "-"`, maxTag)))
 }
@@ -237,14 +238,14 @@ const maxReason = 500
 
 // ValidateReason checks the reason of a moderator's act, which every such act has (CodeInvalid).
 func ValidateReason(reason string) error {
-	var f fieldErrors
-	f.checkReason("reason", reason)
-	return f.err()
+	var f FieldErrors
+	f.CheckReason("reason", reason)
+	return f.Err()
 }
 
-// checkReason checks the reason of a moderator's act, which came in field.
-func (f *fieldErrors) checkReason(field, reason string) {
-	f.check(strings.TrimSpace(reason) != "", field, Missing())
+// CheckReason checks the reason of a moderator's act, which came in field.
+func (f *FieldErrors) CheckReason(field, reason string) {
+	f.Check(strings.TrimSpace(reason) != "", field, Missing())
 	f.checkLength(field, reason, maxReason)
 	f.checkLine(field, reason)
 }

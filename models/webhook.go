@@ -1,8 +1,7 @@
 package models
 
 import (
-	"context"
-	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -45,7 +44,7 @@ var WebhookEvents = []WebhookEvent{
 const (
 	MaxWebhooks   = 50
 	maxWebhookURL = 2000 // characters
-	secretBytes   = 32
+	SecretBytes   = 32
 )
 
 // SecretOverlap is the time after a rotation for which the former secret signs, too.
@@ -117,23 +116,23 @@ func (w *Webhook) Settings() WebhookSettings { return WebhookSettings{w.URL, w.E
 // Validate names every field that breaks a rule (CodeInvalid). Unless private is set, it requires HTTPS, and refuses
 // private addresses. Names are resolved and checked when they are dialed.
 func (w WebhookSettings) Validate(private bool) error {
-	var f fieldErrors
+	var f FieldErrors
 	outside := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}", r) }
 	u, err := url.Parse(w.URL)
 	readable := err == nil && len(w.URL) <= maxWebhookURL && !strings.ContainsFunc(w.URL, outside) &&
 		u.Hostname() != "" && u.User == nil && u.Fragment == "" && !strings.Contains(u.Host, "%") && validPort(u)
 	secure := readable && (u.Scheme == "https" || private && u.Scheme == "http")
-	f.check(secure, "url", BadFormat(FormatURL, "").Saying("must be an https URL of at most %d characters, "+
+	f.Check(secure, "url", BadFormat(FormatURL, "").Saying("must be an https URL of at most %d characters, "+
 		"with a host and without a user or a fragment", maxWebhookURL))
 	if secure && !private {
 		address, err := netip.ParseAddr(u.Hostname())
-		f.check(err != nil || PublicAddress(address), "url", Broken(FieldNotPermitted, "must not be a private address"))
+		f.Check(err != nil || PublicAddress(address), "url", Broken(FieldNotPermitted, "must not be a private address"))
 	}
 	unknown := slices.ContainsFunc(w.Events, func(e WebhookEvent) bool { return !slices.Contains(WebhookEvents, e) })
-	f.check(len(w.Events) > 0 && len(w.Events) <= len(WebhookEvents) && !unknown, "events",
+	f.Check(len(w.Events) > 0 && len(w.Events) <= len(WebhookEvents) && !unknown, "events",
 		NotOneOf(WebhookEvents...).Saying("must be one or several of %s",
 			strings.ReplaceAll(WebhookTypes(WebhookEvents).String(), " ", ", ")))
-	return f.err()
+	return f.Err()
 }
 
 // validPort reports whether the port of a URL exists, if it names one.
@@ -179,153 +178,9 @@ func isatap(a netip.Addr) bool {
 	return b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-const webhookColumns = `w.id, w.url, w.events, w.active, w.disabled_reason, w.failing_since, w.version, w.created_at,
-			w.updated_at, w.previous_until`
-
-// settle removes a former secret that no longer signs.
-func (s *Store) settle(w *Webhook) {
-	if w.PreviousUntil != nil && !s.now().Before(*w.PreviousUntil) {
-		w.PreviousSecret, w.PreviousUntil = nil, nil
-	}
-}
-
-// pendingSince is the time of the oldest pending event of the endpoint w. MySQL sorts all of them unless the order
-// names all columns of the index.
-var pendingSince = `(
-				SELECT e.created_at
-				FROM webhook_events e FORCE INDEX (idx_webhook_state)
-				WHERE e.webhook_id=w.id AND e.state=` + literal(DeliveryPending) + `
-				ORDER BY e.webhook_id, e.state, e.id
-				LIMIT 1
-			) AS pending_since`
-
-// CreateWebhook registers an endpoint. It receives the events of every transaction that begins after the COMMIT.
-// CodeInvalid: a field breaks a rule. CodeForbidden: the actor is not an admin. CodeConflict: there are MaxWebhooks.
-func (s *Store) CreateWebhook(
-	ctx context.Context, actor int64, settings WebhookSettings, private bool,
-) (*Webhook, error) {
-	if err := settings.Validate(private); err != nil {
-		return nil, err
-	}
-	// The row of settings serializes creations, so that the bound holds.
-	const lock = `
-		INSERT INTO settings (name, value)
-		VALUES ('webhooks', '')
-		ON DUPLICATE KEY UPDATE value=''`
-	const count = `
-		SELECT COUNT(*)
-		FROM webhooks`
-	const insert = `
-		INSERT INTO webhooks (url, events, secret, active, created_by, created_at, updated_at)
-		VALUES (?,?,UNHEX(?),?,?,?,?)`
-	now := s.now().UTC().Truncate(time.Millisecond)
-	w := &Webhook{URL: settings.URL, Events: settings.Events, Active: settings.Active, CreatedAt: now, UpdatedAt: now}
-	secret := newSecret()
-	w.Secret = secret[:]
-	err := s.transact(ctx, func(tx *Tx) error {
-		if err := tx.Exec(lock).Error; err != nil {
-			return err
-		}
-		if err := lockActor(tx, actor, RoleAdmin); err != nil {
-			return err
-		}
-		var n int
-		if err := tx.Raw(count).Scan(&n).Error; err != nil {
-			return err
-		}
-		if n >= MaxWebhooks {
-			return Errorf(CodeConflict, "There are %d webhooks, and more is not possible. Delete one of them first.", n)
-		}
-		var err error
-		w.ID, err = tx.insert(insert, w.URL, w.Events.String(), hexOf(secret), w.Active, actor, now, now)
-		if err != nil {
-			return err
-		}
-		return logModeration(tx, webhookAct(actor, "create", w.ID, nil, settings.state()))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("create webhook: %w", err)
-	}
-	return w, nil
-}
-
-func newSecret() (secret [secretBytes]byte) {
-	_, _ = rand.Read(secret[:]) // never fails
-	return secret
-}
-
-// RotateSecret replaces the secret of an endpoint. The former one signs, too, for SecretOverlap. CodeConflict: the
-// former secret of the rotation before still signs. CodeNotFound: the endpoint does not exist. CodeForbidden: the actor
-// is not an admin.
-func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*Webhook, error) {
-	const update = `
-		UPDATE webhooks
-		SET previous_secret=secret, previous_until=?, secret=UNHEX(?), version=version+1, updated_at=?
-		WHERE id=?`
-	secret := newSecret()
-	err := s.transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, RoleAdmin); err != nil {
-			return err
-		}
-		w, err := lockWebhook(tx, id)
-		if err != nil {
-			return err
-		}
-		if s.settle(w); w.PreviousUntil != nil {
-			return Errorf(CodeConflict,
-				"The secret was changed in the last 24 hours. End the use of the previous one first.")
-		}
-		now := tx.Now.Truncate(time.Millisecond)
-		until := now.Add(SecretOverlap)
-		if err := tx.Exec(update, until, hexOf(secret), now, id).Error; err != nil {
-			return err
-		}
-		after := map[string]any{"previous_until": until}
-		return logModeration(tx, webhookAct(actor, "rotate_secret", id, nil, after))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("rotate secret of webhook %d: %w", id, err)
-	}
-	return s.WebhookByID(ctx, id)
-}
-
-// EndSecretOverlap ends the use of the secret before the latest rotation, whether it still signs or not. CodeNotFound:
-// the endpoint does not exist. CodeForbidden: the actor is not an admin.
-func (s *Store) EndSecretOverlap(ctx context.Context, actor, id int64) error {
-	const update = `
-		UPDATE webhooks
-		SET previous_secret=NULL, previous_until=NULL, version=version+1, updated_at=?
-		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, RoleAdmin); err != nil {
-			return err
-		}
-		w, err := lockWebhook(tx, id)
-		if err != nil || w.PreviousUntil == nil {
-			return err
-		}
-		if err := tx.Exec(update, tx.Now, id).Error; err != nil {
-			return err
-		}
-		before := map[string]any{"previous_until": *w.PreviousUntil}
-		return logModeration(tx, webhookAct(actor, "end_previous_secret", id, before, nil))
-	})
-	if err != nil {
-		return fmt.Errorf("end the previous secret of webhook %d: %w", id, err)
-	}
-	return nil
-}
-
-// webhookAct returns an entry of the moderation log. actor is 0 for a worker.
-func webhookAct(actor int64, verb string, id int64, before, after map[string]any) moderationAct {
-	return moderationAct{
-		ActorID: actor, Action: "webhook." + verb, TargetType: "webhook", TargetID: id, Before: before, After: after,
-	}
-}
-
-// state returns the properties that the moderation log keeps. Moderators read it, so it has the host alone: the rest of
+// State returns the properties that the moderation log keeps. Moderators read it, so it has the host alone: the rest of
 // a URL may be a secret.
-func (w WebhookSettings) state() map[string]any {
+func (w WebhookSettings) State() map[string]any {
 	host := ""
 	if u, err := url.Parse(w.URL); err == nil {
 		host = u.Host
@@ -333,122 +188,109 @@ func (w WebhookSettings) state() map[string]any {
 	return map[string]any{"host": host, "events": w.Events, "active": w.Active}
 }
 
-func errNoWebhook() *Error { return Errorf(CodeNotFound, "There is no such webhook.") }
+// DeliveryState is the state of an event for an endpoint.
+type DeliveryState int8
 
-// Webhooks lists endpoints, earliest first: at most limit after an id (0 for the first page).
-func (s *Store) Webhooks(ctx context.Context, after int64, limit int) ([]Webhook, error) {
-	query := `
-		SELECT ` + webhookColumns + `, ` + pendingSince + `
-		FROM webhooks w
-		WHERE w.id>?
-		ORDER BY w.id
-		LIMIT ?`
-	var list []Webhook
-	if err := s.db.WithContext(ctx).Raw(query, after, limit).Scan(&list).Error; err != nil {
-		return nil, fmt.Errorf("list webhooks: %w", err)
-	}
-	for i := range list {
-		s.settle(&list[i])
-	}
-	return list, nil
+// The states.
+const (
+	DeliveryPending   DeliveryState = 1 // it waits for its first or next attempt
+	DeliveryDelivered DeliveryState = 2 // the endpoint answered an attempt with 2xx
+	DeliveryFailed    DeliveryState = 3 // the last attempt that was due failed
+)
+
+// DeliveryStates are the names of the states in the API.
+var DeliveryStates = []string{"pending", "delivered", "failed"}
+
+func (s DeliveryState) String() string { return DeliveryStates[s-1] }
+
+// WebhookLife is the time for which events and their deliveries are kept.
+const WebhookLife = 30 * 24 * time.Hour
+
+// Bounds on the log of a delivery.
+const (
+	maxLoggedAttempts = 10  // the latest attempts
+	MaxAnswer         = 256 // the first bytes of an answer
+)
+
+// Delivery is an event for one endpoint, with the attempts to deliver it.
+type Delivery struct {
+	ID         int64
+	Type       WebhookEvent
+	ObjectType string
+	ObjectID   int64
+	State      DeliveryState
+	Attempts   int
+	AttemptLog AttemptLog // the latest, earliest first
+	DueAt      time.Time  // of the next attempt, while it is pending
+	CreatedAt  time.Time
+	EndedAt    *time.Time
+	Data       string // JSON; only PendingDelivery reads it
 }
 
-// WebhookByID reads an endpoint. CodeNotFound: it does not exist.
-func (s *Store) WebhookByID(ctx context.Context, id int64) (*Webhook, error) {
-	query := `
-		SELECT ` + webhookColumns + `, w.secret, w.previous_secret, ` + pendingSince + `
-		FROM webhooks w
-		WHERE w.id=?`
-	var w Webhook
-	read := s.db.WithContext(ctx).Raw(query, id).Scan(&w)
-	if read.Error != nil {
-		return nil, fmt.Errorf("read webhook %d: %w", id, read.Error)
-	}
-	if read.RowsAffected == 0 {
-		return nil, errNoWebhook()
-	}
-	s.settle(&w)
-	return &w, nil
+// WebhookEventID returns the id under which an endpoint knows an event. It is the same in every attempt and replay.
+func WebhookEventID(delivery int64) string { return "evt_" + strconv.FormatInt(delivery, 10) }
+
+// Key returns the place of the delivery in the list.
+func (d *Delivery) Key() ListKey { return ListKey{ID: d.ID} }
+
+// Attempt is one request to an endpoint.
+type Attempt struct {
+	At        time.Time `json:"at"`
+	Status    int       `json:"status"` // of the answer; 0: there was none
+	LatencyMS int64     `json:"latency_ms"`
+	Answer    string    `json:"answer"` // the first bytes of the answer's body
+	Error     string    `json:"error"`  // why there was no answer; "" if there was one
 }
 
-// UpdateWebhook changes the settings of an endpoint that has the given version. An endpoint that becomes active again
-// continues with its pending events, and has no failure behind it. Events that happened meanwhile were not recorded.
-// CodePrecondition: it has another version. CodeNotFound: it does not exist. The other errors are those of
-// CreateWebhook.
-func (s *Store) UpdateWebhook(
-	ctx context.Context, actor, id, version int64, settings WebhookSettings, private bool,
-) (*Webhook, error) {
-	if err := settings.Validate(private); err != nil {
-		return nil, err
+// Delivered reports whether the endpoint has accepted the event.
+func (a *Attempt) Delivered() bool { return a.Status >= 200 && a.Status < 300 }
+
+// AttemptLog are attempts, which a column keeps as JSON.
+type AttemptLog []Attempt
+
+// Scan reads JSON.
+func (l *AttemptLog) Scan(value any) error {
+	switch v := value.(type) {
+	case []byte:
+		return json.Unmarshal(v, (*[]Attempt)(l))
+	case string:
+		return json.Unmarshal([]byte(v), (*[]Attempt)(l))
 	}
-	const update = `
-		UPDATE webhooks
-		SET url=?, events=?, disabled_reason=IF(?,'',disabled_reason), failing_since=IF(active,failing_since,NULL),
-			active=?, version=version+1, updated_at=?
-		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, RoleAdmin); err != nil {
-			return err
-		}
-		w, err := lockWebhook(tx, id)
-		if err != nil {
-			return err
-		}
-		if w.Version != version {
-			return VersionMismatch(w.Version)
-		}
-		was := w.Settings()
-		if was.URL == settings.URL && was.Active == settings.Active && slices.Equal(was.Events, settings.Events) {
-			return nil
-		}
-		err = tx.Exec(update, settings.URL, settings.Events.String(), settings.Active, settings.Active,
-			tx.Now, id).Error
-		if err != nil {
-			return err
-		}
-		return logModeration(tx, webhookAct(actor, "edit", id, was.state(), settings.state()))
-	})
+	return fmt.Errorf("attempts have the type %T", value)
+}
+
+// GormDataType makes GORM read the list as a column, not as an association.
+func (AttemptLog) GormDataType() string { return "text" }
+
+// With returns the log with another attempt, as JSON.
+func (l AttemptLog) With(a Attempt) (string, error) {
+	l = append(slices.Clip(l), a)
+	text, err := json.Marshal(l[max(0, len(l)-maxLoggedAttempts):])
 	if err != nil {
-		return nil, fmt.Errorf("update webhook %d: %w", id, err)
+		return "", fmt.Errorf("encode attempts: %w", err)
 	}
-	return s.WebhookByID(ctx, id)
+	return string(text), nil
 }
 
-func lockWebhook(tx *Tx, id int64) (*Webhook, error) {
-	const query = `
-		SELECT ` + webhookColumns + `
-		FROM webhooks w
-		WHERE w.id=?
-		FOR UPDATE`
-	var w Webhook
-	read := tx.Raw(query, id).Scan(&w)
-	if read.Error == nil && read.RowsAffected == 0 {
-		return nil, errNoWebhook()
-	}
-	return &w, read.Error
+// PendingEvent is an event that waits for an attempt, without its data.
+type PendingEvent struct {
+	ID         int64
+	ObjectType string
+	ObjectID   int64
+	DueAt      time.Time
 }
 
-// DeleteWebhook deletes an endpoint. PurgeWebhookEvents deletes its events. CodeNotFound: it does not exist.
-// CodeForbidden: the actor is not an admin.
-func (s *Store) DeleteWebhook(ctx context.Context, actor, id int64) error {
-	const remove = `
-		DELETE FROM webhooks
-		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
-		if err := lockActor(tx, actor, RoleAdmin); err != nil {
-			return err
-		}
-		w, err := lockWebhook(tx, id)
-		if err != nil {
-			return err
-		}
-		if err := tx.Exec(remove, id).Error; err != nil {
-			return err
-		}
-		return logModeration(tx, webhookAct(actor, "delete", id, w.Settings().state(), nil))
-	})
-	if err != nil {
-		return fmt.Errorf("delete webhook %d: %w", id, err)
-	}
-	return nil
-}
+// The events of webhooks are a transactional outbox. What changes an object calls announce in its transaction.
+// transact ends the transaction with a row for each endpoint that subscribes to the event, so the rows and the change
+// are committed together or not at all. Whether there is such an endpoint is read in the same transaction: an endpoint
+// receives the events of every transaction that begins after its own COMMIT. Without one, no row is written.
+//
+// The rows of an object get ascending ids in the order of its changes, because every transaction that announces
+// one holds the lock of its row until COMMIT. The rows of different objects may be committed in another order.
+
+// WebhookRetry is the time for which the delivery of an event is attempted, and WebhookPatience the time without a
+// success after which an endpoint is disabled.
+const (
+	WebhookRetry    = 3 * 24 * time.Hour
+	WebhookPatience = 5 * 24 * time.Hour
+)

@@ -8,18 +8,19 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Closer closes deleted targets in the gate. A deleting process closes them at once; the Closer finishes for processes
 // that died before. Several Closers at once do the same work twice. A target that is restored in between opens again on
 // its next like.
 type Closer struct {
-	store   *models.Store
+	store   *db.Store
 	targets counters.Targets
 }
 
 // NewCloser returns a Closer.
-func NewCloser(store *models.Store, targets counters.Targets) *Closer { return &Closer{store, targets} }
+func NewCloser(store *db.Store, targets counters.Targets) *Closer { return &Closer{store, targets} }
 
 const (
 	runMargin   = 5 * time.Second // before its deadline, at which a run ends

@@ -6,6 +6,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Drain closes the gate of a site that is draining, and waits until every like that it accepted is in MySQL. As Flush
@@ -14,7 +15,7 @@ import (
 // If a shard was closed before, or another Redis has served the site since the shard was opened, this Redis does not
 // have the last likes. Some may be in Kafka. In that case Drain returns CodeConflict, and the shards must be opened
 // again first.
-func Drain(ctx context.Context, r *counters.Redis, store *models.Store) error {
+func Drain(ctx context.Context, r *counters.Redis, store *db.Store) error {
 	goals, err := r.CloseShards(ctx)
 	if err != nil {
 		return err

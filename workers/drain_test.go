@@ -16,6 +16,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // switchTo changes the mode of the site, step by step.
@@ -279,7 +280,7 @@ func TestRelay_logsThatItEvictsTargetsOfAShardWithAGap(t *testing.T) {
 	require.NoError(t, err)
 	p.closeShard(6)
 	var logged bytes.Buffer
-	store, err := models.Open(t.Context(), p.dsn, models.Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	store, err := db.Open(t.Context(), p.dsn, db.Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 	require.NoError(t, err)
 	defer store.Close()
 	relay, outbox := NewRelay(p.redis, store, p.kafka, p.metrics), p.hold()

@@ -8,6 +8,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // DriftWatch compares a page of posts, comments and drops at a time, in an endless loop, so that a metric shows
@@ -26,7 +27,7 @@ const driftPage = 500
 
 // NewDriftWatch returns a DriftWatch that calls report for each difference. In direct mode, r and likes are nil.
 func NewDriftWatch(
-	store *models.Store,
+	store *db.Store,
 	r *counters.Redis,
 	likes *counters.Likes,
 	reg prometheus.Registerer,

@@ -16,6 +16,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // closeShard makes a shard look as after a restart of Redis: it was opened on another server.
@@ -458,7 +459,7 @@ func TestFlush_waitsForAShardThatWasOvertaken(t *testing.T) {
 	p := setup(t)
 	p.start()()
 	p.exec("UPDATE like_shards SET applied_seq=applied_seq+9 WHERE shard=6")
-	for name, flush := range map[string]func(context.Context, *counters.Redis, *models.Store) error{
+	for name, flush := range map[string]func(context.Context, *counters.Redis, *db.Store) error{
 		"Flush": Flush, "FlushOpen": FlushOpen, "FlushWhole": FlushWhole,
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -691,7 +692,7 @@ func TestLikeWriter_isolatesOneLikeOfARun(t *testing.T) {
 	for range 3 {
 		first, second := halve(rest[0])
 		if _, err := p.store.ApplyLikes(t.Context(), first); err != nil {
-			require.True(t, models.IsBadData(err), "%v", err)
+			require.True(t, db.IsBadData(err), "%v", err)
 			second = first
 		}
 		state, err := p.store.ShardState(t.Context(), 6)
@@ -795,7 +796,7 @@ func TestLikeWriter_halvesABatchThatTheDriverGivesUp(t *testing.T) {
 	for user := range int64(64) {
 		users = append(users, user+1)
 	}
-	impatient, err := models.Open(t.Context(), p.dsn+"&readTimeout=1s", models.Options{})
+	impatient, err := db.Open(t.Context(), p.dsn+"&readTimeout=1s", db.Options{})
 	require.NoError(t, err)
 	defer impatient.Close()
 	writer := NewLikeWriter(impatient, p.kafka, p.metrics)

@@ -6,13 +6,14 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Janitor evicts idle targets from Redis. It keeps targets with changes that are not in MySQL, and all targets of
 // shards with an open gap or an unresolved dead letter, because only Redis has what MySQL lacks.
 type Janitor struct {
 	redis   *counters.Redis
-	store   *models.Store
+	store   *db.Store
 	metrics *Metrics
 	idle    time.Duration
 }
@@ -25,7 +26,7 @@ const MinCoolAfter = 5 * time.Minute
 const DefaultCoolAfter = time.Hour
 
 // NewJanitor returns a Janitor of targets that were not liked for idle, which is raised to MinCoolAfter.
-func NewJanitor(r *counters.Redis, store *models.Store, m *Metrics, idle time.Duration) *Janitor {
+func NewJanitor(r *counters.Redis, store *db.Store, m *Metrics, idle time.Duration) *Janitor {
 	return &Janitor{redis: r, store: store, metrics: m, idle: max(idle, MinCoolAfter)}
 }
 

@@ -15,6 +15,7 @@ import (
 	"likewise/counters"
 	"likewise/images"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Job is a background job. Several processes may run the same job at once, though those that serve it take turns.
@@ -123,7 +124,7 @@ var ErrDirect = errors.New("this job does not exist in direct mode, where every 
 
 // JobsConfig holds what the jobs of a site need.
 type JobsConfig struct {
-	Store     *models.Store
+	Store     *db.Store
 	Redis     *counters.Redis  // nil in direct mode
 	Likes     *counters.Likes  // nil in direct mode
 	Claims    *counters.Claims // nil in direct mode
@@ -258,7 +259,7 @@ func (j *Jobs) runAlone(ctx context.Context, job Job) (result string, err error)
 	}
 	err = lock.While(ctx, func(ctx context.Context) error {
 		if err == nil {
-			result, err = job.run(j, models.WithFence(ctx, job.Name, number))
+			result, err = job.run(j, db.WithFence(ctx, job.Name, number))
 		}
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Two processes run a job at the same time: one of them works. A job whose lock is lost writes nothing more.
@@ -41,7 +42,7 @@ func TestJobs_runOneAtATime(t *testing.T) {
 		return "", p.store.SetRingMark(ctx, models.KindPost, 2)
 	}
 	_, err = j.runAlone(t.Context(), job)
-	require.ErrorIs(t, err, models.ErrFenced)
+	require.ErrorIs(t, err, db.ErrFenced)
 	id, _, err := p.store.RingMark(t.Context(), models.KindPost)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, id)

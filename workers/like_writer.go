@@ -13,13 +13,14 @@ import (
 	"github.com/sethvargo/go-retry"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // LikeWriter reads runs of events from Kafka and applies them to MySQL. A batch has runs of all partitions that the
-// process owns, and is one transaction: see models.Store.ApplyLikes. LikeWriter marks offsets after the commit. If it
+// process owns, and is one transaction: see db.Store.ApplyLikes. LikeWriter marks offsets after the commit. If it
 // reads a batch twice, the transaction drops the second by its positions.
 type LikeWriter struct {
-	store   *models.Store
+	store   *db.Store
 	kafka   Kafka
 	metrics *Metrics
 	now     func() time.Time
@@ -27,7 +28,7 @@ type LikeWriter struct {
 }
 
 // NewLikeWriter returns a LikeWriter. Run starts it.
-func NewLikeWriter(store *models.Store, kafka Kafka, m *Metrics) *LikeWriter {
+func NewLikeWriter(store *db.Store, kafka Kafka, m *Metrics) *LikeWriter {
 	return &LikeWriter{store: store, kafka: kafka, metrics: m, now: store.Now, limit: batchLimit}
 }
 
@@ -282,7 +283,7 @@ func (w *LikeWriter) apply(ctx context.Context, runs []models.LikeRecord) bool {
 	err := retry.Do(ctx, backOff(retryFirst, retryMost), func(ctx context.Context) error {
 		attempt++
 		err := w.try(ctx, runs)
-		if err == nil || models.IsBadData(err) {
+		if err == nil || db.IsBadData(err) {
 			return err
 		}
 		w.metrics.writerErrors.Inc()
@@ -297,7 +298,7 @@ func (w *LikeWriter) apply(ctx context.Context, runs []models.LikeRecord) bool {
 		return retry.RetryableError(err)
 	})
 	switch {
-	case models.IsBadData(err):
+	case db.IsBadData(err):
 		return w.isolate(ctx, runs, err)
 	case errors.Is(err, errTooLong) && ctx.Err() == nil:
 		first, second := halve(runs)
@@ -316,7 +317,7 @@ func (w *LikeWriter) try(ctx context.Context, runs []models.LikeRecord) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.limit)
 	defer cancel()
 	done, err := w.store.ApplyLikes(limited, runs)
-	if err != nil && !models.IsBadData(err) && w.now().Sub(began) > w.limit/3 {
+	if err != nil && !db.IsBadData(err) && w.now().Sub(began) > w.limit/3 {
 		return errors.Join(errTooLong, err)
 	}
 	if err != nil {

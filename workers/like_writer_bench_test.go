@@ -16,6 +16,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // benchEvents is the number of likes that BenchmarkLikeWriter writes of each kind, in runs of benchRun.
@@ -31,7 +32,7 @@ func BenchmarkLikeWriter(b *testing.B) {
 	all := testkit.Servers(b)
 	dsn, err := all.MySQL.Migrate(b.Context(), "likewise")
 	require.NoError(b, err)
-	store, err := models.Open(b.Context(), dsn, models.Options{})
+	store, err := db.Open(b.Context(), dsn, db.Options{})
 	require.NoError(b, err)
 	defer store.Close()
 	author := &models.User{Username: "ada", Email: "ada@example.org"}
@@ -66,7 +67,7 @@ func BenchmarkLikeWriter(b *testing.B) {
 
 type writerBench struct {
 	b     *testing.B
-	store *models.Store
+	store *db.Store
 	kafka Kafka
 	user  int64
 	runs  [][]models.Enveloped // by shard, which are not in Kafka yet

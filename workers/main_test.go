@@ -18,6 +18,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -30,7 +31,7 @@ type pipeline struct {
 	t       *testing.T
 	dsn     string
 	url     string
-	store   *models.Store
+	store   *db.Store
 	redis   *counters.Redis
 	likes   *counters.Likes
 	kafka   Kafka
@@ -61,7 +62,7 @@ func newPipeline(t *testing.T, dsn, url string, brokers []string, topic string) 
 	p := &pipeline{t: t, dsn: dsn, url: url, kafka: Kafka{Brokers: brokers, Topic: topic, Group: topic},
 		metrics: NewMetrics()}
 	var err error
-	p.store, err = models.Open(t.Context(), dsn, models.Options{})
+	p.store, err = db.Open(t.Context(), dsn, db.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.store.Close()) })
 	p.redis, p.likes = p.gate()

@@ -20,6 +20,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/migrations"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // recovered logs the time from since until likes are accepted again and every like is in MySQL.
@@ -519,7 +520,7 @@ func TestRecovery_mysqlRestoredFromABackup(t *testing.T) {
 	began := time.Now()
 	_, err := migrations.Restored(t.Context(), p.dsn)
 	require.NoError(t, err)
-	p.store, err = models.Open(t.Context(), p.dsn, models.Options{}) // processes start after a restore
+	p.store, err = db.Open(t.Context(), p.dsn, db.Options{}) // processes start after a restore
 	require.NoError(t, err)
 	defer p.store.Close()
 	p.redis, p.likes = p.gate()

@@ -14,6 +14,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // BenchmarkRelay measures how fast the relay of one shard empties an outbox of 100,000 runs, of 1 and of 64 likes each.
@@ -23,7 +24,7 @@ func BenchmarkRelay(b *testing.B) {
 	all := testkit.Servers(b)
 	dsn, err := all.MySQL.Migrate(b.Context(), "likewise")
 	require.NoError(b, err)
-	store, err := models.Open(b.Context(), dsn, models.Options{})
+	store, err := db.Open(b.Context(), dsn, db.Options{})
 	require.NoError(b, err)
 	defer store.Close()
 	gate, err := counters.Open(all.Redis.URL(), store.Shards())

@@ -13,18 +13,19 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // likedWorld is a database of likes at given times. It does not need a pipeline.
 type likedWorld struct {
 	t     *testing.T
-	store *models.Store
+	store *db.Store
 	now   time.Time
 }
 
 func newLikedWorld(t *testing.T) *likedWorld {
 	t.Helper()
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{})
+	store, err := db.Open(t.Context(), testkit.Database(t), db.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return &likedWorld{t, store, time.Now().UTC().Truncate(time.Second)}

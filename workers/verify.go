@@ -11,6 +11,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Verification holds the results of a Verifier.
@@ -31,7 +32,7 @@ type Verification struct {
 // MySQL by the events in the pipeline. So a warm target is compared once its last change has been applied, and only if
 // it did not change during the comparison. A target that changes in every attempt is reported as undecided.
 type Verifier struct {
-	store  *models.Store
+	store  *db.Store
 	gate   gateVerifier
 	repair bool
 	report func(models.Difference)
@@ -44,7 +45,7 @@ type Verifier struct {
 // and MySQL differ in a like, it sends the state in Redis through the pipeline again, and counts that as repaired when
 // MySQL has it.
 func NewVerifier(
-	store *models.Store,
+	store *db.Store,
 	r *counters.Redis,
 	likes *counters.Likes,
 	repair bool,
@@ -79,7 +80,7 @@ type gateVerifier interface {
 }
 
 // directVerifier has nothing to verify: without a gate, no target is warm.
-type directVerifier struct{ store *models.Store }
+type directVerifier struct{ store *db.Store }
 
 func (directVerifier) verifyTargets(context.Context, []models.Target, *Verification) error {
 	return nil

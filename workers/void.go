@@ -13,6 +13,7 @@ import (
 
 	"likewise/counters"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Voider withdraws the likes of deleted accounts, and the other likes that rows of like_voids request.
@@ -33,19 +34,19 @@ import (
 // The gate refuses unlikes of deleted targets. The Voider withdraws such a like in MySQL, after the gate has evicted
 // the target. Otherwise the gate would keep the like, and count it again if the deletion is undone.
 type Voider struct {
-	store *models.Store
+	store *db.Store
 	gate  voidGate
 	likes likeSetter
 	turn  time.Duration
 }
 
-// likeSetter is *models.Store in direct mode, and *counters.Likes otherwise.
+// likeSetter is *db.Store in direct mode, and *counters.Likes otherwise.
 type likeSetter interface {
 	SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
 }
 
 // NewVoider returns a Voider. In direct mode, r is nil and likes is the store.
-func NewVoider(store *models.Store, r *counters.Redis, likes likeSetter) *Voider {
+func NewVoider(store *db.Store, r *counters.Redis, likes likeSetter) *Voider {
 	v := &Voider{store: store, gate: directVoids{}, likes: likes, turn: voidTurn}
 	if r != nil {
 		v.gate = &gatedVoids{r, store}
@@ -90,7 +91,7 @@ func (directVoids) keepCold(context.Context, models.Target) (bool, error) { retu
 
 type gatedVoids struct {
 	redis *counters.Redis
-	store *models.Store
+	store *db.Store
 }
 
 func (g *gatedVoids) flush(ctx context.Context) error { return FlushOpen(ctx, g.redis, g.store) }
@@ -121,7 +122,7 @@ func (g *gatedVoids) forget(ctx context.Context, targets []models.Target) ([]mod
 // it is opened. It leaves out targets of shards that were opened meanwhile, because the event may have been lost
 // before, and of those that cannot be read.
 func confirmCold(
-	ctx context.Context, r *counters.Redis, store *models.Store, targets []models.Target,
+	ctx context.Context, r *counters.Redis, store *db.Store, targets []models.Target,
 ) ([]models.Target, error) {
 	states, err := r.TargetStates(ctx, targets)
 	if err != nil {
@@ -216,7 +217,7 @@ func (v *Voider) Void(ctx context.Context) (likes, done int, err error) {
 }
 
 // take works on a request until the end of its turn. An unfinished request is not an error.
-func (v *Voider) take(ctx context.Context, request models.OpenLikeVoid) (likes int, done bool, err error) {
+func (v *Voider) take(ctx context.Context, request db.OpenLikeVoid) (likes int, done bool, err error) {
 	turn, cancel := context.WithTimeout(ctx, v.turn)
 	defer cancel()
 	likes, done, err = v.void(turn, request)
@@ -228,7 +229,7 @@ func (v *Voider) take(ctx context.Context, request models.OpenLikeVoid) (likes i
 	return likes, done, err
 }
 
-func (v *Voider) void(ctx context.Context, request models.OpenLikeVoid) (likes int, done bool, err error) {
+func (v *Voider) void(ctx context.Context, request db.OpenLikeVoid) (likes int, done bool, err error) {
 	// Only a turn that begins after the last like can end the request.
 	over, err := v.store.LikesOver(ctx, request)
 	if err != nil {
@@ -277,7 +278,7 @@ func (v *Voider) purge(ctx context.Context, userID int64) error {
 // If the user can like meanwhile, the likes in the pipeline have been flushed. If there is a like of the request, sweep
 // makes the gate refuse the user's likes, and flushes again. Then all rows have the times of the last likes. Before
 // each page of likes, sweep looks whether a step of the clock has ended the refusal.
-func (v *Voider) sweep(ctx context.Context, request models.LikeVoid) (found, withdrawn int, err error) {
+func (v *Voider) sweep(ctx context.Context, request db.LikeVoid) (found, withdrawn int, err error) {
 	var refusedUntil time.Time
 	if request.LikedUntil != nil {
 		if left, err := v.store.LikesLeft(ctx, request); err != nil || left == 0 {
@@ -331,7 +332,7 @@ func (v *Voider) stillRefused(ctx context.Context, until time.Time) error {
 
 // withdraw withdraws some likes, and returns the number of those withdrawn.
 func (v *Voider) withdraw(
-	ctx context.Context, request models.LikeVoid, kind models.TargetKind, rows []models.VoidedLike,
+	ctx context.Context, request db.LikeVoid, kind models.TargetKind, rows []models.VoidedLike,
 ) (withdrawn int, err error) {
 	var unliked atomic.Int64
 	var mu sync.Mutex

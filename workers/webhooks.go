@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Courier delivers the events of webhooks.
@@ -37,7 +38,7 @@ import (
 // events of courierObjects objects fail in a row, the endpoint is taken to be down. Then one event at a time is tried,
 // after pauses that grow. This state is in the process alone.
 type Courier struct {
-	store    *models.Store
+	store    *db.Store
 	now      func() time.Time
 	log      *slog.Logger
 	client   *http.Client
@@ -77,7 +78,7 @@ const (
 
 // NewCourier returns a Courier. If private is set, endpoints may be at private addresses. It registers metrics with
 // reg.
-func NewCourier(store *models.Store, private bool, reg prometheus.Registerer) *Courier {
+func NewCourier(store *db.Store, private bool, reg prometheus.Registerer) *Courier {
 	c := &Courier{
 		store: store, now: store.Now, log: store.Logger(), client: courierClient(private), timeout: courierTimeout,
 		retryFirst: courierRetryFirst, retryMost: courierRetryMost,
@@ -98,7 +99,7 @@ func NewCourier(store *models.Store, private bool, reg prometheus.Registerer) *C
 
 // webhookBacklog reads the age of the backlogs when the metrics are read, so that every process reports the same.
 type webhookBacklog struct {
-	store  *models.Store
+	store  *db.Store
 	oldest *prometheus.Desc
 }
 

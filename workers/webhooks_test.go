@@ -22,23 +22,24 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // hooks is a store with an admin, whose webhooks are at a receiver in the test.
 type hooks struct {
 	t     *testing.T
-	store *models.Store
+	store *db.Store
 	admin models.Author
 }
 
 func newHooks(t *testing.T) hooks {
 	t.Helper()
-	return newHooksWith(t, models.Options{})
+	return newHooksWith(t, db.Options{})
 }
 
-func newHooksWith(t *testing.T, options models.Options) hooks {
+func newHooksWith(t *testing.T, options db.Options) hooks {
 	t.Helper()
-	store, err := models.Open(t.Context(), testkit.Database(t), options)
+	store, err := db.Open(t.Context(), testkit.Database(t), options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	u := &models.User{Username: "ada", Email: "ada@example.org"}
@@ -203,7 +204,7 @@ func TestCourier_signsWithBothSecretsAfterARotation(t *testing.T) {
 func TestPurge_deletesFormerSecretsOfWebhooks(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	h := newHooksWith(t, models.Options{Now: func() time.Time { return now }})
+	h := newHooksWith(t, db.Options{Now: func() time.Time { return now }})
 	_, err := h.store.RotateSecret(t.Context(), h.admin.ID, h.register("https://example.org").ID)
 	require.NoError(t, err)
 	jobs := NewJobs(JobsConfig{
@@ -245,7 +246,7 @@ func TestCourier_waitsForAsLongAsItIsAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := start
-			h := newHooksWith(t, models.Options{Now: func() time.Time { return now }})
+			h := newHooksWith(t, db.Options{Now: func() time.Time { return now }})
 			var asked atomic.Int32
 			w := h.receive(func(w http.ResponseWriter, _ *http.Request) {
 				if asked.Add(1) == 1 {

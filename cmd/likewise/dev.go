@@ -22,6 +22,7 @@ import (
 	"likewise/internal/sample"
 	"likewise/internal/servers"
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/workers"
 )
 
@@ -85,7 +86,7 @@ func (d *devCmd) serve(ctx context.Context, out output, all *servers.All, listen
 	if err != nil {
 		return err
 	}
-	if dsn, err = models.DSN(dsn); err != nil {
+	if dsn, err = db.DSN(dsn); err != nil {
 		return err
 	}
 	kafka := workers.Kafka{Brokers: all.Kafka.Brokers(), Topic: "likewise.likes", Group: "likewise"}

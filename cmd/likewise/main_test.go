@@ -23,7 +23,7 @@ import (
 	"likewise/internal/servers"
 	"likewise/internal/testkit"
 	"likewise/migrations"
-	"likewise/models"
+	"likewise/models/db"
 )
 
 // envRun makes the test binary be the product, so that what the tests start has the race detector when they have.
@@ -264,7 +264,7 @@ func siteOn(t *testing.T, all *servers.All) *site {
 	t.Helper()
 	dsn, err := all.MySQL.Migrate(t.Context(), "likewise")
 	require.NoError(t, err)
-	dsn, err = models.DSN(dsn)
+	dsn, err = db.DSN(dsn)
 	require.NoError(t, err)
 	return makeSite(t, dsn, all.Redis.URL(), all.Kafka.Brokers(), "likes")
 }

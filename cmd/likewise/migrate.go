@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"likewise/migrations"
-	"likewise/models"
+	"likewise/models/db"
 )
 
 type migrateCmd struct {
@@ -35,7 +35,7 @@ func (f migrateFlags) dsn() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return models.DSN(dsn)
+	return db.DSN(dsn)
 }
 
 // explain returns err, or in its place the setting that causes it.

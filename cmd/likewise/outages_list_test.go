@@ -23,6 +23,7 @@ import (
 	"likewise/internal/testkit"
 	"likewise/migrations"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // alone is an outage by one fault.
@@ -158,7 +159,7 @@ func withSecondProcesses(t *testing.T) *watched {
 func withWebhook(t *testing.T) *watched {
 	t.Helper()
 	w := shared(t)
-	store, err := models.Open(t.Context(), w.dsn(), models.Options{})
+	store, err := db.Open(t.Context(), w.dsn(), db.Options{})
 	require.NoError(t, err)
 	defer store.Close()
 	ada := &models.User{Username: "ada", Email: "ada@example.org"}

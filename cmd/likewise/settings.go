@@ -18,6 +18,7 @@ import (
 	"likewise/images"
 	"likewise/migrations"
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/workers"
 )
 
@@ -35,11 +36,11 @@ type mysqlFlags struct {
 }
 
 // open connects to MySQL. Tools pass no registry.
-func (f mysqlFlags) open(ctx context.Context, log *slog.Logger, registry *prometheus.Registry) (*models.Store, error) {
+func (f mysqlFlags) open(ctx context.Context, log *slog.Logger, registry *prometheus.Registry) (*db.Store, error) {
 	if f.MySQLConns < minMySQLConns {
 		return nil, fmt.Errorf("--mysql-conns must be at least %d", minMySQLConns)
 	}
-	options := models.Options{MaxConns: f.MySQLConns, Logger: log, Excerpt: markdown.NewParser().Excerpt}
+	options := db.Options{MaxConns: f.MySQLConns, Logger: log, Excerpt: markdown.NewParser().Excerpt}
 	if registry != nil {
 		countTrouble(registry, &options)
 	}
@@ -47,7 +48,7 @@ func (f mysqlFlags) open(ctx context.Context, log *slog.Logger, registry *promet
 	if err != nil {
 		return nil, err
 	}
-	store, err := models.Open(ctx, dsn, options)
+	store, err := db.Open(ctx, dsn, options)
 	if fault := settingFault("mysql", err); fault != nil {
 		return nil, fault
 	}
@@ -62,7 +63,7 @@ func (f mysqlFlags) open(ctx context.Context, log *slog.Logger, registry *promet
 
 // checkSchema returns an error if the schema is that of another version of the program. The schema of the next version
 // suits this one, too, but that of a later version may not.
-func (f mysqlFlags) checkSchema(ctx context.Context, store *models.Store) error {
+func (f mysqlFlags) checkSchema(ctx context.Context, store *db.Store) error {
 	err := migrations.Check(ctx, store.Pool())
 	if !errors.Is(err, migrations.ErrNewerSchema) {
 		return err
@@ -77,16 +78,16 @@ func (f mysqlFlags) checkSchema(ctx context.Context, store *models.Store) error 
 
 // countTrouble counts the transactions that the database refuses or has run again. The series are exported from the
 // start, so that an alert sees the first one.
-func countTrouble(registry *prometheus.Registry, options *models.Options) {
+func countTrouble(registry *prometheus.Registry, options *db.Options) {
 	retried := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "likewise_transaction_retries_total",
 		Help: "Failed transactions that were retried, by cause: deadlock, lock_wait, " +
 			"or changed (a row changed between its read and its write).",
 	}, []string{"cause"})
-	for _, cause := range models.RetryCauses {
+	for _, cause := range db.RetryCauses {
 		retried.WithLabelValues(string(cause))
 	}
-	options.Retried = func(cause models.RetryCause) { retried.WithLabelValues(string(cause)).Inc() }
+	options.Retried = func(cause db.RetryCause) { retried.WithLabelValues(string(cause)).Inc() }
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "likewise_mysql_refusals_total",
 		Help: "Transactions that MySQL refused although it answers, by cause: full (its disk) or read_only.",
@@ -137,7 +138,7 @@ func (f mysqlFlags) setting() setting { return mysqlSetting(f.MySQLDSN, f.MySQLT
 
 func mysqlSetting(dsn string, files tlsFlags) setting {
 	s := setting{flag: "mysql-dsn", env: "LIKEWISE_MYSQL_DSN", value: dsn}
-	if _, err := models.DSN(dsn); err != nil {
+	if _, err := db.DSN(dsn); err != nil {
 		s.form = mysqlForm
 	} else {
 		_, s.fault = files.withTLS(dsn)
@@ -298,7 +299,7 @@ type webhookFlags struct {
 type core struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
-	store    *models.Store
+	store    *db.Store
 	redis    *counters.Redis  // nil in direct mode
 	gate     *counters.Likes  // nil in direct mode
 	claims   *counters.Claims // nil in direct mode

@@ -18,6 +18,7 @@ import (
 
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 var webhookEvents = flag.Int("webhook-events", 480, "events that the test of webhooks delivers; a multiple of 240")
@@ -107,7 +108,7 @@ func TestWebhooks_deliverEveryEventInOrder(t *testing.T) {
 	comments := *webhookEvents / writers / (edits + 1) / 3 // of a writer, in each third
 	s := newSite(t)
 	dsn := strings.TrimPrefix(s.env[0], "LIKEWISE_MYSQL_DSN=")
-	store, err := models.Open(t.Context(), dsn, models.Options{MaxConns: writers})
+	store, err := db.Open(t.Context(), dsn, db.Options{MaxConns: writers})
 	require.NoError(t, err)
 	defer store.Close()
 	ada := &models.User{Username: "ada", Email: "ada@example.org"}

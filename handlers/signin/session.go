@@ -21,11 +21,12 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // Sessions looks up sessions by the hash of their token, through a cache. It is safe for concurrent use.
 type Sessions struct {
-	store *models.Store
+	store *db.Store
 	now   func() time.Time
 	log   *slog.Logger
 	cache *otter.Cache[[32]byte, *entry]
@@ -70,7 +71,7 @@ type batch struct {
 }
 
 // NewSessions returns Sessions with an empty cache. now is the clock that ages its entries.
-func NewSessions(store *models.Store, now func() time.Time, log *slog.Logger) (*Sessions, error) {
+func NewSessions(store *db.Store, now func() time.Time, log *slog.Logger) (*Sessions, error) {
 	cache, err := otter.New(&otter.Options[[32]byte, *entry]{MaximumSize: maxSessions})
 	if err != nil {
 		return nil, fmt.Errorf("session cache: %w", err)

@@ -18,6 +18,7 @@ import (
 	"likewise/counters"
 	"likewise/internal/servers"
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 	"likewise/workers"
 )
@@ -25,7 +26,7 @@ import (
 // site is a site with its users.
 type site struct {
 	dsn   string
-	store *models.Store
+	store *db.Store
 
 	// These are nil in direct mode.
 	redis  *counters.Redis
@@ -45,7 +46,7 @@ func openSite(ctx context.Context, server *servers.MySQL, database string) (s *s
 	if s.dsn, err = server.Migrate(ctx, database); err != nil {
 		return nil, err
 	}
-	s.store, err = models.Open(ctx, s.dsn, models.Options{MaxConns: 32, Logger: quiet})
+	s.store, err = db.Open(ctx, s.dsn, db.Options{MaxConns: 32, Logger: quiet})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"likewise/models"
+	"likewise/models/db"
 )
 
 // rows is the number of posts, comments and revisions of each kind. It exceeds the size of a page.
@@ -27,7 +28,7 @@ type worst struct {
 func openSQL(dsn string) (*sql.DB, error) { return sql.Open("mysql", dsn) }
 
 // fill writes the content with the longest JSON and HTML: 60 KB of ampersands.
-func fill(ctx context.Context, store *models.Store) (w worst, err error) {
+func fill(ctx context.Context, store *db.Store) (w worst, err error) {
 	pool := store.Pool()
 	insert := func(query string, args ...any) (id int64) {
 		if err != nil {

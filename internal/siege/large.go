@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"likewise/models"
+	"likewise/models/db"
 	"likewise/models/search"
 )
 
@@ -37,7 +38,7 @@ type large struct {
 }
 
 // fillLarge writes many ordinary posts, all older than a year. Each post is a minute younger than the one before.
-func fillLarge(ctx context.Context, store *models.Store, posts int) (l large, err error) {
+func fillLarge(ctx context.Context, store *db.Store, posts int) (l large, err error) {
 	conn, err := store.Pool().Conn(ctx)
 	if err != nil {
 		return l, err

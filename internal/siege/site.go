@@ -18,14 +18,14 @@ import (
 
 	"likewise/internal/servers"
 	"likewise/migrations"
-	"likewise/models"
+	"likewise/models/db"
 )
 
 // site is the API under attack.
 type site struct {
 	api   string // HOST:PORT
 	pid   int
-	store *models.Store
+	store *db.Store
 	dir   string
 
 	process *exec.Cmd      // nil if the API was already running
@@ -50,7 +50,7 @@ func open(ctx context.Context, o options) (s *site, err error) {
 			return s, err
 		}
 	}
-	if s.store, err = models.Open(ctx, dsn, models.Options{MaxConns: 4}); err != nil {
+	if s.store, err = db.Open(ctx, dsn, db.Options{MaxConns: 4}); err != nil {
 		return s, err
 	}
 	fmt.Fprintln(os.Stderr, "filling", s.api)
@@ -74,18 +74,18 @@ func (s *site) start(ctx context.Context, binary string) (dsn string, err error)
 	if s.mysql, err = servers.StartMySQL(ctx, filepath.Join(s.dir, "mysql")); err != nil {
 		return "", err
 	}
-	db, err := openSQL(s.mysql.DSN(""))
+	root, err := openSQL(s.mysql.DSN(""))
 	if err != nil {
 		return "", err
 	}
-	defer db.Close()
-	if _, err := db.ExecContext(
+	defer root.Close()
+	if _, err := root.ExecContext(
 		ctx,
 		"CREATE DATABASE likewise CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci",
 	); err != nil {
 		return "", fmt.Errorf("create database: %w", err)
 	}
-	if dsn, err = models.DSN(s.mysql.DSN("likewise")); err != nil {
+	if dsn, err = db.DSN(s.mysql.DSN("likewise")); err != nil {
 		return "", err
 	}
 	if err := migrations.Up(ctx, dsn, 0); err != nil {

@@ -17,13 +17,14 @@ import (
 	"likewise/counters"
 	"likewise/internal/testkit"
 	"likewise/models"
+	"likewise/models/db"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 // shop is a site with a gate, and with the tables of the tutorials.
 type shop struct {
-	store  *models.Store
+	store  *db.Store
 	gate   *counters.Redis
 	claims *counters.Claims
 	ids    *counters.IDs
@@ -34,7 +35,7 @@ type shop struct {
 
 func open(t *testing.T) *shop {
 	t.Helper()
-	store, err := models.Open(t.Context(), testkit.Database(t), models.Options{})
+	store, err := db.Open(t.Context(), testkit.Database(t), db.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	o := testkit.Redis(t)
@@ -292,7 +293,7 @@ func TestLockInsideTheTransaction_oversells(t *testing.T) {
 func TestLockInsideTheTransaction_ours(t *testing.T) {
 	s := open(t)
 	lock := s.gate.JobLock("sell", "a")
-	require.ErrorIs(t, lock.Acquire(models.WithTransaction(t.Context()), time.Minute, 0), counters.ErrInTransaction)
+	require.ErrorIs(t, lock.Acquire(db.WithTransaction(t.Context()), time.Minute, 0), counters.ErrInTransaction)
 
 	// The lock is outside: B begins after the COMMIT of A.
 	s.goods(t, 1)
@@ -350,8 +351,8 @@ func TestExpiredLockReleasedByAnother_ours(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.store.NextFence(t.Context(), "order") // B
 	require.NoError(t, err)
-	err = s.store.SetRingMark(models.WithFence(t.Context(), "order", first), models.KindPost, 1)
-	require.ErrorIs(t, err, models.ErrFenced)
+	err = s.store.SetRingMark(db.WithFence(t.Context(), "order", first), models.KindPost, 1)
+	require.ErrorIs(t, err, db.ErrFenced)
 }
 
 // 短暂负库存: GET, DECRBY and, if that was too much, INCRBY. The stock is 5; A and B take 3 each, C takes 2.

@@ -1,0 +1,124 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"likewise/models"
+)
+
+// errBanned returns the error for a banned user who has authenticated.
+func errBanned(b models.Ban) *models.Error {
+	e := &models.Error{Code: models.CodeBanned, Message: "The account is banned.", Ban: &b}
+	if !b.Permanent() {
+		e.Message = "The account is banned until " + b.Until.UTC().Format(time.RFC3339) + "."
+	}
+	return e
+}
+
+// banState returns the properties of a ban that the moderation log keeps. A nil ban is none.
+func banState(b *models.Ban) map[string]any {
+	if b == nil {
+		return map[string]any{"banned_until": nil}
+	}
+	return map[string]any{"banned_until": b.Until, "ban_reason": b.Reason}
+}
+
+// BanUser bans a user in place of any earlier ban, and ends all their sessions and API tokens in the same transaction.
+// It returns the hashes of those, and truncates ban.Until to the second. Other processes learn of the ban within 5
+// seconds.
+//
+// CodeInvalid: the ban breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not outrank
+// the user (see Outranks), or the present ban was decided by a user whose role is above the actor's.
+func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) (ended [][32]byte, err error) {
+	ban.Until = models.WholeSeconds(ban.Until)
+	now := s.now()
+	if err := ban.Validate(now); err != nil {
+		return nil, err
+	}
+	voidsEnd := ban.Until
+	if !ban.Permanent() {
+		voidsEnd = s.likeTimeIn(ctx, ban.Until.Sub(now)).Round(time.Second)
+	}
+	const update = `
+		UPDATE users
+		SET banned_until=?, ban_reason=?, updated_at=updated_at
+		WHERE id=?`
+	err = s.transact(ctx, func(tx *Tx) error {
+		user, err := lockOutranked(tx, actor, userID)
+		if err != nil {
+			return err
+		}
+		if user.ban(tx.Now) != nil { // this ban replaces it
+			if err := mayOverruleBan(tx, actor, userID); err != nil {
+				return err
+			}
+		}
+		if err := tx.Exec(update, ban.Until, ban.Reason, userID).Error; err != nil {
+			return err
+		}
+		tx.announce(models.UserBanned, userID)
+		if ended, err = endSessions(tx, userID, conditions{}); err != nil {
+			return err
+		}
+		if err := endVoids(tx, userID, voidsEnd); err != nil { // it may end sooner than the one before
+			return err
+		}
+		until := "for good"
+		if !ban.Permanent() {
+			until = "until " + ban.Until.UTC().Format(time.RFC3339)
+		}
+		if err := logSecurity(tx, securityEvent{kind: eventBanned, userID: userID, detail: until}); err != nil {
+			return err
+		}
+		return logModeration(tx, moderationAct{
+			ActorID: actor, Action: "user.ban", TargetType: "user", TargetID: userID, Reason: ban.Reason,
+			Before: banState(user.ban(tx.Now)), After: banState(ban),
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ban user %d: %w", userID, err)
+	}
+	return ended, nil
+}
+
+// UnbanUser ends the ban of a user. If the user is not banned, nothing changes and nothing is logged. The errors are
+// those of BanUser.
+func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason string) error {
+	if err := models.ValidateReason(reason); err != nil {
+		return err
+	}
+	voidsEnd := s.likeTimeIn(ctx, 0)
+	const update = `
+		UPDATE users
+		SET banned_until=NULL, ban_reason='', updated_at=updated_at
+		WHERE id=?`
+	err := s.transact(ctx, func(tx *Tx) error {
+		user, err := lockOutranked(tx, actor, userID)
+		if err != nil || user.ban(tx.Now) == nil {
+			return err
+		}
+		if err := mayOverruleBan(tx, actor, userID); err != nil {
+			return err
+		}
+		if err := tx.Exec(update, userID).Error; err != nil {
+			return err
+		}
+		tx.announce(models.UserUnbanned, userID)
+		if err := endVoids(tx, userID, voidsEnd); err != nil {
+			return err
+		}
+		if err := logSecurity(tx, securityEvent{kind: eventUnbanned, userID: userID}); err != nil {
+			return err
+		}
+		return logModeration(tx, moderationAct{
+			ActorID: actor, Action: "user.unban", TargetType: "user", TargetID: userID, Reason: reason,
+			Before: banState(user.ban(tx.Now)), After: banState(nil),
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("unban user %d: %w", userID, err)
+	}
+	return nil
+}

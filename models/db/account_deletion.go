@@ -1,0 +1,246 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"likewise/models"
+)
+
+// DeleteUser turns an account into a placeholder for the author of its content, in one transaction. It frees the name,
+// the address and the password, empties the profile, and ends all sessions. It also requests that the account's likes
+// (see LikeVoid) and its other rows (see PurgeUser) are deleted. It returns the hashes of the ended sessions.
+//
+// passwordHash is the hash that was checked. CodeForbidden: the password was changed since. CodeBanned: the account is
+// banned. CodeConflict: the user is the last admin.
+func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
+	err = s.transact(ctx, func(tx *Tx) error {
+		if err := leaveAdmin(tx, userID); err != nil {
+			return err
+		}
+		found, err := lockStandings(tx, userID)
+		if err != nil {
+			return err
+		}
+		user := found[userID]
+		if user == nil {
+			return errNoUser()
+		}
+		if ban := user.ban(tx.Now); ban != nil {
+			return errBanned(*ban) // only an admin can delete the account: see DeleteBannedUser
+		}
+		if user.PasswordHash != passwordHash {
+			return models.Errorf(models.CodeForbidden, "The password was changed meanwhile.")
+		}
+		ended, err = emptyAccount(tx, userID)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delete user %d: %w", userID, err)
+	}
+	return ended, nil
+}
+
+// emptyAccount does what DeleteUser describes to an account that the transaction has locked.
+func emptyAccount(tx *Tx, userID int64) (ended [][32]byte, err error) {
+	const empty = `
+		UPDATE users
+		SET username=?, email=?, password_hash='', role=?, display_name='[deleted]', bio='', avatar_url=NULL,
+			banned_until=NULL, ban_reason='', deleted_at=?
+		WHERE id=?`
+	const requestVoid = `
+		INSERT INTO like_voids (user_id, requested_by, requested_at)
+		VALUES (?,?,CURRENT_TIMESTAMP(3))`
+	if err := holdUsername(tx, userID); err != nil {
+		return nil, err
+	}
+	now := tx.Now
+	id := strconv.FormatInt(userID, 10)
+	// No username contains "~", and the address ends in NoEmailDomain: no other account can have them.
+	err = tx.Exec(empty, "deleted~"+id, id+"@deleted"+models.NoEmailDomain, models.RoleUser, now, userID).Error
+	if err != nil {
+		return nil, err
+	}
+	if ended, err = endSessions(tx, userID, conditions{}); err != nil {
+		return nil, err
+	}
+	if err := dropExport(tx, userID); err != nil {
+		return nil, err
+	}
+	if err := setImageUses(tx, userSubject(userID), nil); err != nil { // the avatar
+		return nil, err
+	}
+	if err := logSecurity(tx, securityEvent{kind: eventAccountDeleted, userID: userID}); err != nil {
+		return nil, err
+	}
+	return ended, tx.Exec(requestVoid, userID, userID).Error
+}
+
+// leaveAdmin returns CodeConflict if the user is the only admin who is not banned. It locks the admins, who are few: of
+// the last two, only one can be deleted.
+func leaveAdmin(tx *Tx, userID int64) error {
+	const readRole = `
+		SELECT role
+		FROM users
+		WHERE id=?`
+	const readAdmins = `
+		SELECT id
+		FROM users FORCE INDEX (idx_role)
+		WHERE role=? AND deleted_at IS NULL`
+	var role models.Role
+	if err := tx.Raw(readRole, userID).Scan(&role).Error; err != nil || role != models.RoleAdmin {
+		return err
+	}
+	var ids []int64
+	if err := tx.Raw(readAdmins, models.RoleAdmin).Scan(&ids).Error; err != nil {
+		return err
+	}
+	users, err := lockStandings(tx, ids...)
+	if err != nil {
+		return err
+	}
+	for id, user := range users {
+		if id != userID && requireRole(tx, user, models.RoleAdmin) == nil {
+			return nil
+		}
+	}
+	return models.Errorf(models.CodeConflict, "You are the last admin. Give another user the role admin first.")
+}
+
+// purgeBatch bounds the rows that one transaction of PurgeUser deletes.
+const purgeBatch = 500
+
+// PurgeUser deletes the rows of a deleted account, except its content and likes: sessions, follows and blocks in both
+// directions, bookmarks, notifications, subscriptions, read marks, drafts. It also ends the account's claims, and
+// empties the events of webhooks that have its name. It reports whether the account was deleted, and leaves any other
+// one alone. Each transaction is short, and PurgeUser can be run again at any time.
+func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
+	const query = `
+		SELECT COUNT(*)>0
+		FROM users
+		WHERE id=? AND deleted_at IS NOT NULL`
+	if err := s.db.WithContext(ctx).Raw(query, userID).Scan(&deleted).Error; err != nil {
+		return false, fmt.Errorf("read user %d: %w", userID, err)
+	}
+	if !deleted {
+		return false, nil
+	}
+	err = s.transact(ctx, func(tx *Tx) error {
+		if _, err := lockStandings(tx, userID); err != nil {
+			return err
+		}
+		_, err := endSessions(tx, userID, conditions{})
+		return err
+	})
+	if err != nil {
+		return true, fmt.Errorf("purge user %d: %w", userID, err)
+	}
+	if _, err := s.endClaimsOf(ctx, userID, models.ReasonAccountDeleted); err != nil {
+		return true, fmt.Errorf("end claims of user %d: %w", userID, err)
+	}
+	for _, rows := range []purgedRows{
+		{"blocks", "PRIMARY", "user_id", "blocked_id"},
+		{"blocks", "PRIMARY", "blocked_id", "user_id"},
+		{"bookmarks", "PRIMARY", "user_id", "id"},
+		{"notifications", "PRIMARY", "user_id", "id"},
+		{"subscriptions", "PRIMARY", "user_id", "id"},
+		{"read_marks", "PRIMARY", "user_id", "post_id"},
+		{"follows", "idx_user_followed", "followed_id", "user_id"}, // the followers of a deleted account are not shown
+	} {
+		for more := true; more; {
+			if more, err = s.purgeSome(ctx, rows, userID); err != nil {
+				return true, fmt.Errorf("purge user %d: %w", userID, err)
+			}
+		}
+	}
+	for more := true; more; {
+		if more, err = s.purgeDraftsOf(ctx, userID, purgeBatch); err != nil {
+			return true, fmt.Errorf("purge drafts of user %d: %w", userID, err)
+		}
+	}
+	for more := true; more; {
+		if more, err = s.emptyNewsOf(ctx, userID, purgeBatch); err != nil {
+			return true, fmt.Errorf("empty webhook events of user %d: %w", userID, err)
+		}
+	}
+	for more := true; more; {
+		err := s.transact(ctx, func(tx *Tx) error {
+			n, err := unfollowSome(tx, userID)
+			more = n > 0
+			return err
+		})
+		if err != nil {
+			return true, fmt.Errorf("end follows of user %d: %w", userID, err)
+		}
+	}
+	return true, nil
+}
+
+// purgedRows are rows of a table that belong to a user by one column. Together with the column other it makes the key
+// that all writers of such rows use.
+type purgedRows struct {
+	table, index, user, other string
+}
+
+// purgeSome deletes at most purgeBatch of the rows and reports whether there may be more.
+func (s *Store) purgeSome(ctx context.Context, rows purgedRows, userID int64) (more bool, err error) {
+	find := fmt.Sprintf(`
+		SELECT %s
+		FROM %s
+		WHERE %s=?
+		LIMIT ?`, rows.other, rows.table, rows.user)
+	var others []int64
+	err = s.db.WithContext(ctx).Raw(find, userID, purgeBatch).Scan(&others).Error
+	if err != nil || len(others) == 0 {
+		return false, err
+	}
+	remove := fmt.Sprintf(`
+		DELETE r
+		FROM %s r FORCE INDEX (%s)
+		WHERE r.%s=? AND r.%s IN (%s)`,
+		rows.table, rows.index, rows.user, rows.other, joinIDs(ascending(others)))
+	_, err = s.write(ctx, remove, userID)
+	return len(others) == purgeBatch, err
+}
+
+// unfollowSome ends at most purgeBatch follows of a user and returns their number. The users are locked before the
+// follows, in the lock order.
+func unfollowSome(tx *Tx, userID int64) (int, error) {
+	const find = `
+		SELECT followed_id
+		FROM follows
+		WHERE user_id=?
+		ORDER BY followed_id
+		LIMIT ?`
+	var ids []int64
+	if err := tx.Raw(find, userID, purgeBatch).Scan(&ids).Error; err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	list := joinIDs(ids)
+	lock := `
+		SELECT id
+		FROM users FORCE INDEX (PRIMARY)
+		WHERE id IN (` + list + `)
+		ORDER BY id
+		FOR UPDATE`
+	var locked []int64
+	if err := tx.Raw(lock).Scan(&locked).Error; err != nil {
+		return 0, err
+	}
+	remove := tx.Exec(`
+		DELETE f
+		FROM follows f FORCE INDEX (idx_user_followed)
+		WHERE f.user_id=? AND f.followed_id IN (`+list+`)`, userID)
+	if remove.Error != nil {
+		return 0, remove.Error
+	}
+	if remove.RowsAffected != int64(len(ids)) {
+		return 0, errChangedMeanwhile
+	}
+	count := `
+		UPDATE users
+		SET followers_count=followers_count-1, updated_at=updated_at
+		WHERE id IN (` + list + `)`
+	return len(ids), tx.Exec(count).Error
+}

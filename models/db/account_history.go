@@ -1,0 +1,105 @@
+package db
+
+import (
+	"context"
+	"fmt"
+
+	"gorm.io/gorm"
+
+	"likewise/models"
+)
+
+// CommentsByUser lists the comments of a user on posts that are not deleted, latest first, as viewer (0 for the
+// anonymous) sees them: at most limit comments after the key (nil for the first page). If skipped comments make the
+// page short, rest is where the list continues; nil at its end.
+func (s *Store) CommentsByUser(
+	ctx context.Context, viewer, userID int64, after *models.ListKey, limit int,
+) (list []models.UserComment, rest *models.ListKey, err error) {
+	written := trail{
+		from:  "comments c FORCE INDEX (idx_user_status_created)",
+		where: matching("c.user_id=? AND c.status=?", userID, models.StatusNormal),
+		time:  "c.created_at",
+		id:    "c.id",
+	}
+	visible := func(where conditions, limit int) *gorm.DB {
+		where.add(notBlocked("c.user_id"), viewer)
+		where.add(notBlocked("p.user_id"), viewer)
+		query := `
+			SELECT ` + commentColumns + `, p.title AS post_title
+			FROM ` + written.from + `
+			STRAIGHT_JOIN posts p ON p.id=c.post_id AND p.status=` + sqlNormal + `
+			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
+			` + where.clause() + `
+			ORDER BY ` + written.order() + `
+			LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, where.between([]any{viewer}, limit)...)
+	}
+	size := func(c *models.UserComment) int { return commentSize(&c.Comment) }
+	list, rest, err = sift(ctx, s, written, after, limit, visible, size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list comments of user %d: %w", userID, err)
+	}
+	return list, rest, nil
+}
+
+// likesOf returns the trail of a user's likes l in a table of likes. It names the index: left alone, MariaDB begins
+// every page at the latest like and discards those before the page.
+func likesOf(table string, userID int64) trail {
+	return trail{from: table + " l FORCE INDEX (idx_user_id)", where: matching("l.user_id=?", userID), id: "l.id"}
+}
+
+// LikedPosts lists the posts that a user likes, the latest like first, as viewer sees them: at most limit likes older
+// than row before (0 for the first page). Likes of deleted posts are skipped. If skipped likes make the page short,
+// rest is where the list continues; nil at its end.
+func (s *Store) LikedPosts(
+	ctx context.Context, viewer, userID int64, view PostView, before int64, limit int,
+) (list []models.Liked[models.Post], rest *models.ListKey, err error) {
+	likes := likesOf("post_likes", userID)
+	visible := func(where conditions, limit int) *gorm.DB {
+		where.add(notBlocked("p.user_id"), viewer)
+		query := `
+			SELECT ` + view.columns() + `, l.id AS row_id, l.created_at AS liked_at
+			FROM ` + likes.from + `
+			STRAIGHT_JOIN posts p ON p.id=l.post_id AND p.status=` + sqlNormal + `
+			STRAIGHT_JOIN ` + listedUsers + `
+			` + view.join(viewer) + `
+			` + where.clause() + `
+			ORDER BY ` + likes.order() + `
+			LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, where.between([]any{viewer}, limit)...)
+	}
+	size := func(l *models.Liked[models.Post]) int { return postSize(&l.Item) }
+	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, visible, size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list liked posts of user %d: %w", userID, err)
+	}
+	return list, rest, nil
+}
+
+// LikedComments lists the comments that a user likes, as LikedPosts does. Comments under posts of authors whom the
+// viewer blocks are skipped, too.
+func (s *Store) LikedComments(
+	ctx context.Context, viewer, userID, before int64, limit int,
+) (list []models.Liked[models.Comment], rest *models.ListKey, err error) {
+	likes := likesOf("comment_likes", userID)
+	visible := func(where conditions, limit int) *gorm.DB {
+		where.add(notBlocked("p.user_id"), viewer)
+		where.add(notBlocked("c.user_id"), viewer)
+		query := `
+			SELECT ` + commentColumns + `, l.id AS row_id, l.created_at AS liked_at
+			FROM ` + likes.from + `
+			STRAIGHT_JOIN comments c ON c.id=l.comment_id AND c.status=` + sqlNormal + `
+			STRAIGHT_JOIN posts p ON p.id=c.post_id AND p.status=` + sqlNormal + `
+			STRAIGHT_JOIN users u FORCE INDEX (PRIMARY) ON u.id=c.user_id
+			` + where.clause() + `
+			ORDER BY ` + likes.order() + `
+			LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, where.between([]any{viewer}, limit)...)
+	}
+	size := func(l *models.Liked[models.Comment]) int { return commentSize(&l.Item) }
+	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, visible, size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list liked comments of user %d: %w", userID, err)
+	}
+	return list, rest, nil
+}

@@ -1,0 +1,345 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+
+	"likewise/models"
+)
+
+// outcomes are, as a list of SQL, the kinds that a user always sees, whatever becomes of the content: those of reports
+// and claims.
+var outcomes = "(" + literal(models.NotifyReport) + "," + literal(models.NotifyConfirmed) + "," +
+	literal(models.NotifyRejected) + "," + literal(models.NotifyExpiring) + ")"
+
+// notificationOnce ends an INSERT of notifications: one that exists stays as it is.
+const notificationOnce = `
+		ON DUPLICATE KEY UPDATE notifications.id=notifications.id`
+
+// notifyComment notifies the users whom a new comment concerns: repliesTo, the author of its post or parent, and the
+// users with these names.
+func notifyComment(tx *Tx, c *models.Comment, repliesTo int64, names []string) error {
+	if repliesTo != c.Author.ID {
+		n := models.Notification{Kind: models.NotifyReply, Actor: c.Author, PostID: c.PostID, CommentID: c.ID,
+			CreatedAt: c.CreatedAt}
+		if err := notify(tx, n, matching("u.id=?", repliesTo)); err != nil {
+			return err
+		}
+	}
+	return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.CreatedAt, names, repliesTo)
+}
+
+// notifyAddedMentions notifies the users with these names, which an edit has added to a comment. The author of its post
+// or parent knows it already.
+func notifyAddedMentions(tx *Tx, c *models.Comment, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	const read = `
+		SELECT COALESCE(parent.user_id, p.user_id)
+		FROM posts p
+		LEFT JOIN comments parent ON parent.id=?
+		WHERE p.id=?`
+	var repliesTo int64
+	if err := tx.Raw(read, c.ParentID, c.PostID).Scan(&repliesTo).Error; err != nil {
+		return fmt.Errorf("read whom comment %d replies to: %w", c.ID, err)
+	}
+	return notifyMentions(tx, c.Author.ID, c.PostID, c.ID, c.UpdatedAt, names, repliesTo)
+}
+
+// notifyMentions notifies the users with these names, except the actor and notified, the user who was notified of the
+// same text as a reply (0 for none).
+func notifyMentions(
+	tx *Tx, actor, postID, commentID int64, at time.Time, names []string, notified int64,
+) error {
+	if len(names) == 0 {
+		return nil
+	}
+	names = names[:min(len(names), models.MaxMentions)]
+	n := models.Notification{
+		Kind: models.NotifyMention, Actor: models.Author{ID: actor}, PostID: postID, CommentID: commentID,
+		CreatedAt: at,
+	}
+	return notify(tx, n, matching("u.username IN ? AND u.id NOT IN ?", names, []int64{actor, notified}))
+}
+
+// notify writes a notification for each user u who meets the conditions, is not deleted, does not block the actor and
+// does not mute the post.
+func notify(tx *Tx, n models.Notification, where conditions) error {
+	where.add("u.deleted_at IS NULL")
+	where.add("NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id AND b.blocked_id=?)", n.Actor.ID)
+	where.add(notMuted("u.id", "?"), n.PostID)
+	insert := `
+		INSERT INTO notifications (user_id, kind, actor_id, post_id, comment_id, created_at)
+		SELECT u.id,?,?,?,?,?
+		FROM users u
+		` + where.clause() + notificationOnce
+	args := where.between([]any{n.Kind, n.Actor.ID, n.PostID, n.CommentID, n.CreatedAt})
+	if err := tx.Exec(insert, args...).Error; err != nil {
+		return fmt.Errorf("write %s notifications: %w", n.Kind, err)
+	}
+	return nil
+}
+
+// notifyReporters notifies all reporters of a case that it is resolved. Moderators are not named.
+func notifyReporters(tx *Tx, caseID int64, at time.Time) error {
+	const insert = `
+		INSERT INTO notifications (user_id, kind, post_id, comment_id, report_id, created_at)
+		SELECT r.reporter_id,?,COALESCE(c.post_id,k.target_id),COALESCE(c.id,0),r.id,?
+		FROM reports r
+		JOIN report_cases k ON k.id=r.case_id
+		LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id
+		JOIN users u ON u.id=r.reporter_id AND u.deleted_at IS NULL
+		WHERE r.case_id=?` + notificationOnce
+	if err := tx.Exec(insert, models.NotifyReport, at, caseID).Error; err != nil {
+		return fmt.Errorf("notify reporters: %w", err)
+	}
+	return nil
+}
+
+// notifyClaims notifies the users of claims, by their ids, that they are confirmed or rejected.
+func notifyClaims(tx *Tx, ids []int64, at time.Time) error {
+	for some := range slices.Chunk(ids, writtenClaims) {
+		insert := `
+		INSERT INTO notifications (user_id, kind, post_id, claim_id, created_at)
+		SELECT c.user_id, IF(c.state=?, ?, ?), d.post_id, c.id, ?
+		FROM claims c FORCE INDEX (idx_id)
+		JOIN drops d ON d.id=c.drop_id
+		JOIN users u ON u.id=c.user_id AND u.deleted_at IS NULL
+		WHERE c.id IN (` + joinIDs(some) + `)` + notificationOnce
+		err := tx.Exec(insert, models.StateRejected, models.NotifyRejected, models.NotifyConfirmed,
+			models.WholeSeconds(at)).Error
+		if err != nil {
+			return fmt.Errorf("notify users of claims: %w", err)
+		}
+	}
+	return nil
+}
+
+// notificationsOf returns the trail of a user's notifications n, or of the unread ones. It names the index: for the
+// latest few of a user MySQL tends to read the latest of all users.
+func notificationsOf(userID int64, unread bool) trail {
+	t := trail{
+		from:  "notifications n FORCE INDEX (idx_user_id)",
+		where: matching("n.user_id=?", userID),
+		id:    "n.id",
+	}
+	if unread {
+		t.from = "notifications n FORCE INDEX (idx_user_read)"
+		t.where.add("n.read_at IS NULL")
+	}
+	return t
+}
+
+// notificationParts joins to notifications n the content that they are about. It leaves out notifications about deleted
+// posts, except outcomes: see there.
+var notificationParts = `
+		STRAIGHT_JOIN posts p ON p.id=n.post_id AND (p.status=` + sqlNormal + ` OR n.kind IN ` + outcomes + `)
+		LEFT JOIN comments c ON c.id=n.comment_id
+		LEFT JOIN users u ON u.id=n.actor_id`
+
+// addNotificationShown adds the conditions that the notification's comment is not deleted, and that the user has
+// blocked neither the actor nor the author of the post since.
+func addNotificationShown(where *conditions, userID int64) {
+	where.add("(n.comment_id=0 OR c.status=" + sqlNormal + " OR n.kind IN " + outcomes + ")")
+	where.add(notBlocked("n.actor_id"), userID)
+	where.add("(n.kind IN "+outcomes+" OR "+notBlocked("p.user_id")+")", userID)
+}
+
+// subjectText is how much of a comment is read with a notification of it, in characters of Markdown.
+const subjectText = 4 * models.MaxExcerpt
+
+// Notifications lists the user's notifications, latest first: at most limit before the id (0 for the first page), with
+// unread only the unread ones. If skipped notifications make the page short, rest is where the list continues; nil at
+// its end.
+func (s *Store) Notifications(
+	ctx context.Context, userID int64, unread bool, before int64, limit int,
+) (list []models.Notification, rest *models.ListKey, err error) {
+	all := notificationsOf(userID, unread)
+	visible := func(where conditions, limit int) *gorm.DB {
+		addNotificationShown(&where, userID)
+		query := `
+		SELECT n.id, n.kind, ` + authorColumns + `, n.post_id,
+			IF(p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `, p.title, '') AS post_title,
+			IF(n.comment_id=0 AND p.status=` + sqlNormal + ` AND ` + notBlocked("p.user_id") + `,
+				p.excerpt, '') AS excerpt,
+			IF(p.status=` + sqlNormal + ` AND c.status=` + sqlNormal + ` AND ` + notBlocked("c.user_id") + `,
+				LEFT(c.content,?), '') AS comment_text,
+			n.comment_id, n.milestone, n.report_id, n.claim_id,
+			COALESCE((SELECT m.drop_id FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id), 0) AS claim_drop_id,
+			COALESCE((
+				SELECT d.title
+				FROM claims m FORCE INDEX (idx_id)
+				JOIN drops d ON d.id=m.drop_id
+				WHERE m.id=n.claim_id AND p.status=` + sqlNormal + `), '') AS claim_drop_title,
+			COALESCE((SELECT m.reason FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id), '') AS claim_reason,
+			(SELECT m.expires_at FROM claims m FORCE INDEX (idx_id) WHERE m.id=n.claim_id) AS claim_expires_at,
+			(
+				SELECT k.outcome
+				FROM reports r
+				JOIN report_cases k ON k.id=r.case_id
+				WHERE r.id=n.report_id) AS outcome,
+			n.created_at, n.read_at IS NOT NULL AS is_read
+		FROM ` + all.from + notificationParts + `
+		` + where.clause() + `
+		ORDER BY ` + all.order() + `
+		LIMIT ?`
+		args := []any{userID, userID, userID, subjectText}
+		return s.db.WithContext(ctx).Raw(query, where.between(args, limit)...)
+	}
+	list, rest, err = sift(ctx, s, all, beforeID(before), limit, visible, noContent[models.Notification])
+	if err != nil {
+		return nil, nil, fmt.Errorf("list notifications of user %d: %w", userID, err)
+	}
+	return list, rest, nil
+}
+
+// UnreadCount returns the number of notifications that Notifications lists as unread, up to MaxUnread. It examines the
+// latest 5,000 unread notifications, including those that are hidden from the user.
+func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
+	type row struct{ ID int64 }
+	unread := notificationsOf(userID, true)
+	visible := func(where conditions, limit int) *gorm.DB {
+		addNotificationShown(&where, userID)
+		query := `
+		SELECT n.id
+		FROM ` + unread.from + notificationParts + `
+		` + where.clause() + `
+		ORDER BY ` + unread.order() + `
+		LIMIT ?`
+		return s.db.WithContext(ctx).Raw(query, append(where.args, limit)...)
+	}
+	list, _, err := sift(ctx, s, unread, nil, models.MaxUnread, visible, noContent[row])
+	if err != nil {
+		return 0, fmt.Errorf("count unread notifications of user %d: %w", userID, err)
+	}
+	return int64(len(list)), nil
+}
+
+// NewsMarks returns the marks of users who are not deleted, by id. It reads two index entries of each. MySQL would sort
+// all entries of a user without user_id in the orders, and MariaDB with read_at in the first one.
+func (s *Store) NewsMarks(ctx context.Context, users []int64) (map[int64]models.NewsMark, error) {
+	query := `
+		SELECT u.id,
+			COALESCE((
+				SELECT n.id
+				FROM notifications n FORCE INDEX (idx_user_read)
+				WHERE n.user_id=u.id AND n.read_at IS NULL
+				ORDER BY n.user_id DESC, n.id DESC
+				LIMIT 1), 0) AS unread,
+			COALESCE((
+				SELECT UNIX_TIMESTAMP(n.read_at)
+				FROM notifications n FORCE INDEX (idx_user_read)
+				WHERE n.user_id=u.id
+				ORDER BY n.user_id DESC, n.read_at DESC, n.id DESC
+				LIMIT 1), 0) AS read_at
+		FROM users u FORCE INDEX (PRIMARY)
+		WHERE u.id IN (` + joinIDs(users) + `) AND u.deleted_at IS NULL`
+	var rows []struct {
+		ID   int64
+		Mark models.NewsMark `gorm:"embedded"`
+	}
+	if err := s.db.WithContext(ctx).Raw(query).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("look for notifications of %d users: %w", len(users), err)
+	}
+	marks := make(map[int64]models.NewsMark, len(rows))
+	for _, row := range rows {
+		marks[row.ID] = row.Mark
+	}
+	return marks, nil
+}
+
+// readBatch is the number of notifications that one statement marks as read.
+const readBatch = 1000
+
+// ReadNotifications marks the user's notifications with these ids as read. It skips ids that do not exist, and those of
+// other users' notifications.
+func (s *Store) ReadNotifications(ctx context.Context, userID int64, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := s.markRead(ctx, userID, matching("id IN ("+joinIDs(ids)+")"))
+	return err
+}
+
+// ReadNotificationsUpTo marks the user's notifications up to this id as read, one batch per transaction. Notifications
+// that arrive meanwhile stay unread.
+func (s *Store) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error {
+	ctx = Aside(ctx) // repeating it changes nothing
+	for {
+		n, err := s.markRead(ctx, userID, matching("id<=?", id))
+		if err != nil || n < readBatch {
+			return err
+		}
+	}
+}
+
+// markRead marks at most readBatch of the user's notifications that meet the conditions as read, and returns their
+// number.
+func (s *Store) markRead(ctx context.Context, userID int64, where conditions) (int, error) {
+	where.add("user_id=?", userID)
+	where.add("read_at IS NULL")
+	find := `
+		SELECT id
+		FROM notifications
+		` + where.clause() + `
+		ORDER BY id
+		LIMIT ?`
+	var ids []int64
+	err := s.transact(ctx, func(tx *Tx) error {
+		err := tx.Raw(find, where.between(nil, readBatch)...).Scan(&ids).Error
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		update := `
+			UPDATE notifications FORCE INDEX (PRIMARY)
+			SET read_at=?
+			WHERE id IN (` + joinIDs(ids) + `) AND read_at IS NULL`
+		return tx.Exec(update, models.WholeSeconds(tx.Now)).Error
+	})
+	if err != nil {
+		return 0, fmt.Errorf("mark notifications of user %d as read: %w", userID, err)
+	}
+	return len(ids), nil
+}
+
+// How long notifications are kept: after they were read, and unread ones after they were written.
+const (
+	keepRead   = 90 * 24 * time.Hour
+	keepUnread = 365 * 24 * time.Hour
+)
+
+// PurgeNotifications deletes at most limit notifications that have been kept for long enough, and returns how many it
+// deleted. The target's row keeps the milestone that was reached, so a milestone does not notify its author again.
+func (s *Store) PurgeNotifications(ctx context.Context, limit int) (int64, error) {
+	now, purged := s.now().UTC(), int64(0)
+	for _, where := range []conditions{
+		matching("read_at<=?", now.Add(-keepRead)),
+		matching("read_at IS NULL AND created_at<=?", now.Add(-keepUnread)),
+	} {
+		find := `
+			SELECT id
+			FROM notifications
+			` + where.clause() + `
+			LIMIT ?`
+		var ids []int64
+		err := s.db.WithContext(ctx).Raw(find, append(where.args, int64(limit)-purged)...).Scan(&ids).Error
+		if err == nil && len(ids) > 0 {
+			remove := `
+				DELETE n
+				FROM notifications n FORCE INDEX (PRIMARY)
+				WHERE n.id IN (` + joinIDs(ascending(ids)) + `)`
+			var n int64
+			n, err = s.write(ctx, remove)
+			purged += n
+		}
+		if err != nil {
+			return purged, fmt.Errorf("purge notifications: %w", err)
+		}
+	}
+	return purged, nil
+}

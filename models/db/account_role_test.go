@@ -1,0 +1,32 @@
+package db_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+)
+
+func TestSetRole_isLoggedAndLeavesDeletedAccountsAlone(t *testing.T) {
+	store := openStore(t)
+	ctx := t.Context()
+	ada, gone := newUser(t, store, "ada"), newUser(t, store, "gone")
+	for range 2 {
+		require.NoError(t, store.SetRole(ctx, ada.ID, models.RoleModerator))
+	}
+	acts, err := store.ModerationLog(ctx, models.ActQuery{TargetType: "user", Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, acts, 1)
+	assert.Zero(t, acts[0].Actor.ID, "a command has no actor")
+	assert.Equal(t, ada.ID, acts[0].TargetID)
+	assert.JSONEq(t, `{"role":"moderator"}`, *acts[0].AfterState)
+
+	_, err = store.DeleteUser(ctx, gone.ID, "")
+	require.NoError(t, err)
+	for _, id := range []int64{gone.ID, 999_999} {
+		assert.Equal(t, models.CodeNotFound, models.ErrorCode(store.SetRole(ctx, id, models.RoleAdmin)))
+	}
+	assert.Zero(t, count(t, store, "SELECT COUNT(*) FROM users WHERE role=3"))
+}

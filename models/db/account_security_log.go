@@ -1,0 +1,240 @@
+package db
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"likewise/models"
+)
+
+// The kinds of events in the security log.
+const (
+	eventAccountCreated = "account.created"
+	eventAccountDeleted = "account.deleted"
+	eventBanned         = "account.banned"
+	eventUnbanned       = "account.unbanned"
+	eventEmailRead      = "email.read"
+	eventEmailSearched  = "email.searched"
+	eventLogin          = "login"
+	eventLoginFailed    = "login.failed"
+	eventLogout         = "logout"
+	eventPassword       = "password.changed"
+	eventPasswordFailed = "password.failed"
+	eventRole           = "role.changed"
+	eventSessionCreated = "session.created" // by the operator, without a login
+	eventSessionEnded   = "session.ended"
+	eventTokenCreated   = "token.created"
+	eventTokenRevoked   = "token.revoked"
+)
+
+// Bounds on the rows of an hour. Events over a bound share a row that has fewer details.
+const (
+	maxEventsOfUser     = 30   // of one kind, by the account itself; then without address and detail
+	maxFailuresOfSource = 20   // of one kind and address; then without account
+	maxFailures         = 1000 // of one kind; then without address, too
+)
+
+// securityEvent is an event that concerns the access to an account. Address, user agent and actor are those of the
+// caller (see WithCaller).
+type securityEvent struct {
+	kind      string
+	userID    int64  // 0: no account
+	loginHash string // of a login without an account
+	detail    string
+}
+
+func (e securityEvent) failed() bool {
+	return e.kind == eventLoginFailed || e.kind == eventPasswordFailed
+}
+
+// securityRow is a row of the log as it is written.
+type securityRow struct {
+	securityEvent
+	actor          int64
+	address, agent string
+	hour, created  time.Time
+}
+
+// bucket returns the key of the row. The user agent is not part of it, because a client could send a new one each time.
+func (r *securityRow) bucket() string {
+	key := fmt.Appendf(nil, "%q %d %d %q %q %q %d",
+		r.kind, r.userID, r.actor, r.loginHash, r.address, r.detail, r.hour.Unix())
+	return hexOf(sha256.Sum256(key))
+}
+
+// logSecurity writes an event into the security log as the last statement of tx, the transaction of the event. Equal
+// events share a row in each hour, and the rows of an hour are bounded, so that no client can fill the log.
+func logSecurity(tx *Tx, e securityEvent) error {
+	r := &securityRow{securityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
+	if caller := tx.caller; caller != nil {
+		r.address, r.agent = caller.Address, cleanAgent(caller.UserAgent)
+		if caller.UserID != e.userID {
+			r.actor = caller.UserID
+		}
+	}
+	if err := boundRow(tx, r); err != nil {
+		return fmt.Errorf("log security: %w", err)
+	}
+	return insertSecurity(tx, []*securityRow{r})
+}
+
+// logSecurityOfAll writes an event of the operator for each of the accounts. No client causes it, so it has no bound.
+func logSecurityOfAll(tx *Tx, kind string, userIDs []int64) error {
+	rows := make([]*securityRow, len(userIDs))
+	for i, id := range userIDs {
+		e := securityEvent{kind: kind, userID: id}
+		rows[i] = &securityRow{securityEvent: e, hour: tx.Now.Truncate(time.Hour), created: tx.Now}
+	}
+	return insertSecurity(tx, rows)
+}
+
+func insertSecurity(tx *Tx, rows []*securityRow) error {
+	const row = "(UNHEX(?),?,NULLIF(?,0),NULLIF(?,0),?,?,?,?,?,?)"
+	insert := `
+		INSERT INTO security_log (bucket, kind, user_id, actor_id, login_hash,
+			address, user_agent, detail, created_at, last_at)
+		VALUES ` + row + strings.Repeat(","+row, len(rows)-1) + `
+		ON DUPLICATE KEY UPDATE attempts=attempts+1, last_at=VALUES(last_at)`
+	var args []any
+	for _, r := range rows {
+		args = append(args, r.bucket(), r.kind, r.userID, r.actor, r.loginHash,
+			r.address, r.agent, r.detail, r.created, r.created)
+	}
+	if err := tx.Exec(insert, args...).Error; err != nil {
+		return fmt.Errorf("log security: %w", err)
+	}
+	return nil
+}
+
+// boundRow removes from a row over a bound the details that keep it from sharing another row.
+func boundRow(tx *Tx, r *securityRow) error {
+	const findRow = `
+		SELECT COUNT(*)
+		FROM security_log
+		WHERE bucket=UNHEX(?)`
+	full := func(bound int, index string, where conditions) (bool, error) {
+		var known, rows int
+		if err := tx.Raw(findRow, r.bucket()).Scan(&known).Error; err != nil || known > 0 {
+			return false, err
+		}
+		where.add("kind=? AND created_at>=?", r.kind, r.hour)
+		count := `
+			SELECT COUNT(*)
+			FROM (
+				SELECT 1
+				FROM security_log FORCE INDEX (` + index + `)
+				` + where.clause() + `
+				LIMIT ?) r`
+		err := tx.Raw(count, append(where.args, bound)...).Scan(&rows).Error
+		return rows >= bound, err
+	}
+	if !r.failed() {
+		if r.actor != 0 || r.userID == 0 {
+			return nil
+		}
+		over, err := full(maxEventsOfUser, "idx_user_created", matching("user_id=?", r.userID))
+		if over {
+			r.address, r.agent, r.detail = "", "", ""
+		}
+		return err
+	}
+	over, err := full(maxFailuresOfSource, "idx_address_created", matching("address=?", r.address))
+	if err != nil {
+		return err
+	}
+	if over {
+		r.userID, r.actor, r.loginHash, r.agent = 0, 0, "", ""
+	}
+	if over, err = full(maxFailures, "idx_kind_created", conditions{}); over {
+		r.userID, r.actor, r.loginHash, r.agent, r.address = 0, 0, "", "", ""
+	}
+	return err
+}
+
+// LogFailedLogin records that a login was rejected. If there is no such account, userID is 0. Then the log keeps a hash
+// of the login, with a key of the installation, because people enter passwords there.
+func (s *Store) LogFailedLogin(ctx context.Context, userID int64, login string) error {
+	e := securityEvent{kind: eventLoginFailed, userID: userID}
+	if userID == 0 {
+		h := hmac.New(sha256.New, s.cursorKey)
+		h.Write([]byte("security log " + models.NormalizeLogin(login)))
+		e.loginHash = hex.EncodeToString(h.Sum(nil)[:16])
+	}
+	return s.logAlone(ctx, e)
+}
+
+// LogFailedPassword records that a signed-in user was rejected for a wrong password.
+func (s *Store) LogFailedPassword(ctx context.Context, userID int64) error {
+	return s.logAlone(ctx, securityEvent{kind: eventPasswordFailed, userID: userID})
+}
+
+// LogEmailRead records that the caller read the e-mail address of an account.
+func (s *Store) LogEmailRead(ctx context.Context, userID int64) error {
+	return s.logAlone(ctx, securityEvent{kind: eventEmailRead, userID: userID})
+}
+
+// LogEmailSearched records that the caller searched accounts by a prefix of their e-mail addresses.
+func (s *Store) LogEmailSearched(ctx context.Context) error {
+	return s.logAlone(ctx, securityEvent{kind: eventEmailSearched})
+}
+
+// logAlone writes an event in a transaction of its own. It is not the effect of an idempotent request.
+func (s *Store) logAlone(ctx context.Context, e securityEvent) error {
+	return s.transact(Aside(ctx), func(tx *Tx) error { return logSecurity(tx, e) })
+}
+
+// SecurityLog lists events, latest first, in one query.
+func (s *Store) SecurityLog(ctx context.Context, q models.EventQuery) ([]models.LoggedEvent, error) {
+	index := "idx_created_at"
+	switch {
+	case q.UserID != 0:
+		index = "idx_user_created"
+	case q.ActorID != 0:
+		index = "idx_actor_created"
+	case q.Address != "":
+		index = "idx_address_created"
+	case q.Kind != "":
+		index = "idx_kind_created"
+	}
+	var where conditions
+	where.addIf(q.UserID != 0, "user_id=?", q.UserID)
+	where.addIf(q.ActorID != 0, "actor_id=?", q.ActorID)
+	where.addIf(q.Address != "", "address=?", q.Address)
+	where.addIf(q.Kind != "", "kind=?", q.Kind)
+	where.addIf(!q.Since.IsZero(), "created_at>=?", q.Since.UTC())
+	where.addIf(!q.Until.IsZero(), "created_at<?", q.Until.UTC())
+	if q.After != nil {
+		at := time.UnixMilli(q.After.Value).UTC()
+		where.add("(created_at<? OR created_at=? AND id<?)", at, at, q.After.ID)
+	}
+	query := `
+		SELECT id, kind, user_id, actor_id, login_hash, address, user_agent, detail, attempts, created_at, last_at
+		FROM security_log FORCE INDEX (` + index + `)
+		` + where.clause() + `
+		ORDER BY created_at DESC, id DESC
+		LIMIT ?`
+	var events []models.LoggedEvent
+	if err := s.db.WithContext(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&events).Error; err != nil {
+		return nil, fmt.Errorf("read security log: %w", err)
+	}
+	return events, nil
+}
+
+// PurgeSecurityLog deletes at most limit rows that are older than SecurityLogLife and returns how many it deleted.
+func (s *Store) PurgeSecurityLog(ctx context.Context, limit int) (int64, error) {
+	const remove = `
+		DELETE FROM security_log
+		WHERE created_at<?
+		ORDER BY created_at
+		LIMIT ?`
+	purged, err := s.write(ctx, remove, s.now().UTC().Add(-models.SecurityLogLife), limit)
+	if err != nil {
+		return 0, fmt.Errorf("purge security log: %w", err)
+	}
+	return purged, nil
+}

@@ -1,0 +1,110 @@
+package db
+
+import (
+	"time"
+
+	"likewise/models"
+)
+
+// standing is the part of an account that decides what its user may do and what others may do to it. It is read in a
+// transaction that holds the row.
+type standing struct {
+	ID           int64
+	Username     string
+	PasswordHash string
+	Role         models.Role
+	BannedUntil  *time.Time
+	BanReason    string
+}
+
+// ban returns the user's ban; nil if none is in force.
+func (u *standing) ban(now time.Time) *models.Ban {
+	return models.BanAt(now, u.BannedUntil, u.BanReason)
+}
+
+// lockStandings reads users that were not deleted and locks them, by ascending id.
+func lockStandings(tx *Tx, ids ...int64) (map[int64]*standing, error) {
+	query := `
+		SELECT id, username, password_hash, role, banned_until, ban_reason
+		FROM users FORCE INDEX (PRIMARY)
+		WHERE id IN (` + joinIDs(ids) + `) AND deleted_at IS NULL
+		ORDER BY id
+		FOR UPDATE`
+	var list []standing
+	if err := tx.Raw(query).Scan(&list).Error; err != nil {
+		return nil, err
+	}
+	found := map[int64]*standing{}
+	for i := range list {
+		found[list[i].ID] = &list[i]
+	}
+	return found, nil
+}
+
+// requireRole returns CodeForbidden if the actor's role is below least, or the actor is banned or deleted (nil).
+func requireRole(tx *Tx, actor *standing, least models.Role) error {
+	if actor == nil || actor.Role < least || actor.ban(tx.Now) != nil {
+		return models.Errorf(models.CodeForbidden, "Your account no longer has the role %s.", least)
+	}
+	return nil
+}
+
+// lockActor locks the actor of an act that requires a role, and checks the role as it is now, even while a session is
+// cached with another one (CodeForbidden). It comes before all other locks of an act.
+func lockActor(tx *Tx, actor int64, least models.Role) error {
+	found, err := lockStandings(tx, actor)
+	if err != nil {
+		return err
+	}
+	return requireRole(tx, found[actor], least)
+}
+
+// mayOverrule returns CodeForbidden if the decider's role is now above the actor's. The decisions of deleted accounts,
+// and of deciders who are not known, can be reversed by any actor.
+func mayOverrule(tx *Tx, actor, decider int64) error {
+	const query = `
+		SELECT
+			COALESCE((SELECT role FROM users WHERE id=?),0) AS actor,
+			COALESCE((SELECT role FROM users WHERE id=?),0) AS decider`
+	var roles struct{ Actor, Decider models.Role }
+	err := tx.Raw(query, actor, decider).Scan(&roles).Error
+	if err == nil && roles.Decider > roles.Actor {
+		err = models.Errorf(models.CodeForbidden, "A user with the role %s decided this. You cannot reverse it.",
+			roles.Decider)
+	}
+	return err
+}
+
+// mayOverruleBan is mayOverrule for the ban of a user.
+func mayOverruleBan(tx *Tx, actor, userID int64) error {
+	const query = `
+		SELECT COALESCE((
+			SELECT actor_id
+			FROM moderation_log FORCE INDEX (idx_target_created)
+			WHERE target_type='user' AND target_id=? AND action='user.ban'
+			ORDER BY created_at DESC, id DESC
+			LIMIT 1),0)`
+	var by int64
+	if err := tx.Raw(query, userID).Scan(&by).Error; err != nil {
+		return err
+	}
+	return mayOverrule(tx, actor, by)
+}
+
+// lockOutranked locks a moderator and the user whom they act on, and returns the user. It checks the moderator's role
+// as it is now, even while a session is cached with another one. CodeNotFound: the user does not exist. CodeForbidden:
+// the actor is not a moderator, or does not outrank the user (see Outranks).
+func lockOutranked(tx *Tx, actor, userID int64) (*standing, error) {
+	found, err := lockStandings(tx, actor, userID)
+	if err != nil {
+		return nil, err
+	}
+	moderator, user := found[actor], found[userID]
+	if err := requireRole(tx, moderator, models.RoleModerator); err != nil {
+		return nil, err
+	}
+	if user == nil {
+		return nil, errNoUser()
+	}
+	return user, models.Outranks(actor, moderator.Role, userID, user.Role)
+}

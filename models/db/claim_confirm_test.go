@@ -1,0 +1,55 @@
+package db
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+// The like writer inserts the claim just when its user confirms it. It is not there, or confirmed, and never too late.
+func TestConfirmClaim_rowThatArrivesMeanwhile(t *testing.T) {
+	t.Parallel()
+	dsn := testkit.Database(t)
+	open := func() *Store {
+		s, err := Open(t.Context(), dsn, Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	}
+	s, writer := open(), open()
+	user := &models.User{Username: "ada", Email: "ada@example.org"}
+	require.NoError(t, s.CreateUser(t.Context(), user))
+	arrived := false
+	insert := func(tx *gorm.DB) {
+		if arrived || !strings.Contains(tx.Statement.SQL.String(), "FROM claims") {
+			return
+		}
+		arrived = true
+		const claim = `
+			INSERT INTO claims (drop_id, user_id, id, state, created_at, expires_at)
+			VALUES (1, ?, 100, ?, UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE)`
+		assert.NoError(t, writer.transact(t.Context(), func(tx *Tx) error {
+			return tx.Exec(claim, user.ID, models.StateReserved).Error
+		}))
+	}
+	for name, reads := range map[string]interface {
+		Register(name string, fn func(*gorm.DB)) error
+	}{
+		"row": s.db.Callback().Row().After("gorm:row"), "query": s.db.Callback().Query().After("gorm:query"),
+	} {
+		require.NoError(t, reads.Register("insert after a "+name, insert))
+	}
+
+	_, err := s.ConfirmClaim(t.Context(), user.ID, 100)
+	require.True(t, arrived)
+	assert.Equal(t, models.CodeNotFound, models.ErrorCode(err))
+	c, err := s.ConfirmClaim(t.Context(), user.ID, 100)
+	require.NoError(t, err)
+	assert.Equal(t, models.StateConfirmed, c.State)
+}

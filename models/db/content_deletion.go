@@ -1,0 +1,334 @@
+package db
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"likewise/models"
+	"likewise/models/search"
+)
+
+// ascending returns ids, each once, in the order in which rows are locked.
+func ascending(ids []int64) []int64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
+
+// hidePosts deletes those posts that are not deleted and returns their ids.
+func hidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err error) {
+	if hidden, err = lockPosts(tx, ids, models.StatusNormal); err != nil || len(hidden) == 0 {
+		return nil, err
+	}
+	update := `
+		UPDATE posts
+		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
+			excerpt='', excerpt_version=0, updated_at=updated_at
+		WHERE id IN (` + joinIDs(hidden) + `)`
+	err = tx.Exec(update, models.StatusDeleted, models.WholeSeconds(d.At), d.By.ID, d.Reason, d.Operation).Error
+	if err != nil {
+		return nil, err
+	}
+	tx.announce(models.PostDeleted, hidden...)
+	if err := deleteTerms(tx, models.KindPost, hidden...); err != nil {
+		return nil, err
+	}
+	if err := askClosing(tx, models.KindPost, hidden, d); err != nil {
+		return nil, err
+	}
+	drops, err := dropsOf(tx.DB, hidden)
+	if err != nil {
+		return nil, err
+	}
+	if err := recordClosings(tx, models.KindDrop, drops, d.At, false); err != nil {
+		return nil, err
+	}
+	return hidden, moveTags(tx, hidden...)
+}
+
+// showPosts restores those posts that are deleted and returns their ids.
+func showPosts(tx *Tx, ids []int64) (shown []int64, err error) {
+	if shown, err = lockPosts(tx, ids, models.StatusDeleted); err != nil || len(shown) == 0 {
+		return nil, err
+	}
+	list := joinIDs(shown)
+	update := `
+		UPDATE posts
+		SET status=?, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, terms_version=?,
+			updated_at=updated_at
+		WHERE id IN (` + list + `)`
+	if err := tx.Exec(update, models.StatusNormal, search.Version).Error; err != nil {
+		return nil, err
+	}
+	tx.announce(models.PostRestored, shown...)
+	read := `
+		SELECT id, title, content
+		FROM posts
+		WHERE id IN (` + list + `)
+		ORDER BY id`
+	var texts []struct {
+		ID             int64
+		Title, Content string
+	}
+	if err := tx.Raw(read).Scan(&texts).Error; err != nil {
+		return nil, err
+	}
+	for _, p := range texts {
+		d := tx.store.derive(models.PostText{Title: p.Title, Content: p.Content})
+		if err := writeTerms(tx, models.Target{Kind: models.KindPost, ID: p.ID}, d.weights); err != nil {
+			return nil, err
+		}
+		if err := writeExcerpt(tx, p.ID, d.excerpt); err != nil {
+			return nil, err
+		}
+	}
+	return shown, moveTags(tx, shown...)
+}
+
+// lockPosts locks posts in the order of their ids and returns the ids of those with the status.
+func lockPosts(tx *Tx, ids []int64, status models.Status) ([]int64, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	query := `
+		SELECT id, status
+		FROM posts FORCE INDEX (PRIMARY)
+		WHERE id IN (` + joinIDs(ascending(ids)) + `)
+		ORDER BY id
+		FOR UPDATE`
+	var rows []struct {
+		ID     int64
+		Status models.Status
+	}
+	if err := tx.Raw(query).Scan(&rows).Error; err != nil {
+		return nil, err
+	}
+	var found []int64
+	for _, r := range rows {
+		if r.Status == status {
+			found = append(found, r.ID)
+		}
+	}
+	return found, nil
+}
+
+// hideComments deletes those comments that are not deleted, subtracts them from the counts and returns their ids. Their
+// replies stay.
+func hideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
+	hidden, err := countComments(tx, ids, models.StatusNormal, "-")
+	if err != nil || len(hidden) == 0 {
+		return nil, err
+	}
+	update := `
+		UPDATE comments
+		SET status=?, deleted_at=?, deleted_by=NULLIF(?,0), delete_reason=?, operation_id=NULLIF(?,0), terms_version=0,
+			updated_at=updated_at
+		WHERE id IN (` + joinIDs(hidden) + `)`
+	err = tx.Exec(update, models.StatusDeleted, models.WholeSeconds(d.At), d.By.ID, d.Reason, d.Operation).Error
+	if err != nil {
+		return nil, err
+	}
+	tx.announce(models.CommentDeleted, hidden...)
+	if err := deleteTerms(tx, models.KindComment, hidden...); err != nil {
+		return nil, err
+	}
+	if err := askClosing(tx, models.KindComment, hidden, d); err != nil {
+		return nil, err
+	}
+	return hidden, refreshActiveAt(tx, hidden)
+}
+
+// showComments restores those comments that are deleted, adds them to the counts and returns their ids. Their posts and
+// parents may be deleted.
+func showComments(tx *Tx, ids []int64) ([]int64, error) {
+	shown, err := countComments(tx, ids, models.StatusDeleted, "+")
+	if err != nil || len(shown) == 0 {
+		return nil, err
+	}
+	update := `
+		UPDATE comments
+		SET status=?, deleted_at=NULL, deleted_by=NULL, delete_reason='', operation_id=NULL, terms_version=?,
+			updated_at=updated_at
+		WHERE id IN (` + joinIDs(shown) + `)`
+	if err := tx.Exec(update, models.StatusNormal, search.Version).Error; err != nil {
+		return nil, err
+	}
+	tx.announce(models.CommentRestored, shown...)
+	read := `
+		SELECT id, content
+		FROM comments
+		WHERE id IN (` + joinIDs(shown) + `)
+		ORDER BY id`
+	var texts []struct {
+		ID      int64
+		Content string
+	}
+	if err := tx.Raw(read).Scan(&texts).Error; err != nil {
+		return nil, err
+	}
+	for _, c := range texts {
+		if err := writeTerms(tx, models.Target{Kind: models.KindComment, ID: c.ID}, search.Weights("",
+			c.Content)); err != nil {
+			return nil, err
+		}
+	}
+	return shown, refreshActiveAt(tx, shown)
+}
+
+// refreshActiveAt sets active_at of the posts of these comments, whose rows are locked, to the time of their latest
+// comment. So a deleted comment no longer moves its post up.
+//
+// The times are read by a query of their own: inside the UPDATE, the comments would be locked.
+func refreshActiveAt(tx *Tx, comments []int64) error {
+	query := `
+		SELECT p.id,
+			UNIX_TIMESTAMP(p.active_at) AS was,
+			UNIX_TIMESTAMP(COALESCE((
+				SELECT c.created_at
+				FROM comments c FORCE INDEX (idx_post_status_created)
+				WHERE c.post_id=p.id AND c.status=?
+				ORDER BY c.created_at DESC
+				LIMIT 1
+			), p.created_at)) AS at
+		FROM (SELECT DISTINCT post_id FROM comments WHERE id IN (` + joinIDs(comments) + `)) h
+		STRAIGHT_JOIN posts p ON p.id=h.post_id
+		ORDER BY p.id`
+	var posts []struct{ ID, Was, At int64 }
+	if err := tx.Raw(query, models.StatusNormal).Scan(&posts).Error; err != nil {
+		return fmt.Errorf("read active_at of posts: %w", err)
+	}
+	var ids []int64
+	var cases strings.Builder
+	for _, p := range posts {
+		if p.Was != p.At {
+			ids = append(ids, p.ID)
+			fmt.Fprintf(&cases, " WHEN %d THEN %d", p.ID, p.At)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	update := `
+		UPDATE posts
+		SET active_at=FROM_UNIXTIME(CASE id` + cases.String() + ` END), updated_at=updated_at
+		WHERE id IN (` + joinIDs(ids) + `)`
+	if err := tx.Exec(update).Error; err != nil {
+		return err
+	}
+	return syncTags(tx, ids...)
+}
+
+// commentPlacement is where a comment is. Only its status ever changes.
+type commentPlacement struct {
+	ID, PostID int64
+	ParentID   *int64
+	Status     models.Status
+}
+
+// countComments locks comments with their posts and parents, posts first. It adds the comments that have the status to
+// the counts of their posts and parents, or subtracts them, and returns their ids. sign is "+" or "-".
+func countComments(tx *Tx, ids []int64, status models.Status, sign string) ([]int64, error) {
+	find := `
+		SELECT id, post_id, parent_id
+		FROM comments
+		WHERE id IN (` + joinIDs(ascending(append(ids, 0))) + `)`
+	var places []commentPlacement
+	if err := tx.Raw(find).Scan(&places).Error; err != nil {
+		return nil, err
+	}
+	if len(places) == 0 {
+		return nil, nil
+	}
+	var posts, comments []int64
+	for _, p := range places {
+		posts, comments = append(posts, p.PostID), append(comments, p.ID)
+		if p.ParentID != nil {
+			comments = append(comments, *p.ParentID)
+		}
+	}
+	if _, err := lockPosts(tx, posts, models.StatusNormal); err != nil {
+		return nil, err
+	}
+	statuses, err := lockComments(tx, comments)
+	if err != nil {
+		return nil, err
+	}
+	var changed []int64
+	ofPost, ofParent := map[int64]int{}, map[int64]int{}
+	for _, p := range places {
+		if statuses[p.ID] != status {
+			continue
+		}
+		changed = append(changed, p.ID)
+		ofPost[p.PostID]++
+		if p.ParentID != nil {
+			ofParent[*p.ParentID]++
+		}
+	}
+	if err := addCounts(tx, "posts", "comments_count", sign, ofPost); err != nil {
+		return nil, err
+	}
+	return ascending(changed), addCounts(tx, "comments", "replies_count", sign, ofParent)
+}
+
+// lockComments locks comments in the order of their ids and returns their statuses.
+func lockComments(tx *Tx, ids []int64) (map[int64]models.Status, error) {
+	query := `
+		SELECT id, status
+		FROM comments FORCE INDEX (PRIMARY)
+		WHERE id IN (` + joinIDs(ascending(ids)) + `)
+		ORDER BY id
+		FOR UPDATE`
+	var rows []commentPlacement
+	if err := tx.Raw(query).Scan(&rows).Error; err != nil {
+		return nil, err
+	}
+	statuses := make(map[int64]models.Status, len(rows))
+	for _, r := range rows {
+		statuses[r.ID] = r.Status
+	}
+	return statuses, nil
+}
+
+// addCounts adds to a count of each of these rows, or subtracts from it. sign is "+" or "-".
+func addCounts(tx *Tx, table, column, sign string, by map[int64]int) error {
+	if len(by) == 0 {
+		return nil
+	}
+	ids := slices.Sorted(maps.Keys(by))
+	update := `
+		UPDATE ` + table + `
+		SET ` + column + `=` + column + sign + caseByID(ids, by) + `, updated_at=updated_at
+		WHERE id IN (` + joinIDs(ids) + `)`
+	return tx.Exec(update).Error
+}
+
+// caseByID returns an expression for the value of each row by its id.
+func caseByID(ids []int64, values map[int64]int) string {
+	var b strings.Builder
+	b.WriteString("CASE id")
+	for _, id := range ids {
+		b.WriteString(" WHEN " + strconv.FormatInt(id, 10) + " THEN " + strconv.Itoa(values[id]))
+	}
+	b.WriteString(" END")
+	return b.String()
+}
+
+// hide deletes a post or comment, as hidePosts and hideComments do.
+func hide(tx *Tx, target models.Target, d models.Deletion) (err error) {
+	if target.Kind == models.KindComment {
+		_, err = hideComments(tx, []int64{target.ID}, d)
+	} else {
+		_, err = hidePosts(tx, []int64{target.ID}, d)
+	}
+	return err
+}
+
+// show restores a post or comment, as showPosts and showComments do.
+func show(tx *Tx, target models.Target) (err error) {
+	if target.Kind == models.KindComment {
+		_, err = showComments(tx, []int64{target.ID})
+	} else {
+		_, err = showPosts(tx, []int64{target.ID})
+	}
+	return err
+}

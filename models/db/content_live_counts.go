@@ -1,0 +1,47 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"likewise/models"
+)
+
+// liveCountsChunk is the maximum number of ids in one query.
+const liveCountsChunk = 1000
+
+var liveCountsQueries = map[models.TargetKind]string{
+	models.KindPost: `
+		SELECT 'post' AS kind, t.id, t.likes_count AS likes, t.comments_count AS replies
+		FROM posts t
+		WHERE t.status=` + sqlNormal,
+	models.KindComment: `
+		SELECT 'comment' AS kind, t.id, t.likes_count AS likes, t.replies_count AS replies
+		FROM comments t
+		JOIN posts p ON p.id=t.post_id AND p.status=` + sqlNormal + `
+		WHERE t.status=` + sqlNormal,
+}
+
+// LiveCounts returns the counts of those targets that exist and are not deleted, in no particular order. It runs one
+// query for each thousand targets of a kind.
+func (s *Store) LiveCounts(ctx context.Context, targets []models.Target) ([]models.LiveCounts, error) {
+	var found []models.LiveCounts
+	for kind, query := range liveCountsQueries {
+		var ids []int64
+		for _, t := range targets {
+			if t.Kind == kind {
+				ids = append(ids, t.ID)
+			}
+		}
+		for chunk := range slices.Chunk(ids, liveCountsChunk) {
+			var rows []models.LiveCounts
+			err := s.db.WithContext(ctx).Raw(query + " AND t.id IN (" + joinIDs(chunk) + ")").Scan(&rows).Error
+			if err != nil {
+				return nil, fmt.Errorf("read counts of %d %ss: %w", len(chunk), kind, err)
+			}
+			found = append(found, rows...)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,207 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"likewise/models"
+	"likewise/models/db"
+)
+
+// modes opens a store whose first process has started in a mode.
+func modes(t *testing.T, mode models.LikesMode) *db.Store {
+	t.Helper()
+	store := openStore(t)
+	require.NoError(t, store.StartLikes(t.Context(), mode))
+	return store
+}
+
+func modeOf(t *testing.T, store *db.Store) models.LikesMode {
+	t.Helper()
+	mode, err := store.LikesMode(t.Context())
+	require.NoError(t, err)
+	return mode
+}
+
+func TestSwitchLikes_needsAMode(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	for _, to := range []models.LikesMode{models.LikesGated, models.LikesDraining, models.LikesDirect} {
+		err := store.SwitchLikes(t.Context(), to)
+		require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
+		assert.ErrorContains(t, err, "No process of this site has started yet.")
+	}
+	require.NoError(t, store.StopDraining(t.Context()))
+	assert.Empty(t, modeOf(t, store))
+	require.NoError(t, store.StartLikes(t.Context(), models.LikesDirect))
+	err := store.SwitchLikes(t.Context(), models.LikesDraining)
+	assert.ErrorContains(t, err, "The likes of this site are direct, and cannot become draining.")
+	require.NoError(t, store.StopDraining(t.Context()))
+	assert.Equal(t, models.LikesDirect, modeOf(t, store))
+}
+
+// MySQL lacks likes that only Redis has, and only a gated site can send them again.
+func TestSwitchLikes_refusesToLeaveTheGateWithAGap(t *testing.T) {
+	t.Parallel()
+	store := modes(t, models.LikesGated)
+	gap := func(shard int) {
+		t.Helper()
+		exec(t, store, `
+			INSERT INTO like_gaps (shard, after_epoch, after_seq, before_epoch, before_seq, created_at)
+			VALUES (?, 0, 0, 1, 5, NOW())`, shard)
+	}
+	refused := func(to models.LikesMode, shards string) {
+		t.Helper()
+		before, err := store.ShardStates(t.Context())
+		require.NoError(t, err)
+		mode := modeOf(t, store)
+		err = store.SwitchLikes(t.Context(), to)
+		require.Equal(t, models.CodeConflict, models.ErrorCode(err), "%v", err)
+		assert.ErrorContains(t, err, "MySQL lacks likes of the shards "+shards)
+		assert.Equal(t, mode, modeOf(t, store))
+		after, err := store.ShardStates(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, before, after)
+	}
+	gap(3)
+	gap(6)
+	gap(6)
+	refused(models.LikesDraining, "[3 6]")
+	exec(t, store, "UPDATE like_gaps SET reconciled_at=NOW()")
+	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesDraining))
+	gap(4)
+	refused(models.LikesDirect, "[4]")
+	require.NoError(t, store.StopDraining(t.Context()))
+	assert.Equal(t, models.LikesGated, modeOf(t, store))
+}
+
+// The epoch of direct mode is after all those of the gate, and before all later ones.
+func TestSwitchLikes_directModeIsAnEpoch(t *testing.T) {
+	t.Parallel()
+	store := modes(t, models.LikesGated)
+	states := func() []models.ShardState {
+		t.Helper()
+		states, err := store.ShardStates(t.Context())
+		require.NoError(t, err)
+		return states
+	}
+	begun, err := store.NextEpoch(t.Context(), 3, 0)
+	require.NoError(t, err)
+	exec(t, store, "UPDATE like_shards SET applied_epoch=7, applied_seq=9 WHERE shard=4")
+	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesDraining))
+	draining := states()
+	assert.Equal(t, begun+1, draining[3].Epoch)
+	assert.Equal(t, int64(8), draining[4].Epoch)
+	assert.Equal(t, models.Position{Epoch: 7, Seq: 9}, draining[4].Applied, "the writer works on")
+	_, err = store.NextEpoch(t.Context(), 3, 0)
+	require.ErrorIs(t, err, models.ErrNotGated)
+
+	before := time.Now().Add(-time.Second)
+	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesDirect))
+	direct := states()
+	for i, state := range direct {
+		assert.Equal(t, draining[i].Epoch+1, state.Epoch)
+		assert.Equal(t, models.Position{Epoch: state.Epoch, Seq: 1}, state.Applied)
+		assert.True(t, state.AppliedAt.After(before))
+	}
+	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesGated))
+	assert.Equal(t, direct, states())
+	opened, err := store.NextEpoch(t.Context(), 4, 7)
+	require.NoError(t, err)
+	_, err = store.ApplyLikes(t.Context(), []models.LikeRecord{{
+		Shard: 4, Pos: models.Position{Epoch: opened},
+		Events: []models.Event{{Type: models.ShardOpened, After: models.Position{Epoch: 7, Seq: 9}}},
+	}})
+	require.NoError(t, err)
+	state := states()[4]
+	assert.Equal(t, direct[4].Applied, state.Sealed, "what Redis has is older")
+	assert.Zero(t, state.OpenGaps)
+}
+
+// A direct like that has begun is in MySQL before the site is gated.
+func TestSwitchLikes_waitsForDirectLikes(t *testing.T) {
+	t.Parallel()
+	store := modes(t, models.LikesDirect)
+	ada := newUser(t, store, "ada")
+	post := postTarget(newPost(t, store, ada))
+	other, err := store.Pool().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback() }()
+	_, err = other.ExecContext(t.Context(), "UPDATE posts SET version=version WHERE id=?", post.ID)
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	var liked, switched atomic.Bool
+	running.Go(func() {
+		_, err := store.SetLike(context.Background(), post, ada.ID, true)
+		liked.Store(true)
+		assert.NoError(t, err)
+	})
+	awaitWaiting(t, store, "%id, likes_count%FOR UPDATE%", &liked)
+	running.Go(func() {
+		assert.NoError(t, store.SwitchLikes(context.Background(), models.LikesGated))
+		switched.Store(true)
+	})
+	awaitWaiting(t, store, "%FROM settings%FOR UPDATE%", &switched)
+	require.NoError(t, other.Commit())
+	running.Wait()
+	_, err = store.SetLike(t.Context(), post, ada.ID, false)
+	require.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%v", err)
+	likers, err := store.LikerIDs(t.Context(), post, 0, 10)
+	require.NoError(t, err)
+	assert.Equal(t, []int64{ada.ID}, likers)
+}
+
+// A direct process that was not stopped must not finish what the gate has to know of.
+func TestStartLikes_directProcessesFinishNothingOnAGatedSite(t *testing.T) {
+	t.Parallel()
+	store := modes(t, models.LikesDirect)
+	mod, ada := newModerator(t, store, "mod"), newUser(t, store, "ada")
+	post := newPost(t, store, ada)
+	_, err := store.SetLike(t.Context(), postTarget(post), ada.ID, true)
+	require.NoError(t, err)
+	require.NoError(t, store.DeletePost(t.Context(), ada.ID, post.ID))
+	void := db.LikeVoid{UserID: ada.ID, RequestedBy: mod.ID, Reason: "Bought likes."}
+	require.NoError(t, store.VoidLikes(t.Context(), &void))
+	closings, err := store.OpenClosings(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, closings, 1)
+	closings[0].Last = true
+	finish := map[string]func() error{
+		"withdraw": func() error {
+			done, err := store.WithdrawLike(t.Context(), postTarget(post), ada.ID,
+				func() (bool, error) { return true, nil })
+			if err == nil && !done {
+				err = errors.New("not withdrawn")
+			}
+			return err
+		},
+		"close": func() error { return store.EndClosing(t.Context(), closings[0]) },
+		"void":  func() error { return store.CloseLikeVoid(t.Context(), void.ID) },
+	}
+	left := func() [3]int {
+		t.Helper()
+		return [3]int{
+			count(t, store, "SELECT COUNT(*) FROM post_likes"),
+			count(t, store, "SELECT COUNT(*) FROM gate_closings"),
+			count(t, store, "SELECT COUNT(*) FROM like_voids WHERE done_at IS NULL"),
+		}
+	}
+	require.NoError(t, store.SwitchLikes(t.Context(), models.LikesGated))
+	for name, act := range finish {
+		err := act()
+		assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), "%s: %v", name, err)
+	}
+	assert.Equal(t, [3]int{1, 1, 1}, left())
+	require.NoError(t, store.StartLikes(t.Context(), models.LikesGated))
+	for name, act := range finish {
+		require.NoError(t, act(), name)
+	}
+	assert.Zero(t, left())
+}

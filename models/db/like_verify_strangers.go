@@ -1,0 +1,28 @@
+package db
+
+import (
+	"context"
+	"fmt"
+
+	"likewise/models"
+)
+
+// StrangeLikes returns at most limit likes of a kind of target whose user has no row.
+func (s *Store) StrangeLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.StrangeLike, error) {
+	t := likeTables[kind]
+	query := `
+		SELECT l.` + t.column + ` AS id, l.user_id
+		FROM ` + t.likes + ` l FORCE INDEX (idx_user_id)
+		LEFT JOIN users u ON u.id=l.user_id
+		WHERE u.id IS NULL
+		LIMIT ?`
+	var list []struct{ ID, UserID int64 }
+	if err := s.db.WithContext(ctx).Raw(query, limit).Scan(&list).Error; err != nil {
+		return nil, fmt.Errorf("find strangers in %s: %w", t.likes, err)
+	}
+	likes := make([]models.StrangeLike, len(list))
+	for i, l := range list {
+		likes[i] = models.StrangeLike{Target: models.Target{Kind: kind, ID: l.ID}, UserID: l.UserID}
+	}
+	return likes, nil
+}

@@ -1,0 +1,70 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"likewise/internal/testkit"
+	"likewise/models"
+)
+
+func TestInTransaction_isThatOfTransact(t *testing.T) {
+	t.Parallel()
+	store, err := Open(t.Context(), testkit.Database(t), Options{})
+	require.NoError(t, err)
+	defer store.Close()
+	require.False(t, InTransaction(t.Context()))
+	require.NoError(t, store.transact(t.Context(), func(tx *Tx) error {
+		require.True(t, InTransaction(tx.Statement.Context))
+		return nil
+	}))
+}
+
+// A transaction closes in the gate what it has deleted: once, after its COMMIT, and whatever becomes of the request.
+func TestTransact_closesWhatItDeletes(t *testing.T) {
+	t.Parallel()
+	dsn := testkit.Database(t)
+	s, err := Open(t.Context(), dsn, Options{})
+	require.NoError(t, err)
+	defer s.Close()
+	author := &models.User{Username: "ada", Email: "ada@example.org"}
+	require.NoError(t, s.CreateUser(t.Context(), author))
+	post, err := s.CreatePost(t.Context(), models.Author{ID: author.ID}, models.PostText{Title: "A post",
+		Content: "Text."})
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var closed []models.Target
+	s.CloseDeletedWith(func(closing context.Context, targets ...models.Target) error {
+		cancel()
+		require.NoError(t, closing.Err(), "the end of the request does not end it")
+		_, err := s.PostByID(closing, 0, targets[0].ID)
+		require.Equal(t, models.CodeNotFound, models.ErrorCode(err), "it is committed")
+		closed = append(closed, targets...)
+		return nil
+	})
+	deletion := models.Deletion{At: s.Now(), By: models.Author{ID: author.ID}}
+	failed := errors.New("failed")
+	require.ErrorIs(t, s.transact(ctx, func(tx *Tx) error {
+		_, err := hidePosts(tx, []int64{post.ID}, deletion)
+		return errors.Join(err, failed)
+	}), failed)
+	require.Empty(t, closed, "nothing is deleted")
+
+	runs := 0
+	require.NoError(t, s.transact(ctx, func(tx *Tx) error {
+		if _, err := hidePosts(tx, []int64{post.ID}, deletion); err != nil {
+			return err
+		}
+		if runs++; runs == 1 {
+			return errChangedMeanwhile
+		}
+		return nil
+	}))
+	require.Equal(t, 2, runs)
+	require.Equal(t, []models.Target{{Kind: models.KindPost, ID: post.ID}}, closed)
+}
