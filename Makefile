@@ -44,9 +44,6 @@ VERSION ?=
 # What to measure, and how much: BENCH_FLAGS="--rounds 3 --sizes 1000,10000".
 BENCH_FLAGS ?=
 
-# Which attacks, and from how many addresses: SIEGE_FLAGS="--only unread --addresses 200".
-SIEGE_FLAGS ?=
-
 # Whose rules are switched off, and which tests are run: MUTATE_FLAGS="--tests ./workers" MUTATE_FILES=workers/relay.go.
 MUTATE_FILES ?= $(wildcard counters/lua/*.lua)
 MUTATE_FLAGS ?=
@@ -183,10 +180,8 @@ faults-drop: servers build ## 10,000 users claim a stock of 100 in one second wh
 	done
 
 .PHONY: siege
-siege: servers ## attack a private site as clients who mean harm would, and measure what others notice
-	@mkdir -p bin
-	go build -o bin/siege ./internal/siege
-	bin/siege $(SIEGE_FLAGS)
+siege: servers build ## attack a private site as clients who mean harm would, and measure what others notice
+	bin/likewise bench --parts unread,expensive,uploads --sizes 300000
 
 .PHONY: fuzz
 fuzz: ## fuzz everything that decodes input, FUZZTIME each

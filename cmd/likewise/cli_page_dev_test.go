@@ -28,7 +28,6 @@ func TestPages_nameFlagsThatExist(t *testing.T) {
 		"single-transaction": "mysqldump", "maxmemory": "redis-server", "appendfsync": "redis-server",
 		"bigkeys": "redis-cli", "now": "systemctl", "print-architecture": "dpkg", "bootstrap-server": "Kafka's tools",
 		"disk": "internal/faults", "binary": "internal/faults", "list": "internal/faults",
-		"addresses": "internal/siege",
 	}
 	inDevEnv := []string{"LIKEWISE_ADMIN_URL"} // and nothing reads it
 	ofTests := []string{"LIKEWISE_SEARCH_TEXTS", "LIKEWISE_SEARCH_POSTS", "LIKEWISE_SERVERS_KAFKA"}

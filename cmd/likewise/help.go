@@ -190,13 +190,16 @@ var helpTexts = map[string]string{
 	"url_help":        "URL to request; workers answer on port 9081, and cron on 9082.",
 	"bench_likes_help": "Likes of a round of those that like once: of 1,000 posts, by Zipf's law, of cold posts; " +
 		"and claims.",
-	"bench_loads_help":    "Open loops: parts of the rate that a closed loop reached before.",
-	"bench_only_help":     "Measure only the scenarios whose names contain one of these texts.",
-	"bench_parts":         "scenarios,load,lag,claims,ids,pipeline,sizes",
-	"bench_parts_help":    "What to measure.",
+	"bench_loads_help": "Open loops: parts of the rate that a closed loop reached before.",
+	"bench_only_help":  "Measure only the scenarios whose names contain one of these texts.",
+	"bench_attacks":    "unread,unread-wide,expensive,uploads",
+	"bench_parts":      "scenarios,load,lag,claims,ids,pipeline,sizes",
+	"bench_parts_help": "What to measure. The attacks unread, unread-wide, expensive and uploads are measured only " +
+		"if they are named.",
 	"bench_quick_help":    "Measure for a minute, and fail if a ratio is below half of the recorded one.",
 	"bench_record_help":   "Write benchmarks.md, benchmarks.json and plots into this folder.",
 	"bench_recorded_help": "File with the recorded ratios.",
 	"bench_rounds_help":   "Number of rounds. Every contender runs once in each, and the median round counts.",
-	"bench_sizes_help":    "Posts, each with 10 likes, that the site has while it is measured again.",
+	"bench_sizes_help": "Posts, each with 10 likes, that the site has while it is measured again; expensive attacks " +
+		"one with the largest number.",
 }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -46,7 +47,7 @@ type Settings struct {
 	Posts   int           `default:"10000" help:"Posts that are liked as often as Zipf's law has it."`
 	Sizes   []int         `default:"1000,10000,100000,1000000" help:"${bench_sizes_help}"`
 	Loads   []float64     `default:"0.1,0.25,0.5,0.75,0.9,1,1.2" help:"${bench_loads_help}"`
-	Parts   []string      `enum:"${bench_parts}" default:"${bench_parts}" help:"${bench_parts_help}"`
+	Parts   []string      `enum:"${bench_parts},${bench_attacks}" default:"${bench_parts}" help:"${bench_parts_help}"`
 	Only    []string      `sep:"none" placeholder:"TEXT" help:"${bench_only_help}"`
 }
 
@@ -67,6 +68,12 @@ const (
 	partIDs       = "ids"
 	partPipeline  = "pipeline"
 	partSizes     = "sizes"
+
+	// These attack a site of their own.
+	partUnread     = "unread"
+	partUnreadWide = "unread-wide"
+	partExpensive  = "expensive"
+	partUploads    = "uploads"
 )
 
 // crowd is the factor by which the number of clients exceeds --clients during an overload.
@@ -87,6 +94,12 @@ func (b Settings) Flags() string {
 	return flags
 }
 
+// isChosen reports whether --only selects a name.
+func (b *Settings) isChosen(name string) bool {
+	contains := func(text string) bool { return strings.Contains(name, text) }
+	return len(b.Only) == 0 || slices.ContainsFunc(b.Only, contains)
+}
+
 // chosen returns the rows of a table that --only names, those that they are compared with, and the bare route.
 func (b *Settings) chosen(table []*scenario) []*scenario {
 	if len(b.Only) == 0 {
@@ -94,7 +107,7 @@ func (b *Settings) chosen(table []*scenario) []*scenario {
 	}
 	names := map[string]bool{bareRoute: true}
 	for _, s := range table {
-		if slices.ContainsFunc(b.Only, func(text string) bool { return strings.Contains(s.name, text) }) {
+		if b.isChosen(s.name) {
 			names[s.name], names[s.against] = true, true
 		}
 	}
@@ -115,6 +128,8 @@ func (b *Settings) check() error {
 		return errors.New("--loads must be above 0 and at most 10")
 	case slices.ContainsFunc(b.Sizes, func(posts int) bool { return posts < 1 || posts > 100_000_000 }):
 		return errors.New("--sizes must be from 1 to 100000000")
+	case slices.Contains(b.Parts, partExpensive) && (slices.Max(b.Sizes) < minLarge || slices.Max(b.Sizes) > maxLarge):
+		return fmt.Errorf("the largest of --sizes must be from %d to %d for expensive", minLarge, maxLarge)
 	case b.Users < likesPerPost:
 		return fmt.Errorf("--users must be at least %d", likesPerPost)
 	}
@@ -156,7 +171,7 @@ func (o *Options) Run(ctx context.Context, out io.Writer, log *slog.Logger) erro
 	if recorded != nil {
 		err = errors.Join(err, recorded.compare(report))
 	}
-	return err
+	return errors.Join(err, report.beyond())
 }
 
 // bench has the servers, processes and users that the measurements share.
@@ -175,11 +190,12 @@ type bench struct {
 	narrow     *servers.Product // an API of the direct site that refuses most of them
 	worker     *servers.Product
 
+	times  attackTimes
 	values map[string]float64 // by the name of a figure, for the ratios of later ones
 	report *report
 }
 
-// measure starts everything, measures all parts, and stops everything.
+// measure measures all parts, each on servers that it starts and stops.
 func (b *Settings) measure(ctx context.Context, log *slog.Logger, program string) (*report, error) {
 	if err := b.check(); err != nil {
 		return nil, err
@@ -189,23 +205,29 @@ func (b *Settings) measure(ctx context.Context, log *slog.Logger, program string
 		return nil, fmt.Errorf("make folder: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	all, err := servers.StartAll(ctx, dir)
-	if err != nil {
-		return nil, err
+	m := &bench{
+		Settings: *b, program: program, log: log, times: fullTimes(), values: map[string]float64{},
+		report: newReport(b),
 	}
-	m := &bench{Settings: *b, program: program, log: log, all: all, values: map[string]float64{}}
-	err = m.run(ctx, dir)
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-	defer cancel()
-	return m.report, errors.Join(err, all.Stop(stopping))
+	if slices.ContainsFunc(b.Parts, func(part string) bool { return !isAttack(part) }) {
+		err = m.run(ctx, dir)
+	}
+	if err == nil && slices.ContainsFunc(b.Parts, isAttack) {
+		err = m.measureAttacks(ctx, dir)
+	}
+	return m.report, err
 }
 
+// run measures the parts that are not attacks.
 func (b *bench) run(ctx context.Context, dir string) (err error) {
-	defer func() { err = errors.Join(err, b.close()) }()
+	if b.all, err = servers.StartAll(ctx, dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close(), b.all.Stop(context.WithoutCancel(ctx))) }()
 	if err := b.open(ctx, dir); err != nil {
 		return err
 	}
-	if b.report, err = b.newReport(ctx); err != nil {
+	if b.report.Servers, err = b.gated.describeServers(ctx); err != nil {
 		return err
 	}
 	for _, part := range []struct {
@@ -314,17 +336,16 @@ func (b *bench) startRoles(ctx context.Context, dir string) (err error) {
 // stopLimit is more than a role takes to drain.
 const stopLimit = 10 * time.Second
 
-// close stops the roles, APIs first, and closes the sites.
+// close stops the APIs, and then the worker, and closes the sites.
 func (b *bench) close() error {
-	var err error
-	for _, role := range []*servers.Product{b.crowded, b.narrow, b.immediate, b.plain, b.production, b.worker} {
-		if role == nil {
-			continue
-		}
-		if stopped := role.Terminate(stopLimit); stopped != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", role.Name, stopped))
-		}
+	apis := []*servers.Product{b.crowded, b.narrow, b.immediate, b.plain, b.production}
+	stopped := make([]error, len(apis))
+	var stopping sync.WaitGroup
+	for i, api := range apis {
+		stopping.Go(func() { stopped[i] = stop(api) })
 	}
+	stopping.Wait()
+	err := errors.Join(errors.Join(stopped...), stop(b.worker))
 	if b.redis != nil {
 		b.redis.Close()
 	}
@@ -334,6 +355,17 @@ func (b *bench) close() error {
 		}
 	}
 	return err
+}
+
+// stop stops a role, unless it is nil.
+func stop(role *servers.Product) error {
+	if role == nil {
+		return nil
+	}
+	if err := role.Terminate(stopLimit); err != nil {
+		return fmt.Errorf("%s: %w", role.Name, err)
+	}
+	return nil
 }
 
 // settleLimit bounds the wait for rows. A worker writes the likes of the longest round in less.

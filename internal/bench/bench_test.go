@@ -89,6 +89,39 @@ func TestBench_measuresChecksAndRecordsEverything(t *testing.T) {
 	assert.NoError(t, recorded.compare(&measured))
 }
 
+// Each attack is measured, and its figures have a bound. The attacks are short, so the figures mean nothing.
+func TestBench_attacksASite(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "likewise")
+	require.NoError(t, servers.Build(t.Context(), program, "-tags=dev"))
+	b := &bench{
+		Settings: Settings{
+			Parts: []string{partUnread, partUnreadWide, partExpensive, partUploads},
+			Only:  []string{"/ancestors", "/feed"}, Sizes: []int{20, minLarge},
+		},
+		program: program, log: slog.Default(), report: &report{},
+		times: attackTimes{
+			unread: time.Second, betweenRoutes: 100 * time.Millisecond, expensive: time.Second,
+			uploads: time.Second, quietUploads: 100 * time.Millisecond,
+		},
+	}
+	require.NoError(t, b.measureAttacks(t.Context(), t.TempDir()))
+	count := map[string]int{}
+	for _, f := range b.report.Attacks {
+		count[f.Attack]++
+		assert.NotEmpty(t, f.Text, f.Name)
+	}
+	assert.Equal(t, map[string]int{partUnread: 2, partUnreadWide: 2, partExpensive: 3, partUploads: 5}, count)
+	expensive := b.report.Attacks[5]
+	assert.Equal(t, "expensive requests", expensive.Name)
+	assert.Regexp(t, `\d+×200.*\d+×429`, expensive.Text)
+
+	b.report.Attacks = []bounded{{Attack: partUploads, Name: "peak memory", Text: "5 MiB", Within: true}}
+	require.NoError(t, b.report.beyond())
+	b.report.Attacks[0].Within = false
+	assert.EqualError(t, b.report.beyond(), "uploads: peak memory: beyond its bound: 5 MiB")
+}
+
 // --only keeps what the chosen scenarios are compared with.
 func TestBench_measuresChosenScenarios(t *testing.T) {
 	t.Parallel()

@@ -188,19 +188,11 @@ func (j *job) send(
 	case response.StatusCode() == status:
 		return true, nil
 	case j.mayRefuse && response.StatusCode() == fasthttp.StatusServiceUnavailable:
-		pauseRefused(ctx) // the client retries a little later
+		pause(ctx, 50*time.Millisecond) // the client retries a little later
 		return false, nil
 	}
 	return false, fmt.Errorf("%s %s: %d, not %d: %.500s", request.Header.Method(), request.RequestURI(),
 		response.StatusCode(), status, response.Body())
-}
-
-// pauseRefused waits as a refused client does before its next attempt.
-func pauseRefused(ctx context.Context) {
-	select {
-	case <-time.After(50 * time.Millisecond):
-	case <-ctx.Done():
-	}
 }
 
 // first returns the body of the answer to the job's first request.

@@ -65,15 +65,23 @@ func (b *bench) used(api *servers.Product) (map[string]time.Duration, error) {
 		roleRedis:   b.all.Redis.Pid(),
 		roleKafka:   b.all.Kafka.Pid(),
 	} {
-		process, err := procfs.NewProc(pid)
-		if err != nil {
-			return nil, fmt.Errorf("processor time of %s: %w", role, err)
+		var err error
+		if used[role], err = processorTime(pid); err != nil {
+			return nil, fmt.Errorf("%s: %w", role, err)
 		}
-		stat, err := process.Stat()
-		if err != nil {
-			return nil, fmt.Errorf("processor time of %s: %w", role, err)
-		}
-		used[role] = time.Duration(stat.CPUTime() * float64(time.Second))
 	}
 	return used, nil
+}
+
+// processorTime returns the processor time that a process has used since it was started.
+func processorTime(pid int) (time.Duration, error) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, fmt.Errorf("processor time: %w", err)
+	}
+	stat, err := process.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("processor time: %w", err)
+	}
+	return time.Duration(stat.CPUTime() * float64(time.Second)), nil
 }

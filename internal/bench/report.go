@@ -120,6 +120,7 @@ type report struct {
 	IDs       []figure    `json:"ids"`
 	Pipeline  []figure    `json:"pipeline"`
 	Sizes     []sizePoint `json:"sizes"`
+	Attacks   []bounded   `json:"attacks,omitempty"`
 }
 
 // add adds a figure to a list of the report, with its ratio to an earlier one.
@@ -147,12 +148,12 @@ func (r *report) ratios() map[string]float64 {
 	return ratios
 }
 
-// newReport describes the machine and the servers.
-func (b *bench) newReport(ctx context.Context) (*report, error) {
+// newReport describes the machine.
+func newReport(settings *Settings) *report {
 	r := &report{
 		Date:     time.Now().UTC().Format(time.DateOnly),
 		Machine:  machine(),
-		Settings: b.Settings,
+		Settings: *settings,
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, setting := range info.Settings {
@@ -161,14 +162,18 @@ func (b *bench) newReport(ctx context.Context) (*report, error) {
 			}
 		}
 	}
+	return r
+}
+
+// describeServers describes the servers of the site.
+func (s *site) describeServers(ctx context.Context) (string, error) {
 	var version, flush, pool string
 	const query = "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@innodb_buffer_pool_size DIV 1048576"
-	if err := b.gated.store.Pool().QueryRowContext(ctx, query).Scan(&version, &flush, &pool); err != nil {
-		return nil, fmt.Errorf("read version: %w", err)
+	if err := s.store.Pool().QueryRowContext(ctx, query).Scan(&version, &flush, &pool); err != nil {
+		return "", fmt.Errorf("read version: %w", err)
 	}
-	r.Servers = fmt.Sprintf("%s (`innodb_flush_log_at_trx_commit=%s`, %s MB for InnoDB's pages), "+
-		"Redis (`appendfsync everysec`) and Kafka, all on the same machine as the clients", version, flush, pool)
-	return r, nil
+	return fmt.Sprintf("%s (`innodb_flush_log_at_trx_commit=%s`, %s MB for InnoDB's pages), "+
+		"Redis (`appendfsync everysec`) and Kafka, all on the same machine as the clients", version, flush, pool), nil
 }
 
 // machine describes the processor, the memory, the kernel and the load of this machine.
@@ -216,6 +221,13 @@ func (r *report) print(out io.Writer) error {
 	for _, one := range r.Sizes {
 		fmt.Fprintf(w, "%s posts: %s\t%s %s\t%s\t%s\n", number(float64(one.Posts)), one.Name, number(one.Value),
 			one.Unit, one.latency, one.compared())
+	}
+	for _, one := range r.Attacks {
+		verdict := "ok"
+		if !one.Within {
+			verdict = "TOO MUCH"
+		}
+		fmt.Fprintf(w, "%s: %s\t%s\t%s\t\n", one.Attack, one.Name, verdict, one.Text)
 	}
 	return w.Flush()
 }
@@ -281,6 +293,17 @@ func (r *record) compare(now *report) error {
 		case !(got >= r.Quick[name]/2):
 			const format = "%s is %.3g, less than half of the recorded %.3g"
 			err = errors.Join(err, fmt.Errorf(format, name, got, r.Quick[name]))
+		}
+	}
+	return err
+}
+
+// beyond returns an error for each figure that is beyond its bound.
+func (r *report) beyond() error {
+	var err error
+	for _, one := range r.Attacks {
+		if !one.Within {
+			err = errors.Join(err, fmt.Errorf("%s: %s: beyond its bound: %s", one.Attack, one.Name, one.Text))
 		}
 	}
 	return err
