@@ -27,7 +27,7 @@ type Claims struct{ *shardGate }
 type ClaimsOptions = LikesOptions
 
 // NewClaims returns a gate in front of store.
-func NewClaims(r *Redis, store *db.Store, o ClaimsOptions) *Claims {
+func NewClaims(r *Redis, store *db.DB, o ClaimsOptions) *Claims {
 	return &Claims{newShardGate(r, store, gateOptions{claimScript, dropLoading{r, store}, busyClaims, o})}
 }
 
@@ -486,7 +486,7 @@ func (r *Redis) SettingsOf(ctx context.Context, dropID int64) (models.GateDrop, 
 // dropLoading loads the settings and the live claims of drops.
 type dropLoading struct {
 	redis *Redis
-	store *db.Store
+	store *db.DB
 }
 
 func (l dropLoading) sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error) {
@@ -549,7 +549,7 @@ func (r *Redis) putClaims(
 const claimsAtOnce = 5_000
 
 // large loads page by page. Rows that end meanwhile are released through the gate, or by a process that has taken the
-// lock of this load away: see db.Store.
+// lock of this load away: see db.DB.
 func (l dropLoading) large(
 	ctx context.Context, target models.Target, token, epoch string, keep func(sets int) error,
 ) error {

@@ -19,7 +19,7 @@ import (
 // clocks of the servers.
 type shardGate struct {
 	redis  *Redis
-	store  *db.Store
+	store  *db.DB
 	limit  int
 	busy   string // the message of refusals
 	count  func(Outcome)
@@ -38,7 +38,7 @@ type gateOptions struct {
 	LikesOptions
 }
 
-func newShardGate(r *Redis, store *db.Store, o gateOptions) *shardGate {
+func newShardGate(r *Redis, store *db.DB, o gateOptions) *shardGate {
 	g := &shardGate{redis: r, store: store, limit: o.OutboxLimit, busy: o.busy, count: o.Count, log: o.Logger,
 		began: time.Now(), clocks: make([]atomic.Pointer[serverClock], r.shards)}
 	if g.limit == 0 {

@@ -27,7 +27,7 @@ import (
 // two servers act as the primary, only their uniqueness is certain.
 type IDs struct {
 	redis *Redis // nil in direct mode
-	store *db.Store
+	store *db.DB
 
 	mu      sync.Mutex
 	current block
@@ -65,7 +65,7 @@ const (
 var slotEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // NewIDs returns a source of ids. In direct mode, r is nil.
-func NewIDs(r *Redis, store *db.Store) *IDs { return &IDs{redis: r, store: store} }
+func NewIDs(r *Redis, store *db.DB) *IDs { return &IDs{redis: r, store: store} }
 
 // Next returns a new id whose remainder modulo shards is shard, so that it belongs to a shard. For any id, shards is 1.
 // If no slot can be had, because Redis or MySQL does not answer, Next returns CodeUnavailable.

@@ -41,7 +41,7 @@ func (p *idProcess) next(t testing.TB, n int) {
 	}
 }
 
-func openStoreAt(t testing.TB, dsn string) *db.Store {
+func openStoreAt(t testing.TB, dsn string) *db.DB {
 	t.Helper()
 	store, err := db.Open(t.Context(), dsn, db.Options{})
 	require.NoError(t, err)

@@ -72,7 +72,7 @@ type LikesOptions struct {
 const DefaultOutboxLimit = 500_000
 
 // NewLikes returns a gate in front of store.
-func NewLikes(r *Redis, store *db.Store, o LikesOptions) *Likes {
+func NewLikes(r *Redis, store *db.DB, o LikesOptions) *Likes {
 	g := newShardGate(r, store, gateOptions{likeScript, likeLoading{r, store}, busy, o})
 	return &Likes{g, &rounds.Batch[int64, []sight]{}}
 }

@@ -381,7 +381,7 @@ func (l *loader) keep(ctx context.Context, target models.Target, token string, s
 // likeLoading loads the users who like posts and comments.
 type likeLoading struct {
 	redis *Redis
-	store *db.Store
+	store *db.DB
 }
 
 func (l likeLoading) sizes(ctx context.Context, targets []models.Target) (map[models.Target]int64, error) {

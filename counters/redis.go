@@ -55,7 +55,7 @@ type Redis struct {
 //	redis+cluster://host:port?addr=host2:port2                          Cluster
 //
 // The scheme rediss uses TLS; see WithTLS. Open does not connect: if Redis is down, each call returns an error. The
-// number of shards is that of the installation, db.Store.Shards.
+// number of shards is that of the installation, db.DB.Shards.
 func Open(url string, shards int, options ...Option) (*Redis, error) {
 	setPoolLog()
 	r := &Redis{shards: shards, source: map[string]string{}, script: map[string]*redis.Script{}}

@@ -25,7 +25,7 @@ func foreign(shard int, site, other string) error {
 	)
 }
 
-// UseSite sets the id of the installation, which is db.Store.Site, before the first call. From then on, connections
+// UseSite sets the id of the installation, which is db.DB.Site, before the first call. From then on, connections
 // to a Redis of another installation fail with ErrForeign. Relays note the id in the hashes of shards.
 func (r *Redis) UseSite(site string) { r.site = site }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Targets closes targets in the gate when they are deleted. MySQL comes first: the store commits the deletion, and then
-// calls Targets (see db.Store.CloseDeletedWith). Its process may die before: models.Closing is the record that lets
+// calls Targets (see db.DB.CloseDeletedWith). Its process may die before: models.Closing is the record that lets
 // workers.Closer finish for it. A new target need not be opened: it is cold, and its first like warms it.
 type Targets interface {
 	// Gated reports whether there is a gate. Without one, the other methods do nothing.
@@ -32,7 +32,7 @@ type TargetGate interface {
 }
 
 // NewTargets returns the Targets of a site. In direct mode gate is nil.
-func NewTargets(store *db.Store, gate TargetGate) Targets {
+func NewTargets(store *db.DB, gate TargetGate) Targets {
 	if gate == nil {
 		return directTargets{}
 	}
@@ -51,7 +51,7 @@ func (directTargets) CloseInBatches(context.Context, []models.Target, int64, fun
 }
 
 type gatedTargets struct {
-	store *db.Store
+	store *db.DB
 	gate  TargetGate
 }
 

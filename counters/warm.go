@@ -212,7 +212,7 @@ func (r *Redis) Cool(
 
 // Forget makes a target cold if MySQL has everything of it: its last change is at or before the watermark, and its
 // shard has no gap and no dead letter, whose events only the gate may still know. It reports whether it did.
-func (r *Redis) Forget(ctx context.Context, store *db.Store, target models.Target) (bool, error) {
+func (r *Redis) Forget(ctx context.Context, store *db.DB, target models.Target) (bool, error) {
 	state, err := store.ShardState(ctx, target.Shard(r.shards))
 	if err != nil || !state.Whole() {
 		return false, err

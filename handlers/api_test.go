@@ -38,11 +38,11 @@ type mode struct {
 	name string
 	// parts returns the parts of an API on store. What runs behind the API, in processes of its own on a real site, is
 	// on behind.
-	parts func(t *testing.T, store, behind *db.Store) parts
+	parts func(t *testing.T, store, behind *db.DB) parts
 }
 
 var modes = []mode{
-	{"direct", func(_ *testing.T, store, _ *db.Store) parts {
+	{"direct", func(_ *testing.T, store, _ *db.DB) parts {
 		metrics := workers.NewMetrics()
 		return parts{
 			likes: store, ids: counters.NewIDs(nil, store), desk: workers.NewDesk(store, nil, nil),
@@ -81,7 +81,7 @@ func eachMode(t *testing.T, test func(t *testing.T, a *api), changes ...func(*ha
 // api is a served API with its store, and a client of it.
 type api struct {
 	*handlers.Server
-	store    *db.Store
+	store    *db.DB
 	url      string
 	client   *http.Client
 	settle   func()
@@ -117,7 +117,7 @@ func behindGate(likes handlers.Likes, gate counters.TargetGate) func(*handlers.C
 	}
 }
 
-func openStore(t *testing.T, dsn string) *db.Store {
+func openStore(t *testing.T, dsn string) *db.DB {
 	t.Helper()
 	store, err := db.Open(t.Context(), dsn, db.Options{Excerpt: markdown.NewParser().Excerpt})
 	if err != nil {
@@ -128,7 +128,7 @@ func openStore(t *testing.T, dsn string) *db.Store {
 }
 
 // serve serves an API, in direct mode unless changed, until the test ends.
-func serve(t *testing.T, store *db.Store, changes ...func(*handlers.Config)) *api {
+func serve(t *testing.T, store *db.DB, changes ...func(*handlers.Config)) *api {
 	t.Helper()
 	log := &logBuffer{}
 	config := handlers.Config{

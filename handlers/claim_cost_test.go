@@ -109,7 +109,7 @@ func (c *recorded) Read(b []byte) (int, error) {
 }
 
 // openRecorded opens a store whose statements are recorded.
-func openRecorded(t *testing.T, dsn string) (*db.Store, *sentStatements) {
+func openRecorded(t *testing.T, dsn string) (*db.DB, *sentStatements) {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 )
 
 // gated stores likes and claims behind the Redis gate, with a relay and a writer that carry them to MySQL.
-func gated(t *testing.T, store, behind *db.Store) parts {
+func gated(t *testing.T, store, behind *db.DB) parts {
 	t.Helper()
 	r, _, settle := pipeline(t, behind)
 	store.UseLikeClock(r.Clock)
@@ -29,13 +29,13 @@ func gated(t *testing.T, store, behind *db.Store) parts {
 }
 
 // pipeline is gated, with the parts behind the gate.
-func pipeline(t *testing.T, store *db.Store) (r *counters.Redis, likes *counters.Likes, settle func()) {
+func pipeline(t *testing.T, store *db.DB) (r *counters.Redis, likes *counters.Likes, settle func()) {
 	t.Helper()
 	return pipelineOn(t, store, redisURL(t))
 }
 
 // pipelineOn is pipeline on the Redis at url.
-func pipelineOn(t *testing.T, store *db.Store,
+func pipelineOn(t *testing.T, store *db.DB,
 	url string) (r *counters.Redis, likes *counters.Likes, settle func()) {
 	t.Helper()
 	r, err := counters.Open(url, store.Shards())

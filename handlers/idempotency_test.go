@@ -237,7 +237,7 @@ func TestIdempotency_manyRepetitionsOfARefusal(t *testing.T) {
 // stalledLikes blocks requests after the COMMIT of a creation, when they read the likes for their answer, until the
 // test releases them.
 type stalledLikes struct {
-	*db.Store
+	*db.DB
 	entered, release chan struct{}
 }
 
@@ -245,7 +245,7 @@ func (h stalledLikes) LikeStates(ctx context.Context, viewer int64,
 	rows []models.TargetCount) ([]models.LikeState, error) {
 	h.entered <- struct{}{}
 	<-h.release
-	return h.Store.LikeStates(ctx, viewer, rows)
+	return h.DB.LikeStates(ctx, viewer, rows)
 }
 
 // A process can stall or die between the COMMIT and its answer. The next request finds the created object.
@@ -350,7 +350,7 @@ func TestIdempotency_answersThoughTheAnswerFailed(t *testing.T) {
 
 // brokenLikes fails to read likes while it is set to fail, so that no post can be shown.
 type brokenLikes struct {
-	*db.Store
+	*db.DB
 	fail *atomic.Bool
 }
 
@@ -359,7 +359,7 @@ func (b brokenLikes) LikeStates(ctx context.Context, viewer int64,
 	if b.fail.Load() {
 		return nil, errors.New("broken")
 	}
-	return b.Store.LikeStates(ctx, viewer, rows)
+	return b.DB.LikeStates(ctx, viewer, rows)
 }
 
 // The table alone reveals neither texts, tokens nor passwords, nor a fast way to guess passwords. The length of a row

@@ -93,7 +93,7 @@ func (a *api) uploaded(t testing.TB, as account) uploaded {
 }
 
 // addImage stores an image of a user, without the API.
-func addImage(t testing.TB, store *db.Store, objects images.Store, user int64) *models.Image {
+func addImage(t testing.TB, store *db.DB, objects images.Store, user int64) *models.Image {
 	t.Helper()
 	made, err := images.Make(t.Context(), "file", asPNG(t, 600, 300))
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ import (
 	"likewise/models/db"
 )
 
-// Likes sets and reads likes: *db.Store in direct mode, *counters.Likes behind the Redis gate.
+// Likes sets and reads likes: *db.DB in direct mode, *counters.Likes behind the Redis gate.
 type Likes interface {
 	// SetLike sets or removes the user's like of the target and returns the resulting state. It returns CodeNotFound
 	// if the target is deleted or never existed. After CodeUnavailable, retrying is safe.
@@ -51,7 +51,7 @@ type Likes interface {
 
 // Config holds the parts and the settings of the API.
 type Config struct {
-	Store   *db.Store         // required
+	Store   *db.DB            // required
 	Likes   Likes             // required
 	Claims  *counters.Claims  // nil in direct mode
 	IDs     *counters.IDs     // required; of claims
@@ -115,7 +115,7 @@ const (
 // Server is the API. It is safe for concurrent use.
 type Server struct {
 	app         *fiber.App
-	store       *db.Store
+	store       *db.DB
 	likes       Likes
 	stock       stock
 	desk        Desk

@@ -24,7 +24,7 @@ import (
 
 // scriptedLikes is the store with a SetLike that the test defines.
 type scriptedLikes struct {
-	*db.Store
+	*db.DB
 	setLike func(ctx context.Context) (models.LikeState, error)
 }
 

@@ -37,7 +37,7 @@ type dropState struct {
 
 // directStock has everything in MySQL.
 type directStock struct {
-	store *db.Store
+	store *db.DB
 	ids   *counters.IDs
 }
 
@@ -103,7 +103,7 @@ type gatedStock struct {
 const maxConfirmTimes = 10_000
 
 // newStock returns the stock of a site; gate is nil in direct mode.
-func newStock(store *db.Store, gate *counters.Claims, ids *counters.IDs) (stock, error) {
+func newStock(store *db.DB, gate *counters.Claims, ids *counters.IDs) (stock, error) {
 	direct := directStock{store, ids}
 	if gate == nil {
 		return &direct, nil

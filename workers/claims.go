@@ -20,14 +20,14 @@ import (
 // settings by their version. MySQL keeps what is left to do until the event of the gate is applied. So a Releaser may
 // be killed at any time, and several at once do some of the work twice.
 type Releaser struct {
-	store   *db.Store
+	store   *db.DB
 	redis   *counters.Redis  // nil in direct mode
 	claims  *counters.Claims // nil in direct mode
 	metrics *Metrics
 }
 
 // NewReleaser returns a Releaser. In direct mode, r and claims are nil.
-func NewReleaser(store *db.Store, r *counters.Redis, claims *counters.Claims, m *Metrics) *Releaser {
+func NewReleaser(store *db.DB, r *counters.Redis, claims *counters.Claims, m *Metrics) *Releaser {
 	return &Releaser{store: store, redis: r, claims: claims, metrics: m}
 }
 
@@ -210,7 +210,7 @@ func usersAbove(list []models.LiveClaim, after int64) int {
 // the version of the settings. Claims on their way to MySQL are sent twice without harm. Claims that MySQL has ended
 // are sent, too, if it waits for their return: the log may have lost it. It returns the number of claims sent.
 func resendClaims(
-	ctx context.Context, r *counters.Redis, store *db.Store, likes *counters.Likes, dropID int64,
+	ctx context.Context, r *counters.Redis, store *db.DB, likes *counters.Likes, dropID int64,
 ) (resent int, err error) {
 	err = eachClaimDrift(ctx, r, store, dropID, func(drifts []models.ClaimDrift) error {
 		var claims []models.LiveClaim
@@ -249,7 +249,7 @@ func resendClaims(
 // reassertClaim sends the state in the gate of the claims of an event's user to a drop: of the one that the gate holds,
 // and of the one that MySQL has. at is the position of the event.
 func reassertClaim(
-	ctx context.Context, r *counters.Redis, store *db.Store, likes *counters.Likes,
+	ctx context.Context, r *counters.Redis, store *db.DB, likes *counters.Likes,
 	event models.Event, at models.Position,
 ) error {
 	dropID, userID := event.ID, event.UserID
@@ -272,7 +272,7 @@ func reassertClaim(
 
 // eachClaimDrift calls fn with batches of the differences between the claims of a warm drop and the rows.
 func eachClaimDrift(
-	ctx context.Context, r *counters.Redis, store *db.Store, dropID int64, fn func([]models.ClaimDrift) error,
+	ctx context.Context, r *counters.Redis, store *db.DB, dropID int64, fn func([]models.ClaimDrift) error,
 ) error {
 	held, err := heldClaims(ctx, r, dropID)
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 // that died before. Several Closers at once do the same work twice. A target that is restored in between opens again on
 // its next like.
 type Closer struct {
-	store   *db.Store
+	store   *db.DB
 	targets counters.Targets
 }
 
 // NewCloser returns a Closer.
-func NewCloser(store *db.Store, targets counters.Targets) *Closer { return &Closer{store, targets} }
+func NewCloser(store *db.DB, targets counters.Targets) *Closer { return &Closer{store, targets} }
 
 const (
 	runMargin   = 5 * time.Second // before its deadline, at which a run ends

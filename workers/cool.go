@@ -14,7 +14,7 @@ import (
 // Cool evicts a target from Redis, and waits until it may: MySQL has all of the target, and its shard is whole. If
 // Cool returns nil, the target was cold after the call began, and what was read from MySQL before does not make it warm
 // again. If ctx ends first, Cool returns an error, and the target stays as it is.
-func Cool(ctx context.Context, r *counters.Redis, store *db.Store, target models.Target) error {
+func Cool(ctx context.Context, r *counters.Redis, store *db.DB, target models.Target) error {
 	var failure error // of the last look that was not cut off
 	for {
 		cold, err := coolNow(ctx, r, store, target)
@@ -36,7 +36,7 @@ var errStaysWarm = errors.New("its last like or claim is not in mysql, or it is 
 
 // coolNow evicts the target if that is safe now, and reports whether it is cold. A cold target of a closed shard counts
 // as warm: Redis may have lost it, and its last likes are on their way.
-func coolNow(ctx context.Context, r *counters.Redis, store *db.Store, target models.Target) (bool, error) {
+func coolNow(ctx context.Context, r *counters.Redis, store *db.DB, target models.Target) (bool, error) {
 	shard := target.Shard(store.Shards())
 	states, err := r.ShardInfos(ctx)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 
 // Desk inspects and repairs the pipeline for moderators' tools. It is safe for concurrent use.
 type Desk struct {
-	store *db.Store
+	store *db.DB
 	redis *counters.Redis // nil in direct mode
 	likes *counters.Likes // nil in direct mode
 }
 
 // NewDesk returns a Desk. In direct mode, r and likes are nil.
-func NewDesk(store *db.Store, r *counters.Redis, likes *counters.Likes) *Desk {
+func NewDesk(store *db.DB, r *counters.Redis, likes *counters.Likes) *Desk {
 	return &Desk{store: store, redis: r, likes: likes}
 }
 
@@ -69,7 +69,7 @@ func (d *Desk) verifier(repair bool, found *[]models.Difference) *Verifier {
 }
 
 // VoidClaims ends the claims of a user that are in force, of one drop or of all, and returns their number; see
-// db.Store.VoidClaims. In gated mode it waits until MySQL has the claims that were accepted before. If the pipeline
+// db.DB.VoidClaims. In gated mode it waits until MySQL has the claims that were accepted before. If the pipeline
 // does not deliver them within the time of ctx, it returns CodeUnavailable, and has ended none. A claim that is
 // accepted during the call may stay, as one that comes right after it does.
 func (d *Desk) VoidClaims(ctx context.Context, v models.ClaimVoid) (int, error) {

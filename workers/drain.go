@@ -15,7 +15,7 @@ import (
 // If a shard was closed before, or another Redis has served the site since the shard was opened, this Redis does not
 // have the last likes. Some may be in Kafka. In that case Drain returns CodeConflict, and the shards must be opened
 // again first.
-func Drain(ctx context.Context, r *counters.Redis, store *db.Store) error {
+func Drain(ctx context.Context, r *counters.Redis, store *db.DB) error {
 	goals, err := r.CloseShards(ctx)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ const driftPage = 500
 
 // NewDriftWatch returns a DriftWatch that calls report for each difference. In direct mode, r and likes are nil.
 func NewDriftWatch(
-	store *db.Store,
+	store *db.DB,
 	r *counters.Redis,
 	likes *counters.Likes,
 	reg prometheus.Registerer,

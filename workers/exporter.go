@@ -24,14 +24,14 @@ import (
 // chunk. An Exporter holds one file and one page of rows in memory. It reads the sections one by one, so an archive is
 // not a snapshot.
 type Exporter struct {
-	store   *db.Store
+	store   *db.DB
 	now     func() time.Time
 	maxSize int64
 	turn    time.Duration
 }
 
 // NewExporter returns an Exporter.
-func NewExporter(store *db.Store) *Exporter {
+func NewExporter(store *db.DB) *Exporter {
 	return &Exporter{store: store, now: store.Now, maxSize: models.MaxExportSize, turn: exportTurn}
 }
 
@@ -179,7 +179,7 @@ func archived(export *models.Export, name string, body []byte, last bool) ([]byt
 
 // exportedRows reads the rows of an export in pages. It keeps the rows of a page that did not fit into a file.
 type exportedRows struct {
-	store  *db.Store
+	store  *db.DB
 	userID int64
 	at     models.ExportPlace // before the first row of page; Part is not used
 	page   []models.ExportItem

@@ -66,7 +66,7 @@ func (e *FlushError) Unwrap() error { return e.Cause }
 //
 // If a shard is closed, Redis may have lost its last acknowledged likes, while Kafka still has them. Then Flush does
 // not wait for those, and FlushOpen does. Both wait for a shard that cannot be read.
-func Flush(ctx context.Context, r *counters.Redis, store *db.Store) error {
+func Flush(ctx context.Context, r *counters.Redis, store *db.DB) error {
 	return flushShards(ctx, r, store, everyShard, false)
 }
 
@@ -74,13 +74,13 @@ func everyShard(int) bool { return true }
 
 // FlushOpen waits until every like that was acknowledged before the call is in MySQL. It waits until closed shards are
 // open, because only then MySQL has all that was acknowledged before. If ctx ends first, it returns a FlushError.
-func FlushOpen(ctx context.Context, r *counters.Redis, store *db.Store) error {
+func FlushOpen(ctx context.Context, r *counters.Redis, store *db.DB) error {
 	return flushShards(ctx, r, store, everyShard, true)
 }
 
 // flushShards is Flush for some shards, or FlushOpen if open is set.
 func flushShards(
-	ctx context.Context, r *counters.Redis, store *db.Store, which func(shard int) bool, open bool,
+	ctx context.Context, r *counters.Redis, store *db.DB, which func(shard int) bool, open bool,
 ) error {
 	var goals []counters.ShardInfo // as of the first time that a shard could be read, and was open if it must be
 	known := map[int]bool{}
@@ -115,7 +115,7 @@ func flushShards(
 // FlushWhole is FlushOpen, and then waits until all shards are whole. The events of a gap were acknowledged and lost on
 // the way, and MySQL has them when the reconciler has repaired the shard. Those of a dead letter wait for an admin. If
 // ctx ends first, FlushWhole returns a FlushError.
-func FlushWhole(ctx context.Context, r *counters.Redis, store *db.Store) error {
+func FlushWhole(ctx context.Context, r *counters.Redis, store *db.DB) error {
 	if err := FlushOpen(ctx, r, store); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func FlushWhole(ctx context.Context, r *counters.Redis, store *db.Store) error {
 }
 
 // flushTo waits until MySQL has every like up to the last of each of goals.
-func flushTo(ctx context.Context, r *counters.Redis, store *db.Store, goals []counters.ShardInfo) error {
+func flushTo(ctx context.Context, r *counters.Redis, store *db.DB, goals []counters.ShardInfo) error {
 	return await(ctx, func() ([]Behind, error) { return unflushed(ctx, r, store, goals) })
 }
 
@@ -160,7 +160,7 @@ func await(ctx context.Context, read func() ([]Behind, error)) error {
 func unflushed(
 	ctx context.Context,
 	r *counters.Redis,
-	store *db.Store,
+	store *db.DB,
 	goals []counters.ShardInfo,
 ) ([]Behind, error) {
 	states, err := store.ShardStates(ctx)

@@ -459,7 +459,7 @@ func TestFlush_waitsForAShardThatWasOvertaken(t *testing.T) {
 	p := setup(t)
 	p.start()()
 	p.exec("UPDATE like_shards SET applied_seq=applied_seq+9 WHERE shard=6")
-	for name, flush := range map[string]func(context.Context, *counters.Redis, *db.Store) error{
+	for name, flush := range map[string]func(context.Context, *counters.Redis, *db.DB) error{
 		"Flush": Flush, "FlushOpen": FlushOpen, "FlushWhole": FlushWhole,
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

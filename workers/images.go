@@ -11,12 +11,12 @@ import (
 // Sweeper deletes the images that nothing shows. It deletes the objects of an image first and its row last, so that a
 // process that is killed in between leaves the rest to the next run.
 type Sweeper struct {
-	store   *db.Store
+	store   *db.DB
 	objects images.Store
 }
 
 // NewSweeper returns a Sweeper.
-func NewSweeper(store *db.Store, objects images.Store) *Sweeper { return &Sweeper{store, objects} }
+func NewSweeper(store *db.DB, objects images.Store) *Sweeper { return &Sweeper{store, objects} }
 
 // Sweep looks at images that are due, at most limit, and returns at how many. If the storage fails, the image is due
 // again later, and Sweep returns the error after it has tried the others.

@@ -13,7 +13,7 @@ import (
 // shards with an open gap or an unresolved dead letter, because only Redis has what MySQL lacks.
 type Janitor struct {
 	redis   *counters.Redis
-	store   *db.Store
+	store   *db.DB
 	metrics *Metrics
 	idle    time.Duration
 }
@@ -26,7 +26,7 @@ const MinCoolAfter = 5 * time.Minute
 const DefaultCoolAfter = time.Hour
 
 // NewJanitor returns a Janitor of targets that were not liked for idle, which is raised to MinCoolAfter.
-func NewJanitor(r *counters.Redis, store *db.Store, m *Metrics, idle time.Duration) *Janitor {
+func NewJanitor(r *counters.Redis, store *db.DB, m *Metrics, idle time.Duration) *Janitor {
 	return &Janitor{redis: r, store: store, metrics: m, idle: max(idle, MinCoolAfter)}
 }
 

@@ -124,7 +124,7 @@ var ErrDirect = errors.New("this job does not exist in direct mode, where every 
 
 // JobsConfig holds what the jobs of a site need.
 type JobsConfig struct {
-	Store     *db.Store
+	Store     *db.DB
 	Redis     *counters.Redis  // nil in direct mode
 	Likes     *counters.Likes  // nil in direct mode
 	Claims    *counters.Claims // nil in direct mode

@@ -65,7 +65,7 @@ func (k Kafka) checkConfig(admin sarama.ClusterAdmin) error {
 }
 
 // Check returns an error if the topic cannot hold the likes of this installation: see EnsureTopic and CheckSite.
-func (k Kafka) Check(ctx context.Context, store *db.Store) error {
+func (k Kafka) Check(ctx context.Context, store *db.DB) error {
 	if err := k.EnsureTopic(store.Shards()); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ const checkLimit = 5 * time.Second
 
 // CheckSite returns ErrForeign if the last record of a partition is of another installation. Two sites that used one
 // topic would apply likes of each other.
-func (k Kafka) CheckSite(ctx context.Context, store *db.Store) error {
+func (k Kafka) CheckSite(ctx context.Context, store *db.DB) error {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	client, err := sarama.NewClient(k.Brokers, k.config())

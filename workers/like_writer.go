@@ -17,10 +17,10 @@ import (
 )
 
 // LikeWriter reads runs of events from Kafka and applies them to MySQL. A batch has runs of all partitions that the
-// process owns, and is one transaction: see db.Store.ApplyLikes. LikeWriter marks offsets after the commit. If it
+// process owns, and is one transaction: see db.DB.ApplyLikes. LikeWriter marks offsets after the commit. If it
 // reads a batch twice, the transaction drops the second by its positions.
 type LikeWriter struct {
-	store   *db.Store
+	store   *db.DB
 	kafka   Kafka
 	metrics *Metrics
 	now     func() time.Time
@@ -28,7 +28,7 @@ type LikeWriter struct {
 }
 
 // NewLikeWriter returns a LikeWriter. Run starts it.
-func NewLikeWriter(store *db.Store, kafka Kafka, m *Metrics) *LikeWriter {
+func NewLikeWriter(store *db.DB, kafka Kafka, m *Metrics) *LikeWriter {
 	return &LikeWriter{store: store, kafka: kafka, metrics: m, now: store.Now, limit: batchLimit}
 }
 

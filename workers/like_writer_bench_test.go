@@ -67,7 +67,7 @@ func BenchmarkLikeWriter(b *testing.B) {
 
 type writerBench struct {
 	b     *testing.B
-	store *db.Store
+	store *db.DB
 	kafka Kafka
 	user  int64
 	runs  [][]models.Enveloped // by shard, which are not in Kafka yet

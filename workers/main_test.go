@@ -31,7 +31,7 @@ type pipeline struct {
 	t       *testing.T
 	dsn     string
 	url     string
-	store   *db.Store
+	store   *db.DB
 	redis   *counters.Redis
 	likes   *counters.Likes
 	kafka   Kafka

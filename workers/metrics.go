@@ -187,7 +187,7 @@ func (m *Metrics) observeBatch(runs []models.LikeRecord, done models.LikesApplie
 const monitorEvery = 5 * time.Second
 
 // Monitor reads the pipeline's state into the gauges until ctx ends.
-func (m *Metrics) Monitor(ctx context.Context, r *counters.Redis, store *db.Store) {
+func (m *Metrics) Monitor(ctx context.Context, r *counters.Redis, store *db.DB) {
 	for {
 		m.observe(ctx, r, store)
 		if !pause(ctx, monitorEvery) {
@@ -196,7 +196,7 @@ func (m *Metrics) Monitor(ctx context.Context, r *counters.Redis, store *db.Stor
 	}
 }
 
-func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *db.Store) {
+func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *db.DB) {
 	ctx, cancel := context.WithTimeout(ctx, monitorEvery)
 	defer cancel()
 	infos, err := m.observeRedis(ctx, r, store)
@@ -236,7 +236,7 @@ func (m *Metrics) observe(ctx context.Context, r *counters.Redis, store *db.Stor
 // observeRedis returns the states of the shards, or nil if Redis does not answer. The error is also that of a shard
 // that cannot be read.
 func (m *Metrics) observeRedis(
-	ctx context.Context, r *counters.Redis, store *db.Store,
+	ctx context.Context, r *counters.Redis, store *db.DB,
 ) ([]counters.ShardInfo, error) {
 	infos, err := r.ShardInfos(ctx)
 	if err != nil {
@@ -265,7 +265,7 @@ func (m *Metrics) observeRedis(
 	return infos, errors.Join(append(failures, err)...)
 }
 
-func (m *Metrics) observeMySQL(ctx context.Context, store *db.Store) error {
+func (m *Metrics) observeMySQL(ctx context.Context, store *db.DB) error {
 	states, err := store.ShardStates(ctx)
 	if err != nil {
 		return err
@@ -305,7 +305,7 @@ func (m *Metrics) oldestAge(info counters.ShardInfo, now time.Time) time.Duratio
 	return max(0, now.Sub(oldest))
 }
 
-func (m *Metrics) monitorFailed(ctx context.Context, store *db.Store, source string, err error) {
+func (m *Metrics) monitorFailed(ctx context.Context, store *db.DB, source string, err error) {
 	if ctx.Err() == context.Canceled {
 		return
 	}

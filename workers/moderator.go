@@ -14,12 +14,12 @@ import (
 // It works in batches. Each batch changes MySQL, then closes the targets in the gate, and then records both. If a
 // Moderator is killed in between, the next one closes the batch again. Several Moderators take turns.
 type Moderator struct {
-	store   *db.Store
+	store   *db.DB
 	targets counters.Targets
 }
 
 // NewModerator returns a Moderator.
-func NewModerator(store *db.Store, targets counters.Targets) *Moderator {
+func NewModerator(store *db.DB, targets counters.Targets) *Moderator {
 	return &Moderator{store, targets}
 }
 

@@ -17,13 +17,13 @@ import (
 // through the pipeline again.
 type Reconciler struct {
 	redis *counters.Redis
-	store *db.Store
+	store *db.DB
 	likes *counters.Likes
 	scan  func(ctx context.Context, shard int, fn func([]models.Target) error) error // EachWarmOf of redis
 }
 
 // NewReconciler returns a Reconciler.
-func NewReconciler(r *counters.Redis, store *db.Store, likes *counters.Likes) *Reconciler {
+func NewReconciler(r *counters.Redis, store *db.DB, likes *counters.Likes) *Reconciler {
 	return &Reconciler{redis: r, store: store, likes: likes, scan: r.EachWarmOf}
 }
 
@@ -171,7 +171,7 @@ const comparePage = 5000
 func eachDiffering(
 	ctx context.Context,
 	redis *counters.Redis,
-	store *db.Store,
+	store *db.DB,
 	target models.Target,
 	fn func([]int64) error,
 ) error {

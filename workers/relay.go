@@ -35,7 +35,7 @@ import (
 // have gone back would otherwise accept events that the like writer drops: see wentBack.
 type Relay struct {
 	redis    *counters.Redis
-	store    *db.Store
+	store    *db.DB
 	kafka    Kafka
 	metrics  *Metrics
 	now      func() time.Time
@@ -45,7 +45,7 @@ type Relay struct {
 }
 
 // NewRelay returns a relay. Run starts it.
-func NewRelay(r *counters.Redis, store *db.Store, kafka Kafka, m *Metrics) *Relay {
+func NewRelay(r *counters.Redis, store *db.DB, kafka Kafka, m *Metrics) *Relay {
 	relay := &Relay{redis: r, store: store, kafka: kafka, metrics: m, now: store.Now,
 		trimmed: make([]models.Position, store.Shards())}
 	for shard := range store.Shards() {
@@ -176,7 +176,7 @@ func lockToken() string { return process() + "/" + rand.Text() }
 const noteLimit = time.Second // for recording a failure
 
 // noteFailure records a failure in MySQL, for Desk. If that fails, too, noteFailure only logs it.
-func noteFailure(ctx context.Context, store *db.Store, shards []int, stage models.Stage, failure error) {
+func noteFailure(ctx context.Context, store *db.DB, shards []int, stage models.Stage, failure error) {
 	ctx, cancel := context.WithTimeout(ctx, noteLimit)
 	defer cancel()
 	if err := store.NoteFailure(ctx, shards, stage, process(), failure); err != nil {
@@ -371,7 +371,7 @@ func (r *Relay) remember(ctx context.Context, shard int, outbox *counters.Outbox
 	return nil
 }
 
-func logOvertaken(ctx context.Context, store *db.Store, shard int, applied models.Position) {
+func logOvertaken(ctx context.Context, store *db.DB, shard int, applied models.Position) {
 	store.Logger().
 		ErrorContext(ctx, "mysql has applied events that this redis does not know; the shard is opened again",
 			"shard", shard, "applied", applied.String())

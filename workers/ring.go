@@ -25,12 +25,12 @@ import (
 // reads the latest ringHistory likes of at most ringSuspects candidates. Both steps read rows in the order of their
 // ids, so likes need no index by time, which would make every like slower.
 type RingFinder struct {
-	store *db.Store
+	store *db.DB
 	now   func() time.Time
 }
 
 // NewRingFinder returns a RingFinder.
-func NewRingFinder(store *db.Store, now func() time.Time) *RingFinder {
+func NewRingFinder(store *db.DB, now func() time.Time) *RingFinder {
 	return &RingFinder{store: store, now: now}
 }
 

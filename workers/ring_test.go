@@ -19,7 +19,7 @@ import (
 // likedWorld is a database of likes at given times. It does not need a pipeline.
 type likedWorld struct {
 	t     *testing.T
-	store *db.Store
+	store *db.DB
 	now   time.Time
 }
 

@@ -32,7 +32,7 @@ type Verification struct {
 // MySQL by the events in the pipeline. So a warm target is compared once its last change has been applied, and only if
 // it did not change during the comparison. A target that changes in every attempt is reported as undecided.
 type Verifier struct {
-	store  *db.Store
+	store  *db.DB
 	gate   gateVerifier
 	repair bool
 	report func(models.Difference)
@@ -45,7 +45,7 @@ type Verifier struct {
 // and MySQL differ in a like, it sends the state in Redis through the pipeline again, and counts that as repaired when
 // MySQL has it.
 func NewVerifier(
-	store *db.Store,
+	store *db.DB,
 	r *counters.Redis,
 	likes *counters.Likes,
 	repair bool,
@@ -80,7 +80,7 @@ type gateVerifier interface {
 }
 
 // directVerifier has nothing to verify: without a gate, no target is warm.
-type directVerifier struct{ store *db.Store }
+type directVerifier struct{ store *db.DB }
 
 func (directVerifier) verifyTargets(context.Context, []models.Target, *Verification) error {
 	return nil

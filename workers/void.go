@@ -34,19 +34,19 @@ import (
 // The gate refuses unlikes of deleted targets. The Voider withdraws such a like in MySQL, after the gate has evicted
 // the target. Otherwise the gate would keep the like, and count it again if the deletion is undone.
 type Voider struct {
-	store *db.Store
+	store *db.DB
 	gate  voidGate
 	likes likeSetter
 	turn  time.Duration
 }
 
-// likeSetter is *db.Store in direct mode, and *counters.Likes otherwise.
+// likeSetter is *db.DB in direct mode, and *counters.Likes otherwise.
 type likeSetter interface {
 	SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error)
 }
 
 // NewVoider returns a Voider. In direct mode, r is nil and likes is the store.
-func NewVoider(store *db.Store, r *counters.Redis, likes likeSetter) *Voider {
+func NewVoider(store *db.DB, r *counters.Redis, likes likeSetter) *Voider {
 	v := &Voider{store: store, gate: directVoids{}, likes: likes, turn: voidTurn}
 	if r != nil {
 		v.gate = &gatedVoids{r, store}
@@ -91,7 +91,7 @@ func (directVoids) keepCold(context.Context, models.Target) (bool, error) { retu
 
 type gatedVoids struct {
 	redis *counters.Redis
-	store *db.Store
+	store *db.DB
 }
 
 func (g *gatedVoids) flush(ctx context.Context) error { return FlushOpen(ctx, g.redis, g.store) }
@@ -122,7 +122,7 @@ func (g *gatedVoids) forget(ctx context.Context, targets []models.Target) ([]mod
 // it is opened. It leaves out targets of shards that were opened meanwhile, because the event may have been lost
 // before, and of those that cannot be read.
 func confirmCold(
-	ctx context.Context, r *counters.Redis, store *db.Store, targets []models.Target,
+	ctx context.Context, r *counters.Redis, store *db.DB, targets []models.Target,
 ) ([]models.Target, error) {
 	states, err := r.TargetStates(ctx, targets)
 	if err != nil {

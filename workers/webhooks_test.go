@@ -28,7 +28,7 @@ import (
 // hooks is a store with an admin, whose webhooks are at a receiver in the test.
 type hooks struct {
 	t     *testing.T
-	store *db.Store
+	store *db.DB
 	admin models.Author
 }
 

@@ -36,7 +36,7 @@ type mysqlFlags struct {
 }
 
 // open connects to MySQL. Tools pass no registry.
-func (f mysqlFlags) open(ctx context.Context, log *slog.Logger, registry *prometheus.Registry) (*db.Store, error) {
+func (f mysqlFlags) open(ctx context.Context, log *slog.Logger, registry *prometheus.Registry) (*db.DB, error) {
 	if f.MySQLConns < minMySQLConns {
 		return nil, fmt.Errorf("--mysql-conns must be at least %d", minMySQLConns)
 	}
@@ -63,7 +63,7 @@ func (f mysqlFlags) open(ctx context.Context, log *slog.Logger, registry *promet
 
 // checkSchema returns an error if the schema is that of another version of the program. The schema of the next version
 // suits this one, too, but that of a later version may not.
-func (f mysqlFlags) checkSchema(ctx context.Context, store *db.Store) error {
+func (f mysqlFlags) checkSchema(ctx context.Context, store *db.DB) error {
 	err := migrations.Check(ctx, store.Pool())
 	if !errors.Is(err, migrations.ErrNewerSchema) {
 		return err
@@ -299,7 +299,7 @@ type webhookFlags struct {
 type core struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
-	store    *db.Store
+	store    *db.DB
 	redis    *counters.Redis  // nil in direct mode
 	gate     *counters.Likes  // nil in direct mode
 	claims   *counters.Claims // nil in direct mode

@@ -77,7 +77,7 @@ func (u *userCreateCmd) password(out output) (string, error) {
 	return password, nil
 }
 
-func createUser(ctx context.Context, store *db.Store, r models.Registration, role string) (*models.User, error) {
+func createUser(ctx context.Context, store *db.DB, r models.Registration, role string) (*models.User, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
@@ -282,7 +282,7 @@ func (u *userTokenCmd) Run(ctx context.Context, out output) error {
 	return nil
 }
 
-func (u *userTokenCmd) users(ctx context.Context, store *db.Store) ([]int64, error) {
+func (u *userTokenCmd) users(ctx context.Context, store *db.DB) ([]int64, error) {
 	if u.Name != "" {
 		user, err := store.UserByLogin(ctx, u.Name)
 		if err != nil {

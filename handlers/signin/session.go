@@ -26,7 +26,7 @@ import (
 
 // Sessions looks up sessions by the hash of their token, through a cache. It is safe for concurrent use.
 type Sessions struct {
-	store *db.Store
+	store *db.DB
 	now   func() time.Time
 	log   *slog.Logger
 	cache *otter.Cache[[32]byte, *entry]
@@ -71,7 +71,7 @@ type batch struct {
 }
 
 // NewSessions returns Sessions with an empty cache. now is the clock that ages its entries.
-func NewSessions(store *db.Store, now func() time.Time, log *slog.Logger) (*Sessions, error) {
+func NewSessions(store *db.DB, now func() time.Time, log *slog.Logger) (*Sessions, error) {
 	cache, err := otter.New(&otter.Options[[32]byte, *entry]{MaximumSize: maxSessions})
 	if err != nil {
 		return nil, fmt.Errorf("session cache: %w", err)

@@ -31,7 +31,7 @@ type attacked struct {
 
 	log    *slog.Logger
 	mysql  *servers.MySQL
-	store  *db.Store
+	store  *db.DB
 	data   worst
 	probes []*http.Client // by address
 	walked int            // pages read to find cursors

@@ -27,7 +27,7 @@ type worst struct {
 }
 
 // newUser creates an account with a session.
-func newUser(ctx context.Context, store *db.Store, name string) (id int64, token string, err error) {
+func newUser(ctx context.Context, store *db.DB, name string) (id int64, token string, err error) {
 	user := &models.User{Username: name, Email: name + models.NoEmailDomain}
 	if err := store.CreateUser(ctx, user); err != nil {
 		return 0, "", err
@@ -37,7 +37,7 @@ func newUser(ctx context.Context, store *db.Store, name string) (id int64, token
 }
 
 // fill writes the content with the longest JSON and HTML: 60 KB of ampersands.
-func fill(ctx context.Context, store *db.Store) (w worst, err error) {
+func fill(ctx context.Context, store *db.DB) (w worst, err error) {
 	pool := store.Pool()
 	insert := func(query string, args ...any) (id int64) {
 		if err != nil {
@@ -131,7 +131,7 @@ type large struct {
 }
 
 // fillLarge writes many ordinary posts, all older than a year. Each post is a minute younger than the one before.
-func fillLarge(ctx context.Context, store *db.Store, posts int) (l large, err error) {
+func fillLarge(ctx context.Context, store *db.DB, posts int) (l large, err error) {
 	conn, err := store.Pool().Conn(ctx)
 	if err != nil {
 		return l, err

@@ -26,7 +26,7 @@ import (
 // site is a site with its users.
 type site struct {
 	dsn   string
-	store *db.Store
+	store *db.DB
 
 	// These are nil in direct mode.
 	redis  *counters.Redis

@@ -1,6 +1,6 @@
 // Package claimers has three ways to claim limited stock in one transaction of MySQL: a conditional UPDATE, SELECT …
 // FOR UPDATE, and a compare-and-swap with bounded retry. None of them oversells. A test and two benchmarks compare them
-// with each other and with direct mode, which has the first one in db.Store.ClaimDirect. The three send the same
+// with each other and with direct mode, which has the first one in db.DB.ClaimDirect. The three send the same
 // statements in plain SQL except for those that count.
 package claimers
 
@@ -30,7 +30,7 @@ var (
 )
 
 // Direct is the product in direct mode.
-type Direct struct{ Store *db.Store }
+type Direct struct{ Store *db.DB }
 
 // Claim calls ClaimDirect.
 func (w Direct) Claim(ctx context.Context, dropID, userID, id int64) error {
@@ -173,7 +173,7 @@ func transact(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// look reads what db.Store.ClaimDirect reads, and returns the count. It returns ErrSoldOut if no share is left,
+// look reads what db.DB.ClaimDirect reads, and returns the count. It returns ErrSoldOut if no share is left,
 // errRepeated if the user has a claim, and sql.ErrNoRows if the post is deleted.
 func look(
 	ctx context.Context, db interface {

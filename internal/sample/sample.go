@@ -28,7 +28,7 @@ var text []byte
 
 // Forum is where the sample is written.
 type Forum struct {
-	Store  *db.Store
+	Store  *db.DB
 	Likes  *counters.Likes
 	Claims *counters.Claims
 	IDs    *counters.IDs
@@ -103,12 +103,12 @@ const (
 )
 
 // Begin records that the sample is wanted, so that a start that is stopped continues it at the next.
-func Begin(ctx context.Context, store *db.Store) error {
+func Begin(ctx context.Context, store *db.DB) error {
 	return store.MarkImported(ctx, source, kindState, begun, 0)
 }
 
 // Wanted reports whether Begin was called, and Create has not succeeded since.
-func Wanted(ctx context.Context, store *db.Store) (bool, error) {
+func Wanted(ctx context.Context, store *db.DB) (bool, error) {
 	states, err := store.Imported(ctx, source, kindState)
 	_, is := states[begun]
 	_, was := states[done]

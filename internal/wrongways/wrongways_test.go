@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // shop is a site with a gate, and with the tables of the tutorials.
 type shop struct {
-	store  *db.Store
+	store  *db.DB
 	gate   *counters.Redis
 	claims *counters.Claims
 	ids    *counters.IDs

@@ -31,9 +31,9 @@ func banState(b *models.Ban) map[string]any {
 //
 // CodeInvalid: the ban breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not outrank
 // the user (see Outranks), or the present ban was decided by a user whose role is above the actor's.
-func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) (ended [][32]byte, err error) {
+func (s *DB) BanUser(ctx context.Context, actor, userID int64, ban *models.Ban) (ended [][32]byte, err error) {
 	ban.Until = models.WholeSeconds(ban.Until)
-	now := s.now()
+	now := s.Now()
 	if err := ban.Validate(now); err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ba
 		UPDATE users
 		SET banned_until=?, ban_reason=?, updated_at=updated_at
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		user, err := lockOutranked(tx, actor, userID)
 		if err != nil {
 			return err
@@ -58,7 +58,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ba
 		if err := tx.Exec(update, ban.Until, ban.Reason, userID).Error; err != nil {
 			return err
 		}
-		tx.announce(models.UserBanned, userID)
+		tx.Announce(models.UserBanned, userID)
 		if ended, err = endSessions(tx, userID, conditions{}); err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (s *Store) BanUser(ctx context.Context, actor, userID int64, ban *models.Ba
 
 // UnbanUser ends the ban of a user. If the user is not banned, nothing changes and nothing is logged. The errors are
 // those of BanUser.
-func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason string) error {
+func (s *DB) UnbanUser(ctx context.Context, actor, userID int64, reason string) error {
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 		UPDATE users
 		SET banned_until=NULL, ban_reason='', updated_at=updated_at
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		user, err := lockOutranked(tx, actor, userID)
 		if err != nil || user.ban(tx.Now) == nil {
 			return err
@@ -105,7 +105,7 @@ func (s *Store) UnbanUser(ctx context.Context, actor, userID int64, reason strin
 		if err := tx.Exec(update, userID).Error; err != nil {
 			return err
 		}
-		tx.announce(models.UserUnbanned, userID)
+		tx.Announce(models.UserUnbanned, userID)
 		if err := endVoids(tx, userID, voidsEnd); err != nil {
 			return err
 		}

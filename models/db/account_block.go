@@ -30,7 +30,7 @@ func blocksNot(user, other string) string {
 
 // RefuseBlocked returns CodeForbidden if the target's author has blocked the user. A target that does not exist has no
 // author and causes no error.
-func (s *Store) RefuseBlocked(ctx context.Context, target models.Target, userID int64) error {
+func (s *DB) RefuseBlocked(ctx context.Context, target models.Target, userID int64) error {
 	query := `
 		SELECT COUNT(*)
 		FROM ` + likeTables[target.Kind].targets + ` t
@@ -45,7 +45,7 @@ func (s *Store) RefuseBlocked(ctx context.Context, target models.Target, userID 
 		WHERE d.id=?`
 	}
 	var n int
-	if err := s.db.WithContext(ctx).Raw(query, userID, target.ID).Scan(&n).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, userID, target.ID).Scan(&n).Error; err != nil {
 		return fmt.Errorf("read blocks of the author of %s: %w", target, err)
 	}
 	if n > 0 {
@@ -55,7 +55,7 @@ func (s *Store) RefuseBlocked(ctx context.Context, target models.Target, userID 
 }
 
 // BlockersAmong returns which of these users block the viewer.
-func (s *Store) BlockersAmong(ctx context.Context, viewer int64, users []int64) (map[int64]bool, error) {
+func (s *DB) BlockersAmong(ctx context.Context, viewer int64, users []int64) (map[int64]bool, error) {
 	if len(users) == 0 {
 		return nil, nil
 	}
@@ -64,7 +64,7 @@ func (s *Store) BlockersAmong(ctx context.Context, viewer int64, users []int64) 
 		FROM blocks FORCE INDEX (PRIMARY)
 		WHERE user_id IN (` + joinIDs(users) + `) AND blocked_id=?`
 	var ids []int64
-	if err := s.db.WithContext(ctx).Raw(query, viewer).Scan(&ids).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, viewer).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read who blocks user %d: %w", viewer, err)
 	}
 	blockers := make(map[int64]bool, len(ids))
@@ -99,7 +99,7 @@ func lockPair(tx *Tx, userID, other int64) error {
 // Block hides the content of other from the user, and keeps other from replying to and liking the user's content. It
 // ends follows between the two in the same transaction. Blocking twice changes nothing. CodeNotFound: the other user
 // does not exist. CodeForbidden: the two are the same.
-func (s *Store) Block(ctx context.Context, userID, other int64) error {
+func (s *DB) Block(ctx context.Context, userID, other int64) error {
 	if userID == other {
 		return models.Errorf(models.CodeForbidden, "You cannot block yourself.")
 	}
@@ -107,7 +107,7 @@ func (s *Store) Block(ctx context.Context, userID, other int64) error {
 		INSERT INTO blocks (user_id, blocked_id, created_at)
 		VALUES (?,?,?)
 		ON DUPLICATE KEY UPDATE user_id=user_id`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
@@ -132,11 +132,11 @@ func (s *Store) Block(ctx context.Context, userID, other int64) error {
 }
 
 // Unblock ends a block. Without a block it changes nothing.
-func (s *Store) Unblock(ctx context.Context, userID, other int64) error {
+func (s *DB) Unblock(ctx context.Context, userID, other int64) error {
 	const remove = `
 		DELETE FROM blocks
 		WHERE user_id=? AND blocked_id=?`
-	if _, err := s.write(ctx, remove, userID, other); err != nil {
+	if _, err := s.Write(ctx, remove, userID, other); err != nil {
 		return fmt.Errorf("unblock user %d: %w", other, err)
 	}
 	return nil
@@ -144,7 +144,7 @@ func (s *Store) Unblock(ctx context.Context, userID, other int64) error {
 
 // BlockedUsers lists the users whom the user blocks and who are not deleted, latest first: at most limit after the key
 // (nil for the first page). If skipped users make the page short, rest is where the list continues; nil at its end.
-func (s *Store) BlockedUsers(
+func (s *DB) BlockedUsers(
 	ctx context.Context, userID int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
 	blocks := trail{
@@ -161,7 +161,7 @@ func (s *Store) BlockedUsers(
 			` + where.clause() + `
 			ORDER BY ` + blocks.order() + `
 			LIMIT ?`
-		return s.db.WithContext(ctx).Raw(query, append(where.args, limit)...)
+		return s.Read(ctx).Raw(query, append(where.args, limit)...)
 	}
 	list, rest, err = sift(ctx, s, blocks, after, limit, visible, noContent[models.ListedUser])
 	if err != nil {

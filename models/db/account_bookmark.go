@@ -11,7 +11,7 @@ import (
 
 // SetBookmark sets or deletes the user's bookmark of a post. Repeating it changes nothing. CodeNotFound: the post is
 // deleted or never existed.
-func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarked bool) error {
+func (s *DB) SetBookmark(ctx context.Context, userID, postID int64, bookmarked bool) error {
 	open, err := s.TargetOpen(ctx, models.Target{Kind: models.KindPost, ID: postID})
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 	const remove = `
 		DELETE FROM bookmarks
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		// Under this lock, nobody else writes bookmarks of the user, and a plain INSERT is enough; see setLikeRow.
 		users, err := lockStandings(tx, userID)
 		if err != nil {
@@ -59,14 +59,14 @@ func (s *Store) SetBookmark(ctx context.Context, userID, postID int64, bookmarke
 // BookmarkedPosts lists the posts that the user bookmarked, the latest bookmark first: at most limit bookmarks older
 // than row before (0 for the first page). Deleted posts, and posts of authors whom the user blocks, are skipped. If
 // skipped posts make the page short, rest is where the list continues; nil at its end.
-func (s *Store) BookmarkedPosts(
+func (s *DB) BookmarkedPosts(
 	ctx context.Context, userID int64, view PostView, before int64, limit int,
 ) (list []models.KeptPost, rest *models.ListKey, err error) {
 	return s.keptPosts(ctx, "bookmarks", userID, view, before, limit)
 }
 
 // keptPosts lists the posts in the user's rows of a table, as BookmarkedPosts does.
-func (s *Store) keptPosts(
+func (s *DB) keptPosts(
 	ctx context.Context, table string, userID int64, view PostView, before int64, limit int,
 ) (list []models.KeptPost, rest *models.ListKey, err error) {
 	kept := trail{
@@ -85,7 +85,7 @@ func (s *Store) keptPosts(
 			` + where.clause() + `
 			ORDER BY ` + kept.order() + `
 			LIMIT ?`
-		return s.db.WithContext(ctx).Raw(query, where.between([]any{userID}, limit)...)
+		return s.Read(ctx).Raw(query, where.between([]any{userID}, limit)...)
 	}
 	size := func(k *models.KeptPost) int { return postSize(&k.Post) }
 	list, rest, err = sift(ctx, s, kept, beforeID(before), limit, visible, size)

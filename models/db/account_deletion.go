@@ -14,8 +14,8 @@ import (
 //
 // passwordHash is the hash that was checked. CodeForbidden: the password was changed since. CodeBanned: the account is
 // banned. CodeConflict: the user is the last admin.
-func (s *Store) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+func (s *DB) DeleteUser(ctx context.Context, userID int64, passwordHash string) (ended [][32]byte, err error) {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if err := leaveAdmin(tx, userID); err != nil {
 			return err
 		}
@@ -115,18 +115,18 @@ const purgeBatch = 500
 // directions, bookmarks, notifications, subscriptions, read marks, drafts. It also ends the account's claims, and
 // empties the events of webhooks that have its name. It reports whether the account was deleted, and leaves any other
 // one alone. Each transaction is short, and PurgeUser can be run again at any time.
-func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
+func (s *DB) PurgeUser(ctx context.Context, userID int64) (deleted bool, err error) {
 	const query = `
 		SELECT COUNT(*)>0
 		FROM users
 		WHERE id=? AND deleted_at IS NOT NULL`
-	if err := s.db.WithContext(ctx).Raw(query, userID).Scan(&deleted).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, userID).Scan(&deleted).Error; err != nil {
 		return false, fmt.Errorf("read user %d: %w", userID, err)
 	}
 	if !deleted {
 		return false, nil
 	}
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if _, err := lockStandings(tx, userID); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (s *Store) PurgeUser(ctx context.Context, userID int64) (deleted bool, err 
 		}
 	}
 	for more := true; more; {
-		err := s.transact(ctx, func(tx *Tx) error {
+		err := s.Transact(ctx, func(tx *Tx) error {
 			n, err := unfollowSome(tx, userID)
 			more = n > 0
 			return err
@@ -184,14 +184,14 @@ type purgedRows struct {
 }
 
 // purgeSome deletes at most purgeBatch of the rows and reports whether there may be more.
-func (s *Store) purgeSome(ctx context.Context, rows purgedRows, userID int64) (more bool, err error) {
+func (s *DB) purgeSome(ctx context.Context, rows purgedRows, userID int64) (more bool, err error) {
 	find := fmt.Sprintf(`
 		SELECT %s
 		FROM %s
 		WHERE %s=?
 		LIMIT ?`, rows.other, rows.table, rows.user)
 	var others []int64
-	err = s.db.WithContext(ctx).Raw(find, userID, purgeBatch).Scan(&others).Error
+	err = s.Read(ctx).Raw(find, userID, purgeBatch).Scan(&others).Error
 	if err != nil || len(others) == 0 {
 		return false, err
 	}
@@ -200,7 +200,7 @@ func (s *Store) purgeSome(ctx context.Context, rows purgedRows, userID int64) (m
 		FROM %s r FORCE INDEX (%s)
 		WHERE r.%s=? AND r.%s IN (%s)`,
 		rows.table, rows.index, rows.user, rows.other, joinIDs(ascending(others)))
-	_, err = s.write(ctx, remove, userID)
+	_, err = s.Write(ctx, remove, userID)
 	return len(others) == purgeBatch, err
 }
 

@@ -15,8 +15,8 @@ const draftColumns = `
 	id, draft_key, post_id, parent_id, title, content, tags, version, created_at, updated_at`
 
 // DraftByKey reads a draft of the user. CodeNotFound: the user has no draft with this key.
-func (s *Store) DraftByKey(ctx context.Context, userID int64, key string) (*models.Draft, error) {
-	return readDraft(s.db.WithContext(ctx), userID, key)
+func (s *DB) DraftByKey(ctx context.Context, userID int64, key string) (*models.Draft, error) {
+	return readDraft(s.Read(ctx), userID, key)
 }
 
 func readDraft(db *gorm.DB, userID int64, key string) (*models.Draft, error) {
@@ -37,7 +37,7 @@ func readDraft(db *gorm.DB, userID int64, key string) (*models.Draft, error) {
 
 // Drafts lists the drafts of the user, the latest created first: at most limit drafts older than row before (0 for the
 // first page).
-func (s *Store) Drafts(ctx context.Context, userID, before int64, limit int) ([]models.Draft, error) {
+func (s *DB) Drafts(ctx context.Context, userID, before int64, limit int) ([]models.Draft, error) {
 	where := matching("user_id=?", userID)
 	where.addIf(before > 0, "id<?", before)
 	query := `
@@ -47,7 +47,7 @@ func (s *Store) Drafts(ctx context.Context, userID, before int64, limit int) ([]
 		ORDER BY id DESC
 		LIMIT ?`
 	size := func(d *models.Draft) int { return len(d.Text.Content) }
-	list, _, err := scanPage(s.db.WithContext(ctx).Raw(query, where.between(nil, limit)...), PageBytes, size)
+	list, _, err := scanPage(s.Read(ctx).Raw(query, where.between(nil, limit)...), PageBytes, size)
 	if err != nil {
 		return nil, fmt.Errorf("list drafts of user %d: %w", userID, err)
 	}
@@ -56,10 +56,10 @@ func (s *Store) Drafts(ctx context.Context, userID, before int64, limit int) ([]
 
 // SaveDraft creates the user's draft with this key, or replaces the one that the check of its version admits, and
 // returns it. An edit that changes nothing makes no version. CodeConflict: the user has MaxDrafts drafts.
-func (s *Store) SaveDraft(
+func (s *DB) SaveDraft(
 	ctx context.Context, userID int64, key string, text models.DraftText, admit func(now *models.Draft) error,
 ) (d *models.Draft, created bool, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		// Under this lock, nobody else writes drafts of the user.
 		users, err := lockStandings(tx, userID)
 		if err != nil {
@@ -109,7 +109,7 @@ func insertDraft(tx *Tx, userID int64, key string, text models.DraftText) (*mode
 			"You have %d drafts, and more is not possible. Delete one first.", drafts)
 	}
 	now := models.WholeSeconds(tx.Now)
-	id, err := tx.insert(insert, userID, key, text.PostID, text.ParentID, text.Title, text.Content,
+	id, err := tx.Insert(insert, userID, key, text.PostID, text.ParentID, text.Title, text.Content,
 		strings.Join(text.Tags, " "), now, now)
 	return &models.Draft{ID: id, Key: key, Text: text, CreatedAt: now, UpdatedAt: now}, err
 }
@@ -129,7 +129,7 @@ func replaceDraft(tx *Tx, d *models.Draft, text models.DraftText) error {
 }
 
 // DeleteDraft deletes the user's draft with this key. Without one, it changes nothing.
-func (s *Store) DeleteDraft(ctx context.Context, userID int64, key string) error {
+func (s *DB) DeleteDraft(ctx context.Context, userID int64, key string) error {
 	d, err := s.DraftByKey(ctx, userID, key)
 	if models.ErrorCode(err) == models.CodeNotFound {
 		return nil
@@ -147,7 +147,7 @@ func (s *Store) DeleteDraft(ctx context.Context, userID int64, key string) error
 const keepDrafts = 180 * 24 * time.Hour
 
 // PurgeDrafts deletes at most limit drafts that have been kept for long enough, and returns how many it deleted.
-func (s *Store) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
+func (s *DB) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
 	const find = `
 		SELECT id
 		FROM drafts FORCE INDEX (idx_updated_at)
@@ -155,8 +155,8 @@ func (s *Store) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
 		ORDER BY updated_at
 		LIMIT ?`
 	var ids []int64
-	before := models.WholeSeconds(s.now().Add(-keepDrafts))
-	if err := s.db.WithContext(ctx).Raw(find, before, limit).Scan(&ids).Error; err != nil {
+	before := models.WholeSeconds(s.Now().Add(-keepDrafts))
+	if err := s.Read(ctx).Raw(find, before, limit).Scan(&ids).Error; err != nil {
 		return 0, fmt.Errorf("find old drafts: %w", err)
 	}
 	if len(ids) == 0 {
@@ -170,14 +170,14 @@ func (s *Store) PurgeDrafts(ctx context.Context, limit int) (int64, error) {
 }
 
 // purgeDraftsOf deletes at most limit drafts of a user and reports whether there may be more.
-func (s *Store) purgeDraftsOf(ctx context.Context, userID int64, limit int) (more bool, err error) {
+func (s *DB) purgeDraftsOf(ctx context.Context, userID int64, limit int) (more bool, err error) {
 	const find = `
 		SELECT id
 		FROM drafts FORCE INDEX (idx_user_id)
 		WHERE user_id=?
 		LIMIT ?`
 	var ids []int64
-	if err := s.db.WithContext(ctx).Raw(find, userID, limit).Scan(&ids).Error; err != nil || len(ids) == 0 {
+	if err := s.Read(ctx).Raw(find, userID, limit).Scan(&ids).Error; err != nil || len(ids) == 0 {
 		return false, err
 	}
 	_, err = s.deleteDrafts(ctx, ids, "")
@@ -185,7 +185,7 @@ func (s *Store) purgeDraftsOf(ctx context.Context, userID int64, limit int) (mor
 }
 
 // deleteDrafts deletes those of the drafts that meet a condition ("" for none), and frees their images.
-func (s *Store) deleteDrafts(
+func (s *DB) deleteDrafts(
 	ctx context.Context, ids []int64, condition string, args ...any,
 ) (deleted int64, err error) {
 	where := matching("d.id IN (" + joinIDs(ascending(ids)) + ")")
@@ -196,7 +196,7 @@ func (s *Store) deleteDrafts(
 		` + where.clause() + `
 		ORDER BY d.id
 		FOR UPDATE`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		var locked []int64
 		if err := tx.Raw(lock, where.args...).Scan(&locked).Error; err != nil || len(locked) == 0 {
 			return err

@@ -21,7 +21,7 @@ const exportColumns = `id, COALESCE(user_id,0) AS user_id, state, section, part,
 
 // RequestExport returns the export of a user. If there is none, or it has expired, it requests one. CodeUnauthorized:
 // the user is banned or the account was deleted, and the session is still cached.
-func (s *Store) RequestExport(ctx context.Context, userID int64) (*models.Export, error) {
+func (s *DB) RequestExport(ctx context.Context, userID int64) (*models.Export, error) {
 	const read = `
 		SELECT ` + exportColumns + `
 		FROM exports
@@ -31,7 +31,7 @@ func (s *Store) RequestExport(ctx context.Context, userID int64) (*models.Export
 		INSERT INTO exports (user_id, state, section, part, after_value, after_id, requested_at, expires_at)
 		VALUES (?,?,?,?,0,0,?,?)`
 	var e *models.Export
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, userID) // two requests take turns
 		if err != nil {
 			return err
@@ -79,14 +79,14 @@ func dropExport(tx *Tx, userID int64) error {
 }
 
 // ExportChunk reads one chunk of a user's export. CodeNotFound: the export has expired or was dropped meanwhile.
-func (s *Store) ExportChunk(ctx context.Context, e *models.Export, number int) ([]byte, error) {
+func (s *DB) ExportChunk(ctx context.Context, e *models.Export, number int) ([]byte, error) {
 	var rows []struct{ Data []byte }
 	const read = `
 		SELECT c.data
 		FROM exports e
 		JOIN export_chunks c ON c.export_id=e.id AND c.number=?
 		WHERE e.id=? AND e.user_id=? AND e.expires_at>?`
-	if err := s.db.WithContext(ctx).Raw(read, number, e.ID, e.UserID, s.now().UTC()).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(read, number, e.ID, e.UserID, s.Now().UTC()).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read export %d: %w", e.ID, err)
 	}
 	if len(rows) == 0 {
@@ -97,7 +97,7 @@ func (s *Store) ExportChunk(ctx context.Context, e *models.Export, number int) (
 
 // WaitingExports lists at most limit unfinished exports. Those with the fewest chunks come first, so that a large one
 // does not delay the others.
-func (s *Store) WaitingExports(ctx context.Context, limit int) ([]models.Export, error) {
+func (s *DB) WaitingExports(ctx context.Context, limit int) ([]models.Export, error) {
 	var list []models.Export
 	const read = `
 		SELECT ` + exportColumns + `
@@ -105,7 +105,7 @@ func (s *Store) WaitingExports(ctx context.Context, limit int) ([]models.Export,
 		WHERE state=? AND user_id IS NOT NULL AND expires_at>?
 		ORDER BY chunks, id
 		LIMIT ?`
-	if err := s.db.WithContext(ctx).Raw(read, models.ExportBuilding, s.now().UTC(),
+	if err := s.Read(ctx).Raw(read, models.ExportBuilding, s.Now().UTC(),
 		limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read exports: %w", err)
 	}
@@ -115,7 +115,7 @@ func (s *Store) WaitingExports(ctx context.Context, limit int) ([]models.Export,
 // AppendExport adds a chunk to an export and advances it to the next place; with done, it finishes the export. If
 // another process has continued the export since e was read, or it was dropped, AppendExport changes nothing and
 // returns false.
-func (s *Store) AppendExport(
+func (s *DB) AppendExport(
 	ctx context.Context, e *models.Export, chunk []byte, next models.ExportPlace, done bool,
 ) (ok bool, err error) {
 	if len(chunk) > maxExportChunk {
@@ -131,10 +131,10 @@ func (s *Store) AppendExport(
 	after := *e
 	after.Place, after.Chunks, after.Size = next, e.Chunks+1, e.Size+int64(len(chunk))
 	if done {
-		now := s.now().UTC().Truncate(time.Millisecond)
+		now := s.Now().UTC().Truncate(time.Millisecond)
 		after.State, after.ReadyAt, after.ExpiresAt = models.ExportReady, &now, now.Add(exportLife)
 	}
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		moved := tx.Exec(update, after.State, next.Section, next.Part, next.AfterValue, next.AfterID, after.Chunks,
 			after.Size, after.ReadyAt, after.ExpiresAt,
 			e.ID, e.UserID, models.ExportBuilding, e.Chunks)
@@ -160,7 +160,7 @@ const (
 
 // RemoveExports deletes the exports that have expired and those that were dropped, with their chunks, and returns the
 // number of deleted exports.
-func (s *Store) RemoveExports(ctx context.Context) (removed int, err error) {
+func (s *DB) RemoveExports(ctx context.Context) (removed int, err error) {
 	const expire = `
 		UPDATE exports
 		SET user_id=NULL
@@ -178,23 +178,23 @@ func (s *Store) RemoveExports(ctx context.Context) (removed int, err error) {
 	const deleteExport = `
 		DELETE FROM exports
 		WHERE id=? AND user_id IS NULL`
-	if _, err := s.write(ctx, expire, s.now().UTC()); err != nil {
+	if _, err := s.Write(ctx, expire, s.Now().UTC()); err != nil {
 		return 0, fmt.Errorf("expire exports: %w", err)
 	}
 	for {
 		var ids []int64
-		if err := s.db.WithContext(ctx).Raw(find, removeExports).Scan(&ids).Error; err != nil {
+		if err := s.Read(ctx).Raw(find, removeExports).Scan(&ids).Error; err != nil {
 			return removed, fmt.Errorf("read dropped exports: %w", err)
 		}
 		for _, id := range ids {
 			for more := true; more; {
-				n, err := s.write(ctx, deleteChunks, id, removeChunks)
+				n, err := s.Write(ctx, deleteChunks, id, removeChunks)
 				if err != nil {
 					return removed, fmt.Errorf("remove chunks of export %d: %w", id, err)
 				}
 				more = n == removeChunks
 			}
-			n, err := s.write(ctx, deleteExport, id)
+			n, err := s.Write(ctx, deleteExport, id)
 			if err != nil {
 				return removed, fmt.Errorf("remove export %d: %w", id, err)
 			}

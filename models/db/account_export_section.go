@@ -17,7 +17,7 @@ import (
 // the first row.
 type exportSection struct {
 	name string
-	read func(ctx context.Context, s *Store, userID int64, after models.ListKey, limit int) ([]models.ExportItem, error)
+	read func(ctx context.Context, s *DB, userID int64, after models.ListKey, limit int) ([]models.ExportItem, error)
 }
 
 // ExportSections returns the names of the sections of an export in their order.
@@ -30,7 +30,7 @@ func ExportSections() []string {
 }
 
 // ExportItems reads rows of a section: at most limit after a key. The zero key is before the first row.
-func (s *Store) ExportItems(
+func (s *DB) ExportItems(
 	ctx context.Context, userID int64, section string, after models.ListKey, limit int,
 ) ([]models.ExportItem, error) {
 	i := slices.IndexFunc(exportSections, func(e exportSection) bool { return e.name == section })
@@ -55,9 +55,9 @@ func (r RowKey) key() models.ListKey { return models.ListKey{ID: r.RowID} }
 // rowsOf returns a section that is read by a query. The placeholders of the query are the user, the last id and the
 // limit.
 func rowsOf[T interface{ key() models.ListKey }](name, query string) exportSection {
-	read := func(ctx context.Context, s *Store, userID int64, after models.ListKey, limit int) ([]models.ExportItem,
+	read := func(ctx context.Context, s *DB, userID int64, after models.ListKey, limit int) ([]models.ExportItem,
 		error) {
-		return exportRows[T](s.db.WithContext(ctx).Raw(query, userID, after.ID, limit))
+		return exportRows[T](s.Read(ctx).Raw(query, userID, after.ID, limit))
 	}
 	return exportSection{name, read}
 }
@@ -425,7 +425,7 @@ var exportSections = []exportSection{
 
 // exportSessions reads the section of sessions.
 func exportSessions(
-	ctx context.Context, s *Store, userID int64, after models.ListKey, limit int,
+	ctx context.Context, s *DB, userID int64, after models.ListKey, limit int,
 ) ([]models.ExportItem, error) {
 	list, err := s.Sessions(ctx, userID, afterKey(after), limit)
 	items := make([]models.ExportItem, len(list))
@@ -440,7 +440,7 @@ func exportSessions(
 
 // exportTokens reads the section of API tokens.
 func exportTokens(
-	ctx context.Context, s *Store, userID int64, after models.ListKey, limit int,
+	ctx context.Context, s *DB, userID int64, after models.ListKey, limit int,
 ) ([]models.ExportItem, error) {
 	list, err := s.Tokens(ctx, userID, afterKey(after), limit)
 	items := make([]models.ExportItem, len(list))
@@ -488,13 +488,13 @@ func revisionsOf[T interface{ key() models.ListKey }](
 		WHERE x.user_id=? AND x.id>?
 		ORDER BY x.id, r.version
 		LIMIT ?`
-	read := func(ctx context.Context, s *Store, userID int64, after models.ListKey, limit int) ([]models.ExportItem,
+	read := func(ctx context.Context, s *DB, userID int64, after models.ListKey, limit int) ([]models.ExportItem,
 		error) {
-		items, err := exportRows[T](s.db.WithContext(ctx).Raw(one, userID, after.Value, after.ID, limit))
+		items, err := exportRows[T](s.Read(ctx).Raw(one, userID, after.Value, after.ID, limit))
 		if err != nil || len(items) == limit {
 			return items, err
 		}
-		more, err := exportRows[T](s.db.WithContext(ctx).Raw(others, userID, after.Value, limit-len(items)))
+		more, err := exportRows[T](s.Read(ctx).Raw(others, userID, after.Value, limit-len(items)))
 		return append(items, more...), err
 	}
 	return exportSection{name, read}

@@ -14,7 +14,7 @@ import (
 // Follow adds the posts of other to the user's feed and returns the number of other's followers. Following twice
 // changes nothing. CodeNotFound: the other user does not exist. CodeForbidden: the two are the same, or one of them has
 // blocked the other. CodeConflict: the user follows MaxFollows users.
-func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int64, err error) {
+func (s *DB) Follow(ctx context.Context, userID, other int64) (followers int64, err error) {
 	if userID == other {
 		return 0, models.Errorf(models.CodeForbidden, "You cannot follow yourself.")
 	}
@@ -31,7 +31,7 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 		UPDATE users
 		SET followers_count=followers_count+1, updated_at=updated_at
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		// Follows, blocks and deletions of the two users wait for this lock, so the values read here hold.
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
@@ -71,8 +71,8 @@ func (s *Store) Follow(ctx context.Context, userID, other int64) (followers int6
 
 // Unfollow ends a follow and returns the number of other's followers. Without a follow it changes nothing.
 // CodeNotFound: the other user does not exist.
-func (s *Store) Unfollow(ctx context.Context, userID, other int64) (followers int64, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+func (s *DB) Unfollow(ctx context.Context, userID, other int64) (followers int64, err error) {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if err := lockPair(tx, userID, other); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func unfollow(tx *Tx, userID, other int64) error {
 // Followers lists the followers of the user, latest first, without deleted users and those whom the viewer (0 for the
 // anonymous) blocks: at most limit after the key (nil for the first page). If skipped users make the page short, rest
 // is where the list continues; nil at its end.
-func (s *Store) Followers(
+func (s *DB) Followers(
 	ctx context.Context, viewer, userID int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
 	followers := trail{
@@ -127,7 +127,7 @@ func (s *Store) Followers(
 }
 
 // Following lists the users whom the user follows, as Followers does.
-func (s *Store) Following(
+func (s *DB) Following(
 	ctx context.Context, viewer, userID int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
 	followed := trail{
@@ -140,7 +140,7 @@ func (s *Store) Following(
 
 // follows lists the users in a column of a trail of follows f. The trail names its index: left alone, the optimizer
 // takes the unique one and sorts all follows of the user.
-func (s *Store) follows(
+func (s *DB) follows(
 	ctx context.Context, follows trail, column string, viewer int64, after *models.ListKey, limit int,
 ) (list []models.ListedUser, rest *models.ListKey, err error) {
 	visible := func(where conditions, limit int) *gorm.DB {
@@ -152,7 +152,7 @@ func (s *Store) follows(
 			` + where.clause() + `
 			ORDER BY ` + follows.order() + `
 			LIMIT ?`
-		return s.db.WithContext(ctx).Raw(query, append(where.args, limit)...)
+		return s.Read(ctx).Raw(query, append(where.args, limit)...)
 	}
 	list, rest, err = sift(ctx, s, follows, after, limit, visible, noContent[models.ListedUser])
 	if err != nil {
@@ -175,7 +175,7 @@ const (
 // by n authors at most. Those are the n authors whose own newest post after the key is newest: for every other author,
 // n posts of others are newer. So one query finds the newest post of each followed user, in three steps in an index
 // each, and another reads n entries of the index for each of n authors.
-func (s *Store) Feed(
+func (s *DB) Feed(
 	ctx context.Context, userID int64, view PostView, after *models.ListKey, limit int,
 ) ([]models.Post, error) {
 	for try := 1; ; try++ {
@@ -192,14 +192,14 @@ func (s *Store) Feed(
 }
 
 // feedAuthors returns the followed users who may have written one of the newest posts after the key.
-func (s *Store) feedAuthors(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]int64, error) {
+func (s *DB) feedAuthors(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]int64, error) {
 	const read = `
 		SELECT followed_id
 		FROM follows
 		WHERE user_id=?
 		ORDER BY followed_id`
 	var followed []int64
-	if err := s.db.WithContext(ctx).Raw(read, userID).Scan(&followed).Error; err != nil {
+	if err := s.Read(ctx).Raw(read, userID).Scan(&followed).Error; err != nil {
 		return nil, fmt.Errorf("read follows of user %d: %w", userID, err)
 	}
 	if len(followed) <= limit {
@@ -225,7 +225,7 @@ func (s *Store) feedAuthors(ctx context.Context, userID int64, after *models.Lis
 		FROM (` + strings.Join(parts, " UNION ALL ") + `) a
 		ORDER BY at DESC`
 	var latest []latestPost
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&latest).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&latest).Error; err != nil {
 		return nil, fmt.Errorf("read authors of the feed of user %d: %w", userID, err)
 	}
 	return neededAuthors(latest, after, limit), nil
@@ -256,7 +256,7 @@ func neededAuthors(latest []latestPost, after *models.ListKey, limit int) []int6
 }
 
 // newestOf reads the newest posts after the key of these authors, up to PageBytes of content.
-func (s *Store) newestOf(
+func (s *DB) newestOf(
 	ctx context.Context, viewer int64, view PostView, authors []int64, after *models.ListKey, limit int,
 ) (posts []models.Post, left int, err error) {
 	parts := make([]string, len(authors))
@@ -287,7 +287,7 @@ func (s *Store) newestOf(
 		` + view.join(viewer) + `
 		WHERE p.status=?
 		ORDER BY p.created_at DESC, p.id DESC`
-	read := s.db.WithContext(ctx).Raw(query, append(args, limit, models.StatusNormal)...)
+	read := s.Read(ctx).Raw(query, append(args, limit, models.StatusNormal)...)
 	posts, left, err = scanPage(read, PageBytes, postSize)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read feed of user %d: %w", viewer, err)

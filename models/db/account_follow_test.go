@@ -17,7 +17,7 @@ import (
 // crowd is a forum of 1,000 authors with 100 posts each. The reader follows them all, the guest three of them. The
 // writer has written 20,000 comments and likes all of it.
 type crowd struct {
-	store                 *db.Store
+	store                 *db.DB
 	reader, guest, writer models.Author
 }
 

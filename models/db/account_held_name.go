@@ -22,13 +22,13 @@ var errNotBanned = models.Errorf(models.CodeConflict,
 // DeleteBannedUser deletes the account of a banned user for an admin, as DeleteUser does. The ban stays in force: until
 // it ends, nobody can register with the username or the e-mail address. It returns the hashes of the sessions that
 // ended. The errors are those of ChangeRole; CodeConflict: the user is not banned.
-func (s *Store) DeleteBannedUser(
+func (s *DB) DeleteBannedUser(
 	ctx context.Context, actor, userID int64, reason string,
 ) (ended [][32]byte, err error) {
 	if err := models.ValidateReason(reason); err != nil {
 		return nil, err
 	}
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, actor, userID)
 		if err != nil {
 			return err
@@ -55,11 +55,11 @@ func (s *Store) DeleteBannedUser(
 // DeleteBanned is DeleteBannedUser as a command of the operator: the moderation log records it without an actor. It
 // returns the ban that stays in force. CodeInvalid: the reason breaks a rule. CodeNotFound: the user does not exist.
 // CodeConflict: the user is not banned.
-func (s *Store) DeleteBanned(ctx context.Context, userID int64, reason string) (ban *models.Ban, err error) {
+func (s *DB) DeleteBanned(ctx context.Context, userID int64, reason string) (ban *models.Ban, err error) {
 	if err := models.ValidateReason(reason); err != nil {
 		return nil, err
 	}
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, userID)
 		if err != nil {
 			return err
@@ -161,13 +161,13 @@ func notHeld(tx *Tx, u *models.User) error {
 }
 
 // PurgeHeldNames deletes at most limit rows of bans that have ended and returns how many it deleted.
-func (s *Store) PurgeHeldNames(ctx context.Context, limit int) (int64, error) {
+func (s *DB) PurgeHeldNames(ctx context.Context, limit int) (int64, error) {
 	const remove = `
 		DELETE FROM held_names
 		WHERE held_until<=?
 		ORDER BY held_until
 		LIMIT ?`
-	purged, err := s.write(ctx, remove, s.now().UTC(), limit)
+	purged, err := s.Write(ctx, remove, s.Now().UTC(), limit)
 	if err != nil {
 		return 0, fmt.Errorf("purge held names: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 // CommentsByUser lists the comments of a user on posts that are not deleted, latest first, as viewer (0 for the
 // anonymous) sees them: at most limit comments after the key (nil for the first page). If skipped comments make the
 // page short, rest is where the list continues; nil at its end.
-func (s *Store) CommentsByUser(
+func (s *DB) CommentsByUser(
 	ctx context.Context, viewer, userID int64, after *models.ListKey, limit int,
 ) (list []models.UserComment, rest *models.ListKey, err error) {
 	written := trail{
@@ -32,7 +32,7 @@ func (s *Store) CommentsByUser(
 			` + where.clause() + `
 			ORDER BY ` + written.order() + `
 			LIMIT ?`
-		return s.db.WithContext(ctx).Raw(query, where.between([]any{viewer}, limit)...)
+		return s.Read(ctx).Raw(query, where.between([]any{viewer}, limit)...)
 	}
 	size := func(c *models.UserComment) int { return commentSize(&c.Comment) }
 	list, rest, err = sift(ctx, s, written, after, limit, visible, size)
@@ -51,7 +51,7 @@ func likesOf(table string, userID int64) trail {
 // LikedPosts lists the posts that a user likes, the latest like first, as viewer sees them: at most limit likes older
 // than row before (0 for the first page). Likes of deleted posts are skipped. If skipped likes make the page short,
 // rest is where the list continues; nil at its end.
-func (s *Store) LikedPosts(
+func (s *DB) LikedPosts(
 	ctx context.Context, viewer, userID int64, view PostView, before int64, limit int,
 ) (list []models.Liked[models.Post], rest *models.ListKey, err error) {
 	likes := likesOf("post_likes", userID)
@@ -66,7 +66,7 @@ func (s *Store) LikedPosts(
 			` + where.clause() + `
 			ORDER BY ` + likes.order() + `
 			LIMIT ?`
-		return s.db.WithContext(ctx).Raw(query, where.between([]any{viewer}, limit)...)
+		return s.Read(ctx).Raw(query, where.between([]any{viewer}, limit)...)
 	}
 	size := func(l *models.Liked[models.Post]) int { return postSize(&l.Item) }
 	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, visible, size)
@@ -78,7 +78,7 @@ func (s *Store) LikedPosts(
 
 // LikedComments lists the comments that a user likes, as LikedPosts does. Comments under posts of authors whom the
 // viewer blocks are skipped, too.
-func (s *Store) LikedComments(
+func (s *DB) LikedComments(
 	ctx context.Context, viewer, userID, before int64, limit int,
 ) (list []models.Liked[models.Comment], rest *models.ListKey, err error) {
 	likes := likesOf("comment_likes", userID)
@@ -94,7 +94,7 @@ func (s *Store) LikedComments(
 			` + where.clause() + `
 			ORDER BY ` + likes.order() + `
 			LIMIT ?`
-		return s.db.WithContext(ctx).Raw(query, where.between([]any{viewer}, limit)...)
+		return s.Read(ctx).Raw(query, where.between([]any{viewer}, limit)...)
 	}
 	size := func(l *models.Liked[models.Comment]) int { return commentSize(&l.Item) }
 	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, visible, size)

@@ -11,7 +11,7 @@ const accountColumns = `u.id, u.username, u.email, u.role, u.display_name, u.bio
 			u.created_at, u.updated_at, u.banned_until, u.ban_reason`
 
 // Accounts lists accounts that were not deleted, in one query.
-func (s *Store) Accounts(ctx context.Context, q models.AccountQuery) ([]models.Account, error) {
+func (s *DB) Accounts(ctx context.Context, q models.AccountQuery) ([]models.Account, error) {
 	index, order := "PRIMARY", "u.id DESC"
 	where := matching("u.deleted_at IS NULL")
 	column := ""
@@ -34,7 +34,7 @@ func (s *Store) Accounts(ctx context.Context, q models.AccountQuery) ([]models.A
 		where.addIf(q.After != 0, "u.id<?", q.After)
 	}
 	where.addIf(q.Role != 0, "u.role=?", q.Role)
-	where.addIf(q.Banned, "u.banned_until>?", models.WholeSeconds(s.now()))
+	where.addIf(q.Banned, "u.banned_until>?", models.WholeSeconds(s.Now()))
 	query := `
 		SELECT ` + accountColumns + `
 		FROM users u FORCE INDEX (` + index + `)
@@ -42,14 +42,14 @@ func (s *Store) Accounts(ctx context.Context, q models.AccountQuery) ([]models.A
 		ORDER BY ` + order + `
 		LIMIT ?`
 	var list []models.Account
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list accounts: %w", err)
 	}
 	return list, nil
 }
 
 // AccountByID reads an account with its counts, in one query. CodeNotFound: it does not exist or was deleted.
-func (s *Store) AccountByID(ctx context.Context, id int64) (*models.Account, *models.AccountCounts, error) {
+func (s *DB) AccountByID(ctx context.Context, id int64) (*models.Account, *models.AccountCounts, error) {
 	const query = `
 		SELECT ` + accountColumns + `,
 			(SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=?) AS n_posts,
@@ -64,8 +64,8 @@ func (s *Store) AccountByID(ctx context.Context, id int64) (*models.Account, *mo
 		Account models.Account       `gorm:"embedded"`
 		Counts  models.AccountCounts `gorm:"embedded;embeddedPrefix:n_"`
 	}
-	now := s.now().UTC()
-	read := s.db.WithContext(ctx).
+	now := s.Now().UTC()
+	read := s.Read(ctx).
 		Raw(query, models.StatusNormal, models.StatusDeleted, models.StatusNormal, models.StatusDeleted, now, now,
 			id).Scan(&row)
 	if read.Error != nil {

@@ -156,7 +156,7 @@ const subjectText = 4 * models.MaxExcerpt
 // Notifications lists the user's notifications, latest first: at most limit before the id (0 for the first page), with
 // unread only the unread ones. If skipped notifications make the page short, rest is where the list continues; nil at
 // its end.
-func (s *Store) Notifications(
+func (s *DB) Notifications(
 	ctx context.Context, userID int64, unread bool, before int64, limit int,
 ) (list []models.Notification, rest *models.ListKey, err error) {
 	all := notificationsOf(userID, unread)
@@ -189,7 +189,7 @@ func (s *Store) Notifications(
 		ORDER BY ` + all.order() + `
 		LIMIT ?`
 		args := []any{userID, userID, userID, subjectText}
-		return s.db.WithContext(ctx).Raw(query, where.between(args, limit)...)
+		return s.Read(ctx).Raw(query, where.between(args, limit)...)
 	}
 	list, rest, err = sift(ctx, s, all, beforeID(before), limit, visible, noContent[models.Notification])
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *Store) Notifications(
 
 // UnreadCount returns the number of notifications that Notifications lists as unread, up to MaxUnread. It examines the
 // latest 5,000 unread notifications, including those that are hidden from the user.
-func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
+func (s *DB) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 	type row struct{ ID int64 }
 	unread := notificationsOf(userID, true)
 	visible := func(where conditions, limit int) *gorm.DB {
@@ -211,7 +211,7 @@ func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 		` + where.clause() + `
 		ORDER BY ` + unread.order() + `
 		LIMIT ?`
-		return s.db.WithContext(ctx).Raw(query, append(where.args, limit)...)
+		return s.Read(ctx).Raw(query, append(where.args, limit)...)
 	}
 	list, _, err := sift(ctx, s, unread, nil, models.MaxUnread, visible, noContent[row])
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *Store) UnreadCount(ctx context.Context, userID int64) (int64, error) {
 
 // NewsMarks returns the marks of users who are not deleted, by id. It reads two index entries of each. MySQL would sort
 // all entries of a user without user_id in the orders, and MariaDB with read_at in the first one.
-func (s *Store) NewsMarks(ctx context.Context, users []int64) (map[int64]models.NewsMark, error) {
+func (s *DB) NewsMarks(ctx context.Context, users []int64) (map[int64]models.NewsMark, error) {
 	query := `
 		SELECT u.id,
 			COALESCE((
@@ -243,7 +243,7 @@ func (s *Store) NewsMarks(ctx context.Context, users []int64) (map[int64]models.
 		ID   int64
 		Mark models.NewsMark `gorm:"embedded"`
 	}
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("look for notifications of %d users: %w", len(users), err)
 	}
 	marks := make(map[int64]models.NewsMark, len(rows))
@@ -258,7 +258,7 @@ const readBatch = 1000
 
 // ReadNotifications marks the user's notifications with these ids as read. It skips ids that do not exist, and those of
 // other users' notifications.
-func (s *Store) ReadNotifications(ctx context.Context, userID int64, ids []int64) error {
+func (s *DB) ReadNotifications(ctx context.Context, userID int64, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -268,7 +268,7 @@ func (s *Store) ReadNotifications(ctx context.Context, userID int64, ids []int64
 
 // ReadNotificationsUpTo marks the user's notifications up to this id as read, one batch per transaction. Notifications
 // that arrive meanwhile stay unread.
-func (s *Store) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error {
+func (s *DB) ReadNotificationsUpTo(ctx context.Context, userID, id int64) error {
 	ctx = Aside(ctx) // repeating it changes nothing
 	for {
 		n, err := s.markRead(ctx, userID, matching("id<=?", id))
@@ -280,7 +280,7 @@ func (s *Store) ReadNotificationsUpTo(ctx context.Context, userID, id int64) err
 
 // markRead marks at most readBatch of the user's notifications that meet the conditions as read, and returns their
 // number.
-func (s *Store) markRead(ctx context.Context, userID int64, where conditions) (int, error) {
+func (s *DB) markRead(ctx context.Context, userID int64, where conditions) (int, error) {
 	where.add("user_id=?", userID)
 	where.add("read_at IS NULL")
 	find := `
@@ -290,7 +290,7 @@ func (s *Store) markRead(ctx context.Context, userID int64, where conditions) (i
 		ORDER BY id
 		LIMIT ?`
 	var ids []int64
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		err := tx.Raw(find, where.between(nil, readBatch)...).Scan(&ids).Error
 		if err != nil || len(ids) == 0 {
 			return err
@@ -315,8 +315,8 @@ const (
 
 // PurgeNotifications deletes at most limit notifications that have been kept for long enough, and returns how many it
 // deleted. The target's row keeps the milestone that was reached, so a milestone does not notify its author again.
-func (s *Store) PurgeNotifications(ctx context.Context, limit int) (int64, error) {
-	now, purged := s.now().UTC(), int64(0)
+func (s *DB) PurgeNotifications(ctx context.Context, limit int) (int64, error) {
+	now, purged := s.Now().UTC(), int64(0)
 	for _, where := range []conditions{
 		matching("read_at<=?", now.Add(-keepRead)),
 		matching("read_at IS NULL AND created_at<=?", now.Add(-keepUnread)),
@@ -327,14 +327,14 @@ func (s *Store) PurgeNotifications(ctx context.Context, limit int) (int64, error
 			` + where.clause() + `
 			LIMIT ?`
 		var ids []int64
-		err := s.db.WithContext(ctx).Raw(find, append(where.args, int64(limit)-purged)...).Scan(&ids).Error
+		err := s.Read(ctx).Raw(find, append(where.args, int64(limit)-purged)...).Scan(&ids).Error
 		if err == nil && len(ids) > 0 {
 			remove := `
 				DELETE n
 				FROM notifications n FORCE INDEX (PRIMARY)
 				WHERE n.id IN (` + joinIDs(ascending(ids)) + `)`
 			var n int64
-			n, err = s.write(ctx, remove)
+			n, err = s.Write(ctx, remove)
 			purged += n
 		}
 		if err != nil {

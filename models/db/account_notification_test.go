@@ -20,7 +20,7 @@ import (
 
 // notified returns the kinds of a user's notifications, earliest first: "reply", "mention" and the numbers of
 // milestones.
-func notified(t testing.TB, store *db.Store, user models.Author) string {
+func notified(t testing.TB, store *db.DB, user models.Author) string {
 	t.Helper()
 	list, _, err := store.Notifications(context.Background(), user.ID, false, 0, 1000)
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func notified(t testing.TB, store *db.Store, user models.Author) string {
 
 func write(
 	t testing.TB,
-	store *db.Store,
+	store *db.DB,
 	author models.Author,
 	post *models.Post,
 	parent *models.Comment,
@@ -258,7 +258,7 @@ func TestCreateComment_notifiesOnceWhenRetried(t *testing.T) {
 }
 
 // awaitStatement waits until a connection runs a statement like this, and returns its id.
-func awaitStatement(t *testing.T, store *db.Store, like string) (connection int) {
+func awaitStatement(t *testing.T, store *db.DB, like string) (connection int) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() (bool, string) {
 		connection = count(
@@ -314,7 +314,7 @@ func TestCreateComment_notifiesNobodyWhenKilled(t *testing.T) {
 
 // rowsRead is how many rows a connection of the store has read, going by the server's own count. The store must have
 // one connection only.
-func rowsRead(t *testing.T, store *db.Store) int {
+func rowsRead(t *testing.T, store *db.DB) int {
 	t.Helper()
 	rows, err := store.Pool().QueryContext(t.Context(), `
 		SHOW SESSION STATUS

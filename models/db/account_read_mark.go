@@ -16,7 +16,7 @@ import (
 //
 // The comments on a post are committed in the order of their ids, because their transactions lock the post first. So
 // no comment appears below a mark later, unless it is restored.
-func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error {
+func (s *DB) MarkRead(ctx context.Context, userID, postID, upTo int64) error {
 	const read = `
 		SELECT
 			COALESCE((
@@ -39,7 +39,7 @@ func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error 
 		Latest  int64
 		Belongs bool
 	}
-	found := s.db.WithContext(ctx).Raw(read, upTo, postID, models.StatusNormal).Scan(&post)
+	found := s.Read(ctx).Raw(read, upTo, postID, models.StatusNormal).Scan(&post)
 	switch {
 	case found.Error != nil:
 		return fmt.Errorf("read post %d: %w", postID, found.Error)
@@ -51,7 +51,7 @@ func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error 
 		return models.Invalid("comment_id", models.Broken(models.FieldOtherPost,
 			"must be the id of a comment on this post"))
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		now := models.WholeSeconds(tx.Now)
 		if err := tx.Exec(upsert, userID, postID, upTo, now).Error; err != nil {
 			return err
@@ -70,7 +70,7 @@ func (s *Store) MarkRead(ctx context.Context, userID, postID, upTo int64) error 
 //
 // Comments are unread if they were written after the mark by somebody else, whom the user does not block, and are not
 // deleted.
-func (s *Store) Standings(
+func (s *DB) Standings(
 	ctx context.Context, userID int64, posts []int64,
 ) (standings map[int64]models.Standing, examined int, err error) {
 	if len(posts) == 0 {
@@ -98,7 +98,7 @@ func (s *Store) Standings(
 		ReadAt    *time.Time
 		News      bool
 	}
-	if err := s.db.WithContext(ctx).Raw(query, userID, userID).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, userID, userID).Scan(&rows).Error; err != nil {
 		return nil, 0, fmt.Errorf("read marks of user %d: %w", userID, err)
 	}
 	standings = map[int64]models.Standing{}
@@ -124,7 +124,7 @@ func (s *Store) Standings(
 
 // countUnread sets the unread comments of the marks of these posts. The ids are values of the statement: with those of
 // a joined table, the servers would read all comments on a post.
-func (s *Store) countUnread(
+func (s *DB) countUnread(
 	ctx context.Context, userID int64, posts []int64, standings map[int64]models.Standing,
 ) (examined int, err error) {
 	parts := make([]string, len(posts))
@@ -148,7 +148,7 @@ func (s *Store) countUnread(
 	}
 	query := strings.Join(parts, `
 		UNION ALL`)
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&counts).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&counts).Error; err != nil {
 		return 0, fmt.Errorf("count unread comments of user %d: %w", userID, err)
 	}
 	for _, n := range counts {
@@ -165,7 +165,7 @@ func (s *Store) countUnread(
 const keepMarks = 365 * 24 * time.Hour
 
 // PurgeReadMarks deletes at most limit read marks that have been kept for long enough, and returns how many it deleted.
-func (s *Store) PurgeReadMarks(ctx context.Context, limit int) (purged int64, err error) {
+func (s *DB) PurgeReadMarks(ctx context.Context, limit int) (purged int64, err error) {
 	const find = `
 		SELECT user_id, post_id
 		FROM read_marks FORCE INDEX (idx_read_at)
@@ -174,8 +174,8 @@ func (s *Store) PurgeReadMarks(ctx context.Context, limit int) (purged int64, er
 		LIMIT ?`
 	type key struct{ UserID, PostID int64 }
 	var keys []key
-	before := models.WholeSeconds(s.now().Add(-keepMarks))
-	err = s.db.WithContext(ctx).Raw(find, before, limit).Scan(&keys).Error
+	before := models.WholeSeconds(s.Now().Add(-keepMarks))
+	err = s.Read(ctx).Raw(find, before, limit).Scan(&keys).Error
 	if err != nil {
 		return 0, fmt.Errorf("find old read marks: %w", err)
 	}
@@ -189,7 +189,7 @@ func (s *Store) PurgeReadMarks(ctx context.Context, limit int) (purged int64, er
 			FROM (` + strings.Join(values, " UNION ALL ") + `) k
 			STRAIGHT_JOIN read_marks m FORCE INDEX (PRIMARY) ON m.user_id=k.user_id AND m.post_id=k.post_id
 			WHERE m.read_at<=?`
-		n, err := s.write(ctx, remove, before)
+		n, err := s.Write(ctx, remove, before)
 		purged += n
 		if err != nil {
 			return purged, fmt.Errorf("purge read marks: %w", err)

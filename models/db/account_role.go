@@ -10,13 +10,13 @@ import (
 // SetRole sets the role of a user, as a command of the operator: the moderation log records it without an actor. A
 // lower role ends sessions and API tokens as in ChangeRole. If the user has the role already, nothing changes and
 // nothing is logged. CodeNotFound: the user does not exist.
-func (s *Store) SetRole(ctx context.Context, userID int64, role models.Role) error {
+func (s *DB) SetRole(ctx context.Context, userID int64, role models.Role) error {
 	const operator = 0
 	const update = `
 		UPDATE users
 		SET role=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, userID)
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ func (s *Store) SetRole(ctx context.Context, userID int64, role models.Role) err
 // hashes: otherwise a token with the scope to moderate would work again after a later promotion. If the user has the
 // role already, nothing changes and nothing is logged. The errors are those of BanUser; CodeForbidden also if the actor
 // is not an admin.
-func (s *Store) ChangeRole(
+func (s *DB) ChangeRole(
 	ctx context.Context, actor, userID int64, role models.Role, reason string,
 ) (ended [][32]byte, err error) {
 	if err := models.ValidateReason(reason); err != nil {
@@ -56,7 +56,7 @@ func (s *Store) ChangeRole(
 		UPDATE users
 		SET role=?, updated_at=updated_at
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, actor, userID)
 		if err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 // CreateScripts creates n accounts without a password for scripts, as a command of the operator, and returns their ids.
 // They are named script-1, script-2 and so on, where these names and their e-mail addresses are free. CodeConflict:
 // somebody else took one of the names meanwhile; the accounts that were created until then stay.
-func (s *Store) CreateScripts(ctx context.Context, n int) ([]int64, error) {
+func (s *DB) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 	const atOnce = 1000
 	ids := make([]int64, 0, n)
 	for first := 1; len(ids) < n; first += atOnce {
@@ -23,7 +23,7 @@ func (s *Store) CreateScripts(ctx context.Context, n int) ([]int64, error) {
 				Role: models.RoleUser}
 		}
 		var created []int64
-		err := s.transact(ctx, func(tx *Tx) error {
+		err := s.Transact(ctx, func(tx *Tx) error {
 			free, err := freeNames(tx, users)
 			if err != nil {
 				return err

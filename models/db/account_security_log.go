@@ -158,7 +158,7 @@ func boundRow(tx *Tx, r *securityRow) error {
 
 // LogFailedLogin records that a login was rejected. If there is no such account, userID is 0. Then the log keeps a hash
 // of the login, with a key of the installation, because people enter passwords there.
-func (s *Store) LogFailedLogin(ctx context.Context, userID int64, login string) error {
+func (s *DB) LogFailedLogin(ctx context.Context, userID int64, login string) error {
 	e := securityEvent{kind: eventLoginFailed, userID: userID}
 	if userID == 0 {
 		h := hmac.New(sha256.New, s.cursorKey)
@@ -169,27 +169,27 @@ func (s *Store) LogFailedLogin(ctx context.Context, userID int64, login string) 
 }
 
 // LogFailedPassword records that a signed-in user was rejected for a wrong password.
-func (s *Store) LogFailedPassword(ctx context.Context, userID int64) error {
+func (s *DB) LogFailedPassword(ctx context.Context, userID int64) error {
 	return s.logAlone(ctx, securityEvent{kind: eventPasswordFailed, userID: userID})
 }
 
 // LogEmailRead records that the caller read the e-mail address of an account.
-func (s *Store) LogEmailRead(ctx context.Context, userID int64) error {
+func (s *DB) LogEmailRead(ctx context.Context, userID int64) error {
 	return s.logAlone(ctx, securityEvent{kind: eventEmailRead, userID: userID})
 }
 
 // LogEmailSearched records that the caller searched accounts by a prefix of their e-mail addresses.
-func (s *Store) LogEmailSearched(ctx context.Context) error {
+func (s *DB) LogEmailSearched(ctx context.Context) error {
 	return s.logAlone(ctx, securityEvent{kind: eventEmailSearched})
 }
 
 // logAlone writes an event in a transaction of its own. It is not the effect of an idempotent request.
-func (s *Store) logAlone(ctx context.Context, e securityEvent) error {
-	return s.transact(Aside(ctx), func(tx *Tx) error { return logSecurity(tx, e) })
+func (s *DB) logAlone(ctx context.Context, e securityEvent) error {
+	return s.Transact(Aside(ctx), func(tx *Tx) error { return logSecurity(tx, e) })
 }
 
 // SecurityLog lists events, latest first, in one query.
-func (s *Store) SecurityLog(ctx context.Context, q models.EventQuery) ([]models.LoggedEvent, error) {
+func (s *DB) SecurityLog(ctx context.Context, q models.EventQuery) ([]models.LoggedEvent, error) {
 	index := "idx_created_at"
 	switch {
 	case q.UserID != 0:
@@ -219,20 +219,20 @@ func (s *Store) SecurityLog(ctx context.Context, q models.EventQuery) ([]models.
 		ORDER BY created_at DESC, id DESC
 		LIMIT ?`
 	var events []models.LoggedEvent
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&events).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&events).Error; err != nil {
 		return nil, fmt.Errorf("read security log: %w", err)
 	}
 	return events, nil
 }
 
 // PurgeSecurityLog deletes at most limit rows that are older than SecurityLogLife and returns how many it deleted.
-func (s *Store) PurgeSecurityLog(ctx context.Context, limit int) (int64, error) {
+func (s *DB) PurgeSecurityLog(ctx context.Context, limit int) (int64, error) {
 	const remove = `
 		DELETE FROM security_log
 		WHERE created_at<?
 		ORDER BY created_at
 		LIMIT ?`
-	purged, err := s.write(ctx, remove, s.now().UTC().Add(-models.SecurityLogLife), limit)
+	purged, err := s.Write(ctx, remove, s.Now().UTC().Add(-models.SecurityLogLife), limit)
 	if err != nil {
 		return 0, fmt.Errorf("purge security log: %w", err)
 	}

@@ -18,7 +18,7 @@ import (
 const sessionLife = 90 * 24 * time.Hour
 
 // CreateSession opens one session as CreateSessions does.
-func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error) {
+func (s *DB) CreateSession(ctx context.Context, userID int64) (string, error) {
 	tokens, err := s.CreateSessions(ctx, []int64{userID})
 	if err != nil {
 		return "", err
@@ -28,12 +28,12 @@ func (s *Store) CreateSession(ctx context.Context, userID int64) (string, error)
 
 // CreateSessions opens a session of 90 days for each user without a login, as a command of the operator, and returns
 // their tokens, which are not stored.
-func (s *Store) CreateSessions(ctx context.Context, userIDs []int64) ([]string, error) {
+func (s *DB) CreateSessions(ctx context.Context, userIDs []int64) ([]string, error) {
 	const atOnce = 1000
 	var tokens []string
 	for some := range slices.Chunk(userIDs, atOnce) {
 		var opened []string
-		err := s.transact(ctx, func(tx *Tx) error {
+		err := s.Transact(ctx, func(tx *Tx) error {
 			opened = opened[:0]
 			now := models.WholeSeconds(tx.Now)
 			var rows []string
@@ -66,7 +66,7 @@ func createSession(tx *Tx, userID int64, userAgent string) (string, error) {
 		VALUES (?,UNHEX(?),?,?,?)`
 	token, hash := models.NewToken()
 	now := models.WholeSeconds(tx.Now)
-	tx.answerHas(models.HashNumber(hash[:]))
+	tx.AnswerHas(models.HashNumber(hash[:]))
 	return token, tx.Exec(insert, userID, hexOf(hash), now, now.Add(sessionLife), cleanAgent(userAgent)).Error
 }
 
@@ -88,8 +88,8 @@ func cleanAgent(s string) string {
 }
 
 // Register creates an account, as CreateUser does, and its first session, in one transaction.
-func (s *Store) Register(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+func (s *DB) Register(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if err := createUser(tx, u); err != nil {
 			return err
 		}
@@ -106,8 +106,8 @@ func (s *Store) Register(ctx context.Context, u *models.User, userAgent string) 
 //
 // CodeUnauthorized: the hash has changed since. A change of the password, and a deletion of the account, end all
 // sessions, and no session may begin after that. CodeBanned, with the Ban: the user is banned.
-func (s *Store) Login(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+func (s *DB) Login(ctx context.Context, u *models.User, userAgent string) (token string, err error) {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		found, err := lockStandings(tx, u.ID)
 		if err != nil {
 			return err
@@ -139,23 +139,23 @@ func (s *Store) Login(ctx context.Context, u *models.User, userAgent string) (to
 
 // Sessions lists the sessions of a user that have not expired, latest first: at most limit after the key (nil for the
 // first page).
-func (s *Store) Sessions(
+func (s *DB) Sessions(
 	ctx context.Context, userID int64, after *models.ListKey, limit int,
 ) ([]models.SessionInfo, error) {
 	const columns = "token_hash, created_at, expires_at, user_agent"
 	query, args := s.sessionsQuery(columns, userID, false, after, limit)
 	var list []models.SessionInfo
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list sessions of user %d: %w", userID, err)
 	}
 	return list, nil
 }
 
 // sessionsQuery returns the query of a page of the sessions of a user, or of the API tokens, with its arguments.
-func (s *Store) sessionsQuery(
+func (s *DB) sessionsQuery(
 	columns string, userID int64, tokens bool, after *models.ListKey, limit int,
 ) (query string, args []any) {
-	where := matching("user_id=? AND is_token=? AND expires_at>?", userID, tokens, s.now().UTC())
+	where := matching("user_id=? AND is_token=? AND expires_at>?", userID, tokens, s.Now().UTC())
 	if after != nil {
 		where.add("created_at<=FROM_UNIXTIME(?)", after.Value)
 		where.add("(created_at<FROM_UNIXTIME(?) OR token_hash<UNHEX(?))",
@@ -171,7 +171,7 @@ func (s *Store) sessionsQuery(
 }
 
 // EndSession ends one of the user's sessions by its SessionID and returns its hash. CodeNotFound: it does not exist.
-func (s *Store) EndSession(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
+func (s *DB) EndSession(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
 	return s.endSession(ctx, userID, false, id)
 }
 
@@ -184,13 +184,13 @@ func hashRange(id string) (from, to string) {
 	return id + strings.Repeat("0", rest), id + strings.Repeat("f", rest)
 }
 
-func (s *Store) endSession(ctx context.Context, userID int64, token bool, id string) (ended [][32]byte, err error) {
+func (s *DB) endSession(ctx context.Context, userID int64, token bool, id string) (ended [][32]byte, err error) {
 	if b, err := hex.DecodeString(id); err != nil || len(b) != models.SessionIDBytes {
 		return nil, errNoSession()
 	}
 	from, to := hashRange(id)
 	which := matching("is_token=? AND token_hash BETWEEN UNHEX(?) AND UNHEX(?)", token, from, to)
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if _, err := lockStandings(tx, userID); err != nil {
 			return err
 		}
@@ -218,8 +218,8 @@ func errNoSession() *models.Error {
 }
 
 // EndOtherSessions ends all of the user's sessions except one and returns their hashes. API tokens stay.
-func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+func (s *DB) EndOtherSessions(ctx context.Context, userID int64, keep [32]byte) (ended [][32]byte, err error) {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if _, err := lockStandings(tx, userID); err != nil {
 			return err
 		}
@@ -237,14 +237,14 @@ func (s *Store) EndOtherSessions(ctx context.Context, userID int64, keep [32]byt
 
 // ChangePassword sets the hash of a new password, and ends all sessions except one and all API tokens, in one
 // transaction. It returns the hashes of those. CodeForbidden: the password does not have the hash old any longer.
-func (s *Store) ChangePassword(
+func (s *DB) ChangePassword(
 	ctx context.Context, userID int64, old, hash string, keep [32]byte,
 ) (ended [][32]byte, err error) {
 	const update = `
 		UPDATE users
 		SET password_hash=?
 		WHERE id=? AND password_hash=? AND deleted_at IS NULL`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		updated := tx.Exec(update, hash, userID, old)
 		if updated.Error != nil {
 			return updated.Error
@@ -308,7 +308,7 @@ func deleteSessions(tx *Tx, hashes [][32]byte) (deleted int64, err error) {
 }
 
 // DeleteSession ends one session. If it does not exist, nothing changes.
-func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
+func (s *DB) DeleteSession(ctx context.Context, hash [32]byte) error {
 	const lock = `
 		SELECT user_id
 		FROM sessions
@@ -317,7 +317,7 @@ func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
 	const remove = `
 		DELETE FROM sessions
 		WHERE token_hash=UNHEX(?)`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		var userID int64
 		if err := tx.Raw(lock, hexOf(hash)).Scan(&userID).Error; err != nil || userID == 0 {
 			return err
@@ -337,7 +337,7 @@ func (s *Store) DeleteSession(ctx context.Context, hash [32]byte) error {
 }
 
 // PurgeSessions deletes at most limit expired sessions and returns how many it deleted.
-func (s *Store) PurgeSessions(ctx context.Context, limit int) (int64, error) {
+func (s *DB) PurgeSessions(ctx context.Context, limit int) (int64, error) {
 	const find = `
 		SELECT token_hash
 		FROM sessions FORCE INDEX (idx_expires_at)
@@ -345,7 +345,7 @@ func (s *Store) PurgeSessions(ctx context.Context, limit int) (int64, error) {
 		ORDER BY expires_at
 		LIMIT ?`
 	var purged int64
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		var expired []struct{ TokenHash []byte }
 		if err := tx.Raw(find, tx.Now, limit).Scan(&expired).Error; err != nil {
 			return err

@@ -23,12 +23,12 @@ func sessionsChanged(tx *Tx, userID int64) error {
 }
 
 // LastSessionChange returns the number of the latest change; 0 if there is none.
-func (s *Store) LastSessionChange(ctx context.Context) (int64, error) {
+func (s *DB) LastSessionChange(ctx context.Context) (int64, error) {
 	const query = `
 		SELECT COALESCE(MAX(id), 0)
 		FROM session_changes`
 	var last int64
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&last).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&last).Error; err != nil {
 		return 0, fmt.Errorf("read the last change of sessions: %w", err)
 	}
 	return last, nil
@@ -36,7 +36,7 @@ func (s *Store) LastSessionChange(ctx context.Context) (int64, error) {
 
 // SessionChanges returns the first limit changes from a number on, and those of the numbers in missing that are there
 // by now, in ascending order.
-func (s *Store) SessionChanges(
+func (s *DB) SessionChanges(
 	ctx context.Context, from int64, missing []int64, limit int,
 ) ([]models.SessionChange, error) {
 	const query = `
@@ -53,12 +53,12 @@ func (s *Store) SessionChanges(
 			FROM session_changes
 			WHERE id IN (` + joinIDs(missing) + `)
 			ORDER BY id`
-		if err := s.db.WithContext(ctx).Raw(late).Scan(&changes).Error; err != nil {
+		if err := s.Read(ctx).Raw(late).Scan(&changes).Error; err != nil {
 			return nil, fmt.Errorf("read late changes of sessions: %w", err)
 		}
 	}
 	var next []models.SessionChange
-	if err := s.db.WithContext(ctx).Raw(query, from, limit).Scan(&next).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, from, limit).Scan(&next).Error; err != nil {
 		return nil, fmt.Errorf("read changes of sessions: %w", err)
 	}
 	return append(changes, next...), nil
@@ -66,7 +66,7 @@ func (s *Store) SessionChanges(
 
 // PurgeSessionChanges deletes at most limit changes that every process has read, and returns how many it deleted. The
 // latest change stays: a process that misses it knows that the database was restored from a backup.
-func (s *Store) PurgeSessionChanges(ctx context.Context, limit int) (int64, error) {
+func (s *DB) PurgeSessionChanges(ctx context.Context, limit int) (int64, error) {
 	const remove = `
 		DELETE FROM session_changes
 		WHERE id<=?`
@@ -77,14 +77,14 @@ func (s *Store) PurgeSessionChanges(ctx context.Context, limit int) (int64, erro
 		ORDER BY id
 		LIMIT ?`
 	var old []int64
-	before := s.now().UTC().Add(-sessionChangeLife)
-	if err := s.db.WithContext(ctx).Raw(find, before, limit).Scan(&old).Error; err != nil {
+	before := s.Now().UTC().Add(-sessionChangeLife)
+	if err := s.Read(ctx).Raw(find, before, limit).Scan(&old).Error; err != nil {
 		return 0, fmt.Errorf("find old changes of sessions: %w", err)
 	}
 	if len(old) == 0 {
 		return 0, nil
 	}
-	purged, err := s.write(ctx, remove, old[len(old)-1])
+	purged, err := s.Write(ctx, remove, old[len(old)-1])
 	if err != nil {
 		return 0, fmt.Errorf("purge changes of sessions: %w", err)
 	}
@@ -93,7 +93,7 @@ func (s *Store) PurgeSessionChanges(ctx context.Context, limit int) (int64, erro
 
 // SessionsByHash returns the sessions of those token hashes that are valid. The others are unknown, ended or expired,
 // or the account is banned or was deleted.
-func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]byte]*models.Session, error) {
+func (s *DB) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]byte]*models.Session, error) {
 	query := `
 		SELECT s.token_hash, s.user_id, u.username, u.display_name, u.avatar_url, u.role, u.created_at AS since,
 			s.expires_at, s.is_token, s.scopes, s.last_used_at,
@@ -103,8 +103,8 @@ func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]
 			AND u.deleted_at IS NULL
 			AND (u.banned_until IS NULL OR u.banned_until<=?)
 		WHERE s.token_hash IN (` + hashList(hashes) + `) AND s.expires_at>?`
-	now := s.now().UTC()
-	rows, err := s.db.WithContext(ctx).Raw(query, now, now).Rows()
+	now := s.Now().UTC()
+	rows, err := s.Read(ctx).Raw(query, now, now).Rows()
 	if err != nil {
 		return nil, fmt.Errorf("read sessions: %w", err)
 	}
@@ -128,7 +128,7 @@ func (s *Store) SessionsByHash(ctx context.Context, hashes [][32]byte) (map[[32]
 }
 
 // UseTokens records that API tokens are used now, except for those with a recorded use less than a minute ago.
-func (s *Store) UseTokens(ctx context.Context, hashes [][32]byte) error {
+func (s *DB) UseTokens(ctx context.Context, hashes [][32]byte) error {
 	if len(hashes) == 0 {
 		return nil
 	}
@@ -136,8 +136,8 @@ func (s *Store) UseTokens(ctx context.Context, hashes [][32]byte) error {
 		UPDATE sessions FORCE INDEX (PRIMARY)
 		SET last_used_at=?
 		WHERE token_hash IN (` + hashList(hashes) + `) AND (last_used_at IS NULL OR last_used_at<=?)`
-	now := models.WholeSeconds(s.now())
-	if _, err := s.write(ctx, update, now, now.Add(-models.TokenUsedEvery)); err != nil {
+	now := models.WholeSeconds(s.Now())
+	if _, err := s.Write(ctx, update, now, now.Add(-models.TokenUsedEvery)); err != nil {
 		return fmt.Errorf("record use of tokens: %w", err)
 	}
 	return nil

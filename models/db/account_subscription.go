@@ -18,7 +18,7 @@ func notMuted(user, post string) string {
 
 // SetSubscription sets the user's subscription to a post; NotSubscribed ends it. Repeating it changes nothing.
 // CodeNotFound: the post is deleted or never existed.
-func (s *Store) SetSubscription(ctx context.Context, userID, postID int64, level models.Subscription) error {
+func (s *DB) SetSubscription(ctx context.Context, userID, postID int64, level models.Subscription) error {
 	open, err := s.TargetOpen(ctx, models.Target{Kind: models.KindPost, ID: postID})
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (s *Store) SetSubscription(ctx context.Context, userID, postID int64, level
 	const remove = `
 		DELETE FROM subscriptions
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		// Under this lock, nobody else writes subscriptions of the user, and a plain INSERT is enough.
 		users, err := lockStandings(tx, userID)
 		if err != nil {
@@ -73,7 +73,7 @@ func (s *Store) SetSubscription(ctx context.Context, userID, postID int64, level
 }
 
 // SubscribedPosts lists the posts to which the user has subscribed, as BookmarkedPosts does.
-func (s *Store) SubscribedPosts(
+func (s *DB) SubscribedPosts(
 	ctx context.Context, userID int64, view PostView, before int64, limit int,
 ) (list []models.KeptPost, rest *models.ListKey, err error) {
 	return s.keptPosts(ctx, "subscriptions", userID, view, before, limit)
@@ -123,7 +123,7 @@ type threadNews struct {
 // wait for the next one together. So a post causes one pass at a time, however many comments it gets.
 //
 // A step that was interrupted is repeated, and notifies nobody twice.
-func (s *Store) NotifyFollowers(
+func (s *DB) NotifyFollowers(
 	ctx context.Context, after int64, limit int, passed map[int64]bool,
 ) (step models.NewsStep, err error) {
 	const next = `
@@ -134,7 +134,7 @@ func (s *Store) NotifyFollowers(
 		ORDER BY t.post_id
 		LIMIT 1`
 	var news threadNews
-	if err := s.db.WithContext(ctx).Raw(next, after).Scan(&news).Error; err != nil {
+	if err := s.Read(ctx).Raw(next, after).Scan(&news).Error; err != nil {
 		return step, fmt.Errorf("read news of followed posts: %w", err)
 	}
 	if news.PostID == 0 {
@@ -143,7 +143,7 @@ func (s *Store) NotifyFollowers(
 	step.PostID = news.PostID
 	switch {
 	case news.Status != models.StatusNormal:
-		_, err = s.write(ctx, "DELETE FROM thread_news WHERE post_id=?", news.PostID)
+		_, err = s.Write(ctx, "DELETE FROM thread_news WHERE post_id=?", news.PostID)
 	case news.ToID == 0 && passed[news.PostID]:
 	default:
 		step.Worked, step.Begun = true, news.ToID == 0
@@ -156,7 +156,7 @@ func (s *Store) NotifyFollowers(
 }
 
 // notifySomeFollowers takes one step of a pass, and begins and ends it.
-func (s *Store) notifySomeFollowers(ctx context.Context, news threadNews, limit int) (notified int64, err error) {
+func (s *DB) notifySomeFollowers(ctx context.Context, news threadNews, limit int) (notified int64, err error) {
 	const begin = `
 		UPDATE thread_news
 		SET to_id=?
@@ -180,12 +180,12 @@ func (s *Store) notifySomeFollowers(ctx context.Context, news threadNews, limit 
 		WHERE post_id=? AND to_id=?`
 	if news.ToID == 0 {
 		news.ToID = news.LatestID
-		if _, err := s.write(ctx, begin, news.ToID, news.PostID); err != nil {
+		if _, err := s.Write(ctx, begin, news.ToID, news.PostID); err != nil {
 			return 0, err
 		}
 	}
 	var followers []int64
-	err = s.db.WithContext(ctx).Raw(find, news.PostID, models.Following, news.AfterUser, limit).Scan(&followers).Error
+	err = s.Read(ctx).Raw(find, news.PostID, models.Following, news.AfterUser, limit).Scan(&followers).Error
 	if err != nil {
 		return 0, err
 	}
@@ -195,12 +195,12 @@ func (s *Store) notifySomeFollowers(ctx context.Context, news threadNews, limit 
 		}
 	}
 	if len(followers) == limit {
-		_, err = s.write(ctx, advance, followers[limit-1], news.PostID, news.ToID, news.AfterUser)
+		_, err = s.Write(ctx, advance, followers[limit-1], news.PostID, news.ToID, news.AfterUser)
 		return notified, err
 	}
-	removed, err := s.write(ctx, remove, news.PostID, news.ToID)
+	removed, err := s.Write(ctx, remove, news.PostID, news.ToID)
 	if err == nil && removed == 0 {
-		_, err = s.write(ctx, end, news.PostID, news.ToID)
+		_, err = s.Write(ctx, end, news.PostID, news.ToID)
 	}
 	return notified, err
 }
@@ -209,7 +209,7 @@ func (s *Store) notifySomeFollowers(ctx context.Context, news threadNews, limit 
 const readUpTo = `COALESCE((SELECT m.comment_id FROM read_marks m WHERE m.user_id=f.user_id AND m.post_id=?), 0)`
 
 // notifyThese notifies those of these followers whom the news of a post concern.
-func (s *Store) notifyThese(ctx context.Context, news threadNews, followers []int64) (int64, error) {
+func (s *DB) notifyThese(ctx context.Context, news threadNews, followers []int64) (int64, error) {
 	insert := `
 		INSERT INTO notifications (user_id, kind, actor_id, post_id, comment_id, created_at)
 		SELECT w.user_id, ?, c.user_id, c.post_id, c.id, c.created_at
@@ -243,7 +243,7 @@ func (s *Store) notifyThese(ctx context.Context, news threadNews, followers []in
 				) IS NULL
 		) w
 		JOIN comments c ON c.id=w.comment_id` + notificationOnce
-	return s.write(ctx, insert, models.NotifyComment, news.PostID, news.FromID, news.ToID, news.PostID,
+	return s.Write(ctx, insert, models.NotifyComment, news.PostID, news.FromID, news.ToID, news.PostID,
 		models.NotifyReply,
 		models.NotifyMention, news.PostID, news.PostID, news.PostID, news.ToID, models.NotifyComment, news.PostID)
 }

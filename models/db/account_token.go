@@ -16,7 +16,7 @@ const tokenColumns = "token_hash, name, scopes, created_at, expires_at, last_use
 // CodeUnauthorized: the session has ended meanwhile. An act that ends the sessions of a user ends the tokens, too, and
 // no token may be created after that. CodeForbidden: the user's role does not have the scopes. CodeConflict: the user
 // has MaxTokens tokens.
-func (s *Store) CreateToken(
+func (s *DB) CreateToken(
 	ctx context.Context, userID int64, session [32]byte, grant models.TokenGrant,
 ) (*models.APIToken, string, error) {
 	scopes, err := grant.Validate()
@@ -31,12 +31,12 @@ func (s *Store) CreateToken(
 		INSERT INTO sessions (user_id, token_hash, is_token, name, scopes, created_at, expires_at)
 		VALUES (?,UNHEX(?),TRUE,?,?,?,?)`
 	token, hash := models.NewToken()
-	now := models.WholeSeconds(s.now())
+	now := models.WholeSeconds(s.Now())
 	t := &models.APIToken{
 		TokenHash: hash[:], Name: grant.Name, Scopes: scopes,
 		CreatedAt: now, ExpiresAt: now.AddDate(0, 0, int(grant.Days)),
 	}
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if err := lockSession(tx, userID, session, scopes); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (s *Store) CreateToken(
 		if err != nil {
 			return err
 		}
-		tx.answerHas(models.HashNumber(t.TokenHash))
+		tx.AnswerHas(models.HashNumber(t.TokenHash))
 		detail := models.SessionID(hash) + " " + t.Scopes.String()
 		return logSecurity(tx, securityEvent{kind: eventTokenCreated, userID: userID, detail: detail})
 	})
@@ -89,7 +89,7 @@ func lockSession(tx *Tx, userID int64, session [32]byte, scopes models.Scope) er
 
 // ReissueToken returns the API token that was created under this number (see Made) with a new secret, because the first
 // one is not stored. CodeNotFound: it was revoked meanwhile.
-func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*models.APIToken, string, error) {
+func (s *DB) ReissueToken(ctx context.Context, userID, number int64) (*models.APIToken, string, error) {
 	const lock = `
 		SELECT ` + tokenColumns + `
 		FROM sessions FORCE INDEX (PRIMARY)
@@ -102,7 +102,7 @@ func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*models
 	token, hash := models.NewToken()
 	from, to := hashRange(numberID(number))
 	var t models.APIToken
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		read := tx.Raw(lock, userID, from, to).Scan(&t)
 		if read.Error != nil {
 			return read.Error
@@ -112,7 +112,7 @@ func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*models
 		}
 		old := [32]byte(slices.Clone(t.TokenHash))
 		t.TokenHash = hash[:]
-		tx.answerHas(models.HashNumber(t.TokenHash))
+		tx.AnswerHas(models.HashNumber(t.TokenHash))
 		return tx.Exec(update, hexOf(hash), hexOf(old)).Error
 	})
 	if err != nil {
@@ -123,16 +123,16 @@ func (s *Store) ReissueToken(ctx context.Context, userID, number int64) (*models
 
 // Tokens lists the API tokens of a user that have not expired, latest first: at most limit after the key (nil for the
 // first page).
-func (s *Store) Tokens(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]models.APIToken, error) {
+func (s *DB) Tokens(ctx context.Context, userID int64, after *models.ListKey, limit int) ([]models.APIToken, error) {
 	query, args := s.sessionsQuery(tokenColumns, userID, true, after, limit)
 	var list []models.APIToken
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list tokens of user %d: %w", userID, err)
 	}
 	return list, nil
 }
 
 // RevokeToken ends one of the user's API tokens by its SessionID and returns its hash. CodeNotFound: it does not exist.
-func (s *Store) RevokeToken(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
+func (s *DB) RevokeToken(ctx context.Context, userID int64, id string) (ended [][32]byte, err error) {
 	return s.endSession(ctx, userID, true, id)
 }

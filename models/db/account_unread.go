@@ -29,7 +29,7 @@ type newsPost struct {
 // The order is that of idx_status_active. No table has it for each user: a comment would write a row for each of the
 // readers of its post. Up to maxPassed posts that the user has read or follows are looked up and sorted. With more of
 // them, UnreadPosts walks the index, and looks up the user's mark of each post.
-func (s *Store) UnreadPosts(
+func (s *DB) UnreadPosts(
 	ctx context.Context, userID int64, after *models.ListKey, limit int,
 ) (list []models.Post, rest *models.ListKey, examined int, err error) {
 	kept, err := s.marksOf(ctx, userID)
@@ -67,12 +67,12 @@ func (s *Store) UnreadPosts(
 }
 
 // marksOf counts the user's read marks and subscriptions, up to a number above maxPassed.
-func (s *Store) marksOf(ctx context.Context, userID int64) (n int, err error) {
+func (s *DB) marksOf(ctx context.Context, userID int64) (n int, err error) {
 	const query = `
 		SELECT
 			(SELECT COUNT(*) FROM (SELECT 1 FROM read_marks FORCE INDEX (PRIMARY) WHERE user_id=? LIMIT ?) m) +
 			(SELECT COUNT(*) FROM (SELECT 1 FROM subscriptions FORCE INDEX (idx_user_id) WHERE user_id=? LIMIT ?) q)`
-	err = s.db.WithContext(ctx).Raw(query, userID, maxPassed+1, userID, maxPassed+1).Scan(&n).Error
+	err = s.Read(ctx).Raw(query, userID, maxPassed+1, userID, maxPassed+1).Scan(&n).Error
 	if err != nil {
 		return 0, fmt.Errorf("count read marks of user %d: %w", userID, err)
 	}
@@ -81,7 +81,7 @@ func (s *Store) marksOf(ctx context.Context, userID int64) (n int, err error) {
 
 // postsWithNews lists posts with comments after the user's marks, as UnreadPosts does, by any author. gather
 // selects between its two plans.
-func (s *Store) postsWithNews(
+func (s *DB) postsWithNews(
 	ctx context.Context, userID int64, gather bool, after *models.ListKey, limit int,
 ) (news []newsPost, rest *models.ListKey, err error) {
 	active := trail{
@@ -131,7 +131,7 @@ func (s *Store) postsWithNews(
 		` + ViewSummary.join(userID) + `
 		ORDER BY o.place DESC, o.id DESC`
 		args := slices.Concat([]any{userID, userID, userID}, sourceArgs, []any{userID, userID})
-		return s.db.WithContext(ctx).Raw(query, where.between(args, limit)...)
+		return s.Read(ctx).Raw(query, where.between(args, limit)...)
 	}
 	size := func(n *newsPost) int { return postSize(&n.Post) }
 	if gather {
@@ -146,7 +146,7 @@ func (s *Store) postsWithNews(
 }
 
 // unreadAmong counts the unread comments of posts with news whose latest comment is not unread.
-func (s *Store) unreadAmong(
+func (s *DB) unreadAmong(
 	ctx context.Context, userID int64, news []newsPost,
 ) (unread map[int64]models.Standing, examined int, err error) {
 	unread = map[int64]models.Standing{}

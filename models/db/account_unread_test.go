@@ -16,7 +16,7 @@ import (
 // fillMarked writes n posts by ada, each with a comment by her that came a second after that on the post before, and
 // marks of bob on all of them. He has read the comments but those on the posts for which unread holds, an expression of
 // p.id.
-func fillMarked(t testing.TB, store *db.Store, n int, unread string) (ada, bob models.Author) {
+func fillMarked(t testing.TB, store *db.DB, n int, unread string) (ada, bob models.Author) {
 	t.Helper()
 	ada, bob = newUser(t, store, "ada"), newUser(t, store, "bob")
 	exec(t, store, `

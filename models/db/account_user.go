@@ -17,8 +17,8 @@ const authorColumns = `u.id AS author_id, u.username AS author_username,
 
 // CreateUser creates an account and sets its id and times. CodeConflict, with the field: the name or the address is
 // taken, or held by a ban (see DeleteBannedUser).
-func (s *Store) CreateUser(ctx context.Context, u *models.User) error {
-	return s.createdUser(ctx, u, s.transact(ctx, func(tx *Tx) error {
+func (s *DB) CreateUser(ctx context.Context, u *models.User) error {
+	return s.createdUser(ctx, u, s.Transact(ctx, func(tx *Tx) error {
 		if err := createUser(tx, u); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func createUser(tx *Tx, u *models.User) error {
 }
 
 // createdUser returns the error of creating u as one that the caller can act on.
-func (s *Store) createdUser(ctx context.Context, u *models.User, err error) error {
+func (s *DB) createdUser(ctx context.Context, u *models.User, err error) error {
 	if models.MySQLCode(err) == errDuplicateKey {
 		return s.takenField(ctx, u)
 	}
@@ -54,13 +54,13 @@ func (s *Store) createdUser(ctx context.Context, u *models.User, err error) erro
 }
 
 // takenField finds out which of the two unique fields is taken. The server names it only in the text of its message.
-func (s *Store) takenField(ctx context.Context, u *models.User) error {
+func (s *DB) takenField(ctx context.Context, u *models.User) error {
 	const query = `
 		SELECT COUNT(*)
 		FROM users
 		WHERE username=?`
 	var names int
-	if err := s.db.WithContext(ctx).Raw(query, u.Username).Scan(&names).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, u.Username).Scan(&names).Error; err != nil {
 		return fmt.Errorf("create user: %w", err)
 	}
 	if names > 0 {
@@ -77,13 +77,13 @@ func errTaken(field string) *models.Error {
 func errNoUser() *models.Error { return models.Errorf(models.CodeNotFound, "There is no such user.") }
 
 // UserByID reads an account. CodeNotFound: it does not exist or was deleted.
-func (s *Store) UserByID(ctx context.Context, id int64) (*models.User, error) {
+func (s *DB) UserByID(ctx context.Context, id int64) (*models.User, error) {
 	return s.userWhere(ctx, "id=?", id)
 }
 
 // UserByLogin reads an account by its name or, if login contains an '@', by its e-mail address. Both are compared by
 // NormalizeLogin, and a name has to be in ASCII. CodeNotFound: the account does not exist.
-func (s *Store) UserByLogin(ctx context.Context, login string) (*models.User, error) {
+func (s *DB) UserByLogin(ctx context.Context, login string) (*models.User, error) {
 	login = models.CleanLine(login)
 	column, of := "username", func(u *models.User) bool { return strings.EqualFold(u.Username, login) }
 	if strings.Contains(login, "@") {
@@ -98,9 +98,9 @@ func (s *Store) UserByLogin(ctx context.Context, login string) (*models.User, er
 	return user, err
 }
 
-func (s *Store) userWhere(ctx context.Context, condition string, arg any) (*models.User, error) {
+func (s *DB) userWhere(ctx context.Context, condition string, arg any) (*models.User, error) {
 	var u models.User
-	err := s.db.WithContext(ctx).Where(condition+" AND deleted_at IS NULL", arg).Take(&u).Error
+	err := s.Read(ctx).Where(condition+" AND deleted_at IS NULL", arg).Take(&u).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return nil, errNoUser()
 	}
@@ -113,12 +113,12 @@ func (s *Store) userWhere(ctx context.Context, condition string, arg any) (*mode
 // PublicUserByID reads a user as viewer (0 for the anonymous) sees them, in one query. Followers are a column. The
 // other counts read one index entry for each row they count, about 0.1 ms per thousand; FollowingCount is at most
 // MaxFollows. CodeNotFound: the user does not exist or was deleted.
-func (s *Store) PublicUserByID(ctx context.Context, viewer, id int64) (*models.PublicUser, error) {
+func (s *DB) PublicUserByID(ctx context.Context, viewer, id int64) (*models.PublicUser, error) {
 	return s.publicUser(ctx, viewer, "u.id=?", id)
 }
 
 // PublicUserByName is PublicUserByID for a username, without regard to case.
-func (s *Store) PublicUserByName(ctx context.Context, viewer int64, name string) (*models.PublicUser, error) {
+func (s *DB) PublicUserByName(ctx context.Context, viewer int64, name string) (*models.PublicUser, error) {
 	user, err := s.publicUser(ctx, viewer, "u.username=?", name)
 	if err == nil && !strings.EqualFold(user.Author.Username, name) { // as in UserByLogin
 		return nil, errNoUser()
@@ -131,7 +131,7 @@ const prefixWindow = 100
 
 // UsersByPrefix returns users whose names begin with prefix, without regard to case, in the order of their names: at
 // most limit of the first prefixWindow. It passes over deleted accounts and those that the viewer blocks.
-func (s *Store) UsersByPrefix(ctx context.Context, viewer int64, prefix string, limit int) ([]models.Author, error) {
+func (s *DB) UsersByPrefix(ctx context.Context, viewer int64, prefix string, limit int) ([]models.Author, error) {
 	if len(prefix) > models.MaxUsername {
 		return nil, nil
 	}
@@ -149,14 +149,14 @@ func (s *Store) UsersByPrefix(ctx context.Context, viewer int64, prefix string, 
 		ORDER BY u.username
 		LIMIT ?`
 	var users []models.Author
-	err := s.db.WithContext(ctx).Raw(query, likeEscape(prefix)+"%", prefixWindow, viewer, limit).Scan(&users).Error
+	err := s.Read(ctx).Raw(query, likeEscape(prefix)+"%", prefixWindow, viewer, limit).Scan(&users).Error
 	if err != nil {
 		return nil, fmt.Errorf("complete a username: %w", err)
 	}
 	return users, nil
 }
 
-func (s *Store) publicUser(ctx context.Context, viewer int64, condition string, arg any) (*models.PublicUser, error) {
+func (s *DB) publicUser(ctx context.Context, viewer int64, condition string, arg any) (*models.PublicUser, error) {
 	query := `
 		SELECT ` + authorColumns + `, u.role, u.bio, u.created_at, u.followers_count,
 			(SELECT COUNT(*) FROM posts p WHERE p.user_id=u.id AND p.status=?) AS posts_count,
@@ -167,7 +167,7 @@ func (s *Store) publicUser(ctx context.Context, viewer int64, condition string, 
 		FROM users u
 		WHERE ` + condition + ` AND u.deleted_at IS NULL`
 	var u models.PublicUser
-	read := s.db.WithContext(ctx).Raw(query, models.StatusNormal, models.StatusNormal, viewer, viewer, arg).Scan(&u)
+	read := s.Read(ctx).Raw(query, models.StatusNormal, models.StatusNormal, viewer, viewer, arg).Scan(&u)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read user: %w", read.Error)
 	}
@@ -178,13 +178,13 @@ func (s *Store) publicUser(ctx context.Context, viewer int64, condition string, 
 }
 
 // UserExists returns CodeNotFound if the user does not exist or was deleted.
-func (s *Store) UserExists(ctx context.Context, id int64) error {
+func (s *DB) UserExists(ctx context.Context, id int64) error {
 	const query = `
 		SELECT COUNT(*)
 		FROM users
 		WHERE id=? AND deleted_at IS NULL`
 	var n int
-	if err := s.db.WithContext(ctx).Raw(query, id).Scan(&n).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, id).Scan(&n).Error; err != nil {
 		return fmt.Errorf("read user %d: %w", id, err)
 	}
 	if n == 0 {
@@ -194,12 +194,12 @@ func (s *Store) UserExists(ctx context.Context, id int64) error {
 }
 
 // UpdateProfile replaces the profile of a user. Of two concurrent updates, the later one stays.
-func (s *Store) UpdateProfile(ctx context.Context, userID int64, p models.Profile) error {
+func (s *DB) UpdateProfile(ctx context.Context, userID int64, p models.Profile) error {
 	const update = `
 		UPDATE users
 		SET display_name=NULLIF(?,''), bio=?, avatar_url=NULLIF(?,'')
 		WHERE id=? AND deleted_at IS NULL`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := tx.Exec(update, p.DisplayName, p.Bio, p.AvatarURL, userID).Error; err != nil {
 			return err
 		}
@@ -215,7 +215,7 @@ func (s *Store) UpdateProfile(ctx context.Context, userID int64, p models.Profil
 }
 
 // UserIDs returns the first limit ids of users that were not deleted, in ascending order.
-func (s *Store) UserIDs(ctx context.Context, limit int) ([]int64, error) {
+func (s *DB) UserIDs(ctx context.Context, limit int) ([]int64, error) {
 	const query = `
 		SELECT id
 		FROM users
@@ -223,7 +223,7 @@ func (s *Store) UserIDs(ctx context.Context, limit int) ([]int64, error) {
 		ORDER BY id
 		LIMIT ?`
 	var ids []int64
-	if err := s.db.WithContext(ctx).Raw(query, limit).Scan(&ids).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, limit).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read user ids: %w", err)
 	}
 	return ids, nil

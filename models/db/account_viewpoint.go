@@ -8,7 +8,7 @@ import (
 )
 
 // Viewpoints reads the Viewpoints of users.
-func (s *Store) Viewpoints(ctx context.Context, viewers []int64) (map[int64]models.Viewpoint, error) {
+func (s *DB) Viewpoints(ctx context.Context, viewers []int64) (map[int64]models.Viewpoint, error) {
 	query := `
 		SELECT u.id,
 			EXISTS (SELECT 1 FROM blocks b WHERE b.user_id=u.id) AS blocks,
@@ -21,7 +21,7 @@ func (s *Store) Viewpoints(ctx context.Context, viewers []int64) (map[int64]mode
 		ID   int64
 		View models.Viewpoint `gorm:"embedded"`
 	}
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read the viewpoints of %d users: %w", len(viewers), err)
 	}
 	views := make(map[int64]models.Viewpoint, len(rows))
@@ -32,7 +32,7 @@ func (s *Store) Viewpoints(ctx context.Context, viewers []int64) (map[int64]mode
 }
 
 // Bookmarked returns which of the posts the user has bookmarked.
-func (s *Store) Bookmarked(ctx context.Context, userID int64, posts []int64) (map[int64]bool, error) {
+func (s *DB) Bookmarked(ctx context.Context, userID int64, posts []int64) (map[int64]bool, error) {
 	bookmarked := map[int64]bool{}
 	if len(posts) == 0 {
 		return bookmarked, nil
@@ -42,7 +42,7 @@ func (s *Store) Bookmarked(ctx context.Context, userID int64, posts []int64) (ma
 		FROM bookmarks FORCE INDEX (idx_user_post)
 		WHERE user_id=? AND post_id IN ?`
 	var ids []int64
-	if err := s.db.WithContext(ctx).Raw(query, userID, posts).Scan(&ids).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, userID, posts).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read bookmarks of user %d: %w", userID, err)
 	}
 	for _, id := range ids {

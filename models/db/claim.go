@@ -23,10 +23,10 @@ const heldClaims = `
 
 // ClaimByID reads a claim. If it does not exist, or the user has made a later claim to the same drop, ClaimByID returns
 // CodeNotFound. A claim that the gate accepted just now may not be in MySQL yet.
-func (s *Store) ClaimByID(ctx context.Context, id int64) (*models.HeldClaim, error) {
+func (s *DB) ClaimByID(ctx context.Context, id int64) (*models.HeldClaim, error) {
 	query := fmt.Sprintf(heldClaims, "idx_id", "WHERE c.id=?")
 	var c models.HeldClaim
-	read := s.db.WithContext(ctx).Raw(query, models.StatusNormal, id).Scan(&c)
+	read := s.Read(ctx).Raw(query, models.StatusNormal, id).Scan(&c)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read claim %d: %w", id, read.Error)
 	}
@@ -40,7 +40,7 @@ func errNoClaim() *models.Error { return models.Errorf(models.CodeNotFound, "The
 
 // Claims lists the claims of a user, latest first: at most limit with ids below before (0 for the first page). It
 // includes ended ones.
-func (s *Store) Claims(ctx context.Context, userID, before int64, limit int) ([]models.HeldClaim, error) {
+func (s *DB) Claims(ctx context.Context, userID, before int64, limit int) ([]models.HeldClaim, error) {
 	where := matching("c.user_id=?", userID)
 	where.addIf(before > 0, "c.id<?", before)
 	query := fmt.Sprintf(heldClaims, "idx_user_id", where.clause()) + `
@@ -48,7 +48,7 @@ func (s *Store) Claims(ctx context.Context, userID, before int64, limit int) ([]
 		LIMIT ?`
 	list := []models.HeldClaim{}
 	args := where.between([]any{models.StatusNormal}, limit)
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list claims of user %d: %w", userID, err)
 	}
 	return list, nil
@@ -56,7 +56,7 @@ func (s *Store) Claims(ctx context.Context, userID, before int64, limit int) ([]
 
 // ClaimsAmong returns the latest claim of a user to each of these drops that has one, by drop, in one query. For user 0
 // it runs no query.
-func (s *Store) ClaimsAmong(ctx context.Context, userID int64, drops []int64) (map[int64]models.Claim, error) {
+func (s *DB) ClaimsAmong(ctx context.Context, userID int64, drops []int64) (map[int64]models.Claim, error) {
 	if userID == 0 || len(drops) == 0 {
 		return nil, nil
 	}
@@ -65,7 +65,7 @@ func (s *Store) ClaimsAmong(ctx context.Context, userID int64, drops []int64) (m
 		FROM claims c FORCE INDEX (PRIMARY)
 		WHERE c.drop_id IN (` + joinIDs(ascending(drops)) + `) AND c.user_id=?`
 	var found []models.Claim
-	if err := s.db.WithContext(ctx).Raw(query, userID).Scan(&found).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, userID).Scan(&found).Error; err != nil {
 		return nil, fmt.Errorf("read claims of user %d: %w", userID, err)
 	}
 	claims := make(map[int64]models.Claim, len(found))
@@ -77,7 +77,7 @@ func (s *Store) ClaimsAmong(ctx context.Context, userID int64, drops []int64) (m
 
 // ClaimsOfDrop lists the claims to a drop, latest first: at most limit with ids below before (0 for the first page). It
 // includes ended ones, and those to drops of deleted posts.
-func (s *Store) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit int) ([]models.ClaimOfDrop, error) {
+func (s *DB) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit int) ([]models.ClaimOfDrop, error) {
 	where := matching("c.drop_id=?", dropID)
 	where.addIf(before > 0, "c.id<?", before)
 	query := `
@@ -88,7 +88,7 @@ func (s *Store) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit in
 		ORDER BY c.id DESC
 		LIMIT ?`
 	list := []models.ClaimOfDrop{}
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list claims to drop %d: %w", dropID, err)
 	}
 	return list, nil
@@ -98,8 +98,8 @@ func (s *Store) ClaimsOfDrop(ctx context.Context, dropID, before int64, limit in
 // its servers. The clocks of two processes may differ, so they would not agree whether a claim can be confirmed. In
 // direct mode, and while Redis does not answer, it is the clock of the process; the conditional UPDATEs of ConfirmClaim
 // and ExpireClaims keep the stock right whatever it shows.
-func (s *Store) claimTime(ctx context.Context) time.Time {
-	now := s.now()
+func (s *DB) claimTime(ctx context.Context) time.Time {
+	now := s.Now()
 	if s.likeClock != nil && !s.direct.Load() {
 		reading, cancel := context.WithTimeout(ctx, claimClockWait)
 		defer cancel()
@@ -118,7 +118,7 @@ const claimClockWait = 500 * time.Millisecond
 //
 // CodeNotFound: the user has no such claim, or it is not in MySQL yet. CodeTooLate: it has expired. CodeConflict: it
 // has ended.
-func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Claim, error) {
+func (s *DB) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Claim, error) {
 	const find = `
 		SELECT ` + claimColumns + `
 		FROM claims c FORCE INDEX (idx_id)
@@ -129,7 +129,7 @@ func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Cla
 		WHERE drop_id=? AND user_id=? AND id=? AND state=? AND expires_at>?`
 	var c models.Claim
 	now := s.claimTime(ctx)
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		c = models.Claim{}
 		if err := tx.Raw(find, id, userID).Scan(&c).Error; err != nil {
 			return err
@@ -143,7 +143,7 @@ func (s *Store) ConfirmClaim(ctx context.Context, userID, id int64) (*models.Cla
 		}
 		if confirmed.RowsAffected == 1 {
 			c.State, c.ConfirmedAt = models.StateConfirmed, &now
-			tx.announce(models.ClaimConfirmed, id)
+			tx.Announce(models.ClaimConfirmed, id)
 			return notifyClaims(tx, []int64{id}, now)
 		}
 		c = models.Claim{} // as it is after any transaction that the UPDATE waited for
@@ -172,7 +172,7 @@ const dueClaims = 1000
 // ExpireClaims ends the reserved claims whose time to confirm is over, and warns the users of those that expire soon.
 // It returns how many it ended and warned; it reads a bounded number, so the caller repeats it while either is not 0.
 // Each claim expires once, also if several processes call it at once or its user confirms it in the same moment.
-func (s *Store) ExpireClaims(ctx context.Context) (expired, warned int, err error) {
+func (s *DB) ExpireClaims(ctx context.Context) (expired, warned int, err error) {
 	const find = `
 		SELECT drop_id, user_id, expires_at
 		FROM claims FORCE INDEX (idx_due)
@@ -184,7 +184,7 @@ func (s *Store) ExpireClaims(ctx context.Context) (expired, warned int, err erro
 		DropID, UserID int64
 		ExpiresAt      time.Time
 	}
-	if err := s.db.WithContext(ctx).Raw(find, now, dueClaims).Scan(&due).Error; err != nil {
+	if err := s.Read(ctx).Raw(find, now, dueClaims).Scan(&due).Error; err != nil {
 		return 0, 0, fmt.Errorf("read claims that are due: %w", err)
 	}
 	over, soon := map[int64][]int64{}, map[int64][]int64{} // users by drop
@@ -213,10 +213,10 @@ func (s *Store) ExpireClaims(ctx context.Context) (expired, warned int, err erro
 }
 
 // endClaims ends those live claims to a drop that meet the conditions, in a transaction, and returns their number.
-func (s *Store) endClaims(
+func (s *DB) endClaims(
 	ctx context.Context, dropID int64, state models.ClaimState, reason string, where conditions,
 ) (n int, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if err := holdMode(tx); err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func endLocked(
 
 // warnClaims warns users that their claims to a drop expire soon, each once: the time of the warning is replaced by
 // that of the expiry in the same transaction.
-func (s *Store) warnClaims(ctx context.Context, dropID int64, users []int64, now time.Time) (n int, err error) {
+func (s *DB) warnClaims(ctx context.Context, dropID int64, users []int64, now time.Time) (n int, err error) {
 	list := joinIDs(ascending(users))
 	lock := `
 		SELECT id
@@ -266,7 +266,7 @@ func (s *Store) warnClaims(ctx context.Context, dropID int64, users []int64, now
 		WHERE drop_id=? AND user_id IN (` + list + `) AND state=? AND due_at<=? AND due_at<expires_at
 		ORDER BY user_id
 		FOR UPDATE`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		var ids []int64
 		if err := tx.Raw(lock, dropID, models.StateReserved, now).Scan(&ids).Error; err != nil || len(ids) == 0 {
 			return err
@@ -297,7 +297,7 @@ func (s *Store) warnClaims(ctx context.Context, dropID int64, users []int64, now
 //
 // CodeInvalid: the reason breaks a rule. CodeNotFound: the user does not exist. CodeForbidden: the actor does not
 // outrank the user (see Outranks).
-func (s *Store) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, err error) {
+func (s *DB) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int, err error) {
 	if err := models.ValidateReason(v.Reason); err != nil {
 		return 0, err
 	}
@@ -309,7 +309,7 @@ func (s *Store) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int,
 		` + where.clause() + `
 		ORDER BY id DESC
 		LIMIT ?`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		voided = 0
 		if err := holdMode(tx); err != nil {
 			return err
@@ -346,7 +346,7 @@ func (s *Store) VoidClaims(ctx context.Context, v models.ClaimVoid) (voided int,
 }
 
 // endClaimsOf voids all live claims of a user, in one transaction for each drop.
-func (s *Store) endClaimsOf(ctx context.Context, userID int64, reason string) (n int, err error) {
+func (s *DB) endClaimsOf(ctx context.Context, userID int64, reason string) (n int, err error) {
 	const find = `
 		SELECT id, drop_id
 		FROM claims FORCE INDEX (idx_user_id)
@@ -355,7 +355,7 @@ func (s *Store) endClaimsOf(ctx context.Context, userID int64, reason string) (n
 		LIMIT ?`
 	for after := int64(0); ; {
 		var found []struct{ ID, DropID int64 }
-		read := s.db.WithContext(ctx).Raw(find, userID, models.StateReserved, models.StateConfirmed, after,
+		read := s.Read(ctx).Raw(find, userID, models.StateReserved, models.StateConfirmed, after,
 			purgeBatch).Scan(&found)
 		if read.Error != nil {
 			return n, read.Error
@@ -376,7 +376,7 @@ func (s *Store) endClaimsOf(ctx context.Context, userID int64, reason string) (n
 // ClaimsToRelease returns claims that the gate may still hold after MySQL ended them, in the order of their drops and
 // users: at most limit after one (the zero EndedClaim for the first). A claim stays in the list until ClaimReturned is
 // applied, or ClearCold finds its drop cold.
-func (s *Store) ClaimsToRelease(ctx context.Context, after models.EndedClaim, limit int) ([]models.EndedClaim, error) {
+func (s *DB) ClaimsToRelease(ctx context.Context, after models.EndedClaim, limit int) ([]models.EndedClaim, error) {
 	const query = `
 		SELECT drop_id, user_id, id
 		FROM claims FORCE INDEX (idx_release)
@@ -384,7 +384,7 @@ func (s *Store) ClaimsToRelease(ctx context.Context, after models.EndedClaim, li
 		ORDER BY drop_id, user_id
 		LIMIT ?`
 	var list []models.EndedClaim
-	read := s.db.WithContext(ctx).Raw(query, after.DropID, after.DropID, after.UserID, limit).Scan(&list)
+	read := s.Read(ctx).Raw(query, after.DropID, after.DropID, after.UserID, limit).Scan(&list)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read claims to release: %w", read.Error)
 	}
@@ -399,12 +399,12 @@ func (s *Store) ClaimsToRelease(ctx context.Context, after models.EndedClaim, li
 // ClearCold calls cold under the lock of the drop's row, as WithdrawLike does under that of its target. It must report
 // whether the gate holds nothing of the drop and will not load it from rows read before. A process that warms the drop
 // later reads its present settings and the live claims. Without a gate, cold reports true.
-func (s *Store) ClearCold(ctx context.Context, drop models.ColdDrop, cold func() (bool, error)) (done bool, err error) {
+func (s *DB) ClearCold(ctx context.Context, drop models.ColdDrop, cold func() (bool, error)) (done bool, err error) {
 	const settings = `
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET sent_version=GREATEST(sent_version, LEAST(version, ?))
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		done = false
 		if err := holdMode(tx); err != nil {
 			return err

@@ -338,8 +338,8 @@ func (b *claimBatch) write(tx *Tx) error {
 			return err
 		}
 	}
-	tx.announce(models.ClaimConfirmed, byState[models.StateConfirmed]...)
-	tx.announce(models.ClaimRejected, byState[models.StateRejected]...)
+	tx.Announce(models.ClaimConfirmed, byState[models.StateConfirmed]...)
+	tx.Announce(models.ClaimRejected, byState[models.StateRejected]...)
 	return notifyClaims(tx, notified, b.now)
 }
 

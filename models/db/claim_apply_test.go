@@ -20,7 +20,7 @@ import (
 // claimLog applies events of the drops of one post as runs of their shards. The last event of a run is at position seq.
 type claimLog struct {
 	t     testing.TB
-	store *db.Store
+	store *db.DB
 	post  *models.Post
 	users []int64
 	seq   *int64

@@ -17,7 +17,7 @@ import (
 )
 
 // ways returns the ways to claim in MySQL alone, by name.
-func ways(store *db.Store) map[string]claimers.Claimer {
+func ways(store *db.DB) map[string]claimers.Claimer {
 	return map[string]claimers.Claimer{
 		"direct":      claimers.Direct{Store: store},
 		"conditional": claimers.Conditional{DB: store.Pool()},

@@ -16,7 +16,7 @@ import (
 func TestConfirmClaim_rowThatArrivesMeanwhile(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t)
-	open := func() *Store {
+	open := func() *DB {
 		s, err := Open(t.Context(), dsn, Options{})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -34,7 +34,7 @@ func TestConfirmClaim_rowThatArrivesMeanwhile(t *testing.T) {
 		const claim = `
 			INSERT INTO claims (drop_id, user_id, id, state, created_at, expires_at)
 			VALUES (1, ?, 100, ?, UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE)`
-		assert.NoError(t, writer.transact(t.Context(), func(tx *Tx) error {
+		assert.NoError(t, writer.Transact(t.Context(), func(tx *Tx) error {
 			return tx.Exec(claim, user.ID, models.StateReserved).Error
 		}))
 	}

@@ -19,7 +19,7 @@ const (
 //
 // CodeNotFound: the drop does not exist, or its post is deleted. CodeNotStarted, CodeEnded, CodeSoldOut: see
 // Drop.Refusal. If the site is not in direct mode, ClaimDirect returns CodeUnavailable.
-func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *models.Claim, taken bool, err error) {
+func (s *DB) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *models.Claim, taken bool, err error) {
 	const read = `
 		SELECT d.id AS drop_id, d.stock, d.claimed, d.begins_at, d.ends_at, d.closed_at, d.confirm_within,
 			COALESCE(c.id, 0) AS id, COALESCE(c.state, 0) AS state, c.reason, c.created_at, c.expires_at,
@@ -32,7 +32,7 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *m
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET claimed=claimed+1
 		WHERE id=? AND claimed<stock AND ` + dropBegun + ` AND ` + dropNotEnded
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		taken = false
 		if err := holdDirect(tx); err != nil {
 			return err
@@ -75,7 +75,7 @@ func (s *Store) ClaimDirect(ctx context.Context, dropID, userID, id int64) (c *m
 		if row.State != models.StateConfirmed {
 			return nil
 		}
-		tx.announce(models.ClaimConfirmed, id)
+		tx.Announce(models.ClaimConfirmed, id)
 		return notifyClaims(tx, []int64{id}, now)
 	})
 	if err != nil {
@@ -127,7 +127,7 @@ func takeRow(tx *Tx, r *claimRow, old int64) error {
 //
 // CodeNotFound: the user has no such claim. CodeConflict: it has ended in another way. CodeEnded: the drop has ended.
 // If the site is not in direct mode, ReturnDirect returns CodeUnavailable.
-func (s *Store) ReturnDirect(ctx context.Context, userID, id int64) (*models.Claim, error) {
+func (s *DB) ReturnDirect(ctx context.Context, userID, id int64) (*models.Claim, error) {
 	const find = `
 		SELECT ` + claimColumns + `
 		FROM claims c FORCE INDEX (idx_id)
@@ -145,7 +145,7 @@ func (s *Store) ReturnDirect(ctx context.Context, userID, id int64) (*models.Cla
 		SET state=?, ended_at=?, due_at=NULL
 		WHERE drop_id=? AND user_id=? AND id=? AND state IN (?,?)`
 	var c models.Claim
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := holdDirect(tx); err != nil {
 			return err
 		}

@@ -11,18 +11,18 @@ import (
 
 // TallyDrops counts the live claims of at most limit drops with ids above after, in the order of their ids. As with
 // Tally, LockedDropTally has to confirm a difference.
-func (s *Store) TallyDrops(ctx context.Context, after int64, limit int) ([]models.DropTally, error) {
-	return tallyDrops(s.db.WithContext(ctx), matching("d.id>?", after), limit)
+func (s *DB) TallyDrops(ctx context.Context, after int64, limit int) ([]models.DropTally, error) {
+	return tallyDrops(s.Read(ctx), matching("d.id>?", after), limit)
 }
 
 // TallyDrop is TallyDrops for one drop. ok is false if the drop has no row.
-func (s *Store) TallyDrop(ctx context.Context, id int64) (t models.DropTally, ok bool, err error) {
-	return tallyDrop(s.db.WithContext(ctx), id)
+func (s *DB) TallyDrop(ctx context.Context, id int64) (t models.DropTally, ok bool, err error) {
+	return tallyDrop(s.Read(ctx), id)
 }
 
 // LockedDropTally counts the live claims of one drop while its row is locked, as LockedTally does.
-func (s *Store) LockedDropTally(ctx context.Context, id int64) (t models.DropTally, ok bool, err error) {
-	err = s.transact(Aside(ctx), func(tx *Tx) error {
+func (s *DB) LockedDropTally(ctx context.Context, id int64) (t models.DropTally, ok bool, err error) {
+	err = s.Transact(Aside(ctx), func(tx *Tx) error {
 		if _, err := lockDrops(tx, []int64{id}); err != nil {
 			return err
 		}
@@ -41,8 +41,8 @@ func tallyDrop(db *gorm.DB, id int64) (t models.DropTally, ok bool, err error) {
 }
 
 // TallyDropsOfShard is TallyDrops for the drops of one shard.
-func (s *Store) TallyDropsOfShard(ctx context.Context, shard int, after int64, limit int) ([]models.DropTally, error) {
-	return tallyDrops(s.db.WithContext(ctx), matching("d.id>? AND MOD(d.id,?)=?", after, s.shards, shard), limit)
+func (s *DB) TallyDropsOfShard(ctx context.Context, shard int, after int64, limit int) ([]models.DropTally, error) {
+	return tallyDrops(s.Read(ctx), matching("d.id>? AND MOD(d.id,?)=?", after, s.shards, shard), limit)
 }
 
 func tallyDrops(db *gorm.DB, where conditions, limit int) ([]models.DropTally, error) {
@@ -64,7 +64,7 @@ func tallyDrops(db *gorm.DB, where conditions, limit int) ([]models.DropTally, e
 
 // RecountDrop sets claimed of a drop to the number of its live claims. If the stock is less than that, RecountDrop
 // raises the stock, too, with a new version: the claims were promised to their users.
-func (s *Store) RecountDrop(ctx context.Context, id int64) error {
+func (s *DB) RecountDrop(ctx context.Context, id int64) error {
 	const read = `
 		SELECT COUNT(*)
 		FROM claims FORCE INDEX (PRIMARY)
@@ -73,7 +73,7 @@ func (s *Store) RecountDrop(ctx context.Context, id int64) error {
 		UPDATE drops FORCE INDEX (PRIMARY)
 		SET version=IF(stock<?, version+1, version), stock=GREATEST(stock, ?), claimed=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if _, err := lockDrops(tx, []int64{id}); err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ const comparedClaims = 5000
 // of differences, in the order of their users. gate returns, in the order of their users, all claims that the gate
 // holds of users above after and up to upTo (0: without end). Changes on their way to MySQL are differences, too: the
 // caller compares again after they have arrived.
-func (s *Store) CompareClaims(
+func (s *DB) CompareClaims(
 	ctx context.Context, dropID int64,
 	gate func(ctx context.Context, after, upTo int64) ([]models.LiveClaim, error),
 	fn func([]models.ClaimDrift) error,
@@ -152,7 +152,7 @@ func compareClaims(rows, gate []models.LiveClaim) []models.ClaimDrift {
 }
 
 // markEnded marks the differences of claims that MySQL has ended.
-func (s *Store) markEnded(ctx context.Context, dropID int64, drifts []models.ClaimDrift) error {
+func (s *DB) markEnded(ctx context.Context, dropID int64, drifts []models.ClaimDrift) error {
 	var users []int64
 	for _, d := range drifts {
 		if d.Row == 0 {
@@ -162,7 +162,7 @@ func (s *Store) markEnded(ctx context.Context, dropID int64, drifts []models.Cla
 	if len(users) == 0 {
 		return nil
 	}
-	rows, err := readClaims(s.db.WithContext(ctx), map[int64][]int64{dropID: users})
+	rows, err := readClaims(s.Read(ctx), map[int64][]int64{dropID: users})
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (s *Store) markEnded(ctx context.Context, dropID int64, drifts []models.Cla
 
 // ReleaseClaim marks an ended claim as one that the gate has to release. It reports whether the row has this claim and
 // it has ended.
-func (s *Store) ReleaseClaim(ctx context.Context, dropID, userID, id int64) (ok bool, err error) {
+func (s *DB) ReleaseClaim(ctx context.Context, dropID, userID, id int64) (ok bool, err error) {
 	const read = `
 		SELECT COUNT(*)
 		FROM claims FORCE INDEX (PRIMARY)
@@ -186,7 +186,7 @@ func (s *Store) ReleaseClaim(ctx context.Context, dropID, userID, id int64) (ok 
 		SET to_release=1
 		WHERE drop_id=? AND user_id=? AND id=? AND state NOT IN (?,?)`
 	args := []any{dropID, userID, id, models.StateReserved, models.StateConfirmed}
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if _, err := lockDrops(tx, []int64{dropID}); err != nil {
 			return err
 		}

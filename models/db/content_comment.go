@@ -32,12 +32,12 @@ var commentShown = `(c.status=` + sqlNormal + ` AND ` + notBlocked("c.user_id") 
 // one; and CodeLocked if a moderator has locked the post and the author does not moderate.
 //
 // The post's row is locked first and held until the commit, so the changes of its comments are serialized.
-func (s *Store) CreateComment(ctx context.Context, author models.Author, postID int64, parentID *int64,
+func (s *DB) CreateComment(ctx context.Context, author models.Author, postID int64, parentID *int64,
 	text models.CommentText,
 ) (*models.Comment, error) {
 	var c *models.Comment
 	weights := search.Weights("", text.Content)
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		now := models.WholeSeconds(tx.Now)
 		c = &models.Comment{
 			PostID: postID, ParentID: parentID, Author: author, Content: text.Content, Status: models.StatusNormal,
@@ -65,7 +65,7 @@ func (s *Store) CreateComment(ctx context.Context, author models.Author, postID 
 		if err != nil {
 			return err
 		}
-		tx.announce(models.CommentCreated, c.ID)
+		tx.Announce(models.CommentCreated, c.ID)
 		if place.Followed {
 			if err := addThreadNews(tx, c); err != nil {
 				return err
@@ -90,7 +90,7 @@ func (s *Store) CreateComment(ctx context.Context, author models.Author, postID 
 // insertComment writes a comment with the terms of its text and returns its id. The caller counts it on its post and
 // parent.
 func insertComment(tx *Tx, c *models.Comment, weights map[string]int) (int64, error) {
-	id, err := tx.insert(`
+	id, err := tx.Insert(`
 		INSERT INTO comments (post_id, user_id, parent_id, depth, content, created_at, updated_at, terms_version)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		c.PostID, c.Author.ID, c.ParentID, c.Depth, c.Content, c.CreatedAt, c.UpdatedAt, search.Version)
@@ -172,8 +172,8 @@ func placeFor(tx *Tx, writer, postID int64, parentID *int64) (*commentPlace, err
 
 // CommentByID reads a comment as viewer (0 for the anonymous) sees it, without its replies. If the comment or its post
 // is deleted, or the comment never existed, CommentByID returns CodeNotFound.
-func (s *Store) CommentByID(ctx context.Context, viewer, id int64) (*models.Comment, error) {
-	return readComment(s.db.WithContext(ctx), viewer, id)
+func (s *DB) CommentByID(ctx context.Context, viewer, id int64) (*models.Comment, error) {
+	return readComment(s.Read(ctx), viewer, id)
 }
 
 func readComment(db *gorm.DB, viewer, id int64) (*models.Comment, error) {
@@ -232,7 +232,7 @@ type CommentQuery struct {
 //
 // ListComments runs one query, a second one for an empty list, and further ones if it passes over many comments. It
 // returns CodeNotFound if the post or parent never existed or is deleted, except for a deleted parent with replies.
-func (s *Store) ListComments(
+func (s *DB) ListComments(
 	ctx context.Context, q CommentQuery,
 ) (comments []models.Comment, rest *models.ListKey, err error) {
 	root, err := s.readRoot(ctx, q, branchBounds{comments: q.Limit, bytes: PageBytes, passed: maxPassed / 2})
@@ -243,7 +243,7 @@ func (s *Store) ListComments(
 }
 
 // commentListOpen returns CodeNotFound if a list is empty because its post or parent is deleted or never existed.
-func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
+func (s *DB) commentListOpen(ctx context.Context, q CommentQuery) error {
 	kind, args := models.KindPost, []any{q.PostID, models.StatusNormal}
 	query := `
 		SELECT COUNT(*)
@@ -258,7 +258,7 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 			WHERE c.id=? AND (c.status=? OR ` + commentReplied + `)`
 	}
 	var n int
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&n).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&n).Error; err != nil {
 		return fmt.Errorf("list comments: %w", err)
 	}
 	if n == 0 {
@@ -269,7 +269,7 @@ func (s *Store) commentListOpen(ctx context.Context, q CommentQuery) error {
 
 // LatestComments lists the latest comments on a post, at any depth, as the anonymous see them: at most limit, and none
 // beyond PageBytes of content. Deleted comments are left out.
-func (s *Store) LatestComments(ctx context.Context, postID int64, limit int) ([]models.Comment, error) {
+func (s *DB) LatestComments(ctx context.Context, postID int64, limit int) ([]models.Comment, error) {
 	// The order names every column of the index; see lastCommenter.
 	query := `
 		SELECT ` + commentColumns + `
@@ -278,7 +278,7 @@ func (s *Store) LatestComments(ctx context.Context, postID int64, limit int) ([]
 		WHERE c.post_id=? AND c.status=` + sqlNormal + `
 		ORDER BY c.post_id DESC, c.status DESC, c.created_at DESC, c.id DESC
 		LIMIT ?`
-	list, _, err := scanPage(s.db.WithContext(ctx).Raw(query, 0, postID, limit), PageBytes, commentSize)
+	list, _, err := scanPage(s.Read(ctx).Raw(query, 0, postID, limit), PageBytes, commentSize)
 	if err != nil {
 		return nil, fmt.Errorf("list the latest comments on post %d: %w", postID, err)
 	}
@@ -287,9 +287,9 @@ func (s *Store) LatestComments(ctx context.Context, postID int64, limit int) ([]
 
 // UpdateComment replaces the text of a comment that has the given version, as UpdatePost does for posts. It returns
 // CodeLocked if the comment's post is locked.
-func (s *Store) UpdateComment(ctx context.Context, editor, id, version int64, text models.CommentText,
+func (s *DB) UpdateComment(ctx context.Context, editor, id, version int64, text models.CommentText,
 ) (c *models.Comment, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		locked, err := lockPostOf(tx, id)
 		if err != nil {
 			return err
@@ -328,7 +328,7 @@ func replaceComment(tx *Tx, c *models.Comment, editor int64, content string) err
 		UPDATE comments
 		SET content=?, version=?, updated_at=?, edited_by=NULLIF(?,user_id), terms_version=?
 		WHERE id=?`
-	tx.announce(models.CommentEdited, c.ID)
+	tx.Announce(models.CommentEdited, c.ID)
 	indexed := 0
 	if c.Status == models.StatusNormal {
 		indexed = search.Version
@@ -363,8 +363,8 @@ func lockPostOf(tx *Tx, commentID int64) (locked bool, err error) {
 
 // DeleteComment marks a comment as deleted by its author and subtracts it from the counts, in one transaction. Its
 // replies stay. If the comment is already deleted or never existed, DeleteComment returns CodeNotFound.
-func (s *Store) DeleteComment(ctx context.Context, c *models.Comment) error {
-	err := s.transact(ctx, func(tx *Tx) error {
+func (s *DB) DeleteComment(ctx context.Context, c *models.Comment) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		hidden, err := hideComments(tx, []int64{c.ID}, models.Deletion{At: tx.Now, By: c.Author})
 		if err == nil && len(hidden) == 0 {
 			return models.NotFound(models.KindComment)
@@ -379,7 +379,7 @@ func (s *Store) DeleteComment(ctx context.Context, c *models.Comment) error {
 
 // CommentIDs returns the ids of a post's comments that are not deleted, in ascending order: at most limit ids above
 // after.
-func (s *Store) CommentIDs(ctx context.Context, postID, after int64, limit int) ([]int64, error) {
+func (s *DB) CommentIDs(ctx context.Context, postID, after int64, limit int) ([]int64, error) {
 	const query = `
 		SELECT id
 		FROM comments FORCE INDEX (idx_post_id)
@@ -387,7 +387,7 @@ func (s *Store) CommentIDs(ctx context.Context, postID, after int64, limit int) 
 		ORDER BY id
 		LIMIT ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw(query, postID, after, models.StatusNormal, limit).Scan(&ids).Error
+	err := s.Read(ctx).Raw(query, postID, after, models.StatusNormal, limit).Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("read comments of post %d: %w", postID, err)
 	}

@@ -33,7 +33,7 @@ func (page *CommentPage) Key(c *models.FoundComment) models.ListKey {
 // posts of authors whom the viewer blocks. Like a search of posts, it reads at most maxExamined index entries. By
 // relevance it ranks the newest comments with the rarest term, so a page of a common word is not Complete. The latest
 // first are found in segments of the index until the page is full; a shorter page has a Rest.
-func (s *Store) FindComments(ctx context.Context, q models.CommentSearch) (CommentPage, error) {
+func (s *DB) FindComments(ctx context.Context, q models.CommentSearch) (CommentPage, error) {
 	page := CommentPage{Complete: true, sort: q.Sort}
 	most := maxExamined / len(q.Terms)
 	counts, err := s.countTerms(ctx, q.Terms, most)
@@ -67,7 +67,7 @@ func (s *Store) FindComments(ctx context.Context, q models.CommentSearch) (Comme
 }
 
 // countTerms counts the comments that have each of the terms. Each count stops at most+1.
-func (s *Store) countTerms(ctx context.Context, terms []string, most int) ([]int64, error) {
+func (s *DB) countTerms(ctx context.Context, terms []string, most int) ([]int64, error) {
 	columns, args := make([]string, len(terms)), make([]any, len(terms))
 	for i, term := range terms {
 		columns[i] = fmt.Sprintf("(SELECT COUNT(*) FROM (SELECT 1 FROM comment_terms WHERE term=? LIMIT %d) n)", most+1)
@@ -76,7 +76,7 @@ func (s *Store) countTerms(ctx context.Context, terms []string, most int) ([]int
 	query := `
 		SELECT CONCAT_WS(' ', ` + strings.Join(columns, ", ") + `)`
 	var text string
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&text).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&text).Error; err != nil {
 		return nil, fmt.Errorf("count comments: %w", err)
 	}
 	counts := make([]int64, 0, len(terms))
@@ -92,7 +92,7 @@ func (s *Store) countTerms(ctx context.Context, terms []string, most int) ([]int
 
 // rankComments reads a page by relevance. If more than most comments have the rarest term, it ranks the newest ones,
 // from a floor on that all pages of the list have in common.
-func (s *Store) rankComments(ctx context.Context, q *models.CommentSearch, rarest, most int, page *CommentPage) error {
+func (s *DB) rankComments(ctx context.Context, q *models.CommentSearch, rarest, most int, page *CommentPage) error {
 	after := q.After
 	switch {
 	case after != nil:
@@ -127,7 +127,7 @@ func (s *Store) rankComments(ctx context.Context, q *models.CommentSearch, rares
 }
 
 // walkComments reads a page of the latest comments.
-func (s *Store) walkComments(ctx context.Context, q *models.CommentSearch, most int, page *CommentPage) error {
+func (s *DB) walkComments(ctx context.Context, q *models.CommentSearch, most int, page *CommentPage) error {
 	after, room := q.After, PageBytes
 	for size := firstSegment; most > 0; size *= 4 {
 		size = min(size, most)
@@ -161,7 +161,7 @@ func (s *Store) walkComments(ctx context.Context, q *models.CommentSearch, most 
 }
 
 // termBoundary returns the last of the next n comments with a term, the latest first; nil if there are fewer.
-func (s *Store) termBoundary(ctx context.Context, term string, after *models.ListKey, n int) (*models.ListKey, error) {
+func (s *DB) termBoundary(ctx context.Context, term string, after *models.ListKey, n int) (*models.ListKey, error) {
 	where := matching("term=?", term)
 	if after != nil {
 		where.add("comment_id<?", after.ID)
@@ -173,7 +173,7 @@ func (s *Store) termBoundary(ctx context.Context, term string, after *models.Lis
 		ORDER BY comment_id DESC
 		LIMIT 1 OFFSET ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw(query, append(where.args, n-1)...).Scan(&ids).Error
+	err := s.Read(ctx).Raw(query, append(where.args, n-1)...).Scan(&ids).Error
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (s *Store) termBoundary(ctx context.Context, term string, after *models.Lis
 // readFound reads up to limit comments that have all terms, and up to room bytes of their content: of the comments with
 // the rarest term that are among, at most as many as most, in this direction of ids. They come in this order, and the
 // latest first.
-func (s *Store) readFound(
+func (s *DB) readFound(
 	ctx context.Context, q *models.CommentSearch, among conditions, most int, direction string, where conditions,
 	order string, limit, room int,
 ) (found []models.FoundComment, left int, err error) {
@@ -223,5 +223,5 @@ func (s *Store) readFound(
 		ORDER BY ` + outer + `o.id DESC`
 	args = append(args, where.args...)
 	size := func(c *models.FoundComment) int { return commentSize(&c.Comment) }
-	return scanPage(s.db.WithContext(ctx).Raw(query, args...), room, size)
+	return scanPage(s.Read(ctx).Raw(query, args...), room, size)
 }

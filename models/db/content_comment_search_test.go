@@ -13,7 +13,7 @@ import (
 )
 
 // findComments pages through a search and returns the ids that it finds, and whether all pages are complete.
-func findComments(t *testing.T, store *db.Store, q models.CommentSearch, text string) (ids []int64, complete bool) {
+func findComments(t *testing.T, store *db.DB, q models.CommentSearch, text string) (ids []int64, complete bool) {
 	t.Helper()
 	q.Terms, complete = search.QueryTerms(text), true
 	for {

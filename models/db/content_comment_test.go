@@ -18,14 +18,14 @@ import (
 )
 
 // exec runs a statement without the store.
-func exec(t testing.TB, store *db.Store, query string, args ...any) {
+func exec(t testing.TB, store *db.DB, query string, args ...any) {
 	t.Helper()
 	_, err := patient(store).ExecContext(context.Background(), query, args...)
 	require.NoError(t, err)
 }
 
 // chain writes a chain of replies down to depth n and returns the deepest comment.
-func chain(t *testing.T, store *db.Store, author models.Author, post *models.Post, n int) *models.Comment {
+func chain(t *testing.T, store *db.DB, author models.Author, post *models.Post, n int) *models.Comment {
 	t.Helper()
 	var c *models.Comment
 	for range n {
@@ -132,7 +132,7 @@ func TestImportComments_keepDepthAndActivity(t *testing.T) {
 }
 
 // checkCounts compares every count of comments and replies with the rows.
-func checkCounts(t *testing.T, store *db.Store) {
+func checkCounts(t *testing.T, store *db.DB) {
 	t.Helper()
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		tallies, err := store.Tally(context.Background(), kind, 0, 1_000_000)

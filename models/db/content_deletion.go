@@ -28,7 +28,7 @@ func hidePosts(tx *Tx, ids []int64, d models.Deletion) (hidden []int64, err erro
 	if err != nil {
 		return nil, err
 	}
-	tx.announce(models.PostDeleted, hidden...)
+	tx.Announce(models.PostDeleted, hidden...)
 	if err := deleteTerms(tx, models.KindPost, hidden...); err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func showPosts(tx *Tx, ids []int64) (shown []int64, err error) {
 	if err := tx.Exec(update, models.StatusNormal, search.Version).Error; err != nil {
 		return nil, err
 	}
-	tx.announce(models.PostRestored, shown...)
+	tx.Announce(models.PostRestored, shown...)
 	read := `
 		SELECT id, title, content
 		FROM posts
@@ -127,7 +127,7 @@ func hideComments(tx *Tx, ids []int64, d models.Deletion) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx.announce(models.CommentDeleted, hidden...)
+	tx.Announce(models.CommentDeleted, hidden...)
 	if err := deleteTerms(tx, models.KindComment, hidden...); err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func showComments(tx *Tx, ids []int64) ([]int64, error) {
 	if err := tx.Exec(update, models.StatusNormal, search.Version).Error; err != nil {
 		return nil, err
 	}
-	tx.announce(models.CommentRestored, shown...)
+	tx.Announce(models.CommentRestored, shown...)
 	read := `
 		SELECT id, content
 		FROM comments

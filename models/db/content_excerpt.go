@@ -13,7 +13,7 @@ type excerpt struct {
 	version int
 }
 
-func (s *Store) excerptOf(content string) excerpt {
+func (s *DB) excerptOf(content string) excerpt {
 	if s.excerpt == nil {
 		return excerpt{}
 	}
@@ -31,8 +31,8 @@ func writeExcerpt(tx *Tx, postID int64, e excerpt) error {
 
 // WriteExcerpts makes the excerpts of at most limit posts that have none, or one of an earlier ExcerptVersion. It
 // returns their number: fewer than limit if none is left. Each excerpt is written in a transaction of its own, and
-// several callers may run at once. A Store without Options.Excerpt writes none.
-func (s *Store) WriteExcerpts(ctx context.Context, limit int) (int, error) {
+// several callers may run at once. A DB without Options.Excerpt writes none.
+func (s *DB) WriteExcerpts(ctx context.Context, limit int) (int, error) {
 	if s.excerpt == nil {
 		return 0, nil
 	}
@@ -43,7 +43,7 @@ func (s *Store) WriteExcerpts(ctx context.Context, limit int) (int, error) {
 		ORDER BY status, excerpt_version, id
 		LIMIT ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw(query, models.StatusNormal, models.ExcerptVersion, limit).Scan(&ids).Error
+	err := s.Read(ctx).Raw(query, models.StatusNormal, models.ExcerptVersion, limit).Scan(&ids).Error
 	if err != nil {
 		return 0, fmt.Errorf("find posts without excerpts: %w", err)
 	}
@@ -55,13 +55,13 @@ func (s *Store) WriteExcerpts(ctx context.Context, limit int) (int, error) {
 	return len(ids), nil
 }
 
-func (s *Store) excerptPost(ctx context.Context, id int64) error {
+func (s *DB) excerptPost(ctx context.Context, id int64) error {
 	const query = `
 		SELECT content
 		FROM posts FORCE INDEX (PRIMARY)
 		WHERE id=? AND status=? AND excerpt_version<?
 		FOR UPDATE`
-	return s.transact(ctx, func(tx *Tx) error {
+	return s.Transact(ctx, func(tx *Tx) error {
 		var content string
 		read := tx.Raw(query, id, models.StatusNormal, models.ExcerptVersion).Scan(&content)
 		if read.Error != nil || read.RowsAffected == 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // excerptNow returns the stored excerpt of a post, deleted or not.
-func excerptNow(t *testing.T, store *db.Store, id int64) string {
+func excerptNow(t *testing.T, store *db.DB, id int64) string {
 	t.Helper()
 	var excerpt string
 	row := store.Pool().QueryRowContext(t.Context(), "SELECT excerpt FROM posts WHERE id=?", id)

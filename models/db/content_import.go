@@ -13,7 +13,7 @@ import (
 )
 
 // Imported returns the local ids of all rows of one kind that were imported from source, by external id.
-func (s *Store) Imported(ctx context.Context, source, kind string) (map[int64]int64, error) {
+func (s *DB) Imported(ctx context.Context, source, kind string) (map[int64]int64, error) {
 	const query = `
 		SELECT external_id, local_id
 		FROM imports
@@ -39,7 +39,7 @@ func (s *Store) Imported(ctx context.Context, source, kind string) (map[int64]in
 
 // ImportSources compares accounts of a forum, times of their creation by ids there, with the imports whose source
 // begins with prefix. It returns those that know any of them.
-func (s *Store) ImportSources(
+func (s *DB) ImportSources(
 	ctx context.Context, prefix, kind string, accounts map[int64]time.Time,
 ) ([]models.ImportSource, error) {
 	const list = `
@@ -51,7 +51,7 @@ func (s *Store) ImportSources(
 		return nil, nil
 	}
 	var names []string
-	if err := s.db.WithContext(ctx).Raw(list, prefix).Scan(&names).Error; err != nil {
+	if err := s.Read(ctx).Raw(list, prefix).Scan(&names).Error; err != nil {
 		return nil, fmt.Errorf("list imports: %w", err)
 	}
 	find := `
@@ -65,7 +65,7 @@ func (s *Store) ImportSources(
 			ExternalID int64
 			CreatedAt  time.Time
 		}
-		if err := s.db.WithContext(ctx).Raw(find, name, kind).Scan(&found).Error; err != nil {
+		if err := s.Read(ctx).Raw(find, name, kind).Scan(&found).Error; err != nil {
 			return nil, fmt.Errorf("compare with import %s: %w", name, err)
 		}
 		source := models.ImportSource{Name: name, Known: len(found)}
@@ -83,12 +83,12 @@ func (s *Store) ImportSources(
 
 // MarkImported records the import of something without a row of its own, such as the likes of a post. Marking it again
 // changes nothing.
-func (s *Store) MarkImported(ctx context.Context, source, kind string, externalID, localID int64) error {
+func (s *DB) MarkImported(ctx context.Context, source, kind string, externalID, localID int64) error {
 	const insert = `
 		INSERT INTO imports (source, kind, external_id, local_id)
 		VALUES (?, ?, ?, ?)
 		ON DUPLICATE KEY UPDATE local_id=local_id`
-	if _, err := s.write(ctx, insert, source, kind, externalID, localID); err != nil {
+	if _, err := s.Write(ctx, insert, source, kind, externalID, localID); err != nil {
 		return fmt.Errorf("mark %s %d as imported: %w", kind, externalID, err)
 	}
 	return nil
@@ -96,7 +96,7 @@ func (s *Store) MarkImported(ctx context.Context, source, kind string, externalI
 
 // ImportUsers writes accounts in their order and returns their ids. If one of them was imported meanwhile, or its
 // address or all of its usernames are taken, ImportUsers writes nothing and returns CodeConflict.
-func (s *Store) ImportUsers(ctx context.Context, source, kind string, users []models.ImportedUser) ([]int64, error) {
+func (s *DB) ImportUsers(ctx context.Context, source, kind string, users []models.ImportedUser) ([]int64, error) {
 	return s.importBatch(ctx, source, kind, len(users), func(tx *Tx, record func(externalID, id int64)) error {
 		for _, u := range users {
 			id, err := importUser(tx, u)
@@ -117,7 +117,7 @@ func importUser(tx *Tx, u models.ImportedUser) (int64, error) {
 		VALUES (?, ?, '', NULLIF(?,''), ?, NULLIF(?,''), ?, ?)`
 	at := models.WholeSeconds(u.CreatedAt)
 	for _, name := range u.Usernames {
-		id, err := tx.insert(insert, name, u.Email, u.Profile.DisplayName, u.Profile.Bio, u.Profile.AvatarURL, at, at)
+		id, err := tx.Insert(insert, name, u.Email, u.Profile.DisplayName, u.Profile.Bio, u.Profile.AvatarURL, at, at)
 		if models.MySQLCode(err) != errDuplicateKey {
 			return id, err
 		}
@@ -129,7 +129,7 @@ func importUser(tx *Tx, u models.ImportedUser) (int64, error) {
 
 // ImportPosts writes posts in their order and returns their ids. If one of them was imported meanwhile, ImportPosts
 // writes nothing and returns CodeConflict.
-func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []models.ImportedPost) ([]int64, error) {
+func (s *DB) ImportPosts(ctx context.Context, source, kind string, posts []models.ImportedPost) ([]int64, error) {
 	var names models.Tags
 	for _, p := range posts {
 		for _, name := range p.Text.Tags {
@@ -159,7 +159,7 @@ func (s *Store) ImportPosts(ctx context.Context, source, kind string, posts []mo
 // comment whose post or parent is deleted, which is not written. A reply to a comment at MaxDepth is written as a
 // sibling of that comment. If one of the comments was imported meanwhile, ImportComments writes nothing and returns
 // CodeConflict.
-func (s *Store) ImportComments(
+func (s *DB) ImportComments(
 	ctx context.Context, source, kind string, comments []models.ImportedComment,
 ) ([]int64, error) {
 	importAll := func(tx *Tx, record func(externalID, id int64)) error {
@@ -307,14 +307,14 @@ func lockOpen(tx *Tx, table string, ids []int64) (map[int64]bool, error) {
 
 // importBatch runs write and stores each recorded id in the table imports, in the same transaction. It returns the n
 // ids in the order in which write recorded them. An id of 0 means that nothing was written.
-func (s *Store) importBatch(ctx context.Context, source, kind string, n int,
+func (s *DB) importBatch(ctx context.Context, source, kind string, n int,
 	write func(tx *Tx, record func(externalID, id int64)) error,
 ) ([]int64, error) {
 	if n == 0 {
 		return nil, nil
 	}
 	ids := make([]int64, 0, n)
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		ids = ids[:0] // the transaction may run again
 		var values []string
 		var args []any

@@ -25,7 +25,7 @@ var liveCountsQueries = map[models.TargetKind]string{
 
 // LiveCounts returns the counts of those targets that exist and are not deleted, in no particular order. It runs one
 // query for each thousand targets of a kind.
-func (s *Store) LiveCounts(ctx context.Context, targets []models.Target) ([]models.LiveCounts, error) {
+func (s *DB) LiveCounts(ctx context.Context, targets []models.Target) ([]models.LiveCounts, error) {
 	var found []models.LiveCounts
 	for kind, query := range liveCountsQueries {
 		var ids []int64
@@ -36,7 +36,7 @@ func (s *Store) LiveCounts(ctx context.Context, targets []models.Target) ([]mode
 		}
 		for chunk := range slices.Chunk(ids, liveCountsChunk) {
 			var rows []models.LiveCounts
-			err := s.db.WithContext(ctx).Raw(query + " AND t.id IN (" + joinIDs(chunk) + ")").Scan(&rows).Error
+			err := s.Read(ctx).Raw(query + " AND t.id IN (" + joinIDs(chunk) + ")").Scan(&rows).Error
 			if err != nil {
 				return nil, fmt.Errorf("read counts of %d %ss: %w", len(chunk), kind, err)
 			}

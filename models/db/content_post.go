@@ -12,14 +12,14 @@ import (
 )
 
 // CreatePost writes a post and returns it as viewers read it.
-func (s *Store) CreatePost(ctx context.Context, author models.Author, text models.PostText) (*models.Post, error) {
+func (s *DB) CreatePost(ctx context.Context, author models.Author, text models.PostText) (*models.Post, error) {
 	var p *models.Post
 	tags, err := s.tagIDs(ctx, text.Tags)
 	if err != nil {
 		return nil, fmt.Errorf("create post: %w", err)
 	}
 	derived := s.derive(text)
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		now := models.WholeSeconds(tx.Now)
 		p = &models.Post{
 			Author: author, Title: text.Title, Content: text.Content, Tags: text.Tags, Status: models.StatusNormal,
@@ -35,7 +35,7 @@ func (s *Store) CreatePost(ctx context.Context, author models.Author, text model
 		if err := addImageUses(tx, subject, []int64{author.ID}, text.Content); err != nil {
 			return err
 		}
-		tx.announce(models.PostCreated, p.ID)
+		tx.Announce(models.PostCreated, p.ID)
 		return nil
 	})
 	if err != nil {
@@ -56,13 +56,13 @@ type derived struct {
 	excerpt excerpt
 }
 
-func (s *Store) derive(text models.PostText) derived {
+func (s *DB) derive(text models.PostText) derived {
 	return derived{search.Weights(text.Title, text.Content), s.excerptOf(text.Content)}
 }
 
 // insertPost writes a post with its tags and what was derived from its text.
 func insertPost(tx *Tx, p newPost, tags map[string]int64, d derived) (int64, error) {
-	id, err := tx.insert(`
+	id, err := tx.Insert(`
 		INSERT INTO posts
 			(user_id, title, content, excerpt, excerpt_version, created_at, updated_at, hot_score, active_at,
 			terms_version)
@@ -76,20 +76,20 @@ func insertPost(tx *Tx, p newPost, tags map[string]int64, d derived) (int64, err
 		return 0, err
 	}
 	for _, name := range p.text.Tags {
-		tx.countTag(tags[name], 1)
+		tx.CountTag(tags[name], 1)
 	}
 	return id, writeTerms(tx, models.Target{Kind: models.KindPost, ID: id}, d.weights)
 }
 
 // PostByID reads a post as viewer (0 for the anonymous) sees it. If the post is deleted or never existed, PostByID
 // returns CodeNotFound.
-func (s *Store) PostByID(ctx context.Context, viewer, id int64) (*models.Post, error) {
-	return readPost(s.db.WithContext(ctx), viewer, id)
+func (s *DB) PostByID(ctx context.Context, viewer, id int64) (*models.Post, error) {
+	return readPost(s.Read(ctx), viewer, id)
 }
 
 // PostsByID reads posts as the anonymous see them. It omits those that are deleted or never existed.
-func (s *Store) PostsByID(ctx context.Context, ids []int64) (map[int64]*models.Post, error) {
-	read, err := postsByID(s.db.WithContext(ctx), 0, ids)
+func (s *DB) PostsByID(ctx context.Context, ids []int64) (map[int64]*models.Post, error) {
+	read, err := postsByID(s.Read(ctx), 0, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func postsByID(db *gorm.DB, viewer int64, ids []int64) (posts []*models.Post, er
 }
 
 // PostPlaces returns the places of posts that are not deleted, by id.
-func (s *Store) PostPlaces(ctx context.Context, ids []int64) (map[int64]models.PostPlace, error) {
+func (s *DB) PostPlaces(ctx context.Context, ids []int64) (map[int64]models.PostPlace, error) {
 	query := `
 		SELECT id, user_id AS author_id, locked
 		FROM posts FORCE INDEX (PRIMARY)
@@ -134,7 +134,7 @@ func (s *Store) PostPlaces(ctx context.Context, ids []int64) (map[int64]models.P
 		ID    int64
 		Place models.PostPlace `gorm:"embedded"`
 	}
-	if err := s.db.WithContext(ctx).Raw(query, models.StatusNormal).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, models.StatusNormal).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read places of %d posts: %w", len(ids), err)
 	}
 	places := make(map[int64]models.PostPlace, len(rows))
@@ -148,7 +148,7 @@ func (s *Store) PostPlaces(ctx context.Context, ids []int64) (map[int64]models.P
 // returns the post as this edit left it. An edit that changes nothing makes no version. UpdatePost returns
 // CodePrecondition if the post has another version, CodeLocked if it is locked and the editor is not a moderator, and
 // CodeNotFound if it is deleted or never existed.
-func (s *Store) UpdatePost(
+func (s *DB) UpdatePost(
 	ctx context.Context, editor, id, version int64, text models.PostText,
 ) (p *models.Post, err error) {
 	tags, err := s.tagIDs(ctx, text.Tags)
@@ -156,7 +156,7 @@ func (s *Store) UpdatePost(
 		return nil, fmt.Errorf("update post %d: %w", id, err)
 	}
 	derived := s.derive(text)
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if _, err := lockPosts(tx, []int64{id}, models.StatusNormal); err != nil {
 			return err
 		}
@@ -229,12 +229,12 @@ func replacePost(tx *Tx, p *models.Post, editor int64, text models.PostText, tag
 	if p.Status != models.StatusNormal { // a deleted post is neither indexed nor counted
 		return nil
 	}
-	tx.announce(models.PostEdited, p.ID)
+	tx.Announce(models.PostEdited, p.ID)
 	for _, name := range text.Tags {
-		tx.countTag(tags[name], 1)
+		tx.CountTag(tags[name], 1)
 	}
 	for _, tag := range before {
-		tx.countTag(tag, -1)
+		tx.CountTag(tag, -1)
 	}
 	return writeTerms(tx, models.Target{Kind: models.KindPost, ID: p.ID}, d.weights)
 }
@@ -262,8 +262,8 @@ func despiteLock(tx *Tx, userID int64, locked bool, effect string) error {
 
 // DeletePost marks a post as deleted by a user, 0 for nobody. If the post is already deleted or never existed,
 // DeletePost returns CodeNotFound.
-func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
-	err := s.transact(ctx, func(tx *Tx) error {
+func (s *DB) DeletePost(ctx context.Context, by, id int64) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		hidden, err := hidePosts(tx, []int64{id}, models.Deletion{At: tx.Now, By: models.Author{ID: by}})
 		if err == nil && len(hidden) == 0 {
 			err = models.NotFound(models.KindPost)
@@ -279,8 +279,8 @@ func (s *Store) DeletePost(ctx context.Context, by, id int64) error {
 // RestorePost restores a post that its author deleted at most RestoreWithin ago, and returns it as viewers read it. A
 // post that is not deleted stays as it is. RestorePost returns CodeNotFound to anybody but the author, CodeForbidden if
 // somebody else deleted the post, and CodeTooLate after RestoreWithin.
-func (s *Store) RestorePost(ctx context.Context, author, id int64) (*models.Post, error) {
-	err := s.transact(ctx, func(tx *Tx) error {
+func (s *DB) RestorePost(ctx context.Context, author, id int64) (*models.Post, error) {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		// A moderator who requests the deletion of all posts of the author locks the author, too.
 		if _, err := lockStandings(tx, author); err != nil {
 			return err

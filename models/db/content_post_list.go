@@ -76,7 +76,7 @@ const (
 //
 // A search by relevance sorts the posts that match the rarest condition. If these are too many, it sorts the newest
 // ones, up to maxExamined lookups, and the page is not Complete.
-func (s *Store) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
+func (s *DB) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 	page := PostPage{Complete: true, sort: q.Sort}
 	var facts postFacts
 	most := maxExamined / q.lookups()
@@ -101,7 +101,7 @@ func (s *Store) ListPosts(ctx context.Context, q PostQuery) (PostPage, error) {
 	return page, nil
 }
 
-func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, most int64, page *PostPage) error {
+func (s *DB) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, most int64, page *PostPage) error {
 	if q.Sort == models.PostsRelevance && q.After != nil {
 		page.floor = q.After.Value >> relevanceBits
 		q.After = &models.ListKey{Value: q.After.Value & (1<<relevanceBits - 1), ID: q.After.ID}
@@ -140,7 +140,7 @@ func (s *Store) listPosts(ctx context.Context, q *PostQuery, facts *postFacts, m
 
 // siftPosts walks the index of the order in segments, at most budget entries of it. It reports whether it is done: the
 // page is full, or the list ends.
-func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, budget int64, page *PostPage,
+func (s *DB) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, budget int64, page *PostPage,
 ) (done bool, err error) {
 	after, room := q.After, PageBytes
 	for size := int64(firstSegment); budget > 0; size *= 4 {
@@ -167,7 +167,7 @@ func (s *Store) siftPosts(ctx context.Context, q *PostQuery, facts *postFacts, b
 }
 
 // postBoundary returns the last of the next size entries after a key in the index of the order; nil if there are fewer.
-func (s *Store) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts, after *models.ListKey, size int64,
+func (s *DB) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts, after *models.ListKey, size int64,
 ) (*models.ListKey, error) {
 	src, order := q.source(facts), postOrders[q.Sort]
 	column := src.column(order.column)
@@ -179,7 +179,7 @@ func (s *Store) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts
 		ORDER BY ` + column + ` DESC, ` + src.id + ` DESC
 		LIMIT 1 OFFSET ?`
 	var keys []models.ListKey
-	err := s.db.WithContext(ctx).Raw(query, append(where.args, size-1)...).Scan(&keys).Error
+	err := s.Read(ctx).Raw(query, append(where.args, size-1)...).Scan(&keys).Error
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (s *Store) postBoundary(ctx context.Context, q *PostQuery, facts *postFacts
 }
 
 // findFloor finds the least id among the newest posts with a term, if a search by relevance does not rank all of them.
-func (s *Store) findFloor(ctx context.Context, term string, most int64, page *PostPage) error {
+func (s *DB) findFloor(ctx context.Context, term string, most int64, page *PostPage) error {
 	const query = `
 		SELECT post_id
 		FROM post_terms FORCE INDEX (PRIMARY)
@@ -195,7 +195,7 @@ func (s *Store) findFloor(ctx context.Context, term string, most int64, page *Po
 		ORDER BY post_id DESC
 		LIMIT 1 OFFSET ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw(query, term, most-1).Scan(&ids).Error
+	err := s.Read(ctx).Raw(query, term, most-1).Scan(&ids).Error
 	if err == nil && len(ids) > 0 {
 		page.floor, page.Complete = ids[0], false
 		page.Examined += int(most)
@@ -204,7 +204,7 @@ func (s *Store) findFloor(ctx context.Context, term string, most int64, page *Po
 }
 
 // gather reads at most as many posts as most that match a condition, and sorts those that match the query.
-func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by postCondition, most int64,
+func (s *DB) gather(ctx context.Context, q *PostQuery, facts *postFacts, by postCondition, most int64,
 	page *PostPage,
 ) error {
 	p := q.gathering(facts, by, most, page.floor)
@@ -216,8 +216,8 @@ func (s *Store) gather(ctx context.Context, q *PostQuery, facts *postFacts, by p
 
 // readPosts runs a plan and reads up to room bytes of content, as scanPage does. Posts that must be sorted are sorted
 // as ids, before their texts are read.
-func (s *Store) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int,
+func (s *DB) readPosts(ctx context.Context, q *PostQuery, p *postPlan, room int,
 ) (posts []models.Post, left int, err error) {
 	query, args := p.query(q.View, q.ViewerID)
-	return scanPage(s.db.WithContext(ctx).Raw(query, args...), room, postSize)
+	return scanPage(s.Read(ctx).Raw(query, args...), room, postSize)
 }

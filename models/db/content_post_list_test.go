@@ -16,7 +16,7 @@ import (
 // oldPosts is the size of a site of old posts, all by one author, with one tag and with the same ten words.
 const oldPosts = 3_000
 
-func openOld(t *testing.T) (store *db.Store, author models.Author, words []string) {
+func openOld(t *testing.T) (store *db.DB, author models.Author, words []string) {
 	t.Helper()
 	store = openWith(t, db.Options{MaxConns: 1})
 	author = newUser(t, store, "ada")
@@ -55,7 +55,7 @@ FROM ids JOIN posts p ON p.id=ids.n`)
 }
 
 // entriesRead counts the entries of indexes and the rows that a call reads.
-func entriesRead(t *testing.T, store *db.Store, call func()) (n int) {
+func entriesRead(t *testing.T, store *db.DB, call func()) (n int) {
 	t.Helper()
 	_, err := store.Pool().ExecContext(t.Context(), "FLUSH STATUS")
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ type postFacts struct {
 }
 
 // postFacts reads, in one query, the facts about the conditions of q. Each count stops at most+1.
-func (s *Store) postFacts(ctx context.Context, q PostQuery, most int) (postFacts, error) {
+func (s *DB) postFacts(ctx context.Context, q PostQuery, most int) (postFacts, error) {
 	columns := []string{
 		`COALESCE((SELECT MAX(id) FROM posts), 0) AS posts`,
 		`EXISTS (SELECT 1 FROM blocks WHERE user_id=? AND ? IN (0, blocked_id)) AS blocks`,
@@ -68,7 +68,7 @@ func (s *Store) postFacts(ctx context.Context, q PostQuery, most int) (postFacts
 		SELECT
 			` + strings.Join(columns, `,
 			`)
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&row).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&row).Error; err != nil {
 		return postFacts{}, fmt.Errorf("count posts: %w", err)
 	}
 	f := row.PostFacts

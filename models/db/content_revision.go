@@ -128,7 +128,7 @@ func (q RevisionQuery) shown() (join, where string) {
 
 // ListRevisions lists the versions of a post or comment without their texts, latest first, including the current one.
 // It runs two queries. If the target is deleted or never existed, ListRevisions returns CodeNotFound.
-func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Revision, error) {
+func (s *DB) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Revision, error) {
 	now, err := s.presentRevision(ctx, q, "")
 	if err != nil {
 		return nil, fmt.Errorf("list revisions of %s: %w", q.Target, err)
@@ -148,7 +148,7 @@ func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Re
 		ORDER BY r.version DESC
 		LIMIT ?`
 	var old []models.Revision
-	if err := s.db.WithContext(ctx).Raw(query, q.Target.ID, q.Before, q.Limit-len(list)).Scan(&old).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, q.Target.ID, q.Before, q.Limit-len(list)).Scan(&old).Error; err != nil {
 		return nil, fmt.Errorf("list revisions of %s: %w", q.Target, err)
 	}
 	return append(list, old...), nil
@@ -156,7 +156,7 @@ func (s *Store) ListRevisions(ctx context.Context, q RevisionQuery) ([]models.Re
 
 // RevisionOf returns one version of q's target with its text. If the target is deleted or never existed, or if the
 // version was deleted or never existed, RevisionOf returns CodeNotFound.
-func (s *Store) RevisionOf(ctx context.Context, q RevisionQuery, version int64) (*models.Revision, error) {
+func (s *DB) RevisionOf(ctx context.Context, q RevisionQuery, version int64) (*models.Revision, error) {
 	table := revisionTables[q.Target.Kind]
 	r, err := s.presentRevision(ctx, q, table.presentText)
 	if err != nil || r.Version == version {
@@ -170,7 +170,7 @@ func (s *Store) RevisionOf(ctx context.Context, q RevisionQuery, version int64) 
 		LEFT JOIN users u ON u.id=COALESCE(r.editor_id,x.user_id)
 		WHERE r.` + table.id + `=? AND r.version=?`
 	var old models.Revision
-	read := s.db.WithContext(ctx).Raw(query, q.Target.ID, version).Scan(&old)
+	read := s.Read(ctx).Raw(query, q.Target.ID, version).Scan(&old)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read revision %d of %s: %w", version, q.Target, read.Error)
 	}
@@ -185,7 +185,7 @@ func errNoRevision() *models.Error {
 }
 
 // presentRevision reads the current version of q's target, with the columns of text.
-func (s *Store) presentRevision(ctx context.Context, q RevisionQuery, text string) (*models.Revision, error) {
+func (s *DB) presentRevision(ctx context.Context, q RevisionQuery, text string) (*models.Revision, error) {
 	join, where := q.shown()
 	query := `
 		SELECT x.version, ` + authorColumns + `, LENGTH(x.content) AS size,
@@ -196,7 +196,7 @@ func (s *Store) presentRevision(ctx context.Context, q RevisionQuery, text strin
 		LEFT JOIN users u ON u.id=COALESCE(x.edited_by,x.user_id)
 		WHERE x.id=?` + where
 	var r models.Revision
-	read := s.db.WithContext(ctx).Raw(query, q.Target.ID).Scan(&r)
+	read := s.Read(ctx).Raw(query, q.Target.ID).Scan(&r)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read %s: %w", q.Target, read.Error)
 	}

@@ -57,16 +57,16 @@ func deleteTerms(tx *Tx, kind models.TargetKind, ids ...int64) error {
 // IndexPosts indexes at most limit posts that are not in the search index, or are there by an earlier search.Version.
 // It returns their number: fewer than limit if none is left. Each post is indexed in a transaction of its own, and
 // several callers may run at once. A post that is written now is indexed by the transaction that writes it.
-func (s *Store) IndexPosts(ctx context.Context, limit int) (int, error) {
+func (s *DB) IndexPosts(ctx context.Context, limit int) (int, error) {
 	return s.index(ctx, models.KindPost, limit)
 }
 
 // IndexComments indexes comments as IndexPosts indexes posts.
-func (s *Store) IndexComments(ctx context.Context, limit int) (int, error) {
+func (s *DB) IndexComments(ctx context.Context, limit int) (int, error) {
 	return s.index(ctx, models.KindComment, limit)
 }
 
-func (s *Store) index(ctx context.Context, kind models.TargetKind, limit int) (int, error) {
+func (s *DB) index(ctx context.Context, kind models.TargetKind, limit int) (int, error) {
 	query := `
 		SELECT id
 		FROM ` + likeTables[kind].targets + ` FORCE INDEX (idx_status_terms)
@@ -74,7 +74,7 @@ func (s *Store) index(ctx context.Context, kind models.TargetKind, limit int) (i
 		ORDER BY status, terms_version, id
 		LIMIT ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw(query, models.StatusNormal, search.Version, limit).Scan(&ids).Error
+	err := s.Read(ctx).Raw(query, models.StatusNormal, search.Version, limit).Scan(&ids).Error
 	if err != nil {
 		return 0, fmt.Errorf("find %ss to index: %w", kind, err)
 	}
@@ -86,7 +86,7 @@ func (s *Store) index(ctx context.Context, kind models.TargetKind, limit int) (i
 	return len(ids), nil
 }
 
-func (s *Store) indexOne(ctx context.Context, target models.Target) error {
+func (s *DB) indexOne(ctx context.Context, target models.Target) error {
 	table, columns := likeTables[target.Kind].targets, "title, content"
 	if target.Kind == models.KindComment {
 		columns = "content"
@@ -100,7 +100,7 @@ func (s *Store) indexOne(ctx context.Context, target models.Target) error {
 		UPDATE ` + table + `
 		SET terms_version=?, updated_at=updated_at
 		WHERE id=?`
-	return s.transact(ctx, func(tx *Tx) error {
+	return s.Transact(ctx, func(tx *Tx) error {
 		if err := lockTargetPost(tx, target); err != nil {
 			return err
 		}

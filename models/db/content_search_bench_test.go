@@ -215,7 +215,7 @@ func BenchmarkSearch(b *testing.B) {
 				WHERE MATCH (title, content) AGAINST (? IN BOOLEAN MODE)
 				ORDER BY score DESC, id DESC
 				LIMIT 21`
-			require.NoError(b, s.db.WithContext(ctx).Raw(query, words, words).Scan(&list).Error)
+			require.NoError(b, s.Read(ctx).Raw(query, words, words).Scan(&list).Error)
 			fullFound = len(list)
 		})
 		b.Logf("search %q: %v for %d, FULLTEXT %v for %d", q, mine, found, theirs, fullFound)

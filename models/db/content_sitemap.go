@@ -8,18 +8,18 @@ import (
 )
 
 // LastPostID returns the highest id of a post, deleted ones included; 0 without posts.
-func (s *Store) LastPostID(ctx context.Context) (id int64, err error) {
+func (s *DB) LastPostID(ctx context.Context) (id int64, err error) {
 	const query = `
 		SELECT COALESCE(MAX(id), 0)
 		FROM posts`
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&id).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&id).Error; err != nil {
 		return 0, fmt.Errorf("read the last post: %w", err)
 	}
 	return id, nil
 }
 
 // PostTimes lists the posts with the next ids after this one, except deleted posts.
-func (s *Store) PostTimes(ctx context.Context, after, ids int64) ([]models.PostTime, error) {
+func (s *DB) PostTimes(ctx context.Context, after, ids int64) ([]models.PostTime, error) {
 	const query = `
 		SELECT id, IF(updated_at>active_at, updated_at, active_at) AS changed_at
 		FROM posts FORCE INDEX (PRIMARY)
@@ -27,7 +27,7 @@ func (s *Store) PostTimes(ctx context.Context, after, ids int64) ([]models.PostT
 		ORDER BY id
 		LIMIT ?`
 	var list []models.PostTime
-	err := s.db.WithContext(ctx).Raw(query, after, after+ids, models.StatusNormal, ids).Scan(&list).Error
+	err := s.Read(ctx).Raw(query, after, after+ids, models.StatusNormal, ids).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list the posts after %d: %w", after, err)
 	}

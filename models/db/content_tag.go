@@ -23,7 +23,7 @@ const tagNames = `(
 //
 // It runs before the transaction that uses the ids, each statement by itself. So nobody who uses the same new tag waits
 // for that transaction. If the transaction fails, a tag without posts remains, which no list shows.
-func (s *Store) tagIDs(ctx context.Context, names models.Tags) (map[string]int64, error) {
+func (s *DB) tagIDs(ctx context.Context, names models.Tags) (map[string]int64, error) {
 	ids := make(map[string]int64, len(names))
 	if len(names) == 0 {
 		return ids, nil
@@ -39,7 +39,7 @@ func (s *Store) tagIDs(ctx context.Context, names models.Tags) (map[string]int64
 		if _, known := ids[name]; known {
 			continue
 		}
-		if _, err := s.write(Aside(ctx), insert, name, models.WholeSeconds(s.now())); err != nil {
+		if _, err := s.Write(Aside(ctx), insert, name, models.WholeSeconds(s.Now())); err != nil {
 			return nil, fmt.Errorf("create tag: %w", err)
 		}
 	}
@@ -53,7 +53,7 @@ func (s *Store) tagIDs(ctx context.Context, names models.Tags) (map[string]int64
 }
 
 // readTagIDs adds the ids of those tags that exist.
-func (s *Store) readTagIDs(ctx context.Context, names models.Tags, ids map[string]int64) error {
+func (s *DB) readTagIDs(ctx context.Context, names models.Tags, ids map[string]int64) error {
 	const query = `
 		SELECT id, name
 		FROM tags
@@ -62,7 +62,7 @@ func (s *Store) readTagIDs(ctx context.Context, names models.Tags, ids map[strin
 		ID   int64
 		Name string
 	}
-	if err := s.db.WithContext(ctx).Raw(query, []string(names)).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, []string(names)).Scan(&rows).Error; err != nil {
 		return fmt.Errorf("read tags: %w", err)
 	}
 	for _, r := range rows {
@@ -119,10 +119,10 @@ const staleTags = `(
 		)
 	)`
 
-// countTag notes how many more posts have a tag.
-func (tx *Tx) countTag(id int64, more int) { tx.tags[id] += more }
+// CountTag notes how many more posts have a tag.
+func (tx *Tx) CountTag(id int64, more int) { tx.tags[id] += more }
 
-// writeTagCounts adds what countTag has noted to the counts of tags. It is at the end of the transaction, because
+// writeTagCounts adds what CountTag has noted to the counts of tags. It is at the end of the transaction, because
 // everybody who uses a popular tag waits for its row. The rows are locked in the order of their ids.
 func writeTagCounts(tx *Tx) error {
 	maps.DeleteFunc(tx.tags, func(_ int64, more int) bool { return more == 0 })
@@ -156,9 +156,9 @@ func moveTags(tx *Tx, posts ...int64) error {
 	}
 	for _, c := range changes {
 		if c.Shown {
-			tx.countTag(c.TagID, 1)
+			tx.CountTag(c.TagID, 1)
 		} else {
-			tx.countTag(c.TagID, -1)
+			tx.CountTag(c.TagID, -1)
 		}
 	}
 	return syncTags(tx, posts...)
@@ -170,7 +170,7 @@ func moveTags(tx *Tx, posts ...int64) error {
 //
 // A list by popularity with a prefix sorts all tags with the prefix if these are few. Otherwise it walks the index of
 // all tags by popularity.
-func (s *Store) ListTags(ctx context.Context, q models.TagQuery) (tags []models.Tag, rest *models.ListKey, err error) {
+func (s *DB) ListTags(ctx context.Context, q models.TagQuery) (tags []models.Tag, rest *models.ListKey, err error) {
 	read := s.popularTags
 	if q.Sort == models.TagsName {
 		read = func(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
@@ -210,7 +210,7 @@ func (s *Store) ListTags(ctx context.Context, q models.TagQuery) (tags []models.
 }
 
 // tagsByName reads tags in the order of their names, including those that no post has.
-func (s *Store) tagsByName(ctx context.Context, prefix string, after *models.ListKey, limit int) ([]models.Tag, error) {
+func (s *DB) tagsByName(ctx context.Context, prefix string, after *models.ListKey, limit int) ([]models.Tag, error) {
 	where := matching("t.name LIKE ?", prefix+"%") // a valid tag has no wildcard
 	if after != nil {
 		where.add("t.name>(SELECT a.name FROM tags a WHERE a.id=?)", after.ID)
@@ -224,7 +224,7 @@ func (s *Store) tagsByName(ctx context.Context, prefix string, after *models.Lis
 }
 
 // popularTags reads tags that some post has, most posts first.
-func (s *Store) popularTags(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
+func (s *DB) popularTags(ctx context.Context, after *models.ListKey, limit int) ([]models.Tag, error) {
 	where := matching("t.posts_count>0")
 	if key, keys := keyRange("t.posts_count", "?", "t.id", after, nil); key != "" {
 		where.add(key, keys...)
@@ -238,19 +238,19 @@ func (s *Store) popularTags(ctx context.Context, after *models.ListKey, limit in
 }
 
 // fewTags reports whether all tags with a prefix are few enough to be sorted for a page.
-func (s *Store) fewTags(ctx context.Context, prefix string) (bool, error) {
+func (s *DB) fewTags(ctx context.Context, prefix string) (bool, error) {
 	const query = `
 		SELECT COUNT(*)
 		FROM (SELECT 1 FROM tags FORCE INDEX (idx_name) WHERE name LIKE ? LIMIT ?) n`
 	var n int
-	if err := s.db.WithContext(ctx).Raw(query, prefix+"%", maxPassed+1).Scan(&n).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, prefix+"%", maxPassed+1).Scan(&n).Error; err != nil {
 		return false, fmt.Errorf("count tags: %w", err)
 	}
 	return n <= maxPassed, nil
 }
 
 // tagsOf sorts all tags with a prefix, most posts first.
-func (s *Store) tagsOf(ctx context.Context, q models.TagQuery) ([]models.Tag, error) {
+func (s *DB) tagsOf(ctx context.Context, q models.TagQuery) ([]models.Tag, error) {
 	where := matching("t.name LIKE ? AND t.posts_count>0", q.Prefix+"%")
 	if key, keys := keyRange("t.posts_count", "?", "t.id", q.After, nil); key != "" {
 		where.add(key, keys...)
@@ -263,8 +263,8 @@ func (s *Store) tagsOf(ctx context.Context, q models.TagQuery) ([]models.Tag, er
 		LIMIT ?`, append(where.args, q.Limit)...)
 }
 
-func (s *Store) readTags(ctx context.Context, query string, args ...any) (tags []models.Tag, err error) {
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&tags).Error; err != nil {
+func (s *DB) readTags(ctx context.Context, query string, args ...any) (tags []models.Tag, err error) {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&tags).Error; err != nil {
 		return nil, fmt.Errorf("list tags: %w", err)
 	}
 	return tags, nil

@@ -27,7 +27,7 @@ const wrongTags = `
 		WHERE g.tag_id=t.id AND g.status=1
 	)`
 
-func tagged(t testing.TB, store *db.Store, author models.Author, tags ...string) *models.Post {
+func tagged(t testing.TB, store *db.DB, author models.Author, tags ...string) *models.Post {
 	t.Helper()
 	p, err := store.CreatePost(t.Context(), author,
 		models.PostText{Title: "A post", Content: "with text", Tags: models.NormalTags(tags)})

@@ -14,7 +14,7 @@ import (
 
 // FirstReplies adds to each of comments its first replies, earliest first and at most each of them. It runs one query,
 // or more if many replies are hidden.
-func (s *Store) FirstReplies(ctx context.Context, viewer int64, comments []models.Comment, each int) error {
+func (s *DB) FirstReplies(ctx context.Context, viewer int64, comments []models.Comment, each int) error {
 	parents := make([]*models.Comment, len(comments))
 	for i := range comments {
 		parents[i] = &comments[i]
@@ -33,7 +33,7 @@ func (s *Store) FirstReplies(ctx context.Context, viewer int64, comments []model
 // parent has the same share; if there is not enough for all, only the first parents have one. Content is shared in the
 // same way: a level ends when it has used its half of PageBytes. So there is a first comment if the post has any,
 // unless too many are passed over. If the post is deleted or never existed, Thread returns CodeNotFound.
-func (s *Store) Thread(
+func (s *DB) Thread(
 	ctx context.Context, q models.ThreadQuery,
 ) (top []models.Comment, rest *models.ListKey, err error) {
 	left := branchBounds{q.Limit, PageBytes, maxPassed}
@@ -83,7 +83,7 @@ func (s *Store) Thread(
 }
 
 // readRoot reads a part of the list that q selects, as the replies of a comment. The limit is in bounds.
-func (s *Store) readRoot(ctx context.Context, q CommentQuery, bounds branchBounds) (*models.Comment, error) {
+func (s *DB) readRoot(ctx context.Context, q CommentQuery, bounds branchBounds) (*models.Comment, error) {
 	pages, err := s.readBranches(ctx, q.ViewerID, q.Sort, []branch{q.branch()}, bounds)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (s *Store) readRoot(ctx context.Context, q CommentQuery, bounds branchBound
 }
 
 // attachReplies reads the first replies, within bounds, to each of those parents that have more.
-func (s *Store) attachReplies(ctx context.Context, viewer int64, sort models.CommentSort, parents []*models.Comment,
+func (s *DB) attachReplies(ctx context.Context, viewer int64, sort models.CommentSort, parents []*models.Comment,
 	bounds branchBounds,
 ) error {
 	parents = slices.DeleteFunc(slices.Clone(parents), func(p *models.Comment) bool { return !p.More })
@@ -128,7 +128,7 @@ const fewHidden = 100
 // readFew reads all replies to parents along one range of the index, if they are not more than the branches of
 // readBranches may read. That takes a third of the time: the server plans one SELECT and not one for each parent. ok is
 // false if there are too many, or if their content does not fit within the bounds.
-func (s *Store) readFew(ctx context.Context, viewer int64, sort models.CommentSort, parents []*models.Comment,
+func (s *DB) readFew(ctx context.Context, viewer int64, sort models.CommentSort, parents []*models.Comment,
 	bounds branchBounds,
 ) (pages []branchPage, ok bool, err error) {
 	most, expected := bounds.comments+1, 0
@@ -240,7 +240,7 @@ type branchBounds struct {
 // readBranches reads the first comments of several lists that the viewer sees. One statement has a limited SELECT along
 // the index for each list. Lists whose hidden comments make the page short are read further, in segments that grow.
 // Content that does not fit within the bounds is not read.
-func (s *Store) readBranches(ctx context.Context, viewer int64, sort models.CommentSort, branches []branch,
+func (s *DB) readBranches(ctx context.Context, viewer int64, sort models.CommentSort, branches []branch,
 	bounds branchBounds,
 ) ([]branchPage, error) {
 	pages := make([]branchPage, len(branches))
@@ -297,7 +297,7 @@ func (p *branchPage) isCut() bool {
 
 // branchQuery returns the query of readBranches. It examines the first entries of each branch and returns those that
 // the list shows. The last entry is returned in any case if a branch has that many.
-func (s *Store) branchQuery(ctx context.Context, viewer int64, sort models.CommentSort, branches []branch, entries,
+func (s *DB) branchQuery(ctx context.Context, viewer int64, sort models.CommentSort, branches []branch, entries,
 	room int,
 ) *gorm.DB {
 	o := orderOf(sort)
@@ -326,12 +326,12 @@ func (s *Store) branchQuery(ctx context.Context, viewer int64, sort models.Comme
 
 // shownQuery returns the query of those entries of branches that a list shows, and of those that also selects. Inner
 // selects the entries. The first argument is the viewer's id.
-func (s *Store) shownQuery(ctx context.Context, o order, inner string, room int, also string, args ...any) *gorm.DB {
+func (s *DB) shownQuery(ctx context.Context, o order, inner string, room int, also string, args ...any) *gorm.DB {
 	fits := "x.total<=" + strconv.Itoa(room)
 	columns := strings.Replace(commentColumns, "c.content",
 		"IF(x.shown AND c.status="+sqlNormal+" AND "+fits+", c.content, '') AS content", 1)
 	byPlace := "y.place" + o.direction + ", y.id" + o.direction
-	return s.db.WithContext(ctx).Raw(`
+	return s.Read(ctx).Raw(`
 		SELECT `+columns+`,
 			NOT `+fits+` AS cut, x.shown, x.branch, x.entry, x.entries
 		FROM (
@@ -349,9 +349,9 @@ func (s *Store) shownQuery(ctx context.Context, o order, inner string, room int,
 // Ancestors reads the chain of parents of a comment, from the top level down: at most limit comments below the ancestor
 // with the id after (0 for the first page). A comment of the top level has none. Ancestors runs two queries. It returns
 // CodeNotFound as CommentByID does.
-func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit int) ([]models.Comment, error) {
+func (s *DB) Ancestors(ctx context.Context, viewer, id, after int64, limit int) ([]models.Comment, error) {
 	var open int
-	err := s.db.WithContext(ctx).Raw(`
+	err := s.Read(ctx).Raw(`
 		SELECT COUNT(*)
 		FROM comments c
 		JOIN posts p ON p.id=c.post_id AND p.status=?
@@ -363,7 +363,7 @@ func (s *Store) Ancestors(ctx context.Context, viewer, id, after int64, limit in
 		return nil, models.NotFound(models.KindComment)
 	}
 	// Ordered by the steps up, so that a wrong depth does not change the result.
-	path, _, err := scanPage(s.db.WithContext(ctx).Raw(`
+	path, _, err := scanPage(s.Read(ctx).Raw(`
 		WITH RECURSIVE up (id, parent_id, step) AS (
 			SELECT id, parent_id, 0 FROM comments WHERE id=?
 			UNION ALL

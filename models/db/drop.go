@@ -19,7 +19,7 @@ const gateDropColumns = `
 
 // DropGate returns the settings of drops and their live claims, as of one commit. Drops that do not exist, and those
 // whose post is deleted, are left out. A drop with more than most live claims comes without them, for LiveClaims.
-func (s *Store) DropGate(ctx context.Context, ids []int64, most int) (map[int64]*models.GateDrop, error) {
+func (s *DB) DropGate(ctx context.Context, ids []int64, most int) (map[int64]*models.GateDrop, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -30,7 +30,7 @@ func (s *Store) DropGate(ctx context.Context, ids []int64, most int) (map[int64]
 		LEFT JOIN claims c FORCE INDEX (PRIMARY) ON c.drop_id=d.id AND c.state IN (?,?) AND d.claimed<=?
 		WHERE d.id IN (` + joinIDs(ascending(ids)) + `)
 		ORDER BY d.id, c.user_id`
-	rows, err := s.db.WithContext(ctx).Raw(query, models.StatusNormal, models.StateReserved, models.StateConfirmed,
+	rows, err := s.Read(ctx).Raw(query, models.StatusNormal, models.StateReserved, models.StateConfirmed,
 		most).Rows()
 	if err != nil {
 		return nil, fmt.Errorf("read %d drops for the gate: %w", len(ids), err)
@@ -58,7 +58,7 @@ func (s *Store) DropGate(ctx context.Context, ids []int64, most int) (map[int64]
 }
 
 // LiveClaims returns live claims of a drop in the order of their users: at most limit with users above after.
-func (s *Store) LiveClaims(ctx context.Context, dropID, after int64, limit int) ([]models.LiveClaim, error) {
+func (s *DB) LiveClaims(ctx context.Context, dropID, after int64, limit int) ([]models.LiveClaim, error) {
 	const query = `
 		SELECT user_id, id
 		FROM claims FORCE INDEX (PRIMARY)
@@ -66,7 +66,7 @@ func (s *Store) LiveClaims(ctx context.Context, dropID, after int64, limit int) 
 		ORDER BY user_id
 		LIMIT ?`
 	// Row by row: Scan takes a multiple of the time.
-	rows, err := s.db.WithContext(ctx).Raw(query, dropID, after, models.StateReserved, models.StateConfirmed,
+	rows, err := s.Read(ctx).Raw(query, dropID, after, models.StateReserved, models.StateConfirmed,
 		limit).Rows()
 	if err != nil {
 		return nil, fmt.Errorf("read claims of drop %d: %w", dropID, err)
@@ -124,7 +124,7 @@ func lockDropPost(tx *Tx, actor, postID int64, kind models.TargetKind) (moderate
 
 // CreateDrop attaches a drop to a post, in the name of its author or of a moderator. For its errors, see lockDropPost;
 // CodeInvalid: a field breaks a rule; CodeConflict: the post has MaxDrops drops.
-func (s *Store) CreateDrop(
+func (s *DB) CreateDrop(
 	ctx context.Context, actor, postID int64, settings models.DropSettings,
 ) (*models.Drop, error) {
 	if err := settings.Validate(); err != nil {
@@ -132,7 +132,7 @@ func (s *Store) CreateDrop(
 	}
 	settings = settings.InMillis()
 	var d *models.Drop
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		moderates, err := lockDropPost(tx, actor, postID, models.KindPost)
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func (s *Store) CreateDrop(
 			return models.Errorf(models.CodeConflict, "The post has %d drops. It cannot have more.", models.MaxDrops)
 		}
 		now := tx.Now.Truncate(time.Millisecond)
-		id, err := tx.insert(`
+		id, err := tx.Insert(`
 			INSERT INTO drops
 				(post_id, user_id, title, stock, begins_at, ends_at, confirm_within, created_at, updated_at)
 			VALUES (?,?,?,?,?,?,?,?,?)`, postID, actor, settings.Title, settings.Stock, settings.BeginsAt,
@@ -173,7 +173,7 @@ func (s *Store) CreateDrop(
 //
 // The gate has the settings later: see SettingsToSend. Until then it may accept claims to a stock that is lowered, and
 // the like writer rejects them.
-func (s *Store) UpdateDrop(
+func (s *DB) UpdateDrop(
 	ctx context.Context, actor, id, version int64, settings models.DropSettings,
 ) (d *models.Drop, err error) {
 	if err := settings.Validate(); err != nil {
@@ -209,7 +209,7 @@ func (s *Store) UpdateDrop(
 
 // CloseDrop ends a drop at once and for good. Claims to it stay. A drop that is closed stays as it is. For its errors,
 // see lockDropPost.
-func (s *Store) CloseDrop(ctx context.Context, actor, id int64) (d *models.Drop, err error) {
+func (s *DB) CloseDrop(ctx context.Context, actor, id int64) (d *models.Drop, err error) {
 	err = s.changeDrop(ctx, actor, id, "drop.close", func(tx *Tx, is *models.Drop) (map[string]any, error) {
 		if d = is; d.ClosedAt != nil {
 			return nil, nil
@@ -229,11 +229,11 @@ func (s *Store) CloseDrop(ctx context.Context, actor, id int64) (d *models.Drop,
 
 // changeDrop changes a drop under the locks of the actor, the post and the drop, and reads it again. change returns
 // what the moderation log keeps, or nil if it changed nothing.
-func (s *Store) changeDrop(
+func (s *DB) changeDrop(
 	ctx context.Context, actor, id int64, action string,
 	change func(tx *Tx, d *models.Drop) (logged map[string]any, err error), changed **models.Drop,
 ) error {
-	return s.transact(ctx, func(tx *Tx) error {
+	return s.Transact(ctx, func(tx *Tx) error {
 		const find = `
 			SELECT post_id
 			FROM drops
@@ -268,8 +268,8 @@ func (s *Store) changeDrop(
 }
 
 // Drop reads a drop. If it does not exist, or its post is deleted, Drop returns CodeNotFound.
-func (s *Store) Drop(ctx context.Context, id int64) (*models.Drop, error) {
-	return readDrop(s.db.WithContext(ctx), id)
+func (s *DB) Drop(ctx context.Context, id int64) (*models.Drop, error) {
+	return readDrop(s.Read(ctx), id)
 }
 
 func readDrop(db *gorm.DB, id int64) (*models.Drop, error) {
@@ -292,7 +292,7 @@ func readDrop(db *gorm.DB, id int64) (*models.Drop, error) {
 
 // Drops returns those of the drops with these ids that exist and whose post is not deleted, in the order of their ids.
 // It runs one query for each thousand ids.
-func (s *Store) Drops(ctx context.Context, ids []int64) ([]models.Drop, error) {
+func (s *DB) Drops(ctx context.Context, ids []int64) ([]models.Drop, error) {
 	var found []models.Drop
 	for some := range slices.Chunk(ascending(ids), liveCountsChunk) {
 		query := `
@@ -303,7 +303,7 @@ func (s *Store) Drops(ctx context.Context, ids []int64) ([]models.Drop, error) {
 		WHERE d.id IN (` + joinIDs(some) + `)
 		ORDER BY d.id`
 		var rows []models.Drop
-		if err := s.db.WithContext(ctx).Raw(query, models.StatusNormal).Scan(&rows).Error; err != nil {
+		if err := s.Read(ctx).Raw(query, models.StatusNormal).Scan(&rows).Error; err != nil {
 			return nil, fmt.Errorf("read %d drops: %w", len(some), err)
 		}
 		found = append(found, rows...)
@@ -313,7 +313,7 @@ func (s *Store) Drops(ctx context.Context, ids []int64) ([]models.Drop, error) {
 
 // DropsOfPost lists the drops of a post, latest first: at most limit with ids below before (0 for the first page). If
 // the post is deleted or does not exist, DropsOfPost returns CodeNotFound.
-func (s *Store) DropsOfPost(ctx context.Context, postID, before int64, limit int) ([]models.Drop, error) {
+func (s *DB) DropsOfPost(ctx context.Context, postID, before int64, limit int) ([]models.Drop, error) {
 	where := matching("d.post_id=?", postID)
 	where.addIf(before > 0, "d.id<?", before)
 	query := `
@@ -325,7 +325,7 @@ func (s *Store) DropsOfPost(ctx context.Context, postID, before int64, limit int
 		ORDER BY d.id DESC
 		LIMIT ?`
 	list := []models.Drop{}
-	err := s.db.WithContext(ctx).Raw(query, where.between(nil, postID, models.StatusNormal, limit)...).Scan(&list).Error
+	err := s.Read(ctx).Raw(query, where.between(nil, postID, models.StatusNormal, limit)...).Scan(&list).Error
 	if err == nil && len(list) == 0 {
 		var open bool
 		if open, err = s.TargetOpen(ctx, models.Target{Kind: models.KindPost, ID: postID}); err == nil && !open {
@@ -357,7 +357,7 @@ func dropsOf(db *gorm.DB, posts []int64) ([]int64, error) {
 // SettingsToSend returns the settings that the gate may not have yet, of drops whose post is not deleted, in the order
 // of their ids: at most limit above after. A drop stays in the list until DropSet of its version is applied, or
 // ClearCold finds it cold.
-func (s *Store) SettingsToSend(ctx context.Context, after int64, limit int) ([]models.GateDrop, error) {
+func (s *DB) SettingsToSend(ctx context.Context, after int64, limit int) ([]models.GateDrop, error) {
 	const query = `
 		SELECT ` + gateDropColumns + `
 		FROM drops d FORCE INDEX (idx_unsent)
@@ -366,7 +366,7 @@ func (s *Store) SettingsToSend(ctx context.Context, after int64, limit int) ([]m
 		ORDER BY d.id
 		LIMIT ?`
 	var list []models.GateDrop
-	if err := s.db.WithContext(ctx).Raw(query, models.StatusNormal, after, limit).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, models.StatusNormal, after, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read settings to send: %w", err)
 	}
 	return list, nil

@@ -8,8 +8,8 @@ import (
 )
 
 // DropIDs returns the ids of the drops of a post, deleted or not, in ascending order. There are at most MaxDrops.
-func (s *Store) DropIDs(ctx context.Context, postID int64) ([]int64, error) {
-	ids, err := dropsOf(s.db.WithContext(ctx), []int64{postID})
+func (s *DB) DropIDs(ctx context.Context, postID int64) ([]int64, error) {
+	ids, err := dropsOf(s.Read(ctx), []int64{postID})
 	if err != nil {
 		return nil, fmt.Errorf("read drops of post %d: %w", postID, err)
 	}
@@ -19,12 +19,12 @@ func (s *Store) DropIDs(ctx context.Context, postID int64) ([]int64, error) {
 // ConfirmWithin returns the time to confirm a claim of a drop, in seconds; 0: claims need no confirmation. It never
 // changes. Unlike Drop, ConfirmWithin reads drops of deleted posts, too: the gate may have accepted a claim just before
 // the deletion. If the drop does not exist, it returns CodeNotFound.
-func (s *Store) ConfirmWithin(ctx context.Context, dropID int64) (seconds int64, err error) {
+func (s *DB) ConfirmWithin(ctx context.Context, dropID int64) (seconds int64, err error) {
 	const query = `
 		SELECT confirm_within
 		FROM drops FORCE INDEX (PRIMARY)
 		WHERE id=?`
-	read := s.db.WithContext(ctx).Raw(query, dropID).Scan(&seconds)
+	read := s.Read(ctx).Raw(query, dropID).Scan(&seconds)
 	if read.Error != nil {
 		return 0, fmt.Errorf("read drop %d: %w", dropID, read.Error)
 	}

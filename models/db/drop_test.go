@@ -50,7 +50,7 @@ func TestRun_ofClaims(t *testing.T) {
 }
 
 // insertDrop writes a drop on a post.
-func insertDrop(t testing.TB, store *db.Store, post *models.Post, stock, confirmWithin int64) int64 {
+func insertDrop(t testing.TB, store *db.DB, post *models.Post, stock, confirmWithin int64) int64 {
 	t.Helper()
 	result, err := store.Pool().ExecContext(t.Context(), `
 		INSERT INTO drops (post_id, user_id, title, stock, confirm_within, created_at, updated_at)
@@ -62,7 +62,7 @@ func insertDrop(t testing.TB, store *db.Store, post *models.Post, stock, confirm
 }
 
 // insertClaim writes the row of a claim and counts it if it is live.
-func insertClaim(t testing.TB, store *db.Store, dropID, userID, id int64, state models.ClaimState) {
+func insertClaim(t testing.TB, store *db.DB, dropID, userID, id int64, state models.ClaimState) {
 	t.Helper()
 	_, err := store.Pool().ExecContext(t.Context(), `
 		INSERT INTO claims (id, drop_id, user_id, state, created_at)

@@ -13,8 +13,8 @@ var errNoSlots = errors.New("no slots of ids are left: the clock of Redis or of 
 // ReserveSlots reserves n consecutive slots of ids, from atLeast or later, and returns the first one. Each reservation
 // is above all earlier ones. It is committed before its slots are used, so no slot is issued twice, whatever Redis and
 // the clocks do.
-func (s *Store) ReserveSlots(ctx context.Context, atLeast, n int64) (first int64, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+func (s *DB) ReserveSlots(ctx context.Context, atLeast, n int64) (first int64, err error) {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		const reserve = `
 			INSERT INTO settings (name, value)
 			VALUES ('ids', ?)

@@ -64,7 +64,7 @@ const imageColumns = `
 // it before ShowImage. CodeConflict, with the field: the images of the user or of all users would exceed the room.
 //
 // The bytes of all images are in settings. That row is locked last.
-func (s *Store) AddImage(ctx context.Context, i *models.Image, field string, room models.ImageRoom) error {
+func (s *DB) AddImage(ctx context.Context, i *models.Image, field string, room models.ImageRoom) error {
 	const sum = `
 		SELECT COALESCE(SUM(bytes+thumbnail_bytes),0)
 		FROM images FORCE INDEX (idx_user_id)
@@ -77,7 +77,7 @@ func (s *Store) AddImage(ctx context.Context, i *models.Image, field string, roo
 		SET value=CAST(value AS SIGNED)+?
 		WHERE name='image_bytes' AND CAST(value AS SIGNED)<=?`
 	size := i.Bytes + i.ThumbnailBytes
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		users, err := lockStandings(tx, i.UserID) // under this lock, nobody else adds images of the user
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (s *Store) AddImage(ctx context.Context, i *models.Image, field string, roo
 			)
 		}
 		i.Name, i.CreatedAt = newImageName(i.Width, i.Height), models.WholeSeconds(tx.Now)
-		i.ID, err = tx.insert(insert, i.Name, i.UserID, imagePending, i.Type, i.Width, i.Height, i.Bytes,
+		i.ID, err = tx.Insert(insert, i.Name, i.UserID, imagePending, i.Type, i.Width, i.Height, i.Bytes,
 			i.ThumbnailBytes, i.CreatedAt, i.CreatedAt.Add(keepUnused))
 		if err != nil {
 			return err
@@ -115,12 +115,12 @@ func (s *Store) AddImage(ctx context.Context, i *models.Image, field string, roo
 }
 
 // ShowImage makes an image visible whose objects are stored.
-func (s *Store) ShowImage(ctx context.Context, id int64) error {
+func (s *DB) ShowImage(ctx context.Context, id int64) error {
 	const update = `
 		UPDATE images
 		SET state=?
 		WHERE id=? AND state=?`
-	shown, err := s.write(ctx, update, imageReady, id, imagePending)
+	shown, err := s.Write(ctx, update, imageReady, id, imagePending)
 	if err == nil && shown == 0 {
 		err = models.Unavailable("The upload took too long; try again.", nil) // cron has given it up
 	}
@@ -131,19 +131,19 @@ func (s *Store) ShowImage(ctx context.Context, id int64) error {
 }
 
 // DropImage has the cron job delete an image that could not be stored.
-func (s *Store) DropImage(ctx context.Context, id int64) error {
+func (s *DB) DropImage(ctx context.Context, id int64) error {
 	const update = `
 		UPDATE images
 		SET state=?, due_at=?
 		WHERE id=? AND state=?`
-	if _, err := s.write(ctx, update, imageDeleting, models.WholeSeconds(s.now()), id, imagePending); err != nil {
+	if _, err := s.Write(ctx, update, imageDeleting, models.WholeSeconds(s.Now()), id, imagePending); err != nil {
 		return fmt.Errorf("drop image %d: %w", id, err)
 	}
 	return nil
 }
 
 // ImageByName reads an image. CodeNotFound: it was deleted or never existed.
-func (s *Store) ImageByName(ctx context.Context, name string) (*models.Image, error) {
+func (s *DB) ImageByName(ctx context.Context, name string) (*models.Image, error) {
 	const query = `
 		SELECT ` + imageColumns + `
 		FROM images FORCE INDEX (idx_name)
@@ -152,7 +152,7 @@ func (s *Store) ImageByName(ctx context.Context, name string) (*models.Image, er
 		return nil, models.ErrNoImage()
 	}
 	var i models.Image
-	read := s.db.WithContext(ctx).Raw(query, name, imageReady).Scan(&i)
+	read := s.Read(ctx).Raw(query, name, imageReady).Scan(&i)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read an image: %w", read.Error)
 	}
@@ -189,7 +189,7 @@ func usesOfImages(ids string) string {
 
 // markHidden sets Hidden of images. An image that no post or comment uses is new, or only in a draft: it is hidden if
 // the account of its user is deleted.
-func (s *Store) markHidden(ctx context.Context, list []models.Image) error {
+func (s *DB) markHidden(ctx context.Context, list []models.Image) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (s *Store) markHidden(ctx context.Context, list []models.Image) error {
 		ImageID int64
 		Shown   bool
 	}
-	if err := s.db.WithContext(ctx).Raw(usesOfImages(joinIDs(ids))).Scan(&uses).Error; err != nil {
+	if err := s.Read(ctx).Raw(usesOfImages(joinIDs(ids))).Scan(&uses).Error; err != nil {
 		return fmt.Errorf("read the uses of images: %w", err)
 	}
 	used, shown := map[int64]bool{}, map[int64]bool{}
@@ -214,7 +214,7 @@ func (s *Store) markHidden(ctx context.Context, list []models.Image) error {
 		FROM users
 		WHERE id IN (` + joinIDs(users) + `) AND deleted_at IS NOT NULL`
 	var gone []int64
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&gone).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&gone).Error; err != nil {
 		return fmt.Errorf("read the users of images: %w", err)
 	}
 	for n := range list {
@@ -225,7 +225,7 @@ func (s *Store) markHidden(ctx context.Context, list []models.Image) error {
 }
 
 // ImageUses returns what keeps an image, drafts excepted: the latest MaxImageUses of each type.
-func (s *Store) ImageUses(ctx context.Context, id int64) ([]models.ImageUse, error) {
+func (s *DB) ImageUses(ctx context.Context, id int64) ([]models.ImageUse, error) {
 	const query = `
 		SELECT subject_type, subject_id
 		FROM image_uses FORCE INDEX (idx_image_id)
@@ -235,7 +235,7 @@ func (s *Store) ImageUses(ctx context.Context, id int64) ([]models.ImageUse, err
 	uses := []models.ImageUse{}
 	for _, kind := range []string{subjectUser, string(models.KindPost), string(models.KindComment)} {
 		var some []models.ImageUse
-		if err := s.db.WithContext(ctx).Raw(query, id, kind, models.MaxImageUses).Scan(&some).Error; err != nil {
+		if err := s.Read(ctx).Raw(query, id, kind, models.MaxImageUses).Scan(&some).Error; err != nil {
 			return nil, fmt.Errorf("read the uses of image %d: %w", id, err)
 		}
 		uses = append(uses, some...)
@@ -245,7 +245,7 @@ func (s *Store) ImageUses(ctx context.Context, id int64) ([]models.ImageUse, err
 
 // Images lists the images of the user, the latest first: at most limit images older than row before (0 for the first
 // page).
-func (s *Store) Images(ctx context.Context, userID, before int64, limit int) ([]models.Image, error) {
+func (s *DB) Images(ctx context.Context, userID, before int64, limit int) ([]models.Image, error) {
 	where := matching("user_id=?", userID)
 	where.addIf(before > 0, "id<?", before)
 	where.add("state=?", imageReady)
@@ -256,7 +256,7 @@ func (s *Store) Images(ctx context.Context, userID, before int64, limit int) ([]
 		ORDER BY id DESC
 		LIMIT ?`
 	var list []models.Image
-	if err := s.db.WithContext(ctx).Raw(query, where.between(nil, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, where.between(nil, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list images of user %d: %w", userID, err)
 	}
 	return list, s.markHidden(ctx, list)
@@ -265,12 +265,12 @@ func (s *Store) Images(ctx context.Context, userID, before int64, limit int) ([]
 // DeleteImage deletes an image, whatever shows it, and has the cron job delete its objects. If the actor is not its
 // user, the act is logged, and CodeForbidden means that the actor is no longer a moderator. CodeNotFound: it was
 // deleted before.
-func (s *Store) DeleteImage(ctx context.Context, actor int64, i *models.Image) error {
+func (s *DB) DeleteImage(ctx context.Context, actor int64, i *models.Image) error {
 	const update = `
 		UPDATE images FORCE INDEX (PRIMARY)
 		SET state=?, due_at=?
 		WHERE id=? AND state=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if actor != i.UserID {
 			if err := lockActor(tx, actor, models.RoleModerator); err != nil {
 				return err
@@ -303,22 +303,22 @@ func (s *Store) DeleteImage(ctx context.Context, actor int64, i *models.Image) e
 //
 // The rows stay locked from the look at the uses to the mark, and a text locks the row of an image before it writes a
 // use. So either the text comes first and the image stays, or the text finds the image marked.
-func (s *Store) OrphanImages(ctx context.Context, limit int) (orphans []models.StoredImage, taken int, err error) {
+func (s *DB) OrphanImages(ctx context.Context, limit int) (orphans []models.StoredImage, taken int, err error) {
 	const find = `
 		SELECT id
 		FROM images FORCE INDEX (idx_due_at)
 		WHERE due_at<=?
 		ORDER BY due_at
 		LIMIT ?`
-	now := models.WholeSeconds(s.now())
+	now := models.WholeSeconds(s.Now())
 	var ids []int64
-	if err := s.db.WithContext(ctx).Raw(find, now, limit).Scan(&ids).Error; err != nil {
+	if err := s.Read(ctx).Raw(find, now, limit).Scan(&ids).Error; err != nil {
 		return nil, 0, fmt.Errorf("find orphaned images: %w", err)
 	}
 	if len(ids) == 0 {
 		return nil, 0, nil
 	}
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		locked, err := lockImages(tx, ids)
 		if err != nil {
 			return err
@@ -388,7 +388,7 @@ func updateImages(tx *Tx, ids []int64, change string, args ...any) error {
 }
 
 // ForgetImage deletes the row of an orphaned image whose objects are deleted.
-func (s *Store) ForgetImage(ctx context.Context, id int64) error {
+func (s *DB) ForgetImage(ctx context.Context, id int64) error {
 	const find = `
 		SELECT subject_type, subject_id
 		FROM image_uses FORCE INDEX (idx_image_id)
@@ -408,7 +408,7 @@ func (s *Store) ForgetImage(ctx context.Context, id int64) error {
 		UPDATE settings
 		SET value=CAST(value AS SIGNED)-?
 		WHERE name='image_bytes'`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if _, err := lockImages(tx, []int64{id}); err != nil {
 			return err
 		}
@@ -441,12 +441,12 @@ func (s *Store) ForgetImage(ctx context.Context, id int64) error {
 const imageRetry = 10 * time.Minute
 
 // RetryImage has the objects of an orphaned image deleted later, because the storage failed.
-func (s *Store) RetryImage(ctx context.Context, id int64) error {
+func (s *DB) RetryImage(ctx context.Context, id int64) error {
 	const update = `
 		UPDATE images
 		SET due_at=?
 		WHERE id=? AND state=?`
-	if _, err := s.write(ctx, update, models.WholeSeconds(s.now().Add(imageRetry)), id, imageDeleting); err != nil {
+	if _, err := s.Write(ctx, update, models.WholeSeconds(s.Now().Add(imageRetry)), id, imageDeleting); err != nil {
 		return fmt.Errorf("retry image %d: %w", id, err)
 	}
 	return nil

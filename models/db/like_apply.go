@@ -24,9 +24,9 @@ import (
 //
 // Running it again with the same records changes nothing, so an unknown COMMIT is retried by the caller. IsBadData
 // errors mean that some record in the batch cannot be stored.
-func (s *Store) ApplyLikes(ctx context.Context, records []models.LikeRecord) (models.LikesApplied, error) {
+func (s *DB) ApplyLikes(ctx context.Context, records []models.LikeRecord) (models.LikesApplied, error) {
 	var done models.LikesApplied
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		done = models.LikesApplied{}
 		return applyLikes(tx, records, &done)
 	})

@@ -20,7 +20,7 @@ import (
 // shardLog makes the records of one target's shard.
 type shardLog struct {
 	t      *testing.T
-	store  *db.Store
+	store  *db.DB
 	target models.Target
 }
 

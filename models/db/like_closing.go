@@ -20,7 +20,7 @@ func askClosing(tx *Tx, kind models.TargetKind, ids []int64, d models.Deletion) 
 	if d.Operation != 0 {
 		return nil
 	}
-	tx.closeAfter(kind, ids)
+	tx.CloseAfter(kind, ids)
 	return recordClosings(tx, kind, ids, d.At, false)
 }
 
@@ -45,28 +45,28 @@ func recordClosings(tx *Tx, kind models.TargetKind, ids []int64, at time.Time, t
 // OpenClosings returns the closings that are due, in the order of their ids: at most limit above after. Each deletion
 // is due at once, and a second time closeAgain after the first. No row stays for long, so OpenClosings reads few other
 // rows.
-func (s *Store) OpenClosings(ctx context.Context, after int64, limit int) ([]models.Closing, error) {
+func (s *DB) OpenClosings(ctx context.Context, after int64, limit int) ([]models.Closing, error) {
 	const query = `
 		SELECT id, kind AS target_kind, target_id, told AS last, done_comment_id
 		FROM gate_closings
 		WHERE id>? AND (told=0 OR deleted_at<?)
 		ORDER BY id
 		LIMIT ?`
-	late := models.WholeSeconds(s.now()).Add(-closeAgain)
+	late := models.WholeSeconds(s.Now()).Add(-closeAgain)
 	var list []models.Closing
-	if err := s.db.WithContext(ctx).Raw(query, after, late, limit).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, after, late, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read closings: %w", err)
 	}
 	return list, nil
 }
 
 // AdvanceClosing records that the comments of the post up to one are closed in the gate.
-func (s *Store) AdvanceClosing(ctx context.Context, id, commentID int64) error {
+func (s *DB) AdvanceClosing(ctx context.Context, id, commentID int64) error {
 	const update = `
 		UPDATE gate_closings
 		SET done_comment_id=?
 		WHERE id=?`
-	if _, err := s.write(ctx, update, commentID, id); err != nil {
+	if _, err := s.Write(ctx, update, commentID, id); err != nil {
 		return fmt.Errorf("advance closing %d: %w", id, err)
 	}
 	return nil
@@ -74,17 +74,17 @@ func (s *Store) AdvanceClosing(ctx context.Context, id, commentID int64) error {
 
 // EndClosing records that the target and all its comments are closed in the gate. The first closing may be late, so the
 // time until the second begins with it.
-func (s *Store) EndClosing(ctx context.Context, c models.Closing) error {
+func (s *DB) EndClosing(ctx context.Context, c models.Closing) error {
 	query, args := `
 		UPDATE gate_closings
 		SET told=1, deleted_at=?, done_comment_id=0
-		WHERE id=?`, []any{models.WholeSeconds(s.now()), c.ID}
+		WHERE id=?`, []any{models.WholeSeconds(s.Now()), c.ID}
 	if c.Last {
 		query, args = `
 			DELETE FROM gate_closings
 			WHERE id=?`, []any{c.ID}
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := holdMode(tx); err != nil {
 			return err
 		}

@@ -41,13 +41,13 @@ func insertDeadLetters(tx *Tx, dead []models.LikeRecord, now time.Time) error {
 }
 
 // DeadLetters counts the unresolved letters.
-func (s *Store) DeadLetters(ctx context.Context) (int64, error) {
+func (s *DB) DeadLetters(ctx context.Context) (int64, error) {
 	const query = `
 		SELECT COUNT(*)
 		FROM dead_letters
 		WHERE resolved_at IS NULL`
 	var n int64
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&n).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&n).Error; err != nil {
 		return 0, fmt.Errorf("count dead letters: %w", err)
 	}
 	return n, nil
@@ -55,7 +55,7 @@ func (s *Store) DeadLetters(ctx context.Context) (int64, error) {
 
 // ListDeadLetters lists the resolved or the unresolved letters, latest first: at most limit with ids below before (0
 // for the first page).
-func (s *Store) ListDeadLetters(
+func (s *DB) ListDeadLetters(
 	ctx context.Context, resolved bool, before int64, limit int,
 ) ([]models.DeadLetter, error) {
 	where := matching("resolved_at IS NULL")
@@ -71,7 +71,7 @@ func (s *Store) ListDeadLetters(
 		LIMIT ?`
 	args := slices.Concat([]any{models.MaxShownPayload}, where.args, []any{limit})
 	var list []models.DeadLetter
-	err := s.db.WithContext(ctx).Raw(query, args...).Scan(&list).Error
+	err := s.Read(ctx).Raw(query, args...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", err)
 	}
@@ -82,9 +82,9 @@ func (s *Store) ListDeadLetters(
 }
 
 // DeadLetter reads one letter. If it does not exist, DeadLetter returns CodeNotFound.
-func (s *Store) DeadLetter(ctx context.Context, id int64) (*models.DeadLetter, error) {
+func (s *DB) DeadLetter(ctx context.Context, id int64) (*models.DeadLetter, error) {
 	var l models.DeadLetter
-	read := s.db.WithContext(ctx).Raw(`
+	read := s.Read(ctx).Raw(`
 		SELECT `+letterColumns+`, payload
 		FROM dead_letters
 		WHERE id=?`, id).Scan(&l)
@@ -105,13 +105,13 @@ func errNoLetter() *models.Error {
 // ResolveDeadLetter records how an admin resolved a letter, and returns the letter. It logs a discarded letter;
 // BeginRetry logs a retried one. ResolveDeadLetter returns CodeNotFound if the letter does not exist, and CodeConflict
 // if it is resolved already.
-func (s *Store) ResolveDeadLetter(ctx context.Context, actor, id int64, how models.LetterFate, reason string,
+func (s *DB) ResolveDeadLetter(ctx context.Context, actor, id int64, how models.LetterFate, reason string,
 ) (*models.DeadLetter, error) {
 	if err := models.ValidateReason(reason); err != nil {
 		return nil, err
 	}
-	now := s.now().UTC()
-	err := s.transact(ctx, func(tx *Tx) error {
+	now := s.Now().UTC()
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
@@ -145,8 +145,8 @@ func letterAct(actor, id int64, action, reason string) moderationAct {
 // because the pipeline is not part of any transaction. If the process dies in between, the letter stays open and the
 // log has an entry too many, but no act without an entry. ResolveDeadLetter or FailRetry ends the retry. The errors are
 // those of ResolveDeadLetter.
-func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
-	err := s.transact(ctx, func(tx *Tx) error {
+func (s *DB) BeginRetry(ctx context.Context, actor, id int64, reason string, events int) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
@@ -166,8 +166,8 @@ func (s *Store) BeginRetry(ctx context.Context, actor, id int64, reason string, 
 }
 
 // FailRetry logs that a retry failed or was not completed. The letter stays open.
-func (s *Store) FailRetry(ctx context.Context, actor, id int64, reason string) error {
-	err := s.transact(ctx, func(tx *Tx) error {
+func (s *DB) FailRetry(ctx context.Context, actor, id int64, reason string) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		act := letterAct(actor, id, "dead_letter.retry_failed", reason)
 		act.After = map[string]any{"resolution": nil}
 		return logModeration(tx, act)

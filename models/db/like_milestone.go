@@ -68,7 +68,7 @@ func reachedMilestones(
 // notifyMilestone notifies the authors of targets of one kind that their likes reached a milestone, and announces it.
 // It notifies nobody of deleted targets, of comments under deleted posts, and of posts that the author mutes.
 func notifyMilestone(tx *Tx, kind models.TargetKind, milestone int64, ids []int64, at time.Time) error {
-	tx.announceAll(announcement{event: models.LikeMilestone, kind: string(kind), ids: ids, milestone: milestone})
+	tx.AnnounceAll(announcement{event: models.LikeMilestone, kind: string(kind), ids: ids, milestone: milestone})
 	post, about := "t.id", "t.id,0"
 	if kind == models.KindComment {
 		post, about = "t.post_id", "t.post_id,t.id"
@@ -88,7 +88,7 @@ func notifyMilestone(tx *Tx, kind models.TargetKind, milestone int64, ids []int6
 
 // PassMilestones marks the milestones up to this number of likes as passed, so that they notify nobody. It is for likes
 // that were imported.
-func (s *Store) PassMilestones(ctx context.Context, target models.Target, likes int64) error {
+func (s *DB) PassMilestones(ctx context.Context, target models.Target, likes int64) error {
 	reached := milestones(0, likes)
 	if len(reached) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (s *Store) PassMilestones(ctx context.Context, target models.Target, likes 
 		UPDATE ` + likeTables[target.Kind].targets + ` FORCE INDEX (PRIMARY)
 		SET milestone=GREATEST(milestone,?), updated_at=updated_at
 		WHERE id=?`
-	if _, err := s.write(ctx, update, slices.Max(reached), target.ID); err != nil {
+	if _, err := s.Write(ctx, update, slices.Max(reached), target.ID); err != nil {
 		return fmt.Errorf("pass milestones of %s: %w", target, err)
 	}
 	return nil

@@ -8,13 +8,13 @@ import (
 )
 
 // LikesMode returns the mode of the site, or "" before the first process has started.
-func (s *Store) LikesMode(ctx context.Context) (models.LikesMode, error) {
+func (s *DB) LikesMode(ctx context.Context) (models.LikesMode, error) {
 	const query = `
 		SELECT value
 		FROM settings
 		WHERE name='likes'`
 	var mode models.LikesMode
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&mode).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&mode).Error; err != nil {
 		return "", fmt.Errorf("read mode of likes: %w", err)
 	}
 	return mode, nil
@@ -23,15 +23,15 @@ func (s *Store) LikesMode(ctx context.Context) (models.LikesMode, error) {
 // StartLikes starts a process in a mode, gated or direct. The first process of a site decides. If the site is in
 // another mode, StartLikes returns CodeConflict.
 //
-// After a start in direct mode, the Store returns CodeUnavailable for what may be done in direct mode alone, if the
+// After a start in direct mode, the DB returns CodeUnavailable for what may be done in direct mode alone, if the
 // site has left it: SetLike, WithdrawLike, EndClosing and CloseLikeVoid.
-func (s *Store) StartLikes(ctx context.Context, mode models.LikesMode) error {
+func (s *DB) StartLikes(ctx context.Context, mode models.LikesMode) error {
 	const insert = `
 		INSERT IGNORE INTO settings (name, value)
 		VALUES ('likes', ?)`
 	is, err := s.LikesMode(ctx)
 	if err == nil && is == "" {
-		if _, err = s.write(ctx, insert, string(mode)); err == nil {
+		if _, err = s.Write(ctx, insert, string(mode)); err == nil {
 			is, err = s.LikesMode(ctx)
 		}
 	}
@@ -55,8 +55,8 @@ func (s *Store) StartLikes(ctx context.Context, mode models.LikesMode) error {
 //
 // Direct mode is an epoch of each shard that Redis never had. So when the gate opens a shard afterwards, MySQL has
 // events that Redis lacks, and the relay evicts all of the shard's targets.
-func (s *Store) SwitchLikes(ctx context.Context, to models.LikesMode) error {
-	err := s.transact(ctx, func(tx *Tx) error {
+func (s *DB) SwitchLikes(ctx context.Context, to models.LikesMode) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		var is models.LikesMode
 		const lock = `
 			SELECT value
@@ -140,12 +140,12 @@ func leaveGate(tx *Tx, to models.LikesMode) error {
 }
 
 // StopDraining changes the mode of a site from draining back to gated. In another mode it does nothing.
-func (s *Store) StopDraining(ctx context.Context) error {
+func (s *DB) StopDraining(ctx context.Context) error {
 	const update = `
 		UPDATE settings
 		SET value=?
 		WHERE name='likes' AND value=?`
-	if _, err := s.write(ctx, update, string(models.LikesGated), string(models.LikesDraining)); err != nil {
+	if _, err := s.Write(ctx, update, string(models.LikesGated), string(models.LikesDraining)); err != nil {
 		return fmt.Errorf("stop draining: %w", err)
 	}
 	return nil

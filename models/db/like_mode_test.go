@@ -16,14 +16,14 @@ import (
 )
 
 // modes opens a store whose first process has started in a mode.
-func modes(t *testing.T, mode models.LikesMode) *db.Store {
+func modes(t *testing.T, mode models.LikesMode) *db.DB {
 	t.Helper()
 	store := openStore(t)
 	require.NoError(t, store.StartLikes(t.Context(), mode))
 	return store
 }
 
-func modeOf(t *testing.T, store *db.Store) models.LikesMode {
+func modeOf(t *testing.T, store *db.DB) models.LikesMode {
 	t.Helper()
 	mode, err := store.LikesMode(t.Context())
 	require.NoError(t, err)

@@ -14,20 +14,20 @@ import (
 )
 
 // LastLikeID returns the highest row id of the likes of a kind of target; 0 if there is none.
-func (s *Store) LastLikeID(ctx context.Context, kind models.TargetKind) (int64, error) {
+func (s *DB) LastLikeID(ctx context.Context, kind models.TargetKind) (int64, error) {
 	table := likeTables[kind].likes
 	query := `
 		SELECT COALESCE(MAX(id), 0)
 		FROM ` + table
 	var id int64
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&id).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&id).Error; err != nil {
 		return 0, fmt.Errorf("last id of %s: %w", table, err)
 	}
 	return id, nil
 }
 
 // LikesBetween returns the likes of a kind with row ids above after, up to upTo, that were accepted since a time.
-func (s *Store) LikesBetween(ctx context.Context, kind models.TargetKind, after, upTo int64, since time.Time,
+func (s *DB) LikesBetween(ctx context.Context, kind models.TargetKind, after, upTo int64, since time.Time,
 ) ([]models.AuthoredLike, error) {
 	where := matching("l.id>? AND l.id<=? AND l.created_at>=?", after, upTo, since)
 	return s.authoredLikes(ctx, kind, likeTables[kind].likes, where)
@@ -35,7 +35,7 @@ func (s *Store) LikesBetween(ctx context.Context, kind models.TargetKind, after,
 
 // LatestLikesOf returns those of the latest likes of a kind by a user that were accepted since a time. It examines at
 // most limit rows.
-func (s *Store) LatestLikesOf(ctx context.Context, kind models.TargetKind, userID int64, since time.Time, limit int,
+func (s *DB) LatestLikesOf(ctx context.Context, kind models.TargetKind, userID int64, since time.Time, limit int,
 ) ([]models.AuthoredLike, error) {
 	t := likeTables[kind]
 	latest := fmt.Sprintf(`(
@@ -49,7 +49,7 @@ func (s *Store) LatestLikesOf(ctx context.Context, kind models.TargetKind, userI
 }
 
 // authoredLikes reads the likes l of a table that match where.
-func (s *Store) authoredLikes(ctx context.Context, kind models.TargetKind, table string, where conditions,
+func (s *DB) authoredLikes(ctx context.Context, kind models.TargetKind, table string, where conditions,
 ) ([]models.AuthoredLike, error) {
 	t := likeTables[kind]
 	query := `
@@ -59,7 +59,7 @@ func (s *Store) authoredLikes(ctx context.Context, kind models.TargetKind, table
 		JOIN ` + t.targets + ` t ON t.id=l.` + t.column + `
 		` + where.clause()
 	var list []models.AuthoredLike
-	if err := s.db.WithContext(ctx).Raw(query, where.args...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, where.args...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read %s: %w", t.likes, err)
 	}
 	for i := range list {
@@ -70,7 +70,7 @@ func (s *Store) authoredLikes(ctx context.Context, kind models.TargetKind, table
 
 // RingMark returns the row id of the likes of a kind up to which the search for rings has come. ok is false if there
 // was no search yet.
-func (s *Store) RingMark(ctx context.Context, kind models.TargetKind) (id int64, ok bool, err error) {
+func (s *DB) RingMark(ctx context.Context, kind models.TargetKind) (id int64, ok bool, err error) {
 	const query = `
 		SELECT value
 		FROM settings
@@ -90,12 +90,12 @@ func (s *Store) RingMark(ctx context.Context, kind models.TargetKind) (id int64,
 }
 
 // SetRingMark stores the row id for RingMark.
-func (s *Store) SetRingMark(ctx context.Context, kind models.TargetKind, id int64) error {
+func (s *DB) SetRingMark(ctx context.Context, kind models.TargetKind, id int64) error {
 	const insert = `
 		INSERT INTO settings (name, value)
 		VALUES (?, ?)
 		ON DUPLICATE KEY UPDATE value=VALUES(value)`
-	if _, err := s.write(ctx, insert, ringMarkName(kind), strconv.FormatInt(id, 10)); err != nil {
+	if _, err := s.Write(ctx, insert, ringMarkName(kind), strconv.FormatInt(id, 10)); err != nil {
 		return fmt.Errorf("store mark of rings: %w", err)
 	}
 	return nil
@@ -105,7 +105,7 @@ func ringMarkName(kind models.TargetKind) string { return "rings_" + string(kind
 
 // JudgedUntil returns, for those users whose rings around an author a moderator has resolved, the time of the latest
 // resolution. Their likes up to that time are not reported again.
-func (s *Store) JudgedUntil(ctx context.Context, authorID int64, users []int64) (map[int64]time.Time, error) {
+func (s *DB) JudgedUntil(ctx context.Context, authorID int64, users []int64) (map[int64]time.Time, error) {
 	query := `
 		SELECT m.user_id, MAX(r.resolved_at) AS resolved_at
 		FROM like_rings r
@@ -116,7 +116,7 @@ func (s *Store) JudgedUntil(ctx context.Context, authorID int64, users []int64) 
 		UserID     int64
 		ResolvedAt time.Time
 	}
-	if err := s.db.WithContext(ctx).Raw(query, authorID, models.RingOpen).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, authorID, models.RingOpen).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read rings of author %d: %w", authorID, err)
 	}
 	judged := make(map[int64]time.Time, len(rows))
@@ -129,12 +129,12 @@ func (s *Store) JudgedUntil(ctx context.Context, authorID int64, users []int64) 
 // SaveRing stores a report of a ring and sets ring.ID. If an open report of the same author has a member in common, the
 // ring replaces it. isNew reports whether there was none. A ring around an author without a row is not stored, nor is
 // one whose members were all judged since its last occasion.
-func (s *Store) SaveRing(ctx context.Context, ring *models.LikeRing) (isNew bool, err error) {
+func (s *DB) SaveRing(ctx context.Context, ring *models.LikeRing) (isNew bool, err error) {
 	evidence, err := json.Marshal(ring.Evidence)
 	if err != nil {
 		return false, fmt.Errorf("encode evidence: %w", err)
 	}
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		isNew = false
 		const lockAuthor = `
 			SELECT id
@@ -251,7 +251,7 @@ func writeRingMembers(tx *Tx, ring *models.LikeRing) error {
 
 // LikeRings lists the rings with a status, latest first, with members and evidence: at most limit with ids below before
 // (0 for the first page). It runs two queries.
-func (s *Store) LikeRings(
+func (s *DB) LikeRings(
 	ctx context.Context, status models.RingStatus, before int64, limit int,
 ) ([]models.LikeRing, error) {
 	where := matching("r.status=?", status)
@@ -260,7 +260,7 @@ func (s *Store) LikeRings(
 }
 
 // LikeRing reads one ring. If it does not exist, LikeRing returns CodeNotFound.
-func (s *Store) LikeRing(ctx context.Context, id int64) (*models.LikeRing, error) {
+func (s *DB) LikeRing(ctx context.Context, id int64) (*models.LikeRing, error) {
 	list, err := s.likeRings(ctx, matching("r.id=?", id), 1)
 	if err != nil {
 		return nil, err
@@ -273,7 +273,7 @@ func (s *Store) LikeRing(ctx context.Context, id int64) (*models.LikeRing, error
 
 func errNoRing() *models.Error { return models.Errorf(models.CodeNotFound, "There is no such ring.") }
 
-func (s *Store) likeRings(ctx context.Context, where conditions, limit int) ([]models.LikeRing, error) {
+func (s *DB) likeRings(ctx context.Context, where conditions, limit int) ([]models.LikeRing, error) {
 	query := `
 		SELECT r.id, r.author_id, COALESCE(u.username, '') AS author, r.coincidences, r.occasions,
 			r.first_at, r.last_at, r.evidence, r.found_at, r.status, r.resolved_at, r.resolved_by, r.reason
@@ -283,7 +283,7 @@ func (s *Store) likeRings(ctx context.Context, where conditions, limit int) ([]m
 		ORDER BY r.id DESC
 		LIMIT ?`
 	var list []models.LikeRing
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read rings: %w", err)
 	}
 	if len(list) == 0 {
@@ -303,7 +303,7 @@ func (s *Store) likeRings(ctx context.Context, where conditions, limit int) ([]m
 		WHERE m.ring_id IN (` + joinIDs(ids) + `)
 		ORDER BY m.ring_id, m.coincidences DESC, m.user_id`
 	var members []models.RingMember
-	if err := s.db.WithContext(ctx).Raw(readMembers).Scan(&members).Error; err != nil {
+	if err := s.Read(ctx).Raw(readMembers).Scan(&members).Error; err != nil {
 		return nil, fmt.Errorf("read members of rings: %w", err)
 	}
 	for _, m := range members {

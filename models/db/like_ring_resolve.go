@@ -12,7 +12,7 @@ import (
 // DismissRing records that a moderator found nothing wrong with a ring. The likes that its members gave until now are
 // not reported again. DismissRing returns CodeNotFound if the ring does not exist, CodeConflict if it is resolved
 // already, and CodeForbidden if the actor is not a moderator, or is the author or a member.
-func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string) error {
+func (s *DB) DismissRing(ctx context.Context, actor, id int64, reason string) error {
 	resolution := ringResolution{models.RingDismissed, "like_ring.dismiss", reason}
 	return s.resolveRing(ctx, actor, id, resolution, func(*Tx) (map[string]any, error) { return nil, nil })
 }
@@ -21,7 +21,7 @@ func (s *Store) DismissRing(ctx context.Context, actor, id int64, reason string)
 // and returns the requests. It skips members whose account is deleted, because their likes are voided anyway. It
 // returns CodeForbidden if the actor does not outrank a member, CodeUnavailable if the clock of likes cannot be read,
 // and the errors of DismissRing.
-func (s *Store) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []LikeVoid, err error) {
+func (s *DB) VoidRing(ctx context.Context, actor, id int64, reason string) (voids []LikeVoid, err error) {
 	resolution := ringResolution{models.RingVoided, "like_ring.void", reason}
 	likeNow, err := s.voidingFrom(ctx)
 	if err != nil {
@@ -78,13 +78,13 @@ type ringResolution struct {
 }
 
 // resolveRing resolves an open ring. act does what the resolution requires and returns what the log has of it.
-func (s *Store) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
+func (s *DB) resolveRing(ctx context.Context, actor, id int64, r ringResolution,
 	act func(*Tx) (map[string]any, error),
 ) error {
 	if err := models.ValidateReason(r.reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		members, err := ringMembers(tx, id)
 		if err != nil {
 			return err

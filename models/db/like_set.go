@@ -55,10 +55,10 @@ func (t likeTable) counted(tx *Tx, ids ...int64) error {
 // SetLike sets a like in direct mode: one transaction writes the row and, if a row changed, the count. Setting a like
 // to the state that it has changes nothing. If the target is deleted or never existed, SetLike returns CodeNotFound. If
 // the site is not in direct mode, SetLike returns CodeUnavailable.
-func (s *Store) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
+func (s *DB) SetLike(ctx context.Context, target models.Target, userID int64, liked bool) (models.LikeState, error) {
 	t := likeTables[target.Kind]
 	state := models.LikeState{Liked: liked}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := holdDirect(tx); err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func reachMilestone(tx *Tx, target models.Target, userID int64, now likedRow) er
 
 // LikeStates returns the likes of rows as viewer (0 for the anonymous) sees them, in their order. The counts are those
 // of rows. At most one query reads the viewer's own likes.
-func (s *Store) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
+func (s *DB) LikeStates(ctx context.Context, viewer int64, rows []models.TargetCount) ([]models.LikeState, error) {
 	targets := make([]models.Target, len(rows))
 	for i, r := range rows {
 		targets[i] = r.Target
@@ -188,7 +188,7 @@ func (s *Store) LikeStates(ctx context.Context, viewer int64, rows []models.Targ
 
 // StatesOf returns the likes of targets as viewer (0 for the anonymous) sees them, in one query. Targets that are
 // deleted or never existed have no state.
-func (s *Store) StatesOf(
+func (s *DB) StatesOf(
 	ctx context.Context, viewer int64, targets []models.Target,
 ) (map[models.Target]models.LikeState, error) {
 	if len(targets) == 0 {
@@ -215,7 +215,7 @@ func (s *Store) StatesOf(
 	}
 	query := strings.Join(parts, `
 		UNION ALL`)
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&found).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&found).Error; err != nil {
 		return nil, fmt.Errorf("read likes of %d targets: %w", len(targets), err)
 	}
 	states := make(map[models.Target]models.LikeState, len(found))
@@ -226,7 +226,7 @@ func (s *Store) StatesOf(
 }
 
 // LikedBy returns the set of those targets that the user likes, in one query. For user 0 it runs no query.
-func (s *Store) LikedBy(ctx context.Context, userID int64, targets []models.Target) (map[models.Target]bool, error) {
+func (s *DB) LikedBy(ctx context.Context, userID int64, targets []models.Target) (map[models.Target]bool, error) {
 	if userID == 0 || len(targets) == 0 {
 		return nil, nil
 	}
@@ -243,7 +243,7 @@ func (s *Store) LikedBy(ctx context.Context, userID int64, targets []models.Targ
 	var found []models.Target
 	query := strings.Join(parts, `
 		UNION ALL`)
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&found).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&found).Error; err != nil {
 		return nil, fmt.Errorf("read likes of user %d: %w", userID, err)
 	}
 	liked := make(map[models.Target]bool, len(found))
@@ -257,7 +257,7 @@ func (s *Store) LikedBy(ctx context.Context, userID int64, targets []models.Targ
 // at most limit likes older than row before (0 for the first page). If blocked users make the page short, rest is the
 // place where the list continues; nil at its end. If the target is deleted or never existed, Likers returns
 // CodeNotFound.
-func (s *Store) Likers(ctx context.Context, viewer int64, target models.Target, before int64, limit int,
+func (s *DB) Likers(ctx context.Context, viewer int64, target models.Target, before int64, limit int,
 ) (list []models.Liker, rest *models.ListKey, err error) {
 	t := likeTables[target.Kind]
 	// The index is forced: for the latest likes of a target, the servers tend to read the latest likes of all targets.
@@ -278,7 +278,7 @@ func (s *Store) Likers(ctx context.Context, viewer int64, target models.Target, 
 			` + where.clause() + `
 			ORDER BY ` + likes.order() + `
 			LIMIT ?`
-		return s.db.WithContext(ctx).Raw(query, append(where.args, limit)...)
+		return s.Read(ctx).Raw(query, append(where.args, limit)...)
 	}
 	list, rest, err = sift(ctx, s, likes, beforeID(before), limit, visible, noContent[models.Liker])
 	if err != nil {
@@ -297,13 +297,13 @@ func (s *Store) Likers(ctx context.Context, viewer int64, target models.Target, 
 }
 
 // TargetOpen reports whether the target exists and is not deleted. A comment or drop on a deleted post is not open.
-func (s *Store) TargetOpen(ctx context.Context, target models.Target) (bool, error) {
+func (s *DB) TargetOpen(ctx context.Context, target models.Target) (bool, error) {
 	open, err := s.OpenAmong(ctx, []models.Target{target})
 	return open[target], err
 }
 
 // OpenAmong returns the set of those targets that are open, as TargetOpen reports. It takes a query for each kind.
-func (s *Store) OpenAmong(ctx context.Context, targets []models.Target) (map[models.Target]bool, error) {
+func (s *DB) OpenAmong(ctx context.Context, targets []models.Target) (map[models.Target]bool, error) {
 	open := make(map[models.Target]bool, len(targets))
 	for kind, ids := range idsByKind(targets) {
 		query := `
@@ -318,7 +318,7 @@ func (s *Store) OpenAmong(ctx context.Context, targets []models.Target) (map[mod
 			WHERE d.id IN (` + joinIDs(ids) + `) AND p.status=` + sqlNormal
 		}
 		var found []int64
-		if err := s.db.WithContext(ctx).Raw(query).Scan(&found).Error; err != nil {
+		if err := s.Read(ctx).Raw(query).Scan(&found).Error; err != nil {
 			return nil, fmt.Errorf("read which of %d targets are open: %w", len(targets), err)
 		}
 		for _, id := range found {
@@ -338,7 +338,7 @@ func idsByKind(targets []models.Target) map[models.TargetKind][]int64 {
 }
 
 // LikerIDs returns the ids of the users who like a target, in ascending order: at most limit ids above after.
-func (s *Store) LikerIDs(ctx context.Context, target models.Target, after int64, limit int) ([]int64, error) {
+func (s *DB) LikerIDs(ctx context.Context, target models.Target, after int64, limit int) ([]int64, error) {
 	t := likeTables[target.Kind]
 	query := `
 		SELECT user_id
@@ -347,7 +347,7 @@ func (s *Store) LikerIDs(ctx context.Context, target models.Target, after int64,
 		ORDER BY user_id
 		LIMIT ?`
 	// Row by row: Scan takes a multiple of the time, and some targets have millions of likers.
-	rows, err := s.db.WithContext(ctx).Raw(query, target.ID, after, limit).Rows()
+	rows, err := s.Read(ctx).Raw(query, target.ID, after, limit).Rows()
 	if err != nil {
 		return nil, fmt.Errorf("read likers of %s: %w", target, err)
 	}
@@ -368,7 +368,7 @@ func (s *Store) LikerIDs(ctx context.Context, target models.Target, after int64,
 
 // LikersOf returns the ids of the users who like each of some targets, in any order. It takes a query for each kind of
 // target. Targets that nobody likes are left out.
-func (s *Store) LikersOf(ctx context.Context, targets []models.Target) (map[models.Target][]int64, error) {
+func (s *DB) LikersOf(ctx context.Context, targets []models.Target) (map[models.Target][]int64, error) {
 	users := make(map[models.Target][]int64, len(targets))
 	for kind, list := range idsByKind(targets) {
 		if err := s.likersOf(ctx, kind, list, users); err != nil {
@@ -379,7 +379,7 @@ func (s *Store) LikersOf(ctx context.Context, targets []models.Target) (map[mode
 }
 
 // likersOf adds the users who like targets of one kind to users. GORM takes twice as long to read them.
-func (s *Store) likersOf(
+func (s *DB) likersOf(
 	ctx context.Context, kind models.TargetKind, ids []int64, users map[models.Target][]int64,
 ) error {
 	t := likeTables[kind]
@@ -387,7 +387,7 @@ func (s *Store) likersOf(
 		SELECT ` + t.column + `, user_id
 		FROM ` + t.likes + `
 		WHERE ` + t.column + ` IN (` + joinIDs(ids) + `)`
-	rows, err := s.db.WithContext(ctx).Raw(query).Rows()
+	rows, err := s.Read(ctx).Raw(query).Rows()
 	if err != nil {
 		return err
 	}
@@ -403,7 +403,7 @@ func (s *Store) likersOf(
 }
 
 // LikedAmong returns the set of those users who like a target, in one query.
-func (s *Store) LikedAmong(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
+func (s *DB) LikedAmong(ctx context.Context, target models.Target, users []int64) (map[int64]bool, error) {
 	if len(users) == 0 {
 		return nil, nil
 	}
@@ -413,7 +413,7 @@ func (s *Store) LikedAmong(ctx context.Context, target models.Target, users []in
 		FROM ` + t.likes + `
 		WHERE ` + t.column + `=? AND user_id IN (` + joinIDs(users) + `)`
 	var ids []int64
-	if err := s.db.WithContext(ctx).Raw(query, target.ID).Scan(&ids).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, target.ID).Scan(&ids).Error; err != nil {
 		return nil, fmt.Errorf("read likers of %s: %w", target, err)
 	}
 	liked := make(map[int64]bool, len(ids))

@@ -10,12 +10,12 @@ import (
 )
 
 // ShardStates reads every shard in order.
-func (s *Store) ShardStates(ctx context.Context) ([]models.ShardState, error) {
+func (s *DB) ShardStates(ctx context.Context) ([]models.ShardState, error) {
 	return s.shardStates(ctx, conditions{})
 }
 
 // Watermarks returns Applied of the shards that are whole.
-func (s *Store) Watermarks(ctx context.Context) (map[int]models.Position, error) {
+func (s *DB) Watermarks(ctx context.Context) (map[int]models.Position, error) {
 	states, err := s.ShardStates(ctx)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (s *Store) Watermarks(ctx context.Context) (map[int]models.Position, error)
 }
 
 // ShardState reads one shard.
-func (s *Store) ShardState(ctx context.Context, shard int) (models.ShardState, error) {
+func (s *DB) ShardState(ctx context.Context, shard int) (models.ShardState, error) {
 	states, err := s.shardStates(ctx, matching("s.shard=?", shard))
 	if err == nil && len(states) == 0 {
 		err = errNotInstalled(shard)
@@ -42,13 +42,13 @@ func (s *Store) ShardState(ctx context.Context, shard int) (models.ShardState, e
 }
 
 // Applied reads the watermark of one shard. It is one lookup, for callers that ask often.
-func (s *Store) Applied(ctx context.Context, shard int) (models.Position, error) {
+func (s *DB) Applied(ctx context.Context, shard int) (models.Position, error) {
 	const query = `
 		SELECT applied_epoch AS epoch, applied_seq AS seq
 		FROM like_shards
 		WHERE shard=?`
 	var applied models.Position
-	read := s.db.WithContext(ctx).Raw(query, shard).Scan(&applied)
+	read := s.Read(ctx).Raw(query, shard).Scan(&applied)
 	if read.Error != nil {
 		return models.Position{}, fmt.Errorf("read watermark of shard %d: %w", shard, read.Error)
 	}
@@ -62,7 +62,7 @@ func errNotInstalled(shard int) error { return fmt.Errorf("shard %d is not insta
 
 // shardStates reads the gaps and letters after the watermarks. A single statement could return a watermark without a
 // gap below it; see Tally.
-func (s *Store) shardStates(ctx context.Context, where conditions) ([]models.ShardState, error) {
+func (s *DB) shardStates(ctx context.Context, where conditions) ([]models.ShardState, error) {
 	query := `
 		SELECT s.shard, s.epoch, s.applied_epoch, s.applied_seq, s.applied_at, s.sealed_epoch, s.sealed_seq
 		FROM like_shards s
@@ -73,7 +73,7 @@ func (s *Store) shardStates(ctx context.Context, where conditions) ([]models.Sha
 		Epoch     int64
 		AppliedAt time.Time
 	}
-	if err := s.db.WithContext(ctx).Raw(query, where.args...).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, where.args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read shards: %w", err)
 	}
 	states, shards := make([]models.ShardState, len(rows)), make([]int64, len(rows))
@@ -110,9 +110,9 @@ func (s *Store) shardStates(ctx context.Context, where conditions) ([]models.Sha
 }
 
 // countByShard returns the numbers of a query of shards and numbers.
-func (s *Store) countByShard(ctx context.Context, query string) (map[int]int, error) {
+func (s *DB) countByShard(ctx context.Context, query string) (map[int]int, error) {
 	var rows []struct{ Shard, Number int }
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&rows).Error; err != nil {
 		return nil, err
 	}
 	numbers := make(map[int]int, len(rows))
@@ -123,9 +123,9 @@ func (s *Store) countByShard(ctx context.Context, query string) (map[int]int, er
 }
 
 // NextEpoch hands out a new epoch of a shard. It is higher than every one before and than above.
-func (s *Store) NextEpoch(ctx context.Context, shard int, above int64) (int64, error) {
+func (s *DB) NextEpoch(ctx context.Context, shard int, above int64) (int64, error) {
 	var epoch int64
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		var mode models.LikesMode
 		const read = `
 			SELECT value
@@ -160,7 +160,7 @@ func (s *Store) NextEpoch(ctx context.Context, shard int, above int64) (int64, e
 }
 
 // OpenGaps reads the gaps of a shard that are not reconciled.
-func (s *Store) OpenGaps(ctx context.Context, shard int) (models.Gaps, error) {
+func (s *DB) OpenGaps(ctx context.Context, shard int) (models.Gaps, error) {
 	const query = `
 		SELECT id, after_epoch AS epoch, after_seq AS seq
 		FROM like_gaps
@@ -170,7 +170,7 @@ func (s *Store) OpenGaps(ctx context.Context, shard int) (models.Gaps, error) {
 		ID    int64
 		After models.Position `gorm:"embedded"`
 	}
-	if err := s.db.WithContext(ctx).Raw(query, shard).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, shard).Scan(&rows).Error; err != nil {
 		return models.Gaps{}, fmt.Errorf("read gaps of shard %d: %w", shard, err)
 	}
 	var gaps models.Gaps
@@ -184,7 +184,7 @@ func (s *Store) OpenGaps(ctx context.Context, shard int) (models.Gaps, error) {
 }
 
 // CloseGaps records that the shard was compared with Redis and repaired after these gaps appeared.
-func (s *Store) CloseGaps(ctx context.Context, ids []int64) error {
+func (s *DB) CloseGaps(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (s *Store) CloseGaps(ctx context.Context, ids []int64) error {
 		UPDATE like_gaps
 		SET reconciled_at=?
 		WHERE id IN (` + joinIDs(ascending(ids)) + `)`
-	if _, err := s.write(ctx, update, s.now().UTC()); err != nil {
+	if _, err := s.Write(ctx, update, s.Now().UTC()); err != nil {
 		return fmt.Errorf("close gaps: %w", err)
 	}
 	return nil
@@ -201,13 +201,13 @@ func (s *Store) CloseGaps(ctx context.Context, ids []int64) error {
 const maxFailure = 500 // characters of shard_failures.error
 
 // NoteFailure stores a failure of a stage of some shards, in place of the one before. The pipeline desk shows it.
-func (s *Store) NoteFailure(ctx context.Context, shards []int, stage models.Stage, worker string, failure error) error {
+func (s *DB) NoteFailure(ctx context.Context, shards []int, stage models.Stage, worker string, failure error) error {
 	if len(shards) == 0 {
 		return nil
 	}
 	text := []rune(strings.ToValidUTF8(failure.Error(), "?"))
 	text = text[:min(len(text), maxFailure)]
-	now, args := s.now().UTC(), []any{}
+	now, args := s.Now().UTC(), []any{}
 	for _, shard := range shards {
 		args = append(args, shard, string(stage), worker, string(text), now)
 	}
@@ -215,20 +215,20 @@ func (s *Store) NoteFailure(ctx context.Context, shards []int, stage models.Stag
 		INSERT INTO shard_failures (shard, stage, worker, error, failed_at)
 		VALUES ` + strings.Repeat(",(?,?,?,?,?)", len(shards))[1:] + `
 		ON DUPLICATE KEY UPDATE worker=VALUES(worker), error=VALUES(error), failed_at=VALUES(failed_at)`
-	if _, err := s.write(ctx, insert, args...); err != nil {
+	if _, err := s.Write(ctx, insert, args...); err != nil {
 		return fmt.Errorf("note failure: %w", err)
 	}
 	return nil
 }
 
 // ShardFailures lists the failures that NoteFailure stored.
-func (s *Store) ShardFailures(ctx context.Context) ([]models.ShardFailure, error) {
+func (s *DB) ShardFailures(ctx context.Context) ([]models.ShardFailure, error) {
 	const query = `
 		SELECT shard, stage, worker, error, failed_at
 		FROM shard_failures
 		ORDER BY shard, stage`
 	var list []models.ShardFailure
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read failures: %w", err)
 	}
 	return list, nil

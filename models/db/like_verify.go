@@ -16,12 +16,12 @@ const maxLoggedDifferences = 100
 
 // LogReconcile logs the differences that a comparison found and that are to be repaired: their number and the first
 // ones.
-func (s *Store) LogReconcile(ctx context.Context, r models.Reconciliation, found []models.Difference) error {
+func (s *DB) LogReconcile(ctx context.Context, r models.Reconciliation, found []models.Difference) error {
 	problems := make([]string, 0, len(found))
 	for _, d := range found[:min(len(found), maxLoggedDifferences)] {
 		problems = append(problems, d.String())
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, r.ActorID, models.RoleAdmin); err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func reconciles(r *models.Reconciliation, act moderationAct) moderationAct {
 }
 
 // LogReconciled logs the result of a repair, as far as it is known if the repair was interrupted.
-func (s *Store) LogReconciled(
+func (s *DB) LogReconciled(
 	ctx context.Context, r models.Reconciliation, found []models.Difference, interrupted bool,
 ) error {
 	repaired, undecided := 0, 0
@@ -59,7 +59,7 @@ func (s *Store) LogReconciled(
 	if interrupted {
 		after["interrupted"] = true
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		return logModeration(tx, reconciles(&r, moderationAct{Action: "pipeline.reconciled", After: after}))
 	})
 	if err != nil {
@@ -74,27 +74,27 @@ func (s *Store) LogReconciled(
 // Tally is one statement, but that is not enough on MariaDB, which visits the running transactions one by one to take a
 // snapshot. If a transaction commits after it was visited, and one that waited for its locks commits before its turn,
 // the snapshot has the second transaction without the first.
-func (s *Store) Tally(
+func (s *DB) Tally(
 	ctx context.Context, kind models.TargetKind, after int64, limit int,
 ) ([]models.TargetTally, error) {
-	return tally(s.db.WithContext(ctx), kind, matching("t.id>?", after), limit)
+	return tally(s.Read(ctx), kind, matching("t.id>?", after), limit)
 }
 
 // TallyShard is Tally for the targets of one shard.
-func (s *Store) TallyShard(ctx context.Context, kind models.TargetKind, shard int, after int64, limit int,
+func (s *DB) TallyShard(ctx context.Context, kind models.TargetKind, shard int, after int64, limit int,
 ) ([]models.TargetTally, error) {
-	return tally(s.db.WithContext(ctx), kind, matching("t.id>? AND MOD(t.id,?)=?", after, s.shards, shard), limit)
+	return tally(s.Read(ctx), kind, matching("t.id>? AND MOD(t.id,?)=?", after, s.shards, shard), limit)
 }
 
 // TallyOf is Tally for one target. ok is false if the target has no row.
-func (s *Store) TallyOf(ctx context.Context, target models.Target) (t models.TargetTally, ok bool, err error) {
-	return tallyOf(s.db.WithContext(ctx), target)
+func (s *DB) TallyOf(ctx context.Context, target models.Target) (t models.TargetTally, ok bool, err error) {
+	return tallyOf(s.Read(ctx), target)
 }
 
 // LockedTally counts the rows of one target while its row is locked. ok is false if the target has no row. Transactions
 // that change the counts hold the same lock until they have committed, so a difference is real.
-func (s *Store) LockedTally(ctx context.Context, target models.Target) (t models.TargetTally, ok bool, err error) {
-	err = s.transact(Aside(ctx), func(tx *Tx) error {
+func (s *DB) LockedTally(ctx context.Context, target models.Target) (t models.TargetTally, ok bool, err error) {
+	err = s.Transact(Aside(ctx), func(tx *Tx) error {
 		if _, err := lockTarget(tx, target); err != nil {
 			return err
 		}
@@ -153,20 +153,20 @@ var depthSQL = fmt.Sprintf(`IF(t.parent_id IS NULL, 1, COALESCE(
 			))`, maxStoredDepth)
 
 // LastID returns the highest id of a kind of target; 0 if there is none.
-func (s *Store) LastID(ctx context.Context, kind models.TargetKind) (int64, error) {
+func (s *DB) LastID(ctx context.Context, kind models.TargetKind) (int64, error) {
 	table := targetTable(kind)
 	query := `
 		SELECT COALESCE(MAX(id), 0)
 		FROM ` + table
 	var id int64
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&id).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&id).Error; err != nil {
 		return 0, fmt.Errorf("last id of %s: %w", table, err)
 	}
 	return id, nil
 }
 
 // OrphanLikes returns at most limit targets of a kind that have likes but no row.
-func (s *Store) OrphanLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.TargetCount, error) {
+func (s *DB) OrphanLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.TargetCount, error) {
 	t := likeTables[kind]
 	query := `
 		SELECT l.` + t.column + ` AS id, COUNT(*) AS count
@@ -176,7 +176,7 @@ func (s *Store) OrphanLikes(ctx context.Context, kind models.TargetKind, limit i
 		GROUP BY l.` + t.column + `
 		LIMIT ?`
 	var list []struct{ ID, Count int64 }
-	if err := s.db.WithContext(ctx).Raw(query, limit).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("find orphans in %s: %w", t.likes, err)
 	}
 	orphans := make([]models.TargetCount, len(list))
@@ -187,7 +187,7 @@ func (s *Store) OrphanLikes(ctx context.Context, kind models.TargetKind, limit i
 }
 
 // Missing returns those targets that have no row. It runs one query for each kind.
-func (s *Store) Missing(ctx context.Context, targets []models.Target) ([]models.Target, error) {
+func (s *DB) Missing(ctx context.Context, targets []models.Target) ([]models.Target, error) {
 	present := map[models.Target]bool{}
 	for kind, list := range idsByKind(targets) {
 		query := `
@@ -195,7 +195,7 @@ func (s *Store) Missing(ctx context.Context, targets []models.Target) ([]models.
 			FROM ` + targetTable(kind) + `
 			WHERE id IN (` + joinIDs(list) + `)`
 		var found []int64
-		if err := s.db.WithContext(ctx).Raw(query).Scan(&found).Error; err != nil {
+		if err := s.Read(ctx).Raw(query).Scan(&found).Error; err != nil {
 			return nil, fmt.Errorf("read %s: %w", targetTable(kind), err)
 		}
 		for _, id := range found {
@@ -213,8 +213,8 @@ func (s *Store) Missing(ctx context.Context, targets []models.Target) ([]models.
 
 // Recount sets the stored counts of a target to the counts of its rows. It also sets the score of a post and the
 // columns of its tags, and the depths of a comment and of its replies.
-func (s *Store) Recount(ctx context.Context, target models.Target) error {
-	err := s.transact(ctx, func(tx *Tx) error {
+func (s *DB) Recount(ctx context.Context, target models.Target) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		// Transactions that change the counts, and those that write comments, wait for this lock.
 		if _, err := lockTarget(tx, target); err != nil {
 			return err
@@ -319,9 +319,9 @@ func repairDepths(tx *Tx, id int64) error {
 }
 
 // DeleteOrphanLikes deletes the likes of a target that has no row.
-func (s *Store) DeleteOrphanLikes(ctx context.Context, target models.Target) error {
+func (s *DB) DeleteOrphanLikes(ctx context.Context, target models.Target) error {
 	t := likeTables[target.Kind]
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		existing, err := lockTargets(tx, t, []int64{target.ID})
 		if err != nil || len(existing) > 0 {
 			return err

@@ -8,7 +8,7 @@ import (
 )
 
 // StrangeLikes returns at most limit likes of a kind of target whose user has no row.
-func (s *Store) StrangeLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.StrangeLike, error) {
+func (s *DB) StrangeLikes(ctx context.Context, kind models.TargetKind, limit int) ([]models.StrangeLike, error) {
 	t := likeTables[kind]
 	query := `
 		SELECT l.` + t.column + ` AS id, l.user_id
@@ -17,7 +17,7 @@ func (s *Store) StrangeLikes(ctx context.Context, kind models.TargetKind, limit 
 		WHERE u.id IS NULL
 		LIMIT ?`
 	var list []struct{ ID, UserID int64 }
-	if err := s.db.WithContext(ctx).Raw(query, limit).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("find strangers in %s: %w", t.likes, err)
 	}
 	likes := make([]models.StrangeLike, len(list))

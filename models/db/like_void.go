@@ -35,11 +35,11 @@ const lateLikes = time.Minute
 
 // UseLikeClock makes the store compare the times of likes with a clock, instead of that of MySQL, which accepts the
 // likes of direct mode. It is called before the store is used.
-func (s *Store) UseLikeClock(clock models.LikeClock) { s.likeClock = clock }
+func (s *DB) UseLikeClock(clock models.LikeClock) { s.likeClock = clock }
 
 // LikeTime reads the clock by which likes are accepted. No other clock is compared with the times of likes: the clocks
 // of two machines may differ.
-func (s *Store) LikeTime(ctx context.Context) (earliest, latest time.Time, err error) {
+func (s *DB) LikeTime(ctx context.Context) (earliest, latest time.Time, err error) {
 	if s.likeClock != nil {
 		return s.likeClock(ctx)
 	}
@@ -48,16 +48,16 @@ func (s *Store) LikeTime(ctx context.Context) (earliest, latest time.Time, err e
 }
 
 // ServerTime reads the clock of MySQL, to the millisecond.
-func (s *Store) ServerTime(ctx context.Context) (now time.Time, err error) {
+func (s *DB) ServerTime(ctx context.Context) (now time.Time, err error) {
 	const query = `SELECT CURRENT_TIMESTAMP(3)`
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&now).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&now).Error; err != nil {
 		return now, fmt.Errorf("read the time of mysql: %w", err)
 	}
 	return now, nil
 }
 
 // LikesOver reports whether no further like of the request can be accepted. Those accepted earlier may be on their way.
-func (s *Store) LikesOver(ctx context.Context, v OpenLikeVoid) (bool, error) {
+func (s *DB) LikesOver(ctx context.Context, v OpenLikeVoid) (bool, error) {
 	if v.LikedUntil == nil {
 		return v.SessionsOver, nil
 	}
@@ -70,7 +70,7 @@ func (s *Store) LikesOver(ctx context.Context, v OpenLikeVoid) (bool, error) {
 //
 // For SessionStale after an account was deleted, processes that cannot read its sessions accept its likes. MySQL alone
 // measures that time.
-func (s *Store) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]OpenLikeVoid, error) {
+func (s *DB) OpenLikeVoids(ctx context.Context, before time.Time, limit int) ([]OpenLikeVoid, error) {
 	const query = `
 		SELECT ` + voidColumns + `,
 			requested_at < CURRENT_TIMESTAMP(3) - INTERVAL ? SECOND AS sessions_over
@@ -80,31 +80,31 @@ func (s *Store) OpenLikeVoids(ctx context.Context, before time.Time, limit int) 
 		LIMIT ?`
 	var list []OpenLikeVoid
 	over := int((models.SessionStale + lateLikes) / time.Second)
-	if err := s.db.WithContext(ctx).Raw(query, over, before, limit).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, over, before, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read like voids: %w", err)
 	}
 	return list, nil
 }
 
 // TakeLikeVoidTurn records that a request has its turn in the run that began at a ServerTime.
-func (s *Store) TakeLikeVoidTurn(ctx context.Context, id int64, run time.Time) error {
+func (s *DB) TakeLikeVoidTurn(ctx context.Context, id int64, run time.Time) error {
 	const update = `
 		UPDATE like_voids
 		SET turn_at=?
 		WHERE id=?`
-	if _, err := s.write(ctx, update, run, id); err != nil {
+	if _, err := s.Write(ctx, update, run, id); err != nil {
 		return fmt.Errorf("work on like void %d: %w", id, err)
 	}
 	return nil
 }
 
 // CloseLikeVoid records that a request is completed: no like of it is left, and none can be accepted.
-func (s *Store) CloseLikeVoid(ctx context.Context, id int64) error {
+func (s *DB) CloseLikeVoid(ctx context.Context, id int64) error {
 	const update = `
 		UPDATE like_voids FORCE INDEX (PRIMARY)
 		SET done_at=?
 		WHERE id=? AND done_at IS NULL`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := holdMode(tx); err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ const maxLikesLeft = 10_000
 
 // LikesLeft counts the likes of the request that are still in MySQL, up to maxLikesLeft. Likes on their way to MySQL
 // are not counted.
-func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
+func (s *DB) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 	where := v.where()
 	where.args = append(where.args, maxLikesLeft)
 	left := 0
@@ -147,7 +147,7 @@ func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 				LIMIT ?
 			) l`
 		var n int
-		if err := s.db.WithContext(ctx).Raw(query, where.args...).Scan(&n).Error; err != nil {
+		if err := s.Read(ctx).Raw(query, where.args...).Scan(&n).Error; err != nil {
 			return 0, fmt.Errorf("count likes of user %d: %w", v.UserID, err)
 		}
 		left += n
@@ -162,8 +162,8 @@ func (s *Store) LikesLeft(ctx context.Context, v LikeVoid) (int, error) {
 // It returns CodeInvalid if a field breaks a rule, CodeNotFound if the user does not exist, CodeForbidden if the actor
 // does not outrank the user (see Outranks), and CodeUnavailable if LikedUntil is missing and the clock of likes cannot
 // be read.
-func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
-	now := s.now().UTC()
+func (s *DB) VoidLikes(ctx context.Context, v *LikeVoid) error {
+	now := s.Now().UTC()
 	if err := v.validate(now); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (s *Store) VoidLikes(ctx context.Context, v *LikeVoid) error {
 			return err
 		}
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := voidLikes(tx, v, now, likeNow); err != nil {
 			return err
 		}
@@ -205,10 +205,10 @@ func (v *LikeVoid) validate(now time.Time) error {
 }
 
 // voidingFrom returns the time by which every like that was accepted before the call was accepted.
-func (s *Store) voidingFrom(ctx context.Context) (time.Time, error) {
+func (s *DB) voidingFrom(ctx context.Context) (time.Time, error) {
 	_, latest, err := s.LikeTime(ctx)
 	if err != nil {
-		s.log.WarnContext(ctx, "likes cannot be voided", "error", err)
+		s.Logger().WarnContext(ctx, "likes cannot be voided", "error", err)
 		return latest, models.Errorf(models.CodeUnavailable, "Likes cannot be voided at the moment. Please try again.")
 	}
 	return latest.UTC(), nil
@@ -231,7 +231,7 @@ func voidLikes(tx *Tx, v *LikeVoid, now, likeNow time.Time) error {
 		v.LikedUntil = &until
 	}
 	v.RequestedAt, v.DoneAt = now.Truncate(time.Millisecond), nil
-	v.ID, err = tx.insert(`
+	v.ID, err = tx.Insert(`
 		INSERT INTO like_voids (user_id, requested_by, requested_at, liked_since, liked_until, reason)
 		VALUES (?, ?, ?, ?, ?, ?)`,
 		v.UserID, v.RequestedBy, v.RequestedAt, v.LikedSince, v.LikedUntil, v.Reason)
@@ -243,13 +243,13 @@ const likeTimeWait = time.Second
 
 // likeTimeIn returns the time of the clock of likes in a while. A ban must not fail because that clock cannot be read:
 // no like is accepted then, and the clock of this process takes its place.
-func (s *Store) likeTimeIn(ctx context.Context, d time.Duration) time.Time {
+func (s *DB) likeTimeIn(ctx context.Context, d time.Duration) time.Time {
 	reading, cancel := context.WithTimeout(ctx, likeTimeWait)
 	defer cancel()
 	_, latest, err := s.LikeTime(reading)
 	if err != nil {
-		s.log.WarnContext(ctx, "the time of likes is that of this process", "error", err)
-		latest = s.now()
+		s.Logger().WarnContext(ctx, "the time of likes is that of this process", "error", err)
+		latest = s.Now()
 	}
 	return latest.Add(d)
 }
@@ -265,13 +265,13 @@ func endVoids(tx *Tx, userID int64, banEnds time.Time) error {
 }
 
 // LikeVoid reads a request of a moderator. If it does not exist, LikeVoid returns CodeNotFound.
-func (s *Store) LikeVoid(ctx context.Context, id int64) (*LikeVoid, error) {
+func (s *DB) LikeVoid(ctx context.Context, id int64) (*LikeVoid, error) {
 	const query = `
 		SELECT ` + voidColumns + `
 		FROM like_voids
 		WHERE id=? AND reason<>''`
 	var v LikeVoid
-	read := s.db.WithContext(ctx).Raw(query, id).Scan(&v)
+	read := s.Read(ctx).Raw(query, id).Scan(&v)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read like void %d: %w", id, read.Error)
 	}
@@ -283,7 +283,7 @@ func (s *Store) LikeVoid(ctx context.Context, id int64) (*LikeVoid, error) {
 
 // LikesGiven lists the rows of the likes that a user gave, latest first, including those of deleted targets: at most
 // limit rows older than row before (0 for the first page).
-func (s *Store) LikesGiven(ctx context.Context, kind models.TargetKind, userID, before int64, limit int,
+func (s *DB) LikesGiven(ctx context.Context, kind models.TargetKind, userID, before int64, limit int,
 ) ([]models.GivenLike, error) {
 	t := likeTables[kind]
 	where := matching("l.user_id=?", userID)
@@ -304,7 +304,7 @@ func (s *Store) LikesGiven(ctx context.Context, kind models.TargetKind, userID, 
 		ORDER BY l.id DESC
 		LIMIT ?`
 	var list []models.GivenLike
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list likes given by user %d: %w", userID, err)
 	}
 	return list, nil
@@ -312,7 +312,7 @@ func (s *Store) LikesGiven(ctx context.Context, kind models.TargetKind, userID, 
 
 // VoidedLikes returns the likes of the request, for a kind of target, that are in MySQL, in the order of their rows: at
 // most limit after row after.
-func (s *Store) VoidedLikes(ctx context.Context, v LikeVoid, kind models.TargetKind, after int64, limit int,
+func (s *DB) VoidedLikes(ctx context.Context, v LikeVoid, kind models.TargetKind, after int64, limit int,
 ) ([]models.VoidedLike, error) {
 	t := likeTables[kind]
 	where := v.where()
@@ -324,7 +324,7 @@ func (s *Store) VoidedLikes(ctx context.Context, v LikeVoid, kind models.TargetK
 		ORDER BY id
 		LIMIT ?`
 	var list []models.VoidedLike
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read likes of user %d: %w", v.UserID, err)
 	}
 	return list, nil
@@ -337,11 +337,11 @@ func (s *Store) VoidedLikes(ctx context.Context, v LikeVoid, kind models.TargetK
 // target and will not load it from rows read before, because the gate would keep the like. The target cannot be
 // restored meanwhile, and a process that warms it later reads the likes that are left. Without a gate, cold reports
 // true: see StartLikes.
-func (s *Store) WithdrawLike(
+func (s *DB) WithdrawLike(
 	ctx context.Context, target models.Target, userID int64, cold func() (bool, error),
 ) (done bool, err error) {
 	t := likeTables[target.Kind]
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		done = false
 		if err := holdMode(tx); err != nil {
 			return err

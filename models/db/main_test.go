@@ -19,13 +19,13 @@ import (
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 // openStore returns a store on a database of the test.
-func openStore(t testing.TB) *db.Store {
+func openStore(t testing.TB) *db.DB {
 	t.Helper()
 	return openWith(t, db.Options{})
 }
 
 // openWith returns a store with options on a database of the test. Its excerpts are beginnings of the content.
-func openWith(t testing.TB, options db.Options) *db.Store {
+func openWith(t testing.TB, options db.Options) *db.DB {
 	t.Helper()
 	options.Excerpt = beginning
 	dsn := testkit.Database(t)
@@ -42,12 +42,12 @@ func beginning(content string) string {
 	return string(runes[:min(len(runes), models.MaxExcerpt)])
 }
 
-// patients holds a pool without a deadline for each store, by *db.Store. A store cancels a statement
+// patients holds a pool without a deadline for each store, by *db.DB. A store cancels a statement
 // after 15 s, and on a busy machine a statement that fills a table may take longer.
 var patients sync.Map
 
 // addPatient opens the pool of a store on the database that dsn names.
-func addPatient(t testing.TB, store *db.Store, dsn string) {
+func addPatient(t testing.TB, store *db.DB, dsn string) {
 	t.Helper()
 	dsn, err := db.DSN(dsn)
 	require.NoError(t, err)
@@ -65,28 +65,28 @@ func addPatient(t testing.TB, store *db.Store, dsn string) {
 }
 
 // patient returns the pool of a store for statements that fill tables.
-func patient(store *db.Store) *sql.DB {
+func patient(store *db.DB) *sql.DB {
 	if pool, ok := patients.Load(store); ok {
 		return pool.(*sql.DB)
 	}
 	return store.Pool() // of a store that the test has opened itself
 }
 
-func newUser(t testing.TB, store *db.Store, name string) models.Author {
+func newUser(t testing.TB, store *db.DB, name string) models.Author {
 	t.Helper()
 	u := &models.User{Username: name, Email: name + "@example.org"}
 	require.NoError(t, store.CreateUser(t.Context(), u))
 	return models.Author{ID: u.ID, Username: name}
 }
 
-func newPost(t testing.TB, store *db.Store, author models.Author) *models.Post {
+func newPost(t testing.TB, store *db.DB, author models.Author) *models.Post {
 	t.Helper()
 	p, err := store.CreatePost(t.Context(), author, models.PostText{Title: "A post", Content: "with text"})
 	require.NoError(t, err)
 	return p
 }
 
-func newComment(t testing.TB, store *db.Store, author models.Author, post *models.Post, parent *models.Comment,
+func newComment(t testing.TB, store *db.DB, author models.Author, post *models.Post, parent *models.Comment,
 ) *models.Comment {
 	t.Helper()
 	var parentID *int64
@@ -98,7 +98,7 @@ func newComment(t testing.TB, store *db.Store, author models.Author, post *model
 	return c
 }
 
-func count(t testing.TB, store *db.Store, query string, args ...any) int {
+func count(t testing.TB, store *db.DB, query string, args ...any) int {
 	t.Helper()
 	var n int
 	require.NoError(t, store.Pool().QueryRowContext(context.Background(), query, args...).Scan(&n))
@@ -109,7 +109,7 @@ func count(t testing.TB, store *db.Store, query string, args ...any) int {
 var past = time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
 
 // awaitWaiting waits until a statement like this one, of a call that must not end meanwhile, runs in the database.
-func awaitWaiting(t *testing.T, store *db.Store, statement string, ended *atomic.Bool) {
+func awaitWaiting(t *testing.T, store *db.DB, statement string, ended *atomic.Bool) {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, func() (bool, string) {
 		return ended.Load() || count(t, store, `

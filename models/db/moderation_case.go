@@ -42,10 +42,10 @@ func caseQuery(keys, order string) string {
 // ReportCases lists cases after an id (0 for the first page), in four queries: at most limit, or fewer if their content
 // exceeds PageBytes. Open and claimed cases are listed the
 // earliest first, resolved ones the latest first.
-func (s *Store) ReportCases(
+func (s *DB) ReportCases(
 	ctx context.Context, status models.CaseStatus, after int64, limit int,
 ) ([]models.ReportCase, error) {
-	now := s.now().UTC()
+	now := s.Now().UTC()
 	index, order, later := "idx_open", "ASC", ">"
 	var where conditions
 	switch status {
@@ -65,7 +65,7 @@ func (s *Store) ReportCases(
 			` + where.clause() + `
 			ORDER BY x.id ` + order + `
 			LIMIT ?`
-	read := s.db.WithContext(ctx).Raw(caseQuery(keys, order), append(where.args, limit)...)
+	read := s.Read(ctx).Raw(caseQuery(keys, order), append(where.args, limit)...)
 	list, _, err := scanPage(read, PageBytes, caseSize)
 	if err != nil {
 		return nil, fmt.Errorf("list reports: %w", err)
@@ -74,7 +74,7 @@ func (s *Store) ReportCases(
 }
 
 // readReports counts the reports of cases by reason, and reads the reported versions.
-func (s *Store) readReports(ctx context.Context, list []models.ReportCase) error {
+func (s *DB) readReports(ctx context.Context, list []models.ReportCase) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (s *Store) readReports(ctx context.Context, list []models.ReportCase) error
 		Reason string
 		N      int64
 	}
-	if err := s.db.WithContext(ctx).Raw(count).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(count).Scan(&rows).Error; err != nil {
 		return fmt.Errorf("count reasons: %w", err)
 	}
 	for _, r := range rows {
@@ -122,7 +122,7 @@ func (s *Store) readReports(ctx context.Context, list []models.ReportCase) error
 		LEFT JOIN comments c ON k.target_type='comment' AND c.id=k.target_id AND c.version=v.version
 		LEFT JOIN comment_revisions cr ON k.target_type='comment'
 			AND cr.comment_id=k.target_id AND cr.version=v.version`
-	if err := s.db.WithContext(ctx).Raw(query, maxExcerpt).Scan(&versions).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, maxExcerpt).Scan(&versions).Error; err != nil {
 		return fmt.Errorf("read reported versions: %w", err)
 	}
 	for _, v := range versions {
@@ -136,7 +136,7 @@ func (s *Store) readReports(ctx context.Context, list []models.ReportCase) error
 }
 
 // readFirstReports reads the first reports of each case. at is the index of each case in list, by its id.
-func (s *Store) readFirstReports(ctx context.Context, list []models.ReportCase, at map[int64]int) error {
+func (s *DB) readFirstReports(ctx context.Context, list []models.ReportCase, at map[int64]int) error {
 	keys := make([]string, len(list))
 	for i, k := range list {
 		keys[i] = fmt.Sprintf(`(
@@ -158,7 +158,7 @@ func (s *Store) readFirstReports(ctx context.Context, list []models.ReportCase, 
 		CaseID   int64
 		Reported models.Reported `gorm:"embedded"`
 	}
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&rows).Error; err != nil {
 		return fmt.Errorf("read first reports of %d cases: %w", len(list), err)
 	}
 	for _, r := range rows {
@@ -169,7 +169,7 @@ func (s *Store) readFirstReports(ctx context.Context, list []models.ReportCase, 
 }
 
 // OpenCases returns the number of cases that are not resolved, claimed or not, up to MaxOpenCases.
-func (s *Store) OpenCases(ctx context.Context) (int64, error) {
+func (s *DB) OpenCases(ctx context.Context) (int64, error) {
 	const query = `
 		SELECT COUNT(*)
 		FROM (
@@ -179,7 +179,7 @@ func (s *Store) OpenCases(ctx context.Context) (int64, error) {
 			LIMIT ?
 		) n`
 	var n int64
-	if err := s.db.WithContext(ctx).Raw(query, models.MaxOpenCases).Scan(&n).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, models.MaxOpenCases).Scan(&n).Error; err != nil {
 		return 0, fmt.Errorf("count cases: %w", err)
 	}
 	return n, nil
@@ -188,9 +188,9 @@ func (s *Store) OpenCases(ctx context.Context) (int64, error) {
 func errNoCase() *models.Error { return models.Errorf(models.CodeNotFound, "There is no such report.") }
 
 // ReportCaseByID reads a case. CodeNotFound: it does not exist.
-func (s *Store) ReportCaseByID(ctx context.Context, id int64) (*models.ReportCase, error) {
+func (s *DB) ReportCaseByID(ctx context.Context, id int64) (*models.ReportCase, error) {
 	var list []models.ReportCase
-	if err := s.db.WithContext(ctx).Raw(caseQuery("SELECT ? AS id", "ASC"), id).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(caseQuery("SELECT ? AS id", "ASC"), id).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read report case %d: %w", id, err)
 	}
 	if len(list) == 0 {
@@ -216,10 +216,10 @@ func openCase(tx *Tx, target models.Target, now time.Time) (id int64, err error)
 	if err != nil || id != 0 {
 		return id, err
 	}
-	if id, err = tx.insert(insert, target.Kind, target.ID, now, now); err != nil {
+	if id, err = tx.Insert(insert, target.Kind, target.ID, now, now); err != nil {
 		return 0, err
 	}
-	tx.announce(models.ReportOpened, id)
+	tx.Announce(models.ReportOpened, id)
 	return id, nil
 }
 
@@ -301,12 +301,12 @@ func (k *lockedCase) claimed(now time.Time) bool {
 // ClaimReport reserves a case for a moderator for ClaimLife from now. CodeNotFound: the case does not exist.
 // CodeConflict: it is resolved, or claimed by another moderator. CodeForbidden: the actor is not a moderator, or is the
 // author of the target.
-func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
+func (s *DB) ClaimReport(ctx context.Context, actor, id int64) error {
 	const update = `
 		UPDATE report_cases
 		SET claimed_by=?, claimed_until=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		k, err := lockCase(tx, actor, id)
 		if err != nil {
 			return err
@@ -333,7 +333,7 @@ func (s *Store) ClaimReport(ctx context.Context, actor, id int64) error {
 
 // ResolveReport ends a case and notifies all reporters in one transaction, which also deletes the target if that is the
 // outcome. CodeInvalid: a field breaks a rule. The other errors are those of ClaimReport.
-func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r models.Verdict) error {
+func (s *DB) ResolveReport(ctx context.Context, actor, id int64, r models.Verdict) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
@@ -341,7 +341,7 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r models.Ver
 		UPDATE report_cases
 		SET is_open=NULL, claimed_until=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		k, err := lockCase(tx, actor, id)
 		if err != nil {
 			return err
@@ -362,7 +362,7 @@ func (s *Store) ResolveReport(ctx context.Context, actor, id int64, r models.Ver
 		if err := tx.Exec(update, actor, now, r.Outcome, r.Note, id).Error; err != nil {
 			return err
 		}
-		tx.announce(models.ReportDecided, id)
+		tx.Announce(models.ReportDecided, id)
 		if err := notifyReporters(tx, id, now); err != nil {
 			return err
 		}

@@ -130,7 +130,7 @@ func TestReports_areOnePerUserAndTargetAndResolvedOnce(t *testing.T) {
 }
 
 // reported returns the case of a target that ada reports.
-func reported(t testing.TB, store *db.Store, reporter models.Author, target models.Target) int64 {
+func reported(t testing.TB, store *db.DB, reporter models.Author, target models.Target) int64 {
 	t.Helper()
 	must(store.ReportContent(t.Context(), reporter.ID, models.NewReport{Target: target, Reason: "spam"}))
 	return int64(

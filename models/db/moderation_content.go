@@ -91,11 +91,11 @@ func act(actor int64, verb string, target models.Target, reason string, before, 
 //
 // CodeInvalid: the reason breaks a rule. CodeForbidden: the actor is not a moderator. CodeNotFound: the target never
 // existed.
-func (s *Store) RemoveContent(ctx context.Context, actor int64, target models.Target, reason string) error {
+func (s *DB) RemoveContent(ctx context.Context, actor int64, target models.Target, reason string) error {
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
@@ -144,11 +144,11 @@ func remove(tx *Tx, actor int64, target models.Target, reason string) (before, a
 // ReinstateContent restores a deleted post or comment, regardless of who deleted it and when. If it is not deleted,
 // nothing changes and nothing is logged. The errors are those of RemoveContent. CodeForbidden also: the actor is the
 // author, or it was deleted by a user whose role is above the actor's. CodeConflict: it was purged.
-func (s *Store) ReinstateContent(ctx context.Context, actor int64, target models.Target, reason string) error {
+func (s *DB) ReinstateContent(ctx context.Context, actor int64, target models.Target, reason string) error {
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ var flagVerbs = map[models.PostFlag]map[bool]string{
 
 // SetPostFlag sets or removes a flag of a post. If the post has the state already, nothing changes and nothing is
 // logged. The errors are those of RemoveContent. CodeConflict: MaxPinned posts are pinned.
-func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag models.PostFlag, set bool, reason string) error {
+func (s *DB) SetPostFlag(ctx context.Context, actor, id int64, flag models.PostFlag, set bool, reason string) error {
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s *Store) SetPostFlag(ctx context.Context, actor, id int64, flag models.Po
 		UPDATE posts
 		SET ` + string(flag) + `=?, updated_at=updated_at
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"likewise/models/db"
 )
 
-func newModerator(t testing.TB, store *db.Store, name string) models.Author {
+func newModerator(t testing.TB, store *db.DB, name string) models.Author {
 	t.Helper()
 	mod := newUser(t, store, name)
 	require.NoError(t, store.SetRole(t.Context(), mod.ID, models.RoleModerator))
@@ -27,7 +27,7 @@ func commentTarget(c *models.Comment) models.Target {
 }
 
 // exactCounts holds every count to what it counts.
-func exactCounts(t testing.TB, store *db.Store) {
+func exactCounts(t testing.TB, store *db.DB) {
 	t.Helper()
 	for what, query := range map[string]string{
 		"comments_count": `
@@ -160,7 +160,7 @@ func must[T any](v T, err error) T {
 
 func must1[T any](_ T, err error) error { return err }
 
-func newAdmin(t testing.TB, store *db.Store, name string) models.Author {
+func newAdmin(t testing.TB, store *db.DB, name string) models.Author {
 	t.Helper()
 	admin := newUser(t, store, name)
 	require.NoError(t, store.SetRole(t.Context(), admin.ID, models.RoleAdmin))

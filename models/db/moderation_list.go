@@ -74,7 +74,7 @@ func (q ContentQuery) keys(kind models.TargetKind, limit int) (query string, arg
 
 // window returns the rows in which the next page of the list looks for the text. rest is where the list continues after
 // them; nil at its end.
-func (s *Store) window(
+func (s *DB) window(
 	ctx context.Context, kind models.TargetKind, q ContentQuery,
 ) (ids []int64, rest *models.ListKey, err error) {
 	query, args := q.keys(kind, searchWindow)
@@ -82,7 +82,7 @@ func (s *Store) window(
 		ID        int64
 		CreatedAt time.Time
 	}
-	if err := s.db.WithContext(ctx).Raw(query, args...).Scan(&rows).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, args...).Scan(&rows).Error; err != nil {
 		return nil, nil, err
 	}
 	for _, r := range rows {
@@ -106,7 +106,7 @@ type contentColumns struct {
 // listContent reads a page of a list. If it searches a text, rest is where the list continues after the rows that were
 // examined; nil if those were all.
 func listContent[T any](
-	ctx context.Context, s *Store, kind models.TargetKind, q ContentQuery, c contentColumns, size func(*T) int,
+	ctx context.Context, s *DB, kind models.TargetKind, q ContentQuery, c contentColumns, size func(*T) int,
 ) (items []T, rest *models.ListKey, err error) {
 	keys, args := q.keys(kind, q.Limit)
 	if q.Text != "" {
@@ -124,7 +124,7 @@ func listContent[T any](
 		` + c.join + `
 		LEFT JOIN users d ON d.id=` + c.alias + `.deleted_by
 		ORDER BY k.created_at DESC, k.id DESC`
-	read := s.db.WithContext(ctx).Raw(query, append([]any{q.ViewerID}, args...)...)
+	read := s.Read(ctx).Raw(query, append([]any{q.ViewerID}, args...)...)
 	items, _, err = scanPage(read, PageBytes, size)
 	return items, rest, err
 }
@@ -167,7 +167,7 @@ var commentModerated = "p.title AS post_title, " + commentColumns
 
 // ModeratedPosts lists posts, latest first. It takes one query, with a Text two. If fewer than Limit of the examined
 // posts have the Text, rest is where the list continues after them; otherwise it is nil.
-func (s *Store) ModeratedPosts(
+func (s *DB) ModeratedPosts(
 	ctx context.Context, q ContentQuery,
 ) (posts []models.ModeratedPost, rest *models.ListKey, err error) {
 	c := contentColumns{
@@ -188,7 +188,7 @@ func (s *Store) ModeratedPosts(
 }
 
 // ModeratedComments lists comments as ModeratedPosts lists posts.
-func (s *Store) ModeratedComments(
+func (s *DB) ModeratedComments(
 	ctx context.Context, q ContentQuery,
 ) (comments []models.ModeratedComment, rest *models.ListKey, err error) {
 	c := contentColumns{
@@ -209,7 +209,7 @@ func (s *Store) ModeratedComments(
 }
 
 // ModeratedPost reads a post, deleted or not. CodeNotFound: it never existed.
-func (s *Store) ModeratedPost(ctx context.Context, viewer, id int64) (*models.ModeratedPost, error) {
+func (s *DB) ModeratedPost(ctx context.Context, viewer, id int64) (*models.ModeratedPost, error) {
 	query := `
 		SELECT ` + postColumns + `, ` + fullColumns + moderationColumns(models.KindPost, "p") + `
 		FROM posts p
@@ -217,7 +217,7 @@ func (s *Store) ModeratedPost(ctx context.Context, viewer, id int64) (*models.Mo
 		LEFT JOIN users d ON d.id=p.deleted_by
 		WHERE p.id=?`
 	var p models.ModeratedPost
-	read := s.db.WithContext(ctx).Raw(query, viewer, id).Scan(&p)
+	read := s.Read(ctx).Raw(query, viewer, id).Scan(&p)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read post %d: %w", id, read.Error)
 	}
@@ -228,7 +228,7 @@ func (s *Store) ModeratedPost(ctx context.Context, viewer, id int64) (*models.Mo
 }
 
 // ModeratedComment reads a comment, deleted or not. CodeNotFound: it never existed.
-func (s *Store) ModeratedComment(ctx context.Context, viewer, id int64) (*models.ModeratedComment, error) {
+func (s *DB) ModeratedComment(ctx context.Context, viewer, id int64) (*models.ModeratedComment, error) {
 	query := `
 		SELECT ` + commentModerated + moderationColumns(models.KindComment, "c") + `
 		FROM comments c
@@ -237,7 +237,7 @@ func (s *Store) ModeratedComment(ctx context.Context, viewer, id int64) (*models
 		LEFT JOIN users d ON d.id=c.deleted_by
 		WHERE c.id=?`
 	var c models.ModeratedComment
-	read := s.db.WithContext(ctx).Raw(query, viewer, id).Scan(&c)
+	read := s.Read(ctx).Raw(query, viewer, id).Scan(&c)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read comment %d: %w", id, read.Error)
 	}

@@ -37,7 +37,7 @@ func logModeration(tx *Tx, act moderationAct) error {
 			before_state, after_state, request_id, created_at)
 		VALUES (?,?,?,?,?,?,?,?,?)`
 	err = tx.Exec(insert, act.ActorID, act.Action, act.TargetType, act.TargetID, act.Reason,
-		before, after, tx.requestID(), tx.Now).Error
+		before, after, tx.RequestID(), tx.Now).Error
 	if err != nil {
 		return fmt.Errorf("log moderation: %w", err)
 	}
@@ -57,7 +57,7 @@ func stateJSON(state map[string]any) (*string, error) {
 }
 
 // ModerationLog lists acts, latest first, in one query.
-func (s *Store) ModerationLog(ctx context.Context, q models.ActQuery) ([]models.LoggedAct, error) {
+func (s *DB) ModerationLog(ctx context.Context, q models.ActQuery) ([]models.LoggedAct, error) {
 	index := "idx_created_at"
 	switch {
 	case q.TargetType != "" && q.TargetID != 0:
@@ -90,7 +90,7 @@ func (s *Store) ModerationLog(ctx context.Context, q models.ActQuery) ([]models.
 		ORDER BY l.created_at DESC, l.id DESC
 		LIMIT ?`
 	var acts []models.LoggedAct
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&acts).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.args, q.Limit)...).Scan(&acts).Error; err != nil {
 		return nil, fmt.Errorf("read moderation log: %w", err)
 	}
 	return acts, nil

@@ -19,7 +19,7 @@ const (
 
 // RemoveAll requests the deletion of all content of a user. CodeInvalid: the reason breaks a rule. The other errors are
 // those of BanUser.
-func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason string) (*models.ContentOperation, error) {
+func (s *DB) RemoveAll(ctx context.Context, actor, userID int64, reason string) (*models.ContentOperation, error) {
 	if err := models.ValidateReason(reason); err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 			last_post_id, last_comment_id)
 		VALUES (?,?,?,?,?,?,?)`
 	var id int64
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockAuthor(tx, actor, userID); err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (s *Store) RemoveAll(ctx context.Context, actor, userID int64, reason strin
 		if err != nil {
 			return err
 		}
-		id, err = tx.insert(insert,
+		id, err = tx.Insert(insert,
 			userID, models.OperationDeleting, actor, tx.Now, reason, last.Post, last.Comment)
 		if err != nil {
 			return err
@@ -82,7 +82,7 @@ func lockAuthor(tx *Tx, actor, userID int64) error {
 //
 // CodeInvalid: the reason breaks a rule. CodeNotFound: the operation does not exist. CodeForbidden: it was requested by
 // a user whose role is above the actor's. The other errors are those of BanUser.
-func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason string) (*models.ContentOperation, error) {
+func (s *DB) UndoOperation(ctx context.Context, actor, id int64, reason string) (*models.ContentOperation, error) {
 	if err := models.ValidateReason(reason); err != nil {
 		return nil, err
 	}
@@ -94,11 +94,11 @@ func (s *Store) UndoOperation(ctx context.Context, actor, id int64, reason strin
 		UPDATE content_operations
 		SET state=?, undone_by=?, finished_at=NULL
 		WHERE id=?`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if err := lockAuthor(tx, actor, o.UserID); err != nil {
 			return err
 		}
-		tx.answerHas(id)
+		tx.AnswerHas(id)
 		now, err := lockOperation(tx, id)
 		if err != nil || now.State >= models.OperationUndoing {
 			return err
@@ -134,13 +134,13 @@ func sweptAway(tx *Tx, userID, postID int64) (bool, error) {
 }
 
 // OperationByID reads an operation. CodeNotFound: it does not exist.
-func (s *Store) OperationByID(ctx context.Context, id int64) (*models.ContentOperation, error) {
+func (s *DB) OperationByID(ctx context.Context, id int64) (*models.ContentOperation, error) {
 	const query = `
 		SELECT ` + operationColumns + `
 		FROM content_operations
 		WHERE id=?`
 	var o models.ContentOperation
-	read := s.db.WithContext(ctx).Raw(query, id).Scan(&o)
+	read := s.Read(ctx).Raw(query, id).Scan(&o)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read operation %d: %w", id, read.Error)
 	}
@@ -169,7 +169,7 @@ func lockOperation(tx *Tx, id int64) (*models.ContentOperation, error) {
 }
 
 // OpenOperations returns the ids of the oldest unfinished operations, at most limit.
-func (s *Store) OpenOperations(ctx context.Context, limit int) ([]int64, error) {
+func (s *DB) OpenOperations(ctx context.Context, limit int) ([]int64, error) {
 	const query = `
 		SELECT id
 		FROM content_operations FORCE INDEX (idx_state)
@@ -177,7 +177,7 @@ func (s *Store) OpenOperations(ctx context.Context, limit int) ([]int64, error) 
 		ORDER BY id
 		LIMIT ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw(query, models.OperationDeleting, models.OperationUndoing, limit).Scan(&ids).Error
+	err := s.Read(ctx).Raw(query, models.OperationDeleting, models.OperationUndoing, limit).Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("read operations: %w", err)
 	}
@@ -195,13 +195,13 @@ type OperationStep struct {
 }
 
 // StepOperation deletes or restores a batch. It is safe for concurrent calls on one operation, which take turns.
-func (s *Store) StepOperation(ctx context.Context, id int64) (OperationStep, error) {
+func (s *DB) StepOperation(ctx context.Context, id int64) (OperationStep, error) {
 	const finish = `
 		UPDATE content_operations
 		SET state=?, finished_at=?
 		WHERE id=?`
 	var step OperationStep
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		step = OperationStep{}
 		o, err := lockOperation(tx, id)
 		if err != nil {
@@ -314,7 +314,7 @@ func restoreSome(tx *Tx, o *models.ContentOperation, step *OperationStep) error 
 }
 
 // CloseStep records that the targets of a step are closed in the gate, and that they are to be closed a second time.
-func (s *Store) CloseStep(ctx context.Context, id int64, step OperationStep) error {
+func (s *DB) CloseStep(ctx context.Context, id int64, step OperationStep) error {
 	if step.passed.ID == 0 {
 		return nil
 	}
@@ -327,7 +327,7 @@ func (s *Store) CloseStep(ctx context.Context, id int64, step OperationStep) err
 	for i, target := range step.Close {
 		ids[i] = target.ID
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := tx.Exec(update, step.passed.ID, id).Error; err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // spammer has posts and comments, on their own posts and on others'.
-func spammer(t *testing.T, store *db.Store, posts, comments int) (models.Author, *models.Post) {
+func spammer(t *testing.T, store *db.DB, posts, comments int) (models.Author, *models.Post) {
 	t.Helper()
 	eve, ada := newUser(t, store, "eve"), newUser(t, store, "ada")
 	other := newPost(t, store, ada)
@@ -47,7 +47,7 @@ func spammer(t *testing.T, store *db.Store, posts, comments int) (models.Author,
 }
 
 // contentOf describes the content of a user, with its deletions.
-func contentOf(t *testing.T, store *db.Store) string {
+func contentOf(t *testing.T, store *db.DB) string {
 	t.Helper()
 	var text string
 	err := store.Pool().QueryRowContext(t.Context(), `
@@ -68,7 +68,7 @@ func contentOf(t *testing.T, store *db.Store) string {
 	return text
 }
 
-func step(t *testing.T, store *db.Store, id int64) db.OperationStep {
+func step(t *testing.T, store *db.DB, id int64) db.OperationStep {
 	t.Helper()
 	s, err := store.StepOperation(t.Context(), id)
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func step(t *testing.T, store *db.Store, id int64) db.OperationStep {
 }
 
 // finish carries out an operation with concurrent callers and returns the number of changed targets.
-func finish(t *testing.T, store *db.Store, id int64) int {
+func finish(t *testing.T, store *db.DB, id int64) int {
 	t.Helper()
 	var mu sync.Mutex
 	var group sync.WaitGroup

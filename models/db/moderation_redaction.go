@@ -34,7 +34,7 @@ func redactionQuery(keys, order string) string {
 
 // Redactions lists requests after an id (0 for the first page): open ones the earliest first, resolved ones the latest
 // first. One query.
-func (s *Store) Redactions(ctx context.Context, resolved bool, after int64, limit int) ([]models.Redaction, error) {
+func (s *DB) Redactions(ctx context.Context, resolved bool, after int64, limit int) ([]models.Redaction, error) {
 	open, order, later := "is_open=1", "ASC", ">"
 	if resolved {
 		open, order, later = "is_open IS NULL", "DESC", "<"
@@ -48,7 +48,7 @@ func (s *Store) Redactions(ctx context.Context, resolved bool, after int64, limi
 			ORDER BY id ` + order + `
 			LIMIT ?`
 	var list []models.Redaction
-	err := s.db.WithContext(ctx).Raw(redactionQuery(keys, order), append(where.args, limit)...).Scan(&list).Error
+	err := s.Read(ctx).Raw(redactionQuery(keys, order), append(where.args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list redactions: %w", err)
 	}
@@ -57,7 +57,7 @@ func (s *Store) Redactions(ctx context.Context, resolved bool, after int64, limi
 
 // RedactionsBy lists the requests of a user, latest first: at most limit before the id (0 for the first page). One
 // query.
-func (s *Store) RedactionsBy(ctx context.Context, requester, before int64, limit int) ([]models.Redaction, error) {
+func (s *DB) RedactionsBy(ctx context.Context, requester, before int64, limit int) ([]models.Redaction, error) {
 	where := matching("requested_by=?", requester)
 	where.addIf(before != 0, "id<?", before)
 	keys := `
@@ -67,7 +67,7 @@ func (s *Store) RedactionsBy(ctx context.Context, requester, before int64, limit
 			ORDER BY id DESC
 			LIMIT ?`
 	var list []models.Redaction
-	err := s.db.WithContext(ctx).Raw(redactionQuery(keys, "DESC"), append(where.args, limit)...).Scan(&list).Error
+	err := s.Read(ctx).Raw(redactionQuery(keys, "DESC"), append(where.args, limit)...).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("list redactions of user %d: %w", requester, err)
 	}
@@ -75,8 +75,8 @@ func (s *Store) RedactionsBy(ctx context.Context, requester, before int64, limit
 }
 
 // RedactionByID reads a request. CodeNotFound: it does not exist.
-func (s *Store) RedactionByID(ctx context.Context, id int64) (*models.Redaction, error) {
-	return readRedaction(s.db.WithContext(ctx), id)
+func (s *DB) RedactionByID(ctx context.Context, id int64) (*models.Redaction, error) {
+	return readRedaction(s.Read(ctx), id)
 }
 
 func readRedaction(db *gorm.DB, id int64) (*models.Redaction, error) {
@@ -94,7 +94,7 @@ func readRedaction(db *gorm.DB, id int64) (*models.Redaction, error) {
 // RequestRedaction requests that a version of the author's own post or comment, deleted or not, be redacted. As long as
 // the request is open, requesting it again changes nothing and returns the request that there is. CodeInvalid for the
 // reason; CodeNotFound if there is no such version, or the target is somebody else's; CodeConflict if it is redacted.
-func (s *Store) RequestRedaction(
+func (s *DB) RequestRedaction(
 	ctx context.Context, author int64, target models.Target, version int64, reason string,
 ) (r *models.Redaction, err error) {
 	if err := models.ValidateReason(reason); err != nil {
@@ -108,7 +108,7 @@ func (s *Store) RequestRedaction(
 		SELECT id
 		FROM redactions
 		WHERE is_open=1 AND target_type=? AND target_id=? AND version=?`
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		m, err := lockModerated(tx, target)
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func (s *Store) RequestRedaction(
 		if err := tx.Raw(find, target.Kind, target.ID, version).Scan(&id).Error; err != nil {
 			return err
 		}
-		tx.answerHas(id)
+		tx.AnswerHas(id)
 		r, err = readRedaction(tx.DB, id)
 		return err
 	})
@@ -164,13 +164,13 @@ func isRedacted(tx *Tx, target models.Target, m *moderated, version int64) (bool
 // the author's request if there is one. If it is the present version, RedactedText stands for it in a version of its
 // own. A version that is redacted stays as it is, and nothing is logged. CodeInvalid for the reason; CodeNotFound if
 // there is no such version; CodeForbidden if the actor is the author, or not a moderator by now.
-func (s *Store) RedactVersion(
+func (s *DB) RedactVersion(
 	ctx context.Context, actor int64, target models.Target, version int64, reason string,
 ) error {
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
@@ -256,7 +256,7 @@ func replaceByPlaceholder(tx *Tx, target models.Target) error {
 // ResolveRedaction ends a request: with OutcomeRedacted as RedactVersion does, with OutcomeDeclined by leaving the
 // text. The author reads the reason. CodeInvalid; CodeNotFound; CodeConflict if it is resolved; CodeForbidden if the
 // actor made the request, or is not a moderator by now.
-func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, reason string) error {
+func (s *DB) ResolveRedaction(ctx context.Context, actor, id int64, outcome, reason string) error {
 	var f models.FieldErrors
 	f.Check(outcome == models.OutcomeRedacted || outcome == models.OutcomeDeclined, "outcome",
 		models.NotOneOf(models.OutcomeRedacted, models.OutcomeDeclined))
@@ -273,7 +273,7 @@ func (s *Store) ResolveRedaction(ctx context.Context, actor, id int64, outcome, 
 		UPDATE redactions
 		SET is_open=NULL, resolved_by=?, resolved_at=?, outcome=?, note=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleModerator); err != nil {
 			return err
 		}
@@ -319,11 +319,11 @@ func errPurged(kind models.TargetKind) *models.Error {
 // without text, so that ids, counts, likes and trees stay exact; it can never be restored. Comments on a post are
 // hidden with it and keep their texts. One that was purged stays as it is, and nothing is logged. CodeInvalid for the
 // reason; CodeNotFound if it was never there; CodeForbidden if the actor is the author, or not an admin by now.
-func (s *Store) PurgeContent(ctx context.Context, actor int64, target models.Target, reason string) error {
+func (s *DB) PurgeContent(ctx context.Context, actor int64, target models.Target, reason string) error {
 	if err := models.ValidateReason(reason); err != nil {
 		return err
 	}
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}

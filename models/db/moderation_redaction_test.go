@@ -15,7 +15,7 @@ import (
 )
 
 // edit writes the next version of a post or comment.
-func edit(t *testing.T, store *db.Store, target models.Target, editor, version int64, content string) {
+func edit(t *testing.T, store *db.DB, target models.Target, editor, version int64, content string) {
 	t.Helper()
 	var err error
 	if target.Kind == models.KindPost {
@@ -33,7 +33,7 @@ func edit(t *testing.T, store *db.Store, target models.Target, editor, version i
 }
 
 // versions returns the numbers of the versions of a target that are kept, latest first.
-func versions(t *testing.T, store *db.Store, target models.Target) []int64 {
+func versions(t *testing.T, store *db.DB, target models.Target) []int64 {
 	t.Helper()
 	var list []int64
 	for before := int64(0); ; {
@@ -52,7 +52,7 @@ func versions(t *testing.T, store *db.Store, target models.Target) []int64 {
 }
 
 // eachTarget runs the test with a post, and with a comment, of ada. Their text is "A text.".
-func eachTarget(t *testing.T, test func(t *testing.T, store *db.Store, ada models.Author, target models.Target)) {
+func eachTarget(t *testing.T, test func(t *testing.T, store *db.DB, ada models.Author, target models.Target)) {
 	t.Helper()
 	for _, kind := range []models.TargetKind{models.KindPost, models.KindComment} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -80,7 +80,7 @@ func eachTarget(t *testing.T, test func(t *testing.T, store *db.Store, ada model
 // TestRevisions_areBoundedInNumber edits more often than versions are kept. The first one and the one that was reported
 // stay.
 func TestRevisions_areBoundedInNumber(t *testing.T) {
-	eachTarget(t, func(t *testing.T, store *db.Store, ada models.Author, target models.Target) {
+	eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 		reporter := newUser(t, store, "bob")
 		const reported, edits = 3, models.MaxRevisions + 20
 		for i := range int64(edits) {
@@ -106,7 +106,7 @@ func TestRevisions_areBoundedInNumber(t *testing.T) {
 }
 
 func TestRevisions_areBoundedInBytes(t *testing.T) {
-	eachTarget(t, func(t *testing.T, store *db.Store, ada models.Author, target models.Target) {
+	eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 		const edits, size = 50, models.MaxContent - 10
 		for i := range int64(edits) {
 			edit(t, store, target, ada.ID, i, fmt.Sprintf("%010d", i)+strings.Repeat("x", size))
@@ -117,7 +117,7 @@ func TestRevisions_areBoundedInBytes(t *testing.T) {
 }
 
 func TestReports_keepTheFirstReportedVersions(t *testing.T) {
-	eachTarget(t, func(t *testing.T, store *db.Store, ada models.Author, target models.Target) {
+	eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 		for i := range int64(models.MaxReportedVersions + 3) {
 			for _, name := range []string{"a", "b"} {
 				reporter := newUser(t, store, fmt.Sprint(name, i))
@@ -149,7 +149,7 @@ func TestReports_keepTheFirstReportedVersions(t *testing.T) {
 }
 
 // textColumns are those that hold what users write, and the search index.
-func textLeft(t *testing.T, store *db.Store, word string) []string {
+func textLeft(t *testing.T, store *db.DB, word string) []string {
 	t.Helper()
 	rows, err := store.Pool().QueryContext(t.Context(), `
 		SELECT table_name, column_name
@@ -180,7 +180,7 @@ func textLeft(t *testing.T, store *db.Store, word string) []string {
 // TestRedactVersion_overwritesTheTextEverywhere searches every column of every table for the text.
 func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 	for _, present := range []bool{true, false} {
-		eachTarget(t, func(t *testing.T, store *db.Store, ada models.Author, target models.Target) {
+		eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 			mod, reporter := newUser(t, store, "mod"), newUser(t, store, "bob")
 			exec(t, store, "UPDATE users SET role=? WHERE id=?", models.RoleModerator, mod.ID)
 			const secret = "xylophone"
@@ -246,7 +246,7 @@ func TestRedactVersion_overwritesTheTextEverywhere(t *testing.T) {
 }
 
 func TestRedactVersion_refuses(t *testing.T) {
-	eachTarget(t, func(t *testing.T, store *db.Store, ada models.Author, target models.Target) {
+	eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 		mod, bob := newUser(t, store, "mod"), newUser(t, store, "bob")
 		exec(t, store, "UPDATE users SET role=? WHERE id IN (?,?)", models.RoleModerator, mod.ID, ada.ID)
 		redact := func(as models.Author, version int64, reason string) models.Code {
@@ -305,7 +305,7 @@ func TestRedactVersion_refuses(t *testing.T) {
 }
 
 // text returns the content that a target has now.
-func text(t *testing.T, store *db.Store, target models.Target) string {
+func text(t *testing.T, store *db.DB, target models.Target) string {
 	t.Helper()
 	list, err := store.ListRevisions(t.Context(), db.RevisionQuery{Target: target, Deleted: true, Limit: 1})
 	require.NoError(t, err)
@@ -318,25 +318,25 @@ func text(t *testing.T, store *db.Store, target models.Target) string {
 // searches every column of every table for the text. It cannot be restored.
 func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 	const secret = "xylophone"
-	type setUp func(t *testing.T, store *db.Store, ada, mod models.Author, target models.Target)
+	type setUp func(t *testing.T, store *db.DB, ada, mod models.Author, target models.Target)
 	for name, before := range map[string]setUp{
-		"there": func(*testing.T, *db.Store, models.Author, models.Author, models.Target) {},
-		"deleted by its author": func(t *testing.T, store *db.Store, ada, _ models.Author, target models.Target) {
+		"there": func(*testing.T, *db.DB, models.Author, models.Author, models.Target) {},
+		"deleted by its author": func(t *testing.T, store *db.DB, ada, _ models.Author, target models.Target) {
 			if target.Kind == models.KindPost {
 				require.NoError(t, store.DeletePost(t.Context(), ada.ID, target.ID))
 			} else {
 				require.NoError(t, store.DeleteComment(t.Context(), &models.Comment{ID: target.ID, Author: ada}))
 			}
 		},
-		"deleted by a moderator": func(t *testing.T, store *db.Store, _, mod models.Author, target models.Target) {
+		"deleted by a moderator": func(t *testing.T, store *db.DB, _, mod models.Author, target models.Target) {
 			require.NoError(t, store.RemoveContent(t.Context(), mod.ID, target, "Spam."))
 		},
-		"deleted by an operation": func(t *testing.T, store *db.Store, ada, mod models.Author, _ models.Target) {
+		"deleted by an operation": func(t *testing.T, store *db.DB, ada, mod models.Author, _ models.Target) {
 			removeAll(t, store, mod.ID, ada.ID)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachTarget(t, func(t *testing.T, store *db.Store, ada models.Author, target models.Target) {
+			eachTarget(t, func(t *testing.T, store *db.DB, ada models.Author, target models.Target) {
 				mod, admin, reporter := newUser(t, store, "mod"), newUser(t, store, "admin"), newUser(t, store, "bob")
 				exec(t, store, "UPDATE users SET role=? WHERE id=?", models.RoleModerator, mod.ID)
 				exec(t, store, "UPDATE users SET role=? WHERE id=?", models.RoleAdmin, admin.ID)
@@ -417,7 +417,7 @@ func TestPurgeContent_leavesNothingToRead(t *testing.T) {
 }
 
 // removeAll carries an operation out that deletes all that a user wrote.
-func removeAll(t *testing.T, store *db.Store, actor, userID int64) {
+func removeAll(t *testing.T, store *db.DB, actor, userID int64) {
 	t.Helper()
 	o, err := store.RemoveAll(t.Context(), actor, userID, "Spam.")
 	require.NoError(t, err)
@@ -425,7 +425,7 @@ func removeAll(t *testing.T, store *db.Store, actor, userID int64) {
 }
 
 // undoAll undoes every operation.
-func undoAll(t *testing.T, store *db.Store, actor int64) {
+func undoAll(t *testing.T, store *db.DB, actor int64) {
 	t.Helper()
 	for id := range int64(count(t, store, "SELECT COUNT(*) FROM content_operations")) {
 		_, err := store.UndoOperation(t.Context(), actor, id+1, "A mistake.")
@@ -434,7 +434,7 @@ func undoAll(t *testing.T, store *db.Store, actor int64) {
 	}
 }
 
-func workOff(t *testing.T, store *db.Store, id int64) {
+func workOff(t *testing.T, store *db.DB, id int64) {
 	t.Helper()
 	for {
 		step, err := store.StepOperation(t.Context(), id)

@@ -12,7 +12,7 @@ const reportColumns = "r.id, k.target_type, k.target_id, r.reason, r.detail, r.c
 
 // ReportContent reports a post or comment. A user has one report per open case: reporting again changes nothing and
 // returns the earlier report. CodeInvalid: a field breaks a rule. CodeNotFound: the target is deleted or never existed.
-func (s *Store) ReportContent(ctx context.Context, reporter int64, r models.NewReport) (*models.Report, error) {
+func (s *DB) ReportContent(ctx context.Context, reporter int64, r models.NewReport) (*models.Report, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r models.NewR
 		JOIN report_cases k ON k.id=r.case_id
 		WHERE r.case_id=? AND r.reporter_id=?`
 	var out models.Report
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		now := models.WholeSeconds(tx.Now)
 		caseID, err := openCase(tx, r.Target, now)
 		if err != nil {
@@ -55,7 +55,7 @@ func (s *Store) ReportContent(ctx context.Context, reporter int64, r models.NewR
 			}
 		}
 		err = tx.Raw(read, caseID, reporter).Scan(&out).Error
-		tx.answerHas(out.ID)
+		tx.AnswerHas(out.ID)
 		return err
 	})
 	if err != nil {
@@ -95,7 +95,7 @@ func reportedVersion(tx *Tx, caseID int64, target models.Target) (*int64, error)
 }
 
 // ReportsBy lists the reports of a user, latest first: at most limit before the id (0 for the first page).
-func (s *Store) ReportsBy(ctx context.Context, reporter, before int64, limit int) ([]models.Report, error) {
+func (s *DB) ReportsBy(ctx context.Context, reporter, before int64, limit int) ([]models.Report, error) {
 	where := matching("r.reporter_id=?", reporter)
 	where.addIf(before > 0, "r.id<?", before)
 	query := `
@@ -106,7 +106,7 @@ func (s *Store) ReportsBy(ctx context.Context, reporter, before int64, limit int
 		ORDER BY r.id DESC
 		LIMIT ?`
 	var list []models.Report
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list reports of user %d: %w", reporter, err)
 	}
 	return list, nil
@@ -116,7 +116,7 @@ func (s *Store) ReportsBy(ctx context.Context, reporter, before int64, limit int
 //
 // Authors do not learn who reported them. CodeForbidden: the viewer is the author of the target. CodeNotFound: the case
 // does not exist.
-func (s *Store) ReportsOf(ctx context.Context, viewer, caseID, after int64, limit int) ([]models.Reported, error) {
+func (s *DB) ReportsOf(ctx context.Context, viewer, caseID, after int64, limit int) ([]models.Reported, error) {
 	const query = `
 		SELECT r.id, ` + authorColumns + `, r.reason, r.detail, r.created_at
 		FROM reports r FORCE INDEX (idx_case_id)
@@ -125,18 +125,18 @@ func (s *Store) ReportsOf(ctx context.Context, viewer, caseID, after int64, limi
 		ORDER BY r.id
 		LIMIT ?`
 	var k lockedCase
-	read := s.db.WithContext(ctx).Raw(caseTarget, caseID).Scan(&k)
+	read := s.Read(ctx).Raw(caseTarget, caseID).Scan(&k)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read report case %d: %w", caseID, read.Error)
 	}
 	if read.RowsAffected == 0 {
 		return nil, errNoCase()
 	}
-	if err := k.notAbout(s.db.WithContext(ctx), viewer); err != nil {
+	if err := k.notAbout(s.Read(ctx), viewer); err != nil {
 		return nil, fmt.Errorf("list reports of case %d: %w", caseID, err)
 	}
 	var list []models.Reported
-	if err := s.db.WithContext(ctx).Raw(query, caseID, after, limit).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, caseID, after, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list reports of case %d: %w", caseID, err)
 	}
 	return list, nil

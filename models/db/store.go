@@ -1,6 +1,6 @@
-// Package db holds the Store, which keeps the domain of models in MySQL.
+// Package db keeps the domain of models in MySQL.
 //
-// MySQL is the source of truth. An exported Store method is one transaction or one statement. Deadlocks and lock wait
+// MySQL is the source of truth. An exported method of DB is one transaction or one statement. Deadlocks and lock wait
 // timeouts are retried here, around the whole transaction, and nowhere else. Input reaches a statement through
 // placeholders only; text that is formatted into a statement consists of names and numbers of this package.
 package db
@@ -26,8 +26,8 @@ import (
 	"likewise/models"
 )
 
-// Store keeps the domain in MySQL or MariaDB. It is safe for concurrent use.
-type Store struct {
+// DB keeps the domain in MySQL or MariaDB. It is safe for concurrent use.
+type DB struct {
 	db        *gorm.DB
 	pool      *sql.DB
 	guarded   *guardedPool // of pool
@@ -47,7 +47,7 @@ type Store struct {
 	userRows     userRows // for ApplyLikes
 }
 
-// Options configure a Store. The zero value is for production.
+// Options configure a DB. The zero value is for production.
 type Options struct {
 	MaxConns int                       // maximum number of open connections; 0 means 32
 	Now      func() time.Time          // the clock; nil means time.Now
@@ -55,7 +55,7 @@ type Options struct {
 	Retried  func(RetryCause)          // called each time a transaction fails for a cause that a retry may cure
 	Refused  func(models.WriteRefusal) // called each time the server answers but refuses to write
 	// Excerpt returns the beginning of a post's Markdown as plain text, of at most MaxExcerpt characters. If it is nil,
-	// posts are written without excerpts, and WriteExcerpts of another Store adds them.
+	// posts are written without excerpts, and WriteExcerpts of another DB adds them.
 	Excerpt func(content string) string
 }
 
@@ -74,7 +74,7 @@ var RetryCauses = []RetryCause{RetryDeadlock, RetryLockWait, RetryChanged}
 
 var errNotMigrated = errors.New("the database is not migrated: run `likewise migrate up`")
 
-// DSN checks a go-sql-driver DSN and adds the settings that the Store relies on: UTC, times as time.Time, interpolated
+// DSN checks a go-sql-driver DSN and adds the settings that the DB relies on: UTC, times as time.Time, interpolated
 // parameters, strict SQL, one statement per call, and timeouts for connecting (2 s), reading and writing (15 s each).
 func DSN(dsn string) (string, error) {
 	c, err := mysql.ParseDSN(dsn)
@@ -108,7 +108,7 @@ func DSN(dsn string) (string, error) {
 
 // Open connects to the database that dsn names and reads the settings of the installation. It returns an error if the
 // server cannot be reached, or the schema is missing.
-func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
+func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	dsn, err := DSN(dsn)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open gorm: %w", err), pool.Close())
 	}
-	s := &Store{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried, refused: opts.Refused,
+	s := &DB{db: db, pool: pool, guarded: guarded, now: opts.Now, retried: opts.Retried, refused: opts.Refused,
 		log: opts.Logger, excerpt: opts.Excerpt}
 	if s.now == nil {
 		s.now = time.Now
@@ -168,14 +168,14 @@ type driverLog struct{ log *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.log.Debug("mysql driver", "message", fmt.Sprint(v...)) }
 
-// Now returns the time of the Store's clock.
-func (s *Store) Now() time.Time { return s.now() }
+// Now returns the time of the DB's clock.
+func (s *DB) Now() time.Time { return s.now() }
 
-// Logger returns the Store's logger. What works on the Store logs to it.
-func (s *Store) Logger() *slog.Logger { return s.log }
+// Logger returns the DB's logger. What works on the DB logs to it.
+func (s *DB) Logger() *slog.Logger { return s.log }
 
 // readInstall reads the number of shards, the kind of the server, the key of cursors and the id of the installation.
-func (s *Store) readInstall(ctx context.Context) error {
+func (s *DB) readInstall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	const shards = `
@@ -207,31 +207,34 @@ func (s *Store) readInstall(ctx context.Context) error {
 	return nil
 }
 
+// Read returns a handle for queries without a transaction. It must not write: see Transact and Write.
+func (s *DB) Read(ctx context.Context) *gorm.DB { return s.db.WithContext(ctx) }
+
 // Close closes the connections. Its error is always nil: the pool reports only connections that had broken before, and
 // those are closed, too.
-func (s *Store) Close() error {
+func (s *DB) Close() error {
 	_ = s.pool.Close()
 	return nil
 }
 
 // Ping returns an error if MySQL does not answer, or if the breaker is open (see guardedPool).
-func (s *Store) Ping(ctx context.Context) error {
+func (s *DB) Ping(ctx context.Context) error {
 	_, err := guard(ctx, s.guarded, func(ctx context.Context) (any, error) { return nil, s.pool.PingContext(ctx) })
 	return err
 }
 
 // Pool returns the connection pool, for its statistics.
-func (s *Store) Pool() *sql.DB { return s.pool }
+func (s *DB) Pool() *sql.DB { return s.pool }
 
 // Shards returns the number of shards, which is fixed at installation.
-func (s *Store) Shards() int { return s.shards }
+func (s *DB) Shards() int { return s.shards }
 
 // Site returns the id of the installation, which was made at random when it was installed. Records in Kafka and shards
 // in Redis have it, so that two sites which share them by mistake notice.
-func (s *Store) Site() string { return s.site }
+func (s *DB) Site() string { return s.site }
 
 // CursorKey returns the key that signs list cursors. It is the same in every process of an installation.
-func (s *Store) CursorKey() []byte { return s.cursorKey }
+func (s *DB) CursorKey() []byte { return s.cursorKey }
 
 // MySQL error numbers that the code acts on.
 const (

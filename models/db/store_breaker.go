@@ -111,7 +111,7 @@ func guard[T any](ctx context.Context, g *guardedPool, call func(ctx context.Con
 	return result, err
 }
 
-// ExecContext rejects the statement: writes go through Store.transact or Store.write. Outside a transaction, a write
+// ExecContext rejects the statement: writes go through DB.Transact or DB.Write. Outside a transaction, a write
 // would not be retried, and would take gap locks.
 func (g *guardedPool) ExecContext(context.Context, string, ...any) (sql.Result, error) {
 	return nil, errors.New("a statement that writes was sent outside a transaction")

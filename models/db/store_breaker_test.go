@@ -170,7 +170,7 @@ func (c *networkConn) Close() error {
 }
 
 // storeBehind opens a store whose connections go through n.
-func storeBehind(t *testing.T, n *network) *db.Store {
+func storeBehind(t *testing.T, n *network) *db.DB {
 	t.Helper()
 	dsn, err := mysql.ParseDSN(testkit.Database(t))
 	require.NoError(t, err)

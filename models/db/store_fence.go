@@ -28,8 +28,8 @@ type fence struct {
 // NextFence issues a fencing number of a lock, for a process that has acquired it. It waits for transactions with an
 // earlier number that are under way, and fences off those that have not begun. Afterwards, the process must make sure
 // that it still holds the lock.
-func (s *Store) NextFence(ctx context.Context, lock string) (number int64, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+func (s *DB) NextFence(ctx context.Context, lock string) (number int64, err error) {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		const issue = `
 			INSERT INTO settings (name, value)
 			VALUES (?, '1')
@@ -83,5 +83,5 @@ func WithTransaction(ctx context.Context) context.Context {
 	return context.WithValue(ctx, transactionKey{}, true)
 }
 
-// InTransaction reports whether ctx is that of a transaction of a Store. What is called with it holds locks on rows.
+// InTransaction reports whether ctx is that of a transaction of a DB. What is called with it holds locks on rows.
 func InTransaction(ctx context.Context) bool { return ctx.Value(transactionKey{}) != nil }

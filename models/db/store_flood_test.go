@@ -40,7 +40,7 @@ func (r *retries) count(cause db.RetryCause) {
 
 // openCounted returns a store on a database of the test's own, and what its transactions were run again for. The test
 // fails if one of them ends in a deadlock.
-func openCounted(t *testing.T) (*db.Store, *retries) {
+func openCounted(t *testing.T) (*db.DB, *retries) {
 	t.Helper()
 	var r retries
 	store, err := db.Open(t.Context(), testkit.Database(t), db.Options{MaxConns: 48, Retried: r.count})
@@ -55,7 +55,7 @@ func openCounted(t *testing.T) (*db.Store, *retries) {
 }
 
 // latestDeadlock returns what the server shows of the latest deadlock: the statements that met, and their locks.
-func latestDeadlock(t *testing.T, store *db.Store) string {
+func latestDeadlock(t *testing.T, store *db.DB) string {
 	t.Helper()
 	var engine, name, status string
 	require.NoError(

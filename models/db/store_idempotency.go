@@ -18,7 +18,7 @@ import (
 //	begun     some steps of the request are committed, and named in the row; see Step
 //	effected  the effect of the request is committed
 //
-// transact writes the row in the COMMIT that it is about, so that both take place or neither does. Each of these
+// Transact writes the row in the COMMIT that it is about, so that both take place or neither does. Each of these
 // COMMITs adds 1 to the claim. A request that dies leaves its row as the last of them did. A repetition of an effected
 // request is answered from what the row names. One that is claimed or begun is taken over after claimed_until, by
 // drawing another claim: a late commit of the request that was given up then finds that the claim is not its own and is
@@ -81,7 +81,7 @@ type (
 	stepKey  struct{}
 )
 
-// WithRequestClaim returns a context under which the transaction of the Store is the effect of the claimed request.
+// WithRequestClaim returns a context under which the transaction of the DB is the effect of the claimed request.
 // There can be one; the others need Aside or Step.
 func WithRequestClaim(ctx context.Context, claim *RequestClaim) context.Context {
 	return context.WithValue(ctx, claimKey{}, claim)
@@ -124,7 +124,7 @@ func KeptAnswer(ctx context.Context) (json.RawMessage, error) {
 	return claim.effect.Kept, nil
 }
 
-// Made returns the ids of what the request that is repeated under the context has created, as the Store named them: of
+// Made returns the ids of what the request that is repeated under the context has created, as the DB named them: of
 // a session or an API token the first 64 bits of its hash, of a row its id.
 func Made(ctx context.Context) []int64 {
 	if claim := claimOf(ctx); claim != nil {
@@ -192,7 +192,7 @@ func (c *RequestClaim) committed(next effect) {
 
 // ClaimRequest returns the right to carry the request out, for as long as hold, or to answer it again if it is Done.
 // ErrKeyReused, ErrKeyInUse.
-func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestClaim, error) {
+func (s *DB) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestClaim, error) {
 	for range maxAttempts {
 		claim, err := s.insertClaim(ctx, r, hold)
 		if claim != nil || err != nil {
@@ -202,7 +202,7 @@ func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time
 		if err != nil {
 			return nil, err
 		}
-		now := s.now().UTC()
+		now := s.Now().UTC()
 		switch {
 		case row == nil: // it was released meanwhile
 			continue
@@ -227,24 +227,24 @@ func (s *Store) ClaimRequest(ctx context.Context, r IdempotentRequest, hold time
 }
 
 // CarriedOut reports whether the effect of the request is committed. It claims nothing.
-func (s *Store) CarriedOut(ctx context.Context, r IdempotentRequest) (bool, error) {
+func (s *DB) CarriedOut(ctx context.Context, r IdempotentRequest) (bool, error) {
 	row, err := s.readKey(ctx, r.Key)
 	if err != nil || row == nil {
 		return false, err
 	}
-	return row.effect.Done && row.RequestHash == hexOf(r.Body) && s.now().UTC().Before(row.ExpiresAt), nil
+	return row.effect.Done && row.RequestHash == hexOf(r.Body) && s.Now().UTC().Before(row.ExpiresAt), nil
 }
 
 // newClaimID draws a claim. It leaves room for the COMMITs that are counted in it.
 func newClaimID() int64 { return rand.Int64N(1 << 62) }
 
 // insertClaim returns nil if the key is known.
-func (s *Store) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestClaim, error) {
-	claim, now := &RequestClaim{key: r.Key, id: newClaimID()}, s.now().UTC()
+func (s *DB) insertClaim(ctx context.Context, r IdempotentRequest, hold time.Duration) (*RequestClaim, error) {
+	claim, now := &RequestClaim{key: r.Key, id: newClaimID()}, s.Now().UTC()
 	const insert = `
 		INSERT INTO idempotency_keys (key_hash, request_hash, claim, claimed_until, expires_at)
 		VALUES (UNHEX(?),UNHEX(?),?,?,?)`
-	_, err := s.write(ctx, insert,
+	_, err := s.Write(ctx, insert,
 		hexOf(r.Key), hexOf(r.Body), claim.id, now.Add(hold), now.Add(IdempotencyLife))
 	switch {
 	case models.MySQLCode(err) == errDuplicateKey:
@@ -265,9 +265,9 @@ type idempotencyRow struct {
 }
 
 // readKey returns nil if the key is not known.
-func (s *Store) readKey(ctx context.Context, key [32]byte) (*idempotencyRow, error) {
+func (s *DB) readKey(ctx context.Context, key [32]byte) (*idempotencyRow, error) {
 	var row idempotencyRow
-	read := s.db.WithContext(ctx).Raw(`
+	read := s.Read(ctx).Raw(`
 		SELECT LOWER(HEX(request_hash)) AS request_hash, claim, effect, claimed_until, expires_at
 		FROM idempotency_keys
 		WHERE key_hash=UNHEX(?)`, hexOf(key)).Scan(&row)
@@ -285,25 +285,25 @@ func (s *Store) readKey(ctx context.Context, key [32]byte) (*idempotencyRow, err
 	return &row, nil
 }
 
-func (s *Store) forgetKey(ctx context.Context, key [32]byte, now time.Time) error {
+func (s *DB) forgetKey(ctx context.Context, key [32]byte, now time.Time) error {
 	const remove = `
 		DELETE FROM idempotency_keys
 		WHERE key_hash=UNHEX(?) AND expires_at<=?`
-	if _, err := s.write(ctx, remove, hexOf(key), now); err != nil {
+	if _, err := s.Write(ctx, remove, hexOf(key), now); err != nil {
 		return fmt.Errorf("forget idempotency key: %w", err)
 	}
 	return nil
 }
 
 // takeOver returns nil if the request that held the claim committed something after all, or another was faster.
-func (s *Store) takeOver(
+func (s *DB) takeOver(
 	ctx context.Context, key [32]byte, row *idempotencyRow, hold time.Duration,
 ) (*RequestClaim, error) {
 	claim := &RequestClaim{key: key, id: newClaimID(), effect: row.effect}
-	taken, err := s.write(ctx, `
+	taken, err := s.Write(ctx, `
 		UPDATE idempotency_keys
 		SET claim=?, claimed_until=?
-		WHERE key_hash=UNHEX(?) AND claim=?`, claim.id, s.now().UTC().Add(hold), hexOf(key), row.Claim)
+		WHERE key_hash=UNHEX(?) AND claim=?`, claim.id, s.Now().UTC().Add(hold), hexOf(key), row.Claim)
 	if err != nil {
 		return nil, fmt.Errorf("take over idempotency key: %w", err)
 	}
@@ -314,12 +314,12 @@ func (s *Store) takeOver(
 }
 
 // FinishRequest records that the request succeeded, unless its transaction did so: because it had none, or only steps.
-func (s *Store) FinishRequest(ctx context.Context, claim *RequestClaim) error {
+func (s *DB) FinishRequest(ctx context.Context, claim *RequestClaim) error {
 	if claim.effect.Done {
 		return nil
 	}
 	ctx = WithRequestClaim(ctx, claim)
-	if err := s.transact(ctx, func(*Tx) error { return nil }); err != nil {
+	if err := s.Transact(ctx, func(*Tx) error { return nil }); err != nil {
 		return fmt.Errorf("finish idempotent request: %w", err)
 	}
 	return nil
@@ -328,7 +328,7 @@ func (s *Store) FinishRequest(ctx context.Context, claim *RequestClaim) error {
 // ReleaseRequest forgets a request that failed, with the steps of it that are committed, and reports whether it had its
 // effect after all: then it is remembered, and can be answered again. A COMMIT whose outcome is unknown holds the row
 // until it is decided, and ReleaseRequest waits for it.
-func (s *Store) ReleaseRequest(ctx context.Context, claim *RequestClaim) (done bool, err error) {
+func (s *DB) ReleaseRequest(ctx context.Context, claim *RequestClaim) (done bool, err error) {
 	claim.repeat = true
 	if claim.effect.Done {
 		return true, nil
@@ -336,7 +336,7 @@ func (s *Store) ReleaseRequest(ctx context.Context, claim *RequestClaim) (done b
 	const remove = `
 		DELETE FROM idempotency_keys
 		WHERE key_hash=UNHEX(?) AND claim=?`
-	released, err := s.write(ctx, remove, hexOf(claim.key), claim.id)
+	released, err := s.Write(ctx, remove, hexOf(claim.key), claim.id)
 	if err != nil {
 		return false, fmt.Errorf("release idempotency key: %w", err)
 	}
@@ -352,13 +352,13 @@ func (s *Store) ReleaseRequest(ctx context.Context, claim *RequestClaim) (done b
 }
 
 // PurgeIdempotencyKeys deletes at most limit expired keys and returns how many it deleted.
-func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (int64, error) {
+func (s *DB) PurgeIdempotencyKeys(ctx context.Context, limit int) (int64, error) {
 	const remove = `
 		DELETE FROM idempotency_keys
 		WHERE expires_at<=?
 		ORDER BY expires_at
 		LIMIT ?`
-	purged, err := s.write(ctx, remove, s.now().UTC(), limit)
+	purged, err := s.Write(ctx, remove, s.Now().UTC(), limit)
 	if err != nil {
 		return 0, fmt.Errorf("purge idempotency keys: %w", err)
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // agingStore is a store whose clock the test moves.
-func agingStore(t *testing.T) (store *db.Store, age func(time.Duration)) {
+func agingStore(t *testing.T) (store *db.DB, age func(time.Duration)) {
 	t.Helper()
 	now := time.Now().Truncate(time.Second) // what MySQL rounds is the same then
 	store = openWith(t, db.Options{Now: func() time.Time { return now }})
@@ -35,7 +35,7 @@ func request(key, body byte) db.IdempotentRequest {
 }
 
 // claim claims a request that is to be carried out.
-func claim(t *testing.T, store *db.Store, r db.IdempotentRequest) *db.RequestClaim {
+func claim(t *testing.T, store *db.DB, r db.IdempotentRequest) *db.RequestClaim {
 	t.Helper()
 	claim, err := store.ClaimRequest(t.Context(), r, hold)
 	require.NoError(t, err)
@@ -43,14 +43,14 @@ func claim(t *testing.T, store *db.Store, r db.IdempotentRequest) *db.RequestCla
 	return claim
 }
 
-func claimFails(t *testing.T, want error, store *db.Store, r db.IdempotentRequest) {
+func claimFails(t *testing.T, want error, store *db.DB, r db.IdempotentRequest) {
 	t.Helper()
 	_, err := store.ClaimRequest(t.Context(), r, hold)
 	require.ErrorIs(t, err, want)
 }
 
 // repeat claims a request that was carried out, and returns the context of its repetition.
-func repeat(t *testing.T, store *db.Store, r db.IdempotentRequest) context.Context {
+func repeat(t *testing.T, store *db.DB, r db.IdempotentRequest) context.Context {
 	t.Helper()
 	claim, err := store.ClaimRequest(t.Context(), r, hold)
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func repeat(t *testing.T, store *db.Store, r db.IdempotentRequest) context.Conte
 	return db.WithRequestClaim(t.Context(), claim)
 }
 
-func release(t *testing.T, store *db.Store, c *db.RequestClaim) (done bool) {
+func release(t *testing.T, store *db.DB, c *db.RequestClaim) (done bool) {
 	t.Helper()
 	done, err := store.ReleaseRequest(t.Context(), c)
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ var (
 const largeShare = 5_000 // what belongs to user 1, post 1 or comment 1
 
 // fillLarge writes a large site. Times go up with ids, a minute apiece, and end now.
-func fillLarge(t testing.TB, store *db.Store) {
+func fillLarge(t testing.TB, store *db.DB) {
 	t.Helper()
 	conn, err := patient(store).Conn(context.Background())
 	require.NoError(t, err)

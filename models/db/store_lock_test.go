@@ -200,7 +200,7 @@ func TestWriters_queue(t *testing.T) {
 		models.CodeBanned,
 	}
 	// setUp returns a store with users of which the first is a moderator, the second an admin.
-	setUp := func(t *testing.T) (*db.Store, []models.Author) {
+	setUp := func(t *testing.T) (*db.DB, []models.Author) {
 		store, _ := openCounted(t)
 		var users []models.Author
 		for i := range 8 {

@@ -138,7 +138,7 @@ func keyRange(column, value, id string, after, until *models.ListKey) (where str
 }
 
 // boundary returns the last of the next size entries after a key; nil if there are fewer.
-func (s *Store) boundary(ctx context.Context, t *trail, after *models.ListKey, size int) (*models.ListKey, error) {
+func (s *DB) boundary(ctx context.Context, t *trail, after *models.ListKey, size int) (*models.ListKey, error) {
 	value := "0"
 	if t.time != "" {
 		value = "UNIX_TIMESTAMP(" + t.time + ")"
@@ -151,7 +151,7 @@ func (s *Store) boundary(ctx context.Context, t *trail, after *models.ListKey, s
 		ORDER BY ` + t.order() + `
 		LIMIT 1 OFFSET ?`
 	var keys []models.ListKey
-	err := s.db.WithContext(ctx).Raw(query, append(where.args, size-1)...).Scan(&keys).Error
+	err := s.Read(ctx).Raw(query, append(where.args, size-1)...).Scan(&keys).Error
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (s *Store) boundary(ctx context.Context, t *trail, after *models.ListKey, s
 // to which it can add conditions. If the page is not full, rest is the place after the last entry that was examined; it
 // is nil at the end of the list.
 func sift[T any](
-	ctx context.Context, s *Store, t trail, after *models.ListKey, limit int,
+	ctx context.Context, s *DB, t trail, after *models.ListKey, limit int,
 	query func(segment conditions, limit int) *gorm.DB, size func(*T) int,
 ) (page []T, rest *models.ListKey, err error) {
 	room := PageBytes

@@ -25,7 +25,7 @@ const ofUsers = 100_000
 // openHidden opens a store with posts by ada, most of them deleted, each with one comment by her. Bob has bookmarked
 // and likes all of them. Ada has a notification of each. Users, most of whom are hidden, follow ada, are followed by
 // her, are blocked by cy and like post ofUsers+1, which is bob's.
-func openHidden(t *testing.T) (store *db.Store, ada, bob, cy, dan models.Author) {
+func openHidden(t *testing.T) (store *db.DB, ada, bob, cy, dan models.Author) {
 	t.Helper()
 	store = openWith(t, db.Options{MaxConns: 1})
 	ada, bob, cy, dan = newUser(

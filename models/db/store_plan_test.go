@@ -54,7 +54,7 @@ func (l *wireLog) selects() []string {
 	return queries
 }
 
-func openWatched(t testing.TB, dsn string) (*db.Store, *wireLog) {
+func openWatched(t testing.TB, dsn string) (*db.DB, *wireLog) {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func openWatched(t testing.TB, dsn string) (*db.Store, *wireLog) {
 // planStep is a line of EXPLAIN.
 type planStep struct{ table, access, key, extra, rows string }
 
-func explain(t testing.TB, store *db.Store, query string) []planStep {
+func explain(t testing.TB, store *db.DB, query string) []planStep {
 	t.Helper()
 	rows, err := store.Pool().QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+query)
 	require.NoError(t, err, query)
@@ -106,12 +106,12 @@ type planned struct {
 	name   string
 	sorts  bool // it may sort what it has found, a bounded number of rows or those of the rarest condition
 	byID   bool // it goes over a table in the order of its ids, or of another column that nothing is asked of
-	call   func(ctx context.Context, s *db.Store) error
+	call   func(ctx context.Context, s *db.DB) error
 }
 
 // plan makes a planned of a method and its arguments after the context.
 func plan(method, name string, args ...any) planned {
-	return planned{method: method, name: name, call: func(ctx context.Context, s *db.Store) error {
+	return planned{method: method, name: name, call: func(ctx context.Context, s *db.DB) error {
 		in := []reflect.Value{reflect.ValueOf(ctx)}
 		f := reflect.ValueOf(s).MethodByName(method)
 		if !f.IsValid() {
@@ -523,7 +523,7 @@ func TestPlans_everyListUsesAnIndex(t *testing.T) {
 			}
 		}
 	}
-	for m := range reflect.TypeFor[*db.Store]().Methods() {
+	for m := range reflect.TypeFor[*db.DB]().Methods() {
 		if f := m.Type; f.NumOut() >= 2 && f.Out(0).Kind() == reflect.Slice &&
 			f.Out(0).Elem().Kind() != reflect.Array &&
 			unplanned[m.Name] == "" {

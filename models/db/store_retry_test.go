@@ -40,14 +40,14 @@ func TestTransact_isUnavailableAfterMaxAttempts(t *testing.T) {
 		runs++
 		return errChangedMeanwhile
 	}
-	err = store.transact(t.Context(), changed)
+	err = store.Transact(t.Context(), changed)
 	require.ErrorIs(t, err, errChangedMeanwhile)
 	assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err))
 	assert.Equal(t, maxAttempts, runs)
 	assert.Equal(t, maxAttempts, retried)
 
 	ended, cancel := context.WithCancel(t.Context())
-	err = store.transact(ended, func(*Tx) error {
+	err = store.Transact(ended, func(*Tx) error {
 		cancel()
 		return errChangedMeanwhile
 	})
@@ -68,7 +68,7 @@ func TestTransact_keepsItsPlaceInTheQueueOfARow(t *testing.T) {
 	require.NoError(t, err)
 	written := make(chan error, 1)
 	go func() {
-		written <- store.transact(t.Context(), func(tx *Tx) error { return tx.Exec(lock).Error })
+		written <- store.Transact(t.Context(), func(tx *Tx) error { return tx.Exec(lock).Error })
 	}()
 	<-time.After(2500 * time.Millisecond)
 	require.NoError(t, holder.Rollback())

@@ -77,14 +77,14 @@ func TestReads_areEndedByTheServer(t *testing.T) {
 		forms.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 			defer cancel()
-			err := read(s.db.WithContext(ctx))
+			err := read(s.Read(ctx))
 			assert.True(t, models.OutOfTime(err), "%s: %v", name, err)
 			assert.Equal(t, models.CodeUnavailable, models.ErrorCode(err), name)
 		})
 		forms.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 			defer cancel()
-			err := s.transact(ctx, func(tx *Tx) error { return read(tx.DB) })
+			err := s.Transact(ctx, func(tx *Tx) error { return read(tx.DB) })
 			assert.True(t, models.OutOfTime(err), "%s in a transaction: %v", name, err)
 		})
 	}
@@ -94,7 +94,7 @@ func TestReads_areEndedByTheServer(t *testing.T) {
 		reads.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			_ = s.db.WithContext(ctx).Raw(endless).Scan(new([]int)).Error
+			_ = s.Read(ctx).Raw(endless).Scan(new([]int)).Error
 		})
 	}
 	reads.Wait()

@@ -17,7 +17,7 @@ func TestInTransaction_isThatOfTransact(t *testing.T) {
 	require.NoError(t, err)
 	defer store.Close()
 	require.False(t, InTransaction(t.Context()))
-	require.NoError(t, store.transact(t.Context(), func(tx *Tx) error {
+	require.NoError(t, store.Transact(t.Context(), func(tx *Tx) error {
 		require.True(t, InTransaction(tx.Statement.Context))
 		return nil
 	}))
@@ -49,14 +49,14 @@ func TestTransact_closesWhatItDeletes(t *testing.T) {
 	})
 	deletion := models.Deletion{At: s.Now(), By: models.Author{ID: author.ID}}
 	failed := errors.New("failed")
-	require.ErrorIs(t, s.transact(ctx, func(tx *Tx) error {
+	require.ErrorIs(t, s.Transact(ctx, func(tx *Tx) error {
 		_, err := hidePosts(tx, []int64{post.ID}, deletion)
 		return errors.Join(err, failed)
 	}), failed)
 	require.Empty(t, closed, "nothing is deleted")
 
 	runs := 0
-	require.NoError(t, s.transact(ctx, func(tx *Tx) error {
+	require.NoError(t, s.Transact(ctx, func(tx *Tx) error {
 		if _, err := hidePosts(tx, []int64{post.ID}, deletion); err != nil {
 			return err
 		}

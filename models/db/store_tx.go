@@ -12,7 +12,7 @@ import (
 	"likewise/models"
 )
 
-// errChangedMeanwhile makes transact retry: a row that the transaction had read was changed before it wrote.
+// errChangedMeanwhile makes Transact retry: a row that the transaction had read was changed before it wrote.
 var errChangedMeanwhile = errors.New("a row changed between reading and writing it")
 
 // maxAttempts bounds the runs of one transaction. Fifty writers of one row deadlock a few times at most.
@@ -47,7 +47,7 @@ const closeTimeout = 10 * time.Second
 // row waits to change the entry. Rows that are found by another index are read without a lock, locked by their keys and
 // read again.
 
-// Tx is one run of a transaction. Its methods note what the transaction must do at its end, and transact does it:
+// Tx is one run of a transaction. Its methods note what the transaction must do at its end, and Transact does it:
 // before COMMIT, it adds to the counts of tags, writes the events of webhooks and marks the Idempotency-Key; after
 // COMMIT, it closes deleted targets in the gate.
 type Tx struct {
@@ -56,60 +56,60 @@ type Tx struct {
 	// Now is when the run began, in UTC. It is the one time of all that the transaction writes and compares.
 	Now time.Time
 
-	store   *Store
+	store   *DB
 	caller  *Caller         // see WithCaller
 	made    []int64         // see Made
-	tags    map[int64]int   // see countTag
-	events  []announcement  // see announce
-	deleted []models.Target // see closeAfter
+	tags    map[int64]int   // see CountTag
+	events  []announcement  // see Announce
+	deleted []models.Target // see CloseAfter
 }
 
 // begin returns a run of a transaction on db.
-func (s *Store) begin(ctx context.Context, db *gorm.DB) *Tx {
-	return &Tx{DB: db, Now: s.now().UTC(), store: s, caller: callerOf(ctx), tags: map[int64]int{}}
+func (s *DB) begin(ctx context.Context, db *gorm.DB) *Tx {
+	return &Tx{DB: db, Now: s.Now().UTC(), store: s, caller: callerOf(ctx), tags: map[int64]int{}}
 }
 
-// requestID returns the id of the request that the transaction belongs to; "" if there is none.
-func (tx *Tx) requestID() string {
+// RequestID returns the id of the request that the transaction belongs to; "" if there is none.
+func (tx *Tx) RequestID() string {
 	if tx.caller == nil {
 		return ""
 	}
 	return tx.caller.RequestID
 }
 
-// insert runs an INSERT of one row and returns the row's id. It names the row for the answer of a request with an
+// Insert runs an INSERT of one row and returns the row's id. It names the row for the answer of a request with an
 // Idempotency-Key (see Made); rows that are not in the answer are written with Exec.
-func (tx *Tx) insert(query string, args ...any) (int64, error) {
+func (tx *Tx) Insert(query string, args ...any) (int64, error) {
 	result, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, query, args...)
 	if err != nil {
 		return 0, err
 	}
 	id, err := result.LastInsertId()
 	if err == nil {
-		tx.answerHas(id)
+		tx.AnswerHas(id)
 	}
 	return id, err
 }
 
-// answerHas notes a row that the answer of the request is made from, for Made.
-func (tx *Tx) answerHas(id int64) { tx.made = append(tx.made, id) }
+// AnswerHas notes a row that the answer of the request is made from, for Made.
+func (tx *Tx) AnswerHas(id int64) { tx.made = append(tx.made, id) }
 
-// closeAfter notes targets that the transaction has deleted. The gate closes them after COMMIT. If the process dies
+// CloseAfter notes targets that the transaction has deleted. The gate closes them after COMMIT. If the process dies
 // before, workers.Closer does it.
-func (tx *Tx) closeAfter(kind models.TargetKind, ids []int64) {
+func (tx *Tx) CloseAfter(kind models.TargetKind, ids []int64) {
 	for _, id := range ids {
 		tx.deleted = append(tx.deleted, models.Target{Kind: kind, ID: id})
 	}
 }
 
-// transact runs act in a READ COMMITTED transaction: without gap locks, and every statement sees all committed changes.
+// Transact runs act in a READ COMMITTED transaction: without gap locks, and every statement sees all committed changes.
 // It retries deadlocks, lock waits and errChangedMeanwhile; after maxAttempts runs it returns CodeUnavailable. An error
 // at COMMIT is returned as it is, because the outcome is unknown. The fencing number and the caller of the context are
 // checked first (see WithFence and WithCaller). What act notes is done last (see Tx).
 //
 // If the request has an Idempotency-Key, the transaction is the effect of the request, and the same COMMIT marks the
 // key (see WithRequestClaim).
-func (s *Store) transact(ctx context.Context, act func(tx *Tx) error) error {
+func (s *DB) Transact(ctx context.Context, act func(tx *Tx) error) error {
 	var tx *Tx
 	var effect effect
 	run := func(db *gorm.DB) (err error) {
@@ -130,7 +130,7 @@ func (s *Store) transact(ctx context.Context, act func(tx *Tx) error) error {
 			return err
 		}
 		s.retried(cause)
-		s.log.DebugContext(ctx, "transaction met a conflict", "attempt", attempt, "cause", cause, "error", err)
+		s.Logger().DebugContext(ctx, "transaction met a conflict", "attempt", attempt, "cause", cause, "error", err)
 		return retry.RetryableError(err)
 	})
 	switch {
@@ -165,23 +165,23 @@ func (tx *Tx) run(ctx context.Context, act func(tx *Tx) error) (e effect, err er
 }
 
 // CloseDeletedWith has transactions close in the gate what they have deleted, after their COMMIT. It is called before
-// the Store is used. Without it, the Store has no gate.
-func (s *Store) CloseDeletedWith(closeTargets func(ctx context.Context, targets ...models.Target) error) {
+// the DB is used. Without it, the DB has no gate.
+func (s *DB) CloseDeletedWith(closeTargets func(ctx context.Context, targets ...models.Target) error) {
 	s.closeTargets = closeTargets
 }
 
 // closeDeleted closes in the gate what a committed transaction has deleted. It has a deadline of its own, because the
 // rest of the request's time may be too short. A failure is an error for the operator alone: until workers.Closer gets
 // to the target, the gate accepts its likes.
-func (s *Store) closeDeleted(ctx context.Context, tx *Tx) {
+func (s *DB) closeDeleted(ctx context.Context, tx *Tx) {
 	if len(tx.deleted) == 0 || s.closeTargets == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	if err := s.closeTargets(ctx, tx.deleted...); err != nil {
-		s.log.Error("deleted target not closed", "target", tx.deleted[0].String(), "targets", len(tx.deleted),
-			"request_id", tx.requestID(), "error", err)
+		s.Logger().Error("deleted target not closed", "target", tx.deleted[0].String(), "targets", len(tx.deleted),
+			"request_id", tx.RequestID(), "error", err)
 	}
 }
 
@@ -208,10 +208,10 @@ func retryCause(err error) RetryCause {
 	return ""
 }
 
-// write runs one statement as a transaction and returns the number of rows that it changed. Outside a transaction, the
+// Write runs one statement as a transaction and returns the number of rows that it changed. Outside a transaction, the
 // statement would not be retried, and would take gap locks under the isolation level of its session.
-func (s *Store) write(ctx context.Context, query string, args ...any) (changed int64, err error) {
-	err = s.transact(ctx, func(tx *Tx) error {
+func (s *DB) Write(ctx context.Context, query string, args ...any) (changed int64, err error) {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		result := tx.Exec(query, args...)
 		changed = result.RowsAffected
 		return result.Error

@@ -139,7 +139,7 @@ func outside(e ast.Expr) bool {
 			e = x.Fun
 		case *ast.SelectorExpr:
 			if of, ok := x.X.(*ast.Ident); ok {
-				return of.Name == "s" && slices.Contains([]string{"db", "pool", "guarded"}, x.Sel.Name)
+				return of.Name == "s" && slices.Contains([]string{"db", "pool", "guarded", "Read"}, x.Sel.Name)
 			}
 			e = x.X
 		default:

@@ -14,8 +14,8 @@ const webhookColumns = `w.id, w.url, w.events, w.active, w.disabled_reason, w.fa
 			w.updated_at, w.previous_until`
 
 // settle removes a former secret that no longer signs.
-func (s *Store) settle(w *models.Webhook) {
-	if w.PreviousUntil != nil && !s.now().Before(*w.PreviousUntil) {
+func (s *DB) settle(w *models.Webhook) {
+	if w.PreviousUntil != nil && !s.Now().Before(*w.PreviousUntil) {
 		w.PreviousSecret, w.PreviousUntil = nil, nil
 	}
 }
@@ -32,7 +32,7 @@ var pendingSince = `(
 
 // CreateWebhook registers an endpoint. It receives the events of every transaction that begins after the COMMIT.
 // CodeInvalid: a field breaks a rule. CodeForbidden: the actor is not an admin. CodeConflict: there are MaxWebhooks.
-func (s *Store) CreateWebhook(
+func (s *DB) CreateWebhook(
 	ctx context.Context, actor int64, settings models.WebhookSettings, private bool,
 ) (*models.Webhook, error) {
 	if err := settings.Validate(private); err != nil {
@@ -49,12 +49,12 @@ func (s *Store) CreateWebhook(
 	const insert = `
 		INSERT INTO webhooks (url, events, secret, active, created_by, created_at, updated_at)
 		VALUES (?,?,UNHEX(?),?,?,?,?)`
-	now := s.now().UTC().Truncate(time.Millisecond)
+	now := s.Now().UTC().Truncate(time.Millisecond)
 	w := &models.Webhook{URL: settings.URL, Events: settings.Events, Active: settings.Active, CreatedAt: now,
 		UpdatedAt: now}
 	secret := newSecret()
 	w.Secret = secret[:]
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := tx.Exec(lock).Error; err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (s *Store) CreateWebhook(
 				"There are %d webhooks, and more is not possible. Delete one of them first.", n)
 		}
 		var err error
-		w.ID, err = tx.insert(insert, w.URL, w.Events.String(), hexOf(secret), w.Active, actor, now, now)
+		w.ID, err = tx.Insert(insert, w.URL, w.Events.String(), hexOf(secret), w.Active, actor, now, now)
 		if err != nil {
 			return err
 		}
@@ -90,13 +90,13 @@ func newSecret() (secret [models.SecretBytes]byte) {
 // RotateSecret replaces the secret of an endpoint. The former one signs, too, for SecretOverlap. CodeConflict: the
 // former secret of the rotation before still signs. CodeNotFound: the endpoint does not exist. CodeForbidden: the actor
 // is not an admin.
-func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*models.Webhook, error) {
+func (s *DB) RotateSecret(ctx context.Context, actor, id int64) (*models.Webhook, error) {
 	const update = `
 		UPDATE webhooks
 		SET previous_secret=secret, previous_until=?, secret=UNHEX(?), version=version+1, updated_at=?
 		WHERE id=?`
 	secret := newSecret()
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
@@ -124,12 +124,12 @@ func (s *Store) RotateSecret(ctx context.Context, actor, id int64) (*models.Webh
 
 // EndSecretOverlap ends the use of the secret before the latest rotation, whether it still signs or not. CodeNotFound:
 // the endpoint does not exist. CodeForbidden: the actor is not an admin.
-func (s *Store) EndSecretOverlap(ctx context.Context, actor, id int64) error {
+func (s *DB) EndSecretOverlap(ctx context.Context, actor, id int64) error {
 	const update = `
 		UPDATE webhooks
 		SET previous_secret=NULL, previous_until=NULL, version=version+1, updated_at=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func errNoWebhook() *models.Error {
 }
 
 // Webhooks lists endpoints, earliest first: at most limit after an id (0 for the first page).
-func (s *Store) Webhooks(ctx context.Context, after int64, limit int) ([]models.Webhook, error) {
+func (s *DB) Webhooks(ctx context.Context, after int64, limit int) ([]models.Webhook, error) {
 	query := `
 		SELECT ` + webhookColumns + `, ` + pendingSince + `
 		FROM webhooks w
@@ -169,7 +169,7 @@ func (s *Store) Webhooks(ctx context.Context, after int64, limit int) ([]models.
 		ORDER BY w.id
 		LIMIT ?`
 	var list []models.Webhook
-	if err := s.db.WithContext(ctx).Raw(query, after, limit).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, after, limit).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list webhooks: %w", err)
 	}
 	for i := range list {
@@ -179,13 +179,13 @@ func (s *Store) Webhooks(ctx context.Context, after int64, limit int) ([]models.
 }
 
 // WebhookByID reads an endpoint. CodeNotFound: it does not exist.
-func (s *Store) WebhookByID(ctx context.Context, id int64) (*models.Webhook, error) {
+func (s *DB) WebhookByID(ctx context.Context, id int64) (*models.Webhook, error) {
 	query := `
 		SELECT ` + webhookColumns + `, w.secret, w.previous_secret, ` + pendingSince + `
 		FROM webhooks w
 		WHERE w.id=?`
 	var w models.Webhook
-	read := s.db.WithContext(ctx).Raw(query, id).Scan(&w)
+	read := s.Read(ctx).Raw(query, id).Scan(&w)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read webhook %d: %w", id, read.Error)
 	}
@@ -200,7 +200,7 @@ func (s *Store) WebhookByID(ctx context.Context, id int64) (*models.Webhook, err
 // continues with its pending events, and has no failure behind it. Events that happened meanwhile were not recorded.
 // CodePrecondition: it has another version. CodeNotFound: it does not exist. The other errors are those of
 // CreateWebhook.
-func (s *Store) UpdateWebhook(
+func (s *DB) UpdateWebhook(
 	ctx context.Context, actor, id, version int64, settings models.WebhookSettings, private bool,
 ) (*models.Webhook, error) {
 	if err := settings.Validate(private); err != nil {
@@ -211,7 +211,7 @@ func (s *Store) UpdateWebhook(
 		SET url=?, events=?, disabled_reason=IF(?,'',disabled_reason), failing_since=IF(active,failing_since,NULL),
 			active=?, version=version+1, updated_at=?
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}
@@ -255,11 +255,11 @@ func lockWebhook(tx *Tx, id int64) (*models.Webhook, error) {
 
 // DeleteWebhook deletes an endpoint. PurgeWebhookEvents deletes its events. CodeNotFound: it does not exist.
 // CodeForbidden: the actor is not an admin.
-func (s *Store) DeleteWebhook(ctx context.Context, actor, id int64) error {
+func (s *DB) DeleteWebhook(ctx context.Context, actor, id int64) error {
 	const remove = `
 		DELETE FROM webhooks
 		WHERE id=?`
-	err := s.transact(ctx, func(tx *Tx) error {
+	err := s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActor(tx, actor, models.RoleAdmin); err != nil {
 			return err
 		}

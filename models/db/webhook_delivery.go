@@ -15,7 +15,7 @@ const deliveryColumns = `e.id, e.type, e.object_type, e.object_id, e.state, e.at
 
 // Deliveries lists the events of an endpoint, latest first: at most limit before an id (0 for the first page), in one
 // state or, if it is 0, in any.
-func (s *Store) Deliveries(
+func (s *DB) Deliveries(
 	ctx context.Context, webhookID int64, state models.DeliveryState, before int64, limit int,
 ) ([]models.Delivery, error) {
 	index := "idx_webhook"
@@ -32,15 +32,15 @@ func (s *Store) Deliveries(
 		ORDER BY e.id DESC
 		LIMIT ?`
 	var list []models.Delivery
-	if err := s.db.WithContext(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query, append(where.args, limit)...).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("list deliveries of webhook %d: %w", webhookID, err)
 	}
 	return list, nil
 }
 
 // DeliveryByID reads an event of an endpoint. CodeNotFound: it does not exist.
-func (s *Store) DeliveryByID(ctx context.Context, webhookID, id int64) (*models.Delivery, error) {
-	d, err := readDelivery(s.db.WithContext(ctx), webhookID, id)
+func (s *DB) DeliveryByID(ctx context.Context, webhookID, id int64) (*models.Delivery, error) {
+	d, err := readDelivery(s.Read(ctx), webhookID, id)
 	if err != nil {
 		return nil, fmt.Errorf("read delivery %d: %w", id, err)
 	}
@@ -62,18 +62,18 @@ func readDelivery(db *gorm.DB, webhookID, id int64) (*models.Delivery, error) {
 
 // PingWebhook writes an event of the type WebhookPing for an endpoint and returns it. CodeNotFound: the endpoint does
 // not exist. CodeConflict: it is not active.
-func (s *Store) PingWebhook(ctx context.Context, id int64) (d *models.Delivery, err error) {
+func (s *DB) PingWebhook(ctx context.Context, id int64) (d *models.Delivery, err error) {
 	const insert = `
 		INSERT INTO webhook_events (webhook_id, type, object_type, object_id, data, attempt_log, due_at, retry_until,
 			created_at)
 		VALUES (?,?,'webhook',?,?,'[]',?,?,?)`
-	now := s.now().UTC()
-	err = s.transact(ctx, func(tx *Tx) error {
+	now := s.Now().UTC()
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActive(tx, id); err != nil {
 			return err
 		}
 		data := fmt.Sprintf(`{"id":%d}`, id)
-		event, err := tx.insert(insert, id, models.WebhookPing, id, data, now, now.Add(models.WebhookRetry), now)
+		event, err := tx.Insert(insert, id, models.WebhookPing, id, data, now, now.Add(models.WebhookRetry), now)
 		if err != nil {
 			return err
 		}
@@ -97,13 +97,13 @@ func lockActive(tx *Tx, id int64) error {
 
 // ReplayDelivery makes an event due now, whatever its state is, and for WebhookRetry from now. Later events of the
 // object wait for it again. CodeNotFound: it does not exist. CodeConflict: the endpoint is not active.
-func (s *Store) ReplayDelivery(ctx context.Context, webhookID, id int64) (d *models.Delivery, err error) {
+func (s *DB) ReplayDelivery(ctx context.Context, webhookID, id int64) (d *models.Delivery, err error) {
 	const update = `
 		UPDATE webhook_events FORCE INDEX (PRIMARY)
 		SET state=?, due_at=?, retry_until=?, ended_at=NULL
 		WHERE id=? AND webhook_id=?`
-	now := s.now().UTC()
-	err = s.transact(ctx, func(tx *Tx) error {
+	now := s.Now().UTC()
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if err := lockActive(tx, webhookID); err != nil {
 			return err
 		}
@@ -121,13 +121,13 @@ func (s *Store) ReplayDelivery(ctx context.Context, webhookID, id int64) (d *mod
 }
 
 // WebhookBacklog returns the endpoints that are active, each with the time of its oldest pending event.
-func (s *Store) WebhookBacklog(ctx context.Context) ([]models.Webhook, error) {
+func (s *DB) WebhookBacklog(ctx context.Context) ([]models.Webhook, error) {
 	query := `
 		SELECT ` + webhookColumns + `, ` + pendingSince + `
 		FROM webhooks w
 		WHERE w.active`
 	var list []models.Webhook
-	if err := s.db.WithContext(ctx).Raw(query).Scan(&list).Error; err != nil {
+	if err := s.Read(ctx).Raw(query).Scan(&list).Error; err != nil {
 		return nil, fmt.Errorf("read the backlog of webhooks: %w", err)
 	}
 	return list, nil
@@ -138,12 +138,12 @@ func (s *Store) WebhookBacklog(ctx context.Context) ([]models.Webhook, error) {
 // those of the server.
 //
 // Correctness does not depend on the lease: a process that has lost it can at most send an event once more.
-func (s *Store) LeaseWebhook(ctx context.Context, id int64, lease string, seconds int) (*models.Webhook, error) {
+func (s *DB) LeaseWebhook(ctx context.Context, id int64, lease string, seconds int) (*models.Webhook, error) {
 	const update = `
 		UPDATE webhooks
 		SET lease=?, leased_until=UTC_TIMESTAMP(3)+INTERVAL ? SECOND
 		WHERE id=? AND active AND (lease=? OR leased_until IS NULL OR leased_until<UTC_TIMESTAMP(3))`
-	changed, err := s.write(ctx, update, lease, seconds, id, lease)
+	changed, err := s.Write(ctx, update, lease, seconds, id, lease)
 	if err != nil {
 		return nil, fmt.Errorf("lease webhook %d: %w", id, err)
 	}
@@ -154,7 +154,7 @@ func (s *Store) LeaseWebhook(ctx context.Context, id int64, lease string, second
 			FROM webhooks
 			WHERE id=? AND active AND lease=? AND leased_until>=UTC_TIMESTAMP(3)`
 		var own bool
-		if err := s.db.WithContext(ctx).Raw(held, id, lease).Scan(&own).Error; err != nil {
+		if err := s.Read(ctx).Raw(held, id, lease).Scan(&own).Error; err != nil {
 			return nil, fmt.Errorf("lease webhook %d: %w", id, err)
 		}
 		if !own {
@@ -169,19 +169,19 @@ func (s *Store) LeaseWebhook(ctx context.Context, id int64, lease string, second
 }
 
 // ReleaseWebhook ends a lease, if it is still held.
-func (s *Store) ReleaseWebhook(ctx context.Context, id int64, lease string) error {
+func (s *DB) ReleaseWebhook(ctx context.Context, id int64, lease string) error {
 	const update = `
 		UPDATE webhooks
 		SET leased_until=NULL
 		WHERE id=? AND lease=?`
-	if _, err := s.write(ctx, update, id, lease); err != nil {
+	if _, err := s.Write(ctx, update, id, lease); err != nil {
 		return fmt.Errorf("release webhook %d: %w", id, err)
 	}
 	return nil
 }
 
 // PendingEvents returns pending events of an endpoint in the order of their ids: at most limit after an id.
-func (s *Store) PendingEvents(ctx context.Context, webhookID, after int64, limit int) ([]models.PendingEvent, error) {
+func (s *DB) PendingEvents(ctx context.Context, webhookID, after int64, limit int) ([]models.PendingEvent, error) {
 	const query = `
 		SELECT id, object_type, object_id, due_at
 		FROM webhook_events FORCE INDEX (idx_webhook_state)
@@ -189,7 +189,7 @@ func (s *Store) PendingEvents(ctx context.Context, webhookID, after int64, limit
 		ORDER BY id
 		LIMIT ?`
 	var list []models.PendingEvent
-	err := s.db.WithContext(ctx).Raw(query, webhookID, models.DeliveryPending, after, limit).Scan(&list).Error
+	err := s.Read(ctx).Raw(query, webhookID, models.DeliveryPending, after, limit).Scan(&list).Error
 	if err != nil {
 		return nil, fmt.Errorf("read pending events of webhook %d: %w", webhookID, err)
 	}
@@ -197,13 +197,13 @@ func (s *Store) PendingEvents(ctx context.Context, webhookID, after int64, limit
 }
 
 // PendingDelivery reads an event with its data; nil if it is not pending, or was purged.
-func (s *Store) PendingDelivery(ctx context.Context, id int64) (*models.Delivery, error) {
+func (s *DB) PendingDelivery(ctx context.Context, id int64) (*models.Delivery, error) {
 	const query = `
 		SELECT ` + deliveryColumns + `, e.data
 		FROM webhook_events e FORCE INDEX (PRIMARY)
 		WHERE e.id=? AND e.state=?`
 	var d models.Delivery
-	read := s.db.WithContext(ctx).Raw(query, id, models.DeliveryPending).Scan(&d)
+	read := s.Read(ctx).Raw(query, id, models.DeliveryPending).Scan(&d)
 	if read.Error != nil {
 		return nil, fmt.Errorf("read event %d: %w", id, read.Error)
 	}
@@ -215,7 +215,7 @@ func (s *Store) PendingDelivery(ctx context.Context, id int64) (*models.Delivery
 
 // RecordAttempt records an attempt at an event that was pending. A success ends it, and the failure of its endpoint. A
 // failure is repeated after a time, or ends the event if it was attempted for WebhookRetry.
-func (s *Store) RecordAttempt(
+func (s *DB) RecordAttempt(
 	ctx context.Context, webhookID int64, d *models.Delivery, a models.Attempt, after time.Duration,
 ) error {
 	const isFailing = `
@@ -239,12 +239,12 @@ func (s *Store) RecordAttempt(
 		SET state=IF(retry_until<=?,?,state), ended_at=IF(retry_until<=?,?,NULL), attempts=attempts+1, attempt_log=?,
 			due_at=?
 		WHERE id=? AND state=?`
-	now := s.now().UTC()
+	now := s.Now().UTC()
 	log, err := d.AttemptLog.With(a)
 	if err != nil {
 		return err
 	}
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		if a.Delivered() {
 			var failing int // read without a lock, for which all requests of the endpoint would wait
 			if err := tx.Raw(isFailing, webhookID).Scan(&failing).Error; err != nil {
@@ -271,13 +271,13 @@ func (s *Store) RecordAttempt(
 
 // DisableWebhook makes an endpoint inactive for a reason, WebhookGone or, if no attempt has succeeded for
 // WebhookPatience, WebhookFailing. It reports whether it did. The moderation log has it as an act without an actor.
-func (s *Store) DisableWebhook(ctx context.Context, id int64, reason string) (disabled bool, err error) {
+func (s *DB) DisableWebhook(ctx context.Context, id int64, reason string) (disabled bool, err error) {
 	const update = `
 		UPDATE webhooks
 		SET active=0, disabled_reason=?
 		WHERE id=?`
 	const worker = 0
-	err = s.transact(ctx, func(tx *Tx) error {
+	err = s.Transact(ctx, func(tx *Tx) error {
 		disabled = false
 		w, err := lockWebhook(tx, id)
 		if models.ErrorCode(err) == models.CodeNotFound {
@@ -305,14 +305,14 @@ func (s *Store) DisableWebhook(ctx context.Context, id int64, reason string) (di
 }
 
 // PurgeWebhookSecrets deletes former secrets that no longer sign, and returns how many it deleted.
-func (s *Store) PurgeWebhookSecrets(ctx context.Context) (int64, error) {
+func (s *DB) PurgeWebhookSecrets(ctx context.Context) (int64, error) {
 	const find = `
 		SELECT id
 		FROM webhooks
 		WHERE previous_until<=?`
-	now := s.now().UTC()
+	now := s.Now().UTC()
 	var ids []int64
-	if err := s.db.WithContext(ctx).Raw(find, now).Scan(&ids).Error; err != nil {
+	if err := s.Read(ctx).Raw(find, now).Scan(&ids).Error; err != nil {
 		return 0, fmt.Errorf("read former webhook secrets: %w", err)
 	}
 	if len(ids) == 0 {
@@ -322,7 +322,7 @@ func (s *Store) PurgeWebhookSecrets(ctx context.Context) (int64, error) {
 		UPDATE webhooks FORCE INDEX (PRIMARY)
 		SET previous_secret=NULL, previous_until=NULL
 		WHERE id IN (` + joinIDs(ascending(ids)) + `) AND previous_until<=?`
-	purged, err := s.write(ctx, remove, now)
+	purged, err := s.Write(ctx, remove, now)
 	if err != nil {
 		return 0, fmt.Errorf("purge former webhook secrets: %w", err)
 	}
@@ -331,7 +331,7 @@ func (s *Store) PurgeWebhookSecrets(ctx context.Context) (int64, error) {
 
 // PurgeWebhookEvents deletes at most limit events that are older than WebhookLife or whose endpoint was deleted, and
 // returns how many it deleted. Events are found without a lock and deleted by their ids, as they are written.
-func (s *Store) PurgeWebhookEvents(ctx context.Context, limit int) (int64, error) {
+func (s *DB) PurgeWebhookEvents(ctx context.Context, limit int) (int64, error) {
 	const old = `
 		SELECT id
 		FROM webhook_events FORCE INDEX (idx_created)
@@ -348,10 +348,10 @@ func (s *Store) PurgeWebhookEvents(ctx context.Context, limit int) (int64, error
 		WHERE w.id IS NULL
 		LIMIT ?`
 	var ids []int64
-	err := s.db.WithContext(ctx).Raw(old, s.now().UTC().Add(-models.WebhookLife), limit).Scan(&ids).Error
+	err := s.Read(ctx).Raw(old, s.Now().UTC().Add(-models.WebhookLife), limit).Scan(&ids).Error
 	if err == nil && len(ids) < limit {
 		var rest []int64
-		err = s.db.WithContext(ctx).Raw(orphaned, limit-len(ids)).Scan(&rest).Error
+		err = s.Read(ctx).Raw(orphaned, limit-len(ids)).Scan(&rest).Error
 		ids = append(ids, rest...)
 	}
 	if err != nil {
@@ -364,7 +364,7 @@ func (s *Store) PurgeWebhookEvents(ctx context.Context, limit int) (int64, error
 		DELETE e
 		FROM webhook_events e FORCE INDEX (PRIMARY)
 		WHERE e.id IN (` + joinIDs(ascending(ids)) + `)`
-	purged, err := s.write(ctx, remove)
+	purged, err := s.Write(ctx, remove)
 	if err != nil {
 		return 0, fmt.Errorf("purge webhook events: %w", err)
 	}

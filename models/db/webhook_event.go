@@ -20,13 +20,14 @@ type announcement struct {
 	milestone int64 // of LikeMilestone
 }
 
-// announce notes that an event happened to objects whose rows the transaction holds. Their state is read at its end.
-func (tx *Tx) announce(event models.WebhookEvent, ids ...int64) {
+// Announce notes that an event happened to objects whose rows the transaction holds. Their state is read at its end.
+func (tx *Tx) Announce(event models.WebhookEvent, ids ...int64) {
 	kind, _, _ := strings.Cut(string(event), ".")
-	tx.announceAll(announcement{event: event, kind: kind, ids: ids})
+	tx.AnnounceAll(announcement{event: event, kind: kind, ids: ids})
 }
 
-func (tx *Tx) announceAll(a announcement) {
+// AnnounceAll notes an event whose objects are not of the kind that its name begins with.
+func (tx *Tx) AnnounceAll(a announcement) {
 	if len(a.ids) > 0 {
 		tx.events = append(tx.events, a)
 	}
@@ -400,16 +401,16 @@ func emptyNews(tx *Tx, ids []int64) error {
 
 // emptyNewsOf removes the name of a deleted account from at most limit events, with the rest of their data, and reports
 // whether there may be more.
-func (s *Store) emptyNewsOf(ctx context.Context, userID int64, limit int) (more bool, err error) {
+func (s *DB) emptyNewsOf(ctx context.Context, userID int64, limit int) (more bool, err error) {
 	const find = `
 		SELECT id
 		FROM webhook_events FORCE INDEX (idx_user)
 		WHERE user_id=?
 		LIMIT ?`
 	var ids []int64
-	if err := s.db.WithContext(ctx).Raw(find, userID, limit).Scan(&ids).Error; err != nil || len(ids) == 0 {
+	if err := s.Read(ctx).Raw(find, userID, limit).Scan(&ids).Error; err != nil || len(ids) == 0 {
 		return false, err
 	}
-	err = s.transact(ctx, func(tx *Tx) error { return emptyNews(tx, ascending(ids)) })
+	err = s.Transact(ctx, func(tx *Tx) error { return emptyNews(tx, ascending(ids)) })
 	return len(ids) == limit, err
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // newWebhook registers an endpoint for the events, or for all without any.
-func newWebhook(t testing.TB, store *db.Store, admin models.Author, events ...models.WebhookEvent) *models.Webhook {
+func newWebhook(t testing.TB, store *db.DB, admin models.Author, events ...models.WebhookEvent) *models.Webhook {
 	t.Helper()
 	if len(events) == 0 {
 		events = models.WebhookEvents
@@ -31,7 +31,7 @@ func newWebhook(t testing.TB, store *db.Store, admin models.Author, events ...mo
 }
 
 // webhookEvents returns "TYPE OBJECT:ID DATA" of the events of an endpoint after an id, in order, and the last id.
-func webhookEvents(t testing.TB, store *db.Store, webhookID, after int64) (list []string, last int64) {
+func webhookEvents(t testing.TB, store *db.DB, webhookID, after int64) (list []string, last int64) {
 	t.Helper()
 	rows, err := store.Pool().QueryContext(context.Background(), `
 		SELECT id, CONCAT(type,' ',object_type,':',object_id,' ',data)
@@ -51,7 +51,7 @@ func webhookEvents(t testing.TB, store *db.Store, webhookID, after int64) (list 
 }
 
 // told checks that the last events of an endpoint begin with these texts, and returns the events.
-func told(t testing.TB, store *db.Store, w *models.Webhook, last *int64, want ...string) []string {
+func told(t testing.TB, store *db.DB, w *models.Webhook, last *int64, want ...string) []string {
 	t.Helper()
 	var list []string
 	list, *last = webhookEvents(t, store, w.ID, *last)

@@ -43,7 +43,7 @@ type Options struct {
 	Dir   string // the folder with Users.xml, Posts.xml, Comments.xml and Votes.xml
 	Site  string // the name under which the import is recorded; "" means the name of Dir
 	Again bool   // import the dump even if it was imported under another name
-	Store *db.Store
+	Store *db.DB
 	Likes Likes
 
 	// Progress, if set, is called often with the progress of a stage, in order, and by one goroutine at a time.

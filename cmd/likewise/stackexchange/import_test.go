@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // posts and a comment without a user, tag wikis, and comments and up-votes whose post is missing.
 const extract = "testdata/quantumcomputing.stackexchange"
 
-func openStore(t *testing.T) *db.Store {
+func openStore(t *testing.T) *db.DB {
 	t.Helper()
 	store, err := db.Open(t.Context(), testkit.Database(t), db.Options{})
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func openStore(t *testing.T) *db.Store {
 	return store
 }
 
-func importInto(t *testing.T, store *db.Store, dir string) Summary {
+func importInto(t *testing.T, store *db.DB, dir string) Summary {
 	t.Helper()
 	s, err := Import(t.Context(), Options{Dir: dir, Store: store, Likes: store})
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func importInto(t *testing.T, store *db.Store, dir string) Summary {
 }
 
 // strs returns the first column of all rows.
-func strs(t *testing.T, store *db.Store, query string, args ...any) []string {
+func strs(t *testing.T, store *db.DB, query string, args ...any) []string {
 	t.Helper()
 	rows, err := store.Pool().QueryContext(t.Context(), query, args...)
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func strs(t *testing.T, store *db.Store, query string, args ...any) []string {
 }
 
 // contentOf lists all rows without the ids that the server assigned.
-func contentOf(t *testing.T, store *db.Store) []string {
+func contentOf(t *testing.T, store *db.DB) []string {
 	t.Helper()
 	var all []string
 	for _, query := range []string{
@@ -108,7 +108,7 @@ func contentOf(t *testing.T, store *db.Store) []string {
 }
 
 // requireExact compares every count with the rows that it counts.
-func requireExact(t *testing.T, store *db.Store) {
+func requireExact(t *testing.T, store *db.DB) {
 	t.Helper()
 	for _, query := range []string{
 		`
@@ -273,7 +273,7 @@ func TestImport_continuesAfterAStop(t *testing.T) {
 	want := contentOf(t, whole)
 
 	// stopAfter ends an import at its n-th step. A step is a written batch or an accepted like.
-	stopAfter := func(t *testing.T, store *db.Store, n int64) error {
+	stopAfter := func(t *testing.T, store *db.DB, n int64) error {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var steps atomic.Int64
