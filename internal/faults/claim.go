@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"likewise/internal/faults/oracle"
 )
 
 // timestamp is the format of times in requests.
@@ -26,94 +28,96 @@ type claimSeen struct {
 }
 
 // valid checks the parts of a claim against each other, and returns its id.
-func (c claimSeen) valid(d *drop) (id int64, is bool) {
+func (c claimSeen) valid(d *oracle.Drop) (id int64, is bool) {
 	id, err := strconv.ParseInt(c.ID, 10, 64)
-	is = err == nil && id > 0 && c.DropID == d.id && (c.EndedAt == nil) == live(c.State)
-	if c.State != stateRejected {
-		is = is && (c.ExpiresAt == nil) == (d.within == 0) &&
-			(c.ExpiresAt == nil || c.ExpiresAt.Sub(c.CreatedAt) == d.within)
+	is = err == nil && id > 0 && c.DropID == d.ID && (c.EndedAt == nil) == oracle.Live(c.State)
+	if c.State != oracle.StateRejected {
+		is = is && (c.ExpiresAt == nil) == (d.Within == 0) &&
+			(c.ExpiresAt == nil || c.ExpiresAt.Sub(c.CreatedAt) == d.Within)
 	}
 	return id, is
 }
 
 // claim performs one operation on a share. id is the claim that it is about, and 0 for a claiming.
-func (st *storm) claim(ctx context.Context, by route, s *share, act claiming, id int64) claimOp {
-	d := s.drop
-	q := request{as: s.user, method: http.MethodPost, path: fmt.Sprintf("/v1/claims/%d", id)}
+func (st *storm) claim(ctx context.Context, by route, s *oracle.Share, act oracle.Claiming, id int64) oracle.ClaimOp {
+	d := s.Drop
+	q := request{as: s.User, method: http.MethodPost, path: fmt.Sprintf("/v1/claims/%d", id)}
 	q.excused = []int{http.StatusForbidden, http.StatusNotFound, http.StatusConflict}
 	switch act {
-	case claims:
-		q.path = d.path() + "/claims"
-		if !slices.ContainsFunc(s.ops, func(o claimOp) bool { return o.act == claims }) {
-			d.claimants.Add(1)
+	case oracle.Claims:
+		q.path = d.Path() + "/claims"
+		if !slices.ContainsFunc(s.Ops, func(o oracle.ClaimOp) bool { return o.Act == oracle.Claims }) {
+			d.Claimants.Add(1)
 		}
-	case returns:
+	case oracle.Returns:
 		q.method = http.MethodDelete
-	case confirms:
+	case oracle.Confirms:
 		q.path += "/confirm"
-	case looks:
+	case oracle.Looks:
 		q.method = http.MethodGet
 	}
-	o := claimOp{act: act, claim: id, trouble: st.site.trouble.Load()}
-	o.api, o.start = uint8(by.api), st.site.since()
-	pass := s.user.pass.Load()
+	o := oracle.ClaimOp{Act: act, Claim: id, Trouble: st.site.trouble.Load()}
+	o.API, o.Start = uint8(by.api), st.site.since()
+	pass := s.User.Pass.Load()
 	a := st.send(ctx, by, q)
-	o.end, o.outcome, o.status, o.broken = st.site.since(), a.outcome, uint16(a.status), a.broken
-	if st.site.trouble.Load() != o.trouble {
-		o.trouble = -1
+	o.End, o.Outcome, o.Status, o.Broken = st.site.since(), a.outcome, uint16(a.status), a.broken
+	if st.site.trouble.Load() != o.Trouble {
+		o.Trouble = -1
 	}
 	switch {
-	case a.outcome == ok && act != returns:
+	case a.outcome == oracle.OK && act != oracle.Returns:
 		st.readClaim(&o, s, q, a)
-	case a.outcome == failed && a.status != noStatus:
+	case a.outcome == oracle.Failed && a.status != oracle.NoStatus:
 		var p struct{ Code string }
 		_ = json.Unmarshal(a.body, &p) // send has checked it
-		o.code = p.Code
-		missing := act == claims && a.status == http.StatusNotFound && !d.post.mayBeGone(o.start)
-		if missing || !permitted(act, o) && !pass.ended.Load() {
-			st.violations.addf("blamed the client", o.end, "%s: %s answers %d %s", by.name(), q, a.status, a.body)
+		o.Code = p.Code
+		missing := act == oracle.Claims && a.status == http.StatusNotFound && !d.Post.MayBeGone(o.Start)
+		if missing || !permitted(act, o) && !pass.Ended.Load() {
+			st.violations.Addf(oracle.BlamedClient, o.End, "%s: %s answers %d %s", by.name(), q, a.status, a.body)
 		}
 	}
-	if act == looks {
-		st.tally.reads[o.outcome].Add(1)
+	if act == oracle.Looks {
+		st.tally.reads[o.Outcome].Add(1)
 	} else {
-		st.tally.writes[o.outcome].Add(1)
+		st.tally.writes[o.Outcome].Add(1)
 	}
 	st.tally.claim(o)
-	s.ops = append(s.ops, o)
+	s.Ops = append(s.Ops, o)
 	return o
 }
 
 // permitted reports whether the contract has this refusal. 404 is judged apart.
-func permitted(act claiming, o claimOp) bool {
-	switch o.status {
+func permitted(act oracle.Claiming, o oracle.ClaimOp) bool {
+	switch o.Status {
 	case http.StatusForbidden:
-		return o.code == "ended" && (act == claims || act == returns) || o.code == "not_started" && act == claims
+		return o.Code == "ended" && (act == oracle.Claims || act == oracle.Returns) ||
+			o.Code == "not_started" && act == oracle.Claims
 	case http.StatusConflict:
-		return o.code == "sold_out" && act == claims ||
-			(o.code == "too_late" || o.code == "conflict") && act == confirms
+		return o.Code == "sold_out" && act == oracle.Claims ||
+			(o.Code == "too_late" || o.Code == "conflict") && act == oracle.Confirms
 	}
 	return true
 }
 
 // readClaim reads the claim in an answer.
-func (st *storm) readClaim(o *claimOp, s *share, q request, a answer) {
+func (st *storm) readClaim(o *oracle.ClaimOp, s *oracle.Share, q request, a answer) {
 	var c claimSeen
 	err := json.Unmarshal(a.body, &c)
-	id, is := c.valid(s.drop)
+	id, is := c.valid(s.Drop)
 	switch {
-	case err != nil, !is, o.act != claims && id != o.claim, o.act == confirms && c.State != stateConfirmed,
-		a.status == http.StatusCreated && (o.act != claims || !live(c.State)):
-		st.violations.addf("a wrong answer", o.end, "%s answers %d %s", q, a.status, a.body)
+	case err != nil, !is, o.Act != oracle.Claims && id != o.Claim,
+		o.Act == oracle.Confirms && c.State != oracle.StateConfirmed,
+		a.status == http.StatusCreated && (o.Act != oracle.Claims || !oracle.Live(c.State)):
+		st.violations.Addf(oracle.WrongAnswer, o.End, "%s answers %d %s", q, a.status, a.body)
 	}
-	o.claim, o.state = id, c.State
+	o.Claim, o.State = id, c.State
 	if c.ExpiresAt != nil {
-		o.expires = c.ExpiresAt.Sub(st.site.began)
+		o.Expires = c.ExpiresAt.Sub(st.site.began)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if of, known := st.claims[id]; known && of != s {
-		st.violations.addf("one claim of two users", o.end, "claim %d of user %d: %s", id, of.user.id, s.story())
+		st.violations.Addf("one claim of two users", o.End, "claim %d of user %d: %s", id, of.User.ID, s.Story())
 	}
 	st.claims[id] = s
 }
@@ -136,21 +140,21 @@ var claimNames = [claimKinds]string{
 	"made", "repeated", "sold out", "returned", "confirmed", "seen expired", "drops", "changes of stock", "closings",
 }
 
-func (t *tally) claim(o claimOp) {
+func (t *tally) claim(o oracle.ClaimOp) {
 	kind := -1
 	switch {
-	case o.made():
+	case o.Made():
 		kind = claimsMade
-	case o.code == "sold_out":
+	case o.Code == "sold_out":
 		kind = claimsSoldOut
-	case o.code == "too_late", o.state == stateExpired:
+	case o.Code == "too_late", o.State == oracle.StateExpired:
 		kind = claimsExpired
-	case o.outcome != ok:
-	case o.act == claims:
+	case o.Outcome != oracle.OK:
+	case o.Act == oracle.Claims:
 		kind = claimsRepeated
-	case o.act == returns:
+	case o.Act == oracle.Returns:
 		kind = claimsReturned
-	case o.act == confirms:
+	case o.Act == oracle.Confirms:
 		kind = claimsConfirmed
 	}
 	if kind >= 0 {
@@ -173,20 +177,20 @@ type dropSeen struct {
 }
 
 // holdDrop checks that the numbers of a drop are possible.
-func (st *storm) holdDrop(d *drop, body []byte, where string) (seen dropSeen, is bool) {
+func (st *storm) holdDrop(d *oracle.Drop, body []byte, where string) (seen dropSeen, is bool) {
 	at := st.site.since()
 	err := json.Unmarshal(body, &seen)
-	if err != nil || seen.ID != d.id || seen.Remaining != max(0, seen.Stock-seen.Claimed) ||
-		(seen.ConfirmWithin == nil) != (d.within == 0) {
-		st.violations.addf("a wrong answer", at, "%s answers %s", where, body)
+	if err != nil || seen.ID != d.ID || seen.Remaining != max(0, seen.Stock-seen.Claimed) ||
+		(seen.ConfirmWithin == nil) != (d.Within == 0) {
+		st.violations.Addf(oracle.WrongAnswer, at, "%s answers %s", where, body)
 		return seen, false
 	}
 	if seen.Claimed < 0 || seen.Remaining < 0 {
-		st.violations.addf("a negative count", at, "%s: %s says %s", d.name(), where, body)
+		st.violations.Addf("a negative count", at, "%s: %s says %s", d.Name(), where, body)
 	}
-	if most := min(d.claimants.Load(), d.ever(at)); seen.Claimed > most {
-		st.violations.addf("more claims than the stock", at, "%s: %s says %d are claimed, and at most %d can be",
-			d.name(), where, seen.Claimed, most)
+	if most := min(d.Claimants.Load(), d.Ever(at)); seen.Claimed > most {
+		st.violations.Addf(oracle.OverTheStock, at, "%s: %s says %d are claimed, and at most %d can be",
+			d.Name(), where, seen.Claimed, most)
 	}
 	return seen, true
 }
@@ -194,17 +198,17 @@ func (st *storm) holdDrop(d *drop, body []byte, where string) (seen dropSeen, is
 // store has the drops that clients choose from.
 type store struct {
 	mu         sync.RWMutex
-	open, over []*drop
+	open, over []*oracle.Drop
 }
 
-func (s *store) add(d *drop) {
+func (s *store) add(d *oracle.Drop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = append(s.open, d)
 }
 
 // end moves a drop to those that are over.
-func (s *store) end(d *drop) {
+func (s *store) end(d *oracle.Drop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := slices.Index(s.open, d); i >= 0 {
@@ -213,14 +217,14 @@ func (s *store) end(d *drop) {
 	}
 }
 
-func (s *store) all() []*drop {
+func (s *store) all() []*oracle.Drop {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Concat(s.over, s.open)
 }
 
 // choose returns a drop, sometimes one that is over; nil if there is none.
-func (s *store) choose(rng *rand.Rand) *drop {
+func (s *store) choose(rng *rand.Rand) *oracle.Drop {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	from := s.open
@@ -239,14 +243,14 @@ func (c *client) shop(ctx context.Context) {
 	if d == nil {
 		return
 	}
-	s := d.share(c.users[c.rng.IntN(len(c.users))])
+	s := d.Share(c.users[c.rng.IntN(len(c.users))])
 	if len(c.holding) > 0 && c.rng.IntN(2) == 0 {
 		s = c.holding[c.rng.IntN(len(c.holding))]
 	}
 	act, again := c.intent(s), c.rng.IntN(2) == 0
 	for range 3 {
-		id := s.held
-		if act == claims {
+		id := s.Held
+		if act == oracle.Claims {
 			id = 0
 		}
 		by := c.route
@@ -254,13 +258,14 @@ func (c *client) shop(ctx context.Context) {
 			by = by.other()
 		}
 		o := c.st.claim(ctx, by, s, act, id)
-		c.retire(o.outcome, int(o.status))
+		c.retire(o.Outcome, int(o.Status))
 		c.believe(s, o)
 		switch {
-		case o.outcome == failed && o.status == noStatus: // was not sent, and is repeated at the other API
-		case o.outcome == unknown && again && act == returns: // the user changes their mind at once
-			act, again = claims, false
-		case o.outcome == unknown && again && act == claims: // the user tries again
+		// It was not sent, and is repeated at the other API.
+		case o.Outcome == oracle.Failed && o.Status == oracle.NoStatus:
+		case o.Outcome == oracle.Unknown && again && act == oracle.Returns: // the user changes their mind at once
+			act, again = oracle.Claims, false
+		case o.Outcome == oracle.Unknown && again && act == oracle.Claims: // the user tries again
 			again = false
 		default:
 			return
@@ -269,38 +274,38 @@ func (c *client) shop(ctx context.Context) {
 }
 
 // intent chooses what the user of a share does. Some users forget to confirm.
-func (c *client) intent(s *share) claiming {
+func (c *client) intent(s *oracle.Share) oracle.Claiming {
 	p := c.rng.Float64()
 	switch {
-	case s.held == 0 || p < 0.15:
-		return claims
+	case s.Held == 0 || p < 0.15:
+		return oracle.Claims
 	case p < 0.35:
-		return looks
-	case s.drop.within > 0 && !s.sure && s.held%5 < 2:
-		return looks
-	case s.drop.within > 0 && !s.sure && p < 0.75:
-		return confirms
+		return oracle.Looks
+	case s.Drop.Within > 0 && !s.Sure && s.Held%5 < 2:
+		return oracle.Looks
+	case s.Drop.Within > 0 && !s.Sure && p < 0.75:
+		return oracle.Confirms
 	}
-	return returns
+	return oracle.Returns
 }
 
 // believe updates what the client knows of its share.
-func (c *client) believe(s *share, o claimOp) {
-	before := s.held
+func (c *client) believe(s *oracle.Share, o oracle.ClaimOp) {
+	before := s.Held
 	switch {
-	case o.outcome == ok && (o.act == returns || !live(o.state)), o.none(),
-		o.status == http.StatusNotFound, o.code == "ended", o.code == "too_late", o.code == "conflict",
-		s.user.pass.Load().ended.Load():
-		s.held = 0
-	case o.outcome == ok:
-		s.held = o.claim
-		s.sure = o.state == stateConfirmed && s.drop.within > 0
+	case o.Outcome == oracle.OK && (o.Act == oracle.Returns || !oracle.Live(o.State)), o.None(),
+		o.Status == http.StatusNotFound, o.Code == "ended", o.Code == "too_late", o.Code == "conflict",
+		s.User.Pass.Load().Ended.Load():
+		s.Held = 0
+	case o.Outcome == oracle.OK:
+		s.Held = o.Claim
+		s.Sure = o.State == oracle.StateConfirmed && s.Drop.Within > 0
 	}
 	switch {
-	case before == 0 && s.held != 0:
+	case before == 0 && s.Held != 0:
 		c.holding = append(c.holding, s)
-	case before != 0 && s.held == 0:
-		c.holding = slices.DeleteFunc(c.holding, func(h *share) bool { return h == s })
+	case before != 0 && s.Held == 0:
+		c.holding = slices.DeleteFunc(c.holding, func(h *oracle.Share) bool { return h == s })
 	}
 }
 
@@ -310,7 +315,7 @@ func (c *client) readDrop(ctx context.Context) {
 	if d == nil {
 		return
 	}
-	if body := c.read(ctx, d.path(), d.post); body != nil {
-		c.st.holdDrop(d, body, "GET "+d.path())
+	if body := c.read(ctx, d.Path(), d.Post); body != nil {
+		c.st.holdDrop(d, body, "GET "+d.Path())
 	}
 }

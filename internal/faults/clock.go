@@ -11,10 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
+	"likewise/internal/faults/oracle"
 	"likewise/internal/servers"
 )
 
@@ -175,36 +175,23 @@ func (s *site) redisSkewBegins(off time.Duration) {
 	s.skews = append(s.skews, off)
 }
 
-// offsets returns by how much Redis's clock was off at times between two times of the run: 0 if it was right
-// throughout.
-func (s *site) offsets(begin, end time.Duration) []time.Duration {
-	s.skewMu.Lock()
-	defer s.skewMu.Unlock()
-	list := []time.Duration{0}
-	for i, p := range s.spans(s.skewed) {
-		if p.end >= begin && p.begin <= end {
-			list = append(list, s.skews[i])
-		}
-	}
-	return list
-}
-
 func (s *site) skewEnds(list *[]pause) {
 	s.skewMu.Lock()
 	defer s.skewMu.Unlock()
 	endPause(*list)
 }
 
-// skewedSince reports whether Redis's clock has been off at some time since a time of the run.
-func (s *site) skewedSince(from time.Duration) bool {
+// conditions returns what happened to the processes and clocks so far.
+func (s *site) conditions() oracle.Conditions {
+	var c oracle.Conditions
+	for api := range s.urls {
+		c.Held = append(c.Held, s.heldAt(api))
+	}
 	s.skewMu.Lock()
 	defer s.skewMu.Unlock()
-	return slices.ContainsFunc(s.spans(s.skewed), func(p span) bool { return p.end >= from })
-}
-
-// steppedIn reports whether any clock may have been off between two times of the run.
-func (s *site) steppedIn(begin, end time.Duration) bool {
-	s.skewMu.Lock()
-	defer s.skewMu.Unlock()
-	return slices.ContainsFunc(s.spans(s.stepped), func(p span) bool { return p.end >= begin && p.begin <= end })
+	c.Stepped = s.spans(s.stepped)
+	for i, p := range s.spans(s.skewed) {
+		c.Skewed = append(c.Skewed, oracle.Skew{Span: p, Off: s.skews[i]})
+	}
+	return c
 }

@@ -193,7 +193,7 @@ func logLosesWhileSlotsMove(ctx context.Context, x *injection) error {
 	}
 	for _, c := range x.st.clients {
 		r := c.choose()
-		c.st.set(ctx, c.route, r, !r.lastWanted())
+		c.st.set(ctx, c.route, r, !r.LastWanted())
 	}
 	var lost int64
 	for _, client := range x.cluster.clients {

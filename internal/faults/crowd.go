@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"likewise/internal/faults/oracle"
 )
 
 // crowdStock is the stock that a crowd wants.
@@ -28,20 +30,20 @@ const (
 // rush is the outcome of a run with a crowd: as many users as --crowd names want one of the stock in the same second,
 // while servers and workers are killed.
 type rush struct {
-	Seed       uint64        `json:"seed"`
-	Users      int           `json:"users"`
-	Asked      time.Duration `json:"asked_within_ns"` // from the first to the last user's first request
-	Requests   int           `json:"requests"`
-	Made       int           `json:"made"`     // 201
-	Repeated   int           `json:"repeated"` // 200
-	SoldOut    int           `json:"sold_out"`
-	Unknown    int           `json:"unknown"`
-	Kills      []string      `json:"kills"`
-	Answered   time.Duration `json:"answered_after_ns"` // until every user had an answer
-	Flushed    time.Duration `json:"flushed_after_ns"`  // until a flush succeeded
-	Rows       int           `json:"rows"`
-	Violations int           `json:"violations"`
-	Told       []violation   `json:"violations_told"`
+	Seed       uint64             `json:"seed"`
+	Users      int                `json:"users"`
+	Asked      time.Duration      `json:"asked_within_ns"` // from the first to the last user's first request
+	Requests   int                `json:"requests"`
+	Made       int                `json:"made"`     // 201
+	Repeated   int                `json:"repeated"` // 200
+	SoldOut    int                `json:"sold_out"`
+	Unknown    int                `json:"unknown"`
+	Kills      []string           `json:"kills"`
+	Answered   time.Duration      `json:"answered_after_ns"` // until every user had an answer
+	Flushed    time.Duration      `json:"flushed_after_ns"`  // until a flush succeeded
+	Rows       int                `json:"rows"`
+	Violations int                `json:"violations"`
+	Told       []oracle.Violation `json:"violations_told"`
 }
 
 // rush lets a crowd claim the stock of one drop, and judges the result: exactly the stock is claimed, each user has one
@@ -67,8 +69,8 @@ func (st *storm) rush(ctx context.Context, o options, say func(string, ...any)) 
 	if err != nil {
 		return nil, err
 	}
-	begin := s.began.Add(d.begins)
-	say("%d users want %s in the second after %.3f s", len(users), d.name(), d.begins.Seconds())
+	begin := s.began.Add(d.Begins)
+	say("%d users want %s in the second after %.3f s", len(users), d.Name(), d.Begins.Seconds())
 
 	r := &rush{Seed: o.seed, Users: len(users)}
 	var killing, asking sync.WaitGroup
@@ -84,7 +86,7 @@ func (st *storm) rush(ctx context.Context, o options, say func(string, ...any)) 
 		rng := rand.New(rand.NewPCG(o.seed, uint64(i)+1<<34))
 		asking.Go(func() {
 			if wait(ctx, time.Until(begin)+time.Duration(rng.Int64N(int64(rushFor)))) == nil {
-				st.want(ctx, rng, d.share(u), func() { once.Do(func() { close(sold) }) })
+				st.want(ctx, rng, d.Share(u), func() { once.Do(func() { close(sold) }) })
 			}
 		})
 	}
@@ -106,15 +108,15 @@ func (st *storm) rush(ctx context.Context, o options, say func(string, ...any)) 
 			break
 		}
 		if s.since() > healed+patience {
-			st.violations.addf("no recovery", s.since(), "flush fails for %v: %v: %s", patience, err, out)
+			st.violations.Addf("no recovery", s.since(), "flush fails for %v: %v: %s", patience, err, out)
 			break
 		}
 		if err := wait(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
-	r.Flushed = s.since() - d.begins
-	if err := st.judgeClaims(ctx, users); err != nil {
+	r.Flushed = s.since() - d.Begins
+	if err := st.judgeClaims(ctx, st.judge(), users); err != nil {
 		return nil, err
 	}
 	if err := st.judgeRush(ctx, d, r); err != nil {
@@ -127,19 +129,19 @@ func (st *storm) rush(ctx context.Context, o options, say func(string, ...any)) 
 	if err := st.judgeLogs(); err != nil {
 		return nil, err
 	}
-	r.Violations, r.Told = st.violations.total(), st.violations.list
+	r.Violations, r.Told = st.violations.Total(), st.violations.List
 	return r, nil
 }
 
 // lookAt lets every user read the post.
-func (st *storm) lookAt(ctx context.Context, post *target, users []*account) error {
+func (st *storm) lookAt(ctx context.Context, post *oracle.Target, users []*oracle.Account) error {
 	errs := make([]error, connections)
 	var looking sync.WaitGroup
 	for n := range errs {
 		looking.Go(func() {
 			for i := n; i < len(users) && errs[n] == nil; i += len(errs) {
 				var page seen
-				errs[n] = st.mustRead(ctx, route{i % 2, patientLimit}, users[i], post.path(), &page)
+				errs[n] = st.mustRead(ctx, route{i % 2, patientLimit}, users[i], post.Path(), &page)
 			}
 		})
 	}
@@ -148,14 +150,16 @@ func (st *storm) lookAt(ctx context.Context, post *target, users []*account) err
 }
 
 // offer makes a post, at which every user looks, and then a drop of it that begins soon.
-func (st *storm) offer(ctx context.Context, o options, author *account, users []*account) (*drop, error) {
-	c := newClient(st, 0, o.seed, []*account{author})
-	var post *target
+func (st *storm) offer(
+	ctx context.Context, o options, author *oracle.Account, users []*oracle.Account,
+) (*oracle.Drop, error) {
+	c := newClient(st, 0, o.seed, []*oracle.Account{author})
+	var post *oracle.Target
 	for post == nil {
-		if made := c.create(ctx, &creation{kind: "posts"}); made.outcome == ok {
+		if made := c.create(ctx, &oracle.Creation{Kind: "posts"}); made.Outcome == oracle.OK {
 			post = st.born(made)
 		} else if st.site.since() > 2*patience {
-			return nil, fmt.Errorf("the site did not start: %s", made.story())
+			return nil, fmt.Errorf("the site did not start: %s", made.Story())
 		} else if err := wait(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
@@ -164,36 +168,36 @@ func (st *storm) offer(ctx context.Context, o options, author *account, users []
 		return nil, err
 	}
 	begins := time.Now().Add(rushBegins).UTC().Truncate(time.Millisecond)
-	d := &drop{post: post, begins: begins.Sub(st.site.began)}
-	set := setting{stock: crowdStock, start: st.site.since(), outcome: ok, calm: true}
+	d := &oracle.Drop{Post: post, Begins: begins.Sub(st.site.began)}
+	set := oracle.Setting{Stock: crowdStock, Start: st.site.since(), Outcome: oracle.OK, Calm: true}
 	a := st.eventually(ctx, c.route, request{
-		as: author, method: http.MethodPost, path: post.path() + "/drops",
+		as: author, method: http.MethodPost, path: post.Path() + "/drops",
 		body: map[string]any{
 			"title": "One of a hundred", "stock": crowdStock, "begins_at": begins.Format(timestamp),
 		},
 	})
 	var seen dropSeen
-	if err := json.Unmarshal(a.body, &seen); err != nil || a.outcome != ok {
+	if err := json.Unmarshal(a.body, &seen); err != nil || a.outcome != oracle.OK {
 		return nil, fmt.Errorf("make a drop: %d %s", a.status, a.body)
 	}
-	set.end = st.site.since()
-	d.id, d.stocks = seen.ID, []setting{set}
+	set.End = st.site.since()
+	d.ID, d.Stocks = seen.ID, []oracle.Setting{set}
 	st.drops.add(d)
 	return d, nil
 }
 
 // want repeats a claim until it is answered: the user has one, or nothing is left.
-func (st *storm) want(ctx context.Context, rng *rand.Rand, s *share, won func()) {
+func (st *storm) want(ctx context.Context, rng *rand.Rand, s *oracle.Share, won func()) {
 	by := route{rng.IntN(2), patientLimit}
 	for n := 1; ; n++ {
-		o := st.claim(context.WithoutCancel(ctx), by, s, claims, 0)
-		if o.outcome == ok {
+		o := st.claim(context.WithoutCancel(ctx), by, s, oracle.Claims, 0)
+		if o.Outcome == oracle.OK {
 			won()
 		}
-		if o.outcome == ok || o.code == "sold_out" {
+		if o.Outcome == oracle.OK || o.Code == "sold_out" {
 			return
 		}
-		if o.status == noStatus {
+		if o.Status == oracle.NoStatus {
 			by = by.other()
 		}
 		if wait(ctx, time.Duration(min(n, 4)*(300+rng.IntN(1000)))*time.Millisecond) != nil {
@@ -263,56 +267,29 @@ func (k *killer) run(ctx context.Context, rush time.Time) {
 }
 
 // judgeRush counts the answers, and checks that exactly the stock is claimed.
-func (st *storm) judgeRush(ctx context.Context, d *drop, r *rush) error {
+func (st *storm) judgeRush(ctx context.Context, d *oracle.Drop, r *rush) error {
 	rows, err := st.claimRows(ctx)
 	if err != nil {
 		return err
 	}
 	bad := func(format string, args ...any) {
-		st.violations.addf("not exactly the stock", st.site.since(), format, args...)
+		st.violations.Addf(oracle.NotTheStock, st.site.since(), format, args...)
 	}
-	first, last := forever, time.Duration(0)
-	winners := 0
-	for _, s := range d.all() {
-		first, last = min(first, s.ops[0].start), max(last, s.ops[0].start)
-		r.Requests += len(s.ops)
-		r.Answered = max(r.Answered, s.ops[len(s.ops)-1].end-d.begins)
-		won := false
-		for _, o := range s.ops {
-			switch {
-			case o.made():
-				r.Made++
-			case o.outcome == ok:
-				r.Repeated++
-			case o.code == "sold_out":
-				r.SoldOut++
-			case o.outcome == unknown:
-				r.Unknown++
-			}
-			won = won || o.outcome == ok
-		}
-		if won {
-			winners++
-		}
-		if row, has := rows[d.id][s.user.id]; has != won || has && row.state != stateConfirmed {
-			bad("in MySQL: %s: %s", row, s.story())
-		}
-	}
-	r.Asked, r.Rows = last-first, len(rows[d.id])
-	if n := inForce(rows[d.id]); n != crowdStock || r.Rows != crowdStock || winners != crowdStock {
-		bad("stock %d, %d users were told that they have one, %d rows, %d of them live", crowdStock, winners, r.Rows, n)
-	}
+	was := st.judge().Rush(d, crowdStock, rows[d.ID])
+	r.Asked, r.Answered, r.Rows = was.Asked, was.Answered-d.Begins, len(rows[d.ID])
+	r.Requests, r.Made, r.Repeated = was.Requests, was.Made, was.Repeated
+	r.SoldOut, r.Unknown = was.SoldOut, was.NoAnswer
 	for api := range st.site.apis {
 		var seen dropSeen
-		if err := st.mustRead(ctx, route{api, patientLimit}, d.post.author, d.path(), &seen); err != nil {
+		if err := st.mustRead(ctx, route{api, patientLimit}, d.Post.Author, d.Path(), &seen); err != nil {
 			return err
 		}
 		if seen.Remaining != 0 || seen.Claimed != crowdStock {
 			bad("api%d says that %d are claimed and %d remain", api+1, seen.Claimed, seen.Remaining)
 		}
 	}
-	if n := len(d.all()); n != r.Users {
-		bad("only %d of %d users have asked", n, r.Users)
+	if was.Users != r.Users {
+		bad("only %d of %d users have asked", was.Users, r.Users)
 	}
 	return nil
 }

@@ -302,7 +302,7 @@ func restarted(of func(*injection) []*process) func(context.Context, *injection)
 		for _, p := range of(x) {
 			if err := p.term(termLimit); err != nil {
 				x.slowStops.Add(1)
-				x.st.violations.addf("a bad end", x.since(), "%v", err)
+				x.st.violations.Addf("a bad end", x.since(), "%v", err)
 			}
 			if err := p.start(); err != nil {
 				return err

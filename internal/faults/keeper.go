@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"likewise/internal/faults/oracle"
 )
 
 const (
@@ -28,7 +30,7 @@ type keeper struct {
 
 // keeping is an open drop of a keeper.
 type keeping struct {
-	*drop
+	*oracle.Drop
 
 	stock, version int64
 	etag           string
@@ -51,9 +53,9 @@ func (k *keeper) run(ctx context.Context) {
 func (k *keeper) act(ctx context.Context) {
 	now := k.st.site.since()
 	k.kept = slices.DeleteFunc(k.kept, func(kept *keeping) bool {
-		over := kept.ends != 0 && now > kept.ends
+		over := kept.Ends != 0 && now > kept.Ends
 		if over {
-			k.st.drops.end(kept.drop)
+			k.st.drops.end(kept.Drop)
 		}
 		return over
 	})
@@ -63,7 +65,7 @@ func (k *keeper) act(ctx context.Context) {
 	}
 	i := k.rng.IntN(len(k.kept))
 	switch kept := k.kept[i]; {
-	case len(kept.closing) > 0:
+	case len(kept.Closing) > 0:
 		k.close(ctx, kept)
 	case kept.stale:
 		k.read(ctx, kept)
@@ -75,17 +77,17 @@ func (k *keeper) act(ctx context.Context) {
 }
 
 // send sends a request of the author of a post. 404 is a wrong answer unless the post may be deleted.
-func (k *keeper) send(ctx context.Context, post *target, q request) (a answer, s setting) {
+func (k *keeper) send(ctx context.Context, post *oracle.Target, q request) (a answer, s oracle.Setting) {
 	trouble := k.st.site.trouble.Load()
-	s.start = k.st.site.since()
-	q.as, q.excused = post.author, append(q.excused, http.StatusNotFound)
+	s.Start = k.st.site.since()
+	q.as, q.excused = post.Author, append(q.excused, http.StatusNotFound)
 	a = k.st.send(ctx, k.route, q)
-	s.end, s.outcome = k.st.site.since(), a.outcome
-	s.calm = a.outcome == ok && trouble%2 == 0 && k.st.site.trouble.Load() == trouble
-	if a.status == http.StatusNotFound && !post.mayBeGone(s.start) {
-		k.st.violations.addf("blamed the client", s.end, "%s: %s answers 404 %s", k.name(), q, a.body)
+	s.End, s.Outcome = k.st.site.since(), a.outcome
+	s.Calm = a.outcome == oracle.OK && trouble%2 == 0 && k.st.site.trouble.Load() == trouble
+	if a.status == http.StatusNotFound && !post.MayBeGone(s.Start) {
+		k.st.violations.Addf(oracle.BlamedClient, s.End, "%s: %s answers 404 %s", k.name(), q, a.body)
 	}
-	if a.status == noStatus {
+	if a.status == oracle.NoStatus {
 		k.route = k.other()
 	}
 	k.st.tally.writes[a.outcome].Add(1)
@@ -93,7 +95,7 @@ func (k *keeper) send(ctx context.Context, post *target, q request) (a answer, s
 }
 
 // post returns the post of a new drop: mostly one that nobody deletes.
-func (k *keeper) post() *target {
+func (k *keeper) post() *oracle.Target {
 	k.st.targets.mu.RLock()
 	defer k.st.targets.mu.RUnlock()
 	t := k.st.targets
@@ -102,7 +104,7 @@ func (k *keeper) post() *target {
 	case 0:
 		return t.disputed
 	case 1, 2:
-		if p := t.cold[probed+k.rng.IntN(len(t.cold)-probed)]; p.kind == "posts" && p.author != nil {
+		if p := t.cold[probed+k.rng.IntN(len(t.cold)-probed)]; p.Kind == "posts" && p.Author != nil {
 			return p
 		}
 	}
@@ -112,7 +114,7 @@ func (k *keeper) post() *target {
 // create creates a drop. After an unknown outcome, nobody knows its id, and nobody claims it.
 func (k *keeper) create(ctx context.Context) {
 	post := k.post()
-	d := &drop{post: post}
+	d := &oracle.Drop{Post: post}
 	k.made++
 	body := map[string]any{"title": fmt.Sprintf("drop-%d-%d", k.n, k.made)}
 	stock := int64(1 + k.rng.IntN(20))
@@ -123,47 +125,47 @@ func (k *keeper) create(ctx context.Context) {
 		return t.Format(timestamp), t.Sub(s.began)
 	}
 	if k.rng.IntN(5) < 2 {
-		d.within = time.Duration(10+k.rng.IntN(5)) * time.Second
-		body["confirm_within"] = int64(d.within / time.Second)
+		d.Within = time.Duration(10+k.rng.IntN(5)) * time.Second
+		body["confirm_within"] = int64(d.Within / time.Second)
 	}
 	if k.rng.IntN(5) == 0 {
-		body["begins_at"], d.begins = at(time.Duration(1000+k.rng.IntN(3000)) * time.Millisecond)
+		body["begins_at"], d.Begins = at(time.Duration(1000+k.rng.IntN(3000)) * time.Millisecond)
 	}
 	if k.rng.IntN(5) == 0 {
-		body["ends_at"], d.ends = at(time.Duration(15+k.rng.IntN(45)) * time.Second)
+		body["ends_at"], d.Ends = at(time.Duration(15+k.rng.IntN(45)) * time.Second)
 	}
-	a, set := k.send(ctx, post, request{method: http.MethodPost, path: post.path() + "/drops", body: body})
-	set.stock = stock
-	if a.outcome != ok {
+	a, set := k.send(ctx, post, request{method: http.MethodPost, path: post.Path() + "/drops", body: body})
+	set.Stock = stock
+	if a.outcome != oracle.OK {
 		return
 	}
 	var seen dropSeen
 	if err := json.Unmarshal(a.body, &seen); err != nil || seen.ID == 0 || seen.Stock != stock || seen.Claimed != 0 ||
 		seen.Remaining != stock {
-		k.st.violations.addf("a wrong answer", set.end, "POST %s/drops answers %s", post.path(), a.body)
+		k.st.violations.Addf(oracle.WrongAnswer, set.End, "POST %s/drops answers %s", post.Path(), a.body)
 		return
 	}
-	set.calm = true // the gate cannot have learned of another stock before
-	d.id, d.stocks = seen.ID, []setting{set}
-	k.kept = append(k.kept, &keeping{drop: d, stock: stock, version: seen.Version, etag: a.etag})
+	set.Calm = true // the gate cannot have learned of another stock before
+	d.ID, d.Stocks = seen.ID, []oracle.Setting{set}
+	k.kept = append(k.kept, &keeping{Drop: d, stock: stock, version: seen.Version, etag: a.etag})
 	k.st.drops.add(d)
 	k.st.tally.claims[dropsMade].Add(1)
 }
 
 // read reads the settings after a request without an answer.
 func (k *keeper) read(ctx context.Context, kept *keeping) {
-	a, set := k.send(ctx, kept.post, request{method: http.MethodGet, path: kept.path()})
-	if a.outcome != ok {
+	a, set := k.send(ctx, kept.Post, request{method: http.MethodGet, path: kept.Path()})
+	if a.outcome != oracle.OK {
 		return
 	}
-	seen, is := k.st.holdDrop(kept.drop, a.body, "GET "+kept.path())
+	seen, is := k.st.holdDrop(kept.Drop, a.body, "GET "+kept.Path())
 	if !is {
 		return
 	}
 	if seen.Version > kept.version {
 		// One of the requests took effect, and the others cannot any more: they name an older version.
-		set.stock, set.start, set.calm = seen.Stock, kept.since, false
-		kept.ask(&kept.stocks, set)(set)
+		set.Stock, set.Start, set.Calm = seen.Stock, kept.since, false
+		kept.Ask(&kept.Stocks, set)(set)
 		kept.since = 0
 	}
 	kept.stock, kept.version, kept.etag, kept.stale = seen.Stock, seen.Version, a.etag, false
@@ -178,22 +180,22 @@ func (k *keeper) edit(ctx context.Context, kept *keeping) {
 	if stock == kept.stock || stock > 60 {
 		return
 	}
-	answered := kept.ask(&kept.stocks, setting{stock: stock, start: k.st.site.since()})
-	a, set := k.send(ctx, kept.post, request{
-		method: http.MethodPatch, path: kept.path(), body: map[string]any{"stock": stock},
+	answered := kept.Ask(&kept.Stocks, oracle.Setting{Stock: stock, Start: k.st.site.since()})
+	a, set := k.send(ctx, kept.Post, request{
+		method: http.MethodPatch, path: kept.Path(), body: map[string]any{"stock": stock},
 		header:  map[string]string{"If-Match": kept.etag},
 		excused: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	})
-	set.stock = stock
+	set.Stock = stock
 	answered(set)
 	wrong := func(why string) {
-		k.st.violations.addf("blamed the client", set.end, "PATCH %s to a stock of %d, from %d: %s: %d %s", kept.path(),
+		k.st.violations.Addf(oracle.BlamedClient, set.End, "PATCH %s to a stock of %d, from %d: %s: %d %s", kept.Path(),
 			stock, kept.stock, why, a.status, a.body)
 	}
 	switch {
-	case a.outcome == unknown:
+	case a.outcome == oracle.Unknown:
 		if !kept.stale {
-			kept.stale, kept.since = true, set.start
+			kept.stale, kept.since = true, set.Start
 		}
 	case a.status == http.StatusPreconditionFailed:
 		if kept.since == 0 {
@@ -201,14 +203,14 @@ func (k *keeper) edit(ctx context.Context, kept *keeping) {
 		}
 		kept.stale = true
 	case a.status == http.StatusConflict:
-		if stock > kept.stock && kept.since == 0 || stock >= kept.claimants.Load() {
+		if stock > kept.stock && kept.since == 0 || stock >= kept.Claimants.Load() {
 			wrong("so many cannot be claimed")
 		}
 		kept.stale = kept.since != 0
-	case a.outcome == ok:
-		seen, is := k.st.holdDrop(kept.drop, a.body, "PATCH "+kept.path())
+	case a.outcome == oracle.OK:
+		seen, is := k.st.holdDrop(kept.Drop, a.body, "PATCH "+kept.Path())
 		if is && (seen.Stock != stock || seen.Version <= kept.version) {
-			k.st.violations.addf("a wrong answer", set.end, "PATCH %s answers %s", kept.path(), a.body)
+			k.st.violations.Addf(oracle.WrongAnswer, set.End, "PATCH %s answers %s", kept.Path(), a.body)
 		}
 		kept.stock, kept.version, kept.etag, kept.since = stock, seen.Version, a.etag, 0
 		k.st.tally.claims[stocksChanged].Add(1)
@@ -217,18 +219,18 @@ func (k *keeper) edit(ctx context.Context, kept *keeping) {
 
 // close closes a drop. The request is repeated until it is acknowledged.
 func (k *keeper) close(ctx context.Context, kept *keeping) {
-	answered := kept.ask(&kept.closing, setting{start: k.st.site.since()})
-	a, set := k.send(ctx, kept.post, request{method: http.MethodPost, path: kept.path() + "/close"})
+	answered := kept.Ask(&kept.Closing, oracle.Setting{Start: k.st.site.since()})
+	a, set := k.send(ctx, kept.Post, request{method: http.MethodPost, path: kept.Path() + "/close"})
 	answered(set)
-	if a.outcome == failed {
+	if a.outcome == oracle.Failed {
 		return // its post is deleted, or it was not sent
 	}
-	k.st.drops.end(kept.drop)
-	if a.outcome != ok {
+	k.st.drops.end(kept.Drop)
+	if a.outcome != oracle.OK {
 		return // it is sent again
 	}
-	if seen, is := k.st.holdDrop(kept.drop, a.body, "POST "+kept.path()+"/close"); is && seen.ClosedAt == nil {
-		k.st.violations.addf("a wrong answer", set.end, "POST %s/close answers %s", kept.path(), a.body)
+	if seen, is := k.st.holdDrop(kept.Drop, a.body, "POST "+kept.Path()+"/close"); is && seen.ClosedAt == nil {
+		k.st.violations.Addf(oracle.WrongAnswer, set.End, "POST %s/close answers %s", kept.Path(), a.body)
 	}
 	k.kept = slices.DeleteFunc(k.kept, func(one *keeping) bool { return one == kept })
 	k.st.tally.claims[dropsClosed].Add(1)

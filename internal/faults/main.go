@@ -16,8 +16,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"iter"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -29,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"likewise/internal/faults/oracle"
 	"likewise/internal/servers"
 )
 
@@ -203,11 +202,11 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 		return false, err
 	}
 	st := newStorm(s)
-	st.violations.log = func(v violation) { say("VIOLATION, %s: %s", v.Sort, v.Text) }
+	st.violations.Log = func(v oracle.Violation) { say("VIOLATION, %s: %s", v.Sort, v.Text) }
 	if o.crowd > 0 {
 		r, err := st.rush(ctx, o, say)
 		if err != nil {
-			return st.violations.total() > 0, err
+			return st.violations.Total() > 0, err
 		}
 		if o.json {
 			return r.Violations > 0, writeJSON(os.Stdout, r)
@@ -227,14 +226,14 @@ func run(ctx context.Context, o options) (violated bool, err error) {
 	}
 	rec, err := st.rage(ctx, o, r, say)
 	if err != nil {
-		return st.violations.total() > 0, err
+		return st.violations.Total() > 0, err
 	}
 	say("judging %d likes and %d creations", len(rec.registers), len(rec.creations))
-	if err := st.judge(ctx, rec); err != nil {
-		return st.violations.total() > 0, err
+	if err := st.judgeAll(ctx, rec); err != nil {
+		return st.violations.Total() > 0, err
 	}
 	if err := st.judgeLogs(); err != nil {
-		return st.violations.total() > 0, err
+		return st.violations.Total() > 0, err
 	}
 	r.fill(st, rec)
 	if o.json {
@@ -385,7 +384,7 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 }
 
 // readNames reads the usernames of accounts.
-func (st *storm) readNames(ctx context.Context, users []*account) error {
+func (st *storm) readNames(ctx context.Context, users []*oracle.Account) error {
 	rows, err := st.site.db.QueryContext(ctx, "SELECT id, username FROM "+database+".users")
 	if err != nil {
 		return fmt.Errorf("read users: %w", err)
@@ -401,34 +400,34 @@ func (st *storm) readNames(ctx context.Context, users []*account) error {
 		names[id] = name
 	}
 	for _, u := range users {
-		u.name = names[u.id]
+		u.Name = names[u.ID]
 	}
 	return rows.Err()
 }
 
 // sow creates the posts and comments that the clients start with.
 func (st *storm) sow(ctx context.Context, c *client) error {
-	make1 := func(made *creation) (*target, error) {
+	make1 := func(made *oracle.Creation) (*oracle.Target, error) {
 		for {
-			if m := c.create(ctx, made); m.outcome == ok {
+			if m := c.create(ctx, made); m.Outcome == oracle.OK {
 				return st.born(m), nil
 			}
 			if st.site.since() > 2*patience {
-				return nil, fmt.Errorf("the site did not start: %s", made.story())
+				return nil, fmt.Errorf("the site did not start: %s", made.Story())
 			}
 			if err := wait(ctx, 100*time.Millisecond); err != nil {
 				return nil, err
 			}
 			c.route = c.other()
-			made = &creation{kind: made.kind, parent: made.parent}
+			made = &oracle.Creation{Kind: made.Kind, Parent: made.Parent}
 		}
 	}
 	var err error
-	if st.targets.disputed, err = make1(&creation{kind: "posts"}); err != nil {
+	if st.targets.disputed, err = make1(&oracle.Creation{Kind: "posts"}); err != nil {
 		return err
 	}
 	for i := range hotPosts + coldPosts {
-		t, err := make1(&creation{kind: "posts"})
+		t, err := make1(&oracle.Creation{Kind: "posts"})
 		if err != nil {
 			return err
 		}
@@ -439,9 +438,9 @@ func (st *storm) sow(ctx context.Context, c *client) error {
 		}
 	}
 	st.targets.discussed = slices.Concat(
-		[]*target{st.targets.disputed}, st.targets.hot, st.targets.cold[:discussions-hotPosts-1])
+		[]*oracle.Target{st.targets.disputed}, st.targets.hot, st.targets.cold[:discussions-hotPosts-1])
 	for i := range earlyComments {
-		t, err := make1(&creation{kind: "comments", parent: st.targets.discussed[i%discussions].id})
+		t, err := make1(&oracle.Creation{Kind: "comments", Parent: st.targets.discussed[i%discussions].ID})
 		if err != nil {
 			return err
 		}
@@ -481,7 +480,7 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 		held := s.since() - at
 		rec, err := probes.measure(ctx, f.kind)
 		if err != nil {
-			st.violations.addf("no recovery", s.since(), "%v", err)
+			st.violations.Addf("no recovery", s.since(), "%v", err)
 			r.fill(st, &record{})
 			r.write(os.Stderr)
 			return err
@@ -504,9 +503,9 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 			rec.likes.Seconds(),
 			rec.rows.Seconds(),
 			rec.flush.Seconds(),
-			st.tally.writes[ok].Load(),
-			st.tally.writes[unknown].Load(),
-			st.violations.total(),
+			st.tally.writes[oracle.OK].Load(),
+			st.tally.writes[oracle.Unknown].Load(),
+			st.violations.Total(),
 		)
 	}
 	return nil
@@ -553,5 +552,3 @@ func (st *storm) deck(only string) (deck []fault, skipped []string) {
 	}
 	return deck, skipped
 }
-
-func mapKeys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"likewise/internal/faults/oracle"
 )
 
 // The acts of moderators that the report counts.
@@ -45,22 +47,22 @@ type moderator struct {
 
 	st      *storm
 	rng     *rand.Rand
-	account *account
+	account *oracle.Account
 	deleted []*removal
 	banned  []*removal
 }
 
 // removal is a deletion or a ban that the moderator can undo.
 type removal struct {
-	target   *target
-	user     *account
+	target   *oracle.Target
+	user     *oracle.Account
 	byAuthor bool
-	open     []op // requests without an answer, which may still take effect
+	open     []oracle.Op // requests without an answer, which may still take effect
 }
 
 // settled reports whether every request of the removal has ended.
 func (m *moderator) settled(r *removal) bool {
-	return !slices.ContainsFunc(r.open, func(o op) bool { return m.st.site.last(o) >= m.st.site.since() })
+	return !slices.ContainsFunc(r.open, func(o oracle.Op) bool { return m.st.site.last(o) >= m.st.site.since() })
 }
 
 // run acts until ctx ends.
@@ -96,22 +98,22 @@ func (m *moderator) act(ctx context.Context) {
 
 // insist repeats a request until it is acknowledged or ctx ends. Requests without an answer are added to open. again
 // are the statuses that mean that an earlier request took effect.
-func (m *moderator) insist(ctx context.Context, q request, open *[]op, again ...int) bool {
+func (m *moderator) insist(ctx context.Context, q request, open *[]oracle.Op, again ...int) bool {
 	var effect []int
 	for {
-		o := op{api: uint8(m.api), start: m.st.site.since()}
+		o := oracle.Op{API: uint8(m.api), Start: m.st.site.since()}
 		a := m.st.send(context.WithoutCancel(ctx), m.route, q)
-		o.end, o.outcome, o.status, o.broken = m.st.site.since(), a.outcome, uint16(a.status), a.broken
+		o.End, o.Outcome, o.Status, o.Broken = m.st.site.since(), a.outcome, uint16(a.status), a.broken
 		switch {
-		case a.outcome == ok:
+		case a.outcome == oracle.OK:
 			return true
-		case a.status == noStatus:
+		case a.status == oracle.NoStatus:
 			m.route = m.other()
 			*open = append(*open, o)
-		case a.outcome == failed:
+		case a.outcome == oracle.Failed:
 			return slices.Contains(effect, a.status)
 		}
-		if a.outcome == unknown {
+		if a.outcome == oracle.Unknown {
 			q.excused, effect = slices.Concat(q.excused, again), again
 		}
 		if wait(ctx, 100*time.Millisecond) != nil {
@@ -126,20 +128,20 @@ func (m *moderator) post(path string, body map[string]any) request {
 }
 
 // content returns a request about a target.
-func (m *moderator) content(t *target, act string) request {
-	return m.post(fmt.Sprintf("%s/%d/%s", t.kind, t.id, act), map[string]any{})
+func (m *moderator) content(t *oracle.Target, act string) request {
+	return m.post(fmt.Sprintf("%s/%d/%s", t.Kind, t.ID, act), map[string]any{})
 }
 
 // choose returns a target that nobody else deletes. The prober's targets are never deleted. Every fifth time it is the
 // disputed one, which many users like.
-func (m *moderator) choose() *target {
+func (m *moderator) choose() *oracle.Target {
 	m.st.targets.mu.RLock()
 	defer m.st.targets.mu.RUnlock()
 	t := m.st.targets.disputed
 	if cold := m.st.targets.cold[probed:]; m.rng.IntN(5) > 0 {
 		t = cold[m.rng.IntN(len(cold))]
 	}
-	if t.author == nil || !t.gone.take() {
+	if t.Author == nil || !t.Gone.Take() {
 		return nil
 	}
 	return t
@@ -151,22 +153,22 @@ func (m *moderator) remove(ctx context.Context) {
 		return
 	}
 	r := &removal{target: t}
-	t.gone.begin(m.st.site.since(), m.st.site.trouble.Load())
+	t.Gone.Begin(m.st.site.since(), m.st.site.trouble.Load())
 	if m.rng.IntN(3) == 0 {
-		begin := op{api: uint8(m.api), start: m.st.site.since()}
+		begin := oracle.Op{API: uint8(m.api), Start: m.st.site.since()}
 		a := m.st.send(context.WithoutCancel(ctx), m.route, request{
-			as: t.author, method: http.MethodDelete, path: t.path(), excused: []int{http.StatusNotFound},
+			as: t.Author, method: http.MethodDelete, path: t.Path(), excused: []int{http.StatusNotFound},
 		})
-		begin.end, begin.outcome, begin.status, begin.broken = m.st.site.since(), a.outcome, uint16(a.status), a.broken
-		r.byAuthor = a.outcome == ok
-		if a.outcome == unknown {
+		begin.End, begin.Outcome, begin.Status, begin.Broken = m.st.site.since(), a.outcome, uint16(a.status), a.broken
+		r.byAuthor = a.outcome == oracle.OK
+		if a.outcome == oracle.Unknown {
 			r.open = append(r.open, begin)
 		}
 	}
 	if !r.byAuthor && !m.insist(ctx, m.content(t, "delete"), &r.open) {
 		return
 	}
-	t.gone.confirm(m.st.site.since())
+	t.Gone.Confirm(m.st.site.since())
 	m.st.tally.moderated[deletions].Add(1)
 	m.deleted = append(m.deleted, r)
 }
@@ -182,28 +184,28 @@ func (m *moderator) restore(ctx context.Context) {
 	}
 	r := m.deleted[i]
 	m.deleted = slices.Delete(m.deleted, i, i+1)
-	r.target.gone.beginEnd(m.st.site.since())
+	r.target.Gone.BeginEnd(m.st.site.since())
 	q := m.content(r.target, "restore")
-	if r.byAuthor && r.target.kind == "posts" && m.rng.IntN(2) == 0 {
-		q = request{as: r.target.author, method: http.MethodPost, path: r.target.path() + "/restore"}
+	if r.byAuthor && r.target.Kind == "posts" && m.rng.IntN(2) == 0 {
+		q = request{as: r.target.Author, method: http.MethodPost, path: r.target.Path() + "/restore"}
 	}
 	r.open = nil
 	if !m.insist(ctx, q, &r.open) {
 		return
 	}
-	r.target.gone.end(m.st.site.since())
+	r.target.Gone.End(m.st.site.since())
 	m.st.tally.moderated[restorations].Add(1)
 	if !m.settled(r) {
 		return // the target is left alone: a restoration may still take effect
 	}
-	r.target.gone.release()
+	r.target.Gone.Release()
 }
 
 // outcast returns a user on whom nobody else works.
-func (m *moderator) outcast() *account {
+func (m *moderator) outcast() *oracle.Account {
 	all := m.st.outcasts
 	a := all[m.rng.IntN(len(all))]
-	if !a.banned.take() {
+	if !a.Banned.Take() {
 		return nil
 	}
 	return a
@@ -219,14 +221,14 @@ func (m *moderator) ban(ctx context.Context) {
 	}
 }
 
-func (m *moderator) banNow(ctx context.Context, a *account) *removal {
+func (m *moderator) banNow(ctx context.Context, a *oracle.Account) *removal {
 	r := &removal{user: a}
-	a.pass.Load().ended.Store(true)
-	a.banned.begin(m.st.site.since(), m.st.site.trouble.Load())
-	if !m.insist(ctx, m.post(fmt.Sprintf("users/%d/ban", a.id), map[string]any{}), &r.open) {
+	a.Pass.Load().Ended.Store(true)
+	a.Banned.Begin(m.st.site.since(), m.st.site.trouble.Load())
+	if !m.insist(ctx, m.post(fmt.Sprintf("users/%d/ban", a.ID), map[string]any{}), &r.open) {
 		return nil
 	}
-	a.banned.confirm(m.st.site.since())
+	a.Banned.Confirm(m.st.site.since())
 	m.st.tally.moderated[bans].Add(1)
 	return r
 }
@@ -242,23 +244,23 @@ func (m *moderator) unban(ctx context.Context) {
 		return
 	}
 	m.banned = slices.Delete(m.banned, i, i+1)
-	r.user.banned.beginEnd(m.st.site.since())
-	if !m.insist(ctx, m.post(fmt.Sprintf("users/%d/unban", r.user.id), map[string]any{}), &r.open) {
+	r.user.Banned.BeginEnd(m.st.site.since())
+	if !m.insist(ctx, m.post(fmt.Sprintf("users/%d/unban", r.user.ID), map[string]any{}), &r.open) {
 		return
 	}
 	for {
-		out, err := m.st.site.command(ctx, "user", "token", r.user.name)
+		out, err := m.st.site.command(ctx, "user", "token", r.user.Name)
 		if tokens, bad := readTokens(out); err == nil && bad == nil && len(tokens) == 1 {
-			r.user.pass.Store(tokens[0].pass.Load())
+			r.user.Pass.Store(tokens[0].Pass.Load())
 			break
 		}
 		if wait(ctx, 500*time.Millisecond) != nil {
 			return
 		}
 	}
-	r.user.banned.end(m.st.site.since())
+	r.user.Banned.End(m.st.site.since())
 	m.st.tally.moderated[unbans].Add(1)
-	r.user.banned.release()
+	r.user.Banned.Release()
 }
 
 // void voids the likes of a period, which ended in the last seconds.
@@ -267,19 +269,19 @@ func (m *moderator) void(ctx context.Context) {
 	if a == nil {
 		return
 	}
-	defer a.banned.release()
+	defer a.Banned.Release()
 	s := m.st.site
 	now := time.Now()
 	until := now.Add(-time.Duration(m.rng.IntN(20)) * time.Second).Truncate(time.Second)
 	since := until.Add(-time.Duration(5+m.rng.IntN(120)) * time.Second)
-	v := void{start: s.since(), since: since.Sub(s.began), until: until.Sub(s.began)}
-	a.voids = append(a.voids, v)
-	q := m.post(fmt.Sprintf("users/%d/likes/void", a.id), map[string]any{
+	v := oracle.Void{Start: s.since(), Since: since.Sub(s.began), Until: until.Sub(s.began)}
+	a.Voids = append(a.Voids, v)
+	q := m.post(fmt.Sprintf("users/%d/likes/void", a.ID), map[string]any{
 		"since": since.UTC().Format(time.RFC3339), "until": until.UTC().Format(time.RFC3339),
 	})
 	q.excused = []int{http.StatusUnprocessableEntity} // the API's clock may be behind: the period has not ended there
-	if m.insist(ctx, q, new([]op)) {
-		a.voids[len(a.voids)-1].certain = true
+	if m.insist(ctx, q, new([]oracle.Op)) {
+		a.Voids[len(a.Voids)-1].Certain = true
 		m.st.tally.moderated[voids].Add(1)
 	}
 }
@@ -290,21 +292,21 @@ func (m *moderator) voidClaims(ctx context.Context) {
 	if a == nil {
 		return
 	}
-	defer a.banned.release()
-	body, v := map[string]any{}, claimVoid{start: m.st.site.since(), until: forever}
+	defer a.Banned.Release()
+	body, v := map[string]any{}, oracle.ClaimVoid{Start: m.st.site.since(), Until: oracle.Forever}
 	if m.rng.IntN(2) == 0 {
-		if v.drop = m.st.drops.choose(m.rng); v.drop != nil {
-			body["drop_id"] = v.drop.id
+		if v.Drop = m.st.drops.choose(m.rng); v.Drop != nil {
+			body["drop_id"] = v.Drop.ID
 		}
 	}
-	a.claimVoids = append(a.claimVoids, v)
-	var open []op
-	if m.insist(ctx, m.post(fmt.Sprintf("users/%d/claims/void", a.id), body), &open) {
-		v.certain, v.until = true, m.st.site.since()
+	a.ClaimVoids = append(a.ClaimVoids, v)
+	var open []oracle.Op
+	if m.insist(ctx, m.post(fmt.Sprintf("users/%d/claims/void", a.ID), body), &open) {
+		v.Certain, v.Until = true, m.st.site.since()
 		for _, o := range open {
-			v.until = max(v.until, m.st.site.last(o))
+			v.Until = max(v.Until, m.st.site.last(o))
 		}
-		a.claimVoids[len(a.claimVoids)-1] = v
+		a.ClaimVoids[len(a.ClaimVoids)-1] = v
 		m.st.tally.moderated[claimVoids].Add(1)
 	}
 }
@@ -316,32 +318,33 @@ func (m *moderator) deleteAccount(ctx context.Context) {
 	if a == nil {
 		return
 	}
-	a.voids = append(a.voids, void{start: m.st.site.since(), all: true})
-	a.claimVoids = append(a.claimVoids, claimVoid{start: m.st.site.since(), until: forever, account: true})
+	a.Voids = append(a.Voids, oracle.Void{Start: m.st.site.since(), All: true})
+	v := oracle.ClaimVoid{Start: m.st.site.since(), Until: oracle.Forever, Account: true}
+	a.ClaimVoids = append(a.ClaimVoids, v)
 	var done bool
-	if strings.HasPrefix(a.name, "leaver") {
-		a.pass.Load().ended.Store(true)
-		a.banned.begin(m.st.site.since(), m.st.site.trouble.Load())
+	if strings.HasPrefix(a.Name, "leaver") {
+		a.Pass.Load().Ended.Store(true)
+		a.Banned.Begin(m.st.site.since(), m.st.site.trouble.Load())
 		done = m.insist(ctx, request{
 			as: a, method: http.MethodDelete, path: "/v1/me", body: map[string]any{"password": leaverWords},
-		}, new([]op), http.StatusUnauthorized)
+		}, new([]oracle.Op), http.StatusUnauthorized)
 		if done {
-			a.banned.confirm(m.st.site.since())
+			a.Banned.Confirm(m.st.site.since())
 		}
 	} else if m.banNow(ctx, a) != nil {
-		done = m.insist(ctx, m.post(fmt.Sprintf("users/%d/delete", a.id), map[string]any{}), new([]op),
+		done = m.insist(ctx, m.post(fmt.Sprintf("users/%d/delete", a.ID), map[string]any{}), new([]oracle.Op),
 			http.StatusNotFound, http.StatusConflict)
 	}
 	if done {
-		a.voids[len(a.voids)-1].certain = true
-		a.claimVoids[len(a.claimVoids)-1].certain = true
+		a.Voids[len(a.Voids)-1].Certain = true
+		a.ClaimVoids[len(a.ClaimVoids)-1].Certain = true
 		m.st.tally.moderated[accountDeletions].Add(1)
 	}
 }
 
 // admit creates the admin and the outcasts who can sign in, and returns the admin.
-func (st *storm) admit(ctx context.Context) (*account, error) {
-	create := func(name, role string) (*account, error) {
+func (st *storm) admit(ctx context.Context) (*oracle.Account, error) {
+	create := func(name, role string) (*oracle.Account, error) {
 		cmd := exec.CommandContext(ctx, st.site.binary, "user", "create", name, name+"@example.com",
 			"--role", role, "--password-stdin")
 		cmd.Env, cmd.Stdin = st.site.env, strings.NewReader(leaverWords+"\n")
@@ -357,7 +360,7 @@ func (st *storm) admit(ctx context.Context) (*account, error) {
 		if err != nil {
 			return nil, err
 		}
-		list[0].name = name
+		list[0].Name = name
 		return list[0], nil
 	}
 	for i := range leavers {
@@ -368,42 +371,42 @@ func (st *storm) admit(ctx context.Context) (*account, error) {
 		st.outcasts = append(st.outcasts, a)
 	}
 	for _, a := range st.outcasts {
-		a.outcast = true
+		a.Outcast = true
 	}
 	return create(adminName, "admin")
 }
 
 // judgeModeration checks what moderators did last: targets that stay deleted and accounts that stay banned take no
 // likes. Then it restores half of the targets, whose counts must be those of MySQL.
-func (st *storm) judgeModeration(ctx context.Context, list []*moderator, viewer *account) error {
-	refused := func(sort string, as *account, t *target, excused ...int) error {
+func (st *storm) judgeModeration(ctx context.Context, list []*moderator, viewer *oracle.Account) error {
+	refused := func(sort oracle.Kind, as *oracle.Account, t *oracle.Target, excused ...int) error {
 		for i := range st.site.apis {
 			a := st.eventually(ctx, route{i, patientLimit}, request{
-				as: as, method: http.MethodPut, path: t.path() + "/like", excused: excused,
+				as: as, method: http.MethodPut, path: t.Path() + "/like", excused: excused,
 			})
-			if a.outcome == unknown {
-				return fmt.Errorf("PUT %s/like answers %d %s", t.path(), a.status, a.body)
+			if a.outcome == oracle.Unknown {
+				return fmt.Errorf("PUT %s/like answers %d %s", t.Path(), a.status, a.body)
 			}
-			if a.outcome == ok {
-				st.violations.addf(sort, st.site.since(), "at the end: %s, user %d: %s", t.name(), as.id, a.body)
+			if a.outcome == oracle.OK {
+				st.violations.Addf(sort, st.site.since(), "at the end: %s, user %d: %s", t.Name(), as.ID, a.body)
 			}
 		}
 		return nil
 	}
 	for _, m := range list {
 		for i, r := range m.deleted {
-			if !r.target.gone.holds() || !m.settled(r) {
+			if !r.target.Gone.Holds() || !m.settled(r) {
 				continue
 			}
 			if err := refused("a deleted target takes likes", viewer, r.target, http.StatusNotFound); err != nil {
 				return err
 			}
 			if i%2 == 0 && !m.insist(ctx, m.content(r.target, "restore"), &r.open) {
-				return fmt.Errorf("%s is not restored", r.target.name())
+				return fmt.Errorf("%s is not restored", r.target.Name())
 			}
 		}
 		for _, r := range m.banned {
-			if !r.user.banned.holds() {
+			if !r.user.Banned.Holds() {
 				continue
 			}
 			if err := refused("a banned account is served", r.user, st.targets.hot[0]); err != nil {
@@ -418,7 +421,8 @@ func (st *storm) judgeModeration(ctx context.Context, list []*moderator, viewer 
 func (st *storm) eventually(ctx context.Context, by route, q request) answer {
 	var a answer
 	for range 5 {
-		if a = st.send(ctx, by, q); a.outcome == ok || a.outcome == failed && a.status != noStatus {
+		a = st.send(ctx, by, q)
+		if a.outcome == oracle.OK || a.outcome == oracle.Failed && a.status != oracle.NoStatus {
 			return a
 		}
 		if wait(ctx, time.Second) != nil {

@@ -46,7 +46,7 @@ func (o *operator) act(ctx context.Context) {
 		o.st.tally.operated[kind].Add(1)
 	}
 	if i := collapse.FindStringIndex(out); i != nil {
-		o.st.violations.addf("a crash", o.st.site.since(), "%s: %s", strings.Join(args, " "), tail(out[i[0]:], 2000))
+		o.st.violations.Addf("a crash", o.st.site.since(), "%s: %s", strings.Join(args, " "), tail(out[i[0]:], 2000))
 	}
 }
 
@@ -58,5 +58,5 @@ func (o *operator) target() string {
 	if o.rng.IntN(2) == 0 {
 		t = o.st.targets.cold[o.rng.IntN(len(o.st.targets.cold))]
 	}
-	return strings.Replace(t.name(), " ", ":", 1)
+	return strings.Replace(t.Name(), " ", ":", 1)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"likewise/internal/faults/oracle"
 )
 
 // patience is how long the site may take to recover after a fault is healed. The README promises seconds, which the
@@ -22,18 +24,18 @@ type recovery struct {
 // prober measures recoveries. It has its own users: one for each API, and one for the rows.
 type prober struct {
 	st     *storm
-	hot    []*register // one for each API
-	spread []*register // of one user, on many posts
+	hot    []*oracle.Register // one for each API
+	spread []*oracle.Register // of one user, on many posts
 	want   bool
 }
 
-func newProber(st *storm, users []*account, hot *target, spread []*target) *prober {
+func newProber(st *storm, users []*oracle.Account, hot *oracle.Target, spread []*oracle.Target) *prober {
 	p := &prober{st: st}
 	for i := range st.site.apis {
-		p.hot = append(p.hot, &register{target: hot, user: users[i]})
+		p.hot = append(p.hot, &oracle.Register{Target: hot, User: users[i]})
 	}
 	for _, t := range spread {
-		p.spread = append(p.spread, &register{target: t, user: users[len(st.site.apis)]})
+		p.spread = append(p.spread, &oracle.Register{Target: t, User: users[len(st.site.apis)]})
 	}
 	return p
 }
@@ -70,10 +72,10 @@ func (p *prober) measure(ctx context.Context, after string) (recovery, error) {
 	out, err := p.st.site.command(ctx, "cron", "run", "flush", "--timeout=60s")
 	r.flush = time.Since(begin)
 	if err != nil {
-		p.st.violations.addf("flush fails", p.st.site.since(), "after %q: %v: %s", after, err, out)
+		p.st.violations.Addf("flush fails", p.st.site.since(), "after %q: %v: %s", after, err, out)
 	}
 	if r.flush > patience {
-		p.st.violations.addf(
+		p.st.violations.Addf(
 			"slow recovery",
 			p.st.site.since(),
 			"after %q: likes after %v, rows after %v, flush after %v",
@@ -87,9 +89,9 @@ func (p *prober) measure(ctx context.Context, after string) (recovery, error) {
 }
 
 // until repeats an operation until it is acknowledged.
-func (p *prober) until(ctx context.Context, api int, r *register) {
+func (p *prober) until(ctx context.Context, api int, r *oracle.Register) {
 	for ctx.Err() == nil {
-		if p.st.set(context.WithoutCancel(ctx), route{api, patientLimit}, r, p.want) == ok {
+		if p.st.set(context.WithoutCancel(ctx), route{api, patientLimit}, r, p.want) == oracle.OK {
 			return
 		}
 		_ = wait(ctx, 20*time.Millisecond)
@@ -103,7 +105,7 @@ func (p *prober) missing(ctx context.Context) string {
 	rows, err := p.st.site.db.QueryContext(
 		ctx,
 		"SELECT post_id FROM "+database+".post_likes WHERE user_id = ?",
-		p.spread[0].user.id,
+		p.spread[0].User.ID,
 	)
 	if err != nil {
 		return err.Error()
@@ -122,8 +124,8 @@ func (p *prober) missing(ctx context.Context) string {
 	}
 	var late []string
 	for _, r := range p.spread {
-		if there[r.target.id] != p.want {
-			late = append(late, r.target.name())
+		if there[r.Target.ID] != p.want {
+			late = append(late, r.Target.Name())
 		}
 	}
 	if len(late) == 0 {
@@ -131,7 +133,7 @@ func (p *prober) missing(ctx context.Context) string {
 	}
 	return fmt.Sprintf(
 		"rows of user %d are not as acknowledged (liked: %v) for %s",
-		p.spread[0].user.id,
+		p.spread[0].User.ID,
 		p.want,
 		strings.Join(late, ", "),
 	)

@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"likewise/internal/faults/oracle"
 )
 
 // injected is a fault that was injected.
@@ -23,28 +26,28 @@ type injected struct {
 
 // report is the outcome of a run.
 type report struct {
-	Seed       uint64            `json:"seed"`
-	Took       time.Duration     `json:"took_ns"`
-	Setup      map[string]string `json:"setup"`
-	Faults     []injected        `json:"faults"`
-	Skipped    []string          `json:"skipped"`
-	Writes     map[string]int64  `json:"writes"`
-	Reads      map[string]int64  `json:"reads"`
-	Likes      int64             `json:"acknowledged_likes"`
-	Posts      int64             `json:"acknowledged_posts"`
-	Comments   int64             `json:"acknowledged_comments"`
-	Registers  int               `json:"registers"`
-	Overtaken  int64             `json:"overtaken"`
-	Repeated   int64             `json:"repeated_keys"`
-	ReadBack   int64             `json:"read_back"`
-	Moderation map[string]int64  `json:"moderation"`
-	Claims     map[string]int64  `json:"claims"`
-	Operations map[string]int64  `json:"operations"`
-	Deaths     int               `json:"product_exits_by_itself"`
-	Servers    int64             `json:"server_exits_by_itself"`
-	Violations int               `json:"violations"`
-	BySort     map[string]int    `json:"violations_by_sort"`
-	Told       []violation       `json:"violations_told"`
+	Seed       uint64              `json:"seed"`
+	Took       time.Duration       `json:"took_ns"`
+	Setup      map[string]string   `json:"setup"`
+	Faults     []injected          `json:"faults"`
+	Skipped    []string            `json:"skipped"`
+	Writes     map[string]int64    `json:"writes"`
+	Reads      map[string]int64    `json:"reads"`
+	Likes      int64               `json:"acknowledged_likes"`
+	Posts      int64               `json:"acknowledged_posts"`
+	Comments   int64               `json:"acknowledged_comments"`
+	Registers  int                 `json:"registers"`
+	Overtaken  int64               `json:"overtaken"`
+	Repeated   int64               `json:"repeated_keys"`
+	ReadBack   int64               `json:"read_back"`
+	Moderation map[string]int64    `json:"moderation"`
+	Claims     map[string]int64    `json:"claims"`
+	Operations map[string]int64    `json:"operations"`
+	Deaths     int                 `json:"product_exits_by_itself"`
+	Servers    int64               `json:"server_exits_by_itself"`
+	Violations int                 `json:"violations"`
+	BySort     map[oracle.Kind]int `json:"violations_by_sort"`
+	Told       []oracle.Violation  `json:"violations_told"`
 }
 
 func (r *report) fill(st *storm, rec *record) {
@@ -68,13 +71,13 @@ func (r *report) fill(st *storm, rec *record) {
 	for _, p := range st.site.product() {
 		r.Deaths += p.deaths()
 	}
-	r.Violations = st.violations.total()
-	r.BySort, r.Told = st.violations.count, st.violations.list
+	r.Violations = st.violations.Total()
+	r.BySort, r.Told = st.violations.Count, st.violations.List
 }
 
 func outcomes(t *tally, reads bool) map[string]int64 {
 	m := map[string]int64{}
-	for o := ok; o <= unknown; o++ {
+	for o := oracle.OK; o <= oracle.Unknown; o++ {
 		if reads {
 			m[o.String()] = t.reads[o].Load()
 		} else {
@@ -132,7 +135,7 @@ func writeCounts(w io.Writer, of string, names []string, counts map[string]int64
 // write prints the report as text. The table is Markdown, so that documents can include it.
 func (r *report) write(w io.Writer) {
 	fmt.Fprintf(w, "\nSeed %d, %.0f s.", r.Seed, r.Took.Seconds())
-	for _, k := range slices.Sorted(mapKeys(r.Setup)) {
+	for _, k := range slices.Sorted(maps.Keys(r.Setup)) {
 		fmt.Fprintf(w, " %s: %s.", k, r.Setup[k])
 	}
 	fmt.Fprintln(w)
@@ -208,7 +211,7 @@ func (r *report) write(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "VIOLATIONS: %d\n", r.Violations)
-	for _, sort := range slices.Sorted(mapKeys(r.BySort)) {
+	for _, sort := range slices.Sorted(maps.Keys(r.BySort)) {
 		fmt.Fprintf(w, "  %s: %d\n", sort, r.BySort[sort])
 	}
 	for _, v := range r.Told {

@@ -19,6 +19,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"likewise/internal/faults/oracle"
 	"likewise/internal/servers"
 )
 
@@ -227,13 +228,10 @@ func (s *site) startProduct(ctx context.Context) error {
 	return nil
 }
 
-// span is a time of the run. Its end is forever until it is known.
-type span struct{ begin, end time.Duration }
-
 // heldAt returns the times in which an API may not have read requests: it was paused or, for clients behind a proxy,
 // the proxy held them.
-func (s *site) heldAt(api int) []span {
-	var held []span
+func (s *site) heldAt(api int) []oracle.Span {
+	var held []oracle.Span
 	if i := api % 2; i < len(s.apis) {
 		held = s.spans(s.apis[i].pauses())
 		if api >= 2 {
@@ -244,12 +242,12 @@ func (s *site) heldAt(api int) []span {
 }
 
 // spans converts times of the clock to times of the run.
-func (s *site) spans(list []pause) []span {
-	spans := make([]span, len(list))
+func (s *site) spans(list []pause) []oracle.Span {
+	spans := make([]oracle.Span, len(list))
 	for i, p := range list {
-		spans[i] = span{p.begin.Sub(s.began), forever}
+		spans[i] = oracle.Span{Begin: p.begin.Sub(s.began), End: oracle.Forever}
 		if !p.end.IsZero() {
-			spans[i].end = p.end.Sub(s.began)
+			spans[i].End = p.end.Sub(s.began)
 		}
 	}
 	return spans

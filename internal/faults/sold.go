@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"likewise/internal/faults/oracle"
 )
 
 // watchStock compares the counts of drops with their rows in MySQL, and with the stock. It ignores errors of the
@@ -27,14 +29,14 @@ func (st *storm) watchStock(ctx context.Context, when string) {
 			FROM %[1]s.drops d
 			WHERE d.id = ?`, database), &stock, &claimed, &n)
 		if err == nil && (n != claimed || n > stock) {
-			st.violations.addf("claimed is not its rows, or above the stock", st.site.since(),
+			st.violations.Addf("claimed is not its rows, or above the stock", st.site.since(),
 				"%s: drop %d: stock %d, claimed %d, live rows %d", when, id, stock, claimed, n)
 		}
 	}
 }
 
 // claimRows reads all rows of claims, by drop and user.
-func (st *storm) claimRows(ctx context.Context) (map[int64]map[int64]claimRow, error) {
+func (st *storm) claimRows(ctx context.Context) (oracle.ClaimRows, error) {
 	rows, err := st.site.db.QueryContext(ctx, fmt.Sprintf(`
 		SELECT drop_id, user_id, id, state, reason, COALESCE(expires_at < UTC_TIMESTAMP(3) - INTERVAL 5 SECOND, 0)
 		FROM %s.claims`, database))
@@ -42,56 +44,34 @@ func (st *storm) claimRows(ctx context.Context) (map[int64]map[int64]claimRow, e
 		return nil, fmt.Errorf("read claims: %w", err)
 	}
 	defer rows.Close()
-	states := []string{"", stateReserved, stateConfirmed, stateReturned, stateExpired, stateRejected, stateVoided}
-	list := map[int64]map[int64]claimRow{}
+	states := []string{"", oracle.StateReserved, oracle.StateConfirmed, oracle.StateReturned, oracle.StateExpired,
+		oracle.StateRejected, oracle.StateVoided}
+	list := oracle.ClaimRows{}
 	for rows.Next() {
 		var of, user int64
 		var state int
-		var r claimRow
-		if err := rows.Scan(&of, &user, &r.id, &state, &r.reason, &r.overdue); err != nil {
+		var r oracle.ClaimRow
+		if err := rows.Scan(&of, &user, &r.ID, &state, &r.Reason, &r.Overdue); err != nil {
 			return nil, fmt.Errorf("read claims: %w", err)
 		}
-		r.state = states[state]
-		if list[of] == nil {
-			list[of] = map[int64]claimRow{}
+		r.State = states[state]
+		if !list.Add(of, user, r) {
+			st.violations.Addf(oracle.TwoClaims, st.site.since(), "drop %d, user %d", of, user)
 		}
-		if _, twice := list[of][user]; twice {
-			st.violations.addf("two claims of one user", st.site.since(), "drop %d, user %d", of, user)
-		}
-		list[of][user] = r
 	}
 	return list, rows.Err()
 }
 
 // judgeClaims compares the answers about claims with each other, with MySQL and with the API.
-func (st *storm) judgeClaims(ctx context.Context, viewers []*account) error {
+func (st *storm) judgeClaims(ctx context.Context, j *oracle.Judge, viewers []*oracle.Account) error {
 	rows, err := st.claimRows(ctx)
 	if err != nil {
 		return err
 	}
 	st.watchStock(ctx, "at the end")
-	drops := st.drops.all()
-	for _, d := range drops {
-		var histories []*claimHistory
-		asked := map[int64]bool{}
-		for _, s := range d.all() {
-			h := &claimHistory{share: s, st: st}
-			h.walk()
-			if row, there := rows[d.id][s.user.id]; there {
-				h.end(&row)
-			} else {
-				h.end(nil)
-			}
-			histories = append(histories, h)
-			asked[s.user.id] = true
-		}
-		for user, row := range rows[d.id] {
-			if !asked[user] {
-				st.violations.addf("a claim that nobody made", st.site.since(), "%s, user %d: %s", d.name(), user, row)
-			}
-		}
-		st.judgeStock(d, histories, rows[d.id])
-		if err := st.judgeDrop(ctx, d, rows[d.id]); err != nil {
+	for _, d := range st.drops.all() {
+		j.Claims(d, rows[d.ID])
+		if err := st.judgeDrop(ctx, d, rows[d.ID]); err != nil {
 			return err
 		}
 	}
@@ -119,7 +99,7 @@ func (st *storm) awaitExpiry(ctx context.Context) error {
 			return nil
 		}
 		if time.Since(begin) > patience {
-			st.violations.addf("claims do not expire", st.site.since(), "%d are reserved for %v", n, patience)
+			st.violations.Addf("claims do not expire", st.site.since(), "%d are reserved for %v", n, patience)
 			return nil
 		}
 		if err := wait(ctx, 200*time.Millisecond); err != nil {
@@ -128,37 +108,27 @@ func (st *storm) awaitExpiry(ctx context.Context) error {
 	}
 }
 
-// inForce counts the live claims among rows.
-func inForce(rows map[int64]claimRow) (n int64) {
-	for _, row := range rows {
-		if live(row.state) {
-			n++
-		}
-	}
-	return n
-}
-
 // judgeDrop compares a drop as both APIs show it with MySQL.
-func (st *storm) judgeDrop(ctx context.Context, d *drop, rows map[int64]claimRow) error {
-	if d.post.mayBeGone(st.site.since()) {
+func (st *storm) judgeDrop(ctx context.Context, d *oracle.Drop, rows map[int64]oracle.ClaimRow) error {
+	if d.Post.MayBeGone(st.site.since()) {
 		return nil
 	}
-	viewers := d.all()
+	viewers := d.All()
 	for api := range st.site.apis {
-		q := request{method: http.MethodGet, path: d.path()}
+		q := request{method: http.MethodGet, path: d.Path()}
 		want := ""
 		// The first API is asked by a user who holds a claim, and the second by one who does not.
 		for _, s := range viewers {
-			row, has := rows[s.user.id]
-			if has = has && live(row.state); has == (api == 0) && !s.user.outcast {
-				if q.as = s.user; has {
-					want = strconv.FormatInt(row.id, 10)
+			row, has := rows[s.User.ID]
+			if has = has && oracle.Live(row.State); has == (api == 0) && !s.User.Outcast {
+				if q.as = s.User; has {
+					want = strconv.FormatInt(row.ID, 10)
 				}
 				break
 			}
 		}
 		a := st.eventually(ctx, route{api, patientLimit}, q)
-		if a.outcome != ok {
+		if a.outcome != oracle.OK {
 			return fmt.Errorf("%s answers %d %s", q, a.status, a.body)
 		}
 		seen, is := st.holdDrop(d, a.body, q.String())
@@ -166,8 +136,8 @@ func (st *storm) judgeDrop(ctx context.Context, d *drop, rows map[int64]claimRow
 		if seen.Claim != nil {
 			claim = seen.Claim.ID
 		}
-		if n := inForce(rows); is && (seen.Claimed != n || seen.Remaining != seen.Stock-n || claim != want) {
-			st.violations.addf("the API sees claims otherwise than MySQL", st.site.since(),
+		if n := oracle.InForce(rows); is && (seen.Claimed != n || seen.Remaining != seen.Stock-n || claim != want) {
+			st.violations.Addf("the API sees claims otherwise than MySQL", st.site.since(),
 				"api%d: %s answers %s; MySQL has %d live claims, and that of the viewer is %q",
 				api+1, q, a.body, n, want)
 		}
@@ -176,17 +146,17 @@ func (st *storm) judgeDrop(ctx context.Context, d *drop, rows map[int64]claimRow
 }
 
 // judgeHeld compares the list of a user's claims with MySQL, and reads each claim.
-func (st *storm) judgeHeld(ctx context.Context, by route, u *account, rows map[int64]map[int64]claimRow) error {
+func (st *storm) judgeHeld(ctx context.Context, by route, u *oracle.Account, rows oracle.ClaimRows) error {
 	want := map[string]string{}
 	for _, d := range st.drops.all() {
-		if row, has := rows[d.id][u.id]; has {
-			want[strconv.FormatInt(row.id, 10)] = row.state
+		if row, has := rows[d.ID][u.ID]; has {
+			want[strconv.FormatInt(row.ID, 10)] = row.State
 		}
 	}
 	bad := func(id, state, where string) {
 		if state != want[id] {
-			st.violations.addf("the API sees claims otherwise than MySQL", st.site.since(),
-				"user %d: %s says that claim %s is %q, in MySQL it is %q", u.id, where, id, state, want[id])
+			st.violations.Addf("the API sees claims otherwise than MySQL", st.site.since(),
+				"user %d: %s says that claim %s is %q, in MySQL it is %q", u.ID, where, id, state, want[id])
 		}
 	}
 	met := map[string]bool{}
@@ -227,51 +197,51 @@ const restSold = 20
 
 // sellRest sells what is left of open drops, after everything has come to rest. As many users as are left over get a
 // claim, and not one more: what was returned, voided or expired is available again, once.
-func (st *storm) sellRest(ctx context.Context, users []*account) error {
+func (st *storm) sellRest(ctx context.Context, users []*oracle.Account) error {
 	rows, err := st.claimRows(ctx)
 	if err != nil {
 		return err
 	}
 	now := st.site.since()
-	sold := map[*drop][]*share{}
+	sold := map[*oracle.Drop][]*oracle.Share{}
 	for _, d := range st.drops.all() {
-		if d.ends != 0 || d.begins > now || d.mayBeClosed(now) || d.post.mayBeGone(now) || len(sold) == restSold {
+		if d.Ends != 0 || d.Begins > now || d.MayBeClosed(now) || d.Post.MayBeGone(now) || len(sold) == restSold {
 			continue
 		}
 		var seen dropSeen
-		if err := st.mustRead(ctx, route{0, patientLimit}, users[0], d.path(), &seen); err != nil {
+		if err := st.mustRead(ctx, route{0, patientLimit}, users[0], d.Path(), &seen); err != nil {
 			return err
 		}
 		sold[d] = nil
-		left := seen.Stock - inForce(rows[d.id])
+		left := seen.Stock - oracle.InForce(rows[d.ID])
 		for i, u := range users {
-			if live(rows[d.id][u.id].state) {
+			if oracle.Live(rows[d.ID][u.ID].State) {
 				continue
 			}
-			s := d.share(u)
-			var o claimOp
+			s := d.Share(u)
+			var o oracle.ClaimOp
 			for range 5 {
-				o = st.claim(ctx, route{i % 2, patientLimit}, s, claims, 0)
-				if o.outcome != unknown && o.status != noStatus {
+				o = st.claim(ctx, route{i % 2, patientLimit}, s, oracle.Claims, 0)
+				if o.Outcome != oracle.Unknown && o.Status != oracle.NoStatus {
 					break
 				}
 				if err := wait(ctx, time.Second); err != nil {
 					return err
 				}
 			}
-			if o.outcome != ok {
+			if o.Outcome != oracle.OK {
 				break
 			}
 			sold[d] = append(sold[d], s)
 		}
 		if n := int64(len(sold[d])); n != left {
-			st.violations.addf("the rest is not what was left", st.site.since(),
+			st.violations.Addf("the rest is not what was left", st.site.since(),
 				"%s: stock %d, %d live claims in MySQL, and %d more were sold",
-				d.name(), seen.Stock, seen.Stock-left, n)
+				d.Name(), seen.Stock, seen.Stock-left, n)
 		}
 	}
 	if out, err := st.site.command(ctx, "cron", "run", "flush", "--timeout=60s"); err != nil {
-		st.violations.addf("flush fails", st.site.since(), "after the rest was sold: %v: %s", err, out)
+		st.violations.Addf("flush fails", st.site.since(), "after the rest was sold: %v: %s", err, out)
 	}
 	if rows, err = st.claimRows(ctx); err != nil {
 		return err
@@ -279,13 +249,13 @@ func (st *storm) sellRest(ctx context.Context, users []*account) error {
 	st.watchStock(ctx, "after the rest was sold")
 	for d, shares := range sold {
 		for _, s := range shares {
-			last := s.ops[len(s.ops)-1]
-			if row := rows[d.id][s.user.id]; row.id != last.claim || !live(row.state) {
-				st.violations.addf("an acknowledged claim is lost", st.site.since(),
-					"after the rest was sold, in MySQL: %s: %s", row, s.story())
+			last := s.Ops[len(s.Ops)-1]
+			if row := rows[d.ID][s.User.ID]; row.ID != last.Claim || !oracle.Live(row.State) {
+				st.violations.Addf(oracle.LostClaim, st.site.since(),
+					"after the rest was sold, in MySQL: %s: %s", row, s.Story())
 			}
 		}
-		if err := st.judgeDrop(ctx, d, rows[d.id]); err != nil {
+		if err := st.judgeDrop(ctx, d, rows[d.ID]); err != nil {
 			return err
 		}
 	}

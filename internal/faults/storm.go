@@ -17,69 +17,63 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"likewise/internal/faults/oracle"
 )
 
 // Clients wait for an answer until their own deadline. Patient ones wait longer than the API works on a request.
 // Impatient ones go on while the API may still do so.
 const (
-	patientLimit   = requestLimit + transit
+	patientLimit   = oracle.RequestLimit + oracle.Transit
 	impatientLimit = 3 * time.Second
 )
 
-// requestLimit is the time after which an API ends a request, from when it has read it.
-const requestLimit = 10 * time.Second
-
-// transit is how long a request takes to reach a process that runs, on a busy machine.
-const transit = 2 * time.Second
-
-// last returns until when an operation may take effect. After an answer, it has ended. If its client gave up, or a
-// proxy broke the connection, the API works on it until the deadline of the request. That begins when the API reads the
-// request: nobody can know before whether its client still waits. If the connection itself has ended, so has the API.
-func (s *site) last(o op) time.Duration {
-	switch {
-	case o.status != noStatus || o.outcome == failed:
-		return o.end
-	case o.broken:
-		return o.end + transit
-	}
-	begin := o.start
-	for _, held := range s.heldAt(int(o.api)) {
-		if held.begin <= o.end+transit && held.end >= o.start {
-			begin = max(begin, held.end)
-		}
-	}
-	if begin == forever {
-		return forever
-	}
-	return begin + requestLimit + transit
-}
+// last returns until when an operation may take effect.
+func (s *site) last(o oracle.Op) time.Duration { return oracle.Last(o, s.heldAt(int(o.API))) }
 
 // storm has the state that all clients share.
 type storm struct {
 	site       *site
 	http       *http.Client
-	violations *violations
+	violations *oracle.Violations
 	targets    *targets
 	tally      tally
 
 	mu     sync.Mutex
-	index  map[string]*target // by path
-	claims map[int64]*share   // by the ids that answers named
+	index  map[string]*oracle.Target // by path
+	claims map[int64]*oracle.Share   // by the ids that answers named
 
 	drops   store
 	keepers []*keeper
 	clients []*client
 
-	outcasts   []*account // users on whom moderators act
+	outcasts   []*oracle.Account // users on whom moderators act
 	moderators []*moderator
 
 	quiet sync.RWMutex // held by the goroutine that needs the clients to pause
 }
 
+// targets are the posts and comments that clients choose from, deleted or not.
+type targets struct {
+	mu   sync.RWMutex
+	hot  []*oracle.Target
+	cold []*oracle.Target
+	// disputed is as hot as the hot ones, and deleted and restored all the time.
+	disputed *oracle.Target
+	// discussed are the posts with comments. They are few, because all comments are read at the end.
+	discussed []*oracle.Target
+}
+
+func (t *targets) add(x *oracle.Target) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cold = append(t.cold, x)
+}
+
 // tally counts the outcomes of requests.
 type tally struct {
-	writes, reads [unknown + 1]atomic.Int64 // by outcome; writes are likes, unlikes and creations
-	likes, posts  atomic.Int64              // acknowledged
+	writes, reads [oracle.Unknown + 1]atomic.Int64 // by outcome; writes are likes, unlikes and creations
+	likes, posts  atomic.Int64                     // acknowledged
 	comments      atomic.Int64
 	repeated      atomic.Int64 // with the same Idempotency-Key
 	readBack      atomic.Int64 // likes that were read at once
@@ -91,8 +85,8 @@ type tally struct {
 
 func newStorm(s *site) *storm {
 	return &storm{
-		site: s, violations: &violations{}, targets: &targets{},
-		index: map[string]*target{}, claims: map[int64]*share{},
+		site: s, violations: &oracle.Violations{}, targets: &targets{},
+		index: map[string]*oracle.Target{}, claims: map[int64]*oracle.Share{},
 		http: &http.Client{Transport: &http.Transport{
 			MaxIdleConnsPerHost: 128, DisableCompression: true,
 			DialContext: (&net.Dialer{Timeout: time.Second}).DialContext,
@@ -100,30 +94,30 @@ func newStorm(s *site) *storm {
 	}
 }
 
-func (st *storm) know(kind string, id int64) *target {
+func (st *storm) know(kind string, id int64) *oracle.Target {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	t := &target{kind: kind, id: id}
-	if known, ok := st.index[t.path()]; ok {
+	t := &oracle.Target{Kind: kind, ID: id}
+	if known, ok := st.index[t.Path()]; ok {
 		return known
 	}
-	st.index[t.path()] = t
+	st.index[t.Path()] = t
 	return t
 }
 
 // born returns the target that was created.
-func (st *storm) born(made *creation) *target {
-	t := st.know(made.kind, made.id)
+func (st *storm) born(made *oracle.Creation) *oracle.Target {
+	t := st.know(made.Kind, made.ID)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	t.author = made.author
-	if made.kind == "comments" {
-		t.parent = st.index[(&target{kind: "posts", id: made.parent}).path()]
+	t.Author = made.Author
+	if made.Kind == "comments" {
+		t.Parent = st.index[(&oracle.Target{Kind: "posts", ID: made.Parent}).Path()]
 	}
 	return t
 }
 
-func (st *storm) known(kind string, id int64) *target {
+func (st *storm) known(kind string, id int64) *oracle.Target {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.index[fmt.Sprintf("/v1/%s/%d", kind, id)]
@@ -131,7 +125,7 @@ func (st *storm) known(kind string, id int64) *target {
 
 // answer is the answer to a request.
 type answer struct {
-	outcome outcome
+	outcome oracle.Outcome
 	status  int
 	body    []byte
 	etag    string
@@ -147,7 +141,7 @@ type route struct {
 }
 
 // name returns the name of the API.
-func (r route) name() string { return fmt.Sprintf("api%d", r.api%2+1) }
+func (r route) name() string { return oracle.APIName(r.api) }
 
 // far reports whether a proxy is on the way.
 func (r route) far() bool { return r.api >= 2 }
@@ -157,7 +151,7 @@ func (r route) other() route { return route{r.api ^ 1, r.limit} }
 
 // request is a request of a client. A status of 4xx is a wrong answer unless it is excused.
 type request struct {
-	as           *account
+	as           *oracle.Account
 	method, path string
 	body         any
 	header       map[string]string
@@ -191,49 +185,49 @@ func (st *storm) send(ctx context.Context, by route, q request) answer {
 	// net/http would send a request with an Idempotency-Key again by itself, and return the outcome of the second.
 	sent.GetBody = nil
 	begin, trouble := st.site.since(), st.site.trouble.Load()
-	var used *pass
+	var used *oracle.Pass
 	if q.as != nil {
-		used = q.as.pass.Load()
-		sent.Header.Set("Authorization", "Bearer "+used.token)
+		used = q.as.Pass.Load()
+		sent.Header.Set("Authorization", "Bearer "+used.Token)
 	}
 	response, err := st.http.Do(sent)
 	if err != nil {
 		var dial *net.OpError
 		if errors.As(err, &dial) && dial.Op == "dial" {
-			return answer{outcome: failed} // nothing was sent
+			return answer{outcome: oracle.Failed} // nothing was sent
 		}
-		return answer{outcome: unknown, broken: ctx.Err() == nil && !by.far()}
+		return answer{outcome: oracle.Unknown, broken: ctx.Err() == nil && !by.far()}
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
-		return answer{outcome: unknown, broken: ctx.Err() == nil && !by.far()}
+		return answer{outcome: oracle.Unknown, broken: ctx.Err() == nil && !by.far()}
 	}
 	a := answer{status: response.StatusCode, body: text, etag: response.Header.Get("ETag"),
 		replayed: response.Header.Get("Idempotency-Replayed") == "true"}
 	switch {
 	case a.status < 300:
-		a.outcome = ok
+		a.outcome = oracle.OK
 		// Other processes learn of a ban within seconds.
-		if q.as != nil && q.as.banned.must(begin-sessionsFresh, trouble) && st.site.trouble.Load() == trouble {
-			st.violations.addf("a banned account is served", st.site.since(), "%s: %s of user %d answers %d",
-				by.name(), q, q.as.id, a.status)
+		if q.as != nil && q.as.Banned.Must(begin-sessionsFresh, trouble) && st.site.trouble.Load() == trouble {
+			st.violations.Addf("a banned account is served", st.site.since(), "%s: %s of user %d answers %d",
+				by.name(), q, q.as.ID, a.status)
 		}
 	case a.status == http.StatusRequestTimeout:
-		a.outcome = unknown
+		a.outcome = oracle.Unknown
 	case a.status < 500:
-		a.outcome = failed
+		a.outcome = oracle.Failed
 		excused := a.status == http.StatusTooManyRequests || slices.Contains(q.excused, a.status)
 		if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden {
-			excused = excused || used != nil && used.ended.Load()
+			excused = excused || used != nil && used.Ended.Load()
 		}
 		if !excused {
 			// Every other request of the storm is valid, so a 4xx is a wrong answer.
-			st.violations.addf("blamed the client", st.site.since(), "%s: %s answers %d %s",
+			st.violations.Addf(oracle.BlamedClient, st.site.since(), "%s: %s answers %d %s",
 				by.name(), q, a.status, text)
 		}
 	default:
-		a.outcome = unknown
+		a.outcome = oracle.Unknown
 	}
 	if a.status >= 400 {
 		st.holdProblem(by, q, a, response.Header)
@@ -257,8 +251,8 @@ func (st *storm) holdProblem(by route, q request, a answer, header http.Header) 
 		Code      string
 		RequestID string `json:"request_id"`
 	}
-	bad := func(sort string) {
-		st.violations.addf(sort, st.site.since(), "%s: %s answers %d %s", by.name(), q, a.status, a.body)
+	bad := func(sort oracle.Kind) {
+		st.violations.Addf(sort, st.site.since(), "%s: %s answers %d %s", by.name(), q, a.status, a.body)
 	}
 	if header.Get("Content-Type") != "application/problem+json" || json.Unmarshal(a.body, &p) != nil || p.Code == "" {
 		bad("an error that is not problem+json")
@@ -284,19 +278,19 @@ type seen struct {
 }
 
 // holdCount checks that a count is possible.
-func (st *storm) holdCount(t *target, count int64, where string) {
+func (st *storm) holdCount(t *oracle.Target, count int64, where string) {
 	if t == nil {
 		return // its creator has no answer yet
 	}
 	if count < 0 {
-		st.violations.addf("a negative count", st.site.since(), "%s: %s says %d", t.name(), where, count)
+		st.violations.Addf("a negative count", st.site.since(), "%s: %s says %d", t.Name(), where, count)
 	}
-	if most := t.likers.Load(); count > most {
-		st.violations.addf(
+	if most := t.Likers.Load(); count > most {
+		st.violations.Addf(
 			"a count above its likers",
 			st.site.since(),
 			"%s: %s says %d, but at most %d users ever liked it",
-			t.name(),
+			t.Name(),
 			where,
 			count,
 			most,
@@ -305,35 +299,35 @@ func (st *storm) holdCount(t *target, count int64, where string) {
 }
 
 // set performs one operation on a register.
-func (st *storm) set(ctx context.Context, by route, r *register, want bool) outcome {
-	r.settle(st.site.since(), st.site.last)
-	if r.opposed(want) {
+func (st *storm) set(ctx context.Context, by route, r *oracle.Register, want bool) oracle.Outcome {
+	r.Settle(st.site.since(), st.site.last)
+	if r.Opposed(want) {
 		st.tally.overtaken.Add(1)
 	}
-	came, went := r.begin(want)
-	before, trouble := r.target.bounds(), st.site.trouble.Load()
+	came, went := r.Begin(want)
+	before, trouble := r.Target.Bounds(), st.site.trouble.Load()
 	method := http.MethodDelete
 	if want {
 		method = http.MethodPut
 	}
-	o := op{want: want, api: uint8(by.api), start: st.site.since()}
+	o := oracle.Op{Want: want, API: uint8(by.api), Start: st.site.since()}
 	excused := []int{http.StatusNotFound}
-	if len(r.open) > 0 || r.user.outcast { // an earlier request, or a void of the likes, may come after this one
+	if len(r.Open) > 0 || r.User.Outcast { // an earlier request, or a void of the likes, may come after this one
 		excused = append(excused, http.StatusConflict)
 	}
 	a := st.send(ctx, by, request{
-		as: r.user, method: method, path: r.target.path() + "/like", excused: excused,
+		as: r.User, method: method, path: r.Target.Path() + "/like", excused: excused,
 	})
-	o.end, o.outcome, o.status, o.broken = st.site.since(), a.outcome, uint16(a.status), a.broken
-	if a.status == http.StatusNotFound && !r.target.mayBeGone(o.start) {
-		st.violations.addf("blamed the client", o.end, "%s: %s %s/like answers 404, and the target is not deleted",
-			by.name(), method, r.target.path())
+	o.End, o.Outcome, o.Status, o.Broken = st.site.since(), a.outcome, uint16(a.status), a.broken
+	if a.status == http.StatusNotFound && !r.Target.MayBeGone(o.Start) {
+		st.violations.Addf(oracle.BlamedClient, o.End, "%s: %s %s/like answers 404, and the target is not deleted",
+			by.name(), method, r.Target.Path())
 	}
-	if a.outcome == ok && r.target.mustBeGone(o.start, trouble) && st.site.trouble.Load() == trouble {
-		st.violations.addf("a deleted target takes likes", o.end, "%s: %s %s/like of user %d answers %s",
-			by.name(), method, r.target.path(), r.user.id, a.body)
+	if a.outcome == oracle.OK && r.Target.MustBeGone(o.Start, trouble) && st.site.trouble.Load() == trouble {
+		st.violations.Addf("a deleted target takes likes", o.End, "%s: %s %s/like of user %d answers %s",
+			by.name(), method, r.Target.Path(), r.User.ID, a.body)
 	}
-	if a.outcome == ok {
+	if a.outcome == oracle.OK {
 		var said struct {
 			Liked      *bool  `json:"liked"`
 			LikesCount *int64 `json:"likes_count"`
@@ -343,17 +337,17 @@ func (st *storm) set(ctx context.Context, by route, r *register, want bool) outc
 			&said,
 		); err != nil || said.Liked == nil || said.LikesCount == nil ||
 			*said.Liked != want {
-			st.violations.addf("a wrong answer", o.end, "%s %s/like answers %s", method, r.target.path(), a.body)
+			st.violations.Addf(oracle.WrongAnswer, o.End, "%s %s/like answers %s", method, r.Target.Path(), a.body)
 		} else {
-			st.holdCount(r.target, *said.LikesCount, "the answer to a like")
-			if least, most := r.target.since(before); *said.LikesCount < least || *said.LikesCount > most {
-				st.violations.addf(
+			st.holdCount(r.Target, *said.LikesCount, "the answer to a like")
+			if least, most := r.Target.Since(before); *said.LikesCount < least || *said.LikesCount > most {
+				st.violations.Addf(
 					"a count that cannot be",
-					o.end,
+					o.End,
 					"%s %s/like by user %d answers %s, but there were %d to %d likes",
 					method,
-					r.target.path(),
-					r.user.id,
+					r.Target.Path(),
+					r.User.ID,
 					a.body,
 					least,
 					most,
@@ -363,7 +357,7 @@ func (st *storm) set(ctx context.Context, by route, r *register, want bool) outc
 		st.tally.likes.Add(1)
 	}
 	st.tally.writes[a.outcome].Add(1)
-	r.finish(o, came, went)
+	r.Finish(o, came, went)
 	return a.outcome
 }
 
@@ -374,19 +368,14 @@ type client struct {
 	st        *storm
 	n         int
 	rng       *rand.Rand
-	users     []*account
-	registers map[registerKey]*register
-	order     []*register // the same, in order of creation
-	made      []*creation
-	holding   []*share // that the client believes to have claims
+	users     []*oracle.Account
+	registers map[oracle.RegisterKey]*oracle.Register
+	order     []*oracle.Register // the same, in order of creation
+	made      []*oracle.Creation
+	holding   []*oracle.Share // that the client believes to have claims
 }
 
-type registerKey struct {
-	target *target
-	user   int64
-}
-
-func newClient(st *storm, n int, seed uint64, users []*account) *client {
+func newClient(st *storm, n int, seed uint64, users []*oracle.Account) *client {
 	by := route{n % 2, patientLimit}
 	if n%4 >= 2 {
 		by.limit = impatientLimit
@@ -395,7 +384,7 @@ func newClient(st *storm, n int, seed uint64, users []*account) *client {
 		by.api += 2 // behind a proxy
 	}
 	return &client{route: by, st: st, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), users: users,
-		registers: map[registerKey]*register{}}
+		registers: map[oracle.RegisterKey]*oracle.Register{}}
 }
 
 // run performs operations until ctx ends, at most one in each interval.
@@ -426,9 +415,9 @@ func (c *client) act(ctx context.Context) {
 		c.like(ctx)
 	case p < 0.76:
 		c.shop(ctx)
-	case p < 0.762 && !c.users[0].outcast:
+	case p < 0.762 && !c.users[0].Outcast:
 		c.post(ctx)
-	case p < 0.768 && !c.users[0].outcast:
+	case p < 0.768 && !c.users[0].Outcast:
 		c.comment(ctx)
 	case p < 0.79:
 		c.readDrop(ctx)
@@ -440,8 +429,8 @@ func (c *client) act(ctx context.Context) {
 }
 
 // retire switches to the other API after one did not answer.
-func (c *client) retire(a outcome, status int) {
-	if a == failed && status == noStatus || a == unknown && status == noStatus {
+func (c *client) retire(a oracle.Outcome, status int) {
+	if a == oracle.Failed && status == oracle.NoStatus || a == oracle.Unknown && status == oracle.NoStatus {
 		c.route = c.other()
 	}
 }
@@ -449,19 +438,20 @@ func (c *client) retire(a outcome, status int) {
 func (c *client) like(ctx context.Context) {
 	r := c.choose()
 	want := c.rng.Float64() < 0.85
-	if r.lastWanted() {
+	if r.LastWanted() {
 		want = c.rng.Float64() < 0.2
 	}
 	again, back := c.rng.Float64() < 0.5, c.rng.Float64() < 0.1
 	for range 3 {
 		outcome := c.st.set(ctx, c.route, r, want)
-		last := r.ops[len(r.ops)-1]
-		c.retire(outcome, int(last.status))
+		last := r.Ops[len(r.Ops)-1]
+		c.retire(outcome, int(last.Status))
 		switch {
-		case outcome == failed && last.status == noStatus: // was not sent, and is repeated at the other API
-		case outcome == unknown && again: // the user changes their mind at once
+		// It was not sent, and is repeated at the other API.
+		case outcome == oracle.Failed && last.Status == oracle.NoStatus:
+		case outcome == oracle.Unknown && again: // the user changes their mind at once
 			want, again = !want, false
-		case outcome == ok && back:
+		case outcome == oracle.OK && back:
 			c.readBack(ctx, r)
 			return
 		default:
@@ -473,41 +463,41 @@ func (c *client) like(ctx context.Context) {
 // readBack reads a target whose like was just answered, through either API. While no fault is active, the answer has
 // what was acknowledged, and a possible count. A process that waits too long for Redis may answer from MySQL, which is
 // behind by a moment, so a wrong answer is a violation only if it stays.
-func (c *client) readBack(ctx context.Context, r *register) {
-	want, trouble := r.lastWanted(), c.st.site.trouble.Load()
-	if trouble%2 == 1 || r.user.outcast || r.opposed(want) {
+func (c *client) readBack(ctx context.Context, r *oracle.Register) {
+	want, trouble := r.LastWanted(), c.st.site.trouble.Load()
+	if trouble%2 == 1 || r.User.Outcast || r.Opposed(want) {
 		return
 	}
 	by, wrong := route{c.rng.IntN(2), c.limit}, ""
 	for range 10 {
-		before, begin := r.target.bounds(), c.st.site.since()
+		before, begin := r.Target.Bounds(), c.st.site.since()
 		a := c.st.send(ctx, by, request{
-			as: r.user, method: http.MethodGet, path: r.target.path(), excused: []int{http.StatusNotFound},
+			as: r.User, method: http.MethodGet, path: r.Target.Path(), excused: []int{http.StatusNotFound},
 		})
 		var said seen
-		if a.outcome != ok || json.Unmarshal(a.body, &said) != nil || r.target.mayBeGone(begin) ||
+		if a.outcome != oracle.OK || json.Unmarshal(a.body, &said) != nil || r.Target.MayBeGone(begin) ||
 			c.st.site.trouble.Load() != trouble {
 			return
 		}
-		c.st.tally.reads[ok].Add(1)
+		c.st.tally.reads[oracle.OK].Add(1)
 		c.st.tally.readBack.Add(1)
-		least, most := r.target.since(before)
+		least, most := r.Target.Since(before)
 		if said.Liked == want && said.LikesCount >= least && said.LikesCount <= most {
 			return
 		}
 		wrong = fmt.Sprintf("user %d of %s: %s answers liked %v and %d likes, but liked is %v and there are %d to %d",
-			r.user.id, r.target.name(), by.name(), said.Liked, said.LikesCount, want, least, most)
+			r.User.ID, r.Target.Name(), by.name(), said.Liked, said.LikesCount, want, least, most)
 		if wait(ctx, 300*time.Millisecond) != nil {
 			return
 		}
 	}
-	c.st.violations.addf("a read that is not what was acknowledged", c.st.site.since(), "%s", wrong)
+	c.st.violations.Addf("a read that is not what was acknowledged", c.st.site.since(), "%s", wrong)
 }
 
 // choose returns a hot target, one that this client has used before, or any.
-func (c *client) choose() *register {
+func (c *client) choose() *oracle.Register {
 	c.st.targets.mu.RLock()
-	var t *target
+	var t *oracle.Target
 	p := c.rng.Float64()
 	switch {
 	case p < 0.4:
@@ -524,11 +514,11 @@ func (c *client) choose() *register {
 	return c.register(t, c.users[c.rng.IntN(len(c.users))])
 }
 
-func (c *client) register(t *target, user *account) *register {
-	key := registerKey{t, user.id}
+func (c *client) register(t *oracle.Target, user *oracle.Account) *oracle.Register {
+	key := oracle.RegisterKey{Target: t, User: user.ID}
 	r, ok := c.registers[key]
 	if !ok {
-		r = &register{target: t, user: user}
+		r = &oracle.Register{Target: t, User: user}
 		c.registers[key] = r
 		c.order = append(c.order, r)
 	}
@@ -536,8 +526,8 @@ func (c *client) register(t *target, user *account) *register {
 }
 
 func (c *client) post(ctx context.Context) {
-	made := c.create(ctx, &creation{kind: "posts"})
-	if made.outcome == ok {
+	made := c.create(ctx, &oracle.Creation{Kind: "posts"})
+	if made.Outcome == oracle.OK {
 		c.st.targets.add(c.st.born(made))
 	}
 }
@@ -546,29 +536,29 @@ func (c *client) comment(ctx context.Context) {
 	c.st.targets.mu.RLock()
 	on := c.st.targets.discussed[c.rng.IntN(len(c.st.targets.discussed))]
 	c.st.targets.mu.RUnlock()
-	made := c.create(ctx, &creation{kind: "comments", parent: on.id})
-	if made.outcome == ok {
+	made := c.create(ctx, &oracle.Creation{Kind: "comments", Parent: on.ID})
+	if made.Outcome == oracle.OK {
 		c.st.targets.add(c.st.born(made))
 	}
 }
 
 // create sends a creation. Without an Idempotency-Key it is sent once, because a repetition may create twice. With a
 // key, it is repeated until there is an answer, and sometimes after it: whatever is sent has one effect and one answer.
-func (c *client) create(ctx context.Context, made *creation) *creation {
-	made.marker = fmt.Sprintf("marker-%d-%d-%d", c.n, len(c.made), c.rng.Uint64())
-	made.author, made.start = c.users[c.rng.IntN(len(c.users))], c.st.site.since()
+func (c *client) create(ctx context.Context, made *oracle.Creation) *oracle.Creation {
+	made.Marker = fmt.Sprintf("marker-%d-%d-%d", c.n, len(c.made), c.rng.Uint64())
+	made.Author, made.Start = c.users[c.rng.IntN(len(c.users))], c.st.site.since()
 	c.made = append(c.made, made)
 	q := request{
-		as: made.author, method: http.MethodPost, path: "/v1/posts",
-		body:    map[string]any{"title": made.marker, "content": "The text of " + made.marker},
+		as: made.Author, method: http.MethodPost, path: "/v1/posts",
+		body:    map[string]any{"title": made.Marker, "content": "The text of " + made.Marker},
 		excused: []int{http.StatusNotFound},
 	}
-	if made.kind == "comments" {
-		q.path, q.body = fmt.Sprintf("/v1/posts/%d/comments", made.parent), map[string]any{"content": made.marker}
+	if made.Kind == "comments" {
+		q.path, q.body = fmt.Sprintf("/v1/posts/%d/comments", made.Parent), map[string]any{"content": made.Marker}
 	}
 	again := 1
 	if c.rng.IntN(2) == 0 {
-		q.header, again = map[string]string{"Idempotency-Key": made.marker}, 5
+		q.header, again = map[string]string{"Idempotency-Key": made.Marker}, 5
 	}
 	var a answer
 	for n := range again {
@@ -578,31 +568,31 @@ func (c *client) create(ctx context.Context, made *creation) *creation {
 		}
 		a = c.st.send(ctx, c.route, q)
 		if a.status == http.StatusNotFound {
-			on := c.st.known("posts", made.parent)
-			if on == nil || !on.mayBeGone(made.start) {
-				c.st.violations.addf("blamed the client", c.st.site.since(), "POST %s answers 404 %s", q.path, a.body)
+			on := c.st.known("posts", made.Parent)
+			if on == nil || !on.MayBeGone(made.Start) {
+				c.st.violations.Addf(oracle.BlamedClient, c.st.site.since(), "POST %s answers 404 %s", q.path, a.body)
 			}
 		}
 		c.retire(a.outcome, a.status)
-		made.settle(a)
-		if a.outcome == ok || a.outcome == failed && a.status != http.StatusConflict {
+		made.Settle(a.outcome, uint16(a.status))
+		if a.outcome == oracle.OK || a.outcome == oracle.Failed && a.status != http.StatusConflict {
 			break
 		}
 		_ = wait(ctx, time.Duration(n)*200*time.Millisecond)
 	}
-	c.st.tally.writes[made.outcome].Add(1)
-	if a.outcome != ok {
+	c.st.tally.writes[made.Outcome].Add(1)
+	if a.outcome != oracle.OK {
 		return made
 	}
 	said, is := c.created(made, q, a)
 	if is && said.LikesCount != 0 && again == 1 {
-		c.st.violations.addf("a wrong answer", c.st.site.since(), "POST %s answers %s", q.path, a.body)
+		c.st.violations.Addf(oracle.WrongAnswer, c.st.site.since(), "POST %s answers %s", q.path, a.body)
 	}
-	made.id = said.ID
+	made.ID = said.ID
 	if q.header != nil && c.rng.IntN(2) == 0 {
 		c.replay(ctx, made, q)
 	}
-	if made.kind == "posts" {
+	if made.Kind == "posts" {
 		c.st.tally.posts.Add(1)
 	} else {
 		c.st.tally.comments.Add(1)
@@ -610,56 +600,48 @@ func (c *client) create(ctx context.Context, made *creation) *creation {
 	return made
 }
 
-// settle notes an answer. After one without a certain outcome, a refusal leaves it uncertain.
-func (c *creation) settle(a answer) {
-	if a.outcome == failed && c.outcome == unknown {
-		return
-	}
-	c.outcome, c.status = a.outcome, uint16(a.status)
-}
-
 // created reads the answer to a creation.
-func (c *client) created(made *creation, q request, a answer) (said seen, is bool) {
+func (c *client) created(made *oracle.Creation, q request, a answer) (said seen, is bool) {
 	err := json.Unmarshal(a.body, &said)
-	if err != nil || said.ID == 0 || !strings.Contains(said.Title+said.Content, made.marker) {
-		c.st.violations.addf("a wrong answer", c.st.site.since(), "POST %s answers %s", q.path, a.body)
+	if err != nil || said.ID == 0 || !strings.Contains(said.Title+said.Content, made.Marker) {
+		c.st.violations.Addf(oracle.WrongAnswer, c.st.site.since(), "POST %s answers %s", q.path, a.body)
 		return said, false
 	}
 	return said, true
 }
 
 // replay sends an acknowledged creation again. The answer is that of the first, unless the object was deleted since.
-func (c *client) replay(ctx context.Context, made *creation, q request) {
+func (c *client) replay(ctx context.Context, made *oracle.Creation, q request) {
 	q.excused = append(q.excused, http.StatusConflict)
 	trouble, begin := c.st.site.trouble.Load(), c.st.site.since()
 	a := c.st.send(ctx, c.route, q)
 	c.retire(a.outcome, a.status)
 	c.st.tally.repeated.Add(1)
 	switch {
-	case a.outcome == ok:
-		if said, is := c.created(made, q, a); is && (said.ID != made.id || !a.replayed) {
-			c.st.violations.addf(
+	case a.outcome == oracle.OK:
+		if said, is := c.created(made, q, a); is && (said.ID != made.ID || !a.replayed) {
+			c.st.violations.Addf(
 				"a key with two effects",
 				c.st.site.since(),
 				"%s: answered again, replayed %v, with %s",
-				made.story(),
+				made.Story(),
 				a.replayed,
 				a.body,
 			)
 		}
-	case a.outcome == failed && a.status != noStatus:
-		on := c.st.known("posts", made.parent)
-		if on != nil && on.mayBeGone(begin) || trouble%2 == 1 || c.st.site.trouble.Load() != trouble {
+	case a.outcome == oracle.Failed && a.status != oracle.NoStatus:
+		on := c.st.known("posts", made.Parent)
+		if on != nil && on.MayBeGone(begin) || trouble%2 == 1 || c.st.site.trouble.Load() != trouble {
 			return
 		}
-		c.st.violations.addf("blamed the client", c.st.site.since(), "%s: the same again answers %d %s", made.story(),
+		c.st.violations.Addf(oracle.BlamedClient, c.st.site.since(), "%s: the same again answers %d %s", made.Story(),
 			a.status, a.body)
 	}
 }
 
 // read reads a path that belongs to the target on, or to none.
-func (c *client) read(ctx context.Context, path string, on *target) []byte {
-	var as *account
+func (c *client) read(ctx context.Context, path string, on *oracle.Target) []byte {
+	var as *oracle.Account
 	if c.rng.Float64() < 0.7 {
 		as = c.users[c.rng.IntN(len(c.users))]
 	}
@@ -667,42 +649,42 @@ func (c *client) read(ctx context.Context, path string, on *target) []byte {
 	a := c.st.send(ctx, c.route, request{
 		as: as, method: http.MethodGet, path: path, excused: []int{http.StatusNotFound},
 	})
-	if a.status == http.StatusNotFound && (on == nil || !on.mayBeGone(begin)) {
-		c.st.violations.addf("blamed the client", c.st.site.since(), "GET %s answers 404 %s", path, a.body)
+	if a.status == http.StatusNotFound && (on == nil || !on.MayBeGone(begin)) {
+		c.st.violations.Addf(oracle.BlamedClient, c.st.site.since(), "GET %s answers 404 %s", path, a.body)
 	}
 	c.retire(a.outcome, a.status)
 	c.st.tally.reads[a.outcome].Add(1)
-	if a.outcome != ok {
+	if a.outcome != oracle.OK {
 		return nil
 	}
 	return a.body
 }
 
 func (c *client) readOne(ctx context.Context) {
-	t := c.choose().target
-	if body := c.read(ctx, t.path(), t); body != nil {
+	t := c.choose().Target
+	if body := c.read(ctx, t.Path(), t); body != nil {
 		var said seen
-		if err := json.Unmarshal(body, &said); err != nil || said.ID != t.id {
-			c.st.violations.addf("a wrong answer", c.st.site.since(), "GET %s answers %s", t.path(), body)
+		if err := json.Unmarshal(body, &said); err != nil || said.ID != t.ID {
+			c.st.violations.Addf(oracle.WrongAnswer, c.st.site.since(), "GET %s answers %s", t.Path(), body)
 			return
 		}
-		c.st.holdCount(t, said.LikesCount, "GET "+t.path())
+		c.st.holdCount(t, said.LikesCount, "GET "+t.Path())
 	}
 }
 
 func (c *client) readList(ctx context.Context) {
 	kind, path := "posts", "/v1/posts?sort="+[]string{"new", "top"}[c.rng.IntN(2)]
-	var under *target
+	var under *oracle.Target
 	if c.rng.IntN(2) == 0 {
 		c.st.targets.mu.RLock()
 		on := c.st.targets.discussed[c.rng.IntN(len(c.st.targets.discussed))]
 		c.st.targets.mu.RUnlock()
-		under, kind, path = on, "comments", on.path()+"/comments?sort="+[]string{"old", "new", "top"}[c.rng.IntN(3)]
+		under, kind, path = on, "comments", on.Path()+"/comments?sort="+[]string{"old", "new", "top"}[c.rng.IntN(3)]
 	}
 	if body := c.read(ctx, path, under); body != nil {
 		var said struct{ Items []seen }
 		if err := json.Unmarshal(body, &said); err != nil || said.Items == nil {
-			c.st.violations.addf("a wrong answer", c.st.site.since(), "GET %s answers %s", path, body)
+			c.st.violations.Addf(oracle.WrongAnswer, c.st.site.since(), "GET %s answers %s", path, body)
 			return
 		}
 		for _, item := range said.Items {
@@ -712,15 +694,15 @@ func (c *client) readList(ctx context.Context) {
 }
 
 // readTokens parses the output of `likewise user token`.
-func readTokens(text string) ([]*account, error) {
-	var list []*account
+func readTokens(text string) ([]*oracle.Account, error) {
+	var list []*oracle.Account
 	for line := range strings.Lines(text) {
 		id, token, found := strings.Cut(strings.TrimSpace(line), "\t")
 		n, err := strconv.ParseInt(id, 10, 64)
 		if !found || err != nil {
 			return nil, fmt.Errorf("not an id and a token: %q", line)
 		}
-		list = append(list, newAccount(n, token))
+		list = append(list, oracle.NewAccount(n, token))
 	}
 	return list, nil
 }

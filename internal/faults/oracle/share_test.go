@@ -1,4 +1,4 @@
-package main
+package oracle
 
 import (
 	"fmt"
@@ -13,62 +13,70 @@ import (
 // sharing returns the operations of words on a share, ten seconds apart and each a second long. A word names the act,
 // the answer and, after a colon, the claim: "claim 201:7", "return 204:7", "confirm ?:7", "look returned:7". An answer
 // is a status, a state, a code, ? for a 503 or ! for none.
-func sharing(d *drop, user int64, words ...string) *share {
-	s := d.share(newAccount(user, ""))
+func sharing(d *Drop, user int64, words ...string) *Share {
+	s := d.Share(NewAccount(user, ""))
 	for i, w := range words {
 		act, rest, _ := strings.Cut(w, " ")
 		said, id, _ := strings.Cut(rest, ":")
-		o := claimOp{trouble: -1}
-		o.act = map[string]claiming{"claim": claims, "return": returns, "confirm": confirms, "look": looks}[act]
-		_, _ = fmt.Sscan(id, &o.claim)
-		o.start = time.Duration(10*i) * time.Second
-		o.end = o.start + time.Second
-		if d.within > 0 {
-			o.expires = o.start + d.within
+		o := ClaimOp{Trouble: -1}
+		o.Act = map[string]Claiming{"claim": Claims, "return": Returns, "confirm": Confirms, "look": Looks}[act]
+		_, _ = fmt.Sscan(id, &o.Claim)
+		o.Start = time.Duration(10*i) * time.Second
+		o.End = o.Start + time.Second
+		if d.Within > 0 {
+			o.Expires = o.Start + d.Within
 		}
 		switch said {
 		case "201", "200", "204":
-			o.outcome, o.state = ok, stateReserved
-			_, _ = fmt.Sscan(said, &o.status)
+			o.Outcome, o.State = OK, StateReserved
+			_, _ = fmt.Sscan(said, &o.Status)
 		case "?":
-			o.outcome, o.status = unknown, http.StatusServiceUnavailable
+			o.Outcome, o.Status = Unknown, http.StatusServiceUnavailable
 		case "!":
-			o.outcome = unknown
+			o.Outcome = Unknown
 		case "404":
-			o.outcome, o.status = failed, http.StatusNotFound
+			o.Outcome, o.Status = Failed, http.StatusNotFound
 		case "sold_out", "too_late", "conflict":
-			o.outcome, o.status, o.code = failed, http.StatusConflict, said
+			o.Outcome, o.Status, o.Code = Failed, http.StatusConflict, said
 		case "ended", "not_started":
-			o.outcome, o.status, o.code = failed, http.StatusForbidden, said
+			o.Outcome, o.Status, o.Code = Failed, http.StatusForbidden, said
 		default:
-			o.outcome, o.status, o.state = ok, http.StatusOK, said
+			o.Outcome, o.Status, o.State = OK, http.StatusOK, said
 		}
 		if act == "return" {
-			o.state = ""
+			o.State = ""
 		}
-		s.ops = append(s.ops, o)
+		s.Ops = append(s.Ops, o)
 	}
 	return s
 }
 
 // stockOf returns a drop that was made with a stock, at 0 s.
-func stockOf(stock int64) *drop {
-	return &drop{id: 3, post: &target{kind: "posts", id: 1}, stocks: []setting{{stock: stock, outcome: ok, calm: true}}}
+func stockOf(stock int64) *Drop {
+	return &Drop{ID: 3, Post: &Target{Kind: "posts", ID: 1}, Stocks: []Setting{{Stock: stock, Outcome: OK, Calm: true}}}
+}
+
+// rowOf returns a row that is written as STATE:ID.
+func rowOf(text string) (row ClaimRow) {
+	state, id, _ := strings.Cut(text, ":")
+	row.State = state
+	_, _ = fmt.Sscan(id, &row.ID)
+	return row
 }
 
 func TestClaimHistory_findsAnswersThatCannotBe(t *testing.T) {
 	const (
-		lost   = "an acknowledged claim is lost"
-		wrong  = "a claim in a wrong state"
-		back   = "an ended claim is back"
-		blamed = "blamed the client"
+		lost   = LostClaim
+		wrong  = WrongState
+		back   = EndedClaim
+		blamed = BlamedClient
 	)
 	for _, c := range []struct {
 		name   string
 		within time.Duration
 		words  string
 		row    string // state:id; empty for none
-		sort   string // of the violation; empty for none
+		sort   Kind   // of the violation; empty for none
 	}{
 		{"made", 0, "claim 201:7", "confirmed:7", ""},
 		{"repeated", 0, "claim 201:7, claim 200:7", "confirmed:7", ""},
@@ -107,22 +115,20 @@ func TestClaimHistory_findsAnswersThatCannotBe(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := stockOf(5)
-			d.within = c.within
-			st := newOracle()
-			st.site.began = time.Now().Add(-2 * time.Hour)
-			h := &claimHistory{share: sharing(d, 7, strings.Split(c.words, ", ")...), st: st}
+			d.Within = c.within
+			j := newJudge()
+			h := &claimHistory{Share: sharing(d, 7, strings.Split(c.words, ", ")...), j: j}
 			h.walk()
-			if state, id, there := strings.Cut(c.row, ":"); there {
-				row := claimRow{state: state}
-				_, _ = fmt.Sscan(id, &row.id)
-				h.end(&row)
-			} else {
+			if c.row == "" {
 				h.end(nil)
+			} else {
+				row := rowOf(c.row)
+				h.end(&row)
 			}
 			if c.sort == "" {
-				assert.Empty(t, sorts(st))
+				assert.Empty(t, sorts(j))
 			} else {
-				assert.Contains(t, sorts(st), c.sort)
+				assert.Contains(t, sorts(j), c.sort)
 			}
 		})
 	}
@@ -130,108 +136,107 @@ func TestClaimHistory_findsAnswersThatCannotBe(t *testing.T) {
 
 // A clock that is set back makes a claim confirmable again, until something has ended it.
 func TestClaimHistory_permitsAConfirmationAfterAStepBack(t *testing.T) {
-	d, st := stockOf(5), newOracle()
-	d.within = 15 * time.Second
-	st.site.began = time.Now().Add(-2 * time.Hour)
-	st.site.stepped = []pause{{st.site.began.Add(22 * time.Second), st.site.began.Add(25 * time.Second)}}
+	d, j := stockOf(5), newJudge()
+	d.Within = 15 * time.Second
+	j.Stepped = []Span{{22 * time.Second, 25 * time.Second}}
 	h := &claimHistory{
-		share: sharing(d, 7, "claim 201:7", "look reserved:7", "confirm too_late:7", "confirm confirmed:7"), st: st,
+		Share: sharing(d, 7, "claim 201:7", "look reserved:7", "confirm too_late:7", "confirm confirmed:7"), j: j,
 	}
 	h.walk()
-	h.end(&claimRow{id: 7, state: stateConfirmed})
-	assert.Empty(t, sorts(st))
+	h.end(&ClaimRow{ID: 7, State: StateConfirmed})
+	assert.Empty(t, sorts(j))
 }
 
 func TestClaimHistory_permitsWhatActorsCaused(t *testing.T) {
-	d, st := stockOf(5), newOracle()
+	d, j := stockOf(5), newJudge()
 	s := sharing(d, 7, "claim 201:7")
-	h := &claimHistory{share: s, st: st}
+	h := &claimHistory{Share: s, j: j}
 	h.walk()
-	end := func(state string) []string {
-		st.violations.list = nil
-		h.end(&claimRow{id: 7, state: state})
-		return sorts(st)
+	end := func(state string) []Kind {
+		j.List = nil
+		h.end(&ClaimRow{ID: 7, State: state})
+		return sorts(j)
 	}
-	assert.NotEmpty(t, end(stateRejected))
-	d.stocks = append(d.stocks, setting{stock: 4, start: time.Second, outcome: unknown})
-	assert.Empty(t, end(stateRejected), "the stock may have been lowered")
+	assert.NotEmpty(t, end(StateRejected))
+	d.Stocks = append(d.Stocks, Setting{Stock: 4, Start: time.Second, Outcome: Unknown})
+	assert.Empty(t, end(StateRejected), "the stock may have been lowered")
 
-	assert.NotEmpty(t, end(stateVoided))
-	s.user.claimVoids = []claimVoid{{start: 5 * time.Second, until: forever}}
-	assert.Empty(t, end(stateVoided), "a moderator may have voided it")
-	assert.Empty(t, end(stateConfirmed), "nobody acknowledged the void")
-	s.user.claimVoids[0].certain = true
-	assert.Equal(t, []string{"a voided claim is there"}, end(stateConfirmed))
+	assert.NotEmpty(t, end(StateVoided))
+	s.User.ClaimVoids = []ClaimVoid{{Start: 5 * time.Second, Until: Forever}}
+	assert.Empty(t, end(StateVoided), "a moderator may have voided it")
+	assert.Empty(t, end(StateConfirmed), "nobody acknowledged the void")
+	s.User.ClaimVoids[0].Certain = true
+	assert.Equal(t, []Kind{VoidedClaim}, end(StateConfirmed))
 }
 
 func TestOracle_findsMoreClaimsThanTheStock(t *testing.T) {
-	judge := func(d *drop, rows map[int64]claimRow) []string {
-		st := newOracle()
+	judge := func(d *Drop, rows map[int64]ClaimRow) []Kind {
+		j := newJudge()
 		var histories []*claimHistory
-		for _, s := range d.all() {
-			h := &claimHistory{share: s, st: st}
+		for _, s := range d.All() {
+			h := &claimHistory{Share: s, j: j}
 			h.walk()
 			histories = append(histories, h)
 		}
-		st.judgeStock(d, histories, rows)
-		return sorts(st)
+		j.stock(d, histories, rows)
+		return sorts(j)
 	}
-	const sort = "more claims than the stock"
+	const sort = OverTheStock
 	d := stockOf(1)
 	sharing(d, 7, "claim 201:7", "return ?:7")
 	sharing(d, 8, "claim ?", "claim ?", "claim 201:8")
-	rows := map[int64]claimRow{7: {id: 7, state: stateReturned}, 8: {id: 8, state: stateConfirmed}}
+	rows := map[int64]ClaimRow{7: {ID: 7, State: StateReturned}, 8: {ID: 8, State: StateConfirmed}}
 	assert.Empty(t, judge(d, rows))
 	sharing(d, 9, "claim 201:9")
-	rows[9] = claimRow{id: 9, state: stateConfirmed}
-	assert.Equal(t, []string{sort, sort, sort}, judge(d, rows), "at 1 s, and from 21 s")
+	rows[9] = ClaimRow{ID: 9, State: StateConfirmed}
+	assert.Equal(t, []Kind{sort, sort, sort}, judge(d, rows), "at 1 s, and from 21 s")
 
-	d.stocks = append(d.stocks, setting{stock: 2, start: 0, end: time.Second, outcome: ok})
+	d.Stocks = append(d.Stocks, Setting{Stock: 2, Start: 0, End: time.Second, Outcome: OK})
 	assert.Empty(t, judge(d, rows), "the stock was raised")
-	lowered := setting{stock: 1, start: 5 * s1, end: 6 * s1, outcome: ok}
-	d.stocks = append(d.stocks, lowered)
+	lowered := Setting{Stock: 1, Start: 5 * time.Second, End: 6 * time.Second, Outcome: OK}
+	d.Stocks = append(d.Stocks, lowered)
 	assert.Empty(t, judge(d, rows), "the gate may learn of it later")
-	d.stocks[2].calm = true
-	assert.Equal(t, []string{sort}, judge(d, rows), "it was lowered before the third")
+	d.Stocks[2].Calm = true
+	assert.Equal(t, []Kind{sort}, judge(d, rows), "it was lowered before the third")
 }
 
 func TestOracle_findsWhatIsSoldOutTooEarly(t *testing.T) {
-	judge := func(words ...string) []string {
-		d, st := stockOf(1), newOracle()
+	judge := func(words ...string) []Kind {
+		d, j := stockOf(1), newJudge()
 		sharing(d, 7, words...)
 		other := sharing(d, 8, "claim sold_out")
-		other.ops[0].start, other.ops[0].end = 35*time.Second, 36*time.Second
+		other.Ops[0].Start, other.Ops[0].End = 35*time.Second, 36*time.Second
 		var histories []*claimHistory
-		for _, s := range d.all() {
-			h := &claimHistory{share: s, st: st}
+		for _, s := range d.All() {
+			h := &claimHistory{Share: s, j: j}
 			h.walk()
 			histories = append(histories, h)
 		}
-		st.judgeStock(d, histories, nil)
-		return sorts(st)
+		j.stock(d, histories, nil)
+		return sorts(j)
 	}
 	assert.Empty(t, judge("claim 201:7"))
 	assert.Empty(t, judge("claim ?"))
 	assert.Empty(t, judge("claim 201:7", "return ?:7"))
-	assert.Equal(t, []string{"sold out too early"}, judge("claim 201:7", "return 204:7"))
-	assert.Equal(t, []string{"sold out too early"}, judge())
+	assert.Equal(t, []Kind{SoldOutEarly}, judge("claim 201:7", "return 204:7"))
+	assert.Equal(t, []Kind{SoldOutEarly}, judge())
 }
 
 func TestDrop_knowsWhatTheStockMayBe(t *testing.T) {
 	d := stockOf(5)
-	raised := setting{stock: 9, start: 10 * time.Second, end: 11 * time.Second, outcome: ok}
-	d.stocks = append(d.stocks, raised)
+	raised := Setting{Stock: 9, Start: 10 * time.Second, End: 11 * time.Second, Outcome: OK}
+	d.Stocks = append(d.Stocks, raised)
 	bounds := func(begin, end time.Duration) [2]int64 {
 		least, most := d.bounds(begin, end)
 		return [2]int64{least, most}
 	}
-	assert.Equal(t, []int64{5, 9}, []int64{d.ever(9 * s1), d.ever(10 * s1)})
-	assert.Equal(t, [2]int64{5, 9}, bounds(12*s1, 13*s1), "the gate may learn of it later")
-	d.stocks[1].calm = true
-	assert.Equal(t, [2]int64{5, 9}, bounds(10*s1, 11*s1))
-	assert.Equal(t, [2]int64{9, 9}, bounds(12*s1, 13*s1))
-	d.stocks = append(d.stocks, setting{stock: 2, start: 20 * s1, end: forever, outcome: unknown})
-	assert.Equal(t, [2]int64{2, 9}, bounds(30*s1, 31*s1))
-	assert.False(t, d.mayBeLowered(19*s1))
-	assert.True(t, d.mayBeLowered(20*s1))
+	assert.Equal(t, []int64{5, 9}, []int64{d.Ever(9 * time.Second), d.Ever(10 * time.Second)})
+	assert.Equal(t, [2]int64{5, 9}, bounds(12*time.Second, 13*time.Second), "the gate may learn of it later")
+	d.Stocks[1].Calm = true
+	assert.Equal(t, [2]int64{5, 9}, bounds(10*time.Second, 11*time.Second))
+	assert.Equal(t, [2]int64{9, 9}, bounds(12*time.Second, 13*time.Second))
+	d.Stocks = append(d.Stocks, Setting{Stock: 2, Start: 20 * time.Second, End: Forever, Outcome: Unknown})
+	assert.Equal(t, [2]int64{2, 9}, bounds(30*time.Second, 31*time.Second))
+	assert.False(t, d.mayBeLowered(19*time.Second))
+	assert.True(t, d.mayBeLowered(20*time.Second))
 }

@@ -12,26 +12,20 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"likewise/internal/faults/oracle"
 )
 
 // record has all operations of the clients, after they have stopped.
 type record struct {
-	registers []*register
-	creations []*creation
-	viewer    *account // an account on which no moderator acts
-	users     []*account
+	registers []*oracle.Register
+	creations []*oracle.Creation
+	viewer    *oracle.Account // an account on which no moderator acts
+	users     []*oracle.Account
 }
 
-// content is a post or comment in MySQL.
-type content struct {
-	id, parent       int64
-	marker           string
-	likes, comments  int64
-	rows, commentsIn int64
-}
-
-// judge compares the answers that the clients recorded with the state of the site. The clients must have stopped.
-func (st *storm) judge(ctx context.Context, rec *record) error {
+// judgeAll compares the answers that the clients recorded with the state of the site. The clients must have stopped.
+func (st *storm) judgeAll(ctx context.Context, rec *record) error {
 	if err := st.awaitExpiry(ctx); err != nil {
 		return err
 	}
@@ -45,33 +39,34 @@ func (st *storm) judge(ctx context.Context, rec *record) error {
 	// applied, and the withdrawals are likes, too.
 	for _, job := range []string{"close", "flush", "void", "claims", "flush"} {
 		if out, err := st.site.command(ctx, "cron", "run", job, "--timeout=60s"); err != nil {
-			st.violations.addf(job+" fails", at, "at the end: %v: %s", err, out)
+			st.violations.Addf(oracle.Kind(job+" fails"), at, "at the end: %v: %s", err, out)
 		}
 	}
-	if err := st.judgeClaims(ctx, rec.users); err != nil {
+	if err := st.judgeClaims(ctx, st.judge(), rec.users); err != nil {
 		return err
 	}
 	if err := st.sellRest(ctx, rec.users); err != nil {
 		return err
 	}
 	st.verify(ctx)
-	inMySQL := map[registerKey]bool{}
+	j := st.judge()
+	contents := map[string][]oracle.Content{}
+	var rows []oracle.RegisterKey
 	for _, kind := range []string{"posts", "comments"} {
-		contents, err := st.contents(ctx, kind)
-		if err != nil {
+		var err error
+		if contents[kind], err = st.contents(ctx, kind); err != nil {
 			return err
 		}
-		st.judgeCreations(kind, contents, rec.creations)
+		j.Counts(kind, contents[kind])
+		j.Creations(kind, contents[kind], rec.creations)
 		likes, err := st.likes(ctx, kind)
 		if err != nil {
 			return err
 		}
-		for key := range likes {
-			inMySQL[key] = true
-		}
+		rows = append(rows, likes...)
 	}
-	st.judgeLikes(rec.registers, inMySQL)
-	if err := st.judgeNotices(ctx, rec.registers, inMySQL); err != nil {
+	inMySQL := j.Likes(rec.registers, rows)
+	if err := st.judgeNotices(ctx, j, rec.registers, contents, inMySQL); err != nil {
 		return err
 	}
 	if err := st.judgeLosses(ctx); err != nil {
@@ -80,7 +75,14 @@ func (st *storm) judge(ctx context.Context, rec *record) error {
 	if err := st.judgeModeration(ctx, st.moderators, rec.viewer); err != nil {
 		return err
 	}
-	return st.judgeAPI(ctx, rec, inMySQL)
+	return st.judgeAPI(ctx, j, rec, inMySQL)
+}
+
+// judge returns a judge of what has happened so far.
+func (st *storm) judge() *oracle.Judge {
+	return &oracle.Judge{
+		Violations: st.violations, Conditions: st.site.conditions(), At: st.site.since(), Known: st.known,
+	}
 }
 
 // awaitReconciled waits until no gap is open.
@@ -103,7 +105,7 @@ func (st *storm) awaitReconciled(ctx context.Context) error {
 // verify runs the product's own comparison of Redis and MySQL.
 func (st *storm) verify(ctx context.Context) {
 	if out, err := st.site.command(ctx, "verify"); err != nil || !strings.Contains(out, " 0 differences,") {
-		st.violations.addf("verify differs", st.site.since(), "at the end: %v: %s", err, tail(out, 2000))
+		st.violations.Addf("verify differs", st.site.since(), "at the end: %v: %s", err, tail(out, 2000))
 	}
 }
 
@@ -121,38 +123,14 @@ func (st *storm) judgeLosses(ctx context.Context) error {
 			return fmt.Errorf("read %s: %w", table, err)
 		}
 		if n > 0 {
-			st.violations.addf("an event went missing and was mended", st.site.since(), "%s has %d rows", table, n)
+			st.violations.Addf("an event went missing and was mended", st.site.since(), "%s has %d rows", table, n)
 		}
 	}
 	return nil
 }
 
-// judgeLikes compares every like in MySQL with the answers to its user.
-func (st *storm) judgeLikes(registers []*register, there map[registerKey]bool) {
-	at := st.site.since()
-	asked := make(map[registerKey]bool, len(registers))
-	for _, r := range registers {
-		key := registerKey{r.target, r.user.id}
-		asked[key] = true
-		for i, o := range r.ops {
-			r.ops[i].offsets = st.site.offsets(o.start, st.site.last(o))
-		}
-		liked, notLiked := r.possible(st.site.last)
-		if is := there[key]; is && !liked {
-			st.violations.addf("liked after an acknowledged unlike", at, "the like is in MySQL: %s", r.story())
-		} else if !is && !notLiked {
-			st.violations.addf("an acknowledged like is lost", at, "the like is not in MySQL: %s", r.story())
-		}
-	}
-	for key := range there {
-		if !asked[key] {
-			st.violations.addf("a like that nobody made", at, "%s, user %d", key.target.name(), key.user)
-		}
-	}
-}
-
 // contents reads all posts or comments, with their counts and the numbers of their rows.
-func (st *storm) contents(ctx context.Context, kind string) ([]content, error) {
+func (st *storm) contents(ctx context.Context, kind string) ([]oracle.Content, error) {
 	query := `
 		SELECT p.id, 0, p.title, p.likes_count, p.comments_count,
 			(SELECT COUNT(*) FROM post_likes l WHERE l.post_id = p.id),
@@ -178,72 +156,18 @@ func (st *storm) contents(ctx context.Context, kind string) ([]content, error) {
 		return nil, fmt.Errorf("read %s: %w", kind, err)
 	}
 	defer rows.Close()
-	at := st.site.since()
-	var list []content
+	var list []oracle.Content
 	for rows.Next() {
-		var c content
-		if err := rows.Scan(&c.id, &c.parent, &c.marker, &c.likes, &c.comments, &c.rows, &c.commentsIn); err != nil {
+		var c oracle.Content
+		if err := rows.Scan(&c.ID, &c.Parent, &c.Marker, &c.Likes, &c.Comments, &c.Rows, &c.CommentsIn); err != nil {
 			return nil, fmt.Errorf("read %s: %w", kind, err)
 		}
 		list = append(list, c)
-		if c.likes != c.rows {
-			st.violations.addf(
-				"likes_count is not its rows",
-				at,
-				"%s %d: likes_count %d, rows %d",
-				kind,
-				c.id,
-				c.likes,
-				c.rows,
-			)
-		}
-		if c.comments != c.commentsIn {
-			st.violations.addf(
-				"comments_count is not its comments",
-				at,
-				"post %d: comments_count %d, comments %d",
-				c.id,
-				c.comments,
-				c.commentsIn,
-			)
-		}
 	}
 	return list, rows.Err()
 }
 
-// judgeCreations checks that posts or comments exist exactly once if they were acknowledged, at most once if their
-// outcome is unknown, and never if they were refused.
-func (st *storm) judgeCreations(kind string, contents []content, creations []*creation) {
-	at := st.site.since()
-	found := map[string][]content{}
-	for _, c := range contents {
-		found[c.marker] = append(found[c.marker], c)
-	}
-	for _, made := range creations {
-		if made.kind != kind {
-			continue
-		}
-		there := found[made.marker]
-		delete(found, made.marker)
-		switch {
-		case len(there) > 1:
-			st.violations.addf("made twice", at, "%s is there %d times", made.story(), len(there))
-		case made.outcome == ok && len(there) == 0:
-			st.violations.addf("an acknowledged creation is lost", at, "%s", made.story())
-		case made.outcome == ok && there[0].id != made.id:
-			st.violations.addf("a wrong answer", at, "%s has the id %d", made.story(), there[0].id)
-		case made.outcome == failed && len(there) > 0:
-			st.violations.addf("made though refused", at, "%s has the id %d", made.story(), there[0].id)
-		case len(there) == 1 && there[0].parent != made.parent:
-			st.violations.addf("a wrong answer", at, "%s is below post %d", made.story(), there[0].parent)
-		}
-	}
-	for marker := range found {
-		st.violations.addf("a creation that nobody made", at, "%s %q", kind, marker)
-	}
-}
-
-func (st *storm) likes(ctx context.Context, kind string) (map[registerKey]bool, error) {
+func (st *storm) likes(ctx context.Context, kind string) (list []oracle.RegisterKey, err error) {
 	one := strings.TrimSuffix(kind, "s")
 	rows, err := st.site.db.QueryContext(
 		ctx,
@@ -253,19 +177,14 @@ func (st *storm) likes(ctx context.Context, kind string) (map[registerKey]bool, 
 		return nil, fmt.Errorf("read likes: %w", err)
 	}
 	defer rows.Close()
-	there := map[registerKey]bool{}
 	for rows.Next() {
 		var id, user int64
 		if err := rows.Scan(&id, &user); err != nil {
 			return nil, fmt.Errorf("read likes: %w", err)
 		}
-		key := registerKey{st.know(kind, id), user}
-		if there[key] {
-			st.violations.addf("liked twice", st.site.since(), "%s, user %d", key.target.name(), user)
-		}
-		there[key] = true
+		list = append(list, oracle.RegisterKey{Target: st.know(kind, id), User: user})
 	}
-	return there, rows.Err()
+	return list, rows.Err()
 }
 
 // viewers is the number of users whose views of all content are read at the end. Reading the views of all users would
@@ -273,26 +192,26 @@ func (st *storm) likes(ctx context.Context, kind string) (map[registerKey]bool, 
 const viewers = 64
 
 // judgeAPI compares the API with MySQL: all counts, and the likes of some users. It alternates between the two APIs.
-func (st *storm) judgeAPI(ctx context.Context, rec *record, there map[registerKey]bool) error {
-	counts := map[*target]int64{}
+func (st *storm) judgeAPI(ctx context.Context, j *oracle.Judge, rec *record, there map[oracle.RegisterKey]bool) error {
+	counts := map[*oracle.Target]int64{}
 	for key := range there {
-		counts[key.target]++
+		counts[key.Target]++
 	}
-	users := map[int64]*account{}
+	users := map[int64]*oracle.Account{}
 	for _, r := range rec.registers {
-		if r.user.outcast {
+		if r.User.Outcast {
 			continue
 		}
-		if len(users) < viewers || users[r.user.id] != nil {
-			users[r.user.id] = r.user
+		if len(users) < viewers || users[r.User.ID] != nil {
+			users[r.User.ID] = r.User
 		}
 	}
 	lists := []struct{ kind, path string }{{"posts", "/v1/posts?limit=100"}}
 	for _, t := range st.targets.discussed {
-		if t.gone.may(st.site.since()) {
+		if t.Gone.May(st.site.since()) {
 			continue // its comments are deleted with it
 		}
-		lists = append(lists, struct{ kind, path string }{"comments", t.path() + "/comments?limit=100"})
+		lists = append(lists, struct{ kind, path string }{"comments", t.Path() + "/comments?limit=100"})
 	}
 	todo := make(chan func() error)
 	errs := make(chan error, 8)
@@ -315,7 +234,7 @@ queue:
 			api = 1 - api
 			by := route{api, patientLimit}
 			select {
-			case todo <- func() error { return st.judgeList(ctx, by, u, l.kind, l.path, counts, there) }:
+			case todo <- func() error { return st.judgeList(ctx, j, by, u, l.kind, l.path, counts, there) }:
 			case failure = <-errs:
 				break queue
 			}
@@ -336,12 +255,8 @@ queue:
 
 // judgeList reads a whole list as the user sees it.
 func (st *storm) judgeList(
-	ctx context.Context,
-	by route,
-	u *account,
-	kind, path string,
-	counts map[*target]int64,
-	there map[registerKey]bool,
+	ctx context.Context, j *oracle.Judge, by route, u *oracle.Account, kind, path string,
+	counts map[*oracle.Target]int64, there map[oracle.RegisterKey]bool,
 ) error {
 	met := 0
 	for cursor := ""; ; {
@@ -361,30 +276,9 @@ func (st *storm) judgeList(
 			if t == nil {
 				t = st.know(kind, item.ID) // its creation had an unknown outcome, so no client has liked it
 			}
-			at := st.site.since()
-			if item.LikesCount != counts[t] {
-				st.violations.addf(
-					"the API counts otherwise than MySQL",
-					at,
-					"%s: %s says likes_count %d, MySQL has %d likes",
-					t.name(),
-					by.name(),
-					item.LikesCount,
-					counts[t],
-				)
-			}
-			if is := there[registerKey{t, u.id}]; item.Liked != is {
-				st.violations.addf(
-					"the API sees likes otherwise than MySQL",
-					at,
-					"%s, user %d: %s says liked %v, in MySQL it is %v",
-					t.name(),
-					u.id,
-					by.name(),
-					item.Liked,
-					is,
-				)
-			}
+			j.View(oracle.View{
+				Target: t, User: u.ID, API: by.api, Count: item.LikesCount, Liked: item.Liked,
+			}, counts, there)
 		}
 		if page.NextCursor == nil {
 			break
@@ -392,15 +286,15 @@ func (st *storm) judgeList(
 		cursor = "&cursor=" + *page.NextCursor
 	}
 	if met == 0 {
-		st.violations.addf("an empty list", st.site.since(), "GET %s", path)
+		st.violations.Addf("an empty list", st.site.since(), "GET %s", path)
 	}
 	return nil
 }
 
 // mustRead reads from the site, which must have recovered from all faults.
-func (st *storm) mustRead(ctx context.Context, by route, u *account, path string, out any) error {
+func (st *storm) mustRead(ctx context.Context, by route, u *oracle.Account, path string, out any) error {
 	a := st.eventually(ctx, by, request{as: u, method: http.MethodGet, path: path})
-	if a.outcome == ok {
+	if a.outcome == oracle.OK {
 		return json.Unmarshal(a.body, out)
 	}
 	return fmt.Errorf("GET %s answers %d %s", path, a.status, a.body)
@@ -433,8 +327,8 @@ func (st *storm) watchCounts(ctx context.Context, one string) {
 			FROM %[2]s.%[1]ss t
 			WHERE t.id = ?`, one, database), &count, &n)
 		if err == nil && count != n {
-			st.violations.addf(
-				"likes_count is not its rows",
+			st.violations.Addf(
+				oracle.WrongLikesCount,
 				st.site.since(),
 				"during the storm: %s %d: likes_count %d, rows %d",
 				one,
@@ -500,7 +394,7 @@ func (st *storm) judgeLogs() error {
 			return fmt.Errorf("read log: %w", err)
 		}
 		if i := collapse.FindIndex(text); i != nil {
-			st.violations.addf(
+			st.violations.Addf(
 				"a crash",
 				st.site.since(),
 				"%s: %s",
