@@ -44,6 +44,9 @@ VERSION ?=
 # What to measure, and how much: BENCH_FLAGS="--rounds 3 --sizes 1000,10000".
 BENCH_FLAGS ?=
 
+# How many states of each scenario `make model` searches, the nearest; 0 means all.
+MODEL_STATES ?= 0
+
 # Whose rules are switched off, and which tests are run: MUTATE_FLAGS="--tests ./workers" MUTATE_FILES=workers/relay.go.
 MUTATE_FILES ?= $(wildcard counters/lua/*.lua)
 MUTATE_FLAGS ?=
@@ -164,7 +167,7 @@ flood: servers ## moderate a post under a flood of writers, 20 times 10 s: no de
 
 .PHONY: model
 model: ## go through every state of the protocol's model within wide bounds: minutes, and about 2 GB of memory
-	go test ./internal/protocol -count=1 -run TestModel -v -timeout 30m -args -large
+	go test ./internal/protocol -count=1 -run Model -v -timeout 30m -args -large -nearest $(MODEL_STATES)
 
 .PHONY: faults
 faults: servers ## try to break the promise for FAULTS_FOR; FAULTS_SEED=N replays a schedule; root can fill disks, too

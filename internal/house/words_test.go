@@ -2,6 +2,7 @@ package house
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"go/scanner"
 	"go/token"
@@ -9,114 +10,63 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// rule is a wording that the house style replaces.
-type rule struct {
-	pattern *wording
-	instead string
-	allowed *wording // matches that are correct; nil if none is
-}
-
-// wording is a pattern of words. To search for it at each of its possible beginnings takes a second for the whole
-// repository under the race detector; to let the pattern search takes a minute.
+// wording is a line of words.txt.
 type wording struct {
-	*regexp.Regexp // matches at the beginning of a text
-
-	starts []string // in lower case; every match begins with one
+	begin   []byte         // its first word
+	pattern *regexp.Regexp // matches at the beginning of a text
+	instead string         // what to write; OK if it is correct
 }
 
-func words(pattern string) *wording {
-	// A space in a pattern also matches a line break.
-	pattern = `(?i)^(?:` + strings.ReplaceAll(pattern, " ", `\s+`) + `)\b`
-	tree, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		panic(err)
-	}
-	starts, empty := startsOf(tree)
-	if empty {
-		panic("a wording without words: " + pattern)
-	}
-	return &wording{regexp.MustCompile(pattern), starts}
-}
+//go:embed words.txt
+var wordList string
 
-// startsOf returns texts in lower case of which every match of the expression begins with one. A match that begins with
-// none of them is empty.
-func startsOf(tree *syntax.Regexp) (texts []string, empty bool) {
-	switch tree.Op {
-	case syntax.OpLiteral:
-		return []string{strings.ToLower(string(tree.Rune))}, false
-	case syntax.OpCharClass:
-		for i := 0; i < len(tree.Rune); i += 2 {
-			for r := tree.Rune[i]; r <= tree.Rune[i+1]; r++ {
-				texts = append(texts, strings.ToLower(string(r)))
-			}
-		}
-		return texts, false
-	case syntax.OpBeginText, syntax.OpWordBoundary, syntax.OpEmptyMatch:
-		return nil, true
-	case syntax.OpCapture, syntax.OpPlus:
-		return startsOf(tree.Sub[0])
-	case syntax.OpQuest, syntax.OpStar:
-		texts, _ = startsOf(tree.Sub[0])
-		return texts, true
-	case syntax.OpAlternate:
-		for _, part := range tree.Sub {
-			of, mayBeEmpty := startsOf(part)
-			texts, empty = append(texts, of...), empty || mayBeEmpty
-		}
-		return texts, empty
-	case syntax.OpConcat:
-		for _, part := range tree.Sub {
-			of, mayBeEmpty := startsOf(part)
-			if texts = append(texts, of...); !mayBeEmpty {
-				return texts, false
-			}
-		}
-		return texts, true
-	default:
-		panic("a wording begins with " + tree.String())
-	}
-}
-
-// find returns the matches in a text that begin with a word, given the text in lower case, too. None overlap.
-func (w *wording) find(text, lower []byte) (found [][]int) {
-	var begins []int
-	for _, start := range w.starts {
-		for i := 0; ; i++ {
-			next := bytes.Index(lower[i:], []byte(start))
-			if next < 0 {
-				break
-			}
-			if i += next; i == 0 || !inWord(lower[i-1]) {
-				begins = append(begins, i)
-			}
-		}
-	}
-	slices.Sort(begins)
-	end := 0
-	for _, begin := range begins {
-		if begin < end {
+// wordings returns the lines of words.txt.
+var wordings = sync.OnceValue(func() (list []wording) {
+	for line := range strings.Lines(wordList) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if at := w.FindIndex(text[begin:]); at != nil {
-			end = begin + at[1]
-			found = append(found, []int{begin, end})
+		pattern, instead, found := strings.Cut(line, " → ")
+		if !found {
+			panic("no arrow: " + line)
+		}
+		begin := regexp.MustCompile(`^[a-z]+`).FindString(pattern)
+		pattern = `^(?:` + strings.ReplaceAll(pattern, " ", `\s+`) + `)\b`
+		list = append(list, wording{[]byte(begin), regexp.MustCompile(pattern), instead})
+	}
+	return list
+})
+
+// find returns the matches in a text in lower case. To search for the first word, and for the pattern only there, takes
+// a second for the whole repository under the race detector; to let the pattern search takes a minute.
+func (w *wording) find(lower []byte) (found [][2]int) {
+	for i := 0; ; i++ {
+		next := bytes.Index(lower[i:], w.begin)
+		if next < 0 {
+			return found
+		}
+		if i += next; i > 0 && inWord(lower[i-1]) {
+			continue
+		}
+		if at := w.pattern.FindIndex(lower[i:]); at != nil {
+			found = append(found, [2]int{i, i + at[1]})
 		}
 	}
-	return found
 }
 
-// inWord reports whether \b takes the byte for a part of a word.
+// inWord reports whether \b takes a byte, in lower case, for a part of a word.
 func inWord(b byte) bool {
-	return b == '_' || '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
+	return b == '_' || '0' <= b && b <= '9' || 'a' <= b && b <= 'z'
 }
 
 // lowered returns a text with the letters of ASCII in lower case, so that offsets stay.
@@ -130,41 +80,8 @@ func lowered(text []byte) []byte {
 	return lower
 }
 
-var rules = []rule{
-	{
-		words(`gives(?: up)?|giv(?:es?|ing)(?: it| them)? (?:away|back)`),
-		"returns, reports, grants, issues, allows",
-		words(`gives up`),
-	},
-	{words(`tells|tells? of|telling of|told of`), "reports whether, shows, notifies", nil},
-	{words(`hears? (?:of|from)|heard of|hearing of`), "is called with, receives, learns", nil},
-	{words(`(?:get|gets|got|be|is|are) rid of|rid of`), "remove, evict, disconnect", nil},
-	{words(`(?:let|lets|left) be|let alone`), "leave alone, ignore, accept", nil},
-	{words(`whoever|whomever`), "name the subject: the caller, the deleting process", nil},
-	{
-		words(`(?:there |here )?(?:is|are|was|were) no [a-z]+`), "is not a",
-		words(`(?:there|here) (?:is|are|was|were) no [a-z]+|` +
-			`(?:is|are|was|were) no (?:longer|more|less|fewer|larger|older|greater|later|earlier|one)`),
-	},
-	{words(`(?:not?|nothing|nobody|none|never|cannot|n't)(?: [^\s.;:,]+){1,8} any ?more`), "no longer", nil},
-	{words(`what is (?:not )?an? [a-z]+ is`), "the subject is a noun", nil},
-	{words(`is the id of nothing|tells? (?:problems|errors|them) apart by`), "say what the program does", nil},
-	{words(`makes? a round|a round after the other`), "the term of the field", nil},
-	{words(`believes? to (?:be|own|hold)|believe to be`), "the owner's session, takes itself for", nil},
-	{words(`only who|who (?:has|is|does|wrote|made|comes) [^.;,]* (?:may|gets|hears|must)`), "name the subject", nil},
-	{words(`you are no`), "you are not a", nil},
-	{words(`cries|cried|untold|someUser`), "logs, skipped, authorizeAuthor", nil},
-	{words(`dear|dearer|dearest`), "expensive", nil},
-	{words(`sheds?|shedding`), "rejects, refuses", nil},
-	{words(`lets? (?:them |it |him |her )?in|is let in|are let in`), "admit", nil},
-	{words(`an? [a-z]+ that is there(?: already| meanwhile)?`), "existing, present", nil},
-	{words(`good for nothing|is the word of|stands? where (?:it|they) stands?`), "the term of the field", nil},
-	{words(`be (?:it|they) (?:an? |on |of |in )`), "whether it is", nil},
-	{words(`nobody(?: else)? gets to see`), "private", nil},
-}
-
-// TestWords_readLikeGo finds wordings that the house style replaces, in comments and strings of Go, in names of Go that
-// are wordplay, and in every other text of the repository.
+// TestWords_readLikeGo finds the wordings of words.txt in comments and strings of Go, in names of Go that are wordplay,
+// and in every other text of the repository.
 func TestWords_readLikeGo(t *testing.T) {
 	t.Parallel()
 	for _, file := range texts(t) {
@@ -176,14 +93,15 @@ func TestWords_readLikeGo(t *testing.T) {
 	}
 }
 
-// The rules match the wordings that they are for, and no similar ones.
+// The list matches the wordings that it is for, and no similar ones.
 func TestWords_areFoundInProseOnly(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		"package p\n\n// F gives the number.\nfunc F() {}\n":                              3,
 		"package p\n\n// F is refused by\n// whoever holds the lock.\nfunc F() {}\n":      4,
 		"package p\n\n// It is\n// no object.\nvar x = 1\n":                               3,
-		"package p\n\nvar x = \"Only who wrote it may do this.\"\n":                       3,
+		"package p\n\nvar x = \"Only who asks is answered.\"\n":                           3,
+		"package p\n\nvar x = \"It is for him who wrote it and may do this.\"\n":          3,
 		"package p\n\nvar x = `\n\tnothing is\n\tthere any more`\n":                       4,
 		"package p\n\nvar untold int\n":                                                   3,
 		"package p\n\n// F returns the number; there is no other, and it is no longer.\n": 0,
@@ -221,7 +139,7 @@ func texts(t *testing.T) []string {
 		}
 		plain := slices.Contains(kinds, filepath.Ext(name)) ||
 			name == "Makefile" || name == "Dockerfile" || strings.HasPrefix(file, ".ci/")
-		// The rules themselves and generated code are not checked.
+		// The examples below and generated code are not checked.
 		if entry.Type().IsRegular() && plain && file != "internal/house/words_test.go" &&
 			file != "clients/typescript/src/schema.ts" {
 			files = append(files, file)
@@ -232,7 +150,7 @@ func texts(t *testing.T) []string {
 	return files
 }
 
-// find returns the matches of all rules in the prose of a file, each as "file:line: …".
+// find returns the wordings in the prose of a file, each as "file:line: …".
 func find(file string, text []byte) []string {
 	var shown []byte
 	switch filepath.Ext(file) {
@@ -246,22 +164,34 @@ func find(file string, text []byte) []string {
 	// Comment markers at the start of a line are removed, so that wordings are found across lines.
 	shown = regexp.MustCompile(`(?m)^[ \t]*(?://|--|#|\*)+`).ReplaceAllFunc(shown, blank)
 	lower := lowered(shown)
-	var found []string
-	for _, rule := range rules {
-		for _, at := range rule.pattern.find(shown, lower) {
-			match := shown[at[0]:at[1]]
-			if rule.allowed != nil && rule.allowed.Match(match) {
-				continue
+	var correct [][2]int
+	type match struct {
+		at      [2]int
+		instead string
+	}
+	var matches []match
+	for _, w := range wordings() {
+		for _, at := range w.find(lower) {
+			if w.instead == "OK" {
+				correct = append(correct, at)
+			} else {
+				matches = append(matches, match{at, w.instead})
 			}
-			line := 1 + bytes.Count(shown[:at[0]], []byte("\n"))
-			quoted := strings.Join(strings.Fields(string(match)), " ")
-			found = append(found, fmt.Sprintf("%s:%d: %q: %s", file, line, quoted, rule.instead))
 		}
+	}
+	var found []string
+	for _, m := range matches {
+		if slices.ContainsFunc(correct, func(ok [2]int) bool { return ok[0] <= m.at[0] && m.at[1] <= ok[1] }) {
+			continue
+		}
+		line := 1 + bytes.Count(shown[:m.at[0]], []byte("\n"))
+		quoted := strings.Join(strings.Fields(string(shown[m.at[0]:m.at[1]])), " ")
+		found = append(found, fmt.Sprintf("%s:%d: %q: %s", file, line, quoted, m.instead))
 	}
 	return found
 }
 
-// goProse keeps comments, strings and the names that rules replace. It replaces all other bytes by zeros, so that
+// goProse keeps comments, strings and the names that the list replaces. It replaces all other bytes by zeros, so that
 // offsets stay the same.
 func goProse(text []byte) []byte {
 	shown := bytes.Repeat([]byte{0}, len(text))

@@ -24,10 +24,11 @@ func TestModel_deadlines(t *testing.T) {
 	for name, m := range list {
 		t.Run(name, func(t *testing.T) {
 			m.Rules = AllClockRules()
-			r := Search(&m, stateLimit)
+			states, partly := bound()
+			r := Search(&m, states)
 			t.Logf("%d states, %d steps, %d deep, %v", r.States, r.Steps, r.Depth, r.Took.Round(1e6))
 			require.Empty(t, r.Violation, strings.Join(r.Trace, "\n"))
-			require.True(t, r.Complete, "there are more than %d states", stateLimit)
+			require.True(t, r.Complete || partly, "there are more than %d states", states)
 		})
 	}
 }
