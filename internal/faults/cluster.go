@@ -53,10 +53,8 @@ func startRedisCluster(ctx context.Context, dir, fsync string) (*redisCluster, e
 	for i, client := range c.clients {
 		err := client.ClusterAddSlotsRange(ctx, i*slots/clusterNodes, (i+1)*slots/clusterNodes-1).Err()
 		if err == nil && i > 0 {
-			err = errors.Join(
-				client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(),
-				client.Do(ctx, "CLUSTER", "MEET", host, port, buses[0]).Err(),
-			)
+			err = errors.Join(client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(),
+				client.Do(ctx, "CLUSTER", "MEET", host, port, buses[0]).Err())
 		}
 		if err != nil {
 			return c, fmt.Errorf("form a cluster: %w", err)
@@ -147,10 +145,8 @@ func (c *redisCluster) move(ctx context.Context, from, to int) error {
 	}
 	slot := source.ClusterKeySlot(ctx, key).Val()
 	ids := []string{source.ClusterMyID(ctx).Val(), sink.ClusterMyID(ctx).Val()}
-	err = errors.Join(
-		sink.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0]).Err(),
-		source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1]).Err(),
-	)
+	err = errors.Join(sink.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0]).Err(),
+		source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1]).Err())
 	if err != nil {
 		return fmt.Errorf("move slot %d: %w", slot, err)
 	}
@@ -175,10 +171,8 @@ func (c *redisCluster) move(ctx context.Context, from, to int) error {
 			return err
 		}
 	}
-	err = errors.Join(
-		sink.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", ids[1]).Err(),
-		source.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", ids[1]).Err(),
-	)
+	err = errors.Join(sink.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", ids[1]).Err(),
+		source.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", ids[1]).Err())
 	if err != nil {
 		return fmt.Errorf("end the move of slot %d: %w", slot, err)
 	}

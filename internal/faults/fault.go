@@ -171,12 +171,8 @@ func faults() []fault {
 		fault{kind: "api connections reset", do: again(5, 100*ms, 800*ms, resetting(anAPI))},
 		fault{
 			kind: "api replies lost",
-			do: again(3, 200*ms, 1*s1, linked(
-				func(x *injection) *proxy { return x.toAPIs[0] },
-				500*ms,
-				2*s1,
-				func(*injection) condition { return condition{flow: deaf} },
-			)),
+			do: again(3, 200*ms, 1*s1, linked(func(x *injection) *proxy { return x.toAPIs[0] }, 500*ms, 2*s1,
+				func(*injection) condition { return condition{flow: deaf} })),
 		},
 		fault{kind: "mysql read-only", do: statements("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0")},
 		fault{kind: "mysql tables locked", do: tablesLocked},
@@ -547,10 +543,8 @@ func mysqlKills(ctx context.Context, x *injection) error {
 func fewConnections(ctx context.Context, x *injection) error {
 	err := x.exec(ctx, "SET GLOBAL max_connections = 10")
 	err = errors.Join(err, mysqlKills(ctx, x))
-	return errors.Join(
-		err,
-		x.during(ctx, 3*s1, 6*s1, func() error { return x.exec(ctx, "SET GLOBAL max_connections = 500") }),
-	)
+	return errors.Join(err,
+		x.during(ctx, 3*s1, 6*s1, func() error { return x.exec(ctx, "SET GLOBAL max_connections = 500") }))
 }
 
 func redisDo(args ...string) func(context.Context, *injection) error {

@@ -169,10 +169,8 @@ func (st *storm) contents(ctx context.Context, kind string) ([]oracle.Content, e
 
 func (st *storm) likes(ctx context.Context, kind string) (list []oracle.RegisterKey, err error) {
 	one := strings.TrimSuffix(kind, "s")
-	rows, err := st.site.db.QueryContext(
-		ctx,
-		fmt.Sprintf("SELECT %[1]s_id, user_id FROM %[2]s.%[1]s_likes", one, database),
-	)
+	rows, err := st.site.db.QueryContext(ctx,
+		fmt.Sprintf("SELECT %[1]s_id, user_id FROM %[2]s.%[1]s_likes", one, database))
 	if err != nil {
 		return nil, fmt.Errorf("read likes: %w", err)
 	}
@@ -327,15 +325,8 @@ func (st *storm) watchCounts(ctx context.Context, one string) {
 			FROM %[2]s.%[1]ss t
 			WHERE t.id = ?`, one, database), &count, &n)
 		if err == nil && count != n {
-			st.violations.Addf(
-				oracle.WrongLikesCount,
-				st.site.since(),
-				"during the storm: %s %d: likes_count %d, rows %d",
-				one,
-				id,
-				count,
-				n,
-			)
+			st.violations.Addf(oracle.WrongLikesCount, st.site.since(),
+				"during the storm: %s %d: likes_count %d, rows %d", one, id, count, n)
 		}
 	}
 }
@@ -394,13 +385,8 @@ func (st *storm) judgeLogs() error {
 			return fmt.Errorf("read log: %w", err)
 		}
 		if i := collapse.FindIndex(text); i != nil {
-			st.violations.Addf(
-				"a crash",
-				st.site.since(),
-				"%s: %s",
-				filepath.Base(path),
-				text[i[0]:min(len(text), i[0]+3000)],
-			)
+			st.violations.Addf("a crash", st.site.since(), "%s: %s", filepath.Base(path),
+				text[i[0]:min(len(text), i[0]+3000)])
 		}
 	}
 	return nil

@@ -51,12 +51,8 @@ type options struct {
 func main() {
 	servers.Main()
 	var o options
-	flag.DurationVar(
-		&o.length,
-		"for",
-		10*time.Minute,
-		"duration of the storm; the last fault and its recovery come on top",
-	)
+	flag.DurationVar(&o.length, "for", 10*time.Minute,
+		"duration of the storm; the last fault and its recovery come on top")
 	flag.Uint64Var(&o.seed, "seed", 0, "seed of the random choices; 0 chooses one")
 	flag.IntVar(&o.clients, "clients", 48, "concurrent clients, with ten users each")
 	flag.IntVar(&o.rate, "rate", 800, "most requests a second, of all clients together")
@@ -266,11 +262,7 @@ func (s *site) mount(kind string) (disk string, err error) {
 	}
 	for name, size := range sizes {
 		if err := syscall.Mount(
-			"tmpfs",
-			filepath.Join(disk, name),
-			"tmpfs",
-			0,
-			fmt.Sprintf("size=%dm,mode=700", size),
+			"tmpfs", filepath.Join(disk, name), "tmpfs", 0, fmt.Sprintf("size=%dm,mode=700", size),
 		); err != nil {
 			s.noFull = fmt.Sprintf("cannot mount a tmpfs: %v; the data are on a real disk", err)
 			return disk, nil
@@ -350,11 +342,8 @@ func (st *storm) rage(ctx context.Context, o options, r *report, say func(string
 	if err != nil {
 		return nil, err
 	}
-	say(
-		"the site is up: likes after %v, flush after %v",
-		begun.likes.Round(time.Millisecond),
-		begun.flush.Round(time.Millisecond),
-	)
+	say("the site is up: likes after %v, flush after %v", begun.likes.Round(time.Millisecond),
+		begun.flush.Round(time.Millisecond))
 
 	storming, calm := context.WithCancel(ctx)
 	var raging sync.WaitGroup
@@ -491,10 +480,8 @@ func (st *storm) hurt(ctx context.Context, o options, r *report, probes *prober,
 			}
 		}
 		s.trouble.Add(1)
-		r.Faults = append(
-			r.Faults,
-			injected{number, f.kind, strings.Join(x.notes, ", "), at, held, rec.likes, rec.rows, rec.flush},
-		)
+		r.Faults = append(r.Faults,
+			injected{number, f.kind, strings.Join(x.notes, ", "), at, held, rec.likes, rec.rows, rec.flush})
 		say(
 			"          %s%s; recovered after %.2f s (likes), %.2f s (rows), %.2f s (flush); "+
 				"%d writes acknowledged, %d unknown, %d violations",

@@ -75,15 +75,8 @@ func (p *prober) measure(ctx context.Context, after string) (recovery, error) {
 		p.st.violations.Addf("flush fails", p.st.site.since(), "after %q: %v: %s", after, err, out)
 	}
 	if r.flush > patience {
-		p.st.violations.Addf(
-			"slow recovery",
-			p.st.site.since(),
-			"after %q: likes after %v, rows after %v, flush after %v",
-			after,
-			r.likes,
-			r.rows,
-			r.flush,
-		)
+		p.st.violations.Addf("slow recovery", p.st.site.since(),
+			"after %q: likes after %v, rows after %v, flush after %v", after, r.likes, r.rows, r.flush)
 	}
 	return r, nil
 }
@@ -102,11 +95,8 @@ func (p *prober) until(ctx context.Context, api int, r *oracle.Register) {
 func (p *prober) missing(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	rows, err := p.st.site.db.QueryContext(
-		ctx,
-		"SELECT post_id FROM "+database+".post_likes WHERE user_id = ?",
-		p.spread[0].User.ID,
-	)
+	rows, err := p.st.site.db.QueryContext(ctx, "SELECT post_id FROM "+database+".post_likes WHERE user_id = ?",
+		p.spread[0].User.ID)
 	if err != nil {
 		return err.Error()
 	}
@@ -131,10 +121,6 @@ func (p *prober) missing(ctx context.Context) string {
 	if len(late) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(
-		"rows of user %d are not as acknowledged (liked: %v) for %s",
-		p.spread[0].User.ID,
-		p.want,
-		strings.Join(late, ", "),
-	)
+	return fmt.Sprintf("rows of user %d are not as acknowledged (liked: %v) for %s", p.spread[0].User.ID, p.want,
+		strings.Join(late, ", "))
 }

@@ -151,28 +151,15 @@ func (r *report) write(w io.Writer) {
 	fmt.Fprintln(w, "|---|--:|--:|--:|--:|--:|--:|--:|")
 	all := kindFigures{kind: "all"}
 	for _, k := range kinds {
-		fmt.Fprintf(
-			w,
-			"| %s | %d | %s | %s | %s |\n",
-			k.kind,
-			len(k.likes),
-			figure(k.likes),
-			figure(k.rows),
-			figure(k.flush),
-		)
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %s |\n", k.kind, len(k.likes), figure(k.likes), figure(k.rows),
+			figure(k.flush))
 		all.likes = append(all.likes, k.likes...)
 		all.rows = append(all.rows, k.rows...)
 		all.flush = append(all.flush, k.flush...)
 	}
 	if len(all.likes) > 0 {
-		fmt.Fprintf(
-			w,
-			"| **all** | %d | %s | %s | %s |\n",
-			len(all.likes),
-			figure(all.likes),
-			figure(all.rows),
-			figure(all.flush),
-		)
+		fmt.Fprintf(w, "| **all** | %d | %s | %s | %s |\n", len(all.likes), figure(all.likes), figure(all.rows),
+			figure(all.flush))
 	}
 	for _, s := range r.Skipped {
 		fmt.Fprintf(w, "\nskipped: %s", s)
@@ -187,13 +174,8 @@ func (r *report) write(w io.Writer) {
 		r.Writes["failed"],
 		r.Writes["unknown"],
 	)
-	fmt.Fprintf(
-		w,
-		"reads: %d answered, %d refused or not sent, %d unknown\n",
-		r.Reads["ok"],
-		r.Reads["failed"],
-		r.Reads["unknown"],
-	)
+	fmt.Fprintf(w, "reads: %d answered, %d refused or not sent, %d unknown\n", r.Reads["ok"], r.Reads["failed"],
+		r.Reads["unknown"])
 	fmt.Fprintf(
 		w,
 		"judged: %d pairs of user and target; operations sent while an opposite one could still take effect: %d\n",

@@ -286,15 +286,8 @@ func (st *storm) holdCount(t *oracle.Target, count int64, where string) {
 		st.violations.Addf("a negative count", st.site.since(), "%s: %s says %d", t.Name(), where, count)
 	}
 	if most := t.Likers.Load(); count > most {
-		st.violations.Addf(
-			"a count above its likers",
-			st.site.since(),
-			"%s: %s says %d, but at most %d users ever liked it",
-			t.Name(),
-			where,
-			count,
-			most,
-		)
+		st.violations.Addf("a count above its likers", st.site.since(),
+			"%s: %s says %d, but at most %d users ever liked it", t.Name(), where, count, most)
 	}
 }
 
@@ -332,10 +325,7 @@ func (st *storm) set(ctx context.Context, by route, r *oracle.Register, want boo
 			Liked      *bool  `json:"liked"`
 			LikesCount *int64 `json:"likes_count"`
 		}
-		if err := json.Unmarshal(
-			a.body,
-			&said,
-		); err != nil || said.Liked == nil || said.LikesCount == nil ||
+		if err := json.Unmarshal(a.body, &said); err != nil || said.Liked == nil || said.LikesCount == nil ||
 			*said.Liked != want {
 			st.violations.Addf(oracle.WrongAnswer, o.End, "%s %s/like answers %s", method, r.Target.Path(), a.body)
 		} else {
@@ -620,14 +610,8 @@ func (c *client) replay(ctx context.Context, made *oracle.Creation, q request) {
 	switch {
 	case a.outcome == oracle.OK:
 		if said, is := c.created(made, q, a); is && (said.ID != made.ID || !a.replayed) {
-			c.st.violations.Addf(
-				"a key with two effects",
-				c.st.site.since(),
-				"%s: answered again, replayed %v, with %s",
-				made.Story(),
-				a.replayed,
-				a.body,
-			)
+			c.st.violations.Addf("a key with two effects", c.st.site.since(),
+				"%s: answered again, replayed %v, with %s", made.Story(), a.replayed, a.body)
 		}
 	case a.outcome == oracle.Failed && a.status != oracle.NoStatus:
 		on := c.st.known("posts", made.Parent)

@@ -29,13 +29,8 @@ func TestModel_everyRuleOfTheScanIsNeeded(t *testing.T) {
 			m.Rules = AllMovingRules()
 			off(&m.Rules)
 			r := Search(&m, stateLimit)
-			t.Logf(
-				"%s\nafter %d steps; %d states\n%s",
-				r.Violation,
-				len(r.Trace),
-				r.States,
-				strings.Join(r.Trace, "\n"),
-			)
+			t.Logf("%s\nafter %d steps; %d states\n%s", r.Violation, len(r.Trace), r.States,
+				strings.Join(r.Trace, "\n"))
 			require.NotEmpty(t, r.Violation)
 		})
 	}

@@ -306,14 +306,8 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 			m.Rules = AllRules()
 			mutant.off(&m.Rules)
 			r := Search(&m, stateLimit)
-			t.Logf(
-				"%s\nafter %d steps; %d states, %v\n%s",
-				r.Violation,
-				len(r.Trace),
-				r.States,
-				r.Took.Round(1e6),
-				strings.Join(r.Trace, "\n"),
-			)
+			t.Logf("%s\nafter %d steps; %d states, %v\n%s", r.Violation, len(r.Trace), r.States, r.Took.Round(1e6),
+				strings.Join(r.Trace, "\n"))
 			if mutant.spare {
 				require.Empty(t, r.Violation)
 				require.True(t, r.Complete)
@@ -333,10 +327,8 @@ func TestModel_everyRuleIsNeeded(t *testing.T) {
 // A former master that was neither restarted nor demoted still has its replication id, so its shards stay open. The
 // model shows the violation that follows.
 func TestModel_replicationIDDoesNotRevealAFailback(t *testing.T) {
-	r := Search(
-		&Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}},
-		stateLimit,
-	)
+	r := Search(&Model{Rules: AllRules(), Targets: 1, Users: 1, Budget: Budget{Ops: 1, RedisCrashes: 1, Failbacks: 1}},
+		stateLimit)
 	t.Logf("%s\nafter %d steps\n%s", r.Violation, len(r.Trace), strings.Join(r.Trace, "\n"))
 	require.NotEmpty(t, r.Violation)
 }

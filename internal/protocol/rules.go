@@ -119,20 +119,12 @@ func (m *Model) check(before, s *State) string {
 	}
 	for t := range m.Targets {
 		if int(db.Count[t]) != db.Rows[t].size() {
-			return fmt.Sprintf(
-				"likes_count of target %d is %d and there are %d rows",
-				t,
-				db.Count[t],
-				db.Rows[t].size(),
-			)
+			return fmt.Sprintf("likes_count of target %d is %d and there are %d rows", t, db.Count[t],
+				db.Rows[t].size())
 		}
 		if int(r.Targets[t].Count) != r.Targets[t].Users.size() {
-			return fmt.Sprintf(
-				"the gate counts %d for target %d and its set has %d users",
-				r.Targets[t].Count,
-				t,
-				r.Targets[t].Users.size(),
-			)
+			return fmt.Sprintf("the gate counts %d for target %d and its set has %d users", r.Targets[t].Count, t,
+				r.Targets[t].Users.size())
 		}
 	}
 	if s.Endless && m.Budget.LogLosses == 0 {
@@ -141,22 +133,14 @@ func (m *Model) check(before, s *State) string {
 	truth := s.fold(r.Known | db.Taken)
 	for t, liked := range truth {
 		if r.Epoch != 0 && r.Targets[t].Warm && r.Targets[t].Users != liked {
-			return fmt.Sprintf(
-				"the gate answers that target %d is liked by %s, but it is liked by %s",
-				t,
-				r.Targets[t].Users,
-				liked,
-			)
+			return fmt.Sprintf("the gate answers that target %d is liked by %s, but it is liked by %s", t,
+				r.Targets[t].Users, liked)
 		}
 	}
 	for t, liked := range truth {
 		if b := s.Behind; b.Open && !m.Rules.RoleCheck && b.Targets[t].Warm && b.Targets[t].Users != liked {
-			return fmt.Sprintf(
-				"the demoted server answers that target %d is liked by %s, but it is liked by %s",
-				t,
-				b.Targets[t].Users,
-				liked,
-			)
+			return fmt.Sprintf("the demoted server answers that target %d is liked by %s, but it is liked by %s", t,
+				b.Targets[t].Users, liked)
 		}
 	}
 	if m.PromiseOnly {
@@ -183,11 +167,8 @@ func (m *Model) check(before, s *State) string {
 			continue
 		}
 		if !e.Pos.after(db.Applied) {
-			return fmt.Sprintf(
-				"event %s was accepted, is not in MySQL, and is not after the watermark %s",
-				e.Pos,
-				db.Applied,
-			)
+			return fmt.Sprintf("event %s was accepted, is not in MySQL, and is not after the watermark %s", e.Pos,
+				db.Applied)
 		}
 		for _, l := range e.likes() {
 			if r.Epoch != 0 && !r.Targets[l.target].Warm {
@@ -215,24 +196,16 @@ func (m *Model) checkRest(s *State) string {
 	if s.Left.SetBacks < m.Budget.SetBacks {
 		for t := range m.Targets {
 			if r.Targets[t].Warm && r.Targets[t].Users != db.Rows[t] {
-				return fmt.Sprintf(
-					"at rest the gate answers that target %d is liked by %s, and MySQL has likes by %s",
-					t,
-					r.Targets[t].Users,
-					db.Rows[t],
-				)
+				return fmt.Sprintf("at rest the gate answers that target %d is liked by %s, and MySQL has likes by %s",
+					t, r.Targets[t].Users, db.Rows[t])
 			}
 		}
 		return ""
 	}
 	for t, liked := range s.fold(r.Known | db.Taken) {
 		if db.Rows[t] != liked {
-			return fmt.Sprintf(
-				"at rest MySQL has likes of target %d by %s, and the acknowledged likes are by %s",
-				t,
-				db.Rows[t],
-				liked,
-			)
+			return fmt.Sprintf("at rest MySQL has likes of target %d by %s, and the acknowledged likes are by %s", t,
+				db.Rows[t], liked)
 		}
 	}
 	if !m.PromiseOnly && (r.Outbox != 0 || r.Last != db.Applied) {

@@ -204,9 +204,7 @@ func apache(jars, advertised string) program {
 		command: func(s *Server) (*exec.Cmd, error) {
 			config := filepath.Join(s.dir, "server.properties")
 			if err := os.WriteFile(
-				config,
-				[]byte(apacheConfig(s.file("data"), s.ports[0], s.ports[1], advertised)),
-				0o600,
+				config, []byte(apacheConfig(s.file("data"), s.ports[0], s.ports[1], advertised)), 0o600,
 			); err != nil {
 				return nil, fmt.Errorf("write settings: %w", err)
 			}
@@ -263,16 +261,8 @@ func prepareApache(ctx context.Context, s *Server, jars string) error {
 		return fmt.Errorf("write settings: %w", err)
 	}
 	defer os.Remove(config)
-	cmd, err := javaCommand(
-		s.dir,
-		jars,
-		"kafka.tools.StorageTool",
-		"format",
-		"--cluster-id",
-		"likewiseprivateserver0",
-		"--config",
-		config,
-	)
+	cmd, err := javaCommand(s.dir, jars, "kafka.tools.StorageTool", "format", "--cluster-id", "likewiseprivateserver0",
+		"--config", config)
 	if err != nil {
 		return err
 	}

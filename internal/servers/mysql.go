@@ -295,12 +295,8 @@ func (o oracle) initialize(ctx context.Context, dir, account string) error {
 		return fmt.Errorf("write accounts: %w", err)
 	}
 	defer os.Remove(initFile)
-	cmd, err := o.commandOn(
-		dir,
-		"data.new",
-		"--initialize-insecure",
-		"--init-file="+filepath.Join(chrootMount, "init.sql"),
-	)
+	cmd, err := o.commandOn(dir, "data.new", "--initialize-insecure",
+		"--init-file="+filepath.Join(chrootMount, "init.sql"))
 	if err != nil {
 		return err
 	}

@@ -322,10 +322,8 @@ func expireDeadMember(t *testing.T, s *Server, admin sarama.ClusterAdmin, group 
 		SessionTimeout:   6000,
 		RebalanceTimeout: 5000,
 	}
-	require.NoError(
-		t,
-		join.AddGroupProtocolMetadata("range", &sarama.ConsumerGroupMemberMetadata{Topics: []string{"list"}}),
-	)
+	require.NoError(t,
+		join.AddGroupProtocolMetadata("range", &sarama.ConsumerGroupMemberMetadata{Topics: []string{"list"}}))
 	reply, err := broker.JoinGroup(join)
 	require.NoError(t, err)
 	require.Equal(t, sarama.ErrMemberIdRequired, reply.Err)
@@ -404,12 +402,8 @@ func TestServer_pausedDoesNotAnswerUntilResumed(t *testing.T) {
 	require.NoError(t, s.Pause())
 	require.Error(t, client.Ping(t.Context()).Err())
 	require.NoError(t, s.Resume())
-	require.Eventually(
-		t,
-		func() bool { return client.Ping(t.Context()).Err() == nil },
-		5*time.Second,
-		10*time.Millisecond,
-	)
+	require.Eventually(t, func() bool { return client.Ping(t.Context()).Err() == nil }, 5*time.Second,
+		10*time.Millisecond)
 
 	require.NoError(t, s.Pause())
 	require.NoError(t, s.Stop(t.Context()), "a paused server can be stopped")

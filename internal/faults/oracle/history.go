@@ -171,15 +171,8 @@ func (r *Register) story() string {
 		if o.Want {
 			verb = "like"
 		}
-		fmt.Fprintf(
-			&b,
-			"\n    %9.3f s to %9.3f s  %s  %-6s  %s",
-			o.Start.Seconds(),
-			o.End.Seconds(),
-			APIName(int(o.API)),
-			verb,
-			o.Outcome,
-		)
+		fmt.Fprintf(&b, "\n    %9.3f s to %9.3f s  %s  %-6s  %s", o.Start.Seconds(), o.End.Seconds(),
+			APIName(int(o.API)), verb, o.Outcome)
 		if o.Status != NoStatus {
 			fmt.Fprintf(&b, " %d", o.Status)
 		}
@@ -209,14 +202,6 @@ func (c *Creation) Settle(o Outcome, status uint16) {
 
 // Story returns the creation as text.
 func (c *Creation) Story() string {
-	return fmt.Sprintf(
-		"%s %q of user %d at %.3f s: %s %d, id %d",
-		strings.TrimSuffix(c.Kind, "s"),
-		c.Marker,
-		c.Author.ID,
-		c.Start.Seconds(),
-		c.Outcome,
-		c.status,
-		c.ID,
-	)
+	return fmt.Sprintf("%s %q of user %d at %.3f s: %s %d, id %d", strings.TrimSuffix(c.Kind, "s"), c.Marker,
+		c.Author.ID, c.Start.Seconds(), c.Outcome, c.status, c.ID)
 }

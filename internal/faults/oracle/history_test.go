@@ -184,15 +184,8 @@ func TestOracle_findsLikesThatAreNotAsAcknowledged(t *testing.T) {
 	key := func(r *Register) RegisterKey { return RegisterKey{r.Target, r.User.ID} }
 	nobodys := RegisterKey{&Target{Kind: "comments", ID: 3}, 7}
 	j := newJudge()
-	j.Likes(
-		[]*Register{lost, kept, back, either},
-		[]RegisterKey{key(kept), key(back), key(either), nobodys},
-	)
-	assert.Equal(
-		t,
-		[]Kind{NobodysLike, LostLike, LikedAfterUnlike},
-		sorts(j),
-	)
+	j.Likes([]*Register{lost, kept, back, either}, []RegisterKey{key(kept), key(back), key(either), nobodys})
+	assert.Equal(t, []Kind{NobodysLike, LostLike, LikedAfterUnlike}, sorts(j))
 
 	j = newJudge()
 	j.Likes([]*Register{kept, either}, []RegisterKey{key(kept)})
@@ -222,11 +215,7 @@ func TestOracle_findsCreationsThatAreNotAsAcknowledged(t *testing.T) {
 	}
 	j := newJudge()
 	j.Creations("posts", there, made)
-	assert.Equal(
-		t,
-		[]Kind{NobodysCreation, LostCreation, MadeThoughRefused, MadeTwice},
-		sorts(j),
-	)
+	assert.Equal(t, []Kind{NobodysCreation, LostCreation, MadeThoughRefused, MadeTwice}, sorts(j))
 }
 
 // Milestones count the likes of others than the author.
@@ -248,11 +237,7 @@ func TestOracle_findsNotificationsOfMilestonesThatAreWrong(t *testing.T) {
 	tenth := ofComment
 	tenth.Milestone = 10
 	j.Reached(map[Notice]int{ofComment: 2, first: 1, tenth: 1}, registers)
-	assert.Equal(
-		t,
-		[]Kind{NotifiedOtherwise, NotifiedOtherwise, NotifiedTwice},
-		sorts(j),
-	)
+	assert.Equal(t, []Kind{NotifiedOtherwise, NotifiedOtherwise, NotifiedTwice}, sorts(j))
 
 	j = newJudge()
 	post := &Target{Kind: "posts", ID: 1, Author: author}
@@ -263,11 +248,7 @@ func TestOracle_findsNotificationsOfMilestonesThatAreWrong(t *testing.T) {
 	assert.Empty(t, sorts(j))
 	j.Missed(map[Notice]int{first: 1}, "posts", []Content{{ID: 1, Likes: 10}}, nil)
 	j.Missed(nil, "posts", []Content{{ID: 1, Likes: 2}}, there)
-	assert.Equal(
-		t,
-		[]Kind{MissedMilestone, MissedMilestone},
-		sorts(j),
-	)
+	assert.Equal(t, []Kind{MissedMilestone, MissedMilestone}, sorts(j))
 }
 
 func TestViolations_keepsSomeAndCountsAll(t *testing.T) {
