@@ -306,6 +306,7 @@ func (b *bench) startRoles(ctx context.Context, dir string) (err error) {
 		"LIKEWISE_KAFKA=" + b.all.Kafka.Brokers()[0],
 	}
 	direct := []string{"LIKEWISE_MYSQL_DSN=" + b.direct.dsn}
+	const noDrain = "LIKEWISE_DRAIN=0s" // no proxy has to notice the end
 	const logs, noLogs = "--log-level=info", "--log-level=error"
 	const limits, noLimits = "--limits=" + limitFactor, "--limits=0"
 	admit := func(requests int) string { return fmt.Sprintf("--max-in-flight=%d", requests) }
@@ -325,7 +326,7 @@ func (b *bench) startRoles(ctx context.Context, dir string) (err error) {
 	} {
 		args := append([]string{"--log-format=json"}, role.args...)
 		if *role.into, err = servers.StartProduct(
-			ctx, role.name, b.program, filepath.Join(dir, role.name+".log"), role.variables, args...,
+			ctx, role.name, b.program, filepath.Join(dir, role.name+".log"), append(role.variables, noDrain), args...,
 		); err != nil {
 			return err
 		}

@@ -589,6 +589,30 @@ func TestStartAll_stopsServersOfAnEarlierRun(t *testing.T) {
 	}
 }
 
+// A process that does not end in time is killed, and a failure is an error.
+func TestProcess_terminates(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]string{
+		`trap "exit 0" TERM`: "",
+		`trap "exit 3" TERM`: "ended with exit status 3 after SIGTERM",
+		`trap "" TERM`:       "did not end within 500ms after SIGTERM",
+	} {
+		cmd := exec.Command("sh", "-c", script+"; echo ready; while :; do sleep 0.01; done")
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		p, err := Spawn(cmd)
+		require.NoError(t, err)
+		_, err = bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		if err = p.Terminate(500 * time.Millisecond); want == "" {
+			require.NoError(t, err, script)
+		} else {
+			require.EqualError(t, err, want)
+		}
+		require.False(t, p.alive())
+	}
+}
+
 // serverAt returns a Server to connect to the server of another process.
 func serverAt(dir string, i int, of started) *Server {
 	var port int
